@@ -1,0 +1,263 @@
+//! The one error type, of every layer and of the public face.
+
+use crate::{GroupNo, PageId};
+use std::{fmt, io, path::PathBuf, sync::Arc, time::Duration};
+
+/// A result with Foreshore's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Where in a file something is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A page of the data file.
+    Page(PageId),
+    /// A byte offset.
+    Offset(u64),
+    /// The file as a whole.
+    File,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Page(id) => write!(f, "page {id}"),
+            Self::Offset(at) => write!(f, "offset {at}"),
+            Self::File => f.write_str("the whole file"),
+        }
+    }
+}
+
+/// What went wrong, and with which thing.
+///
+/// Cheap to clone: one failed log write answers every waiter.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// An operation on a file failed.
+    Io {
+        /// The operation: `read`, `write`, `sync`, `open` …
+        op: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// No space to grow a file. The writer that needed it fails; reads go on, and freed space makes writes go on.
+    DiskFull {
+        /// The file that could not grow.
+        path: PathBuf,
+    },
+    /// Bytes on disk are not what was written, and no sound copy exists.
+    Corrupted {
+        /// The file.
+        file: PathBuf,
+        /// Where in it.
+        place: Place,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// A file shorter than what was made durable.
+    Truncated {
+        /// The file.
+        file: PathBuf,
+        /// Its length in bytes.
+        len: u64,
+        /// The length it must at least have.
+        expected: u64,
+    },
+    /// A log group that had been acknowledged is missing though later ones exist: lost media, not a torn tail.
+    LostLog {
+        /// The log directory.
+        dir: PathBuf,
+        /// The first missing group.
+        missing: GroupNo,
+    },
+    /// Not a file of Foreshore, or of another database.
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What does not fit.
+        why: &'static str,
+    },
+    /// Written by a newer version.
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// The version found.
+        found: u32,
+        /// The newest version that this build reads.
+        supported: u32,
+    },
+    /// The database is open already, in this process or another.
+    Locked {
+        /// Its directory.
+        path: PathBuf,
+    },
+    /// A log write or sync failed. What was not acknowledged by then may or may not survive; `Db::reopen` tells.
+    Poisoned {
+        /// The failure.
+        cause: Arc<Error>,
+    },
+    /// The database has been closed.
+    Closed,
+    /// The transaction was rolled back already, by an earlier error in it.
+    RolledBack,
+    /// A key over the limit.
+    KeyTooLarge {
+        /// Encoded length in bytes.
+        len: usize,
+        /// The limit in bytes.
+        max: usize,
+    },
+    /// A value over the limit.
+    ValueTooLarge {
+        /// Encoded length in bytes.
+        len: usize,
+        /// The limit in bytes.
+        max: usize,
+    },
+    /// A name of a table that is empty or over the limit.
+    TableName {
+        /// The name.
+        name: String,
+    },
+    /// The table exists with other types.
+    TableTypes {
+        /// The table.
+        table: String,
+        /// Key and value types it was created with.
+        stored: String,
+        /// Key and value types asked for.
+        wanted: String,
+    },
+    /// `insert_new` met the key.
+    KeyExists,
+    /// The transaction was chosen to end a cycle of waits. Retryable.
+    Deadlock {
+        /// Label of the transaction waited for.
+        holder: &'static str,
+        /// What was waited for.
+        what: String,
+    },
+    /// A lock was not granted in time. Retryable.
+    LockTimeout {
+        /// Label of a holder.
+        holder: &'static str,
+        /// What was waited for.
+        what: String,
+        /// How long.
+        waited: Duration,
+    },
+    /// More transactions at once than the engine has sessions for, or a status window held by an old one. Retryable.
+    TooManyTransactions {
+        /// The limit.
+        max: usize,
+        /// Label of the oldest transaction.
+        oldest: &'static str,
+    },
+    /// The transaction is larger than its memory. Not retryable.
+    TransactionTooLarge {
+        /// The limit in bytes.
+        max: usize,
+    },
+    /// Every frame of the pool is in use at once.
+    OutOfFrames {
+        /// Frames in the pool.
+        frames: usize,
+    },
+    /// An option outside its range, or a name that is not built.
+    InvalidOption {
+        /// The option.
+        name: &'static str,
+        /// What was given.
+        value: String,
+        /// What would do.
+        expected: String,
+    },
+}
+
+impl Error {
+    /// Wraps what the system said about `op` on `path`. A full disk gets its own variant.
+    pub fn io(op: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
+        let path = path.into();
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+                Self::DiskFull { path }
+            }
+            _ => Self::Io { op, path, source: Arc::new(source) },
+        }
+    }
+
+    /// Corruption of `file` at `place`.
+    pub fn corrupted(file: impl Into<PathBuf>, place: Place, why: &'static str) -> Self {
+        Self::Corrupted { file: file.into(), place, why }
+    }
+
+    /// The error that everybody gets after `cause` stopped the log.
+    #[must_use]
+    pub fn poisoned(cause: &Error) -> Self {
+        match cause {
+            Self::Poisoned { .. } => cause.clone(),
+            _ => Self::Poisoned { cause: Arc::new(cause.clone()) },
+        }
+    }
+
+    /// Whether the same transaction may succeed when it is run again.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        matches!(self, Self::Deadlock { .. } | Self::LockTimeout { .. } | Self::TooManyTransactions { .. })
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { op, path, source } => write!(f, "{op} of {} failed: {source}", path.display()),
+            Self::DiskFull { path } => write!(f, "no space to grow {}", path.display()),
+            Self::Corrupted { file, place, why } => write!(f, "{} is corrupted at {place}: {why}", file.display()),
+            Self::Truncated { file, len, expected } => {
+                write!(f, "{} is truncated: {len} bytes, at least {expected} expected", file.display())
+            }
+            Self::LostLog { dir, missing } => {
+                write!(f, "group {missing} of the log in {} is lost though later ones exist", dir.display())
+            }
+            Self::Foreign { path, why } => write!(f, "{} does not belong to this database: {why}", path.display()),
+            Self::Newer { path, found, supported } => {
+                write!(f, "{} has format version {found}, this build reads up to {supported}", path.display())
+            }
+            Self::Locked { path } => write!(f, "{} is open already", path.display()),
+            Self::Poisoned { cause } => write!(f, "the log has stopped, reopen the database: {cause}"),
+            Self::Closed => f.write_str("the database is closed"),
+            Self::RolledBack => f.write_str("the transaction was rolled back by an earlier error"),
+            Self::KeyTooLarge { len, max } => write!(f, "the key has {len} bytes, at most {max} are allowed"),
+            Self::ValueTooLarge { len, max } => write!(f, "the value has {len} bytes, at most {max} are allowed"),
+            Self::TableName { name } => write!(f, "{name:?} cannot name a table"),
+            Self::TableTypes { table, stored, wanted } => {
+                write!(f, "table {table} holds {stored}, not {wanted}")
+            }
+            Self::KeyExists => f.write_str("the key exists"),
+            Self::Deadlock { holder, what } => write!(f, "deadlock: waited for {what}, held by {holder:?}"),
+            Self::LockTimeout { holder, what, waited } => {
+                write!(f, "no lock on {what} within {waited:?}, held by {holder:?}")
+            }
+            Self::TooManyTransactions { max, oldest } => {
+                write!(f, "more than {max} transactions at once, the oldest is {oldest:?}")
+            }
+            Self::TransactionTooLarge { max } => write!(f, "the transaction needs more than {max} bytes of memory"),
+            Self::OutOfFrames { frames } => write!(f, "all {frames} frames of the pool are in use at once"),
+            Self::InvalidOption { name, value, expected } => {
+                write!(f, "option {name} cannot be {value:?}, expected {expected}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } => Some(&**source),
+            Self::Poisoned { cause } => Some(&**cause),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Order-preserving encoding of keys, and encoding of values.

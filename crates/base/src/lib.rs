@@ -1,0 +1,16 @@
+//! The vocabulary of Foreshore: ids as newtypes, codecs, checksums, limits and the one error type.
+//!
+//! This layer has no threads, no I/O and no unsafe code.
+
+#![forbid(unsafe_code)]
+
+pub mod codec;
+mod crc;
+mod error;
+mod ids;
+pub mod key;
+pub mod limits;
+
+pub use crc::{crc32c, crc32c_append};
+pub use error::{Error, Place, Result};
+pub use ids::{Csn, GroupNo, Incarnation, Lsn, PageId, TableId, Uuid, Xid};

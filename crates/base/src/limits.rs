@@ -1,0 +1,20 @@
+//! Limits, each checked on entry with an error that names it.
+
+/// Bytes in a page.
+pub const PAGE_SIZE: usize = 8192;
+/// Bytes in a block: unit and alignment of direct I/O and of log groups.
+pub const BLOCK: usize = 4096;
+/// Bytes that a device writes whole; the unit of tearing in the fault model.
+pub const SECTOR: usize = 512;
+/// Largest encoded key, in bytes (an eighth of a page).
+pub const MAX_KEY: usize = 1024;
+/// Largest encoded value, in bytes (a quarter of a page).
+pub const MAX_VALUE: usize = 2048;
+/// Largest length of a table name, in bytes of UTF-8.
+pub const MAX_TABLE_NAME: usize = 255;
+/// First page id out of range.
+pub const MAX_PAGES: u64 = 1 << 31;
+/// First xid out of range.
+pub const MAX_XID: u64 = 1 << 48;
+
+const _: () = assert!(PAGE_SIZE.is_multiple_of(BLOCK) && BLOCK.is_multiple_of(SECTOR));

@@ -1,0 +1,1 @@
+//! B+-trees of Foreshore.

@@ -1,0 +1,1 @@
+//! The buffer pool of Foreshore: frames, guards, replacement, write-back.

@@ -1,0 +1,1 @@
+//! The disk behind traits: direct, buffered, in memory, simulated.

@@ -1,0 +1,1 @@
+//! The lock manager of Foreshore: intents, shared locks, deadlocks.

@@ -1,0 +1,1 @@
+//! Checkpoint, analysis, redo and undo of Foreshore.

@@ -1,0 +1,1 @@
+//! Superblock, page map and file growth of Foreshore.

@@ -1,0 +1,1 @@
+//! Primitive shim, latches, parking and background steps of Foreshore.

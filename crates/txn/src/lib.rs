@@ -1,0 +1,1 @@
+//! Transactions of Foreshore: xids, status, undo, commit, rollback.

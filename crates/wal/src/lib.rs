@@ -1,0 +1,1 @@
+//! The log manager of Foreshore: buffers, groups, segments, durability.
