@@ -1,1 +1,43 @@
 //! Primitive shim, latches, parking and background steps of Foreshore.
+//!
+//! The only home of atomics, locks, threads and time: every other crate takes them from here, so that one cfg
+//! (`foreshore_loom`) puts a whole kernel under the model checker. Each wait in the engine ends in one of four places:
+//! a [`Mutex`], a [`Condvar`], a [`Parker`] (directly or through a [`ParkTable`], an [`EventCount`] or a [`Signal`]), or
+//! the few pauses of a [`SpinWait`] in front of them. Nothing here spins without a bound.
+//!
+//! | need | use |
+//! |---|---|
+//! | guard a structure, short and cold | [`Mutex`], [`RwLock`] with a [`LockRank`] |
+//! | guard a page | [`HybridLatch`]: shared, exclusive, optimistic |
+//! | wait for a state kept in some atomic word | [`ParkTable`] by key, [`EventCount`] for one place |
+//! | wake one known thread | [`Parker`], [`Unparker`] |
+//! | background work | [`Step`] run by a [`Daemon`], woken by its [`Signal`] |
+//! | memory that may be large and mostly untouched | [`LazyArray`], [`ByteArena`] |
+
+pub mod model;
+pub mod primitive;
+
+mod clock;
+mod counter;
+mod daemon;
+mod event_count;
+mod latch;
+mod mapping;
+mod mutex;
+mod park_table;
+mod parker;
+mod rank;
+mod spin;
+
+pub use clock::{Clock, ManualClock, Nanos, SystemClock};
+pub use counter::ShardedCounter;
+pub use crossbeam_utils::CachePadded;
+pub use daemon::{Daemon, Joiner, NextWake, OnPanic, Signal, Spawn, Step, ThreadSpawn};
+pub use event_count::{EventCount, EventKey};
+pub use latch::HybridLatch;
+pub use mapping::{ByteArena, LazyArray, Word, ZeroAtomic};
+pub use mutex::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use park_table::{ParkOutcome, ParkTable};
+pub use parker::{Parker, Unparker};
+pub use rank::{LockRank, lock_order_markdown};
+pub use spin::{SpinWait, available_parallelism};

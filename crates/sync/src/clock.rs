@@ -1,0 +1,134 @@
+//! Time as a value: engine code reads a [`Clock`] it was given, so that a simulation owns the time.
+
+use crate::primitive::atomic::{AtomicU64, Ordering};
+use std::ops::{Add, Sub};
+use std::time::{Duration, Instant};
+
+/// Nanoseconds since the origin of a clock. Arithmetic saturates: 2^64 ns are 584 years.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nanos(pub u64);
+
+impl Nanos {
+    /// The origin.
+    pub const ZERO: Self = Self(0);
+    /// The end of time: a deadline that never comes.
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// The time from `earlier` to `self`, zero if `earlier` is not earlier.
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl From<Duration> for Nanos {
+    fn from(duration: Duration) -> Self {
+        Self(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+impl From<Nanos> for Duration {
+    fn from(nanos: Nanos) -> Self {
+        Self::from_nanos(nanos.0)
+    }
+}
+
+impl Add<Duration> for Nanos {
+    type Output = Self;
+    fn add(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(Self::from(duration).0))
+    }
+}
+
+impl Sub<Duration> for Nanos {
+    type Output = Self;
+    fn sub(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(Self::from(duration).0))
+    }
+}
+
+/// A source of monotonic time.
+pub trait Clock: Send + Sync {
+    /// The time now. Never less than an earlier answer.
+    fn now(&self) -> Nanos;
+}
+
+/// The machine's monotonic clock, counted from the creation of this value.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemClock {
+    origin: Instant,
+}
+
+impl SystemClock {
+    /// A clock that starts at zero now.
+    #[expect(clippy::new_without_default, reason = "two defaults would be two different origins")]
+    pub fn new() -> Self {
+        Self { origin: Instant::now() }
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Nanos {
+        Nanos::from(self.origin.elapsed())
+    }
+}
+
+/// A clock that moves only when told to: for tests and simulation.
+#[derive(Debug, Default)]
+pub struct ManualClock(AtomicU64);
+
+impl ManualClock {
+    /// A clock that stands at `start`.
+    pub fn new(start: Nanos) -> Self {
+        Self(AtomicU64::new(start.0))
+    }
+
+    /// Moves the clock forward.
+    pub fn advance(&self, by: Duration) {
+        // ORDERING: AcqRel, who reads the new time also sees what happened before it came; pairs with `now`.
+        let step = |now| Some((Nanos(now) + by).0);
+        let moved = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, step);
+        debug_assert!(moved.is_ok(), "the step always yields a value");
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Nanos {
+        // ORDERING: Acquire, pairs with `advance`.
+        Nanos(self.0.load(Ordering::Acquire))
+    }
+}
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arithmetic_saturates_at_both_ends() {
+        assert_eq!(Nanos::MAX + Duration::from_secs(1), Nanos::MAX);
+        assert_eq!(Nanos(5) - Duration::from_nanos(6), Nanos::ZERO);
+        assert_eq!(Nanos(5).since(Nanos(7)), Duration::ZERO);
+        assert_eq!(Nanos::from(Duration::MAX), Nanos::MAX);
+        assert_eq!(Duration::from(Nanos(1_500)), Duration::from_nanos(1_500));
+    }
+
+    #[test]
+    fn a_manual_clock_moves_only_by_hand() {
+        let clock = ManualClock::new(Nanos(10));
+        assert_eq!(clock.now(), Nanos(10));
+        clock.advance(Duration::from_nanos(5));
+        assert_eq!(clock.now(), Nanos(15));
+        clock.advance(Duration::MAX);
+        assert_eq!(clock.now(), Nanos::MAX);
+    }
+
+    #[test]
+    fn the_system_clock_never_goes_back() {
+        let clock = SystemClock::new();
+        let mut last = clock.now();
+        for _ in 0..1000 {
+            let now = clock.now();
+            assert!(now >= last);
+            last = now;
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Background work as steps: a thread drives them in production, a simulator inline.
+
+use crate::primitive::atomic::{AtomicBool, Ordering, fence};
+use crate::{Parker, Unparker};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+use std::{fmt, io};
+
+/// When a step wants to run again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextWake {
+    /// At once: there is more to do.
+    Now,
+    /// When this much time has passed or the signal comes, whichever is first.
+    After(Duration),
+    /// When the signal comes.
+    OnSignal,
+}
+
+/// A unit of background work: does a bounded piece and says when to go on. Steps of one object never overlap.
+pub trait Step: Send + Sync {
+    /// Does one piece of work. A call with nothing to do is allowed and cheap.
+    fn step(&self) -> NextWake;
+}
+
+/// The bell of a daemon. It exists before its daemon, so that a step's owner can hold it; clones ring the same bell.
+#[derive(Clone, Debug)]
+pub struct Signal {
+    parker: Arc<Parker>,
+    unparker: Unparker,
+}
+
+impl Default for Signal {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Signal {
+    /// A signal that has not been given.
+    pub fn new() -> Self {
+        let parker = Arc::new(Parker::new());
+        let unparker = parker.unparker();
+        Self { parker, unparker }
+    }
+
+    /// Makes the daemon's step run once more, after what the caller has published. Signals do not add up. Costs a fence
+    /// and one load while an earlier signal has not been taken yet.
+    pub fn notify(&self) {
+        // ORDERING: publish, fence, then look; pairs with take, fence, then step in `wait`: if the old signal is still
+        // there, the step that takes it sees what was published.
+        fence(Ordering::SeqCst);
+        if !self.unparker.is_notified() {
+            self.unparker.unpark();
+        }
+    }
+
+    /// Takes a signal, waiting for it up to `timeout`; false if none came. One thread at a time.
+    pub fn wait(&self, timeout: Option<Duration>) -> bool {
+        // WAIT: park - a daemon with nothing to do.
+        let notified = match timeout {
+            None => {
+                self.parker.park();
+                true
+            }
+            Some(timeout) => self.parker.park_timeout(timeout),
+        };
+        // ORDERING: pairs with the fence in `notify`.
+        fence(Ordering::SeqCst);
+        notified
+    }
+}
+
+/// Waits for the end of a spawned body.
+pub type Joiner = Box<dyn FnOnce() + Send>;
+
+/// A way to run a body beside the caller.
+pub trait Spawn: Send + Sync {
+    /// Starts `body` under `name`. Calling the joiner waits for its end; dropping it lets the body run on.
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Joiner>;
+}
+
+/// Spawns operating-system threads.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ThreadSpawn;
+
+impl Spawn for ThreadSpawn {
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Joiner> {
+        #[cfg(not(foreshore_loom))]
+        let handle = std::thread::Builder::new().name(name.to_owned()).spawn(body)?;
+        #[cfg(foreshore_loom)]
+        let handle = {
+            let _ = name;
+            loom::thread::spawn(body)
+        };
+        // A body that panics has ended, which is all a joiner promises.
+        Ok(Box::new(move || drop(handle.join())))
+    }
+}
+
+/// Called, on the daemon's thread, with the daemon's name and the panic's message when a step panics.
+pub type OnPanic = Box<dyn FnOnce(&str, &str) + Send>;
+
+/// A thread that drives a [`Step`] until it is stopped. Dropping it stops it too.
+pub struct Daemon {
+    stop: Arc<AtomicBool>,
+    signal: Signal,
+    joiner: Option<Joiner>,
+}
+
+impl Daemon {
+    /// Starts driving `step`, first at once and then as it asks; `signal` wakes it from outside.
+    ///
+    /// A panic in the step ends the daemon and is handed to `on_panic`, which fail-stops the owner: a step that died
+    /// half-way is not run again.
+    ///
+    /// # Errors
+    /// Those of the spawner.
+    pub fn spawn(
+        spawner: &dyn Spawn,
+        name: &str,
+        signal: Signal,
+        step: Arc<dyn Step>,
+        on_panic: OnPanic,
+    ) -> io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let body = {
+            let (stop, signal, name) = (stop.clone(), signal.clone(), name.to_owned());
+            move || {
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drive(&*step, &signal, &stop))) {
+                    on_panic(&name, panic_message(&*panic));
+                }
+            }
+        };
+        let joiner = spawner.spawn(name, Box::new(body))?;
+        Ok(Self { stop, signal, joiner: Some(joiner) })
+    }
+
+    /// Makes the step run once more; as [`Signal::notify`].
+    pub fn wake(&self) {
+        self.signal.notify();
+    }
+
+    /// Waits for the step in progress, if there is one, and ends the thread. Work not yet done stays undone.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // ORDERING: Release, what the owner did before the stop is visible to the thread's last step; pairs with `drive`.
+        self.stop.store(true, Ordering::Release);
+        self.signal.notify();
+        if let Some(join) = self.joiner.take() {
+            // WAIT: park - one step is bounded work.
+            join();
+        }
+    }
+}
+
+impl fmt::Debug for Daemon {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Daemon").finish_non_exhaustive()
+    }
+}
+
+fn drive(step: &dyn Step, signal: &Signal, stop: &AtomicBool) {
+    // ORDERING: Acquire, pairs with the store in `drop`; the signal that follows it ends a wait.
+    while !stop.load(Ordering::Acquire) {
+        match step.step() {
+            NextWake::Now => continue,
+            NextWake::After(pause) => signal.wait(Some(pause)),
+            NextWake::OnSignal => signal.wait(None),
+        };
+    }
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    if let Some(text) = panic.downcast_ref::<&str>() {
+        text
+    } else if let Some(text) = panic.downcast_ref::<String>() {
+        text
+    } else {
+        "a panic without a message"
+    }
+}

@@ -1,0 +1,142 @@
+//! Event counts: waiting for a condition that lives anywhere, with notifications that cost one load.
+//!
+//! Source: Vyukov's eventcount, as in folly's `EventCount`.
+
+use crate::model::mutant;
+use crate::primitive::atomic::{AtomicU64, Ordering, fence};
+use crate::{Condvar, LockRank, Mutex};
+use std::time::{Duration, Instant};
+
+// The state word.
+//
+//   63            32 31             0
+//  +----------------+----------------+
+//  |     epoch      |    waiters     |
+//  +----------------+----------------+
+//
+// waiters: threads between `prepare` and the end of their `wait` or `cancel`; they change it by +1 and -1.
+// epoch: raised by a notifier that saw waiters > 0, under the lock; wraps. A sleeper leaves when it differs from its key.
+// 1. waiters is raised before the waiter's fence and re-check, and read after the notifier's fence: one sees the other.
+// 2. The epoch moves only under the lock under which sleepers compare it: no notification between compare and sleep.
+const WAITER: u64 = 1;
+const EPOCH: u64 = 1 << 32;
+const WAITERS: u64 = EPOCH - 1;
+
+/// A registration that [`EventCount::prepare`] hands out; it ends in `wait` or `cancel`.
+#[must_use = "a registration ends in `wait` or `cancel`"]
+#[derive(Debug)]
+pub struct EventKey {
+    epoch: u64,
+}
+
+/// A place to wait for a condition that others change and then notify.
+///
+/// Waiter: `prepare`, check the condition, then `cancel` if it holds or `wait` if not; then start over. Notifier: make the
+/// condition true, then notify.
+///
+/// ```
+/// # use foreshore_sync::{EventCount, primitive::{atomic::{AtomicBool, Ordering}, thread}};
+/// let (events, ready) = (EventCount::new(), AtomicBool::new(false));
+/// thread::scope(|scope| {
+///     scope.spawn(|| {
+///         loop {
+///             let key = events.prepare();
+///             if ready.load(Ordering::Acquire) {
+///                 break events.cancel(key);
+///             }
+///             events.wait(key, None);
+///         }
+///     });
+///     ready.store(true, Ordering::Release);
+///     events.notify_all();
+/// });
+/// ```
+#[derive(Debug)]
+pub struct EventCount {
+    state: AtomicU64,
+    lock: Mutex<()>,
+    condvar: Condvar,
+}
+
+impl Default for EventCount {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl EventCount {
+    /// An event count nobody waits on.
+    pub fn new() -> Self {
+        let lock = Mutex::new(LockRank::EventCount, ());
+        Self { state: AtomicU64::new(0), lock, condvar: Condvar::new() }
+    }
+
+    /// Registers the caller; from here on every notification ends its wait. The condition is checked after this.
+    pub fn prepare(&self) -> EventKey {
+        // ORDERING: register, fence, then the caller's check; pairs with change, fence, then look in `notify`. Acquire, so
+        // that a key of the new epoch comes with what was changed before that notification.
+        let before = self.state.fetch_add(WAITER, Ordering::Acquire);
+        if !mutant("event count: no fence after registration") {
+            fence(Ordering::SeqCst);
+        }
+        debug_assert_ne!(before & WAITERS, WAITERS, "2^32 waiters");
+        EventKey { epoch: before / EPOCH }
+    }
+
+    /// Ends a registration without a wait.
+    pub fn cancel(&self, key: EventKey) {
+        let EventKey { .. } = key;
+        // ORDERING: Relaxed, a count read too high only costs a notifier the lock.
+        self.state.fetch_sub(WAITER, Ordering::Relaxed);
+    }
+
+    /// Waits until a notification comes that follows the registration; false if `timeout` was over first. Spurious
+    /// wake-ups are allowed. Under loom a timed wait yields once and times out.
+    pub fn wait(&self, key: EventKey, timeout: Option<Duration>) -> bool {
+        // A deadline beyond the clock's range never comes.
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut timed_out = false;
+        let mut guard = self.lock.lock();
+        // ORDERING: Acquire, pairs with the Release in `notify`: what came before the notification is visible.
+        while self.state.load(Ordering::Acquire) / EPOCH == key.epoch && !timed_out {
+            // WAIT: park - until a notifier moves the epoch.
+            (guard, timed_out) = match deadline {
+                None => (self.condvar.wait(guard), false),
+                Some(deadline) => self.condvar.wait_timeout(guard, deadline.saturating_duration_since(Instant::now())),
+            };
+        }
+        drop(guard);
+        // ORDERING: Acquire, a notification that came with the timeout counts; pairs with `notify`.
+        self.state.fetch_sub(WAITER, Ordering::Acquire) / EPOCH != key.epoch
+    }
+
+    /// Ends the wait of at least one registered thread, if there are any.
+    pub fn notify_one(&self) {
+        self.notify(false);
+    }
+
+    /// Ends the waits of all registered threads. Costs a fence and one load when there are none.
+    pub fn notify_all(&self) {
+        self.notify(true);
+    }
+
+    fn notify(&self, all: bool) {
+        // ORDERING: the caller has changed the condition; fence, then look. Pairs with the fence in `prepare`.
+        if !mutant("event count: no fence before looking") {
+            fence(Ordering::SeqCst);
+        }
+        if self.state.load(Ordering::Relaxed) & WAITERS == 0 {
+            return;
+        }
+        let guard = self.lock.lock();
+        // ORDERING: Release, publishes the condition to `wait` and `prepare`.
+        self.state.fetch_add(EPOCH, Ordering::Release);
+        // Under the lock: a later waiter, whose key has the new epoch, must not take the wake-up of an earlier one.
+        if all {
+            self.condvar.notify_all();
+        } else {
+            self.condvar.notify_one();
+        }
+        drop(guard);
+    }
+}

@@ -1,0 +1,238 @@
+//! Lazily committed memory: arrays of atomics and byte arenas that cost nothing until they are touched.
+
+use crate::primitive::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::ops::{Index, Range};
+use std::ptr::NonNull;
+use std::{fmt, io};
+
+/// A word of a [`ByteArena`]: std's atomic in every build, because loom's cannot be laid over memory.
+pub type Word = std::sync::atomic::AtomicU64;
+
+/// A private anonymous mapping: page-aligned, zero until written, committed page by page on first touch.
+#[derive(Debug)]
+struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping is plain memory owned by this value; who touches it, and how, is up to the types below.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; a shared `Mapping` offers nothing but its address.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// At least `len` bytes, rounded up to whole pages; one page for zero.
+    fn new(len: usize) -> io::Result<Self> {
+        let page = rustix::param::page_size();
+        let len = len.max(1).checked_next_multiple_of(page).ok_or(io::ErrorKind::OutOfMemory)?;
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
+        // SAFETY: a null hint maps fresh addresses and touches no existing memory.
+        let base = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, access, flags)? };
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { base, len })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: base and len are those of the mapping, and no borrow of it outlives this value.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "unmapping a mapping of our own: {unmapped:?}");
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// Atomic integers for which all-zero memory is the value zero.
+pub trait ZeroAtomic: sealed::Sealed + Send + Sync + 'static {
+    /// The value zero.
+    fn zero() -> Self;
+}
+
+macro_rules! zero_atomic {
+    ($($atomic:ty),+) => {$(
+        impl sealed::Sealed for $atomic {}
+        impl ZeroAtomic for $atomic {
+            fn zero() -> Self {
+                Self::new(0)
+            }
+        }
+    )+};
+}
+
+zero_atomic!(AtomicU8, AtomicU16, AtomicU32, AtomicU64);
+
+/// A zeroed array of atomics whose length is fixed and whose memory is committed on first touch. Page-aligned.
+///
+/// A read of an untouched element commits nothing on Linux: it maps the shared zero page. Under loom it is an ordinary
+/// allocation of loom's atomics.
+pub struct LazyArray<T: ZeroAtomic> {
+    #[cfg(not(foreshore_loom))]
+    mapping: Mapping,
+    #[cfg(not(foreshore_loom))]
+    len: usize,
+    #[cfg(not(foreshore_loom))]
+    element: std::marker::PhantomData<T>,
+    #[cfg(foreshore_loom)]
+    elements: Box<[T]>,
+}
+
+impl<T: ZeroAtomic> LazyArray<T> {
+    /// `len` elements, all zero.
+    ///
+    /// # Errors
+    /// When the address range cannot be reserved.
+    pub fn new(len: usize) -> io::Result<Self> {
+        #[cfg(not(foreshore_loom))]
+        {
+            let bytes = len.checked_mul(size_of::<T>()).ok_or(io::ErrorKind::OutOfMemory)?;
+            Ok(Self { mapping: Mapping::new(bytes)?, len, element: std::marker::PhantomData })
+        }
+        #[cfg(foreshore_loom)]
+        Ok(Self { elements: (0..len).map(|_| T::zero()).collect() })
+    }
+
+    /// All elements.
+    pub fn as_slice(&self) -> &[T] {
+        #[cfg(not(foreshore_loom))]
+        {
+            // SAFETY: the mapping holds `len` elements, is aligned to a page and lives as long as `self`; zero bytes and
+            // any later value are valid for the atomics that implement `ZeroAtomic`, a sealed trait.
+            unsafe { std::slice::from_raw_parts(self.mapping.base.as_ptr().cast::<T>(), self.len) }
+        }
+        #[cfg(foreshore_loom)]
+        &self.elements
+    }
+
+    /// Element `index`, if there is one.
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<&T> {
+        self.as_slice().get(index)
+    }
+
+    /// Number of elements.
+    #[expect(clippy::len_without_is_empty, reason = "nobody asks a fixed array")]
+    pub fn len(&self) -> usize {
+        self.as_slice().len()
+    }
+}
+
+impl<T: ZeroAtomic> Index<usize> for LazyArray<T> {
+    type Output = T;
+    #[inline]
+    fn index(&self, index: usize) -> &T {
+        &self.as_slice()[index]
+    }
+}
+
+impl<T: ZeroAtomic> fmt::Debug for LazyArray<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LazyArray").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+/// A page-aligned region of memory, zero at first and committed on first touch, lent out in windows.
+///
+/// The windows of words are atomic and may overlap in space and time. Those of bytes are plain memory: their callers keep
+/// writers apart by latches and pins that this type knows nothing of.
+#[derive(Debug)]
+pub struct ByteArena {
+    mapping: Mapping,
+    len: usize,
+}
+
+impl ByteArena {
+    /// A region of `len` bytes.
+    ///
+    /// # Errors
+    /// When the address range cannot be reserved.
+    pub fn new(len: usize) -> io::Result<Self> {
+        Ok(Self { mapping: Mapping::new(len)?, len })
+    }
+
+    /// Number of bytes.
+    #[expect(clippy::len_without_is_empty, reason = "nobody asks a fixed region")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The address of `range`'s first byte, good for the length of the range and the life of the arena.
+    ///
+    /// # Panics
+    /// When the range is not inside the arena.
+    #[inline]
+    pub fn as_ptr(&self, range: Range<usize>) -> *mut u8 {
+        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {} bytes", self.len);
+        // SAFETY: the start is at most `len`, which is inside the mapping.
+        unsafe { self.mapping.base.as_ptr().add(range.start) }
+    }
+
+    /// `len_words` atomic words from byte `offset` on.
+    ///
+    /// # Panics
+    /// When `offset` is not a multiple of 8 or the window is not inside the arena.
+    #[inline]
+    pub fn words(&self, offset: usize, len_words: usize) -> &[Word] {
+        assert!(offset.is_multiple_of(align_of::<Word>()), "offset {offset} is not aligned");
+        let end = len_words.checked_mul(size_of::<Word>()).and_then(|len| len.checked_add(offset));
+        let start = self.as_ptr(offset..end.expect("a window inside the arena"));
+        // SAFETY: `as_ptr` checked the bounds, the base is page-aligned and the offset a multiple of 8, and any bytes are
+        // a valid atomic word. Plain accesses that would race with it are excluded by the contracts of the byte windows.
+        unsafe { std::slice::from_raw_parts(start.cast::<Word>(), len_words) }
+    }
+
+    /// The bytes of `range` as plain memory.
+    ///
+    /// # Safety
+    /// For the life of the slice nobody writes to the range, neither through [`ByteArena::bytes_mut`], nor through
+    /// [`ByteArena::words`], nor through a pointer.
+    ///
+    /// # Panics
+    /// When the range is not inside the arena.
+    #[inline]
+    pub unsafe fn bytes(&self, range: Range<usize>) -> &[u8] {
+        let len = range.len();
+        // SAFETY: `as_ptr` checks the bounds; the memory is initialised (zero at first); the caller keeps writers away.
+        unsafe { std::slice::from_raw_parts(self.as_ptr(range), len) }
+    }
+
+    /// The bytes of `range` as plain memory to write to.
+    ///
+    /// # Safety
+    /// For the life of the slice nobody else reads or writes the range in any way. Optimistic readers count: where they
+    /// may run, the range is written through [`ByteArena::words`] instead.
+    ///
+    /// # Panics
+    /// When the range is not inside the arena.
+    #[expect(clippy::mut_from_ref, reason = "exclusion is the caller's contract")]
+    #[inline]
+    pub unsafe fn bytes_mut(&self, range: Range<usize>) -> &mut [u8] {
+        let len = range.len();
+        // SAFETY: as in `bytes`; the caller has the range for itself.
+        unsafe { std::slice::from_raw_parts_mut(self.as_ptr(range), len) }
+    }
+
+    /// Gives the memory of the whole pages inside `range` back to the system; they read as zero afterwards.
+    ///
+    /// # Safety
+    /// As [`ByteArena::bytes_mut`] for the duration of the call.
+    ///
+    /// # Errors
+    /// Those of `madvise`.
+    ///
+    /// # Panics
+    /// When the range is not inside the arena.
+    pub unsafe fn release(&self, range: Range<usize>) -> io::Result<()> {
+        let page = rustix::param::page_size();
+        let (start, end) = (range.start.next_multiple_of(page), range.end / page * page);
+        if start >= end {
+            return Ok(());
+        }
+        // SAFETY: whole pages inside the mapping, and the caller has them for itself.
+        unsafe { rustix::mm::madvise(self.as_ptr(start..end).cast(), end - start, Advice::LinuxDontNeed)? };
+        Ok(())
+    }
+}

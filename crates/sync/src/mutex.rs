@@ -1,0 +1,224 @@
+//! Mutex, reader-writer lock and condition variable: std's (or loom's), ranked and never poisoned.
+//!
+//! A panic under a lock is a defect that fail-stops the database elsewhere; the lock itself hands the data on, so that the
+//! threads that shut down are not killed one by one by poison errors.
+
+use crate::primitive::raw;
+use crate::rank::{Held, LockRank};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::{PoisonError, TryLockError};
+use std::time::Duration;
+
+/// A mutual-exclusion lock with a place in the lock order.
+pub struct Mutex<T> {
+    rank: LockRank,
+    inner: raw::Mutex<T>,
+}
+
+/// Access to the data of a locked [`Mutex`].
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct MutexGuard<'a, T> {
+    // Declared first: the lock is released before its rank is.
+    inner: raw::MutexGuard<'a, T>,
+    _held: Held,
+    // For a timed wait under loom, which has to give the lock back by itself.
+    #[cfg(foreshore_loom)]
+    mutex: &'a Mutex<T>,
+}
+
+impl<T> Mutex<T> {
+    /// An unlocked mutex of `rank` around `value`.
+    pub fn new(rank: LockRank, value: T) -> Self {
+        Self { rank, inner: raw::Mutex::new(value) }
+    }
+
+    /// Waits for the lock.
+    ///
+    /// # Panics
+    /// In debug builds, when this thread holds a lock of this rank or above.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        let held = Held::ordered(self.rank);
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        MutexGuard {
+            inner,
+            _held: held,
+            #[cfg(foreshore_loom)]
+            mutex: self,
+        }
+    }
+
+    /// The lock, if it is free.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        let inner = match self.inner.try_lock() {
+            Ok(inner) => inner,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(MutexGuard {
+            inner,
+            _held: Held::unordered(self.rank),
+            #[cfg(foreshore_loom)]
+            mutex: self,
+        })
+    }
+
+    /// The data, without locking: the exclusive borrow shows that nobody else can.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.inner.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The data.
+    pub fn into_inner(self) -> T {
+        self.inner.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mutex").field("rank", &self.rank).finish_non_exhaustive()
+    }
+}
+
+impl<'a, T> MutexGuard<'a, T> {
+    /// Sends the raw guard through a condition variable. The rank stays counted: a sleeper takes no other lock.
+    fn map_inner(self, wait: impl FnOnce(raw::MutexGuard<'a, T>) -> raw::MutexGuard<'a, T>) -> Self {
+        Self { inner: wait(self.inner), ..self }
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+/// A condition variable. Wake-ups may be spurious: waiters loop on their condition.
+#[derive(Debug, Default)]
+pub struct Condvar(raw::Condvar);
+
+impl Condvar {
+    /// A condition variable nobody waits on.
+    pub fn new() -> Self {
+        Self(raw::Condvar::new())
+    }
+
+    /// Releases the lock, waits for a notification and takes the lock again.
+    pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        // WAIT: park - until a notification.
+        guard.map_inner(|inner| self.0.wait(inner).unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// As [`Condvar::wait`], for at most `timeout`; true if the time ran out.
+    ///
+    /// Under loom, which has no time, it yields once and times out.
+    pub fn wait_timeout<'a, T>(&self, guard: MutexGuard<'a, T>, timeout: Duration) -> (MutexGuard<'a, T>, bool) {
+        #[cfg(not(foreshore_loom))]
+        {
+            let mut timed_out = false;
+            // WAIT: park - until a notification or the end of the time.
+            let guard = guard.map_inner(|inner| {
+                let (inner, result) = self.0.wait_timeout(inner, timeout).unwrap_or_else(PoisonError::into_inner);
+                timed_out = result.timed_out();
+                inner
+            });
+            (guard, timed_out)
+        }
+        #[cfg(foreshore_loom)]
+        {
+            let _ = timeout;
+            let mutex = guard.mutex;
+            drop(guard);
+            loom::thread::yield_now();
+            (mutex.lock(), true)
+        }
+    }
+
+    /// Wakes one waiter, if there is one.
+    pub fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    /// Wakes all waiters.
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+/// A reader-writer lock with a place in the lock order. Readers count like writers there: no recursion.
+pub struct RwLock<T> {
+    rank: LockRank,
+    inner: raw::RwLock<T>,
+}
+
+/// Shared access to the data of a [`RwLock`].
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct RwLockReadGuard<'a, T> {
+    inner: raw::RwLockReadGuard<'a, T>,
+    _held: Held,
+}
+
+/// Exclusive access to the data of a [`RwLock`].
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct RwLockWriteGuard<'a, T> {
+    inner: raw::RwLockWriteGuard<'a, T>,
+    _held: Held,
+}
+
+impl<T> RwLock<T> {
+    /// An unlocked lock of `rank` around `value`.
+    pub fn new(rank: LockRank, value: T) -> Self {
+        Self { rank, inner: raw::RwLock::new(value) }
+    }
+
+    /// Waits for shared access.
+    ///
+    /// # Panics
+    /// In debug builds, when this thread holds a lock of this rank or above.
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        let held = Held::ordered(self.rank);
+        RwLockReadGuard { inner: self.inner.read().unwrap_or_else(PoisonError::into_inner), _held: held }
+    }
+
+    /// Waits for exclusive access.
+    ///
+    /// # Panics
+    /// In debug builds, when this thread holds a lock of this rank or above.
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        let held = Held::ordered(self.rank);
+        RwLockWriteGuard { inner: self.inner.write().unwrap_or_else(PoisonError::into_inner), _held: held }
+    }
+}
+
+impl<T> fmt::Debug for RwLock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RwLock").field("rank", &self.rank).finish_non_exhaustive()
+    }
+}
+
+impl<T> Deref for RwLockReadGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> Deref for RwLockWriteGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> DerefMut for RwLockWriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}

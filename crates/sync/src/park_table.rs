@@ -1,0 +1,270 @@
+//! Waiting by key: a table of queues shared by any number of wait places.
+//!
+//! The design is WebKit's parking lot: a place to wait on costs one bit in its own word, and the queues live here.
+
+use crate::model::mutant;
+use crate::primitive::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use crate::{CachePadded, LockRank, Mutex, Parker, Unparker};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// One under loom: keys are often addresses, and a model must not depend on them.
+const BUCKETS: usize = if cfg!(foreshore_loom) { 1 } else { 256 };
+
+/// How a call of [`ParkTable::park`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParkOutcome {
+    /// The validation failed; the caller did not wait.
+    Invalid,
+    /// Woken by an unpark, with its tag.
+    Unparked(u64),
+    /// The time ran out, and the caller is no longer queued.
+    TimedOut,
+}
+
+/// What a filter of [`ParkTable::unpark_while`] decides about the next waiter of the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pick {
+    Wake,
+    Stop,
+}
+
+/// FIFO queues of parked threads by a 64-bit key. An instance belongs to one owner, who hands out its keys.
+///
+/// **No lost wake-up:** the waker changes the state first and unparks then; the waiter validates the state under its
+/// bucket's lock, after it has announced itself. Either the waiter sees the new state, or the waker sees the waiter.
+///
+/// ```
+/// use foreshore_sync::{ParkOutcome, ParkTable};
+/// use foreshore_sync::primitive::{atomic::{AtomicBool, Ordering}, thread};
+///
+/// let (table, open) = (ParkTable::new(), AtomicBool::new(false));
+/// thread::scope(|scope| {
+///     scope.spawn(|| {
+///         while !open.load(Ordering::Acquire) {
+///             table.park(7, None, || !open.load(Ordering::Acquire));
+///         }
+///     });
+///     open.store(true, Ordering::Release);
+///     table.unpark_all(7, 0);
+/// });
+/// ```
+#[derive(Debug)]
+pub struct ParkTable {
+    buckets: Box<[CachePadded<Bucket>]>,
+}
+
+#[derive(Debug)]
+struct Bucket {
+    /// Threads queued or about to validate; changed under the queue's lock, read without it.
+    waiting: AtomicUsize,
+    queue: Mutex<VecDeque<Waiter>>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    key: u64,
+    role: u32,
+    node: Arc<Node>,
+}
+
+/// A thread's place in a queue. A thread waits in one place at a time, so that one node per thread is enough.
+#[derive(Debug)]
+struct Node {
+    parker: Parker,
+    unparker: Unparker,
+    /// Set by the owner when it enters a queue, cleared by who takes it out; both under the bucket's lock.
+    queued: AtomicBool,
+    tag: AtomicU64,
+}
+
+impl Node {
+    fn new() -> Arc<Self> {
+        let parker = Parker::new();
+        let unparker = parker.unparker();
+        Arc::new(Self { parker, unparker, queued: AtomicBool::new(false), tag: AtomicU64::new(0) })
+    }
+
+    fn current() -> Arc<Self> {
+        #[cfg(not(foreshore_loom))]
+        {
+            std::thread_local! {
+                static CURRENT: Arc<Node> = Node::new();
+            }
+            // A thread that is ending has lost its thread-locals; it gets a fresh node.
+            CURRENT.try_with(Arc::clone).unwrap_or_else(|_| Self::new())
+        }
+        #[cfg(foreshore_loom)]
+        Self::new()
+    }
+
+    /// Hands the waiter its tag. From here on its thread may leave and queue again elsewhere; a token that arrives late
+    /// makes it look once more.
+    fn release(&self, tag: u64) {
+        // ORDERING: Relaxed tag, published by the Release store; pairs with the Acquire load in `park_as`.
+        self.tag.store(tag, Ordering::Relaxed);
+        self.queued.store(false, Ordering::Release);
+    }
+}
+
+impl Default for ParkTable {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ParkTable {
+    /// A table in which nobody waits.
+    pub fn new() -> Self {
+        let bucket = |_| {
+            let queue = Mutex::new(LockRank::ParkBucket, VecDeque::new());
+            CachePadded::new(Bucket { waiting: AtomicUsize::new(0), queue })
+        };
+        Self { buckets: (0..BUCKETS).map(bucket).collect() }
+    }
+
+    /// Waits at `key` until an unpark picks this thread or `timeout` is over.
+    ///
+    /// `validate` runs under the bucket's lock once the thread's place is decided; if it answers false the thread does not
+    /// wait. It must not lock, park or unpark. The caller re-checks its condition after every outcome.
+    pub fn park(&self, key: u64, timeout: Option<Duration>, validate: impl FnOnce() -> bool) -> ParkOutcome {
+        self.park_as(key, 0, timeout, validate)
+    }
+
+    /// As [`ParkTable::park`], with a role that [`ParkTable::unpark_while`] shows to its filter.
+    pub(crate) fn park_as(
+        &self,
+        key: u64,
+        role: u32,
+        timeout: Option<Duration>,
+        validate: impl FnOnce() -> bool,
+    ) -> ParkOutcome {
+        let bucket = self.bucket(key);
+        let node = Node::current();
+        {
+            let mut queue = bucket.queue.lock();
+            // ORDERING: announce, fence, then validate; pairs with change, fence, then look in `look`. One of the two
+            // sides sees the other.
+            bucket.waiting.fetch_add(1, Ordering::Relaxed);
+            if !mutant("park table: no fence before validation") {
+                fence(Ordering::SeqCst);
+            }
+            if !validate() {
+                // ORDERING: Relaxed, a count too high only costs a waker the lock.
+                bucket.waiting.fetch_sub(1, Ordering::Relaxed);
+                return ParkOutcome::Invalid;
+            }
+            // ORDERING: Relaxed, published to wakers by the bucket's lock.
+            node.queued.store(true, Ordering::Relaxed);
+            queue.push_back(Waiter { key, role, node: node.clone() });
+        }
+        // A deadline beyond the clock's range never comes.
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            // ORDERING: Acquire, pairs with `Node::release`: the tag and what the waker did before are visible.
+            if !node.queued.load(Ordering::Acquire) {
+                return ParkOutcome::Unparked(node.tag.load(Ordering::Relaxed));
+            }
+            // WAIT: park - until a waker takes this thread out of the queue.
+            let notified = match deadline {
+                None => {
+                    node.parker.park();
+                    true
+                }
+                Some(deadline) => node.parker.park_timeout(deadline.saturating_duration_since(Instant::now())),
+            };
+            if !notified && bucket.withdraw(&node) {
+                return ParkOutcome::TimedOut;
+            }
+        }
+    }
+
+    /// Wakes the thread that has waited longest at `key` and gives it `tag`; false if nobody waits there.
+    ///
+    /// Costs a fence and one load when nobody waits in the key's bucket.
+    pub fn unpark_one(&self, key: u64, tag: u64) -> bool {
+        let mut found = false;
+        let pick = |_| if std::mem::replace(&mut found, true) { Pick::Stop } else { Pick::Wake };
+        self.unpark_while(key, tag, pick, |_| ()) > 0
+    }
+
+    /// Wakes all threads that wait at `key`, gives each `tag` and returns their number.
+    pub fn unpark_all(&self, key: u64, tag: u64) -> usize {
+        self.unpark_while(key, tag, |_| Pick::Wake, |_| ())
+    }
+
+    /// Whether a thread waits at `key`. Exact only for a caller that keeps threads from coming and going.
+    pub fn has_waiters(&self, key: u64) -> bool {
+        self.look(key).is_some_and(|bucket| bucket.queue.lock().iter().any(|waiter| waiter.key == key))
+    }
+
+    /// Wakes the waiters of `key` in order for as long as `pick`, called with their roles, says so.
+    ///
+    /// `after` runs under the bucket's lock and learns whether others stay behind; a bit "somebody waits" in the owner's
+    /// word is cleared there. It runs only when some thread waits in the bucket. Returns the number woken.
+    pub(crate) fn unpark_while(
+        &self,
+        key: u64,
+        tag: u64,
+        mut pick: impl FnMut(u32) -> Pick,
+        after: impl FnOnce(bool),
+    ) -> usize {
+        let Some(bucket) = self.look(key) else { return 0 };
+        let mut woken: Vec<Arc<Node>> = Vec::new();
+        {
+            let mut queue = bucket.queue.lock();
+            let (mut at, mut left_behind) = (0, false);
+            while let Some(waiter) = queue.get(at) {
+                if waiter.key != key {
+                    at += 1;
+                    continue;
+                }
+                if pick(waiter.role) == Pick::Stop {
+                    left_behind = true;
+                    break;
+                }
+                let waiter = queue.remove(at).expect("the index was just read");
+                waiter.node.release(tag);
+                woken.push(waiter.node);
+            }
+            // ORDERING: Relaxed, changed under the lock; a count read too high only costs a waker the lock.
+            bucket.waiting.fetch_sub(woken.len(), Ordering::Relaxed);
+            after(left_behind);
+        }
+        // Woken outside the lock: an unpark is a system call.
+        for node in &woken {
+            node.unparker.unpark();
+        }
+        woken.len()
+    }
+
+    /// The key's bucket, or `None` if nobody waits in it.
+    fn look(&self, key: u64) -> Option<&Bucket> {
+        let bucket = self.bucket(key);
+        // ORDERING: the caller has changed its state; fence, then look. Pairs with the fence in `park_as`.
+        if !mutant("park table: no fence before looking") {
+            fence(Ordering::SeqCst);
+        }
+        (bucket.waiting.load(Ordering::Relaxed) > 0).then_some(bucket)
+    }
+
+    fn bucket(&self, key: u64) -> &Bucket {
+        // Fibonacci hashing: the top bits of the product depend on all bits of the key.
+        let hash = key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        &self.buckets[hash as usize % BUCKETS]
+    }
+}
+
+impl Bucket {
+    /// Takes `node` out of the queue; false if a waker was faster.
+    fn withdraw(&self, node: &Arc<Node>) -> bool {
+        let mut queue = self.queue.lock();
+        let Some(at) = queue.iter().position(|waiter| Arc::ptr_eq(&waiter.node, node)) else { return false };
+        queue.remove(at);
+        // ORDERING: Relaxed, both are read under this lock or by this thread; see `park_as` for the count.
+        node.queued.store(false, Ordering::Relaxed);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        true
+    }
+}

@@ -1,0 +1,79 @@
+//! The shim: std in every build, loom under `--cfg foreshore_loom`.
+//!
+//! Code that keeps to these names runs unchanged inside [`crate::model::check`]. Two differences remain visible: loom's
+//! constructors are not `const`, and its `SeqCst` accesses order no more than `AcqRel` ones, so a protocol that needs the
+//! single total order states it with [`atomic::fence`].
+
+#[cfg(not(foreshore_loom))]
+pub use std::sync::Arc;
+
+#[cfg(foreshore_loom)]
+pub use loom::{cell::UnsafeCell, sync::Arc};
+
+/// Atomic integers, their orderings and fences.
+pub mod atomic {
+    #[cfg(foreshore_loom)]
+    pub use loom::sync::atomic::{
+        AtomicBool, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    };
+    #[cfg(not(foreshore_loom))]
+    pub use std::sync::atomic::{
+        AtomicBool, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    };
+}
+
+/// Threads. Engine code starts them only through [`crate::Spawn`]; tests use these directly.
+pub mod thread {
+    #[cfg(foreshore_loom)]
+    pub use loom::thread::{JoinHandle, Thread, current, park, spawn, yield_now};
+    #[cfg(not(foreshore_loom))]
+    pub use std::thread::{JoinHandle, Thread, current, park, scope, spawn, yield_now};
+}
+
+/// Hints to the processor.
+pub mod hint {
+    #[cfg(foreshore_loom)]
+    pub use loom::hint::spin_loop;
+    #[cfg(not(foreshore_loom))]
+    pub use std::hint::spin_loop;
+}
+
+/// The locks below [`crate::Mutex`], [`crate::Condvar`] and [`crate::RwLock`].
+pub(crate) mod raw {
+    #[cfg(foreshore_loom)]
+    pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+    #[cfg(not(foreshore_loom))]
+    pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+}
+
+/// A cell whose accesses loom can see: the pointer is lent to a closure instead of being handed out.
+#[cfg(not(foreshore_loom))]
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct UnsafeCell<T: ?Sized>(std::cell::UnsafeCell<T>);
+
+#[cfg(not(foreshore_loom))]
+impl<T> UnsafeCell<T> {
+    /// A cell that holds `value`.
+    pub const fn new(value: T) -> Self {
+        Self(std::cell::UnsafeCell::new(value))
+    }
+
+    /// The value.
+    pub fn into_inner(self) -> T {
+        self.0.into_inner()
+    }
+}
+
+#[cfg(not(foreshore_loom))]
+impl<T: ?Sized> UnsafeCell<T> {
+    /// Lends a pointer for reading. Dereferencing it needs the absence of writers for as long as the closure runs.
+    pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        f(self.0.get())
+    }
+
+    /// Lends a pointer for writing. Dereferencing it needs exclusive access for as long as the closure runs.
+    pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0.get())
+    }
+}
