@@ -1,1 +1,29 @@
 //! The disk behind traits: direct, buffered, in memory, simulated.
+//!
+//! Everything above reaches files through [`Fs`] and [`File`], and nothing else in Foreshore opens a file.
+//!
+//! | backend | contents | a sync | used for |
+//! |---|---|---|---|
+//! | [`Disk`] direct | files, past the page cache | `RWF_DSYNC` per write, `fdatasync` | production |
+//! | [`Disk`] buffered | files | `fdatasync` | where direct I/O is not possible |
+//! | [`Mem`] null | memory | free | upper bounds |
+//! | [`Mem`] delay | memory | sleeps | devices of a known latency |
+//! | [`Sim`] | memory, live and durable image | moves effects to the durable image | tests of faults and of power loss |
+//!
+//! **Errors.** Every operation answers with [`foreshore_base::Error`] and names the file. A full disk is
+//! [`foreshore_base::Error::DiskFull`]. A write or a sync that failed is never tried again here: after a failed sync
+//! the kernel may drop the dirty pages and report success the next time.
+
+mod aligned;
+mod device;
+mod disk;
+mod fs;
+mod mem;
+mod names;
+mod retry;
+
+pub use aligned::AlignedBuf;
+pub use device::Device;
+pub use disk::{Disk, filesystem_name, syncs};
+pub use fs::{Backend, DirLock, File, Fs, Kind};
+pub use mem::Mem;

@@ -1,0 +1,110 @@
+//! The choice of a backend, by name.
+
+use crate::{Disk, Fs, Mem};
+use foreshore_base::{Error, Result};
+use std::{fmt, path::Path, str::FromStr, sync::Arc, time::Duration};
+
+/// Names that [`Device::from_str`] takes.
+const EXPECTED: &str = "auto, direct, buffered, null or delay:<time>, such as delay:300us";
+
+/// Where a database keeps its files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Device {
+    /// [`Device::Direct`] where the file system allows it, else [`Device::Buffered`].
+    #[default]
+    Auto,
+    /// Files, past the page cache.
+    Direct,
+    /// Files, through the page cache.
+    Buffered,
+    /// Memory, kept as long as the opened file system; syncs cost nothing.
+    Null,
+    /// Memory; durable writes and syncs take this long.
+    Delay(Duration),
+}
+
+impl Device {
+    /// Opens the backend for a database in `dir`, which need not exist yet.
+    ///
+    /// # Errors
+    /// `InvalidOption` if direct I/O was asked for and is not possible there.
+    pub fn open(&self, dir: &Path) -> Result<Arc<dyn Fs>> {
+        Ok(match self {
+            Self::Auto => Arc::new(Disk::auto(dir)?),
+            Self::Direct => Arc::new(Disk::direct(dir)?),
+            Self::Buffered => Arc::new(Disk::buffered(dir)?),
+            Self::Null => Arc::new(Mem::null()),
+            Self::Delay(delay) => Arc::new(Mem::delay(*delay)),
+        })
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Direct => f.write_str("direct"),
+            Self::Buffered => f.write_str("buffered"),
+            Self::Null => f.write_str("null"),
+            Self::Delay(d) if d.as_nanos().is_multiple_of(1000) => write!(f, "delay:{}us", d.as_micros()),
+            Self::Delay(d) => write!(f, "delay:{}ns", d.as_nanos()),
+        }
+    }
+}
+
+impl FromStr for Device {
+    type Err = Error;
+
+    fn from_str(s: &str) -> Result<Self> {
+        let known = match s {
+            "auto" => Some(Self::Auto),
+            "direct" => Some(Self::Direct),
+            "buffered" => Some(Self::Buffered),
+            "null" => Some(Self::Null),
+            _ => s.strip_prefix("delay:").and_then(time).map(Self::Delay),
+        };
+        known.ok_or_else(|| Error::InvalidOption { name: "device", value: s.into(), expected: EXPECTED.into() })
+    }
+}
+
+/// A whole number with a unit.
+fn time(s: &str) -> Option<Duration> {
+    let digits = s.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = s.split_at(digits);
+    let number = number.parse::<u64>().ok()?;
+    let nanos = match unit {
+        "ns" => 1,
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        _ => return None,
+    };
+    Some(Duration::from_nanos(number.checked_mul(nanos)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_round_trip() {
+        for name in ["auto", "direct", "buffered", "null", "delay:0us", "delay:300us", "delay:1500ns"] {
+            assert_eq!(name.parse::<Device>().unwrap().to_string(), name);
+        }
+        assert_eq!("delay:2ms".parse::<Device>().unwrap(), Device::Delay(Duration::from_millis(2)));
+        assert_eq!("delay:1s".parse::<Device>().unwrap(), Device::Delay(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn refuses_what_is_not_built_and_says_what_is() {
+        for name in ["uring", "", "delay:", "delay:300", "delay:-1us", "delay:us", "delay:18446744073709551615s"] {
+            match name.parse::<Device>() {
+                Err(Error::InvalidOption { name: "device", value, expected }) => {
+                    assert_eq!(value, name);
+                    assert!(expected.contains("buffered"), "{expected}");
+                }
+                other => panic!("{name:?} gave {other:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! An open file of the operating system.
+
+use crate::{
+    AlignedBuf, File,
+    retry::{self, RawFile, uninterrupted},
+};
+use foreshore_base::{Error, Result, limits::BLOCK};
+use rustix::{
+    fd::OwnedFd,
+    fs::{self, FallocateFlags},
+    io::{Errno, ReadWriteFlags},
+};
+use std::{
+    io::{self, IoSlice},
+    path::{Path, PathBuf},
+};
+
+/// Bytes of zeros written at once where the file system cannot reserve space.
+const ZEROS: usize = 64 * BLOCK;
+
+/// A file opened by [`Disk`](crate::Disk).
+#[derive(Debug)]
+pub(super) struct DiskFile {
+    fd: OwnedFd,
+    path: PathBuf,
+    direct: bool,
+}
+
+impl DiskFile {
+    pub(super) fn new(fd: OwnedFd, path: PathBuf, direct: bool) -> Self {
+        Self { fd, path, direct }
+    }
+
+    fn error(&self, op: &'static str, e: io::Error) -> Error {
+        Error::io(op, &self.path, e)
+    }
+
+    fn fdatasync(&self) -> Result<()> {
+        // Not repeated, not even after EINTR: a second call may report success for pages that the first one dropped.
+        fs::fdatasync(&self.fd).map_err(|e| self.error("sync", e.into()))
+    }
+
+    /// Writes zeros from the end of the file up to `end`, for file systems without `fallocate`.
+    fn grow_by_zeros(&self, end: u64) -> io::Result<()> {
+        let zeros = AlignedBuf::new(ZEROS);
+        let mut at = self.length()?;
+        while at < end {
+            let n = zeros.len().min(usize::try_from(end - at).unwrap_or(usize::MAX));
+            retry::write_full(self, &zeros[..n], at, false)?;
+            at += n as u64;
+        }
+        Ok(())
+    }
+}
+
+impl RawFile for DiskFile {
+    fn aligned(&self) -> bool {
+        self.direct
+    }
+
+    fn read_once(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        Ok(rustix::io::pread(&self.fd, buf, offset)?)
+    }
+
+    fn write_once(&self, buf: &[u8], offset: u64, durable: bool) -> io::Result<usize> {
+        if durable {
+            Ok(rustix::io::pwritev2(&self.fd, &[IoSlice::new(buf)], offset, ReadWriteFlags::DSYNC)?)
+        } else {
+            Ok(rustix::io::pwrite(&self.fd, buf, offset)?)
+        }
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(u64::try_from(fs::fstat(&self.fd)?.st_size).unwrap_or(0))
+    }
+}
+
+impl File for DiskFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        retry::read_full(self, buf, offset).map_err(|e| self.error("read", e))
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        retry::write_full(self, buf, offset, false).map_err(|e| self.error("write", e))
+    }
+
+    fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
+        retry::write_full(self, buf, offset, self.direct).map_err(|e| self.error("write", e))?;
+        if self.direct { Ok(()) } else { self.fdatasync() }
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.fdatasync()
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.length().map_err(|e| self.error("stat", e))
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        retry::check_range(0, len)
+            .and_then(|()| uninterrupted(|| Ok(fs::ftruncate(&self.fd, len)?)))
+            .map_err(|e| self.error("set length", e))
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        retry::check_range(offset, len).map_err(|e| self.error("allocate", e))?;
+        if len == 0 {
+            return Ok(());
+        }
+        loop {
+            match fs::fallocate(&self.fd, FallocateFlags::empty(), offset, len) {
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP) => break self.grow_by_zeros(offset + len),
+                result => break result.map_err(io::Error::from),
+            }
+        }
+        .map_err(|e| self.error("allocate", e))
+    }
+}

@@ -1,0 +1,59 @@
+//! The lock on a database directory.
+
+use crate::DirLock;
+use foreshore_base::{Error, Result};
+use rustix::{
+    fd::OwnedFd,
+    fs::{self, AtFlags, CWD, FlockOperation, Mode, OFlags},
+    io::Errno,
+};
+use std::path::Path;
+
+/// Two `flock`s: on the LOCK file, and on its directory where the file system allows that, so that removing the
+/// file under a running database lets nobody in.
+///
+/// `flock` belongs to the open file and not to the process. So it also excludes a second open in this process, and
+/// closing an unrelated descriptor of the same file does not drop it, as it would a POSIX `fcntl` lock. The kernel
+/// drops it when the process dies.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _file: OwnedFd,
+    _dir: OwnedFd,
+}
+
+impl DirLock for Lock {}
+
+impl Lock {
+    /// Takes the lock, without waiting.
+    pub(super) fn take(path: &Path) -> Result<Self> {
+        let wrap = |e: Errno| Error::io("lock", path, e.into());
+        let dir_path = super::dir_path(path.parent().unwrap_or(Path::new("/")));
+        let locked = || Error::Locked { path: dir_path.into() };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = fs::openat(CWD, dir_path, flags, Mode::empty()).map_err(wrap)?;
+        // Network file systems refuse to lock a directory; the file decides there.
+        if fs::flock(&dir, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+            return Err(locked());
+        }
+        loop {
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+            let file = fs::openat(CWD, path, flags, super::FILE_MODE).map_err(wrap)?;
+            fs::fchmod(&file, super::FILE_MODE).map_err(wrap)?;
+            match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(Errno::INTR) => continue,
+                Err(Errno::WOULDBLOCK) => return Err(locked()),
+                Err(e) => return Err(wrap(e)),
+            }
+            // The file may have been removed between open and lock: the lock must be on the one that has the name.
+            let held = fs::fstat(&file).map_err(wrap)?;
+            match fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(named) if (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino) => {
+                    return Ok(Self { _file: file, _dir: dir });
+                }
+                Ok(_) | Err(Errno::NOENT) => {}
+                Err(e) => return Err(wrap(e)),
+            }
+        }
+    }
+}

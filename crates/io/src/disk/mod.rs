@@ -1,0 +1,171 @@
+//! Files of the operating system.
+
+mod file;
+mod lock;
+mod place;
+
+use crate::{Backend, DirLock, File, Fs, Kind, retry::uninterrupted};
+use file::DiskFile;
+use foreshore_base::{Error, Result};
+use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags};
+use std::{io, path::Path, sync::Arc};
+
+pub use place::{filesystem_name, syncs};
+
+/// Mode of every file, whatever the umask.
+const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+/// Mode of every directory, whatever the umask.
+const DIR_MODE: Mode = Mode::RWXU;
+
+/// The file system of the operating system.
+///
+/// | mode | reads and writes | `write_durable` | `sync` |
+/// |---|---|---|---|
+/// | direct | `O_DIRECT`, past the page cache | one `pwritev2` with `RWF_DSYNC` | `fdatasync` |
+/// | buffered | page cache | `pwrite`, then `fdatasync` | `fdatasync` |
+///
+/// A direct durable write to blocks that have been written before changes no metadata, so the kernel can pass it to
+/// the device as a single forced-unit-access write; `fdatasync` flushes the whole cache of the device.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    direct: bool,
+    durable: bool,
+}
+
+impl Disk {
+    /// Direct I/O on the file system that holds `dir`. `dir` need not exist yet.
+    ///
+    /// # Errors
+    /// `InvalidOption` if that file system refuses `O_DIRECT` or `RWF_DSYNC`.
+    pub fn direct(dir: &Path) -> Result<Self> {
+        let durable = syncs(dir)?;
+        place::probe_direct(dir)?;
+        Ok(Self { direct: true, durable })
+    }
+
+    /// Buffered I/O on the file system that holds `dir`. `dir` need not exist yet.
+    pub fn buffered(dir: &Path) -> Result<Self> {
+        Ok(Self { direct: false, durable: syncs(dir)? })
+    }
+
+    /// Direct I/O where a trial in `dir` works, else buffered I/O, which promises the same.
+    pub fn auto(dir: &Path) -> Result<Self> {
+        Self::direct(dir).or_else(|_| Self::buffered(dir))
+    }
+
+    /// Opens a file with `extra` flags and checks that it is one.
+    fn open_with(&self, path: &Path, extra: OFlags) -> Result<Arc<dyn File>> {
+        let direct = if self.direct { OFlags::DIRECT } else { OFlags::empty() };
+        let op = if extra.contains(OFlags::CREATE) { "create" } else { "open" };
+        // O_NONBLOCK: whatever lies there, opening it does not block.
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | direct | extra;
+        let opened = uninterrupted(|| Ok(fs::openat(CWD, path, flags, FILE_MODE)?));
+        let fd = match opened {
+            Ok(fd) => fd,
+            Err(e) if e.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
+                return Err(Error::Foreign { path: path.into(), why: "a symbolic link" });
+            }
+            Err(e) => return Err(Error::io(op, path, e)),
+        };
+        let wrap = |e: rustix::io::Errno| Error::io(op, path, e.into());
+        let stat = fs::fstat(&fd).map_err(wrap)?;
+        if !FileType::from_raw_mode(stat.st_mode).is_file() {
+            return Err(Error::Foreign { path: path.into(), why: "not a regular file" });
+        }
+        if extra.contains(OFlags::CREATE) {
+            fs::fchmod(&fd, FILE_MODE).map_err(wrap)?;
+        }
+        Ok(Arc::new(DiskFile::new(fd, path.into(), self.direct)))
+    }
+}
+
+/// The working directory has an empty relative path.
+fn dir_path(dir: &Path) -> &Path {
+    if dir.as_os_str().is_empty() { Path::new(".") } else { dir }
+}
+
+impl Fs for Disk {
+    fn create_dir(&self, dir: &Path) -> Result<()> {
+        let dir = dir_path(dir);
+        let wrap = |e: rustix::io::Errno| Error::io("create", dir, e.into());
+        match fs::mkdirat(CWD, dir, DIR_MODE) {
+            Ok(()) => fs::chmodat(CWD, dir, DIR_MODE, AtFlags::empty()).map_err(wrap),
+            Err(rustix::io::Errno::EXIST) => {
+                let stat = fs::stat(dir).map_err(wrap)?;
+                let is_dir = FileType::from_raw_mode(stat.st_mode).is_dir();
+                if is_dir { Ok(()) } else { Err(wrap(rustix::io::Errno::NOTDIR)) }
+            }
+            Err(e) => Err(wrap(e)),
+        }
+    }
+
+    fn kind(&self, path: &Path) -> Result<Option<Kind>> {
+        let path = dir_path(path);
+        let wrap = |e: rustix::io::Errno| Error::io("stat", path, e.into());
+        let stat = match fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(rustix::io::Errno::NOENT) => return Ok(None),
+            Err(e) => return Err(wrap(e)),
+        };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Ok(Some(Kind::File)),
+            FileType::Directory => Ok(Some(Kind::Dir)),
+            // A database directory may be reached through a link, a file may not.
+            FileType::Symlink => match fs::stat(path) {
+                Ok(stat) if FileType::from_raw_mode(stat.st_mode).is_dir() => Ok(Some(Kind::Dir)),
+                _ => Err(Error::Foreign { path: path.into(), why: "a symbolic link" }),
+            },
+            _ => Err(Error::Foreign { path: path.into(), why: "neither a file nor a directory" }),
+        }
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
+        self.open_with(path, OFlags::empty())
+    }
+
+    fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
+        self.open_with(path, OFlags::CREATE | OFlags::EXCL)
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<String>> {
+        let dir = dir_path(dir);
+        let wrap = |e: rustix::io::Errno| Error::io("list", dir, e.into());
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = fs::openat(CWD, dir, flags, Mode::empty()).map_err(wrap)?;
+        let mut names = Vec::new();
+        for entry in fs::Dir::read_from(fd).map_err(wrap)? {
+            let entry = entry.map_err(wrap)?;
+            let name = entry.file_name().to_string_lossy();
+            if name != "." && name != ".." {
+                names.push(name.into_owned());
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        fs::renameat(CWD, from, CWD, to).map_err(|e| Error::io("rename", from, e.into()))
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        fs::unlinkat(CWD, path, AtFlags::empty()).map_err(|e| Error::io("remove", path, e.into()))
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        let dir = dir_path(dir);
+        let wrap = |e: io::Error| Error::io("sync", dir, e);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = fs::openat(CWD, dir, flags, Mode::empty()).map_err(|e| wrap(e.into()))?;
+        fs::fsync(&fd).map_err(|e| wrap(e.into()))
+    }
+
+    fn lock(&self, path: &Path) -> Result<Box<dyn DirLock>> {
+        Ok(Box::new(lock::Lock::take(path)?))
+    }
+
+    fn backend(&self) -> Backend {
+        let name = if self.direct { "direct" } else { "buffered" };
+        Backend { name: name.into(), durable: self.durable, needs_alignment: self.direct }
+    }
+}

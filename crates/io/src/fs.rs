@@ -1,0 +1,114 @@
+//! The traits that every backend implements.
+
+use foreshore_base::Result;
+use std::{fmt::Debug, path::Path, sync::Arc};
+
+/// What lies at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Dir,
+}
+
+/// Properties of a backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backend {
+    /// `direct`, `buffered`, `null`, `delay:300us` or `sim`.
+    pub name: String,
+    /// Whether what has been synced survives power loss. Memory and tmpfs do not.
+    pub durable: bool,
+    /// Whether buffers, offsets and lengths of reads and writes are multiples of [`foreshore_base::limits::BLOCK`].
+    pub needs_alignment: bool,
+}
+
+/// Names and directories. Paths are used as given; the last component is never followed when it is a symbolic link.
+///
+/// Names become durable by [`Fs::sync_dir`] of their directory, not by syncing the file.
+pub trait Fs: Send + Sync + Debug {
+    /// Creates a directory of mode 0700 unless it exists. Its parent exists.
+    ///
+    /// # Errors
+    /// `Io` if something else stands in its place.
+    fn create_dir(&self, dir: &Path) -> Result<()>;
+
+    /// What lies at `path`, or `None`.
+    ///
+    /// # Errors
+    /// `Foreign` for what is neither a file nor a directory.
+    fn kind(&self, path: &Path) -> Result<Option<Kind>>;
+
+    /// Opens an existing file for reading and writing.
+    ///
+    /// # Errors
+    /// `Io` with `NotFound` if there is none, `Foreign` if it is not a regular file.
+    fn open(&self, path: &Path) -> Result<Arc<dyn File>>;
+
+    /// Creates an empty file of mode 0600 and opens it for reading and writing.
+    ///
+    /// # Errors
+    /// `Io` with `AlreadyExists` if something lies there.
+    fn create(&self, path: &Path) -> Result<Arc<dyn File>>;
+
+    /// Names in `dir`, sorted.
+    fn list(&self, dir: &Path) -> Result<Vec<String>>;
+
+    /// Renames a file. An existing file at `to` is replaced. Open handles keep naming the old path.
+    fn rename(&self, from: &Path, to: &Path) -> Result<()>;
+
+    /// Removes a file. Open handles keep working.
+    fn remove(&self, path: &Path) -> Result<()>;
+
+    /// Makes the names in `dir` durable: files created, renamed and removed in it before the call.
+    fn sync_dir(&self, dir: &Path) -> Result<()>;
+
+    /// Locks the directory of `path` against every other caller, in this process or another, and creates the file
+    /// `path` if it is missing. Does not wait.
+    ///
+    /// # Errors
+    /// `Locked` if somebody holds it.
+    fn lock(&self, path: &Path) -> Result<Box<dyn DirLock>>;
+
+    /// Properties of this backend.
+    fn backend(&self) -> Backend;
+}
+
+/// Exclusive ownership of a directory, given up on drop.
+pub trait DirLock: Send + Sync + Debug {}
+
+/// An open file. Calls of several threads may overlap.
+pub trait File: Send + Sync + Debug {
+    /// The path that it was opened with.
+    fn path(&self) -> &Path;
+
+    /// Reads bytes at `offset` into `buf` and returns how many: less than `buf.len()` only at the end of the file.
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize>;
+
+    /// Writes all of `buf` at `offset`, growing the file where needed. After an error any part of it may be written.
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()>;
+
+    /// [`File::write_at`] that returns when `buf`, and the length that it needs, survive power loss. Says nothing
+    /// of other writes to the file.
+    fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()>;
+
+    /// Makes all earlier writes and the length durable.
+    fn sync(&self) -> Result<()>;
+
+    /// Length in bytes.
+    fn len(&self) -> Result<u64>;
+
+    /// Whether the file has no bytes.
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Cuts or grows the file. What is new reads as zeros and may have no space behind it yet.
+    fn set_len(&self, len: u64) -> Result<()>;
+
+    /// Reserves space for `[offset, offset + len)` and grows the file to hold it. What is new reads as zeros.
+    ///
+    /// # Errors
+    /// `DiskFull` if there is no space. The file may then have grown part of the way.
+    fn allocate(&self, offset: u64, len: u64) -> Result<()>;
+}

@@ -1,0 +1,168 @@
+//! The directory tree of the backends in memory.
+
+use crate::Kind;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    path::{Component, Path, PathBuf},
+};
+
+/// A path without `.`, `..` and root, so that `/db`, `db` and `./db` are one name.
+pub(crate) fn normal(path: &Path) -> PathBuf {
+    let mut out = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::Normal(name) => out.push(name),
+            Component::ParentDir => {
+                out.pop();
+            }
+            Component::Prefix(_) | Component::RootDir | Component::CurDir => {}
+        }
+    }
+    out
+}
+
+/// The directory of a normal path. The root is its own.
+pub(crate) fn parent(path: &Path) -> PathBuf {
+    path.parent().unwrap_or(Path::new("")).to_owned()
+}
+
+/// What a name stands for; `F` identifies a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Node<F> {
+    Dir,
+    File(F),
+}
+
+/// Names, by normal path. The root, the empty path, always exists.
+#[derive(Clone, Debug)]
+pub(crate) struct Names<F> {
+    nodes: BTreeMap<PathBuf, Node<F>>,
+    locked: BTreeSet<PathBuf>,
+}
+
+impl<F: Clone + PartialEq> Names<F> {
+    pub(crate) const fn new() -> Self {
+        Self { nodes: BTreeMap::new(), locked: BTreeSet::new() }
+    }
+
+    pub(crate) fn kind(&self, path: &Path) -> Option<Kind> {
+        if path.as_os_str().is_empty() {
+            return Some(Kind::Dir);
+        }
+        self.nodes.get(path).map(|node| match node {
+            Node::Dir => Kind::Dir,
+            Node::File(_) => Kind::File,
+        })
+    }
+
+    /// Every name with what it stands for.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&PathBuf, &Node<F>)> {
+        self.nodes.iter()
+    }
+
+    /// The file at `path`.
+    pub(crate) fn file(&self, path: &Path) -> io::Result<F> {
+        match self.nodes.get(path) {
+            Some(Node::File(file)) => Ok(file.clone()),
+            Some(Node::Dir) => Err(io::ErrorKind::IsADirectory.into()),
+            None if path.as_os_str().is_empty() => Err(io::ErrorKind::IsADirectory.into()),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// Fails unless `path` is a directory.
+    pub(crate) fn need_dir(&self, path: &Path) -> io::Result<()> {
+        match self.kind(path) {
+            Some(Kind::Dir) => Ok(()),
+            Some(Kind::File) => Err(io::ErrorKind::NotADirectory.into()),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// Adds a directory. False if it was there.
+    pub(crate) fn create_dir(&mut self, path: &Path) -> io::Result<bool> {
+        match self.kind(path) {
+            Some(Kind::Dir) => Ok(false),
+            Some(Kind::File) => Err(io::ErrorKind::NotADirectory.into()),
+            None => {
+                self.need_dir(&parent(path))?;
+                self.put(path, Node::Dir);
+                Ok(true)
+            }
+        }
+    }
+
+    /// Adds a file under a name that is free.
+    pub(crate) fn create(&mut self, path: &Path, file: F) -> io::Result<()> {
+        if self.kind(path).is_some() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        self.need_dir(&parent(path))?;
+        self.put(path, Node::File(file));
+        Ok(())
+    }
+
+    /// Names in a directory, sorted.
+    pub(crate) fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.need_dir(dir)?;
+        let inside = self.nodes.keys().filter(|path| parent(path) == dir);
+        let mut names: Vec<_> = inside.filter_map(|p| Some(p.file_name()?.to_string_lossy().into_owned())).collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Renames a file over whatever file `to` names. Returns the file.
+    pub(crate) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<F> {
+        let file = self.file(from)?;
+        self.need_dir(&parent(to))?;
+        if self.kind(to) == Some(Kind::Dir) {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        self.take_file(from, &file);
+        self.put(to, Node::File(file.clone()));
+        Ok(file)
+    }
+
+    /// Removes the name of a file. Returns the file.
+    pub(crate) fn remove(&mut self, path: &Path) -> io::Result<F> {
+        let file = self.file(path)?;
+        self.take_file(path, &file);
+        Ok(file)
+    }
+
+    /// Sets a name, whatever it stood for.
+    pub(crate) fn put(&mut self, path: &Path, node: Node<F>) {
+        self.nodes.insert(path.to_owned(), node);
+    }
+
+    /// Removes `path` if it stands for `file`.
+    pub(crate) fn take_file(&mut self, path: &Path, file: &F) {
+        if matches!(self.nodes.get(path), Some(Node::File(found)) if found == file) {
+            self.nodes.remove(path);
+        }
+    }
+
+    /// Drops every name whose directory is missing.
+    pub(crate) fn drop_orphans(&mut self) {
+        // Sorted by path, a directory comes before what it holds.
+        let mut kept = Self::new();
+        for (path, node) in std::mem::take(&mut self.nodes) {
+            if kept.kind(&parent(&path)) == Some(Kind::Dir) {
+                kept.nodes.insert(path, node);
+            }
+        }
+        self.nodes = kept.nodes;
+    }
+
+    /// Locks the directory of `path`. False if it is locked.
+    pub(crate) fn lock(&mut self, path: &Path) -> bool {
+        self.locked.insert(parent(path))
+    }
+
+    /// Releases the lock on the directory of `path`.
+    pub(crate) fn unlock(&mut self, path: &Path) {
+        let held = self.locked.remove(&parent(path));
+        debug_assert!(held, "unlock of a directory that is not locked");
+    }
+}
