@@ -1,1 +1,35 @@
 //! The lock manager of Foreshore: intents, shared locks, deadlocks.
+//!
+//! It knows ids and keys, not pages or log. A lock is held to the end of its transaction (strict two-phase locking) and
+//! released by [`LockManager::finish`] as soon as the commit record is appended (early lock release, Aether §3): what a
+//! later reader must wait for travels as a tag of its table or in the tuple header, not in the lock.
+//!
+//! | lock | where it lives | who waits how |
+//! |---|---|---|
+//! | table IS, IX, S, SIX, X | [`LockManager::lock_table`]: a head per table | FIFO queue of the head, upgrades first |
+//! | row X | **tuple header** (xid and its status); nothing here | [`LockManager::wait_xid`]: parked by row, one woken at a time |
+//! | row S | [`LockManager::share_row`]: an entry by key hash, and a counter that writers read | behind an exclusive waiter |
+//! | row X over foreign S | [`LockManager::wait_exclusive`]: queue of the row's entry, upgrades first | until the foreign entries are gone |
+//!
+//! **A writer sees readers** without entering a table: it stores its xid in the header, fences and reads one counter; a
+//! reader counts itself, fences and reads the header. One of the two sees the other.
+//!
+//! **A row is its hash**: 64 bits over table and key, seeded per instance. Two rows with one hash are locked as one, which
+//! may cost a needless wait and is never wrong.
+
+#![forbid(unsafe_code)]
+
+mod deadlock;
+mod exclusive;
+mod hash;
+mod header;
+mod manager;
+mod mode;
+mod owner;
+mod row;
+mod share_count;
+mod table;
+
+pub use manager::{LockManager, LockOptions, LockStats};
+pub use mode::TableMode;
+pub use owner::Owner;

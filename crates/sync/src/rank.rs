@@ -27,12 +27,20 @@ lock_ranks! {
     Catalogue,
     /// One checkpoint at a time.
     Checkpoint,
+    /// Extents and free space. A new map page needs a frame, so it ranks above the cleaner.
+    Space,
     /// One round of the page cleaner at a time.
     Cleaner,
-    /// Extents and free space.
-    Space,
-    /// A shard of the lock table.
+    /// The xid ceiling: raising it appends to the log.
+    XidCeiling,
+    /// Confirming a deadlock: one waiter at a time decides to be the victim.
+    Deadlock,
+    /// A shard of the table locks.
     TableLocks,
+    /// A shard of the shared row locks.
+    RowLocks,
+    /// What one transaction shows to those who wait for it.
+    LockOwner,
     /// Cutting and sealing of log groups.
     LogDrain,
     /// Threads that wait for durability or log space.
@@ -41,6 +49,8 @@ lock_ranks! {
     LogSegments,
     /// The log's control slots.
     LogCtl,
+    /// Access to files, taken back when a database closes. Shared by calls in flight.
+    FileFence,
     /// State of an open file or of a simulated disk.
     File,
     /// A lock under which no engine lock is taken.

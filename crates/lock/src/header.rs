@@ -1,0 +1,109 @@
+//! Waiting for a row whose tuple header names a live transaction.
+//!
+//! Waiters of a row park in one FIFO queue by the row's hash, whoever holds the row. Whoever ends wakes **one** waiter per
+//! row and lets it race: waking all would have them collide again, and handing the row over would make every later holder
+//! wait for a context switch.
+//!
+//! **No waiter is forgotten.** A *debt* is a row in the list of a running transaction: it will wake one waiter of the row
+//! when it ends. Claim: whenever a thread is parked for a row, the row is the debt of a transaction that has not ended, or
+//! a wake-up of that row is on its way to a thread that has not acted on it yet.
+//!
+//! 1. *Parking.* A waiter enters the row into the holder's list under the lock of the holder's slot, where the xid still
+//!    stands, and parks only if the holder is live when it validates in the park table. The holder makes its status final,
+//!    takes its list under the same lock, and unparks then. So either the list held the row, or the waiter found the xid
+//!    gone and did not park; and an unpark between entering and parking is met by the validation.
+//! 2. *Waking.* A wake-up consumes a debt. If the receiver's own holder has ended, it at once makes the row its own debt,
+//!    or, if it only reads, wakes the next waiter; so it does before it takes the row, finds that another was faster, or
+//!    gives up: its debt is paid when its transaction ends. If its own holder is live, the row is that one's debt by 1 and
+//!    nothing is lost. Readers cannot wake each other for ever, because only those whose holder has ended pass it on.
+//! 3. *Giving up* without having been woken (time, cycle) consumes nothing.
+//! 4. *Equal hashes* share a queue: a wake-up may reach a waiter of the other row, and 2 holds for it as for any.
+//!
+//! A debt may be paid to nobody, or a second time: the waiter looks again and parks again. A parked thread whose edge names a
+//! transaction that has ended (its row has a new holder by barging) is made to look again by any walk for deadlocks that
+//! meets it, so that no cycle hides behind a stale edge.
+
+use crate::hash::RowHash;
+use crate::manager::{LockManager, What};
+use crate::owner::{Owner, Patience, Wait};
+use foreshore_base::{Result, TableId, Xid};
+use foreshore_sync::ParkOutcome;
+use std::time::Duration;
+
+impl LockManager {
+    /// Waits because the row's header names `holder`, a live transaction; returns when there is reason to look again.
+    ///
+    /// `is_live` tells whether the holder's status is still open. It is called under a lock of the park table: it loads
+    /// atomics and nothing else. The caller holds no latch. `timeout` counts from the first of several waits in a row for
+    /// the same row.
+    ///
+    /// # Errors
+    /// [`Deadlock`](foreshore_base::Error::Deadlock), [`LockTimeout`](foreshore_base::Error::LockTimeout).
+    pub fn wait_xid(
+        &self,
+        owner: &mut Owner,
+        table: TableId,
+        key: &[u8],
+        holder: Xid,
+        is_live: &dyn Fn() -> bool,
+        timeout: Duration,
+    ) -> Result<()> {
+        assert!(owner.turn.is_none(), "a turn ends before its writer waits for another transaction");
+        let row = self.hash(table, key);
+        let what = What { table, key: Some(key) };
+        let patience = match owner.patience {
+            Some(patience) if patience.row == row => patience,
+            _ => *owner.patience.insert(Patience { row, since: self.now() }),
+        };
+        let Some(edge) = self.enter_debt(holder, row) else { return Ok(()) };
+        if !is_live() {
+            return Ok(());
+        }
+        self.count_wait();
+        owner.set_wait(edge);
+        let outcome = self.park_for_row(owner, row, patience, is_live, timeout, &what);
+        owner.set_wait(Wait::Nothing);
+        outcome
+    }
+
+    fn park_for_row(
+        &self,
+        owner: &Owner,
+        row: RowHash,
+        patience: Patience,
+        is_live: &dyn Fn() -> bool,
+        timeout: Duration,
+        what: &What<'_>,
+    ) -> Result<()> {
+        self.refuse_cycle(owner, what)?;
+        let left = timeout.saturating_sub(self.now().since(patience.since));
+        // WAIT: park - until the row's holder ends, or a walk finds this edge stale.
+        match self.park.park(row.park_key(), Some(left), is_live) {
+            ParkOutcome::Invalid => Ok(()),
+            ParkOutcome::Unparked(_) if is_live() => Ok(()),
+            ParkOutcome::Unparked(_) => {
+                if owner.shares.contains(&row) {
+                    self.park.unpark_one(row.park_key(), 0);
+                } else {
+                    owe(&mut owner.slot().shown().rows, row);
+                }
+                Ok(())
+            }
+            ParkOutcome::TimedOut => Err(self.timed_out(owner, self.now().since(patience.since), what)),
+        }
+    }
+
+    /// Makes the row a debt of `holder` and returns the edge to it; `None` when it has ended.
+    fn enter_debt(&self, holder: Xid, row: RowHash) -> Option<Wait> {
+        let (index, mut shown) = self.slots.find(holder)?;
+        owe(&mut shown.rows, row);
+        Some(Wait::Holder { index, term: shown.term, row })
+    }
+}
+
+/// One debt per row is enough.
+fn owe(rows: &mut Vec<RowHash>, row: RowHash) {
+    if !rows.contains(&row) {
+        rows.push(row);
+    }
+}

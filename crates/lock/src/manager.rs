@@ -1,0 +1,225 @@
+//! The lock manager as a whole: its parts, release, and the steps that every wait shares.
+
+use crate::hash::{RowHash, RowHasher, Spread};
+use crate::owner::{Owner, Slots, Wait};
+use crate::row::RowShard;
+use crate::share_count::ShareCounts;
+use crate::table::TableShard;
+use foreshore_base::{Csn, Error, Result, TableId};
+use foreshore_sync::primitive::atomic::Ordering;
+use foreshore_sync::{CachePadded, Clock, LockRank, Mutex, Nanos, ParkOutcome, ParkTable, ShardedCounter, SystemClock};
+use std::fmt;
+use std::time::Duration;
+
+/// Shards of the table locks and of the row entries; few under loom, whose state they would bloat.
+const TABLE_SHARDS: usize = if cfg!(foreshore_loom) { 1 } else { 64 };
+const ROW_SHARDS: usize = if cfg!(foreshore_loom) { 1 } else { 256 };
+
+/// Sizes of a lock manager.
+#[derive(Clone, Debug)]
+pub struct LockOptions {
+    /// Transactions at once.
+    pub max_owners: usize,
+    /// Counters of shared row locks, 4 bytes each, a power of two. More of them mean fewer writers that look into a table
+    /// because of a reader elsewhere.
+    pub share_slots: usize,
+}
+
+impl Default for LockOptions {
+    fn default() -> Self {
+        Self { max_owners: 1024, share_slots: 1 << 14 }
+    }
+}
+
+/// What the lock manager has counted since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LockStats {
+    /// Requests that had to wait.
+    pub waits: u64,
+    /// Waits that ended as the victim of a cycle.
+    pub deadlocks: u64,
+    /// Waits that ran out of time.
+    pub timeouts: u64,
+}
+
+/// Locks of tables and rows, and the waits for them.
+///
+/// Every wait parks its thread; it ends by a grant, by [`Error::Deadlock`] for the waiter that closed a cycle, or by
+/// [`Error::LockTimeout`]. After either error the transaction is rolled back by its owner.
+#[derive(Debug)]
+pub struct LockManager {
+    pub(crate) slots: Slots,
+    pub(crate) tables: Box<[CachePadded<TableShard>]>,
+    pub(crate) rows: Box<[CachePadded<RowShard>]>,
+    pub(crate) counts: ShareCounts,
+    pub(crate) park: ParkTable,
+    /// Held by a waiter while it confirms that it is a cycle's victim.
+    pub(crate) confirming: Mutex<()>,
+    pub(crate) deadlocks: ShardedCounter,
+    hasher: RowHasher,
+    clock: SystemClock,
+    waits: ShardedCounter,
+    timeouts: ShardedCounter,
+}
+
+/// The thing waited for, named in errors.
+pub(crate) struct What<'a> {
+    pub(crate) table: TableId,
+    pub(crate) key: Option<&'a [u8]>,
+}
+
+impl fmt::Display for What<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "table {}", self.table)?;
+        // Enough of a key to know it by; keys may have a thousand bytes.
+        self.key.map_or(Ok(()), |key| write!(f, " key {}", key[..key.len().min(64)].escape_ascii()))
+    }
+}
+
+/// A wait in a queue of tables or rows, from its first look to its end.
+pub(crate) struct QueueWait {
+    since: Nanos,
+    timeout: Duration,
+    published: bool,
+}
+
+impl LockManager {
+    /// A lock manager in which nothing is locked.
+    ///
+    /// # Panics
+    /// When `max_owners` does not fit 32 bits or `share_slots` is not a power of two.
+    #[must_use]
+    pub fn new(options: LockOptions) -> Self {
+        Self {
+            slots: Slots::new(options.max_owners),
+            tables: (0..TABLE_SHARDS).map(|_| CachePadded::new(TableShard::new())).collect(),
+            rows: (0..ROW_SHARDS).map(|_| CachePadded::new(RowShard::new())).collect(),
+            counts: ShareCounts::new(options.share_slots),
+            park: ParkTable::new(),
+            confirming: Mutex::new(LockRank::Deadlock, ()),
+            deadlocks: ShardedCounter::new(),
+            hasher: RowHasher::new(),
+            clock: SystemClock::new(),
+            waits: ShardedCounter::new(),
+            timeouts: ShardedCounter::new(),
+        }
+    }
+
+    /// Counters since the start.
+    #[must_use]
+    pub fn stats(&self) -> LockStats {
+        LockStats { waits: self.waits.sum(), deadlocks: self.deadlocks.sum(), timeouts: self.timeouts.sum() }
+    }
+
+    /// Label and age of the transaction that runs longest.
+    #[must_use]
+    pub fn oldest(&self) -> Option<(&'static str, Duration)> {
+        self.slots.oldest().map(|(label, began)| (label, self.now().since(began)))
+    }
+
+    /// Label and age of the transaction in slot `index`; `None` when it has ended.
+    #[must_use]
+    pub fn running(&self, index: usize) -> Option<(&'static str, Duration)> {
+        let shown = self.slots.used().get(index)?.shown();
+        shown.leased.then(|| (shown.label, self.now().since(shown.began)))
+    }
+
+    /// Releases everything that `owner` holds and wakes who waited for it. The slot is ready for the next transaction.
+    ///
+    /// A committer calls it after its commit record is appended, its status is set and the clock is raised, with its commit
+    /// number: tables in which it wrote are tagged with it. From here on nobody may see it as live.
+    pub fn finish(&self, owner: &mut Owner, csn: Option<Csn>) {
+        if let Some(row) = owner.turn.take() {
+            self.leave_turn(owner.index, row);
+        }
+        for (table, mode) in owner.tables.drain(..) {
+            self.release_table(owner.index, table, mode, csn);
+        }
+        for row in owner.shares.drain(..) {
+            self.release_share(owner.index, row);
+        }
+        owner.patience = None;
+        // The status is final before the rows come out, so that whoever registers later finds the term over or the
+        // holder dead.
+        for row in owner.end_term() {
+            self.park.unpark_one(row.park_key(), 0);
+        }
+        debug_assert!(owner.is_idle());
+    }
+
+    pub(crate) fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    pub(crate) fn hash(&self, table: TableId, key: &[u8]) -> RowHash {
+        self.hasher.hash(table, key)
+    }
+
+    /// Makes queue waiters look again. Spurious for one that has left.
+    pub(crate) fn wake(&self, owners: &[u32]) {
+        for &index in owners {
+            // ORDERING: Release, pairs with `signal_of`: who reads the new count sees the queue as it was left. Parking
+            // validates the count, and unparking fences, so the wake-up is not lost.
+            self.slots.get(index).signal.fetch_add(1, Ordering::Release);
+            self.park.unpark_one(u64::from(index), 0);
+        }
+    }
+
+    /// The count to sleep on. Read before the queue is looked at.
+    pub(crate) fn signal_of(&self, index: u32) -> u32 {
+        // ORDERING: Acquire, pairs with `wake`.
+        self.slots.get(index).signal.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn queue_wait(&self, timeout: Duration) -> QueueWait {
+        QueueWait { since: self.now(), timeout, published: false }
+    }
+
+    /// One sleep in a queue. The owner stands in it already; the caller looks at it again afterwards.
+    ///
+    /// The first call publishes the edge and walks for a cycle; the edge stays until [`QueueWait::end`].
+    pub(crate) fn sleep(
+        &self,
+        owner: &Owner,
+        wait: &mut QueueWait,
+        edge: Wait,
+        seen: u32,
+        what: &What<'_>,
+    ) -> Result<()> {
+        if !wait.published {
+            wait.published = true;
+            self.waits.add(1);
+            owner.set_wait(edge);
+            self.refuse_cycle(owner, what)?;
+        }
+        let left = wait.timeout.saturating_sub(self.now().since(wait.since));
+        // WAIT: park - until a release makes this waiter grantable.
+        let outcome = self.park.park(u64::from(owner.index), Some(left), || self.signal_of(owner.index) == seen);
+        match outcome {
+            ParkOutcome::TimedOut => Err(self.timed_out(owner, self.now().since(wait.since), what)),
+            ParkOutcome::Invalid | ParkOutcome::Unparked(_) => Ok(()),
+        }
+    }
+
+    /// Counts a time-out and names a holder.
+    pub(crate) fn timed_out(&self, owner: &Owner, waited: Duration, what: &What<'_>) -> Error {
+        self.timeouts.add(1);
+        Error::LockTimeout { holder: self.first_blocker(owner), what: what.to_string(), waited }
+    }
+
+    pub(crate) fn count_wait(&self) {
+        self.waits.add(1);
+    }
+}
+
+impl QueueWait {
+    /// Takes the edge back, whatever the outcome.
+    pub(crate) fn end(self, owner: &Owner) {
+        if self.published {
+            owner.set_wait(Wait::Nothing);
+        }
+    }
+}
+
+/// A map from hashes or ids.
+pub(crate) type Map<K, V> = std::collections::HashMap<K, V, Spread>;

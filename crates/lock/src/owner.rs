@@ -1,0 +1,228 @@
+//! Owners: what a transaction is to the lock manager, and what it shows to those who wait for it.
+
+use crate::hash::RowHash;
+use crate::manager::LockManager;
+use crate::mode::TableMode;
+use foreshore_base::{Csn, Error, Result, TableId, Xid};
+use foreshore_sync::primitive::Arc;
+use foreshore_sync::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
+use foreshore_sync::{CachePadded, LockRank, Mutex, MutexGuard, Nanos};
+
+/// What an owner waits for. Who that is, is looked up anew by each walk, because queues change while their waiters sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// Nothing.
+    Nothing,
+    /// The end of one term of another owner, whose xid stands in the header of a row.
+    Holder { index: u32, term: u64, row: RowHash },
+    /// Its turn in the queue of a table.
+    Table(TableId),
+    /// Its turn at a row's entry.
+    Row(RowHash),
+}
+
+/// What others see of an owner.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    /// The xid, zero without one. Written under `state`; read without it only to find a candidate.
+    pub(crate) xid: AtomicU64,
+    /// Counts wake-ups by queues. A waiter reads it before it looks at the queue and sleeps only while it stands still.
+    pub(crate) signal: AtomicU32,
+    state: Mutex<Shown>,
+}
+
+/// The part of a slot that needs its lock.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    /// Number of the transaction in this slot; an edge to an earlier one is an edge to a finished transaction.
+    pub(crate) term: u64,
+    pub(crate) label: &'static str,
+    pub(crate) began: Nanos,
+    pub(crate) leased: bool,
+    pub(crate) wait: Wait,
+    /// Rows of which this transaction wakes one waiter each when it ends.
+    pub(crate) rows: Vec<RowHash>,
+}
+
+impl Slot {
+    fn new() -> CachePadded<Self> {
+        let shown =
+            Shown { term: 1, label: "", began: Nanos::ZERO, leased: false, wait: Wait::Nothing, rows: Vec::new() };
+        CachePadded::new(Self {
+            xid: AtomicU64::new(0),
+            signal: AtomicU32::new(0),
+            state: Mutex::new(LockRank::LockOwner, shown),
+        })
+    }
+
+    pub(crate) fn shown(&self) -> MutexGuard<'_, Shown> {
+        self.state.lock()
+    }
+}
+
+/// The slots of all owners.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    slots: Box<[CachePadded<Slot>]>,
+    free: Mutex<Vec<u32>>,
+    /// No slot from here on was ever leased: bounds scans.
+    used: AtomicU32,
+}
+
+impl Slots {
+    pub(crate) fn new(count: usize) -> Self {
+        let count = u32::try_from(count).expect("owners are numbered in 32 bits");
+        Self {
+            slots: (0..count).map(|_| Slot::new()).collect(),
+            free: Mutex::new(LockRank::Leaf, (0..count).rev().collect()),
+            used: AtomicU32::new(0),
+        }
+    }
+
+    pub(crate) fn get(&self, index: u32) -> &Slot {
+        &self.slots[index as usize]
+    }
+
+    /// Slots that were ever leased.
+    pub(crate) fn used(&self) -> &[CachePadded<Slot>] {
+        // ORDERING: Acquire, pairs with `take`: an owner whose xid the caller met is among them.
+        &self.slots[..self.used.load(Ordering::Acquire) as usize]
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    fn take(&self) -> Option<u32> {
+        let index = self.free.lock().pop()?;
+        // ORDERING: raise; pairs with `used`.
+        self.used.fetch_max(index + 1, Ordering::AcqRel);
+        Some(index)
+    }
+
+    fn give_back(&self, index: u32) {
+        self.free.lock().push(index);
+    }
+
+    /// The slot and term of the transaction with `xid`, with its slot locked; `None` once it has finished.
+    pub(crate) fn find(&self, xid: Xid) -> Option<(u32, MutexGuard<'_, Shown>)> {
+        for (index, slot) in (0..).zip(self.used()) {
+            // ORDERING: a hint, checked again under the lock. It is not missed: the caller read the xid in a tuple header,
+            // and the owner had published it before it wrote the header.
+            if slot.xid.load(Ordering::Relaxed) == xid.0 {
+                let shown = slot.shown();
+                // ORDERING: Relaxed, written under the lock that is held.
+                return (slot.xid.load(Ordering::Relaxed) == xid.0).then_some((index, shown));
+            }
+        }
+        None
+    }
+
+    /// The label and start of the transaction that runs longest.
+    pub(crate) fn oldest(&self) -> Option<(&'static str, Nanos)> {
+        let leased = self.used().iter().map(|slot| slot.shown()).filter(|shown| shown.leased);
+        leased.map(|shown| (shown.label, shown.began)).min_by_key(|&(_, began)| began)
+    }
+}
+
+/// A row on which an owner waits again and again, since when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    pub(crate) row: RowHash,
+    pub(crate) since: Nanos,
+}
+
+/// A transaction's lease of a slot, with what it holds. Dropped: releases everything.
+#[derive(Debug)]
+pub struct Owner {
+    pub(crate) manager: Arc<LockManager>,
+    pub(crate) index: u32,
+    pub(crate) tables: Vec<(TableId, TableMode)>,
+    pub(crate) shares: Vec<RowHash>,
+    /// The row whose exclusive turn this owner has or waits for.
+    pub(crate) turn: Option<RowHash>,
+    pub(crate) patience: Option<Patience>,
+}
+
+impl Owner {
+    /// Number of the slot, below [`LockOptions::max_owners`](crate::LockOptions::max_owners); nobody else has it now.
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.index as usize
+    }
+
+    /// Starts a transaction in this slot under `label`, which errors of others will name.
+    ///
+    /// # Panics
+    /// When locks of an earlier one are still held.
+    pub fn begin(&mut self, label: &'static str) {
+        assert!(self.is_idle(), "a transaction begins without locks");
+        let began = self.manager.now();
+        let mut shown = self.slot().shown();
+        (shown.label, shown.began, shown.leased) = (label, began, true);
+    }
+
+    /// Shows the xid to those who will wait for it. Called before the xid is written to a tuple header.
+    pub fn set_xid(&mut self, xid: Xid) {
+        assert!(xid > Xid::ZERO, "zero means no transaction");
+        let slot = self.slot();
+        let _shown = slot.shown();
+        // ORDERING: Relaxed, published by the lock, and to a reader of the tuple header by the page's latch.
+        slot.xid.store(xid.0, Ordering::Relaxed);
+    }
+
+    /// The label given at the start.
+    #[must_use]
+    pub fn label(&self) -> &'static str {
+        self.slot().shown().label
+    }
+
+    pub(crate) fn slot(&self) -> &Slot {
+        self.manager.slots.get(self.index)
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.tables.is_empty() && self.shares.is_empty() && self.turn.is_none()
+    }
+
+    pub(crate) fn set_wait(&self, wait: Wait) {
+        self.slot().shown().wait = wait;
+    }
+
+    /// Ends the term: what it shows goes back, and the rows to wake come out.
+    pub(crate) fn end_term(&mut self) -> Vec<RowHash> {
+        let slot = self.slot();
+        let mut shown = slot.shown();
+        // ORDERING: Relaxed, under the lock, see `Slots::find`.
+        slot.xid.store(0, Ordering::Relaxed);
+        shown.term += 1;
+        shown.leased = false;
+        assert!(shown.wait == Wait::Nothing, "a transaction ends while it waits for {:?}", shown.wait);
+        std::mem::take(&mut shown.rows)
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let manager = self.manager.clone();
+        manager.finish(self, None::<Csn>);
+        manager.slots.give_back(self.index);
+    }
+}
+
+impl LockManager {
+    /// Leases a slot for a transaction, or for one after another (see [`Owner::begin`]).
+    ///
+    /// # Errors
+    /// [`Error::TooManyTransactions`] when all slots are leased.
+    pub fn lease(self: &Arc<Self>, label: &'static str) -> Result<Owner> {
+        let Some(index) = self.slots.take() else {
+            let oldest = self.slots.oldest().map_or("", |(label, _)| label);
+            return Err(Error::TooManyTransactions { max: self.slots.len(), oldest });
+        };
+        let (tables, shares) = (Vec::new(), Vec::new());
+        let mut owner = Owner { manager: self.clone(), index, tables, shares, turn: None, patience: None };
+        owner.begin(label);
+        Ok(owner)
+    }
+}

@@ -1,0 +1,200 @@
+//! Table locks: a head per table with its holders, a FIFO queue and the tag of its last writer.
+
+use crate::hash::Spread;
+use crate::manager::{LockManager, Map, What};
+use crate::mode::TableMode;
+use crate::owner::{Owner, Wait};
+use foreshore_base::{Csn, Result, TableId};
+use foreshore_sync::{LockRank, Mutex};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Tables whose ids fall together.
+#[derive(Debug)]
+pub(crate) struct TableShard {
+    heads: Mutex<Map<TableId, TableHead>>,
+}
+
+/// The lock of one table. It lives for ever, so that its tag outlives its holders.
+#[derive(Debug, Default)]
+struct TableHead {
+    holders: Vec<(u32, TableMode)>,
+    /// Holders by mode.
+    counts: [u32; TableMode::ALL.len()],
+    queue: VecDeque<Request>,
+    /// Largest commit number of a transaction that wrote in this table and is done. What is absent may be absent because
+    /// of it, so a reader of the whole table rests on it until it is durable.
+    tag: Csn,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    owner: u32,
+    /// The mode it will hold.
+    mode: TableMode,
+    /// It holds the table in a weaker mode: it goes ahead of those that hold nothing, which may wait for it.
+    upgrade: Option<TableMode>,
+}
+
+impl TableShard {
+    pub(crate) fn new() -> Self {
+        Self { heads: Mutex::new(LockRank::TableLocks, Map::with_hasher(Spread)) }
+    }
+}
+
+impl TableHead {
+    /// Whether the holders other than the requester allow the mode.
+    fn holders_allow(&self, request: Request) -> bool {
+        TableMode::ALL.into_iter().all(|mode| {
+            let own = u32::from(request.upgrade == Some(mode));
+            self.counts[mode as usize] == own || request.mode.is_compatible(mode)
+        })
+    }
+
+    /// Requests that stand before `at` and that one at `at` may not pass.
+    fn ahead(&self, at: usize, request: Request) -> impl Iterator<Item = u32> {
+        let ahead = if request.upgrade.is_some() { 0 } else { at };
+        let queued = self.queue.iter().take(ahead);
+        queued.filter(move |before| !before.mode.is_compatible(request.mode)).map(|before| before.owner)
+    }
+
+    fn is_grantable(&self, at: usize, request: Request) -> bool {
+        self.holders_allow(request) && self.ahead(at, request).next().is_none()
+    }
+
+    fn position(&self, owner: u32) -> Option<usize> {
+        self.queue.iter().position(|request| request.owner == owner)
+    }
+
+    fn grant(&mut self, request: Request) -> Csn {
+        if let Some(held) = request.upgrade {
+            self.remove_holder(request.owner, held);
+        }
+        self.holders.push((request.owner, request.mode));
+        self.counts[request.mode as usize] += 1;
+        if request.mode.reads_all() { self.tag } else { Csn::ZERO }
+    }
+
+    fn remove_holder(&mut self, owner: u32, mode: TableMode) {
+        let at = self.holders.iter().rposition(|&held| held == (owner, mode));
+        self.holders.swap_remove(at.expect("a lock that is released is held"));
+        self.counts[mode as usize] -= 1;
+    }
+
+    /// Waiters that would be granted if they looked now.
+    fn grantable(&self) -> Vec<u32> {
+        let queue = self.queue.iter().enumerate();
+        queue.filter(|&(at, request)| self.is_grantable(at, *request)).map(|(_, request)| request.owner).collect()
+    }
+}
+
+impl LockManager {
+    /// Locks `table` for `owner`, or strengthens its lock to the supremum of both modes.
+    ///
+    /// Returns the table's tag when the new mode reads the whole table: the largest commit number of a writer that has
+    /// released it, on which the absence of rows may rest. Otherwise, and when the lock was held already, zero.
+    ///
+    /// # Errors
+    /// [`Deadlock`](foreshore_base::Error::Deadlock), [`LockTimeout`](foreshore_base::Error::LockTimeout).
+    pub fn lock_table(&self, owner: &mut Owner, table: TableId, mode: TableMode, timeout: Duration) -> Result<Csn> {
+        let held = owner.tables.iter().position(|&(id, _)| id == table);
+        let upgrade = held.map(|at| owner.tables[at].1);
+        let mode = upgrade.map_or(mode, |held| held.supremum(mode));
+        if upgrade == Some(mode) {
+            return Ok(Csn::ZERO);
+        }
+        let request = Request { owner: owner.index, mode, upgrade };
+        let tag = match self.request_table(table, request) {
+            Some(tag) => tag,
+            None => self.wait_table(owner, table, request, timeout)?,
+        };
+        match held {
+            Some(at) => owner.tables[at].1 = mode,
+            None => owner.tables.push((table, mode)),
+        }
+        Ok(tag)
+    }
+
+    /// Grants the request, or enters it into the queue.
+    fn request_table(&self, table: TableId, request: Request) -> Option<Csn> {
+        let mut heads = self.table_shard(table).heads.lock();
+        let head = heads.entry(table).or_default();
+        if head.is_grantable(head.queue.len(), request) {
+            return Some(head.grant(request));
+        }
+        let upgrades = head.queue.iter().take_while(|before| before.upgrade.is_some()).count();
+        let at = if request.upgrade.is_some() { upgrades } else { head.queue.len() };
+        head.queue.insert(at, request);
+        None
+    }
+
+    fn wait_table(&self, owner: &Owner, table: TableId, request: Request, timeout: Duration) -> Result<Csn> {
+        let mut wait = self.queue_wait(timeout);
+        let what = What { table, key: None };
+        let outcome = loop {
+            let seen = self.signal_of(owner.index);
+            if let Some(tag) = self.try_queued(table, request) {
+                break Ok(tag);
+            }
+            if let Err(error) = self.sleep(owner, &mut wait, Wait::Table(table), seen, &what) {
+                break Err(error);
+            }
+        };
+        wait.end(owner);
+        if outcome.is_err() {
+            self.leave_table_queue(table, owner.index);
+        }
+        outcome
+    }
+
+    /// Grants a queued request whose turn has come. Those behind it that it kept waiting look again.
+    fn try_queued(&self, table: TableId, request: Request) -> Option<Csn> {
+        let mut heads = self.table_shard(table).heads.lock();
+        let head = heads.get_mut(&table).expect("a table with a request has a head");
+        let at = head.position(request.owner).expect("a request stands in the queue until it is granted");
+        if !head.is_grantable(at, request) {
+            return None;
+        }
+        head.queue.remove(at);
+        Some(head.grant(request))
+    }
+
+    fn leave_table_queue(&self, table: TableId, owner: u32) {
+        let mut heads = self.table_shard(table).heads.lock();
+        let head = heads.get_mut(&table).expect("a table with a request has a head");
+        head.queue.retain(|request| request.owner != owner);
+        let woken = head.grantable();
+        drop(heads);
+        self.wake(&woken);
+    }
+
+    pub(crate) fn release_table(&self, owner: u32, table: TableId, mode: TableMode, csn: Option<Csn>) {
+        let mut heads = self.table_shard(table).heads.lock();
+        let head = heads.get_mut(&table).expect("a locked table has a head");
+        head.remove_holder(owner, mode);
+        if let Some(csn) = csn.filter(|_| mode.writes()) {
+            head.tag = head.tag.max(csn);
+        }
+        if head.queue.is_empty() {
+            return;
+        }
+        let woken = head.grantable();
+        drop(heads);
+        self.wake(&woken);
+    }
+
+    /// Whom `owner`, queued at `table`, waits for: holders and earlier requests that conflict.
+    pub(crate) fn table_blockers(&self, owner: u32, table: TableId, into: &mut Vec<u32>) {
+        let heads = self.table_shard(table).heads.lock();
+        let Some(head) = heads.get(&table) else { return };
+        let Some(at) = head.position(owner) else { return };
+        let request = head.queue[at];
+        let conflicting = |&&(holder, mode): &&(u32, TableMode)| holder != owner && !request.mode.is_compatible(mode);
+        into.extend(head.holders.iter().filter(conflicting).map(|&(holder, _)| holder));
+        into.extend(head.ahead(at, request));
+    }
+
+    fn table_shard(&self, table: TableId) -> &TableShard {
+        &self.tables[table.0 as usize % self.tables.len()]
+    }
+}
