@@ -1,1 +1,32 @@
-//! Workloads and measurement for Foreshore.
+//! Workloads and measurement for Foreshore: what `foreshore bench` runs and reports.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`config`] | options of a run, by the names that users type |
+//! | [`tpcb`] | TPC-B: schema, load, transaction, checks |
+//! | [`row`] | one measured row: threads, window, counters |
+//! | [`run`](crate::run()) | a whole run: directory, load, rows, report |
+//! | [`report`] | the numbers, as JSON and as a table |
+//! | [`machine`], [`process`] | what the run ran on and what it used |
+//! | [`random`], [`units`] | seeded draws; sizes and times as text |
+
+#![forbid(unsafe_code)]
+
+pub mod config;
+mod counters;
+mod home;
+pub mod machine;
+pub mod process;
+mod progress;
+pub mod random;
+pub mod report;
+pub mod row;
+mod run;
+mod terminal;
+pub mod tpcb;
+pub mod units;
+
+pub use config::Config;
+pub use progress::{Progress, Silent};
+pub use report::Report;
+pub use run::run;

@@ -1,0 +1,390 @@
+//! Options of a run. Names that are not built are refused with what is.
+
+use crate::units::{invalid, show_bytes};
+use foreshore::{BufferKind, Device, GroupPolicy, Isolation, ReplacementKind};
+use foreshore_base::{Error, Result};
+use serde::{Serialize, Serializer};
+use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
+
+/// What runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Workload {
+    /// TPC-B, the debit and credit of a bank.
+    Tpcb,
+}
+
+/// When a transaction counts as committed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Commit {
+    /// Durable when the call returns: one transaction in flight per thread.
+    Blocking,
+    /// Durable when its ticket says so: many in flight per thread.
+    #[default]
+    Pipelined,
+    /// At pre-commit. The same log and flusher; what a relaxed transaction gets.
+    Async,
+}
+
+/// Which wait the log buffer uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Wait {
+    /// Threads park.
+    #[default]
+    Park,
+}
+
+/// How much is released when the commit record is appended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EarlyRelease {
+    /// All locks.
+    #[default]
+    Full,
+}
+
+/// How the outcome of a transaction is looked up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// A direct-mapped window of commit sequence numbers.
+    #[default]
+    Csnmap,
+}
+
+/// How intents on tables are locked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Intents {
+    /// In the lock table, each time.
+    #[default]
+    Table,
+}
+
+/// When the data file grows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Growth {
+    /// By the writer that needs the page.
+    #[default]
+    Inline,
+}
+
+/// Gives a fieldless enum the names that users type. A name that is not here is refused with those that are.
+macro_rules! names {
+    ($kind:ident, $option:literal, $($name:literal => $variant:ident),+) => {
+        impl FromStr for $kind {
+            type Err = Error;
+
+            fn from_str(text: &str) -> Result<Self> {
+                match text {
+                    $($name => Ok(Self::$variant),)+
+                    _ => Err(invalid($option, text, &[$($name),+].join(", "))),
+                }
+            }
+        }
+
+        impl fmt::Display for $kind {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $(Self::$variant => $name),+ })
+            }
+        }
+    };
+}
+
+names!(Workload, "workload", "tpcb" => Tpcb);
+names!(Commit, "commit", "blocking" => Blocking, "pipelined" => Pipelined, "async" => Async);
+names!(Wait, "wait", "park" => Park);
+names!(EarlyRelease, "elr", "full" => Full);
+names!(Status, "status", "csnmap" => Csnmap);
+names!(Intents, "intents", "table" => Table);
+names!(Growth, "growth", "inline" => Inline);
+
+/// Everything that a run depends on, defaults filled in.
+#[derive(Clone, Debug, Serialize)]
+pub struct Config {
+    /// Where the database lives; `None`: a fresh directory below the current one, removed at the end.
+    #[serde(serialize_with = "path")]
+    pub dir: Option<PathBuf>,
+    /// Worker threads, one row each.
+    pub threads: Vec<usize>,
+    /// Transactions in flight per thread when commits are pipelined.
+    pub clients: usize,
+    /// Measured seconds per row, after one second of warm-up.
+    #[serde(serialize_with = "seconds")]
+    pub secs: Duration,
+    /// Repeats of each row; the median is reported.
+    pub repeat: usize,
+    /// Branches.
+    pub scale: u64,
+    /// When a transaction counts as committed.
+    pub commit: Commit,
+    /// Isolation of the transactions.
+    #[serde(serialize_with = "isolation")]
+    pub isolation: Isolation,
+    /// The log buffer.
+    #[serde(serialize_with = "text")]
+    pub log_buffer: BufferKind,
+    /// Which wait the log buffer uses.
+    pub wait: Wait,
+    /// Slots of the consolidation array: no built buffer has one.
+    pub slots: Option<usize>,
+    /// When a group of commits goes to the disk.
+    #[serde(serialize_with = "text")]
+    pub group: GroupPolicy,
+    /// How much is released when the commit record is appended.
+    pub elr: EarlyRelease,
+    /// Which page leaves the buffer pool.
+    #[serde(serialize_with = "text")]
+    pub replacement: ReplacementKind,
+    /// How the outcome of a transaction is looked up.
+    pub status: Status,
+    /// How intents on tables are locked.
+    pub intents: Intents,
+    /// When the data file grows.
+    pub growth: Growth,
+    /// The backend.
+    #[serde(serialize_with = "text")]
+    pub device: Device,
+    /// The engine's memory limit, in bytes.
+    pub memory: u64,
+    /// Bytes of a log segment.
+    pub segment: u64,
+    /// Exponent of Zipf's distribution over the accounts; 0: as the specification draws them.
+    pub skew: f64,
+    /// Seed of all randomness.
+    pub seed: u64,
+    /// Whether contended read-modify-writes are counted: not built.
+    pub count_rmw: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            dir: None,
+            threads: vec![foreshore_sync::available_parallelism()],
+            clients: 64,
+            secs: Duration::from_secs(10),
+            repeat: 1,
+            scale: 10,
+            commit: Commit::default(),
+            isolation: Isolation::default(),
+            log_buffer: BufferKind::Faa,
+            wait: Wait::default(),
+            slots: None,
+            group: GroupPolicy::Greedy,
+            elr: EarlyRelease::default(),
+            replacement: ReplacementKind::Clock,
+            status: Status::default(),
+            intents: Intents::default(),
+            growth: Growth::default(),
+            device: Device::Auto,
+            memory: 1 << 30,
+            segment: 64 << 20,
+            skew: 0.0,
+            seed: 1,
+            count_rmw: false,
+        }
+    }
+}
+
+/// Most worker threads: each has a transaction, and the engine runs 1024 at once by default.
+const MAX_THREADS: usize = 1000;
+/// Most transactions in flight per thread, and most repeats.
+const MANY: usize = 100_000;
+/// Most branches.
+const MAX_SCALE: u64 = 10_000;
+
+impl Config {
+    /// Transactions in flight per thread.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        if self.commit == Commit::Pipelined { self.clients } else { 1 }
+    }
+
+    /// Whether the files live in memory and so begin empty in every process.
+    #[must_use]
+    pub fn is_in_memory(&self) -> bool {
+        matches!(self.device, Device::Null | Device::Delay(_))
+    }
+
+    /// Refuses values out of range and names that are not built. The engine checks its own options itself.
+    ///
+    /// # Errors
+    /// `InvalidOption`.
+    pub fn check(&self) -> Result<()> {
+        let count = |name, value: usize, most: usize| {
+            let fits = (1..=most).contains(&value);
+            if fits { Ok(()) } else { Err(invalid(name, &value.to_string(), &format!("1 to {most}"))) }
+        };
+        if self.threads.is_empty() {
+            return Err(invalid("threads", "", "at least one number"));
+        }
+        self.threads.iter().try_for_each(|&threads| count("threads", threads, MAX_THREADS))?;
+        count("clients", self.clients, MANY)?;
+        count("repeat", self.repeat, MANY)?;
+        if self.secs.is_zero() {
+            return Err(invalid("secs", "0", "a time above zero"));
+        }
+        if !(1..=MAX_SCALE).contains(&self.scale) {
+            return Err(invalid("scale", &self.scale.to_string(), &format!("1 to {MAX_SCALE} branches")));
+        }
+        if !(0.0..=100.0).contains(&self.skew) {
+            return Err(invalid("skew", &self.skew.to_string(), "0 to 100"));
+        }
+        if let Some(slots) = self.slots {
+            return Err(invalid("slots", &slots.to_string(), "a log buffer with slots; mutex and faa have none"));
+        }
+        if self.count_rmw {
+            return Err(invalid("count-rmw", "on", "off: the counters are not built"));
+        }
+        Ok(())
+    }
+
+    /// One line for the head of a table.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        format!(
+            "scale {} commit {} isolation {} log-buffer {} wait {} group {} elr {} replacement {} status {} \
+             intents {} growth {} device {} memory {} segment {} skew {} seed {} secs {} repeat {}",
+            self.scale,
+            self.commit,
+            isolation_name(self.isolation),
+            self.log_buffer,
+            self.wait,
+            self.group,
+            self.elr,
+            self.replacement,
+            self.status,
+            self.intents,
+            self.growth,
+            self.device,
+            show_bytes(self.memory),
+            show_bytes(self.segment),
+            self.skew,
+            self.seed,
+            self.secs.as_secs_f64(),
+            self.repeat,
+        )
+    }
+}
+
+fn text<T: fmt::Display, S: Serializer>(value: &T, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
+}
+
+fn seconds<S: Serializer>(value: &Duration, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.serialize_f64(value.as_secs_f64())
+}
+
+fn path<S: Serializer>(value: &Option<PathBuf>, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    match value {
+        Some(path) => serializer.serialize_some(&path.to_string_lossy()),
+        None => serializer.serialize_none(),
+    }
+}
+
+fn isolation<S: Serializer>(value: &Isolation, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.serialize_str(&isolation_name(*value))
+}
+
+/// The name that users type.
+fn isolation_name(isolation: Isolation) -> String {
+    format!("{isolation:?}").to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused<T: fmt::Debug>(result: Result<T>) -> String {
+        match result {
+            Err(Error::InvalidOption { expected, .. }) => expected,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn names_that_are_not_built_are_refused_with_those_that_are() {
+        assert_eq!("async".parse::<Commit>().unwrap(), Commit::Async);
+        assert_eq!(refused("lazy".parse::<Commit>()), "blocking, pipelined, async");
+        assert_eq!(refused("tpcc".parse::<Workload>()), "tpcb");
+        assert_eq!(refused("spin".parse::<Wait>()), "park");
+        assert_eq!(refused("off".parse::<EarlyRelease>()), "full");
+        assert_eq!(refused("lru".parse::<Status>()), "csnmap");
+        assert_eq!(refused("fastpath".parse::<Intents>()), "table");
+        assert_eq!(refused("ahead".parse::<Growth>()), "inline");
+        assert!(refused("lanes".parse::<BufferKind>()).contains("faa"));
+        assert!(refused("adaptive".parse::<GroupPolicy>()).contains("greedy"));
+        assert!(refused("lru".parse::<ReplacementKind>()).contains("clock"));
+        assert!(refused("snapshot".parse::<Isolation>()).contains("serializable"));
+        assert!(refused("uring".parse::<Device>()).contains("direct"));
+    }
+
+    #[test]
+    fn values_out_of_range_are_refused() {
+        Config::default().check().unwrap();
+        for broken in [
+            Config { threads: vec![2, 0], ..Config::default() },
+            Config { threads: vec![], ..Config::default() },
+            Config { threads: vec![1001], ..Config::default() },
+            Config { clients: 0, ..Config::default() },
+            Config { secs: Duration::ZERO, ..Config::default() },
+            Config { repeat: 0, ..Config::default() },
+            Config { scale: 0, ..Config::default() },
+            Config { skew: -1.0, ..Config::default() },
+            Config { skew: f64::NAN, ..Config::default() },
+            Config { slots: Some(4), ..Config::default() },
+            Config { count_rmw: true, ..Config::default() },
+        ] {
+            refused(broken.check());
+        }
+    }
+
+    #[test]
+    fn a_path_that_is_not_text_does_not_stop_the_report() {
+        use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+        let dir = Some(PathBuf::from(OsStr::from_bytes(b"a\xFFb")));
+        let json = serde_json::to_value(Config { dir, ..Config::default() }).unwrap();
+        assert_eq!(json["dir"], "a\u{FFFD}b");
+    }
+
+    #[test]
+    fn the_json_holds_every_option() {
+        let json = serde_json::to_value(Config::default()).unwrap();
+        let mut names: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
+        names.sort_unstable();
+        let expected = [
+            "clients",
+            "commit",
+            "count_rmw",
+            "device",
+            "dir",
+            "elr",
+            "group",
+            "growth",
+            "intents",
+            "isolation",
+            "log_buffer",
+            "memory",
+            "repeat",
+            "replacement",
+            "scale",
+            "secs",
+            "seed",
+            "segment",
+            "skew",
+            "slots",
+            "status",
+            "threads",
+            "wait",
+        ];
+        assert_eq!(names, expected);
+        assert_eq!(json["log_buffer"], "faa");
+        assert_eq!(json["isolation"], "serializable");
+        assert_eq!(json["secs"], 10.0);
+        assert_eq!(json["device"], "auto");
+    }
+}

@@ -1,0 +1,47 @@
+//! The engine's counters that a row reports, as differences over its window.
+
+use foreshore::Db;
+use std::ops::Sub;
+
+/// Counts since the database was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counters {
+    pub(crate) log_bytes: u64,
+    pub(crate) log_groups: u64,
+    pub(crate) log_writes: u64,
+    pub(crate) data_syncs: u64,
+    pub(crate) pages_read: u64,
+    pub(crate) pages_written: u64,
+    pub(crate) checkpoints: u64,
+}
+
+impl Counters {
+    pub(crate) fn read(db: &Db) -> Self {
+        let stats = db.stats();
+        Self {
+            log_bytes: stats.log.group_bytes,
+            log_groups: stats.log.groups,
+            log_writes: stats.log.writes,
+            data_syncs: stats.pool.data_syncs,
+            pages_read: stats.pool.pages_read,
+            pages_written: stats.pool.pages_written,
+            checkpoints: stats.checkpoints,
+        }
+    }
+}
+
+impl Sub for Counters {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            log_bytes: self.log_bytes - before.log_bytes,
+            log_groups: self.log_groups - before.log_groups,
+            log_writes: self.log_writes - before.log_writes,
+            data_syncs: self.data_syncs - before.data_syncs,
+            pages_read: self.pages_read - before.pages_read,
+            pages_written: self.pages_written - before.pages_written,
+            checkpoints: self.checkpoints - before.checkpoints,
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Where the database of a run lives.
+
+use crate::Config;
+use foreshore::{Db, Options};
+use foreshore_base::{Error, Result};
+use foreshore_io::Fs;
+use std::{
+    fs, io,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+/// How long a close waits for transactions: there are none left by then.
+const CLOSE_WAIT: Duration = Duration::from_secs(10);
+
+/// A directory and the file system that holds it, through which every open of the run goes: what lies in memory
+/// lives as long as this value.
+pub(crate) struct Home {
+    dir: PathBuf,
+    fs: Arc<dyn Fs>,
+    options: Options,
+    /// Removed with the value.
+    is_own: bool,
+}
+
+impl Home {
+    /// Takes the directory of `config`, or makes one of its own.
+    pub(crate) fn new(config: &Config) -> Result<Self> {
+        let is_own = config.dir.is_none() && !config.is_in_memory();
+        let dir = match &config.dir {
+            Some(dir) => dir.clone(),
+            None if is_own => own_directory()?,
+            None => PathBuf::from("bench"),
+        };
+        // From here on the guard removes what was made, whatever fails.
+        let mut home = Self { fs: Arc::new(foreshore_io::Mem::null()), options: Options::new(), is_own, dir };
+        home.fs = config.device.open(&home.dir)?;
+        home.options = Options::new()
+            .fs(Arc::clone(&home.fs))
+            .memory_limit(config.memory)
+            .segment_bytes(config.segment)
+            .log_buffer(config.log_buffer)
+            .group(config.group)
+            .replacement(config.replacement);
+        Ok(home)
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(crate) fn fs(&self) -> &dyn Fs {
+        &*self.fs
+    }
+
+    /// Whether nothing lies in the directory.
+    pub(crate) fn is_empty(&self) -> Result<bool> {
+        Ok(self.fs.kind(&self.dir)?.is_none() || self.fs.list(&self.dir)?.is_empty())
+    }
+
+    /// Opens the database, or creates it.
+    pub(crate) fn open(&self) -> Result<Db> {
+        self.options.open(&self.dir)
+    }
+
+    /// Closes a handle that [`Home::open`] gave.
+    pub(crate) fn close(db: &Db) -> Result<()> {
+        db.close(CLOSE_WAIT)
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if self.is_own {
+            // A directory that cannot be removed is a nuisance, not a failed run.
+            let _ = fs::remove_dir_all(&self.dir);
+        }
+    }
+}
+
+/// A directory below the current one that nobody has.
+fn own_directory() -> Result<PathBuf> {
+    let process = std::process::id();
+    for attempt in 0_u32.. {
+        // A process that was killed may have left the directory of this number behind.
+        let suffix = if attempt == 0 { String::new() } else { format!("-{attempt}") };
+        let dir = PathBuf::from(format!(".bench-{process}{suffix}"));
+        match fs::DirBuilder::new().mode(0o700).create(&dir) {
+            Ok(()) => return Ok(dir),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(Error::io("create", dir, e)),
+        }
+    }
+    unreachable!("fewer directories than numbers")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_directories_differ_and_go_with_the_home() {
+        let config = Config { device: foreshore::Device::Buffered, ..Config::default() };
+        let (a, b) = (Home::new(&config).unwrap(), Home::new(&config).unwrap());
+        let dirs = [a.dir().to_owned(), b.dir().to_owned()];
+        assert_ne!(dirs[0], dirs[1]);
+        assert!(dirs.iter().all(|dir| dir.is_dir()));
+        drop((a, b));
+        assert!(!dirs.iter().any(|dir| dir.exists()));
+    }
+
+    #[test]
+    fn in_memory_touches_no_disk() {
+        let config = Config { device: foreshore::Device::Null, ..Config::default() };
+        let home = Home::new(&config).unwrap();
+        assert!(home.is_empty().unwrap());
+        assert!(!home.dir().exists());
+    }
+}

@@ -1,0 +1,225 @@
+//! What a run found: one JSON object for scripts, a table for people.
+
+use crate::{
+    Config,
+    config::Workload,
+    machine::Machine,
+    units::{show, show_bytes},
+};
+use serde::Serialize;
+use std::fmt::Write as _;
+
+/// Whether the bank adds up and no commit is missing, live and after close and open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Checks {
+    /// Sums of accounts, tellers, branches and history agree on the quiet database.
+    pub sums_live: bool,
+    /// The same after close and open.
+    pub sums_reopened: bool,
+    /// History has a row for every commit, warm-up included.
+    pub history_live: bool,
+    /// The same after close and open.
+    pub history_reopened: bool,
+}
+
+impl Checks {
+    /// Whether all are true.
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        self.sums_live && self.sums_reopened && self.history_live && self.history_reopened
+    }
+}
+
+/// Fractions of threads x wall time. Not measured yet: a row has none.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub enum Breakdown {}
+
+/// One measured row.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Worker threads.
+    pub threads: usize,
+    /// Transactions in flight per thread.
+    pub clients: usize,
+    /// Commits acknowledged in the window.
+    pub commits: u64,
+    /// Transactions given back to the caller.
+    pub aborts: u64,
+    /// Transactions run again.
+    pub retries: u64,
+    /// Length of the window.
+    pub seconds: f64,
+    /// Commits per second.
+    pub tps: f64,
+    /// Median latency, from begin to acknowledgement.
+    pub p50_us: f64,
+    /// 95 of 100 are faster.
+    pub p95_us: f64,
+    /// 99 of 100 are faster.
+    pub p99_us: f64,
+    /// 999 of 1000 are faster.
+    pub p999_us: f64,
+    /// User and system time over wall time.
+    pub cpu_cores: f64,
+    /// Times that a thread gave up its core, per commit.
+    pub voluntary_switches_per_txn: f64,
+    /// Bytes of log groups, headers and padding included, per commit.
+    pub log_bytes_per_txn: f64,
+    /// Log groups sealed.
+    pub log_groups: u64,
+    /// Commits per log group.
+    pub txns_per_group: f64,
+    /// Writes of the log.
+    pub log_writes: u64,
+    /// Syncs of the data and doublewrite files.
+    pub data_syncs: u64,
+    /// Pages read.
+    pub pages_read: u64,
+    /// Pages written, home and doublewrite.
+    pub pages_written: u64,
+    /// Checkpoints taken.
+    pub checkpoints: u64,
+    /// Highest resident size from the open to the end of the live checks.
+    pub rss_peak_bytes: u64,
+    /// Resident size just after the open.
+    pub rss_open_bytes: u64,
+    /// Contended read-modify-writes per commit; not counted yet.
+    pub contended_rmw_per_txn: Option<f64>,
+    /// Where the time went; not measured yet.
+    pub breakdown: Option<Breakdown>,
+    /// Whether the bank adds up.
+    pub checks: Checks,
+    /// The other repeats of this row, if there were any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub repeats: Vec<Row>,
+}
+
+impl Row {
+    /// The row with the median rate, the others as its repeats in the order in which they ran. Of an even number, the
+    /// lower of the middle two.
+    ///
+    /// # Panics
+    /// If `rows` is empty.
+    #[must_use]
+    pub fn median(mut rows: Vec<Self>) -> Self {
+        let mut order: Vec<usize> = (0..rows.len()).collect();
+        order.sort_by(|&a, &b| rows[a].tps.total_cmp(&rows[b].tps));
+        let mut median = rows.remove(order[(order.len() - 1) / 2]);
+        median.repeats = rows;
+        median
+    }
+
+    fn passed(&self) -> bool {
+        self.checks.passed() && self.repeats.iter().all(Self::passed)
+    }
+}
+
+/// A whole run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// What ran.
+    pub workload: Workload,
+    /// Its options, defaults filled in.
+    pub config: Config,
+    /// What it ran on.
+    pub machine: Machine,
+    /// One row for each number of threads.
+    pub rows: Vec<Row>,
+}
+
+const COLUMNS: [&str; 16] = [
+    "threads",
+    "clients",
+    "tps",
+    "p50 us",
+    "p95 us",
+    "p99 us",
+    "p99.9 us",
+    "retries",
+    "cores",
+    "switches",
+    "log B",
+    "txns/group",
+    "per sync",
+    "ckpts",
+    "rss peak",
+    "checks",
+];
+
+impl Report {
+    /// Whether every check of every row is true.
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        self.rows.iter().all(Row::passed)
+    }
+
+    /// One JSON object, ending in a line break.
+    #[must_use]
+    pub fn json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("numbers, names and lists");
+        text.push('\n');
+        text
+    }
+
+    /// The table, its configuration and its machine above it.
+    #[must_use]
+    pub fn table(&self) -> String {
+        let machine = &self.machine;
+        let mut text = format!(
+            "{}: {}\n{} cores, {} memory, Linux {}, {} on {}, {} us per durable 4 KiB write\n\n",
+            self.workload,
+            self.config.summary(),
+            machine.cores,
+            show_bytes(machine.memory_bytes),
+            machine.kernel,
+            machine.device_backend,
+            machine.filesystem,
+            show(machine.device_sync_us),
+        );
+        let cells: Vec<Vec<String>> = self.rows.iter().map(|row| self.cells(row)).collect();
+        let width = |column: usize| {
+            let widest = cells.iter().map(|row| row[column].len()).max().unwrap_or(0);
+            widest.max(COLUMNS[column].len())
+        };
+        let mut line = |cells: &[&str]| {
+            for (column, cell) in cells.iter().enumerate() {
+                let gap = if column == 0 { "" } else { "  " };
+                write!(text, "{gap}{cell:>width$}", width = width(column)).expect("a string takes all");
+            }
+            text.push('\n');
+        };
+        line(&COLUMNS);
+        for row in &cells {
+            line(&row.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+        text.push_str("\nswitches and log B are per transaction; per sync: commits per time of one durable write\n");
+        text
+    }
+
+    fn cells(&self, row: &Row) -> Vec<String> {
+        // How many commits the device's time for one sync bore: above one only where groups carry many.
+        let per_sync =
+            if self.machine.is_durable { show(row.tps * self.machine.device_sync_us / 1e6) } else { "n/a".to_owned() };
+        vec![
+            row.threads.to_string(),
+            row.clients.to_string(),
+            show(row.tps),
+            show(row.p50_us),
+            show(row.p95_us),
+            show(row.p99_us),
+            show(row.p999_us),
+            row.retries.to_string(),
+            show(row.cpu_cores),
+            show(row.voluntary_switches_per_txn),
+            show(row.log_bytes_per_txn),
+            show(row.txns_per_group),
+            per_sync,
+            row.checkpoints.to_string(),
+            show_bytes(row.rss_peak_bytes),
+            if row.passed() { "true" } else { "FALSE" }.to_owned(),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests;

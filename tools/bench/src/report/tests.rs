@@ -1,0 +1,104 @@
+use super::*;
+
+const PASSED: Checks = Checks { sums_live: true, sums_reopened: true, history_live: true, history_reopened: true };
+
+fn row(tps: f64) -> Row {
+    Row {
+        threads: 2,
+        clients: 64,
+        commits: 1000,
+        aborts: 0,
+        retries: 3,
+        seconds: 1.0,
+        tps,
+        p50_us: 80.0,
+        p95_us: 90.0,
+        p99_us: 100.0,
+        p999_us: 110.0,
+        cpu_cores: 1.5,
+        voluntary_switches_per_txn: 0.01,
+        log_bytes_per_txn: 700.0,
+        log_groups: 10,
+        txns_per_group: 100.0,
+        log_writes: 10,
+        data_syncs: 0,
+        pages_read: 0,
+        pages_written: 0,
+        checkpoints: 0,
+        rss_peak_bytes: 1 << 26,
+        rss_open_bytes: 1 << 25,
+        contended_rmw_per_txn: None,
+        breakdown: None,
+        checks: PASSED,
+        repeats: Vec::new(),
+    }
+}
+
+fn report(rows: Vec<Row>, is_durable: bool) -> Report {
+    let machine = Machine {
+        cores: 2,
+        memory_bytes: 1 << 34,
+        kernel: "6.1".into(),
+        filesystem: "ext4".into(),
+        device_backend: "direct".into(),
+        device_sync_us: 100.0,
+        is_durable,
+    };
+    Report { workload: Workload::Tpcb, config: Config::default(), machine, rows }
+}
+
+#[test]
+fn the_json_has_the_agreed_fields() {
+    let json = serde_json::to_value(report(vec![row(5.0)], true)).unwrap();
+    let keys = |value: &serde_json::Value| {
+        let mut keys: Vec<String> = value.as_object().unwrap().keys().cloned().collect();
+        keys.sort_unstable();
+        keys.join(" ")
+    };
+    assert_eq!(keys(&json), "config machine rows workload");
+    assert_eq!(json["workload"], "tpcb");
+    assert_eq!(keys(&json["machine"]), "cores device_backend device_sync_us filesystem kernel memory_bytes");
+    assert_eq!(
+        keys(&json["rows"][0]),
+        "aborts breakdown checkpoints checks clients commits contended_rmw_per_txn cpu_cores data_syncs \
+         log_bytes_per_txn log_groups log_writes p50_us p95_us p999_us p99_us pages_read pages_written retries \
+         rss_open_bytes rss_peak_bytes seconds threads tps txns_per_group voluntary_switches_per_txn"
+    );
+    assert_eq!(keys(&json["rows"][0]["checks"]), "history_live history_reopened sums_live sums_reopened");
+    assert!(json["rows"][0]["breakdown"].is_null() && json["rows"][0]["contended_rmw_per_txn"].is_null());
+}
+
+#[test]
+fn the_median_row_carries_the_others() {
+    let median = Row::median(vec![row(9.0), row(1.0), row(5.0)]);
+    assert_eq!(median.tps, 5.0);
+    assert_eq!(median.repeats.iter().map(|row| row.tps).collect::<Vec<_>>(), [9.0, 1.0]);
+    assert_eq!(Row::median(vec![row(2.0), row(1.0)]).tps, 1.0);
+}
+
+#[test]
+fn one_false_check_fails_the_run() {
+    assert!(report(vec![row(1.0), row(2.0)], true).passed());
+    for broken in [
+        Checks { sums_live: false, ..PASSED },
+        Checks { sums_reopened: false, ..PASSED },
+        Checks { history_live: false, ..PASSED },
+        Checks { history_reopened: false, ..PASSED },
+    ] {
+        let failed = Row { checks: broken, ..row(2.0) };
+        assert!(!report(vec![row(1.0), failed.clone()], true).passed());
+        let hidden = Row { repeats: vec![failed], ..row(1.0) };
+        let report = report(vec![hidden], true);
+        assert!(!report.passed());
+        assert!(report.table().contains("FALSE"));
+    }
+}
+
+#[test]
+fn ratios_to_a_sync_need_a_device_that_syncs() {
+    // 20,000 commits a second at 100 us a sync: two commits in the time of one.
+    let table = report(vec![row(20_000.0)], true).table();
+    assert!(table.lines().any(|line| line.contains("20000") && line.contains(" 2.00 ")), "{table}");
+    let table = report(vec![row(20_000.0)], false).table();
+    assert!(table.contains("n/a"), "{table}");
+}

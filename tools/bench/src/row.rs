@@ -1,0 +1,175 @@
+//! One measured row: workers on an open database, a window, and what changed in it.
+
+use crate::{
+    Config, Progress,
+    counters::Counters,
+    home::Home,
+    process::{Peak, cpu_seconds, resident_bytes, voluntary_switches},
+    report::{Checks, Row},
+    terminal::{Phase, Tally, Terminal},
+    tpcb::{Audit, Draw, audit},
+    units::thousandths,
+};
+use foreshore::Db;
+use foreshore_base::Result;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Time before the window, in which caches fill and threads start.
+const WARM_UP: Duration = Duration::from_secs(1);
+/// How often the main thread looks at memory and phase.
+const TICK: Duration = Duration::from_millis(10);
+
+/// What history holds before a row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct History {
+    pub(crate) rows: u64,
+    pub(crate) next_run: u64,
+}
+
+/// What is read at both ends of the window.
+struct Sample {
+    at: Instant,
+    cpu_seconds: f64,
+    switches: u64,
+    counters: Counters,
+}
+
+impl Sample {
+    fn take(db: &Db) -> Result<Self> {
+        let (switches, counters) = (voluntary_switches()?, Counters::read(db));
+        Ok(Self { at: Instant::now(), cpu_seconds: cpu_seconds(), switches, counters })
+    }
+}
+
+/// Measures one row with `threads` workers, checks the bank live and reopened, and moves `history` on.
+pub(crate) fn measure(
+    config: &Config,
+    home: &Home,
+    threads: usize,
+    history: &mut History,
+    progress: &dyn Progress,
+) -> Result<Row> {
+    let db = home.open()?;
+    let rss_open_bytes = resident_bytes()?;
+    let mut peak = Peak::begin()?;
+    let phase = Phase::new();
+    let window = config.secs + WARM_UP;
+    progress.phase(&format!("{threads} threads, {}", config.commit), window.as_millis() as u64);
+
+    let (tally, before, after) = thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|thread| {
+                // Streams differ between threads and between runs on one database.
+                let stream = (history.next_run << 16) + thread as u64;
+                let draw = Draw::new(config.seed, stream, config.scale, config.skew);
+                let key = (history.next_run, thread as u32);
+                let terminal = Terminal::new(&db, &phase, config.commit, config.in_flight(), draw, key);
+                scope.spawn(move || terminal.work())
+            })
+            .collect();
+        let window = watch(&db, &phase, config.secs, &mut peak, progress);
+        phase.raise(Phase::STOP);
+        let mut tally = Tally::new();
+        for worker in workers {
+            match worker.join() {
+                Ok(worked) => tally.add(&worked?),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        let (before, after) = window?;
+        Ok::<_, foreshore_base::Error>((tally, before, after))
+    })?;
+
+    progress.phase("checking", 2);
+    // What async commits acknowledged early must be durable before the checks.
+    db.sync()?;
+    let live = audit(&db, config.scale)?;
+    peak.observe()?;
+    Home::close(&db)?;
+    drop(db);
+    progress.at(1);
+    let db = home.open()?;
+    let reopened = audit(&db, config.scale)?;
+    Home::close(&db)?;
+    progress.at(2);
+
+    let expected = history.rows + tally.all_commits;
+    *history = History { rows: live.history_rows, next_run: live.next_run.max(history.next_run + 1) };
+    let checks = checks(&live, &reopened, expected);
+    Ok(row(config, threads, &tally, (&before, &after), (rss_open_bytes, peak.bytes()), checks))
+}
+
+/// Waits through warm-up and window, sampling memory, and returns what was read at the window's ends. Ends early when a
+/// worker has failed.
+fn watch(db: &Db, phase: &Phase, secs: Duration, peak: &mut Peak, progress: &dyn Progress) -> Result<(Sample, Sample)> {
+    let begun = Instant::now();
+    let mut wait_until = |end: Duration| -> Result<()> {
+        while begun.elapsed() < end && phase.get() != Phase::STOP {
+            thread::sleep(TICK.min(end.saturating_sub(begun.elapsed())));
+            peak.observe()?;
+            progress.at(begun.elapsed().as_millis() as u64);
+        }
+        Ok(())
+    };
+    wait_until(WARM_UP)?;
+    let before = Sample::take(db)?;
+    phase.raise(Phase::MEASURE);
+    wait_until(WARM_UP + secs)?;
+    let after = Sample::take(db)?;
+    Ok((before, after))
+}
+
+fn checks(live: &Audit, reopened: &Audit, history_rows: u64) -> Checks {
+    Checks {
+        sums_live: live.sums_agree(),
+        sums_reopened: reopened.sums_agree(),
+        history_live: live.history_rows == history_rows,
+        history_reopened: reopened.history_rows == history_rows,
+    }
+}
+
+fn row(
+    config: &Config,
+    threads: usize,
+    tally: &Tally,
+    (before, after): (&Sample, &Sample),
+    (rss_open_bytes, rss_peak_bytes): (u64, u64),
+    checks: Checks,
+) -> Row {
+    let seconds = (after.at - before.at).as_secs_f64();
+    let counters = after.counters - before.counters;
+    let per = |count: u64, of: u64| if of == 0 { 0.0 } else { thousandths(count as f64 / of as f64) };
+    let latency_us = |quantile| thousandths(tally.latency.value_at_quantile(quantile) as f64 / 1000.0);
+    Row {
+        threads,
+        clients: config.in_flight(),
+        commits: tally.commits,
+        aborts: tally.aborts,
+        retries: tally.retries,
+        seconds: thousandths(seconds),
+        tps: thousandths(tally.commits as f64 / seconds),
+        p50_us: latency_us(0.5),
+        p95_us: latency_us(0.95),
+        p99_us: latency_us(0.99),
+        p999_us: latency_us(0.999),
+        cpu_cores: thousandths((after.cpu_seconds - before.cpu_seconds) / seconds),
+        voluntary_switches_per_txn: per(after.switches.saturating_sub(before.switches), tally.commits),
+        log_bytes_per_txn: per(counters.log_bytes, tally.commits),
+        log_groups: counters.log_groups,
+        txns_per_group: per(tally.commits, counters.log_groups),
+        log_writes: counters.log_writes,
+        data_syncs: counters.data_syncs,
+        pages_read: counters.pages_read,
+        pages_written: counters.pages_written,
+        checkpoints: counters.checkpoints,
+        rss_peak_bytes,
+        rss_open_bytes,
+        contended_rmw_per_txn: None,
+        breakdown: None,
+        checks,
+        repeats: Vec::new(),
+    }
+}

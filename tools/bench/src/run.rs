@@ -1,0 +1,126 @@
+//! A whole run: a directory, a loaded database, the device's speed, the rows.
+
+use crate::{
+    Config, Progress, Report,
+    config::Workload,
+    home::Home,
+    machine::Machine,
+    report::Row,
+    row::{History, measure},
+    tpcb,
+};
+use foreshore_base::Result;
+
+/// Runs `workload` as `config` says.
+///
+/// # Errors
+/// `InvalidOption` for what is out of range or not built; `Foreign` for a directory that holds something else; what the
+/// engine gives. A directory that the run made is removed then too.
+pub fn run(workload: Workload, config: &Config, progress: &dyn Progress) -> Result<Report> {
+    config.check()?;
+    let done = run_checked(workload, config, progress);
+    progress.end();
+    done
+}
+
+fn run_checked(workload: Workload, config: &Config, progress: &dyn Progress) -> Result<Report> {
+    let home = Home::new(config)?;
+    let mut history = prepare(config, &home, progress)?;
+    let filesystem =
+        if config.is_in_memory() { "memory".to_owned() } else { foreshore_io::filesystem_name(home.dir())? };
+    progress.phase("measuring the device", 1);
+    let machine = Machine::probe(home.fs(), home.dir(), filesystem)?;
+    let mut rows = Vec::with_capacity(config.threads.len());
+    for &threads in &config.threads {
+        let repeats: Result<Vec<Row>> =
+            (0..config.repeat).map(|_| measure(config, &home, threads, &mut history, progress)).collect();
+        rows.push(Row::median(repeats?));
+    }
+    Ok(Report { workload, config: config.clone(), machine, rows })
+}
+
+/// Loads an empty directory, or takes a loaded one as it is, and tells what its history holds.
+fn prepare(config: &Config, home: &Home, progress: &dyn Progress) -> Result<History> {
+    let is_fresh = home.is_empty()?;
+    let db = home.open()?;
+    let history = if is_fresh {
+        tpcb::load(&db, config.scale, progress)?;
+        History { rows: 0, next_run: 0 }
+    } else {
+        tpcb::is_loaded(&db, home.dir(), config.scale)?;
+        progress.phase("counting history", 1);
+        let audit = tpcb::audit(&db, config.scale)?;
+        History { rows: audit.history_rows, next_run: audit.next_run }
+    };
+    Home::close(&db)?;
+    Ok(history)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Silent, config::Commit};
+    use foreshore_base::Error;
+    use std::{path::PathBuf, time::Duration};
+
+    fn config() -> Config {
+        Config {
+            threads: vec![2],
+            clients: 8,
+            secs: Duration::from_millis(200),
+            scale: 1,
+            memory: 64 << 20,
+            segment: 4 << 20,
+            ..Config::default()
+        }
+    }
+
+    #[test]
+    fn every_commit_mode_passes_its_checks_in_memory() {
+        for commit in [Commit::Blocking, Commit::Pipelined, Commit::Async] {
+            let config = Config { commit, device: foreshore::Device::Null, ..config() };
+            let report = run(Workload::Tpcb, &config, &Silent).unwrap();
+            let row = &report.rows[0];
+            assert!(report.passed(), "{commit}: {:?}", row.checks);
+            assert!(row.commits > 0 && row.tps > 0.0 && row.p50_us > 0.0 && row.p50_us <= row.p999_us);
+            assert!(row.log_groups > 0 && row.log_bytes_per_txn > 100.0 && row.cpu_cores > 0.0);
+            assert_eq!(row.clients, if commit == Commit::Pipelined { 8 } else { 1 });
+            assert!(!report.machine.is_durable && report.machine.filesystem == "memory");
+        }
+    }
+
+    /// A path below the system's folder for temporary files, removed with the value.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            Self(std::env::temp_dir().join(format!("foreshore-bench-{name}-{}", std::process::id())))
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_directory_is_used_again_at_its_scale_and_refused_at_another() {
+        let scratch = Scratch::new("again");
+        let config = Config { dir: Some(scratch.0.clone()), device: foreshore::Device::Buffered, ..config() };
+        // The second run counts the history of the first: a collision of keys or a lost row fails its checks.
+        for _ in 0..2 {
+            assert!(run(Workload::Tpcb, &config, &Silent).unwrap().passed());
+        }
+        let other = Config { scale: 2, ..config };
+        let refused = run(Workload::Tpcb, &other, &Silent);
+        assert!(matches!(refused, Err(Error::InvalidOption { name: "scale", .. })), "{refused:?}");
+        assert!(scratch.0.is_dir());
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_refused_before_anything_is_made() {
+        let config = Config { threads: vec![0], ..config() };
+        assert!(matches!(run(Workload::Tpcb, &config, &Silent), Err(Error::InvalidOption { name: "threads", .. })));
+    }
+}

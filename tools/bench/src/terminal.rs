@@ -1,0 +1,206 @@
+//! One worker thread: draws transactions, runs them, and counts what was acknowledged.
+
+use crate::{
+    config::Commit,
+    tpcb::{Draw, HistoryKey},
+};
+use foreshore::{CommitTicket, Csn, Db, Durability, Transaction, TxnOptions};
+use foreshore_base::Result;
+use hdrhistogram::Histogram;
+use std::{
+    collections::VecDeque,
+    sync::atomic::{AtomicU8, Ordering},
+    time::Instant,
+};
+
+/// Longest latency that is told apart, in nanoseconds: 100 s.
+const LONGEST_NS: u64 = 100_000_000_000;
+/// Significant digits of latencies: a histogram takes some 20 KiB.
+const DIGITS: u8 = 2;
+
+/// What the workers do; the main thread moves it forward.
+pub(crate) struct Phase(AtomicU8);
+
+impl Phase {
+    pub(crate) const WARM: u8 = 0;
+    pub(crate) const MEASURE: u8 = 1;
+    pub(crate) const STOP: u8 = 2;
+
+    pub(crate) fn new() -> Self {
+        Self(AtomicU8::new(Self::WARM))
+    }
+
+    pub(crate) fn get(&self) -> u8 {
+        // ORDERING: a signal without data, joined before its counts are read.
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Moves forward, never back: a worker that failed has stopped the row for all.
+    pub(crate) fn raise(&self, to: u8) {
+        // ORDERING: as in `get`.
+        self.0.fetch_max(to, Ordering::Relaxed);
+    }
+}
+
+/// What a worker counted.
+pub(crate) struct Tally {
+    /// Commits acknowledged while measuring.
+    pub(crate) commits: u64,
+    /// All commits, warm-up and end included.
+    pub(crate) all_commits: u64,
+    /// Transactions given up while measuring.
+    pub(crate) aborts: u64,
+    /// Transactions run again while measuring.
+    pub(crate) retries: u64,
+    /// Latency of the counted commits, in nanoseconds.
+    pub(crate) latency: Histogram<u32>,
+}
+
+impl Tally {
+    pub(crate) fn new() -> Self {
+        let latency = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).expect("bounds and digits are in range");
+        Self { commits: 0, all_commits: 0, aborts: 0, retries: 0, latency }
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.commits += other.commits;
+        self.all_commits += other.all_commits;
+        self.aborts += other.aborts;
+        self.retries += other.retries;
+        self.latency.add(&other.latency).expect("all histograms have the same bounds");
+    }
+}
+
+/// A worker.
+pub(crate) struct Terminal<'a> {
+    pub(crate) db: &'a Db,
+    pub(crate) phase: &'a Phase,
+    pub(crate) commit: Commit,
+    /// Transactions in flight at most.
+    pub(crate) clients: usize,
+    pub(crate) draw: Draw,
+    pub(crate) run: u64,
+    pub(crate) thread: u32,
+    /// Commits that are not yet known to be durable, oldest first, with the begin of their transaction.
+    in_flight: VecDeque<(CommitTicket, Instant)>,
+    tally: Tally,
+}
+
+impl<'a> Terminal<'a> {
+    pub(crate) fn new(
+        db: &'a Db,
+        phase: &'a Phase,
+        commit: Commit,
+        clients: usize,
+        draw: Draw,
+        (run, thread): (u64, u32),
+    ) -> Self {
+        let in_flight = VecDeque::with_capacity(clients);
+        Self { db, phase, commit, clients, draw, run, thread, in_flight, tally: Tally::new() }
+    }
+
+    /// Runs transactions until the phase says stop, then waits until all are durable.
+    pub(crate) fn work(mut self) -> Result<Tally> {
+        let worked = self.work_until_stop();
+        if worked.is_err() {
+            self.phase.raise(Phase::STOP);
+        }
+        worked?;
+        while !self.in_flight.is_empty() {
+            self.acknowledge_oldest()?;
+        }
+        Ok(self.tally)
+    }
+
+    fn work_until_stop(&mut self) -> Result<()> {
+        let mut sequence = 0;
+        while self.phase.get() != Phase::STOP {
+            self.transact((self.run, self.thread, sequence))?;
+            sequence += 1;
+            while self.in_flight.front().is_some_and(|(ticket, _)| ticket.is_durable()) {
+                self.acknowledge_oldest()?;
+            }
+            if self.in_flight.len() >= self.clients {
+                self.acknowledge_oldest()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs one transaction, again where the engine says that it may succeed then.
+    fn transact(&mut self, key: HistoryKey) -> Result<()> {
+        let begun = Instant::now();
+        let transfer = self.draw.transfer();
+        let durability = if self.commit == Commit::Async { Durability::Relaxed } else { Durability::Durable };
+        let options = TxnOptions::new().label("tpcb").durability(durability);
+        loop {
+            let tx = self.db.begin_with(options);
+            match transfer.apply(&tx, key).and_then(|()| self.commit(tx, begun)) {
+                Ok(()) => return Ok(()),
+                Err(e) if e.is_retryable() => {
+                    let counts = u64::from(self.phase.get() == Phase::MEASURE);
+                    if self.phase.get() == Phase::STOP {
+                        self.tally.aborts += counts;
+                        return Ok(());
+                    }
+                    self.tally.retries += counts;
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    fn commit(&mut self, tx: Transaction, begun: Instant) -> Result<()> {
+        match self.commit {
+            Commit::Pipelined => self.in_flight.push_back((tx.commit_pipelined()?, begun)),
+            Commit::Blocking | Commit::Async => {
+                let _: Csn = tx.commit()?;
+                self.count(begun);
+            }
+        }
+        Ok(())
+    }
+
+    fn acknowledge_oldest(&mut self) -> Result<()> {
+        if let Some((ticket, begun)) = self.in_flight.pop_front() {
+            ticket.wait()?;
+            self.count(begun);
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, begun: Instant) {
+        self.tally.all_commits += 1;
+        if self.phase.get() == Phase::MEASURE {
+            self.tally.commits += 1;
+            let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            self.tally.latency.saturating_record(ns);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_phase_only_moves_forward() {
+        let phase = Phase::new();
+        phase.raise(Phase::STOP);
+        phase.raise(Phase::MEASURE);
+        assert_eq!(phase.get(), Phase::STOP);
+    }
+
+    #[test]
+    fn tallies_add_up() {
+        let (mut a, mut b) = (Tally::new(), Tally::new());
+        a.commits = 2;
+        a.latency.saturating_record(1_000);
+        b.commits = 3;
+        b.all_commits = 5;
+        b.latency.saturating_record(u64::MAX);
+        a.add(&b);
+        assert_eq!((a.commits, a.all_commits, a.latency.len()), (5, 5, 2));
+        assert!(a.latency.max() >= LONGEST_NS);
+    }
+}

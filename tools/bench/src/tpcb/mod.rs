@@ -1,0 +1,160 @@
+//! TPC-B: accounts, tellers and branches of a bank, and the history of what moved.
+//!
+//! | table | key | value | rows at scale X |
+//! |---|---|---|---|
+//! | `accounts` | number | 100 bytes: balance, branch, filler | 100,000 X |
+//! | `tellers` | number | 100 bytes: balance, branch, filler | 10 X |
+//! | `branches` | number | 100 bytes: balance, branch, filler | X |
+//! | `history` | run, thread, sequence | 50 bytes: teller, branch, account, delta, filler | one a commit |
+//! | `bench` | workload | scale | 1 |
+//!
+//! Numbers are little-endian. Account `a` belongs to branch `a / 100,000`, teller `t` to branch `t / 10`. All balances
+//! begin at zero. The run in a history key is one above the largest that the table held when the run began, so keys
+//! never meet, however often a database is used again.
+//!
+//! Source: TPC Benchmark B, Standard Specification, revision 2.0, clauses 1.2, 3.2 and 5.3.
+
+mod check;
+mod load;
+
+pub use check::{Audit, audit};
+pub use load::{is_loaded, load};
+
+use crate::random::{Random, Zipf};
+use foreshore::{Table, TableDef, Transaction};
+use foreshore_base::{Error, Result};
+
+/// Accounts of a branch.
+pub const ACCOUNTS_PER_BRANCH: u64 = 100_000;
+/// Tellers of a branch.
+pub const TELLERS_PER_BRANCH: u64 = 10;
+
+const ROW_BYTES: usize = 100;
+const HISTORY_BYTES: usize = 50;
+/// Largest amount that a transaction moves.
+const MAX_DELTA: u64 = 999_999;
+/// Of a hundred accounts, how many belong to the teller's branch.
+const HOME_PERCENT: u64 = 85;
+/// Spreads ranks of the skewed draw over the accounts: a multiplier without a factor in common with any scale, whose
+/// prime factors are at most those of 10,000 x 100,000.
+const SPREAD: u64 = 2_654_435_761;
+
+const ACCOUNTS: TableDef<'_, u64, Bytes> = TableDef::new("accounts");
+const TELLERS: TableDef<'_, u64, Bytes> = TableDef::new("tellers");
+const BRANCHES: TableDef<'_, u64, Bytes> = TableDef::new("branches");
+const HISTORY: TableDef<'_, HistoryKey, Bytes> = TableDef::new("history");
+const BENCH: TableDef<'_, &'static str, u64> = TableDef::new("bench");
+
+/// Values are raw bytes.
+type Bytes = &'static [u8];
+
+/// Run, thread, sequence.
+pub type HistoryKey = (u64, u32, u64);
+
+/// Bytes of an account, a teller or a branch.
+fn row(balance: i64, branch: u64) -> [u8; ROW_BYTES] {
+    let mut row = [b'.'; ROW_BYTES];
+    row[..8].copy_from_slice(&balance.to_le_bytes());
+    row[8..16].copy_from_slice(&branch.to_le_bytes());
+    row
+}
+
+/// The eight bytes at `at`, if there are as many.
+fn word(row: &[u8], at: usize) -> Option<[u8; 8]> {
+    row.get(at..at + 8)?.try_into().ok()
+}
+
+fn balance(row: &[u8]) -> Option<i64> {
+    (row.len() == ROW_BYTES).then(|| word(row, 0).map(i64::from_le_bytes))?
+}
+
+/// The input of one transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    account: u64,
+    teller: u64,
+    delta: i64,
+}
+
+impl Transfer {
+    fn branch(&self) -> u64 {
+        self.teller / TELLERS_PER_BRANCH
+    }
+
+    fn history(&self) -> [u8; HISTORY_BYTES] {
+        let mut row = [b'.'; HISTORY_BYTES];
+        row[..8].copy_from_slice(&self.teller.to_le_bytes());
+        row[8..16].copy_from_slice(&self.branch().to_le_bytes());
+        row[16..24].copy_from_slice(&self.account.to_le_bytes());
+        row[24..32].copy_from_slice(&self.delta.to_le_bytes());
+        row
+    }
+
+    /// Adds the delta to account, teller and branch, and writes history under `key`.
+    ///
+    /// # Errors
+    /// What the engine gives; `Foreign` if the database lacks a row of the workload.
+    pub fn apply(&self, tx: &Transaction, key: HistoryKey) -> Result<()> {
+        add(&tx.open(ACCOUNTS)?, "accounts", self.account, self.delta)?;
+        add(&tx.open(TELLERS)?, "tellers", self.teller, self.delta)?;
+        add(&tx.open(BRANCHES)?, "branches", self.branch(), self.delta)?;
+        tx.open(HISTORY)?.insert(key, &self.history()[..])?;
+        Ok(())
+    }
+}
+
+fn add(table: &Table<'_, u64, Bytes>, name: &str, key: u64, delta: i64) -> Result<()> {
+    let foreign = || Error::Foreign { path: name.into(), why: "not the rows that TPC-B loads" };
+    let mut row = table.get_for_update(key)?.ok_or_else(foreign)?;
+    let sum = balance(&row).ok_or_else(foreign)? + delta;
+    row[..8].copy_from_slice(&sum.to_le_bytes());
+    table.insert(key, &row[..])?;
+    Ok(())
+}
+
+/// Draws the inputs of one thread.
+#[derive(Clone, Debug)]
+pub struct Draw {
+    random: Random,
+    scale: u64,
+    skewed: Option<Zipf>,
+}
+
+impl Draw {
+    /// Inputs for `stream` of a run with `seed` at `scale`. With `skew` zero accounts are drawn as the specification
+    /// says: 85 % from the teller's branch, the others from another branch. Else by Zipf's distribution with that
+    /// exponent over all accounts, ranks spread over the branches.
+    #[must_use]
+    pub fn new(seed: u64, stream: u64, scale: u64, skew: f64) -> Self {
+        let skewed = (skew > 0.0).then(|| Zipf::new(scale * ACCOUNTS_PER_BRANCH, skew));
+        Self { random: Random::new(seed, stream), scale, skewed }
+    }
+
+    /// The next input.
+    pub fn transfer(&mut self) -> Transfer {
+        let teller = self.random.below(self.scale * TELLERS_PER_BRANCH);
+        let account = match &self.skewed {
+            None => self.account_near(teller / TELLERS_PER_BRANCH),
+            Some(zipf) => {
+                let accounts = u128::from(self.scale * ACCOUNTS_PER_BRANCH);
+                (u128::from(zipf.draw(&mut self.random)) * u128::from(SPREAD) % accounts) as u64
+            }
+        };
+        let delta = self.random.below(2 * MAX_DELTA + 1) as i64 - MAX_DELTA as i64;
+        Transfer { account, teller, delta }
+    }
+
+    fn account_near(&mut self, home: u64) -> u64 {
+        let stays = self.scale == 1 || self.random.below(100) < HOME_PERCENT;
+        let branch = if stays {
+            home
+        } else {
+            // One of the others, each as likely.
+            (home + 1 + self.random.below(self.scale - 1)) % self.scale
+        };
+        branch * ACCOUNTS_PER_BRANCH + self.random.below(ACCOUNTS_PER_BRANCH)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,198 @@
+//! `foreshore bench`: options, and where the report goes.
+
+use crate::bar::Bar;
+use clap::Args;
+use foreshore::{BufferKind, Device, Error, GroupPolicy, Isolation, ReplacementKind};
+use foreshore_bench::{
+    Config, Report,
+    config::{Commit, EarlyRelease, Growth, Intents, Status, Wait, Workload},
+    units,
+};
+use std::{
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// Each row runs the workload with one number of threads; all rows share one database.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// What to run: tpcb
+    workload: Workload,
+    /// Where the database lives [default: a fresh directory below this one, removed at the end]
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Worker threads, one row each [default: the number of cores]
+    #[arg(long, value_delimiter = ',')]
+    threads: Vec<usize>,
+    /// Transactions in flight per thread with pipelined commits
+    #[arg(long, default_value_t = 64)]
+    clients: usize,
+    /// Measured time per row, after 1 s of warm-up
+    #[arg(long, default_value = "10", value_parser = |text: &str| units::time("secs", text))]
+    secs: Duration,
+    /// Repeats of each row; the median is reported
+    #[arg(long, default_value_t = 1)]
+    repeat: usize,
+    /// Branches of 100,000 accounts each
+    #[arg(long, default_value_t = 10)]
+    scale: u64,
+    /// When a transaction counts: blocking, pipelined, async
+    #[arg(long, default_value_t)]
+    commit: Commit,
+    /// serializable
+    #[arg(long, default_value = "serializable")]
+    isolation: Isolation,
+    /// Log buffer: mutex, faa
+    #[arg(long, default_value = "faa")]
+    log_buffer: BufferKind,
+    /// Wait of the log buffer: park
+    #[arg(long, default_value_t)]
+    wait: Wait,
+    /// Slots of the log buffer, where it has some
+    #[arg(long)]
+    slots: Option<usize>,
+    /// When a group of commits goes to the disk: greedy
+    #[arg(long, default_value = "greedy")]
+    group: GroupPolicy,
+    /// Early lock release: full
+    #[arg(long, default_value_t)]
+    elr: EarlyRelease,
+    /// Page replacement: clock
+    #[arg(long, default_value = "clock")]
+    replacement: ReplacementKind,
+    /// Transaction status: csnmap
+    #[arg(long, default_value_t)]
+    status: Status,
+    /// Intents on tables: table
+    #[arg(long, default_value_t)]
+    intents: Intents,
+    /// Growth of the data file: inline
+    #[arg(long, default_value_t)]
+    growth: Growth,
+    /// auto, direct, buffered, null (in memory), delay:300us (in memory, durable after that long)
+    #[arg(long, default_value = "auto")]
+    device: Device,
+    /// The engine's memory limit
+    #[arg(long, default_value = "1GiB", value_parser = |text: &str| units::size("memory", text))]
+    memory: u64,
+    /// Size of a log segment
+    #[arg(long, default_value = "64MiB", value_parser = |text: &str| units::size("segment", text))]
+    segment: u64,
+    /// Exponent of Zipf's distribution over the accounts; 0: as the specification draws them
+    #[arg(long, default_value_t = 0.0)]
+    skew: f64,
+    /// Seed of all randomness
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Count contended read-modify-writes in a second pass
+    #[arg(long)]
+    count_rmw: bool,
+    /// Write the report as JSON to this file; `-` is standard output, and the table goes to standard error
+    #[arg(long, value_name = "PATH")]
+    json: Option<PathBuf>,
+}
+
+impl Arguments {
+    fn config(&self) -> Config {
+        let threads = if self.threads.is_empty() { Config::default().threads } else { self.threads.clone() };
+        Config {
+            dir: self.dir.clone(),
+            threads,
+            clients: self.clients,
+            secs: self.secs,
+            repeat: self.repeat,
+            scale: self.scale,
+            commit: self.commit,
+            isolation: self.isolation,
+            log_buffer: self.log_buffer,
+            wait: self.wait,
+            slots: self.slots,
+            group: self.group,
+            elr: self.elr,
+            replacement: self.replacement,
+            status: self.status,
+            intents: self.intents,
+            growth: self.growth,
+            device: self.device,
+            memory: self.memory,
+            segment: self.segment,
+            skew: self.skew,
+            seed: self.seed,
+            count_rmw: self.count_rmw,
+        }
+    }
+}
+
+/// Runs and reports. Returns whether every check is true.
+pub(crate) fn run(arguments: &Arguments) -> Result<bool, Error> {
+    let report = foreshore_bench::run(arguments.workload, &arguments.config(), &Bar::new())?;
+    print(&report, arguments.json.as_deref())?;
+    Ok(report.passed())
+}
+
+fn print(report: &Report, json: Option<&Path>) -> Result<(), Error> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |e| Error::io("write", path, e)
+    };
+    let to_stdout = json == Some(Path::new("-"));
+    if to_stdout {
+        eprint!("{}", report.table());
+        io::stdout().write_all(report.json().as_bytes()).map_err(failed(Path::new("standard output")))
+    } else {
+        io::stdout().write_all(report.table().as_bytes()).map_err(failed(Path::new("standard output")))?;
+        json.map_or(Ok(()), |path| fs::write(path, report.json()).map_err(failed(path)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{Parser, error::ErrorKind};
+
+    #[derive(Parser)]
+    struct Bench {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn parse(words: &str) -> Result<Config, clap::Error> {
+        Bench::try_parse_from(["bench"].into_iter().chain(words.split_whitespace()))
+            .map(|bench| bench.arguments.config())
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_library() {
+        let config = parse("tpcb").unwrap();
+        assert_eq!(serde_json::to_value(config).unwrap(), serde_json::to_value(Config::default()).unwrap());
+    }
+
+    #[test]
+    fn options_are_taken_as_users_type_them() {
+        let config =
+            parse("tpcb --threads 1,2,8 --secs 500ms --memory 48MiB --commit async --device delay:300us").unwrap();
+        assert_eq!(config.threads, [1, 2, 8]);
+        assert_eq!(config.secs, Duration::from_millis(500));
+        assert_eq!(config.memory, 48 << 20);
+        assert_eq!(config.commit, Commit::Async);
+        assert_eq!(config.device, Device::Delay(Duration::from_micros(300)));
+    }
+
+    #[test]
+    fn what_is_not_built_is_refused_with_what_is() {
+        for (words, exists) in [
+            ("tpcc", "tpcb"),
+            ("tpcb --log-buffer lanes", "faa"),
+            ("tpcb --group adaptive", "greedy"),
+            ("tpcb --device uring", "direct"),
+            ("tpcb --isolation snapshot", "serializable"),
+            ("tpcb --memory 1GB", "MiB"),
+        ] {
+            let error = parse(words).expect_err(words);
+            assert_eq!(error.kind(), ErrorKind::ValueValidation, "{words}");
+            assert!(error.to_string().contains(exists), "{words}: {error}");
+        }
+    }
+}
