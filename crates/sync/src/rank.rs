@@ -45,10 +45,10 @@ lock_ranks! {
     LogDrain,
     /// Threads that wait for durability or log space.
     LogWaiters,
+    /// The log's control slots, and making or recycling its segments.
+    LogCtl,
     /// The list of log segments.
     LogSegments,
-    /// The log's control slots.
-    LogCtl,
     /// Access to files, taken back when a database closes. Shared by calls in flight.
     FileFence,
     /// State of an open file or of a simulated disk.

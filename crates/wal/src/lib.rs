@@ -1,1 +1,78 @@
-//! The log manager of Foreshore: buffers, groups, segments, durability.
+//! The log manager of Foreshore: many sessions append, groups go to disk, waiters learn what is durable.
+//!
+//! Payload is opaque bytes, so the crate serves anybody who wants a write-ahead log:
+//!
+//! ```
+//! use foreshore_base::Uuid;
+//! use foreshore_io::{Fs, Mem};
+//! use foreshore_wal::{Dep, Log, LogOptions, Record, Session};
+//! use std::{path::Path, sync::Arc};
+//!
+//! # fn main() -> foreshore_base::Result<()> {
+//! let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+//! let (dir, uuid) = (Path::new("log"), Uuid([7; 16]));
+//! let options = LogOptions { segment_bytes: 64 << 10, ring_bytes: 256 << 10, ..LogOptions::default() };
+//! Log::create(&fs, dir, uuid, &options)?;
+//!
+//! let (log, _) = Log::open(&fs, dir, uuid, &options)?;
+//! let mut session = log.session()?;
+//! session.reserve(Session::cost(5))?; // may wait: take it before any latch
+//! let lsn = session.append(Record { tag: 1, flags: 0, parts: &[b"hello"] }, Dep::none()); // never waits or fails
+//! log.force(lsn)?; // durable
+//! drop(session);
+//! log.close()?;
+//!
+//! let (_log, recovered) = Log::open(&fs, dir, uuid, &options)?;
+//! let record = recovered.records(recovered.first_group()).next().expect("one record")?;
+//! assert_eq!((record.lsn, &record.payload[..]), (lsn, &b"hello"[..]));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! **The path of a record**: [`Session::reserve`] admits it, [`Session::append`] copies it into the buffer and stamps it,
+//! a leader cuts the buffer into a group and writes the group, and what waited for the stamp goes on. See `pipeline` for
+//! who leads and `buffer` for what may be cut.
+//!
+//! **On disk** the log is a chain of groups in segment files. Groups are multiples of 4 KiB, never rewritten, and never
+//! share a block, so a torn write harms only what was never acknowledged. See `format`.
+//!
+//! **Failures.** A failed write or sync of a group poisons the log: nothing is acknowledged after it and it is never tried
+//! again. A full disk is not that: reservations are refused while prepared space is short, and go on when there is some.
+
+// Kernels are `pub` for the models in `tests/`, which see them under `foreshore_loom` only.
+#[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
+mod buffer;
+#[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
+mod credit;
+mod dep;
+mod format;
+mod group;
+mod log;
+mod options;
+#[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
+mod pipeline;
+mod reader;
+mod record;
+mod scan;
+mod segment;
+mod session;
+#[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
+mod slots;
+mod ticket;
+
+/// The kernels, for models in `tests/`.
+#[cfg(foreshore_loom)]
+pub mod model {
+    pub use crate::buffer::{Faa, LogBuffer, Ring, Sealed, Staging};
+    pub use crate::credit::Credits;
+    pub use crate::pipeline::{Leader, Led, Pipeline};
+    pub use crate::slots::Slots;
+}
+
+pub use dep::Dep;
+pub use log::{Log, LogStats};
+pub use options::{BufferKind, GroupPolicy, LogOptions};
+pub use reader::{RecordIter, Recovered};
+pub use record::{LoggedRecord, MAX_LARGE, MAX_RECORD, MAX_TAG, Record, flags};
+pub use session::Session;
+pub use ticket::CommitTicket;

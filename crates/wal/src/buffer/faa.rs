@@ -1,0 +1,72 @@
+//! One fetch-and-add per record; sessions copy side by side (ERMIA; InnoDB 8.0's link buffer is a relative).
+
+use super::{LogBuffer, Ring, Sealed, Staging};
+use crate::credit::Credits;
+use crate::slots::{IDLE, Slot, Slots};
+use foreshore_base::Lsn;
+use foreshore_sync::CachePadded;
+use foreshore_sync::model::mutant;
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
+
+/// The tail is the only word that sessions share.
+///
+/// A session announces a lower bound of its position in its slot *before* it draws, and takes it back after the copy. The
+/// leader reads the tail first and the slots after, and cuts at the least of them:
+///
+/// 1. A record below the tail that the leader read has drawn, so its announcement came before the leader's look at the
+///    slot (the draw is a Release operation on the tail, and draws form one release sequence).
+/// 2. Then the leader finds in that slot the announcement, which bounds the cut; or `IDLE` or the announcement of a
+///    later record, both stored with Release after the copy, so the bytes are visible. Stores to one slot by one session
+///    do *not* form a release sequence: a Relaxed announcement of the next record would hide the copy of this one.
+/// 3. A session stopped between announcement and draw holds an old bound. The cut therefore never falls below the
+///    previous one; that session's draw comes after the tail that the previous cut read.
+#[derive(Debug)]
+pub struct Faa {
+    ring: Ring,
+    tail: CachePadded<AtomicU64>,
+}
+
+impl Faa {
+    /// An empty buffer over `ring`.
+    pub fn new(ring: Ring) -> Self {
+        let first = ring.first();
+        Self { ring, tail: CachePadded::new(AtomicU64::new(first)) }
+    }
+}
+
+impl LogBuffer for Faa {
+    fn append(&self, slot: &Slot, record: &Sealed<'_>, dep: Lsn) -> Lsn {
+        let announce = if mutant("faa: relaxed slot") { Ordering::Relaxed } else { Ordering::Release };
+        if !mutant("faa: no announcement") {
+            // ORDERING: Relaxed load, any earlier tail is a lower bound. Release store, rule 2, pairs with `drain`.
+            slot.start.store(self.tail.load(Ordering::Relaxed), announce);
+        }
+        // ORDERING: AcqRel, Release for rule 1; Acquire chains the credits of earlier records to this copy.
+        let start = self.tail.fetch_add(record.size() as u64, Ordering::AcqRel);
+        // ORDERING: Release, a tighter bound, rule 2.
+        slot.start.store(start, announce);
+        // SAFETY: the draw is exclusive.
+        let lsn = unsafe { self.ring.fill(start, record) };
+        // A stamp above the tail cannot be asked for while commit stamps are LSNs of this log. A commit stamp that was
+        // pushed beyond the tail would first need a record that raises the tail past it.
+        assert!(lsn > dep, "record {lsn} does not follow {dep}");
+        // ORDERING: Release, publishes the copy; pairs with `drain`.
+        slot.start.store(IDLE, Ordering::Release);
+        lsn
+    }
+
+    fn current(&self) -> Lsn {
+        // ORDERING: Acquire, what led to the draws read here is visible; pairs with the draw.
+        Lsn(self.tail.load(Ordering::Acquire))
+    }
+
+    fn drain(&self, slots: &Slots, credits: &Credits, prev: Lsn, staging: &mut Staging) -> Lsn {
+        // ORDERING: Acquire, rule 1; the slots are read after it.
+        let tail = self.tail.load(Ordering::Acquire);
+        // ORDERING: Acquire, rule 2; pairs with the stores in `append`.
+        let bound = slots.used().map(|slot| slot.start.load(Ordering::Acquire)).fold(tail, u64::min);
+        // SAFETY: rules 1 and 2 for what lies below `bound`; what lies below `drained` is not touched again.
+        let cut = unsafe { self.ring.drain(bound.max(self.ring.drained()), credits, staging) };
+        prev.max(Lsn(cut))
+    }
+}

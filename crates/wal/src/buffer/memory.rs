@@ -1,0 +1,70 @@
+//! The bytes of a ring, in grains of eight: plain memory, and cells that loom watches.
+
+use std::io;
+
+/// Bytes of a grain. Records begin and end on grains.
+pub(super) const GRAIN: usize = 8;
+
+#[cfg(not(foreshore_loom))]
+#[derive(Debug)]
+pub(super) struct Memory(foreshore_sync::ByteArena);
+
+#[cfg(not(foreshore_loom))]
+impl Memory {
+    /// `len` zero bytes, committed as they are touched.
+    pub(super) fn new(len: usize) -> io::Result<Self> {
+        foreshore_sync::ByteArena::new(len).map(Self)
+    }
+
+    /// # Safety
+    /// No other thread accesses the bytes during the call.
+    pub(super) unsafe fn write(&self, at: usize, bytes: &[u8]) {
+        let target = self.0.as_ptr(at..at + bytes.len());
+        // SAFETY: the arena bounds the range, `bytes` cannot overlap it because nobody holds a reference into the
+        // arena, and the caller excludes other accesses.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) }
+    }
+
+    /// # Safety
+    /// No other thread writes the bytes during the call.
+    pub(super) unsafe fn read(&self, at: usize, out: &mut [u8]) {
+        let source = self.0.as_ptr(at..at + out.len());
+        // SAFETY: the arena bounds the range and is initialised, and the caller excludes writers.
+        unsafe { std::ptr::copy_nonoverlapping(source, out.as_mut_ptr(), out.len()) }
+    }
+}
+
+#[cfg(foreshore_loom)]
+#[derive(Debug)]
+pub(super) struct Memory(Box<[foreshore_sync::primitive::UnsafeCell<[u8; GRAIN]>]>);
+
+#[cfg(foreshore_loom)]
+// SAFETY: the callers of `read` and `write` exclude conflicting accesses; loom checks that they do.
+unsafe impl Sync for Memory {}
+
+#[cfg(foreshore_loom)]
+impl Memory {
+    pub(super) fn new(len: usize) -> io::Result<Self> {
+        Ok(Self((0..len / GRAIN).map(|_| foreshore_sync::primitive::UnsafeCell::new([0; GRAIN])).collect()))
+    }
+
+    /// # Safety
+    /// No other thread accesses the bytes during the call.
+    pub(super) unsafe fn write(&self, at: usize, bytes: &[u8]) {
+        for (i, &byte) in bytes.iter().enumerate() {
+            let place = at + i;
+            // SAFETY: the caller excludes other accesses.
+            self.0[place / GRAIN].with_mut(|cell| unsafe { (*cell)[place % GRAIN] = byte });
+        }
+    }
+
+    /// # Safety
+    /// No other thread writes the bytes during the call.
+    pub(super) unsafe fn read(&self, at: usize, out: &mut [u8]) {
+        for (i, byte) in out.iter_mut().enumerate() {
+            let place = at + i;
+            // SAFETY: the caller excludes writers.
+            *byte = self.0[place / GRAIN].with(|cell| unsafe { (*cell)[place % GRAIN] });
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Admission to the ring: credits in bytes.
+//!
+//! A session holds as many credits as it may still append, so that an append never meets a full ring. The sum of free
+//! credits, credits held and undrained bytes is the size of the ring.
+
+use foreshore_sync::CachePadded;
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
+
+/// Free bytes of the ring that nobody holds.
+#[derive(Debug)]
+pub struct Credits {
+    free: CachePadded<AtomicU64>,
+}
+
+impl Credits {
+    /// All of a ring of `bytes`.
+    pub fn new(bytes: u64) -> Self {
+        Self { free: CachePadded::new(AtomicU64::new(bytes)) }
+    }
+
+    /// Takes `bytes` if they are there.
+    pub fn take(&self, bytes: u64) -> bool {
+        // ORDERING: Acquire, the leader's copy out of the ring comes before the session's writes into the same place;
+        // pairs with `give`. Later operations on the word are all read-modify-writes, so they carry the release on.
+        self.free.fetch_update(Ordering::Acquire, Ordering::Relaxed, |free| free.checked_sub(bytes)).is_ok()
+    }
+
+    /// Gives `bytes` back: drained by the leader, or not used.
+    pub fn give(&self, bytes: u64) {
+        // ORDERING: Release, pairs with `take`.
+        self.free.fetch_add(bytes, Ordering::Release);
+    }
+
+    /// Free bytes now, as a hint.
+    pub fn free(&self) -> u64 {
+        // ORDERING: Relaxed, a hint; waiters order it by the fence of their event count.
+        self.free.load(Ordering::Relaxed)
+    }
+}

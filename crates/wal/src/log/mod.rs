@@ -1,0 +1,253 @@
+//! The log as its users hold it.
+
+mod open;
+
+use crate::buffer::LogBuffer;
+use crate::credit::Credits;
+use crate::group::{GroupWriter, Progress};
+use crate::options::LogOptions;
+use crate::pipeline::Pipeline;
+use crate::reader::Recovered;
+use crate::segment::Segments;
+use crate::session::Session;
+use crate::slots::Slots;
+use crate::ticket::CommitTicket;
+use foreshore_base::{Csn, Error, GroupNo, Lsn, Result, Uuid};
+use foreshore_io::Fs;
+use foreshore_sync::{Daemon, LockRank, Mutex, NextWake};
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A log in use. Clones are handles of the same log; the last one dropped stops its threads without flushing, see
+/// [`Log::close`].
+#[derive(Clone)]
+pub struct Log {
+    handle: Arc<Handle>,
+}
+
+/// What sessions, tickets and daemons share. It does not own the daemons, so it may be dropped on one of them.
+pub(crate) struct Shared {
+    pub(crate) buffer: Arc<dyn LogBuffer>,
+    pub(crate) slots: Arc<Slots>,
+    pub(crate) credits: Arc<Credits>,
+    pub(crate) segments: Arc<Segments>,
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) pipeline: Pipeline<GroupWriter>,
+    pub(crate) max_record: usize,
+    pub(crate) max_reserve: usize,
+    pub(crate) quantum: u64,
+}
+
+struct Handle {
+    shared: Arc<Shared>,
+    daemons: Mutex<Vec<Daemon>>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // The flusher stops before the preparer, so that its last group finds a segment.
+        self.daemons.get_mut().drain(..).for_each(Daemon::stop);
+    }
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (durable, next_group) = (self.durable(), self.next_group());
+        f.debug_struct("Log").field("durable", &durable).field("next_group", &next_group).finish_non_exhaustive()
+    }
+}
+
+/// Counters since the log was opened. Bytes include envelopes, headers and padding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LogStats {
+    /// Records appended; each fragment counts.
+    pub records: u64,
+    /// Bytes of records appended.
+    pub record_bytes: u64,
+    /// Groups written.
+    pub groups: u64,
+    /// Bytes of groups written.
+    pub group_bytes: u64,
+    /// Durable writes of groups.
+    pub writes: u64,
+    /// Segment files made.
+    pub segments_made: u64,
+    /// Segment files used again.
+    pub segments_recycled: u64,
+}
+
+impl Log {
+    /// Makes a new, empty log in `dir`, whose parent exists. What an earlier attempt left there without a control file is
+    /// removed. All is durable when it returns, but for the name of `dir` itself.
+    ///
+    /// # Errors
+    /// `Io` with `AlreadyExists` if there is a log, `InvalidOption`, or what the disk answered.
+    pub fn create(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOptions) -> Result<()> {
+        open::create(fs, dir, uuid, options)
+    }
+
+    /// Opens the log in `dir`: finds its end, makes what it accepts durable before it is believed, and begins a new
+    /// incarnation. The caller holds the lock of the database.
+    ///
+    /// # Errors
+    /// `LostLog`, `Foreign`, `Newer`, `Corrupted` or `Truncated` without having written anything; `InvalidOption`; or what
+    /// the disk answered.
+    pub fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOptions) -> Result<(Self, Recovered)> {
+        open::open(fs, dir, uuid, options)
+    }
+
+    /// Leases a session.
+    ///
+    /// # Errors
+    /// `TooManyTransactions` if all are leased.
+    pub fn session(&self) -> Result<Session> {
+        Session::lease(&self.handle.shared)
+    }
+
+    /// Every record with an LSN up to here survives a crash.
+    #[must_use]
+    pub fn durable(&self) -> Lsn {
+        self.shared().pipeline.durable()
+    }
+
+    /// Every record with an LSN up to here is in a sealed group.
+    #[must_use]
+    pub fn sealed(&self) -> Lsn {
+        self.shared().pipeline.sealed()
+    }
+
+    /// Number of the next group to be sealed. A record appended after this call is in that group or a later one.
+    #[must_use]
+    pub fn next_group(&self) -> GroupNo {
+        self.shared().progress.next_group()
+    }
+
+    /// Upper bound of the LSNs handed out so far.
+    #[must_use]
+    pub fn current(&self) -> Lsn {
+        self.shared().buffer.current()
+    }
+
+    /// Largest payload of [`Session::append`] in bytes under this log's options; at most [`crate::MAX_RECORD`].
+    #[must_use]
+    pub fn max_record(&self) -> usize {
+        self.shared().max_record
+    }
+
+    /// Largest argument of [`Session::reserve`].
+    #[must_use]
+    pub fn max_reserve(&self) -> usize {
+        self.shared().max_reserve
+    }
+
+    /// Waits until `lsn` is durable. The caller writes the group itself if nobody else does; otherwise it parks.
+    ///
+    /// # Errors
+    /// `Poisoned`: the record may or may not survive.
+    ///
+    /// # Panics
+    /// If `lsn` is above [`Log::current`]: it would wait for a record that does not exist.
+    pub fn force(&self, lsn: Lsn) -> Result<()> {
+        self.shared().force(lsn)
+    }
+
+    /// The acknowledgement of a commit record at `record` with stamp `csn`, due when `target` is durable: the greater of
+    /// `csn` and what the transaction has observed.
+    pub fn ticket(&self, record: Lsn, csn: Csn, target: Lsn) -> CommitTicket {
+        CommitTicket::new(self.handle.shared.clone(), record, csn, target)
+    }
+
+    /// Asks for `lsn` to be durable soon, without waiting: for commits whose tickets are waited for elsewhere, or not at
+    /// all. Costs a store, a fence and a load; wakes the flusher only if it is parked and nobody writes.
+    pub fn flush_soon(&self, session: &mut Session, lsn: Lsn) {
+        session.flush_soon(lsn);
+    }
+
+    /// Gives up the log before group `before`: the caller has made sure that recovery starts there or later. Works in
+    /// whole segments, and keeps what the older slot of the control file needs.
+    ///
+    /// # Errors
+    /// What the disk answered. Nothing is lost; it may be tried again.
+    pub fn truncate(&self, before: GroupNo) -> Result<()> {
+        self.shared().segments.truncate(before)
+    }
+
+    /// Bytes of all groups kept.
+    #[must_use]
+    pub fn retained_bytes(&self) -> u64 {
+        self.shared().segments.retained_bytes()
+    }
+
+    /// Bytes of the groups from `group` on, to the precision of a sixty-fourth of a segment.
+    #[must_use]
+    pub fn bytes_since(&self, group: GroupNo) -> u64 {
+        self.shared().segments.bytes_since(group)
+    }
+
+    /// Counters since the log was opened.
+    #[must_use]
+    pub fn stats(&self) -> LogStats {
+        let shared = self.shared();
+        let (records, record_bytes) = shared.slots.totals();
+        let (groups, group_bytes) = shared.progress.totals();
+        let (segments_made, segments_recycled) = shared.segments.counts();
+        LogStats { records, record_bytes, groups, group_bytes, writes: groups, segments_made, segments_recycled }
+    }
+
+    /// Stops the log because of `cause`: all waiters get an error, nothing is acknowledged after.
+    pub fn poison(&self, cause: &Error) {
+        self.shared().pipeline.poison(cause);
+    }
+
+    /// The error that everybody gets if the log has stopped.
+    #[must_use]
+    pub fn poisoned(&self) -> Option<Error> {
+        self.shared().pipeline.poison_error()
+    }
+
+    /// One step of the flusher, for owners who run without threads.
+    pub fn flush_step(&self) -> NextWake {
+        self.shared().pipeline.flush_step()
+    }
+
+    /// One step of the preparer, for owners who run without threads.
+    pub fn prepare_step(&self) -> NextWake {
+        self.shared().segments.prepare_step()
+    }
+
+    /// Makes everything appended so far durable and stops the threads of this log. Sessions stay usable; what they append
+    /// from now on is flushed only where somebody waits for it.
+    ///
+    /// # Errors
+    /// `Poisoned`.
+    pub fn close(&self) -> Result<()> {
+        let forced = self.force(self.current());
+        let daemons = std::mem::take(&mut *self.handle.daemons.lock());
+        daemons.into_iter().for_each(Daemon::stop);
+        forced
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.handle.shared
+    }
+
+    fn new(shared: Arc<Shared>, daemons: Vec<Daemon>) -> Self {
+        let daemons = Mutex::new(LockRank::Leaf, daemons);
+        Self { handle: Arc::new(Handle { shared, daemons }) }
+    }
+}
+
+impl Shared {
+    pub(crate) fn force(&self, lsn: Lsn) -> Result<()> {
+        self.check_target(lsn);
+        self.pipeline.force(lsn)
+    }
+
+    /// A wait for a stamp that nobody was given would not end.
+    pub(crate) fn check_target(&self, lsn: Lsn) {
+        let current = self.buffer.current();
+        assert!(lsn <= current, "wait for {lsn}, but the log ends at {current}");
+    }
+}

@@ -1,0 +1,182 @@
+//! Making a log and opening it.
+
+use super::{Log, Shared};
+use crate::buffer::{Staging, new_buffer};
+use crate::credit::Credits;
+use crate::format::{CtlSlot, FIRST_GROUP, number_of};
+use crate::group::{GroupWriter, Progress, Tail};
+use crate::options::{GroupPolicy, LogOptions};
+use crate::pipeline::Pipeline;
+use crate::reader::Recovered;
+use crate::scan::{Scanned, scan};
+use crate::segment::{Control, Home, List, Ready, Segments, create_segment};
+use crate::slots::Slots;
+use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Result, Uuid};
+use foreshore_io::Fs;
+use foreshore_sync::{Daemon, NextWake, OnPanic, Signal, Step, ThreadSpawn};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Number of the first segment and of the first group.
+const FIRST: u64 = 1;
+
+pub(super) fn create(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOptions) -> Result<()> {
+    options.check()?;
+    let home = Home { fs: fs.clone(), dir: dir.to_owned(), uuid };
+    fs.create_dir(dir)?;
+    let names = fs.list(dir)?;
+    if !names.iter().any(|name| name == "ctl") {
+        for name in names.iter().filter(|name| is_own(name)) {
+            fs.remove(&dir.join(name))?;
+        }
+        for number in FIRST..FIRST + options.ready_segments as u64 {
+            create_segment(&home, number, options.segment_bytes, fs.backend().durable)?;
+        }
+    }
+    let first = GroupNo(FIRST);
+    Control::create(&home, CtlSlot { uuid, incarnation: Incarnation(0), seq: 1, first, segment: FIRST, prev_crc: 0 })
+}
+
+/// Whether a file of this name is the log's own and worth nothing without a control file.
+fn is_own(name: &str) -> bool {
+    name == "ctl.tmp" || number_of(name, ".seg").is_some() || number_of(name, ".tmp").is_some()
+}
+
+pub(super) fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOptions) -> Result<(Log, Recovered)> {
+    options.check()?;
+    let home = Home { fs: fs.clone(), dir: dir.to_owned(), uuid };
+    let mut control = Control::open(&home)?;
+    let scanned = scan(&home, &control)?;
+    // Nothing has been written up to here. The log was perhaps read from a cache: it is made durable before anybody rests
+    // on it, or a later power loss takes groups away from under others that follow them.
+    for (_, file) in &scanned.live {
+        file.sync()?;
+    }
+    fs.sync_dir(dir)?;
+    // Both slots carry the incarnation before its first group: records of an earlier one that were dropped now can never
+    // be accepted again.
+    let incarnation = Incarnation(scanned.incarnation.0 + 1);
+    for _ in 0..2 {
+        let slot = CtlSlot { incarnation, ..control.newest() };
+        control.advance(slot)?;
+    }
+    let list = sort_files(&home, &scanned)?;
+    let end = scanned.end();
+    let recovered = Recovered {
+        uuid,
+        live: scanned.live,
+        cuts: scanned.cuts,
+        end,
+        max_lsn: scanned.max_lsn,
+        next_group: scanned.next,
+        incarnation,
+    };
+    let segments = Arc::new(Segments::new(home, options, control, list));
+    let shared = Arc::new(start(&recovered, scanned.prev_crc, segments, options)?);
+    let daemons = if options.background { spawn(&shared)? } else { Vec::new() };
+    Ok((Log::new(shared, daemons), recovered))
+}
+
+/// Sorts what lies in the directory: live segments, ready ones behind them, spare ones before them. What cannot be used
+/// is removed.
+fn sort_files(home: &Home, scanned: &Scanned) -> Result<List> {
+    let mut list = List { live: scanned.live.iter().map(|(live, _)| live.clone()).collect(), ..List::default() };
+    let (first, last) = (scanned.live[0].0.number, scanned.live[scanned.live.len() - 1].0.number);
+    list.next_number = last + 1;
+    for name in home.fs.list(&home.dir)? {
+        if number_of(&name, ".tmp").is_some() || name == "ctl.tmp" {
+            home.fs.remove(&home.dir.join(&name))?;
+        }
+    }
+    for number in home.segment_numbers()? {
+        let opened = if (first..=last).contains(&number) { continue } else { home.open_segment(number) };
+        match opened {
+            Ok((_, size)) if number < first => list.spare.push((number, size)),
+            Ok((file, size)) if number == list.next_number => {
+                list.ready.push_back(Ready { number, size, file });
+                list.next_number += 1;
+            }
+            Ok(_) | Err(Error::Corrupted { .. } | Error::Truncated { .. } | Error::Foreign { .. }) => {
+                home.fs.remove(&home.segment_path(number))?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(list)
+}
+
+fn start(recovered: &Recovered, prev_crc: u32, segments: Arc<Segments>, options: &LogOptions) -> Result<Shared> {
+    let floor = recovered.end.max(recovered.max_lsn);
+    let buffer = new_buffer(options.buffer, options.ring_bytes, floor)
+        .map_err(|source| Error::io("reserve memory for", segments.dir(), source))?;
+    let slots = Arc::new(Slots::new(options.max_sessions));
+    let credits = Arc::new(Credits::new(options.ring_bytes as u64));
+    let progress = Arc::new(Progress::new(recovered.next_group));
+    let (live, file) = &recovered.live[recovered.live.len() - 1];
+    assert!(live.end >= FIRST_GROUP && live.end <= live.size, "the end of the log lies in its last segment");
+    let tail = Tail {
+        incarnation: recovered.incarnation,
+        next: recovered.next_group,
+        prev_crc,
+        file: file.clone(),
+        offset: live.end,
+        size: live.size,
+    };
+    let GroupPolicy::Greedy = options.group;
+    let writer = GroupWriter {
+        buffer: buffer.clone(),
+        slots: slots.clone(),
+        credits: credits.clone(),
+        segments: segments.clone(),
+        progress: progress.clone(),
+        staging: Staging::new(options.max_group(), 1),
+        tail,
+        cut: Lsn::ZERO,
+    };
+    Ok(Shared {
+        buffer,
+        pipeline: Pipeline::new(writer, recovered.end, slots.clone()),
+        slots,
+        credits,
+        segments,
+        progress,
+        max_record: options.max_record(),
+        max_reserve: options.max_reserve(),
+        quantum: options.credit_quantum() as u64,
+    })
+}
+
+/// The flusher: writes groups for commits that nobody waits for.
+struct Flusher(Arc<Shared>);
+
+impl Step for Flusher {
+    fn step(&self) -> NextWake {
+        self.0.pipeline.flush_step()
+    }
+}
+
+/// The preparer: keeps segments ready.
+struct Preparer(Arc<Shared>);
+
+impl Step for Preparer {
+    fn step(&self) -> NextWake {
+        self.0.segments.prepare_step()
+    }
+}
+
+fn spawn(shared: &Arc<Shared>) -> Result<Vec<Daemon>> {
+    let start = |name: &str, signal: &Signal, step: Arc<dyn Step>| {
+        let on_panic: OnPanic = {
+            let shared = shared.clone();
+            Box::new(move |name, message| {
+                let source = std::io::Error::other(format!("{name} panicked: {message}"));
+                shared.pipeline.poison(&Error::io("write", shared.segments.dir(), source));
+            })
+        };
+        Daemon::spawn(&ThreadSpawn, name, signal.clone(), step, on_panic)
+            .map_err(|source| Error::io("start a thread for", shared.segments.dir(), source))
+    };
+    let flusher = start("log flusher", shared.pipeline.flusher_signal(), Arc::new(Flusher(shared.clone())))?;
+    let preparer = start("log preparer", shared.segments.preparer_signal(), Arc::new(Preparer(shared.clone())))?;
+    Ok(vec![flusher, preparer])
+}

@@ -1,0 +1,145 @@
+//! Options of a log and their range checks.
+
+use crate::format;
+use foreshore_base::limits::BLOCK;
+use foreshore_base::{Error, Result};
+use std::fmt;
+use std::str::FromStr;
+
+/// How a log is built and run. A value, never a cargo feature; nothing here changes the format.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogOptions {
+    /// Size of a segment file in bytes, a multiple of 4 KiB, at least 64 KiB. Segments of other sizes stay readable.
+    pub segment_bytes: u64,
+    /// The buffer that sessions append to.
+    pub buffer: BufferKind,
+    /// Memory of the buffer in bytes, a power of two from 64 KiB to 1 GiB. Touched only as it is used.
+    pub ring_bytes: usize,
+    /// Sessions at once, 1 to 65536.
+    pub max_sessions: usize,
+    /// When a group is cut.
+    pub group: GroupPolicy,
+    /// Segments kept ready ahead of the one in use.
+    pub ready_segments: usize,
+    /// Whether flusher and preparer run as threads. If not, the owner calls [`crate::Log::flush_step`] and
+    /// [`crate::Log::prepare_step`].
+    pub background: bool,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        Self {
+            segment_bytes: 64 << 20,
+            buffer: BufferKind::default(),
+            ring_bytes: 16 << 20,
+            max_sessions: 1024,
+            group: GroupPolicy::default(),
+            ready_segments: 2,
+            background: true,
+        }
+    }
+}
+
+impl LogOptions {
+    /// Checks every range.
+    pub(crate) fn check(&self) -> Result<()> {
+        let refuse = |name, value: &dyn fmt::Display, expected: &str| {
+            Err(Error::InvalidOption { name, value: value.to_string(), expected: expected.to_owned() })
+        };
+        if !(64 << 10..=1 << 40).contains(&self.segment_bytes) || !self.segment_bytes.is_multiple_of(BLOCK as u64) {
+            return refuse("segment_bytes", &self.segment_bytes, "a multiple of 4096 from 64 KiB to 1 TiB");
+        }
+        if !(64 << 10..=1 << 30).contains(&self.ring_bytes) || !self.ring_bytes.is_power_of_two() {
+            return refuse("ring_bytes", &self.ring_bytes, "a power of two from 64 KiB to 1 GiB");
+        }
+        if !(1..=1 << 16).contains(&self.max_sessions) {
+            return refuse("max_sessions", &self.max_sessions, "1 to 65536");
+        }
+        if !(1..=1024).contains(&self.ready_segments) {
+            return refuse("ready_segments", &self.ready_segments, "1 to 1024");
+        }
+        Ok(())
+    }
+
+    /// Largest group in bytes: at least two fit a segment.
+    pub(crate) fn max_group(&self) -> usize {
+        let half = usize::try_from(self.segment_bytes / 2).unwrap_or(format::MAX_GROUP);
+        (half / BLOCK * BLOCK).min(format::MAX_GROUP)
+    }
+
+    /// Largest payload of one record: fits a group, and eight fit the ring.
+    pub(crate) fn max_record(&self) -> usize {
+        let group = self.max_group() - format::GROUP_HEADER - format::EXTENT - format::ENVELOPE;
+        crate::MAX_RECORD.min(self.ring_bytes / 8 - format::ENVELOPE).min(group) / 8 * 8
+    }
+
+    /// Largest reservation of one session: four fit the ring.
+    pub(crate) fn max_reserve(&self) -> usize {
+        self.ring_bytes / 4
+    }
+
+    /// Credit that a session takes at once and may keep while idle, so that all idle credit is a quarter of the ring.
+    pub(crate) fn credit_quantum(&self) -> usize {
+        (self.ring_bytes / (4 * self.max_sessions)).min(16 << 10) / 8 * 8
+    }
+
+    /// Prepared log space kept back for rollbacks and one checkpoint, in bytes: a segment, and a full ring with room
+    /// for padding.
+    pub(crate) fn kept_back(&self) -> u64 {
+        self.segment_bytes.max(2 * self.ring_bytes as u64)
+    }
+}
+
+macro_rules! named {
+    ($(#[$doc:meta])* $kind:ident, $option:literal { $($(#[$vdoc:meta])* $variant:ident = $name:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub enum $kind { $($(#[$vdoc])* $variant),+ }
+
+        impl fmt::Display for $kind {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $(Self::$variant => $name),+ })
+            }
+        }
+
+        impl FromStr for $kind {
+            type Err = Error;
+
+            fn from_str(name: &str) -> Result<Self> {
+                match name {
+                    $($name => Ok(Self::$variant),)+
+                    _ => Err(Error::InvalidOption {
+                        name: $option,
+                        value: name.to_owned(),
+                        expected: [$($name),+].join(" or "),
+                    }),
+                }
+            }
+        }
+    };
+}
+
+named! {
+    /// The buffer that sessions append to. All variants write the same format.
+    ///
+    /// | name | position is drawn | copy | from |
+    /// |---|---|---|---|
+    /// | `mutex` | under a lock | under the lock | Aether, Algorithm 1 |
+    /// | `faa` | by one fetch-and-add | beside other copies; a slot per session bounds the cut | ERMIA, InnoDB 8.0 |
+    BufferKind, "log_buffer" {
+        /// One lock around position and copy.
+        Mutex = "mutex",
+        /// One fetch-and-add; sessions copy side by side.
+        #[default]
+        Faa = "faa",
+    }
+}
+
+named! {
+    /// When a group is cut.
+    GroupPolicy, "group_policy" {
+        /// As soon as the device is free and somebody waits: the time of one write clocks the groups.
+        #[default]
+        Greedy = "greedy",
+    }
+}

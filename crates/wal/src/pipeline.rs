@@ -1,0 +1,427 @@
+//! From appended to durable: who leads, who waits, who wakes whom.
+//!
+//! One group is in flight at a time. Whoever takes the *lead* cuts a group and writes it, then gives the lead up and hands
+//! off. Threads that wait for durability lead when the lead is free and park otherwise; pipelined commits only leave their
+//! LSN in their session's slot, and the parked flusher is the waiter of last resort for them.
+//!
+//! Every wait and its waker form a store-buffering pair with a `SeqCst` fence on both sides:
+//!
+//! | waiter: writes, fences, then reads | waker: writes, fences, then reads |
+//! |---|---|
+//! | registers; reads durable, poisoned, and whether it may lead | raises durable, frees the lead; reads the waiters |
+//! | space waiter: prepares; reads free credit, poisoned, lead | gives credit, frees the lead; reads the event count |
+//! | `flush_soon`: stores the LSN in its slot; reads the lead | frees the lead; reads the slots |
+//!
+//! Re-reading `durable` alone is not enough: a leader may finish between a waiter's failed attempt to lead and its
+//! registration, and then nobody is left to lead (the lost wake-up of the plain leader/follower protocol).
+//!
+//! A wake-up is a hint. Who is woken to lead and goes away instead hands off again. Leadership is offered to parked
+//! threads and to the flusher, never to a future: nobody can make an executor poll.
+
+use crate::slots::Slots;
+use foreshore_base::{Error, Lsn, Result};
+use foreshore_sync::model::mutant;
+use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use foreshore_sync::{CachePadded, EventCount, LockRank, Mutex, NextWake, Parker, Signal, Unparker};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+/// How long a leader pauses when an appender below its target is stopped in its copy.
+const STALL: Duration = Duration::from_micros(50);
+
+/// What the holder of the lead does. Not shared: the pipeline calls it for one leader at a time.
+pub trait Leader: Send {
+    /// Seals at most one group and returns its cut, greater than `sealed`; `None` if nothing can be cut.
+    ///
+    /// # Errors
+    /// Poison the log.
+    fn seal(&mut self, sealed: Lsn) -> Result<Option<Lsn>>;
+
+    /// Writes the sealed group; durable when it returns.
+    ///
+    /// # Errors
+    /// Poison the log.
+    fn write(&mut self) -> Result<()>;
+}
+
+/// How an attempt to lead ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Led {
+    /// Somebody else leads, and will hand off.
+    Busy,
+    /// The caller's wish was fulfilled before it had the lead, or the log is poisoned.
+    Unwanted,
+    /// Nothing could be cut.
+    Nothing,
+    /// A group was sealed and written, or the attempt poisoned the log.
+    Sealed,
+}
+
+/// Whom the end of a lead may wake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HandOff {
+    /// Everybody.
+    Full,
+    /// Not the next leader: the caller tries again itself.
+    Keep,
+}
+
+#[derive(Debug, Default)]
+struct Waiters {
+    next_id: u64,
+    threads: BTreeMap<(Lsn, u64), Unparker>,
+    futures: BTreeMap<(Lsn, u64), Waker>,
+    cause: Option<Error>,
+}
+
+/// The flush pipeline over a [`Leader`].
+#[derive(Debug)]
+pub struct Pipeline<L> {
+    durable: CachePadded<AtomicU64>,
+    sealed: CachePadded<AtomicU64>,
+    /// The lead. Held from the cut to the completion of a group.
+    leading: CachePadded<AtomicBool>,
+    poisoned: AtomicBool,
+    /// Locked by the holder of the lead only, so it never waits.
+    leader: Mutex<L>,
+    /// Entries in both maps of `waiters`. Written under its lock.
+    waiting: AtomicUsize,
+    waiters: Mutex<Waiters>,
+    /// Greatest LSN that a future waits for.
+    polled: AtomicU64,
+    slots: Arc<Slots>,
+    space: EventCount,
+    flusher: Signal,
+}
+
+impl<L: Leader> Pipeline<L> {
+    /// A pipeline whose log is durable up to `durable`.
+    pub fn new(leader: L, durable: Lsn, slots: Arc<Slots>) -> Self {
+        Self {
+            durable: CachePadded::new(AtomicU64::new(durable.0)),
+            sealed: CachePadded::new(AtomicU64::new(durable.0)),
+            leading: CachePadded::new(AtomicBool::new(false)),
+            poisoned: AtomicBool::new(false),
+            leader: Mutex::new(LockRank::LogDrain, leader),
+            waiting: AtomicUsize::new(0),
+            waiters: Mutex::new(LockRank::LogWaiters, Waiters::default()),
+            polled: AtomicU64::new(0),
+            slots,
+            space: EventCount::new(),
+            flusher: Signal::new(),
+        }
+    }
+
+    /// Every record with an LSN up to here survives.
+    pub fn durable(&self) -> Lsn {
+        // ORDERING: Acquire, who sees the stamp sees the group's completion; pairs with the raise in `lead`.
+        Lsn(self.durable.load(Ordering::Acquire))
+    }
+
+    /// Every record with an LSN up to here is in a sealed group.
+    pub fn sealed(&self) -> Lsn {
+        // ORDERING: Acquire, pairs with the store in `lead`.
+        Lsn(self.sealed.load(Ordering::Acquire))
+    }
+
+    /// Whether the log has stopped.
+    pub fn is_poisoned(&self) -> bool {
+        // ORDERING: Acquire, the cause is set before; pairs with `poison`.
+        self.poisoned.load(Ordering::Acquire)
+    }
+
+    /// Why the log has stopped: the error that everybody gets.
+    pub fn poison_error(&self) -> Option<Error> {
+        if !self.is_poisoned() {
+            return None;
+        }
+        let cause = self.waiters.lock().cause.clone();
+        Some(Error::poisoned(&cause.expect("the cause is set before the flag")))
+    }
+
+    /// Stops the log: the first cause stays. Wakes everybody.
+    pub fn poison(&self, cause: &Error) {
+        self.waiters.lock().cause.get_or_insert_with(|| cause.clone());
+        // ORDERING: Release, publishes the cause; the fence in `hand_off` orders it before the look at the waiters.
+        self.poisoned.store(true, Ordering::Release);
+        self.hand_off(HandOff::Full);
+        self.flusher.notify();
+    }
+
+    /// The bell of the flusher.
+    pub fn flusher_signal(&self) -> &Signal {
+        &self.flusher
+    }
+
+    /// Where threads wait for ring space.
+    pub fn space(&self) -> &EventCount {
+        &self.space
+    }
+
+    /// Waits until `lsn` is durable, leading where the lead is free.
+    ///
+    /// # Errors
+    /// `Poisoned`: the record may or may not survive.
+    pub fn force(&self, lsn: Lsn) -> Result<()> {
+        let forced = self.force_while(lsn, |parker| {
+            // WAIT: park - the leader's hand-off ends it.
+            parker.park();
+            true
+        })?;
+        assert!(forced, "a wait without a limit ends durable");
+        Ok(())
+    }
+
+    /// As [`Self::force`]; `park` waits for a token and says whether to go on. Returns whether `lsn` is durable. A group
+    /// that the caller leads is written to its end whatever the time.
+    ///
+    /// # Errors
+    /// As [`Self::force`].
+    pub fn force_while(&self, lsn: Lsn, mut park: impl FnMut(&Parker) -> bool) -> Result<bool> {
+        let mut parker = None;
+        loop {
+            if self.durable() >= lsn {
+                return Ok(true);
+            }
+            if let Some(error) = self.poison_error() {
+                return Err(error);
+            }
+            match self.lead(HandOff::Keep, || self.sealed() < lsn) {
+                Led::Sealed | Led::Unwanted => continue,
+                Led::Nothing => {
+                    // WAIT: window - an appender is stopped inside its copy; nobody is bound to signal its end, and this
+                    // thread alone keeps the duty to lead.
+                    parker.get_or_insert_with(Parker::current).park_timeout(STALL);
+                    continue;
+                }
+                Led::Busy => {}
+            }
+            let parker = parker.get_or_insert_with(Parker::current);
+            let key = self.register(lsn, |waiters, key| waiters.threads.insert(key, parker.unparker()).is_none());
+            // ORDERING: first row of the table above.
+            fence(Ordering::SeqCst);
+            let may_lead = self.may_lead(lsn) && !mutant("pipeline: park without may_lead");
+            if self.durable() >= lsn || self.is_poisoned() || may_lead {
+                self.deregister(key);
+                continue;
+            }
+            let go_on = park(parker);
+            self.deregister(key);
+            if !go_on {
+                // This thread may have been the one woken to lead.
+                self.hand_off(HandOff::Full);
+                return Ok(self.durable() >= lsn);
+            }
+        }
+    }
+
+    /// Leads once for somebody who wants ring space.
+    pub fn lead_for_space(&self) -> Led {
+        self.lead(HandOff::Full, || true)
+    }
+
+    /// Whether nobody leads.
+    pub fn lead_is_free(&self) -> bool {
+        // ORDERING: Relaxed, the callers' fences order it.
+        !self.leading.load(Ordering::Relaxed)
+    }
+
+    /// Asks for `lsn` to be flushed without waiting for it. `slot` is the caller's own.
+    pub fn flush_soon(&self, slot: usize, lsn: Lsn) {
+        self.slots.get(slot).want(lsn);
+        self.ring_flusher();
+    }
+
+    /// Wakes the flusher unless a leader will do so at the end of its group.
+    fn ring_flusher(&self) {
+        if !mutant("pipeline: flush_soon without fence") {
+            // ORDERING: third row of the table above.
+            fence(Ordering::SeqCst);
+        }
+        if self.lead_is_free() {
+            self.flusher.notify();
+        }
+    }
+
+    /// One step of the flusher: one group if a pipelined commit waits for one.
+    pub fn flush_step(&self) -> NextWake {
+        // ORDERING: pairs with the fence in `ring_flusher`, as the signal does where there is one.
+        fence(Ordering::SeqCst);
+        if self.is_poisoned() || self.pending() <= self.sealed() {
+            return NextWake::OnSignal;
+        }
+        match self.lead(HandOff::Full, || self.sealed() < self.pending()) {
+            // The holder of the lead rings if something is left.
+            Led::Busy => NextWake::OnSignal,
+            Led::Nothing => NextWake::After(STALL),
+            Led::Sealed | Led::Unwanted => NextWake::Now,
+        }
+    }
+
+    /// The greatest LSN that somebody who does not lead waits for. Behind a `SeqCst` fence.
+    fn pending(&self) -> Lsn {
+        // ORDERING: Relaxed, ordered by the caller's fence and the one in `ring_flusher`.
+        self.slots.last_commit().max(Lsn(self.polled.load(Ordering::Relaxed)))
+    }
+
+    fn may_lead(&self, lsn: Lsn) -> bool {
+        self.sealed() < lsn && self.lead_is_free()
+    }
+
+    /// Takes the lead if it is free and cuts and writes one group, if that is still `wanted`.
+    fn lead(&self, after: HandOff, wanted: impl FnOnce() -> bool) -> Led {
+        // ORDERING: Acquire, the previous leader's state; pairs with the release in `Turn::drop`.
+        if self.leading.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return Led::Busy;
+        }
+        let mut turn = Turn { pipeline: self, after: HandOff::Full, done: false };
+        let mut leader = self.leader.try_lock().expect("the holder of the lead alone locks the leader");
+        let led = if self.is_poisoned() || !wanted() {
+            Led::Unwanted
+        } else {
+            match self.seal_and_write(&mut *leader) {
+                Ok(true) => Led::Sealed,
+                Ok(false) => Led::Nothing,
+                Err(cause) => {
+                    self.poison(&cause);
+                    Led::Sealed
+                }
+            }
+        };
+        if led == Led::Nothing {
+            turn.after = after;
+        }
+        turn.done = true;
+        drop(leader);
+        led
+    }
+
+    fn seal_and_write(&self, leader: &mut L) -> Result<bool> {
+        let sealed = self.sealed();
+        let Some(cut) = leader.seal(sealed)? else { return Ok(false) };
+        assert!(cut > sealed, "cut {cut} does not raise {sealed}");
+        // ORDERING: Release, pairs with `sealed`.
+        self.sealed.store(cut.0, Ordering::Release);
+        // Draining gave credit back.
+        self.space.notify_all();
+        leader.write()?;
+        // ORDERING: Release, the group is durable before its stamp shows; pairs with `durable`. Never lowered.
+        let before = self.durable.fetch_max(cut.0, Ordering::Release);
+        assert_eq!(before, sealed.0, "a group was acknowledged out of turn");
+        Ok(true)
+    }
+
+    /// Wakes whoever can go on: all satisfied waiters, and one who can take the lead.
+    fn hand_off(&self, mode: HandOff) {
+        // ORDERING: the waker's side of all rows of the table above.
+        fence(Ordering::SeqCst);
+        // ORDERING: Relaxed, ordered by the fences: a waiter that is not counted yet re-checks.
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            self.wake_waiters(mode);
+        }
+        if mode == HandOff::Full && self.lead_is_free() {
+            if self.pending() > self.sealed() {
+                self.flusher.notify();
+            }
+            self.space.notify_one();
+        }
+    }
+
+    fn wake_waiters(&self, mode: HandOff) {
+        let upto = if self.is_poisoned() { Lsn(u64::MAX) } else { self.durable() };
+        let (threads, futures, next) = {
+            let mut waiters = self.waiters.lock();
+            let beyond = (Lsn(upto.0.saturating_add(1)), 0);
+            let rest = waiters.threads.split_off(&beyond);
+            let threads = std::mem::replace(&mut waiters.threads, rest);
+            let rest = waiters.futures.split_off(&beyond);
+            let futures = std::mem::replace(&mut waiters.futures, rest);
+            let mut next = None;
+            if mode == HandOff::Full && self.lead_is_free() {
+                let unsealed = (Lsn(self.sealed().0.saturating_add(1)), 0);
+                let key = waiters.threads.range(unsealed..).next().map(|(key, _)| *key);
+                next = key.and_then(|key| waiters.threads.remove(&key));
+            }
+            self.recount(&waiters);
+            (threads, futures, next)
+        };
+        // A waker runs code of its executor, so no lock is held. The next leader goes first: it starts the device.
+        next.iter().chain(threads.values()).for_each(Unparker::unpark);
+        futures.into_values().for_each(Waker::wake);
+    }
+
+    fn register(&self, lsn: Lsn, insert: impl FnOnce(&mut Waiters, (Lsn, u64)) -> bool) -> (Lsn, u64) {
+        let mut waiters = self.waiters.lock();
+        let key = (lsn, waiters.next_id);
+        waiters.next_id += 1;
+        assert!(insert(&mut waiters, key), "ids of waiters are unique");
+        self.recount(&waiters);
+        key
+    }
+
+    fn deregister(&self, key: (Lsn, u64)) {
+        let mut waiters = self.waiters.lock();
+        waiters.threads.remove(&key);
+        self.recount(&waiters);
+    }
+
+    fn recount(&self, waiters: &Waiters) {
+        // ORDERING: Relaxed, see `hand_off`.
+        self.waiting.store(waiters.threads.len() + waiters.futures.len(), Ordering::Relaxed);
+    }
+
+    /// Registers a future's waker, in place of the one under `old`; `None` if there is nothing to wait for.
+    pub fn register_waker(&self, lsn: Lsn, old: Option<(Lsn, u64)>, waker: &Waker) -> Option<(Lsn, u64)> {
+        let waker = waker.clone();
+        if let Some(old) = old {
+            self.deregister_waker(old);
+        }
+        let key = self.register(lsn, |waiters, key| waiters.futures.insert(key, waker).is_none());
+        // ORDERING: Relaxed, ordered by the fence in `ring_flusher`.
+        self.polled.fetch_max(lsn.0, Ordering::Relaxed);
+        if !mutant("pipeline: future does not ring") {
+            self.ring_flusher();
+        }
+        // ORDERING: first row of the table above.
+        fence(Ordering::SeqCst);
+        if self.durable() >= lsn || self.is_poisoned() {
+            self.deregister_waker(key);
+            return None;
+        }
+        Some(key)
+    }
+
+    /// Takes a future's waker out, if it is still there.
+    pub fn deregister_waker(&self, key: (Lsn, u64)) {
+        let waker = {
+            let mut waiters = self.waiters.lock();
+            let waker = waiters.futures.remove(&key);
+            self.recount(&waiters);
+            waker
+        };
+        // Dropping a waker runs code of its executor, so no lock is held.
+        drop(waker);
+    }
+}
+
+/// The lead, given up on drop. A leader that unwinds poisons the log: its group may be anywhere.
+struct Turn<'a, L: Leader> {
+    pipeline: &'a Pipeline<L>,
+    after: HandOff,
+    done: bool,
+}
+
+impl<L: Leader> Drop for Turn<'_, L> {
+    fn drop(&mut self) {
+        if !self.done {
+            // Before the lead is free, so that nobody writes behind a group in an unknown state.
+            let source = std::io::Error::other("the leader of a log group panicked");
+            self.pipeline.poison(&Error::io("write", "log", source));
+        }
+        // ORDERING: Release, the next leader sees this one's state; pairs with the exchange in `lead`.
+        self.pipeline.leading.store(false, Ordering::Release);
+        self.pipeline.hand_off(self.after);
+    }
+}

@@ -1,0 +1,176 @@
+//! Reading the log at start: which groups count, and whether what is missing was ever acknowledged.
+//!
+//! The chain starts at the control file's first group and goes on while header, checksums, number and predecessor fit.
+//! Where it does not go on inside a segment, the first group of the next segment may continue it: a group that does not
+//! fit the rest of a segment goes to the next one, and so does what a new incarnation writes there in place of a torn
+//! group. Anywhere else the chain has ended.
+//!
+//! **Torn tail or lost media.** A group that was never acknowledged may be torn; dropping it is right. A later header
+//! that says it was durable (`acked_upto`) proves that acknowledged groups are missing, and the log is refused. Only the
+//! loss of the very last group leaves no such witness.
+
+use crate::format::{Decoded, ENVELOPE, FIRST_GROUP, GroupHeader, MAX_GROUP, record_size};
+use crate::reader::{Chain, GroupReader};
+use crate::segment::{Control, Home, Live};
+use foreshore_base::codec::{u32_at, u64_at};
+use foreshore_base::limits::BLOCK;
+use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Place, Result};
+use foreshore_io::File;
+use std::sync::Arc;
+
+/// How far behind the break the look-ahead reads every block.
+const LOOK_AHEAD: u64 = 8 << 20;
+
+/// The accepted part of the log.
+#[derive(Debug)]
+pub(crate) struct Scanned {
+    /// Segments from the first group on; the last one holds the end of the chain.
+    pub(crate) live: Vec<(Live, Arc<dyn File>)>,
+    pub(crate) next: GroupNo,
+    pub(crate) prev_crc: u32,
+    /// Largest cut of the accepted groups of each incarnation, ascending by incarnation.
+    pub(crate) cuts: Vec<(Incarnation, Lsn)>,
+    /// Largest LSN or cut seen anywhere, in records that do not count too.
+    pub(crate) max_lsn: Lsn,
+    /// Largest incarnation seen in any header.
+    pub(crate) incarnation: Incarnation,
+}
+
+impl Scanned {
+    /// Every record up to here counts, if its own incarnation accepts it.
+    pub(crate) fn end(&self) -> Lsn {
+        self.cuts.iter().map(|&(_, cut)| cut).max().unwrap_or(Lsn::ZERO)
+    }
+}
+
+/// Scans the log at `home`. Nothing is written.
+///
+/// # Errors
+/// `LostLog`, `Foreign`, `Newer`, `Corrupted`, `Truncated`, or what reading failed with.
+pub(crate) fn scan(home: &Home, control: &Control) -> Result<Scanned> {
+    let start = control.newest();
+    let numbers = home.segment_numbers()?;
+    let (file, size) = home.open_segment(start.segment)?;
+    let mut scanned = Scanned {
+        live: vec![(Live::new(start.segment, size, start.first, start.prev_crc), file)],
+        next: start.first,
+        prev_crc: start.prev_crc,
+        cuts: Vec::new(),
+        max_lsn: Lsn::ZERO,
+        incarnation: control.incarnation(),
+    };
+    let mut reader = GroupReader::new();
+    loop {
+        scanned.scan_segment(home, &mut reader)?;
+        let number = scanned.live.last().expect("the first segment").0.number + 1;
+        if numbers.binary_search(&number).is_err() || !scanned.roll(home, &mut reader, number)? {
+            break;
+        }
+    }
+    scanned.look_ahead(home, &mut reader, &numbers)?;
+    Ok(scanned)
+}
+
+impl Scanned {
+    fn chain(&self, home: &Home) -> Chain {
+        let incarnation = self.cuts.last().map_or(Incarnation(0), |&(incarnation, _)| incarnation);
+        Chain { uuid: home.uuid, group: self.next, prev_crc: self.prev_crc, incarnation }
+    }
+
+    /// Accepts groups of the last segment as long as the chain goes on.
+    fn scan_segment(&mut self, home: &Home, reader: &mut GroupReader) -> Result<()> {
+        loop {
+            let chain = self.chain(home);
+            let (live, file) = self.live.last_mut().expect("the first segment");
+            let offset = live.end;
+            let Some((header, crc)) = reader.group(&**file, live.size, offset, &chain)? else { return Ok(()) };
+            live.push(header.group, offset, offset + u64::from(header.total_len));
+            let max = max_lsn(reader.data(&header), file.path(), offset)?;
+            self.accept(&header, crc, max);
+        }
+    }
+
+    fn accept(&mut self, header: &GroupHeader, crc: u32, max: Lsn) {
+        self.next = header.group.next();
+        self.prev_crc = crc;
+        self.max_lsn = self.max_lsn.max(max).max(header.cut);
+        self.incarnation = self.incarnation.max(header.incarnation);
+        match self.cuts.last_mut() {
+            Some((incarnation, cut)) if *incarnation == header.incarnation => *cut = (*cut).max(header.cut),
+            _ => self.cuts.push((header.incarnation, header.cut)),
+        }
+    }
+
+    /// Whether the first group of segment `number` continues the chain; then it becomes the last segment.
+    fn roll(&mut self, home: &Home, reader: &mut GroupReader, number: u64) -> Result<bool> {
+        let path = home.segment_path(number);
+        let file = home.fs.open(&path)?;
+        let size = file.len()?;
+        if reader.group(&*file, size, FIRST_GROUP, &self.chain(home))?.is_none() {
+            return Ok(false);
+        }
+        // It carries log that counts, so its header must be sound too.
+        let (file, size) = home.open_segment(number)?;
+        self.live.push((Live::new(number, size, self.next, self.prev_crc), file));
+        Ok(true)
+    }
+
+    /// Refuses the log if a header behind the end of the chain says that the missing group was durable.
+    fn look_ahead(&mut self, home: &Home, reader: &mut GroupReader, numbers: &[u64]) -> Result<()> {
+        let (last, file) = self.live.last().map(|(live, file)| (live.clone(), file.clone())).expect("one segment");
+        let mut budget = LOOK_AHEAD;
+        self.witness(home, reader, (&*file, last.size), last.end, &mut budget)?;
+        for &number in numbers.iter().filter(|&&number| number > last.number) {
+            let file = home.fs.open(&home.segment_path(number))?;
+            let size = file.len()?;
+            // The first group of every later segment is looked at, whatever the distance.
+            budget = budget.max(BLOCK as u64);
+            self.witness(home, reader, (&*file, size), FIRST_GROUP, &mut budget)?;
+        }
+        Ok(())
+    }
+
+    fn witness(
+        &mut self,
+        home: &Home,
+        reader: &mut GroupReader,
+        (file, size): (&dyn File, u64),
+        mut at: u64,
+        budget: &mut u64,
+    ) -> Result<()> {
+        let oldest = self.cuts.last().map_or(Incarnation(0), |&(incarnation, _)| incarnation);
+        while at + BLOCK as u64 <= size && *budget > 0 {
+            if let Decoded::Header(header, _) = GroupHeader::decode(reader.view(file, at, BLOCK)?)
+                && header.uuid == home.uuid
+                && header.group >= self.next
+                && header.incarnation >= oldest
+            {
+                if header.acked_upto >= self.next {
+                    return Err(Error::LostLog { dir: home.dir.clone(), missing: self.next });
+                }
+                self.incarnation = self.incarnation.max(header.incarnation);
+                self.max_lsn = self.max_lsn.max(header.cut);
+            }
+            at += BLOCK as u64;
+            *budget = budget.saturating_sub(BLOCK as u64);
+        }
+        Ok(())
+    }
+}
+
+/// The largest LSN in a group's data.
+fn max_lsn(mut data: &[u8], path: &std::path::Path, offset: u64) -> Result<Lsn> {
+    let mut max = Lsn::ZERO;
+    while !data.is_empty() {
+        let size = data.get(..ENVELOPE).map(|head| record_size(u32_at(head, 0) as usize));
+        let next = size.and_then(|size| data.get(size..));
+        let Some(next) = next else {
+            return Err(Error::corrupted(path, Place::Offset(offset), "a record crosses the end of its group"));
+        };
+        max = max.max(Lsn(u64_at(data, 8)));
+        data = next;
+    }
+    Ok(max)
+}
+
+const _: () = assert!(MAX_GROUP as u64 <= LOOK_AHEAD);

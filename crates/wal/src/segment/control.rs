@@ -1,0 +1,104 @@
+//! The control file: incarnation and first group, in two slots written in turn.
+
+use super::Home;
+use crate::format::CtlSlot;
+use foreshore_base::limits::BLOCK;
+use foreshore_base::{Error, Incarnation, Place, Result};
+use foreshore_io::{AlignedBuf, File};
+use std::sync::Arc;
+
+/// Name of the control file.
+const NAME: &str = "ctl";
+const TEMPORARY: &str = "ctl.tmp";
+
+/// The open control file. A slot is overwritten only when the other one is sound and durable.
+#[derive(Debug)]
+pub(crate) struct Control {
+    file: Arc<dyn File>,
+    /// What each slot holds, `None` if it cannot be read.
+    slots: [Option<CtlSlot>; 2],
+}
+
+impl Control {
+    /// Writes the control file of a new log. Its name is durable when it returns.
+    ///
+    /// # Errors
+    /// `Io` with `AlreadyExists` if there is one.
+    pub(crate) fn create(home: &Home, slot: CtlSlot) -> Result<()> {
+        let (path, temporary) = (home.dir.join(NAME), home.dir.join(TEMPORARY));
+        if home.fs.kind(&path)?.is_some() {
+            let source = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
+            return Err(Error::io("create", path, source));
+        }
+        let file = home.fs.create(&temporary)?;
+        let mut bytes = AlignedBuf::new(2 * BLOCK);
+        bytes[..BLOCK].copy_from_slice(&slot.encode());
+        bytes[BLOCK..].copy_from_slice(&CtlSlot { seq: slot.seq + 1, ..slot }.encode());
+        file.write_at(&bytes, 0)?;
+        file.sync()?;
+        home.fs.rename(&temporary, &path)?;
+        home.fs.sync_dir(&home.dir)
+    }
+
+    /// Reads both slots. Nothing is written.
+    ///
+    /// # Errors
+    /// `Foreign` or `Newer` if either slot says so, `Corrupted` or `Truncated` if neither is sound.
+    pub(crate) fn open(home: &Home) -> Result<Self> {
+        let path = home.dir.join(NAME);
+        let file = home.fs.open(&path)?;
+        let mut bytes = AlignedBuf::new(2 * BLOCK);
+        let read = file.read_at(&mut bytes, 0)?;
+        let mut slots = [None, None];
+        let mut damage = None;
+        for (i, slot) in slots.iter_mut().enumerate() {
+            let (start, end) = (i * BLOCK, read.min((i + 1) * BLOCK));
+            let block = bytes.get(start..end).unwrap_or_default();
+            match CtlSlot::decode(block, &path, start as u64, home.uuid) {
+                Ok(sound) => *slot = Some(sound),
+                Err(error @ (Error::Corrupted { .. } | Error::Truncated { .. })) => damage = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        if let (None, None, Some(damage)) = (slots[0], slots[1], damage) {
+            return Err(damage);
+        }
+        if slots[0].map(|slot| slot.seq) == slots[1].map(|slot| slot.seq) {
+            return Err(Error::corrupted(path, Place::File, "both control slots carry the same sequence number"));
+        }
+        Ok(Self { file, slots })
+    }
+
+    /// The newest sound slot.
+    pub(crate) fn newest(&self) -> CtlSlot {
+        let newest = self.slots.iter().flatten().max_by_key(|slot| slot.seq);
+        *newest.expect("one slot is sound")
+    }
+
+    /// The least of the segments that the sound slots need.
+    pub(crate) fn oldest_segment(&self) -> u64 {
+        let oldest = self.slots.iter().flatten().map(|slot| slot.segment).min();
+        oldest.expect("one slot is sound")
+    }
+
+    /// The largest incarnation in either slot.
+    pub(crate) fn incarnation(&self) -> Incarnation {
+        let largest = self.slots.iter().flatten().map(|slot| slot.incarnation).max();
+        largest.expect("one slot is sound")
+    }
+
+    /// Writes `slot` with the next sequence number over the older one; durable when it returns.
+    pub(crate) fn advance(&mut self, slot: CtlSlot) -> Result<()> {
+        let newest = self.newest();
+        let seq = newest.seq + 1;
+        let at = usize::from(self.slots[0] == Some(newest));
+        let slot = CtlSlot { seq, ..slot };
+        let mut bytes = AlignedBuf::new(BLOCK);
+        bytes.copy_from_slice(&slot.encode());
+        // Until the write is known to be durable the slot is not counted on.
+        self.slots[at] = None;
+        self.file.write_durable(&bytes, (at * BLOCK) as u64)?;
+        self.slots[at] = Some(slot);
+        Ok(())
+    }
+}

@@ -1,0 +1,255 @@
+//! Segment files: made ahead of need, filled in order, recycled when the log before a group is no longer needed.
+
+mod control;
+mod prepare;
+
+pub(crate) use control::Control;
+pub(crate) use prepare::create_segment;
+
+use crate::format::{FIRST_GROUP, SegmentHeader, number_of, segment_name};
+use crate::options::LogOptions;
+use foreshore_base::limits::BLOCK;
+use foreshore_base::{Error, GroupNo, Result, Uuid};
+use foreshore_io::{AlignedBuf, File, Fs};
+use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
+use foreshore_sync::{LockRank, Mutex, Signal};
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where the files of one log live.
+#[derive(Clone, Debug)]
+pub(crate) struct Home {
+    pub(crate) fs: Arc<dyn Fs>,
+    pub(crate) dir: PathBuf,
+    pub(crate) uuid: Uuid,
+}
+
+impl Home {
+    pub(crate) fn segment_path(&self, number: u64) -> PathBuf {
+        self.dir.join(segment_name(number))
+    }
+
+    /// Opens segment `number` and checks its header and length.
+    pub(crate) fn open_segment(&self, number: u64) -> Result<(Arc<dyn File>, u64)> {
+        let path = self.segment_path(number);
+        let file = self.fs.open(&path)?;
+        let mut block = AlignedBuf::new(BLOCK);
+        let read = file.read_at(&mut block, 0)?;
+        let header = SegmentHeader::decode(&block[..read], &path, self.uuid)?;
+        if header.number != number {
+            return Err(Error::Foreign { path, why: "it carries the number of another segment" });
+        }
+        let len = file.len()?;
+        if len < header.size {
+            return Err(Error::Truncated { file: path, len, expected: header.size });
+        }
+        Ok((file, header.size))
+    }
+
+    /// Numbers of the segments in the directory, ascending.
+    pub(crate) fn segment_numbers(&self) -> Result<Vec<u64>> {
+        let names = self.fs.list(&self.dir)?;
+        let mut numbers: Vec<u64> = names.iter().filter_map(|name| number_of(name, ".seg")).collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+}
+
+/// A segment with groups in it.
+#[derive(Clone, Debug)]
+pub(crate) struct Live {
+    pub(crate) number: u64,
+    pub(crate) size: u64,
+    pub(crate) first: GroupNo,
+    /// Header checksum of the group before the first one.
+    pub(crate) prev_crc: u32,
+    /// Groups at some distance from each other, with their offsets: where a reader may start.
+    pub(crate) marks: Vec<(GroupNo, u64)>,
+    /// Offset after the last group.
+    pub(crate) end: u64,
+}
+
+impl Live {
+    pub(crate) fn new(number: u64, size: u64, first: GroupNo, prev_crc: u32) -> Self {
+        Self { number, size, first, prev_crc, marks: Vec::new(), end: FIRST_GROUP }
+    }
+
+    /// Notes that `group` was put at `offset` and ends at `end`.
+    pub(crate) fn push(&mut self, group: GroupNo, offset: u64, end: u64) {
+        assert!(offset == self.end && end <= self.size, "groups of a segment follow each other");
+        if self.marks.last().is_none_or(|&(_, at)| offset - at >= self.size / 64) {
+            self.marks.push((group, offset));
+        }
+        self.end = end;
+    }
+
+    /// The last known place at or before `group`.
+    pub(crate) fn seek(&self, group: GroupNo) -> (GroupNo, u64) {
+        let after = self.marks.partition_point(|&(at, _)| at <= group);
+        after.checked_sub(1).map_or((self.first, FIRST_GROUP), |i| self.marks[i])
+    }
+}
+
+/// A segment that waits for its first group.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    pub(crate) number: u64,
+    pub(crate) size: u64,
+    pub(crate) file: Arc<dyn File>,
+}
+
+/// Every segment of the log that exists, by what it is used for.
+#[derive(Debug, Default)]
+pub(crate) struct List {
+    /// Those with groups that are needed, ascending; the last one is being filled.
+    pub(crate) live: VecDeque<Live>,
+    pub(crate) ready: VecDeque<Ready>,
+    /// Files whose groups nobody needs, with their sizes: the next ready segments.
+    pub(crate) spare: Vec<(u64, u64)>,
+    /// The number of the next segment to prepare.
+    pub(crate) next_number: u64,
+}
+
+/// The segments of a log in use.
+#[derive(Debug)]
+pub(crate) struct Segments {
+    pub(crate) home: Home,
+    segment_bytes: u64,
+    ready_target: usize,
+    kept_back: u64,
+    zero_fill: bool,
+    /// Held while segments are prepared or recycled and while the control slots move: one of these at a time.
+    control: Mutex<Control>,
+    list: Mutex<List>,
+    /// Bytes of prepared segments, and what is left of the one being filled.
+    ready_bytes: AtomicU64,
+    left_bytes: AtomicU64,
+    /// The last attempt to prepare a segment found the disk full.
+    full: AtomicBool,
+    made: AtomicU64,
+    recycled: AtomicU64,
+    preparer: Signal,
+}
+
+impl Segments {
+    pub(crate) fn new(home: Home, options: &LogOptions, control: Control, list: List) -> Self {
+        let left = list.live.back().map_or(0, |live| live.size - live.end);
+        let ready: u64 = list.ready.iter().map(|ready| ready.size - FIRST_GROUP).sum();
+        let kept_back = options.kept_back();
+        let for_kept_back = usize::try_from(kept_back / options.segment_bytes).unwrap_or(1024) + 1;
+        Self {
+            zero_fill: home.fs.backend().durable,
+            home,
+            segment_bytes: options.segment_bytes,
+            ready_target: options.ready_segments.max(for_kept_back),
+            kept_back,
+            control: Mutex::new(LockRank::LogCtl, control),
+            list: Mutex::new(LockRank::LogSegments, list),
+            ready_bytes: AtomicU64::new(ready),
+            left_bytes: AtomicU64::new(left),
+            full: AtomicBool::new(false),
+            made: AtomicU64::new(0),
+            recycled: AtomicU64::new(0),
+            preparer: Signal::new(),
+        }
+    }
+
+    /// The bell of the preparer.
+    pub(crate) fn preparer_signal(&self) -> &Signal {
+        &self.preparer
+    }
+
+    /// Prepared bytes ahead of the last group.
+    fn ahead(&self) -> u64 {
+        // ORDERING: Relaxed, a measure; the segments themselves are handed over under the list's lock.
+        self.ready_bytes.load(Ordering::Relaxed) + self.left_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether an ordinary reservation may go on. Where space ahead has fallen below what is kept back, the caller helps
+    /// to prepare a segment; if the disk is full, it is refused.
+    ///
+    /// # Errors
+    /// `DiskFull`, or what else preparing a segment failed with.
+    pub(crate) fn admit(&self) -> Result<()> {
+        if self.ahead() >= self.kept_back {
+            return Ok(());
+        }
+        // WAIT: help - one caller at a time prepares; the others go on while the disk was not known to be full.
+        let outcome = match self.control.try_lock() {
+            Some(mut control) if self.ahead() < self.kept_back => self.prepare_one(&mut control),
+            _ => Ok(()),
+        };
+        // ORDERING: Relaxed, a flag about the disk that every attempt sets anew.
+        if self.ahead() < self.kept_back && self.full.load(Ordering::Relaxed) {
+            return outcome.and(Err(Error::DiskFull { path: self.home.dir.clone() }));
+        }
+        match outcome {
+            Err(Error::DiskFull { .. }) | Ok(()) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The next segment to fill, whose first group is `first`. Prepared inline if none is ready.
+    ///
+    /// # Errors
+    /// `DiskFull` if what was kept back is used up too, or what preparing failed with.
+    pub(crate) fn roll(&self, first: GroupNo, prev_crc: u32) -> Result<Ready> {
+        let ready = loop {
+            if let Some(ready) = self.list.lock().ready.pop_front() {
+                break ready;
+            }
+            // WAIT: help - or park for the one who prepares a segment just now.
+            let mut control = self.control.lock();
+            if self.list.lock().ready.is_empty() {
+                self.prepare_one(&mut control)?;
+            }
+        };
+        let space = ready.size - FIRST_GROUP;
+        let mut list = self.list.lock();
+        assert!(list.live.back().is_none_or(|live| live.number + 1 == ready.number), "segments follow each other");
+        list.live.push_back(Live::new(ready.number, ready.size, first, prev_crc));
+        drop(list);
+        // ORDERING: Relaxed, a measure.
+        self.left_bytes.store(space, Ordering::Relaxed);
+        self.ready_bytes.fetch_sub(space, Ordering::Relaxed);
+        self.preparer.notify();
+        Ok(ready)
+    }
+
+    /// Notes that `group` was written at `offset` of the segment being filled and ends at `end`.
+    pub(crate) fn wrote(&self, group: GroupNo, offset: u64, end: u64) {
+        let mut list = self.list.lock();
+        let live = list.live.back_mut().expect("a group is written into a live segment");
+        live.push(group, offset, end);
+        // ORDERING: Relaxed, a measure.
+        self.left_bytes.store(live.size - end, Ordering::Relaxed);
+    }
+
+    /// Bytes of log from `group` on, to the precision of a sixty-fourth of a segment.
+    pub(crate) fn bytes_since(&self, group: GroupNo) -> u64 {
+        let list = self.list.lock();
+        let first = list.live.partition_point(|live| live.first <= group).saturating_sub(1);
+        let bytes = |(i, live): (usize, &Live)| match i.cmp(&first) {
+            std::cmp::Ordering::Less => 0,
+            std::cmp::Ordering::Equal => live.end - live.seek(group).1,
+            std::cmp::Ordering::Greater => live.end - FIRST_GROUP,
+        };
+        list.live.iter().enumerate().map(bytes).sum()
+    }
+
+    /// Bytes of all groups kept.
+    pub(crate) fn retained_bytes(&self) -> u64 {
+        self.list.lock().live.iter().map(|live| live.end - FIRST_GROUP).sum()
+    }
+
+    /// Segments made and recycled since the log was opened.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        // ORDERING: Relaxed, counters.
+        (self.made.load(Ordering::Relaxed), self.recycled.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.home.dir
+    }
+}

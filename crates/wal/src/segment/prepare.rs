@@ -1,0 +1,157 @@
+//! Preparing segments ahead of need, and recycling those that the log no longer needs.
+
+use super::{Control, Home, Ready, Segments};
+use crate::format::{CtlSlot, FIRST_GROUP, SegmentHeader, temporary_name};
+use foreshore_base::limits::BLOCK;
+use foreshore_base::{Error, GroupNo, Result};
+use foreshore_io::{AlignedBuf, File};
+use foreshore_sync::NextWake;
+use foreshore_sync::primitive::atomic::Ordering;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the preparer rests after a failure, unless it is rung.
+const RETRY: Duration = Duration::from_millis(100);
+/// Bytes zeroed by one write.
+const PIECE: usize = 1 << 20;
+
+/// Makes segment `number` of `size` bytes: all blocks written, header in, name durable.
+///
+/// Blocks are written, not only reserved, where that lasts: a write into a reserved but unwritten extent changes the
+/// file's metadata, and then every group would pay for the file system's journal too.
+pub(crate) fn create_segment(home: &Home, number: u64, size: u64, zero_fill: bool) -> Result<Arc<dyn File>> {
+    let temporary = home.dir.join(temporary_name(number));
+    if home.fs.kind(&temporary)?.is_some() {
+        home.fs.remove(&temporary)?;
+    }
+    let file = home.fs.create(&temporary)?;
+    let filled = (|| {
+        file.allocate(0, size)?;
+        if zero_fill {
+            let zeros = AlignedBuf::new(PIECE.min(usize::try_from(size).unwrap_or(PIECE)));
+            let mut at = 0;
+            while at < size {
+                let len = (zeros.len() as u64).min(size - at);
+                file.write_at(&zeros[..len as usize], at)?;
+                at += len;
+            }
+        }
+        finish_segment(home, &*file, number, size)
+    })();
+    match filled {
+        Ok(file) => Ok(file),
+        Err(error) => {
+            // What was made of it would only take space; the error at hand says more than a failure of this.
+            let _ = home.fs.remove(&temporary);
+            Err(error)
+        }
+    }
+}
+
+/// Writes the header, syncs and gives the file its name.
+fn finish_segment(home: &Home, file: &dyn File, number: u64, size: u64) -> Result<Arc<dyn File>> {
+    let mut block = AlignedBuf::new(BLOCK);
+    block.copy_from_slice(&SegmentHeader { uuid: home.uuid, number, size }.encode());
+    file.write_at(&block, 0)?;
+    file.sync()?;
+    let path = home.segment_path(number);
+    home.fs.rename(&home.dir.join(temporary_name(number)), &path)?;
+    home.fs.sync_dir(&home.dir)?;
+    home.fs.open(&path)
+}
+
+impl Segments {
+    /// One step of the preparer: at most one segment.
+    pub(crate) fn prepare_step(&self) -> NextWake {
+        let mut control = self.control.lock();
+        if !self.wants_more() {
+            return NextWake::OnSignal;
+        }
+        match self.prepare_one(&mut control) {
+            Ok(()) if self.wants_more() => NextWake::Now,
+            Ok(()) => NextWake::OnSignal,
+            // The error reaches a session when it needs the space; until then the log goes on.
+            Err(_) => NextWake::After(RETRY),
+        }
+    }
+
+    fn wants_more(&self) -> bool {
+        self.list.lock().ready.len() < self.ready_target
+    }
+
+    /// Prepares the next segment, from a spare file where there is one. `_control` excludes other preparers.
+    pub(super) fn prepare_one(&self, _control: &mut Control) -> Result<()> {
+        let (number, spare) = {
+            let mut list = self.list.lock();
+            (list.next_number, list.spare.pop())
+        };
+        let prepared = match spare {
+            Some((old, size)) if size == self.segment_bytes => self.recycle(old, number),
+            Some((old, _)) => self.home.fs.remove(&self.home.segment_path(old)).and_then(|()| self.make(number)),
+            None => self.make(number),
+        };
+        // ORDERING: Relaxed, a flag about the disk that every attempt sets anew.
+        self.full.store(matches!(prepared, Err(Error::DiskFull { .. })), Ordering::Relaxed);
+        let file = prepared?;
+        let mut list = self.list.lock();
+        list.next_number = number + 1;
+        list.ready.push_back(Ready { number, size: self.segment_bytes, file });
+        drop(list);
+        // ORDERING: Relaxed, a measure.
+        self.ready_bytes.fetch_add(self.segment_bytes - FIRST_GROUP, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn make(&self, number: u64) -> Result<Arc<dyn File>> {
+        let file = create_segment(&self.home, number, self.segment_bytes, self.zero_fill)?;
+        // ORDERING: Relaxed, a counter.
+        self.made.fetch_add(1, Ordering::Relaxed);
+        Ok(file)
+    }
+
+    /// Gives the file of segment `old` to segment `number`. Groups inside keep numbers and checksums that continue no
+    /// chain from here on, so readers pass them over.
+    fn recycle(&self, old: u64, number: u64) -> Result<Arc<dyn File>> {
+        let fs = &self.home.fs;
+        let temporary = self.home.dir.join(temporary_name(number));
+        fs.rename(&self.home.segment_path(old), &temporary)?;
+        let file = finish_segment(&self.home, &*fs.open(&temporary)?, number, self.segment_bytes)?;
+        // ORDERING: Relaxed, a counter.
+        self.recycled.fetch_add(1, Ordering::Relaxed);
+        Ok(file)
+    }
+
+    /// Gives up the groups before `before`, segment by segment: the control file moves first, then files that neither
+    /// of its slots needs become spare.
+    pub(crate) fn truncate(&self, before: GroupNo) -> Result<()> {
+        let mut control = self.control.lock();
+        let slot = {
+            let list = self.list.lock();
+            let index = list.live.partition_point(|live| live.first <= before).saturating_sub(1);
+            let Some(live) = list.live.get(index) else { return Ok(()) };
+            CtlSlot { first: live.first, segment: live.number, prev_crc: live.prev_crc, ..control.newest() }
+        };
+        if slot.segment > control.newest().segment || slot.segment > control.oldest_segment() {
+            control.advance(slot)?;
+        }
+        self.give_up(control.oldest_segment())?;
+        self.preparer.notify();
+        Ok(())
+    }
+
+    /// Turns live segments below `needed` into spare ones, and removes spare ones beyond what is kept ready.
+    fn give_up(&self, needed: u64) -> Result<()> {
+        let mut surplus = Vec::new();
+        {
+            let mut list = self.list.lock();
+            while list.live.len() > 1 && list.live[0].number < needed {
+                let live = list.live.pop_front().expect("more than one");
+                match list.spare.len() < self.ready_target && live.size == self.segment_bytes {
+                    true => list.spare.push((live.number, live.size)),
+                    false => surplus.push(live.number),
+                }
+            }
+        }
+        surplus.iter().try_for_each(|&number| self.home.fs.remove(&self.home.segment_path(number)))
+    }
+}

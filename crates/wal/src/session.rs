@@ -1,0 +1,230 @@
+//! Sessions: the right to append.
+
+use crate::buffer::Sealed;
+use crate::dep::Dep;
+use crate::format::record_size;
+use crate::log::Shared;
+use crate::pipeline::Led;
+use crate::record::{MAX_LARGE, MAX_TAG, Record, flags};
+use foreshore_base::{Error, Lsn, Result};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a session waits for ring space at most before it tries to lead again.
+const SPACE_RETRY: Duration = Duration::from_millis(1);
+
+/// Leave to append, leased from [`crate::Log::session`] and given back on drop. Not tied to a thread.
+///
+/// Appending is split in two, because an append happens under page latches: [`Session::reserve`] may wait or fail and comes
+/// before the first latch; [`Session::append`] does neither.
+pub struct Session {
+    shared: Arc<Shared>,
+    slot: usize,
+    /// Bytes that may still be appended.
+    credit: u64,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("slot", &self.slot).field("credit", &self.credit).finish_non_exhaustive()
+    }
+}
+
+/// Whether a reservation may use the space kept back for rollbacks and a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    Ordinary,
+    Rollback,
+}
+
+impl Session {
+    pub(crate) fn lease(shared: &Arc<Shared>) -> Result<Self> {
+        let slot = shared.slots.lease()?;
+        Ok(Self { shared: shared.clone(), slot, credit: 0 })
+    }
+
+    /// Bytes that a record of `payload_len` bytes of payload takes of a reservation.
+    #[must_use]
+    pub const fn cost(payload_len: usize) -> usize {
+        record_size(payload_len)
+    }
+
+    /// Makes sure that records of together `max_bytes` (see [`Session::cost`]) can be appended. Held until used,
+    /// until [`Session::release`] or drop; a second reservation includes what is left of the first. May write a group to
+    /// make room, or park. Call it without latches.
+    ///
+    /// # Errors
+    /// `DiskFull` if prepared log space is short and none can be made; `Poisoned`; what making log space failed with.
+    ///
+    /// # Panics
+    /// If `max_bytes` is above [`crate::Log::max_reserve`].
+    pub fn reserve(&mut self, max_bytes: usize) -> Result<()> {
+        self.admit(max_bytes, Purpose::Ordinary)
+    }
+
+    /// As [`Session::reserve`], for rollbacks and checkpoints: may use the log space that is kept back for them.
+    ///
+    /// # Errors
+    /// `Poisoned`.
+    ///
+    /// # Panics
+    /// As [`Session::reserve`].
+    pub fn reserve_rollback(&mut self, max_bytes: usize) -> Result<()> {
+        self.admit(max_bytes, Purpose::Rollback)
+    }
+
+    fn admit(&mut self, max_bytes: usize, purpose: Purpose) -> Result<()> {
+        assert!(max_bytes <= self.shared.max_reserve, "a reservation of {max_bytes} bytes");
+        let need = max_bytes as u64;
+        if need <= self.credit {
+            return Ok(());
+        }
+        // What is taken beyond the need stays small enough for all idle sessions together.
+        let more = need.next_multiple_of(8).max(self.shared.quantum) - self.credit;
+        self.refill(more, purpose)
+    }
+
+    fn refill(&mut self, more: u64, purpose: Purpose) -> Result<()> {
+        let shared = &*self.shared;
+        loop {
+            if let Some(error) = shared.pipeline.poison_error() {
+                return Err(error);
+            }
+            if purpose == Purpose::Ordinary {
+                shared.segments.admit()?;
+            }
+            if shared.credits.take(more) {
+                self.credit += more;
+                return Ok(());
+            }
+            // WAIT: help - a group frees the ring.
+            let led = shared.pipeline.lead_for_space();
+            if led == Led::Sealed {
+                continue;
+            }
+            let key = shared.pipeline.space().prepare();
+            let ready = shared.credits.free() >= more || shared.pipeline.is_poisoned();
+            if ready || (led == Led::Busy && shared.pipeline.lead_is_free()) {
+                shared.pipeline.space().cancel(key);
+                continue;
+            }
+            // WAIT: park - credit given back ends it. Timed, because what fills the ring may be reserved and not yet
+            // appended, and an append signals nobody.
+            shared.pipeline.space().wait(key, Some(SPACE_RETRY));
+        }
+    }
+
+    /// Gives back what is reserved and not needed, but for a small share that saves the next reservation a trip. A session
+    /// that goes idle or waits for a lock should not sit on a large reservation: the ring is shared.
+    pub fn release(&mut self) {
+        self.give_back(self.shared.quantum);
+    }
+
+    fn give_back(&mut self, keep: u64) {
+        if self.credit > keep {
+            self.shared.credits.give(self.credit - keep);
+            self.credit = keep;
+            self.shared.pipeline.space().notify_all();
+        }
+    }
+
+    /// Appends a record and returns its LSN, greater than `dep`. Never waits and never fails.
+    ///
+    /// # Panics
+    /// If the record was not reserved for, is larger than [`crate::Log::max_record`], or has bits outside of tag and flags.
+    pub fn append(&mut self, record: Record<'_>, dep: Dep) -> Lsn {
+        assert!(record.flags & !flags::CALLER == 0, "flags {:#x} are not the caller's", record.flags);
+        self.append_any(record, dep.lsn())
+    }
+
+    fn append_any(&mut self, record: Record<'_>, dep: Lsn) -> Lsn {
+        assert!(record.payload_len() <= self.shared.max_record, "a record of {} bytes", record.payload_len());
+        assert!(record.tag <= MAX_TAG, "tag {:#x} has more than 56 bits", record.tag);
+        let sealed = Sealed::new(record);
+        let size = sealed.size();
+        assert!(size as u64 <= self.credit, "a record of {size} bytes, {} reserved", self.credit);
+        self.credit -= size as u64;
+        let slot = self.shared.slots.get(self.slot);
+        let lsn = self.shared.buffer.append(slot, &sealed, dep);
+        slot.count(size);
+        lsn
+    }
+
+    /// Appends a record of any size up to [`MAX_LARGE`] and returns its LSN, that of its last fragment. Reserves by itself and
+    /// may wait between fragments: call it without latches.
+    ///
+    /// # Errors
+    /// As [`Session::reserve`], and `ValueTooLarge`. A record that fails half-way was never appended.
+    ///
+    /// # Panics
+    /// If tag or flags have bits outside of theirs.
+    pub fn append_large(&mut self, record: Record<'_>, dep: Dep) -> Result<Lsn> {
+        let total = record.payload_len();
+        if total > MAX_LARGE {
+            return Err(Error::ValueTooLarge { len: total, max: MAX_LARGE });
+        }
+        if total <= self.shared.max_record {
+            self.reserve(Self::cost(total))?;
+            return Ok(self.append(record, dep));
+        }
+        assert!(record.flags & !flags::CALLER == 0, "flags {:#x} are not the caller's", record.flags);
+        let mut pieces = Pieces { parts: record.parts, at: 0 };
+        let (mut first, mut lsn, mut left) = (None::<Lsn>, dep.lsn(), total);
+        while left > 0 {
+            let len = left.min(self.shared.max_record - 8);
+            left -= len;
+            let (kind, link) = match first {
+                None => (flags::FIRST, total as u64),
+                Some(first) if left > 0 => (flags::MIDDLE, first.0),
+                Some(first) => (flags::LAST, first.0),
+            };
+            let link = link.to_le_bytes();
+            let parts: Vec<&[u8]> = std::iter::once(&link[..]).chain(pieces.take(len)).collect();
+            self.reserve(Self::cost(8 + len))?;
+            // Only the last fragment speaks for the record.
+            let caller = if left == 0 { record.flags } else { 0 };
+            lsn = self.append_any(Record { tag: record.tag, flags: caller | kind, parts: &parts }, lsn);
+            first = first.or(Some(lsn));
+        }
+        Ok(lsn)
+    }
+
+    pub(crate) fn flush_soon(&mut self, lsn: Lsn) {
+        self.shared.check_target(lsn);
+        self.shared.pipeline.flush_soon(self.slot, lsn);
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.give_back(0);
+        self.shared.slots.release(self.slot);
+    }
+}
+
+/// Walks over a payload in pieces of given lengths.
+struct Pieces<'a> {
+    parts: &'a [&'a [u8]],
+    at: usize,
+}
+
+impl<'a> Pieces<'a> {
+    /// The next `len` bytes, which are there.
+    fn take(&mut self, mut len: usize) -> Vec<&'a [u8]> {
+        let mut taken = Vec::new();
+        while len > 0 {
+            let (part, rest) = self.parts.split_first().expect("the lengths add up to the payload");
+            let piece = &part[self.at..];
+            if piece.len() > len {
+                taken.push(&piece[..len]);
+                self.at += len;
+                return taken;
+            }
+            len -= piece.len();
+            taken.push(piece);
+            (self.parts, self.at) = (rest, 0);
+        }
+        taken
+    }
+}

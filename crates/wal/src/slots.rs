@@ -1,0 +1,107 @@
+//! The leased slots of sessions: what one session writes and everybody may read.
+
+use foreshore_base::{Error, Lsn, Result};
+use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
+use foreshore_sync::{CachePadded, LockRank, Mutex};
+
+/// The start of no record: the session is not between drawing and publishing.
+pub const IDLE: u64 = u64::MAX;
+
+/// One session's line. Only the session that leases the slot stores into it.
+#[derive(Debug)]
+pub struct Slot {
+    /// Of `faa`: a lower bound of the record in progress, or [`IDLE`].
+    pub start: AtomicU64,
+    /// Greatest LSN that the session asked the flusher for.
+    last_commit: AtomicU64,
+    records: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// All slots. Their number is fixed; scans go up to the highest one ever leased.
+#[derive(Debug)]
+pub struct Slots {
+    slots: Box<[CachePadded<Slot>]>,
+    /// Slots below this index may have been used.
+    used: AtomicUsize,
+    /// Indexes given back, the next one to lease last.
+    free: Mutex<Vec<usize>>,
+}
+
+impl Slots {
+    /// `count` free slots.
+    pub fn new(count: usize) -> Self {
+        let slot = |_| {
+            CachePadded::new(Slot {
+                start: AtomicU64::new(IDLE),
+                last_commit: AtomicU64::new(0),
+                records: AtomicU64::new(0),
+                bytes: AtomicU64::new(0),
+            })
+        };
+        let free = Mutex::new(LockRank::Leaf, (0..count).rev().collect());
+        Self { slots: (0..count).map(slot).collect(), used: AtomicUsize::new(0), free }
+    }
+
+    /// Leases the lowest free slot.
+    pub fn lease(&self) -> Result<usize> {
+        let mut free = self.free.lock();
+        let index = free.pop().ok_or(Error::TooManyTransactions { max: self.slots.len(), oldest: "" })?;
+        // ORDERING: Relaxed, every store into the slot is published by a later Release operation of its session: the
+        // draw of a position, or a store into the slot itself followed by a fence.
+        self.used.fetch_max(index + 1, Ordering::Relaxed);
+        Ok(index)
+    }
+
+    /// Takes a slot back.
+    pub fn release(&self, index: usize) {
+        let mut free = self.free.lock();
+        // ORDERING: Relaxed, the lease that follows synchronises through the mutex.
+        debug_assert_eq!(self.slots[index].start.load(Ordering::Relaxed), IDLE, "a session ended inside an append");
+        let at = free.partition_point(|&other| other > index);
+        free.insert(at, index);
+    }
+
+    /// The slot at `index`.
+    pub fn get(&self, index: usize) -> &Slot {
+        &self.slots[index]
+    }
+
+    /// Slots that may have been used.
+    pub fn used(&self) -> impl Iterator<Item = &Slot> {
+        // ORDERING: Relaxed, the caller has acquired what it looks for: see `lease`.
+        let used = self.used.load(Ordering::Relaxed);
+        self.slots[..used].iter().map(|slot| &**slot)
+    }
+
+    /// The greatest LSN that any session asked the flusher for. The caller has issued a `SeqCst` fence.
+    pub fn last_commit(&self) -> Lsn {
+        // ORDERING: Relaxed, the fences on both sides order it: see `Pipeline::flush_soon`.
+        Lsn(self.used().map(|slot| slot.last_commit.load(Ordering::Relaxed)).max().unwrap_or(0))
+    }
+
+    /// Records and their bytes, envelopes included, appended since the log was opened.
+    pub fn totals(&self) -> (u64, u64) {
+        // ORDERING: Relaxed, counters.
+        self.used().fold((0, 0), |(records, bytes), slot| {
+            (records + slot.records.load(Ordering::Relaxed), bytes + slot.bytes.load(Ordering::Relaxed))
+        })
+    }
+}
+
+impl Slot {
+    /// Counts a record of `size` bytes.
+    pub fn count(&self, size: usize) {
+        // ORDERING: Relaxed, counters with one writer.
+        self.records.store(self.records.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.bytes.store(self.bytes.load(Ordering::Relaxed) + size as u64, Ordering::Relaxed);
+    }
+
+    /// Notes that `lsn` shall be flushed soon. The caller fences and looks at the leader after.
+    pub fn want(&self, lsn: Lsn) {
+        // ORDERING: Relaxed load of the session's own value; Release, the commit record is appended before it is seen.
+        if self.last_commit.load(Ordering::Relaxed) < lsn.0 {
+            self.last_commit.store(lsn.0, Ordering::Release);
+        }
+    }
+}

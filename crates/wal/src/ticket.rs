@@ -1,0 +1,108 @@
+//! Acknowledgements of commits.
+
+use crate::log::Shared;
+use foreshore_base::{Csn, Lsn, Result};
+use foreshore_sync::{Clock, SystemClock};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// A commit on its way to disk: wait for it, poll it, or await it on any runtime. It resolves when the commit and
+/// everything that the transaction has seen are durable.
+///
+/// A thread that waits may write the group itself. A future never does: it relies on the flusher, or on threads that wait.
+#[must_use = "a commit is acknowledged only when its ticket says so"]
+pub struct CommitTicket {
+    shared: Arc<Shared>,
+    record: Lsn,
+    csn: Csn,
+    target: Lsn,
+    /// The waker's place among the waiters.
+    registered: Option<(Lsn, u64)>,
+}
+
+impl fmt::Debug for CommitTicket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { record, csn, target, .. } = self;
+        f.debug_struct("CommitTicket").field("record", record).field("csn", csn).field("target", target).finish()
+    }
+}
+
+impl CommitTicket {
+    pub(crate) fn new(shared: Arc<Shared>, record: Lsn, csn: Csn, target: Lsn) -> Self {
+        assert!(record <= target && csn.lsn() <= target, "a commit is acknowledged only when it is durable itself");
+        shared.check_target(target);
+        Self { shared, record, csn, target, registered: None }
+    }
+
+    /// LSN of the commit record.
+    #[must_use]
+    pub const fn record_lsn(&self) -> Lsn {
+        self.record
+    }
+
+    /// Stamp of the commit.
+    #[must_use]
+    pub const fn csn(&self) -> Csn {
+        self.csn
+    }
+
+    /// Whether the commit is acknowledged. Never goes back.
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        self.shared.pipeline.durable() >= self.target
+    }
+
+    /// Waits for the acknowledgement.
+    ///
+    /// # Errors
+    /// `Poisoned`: the commit may or may not survive.
+    pub fn wait(&self) -> Result<()> {
+        self.shared.force(self.target)
+    }
+
+    /// Waits for at most `timeout` and returns whether the commit is acknowledged. A group that this thread writes itself
+    /// is written to its end.
+    ///
+    /// # Errors
+    /// As [`CommitTicket::wait`].
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<bool> {
+        let clock = SystemClock::new();
+        self.shared.pipeline.force_while(self.target, |parker| {
+            let left = timeout.saturating_sub(clock.now().into());
+            // WAIT: park - the leader's hand-off or the limit ends it.
+            !left.is_zero() && parker.park_timeout(left)
+        })
+    }
+}
+
+impl Future for CommitTicket {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        loop {
+            if self.is_durable() {
+                return Poll::Ready(Ok(()));
+            }
+            if let Some(error) = self.shared.pipeline.poison_error() {
+                return Poll::Ready(Err(error));
+            }
+            let old = self.registered.take();
+            self.registered = self.shared.pipeline.register_waker(self.target, old, context.waker());
+            if self.registered.is_some() {
+                return Poll::Pending;
+            }
+        }
+    }
+}
+
+impl Drop for CommitTicket {
+    fn drop(&mut self) {
+        if let Some(key) = self.registered.take() {
+            self.shared.pipeline.deregister_waker(key);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What the suites share: small logs, and reading everything back.
+#![allow(dead_code, reason = "each suite uses its own part")]
+
+use foreshore_base::{GroupNo, Lsn, Result, Uuid};
+use foreshore_io::Fs;
+use foreshore_wal::{BufferKind, Dep, Log, LogOptions, LoggedRecord, Record, Recovered, Session};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub const UUID: Uuid = Uuid(*b"one log, 16 byte");
+pub const KINDS: [BufferKind; 2] = [BufferKind::Mutex, BufferKind::Faa];
+
+pub fn dir() -> PathBuf {
+    Path::new("/log").to_owned()
+}
+
+/// The smallest log there is, without threads.
+pub fn small() -> LogOptions {
+    LogOptions {
+        segment_bytes: 64 << 10,
+        ring_bytes: 64 << 10,
+        max_sessions: 8,
+        ready_segments: 1,
+        background: false,
+        ..LogOptions::default()
+    }
+}
+
+pub fn create(fs: &Arc<dyn Fs>, options: &LogOptions) -> Result<()> {
+    Log::create(fs, &dir(), UUID, options)
+}
+
+pub fn open(fs: &Arc<dyn Fs>, options: &LogOptions) -> Result<(Log, Recovered)> {
+    Log::open(fs, &dir(), UUID, options)
+}
+
+pub fn fresh(fs: &Arc<dyn Fs>, options: &LogOptions) -> Log {
+    create(fs, options).expect("an empty disk takes a log");
+    open(fs, options).expect("a new log opens").0
+}
+
+/// Reserves for and appends one record.
+pub fn append(session: &mut Session, tag: u64, payload: &[u8]) -> Result<Lsn> {
+    session.reserve(Session::cost(payload.len()))?;
+    Ok(session.append(Record { tag, flags: 0, parts: &[payload] }, Dep::none()))
+}
+
+/// Payload of `len` bytes that only `tag` has.
+pub fn payload(tag: u64, len: usize) -> Vec<u8> {
+    let mut x = tag.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..len)
+        .map(|_| {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            x as u8
+        })
+        .collect()
+}
+
+pub fn all(recovered: &Recovered) -> Vec<LoggedRecord> {
+    from(recovered, recovered.first_group())
+}
+
+pub fn from(recovered: &Recovered, group: GroupNo) -> Vec<LoggedRecord> {
+    recovered.records(group).collect::<Result<_>>().expect("accepted groups are readable")
+}
+
+pub fn tags(recovered: &Recovered) -> Vec<u64> {
+    all(recovered).iter().map(|record| record.tag).collect()
+}
