@@ -1,5 +1,6 @@
 //! Background work as steps: a thread drives them in production, a simulator inline.
 
+use crate::model::mutant;
 use crate::primitive::atomic::{AtomicBool, Ordering, fence};
 use crate::{Parker, Unparker};
 use std::any::Any;
@@ -51,7 +52,9 @@ impl Signal {
     pub fn notify(&self) {
         // ORDERING: publish, fence, then look; pairs with take, fence, then step in `wait`: if the old signal is still
         // there, the step that takes it sees what was published.
-        fence(Ordering::SeqCst);
+        if !mutant("signal: no fence before looking") {
+            fence(Ordering::SeqCst);
+        }
         if !self.unparker.is_notified() {
             self.unparker.unpark();
         }

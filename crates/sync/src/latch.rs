@@ -56,7 +56,8 @@ impl Mode {
     /// latch that idles meanwhile is a convoy. But a newcomer does not join shared holders once somebody waits, so that
     /// a stream of readers ends, and FAIR bounds how often a waiter can be overtaken.
     fn admits(self, word: u64, woken: bool) -> Option<u64> {
-        if word & EXCLUSIVE != 0 || (word & FAIR != 0 && !woken) {
+        let kept = word & FAIR != 0 && (!woken || mutant("latch: woken threads obey FAIR"));
+        if word & EXCLUSIVE != 0 || kept {
             return None;
         }
         let shared = word & SHARED_MASK;
@@ -181,9 +182,7 @@ impl HybridLatch {
     pub fn try_upgrade(&self, version: u64) -> bool {
         // ORDERING: fence, as in `validate`: a writer whose store the caller has seen has left its X or its version in the
         // word, where the exchange below meets it.
-        if !mutant("latch: no fence before upgrade") {
-            fence(Ordering::Acquire);
-        }
+        fence(Ordering::Acquire);
         // ORDERING: Relaxed, the exchange below decides.
         let mut word = self.word.load(Ordering::Relaxed);
         loop {

@@ -1,5 +1,6 @@
 //! One-token thread parkers.
 
+use crate::model::mutant;
 use crate::primitive::atomic::{AtomicU32, Ordering};
 use crate::{Condvar, LockRank, Mutex};
 use std::sync::Arc;
@@ -144,7 +145,9 @@ impl Inner {
         if self.state.swap(NOTIFIED, Ordering::AcqRel) == PARKED {
             // Rule 2: passing through the lock makes sure that the owner sleeps. Notified after, so that it wakes to a
             // free lock.
-            drop(self.lock.lock());
+            if !mutant("parker: notify without the lock") {
+                drop(self.lock.lock());
+            }
             self.condvar.notify_one();
         }
     }
