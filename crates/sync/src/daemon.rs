@@ -190,3 +190,84 @@ fn panic_message(panic: &(dyn Any + Send)) -> &str {
         "a panic without a message"
     }
 }
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests {
+    use super::*;
+    use crate::primitive::atomic::AtomicU64;
+    use std::sync::mpsc;
+
+    /// Reports each call through a channel and answers with what `next` says to its number.
+    struct Reporter {
+        calls: AtomicU64,
+        seen: mpsc::SyncSender<u64>,
+        next: fn(u64) -> NextWake,
+    }
+
+    impl Step for Reporter {
+        fn step(&self) -> NextWake {
+            let call = self.calls.fetch_add(1, Ordering::Relaxed);
+            // The test may have seen enough and dropped its end.
+            let _ = self.seen.send(call);
+            (self.next)(call)
+        }
+    }
+
+    fn start(next: fn(u64) -> NextWake) -> (Daemon, mpsc::Receiver<u64>) {
+        let (seen, calls) = mpsc::sync_channel(1000);
+        let step = Arc::new(Reporter { calls: AtomicU64::new(0), seen, next });
+        let on_panic = Box::new(|name: &str, message: &str| panic!("{name}: {message}"));
+        let daemon = Daemon::spawn(&ThreadSpawn, "reporter", Signal::new(), step, on_panic).expect("a thread");
+        (daemon, calls)
+    }
+
+    #[test]
+    fn each_signal_runs_the_step_once_more() {
+        let (daemon, calls) = start(|_| NextWake::OnSignal);
+        assert_eq!(calls.recv(), Ok(0), "the first step runs unasked");
+        for call in 1..100 {
+            daemon.wake();
+            assert_eq!(calls.recv(), Ok(call));
+        }
+        daemon.stop();
+        assert!(calls.try_recv().is_err(), "no step without a signal");
+    }
+
+    #[test]
+    fn a_step_goes_on_by_itself_when_it_says_so() {
+        let next = |call| if call % 2 == 0 { NextWake::Now } else { NextWake::After(Duration::from_micros(1)) };
+        let (daemon, calls) = start(next);
+        for call in 0..10 {
+            assert_eq!(calls.recv(), Ok(call));
+        }
+        drop(calls);
+        daemon.stop();
+    }
+
+    #[test]
+    fn a_stop_does_not_wait_for_the_pause() {
+        let (daemon, calls) = start(|_| NextWake::After(Duration::MAX));
+        assert_eq!(calls.recv(), Ok(0));
+        daemon.stop();
+        assert!(calls.recv().is_err(), "the step is dropped with its thread");
+    }
+
+    #[test]
+    fn a_panic_ends_the_daemon_and_is_reported() {
+        struct Broken;
+        impl Step for Broken {
+            fn step(&self) -> NextWake {
+                panic!("page {} is torn", 7);
+            }
+        }
+        let (report, reports) = mpsc::channel();
+        let on_panic = Box::new(move |name: &str, message: &str| {
+            report.send(format!("{name}: {message}")).expect("the test listens");
+        });
+        let daemon =
+            Daemon::spawn(&ThreadSpawn, "cleaner", Signal::new(), Arc::new(Broken), on_panic).expect("a thread");
+        assert_eq!(reports.recv().as_deref(), Ok("cleaner: page 7 is torn"));
+        daemon.stop();
+        assert!(reports.recv().is_err(), "reported once");
+    }
+}

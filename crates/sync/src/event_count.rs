@@ -140,3 +140,77 @@ impl EventCount {
         drop(guard);
     }
 }
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests {
+    use super::*;
+    use crate::primitive::thread;
+
+    #[test]
+    fn a_notification_after_the_registration_ends_the_wait() {
+        let events = EventCount::new();
+        let (first, second) = (events.prepare(), events.prepare());
+        events.notify_one();
+        assert!(events.wait(first, None));
+        assert!(events.wait(second, None), "everybody registered before the notification sees it");
+        assert_eq!(events.state.load(Ordering::Relaxed) & WAITERS, 0, "registrations are all given back");
+    }
+
+    #[test]
+    fn a_notification_before_the_registration_does_not() {
+        let events = EventCount::new();
+        let early = events.prepare();
+        events.notify_all();
+        let key = events.prepare();
+        assert!(!events.wait(key, Some(Duration::from_millis(1))));
+        events.cancel(early);
+        assert_eq!(events.state.load(Ordering::Relaxed), EPOCH);
+    }
+
+    #[test]
+    fn a_notification_to_nobody_changes_nothing() {
+        let events = EventCount::new();
+        events.cancel(events.prepare());
+        events.notify_all();
+        assert_eq!(events.state.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn the_epoch_wraps_over_the_waiters() {
+        let events = EventCount::new();
+        events.state.store(!WAITERS, Ordering::Relaxed);
+        assert_eq!(events.state.load(Ordering::Relaxed) / EPOCH, u64::from(u32::MAX), "the last epoch, nobody waits");
+        let key = events.prepare();
+        events.notify_all();
+        assert!(events.wait(key, None));
+        assert_eq!(events.state.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn every_job_is_taken() {
+        const JOBS: u64 = 2000;
+        let (events, jobs) = (EventCount::new(), AtomicU64::new(0));
+        let take = |jobs: u64| jobs.checked_sub(1);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let mut taken = 0;
+                    while taken < JOBS / 4 {
+                        let key = events.prepare();
+                        if jobs.fetch_update(Ordering::AcqRel, Ordering::Relaxed, take).is_ok() {
+                            events.cancel(key);
+                            taken += 1;
+                        } else {
+                            events.wait(key, None);
+                        }
+                    }
+                });
+            }
+            for _ in 0..JOBS {
+                jobs.fetch_add(1, Ordering::AcqRel);
+                events.notify_one();
+            }
+        });
+        assert_eq!(jobs.load(Ordering::Relaxed), 0);
+    }
+}

@@ -316,3 +316,6 @@ fn exclusive_fence() {
 fn release() -> Ordering {
     if mutant("latch: relaxed release") { Ordering::Relaxed } else { Ordering::Release }
 }
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests;

@@ -236,3 +236,70 @@ impl ByteArena {
         Ok(())
     }
 }
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering;
+
+    #[test]
+    fn an_array_starts_at_zero_and_keeps_what_is_stored() {
+        let array = LazyArray::<AtomicU16>::new(10_000).expect("some memory");
+        assert_eq!(array.len(), 10_000);
+        assert_eq!(array.as_slice().as_ptr() as usize % rustix::param::page_size(), 0);
+        array[9_999].store(7, Ordering::Relaxed);
+        assert_eq!(array[9_999].load(Ordering::Relaxed), 7);
+        assert_eq!(array.as_slice().iter().filter(|element| element.load(Ordering::Relaxed) == 0).count(), 9_999);
+        assert!(array.get(10_000).is_none(), "the rest of the last page is out of reach");
+        assert_eq!(LazyArray::<AtomicU8>::new(0).expect("some memory").len(), 0);
+    }
+
+    #[test]
+    fn a_large_array_commits_only_what_is_touched() {
+        // 512 GiB of addresses: more than any machine that runs tests can commit.
+        let array = LazyArray::<AtomicU64>::new(1 << 36).expect("a large address space");
+        array[(1 << 36) - 1].store(1, Ordering::Relaxed);
+        assert_eq!(array[1 << 35].load(Ordering::Relaxed), 0);
+        assert!(LazyArray::<AtomicU64>::new(usize::MAX / 8).is_err());
+        assert!(LazyArray::<AtomicU64>::new(usize::MAX).is_err());
+    }
+
+    #[test]
+    fn words_and_bytes_show_the_same_memory() {
+        let arena = ByteArena::new(8192 + 8).expect("some memory");
+        assert_eq!(arena.len(), 8200);
+        arena.words(8192, 1)[0].store(u64::from_ne_bytes(*b"foreshor"), Ordering::Relaxed);
+        // SAFETY: one thread, and no other window of the range is in use.
+        assert_eq!(unsafe { arena.bytes(8192..8200) }, b"foreshor");
+        // SAFETY: as above.
+        unsafe { arena.bytes_mut(0..8) }.copy_from_slice(b"shoreline"[..8].as_ref());
+        assert_eq!(arena.words(0, 1)[0].load(Ordering::Relaxed).to_ne_bytes(), *b"shorelin");
+        assert!(arena.words(8200, 0).is_empty());
+    }
+
+    #[test]
+    fn released_pages_read_as_zero() {
+        let page = rustix::param::page_size();
+        let arena = ByteArena::new(3 * page).expect("some memory");
+        // SAFETY: one thread, and the slice ends with the statement.
+        unsafe { arena.bytes_mut(0..3 * page) }.fill(1);
+        // SAFETY: as above.
+        unsafe { arena.release(1..2 * page + 1) }.expect("pages of our own");
+        // SAFETY: as above.
+        let bytes = unsafe { arena.bytes(0..3 * page) };
+        assert!(bytes[..page].iter().chain(&bytes[2 * page..]).all(|&byte| byte == 1), "partial pages are kept");
+        assert!(bytes[page..2 * page].iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    #[should_panic(expected = "of 4096 bytes")]
+    fn a_window_ends_inside_the_arena() {
+        ByteArena::new(4096).expect("some memory").words(4088, 2);
+    }
+
+    #[test]
+    #[should_panic(expected = "not aligned")]
+    fn a_window_of_words_is_aligned() {
+        ByteArena::new(4096).expect("some memory").words(4, 1);
+    }
+}

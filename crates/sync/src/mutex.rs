@@ -222,3 +222,103 @@ impl<T> DerefMut for RwLockWriteGuard<'_, T> {
         &mut self.inner
     }
 }
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests {
+    use super::*;
+    use crate::primitive::thread;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn a_panic_leaves_the_data_to_the_next() {
+        let (mutex, lock) = (Mutex::new(LockRank::Leaf, 1), RwLock::new(LockRank::Leaf, 1));
+        let under_mutex = || {
+            let mut guard = mutex.lock();
+            *guard = 2;
+            panic!("under the mutex");
+        };
+        let under_lock = || {
+            let mut guard = lock.write();
+            *guard = 2;
+            panic!("under the lock");
+        };
+        assert!(catch_unwind(AssertUnwindSafe(under_mutex)).is_err());
+        assert!(catch_unwind(AssertUnwindSafe(under_lock)).is_err());
+        assert_eq!(*mutex.lock(), 2);
+        assert_eq!(mutex.try_lock().map(|guard| *guard), Some(2));
+        assert_eq!(*lock.read(), 2);
+        assert_eq!(mutex.into_inner(), 2);
+    }
+
+    #[test]
+    fn try_lock_fails_on_a_held_lock() {
+        let mutex = Mutex::new(LockRank::Leaf, ());
+        let guard = mutex.lock();
+        thread::scope(|scope| {
+            scope.spawn(|| assert!(mutex.try_lock().is_none()));
+        });
+        drop(guard);
+        assert!(mutex.try_lock().is_some());
+    }
+
+    #[test]
+    fn a_wait_ends_by_notification_or_by_time() {
+        let (mutex, condvar) = (Mutex::new(LockRank::Leaf, false), Condvar::new());
+        let mut timed_out = false;
+        while !timed_out {
+            (_, timed_out) = condvar.wait_timeout(mutex.lock(), Duration::from_millis(1));
+        }
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                *mutex.lock() = true;
+                condvar.notify_all();
+            });
+            let mut guard = mutex.lock();
+            while !*guard {
+                guard = condvar.wait(guard);
+            }
+        });
+    }
+
+    #[cfg(debug_assertions)]
+    mod order {
+        use super::*;
+
+        #[test]
+        fn ascending_ranks_pass_and_may_be_released_in_any_order() {
+            let outer = Mutex::new(LockRank::Database, ());
+            let inner = Mutex::new(LockRank::Leaf, ());
+            let first = outer.lock();
+            let second = inner.lock();
+            drop(first);
+            drop(second);
+            let _again = outer.lock();
+        }
+
+        #[test]
+        #[should_panic(expected = "lock order: Catalogue wanted")]
+        fn a_lower_rank_is_refused() {
+            let outer = Mutex::new(LockRank::Catalogue, ());
+            let inner = Mutex::new(LockRank::Leaf, ());
+            let _inner = inner.lock();
+            let _outer = outer.lock();
+        }
+
+        #[test]
+        #[should_panic(expected = "lock order: Space wanted")]
+        fn an_equal_rank_is_refused() {
+            let (one, other) = (Mutex::new(LockRank::Space, ()), RwLock::new(LockRank::Space, ()));
+            let _one = one.lock();
+            let _other = other.read();
+        }
+
+        #[test]
+        #[should_panic(expected = "lock order: Space wanted")]
+        fn what_try_lock_took_counts_for_the_next() {
+            let (outer, inner) = (Mutex::new(LockRank::Space, ()), Mutex::new(LockRank::Leaf, ()));
+            let _inner = inner.try_lock().expect("nobody holds it");
+            assert!(outer.try_lock().is_some(), "an attempt may go upwards");
+            let _outer = outer.lock();
+        }
+    }
+}

@@ -249,6 +249,12 @@ impl ParkTable {
         (bucket.waiting.load(Ordering::Relaxed) > 0).then_some(bucket)
     }
 
+    /// Number of queued threads, for tests.
+    #[cfg(all(test, not(foreshore_loom)))]
+    pub(crate) fn waiting(&self) -> usize {
+        self.buckets.iter().map(|bucket| bucket.queue.lock().len()).sum()
+    }
+
     fn bucket(&self, key: u64) -> &Bucket {
         // Fibonacci hashing: the top bits of the product depend on all bits of the key.
         let hash = key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
@@ -268,3 +274,6 @@ impl Bucket {
         true
     }
 }
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests;

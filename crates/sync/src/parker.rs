@@ -152,3 +152,63 @@ impl Inner {
         }
     }
 }
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests {
+    use super::*;
+    use crate::primitive::thread;
+
+    #[test]
+    fn a_token_is_consumed_once_and_does_not_add_up() {
+        let parker = Parker::new();
+        let unparker = parker.unparker();
+        unparker.unpark();
+        unparker.unpark();
+        assert!(unparker.is_notified());
+        parker.park();
+        assert!(!unparker.is_notified());
+        assert!(!parker.park_timeout(Duration::from_millis(1)), "the token came twice");
+        unparker.unpark();
+        assert!(parker.park_timeout(Duration::ZERO), "a token is there");
+        assert!(!parker.park_timeout(Duration::ZERO));
+    }
+
+    #[test]
+    fn an_endless_timeout_waits_for_the_token() {
+        let parker = Parker::new();
+        let unparker = parker.unparker();
+        thread::scope(|scope| {
+            scope.spawn(move || unparker.unpark());
+            assert!(parker.park_timeout(Duration::MAX));
+        });
+    }
+
+    #[test]
+    fn the_current_parker_belongs_to_the_thread() {
+        let unparker = Parker::current().unparker();
+        unparker.unpark();
+        thread::scope(|scope| {
+            scope.spawn(|| assert!(!Parker::current().unparker().is_notified()));
+        });
+        Parker::current().park();
+        assert!(!unparker.is_notified());
+    }
+
+    #[test]
+    fn two_threads_hand_a_token_to_and_fro() {
+        let (ping, pong) = (Parker::new(), Parker::new());
+        let (to_ping, to_pong) = (ping.unparker(), pong.unparker());
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                for _ in 0..1000 {
+                    pong.park();
+                    to_ping.unpark();
+                }
+            });
+            for _ in 0..1000 {
+                to_pong.unpark();
+                ping.park();
+            }
+        });
+    }
+}
