@@ -7,7 +7,7 @@ const REACH: usize = 6;
 
 const ORDERINGS: [&str; 5] = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
 
-const WAITS: [&str; 10] = [
+const WAITS: [&str; 9] = [
     ".park(",
     "::park(",
     ".park_timeout(",
@@ -15,7 +15,6 @@ const WAITS: [&str; 10] = [
     ".wait(",
     ".wait_timeout(",
     ".wait_while(",
-    ".sleep(",
     "::sleep(",
     "::spin_loop(",
 ];
