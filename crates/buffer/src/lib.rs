@@ -1,1 +1,34 @@
 //! The buffer pool of Foreshore: frames, guards, replacement, write-back.
+//!
+//! A page is **fixed** by one of the guards of [`Pool`]: shared, exclusive or optimistic. Fixing a page in memory costs one
+//! load of the page table and one latch; a miss costs one read however many threads meet it. [`change()`] logs a change and
+//! is the only place that does. Dirty pages go home in batches, behind the log (the write-ahead rule is one function of the
+//! cleaner) and through the doublewrite file, and no latch is held over a read or write of anything but the page being
+//! read.
+//!
+//! What upper layers keep to: every page that a structure change latches is resident before its first latch
+//! ([`Pool::pin`]), and log space is reserved before it too. Then nobody waits for the disk with a latch held.
+
+pub mod format;
+
+mod change;
+mod cleaner;
+mod doublewrite;
+mod evict;
+mod frame;
+mod guard;
+mod load;
+mod page;
+mod pool;
+mod replace;
+mod stats;
+mod table;
+mod words;
+
+pub use change::{Change, MAX_BODY_PARTS, change, change_cost};
+pub use format::{ChangeRecord, PageType};
+pub use guard::{ExclusiveGuard, OptimisticGuard, Pinned, SharedGuard};
+pub use page::PageMut;
+pub use pool::{MIN_FRAMES, Pool, PoolOptions};
+pub use replace::ReplacementKind;
+pub use stats::PoolStats;

@@ -1,0 +1,122 @@
+//! The doublewrite file: pages are written here, and durable, before they are written home, so that a page torn by a crash
+//! has a whole image. After InnoDB's doublewrite buffer.
+//!
+//! Two areas take turns. A batch is one write: header and images. The home writes of a batch are synced before the next
+//! batch begins, so an area is overwritten only when its pages are safe at home, and at any time at most the newest whole
+//! batch is needed. A batch whose header or images are torn never had a home write.
+
+use crate::format::{
+    self, AREA_BYTES, Batch, DOUBLEWRITE_BYTES, DOUBLEWRITE_VERSION, Entry, HeaderFlaw, area_offset, page_lsn,
+    verify_page,
+};
+use foreshore_base::codec::u32_at;
+use foreshore_base::limits::{BLOCK, PAGE_SIZE};
+use foreshore_base::{Error, Lsn, Place, Result, Uuid};
+use foreshore_io::{AlignedBuf, File};
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub(crate) struct Doublewrite {
+    file: Arc<dyn File>,
+    uuid: Uuid,
+    /// Of the newest batch.
+    sequence: u64,
+    /// Where the next batch goes: not over the newest one.
+    area: usize,
+}
+
+impl Doublewrite {
+    /// Makes an empty file a doublewrite file, with its space behind it.
+    pub(crate) fn format(file: &dyn File, uuid: Uuid) -> Result<()> {
+        file.allocate(0, DOUBLEWRITE_BYTES)?;
+        let mut block = AlignedBuf::new(BLOCK);
+        format::encode_file_header(&mut block, uuid);
+        file.write_at(&block, 0)?;
+        file.sync()
+    }
+
+    pub(crate) fn open(file: Arc<dyn File>, uuid: Uuid) -> Result<Self> {
+        let mut block = AlignedBuf::new(BLOCK);
+        let len = file.read_at(&mut block, 0)?;
+        let path = || file.path().to_owned();
+        format::check_file_header(&block[..len], uuid).map_err(|flaw| match flaw {
+            HeaderFlaw::Magic => Error::Foreign { path: path(), why: "it is not a doublewrite file" },
+            HeaderFlaw::Uuid => Error::Foreign { path: path(), why: "it belongs to another database" },
+            HeaderFlaw::Checksum => {
+                Error::corrupted(path(), Place::Offset(0), "the checksum of the header does not fit")
+            }
+            HeaderFlaw::Newer(found) => Error::Newer { path: path(), found, supported: DOUBLEWRITE_VERSION },
+        })?;
+        let found = file.len()?;
+        if found < DOUBLEWRITE_BYTES {
+            return Err(Error::Truncated { file: path(), len: found, expected: DOUBLEWRITE_BYTES });
+        }
+        let mut sequences = [None; 2];
+        for (area, sequence) in sequences.iter_mut().enumerate() {
+            let len = file.read_at(&mut block, area_offset(area))?;
+            *sequence = Batch::decode(&block[..len], uuid).map(|batch| batch.sequence);
+        }
+        let sequence = sequences.iter().flatten().copied().max().unwrap_or(0);
+        let area = usize::from(sequences[0] >= sequences[1]);
+        Ok(Self { file, uuid, sequence, area })
+    }
+
+    /// Writes a batch and returns when it is durable. `buf` holds a free block, then the images of `entries`.
+    pub(crate) fn write(&mut self, buf: &mut [u8], entries: Vec<Entry>) -> Result<()> {
+        let len = BLOCK + entries.len() * PAGE_SIZE;
+        self.sequence += 1;
+        Batch { sequence: self.sequence, entries }.encode(buf, self.uuid);
+        self.file.write_durable(&buf[..len], area_offset(self.area))?;
+        self.area = 1 - self.area;
+        Ok(())
+    }
+
+    /// Makes both areas empty.
+    pub(crate) fn invalidate(&mut self) -> Result<()> {
+        let zeros = AlignedBuf::new(BLOCK);
+        for area in 0..2 {
+            self.file.write_at(&zeros, area_offset(area))?;
+        }
+        self.file.sync()
+    }
+
+    /// Writes the image of every page home whose home is not whole, syncs, and returns how many. `buf` has the length of an
+    /// area.
+    pub(crate) fn restore(&self, data: &dyn File, buf: &mut [u8], durable: Lsn) -> Result<usize> {
+        assert_eq!(buf.len(), AREA_BYTES, "the buffer holds an area");
+        let mut restored = 0;
+        // The newer area first: once its image is home, the older one finds the home whole.
+        for area in [1 - self.area, self.area] {
+            let len = self.file.read_at(buf, area_offset(area))?;
+            let (block, images) = buf[..len].split_at(BLOCK.min(len));
+            let Some(batch) = Batch::decode(block, self.uuid) else { continue };
+            for (entry, image) in batch.entries.iter().zip(images.chunks_exact(PAGE_SIZE)) {
+                restored += usize::from(self.restore_page(data, entry, image, durable)?);
+            }
+        }
+        if restored > 0 {
+            data.sync()?;
+        }
+        Ok(restored)
+    }
+
+    fn restore_page(&self, data: &dyn File, entry: &Entry, image: &[u8], durable: Lsn) -> Result<bool> {
+        // Whether the home is ahead of the log is found out when it is fixed; here it only matters that it is whole.
+        let any = Lsn(u64::MAX);
+        let mut home = AlignedBuf::new(PAGE_SIZE);
+        let len = data.read_at(&mut home, entry.pid.offset())?;
+        if verify_page(&home[..len], entry.pid, any).is_ok() {
+            return Ok(false);
+        }
+        let is_whole = verify_page(image, entry.pid, any).is_ok() && u32_at(image, format::AT_CRC) == entry.crc;
+        if !is_whole {
+            return Ok(false);
+        }
+        if page_lsn(image) != entry.lsn || entry.lsn > durable {
+            let why = "the image that a torn page needs holds a change that the log has lost";
+            return Err(Error::corrupted(self.file.path(), Place::Page(entry.pid), why));
+        }
+        data.write_at(image, entry.pid.offset())?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,142 @@
+//! Free frames: taking one, evicting for one, and keeping some ready ahead of need.
+
+use crate::format::AREA_PAGES;
+use crate::frame::FrameNo;
+use crate::pool::Core;
+use foreshore_base::{Error, PageId, Result};
+use foreshore_sync::{NextWake, Step};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Frames that a thread evicts at once when it has to do so itself.
+const INLINE_BATCH: usize = 16;
+/// How long a thread waits for one of the latches and pins that keep every page in its frame; they do not announce
+/// their end.
+const BUSY_WAIT: Duration = Duration::from_millis(5);
+/// After so many such waits, a second in all, every frame is taken to be in use for good.
+const BUSY_TRIES: usize = 200;
+
+/// What became of a frame that was to be evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Eviction {
+    Done,
+    /// The page must be written first.
+    Dirty,
+    /// Latched or pinned, or has no page.
+    Busy,
+}
+
+impl Core {
+    /// A frame without a page, its exclusive latch held.
+    pub(crate) fn take_frame(&self) -> Result<FrameNo> {
+        for _ in 0..BUSY_TRIES {
+            if let Some(no) = self.pop_free() {
+                return Ok(no);
+            }
+            self.counters.evictions_inline.add(1);
+            // WAIT: help - evicts, and writes pages if all are dirty, instead of waiting for the background thread.
+            if self.evict(1, INLINE_BATCH.min(self.frames.len() / 8))? > 0 {
+                continue;
+            }
+            let key = self.freed.prepare();
+            if !self.free.lock().is_empty() {
+                self.freed.cancel(key);
+                continue;
+            }
+            // WAIT: park - until a frame is freed, or briefly for a latch, a pin or the cleaner at work.
+            self.freed.wait(key, Some(BUSY_WAIT));
+        }
+        Err(Error::OutOfFrames { frames: self.frames.len() })
+    }
+
+    fn pop_free(&self) -> Option<FrameNo> {
+        let (no, left) = {
+            let mut free = self.free.lock();
+            (free.pop()?, free.len())
+        };
+        if left < self.low_mark() {
+            self.low.notify();
+        }
+        let frame = &self.frames[no as usize];
+        // WAIT: park - for a reader that came with a stale frame number; it leaves as soon as it has compared the page id.
+        frame.latch.lock_exclusive(&self.parks);
+        assert_eq!(frame.pid(), PageId::ZERO, "frame {no} was free");
+        Some(no)
+    }
+
+    /// Fewer free frames than this and the background thread makes more, up to twice as many.
+    fn low_mark(&self) -> usize {
+        (self.frames.len() / 64).clamp(1, 1024)
+    }
+
+    /// Evicts up to `want` pages in the order of the policy; if fewer than `need` can go as they are, writes dirty ones
+    /// first. Returns how many frames became free.
+    fn evict(&self, need: usize, want: usize) -> Result<usize> {
+        let mut freed = 0;
+        let mut dirty = Vec::new();
+        // Whether the sweep broke off makes no difference.
+        let _ = self.replacer.sweep(&self.frames, &mut |no| {
+            match self.try_evict(no) {
+                Eviction::Done => freed += 1,
+                Eviction::Dirty if dirty.len() < AREA_PAGES => dirty.push(no),
+                Eviction::Dirty | Eviction::Busy => {}
+            }
+            if freed >= want { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        if freed < need && !dirty.is_empty() {
+            // Not a wait: this thread may hold latches that the cleaner at work wants. Its frames come to this thread too.
+            if let Some(mut cleaner) = self.cleaner.try_lock() {
+                self.clean(&mut cleaner, &mut dirty)?;
+            }
+            freed += dirty.iter().filter(|&&no| self.try_evict(no) == Eviction::Done).count();
+        }
+        Ok(freed)
+    }
+
+    fn try_evict(&self, no: FrameNo) -> Eviction {
+        let frame = &self.frames[no as usize];
+        if frame.is_dirty() {
+            return Eviction::Dirty;
+        }
+        if frame.is_pinned() || !frame.latch.try_lock_exclusive() {
+            return Eviction::Busy;
+        }
+        // All of it again: under the latch it holds.
+        let pid = frame.pid();
+        if pid == PageId::ZERO || frame.is_pinned() || frame.is_dirty() {
+            let eviction = if frame.is_dirty() { Eviction::Dirty } else { Eviction::Busy };
+            frame.latch.unlock_exclusive_unchanged(&self.parks);
+            return eviction;
+        }
+        self.table.remove(pid, no);
+        self.counters.evictions.add(1);
+        self.give_back(no);
+        Eviction::Done
+    }
+
+    /// One refill of the store of free frames.
+    pub(crate) fn provide(&self) -> Result<NextWake> {
+        let (free, low) = (self.free.lock().len(), self.low_mark());
+        if free >= low {
+            return Ok(NextWake::OnSignal);
+        }
+        let want = 2 * low - free;
+        let freed = self.evict(want, want)?;
+        // With nothing to evict there is nothing to repeat; the next thread that takes a frame rings again.
+        Ok(if freed == 0 || freed >= want { NextWake::OnSignal } else { NextWake::Now })
+    }
+}
+
+/// The background step that keeps free frames ready.
+#[derive(Debug)]
+pub(crate) struct Provider {
+    pub(crate) core: Arc<Core>,
+}
+
+impl Step for Provider {
+    fn step(&self) -> NextWake {
+        // An error has stopped the log, which is how everybody hears of it.
+        self.core.provide().unwrap_or(NextWake::OnSignal)
+    }
+}

@@ -1,0 +1,422 @@
+//! Bytes on disk: the page header, the doublewrite file and the log record of a page change.
+//!
+//! All integers are little-endian.
+//!
+//! **Page** (8192 bytes):
+//!
+//! ```text
+//!  0        4      5       6       8        16       24        28         32
+//!  | crc32c | type | level | flags | page id | lsn    | table   | reserved | body ...
+//!  | u32    | u8   | u8    | u16   | u64     | u64    | u32     | u32 = 0  |
+//! ```
+//!
+//! The checksum covers bytes 4..8192 and is set on the copy that is written, so it is stale while the page is in memory.
+//!
+//! **Doublewrite file**: a file header of one block, then two areas of one header block and [`AREA_PAGES`] page images.
+//!
+//! ```text
+//!  file header:   0 magic u64 | 8 crc32c u32 | 12 version u32 | 16 uuid [u8; 16] | zeros to 4096
+//!  batch header:  0 magic u64 | 8 crc32c u32 | 12 count u32   | 16 uuid [u8; 16] | 32 sequence u64
+//!                 40 count x { page id u64 | lsn u64 | crc32c u32 | reserved u32 } | zeros to 4096
+//! ```
+//!
+//! Both checksums cover bytes 12..4096 of their block.
+//!
+//! **Page-change record** (the payload of a log record):
+//!
+//! ```text
+//!  0      1       2           3       4       8                  8 + 8n
+//!  | kind | pages | init mask | flags | table | page id x n      | body ...
+//!  | u8   | u8 n  | u8        | u8    | u32   | u64 each         |
+//! ```
+
+use foreshore_base::codec::{Decoder, Put, Short, u16_at, u32_at, u64_at};
+use foreshore_base::limits::{BLOCK, MAX_PAGES, PAGE_SIZE};
+use foreshore_base::{Lsn, PageId, TableId, Uuid, crc32c};
+use std::ops::RangeInclusive;
+
+/// Bytes of the common page header; the body of a page starts here.
+pub const PAGE_HEADER: usize = 32;
+
+pub(crate) const AT_CRC: usize = 0;
+pub(crate) const AT_TYPE: usize = 4;
+pub(crate) const AT_LEVEL: usize = 5;
+pub(crate) const AT_FLAGS: usize = 6;
+pub(crate) const AT_PID: usize = 8;
+pub(crate) const AT_LSN: usize = 16;
+pub(crate) const AT_TABLE: usize = 24;
+
+const _: () = assert!(AT_TABLE + 4 + 4 == PAGE_HEADER);
+
+/// What a page holds. The numbers are on disk; 0 is a page without content, 1 is retired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum PageType {
+    /// A map page of the space manager.
+    Map = 2,
+    /// A node of a B+-tree.
+    Tree = 3,
+}
+
+impl PageType {
+    /// The type with that number.
+    #[must_use]
+    pub const fn from_number(number: u8) -> Option<Self> {
+        match number {
+            2 => Some(Self::Map),
+            3 => Some(Self::Tree),
+            _ => None,
+        }
+    }
+}
+
+/// Type of the page, `None` if the number means nothing to this build (0 on a page that has no content yet).
+#[must_use]
+pub fn page_type(page: &[u8]) -> Option<PageType> {
+    PageType::from_number(page[AT_TYPE])
+}
+
+/// Level of the page in its tree; 0 for a leaf.
+#[must_use]
+pub fn page_level(page: &[u8]) -> u8 {
+    page[AT_LEVEL]
+}
+
+/// Flags of the page; their meaning belongs to its type.
+#[must_use]
+pub fn page_flags(page: &[u8]) -> u16 {
+    u16_at(page, AT_FLAGS)
+}
+
+/// The id that the page says it has.
+#[must_use]
+pub fn page_id(page: &[u8]) -> PageId {
+    PageId(u64_at(page, AT_PID))
+}
+
+/// Stamp of the last logged change; zero before the first.
+#[must_use]
+pub fn page_lsn(page: &[u8]) -> Lsn {
+    Lsn(u64_at(page, AT_LSN))
+}
+
+/// The table that the page belongs to.
+#[must_use]
+pub fn page_table(page: &[u8]) -> TableId {
+    TableId(u32_at(page, AT_TABLE))
+}
+
+/// The checksum that the page ought to carry.
+#[must_use]
+pub fn page_checksum(page: &[u8]) -> u32 {
+    crc32c(&page[AT_TYPE..])
+}
+
+/// Sets the checksum of a copy that is about to be written.
+pub(crate) fn seal_page(page: &mut [u8]) -> u32 {
+    let crc = page_checksum(page);
+    page[AT_CRC..AT_CRC + 4].copy_from_slice(&crc.to_le_bytes());
+    crc
+}
+
+/// A page of zeros that carries its id.
+#[must_use]
+pub fn blank_page(pid: PageId) -> [u8; PAGE_SIZE] {
+    let mut page = [0; PAGE_SIZE];
+    page[AT_PID..AT_PID + 8].copy_from_slice(&pid.0.to_le_bytes());
+    page
+}
+
+/// Why a page as read from disk is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// The file ends before the page does.
+    Short,
+    /// Nothing but zeros.
+    NeverWritten,
+    /// The checksum does not fit: torn or rotten.
+    Checksum,
+    /// A sound page of another id: a misdirected write or read.
+    WrongPage,
+    /// A change on it is not in the durable log.
+    AheadOfLog,
+}
+
+impl Flaw {
+    /// The flaw in words, for [`foreshore_base::Error::Corrupted`].
+    #[must_use]
+    pub const fn why(self) -> &'static str {
+        match self {
+            Self::Short => "the file ends before the page",
+            Self::NeverWritten => "the page was never written",
+            Self::Checksum => "the checksum of the page does not fit",
+            Self::WrongPage => "the page carries the id of another",
+            Self::AheadOfLog => "the page holds a change that the log has lost",
+        }
+    }
+}
+
+/// Checks a page as read from disk: length, checksum, id, and that the log holds every change on it.
+pub fn verify_page(page: &[u8], pid: PageId, durable: Lsn) -> Result<(), Flaw> {
+    if page.len() != PAGE_SIZE {
+        return Err(Flaw::Short);
+    }
+    if u32_at(page, AT_CRC) != page_checksum(page) {
+        // The checksum of a zero page is not zero, so one that was never written always comes here.
+        let blank = page.iter().all(|&byte| byte == 0);
+        return Err(if blank { Flaw::NeverWritten } else { Flaw::Checksum });
+    }
+    if page_id(page) != pid {
+        return Err(Flaw::WrongPage);
+    }
+    if page_lsn(page) > durable {
+        return Err(Flaw::AheadOfLog);
+    }
+    Ok(())
+}
+
+/// Version of the doublewrite file that this build writes and the newest that it reads.
+pub const DOUBLEWRITE_VERSION: u32 = 1;
+/// Most page images in one doublewrite batch.
+pub const AREA_PAGES: usize = 64;
+
+const FILE_MAGIC: u64 = u64::from_le_bytes(*b"FSHOREDW");
+const BATCH_MAGIC: u64 = u64::from_le_bytes(*b"FSHOREDB");
+const AT_BLOCK_CRC: usize = 8;
+const AT_UUID: usize = 16;
+const AT_SEQUENCE: usize = 32;
+const AT_ENTRIES: usize = 40;
+const ENTRY: usize = 24;
+/// Bytes of an area: header block and images.
+pub(crate) const AREA_BYTES: usize = BLOCK + AREA_PAGES * PAGE_SIZE;
+/// Bytes of the doublewrite file.
+pub(crate) const DOUBLEWRITE_BYTES: u64 = (BLOCK + 2 * AREA_BYTES) as u64;
+
+const _: () = assert!(AT_ENTRIES + AREA_PAGES * ENTRY <= BLOCK);
+const _: () = assert!(AREA_BYTES.is_multiple_of(BLOCK));
+
+/// Byte offset of area 0 or 1 in the doublewrite file.
+pub(crate) const fn area_offset(area: usize) -> u64 {
+    (BLOCK + area * AREA_BYTES) as u64
+}
+
+fn seal_block(block: &mut [u8]) {
+    let crc = crc32c(&block[AT_BLOCK_CRC + 4..BLOCK]);
+    block[AT_BLOCK_CRC..AT_BLOCK_CRC + 4].copy_from_slice(&crc.to_le_bytes());
+}
+
+fn block_is_sound(block: &[u8]) -> bool {
+    block.len() >= BLOCK && u32_at(block, AT_BLOCK_CRC) == crc32c(&block[AT_BLOCK_CRC + 4..BLOCK])
+}
+
+/// Why the header of a doublewrite file is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HeaderFlaw {
+    Magic,
+    Checksum,
+    Uuid,
+    Newer(u32),
+}
+
+/// Fills the header block of the doublewrite file.
+pub(crate) fn encode_file_header(block: &mut [u8], uuid: Uuid) {
+    block[..BLOCK].fill(0);
+    block[..8].copy_from_slice(&FILE_MAGIC.to_le_bytes());
+    block[12..16].copy_from_slice(&DOUBLEWRITE_VERSION.to_le_bytes());
+    block[AT_UUID..AT_UUID + 16].copy_from_slice(&uuid.0);
+    seal_block(block);
+}
+
+/// Checks the header block of a doublewrite file.
+pub(crate) fn check_file_header(block: &[u8], uuid: Uuid) -> Result<(), HeaderFlaw> {
+    if block.len() < BLOCK || u64_at(block, 0) != FILE_MAGIC {
+        return Err(HeaderFlaw::Magic);
+    }
+    if !block_is_sound(block) {
+        return Err(HeaderFlaw::Checksum);
+    }
+    let version = u32_at(block, 12);
+    if version > DOUBLEWRITE_VERSION {
+        return Err(HeaderFlaw::Newer(version));
+    }
+    if block[AT_UUID..AT_UUID + 16] != uuid.0 {
+        return Err(HeaderFlaw::Uuid);
+    }
+    Ok(())
+}
+
+/// One page image of a doublewrite batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) pid: PageId,
+    pub(crate) lsn: Lsn,
+    pub(crate) crc: u32,
+}
+
+/// Header of a doublewrite batch. Of two areas the one with the larger sequence is newer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Batch {
+    pub(crate) sequence: u64,
+    pub(crate) entries: Vec<Entry>,
+}
+
+impl Batch {
+    /// Fills the header block in front of the images.
+    pub(crate) fn encode(&self, block: &mut [u8], uuid: Uuid) {
+        assert!(self.entries.len() <= AREA_PAGES, "a batch of {} pages", self.entries.len());
+        let mut bytes = Vec::with_capacity(BLOCK);
+        bytes.put_u64(BATCH_MAGIC);
+        bytes.put_u32(0);
+        bytes.put_u32(self.entries.len() as u32);
+        bytes.put(&uuid.0);
+        debug_assert_eq!(bytes.len(), AT_SEQUENCE);
+        bytes.put_u64(self.sequence);
+        for entry in &self.entries {
+            bytes.put_u64(entry.pid.0);
+            bytes.put_u64(entry.lsn.0);
+            bytes.put_u32(entry.crc);
+            bytes.put_u32(0);
+        }
+        bytes.resize(BLOCK, 0);
+        block[..BLOCK].copy_from_slice(&bytes);
+        seal_block(block);
+    }
+
+    /// Reads a header block. `None` for anything but a whole header of this database: such a batch never reached the
+    /// point where its pages were written home.
+    pub(crate) fn decode(block: &[u8], uuid: Uuid) -> Option<Self> {
+        if !block_is_sound(block) {
+            return None;
+        }
+        let mut from = Decoder::new(&block[..BLOCK]);
+        let mut fields = || -> Result<Option<Self>, Short> {
+            if from.u64()? != BATCH_MAGIC {
+                return Ok(None);
+            }
+            from.u32()?;
+            let count = from.u32()? as usize;
+            if from.array::<16>()? != uuid.0 || count > AREA_PAGES {
+                return Ok(None);
+            }
+            let sequence = from.u64()?;
+            let mut entries = Vec::with_capacity(count);
+            for _ in 0..count {
+                let entry = Entry { pid: PageId(from.u64()?), lsn: Lsn(from.u64()?), crc: from.u32()? };
+                from.u32()?;
+                if entry.pid == PageId::ZERO || entry.pid.0 >= MAX_PAGES {
+                    return Ok(None);
+                }
+                entries.push(entry);
+            }
+            Ok(Some(Self { sequence, entries }))
+        };
+        fields().ok().flatten()
+    }
+}
+
+/// Kinds of record that belong to the space manager.
+pub const SPACE_KINDS: RangeInclusive<u8> = 1..=31;
+/// Kinds of record that belong to trees.
+pub const TREE_KINDS: RangeInclusive<u8> = 32..=95;
+/// Kinds of record that belong to transactions and checkpoints. They change no pages.
+pub const TRANSACTION_KINDS: RangeInclusive<u8> = 96..=127;
+
+/// Flag of a change that a rollback takes back.
+pub const UNDOABLE: u8 = 1;
+/// Flag of a compensation: the change takes back another and is itself never undone.
+pub const CLR: u8 = 2;
+
+/// Most pages that one record changes.
+pub const MAX_CHANGE_PAGES: usize = 8;
+/// Bytes of a page-change record in front of its body, for as many pages.
+#[must_use]
+pub const fn change_header_len(pages: usize) -> usize {
+    8 + 8 * pages
+}
+
+/// A decoded page-change record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChangeRecord<'a> {
+    /// What the change is; see [`SPACE_KINDS`], [`TREE_KINDS`], [`TRANSACTION_KINDS`].
+    pub kind: u8,
+    /// [`UNDOABLE`], [`CLR`] and flags of the layer that the kind belongs to.
+    pub flags: u8,
+    /// Bit `i` is set if the record initialises page `i` wholly, so that redo needs no earlier state of it.
+    pub init_mask: u8,
+    /// The table that the pages belong to.
+    pub table: TableId,
+    /// The rest; its layout belongs to the kind.
+    pub body: &'a [u8],
+    pages: [PageId; MAX_CHANGE_PAGES],
+    page_count: usize,
+}
+
+impl<'a> ChangeRecord<'a> {
+    /// Describes a change of `pages`, at most [`MAX_CHANGE_PAGES`], without a body.
+    #[must_use]
+    pub fn new(kind: u8, flags: u8, init_mask: u8, table: TableId, pages: &[PageId]) -> Self {
+        assert!(pages.len() <= MAX_CHANGE_PAGES, "a record changes {} pages", pages.len());
+        let mut list = [PageId::ZERO; MAX_CHANGE_PAGES];
+        list[..pages.len()].copy_from_slice(pages);
+        Self { kind, flags, init_mask, table, body: &[], pages: list, page_count: pages.len() }
+    }
+
+    /// The pages that the record changes, in the order of the bits of `init_mask`.
+    #[must_use]
+    pub fn pages(&self) -> &[PageId] {
+        &self.pages[..self.page_count]
+    }
+
+    /// Whether the record initialises page `index` wholly.
+    #[must_use]
+    pub const fn initialises(&self, index: usize) -> bool {
+        index < MAX_CHANGE_PAGES && self.init_mask & (1 << index) != 0
+    }
+
+    /// Encodes everything but the body. Returns the bytes used, [`change_header_len`] of them.
+    pub fn encode_header(&self, out: &mut [u8; change_header_len(MAX_CHANGE_PAGES)]) -> usize {
+        assert!(self.kind != 0, "kind 0 is no kind");
+        assert!(usize::from(self.init_mask) < 1 << self.page_count, "init mask {:#b} of {self:?}", self.init_mask);
+        out[0] = self.kind;
+        out[1] = self.page_count as u8;
+        out[2] = self.init_mask;
+        out[3] = self.flags;
+        out[4..8].copy_from_slice(&self.table.0.to_le_bytes());
+        for (slot, pid) in out[8..].chunks_exact_mut(8).zip(self.pages()) {
+            slot.copy_from_slice(&pid.0.to_le_bytes());
+        }
+        change_header_len(self.page_count)
+    }
+
+    /// Decodes the payload of a log record. The error says what does not fit.
+    pub fn decode(payload: &'a [u8]) -> Result<Self, &'static str> {
+        Self::decode_fields(payload).unwrap_or(Err("a page-change record is too short"))
+    }
+
+    fn decode_fields(payload: &'a [u8]) -> Result<Result<Self, &'static str>, Short> {
+        let mut from = Decoder::new(payload);
+        let (kind, count, init_mask, flags) = (from.u8()?, usize::from(from.u8()?), from.u8()?, from.u8()?);
+        let table = TableId(from.u32()?);
+        if kind == 0 || kind > *TRANSACTION_KINDS.end() {
+            return Ok(Err("a page-change record has an unknown kind"));
+        }
+        if count > MAX_CHANGE_PAGES || (TRANSACTION_KINDS.contains(&kind) && count != 0) {
+            return Ok(Err("a page-change record names too many pages"));
+        }
+        if usize::from(init_mask) >= 1 << count {
+            return Ok(Err("a page-change record initialises a page that it does not name"));
+        }
+        let mut pages = [PageId::ZERO; MAX_CHANGE_PAGES];
+        for index in 0..count {
+            let pid = PageId(from.u64()?);
+            if pid == PageId::ZERO || pid.0 >= MAX_PAGES || pages[..index].contains(&pid) {
+                return Ok(Err("a page-change record names a page out of range or twice"));
+            }
+            pages[index] = pid;
+        }
+        Ok(Ok(Self { kind, flags, init_mask, table, body: from.rest(), pages, page_count: count }))
+    }
+}
+
+#[cfg(test)]
+mod tests;

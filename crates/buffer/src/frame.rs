@@ -1,0 +1,144 @@
+//! A frame: the place of one page in memory, and the words that say what is in it.
+
+use foreshore_base::{GroupNo, PageId};
+use foreshore_sync::HybridLatch;
+use foreshore_sync::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Index of a frame.
+pub(crate) type FrameNo = u32;
+
+// The meta word.
+//
+//   31      30           29         20 19            0
+//  +-------+------------+-------------+---------------+
+//  | DIRTY | REFERENCED |    zero     |     pins      |
+//  +-------+------------+-------------+---------------+
+//
+// pins:       holders of `Pinned`. From 0 to 1 only under a latch of the frame, so that the holder of the exclusive latch
+//             who sees 0 may evict. Further pins and the release of one need no latch.
+// REFERENCED: used since the clock's hand came by. Set by any fix, cleared by the hand. A hint: losing it costs a read.
+// DIRTY:      the page differs from its home on disk, or may. Set under the exclusive latch, before the record of the
+//             change is appended. Cleared by the cleaner, one at a time, under a shared latch, once the page as it is then
+//             has been written and synced.
+//
+// 1. `rec_group` is stored before DIRTY is set, by the holder of the exclusive latch. While DIRTY is set only the cleaner
+//    stores it, and it only raises it (redo, which runs before the cleaner, lowers it).
+// 2. Only a clean frame without pins whose exclusive latch is held gives up its page.
+const PINS: u32 = (1 << 20) - 1;
+const REFERENCED: u32 = 1 << 30;
+const DIRTY: u32 = 1 << 31;
+
+/// Latch and state of a frame; its bytes are in the arena of the pool.
+///
+/// The memory of a frame lives as long as the pool, so a stale frame number is harmless: whoever uses one compares the
+/// page id under the latch.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    pub(crate) latch: HybridLatch,
+    /// Stored under the exclusive latch. [`PageId::ZERO`]: no page.
+    pid: AtomicU64,
+    meta: AtomicU32,
+    rec_group: AtomicU64,
+}
+
+impl Frame {
+    pub(crate) fn new() -> Self {
+        Self {
+            latch: HybridLatch::new(),
+            pid: AtomicU64::new(0),
+            meta: AtomicU32::new(0),
+            rec_group: AtomicU64::new(0),
+        }
+    }
+
+    /// The page in this frame. Stable under a latch; else a hint.
+    #[inline]
+    pub(crate) fn pid(&self) -> PageId {
+        // ORDERING: Acquire, pairs with `set_pid`: who finds the frame given up also finds the page table entry gone.
+        PageId(self.pid.load(Ordering::Acquire))
+    }
+
+    /// Changes the page. The caller holds the exclusive latch and raises its version on release.
+    pub(crate) fn set_pid(&self, pid: PageId) {
+        debug_assert!(self.latch.is_exclusive(), "the page of a frame changes under its exclusive latch");
+        // ORDERING: Release, pairs with `pid`.
+        self.pid.store(pid.0, Ordering::Release);
+    }
+
+    fn meta(&self) -> u32 {
+        // ORDERING: Acquire, pairs with the RMWs below: DIRTY seen means `rec_group` seen.
+        self.meta.load(Ordering::Acquire)
+    }
+
+    /// Adds a pin. The caller holds a latch of the frame.
+    pub(crate) fn pin(&self) {
+        // ORDERING: Relaxed, the latch orders the first pin against eviction.
+        let before = self.meta.fetch_add(1, Ordering::Relaxed);
+        assert!(before & PINS < PINS, "too many pins on page {}", self.pid());
+    }
+
+    /// Takes a pin away.
+    pub(crate) fn unpin(&self) {
+        // ORDERING: Release, pairs with `meta`: what was done under the pin comes before the eviction.
+        let before = self.meta.fetch_sub(1, Ordering::Release);
+        assert!(before & PINS != 0, "page {} was not pinned", self.pid());
+    }
+
+    /// Whether somebody keeps the page in its frame.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.meta() & PINS != 0
+    }
+
+    /// Notes a use. Costs one load when the bit is set already.
+    #[inline]
+    pub(crate) fn reference(&self) {
+        // ORDERING: Relaxed, a hint for the clock.
+        if self.meta.load(Ordering::Relaxed) & REFERENCED == 0 {
+            self.meta.fetch_or(REFERENCED, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the note of use away and says whether there was one.
+    pub(crate) fn unreference(&self) -> bool {
+        // ORDERING: Relaxed, a hint for the clock.
+        self.meta.load(Ordering::Relaxed) & REFERENCED != 0
+            && self.meta.fetch_and(!REFERENCED, Ordering::Relaxed) & REFERENCED != 0
+    }
+
+    /// Whether the page differs from its home on disk. Exact under a latch.
+    #[inline]
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.meta() & DIRTY != 0
+    }
+
+    /// The first log group that may hold a change that is not yet home; `None` if the page is clean.
+    pub(crate) fn rec_group(&self) -> Option<GroupNo> {
+        // ORDERING: Relaxed, ordered after the Acquire in `is_dirty`. A page that was cleaned and made dirty again in
+        // between shows its newer group, which is right: the older changes are home.
+        self.is_dirty().then(|| GroupNo(self.rec_group.load(Ordering::Relaxed)))
+    }
+
+    /// Makes a clean page dirty. The caller holds the exclusive latch and has loaded `group` before it appends.
+    pub(crate) fn set_dirty(&self, group: GroupNo) {
+        debug_assert!(self.latch.is_exclusive() && !self.is_dirty(), "dirty twice or unlatched: {self:?}");
+        // ORDERING: Relaxed, published by the next line.
+        self.rec_group.store(group.0, Ordering::Relaxed);
+        // ORDERING: Release publishes `rec_group`, pairs with `meta`. A checkpoint that loads the next group number first
+        // and then finds this page clean misses nothing: had the record gone into an older group, the cut of that group
+        // would have acquired it, and this store with it.
+        self.meta.fetch_or(DIRTY, Ordering::Release);
+    }
+
+    /// Moves the first group of a page that is and stays dirty.
+    pub(crate) fn set_rec_group(&self, group: GroupNo) {
+        // ORDERING: Relaxed, both the old and the new value are right for a concurrent reader.
+        self.rec_group.store(group.0, Ordering::Relaxed);
+    }
+
+    /// Ends the dirty state. The caller is the cleaner and holds a shared latch.
+    pub(crate) fn set_clean(&self) {
+        // ORDERING: Release, pairs with `meta`: who sees the page clean may drop it, its home being synced.
+        let before = self.meta.fetch_and(!DIRTY, Ordering::Release);
+        assert!(before & DIRTY != 0, "page {} was clean", self.pid());
+    }
+}

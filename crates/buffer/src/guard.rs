@@ -1,0 +1,387 @@
+//! Guards: access to the bytes of a page for as long as they live.
+
+use crate::format::{AT_LSN, AT_PID, PAGE_HEADER, page_lsn};
+use crate::frame::{Frame, FrameNo};
+use crate::page::PageMut;
+use crate::pool::Core;
+use crate::words;
+use foreshore_base::limits::PAGE_SIZE;
+use foreshore_base::{GroupNo, Lsn, PageId};
+use foreshore_sync::Word;
+use std::fmt;
+use std::ops::{Deref, Range};
+
+/// A frame of a pool. Copies are free; a guard is a slot plus the right to use it.
+#[derive(Clone, Copy)]
+pub(crate) struct Slot<'a> {
+    pub(crate) core: &'a Core,
+    pub(crate) no: FrameNo,
+}
+
+impl<'a> Slot<'a> {
+    #[inline]
+    pub(crate) fn frame(self) -> &'a Frame {
+        &self.core.frames[self.no as usize]
+    }
+
+    #[inline]
+    fn offset(self) -> usize {
+        self.no as usize * PAGE_SIZE
+    }
+
+    #[inline]
+    pub(crate) fn words(self) -> &'a [Word] {
+        self.core.arena.words(self.offset(), words::PAGE_WORDS)
+    }
+
+    /// The page as plain bytes.
+    ///
+    /// # Safety
+    /// For as long as the slice lives, nobody stores to the page: the caller holds a shared latch, or the exclusive latch
+    /// and does not store itself.
+    #[inline]
+    pub(crate) unsafe fn bytes(self) -> &'a [u8] {
+        // SAFETY: the caller keeps stores away; concurrent optimistic loads do not matter to a reader. The range is inside
+        // the arena, which has a page for every frame and lives as long as the pool.
+        unsafe { self.core.arena.bytes(self.offset()..self.offset() + PAGE_SIZE) }
+    }
+}
+
+/// Shared access to a page.
+#[must_use = "the page is unlatched when the guard is dropped"]
+pub struct SharedGuard<'a> {
+    slot: Slot<'a>,
+}
+
+impl<'a> SharedGuard<'a> {
+    /// Takes over one shared hold of the latch.
+    pub(crate) fn adopt(slot: Slot<'a>) -> Self {
+        Self { slot }
+    }
+
+    pub(crate) fn slot(&self) -> Slot<'a> {
+        self.slot
+    }
+
+    /// Id of the page.
+    #[must_use]
+    pub fn pid(&self) -> PageId {
+        self.slot.frame().pid()
+    }
+
+    /// Stamp of the last logged change.
+    #[must_use]
+    pub fn lsn(&self) -> Lsn {
+        page_lsn(self)
+    }
+
+    /// Version of the page in memory: equal versions mean equal bytes, for as long as the page stays in memory.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.slot.frame().latch.optimistic_version().expect("a shared latch excludes an exclusive one")
+    }
+}
+
+impl Deref for SharedGuard<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the shared latch is held until the guard is dropped, and the slice does not outlive the guard.
+        unsafe { self.slot.bytes() }
+    }
+}
+
+impl Drop for SharedGuard<'_> {
+    fn drop(&mut self) {
+        self.slot.frame().latch.unlock_shared(&self.slot.core.parks);
+    }
+}
+
+/// Exclusive access to a page: reads by slice, writes through [`PageMut`].
+///
+/// A logged change goes through [`crate::change()`], which marks the page dirty, appends the record and sets the LSN.
+#[must_use = "the page is unlatched when the guard is dropped"]
+pub struct ExclusiveGuard<'a> {
+    slot: Slot<'a>,
+    /// Whether the release must make optimistic reads fail.
+    changed: bool,
+}
+
+impl<'a> ExclusiveGuard<'a> {
+    /// Takes over the exclusive hold of the latch. `changed` if the frame has changed under it already.
+    pub(crate) fn adopt(slot: Slot<'a>, changed: bool) -> Self {
+        Self { slot, changed }
+    }
+
+    /// Id of the page.
+    #[must_use]
+    pub fn pid(&self) -> PageId {
+        self.slot.frame().pid()
+    }
+
+    /// Stamp of the last logged change.
+    #[must_use]
+    pub fn lsn(&self) -> Lsn {
+        page_lsn(self)
+    }
+
+    /// Whether the page differs from its home on disk.
+    #[must_use]
+    pub fn is_dirty(&self) -> bool {
+        self.slot.frame().is_dirty()
+    }
+
+    /// Announces a change: from here on the page is written home before its frame is given up, and checkpoints keep the
+    /// log that the change needs. Comes **before** the record is appended.
+    pub fn mark_dirty(&mut self) {
+        self.changed = true;
+        let frame = self.slot.frame();
+        if !frame.is_dirty() {
+            frame.set_dirty(self.slot.core.log.next_group());
+            self.slot.core.counters.dirtied.add(1);
+        }
+    }
+
+    /// [`ExclusiveGuard::mark_dirty`] for redo, where the record stands in `group` already.
+    pub fn set_rec_group_for_redo(&mut self, group: GroupNo) {
+        self.changed = true;
+        let frame = self.slot.frame();
+        match frame.rec_group() {
+            None => {
+                frame.set_dirty(group);
+                self.slot.core.counters.dirtied.add(1);
+            }
+            Some(first) if group < first => frame.set_rec_group(group),
+            Some(_) => {}
+        }
+    }
+
+    /// Sets the stamp of the change just logged. The page is dirty, and stamps only grow.
+    pub fn set_lsn(&mut self, lsn: Lsn) {
+        let before = self.lsn();
+        assert!(lsn > before, "page {} goes from lsn {before} to {lsn}", self.pid());
+        assert!(self.is_dirty(), "page {} gets lsn {lsn} while clean", self.pid());
+        self.write(AT_LSN, &lsn.0.to_le_bytes());
+    }
+
+    /// Goes on with shared access; no writer comes in between.
+    pub fn downgrade(self) -> SharedGuard<'a> {
+        let slot = self.slot;
+        // The shared guard takes the latch over.
+        std::mem::forget(self);
+        slot.frame().latch.downgrade(&slot.core.parks);
+        SharedGuard { slot }
+    }
+
+    /// Makes the page one of zeros with its id. Its LSN stays, so that stamps of the page keep growing when its id is used
+    /// again.
+    pub(crate) fn blank(&mut self) {
+        let pid = self.pid();
+        self.fill(0..AT_PID, 0);
+        self.write(AT_PID, &pid.0.to_le_bytes());
+        self.fill(AT_LSN + 8..PAGE_SIZE, 0);
+    }
+
+    /// Puts a whole page as read from disk, or a blank one, into a frame that was just taken.
+    pub(crate) fn put(&mut self, page: &[u8]) {
+        assert_eq!(page.len(), PAGE_SIZE, "a whole page");
+        self.write(0, page);
+    }
+}
+
+const _: () = assert!(AT_PID + 8 == AT_LSN && AT_LSN + 8 < PAGE_HEADER);
+
+impl Deref for ExclusiveGuard<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: only this guard stores to the page, through `&mut self`, and the slice borrows `self`.
+        unsafe { self.slot.bytes() }
+    }
+}
+
+impl PageMut for ExclusiveGuard<'_> {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+
+    fn write(&mut self, offset: usize, bytes: &[u8]) {
+        self.changed = true;
+        words::store(self.slot.words(), offset, bytes);
+    }
+
+    fn copy_within(&mut self, src: Range<usize>, dst: usize) {
+        self.changed = true;
+        words::shift(self.slot.words(), src, dst);
+    }
+
+    fn fill(&mut self, range: Range<usize>, byte: u8) {
+        self.changed = true;
+        words::fill(self.slot.words(), range, byte);
+    }
+}
+
+impl Drop for ExclusiveGuard<'_> {
+    fn drop(&mut self) {
+        let (latch, parks) = (&self.slot.frame().latch, &self.slot.core.parks);
+        if self.changed {
+            latch.unlock_exclusive(parks);
+        } else {
+            latch.unlock_exclusive_unchanged(parks);
+        }
+    }
+}
+
+/// Access without a latch: nobody waits for the reader, and what it read counts only if [`OptimisticGuard::validate`]
+/// says so afterwards.
+///
+/// Until then any value may be nonsense. Reads outside the page answer zeros instead of a panic, because an offset may be
+/// nonsense too; a loop must not depend on a value that was not validated.
+pub struct OptimisticGuard<'a> {
+    slot: Slot<'a>,
+    pid: PageId,
+    version: u64,
+}
+
+impl<'a> OptimisticGuard<'a> {
+    pub(crate) fn new(slot: Slot<'a>, pid: PageId, version: u64) -> Self {
+        Self { slot, pid, version }
+    }
+
+    /// Id of the page.
+    #[must_use]
+    pub fn pid(&self) -> PageId {
+        self.pid
+    }
+
+    /// The version that the reads are validated against.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Stamp of the last logged change.
+    #[must_use]
+    pub fn lsn(&self) -> Lsn {
+        Lsn(self.read_u64(AT_LSN))
+    }
+
+    /// Copies the bytes of `range` to `out`, which has its length.
+    pub fn copy_to(&self, range: Range<usize>, out: &mut [u8]) {
+        assert_eq!(range.len(), out.len(), "the range and its copy");
+        self.copy_from(range.start, out);
+    }
+
+    fn copy_from(&self, offset: usize, out: &mut [u8]) {
+        if offset <= PAGE_SIZE && out.len() <= PAGE_SIZE - offset {
+            words::load(self.slot.words(), offset, out);
+        } else {
+            out.fill(0);
+        }
+    }
+
+    fn array<const N: usize>(&self, offset: usize) -> [u8; N] {
+        let mut bytes = [0; N];
+        self.copy_from(offset, &mut bytes);
+        bytes
+    }
+
+    /// The byte at `offset`.
+    #[must_use]
+    pub fn read_u8(&self, offset: usize) -> u8 {
+        self.array::<1>(offset)[0]
+    }
+
+    /// The two bytes at `offset`, little-endian.
+    #[must_use]
+    pub fn read_u16(&self, offset: usize) -> u16 {
+        u16::from_le_bytes(self.array(offset))
+    }
+
+    /// The four bytes at `offset`, little-endian.
+    #[must_use]
+    pub fn read_u32(&self, offset: usize) -> u32 {
+        u32::from_le_bytes(self.array(offset))
+    }
+
+    /// The eight bytes at `offset`, little-endian.
+    #[must_use]
+    pub fn read_u64(&self, offset: usize) -> u64 {
+        u64::from_le_bytes(self.array(offset))
+    }
+
+    /// Whether everything read so far was one state of the page.
+    #[must_use]
+    pub fn validate(&self) -> bool {
+        self.slot.frame().latch.validate(self.version)
+    }
+
+    /// Goes on with exclusive access if what was read still holds and nobody is in the way.
+    #[must_use]
+    pub fn try_upgrade(self) -> Option<ExclusiveGuard<'a>> {
+        self.slot.frame().latch.try_upgrade(self.version).then(|| ExclusiveGuard::adopt(self.slot, false))
+    }
+}
+
+/// A page that stays in its frame. Latching it neither reads nor fails, so a structure change pins all its pages first.
+#[must_use = "the page may be evicted when the pin is dropped"]
+pub struct Pinned<'a> {
+    slot: Slot<'a>,
+    pid: PageId,
+}
+
+impl<'a> Pinned<'a> {
+    /// Takes over a pin.
+    pub(crate) fn adopt(slot: Slot<'a>, pid: PageId) -> Self {
+        Self { slot, pid }
+    }
+
+    /// Id of the page.
+    #[must_use]
+    pub fn pid(&self) -> PageId {
+        self.pid
+    }
+
+    /// Latches the page shared.
+    pub fn shared(&self) -> SharedGuard<'_> {
+        // WAIT: park - for the holder of the exclusive latch; latches are held for a few hundred instructions.
+        self.slot.frame().latch.lock_shared(&self.slot.core.parks);
+        debug_assert_eq!(self.slot.frame().pid(), self.pid, "a pinned page stays");
+        SharedGuard { slot: self.slot }
+    }
+
+    /// Latches the page exclusively.
+    pub fn exclusive(&self) -> ExclusiveGuard<'_> {
+        // WAIT: park - for the holders of the latch, as above.
+        self.slot.frame().latch.lock_exclusive(&self.slot.core.parks);
+        debug_assert_eq!(self.slot.frame().pid(), self.pid, "a pinned page stays");
+        ExclusiveGuard::adopt(self.slot, false)
+    }
+
+    /// Latches the page exclusively if that needs no wait.
+    #[must_use]
+    pub fn try_exclusive(&self) -> Option<ExclusiveGuard<'_>> {
+        self.slot.frame().latch.try_lock_exclusive().then(|| ExclusiveGuard::adopt(self.slot, false))
+    }
+}
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        self.slot.frame().unpin();
+    }
+}
+
+macro_rules! debug_by_page {
+    ($($guard:ident),+) => {$(
+        impl fmt::Debug for $guard<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($guard), "({})"), self.pid())
+            }
+        }
+    )+};
+}
+
+debug_by_page!(SharedGuard, ExclusiveGuard, OptimisticGuard, Pinned);

@@ -1,0 +1,88 @@
+//! A miss: a frame for a page that has none.
+
+use crate::format::{Flaw, blank_page, verify_page};
+use crate::frame::FrameNo;
+use crate::guard::ExclusiveGuard;
+use crate::pool::Core;
+use foreshore_base::limits::PAGE_SIZE;
+use foreshore_base::{Error, PageId, Place, Result};
+use foreshore_io::AlignedBuf;
+
+/// What comes into the frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fill {
+    /// The page on disk.
+    Read,
+    /// The page on disk, or a blank one if that cannot be read or is not whole.
+    ReadOrBlank,
+    /// A blank page; the disk is not asked.
+    Blank,
+}
+
+impl Core {
+    /// Gives `pid` a frame and fills it. Of several threads that miss the same page one does so; the others get `None`,
+    /// look again, find the frame and park on its latch.
+    pub(crate) fn load(&self, pid: PageId, fill: Fill) -> Result<Option<ExclusiveGuard<'_>>> {
+        if let Some(cause) = self.log.poisoned() {
+            return Err(Error::poisoned(&cause));
+        }
+        self.counters.misses.add(1);
+        let no = self.take_frame()?;
+        let frame = &self.frames[no as usize];
+        frame.set_pid(pid);
+        if !self.table.insert(pid, no) {
+            self.give_back(no);
+            return Ok(None);
+        }
+        match self.fetch(pid, fill) {
+            Ok(page) => {
+                let mut guard = ExclusiveGuard::adopt(self.slot(no), true);
+                match page {
+                    Some(page) => guard.put(&page),
+                    None => guard.put(&blank_page(pid)),
+                }
+                self.replacer.on_load(frame);
+                Ok(Some(guard))
+            }
+            Err(e) => {
+                // Waiters wake, find the page gone and try for themselves.
+                self.table.remove(pid, no);
+                self.give_back(no);
+                Err(e)
+            }
+        }
+    }
+
+    /// Returns a frame whose exclusive latch is held, and that is not in the page table, to the free ones.
+    pub(crate) fn give_back(&self, no: FrameNo) {
+        let frame = &self.frames[no as usize];
+        debug_assert!(!frame.is_dirty() && !frame.is_pinned(), "frame {no} is in use");
+        frame.set_pid(PageId::ZERO);
+        // The version moves, so that no optimistic reader takes the bytes for those of the page that was here.
+        frame.latch.unlock_exclusive(&self.parks);
+        self.free.lock().push(no);
+        self.freed.notify_one();
+    }
+
+    /// The page that goes into the frame; `None` for a blank one.
+    fn fetch(&self, pid: PageId, fill: Fill) -> Result<Option<AlignedBuf>> {
+        if fill == Fill::Blank {
+            return Ok(None);
+        }
+        // Into a buffer and not into the frame: stale optimistic readers may look there, and their loads must not race with
+        // the plain stores of a read. A flawed page never gets into a frame at all.
+        let mut page = AlignedBuf::new(PAGE_SIZE);
+        self.counters.pages_read.add(1);
+        let verdict = match self.data.read_at(&mut page, pid.offset()) {
+            // The log is asked after the read: a page is written only once its changes are durable.
+            Ok(len) => verify_page(&page[..len], pid, self.log.durable()),
+            Err(_) if fill == Fill::ReadOrBlank => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        match verdict {
+            Ok(()) => Ok(Some(page)),
+            Err(Flaw::Short | Flaw::NeverWritten | Flaw::Checksum) if fill == Fill::ReadOrBlank => Ok(None),
+            Err(flaw) => Err(Error::corrupted(self.data.path(), Place::Page(pid), flaw.why())),
+        }
+    }
+}

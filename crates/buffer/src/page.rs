@@ -1,0 +1,64 @@
+//! Writing to a page, wherever its bytes are.
+
+use crate::format::{AT_FLAGS, AT_LEVEL, AT_TABLE, AT_TYPE, PageType};
+use foreshore_base::TableId;
+use foreshore_base::limits::PAGE_SIZE;
+use std::ops::Range;
+
+/// A page that can be changed: a latched frame ([`crate::ExclusiveGuard`]) or a plain buffer.
+///
+/// There is no `&mut [u8]`: the bytes of a frame may be read optimistically at any time, so they change only through
+/// atomic stores. Code of nodes is written once, against this trait.
+///
+/// All offsets count from the start of the page; a range outside the page is a defect of the caller and panics.
+pub trait PageMut {
+    /// The whole page.
+    fn bytes(&self) -> &[u8];
+
+    /// Puts `bytes` at `offset`.
+    fn write(&mut self, offset: usize, bytes: &[u8]);
+
+    /// Moves the bytes of `src` to `dst`; the two may overlap.
+    fn copy_within(&mut self, src: Range<usize>, dst: usize);
+
+    /// Sets every byte of `range`.
+    fn fill(&mut self, range: Range<usize>, byte: u8);
+
+    /// Sets the type in the page header.
+    fn set_page_type(&mut self, page_type: PageType) {
+        self.write(AT_TYPE, &[page_type as u8]);
+    }
+
+    /// Sets the level in the page header.
+    fn set_page_level(&mut self, level: u8) {
+        self.write(AT_LEVEL, &[level]);
+    }
+
+    /// Sets the flags in the page header.
+    fn set_page_flags(&mut self, flags: u16) {
+        self.write(AT_FLAGS, &flags.to_le_bytes());
+    }
+
+    /// Sets the table in the page header.
+    fn set_page_table(&mut self, table: TableId) {
+        self.write(AT_TABLE, &table.0.to_le_bytes());
+    }
+}
+
+impl PageMut for [u8; PAGE_SIZE] {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+
+    fn write(&mut self, offset: usize, bytes: &[u8]) {
+        self[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn copy_within(&mut self, src: Range<usize>, dst: usize) {
+        self.as_mut_slice().copy_within(src, dst);
+    }
+
+    fn fill(&mut self, range: Range<usize>, byte: u8) {
+        self[range].fill(byte);
+    }
+}

@@ -1,0 +1,352 @@
+//! The pool: options, construction and the ways to fix a page.
+
+use crate::cleaner::Cleaner;
+use crate::doublewrite::Doublewrite;
+use crate::evict::Provider;
+use crate::frame::{Frame, FrameNo};
+use crate::guard::{ExclusiveGuard, OptimisticGuard, Pinned, SharedGuard, Slot};
+use crate::load::Fill;
+use crate::replace::{ReplacementKind, Replacer};
+use crate::stats::{Counters, PoolStats};
+use crate::table::PageTable;
+use foreshore_base::limits::{MAX_PAGES, PAGE_SIZE};
+use foreshore_base::{Error, GroupNo, Lsn, PageId, Place, Result, Uuid};
+use foreshore_io::File;
+use foreshore_sync::{
+    ByteArena, CachePadded, Daemon, EventCount, LockRank, Mutex, NextWake, ParkTable, Signal, ThreadSpawn,
+};
+use foreshore_wal::Log;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// Fewest frames of a pool: a split, its map page and some room beside.
+pub const MIN_FRAMES: usize = 16;
+
+/// How a pool is built and run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolOptions {
+    /// Frames, each of one page (8 KiB): the hard limit of page memory, committed as it is first used.
+    pub frames: usize,
+    /// Whether a thread keeps free frames ready. If not, the owner calls [`Pool::provide_step`], or threads with a miss
+    /// evict for themselves.
+    pub background: bool,
+    /// Which page gives up its frame.
+    pub replacement: ReplacementKind,
+    /// Whether pages go through the doublewrite file, which mends torn pages. Off only on devices that write a page whole
+    /// or not at all.
+    pub doublewrite: bool,
+}
+
+impl Default for PoolOptions {
+    fn default() -> Self {
+        Self { frames: 8192, background: true, replacement: ReplacementKind::default(), doublewrite: true }
+    }
+}
+
+impl PoolOptions {
+    fn check(&self) -> Result<()> {
+        let max = MAX_PAGES as usize;
+        if (MIN_FRAMES..=max).contains(&self.frames) {
+            return Ok(());
+        }
+        let expected = format!("{MIN_FRAMES} to {max}");
+        Err(Error::InvalidOption { name: "frames", value: self.frames.to_string(), expected })
+    }
+}
+
+/// What guards and background steps share.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) frames: Box<[CachePadded<Frame>]>,
+    pub(crate) arena: ByteArena,
+    pub(crate) table: PageTable,
+    /// Threads that wait for latches of frames.
+    pub(crate) parks: ParkTable,
+    pub(crate) free: Mutex<Vec<FrameNo>>,
+    /// Notified when a frame becomes free.
+    pub(crate) freed: EventCount,
+    pub(crate) replacer: Box<dyn Replacer>,
+    pub(crate) cleaner: Mutex<Cleaner>,
+    pub(crate) data: Arc<dyn File>,
+    pub(crate) log: Log,
+    pub(crate) counters: Counters,
+    /// Rung when free frames run low.
+    pub(crate) low: Signal,
+}
+
+/// The buffer pool of one database. Clones share it; the last one to go stops its thread and writes nothing.
+#[derive(Clone)]
+pub struct Pool {
+    // Declared first: the thread ends before what it works on.
+    daemon: Arc<Mutex<Option<Daemon>>>,
+    core: Arc<Core>,
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+impl Pool {
+    /// Formats an empty doublewrite file and syncs it, its space taken ahead. The data file needs no format of the
+    /// pool's; the caller syncs the directory.
+    pub fn create_files(doublewrite: &dyn File, uuid: Uuid) -> Result<()> {
+        Doublewrite::format(doublewrite, uuid)
+    }
+
+    /// A pool over `data`, with nothing in it.
+    ///
+    /// After a crash [`Pool::restore_doublewrite`] comes next, before any page is fixed.
+    ///
+    /// # Errors
+    /// `InvalidOption`; what [`Doublewrite`]'s header check finds: `Foreign`, `Newer`, `Corrupted`, `Truncated`.
+    pub fn open(
+        data: Arc<dyn File>,
+        doublewrite: Arc<dyn File>,
+        uuid: Uuid,
+        log: Log,
+        options: &PoolOptions,
+    ) -> Result<Self> {
+        options.check()?;
+        let out_of_memory = |e| Error::io("map", data.path(), e);
+        let doublewrite = Doublewrite::open(doublewrite, uuid)?;
+        // The lowest frames go first: memory is committed only as far as the pool has ever been full.
+        let free: Vec<FrameNo> = (0..options.frames as FrameNo).rev().collect();
+        let core = Arc::new(Core {
+            frames: (0..options.frames).map(|_| CachePadded::new(Frame::new())).collect(),
+            arena: ByteArena::new(options.frames * PAGE_SIZE).map_err(out_of_memory)?,
+            table: PageTable::new().map_err(out_of_memory)?,
+            parks: ParkTable::new(),
+            free: Mutex::new(LockRank::Leaf, free),
+            freed: EventCount::new(),
+            replacer: options.replacement.build(),
+            cleaner: Mutex::new(LockRank::Cleaner, Cleaner::new(doublewrite, options.doublewrite)),
+            data,
+            log,
+            counters: Counters::new(),
+            low: Signal::new(),
+        });
+        let daemon = options.background.then(|| Self::spawn_provider(&core)).transpose()?;
+        Ok(Self { daemon: Arc::new(Mutex::new(LockRank::Leaf, daemon)), core })
+    }
+
+    fn spawn_provider(core: &Arc<Core>) -> Result<Daemon> {
+        let step = Arc::new(Provider { core: core.clone() });
+        let (log, path) = (core.log.clone(), core.data.path().to_owned());
+        let failed = path.clone();
+        let on_panic = move |_: &str, message: &str| {
+            log.poison(&Error::io("clean", failed, io::Error::other(message.to_owned())));
+        };
+        Daemon::spawn(&ThreadSpawn, "foreshore-pages", core.low.clone(), step, Box::new(on_panic))
+            .map_err(|e| Error::io("spawn", path, e))
+    }
+
+    /// Ends the background thread. Dirty pages stay unwritten; [`Pool::flush_all`] comes before where they matter.
+    pub fn close(&self) {
+        let daemon = self.daemon.lock().take();
+        if let Some(daemon) = daemon {
+            daemon.stop();
+        }
+    }
+
+    /// Fixes a page for reading, from disk if need be.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupted` if the page on disk is not sound or holds more than the durable log; `OutOfFrames`; `Poisoned`
+    /// if the page is not in memory and the log has stopped.
+    pub fn shared(&self, pid: PageId) -> Result<SharedGuard<'_>> {
+        self.core.shared(pid)
+    }
+
+    /// Fixes a page for writing, from disk if need be. Errors as [`Pool::shared`].
+    pub fn exclusive(&self, pid: PageId) -> Result<ExclusiveGuard<'_>> {
+        self.core.exclusive(pid, Fill::Read)
+    }
+
+    /// Fixes a page for reading without latching it, from disk if need be. Errors as [`Pool::shared`].
+    pub fn optimistic(&self, pid: PageId) -> Result<OptimisticGuard<'_>> {
+        self.core.optimistic(pid)
+    }
+
+    /// Fixes a page that its caller is about to initialise: zeros, with its id, and not read from disk.
+    ///
+    /// If the page is in memory, from an earlier use of its id, it is blanked and keeps its LSN. If not, its LSN is 0, and
+    /// the caller brings the last LSN of the earlier use in as [`foreshore_wal::Dep::freed`].
+    pub fn create(&self, pid: PageId) -> Result<ExclusiveGuard<'_>> {
+        let mut guard = self.core.exclusive(pid, Fill::Blank)?;
+        guard.blank();
+        Ok(guard)
+    }
+
+    /// [`Pool::exclusive`] for redo: a page that is unreadable, short, zero or torn comes as a blank one of LSN 0. Right
+    /// only for a record that initialises the page, since everything on it is then in the log from that record on.
+    pub fn exclusive_or_blank(&self, pid: PageId) -> Result<ExclusiveGuard<'_>> {
+        self.core.exclusive(pid, Fill::ReadOrBlank)
+    }
+
+    /// Brings a page into memory and keeps it there until the pin is dropped. Errors as [`Pool::shared`].
+    pub fn pin(&self, pid: PageId) -> Result<Pinned<'_>> {
+        let guard = self.core.shared(pid)?;
+        let slot = guard.slot();
+        slot.frame().pin();
+        Ok(Pinned::adopt(slot, pid))
+    }
+
+    /// Writes every page home that is dirty at the time of the call, and syncs.
+    pub fn flush_all(&self) -> Result<()> {
+        self.core.flush(None)
+    }
+
+    /// Writes every page home that may hold a change from a group before `group`, and syncs: the log before `group` is
+    /// then not needed by any page. For checkpoints, which load [`Log::next_group`] first.
+    pub fn flush_older_than(&self, group: GroupNo) -> Result<()> {
+        self.core.flush(Some(group))
+    }
+
+    /// Writes one batch of the oldest dirty pages home and returns how many were written.
+    pub fn clean_step(&self) -> Result<usize> {
+        self.core.clean_oldest()
+    }
+
+    /// Refills the store of free frames once, cleaning if there is no other way. For owners without a background thread.
+    pub fn provide_step(&self) -> Result<NextWake> {
+        self.core.provide()
+    }
+
+    /// The oldest group that a dirty page needs; `None` if none does.
+    #[must_use]
+    pub fn min_rec_group(&self) -> Option<GroupNo> {
+        self.core.frames.iter().filter_map(|frame| frame.rec_group()).min()
+    }
+
+    /// Mends torn pages from the doublewrite file and returns how many. Comes before redo; `durable` is the end of the
+    /// recovered log.
+    ///
+    /// # Errors
+    /// `Corrupted` if an image that is needed holds more than the durable log; `Io`.
+    pub fn restore_doublewrite(&self, durable: Lsn) -> Result<usize> {
+        self.core.cleaner.lock().restore(&*self.core.data, durable)
+    }
+
+    /// Syncs the data file. A failure stops the log: what the system has dropped from its cache cannot be told.
+    pub fn sync_data(&self) -> Result<()> {
+        self.core.fatal(self.core.sync_data())
+    }
+
+    /// What the pool has done since it was opened.
+    #[must_use]
+    pub fn stats(&self) -> PoolStats {
+        let free = self.core.free.lock().len();
+        self.core.counters.stats(self.core.frames.len(), free)
+    }
+
+    /// Frames in the pool.
+    #[must_use]
+    pub fn frames(&self) -> usize {
+        self.core.frames.len()
+    }
+
+    /// The log that the pool obeys.
+    #[must_use]
+    pub fn log(&self) -> &Log {
+        &self.core.log
+    }
+}
+
+impl Core {
+    pub(crate) fn slot(&self, no: FrameNo) -> Slot<'_> {
+        Slot { core: self, no }
+    }
+
+    /// Page ids come from pages, so a bad one is corruption and not a defect of the caller.
+    fn check(&self, pid: PageId) -> Result<()> {
+        if PageTable::in_range(pid) {
+            return Ok(());
+        }
+        Err(Error::corrupted(self.data.path(), Place::Page(pid), "a page id out of range is referred to"))
+    }
+
+    /// Passes `result` on; an error of the data file stops the log first, because a page may be clean and lost.
+    pub(crate) fn fatal<T>(&self, result: Result<T>) -> Result<T> {
+        result.inspect_err(|e| self.log.poison(e))
+    }
+
+    pub(crate) fn sync_data(&self) -> Result<()> {
+        self.counters.data_syncs.add(1);
+        self.data.sync()
+    }
+
+    fn shared(&self, pid: PageId) -> Result<SharedGuard<'_>> {
+        self.check(pid)?;
+        loop {
+            let Some(no) = self.table.get(pid) else {
+                if let Some(guard) = self.load(pid, Fill::Read)? {
+                    return Ok(guard.downgrade());
+                }
+                continue;
+            };
+            let slot = self.slot(no);
+            let frame = slot.frame();
+            // A frame that holds another page gave this one up after the look-up, and the table says so now.
+            if frame.pid() != pid {
+                continue;
+            }
+            // WAIT: park - for the holder of the exclusive latch, who may be reading the page.
+            frame.latch.lock_shared(&self.parks);
+            let guard = SharedGuard::adopt(slot);
+            if frame.pid() == pid {
+                self.replacer.on_hit(frame);
+                return Ok(guard);
+            }
+        }
+    }
+
+    fn exclusive(&self, pid: PageId, fill: Fill) -> Result<ExclusiveGuard<'_>> {
+        self.check(pid)?;
+        loop {
+            let Some(no) = self.table.get(pid) else {
+                if let Some(guard) = self.load(pid, fill)? {
+                    return Ok(guard);
+                }
+                continue;
+            };
+            let slot = self.slot(no);
+            let frame = slot.frame();
+            if frame.pid() != pid {
+                continue;
+            }
+            // WAIT: park - for the holders of the latch, one of whom may be reading the page.
+            frame.latch.lock_exclusive(&self.parks);
+            let guard = ExclusiveGuard::adopt(slot, false);
+            if frame.pid() == pid {
+                self.replacer.on_hit(frame);
+                return Ok(guard);
+            }
+        }
+    }
+
+    fn optimistic(&self, pid: PageId) -> Result<OptimisticGuard<'_>> {
+        self.check(pid)?;
+        loop {
+            let Some(no) = self.table.get(pid) else {
+                drop(self.load(pid, Fill::Read)?);
+                continue;
+            };
+            let slot = self.slot(no);
+            let frame = slot.frame();
+            // The version comes first: if the frame changes hands after this, the version no longer validates.
+            let Some(version) = frame.latch.optimistic_version() else {
+                // WAIT: park - for the holder of the exclusive latch, as a shared holder would.
+                frame.latch.lock_shared(&self.parks);
+                frame.latch.unlock_shared(&self.parks);
+                continue;
+            };
+            if frame.pid() == pid {
+                self.replacer.on_hit(frame);
+                return Ok(OptimisticGuard::new(slot, pid, version));
+            }
+        }
+    }
+}

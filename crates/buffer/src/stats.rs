@@ -1,0 +1,81 @@
+//! Counters of the pool.
+
+use foreshore_sync::ShardedCounter;
+
+/// What a pool has done since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolStats {
+    /// Frames in the pool.
+    pub frames: u64,
+    /// Frames that hold no page.
+    pub frames_free: u64,
+    /// Pages in frames that differ from their home on disk.
+    pub pages_dirty: u64,
+    /// Fixes of a page that no frame held. Several threads that meet the same missing page count several times.
+    pub misses: u64,
+    /// Pages read from the data file.
+    pub pages_read: u64,
+    /// Page images written, at home and to the doublewrite file.
+    pub pages_written: u64,
+    /// Pages that gave up their frame.
+    pub evictions: u64,
+    /// Times that a thread with a miss had to evict for itself because no frame stood ready.
+    pub evictions_inline: u64,
+    /// Batches written home.
+    pub batches: u64,
+    /// Batches that went through the doublewrite file first.
+    pub doublewrite_batches: u64,
+    /// Syncs of the data file.
+    pub data_syncs: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Counters {
+    pub(crate) misses: ShardedCounter,
+    pub(crate) pages_read: ShardedCounter,
+    pub(crate) pages_written: ShardedCounter,
+    pub(crate) evictions: ShardedCounter,
+    pub(crate) evictions_inline: ShardedCounter,
+    pub(crate) batches: ShardedCounter,
+    pub(crate) doublewrite_batches: ShardedCounter,
+    pub(crate) data_syncs: ShardedCounter,
+    /// Times that a clean frame became dirty.
+    pub(crate) dirtied: ShardedCounter,
+    /// Times that a dirty frame became clean.
+    pub(crate) cleaned: ShardedCounter,
+}
+
+impl Counters {
+    pub(crate) fn new() -> Self {
+        Self {
+            misses: ShardedCounter::new(),
+            pages_read: ShardedCounter::new(),
+            pages_written: ShardedCounter::new(),
+            evictions: ShardedCounter::new(),
+            evictions_inline: ShardedCounter::new(),
+            batches: ShardedCounter::new(),
+            doublewrite_batches: ShardedCounter::new(),
+            data_syncs: ShardedCounter::new(),
+            dirtied: ShardedCounter::new(),
+            cleaned: ShardedCounter::new(),
+        }
+    }
+
+    pub(crate) fn stats(&self, frames: usize, frames_free: usize) -> PoolStats {
+        // `cleaned` first: a frame that turns dirty in between makes the difference too large, never negative.
+        let cleaned = self.cleaned.sum();
+        PoolStats {
+            frames: frames as u64,
+            frames_free: frames_free as u64,
+            pages_dirty: self.dirtied.sum().saturating_sub(cleaned),
+            misses: self.misses.sum(),
+            pages_read: self.pages_read.sum(),
+            pages_written: self.pages_written.sum(),
+            evictions: self.evictions.sum(),
+            evictions_inline: self.evictions_inline.sum(),
+            batches: self.batches.sum(),
+            doublewrite_batches: self.doublewrite_batches.sum(),
+            data_syncs: self.data_syncs.sum(),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The page table: from page id to frame, direct-mapped.
+//!
+//! One word a page id, in an array whose memory is committed by the system when it is first touched. No hash, no probe,
+//! no lock: a look-up is one load.
+//!
+//! Contract of an entry (`u32`): 0 = the page is in no frame, else frame index + 1.
+//!
+//! 1. 0 -> `f + 1`: by compare-and-swap, by the thread that holds the exclusive latch of frame `f` and has stored the
+//!    page id in it. The winner reads the page; everybody else finds the frame and parks on its latch, so a miss costs
+//!    one read however many threads meet it.
+//! 2. `f + 1` -> 0: by a thread that holds the exclusive latch of frame `f`. Nobody else may change a non-zero entry.
+//! 3. An entry is a hint until the page id is compared under the latch of the frame (or before an optimistic version
+//!    that later validates): the frame may have changed hands since the load.
+
+use crate::frame::FrameNo;
+use foreshore_base::PageId;
+use foreshore_base::limits::MAX_PAGES;
+use foreshore_sync::LazyArray;
+use foreshore_sync::primitive::atomic::{AtomicU32, Ordering};
+use std::io;
+
+#[derive(Debug)]
+pub(crate) struct PageTable {
+    entries: LazyArray<AtomicU32>,
+}
+
+impl PageTable {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self { entries: LazyArray::new(MAX_PAGES as usize)? })
+    }
+
+    /// Whether `pid` can be in the table at all. Ids come from pages, so they are checked before they are used.
+    pub(crate) const fn in_range(pid: PageId) -> bool {
+        pid.0 != 0 && pid.0 < MAX_PAGES
+    }
+
+    fn entry(&self, pid: PageId) -> &AtomicU32 {
+        self.entries.get(pid.0 as usize).expect("ids are checked before the table is asked")
+    }
+
+    /// The frame that probably holds `pid`.
+    pub(crate) fn get(&self, pid: PageId) -> Option<FrameNo> {
+        // ORDERING: Acquire, pairs with the Release of `insert`, so that the page id in the frame is seen.
+        self.entry(pid).load(Ordering::Acquire).checked_sub(1)
+    }
+
+    /// Enters `pid` at `frame`; false if it is in a frame already.
+    pub(crate) fn insert(&self, pid: PageId, frame: FrameNo) -> bool {
+        // ORDERING: Release publishes the page id stored in the frame, pairs with `get`.
+        self.entry(pid).compare_exchange(0, frame + 1, Ordering::Release, Ordering::Relaxed).is_ok()
+    }
+
+    /// Takes `pid` out of `frame`, whose exclusive latch the caller holds.
+    pub(crate) fn remove(&self, pid: PageId, frame: FrameNo) {
+        // ORDERING: Release, pairs with `get`: who sees the page gone may load it again, after all writes to it.
+        let was = self.entry(pid).swap(0, Ordering::Release);
+        assert_eq!(was, frame + 1, "page {pid} leaves frame {frame}");
+    }
+}

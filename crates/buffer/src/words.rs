@@ -1,0 +1,165 @@
+//! The bytes of a page as relaxed atomic words.
+//!
+//! A frame is written by the holder of its exclusive latch while optimistic readers may look at it. Both sides use
+//! relaxed word accesses, so that there is no data race; the reader finds out from the latch version whether what it
+//! read belongs together. Holders of a latch may also read plainly, because nobody stores then.
+
+use foreshore_base::limits::PAGE_SIZE;
+use foreshore_sync::Word;
+use foreshore_sync::primitive::atomic::Ordering;
+use std::ops::Range;
+
+const WORD_BYTES: usize = 8;
+/// Words in a page.
+pub(crate) const PAGE_WORDS: usize = PAGE_SIZE / WORD_BYTES;
+/// Bytes moved at a time when the ranges of a move overlap.
+const CHUNK: usize = 256;
+
+/// Copies the bytes from `offset` on to `out`. The copy may be torn unless a latch is held or the version validates.
+pub(crate) fn load(words: &[Word], offset: usize, out: &mut [u8]) {
+    assert!(offset + out.len() <= PAGE_SIZE, "read of {} bytes at {offset}", out.len());
+    let (mut index, skip) = (offset / WORD_BYTES, offset % WORD_BYTES);
+    let mut out = out;
+    if skip != 0 {
+        let len = out.len().min(WORD_BYTES - skip);
+        // ORDERING: the latch version orders this access, see the head of the file.
+        let word = words[index].load(Ordering::Relaxed).to_ne_bytes();
+        let (head, rest) = out.split_at_mut(len);
+        head.copy_from_slice(&word[skip..skip + len]);
+        out = rest;
+        index += 1;
+    }
+    let mut chunks = out.chunks_exact_mut(WORD_BYTES);
+    for (chunk, word) in (&mut chunks).zip(&words[index..]) {
+        // ORDERING: as above.
+        chunk.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+        index += 1;
+    }
+    let tail = chunks.into_remainder();
+    if !tail.is_empty() {
+        // ORDERING: as above.
+        tail.copy_from_slice(&words[index].load(Ordering::Relaxed).to_ne_bytes()[..tail.len()]);
+    }
+}
+
+/// Changes bytes `range` of the word at `index`. The caller is the only writer, so load and store need not be one.
+fn patch(words: &[Word], index: usize, skip: usize, bytes: &[u8]) {
+    // ORDERING: only the holder of the exclusive latch stores; readers validate the latch version.
+    let mut word = words[index].load(Ordering::Relaxed).to_ne_bytes();
+    word[skip..skip + bytes.len()].copy_from_slice(bytes);
+    // ORDERING: as above.
+    words[index].store(u64::from_ne_bytes(word), Ordering::Relaxed);
+}
+
+/// Puts `bytes` at `offset`. The caller holds the exclusive latch of the page.
+pub(crate) fn store(words: &[Word], offset: usize, bytes: &[u8]) {
+    assert!(offset + bytes.len() <= PAGE_SIZE, "write of {} bytes at {offset}", bytes.len());
+    let (mut index, skip) = (offset / WORD_BYTES, offset % WORD_BYTES);
+    let mut bytes = bytes;
+    if skip != 0 {
+        let (head, rest) = bytes.split_at(bytes.len().min(WORD_BYTES - skip));
+        patch(words, index, skip, head);
+        bytes = rest;
+        index += 1;
+    }
+    let chunks = bytes.chunks_exact(WORD_BYTES);
+    let tail = chunks.remainder();
+    for (chunk, word) in chunks.zip(&words[index..]) {
+        let value = u64::from_ne_bytes(chunk.try_into().expect("chunks of a word"));
+        // ORDERING: as in `patch`.
+        word.store(value, Ordering::Relaxed);
+        index += 1;
+    }
+    if !tail.is_empty() {
+        patch(words, index, 0, tail);
+    }
+}
+
+/// Moves the bytes of `src` to `dst`, overlapping or not. The caller holds the exclusive latch of the page.
+pub(crate) fn shift(words: &[Word], src: Range<usize>, dst: usize) {
+    assert!(src.start <= src.end && src.end <= PAGE_SIZE, "move of {src:?}");
+    assert!(dst + src.len() <= PAGE_SIZE, "move of {src:?} to {dst}");
+    let mut chunk = [0; CHUNK];
+    let mut done = 0;
+    while done < src.len() {
+        let len = CHUNK.min(src.len() - done);
+        // Towards the end of the page the last chunk goes first, so that no source byte is overwritten unread.
+        let at = if dst > src.start { src.len() - done - len } else { done };
+        load(words, src.start + at, &mut chunk[..len]);
+        store(words, dst + at, &chunk[..len]);
+        done += len;
+    }
+}
+
+/// Sets every byte of `range`. The caller holds the exclusive latch of the page.
+pub(crate) fn fill(words: &[Word], range: Range<usize>, byte: u8) {
+    assert!(range.start <= range.end && range.end <= PAGE_SIZE, "fill of {range:?}");
+    let chunk = [byte; CHUNK];
+    let mut at = range.start;
+    while at < range.end {
+        let len = CHUNK.min(range.end - at);
+        store(words, at, &chunk[..len]);
+        at += len;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page() -> (Vec<Word>, Vec<u8>) {
+        let bytes: Vec<u8> = (0..PAGE_SIZE).map(|i| (i * 7 + i / 256) as u8).collect();
+        let words: Vec<Word> = (0..PAGE_WORDS).map(|_| Word::new(0)).collect();
+        store(&words, 0, &bytes);
+        (words, bytes)
+    }
+
+    fn all(words: &[Word]) -> Vec<u8> {
+        let mut out = vec![0; PAGE_SIZE];
+        load(words, 0, &mut out);
+        out
+    }
+
+    /// Offsets and lengths around word and chunk borders, where off-by-one errors live.
+    const EDGES: [usize; 12] = [0, 1, 7, 8, 9, 15, 16, 255, 256, 257, 1000, 2049];
+
+    #[test]
+    fn loads_and_stores_agree_with_slices_at_every_alignment() {
+        for offset in EDGES {
+            for len in EDGES {
+                let (words, mut bytes) = page();
+                let mut out = vec![0; len];
+                load(&words, offset, &mut out);
+                assert_eq!(out, bytes[offset..offset + len], "load {offset}+{len}");
+                let new: Vec<u8> = (0..len).map(|i| !(i as u8)).collect();
+                store(&words, offset, &new);
+                bytes[offset..offset + len].copy_from_slice(&new);
+                assert_eq!(all(&words), bytes, "store {offset}+{len}");
+            }
+        }
+    }
+
+    #[test]
+    fn moves_and_fills_agree_with_slices_when_ranges_overlap() {
+        for src in EDGES {
+            for dst in EDGES {
+                for len in EDGES {
+                    let (words, mut bytes) = page();
+                    shift(&words, src..src + len, dst);
+                    bytes.copy_within(src..src + len, dst);
+                    assert!(all(&words) == bytes, "move {src}+{len} to {dst}");
+                }
+            }
+            let (words, mut bytes) = page();
+            fill(&words, src..src + 700, 0xa5);
+            bytes[src..src + 700].fill(0xa5);
+            assert!(all(&words) == bytes, "fill {src}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "write of 8 bytes at 8185")]
+    fn a_store_over_the_end_of_the_page_panics() {
+        store(&page().0, PAGE_SIZE - 7, &[0; 8]);
+    }
+}
