@@ -117,10 +117,11 @@ impl<'a> Terminal<'a> {
         while self.phase.get() != Phase::STOP {
             self.transact((self.run, self.thread, sequence))?;
             sequence += 1;
-            while self.in_flight.front().is_some_and(|(ticket, _)| ticket.is_durable()) {
+            if self.in_flight.len() >= self.clients {
                 self.acknowledge_oldest()?;
             }
-            if self.in_flight.len() >= self.clients {
+            // A wait is over for all that its group carried: they are counted now, not one by one.
+            while self.in_flight.front().is_some_and(|(ticket, _)| ticket.is_durable()) {
                 self.acknowledge_oldest()?;
             }
         }
