@@ -21,9 +21,11 @@ mod fs;
 mod mem;
 mod names;
 mod retry;
+pub mod sim;
 
 pub use aligned::AlignedBuf;
 pub use device::Device;
 pub use disk::{Disk, filesystem_name, syncs};
 pub use fs::{Backend, DirLock, File, Fs, Kind};
 pub use mem::Mem;
+pub use sim::Sim;

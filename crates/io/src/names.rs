@@ -56,9 +56,22 @@ impl<F: Clone + PartialEq> Names<F> {
         })
     }
 
-    /// Every name with what it stands for.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&PathBuf, &Node<F>)> {
-        self.nodes.iter()
+    /// The files that have a name, once for each name.
+    pub(crate) fn files(&self) -> impl Iterator<Item = F> {
+        self.entries().map(|(_, file)| file)
+    }
+
+    /// Every name of a file, in order.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&Path, F)> {
+        self.nodes.iter().filter_map(|(path, node)| match node {
+            Node::File(file) => Some((path.as_path(), file.clone())),
+            Node::Dir => None,
+        })
+    }
+
+    /// Forgets all locks, as a power loss does.
+    pub(crate) fn unlock_all(&mut self) {
+        self.locked.clear();
     }
 
     /// The file at `path`.

@@ -1,0 +1,107 @@
+//! The bytes of one simulated file, shared between images until they differ.
+
+use foreshore_base::limits::BLOCK;
+use std::sync::Arc;
+
+type Block = Arc<[u8; BLOCK]>;
+
+/// A file's bytes. Cloning copies one pointer a block.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Content {
+    len: u64,
+    /// By offset / [`BLOCK`]. A missing block has no space behind it and reads as zeros.
+    blocks: Vec<Option<Block>>,
+}
+
+/// The pieces of `[offset, offset + len)`: block, range in the block, start from `offset`.
+fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (usize, std::ops::Range<usize>, usize)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let at = offset + done as u64;
+        let (block, within) = ((at / BLOCK as u64) as usize, (at % BLOCK as u64) as usize);
+        let n = (BLOCK - within).min(len - done);
+        done += n;
+        (n != 0).then_some((block, within..within + n, done - n))
+    })
+}
+
+impl Content {
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// How many of `len` bytes at `offset` lie inside the file.
+    fn inside(&self, offset: u64, len: usize) -> usize {
+        usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX).min(len)
+    }
+
+    /// Reads up to the end of the file.
+    pub(super) fn read(&self, buf: &mut [u8], offset: u64) -> usize {
+        let n = self.inside(offset, buf.len());
+        for (block, range, from) in pieces(offset, n) {
+            let part = &mut buf[from..from + range.len()];
+            match self.blocks.get(block) {
+                Some(Some(bytes)) => part.copy_from_slice(&bytes[range]),
+                _ => part.fill(0),
+            }
+        }
+        n
+    }
+
+    /// All bytes.
+    pub(super) fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; usize::try_from(self.len).expect("a simulated file fits in memory")];
+        self.read(&mut bytes, 0);
+        bytes
+    }
+
+    /// Overwrites bytes inside the file; what lies past its end is dropped.
+    pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) {
+        let n = self.inside(offset, bytes.len());
+        for (block, range, from) in pieces(offset, n) {
+            if block >= self.blocks.len() {
+                self.blocks.resize(block + 1, None);
+            }
+            let block = self.blocks[block].get_or_insert_with(|| Arc::new([0; BLOCK]));
+            Arc::make_mut(block)[range.clone()].copy_from_slice(&bytes[from..from + range.len()]);
+        }
+    }
+
+    /// Makes the file at least `len` long.
+    pub(super) fn grow(&mut self, len: u64) {
+        self.len = self.len.max(len);
+    }
+
+    /// Cuts or grows the file. What is cut off reads as zeros if the file grows again.
+    pub(super) fn set_len(&mut self, len: u64) {
+        if len < self.len {
+            let keep = usize::try_from(len.div_ceil(BLOCK as u64)).unwrap_or(usize::MAX);
+            self.blocks.truncate(keep);
+            let tail = (len % BLOCK as u64) as usize;
+            if tail != 0
+                && let Some(Some(last)) = self.blocks.get_mut(keep - 1)
+            {
+                Arc::make_mut(last)[tail..].fill(0);
+            }
+        }
+        self.len = len;
+    }
+
+    /// Grows the file over the range and puts space behind it.
+    pub(super) fn allocate(&mut self, offset: u64, len: u64) {
+        self.grow(offset + len);
+        let zero: Block = Arc::new([0; BLOCK]);
+        let len = usize::try_from(len).expect("a simulated file fits in memory");
+        for (block, ..) in pieces(offset, len) {
+            if block >= self.blocks.len() {
+                self.blocks.resize(block + 1, None);
+            }
+            self.blocks[block].get_or_insert_with(|| Arc::clone(&zero));
+        }
+    }
+
+    /// Whether the whole range has space behind it.
+    pub(super) fn is_allocated(&self, offset: u64, len: usize) -> bool {
+        pieces(offset, len).all(|(block, ..)| matches!(self.blocks.get(block), Some(Some(_))))
+    }
+}

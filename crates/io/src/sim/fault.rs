@@ -1,0 +1,65 @@
+//! Faults to inject, by operation number.
+
+/// Number of an operation that changes or syncs something, counted from zero over the life of a [`Sim`](super::Sim).
+pub type OpNo = u64;
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// The operation fails with `EIO`. Of a write, any part may be on the medium or not. After a failed sync, what
+    /// it should have made durable stays visible and is never made durable by a later sync, as Linux file systems
+    /// that mark failed pages clean behave.
+    Eio,
+    /// No space. Only operations that may need some fail: creating, growing, allocating, and writing where nothing
+    /// is allocated.
+    Enospc,
+    /// A write stops after so many bytes and returns that count. Other operations do not meet it.
+    ShortWrite(usize),
+    /// A signal interrupts the call before it did anything. Meets writes, length changes, allocations and syncs, and
+    /// only once even if sticky: callers repeat it for ever.
+    Eintr,
+    /// Power is lost while the operation is in flight. It and every later call fail; see
+    /// [`Sim::crash_image`](super::Sim::crash_image) for what is left.
+    Crash,
+}
+
+/// A fault and when it strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The operation it strikes. One that it cannot strike, such as a sync with [`FaultKind::Enospc`], is unharmed.
+    pub at: OpNo,
+    /// What goes wrong.
+    pub kind: FaultKind,
+    /// Whether every later operation is struck too.
+    pub sticky: bool,
+}
+
+/// What an operation does, as far as faults care.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    /// A write, and whether it may need space.
+    Write { space: bool },
+    /// A change of length or an allocation, and whether it may need space.
+    Length { space: bool },
+    /// Creating a name.
+    Create,
+    /// Renaming or removing.
+    Name,
+    /// Syncing a file or a directory.
+    Sync,
+}
+
+impl Fault {
+    /// Whether it strikes operation `op` of this class.
+    pub(super) fn strikes(&self, op: OpNo, class: Class) -> bool {
+        let now = op == self.at || self.sticky && op > self.at && self.kind != FaultKind::Eintr;
+        now && match self.kind {
+            FaultKind::Eio | FaultKind::Crash => true,
+            FaultKind::Enospc => {
+                matches!(class, Class::Write { space: true } | Class::Length { space: true } | Class::Create)
+            }
+            FaultKind::ShortWrite(_) => matches!(class, Class::Write { .. }),
+            FaultKind::Eintr => !matches!(class, Class::Create | Class::Name),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! An open file of the simulated disk.
+
+use super::{
+    fault::{Class, FaultKind},
+    media::{Bytes, Effect, Ino, Op},
+    state::State,
+};
+use crate::{
+    File,
+    retry::{self, RawFile, uninterrupted},
+};
+use foreshore_base::{Error, Result};
+use foreshore_sync::Mutex;
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+pub(super) struct SimFile {
+    state: Arc<Mutex<State>>,
+    path: PathBuf,
+    ino: Ino,
+}
+
+impl SimFile {
+    /// A handle on `ino`, which has been counted.
+    pub(super) fn new(state: Arc<Mutex<State>>, path: PathBuf, ino: Ino) -> Self {
+        Self { state, path, ino }
+    }
+
+    fn error(&self, op: &'static str, e: io::Error) -> Error {
+        Error::io(op, &self.path, e)
+    }
+
+    /// One change of length.
+    fn resize_once(&self, space: bool, effect: &Effect) -> io::Result<()> {
+        self.state.lock().operation(Class::Length { space }, |state, fault| {
+            state.refuse(fault, Op::Nothing)?;
+            effect.apply(state.content(self.ino));
+            Ok(((), Op::Effect(effect.clone())))
+        })
+    }
+}
+
+impl Drop for SimFile {
+    fn drop(&mut self) {
+        self.state.lock().release(self.ino);
+    }
+}
+
+impl fmt::Debug for SimFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimFile").field("path", &self.path).field("ino", &self.ino).finish_non_exhaustive()
+    }
+}
+
+impl RawFile for SimFile {
+    fn aligned(&self) -> bool {
+        false
+    }
+
+    fn read_once(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.state.lock().read(self.ino, buf, offset)
+    }
+
+    fn write_once(&self, buf: &[u8], offset: u64, durable: bool) -> io::Result<usize> {
+        let ino = self.ino;
+        let mut state = self.state.lock();
+        let space = !state.content(ino).is_allocated(offset, buf.len());
+        state.operation(Class::Write { space }, |state, fault| {
+            let n = match fault {
+                Some(FaultKind::ShortWrite(n)) => n.min(buf.len()),
+                _ => buf.len(),
+            };
+            // A durable write takes the length that it needs along, even one that an earlier sync failed to keep.
+            let grow = durable || offset + n as u64 > state.content(ino).len();
+            let effect = Effect::Write { ino, offset, bytes: Bytes::new(&buf[..n]), grow };
+            state.refuse(fault, Op::FailedWrite(effect.clone()))?;
+            if n == 0 {
+                return Ok((0, Op::Nothing));
+            }
+            effect.apply(state.content(ino));
+            let durable = durable && !state.lying;
+            Ok((n, if durable { Op::Durable(effect) } else { Op::Effect(effect) }))
+        })
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        let mut state = self.state.lock();
+        state.need_power()?;
+        Ok(state.content(self.ino).len())
+    }
+}
+
+impl File for SimFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        retry::read_full(self, buf, offset).map_err(|e| self.error("read", e))
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        retry::write_full(self, buf, offset, false).map_err(|e| self.error("write", e))
+    }
+
+    fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
+        retry::write_full(self, buf, offset, true).map_err(|e| self.error("write", e))
+    }
+
+    fn sync(&self) -> Result<()> {
+        let synced = self.state.lock().operation(Class::Sync, |state, fault| {
+            state.refuse(fault, Op::FailedSync(self.ino))?;
+            Ok(((), if state.lying { Op::Nothing } else { Op::Sync(self.ino) }))
+        });
+        synced.map_err(|e| self.error("sync", e))
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.length().map_err(|e| self.error("stat", e))
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        let resize = || {
+            retry::check_range(0, len)?;
+            let effect = Effect::SetLen { ino: self.ino, len };
+            uninterrupted(|| self.resize_once(len > self.length()?, &effect))
+        };
+        resize().map_err(|e| self.error("set length", e))
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        let resize = || {
+            retry::check_range(offset, len)?;
+            let effect = Effect::Allocate { ino: self.ino, offset, len };
+            if len == 0 { Ok(()) } else { uninterrupted(|| self.resize_once(true, &effect)) }
+        };
+        resize().map_err(|e| self.error("allocate", e))
+    }
+}

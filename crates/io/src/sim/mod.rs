@@ -1,0 +1,289 @@
+//! A simulated disk: what is live, what is durable, and faults at chosen operations.
+//!
+//! Every file, length and name exists twice: *live*, as the running program sees it, and *durable*, as it would be
+//! found after power is lost. A write, a change of length or of a name changes what is live at once; what it changes
+//! of the durable side is decided by syncs, and for what no sync has reached by a [`Persist`] policy at the crash:
+//!
+//! | becomes durable | by |
+//! |---|---|
+//! | bytes and length of a file | [`File::sync`] of that file |
+//! | the bytes of one write and the length | [`File::write_durable`] |
+//! | a new, renamed or removed name | [`Fs::sync_dir`] of its directory |
+//!
+//! So a file whose name was not synced is lost whatever was written to it, and a file renamed before its bytes were
+//! synced may have the new name and none of the bytes.
+//!
+//! Operations that change or sync are numbered, reads are counted apart. [`Fault`]s strike by these numbers, below the
+//! loops that the real disk uses. The operations are recorded, so that one run of a script yields the crash images of
+//! all its points ([`Sim::crash_points`]). Used from one thread, everything follows from the seeds.
+
+mod content;
+mod fault;
+mod file;
+mod media;
+mod persist;
+mod points;
+mod rng;
+mod state;
+mod tools;
+
+#[cfg(test)]
+mod tests;
+
+pub use fault::{Fault, FaultKind, OpNo};
+pub use persist::Persist;
+pub use points::CrashPoints;
+
+use crate::{
+    Backend, DirLock, File, Fs, Kind,
+    names::{Names, normal, parent},
+};
+use fault::Class;
+use file::SimFile;
+use foreshore_base::{Error, Result};
+use foreshore_sync::{LockRank, Mutex};
+use media::{Effect, Op};
+use state::State;
+use std::{
+    collections::BTreeMap,
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// A simulated file system. A clone is the same one; [`Sim::fork`] copies it.
+#[derive(Clone)]
+pub struct Sim {
+    state: Arc<Mutex<State>>,
+}
+
+impl Sim {
+    /// An empty disk. `seed` goes into the randomness of its crash images.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self::from_state(State::new(seed, Names::new(), BTreeMap::new()))
+    }
+
+    fn from_state(state: State) -> Self {
+        Self { state: Arc::new(Mutex::new(LockRank::File, state)) }
+    }
+
+    /// Operations so far that changed or synced something, or tried to: the number of the next one.
+    #[must_use]
+    pub fn ops(&self) -> OpNo {
+        self.state.lock().ops
+    }
+
+    /// Reads so far.
+    #[must_use]
+    pub fn reads(&self) -> u64 {
+        self.state.lock().reads
+    }
+
+    /// Adds a fault to the plan.
+    pub fn inject(&self, fault: Fault) {
+        self.state.lock().faults.push(fault);
+    }
+
+    /// Lets read number `at` fail with `EIO`, and all later ones if `sticky`.
+    pub fn inject_read_error(&self, at: u64, sticky: bool) {
+        self.state.lock().read_faults.push((at, sticky));
+    }
+
+    /// Empties the plan of faults: space is free again, the device works.
+    pub fn clear_faults(&self) {
+        let mut state = self.state.lock();
+        state.faults.clear();
+        state.read_faults.clear();
+    }
+
+    /// How many operations and reads met a fault so far.
+    #[must_use]
+    pub fn faults_met(&self) -> u64 {
+        self.state.lock().faults_met
+    }
+
+    /// Makes syncs lie: from now on they succeed and make nothing durable. Outside of what a database can promise.
+    pub fn set_lying(&self, lying: bool) {
+        self.state.lock().lying = lying;
+    }
+
+    /// Stops recording operations and drops the record. For long runs: [`Sim::crash_image`] still works, and
+    /// [`Sim::crash_points`] has the present alone.
+    pub fn stop_recording(&self) {
+        self.state.lock().journal = None;
+    }
+
+    /// Loses power now: every later call fails.
+    pub fn power_off(&self) {
+        self.state.lock().crashed = true;
+    }
+
+    /// Whether power is lost, by [`Sim::power_off`] or a [`FaultKind::Crash`].
+    #[must_use]
+    pub fn is_off(&self) -> bool {
+        self.state.lock().crashed
+    }
+
+    /// The disk as the next start may find it if power is lost now, or was lost. Live and durable are the same there.
+    #[must_use]
+    pub fn crash_image(&self, policy: &Persist, seed: u64) -> Self {
+        self.state.lock().present().image(policy, seed)
+    }
+
+    /// All crash points of the record, from its start.
+    #[must_use]
+    pub fn crash_points(&self) -> CrashPoints {
+        self.state.lock().points()
+    }
+
+    /// The crash image with operation `op` in flight: everything before it has returned, itself it has not.
+    ///
+    /// One image costs as much as a walk to `op`; [`Sim::crash_points`] gives those of all operations in one walk.
+    ///
+    /// # Panics
+    /// If `op` is not in the record.
+    #[must_use]
+    pub fn image_at(&self, op: OpNo, policy: &Persist, seed: u64) -> Self {
+        let mut points = self.crash_points();
+        while points.op() < op && points.advance() {}
+        assert_eq!(points.op(), op, "the record does not hold this operation");
+        points.image(policy, seed)
+    }
+
+    /// Runs one operation on names: `apply` changes the live side and returns what changed, if anything did.
+    fn change_names<T>(
+        &self,
+        op: &'static str,
+        path: &Path,
+        class: Class,
+        apply: impl FnOnce(&mut State) -> io::Result<(T, Option<Effect>)>,
+    ) -> Result<T> {
+        let mut state = self.state.lock();
+        state
+            .operation(class, |state, fault| {
+                state.refuse(fault, Op::Nothing)?;
+                let (value, effect) = apply(state)?;
+                Ok((value, effect.map_or(Op::Nothing, Op::Effect)))
+            })
+            .map_err(|e| Error::io(op, path, e))
+    }
+
+    fn handle(&self, path: &Path, ino: media::Ino) -> Arc<dyn File> {
+        Arc::new(SimFile::new(Arc::clone(&self.state), path.to_owned(), ino))
+    }
+}
+
+impl fmt::Debug for Sim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sim").finish_non_exhaustive()
+    }
+}
+
+impl Fs for Sim {
+    fn create_dir(&self, dir: &Path) -> Result<()> {
+        let path = normal(dir);
+        if self.kind(dir)? == Some(Kind::Dir) {
+            return Ok(());
+        }
+        self.change_names("create", dir, Class::Create, |state| {
+            let new = state.names.create_dir(&path)?;
+            Ok(((), new.then_some(Effect::CreateDir { path })))
+        })
+    }
+
+    fn kind(&self, path: &Path) -> Result<Option<Kind>> {
+        let state = self.state.lock();
+        state.need_power().map_err(|e| Error::io("stat", path, e))?;
+        Ok(state.names.kind(&normal(path)))
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
+        let mut state = self.state.lock();
+        let ino = state.open(&normal(path)).map_err(|e| Error::io("open", path, e))?;
+        drop(state);
+        Ok(self.handle(path, ino))
+    }
+
+    fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
+        let ino = self.change_names("create", path, Class::Create, |state| {
+            let ino = state.create(&normal(path))?;
+            state.hold(ino);
+            Ok((ino, Some(Effect::Create { path: normal(path), ino })))
+        })?;
+        Ok(self.handle(path, ino))
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<String>> {
+        let state = self.state.lock();
+        let names = state.need_power().and_then(|()| state.names.list(&normal(dir)));
+        names.map_err(|e| Error::io("list", dir, e))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.change_names("rename", from, Class::Name, |state| {
+            let (from, to) = (normal(from), normal(to));
+            let replaced = state.names.file(&to).ok();
+            let ino = state.names.rename(&from, &to)?;
+            if let Some(replaced) = replaced {
+                state.reap(replaced);
+            }
+            Ok(((), Some(Effect::Rename { from, to, ino })))
+        })
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        self.change_names("remove", path, Class::Name, |state| {
+            let path = normal(path);
+            let ino = state.names.remove(&path)?;
+            state.reap(ino);
+            Ok(((), Some(Effect::Remove { path, ino })))
+        })
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        let path = normal(dir);
+        let mut state = self.state.lock();
+        state
+            .operation(Class::Sync, |state, fault| {
+                state.refuse(fault, Op::FailedSyncDir(path.clone()))?;
+                state.names.need_dir(&path)?;
+                Ok(((), if state.lying { Op::Nothing } else { Op::SyncDir(path) }))
+            })
+            .map_err(|e| Error::io("sync", dir, e))
+    }
+
+    fn lock(&self, path: &Path) -> Result<Box<dyn DirLock>> {
+        if self.kind(path)?.is_none() {
+            drop(self.create(path)?);
+        }
+        let path = normal(path);
+        if !self.state.lock().names.lock(&path) {
+            return Err(Error::Locked { path: parent(&path) });
+        }
+        Ok(Box::new(SimLock { state: Arc::clone(&self.state), path }))
+    }
+
+    fn backend(&self) -> Backend {
+        Backend { name: "sim".into(), durable: true, needs_alignment: false }
+    }
+}
+
+struct SimLock {
+    state: Arc<Mutex<State>>,
+    path: PathBuf,
+}
+
+impl DirLock for SimLock {}
+
+impl fmt::Debug for SimLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SimLock").field(&self.path).finish()
+    }
+}
+
+impl Drop for SimLock {
+    fn drop(&mut self) {
+        self.state.lock().names.unlock(&self.path);
+    }
+}

@@ -1,0 +1,219 @@
+//! What a power loss leaves: legal subsets of the effects that no sync has reached.
+
+use super::{
+    content::Content,
+    media::{Effect, Ino, Media},
+    rng::Rng,
+};
+use crate::names::Names;
+use foreshore_base::limits::SECTOR;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Which unsynced effects survive.
+///
+/// An effect is made of units: a write of one for each 512-byte sector it touches, every other effect of one. A kept
+/// sector past the end of the file grows the file to its own end. What was synced survives under every policy.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Persist {
+    /// Nothing unsynced survives.
+    None,
+    /// Everything survives, the operation in flight included.
+    All,
+    /// A random number of first units survives, and the sector at the cut up to a random byte.
+    Prefix,
+    /// A random number of last units survives: a device that writes back in reverse.
+    Suffix,
+    /// All units but one, chosen by the image seed modulo their number.
+    DropOne,
+    /// One unit alone, chosen by the image seed modulo their number.
+    KeepOne,
+    /// Each unit with probability one half.
+    RandomHalf,
+    /// Each unit with this probability.
+    Random(f64),
+    /// Names and lengths survive, bytes do not: files have grown and read as zeros there.
+    MetadataFirst,
+    /// Names and bytes survive, lengths do not: bytes past the old end are lost.
+    DataFirst,
+    /// Each sector is old, new, zeros, garbage, or new up to or from a random byte; names and lengths by coin.
+    Torn,
+}
+
+impl Persist {
+    /// One of each policy, for loops over crash points.
+    pub const ALL: [Self; 10] = [
+        Self::None,
+        Self::All,
+        Self::Prefix,
+        Self::Suffix,
+        Self::DropOne,
+        Self::KeepOne,
+        Self::RandomHalf,
+        Self::MetadataFirst,
+        Self::DataFirst,
+        Self::Torn,
+    ];
+}
+
+/// What becomes of one unit. Cuts are in bytes from the start of the sector's part of the write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Old,
+    New,
+    Zero,
+    Garbage,
+    Head(usize),
+    Tail(usize),
+}
+
+/// Sectors that `[offset, offset + len)` touches: part of the range in each, as offsets from its start.
+fn sectors(offset: u64, len: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let within = ((offset + done as u64) % SECTOR as u64) as usize;
+        let n = (SECTOR - within).min(len - done);
+        done += n;
+        (n != 0).then_some(done - n..done)
+    })
+}
+
+/// Units of an effect.
+fn units(effect: &Effect) -> u64 {
+    match effect {
+        Effect::Write { offset, bytes, .. } => sectors(*offset, bytes.get().len()).count() as u64,
+        _ => 1,
+    }
+}
+
+/// Decides fates, unit by unit in the order of issue.
+struct Dice {
+    policy: Persist,
+    rng: Rng,
+    /// Number of the next unit.
+    unit: u64,
+    /// The unit that Prefix, Suffix, DropOne and KeepOne turn on.
+    chosen: u64,
+}
+
+impl Dice {
+    fn new(policy: Persist, seed: u64, mut rng: Rng, total: u64) -> Self {
+        let chosen = match policy {
+            Persist::DropOne | Persist::KeepOne => seed % total.max(1),
+            _ => rng.below(total + 1),
+        };
+        Self { policy, rng, unit: 0, chosen }
+    }
+
+    /// The fate of a sector of which `len` bytes are written.
+    fn sector(&mut self, len: usize) -> Fate {
+        match self.policy {
+            Persist::MetadataFirst => Fate::Old,
+            Persist::DataFirst => Fate::New,
+            Persist::Prefix if self.unit == self.chosen => {
+                self.unit += 1;
+                Fate::Head(self.cut(len))
+            }
+            Persist::Torn => {
+                self.unit += 1;
+                match self.rng.below(6) {
+                    0 => Fate::Old,
+                    1 => Fate::New,
+                    2 => Fate::Zero,
+                    3 => Fate::Garbage,
+                    4 => Fate::Head(self.cut(len)),
+                    _ => Fate::Tail(self.cut(len)),
+                }
+            }
+            _ => {
+                if self.whole() {
+                    Fate::New
+                } else {
+                    Fate::Old
+                }
+            }
+        }
+    }
+
+    /// Whether a unit that is kept or lost whole is kept. `Metadata`- and `DataFirst` are decided by their callers.
+    fn whole(&mut self) -> bool {
+        let unit = self.unit;
+        self.unit += 1;
+        match self.policy {
+            Persist::None => false,
+            Persist::All | Persist::MetadataFirst | Persist::DataFirst => true,
+            Persist::Prefix => unit < self.chosen,
+            Persist::Suffix => unit >= self.chosen,
+            Persist::DropOne => unit != self.chosen,
+            Persist::KeepOne => unit == self.chosen,
+            Persist::RandomHalf | Persist::Torn => self.rng.chance(0.5),
+            Persist::Random(p) => self.rng.chance(p),
+        }
+    }
+
+    fn cut(&mut self, len: usize) -> usize {
+        self.rng.below(len as u64 + 1) as usize
+    }
+
+    /// Applies what survives of a write.
+    fn write(&mut self, content: &mut Content, effect: &Effect) {
+        let Effect::Write { offset, bytes, grow, .. } = effect else { return };
+        if self.policy == Persist::MetadataFirst {
+            effect.resize(content);
+        }
+        for range in sectors(*offset, bytes.get().len()) {
+            let at = offset + range.start as u64;
+            let part = &bytes.get()[range];
+            let fate = self.sector(part.len());
+            if *grow && fate != Fate::Old && self.policy != Persist::DataFirst {
+                content.grow(at + part.len() as u64);
+            }
+            match fate {
+                Fate::Old => {}
+                Fate::New => content.write(at, part),
+                Fate::Head(n) => content.write(at, &part[..n]),
+                Fate::Tail(n) => content.write(at + n as u64, &part[n..]),
+                // The device writes whole sectors: so are the bytes beside the written ones.
+                Fate::Zero => content.write(at - at % SECTOR as u64, &[0; SECTOR]),
+                Fate::Garbage => {
+                    let noise: [u8; SECTOR] = std::array::from_fn(|_| self.rng.next() as u8);
+                    content.write(at - at % SECTOR as u64, &noise);
+                }
+            }
+        }
+    }
+}
+
+/// Names and contents after a power loss with `in_flight` under way.
+pub(super) fn image(
+    media: &Media,
+    in_flight: Option<&Effect>,
+    policy: Persist,
+    seed: u64,
+    rng: Rng,
+) -> (Names<Ino>, BTreeMap<Ino, Content>) {
+    let effects = || media.pending.iter().map(|pending| &pending.effect).chain(in_flight);
+    let mut dice = Dice::new(policy, seed, rng, effects().map(units).sum());
+    let (mut names, mut files) = (media.names.clone(), media.files.clone());
+    for effect in effects() {
+        match effect {
+            Effect::Write { ino, .. } => dice.write(files.entry(*ino).or_default(), effect),
+            Effect::SetLen { ino, .. } | Effect::Allocate { ino, .. } => {
+                if dice.whole() && policy != Persist::DataFirst {
+                    effect.resize(files.entry(*ino).or_default());
+                }
+            }
+            _ => {
+                if dice.whole() {
+                    effect.rename_in(&mut names);
+                }
+            }
+        }
+    }
+    names.drop_orphans();
+    let reachable: BTreeSet<Ino> = names.files().collect();
+    files.retain(|ino, _| reachable.contains(ino));
+    for ino in reachable {
+        files.entry(ino).or_default();
+    }
+    (names, files)
+}

@@ -1,0 +1,79 @@
+//! The crash points of a recorded run, in one walk.
+
+use super::{
+    Sim,
+    fault::OpNo,
+    media::{Media, Op},
+    persist::{self, Persist},
+    rng::Rng,
+    state::State,
+};
+
+/// Walks over a record operation by operation and makes crash images on the way: N operations under P policies cost
+/// one walk and N x P images.
+///
+/// At each point every operation before [`CrashPoints::op`] has returned, and that one is in flight. The last point
+/// lies after the last operation, with nothing in flight.
+///
+/// ```
+/// use foreshore_io::{Fs, Sim, sim::Persist};
+///
+/// let sim = Sim::new(1);
+/// let file = sim.create("log".as_ref()).unwrap();
+/// file.write_durable(&[7; 4096], 0).unwrap();
+/// let mut points = sim.crash_points();
+/// loop {
+///     for policy in Persist::ALL {
+///         let image = points.image(&policy, 1);
+///         assert!(image.list("".as_ref()).unwrap().len() <= 1);
+///     }
+///     if !points.advance() {
+///         break;
+///     }
+/// }
+/// assert_eq!(points.op(), 2);
+/// ```
+#[derive(Clone)]
+pub struct CrashPoints {
+    seed: u64,
+    media: Media,
+    op: OpNo,
+    /// Operations from `op` on, last first.
+    rest: Vec<Op>,
+}
+
+impl CrashPoints {
+    pub(super) fn new(seed: u64, media: Media, first: OpNo, mut ops: Vec<Op>) -> Self {
+        ops.reverse();
+        Self { seed, media, op: first, rest: ops }
+    }
+
+    /// The operation in flight.
+    #[must_use]
+    pub fn op(&self) -> OpNo {
+        self.op
+    }
+
+    /// Lets the operation in flight return and puts the next one in flight. False if there is none.
+    pub fn advance(&mut self) -> bool {
+        let Some(op) = self.rest.pop() else { return false };
+        self.media.complete(op);
+        self.op += 1;
+        true
+    }
+
+    /// The disk as the next start may find it.
+    #[must_use]
+    pub fn image(&self, policy: &Persist, seed: u64) -> Sim {
+        let in_flight = self.rest.last().and_then(Op::effect);
+        let rng = Rng::new(&[self.seed, self.op, seed]);
+        let (names, files) = persist::image(&self.media, in_flight, *policy, seed, rng);
+        Sim::from_state(State::new(self.seed, names, files))
+    }
+}
+
+impl std::fmt::Debug for CrashPoints {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CrashPoints").field("op", &self.op).field("ahead", &self.rest.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,222 @@
+//! The running side of the simulated machine: live names and contents, counters, the plan of faults, the record.
+
+use super::{
+    content::Content,
+    fault::{Class, Fault, FaultKind, OpNo},
+    media::{Ino, Media, Op},
+    points::CrashPoints,
+};
+use crate::names::Names;
+use std::{collections::BTreeMap, io, path::Path};
+
+/// What was durable when recording began, and every operation since.
+#[derive(Clone)]
+pub(super) struct Journal {
+    base: Media,
+    first: OpNo,
+    ops: Vec<Op>,
+}
+
+#[derive(Clone)]
+pub(super) struct State {
+    seed: u64,
+    pub(super) names: Names<Ino>,
+    pub(super) files: BTreeMap<Ino, Content>,
+    /// Open handles by file. A file without names and handles is forgotten.
+    handles: BTreeMap<Ino, usize>,
+    next_ino: Ino,
+    pub(super) media: Media,
+    pub(super) journal: Option<Journal>,
+    pub(super) ops: OpNo,
+    pub(super) reads: u64,
+    pub(super) faults: Vec<Fault>,
+    pub(super) read_faults: Vec<(u64, bool)>,
+    pub(super) faults_met: u64,
+    pub(super) lying: bool,
+    pub(super) crashed: bool,
+}
+
+/// What everybody is told after power was lost.
+fn off() -> io::Error {
+    io::Error::other("the simulated machine has lost power")
+}
+
+/// `EIO`.
+fn eio() -> io::Error {
+    rustix::io::Errno::IO.into()
+}
+
+impl State {
+    /// A machine that has just started on these names and contents.
+    pub(super) fn new(seed: u64, mut names: Names<Ino>, files: BTreeMap<Ino, Content>) -> Self {
+        names.unlock_all();
+        let next_ino = files.keys().next_back().map_or(0, |last| last + 1);
+        let media = Media::new(names.clone(), files.clone());
+        let journal = Some(Journal { base: media.clone(), first: 0, ops: Vec::new() });
+        Self {
+            seed,
+            names,
+            files,
+            handles: BTreeMap::new(),
+            next_ino,
+            media,
+            journal,
+            ops: 0,
+            reads: 0,
+            faults: Vec::new(),
+            read_faults: Vec::new(),
+            faults_met: 0,
+            lying: false,
+            crashed: false,
+        }
+    }
+
+    /// The same machine with no program on it: no handles, no locks.
+    pub(super) fn fork(&self) -> Self {
+        let mut fork = self.clone();
+        fork.names.unlock_all();
+        fork.handles.clear();
+        let named: Vec<_> = fork.names.files().collect();
+        fork.files.retain(|ino, _| named.contains(ino));
+        fork
+    }
+
+    pub(super) fn need_power(&self) -> io::Result<()> {
+        if self.crashed { Err(off()) } else { Ok(()) }
+    }
+
+    /// Numbers and runs one operation, which gets the fault that strikes it and returns what it did.
+    pub(super) fn operation<T>(
+        &mut self,
+        class: Class,
+        run: impl FnOnce(&mut Self, Option<FaultKind>) -> io::Result<(T, Op)>,
+    ) -> io::Result<T> {
+        self.need_power()?;
+        let number = self.ops;
+        let fault = self.faults.iter().find(|fault| fault.strikes(number, class)).map(|fault| fault.kind);
+        self.faults_met += u64::from(fault.is_some());
+        let result = run(self, fault);
+        if self.ops != number {
+            // Refused: noted there.
+            return result.map(|(value, _)| value);
+        }
+        match result {
+            Ok((_, op)) if fault == Some(FaultKind::Crash) => {
+                if let Some(effect) = op.effect() {
+                    self.media.push(effect.clone());
+                }
+                self.record(op);
+                self.crashed = true;
+                Err(off())
+            }
+            Ok((value, op)) => {
+                self.note(op);
+                Ok(value)
+            }
+            Err(e) => {
+                self.note(Op::Nothing);
+                self.crashed = fault == Some(FaultKind::Crash);
+                Err(e)
+            }
+        }
+    }
+
+    /// Ends the operation with the error that `fault` asks for, if it asks for one. `failed` is what `EIO` leaves.
+    pub(super) fn refuse(&mut self, fault: Option<FaultKind>, failed: Op) -> io::Result<()> {
+        let (left, error) = match fault {
+            Some(FaultKind::Eio) => (failed, eio()),
+            Some(FaultKind::Enospc) => (Op::Nothing, rustix::io::Errno::NOSPC.into()),
+            Some(FaultKind::Eintr) => (Op::Nothing, rustix::io::Errno::INTR.into()),
+            Some(FaultKind::ShortWrite(_) | FaultKind::Crash) | None => return Ok(()),
+        };
+        self.note(left);
+        Err(error)
+    }
+
+    /// Records a completed operation and lets the media follow.
+    fn note(&mut self, op: Op) {
+        self.media.complete(op.clone());
+        self.record(op);
+    }
+
+    fn record(&mut self, op: Op) {
+        if let Some(journal) = &mut self.journal {
+            journal.ops.push(op);
+        }
+        self.ops += 1;
+    }
+
+    /// Starts the record anew, from what is on the media now.
+    pub(super) fn restart_record(&mut self) {
+        if let Some(journal) = &mut self.journal {
+            *journal = Journal { base: self.media.clone(), first: self.ops, ops: Vec::new() };
+        }
+    }
+
+    /// The crash points of the record, or of the present if there is none.
+    pub(super) fn points(&self) -> CrashPoints {
+        match &self.journal {
+            Some(journal) => CrashPoints::new(self.seed, journal.base.clone(), journal.first, journal.ops.clone()),
+            None => self.present(),
+        }
+    }
+
+    /// The crash point of this moment.
+    pub(super) fn present(&self) -> CrashPoints {
+        CrashPoints::new(self.seed, self.media.clone(), self.ops, Vec::new())
+    }
+
+    pub(super) fn create(&mut self, path: &Path) -> io::Result<Ino> {
+        let ino = self.next_ino;
+        self.names.create(path, ino)?;
+        self.next_ino += 1;
+        self.files.insert(ino, Content::default());
+        Ok(ino)
+    }
+
+    pub(super) fn open(&mut self, path: &Path) -> io::Result<Ino> {
+        self.need_power()?;
+        let ino = self.names.file(path)?;
+        self.hold(ino);
+        Ok(ino)
+    }
+
+    /// Counts a handle.
+    pub(super) fn hold(&mut self, ino: Ino) {
+        *self.handles.entry(ino).or_default() += 1;
+    }
+
+    /// Gives a handle back.
+    pub(super) fn release(&mut self, ino: Ino) {
+        let handles = self.handles.get_mut(&ino).expect("an open file has a handle");
+        *handles -= 1;
+        if *handles == 0 {
+            self.handles.remove(&ino);
+            self.reap(ino);
+        }
+    }
+
+    /// Forgets a file that has neither name nor handle.
+    pub(super) fn reap(&mut self, ino: Ino) {
+        if !self.handles.contains_key(&ino) && !self.names.files().any(|named| named == ino) {
+            self.files.remove(&ino);
+        }
+    }
+
+    /// The live content of an open file.
+    pub(super) fn content(&mut self, ino: Ino) -> &mut Content {
+        self.files.get_mut(&ino).expect("an open file has content")
+    }
+
+    /// Counts a read and reads.
+    pub(super) fn read(&mut self, ino: Ino, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.need_power()?;
+        let number = self.reads;
+        self.reads += 1;
+        if self.read_faults.iter().any(|&(at, sticky)| number == at || sticky && number > at) {
+            self.faults_met += 1;
+            return Err(eio());
+        }
+        Ok(self.content(ino).read(buf, offset))
+    }
+}

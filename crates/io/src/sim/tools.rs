@@ -1,0 +1,90 @@
+//! Damage, and looks at a disk from outside, for tests. None of it counts as an operation.
+
+use super::{Sim, content::Content, state::State};
+use crate::names::normal;
+use foreshore_base::{Error, Result};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+impl Sim {
+    /// A copy of the machine, live and durable side, with its record and its plan of faults, but with no file open
+    /// and no lock held.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        Self::from_state(self.state.lock().fork())
+    }
+
+    /// Every file with its live length, by path from the root.
+    #[must_use]
+    pub fn files(&self) -> Vec<(PathBuf, u64)> {
+        let state = self.state.lock();
+        let length = |ino| state.files.get(&ino).map_or(0, Content::len);
+        state.names.entries().map(|(path, ino)| (path.to_owned(), length(ino))).collect()
+    }
+
+    /// The live bytes of a file.
+    pub fn contents(&self, path: &Path) -> Result<Vec<u8>> {
+        Ok(self.content_of(path)?.to_vec())
+    }
+
+    /// Flips the bits of `mask` in the byte at `offset`, on both sides.
+    ///
+    /// # Errors
+    /// `Io` if the file is shorter.
+    pub fn flip(&self, path: &Path, offset: u64, mask: u8) -> Result<()> {
+        let mut byte = self.range(path, offset, 1)?;
+        byte[0] ^= mask;
+        self.patch(path, offset, &byte)
+    }
+
+    /// Exchanges two ranges of `len` bytes: misdirected writes.
+    pub fn swap(&self, path: &Path, a: u64, b: u64, len: usize) -> Result<()> {
+        let (at_a, at_b) = (self.range(path, a, len)?, self.range(path, b, len)?);
+        self.patch(path, a, &at_b)?;
+        self.patch(path, b, &at_a)
+    }
+
+    /// Overwrites bytes inside a file: with older ones, a lost write.
+    pub fn patch(&self, path: &Path, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.range(path, offset, bytes.len())?;
+        self.damage(path, |content| content.write(offset, bytes))
+    }
+
+    /// Cuts or grows a file behind the program's back.
+    pub fn truncate(&self, path: &Path, len: u64) -> Result<()> {
+        self.damage(path, |content| content.set_len(len))
+    }
+
+    /// Replaces the bytes of a file by those of a file of another disk: a backup, another database.
+    pub fn replace(&self, path: &Path, other: &Self, other_path: &Path) -> Result<()> {
+        let theirs = other.content_of(other_path)?;
+        self.damage(path, |content| content.clone_from(&theirs))
+    }
+
+    fn content_of(&self, path: &Path) -> Result<Content> {
+        let state = self.state.lock();
+        let ino = state.names.file(&normal(path)).map_err(|e| Error::io("open", path, e))?;
+        Ok(state.files.get(&ino).cloned().unwrap_or_default())
+    }
+
+    /// Bytes of a file that must be there.
+    fn range(&self, path: &Path, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        if self.content_of(path)?.read(&mut bytes, offset) == len {
+            return Ok(bytes);
+        }
+        Err(Error::io("read", path, io::ErrorKind::UnexpectedEof.into()))
+    }
+
+    /// Changes a file on the live and on the durable side, and starts the record anew.
+    fn damage(&self, path: &Path, change: impl Fn(&mut Content)) -> Result<()> {
+        let state: &mut State = &mut self.state.lock();
+        let ino = state.names.file(&normal(path)).map_err(|e| Error::io("open", path, e))?;
+        change(state.files.entry(ino).or_default());
+        change(state.media.files.entry(ino).or_default());
+        state.restart_record();
+        Ok(())
+    }
+}
