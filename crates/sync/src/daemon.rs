@@ -50,8 +50,8 @@ impl Signal {
     /// Makes the daemon's step run once more, after what the caller has published. Signals do not add up. Costs a fence
     /// and one load while an earlier signal has not been taken yet.
     pub fn notify(&self) {
-        // ORDERING: publish, fence, then look; pairs with take, fence, then step in `wait`: if the old signal is still
-        // there, the step that takes it sees what was published.
+        // ORDERING: store, fence, look: publish, then look for an old signal; pairs with the fence in `wait`, after which the
+        // step that takes the old signal sees what was published.
         if !mutant("signal: no fence before looking") {
             fence(Ordering::SeqCst);
         }

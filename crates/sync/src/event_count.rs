@@ -73,8 +73,8 @@ impl EventCount {
 
     /// Registers the caller; from here on every notification ends its wait. The condition is checked after this.
     pub fn prepare(&self) -> EventKey {
-        // ORDERING: register, fence, then the caller's check; pairs with change, fence, then look in `notify`. Acquire, so
-        // that a key of the new epoch comes with what was changed before that notification.
+        // ORDERING: store, fence, look: register, then the caller checks; pairs with the fence in `notify`. Acquire, so that
+        // a key of the new epoch comes with what was changed before that notification.
         let before = self.state.fetch_add(WAITER, Ordering::Acquire);
         if !mutant("event count: no fence after registration") {
             fence(Ordering::SeqCst);
@@ -121,7 +121,7 @@ impl EventCount {
     }
 
     fn notify(&self, all: bool) {
-        // ORDERING: the caller has changed the condition; fence, then look. Pairs with the fence in `prepare`.
+        // ORDERING: store, fence, look: the caller has stored the condition; pairs with the fence in `prepare`.
         if !mutant("event count: no fence before looking") {
             fence(Ordering::SeqCst);
         }

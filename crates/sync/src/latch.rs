@@ -167,8 +167,8 @@ impl HybridLatch {
     /// in between must have been read through atomics; what was read counts only if this is true.
     #[inline]
     pub fn validate(&self, version: u64) -> bool {
-        // ORDERING: fence, the data loads before it stay before the load of the word; pairs with the Release fence in
-        // `exclusive_fence`: who read a writer's store sees at least that writer's X.
+        // ORDERING: seqlock read, the data loads stay before the load of the word; pairs with `exclusive_fence`: who has
+        // read a writer's store sees at least that writer's X.
         if !mutant("latch: no fence before validation") {
             fence(Ordering::Acquire);
         }
@@ -180,7 +180,7 @@ impl HybridLatch {
     /// be relied on, and stays so.
     #[inline]
     pub fn try_upgrade(&self, version: u64) -> bool {
-        // ORDERING: fence, as in `validate`: a writer whose store the caller has seen has left its X or its version in the
+        // ORDERING: seqlock read, as in `validate`: a writer whose store the caller has seen has left its X or its version in the
         // word, where the exchange below meets it.
         fence(Ordering::Acquire);
         // ORDERING: Relaxed, the exchange below decides.
@@ -306,7 +306,7 @@ impl HybridLatch {
 /// Run after X is set and before the holder's first store.
 #[inline]
 fn exclusive_fence() {
-    // ORDERING: Release fence, X is visible to whoever sees a store that follows; pairs with the fence in `validate`.
+    // ORDERING: seqlock read, X is visible to whoever sees a store that follows; pairs with the fence in `validate`.
     if !mutant("latch: no fence after entry") {
         fence(Ordering::Release);
     }

@@ -2,7 +2,7 @@
 //!
 //! A model that no mutation can break proves nothing, so kernels carry named switches at the lines whose order matters:
 //! `if !mutant("latch: no release fence") { fence(Release) }`. In ordinary builds [`mutant`] is the constant `false`.
-//! Under `--cfg foreshore_loom` a test turns one on with [`mutated`] and expects the model to panic.
+//! Under `--cfg foreshore_loom` a test turns one on with `mutated` and expects the model to panic.
 
 #[cfg(foreshore_loom)]
 std::thread_local! {

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// One under loom: keys are often addresses, and a model must not depend on them.
+/// A power of two. One under loom: keys are often addresses, and a model must not depend on them.
 const BUCKETS: usize = if cfg!(foreshore_loom) { 1 } else { 256 };
 
 /// How a call of [`ParkTable::park`] ended.
@@ -144,8 +144,7 @@ impl ParkTable {
         let node = Node::current();
         {
             let mut queue = bucket.queue.lock();
-            // ORDERING: announce, fence, then validate; pairs with change, fence, then look in `look`. One of the two
-            // sides sees the other.
+            // ORDERING: store, fence, look: announce, then validate; pairs with the waker's change and fence in `look`.
             bucket.waiting.fetch_add(1, Ordering::Relaxed);
             if !mutant("park table: no fence before validation") {
                 fence(Ordering::SeqCst);
@@ -242,7 +241,7 @@ impl ParkTable {
     /// The key's bucket, or `None` if nobody waits in it.
     fn look(&self, key: u64) -> Option<&Bucket> {
         let bucket = self.bucket(key);
-        // ORDERING: the caller has changed its state; fence, then look. Pairs with the fence in `park_as`.
+        // ORDERING: store, fence, look: the caller has stored its state; pairs with the fence in `park_as`.
         if !mutant("park table: no fence before looking") {
             fence(Ordering::SeqCst);
         }
@@ -258,7 +257,7 @@ impl ParkTable {
     fn bucket(&self, key: u64) -> &Bucket {
         // Fibonacci hashing: the top bits of the product depend on all bits of the key.
         let hash = key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-        &self.buckets[hash as usize % BUCKETS]
+        &self.buckets[hash as usize & (BUCKETS - 1)]
     }
 }
 

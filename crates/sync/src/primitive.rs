@@ -1,6 +1,6 @@
 //! The shim: std in every build, loom under `--cfg foreshore_loom`.
 //!
-//! Code that keeps to these names runs unchanged inside [`crate::model::check`]. Two differences remain visible: loom's
+//! Code that keeps to these names runs unchanged inside `model::check`. Two differences remain visible: loom's
 //! constructors are not `const`, and its `SeqCst` accesses order no more than `AcqRel` ones, so a protocol that needs the
 //! single total order states it with [`atomic::fence`].
 
