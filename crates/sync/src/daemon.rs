@@ -173,11 +173,13 @@ impl fmt::Debug for Daemon {
 fn drive(step: &dyn Step, signal: &Signal, stop: &AtomicBool) {
     // ORDERING: Acquire, pairs with the store in `drop`; the signal that follows it ends a wait.
     while !stop.load(Ordering::Acquire) {
-        match step.step() {
+        let pause = match step.step() {
             NextWake::Now => continue,
-            NextWake::After(pause) => signal.wait(Some(pause)),
-            NextWake::OnSignal => signal.wait(None),
+            NextWake::After(pause) => Some(pause),
+            NextWake::OnSignal => None,
         };
+        // WAIT: park - as the step has asked.
+        signal.wait(pause);
     }
 }
 

@@ -312,8 +312,10 @@ fn exclusive_fence() {
     }
 }
 
+/// The order of every release of a hold.
 #[inline]
 fn release() -> Ordering {
+    // ORDERING: latch, what this holder wrote the next one reads; pairs with `enter`.
     if mutant("latch: relaxed release") { Ordering::Relaxed } else { Ordering::Release }
 }
 

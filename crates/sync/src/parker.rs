@@ -75,12 +75,13 @@ impl Parker {
 
     /// Waits for a token and consumes it.
     pub fn park(&self) {
+        // WAIT: park - for the token.
         self.inner.park(None);
     }
 
     /// As [`Parker::park`] for at most `timeout`; true if a token came. Under loom it yields once and then times out.
     pub fn park_timeout(&self, timeout: Duration) -> bool {
-        // A deadline beyond the clock's range never comes.
+        // WAIT: park - for the token or the end of the time.
         self.inner.park(Some(timeout))
     }
 }
@@ -112,6 +113,7 @@ impl Inner {
         let deadline = match timeout {
             None => None,
             Some(timeout) if timeout.is_zero() => return false,
+            // A deadline beyond the clock's range never comes.
             Some(timeout) => Instant::now().checked_add(timeout),
         };
         let mut guard = self.lock.lock();
