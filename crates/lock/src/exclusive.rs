@@ -49,6 +49,13 @@ impl LockManager {
         self.leave_turn(owner.index, row);
     }
 
+    /// Ends whatever turn `owner` has: it goes on to roll back.
+    pub fn forget_turn(&self, owner: &mut Owner) {
+        if let Some(row) = owner.turn.take() {
+            self.leave_turn(owner.index, row);
+        }
+    }
+
     fn enter_turn(&self, owner: u32, row: RowHash) {
         let mut entries = self.entries(row);
         let entry = entries.entry(row.0).or_default();

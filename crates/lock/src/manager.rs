@@ -129,9 +129,7 @@ impl LockManager {
     /// A committer calls it after its commit record is appended, its status is set and the clock is raised, with its commit
     /// number: tables in which it wrote are tagged with it. From here on nobody may see it as live.
     pub fn finish(&self, owner: &mut Owner, csn: Option<Csn>) {
-        if let Some(row) = owner.turn.take() {
-            self.leave_turn(owner.index, row);
-        }
+        self.forget_turn(owner);
         for (table, mode) in owner.tables.drain(..) {
             self.release_table(owner.index, table, mode, csn);
         }

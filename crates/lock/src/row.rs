@@ -109,26 +109,38 @@ impl LockManager {
     /// [`Deadlock`](foreshore_base::Error::Deadlock), [`LockTimeout`](foreshore_base::Error::LockTimeout).
     pub fn share_row(&self, owner: &mut Owner, table: TableId, key: &[u8], timeout: Duration) -> Result<()> {
         let row = self.hash(table, key);
-        let entered = match self.try_share(owner.index, row) {
+        let entered = match self.enter_share(owner.index, row, true) {
             Some(entered) => entered,
             None => self.wait_to_share(owner, row, &What { table, key: Some(key) }, timeout)?,
         };
+        self.note_share(owner, row, entered);
+        Ok(())
+    }
+
+    /// As [`share_row`](Self::share_row) if that does not have to wait; otherwise `false`, and nothing has changed.
+    pub fn try_share_row(&self, owner: &mut Owner, table: TableId, key: &[u8]) -> bool {
+        let row = self.hash(table, key);
+        let Some(entered) = self.enter_share(owner.index, row, false) else { return false };
+        self.note_share(owner, row, entered);
+        true
+    }
+
+    fn note_share(&self, owner: &mut Owner, row: RowHash, entered: bool) {
         if entered {
             owner.shares.push(row);
             self.counts.announce(row.0);
         }
-        Ok(())
     }
 
-    /// `Some(true)`: entered; `Some(false)`: held before; `None`: in line behind writers.
-    fn try_share(&self, owner: u32, row: RowHash) -> Option<bool> {
+    /// `Some(true)`: entered; `Some(false)`: held before; `None`: refused, and in line behind the writers if it may wait.
+    fn enter_share(&self, owner: u32, row: RowHash, may_wait: bool) -> Option<bool> {
         let mut entries = self.entries(row);
         let entry = entries.entry(row.0).or_default();
         if entry.sharers.contains(owner) {
             return Some(false);
         }
         if !entry.admits(owner) {
-            if !entry.waiting.contains(&owner) {
+            if may_wait && !entry.waiting.contains(&owner) {
                 entry.waiting.push(owner);
             }
             return None;
@@ -142,7 +154,7 @@ impl LockManager {
         let mut wait = self.queue_wait(timeout);
         let outcome = loop {
             let seen = self.signal_of(owner.index);
-            if let Some(entered) = self.try_share(owner.index, row) {
+            if let Some(entered) = self.enter_share(owner.index, row, true) {
                 break Ok(entered);
             }
             if let Err(error) = self.sleep(owner, &mut wait, Wait::Row(row), seen, what) {

@@ -36,6 +36,23 @@ struct Request {
     upgrade: Option<TableMode>,
 }
 
+impl Request {
+    /// What `owner` asks for to have `mode` as well; `None` if its lock covers that.
+    fn new(owner: &Owner, table: TableId, mode: TableMode) -> Option<Self> {
+        let upgrade = owner.tables.iter().find(|&&(id, _)| id == table).map(|&(_, held)| held);
+        let mode = upgrade.map_or(mode, |held| held.supremum(mode));
+        (upgrade != Some(mode)).then_some(Self { owner: owner.index, mode, upgrade })
+    }
+
+    /// Notes the grant with the owner.
+    fn note_in(self, owner: &mut Owner, table: TableId) {
+        match owner.tables.iter_mut().find(|(id, _)| *id == table) {
+            Some((_, mode)) => *mode = self.mode,
+            None => owner.tables.push((table, self.mode)),
+        }
+    }
+}
+
 impl TableShard {
     pub(crate) fn new() -> Self {
         Self { heads: Mutex::new(LockRank::TableLocks, Map::with_hasher(Spread)) }
@@ -97,30 +114,32 @@ impl LockManager {
     /// # Errors
     /// [`Deadlock`](foreshore_base::Error::Deadlock), [`LockTimeout`](foreshore_base::Error::LockTimeout).
     pub fn lock_table(&self, owner: &mut Owner, table: TableId, mode: TableMode, timeout: Duration) -> Result<Csn> {
-        let held = owner.tables.iter().position(|&(id, _)| id == table);
-        let upgrade = held.map(|at| owner.tables[at].1);
-        let mode = upgrade.map_or(mode, |held| held.supremum(mode));
-        if upgrade == Some(mode) {
-            return Ok(Csn::ZERO);
-        }
-        let request = Request { owner: owner.index, mode, upgrade };
-        let tag = match self.request_table(table, request) {
+        let Some(request) = Request::new(owner, table, mode) else { return Ok(Csn::ZERO) };
+        let tag = match self.request_table(table, request, true) {
             Some(tag) => tag,
             None => self.wait_table(owner, table, request, timeout)?,
         };
-        match held {
-            Some(at) => owner.tables[at].1 = mode,
-            None => owner.tables.push((table, mode)),
-        }
+        request.note_in(owner, table);
         Ok(tag)
     }
 
-    /// Grants the request, or enters it into the queue.
-    fn request_table(&self, table: TableId, request: Request) -> Option<Csn> {
+    /// As [`lock_table`](Self::lock_table) if that does not have to wait; otherwise `None`, and nothing has changed.
+    pub fn try_lock_table(&self, owner: &mut Owner, table: TableId, mode: TableMode) -> Option<Csn> {
+        let Some(request) = Request::new(owner, table, mode) else { return Some(Csn::ZERO) };
+        let tag = self.request_table(table, request, false)?;
+        request.note_in(owner, table);
+        Some(tag)
+    }
+
+    /// Grants the request, or, if it may wait, enters it into the queue.
+    fn request_table(&self, table: TableId, request: Request, may_wait: bool) -> Option<Csn> {
         let mut heads = self.table_shard(table).heads.lock();
         let head = heads.entry(table).or_default();
         if head.is_grantable(head.queue.len(), request) {
             return Some(head.grant(request));
+        }
+        if !may_wait {
+            return None;
         }
         let upgrades = head.queue.iter().take_while(|before| before.upgrade.is_some()).count();
         let at = if request.upgrade.is_some() { upgrades } else { head.queue.len() };

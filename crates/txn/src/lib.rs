@@ -1,1 +1,33 @@
 //! Transactions of Foreshore: xids, status, undo, commit, rollback.
+//!
+//! A [`Txn`] leases what it needs from the [`TxnManager`] at its start: a session of the log, a slot of the lock manager and
+//! memory for undo. It is not tied to a thread. It draws an xid when it first writes.
+//!
+//! - **Commit** ([`Txn::commit`]): append the commit record, raise the clock, set the status, release the locks. Nothing
+//!   between the first and the last of these can fail. The disk comes later, in the ticket.
+//! - **Rollback** ([`Txn::rollback`]): undo backwards through the [`ResourceManager`], from memory, with a compensation record
+//!   for each change; then an end record, the status, the locks.
+//! - **Visibility**: a tuple header carries an xid, the status window tells whether that transaction is live, and its commit
+//!   number otherwise. [`Txn::row_holder`] answers who holds a row and collects the **watermark**: the newest commit that
+//!   the transaction has read from, whose durability its own acknowledgement waits for.
+//!
+//! **Invariant:** an xid in a page or a log record lies below a ceiling that is durable, so no xid is used twice.
+//!
+//! **Invariant:** from the append of its commit record on, a transaction cannot fail.
+
+#![forbid(unsafe_code)]
+
+mod ceiling;
+mod finish;
+pub mod format;
+mod manager;
+mod resource;
+mod slot;
+mod status;
+mod txn;
+mod undo;
+
+pub use manager::{CheckpointView, OldestActive, Start, TxnManager, TxnManagerOptions, TxnStats};
+pub use resource::{ResourceManager, UndoContext};
+pub use txn::{RowHolder, Txn, TxnOptions};
+pub use undo::{UndoEntry, UndoPtr};

@@ -1,0 +1,134 @@
+//! Handing out xids, each once in the life of a database.
+//!
+//! An xid reaches the disk in tuple headers that were never logged (row locks), so a restart cannot learn from the log
+//! which were used. It goes on at the **ceiling** instead: xids are handed out only below a ceiling that is logged and
+//! durable. It moves up in blocks, half a block ahead of need, so that nobody waits for it as a rule.
+
+use crate::format::{CEILING_LEN, XID_CEILING, encode_mark};
+use crate::status::StatusWindow;
+use foreshore_base::limits::MAX_XID;
+use foreshore_base::{Lsn, Xid};
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
+use foreshore_sync::{CachePadded, LockRank, Mutex, MutexGuard};
+use foreshore_wal::{Dep, Log, Record, Session};
+
+/// Bytes of a reservation that raising the ceiling takes.
+pub(crate) const RAISE_COST: usize = Session::cost(CEILING_LEN);
+
+/// The source of xids.
+#[derive(Debug)]
+pub(crate) struct Xids {
+    /// The next xid. Raised by those who draw, by one.
+    next: CachePadded<AtomicU64>,
+    /// Xids below it may be drawn: below the durable ceiling, and with a word in the status window. Never falls.
+    limit: AtomicU64,
+    /// From here on who draws raises the ceiling.
+    raise_at: AtomicU64,
+    ceiling: Mutex<Ceiling>,
+    block: u64,
+}
+
+/// How far xids may go.
+#[derive(Debug)]
+struct Ceiling {
+    /// The newest ceiling that was logged.
+    logged: u64,
+    /// LSN of its record.
+    lsn: Lsn,
+    /// The newest ceiling known to be durable.
+    durable: u64,
+}
+
+/// What stops the next xid from being handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bound {
+    /// Nothing.
+    None,
+    /// The durable ceiling.
+    Ceiling,
+    /// The status window.
+    Window,
+}
+
+impl Xids {
+    /// Xids from `first` on, the durable ceiling that the last run left; `block` of them to a ceiling.
+    pub(crate) fn new(first: Xid, block: u64) -> Self {
+        assert!(first > Xid::ZERO && block > 1, "xid zero means no transaction");
+        let ceiling = Ceiling { logged: first.0, lsn: Lsn::ZERO, durable: first.0 };
+        Self {
+            next: CachePadded::new(AtomicU64::new(first.0)),
+            limit: AtomicU64::new(first.0),
+            raise_at: AtomicU64::new(first.0 + block / 2),
+            ceiling: Mutex::new(LockRank::XidCeiling, ceiling),
+            block,
+        }
+    }
+
+    /// The first xid not handed out.
+    pub(crate) fn next(&self) -> Xid {
+        // ORDERING: Acquire, pairs with `draw`: a checkpointer that sees an xid drawn sees that its slot was locked.
+        Xid(self.next.load(Ordering::Acquire))
+    }
+
+    /// The newest ceiling in the log. No xid at or above it was handed out.
+    pub(crate) fn ceiling(&self) -> Xid {
+        Xid(self.ceiling.lock().logged)
+    }
+
+    /// Draws an xid; `None` at the limit.
+    pub(crate) fn draw(&self) -> Option<Xid> {
+        // ORDERING: Acquire, pairs with `settle`: below the limit the ceiling is durable and the status word reads zero.
+        let limit = self.limit.load(Ordering::Acquire);
+        let below = |next: u64| (next < limit).then_some(next + 1);
+        // ORDERING: AcqRel, the order of draws; pairs with `next`.
+        self.next.fetch_update(Ordering::AcqRel, Ordering::Relaxed, below).ok().map(Xid)
+    }
+
+    /// Whether the ceiling should move up though `xid` is below it.
+    pub(crate) fn is_near(&self, xid: Xid) -> bool {
+        // ORDERING: hint; a stale value costs a look under the lock.
+        xid.0 >= self.raise_at.load(Ordering::Relaxed)
+    }
+
+    /// Logs a higher ceiling if less than half a block is left and none is on its way. Returns the LSN of a ceiling that
+    /// is not durable yet. The session has reserved [`RAISE_COST`].
+    pub(crate) fn raise(&self, session: &mut Session, log: &Log) -> Option<Lsn> {
+        let mut ceiling = self.lock_settled(log);
+        let next = self.next().0;
+        if ceiling.logged > ceiling.durable {
+            return Some(ceiling.lsn);
+        }
+        if ceiling.logged.saturating_sub(next) > self.block / 2 {
+            return None;
+        }
+        // Noted before it is appended, under the lock: a checkpoint that does not find it here precedes its record.
+        ceiling.logged = (next + self.block).min(MAX_XID);
+        let body = ceiling.logged.to_le_bytes();
+        let record = Record { tag: 0, flags: 0, parts: &[&encode_mark(XID_CEILING), &body] };
+        ceiling.lsn = session.append(record, Dep::none());
+        // ORDERING: hint, see `is_near`.
+        self.raise_at.store(ceiling.logged - self.block / 2, Ordering::Relaxed);
+        Some(ceiling.lsn)
+    }
+
+    /// Raises the limit to what the durable ceiling and the window allow, and tells what stops the next xid.
+    pub(crate) fn settle(&self, log: &Log, window: &StatusWindow) -> Bound {
+        let ceiling = self.lock_settled(log);
+        let (durable, cleared) = (ceiling.durable, window.cleared().0);
+        // ORDERING: publish, pairs with `draw`.
+        self.limit.fetch_max(durable.min(cleared), Ordering::Release);
+        match self.next().0 {
+            next if next >= durable => Bound::Ceiling,
+            next if next >= cleared => Bound::Window,
+            _ => Bound::None,
+        }
+    }
+
+    fn lock_settled(&self, log: &Log) -> MutexGuard<'_, Ceiling> {
+        let mut ceiling = self.ceiling.lock();
+        if ceiling.lsn <= log.durable() {
+            ceiling.durable = ceiling.logged;
+        }
+        ceiling
+    }
+}

@@ -1,0 +1,136 @@
+//! The end of a transaction: commit or rollback.
+
+use crate::format::{COMMIT, MARK_LEN, encode_mark};
+use crate::manager::Lease;
+use crate::resource::UndoContext;
+use crate::txn::Txn;
+use foreshore_base::{Csn, Lsn, Result, Xid};
+use foreshore_wal::{CommitTicket, Dep, Record, Session, flags};
+
+impl Txn {
+    /// Commits: the order is fixed and the locks are free when it returns; the ticket tells when the commit, and all that
+    /// the transaction has read from, is durable. Nobody is woken to write it: the caller waits on the ticket, and so
+    /// writes the group itself if the log is free.
+    ///
+    /// # Errors
+    /// `DiskFull`, `Poisoned`, and then it is rolled back.
+    pub fn commit(self) -> Result<CommitTicket> {
+        self.pre_commit(false)
+    }
+
+    /// As [`commit`](Self::commit), for a caller that does not wait: the flusher makes it durable.
+    ///
+    /// # Errors
+    /// `DiskFull`, `Poisoned`, and then it is rolled back.
+    pub fn commit_pipelined(self) -> Result<CommitTicket> {
+        self.pre_commit(true)
+    }
+
+    fn pre_commit(mut self, hand_over: bool) -> Result<CommitTicket> {
+        if self.last_lsn == Lsn::ZERO {
+            return Ok(self.end_unlogged(hand_over));
+        }
+        let xid = self.xid.expect("a transaction that has logged has an xid");
+        self.session().reserve(Session::cost(MARK_LEN))?;
+        let mut lease = self.lease.take().expect("a running transaction has its lease");
+        let manager = &self.manager;
+        // The point of no return: the record may be on disk at once. Nothing below can fail.
+        let record = Record { tag: xid.0, flags: flags::COMMIT, parts: &[&encode_mark(COMMIT)] };
+        let dep = Dep::none().transaction(self.last_lsn).observed(self.observed());
+        let lsn = lease.session.append(record, dep);
+        let csn = lsn.csn();
+        assert!(csn > self.observed(), "a commit comes after all that it has seen");
+        // The clock before the status, the status before the locks: whoever is let on by one finds the ones before it.
+        manager.raise_clock(csn);
+        manager.window.commit(xid, csn);
+        manager.active.leave(lease.owner.index());
+        manager.locks.finish(&mut lease.owner, Some(csn));
+        if hand_over {
+            manager.log.flush_soon(&mut lease.session, lsn);
+        }
+        manager.commits.add(1);
+        let ticket = manager.log.ticket(lsn, csn, lsn);
+        manager.give_back(lease);
+        Ok(ticket)
+    }
+
+    /// Commits a transaction without a logged change. Its place in the order is that of the newest commit it has seen, and
+    /// so is the durability that its ticket waits for.
+    fn end_unlogged(mut self, hand_over: bool) -> CommitTicket {
+        let mut lease = self.lease.take().expect("a running transaction has its lease");
+        let (manager, seen) = (&self.manager, self.observed());
+        if let Some(xid) = self.xid {
+            manager.window.commit(xid, seen);
+            manager.active.leave(lease.owner.index());
+        }
+        manager.locks.finish(&mut lease.owner, None);
+        // Whoever committed what was seen may not have asked for a flush yet.
+        if hand_over && seen.lsn() > manager.log.durable() {
+            manager.log.flush_soon(&mut lease.session, seen.lsn());
+        }
+        manager.commits.add(1);
+        let ticket = manager.log.ticket(seen.lsn(), seen, seen.lsn());
+        manager.give_back(lease);
+        ticket
+    }
+
+    /// Takes everything back and returns the watermark: a result that is handed out in spite of the rollback rests on
+    /// commits up to it.
+    ///
+    /// # Errors
+    /// `Poisoned`: the rollback could not be completed, the log has stopped, and the next restart takes it back.
+    pub fn rollback(mut self) -> Result<Csn> {
+        self.take_back()?;
+        Ok(self.observed())
+    }
+
+    fn take_back(&mut self) -> Result<()> {
+        let Some(mut lease) = self.lease.take() else { return Ok(()) };
+        let outcome = self.undo_all(&mut lease);
+        let manager = &self.manager;
+        if let Err(cause) = &outcome {
+            manager.halt(cause);
+        }
+        if self.xid.is_some() {
+            manager.active.leave(lease.owner.index());
+        }
+        manager.locks.finish(&mut lease.owner, None);
+        manager.aborts.add(1);
+        manager.give_back(lease);
+        outcome
+    }
+
+    fn undo_all(&self, lease: &mut Lease) -> Result<()> {
+        let Some(xid) = self.xid else { return Ok(()) };
+        let manager = &self.manager;
+        if let Some(error) = manager.log.poisoned() {
+            return Err(error);
+        }
+        let Lease { session, undo, .. } = lease;
+        let mut context = UndoContext::new(session, xid, self.last_lsn);
+        while let Some(entry) = undo.newest() {
+            manager.resources().undo(&mut context, &entry)?;
+            undo.pop();
+        }
+        if self.last_lsn > Lsn::ZERO {
+            let end = context.log_end()?;
+            manager.raise_clock(end.csn());
+        }
+        // Only now do others see that nothing is left.
+        manager.window.abort(xid);
+        Ok(())
+    }
+}
+
+impl Drop for Txn {
+    fn drop(&mut self) {
+        // A rollback that fails stops the log, and everybody hears of that.
+        let _ = self.take_back();
+    }
+}
+
+const _: fn(Txn) -> Xid = |txn| {
+    fn is_send<T: Send>(_: &T) {}
+    is_send(&txn);
+    Xid::ZERO
+};

@@ -1,0 +1,314 @@
+//! The transaction manager: what all transactions of a database share.
+
+use crate::ceiling::{Bound, RAISE_COST, Xids};
+use crate::resource::ResourceManager;
+use crate::slot::ActiveSlots;
+use crate::status::StatusWindow;
+use crate::txn::{Txn, TxnOptions};
+use crate::undo::{UndoArena, UndoBudget};
+use foreshore_base::{Csn, Error, GroupNo, Result, Xid};
+use foreshore_lock::{LockManager, LockStats, Owner};
+use foreshore_sync::primitive::Arc;
+use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
+use foreshore_sync::{CachePadded, LockRank, Mutex, ShardedCounter};
+use foreshore_wal::{Log, Session};
+use std::fmt;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// Xids handed out between two moves of the ceiling.
+const XID_BLOCK: u64 = 1 << 16;
+/// Xids drawn between two moves of the status window.
+const SLIDE_STRIDE: u64 = 4096;
+
+/// Sizes of a transaction manager.
+#[derive(Clone, Debug)]
+pub struct TxnManagerOptions {
+    /// Transactions at once: at most 65536, and no more than the log has sessions and the lock manager owners.
+    pub max_sessions: usize,
+    /// Words of the status window, 8 bytes each, a power of two: how many xids may be drawn while one is running.
+    pub status_capacity: usize,
+    /// Bytes that the undo of all transactions may take together, beyond 64 KiB for each.
+    pub undo_limit_bytes: usize,
+}
+
+impl Default for TxnManagerOptions {
+    fn default() -> Self {
+        Self { max_sessions: 1024, status_capacity: 1 << 20, undo_limit_bytes: 128 << 20 }
+    }
+}
+
+/// Where a manager takes up after recovery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// The largest xid ceiling seen; 1 in a new database.
+    pub next_xid: Xid,
+    /// The largest commit number seen.
+    pub clock: Csn,
+}
+
+/// The transactions as a checkpoint has to record them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckpointView {
+    /// A transaction with an xid below it that is not in `active` has ended, with its last LSN at or below `clock`.
+    pub next_xid: Xid,
+    /// Running transactions that have an xid, each with the first log group that may hold a record of it. An xid at or
+    /// above `next_xid` may be among them.
+    pub active: Vec<(Xid, GroupNo)>,
+    /// No xid at or above it has been handed out.
+    pub ceiling: Xid,
+    /// At or above the last LSN of every transaction that counts as ended.
+    pub clock: Csn,
+    /// Xids below it are frozen: their fate is durable.
+    pub window_lo: Xid,
+}
+
+/// The transaction that has run longest with an xid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OldestActive {
+    /// Its xid.
+    pub xid: Xid,
+    /// The first log group that it keeps from being truncated.
+    pub first_group: GroupNo,
+    /// Its label.
+    pub label: &'static str,
+    /// How long it has run.
+    pub age: Duration,
+}
+
+/// What the transaction manager has counted since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TxnStats {
+    /// Transactions committed.
+    pub commits: u64,
+    /// Transactions rolled back.
+    pub aborts: u64,
+    /// Lock waits, deadlocks and lock time-outs.
+    pub locks: LockStats,
+    /// Xids that have a word in the status window.
+    pub status_used: u64,
+    /// Words of the status window.
+    pub status_capacity: u64,
+    /// Bytes of undo memory in use beyond 64 KiB for each transaction.
+    pub undo_bytes: usize,
+}
+
+/// What a transaction leases for its time.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub(crate) session: Session,
+    pub(crate) owner: Owner,
+    pub(crate) undo: UndoArena,
+}
+
+/// Makes transactions and knows what became of them.
+pub struct TxnManager {
+    pub(crate) log: Log,
+    pub(crate) locks: Arc<LockManager>,
+    pub(crate) window: StatusWindow,
+    pub(crate) xids: Xids,
+    pub(crate) active: ActiveSlots,
+    /// At or above the last LSN of every transaction that has ended. Raised before a transaction's status is set.
+    clock: CachePadded<AtomicU64>,
+    /// A rollback was given up: the rows of its transaction stay locked for ever, and nobody may wait for them.
+    halted: AtomicBool,
+    resources: OnceLock<Arc<dyn ResourceManager>>,
+    /// Leases that no transaction has, the last used on top. Sessions and owners are given back only at the end.
+    idle: Mutex<Vec<Box<Lease>>>,
+    budget: Arc<UndoBudget>,
+    max_sessions: usize,
+    pub(crate) commits: ShardedCounter,
+    pub(crate) aborts: ShardedCounter,
+}
+
+impl TxnManager {
+    /// A manager that takes up at `start`.
+    ///
+    /// # Errors
+    /// `Io` when the status window cannot be mapped.
+    ///
+    /// # Panics
+    /// When an option is outside its range.
+    pub fn new(options: TxnManagerOptions, log: Log, locks: Arc<LockManager>, start: Start) -> Result<Arc<Self>> {
+        Self::with_block(options, log, locks, start, XID_BLOCK)
+    }
+
+    pub(crate) fn with_block(
+        options: TxnManagerOptions,
+        log: Log,
+        locks: Arc<LockManager>,
+        start: Start,
+        xid_block: u64,
+    ) -> Result<Arc<Self>> {
+        assert!((1..=1 << 16).contains(&options.max_sessions), "undo pointers have 16 bits for the session");
+        assert!(options.status_capacity >= 16, "the window is moved by eighths");
+        Ok(Arc::new(Self {
+            log,
+            locks,
+            window: StatusWindow::new(options.status_capacity, start.next_xid)?,
+            xids: Xids::new(start.next_xid, xid_block),
+            active: ActiveSlots::new(options.max_sessions),
+            clock: CachePadded::new(AtomicU64::new(start.clock.0)),
+            halted: AtomicBool::new(false),
+            resources: OnceLock::new(),
+            idle: Mutex::new(LockRank::Leaf, Vec::new()),
+            budget: Arc::new(UndoBudget::new(options.undo_limit_bytes)),
+            max_sessions: options.max_sessions,
+            commits: ShardedCounter::new(),
+            aborts: ShardedCounter::new(),
+        }))
+    }
+
+    /// Names who undoes changes. Once, before the first transaction writes.
+    ///
+    /// # Panics
+    /// The second time.
+    pub fn set_resource_manager(&self, resources: Arc<dyn ResourceManager>) {
+        assert!(self.resources.set(resources).is_ok(), "the resource manager is wired once");
+    }
+
+    /// Begins a transaction.
+    ///
+    /// # Errors
+    /// `TooManyTransactions` when all sessions are in use; `Poisoned`.
+    pub fn begin(self: &Arc<Self>, options: TxnOptions) -> Result<Txn> {
+        let idle = self.idle.lock().pop();
+        let lease = match idle {
+            Some(mut lease) => {
+                lease.owner.begin(options.label);
+                lease
+            }
+            None => self.new_lease(options.label)?,
+        };
+        Ok(Txn::new(self.clone(), lease, options))
+    }
+
+    fn new_lease(&self, label: &'static str) -> Result<Box<Lease>> {
+        let owner = self.locks.lease(label)?;
+        if owner.index() >= self.max_sessions {
+            let oldest = self.locks.oldest().map_or("", |(label, _)| label);
+            return Err(Error::TooManyTransactions { max: self.max_sessions, oldest });
+        }
+        let session = self.log.session()?;
+        let undo = UndoArena::new(self.budget.clone(), owner.index());
+        Ok(Box::new(Lease { session, owner, undo }))
+    }
+
+    pub(crate) fn give_back(&self, mut lease: Box<Lease>) {
+        lease.undo.clear();
+        lease.session.release();
+        self.idle.lock().push(lease);
+    }
+
+    /// What a checkpoint has to record. The caller has loaded the log's next group before.
+    #[must_use]
+    pub fn checkpoint_view(&self) -> CheckpointView {
+        // The next xid before the slots: see `ActiveSlots`. The clock after them: who has left its slot is in it.
+        let next_xid = self.xids.next();
+        let active = self.active.all().map(|(_, active)| (active.xid, active.first_group)).collect();
+        let (clock, window_lo) = (self.clock(), self.window.lo());
+        CheckpointView { next_xid, active, ceiling: self.xids.ceiling(), clock, window_lo }
+    }
+
+    /// The running transaction with the smallest xid.
+    #[must_use]
+    pub fn oldest_active(&self) -> Option<OldestActive> {
+        let (index, active) = self.active.all().min_by_key(|(_, active)| active.xid)?;
+        let (label, age) = self.locks.running(index)?;
+        Some(OldestActive { xid: active.xid, first_group: active.first_group, label, age })
+    }
+
+    /// At or above the last LSN of every transaction that has ended.
+    #[must_use]
+    pub fn clock(&self) -> Csn {
+        // ORDERING: Acquire, pairs with `raise_clock`.
+        Csn(self.clock.load(Ordering::Acquire))
+    }
+
+    /// Counters since the start.
+    #[must_use]
+    pub fn stats(&self) -> TxnStats {
+        TxnStats {
+            commits: self.commits.sum(),
+            aborts: self.aborts.sum(),
+            locks: self.locks.stats(),
+            status_used: self.xids.next().0.saturating_sub(self.window.lo().0),
+            status_capacity: self.window.capacity() as u64,
+            undo_bytes: self.budget.used(),
+        }
+    }
+
+    /// Makes room for the next xid, which was refused.
+    pub(crate) fn raise_limit(&self, session: &mut Session) -> Result<()> {
+        match self.xids.settle(&self.log, &self.window) {
+            Bound::None => return Ok(()),
+            Bound::Ceiling => {
+                session.reserve(RAISE_COST)?;
+                if let Some(lsn) = self.xids.raise(session, &self.log) {
+                    // WAIT: help - or park behind the leader. Only when half a block of xids went faster than one write.
+                    self.log.force(lsn)?;
+                }
+            }
+            Bound::Window => {
+                if self.slide(u64::MAX) == 0 {
+                    // WAIT: help - or park behind the leader: the oldest commit in the window is not durable.
+                    self.log.force(self.log.current())?;
+                    if self.slide(u64::MAX) == 0 && self.xids.settle(&self.log, &self.window) == Bound::Window {
+                        let oldest = self.oldest_active().map_or("", |active| active.label);
+                        return Err(Error::TooManyTransactions { max: self.window.capacity(), oldest });
+                    }
+                }
+            }
+        }
+        self.xids.settle(&self.log, &self.window);
+        Ok(())
+    }
+
+    /// Moves window and ceiling on ahead of need, by who drew `xid`.
+    pub(crate) fn keep_ahead(&self, xid: Xid, session: &mut Session) -> Result<()> {
+        let stride = SLIDE_STRIDE.min(self.window.capacity() as u64 / 8);
+        if xid.0.is_multiple_of(stride) {
+            // Faster than xids are drawn, so that it catches up after an old transaction has ended.
+            self.slide(4 * stride);
+        }
+        if self.xids.is_near(xid) {
+            session.reserve(RAISE_COST)?;
+            if let Some(lsn) = self.xids.raise(session, &self.log) {
+                self.log.flush_soon(session, lsn);
+            }
+        }
+        Ok(())
+    }
+
+    fn slide(&self, most: u64) -> u64 {
+        self.window.slide(self.xids.next(), self.log.durable(), most)
+    }
+
+    pub(crate) fn raise_clock(&self, csn: Csn) {
+        // ORDERING: raise; pairs with `clock`. Comes before the status and the locks, so that whoever is let on by them
+        // finds it raised.
+        self.clock.fetch_max(csn.0, Ordering::AcqRel);
+    }
+
+    pub(crate) fn resources(&self) -> &dyn ResourceManager {
+        &**self.resources.get().expect("the resource manager is wired before the first write")
+    }
+
+    /// Gives up after a rollback that failed: the log stops, and so do all waits.
+    pub(crate) fn halt(&self, cause: &Error) {
+        self.log.poison(cause);
+        // ORDERING: Release, pairs with `is_halted`; those who wait are woken after it.
+        self.halted.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_halted(&self) -> bool {
+        // ORDERING: Acquire, pairs with `halt`: the log is poisoned.
+        self.halted.load(Ordering::Acquire)
+    }
+}
+
+impl fmt::Debug for TxnManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TxnManager").field("xids", &self.xids).field("clock", &self.clock()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,103 @@
+//! The way to the pages: redo and undo of changes, implemented above this layer and wired once.
+
+use crate::format::{CLR_PREFIX, END, MARK_LEN, encode_mark};
+use crate::undo::UndoEntry;
+use foreshore_base::{Lsn, Result, Xid};
+use foreshore_buffer::format::{CLR, UNDOABLE};
+use foreshore_buffer::{Change, ChangeRecord, ExclusiveGuard};
+use foreshore_wal::{Dep, Record, Session};
+
+/// Whoever owns the pages: applies logged changes again and takes changes back.
+pub trait ResourceManager: Send + Sync {
+    /// Applies `record` to `page`, its page number `index`, again. Called only if the page is older than the record; the
+    /// caller sets its LSN. Looks at nothing but the page and the record. The body of a compensation comes without the
+    /// LSN in front (see [`crate::format::split_clr`]).
+    ///
+    /// # Errors
+    /// `Corrupted` when record and page do not fit together.
+    fn redo(&self, record: &ChangeRecord<'_>, index: usize, page: &mut ExclusiveGuard<'_>) -> Result<()>;
+
+    /// Takes `entry` back by its key, wherever that lies by now: page and position may have moved. Reserves through
+    /// [`UndoContext::reserve`] before its first latch, and logs what it does by [`UndoContext::log_clr`], unless the
+    /// entry was not logged either.
+    ///
+    /// # Errors
+    /// Any stops the log: a rollback has no way out.
+    fn undo(&self, context: &mut UndoContext<'_>, entry: &UndoEntry<'_>) -> Result<()>;
+}
+
+/// The rollback of one transaction, at run time or at restart.
+#[derive(Debug)]
+pub struct UndoContext<'a> {
+    session: &'a mut Session,
+    xid: Xid,
+    last_lsn: Lsn,
+}
+
+impl<'a> UndoContext<'a> {
+    /// The rollback of `xid`, whose last record has `last_lsn`, logged through `session`.
+    pub fn new(session: &'a mut Session, xid: Xid, last_lsn: Lsn) -> Self {
+        Self { session, xid, last_lsn }
+    }
+
+    /// The transaction rolled back.
+    #[must_use]
+    pub const fn xid(&self) -> Xid {
+        self.xid
+    }
+
+    /// LSN of its last record.
+    #[must_use]
+    pub const fn last_lsn(&self) -> Lsn {
+        self.last_lsn
+    }
+
+    /// The session, for changes of structure that the undo needs and that belong to no transaction.
+    pub fn session(&mut self) -> &mut Session {
+        self.session
+    }
+
+    /// Makes sure that records of `bytes` together can be appended, from the space kept back for rollbacks if need be.
+    /// Before the first latch.
+    ///
+    /// # Errors
+    /// `Poisoned`.
+    pub fn reserve(&mut self, bytes: usize) -> Result<()> {
+        self.session.reserve_rollback(bytes)
+    }
+
+    /// Bytes that a compensation over `pages` pages with a body of `body` bytes takes of a reservation.
+    #[must_use]
+    pub fn clr_cost(pages: usize, body: usize) -> usize {
+        foreshore_buffer::change_cost(pages, CLR_PREFIX + body)
+    }
+
+    /// Logs that `change` takes `entry` back, and marks and stamps its `pages`; `dep` is what it rests on beside them and the
+    /// transaction itself. The flags are completed here.
+    pub fn log_clr(
+        &mut self,
+        entry: &UndoEntry<'_>,
+        change: &Change<'_>,
+        dep: Dep,
+        pages: &mut [&mut ExclusiveGuard<'_>],
+    ) -> Lsn {
+        assert!(entry.lsn > Lsn::ZERO, "what was not logged is not compensated");
+        let prefix = entry.lsn.0.to_le_bytes();
+        let body: Vec<&[u8]> = std::iter::once(&prefix[..]).chain(change.body.iter().copied()).collect();
+        let clr = Change { flags: (change.flags & !UNDOABLE) | CLR, body: &body, ..*change };
+        let dep = dep.transaction(self.last_lsn.max(entry.lsn));
+        self.last_lsn = foreshore_buffer::change(self.session, dep, self.xid.0, &clr, pages);
+        self.last_lsn
+    }
+
+    /// Logs that nothing is left to undo.
+    ///
+    /// # Errors
+    /// `Poisoned`.
+    pub fn log_end(&mut self) -> Result<Lsn> {
+        self.session.reserve_rollback(Session::cost(MARK_LEN))?;
+        let record = Record { tag: self.xid.0, flags: 0, parts: &[&encode_mark(END)] };
+        self.last_lsn = self.session.append(record, Dep::none().transaction(self.last_lsn));
+        Ok(self.last_lsn)
+    }
+}

@@ -1,0 +1,285 @@
+//! A running transaction.
+
+use crate::format::MARK_LEN;
+use crate::manager::{Lease, TxnManager};
+use crate::status::Status;
+use crate::undo::UndoPtr;
+use foreshore_base::{Csn, Error, Lsn, Result, TableId, Xid};
+use foreshore_buffer::format::UNDOABLE;
+use foreshore_buffer::{Change, ExclusiveGuard};
+use foreshore_lock::{Owner, TableMode};
+use foreshore_sync::primitive::Arc;
+use foreshore_wal::{Dep, Session};
+use std::fmt;
+use std::time::Duration;
+
+/// How a transaction runs.
+#[derive(Clone, Copy, Debug)]
+pub struct TxnOptions {
+    /// Shown by errors and warnings that name this transaction.
+    pub label: &'static str,
+    /// How long it waits for a lock.
+    pub lock_timeout: Duration,
+}
+
+impl Default for TxnOptions {
+    fn default() -> Self {
+        Self { label: "", lock_timeout: Duration::from_secs(10) }
+    }
+}
+
+/// Who holds a row, by the xid in its header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowHolder {
+    /// Nobody: its writer has ended.
+    Nobody,
+    /// This transaction.
+    Me,
+    /// Another, which is live.
+    Other(Xid),
+}
+
+/// A transaction. Dropped before its end, it is rolled back.
+///
+/// Any error of a wait or a reservation leaves it as it was; whether to go on or to roll back is the caller's choice, but
+/// for a deadlock, where others wait until it rolls back.
+pub struct Txn {
+    pub(crate) manager: Arc<TxnManager>,
+    /// Taken at the end.
+    pub(crate) lease: Option<Box<Lease>>,
+    pub(crate) xid: Option<Xid>,
+    /// LSN of its last record, zero before the first.
+    pub(crate) last_lsn: Lsn,
+    observed: Csn,
+    lock_timeout: Duration,
+    /// The current reservation, made again after a wait.
+    reserved: usize,
+}
+
+impl Txn {
+    pub(crate) fn new(manager: Arc<TxnManager>, lease: Box<Lease>, options: TxnOptions) -> Self {
+        Self {
+            manager,
+            lease: Some(lease),
+            xid: None,
+            last_lsn: Lsn::ZERO,
+            observed: Csn::ZERO,
+            lock_timeout: options.lock_timeout,
+            reserved: 0,
+        }
+    }
+
+    /// The xid, if the transaction has one.
+    #[must_use]
+    pub const fn xid(&self) -> Option<Xid> {
+        self.xid
+    }
+
+    /// The newest commit that the transaction has read from.
+    #[must_use]
+    pub const fn observed(&self) -> Csn {
+        self.observed
+    }
+
+    /// LSN of its last record, zero before the first.
+    #[must_use]
+    pub const fn last_lsn(&self) -> Lsn {
+        self.last_lsn
+    }
+
+    /// Notes that an answer given to this transaction rests on a commit.
+    pub fn observe(&mut self, csn: Csn) {
+        self.observed = self.observed.max(csn);
+    }
+
+    /// The session, for changes of structure that belong to no transaction.
+    pub fn session(&mut self) -> &mut Session {
+        &mut self.lease_mut().session
+    }
+
+    /// The transaction's xid; draws one the first time. Without latches: it may wait for the log.
+    ///
+    /// # Errors
+    /// `TooManyTransactions` when an old transaction holds the status window; `DiskFull`; `Poisoned`.
+    pub fn ensure_xid(&mut self) -> Result<Xid> {
+        if let Some(xid) = self.xid {
+            return Ok(xid);
+        }
+        let manager = self.manager.clone();
+        let lease = self.lease_mut();
+        let index = lease.owner.index();
+        let xid = loop {
+            if let Some(xid) = manager.active.enter(index, || manager.log.next_group(), || manager.xids.draw()) {
+                break xid;
+            }
+            manager.raise_limit(&mut lease.session)?;
+        };
+        lease.owner.set_xid(xid);
+        self.xid = Some(xid);
+        manager.keep_ahead(xid, self.session())?;
+        self.reserve_again()?;
+        Ok(xid)
+    }
+
+    /// Who holds the row whose header names `header_xid`. Called under the latch that covers the header. If its writer has
+    /// committed, that commit counts as observed.
+    pub fn row_holder(&mut self, header_xid: Xid) -> RowHolder {
+        if header_xid == Xid::ZERO {
+            return RowHolder::Nobody;
+        }
+        if self.xid == Some(header_xid) {
+            return RowHolder::Me;
+        }
+        match self.manager.window.get(header_xid) {
+            Status::Live => RowHolder::Other(header_xid),
+            Status::Committed(csn) => {
+                self.observe(csn);
+                RowHolder::Nobody
+            }
+            // What an aborted writer left in a header is what its rollback meant to leave.
+            Status::Aborted | Status::Frozen => RowHolder::Nobody,
+        }
+    }
+
+    /// Whether nothing that `header_xid` did can be lost or undone any more: a ghost of it may be purged.
+    #[must_use]
+    pub fn is_settled(&self, header_xid: Xid) -> bool {
+        match self.manager.window.get(header_xid) {
+            Status::Live => false,
+            Status::Committed(csn) => csn.lsn() <= self.manager.log.durable(),
+            Status::Aborted | Status::Frozen => true,
+        }
+    }
+
+    /// Locks a table to the end of the transaction, or strengthens its lock. In a mode that reads the whole table the
+    /// newest commit in it counts as observed.
+    ///
+    /// # Errors
+    /// `Deadlock`, `LockTimeout`; and, after a wait, those of [`reserve`](Self::reserve).
+    pub fn lock_table(&mut self, table: TableId, mode: TableMode) -> Result<()> {
+        let (manager, timeout) = (self.manager.clone(), self.lock_timeout);
+        let tag = match manager.locks.try_lock_table(&mut self.lease_mut().owner, table, mode) {
+            Some(tag) => tag,
+            None => self.waiting(|owner| manager.locks.lock_table(owner, table, mode, timeout))?,
+        };
+        self.observe(tag);
+        Ok(())
+    }
+
+    /// See [`LockManager::share_row`](foreshore_lock::LockManager::share_row).
+    ///
+    /// # Errors
+    /// As [`lock_table`](Self::lock_table).
+    pub fn share_row(&mut self, table: TableId, key: &[u8]) -> Result<()> {
+        let (manager, timeout) = (self.manager.clone(), self.lock_timeout);
+        if manager.locks.try_share_row(&mut self.lease_mut().owner, table, key) {
+            return Ok(());
+        }
+        self.waiting(|owner| manager.locks.share_row(owner, table, key, timeout))
+    }
+
+    /// See [`LockManager::shared_by_other`](foreshore_lock::LockManager::shared_by_other).
+    #[must_use]
+    pub fn shared_by_other(&self, table: TableId, key: &[u8]) -> bool {
+        self.manager.locks.shared_by_other(&self.lease().owner, table, key)
+    }
+
+    /// See [`LockManager::wait_exclusive`](foreshore_lock::LockManager::wait_exclusive).
+    ///
+    /// # Errors
+    /// As [`lock_table`](Self::lock_table). There is no turn to end then.
+    pub fn wait_exclusive(&mut self, table: TableId, key: &[u8]) -> Result<()> {
+        let (manager, timeout) = (self.manager.clone(), self.lock_timeout);
+        self.waiting(|owner| manager.locks.wait_exclusive(owner, table, key, timeout)).inspect_err(|_| {
+            // The wait may have succeeded and the reservation after it failed.
+            manager.locks.forget_turn(&mut self.lease_mut().owner);
+        })
+    }
+
+    /// See [`LockManager::end_exclusive`](foreshore_lock::LockManager::end_exclusive).
+    pub fn end_exclusive(&mut self, table: TableId, key: &[u8]) {
+        let manager = self.manager.clone();
+        manager.locks.end_exclusive(&mut self.lease_mut().owner, table, key);
+    }
+
+    /// Waits for `holder`, whom [`row_holder`](Self::row_holder) named for the row, and returns when there is reason to
+    /// look again. Without latches.
+    ///
+    /// # Errors
+    /// As [`lock_table`](Self::lock_table); `Poisoned` when the holder could not be rolled back.
+    pub fn wait_row(&mut self, table: TableId, key: &[u8], holder: Xid) -> Result<()> {
+        let (manager, timeout) = (self.manager.clone(), self.lock_timeout);
+        self.waiting(|owner| {
+            let is_live = || manager.window.get(holder) == Status::Live && !manager.is_halted();
+            manager.locks.wait_xid(owner, table, key, holder, &is_live, timeout)?;
+            if manager.is_halted() { Err(manager.log.poisoned().unwrap_or(Error::Closed)) } else { Ok(()) }
+        })
+    }
+
+    /// Makes sure that records of `log_bytes` together (see [`Session::cost`]) and one undo entry with a body of
+    /// `undo_bytes` can be entered. Without latches; waits by this transaction keep it.
+    ///
+    /// # Errors
+    /// `TransactionTooLarge`, `DiskFull`, `Poisoned`. Nothing has changed then.
+    pub fn reserve(&mut self, log_bytes: usize, undo_bytes: usize) -> Result<()> {
+        let lease = self.lease_mut();
+        lease.undo.reserve(undo_bytes)?;
+        // The commit record goes with it, so that a commit after changes has it already as a rule.
+        let bytes = log_bytes + Session::cost(MARK_LEN);
+        lease.session.reserve(bytes)?;
+        self.reserved = bytes;
+        Ok(())
+    }
+
+    /// Enters how a change is taken back, before the change itself, and returns what the tuple header keeps of it. `body`
+    /// is the body of the record. What is not logged gets an entry too, with a kind of the resource manager's own.
+    pub fn push_undo(&mut self, kind: u8, table: TableId, body: &[&[u8]]) -> UndoPtr {
+        assert!(self.xid.is_some(), "a transaction that changes has an xid");
+        self.lease_mut().undo.push(kind, table, body)
+    }
+
+    /// Logs a change of this transaction and marks and stamps its `pages`; `dep` is what it rests on beside them and the
+    /// transaction itself. If it is [`UNDOABLE`], the newest undo entry is the one that takes it back.
+    pub fn log_change(&mut self, change: &Change<'_>, dep: Dep, pages: &mut [&mut ExclusiveGuard<'_>]) -> Lsn {
+        let xid = self.xid.expect("a transaction that changes has an xid");
+        let dep = dep.transaction(self.last_lsn).observed(self.observed);
+        let lease = self.lease_mut();
+        let lsn = foreshore_buffer::change(&mut lease.session, dep, xid.0, change, pages);
+        if change.flags & UNDOABLE != 0 {
+            lease.undo.stamp_newest(lsn);
+        }
+        self.last_lsn = lsn;
+        lsn
+    }
+
+    /// Runs a wait for a lock. Log space that is reserved goes back before it and is taken again after it: whoever holds the
+    /// lock may need that space to end.
+    fn waiting<T>(&mut self, wait: impl FnOnce(&mut Owner) -> Result<T>) -> Result<T> {
+        let lease = self.lease_mut();
+        lease.session.release();
+        let outcome = wait(&mut lease.owner)?;
+        self.reserve_again()?;
+        Ok(outcome)
+    }
+
+    fn reserve_again(&mut self) -> Result<()> {
+        let reserved = self.reserved;
+        self.session().reserve(reserved)
+    }
+
+    fn lease(&self) -> &Lease {
+        self.lease.as_ref().expect("a running transaction has its lease")
+    }
+
+    fn lease_mut(&mut self) -> &mut Lease {
+        self.lease.as_mut().expect("a running transaction has its lease")
+    }
+}
+
+impl fmt::Debug for Txn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { xid, last_lsn, observed, .. } = self;
+        let mut shown = f.debug_struct("Txn");
+        shown.field("xid", xid).field("last_lsn", last_lsn).field("observed", observed).finish_non_exhaustive()
+    }
+}
