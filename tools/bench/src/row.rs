@@ -7,7 +7,7 @@ use crate::{
     process::{Peak, cpu_seconds, resident_bytes, voluntary_switches},
     report::{Checks, Row},
     terminal::{Phase, Tally, Terminal},
-    tpcb::{Audit, Draw, audit},
+    tpcb::{Audit, audit},
     units::thousandths,
 };
 use foreshore::Db;
@@ -62,11 +62,7 @@ pub(crate) fn measure(
     let (tally, before, after) = thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
             .map(|thread| {
-                // Streams differ between threads and between runs on one database.
-                let stream = (history.next_run << 16) + thread as u64;
-                let draw = Draw::new(config.seed, stream, config.scale, config.skew);
-                let key = (history.next_run, thread as u32);
-                let terminal = Terminal::new(&db, &phase, config.commit, config.in_flight(), draw, key);
+                let terminal = Terminal::new(config, &db, &phase, history.next_run, thread as u32);
                 scope.spawn(move || terminal.work())
             })
             .collect();

@@ -1,6 +1,7 @@
 //! One worker thread: draws transactions, runs them, and counts what was acknowledged.
 
 use crate::{
+    Config,
     config::Commit,
     tpcb::{Draw, HistoryKey},
 };
@@ -73,30 +74,38 @@ impl Tally {
 
 /// A worker.
 pub(crate) struct Terminal<'a> {
-    pub(crate) db: &'a Db,
-    pub(crate) phase: &'a Phase,
-    pub(crate) commit: Commit,
+    db: &'a Db,
+    phase: &'a Phase,
+    commit: Commit,
+    options: TxnOptions,
+    draw: Draw,
+    run: u64,
+    thread: u32,
     /// Transactions in flight at most.
-    pub(crate) clients: usize,
-    pub(crate) draw: Draw,
-    pub(crate) run: u64,
-    pub(crate) thread: u32,
+    clients: usize,
     /// Commits that are not yet known to be durable, oldest first, with the begin of their transaction.
     in_flight: VecDeque<(CommitTicket, Instant)>,
     tally: Tally,
 }
 
 impl<'a> Terminal<'a> {
-    pub(crate) fn new(
-        db: &'a Db,
-        phase: &'a Phase,
-        commit: Commit,
-        clients: usize,
-        draw: Draw,
-        (run, thread): (u64, u32),
-    ) -> Self {
-        let in_flight = VecDeque::with_capacity(clients);
-        Self { db, phase, commit, clients, draw, run, thread, in_flight, tally: Tally::new() }
+    /// Worker `thread` of the run with number `run` on this database.
+    pub(crate) fn new(config: &Config, db: &'a Db, phase: &'a Phase, run: u64, thread: u32) -> Self {
+        let durability = if config.commit == Commit::Async { Durability::Relaxed } else { Durability::Durable };
+        // Streams differ between threads and between runs on one database.
+        let stream = (run << 16) + u64::from(thread);
+        Self {
+            db,
+            phase,
+            commit: config.commit,
+            options: TxnOptions::new().label("tpcb").durability(durability).isolation(config.isolation),
+            draw: Draw::new(config.seed, stream, config.scale, config.skew),
+            run,
+            thread,
+            clients: config.in_flight(),
+            in_flight: VecDeque::with_capacity(config.in_flight()),
+            tally: Tally::new(),
+        }
     }
 
     /// Runs transactions until the phase says stop, then waits until all are durable.
@@ -132,10 +141,8 @@ impl<'a> Terminal<'a> {
     fn transact(&mut self, key: HistoryKey) -> Result<()> {
         let begun = Instant::now();
         let transfer = self.draw.transfer();
-        let durability = if self.commit == Commit::Async { Durability::Relaxed } else { Durability::Durable };
-        let options = TxnOptions::new().label("tpcb").durability(durability);
         loop {
-            let tx = self.db.begin_with(options);
+            let tx = self.db.begin_with(self.options);
             match transfer.apply(&tx, key).and_then(|()| self.commit(tx, begun)) {
                 Ok(()) => return Ok(()),
                 Err(e) if e.is_retryable() => {
