@@ -1,0 +1,139 @@
+//! Bytes on disk: superblock and map pages.
+//!
+//! All integers are little-endian.
+//!
+//! **Superblock slot** (the first 4096 bytes of page 0 and of page 1). Magic, version and checksum stand where they stand
+//! in every version, so that a newer file is told from a damaged one.
+//!
+//! ```text
+//!  0       8         12          16     32    40               48                 56           64           72
+//!  | magic | version | page size | uuid | seq | checkpoint lsn | checkpoint group | scan start | data pages | xid ceiling
+//!  | u64   | u32     | u32       | 16 B | u64 | u64            | u64              | u64        | u64        | u64
+//!
+//!  80      84         88        96 .. 4092   4092
+//!  | flags | features | created | zeros      | crc32c of bytes 0..4092 |
+//!  | u32   | u32      | u64     |            | u32                     |
+//! ```
+//!
+//! **Map page** `k` is page `2 + k * REGION_PAGES`. Behind the common page header stands one bit for each page of the
+//! region `k * REGION_PAGES ..`, lowest bit first, set while the page is allocated. Page flag [`MAP_HAS_NEXT`]: the map
+//! page of the following region exists. Regions exist without gaps, so the chain says how many there are whatever the
+//! length of the file.
+
+use crate::superblock::Slot;
+use foreshore_base::codec::{u32_at, u64_at};
+use foreshore_base::limits::{BLOCK, PAGE_SIZE};
+use foreshore_base::{GroupNo, Lsn, PageId, Uuid, Xid, crc32c};
+use foreshore_buffer::format::PAGE_HEADER;
+
+/// Pages that one map page has bits for.
+pub const REGION_PAGES: u64 = ((PAGE_SIZE - PAGE_HEADER) * 8) as u64;
+/// Place of the map page in its region: behind the superblock slots of the first one.
+pub const MAP_IN_REGION: u64 = 2;
+/// Root of the catalogue tree, created with the database.
+pub const CATALOGUE_ROOT: PageId = PageId(3);
+/// Flag of a map page: the map page of the following region exists.
+pub const MAP_HAS_NEXT: u16 = 1;
+
+/// Version of the superblock that this build writes and the newest that it reads.
+pub const SUPERBLOCK_VERSION: u32 = 1;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"FORESHOR");
+const AT_VERSION: usize = 8;
+const AT_PAGE_SIZE: usize = 12;
+const AT_UUID: usize = 16;
+const AT_SEQ: usize = 32;
+const AT_CHECKPOINT_LSN: usize = 40;
+const AT_CHECKPOINT_GROUP: usize = 48;
+const AT_SCAN_START: usize = 56;
+const AT_DATA_PAGES: usize = 64;
+const AT_XID_CEILING: usize = 72;
+const AT_FLAGS: usize = 80;
+const AT_FEATURES: usize = 84;
+const AT_CREATED: usize = 88;
+const AT_CRC: usize = BLOCK - 4;
+
+const FLAG_CLEAN: u32 = 1;
+
+const _: () = assert!(AT_CREATED + 8 <= AT_CRC && BLOCK <= PAGE_SIZE);
+const _: () = assert!(REGION_PAGES.is_multiple_of(64));
+
+/// What recovery starts from. Everything else is in the log or reached from here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SuperBlock {
+    /// Identity of the database, equal in every file.
+    pub uuid: Uuid,
+    /// Counts the superblocks written; the larger of two slots is the newer.
+    pub seq: u64,
+    /// LSN of the checkpoint record, zero before the first checkpoint.
+    pub checkpoint_lsn: Lsn,
+    /// A group at or before the one that holds the checkpoint record.
+    pub checkpoint_group: GroupNo,
+    /// First group that restart reads.
+    pub scan_start: GroupNo,
+    /// Pages that the data file must at least have. A shorter file has lost data.
+    pub data_pages: u64,
+    /// First xid that no transaction has been given yet.
+    pub xid_ceiling: Xid,
+    /// Whether the database was closed: restart has nothing to redo or undo.
+    pub clean: bool,
+    /// Bits of features that the file uses; one unknown to the build makes the file newer than the build.
+    pub features: u32,
+    /// Time of creation in seconds since 1970, as the creator says.
+    pub created: u64,
+}
+
+impl SuperBlock {
+    /// Fills one slot of [`BLOCK`] bytes.
+    pub(crate) fn encode(&self, slot: &mut [u8]) {
+        slot[..BLOCK].fill(0);
+        let mut put = |at: usize, bytes: &[u8]| slot[at..at + bytes.len()].copy_from_slice(bytes);
+        put(0, &MAGIC.to_le_bytes());
+        put(AT_VERSION, &SUPERBLOCK_VERSION.to_le_bytes());
+        put(AT_PAGE_SIZE, &(PAGE_SIZE as u32).to_le_bytes());
+        put(AT_UUID, &self.uuid.0);
+        put(AT_SEQ, &self.seq.to_le_bytes());
+        put(AT_CHECKPOINT_LSN, &self.checkpoint_lsn.0.to_le_bytes());
+        put(AT_CHECKPOINT_GROUP, &self.checkpoint_group.0.to_le_bytes());
+        put(AT_SCAN_START, &self.scan_start.0.to_le_bytes());
+        put(AT_DATA_PAGES, &self.data_pages.to_le_bytes());
+        put(AT_XID_CEILING, &self.xid_ceiling.0.to_le_bytes());
+        put(AT_FLAGS, &if self.clean { FLAG_CLEAN } else { 0 }.to_le_bytes());
+        put(AT_FEATURES, &self.features.to_le_bytes());
+        put(AT_CREATED, &self.created.to_le_bytes());
+        let crc = crc32c(&slot[..AT_CRC]);
+        slot[AT_CRC..BLOCK].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// Reads one slot of [`BLOCK`] bytes.
+    pub(crate) fn decode(slot: &[u8]) -> Slot {
+        if slot.len() < BLOCK || u64_at(slot, 0) != MAGIC {
+            return Slot::Foreign;
+        }
+        if u32_at(slot, AT_CRC) != crc32c(&slot[..AT_CRC]) {
+            return Slot::Damaged;
+        }
+        let version = u32_at(slot, AT_VERSION);
+        let features = u32_at(slot, AT_FEATURES);
+        if version > SUPERBLOCK_VERSION || features != 0 {
+            return Slot::Newer(version.max(SUPERBLOCK_VERSION + 1));
+        }
+        if u32_at(slot, AT_PAGE_SIZE) as usize != PAGE_SIZE {
+            return Slot::PageSize;
+        }
+        let mut uuid = Uuid::default();
+        uuid.0.copy_from_slice(&slot[AT_UUID..AT_UUID + 16]);
+        Slot::Sound(Self {
+            uuid,
+            seq: u64_at(slot, AT_SEQ),
+            checkpoint_lsn: Lsn(u64_at(slot, AT_CHECKPOINT_LSN)),
+            checkpoint_group: GroupNo(u64_at(slot, AT_CHECKPOINT_GROUP)),
+            scan_start: GroupNo(u64_at(slot, AT_SCAN_START)),
+            data_pages: u64_at(slot, AT_DATA_PAGES),
+            xid_ceiling: Xid(u64_at(slot, AT_XID_CEILING)),
+            clean: u32_at(slot, AT_FLAGS) & FLAG_CLEAN != 0,
+            features,
+            created: u64_at(slot, AT_CREATED),
+        })
+    }
+}

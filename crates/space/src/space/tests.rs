@@ -1,0 +1,157 @@
+use super::*;
+use crate::format::CATALOGUE_ROOT;
+use foreshore_base::Uuid;
+use foreshore_buffer::PoolOptions;
+use foreshore_io::{Fs, Mem};
+use foreshore_wal::{Log, LogOptions};
+use std::path::Path;
+
+struct Bed {
+    fs: Mem,
+    log: Log,
+    pool: Pool,
+    file: Arc<dyn File>,
+}
+
+fn dir() -> &'static Path {
+    Path::new("/db")
+}
+
+fn bed(fs: Mem) -> Bed {
+    let uuid = Uuid([7; 16]);
+    let shared: Arc<dyn Fs> = Arc::new(fs.clone());
+    let options = LogOptions {
+        segment_bytes: 1 << 20,
+        ring_bytes: 1 << 18,
+        max_sessions: 4,
+        background: false,
+        ..LogOptions::default()
+    };
+    let log_dir = dir().join("log");
+    let (data, dw) = (dir().join("data"), dir().join("dw"));
+    if fs.kind(&data).unwrap().is_none() {
+        fs.create_dir(dir()).unwrap();
+        Log::create(&shared, &log_dir, uuid, &options).unwrap();
+        fs.create(&data).unwrap();
+        Pool::create_files(&*fs.create(&dw).unwrap(), uuid).unwrap();
+    }
+    let (log, _) = Log::open(&shared, &log_dir, uuid, &options).unwrap();
+    let file = fs.open(&data).unwrap();
+    let pool_options = PoolOptions { frames: 32, background: false, ..PoolOptions::default() };
+    let pool = Pool::open(file.clone(), fs.open(&dw).unwrap(), uuid, log.clone(), &pool_options).unwrap();
+    Bed { fs, log, pool, file }
+}
+
+impl Bed {
+    fn space(&self) -> Space {
+        Space::new(self.pool.clone(), self.file.clone())
+    }
+
+    /// Writes everything home, and comes back from the files.
+    fn reopen(self) -> Self {
+        self.pool.flush_all().unwrap();
+        let fs = self.fs.clone();
+        drop(self);
+        bed(fs)
+    }
+}
+
+/// Links a page as a tree does, with a record of this crate's kind in place of a tree's.
+fn link(bed: &Bed, space: &Space, pid: PageId) {
+    let mut session = bed.log.session().unwrap();
+    let map = space.map_page(pid, &mut session, Purpose::Data).unwrap();
+    session.reserve(change_cost(1, 0)).unwrap();
+    let mut map = map.exclusive();
+    map::mark_allocated(&mut map, pid).unwrap();
+    let record = Change { kind: 1, flags: 0, init_mask: 0, table: TableId::ZERO, body: &[] };
+    change(&mut session, Dep::none(), 0, &record, &mut [&mut map]);
+}
+
+#[test]
+fn pages_are_handed_out_lowest_first_and_only_linked_ones_last() {
+    let bed = bed(Mem::null());
+    let space = bed.space();
+    space.create(&mut bed.log.session().unwrap()).unwrap();
+    let first = space.take(Purpose::Data).unwrap();
+    assert_eq!(first, CATALOGUE_ROOT);
+    let others: Vec<_> = (0..3).map(|_| space.take(Purpose::Data).unwrap().0).collect();
+    assert_eq!(others, [4, 5, 6]);
+    space.give_back(PageId(5));
+    assert_eq!(space.take(Purpose::Data).unwrap(), PageId(5));
+    link(&bed, &space, first);
+    link(&bed, &space, PageId(6));
+    let before = space.stats();
+    drop(space);
+
+    let bed = bed.reopen();
+    let space = bed.space();
+    space.load().unwrap();
+    assert_eq!(space.stats().used_pages, before.used_pages - 2, "4 and 5 were handed out and never linked");
+    assert_eq!(space.take(Purpose::Data).unwrap(), PageId(4));
+    assert_eq!(space.take(Purpose::Data).unwrap(), PageId(5));
+    assert_eq!(space.take(Purpose::Data).unwrap(), PageId(7));
+    let reachable = HashSet::from([first, PageId(6)]);
+    assert_eq!(space.verify(&reachable).unwrap(), MapReport { regions: 1, allocated: 5 });
+    let lost = space.verify(&HashSet::from([first]));
+    assert!(matches!(lost, Err(Error::Corrupted { place: Place::Page(PageId(6)), .. })), "{lost:?}");
+    let foreign = space.verify(&HashSet::from([first, PageId(6), PageId(9)]));
+    assert!(matches!(foreign, Err(Error::Corrupted { place: Place::Page(PageId(9)), .. })), "{foreign:?}");
+}
+
+#[test]
+fn the_file_grows_by_doubling_extents_into_a_second_region() {
+    let bed = bed(Mem::null());
+    let space = bed.space();
+    space.create(&mut bed.log.session().unwrap()).unwrap();
+    assert_eq!(space.file_pages(), MIN_EXTENT);
+    let mut last = PageId::ZERO;
+    while last.0 < REGION_PAGES + 10 {
+        let next = space.take(Purpose::Data).unwrap();
+        assert!(next > last, "{next} after {last}");
+        assert!(next.0 < REGION_PAGES || next.0 % REGION_PAGES != MAP_IN_REGION, "{next} is a map page");
+        last = next;
+    }
+    let stats = space.stats();
+    assert!(stats.growths <= 6 + REGION_PAGES / MAX_EXTENT + 2, "{stats:?}");
+    assert_eq!(bed.file.len().unwrap(), PageId(stats.file_pages).offset());
+    link(&bed, &space, last);
+    link(&bed, &space, PageId(3));
+    drop(space);
+
+    let bed = bed.reopen();
+    let space = bed.space();
+    space.load().unwrap();
+    assert_eq!(space.file_pages(), stats.file_pages);
+    assert_eq!(space.verify(&HashSet::from([last, PageId(3)])).unwrap().regions, 2);
+    assert_eq!(space.stats().used_pages, 4 + 2);
+}
+
+#[test]
+fn a_rollback_has_pages_when_the_file_cannot_grow() {
+    let bed = bed(Mem::null());
+    let space = bed.space();
+    space.create(&mut bed.log.session().unwrap()).unwrap();
+    // The limit of page ids stands in for a full disk.
+    {
+        let mut state = space.state.lock();
+        let free = state.free;
+        state.file_pages = MAX_PAGES;
+        state.free = free;
+    }
+    let mut taken = 0;
+    let refused = loop {
+        match space.take(Purpose::Data) {
+            Ok(_) => taken += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, Error::DiskFull { .. }), "{refused}");
+    assert_eq!(taken, MIN_EXTENT - 3 - KEPT_BACK);
+    for _ in 0..KEPT_BACK {
+        space.take(Purpose::Rollback).unwrap();
+    }
+    assert!(matches!(space.take(Purpose::Rollback), Err(Error::DiskFull { .. })));
+    // What is given back makes rollbacks, then data, go on.
+    (3..10).for_each(|number| space.give_back(PageId(number)));
+    assert_eq!(space.take(Purpose::Rollback).unwrap(), PageId(3));
+}

@@ -1,0 +1,105 @@
+//! Reading and writing the two superblock slots.
+//!
+//! A slot is written over only while the other one is sound, so one sound slot is there at every moment. The log that the
+//! older slot needs is kept, so falling back to it works.
+
+use crate::format::{SUPERBLOCK_VERSION, SuperBlock};
+use foreshore_base::limits::{BLOCK, PAGE_SIZE};
+use foreshore_base::{Error, Place, Result};
+use foreshore_io::{AlignedBuf, File};
+
+/// What a slot turned out to hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Slot {
+    Sound(SuperBlock),
+    /// Ours by its magic, but the checksum does not fit.
+    Damaged,
+    /// No superblock at all, a slot that was never written among them.
+    Foreign,
+    Newer(u32),
+    PageSize,
+}
+
+/// Byte offset of slot 0 or 1.
+const fn slot_offset(slot: u64) -> u64 {
+    slot * PAGE_SIZE as u64
+}
+
+fn read_slot(file: &dyn File, slot: u64) -> Result<Slot> {
+    let mut buf = AlignedBuf::new(BLOCK);
+    let read = file.read_at(&mut buf, slot_offset(slot))?;
+    Ok(match SuperBlock::decode(&buf[..read]) {
+        // Written to the wrong place: believing it would let the next one overwrite the only sound slot.
+        Slot::Sound(superblock) if superblock.slot() != slot => Slot::Damaged,
+        other => other,
+    })
+}
+
+impl SuperBlock {
+    /// Reads both slots of the data file: the newest sound superblock, and the older one where it is sound too.
+    ///
+    /// # Errors
+    /// `Foreign` if neither slot carries our magic, or the page size is another one; `Newer` for a version or a feature
+    /// unknown to this build; `Corrupted` if no slot is sound; `Truncated` if the file is shorter than it must be.
+    pub fn read_newest(file: &dyn File) -> Result<(Self, Option<Self>)> {
+        let slots = [read_slot(file, 0)?, read_slot(file, 1)?];
+        let mut sound = Vec::with_capacity(2);
+        for slot in &slots {
+            match slot {
+                Slot::Newer(found) => {
+                    let path = file.path().to_owned();
+                    return Err(Error::Newer { path, found: *found, supported: SUPERBLOCK_VERSION });
+                }
+                Slot::PageSize => {
+                    let why = "its pages have another size";
+                    return Err(Error::Foreign { path: file.path().to_owned(), why });
+                }
+                Slot::Sound(superblock) => sound.push(superblock.clone()),
+                Slot::Damaged | Slot::Foreign => {}
+            }
+        }
+        sound.sort_by_key(|superblock| superblock.seq);
+        let newest = match sound.pop() {
+            Some(newest) => newest,
+            None if slots.contains(&Slot::Damaged) => {
+                return Err(Error::corrupted(file.path(), Place::File, "no superblock is sound"));
+            }
+            None => return Err(Error::Foreign { path: file.path().to_owned(), why: "it has no superblock" }),
+        };
+        let older = sound.pop();
+        if let Some(older) = &older {
+            if older.uuid != newest.uuid || older.seq == newest.seq {
+                return Err(Error::corrupted(file.path(), Place::File, "the superblocks contradict each other"));
+            }
+        }
+        let (len, expected) = (file.len()?, newest.data_pages.saturating_mul(PAGE_SIZE as u64));
+        if len < expected {
+            return Err(Error::Truncated { file: file.path().to_owned(), len, expected });
+        }
+        Ok((newest, older))
+    }
+
+    /// Writes this superblock with `seq + 1` over the slot that does not hold the newest, and makes it durable.
+    /// `self.seq` is that of the newest one on disk, or 0 in a file that has none. Returns what has been written.
+    ///
+    /// The length and all pages that the superblock speaks of are made durable first.
+    ///
+    /// # Errors
+    /// `Io` or `DiskFull`: the newest superblock is then the old one or the new one.
+    pub fn write_next(&self, file: &dyn File) -> Result<Self> {
+        let next = Self { seq: self.seq + 1, ..self.clone() };
+        let mut buf = AlignedBuf::new(BLOCK);
+        next.encode(&mut buf);
+        file.sync()?;
+        file.write_durable(&buf, slot_offset(next.slot()))?;
+        Ok(next)
+    }
+
+    /// The slot of a sequence number. Numbers alternate, and the newest one is never written over.
+    const fn slot(&self) -> u64 {
+        self.seq % 2
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+use super::*;
+use foreshore_base::{GroupNo, Lsn, Uuid, Xid};
+use foreshore_io::{Fs, Mem};
+use std::{path::Path, sync::Arc};
+
+fn sample() -> SuperBlock {
+    SuperBlock {
+        uuid: Uuid(*b"0123456789abcdef"),
+        seq: 0,
+        checkpoint_lsn: Lsn(0x1122_3344_5566),
+        checkpoint_group: GroupNo(17),
+        scan_start: GroupNo(12),
+        data_pages: 2,
+        xid_ceiling: Xid(65_536),
+        clean: true,
+        features: 0,
+        created: 1_700_000_000,
+    }
+}
+
+fn file() -> Arc<dyn File> {
+    let fs = Mem::null();
+    fs.create_dir(Path::new("/db")).unwrap();
+    let file = fs.create(Path::new("/db/data")).unwrap();
+    file.allocate(0, 4 * PAGE_SIZE as u64).unwrap();
+    file
+}
+
+fn poke(file: &dyn File, at: u64, change: impl FnOnce(&mut [u8])) {
+    let mut block = AlignedBuf::new(BLOCK);
+    let base = at - at % BLOCK as u64;
+    file.read_at(&mut block, base).unwrap();
+    change(&mut block[(at - base) as usize..]);
+    file.write_at(&block, base).unwrap();
+}
+
+/// Changes a slot behind its checksum's back, and puts the checksum right.
+fn forge(file: &dyn File, slot: u64, change: impl FnOnce(&mut [u8])) {
+    poke(file, slot_offset(slot), |block| {
+        change(block);
+        let crc = foreshore_base::crc32c(&block[..BLOCK - 4]);
+        block[BLOCK - 4..].copy_from_slice(&crc.to_le_bytes());
+    });
+}
+
+#[test]
+fn slots_alternate_and_the_newest_wins() {
+    let file = file();
+    let mut last = sample();
+    for seq in 1..6_u64 {
+        last = SuperBlock { checkpoint_group: GroupNo(seq), ..last }.write_next(&*file).unwrap();
+        assert_eq!(last.seq, seq);
+        let (newest, older) = SuperBlock::read_newest(&*file).unwrap();
+        assert_eq!(newest, last);
+        assert_eq!(older.map(|older| older.seq), (seq > 1).then(|| seq - 1));
+    }
+}
+
+#[test]
+fn every_flipped_byte_of_the_newest_slot_falls_back_to_the_older() {
+    let file = file();
+    let first = sample().write_next(&*file).unwrap();
+    let second = first.write_next(&*file).unwrap();
+    let base = slot_offset(second.slot());
+    for at in 0..BLOCK as u64 {
+        poke(&*file, base + at, |bytes| bytes[0] ^= 0x40);
+        let (newest, older) = SuperBlock::read_newest(&*file).unwrap();
+        assert_eq!((newest, older), (first.clone(), None), "byte {at}");
+        // The damaged slot is the next to be written.
+        poke(&*file, base + at, |bytes| bytes[0] ^= 0x40);
+    }
+    assert_eq!(first.write_next(&*file).unwrap().slot(), second.slot());
+}
+
+#[test]
+fn what_is_not_ours_is_told_from_what_is_damaged() {
+    let empty = file();
+    assert!(matches!(SuperBlock::read_newest(&*empty), Err(Error::Foreign { .. })));
+    let file = file();
+    let only = sample().write_next(&*file).unwrap();
+    let base = slot_offset(only.slot());
+    poke(&*file, base + 100, |bytes| bytes[0] ^= 1);
+    assert!(matches!(SuperBlock::read_newest(&*file), Err(Error::Corrupted { .. })));
+    poke(&*file, base + 100, |bytes| bytes[0] ^= 1);
+    forge(&*file, only.slot(), |block| block[8] = 2);
+    let newer = SuperBlock::read_newest(&*file);
+    assert!(matches!(newer, Err(Error::Newer { found: 2, supported: 1, .. })), "{newer:?}");
+    forge(&*file, only.slot(), |block| (block[8], block[84]) = (1, 1));
+    assert!(matches!(SuperBlock::read_newest(&*file), Err(Error::Newer { .. })));
+    forge(&*file, only.slot(), |block| (block[84], block[13]) = (0, 0x40));
+    assert!(matches!(SuperBlock::read_newest(&*file), Err(Error::Foreign { .. })));
+    forge(&*file, only.slot(), |block| block[13] = 0x20);
+    assert_eq!(SuperBlock::read_newest(&*file).unwrap().0, only);
+}
+
+#[test]
+fn a_misplaced_slot_is_not_believed() {
+    let file = file();
+    let only = sample().write_next(&*file).unwrap();
+    let mut copy = AlignedBuf::new(BLOCK);
+    file.read_at(&mut copy, slot_offset(only.slot())).unwrap();
+    file.write_at(&copy, slot_offset(1 - only.slot())).unwrap();
+    file.write_at(&AlignedBuf::new(BLOCK), slot_offset(only.slot())).unwrap();
+    assert!(matches!(SuperBlock::read_newest(&*file), Err(Error::Corrupted { .. })));
+}
+
+#[test]
+fn a_short_file_is_truncated() {
+    let file = file();
+    SuperBlock { data_pages: 4, ..sample() }.write_next(&*file).unwrap();
+    file.set_len(3 * PAGE_SIZE as u64).unwrap();
+    let result = SuperBlock::read_newest(&*file);
+    assert!(matches!(result, Err(Error::Truncated { len: 24_576, expected: 32_768, .. })), "{result:?}");
+}
+
+#[test]
+fn the_bytes_of_version_1_stay() {
+    let mut slot = vec![0; BLOCK];
+    SuperBlock { seq: 5, ..sample() }.encode(&mut slot);
+    let mut expected = Vec::new();
+    expected.extend_from_slice(b"FORESHOR");
+    expected.extend_from_slice(&[1, 0, 0, 0, 0, 0x20, 0, 0]);
+    expected.extend_from_slice(b"0123456789abcdef");
+    for word in [5_u64, 0x1122_3344_5566, 17, 12, 2, 65_536, 1, 1_700_000_000] {
+        expected.extend_from_slice(&word.to_le_bytes());
+    }
+    assert_eq!(slot[..expected.len()], expected);
+    assert!(slot[expected.len()..BLOCK - 4].iter().all(|&byte| byte == 0));
+}
