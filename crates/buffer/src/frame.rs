@@ -9,22 +9,28 @@ pub(crate) type FrameNo = u32;
 
 // The meta word.
 //
-//   31      30           29         20 19            0
-//  +-------+------------+-------------+---------------+
-//  | DIRTY | REFERENCED |    zero     |     pins      |
-//  +-------+------------+-------------+---------------+
+//   31      30           29        28    20 19            0
+//  +-------+------------+---------+--------+---------------+
+//  | DIRTY | REFERENCED | LOADING |  zero  |     pins      |
+//  +-------+------------+---------+--------+---------------+
 //
 // pins:       holders of `Pinned`. From 0 to 1 only under a latch of the frame, so that the holder of the exclusive latch
 //             who sees 0 may evict. Further pins and the release of one need no latch.
 // REFERENCED: used since the clock's hand came by. Set by any fix, cleared by the hand. A hint: losing it costs a read.
+// LOADING:    the page is being read. Set and cleared under the exclusive latch; a hint for who does not want to wait.
 // DIRTY:      the page differs from its home on disk, or may. Set under the exclusive latch, before the record of the
 //             change is appended. Cleared by the cleaner, one at a time, under a shared latch, once the page as it is then
 //             has been written and synced.
 //
-// 1. `rec_group` is stored before DIRTY is set, by the holder of the exclusive latch. While DIRTY is set only the cleaner
-//    stores it, and it only raises it (redo, which runs before the cleaner, lowers it).
+// REDONE:     redo changed the page since the cleaner copied it last. Set under the exclusive latch, cleared by the cleaner
+//             under a shared latch.
+//
+// 1. `rec_group` is stored before DIRTY is set, by the holder of the exclusive latch. While DIRTY is set, redo lowers it
+//    under the exclusive latch, and the cleaner raises it under a shared latch, unless REDONE.
 // 2. Only a clean frame without pins whose exclusive latch is held gives up its page.
 const PINS: u32 = (1 << 20) - 1;
+const LOADING: u32 = 1 << 29;
+const REDONE: u32 = 1 << 29;
 const REFERENCED: u32 = 1 << 30;
 const DIRTY: u32 = 1 << 31;
 
@@ -68,6 +74,21 @@ impl Frame {
     fn meta(&self) -> u32 {
         // ORDERING: Acquire, pairs with the RMWs below: DIRTY seen means `rec_group` seen.
         self.meta.load(Ordering::Acquire)
+    }
+
+    /// Whether the page is being read.
+    pub(crate) fn is_loading(&self) -> bool {
+        self.meta() & LOADING != 0
+    }
+
+    /// Says whether the page is being read. The caller holds the exclusive latch.
+    pub(crate) fn set_loading(&self, loading: bool) {
+        // ORDERING: Relaxed, a hint that the page table entry publishes; who is misled waits for the latch.
+        if loading {
+            self.meta.fetch_or(LOADING, Ordering::Relaxed);
+        } else {
+            self.meta.fetch_and(!LOADING, Ordering::Relaxed);
+        }
     }
 
     /// Adds a pin. The caller holds a latch of the frame.
@@ -129,10 +150,32 @@ impl Frame {
         self.meta.fetch_or(DIRTY, Ordering::Release);
     }
 
-    /// Moves the first group of a page that is and stays dirty.
-    pub(crate) fn set_rec_group(&self, group: GroupNo) {
-        // ORDERING: Relaxed, both the old and the new value are right for a concurrent reader.
-        self.rec_group.store(group.0, Ordering::Relaxed);
+    /// Notes a change by redo of a record in `group`. The caller holds the exclusive latch. True if the page was clean.
+    pub(crate) fn set_redone(&self, group: GroupNo) -> bool {
+        let first = self.rec_group();
+        match first {
+            None => self.set_dirty(group),
+            // ORDERING: Relaxed, the latch orders it against the cleaner; other readers run after redo.
+            Some(first) => self.rec_group.store(first.min(group).0, Ordering::Relaxed),
+        }
+        // ORDERING: Relaxed, read under the latch only.
+        self.meta.fetch_or(REDONE, Ordering::Relaxed);
+        first.is_none()
+    }
+
+    /// Begins a copy: from here on only later changes by redo count. The caller is the cleaner, with a shared latch.
+    pub(crate) fn forget_redo(&self) {
+        // ORDERING: Relaxed, both sides hold the latch.
+        self.meta.fetch_and(!REDONE, Ordering::Relaxed);
+    }
+
+    /// Raises the first group of a page that has changed since it was copied. The caller is the cleaner, with a shared
+    /// latch, and has loaded `group` before the copy.
+    pub(crate) fn advance_rec_group(&self, group: GroupNo) {
+        if self.meta() & REDONE == 0 {
+            // ORDERING: Relaxed, both the old and the new value are right for a concurrent reader.
+            self.rec_group.store(group.0, Ordering::Relaxed);
+        }
     }
 
     /// Ends the dirty state. The caller is the cleaner and holds a shared latch.

@@ -146,14 +146,8 @@ impl<'a> ExclusiveGuard<'a> {
     /// [`ExclusiveGuard::mark_dirty`] for redo, where the record stands in `group` already.
     pub fn set_rec_group_for_redo(&mut self, group: GroupNo) {
         self.changed = true;
-        let frame = self.slot.frame();
-        match frame.rec_group() {
-            None => {
-                frame.set_dirty(group);
-                self.slot.core.counters.dirtied.add(1);
-            }
-            Some(first) if group < first => frame.set_rec_group(group),
-            Some(_) => {}
+        if self.slot.frame().set_redone(group) {
+            self.slot.core.counters.dirtied.add(1);
         }
     }
 
@@ -163,6 +157,12 @@ impl<'a> ExclusiveGuard<'a> {
         assert!(lsn > before, "page {} goes from lsn {before} to {lsn}", self.pid());
         assert!(self.is_dirty(), "page {} gets lsn {lsn} while clean", self.pid());
         self.write(AT_LSN, &lsn.0.to_le_bytes());
+    }
+
+    /// Keeps the page in memory until the pin is dropped, beyond the guard.
+    pub fn pin(&self) -> Pinned<'a> {
+        self.slot.frame().pin();
+        Pinned::adopt(self.slot, self.pid())
     }
 
     /// Goes on with shared access; no writer comes in between.

@@ -30,6 +30,7 @@ impl Core {
         let no = self.take_frame()?;
         let frame = &self.frames[no as usize];
         frame.set_pid(pid);
+        frame.set_loading(true);
         if !self.table.insert(pid, no) {
             self.give_back(no);
             return Ok(None);
@@ -41,6 +42,7 @@ impl Core {
                     Some(page) => guard.put(&page),
                     None => guard.put(&blank_page(pid)),
                 }
+                frame.set_loading(false);
                 self.replacer.on_load(frame);
                 Ok(Some(guard))
             }
@@ -58,6 +60,7 @@ impl Core {
         let frame = &self.frames[no as usize];
         debug_assert!(!frame.is_dirty() && !frame.is_pinned(), "frame {no} is in use");
         frame.set_pid(PageId::ZERO);
+        frame.set_loading(false);
         // The version moves, so that no optimistic reader takes the bytes for those of the page that was here.
         frame.latch.unlock_exclusive(&self.parks);
         self.free.lock().push(no);

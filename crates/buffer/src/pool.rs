@@ -101,7 +101,7 @@ impl Pool {
     /// After a crash [`Pool::restore_doublewrite`] comes next, before any page is fixed.
     ///
     /// # Errors
-    /// `InvalidOption`; what [`Doublewrite`]'s header check finds: `Foreign`, `Newer`, `Corrupted`, `Truncated`.
+    /// `InvalidOption`; `Foreign`, `Newer`, `Corrupted` or `Truncated` for the doublewrite file.
     pub fn open(
         data: Arc<dyn File>,
         doublewrite: Arc<dyn File>,
@@ -163,6 +163,31 @@ impl Pool {
     /// Fixes a page for writing, from disk if need be. Errors as [`Pool::shared`].
     pub fn exclusive(&self, pid: PageId) -> Result<ExclusiveGuard<'_>> {
         self.core.exclusive(pid, Fill::Read)
+    }
+
+    /// [`Pool::shared`] of a page that is in memory; `None` if it is not, or is being read just now. Waits for no I/O, so it
+    /// may be called under the latch of another page.
+    ///
+    /// # Errors
+    /// `Corrupted` for an id out of range.
+    pub fn try_shared(&self, pid: PageId) -> Result<Option<SharedGuard<'_>>> {
+        let Some(slot) = self.core.resident(pid)? else { return Ok(None) };
+        // WAIT: park - for the holder of the exclusive latch, who has the page in memory.
+        slot.frame().latch.lock_shared(&self.core.parks);
+        let guard = SharedGuard::adopt(slot);
+        Ok((guard.pid() == pid).then(|| self.core.hit(slot, guard)))
+    }
+
+    /// [`Pool::exclusive`] of a page that is in memory, as [`Pool::try_shared`].
+    ///
+    /// # Errors
+    /// `Corrupted` for an id out of range.
+    pub fn try_exclusive(&self, pid: PageId) -> Result<Option<ExclusiveGuard<'_>>> {
+        let Some(slot) = self.core.resident(pid)? else { return Ok(None) };
+        // WAIT: park - for the holders of the latch, who have the page in memory.
+        slot.frame().latch.lock_exclusive(&self.core.parks);
+        let guard = ExclusiveGuard::adopt(slot, false);
+        Ok((guard.pid() == pid).then(|| self.core.hit(slot, guard)))
     }
 
     /// Fixes a page for reading without latching it, from disk if need be. Errors as [`Pool::shared`].
@@ -276,6 +301,18 @@ impl Core {
     pub(crate) fn sync_data(&self) -> Result<()> {
         self.counters.data_syncs.add(1);
         self.data.sync()
+    }
+
+    /// The frame of a page that is in memory and not being read. A hint until the page id is compared under the latch.
+    fn resident(&self, pid: PageId) -> Result<Option<Slot<'_>>> {
+        self.check(pid)?;
+        let slot = self.table.get(pid).map(|no| self.slot(no));
+        Ok(slot.filter(|slot| slot.frame().pid() == pid && !slot.frame().is_loading()))
+    }
+
+    fn hit<G>(&self, slot: Slot<'_>, guard: G) -> G {
+        self.replacer.on_hit(slot.frame());
+        guard
     }
 
     fn shared(&self, pid: PageId) -> Result<SharedGuard<'_>> {
