@@ -1,1 +1,19 @@
-//! Checkpoint, analysis, redo and undo of Foreshore.
+//! Checkpoint and restart of Foreshore.
+//!
+//! A [`Checkpointer`] notes now and then where redo would begin. At the next start [`replay`] reads the log from there
+//! and repeats history, and [`undo`] takes back the transactions that had not committed. Trees are reached through
+//! [`ResourceManager`](foreshore_txn::ResourceManager) only.
+//!
+//! **Invariant:** what the log no longer holds, no page and no transaction needs.
+//!
+//! **Invariant:** a superblock names a checkpoint that is durable, and with it every commit that it calls finished.
+
+#![forbid(unsafe_code)]
+
+mod analysis;
+mod checkpoint;
+mod format;
+mod restart;
+
+pub use checkpoint::{CheckpointParts, CheckpointStats, Checkpointer, MAX_ACTIVE};
+pub use restart::{Losers, RecoveryStats, Replayed, replay, undo};

@@ -1,0 +1,234 @@
+//! Fuzzy checkpoints: a durable note of where redo begins, taken while everybody goes on.
+//!
+//! The order of the steps is what makes the note true; each one says what it relies on. Fuzzy checkpoints go back to
+//! ARIES; that the scan may begin at the oldest group which a dirty page needs, and not at the checkpoint, is its
+//! dirty page table reduced to one number.
+
+use crate::format::{BODY_ENTRY, BODY_HEADER, CheckpointBody};
+use foreshore_base::{GroupNo, Result, TableId, Xid};
+use foreshore_buffer::Pool;
+use foreshore_buffer::format::{ChangeRecord, MAX_CHANGE_PAGES, change_header_len};
+use foreshore_io::File;
+use foreshore_space::{Space, SuperBlock};
+use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
+use foreshore_sync::{LockRank, Mutex, NextWake, Signal, Step};
+use foreshore_txn::{TxnManager, format::CHECKPOINT};
+use foreshore_wal::{Dep, Log, Record, Session};
+use std::{sync::Arc, time::Duration};
+
+/// How often the step looks whether a checkpoint is due.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Most transactions that a checkpoint record can list: what the smallest log segment takes in one record.
+pub const MAX_ACTIVE: usize = 1024;
+
+const _: () = assert!(change_header_len(0) + BODY_HEADER + MAX_ACTIVE * BODY_ENTRY <= 20 << 10);
+
+/// What a checkpointer works on.
+#[allow(missing_debug_implementations)]
+pub struct CheckpointParts {
+    /// The log that it notes its checkpoints in and truncates.
+    pub log: Log,
+    /// The pool whose dirty pages it has written.
+    pub pool: Pool,
+    /// The transactions that it lists, at most [`MAX_ACTIVE`].
+    pub txns: Arc<TxnManager>,
+    /// Knows how long the data file must be.
+    pub space: Arc<Space>,
+    /// The data file, for the superblock.
+    pub data: Arc<dyn File>,
+    /// The newest superblock.
+    pub superblock: SuperBlock,
+    /// Bytes of log to keep at most, but for what old transactions need.
+    pub log_budget: u64,
+}
+
+/// Counters of checkpoints since the database was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CheckpointStats {
+    /// Checkpoints completed.
+    pub checkpoints: u64,
+    /// Checkpoints that failed.
+    pub failures: u64,
+    /// Log group that a restart would begin at.
+    pub scan_start: GroupNo,
+}
+
+/// Takes checkpoints: on request, and as a step whenever the log has grown by half its budget.
+///
+/// One is taken at every half so that the log which two of them need, the newest and the one before it, fits the budget:
+/// falling back to the older superblock slot must find its log.
+pub struct Checkpointer {
+    log: Log,
+    pool: Pool,
+    txns: Arc<TxnManager>,
+    space: Arc<Space>,
+    data: Arc<dyn File>,
+    interval: u64,
+    state: Mutex<State>,
+    signal: Signal,
+    wanted: AtomicBool,
+    /// Where the newest checkpoint began: the step counts the log from here.
+    last: AtomicU64,
+    scan_start: AtomicU64,
+    checkpoints: AtomicU64,
+    failures: AtomicU64,
+}
+
+struct State {
+    /// Held for good, so that a checkpoint never lacks one.
+    session: Session,
+    newest: SuperBlock,
+}
+
+impl Checkpointer {
+    /// A checkpointer that continues from the superblock in `parts`.
+    ///
+    /// # Errors
+    /// `TooManyTransactions` if the log has no session for it.
+    pub fn new(parts: CheckpointParts) -> Result<Self> {
+        let CheckpointParts { log, pool, txns, space, data, superblock, log_budget } = parts;
+        let session = log.session()?;
+        Ok(Self {
+            last: AtomicU64::new(superblock.scan_start.0),
+            scan_start: AtomicU64::new(superblock.scan_start.0),
+            interval: log_budget / 2,
+            state: Mutex::new(LockRank::Checkpoint, State { session, newest: superblock }),
+            signal: Signal::new(),
+            wanted: AtomicBool::new(false),
+            checkpoints: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            log,
+            pool,
+            txns,
+            space,
+            data,
+        })
+    }
+
+    /// The bell of the thread that drives the step.
+    #[must_use]
+    pub fn signal(&self) -> Signal {
+        self.signal.clone()
+    }
+
+    /// Asks for a checkpoint soon, and does not wait for it.
+    pub fn request(&self) {
+        // ORDERING: publish, pairs with the swap in `step`; the signal after it carries the fence.
+        self.wanted.store(true, Ordering::Release);
+        self.signal.notify();
+    }
+
+    /// Takes a checkpoint, or waits for the one in progress and takes the next.
+    ///
+    /// # Errors
+    /// `Poisoned`, `DiskFull`, `Io`. The newest checkpoint is then the one before, and nothing is lost.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.take(false)
+    }
+
+    /// The last checkpoint of a run, with no transaction running: the superblock says that the database was closed.
+    ///
+    /// # Errors
+    /// As [`Checkpointer::checkpoint`].
+    pub fn close(&self) -> Result<()> {
+        self.take(true)
+    }
+
+    /// Counters.
+    #[must_use]
+    pub fn stats(&self) -> CheckpointStats {
+        // ORDERING: hint, for statistics.
+        CheckpointStats {
+            checkpoints: self.checkpoints.load(Ordering::Relaxed),
+            failures: self.failures.load(Ordering::Relaxed),
+            scan_start: GroupNo(self.scan_start.load(Ordering::Relaxed)),
+        }
+    }
+
+    fn take(&self, is_last: bool) -> Result<()> {
+        let mut state = self.state.lock();
+        let taken = self.take_locked(&mut state, is_last);
+        let counter = if taken.is_ok() { &self.checkpoints } else { &self.failures };
+        // ORDERING: hint, a counter.
+        counter.fetch_add(1, Ordering::Relaxed);
+        taken
+    }
+
+    fn take_locked(&self, state: &mut State, is_last: bool) -> Result<()> {
+        // The group number comes before everything that is looked at: a page that turns dirty or a transaction that
+        // begins after this load has all its records in this group or later.
+        let begin = self.log.next_group();
+        self.pool.flush_older_than(begin)?;
+        let view = self.txns.checkpoint_view();
+        assert!(view.active.len() <= MAX_ACTIVE, "{} transactions at a checkpoint", view.active.len());
+        let oldest_page = self.pool.min_rec_group().unwrap_or(begin);
+        let oldest_transaction = view.active.iter().map(|&(_, group)| group).min().unwrap_or(begin);
+        let scan_start = begin.min(oldest_page).min(oldest_transaction);
+        assert!(scan_start >= state.newest.scan_start, "the log before {} was given up", state.newest.scan_start);
+
+        let (active, clock) = (view.active, view.clock);
+        let is_clean = is_last && active.is_empty() && scan_start == begin;
+        let body = CheckpointBody { next_xid: view.next_xid, ceiling: view.ceiling, clock, active };
+        let group = self.log.next_group();
+        let lsn = self.append(&mut state.session, &body)?;
+        // Only now: the record rests on every commit it calls finished, so when it is durable they are.
+        self.log.force(lsn)?;
+        assert!(self.log.durable() >= lsn, "a forced record is durable");
+
+        let older = state.newest.scan_start;
+        let next = SuperBlock {
+            checkpoint_lsn: lsn,
+            checkpoint_group: group,
+            scan_start,
+            data_pages: self.space.file_pages(),
+            xid_ceiling: body.ceiling,
+            clean: is_clean,
+            ..state.newest.clone()
+        };
+        match next.write_next(&*self.data) {
+            Ok(written) => state.newest = written,
+            Err(error) => {
+                // The slot may hold the old superblock, the new one or neither, and a second attempt would write the
+                // other, sound one.
+                self.log.poison(&error);
+                return Err(error);
+            }
+        }
+        // ORDERING: hint, read by the step and for statistics.
+        self.last.store(begin.0, Ordering::Relaxed);
+        self.scan_start.store(scan_start.0, Ordering::Relaxed);
+        // The slot that is now the older one is the fallback, and keeps its log.
+        self.log.truncate(older)
+    }
+
+    fn append(&self, session: &mut Session, body: &CheckpointBody) -> Result<foreshore_base::Lsn> {
+        let mut header = [0; change_header_len(MAX_CHANGE_PAGES)];
+        let len = ChangeRecord::new(CHECKPOINT, 0, 0, TableId::ZERO, &[]).encode_header(&mut header);
+        let bytes = body.encode();
+        let record = Record { tag: Xid::ZERO.0, flags: 0, parts: &[&header[..len], &bytes] };
+        session.reserve_rollback(Session::cost(record.payload_len()))?;
+        Ok(session.append(record, Dep::none().checkpoint(body.clock)))
+    }
+
+    fn is_due(&self) -> bool {
+        // ORDERING: consume, pairs with `request`.
+        let wanted = self.wanted.swap(false, Ordering::AcqRel);
+        // ORDERING: hint. A stale value is older, and asks for a checkpoint too early.
+        wanted || self.log.bytes_since(GroupNo(self.last.load(Ordering::Relaxed))) >= self.interval
+    }
+}
+
+impl Step for Checkpointer {
+    fn step(&self) -> NextWake {
+        if self.log.poisoned().is_some() {
+            return NextWake::OnSignal;
+        }
+        if self.is_due() {
+            // A failure is counted. It leaves the database as it was, or has stopped the log; the next look retries.
+            let _ = self.checkpoint();
+        }
+        NextWake::After(LOOK)
+    }
+}
