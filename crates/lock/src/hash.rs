@@ -39,8 +39,7 @@ impl RowHasher {
         let mut tail = [0; 8];
         tail[..rest.len()].copy_from_slice(rest);
         // The length tells a key from the same key with zeros behind it.
-        let length = (key.len() as u64).wrapping_mul(MIX[1]);
-        RowHash(fold(state ^ u64::from_le_bytes(tail), MIX[1] ^ length))
+        RowHash(fold(state ^ u64::from_le_bytes(tail), MIX[1] ^ key.len() as u64))
     }
 }
 

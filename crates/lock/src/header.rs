@@ -28,6 +28,7 @@ use crate::manager::{LockManager, What};
 use crate::owner::{Owner, Patience, Wait};
 use foreshore_base::{Result, TableId, Xid};
 use foreshore_sync::ParkOutcome;
+use foreshore_sync::model::mutant;
 use std::time::Duration;
 
 impl LockManager {
@@ -84,7 +85,7 @@ impl LockManager {
             ParkOutcome::Unparked(_) => {
                 if owner.shares.contains(&row) {
                     self.park.unpark_one(row.park_key(), 0);
-                } else {
+                } else if !mutant("hand-off: woken waiter owes nothing") {
                     owe(&mut owner.slot().shown().rows, row);
                 }
                 Ok(())
@@ -96,7 +97,9 @@ impl LockManager {
     /// Makes the row a debt of `holder` and returns the edge to it; `None` when it has ended.
     fn enter_debt(&self, holder: Xid, row: RowHash) -> Option<Wait> {
         let (index, mut shown) = self.slots.find(holder)?;
-        owe(&mut shown.rows, row);
+        if !mutant("hand-off: row not entered with the holder") {
+            owe(&mut shown.rows, row);
+        }
         Some(Wait::Holder { index, term: shown.term, row })
     }
 }

@@ -37,7 +37,8 @@ impl ShareCounts {
     /// Ends an entry that is out of the table already.
     pub(crate) fn retire(&self, hash: u64) {
         // ORDERING: count down, Release: who reads zero sees this transaction's commit in the clock; pairs with `is_zero`.
-        let before = self.slot(hash).fetch_sub(1, Ordering::Release);
+        let order = if mutant("share count: relaxed retirement") { Ordering::Relaxed } else { Ordering::Release };
+        let before = self.slot(hash).fetch_sub(1, order);
         assert!(before > 0, "an entry is retired once");
     }
 
