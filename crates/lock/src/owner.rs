@@ -4,9 +4,9 @@ use crate::hash::RowHash;
 use crate::manager::LockManager;
 use crate::mode::TableMode;
 use foreshore_base::{Csn, Error, Result, TableId, Xid};
-use foreshore_sync::primitive::Arc;
 use foreshore_sync::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
 use foreshore_sync::{CachePadded, LockRank, Mutex, MutexGuard, Nanos};
+use std::sync::Arc;
 
 /// What an owner waits for. Who that is, is looked up anew by each walk, because queues change while their waiters sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

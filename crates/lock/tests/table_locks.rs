@@ -4,7 +4,8 @@
 use foreshore_base::{Csn, Error, TableId};
 use foreshore_lock::TableMode::{Exclusive, IntentExclusive, IntentShared, Shared, SharedIntentExclusive};
 use foreshore_lock::{LockManager, LockOptions, Owner, TableMode};
-use foreshore_sync::primitive::{Arc, thread};
+use foreshore_sync::primitive::thread;
+use std::sync::Arc;
 use std::time::Duration;
 
 const TABLE: TableId = TableId(3);

@@ -4,7 +4,7 @@ use crate::format::{COMMIT, MARK_LEN, encode_mark};
 use crate::manager::Lease;
 use crate::resource::UndoContext;
 use crate::txn::Txn;
-use foreshore_base::{Csn, Lsn, Result, Xid};
+use foreshore_base::{Csn, Lsn, Result};
 use foreshore_wal::{CommitTicket, Dep, Record, Session, flags};
 
 impl Txn {
@@ -128,9 +128,3 @@ impl Drop for Txn {
         let _ = self.take_back();
     }
 }
-
-const _: fn(Txn) -> Xid = |txn| {
-    fn is_send<T: Send>(_: &T) {}
-    is_send(&txn);
-    Xid::ZERO
-};

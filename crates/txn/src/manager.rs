@@ -8,16 +8,14 @@ use crate::txn::{Txn, TxnOptions};
 use crate::undo::{UndoArena, UndoBudget};
 use foreshore_base::{Csn, Error, GroupNo, Result, Xid};
 use foreshore_lock::{LockManager, LockStats, Owner};
-use foreshore_sync::primitive::Arc;
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
 use foreshore_sync::{CachePadded, LockRank, Mutex, ShardedCounter};
 use foreshore_wal::{Log, Session};
 use std::fmt;
+use std::sync::Arc;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Xids handed out between two moves of the ceiling.
-const XID_BLOCK: u64 = 1 << 16;
 /// Xids drawn between two moves of the status window.
 const SLIDE_STRIDE: u64 = 4096;
 
@@ -30,11 +28,13 @@ pub struct TxnManagerOptions {
     pub status_capacity: usize,
     /// Bytes that the undo of all transactions may take together, beyond 64 KiB for each.
     pub undo_limit_bytes: usize,
+    /// Xids handed out between two moves of the ceiling, at least 2. A restart skips up to as many.
+    pub xid_block: u64,
 }
 
 impl Default for TxnManagerOptions {
     fn default() -> Self {
-        Self { max_sessions: 1024, status_capacity: 1 << 20, undo_limit_bytes: 128 << 20 }
+        Self { max_sessions: 1024, status_capacity: 1 << 20, undo_limit_bytes: 128 << 20, xid_block: 1 << 16 }
     }
 }
 
@@ -114,6 +114,7 @@ pub struct TxnManager {
     halted: AtomicBool,
     resources: OnceLock<Arc<dyn ResourceManager>>,
     /// Leases that no transaction has, the last used on top. Sessions and owners are given back only at the end.
+    #[expect(clippy::vec_box, reason = "leases change hands at every begin and end, by pointer")]
     idle: Mutex<Vec<Box<Lease>>>,
     budget: Arc<UndoBudget>,
     max_sessions: usize,
@@ -130,23 +131,13 @@ impl TxnManager {
     /// # Panics
     /// When an option is outside its range.
     pub fn new(options: TxnManagerOptions, log: Log, locks: Arc<LockManager>, start: Start) -> Result<Arc<Self>> {
-        Self::with_block(options, log, locks, start, XID_BLOCK)
-    }
-
-    pub(crate) fn with_block(
-        options: TxnManagerOptions,
-        log: Log,
-        locks: Arc<LockManager>,
-        start: Start,
-        xid_block: u64,
-    ) -> Result<Arc<Self>> {
         assert!((1..=1 << 16).contains(&options.max_sessions), "undo pointers have 16 bits for the session");
         assert!(options.status_capacity >= 16, "the window is moved by eighths");
         Ok(Arc::new(Self {
             log,
             locks,
             window: StatusWindow::new(options.status_capacity, start.next_xid)?,
-            xids: Xids::new(start.next_xid, xid_block),
+            xids: Xids::new(start.next_xid, options.xid_block),
             active: ActiveSlots::new(options.max_sessions),
             clock: CachePadded::new(AtomicU64::new(start.clock.0)),
             halted: AtomicBool::new(false),

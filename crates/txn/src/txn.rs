@@ -8,9 +8,9 @@ use foreshore_base::{Csn, Error, Lsn, Result, TableId, Xid};
 use foreshore_buffer::format::UNDOABLE;
 use foreshore_buffer::{Change, ExclusiveGuard};
 use foreshore_lock::{Owner, TableMode};
-use foreshore_sync::primitive::Arc;
 use foreshore_wal::{Dep, Session};
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How a transaction runs.
@@ -55,6 +55,12 @@ pub struct Txn {
     /// The current reservation, made again after a wait.
     reserved: usize,
 }
+
+/// It may move between threads at any time.
+const _: () = {
+    const fn is_send<T: Send>() {}
+    is_send::<Txn>();
+};
 
 impl Txn {
     pub(crate) fn new(manager: Arc<TxnManager>, lease: Box<Lease>, options: TxnOptions) -> Self {

@@ -5,8 +5,8 @@
 
 use foreshore_base::codec::Decoder;
 use foreshore_base::{Error, Lsn, Result, TableId};
-use foreshore_sync::primitive::Arc;
 use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
 
 /// Bytes of a chunk. An entry lies in one chunk.
 const CHUNK: usize = 64 << 10;

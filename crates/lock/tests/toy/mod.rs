@@ -2,9 +2,9 @@
 
 use foreshore_base::{Csn, Result, TableId, Xid};
 use foreshore_lock::{LockManager, LockOptions, Owner, TableMode};
-use foreshore_sync::primitive::Arc;
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
 use foreshore_sync::{LockRank, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) const TABLE: TableId = TableId(7);
