@@ -63,6 +63,22 @@ pub(crate) struct Tail {
     pub(crate) size: u64,
 }
 
+impl Tail {
+    /// Writes `group`, whose predecessor has the checksum `prev_crc`, behind what was written last; durable when it
+    /// returns. A group that does not fit the rest of the segment goes to the next one.
+    pub(crate) fn append(&mut self, segments: &Segments, group: GroupNo, prev_crc: u32, bytes: &[u8]) -> Result<()> {
+        let total = bytes.len() as u64;
+        if self.offset + total > self.size {
+            let ready = segments.roll(group, prev_crc)?;
+            (self.file, self.offset, self.size) = (ready.file, FIRST_GROUP, ready.size);
+        }
+        self.file.write_durable(bytes, self.offset)?;
+        segments.wrote(group, self.offset, self.offset + total);
+        self.offset += total;
+        Ok(())
+    }
+}
+
 /// Seals and writes groups, one after the other.
 pub(crate) struct GroupWriter {
     pub(crate) buffer: Arc<dyn LogBuffer>,
@@ -98,12 +114,6 @@ impl Leader for GroupWriter {
         let data_len = self.staging.data_len();
         let (bytes, n_ext) = self.staging.finish();
         let total = bytes.len();
-        if self.tail.offset + total as u64 > self.tail.size {
-            let ready = self.segments.roll(self.tail.next, self.tail.prev_crc)?;
-            self.tail.file = ready.file;
-            self.tail.offset = FIRST_GROUP;
-            self.tail.size = ready.size;
-        }
         let header = GroupHeader {
             n_ext,
             incarnation: self.tail.incarnation,
@@ -119,10 +129,8 @@ impl Leader for GroupWriter {
         };
         let (head, crc) = header.encode();
         bytes[..GROUP_HEADER].copy_from_slice(&head);
-        self.tail.file.write_durable(bytes, self.tail.offset)?;
-        self.segments.wrote(self.tail.next, self.tail.offset, self.tail.offset + total as u64);
+        self.tail.append(&self.segments, self.tail.next, self.tail.prev_crc, bytes)?;
         self.progress.written(total);
-        self.tail.offset += total as u64;
         self.tail.next = self.tail.next.next();
         self.tail.prev_crc = crc;
         Ok(())

@@ -88,6 +88,12 @@ impl LogOptions {
     pub(crate) fn kept_back(&self) -> u64 {
         self.segment_bytes.max(2 * self.ring_bytes as u64)
     }
+
+    /// Segments to keep ready: enough for what is kept back, and one to fill.
+    pub(crate) fn ready_target(&self) -> usize {
+        let for_kept_back = usize::try_from(self.kept_back() / self.segment_bytes).unwrap_or(usize::MAX - 1) + 1;
+        self.ready_segments.max(for_kept_back)
+    }
 }
 
 macro_rules! named {

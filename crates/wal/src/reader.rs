@@ -42,8 +42,9 @@ impl GroupReader {
         if !self.shown.as_ref().is_some_and(hit) {
             self.shown = None;
             let read = file.read_at(&mut self.window, at)?;
-            self.window[read..].fill(0);
-            self.shown = Some((file.path().to_owned(), at, at + MAX_GROUP as u64));
+            let shown = read.max(len);
+            self.window[read..shown].fill(0);
+            self.shown = Some((file.path().to_owned(), at, at + shown as u64));
         }
         let start = self.shown.as_ref().map_or(0, |&(_, start, _)| start);
         self.group = (at - start) as usize;
@@ -82,6 +83,11 @@ impl GroupReader {
         let bytes = self.view(file, at, header.total_len as usize)?;
         let whole = crc32c(&bytes[GROUP_HEADER..]) == header.data_crc && extents_fit(bytes, &header);
         Ok(whole.then_some((header, crc)))
+    }
+
+    /// All bytes of the group that [`Self::group`] returned last.
+    pub(crate) fn bytes(&self, header: &GroupHeader) -> &[u8] {
+        &self.window[self.group..self.group + header.total_len as usize]
     }
 
     /// The data of the group that [`Self::group`] returned last.
@@ -238,6 +244,7 @@ impl RecordIter<'_> {
     /// Reads the next group of the chain into `data`.
     fn read_group(&mut self) -> Result<()> {
         let (live, file) = &self.log.live[self.segment];
+        self.offset = live.unskipped(self.offset);
         if self.offset == live.end && self.segment + 1 < self.log.live.len() {
             self.segment += 1;
             self.offset = FIRST_GROUP;

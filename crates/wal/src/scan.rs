@@ -5,6 +5,11 @@
 //! fit the rest of a segment goes to the next one, and so does what a new incarnation writes there in place of a torn
 //! group. Anywhere else the chain has ended.
 //!
+//! **Repeated groups.** Nobody can tell whether the last group is on the medium or in a cache whose write-back has failed;
+//! a later sync of the same pages would lie. So each start writes the last group once more, byte for byte, behind itself.
+//! Readers pass over a repeated group. Where the original did not survive, the chain goes on at the repeated one, some
+//! blocks further on; such a hole is searched for before the chain is taken as ended.
+//!
 //! **Torn tail or lost media.** A group that was never acknowledged may be torn; dropping it is right. A later header
 //! that says it was durable (`acked_upto`) proves that acknowledged groups are missing, and the log is refused. Only the
 //! loss of the very last group leaves no such witness.
@@ -28,6 +33,8 @@ pub(crate) struct Scanned {
     pub(crate) live: Vec<(Live, Arc<dyn File>)>,
     pub(crate) next: GroupNo,
     pub(crate) prev_crc: u32,
+    /// The last group: its segment's index, its offset, and the checksum of the group before it.
+    pub(crate) last: Option<(usize, u64, u32)>,
     /// Largest cut of the accepted groups of each incarnation, ascending by incarnation.
     pub(crate) cuts: Vec<(Incarnation, Lsn)>,
     /// Largest LSN or cut seen anywhere, in records that do not count too.
@@ -55,6 +62,7 @@ pub(crate) fn scan(home: &Home, control: &Control) -> Result<Scanned> {
         live: vec![(Live::new(start.segment, size, start.first, start.prev_crc), file)],
         next: start.first,
         prev_crc: start.prev_crc,
+        last: None,
         cuts: Vec::new(),
         max_lsn: Lsn::ZERO,
         incarnation: control.incarnation(),
@@ -63,7 +71,8 @@ pub(crate) fn scan(home: &Home, control: &Control) -> Result<Scanned> {
     loop {
         scanned.scan_segment(home, &mut reader)?;
         let number = scanned.live.last().expect("the first segment").0.number + 1;
-        if numbers.binary_search(&number).is_err() || !scanned.roll(home, &mut reader, number)? {
+        let rolls = numbers.binary_search(&number).is_ok() && scanned.roll(home, &mut reader, number)?;
+        if !rolls && !scanned.pass_hole(home, &mut reader)? {
             break;
         }
     }
@@ -77,17 +86,52 @@ impl Scanned {
         Chain { uuid: home.uuid, group: self.next, prev_crc: self.prev_crc, incarnation }
     }
 
-    /// Accepts groups of the last segment as long as the chain goes on.
+    /// The chain whose next group is the last one again, if there is one.
+    fn repeat(&self, home: &Home) -> Option<Chain> {
+        let (_, _, prev_crc) = self.last?;
+        Some(Chain { group: GroupNo(self.next.0 - 1), prev_crc, ..self.chain(home) })
+    }
+
+    /// Accepts groups of the last segment as long as the chain goes on, and passes over repeated ones.
     fn scan_segment(&mut self, home: &Home, reader: &mut GroupReader) -> Result<()> {
         loop {
-            let chain = self.chain(home);
-            let (live, file) = self.live.last_mut().expect("the first segment");
+            let (chain, repeat, index) = (self.chain(home), self.repeat(home), self.live.len() - 1);
+            let (live, file) = &mut self.live[index];
             let offset = live.end;
-            let Some((header, crc)) = reader.group(&**file, live.size, offset, &chain)? else { return Ok(()) };
-            live.push(header.group, offset, offset + u64::from(header.total_len));
-            let max = max_lsn(reader.data(&header), file.path(), offset)?;
-            self.accept(&header, crc, max);
+            if let Some((header, crc)) = reader.group(&**file, live.size, offset, &chain)? {
+                live.push(header.group, offset, offset + u64::from(header.total_len));
+                let max = max_lsn(reader.data(&header), file.path(), offset)?;
+                self.last = Some((index, offset, chain.prev_crc));
+                self.accept(&header, crc, max);
+                continue;
+            }
+            let Some(repeat) = repeat else { return Ok(()) };
+            match reader.group(&**file, live.size, offset, &repeat)? {
+                Some((header, crc)) if crc == self.prev_crc => live.skip(offset + u64::from(header.total_len)),
+                _ => return Ok(()),
+            }
         }
+    }
+
+    /// Looks for a group behind the end of the last segment that continues the chain; true if there is one.
+    fn pass_hole(&mut self, home: &Home, reader: &mut GroupReader) -> Result<bool> {
+        let chain = self.chain(home);
+        let repeat = self.repeat(home);
+        let (live, file) = self.live.last_mut().expect("the first segment");
+        let mut at = live.end + BLOCK as u64;
+        while at < live.size.min(live.end + LOOK_AHEAD) {
+            let mut goes_on = reader.group(&**file, live.size, at, &chain)?.is_some();
+            if let (false, Some(repeat)) = (goes_on, &repeat) {
+                let found = reader.group(&**file, live.size, at, repeat)?;
+                goes_on = found.is_some_and(|(_, crc)| crc == self.prev_crc);
+            }
+            if goes_on {
+                live.skip(at);
+                return Ok(true);
+            }
+            at += BLOCK as u64;
+        }
+        Ok(false)
     }
 
     fn accept(&mut self, header: &GroupHeader, crc: u32, max: Lsn) {
@@ -106,12 +150,19 @@ impl Scanned {
         let path = home.segment_path(number);
         let file = home.fs.open(&path)?;
         let size = file.len()?;
-        if reader.group(&*file, size, FIRST_GROUP, &self.chain(home))?.is_none() {
+        let mut goes_on = reader.group(&*file, size, FIRST_GROUP, &self.chain(home))?.is_some();
+        let (mut first, mut prev_crc) = (self.next, self.prev_crc);
+        if let (false, Some(repeat)) = (goes_on, self.repeat(home)) {
+            let found = reader.group(&*file, size, FIRST_GROUP, &repeat)?;
+            goes_on = found.is_some_and(|(_, crc)| crc == self.prev_crc);
+            (first, prev_crc) = (repeat.group, repeat.prev_crc);
+        }
+        if !goes_on {
             return Ok(false);
         }
         // It carries log that counts, so its header must be sound too.
         let (file, size) = home.open_segment(number)?;
-        self.live.push((Live::new(number, size, self.next, self.prev_crc), file));
+        self.live.push((Live::new(number, size, first, prev_crc), file));
         Ok(true)
     }
 

@@ -71,6 +71,16 @@ pub(super) enum Effect {
 }
 
 impl Effect {
+    /// The names that it gives or takes.
+    fn names(&self) -> impl Iterator<Item = &Path> {
+        let (one, other) = match self {
+            Self::CreateDir { path } | Self::Create { path, .. } | Self::Remove { path, .. } => (Some(path), None),
+            Self::Rename { from, to, .. } => (Some(from), Some(to)),
+            Self::Write { .. } | Self::SetLen { .. } | Self::Allocate { .. } => (None, None),
+        };
+        one.into_iter().chain(other).map(PathBuf::as_path)
+    }
+
     /// The file whose sync makes this durable.
     fn file(&self) -> Option<Ino> {
         match self {
@@ -233,14 +243,17 @@ impl Media {
 
     /// Makes every change of names in a directory durable, and forgets files that no crash can bring back.
     fn commit_dir(&mut self, dir: &Path) {
-        let names = &mut self.names;
-        self.pending.retain(|pending| {
-            let commit = pending.effect.dir().is_some_and(|of| of == dir) && !pending.stranded;
-            if commit {
-                pending.effect.rename_in(names);
+        let mut kept: Vec<Pending> = Vec::with_capacity(self.pending.len());
+        for pending in std::mem::take(&mut self.pending) {
+            if pending.effect.dir().is_some_and(|of| of == dir) && !pending.stranded {
+                pending.effect.rename_in(&mut self.names);
+                // What is durable now can no longer be undone by an earlier effect on the same names.
+                kept.retain(|earlier| !earlier.effect.names().any(|name| pending.effect.names().any(|own| own == name)));
+            } else {
+                kept.push(pending);
             }
-            !commit
-        });
+        }
+        self.pending = kept;
         let mut reachable: BTreeSet<Ino> = self.names.files().collect();
         reachable.extend(self.pending.iter().filter_map(|pending| match pending.effect {
             Effect::Create { ino, .. } | Effect::Rename { ino, .. } => Some(ino),

@@ -3,16 +3,16 @@
 use super::{Log, Shared};
 use crate::buffer::{Staging, new_buffer};
 use crate::credit::Credits;
-use crate::format::{CtlSlot, FIRST_GROUP, number_of};
+use crate::format::{CtlSlot, number_of};
 use crate::group::{GroupWriter, Progress, Tail};
 use crate::options::{GroupPolicy, LogOptions};
 use crate::pipeline::Pipeline;
-use crate::reader::Recovered;
+use crate::reader::{Chain, GroupReader, Recovered};
 use crate::scan::{Scanned, scan};
-use crate::segment::{Control, Home, List, Ready, Segments, create_segment};
+use crate::segment::{Control, Home, List, Segments, create_segment};
 use crate::slots::Slots;
-use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Result, Uuid};
-use foreshore_io::Fs;
+use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Place, Result, Uuid};
+use foreshore_io::{AlignedBuf, Fs};
 use foreshore_sync::{Daemon, NextWake, OnPanic, Signal, Step, ThreadSpawn};
 use std::path::Path;
 use std::sync::Arc;
@@ -56,30 +56,53 @@ pub(super) fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOption
     // Both slots carry the incarnation before its first group: records of an earlier one that were dropped now can never
     // be accepted again.
     let incarnation = Incarnation(scanned.incarnation.0 + 1);
-    for _ in 0..2 {
-        let slot = CtlSlot { incarnation, ..control.newest() };
-        control.advance(slot)?;
-    }
-    let list = sort_files(&home, &scanned)?;
-    let end = scanned.end();
+    control.renew(incarnation)?;
+    let list = sort_files(&home, &scanned, options.ready_target())?;
+    let segments = Arc::new(Segments::new(home, options, control, list));
+    let tail = repeat_last(&scanned, incarnation, &segments)?;
     let recovered = Recovered {
         uuid,
+        end: scanned.end(),
         live: scanned.live,
         cuts: scanned.cuts,
-        end,
         max_lsn: scanned.max_lsn,
         next_group: scanned.next,
         incarnation,
     };
-    let segments = Arc::new(Segments::new(home, options, control, list));
-    let shared = Arc::new(start(&recovered, scanned.prev_crc, segments, options)?);
+    let shared = Arc::new(start(&recovered, tail, segments, options)?);
     let daemons = if options.background { spawn(&shared)? } else { Vec::new() };
     Ok((Log::new(shared, daemons), recovered))
 }
 
-/// Sorts what lies in the directory: live segments, ready ones behind them, spare ones before them. What cannot be used
-/// is removed.
-fn sort_files(home: &Home, scanned: &Scanned) -> Result<List> {
+/// Writes the last group once more behind itself, see `scan`, and returns where the next one goes. Groups before the last
+/// were durable before it was written.
+fn repeat_last(scanned: &Scanned, incarnation: Incarnation, segments: &Segments) -> Result<Tail> {
+    let (live, file) = &scanned.live[scanned.live.len() - 1];
+    let mut tail = Tail {
+        incarnation,
+        next: scanned.next,
+        prev_crc: scanned.prev_crc,
+        file: file.clone(),
+        offset: live.end,
+        size: live.size,
+    };
+    let Some((index, offset, prev_crc)) = scanned.last else { return Ok(tail) };
+    let (live, file) = &scanned.live[index];
+    let group = GroupNo(scanned.next.0 - 1);
+    let chain = Chain { uuid: segments.home.uuid, group, prev_crc, incarnation: Incarnation(0) };
+    let mut reader = GroupReader::new();
+    let Some((header, _)) = reader.group(&**file, live.size, offset, &chain)? else {
+        return Err(Error::corrupted(file.path(), Place::Offset(offset), "the last group changed while it was read"));
+    };
+    let mut bytes = AlignedBuf::new(header.total_len as usize);
+    bytes.copy_from_slice(reader.bytes(&header));
+    tail.append(segments, group, prev_crc, &bytes)?;
+    Ok(tail)
+}
+
+/// Sorts what lies in the directory: live segments, and spare ones, which become ready ones under a name and header that
+/// are certainly durable. What cannot be used is removed.
+fn sort_files(home: &Home, scanned: &Scanned, spares: usize) -> Result<List> {
     let mut list = List { live: scanned.live.iter().map(|(live, _)| live.clone()).collect(), ..List::default() };
     let (first, last) = (scanned.live[0].0.number, scanned.live[scanned.live.len() - 1].0.number);
     list.next_number = last + 1;
@@ -89,13 +112,11 @@ fn sort_files(home: &Home, scanned: &Scanned) -> Result<List> {
         }
     }
     for number in home.segment_numbers()? {
-        let opened = if (first..=last).contains(&number) { continue } else { home.open_segment(number) };
-        match opened {
-            Ok((_, size)) if number < first => list.spare.push((number, size)),
-            Ok((file, size)) if number == list.next_number => {
-                list.ready.push_back(Ready { number, size, file });
-                list.next_number += 1;
-            }
+        if (first..=last).contains(&number) {
+            continue;
+        }
+        match home.open_segment(number) {
+            Ok((_, size)) if list.spare.len() < spares => list.spare.push((number, size)),
             Ok(_) | Err(Error::Corrupted { .. } | Error::Truncated { .. } | Error::Foreign { .. }) => {
                 home.fs.remove(&home.segment_path(number))?;
             }
@@ -105,23 +126,13 @@ fn sort_files(home: &Home, scanned: &Scanned) -> Result<List> {
     Ok(list)
 }
 
-fn start(recovered: &Recovered, prev_crc: u32, segments: Arc<Segments>, options: &LogOptions) -> Result<Shared> {
+fn start(recovered: &Recovered, tail: Tail, segments: Arc<Segments>, options: &LogOptions) -> Result<Shared> {
     let floor = recovered.end.max(recovered.max_lsn);
     let buffer = new_buffer(options.buffer, options.ring_bytes, floor)
         .map_err(|source| Error::io("reserve memory for", segments.dir(), source))?;
     let slots = Arc::new(Slots::new(options.max_sessions));
     let credits = Arc::new(Credits::new(options.ring_bytes as u64));
     let progress = Arc::new(Progress::new(recovered.next_group));
-    let (live, file) = &recovered.live[recovered.live.len() - 1];
-    assert!(live.end >= FIRST_GROUP && live.end <= live.size, "the end of the log lies in its last segment");
-    let tail = Tail {
-        incarnation: recovered.incarnation,
-        next: recovered.next_group,
-        prev_crc,
-        file: file.clone(),
-        offset: live.end,
-        size: live.size,
-    };
     let GroupPolicy::Greedy = options.group;
     let writer = GroupWriter {
         buffer: buffer.clone(),

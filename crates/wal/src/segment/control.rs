@@ -17,6 +17,8 @@ pub(crate) struct Control {
     file: Arc<dyn File>,
     /// What each slot holds, `None` if it cannot be read.
     slots: [Option<CtlSlot>; 2],
+    /// What a slot held before a write to it failed.
+    doubtful: [Option<CtlSlot>; 2],
 }
 
 impl Control {
@@ -66,7 +68,7 @@ impl Control {
         if slots[0].map(|slot| slot.seq) == slots[1].map(|slot| slot.seq) {
             return Err(Error::corrupted(path, Place::File, "both control slots carry the same sequence number"));
         }
-        Ok(Self { file, slots })
+        Ok(Self { file, slots, doubtful: [None; 2] })
     }
 
     /// The newest sound slot.
@@ -75,9 +77,10 @@ impl Control {
         *newest.expect("one slot is sound")
     }
 
-    /// The least of the segments that the sound slots need.
+    /// The least of the segments that the slots need.
     pub(crate) fn oldest_segment(&self) -> u64 {
-        let oldest = self.slots.iter().flatten().map(|slot| slot.segment).min();
+        let slots = self.slots.iter().chain(&self.doubtful).flatten();
+        let oldest = slots.map(|slot| slot.segment).min();
         oldest.expect("one slot is sound")
     }
 
@@ -89,16 +92,37 @@ impl Control {
 
     /// Writes `slot` with the next sequence number over the older one; durable when it returns.
     pub(crate) fn advance(&mut self, slot: CtlSlot) -> Result<()> {
+        let at = self.newest_index() ^ 1;
+        self.write(at, slot)
+    }
+
+    /// Gives both slots the content of the newest one, with another incarnation.
+    ///
+    /// The newest slot is written first: only that one may be visible without being on the medium, after a write that
+    /// failed. An unreadable slot comes before it.
+    pub(crate) fn renew(&mut self, incarnation: Incarnation) -> Result<()> {
+        let slot = CtlSlot { incarnation, ..self.newest() };
+        let newest = self.newest_index();
+        let first = if self.slots[newest ^ 1].is_some() { newest } else { newest ^ 1 };
+        self.write(first, slot)?;
+        self.write(first ^ 1, slot)
+    }
+
+    fn newest_index(&self) -> usize {
         let newest = self.newest();
-        let seq = newest.seq + 1;
-        let at = usize::from(self.slots[0] == Some(newest));
-        let slot = CtlSlot { seq, ..slot };
+        usize::from(self.slots[0] != Some(newest))
+    }
+
+    fn write(&mut self, at: usize, slot: CtlSlot) -> Result<()> {
+        let slot = CtlSlot { seq: self.newest().seq + 1, ..slot };
         let mut bytes = AlignedBuf::new(BLOCK);
         bytes.copy_from_slice(&slot.encode());
-        // Until the write is known to be durable the slot is not counted on.
-        self.slots[at] = None;
-        self.file.write_durable(&bytes, (at * BLOCK) as u64)?;
-        self.slots[at] = Some(slot);
+        let before = self.slots[at].take();
+        self.file.write_durable(&bytes, (at * BLOCK) as u64).inspect_err(|_| {
+            // What the slot holds now is unknown; segments that its old content needs stay counted on.
+            self.doubtful[at] = before;
+        })?;
+        (self.slots[at], self.doubtful[at]) = (Some(slot), None);
         Ok(())
     }
 }

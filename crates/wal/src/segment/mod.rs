@@ -66,22 +66,38 @@ pub(crate) struct Live {
     pub(crate) prev_crc: u32,
     /// Groups at some distance from each other, with their offsets: where a reader may start.
     pub(crate) marks: Vec<(GroupNo, u64)>,
+    /// Ranges that hold no group of the chain: repeated groups, and places of groups that did not survive. Ascending.
+    pub(crate) skips: Vec<(u64, u64)>,
     /// Offset after the last group.
     pub(crate) end: u64,
 }
 
 impl Live {
     pub(crate) fn new(number: u64, size: u64, first: GroupNo, prev_crc: u32) -> Self {
-        Self { number, size, first, prev_crc, marks: Vec::new(), end: FIRST_GROUP }
+        Self { number, size, first, prev_crc, marks: Vec::new(), skips: Vec::new(), end: FIRST_GROUP }
     }
 
     /// Notes that `group` was put at `offset` and ends at `end`.
     pub(crate) fn push(&mut self, group: GroupNo, offset: u64, end: u64) {
-        assert!(offset == self.end && end <= self.size, "groups of a segment follow each other");
+        assert!(offset >= self.end && end <= self.size, "groups of a segment follow each other");
+        self.skip(offset);
         if self.marks.last().is_none_or(|&(_, at)| offset - at >= self.size / 64) {
             self.marks.push((group, offset));
         }
         self.end = end;
+    }
+
+    /// Notes that the chain goes on at `offset` at the earliest.
+    pub(crate) fn skip(&mut self, offset: u64) {
+        if offset > self.end {
+            self.skips.push((self.end, offset));
+            self.end = offset;
+        }
+    }
+
+    /// The place at or behind `offset` that is not skipped.
+    pub(crate) fn unskipped(&self, offset: u64) -> u64 {
+        self.skips.iter().fold(offset, |at, &(from, to)| if at == from { to } else { at })
     }
 
     /// The last known place at or before `group`.
@@ -136,14 +152,12 @@ impl Segments {
     pub(crate) fn new(home: Home, options: &LogOptions, control: Control, list: List) -> Self {
         let left = list.live.back().map_or(0, |live| live.size - live.end);
         let ready: u64 = list.ready.iter().map(|ready| ready.size - FIRST_GROUP).sum();
-        let kept_back = options.kept_back();
-        let for_kept_back = usize::try_from(kept_back / options.segment_bytes).unwrap_or(1024) + 1;
         Self {
             zero_fill: home.fs.backend().durable,
             home,
             segment_bytes: options.segment_bytes,
-            ready_target: options.ready_segments.max(for_kept_back),
-            kept_back,
+            ready_target: options.ready_target(),
+            kept_back: options.kept_back(),
             control: Mutex::new(LockRank::LogCtl, control),
             list: Mutex::new(LockRank::LogSegments, list),
             ready_bytes: AtomicU64::new(ready),

@@ -83,7 +83,10 @@ impl Segments {
     pub(super) fn prepare_one(&self, _control: &mut Control) -> Result<()> {
         let (number, spare) = {
             let mut list = self.list.lock();
-            (list.next_number, list.spare.pop())
+            let number = list.next_number;
+            // A spare file that has the name already goes first, so that none is ever overwritten.
+            let own = list.spare.iter().position(|&(spare, _)| spare == number);
+            (number, own.map(|i| list.spare.swap_remove(i)).or_else(|| list.spare.pop()))
         };
         let prepared = match spare {
             Some((old, size)) if size == self.segment_bytes => self.recycle(old, number),

@@ -7,15 +7,15 @@ use foreshore_wal::{BufferKind, Dep, Log, LogOptions, LoggedRecord, Record, Reco
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub const UUID: Uuid = Uuid(*b"one log, 16 byte");
-pub const KINDS: [BufferKind; 2] = [BufferKind::Mutex, BufferKind::Faa];
+pub(crate) const UUID: Uuid = Uuid(*b"one log, 16 byte");
+pub(crate) const KINDS: [BufferKind; 2] = [BufferKind::Mutex, BufferKind::Faa];
 
-pub fn dir() -> PathBuf {
+pub(crate) fn dir() -> PathBuf {
     Path::new("/log").to_owned()
 }
 
 /// The smallest log there is, without threads.
-pub fn small() -> LogOptions {
+pub(crate) fn small() -> LogOptions {
     LogOptions {
         segment_bytes: 64 << 10,
         ring_bytes: 64 << 10,
@@ -26,27 +26,27 @@ pub fn small() -> LogOptions {
     }
 }
 
-pub fn create(fs: &Arc<dyn Fs>, options: &LogOptions) -> Result<()> {
+pub(crate) fn create(fs: &Arc<dyn Fs>, options: &LogOptions) -> Result<()> {
     Log::create(fs, &dir(), UUID, options)
 }
 
-pub fn open(fs: &Arc<dyn Fs>, options: &LogOptions) -> Result<(Log, Recovered)> {
+pub(crate) fn open(fs: &Arc<dyn Fs>, options: &LogOptions) -> Result<(Log, Recovered)> {
     Log::open(fs, &dir(), UUID, options)
 }
 
-pub fn fresh(fs: &Arc<dyn Fs>, options: &LogOptions) -> Log {
+pub(crate) fn fresh(fs: &Arc<dyn Fs>, options: &LogOptions) -> Log {
     create(fs, options).expect("an empty disk takes a log");
     open(fs, options).expect("a new log opens").0
 }
 
 /// Reserves for and appends one record.
-pub fn append(session: &mut Session, tag: u64, payload: &[u8]) -> Result<Lsn> {
+pub(crate) fn append(session: &mut Session, tag: u64, payload: &[u8]) -> Result<Lsn> {
     session.reserve(Session::cost(payload.len()))?;
     Ok(session.append(Record { tag, flags: 0, parts: &[payload] }, Dep::none()))
 }
 
 /// Payload of `len` bytes that only `tag` has.
-pub fn payload(tag: u64, len: usize) -> Vec<u8> {
+pub(crate) fn payload(tag: u64, len: usize) -> Vec<u8> {
     let mut x = tag.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..len)
         .map(|_| {
@@ -58,14 +58,14 @@ pub fn payload(tag: u64, len: usize) -> Vec<u8> {
         .collect()
 }
 
-pub fn all(recovered: &Recovered) -> Vec<LoggedRecord> {
+pub(crate) fn all(recovered: &Recovered) -> Vec<LoggedRecord> {
     from(recovered, recovered.first_group())
 }
 
-pub fn from(recovered: &Recovered, group: GroupNo) -> Vec<LoggedRecord> {
+pub(crate) fn from(recovered: &Recovered, group: GroupNo) -> Vec<LoggedRecord> {
     recovered.records(group).collect::<Result<_>>().expect("accepted groups are readable")
 }
 
-pub fn tags(recovered: &Recovered) -> Vec<u64> {
+pub(crate) fn tags(recovered: &Recovered) -> Vec<u64> {
     all(recovered).iter().map(|record| record.tag).collect()
 }
