@@ -25,7 +25,7 @@ impl Counters {
             data_syncs: stats.pool.data_syncs,
             pages_read: stats.pool.pages_read,
             pages_written: stats.pool.pages_written,
-            checkpoints: stats.checkpoints,
+            checkpoints: stats.checkpoint.checkpoints,
         }
     }
 }

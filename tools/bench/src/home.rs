@@ -15,6 +15,10 @@ use std::{
 /// How long a close waits for transactions: there are none left by then.
 const CLOSE_WAIT: Duration = Duration::from_secs(10);
 
+/// The engine's log budget by default, and the segments that it must have room for.
+const LOG_BUDGET: u64 = 256 << 20;
+const SEGMENTS_OF_BUDGET: u64 = 4;
+
 /// A directory and the file system that holds it, through which every open of the run goes: what lies in memory
 /// lives as long as this value.
 pub(crate) struct Home {
@@ -41,6 +45,7 @@ impl Home {
             .fs(Arc::clone(&home.fs))
             .memory_limit(config.memory)
             .segment_bytes(config.segment)
+            .log_budget(LOG_BUDGET.max(config.segment.saturating_mul(SEGMENTS_OF_BUDGET)))
             .log_buffer(config.log_buffer)
             .group(config.group)
             .replacement(config.replacement);

@@ -71,7 +71,7 @@ pub struct Row {
     pub txns_per_group: f64,
     /// Writes of the log.
     pub log_writes: u64,
-    /// Syncs of the data and doublewrite files.
+    /// Syncs of the data file.
     pub data_syncs: u64,
     /// Pages read.
     pub pages_read: u64,
