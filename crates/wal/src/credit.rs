@@ -4,6 +4,7 @@
 //! credits, credits held and undrained bytes is the size of the ring.
 
 use foreshore_sync::CachePadded;
+use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 
 /// Free bytes of the ring that nobody holds.
@@ -27,8 +28,9 @@ impl Credits {
 
     /// Gives `bytes` back: drained by the leader, or not used.
     pub fn give(&self, bytes: u64) {
+        let order = if mutant("credits: relaxed give") { Ordering::Relaxed } else { Ordering::Release };
         // ORDERING: Release, pairs with `take`.
-        self.free.fetch_add(bytes, Ordering::Release);
+        self.free.fetch_add(bytes, order);
     }
 
     /// Free bytes now, as a hint.

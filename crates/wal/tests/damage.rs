@@ -5,7 +5,6 @@ mod common;
 
 use common::*;
 use foreshore_base::{Error, GroupNo};
-use foreshore_io::sim::Persist;
 use foreshore_io::{Fs, Sim};
 use foreshore_wal::Log;
 use std::path::{Path, PathBuf};
@@ -215,7 +214,7 @@ fn a_dropped_group_stays_dropped() {
     log.force(lsn).unwrap();
     drop((session, log));
     // The dropped group's bytes are whole again, somewhere behind.
-    let back = torn.crash_image(&Persist::None, 1);
+    let back = torn.fork();
     let old = file_bytes(&sim, &segment(1))[(GROUPS * BLOCK) as usize..][..BLOCK as usize].to_vec();
     for at in GROUPS + 3..GROUPS + 6 {
         back.patch(&segment(1), at * BLOCK, &old).unwrap();

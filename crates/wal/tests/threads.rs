@@ -7,7 +7,7 @@ use common::*;
 use foreshore_base::{Error, Lsn};
 use foreshore_io::sim::{Fault, FaultKind};
 use foreshore_io::{Fs, Mem, Sim};
-use foreshore_sync::{Parker, Unparker, primitive::thread};
+use foreshore_sync::{NextWake, Parker, Unparker, primitive::thread};
 use foreshore_wal::{CommitTicket, Dep, LogOptions, Record, Session, flags};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -156,6 +156,7 @@ fn a_failed_write_reaches_every_waiter() {
     let sim = Sim::new(5);
     let fs: Arc<dyn Fs> = Arc::new(sim.clone());
     let log = fresh(&fs, &LogOptions { max_sessions: 64, ..small() });
+    while log.prepare_step() == NextWake::Now {}
     let mut session = log.session().unwrap();
     let acked = append(&mut session, 0, b"acknowledged").unwrap();
     log.force(acked).unwrap();

@@ -108,6 +108,12 @@ impl Staging {
         &mut self.buf[start..start + len]
     }
 
+    /// The data collected, for models.
+    #[cfg(foreshore_loom)]
+    pub fn data(&self) -> &[u8] {
+        &self.buf[self.data_start()..][..self.data]
+    }
+
     /// Bytes of data collected.
     pub fn data_len(&self) -> usize {
         self.data
