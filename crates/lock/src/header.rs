@@ -77,9 +77,9 @@ impl LockManager {
         what: &What<'_>,
     ) -> Result<()> {
         self.refuse_cycle(owner, what)?;
-        let left = timeout.saturating_sub(self.now().since(patience.since));
+        let left = self.time_left(patience.since, timeout);
         // WAIT: park - until the row's holder ends, or a walk finds this edge stale.
-        match self.park.park(row.park_key(), Some(left), is_live) {
+        match self.park.park(row.park_key(), left, is_live) {
             ParkOutcome::Invalid => Ok(()),
             ParkOutcome::Unparked(_) if is_live() => Ok(()),
             ParkOutcome::Unparked(_) => {

@@ -45,7 +45,8 @@ pub struct LockStats {
 /// Locks of tables and rows, and the waits for them.
 ///
 /// Every wait parks its thread; it ends by a grant, by [`Error::Deadlock`] for the waiter that closed a cycle, or by
-/// [`Error::LockTimeout`]. After either error the transaction is rolled back by its owner.
+/// [`Error::LockTimeout`]. After either error the transaction is rolled back by its owner. A timeout of [`Duration::MAX`] is
+/// no limit.
 #[derive(Debug)]
 pub struct LockManager {
     pub(crate) slots: Slots,
@@ -190,13 +191,18 @@ impl LockManager {
             owner.set_wait(edge);
             self.refuse_cycle(owner, what)?;
         }
-        let left = wait.timeout.saturating_sub(self.now().since(wait.since));
+        let left = self.time_left(wait.since, wait.timeout);
         // WAIT: park - until a release makes this waiter grantable.
-        let outcome = self.park.park(u64::from(owner.index), Some(left), || self.signal_of(owner.index) == seen);
+        let outcome = self.park.park(u64::from(owner.index), left, || self.signal_of(owner.index) == seen);
         match outcome {
             ParkOutcome::TimedOut => Err(self.timed_out(owner, self.now().since(wait.since), what)),
             ParkOutcome::Invalid | ParkOutcome::Unparked(_) => Ok(()),
         }
+    }
+
+    /// What is left of a time limit; `None` if there is none.
+    pub(crate) fn time_left(&self, since: Nanos, timeout: Duration) -> Option<Duration> {
+        (timeout < Duration::MAX).then(|| timeout.saturating_sub(self.now().since(since)))
     }
 
     /// Counts a time-out and names a holder.

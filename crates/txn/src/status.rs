@@ -154,5 +154,64 @@ impl StatusWindow {
     }
 }
 
-#[cfg(test)]
-mod tests;
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests {
+    use super::*;
+
+    fn window(capacity: usize) -> StatusWindow {
+        StatusWindow::new(capacity, Xid(1)).expect("memory")
+    }
+
+    #[test]
+    fn a_status_goes_from_live_to_its_end() {
+        let window = window(16);
+        assert_eq!(window.get(Xid(1)), Status::Live);
+        window.commit(Xid(1), Csn(70));
+        window.abort(Xid(2));
+        window.commit(Xid(3), Csn::ZERO);
+        assert_eq!(
+            [1, 2, 3, 4].map(|xid| window.get(Xid(xid))),
+            [Status::Committed(Csn(70)), Status::Aborted, Status::Committed(Csn::ZERO), Status::Live]
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "set once")]
+    fn a_status_is_set_once() {
+        let window = window(16);
+        window.commit(Xid(1), Csn(70));
+        window.abort(Xid(1));
+    }
+
+    #[test]
+    fn the_window_passes_only_what_is_final_and_durable() {
+        let window = window(16);
+        window.commit(Xid(1), Csn(10));
+        window.abort(Xid(2));
+        window.commit(Xid(3), Csn(30));
+        window.commit(Xid(5), Csn(20));
+        assert_eq!(window.slide(Xid(6), Lsn(9), 100), 0, "the first is not durable");
+        assert_eq!(window.slide(Xid(6), Lsn(25), 1), 1, "no more than asked for");
+        assert_eq!(window.slide(Xid(6), Lsn(25), 100), 1, "the third is not durable");
+        assert_eq!((window.lo(), window.cleared()), (Xid(3), Xid(19)));
+        assert_eq!(window.slide(Xid(6), Lsn(30), 100), 1, "the fourth runs");
+        assert_eq!(window.get(Xid(3)), Status::Frozen);
+        window.abort(Xid(4));
+        assert_eq!(window.slide(Xid(6), Lsn(30), 100), 2);
+        assert_eq!(window.slide(Xid(6), Lsn(30), 100), 0, "the sixth was not handed out");
+        assert_eq!((window.lo(), window.cleared()), (Xid(6), Xid(22)));
+    }
+
+    #[test]
+    fn a_word_is_used_again_as_new() {
+        let window = window(16);
+        for xid in (1..200).map(Xid) {
+            assert!(xid < window.cleared());
+            assert_eq!(window.get(xid), Status::Live, "{xid}");
+            window.commit(xid, Csn(xid.0 * 10));
+            assert_eq!(window.get(xid), Status::Committed(Csn(xid.0 * 10)));
+            window.slide(Xid(xid.0 + 1), Lsn(xid.0 * 10), 100);
+            assert_eq!(window.get(xid), Status::Frozen);
+        }
+    }
+}

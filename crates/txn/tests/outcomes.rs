@@ -1,0 +1,167 @@
+//! Commit and rollback: what others see, what the log says, what is given back.
+#![cfg(not(foreshore_loom))]
+
+mod toy;
+
+use foreshore_base::{Csn, Error, Xid};
+use foreshore_buffer::format::{CLR, UNDOABLE};
+use foreshore_io::{Fs, Mem};
+use foreshore_sync::primitive::atomic::Ordering;
+use foreshore_sync::primitive::thread;
+use foreshore_txn::format::{COMMIT, END, XID_CEILING, split_clr};
+use foreshore_txn::{RowHolder, TxnManagerOptions};
+use foreshore_wal::flags;
+use std::sync::Arc;
+use toy::{Toy, decode, records, small};
+
+#[test]
+fn a_commit_frees_the_row_and_its_number_is_observed() {
+    let (toy, _) = Toy::new(Mem::null(), &[1, 2], small());
+    let mut writer = toy.begin("writer");
+    assert_eq!(writer.xid(), None);
+    toy.add(&mut writer, 0, 10).expect("free");
+    let xid = writer.xid().expect("drawn at the first write");
+    assert_eq!(writer.row_holder(xid), RowHolder::Me);
+
+    let mut other = toy.begin("other");
+    assert_eq!(other.row_holder(xid), RowHolder::Other(xid));
+    assert_eq!(other.row_holder(Xid::ZERO), RowHolder::Nobody);
+    assert!(!other.is_settled(xid));
+    let ticket = writer.commit().expect("committed");
+    assert_eq!(ticket.csn().lsn(), ticket.record_lsn());
+    assert_eq!(other.row_holder(xid), RowHolder::Nobody);
+    assert_eq!(other.observed(), ticket.csn());
+    assert_eq!(toy.get(&mut other, 0).expect("free"), 11);
+    assert_eq!(toy.manager.clock(), ticket.csn());
+    ticket.wait().expect("durable");
+    assert!(other.is_settled(xid));
+
+    // Its own commit comes after what it has seen.
+    toy.add(&mut other, 1, 1).expect("free");
+    let later = other.commit().expect("committed");
+    assert!(later.csn() > ticket.csn());
+}
+
+#[test]
+fn a_rollback_restores_values_and_headers_and_logs_each_step() {
+    let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+    foreshore_wal::Log::create(&fs, "log".as_ref(), Default::default(), &log()).expect("a new log");
+    let start = foreshore_txn::Start { next_xid: Xid(1), clock: Csn::ZERO };
+    let (toy, _) = Toy::open(&fs, &[1, 2, 3], small(), start);
+    let mut first = toy.begin("first");
+    toy.add(&mut first, 0, 4).expect("free");
+    let before = first.xid().expect("it wrote");
+    first.commit().expect("committed").wait().expect("durable");
+
+    let mut txn = toy.begin("rolled back");
+    toy.add(&mut txn, 0, 10).expect("free");
+    toy.add(&mut txn, 1, 10).expect("free");
+    toy.lock(&mut txn, 2).expect("free");
+    toy.add(&mut txn, 0, 10).expect("held");
+    let xid = txn.xid().expect("it wrote");
+    assert_eq!((toy.value(0), toy.header(0), toy.header(2)), (25, xid, xid));
+    let watermark = txn.rollback().expect("undone");
+    assert!(watermark > Csn::ZERO, "it overwrote the first one's row");
+    assert_eq!([0, 1, 2].map(|row| toy.value(row)), [5, 2, 3]);
+    assert_eq!([0, 1, 2].map(|row| toy.header(row)), [before, Xid::ZERO, Xid::ZERO]);
+    let mut next = toy.begin("next");
+    assert_eq!(next.row_holder(xid), RowHolder::Nobody);
+    toy.add(&mut next, 0, 1).expect("free again");
+    drop(next);
+    assert_eq!(toy.value(0), 5, "a dropped transaction is rolled back");
+    let stats = toy.manager.stats();
+    assert_eq!((stats.commits, stats.aborts, stats.undo_bytes), (1, 2, 0));
+
+    toy.log.force(toy.log.current()).expect("durable");
+    drop(toy);
+    let log = records(&fs);
+    let ours: Vec<_> = log.iter().filter(|record| record.tag == xid.0).collect();
+    let changes: Vec<_> = ours.iter().map(|record| decode(record)).collect();
+    let done: Vec<_> = changes.iter().zip(&ours).filter(|(change, _)| change.flags == UNDOABLE).collect();
+    let undone = changes.iter().filter(|change| change.flags == CLR);
+    let taken_back: Vec<_> = undone.map(|change| split_clr(change.body).expect("a prefix").0).collect();
+    assert_eq!(taken_back, done.iter().rev().map(|(_, record)| record.lsn).collect::<Vec<_>>());
+    assert_eq!((done.len(), ours.len(), changes.last().expect("records").kind), (3, 7, END));
+    let commits: Vec<_> = log.iter().filter(|record| decode(record).kind == COMMIT).collect();
+    assert!(matches!(&commits[..], [one] if one.tag == before.0 && one.flags == flags::COMMIT));
+    assert!(log.iter().any(|record| decode(record).kind == XID_CEILING && record.tag == 0));
+}
+
+fn log() -> foreshore_wal::LogOptions {
+    foreshore_wal::LogOptions { segment_bytes: 1 << 20, ring_bytes: 1 << 20, max_sessions: 80, ..Default::default() }
+}
+
+#[test]
+fn a_transaction_without_a_change_logs_nothing() {
+    let (toy, _) = Toy::new(Mem::null(), &[1, 2], small());
+    let mut writer = toy.begin("writer");
+    toy.add(&mut writer, 0, 1).expect("free");
+    let written = writer.commit().expect("committed");
+    let before = toy.log.stats().records;
+    let mut reader = toy.begin("reader");
+    toy.get(&mut reader, 0).expect("free");
+    let mut locker = toy.begin("locker");
+    toy.get(&mut locker, 0).expect("free");
+    toy.lock(&mut locker, 1).expect("free");
+    let xid = locker.xid().expect("it locked");
+    for txn in [reader, locker] {
+        let ticket = txn.commit().expect("committed");
+        assert_eq!(ticket.csn(), written.csn(), "its place is that of what it has seen");
+    }
+    assert_eq!(toy.log.stats().records, before);
+    assert_eq!(toy.header(1), xid, "the header stays, its xid has ended");
+    let mut next = toy.begin("next");
+    assert_eq!(toy.add(&mut next, 1, 1).expect("free"), 3);
+}
+
+#[test]
+fn a_transaction_too_large_is_refused_before_it_changes_anything() {
+    let options = TxnManagerOptions { undo_limit_bytes: 64 << 10, ..small() };
+    let (toy, _) = Toy::new(Mem::null(), &[0], options);
+    let mut txn = toy.begin("large");
+    let (mut changes, error) = (
+        0,
+        loop {
+            if let Err(error) = toy.add(&mut txn, 0, 1) {
+                break error;
+            }
+        },
+    );
+    assert!(matches!(error, Error::TransactionTooLarge { max: 65_536 }), "{error:?}");
+    changes += toy.value(0);
+    assert!(changes > 1000);
+    txn.rollback().expect("undone");
+    assert_eq!(toy.value(0), 0);
+    assert_eq!(toy.manager.stats().undo_bytes, 0);
+}
+
+#[test]
+fn a_rollback_that_fails_stops_the_log_and_lets_nobody_wait_for_ever() {
+    let (toy, rows) = Toy::new(Mem::null(), &[1], small());
+    let mut writer = toy.begin("writer");
+    toy.add(&mut writer, 0, 1).expect("free");
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| toy.get(&mut toy.begin("waiter"), 0));
+        while toy.manager.stats().locks.waits == 0 {
+            thread::yield_now();
+        }
+        rows.fails.store(true, Ordering::Relaxed);
+        assert!(matches!(writer.rollback(), Err(Error::Io { .. })));
+        let outcome = waiter.join().expect("no panic");
+        assert!(matches!(outcome, Err(Error::Poisoned { .. })), "{outcome:?}");
+    });
+    assert!(toy.log.poisoned().is_some());
+}
+
+#[test]
+fn sessions_are_counted_and_come_back() {
+    let (toy, _) = Toy::new(Mem::null(), &[1], TxnManagerOptions { max_sessions: 3, ..small() });
+    for _ in 0..3 {
+        let running: Vec<_> = ["first", "second", "third"].map(|label| toy.begin(label)).into();
+        let refused = toy.try_begin("fourth").map(drop);
+        assert!(matches!(refused, Err(Error::TooManyTransactions { max: 3, oldest: "first" })), "{refused:?}");
+        for txn in running {
+            drop(txn.commit().expect("nothing to do"));
+        }
+    }
+}
