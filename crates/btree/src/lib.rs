@@ -1,1 +1,36 @@
 //! B+-trees of Foreshore.
+//!
+//! A table is a tree of pages: rows in the leaves, separators above, every node between two fences. The page of the root
+//! never changes. Latches are taken from the root downwards and from left to right, at most two of nodes at a time, then
+//! the map page; nobody waits for the disk under a latch.
+//!
+//! - [`Trees`]: all trees of a database; redo and undo of their records.
+//! - [`Tree`]: the rows of one table, by key, in serializable transactions.
+//! - [`Cursor`]: a scan in key order.
+//!
+//! **Invariant:** a node whose high fence lies below what its parent says is marked incomplete; whoever goes right over
+//! such a node finishes its split.
+//!
+//! **Invariant:** what a record does to a page is a function of the record and of the page alone, and the running engine
+//! changes pages by the same function as redo.
+
+#![forbid(unsafe_code)]
+
+mod apply;
+mod create;
+mod cursor;
+mod descend;
+pub mod format;
+mod lookup;
+mod node;
+mod record;
+mod recover;
+mod split;
+mod tree;
+mod verify;
+mod write;
+
+pub use cursor::Cursor;
+pub use record::TreeKind;
+pub use tree::{Tree, Trees};
+pub use verify::TreeReport;

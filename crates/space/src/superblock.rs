@@ -67,10 +67,8 @@ impl SuperBlock {
             None => return Err(Error::Foreign { path: file.path().to_owned(), why: "it has no superblock" }),
         };
         let older = sound.pop();
-        if let Some(older) = &older {
-            if older.uuid != newest.uuid || older.seq == newest.seq {
-                return Err(Error::corrupted(file.path(), Place::File, "the superblocks contradict each other"));
-            }
+        if older.as_ref().is_some_and(|older| older.uuid != newest.uuid || older.seq == newest.seq) {
+            return Err(Error::corrupted(file.path(), Place::File, "the superblocks contradict each other"));
         }
         let (len, expected) = (file.len()?, newest.data_pages.saturating_mul(PAGE_SIZE as u64));
         if len < expected {

@@ -1,0 +1,149 @@
+//! What a record does to one page. Running, redo and compensation all come through [`apply`], so a page that is
+//! recovered is the page that was.
+
+use crate::format::{HAS_HIGH, INCOMPLETE, RowHeader};
+use crate::node::{self, Damage, Node};
+use crate::record::{
+    CreateTable, Delta, DropTable, Link, RowChange, RowInsert, RowRestore, RowWrite, Split, TreeKind, decode_erase,
+    decode_page, decode_purge,
+};
+use foreshore_base::limits::MAX_PAGES;
+use foreshore_base::{PageId, TableId};
+use foreshore_buffer::format::PAGE_HEADER;
+use foreshore_buffer::{ChangeRecord, PageMut};
+use foreshore_space::{mark_allocated, mark_free};
+
+const UNKNOWN: Damage = "a log record of unknown kind";
+const NO_PAGE: Damage = "a log record names a page too many";
+const NO_ROW: Damage = "a log record changes a row that is not there";
+
+/// Applies page `index` of a record of a tree. Touches nothing but the page.
+pub(crate) fn apply(record: &ChangeRecord<'_>, index: usize, page: &mut impl PageMut) -> Result<(), Damage> {
+    let kind = TreeKind::from_number(record.kind).ok_or(UNKNOWN)?;
+    let body = record.body;
+    let second = || record.pages().get(1).copied().ok_or(NO_PAGE);
+    match (kind, index) {
+        (TreeKind::RowInsert | TreeKind::RowWrite | TreeKind::RowErase | TreeKind::RowRestore, 0) => {
+            apply_row(RowChange { kind, body }, page)
+        }
+        (TreeKind::Purge, 0) => {
+            let ghosts = decode_purge(body)?;
+            node::retain(page, |entry| ghosts.binary_search(&entry).is_err())
+        }
+        (TreeKind::Split, 0) => split_left(page, &Split::decode(body)?, second()?),
+        (TreeKind::Split, 1) => node::apply_image(page, record.table, Split::decode(body)?.image),
+        (TreeKind::Split | TreeKind::Grow, 2) => mark_allocated(page, second()?),
+        (TreeKind::Link, 0) => {
+            let link = Link::decode(body)?;
+            match Node::parse(page.bytes())?.search(link.separator)? {
+                Err(at) => node::insert_inner(page, at, link.separator, link.right),
+                Ok(_) => Err("a separator is there already"),
+            }
+        }
+        (TreeKind::Link, 1) => {
+            node::set_flags(page, 0, INCOMPLETE);
+            Ok(())
+        }
+        (TreeKind::Grow, 0) => {
+            let level = Node::parse(page.bytes())?.level();
+            node::init(page, level + 1, record.table);
+            node::set_leftmost(page, second()?);
+            Ok(())
+        }
+        (TreeKind::Grow, 1) => node::apply_image(page, record.table, body),
+        (TreeKind::CreateRoot, 0) => {
+            node::init(page, 0, record.table);
+            Ok(())
+        }
+        (TreeKind::CreateRoot, 1) => mark_allocated(page, record.pages()[0]),
+        (TreeKind::CreateTable, 0) => apply_row(CreateTable::decode(body)?.row, page),
+        (TreeKind::CreateTable, 1) => {
+            node::init(page, 0, CreateTable::decode(body)?.table);
+            Ok(())
+        }
+        (TreeKind::CreateTable, 2) => mark_allocated(page, second()?),
+        (TreeKind::DropTable, 0) => apply_row(DropTable::decode(body)?.row, page),
+        (TreeKind::DropTable, 1) => mark_free(page, in_range(DropTable::decode(body)?.root)?),
+        (TreeKind::FreeLast, 0) => drop_last_child(page, record.table),
+        (TreeKind::FreeLast, 1) => mark_free(page, in_range(decode_page(body)?)?),
+        (TreeKind::RowLock, _) => Err("a lock is not logged"),
+        _ => Err(NO_PAGE),
+    }
+}
+
+fn in_range(pid: PageId) -> Result<PageId, Damage> {
+    if pid == PageId::ZERO || pid.0 >= MAX_PAGES { Err("a log record names a page out of range") } else { Ok(pid) }
+}
+
+/// Applies the change of one row to its leaf.
+fn apply_row(change: RowChange<'_>, page: &mut impl PageMut) -> Result<(), Damage> {
+    let leaf = Node::parse(page.bytes())?;
+    if !leaf.is_leaf() {
+        return Err("a row change of an inner node");
+    }
+    match change.kind {
+        TreeKind::RowInsert => {
+            let row = RowInsert::decode(change.body)?;
+            match leaf.search(row.key)? {
+                Err(at) => node::insert_leaf(page, at, RowHeader::from_owner(row.owner), row.key, row.value),
+                Ok(_) => Err("a log record inserts a row that is there"),
+            }
+        }
+        TreeKind::RowWrite => {
+            let row = RowWrite::decode(change.body)?;
+            let Delta { prefix, old, new } = row.delta;
+            write_row(page, row.key, row.owner, (prefix, old.len(), new))
+        }
+        TreeKind::RowRestore => {
+            let row = RowRestore::decode(change.body)?;
+            write_row(page, row.key, row.owner, (row.prefix, row.cut, row.middle))
+        }
+        TreeKind::RowErase => {
+            let at = leaf.search(decode_erase(change.body)?)?.map_err(|_| NO_ROW)?;
+            node::remove(page, at)
+        }
+        _ => Err(UNKNOWN),
+    }
+}
+
+fn write_row(
+    page: &mut impl PageMut,
+    key: &[u8],
+    owner: u64,
+    (prefix, cut, middle): (usize, usize, &[u8]),
+) -> Result<(), Damage> {
+    let leaf = Node::parse(page.bytes())?;
+    let at = leaf.search(key)?.map_err(|_| NO_ROW)?;
+    let header = RowHeader::from_owner(owner);
+    if cut == 0 && middle.is_empty() {
+        return node::set_header(page, at, header);
+    }
+    let value = Delta::splice(leaf.row(at)?.value, prefix, cut, middle)?;
+    node::replace_value(page, at, header, &value)
+}
+
+/// The left node keeps its first entries, and knows the right one as its sibling.
+fn split_left(page: &mut impl PageMut, split: &Split<'_>, right: PageId) -> Result<(), Damage> {
+    let node = Node::parse(page.bytes())?;
+    if split.from > node.len() {
+        return Err("a split beyond the end of a node");
+    }
+    let leftmost = if node.is_leaf() { None } else { Some(node.leftmost()?) };
+    let fences = (node.low()?, Some(split.separator));
+    let left = node::build_part(&node, 0..split.from, fences, right, leftmost)?;
+    page.write(PAGE_HEADER, &left[PAGE_HEADER..]);
+    node::set_flags(page, INCOMPLETE | HAS_HIGH, 0);
+    Ok(())
+}
+
+/// Takes the last child from a node; one that has none left is an empty leaf.
+fn drop_last_child(page: &mut impl PageMut, table: TableId) -> Result<(), Damage> {
+    let node = Node::parse(page.bytes())?;
+    match node.len() {
+        0 => {
+            node::init(page, 0, table);
+            Ok(())
+        }
+        len => node::remove(page, len - 1),
+    }
+}

@@ -1,0 +1,117 @@
+//! Scans in key order.
+
+use crate::tree::{Structure, Tree};
+use foreshore_base::{Lsn, Result};
+use foreshore_buffer::SharedGuard;
+use foreshore_lock::TableMode;
+use foreshore_txn::{RowHolder, Txn};
+use std::ops::{Bound, Range};
+
+/// A scan of part of a tree. Made by [`Tree::range`].
+///
+/// Rows are copied a leaf at a time, under a shared latch that is gone when they are handed out. The next leaf is found from
+/// the root by the high fence, so splits in between do no harm. Rows that the same transaction writes ahead of the cursor
+/// are seen.
+#[derive(Debug)]
+pub struct Cursor {
+    tree: Tree,
+    /// Where the next rows begin; `None` at the end.
+    from: Option<Bound<Vec<u8>>>,
+    upper: Bound<Vec<u8>>,
+    /// Keys and values of the rows at hand.
+    bytes: Vec<u8>,
+    rows: Vec<(Range<usize>, Range<usize>)>,
+    /// The row to hand out next.
+    at: usize,
+    /// The transaction's last change when the rows were copied.
+    copied_at: Lsn,
+}
+
+impl Tree {
+    /// A scan of the rows between two bounds, in ascending order. The table is locked shared to the end of the transaction.
+    ///
+    /// # Errors
+    /// `Deadlock`, `LockTimeout`.
+    pub fn range(&self, txn: &mut Txn, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<Cursor> {
+        txn.lock_table(self.table, TableMode::Shared)?;
+        Ok(Cursor {
+            tree: self.clone(),
+            from: Some(lower.map(<[u8]>::to_vec)),
+            upper: upper.map(<[u8]>::to_vec),
+            bytes: Vec::new(),
+            rows: Vec::new(),
+            at: 0,
+            copied_at: txn.last_lsn(),
+        })
+    }
+}
+
+impl Cursor {
+    /// The next row, or `None` at the end. `txn` is the transaction that the cursor was made for.
+    ///
+    /// # Errors
+    /// `Corrupted`, `Io`, `OutOfFrames`, `Poisoned`.
+    pub fn next(&mut self, txn: &mut Txn) -> Result<Option<(&[u8], &[u8])>> {
+        if txn.last_lsn() != self.copied_at {
+            // The transaction has written: what is at hand may be stale.
+            if self.at < self.rows.len() {
+                let (key, _) = &self.rows[self.at];
+                self.from = Some(Bound::Included(self.bytes[key.clone()].to_vec()));
+            }
+            self.rows.clear();
+            self.at = 0;
+        }
+        while self.at == self.rows.len() {
+            let Some(from) = self.from.take() else { return Ok(None) };
+            self.copy_leaf(txn, from)?;
+        }
+        let (key, value) = self.rows[self.at].clone();
+        self.at += 1;
+        Ok(Some((&self.bytes[key], &self.bytes[value])))
+    }
+
+    /// Copies the rows of one leaf that lie between `from` and the upper bound.
+    fn copy_leaf(&mut self, txn: &mut Txn, from: Bound<Vec<u8>>) -> Result<()> {
+        self.rows.clear();
+        self.bytes.clear();
+        self.at = 0;
+        self.copied_at = txn.last_lsn();
+        let tree = &self.tree;
+        let start: &[u8] = match &from {
+            Bound::Included(key) | Bound::Excluded(key) => key,
+            Bound::Unbounded => &[],
+        };
+        let leaf: SharedGuard<'_> = tree.find(&mut Structure::of(txn), start, 0, 0)?;
+        let damage = |why| tree.corrupted(leaf.pid(), why);
+        let node = tree.parse(leaf.pid(), &leaf)?;
+        let first = match node.search(start).map_err(damage)? {
+            Ok(at) => at + usize::from(matches!(from, Bound::Excluded(_))),
+            Err(at) => at,
+        };
+        for at in first..node.len() {
+            let row = node.row(at).map_err(damage)?;
+            let beyond = match &self.upper {
+                Bound::Included(upper) => row.key > &upper[..],
+                Bound::Excluded(upper) => row.key >= &upper[..],
+                Bound::Unbounded => false,
+            };
+            if beyond {
+                return Ok(());
+            }
+            // Under the table's shared lock there is no writer, for a writer has its intent locked.
+            if matches!(txn.row_holder(row.header.xid), RowHolder::Other(_)) {
+                return Err(damage("a row has a writer that the lock of the table excludes"));
+            }
+            if row.header.is_ghost() {
+                continue;
+            }
+            let key = self.bytes.len();
+            self.bytes.extend_from_slice(row.key);
+            let value = self.bytes.len();
+            self.bytes.extend_from_slice(row.value);
+            self.rows.push((key..value, value..self.bytes.len()));
+        }
+        self.from = node.high().map_err(damage)?.map(|high| Bound::Included(high.to_vec()));
+        Ok(())
+    }
+}

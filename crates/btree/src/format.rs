@@ -1,0 +1,120 @@
+//! Bytes of a node.
+//!
+//! All integers are little-endian; offsets count from the start of the page.
+//!
+//! ```text
+//!  0                    32                                          64                    heap            8192
+//!  | common page header | node header                               | slots, 8 B each ... | free | heap ... |
+//!
+//!  node header:
+//!  32       34     36        38         40              48               56        58        60         62
+//!  | slots  | heap | garbage | reserved | right sibling | leftmost child | low at  | low len | high at  | high len |
+//!  | u16    | u16  | u16     | u16 = 0  | u64           | u64            | u16     | u16     | u16      | u16      |
+//!
+//!  slot:         0 tuple at u16 | 2 key length u16 | 4 head u32: first 4 bytes of the key, big-endian, zero-padded
+//!  leaf tuple:   0 xid48 << 16 | flags16   8 undo48 << 16 | value length 16   16 key ... value ...
+//!  inner tuple:  0 child u64   8 key ...
+//! ```
+//!
+//! Slots are in key order. The heap grows downwards and holds tuples and the two fences in any order; `garbage` counts
+//! its dead bytes. A node holds keys `low <= key < high`. Entry `i` of an inner node leads to keys from its own on;
+//! keys below the first lead to the leftmost child. The level in the page header is 0 for a leaf.
+//!
+//! Page flags: [`INCOMPLETE`] and [`HAS_HIGH`]. Tuple flags: [`GHOST`] and [`OVERFLOW`].
+
+use foreshore_base::Xid;
+use foreshore_base::codec::u64_at;
+use foreshore_base::limits::{MAX_KEY, MAX_VALUE, MAX_XID, PAGE_SIZE};
+use foreshore_buffer::format::PAGE_HEADER;
+
+/// Page flag: the right sibling was split off and the parent does not know it yet.
+pub const INCOMPLETE: u16 = 1;
+/// Page flag: the node has a high fence. Without one it covers all keys from its low fence on.
+pub const HAS_HIGH: u16 = 2;
+
+/// Tuple flag: the row is deleted, and the tuple is kept for rollback and for its header.
+pub const GHOST: u16 = 1;
+/// Tuple flag: reserved for values in pages of their own. No version writes it yet.
+pub const OVERFLOW: u16 = 2;
+
+pub(crate) const AT_SLOTS: usize = PAGE_HEADER;
+pub(crate) const AT_HEAP: usize = PAGE_HEADER + 2;
+pub(crate) const AT_GARBAGE: usize = PAGE_HEADER + 4;
+pub(crate) const AT_RIGHT: usize = PAGE_HEADER + 8;
+pub(crate) const AT_LEFTMOST: usize = PAGE_HEADER + 16;
+pub(crate) const AT_LOW: usize = PAGE_HEADER + 24;
+pub(crate) const AT_HIGH: usize = PAGE_HEADER + 28;
+/// First byte of the slots.
+pub(crate) const SLOTS: usize = PAGE_HEADER + 32;
+
+/// Bytes of a slot.
+pub(crate) const SLOT: usize = 8;
+/// Bytes of a leaf tuple in front of its key.
+pub(crate) const LEAF_HEADER: usize = 16;
+/// Bytes of an inner tuple in front of its key.
+pub(crate) const INNER_HEADER: usize = 8;
+/// Highest level of a node. A tree of this height has more leaves than a file has pages.
+pub(crate) const MAX_LEVEL: u8 = 31;
+
+/// Largest leaf entry, slot included.
+pub(crate) const MAX_LEAF_ENTRY: usize = SLOT + LEAF_HEADER + MAX_KEY + MAX_VALUE;
+/// Largest inner entry, slot included.
+pub(crate) const MAX_INNER_ENTRY: usize = SLOT + INNER_HEADER + MAX_KEY;
+
+const _: () = assert!(SLOTS == 64 && PAGE_SIZE <= u16::MAX as usize);
+// Between the largest fences, every entry fits an empty leaf, and an inner node that is too full for one more entry has
+// at least four: so splitting always makes room.
+const _: () = assert!(SLOTS + 2 * MAX_KEY + MAX_LEAF_ENTRY <= PAGE_SIZE);
+const _: () = assert!(SLOTS + 2 * MAX_KEY + 5 * MAX_INNER_ENTRY <= PAGE_SIZE);
+
+/// Header of a leaf tuple: who wrote or locked the row last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RowHeader {
+    /// The transaction that holds the row if it is live, else the last that held it.
+    pub xid: Xid,
+    /// [`GHOST`], [`OVERFLOW`].
+    pub flags: u16,
+    /// Undo pointer, 48 bits. Means something only while `xid` is live.
+    pub undo: u64,
+}
+
+impl RowHeader {
+    /// Whether the row is deleted.
+    #[must_use]
+    pub const fn is_ghost(self) -> bool {
+        self.flags & GHOST != 0
+    }
+
+    /// First word on the page: xid and flags.
+    pub(crate) const fn owner(self) -> u64 {
+        debug_assert!(self.xid.0 < MAX_XID);
+        self.xid.0 << 16 | self.flags as u64
+    }
+
+    /// The header that has that first word and no undo pointer.
+    pub(crate) const fn from_owner(owner: u64) -> Self {
+        Self { xid: Xid(owner >> 16), flags: owner as u16, undo: 0 }
+    }
+
+    pub(crate) fn encode(self, value_len: usize) -> [u8; LEAF_HEADER] {
+        debug_assert!(self.undo < 1 << 48 && value_len <= usize::from(u16::MAX));
+        let mut bytes = [0; LEAF_HEADER];
+        bytes[..8].copy_from_slice(&self.owner().to_le_bytes());
+        bytes[8..].copy_from_slice(&(self.undo << 16 | value_len as u64).to_le_bytes());
+        bytes
+    }
+
+    /// Reads a header of [`LEAF_HEADER`] bytes: the header and the length of the value.
+    pub(crate) fn decode(bytes: &[u8]) -> (Self, usize) {
+        let word = u64_at(bytes, 8);
+        (Self { undo: word >> 16, ..Self::from_owner(u64_at(bytes, 0)) }, (word & 0xffff) as usize)
+    }
+}
+
+/// First four bytes of a key as a number that compares like them.
+pub(crate) fn key_head(key: &[u8]) -> u32 {
+    let mut head = [0; 4];
+    let len = key.len().min(4);
+    head[..len].copy_from_slice(&key[..len]);
+    u32::from_be_bytes(head)
+}

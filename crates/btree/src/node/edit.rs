@@ -1,0 +1,233 @@
+//! Changing a node. Every function checks first and changes then.
+//!
+//! The result depends on the bytes of the node alone, so that redo builds the very same node.
+
+use super::{Damage, Node};
+use crate::format::{
+    AT_GARBAGE, AT_HEAP, AT_LEFTMOST, AT_RIGHT, AT_SLOTS, HAS_HIGH, LEAF_HEADER, RowHeader, SLOT, SLOTS, key_head,
+};
+use foreshore_base::limits::{MAX_KEY, MAX_VALUE, PAGE_SIZE};
+use foreshore_base::{PageId, TableId};
+use foreshore_buffer::format::{PAGE_HEADER, page_flags, page_level, page_table};
+use foreshore_buffer::{PageMut, PageType};
+use std::ops::Range;
+
+fn put_u16(page: &mut impl PageMut, at: usize, value: usize) {
+    page.write(at, &u16::try_from(value).expect("offsets in a page have 16 bits").to_le_bytes());
+}
+
+/// Makes a page an empty node without fences.
+pub(crate) fn init(page: &mut impl PageMut, level: u8, table: TableId) {
+    page.fill(PAGE_HEADER..PAGE_SIZE, 0);
+    page.set_page_type(PageType::Tree);
+    page.set_page_level(level);
+    page.set_page_flags(0);
+    page.set_page_table(table);
+    put_u16(page, AT_HEAP, PAGE_SIZE);
+}
+
+/// Puts bytes on the heap and returns their place. The caller has checked that they fit in front of it.
+fn push_heap(page: &mut impl PageMut, heap: usize, parts: &[&[u8]]) -> usize {
+    let at = heap - parts.iter().map(|part| part.len()).sum::<usize>();
+    let mut to = at;
+    for part in parts {
+        page.write(to, part);
+        to += part.len();
+    }
+    put_u16(page, AT_HEAP, at);
+    at
+}
+
+fn write_slot(page: &mut impl PageMut, index: usize, at: usize, key: &[u8]) {
+    let mut slot = [0; SLOT];
+    slot[..2].copy_from_slice(&(at as u16).to_le_bytes());
+    slot[2..4].copy_from_slice(&(key.len() as u16).to_le_bytes());
+    slot[4..].copy_from_slice(&key_head(key).to_le_bytes());
+    page.write(SLOTS + index * SLOT, &slot);
+}
+
+/// Inserts an entry in front of entry `index`.
+fn insert(page: &mut impl PageMut, index: usize, parts: &[&[u8]], key: &[u8]) -> Result<(), Damage> {
+    let size: usize = parts.iter().map(|part| part.len()).sum();
+    let node = Node::parse(page.bytes())?;
+    if index > node.len() || key.len() > MAX_KEY || size + SLOT > node.free() {
+        return Err("an entry does not fit the node");
+    }
+    if size + SLOT > node.contiguous() {
+        compact(page)?;
+    }
+    let node = Node::parse(page.bytes())?;
+    let (len, heap) = (node.len(), node.heap);
+    if size + SLOT > node.contiguous() {
+        return Err("the free space of the node does not add up");
+    }
+    let at = push_heap(page, heap, parts);
+    page.copy_within(SLOTS + index * SLOT..SLOTS + len * SLOT, SLOTS + (index + 1) * SLOT);
+    write_slot(page, index, at, key);
+    put_u16(page, AT_SLOTS, len + 1);
+    Ok(())
+}
+
+/// Inserts a row in front of entry `index` of a leaf.
+pub(crate) fn insert_leaf(
+    page: &mut impl PageMut,
+    index: usize,
+    header: RowHeader,
+    key: &[u8],
+    value: &[u8],
+) -> Result<(), Damage> {
+    if value.len() > MAX_VALUE {
+        return Err("a value is over the limit");
+    }
+    insert(page, index, &[&header.encode(value.len()), key, value], key)
+}
+
+/// Inserts a separator and the child on its right in front of entry `index` of an inner node.
+pub(crate) fn insert_inner(page: &mut impl PageMut, index: usize, key: &[u8], child: PageId) -> Result<(), Damage> {
+    insert(page, index, &[&child.0.to_le_bytes(), key], key)
+}
+
+/// Whether a value of `len` bytes fits in the place of the value of entry `index`.
+pub(crate) fn fits(node: &Node<'_>, index: usize, len: usize) -> Result<bool, Damage> {
+    let old = node.row(index)?.value.len();
+    Ok(len <= node.free() + old)
+}
+
+/// Changes header and value of entry `index`.
+pub(crate) fn replace_value(
+    page: &mut impl PageMut,
+    index: usize,
+    header: RowHeader,
+    value: &[u8],
+) -> Result<(), Damage> {
+    let node = Node::parse(page.bytes())?;
+    let row = node.row(index)?;
+    let (at, old) = node.tuple(index)?;
+    let (key_len, old_len) = (row.key.len(), old.len());
+    let new_len = LEAF_HEADER + key_len + value.len();
+    if value.len() > MAX_VALUE || new_len > node.free() + old_len {
+        return Err("a value does not fit the node");
+    }
+    if new_len <= old_len {
+        let garbage = node.garbage + (old_len - new_len);
+        page.write(at, &header.encode(value.len()));
+        page.write(at + LEAF_HEADER + key_len, value);
+        put_u16(page, AT_GARBAGE, garbage);
+        return Ok(());
+    }
+    let mut key = [0; MAX_KEY];
+    key[..key_len].copy_from_slice(row.key);
+    let key = &key[..key_len];
+    if new_len > node.contiguous() {
+        // The old tuple makes room for the new one.
+        rebuild(page, |position| position != index)?;
+        return insert_leaf(page, index, header, key, value);
+    }
+    let (heap, garbage) = (node.heap, node.garbage + old_len);
+    let at = push_heap(page, heap, &[&header.encode(value.len()), key, value]);
+    write_slot(page, index, at, key);
+    put_u16(page, AT_GARBAGE, garbage);
+    Ok(())
+}
+
+/// Changes the header of entry `index` of a leaf and leaves its value alone.
+pub(crate) fn set_header(page: &mut impl PageMut, index: usize, header: RowHeader) -> Result<(), Damage> {
+    let node = Node::parse(page.bytes())?;
+    let row = node.row(index)?;
+    let bytes = header.encode(row.value.len());
+    let (at, _) = node.tuple(index)?;
+    page.write(at, &bytes);
+    Ok(())
+}
+
+/// Takes out entry `index`.
+pub(crate) fn remove(page: &mut impl PageMut, index: usize) -> Result<(), Damage> {
+    let node = Node::parse(page.bytes())?;
+    let (_, tuple) = node.tuple(index)?;
+    let (len, garbage) = (node.len(), node.garbage + tuple.len());
+    if garbage > PAGE_SIZE - node.heap {
+        return Err("the heap of the node does not add up");
+    }
+    page.copy_within(SLOTS + (index + 1) * SLOT..SLOTS + len * SLOT, SLOTS + index * SLOT);
+    put_u16(page, AT_SLOTS, len - 1);
+    put_u16(page, AT_GARBAGE, garbage);
+    Ok(())
+}
+
+/// Sets and clears page flags.
+pub(crate) fn set_flags(page: &mut impl PageMut, set: u16, clear: u16) {
+    let flags = (page_flags(page.bytes()) | set) & !clear;
+    page.set_page_flags(flags);
+}
+
+/// Sets the leftmost child.
+pub(crate) fn set_leftmost(page: &mut impl PageMut, child: PageId) {
+    page.write(AT_LEFTMOST, &child.0.to_le_bytes());
+}
+
+/// Sets the right sibling.
+pub(super) fn set_right(page: &mut impl PageMut, right: PageId) {
+    page.write(AT_RIGHT, &right.0.to_le_bytes());
+}
+
+/// Puts the fences of a node that has none yet on its heap.
+pub(super) fn set_fences(page: &mut impl PageMut, low: &[u8], high: Option<&[u8]>) -> Result<(), Damage> {
+    for (fence, field) in [(Some(low), crate::format::AT_LOW), (high, crate::format::AT_HIGH)] {
+        let Some(fence) = fence else { continue };
+        let node = Node::parse(page.bytes())?;
+        if fence.len() > node.contiguous() {
+            return Err("a fence does not fit the node");
+        }
+        let at = push_heap(page, node.heap, &[fence]);
+        put_u16(page, field, at);
+        put_u16(page, field + 2, fence.len());
+    }
+    set_flags(page, if high.is_some() { HAS_HIGH } else { 0 }, 0);
+    Ok(())
+}
+
+/// Appends entries `range` of `from`, for which `keep` says yes, to a node of the same kind.
+pub(super) fn copy_entries(
+    page: &mut impl PageMut,
+    from: &Node<'_>,
+    range: Range<usize>,
+    keep: impl Fn(usize) -> bool,
+) -> Result<(), Damage> {
+    for index in range.filter(|&index| keep(index)) {
+        let (_, tuple) = from.tuple(index)?;
+        let node = Node::parse(page.bytes())?;
+        if tuple.len() + SLOT > node.contiguous() {
+            return Err("the entries of a node do not fit it");
+        }
+        let (len, heap) = (node.len(), node.heap);
+        let at = push_heap(page, heap, &[tuple]);
+        write_slot(page, len, at, from.key(index)?);
+        put_u16(page, AT_SLOTS, len + 1);
+    }
+    Ok(())
+}
+
+/// Builds the node anew from the entries that `keep` accepts: the heap without garbage, in the order of the slots.
+fn rebuild(page: &mut impl PageMut, keep: impl Fn(usize) -> bool) -> Result<(), Damage> {
+    let node = Node::parse(page.bytes())?;
+    let mut fresh = [0; PAGE_SIZE];
+    init(&mut fresh, page_level(page.bytes()), page_table(page.bytes()));
+    set_right(&mut fresh, node.right());
+    if !node.is_leaf() {
+        set_leftmost(&mut fresh, node.leftmost()?);
+    }
+    set_fences(&mut fresh, node.low()?, node.high()?)?;
+    copy_entries(&mut fresh, &node, 0..node.len(), keep)?;
+    page.write(PAGE_HEADER, &fresh[PAGE_HEADER..]);
+    Ok(())
+}
+
+/// Removes the garbage.
+pub(crate) fn compact(page: &mut impl PageMut) -> Result<(), Damage> {
+    rebuild(page, |_| true)
+}
+
+/// Takes out all entries that `keep` refuses, and the garbage.
+pub(crate) fn retain(page: &mut impl PageMut, keep: impl Fn(usize) -> bool) -> Result<(), Damage> {
+    rebuild(page, keep)
+}

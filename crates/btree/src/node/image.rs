@@ -1,0 +1,73 @@
+//! Nodes that are made from parts of others: split, growth, and their images in log records.
+//!
+//! ```text
+//!  image:  | level u8 | flags u16 | front length u16 | bytes 32 .. end of slots | heap .. 8192 |
+//! ```
+//!
+//! The hole between slots and heap is not logged; it is zeros in a node that was just built.
+
+use super::edit::{copy_entries, init, set_fences, set_leftmost, set_right};
+use super::{Damage, Node};
+use crate::format::{SLOT, SLOTS};
+use foreshore_base::codec::{Decoder, Put, Short};
+use foreshore_base::limits::PAGE_SIZE;
+use foreshore_base::{PageId, TableId};
+use foreshore_buffer::format::{PAGE_HEADER, page_flags};
+use foreshore_buffer::{PageMut, PageType};
+use std::ops::Range;
+
+/// A node that holds entries `range` of `from`, within new fences.
+pub(crate) fn build_part(
+    from: &Node<'_>,
+    range: Range<usize>,
+    (low, high): (&[u8], Option<&[u8]>),
+    right: PageId,
+    leftmost: Option<PageId>,
+) -> Result<[u8; PAGE_SIZE], Damage> {
+    let mut page = [0; PAGE_SIZE];
+    init(&mut page, from.level(), from.table());
+    set_right(&mut page, right);
+    if let Some(child) = leftmost {
+        set_leftmost(&mut page, child);
+    }
+    set_fences(&mut page, low, high)?;
+    copy_entries(&mut page, from, range, |_| true)?;
+    Ok(page)
+}
+
+/// Appends the image of a node without garbage.
+pub(crate) fn encode_image(out: &mut Vec<u8>, page: &[u8]) -> Result<(), Damage> {
+    let node = Node::parse(page)?;
+    let front = SLOTS + node.len() * SLOT;
+    out.put_u8(node.level());
+    out.put_u16(page_flags(page));
+    out.put_short_bytes(&page[PAGE_HEADER..front]);
+    out.put(&page[node.heap..]);
+    Ok(())
+}
+
+/// Makes a page the node of an image.
+pub(crate) fn apply_image(page: &mut impl PageMut, table: TableId, image: &[u8]) -> Result<(), Damage> {
+    let mut fresh = [0; PAGE_SIZE];
+    let mut fields = || -> Result<(u8, u16), Short> {
+        let mut from = Decoder::new(image);
+        let (level, flags) = (from.u8()?, from.u16()?);
+        let (front, heap) = (from.short_bytes()?, from.rest());
+        if PAGE_HEADER + front.len() + heap.len() > PAGE_SIZE {
+            return Err(Short);
+        }
+        fresh[PAGE_HEADER..PAGE_HEADER + front.len()].copy_from_slice(front);
+        fresh[PAGE_SIZE - heap.len()..].copy_from_slice(heap);
+        Ok((level, flags))
+    };
+    let (level, flags) = fields().map_err(|Short| "the image of a node is cut short")?;
+    fresh.set_page_type(PageType::Tree);
+    fresh.set_page_level(level);
+    Node::parse(&fresh)?;
+    page.set_page_type(PageType::Tree);
+    page.set_page_level(level);
+    page.set_page_flags(flags);
+    page.set_page_table(table);
+    page.write(PAGE_HEADER, &fresh[PAGE_HEADER..]);
+    Ok(())
+}

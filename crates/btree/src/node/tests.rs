@@ -1,0 +1,188 @@
+use super::edit::compact;
+use super::*;
+use crate::format::MAX_LEAF_ENTRY;
+use foreshore_base::Xid;
+use foreshore_buffer::PageMut;
+use foreshore_buffer::format::PAGE_HEADER;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+type Buffer = [u8; PAGE_SIZE];
+
+fn leaf() -> Buffer {
+    let mut page = [0; PAGE_SIZE];
+    init(&mut page, 0, TableId(7));
+    page
+}
+
+fn header(xid: u64) -> RowHeader {
+    RowHeader { xid: Xid(xid), flags: 0, undo: xid + 1 }
+}
+
+fn put(page: &mut Buffer, key: &[u8], value: &[u8]) -> Result<(), Damage> {
+    match Node::parse(page)?.search(key)? {
+        Ok(at) => replace_value(page, at, header(1), value),
+        Err(at) => insert_leaf(page, at, header(1), key, value),
+    }
+}
+
+fn contents(page: &Buffer) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let node = Node::parse(page).unwrap();
+    node.validate().unwrap();
+    (0..node.len()).map(|at| node.row(at).unwrap()).map(|row| (row.key.to_vec(), row.value.to_vec())).collect()
+}
+
+#[test]
+fn header_words_round_trip() {
+    let header = RowHeader { xid: Xid((1 << 48) - 1), flags: GHOST, undo: (1 << 48) - 2 };
+    assert_eq!(RowHeader::decode(&header.encode(2048)), (header, 2048));
+    assert_eq!(RowHeader::from_owner(header.owner()), RowHeader { undo: 0, ..header });
+}
+
+#[test]
+fn heads_order_keys_as_their_bytes_do() {
+    let keys: [&[u8]; 7] = [b"", b"\0", b"\0\0\0\0\0", b"a", b"a\0", b"ab", b"abcde"];
+    for pair in keys.windows(2) {
+        assert!(key_head(pair[0]) <= key_head(pair[1]));
+    }
+    let mut page = leaf();
+    for key in keys.iter().rev() {
+        put(&mut page, key, key).unwrap();
+    }
+    assert_eq!(contents(&page).into_keys().collect::<Vec<_>>(), keys);
+}
+
+#[test]
+fn separators_are_the_shortest_prefix_that_parts() {
+    assert_eq!(separator(b"abc", b"abde"), Ok(&b"abd"[..]));
+    assert_eq!(separator(b"", b"x"), Ok(&b"x"[..]));
+    assert_eq!(separator(b"ab", b"abc"), Ok(&b"abc"[..]));
+    assert!(separator(b"b", b"b").is_err());
+}
+
+#[test]
+fn the_largest_row_fits_between_the_largest_fences() {
+    let mut low = [1; MAX_KEY];
+    let mut high = [1; MAX_KEY];
+    (low[MAX_KEY - 1], high[MAX_KEY - 1]) = (0, 2);
+    let empty = leaf();
+    let mut page = build_part(&Node::parse(&empty).unwrap(), 0..0, (&low, Some(&high)), PageId(9), None).unwrap();
+    insert_leaf(&mut page, 0, header(1), &[1; MAX_KEY], &[5; MAX_VALUE]).unwrap();
+    Node::parse(&page).unwrap().validate().unwrap();
+    assert!(Node::parse(&page).unwrap().free() < MAX_LEAF_ENTRY);
+    // A second one does not fit, and the refusal changes nothing.
+    let before = page;
+    assert!(insert_leaf(&mut page, 0, header(1), &low, &[5; MAX_VALUE]).is_err());
+    assert_eq!(page, before);
+}
+
+#[test]
+fn images_rebuild_a_node() {
+    let mut page = leaf();
+    for number in 0..100_u32 {
+        put(&mut page, &number.to_be_bytes(), b"value").unwrap();
+    }
+    let node = Node::parse(&page).unwrap();
+    let part = build_part(&node, 40..100, (node.key(40).unwrap(), None), PageId::ZERO, None).unwrap();
+    let mut image = Vec::new();
+    encode_image(&mut image, &part).unwrap();
+    let mut copy = [0xee; PAGE_SIZE];
+    apply_image(&mut copy, TableId(7), &image).unwrap();
+    assert_eq!(copy[PAGE_HEADER..], part[PAGE_HEADER..]);
+    assert_eq!(contents(&copy).len(), 60);
+    for cut in 0..image.len().min(80) {
+        assert!(apply_image(&mut copy, TableId(7), &image[..cut]).is_err() || cut >= 5);
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Put(Vec<u8>, Vec<u8>),
+    Remove(prop::sample::Index),
+    Compact,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let key = prop::collection::vec(0..4_u8, 0..40);
+    let value = prop::collection::vec(any::<u8>(), 0..600);
+    prop_oneof![
+        8 => (key, value).prop_map(|(key, value)| Op::Put(key, value)),
+        3 => any::<prop::sample::Index>().prop_map(Op::Remove),
+        1 => Just(Op::Compact),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn a_leaf_is_a_sorted_map(ops in prop::collection::vec(op(), 1..120)) {
+        let mut page = leaf();
+        let mut model = BTreeMap::new();
+        for op in ops {
+            match op {
+                Op::Put(key, value) => {
+                    let node = Node::parse(&page).unwrap();
+                    let room = match node.search(&key).unwrap() {
+                        Ok(at) => fits(&node, at, value.len()).unwrap(),
+                        Err(_) => SLOT + LEAF_HEADER + key.len() + value.len() <= node.free(),
+                    };
+                    prop_assert_eq!(put(&mut page, &key, &value).is_ok(), room);
+                    if room {
+                        model.insert(key, value);
+                    }
+                }
+                Op::Remove(index) if !model.is_empty() => {
+                    let at = index.index(model.len());
+                    remove(&mut page, at).unwrap();
+                    let key = model.keys().nth(at).unwrap().clone();
+                    model.remove(&key);
+                }
+                Op::Remove(_) => {}
+                Op::Compact => compact(&mut page).unwrap(),
+            }
+            prop_assert_eq!(&contents(&page), &model);
+        }
+    }
+
+    #[test]
+    fn hostile_bytes_are_refused_and_never_panic(
+        seed in prop::collection::vec((0..4_u8, 0..300_usize), 0..30),
+        flips in prop::collection::vec((4..PAGE_SIZE, any::<u8>()), 1..24),
+        near in prop::collection::vec((PAGE_HEADER..SLOTS + 64, any::<u8>()), 0..4),
+        level in 0..3_u8,
+    ) {
+        let mut page = leaf();
+        for (number, (byte, len)) in seed.into_iter().enumerate() {
+            let _ = put(&mut page, &[byte, number as u8], &vec![byte; len]);
+        }
+        page.set_page_level(level);
+        for (at, byte) in flips.into_iter().chain(near) {
+            page[at] = byte;
+        }
+        page.set_page_type(PageType::Tree);
+        let Ok(node) = Node::parse(&page) else { return Ok(()) };
+        let _ = node.validate();
+        for key in [&b""[..], b"\x01\x05", b"\xff"] {
+            let _ = (node.search(key), node.low(), node.high());
+            if !node.is_leaf() {
+                let _ = node.child_for(key);
+            }
+        }
+        let mut image = Vec::new();
+        let _ = encode_image(&mut image, &page);
+        let _ = apply_image(&mut page.clone(), TableId(1), &image);
+        for at in 0..4 {
+            let _ = remove(&mut page.clone(), at);
+            let _ = retain(&mut page.clone(), |entry| entry != at);
+            if level == 0 {
+                let _ = replace_value(&mut page.clone(), at, header(2), &[1; 700]);
+                let _ = replace_value(&mut page.clone(), at, header(2), &[]);
+                let _ = set_header(&mut page.clone(), at, header(2));
+                let _ = insert_leaf(&mut page.clone(), at, header(2), b"k", &[1; 700]);
+            } else {
+                let _ = insert_inner(&mut page.clone(), at, b"key", PageId(5));
+            }
+        }
+    }
+}

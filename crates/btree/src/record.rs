@@ -1,0 +1,330 @@
+//! Kinds of log record of trees, and their bodies.
+//!
+//! ```text
+//!  kind          pages                        body
+//!  row-insert    leaf                         root u64 | owner u64 | key len u16, key | value
+//!  row-write     leaf                         root u64 | old owner u64 | new owner u64 | key len u16, key
+//!                                             | prefix u16 | old middle len u16, bytes | new middle (rest)
+//!  row-erase     leaf                         key len u16, key
+//!  row-restore   leaf                         owner u64 | key len u16, key | prefix u16 | cut u16 | middle (rest)
+//!  row-lock      none: undo entry only        root u64 | old owner u64 | old undo u64 | key
+//!  purge         leaf                         entry index u16, each
+//!  split         left, right*, map            from u16 | separator len u16, separator | image of right
+//!  link          parent, left                 right u64 | separator
+//!  grow          root, child*, map            image of child
+//!  create-root   root*, map                   -
+//!  create-table  catalogue leaf, root*, map   root u64 | table u32 | kind u8 of the row change | its body
+//!  drop-table    catalogue leaf, map          root u64 | kind u8 of the row change | its body
+//!  free-last     parent, map                  child u64
+//! ```
+//!
+//! `*`: the record initialises the page. `owner` is the first word of a row header, xid and flags. A row change carries
+//! the root page, so that undo needs no catalogue, and is found by key: other transactions may have moved the row. A
+//! write carries only what differs between the two values, between their common prefix and their common suffix.
+
+use crate::node::Damage;
+use foreshore_base::codec::{Decoder, Put, Short};
+use foreshore_base::{PageId, TableId};
+
+foreshore_space::record_kinds! {
+    /// Kinds of record of trees. Numbers are on disk.
+    pub enum TreeKind {
+        /// A new row. Undone by [`TreeKind::RowErase`].
+        RowInsert = 32 => "row-insert",
+        /// A change of header and value: update, delete (the ghost flag), return of a ghost. Undone by
+        /// [`TreeKind::RowRestore`].
+        RowWrite = 33 => "row-write",
+        /// Compensation of an insert: the row is taken out.
+        RowErase = 34 => "row-erase",
+        /// Compensation of a write: header and value as before.
+        RowRestore = 35 => "row-restore",
+        /// The lock of a row that was not changed. Never logged: it exists as an undo entry, as the header must show
+        /// its former owner again, whose commit may not be durable yet.
+        RowLock = 36 => "row-lock",
+        /// Ghosts that nobody needs are taken out.
+        Purge = 40 => "purge",
+        /// First step of a split: the right half moves to a new node.
+        Split = 41 => "split",
+        /// Second step of a split: the parent learns of the right half.
+        Link = 42 => "link",
+        /// The root hands its contents down to a new child and rises one level.
+        Grow = 43 => "grow",
+        /// The root of the first tree of a database.
+        CreateRoot = 44 => "create-root",
+        /// A catalogue row and the root of its table. Undone by [`TreeKind::DropTable`].
+        CreateTable = 45 => "create-table",
+        /// Compensation of a creation: the catalogue row goes, and the root is free.
+        DropTable = 46 => "drop-table",
+        /// The last child of a node of a table that is going away is free.
+        FreeLast = 47 => "free-last",
+    }
+}
+
+const _: () = {
+    assert!(TreeKind::RowInsert as u8 == *foreshore_buffer::format::TREE_KINDS.start());
+    assert!(TreeKind::FreeLast as u8 <= *foreshore_buffer::format::TREE_KINDS.end());
+};
+
+const SHORT: Damage = "the body of a record is cut short";
+
+fn decode<'a, T>(body: &'a [u8], fields: impl FnOnce(&mut Decoder<'a>) -> Result<T, Short>) -> Result<T, Damage> {
+    fields(&mut Decoder::new(body)).map_err(|Short| SHORT)
+}
+
+/// What differs between two values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Delta<'a> {
+    /// Length of the common prefix.
+    pub(crate) prefix: usize,
+    /// What the old value has behind it, up to the common suffix.
+    pub(crate) old: &'a [u8],
+    /// What the new value has there.
+    pub(crate) new: &'a [u8],
+}
+
+impl<'a> Delta<'a> {
+    pub(crate) fn between(old: &'a [u8], new: &'a [u8]) -> Self {
+        let prefix = old.iter().zip(new).take_while(|(a, b)| a == b).count();
+        let (old, new) = (&old[prefix..], &new[prefix..]);
+        let suffix = old.iter().rev().zip(new.iter().rev()).take_while(|(a, b)| a == b).count();
+        Self { prefix, old: &old[..old.len() - suffix], new: &new[..new.len() - suffix] }
+    }
+
+    /// A value with `cut` bytes behind the prefix replaced by `middle`.
+    pub(crate) fn splice(value: &[u8], prefix: usize, cut: usize, middle: &[u8]) -> Result<Vec<u8>, Damage> {
+        let (front, rest) = value.split_at_checked(prefix).ok_or("a change reaches beyond the value")?;
+        let (_, suffix) = rest.split_at_checked(cut).ok_or("a change reaches beyond the value")?;
+        Ok([front, middle, suffix].concat())
+    }
+}
+
+/// Body of [`TreeKind::RowInsert`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RowInsert<'a> {
+    pub(crate) root: PageId,
+    pub(crate) owner: u64,
+    pub(crate) key: &'a [u8],
+    pub(crate) value: &'a [u8],
+}
+
+impl<'a> RowInsert<'a> {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.root.0);
+        out.put_u64(self.owner);
+        out.put_short_bytes(self.key);
+        out.put(self.value);
+    }
+
+    pub(crate) fn decode(body: &'a [u8]) -> Result<Self, Damage> {
+        decode(body, |from| {
+            let (root, owner) = (PageId(from.u64()?), from.u64()?);
+            Ok(Self { root, owner, key: from.short_bytes()?, value: from.rest() })
+        })
+    }
+}
+
+/// Body of [`TreeKind::RowWrite`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RowWrite<'a> {
+    pub(crate) root: PageId,
+    pub(crate) old_owner: u64,
+    pub(crate) owner: u64,
+    pub(crate) key: &'a [u8],
+    pub(crate) delta: Delta<'a>,
+}
+
+impl<'a> RowWrite<'a> {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.root.0);
+        out.put_u64(self.old_owner);
+        out.put_u64(self.owner);
+        out.put_short_bytes(self.key);
+        out.put_u16(u16::try_from(self.delta.prefix).expect("values have 16-bit lengths"));
+        out.put_short_bytes(self.delta.old);
+        out.put(self.delta.new);
+    }
+
+    pub(crate) fn decode(body: &'a [u8]) -> Result<Self, Damage> {
+        decode(body, |from| {
+            let (root, old_owner, owner) = (PageId(from.u64()?), from.u64()?, from.u64()?);
+            let (key, prefix, old) = (from.short_bytes()?, usize::from(from.u16()?), from.short_bytes()?);
+            Ok(Self { root, old_owner, owner, key, delta: Delta { prefix, old, new: from.rest() } })
+        })
+    }
+
+    /// The compensation of this change.
+    pub(crate) const fn restore(&self) -> RowRestore<'a> {
+        let Delta { prefix, old, new } = self.delta;
+        RowRestore { owner: self.old_owner, key: self.key, prefix, cut: new.len(), middle: old }
+    }
+}
+
+/// Body of [`TreeKind::RowRestore`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RowRestore<'a> {
+    pub(crate) owner: u64,
+    pub(crate) key: &'a [u8],
+    pub(crate) prefix: usize,
+    pub(crate) cut: usize,
+    pub(crate) middle: &'a [u8],
+}
+
+impl<'a> RowRestore<'a> {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.owner);
+        out.put_short_bytes(self.key);
+        out.put_u16(u16::try_from(self.prefix).expect("values have 16-bit lengths"));
+        out.put_u16(u16::try_from(self.cut).expect("values have 16-bit lengths"));
+        out.put(self.middle);
+    }
+
+    pub(crate) fn decode(body: &'a [u8]) -> Result<Self, Damage> {
+        decode(body, |from| {
+            let (owner, key) = (from.u64()?, from.short_bytes()?);
+            let (prefix, cut) = (usize::from(from.u16()?), usize::from(from.u16()?));
+            Ok(Self { owner, key, prefix, cut, middle: from.rest() })
+        })
+    }
+}
+
+/// Body of [`TreeKind::RowLock`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RowLock<'a> {
+    pub(crate) root: PageId,
+    pub(crate) old_owner: u64,
+    pub(crate) old_undo: u64,
+    pub(crate) key: &'a [u8],
+}
+
+impl<'a> RowLock<'a> {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.root.0);
+        out.put_u64(self.old_owner);
+        out.put_u64(self.old_undo);
+        out.put(self.key);
+    }
+
+    pub(crate) fn decode(body: &'a [u8]) -> Result<Self, Damage> {
+        decode(body, |from| {
+            Ok(Self { root: PageId(from.u64()?), old_owner: from.u64()?, old_undo: from.u64()?, key: from.rest() })
+        })
+    }
+}
+
+/// Body of [`TreeKind::Split`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Split<'a> {
+    /// Entries from here on leave the left node.
+    pub(crate) from: usize,
+    pub(crate) separator: &'a [u8],
+    pub(crate) image: &'a [u8],
+}
+
+impl<'a> Split<'a> {
+    /// Appends everything but the image, which the caller appends behind it.
+    pub(crate) fn encode_front(out: &mut Vec<u8>, from: usize, separator: &[u8]) {
+        out.put_u16(u16::try_from(from).expect("a page has few entries"));
+        out.put_short_bytes(separator);
+    }
+
+    pub(crate) fn decode(body: &'a [u8]) -> Result<Self, Damage> {
+        decode(body, |from| {
+            Ok(Self { from: usize::from(from.u16()?), separator: from.short_bytes()?, image: from.rest() })
+        })
+    }
+}
+
+/// Body of [`TreeKind::Link`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Link<'a> {
+    pub(crate) right: PageId,
+    pub(crate) separator: &'a [u8],
+}
+
+impl<'a> Link<'a> {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.right.0);
+        out.put(self.separator);
+    }
+
+    pub(crate) fn decode(body: &'a [u8]) -> Result<Self, Damage> {
+        decode(body, |from| Ok(Self { right: PageId(from.u64()?), separator: from.rest() }))
+    }
+}
+
+/// A row change inside another record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RowChange<'a> {
+    pub(crate) kind: TreeKind,
+    pub(crate) body: &'a [u8],
+}
+
+fn row_change<'a>(from: &mut Decoder<'a>) -> Result<Option<RowChange<'a>>, Short> {
+    let kind = TreeKind::from_number(from.u8()?);
+    Ok(kind.map(|kind| RowChange { kind, body: from.rest() }))
+}
+
+/// Body of [`TreeKind::CreateTable`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CreateTable<'a> {
+    pub(crate) root: PageId,
+    pub(crate) table: TableId,
+    pub(crate) row: RowChange<'a>,
+}
+
+impl<'a> CreateTable<'a> {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.root.0);
+        out.put_u32(self.table.0);
+        out.put_u8(self.row.kind as u8);
+        out.put(self.row.body);
+    }
+
+    pub(crate) fn decode(body: &'a [u8]) -> Result<Self, Damage> {
+        let (root, table, row) =
+            decode(body, |from| Ok((PageId(from.u64()?), TableId(from.u32()?), row_change(from)?)))?;
+        Ok(Self { root, table, row: row.ok_or("a record of unknown kind inside another")? })
+    }
+}
+
+/// Body of [`TreeKind::DropTable`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DropTable<'a> {
+    pub(crate) root: PageId,
+    pub(crate) row: RowChange<'a>,
+}
+
+impl<'a> DropTable<'a> {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.root.0);
+        out.put_u8(self.row.kind as u8);
+        out.put(self.row.body);
+    }
+
+    pub(crate) fn decode(body: &'a [u8]) -> Result<Self, Damage> {
+        let (root, row) = decode(body, |from| Ok((PageId(from.u64()?), row_change(from)?)))?;
+        Ok(Self { root, row: row.ok_or("a record of unknown kind inside another")? })
+    }
+}
+
+/// Decodes the key of [`TreeKind::RowErase`].
+pub(crate) fn decode_erase(body: &[u8]) -> Result<&[u8], Damage> {
+    decode(body, Decoder::short_bytes)
+}
+
+/// Decodes the page of [`TreeKind::FreeLast`].
+pub(crate) fn decode_page(body: &[u8]) -> Result<PageId, Damage> {
+    decode(body, |from| from.u64().map(PageId))
+}
+
+/// Decodes the entries of [`TreeKind::Purge`], in ascending order.
+pub(crate) fn decode_purge(body: &[u8]) -> Result<Vec<usize>, Damage> {
+    let (pairs, rest) = body.as_chunks::<2>();
+    if !rest.is_empty() {
+        return Err(SHORT);
+    }
+    Ok(pairs.iter().map(|pair| usize::from(u16::from_le_bytes(*pair))).collect())
+}
+
+#[cfg(test)]
+mod tests;

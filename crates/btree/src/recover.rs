@@ -1,0 +1,142 @@
+//! Redo and undo of the records of trees and of the space below them.
+
+use crate::apply::apply;
+use crate::format::RowHeader;
+use crate::node;
+use crate::record::{DropTable, RowChange, RowInsert, RowLock, RowWrite, TreeKind};
+use crate::tree::{Structure, Trees, record, to_log};
+use foreshore_base::codec::Put;
+use foreshore_base::{Lsn, PageId, Result};
+use foreshore_buffer::format::{CLR, SPACE_KINDS};
+use foreshore_buffer::{ChangeRecord, ExclusiveGuard, Pinned};
+use foreshore_txn::{ResourceManager, UndoContext, UndoEntry};
+use foreshore_wal::Dep;
+
+/// Where the row of an undo entry is, and how its change is taken back.
+struct Compensation<'a> {
+    root: PageId,
+    key: &'a [u8],
+    kind: TreeKind,
+    body: Vec<u8>,
+    /// Bytes that the row grows by.
+    grow: usize,
+}
+
+impl<'a> Compensation<'a> {
+    fn of(change: RowChange<'a>) -> Result<Self, node::Damage> {
+        let mut body = Vec::with_capacity(change.body.len());
+        match change.kind {
+            TreeKind::RowInsert => {
+                let RowInsert { root, key, .. } = RowInsert::decode(change.body)?;
+                body.put_short_bytes(key);
+                Ok(Self { root, key, kind: TreeKind::RowErase, body, grow: 0 })
+            }
+            TreeKind::RowWrite => {
+                let write = RowWrite::decode(change.body)?;
+                let restore = write.restore();
+                restore.encode(&mut body);
+                let grow = restore.middle.len().saturating_sub(restore.cut);
+                Ok(Self { root: write.root, key: write.key, kind: TreeKind::RowRestore, body, grow })
+            }
+            _ => Err("an undo entry of unknown kind"),
+        }
+    }
+}
+
+/// A root that is freed together with its row in the catalogue.
+pub(crate) struct FreedRoot<'a> {
+    pub(crate) root: PageId,
+    pub(crate) map: &'a Pinned<'a>,
+    /// The last LSN of the root.
+    pub(crate) lsn: Lsn,
+}
+
+impl ResourceManager for Trees {
+    fn redo(&self, record: &ChangeRecord<'_>, index: usize, page: &mut ExclusiveGuard<'_>) -> Result<()> {
+        if SPACE_KINDS.contains(&record.kind) {
+            return self.space().redo(record, index, page);
+        }
+        let pid = page.pid();
+        apply(record, index, page).map_err(|why| self.corrupted(pid, why))
+    }
+
+    fn undo(&self, context: &mut UndoContext<'_>, entry: &UndoEntry<'_>) -> Result<()> {
+        match TreeKind::from_number(entry.kind) {
+            Some(TreeKind::RowLock) => self.undo_lock(context, entry),
+            Some(TreeKind::CreateTable) => self.undo_create(context, entry),
+            Some(kind) => self.undo_row(context, entry, RowChange { kind, body: entry.body }, None),
+            None => Err(self.corrupted(PageId::ZERO, "an undo entry of unknown kind")),
+        }
+    }
+}
+
+impl Trees {
+    /// Takes the change of a row back, wherever the row is by now.
+    pub(crate) fn undo_row(
+        &self,
+        context: &mut UndoContext<'_>,
+        entry: &UndoEntry<'_>,
+        change: RowChange<'_>,
+        freed: Option<FreedRoot<'_>>,
+    ) -> Result<()> {
+        let Compensation { root, key, mut kind, mut body, grow } =
+            Compensation::of(change).map_err(|why| self.corrupted(PageId::ZERO, why))?;
+        if let Some(freed) = &freed {
+            let row = std::mem::take(&mut body);
+            DropTable { root: freed.root, row: RowChange { kind, body: &row } }.encode(&mut body);
+            kind = TreeKind::DropTable;
+        }
+        let tree = self.tree(entry.table, root);
+        let bytes = UndoContext::clr_cost(2, body.len());
+        loop {
+            let mut leaf: ExclusiveGuard<'_> = tree.find(&mut Structure::of_undo(context), key, 0, bytes)?;
+            let pid = leaf.pid();
+            let damage = |why| self.corrupted(pid, why);
+            let node = tree.parse(pid, &leaf)?;
+            let at = node.search(key).map_err(damage)?.map_err(|_| damage("a row to be taken back is gone"))?;
+            let row = node.row(at).map_err(damage)?;
+            if row.header.xid != context.xid() {
+                return Err(damage("a row to be taken back has another writer"));
+            }
+            if grow > node.free() {
+                drop(leaf);
+                tree.make_room(&mut Structure::of_undo(context), key, 0, grow)?;
+                continue;
+            }
+            match &freed {
+                None => {
+                    let record = record(kind, CLR, 0, entry.table, &[pid], &body);
+                    self.apply(&record, &mut [&mut leaf])?;
+                    context.log_clr(entry, &to_log(&record, &[&body]), Dep::none(), &mut [&mut leaf]);
+                }
+                Some(freed) => {
+                    let mut map = freed.map.exclusive();
+                    let record = record(kind, CLR, 0, entry.table, &[pid, map.pid()], &body);
+                    self.apply(&record, &mut [&mut leaf, &mut map])?;
+                    let dep = Dep::none().freed(freed.lsn);
+                    context.log_clr(entry, &to_log(&record, &[&body]), dep, &mut [&mut leaf, &mut map]);
+                }
+            }
+            return Ok(());
+        }
+    }
+
+    /// Shows the former owner of a locked row again. The commit of that owner may not be durable yet, and who reads the row
+    /// must learn of it.
+    fn undo_lock(&self, context: &mut UndoContext<'_>, entry: &UndoEntry<'_>) -> Result<()> {
+        let lock = RowLock::decode(entry.body).map_err(|why| self.corrupted(PageId::ZERO, why))?;
+        let tree = self.tree(entry.table, lock.root);
+        let mut leaf: ExclusiveGuard<'_> = tree.find(&mut Structure::of_undo(context), lock.key, 0, 0)?;
+        let pid = leaf.pid();
+        let damage = |why| self.corrupted(pid, why);
+        let node = tree.parse(pid, &leaf)?;
+        let at = node.search(lock.key).map_err(damage)?.map_err(|_| damage("a locked row is gone"))?;
+        if node.row(at).map_err(damage)?.header.xid != context.xid() {
+            return Err(damage("a locked row has another owner"));
+        }
+        let header = RowHeader { undo: lock.old_undo, ..RowHeader::from_owner(lock.old_owner) };
+        node::set_header(&mut leaf, at, header).map_err(damage)?;
+        leaf.mark_dirty();
+        Ok(())
+    }
+}

@@ -1,0 +1,242 @@
+//! Making room: splits in two steps, and growth of the root.
+//!
+//! 1. *Split*: the right half of a node moves to a new sibling, and the node is marked incomplete. One record with the two
+//!    nodes and the map page, which so allocates the sibling.
+//! 2. *Link*: the parent gets a separator for the sibling, and the mark goes. One record with parent and left node.
+//!
+//! A crash between the two leaves a tree that is right and a step that anybody finishes. Neither step is part of a
+//! transaction: a rollback leaves the structure alone. After the B-link tree (Lehman and Yao 1981) and the Foster B-tree
+//! (Graefe, Kimura and Kuno 2012).
+
+use crate::descend::Unlinked;
+use crate::format::{INNER_HEADER, MAX_INNER_ENTRY, SLOT};
+use crate::node::{Damage, Node, build_part, encode_image, separator};
+use crate::record::{Link, Split, TreeKind};
+use crate::tree::{Structure, Tree, Trees, record};
+use foreshore_base::limits::{MAX_KEY, PAGE_SIZE};
+use foreshore_base::{Error, PageId, Result};
+use foreshore_buffer::{ExclusiveGuard, Pinned, SharedGuard, change_cost};
+use foreshore_space::Space;
+use foreshore_wal::Dep;
+
+/// Largest body of a record of a split or a growth.
+const MAX_SPLIT_BODY: usize = 16 + MAX_KEY + PAGE_SIZE;
+/// Largest body of a record that links a sibling.
+const MAX_LINK_BODY: usize = 8 + MAX_KEY;
+
+/// A page that was handed out, its map page, and a blank frame for it, all in memory. Taken before the first latch; goes
+/// back if it is not linked.
+pub(crate) struct NewPage<'p> {
+    space: &'p Space,
+    pub(crate) page: Pinned<'p>,
+    pub(crate) map: Pinned<'p>,
+    linked: bool,
+}
+
+impl<'p> NewPage<'p> {
+    pub(crate) fn take(trees: &'p Trees, structure: &mut Structure<'_>) -> Result<Self> {
+        let space = trees.space();
+        let pid = space.take(structure.purpose)?;
+        let mut resident = || -> Result<(Pinned<'p>, Pinned<'p>)> {
+            let map = space.map_page(pid, structure.session, structure.purpose)?;
+            let blank = trees.pool().create(pid)?;
+            Ok((blank.pin(), map))
+        };
+        let (page, map) = resident().inspect_err(|_| space.give_back(pid))?;
+        Ok(Self { space, page, map, linked: false })
+    }
+
+    /// The record that links the page is logged.
+    pub(crate) fn linked(&mut self) {
+        self.linked = true;
+    }
+}
+
+impl Drop for NewPage<'_> {
+    fn drop(&mut self) {
+        if !self.linked {
+            self.space.give_back(self.page.pid());
+        }
+    }
+}
+
+/// Where a node is cut: entries from `from` on go right, keys from `separator` on belong there.
+struct Cut {
+    from: usize,
+    separator: Vec<u8>,
+    /// Leftmost child of the right node, where the node is an inner one; its entry moves up.
+    leftmost: Option<PageId>,
+}
+
+impl Tree {
+    /// Makes room for an entry of `need` bytes, slot included, in the node on `level` that covers `key`, by at most one
+    /// split. The caller looks again. No latch is held.
+    pub(crate) fn make_room(&self, structure: &mut Structure<'_>, key: &[u8], level: u8, need: usize) -> Result<()> {
+        let mut new = NewPage::take(&self.trees, structure)?;
+        let open = loop {
+            let mut node: ExclusiveGuard<'_> = self.find(structure, key, level, change_cost(3, MAX_SPLIT_BODY))?;
+            let pid = node.pid();
+            let view = self.parse(pid, &node)?;
+            if view.free() >= need {
+                return Ok(());
+            }
+            if pid == self.root {
+                return self.grow(structure, new, node);
+            }
+            if view.is_incomplete() {
+                let separator = view.high().map_err(|why| self.corrupted(pid, why))?.unwrap_or_default().to_vec();
+                drop(node);
+                self.link(structure, &Unlinked { left: pid, level, separator })?;
+                continue;
+            }
+            let separator = self.split(structure, &mut node, &mut new, key)?;
+            break Unlinked { left: pid, level, separator };
+        };
+        drop(new);
+        match self.link(structure, &open) {
+            // The split stands without its link, and whoever finds the space links it.
+            Err(Error::DiskFull { .. }) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// First step of a split. Returns the separator.
+    fn split<'p>(
+        &'p self,
+        structure: &mut Structure<'_>,
+        left: &mut ExclusiveGuard<'p>,
+        new: &mut NewPage<'p>,
+        key: &[u8],
+    ) -> Result<Vec<u8>> {
+        let pid = left.pid();
+        let damage = |why| self.corrupted(pid, why);
+        let node = self.parse(pid, left)?;
+        let cut = choose_cut(&node, key).map_err(damage)?;
+        let first = cut.from + usize::from(!node.is_leaf());
+        let fences = (&cut.separator[..], node.high().map_err(damage)?);
+        let image = build_part(&node, first..node.len(), fences, node.right(), cut.leftmost).map_err(damage)?;
+        let mut body = Vec::with_capacity(MAX_SPLIT_BODY);
+        Split::encode_front(&mut body, cut.from, &cut.separator);
+        encode_image(&mut body, &image).map_err(damage)?;
+        let mut right = new.page.exclusive();
+        let mut map = new.map.exclusive();
+        let pages = [pid, right.pid(), map.pid()];
+        let record = record(TreeKind::Split, 0, 0b010, self.table, &pages, &body);
+        structure.apply(&self.trees, &record, &mut [left, &mut right, &mut map], Dep::none())?;
+        new.linked();
+        Ok(cut.separator)
+    }
+
+    /// The root hands its contents down to a new child.
+    fn grow<'p>(
+        &'p self,
+        structure: &mut Structure<'_>,
+        mut new: NewPage<'p>,
+        mut root: ExclusiveGuard<'p>,
+    ) -> Result<()> {
+        let damage = |why| self.corrupted(self.root, why);
+        let node = self.parse(self.root, &root)?;
+        if node.level() >= crate::format::MAX_LEVEL {
+            return Err(damage("the root is too high"));
+        }
+        let leftmost = if node.is_leaf() { None } else { Some(node.leftmost().map_err(damage)?) };
+        let copy = build_part(&node, 0..node.len(), (&[], None), PageId::ZERO, leftmost).map_err(damage)?;
+        let mut body = Vec::with_capacity(MAX_SPLIT_BODY);
+        encode_image(&mut body, &copy).map_err(damage)?;
+        {
+            let mut child = new.page.exclusive();
+            let mut map = new.map.exclusive();
+            let pages = [self.root, child.pid(), map.pid()];
+            let record = record(TreeKind::Grow, 0, 0b010, self.table, &pages, &body);
+            structure.apply(&self.trees, &record, &mut [&mut root, &mut child, &mut map], Dep::none())?;
+        }
+        new.linked();
+        Ok(())
+    }
+
+    /// Second step of a split, by whoever comes first; nothing if it is done already. No latch is held.
+    pub(crate) fn link(&self, structure: &mut Structure<'_>, open: &Unlinked) -> Result<()> {
+        // Keeps the left node in memory from one try to the next.
+        let mut pin: Option<Pinned<'_>> = None;
+        loop {
+            let mut parent: ExclusiveGuard<'_> =
+                self.find(structure, &open.separator, open.level + 1, change_cost(2, MAX_LINK_BODY))?;
+            let pid = parent.pid();
+            let damage = |why| self.corrupted(pid, why);
+            let view = self.parse(pid, &parent)?;
+            if view.child_for(&open.separator).map_err(damage)? != open.left {
+                drop(parent);
+                // Linked already; or a sibling further left is not, and comes first.
+                match self.descend::<SharedGuard<'_>>(&open.separator, open.level, true)? {
+                    Ok(_) => return Ok(()),
+                    Err(earlier) => {
+                        self.link(structure, &earlier)?;
+                        continue;
+                    }
+                }
+            }
+            if view.free() < SLOT + INNER_HEADER + open.separator.len() {
+                drop(parent);
+                self.make_room(structure, &open.separator, open.level + 1, MAX_INNER_ENTRY)?;
+                continue;
+            }
+            let Some(mut left) = self.pool().try_exclusive(open.left)? else {
+                drop(parent);
+                pin = Some(self.pool().pin(open.left)?);
+                continue;
+            };
+            let node = self.parse(open.left, &left)?;
+            let high = node.high().map_err(|why| self.corrupted(open.left, why))?;
+            if !node.is_incomplete() || high != Some(&open.separator) {
+                return Ok(());
+            }
+            let mut body = Vec::with_capacity(MAX_LINK_BODY);
+            Link { right: node.right(), separator: &open.separator }.encode(&mut body);
+            let pages = [pid, open.left];
+            let record = record(TreeKind::Link, 0, 0, self.table, &pages, &body);
+            // The left node's LSN, that of the split or later, enters the record's dependencies with the page: no link is
+            // recovered without its split.
+            structure.apply(&self.trees, &record, &mut [&mut parent, &mut left], Dep::none())?;
+            drop(pin);
+            return Ok(());
+        }
+    }
+}
+
+/// Cuts a node that `key` does not fit. Halves it by bytes; at the right end of the tree, where keys arrive in order, nine
+/// tenths stay, so that full nodes are left behind.
+fn choose_cut(node: &Node<'_>, key: &[u8]) -> Result<Cut, Damage> {
+    let len = node.len();
+    let at = node.search(key)?.unwrap_or_else(|at| at);
+    let mut sizes = Vec::with_capacity(len);
+    for index in 0..len {
+        sizes.push(SLOT + node.tuple(index)?.1.len());
+    }
+    let total: usize = sizes.iter().sum();
+    let share = if at == len && node.high()?.is_none() { total * 9 / 10 } else { total / 2 };
+    let mut left = 0;
+    let reach = sizes.iter().take_while(|&&size| {
+        left += size;
+        left <= share
+    });
+    let from = reach.count().max(1);
+    if node.is_leaf() {
+        let (from, separator) = match len {
+            0 => return Err("a leaf without entries is full"),
+            // One large row: the new one gets a leaf for itself.
+            1 if at == 0 => (0, separator(key, node.key(0)?)?),
+            1 => (1, separator(node.key(0)?, key)?),
+            _ => {
+                let from = from.min(len - 1);
+                (from, separator(node.key(from - 1)?, node.key(from)?)?)
+            }
+        };
+        return Ok(Cut { from, separator: separator.to_vec(), leftmost: None });
+    }
+    if len < 3 {
+        return Err("an inner node with few entries is full");
+    }
+    // The entry in the middle moves up: its key parts the halves, its child is the right one's first.
+    let from = from.min(len - 2);
+    Ok(Cut { from, separator: node.key(from)?.to_vec(), leftmost: Some(node.child(from)?) })
+}

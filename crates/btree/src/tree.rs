@@ -1,0 +1,177 @@
+//! Trees of a database, and what they share.
+
+use crate::node::{Damage, Node};
+use crate::record::TreeKind;
+use foreshore_base::limits::{MAX_KEY, MAX_VALUE};
+use foreshore_base::{Error, PageId, Result, TableId};
+use foreshore_buffer::{Change, ChangeRecord, ExclusiveGuard, Pool, change};
+use foreshore_space::{Purpose, Space};
+use foreshore_txn::{Txn, UndoContext};
+use foreshore_wal::{Dep, Session};
+use std::sync::Arc;
+
+/// All trees of a database. Redo and undo of their records are its [`foreshore_txn::ResourceManager`]. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Trees {
+    base: Arc<Base>,
+}
+
+/// What trees stand on.
+#[derive(Debug)]
+struct Base {
+    pool: Pool,
+    space: Arc<Space>,
+}
+
+impl Trees {
+    /// Trees in the pages of `pool`, which `space` hands out.
+    #[must_use]
+    pub fn new(pool: Pool, space: Arc<Space>) -> Self {
+        Self { base: Arc::new(Base { pool, space }) }
+    }
+
+    /// The tree of `table`, whose root is page `root`.
+    #[must_use]
+    pub fn tree(&self, table: TableId, root: PageId) -> Tree {
+        Tree { trees: self.clone(), table, root }
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.base.pool
+    }
+
+    pub(crate) fn space(&self) -> &Space {
+        &self.base.space
+    }
+
+    pub(crate) fn corrupted(&self, pid: PageId, why: Damage) -> Error {
+        self.space().corrupted(pid, why)
+    }
+}
+
+/// One table: a B+-tree. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    pub(crate) trees: Trees,
+    pub(crate) table: TableId,
+    pub(crate) root: PageId,
+}
+
+impl Tree {
+    /// The table that the tree holds.
+    #[must_use]
+    pub const fn table(&self) -> TableId {
+        self.table
+    }
+
+    /// The page of the root. It stays the same for as long as the table exists.
+    #[must_use]
+    pub const fn root(&self) -> PageId {
+        self.root
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        self.trees.pool()
+    }
+
+    pub(crate) fn corrupted(&self, pid: PageId, why: Damage) -> Error {
+        self.trees.corrupted(pid, why)
+    }
+
+    /// A view of a page of this tree.
+    pub(crate) fn parse<'p>(&self, pid: PageId, page: &'p [u8]) -> Result<Node<'p>> {
+        let node = Node::parse(page).map_err(|why| self.corrupted(pid, why))?;
+        if node.table() != self.table {
+            return Err(self.corrupted(pid, "a node of another table"));
+        }
+        Ok(node)
+    }
+
+    pub(crate) fn check_key(key: &[u8]) -> Result<()> {
+        if key.len() > MAX_KEY { Err(Error::KeyTooLarge { len: key.len(), max: MAX_KEY }) } else { Ok(()) }
+    }
+
+    pub(crate) fn check_value(value: &[u8]) -> Result<()> {
+        if value.len() > MAX_VALUE { Err(Error::ValueTooLarge { len: value.len(), max: MAX_VALUE }) } else { Ok(()) }
+    }
+}
+
+/// Changes of structure: not part of any transaction and never undone. Run on the session of whoever needs them.
+pub(crate) struct Structure<'s> {
+    pub(crate) session: &'s mut Session,
+    pub(crate) purpose: Purpose,
+}
+
+impl<'s> Structure<'s> {
+    /// For those who read or write data, and help on their way.
+    pub(crate) fn of(txn: &'s mut Txn) -> Self {
+        Self { session: txn.session(), purpose: Purpose::Data }
+    }
+
+    /// For those who take a transaction back.
+    pub(crate) fn of_undo(context: &'s mut UndoContext<'_>) -> Self {
+        Self { session: context.session(), purpose: Purpose::Rollback }
+    }
+
+    /// Makes sure that records of `bytes` together (see [`change_cost`]) can be appended. Before the first latch.
+    pub(crate) fn reserve(&mut self, bytes: usize) -> Result<()> {
+        match self.purpose {
+            Purpose::Data => self.session.reserve(bytes),
+            Purpose::Rollback => self.session.reserve_rollback(bytes),
+        }
+    }
+
+    /// Applies a record to its pages and logs it.
+    pub(crate) fn apply(
+        &mut self,
+        trees: &Trees,
+        record: &ChangeRecord<'_>,
+        pages: &mut [&mut ExclusiveGuard<'_>],
+        dep: Dep,
+    ) -> Result<()> {
+        trees.apply(record, pages)?;
+        change(self.session, dep, 0, &to_log(record, &[record.body]), pages);
+        Ok(())
+    }
+}
+
+/// What is logged of a record.
+pub(crate) const fn to_log<'a>(record: &ChangeRecord<'_>, body: &'a [&'a [u8]]) -> Change<'a> {
+    Change { kind: record.kind, flags: record.flags, init_mask: record.init_mask, table: record.table, body }
+}
+
+/// A record of a tree with its body in one piece, as it will be read again.
+pub(crate) fn record<'a>(
+    kind: TreeKind,
+    flags: u8,
+    init_mask: u8,
+    table: TableId,
+    pages: &[PageId],
+    body: &'a [u8],
+) -> ChangeRecord<'a> {
+    let mut record = ChangeRecord::new(kind as u8, flags, init_mask, table, pages);
+    record.body = body;
+    record
+}
+
+impl Trees {
+    /// Applies a record to its pages, which are latched in its order.
+    ///
+    /// A damaged page is refused before it is changed. If an earlier page of the record has been changed by then, memory and
+    /// log contradict each other, and the log stops.
+    pub(crate) fn apply(&self, record: &ChangeRecord<'_>, pages: &mut [&mut ExclusiveGuard<'_>]) -> Result<()> {
+        assert_eq!(record.pages().len(), pages.len(), "a record names the pages that it changes");
+        for (index, page) in pages.iter_mut().enumerate() {
+            let pid = page.pid();
+            assert_eq!(record.pages()[index], pid, "pages in the order of the record");
+            crate::apply::apply(record, index, *page).map_err(|why| {
+                let error = self.corrupted(pid, why);
+                if index > 0 {
+                    self.pool().log().poison(&error);
+                }
+                error
+            })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,326 @@
+//! Writing one row: lock, change, log.
+//!
+//! A row's write lock is the xid in its header. The order on a row that somebody else may have shared, all of it under the
+//! exclusive latch of the leaf: store the xid, fence, look for shared locks; if there are, put the old header back, unlatch
+//! and queue behind the readers. Only then is anything logged. A row that does not exist, or exists as a ghost, has no
+//! readers to look for: they have locked the table, which excludes the writer's intent.
+
+use crate::format::{GHOST, LEAF_HEADER, RowHeader, SLOT};
+use crate::node::{self, Node, Row};
+use crate::record::{Delta, RowInsert, RowLock, RowWrite, TreeKind};
+use crate::tree::{Structure, Tree, record, to_log};
+use foreshore_base::codec::Put;
+use foreshore_base::limits::{MAX_VALUE, PAGE_SIZE};
+use foreshore_base::{Error, Result, Xid};
+use foreshore_buffer::format::UNDOABLE;
+use foreshore_buffer::{ExclusiveGuard, change_cost};
+use foreshore_lock::TableMode;
+use foreshore_txn::{RowHolder, Txn};
+use foreshore_wal::Dep;
+
+/// Fixed part of the body of a row change, generously.
+const ROW_BODY: usize = 48;
+/// Largest body of a purge: every slot of a page.
+const MAX_PURGE_BODY: usize = PAGE_SIZE / SLOT * 2;
+
+/// What is to be done with a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Intent<'a> {
+    /// Lock it.
+    Lock,
+    /// Give it a value, whether it exists or not.
+    Put(&'a [u8]),
+    /// Give it a value if it does not exist; lock it if it does.
+    Insert(&'a [u8]),
+    /// Give it a value if it exists.
+    Update(&'a [u8]),
+    /// Delete it.
+    Remove,
+}
+
+impl<'a> Intent<'a> {
+    /// The value that a row that exists gets.
+    const fn value(self) -> Option<&'a [u8]> {
+        match self {
+            Self::Put(value) | Self::Update(value) => Some(value),
+            Self::Lock | Self::Insert(_) | Self::Remove => None,
+        }
+    }
+
+    /// The value that a row that does not exist gets.
+    const fn new_row(self) -> Option<&'a [u8]> {
+        match self {
+            Self::Put(value) | Self::Insert(value) => Some(value),
+            Self::Lock | Self::Update(_) | Self::Remove => None,
+        }
+    }
+}
+
+/// How one try has ended.
+enum Try {
+    /// Done. The value that the row had, if it existed.
+    Done(Option<Vec<u8>>),
+    /// The row does not exist, and nothing has been done.
+    Absent,
+    /// Another transaction holds the row.
+    Held(Xid),
+    /// Other transactions have the row shared.
+    Shared,
+    /// The leaf needs so many free bytes.
+    Full(usize),
+}
+
+/// A row that may be changed, and what came before.
+#[derive(Clone, Copy)]
+struct Found {
+    at: usize,
+    header: RowHeader,
+    mine: bool,
+}
+
+impl Tree {
+    /// Locks the row of `key` for a change, copies its value to `out`, and returns whether it exists. If not, nobody
+    /// inserts it before the transaction ends.
+    ///
+    /// # Errors
+    /// As [`Tree::put`].
+    pub fn get_for_update(&self, txn: &mut Txn, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
+        let value = self.write(txn, key, Intent::Lock)?;
+        let found = value.is_some();
+        if let Some(value) = value {
+            *out = value;
+        }
+        Ok(found)
+    }
+
+    /// Gives `key` a value and returns the one that it had.
+    ///
+    /// # Errors
+    /// `KeyTooLarge`, `ValueTooLarge`; `Deadlock`, `LockTimeout`, `TooManyTransactions`, `TransactionTooLarge`; `DiskFull`,
+    /// `Io`, `Corrupted`, `OutOfFrames`, `Poisoned`. The row is then as it was.
+    pub fn put(&self, txn: &mut Txn, key: &[u8], value: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.write(txn, key, Intent::Put(value))
+    }
+
+    /// Gives `key` a value if it has none.
+    ///
+    /// # Errors
+    /// `KeyExists` if it has one; the row is then locked, so that this answer holds. Otherwise as [`Tree::put`].
+    pub fn insert_new(&self, txn: &mut Txn, key: &[u8], value: &[u8]) -> Result<()> {
+        match self.write(txn, key, Intent::Insert(value))? {
+            None => Ok(()),
+            Some(_) => Err(Error::KeyExists),
+        }
+    }
+
+    /// Gives `key` a value if it has one, and returns that.
+    ///
+    /// # Errors
+    /// As [`Tree::put`].
+    pub fn update(&self, txn: &mut Txn, key: &[u8], value: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.write(txn, key, Intent::Update(value))
+    }
+
+    /// Deletes `key` and returns the value that it had.
+    ///
+    /// # Errors
+    /// As [`Tree::put`].
+    pub fn remove(&self, txn: &mut Txn, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.write(txn, key, Intent::Remove)
+    }
+
+    fn write(&self, txn: &mut Txn, key: &[u8], intent: Intent<'_>) -> Result<Option<Vec<u8>>> {
+        Self::check_key(key)?;
+        Self::check_value(intent.value().or(intent.new_row()).unwrap_or_default())?;
+        txn.lock_table(self.table, TableMode::IntentExclusive)?;
+        let xid = txn.ensure_xid()?;
+        let (mut turn, mut whole_table) = (false, false);
+        loop {
+            let outcome = self.try_write(txn, xid, key, intent);
+            // A turn keeps out the very transactions that this one may have to wait for next.
+            if std::mem::take(&mut turn) {
+                txn.end_exclusive(self.table, key);
+            }
+            match outcome? {
+                Try::Done(old) => return Ok(old),
+                Try::Absent if whole_table => return Ok(None),
+                Try::Absent => {
+                    // That it does not exist must hold to the end of the transaction.
+                    txn.lock_table(self.table, TableMode::Shared)?;
+                    whole_table = true;
+                }
+                Try::Held(holder) => txn.wait_row(self.table, key, holder)?,
+                Try::Shared => {
+                    txn.wait_exclusive(self.table, key)?;
+                    turn = true;
+                }
+                Try::Full(need) => self.room_for_row(txn, key, need)?,
+            }
+        }
+    }
+
+    fn try_write(&self, txn: &mut Txn, xid: Xid, key: &[u8], intent: Intent<'_>) -> Result<Try> {
+        let value = intent.value().or(intent.new_row()).unwrap_or_default();
+        let body_max = ROW_BODY + key.len() + value.len() + MAX_VALUE;
+        txn.reserve(change_cost(1, body_max), body_max)?;
+        let mut leaf: ExclusiveGuard<'_> = self.find(&mut Structure::of(txn), key, 0, change_cost(1, body_max))?;
+        let pid = leaf.pid();
+        let damage = |why| self.corrupted(pid, why);
+        let node = self.parse(pid, &leaf)?;
+        let Ok(at) = node.search(key).map_err(damage)? else {
+            let Some(value) = intent.new_row() else { return Ok(Try::Absent) };
+            let need = SLOT + LEAF_HEADER + key.len() + value.len();
+            if need > node.free() {
+                return Ok(Try::Full(need));
+            }
+            let owner = RowHeader { xid, flags: 0, undo: 0 }.owner();
+            let mut body = Vec::with_capacity(body_max);
+            RowInsert { root: self.root, owner, key, value }.encode(&mut body);
+            self.log_row(txn, &mut leaf, key, TreeKind::RowInsert, &body)?;
+            return Ok(Try::Done(None));
+        };
+        let row = node.row(at).map_err(damage)?;
+        let mine = match txn.row_holder(row.header.xid) {
+            RowHolder::Other(holder) => return Ok(Try::Held(holder)),
+            RowHolder::Me => true,
+            RowHolder::Nobody => false,
+        };
+        let found = Found { at, header: row.header, mine };
+        let ghost = row.header.is_ghost();
+        let new = match (ghost, intent) {
+            (true, _) => intent.new_row(),
+            (false, Intent::Remove) => Some(row.value),
+            (false, _) => intent.value(),
+        };
+        if let Some(new) = new {
+            if !node::fits(&node, at, new.len()).map_err(damage)? {
+                return Ok(Try::Full(new.len() - row.value.len()));
+            }
+        } else if ghost {
+            return Ok(Try::Absent);
+        }
+        let old = (!ghost).then(|| row.value.to_vec());
+        let body = new.map(|new| self.write_body(xid, &row, intent == Intent::Remove, new));
+        if !found.mine && !ghost && !self.take_header(txn, xid, &mut leaf, key, found)? {
+            return Ok(Try::Shared);
+        }
+        match body {
+            Some(body) => self.log_row(txn, &mut leaf, key, TreeKind::RowWrite, &body)?,
+            None if !found.mine => self.enter_lock(txn, xid, &mut leaf, key, found)?,
+            None => {}
+        }
+        Ok(Try::Done(old))
+    }
+
+    /// The body of a change of `row` to `new`, or to a ghost.
+    fn write_body(&self, xid: Xid, row: &Row<'_>, remove: bool, new: &[u8]) -> Vec<u8> {
+        let header = RowHeader { xid, flags: if remove { GHOST } else { 0 }, undo: 0 };
+        let delta = Delta::between(row.value, new);
+        let write =
+            RowWrite { root: self.root, old_owner: row.header.owner(), owner: header.owner(), key: row.key, delta };
+        let mut body = Vec::with_capacity(ROW_BODY + row.key.len() + delta.old.len() + delta.new.len());
+        write.encode(&mut body);
+        body
+    }
+
+    /// Stores the xid in the header of a row that nobody holds. If others have the row shared the old header comes back, and
+    /// the answer is no.
+    fn take_header(
+        &self,
+        txn: &mut Txn,
+        xid: Xid,
+        leaf: &mut ExclusiveGuard<'_>,
+        key: &[u8],
+        found: Found,
+    ) -> Result<bool> {
+        let pid = leaf.pid();
+        let mut put = |header| node::set_header(leaf, found.at, header).map_err(|why| self.corrupted(pid, why));
+        put(RowHeader { xid, ..found.header })?;
+        if txn.shared_by_other(self.table, key) {
+            put(found.header)?;
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// Keeps the lock of a row that is not changed. Not logged: a crash ends it.
+    fn enter_lock(
+        &self,
+        txn: &mut Txn,
+        xid: Xid,
+        leaf: &mut ExclusiveGuard<'_>,
+        key: &[u8],
+        found: Found,
+    ) -> Result<()> {
+        let mut body = Vec::with_capacity(ROW_BODY + key.len());
+        let lock = RowLock { root: self.root, old_owner: found.header.owner(), old_undo: found.header.undo, key };
+        lock.encode(&mut body);
+        let undo = txn.push_undo(TreeKind::RowLock as u8, self.table, &[&body]).bits();
+        let pid = leaf.pid();
+        node::set_header(leaf, found.at, RowHeader { xid, flags: found.header.flags, undo })
+            .map_err(|why| self.corrupted(pid, why))?;
+        leaf.mark_dirty();
+        Ok(())
+    }
+
+    /// Enters the undo of a row change, does and logs it, and leaves the undo pointer in the header.
+    fn log_row(
+        &self,
+        txn: &mut Txn,
+        leaf: &mut ExclusiveGuard<'_>,
+        key: &[u8],
+        kind: TreeKind,
+        body: &[u8],
+    ) -> Result<()> {
+        let pid = leaf.pid();
+        let record = record(kind, UNDOABLE, 0, self.table, &[pid], body);
+        // Refused before anything is changed, so no undo entry is left without its change.
+        self.trees.apply(&record, &mut [leaf])?;
+        let undo = txn.push_undo(kind as u8, self.table, &[body]).bits();
+        txn.log_change(&to_log(&record, &[body]), Dep::none(), &mut [leaf]);
+        self.point_to_undo(leaf, key, undo)
+    }
+
+    pub(crate) fn point_to_undo(&self, leaf: &mut ExclusiveGuard<'_>, key: &[u8], undo: u64) -> Result<()> {
+        let pid = leaf.pid();
+        let damage = |why| self.corrupted(pid, why);
+        let node = self.parse(pid, leaf)?;
+        let at = node.search(key).map_err(damage)?.map_err(|_| damage("a row that was just written is gone"))?;
+        let header = RowHeader { undo, ..node.row(at).map_err(damage)?.header };
+        node::set_header(leaf, at, header).map_err(damage)
+    }
+
+    /// Makes room for `need` more bytes in the leaf of `key`: by taking out ghosts, else by a split.
+    pub(crate) fn room_for_row(&self, txn: &mut Txn, key: &[u8], need: usize) -> Result<()> {
+        if self.purge(txn, key, need)? { Ok(()) } else { self.make_room(&mut Structure::of(txn), key, 0, need) }
+    }
+
+    /// Takes the ghosts out of the leaf of `key` that nobody needs, and says whether it has `need` free bytes now.
+    ///
+    /// A ghost goes when its deletion is durable: who then finds nothing where it was relies on nothing that may be lost. No
+    /// lock hangs on a ghost, as locks of rows go by key and a reader of an absent row has locked the table. No undo entry
+    /// needs it, as those belong to live transactions; at restart, where that is not yet so, nothing is purged.
+    fn purge(&self, txn: &mut Txn, key: &[u8], need: usize) -> Result<bool> {
+        let bytes = change_cost(1, MAX_PURGE_BODY);
+        let mut leaf: ExclusiveGuard<'_> = self.find(&mut Structure::of(txn), key, 0, bytes)?;
+        let pid = leaf.pid();
+        let damage = |why| self.corrupted(pid, why);
+        let node = self.parse(pid, &leaf)?;
+        if node.free() >= need {
+            return Ok(true);
+        }
+        let mut body = Vec::new();
+        for at in 0..node.len() {
+            let header = node.row(at).map_err(damage)?.header;
+            if header.is_ghost() && txn.is_settled(header.xid) {
+                body.put_u16(at as u16);
+            }
+        }
+        if body.is_empty() {
+            return Ok(false);
+        }
+        let record = record(TreeKind::Purge, 0, 0, self.table, &[pid], &body);
+        Structure::of(txn).apply(&self.trees, &record, &mut [&mut leaf], Dep::none())?;
+        Ok(Node::parse(&leaf).map_err(damage)?.free() >= need)
+    }
+}
