@@ -346,7 +346,7 @@ impl<'a> Pinned<'a> {
     }
 
     /// Latches the page shared.
-    pub fn shared(&self) -> SharedGuard<'_> {
+    pub fn shared(&self) -> SharedGuard<'a> {
         // WAIT: park - for the holder of the exclusive latch; latches are held for a few hundred instructions.
         self.slot.frame().latch.lock_shared(&self.slot.core.parks);
         debug_assert_eq!(self.slot.frame().pid(), self.pid, "a pinned page stays");
@@ -354,7 +354,7 @@ impl<'a> Pinned<'a> {
     }
 
     /// Latches the page exclusively.
-    pub fn exclusive(&self) -> ExclusiveGuard<'_> {
+    pub fn exclusive(&self) -> ExclusiveGuard<'a> {
         // WAIT: park - for the holders of the latch, as above.
         self.slot.frame().latch.lock_exclusive(&self.slot.core.parks);
         debug_assert_eq!(self.slot.frame().pid(), self.pid, "a pinned page stays");
@@ -363,7 +363,7 @@ impl<'a> Pinned<'a> {
 
     /// Latches the page exclusively if that needs no wait.
     #[must_use]
-    pub fn try_exclusive(&self) -> Option<ExclusiveGuard<'_>> {
+    pub fn try_exclusive(&self) -> Option<ExclusiveGuard<'a>> {
         self.slot.frame().latch.try_lock_exclusive().then(|| ExclusiveGuard::adopt(self.slot, false))
     }
 }
