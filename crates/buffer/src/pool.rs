@@ -96,6 +96,15 @@ impl Pool {
         Doublewrite::format(doublewrite, uuid)
     }
 
+    /// Checks the header of a doublewrite file as [`Pool::open`] does, for callers that look at all files of a database
+    /// before they write to any.
+    ///
+    /// # Errors
+    /// `Foreign`, `Newer`, `Corrupted`, `Truncated`.
+    pub fn check_files(doublewrite: &Arc<dyn File>, uuid: Uuid) -> Result<()> {
+        Doublewrite::open(doublewrite.clone(), uuid).map(drop)
+    }
+
     /// A pool over `data`, with nothing in it.
     ///
     /// After a crash [`Pool::restore_doublewrite`] comes next, before any page is fixed.

@@ -1,1 +1,76 @@
-//! An embedded, multi-writer, ACID storage manager with durable commits at no cost in throughput.
+//! Foreshore is an embedded, multi-writer, ACID storage manager.
+//!
+//! Many threads write at once, and a commit is durable when it is acknowledged: no thread waits for the disk while it
+//! holds a lock, a latch or a core.
+//!
+//! ```
+//! use foreshore::{Db, Error, TableDef};
+//!
+//! const ACCOUNTS: TableDef<u64, i64> = TableDef::new("accounts");
+//!
+//! # fn main() -> Result<(), Error> {
+//! # let dir = std::env::temp_dir().join(format!("foreshore-doc-{}", std::process::id()));
+//! let db = Db::open(&dir)?;
+//! db.run(|tx| {                                      // durable when it returns
+//!     let accounts = tx.open(ACCOUNTS)?;
+//!     accounts.insert(&7, &100)?;
+//!     let balance = accounts.get_for_update(&8)?.unwrap_or(0);
+//!     accounts.insert(&8, &(balance - 100))?;
+//!     Ok::<_, Error>(())
+//! })?;
+//!
+//! let tx = db.begin();                               // serializable, durable
+//! for row in tx.open(ACCOUNTS)?.range(1..100) {
+//!     let (id, balance) = row?;
+//!     println!("{id}: {balance}");
+//! }
+//! tx.commit()?;
+//! # drop(db);
+//! # std::fs::remove_dir_all(dir).unwrap();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! **Durability.** [`Transaction::commit`] returns when the commit survives power loss.
+//! [`Transaction::commit_pipelined`] returns at once with a [`CommitTicket`] that tells, waits, or is awaited. The locks
+//! of a transaction go when its commit record is in the log buffer; who reads what it wrote is acknowledged after it.
+//!
+//! **Isolation** is serializable, by strict two-phase locking. A transaction that waits blocks its thread; an
+//! asynchronous program runs transactions on threads of its own. [`Db::run`] repeats those that a deadlock ended.
+//!
+//! **Failure.** A failed write or sync of the log stops the database: everything answers [`Error::Poisoned`] until
+//! [`Db::reopen`]. A full disk fails the transactions that need space and nothing else.
+
+#![forbid(unsafe_code)]
+
+mod catalogue;
+mod check;
+mod close;
+mod db;
+mod engine;
+mod fence;
+mod files;
+mod format;
+mod memory;
+mod open;
+mod options;
+mod run;
+mod stats;
+mod table;
+mod table_def;
+mod tables;
+mod transaction;
+
+pub use check::Report;
+pub use db::Db;
+pub use foreshore_base::key::{Key, Value};
+pub use foreshore_base::{Csn, Error, Lsn, PageId, Place, Result, TableId, limits};
+pub use foreshore_buffer::ReplacementKind;
+pub use foreshore_io::Device;
+pub use foreshore_wal::{BufferKind, CommitTicket, GroupPolicy};
+pub use memory::MemoryShares;
+pub use options::{Durability, Isolation, Options, TxnOptions};
+pub use stats::Stats;
+pub use table::{Range, Table};
+pub use table_def::TableDef;
+pub use transaction::Transaction;

@@ -1,0 +1,115 @@
+//! Tables by name: looked up without a lock where they are known, created in the transaction that asks for them.
+
+use crate::engine::Engine;
+use crate::files::Files;
+use crate::format::{RowFlaw, TableRow};
+use crate::tables::TableInfo;
+use crate::transaction::Live;
+use foreshore_base::key::{Key, Value};
+use foreshore_base::{Csn, Error, Place, Result, TableId};
+use foreshore_btree::{Tree, Trees};
+use foreshore_lock::TableMode;
+use foreshore_sync::primitive::atomic::Ordering;
+use std::{any::TypeId, ops::Deref, sync::Arc};
+
+/// Highest catalogue row version that this build reads.
+const NEWEST: u32 = 1;
+
+/// A tree to work in: of a table that everybody may see, or of one that only its transaction knows.
+#[derive(Clone, Debug)]
+pub(crate) enum TreeRef<'e> {
+    Known(&'e Tree),
+    Created(Tree),
+}
+
+impl Deref for TreeRef<'_> {
+    type Target = Tree;
+
+    fn deref(&self) -> &Tree {
+        match self {
+            Self::Known(tree) => tree,
+            Self::Created(tree) => tree,
+        }
+    }
+}
+
+/// The tree of the table `name` with keys `K` and values `V`.
+pub(crate) fn open_table<'e, K: Key + 'static, V: Value + 'static>(
+    engine: &'e Engine,
+    live: &mut Live,
+    name: &str,
+) -> Result<TreeRef<'e>> {
+    if let Some(info) = engine.tables.get(name) {
+        return use_table::<K, V>(info, live);
+    }
+    if let Some(info) = live.created.iter().find(|info| *info.name == *name) {
+        check_types::<K, V>(info)?;
+        return Ok(TreeRef::Created(info.tree.clone()));
+    }
+    // Who asks for an unknown table takes the catalogue for itself until the end: of several that want to create one,
+    // each waits for the one before, instead of all sharing the absence and none being able to end it.
+    live.txn.lock_table(engine.catalogue.table(), TableMode::Exclusive)?;
+    if engine.catalogue.get(&mut live.txn, name.as_bytes(), &mut live.found)? {
+        let row = decode(&engine.files, &live.found)?;
+        // Its creator has committed, or the lock would not have been granted, and has raised the watermark of this
+        // transaction with the lock.
+        let created = live.txn.observed();
+        let info = engine.tables.add(table_info(&engine.trees, name, row, created));
+        return use_table::<K, V>(info, live);
+    }
+    create_table::<K, V>(engine, live, name)
+}
+
+fn use_table<'e, K: Key + 'static, V: Value + 'static>(info: &'e TableInfo, live: &mut Live) -> Result<TreeRef<'e>> {
+    check_types::<K, V>(info)?;
+    // What is found in the table rests on the commit that created it.
+    live.txn.observe(info.created);
+    Ok(TreeRef::Known(&info.tree))
+}
+
+fn check_types<K: Key + 'static, V: Value + 'static>(info: &TableInfo) -> Result<()> {
+    let types = (TypeId::of::<K>(), TypeId::of::<V>());
+    if info.fits(types) {
+        return Ok(());
+    }
+    let (key, value) = (K::type_name(), V::type_name());
+    if *info.key_type == *key && *info.value_type == *value {
+        info.remember_fit(types);
+        return Ok(());
+    }
+    Err(Error::TableTypes {
+        table: info.name.to_string(),
+        stored: format!("{} to {}", info.key_type, info.value_type),
+        wanted: format!("{key} to {value}"),
+    })
+}
+
+fn create_table<'e, K: Key + 'static, V: Value + 'static>(
+    engine: &'e Engine,
+    live: &mut Live,
+    name: &str,
+) -> Result<TreeRef<'e>> {
+    // ORDERING: ticket. An id of a transaction that is rolled back is not used again.
+    let table = TableId(engine.last_table.fetch_add(1, Ordering::Relaxed) + 1);
+    let (key_type, value_type) = (K::type_name(), V::type_name());
+    let tree = engine.catalogue.create_table(&mut live.txn, name.as_bytes(), table, |root| {
+        TableRow { table, root, key_type: key_type.clone(), value_type: value_type.clone() }.encode()
+    })?;
+    live.created.push(TableInfo::new(name, tree.clone(), key_type, value_type, Csn::ZERO));
+    Ok(TreeRef::Created(tree))
+}
+
+/// A table as the catalogue describes it.
+pub(crate) fn table_info(trees: &Arc<Trees>, name: &str, row: TableRow, created: Csn) -> TableInfo {
+    TableInfo::new(name, trees.tree(row.table, row.root), row.key_type, row.value_type, created)
+}
+
+/// Decodes a catalogue row.
+pub(crate) fn decode(files: &Files, bytes: &[u8]) -> Result<TableRow> {
+    TableRow::decode(bytes).map_err(|flaw| match flaw {
+        RowFlaw::Malformed => Error::corrupted(&files.data, Place::File, "a row of the catalogue is malformed"),
+        RowFlaw::Newer(version) => {
+            Error::Newer { path: files.data.clone(), found: u32::from(version).max(NEWEST + 1), supported: NEWEST }
+        }
+    })
+}

@@ -1,0 +1,68 @@
+//! Closing a database.
+
+use crate::engine::{CLOSED, CLOSING, Engine};
+use foreshore_base::{Error, Result};
+use foreshore_sync::primitive::atomic::{Ordering, fence};
+use foreshore_sync::{Clock, SystemClock};
+use std::{sync::Arc, time::Duration};
+
+impl Engine {
+    /// Closes the database once; later calls wait for the first and find nothing to do.
+    pub(crate) fn close(&self, wait: Duration) -> Result<()> {
+        let mut closing = self.closing.lock();
+        // ORDERING: hint. The mutex orders the writers, and this is one.
+        if self.state.load(Ordering::Relaxed) == CLOSED {
+            return Ok(());
+        }
+        // ORDERING: store, fence, look, pairs with `Engine::begin`: a transaction that is not counted below finds the new
+        // state and does not begin.
+        self.state.store(CLOSING, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let is_quiet = self.wait_for_transactions(wait);
+        // ORDERING: hint, see `Engine::check_open`.
+        self.state.store(CLOSED, Ordering::Relaxed);
+        closing.daemons.clear();
+        let finished = self.finish(is_quiet);
+        self.pool.close();
+        let stopped = self.log.close();
+        // From here nothing reaches the disk: whoever still waits for the log hears of it, and what is under way in other
+        // layers meets the gate.
+        self.log.poison(&Error::Closed);
+        self.gate.shut();
+        closing.lock = None;
+        finished.and(stopped)
+    }
+
+    /// The final checkpoint. With transactions left it is an ordinary one, and the next open takes them back.
+    fn finish(&self, is_quiet: bool) -> Result<()> {
+        if let Some(cause) = self.log.poisoned() {
+            return Err(Error::poisoned(&cause));
+        }
+        if is_quiet { self.checkpointer.close() } else { self.checkpointer.checkpoint() }
+    }
+
+    /// Whether all transactions have ended, after waiting for them at most `wait`.
+    fn wait_for_transactions(&self, wait: Duration) -> bool {
+        let clock = SystemClock::new();
+        let deadline = clock.now() + wait;
+        loop {
+            let key = self.idle.prepare();
+            if self.is_idle() {
+                self.idle.cancel(key);
+                return true;
+            }
+            let left = deadline.since(clock.now());
+            if left.is_zero() {
+                self.idle.cancel(key);
+                return false;
+            }
+            // WAIT: park - for transactions to end, each of which notifies, or until the caller's time is over.
+            self.idle.wait(key, Some(left));
+        }
+    }
+
+    /// Opens the directory again, with the same options and file system.
+    pub(crate) fn open_again(&self) -> Result<Arc<Self>> {
+        Self::lock_and_start(self.files.clone(), Arc::clone(&self.fs), &self.options)
+    }
+}

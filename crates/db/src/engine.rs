@@ -1,0 +1,148 @@
+//! The layers of an open database, wired.
+
+use crate::fence::Gate;
+use crate::files::Files;
+use crate::tables::{TableInfo, Tables};
+use crate::{MemoryShares, Options, TxnOptions};
+use foreshore_base::{Error, Result};
+use foreshore_btree::{Tree, Trees};
+use foreshore_buffer::Pool;
+use foreshore_io::{DirLock, File, Fs};
+use foreshore_recovery::{Checkpointer, RecoveryStats};
+use foreshore_space::Space;
+use foreshore_sync::primitive::atomic::{AtomicU8, AtomicU32, Ordering, fence};
+use foreshore_sync::{Daemon, EventCount, LockRank, Mutex, ShardedCounter, Step};
+use foreshore_txn::{Txn, TxnManager};
+use foreshore_wal::Log;
+use std::sync::Arc;
+
+/// What an engine says to callers.
+///
+/// ```text
+/// OPEN -> CLOSING -> CLOSED
+/// ```
+///
+/// Only `close` writes it, under the `closing` mutex. In CLOSING no transaction begins and running ones go on; in CLOSED
+/// nothing goes on.
+pub(crate) const OPEN: u8 = 0;
+pub(crate) const CLOSING: u8 = 1;
+pub(crate) const CLOSED: u8 = 2;
+
+/// What must be taken apart once.
+pub(crate) struct Closing {
+    /// Threads of the background work that the engine itself drives.
+    pub(crate) daemons: Vec<Daemon>,
+    /// The directory's lock.
+    pub(crate) lock: Option<Box<dyn DirLock>>,
+}
+
+/// An open database.
+pub(crate) struct Engine {
+    pub(crate) files: Files,
+    pub(crate) options: Options,
+    pub(crate) memory: MemoryShares,
+    /// The file system as given, without the gate, to open the directory again.
+    pub(crate) fs: Arc<dyn Fs>,
+    pub(crate) backend: String,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) data: Arc<dyn File>,
+    pub(crate) log: Log,
+    pub(crate) pool: Pool,
+    pub(crate) space: Arc<Space>,
+    pub(crate) txns: Arc<TxnManager>,
+    pub(crate) trees: Arc<Trees>,
+    pub(crate) catalogue: Tree,
+    pub(crate) tables: Tables<TableInfo>,
+    /// Last table id given out.
+    pub(crate) last_table: AtomicU32,
+    pub(crate) checkpointer: Arc<Checkpointer>,
+    pub(crate) recovery: RecoveryStats,
+    pub(crate) state: AtomicU8,
+    pub(crate) closing: Mutex<Closing>,
+    /// Transactions that asked to begin, and those of them that have ended. Two sums, so that no two threads write one
+    /// counter.
+    pub(crate) begun: ShardedCounter,
+    pub(crate) ended: ShardedCounter,
+    /// `close` waits here for the last transaction.
+    pub(crate) idle: EventCount,
+    /// Draws of [`step`](Self::step).
+    pub(crate) steps: Mutex<u64>,
+}
+
+impl Engine {
+    /// Refuses operations on a database that is closed or stopped.
+    #[inline]
+    pub(crate) fn check_open(&self) -> Result<()> {
+        // ORDERING: hint. An operation that is let through although `close` has just stored CLOSED meets a stopped log.
+        if self.state.load(Ordering::Relaxed) == CLOSED {
+            return Err(Error::Closed);
+        }
+        match self.log.poisoned() {
+            None => Ok(()),
+            Some(cause) => Err(Error::poisoned(&cause)),
+        }
+    }
+
+    /// Begins a transaction in the layer below.
+    pub(crate) fn begin(&self, options: TxnOptions) -> Result<Txn> {
+        self.begun.add(1);
+        // ORDERING: store, fence, look: counted above, pairs with `close`, which stores CLOSING and then looks at the
+        // counters. One of the two sees the other.
+        fence(Ordering::SeqCst);
+        let begun = match self.state.load(Ordering::Relaxed) {
+            OPEN => self.check_open().and_then(|()| self.begin_below(options)),
+            _ => Err(Error::Closed),
+        };
+        begun.inspect_err(|_| self.transaction_ended())
+    }
+
+    fn begin_below(&self, options: TxnOptions) -> Result<Txn> {
+        self.txns.begin(foreshore_txn::TxnOptions {
+            label: options.label,
+            lock_timeout: options.lock_timeout.unwrap_or(self.options.lock_timeout),
+        })
+    }
+
+    /// A transaction that has begun is over.
+    #[inline]
+    pub(crate) fn transaction_ended(&self) {
+        self.ended.add(1);
+        self.idle.notify_all();
+    }
+
+    /// Whether no transaction runs. Exact once the state keeps new ones out.
+    pub(crate) fn is_idle(&self) -> bool {
+        // The ends first: a sum of ends that reaches the begins read after it met no running transaction.
+        let ended = self.ended.sum();
+        ended == self.begun.sum()
+    }
+
+    /// Runs one piece of background work, drawn by the seed.
+    pub(crate) fn step(&self) {
+        let draw = {
+            let mut state = self.steps.lock();
+            *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            *state >> 33
+        };
+        match draw % 5 {
+            0 => {
+                self.log.flush_step();
+            }
+            1 => {
+                self.log.prepare_step();
+            }
+            // A failure of these stops the log, and everybody hears of that.
+            2 => drop(self.pool.clean_step()),
+            3 => drop(self.pool.provide_step()),
+            _ => {
+                Step::step(&*self.checkpointer);
+            }
+        }
+    }
+}
+
+impl Closing {
+    pub(crate) fn new(lock: Box<dyn DirLock>) -> Mutex<Self> {
+        Mutex::new(LockRank::Database, Self { daemons: Vec::new(), lock: Some(lock) })
+    }
+}

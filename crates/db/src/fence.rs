@@ -1,0 +1,162 @@
+//! Access to files that can be taken back.
+//!
+//! A database that is closed while transactions still hold it must not write a byte more: the directory may already
+//! belong to the next one. So the engine sees its files through a fence, and closing it waits for the calls in flight
+//! and refuses those that follow.
+
+use foreshore_base::{Error, Result};
+use foreshore_io::{Backend, DirLock, File, Fs, Kind};
+use foreshore_sync::{LockRank, RwLock};
+use std::{path::Path, sync::Arc};
+
+/// The gate that every call which changes something passes.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    /// Held shared by calls in flight.
+    is_open: RwLock<bool>,
+}
+
+impl Gate {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { is_open: RwLock::new(LockRank::FileFence, true) })
+    }
+
+    /// Waits for the calls in flight. Later ones fail with `Closed`.
+    pub(crate) fn shut(&self) {
+        *self.is_open.write() = false;
+    }
+
+    fn pass<T>(&self, call: impl FnOnce() -> Result<T>) -> Result<T> {
+        let is_open = self.is_open.read();
+        if *is_open { call() } else { Err(Error::Closed) }
+    }
+}
+
+/// A file system behind a gate. Reads pass freely: pages that were read too late are never looked at.
+#[derive(Debug)]
+pub(crate) struct Fenced {
+    inner: Arc<dyn Fs>,
+    gate: Arc<Gate>,
+}
+
+impl Fenced {
+    pub(crate) fn new(inner: Arc<dyn Fs>, gate: Arc<Gate>) -> Self {
+        Self { inner, gate }
+    }
+
+    fn wrap(&self, file: Arc<dyn File>) -> Arc<dyn File> {
+        Arc::new(FencedFile { inner: file, gate: Arc::clone(&self.gate) })
+    }
+}
+
+impl Fs for Fenced {
+    fn create_dir(&self, dir: &Path) -> Result<()> {
+        self.gate.pass(|| self.inner.create_dir(dir))
+    }
+
+    fn kind(&self, path: &Path) -> Result<Option<Kind>> {
+        self.inner.kind(path)
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
+        self.inner.open(path).map(|file| self.wrap(file))
+    }
+
+    fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
+        self.gate.pass(|| self.inner.create(path)).map(|file| self.wrap(file))
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<String>> {
+        self.inner.list(dir)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.gate.pass(|| self.inner.rename(from, to))
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        self.gate.pass(|| self.inner.remove(path))
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        self.gate.pass(|| self.inner.sync_dir(dir))
+    }
+
+    fn lock(&self, path: &Path) -> Result<Box<dyn DirLock>> {
+        self.gate.pass(|| self.inner.lock(path))
+    }
+
+    fn backend(&self) -> Backend {
+        self.inner.backend()
+    }
+}
+
+#[derive(Debug)]
+struct FencedFile {
+    inner: Arc<dyn File>,
+    gate: Arc<Gate>,
+}
+
+impl File for FencedFile {
+    fn path(&self) -> &Path {
+        self.inner.path()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        self.inner.read_at(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.gate.pass(|| self.inner.write_at(buf, offset))
+    }
+
+    fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.gate.pass(|| self.inner.write_durable(buf, offset))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.gate.pass(|| self.inner.sync())
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.inner.len()
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.gate.pass(|| self.inner.set_len(len))
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        self.gate.pass(|| self.inner.allocate(offset, len))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use foreshore_io::Mem;
+
+    #[test]
+    fn a_shut_gate_keeps_writes_out_and_lets_reads_through() {
+        let gate = Gate::new();
+        let mem: Arc<dyn Fs> = Arc::new(Mem::null());
+        let fs = Fenced::new(Arc::clone(&mem), Arc::clone(&gate));
+        let dir = Path::new("/d");
+        fs.create_dir(dir).unwrap();
+        let file = fs.create(&dir.join("f")).unwrap();
+        file.write_at(b"before", 0).unwrap();
+        gate.shut();
+        assert!(matches!(file.write_at(b"after!", 0), Err(Error::Closed)));
+        assert!(matches!(file.write_durable(b"after!", 0), Err(Error::Closed)));
+        assert!(matches!(file.sync(), Err(Error::Closed)));
+        assert!(matches!(file.set_len(1), Err(Error::Closed)));
+        assert!(matches!(file.allocate(0, 4096), Err(Error::Closed)));
+        assert!(matches!(fs.create(&dir.join("g")), Err(Error::Closed)));
+        assert!(matches!(fs.rename(&dir.join("f"), &dir.join("g")), Err(Error::Closed)));
+        assert!(matches!(fs.remove(&dir.join("f")), Err(Error::Closed)));
+        let mut bytes = [0; 6];
+        assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 6);
+        assert_eq!(&bytes, b"before");
+        assert_eq!(mem.list(dir).unwrap(), ["f"]);
+    }
+}

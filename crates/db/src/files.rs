@@ -1,0 +1,91 @@
+//! The files of a database directory.
+
+use foreshore_base::{Error, Place, Result};
+use foreshore_io::{Fs, Kind};
+use std::path::{Path, PathBuf};
+
+/// Paths in a database directory.
+#[derive(Clone, Debug)]
+pub(crate) struct Files {
+    /// The directory itself.
+    pub(crate) dir: PathBuf,
+    /// Held locked while the database is open.
+    pub(crate) lock: PathBuf,
+    /// There while the other files are being created: a directory that has it holds no database yet.
+    pub(crate) unfinished: PathBuf,
+    /// Directory of the log.
+    pub(crate) log: PathBuf,
+    /// Superblocks and pages.
+    pub(crate) data: PathBuf,
+    /// Doublewrite areas.
+    pub(crate) doublewrite: PathBuf,
+}
+
+/// What a directory holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Contents {
+    /// No file of a database.
+    Nothing,
+    /// What a creation that never finished has left.
+    Unfinished,
+    /// A database.
+    Database,
+}
+
+impl Files {
+    pub(crate) fn of(dir: &Path) -> Self {
+        Self {
+            dir: dir.to_owned(),
+            lock: dir.join("LOCK"),
+            unfinished: dir.join("UNFINISHED"),
+            log: dir.join("log"),
+            data: dir.join("data"),
+            doublewrite: dir.join("dw"),
+        }
+    }
+
+    /// Looks what the directory holds.
+    ///
+    /// # Errors
+    /// `Corrupted` if some files of a database are there and others are missing, `Foreign` if something else stands in
+    /// the place of one.
+    pub(crate) fn contents(&self, fs: &dyn Fs) -> Result<Contents> {
+        if fs.kind(&self.unfinished)?.is_some() {
+            return Ok(Contents::Unfinished);
+        }
+        let wanted = [(&self.data, Kind::File), (&self.log, Kind::Dir), (&self.doublewrite, Kind::File)];
+        let mut missing = None;
+        let mut found = 0;
+        for (path, kind) in wanted {
+            match fs.kind(path)? {
+                None => missing = Some(path),
+                Some(is) if is == kind => found += 1,
+                Some(_) => {
+                    let why = "a file stands in the place of a directory, or a directory in that of a file";
+                    return Err(Error::Foreign { path: path.clone(), why });
+                }
+            }
+        }
+        match (found, missing) {
+            (0, _) => Ok(Contents::Nothing),
+            (_, None) => Ok(Contents::Database),
+            (_, Some(path)) => Err(Error::corrupted(path, Place::File, "the file is missing")),
+        }
+    }
+
+    /// Removes what an unfinished creation has left, the marker last.
+    pub(crate) fn clear(&self, fs: &dyn Fs) -> Result<()> {
+        if fs.kind(&self.log)? == Some(Kind::Dir) {
+            for name in fs.list(&self.log)? {
+                fs.remove(&self.log.join(name))?;
+            }
+            fs.sync_dir(&self.log)?;
+        }
+        for path in [&self.data, &self.doublewrite] {
+            if fs.kind(path)?.is_some() {
+                fs.remove(path)?;
+            }
+        }
+        fs.sync_dir(&self.dir)
+    }
+}

@@ -1,0 +1,118 @@
+//! Bytes of a catalogue row.
+//!
+//! The catalogue is a tree like any other, with table id 1 and its root at page 3. Its key is the name of the table in
+//! UTF-8. Its value, all integers little-endian:
+//!
+//! ```text
+//!  0         1       2          4       8       16
+//!  | version | flags | reserved | table | root  | key type        | value type      |
+//!  | u8 = 1  | u8    | u16 = 0  | u32   | u64   | u16 n, n bytes  | u16 n, n bytes  |
+//! ```
+//!
+//! Flags: none is defined; a row with one set is of a newer version. The types are the names that the key and value
+//! encodings give themselves.
+
+use foreshore_base::codec::{Decoder, Put, Short};
+use foreshore_base::{PageId, TableId};
+use foreshore_space::CATALOGUE_ROOT;
+
+/// Table id of the catalogue itself.
+pub(crate) const CATALOGUE: TableId = TableId(1);
+
+const VERSION: u8 = 1;
+
+/// A catalogue row, without its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TableRow {
+    pub(crate) table: TableId,
+    pub(crate) root: PageId,
+    pub(crate) key_type: String,
+    pub(crate) value_type: String,
+}
+
+/// Why a row is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RowFlaw {
+    /// Too short, too long, or no text where text belongs.
+    Malformed,
+    /// Version or flags of a newer build.
+    Newer(u8),
+}
+
+impl From<Short> for RowFlaw {
+    fn from(_: Short) -> Self {
+        Self::Malformed
+    }
+}
+
+impl TableRow {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(20 + self.key_type.len() + self.value_type.len());
+        out.put_u8(VERSION);
+        out.put_u8(0);
+        out.put_u16(0);
+        out.put_u32(self.table.0);
+        out.put_u64(self.root.0);
+        out.put_short_bytes(self.key_type.as_bytes());
+        out.put_short_bytes(self.value_type.as_bytes());
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, RowFlaw> {
+        let mut from = Decoder::new(bytes);
+        let (version, flags) = (from.u8()?, from.u8()?);
+        if version != VERSION {
+            return Err(if version > VERSION { RowFlaw::Newer(version) } else { RowFlaw::Malformed });
+        }
+        if flags != 0 {
+            return Err(RowFlaw::Newer(version));
+        }
+        from.u16()?;
+        let (table, root) = (TableId(from.u32()?), PageId(from.u64()?));
+        let mut text = || -> Result<String, RowFlaw> {
+            String::from_utf8(from.short_bytes()?.to_vec()).map_err(|_| RowFlaw::Malformed)
+        };
+        let (key_type, value_type) = (text()?, text()?);
+        if !from.is_empty() || table <= CATALOGUE || root <= CATALOGUE_ROOT {
+            return Err(RowFlaw::Malformed);
+        }
+        Ok(Self { table, root, key_type, value_type })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row() -> TableRow {
+        TableRow { table: TableId(7), root: PageId(99), key_type: "u64".into(), value_type: "(str,i64)".into() }
+    }
+
+    #[test]
+    fn a_row_has_these_bytes() {
+        let bytes = row().encode();
+        assert_eq!(&bytes[..16], &[1, 0, 0, 0, 7, 0, 0, 0, 99, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(&bytes[16..], b"\x03\0u64\x09\0(str,i64)");
+        assert_eq!(TableRow::decode(&bytes), Ok(row()));
+    }
+
+    #[test]
+    fn malformed_rows_are_refused() {
+        let bytes = row().encode();
+        for len in 0..bytes.len() {
+            assert_eq!(TableRow::decode(&bytes[..len]), Err(RowFlaw::Malformed), "{len} bytes");
+        }
+        let set = |at: usize, value: u8| {
+            let mut changed = bytes.clone();
+            changed[at] = value;
+            TableRow::decode(&changed)
+        };
+        assert_eq!(set(0, 2), Err(RowFlaw::Newer(2)));
+        assert_eq!(set(1, 1), Err(RowFlaw::Newer(1)));
+        assert_eq!(set(4, 1), Err(RowFlaw::Malformed), "the catalogue does not list itself");
+        assert_eq!(set(18, 0xff), Err(RowFlaw::Malformed), "not UTF-8");
+        let mut longer = bytes.clone();
+        longer.push(0);
+        assert_eq!(TableRow::decode(&longer), Err(RowFlaw::Malformed));
+    }
+}

@@ -1,0 +1,87 @@
+//! How a memory limit is shared out.
+
+use foreshore_base::{Error, Result, limits::PAGE_SIZE};
+
+/// Smallest memory limit, in bytes.
+pub(crate) const MIN_MEMORY: u64 = 4 << 20;
+
+const MIN_RING: u64 = 256 << 10;
+const MAX_RING: u64 = 16 << 20;
+const MAX_FRAMES: u64 = 1 << 31;
+
+/// The shares of a memory limit, in bytes unless another unit stands there.
+///
+/// Every share is committed lazily: a database that is open and untouched takes little of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryShares {
+    /// The limit given.
+    pub limit: u64,
+    /// Ring of the log buffer: a sixteenth of the limit, a power of two, from 256 KiB to 16 MiB.
+    pub log_ring: u64,
+    /// Batches on their way to the disk: log groups and doublewrite.
+    pub staging: u64,
+    /// Undo of running transactions: an eighth of the limit.
+    pub undo: u64,
+    /// Transaction status words.
+    pub status: u64,
+    /// Frames of the buffer pool with their page table: what is left.
+    pub pool: u64,
+    /// Frames of the buffer pool, in pages.
+    pub frames: usize,
+}
+
+/// Bytes in memory beside each frame: descriptor and page table entry, rounded up.
+const FRAME_OVERHEAD: u64 = 192;
+
+impl MemoryShares {
+    /// Shares out `limit` bytes. Refuses less than 4 MiB.
+    pub(crate) fn of(limit: u64) -> Result<Self> {
+        if limit < MIN_MEMORY {
+            return Err(Error::InvalidOption {
+                name: "memory_limit",
+                value: limit.to_string(),
+                expected: format!("at least {MIN_MEMORY} bytes"),
+            });
+        }
+        let sixteenth = limit / 16;
+        let log_ring = (1_u64 << sixteenth.ilog2()).clamp(MIN_RING, MAX_RING);
+        // Two doublewrite batches of 64 pages and their header, and two groups of at most 1 MiB.
+        let staging = (limit / 8).min(4 << 20);
+        let undo = limit / 8;
+        let status = (limit / 32).min(128 << 20);
+        let pool = limit - log_ring - staging - undo - status;
+        let frames = (pool / (PAGE_SIZE as u64 + FRAME_OVERHEAD)).min(MAX_FRAMES - 1);
+        let frames = usize::try_from(frames).expect("below 2^31");
+        Ok(Self { limit, log_ring, staging, undo, status, pool, frames })
+    }
+
+    /// Entries of the status window: a power of two of 8-byte words.
+    pub(crate) fn status_words(&self) -> u64 {
+        1 << (self.status / 8).ilog2()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_never_exceed_the_limit() {
+        for limit in [MIN_MEMORY, 5_000_001, 64 << 20, 1 << 30, 1 << 40] {
+            let shares = MemoryShares::of(limit).unwrap();
+            assert!(shares.log_ring.is_power_of_two(), "{limit}");
+            let sum = shares.log_ring + shares.staging + shares.undo + shares.status + shares.pool;
+            assert_eq!(sum, limit);
+            assert!(shares.frames as u64 * (PAGE_SIZE as u64 + FRAME_OVERHEAD) <= shares.pool);
+            assert!(shares.frames >= 256, "{limit}: {}", shares.frames);
+            assert!(shares.status_words() * 8 <= shares.status);
+        }
+    }
+
+    #[test]
+    fn a_tiny_limit_names_the_minimum() {
+        let Err(Error::InvalidOption { name, expected, .. }) = MemoryShares::of(MIN_MEMORY - 1) else { panic!() };
+        assert_eq!(name, "memory_limit");
+        assert!(expected.contains("4194304"));
+    }
+}

@@ -1,0 +1,262 @@
+//! Opening a database: create it, or recover it, and wire the layers. `docs/recovery.md` lists what is found at a start
+//! and what becomes of it.
+
+use crate::catalogue::{decode, table_info};
+use crate::engine::{Closing, Engine, OPEN};
+use crate::fence::{Fenced, Gate};
+use crate::files::{Contents, Files};
+use crate::format::CATALOGUE;
+use crate::tables::Tables;
+use crate::{MemoryShares, Options, TxnOptions};
+use foreshore_base::{Error, Place, Result, Uuid};
+use foreshore_btree::Trees;
+use foreshore_buffer::{Pool, PoolOptions};
+use foreshore_io::{DirLock, Fs, Kind};
+use foreshore_lock::{LockManager, LockOptions};
+use foreshore_recovery::{CheckpointParts, Checkpointer, replay, undo};
+use foreshore_space::{CATALOGUE_ROOT, Space, SuperBlock};
+use foreshore_sync::primitive::atomic::{AtomicU8, AtomicU32, Ordering};
+use foreshore_sync::{Daemon, EventCount, LockRank, Mutex, ShardedCounter, ThreadSpawn};
+use foreshore_txn::{TxnManager, TxnManagerOptions};
+use foreshore_wal::{Log, LogOptions};
+use std::{
+    hash::{BuildHasher, RandomState},
+    io,
+    ops::Bound,
+    path::Path,
+    sync::Arc,
+};
+
+/// Log sessions beside those of transactions: of the checkpointer, and of creation or undo.
+const OWN_SESSIONS: usize = 2;
+
+impl Engine {
+    /// Opens the database in `dir`.
+    pub(crate) fn open(dir: &Path, options: &Options) -> Result<Arc<Self>> {
+        let fs = match &options.fs {
+            Some(fs) => Arc::clone(fs),
+            None => options.device.open(dir)?,
+        };
+        match fs.kind(dir)? {
+            Some(Kind::Dir) => {}
+            Some(Kind::File) => {
+                return Err(Error::Foreign {
+                    path: dir.to_owned(),
+                    why: "a file stands in the place of the directory",
+                });
+            }
+            None => {
+                fs.create_dir(dir)?;
+                if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+                    fs.sync_dir(parent)?;
+                }
+            }
+        }
+        Self::lock_and_start(Files::of(dir), fs, options)
+    }
+
+    /// Takes the directory's lock and starts.
+    pub(crate) fn lock_and_start(files: Files, fs: Arc<dyn Fs>, options: &Options) -> Result<Arc<Self>> {
+        let lock = fs.lock(&files.lock)?;
+        let gate = Gate::new();
+        let fenced: Arc<dyn Fs> = Arc::new(Fenced::new(Arc::clone(&fs), Arc::clone(&gate)));
+        let memory = MemoryShares::of(options.memory_limit)?;
+        let contents = files.contents(&*fenced)?;
+        if contents != Contents::Database {
+            create_files(&files, &fenced, contents, &log_options(options, &memory))?;
+        }
+        let parts = Parts { files, fs, fenced, gate, options: options.clone(), memory };
+        let engine = parts.start(lock, contents != Contents::Database).and_then(|engine| {
+            engine.spawn_daemons()?;
+            Ok(engine)
+        });
+        // What a failed start has wired comes apart without touching the files again.
+        engine.inspect_err(|_| parts.gate.shut())
+    }
+
+    /// Starts the threads that the engine itself drives.
+    fn spawn_daemons(self: &Arc<Self>) -> Result<()> {
+        if !self.options.background {
+            return Ok(());
+        }
+        let (log, dir) = (self.log.clone(), self.files.dir.clone());
+        let on_panic = Box::new(move |_: &str, message: &str| {
+            log.poison(&Error::io("checkpoint", dir, io::Error::other(message.to_owned())));
+        });
+        let (signal, step) = (self.checkpointer.signal(), Arc::clone(&self.checkpointer));
+        let daemon = Daemon::spawn(&ThreadSpawn, "foreshore-checkpoint", signal, step, on_panic)
+            .map_err(|error| Error::io("spawn", &self.files.dir, error))?;
+        self.closing.lock().daemons.push(daemon);
+        Ok(())
+    }
+}
+
+fn log_options(options: &Options, memory: &MemoryShares) -> LogOptions {
+    LogOptions {
+        segment_bytes: options.segment_bytes,
+        buffer: options.log_buffer,
+        ring_bytes: usize::try_from(memory.log_ring).expect("at most 16 MiB"),
+        max_sessions: options.max_transactions + OWN_SESSIONS,
+        group: options.group,
+        background: options.background,
+        ..LogOptions::default()
+    }
+}
+
+/// Creates the files of a new database. The marker goes first and is removed last, after the first checkpoint: until then
+/// nothing has been acknowledged, and the next open begins anew.
+fn create_files(files: &Files, fs: &Arc<dyn Fs>, contents: Contents, options: &LogOptions) -> Result<()> {
+    match contents {
+        Contents::Unfinished => files.clear(&**fs)?,
+        _ => {
+            fs.create(&files.unfinished)?;
+            fs.sync_dir(&files.dir)?;
+        }
+    }
+    let uuid = new_uuid();
+    Log::create(fs, &files.log, uuid, options)?;
+    Pool::create_files(&*fs.create(&files.doublewrite)?, uuid)?;
+    let data = fs.create(&files.data)?;
+    let superblock = SuperBlock {
+        uuid,
+        seq: 0,
+        checkpoint_lsn: foreshore_base::Lsn::ZERO,
+        checkpoint_group: foreshore_base::GroupNo::ZERO,
+        scan_start: foreshore_base::GroupNo::ZERO,
+        data_pages: 0,
+        xid_ceiling: foreshore_base::Xid(1),
+        clean: false,
+        features: 0,
+        created: 0,
+    };
+    superblock.write_next(&*data)?;
+    fs.sync_dir(&files.dir)
+}
+
+/// 128 bits from the hash keys that the standard library draws from the system.
+fn new_uuid() -> Uuid {
+    let mut bytes = [0; 16];
+    for half in bytes.chunks_exact_mut(8) {
+        half.copy_from_slice(&RandomState::new().hash_one(half.len()).to_le_bytes());
+    }
+    Uuid(bytes)
+}
+
+/// What an engine is started from.
+struct Parts {
+    files: Files,
+    /// The file system as given, to open the directory again.
+    fs: Arc<dyn Fs>,
+    fenced: Arc<dyn Fs>,
+    gate: Arc<Gate>,
+    options: Options,
+    memory: MemoryShares,
+}
+
+impl Parts {
+    /// Recovers and wires. `is_new`: the files have just been created and hold no page yet.
+    fn start(&self, lock: Box<dyn DirLock>, is_new: bool) -> Result<Arc<Engine>> {
+        let Self { files, fenced, options, memory, .. } = self;
+        let (data, doublewrite) = (fenced.open(&files.data)?, fenced.open(&files.doublewrite)?);
+        let (mut superblock, _) = SuperBlock::read_newest(&*data)?;
+        Pool::check_files(&doublewrite, superblock.uuid)?;
+        let (log, recovered) = Log::open(fenced, &files.log, superblock.uuid, &log_options(options, memory))?;
+        if is_new {
+            superblock.scan_start = recovered.first_group();
+        }
+        let pool_options = PoolOptions {
+            frames: memory.frames,
+            background: options.background,
+            replacement: options.replacement,
+            doublewrite: true,
+        };
+        let pool = Pool::open(Arc::clone(&data), doublewrite, superblock.uuid, log.clone(), &pool_options)?;
+        let space = Arc::new(Space::new(pool.clone(), Arc::clone(&data)));
+        let trees = Arc::new(Trees::new(pool.clone(), Arc::clone(&space)));
+        let mut replayed = replay(&files.log, &log, &recovered, &superblock, &pool, &*trees)?;
+        // Its segments may be recycled from here on.
+        drop(recovered);
+        if is_new {
+            let mut session = log.session()?;
+            space.create(&mut session)?;
+            trees.create_catalogue(&mut session, CATALOGUE)?;
+        } else {
+            space.load()?;
+            undo(&log, &*trees, replayed.losers, &mut replayed.stats)?;
+        }
+        let locks = LockManager::new(LockOptions { max_owners: options.max_transactions, ..LockOptions::default() });
+        let txns = TxnManager::new(self.txn_options(), log.clone(), Arc::new(locks), replayed.start)?;
+        txns.set_resource_manager(Arc::clone(&trees) as _);
+        let checkpointer = Checkpointer::new(CheckpointParts {
+            log: log.clone(),
+            pool: pool.clone(),
+            txns: Arc::clone(&txns),
+            space: Arc::clone(&space),
+            data: Arc::clone(&data),
+            superblock,
+            log_budget: options.log_budget,
+        })?;
+        checkpointer.checkpoint()?;
+        if is_new {
+            fenced.remove(&files.unfinished)?;
+            fenced.sync_dir(&files.dir)?;
+        }
+        let engine = Engine {
+            files: files.clone(),
+            fs: Arc::clone(&self.fs),
+            backend: self.fs.backend().name,
+            gate: Arc::clone(&self.gate),
+            catalogue: trees.tree(CATALOGUE, CATALOGUE_ROOT),
+            tables: Tables::new(),
+            last_table: AtomicU32::new(CATALOGUE.0),
+            checkpointer: Arc::new(checkpointer),
+            recovery: replayed.stats,
+            state: AtomicU8::new(OPEN),
+            closing: Closing::new(lock),
+            begun: ShardedCounter::new(),
+            ended: ShardedCounter::new(),
+            idle: EventCount::new(),
+            steps: Mutex::new(LockRank::Leaf, options.step_seed),
+            options: options.clone(),
+            memory: *memory,
+            data,
+            log,
+            pool,
+            space,
+            txns,
+            trees,
+        };
+        engine.load_catalogue()?;
+        Ok(Arc::new(engine))
+    }
+
+    fn txn_options(&self) -> TxnManagerOptions {
+        let bytes = |share: u64| usize::try_from(share).unwrap_or(usize::MAX);
+        TxnManagerOptions {
+            max_sessions: self.options.max_transactions,
+            status_capacity: bytes(self.memory.status_words()),
+            undo_limit_bytes: bytes(self.memory.undo),
+            ..TxnManagerOptions::default()
+        }
+    }
+}
+
+impl Engine {
+    /// Learns all tables, so that opening one asks no lock.
+    fn load_catalogue(&self) -> Result<()> {
+        let mut txn = self.begin(TxnOptions::new().label("open"))?;
+        let mut cursor = self.catalogue.range(&mut txn, Bound::Unbounded, Bound::Unbounded)?;
+        let mut last = CATALOGUE;
+        while let Some((name, row)) = cursor.next(&mut txn)? {
+            let name = std::str::from_utf8(name)
+                .map_err(|_| Error::corrupted(&self.files.data, Place::File, "a name in the catalogue is not UTF-8"))?;
+            let info = table_info(&self.trees, name, decode(&self.files, row)?, foreshore_base::Csn::ZERO);
+            last = last.max(self.tables.add(info).tree.table());
+        }
+        // ORDERING: hint. Nobody else has the engine yet.
+        self.last_table.store(last.0, Ordering::Relaxed);
+        let ended = txn.rollback();
+        self.transaction_ended();
+        ended.map(drop)
+    }
+}

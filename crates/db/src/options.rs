@@ -1,0 +1,275 @@
+//! What a caller may choose: for a database when it is opened, for a transaction when it begins.
+
+use crate::memory::MemoryShares;
+use crate::{Db, engine::Engine};
+use foreshore_base::{Error, Result};
+use foreshore_buffer::ReplacementKind;
+use foreshore_io::{Device, Fs};
+use foreshore_wal::{BufferKind, GroupPolicy};
+use std::{path::Path, str::FromStr, sync::Arc, time::Duration};
+
+/// Smallest log segment, in bytes.
+const MIN_SEGMENT: u64 = 64 << 10;
+/// Largest log segment, in bytes.
+const MAX_SEGMENT: u64 = 1 << 30;
+/// Most transactions at once that may be asked for.
+const MAX_TRANSACTIONS: usize = 1 << 14;
+
+/// How to open a database.
+///
+/// | option | default |
+/// |---|---|
+/// | [`memory_limit`](Self::memory_limit) | 1 GiB |
+/// | [`device`](Self::device) | `auto` |
+/// | [`segment_bytes`](Self::segment_bytes) | 64 MiB |
+/// | [`log_buffer`](Self::log_buffer) | `faa` |
+/// | [`group`](Self::group) | `greedy` |
+/// | [`log_budget`](Self::log_budget) | 256 MiB |
+/// | [`replacement`](Self::replacement) | `clock` |
+/// | [`lock_timeout`](Self::lock_timeout) | 10 s |
+/// | [`max_transactions`](Self::max_transactions) | 1024 |
+/// | [`background`](Self::background) | on |
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub(crate) memory_limit: u64,
+    pub(crate) device: Device,
+    pub(crate) fs: Option<Arc<dyn Fs>>,
+    pub(crate) segment_bytes: u64,
+    pub(crate) log_buffer: BufferKind,
+    pub(crate) group: GroupPolicy,
+    pub(crate) log_budget: u64,
+    pub(crate) replacement: ReplacementKind,
+    pub(crate) lock_timeout: Duration,
+    pub(crate) max_transactions: usize,
+    pub(crate) background: bool,
+    pub(crate) step_seed: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Options {
+    /// The defaults of the table above.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            memory_limit: 1 << 30,
+            device: Device::Auto,
+            fs: None,
+            segment_bytes: 64 << 20,
+            log_buffer: BufferKind::Faa,
+            group: GroupPolicy::Greedy,
+            log_budget: 256 << 20,
+            replacement: ReplacementKind::Clock,
+            lock_timeout: Duration::from_secs(10),
+            max_transactions: 1024,
+            background: true,
+            step_seed: 1,
+        }
+    }
+
+    /// Bytes of memory that the engine may use, at least 4 MiB. Most of it is the buffer pool;
+    /// [`Stats::memory`](crate::Stats::memory) shows the shares.
+    #[must_use]
+    pub fn memory_limit(mut self, bytes: u64) -> Self {
+        self.memory_limit = bytes;
+        self
+    }
+
+    /// Where the files are kept and how they are written.
+    #[must_use]
+    pub fn device(mut self, device: Device) -> Self {
+        self.device = device;
+        self
+    }
+
+    /// A file system to use instead of opening the device: one in memory that outlives the database, or a simulated one.
+    #[must_use]
+    pub fn fs(mut self, fs: Arc<dyn Fs>) -> Self {
+        self.fs = Some(fs);
+        self
+    }
+
+    /// Bytes of a log segment: a power of two from 64 KiB to 1 GiB.
+    #[must_use]
+    pub fn segment_bytes(mut self, bytes: u64) -> Self {
+        self.segment_bytes = bytes;
+        self
+    }
+
+    /// The log buffer.
+    #[must_use]
+    pub fn log_buffer(mut self, kind: BufferKind) -> Self {
+        self.log_buffer = kind;
+        self
+    }
+
+    /// When a group of commits goes to the disk.
+    #[must_use]
+    pub fn group(mut self, policy: GroupPolicy) -> Self {
+        self.group = policy;
+        self
+    }
+
+    /// Bytes of log that a restart may have to read: checkpoints are taken twice as often as that fills. At least four
+    /// segments. A transaction that stays open holds its log back beyond it.
+    #[must_use]
+    pub fn log_budget(mut self, bytes: u64) -> Self {
+        self.log_budget = bytes;
+        self
+    }
+
+    /// Which page leaves the buffer pool.
+    #[must_use]
+    pub fn replacement(mut self, kind: ReplacementKind) -> Self {
+        self.replacement = kind;
+        self
+    }
+
+    /// How long a transaction waits for a lock unless it says otherwise. Deadlocks are found at once, without it.
+    #[must_use]
+    pub fn lock_timeout(mut self, timeout: Duration) -> Self {
+        self.lock_timeout = timeout;
+        self
+    }
+
+    /// How many transactions may run at once, from 1 to 16,384.
+    #[must_use]
+    pub fn max_transactions(mut self, count: usize) -> Self {
+        self.max_transactions = count;
+        self
+    }
+
+    /// Whether threads do the background work. Without them the owner calls [`Db::step`]: a simulator decides what runs
+    /// when, from one thread.
+    #[must_use]
+    pub fn background(mut self, threads: bool) -> Self {
+        self.background = threads;
+        self
+    }
+
+    /// Seed of the order in which [`Db::step`] takes up background work.
+    #[must_use]
+    pub fn step_seed(mut self, seed: u64) -> Self {
+        self.step_seed = seed;
+        self
+    }
+
+    /// Opens the database in directory `path`; creates it where there is none; recovers it where it was not closed.
+    ///
+    /// # Errors
+    /// `Locked` if it is open already, here or in another process. `InvalidOption` for an option out of range. What is
+    /// wrong with the files, typed: `Foreign`, `Newer`, `Truncated`, `Corrupted`, `LostLog`; nothing was written then.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Db> {
+        self.check()?;
+        Engine::open(path.as_ref(), self).map(Db::new)
+    }
+
+    fn check(&self) -> Result<()> {
+        MemoryShares::of(self.memory_limit)?;
+        if !self.segment_bytes.is_power_of_two() || !(MIN_SEGMENT..=MAX_SEGMENT).contains(&self.segment_bytes) {
+            return Err(out_of_range("segment_bytes", self.segment_bytes, "a power of two from 64 KiB to 1 GiB"));
+        }
+        if self.log_budget < 4 * self.segment_bytes {
+            return Err(out_of_range("log_budget", self.log_budget, "at least four segments"));
+        }
+        if !(1..=MAX_TRANSACTIONS).contains(&self.max_transactions) {
+            return Err(out_of_range("max_transactions", self.max_transactions as u64, "1 to 16384"));
+        }
+        Ok(())
+    }
+}
+
+fn out_of_range(name: &'static str, value: u64, expected: &str) -> Error {
+    Error::InvalidOption { name, value: value.to_string(), expected: expected.to_owned() }
+}
+
+/// What a transaction may see of others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Isolation {
+    /// As if transactions ran one after the other: strict two-phase locking of rows, and of the table for absence and
+    /// ranges.
+    #[default]
+    Serializable,
+}
+
+impl FromStr for Isolation {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        match name {
+            "serializable" => Ok(Self::Serializable),
+            _ => Err(Error::InvalidOption {
+                name: "isolation",
+                value: name.to_owned(),
+                expected: "serializable".to_owned(),
+            }),
+        }
+    }
+}
+
+/// When a commit is acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// When it survives power loss.
+    #[default]
+    Durable,
+    /// When its commit record is in the log buffer. It is durable soon after; power loss before that undoes it, and
+    /// every later commit with it, never an earlier one.
+    Relaxed,
+}
+
+/// How a transaction runs.
+#[derive(Clone, Copy, Debug)]
+pub struct TxnOptions {
+    pub(crate) label: &'static str,
+    pub(crate) durability: Durability,
+    pub(crate) isolation: Isolation,
+    pub(crate) lock_timeout: Option<Duration>,
+}
+
+impl Default for TxnOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl TxnOptions {
+    /// Serializable, durable, with the database's lock timeout and no label.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { label: "", durability: Durability::Durable, isolation: Isolation::Serializable, lock_timeout: None }
+    }
+
+    /// A name that the errors of others show when they wait for this transaction.
+    #[must_use]
+    pub const fn label(mut self, label: &'static str) -> Self {
+        self.label = label;
+        self
+    }
+
+    /// When the commit is acknowledged.
+    #[must_use]
+    pub const fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// What the transaction may see of others.
+    #[must_use]
+    pub const fn isolation(mut self, isolation: Isolation) -> Self {
+        self.isolation = isolation;
+        self
+    }
+
+    /// How long it waits for a lock.
+    #[must_use]
+    pub const fn lock_timeout(mut self, timeout: Duration) -> Self {
+        self.lock_timeout = Some(timeout);
+        self
+    }
+}

@@ -1,0 +1,236 @@
+//! Tables as a transaction sees them.
+
+use crate::Transaction;
+use crate::catalogue::TreeRef;
+use crate::transaction::Live;
+use foreshore_base::key::{Key, Value};
+use foreshore_base::limits::{MAX_KEY, MAX_VALUE};
+use foreshore_base::{Error, Place, Result};
+use foreshore_btree::{Cursor, Tree};
+use std::{
+    borrow::Borrow,
+    fmt,
+    iter::FusedIterator,
+    marker::PhantomData,
+    mem,
+    ops::{Bound, RangeBounds},
+};
+
+/// A table open in a transaction.
+///
+/// Keys and values are passed by value or by reference, and come back owned: `insert(&7, &100)`, `get("name")`. Every
+/// method fails with `RolledBack` once an error has ended the transaction, with `Deadlock` or `LockTimeout` where others
+/// stand in the way, and with `Poisoned`, `Closed`, `DiskFull`, `Io` or `Corrupted` as the engine does.
+pub struct Table<'tx, K, V> {
+    tx: &'tx Transaction,
+    tree: TreeRef<'tx>,
+    types: PhantomData<fn(K) -> V>,
+}
+
+impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
+    pub(crate) fn new(tx: &'tx Transaction, tree: TreeRef<'tx>) -> Self {
+        Self { tx, tree, types: PhantomData }
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// As for every method. `KeyTooLarge`.
+    pub fn get<'k>(&self, key: impl Borrow<K::Ref<'k>>) -> Result<Option<V::Owned>> {
+        self.get_with(key, Self::value)?.transpose()
+    }
+
+    /// Calls `read` with the encoded value of `key`, which for `&[u8]` and `&str` are its bytes. Saves the owned copy.
+    ///
+    /// # Errors
+    /// As for every method. `KeyTooLarge`.
+    pub fn get_with<'k, T>(&self, key: impl Borrow<K::Ref<'k>>, read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
+        self.lookup(key.borrow(), false, read)
+    }
+
+    /// The value of `key`, locked for a write in this transaction. Saves the deadlocks of two transactions that both read
+    /// a row and then both want to write it. The absence of a row is locked, too.
+    ///
+    /// # Errors
+    /// As for every method. `KeyTooLarge`.
+    pub fn get_for_update<'k>(&self, key: impl Borrow<K::Ref<'k>>) -> Result<Option<V::Owned>> {
+        self.lookup(key.borrow(), true, Self::value)?.transpose()
+    }
+
+    /// Sets the value of `key` and returns the one it had.
+    ///
+    /// # Errors
+    /// As for every method. `KeyTooLarge`, `ValueTooLarge`.
+    pub fn insert<'k, 'v>(
+        &self,
+        key: impl Borrow<K::Ref<'k>>,
+        value: impl Borrow<V::Ref<'v>>,
+    ) -> Result<Option<V::Owned>> {
+        let (key, value) = (key.borrow(), value.borrow());
+        self.tx.with(|_, live| {
+            encode_key::<K>(key, &mut live.key)?;
+            encode_value::<V>(value, &mut live.value)?;
+            let old = self.tree.put(&mut live.txn, &live.key, &live.value)?;
+            old.map(|old| Self::value(&old)).transpose()
+        })
+    }
+
+    /// Adds a row whose key is not there.
+    ///
+    /// # Errors
+    /// `KeyExists` if it is; the row is then locked until the transaction ends, so that the answer stays true. As for
+    /// every method. `KeyTooLarge`, `ValueTooLarge`.
+    pub fn insert_new<'k, 'v>(&self, key: impl Borrow<K::Ref<'k>>, value: impl Borrow<V::Ref<'v>>) -> Result<()> {
+        let (key, value) = (key.borrow(), value.borrow());
+        self.tx.with(|_, live| {
+            encode_key::<K>(key, &mut live.key)?;
+            encode_value::<V>(value, &mut live.value)?;
+            self.tree.insert_new(&mut live.txn, &live.key, &live.value)
+        })
+    }
+
+    /// Removes the row of `key` and returns the value that it had.
+    ///
+    /// # Errors
+    /// As for every method. `KeyTooLarge`.
+    pub fn remove<'k>(&self, key: impl Borrow<K::Ref<'k>>) -> Result<Option<V::Owned>> {
+        let key = key.borrow();
+        self.tx.with(|_, live| {
+            encode_key::<K>(key, &mut live.key)?;
+            let old = self.tree.remove(&mut live.txn, &live.key)?;
+            old.map(|old| Self::value(&old)).transpose()
+        })
+    }
+
+    /// Rows with keys in `range`, in the order of the keys. Locks the table against writes of others until the
+    /// transaction ends. Rows that this transaction writes while it iterates are seen if they lie ahead.
+    pub fn range<'k, Q: Borrow<K::Ref<'k>>>(&self, range: impl RangeBounds<Q>) -> Range<'tx, K, V> {
+        let encode = |bound: Bound<&Q>| {
+            bound.map(|key| {
+                let mut bytes = Vec::new();
+                K::encode_key(key.borrow(), &mut bytes);
+                bytes
+            })
+        };
+        Range::new(self, encode(range.start_bound()), encode(range.end_bound()))
+    }
+
+    /// All rows, in the order of the keys. Locks as [`range`](Self::range) does.
+    pub fn iter(&self) -> Range<'tx, K, V> {
+        Range::new(self, Bound::Unbounded, Bound::Unbounded)
+    }
+
+    fn lookup<T>(&self, key: &K::Ref<'_>, for_update: bool, read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
+        let mut found = None;
+        self.tx.with(|_, live| {
+            encode_key::<K>(key, &mut live.key)?;
+            let Live { txn, key, found: buffer, .. } = live;
+            let is_there = match for_update {
+                false => self.tree.get(txn, key, buffer)?,
+                true => self.tree.get_for_update(txn, key, buffer)?,
+            };
+            found = is_there.then(|| mem::take(buffer));
+            Ok(())
+        })?;
+        // The caller's closure runs with nothing borrowed, so that it may use the transaction.
+        let Some(bytes) = found else { return Ok(None) };
+        let value = read(&bytes);
+        self.tx.give_back(bytes);
+        Ok(Some(value))
+    }
+
+    fn value(bytes: &[u8]) -> Result<V::Owned> {
+        V::decode(bytes).ok_or_else(|| undecodable("a value does not decode to the type of its table"))
+    }
+}
+
+fn undecodable(why: &'static str) -> Error {
+    Error::corrupted("data", Place::File, why)
+}
+
+/// Encodes a key and checks its length.
+fn encode_key<K: Key>(key: &K::Ref<'_>, out: &mut Vec<u8>) -> Result<()> {
+    out.clear();
+    K::encode_key(key, out);
+    match out.len() {
+        ..=MAX_KEY => Ok(()),
+        len => Err(Error::KeyTooLarge { len, max: MAX_KEY }),
+    }
+}
+
+/// Encodes a value and checks its length.
+fn encode_value<V: Value>(value: &V::Ref<'_>, out: &mut Vec<u8>) -> Result<()> {
+    out.clear();
+    V::encode(value, out);
+    match out.len() {
+        ..=MAX_VALUE => Ok(()),
+        len => Err(Error::ValueTooLarge { len, max: MAX_VALUE }),
+    }
+}
+
+impl<K, V> fmt::Debug for Table<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table").field("table", &self.tree.table()).finish_non_exhaustive()
+    }
+}
+
+/// Iterator over rows of a table. After an error it ends.
+pub struct Range<'tx, K, V> {
+    tx: &'tx Transaction,
+    scan: Scan,
+    types: PhantomData<fn(K) -> V>,
+}
+
+/// Where an iteration stands.
+enum Scan {
+    /// Nothing is locked yet.
+    Ahead { tree: Tree, lower: Bound<Vec<u8>>, upper: Bound<Vec<u8>> },
+    /// Under way.
+    Running(Cursor),
+    /// Through.
+    Over,
+}
+
+impl<'tx, K: Key, V: Value> Range<'tx, K, V> {
+    fn new(table: &Table<'tx, K, V>, lower: Bound<Vec<u8>>, upper: Bound<Vec<u8>>) -> Self {
+        let scan = Scan::Ahead { tree: (*table.tree).clone(), lower, upper };
+        Self { tx: table.tx, scan, types: PhantomData }
+    }
+
+    /// The next row. `Ok(None)` at the end.
+    fn row(scan: &mut Scan, live: &mut Live) -> Result<Option<(K::Owned, V::Owned)>> {
+        if let Scan::Ahead { tree, lower, upper } = scan {
+            let (lower, upper) = (lower.as_ref().map(Vec::as_slice), upper.as_ref().map(Vec::as_slice));
+            *scan = Scan::Running(tree.range(&mut live.txn, lower, upper)?);
+        }
+        let Scan::Running(cursor) = scan else { return Ok(None) };
+        let Some((key, value)) = cursor.next(&mut live.txn)? else { return Ok(None) };
+        let key = K::decode_key(key).ok_or_else(|| undecodable("a key does not decode to the type of its table"))?;
+        let value = V::decode(value).ok_or_else(|| undecodable("a value does not decode to the type of its table"))?;
+        Ok(Some((key, value)))
+    }
+}
+
+impl<K: Key, V: Value> Iterator for Range<'_, K, V> {
+    type Item = Result<(K::Owned, V::Owned)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if matches!(self.scan, Scan::Over) {
+            return None;
+        }
+        let scan = &mut self.scan;
+        let row = self.tx.with(|_, live| Self::row(scan, live));
+        if !matches!(row, Ok(Some(_))) {
+            self.scan = Scan::Over;
+        }
+        row.transpose()
+    }
+}
+
+impl<K: Key, V: Value> FusedIterator for Range<'_, K, V> {}
+
+impl<K, V> fmt::Debug for Range<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Range").field("is_over", &matches!(self.scan, Scan::Over)).finish_non_exhaustive()
+    }
+}

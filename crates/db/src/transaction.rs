@@ -1,0 +1,227 @@
+//! Transactions as a user sees them.
+
+use crate::engine::Engine;
+use crate::tables::TableInfo;
+use crate::{Durability, Table, TableDef, TxnOptions, catalogue};
+use foreshore_base::key::{Key, Value};
+use foreshore_base::{Csn, Error, Result};
+use foreshore_txn::Txn;
+use foreshore_wal::CommitTicket;
+use std::{cell::RefCell, fmt, mem, sync::Arc};
+
+/// A transaction. It may move to another thread between two calls; dropped, it is rolled back.
+///
+/// Several tables may be open in it at once. A call that has to wait for a lock blocks the thread.
+///
+/// An error that others caused (a deadlock, a lock timeout) or that the engine met (a full disk, an I/O error) ends the
+/// transaction: it is rolled back at once, and every later call answers [`Error::RolledBack`]. An error in what was
+/// asked for ([`Error::KeyExists`], [`Error::KeyTooLarge`], [`Error::ValueTooLarge`], [`Error::TableName`],
+/// [`Error::TableTypes`]) changes nothing, and the transaction goes on.
+pub struct Transaction {
+    engine: Arc<Engine>,
+    state: RefCell<State>,
+    durability: Durability,
+}
+
+/// Where a transaction stands.
+enum State {
+    /// It runs.
+    Live(Box<Live>),
+    /// It never began, or was rolled back by this error.
+    Failed {
+        error: Error,
+        /// Commits that the error rests on.
+        watermark: Csn,
+        /// Whether it ran before, so that the caller has had the error.
+        has_begun: bool,
+    },
+    /// Committed or rolled back by the owner, who has given up the transaction with it.
+    Over,
+}
+
+/// A running transaction and its buffers.
+pub(crate) struct Live {
+    pub(crate) txn: Txn,
+    /// Encoded key of the call.
+    pub(crate) key: Vec<u8>,
+    /// Encoded value of the call.
+    pub(crate) value: Vec<u8>,
+    /// Value found by the call.
+    pub(crate) found: Vec<u8>,
+    /// Tables that this transaction created; others learn of them when it commits.
+    pub(crate) created: Vec<TableInfo>,
+}
+
+impl Transaction {
+    pub(crate) fn begin(engine: &Arc<Engine>, options: TxnOptions) -> Self {
+        let state = match engine.begin(options) {
+            Ok(txn) => State::Live(Box::new(Live {
+                txn,
+                key: Vec::new(),
+                value: Vec::new(),
+                found: Vec::new(),
+                created: Vec::new(),
+            })),
+            Err(error) => State::Failed { error, watermark: Csn::ZERO, has_begun: false },
+        };
+        Self { engine: Arc::clone(engine), state: RefCell::new(state), durability: options.durability }
+    }
+
+    /// Opens a table, and creates it where there is none. Creation is part of the transaction: other transactions that
+    /// ask for a table which is not there wait until this one ends.
+    ///
+    /// # Errors
+    /// `TableName`, `TableTypes`, and those of any operation.
+    pub fn open<K: Key + 'static, V: Value + 'static>(&self, def: TableDef<'_, K, V>) -> Result<Table<'_, K, V>> {
+        let name = def.checked_name()?;
+        let tree = self.with(|engine, live| catalogue::open_table::<K, V>(engine, live, name))?;
+        Ok(Table::new(self, tree))
+    }
+
+    /// Commits, and waits until the commit survives power loss; with [`Durability::Relaxed`] it does not wait.
+    /// Returns the place of the transaction in the order of commits.
+    ///
+    /// # Errors
+    /// `RolledBack` if an earlier error ended the transaction. `Poisoned`: whether the commit survives is unknown, and
+    /// [`Db::reopen`](crate::Db::reopen) tells. `DiskFull`, and then it is rolled back.
+    pub fn commit(self) -> Result<Csn> {
+        let relaxed = self.durability == Durability::Relaxed;
+        let ticket = self.pre_commit(relaxed)?;
+        if !relaxed {
+            // WAIT: park - for durability, or help by writing the group when the log is free.
+            ticket.wait()?;
+        }
+        Ok(ticket.csn())
+    }
+
+    /// Commits without waiting for the disk. The order is fixed and the locks are free; the ticket tells when the commit
+    /// is durable.
+    ///
+    /// # Errors
+    /// Those of [`commit`](Self::commit).
+    pub fn commit_pipelined(self) -> Result<CommitTicket> {
+        self.pre_commit(true)
+    }
+
+    /// Takes everything back.
+    ///
+    /// # Errors
+    /// `Poisoned`: the next open takes it back. A transaction that an error ended before is rolled back already, which
+    /// is no error here.
+    pub fn rollback(self) -> Result<()> {
+        match self.state.replace(State::Over) {
+            State::Live(live) => {
+                self.engine.check_open()?;
+                let ended = live.txn.rollback();
+                self.engine.transaction_ended();
+                ended.map(drop)
+            }
+            State::Failed { .. } | State::Over => Ok(()),
+        }
+    }
+
+    /// `hand_over`: the flusher shall make the commit durable, since this thread may not wait for it.
+    fn pre_commit(&self, hand_over: bool) -> Result<CommitTicket> {
+        self.with(|_, _| Ok(()))?;
+        let State::Live(live) = self.state.replace(State::Over) else {
+            unreachable!("a failed transaction has answered above");
+        };
+        let Live { txn, created, .. } = *live;
+        let committed = if hand_over { txn.commit_pipelined() } else { txn.commit() };
+        self.engine.transaction_ended();
+        let ticket = committed?;
+        for mut table in created {
+            table.created = ticket.csn();
+            self.engine.tables.add(table);
+        }
+        Ok(ticket)
+    }
+
+    /// Ends the transaction without a commit and returns the newest commit that its answers rest on.
+    pub(crate) fn end_without_commit(self) -> Csn {
+        match self.state.replace(State::Over) {
+            State::Live(live) => {
+                // A rollback that fails stops the log, and everybody hears of that.
+                let watermark = live.txn.rollback().unwrap_or(Csn::ZERO);
+                self.engine.transaction_ended();
+                watermark
+            }
+            State::Failed { watermark, .. } => watermark,
+            State::Over => Csn::ZERO,
+        }
+    }
+
+    /// The error that ended the transaction, if one did.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        match &*self.state.borrow() {
+            State::Failed { error, .. } => Some(error.clone()),
+            State::Live(_) | State::Over => None,
+        }
+    }
+
+    /// Runs one operation. An error that the caller did not ask for ends the transaction.
+    pub(crate) fn with<'t, T>(&'t self, operation: impl FnOnce(&'t Engine, &mut Live) -> Result<T>) -> Result<T> {
+        let mut state = self.state.borrow_mut();
+        let live = match &mut *state {
+            State::Live(live) => live,
+            State::Failed { has_begun: true, .. } => return Err(Error::RolledBack),
+            State::Failed { error, .. } => return Err(error.clone()),
+            State::Over => unreachable!("who ends a transaction gives it up"),
+        };
+        let error = match self.engine.check_open().and_then(|()| operation(&self.engine, live)) {
+            Ok(value) => return Ok(value),
+            Err(error) if leaves_transaction(&error) => return Err(error),
+            Err(error) => error,
+        };
+        let State::Live(live) = mem::replace(&mut *state, State::Over) else {
+            unreachable!("the operation ran");
+        };
+        // A rollback that fails stops the log, and everybody hears of that.
+        let watermark = live.txn.rollback().unwrap_or(Csn::ZERO);
+        self.engine.transaction_ended();
+        *state = State::Failed { error: error.clone(), watermark, has_begun: true };
+        Err(error)
+    }
+}
+
+impl Transaction {
+    /// Gives a buffer back for the next lookup.
+    pub(crate) fn give_back(&self, buffer: Vec<u8>) {
+        if let State::Live(live) = &mut *self.state.borrow_mut() {
+            live.found = buffer;
+        }
+    }
+}
+
+/// Errors in what was asked for: nothing was changed, and the transaction goes on.
+const fn leaves_transaction(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::KeyExists
+            | Error::KeyTooLarge { .. }
+            | Error::ValueTooLarge { .. }
+            | Error::TableName { .. }
+            | Error::TableTypes { .. }
+    )
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        if let State::Live(live) = mem::replace(self.state.get_mut(), State::Over) {
+            // Its own drop rolls it back.
+            drop(live);
+            self.engine.transaction_ended();
+        }
+    }
+}
+
+impl fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &*self.state.borrow() {
+            State::Live(_) => "live",
+            State::Failed { .. } => "rolled back",
+            State::Over => "over",
+        };
+        f.debug_struct("Transaction").field("state", &state).finish_non_exhaustive()
+    }
+}

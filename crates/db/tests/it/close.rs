@@ -1,0 +1,86 @@
+//! Closing: what it waits for, what it leaves to the next open, and what handles say afterwards.
+
+use crate::support::{NUMBERS, fill, in_memory, numbers, open};
+use foreshore::Error;
+use std::time::{Duration, Instant};
+
+#[test]
+fn every_handle_says_closed() {
+    let (db, _) = in_memory();
+    fill(&db, 10);
+    let clone = db.clone();
+    db.close(Duration::ZERO).unwrap();
+    for db in [&db, &clone] {
+        assert!(matches!(db.begin().open(NUMBERS), Err(Error::Closed)));
+        assert!(matches!(db.begin().commit(), Err(Error::Closed)));
+        assert!(matches!(db.run(|tx| tx.open(NUMBERS).map(drop)), Err(Error::Closed)));
+        assert!(matches!(db.sync(), Err(Error::Closed)));
+        assert!(matches!(db.checkpoint(), Err(Error::Closed)));
+        assert!(matches!(db.check(), Err(Error::Closed)));
+    }
+    db.close(Duration::ZERO).unwrap();
+}
+
+#[test]
+fn a_running_transaction_gets_the_time_to_end() {
+    let (db, fs) = in_memory();
+    fill(&db, 10);
+    let tx = db.begin();
+    tx.open(NUMBERS).unwrap().insert(3, 33).unwrap();
+    std::thread::scope(|scope| {
+        let closer = scope.spawn(|| db.close(Duration::from_secs(20)));
+        while !matches!(db.begin().open(NUMBERS), Err(Error::Closed)) {
+            std::thread::yield_now();
+        }
+        tx.open(NUMBERS).unwrap().insert(4, 44).unwrap();
+        let started = Instant::now();
+        tx.commit().unwrap();
+        closer.join().unwrap().unwrap();
+        assert!(started.elapsed() < Duration::from_secs(10), "close woke up when the last transaction ended");
+    });
+    assert_eq!(numbers(&open(&fs).unwrap())[3..5], [(3, 33), (4, 44)]);
+}
+
+#[test]
+fn a_transaction_that_is_left_is_undone_by_the_next_open() {
+    let (db, fs) = in_memory();
+    fill(&db, 200);
+    let before = numbers(&db);
+    let tx = db.begin();
+    let table = tx.open(NUMBERS).unwrap();
+    for n in 0..200 {
+        table.insert(n, -1).unwrap();
+    }
+    db.checkpoint().unwrap();
+    db.close(Duration::from_millis(1)).unwrap();
+    assert!(matches!(table.get(1), Err(Error::Closed)));
+    let again = open(&fs).unwrap();
+    assert_eq!(numbers(&again), before);
+    // Giving it up late neither fails nor reaches the database that is open now.
+    drop(table);
+    drop(tx);
+    again.check().unwrap();
+    assert_eq!(numbers(&again), before);
+}
+
+#[test]
+fn reopen_gives_a_fresh_handle() {
+    let (db, _) = in_memory();
+    fill(&db, 10);
+    let before = numbers(&db);
+    let again = db.reopen().unwrap();
+    assert!(matches!(db.begin().open(NUMBERS), Err(Error::Closed)));
+    assert_eq!(numbers(&again), before);
+    let third = again.reopen().unwrap();
+    assert_eq!(numbers(&third), before);
+}
+
+#[test]
+fn dropping_the_last_handle_closes() {
+    let (db, fs) = in_memory();
+    fill(&db, 10);
+    drop(db);
+    let db = open(&fs).unwrap();
+    assert_eq!(numbers(&db).len(), 10);
+    assert_eq!(db.stats().recovery.redone, 0, "a closed database has nothing to redo");
+}

@@ -1,0 +1,142 @@
+//! What a commit promises in each of its forms.
+
+use crate::support::{NUMBERS, fill, in_memory};
+use foreshore::{CommitTicket, Db, Durability, Error, Options, TxnOptions};
+use foreshore_io::{Device, Fs};
+use std::{
+    future::Future,
+    path::Path,
+    pin::pin,
+    sync::{Arc, Condvar, Mutex},
+    task::{Context, Poll, Wake, Waker},
+    time::Duration,
+};
+
+/// A device that takes this long for each sync.
+const DELAY: Duration = Duration::from_millis(40);
+
+fn slow() -> Db {
+    let fs: Arc<dyn Fs> = Device::Delay(DELAY).open(Path::new("/")).unwrap();
+    Options::new().memory_limit(16 << 20).fs(fs).open("/db").unwrap()
+}
+
+fn write(db: &Db, key: u64, options: TxnOptions) -> foreshore::Transaction {
+    let tx = db.begin_with(options);
+    tx.open(NUMBERS).unwrap().insert(key, 1).unwrap();
+    tx
+}
+
+#[test]
+fn a_blocking_commit_is_durable_when_it_returns() {
+    let db = slow();
+    let csn = write(&db, 1, TxnOptions::new()).commit().unwrap();
+    assert!(db.durable_csn() >= csn);
+}
+
+#[test]
+fn a_pipelined_commit_becomes_durable_without_anybody_waiting() {
+    let db = slow();
+    let tickets: Vec<CommitTicket> =
+        (0..50).map(|key| write(&db, key, TxnOptions::new()).commit_pipelined().unwrap()).collect();
+    assert!(!tickets[49].is_durable(), "fifty commits take less than one sync");
+    // In the order of the commits, whoever is asked first.
+    assert!(tickets[49].wait_timeout(Duration::from_secs(20)).unwrap());
+    assert!(tickets.iter().all(CommitTicket::is_durable));
+    assert!(tickets.windows(2).all(|pair| pair[0].csn() < pair[1].csn()));
+}
+
+#[test]
+fn a_relaxed_commit_is_made_durable_by_sync() {
+    let db = slow();
+    write(&db, 0, TxnOptions::new()).commit().unwrap();
+    let csn = write(&db, 1, TxnOptions::new().durability(Durability::Relaxed)).commit().unwrap();
+    db.sync().unwrap();
+    assert!(db.durable_csn() >= csn);
+}
+
+#[test]
+fn a_ticket_is_a_future() {
+    struct Notify(Mutex<bool>, Condvar);
+    impl Wake for Notify {
+        fn wake(self: Arc<Self>) {
+            *self.0.lock().unwrap() = true;
+            self.1.notify_all();
+        }
+    }
+    let db = slow();
+    let notify = Arc::new(Notify(Mutex::new(false), Condvar::new()));
+    let waker = Waker::from(Arc::clone(&notify));
+    let ticket = write(&db, 1, TxnOptions::new()).commit_pipelined().unwrap();
+    let mut ticket = pin!(ticket);
+    loop {
+        match ticket.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(result) => break result.unwrap(),
+            Poll::Pending => {
+                let guard = notify.0.lock().unwrap();
+                let (mut guard, timeout) =
+                    notify.1.wait_timeout_while(guard, Duration::from_secs(20), |woken| !*woken).unwrap();
+                assert!(!timeout.timed_out(), "the waker was never called");
+                *guard = false;
+            }
+        }
+    }
+    assert!(ticket.is_durable());
+}
+
+#[test]
+fn who_reads_a_commit_is_acknowledged_after_it() {
+    let db = slow();
+    write(&db, 1, TxnOptions::new()).commit().unwrap();
+    let writer = write(&db, 1, TxnOptions::new()).commit_pipelined().unwrap();
+    // The lock went with the commit record, so the reader does not wait for the disk; its acknowledgement does.
+    let reader = db.begin();
+    assert_eq!(reader.open(NUMBERS).unwrap().get(1).unwrap(), Some(1));
+    let ticket = reader.commit_pipelined().unwrap();
+    assert!(!writer.is_durable() && !ticket.is_durable());
+    ticket.wait().unwrap();
+    assert!(writer.is_durable());
+}
+
+#[test]
+fn absence_and_ranges_rest_on_the_commit_that_made_them_true() {
+    let db = slow();
+    write(&db, 1, TxnOptions::new()).commit().unwrap();
+    let remover = db.begin();
+    remover.open(NUMBERS).unwrap().remove(1).unwrap();
+    let removed = remover.commit_pipelined().unwrap();
+    for range in [false, true] {
+        let reader = db.begin();
+        let table = reader.open(NUMBERS).unwrap();
+        assert!(if range { table.iter().next().is_none() } else { table.get(1).unwrap().is_none() });
+        let ticket = reader.commit_pipelined().unwrap();
+        assert!(ticket.csn() >= removed.csn());
+    }
+    removed.wait().unwrap();
+}
+
+#[test]
+fn a_table_whose_creation_is_not_durable_makes_its_users_wait() {
+    let db = slow();
+    let created = write(&db, 1, TxnOptions::new()).commit_pipelined().unwrap();
+    let reader = db.begin();
+    reader.open(NUMBERS).unwrap();
+    let ticket = reader.commit_pipelined().unwrap();
+    assert!(ticket.csn() >= created.csn());
+    ticket.wait().unwrap();
+    assert!(created.is_durable());
+}
+
+#[test]
+fn commits_are_numbered_in_their_order() {
+    let (db, _) = in_memory();
+    fill(&db, 1);
+    let mut last = db.durable_csn();
+    for n in 0..20 {
+        let tx = db.begin();
+        tx.open(NUMBERS).unwrap().insert(0, n).unwrap();
+        let csn = tx.commit().unwrap();
+        assert!(csn > last);
+        last = csn;
+    }
+    assert!(matches!(db.run(|tx| tx.open(NUMBERS)?.insert_new(0, 0)), Err(Error::KeyExists)));
+}

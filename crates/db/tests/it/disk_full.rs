@@ -1,0 +1,90 @@
+//! A full disk fails the transactions that need space, and nothing else: reads go on, rollbacks work, and freed space
+//! makes writes go on.
+
+use crate::script::{Script, disk, open, options};
+use crate::support::{DIR, NUMBERS};
+use foreshore::{Error, TableDef};
+use foreshore_io::sim::{Fault, FaultKind};
+
+const BLOBS: TableDef<u64, &[u8]> = TableDef::new("blobs");
+
+#[test]
+fn writes_are_refused_reads_go_on_and_freed_space_lets_writes_go_on() {
+    let sim = disk(1);
+    let db = open(&sim).unwrap();
+    db.run(|tx| tx.open(NUMBERS)?.insert(1, 11).map(drop)).unwrap();
+    sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
+    let value = vec![7; 2000];
+    let mut written = 0;
+    let error = loop {
+        match db.run(|tx| tx.open(BLOBS)?.insert_new(written, &*value)) {
+            Ok(()) => written += 1,
+            Err(error) => break error,
+        }
+        db.step();
+        assert!(written < 10_000, "the disk was never full");
+    };
+    assert!(matches!(&error, Error::DiskFull { path } if path.starts_with(DIR)), "{error:?}");
+    assert_eq!(db.run(|tx| tx.open(NUMBERS)?.get(1)).unwrap(), Some(11));
+    // What was open can be given up, and what was committed is there.
+    let tx = db.begin();
+    let _ = tx.open(NUMBERS).and_then(|table| table.insert(1, 12));
+    tx.rollback().unwrap();
+    assert_eq!(db.run(|tx| tx.open(NUMBERS)?.get(1)).unwrap(), Some(11));
+    if written > 0 {
+        assert_eq!(db.run(|tx| tx.open(BLOBS)?.get(written - 1)).unwrap().as_deref(), Some(&*value));
+    }
+    sim.clear_faults();
+    for n in 0..50 {
+        db.run(|tx| tx.open(BLOBS)?.insert(1_000_000 + n, &*value).map(drop)).unwrap();
+    }
+    db.check().unwrap();
+    let db = db.reopen().unwrap();
+    assert_eq!(db.run(|tx| tx.open(BLOBS)?.get(1_000_049)).unwrap().as_deref(), Some(&*value));
+    db.check().unwrap();
+}
+
+#[test]
+fn no_space_from_any_operation_on_loses_nothing() {
+    let base = disk(2);
+    drop(open(&base).unwrap());
+    let first = base.ops();
+    let mut refused = 0;
+    for at in (first..first + 400).step_by(23) {
+        let sim = base.fork();
+        sim.inject(Fault { at, kind: FaultKind::Enospc, sticky: true });
+        let Ok(db) = open(&sim) else {
+            sim.clear_faults();
+            open(&sim).unwrap().check().unwrap();
+            continue;
+        };
+        let mut script = Script::new(&sim, 11);
+        match script.run(&db, 120) {
+            Ok(()) => {}
+            Err(Error::DiskFull { .. }) => refused += 1,
+            Err(error) => panic!("operation {at}: {error:?}"),
+        }
+        sim.clear_faults();
+        script.verify(&db, sim.ops()).unwrap_or_else(|why| panic!("operation {at}: {why}"));
+        let db = db.reopen().unwrap_or_else(|error| panic!("operation {at}: {error:?}"));
+        script.verify(&db, sim.ops()).unwrap_or_else(|why| panic!("operation {at}, reopened: {why}"));
+    }
+    assert!(refused > 0);
+}
+
+#[test]
+fn creation_on_a_full_disk_fails_and_works_later() {
+    for at in 0..30 {
+        let sim = disk(9);
+        sim.inject(Fault { at, kind: FaultKind::Enospc, sticky: true });
+        match options(&sim).open(DIR) {
+            Err(Error::DiskFull { .. }) => {}
+            Err(error) => panic!("operation {at}: {error:?}"),
+            Ok(db) => drop(db),
+        }
+        sim.clear_faults();
+        let db = open(&sim).unwrap_or_else(|error| panic!("operation {at}: {error:?}"));
+        db.run(|tx| tx.open(NUMBERS)?.insert(1, 1).map(drop)).unwrap();
+        db.check().unwrap();
+    }
+}

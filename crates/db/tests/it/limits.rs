@@ -1,0 +1,78 @@
+//! Limits are checked on entry, name themselves, and end no transaction.
+
+use crate::support::{TEXTS, in_memory};
+use foreshore::{
+    Error, Options, TableDef,
+    limits::{MAX_KEY, MAX_TABLE_NAME, MAX_VALUE},
+};
+
+#[test]
+fn the_longest_key_and_value_fit_and_longer_ones_do_not() {
+    let (db, _) = in_memory();
+    let (key, value) = ("k".repeat(MAX_KEY), "v".repeat(MAX_VALUE));
+    let tx = db.begin();
+    let table = tx.open(TEXTS).unwrap();
+    table.insert(&*key, &*value).unwrap();
+    let (long_key, long_value) = (format!("{key}k"), format!("{value}v"));
+    let key_len = MAX_KEY + 1;
+    assert!(matches!(table.insert(&*long_key, "v"), Err(Error::KeyTooLarge { len, max: MAX_KEY }) if len == key_len));
+    assert!(matches!(table.get(&*long_key), Err(Error::KeyTooLarge { .. })));
+    assert!(matches!(table.get_for_update(&*long_key), Err(Error::KeyTooLarge { .. })));
+    assert!(matches!(table.remove(&*long_key), Err(Error::KeyTooLarge { .. })));
+    assert!(matches!(table.insert_new("a", &*long_value), Err(Error::ValueTooLarge { max: MAX_VALUE, .. })));
+    assert_eq!(table.get("a").unwrap(), None);
+    assert_eq!(table.get(&*key).unwrap().as_deref(), Some(&*value));
+    tx.commit().unwrap();
+}
+
+#[test]
+fn the_empty_key_and_value_are_a_row() {
+    let (db, _) = in_memory();
+    db.run(|tx| tx.open(TEXTS)?.insert_new("", "")).unwrap();
+    assert_eq!(db.run(|tx| tx.open(TEXTS)?.get("")).unwrap().as_deref(), Some(""));
+    assert_eq!(db.run(|tx| tx.open(TEXTS)?.remove("")).unwrap().as_deref(), Some(""));
+}
+
+#[test]
+fn a_table_name_has_1_to_255_bytes() {
+    let (db, _) = in_memory();
+    let tx = db.begin();
+    let longest = "n".repeat(MAX_TABLE_NAME);
+    tx.open(TableDef::<u64, u64>::new(&longest)).unwrap();
+    let too_long = format!("{longest}n");
+    for name in ["", &*too_long] {
+        let opened = tx.open(TableDef::<u64, u64>::new(name));
+        assert!(matches!(opened, Err(Error::TableName { name: refused }) if refused == name));
+    }
+    tx.commit().unwrap();
+}
+
+#[test]
+fn options_out_of_range_name_themselves() {
+    let cases = [
+        ("memory_limit", Options::new().memory_limit(1 << 20)),
+        ("segment_bytes", Options::new().segment_bytes(100_000)),
+        ("segment_bytes", Options::new().segment_bytes(32 << 10)),
+        ("log_budget", Options::new().log_budget(1 << 20)),
+        ("max_transactions", Options::new().max_transactions(0)),
+    ];
+    for (wanted, options) in cases {
+        match options.device(foreshore::Device::Null).open("/db") {
+            Err(Error::InvalidOption { name, .. }) => assert_eq!(name, wanted),
+            other => panic!("{wanted}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn one_transaction_more_than_allowed_is_refused_until_one_ends() {
+    let db = crate::support::small().max_transactions(3).device(foreshore::Device::Null).open("/db").unwrap();
+    let label = |label| foreshore::TxnOptions::new().label(label);
+    let held: Vec<_> = ["oldest", "second", "third"].map(|name| db.begin_with(label(name))).into();
+    match db.begin().open(TEXTS) {
+        Err(error @ Error::TooManyTransactions { max: 3, .. }) => assert!(error.is_retryable()),
+        other => panic!("{other:?}"),
+    }
+    drop(held);
+    db.begin().open(TEXTS).unwrap();
+}

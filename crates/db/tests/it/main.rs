@@ -1,0 +1,21 @@
+//! What a user may rely on, one behaviour per file.
+
+mod bad_files;
+mod bank;
+mod close;
+mod commit;
+mod crash;
+mod create;
+mod disk_full;
+mod flip;
+mod isolation;
+mod limits;
+mod lock;
+mod model;
+mod poison;
+mod rollback;
+mod run;
+mod script;
+mod stats;
+mod support;
+mod table_types;

@@ -1,0 +1,70 @@
+//! A failed write or sync stops the database: nothing false is acknowledged, everything answers `Poisoned`, and a reopen
+//! tells what has survived.
+//!
+//! `FORESHORE_FAULT_STRIDE=1` fails every operation in turn.
+
+use crate::script::{Script, disk, open};
+use crate::support::NUMBERS;
+use foreshore::Error;
+use foreshore_io::sim::{Fault, FaultKind};
+
+const STRIDE: usize = 17;
+
+#[test]
+fn after_an_io_error_at_any_operation_reopening_finds_every_acknowledged_commit() {
+    let stride = std::env::var("FORESHORE_FAULT_STRIDE").map_or(STRIDE, |text| text.parse().unwrap());
+    let base = disk(3);
+    drop(open(&base).unwrap());
+    let first = base.ops();
+    let total = {
+        let sim = base.fork();
+        let db = open(&sim).unwrap();
+        Script::new(&sim, 5).run(&db, 60).unwrap();
+        sim.ops()
+    };
+    let mut poisoned = 0;
+    for at in (first..total).step_by(stride) {
+        let sim = base.fork();
+        sim.inject(Fault { at, kind: FaultKind::Eio, sticky: false });
+        let Ok(db) = open(&sim) else {
+            // It struck the start; the next one works.
+            open(&sim).unwrap().check().unwrap();
+            continue;
+        };
+        let mut script = Script::new(&sim, 5);
+        let result = script.run(&db, 60);
+        if let Err(error) = &result {
+            assert!(matches!(error, Error::Poisoned { .. } | Error::Io { .. }), "operation {at}: {error:?}");
+        }
+        if db.begin().commit().is_err() {
+            poisoned += 1;
+            // Reads are refused as well.
+            assert!(matches!(db.begin().open(NUMBERS), Err(Error::Poisoned { .. })), "operation {at}");
+            assert!(matches!(db.checkpoint(), Err(Error::Poisoned { .. })), "operation {at}");
+            assert!(matches!(db.sync(), Err(Error::Poisoned { .. })), "operation {at}");
+        }
+        let db = db.reopen().unwrap_or_else(|error| panic!("operation {at}: {error:?}"));
+        script.verify(&db, sim.ops()).unwrap_or_else(|why| panic!("operation {at}: {why}"));
+    }
+    assert!(poisoned > 3, "{poisoned} databases stopped");
+}
+
+#[test]
+fn a_commit_that_was_refused_is_all_there_or_not_at_all_after_reopen() {
+    let sim = disk(4);
+    let db = open(&sim).unwrap();
+    db.run(|tx| tx.open(NUMBERS)?.insert(1, 1).map(drop)).unwrap();
+    let at = sim.ops();
+    sim.inject(Fault { at, kind: FaultKind::Eio, sticky: true });
+    let tx = db.begin();
+    let table = tx.open(NUMBERS).unwrap();
+    table.insert(1, 100).unwrap();
+    table.insert(2, 200).unwrap();
+    assert!(matches!(tx.commit(), Err(Error::Poisoned { .. })));
+    sim.clear_faults();
+    // The device works again, and still nothing is acknowledged.
+    assert!(matches!(db.run(|tx| tx.open(NUMBERS)?.insert(3, 3)), Err(Error::Poisoned { .. })));
+    let db = db.reopen().unwrap();
+    let found = db.run(|tx| tx.open(NUMBERS)?.iter().collect::<Result<Vec<_>, Error>>()).unwrap();
+    assert!(found == [(1, 1)] || found == [(1, 100), (2, 200)], "{found:?}");
+}

@@ -1,0 +1,90 @@
+//! `run` repeats what others ended, gives back what the closure refused, and commits nothing then.
+
+use crate::support::{NUMBERS, fill, in_memory, numbers};
+use foreshore::{Durability, Error, Options, TxnOptions};
+use foreshore_io::{Device, Fs};
+use std::{
+    path::Path,
+    sync::{
+        Arc, Barrier,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+#[derive(Debug)]
+enum Refused {
+    NotEnough(i64),
+    Engine(#[expect(dead_code, reason = "shown when a test fails")] Error),
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Self::Engine(error)
+    }
+}
+
+#[test]
+fn an_error_of_the_closure_comes_back_and_nothing_is_committed() {
+    let (db, _) = in_memory();
+    fill(&db, 10);
+    let result = db.run(|tx| {
+        let table = tx.open(NUMBERS)?;
+        table.insert(3, 0)?;
+        match table.get(4)? {
+            Some(balance) if balance < 100 => Err(Refused::NotEnough(balance)),
+            _ => Ok(()),
+        }
+    });
+    assert!(matches!(result, Err(Refused::NotEnough(4))), "{result:?}");
+    assert_eq!(numbers(&db)[3], (3, 3));
+}
+
+#[test]
+fn a_deadlock_is_run_again_until_both_are_through() {
+    let (db, _) = in_memory();
+    fill(&db, 2);
+    let runs = AtomicU32::new(0);
+    let both_hold_one = Barrier::new(2);
+    std::thread::scope(|scope| {
+        for (first, second) in [(0, 1), (1, 0)] {
+            let (db, runs, both_hold_one) = (&db, &runs, &both_hold_one);
+            scope.spawn(move || {
+                let mut is_first_run = true;
+                db.run(|tx| {
+                    runs.fetch_add(1, Ordering::Relaxed);
+                    let table = tx.open(NUMBERS)?;
+                    let one = table.get_for_update(first)?.unwrap();
+                    if std::mem::take(&mut is_first_run) {
+                        both_hold_one.wait();
+                    }
+                    let other = table.get_for_update(second)?.unwrap();
+                    table.insert(first, one + 10)?;
+                    table.insert(second, other + 10)?;
+                    Ok::<_, Error>(())
+                })
+                .unwrap();
+            });
+        }
+    });
+    assert_eq!(numbers(&db), [(0, 20), (1, 21)]);
+    assert_eq!(runs.load(Ordering::Relaxed), 3, "one of the two is a victim, once");
+    assert_eq!(db.stats().lock.deadlocks, 1);
+}
+
+#[test]
+fn a_refusal_waits_for_the_commit_that_it_rests_on() {
+    const DELAY: Duration = Duration::from_millis(60);
+    let fs: Arc<dyn Fs> = Device::Delay(DELAY).open(Path::new("/")).unwrap();
+    let db = Options::new().memory_limit(16 << 20).fs(fs).open("/db").unwrap();
+    db.run(|tx| tx.open(NUMBERS)?.insert(1, 1).map(drop)).unwrap();
+    let started = Instant::now();
+    let relaxed = db.begin_with(TxnOptions::new().durability(Durability::Relaxed));
+    relaxed.open(NUMBERS).unwrap().insert(2, 2).unwrap();
+    let csn = relaxed.commit().unwrap();
+    assert!(started.elapsed() < DELAY, "a relaxed commit does not wait for the device");
+    let refused = db.run(|tx| tx.open(NUMBERS)?.insert_new(2, 3));
+    assert!(matches!(refused, Err(Error::KeyExists)));
+    let durable = db.durable_csn();
+    assert!(durable >= csn, "refused at {durable} because of the commit {csn}");
+}

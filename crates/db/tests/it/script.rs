@@ -1,0 +1,178 @@
+//! A sequence of transactions from one thread on a simulated disk, and what may be found after it was cut short.
+
+use crate::support::DIR;
+use foreshore::{CommitTicket, Db, Error, Options, TableDef, Transaction};
+use foreshore_io::{Fs, Sim};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+
+const ROWS: TableDef<u32, &[u8]> = TableDef::new("rows");
+const OTHERS: TableDef<&str, u64> = TableDef::new("others");
+
+/// Both tables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Model {
+    rows: BTreeMap<u32, Vec<u8>>,
+    others: BTreeMap<String, u64>,
+}
+
+/// A transaction that was asked to commit.
+struct Commit {
+    /// What the database holds after it.
+    after: Model,
+    /// Operations on the disk when it was asked for.
+    asked: u64,
+    /// Operations on the disk when it was known to be durable.
+    acknowledged: Option<u64>,
+    ticket: Option<CommitTicket>,
+}
+
+/// What happened so far.
+pub(crate) struct Script {
+    sim: Sim,
+    random: Random,
+    model: Model,
+    commits: Vec<Commit>,
+}
+
+pub(crate) fn options(sim: &Sim) -> Options {
+    Options::new()
+        .memory_limit(4 << 20)
+        .segment_bytes(64 << 10)
+        .log_budget(256 << 10)
+        .background(false)
+        .fs(Arc::new(sim.clone()) as Arc<dyn Fs>)
+}
+
+pub(crate) fn open(sim: &Sim) -> Result<Db, Error> {
+    options(sim).open(DIR)
+}
+
+/// A disk with the directory that holds the database's.
+pub(crate) fn disk(seed: u64) -> Sim {
+    let sim = Sim::new(seed);
+    if let Some(parent) = Path::new(DIR).parent() {
+        assert!(sim.kind(parent).unwrap().is_some());
+    }
+    sim
+}
+
+impl Script {
+    pub(crate) fn new(sim: &Sim, seed: u64) -> Self {
+        Self { sim: sim.clone(), random: Random(seed), model: Model::default(), commits: Vec::new() }
+    }
+
+    /// Runs transactions until `count` of them are through or one meets an error that others are not to blame for.
+    pub(crate) fn run(&mut self, db: &Db, count: u32) -> Result<(), Error> {
+        for n in 0..count {
+            self.transaction(db, n)?;
+            for _ in 0..self.random.below(4) {
+                db.step();
+            }
+            self.poll();
+            if n % 40 == 39 {
+                db.checkpoint()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn transaction(&mut self, db: &Db, n: u32) -> Result<(), Error> {
+        let tx = db.begin();
+        let mut after = self.model.clone();
+        for _ in 0..=self.random.below(6) {
+            self.change(&tx, &mut after)?;
+        }
+        match self.random.below(10) {
+            0 => return tx.rollback(),
+            1 => return Ok(drop(tx)),
+            _ => {}
+        }
+        let asked = self.sim.ops();
+        self.commits.push(Commit { after: after.clone(), asked, acknowledged: None, ticket: None });
+        let commit = self.commits.last_mut().expect("just pushed");
+        if n % 3 == 0 {
+            tx.commit()?;
+            commit.acknowledged = Some(self.sim.ops());
+        } else {
+            commit.ticket = Some(tx.commit_pipelined()?);
+        }
+        self.model = after;
+        Ok(())
+    }
+
+    fn change(&mut self, tx: &Transaction, after: &mut Model) -> Result<(), Error> {
+        let key = self.random.below(120) as u32;
+        let name = format!("name {}", self.random.below(20));
+        match self.random.below(8) {
+            0 | 1 => {
+                let old = tx.open(ROWS)?.remove(key)?;
+                assert_eq!(old, after.rows.remove(&key));
+            }
+            2 => {
+                let number = self.random.below(1000);
+                let old = tx.open(OTHERS)?.insert(&*name, number)?;
+                assert_eq!(old, after.others.insert(name, number));
+            }
+            3 => assert_eq!(tx.open(OTHERS)?.get(&*name)?, after.others.get(&name).copied()),
+            _ => {
+                let value = vec![self.random.below(256) as u8; self.random.below(900) as usize];
+                let old = tx.open(ROWS)?.insert(key, &*value)?;
+                assert_eq!(old, after.rows.insert(key, value));
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes which tickets have come true.
+    fn poll(&mut self) {
+        for commit in &mut self.commits {
+            if commit.ticket.as_ref().is_some_and(CommitTicket::is_durable) {
+                commit.ticket = None;
+                commit.acknowledged = Some(self.sim.ops());
+            }
+        }
+    }
+
+    /// The commits that must survive and those that may, when power was lost during operation `op`.
+    fn bounds(&self, op: u64) -> (usize, usize) {
+        let acknowledged = |commit: &Commit| commit.acknowledged.is_some_and(|at| at <= op);
+        let least = self.commits.iter().rposition(acknowledged).map_or(0, |last| last + 1);
+        let most = self.commits.iter().take_while(|commit| commit.asked <= op).count();
+        (least, most)
+    }
+
+    /// Checks that `db` holds what some prefix of the commits left, all acknowledged ones among them.
+    pub(crate) fn verify(&self, db: &Db, op: u64) -> Result<Model, String> {
+        db.check().map_err(|error| format!("check: {error}"))?;
+        let found = read(db).map_err(|error| format!("read: {error}"))?;
+        let (least, most) = self.bounds(op);
+        let state = |count: usize| count.checked_sub(1).map_or_else(Model::default, |i| self.commits[i].after.clone());
+        match (least..=most).find(|&count| state(count) == found) {
+            Some(_) => Ok(found),
+            None => Err(format!("the state is that of no prefix of {least} to {most} commits")),
+        }
+    }
+}
+
+/// Everything in the database.
+pub(crate) fn read(db: &Db) -> Result<Model, Error> {
+    let tx = db.begin();
+    let rows = tx.open(ROWS)?.iter().collect::<Result<_, _>>()?;
+    let others = tx.open(OTHERS)?.iter().collect::<Result<_, _>>()?;
+    // Opening creates what is missing; this must not.
+    tx.rollback()?;
+    Ok(Model { rows, others })
+}
+
+/// SplitMix64.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % bound
+    }
+}

@@ -1,0 +1,84 @@
+//! Counters say what happened.
+
+use crate::support::{DIR, NUMBERS, fill, in_memory, small};
+use foreshore::{Device, Error, Options};
+use std::time::Duration;
+
+#[test]
+fn counters_follow_the_work() {
+    let (db, fs) = in_memory();
+    let before = db.stats();
+    assert_eq!((before.backend.as_str(), before.memory.limit), ("null", 8 << 20));
+    assert_eq!(before.txn.commits, 0);
+    fill(&db, 1000);
+    let tx = db.begin();
+    tx.open(NUMBERS).unwrap().insert(1, 0).unwrap();
+    tx.rollback().unwrap();
+    let after = db.stats();
+    assert_eq!(after.txn.commits, 10);
+    assert_eq!(after.txn.aborts, 1);
+    assert_eq!(after.lock.deadlocks, 0);
+    assert!(after.log.records >= 1000 && after.log.groups >= 10, "{:?}", after.log);
+    assert!(after.log_retained_bytes >= after.log.group_bytes);
+    assert!(after.space.used_pages > before.space.used_pages);
+    let checkpoints = after.checkpoint.checkpoints;
+    db.checkpoint().unwrap();
+    let last = db.stats();
+    assert_eq!(last.checkpoint.checkpoints, checkpoints + 1);
+    assert!(last.checkpoint.scan_start > before.checkpoint.scan_start);
+    assert!(last.pool.pages_written > before.pool.pages_written);
+    db.close(Duration::ZERO).unwrap();
+    let again = small().fs(fs).open(DIR).unwrap();
+    assert!(again.stats().recovery.was_clean);
+    assert_eq!(again.stats().recovery.losers, 0);
+}
+
+#[test]
+fn the_log_that_is_kept_stays_within_its_budget() {
+    const BUDGET: u64 = 1 << 20;
+    let db = Options::new()
+        .memory_limit(16 << 20)
+        .segment_bytes(64 << 10)
+        .log_budget(BUDGET)
+        .background(false)
+        .device(Device::Null)
+        .open(DIR)
+        .unwrap();
+    for round in 0..4000 {
+        db.run(|tx| {
+            let table = tx.open(NUMBERS)?;
+            (0..20).try_for_each(|n| table.insert(n * 50, round).map(drop))
+        })
+        .unwrap();
+        (0..4).for_each(|_| db.step());
+        let kept = db.stats().log_retained_bytes;
+        assert!(kept <= BUDGET + BUDGET / 4, "round {round}: {kept} bytes of log");
+    }
+    assert!(db.stats().checkpoint.checkpoints > 5);
+    assert!(db.stats().log.segments_recycled > 20);
+}
+
+#[test]
+fn the_log_is_kept_for_a_transaction_that_stays_open() {
+    let (db, fs) = in_memory();
+    fill(&db, 10);
+    let before = crate::support::numbers(&db);
+    let tx = db.begin();
+    tx.open(NUMBERS).unwrap().insert(5, -5).unwrap();
+    // Far more than the budget.
+    for round in 0..1500_u64 {
+        db.run(|tx| {
+            let table = tx.open(foreshore::TableDef::<u64, u64>::new("others"))?;
+            (0..20).try_for_each(|n| table.insert(n, round).map(drop))
+        })
+        .unwrap();
+    }
+    db.checkpoint().unwrap();
+    assert!(db.stats().log_retained_bytes > 512 << 10);
+    db.close(Duration::ZERO).unwrap();
+    drop(tx);
+    let db = crate::support::open(&fs).unwrap();
+    assert_eq!(db.stats().recovery.losers, 1);
+    assert_eq!(crate::support::numbers(&db), before);
+    assert!(matches!(db.run(|tx| tx.open(NUMBERS)?.insert_new(5, 0)), Err(Error::KeyExists)));
+}
