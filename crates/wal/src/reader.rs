@@ -20,7 +20,7 @@ pub(crate) struct Chain {
     pub(crate) incarnation: Incarnation,
 }
 
-/// Reads groups through a window of 1 MiB.
+/// Reads groups through a window of at most 1 MiB.
 #[derive(Debug)]
 pub(crate) struct GroupReader {
     window: AlignedBuf,
@@ -31,8 +31,10 @@ pub(crate) struct GroupReader {
 }
 
 impl GroupReader {
-    pub(crate) fn new() -> Self {
-        Self { window: AlignedBuf::new(MAX_GROUP), shown: None, group: 0 }
+    /// A reader of segments of `size` bytes, or others.
+    pub(crate) fn new(size: u64) -> Self {
+        let bytes = usize::try_from(size).unwrap_or(MAX_GROUP).clamp(BLOCK, MAX_GROUP);
+        Self { window: AlignedBuf::new(bytes.next_multiple_of(BLOCK)), shown: None, group: 0 }
     }
 
     /// `len` bytes of `file` at `at`, both multiples of a block; what lies behind the end of the file reads as zeros.
@@ -41,6 +43,9 @@ impl GroupReader {
         let hit = |(path, start, end): &(_, u64, u64)| path == file.path() && *start <= at && at + len as u64 <= *end;
         if !self.shown.as_ref().is_some_and(hit) {
             self.shown = None;
+            if len > self.window.len() {
+                self.window = AlignedBuf::new(MAX_GROUP);
+            }
             let read = file.read_at(&mut self.window, at)?;
             let shown = read.max(len);
             self.window[read..shown].fill(0);
@@ -160,7 +165,7 @@ impl Recovered {
         let (group, offset) = self.live[segment].0.seek(from);
         RecordIter {
             log: self,
-            reader: GroupReader::new(),
+            reader: GroupReader::new(self.live[segment].0.size),
             from,
             segment,
             offset,

@@ -67,7 +67,7 @@ pub(crate) fn scan(home: &Home, control: &Control) -> Result<Scanned> {
         max_lsn: Lsn::ZERO,
         incarnation: control.incarnation(),
     };
-    let mut reader = GroupReader::new();
+    let mut reader = GroupReader::new(size);
     loop {
         scanned.scan_segment(home, &mut reader)?;
         let number = scanned.live.last().expect("the first segment").0.number + 1;

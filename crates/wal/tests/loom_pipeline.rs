@@ -89,14 +89,19 @@ fn pipelined() {
 /// A pipelined commit while a thread leads a group that it may just have missed.
 fn pipelined_beside_a_leader() {
     let log = log();
+    let flusher = spawn(&log, |log| log.flush_until(Lsn(2)));
     join([
         spawn(&log, |log| {
             let lsn = log.append();
             log.pipeline.flush_soon(0, lsn);
         }),
         spawn(&log, Log::commit),
-        spawn(&log, |log| log.flush_until(Lsn(2))),
     ]);
+    if log.pipeline.durable() == Lsn(2) {
+        // Nothing is left to do, so nobody rings a flusher that is parked.
+        log.pipeline.flusher_signal().notify();
+    }
+    join([flusher]);
 }
 
 struct ThreadWaker(Unparker);
@@ -145,4 +150,28 @@ fn a_pipelined_commit_beside_a_leader_is_not_forgotten() {
 #[test]
 fn a_future_is_not_forgotten() {
     check(awaited);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn parking_without_a_look_at_the_lead_is_noticed() {
+    mutated("pipeline: park without may_lead", two_waiters);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_flusher_not_rung_by_a_future_is_noticed() {
+    mutated("pipeline: future does not ring", awaited);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_commit_that_does_not_fence_is_noticed() {
+    mutated("pipeline: flush_soon without fence", pipelined_beside_a_leader);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_leader_that_forgets_the_flusher_is_noticed() {
+    mutated("pipeline: leader forgets the flusher", pipelined_beside_a_leader);
 }

@@ -90,7 +90,7 @@ fn repeat_last(scanned: &Scanned, incarnation: Incarnation, segments: &Segments)
     let (live, file) = &scanned.live[index];
     let group = GroupNo(scanned.next.0 - 1);
     let chain = Chain { uuid: segments.home.uuid, group, prev_crc, incarnation: Incarnation(0) };
-    let mut reader = GroupReader::new();
+    let mut reader = GroupReader::new(live.size);
     let Some((header, _)) = reader.group(&**file, live.size, offset, &chain)? else {
         return Err(Error::corrupted(file.path(), Place::Offset(offset), "the last group changed while it was read"));
     };

@@ -1,0 +1,83 @@
+//! A full disk refuses new work, leaves room for rollbacks, harms nobody who waits, and is over when there is space.
+#![cfg(not(foreshore_loom))]
+
+mod common;
+
+use common::*;
+use foreshore_base::Error;
+use foreshore_io::sim::{Fault, FaultKind};
+use foreshore_io::{Fs, Sim};
+use foreshore_sync::NextWake;
+use foreshore_wal::{Dep, Record, Session};
+use std::sync::Arc;
+
+#[test]
+fn ordinary_work_stops_and_rollbacks_fit() {
+    let sim = Sim::new(1);
+    let fs: Arc<dyn Fs> = Arc::new(sim.clone());
+    let log = fresh(&fs, &small());
+    while log.prepare_step() == NextWake::Now {}
+    let mut session = log.session().unwrap();
+    sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
+    let mut tag = 0;
+    let refused = loop {
+        match append(&mut session, tag, &payload(tag, 3000)) {
+            Ok(lsn) => log.force(lsn).unwrap(),
+            Err(error) => break error,
+        }
+        tag += 1;
+        assert!(tag < 1000, "a full disk was never noticed");
+    };
+    assert!(matches!(refused, Error::DiskFull { .. }), "{refused:?}");
+    assert!(log.poisoned().is_none());
+    let ordinary = tag;
+    // What is kept back takes a whole segment of rollbacks.
+    let mut written = 0;
+    while written < 60 << 10 {
+        session.reserve_rollback(Session::cost(3000)).unwrap();
+        let lsn = session.append(Record { tag, flags: 0, parts: &[&payload(tag, 3000)] }, Dep::none());
+        log.force(lsn).unwrap();
+        tag += 1;
+        written += 4096;
+        let error = session.reserve(Session::cost(20) + 3000).unwrap_err();
+        assert!(matches!(error, Error::DiskFull { .. }), "{error:?}");
+    }
+    // Space freed: old segments become new ones without the disk giving any.
+    let keep = log.next_group();
+    log.truncate(keep).unwrap();
+    // Falling back to the older control slot still works, so its segments are kept until it has moved, too.
+    assert!(matches!(session.reserve(Session::cost(3000)), Err(Error::DiskFull { .. })));
+    log.truncate(keep).unwrap();
+    for _ in 0..5 {
+        let lsn = append(&mut session, tag, &payload(tag, 3000)).unwrap();
+        log.force(lsn).unwrap();
+        tag += 1;
+    }
+    drop(session);
+    log.close().unwrap();
+    drop(log);
+    sim.clear_faults();
+    let (_, recovered) = open(&fs, &small()).unwrap();
+    let found = tags(&recovered);
+    assert_eq!(found, (found[0]..tag).collect::<Vec<_>>());
+    assert!(found[0] >= ordinary && found[0] < tag - 5, "{found:?} after {ordinary} ordinary records");
+}
+
+#[test]
+fn the_preparer_tries_again_when_space_is_back() {
+    let sim = Sim::new(1);
+    let fs: Arc<dyn Fs> = Arc::new(sim.clone());
+    let log = fresh(&fs, &small());
+    while log.prepare_step() == NextWake::Now {}
+    let mut session = log.session().unwrap();
+    sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
+    let mut tag = 0;
+    while let Ok(lsn) = append(&mut session, tag, &payload(tag, 3000)) {
+        log.force(lsn).unwrap();
+        tag += 1;
+    }
+    assert!(matches!(log.prepare_step(), NextWake::After(_)));
+    sim.clear_faults();
+    append(&mut session, tag, &payload(tag, 3000)).unwrap();
+    assert!(!matches!(log.prepare_step(), NextWake::After(_)));
+}
