@@ -107,9 +107,9 @@ impl Slots {
     /// The slot and term of the transaction with `xid`, with its slot locked; `None` once it has finished.
     pub(crate) fn find(&self, xid: Xid) -> Option<(u32, MutexGuard<'_, Shown>)> {
         for (index, slot) in (0..).zip(self.used()) {
-            // ORDERING: a hint, checked again under the lock. It is not missed: the caller read the xid in a tuple header,
-            // and the owner had published it before it wrote the header.
-            if slot.xid.load(Ordering::Relaxed) == xid.0 {
+            // ORDERING: Acquire, pairs with `end_term`: who no longer finds the xid sees that its status is final. It is not
+            // missed before: the caller read it in a tuple header, and the owner had published it before it wrote there.
+            if slot.xid.load(Ordering::Acquire) == xid.0 {
                 let shown = slot.shown();
                 // ORDERING: Relaxed, written under the lock that is held.
                 return (slot.xid.load(Ordering::Relaxed) == xid.0).then_some((index, shown));
@@ -167,8 +167,8 @@ impl Owner {
         assert!(xid > Xid::ZERO, "zero means no transaction");
         let slot = self.slot();
         let _shown = slot.shown();
-        // ORDERING: Relaxed, published by the lock, and to a reader of the tuple header by the page's latch.
-        slot.xid.store(xid.0, Ordering::Relaxed);
+        // ORDERING: publish, pairs with `Slots::find`: who finds this xid in place of an earlier one sees that one's end.
+        slot.xid.store(xid.0, Ordering::Release);
     }
 
     /// The label given at the start.
@@ -193,8 +193,8 @@ impl Owner {
     pub(crate) fn end_term(&mut self) -> Vec<RowHash> {
         let slot = self.slot();
         let mut shown = slot.shown();
-        // ORDERING: Relaxed, under the lock, see `Slots::find`.
-        slot.xid.store(0, Ordering::Relaxed);
+        // ORDERING: publish, after the status was made final; pairs with `Slots::find`.
+        slot.xid.store(0, Ordering::Release);
         shown.term += 1;
         shown.leased = false;
         assert!(shown.wait == Wait::Nothing, "a transaction ends while it waits for {:?}", shown.wait);

@@ -12,7 +12,7 @@ use foreshore_txn::format::{COMMIT, END, XID_CEILING, split_clr};
 use foreshore_txn::{RowHolder, TxnManagerOptions};
 use foreshore_wal::flags;
 use std::sync::Arc;
-use toy::{Toy, decode, records, small};
+use toy::{Toy, decode, log_options, records, small};
 
 #[test]
 fn a_commit_frees_the_row_and_its_number_is_observed() {
@@ -45,7 +45,7 @@ fn a_commit_frees_the_row_and_its_number_is_observed() {
 #[test]
 fn a_rollback_restores_values_and_headers_and_logs_each_step() {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
-    foreshore_wal::Log::create(&fs, "log".as_ref(), Default::default(), &log()).expect("a new log");
+    foreshore_wal::Log::create(&fs, "log".as_ref(), Default::default(), &log_options()).expect("a new log");
     let start = foreshore_txn::Start { next_xid: Xid(1), clock: Csn::ZERO };
     let (toy, _) = Toy::open(&fs, &[1, 2, 3], small(), start);
     let mut first = toy.begin("first");
@@ -85,10 +85,6 @@ fn a_rollback_restores_values_and_headers_and_logs_each_step() {
     let commits: Vec<_> = log.iter().filter(|record| decode(record).kind == COMMIT).collect();
     assert!(matches!(&commits[..], [one] if one.tag == before.0 && one.flags == flags::COMMIT));
     assert!(log.iter().any(|record| decode(record).kind == XID_CEILING && record.tag == 0));
-}
-
-fn log() -> foreshore_wal::LogOptions {
-    foreshore_wal::LogOptions { segment_bytes: 1 << 20, ring_bytes: 1 << 20, max_sessions: 80, ..Default::default() }
 }
 
 #[test]

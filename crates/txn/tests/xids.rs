@@ -9,11 +9,11 @@ use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 use foreshore_sync::primitive::thread;
 use foreshore_txn::format::{XID_CEILING, decode_ceiling};
 use foreshore_txn::{RowHolder, Start, TxnManagerOptions};
-use foreshore_wal::{Log, LogOptions};
+use foreshore_wal::Log;
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
-use toy::{Toy, decode, records, small};
+use toy::{Toy, decode, log_options, records, small};
 
 fn ceiling_in(fs: &Arc<dyn Fs>) -> Xid {
     let log = records(fs);
@@ -25,8 +25,7 @@ fn ceiling_in(fs: &Arc<dyn Fs>) -> Xid {
 #[test]
 fn no_xid_is_handed_out_twice_across_restarts() {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
-    let options = LogOptions { segment_bytes: 1 << 20, ring_bytes: 1 << 20, max_sessions: 80, ..LogOptions::default() };
-    Log::create(&fs, Path::new("log"), Uuid::default(), &options).expect("a new log");
+    Log::create(&fs, Path::new("log"), Uuid::default(), &log_options()).expect("a new log");
     let mut seen = HashSet::new();
     for run in 0..4 {
         let next_xid = ceiling_in(&fs);

@@ -44,7 +44,7 @@ pub(crate) fn small() -> TxnManagerOptions {
     TxnManagerOptions { max_sessions: 64, status_capacity: 1 << 10, undo_limit_bytes: 1 << 20, xid_block: 64 }
 }
 
-fn log_options() -> LogOptions {
+pub(crate) fn log_options() -> LogOptions {
     LogOptions { segment_bytes: 1 << 20, ring_bytes: 1 << 20, max_sessions: 80, ..LogOptions::default() }
 }
 
@@ -67,6 +67,14 @@ impl Toy {
         Self::open(&fs, values, options, Start { next_xid: Xid(1), clock: Default::default() })
     }
 
+    /// With a log that nobody writes before somebody waits for it.
+    pub(crate) fn lazy(values: &[i64]) -> Self {
+        let fs: Arc<dyn Fs> = Arc::new(foreshore_io::Mem::null());
+        let log = LogOptions { background: false, ..log_options() };
+        Log::create(&fs, Path::new("log"), Uuid::default(), &log).expect("a new log");
+        Self::with_log(&fs, values, small(), Start { next_xid: Xid(1), clock: Default::default() }, &log).0
+    }
+
     /// Opens the log in `fs` again; the rows are made anew.
     pub(crate) fn open(
         fs: &Arc<dyn Fs>,
@@ -74,7 +82,17 @@ impl Toy {
         options: TxnManagerOptions,
         start: Start,
     ) -> (Self, Arc<Rows>) {
-        let (log, _) = Log::open(fs, Path::new("log"), Uuid::default(), &log_options()).expect("a sound log");
+        Self::with_log(fs, values, options, start, &log_options())
+    }
+
+    fn with_log(
+        fs: &Arc<dyn Fs>,
+        values: &[i64],
+        options: TxnManagerOptions,
+        start: Start,
+        log: &LogOptions,
+    ) -> (Self, Arc<Rows>) {
+        let (log, _) = Log::open(fs, Path::new("log"), Uuid::default(), log).expect("a sound log");
         let files = foreshore_io::Mem::null();
         files.create_dir(Path::new("")).ok();
         let data = files.create(Path::new("data")).expect("a new file");
