@@ -18,7 +18,7 @@ use std::{
 const CHUNK: usize = 1 << 20;
 
 /// A file system in memory. Its contents live as long as a clone of it, so a database in it can be closed and opened
-/// again.
+/// again. Creating a directory also creates those above it, which exist on the real disk and not here.
 #[derive(Clone)]
 pub struct Mem {
     names: Arc<Mutex<Names<Contents>>>,
@@ -57,7 +57,14 @@ impl fmt::Debug for Mem {
 
 impl Fs for Mem {
     fn create_dir(&self, dir: &Path) -> Result<()> {
-        self.names.lock().create_dir(&normal(dir)).map_err(|e| Error::io("create", dir, e))?;
+        let dir = normal(dir);
+        let mut names = self.names.lock();
+        // What leads to a database on a real disk need not exist here.
+        let mut path = PathBuf::new();
+        for part in &dir {
+            path.push(part);
+            names.create_dir(&path).map_err(|e| Error::io("create", &dir, e))?;
+        }
         Ok(())
     }
 

@@ -1,0 +1,90 @@
+//! Byte strings and text: raw when whole, escaped and terminated as a part of a key.
+
+use super::{Key, Value};
+use crate::codec::Decoder;
+
+impl Value for &[u8] {
+    type Ref<'a> = &'a [u8];
+    type Owned = Vec<u8>;
+
+    fn type_name() -> String {
+        "bytes".into()
+    }
+
+    fn encode(value: &Self::Ref<'_>, out: &mut Vec<u8>) {
+        out.extend_from_slice(value);
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self::Owned> {
+        Some(bytes.to_vec())
+    }
+}
+
+impl Key for &[u8] {
+    fn encode_key(key: &Self::Ref<'_>, out: &mut Vec<u8>) {
+        out.extend_from_slice(key);
+    }
+
+    fn decode_key(bytes: &[u8]) -> Option<Self::Owned> {
+        Some(bytes.to_vec())
+    }
+
+    fn encode_key_part(key: &Self::Ref<'_>, out: &mut Vec<u8>) {
+        for &byte in *key {
+            out.push(byte);
+            if byte == 0 {
+                out.push(0xFF);
+            }
+        }
+        out.extend_from_slice(&[0, 0]);
+    }
+
+    fn decode_key_part(from: &mut Decoder<'_>) -> Option<Self::Owned> {
+        let mut bytes = Vec::new();
+        loop {
+            match from.u8().ok()? {
+                0 => match from.u8().ok()? {
+                    0 => return Some(bytes),
+                    0xFF => bytes.push(0),
+                    _ => return None,
+                },
+                byte => bytes.push(byte),
+            }
+        }
+    }
+}
+
+impl Value for &str {
+    type Ref<'a> = &'a str;
+    type Owned = String;
+
+    fn type_name() -> String {
+        "str".into()
+    }
+
+    fn encode(value: &Self::Ref<'_>, out: &mut Vec<u8>) {
+        out.extend_from_slice(value.as_bytes());
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self::Owned> {
+        std::str::from_utf8(bytes).ok().map(str::to_owned)
+    }
+}
+
+impl Key for &str {
+    fn encode_key(key: &Self::Ref<'_>, out: &mut Vec<u8>) {
+        out.extend_from_slice(key.as_bytes());
+    }
+
+    fn decode_key(bytes: &[u8]) -> Option<Self::Owned> {
+        Self::decode(bytes)
+    }
+
+    fn encode_key_part(key: &Self::Ref<'_>, out: &mut Vec<u8>) {
+        <&[u8]>::encode_key_part(&key.as_bytes(), out);
+    }
+
+    fn decode_key_part(from: &mut Decoder<'_>) -> Option<Self::Owned> {
+        String::from_utf8(<&[u8]>::decode_key_part(from)?).ok()
+    }
+}

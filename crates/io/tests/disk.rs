@@ -1,0 +1,127 @@
+//! What only files of the operating system can show: modes, links, other processes.
+
+use foreshore_base::Error;
+use foreshore_io::{Disk, Fs, Kind};
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    os::unix::fs::{PermissionsExt, symlink},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+const CHILD_DIR: &str = "FORESHORE_TEST_LOCK_DIR";
+
+/// A fresh directory, and a disk on it.
+fn scratch(name: &str) -> (Disk, PathBuf) {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&dir);
+    let disk = Disk::auto(&dir).unwrap();
+    disk.create_dir(&dir).unwrap();
+    (disk, dir)
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+#[test]
+fn files_belong_to_their_owner_alone() {
+    let (disk, dir) = scratch("modes");
+    disk.create(&dir.join("file")).unwrap();
+    let _lock = disk.lock(&dir.join("LOCK")).unwrap();
+    assert_eq!((mode(&dir), mode(&dir.join("file")), mode(&dir.join("LOCK"))), (0o700, 0o600, 0o600));
+}
+
+#[test]
+fn an_existing_directory_keeps_its_mode() {
+    let (disk, dir) = scratch("kept-mode");
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o750)).unwrap();
+    disk.create_dir(&dir).unwrap();
+    assert_eq!(mode(&dir), 0o750);
+}
+
+#[test]
+fn what_is_not_a_regular_file_is_foreign() {
+    let (disk, dir) = scratch("foreign");
+    let (target, link, dangling) = (dir.join("target"), dir.join("link"), dir.join("dangling"));
+    fs::write(&target, b"kept").unwrap();
+    symlink(&target, &link).unwrap();
+    symlink(dir.join("nowhere"), &dangling).unwrap();
+    for path in [&link, &dangling] {
+        assert!(matches!(disk.open(path), Err(Error::Foreign { .. })));
+        assert!(matches!(disk.kind(path), Err(Error::Foreign { .. })));
+        assert!(disk.create(path).is_err());
+        assert!(disk.lock(path).is_err());
+    }
+    let socket = dir.join("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    assert!(matches!(disk.kind(&socket), Err(Error::Foreign { .. })));
+    assert!(disk.open(&socket).is_err());
+    assert!(disk.open(&dir).is_err(), "a directory is no file");
+    assert_eq!(fs::read(&target).unwrap(), b"kept");
+    assert!(!dir.join("nowhere").exists());
+
+    let dir_link = dir.join("dir-link");
+    symlink(&dir, &dir_link).unwrap();
+    assert_eq!(disk.kind(&dir_link).unwrap(), Some(Kind::Dir), "a database may be reached through a link");
+    disk.create_dir(&dir_link).unwrap();
+}
+
+#[test]
+fn the_trial_of_a_place_leaves_nothing_behind() {
+    let (_, dir) = scratch("trial");
+    // Whether it works here or not.
+    let _ = Disk::direct(&dir);
+    let _ = Disk::auto(&dir.join("not").join("yet"));
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
+}
+
+/// Not a test of its own: what the child process of the next test runs.
+#[test]
+fn child_that_holds_the_lock() {
+    let Some(dir) = std::env::var_os(CHILD_DIR) else { return };
+    let dir = PathBuf::from(dir);
+    let lock = Disk::auto(&dir).unwrap().lock(&dir.join("LOCK"));
+    println!("\nlock:{}", if lock.is_ok() { "held" } else { "refused" });
+    std::io::stdout().flush().unwrap();
+    // Until the parent closes the pipe or kills this process.
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+fn child(dir: &Path) -> (Child, String) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child_that_holds_the_lock", "--nocapture"])
+        .env(CHILD_DIR, dir)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let answer = lines.map(Result::unwrap).find_map(|line| line.strip_prefix("lock:").map(str::to_owned));
+    (child, answer.expect("the child answers"))
+}
+
+#[test]
+fn the_lock_excludes_other_processes_and_dies_with_its_owner() {
+    let (disk, dir) = scratch("lock");
+    let lock_path = dir.join("LOCK");
+    let (mut holder, answer) = child(&dir);
+    assert_eq!(answer, "held");
+    assert!(matches!(disk.lock(&lock_path), Err(Error::Locked { path }) if path == dir));
+    fs::remove_file(&lock_path).unwrap();
+    assert!(matches!(disk.lock(&lock_path), Err(Error::Locked { .. })), "removing the file lets nobody in");
+    let (mut second, answer) = child(&dir);
+    assert_eq!(answer, "refused");
+    second.kill().unwrap();
+    second.wait().unwrap();
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    let lock = disk.lock(&lock_path).unwrap();
+    let (mut third, answer) = child(&dir);
+    assert_eq!(answer, "refused");
+    drop(lock);
+    third.kill().unwrap();
+    third.wait().unwrap();
+    drop(disk.lock(&lock_path).unwrap());
+}
