@@ -101,6 +101,7 @@ impl Xids {
         if ceiling.logged.saturating_sub(next) > self.block / 2 {
             return None;
         }
+        assert!(next < MAX_XID, "the xids are used up");
         // Noted before it is appended, under the lock: a checkpoint that does not find it here precedes its record.
         ceiling.logged = (next + self.block).min(MAX_XID);
         let body = ceiling.logged.to_le_bytes();

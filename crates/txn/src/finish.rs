@@ -1,11 +1,12 @@
 //! The end of a transaction: commit or rollback.
 
 use crate::format::{COMMIT, MARK_LEN, encode_mark};
-use crate::manager::Lease;
+use crate::manager::{Lease, TxnManager};
 use crate::resource::UndoContext;
 use crate::txn::Txn;
-use foreshore_base::{Csn, Lsn, Result};
+use foreshore_base::{Csn, Error, Lsn, Result};
 use foreshore_wal::{CommitTicket, Dep, Record, Session, flags};
+use std::io;
 
 impl Txn {
     /// Commits: the order is fixed and the locks are free when it returns; the ticket tells when the commit, and all that
@@ -86,8 +87,10 @@ impl Txn {
 
     fn take_back(&mut self) -> Result<()> {
         let Some(mut lease) = self.lease.take() else { return Ok(()) };
-        let outcome = self.undo_all(&mut lease);
         let manager = &self.manager;
+        let unwinds = HaltOnPanic(manager);
+        let outcome = self.undo_all(&mut lease);
+        std::mem::forget(unwinds);
         if let Err(cause) = &outcome {
             manager.halt(cause);
         }
@@ -119,6 +122,15 @@ impl Txn {
         // Only now do others see that nothing is left.
         manager.window.abort(xid);
         Ok(())
+    }
+}
+
+/// A rollback that unwinds has failed too: its rows stay as they are, and nobody may wait for them.
+struct HaltOnPanic<'a>(&'a TxnManager);
+
+impl Drop for HaltOnPanic<'_> {
+    fn drop(&mut self) {
+        self.0.halt(&Error::io("undo", "a transaction", io::Error::other("it panicked")));
     }
 }
 

@@ -163,6 +163,9 @@ impl TxnManager {
     /// # Errors
     /// `TooManyTransactions` when all sessions are in use; `Poisoned`.
     pub fn begin(self: &Arc<Self>, options: TxnOptions) -> Result<Txn> {
+        if let Some(error) = self.log.poisoned() {
+            return Err(error);
+        }
         let idle = self.idle.lock().pop();
         let lease = match idle {
             Some(mut lease) => {

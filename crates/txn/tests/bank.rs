@@ -41,7 +41,7 @@ fn sums_hold_and_nobody_hangs() {
 fn work(toy: &Toy, choice: u64) -> Result<(), Error> {
     let (from, to) = (choice % ROWS, choice / ROWS % ROWS);
     let mut txn = toy.begin("work");
-    if choice / 64 % 4 == 0 {
+    if (choice / 64).is_multiple_of(4) {
         let sum = (0..ROWS).map(|row| toy.get(&mut txn, (row + from) % ROWS)).sum::<Result<i64, _>>()?;
         assert_eq!(sum, TOTAL, "a reader saw half a transfer");
     } else {
@@ -50,7 +50,7 @@ fn work(toy: &Toy, choice: u64) -> Result<(), Error> {
         assert_eq!(toy.add(&mut txn, from, -7)?, seen - 7, "a read did not repeat");
         toy.add(&mut txn, to, 7)?;
     }
-    if choice / 256 % 2 == 0 {
+    if (choice / 256).is_multiple_of(2) {
         // WAIT: help - or park behind the leader, with all locks free.
         txn.commit()?.wait()
     } else {

@@ -6,13 +6,13 @@ mod toy;
 use foreshore_base::{Csn, Error, Xid};
 use foreshore_buffer::format::{CLR, UNDOABLE};
 use foreshore_io::{Fs, Mem};
-use foreshore_sync::primitive::atomic::Ordering;
+use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 use foreshore_sync::primitive::thread;
 use foreshore_txn::format::{COMMIT, END, XID_CEILING, split_clr};
-use foreshore_txn::{RowHolder, TxnManagerOptions};
+use foreshore_txn::{RowHolder, Txn, TxnManagerOptions};
 use foreshore_wal::flags;
 use std::sync::Arc;
-use toy::{Toy, decode, log_options, records, small};
+use toy::{Rows, Toy, decode, log_options, records, small};
 
 #[test]
 fn a_commit_frees_the_row_and_its_number_is_observed() {
@@ -133,6 +133,21 @@ fn a_transaction_too_large_is_refused_before_it_changes_anything() {
 
 #[test]
 fn a_rollback_that_fails_stops_the_log_and_lets_nobody_wait_for_ever() {
+    give_up(|rows| &rows.fails, |writer| assert!(matches!(writer.rollback(), Err(Error::Io { .. }))));
+}
+
+#[test]
+fn a_rollback_that_panics_stops_the_log_and_lets_nobody_wait_for_ever() {
+    give_up(
+        |rows| &rows.panics,
+        |writer| {
+            let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| writer.rollback()));
+            assert!(unwound.is_err());
+        },
+    );
+}
+
+fn give_up(broken: impl Fn(&Rows) -> &AtomicBool, roll_back: impl FnOnce(Txn)) {
     let (toy, rows) = Toy::new(Mem::null(), &[1], small());
     let mut writer = toy.begin("writer");
     toy.add(&mut writer, 0, 1).expect("free");
@@ -141,12 +156,12 @@ fn a_rollback_that_fails_stops_the_log_and_lets_nobody_wait_for_ever() {
         while toy.manager.stats().locks.waits == 0 {
             thread::yield_now();
         }
-        rows.fails.store(true, Ordering::Relaxed);
-        assert!(matches!(writer.rollback(), Err(Error::Io { .. })));
+        broken(&rows).store(true, Ordering::Relaxed);
+        roll_back(writer);
         let outcome = waiter.join().expect("no panic");
         assert!(matches!(outcome, Err(Error::Poisoned { .. })), "{outcome:?}");
     });
-    assert!(toy.log.poisoned().is_some());
+    assert!(matches!(toy.try_begin("later").map(drop), Err(Error::Poisoned { .. })));
 }
 
 #[test]

@@ -38,6 +38,7 @@ pub(crate) struct Toy {
 pub(crate) struct Rows {
     pool: Pool,
     pub(crate) fails: AtomicBool,
+    pub(crate) panics: AtomicBool,
 }
 
 pub(crate) fn small() -> TxnManagerOptions {
@@ -107,7 +108,8 @@ impl Toy {
         }
         let locks = Arc::new(LockManager::new(LockOptions { max_owners: 64, share_slots: 1 << 10 }));
         let manager = TxnManager::new(options, log.clone(), locks, start).expect("a manager");
-        let resources = Arc::new(Rows { pool: pool.clone(), fails: AtomicBool::new(false) });
+        let resources =
+            Arc::new(Rows { pool: pool.clone(), fails: AtomicBool::new(false), panics: AtomicBool::new(false) });
         manager.set_resource_manager(resources.clone());
         let rows = values.len() as u64;
         (Self { log, manager, pool, rows, timeout: Duration::from_secs(60) }, resources)
@@ -243,6 +245,7 @@ impl ResourceManager for Rows {
         if self.fails.load(Ordering::Relaxed) {
             return Err(Error::io("read", "data", std::io::Error::other("the disk is gone")));
         }
+        assert!(!self.panics.load(Ordering::Relaxed), "told to panic");
         let mut from = Decoder::new(entry.body);
         let mut next = || from.u64().expect("our own body");
         let (row, before) = (next(), next());
