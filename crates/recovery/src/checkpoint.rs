@@ -199,7 +199,9 @@ impl Checkpointer {
         // ORDERING: hint, read by the step and for statistics.
         self.last.store(begin.0, Ordering::Relaxed);
         self.scan_start.store(scan_start.0, Ordering::Relaxed);
-        // The slot that is now the older one is the fallback, and keeps its log.
+        // The slot that is now the older one is the fallback, and keeps its log. Twice, because the log keeps what the
+        // older of its own two control slots names: after the second call both name the same.
+        self.log.truncate(older)?;
         self.log.truncate(older)
     }
 

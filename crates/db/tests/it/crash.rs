@@ -6,7 +6,7 @@
 use crate::script::{Random, Script, disk, open, read};
 use foreshore_io::sim::Persist;
 
-const STRIDE: u64 = 13;
+const STRIDE: u64 = 5;
 
 const POLICIES: [Persist; 9] = [
     Persist::None,

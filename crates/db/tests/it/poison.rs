@@ -54,12 +54,11 @@ fn a_commit_that_was_refused_is_all_there_or_not_at_all_after_reopen() {
     let sim = disk(4);
     let db = open(&sim).unwrap();
     db.run(|tx| tx.open(NUMBERS)?.insert(1, 1).map(drop)).unwrap();
-    let at = sim.ops();
-    sim.inject(Fault { at, kind: FaultKind::Eio, sticky: true });
     let tx = db.begin();
     let table = tx.open(NUMBERS).unwrap();
     table.insert(1, 100).unwrap();
     table.insert(2, 200).unwrap();
+    sim.inject(Fault { at: sim.ops(), kind: FaultKind::Eio, sticky: true });
     assert!(matches!(tx.commit(), Err(Error::Poisoned { .. })));
     sim.clear_faults();
     // The device works again, and still nothing is acknowledged.

@@ -76,7 +76,8 @@ impl Snapshot {
     pub(crate) fn of(fs: &Arc<dyn Fs>) -> Self {
         let log = fs.list(&Path::new(DIR).join("log")).unwrap();
         let names = log.into_iter().map(|name| format!("log/{name}")).chain(["data".to_owned(), "dw".to_owned()]);
-        Self(names.map(|name| (name.clone(), read(fs, &name))).collect())
+        let is_there = |name: &String| fs.kind(&Path::new(DIR).join(name)).unwrap().is_some();
+        Self(names.filter(is_there).map(|name| (name.clone(), read(fs, &name))).collect())
     }
 
     /// A new file system in memory that holds these files.
