@@ -248,7 +248,9 @@ impl Media {
             if pending.effect.dir().is_some_and(|of| of == dir) && !pending.stranded {
                 pending.effect.rename_in(&mut self.names);
                 // What is durable now can no longer be undone by an earlier effect on the same names.
-                kept.retain(|earlier| !earlier.effect.names().any(|name| pending.effect.names().any(|own| own == name)));
+                kept.retain(|earlier| {
+                    !earlier.effect.names().any(|name| pending.effect.names().any(|own| own == name))
+                });
             } else {
                 kept.push(pending);
             }
