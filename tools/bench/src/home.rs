@@ -65,6 +65,11 @@ impl Home {
         Ok(self.fs.kind(&self.dir)?.is_none() || self.fs.list(&self.dir)?.is_empty())
     }
 
+    /// Whether the directory has the data file of a database.
+    pub(crate) fn has_database(&self) -> Result<bool> {
+        Ok(self.fs.kind(&self.dir.join("data"))?.is_some())
+    }
+
     /// Opens the database, or creates it.
     pub(crate) fn open(&self) -> Result<Db> {
         self.options.open(&self.dir)

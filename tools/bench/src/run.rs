@@ -9,7 +9,7 @@ use crate::{
     row::{History, measure},
     tpcb,
 };
-use foreshore_base::Result;
+use foreshore_base::{Error, Result};
 
 /// Runs `workload` as `config` says.
 ///
@@ -42,6 +42,10 @@ fn run_checked(workload: Workload, config: &Config, progress: &dyn Progress) -> 
 /// Loads an empty directory, or takes a loaded one as it is, and tells what its history holds.
 fn prepare(config: &Config, home: &Home, progress: &dyn Progress) -> Result<History> {
     let is_fresh = home.is_empty()?;
+    if !is_fresh && !home.has_database()? {
+        let path = home.dir().to_owned();
+        return Err(Error::Foreign { path, why: "the directory holds other files and no database" });
+    }
     let db = home.open()?;
     let history = if is_fresh {
         tpcb::load(&db, config.scale, progress)?;
@@ -60,7 +64,6 @@ fn prepare(config: &Config, home: &Home, progress: &dyn Progress) -> Result<Hist
 mod tests {
     use super::*;
     use crate::{Silent, config::Commit};
-    use foreshore_base::Error;
     use std::{path::PathBuf, time::Duration};
 
     fn config() -> Config {
@@ -116,6 +119,17 @@ mod tests {
         let refused = run(Workload::Tpcb, &other, &Silent);
         assert!(matches!(refused, Err(Error::InvalidOption { name: "scale", .. })), "{refused:?}");
         assert!(scratch.0.is_dir());
+    }
+
+    #[test]
+    fn a_directory_of_other_files_is_refused_and_left_alone() {
+        let scratch = Scratch::new("other");
+        std::fs::create_dir(&scratch.0).unwrap();
+        std::fs::write(scratch.0.join("notes"), "mine").unwrap();
+        let config = Config { dir: Some(scratch.0.clone()), device: foreshore::Device::Buffered, ..config() };
+        let refused = run(Workload::Tpcb, &config, &Silent);
+        assert!(matches!(refused, Err(Error::Foreign { .. })), "{refused:?}");
+        assert_eq!(std::fs::read_dir(&scratch.0).unwrap().count(), 1);
     }
 
     #[test]
