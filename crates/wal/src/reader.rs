@@ -138,7 +138,7 @@ impl Recovered {
     /// The oldest group that can be read.
     #[must_use]
     pub fn first_group(&self) -> GroupNo {
-        self.live[0].0.first
+        self.live[0].0.first_read()
     }
 
     /// The number after the last group.
@@ -161,7 +161,7 @@ impl Recovered {
     /// If `from` is before [`Self::first_group`].
     pub fn records(&self, from: GroupNo) -> RecordIter<'_> {
         assert!(from >= self.first_group(), "group {from} was truncated");
-        let segment = self.live.partition_point(|(live, _)| live.first <= from) - 1;
+        let segment = self.live.partition_point(|(live, _)| live.first_read() <= from) - 1;
         let (group, offset) = self.live[segment].0.seek(from);
         RecordIter {
             log: self,

@@ -88,6 +88,34 @@ fn the_log_rolls_over_segments_and_incarnations() {
 }
 
 #[test]
+fn every_start_repeats_the_last_group_and_readers_pass_over_it() {
+    let fs = mem();
+    let log = fresh(&fs, &small());
+    let mut session = log.session().unwrap();
+    for tag in 0..3 {
+        let lsn = append(&mut session, tag, &payload(tag, 8000)).unwrap();
+        log.force(lsn).unwrap();
+    }
+    drop((session, log));
+    // The repetitions roll over several segments.
+    for start in 0..20 {
+        let (log, recovered) = open(&fs, &small()).unwrap();
+        assert_eq!(recovered.next_group(), GroupNo(4));
+        for first in 1..=4 {
+            let found: Vec<_> = from(&recovered, GroupNo(first)).iter().map(|record| record.tag).collect();
+            assert_eq!(found, (first - 1..3).collect::<Vec<_>>(), "start {start}, from group {first}");
+        }
+        assert_eq!(log.next_group(), GroupNo(4));
+    }
+    let (log, _) = open(&fs, &small()).unwrap();
+    log.truncate(GroupNo(3)).unwrap();
+    log.truncate(GroupNo(3)).unwrap();
+    drop(log);
+    let (_, recovered) = open(&fs, &small()).unwrap();
+    assert_eq!((recovered.first_group(), tags(&recovered)), (GroupNo(3), vec![2]));
+}
+
+#[test]
 fn truncated_segments_are_used_again_and_the_rest_stays() {
     let fs = mem();
     let options = small();

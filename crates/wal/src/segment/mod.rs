@@ -100,10 +100,15 @@ impl Live {
         self.skips.iter().fold(offset, |at, &(from, to)| if at == from { to } else { at })
     }
 
+    /// The first group to read here: the one after [`Live::first`] if that only repeats the last one of the segment before.
+    pub(crate) fn first_read(&self) -> GroupNo {
+        if self.unskipped(FIRST_GROUP) == FIRST_GROUP { self.first } else { self.first.next() }
+    }
+
     /// The last known place at or before `group`.
     pub(crate) fn seek(&self, group: GroupNo) -> (GroupNo, u64) {
         let after = self.marks.partition_point(|&(at, _)| at <= group);
-        after.checked_sub(1).map_or((self.first, FIRST_GROUP), |i| self.marks[i])
+        after.checked_sub(1).map_or((self.first_read(), FIRST_GROUP), |i| self.marks[i])
     }
 }
 
