@@ -239,6 +239,21 @@ fn what_a_failed_sync_lost_is_not_saved_by_the_next() {
 }
 
 #[test]
+fn a_name_removed_durably_does_not_come_back() {
+    let (sim, _file) = with_file(BLOCK);
+    sim.create("db/new".as_ref()).unwrap();
+    strike(&sim, FaultKind::Eio);
+    assert!(sim.sync_dir(DIR.as_ref()).is_err());
+    sim.sync_dir(DIR.as_ref()).unwrap();
+    let list = |policy| sim.crash_image(&policy, 0).list(DIR.as_ref()).unwrap();
+    assert_eq!(list(Persist::None), ["file"], "the second sync says nothing of what the first one lost");
+    assert_eq!(list(Persist::All), ["file", "new"]);
+    sim.remove("db/new".as_ref()).unwrap();
+    sim.sync_dir(DIR.as_ref()).unwrap();
+    assert_eq!(list(Persist::All), ["file"]);
+}
+
+#[test]
 fn a_failed_write_may_be_on_the_medium() {
     let (sim, file) = with_file(BLOCK);
     strike(&sim, FaultKind::Eio);
