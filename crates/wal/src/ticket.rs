@@ -1,6 +1,7 @@
 //! Acknowledgements of commits.
 
 use crate::log::Shared;
+use crate::pipeline::Key;
 use foreshore_base::{Csn, Lsn, Result};
 use foreshore_sync::{Clock, SystemClock};
 use std::fmt;
@@ -21,7 +22,7 @@ pub struct CommitTicket {
     csn: Csn,
     target: Lsn,
     /// The waker's place among the waiters.
-    registered: Option<(Lsn, u64)>,
+    registered: Option<Key>,
 }
 
 impl fmt::Debug for CommitTicket {

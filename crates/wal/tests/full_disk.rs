@@ -81,3 +81,28 @@ fn the_preparer_tries_again_when_space_is_back() {
     append(&mut session, tag, &payload(tag, 3000)).unwrap();
     assert!(!matches!(log.prepare_step(), NextWake::After(_)));
 }
+
+#[test]
+fn what_is_kept_back_ends_in_a_stop_and_not_in_a_loss() {
+    let sim = Sim::new(1);
+    let fs: Arc<dyn Fs> = Arc::new(sim.clone());
+    let log = fresh(&fs, &small());
+    while log.prepare_step() == NextWake::Now {}
+    let mut session = log.session().unwrap();
+    sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
+    let mut acked = 0;
+    let error = loop {
+        session.reserve_rollback(Session::cost(3000)).unwrap();
+        let lsn = session.append(Record { tag: acked, flags: 0, parts: &[&payload(acked, 3000)] }, Dep::none());
+        match log.force(lsn) {
+            Ok(()) => acked += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(&error, Error::Poisoned { cause } if matches!(**cause, Error::DiskFull { .. })), "{error:?}");
+    assert!(acked > 30, "{acked} records in what was ready");
+    drop((session, log));
+    sim.clear_faults();
+    let (_, recovered) = open(&fs, &small()).unwrap();
+    assert_eq!(tags(&recovered), (0..acked).collect::<Vec<_>>());
+}

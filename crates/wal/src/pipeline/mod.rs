@@ -18,15 +18,19 @@
 //! A wake-up is a hint. Who is woken to lead and goes away instead hands off again. Leadership is offered to parked
 //! threads and to the flusher, never to a future: nobody can make an executor poll.
 
+mod waiters;
+
+pub use waiters::Key;
+
 use crate::slots::Slots;
 use foreshore_base::{Error, Lsn, Result};
 use foreshore_sync::model::mutant;
-use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use foreshore_sync::{CachePadded, EventCount, LockRank, Mutex, NextWake, Parker, Signal, Unparker};
-use std::collections::BTreeMap;
+use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use foreshore_sync::{CachePadded, EventCount, LockRank, Mutex, NextWake, Parker, Signal};
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
+use waiters::Waiters;
 
 /// How long a leader pauses when an appender below its target is stopped in its copy.
 const STALL: Duration = Duration::from_micros(50);
@@ -68,14 +72,6 @@ enum HandOff {
     Keep,
 }
 
-#[derive(Debug, Default)]
-struct Waiters {
-    next_id: u64,
-    threads: BTreeMap<(Lsn, u64), Unparker>,
-    futures: BTreeMap<(Lsn, u64), Waker>,
-    cause: Option<Error>,
-}
-
 /// The flush pipeline over a [`Leader`].
 #[derive(Debug)]
 pub struct Pipeline<L> {
@@ -86,9 +82,8 @@ pub struct Pipeline<L> {
     poisoned: AtomicBool,
     /// Locked by the holder of the lead only, so it never waits.
     leader: Mutex<L>,
-    /// Entries in both maps of `waiters`. Written under its lock.
-    waiting: AtomicUsize,
-    waiters: Mutex<Waiters>,
+    waiters: Waiters,
+    cause: Mutex<Option<Error>>,
     /// Greatest LSN that a future waits for.
     polled: AtomicU64,
     slots: Arc<Slots>,
@@ -105,8 +100,8 @@ impl<L: Leader> Pipeline<L> {
             leading: CachePadded::new(AtomicBool::new(false)),
             poisoned: AtomicBool::new(false),
             leader: Mutex::new(LockRank::LogDrain, leader),
-            waiting: AtomicUsize::new(0),
-            waiters: Mutex::new(LockRank::LogWaiters, Waiters::default()),
+            waiters: Waiters::new(),
+            cause: Mutex::new(LockRank::LogWaiters, None),
             polled: AtomicU64::new(0),
             slots,
             space: EventCount::new(),
@@ -137,13 +132,13 @@ impl<L: Leader> Pipeline<L> {
         if !self.is_poisoned() {
             return None;
         }
-        let cause = self.waiters.lock().cause.clone();
+        let cause = self.cause.lock().clone();
         Some(Error::poisoned(&cause.expect("the cause is set before the flag")))
     }
 
     /// Stops the log: the first cause stays. Wakes everybody.
     pub fn poison(&self, cause: &Error) {
-        self.waiters.lock().cause.get_or_insert_with(|| cause.clone());
+        self.cause.lock().get_or_insert_with(|| cause.clone());
         // ORDERING: Release, publishes the cause; the fence in `hand_off` orders it before the look at the waiters.
         self.poisoned.store(true, Ordering::Release);
         self.hand_off(HandOff::Full);
@@ -199,16 +194,16 @@ impl<L: Leader> Pipeline<L> {
                 Led::Busy => {}
             }
             let parker = parker.get_or_insert_with(Parker::current);
-            let key = self.register(lsn, |waiters, key| waiters.threads.insert(key, parker.unparker()).is_none());
+            let key = self.waiters.add_thread(lsn, parker.unparker());
             // ORDERING: first row of the table above.
             fence(Ordering::SeqCst);
             let may_lead = self.may_lead(lsn) && !mutant("pipeline: park without may_lead");
             if self.durable() >= lsn || self.is_poisoned() || may_lead {
-                self.deregister(key);
+                self.waiters.remove_thread(key);
                 continue;
             }
             let go_on = park(parker);
-            self.deregister(key);
+            self.waiters.remove_thread(key);
             if !go_on {
                 // This thread may have been the one woken to lead.
                 self.hand_off(HandOff::Full);
@@ -317,9 +312,10 @@ impl<L: Leader> Pipeline<L> {
     fn hand_off(&self, mode: HandOff) {
         // ORDERING: the waker's side of all rows of the table above.
         fence(Ordering::SeqCst);
-        // ORDERING: Relaxed, ordered by the fences: a waiter that is not counted yet re-checks.
-        if self.waiting.load(Ordering::Relaxed) > 0 {
-            self.wake_waiters(mode);
+        if !self.waiters.is_empty() {
+            let upto = if self.is_poisoned() { Lsn(u64::MAX) } else { self.durable() };
+            let next = (mode == HandOff::Full && self.lead_is_free()).then(|| self.sealed());
+            self.waiters.wake(upto, next);
         }
         if mode == HandOff::Full && self.lead_is_free() {
             if self.pending() > self.sealed() && !mutant("pipeline: leader forgets the flusher") {
@@ -329,56 +325,12 @@ impl<L: Leader> Pipeline<L> {
         }
     }
 
-    fn wake_waiters(&self, mode: HandOff) {
-        let upto = if self.is_poisoned() { Lsn(u64::MAX) } else { self.durable() };
-        let (threads, futures, next) = {
-            let mut waiters = self.waiters.lock();
-            let beyond = (Lsn(upto.0.saturating_add(1)), 0);
-            let rest = waiters.threads.split_off(&beyond);
-            let threads = std::mem::replace(&mut waiters.threads, rest);
-            let rest = waiters.futures.split_off(&beyond);
-            let futures = std::mem::replace(&mut waiters.futures, rest);
-            let mut next = None;
-            if mode == HandOff::Full && self.lead_is_free() {
-                let unsealed = (Lsn(self.sealed().0.saturating_add(1)), 0);
-                let key = waiters.threads.range(unsealed..).next().map(|(key, _)| *key);
-                next = key.and_then(|key| waiters.threads.remove(&key));
-            }
-            self.recount(&waiters);
-            (threads, futures, next)
-        };
-        // A waker runs code of its executor, so no lock is held. The next leader goes first: it starts the device.
-        next.iter().chain(threads.values()).for_each(Unparker::unpark);
-        futures.into_values().for_each(Waker::wake);
-    }
-
-    fn register(&self, lsn: Lsn, insert: impl FnOnce(&mut Waiters, (Lsn, u64)) -> bool) -> (Lsn, u64) {
-        let mut waiters = self.waiters.lock();
-        let key = (lsn, waiters.next_id);
-        waiters.next_id += 1;
-        assert!(insert(&mut waiters, key), "ids of waiters are unique");
-        self.recount(&waiters);
-        key
-    }
-
-    fn deregister(&self, key: (Lsn, u64)) {
-        let mut waiters = self.waiters.lock();
-        waiters.threads.remove(&key);
-        self.recount(&waiters);
-    }
-
-    fn recount(&self, waiters: &Waiters) {
-        // ORDERING: Relaxed, see `hand_off`.
-        self.waiting.store(waiters.threads.len() + waiters.futures.len(), Ordering::Relaxed);
-    }
-
     /// Registers a future's waker, in place of the one under `old`; `None` if there is nothing to wait for.
-    pub fn register_waker(&self, lsn: Lsn, old: Option<(Lsn, u64)>, waker: &Waker) -> Option<(Lsn, u64)> {
-        let waker = waker.clone();
+    pub fn register_waker(&self, lsn: Lsn, old: Option<Key>, waker: &Waker) -> Option<Key> {
         if let Some(old) = old {
-            self.deregister_waker(old);
+            self.waiters.remove_future(old);
         }
-        let key = self.register(lsn, |waiters, key| waiters.futures.insert(key, waker).is_none());
+        let key = self.waiters.add_future(lsn, waker.clone());
         // ORDERING: Relaxed, ordered by the fence in `ring_flusher`.
         self.polled.fetch_max(lsn.0, Ordering::Relaxed);
         if !mutant("pipeline: future does not ring") {
@@ -387,22 +339,15 @@ impl<L: Leader> Pipeline<L> {
         // ORDERING: first row of the table above.
         fence(Ordering::SeqCst);
         if self.durable() >= lsn || self.is_poisoned() {
-            self.deregister_waker(key);
+            self.waiters.remove_future(key);
             return None;
         }
         Some(key)
     }
 
     /// Takes a future's waker out, if it is still there.
-    pub fn deregister_waker(&self, key: (Lsn, u64)) {
-        let waker = {
-            let mut waiters = self.waiters.lock();
-            let waker = waiters.futures.remove(&key);
-            self.recount(&waiters);
-            waker
-        };
-        // Dropping a waker runs code of its executor, so no lock is held.
-        drop(waker);
+    pub fn deregister_waker(&self, key: Key) {
+        self.waiters.remove_future(key);
     }
 }
 
