@@ -8,7 +8,7 @@ pub(crate) struct Bar(ProgressBar);
 
 impl Bar {
     pub(crate) fn new() -> Self {
-        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+        let bar = ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr());
         let style = ProgressStyle::with_template("{msg:30} {bar:40} {percent:>3}% {elapsed}");
         bar.set_style(style.expect("the template is constant"));
         Self(bar)
@@ -17,9 +17,9 @@ impl Bar {
 
 impl Progress for Bar {
     fn phase(&self, name: &str, total: u64) {
-        self.0.reset();
-        self.0.set_length(total);
         self.0.set_message(name.to_owned());
+        self.0.set_length(total);
+        self.0.reset();
     }
 
     fn at(&self, done: u64) {
