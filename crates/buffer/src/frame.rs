@@ -9,10 +9,10 @@ pub(crate) type FrameNo = u32;
 
 // The meta word.
 //
-//   31      30           29        28    20 19            0
-//  +-------+------------+---------+--------+---------------+
-//  | DIRTY | REFERENCED | LOADING |  zero  |     pins      |
-//  +-------+------------+---------+--------+---------------+
+//   31      30           29       28        27    20 19            0
+//  +-------+------------+--------+---------+--------+---------------+
+//  | DIRTY | REFERENCED | REDONE | LOADING |  zero  |     pins      |
+//  +-------+------------+--------+---------+--------+---------------+
 //
 // pins:       holders of `Pinned`. From 0 to 1 only under a latch of the frame, so that the holder of the exclusive latch
 //             who sees 0 may evict. Further pins and the release of one need no latch.
@@ -21,7 +21,6 @@ pub(crate) type FrameNo = u32;
 // DIRTY:      the page differs from its home on disk, or may. Set under the exclusive latch, before the record of the
 //             change is appended. Cleared by the cleaner, one at a time, under a shared latch, once the page as it is then
 //             has been written and synced.
-//
 // REDONE:     redo changed the page since the cleaner copied it last. Set under the exclusive latch, cleared by the cleaner
 //             under a shared latch.
 //
@@ -29,10 +28,11 @@ pub(crate) type FrameNo = u32;
 //    under the exclusive latch, and the cleaner raises it under a shared latch, unless REDONE.
 // 2. Only a clean frame without pins whose exclusive latch is held gives up its page.
 const PINS: u32 = (1 << 20) - 1;
-const LOADING: u32 = 1 << 29;
+const LOADING: u32 = 1 << 28;
 const REDONE: u32 = 1 << 29;
 const REFERENCED: u32 = 1 << 30;
 const DIRTY: u32 = 1 << 31;
+const _: () = assert!(PINS ^ LOADING ^ REDONE ^ REFERENCED ^ DIRTY == PINS | LOADING | REDONE | REFERENCED | DIRTY);
 
 /// Latch and state of a frame; its bytes are in the arena of the pool.
 ///
