@@ -218,3 +218,29 @@ impl LockManager {
         self.rows[shard].entries.lock()
     }
 }
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests {
+    use super::*;
+    use crate::LockOptions;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_row_without_readers_costs_a_writer_one_load_and_leaves_no_entry() {
+        let locks = Arc::new(LockManager::new(LockOptions { max_owners: 2, share_slots: 1 }));
+        let (table, key) = (TableId(1), b"key");
+        let row = locks.hash(table, key);
+        let mut reader = locks.lease("reader").expect("a slot");
+        let writer = locks.lease("writer").expect("a slot");
+        for _ in 0..2 {
+            assert!(locks.try_share_row(&mut reader, table, key));
+        }
+        assert!(!locks.counts.is_zero(row.0));
+        assert!(locks.shared_by_other(&writer, table, key));
+        assert!(!locks.shared_by_other(&reader, table, key), "its own lock");
+        assert!(!locks.shared_by_other(&writer, table, b"another"), "the slot is shared, the row is not");
+        locks.finish(&mut reader, None);
+        assert!(locks.counts.is_zero(row.0), "entered twice, counted once");
+        assert!(locks.entries(row).is_empty());
+    }
+}

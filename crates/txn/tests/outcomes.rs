@@ -61,6 +61,7 @@ fn a_rollback_restores_values_and_headers_and_logs_each_step() {
     let xid = txn.xid().expect("it wrote");
     assert_eq!((toy.value(0), toy.header(0), toy.header(2)), (25, xid, xid));
     let watermark = txn.rollback().expect("undone");
+    let clock = toy.manager.clock();
     assert!(watermark > Csn::ZERO, "it overwrote the first one's row");
     assert_eq!([0, 1, 2].map(|row| toy.value(row)), [5, 2, 3]);
     assert_eq!([0, 1, 2].map(|row| toy.header(row)), [before, Xid::ZERO, Xid::ZERO]);
@@ -82,6 +83,8 @@ fn a_rollback_restores_values_and_headers_and_logs_each_step() {
     let taken_back: Vec<_> = undone.map(|change| split_clr(change.body).expect("a prefix").0).collect();
     assert_eq!(taken_back, done.iter().rev().map(|(_, record)| record.lsn).collect::<Vec<_>>());
     assert_eq!((done.len(), ours.len(), changes.last().expect("records").kind), (3, 7, END));
+    let end = ours.last().expect("records").lsn;
+    assert!(end.csn() <= clock, "a checkpoint that counts it as ended must not survive its end");
     let commits: Vec<_> = log.iter().filter(|record| decode(record).kind == COMMIT).collect();
     assert!(matches!(&commits[..], [one] if one.tag == before.0 && one.flags == flags::COMMIT));
     assert!(log.iter().any(|record| decode(record).kind == XID_CEILING && record.tag == 0));
