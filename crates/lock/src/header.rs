@@ -60,8 +60,8 @@ impl LockManager {
         if !is_live() {
             return Ok(());
         }
-        self.count_wait();
         owner.set_wait(edge);
+        self.count_wait();
         let outcome = self.park_for_row(owner, row, patience, is_live, timeout, &what);
         owner.set_wait(Wait::Nothing);
         outcome

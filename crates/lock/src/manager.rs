@@ -187,8 +187,8 @@ impl LockManager {
     ) -> Result<()> {
         if !wait.published {
             wait.published = true;
-            self.waits.add(1);
             owner.set_wait(edge);
+            self.waits.add(1);
             self.refuse_cycle(owner, what)?;
         }
         let left = self.time_left(wait.since, wait.timeout);

@@ -110,30 +110,50 @@ fn two_readers_of_a_row_that_both_write_it_are_a_deadlock_with_one_victim() {
 }
 
 #[test]
-fn a_cycle_over_rows_readers_and_a_table_is_found() {
+fn an_upgrade_passes_a_writer_that_waits_for_it() {
+    let toy = Toy::new(&[5], 16, PATIENCE);
+    let mut both = toy.begin("both");
+    both.read(0).expect("free");
+    let mut other = toy.begin("other");
+    other.read(0).expect("free");
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut writer = toy.begin("writer");
+            writer.add(0, 1).expect("after the upgrade");
+            writer.commit();
+        });
+        until_waits(&toy, 1);
+        // Behind the writer it would be a deadlock.
+        let upgrade = scope.spawn(|| {
+            both.add(0, 1).expect("after the other reader");
+            both.commit();
+        });
+        until_waits(&toy, 2);
+        other.commit();
+        upgrade.join().expect("no panic");
+    });
+    assert_eq!((toy.sum(), toy.locks.stats().deadlocks), (7, 0));
+}
+
+/// One waits for a reader, the reader for a table, its holder for one. Whoever comes last, exactly one is refused.
+#[test]
+fn a_cycle_over_rows_readers_and_a_table_has_one_victim() {
     let toy = Toy::new(&[0, 0], 16, PATIENCE);
-    let mut one = toy.begin("one");
-    let mut two = toy.begin("two");
-    let mut three = toy.begin("three");
+    let (mut one, mut two, mut three) = (toy.begin("one"), toy.begin("two"), toy.begin("three"));
     one.lock(0).expect("free");
     two.read(1).expect("free");
     three.table(TableMode::IntentExclusive).expect("free");
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            one.lock(1).expect("after two");
-            one.commit();
-        });
-        until_waits(&toy, 1);
-        scope.spawn(|| {
-            two.table(TableMode::Exclusive).expect("after three");
-            two.commit();
-        });
-        until_waits(&toy, 2);
-        let refused = three.lock(0);
-        let Err(Error::Deadlock { holder: "one", what }) = &refused else { panic!("{refused:?}") };
-        assert!(what.starts_with("table 7 key \\x00"), "{what}");
-        drop(three);
+    let outcomes = thread::scope(|scope| {
+        let threads = [
+            scope.spawn(move || one.lock(1).map(drop).inspect(|()| one.commit())),
+            scope.spawn(move || two.table(TableMode::Exclusive).map(drop).inspect(|()| two.commit())),
+            scope.spawn(move || three.lock(0).map(drop).inspect(|()| three.commit())),
+        ];
+        threads.map(|thread| thread.join().expect("no panic"))
     });
+    let victims: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
+    let [Error::Deadlock { holder, what }] = &victims[..] else { panic!("{outcomes:?}") };
+    assert!(["one", "two", "three"].contains(holder) && what.starts_with("table 7"), "{holder} {what}");
     assert_eq!(toy.locks.stats().deadlocks, 1);
 }
 
