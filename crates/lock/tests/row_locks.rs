@@ -157,6 +157,29 @@ fn a_cycle_over_rows_readers_and_a_table_has_one_victim() {
     assert_eq!(toy.locks.stats().deadlocks, 1);
 }
 
+/// The first waiter takes the row from the holder and then waits for the second, whose edge still names the holder. Only a
+/// walk that makes the second look again finds the cycle.
+#[test]
+fn a_cycle_behind_a_stale_edge_is_found() {
+    let toy = Toy::new(&[0, 0], 16, PATIENCE);
+    let (mut holder, mut first, mut second) = (toy.begin("holder"), toy.begin("first"), toy.begin("second"));
+    holder.lock(0).expect("free");
+    second.lock(1).expect("free");
+    let outcomes = thread::scope(|scope| {
+        let first = scope.spawn(move || {
+            first.lock(0).expect("after the holder");
+            first.lock(1).map(drop).inspect(|()| first.commit())
+        });
+        until_waits(&toy, 1);
+        let second = scope.spawn(move || second.lock(0).map(drop).inspect(|()| second.commit()));
+        until_waits(&toy, 2);
+        holder.commit();
+        [first, second].map(|thread| thread.join().expect("no panic"))
+    });
+    let is_fair = |outcome: &Result<(), Error>| matches!(outcome, Ok(()) | Err(Error::Deadlock { .. }));
+    assert!(outcomes.iter().all(is_fair) && outcomes.iter().any(Result::is_ok), "{outcomes:?}");
+}
+
 #[test]
 fn a_wait_for_a_row_runs_out_of_time_and_names_the_holder() {
     let toy = Toy::new(&[0], 16, Duration::from_millis(5));
