@@ -168,7 +168,10 @@ impl Transaction {
             State::Failed { error, .. } => return Err(error.clone()),
             State::Over => unreachable!("who ends a transaction gives it up"),
         };
-        let error = match self.engine.check_open().and_then(|()| operation(&self.engine, live)) {
+        let outcome = self.engine.check_open().and_then(|()| operation(&self.engine, live));
+        // The caller may take its time before the next call: log space is not kept for it.
+        live.txn.release();
+        let error = match outcome {
             Ok(value) => return Ok(value),
             Err(error) if leaves_transaction(&error) => return Err(error),
             Err(error) => error,

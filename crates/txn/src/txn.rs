@@ -237,6 +237,13 @@ impl Txn {
         Ok(())
     }
 
+    /// Ends an operation: log space that it reserved and did not use goes back. A transaction that is idle must not sit on
+    /// it, because the space is that of the log's buffer and others may wait for it.
+    pub fn release(&mut self) {
+        self.reserved = 0;
+        self.session().release();
+    }
+
     /// Enters how a change is taken back, before the change itself, and returns what the tuple header keeps of it. `body`
     /// is the body of the record. What is not logged gets an entry too, with a kind of the resource manager's own.
     pub fn push_undo(&mut self, kind: u8, table: TableId, body: &[&[u8]]) -> UndoPtr {

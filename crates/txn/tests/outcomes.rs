@@ -167,6 +167,24 @@ fn give_up(broken: impl Fn(&Rows) -> &AtomicBool, roll_back: impl FnOnce(Txn)) {
     assert!(matches!(toy.try_begin("later").map(drop), Err(Error::Poisoned { .. })));
 }
 
+/// Each could hold a quarter of the log's buffer; together they would leave nothing to the last one.
+#[test]
+fn idle_transactions_do_not_sit_on_log_space() {
+    let (toy, _) = Toy::new(Mem::null(), &[0; 16], small());
+    let most = toy.log.max_reserve() - 1024;
+    let idle: Vec<_> = (0..16)
+        .map(|row| {
+            let mut txn = toy.begin("idle");
+            txn.reserve(most, 0).expect("there is room");
+            toy.add(&mut txn, row, 1).expect("its own row");
+            txn.release();
+            txn
+        })
+        .collect();
+    idle.into_iter().for_each(|txn| drop(txn.commit().expect("committed")));
+    assert_eq!(toy.sum(), 16);
+}
+
 #[test]
 fn sessions_are_counted_and_come_back() {
     let (toy, _) = Toy::new(Mem::null(), &[1], TxnManagerOptions { max_sessions: 3, ..small() });
