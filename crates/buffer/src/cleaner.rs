@@ -8,7 +8,8 @@
 //! 4. write the copies to a doublewrite area, durably; then home; then sync the data file;
 //! 5. under a shared latch: if the version is still the one noted the page is clean, else it needs the log from the
 //!    noted group on, since all older changes were on the copy. Versions are compared and not LSNs, because a page may
-//!    change without a log record.
+//!    change without a log record. (Redo changes pages by records of older groups; a page that it changed after the
+//!    copy keeps the group it had.)
 //!
 //! The mutex is never held by a thread that waits for a latch, so a thread may wait for it while it holds one.
 
@@ -96,12 +97,13 @@ impl Core {
             }
             let guard = SharedGuard::adopt(slot);
             if slot.frame().is_dirty() {
+                slot.frame().forget_redo();
                 cleaner.copy(&guard);
             }
         }
         if !cleaner.copies.is_empty() {
             self.write_batch(cleaner)?;
-            self.settle(cleaner, group);
+            self.settle(cleaner, group, &mut busy);
         }
         Ok(busy)
     }
@@ -135,21 +137,26 @@ impl Core {
         self.fatal(self.sync_data())
     }
 
-    /// Makes the pages clean that are still as they were copied.
-    fn settle(&self, cleaner: &Cleaner, group: GroupNo) {
+    /// Makes the pages clean that are still as they were copied. Adds those whose latch was not free to `busy`.
+    fn settle(&self, cleaner: &Cleaner, group: GroupNo, busy: &mut Vec<FrameNo>) {
         for copied in &cleaner.copies {
             let slot = self.slot(copied.no);
             let frame = slot.frame();
-            // No wait: who holds the latch exclusively is about to change the page anyway.
-            let guard = frame.latch.try_lock_shared().then(|| SharedGuard::adopt(slot));
             // A dirty page stays in its frame, and nobody else cleans.
             assert_eq!(frame.pid(), copied.entry.pid, "a dirty page left its frame");
-            if guard.is_some_and(|guard| guard.version() == copied.version) {
+            if !frame.latch.try_lock_shared() {
+                busy.push(copied.no);
+                continue;
+            }
+            let guard = SharedGuard::adopt(slot);
+            if guard.version() == copied.version {
                 frame.set_clean();
                 self.counters.cleaned.add(1);
             } else {
-                frame.set_rec_group(group);
+                frame.advance_rec_group(group);
             }
+            // The state of the frame changes under the latch, not after it.
+            drop(guard);
         }
     }
 

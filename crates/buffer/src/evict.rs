@@ -79,7 +79,8 @@ impl Core {
         let _ = self.replacer.sweep(&self.frames, &mut |no| {
             match self.try_evict(no) {
                 Eviction::Done => freed += 1,
-                Eviction::Dirty if dirty.len() < AREA_PAGES => dirty.push(no),
+                // The hand of a small pool comes by twice.
+                Eviction::Dirty if dirty.len() < AREA_PAGES && !dirty.contains(&no) => dirty.push(no),
                 Eviction::Dirty | Eviction::Busy => {}
             }
             if freed >= want { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
