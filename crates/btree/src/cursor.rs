@@ -18,6 +18,8 @@ pub struct Cursor {
     /// Where the next rows begin; `None` at the end.
     from: Option<Bound<Vec<u8>>>,
     upper: Bound<Vec<u8>>,
+    /// Where the rows at hand begin.
+    start: Bound<Vec<u8>>,
     /// Keys and values of the rows at hand.
     bytes: Vec<u8>,
     rows: Vec<(Range<usize>, Range<usize>)>,
@@ -38,6 +40,7 @@ impl Tree {
             tree: self.clone(),
             from: Some(lower.map(<[u8]>::to_vec)),
             upper: upper.map(<[u8]>::to_vec),
+            start: lower.map(<[u8]>::to_vec),
             bytes: Vec::new(),
             rows: Vec::new(),
             at: 0,
@@ -53,11 +56,11 @@ impl Cursor {
     /// `Corrupted`, `Io`, `OutOfFrames`, `Poisoned`.
     pub fn next(&mut self, txn: &mut Txn) -> Result<Option<(&[u8], &[u8])>> {
         if txn.last_lsn() != self.copied_at {
-            // The transaction has written: what is at hand may be stale.
-            if self.at < self.rows.len() {
-                let (key, _) = &self.rows[self.at];
-                self.from = Some(Bound::Included(self.bytes[key.clone()].to_vec()));
-            }
+            // The transaction has written: what is at hand may be stale, and rows may have come behind the last one.
+            self.from = Some(match self.at.checked_sub(1) {
+                Some(last) => Bound::Excluded(self.bytes[self.rows[last].0.clone()].to_vec()),
+                None => self.start.clone(),
+            });
             self.rows.clear();
             self.at = 0;
         }
@@ -76,8 +79,9 @@ impl Cursor {
         self.bytes.clear();
         self.at = 0;
         self.copied_at = txn.last_lsn();
+        self.start = from;
         let tree = &self.tree;
-        let start: &[u8] = match &from {
+        let start: &[u8] = match &self.start {
             Bound::Included(key) | Bound::Excluded(key) => key,
             Bound::Unbounded => &[],
         };
@@ -85,7 +89,7 @@ impl Cursor {
         let damage = |why| tree.corrupted(leaf.pid(), why);
         let node = tree.parse(leaf.pid(), &leaf)?;
         let first = match node.search(start).map_err(damage)? {
-            Ok(at) => at + usize::from(matches!(from, Bound::Excluded(_))),
+            Ok(at) => at + usize::from(matches!(self.start, Bound::Excluded(_))),
             Err(at) => at,
         };
         for at in first..node.len() {

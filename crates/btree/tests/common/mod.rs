@@ -1,0 +1,292 @@
+//! A database without its upper half: log, pool, space, transactions and one tree, with a restart that reads the whole log.
+
+#![allow(dead_code)]
+
+use foreshore_base::{Csn, GroupNo, Lsn, PageId, Result, TableId, Uuid, Xid};
+use foreshore_btree::{Tree, TreeReport, Trees};
+use foreshore_buffer::format::{CLR, UNDOABLE};
+use foreshore_buffer::{ChangeRecord, Pool, PoolOptions};
+use foreshore_io::{File, Fs, Mem};
+use foreshore_lock::{LockManager, LockOptions};
+use foreshore_space::{CATALOGUE_ROOT, Space};
+use foreshore_txn::format::{COMMIT, END, split_clr};
+use foreshore_txn::{ResourceManager, Start, Txn, TxnManager, TxnManagerOptions, TxnOptions, UndoContext, UndoEntry};
+use foreshore_wal::{Log, LogOptions, Recovered};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub const TABLE: TableId = TableId(1);
+
+pub type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+pub struct Bed {
+    pub fs: Mem,
+    pub frames: usize,
+    pub log: Log,
+    pub pool: Pool,
+    pub file: Arc<dyn File>,
+    pub space: Arc<Space>,
+    pub trees: Trees,
+    pub txns: Arc<TxnManager>,
+    pub tree: Tree,
+}
+
+/// What a restart did.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Restart {
+    pub redone: usize,
+    pub undone: usize,
+    pub losers: usize,
+}
+
+struct Base {
+    log: Log,
+    recovered: Recovered,
+    pool: Pool,
+    file: Arc<dyn File>,
+}
+
+fn base(fs: &Mem, frames: usize) -> Base {
+    let (dir, uuid) = (Path::new("/db"), Uuid([9; 16]));
+    let (log_dir, data, dw) = (dir.join("log"), dir.join("data"), dir.join("dw"));
+    let shared: Arc<dyn Fs> = Arc::new(fs.clone());
+    let options = LogOptions {
+        segment_bytes: 16 << 20,
+        ring_bytes: 4 << 20,
+        max_sessions: 64,
+        background: false,
+        ..LogOptions::default()
+    };
+    if fs.kind(&data).unwrap().is_none() {
+        fs.create_dir(dir).unwrap();
+        Log::create(&shared, &log_dir, uuid, &options).unwrap();
+        fs.create(&data).unwrap();
+        Pool::create_files(&*fs.create(&dw).unwrap(), uuid).unwrap();
+    }
+    let (log, recovered) = Log::open(&shared, &log_dir, uuid, &options).unwrap();
+    let file = fs.open(&data).unwrap();
+    let pool_options = PoolOptions { frames, background: false, ..PoolOptions::default() };
+    let pool = Pool::open(file.clone(), fs.open(&dw).unwrap(), uuid, log.clone(), &pool_options).unwrap();
+    Base { log, recovered, pool, file }
+}
+
+fn bed(fs: &Mem, frames: usize, base: Base, space: Arc<Space>, trees: Trees, start: Start) -> Bed {
+    let Base { log, pool, file, .. } = base;
+    let locks = Arc::new(LockManager::new(LockOptions { max_owners: 64, ..LockOptions::default() }));
+    let options = TxnManagerOptions { max_sessions: 64, xid_block: 1 << 10, ..TxnManagerOptions::default() };
+    let txns = TxnManager::new(options, log.clone(), locks, start).unwrap();
+    txns.set_resource_manager(Arc::new(trees.clone()));
+    let tree = trees.tree(TABLE, CATALOGUE_ROOT);
+    Bed { fs: fs.clone(), frames, log, pool, file, space, trees, txns, tree }
+}
+
+impl Bed {
+    /// A new database with an empty tree.
+    pub fn new(frames: usize) -> Self {
+        let fs = Mem::null();
+        let base = base(&fs, frames);
+        let space = Arc::new(Space::new(base.pool.clone(), base.file.clone()));
+        let trees = Trees::new(base.pool.clone(), space.clone());
+        let mut session = base.log.session().unwrap();
+        space.create(&mut session).unwrap();
+        trees.create_catalogue(&mut session, TABLE).unwrap();
+        drop(session);
+        bed(&fs, frames, base, space, trees, Start { next_xid: Xid(1), clock: Csn(0) })
+    }
+
+    /// Stops without writing pages home, with the log durable to its end, and restarts.
+    pub fn crash(self) -> (Self, Restart) {
+        self.log.force(self.log.current()).unwrap();
+        self.halt()
+    }
+
+    /// Writes all pages home, stops, and restarts.
+    pub fn reopen(self) -> (Self, Restart) {
+        self.pool.flush_all().unwrap();
+        self.crash()
+    }
+
+    /// Stops where it stands and restarts.
+    pub fn halt(self) -> (Self, Restart) {
+        let (fs, frames) = (self.fs.clone(), self.frames);
+        self.pool.close();
+        self.log.close();
+        drop(self);
+        restart(&fs, frames)
+    }
+
+    pub fn begin(&self) -> Txn {
+        self.begin_as("test", Duration::from_secs(30))
+    }
+
+    pub fn begin_as(&self, label: &'static str, lock_timeout: Duration) -> Txn {
+        self.txns.begin(TxnOptions { label, lock_timeout, ..TxnOptions::default() }).unwrap()
+    }
+
+    /// Runs one transaction to its commit, not waiting for the disk.
+    pub fn run<T>(&self, work: impl FnOnce(&mut Txn) -> Result<T>) -> T {
+        let mut txn = self.begin();
+        let result = work(&mut txn).unwrap();
+        drop(txn.commit().unwrap());
+        result
+    }
+
+    /// All rows, by a scan.
+    pub fn contents(&self) -> Model {
+        self.run(|txn| scan(&self.tree, txn, Bound::Unbounded, Bound::Unbounded))
+    }
+
+    /// Checks the tree and that the map says what the tree says.
+    pub fn verify(&self) -> TreeReport {
+        self.verify_with(&[])
+    }
+
+    /// The same with further trees.
+    pub fn verify_with(&self, others: &[&Tree]) -> TreeReport {
+        let report = self.tree.verify().unwrap();
+        let mut pages = report.pages.clone();
+        for other in others {
+            for page in other.verify().unwrap().pages {
+                assert!(pages.insert(page), "page {page} is in two trees");
+            }
+        }
+        self.space.verify(&pages).unwrap();
+        report
+    }
+}
+
+pub fn scan(tree: &Tree, txn: &mut Txn, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<Model> {
+    let mut cursor = tree.range(txn, lower, upper)?;
+    let mut rows = Model::new();
+    while let Some((key, value)) = cursor.next(txn)? {
+        if let Some((last, _)) = rows.last_key_value() {
+            assert!(&last[..] < key, "a scan goes up");
+        }
+        rows.insert(key.to_vec(), value.to_vec());
+    }
+    Ok(rows)
+}
+
+struct Loser {
+    last_lsn: Lsn,
+    changes: BTreeMap<Lsn, (u8, TableId, Vec<u8>)>,
+}
+
+/// Applies every record of the log to the pages that are older, and returns how many, and who has not ended.
+fn redo(base: &Base, trees: &Trees) -> (usize, HashMap<Xid, Loser>, Start) {
+    let mut losers: HashMap<Xid, Loser> = HashMap::new();
+    let (mut redone, mut max_xid) = (0, 0);
+    for record in base.recovered.records(GroupNo(0).max(base.recovered.first_group())) {
+        let record = record.unwrap();
+        let mut change = ChangeRecord::decode(&record.payload).unwrap();
+        let xid = Xid(record.tag);
+        max_xid = max_xid.max(record.tag);
+        let mut compensates = None;
+        if change.flags & CLR != 0 {
+            let (lsn, body) = split_clr(change.body).unwrap();
+            (compensates, change.body) = (Some(lsn), body);
+        }
+        for (index, &pid) in change.pages().iter().enumerate() {
+            let mut page = if change.initialises(index) {
+                base.pool.exclusive_or_blank(pid).unwrap()
+            } else {
+                base.pool.exclusive(pid).unwrap()
+            };
+            if page.lsn() < record.lsn {
+                trees.redo(&change, index, &mut page).unwrap();
+                page.set_rec_group_for_redo(record.group);
+                page.set_lsn(record.lsn);
+                redone += 1;
+            }
+        }
+        if matches!(change.kind, COMMIT | END) {
+            losers.remove(&xid);
+        } else if xid != Xid::ZERO {
+            let loser = losers.entry(xid).or_insert(Loser { last_lsn: Lsn::ZERO, changes: BTreeMap::new() });
+            loser.last_lsn = record.lsn;
+            if change.flags & UNDOABLE != 0 {
+                loser.changes.insert(record.lsn, (change.kind, change.table, change.body.to_vec()));
+            }
+            if let Some(lsn) = compensates {
+                assert!(loser.changes.remove(&lsn).is_some(), "a change is compensated once");
+            }
+        }
+    }
+    // Further than any block of xids can have been handed out.
+    let start = Start { next_xid: Xid(max_xid + (1 << 12)), clock: base.recovered.max_lsn().csn() };
+    (redone, losers, start)
+}
+
+fn restart(fs: &Mem, frames: usize) -> (Bed, Restart) {
+    let base = base(fs, frames);
+    base.pool.restore_doublewrite(base.recovered.end()).unwrap();
+    let space = Arc::new(Space::new(base.pool.clone(), base.file.clone()));
+    let trees = Trees::new(base.pool.clone(), space.clone());
+    let (redone, mut losers, start) = redo(&base, &trees);
+    let (again, _, _) = redo(&base, &trees);
+    assert_eq!(again, 0, "a second redo finds nothing to do");
+    space.load().unwrap();
+    let mut session = base.log.session().unwrap();
+    let mut all: Vec<(Lsn, Xid)> =
+        losers.iter().flat_map(|(&xid, loser)| loser.changes.keys().map(move |&lsn| (lsn, xid))).collect();
+    all.sort();
+    let done = Restart { redone, undone: all.len(), losers: losers.len() };
+    for (lsn, xid) in all.into_iter().rev() {
+        let loser = losers.get_mut(&xid).unwrap();
+        let (kind, table, body) = &loser.changes[&lsn];
+        let mut context = UndoContext::new(&mut session, xid, loser.last_lsn);
+        let entry = UndoEntry { lsn, kind: *kind, table: *table, body };
+        trees.undo(&mut context, &entry).unwrap();
+        loser.last_lsn = context.last_lsn();
+    }
+    for (xid, loser) in losers {
+        UndoContext::new(&mut session, xid, loser.last_lsn).log_end().unwrap();
+    }
+    drop(session);
+    (bed(fs, frames, base, space, trees, start), done)
+}
+
+/// A small generator of reproducible numbers (splitmix64).
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+}
+
+/// A key of some number: short and long ones, with long common prefixes, in an order of their own.
+pub fn key(number: usize) -> Vec<u8> {
+    let mut key = format!("{:04}", number * 7919 % 10_000).into_bytes();
+    match number % 5 {
+        0 => key.resize(1024, b'x'),
+        1 => key.splice(0..0, std::iter::repeat_n(b'p', 500)).for_each(drop),
+        2 => key.resize(90, 0),
+        _ => {}
+    }
+    key
+}
+
+pub fn value(rng: &mut Rng) -> Vec<u8> {
+    let len = match rng.below(8) {
+        0 => 2048,
+        1 => 0,
+        2..5 => rng.below(600),
+        _ => rng.below(60),
+    };
+    vec![rng.next() as u8; len]
+}
+
+/// The first page that a tree may have beside its root.
+pub const FIRST_DATA_PAGE: PageId = PageId(4);
