@@ -337,3 +337,6 @@ pub(crate) fn number_of(name: &str, suffix: &str) -> Option<u64> {
     let digits = name.strip_suffix(suffix)?;
     (digits.len() == 20 && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok())?
 }
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests;

@@ -26,6 +26,8 @@ use std::sync::Arc;
 /// How far behind the break the look-ahead reads every block.
 const LOOK_AHEAD: u64 = 8 << 20;
 
+const _: () = assert!(MAX_GROUP as u64 <= LOOK_AHEAD);
+
 /// The accepted part of the log.
 #[derive(Debug)]
 pub(crate) struct Scanned {
@@ -224,4 +226,5 @@ fn max_lsn(mut data: &[u8], path: &std::path::Path, offset: u64) -> Result<Lsn> 
     Ok(max)
 }
 
-const _: () = assert!(MAX_GROUP as u64 <= LOOK_AHEAD);
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests;
