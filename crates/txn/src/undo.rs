@@ -189,7 +189,7 @@ const fn split(offset: u32) -> (usize, usize) {
     (offset as usize / CHUNK, offset as usize % CHUNK)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(foreshore_loom)))]
 mod tests {
     use super::*;
 
