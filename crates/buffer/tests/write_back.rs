@@ -1,0 +1,246 @@
+//! Promise: a dirty page is home when a flush returns, and a change that meets the flush is not lost.
+
+mod common;
+
+use common::{DATA, Event, Watched, check, count, create, init, open, open_with, pool_options};
+use foreshore_base::limits::{PAGE_SIZE, SECTOR};
+use foreshore_base::{Error, Lsn, PageId, Place};
+use foreshore_buffer::format::{page_checksum, page_lsn, verify_page};
+use foreshore_buffer::{Pool, PoolOptions};
+use foreshore_io::{Fs, Mem, Sim};
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+const PAGES: u64 = 8;
+const P: PageId = PageId(3);
+
+/// Pages 1..8, each initialised and at home.
+fn store() -> (Sim, Arc<dyn Fs>) {
+    let sim = Sim::new(1);
+    let fs: Arc<dyn Fs> = Arc::new(sim.clone());
+    create(&fs, PAGES).expect("an empty store");
+    let bed = open(&fs, &pool_options(16)).expect("open");
+    let mut session = bed.log.session().expect("a session");
+    for pid in 1..PAGES {
+        init(&bed.pool, &mut session, PageId(pid)).expect("init");
+    }
+    bed.pool.flush_all().expect("flush");
+    (sim, fs)
+}
+
+fn home(fs: &Arc<dyn Fs>, pid: PageId) -> Vec<u8> {
+    let mut page = foreshore_io::AlignedBuf::new(PAGE_SIZE);
+    fs.open(Path::new(DATA)).expect("the data file").read_at(&mut page, pid.offset()).expect("a read");
+    page.to_vec()
+}
+
+#[test]
+fn a_page_changed_while_it_is_written_stays_dirty_from_the_group_noted_before_the_copy() {
+    let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+    create(&fs, PAGES).expect("an empty store");
+    let pool: Arc<OnceLock<Pool>> = Arc::default();
+    let bed = {
+        let pool = pool.clone();
+        open_with(&fs, &pool_options(16), |log, inner| {
+            let log = log.clone();
+            // The change comes between the copy and its sync.
+            let watch = Box::new(move |event: Event<'_>| {
+                if let (Event::Sync, Some(pool)) = (event, pool.get()) {
+                    let mut session = log.session().expect("a session");
+                    count(pool, &mut session, P).expect("the page is in memory");
+                }
+            });
+            Arc::new(Watched { inner, watch })
+        })
+        .expect("open")
+    };
+    let mut session = bed.log.session().expect("a session");
+    let lsn = init(&bed.pool, &mut session, P).expect("init");
+    bed.log.force(lsn).expect("force");
+    let group = bed.log.next_group();
+    pool.set(bed.pool.clone()).expect("set once");
+    bed.pool.flush_older_than(group).expect("flush");
+    assert_eq!(bed.pool.min_rec_group(), Some(group), "the older change is home, the newer is not");
+    let image = home(&fs, P);
+    assert_eq!(verify_page(&image, P, lsn), Ok(()), "the copy from before the change is home");
+    assert_eq!(check(&image, P), 0);
+    assert_eq!(check(&bed.pool.shared(P).expect("in memory"), P), 1);
+}
+
+#[test]
+fn a_page_that_redo_changes_while_it_is_written_keeps_its_older_group() {
+    let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+    create(&fs, PAGES).expect("an empty store");
+    let old_group = {
+        let bed = open(&fs, &pool_options(16)).expect("open");
+        let mut session = bed.log.session().expect("a session");
+        let lsn = init(&bed.pool, &mut session, P).expect("init");
+        bed.log.force(lsn).expect("force");
+        bed.recovered.first_group()
+    };
+    let pool: Arc<OnceLock<Pool>> = Arc::default();
+    let bed = {
+        let pool = pool.clone();
+        open_with(&fs, &pool_options(16), |_, inner| {
+            let watch = Box::new(move |event: Event<'_>| {
+                if let (Event::Sync, Some(pool)) = (event, pool.get()) {
+                    pool.exclusive(P).expect("in memory").set_rec_group_for_redo(old_group);
+                }
+            });
+            Arc::new(Watched { inner, watch })
+        })
+        .expect("open")
+    };
+    bed.recover(old_group).expect("redo");
+    pool.set(bed.pool.clone()).expect("set once");
+    assert_eq!(bed.pool.clean_step().expect("clean"), 1);
+    assert_eq!(bed.pool.min_rec_group(), Some(old_group), "redo's record is in an old group");
+    assert!(old_group < bed.log.next_group());
+}
+
+#[test]
+fn a_checkpoint_flush_leaves_pages_that_are_dirty_since() {
+    let (_, fs) = store();
+    let bed = open(&fs, &pool_options(16)).expect("open");
+    let mut session = bed.log.session().expect("a session");
+    let (_, lsn) = count(&bed.pool, &mut session, PageId(1)).expect("count");
+    bed.log.force(lsn).expect("force");
+    let group = bed.log.next_group();
+    count(&bed.pool, &mut session, PageId(2)).expect("count");
+    assert!(bed.pool.min_rec_group().expect("dirty pages") < group);
+    bed.pool.flush_older_than(group).expect("flush");
+    assert_eq!(bed.pool.min_rec_group(), Some(group));
+    assert_eq!(bed.pool.stats().pages_dirty, 1);
+    assert_eq!(check(&home(&fs, PageId(1)), PageId(1)), 1);
+    assert_eq!(check(&home(&fs, PageId(2)), PageId(2)), 0);
+}
+
+#[test]
+fn neighbours_go_home_in_one_write() {
+    let (_, fs) = store();
+    let writes: Arc<foreshore_sync::Mutex<Vec<(u64, usize)>>> =
+        Arc::new(foreshore_sync::Mutex::new(foreshore_sync::LockRank::Leaf, Vec::new()));
+    let bed = open_with(&fs, &pool_options(16), |_, inner| {
+        let writes = writes.clone();
+        let watch = Box::new(move |event: Event<'_>| {
+            if let Event::Write(bytes, offset) = event {
+                writes.lock().push((offset / PAGE_SIZE as u64, bytes.len() / PAGE_SIZE));
+            }
+        });
+        Arc::new(Watched { inner, watch })
+    })
+    .expect("open");
+    let mut session = bed.log.session().expect("a session");
+    for pid in [5, 1, 7, 6, 2] {
+        count(&bed.pool, &mut session, PageId(pid)).expect("count");
+    }
+    bed.pool.flush_all().expect("flush");
+    assert_eq!(*writes.lock(), [(1, 2), (5, 3)]);
+    let stats = bed.pool.stats();
+    assert_eq!((stats.batches, stats.doublewrite_batches, stats.data_syncs, stats.pages_written), (1, 1, 1, 10));
+}
+
+#[test]
+fn a_page_torn_at_any_sector_is_mended_from_the_doublewrite_file() {
+    let (sim, fs) = store();
+    let old = home(&fs, P);
+    {
+        let bed = open(&fs, &pool_options(16)).expect("open");
+        let mut session = bed.log.session().expect("a session");
+        count(&bed.pool, &mut session, P).expect("count");
+        bed.pool.flush_all().expect("flush");
+    }
+    let new = home(&fs, P);
+    for cut in 1..PAGE_SIZE / SECTOR {
+        let mut torn = new.clone();
+        torn[cut * SECTOR..].copy_from_slice(&old[cut * SECTOR..]);
+        let fork = sim.fork();
+        fork.patch(Path::new(DATA), P.offset(), &torn).expect("patch");
+        let fs: Arc<dyn Fs> = Arc::new(fork);
+        let bed = open(&fs, &pool_options(16)).expect("open");
+        assert_eq!(bed.pool.restore_doublewrite(bed.recovered.end()).expect("restore"), 1, "cut {cut}");
+        assert_eq!(home(&fs, P), new, "cut {cut}");
+        assert_eq!(check(&bed.pool.shared(P).expect("whole again"), P), 1);
+        assert_eq!(bed.pool.restore_doublewrite(bed.recovered.end()).expect("restore"), 0, "nothing is left to mend");
+    }
+}
+
+#[test]
+fn an_image_ahead_of_the_log_mends_nothing() {
+    let (sim, fs) = store();
+    sim.flip(Path::new(DATA), P.offset() + 100, 1).expect("flip");
+    let bed = open(&fs, &pool_options(16)).expect("open");
+    let lost = Lsn(page_lsn(&home(&fs, P)).0 - 1);
+    let refused = bed.pool.restore_doublewrite(lost).expect_err("the log has lost the change");
+    assert!(matches!(refused, Error::Corrupted { place: Place::Page(P), .. }), "{refused}");
+}
+
+#[test]
+fn images_do_not_outlive_a_run_without_doublewrite() {
+    let (sim, fs) = store();
+    {
+        let bed = open(&fs, &PoolOptions { doublewrite: false, ..pool_options(16) }).expect("open");
+        bed.recover(bed.recovered.first_group()).expect("recover");
+        let mut session = bed.log.session().expect("a session");
+        count(&bed.pool, &mut session, P).expect("count");
+        bed.pool.flush_all().expect("flush");
+    }
+    // Rot, not a tear: the image of before would be an older page.
+    sim.flip(Path::new(DATA), P.offset() + 100, 1).expect("flip");
+    let bed = open(&fs, &pool_options(16)).expect("open");
+    assert_eq!(bed.pool.restore_doublewrite(bed.recovered.end()).expect("restore"), 0);
+    assert!(matches!(bed.pool.shared(P), Err(Error::Corrupted { place: Place::Page(P), .. })));
+}
+
+#[test]
+fn every_flawed_page_is_refused_with_its_id_and_the_frame_goes_back() {
+    let (sim, fs) = store();
+    let whole = home(&fs, P);
+    let mut ahead = whole.clone();
+    ahead[16..24].copy_from_slice(&(u64::MAX >> 2).to_le_bytes());
+    let crc = page_checksum(&ahead);
+    ahead[..4].copy_from_slice(&crc.to_le_bytes());
+    let mut flipped = whole.clone();
+    flipped[PAGE_SIZE - 1] ^= 0x40;
+    let cases = [
+        ("the page was never written", vec![0; PAGE_SIZE], true),
+        ("the checksum of the page does not fit", flipped, true),
+        ("the page carries the id of another", home(&fs, PageId(4)), false),
+        ("the page holds a change that the log has lost", ahead, false),
+    ];
+    for (expected, bytes, may_be_blank) in cases {
+        let fork = sim.fork();
+        fork.patch(Path::new(DATA), P.offset(), &bytes).expect("patch");
+        let fs: Arc<dyn Fs> = Arc::new(fork);
+        let bed = open(&fs, &pool_options(16)).expect("open");
+        for _ in 0..2 {
+            let Err(Error::Corrupted { place: Place::Page(P), why, .. }) = bed.pool.shared(P) else {
+                panic!("{expected}: not refused");
+            };
+            assert_eq!(why, expected);
+        }
+        assert_eq!(bed.pool.stats().frames_free, 16);
+        match bed.pool.exclusive_or_blank(P) {
+            Ok(page) => assert!(may_be_blank && page.lsn() == Lsn::ZERO && page.pid() == P, "{expected}"),
+            Err(e) => assert!(!may_be_blank, "{expected}: {e}"),
+        }
+    }
+    let bed = open(&fs, &pool_options(16)).expect("open");
+    assert!(matches!(bed.pool.shared(PageId(PAGES + 1)), Err(Error::Corrupted { .. })), "beyond the end of the file");
+}
+
+#[test]
+fn a_foreign_newer_or_cut_doublewrite_file_is_refused() {
+    let (sim, _) = store();
+    let refusal = |spoil: &dyn Fn(&Sim)| {
+        let fork = sim.fork();
+        spoil(&fork);
+        let fs: Arc<dyn Fs> = Arc::new(fork);
+        open(&fs, &pool_options(16)).err().expect("refused")
+    };
+    let dw = Path::new(common::DOUBLEWRITE);
+    assert!(matches!(refusal(&|sim| sim.flip(dw, 0, 1).expect("flip")), Error::Foreign { .. }));
+    assert!(matches!(refusal(&|sim| sim.flip(dw, 20, 1).expect("flip")), Error::Corrupted { .. }));
+    assert!(matches!(refusal(&|sim| sim.truncate(dw, 8192).expect("truncate")), Error::Truncated { .. }));
+    assert!(matches!(refusal(&|sim| sim.truncate(dw, 0).expect("truncate")), Error::Foreign { .. }));
+}
