@@ -55,7 +55,8 @@ pub fn create(fs: &Arc<dyn Fs>, pages: u64) -> Result<()> {
     data.allocate(0, PageId(pages).offset())?;
     data.sync()?;
     Pool::create_files(&*fs.create(Path::new(DOUBLEWRITE))?, UUID)?;
-    fs.sync_dir(Path::new("db"))
+    fs.sync_dir(Path::new("db"))?;
+    fs.sync_dir(Path::new("."))
 }
 
 pub fn open(fs: &Arc<dyn Fs>, options: &PoolOptions) -> Result<Bed> {
