@@ -135,6 +135,16 @@ fn crafted_ends_are_the_end() {
     let foreign = file_bytes(&other, &path);
     let next = &foreign[behind as usize..][..2 * BLOCK as usize];
     assert_eq!(with(behind, next).unwrap(), all_of);
+    // Another history of the same log: all fits but the checksum of the group before.
+    let twin = Sim::new(2);
+    let log = fresh(&as_fs(&twin), &small());
+    let mut session = log.session().unwrap();
+    for tag in 0..GROUPS + 2 {
+        let lsn = append(&mut session, tag, &payload(tag + 50, 200)).unwrap();
+        log.force(lsn).unwrap();
+    }
+    let next = &file_bytes(&twin, &path)[behind as usize..][..BLOCK as usize];
+    assert_eq!(with(behind, next).unwrap(), all_of);
     // A whole foreign segment in place of ours, and ours under another number.
     let swapped = sim.fork();
     swapped.replace(&path, &other, &path).unwrap();
@@ -221,4 +231,21 @@ fn a_dropped_group_stays_dropped() {
     }
     let found = open_damaged(&back).unwrap();
     assert_eq!(found, [(0..GROUPS - 1).collect::<Vec<_>>(), vec![77]].concat());
+}
+
+/// The last group may have been visible at one start without being on the medium: its repetition takes its place.
+#[test]
+fn a_vanished_last_group_is_found_in_its_repetition() {
+    let sim = written();
+    drop(open(&as_fs(&sim), &small()).unwrap());
+    for groups in 0..2 {
+        if groups > 0 {
+            let (log, _) = open(&as_fs(&sim), &small()).unwrap();
+            let lsn = append(&mut log.session().unwrap(), GROUPS, &payload(GROUPS, 200)).unwrap();
+            log.force(lsn).unwrap();
+        }
+        let vanished = sim.fork();
+        vanished.patch(&segment(1), GROUPS * BLOCK, &[0; BLOCK as usize]).unwrap();
+        assert_eq!(open_damaged(&vanished).unwrap(), (0..GROUPS + groups).collect::<Vec<_>>());
+    }
 }

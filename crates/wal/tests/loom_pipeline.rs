@@ -1,7 +1,7 @@
 //! Models of waiting and leading: no waiter and no commit is forgotten. A forgotten one shows as a deadlock.
 #![cfg(foreshore_loom)]
 
-use foreshore_base::{Lsn, Result};
+use foreshore_base::{Error, Lsn, Result};
 use foreshore_sync::model::{check, mutated};
 use foreshore_sync::primitive::Arc as Shared;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
@@ -130,6 +130,48 @@ fn awaited() {
         }),
         spawn(&log, |log| log.flush_until(Lsn(1))),
     ]);
+}
+
+/// A log whose first write fails, and which must not see a second one.
+struct Failing(Stamps, bool);
+
+impl Leader for Failing {
+    fn seal(&mut self, sealed: Lsn) -> Result<Option<Lsn>> {
+        self.0.seal(sealed)
+    }
+
+    fn write(&mut self) -> Result<()> {
+        assert!(!self.1, "written after a failed write");
+        self.1 = true;
+        Err(Error::Closed)
+    }
+}
+
+/// Two blocking commits on a device that fails: both learn it, and nobody writes behind the failed group.
+fn failed_write() {
+    let tail = Shared::new(AtomicU64::new(0));
+    let leader = Failing(Stamps(tail.clone()), false);
+    let pipeline = Arc::new(Pipeline::new(leader, Lsn(0), Arc::new(Slots::new(1))));
+    let commit = || {
+        let (tail, pipeline) = (tail.clone(), pipeline.clone());
+        thread::spawn(move || {
+            let lsn = Lsn(tail.fetch_add(1, Ordering::AcqRel) + 1);
+            assert!(matches!(pipeline.force(lsn), Err(Error::Poisoned { .. })));
+        })
+    };
+    join([commit(), commit()]);
+    assert_eq!(pipeline.durable(), Lsn(0));
+}
+
+#[test]
+fn nothing_is_written_behind_a_failed_write() {
+    check(failed_write);
+}
+
+#[test]
+#[should_panic(expected = "written after a failed write")]
+fn a_leader_that_ignores_poison_is_noticed() {
+    mutated("pipeline: lead though poisoned", failed_write);
 }
 
 #[test]

@@ -273,7 +273,8 @@ impl<L: Leader> Pipeline<L> {
         }
         let mut turn = Turn { pipeline: self, after: HandOff::Full, done: false };
         let mut leader = self.leader.try_lock().expect("the holder of the lead alone locks the leader");
-        let led = if self.is_poisoned() || !wanted() {
+        let stopped = self.is_poisoned() && !mutant("pipeline: lead though poisoned");
+        let led = if stopped || !wanted() {
             Led::Unwanted
         } else {
             match self.seal_and_write(&mut *leader) {
