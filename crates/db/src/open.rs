@@ -11,7 +11,7 @@ use crate::{MemoryShares, Options, TxnOptions};
 use foreshore_base::{Error, Place, Result, Uuid};
 use foreshore_btree::Trees;
 use foreshore_buffer::{Pool, PoolOptions};
-use foreshore_io::{DirLock, Fs, Kind};
+use foreshore_io::{DirLock, File, Fs, Kind};
 use foreshore_lock::{LockManager, LockOptions};
 use foreshore_recovery::{CheckpointParts, Checkpointer, replay, undo};
 use foreshore_space::{CATALOGUE_ROOT, Space, SuperBlock};
@@ -184,18 +184,12 @@ impl Parts {
             space.load()?;
             undo(&log, &*trees, replayed.losers, &mut replayed.stats)?;
         }
+        // The losers have ended, too.
+        replayed.start.clock = replayed.start.clock.max(log.current().csn());
         let locks = LockManager::new(LockOptions { max_owners: options.max_transactions, ..LockOptions::default() });
         let txns = TxnManager::new(self.txn_options(), log.clone(), Arc::new(locks), replayed.start)?;
         txns.set_resource_manager(Arc::clone(&trees) as _);
-        let checkpointer = Checkpointer::new(CheckpointParts {
-            log: log.clone(),
-            pool: pool.clone(),
-            txns: Arc::clone(&txns),
-            space: Arc::clone(&space),
-            data: Arc::clone(&data),
-            superblock,
-            log_budget: options.log_budget,
-        })?;
+        let checkpointer = self.checkpointer(&log, &pool, &txns, &space, &data, superblock)?;
         checkpointer.checkpoint()?;
         if is_new {
             fenced.remove(&files.unfinished)?;
@@ -228,6 +222,26 @@ impl Parts {
         };
         engine.load_catalogue()?;
         Ok(Arc::new(engine))
+    }
+
+    fn checkpointer(
+        &self,
+        log: &Log,
+        pool: &Pool,
+        txns: &Arc<TxnManager>,
+        space: &Arc<Space>,
+        data: &Arc<dyn File>,
+        superblock: SuperBlock,
+    ) -> Result<Checkpointer> {
+        Checkpointer::new(CheckpointParts {
+            log: log.clone(),
+            pool: pool.clone(),
+            txns: Arc::clone(txns),
+            space: Arc::clone(space),
+            data: Arc::clone(data),
+            superblock,
+            log_budget: self.options.log_budget,
+        })
     }
 
     fn txn_options(&self) -> TxnManagerOptions {

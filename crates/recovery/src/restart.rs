@@ -140,7 +140,7 @@ pub fn undo(log: &Log, manager: &dyn ResourceManager, losers: Losers, stats: &mu
     let mut queue: BinaryHeap<_> = losers.iter().map(|(&xid, open)| (newest(open), xid)).collect();
     while let Some((_, xid)) = queue.pop() {
         let open = losers.get_mut(&xid).expect("the queue holds losers");
-        let mut context = UndoContext::new(&mut session, xid, open.last_lsn);
+        let mut context = UndoContext::at_restart(&mut session, xid, open.last_lsn);
         let Some(entry) = open.undo.pop() else {
             context.log_end()?;
             stats.losers += 1;

@@ -32,12 +32,25 @@ pub struct UndoContext<'a> {
     session: &'a mut Session,
     xid: Xid,
     last_lsn: Lsn,
+    at_restart: bool,
 }
 
 impl<'a> UndoContext<'a> {
     /// The rollback of `xid`, whose last record has `last_lsn`, logged through `session`.
     pub fn new(session: &'a mut Session, xid: Xid, last_lsn: Lsn) -> Self {
-        Self { session, xid, last_lsn }
+        Self { session, xid, last_lsn, at_restart: false }
+    }
+
+    /// The same at restart.
+    pub fn at_restart(session: &'a mut Session, xid: Xid, last_lsn: Lsn) -> Self {
+        Self { session, xid, last_lsn, at_restart: true }
+    }
+
+    /// Whether this is a restart. A row may then carry the lock of another transaction: locks in headers are not logged,
+    /// so a page can go home with the lock of one that followed a commit, and the commit be lost.
+    #[must_use]
+    pub const fn is_at_restart(&self) -> bool {
+        self.at_restart
     }
 
     /// The transaction rolled back.

@@ -61,7 +61,7 @@ proptest! {
     fn a_table_is_a_sorted_map(operations in prop::collection::vec(operation(), 1..200)) {
         let (db, fs) = in_memory();
         let mut run = Run { db: Some(db), fs, committed: Model::new(), current: Model::new() };
-        for part in operations.split_inclusive(|operation| ends(operation)) {
+        for part in operations.split_inclusive(ends) {
             run.transaction(part);
         }
         run.reopen();

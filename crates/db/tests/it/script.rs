@@ -84,13 +84,16 @@ impl Script {
         }
         match self.random.below(10) {
             0 => return tx.rollback(),
-            1 => return Ok(drop(tx)),
+            1 => {
+                drop(tx);
+                return Ok(());
+            }
             _ => {}
         }
         let asked = self.sim.ops();
         self.commits.push(Commit { after: after.clone(), asked, acknowledged: None, ticket: None });
         let commit = self.commits.last_mut().expect("just pushed");
-        if n % 3 == 0 {
+        if n.is_multiple_of(3) {
             tx.commit()?;
             commit.acknowledged = Some(self.sim.ops());
         } else {
