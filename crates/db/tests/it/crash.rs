@@ -1,7 +1,7 @@
 //! After power loss at any operation, with any legal subset of unsynced effects: every acknowledged commit is there, the
 //! rest is a prefix, and a second loss during recovery changes nothing.
 //!
-//! `FORESHORE_CRASH_STRIDE=1` visits every operation.
+//! `FORESHORE_CRASH_STRIDE=1` visits every operation, `FORESHORE_CRASH_SEEDS=100` runs as many histories.
 
 use crate::script::{Random, Script, disk, open, options, read};
 use crate::support::{DIR, NUMBERS};
@@ -23,10 +23,16 @@ const POLICIES: [Persist; 9] = [
 
 #[test]
 fn every_acknowledged_commit_survives_power_loss() {
-    let stride = std::env::var("FORESHORE_CRASH_STRIDE").map_or(STRIDE, |text| text.parse().unwrap());
-    let sim = disk(1);
-    let mut script = Script::new(&sim, 7);
-    let db = open(&sim).unwrap();
+    let number = |name, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
+    let stride = number("FORESHORE_CRASH_STRIDE", STRIDE);
+    (1..=number("FORESHORE_CRASH_SEEDS", 2)).for_each(|seed| lose_power(seed, stride));
+}
+
+/// Runs one history and recovers from images of every `stride`-th operation of it.
+fn lose_power(seed: u64, stride: u64) {
+    let sim = disk(seed);
+    let mut script = Script::new(&sim, seed);
+    let db = options(&sim).step_seed(seed).open(DIR).unwrap();
     script.run(&db, 160).unwrap();
     let stats = db.stats();
     assert!(stats.checkpoint.checkpoints > 3 && stats.log.segments_recycled > 0, "{stats:?}");
@@ -38,7 +44,7 @@ fn every_acknowledged_commit_survives_power_loss() {
             let policy = &POLICIES[(images % POLICIES.len() as u64) as usize];
             let image = points.image(policy, op);
             recover(&script, op, &image)
-                .unwrap_or_else(|why| panic!("power lost in operation {op}, {policy:?}: {why}"));
+                .unwrap_or_else(|why| panic!("seed {seed}, power lost in operation {op}, {policy:?}: {why}"));
             images += 1;
         }
         if !points.advance() {
