@@ -240,7 +240,8 @@ impl Parts {
             space: Arc::clone(space),
             data: Arc::clone(data),
             superblock,
-            log_budget: self.options.log_budget,
+            // A restart reads the pages of this log through a pool of that size, so a small pool gets a short log.
+            log_budget: self.options.log_budget.min(self.options.memory_limit / 2),
         })
     }
 
