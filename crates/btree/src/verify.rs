@@ -41,7 +41,7 @@ impl Tree {
     /// `Corrupted` with the first page that is wrong; `Io`, `OutOfFrames`, `Poisoned`.
     pub fn verify(&self) -> Result<TreeReport> {
         let mut report = TreeReport::default();
-        let level = self.parse(self.root(), &*self.pool().shared(self.root())?)?.level();
+        let level = self.parse(self.root(), &self.pool().shared(self.root())?)?.level();
         report.height = usize::from(level) + 1;
         // Who comes next on each level: the right sibling of the last node visited there.
         let mut siblings: Vec<Option<PageId>> = vec![None; report.height];

@@ -12,8 +12,8 @@ use std::{path::Path, str::FromStr, sync::Arc, time::Duration};
 const MIN_SEGMENT: u64 = 64 << 10;
 /// Largest log segment, in bytes.
 const MAX_SEGMENT: u64 = 1 << 30;
-/// Most transactions at once that may be asked for.
-const MAX_TRANSACTIONS: usize = 1 << 14;
+/// Most transactions at once that may be asked for: what one checkpoint record lists.
+const MAX_TRANSACTIONS: usize = foreshore_recovery::MAX_ACTIVE;
 
 /// How to open a database.
 ///
@@ -137,7 +137,7 @@ impl Options {
         self
     }
 
-    /// How many transactions may run at once, from 1 to 16,384.
+    /// How many transactions may run at once, from 1 to 1024.
     #[must_use]
     pub fn max_transactions(mut self, count: usize) -> Self {
         self.max_transactions = count;
@@ -178,7 +178,7 @@ impl Options {
             return Err(out_of_range("log_budget", self.log_budget, "at least four segments"));
         }
         if !(1..=MAX_TRANSACTIONS).contains(&self.max_transactions) {
-            return Err(out_of_range("max_transactions", self.max_transactions as u64, "1 to 16384"));
+            return Err(out_of_range("max_transactions", self.max_transactions as u64, "1 to 1024"));
         }
         Ok(())
     }
