@@ -189,9 +189,7 @@ fn ghosts_make_room_once_their_deletion_is_durable() {
 #[test]
 fn a_cursor_sees_what_its_transaction_writes_ahead_of_it() {
     let bed = Bed::new(64);
-    bed.run(|txn| {
-        (0..10_u8).try_for_each(|n| bed.tree.put(txn, &[n * 10], b"old").map(drop))
-    });
+    bed.run(|txn| (0..10_u8).try_for_each(|n| bed.tree.put(txn, &[n * 10], b"old").map(drop)));
     let mut txn = bed.begin();
     let mut cursor = bed.tree.range(&mut txn, Bound::Unbounded, Bound::Unbounded).unwrap();
     assert_eq!(cursor.next(&mut txn).unwrap(), Some((&[0][..], &b"old"[..])));

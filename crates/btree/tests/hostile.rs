@@ -1,0 +1,65 @@
+//! Pages of somebody else's making, with sound checksums: refused or survived, never a panic.
+
+mod common;
+
+use common::{Bed, Rng, key, value};
+use foreshore_base::limits::PAGE_SIZE;
+use foreshore_base::{Error, PageId, Result};
+use foreshore_buffer::PageMut;
+use std::ops::Bound;
+
+/// Every operation once. Only the error matters.
+fn use_it(bed: &Bed, rng: &mut Rng) -> Result<()> {
+    let mut txn = bed.begin();
+    let mut out = Vec::new();
+    for _ in 0..6 {
+        let key = key(rng.below(300));
+        bed.tree.get(&mut txn, &key, &mut out)?;
+        bed.tree.get_for_update(&mut txn, &key, &mut out)?;
+        bed.tree.put(&mut txn, &key, &value(rng))?;
+        bed.tree.remove(&mut txn, &key)?;
+        bed.tree.put(&mut txn, &key, &value(rng))?;
+    }
+    let mut cursor = bed.tree.range(&mut txn, Bound::Unbounded, Bound::Unbounded)?;
+    while cursor.next(&mut txn)?.is_some() {}
+    txn.rollback().map(drop)
+}
+
+#[test]
+fn hostile_pages_are_refused_without_a_panic() {
+    let mut refused = 0;
+    for seed in 0..150 {
+        let mut rng = Rng(seed);
+        let bed = Bed::new(256);
+        bed.run(|txn| (0..120).try_for_each(|n| bed.tree.put(txn, &key(n), &value(&mut rng)).map(drop)));
+        let pages: Vec<PageId> = {
+            let mut pages: Vec<_> = bed.tree.verify().unwrap().pages.into_iter().collect();
+            pages.sort();
+            pages
+        };
+        for _ in 0..1 + rng.below(3) {
+            let mut page = bed.pool.exclusive(pages[rng.below(pages.len())]).unwrap();
+            page.mark_dirty();
+            for _ in 0..1 + rng.below(12) {
+                // The id and the LSN stay: the pool checks them, and they are not the tree's to doubt.
+                let at = match rng.below(3) {
+                    0 => 4 + rng.below(4),
+                    1 => 24 + rng.below(120),
+                    _ => 24 + rng.below(PAGE_SIZE - 24),
+                };
+                page.write(at, &[rng.next() as u8]);
+            }
+        }
+        let verdict = bed.tree.verify();
+        let outcome = use_it(&bed, &mut rng);
+        for error in [verdict.err(), outcome.err()].into_iter().flatten() {
+            let known = matches!(
+                error,
+                Error::Corrupted { .. } | Error::Poisoned { .. } | Error::LockTimeout { .. } | Error::Io { .. }
+            );
+            assert!(known, "seed {seed}: {error}");
+            refused += 1;
+        }
+    }
+    assert!(refused > 100, "only {refused} refusals");
+}

@@ -1,0 +1,177 @@
+//! Serializable transactions on rows: who waits for whom, and what a reader rests on.
+
+mod common;
+
+use common::Bed;
+use foreshore_base::Error;
+use foreshore_sync::primitive::thread;
+use foreshore_txn::Txn;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+
+const SOON: Duration = Duration::from_millis(30);
+
+fn bed() -> Bed {
+    let bed = Bed::new(64);
+    bed.run(|txn| bed.tree.put(txn, b"row", b"one"));
+    bed.log.force(bed.log.current()).unwrap();
+    bed
+}
+
+/// A transaction that gives up soon.
+fn hasty(bed: &Bed) -> Txn {
+    bed.begin_as("hasty", SOON)
+}
+
+fn read(bed: &Bed, txn: &mut Txn, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+    let mut out = Vec::new();
+    Ok(bed.tree.get(txn, key, &mut out)?.then_some(out))
+}
+
+#[test]
+fn a_reader_waits_for_a_writer_and_names_it() {
+    let bed = bed();
+    let mut writer = bed.begin_as("writer", SOON);
+    bed.tree.put(&mut writer, b"row", b"two").unwrap();
+    let mut reader = hasty(&bed);
+    match read(&bed, &mut reader, b"row") {
+        Err(Error::LockTimeout { holder: "writer", what, .. }) => assert!(what.contains("row"), "{what}"),
+        other => panic!("{other:?}"),
+    }
+    drop(reader);
+    writer.rollback().unwrap();
+    assert_eq!(bed.run(|txn| read(&bed, txn, b"row")), Some(b"one".to_vec()));
+}
+
+#[test]
+fn a_writer_waits_for_a_reader_and_its_header_is_taken_back() {
+    let bed = bed();
+    let mut reader = bed.begin_as("reader", SOON);
+    assert_eq!(read(&bed, &mut reader, b"row").unwrap(), Some(b"one".to_vec()));
+    let mut writer = hasty(&bed);
+    let refused = bed.tree.put(&mut writer, b"row", b"two");
+    assert!(matches!(refused, Err(Error::LockTimeout { holder: "reader", .. })), "{refused:?}");
+    // The reader itself writes: its own shared lock is no obstacle, and the loser's xid is gone from the header.
+    bed.tree.put(&mut reader, b"row", b"three").unwrap();
+    drop(writer);
+    drop(reader.commit().unwrap());
+    assert_eq!(bed.run(|txn| read(&bed, txn, b"row")), Some(b"three".to_vec()));
+}
+
+#[test]
+fn readers_share_a_row_and_writers_of_other_rows_pass() {
+    let bed = bed();
+    bed.run(|txn| bed.tree.put(txn, b"other", b"x"));
+    let (mut first, mut second, mut writer) = (hasty(&bed), hasty(&bed), hasty(&bed));
+    assert!(read(&bed, &mut first, b"row").unwrap().is_some());
+    assert!(read(&bed, &mut second, b"row").unwrap().is_some());
+    bed.tree.put(&mut writer, b"other", b"y").unwrap();
+}
+
+#[test]
+fn what_was_absent_stays_absent() {
+    let bed = bed();
+    let mut reader = bed.begin();
+    assert_eq!(read(&bed, &mut reader, b"nothing").unwrap(), None);
+    let mut writer = hasty(&bed);
+    assert!(matches!(bed.tree.put(&mut writer, b"nothing", b"!"), Err(Error::LockTimeout { .. })));
+    drop(writer);
+    assert_eq!(read(&bed, &mut reader, b"nothing").unwrap(), None);
+    drop(reader);
+    // A deleted row is as absent as one that never was, ghost or not.
+    bed.run(|txn| bed.tree.remove(txn, b"row"));
+    let mut locker = bed.begin();
+    assert!(!bed.tree.get_for_update(&mut locker, b"row", &mut Vec::new()).unwrap());
+    let mut writer = hasty(&bed);
+    assert!(matches!(bed.tree.insert_new(&mut writer, b"row", b"!"), Err(Error::LockTimeout { .. })));
+}
+
+#[test]
+fn a_scan_keeps_writers_out() {
+    let bed = bed();
+    let mut reader = bed.begin();
+    let rows = common::scan(&bed.tree, &mut reader, Bound::Unbounded, Bound::Unbounded).unwrap();
+    assert_eq!(rows.len(), 1);
+    let mut writer = hasty(&bed);
+    assert!(matches!(bed.tree.put(&mut writer, b"phantom", b"!"), Err(Error::LockTimeout { .. })));
+}
+
+#[test]
+fn key_exists_holds_the_row() {
+    let bed = bed();
+    let mut txn = bed.begin();
+    assert!(matches!(bed.tree.insert_new(&mut txn, b"row", b"two"), Err(Error::KeyExists)));
+    let mut other = hasty(&bed);
+    assert!(matches!(bed.tree.remove(&mut other, b"row"), Err(Error::LockTimeout { .. })));
+    drop(other);
+    txn.rollback().unwrap();
+    bed.run(|txn| bed.tree.remove(txn, b"row"));
+}
+
+#[test]
+fn a_row_that_was_only_locked_still_leads_to_its_last_writer() {
+    let bed = bed();
+    let mut writer = bed.begin();
+    bed.tree.put(&mut writer, b"row", b"two").unwrap();
+    let ticket = writer.commit_pipelined().unwrap();
+    let csn = ticket.csn();
+    for commits in [false, true] {
+        let mut locker = bed.begin();
+        assert!(bed.tree.get_for_update(&mut locker, b"row", &mut Vec::new()).unwrap());
+        if commits {
+            drop(locker.commit().unwrap());
+        } else {
+            locker.rollback().unwrap();
+        }
+        // Not durable yet: whoever reads the row must wait for its writer's commit before it acknowledges anything.
+        assert!(!ticket.is_durable());
+        let mut reader = bed.begin();
+        assert_eq!(read(&bed, &mut reader, b"row").unwrap(), Some(b"two".to_vec()));
+        assert!(reader.observed() >= csn, "the reader rests on {csn}");
+        let answer = reader.commit().unwrap();
+        assert!(!answer.is_durable());
+        drop(answer);
+    }
+    ticket.wait().unwrap();
+}
+
+#[test]
+fn absence_rests_on_the_commit_that_made_it() {
+    let bed = bed();
+    let mut writer = bed.begin();
+    bed.tree.remove(&mut writer, b"row").unwrap();
+    let ticket = writer.commit_pipelined().unwrap();
+    let mut reader = bed.begin();
+    assert_eq!(read(&bed, &mut reader, b"row").unwrap(), None);
+    assert!(reader.observed() >= ticket.csn());
+}
+
+#[test]
+fn two_upgrades_of_one_row_are_a_deadlock_and_one_goes_on() {
+    let bed = Arc::new(bed());
+    let workers: Vec<_> = (0..2_u8)
+        .map(|n| {
+            let bed = bed.clone();
+            thread::spawn(move || {
+                let mut done = 0;
+                for _ in 0..40 {
+                    let mut txn = bed.begin();
+                    let result = read(&bed, &mut txn, b"row").and_then(|_| bed.tree.put(&mut txn, b"row", &[n]));
+                    match result {
+                        Ok(_) => {
+                            drop(txn.commit().unwrap());
+                            done += 1;
+                        }
+                        Err(Error::Deadlock { .. }) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                done
+            })
+        })
+        .collect();
+    let done: i32 = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
+    assert!(done >= 40, "each deadlock has a survivor, but only {done} went on");
+    bed.verify();
+}
