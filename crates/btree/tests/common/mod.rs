@@ -1,8 +1,9 @@
 //! A database without its upper half: log, pool, space, transactions and one tree, with a restart that reads the whole log.
 
-#![allow(dead_code)]
+// Every test binary compiles the whole module and uses part of it.
+#![allow(dead_code, unreachable_pub)]
 
-use foreshore_base::{Csn, GroupNo, Lsn, PageId, Result, TableId, Uuid, Xid};
+use foreshore_base::{Csn, Lsn, Result, TableId, Uuid, Xid};
 use foreshore_btree::{Tree, TreeReport, Trees};
 use foreshore_buffer::format::{CLR, UNDOABLE};
 use foreshore_buffer::{ChangeRecord, Pool, PoolOptions};
@@ -113,9 +114,9 @@ impl Bed {
     pub fn halt(self) -> (Self, Restart) {
         let (fs, frames) = (self.fs.clone(), self.frames);
         self.pool.close();
-        self.log.close();
+        drop(self.log.close());
         drop(self);
-        restart(&fs, frames)
+        restart(&fs, frames, usize::MAX)
     }
 
     pub fn begin(&self) -> Txn {
@@ -123,7 +124,7 @@ impl Bed {
     }
 
     pub fn begin_as(&self, label: &'static str, lock_timeout: Duration) -> Txn {
-        self.txns.begin(TxnOptions { label, lock_timeout, ..TxnOptions::default() }).unwrap()
+        self.txns.begin(TxnOptions { label, lock_timeout }).unwrap()
     }
 
     /// Runs one transaction to its commit, not waiting for the disk.
@@ -175,11 +176,11 @@ struct Loser {
     changes: BTreeMap<Lsn, (u8, TableId, Vec<u8>)>,
 }
 
-/// Applies every record of the log to the pages that are older, and returns how many, and who has not ended.
-fn redo(base: &Base, trees: &Trees) -> (usize, HashMap<Xid, Loser>, Start) {
+/// Applies the first `limit` records of the log to the pages that are older, and returns how many, and who has not ended.
+fn redo(base: &Base, trees: &Trees, limit: usize) -> (usize, HashMap<Xid, Loser>, Start) {
     let mut losers: HashMap<Xid, Loser> = HashMap::new();
     let (mut redone, mut max_xid) = (0, 0);
-    for record in base.recovered.records(GroupNo(0).max(base.recovered.first_group())) {
+    for record in base.recovered.records(base.recovered.first_group()).take(limit) {
         let record = record.unwrap();
         let mut change = ChangeRecord::decode(&record.payload).unwrap();
         let xid = Xid(record.tag);
@@ -220,13 +221,14 @@ fn redo(base: &Base, trees: &Trees) -> (usize, HashMap<Xid, Loser>, Start) {
     (redone, losers, start)
 }
 
-fn restart(fs: &Mem, frames: usize) -> (Bed, Restart) {
+/// Restarts as if the log had ended after `limit` records.
+pub fn restart(fs: &Mem, frames: usize, limit: usize) -> (Bed, Restart) {
     let base = base(fs, frames);
     base.pool.restore_doublewrite(base.recovered.end()).unwrap();
     let space = Arc::new(Space::new(base.pool.clone(), base.file.clone()));
     let trees = Trees::new(base.pool.clone(), space.clone());
-    let (redone, mut losers, start) = redo(&base, &trees);
-    let (again, _, _) = redo(&base, &trees);
+    let (redone, mut losers, start) = redo(&base, &trees, limit);
+    let (again, _, _) = redo(&base, &trees, limit);
     assert_eq!(again, 0, "a second redo finds nothing to do");
     space.load().unwrap();
     let mut session = base.log.session().unwrap();
@@ -247,6 +249,15 @@ fn restart(fs: &Mem, frames: usize) -> (Bed, Restart) {
     }
     drop(session);
     (bed(fs, frames, base, space, trees, start), done)
+}
+
+/// Records that lay out a new database: the first map page and the root.
+pub const LAYOUT_RECORDS: usize = 2;
+
+/// The LSNs of all records in the log.
+pub fn lsns(fs: &Mem, frames: usize) -> Vec<Lsn> {
+    let base = base(fs, frames);
+    base.recovered.records(base.recovered.first_group()).map(|record| record.unwrap().lsn).collect()
 }
 
 /// A small generator of reproducible numbers (splitmix64).
@@ -287,6 +298,3 @@ pub fn value(rng: &mut Rng) -> Vec<u8> {
     };
     vec![rng.next() as u8; len]
 }
-
-/// The first page that a tree may have beside its root.
-pub const FIRST_DATA_PAGE: PageId = PageId(4);
