@@ -74,10 +74,11 @@ impl Slots {
         self.slots[..used].iter().map(|slot| &**slot)
     }
 
-    /// The greatest LSN that any session asked the flusher for. The caller has issued a `SeqCst` fence.
-    pub fn last_commit(&self) -> Lsn {
+    /// Whether any session asked the flusher for more than `lsn`; under load the first few slots answer. The caller has
+    /// issued a `SeqCst` fence.
+    pub fn wants_beyond(&self, lsn: Lsn) -> bool {
         // ORDERING: Relaxed, the fences on both sides order it: see `Pipeline::flush_soon`.
-        Lsn(self.used().map(|slot| slot.last_commit.load(Ordering::Relaxed)).max().unwrap_or(0))
+        self.used().any(|slot| slot.last_commit.load(Ordering::Relaxed) > lsn.0)
     }
 
     /// Records and their bytes, envelopes included, appended since the log was opened.

@@ -63,13 +63,25 @@ pub enum Led {
     Sealed,
 }
 
-/// Whom the end of a lead may wake.
+/// Who leads. A lead that could cut nothing has changed nothing, so its end wakes only those who would take the duty to try
+/// again off the caller; whoever wakes its own kind, or itself, would spin until the stopped appender goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Caller {
+    /// A thread that waits for durability, and that keeps the duty itself.
+    Waiter,
+    /// A thread that wants ring space.
+    Space,
+    /// The flusher, which tries again after a pause.
+    Flusher,
+}
+
+/// Whom the end of a lead wakes to lead next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HandOff {
-    /// Everybody.
+    /// A waiting thread, the flusher, a thread that wants space.
     Full,
-    /// Not the next leader: the caller tries again itself.
-    Keep,
+    /// As the kind of caller says, after a lead without a group.
+    Nothing(Caller),
 }
 
 /// The flush pipeline over a [`Leader`].
@@ -160,21 +172,24 @@ impl<L: Leader> Pipeline<L> {
     /// # Errors
     /// `Poisoned`: the record may or may not survive.
     pub fn force(&self, lsn: Lsn) -> Result<()> {
-        let forced = self.force_while(lsn, |parker| {
-            // WAIT: park - the leader's hand-off ends it.
-            parker.park();
+        let forced = self.force_while(lsn, |parker, pause| {
+            // WAIT: park - the leader's hand-off ends it, or the pause is over.
+            match pause {
+                None => parker.park(),
+                Some(pause) => drop(parker.park_timeout(pause)),
+            }
             true
         })?;
         assert!(forced, "a wait without a limit ends durable");
         Ok(())
     }
 
-    /// As [`Self::force`]; `park` waits for a token and says whether to go on. Returns whether `lsn` is durable. A group
-    /// that the caller leads is written to its end whatever the time.
+    /// As [`Self::force`]; `park` waits for a token, no longer than the pause it is given, and says whether to go on.
+    /// Returns whether `lsn` is durable. A group that the caller leads is written to its end whatever the time.
     ///
     /// # Errors
     /// As [`Self::force`].
-    pub fn force_while(&self, lsn: Lsn, mut park: impl FnMut(&Parker) -> bool) -> Result<bool> {
+    pub fn force_while(&self, lsn: Lsn, mut park: impl FnMut(&Parker, Option<Duration>) -> bool) -> Result<bool> {
         let mut parker = None;
         loop {
             if self.durable() >= lsn {
@@ -183,29 +198,28 @@ impl<L: Leader> Pipeline<L> {
             if let Some(error) = self.poison_error() {
                 return Err(error);
             }
-            match self.lead(HandOff::Keep, || self.sealed() < lsn) {
+            let go_on = match self.lead(Caller::Waiter, || self.sealed() < lsn) {
                 Led::Sealed | Led::Unwanted => continue,
-                Led::Nothing => {
-                    // WAIT: window - an appender is stopped inside its copy; nobody is bound to signal its end, and this
-                    // thread alone keeps the duty to lead.
-                    parker.get_or_insert_with(Parker::current).park_timeout(STALL);
-                    continue;
+                // WAIT: window - an appender is stopped inside its copy; nobody is bound to signal its end, and this thread
+                // alone keeps the duty to lead.
+                Led::Nothing => park(parker.get_or_insert_with(Parker::current), Some(STALL)),
+                Led::Busy => {
+                    let parker = parker.get_or_insert_with(Parker::current);
+                    let key = self.waiters.add_thread(lsn, parker.unparker());
+                    // ORDERING: first row of the table above.
+                    fence(Ordering::SeqCst);
+                    let may_lead = self.may_lead(lsn) && !mutant("pipeline: park without may_lead");
+                    if self.durable() >= lsn || self.is_poisoned() || may_lead {
+                        self.waiters.remove_thread(key);
+                        continue;
+                    }
+                    let go_on = park(parker, None);
+                    self.waiters.remove_thread(key);
+                    go_on
                 }
-                Led::Busy => {}
-            }
-            let parker = parker.get_or_insert_with(Parker::current);
-            let key = self.waiters.add_thread(lsn, parker.unparker());
-            // ORDERING: first row of the table above.
-            fence(Ordering::SeqCst);
-            let may_lead = self.may_lead(lsn) && !mutant("pipeline: park without may_lead");
-            if self.durable() >= lsn || self.is_poisoned() || may_lead {
-                self.waiters.remove_thread(key);
-                continue;
-            }
-            let go_on = park(parker);
-            self.waiters.remove_thread(key);
+            };
             if !go_on {
-                // This thread may have been the one woken to lead.
+                // This thread may be the one that was to lead.
                 self.hand_off(HandOff::Full);
                 return Ok(self.durable() >= lsn);
             }
@@ -214,7 +228,7 @@ impl<L: Leader> Pipeline<L> {
 
     /// Leads once for somebody who wants ring space.
     pub fn lead_for_space(&self) -> Led {
-        self.lead(HandOff::Full, || true)
+        self.lead(Caller::Space, || true)
     }
 
     /// Whether nobody leads.
@@ -244,10 +258,10 @@ impl<L: Leader> Pipeline<L> {
     pub fn flush_step(&self) -> NextWake {
         // ORDERING: pairs with the fence in `ring_flusher`, as the signal does where there is one.
         fence(Ordering::SeqCst);
-        if self.is_poisoned() || self.pending() <= self.sealed() {
+        if self.is_poisoned() || !self.is_pending() {
             return NextWake::OnSignal;
         }
-        match self.lead(HandOff::Full, || self.sealed() < self.pending()) {
+        match self.lead(Caller::Flusher, || self.is_pending()) {
             // The holder of the lead rings if something is left.
             Led::Busy => NextWake::OnSignal,
             Led::Nothing => NextWake::After(STALL),
@@ -255,10 +269,11 @@ impl<L: Leader> Pipeline<L> {
         }
     }
 
-    /// The greatest LSN that somebody who does not lead waits for. Behind a `SeqCst` fence.
-    fn pending(&self) -> Lsn {
+    /// Whether somebody who does not lead waits for what is not sealed. Behind a `SeqCst` fence.
+    fn is_pending(&self) -> bool {
+        let sealed = self.sealed();
         // ORDERING: Relaxed, ordered by the caller's fence and the one in `ring_flusher`.
-        self.slots.last_commit().max(Lsn(self.polled.load(Ordering::Relaxed)))
+        self.polled.load(Ordering::Relaxed) > sealed.0 || self.slots.wants_beyond(sealed)
     }
 
     fn may_lead(&self, lsn: Lsn) -> bool {
@@ -266,7 +281,7 @@ impl<L: Leader> Pipeline<L> {
     }
 
     /// Takes the lead if it is free and cuts and writes one group, if that is still `wanted`.
-    fn lead(&self, after: HandOff, wanted: impl FnOnce() -> bool) -> Led {
+    fn lead(&self, caller: Caller, wanted: impl FnOnce() -> bool) -> Led {
         // ORDERING: Acquire, the previous leader's state; pairs with the release in `Turn::drop`.
         if self.leading.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return Led::Busy;
@@ -287,7 +302,7 @@ impl<L: Leader> Pipeline<L> {
             }
         };
         if led == Led::Nothing {
-            turn.after = after;
+            turn.after = HandOff::Nothing(caller);
         }
         turn.done = true;
         drop(leader);
@@ -309,19 +324,21 @@ impl<L: Leader> Pipeline<L> {
         Ok(true)
     }
 
-    /// Wakes whoever can go on: all satisfied waiters, and one who can take the lead.
+    /// Wakes whoever can go on: all satisfied waiters, and who can take the lead.
     fn hand_off(&self, mode: HandOff) {
         // ORDERING: the waker's side of all rows of the table above.
         fence(Ordering::SeqCst);
         if !self.waiters.is_empty() {
             let upto = if self.is_poisoned() { Lsn(u64::MAX) } else { self.durable() };
-            let next = (mode == HandOff::Full && self.lead_is_free()).then(|| self.sealed());
+            let next = (mode != HandOff::Nothing(Caller::Waiter) && self.lead_is_free()).then(|| self.sealed());
             self.waiters.wake(upto, next);
         }
+        let rings = matches!(mode, HandOff::Full | HandOff::Nothing(Caller::Space)) && self.lead_is_free();
+        if rings && self.is_pending() && !mutant("pipeline: leader forgets the flusher") {
+            self.flusher.notify();
+        }
+        // Who waits for space while nothing can be cut looks again by itself: it waits for an append.
         if mode == HandOff::Full && self.lead_is_free() {
-            if self.pending() > self.sealed() && !mutant("pipeline: leader forgets the flusher") {
-                self.flusher.notify();
-            }
             self.space.notify_one();
         }
     }
@@ -371,3 +388,6 @@ impl<L: Leader> Drop for Turn<'_, L> {
         self.pipeline.hand_off(self.after);
     }
 }
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests;
