@@ -91,7 +91,8 @@ impl LogOptions {
 
     /// Segments to keep ready: enough for what is kept back, and one to fill.
     pub(crate) fn ready_target(&self) -> usize {
-        let for_kept_back = usize::try_from(self.kept_back() / self.segment_bytes).unwrap_or(usize::MAX - 1) + 1;
+        let for_kept_back = self.kept_back().div_ceil(self.segment_bytes - format::FIRST_GROUP);
+        let for_kept_back = usize::try_from(for_kept_back).unwrap_or(usize::MAX - 1) + 1;
         self.ready_segments.max(for_kept_back)
     }
 }
