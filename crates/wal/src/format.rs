@@ -38,6 +38,10 @@ pub(crate) const GROUP_HEADER: usize = 96;
 pub(crate) const EXTENT: usize = 16;
 /// Largest group in bytes.
 pub(crate) const MAX_GROUP: usize = 1 << 20;
+/// Numbers and stamps of all kinds stay below: whatever a reader finds, it can count on from there.
+pub(crate) const MAX_STAMP: u64 = 1 << 62;
+/// Incarnations stay below.
+const MAX_INCARNATION: Incarnation = Incarnation(u32::MAX);
 /// Offset of a segment's first group.
 pub(crate) const FIRST_GROUP: u64 = BLOCK as u64;
 
@@ -170,10 +174,12 @@ impl GroupHeader {
         };
         let total = header.total_len as usize;
         let used = header.data_start() + header.data_len as usize;
-        if total > MAX_GROUP || !total.is_multiple_of(BLOCK) || used > total || header.group == GroupNo::ZERO {
-            return Decoded::Nothing;
+        let lengths_fit = total <= MAX_GROUP && total.is_multiple_of(BLOCK) && used <= total;
+        let counts_on = header.group.0.max(header.cut.0) < MAX_STAMP && header.incarnation < MAX_INCARNATION;
+        match lengths_fit && counts_on && header.group > GroupNo::ZERO {
+            true => Decoded::Header(header, crc),
+            false => Decoded::Nothing,
         }
-        Decoded::Header(header, crc)
     }
 
     /// Offset in the group of the first byte behind the extent table.
@@ -270,6 +276,10 @@ impl CtlSlot {
             prev_crc: u32_at(block, 56),
         };
         check_uuid(slot.uuid, uuid, path)?;
+        let largest = slot.seq.max(slot.first.0).max(slot.segment);
+        if largest >= MAX_STAMP || slot.first == GroupNo::ZERO || slot.incarnation >= MAX_INCARNATION {
+            return Err(Error::corrupted(path, Place::Offset(offset), "the numbers of a control slot are impossible"));
+        }
         Ok(slot)
     }
 }

@@ -11,10 +11,11 @@
 //! blocks further on; such a hole is searched for before the chain is taken as ended.
 //!
 //! **Torn tail or lost media.** A group that was never acknowledged may be torn; dropping it is right. A later header
-//! that says it was durable (`acked_upto`) proves that acknowledged groups are missing, and the log is refused. Only the
-//! loss of the very last group leaves no such witness.
+//! that says it was durable (`acked_upto`) proves that acknowledged groups are missing, and so does a control file whose
+//! first group is missing, unless the log is new: the log is refused. Otherwise the loss of the very last group leaves no
+//! witness.
 
-use crate::format::{Decoded, ENVELOPE, FIRST_GROUP, GroupHeader, MAX_GROUP, record_size};
+use crate::format::{Decoded, ENVELOPE, FIRST_GROUP, GroupHeader, MAX_GROUP, MAX_STAMP, record_size};
 use crate::reader::{Chain, GroupReader};
 use crate::segment::{Control, Home, Live};
 use foreshore_base::codec::{u32_at, u64_at};
@@ -23,6 +24,8 @@ use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Place, Result};
 use foreshore_io::File;
 use std::sync::Arc;
 
+/// Number of the first group of a new log.
+pub(crate) const FIRST: GroupNo = GroupNo(1);
 /// How far behind the break the look-ahead reads every block.
 const LOOK_AHEAD: u64 = 8 << 20;
 
@@ -37,6 +40,8 @@ pub(crate) struct Scanned {
     pub(crate) prev_crc: u32,
     /// The last group: its segment's index, its offset, and the checksum of the group before it.
     pub(crate) last: Option<(usize, u64, u32)>,
+    /// Bytes of the last group.
+    pub(crate) last_len: u64,
     /// Largest cut of the accepted groups of each incarnation, ascending by incarnation.
     pub(crate) cuts: Vec<(Incarnation, Lsn)>,
     /// Largest LSN or cut seen anywhere, in records that do not count too.
@@ -65,6 +70,7 @@ pub(crate) fn scan(home: &Home, control: &Control) -> Result<Scanned> {
         next: start.first,
         prev_crc: start.prev_crc,
         last: None,
+        last_len: 0,
         cuts: Vec::new(),
         max_lsn: Lsn::ZERO,
         incarnation: control.incarnation(),
@@ -79,6 +85,10 @@ pub(crate) fn scan(home: &Home, control: &Control) -> Result<Scanned> {
         }
     }
     scanned.look_ahead(home, &mut reader, &numbers)?;
+    // The control file names a later group only when that one is durable.
+    if scanned.last.is_none() && start.first != FIRST {
+        return Err(Error::LostLog { dir: home.dir.clone(), missing: start.first });
+    }
     Ok(scanned)
 }
 
@@ -104,6 +114,7 @@ impl Scanned {
                 live.push(header.group, offset, offset + u64::from(header.total_len));
                 let max = max_lsn(reader.data(&header), file.path(), offset)?;
                 self.last = Some((index, offset, chain.prev_crc));
+                self.last_len = u64::from(header.total_len);
                 self.accept(&header, crc, max);
                 continue;
             }
@@ -220,7 +231,11 @@ fn max_lsn(mut data: &[u8], path: &std::path::Path, offset: u64) -> Result<Lsn> 
         let Some(next) = next else {
             return Err(Error::corrupted(path, Place::Offset(offset), "a record crosses the end of its group"));
         };
-        max = max.max(Lsn(u64_at(data, 8)));
+        let lsn = Lsn(u64_at(data, 8));
+        if lsn.0 >= MAX_STAMP {
+            return Err(Error::corrupted(path, Place::Offset(offset), "a record carries an impossible stamp"));
+        }
+        max = max.max(lsn);
         data = next;
     }
     Ok(max)

@@ -5,7 +5,9 @@ mod common;
 
 use common::*;
 use foreshore_base::{Error, GroupNo};
+use foreshore_io::sim::{Fault, FaultKind};
 use foreshore_io::{Fs, Sim};
+use foreshore_sync::NextWake;
 use foreshore_wal::Log;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -248,4 +250,52 @@ fn a_vanished_last_group_is_found_in_its_repetition() {
         vanished.patch(&segment(1), GROUPS * BLOCK, &[0; BLOCK as usize]).unwrap();
         assert_eq!(open_damaged(&vanished).unwrap(), (0..GROUPS + groups).collect::<Vec<_>>());
     }
+}
+
+/// The control file names a group other than the first only when that group is durable: it is a witness by itself.
+#[test]
+fn a_truncated_log_without_its_first_group_is_lost_media() {
+    let sim = Sim::new(1);
+    let log = fresh(&as_fs(&sim), &small());
+    let mut session = log.session().unwrap();
+    let mut tag = 0;
+    // The last group is the first one of its segment, so that none follows.
+    while log.retained_bytes() <= (64 << 10) - BLOCK {
+        let lsn = append(&mut session, tag, &payload(tag, 5000)).unwrap();
+        log.force(lsn).unwrap();
+        tag += 1;
+    }
+    let last = GroupNo(log.next_group().0 - 1);
+    log.truncate(last).unwrap();
+    log.truncate(last).unwrap();
+    drop((session, log));
+    sim.stop_recording();
+    let whole = sim.fork();
+    assert_eq!(tags(&open(&as_fs(&whole), &small()).unwrap().1), [tag - 1]);
+    let damaged = sim.fork();
+    damaged.patch(&segment(2), BLOCK, &[0; 2 * BLOCK as usize]).unwrap();
+    assert!(matches!(open_damaged(&damaged), Err(Error::LostLog { missing, .. }) if missing == last));
+}
+
+/// A group that did not become durable is no place to start from, even if it is the first one of a segment.
+#[test]
+fn truncation_stops_before_a_group_that_failed() {
+    let sim = Sim::new(1);
+    let log = fresh(&as_fs(&sim), &small());
+    while log.prepare_step() == NextWake::Now {}
+    let mut session = log.session().unwrap();
+    let mut acked = 0;
+    while log.retained_bytes() < (64 << 10) - BLOCK {
+        let lsn = append(&mut session, acked, &payload(acked, 200)).unwrap();
+        log.force(lsn).unwrap();
+        acked += 1;
+    }
+    let lsn = append(&mut session, acked, &payload(acked, 200)).unwrap();
+    sim.inject(Fault { at: sim.ops(), kind: FaultKind::Eio, sticky: false });
+    assert!(matches!(log.force(lsn), Err(Error::Poisoned { .. })));
+    log.truncate(log.next_group()).unwrap();
+    log.truncate(log.next_group()).unwrap();
+    drop((session, log));
+    let (_, recovered) = open(&as_fs(&sim), &small()).unwrap();
+    assert!(tags(&recovered).starts_with(&(0..acked).collect::<Vec<_>>()), "{:?}", tags(&recovered));
 }

@@ -262,3 +262,25 @@ fn a_log_is_not_created_over_another_and_foreign_ones_are_refused() {
     assert!(matches!(error, Error::Foreign { .. }), "{error}");
     open(&fs, &options).unwrap();
 }
+
+/// The last group was cut for larger segments than those of today, and the next start writes it once more.
+#[test]
+fn a_large_last_group_survives_a_change_to_small_segments() {
+    let fs = mem();
+    let large = LogOptions { segment_bytes: 256 << 10, ring_bytes: 512 << 10, ..small() };
+    let log = fresh(&fs, &large);
+    let mut session = log.session().unwrap();
+    // Two groups of more than 96 KiB leave less than that in the segment.
+    for tag in 0..8 {
+        let lsn = append(&mut session, tag, &payload(tag, 25_000)).unwrap();
+        if tag % 4 == 3 {
+            log.force(lsn).unwrap();
+        }
+    }
+    drop((session, log));
+    for _ in 0..3 {
+        let (log, recovered) = open(&fs, &small()).unwrap();
+        assert_eq!(tags(&recovered), (0..8).collect::<Vec<_>>());
+        drop(log);
+    }
+}

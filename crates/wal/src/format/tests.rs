@@ -31,7 +31,7 @@ fn a_group_header_round_trips_and_any_flip_is_noticed() {
 }
 
 #[test]
-fn impossible_lengths_are_no_header() {
+fn impossible_lengths_and_numbers_are_no_header() {
     for wrong in [
         GroupHeader { total_len: 4095, ..header() },
         GroupHeader { total_len: 0, data_len: 0, n_ext: 0, ..header() },
@@ -40,6 +40,9 @@ fn impossible_lengths_are_no_header() {
         GroupHeader { n_ext: u16::MAX, ..header() },
         GroupHeader { data_len: u32::MAX, ..header() },
         GroupHeader { group: GroupNo(0), ..header() },
+        GroupHeader { group: GroupNo(u64::MAX), ..header() },
+        GroupHeader { cut: Lsn(u64::MAX), ..header() },
+        GroupHeader { incarnation: Incarnation(u32::MAX), ..header() },
     ] {
         assert_eq!(GroupHeader::decode(&wrong.encode().0), Decoded::Nothing, "{wrong:?}");
     }
@@ -57,6 +60,15 @@ fn blocks_round_trip_and_tell_foreign_from_damaged() {
     assert!(matches!(CtlSlot::decode(&segment.encode(), path, 0, UUID), Err(Error::Foreign { .. })));
     assert!(matches!(CtlSlot::decode(&[0; BLOCK], path, 0, UUID), Err(Error::Corrupted { .. })));
     assert!(matches!(CtlSlot::decode(&slot.encode()[..99], path, 0, UUID), Err(Error::Truncated { .. })));
+    for wrong in [
+        CtlSlot { seq: u64::MAX, ..slot },
+        CtlSlot { first: GroupNo(u64::MAX), ..slot },
+        CtlSlot { first: GroupNo(0), ..slot },
+        CtlSlot { segment: u64::MAX, ..slot },
+        CtlSlot { incarnation: Incarnation(u32::MAX), ..slot },
+    ] {
+        assert!(matches!(CtlSlot::decode(&wrong.encode(), path, 0, UUID), Err(Error::Corrupted { .. })), "{wrong:?}");
+    }
     let tiny = SegmentHeader { size: 4096, ..segment };
     assert!(matches!(SegmentHeader::decode(&tiny.encode(), path, UUID), Err(Error::Corrupted { .. })));
 }

@@ -3,12 +3,12 @@
 use super::{Log, Shared};
 use crate::buffer::{Staging, new_buffer};
 use crate::credit::Credits;
-use crate::format::{CtlSlot, number_of};
+use crate::format::{CtlSlot, FIRST_GROUP, number_of};
 use crate::group::{GroupWriter, Progress, Tail};
 use crate::options::{GroupPolicy, LogOptions};
 use crate::pipeline::Pipeline;
 use crate::reader::{Chain, GroupReader, Recovered};
-use crate::scan::{Scanned, scan};
+use crate::scan::{FIRST, Scanned, scan};
 use crate::segment::{Control, Home, List, Segments, create_segment};
 use crate::slots::Slots;
 use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Place, Result, Uuid};
@@ -17,8 +17,8 @@ use foreshore_sync::{Daemon, NextWake, OnPanic, Signal, Step, ThreadSpawn};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Number of the first segment and of the first group.
-const FIRST: u64 = 1;
+/// Number of the first segment.
+const FIRST_SEGMENT: u64 = 1;
 
 pub(super) fn create(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOptions) -> Result<()> {
     options.check()?;
@@ -29,12 +29,12 @@ pub(super) fn create(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOpti
         for name in names.iter().filter(|name| is_own(name)) {
             fs.remove(&dir.join(name))?;
         }
-        for number in FIRST..FIRST + options.ready_segments as u64 {
+        for number in FIRST_SEGMENT..FIRST_SEGMENT + options.ready_segments as u64 {
             create_segment(&home, number, options.segment_bytes, fs.backend().durable)?;
         }
     }
-    let first = GroupNo(FIRST);
-    Control::create(&home, CtlSlot { uuid, incarnation: Incarnation(0), seq: 1, first, segment: FIRST, prev_crc: 0 })
+    let (first, segment) = (FIRST, FIRST_SEGMENT);
+    Control::create(&home, CtlSlot { uuid, incarnation: Incarnation(0), seq: 1, first, segment, prev_crc: 0 })
 }
 
 /// Whether a file of this name is the log's own and worth nothing without a control file.
@@ -47,6 +47,9 @@ pub(super) fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOption
     let home = Home { fs: fs.clone(), dir: dir.to_owned(), uuid };
     let mut control = Control::open(&home)?;
     let scanned = scan(&home, &control)?;
+    // The last group is written once more, and a new segment must take it whatever size is asked for now.
+    let segment_bytes = options.segment_bytes.max(FIRST_GROUP + scanned.last_len);
+    let options = &LogOptions { segment_bytes, ..options.clone() };
     // Nothing has been written up to here. The log was perhaps read from a cache: it is made durable before anybody rests
     // on it, or a later power loss takes groups away from under others that follow them.
     for (_, file) in &scanned.live {

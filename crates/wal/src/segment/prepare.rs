@@ -1,6 +1,6 @@
 //! Preparing segments ahead of need, and recycling those that the log no longer needs.
 
-use super::{Control, Home, Ready, Segments};
+use super::{Control, Home, Live, Ready, Segments};
 use crate::format::{CtlSlot, FIRST_GROUP, SegmentHeader, temporary_name};
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, GroupNo, Result};
@@ -130,7 +130,9 @@ impl Segments {
         let mut control = self.control.lock();
         let slot = {
             let list = self.list.lock();
-            let index = list.live.partition_point(|live| live.first <= before).saturating_sub(1);
+            // A segment whose first group is still on its way to disk is no place to start from.
+            let starts = |live: &Live| live.first <= before && live.end > FIRST_GROUP;
+            let index = list.live.partition_point(starts).saturating_sub(1);
             let Some(live) = list.live.get(index) else { return Ok(()) };
             CtlSlot { first: live.first, segment: live.number, prev_crc: live.prev_crc, ..control.newest() }
         };
