@@ -50,14 +50,7 @@ pub(crate) struct Outcome {
 impl Analysis {
     /// Starts with what the superblock says.
     pub(crate) fn new(checkpoint_lsn: Lsn, ceiling: Xid) -> Self {
-        Self {
-            open: BTreeMap::new(),
-            ceiling,
-            clock: Csn::ZERO,
-            wanted: checkpoint_lsn,
-            checkpoint: None,
-            commits: 0,
-        }
+        Self { open: BTreeMap::new(), ceiling, clock: Csn::ZERO, wanted: checkpoint_lsn, checkpoint: None, commits: 0 }
     }
 
     /// Takes note of a record. Records come in log order.

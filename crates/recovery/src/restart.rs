@@ -155,4 +155,3 @@ pub fn undo(log: &Log, manager: &dyn ResourceManager, losers: Losers, stats: &mu
     drop(session);
     log.force(log.current())
 }
-

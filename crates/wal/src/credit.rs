@@ -28,8 +28,8 @@ impl Credits {
 
     /// Gives `bytes` back: drained by the leader, or not used.
     pub fn give(&self, bytes: u64) {
-        let order = if mutant("credits: relaxed give") { Ordering::Relaxed } else { Ordering::Release };
         // ORDERING: Release, pairs with `take`.
+        let order = if mutant("credits: relaxed give") { Ordering::Relaxed } else { Ordering::Release };
         self.free.fetch_add(bytes, order);
     }
 

@@ -36,6 +36,7 @@ impl Faa {
 
 impl LogBuffer for Faa {
     fn append(&self, slot: &Slot, record: &Sealed<'_>, dep: Lsn) -> Lsn {
+        // ORDERING: Release on both stores into the slot, rule 2, pairs with `drain`.
         let announce = if mutant("faa: relaxed slot") { Ordering::Relaxed } else { Ordering::Release };
         if !mutant("faa: no announcement") {
             // ORDERING: Relaxed load, any earlier tail is a lower bound. Release store, rule 2, pairs with `drain`.

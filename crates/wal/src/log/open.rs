@@ -47,7 +47,7 @@ pub(super) fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOption
     let home = Home { fs: fs.clone(), dir: dir.to_owned(), uuid };
     let mut control = Control::open(&home)?;
     let scanned = scan(&home, &control)?;
-    // The last group is written once more, and a new segment must take it whatever size is asked for now.
+    // The last group is written once more, and a new segment must take it whatever size this run asks for.
     let segment_bytes = options.segment_bytes.max(FIRST_GROUP + scanned.last_len);
     let options = &LogOptions { segment_bytes, ..options.clone() };
     // Nothing has been written up to here. The log was perhaps read from a cache: it is made durable before anybody rests
