@@ -47,8 +47,10 @@ impl Engine {
             }
             None => {
                 fs.create_dir(dir)?;
-                if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-                    fs.sync_dir(parent)?;
+                if let Some(parent) = dir.parent() {
+                    // The parent of a relative path of one name is the current directory.
+                    let is_here = parent.as_os_str().is_empty();
+                    fs.sync_dir(if is_here { Path::new(".") } else { parent })?;
                 }
             }
         }
