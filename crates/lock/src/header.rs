@@ -64,6 +64,10 @@ impl LockManager {
         self.count_wait();
         let outcome = self.park_for_row(owner, row, patience, is_live, timeout, &what);
         owner.set_wait(Wait::Nothing);
+        if outcome.is_err() {
+            // Another try, if the caller makes one, has the whole time again.
+            owner.patience = None;
+        }
         outcome
     }
 

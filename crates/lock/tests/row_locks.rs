@@ -7,6 +7,7 @@ use foreshore_base::Error;
 use foreshore_lock::TableMode;
 use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 use foreshore_sync::primitive::thread;
+use foreshore_sync::{Clock, SystemClock};
 use std::time::Duration;
 use toy::{PATIENCE, TABLE, Toy, key};
 
@@ -189,6 +190,14 @@ fn a_wait_for_a_row_runs_out_of_time_and_names_the_holder() {
         let Err(Error::LockTimeout { holder: "holder", waited, .. }) = outcome else { panic!("{outcome:?}") };
         assert!(waited >= Duration::from_millis(5));
     }
+    // Whoever tries again has the whole time again.
+    let (mut patient, clock) = (toy.begin("patient"), SystemClock::new());
+    for _ in 0..2 {
+        let began = clock.now();
+        patient.lock(0).expect_err("it is held");
+        assert!(clock.now().since(began) >= Duration::from_millis(5));
+    }
+    drop(patient);
     holder.commit();
     toy.begin("next").lock(0).expect("free again");
 }
