@@ -6,7 +6,7 @@
 
 use crate::descend::Unlinked;
 use crate::format::{LEAF_HEADER, RowHeader, SLOT};
-use crate::node::{self, Node};
+use crate::node::{self, NO_WRITER, Node};
 use crate::record::{CreateTable, Delta, RowChange, RowInsert, RowWrite, TreeKind};
 use crate::recover::FreedRoot;
 use crate::split::NewPage;
@@ -72,10 +72,14 @@ impl Tree {
             let at = node.search(key).map_err(damage)?;
             if let Ok(at) = at {
                 let header = node.row(at).map_err(damage)?.header;
-                if let RowHolder::Other(holder) = txn.row_holder(header.xid) {
-                    drop(leaf);
-                    txn.wait_row(self.table, key, holder)?;
-                    continue;
+                match txn.row_holder(header.xid) {
+                    RowHolder::Nobody | RowHolder::Me => {}
+                    RowHolder::Other(holder) => {
+                        drop(leaf);
+                        txn.wait_row(self.table, key, holder)?;
+                        continue;
+                    }
+                    RowHolder::Unknown => return Err(damage(NO_WRITER)),
                 }
                 if !header.is_ghost() {
                     return Err(Error::KeyExists);

@@ -1,5 +1,6 @@
 //! Scans in key order.
 
+use crate::node::NO_WRITER;
 use crate::tree::{Structure, Tree};
 use foreshore_base::{Lsn, Result};
 use foreshore_buffer::SharedGuard;
@@ -103,8 +104,14 @@ impl Cursor {
                 return Ok(());
             }
             // Under the table's shared lock there is no writer, for a writer has its intent locked.
-            if matches!(txn.row_holder(row.header.xid), RowHolder::Other(_)) {
-                return Err(damage("a row has a writer that the lock of the table excludes"));
+            match txn.row_holder(row.header.xid) {
+                RowHolder::Nobody | RowHolder::Me => {}
+                // A rollback that fails stops the log before it gives up its locks.
+                RowHolder::Other(_) => {
+                    let damage = damage("a row has a writer that the lock of the table excludes");
+                    return Err(tree.pool().log().poisoned().unwrap_or(damage));
+                }
+                RowHolder::Unknown => return Err(damage(NO_WRITER)),
             }
             if row.header.is_ghost() {
                 continue;

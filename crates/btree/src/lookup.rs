@@ -1,5 +1,6 @@
 //! Reading one row.
 
+use crate::node::NO_WRITER;
 use crate::tree::{Structure, Tree};
 use foreshore_base::Result;
 use foreshore_buffer::SharedGuard;
@@ -24,10 +25,14 @@ impl Tree {
             let node = self.parse(leaf.pid(), &leaf)?;
             if let Ok(at) = node.search(key).map_err(damage)? {
                 let row = node.row(at).map_err(damage)?;
-                if let RowHolder::Other(holder) = txn.row_holder(row.header.xid) {
-                    drop(leaf);
-                    txn.wait_row(self.table, key, holder)?;
-                    continue;
+                match txn.row_holder(row.header.xid) {
+                    RowHolder::Nobody | RowHolder::Me => {}
+                    RowHolder::Other(holder) => {
+                        drop(leaf);
+                        txn.wait_row(self.table, key, holder)?;
+                        continue;
+                    }
+                    RowHolder::Unknown => return Err(damage(NO_WRITER)),
                 }
                 if !row.header.is_ghost() {
                     out.clear();

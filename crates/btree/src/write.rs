@@ -6,7 +6,7 @@
 //! readers to look for: they have locked the table, which excludes the writer's intent.
 
 use crate::format::{GHOST, LEAF_HEADER, RowHeader, SLOT};
-use crate::node::{self, Node, Row};
+use crate::node::{self, NO_WRITER, Node, Row};
 use crate::record::{Delta, RowInsert, RowLock, RowWrite, TreeKind};
 use crate::tree::{Structure, Tree, record, to_log};
 use foreshore_base::codec::Put;
@@ -184,6 +184,7 @@ impl Tree {
             RowHolder::Other(holder) => return Ok(Try::Held(holder)),
             RowHolder::Me => true,
             RowHolder::Nobody => false,
+            RowHolder::Unknown => return Err(damage(NO_WRITER)),
         };
         let found = Found { at, header: row.header, mine };
         let ghost = row.header.is_ghost();
@@ -321,6 +322,7 @@ impl Tree {
         }
         let record = record(TreeKind::Purge, 0, 0, self.table, &[pid], &body);
         Structure::of(txn).apply(&self.trees, &record, &mut [&mut leaf], Dep::none())?;
+        self.trees.counters().purges.add(1);
         Ok(Node::parse(&leaf).map_err(damage)?.free() >= need)
     }
 }

@@ -63,3 +63,26 @@ fn hostile_pages_are_refused_without_a_panic() {
     }
     assert!(refused > 100, "only {refused} refusals");
 }
+
+/// The header of a row is the word of a lock. One that names an xid of the future would be waited for without an end.
+#[test]
+fn a_row_held_by_nobody_who_ever_began_is_refused() {
+    let bed = Bed::new(64);
+    bed.run(|txn| bed.tree.put(txn, b"row", b"value"));
+    {
+        let mut root = bed.pool.exclusive(bed.tree.root()).unwrap();
+        let at = root.windows(8).position(|bytes| bytes == b"rowvalue").unwrap() - 16;
+        root.mark_dirty();
+        root.write(at, &(1_u64 << 40 << 16).to_le_bytes());
+    }
+    let mut out = Vec::new();
+    let mut txn = bed.begin();
+    let outcomes = [
+        bed.tree.get(&mut txn, b"row", &mut out).map(drop),
+        bed.tree.put(&mut txn, b"row", b"other").map(drop),
+        common::scan(&bed.tree, &mut txn, Bound::Unbounded, Bound::Unbounded).map(drop),
+    ];
+    for outcome in outcomes {
+        assert!(matches!(outcome, Err(Error::Corrupted { .. })), "{outcome:?}");
+    }
+}

@@ -91,11 +91,11 @@ impl Txn {
         let unwinds = HaltOnPanic(manager);
         let outcome = self.undo_all(&mut lease);
         std::mem::forget(unwinds);
-        if let Err(cause) = &outcome {
-            manager.halt(cause);
-        }
-        if self.xid.is_some() {
-            manager.active.leave(lease.owner.index());
+        match &outcome {
+            // It still shows as running: a group that was being cut when the log stopped may carry a checkpoint to the disk.
+            Err(cause) => manager.halt(cause),
+            Ok(()) if self.xid.is_some() => manager.active.leave(lease.owner.index()),
+            Ok(()) => {}
         }
         manager.locks.finish(&mut lease.owner, None);
         manager.aborts.add(1);

@@ -163,10 +163,12 @@ impl TxnManager {
     /// # Errors
     /// `TooManyTransactions` when all sessions are in use; `Poisoned`.
     pub fn begin(self: &Arc<Self>, options: TxnOptions) -> Result<Txn> {
+        let idle = self.idle.lock().pop();
+        // After the pop: the lease of a rollback that failed comes back when the log has stopped, and is not used again.
         if let Some(error) = self.log.poisoned() {
+            self.idle.lock().extend(idle);
             return Err(error);
         }
-        let idle = self.idle.lock().pop();
         let lease = match idle {
             Some(mut lease) => {
                 lease.owner.begin(options.label);

@@ -37,6 +37,8 @@ pub enum RowHolder {
     Me,
     /// Another, which is live.
     Other(Xid),
+    /// No xid like that was handed out: the header is damaged, and to wait would be for ever.
+    Unknown,
 }
 
 /// A transaction. Dropped before its end, it is rolled back.
@@ -137,6 +139,8 @@ impl Txn {
             return RowHolder::Me;
         }
         match self.manager.window.get(header_xid) {
+            // Whoever wrote the header had its xid drawn before, and the latch shows the draw here.
+            Status::Live if header_xid >= self.manager.xids.next() => RowHolder::Unknown,
             Status::Live => RowHolder::Other(header_xid),
             Status::Committed(csn) => {
                 self.observe(csn);
@@ -161,15 +165,22 @@ impl Txn {
     /// newest commit in it counts as observed.
     ///
     /// # Errors
-    /// `Deadlock`, `LockTimeout`; and, after a wait, those of [`reserve`](Self::reserve).
+    /// `Deadlock`, `LockTimeout`; and, after a wait, those of [`reserve`](Self::reserve), and `Poisoned` when a rollback
+    /// could not be completed.
     pub fn lock_table(&mut self, table: TableId, mode: TableMode) -> Result<()> {
         let (manager, timeout) = (self.manager.clone(), self.lock_timeout);
-        let tag = match manager.locks.try_lock_table(&mut self.lease_mut().owner, table, mode) {
-            Some(tag) => tag,
-            None => self.waiting(|owner| manager.locks.lock_table(owner, table, mode, timeout))?,
-        };
+        if let Some(tag) = manager.locks.try_lock_table(&mut self.lease_mut().owner, table, mode) {
+            self.observe(tag);
+            return Ok(());
+        }
+        let mut tag = Csn::ZERO;
+        let granted = self.waiting(|owner| {
+            tag = manager.locks.lock_table(owner, table, mode, timeout)?;
+            Ok(())
+        });
+        // Whatever came after the grant: a lock that is held already comes without its tag.
         self.observe(tag);
-        Ok(())
+        granted
     }
 
     /// See [`LockManager::share_row`](foreshore_lock::LockManager::share_row).
@@ -212,13 +223,12 @@ impl Txn {
     /// look again. Without latches.
     ///
     /// # Errors
-    /// As [`lock_table`](Self::lock_table); `Poisoned` when the holder could not be rolled back.
+    /// As [`lock_table`](Self::lock_table).
     pub fn wait_row(&mut self, table: TableId, key: &[u8], holder: Xid) -> Result<()> {
         let (manager, timeout) = (self.manager.clone(), self.lock_timeout);
         self.waiting(|owner| {
             let is_live = || manager.window.get(holder) == Status::Live && !manager.is_halted();
-            manager.locks.wait_xid(owner, table, key, holder, &is_live, timeout)?;
-            if manager.is_halted() { Err(manager.log.poisoned().unwrap_or(Error::Closed)) } else { Ok(()) }
+            manager.locks.wait_xid(owner, table, key, holder, &is_live, timeout)
         })
     }
 
@@ -267,10 +277,15 @@ impl Txn {
 
     /// Runs a wait for a lock. Log space that is reserved goes back before it and is taken again after it: whoever holds the
     /// lock may need that space to end.
+    ///
+    /// A rollback that failed has given up its locks with its rows as they were: who was let on by it must not go on.
     fn waiting<T>(&mut self, wait: impl FnOnce(&mut Owner) -> Result<T>) -> Result<T> {
         let lease = self.lease_mut();
         lease.session.release();
         let outcome = wait(&mut lease.owner)?;
+        if self.manager.is_halted() {
+            return Err(self.manager.log.poisoned().unwrap_or(Error::Closed));
+        }
         self.reserve_again()?;
         Ok(outcome)
     }

@@ -6,13 +6,14 @@ mod toy;
 use foreshore_base::{Csn, Error, Xid};
 use foreshore_buffer::format::{CLR, UNDOABLE};
 use foreshore_io::{Fs, Mem};
+use foreshore_lock::TableMode;
 use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 use foreshore_sync::primitive::thread;
 use foreshore_txn::format::{COMMIT, END, XID_CEILING, split_clr};
 use foreshore_txn::{RowHolder, Txn, TxnManagerOptions};
 use foreshore_wal::flags;
 use std::sync::Arc;
-use toy::{Rows, Toy, decode, log_options, records, small};
+use toy::{Rows, TABLE, Toy, decode, log_options, records, small};
 
 #[test]
 fn a_commit_frees_the_row_and_its_number_is_observed() {
@@ -154,6 +155,7 @@ fn give_up(broken: impl Fn(&Rows) -> &AtomicBool, roll_back: impl FnOnce(Txn)) {
     let (toy, rows) = Toy::new(Mem::null(), &[1], small());
     let mut writer = toy.begin("writer");
     toy.add(&mut writer, 0, 1).expect("free");
+    let xid = writer.xid().expect("it wrote");
     thread::scope(|scope| {
         let waiter = scope.spawn(|| toy.get(&mut toy.begin("waiter"), 0));
         while toy.manager.stats().locks.waits == 0 {
@@ -165,6 +167,39 @@ fn give_up(broken: impl Fn(&Rows) -> &AtomicBool, roll_back: impl FnOnce(Txn)) {
         assert!(matches!(outcome, Err(Error::Poisoned { .. })), "{outcome:?}");
     });
     assert!(matches!(toy.try_begin("later").map(drop), Err(Error::Poisoned { .. })));
+    // A group that was being cut may still carry a checkpoint to the disk: it must not call the transaction ended.
+    let active = toy.manager.checkpoint_view().active;
+    assert_eq!(active.iter().map(|&(xid, _)| xid).collect::<Vec<_>>(), [xid]);
+}
+
+/// The locks of its tables are free, yet its rows are not as they were.
+#[test]
+fn whoever_waits_for_the_table_of_a_rollback_that_fails_hears_of_it() {
+    let (toy, rows) = Toy::new(Mem::null(), &[1], small());
+    let mut writer = toy.begin("writer");
+    toy.add(&mut writer, 0, 1).expect("free");
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| toy.begin("reader").lock_table(TABLE, TableMode::Shared));
+        while toy.manager.stats().locks.waits == 0 {
+            thread::yield_now();
+        }
+        rows.fails.store(true, Ordering::Relaxed);
+        writer.rollback().expect_err("told to fail");
+        let outcome = reader.join().expect("no panic");
+        assert!(matches!(outcome, Err(Error::Poisoned { .. })), "{outcome:?}");
+    });
+}
+
+#[test]
+fn an_xid_that_was_not_handed_out_is_told_from_one_that_runs() {
+    let (toy, _) = Toy::new(Mem::null(), &[1], small());
+    let mut txn = toy.begin("reader");
+    let mut other = toy.begin("writer");
+    toy.add(&mut other, 0, 1).expect("free");
+    let xid = other.xid().expect("it wrote");
+    assert_eq!(txn.row_holder(xid), RowHolder::Other(xid));
+    assert_eq!(txn.row_holder(Xid(xid.0 + 1)), RowHolder::Unknown);
+    assert_eq!(txn.row_holder(Xid(1 << 40)), RowHolder::Unknown);
 }
 
 /// Each could hold a quarter of the log's buffer; together they would leave nothing to the last one.

@@ -24,6 +24,9 @@ use foreshore_buffer::format::{page_flags, page_level, page_table, page_type};
 /// What is wrong with a node or with a record that is applied to it.
 pub(crate) type Damage = &'static str;
 
+/// A row whose header names an xid that was not handed out.
+pub(crate) const NO_WRITER: Damage = "a row names a transaction that never began";
+
 /// A row in a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Row<'a> {

@@ -145,6 +145,7 @@ impl Toy {
                 match txn.row_holder(header(&page)) {
                     RowHolder::Nobody | RowHolder::Me => return Ok(value(&page)),
                     RowHolder::Other(holder) => holder,
+                    RowHolder::Unknown => panic!("a header names nobody"),
                 }
             };
             txn.wait_row(TABLE, &key(row), holder)?;
