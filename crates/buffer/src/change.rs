@@ -25,7 +25,7 @@ pub struct Change<'a> {
 
 /// Log space to reserve for a change of as many pages with as many bytes of body.
 #[must_use]
-pub fn change_cost(pages: usize, body_len: usize) -> usize {
+pub const fn change_cost(pages: usize, body_len: usize) -> usize {
     Session::cost(change_header_len(pages) + body_len)
 }
 

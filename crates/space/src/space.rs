@@ -17,6 +17,8 @@ const MIN_EXTENT: u64 = 64;
 const MAX_EXTENT: u64 = 4096;
 /// Pages kept back for [`Purpose::Rollback`]: an undo splits at most one node a level, and few run at once.
 const KEPT_BACK: u64 = 32;
+/// Log space for the record of a new map page.
+const MAP_INIT_COST: usize = change_cost(2, 0);
 
 /// What a page is taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,10 +113,11 @@ impl Space {
     /// # Errors
     /// `DiskFull`, `Io`, `Poisoned`, `OutOfFrames`.
     pub fn create(&self, session: &mut Session) -> Result<()> {
+        reserve(session, Purpose::Data, MAP_INIT_COST)?;
         let mut state = self.state.lock();
         assert!(state.regions.is_empty(), "the space is in use");
         self.grow(&mut state)?;
-        self.create_map(&mut state, 0, session, Purpose::Data)?;
+        self.create_map(&mut state, 0, session)?;
         // The superblock slots.
         state.regions[0].used[0] |= 0b11;
         state.free -= 2;
@@ -190,10 +193,14 @@ impl Space {
     /// `Corrupted`, `Io`, `OutOfFrames`; `DiskFull` or `Poisoned` from the log.
     pub fn map_page(&self, pid: PageId, session: &mut Session, purpose: Purpose) -> Result<Pinned<'_>> {
         let region = map::region_of(pid);
+        // Before the lock: who waits for it may hold the log space that this thread would wait for under it. Pages go out
+        // lowest first, so the preceding region may lack its map page too, while others are about to make it, but none
+        // before that.
+        reserve(session, purpose, 2 * MAP_INIT_COST)?;
         {
             let mut state = self.state.lock();
             if !state.regions[region as usize].mapped {
-                self.create_map(&mut state, region, session, purpose)?;
+                self.create_map(&mut state, region, session)?;
             }
         }
         self.pool.pin(map::map_of_region(region))
@@ -311,18 +318,14 @@ impl Space {
         state.free = file_pages - used;
     }
 
-    /// Creates the map page of a region and links it to that of the preceding one.
-    fn create_map(&self, state: &mut State, region: u64, session: &mut Session, purpose: Purpose) -> Result<()> {
+    /// Creates the map page of a region and links it to that of the preceding one. The session has [`MAP_INIT_COST`]
+    /// reserved for each.
+    fn create_map(&self, state: &mut State, region: u64, session: &mut Session) -> Result<()> {
         if region > 0 && !state.regions[region as usize - 1].mapped {
-            self.create_map(state, region - 1, session, purpose)?;
+            self.create_map(state, region - 1, session)?;
         }
         let pid = map::map_of_region(region);
         let before = if region > 0 { Some(self.pool.pin(map::map_of_region(region - 1))?) } else { None };
-        let bytes = change_cost(2, 0);
-        match purpose {
-            Purpose::Data => session.reserve(bytes)?,
-            Purpose::Rollback => session.reserve_rollback(bytes)?,
-        }
         let mut page = self.pool.create(pid)?;
         map::init(&mut page, region);
         let record =
@@ -339,6 +342,14 @@ impl Space {
         }
         state.regions[region as usize].mapped = true;
         Ok(())
+    }
+}
+
+/// Makes sure that records of `bytes` together can be appended.
+fn reserve(session: &mut Session, purpose: Purpose, bytes: usize) -> Result<()> {
+    match purpose {
+        Purpose::Data => session.reserve(bytes),
+        Purpose::Rollback => session.reserve_rollback(bytes),
     }
 }
 
