@@ -165,8 +165,11 @@ impl Checkpointer {
         assert!(view.active.len() <= MAX_ACTIVE, "{} transactions at a checkpoint", view.active.len());
         let oldest_page = self.pool.min_rec_group().unwrap_or(begin);
         let oldest_transaction = view.active.iter().map(|&(_, group)| group).min().unwrap_or(begin);
-        let scan_start = begin.min(oldest_page).min(oldest_transaction);
-        assert!(scan_start >= state.newest.scan_start, "the log before {} was given up", state.newest.scan_start);
+        assert!(oldest_transaction >= state.newest.scan_start, "transaction in log before {}", state.newest.scan_start);
+        // A page may name a group before the last scan start: of a thread that stood still between its look at the next
+        // group and its mark since before that checkpoint began, which found the page clean. So the record was appended
+        // later, and is not in what was given up.
+        let scan_start = begin.min(oldest_page).min(oldest_transaction).max(state.newest.scan_start);
 
         let (active, clock) = (view.active, view.clock);
         let is_clean = is_last && active.is_empty() && scan_start == begin;
