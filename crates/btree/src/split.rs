@@ -24,8 +24,8 @@ const MAX_SPLIT_BODY: usize = 16 + MAX_KEY + PAGE_SIZE;
 /// Largest body of a record that links a sibling.
 const MAX_LINK_BODY: usize = 8 + MAX_KEY;
 
-/// A page that was handed out, its map page, and a blank frame for it, all in memory. Taken before the first latch; goes
-/// back if it is not linked.
+/// A page that was handed out, with a frame, and its map page in memory. Taken before the first latch; goes back if it is
+/// not linked. Until then the page keeps the bytes of its last life, which a crash may bring back.
 pub(crate) struct NewPage<'p> {
     space: &'p Space,
     pub(crate) page: Pinned<'p>,
@@ -39,8 +39,7 @@ impl<'p> NewPage<'p> {
         let pid = space.take(structure.purpose)?;
         let mut resident = || -> Result<(Pinned<'p>, Pinned<'p>)> {
             let map = space.map_page(pid, structure.session, structure.purpose)?;
-            let blank = trees.pool().create(pid)?;
-            Ok((blank.pin(), map))
+            Ok((trees.pool().pin_unread(pid)?, map))
         };
         let (page, map) = resident().inspect_err(|_| space.give_back(pid))?;
         Ok(Self { space, page, map, linked: false })

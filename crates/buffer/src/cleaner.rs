@@ -21,6 +21,7 @@ use crate::pool::Core;
 use foreshore_base::limits::{BLOCK, PAGE_SIZE};
 use foreshore_base::{Error, GroupNo, Lsn, Result};
 use foreshore_io::{AlignedBuf, File};
+use foreshore_sync::primitive::atomic::Ordering;
 
 /// State of the one cleaner.
 #[derive(Debug)]
@@ -105,6 +106,8 @@ impl Core {
             self.write_batch(cleaner)?;
             self.settle(cleaner, group, &mut busy);
         }
+        // ORDERING: hint, see `Core::dry`.
+        self.dry.store(false, Ordering::Relaxed);
         Ok(busy)
     }
 

@@ -4,6 +4,7 @@ use crate::format::AREA_PAGES;
 use crate::frame::FrameNo;
 use crate::pool::Core;
 use foreshore_base::{Error, PageId, Result};
+use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_sync::{NextWake, Step};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -14,7 +15,8 @@ const INLINE_BATCH: usize = 16;
 /// How long a thread waits for one of the latches and pins that keep every page in its frame; they do not announce
 /// their end.
 const BUSY_WAIT: Duration = Duration::from_millis(5);
-/// After so many such waits, a second in all, every frame is taken to be in use for good.
+/// After so many such waits in a row, a second in all, in which no page was written and none gave up its frame, every frame
+/// is taken to be in use for good.
 const BUSY_TRIES: usize = 200;
 
 /// What became of a frame that was to be evicted.
@@ -30,7 +32,8 @@ enum Eviction {
 impl Core {
     /// A frame without a page, its exclusive latch held.
     pub(crate) fn take_frame(&self) -> Result<FrameNo> {
-        for _ in 0..BUSY_TRIES {
+        let (mut tries, mut evicted) = (0, self.counters.evictions.sum());
+        while tries < BUSY_TRIES {
             if let Some(no) = self.pop_free() {
                 return Ok(no);
             }
@@ -46,6 +49,11 @@ impl Core {
             }
             // WAIT: park - until a frame is freed, or briefly for a latch, a pin or the cleaner at work.
             self.freed.wait(key, Some(BUSY_WAIT));
+            // As long as frames are freed, though others take them, or a batch is under way, however slow the disk, this
+            // thread's turn comes.
+            let now = self.counters.evictions.sum();
+            tries = if now != evicted || self.cleaner.try_lock().is_none() { 0 } else { tries + 1 };
+            evicted = now;
         }
         Err(Error::OutOfFrames { frames: self.frames.len() })
     }
@@ -72,7 +80,14 @@ impl Core {
 
     /// Evicts up to `want` pages in the order of the policy; if fewer than `need` can go as they are, writes dirty ones
     /// first. Returns how many frames became free.
+    ///
+    /// The sweep ends when a whole batch of dirty pages has been met: clean pages go first, but the hand does not race
+    /// round for the last few of them, which would take every page's second chance away.
     fn evict(&self, need: usize, want: usize) -> Result<usize> {
+        // ORDERING: hint, see `Core::dry`.
+        if need == 1 && self.dry.load(Ordering::Relaxed) && self.cleaner.try_lock().is_none() {
+            return Ok(0);
+        }
         let mut freed = 0;
         let mut dirty = Vec::new();
         // Whether the sweep broke off makes no difference.
@@ -80,15 +95,17 @@ impl Core {
             match self.try_evict(no) {
                 Eviction::Done => freed += 1,
                 // The hand of a small pool comes by twice.
-                Eviction::Dirty if dirty.len() < AREA_PAGES && !dirty.contains(&no) => dirty.push(no),
+                Eviction::Dirty if !dirty.contains(&no) => dirty.push(no),
                 Eviction::Dirty | Eviction::Busy => {}
             }
-            if freed >= want { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if freed >= want || dirty.len() == AREA_PAGES { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         if freed < need && !dirty.is_empty() {
             // Not a wait: this thread may hold latches that the cleaner at work wants. Its frames come to this thread too.
-            if let Some(mut cleaner) = self.cleaner.try_lock() {
-                self.clean(&mut cleaner, &mut dirty)?;
+            match self.cleaner.try_lock() {
+                Some(mut cleaner) => drop(self.clean(&mut cleaner, &mut dirty)?),
+                // ORDERING: hint, see `Core::dry`.
+                None => self.dry.store(freed == 0, Ordering::Relaxed),
             }
             freed += dirty.iter().filter(|&&no| self.try_evict(no) == Eviction::Done).count();
         }

@@ -12,6 +12,7 @@ use crate::table::PageTable;
 use foreshore_base::limits::{MAX_PAGES, PAGE_SIZE};
 use foreshore_base::{Error, GroupNo, Lsn, PageId, Place, Result, Uuid};
 use foreshore_io::File;
+use foreshore_sync::primitive::atomic::AtomicBool;
 use foreshore_sync::{
     ByteArena, CachePadded, Daemon, EventCount, LockRank, Mutex, NextWake, ParkTable, Signal, ThreadSpawn,
 };
@@ -68,6 +69,9 @@ pub(crate) struct Core {
     pub(crate) freed: EventCount,
     pub(crate) replacer: Box<dyn Replacer>,
     pub(crate) cleaner: Mutex<Cleaner>,
+    /// A sweep has met dirty pages only while the cleaner was at work: until that batch is home the next sweep would do no
+    /// better, and only age the pages. A hint; every batch ends it.
+    pub(crate) dry: AtomicBool,
     pub(crate) data: Arc<dyn File>,
     pub(crate) log: Log,
     pub(crate) counters: Counters,
@@ -131,6 +135,7 @@ impl Pool {
             free: Mutex::new(LockRank::Leaf, free),
             freed: EventCount::new(),
             replacer: options.replacement.build(),
+            dry: AtomicBool::new(false),
             cleaner: Mutex::new(LockRank::Cleaner, Cleaner::new(doublewrite, options.doublewrite)),
             data,
             log,
@@ -212,6 +217,16 @@ impl Pool {
         let mut guard = self.core.exclusive(pid, Fill::Blank)?;
         guard.blank();
         Ok(guard)
+    }
+
+    /// Brings a page into memory that its caller is about to initialise, without reading it, and keeps it there until the
+    /// pin is dropped.
+    ///
+    /// It has a blank page if it was not in memory. If it was, from an earlier use of its id, its bytes stay **as they are**
+    /// until a record initialises them, under the latch that covers both: the record that ended the earlier use may not be
+    /// durable yet, so nothing but the earlier page may go home.
+    pub fn pin_unread(&self, pid: PageId) -> Result<Pinned<'_>> {
+        Ok(self.core.exclusive(pid, Fill::Blank)?.pin())
     }
 
     /// [`Pool::exclusive`] for redo: a page that is unreadable, short, zero or torn comes as a blank one of LSN 0. Right

@@ -12,6 +12,7 @@ use foreshore_sync::EventCount;
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use foreshore_sync::primitive::thread;
 use std::sync::Arc;
+use std::time::Duration;
 
 const PAGES: u64 = 100;
 
@@ -231,4 +232,37 @@ fn options_out_of_range_are_refused_by_name() {
         Err(Error::InvalidOption { name: "replacement", .. })
     ));
     assert_eq!("clock".parse::<foreshore_buffer::ReplacementKind>().expect("built").to_string(), "clock");
+}
+
+#[test]
+fn a_slow_disk_is_no_lack_of_frames() {
+    const FRAMES: u64 = 16;
+    let fs = mem(PAGES);
+    let (slow, parked) = (Arc::new(AtomicBool::new(false)), Arc::new(EventCount::new()));
+    let bed = open_with(&fs, &pool_options(FRAMES as usize), |_, inner| {
+        let (slow, parked) = (slow.clone(), parked.clone());
+        let watch = Box::new(move |event: Event<'_>| {
+            if matches!(event, Event::Sync) && slow.swap(false, Ordering::Relaxed) {
+                // Longer than anybody waits for frames that are in use.
+                let key = parked.prepare();
+                parked.wait(key, Some(Duration::from_millis(1300)));
+            }
+        });
+        Arc::new(Watched { inner, watch })
+    })
+    .expect("open");
+    let mut session = bed.log.session().expect("a session");
+    for pid in 1..=FRAMES {
+        init(&bed.pool, &mut session, PageId(pid)).expect("init");
+    }
+    let stats = bed.pool.stats();
+    assert_eq!((stats.frames_free, stats.pages_dirty), (0, FRAMES));
+    slow.store(true, Ordering::Relaxed);
+    thread::scope(|scope| {
+        scope.spawn(|| bed.pool.flush_all().expect("flush"));
+        while slow.load(Ordering::Relaxed) {
+            thread::yield_now();
+        }
+        init(&bed.pool, &mut session, PageId(FRAMES + 1)).expect("a frame, once the batch is home");
+    });
 }
