@@ -37,7 +37,8 @@ id! {
     Csn(u64)
 }
 id! {
-    /// Number of a page in the data file, counted in pages of [`crate::limits::PAGE_SIZE`]. Below 2^40. Zero holds superblocks, so it also means "no page".
+    /// Number of a page in the data file, counted in pages of [`crate::limits::PAGE_SIZE`]. Below
+    /// [`crate::limits::MAX_PAGES`]. Zero holds superblocks, so it also means "no page".
     PageId(u64)
 }
 id! {

@@ -32,5 +32,5 @@ mod write;
 
 pub use cursor::Cursor;
 pub use record::TreeKind;
-pub use tree::{Tree, Trees};
+pub use tree::{Tree, TreeStats, Trees};
 pub use verify::TreeReport;

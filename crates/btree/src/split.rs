@@ -123,6 +123,9 @@ impl Tree {
         let record = record(TreeKind::Split, 0, 0b010, self.table, &pages, &body);
         structure.apply(&self.trees, &record, &mut [left, &mut right, &mut map], Dep::none())?;
         new.linked();
+        let counters = self.trees.counters();
+        let splits = if first == cut.from { &counters.leaf_splits } else { &counters.inner_splits };
+        splits.add(1);
         Ok(cut.separator)
     }
 
@@ -150,6 +153,7 @@ impl Tree {
             structure.apply(&self.trees, &record, &mut [&mut root, &mut child, &mut map], Dep::none())?;
         }
         new.linked();
+        self.trees.counters().root_splits.add(1);
         Ok(())
     }
 

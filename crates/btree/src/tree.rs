@@ -6,6 +6,7 @@ use foreshore_base::limits::{MAX_KEY, MAX_VALUE};
 use foreshore_base::{Error, PageId, Result, TableId};
 use foreshore_buffer::{Change, ChangeRecord, ExclusiveGuard, Pool, change};
 use foreshore_space::{Purpose, Space};
+use foreshore_sync::ShardedCounter;
 use foreshore_txn::{Txn, UndoContext};
 use foreshore_wal::{Dep, Session};
 use std::sync::Arc;
@@ -21,19 +22,64 @@ pub struct Trees {
 struct Base {
     pool: Pool,
     space: Arc<Space>,
+    counters: Counters,
+}
+
+#[derive(Debug)]
+pub(crate) struct Counters {
+    pub(crate) leaf_splits: ShardedCounter,
+    pub(crate) inner_splits: ShardedCounter,
+    pub(crate) root_splits: ShardedCounter,
+    pub(crate) purges: ShardedCounter,
+}
+
+/// Changes of structure since the trees were opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TreeStats {
+    /// Leaves split.
+    pub leaf_splits: u64,
+    /// Inner nodes split.
+    pub inner_splits: u64,
+    /// Roots that handed their contents down.
+    pub root_splits: u64,
+    /// Leaves that ghosts were taken out of.
+    pub purges: u64,
 }
 
 impl Trees {
     /// Trees in the pages of `pool`, which `space` hands out.
     #[must_use]
     pub fn new(pool: Pool, space: Arc<Space>) -> Self {
-        Self { base: Arc::new(Base { pool, space }) }
+        let counters = Counters {
+            leaf_splits: ShardedCounter::new(),
+            inner_splits: ShardedCounter::new(),
+            root_splits: ShardedCounter::new(),
+            purges: ShardedCounter::new(),
+        };
+        Self { base: Arc::new(Base { pool, space, counters }) }
+    }
+
+    /// Counters.
+    #[must_use]
+    pub fn stats(&self) -> TreeStats {
+        let Counters { leaf_splits, inner_splits, root_splits, purges } = self.counters();
+        TreeStats {
+            leaf_splits: leaf_splits.sum(),
+            inner_splits: inner_splits.sum(),
+            root_splits: root_splits.sum(),
+            purges: purges.sum(),
+        }
     }
 
     /// The tree of `table`, whose root is page `root`.
     #[must_use]
     pub fn tree(&self, table: TableId, root: PageId) -> Tree {
         Tree { trees: self.clone(), table, root }
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.base.counters
     }
 
     pub(crate) fn pool(&self) -> &Pool {

@@ -1,7 +1,7 @@
 //! Foreshore is an embedded, multi-writer, ACID storage manager.
 //!
-//! Many threads write at once, and a commit is durable when it is acknowledged: no thread waits for the disk while it
-//! holds a lock, a latch or a core.
+//! Many threads write at once, and a commit is durable when it is acknowledged: no commit waits for the disk while its
+//! transaction holds a lock or a latch.
 //!
 //! ```
 //! use foreshore::{Db, Error, TableDef};

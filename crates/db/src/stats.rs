@@ -2,6 +2,7 @@
 
 use crate::MemoryShares;
 use crate::engine::Engine;
+use foreshore_btree::TreeStats;
 use foreshore_buffer::PoolStats;
 use foreshore_lock::LockStats;
 use foreshore_recovery::{CheckpointStats, RecoveryStats};
@@ -21,6 +22,8 @@ pub struct Stats {
     pub pool: PoolStats,
     /// Pages of the data file.
     pub space: SpaceStats,
+    /// Changes of the structure of trees.
+    pub tree: TreeStats,
     /// Transactions.
     pub txn: TxnStats,
     /// Waits for locks.
@@ -43,6 +46,7 @@ impl Engine {
             log_retained_bytes: self.log.retained_bytes(),
             pool: self.pool.stats(),
             space: self.space.stats(),
+            tree: self.trees.stats(),
             lock: txn.locks,
             txn,
             checkpoint: self.checkpointer.stats(),

@@ -1,1 +1,18 @@
-//! Seeded simulation and crash scripts for Foreshore.
+//! Simulation of the whole engine on a disk that fails.
+//!
+//! One thread runs a seeded [`Script`] of transactions on a [`foreshore_io::Sim`]; background work is stepped inline by the
+//! same seed. The disk keeps a record of its operations, so that one run gives the disk as a power loss at any of them may
+//! leave it. The [`Oracle`] knows what may be found there. [`crash`] visits the power losses, [`faults`] the failing
+//! operations.
+
+#![forbid(unsafe_code)]
+
+pub mod crash;
+pub mod faults;
+mod oracle;
+mod random;
+mod script;
+
+pub use oracle::{Contents, Fingerprint, Oracle};
+pub use random::Random;
+pub use script::{Marks, Script, open, options};

@@ -1,0 +1,98 @@
+//! Power losses: at every operation of a history, with every policy, and once more during the recovery.
+
+use crate::{Oracle, Random, Script, open};
+use foreshore::{Db, Error, TableDef};
+use foreshore_io::sim::{CrashPoints, Persist};
+use foreshore_io::{Fs, Sim};
+use std::path::Path;
+use std::thread;
+
+/// What survives of the unsynced effects. Torn sectors and the rest of [`Persist::ALL`] come with the losses during recovery.
+pub const POLICIES: [Persist; 6] =
+    [Persist::None, Persist::All, Persist::Prefix, Persist::DropOne, Persist::RandomHalf, Persist::MetadataFirst];
+
+/// Every how many images the recovered database is written to and crashed a third time.
+const WRITE_EVERY: u64 = 16;
+/// Threads that work on the images of a history.
+const WORKERS: u64 = 2;
+
+/// Recovers from power losses at every `stride`-th operation of `script`, which has ended, with each of [`POLICIES`]. Each
+/// recovery is itself cut short once, and what the next one finds must be the same. Returns the number of images.
+///
+/// # Errors
+/// Says which image was recovered wrongly: seed, operation, policy, operation of the recovery.
+pub fn lose_power(script: &Script, sim: &Sim, seed: u64, stride: u64) -> Result<u64, String> {
+    let points = sim.crash_points();
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..WORKERS)
+            .map(|worker| {
+                let points = points.clone();
+                scope.spawn(move || visit(&script.oracle, points, seed, stride * WORKERS, stride * worker))
+            })
+            .collect();
+        workers.into_iter().map(|worker| worker.join().unwrap_or_else(|_| Err("a worker panicked".to_owned()))).sum()
+    })
+}
+
+fn visit(oracle: &Oracle, mut points: CrashPoints, seed: u64, stride: u64, first: u64) -> Result<u64, String> {
+    let mut images = 0;
+    loop {
+        let op = points.op();
+        if op % stride == first {
+            for policy in POLICIES {
+                images += 1;
+                let place = format!("seed {seed}, power lost in operation {op}, {policy:?}");
+                recover(oracle, &points.image(&policy, op), op, images).map_err(|why| format!("{place}: {why}"))?;
+            }
+        }
+        if !points.advance() {
+            return Ok(images);
+        }
+    }
+}
+
+fn recover(oracle: &Oracle, image: &Sim, op: u64, number: u64) -> Result<(), String> {
+    let seed = op.wrapping_mul(31).wrapping_add(number);
+    let db = reopen(image, "after the loss")?;
+    let found = oracle.verify(&db, op)?;
+    drop(db);
+    let mut random = Random::new(seed);
+    let mut points = image.crash_points();
+    (0..random.below(image.ops().max(1))).for_each(|_| _ = points.advance());
+    let policy = Persist::ALL[random.below(Persist::ALL.len() as u64) as usize];
+    let nested = format!("power lost again in operation {} of the recovery, {policy:?}", points.op());
+    let again = points.image(&policy, seed);
+    let db = reopen(&again, &nested)?;
+    let second = oracle.verify(&db, op).map_err(|why| format!("{nested}: {why}"))?;
+    if second != found {
+        return Err(format!("{nested}: the second recovery found something else"));
+    }
+    if number.is_multiple_of(WRITE_EVERY) {
+        write_and_lose(oracle, &again, db).map_err(|why| format!("{nested}, then written to: {why}"))?;
+    }
+    Ok(())
+}
+
+/// The recovered database takes writes, and keeps them over another loss.
+fn write_and_lose(oracle: &Oracle, disk: &Sim, db: Db) -> Result<(), String> {
+    const EXTRA: TableDef<'static, u64, u64> = TableDef::new("after the crash");
+    let before = oracle.read(&db)?;
+    let write = |db: &Db| db.run(|tx| tx.open(EXTRA)?.insert(1, 42).map(drop));
+    write(&db).map_err(|error: Error| format!("write: {error}"))?;
+    let image = disk.crash_image(&Persist::None, 1);
+    drop(db);
+    let db = reopen(&image, "a third time")?;
+    db.check().map_err(|error| format!("check: {error}"))?;
+    let kept = db.run(|tx| tx.open(EXTRA)?.get(1)).map_err(|error: Error| error.to_string())?;
+    if kept != Some(42) || oracle.read(&db)? != before {
+        return Err("an acknowledged write after the recovery is lost".to_owned());
+    }
+    Ok(())
+}
+
+fn reopen(image: &Sim, when: &str) -> Result<Db, String> {
+    open(image, 1).map_err(|error| {
+        let names = image.list(Path::new("db")).unwrap_or_default();
+        format!("open {when}: {error} ({error:?}); files {names:?}")
+    })
+}

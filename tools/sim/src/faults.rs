@@ -1,0 +1,53 @@
+//! Failing operations: whatever the disk refuses, nothing acknowledged is lost and nothing wrong is said.
+
+use crate::{Contents, Script, open};
+use foreshore::Error;
+use foreshore_io::Sim;
+use foreshore_io::sim::{Fault, FaultKind, Persist};
+
+/// Runs the history of `seed` on a copy of `disk` with `fault` in it.
+///
+/// The error that the script meets must be typed. Afterwards the disk is as a power loss leaves it, once with nothing and
+/// once with everything of what was not synced, the fault is gone, and the database must open and hold what the oracle
+/// allows. A fault that no error came of must not have hurt anything. Returns whether the fault was met.
+///
+/// # Errors
+/// Says what is wrong.
+pub fn strike(disk: &Sim, contents: &Contents, seed: u64, rounds: u32, fault: Fault) -> Result<bool, String> {
+    let sim = disk.fork();
+    sim.inject(fault);
+    let mut script = Script::new(&sim, seed, contents.clone());
+    let outcome = open(&sim, seed).and_then(|db| {
+        let outcome = script.run(&db, rounds);
+        script.oracle.poll(sim.ops());
+        script.oracle.forget_tickets();
+        outcome
+    });
+    if let Err(error) = &outcome {
+        judge(fault.kind, error)?;
+    }
+    let met = sim.faults_met() > 0;
+    sim.clear_faults();
+    for policy in [Persist::None, Persist::All] {
+        let db = open(&sim.crash_image(&policy, seed), seed)
+            .map_err(|error| format!("open after {outcome:?}, {policy:?}: {error} ({error:?})"))?;
+        script.oracle.verify(&db, sim.ops()).map_err(|why| format!("after {outcome:?}, {policy:?}: {why}"))?;
+    }
+    Ok(met)
+}
+
+/// Whether `error` is one that a fault of this kind may come out as.
+fn judge(kind: FaultKind, error: &Error) -> Result<(), String> {
+    let fits = match kind {
+        // A sync is not repeated, whatever it failed with; everything else is repeated after a signal.
+        FaultKind::Eio | FaultKind::Crash | FaultKind::Eintr => {
+            matches!(error, Error::Io { .. } | Error::Poisoned { .. })
+        }
+        FaultKind::Enospc => {
+            matches!(error, Error::DiskFull { .. })
+                || matches!(error, Error::Poisoned { cause } if matches!(**cause, Error::DiskFull { .. }))
+        }
+        FaultKind::ShortWrite(_) => false,
+    };
+    if fits { Ok(()) } else { Err(format!("{kind:?} came out as {error} ({error:?})")) }
+}

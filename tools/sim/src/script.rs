@@ -1,0 +1,275 @@
+//! A seeded history: transactions over several tables, two of them open at a time, with everything a disk is used for.
+
+use crate::{Contents, Oracle, Random};
+use foreshore::{Db, Error, Options, Table, TableDef, Transaction};
+use foreshore_io::sim::Persist;
+use foreshore_io::{Fs, Sim};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The directory of the database.
+const DIR: &str = "db";
+/// Accounts, loaded before the history begins: more pages than the pool has frames.
+const ACCOUNTS: u64 = 1400;
+/// Bytes of an account.
+const ACCOUNT: usize = 1900;
+
+type Raw = TableDef<'static, &'static [u8], &'static [u8]>;
+type Writes = BTreeMap<(String, Vec<u8>), Option<Vec<u8>>>;
+
+/// Two groups of tables. The two transactions that are open at a time keep to one group each, so that neither waits for
+/// the other: there is one thread. The history creates the last two tables of the first group.
+const GROUPS: [[&str; 3]; 2] = [["accounts", "notes", "grown"], ["others", "names", "more"]];
+
+/// Engine options of every run: the smallest segments and memory, background work inline.
+#[must_use]
+pub fn options(sim: &Sim, seed: u64) -> Options {
+    Options::new()
+        .memory_limit(4 << 20)
+        .segment_bytes(64 << 10)
+        .log_budget(256 << 10)
+        .background(false)
+        .step_seed(seed)
+        .fs(Arc::new(sim.clone()) as Arc<dyn Fs>)
+}
+
+/// Opens the database on `sim`.
+///
+/// # Errors
+/// Those of [`Options::open`].
+pub fn open(sim: &Sim, seed: u64) -> Result<Db, Error> {
+    options(sim, seed).open(DIR)
+}
+
+/// What a history has made the engine do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Marks {
+    /// Operations of the disk.
+    pub operations: u64,
+    /// Pages evicted.
+    pub evictions: u64,
+    /// Batches through the doublewrite file.
+    pub doublewrites: u64,
+    /// Checkpoints.
+    pub checkpoints: u64,
+    /// Log segments begun or used again.
+    pub segments: u64,
+    /// Leaves split.
+    pub leaf_splits: u64,
+    /// Roots split.
+    pub root_splits: u64,
+    /// Leaves that ghosts were taken out of.
+    pub purges: u64,
+    /// Transactions rolled back.
+    pub aborts: u64,
+    /// Tables created and kept.
+    pub tables: usize,
+}
+
+impl Marks {
+    /// Asserts that everything a crash can interrupt has happened.
+    ///
+    /// # Panics
+    /// If something has not.
+    pub fn assert_complete(&self) {
+        let all = self.evictions > 0
+            && self.doublewrites > 0
+            && self.checkpoints > 1
+            && self.segments > 1
+            && self.leaf_splits > 1
+            && self.root_splits > 0
+            && self.aborts > 1
+            && self.tables > 1;
+        assert!(all, "the script leaves something out: {self:?}");
+    }
+}
+
+/// A running history.
+#[derive(Debug)]
+pub struct Script {
+    sim: Sim,
+    random: Random,
+    /// What may be found.
+    pub oracle: Oracle,
+}
+
+impl Script {
+    /// A disk with a loaded and closed database, to begin histories on.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn loaded() -> Result<(Sim, Contents), Error> {
+        let sim = Sim::new(0);
+        let db = open(&sim, 0)?;
+        let mut rows = BTreeMap::new();
+        for first in (0..ACCOUNTS).step_by(50) {
+            db.run(|tx| {
+                let table = tx.open(Raw::new("accounts"))?;
+                (first..first + 50).try_for_each(|n| {
+                    let (key, value) = (account(n), balance(n, 1000));
+                    table.insert_new(&*key, &*value)?;
+                    rows.insert(key, value);
+                    Ok::<_, Error>(())
+                })
+            })?;
+            db.step();
+        }
+        db.run(|tx| GROUPS[1].into_iter().try_for_each(|name| tx.open(Raw::new(name)).map(drop)))?;
+        db.close(std::time::Duration::ZERO)?;
+        Ok((sim.crash_image(&Persist::None, 0), Contents::from([("accounts".to_owned(), rows)])))
+    }
+
+    /// A history of `seed` on `sim`, which holds `contents`.
+    #[must_use]
+    pub fn new(sim: &Sim, seed: u64, contents: Contents) -> Self {
+        Self { sim: sim.clone(), random: Random::new(seed), oracle: Oracle::starting_with(contents) }
+    }
+
+    /// Runs `rounds` of two transactions each, or until one meets an error of the disk.
+    ///
+    /// # Errors
+    /// The error.
+    pub fn run(&mut self, db: &Db, rounds: u32) -> Result<(), Error> {
+        // Whoever opens a table for the first time asks the catalogue, which a creator keeps locked to its end.
+        let known = GROUPS[0][..1].iter().chain(&GROUPS[1]);
+        db.run(|tx| known.clone().try_for_each(|name| tx.open(Raw::new(name)).map(drop)))?;
+        for round in 0..rounds {
+            let mut open = GROUPS.map(|tables| Open { tables, tx: db.begin(), writes: Writes::new() });
+            for _ in 0..2 + self.random.below(6) {
+                let which = self.random.below(2) as usize;
+                self.change(&mut open[which])?;
+            }
+            for open in open {
+                self.end(open, round)?;
+                self.background(db);
+            }
+            if round % 25 == 24 {
+                db.checkpoint()?;
+            }
+            if round % 7 == 6 {
+                self.oracle.wait_for_one(|| self.sim.ops())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the history has made the engine do since `db` was opened.
+    #[must_use]
+    pub fn marks(&self, db: &Db) -> Marks {
+        let stats = db.stats();
+        Marks {
+            operations: self.sim.ops(),
+            evictions: stats.pool.evictions,
+            doublewrites: stats.pool.doublewrite_batches,
+            checkpoints: stats.checkpoint.checkpoints,
+            segments: stats.log.segments_made + stats.log.segments_recycled,
+            leaf_splits: stats.tree.leaf_splits,
+            root_splits: stats.tree.root_splits,
+            purges: stats.tree.purges,
+            aborts: stats.txn.aborts,
+            tables: GROUPS[0][1..].iter().filter(|&&name| self.oracle.contents.contains_key(name)).count(),
+        }
+    }
+
+    fn background(&mut self, db: &Db) {
+        for _ in 0..self.random.below(4) {
+            db.step();
+        }
+        self.oracle.poll(self.sim.ops());
+    }
+
+    fn change(&mut self, open: &mut Open) -> Result<(), Error> {
+        let which = self.random.below(8);
+        match which {
+            0..4 if open.tables[0] == "accounts" => self.transfer(open),
+            0..5 => {
+                let key = self.random.below(150).to_be_bytes();
+                let value = vec![self.random.below(256) as u8; self.random.below(1500) as usize];
+                open.insert(open.tables[self.random.below(3) as usize], &key, value)
+            }
+            5 | 6 => {
+                let key = self.random.below(150).to_be_bytes();
+                open.remove(open.tables[1 + self.random.below(2) as usize], &key)
+            }
+            _ => {
+                // A scan of the accounts goes through more pages than there are frames.
+                let table = open.table(open.tables[self.random.below(2) as usize])?;
+                table.iter().try_for_each(|row| row.map(drop))
+            }
+        }
+    }
+
+    /// Moves money from one account to another.
+    fn transfer(&mut self, open: &mut Open) -> Result<(), Error> {
+        let (from, to) = (self.random.below(ACCOUNTS), self.random.below(ACCOUNTS));
+        let amount = self.random.below(100);
+        for (n, add) in [(from, amount.wrapping_neg()), (to, amount)] {
+            let key = account(n);
+            let old = open.table("accounts")?.get_for_update(&*key)?.expect("accounts stay");
+            let held = u64::from_le_bytes(*old.first_chunk().expect("a balance"));
+            open.insert("accounts", &key, balance(n, held.wrapping_add(add)))?;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, open: Open, round: u32) -> Result<(), Error> {
+        let Open { tx, writes, .. } = open;
+        match self.random.below(8) {
+            0 => return tx.rollback(),
+            1 => {
+                drop(tx);
+                return Ok(());
+            }
+            _ => {}
+        }
+        if writes.is_empty() {
+            // Who has written nothing is acknowledged with what it has read.
+            return tx.commit().map(drop);
+        }
+        self.oracle.commit(self.sim.ops(), writes);
+        if round.is_multiple_of(3) {
+            tx.commit()?;
+            self.oracle.acknowledge(self.sim.ops());
+        } else {
+            self.oracle.follow(tx.commit_pipelined()?);
+        }
+        Ok(())
+    }
+}
+
+/// A transaction and what it has done.
+struct Open {
+    tables: [&'static str; 3],
+    tx: Transaction,
+    writes: Writes,
+}
+
+impl Open {
+    fn table(&self, name: &'static str) -> Result<Table<'_, &'static [u8], &'static [u8]>, Error> {
+        self.tx.open(Raw::new(name))
+    }
+
+    fn insert(&mut self, table: &'static str, key: &[u8], value: Vec<u8>) -> Result<(), Error> {
+        self.table(table)?.insert(key, &*value)?;
+        self.writes.insert((table.to_owned(), key.to_vec()), Some(value));
+        Ok(())
+    }
+
+    fn remove(&mut self, table: &'static str, key: &[u8]) -> Result<(), Error> {
+        // Who finds nothing to remove has only read.
+        if self.table(table)?.remove(key)?.is_some() {
+            self.writes.insert((table.to_owned(), key.to_vec()), None);
+        }
+        Ok(())
+    }
+}
+
+fn account(n: u64) -> Vec<u8> {
+    [&b"account "[..], &n.to_be_bytes()].concat()
+}
+
+fn balance(n: u64, held: u64) -> Vec<u8> {
+    let mut value = vec![n as u8; ACCOUNT];
+    value[..8].copy_from_slice(&held.to_le_bytes());
+    value
+}

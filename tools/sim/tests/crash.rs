@@ -1,0 +1,31 @@
+//! Every acknowledged commit survives a power loss at every operation, and a second one during the recovery.
+//!
+//! `FORESHORE_SIM_STRIDE=1` visits every operation of the history; `FORESHORE_SIM_SEED` chooses another one.
+
+use foreshore_sim::{Script, crash, open};
+
+const STRIDE: u64 = 40;
+const ROUNDS: u32 = 130;
+const LEAST_OPERATIONS: u64 = 500;
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+}
+
+#[test]
+fn power_lost_at_every_operation() {
+    let (stride, seed) = (number("FORESHORE_SIM_STRIDE", STRIDE), number("FORESHORE_SIM_SEED", 1));
+    let (sim, contents) = Script::loaded().unwrap();
+    let mut script = Script::new(&sim, seed, contents);
+    let db = open(&sim, seed).unwrap();
+    script.run(&db, ROUNDS).unwrap();
+    let marks = script.marks(&db);
+    marks.assert_complete();
+    assert!(marks.operations >= LEAST_OPERATIONS, "{marks:?}");
+    assert!(script.oracle.acknowledged() > 50, "{} commits acknowledged", script.oracle.acknowledged());
+    script.oracle.forget_tickets();
+    drop(db);
+    let images = crash::lose_power(&script, &sim, seed, stride).unwrap_or_else(|why| panic!("{why}"));
+    println!("{marks:?}; {images} images");
+    assert!(images >= marks.operations / stride * crash::POLICIES.len() as u64);
+}
