@@ -111,10 +111,9 @@ impl Transaction {
     pub fn rollback(self) -> Result<()> {
         match self.state.replace(State::Over) {
             State::Live(live) => {
-                self.engine.check_open()?;
-                let ended = live.txn.rollback();
+                let ended = self.engine.check_open().and_then(|()| live.txn.rollback().map(drop));
                 self.engine.transaction_ended();
-                ended.map(drop)
+                ended
             }
             State::Failed { .. } | State::Over => Ok(()),
         }
@@ -140,15 +139,19 @@ impl Transaction {
     /// Ends the transaction without a commit and returns the newest commit that its answers rest on.
     pub(crate) fn end_without_commit(self) -> Csn {
         match self.state.replace(State::Over) {
-            State::Live(live) => {
-                // A rollback that fails stops the log, and everybody hears of that.
-                let watermark = live.txn.rollback().unwrap_or(Csn::ZERO);
-                self.engine.transaction_ended();
-                watermark
-            }
+            State::Live(live) => self.take_back(*live),
             State::Failed { watermark, .. } => watermark,
             State::Over => Csn::ZERO,
         }
+    }
+
+    /// Rolls back and returns the newest commit that the transaction has seen, which is the same if the rollback fails.
+    fn take_back(&self, live: Live) -> Csn {
+        let watermark = live.txn.observed();
+        // A rollback that fails stops the log, and everybody hears of that.
+        let _ = live.txn.rollback();
+        self.engine.transaction_ended();
+        watermark
     }
 
     /// The error that ended the transaction, if one did.
@@ -179,9 +182,7 @@ impl Transaction {
         let State::Live(live) = mem::replace(&mut *state, State::Over) else {
             unreachable!("the operation ran");
         };
-        // A rollback that fails stops the log, and everybody hears of that.
-        let watermark = live.txn.rollback().unwrap_or(Csn::ZERO);
-        self.engine.transaction_ended();
+        let watermark = self.take_back(*live);
         *state = State::Failed { error: error.clone(), watermark, has_begun: true };
         Err(error)
     }

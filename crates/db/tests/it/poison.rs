@@ -5,8 +5,9 @@
 
 use crate::script::{Script, disk, open};
 use crate::support::NUMBERS;
-use foreshore::Error;
+use foreshore::{Durability, Error, TxnOptions};
 use foreshore_io::sim::{Fault, FaultKind};
+use std::time::{Duration, Instant};
 
 const STRIDE: usize = 17;
 
@@ -66,4 +67,54 @@ fn a_commit_that_was_refused_is_all_there_or_not_at_all_after_reopen() {
     let db = db.reopen().unwrap();
     let found = db.run(|tx| tx.open(NUMBERS)?.iter().collect::<Result<Vec<_>, Error>>()).unwrap();
     assert!(found == [(1, 1)] || found == [(1, 100), (2, 200)], "{found:?}");
+}
+
+/// A rollback that a stopped database refuses has ended its transaction all the same: `close` does not wait for it.
+#[test]
+fn a_refused_rollback_leaves_nothing_for_close_to_wait_for() {
+    let sim = disk(6);
+    let db = open(&sim).unwrap();
+    db.run(|tx| tx.open(NUMBERS)?.insert(1, 1).map(drop)).unwrap();
+    let tx = db.begin();
+    tx.open(NUMBERS).unwrap().insert(1, 2).unwrap();
+    sim.inject(Fault { at: sim.ops(), kind: FaultKind::Eio, sticky: true });
+    db.sync().unwrap_err();
+    assert!(matches!(tx.rollback(), Err(Error::Poisoned { .. })));
+    let began = Instant::now();
+    assert!(matches!(db.close(Duration::from_secs(20)), Err(Error::Poisoned { .. })));
+    assert!(began.elapsed() < Duration::from_secs(10), "it waited for a transaction that has ended");
+}
+
+/// The closure has seen a commit that was never durable, and the log stops before it can be. What it has to say about that
+/// commit must not get out.
+#[test]
+fn an_error_that_rests_on_a_lost_commit_is_not_given_back() {
+    #[derive(Debug)]
+    enum Refused {
+        Taken(#[expect(dead_code, reason = "shown when the test fails")] i64),
+        Engine(Error),
+    }
+    impl From<Error> for Refused {
+        fn from(error: Error) -> Self {
+            Self::Engine(error)
+        }
+    }
+    let sim = disk(7);
+    let db = open(&sim).unwrap();
+    db.run(|tx| tx.open(NUMBERS)?.insert(1, 1).map(drop)).unwrap();
+    let relaxed = TxnOptions::new().durability(Durability::Relaxed);
+    db.run_with(relaxed, |tx| tx.open(NUMBERS)?.insert(1, 2).map(drop)).unwrap();
+    let result = db.run(|tx| -> Result<(), Refused> {
+        let table = tx.open(NUMBERS)?;
+        let seen = table.get(1)?.unwrap();
+        table.insert(2, 2)?;
+        sim.inject(Fault { at: sim.ops(), kind: FaultKind::Eio, sticky: true });
+        db.sync().unwrap_err();
+        Err(Refused::Taken(seen))
+    });
+    assert!(matches!(result, Err(Refused::Engine(Error::Poisoned { .. }))), "{result:?}");
+    sim.clear_faults();
+    let db = db.reopen().unwrap();
+    let found = db.run(|tx| tx.open(NUMBERS)?.get(1)).unwrap();
+    assert_eq!(found, Some(1), "the answer would have told of a value that never was");
 }
