@@ -5,7 +5,7 @@
 //! So neither a crash nor a rollback at any point leaks a page or leaves a table half there.
 
 use crate::descend::Unlinked;
-use crate::format::{LEAF_HEADER, RowHeader, SLOT};
+use crate::format::{LEAF_HEADER, MAX_LEVEL, RowHeader, SLOT};
 use crate::node::{self, NO_WRITER, Node};
 use crate::record::{CreateTable, Delta, RowChange, RowInsert, RowWrite, TreeKind};
 use crate::recover::FreedRoot;
@@ -179,18 +179,28 @@ impl Tree {
 
     /// The last leaf of the tree and its parent; `None` if the root is the only page.
     fn last_leaf(&self, structure: &mut Structure<'_>) -> Result<Option<(Pinned<'_>, PageId)>> {
-        let (mut parent, mut pid) = (None, self.root);
+        let (mut parent, mut pid, mut above) = (None, self.root, MAX_LEVEL + 1);
+        let mut linked: Option<Unlinked> = None;
         loop {
             let page: SharedGuard<'_> = self.pool().shared(pid)?;
             let damage = |why| self.corrupted(pid, why);
             let node = self.parse(pid, &page)?;
+            // Not always the next level: an inner node that has lost its last child is a leaf.
+            if node.level() >= above {
+                return Err(damage("a node on the wrong level"));
+            }
+            above = node.level();
             if node.is_incomplete() {
                 // Its sibling has no entry yet and would be missed.
                 let separator = node.high().map_err(damage)?.unwrap_or_default().to_vec();
                 let open = Unlinked { left: pid, level: node.level(), separator };
+                if linked.as_ref() == Some(&open) {
+                    return Err(damage("the split of a node stays open"));
+                }
                 drop(page);
                 self.link(structure, &open)?;
-                (parent, pid) = (None, self.root);
+                linked = Some(open);
+                (parent, pid, above) = (None, self.root, MAX_LEVEL + 1);
                 continue;
             }
             if node.is_leaf() {

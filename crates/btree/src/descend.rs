@@ -74,15 +74,21 @@ impl Tree {
         bytes: usize,
     ) -> Result<G> {
         let mut report = true;
+        let mut linked: Option<Unlinked> = None;
         loop {
             structure.reserve(bytes)?;
-            match self.descend(key, level, report)? {
+            let open = match self.descend(key, level, report)? {
                 Ok(guard) => return Ok(guard),
-                Err(open) => match self.link(structure, &open) {
-                    Ok(()) => {}
-                    Err(Error::DiskFull { .. }) => report = false,
-                    Err(error) => return Err(error),
-                },
+                Err(open) => open,
+            };
+            // A node that splits again does so at a smaller key.
+            if linked.as_ref() == Some(&open) {
+                return Err(self.corrupted(open.left, "the split of a node stays open"));
+            }
+            match self.link(structure, &open) {
+                Ok(()) => linked = Some(open),
+                Err(Error::DiskFull { .. }) => report = false,
+                Err(error) => return Err(error),
             }
         }
     }

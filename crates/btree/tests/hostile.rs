@@ -3,9 +3,12 @@
 mod common;
 
 use common::{Bed, Rng, key, value};
+use foreshore_base::codec::u16_at;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId, Result};
+use foreshore_btree::format::{HAS_HIGH, INCOMPLETE};
 use foreshore_buffer::PageMut;
+use foreshore_buffer::format::page_level;
 use std::ops::Bound;
 
 /// Every operation once. Only the error matters.
@@ -85,4 +88,28 @@ fn a_row_held_by_nobody_who_ever_began_is_refused() {
     for outcome in outcomes {
         assert!(matches!(outcome, Err(Error::Corrupted { .. })), "{outcome:?}");
     }
+}
+
+/// Finishing such a split changes nothing, however often it is tried.
+#[test]
+fn a_split_that_cannot_be_finished_is_refused() {
+    let bed = Bed::new(256);
+    bed.run(|txn| (0..120).try_for_each(|n| bed.tree.put(txn, &key(n), &[n as u8; 100]).map(drop)));
+    let leaf_with_low_fence = |pid: &PageId| {
+        let page = bed.pool.shared(*pid).unwrap();
+        page_level(&page) == 0 && u16_at(&page, 58) > 0
+    };
+    let pid = bed.tree.verify().unwrap().pages.into_iter().find(leaf_with_low_fence).unwrap();
+    let key = {
+        let mut page = bed.pool.exclusive(pid).unwrap();
+        let (at, len) = (usize::from(u16_at(&page, 64)) + 16, usize::from(u16_at(&page, 66)));
+        page.mark_dirty();
+        page.set_page_flags(INCOMPLETE | HAS_HIGH);
+        // The high fence becomes the empty key, which leads to the first leaf.
+        page.write(62, &0_u16.to_le_bytes());
+        page[at..at + len].to_vec()
+    };
+    let mut txn = bed.begin();
+    let outcome = bed.tree.get(&mut txn, &key, &mut Vec::new());
+    assert!(matches!(outcome, Err(Error::Corrupted { .. })), "{outcome:?}");
 }
