@@ -68,8 +68,10 @@ fn a_deadlock_is_run_again_until_both_are_through() {
         }
     });
     assert_eq!(numbers(&db), [(0, 20), (1, 21)]);
-    assert_eq!(runs.load(Ordering::Relaxed), 3, "one of the two is a victim, once");
-    assert_eq!(db.stats().lock.deadlocks, 1);
+    // The victim may be back before the other one runs, and meet it again.
+    let deadlocks = db.stats().lock.deadlocks;
+    assert!(deadlocks >= 1);
+    assert_eq!(u64::from(runs.load(Ordering::Relaxed)), 2 + deadlocks, "one run each, and one more for each victim");
 }
 
 #[test]
