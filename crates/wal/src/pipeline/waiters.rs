@@ -4,6 +4,7 @@ use foreshore_base::Lsn;
 use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
 use foreshore_sync::{LockRank, Mutex, Unparker};
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
 /// The place of one waiter: what it waits for, and a number that no other waiter has.
@@ -78,7 +79,10 @@ impl Waiters {
         });
         // A waker runs code of its executor, so no lock is held. The next leader goes first: it starts the device.
         next.iter().chain(threads.values()).for_each(Unparker::unpark);
-        futures.into_values().for_each(Waker::wake);
+        for waker in futures.into_values() {
+            // A panic in an executor is not the leader's: its group is durable, and the other wakers are waiting.
+            _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+        }
     }
 
     fn edit<R>(&self, edit: impl FnOnce(&mut Lists) -> R) -> R {
@@ -105,4 +109,37 @@ fn after(lsn: Lsn) -> Key {
 fn take_upto<V>(list: &mut BTreeMap<Key, V>, lsn: Lsn) -> BTreeMap<Key, V> {
     let rest = list.split_off(&after(lsn));
     std::mem::replace(list, rest)
+}
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::Wake;
+
+    /// Counts its wakes, and panics in each if it is told to.
+    struct Counting {
+        wakes: AtomicU32,
+        panics: bool,
+    }
+
+    impl Wake for Counting {
+        fn wake(self: Arc<Self>) {
+            self.wakes.fetch_add(1, Ordering::Relaxed);
+            assert!(!self.panics, "a panic in an executor");
+        }
+    }
+
+    #[test]
+    fn a_waker_that_panics_hurts_nobody_else() {
+        let wakers = [true, false].map(|panics| Arc::new(Counting { wakes: AtomicU32::new(0), panics }));
+        let waiters = Waiters::new();
+        for waker in &wakers {
+            waiters.add_future(Lsn(1), waker.clone().into());
+        }
+        waiters.wake(Lsn(1), None);
+        assert!(wakers.iter().all(|waker| waker.wakes.load(Ordering::Relaxed) == 1));
+        assert!(waiters.is_empty());
+    }
 }
