@@ -80,6 +80,12 @@ impl Sim {
         self.state.lock().reads
     }
 
+    /// The operations so far that may have needed space: those that [`FaultKind::Enospc`] strikes.
+    #[must_use]
+    pub fn space_ops(&self) -> Vec<OpNo> {
+        self.state.lock().space_ops.clone()
+    }
+
     /// Adds a fault to the plan.
     pub fn inject(&self, fault: Fault) {
         self.state.lock().faults.push(fault);

@@ -29,6 +29,8 @@ pub(super) struct State {
     pub(super) journal: Option<Journal>,
     pub(super) ops: OpNo,
     pub(super) reads: u64,
+    /// Operations that `ENOSPC` could have struck.
+    pub(super) space_ops: Vec<OpNo>,
     pub(super) faults: Vec<Fault>,
     pub(super) read_faults: Vec<(u64, bool)>,
     pub(super) faults_met: u64,
@@ -63,6 +65,7 @@ impl State {
             journal,
             ops: 0,
             reads: 0,
+            space_ops: Vec::new(),
             faults: Vec::new(),
             read_faults: Vec::new(),
             faults_met: 0,
@@ -93,6 +96,9 @@ impl State {
     ) -> io::Result<T> {
         self.need_power()?;
         let number = self.ops;
+        if (Fault { at: number, kind: FaultKind::Enospc, sticky: false }).strikes(number, class) {
+            self.space_ops.push(number);
+        }
         let fault = self.faults.iter().find(|fault| fault.strikes(number, class)).map(|fault| fault.kind);
         self.faults_met += u64::from(fault.is_some());
         let result = run(self, fault);

@@ -215,10 +215,13 @@ fn a_full_disk_refuses_what_needs_space_and_nothing_else() {
     full(file.set_len(3 * BLOCK as u64));
     full(sim.create("db/new".as_ref()).map(drop));
     assert_eq!(file.len().unwrap(), 2 * BLOCK as u64);
+    let refused = sim.space_ops();
+    assert_eq!(refused[refused.len() - 4..], [sim.ops() - 4, sim.ops() - 3, sim.ops() - 2, sim.ops() - 1]);
     file.write_durable(&[2; 2 * BLOCK], 0).unwrap();
     file.sync().unwrap();
     file.set_len(BLOCK as u64).unwrap();
     sim.rename(FILE.as_ref(), "db/other".as_ref()).unwrap();
+    assert_eq!(sim.space_ops(), refused);
     sim.clear_faults();
     file.write_at(&[2; BLOCK], 2 * BLOCK as u64).unwrap();
 }
