@@ -54,11 +54,12 @@ fn visit(oracle: &Oracle, mut points: CrashPoints, seed: u64, stride: u64, first
 fn recover(oracle: &Oracle, image: &Sim, op: u64, number: u64) -> Result<(), String> {
     let seed = op.wrapping_mul(31).wrapping_add(number);
     let db = reopen(image, "after the loss")?;
+    let recovery = image.ops();
     let found = oracle.verify(&db, op)?;
     drop(db);
     let mut random = Random::new(seed);
     let mut points = image.crash_points();
-    (0..random.below(image.ops().max(1))).for_each(|_| _ = points.advance());
+    (0..random.below(recovery.max(1))).for_each(|_| _ = points.advance());
     let policy = Persist::ALL[random.below(Persist::ALL.len() as u64) as usize];
     let nested = format!("power lost again in operation {} of the recovery, {policy:?}", points.op());
     let again = points.image(&policy, seed);

@@ -5,7 +5,16 @@ use foreshore::Error;
 use foreshore_io::Sim;
 use foreshore_io::sim::{Fault, FaultKind, Persist};
 
-/// Runs the history of `seed` on a copy of `disk` with `fault` in it.
+/// What fails.
+#[derive(Clone, Copy, Debug)]
+pub enum Strike {
+    /// An operation that changes or syncs something.
+    Operation(Fault),
+    /// A read, with `EIO`, by its number.
+    Read(u64),
+}
+
+/// Runs the history of `seed` on a copy of `disk` with one `strike` in it.
 ///
 /// The error that the script meets must be typed. Afterwards the disk is as a power loss leaves it, once with nothing and
 /// once with everything of what was not synced, the fault is gone, and the database must open and hold what the oracle
@@ -13,9 +22,18 @@ use foreshore_io::sim::{Fault, FaultKind, Persist};
 ///
 /// # Errors
 /// Says what is wrong.
-pub fn strike(disk: &Sim, contents: &Contents, seed: u64, rounds: u32, fault: Fault) -> Result<bool, String> {
+pub fn strike(disk: &Sim, contents: &Contents, seed: u64, rounds: u32, strike: Strike) -> Result<bool, String> {
     let sim = disk.fork();
-    sim.inject(fault);
+    let kind = match strike {
+        Strike::Operation(fault) => {
+            sim.inject(fault);
+            fault.kind
+        }
+        Strike::Read(at) => {
+            sim.inject_read_error(at, false);
+            FaultKind::Eio
+        }
+    };
     let mut script = Script::new(&sim, seed, contents.clone());
     let outcome = open(&sim, seed).and_then(|db| {
         let outcome = script.run(&db, rounds);
@@ -24,7 +42,7 @@ pub fn strike(disk: &Sim, contents: &Contents, seed: u64, rounds: u32, fault: Fa
         outcome
     });
     if let Err(error) = &outcome {
-        judge(fault.kind, error)?;
+        judge(kind, error)?;
     }
     let met = sim.faults_met() > 0;
     sim.clear_faults();

@@ -1,6 +1,197 @@
-//! The rig sees what it is for: a disk that does not keep its promises is found out.
+//! The rig sees what it is for: an engine that leaves out a step of its protocol with the disk is found out.
 
-use foreshore_sim::{Script, crash, open};
+use foreshore_base::Result;
+use foreshore_io::{Backend, DirLock, File, Fs, Kind, Sim};
+use foreshore_sim::{Script, crash, open, options};
+use std::path::Path;
+use std::sync::Arc;
+
+const ROUNDS: u32 = 60;
+const STRIDE: u64 = 9;
+
+/// A step that is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Neglected {
+    /// Groups of the log are written and not made durable before they are acknowledged.
+    LogWrites,
+    /// The control block of the log is not made durable before the segments it leaves behind are used again.
+    LogControl,
+    /// Pages are not synced before the doublewrite batch that holds them is written over, nor before a superblock.
+    PageSyncs,
+    /// Batches are not durable in the doublewrite file when their pages are written.
+    Doublewrites,
+    /// Directories are not synced: new segments have no durable name.
+    Names,
+}
+
+impl Neglected {
+    /// Whether the durability of a write to `path` is what is left out.
+    fn is_durable_write(self, path: &Path) -> bool {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        match self {
+            Self::LogWrites => name.ends_with(".seg"),
+            Self::LogControl => name == "ctl",
+            Self::Doublewrites => name == "dw",
+            Self::PageSyncs | Self::Names => false,
+        }
+    }
+
+    /// Whether a sync of `path` is what is left out.
+    fn is_sync(self, path: &Path) -> bool {
+        self == Self::PageSyncs && path.ends_with("data")
+    }
+}
+
+/// A file system seen by an engine that neglects something.
+#[derive(Debug)]
+struct Careless {
+    disk: Sim,
+    neglected: Option<Neglected>,
+}
+
+#[derive(Debug)]
+struct CarelessFile {
+    file: Arc<dyn File>,
+    neglected: Option<Neglected>,
+}
+
+impl Careless {
+    fn wrap(&self, file: Arc<dyn File>) -> Arc<dyn File> {
+        Arc::new(CarelessFile { file, neglected: self.neglected })
+    }
+}
+
+impl Fs for Careless {
+    fn create_dir(&self, dir: &Path) -> Result<()> {
+        self.disk.create_dir(dir)
+    }
+
+    fn kind(&self, path: &Path) -> Result<Option<Kind>> {
+        self.disk.kind(path)
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
+        self.disk.open(path).map(|file| self.wrap(file))
+    }
+
+    fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
+        self.disk.create(path).map(|file| self.wrap(file))
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<String>> {
+        self.disk.list(dir)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        self.disk.remove(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        if self.neglected == Some(Neglected::Names) { Ok(()) } else { self.disk.sync_dir(dir) }
+    }
+
+    fn lock(&self, path: &Path) -> Result<Box<dyn DirLock>> {
+        self.disk.lock(path)
+    }
+
+    fn backend(&self) -> Backend {
+        self.disk.backend()
+    }
+}
+
+impl File for CarelessFile {
+    fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        self.file.read_at(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.file.write_at(buf, offset)
+    }
+
+    fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
+        if self.neglected.is_some_and(|step| step.is_durable_write(self.path())) {
+            self.file.write_at(buf, offset)
+        } else {
+            self.file.write_durable(buf, offset)
+        }
+    }
+
+    fn sync(&self) -> Result<()> {
+        if self.neglected.is_some_and(|step| step.is_sync(self.path())) { Ok(()) } else { self.file.sync() }
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.file.len()
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        self.file.allocate(offset, len)
+    }
+}
+
+/// Runs a history with a step left out and returns what the recoveries from its power losses say. They themselves leave
+/// out nothing.
+fn neglect(neglected: Option<Neglected>) -> Result<u64, String> {
+    let (sim, contents) = Script::loaded().unwrap();
+    let mut script = Script::new(&sim, 1, contents);
+    let careless: Arc<dyn Fs> = Arc::new(Careless { disk: sim.clone(), neglected });
+    let db = options(&sim, 1).fs(careless).open("db").unwrap();
+    script.run(&db, ROUNDS).unwrap();
+    script.oracle.forget_tickets();
+    drop(db);
+    crash::lose_power(&script, &sim, 1, STRIDE)
+}
+
+/// Asserts that a recovery fails for this reason.
+fn assert_found_out(neglected: Neglected, reason: &str) {
+    match neglect(Some(neglected)) {
+        Err(why) => assert!(why.contains(reason), "{neglected:?} is found out by something else: {why}"),
+        Ok(images) => panic!("{neglected:?} is not found out in {images} images"),
+    }
+}
+
+/// Otherwise the tests below would show nothing.
+#[test]
+fn who_neglects_nothing_is_not_found_out() {
+    assert!(neglect(None).unwrap() > 0);
+}
+
+#[test]
+fn groups_that_are_not_durable_are_found_out() {
+    assert_found_out(Neglected::LogWrites, "is lost though later ones exist");
+}
+
+#[test]
+fn a_control_block_that_is_not_durable_is_found_out() {
+    assert_found_out(Neglected::LogControl, "is lost though later ones exist");
+}
+
+#[test]
+fn pages_that_are_not_synced_are_found_out() {
+    assert_found_out(Neglected::PageSyncs, "the checksum of the page does not fit");
+}
+
+#[test]
+fn batches_that_are_not_durable_are_found_out() {
+    assert_found_out(Neglected::Doublewrites, "the checksum of the page does not fit");
+}
+
+#[test]
+fn names_that_are_not_synced_are_found_out() {
+    assert_found_out(Neglected::Names, "the page holds a change that the log has lost");
+}
 
 /// Syncs that do nothing lose acknowledged commits, and the oracle says so.
 #[test]
