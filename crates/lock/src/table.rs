@@ -166,7 +166,7 @@ impl LockManager {
         outcome
     }
 
-    /// Grants a queued request whose turn has come. Those behind it that it kept waiting look again.
+    /// Grants a queued request whose turn has come. A grant frees nobody behind it, so nobody is woken.
     fn try_queued(&self, table: TableId, request: Request) -> Option<Csn> {
         let mut heads = self.table_shard(table).heads.lock();
         let head = heads.get_mut(&table).expect("a table with a request has a head");
