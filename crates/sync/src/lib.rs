@@ -16,6 +16,7 @@
 
 pub mod model;
 pub mod primitive;
+pub mod rmw;
 
 mod clock;
 mod counter;
