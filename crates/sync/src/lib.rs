@@ -8,6 +8,7 @@
 //! | need | use |
 //! |---|---|
 //! | guard a structure, short and cold | [`Mutex`], [`RwLock`] with a [`LockRank`] |
+//! | guard a structure across threads, or measure how waits end | [`Mutex8`], [`McsLock`] with a [`WaitMode`] |
 //! | guard a page | [`HybridLatch`]: shared, exclusive, optimistic |
 //! | wait for a state kept in some atomic word | [`ParkTable`] by key, [`EventCount`] for one place |
 //! | wake one known thread | [`Parker`], [`Unparker`] |
@@ -24,11 +25,14 @@ mod daemon;
 mod event_count;
 mod latch;
 mod mapping;
+mod mcs;
 mod mutex;
+mod mutex8;
 mod park_table;
 mod parker;
 mod rank;
 mod spin;
+mod wait_mode;
 
 pub use clock::{Clock, ManualClock, Nanos, SystemClock};
 pub use counter::ShardedCounter;
@@ -37,8 +41,11 @@ pub use daemon::{Daemon, Joiner, NextWake, OnPanic, Signal, Spawn, Step, ThreadS
 pub use event_count::{EventCount, EventKey};
 pub use latch::HybridLatch;
 pub use mapping::{ByteArena, LazyArray, Word, ZeroAtomic};
+pub use mcs::McsLock;
 pub use mutex::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use mutex8::Mutex8;
 pub use park_table::{ParkOutcome, ParkTable};
 pub use parker::{Parker, Unparker};
 pub use rank::{LockRank, lock_order_markdown};
 pub use spin::{SpinWait, available_parallelism};
+pub use wait_mode::WaitMode;

@@ -1,0 +1,71 @@
+//! How a wait ends that could also spin: the choice that the log buffers of the literature offer.
+
+use crate::primitive::thread;
+use crate::{ParkTable, SpinWait};
+
+/// What a thread does once its few pauses are used up.
+///
+/// The published log buffers spin, which is right where every thread has a processor. Parking is right where they
+/// outnumber them. The engine's own waits park; this type is for code that is measured both ways.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum WaitMode {
+    /// Look again for as long as it takes, and yield the processor before each look: a preempted peer gets to run.
+    Spin,
+    /// Sleep until woken.
+    #[default]
+    Park,
+}
+
+impl WaitMode {
+    /// Waits until `ready` answers true. Who makes it true calls [`WaitMode::wake`] with the same table and key after that.
+    ///
+    /// `ready` reads atomics with `Acquire` and does nothing else: it also runs under a lock of the table.
+    pub fn wait_until(self, table: &ParkTable, key: u64, ready: impl Fn() -> bool) {
+        let mut spin = SpinWait::new();
+        while !ready() {
+            if spin.spin() {
+                continue;
+            }
+            match self {
+                // WAIT: window - without a bound, as the caller has chosen; the yield lets the other side run.
+                Self::Spin => thread::yield_now(),
+                // WAIT: park - until `wake`.
+                Self::Park => drop(table.park(key, None, || !ready())),
+            }
+        }
+    }
+
+    /// Wakes all threads that wait at `key`. Free where waits spin; a fence and one load where nobody waits.
+    pub fn wake(self, table: &ParkTable, key: u64) {
+        if self == Self::Park {
+            table.unpark_all(key, 0);
+        }
+    }
+}
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests {
+    use super::*;
+    use crate::primitive::atomic::{AtomicU64, Ordering};
+
+    #[test]
+    fn every_turn_comes_in_either_mode() {
+        for mode in [WaitMode::Spin, WaitMode::Park] {
+            let (table, turn) = (ParkTable::new(), AtomicU64::new(0));
+            thread::scope(|scope| {
+                for own in 0..4 {
+                    let (table, turn) = (&table, &turn);
+                    scope.spawn(move || {
+                        for round in 0..200 {
+                            let mine = round * 4 + own;
+                            mode.wait_until(table, mine, || turn.load(Ordering::Acquire) == mine);
+                            turn.store(mine + 1, Ordering::Release);
+                            mode.wake(table, mine + 1);
+                        }
+                    });
+                }
+            });
+            assert_eq!(turn.load(Ordering::Relaxed), 800, "{mode:?}");
+        }
+    }
+}
