@@ -20,6 +20,7 @@ mod disk;
 mod fs;
 mod mem;
 mod names;
+mod pause;
 mod retry;
 pub mod sim;
 

@@ -3,10 +3,11 @@
 use crate::{
     Backend, DirLock, File, Fs, Kind,
     names::{Names, normal},
+    pause::Pause,
     retry::check_range,
 };
 use foreshore_base::{Error, Result};
-use foreshore_sync::{LockRank, Mutex, Parker, RwLock};
+use foreshore_sync::{LockRank, Mutex, RwLock};
 use std::{
     fmt, io,
     path::{Path, PathBuf},
@@ -22,8 +23,8 @@ const CHUNK: usize = 1 << 20;
 #[derive(Clone)]
 pub struct Mem {
     names: Arc<Mutex<Names<Contents>>>,
-    /// How long a durable write or a sync takes.
-    delay: Duration,
+    /// What a durable write or a sync takes.
+    pause: Arc<Pause>,
     name: Arc<str>,
 }
 
@@ -41,11 +42,15 @@ impl Mem {
     }
 
     fn new(name: String, delay: Duration) -> Self {
-        Self { names: Arc::new(Mutex::new(LockRank::File, Names::new())), delay, name: name.into() }
+        Self {
+            names: Arc::new(Mutex::new(LockRank::File, Names::new())),
+            pause: Arc::new(Pause::new(delay)),
+            name: name.into(),
+        }
     }
 
     fn open_file(&self, path: &Path, contents: Contents) -> Arc<dyn File> {
-        Arc::new(MemFile { path: path.to_owned(), contents, delay: self.delay })
+        Arc::new(MemFile { path: path.to_owned(), contents, pause: Arc::clone(&self.pause) })
     }
 }
 
@@ -99,7 +104,7 @@ impl Fs for Mem {
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         self.names.lock().need_dir(&normal(dir)).map_err(|e| Error::io("sync", dir, e))?;
-        pause(self.delay);
+        self.pause.run();
         Ok(())
     }
 
@@ -136,15 +141,6 @@ impl fmt::Debug for MemLock {
 impl Drop for MemLock {
     fn drop(&mut self) {
         self.names.lock().unlock(&self.key);
-    }
-}
-
-/// Sleeps as the device would take. Called with no lock held.
-fn pause(delay: Duration) {
-    if !delay.is_zero() {
-        // WAIT: park - the latency that this device was given. Nobody knows this parker, so only time wakes it.
-        let notified = Parker::new().park_timeout(delay);
-        debug_assert!(!notified, "a parker that nobody knows was notified");
     }
 }
 
@@ -264,7 +260,7 @@ impl Table {
 struct MemFile {
     path: PathBuf,
     contents: Contents,
-    delay: Duration,
+    pause: Arc<Pause>,
 }
 
 impl MemFile {
@@ -303,7 +299,7 @@ impl File for MemFile {
     }
 
     fn sync(&self) -> Result<()> {
-        pause(self.delay);
+        self.pause.run();
         Ok(())
     }
 

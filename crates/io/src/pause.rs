@@ -1,0 +1,123 @@
+//! The latency of a device in memory: a sleep of the length asked for, and little longer.
+//!
+//! A plain sleep of 300 µs ends after 390 µs: the kernel delays the timers of ordinary threads by up to 50 µs to let
+//! them expire together (*timer slack*), and waking a thread takes its time too. A measurement on a device of a known
+//! latency would then show the scheduler. So a sleeper asks for no slack, and goes to sleep for a little less than the
+//! rest of its time: by the *lead*, which follows what wake-ups take here.
+
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
+use rustix::{
+    thread::{ClockId, clock_nanosleep_absolute, current_timer_slack, set_current_timer_slack},
+    time::{Timespec, clock_gettime},
+};
+use std::{num::NonZeroU64, time::Duration};
+
+/// Where the lead starts, in nanoseconds. Low for most machines, so that the first sleeps are a little long.
+const FIRST_LEAD: u64 = 10_000;
+/// How much a sleep that ended late raises the lead, and one that ended early lowers it. Their ratio sets the share of
+/// sleeps that end early and go on: one in ten.
+const RAISE: u64 = 250;
+const LOWER: u64 = 9 * RAISE;
+
+/// A fixed latency.
+#[derive(Debug)]
+pub(crate) struct Pause {
+    nanos: u64,
+    /// How long before its end a sleep is told to end.
+    lead: AtomicU64,
+}
+
+impl Pause {
+    pub(crate) fn new(delay: Duration) -> Self {
+        let nanos = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
+        Self { nanos, lead: AtomicU64::new(FIRST_LEAD.min(nanos / 2)) }
+    }
+
+    /// Sleeps for the latency, never less. Calls of several threads overlap. Called with no lock held.
+    pub(crate) fn run(&self) {
+        if self.nanos == 0 {
+            return;
+        }
+        let end = now().saturating_add(self.nanos);
+        let _exact = NoSlack::new();
+        // ORDERING: Relaxed, an estimate that publishes nothing; an update lost to another thread is made good later.
+        let lead = self.lead.load(Ordering::Relaxed);
+        sleep_until(end - lead);
+        let early = now() < end;
+        // Bounded, so that a time of overload, when every sleep is late, is soon forgotten.
+        let next = next_lead(lead, early).min(self.nanos / 2);
+        // ORDERING: Relaxed, as above.
+        self.lead.store(next, Ordering::Relaxed);
+        if early {
+            sleep_until(end);
+        }
+    }
+}
+
+/// The lead after a sleep.
+fn next_lead(lead: u64, early: bool) -> u64 {
+    if early { lead.saturating_sub(LOWER) } else { lead + RAISE }
+}
+
+/// Nanoseconds of a clock that never goes back.
+fn now() -> u64 {
+    let time = clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}
+
+fn sleep_until(end: u64) {
+    let at = Timespec { tv_sec: (end / 1_000_000_000) as i64, tv_nsec: (end % 1_000_000_000) as _ };
+    // WAIT: park - the latency that this device was given. A signal may end the sleep early.
+    while clock_nanosleep_absolute(ClockId::Monotonic, &at) == Err(rustix::io::Errno::INTR) {}
+}
+
+/// No timer slack for this thread, which belongs to the caller and gets its own back.
+struct NoSlack {
+    before: Option<NonZeroU64>,
+}
+
+impl NoSlack {
+    fn new() -> Self {
+        let before = current_timer_slack().ok().and_then(NonZeroU64::new);
+        // Refused, the sleeps are longer and nothing else: every error is ignored.
+        let _ = set_current_timer_slack(NonZeroU64::new(1));
+        Self { before }
+    }
+}
+
+impl Drop for NoSlack {
+    fn drop(&mut self) {
+        let _ = set_current_timer_slack(self.before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_pause_is_too_short_and_the_slack_comes_back() {
+        set_current_timer_slack(NonZeroU64::new(70_000)).unwrap();
+        for micros in [0, 1, 30, 300] {
+            let pause = Pause::new(Duration::from_micros(micros));
+            for _ in 0..100 {
+                let begun = now();
+                pause.run();
+                assert!(now() - begun >= micros * 1000);
+            }
+        }
+        assert_eq!(current_timer_slack(), Ok(70_000));
+    }
+
+    #[test]
+    fn the_lead_settles_where_one_sleep_in_ten_is_early() {
+        // Wake-ups that take 20 to 29 µs, each as often.
+        let mut lead = FIRST_LEAD;
+        for i in 0..10_000 {
+            let late = 20_000 + i * 7 % 10 * 1000;
+            lead = next_lead(lead, late < lead);
+        }
+        assert!((18_000..=23_000).contains(&lead), "{lead}");
+        assert_eq!(next_lead(0, true), 0);
+    }
+}
