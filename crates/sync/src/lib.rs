@@ -12,6 +12,7 @@
 //! | guard a page | [`HybridLatch`]: shared, exclusive, optimistic |
 //! | wait for a state kept in some atomic word | [`ParkTable`] by key, [`EventCount`] for one place |
 //! | wake one known thread | [`Parker`], [`Unparker`] |
+//! | wake a hundred | [`WakeQueue`] |
 //! | background work | [`Step`] run by a [`Daemon`], woken by its [`Signal`] |
 //! | memory that may be large and mostly untouched | [`LazyArray`], [`ByteArena`] |
 
@@ -33,6 +34,7 @@ mod parker;
 mod rank;
 mod spin;
 mod wait_mode;
+mod wake_queue;
 
 pub use clock::{Clock, ManualClock, Nanos, SystemClock};
 pub use counter::ShardedCounter;
@@ -49,3 +51,4 @@ pub use parker::{Parker, Unparker};
 pub use rank::{LockRank, lock_order_markdown};
 pub use spin::{SpinWait, available_parallelism};
 pub use wait_mode::WaitMode;
+pub use wake_queue::WakeQueue;
