@@ -32,10 +32,4 @@ impl Credits {
         let order = if mutant("credits: relaxed give") { Ordering::Relaxed } else { Ordering::Release };
         self.free.fetch_add(bytes, order);
     }
-
-    /// Free bytes now, as a hint.
-    pub fn free(&self) -> u64 {
-        // ORDERING: Relaxed, a hint; waiters order it by the fence of their event count.
-        self.free.load(Ordering::Relaxed)
-    }
 }

@@ -23,9 +23,10 @@
 //! `acked_upto` is the newest group known to be durable when this one was sealed: a reader that misses a group up to
 //! there has lost media, not a torn tail.
 
+use crate::checksum::crc32c_pieces;
 use foreshore_base::codec::{Put, u32_at, u64_at};
 use foreshore_base::limits::BLOCK;
-use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Place, Result, Uuid, crc32c, crc32c_append};
+use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Place, Result, Uuid, crc32c};
 use std::path::Path;
 
 /// Newest version of every structure here.
@@ -71,6 +72,7 @@ pub(crate) struct Envelope {
 
 impl Envelope {
     /// Encodes for a payload whose checksum is `payload_crc`: the long part of it is computed before the LSN is known.
+    #[inline]
     pub(crate) fn encode(&self, payload_crc: u32) -> [u8; ENVELOPE] {
         let mut bytes = [0; ENVELOPE];
         bytes[0..4].copy_from_slice(&self.len.to_le_bytes());
@@ -96,8 +98,9 @@ impl Envelope {
     }
 }
 
+#[inline]
 fn seal_crc(payload_crc: u32, head: &[u8; ENVELOPE]) -> u32 {
-    crc32c_append(crc32c_append(payload_crc, &head[0..4]), &head[8..24])
+    crc32c_pieces(payload_crc, &[&head[0..4], &head[8..24]])
 }
 
 /// The header of a group.

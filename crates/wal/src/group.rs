@@ -1,11 +1,9 @@
 //! The leader's work: sealing what the buffer yields into a group and writing it behind the last one.
 
 use crate::buffer::{LogBuffer, Staging};
-use crate::credit::Credits;
 use crate::format::{FIRST_GROUP, GROUP_HEADER, GroupHeader};
 use crate::pipeline::Leader;
 use crate::segment::Segments;
-use crate::slots::Slots;
 use foreshore_base::{GroupNo, Incarnation, Lsn, Result, crc32c};
 use foreshore_io::File;
 use foreshore_sync::CachePadded;
@@ -82,8 +80,6 @@ impl Tail {
 /// Seals and writes groups, one after the other.
 pub(crate) struct GroupWriter {
     pub(crate) buffer: Arc<dyn LogBuffer>,
-    pub(crate) slots: Arc<Slots>,
-    pub(crate) credits: Arc<Credits>,
     pub(crate) segments: Arc<Segments>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) staging: Staging,
@@ -101,9 +97,8 @@ impl fmt::Debug for GroupWriter {
 impl Leader for GroupWriter {
     fn seal(&mut self, sealed: Lsn) -> Result<Option<Lsn>> {
         self.staging.clear();
-        self.cut = self.buffer.drain(&self.slots, &self.credits, sealed, &mut self.staging);
-        if self.cut == sealed {
-            assert_eq!(self.staging.data_len(), 0, "data was drained without raising the cut");
+        self.cut = self.buffer.drain(sealed, &mut self.staging).cut;
+        if self.cut == sealed && self.staging.data_len() == 0 {
             return Ok(None);
         }
         self.progress.sealed(self.tail.next);

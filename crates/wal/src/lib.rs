@@ -42,6 +42,7 @@
 // Kernels are `pub` for the models in `tests/`, which see them under `foreshore_loom` only.
 #[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
 mod buffer;
+mod checksum;
 #[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
 mod credit;
 mod dep;
@@ -63,8 +64,7 @@ mod ticket;
 /// The kernels, for models in `tests/`.
 #[cfg(foreshore_loom)]
 pub mod model {
-    pub use crate::buffer::{Faa, LogBuffer, Ring, Sealed, Staging};
-    pub use crate::credit::Credits;
+    pub use crate::buffer::{Drained, Faa, Lanes, LogBuffer, Ring, Sealed, Staging};
     pub use crate::pipeline::{Leader, Led, Pipeline};
     pub use crate::slots::Slots;
 }

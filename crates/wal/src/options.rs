@@ -1,5 +1,6 @@
 //! Options of a log and their range checks.
 
+use crate::buffer::Staging;
 use crate::format;
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, Result};
@@ -13,7 +14,8 @@ pub struct LogOptions {
     pub segment_bytes: u64,
     /// The buffer that sessions append to.
     pub buffer: BufferKind,
-    /// Memory of the buffer in bytes, a power of two from 64 KiB to 1 GiB. Touched only as it is used.
+    /// Memory of the buffer in bytes, a power of two from 64 KiB to 1 GiB. Touched only as it is used. Of `lanes`, each
+    /// session at work has a sixteenth of it, at least 64 KiB and at most 256 KiB.
     pub ring_bytes: usize,
     /// Sessions at once, 1 to 65536.
     pub max_sessions: usize,
@@ -67,15 +69,25 @@ impl LogOptions {
         (half / BLOCK * BLOCK).min(format::MAX_GROUP)
     }
 
-    /// Largest payload of one record: fits a group, and eight fit the ring.
+    /// Bytes of a lane: a sixteenth of the ring, but not less than what a large reservation takes and not more than what
+    /// stays in a cache.
+    pub(crate) fn lane_bytes(&self) -> usize {
+        (self.ring_bytes / 16).clamp(64 << 10, 256 << 10)
+    }
+
+    /// Largest payload of one record: fits a group behind the largest table of extents, and eight fit the ring.
     pub(crate) fn max_record(&self) -> usize {
-        let group = self.max_group() - format::GROUP_HEADER - format::EXTENT - format::ENVELOPE;
+        let table = format::EXTENT * Staging::max_extents(self.max_group());
+        let group = self.max_group() - format::GROUP_HEADER - table - format::ENVELOPE;
         crate::MAX_RECORD.min(self.ring_bytes / 8 - format::ENVELOPE).min(group) / 8 * 8
     }
 
-    /// Largest reservation of one session: four fit the ring.
+    /// Largest reservation of one session: four fit the ring, or one the lane.
     pub(crate) fn max_reserve(&self) -> usize {
-        self.ring_bytes / 4
+        match self.buffer {
+            BufferKind::Lanes => self.lane_bytes(),
+            _ => self.ring_bytes / 4,
+        }
     }
 
     /// Credit that a session takes at once and may keep while idle, so that all idle credit is a quarter of the ring.
@@ -133,12 +145,15 @@ named! {
     /// |---|---|---|---|
     /// | `mutex` | under a lock | under the lock | Aether, Algorithm 1 |
     /// | `faa` | by one fetch-and-add | beside other copies; a slot per session bounds the cut | ERMIA, InnoDB 8.0 |
+    /// | `lanes` | as a Lamport stamp in the session's own lane | before the draw, in the session's own lane | Foreshore |
     BufferKind, "log_buffer" {
         /// One lock around position and copy.
         Mutex = "mutex",
         /// One fetch-and-add; sessions copy side by side.
         #[default]
         Faa = "faa",
+        /// A lane per session, and cuts closed under dependency.
+        Lanes = "lanes",
     }
 }
 

@@ -94,8 +94,8 @@ impl Session {
             if purpose == Purpose::Ordinary {
                 shared.segments.admit()?;
             }
-            if shared.credits.take(more) {
-                self.credit += more;
+            if let Some(admitted) = shared.buffer.admit(self.slot, more) {
+                self.credit += admitted;
                 return Ok(());
             }
             // WAIT: help - a group frees the ring.
@@ -104,12 +104,16 @@ impl Session {
                 continue;
             }
             let key = shared.pipeline.space().prepare();
-            let ready = shared.credits.free() >= more || shared.pipeline.is_poisoned();
-            if ready || (led == Led::Busy && shared.pipeline.lead_is_free()) {
+            if let Some(admitted) = shared.buffer.admit(self.slot, more) {
+                shared.pipeline.space().cancel(key);
+                self.credit += admitted;
+                return Ok(());
+            }
+            if shared.pipeline.is_poisoned() || (led == Led::Busy && shared.pipeline.lead_is_free()) {
                 shared.pipeline.space().cancel(key);
                 continue;
             }
-            // WAIT: park - credit given back ends it. Timed, because what fills the ring may be reserved and not yet
+            // WAIT: park - room made by a group ends it. Timed, because what fills the ring may be reserved and not yet
             // appended, and an append signals nobody.
             shared.pipeline.space().wait(key, Some(SPACE_RETRY));
         }
@@ -123,9 +127,10 @@ impl Session {
 
     fn give_back(&mut self, keep: u64) {
         if self.credit > keep {
-            self.shared.credits.give(self.credit - keep);
+            if self.shared.buffer.give_back(self.slot, self.credit - keep) {
+                self.shared.pipeline.space().notify_all();
+            }
             self.credit = keep;
-            self.shared.pipeline.space().notify_all();
         }
     }
 
@@ -145,9 +150,8 @@ impl Session {
         let size = sealed.size();
         assert!(size as u64 <= self.credit, "a record of {size} bytes, {} reserved", self.credit);
         self.credit -= size as u64;
-        let slot = self.shared.slots.get(self.slot);
-        let lsn = self.shared.buffer.append(slot, &sealed, dep);
-        slot.count(size);
+        let lsn = self.shared.buffer.append(self.slot, &sealed, dep);
+        self.shared.slots.get(self.slot).count(size);
         lsn
     }
 

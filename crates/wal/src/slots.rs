@@ -1,17 +1,12 @@
 //! The leased slots of sessions: what one session writes and everybody may read.
 
 use foreshore_base::{Error, Lsn, Result};
-use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
+use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use foreshore_sync::{CachePadded, LockRank, Mutex};
-
-/// The start of no record: the session is not between drawing and publishing.
-pub const IDLE: u64 = u64::MAX;
 
 /// One session's line. Only the session that leases the slot stores into it.
 #[derive(Debug)]
 pub struct Slot {
-    /// Of `faa`: a lower bound of the record in progress, or [`IDLE`].
-    pub start: AtomicU64,
     /// Greatest LSN that the session asked the flusher for.
     last_commit: AtomicU64,
     records: AtomicU64,
@@ -33,7 +28,6 @@ impl Slots {
     pub fn new(count: usize) -> Self {
         let slot = |_| {
             CachePadded::new(Slot {
-                start: AtomicU64::new(IDLE),
                 last_commit: AtomicU64::new(0),
                 records: AtomicU64::new(0),
                 bytes: AtomicU64::new(0),
@@ -50,14 +44,14 @@ impl Slots {
         // ORDERING: Relaxed, every store into the slot is published by a later Release operation of its session: the
         // draw of a position, or a store into the slot itself followed by a fence.
         self.used.fetch_max(index + 1, Ordering::Relaxed);
+        // ORDERING: a cut of `lanes` that does not count this slot has raised its floor before: pairs with the fence there.
+        fence(Ordering::SeqCst);
         Ok(index)
     }
 
     /// Takes a slot back.
     pub fn release(&self, index: usize) {
         let mut free = self.free.lock();
-        // ORDERING: Relaxed, the lease that follows synchronises through the mutex.
-        debug_assert_eq!(self.slots[index].start.load(Ordering::Relaxed), IDLE, "a session ended inside an append");
         let at = free.partition_point(|&other| other > index);
         free.insert(at, index);
     }
@@ -67,11 +61,21 @@ impl Slots {
         &self.slots[index]
     }
 
+    /// Number of slots.
+    #[expect(clippy::len_without_is_empty, reason = "there is at least one")]
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Slots below this index may have been used.
+    pub fn used_len(&self) -> usize {
+        // ORDERING: Relaxed, the caller has acquired what it looks for: see `lease`.
+        self.used.load(Ordering::Relaxed)
+    }
+
     /// Slots that may have been used.
     pub fn used(&self) -> impl Iterator<Item = &Slot> {
-        // ORDERING: Relaxed, the caller has acquired what it looks for: see `lease`.
-        let used = self.used.load(Ordering::Relaxed);
-        self.slots[..used].iter().map(|slot| &**slot)
+        self.slots[..self.used_len()].iter().map(|slot| &**slot)
     }
 
     /// Whether any session asked the flusher for more than `lsn`; under load the first few slots answer. The caller has

@@ -6,47 +6,40 @@ use foreshore_base::Lsn;
 use foreshore_sync::model::{check, mutated};
 use foreshore_sync::primitive::thread::{self, JoinHandle};
 use foreshore_wal::Record;
-use foreshore_wal::model::{Credits, Faa, LogBuffer, Ring, Sealed, Slots, Staging};
+use foreshore_wal::model::{Faa, LogBuffer, Ring, Sealed, Slots, Staging};
 use std::sync::Arc;
 
 /// Envelope and eight bytes of payload.
 const SIZE: u64 = 32;
 
-struct Log {
-    buffer: Faa,
-    slots: Slots,
-    credits: Credits,
-}
-
-fn log(records: u64) -> Arc<Log> {
-    let bytes = records * SIZE;
-    let ring = Ring::new(bytes as usize, Lsn(0)).expect("memory");
+fn log(records: u64) -> Arc<Faa> {
+    let ring = Ring::new((records * SIZE) as usize, Lsn(0)).expect("memory");
     let slots = Slots::new(2);
     for _ in 0..2 {
         slots.lease().expect("two slots");
     }
-    Arc::new(Log { buffer: Faa::new(ring), slots, credits: Credits::new(bytes) })
+    Arc::new(Faa::new(ring, Arc::new(slots)))
 }
 
-fn append(log: &Log, slot: usize, mark: u8) -> Lsn {
+fn append(log: &Faa, slot: usize, mark: u8) -> Lsn {
     let payload = [mark; 8];
     let parts = [&payload[..]];
     let record = Sealed::new(Record { tag: u64::from(mark), flags: 0, parts: &parts });
-    log.buffer.append(log.slots.get(slot), &record, Lsn(0))
+    log.append(slot, &record, Lsn(0))
 }
 
-fn spawn(log: &Arc<Log>, body: impl Fn(&Log) + Send + 'static) -> JoinHandle<()> {
+fn spawn(log: &Arc<Faa>, body: impl Fn(&Faa) + Send + 'static) -> JoinHandle<()> {
     let log = log.clone();
     thread::spawn(move || body(&log))
 }
 
 /// Cuts `cuts` times; each cut yields whole records, and never falls.
-fn cut(log: &Log, cuts: usize) -> Lsn {
-    let mut staging = Staging::new(4096, 1);
+fn cut(log: &Faa, cuts: usize) -> Lsn {
+    let mut staging = Staging::new(4096);
     let mut last = Lsn(0);
     for _ in 0..cuts {
         staging.clear();
-        let cut = log.buffer.drain(&log.slots, &log.credits, last, &mut staging);
+        let cut = log.drain(last, &mut staging).cut;
         assert!(cut >= last, "the cut falls");
         assert_eq!(staging.data_len() as u64, cut.0 - last.0, "the cut is what was copied");
         for record in staging.data().chunks(SIZE as usize) {
@@ -70,7 +63,7 @@ fn three_records() {
         spawn(&log, |log| drop(append(log, 1, 3))),
         spawn(&log, |log| drop(cut(log, 1))),
     ]);
-    assert_eq!(log.buffer.current(), Lsn(3 * SIZE));
+    assert_eq!(log.current(), Lsn(3 * SIZE));
 }
 
 /// Two sessions with one record each, two cuts.
@@ -86,12 +79,12 @@ fn two_cuts() {
 /// Space for one record: the second waits for the drain of the first through its credit.
 fn reuse() {
     let log = log(1);
-    assert!(log.credits.take(SIZE));
+    assert!(log.admit(0, SIZE).is_some());
     append(&log, 0, 1);
     join([
         spawn(&log, |log| drop(cut(log, 1))),
         spawn(&log, |log| {
-            if log.credits.take(SIZE) {
+            if log.admit(1, SIZE).is_some() {
                 append(log, 1, 2);
             }
         }),

@@ -1,12 +1,15 @@
 //! One fetch-and-add per record; sessions copy side by side (ERMIA; InnoDB 8.0's link buffer is a relative).
 
-use super::{LogBuffer, Ring, Sealed, Staging};
-use crate::credit::Credits;
-use crate::slots::{IDLE, Slot, Slots};
+use super::{Ring, RingBuffer, Sealed};
+use crate::slots::Slots;
 use foreshore_base::Lsn;
 use foreshore_sync::CachePadded;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+/// The start of no record: the session is not between drawing and publishing.
+const IDLE: u64 = u64::MAX;
 
 /// The tail is the only word that sessions share.
 ///
@@ -24,50 +27,58 @@ use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 pub struct Faa {
     ring: Ring,
     tail: CachePadded<AtomicU64>,
+    /// By slot: a lower bound of the record in progress, or [`IDLE`].
+    starts: Box<[CachePadded<AtomicU64>]>,
+    slots: Arc<Slots>,
 }
 
 impl Faa {
     /// An empty buffer over `ring`.
-    pub fn new(ring: Ring) -> Self {
-        let first = ring.first();
-        Self { ring, tail: CachePadded::new(AtomicU64::new(first)) }
+    pub fn new(ring: Ring, slots: Arc<Slots>) -> Self {
+        let tail = CachePadded::new(AtomicU64::new(ring.first()));
+        let starts = (0..slots.len()).map(|_| CachePadded::new(AtomicU64::new(IDLE))).collect();
+        Self { ring, tail, starts, slots }
     }
 }
 
-impl LogBuffer for Faa {
-    fn append(&self, slot: &Slot, record: &Sealed<'_>, dep: Lsn) -> Lsn {
-        // ORDERING: Release on both stores into the slot, rule 2, pairs with `drain`.
+impl RingBuffer for Faa {
+    fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    fn insert(&self, slot: usize, record: &Sealed<'_>, dep: Lsn) -> Lsn {
+        let announced = &self.starts[slot];
+        // ORDERING: Release on both stores into the slot, rule 2, pairs with `published`.
         let announce = if mutant("faa: relaxed slot") { Ordering::Relaxed } else { Ordering::Release };
         if !mutant("faa: no announcement") {
-            // ORDERING: Relaxed load, any earlier tail is a lower bound. Release store, rule 2, pairs with `drain`.
-            slot.start.store(self.tail.load(Ordering::Relaxed), announce);
+            // ORDERING: Relaxed load, any earlier tail is a lower bound. Release store, rule 2, pairs with `published`.
+            announced.store(self.tail.load(Ordering::Relaxed), announce);
         }
         // ORDERING: AcqRel, Release for rule 1; Acquire chains the credits of earlier records to this copy.
         let start = self.tail.fetch_add(record.size() as u64, Ordering::AcqRel);
         // ORDERING: Release, a tighter bound, rule 2.
-        slot.start.store(start, announce);
+        announced.store(start, announce);
         // SAFETY: the draw is exclusive.
         let lsn = unsafe { self.ring.fill(start, record) };
         // A stamp above the tail cannot be asked for while commit stamps are LSNs of this log. A commit stamp that was
         // pushed beyond the tail would first need a record that raises the tail past it.
         assert!(lsn > dep, "record {lsn} does not follow {dep}");
-        // ORDERING: Release, publishes the copy; pairs with `drain`.
-        slot.start.store(IDLE, Ordering::Release);
+        // ORDERING: Release, publishes the copy; pairs with `published`.
+        announced.store(IDLE, Ordering::Release);
         lsn
     }
 
-    fn current(&self) -> Lsn {
+    fn tail(&self) -> u64 {
         // ORDERING: Acquire, what led to the draws read here is visible; pairs with the draw.
-        Lsn(self.tail.load(Ordering::Acquire))
+        self.tail.load(Ordering::Acquire)
     }
 
-    fn drain(&self, slots: &Slots, credits: &Credits, prev: Lsn, staging: &mut Staging) -> Lsn {
+    fn published(&self) -> u64 {
         // ORDERING: Acquire, rule 1; the slots are read after it.
         let tail = self.tail.load(Ordering::Acquire);
-        // ORDERING: Acquire, rule 2; pairs with the stores in `append`.
-        let bound = slots.used().map(|slot| slot.start.load(Ordering::Acquire)).fold(tail, u64::min);
-        // SAFETY: rules 1 and 2 for what lies below `bound`; what lies below `drained` is not touched again.
-        let cut = unsafe { self.ring.drain(bound.max(self.ring.drained()), credits, staging) };
-        prev.max(Lsn(cut))
+        // Slots leased since the tail was read have drawn nothing below it.
+        let used = &self.starts[..self.slots.used_len()];
+        // ORDERING: Acquire, rule 2; pairs with the stores in `insert`.
+        used.iter().map(|start| start.load(Ordering::Acquire)).fold(tail, u64::min)
     }
 }

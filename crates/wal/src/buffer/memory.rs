@@ -18,6 +18,7 @@ impl Memory {
 
     /// # Safety
     /// No other thread accesses the bytes during the call.
+    #[inline]
     pub(super) unsafe fn write(&self, at: usize, bytes: &[u8]) {
         let target = self.0.as_ptr(at..at + bytes.len());
         // SAFETY: the arena bounds the range, `bytes` cannot overlap it because nobody holds a reference into the
@@ -27,6 +28,7 @@ impl Memory {
 
     /// # Safety
     /// No other thread writes the bytes during the call.
+    #[inline]
     pub(super) unsafe fn read(&self, at: usize, out: &mut [u8]) {
         let source = self.0.as_ptr(at..at + out.len());
         // SAFETY: the arena bounds the range and is initialised, and the caller excludes writers.

@@ -1,44 +1,66 @@
 //! Log buffers: where sessions append, and from where a leader cuts groups.
 
+mod circle;
 mod faa;
+mod lanes;
 mod memory;
 mod mutex;
 mod ring;
 
 pub use faa::Faa;
+pub use lanes::Lanes;
 pub use mutex::Locked;
-pub use ring::Ring;
+pub use ring::{Ring, RingBuffer};
 
-use crate::credit::Credits;
+use crate::checksum::crc32c_pieces;
 use crate::format::{ENVELOPE, EXTENT, Extent, GROUP_HEADER};
-use crate::options::BufferKind;
+use crate::options::{BufferKind, LogOptions};
 use crate::record::Record;
-use crate::slots::{Slot, Slots};
-use foreshore_base::{Lsn, crc32c_append};
+use crate::slots::Slots;
+use foreshore_base::Lsn;
 use foreshore_io::AlignedBuf;
 use std::io;
 use std::sync::Arc;
 
 /// A buffer between sessions and the one leader. It speaks of stamps and cuts, never of places in a file.
+///
+/// A session is known by its slot. Between [`LogBuffer::admit`] and the append that uses what was admitted, the slot stays
+/// leased by the same session.
 pub trait LogBuffer: Send + Sync {
-    /// Appends a record and returns its LSN, greater than `dep`. Never waits: the session holds credit for it.
-    fn append(&self, slot: &Slot, record: &Sealed<'_>, dep: Lsn) -> Lsn;
+    /// Admits `bytes` more for the session in `slot` and returns what was admitted, at least as much; `None` if there is
+    /// no room now.
+    fn admit(&self, slot: usize, bytes: u64) -> Option<u64>;
+
+    /// Takes back what was admitted and not used; true if another session may use it.
+    fn give_back(&self, slot: usize, bytes: u64) -> bool;
+
+    /// Appends a record that the session was admitted for, and returns its LSN, greater than `dep`.
+    fn append(&self, slot: usize, record: &Sealed<'_>, dep: Lsn) -> Lsn;
 
     /// Upper bound of the LSNs handed out.
     fn current(&self) -> Lsn;
 
-    /// Copies publishable records into `staging`, as many whole ones as fit, gives their credit back, and returns the
-    /// cut: every record with an LSN up to it has been copied by this call or an earlier one. Never below `prev`, the
-    /// last cut. One caller at a time.
-    fn drain(&self, slots: &Slots, credits: &Credits, prev: Lsn, staging: &mut Staging) -> Lsn;
+    /// Copies publishable records into `staging`, as many whole ones as fit, and makes their room free. `prev` is the last
+    /// cut. One caller at a time.
+    fn drain(&self, prev: Lsn, staging: &mut Staging) -> Drained;
 }
 
-/// A buffer of `kind` whose first LSN is greater than `floor`.
-pub(crate) fn new_buffer(kind: BufferKind, ring_bytes: usize, floor: Lsn) -> io::Result<Arc<dyn LogBuffer>> {
-    let ring = Ring::new(ring_bytes, floor)?;
-    Ok(match kind {
-        BufferKind::Mutex => Arc::new(Locked::new(ring)),
-        BufferKind::Faa => Arc::new(Faa::new(ring)),
+/// What a call of [`LogBuffer::drain`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drained {
+    /// Every record with an LSN up to here has been copied by this call or an earlier one. Never below the last cut.
+    pub cut: Lsn,
+    /// Not everything publishable fitted: the next call goes on. The cut may stand still meanwhile.
+    pub more: bool,
+}
+
+/// A buffer of the options' kind whose first LSN is greater than `floor`.
+pub(crate) fn new_buffer(options: &LogOptions, slots: &Arc<Slots>, floor: Lsn) -> io::Result<Arc<dyn LogBuffer>> {
+    let ring = || Ring::new(options.ring_bytes, floor);
+    Ok(match options.buffer {
+        BufferKind::Mutex => Arc::new(Locked::new(ring()?)),
+        BufferKind::Faa => Arc::new(Faa::new(ring()?, slots.clone())),
+        BufferKind::Lanes => Arc::new(Lanes::new(options.lane_bytes(), slots.clone(), floor)?),
     })
 }
 
@@ -52,66 +74,96 @@ pub struct Sealed<'a> {
 
 impl<'a> Sealed<'a> {
     /// Checksums the payload.
+    #[inline]
     pub fn new(record: Record<'a>) -> Self {
         let payload = u32::try_from(record.payload_len()).expect("a record's size is checked before it is sealed");
-        let payload_crc = record.parts.iter().fold(0, |crc, part| crc32c_append(crc, part));
-        Self { record, payload, payload_crc }
+        Self { record, payload, payload_crc: crc32c_pieces(0, record.parts) }
     }
 
     /// Bytes in the buffer, a multiple of eight.
+    #[inline]
     pub fn size(&self) -> usize {
         crate::format::record_size(self.payload as usize)
     }
 
     /// The record's envelope for `lsn`.
+    #[inline]
     pub(crate) fn envelope(&self, lsn: Lsn) -> [u8; ENVELOPE] {
         let Record { tag, flags, .. } = self.record;
         crate::format::Envelope { len: self.payload, lsn, tag, flags }.encode(self.payload_crc)
     }
 }
 
-/// Where a leader collects the data of one group: room for the header, one extent per lane, data.
+/// Where a leader collects the data of one group: room for the header, a table of extents, data.
+///
+/// The table's size is fixed before the first byte of data, so that data never moves.
 #[derive(Debug)]
 pub struct Staging {
     buf: AlignedBuf,
-    lanes: usize,
+    /// Entries of the table; those that find no extent say so by an empty one.
+    table: usize,
     extents: Vec<Extent>,
     data: usize,
 }
 
 impl Staging {
-    /// A group of at most `bytes` with at most `lanes` extents.
-    pub fn new(bytes: usize, lanes: usize) -> Self {
-        Self { buf: AlignedBuf::new(bytes), lanes, extents: Vec::with_capacity(lanes), data: 0 }
+    /// A group of at most `bytes`.
+    pub fn new(bytes: usize) -> Self {
+        Self { buf: AlignedBuf::new(bytes), table: 0, extents: Vec::new(), data: 0 }
+    }
+
+    /// Entries that the table of a group of `bytes` has at most: a sixteenth of the group.
+    pub(crate) const fn max_extents(bytes: usize) -> usize {
+        bytes / (16 * EXTENT)
     }
 
     /// Empties the group.
     pub fn clear(&mut self) {
         self.extents.clear();
-        self.data = 0;
+        (self.table, self.data) = (0, 0);
     }
 
-    /// Bytes of data that still fit.
+    /// Makes a table for `count` extents, or as many as a group may have. The group is empty.
+    pub fn expect_extents(&mut self, count: usize) {
+        assert!(self.data == 0 && self.extents.is_empty(), "the table is made before the data");
+        self.table = count.min(Self::max_extents(self.buf.len()));
+    }
+
+    /// Bytes of data that still fit: none if the table is full.
     pub fn room(&self) -> usize {
+        if self.extents.len() == self.table {
+            return 0;
+        }
         self.buf.len() - self.data_start() - self.data
     }
 
     /// Adds an extent of `len` bytes of `lane` from its offset `at` on and returns the place for its data.
     ///
     /// # Panics
-    /// If there is no room, or more extents than lanes.
+    /// If there is no room.
     pub fn extent(&mut self, lane: u16, at: u64, len: usize) -> &mut [u8] {
-        assert!(len <= self.room() && self.extents.len() < self.lanes, "an extent beyond the group's room");
+        assert!(len <= self.room(), "an extent beyond the group's room");
         self.extents.push(Extent { lane, len: u32::try_from(len).expect("a group is at most 1 MiB"), at });
         let start = self.data_start() + self.data;
         self.data += len;
         &mut self.buf[start..start + len]
     }
 
-    /// The data collected, for models.
-    #[cfg(foreshore_loom)]
+    /// The data collected, for models and checks.
+    #[cfg(any(foreshore_loom, debug_assertions))]
     pub fn data(&self) -> &[u8] {
         &self.buf[self.data_start()..][..self.data]
+    }
+
+    /// Checks that no record collected should have been copied by the cut `prev`: the theorem of `lanes`, cut by cut.
+    #[cfg(debug_assertions)]
+    fn verify_above(&self, prev: Lsn) {
+        let mut data = self.data();
+        while !data.is_empty() {
+            let (record, _, rest) = crate::format::Envelope::split(data).expect("whole records are copied");
+            assert!(record.lsn > prev, "record {} was missed by the cut at {prev}", record.lsn);
+            data = rest;
+        }
     }
 
     /// Bytes of data collected.
@@ -119,21 +171,20 @@ impl Staging {
         self.data
     }
 
-    // The table has one entry per lane even where a lane has no data, so that data never moves: empty entries say so.
     fn data_start(&self) -> usize {
-        GROUP_HEADER + EXTENT * self.lanes
+        GROUP_HEADER + EXTENT * self.table
     }
 
     /// Writes table and padding and returns the group's bytes and the number of its extents; the header is not in yet.
     pub(crate) fn finish(&mut self) -> (&mut [u8], u16) {
         let used = self.data_start() + self.data;
         let total = used.next_multiple_of(foreshore_base::limits::BLOCK);
-        self.extents.resize(self.lanes, Extent { lane: 0, len: 0, at: 0 });
+        self.extents.resize(self.table, Extent { lane: 0, len: 0, at: 0 });
         for (i, extent) in self.extents.iter().enumerate() {
             let at = GROUP_HEADER + EXTENT * i;
             self.buf[at..at + EXTENT].copy_from_slice(&extent.encode());
         }
         self.buf[used..total].fill(0);
-        (&mut self.buf[..total], u16::try_from(self.lanes).expect("lanes fit the extent table"))
+        (&mut self.buf[..total], u16::try_from(self.table).expect("a table has at most 4096 entries"))
     }
 }

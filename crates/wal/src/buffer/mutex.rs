@@ -1,8 +1,6 @@
 //! The baseline buffer: one lock around position and copy (Aether, Algorithm 1).
 
-use super::{LogBuffer, Ring, Sealed, Staging};
-use crate::credit::Credits;
-use crate::slots::{Slot, Slots};
+use super::{Ring, RingBuffer, Sealed};
 use foreshore_base::Lsn;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::{CachePadded, LockRank, Mutex};
@@ -25,29 +23,30 @@ impl Locked {
     }
 }
 
-impl LogBuffer for Locked {
-    fn append(&self, _slot: &Slot, record: &Sealed<'_>, dep: Lsn) -> Lsn {
+impl RingBuffer for Locked {
+    fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    fn insert(&self, _slot: usize, record: &Sealed<'_>, dep: Lsn) -> Lsn {
         // WAIT: park - one copy of at most a record.
         let mut tail = self.tail.lock();
         // SAFETY: the lock makes the caller the only one at the tail.
         let lsn = unsafe { self.ring.fill(*tail, record) };
         assert!(lsn > dep, "record {lsn} does not follow {dep}");
         *tail = lsn.0;
-        // ORDERING: Release, who reads the bound may lock and find the record; pairs with `current`.
+        // ORDERING: Release, who reads the bound may lock and find the record; pairs with `tail`.
         self.current.store(lsn.0, Ordering::Release);
         lsn
     }
 
-    fn current(&self) -> Lsn {
-        // ORDERING: Acquire, pairs with `append`.
-        Lsn(self.current.load(Ordering::Acquire))
+    fn tail(&self) -> u64 {
+        // ORDERING: Acquire, pairs with `insert`.
+        self.current.load(Ordering::Acquire)
     }
 
-    fn drain(&self, _slots: &Slots, credits: &Credits, prev: Lsn, staging: &mut Staging) -> Lsn {
+    fn published(&self) -> u64 {
         // WAIT: park - one copy of at most a record. The lock is not held during the leader's copy.
-        let upto = *self.tail.lock();
-        // SAFETY: all below the tail was published by the lock.
-        let cut = unsafe { self.ring.drain(upto, credits, staging) };
-        prev.max(Lsn(cut))
+        *self.tail.lock()
     }
 }

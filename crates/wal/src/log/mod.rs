@@ -3,7 +3,6 @@
 mod open;
 
 use crate::buffer::LogBuffer;
-use crate::credit::Credits;
 use crate::group::{GroupWriter, Progress};
 use crate::options::LogOptions;
 use crate::pipeline::Pipeline;
@@ -30,7 +29,6 @@ pub struct Log {
 pub(crate) struct Shared {
     pub(crate) buffer: Arc<dyn LogBuffer>,
     pub(crate) slots: Arc<Slots>,
-    pub(crate) credits: Arc<Credits>,
     pub(crate) segments: Arc<Segments>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) pipeline: Pipeline<GroupWriter>,

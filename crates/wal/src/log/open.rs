@@ -2,7 +2,6 @@
 
 use super::{Log, Shared};
 use crate::buffer::{Staging, new_buffer};
-use crate::credit::Credits;
 use crate::format::{CtlSlot, FIRST_GROUP, number_of};
 use crate::group::{GroupWriter, Progress, Tail};
 use crate::options::{GroupPolicy, LogOptions};
@@ -131,19 +130,16 @@ fn sort_files(home: &Home, scanned: &Scanned, spares: usize) -> Result<List> {
 
 fn start(recovered: &Recovered, tail: Tail, segments: Arc<Segments>, options: &LogOptions) -> Result<Shared> {
     let floor = recovered.end.max(recovered.max_lsn);
-    let buffer = new_buffer(options.buffer, options.ring_bytes, floor)
-        .map_err(|source| Error::io("reserve memory for", segments.dir(), source))?;
     let slots = Arc::new(Slots::new(options.max_sessions));
-    let credits = Arc::new(Credits::new(options.ring_bytes as u64));
+    let buffer =
+        new_buffer(options, &slots, floor).map_err(|source| Error::io("reserve memory for", segments.dir(), source))?;
     let progress = Arc::new(Progress::new(recovered.next_group));
     let GroupPolicy::Greedy = options.group;
     let writer = GroupWriter {
         buffer: buffer.clone(),
-        slots: slots.clone(),
-        credits: credits.clone(),
         segments: segments.clone(),
         progress: progress.clone(),
-        staging: Staging::new(options.max_group(), 1),
+        staging: Staging::new(options.max_group()),
         tail,
         cut: Lsn::ZERO,
     };
@@ -151,7 +147,6 @@ fn start(recovered: &Recovered, tail: Tail, segments: Arc<Segments>, options: &L
         buffer,
         pipeline: Pipeline::new(writer, recovered.end, slots.clone()),
         slots,
-        credits,
         segments,
         progress,
         max_record: options.max_record(),

@@ -312,7 +312,7 @@ impl<L: Leader> Pipeline<L> {
     fn seal_and_write(&self, leader: &mut L) -> Result<bool> {
         let sealed = self.sealed();
         let Some(cut) = leader.seal(sealed)? else { return Ok(false) };
-        assert!(cut > sealed, "cut {cut} does not raise {sealed}");
+        assert!(cut >= sealed, "cut {cut} falls below {sealed}");
         // ORDERING: Release, pairs with `sealed`.
         self.sealed.store(cut.0, Ordering::Release);
         // Draining gave credit back.

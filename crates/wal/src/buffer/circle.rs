@@ -1,0 +1,126 @@
+//! Records in circular memory.
+
+use super::memory::{GRAIN, Memory};
+use super::{Sealed, Staging};
+use crate::format::{ENVELOPE, record_size};
+use foreshore_base::Lsn;
+
+/// A window of memory used in a circle: positions only grow, and a copy that meets the seam is done in two parts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Circle<'a> {
+    memory: &'a Memory,
+    base: usize,
+    bytes: u64,
+}
+
+impl<'a> Circle<'a> {
+    /// The window of `bytes`, a power of two, from `base` on.
+    #[inline]
+    pub(super) fn new(memory: &'a Memory, base: usize, bytes: u64) -> Self {
+        debug_assert!(bytes.is_power_of_two() && bytes >= GRAIN as u64, "a circle is a power of two");
+        Self { memory, base, bytes }
+    }
+
+    /// Writes all of a record but its envelope, which takes the first bytes at `start`.
+    ///
+    /// # Safety
+    /// The caller alone accesses `[start, start + record.size())`.
+    #[inline]
+    pub(super) unsafe fn put_payload(self, start: u64, record: &Sealed<'_>) {
+        // SAFETY: for all of this, the range is the caller's.
+        unsafe {
+            // The first write of the record touches the envelope's page too: nothing has been drawn yet that others
+            // would wait for, so a page fault belongs here.
+            self.write(start, &[0; ENVELOPE]);
+            let padded = record.size() - ENVELOPE;
+            if padded != record.payload as usize {
+                self.write(start + record.size() as u64 - GRAIN as u64, &[0; GRAIN]);
+            }
+            let mut at = start + ENVELOPE as u64;
+            for part in record.record.parts {
+                self.write(at, part);
+                at += part.len() as u64;
+            }
+        }
+    }
+
+    /// Writes the envelope of the record at `start`.
+    ///
+    /// # Safety
+    /// As [`Self::put_payload`].
+    #[inline]
+    pub(super) unsafe fn put_envelope(self, start: u64, record: &Sealed<'_>, lsn: Lsn) {
+        // SAFETY: as for this function.
+        unsafe { self.write(start, &record.envelope(lsn)) }
+    }
+
+    /// Copies whole records of `[from, upto)`, as many as fit, into an extent of `lane` and returns the position behind the
+    /// last one.
+    ///
+    /// # Safety
+    /// The records of the range are published to the caller and not overwritten during the call.
+    pub(super) unsafe fn drain(self, lane: u16, from: u64, upto: u64, staging: &mut Staging) -> u64 {
+        assert!(from <= upto && upto - from <= self.bytes, "cut {upto} outside of the ring at {from}");
+        // SAFETY: as for this function.
+        let to = unsafe { self.boundary(from, upto, staging.room() as u64) };
+        if to > from {
+            let out = staging.extent(lane, from, (to - from) as usize);
+            let (first, second) = out.split_at_mut(self.until_seam(from, to - from));
+            // SAFETY: as for this function.
+            unsafe {
+                self.memory.read(self.place(from), first);
+                self.memory.read(self.base, second);
+            }
+        }
+        to
+    }
+
+    /// The end of the last whole record that ends at or before both `upto` and `from + room`.
+    ///
+    /// # Safety
+    /// As for `drain`.
+    unsafe fn boundary(self, from: u64, upto: u64, room: u64) -> u64 {
+        if upto - from <= room {
+            return upto;
+        }
+        let mut at = from;
+        loop {
+            let mut len = [0; 4];
+            // SAFETY: a record starts at `at`, and its length lies inside one grain.
+            unsafe { self.memory.read(self.place(at), &mut len) };
+            let next = at + record_size(u32::from_le_bytes(len) as usize) as u64;
+            assert!(next <= upto, "record at {at} crosses the cut {upto}");
+            if next - from > room {
+                return at;
+            }
+            at = next;
+        }
+    }
+
+    /// # Safety
+    /// The caller alone accesses `[at, at + bytes.len())`.
+    #[inline]
+    unsafe fn write(self, at: u64, bytes: &[u8]) {
+        let seam = self.until_seam(at, bytes.len() as u64);
+        // SAFETY: as for this function.
+        unsafe {
+            if seam == bytes.len() {
+                self.memory.write(self.place(at), bytes);
+            } else {
+                let (first, second) = bytes.split_at(seam);
+                self.memory.write(self.place(at), first);
+                self.memory.write(self.base, second);
+            }
+        }
+    }
+
+    #[inline]
+    fn place(self, at: u64) -> usize {
+        self.base + (at & (self.bytes - 1)) as usize
+    }
+
+    #[inline]
+    fn until_seam(self, at: u64, len: u64) -> usize {
+        len.min(self.bytes - (at & (self.bytes - 1))) as usize
+    }
+}

@@ -1,0 +1,287 @@
+//! A lane per session and a cut that is closed under dependency: no word of this buffer is written by two sessions, but
+//! for the clock of commits.
+//!
+//! An LSN is a Lamport stamp: greater than the stamps of everything the record rests on (its *dependency*: page LSNs, the
+//! transaction's last record, observed commits), and greater than the *floor*, which the leader raises with each cut. So
+//! records of different lanes that know nothing of each other need no common counter. A leader finds, without stopping
+//! anybody, a stamp `S` such that all records with LSNs up to `S` have been copied out of the lanes.
+//!
+//! ```text
+//! append (the session that leases the lane)         cut (the leader)
+//!  1  copy the payload behind the tail               a  G := greatest stamp seen in clock, floor, lanes
+//!  2  seq := last stamp, drawing      (SC)           b  floor := G (SC); fence (SC); clock := max(clock, G)
+//!  3  m := max(last, dependency, floor (SC))         c  S := G; each lane: v := seq (SC);
+//!  4  n := m + 1, or drawn from the clock                 drawing: S := min(S, stamp in v); target := tail (Acquire)
+//!  5  envelope; tail := end (Release)                d  S := max(S, last S)
+//!  6  seq := n (Release)                             e  copy every lane up to its target; the last group says S
+//! ```
+//!
+//! Between 2 and 6 lie about a dozen instructions, the *window*. A session that is stopped outside of it, in the copy for
+//! example, delays nobody; stopped inside, it holds `S` at its previous stamp until it goes on, and a leader that wants
+//! more cuts again a little later.
+//!
+//! **Theorem.** When a cut ends, every record with an LSN up to `S` has been copied by it or an earlier one.
+//!
+//! *Proof.* Let record `r` of a lane have the LSN `n <= S`, where `S` is that of step c (that of step d is either this or
+//! an earlier one, already proved). The leader's load of the lane's `seq` in c reads one of three things.
+//! - *A value older than r's step 2.* Then the load precedes that step in the single order of SC operations, so b's store of
+//!   the floor precedes the load of 3, which reads at least `G`: `n > G >= S`, a contradiction.
+//! - *r's step 2*, with the stamp before `r`, less than `n`. Then `S < n`, a contradiction.
+//! - *r's step 6 or something later.* It was stored with Release behind r's tail (later steps 2 are read-modify-writes with
+//!   Release), so the load of the tail that follows finds `r` below the target, and e copies it. ∎
+//!
+//! A lane that c does not count was leased after `b`: the fences of the lease and of b order the lane's later load of the floor
+//! behind b's store, which is the first case.
+//!
+//! **Corollary.** LSNs grow along every dependency, so `{LSN <= S}` is closed under dependency: recovery may stop at `S`.
+//! Records above `S` that were copied already are *provisional* and count when a later `S` covers them; a crash before that
+//! drops them, and nothing acknowledged rests on them. `S` never falls (step d), or a crash could drop what an earlier cut
+//! has acknowledged.
+//!
+//! **A cut larger than a group** is resumed: targets and `S` are kept, each call fills one group, and only the group that
+//! reaches all targets carries `S`. Until then the groups carry the last one.
+//!
+//! **Commits** draw from the clock: one fetch-and-add per transaction that writes. Its stamps are unique among commits, and
+//! the clock is changed by read-modify-writes alone, so who reads a stamp from it sees what led to it.
+//!
+//! Related: the GSN of LeanStore's logging, the idle flags of Border-Collie. Unlike those, one log is written, and one number
+//! says what is durable.
+
+use super::circle::Circle;
+use super::memory::Memory;
+use super::{Drained, LogBuffer, Sealed, Staging};
+use crate::record::flags;
+use crate::slots::Slots;
+use foreshore_base::Lsn;
+use foreshore_sync::model::mutant;
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering, fence};
+use foreshore_sync::primitive::hint;
+use foreshore_sync::{CachePadded, LockRank, Mutex};
+use std::io;
+use std::sync::Arc;
+
+/// How often a leader reads the word of a lane that is drawing again before it takes the lane's last stamp instead.
+const REREADS: usize = if cfg!(foreshore_loom) { 0 } else { 32 };
+
+/// The line that a session writes and the leader reads.
+///
+/// `seq` is the last stamp, shifted left by one, and in bit 0 whether the session is drawing the next. Rules: only the lane's
+/// session writes both words; `seq` becomes odd by a read-modify-write (SC), even by a store (Release) behind the tail.
+#[derive(Debug)]
+struct Lane {
+    seq: AtomicU64,
+    /// Position behind the last whole record.
+    tail: AtomicU64,
+    /// Position up to which the session has been admitted. The session's own.
+    admitted: AtomicU64,
+}
+
+/// The buffer. See the head of this file.
+#[derive(Debug)]
+pub struct Lanes {
+    memory: Memory,
+    /// Bytes of a lane, a power of two.
+    bytes: u64,
+    lanes: Box<[CachePadded<Lane>]>,
+    /// By lane: everything below has been copied out. Written by the leader.
+    drained: Box<[CachePadded<AtomicU64>]>,
+    floor: CachePadded<AtomicU64>,
+    clock: CachePadded<AtomicU64>,
+    slots: Arc<Slots>,
+    cut: Mutex<Cut>,
+}
+
+/// What the leader knows of the cut in progress.
+#[derive(Debug, Default)]
+struct Cut {
+    /// `S`, until everything up to the targets is copied.
+    stamp: Option<Lsn>,
+    /// By lane, from `next` on: up to where this cut copies.
+    targets: Vec<u64>,
+    /// The lane that is copied next.
+    next: usize,
+}
+
+impl Lanes {
+    /// Empty lanes of `bytes` each, a power of two, one for each slot. The first LSN is greater than `floor`.
+    pub fn new(bytes: usize, slots: Arc<Slots>, floor: Lsn) -> io::Result<Self> {
+        let count = slots.len();
+        let lane = |_| {
+            let seq = AtomicU64::new(floor.0 << 1);
+            CachePadded::new(Lane { seq, tail: AtomicU64::new(0), admitted: AtomicU64::new(0) })
+        };
+        Ok(Self {
+            memory: Memory::new(bytes * count)?,
+            bytes: bytes as u64,
+            lanes: (0..count).map(lane).collect(),
+            drained: (0..count).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
+            floor: CachePadded::new(AtomicU64::new(floor.0)),
+            clock: CachePadded::new(AtomicU64::new(floor.0)),
+            slots,
+            cut: Mutex::new(LockRank::Leaf, Cut::default()),
+        })
+    }
+
+    #[inline]
+    fn circle(&self, lane: usize) -> Circle<'_> {
+        Circle::new(&self.memory, lane * self.bytes as usize, self.bytes)
+    }
+
+    /// Step 4 for a commit: a stamp above `m` and above every stamp drawn from the clock before.
+    fn draw_commit(&self, m: u64) -> u64 {
+        // ORDERING: Relaxed, only the distance to go is guessed from it; what the draw returns is what counts.
+        let seen = self.clock.load(Ordering::Relaxed);
+        let step = (m + 1).saturating_sub(seen).max(1);
+        // ORDERING: AcqRel, who draws later, or reads the clock, sees what led to this commit.
+        self.clock.fetch_add(step, Ordering::AcqRel) + step
+    }
+
+    /// Steps a to d.
+    fn begin(&self, cut: &mut Cut, prev: Lsn) {
+        // ORDERING: Relaxed on all of a, any stamp will do: S is proved by b and c. Acquire on the clock, a commit drawn from
+        // it drags its lane's step 2 into view.
+        let clock = self.clock.load(Ordering::Acquire);
+        // ORDERING: Relaxed, as above.
+        let high = self.lanes[..self.slots.used_len()].iter().map(|lane| lane.seq.load(Ordering::Relaxed) >> 1);
+        // ORDERING: Relaxed, only leaders store into the floor, one at a time.
+        let g = high.fold(clock.max(self.floor.load(Ordering::Relaxed)), u64::max);
+        // ORDERING: SeqCst, b of the proof; pairs with 3.
+        self.floor.store(g, Ordering::SeqCst);
+        if !mutant("lanes: no fence in the cut") {
+            // ORDERING: SeqCst, b of the proof, for lanes leased meanwhile and for what follows.
+            fence(Ordering::SeqCst);
+        }
+        // ORDERING: AcqRel, a read-modify-write as all changes of the clock. Keeps the steps of commits short.
+        self.clock.fetch_max(g, Ordering::AcqRel);
+        let mut stamp = g;
+        cut.targets.clear();
+        for lane in &self.lanes[..self.slots.used_len()] {
+            // ORDERING: SeqCst, c of the proof; pairs with 2 and 6.
+            let mut seq = lane.seq.load(Ordering::SeqCst);
+            for _ in 0..REREADS {
+                if seq & 1 == 0 {
+                    break;
+                }
+                // WAIT: window - a session is between 2 and 6.
+                hint::spin_loop();
+                // ORDERING: SeqCst, as above.
+                seq = lane.seq.load(Ordering::SeqCst);
+            }
+            if seq & 1 == 1 && !mutant("lanes: drawing ignored") {
+                stamp = stamp.min(seq >> 1);
+            }
+            // ORDERING: Acquire, the records below are whole; pairs with 5.
+            cut.targets.push(lane.tail.load(Ordering::Acquire));
+        }
+        cut.next = 0;
+        let floor = if mutant("lanes: cut falls") { Lsn::ZERO } else { prev };
+        cut.stamp = Some(Lsn(stamp).max(floor));
+    }
+
+    /// Step e, as far as `staging` goes; whether all is copied.
+    fn copy(&self, cut: &mut Cut, staging: &mut Staging) -> bool {
+        // ORDERING: Relaxed, only leaders write it, and they hand over through their lock.
+        let drained = |lane: usize| self.drained[lane].load(Ordering::Relaxed);
+        let full = |&lane: &usize| drained(lane) < cut.targets[lane];
+        staging.expect_extents((cut.next..cut.targets.len()).filter(full).count());
+        while cut.next < cut.targets.len() {
+            let (from, upto) = (drained(cut.next), cut.targets[cut.next]);
+            let lane = u16::try_from(cut.next).expect("a log has at most 65536 sessions");
+            // SAFETY: 5 and c of the proof: records below the target are whole. The session writes there again only after
+            // the store below.
+            let to = unsafe { self.circle(cut.next).drain(lane, from, upto, staging) };
+            if to > from {
+                // ORDERING: Release, the copy comes before the session's next write there; pairs with `admit`.
+                let order = if mutant("lanes: relaxed drained") { Ordering::Relaxed } else { Ordering::Release };
+                // ORDERING: as said.
+                self.drained[cut.next].store(to, order);
+            }
+            if to < upto {
+                assert!(staging.data_len() > 0, "a record larger than a group");
+                return false;
+            }
+            cut.next += 1;
+        }
+        true
+    }
+}
+
+impl LogBuffer for Lanes {
+    fn admit(&self, slot: usize, bytes: u64) -> Option<u64> {
+        let admitted = &self.lanes[slot].admitted;
+        // ORDERING: Acquire, the leader has copied what stood there; pairs with `copy`.
+        let limit = self.drained[slot].load(Ordering::Acquire) + self.bytes;
+        // ORDERING: Relaxed, the session's own word, handed over with the lease.
+        let free = limit - admitted.load(Ordering::Relaxed);
+        if free < bytes {
+            return None;
+        }
+        // ORDERING: Relaxed, as above.
+        admitted.store(limit, Ordering::Relaxed);
+        Some(free)
+    }
+
+    fn give_back(&self, slot: usize, bytes: u64) -> bool {
+        let admitted = &self.lanes[slot].admitted;
+        // ORDERING: Relaxed, the session's own word, handed over with the lease.
+        admitted.store(admitted.load(Ordering::Relaxed) - bytes, Ordering::Relaxed);
+        false
+    }
+
+    #[inline]
+    fn append(&self, slot: usize, record: &Sealed<'_>, dep: Lsn) -> Lsn {
+        let lane = &self.lanes[slot];
+        let circle = self.circle(slot);
+        // ORDERING: Relaxed, the session's own word, handed over with the lease.
+        let start = lane.tail.load(Ordering::Relaxed);
+        // SAFETY: the session was admitted for it: what stood there was drained, and the lane is the session's own.
+        unsafe { circle.put_payload(start, record) };
+        // ORDERING: Relaxed, as above.
+        let last = lane.seq.load(Ordering::Relaxed);
+        debug_assert!(last & 1 == 0, "two appends into one lane");
+        // ORDERING: SeqCst, 2 of the proof; Release, the tail of the record before stays published.
+        lane.seq.swap(last | 1, Ordering::SeqCst);
+        if cfg!(foreshore_loom) && !mutant("lanes: no fence in the draw") {
+            // ORDERING: SeqCst, loom takes the SC operations around it for AcqRel; nowhere else is it needed.
+            fence(Ordering::SeqCst);
+        }
+        // ORDERING: SeqCst, 3 of the proof.
+        let m = (last >> 1).max(dep.0).max(self.floor.load(Ordering::SeqCst));
+        let commit = record.record.flags & flags::COMMIT != 0;
+        let lsn = Lsn(if commit { self.draw_commit(m) } else { m + 1 });
+        // SAFETY: as above.
+        unsafe { circle.put_envelope(start, record, lsn) };
+        // ORDERING: Release, 5 of the proof; pairs with the leader's load.
+        lane.tail.store(start + record.size() as u64, Ordering::Release);
+        // ORDERING: Release, 6 of the proof.
+        lane.seq.store(lsn.0 << 1, Ordering::Release);
+        lsn
+    }
+
+    fn current(&self) -> Lsn {
+        // ORDERING: Acquire, what led to the stamps read here is visible; pairs with 6 and the draws.
+        let clock = self.clock.load(Ordering::Acquire);
+        // ORDERING: as above.
+        let high = self.lanes[..self.slots.used_len()].iter().map(|lane| lane.seq.load(Ordering::Acquire) >> 1);
+        // ORDERING: as above.
+        Lsn(high.fold(clock.max(self.floor.load(Ordering::Acquire)), u64::max))
+    }
+
+    fn drain(&self, prev: Lsn, staging: &mut Staging) -> Drained {
+        let mut guard = self.cut.try_lock().expect("one leader at a time");
+        let cut = &mut *guard;
+        if cut.stamp.is_none() {
+            self.begin(cut, prev);
+        }
+        let done = self.copy(cut, staging);
+        #[cfg(debug_assertions)]
+        staging.verify_above(prev);
+        match cut.stamp {
+            Some(stamp) if done => {
+                cut.stamp = None;
+                Drained { cut: stamp, more: false }
+            }
+            _ => Drained { cut: prev, more: true },
+        }
+    }
+}

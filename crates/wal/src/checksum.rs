@@ -1,0 +1,68 @@
+//! The checksum of records, piece by piece.
+//!
+//! The processor's instruction is used without a call for each piece: most pieces are shorter than what the general
+//! function needs to begin (96 + 4 + 16 bytes: 22 ns by calls, 4 ns so, on a Zen processor).
+
+use foreshore_base::crc32c_append;
+
+/// From this length on the general function is faster: it keeps several instructions in flight.
+#[cfg(target_arch = "x86_64")]
+const LONG: usize = 512;
+
+/// The crc32c of `pieces`, one after the other, behind bytes whose checksum is `crc`.
+#[inline]
+pub(crate) fn crc32c_pieces(crc: u32, pieces: &[&[u8]]) -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("sse4.2") {
+        // SAFETY: the processor has the instructions.
+        return unsafe { with_instruction(crc, pieces) };
+    }
+    pieces.iter().fold(crc, |crc, piece| crc32c_append(crc, piece))
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "sse4.2")]
+fn with_instruction(crc: u32, pieces: &[&[u8]]) -> u32 {
+    use std::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u32, _mm_crc32_u64};
+    let mut state = !crc;
+    for piece in pieces {
+        if piece.len() >= LONG {
+            state = !crc32c_append(!state, piece);
+            continue;
+        }
+        let (words, mut rest) = piece.as_chunks::<8>();
+        let mut wide = u64::from(state);
+        for &word in words {
+            wide = _mm_crc32_u64(wide, u64::from_le_bytes(word));
+        }
+        // The instruction leaves the upper half zero.
+        state = wide as u32;
+        if let Some((&half, tail)) = rest.split_first_chunk::<4>() {
+            state = _mm_crc32_u32(state, u32::from_le_bytes(half));
+            rest = tail;
+        }
+        for &byte in rest {
+            state = _mm_crc32_u8(state, byte);
+        }
+    }
+    !state
+}
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests {
+    use super::*;
+    use foreshore_base::crc32c;
+
+    #[test]
+    fn pieces_of_every_length_are_one_checksum() {
+        let bytes: Vec<u8> = (0..1500u32).map(|i| (i * 31 + i / 7) as u8).collect();
+        for len in (0..70).chain([511, 512, 513, 1000, 1500]) {
+            for cut in [0, 1, 3, 4, 8, 13, len / 2, len].into_iter().filter(|&cut| cut <= len) {
+                let (first, second) = bytes[..len].split_at(cut);
+                assert_eq!(crc32c_pieces(0, &[first, second]), crc32c(&bytes[..len]), "{len} bytes cut at {cut}");
+                let before = crc32c(b"before");
+                assert_eq!(crc32c_pieces(before, &[first, second]), crc32c_append(before, &bytes[..len]));
+            }
+        }
+    }
+}
