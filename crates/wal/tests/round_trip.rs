@@ -157,12 +157,13 @@ fn large_records_travel_as_fragments_between_others() {
         let (mut one, mut two) = (log.session().unwrap(), log.session().unwrap());
         let big = payload(7, 300_001);
         let group = log.next_group();
-        append(&mut two, 1, b"before").unwrap();
+        let before = append(&mut two, 1, b"before").unwrap();
         let (head, tail) = big.split_at(100_000);
         let record = Record { tag: 7, flags: flags::COMMIT, parts: &[head, b"", tail] };
-        let lsn = one.append_large(record, Dep::none()).unwrap();
+        let lsn = one.append_large(record, Dep::none().page(before)).unwrap();
         let small = one.append_large(Record { tag: 8, flags: 0, parts: &[b"fits"] }, Dep::none()).unwrap();
-        append(&mut two, 2, b"after").unwrap();
+        two.reserve(Session::cost(5)).unwrap();
+        two.append(Record { tag: 2, flags: 0, parts: &[b"after"] }, Dep::none().page(small));
         log.close().unwrap();
         let (_, recovered) = open(&fs, &options).unwrap();
         let records = all(&recovered);
