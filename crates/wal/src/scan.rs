@@ -15,10 +15,15 @@
 //! first group is missing, unless the log is new: the log is refused. Otherwise the loss of the very last group leaves no
 //! witness.
 
-use crate::format::{Decoded, ENVELOPE, FIRST_GROUP, GroupHeader, MAX_GROUP, MAX_STAMP, record_size};
-use crate::reader::{Chain, GroupReader};
+#[cfg(all(test, not(foreshore_loom)))]
+pub(crate) mod craft;
+mod rule;
+
+pub(crate) use rule::Rule;
+
+use crate::format::{Decoded, FIRST_GROUP, GroupHeader, MAX_GROUP};
+use crate::reader::{Chain, GroupReader, visit};
 use crate::segment::{Control, Home, Live};
-use foreshore_base::codec::{u32_at, u64_at};
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Place, Result};
 use foreshore_io::File;
@@ -48,6 +53,7 @@ pub(crate) struct Scanned {
     pub(crate) max_lsn: Lsn,
     /// Largest incarnation seen in any header.
     pub(crate) incarnation: Incarnation,
+    rule: Rule,
 }
 
 impl Scanned {
@@ -62,6 +68,11 @@ impl Scanned {
 /// # Errors
 /// `LostLog`, `Foreign`, `Newer`, `Corrupted`, `Truncated`, or what reading failed with.
 pub(crate) fn scan(home: &Home, control: &Control) -> Result<Scanned> {
+    scan_by(home, control, Rule::Sound)
+}
+
+/// As [`scan`]; cuts are read by `rule`.
+pub(crate) fn scan_by(home: &Home, control: &Control, rule: Rule) -> Result<Scanned> {
     let start = control.newest();
     let numbers = home.segment_numbers()?;
     let (file, size) = home.open_segment(start.segment)?;
@@ -74,6 +85,7 @@ pub(crate) fn scan(home: &Home, control: &Control) -> Result<Scanned> {
         cuts: Vec::new(),
         max_lsn: Lsn::ZERO,
         incarnation: control.incarnation(),
+        rule,
     };
     let mut reader = GroupReader::new(size);
     loop {
@@ -85,6 +97,7 @@ pub(crate) fn scan(home: &Home, control: &Control) -> Result<Scanned> {
         }
     }
     scanned.look_ahead(home, &mut reader, &numbers)?;
+    rule.conclude(&mut scanned.cuts);
     // The control file names a later group only when that one is durable.
     if scanned.last.is_none() && start.first != FIRST {
         return Err(Error::LostLog { dir: home.dir.clone(), missing: start.first });
@@ -108,11 +121,15 @@ impl Scanned {
     fn scan_segment(&mut self, home: &Home, reader: &mut GroupReader) -> Result<()> {
         loop {
             let (chain, repeat, index) = (self.chain(home), self.repeat(home), self.live.len() - 1);
+            // A new incarnation begins above all cuts of those before.
+            let floor = self.end();
             let (live, file) = &mut self.live[index];
             let offset = live.end;
             if let Some((header, crc)) = reader.group(&**file, live.size, offset, &chain)? {
                 live.push(header.group, offset, offset + u64::from(header.total_len));
-                let max = max_lsn(reader.data(&header), file.path(), offset)?;
+                let mut max = Lsn::ZERO;
+                visit(reader.bytes(&header), &header, floor, |_, lsn, _| max = max.max(lsn))
+                    .map_err(|why| Error::corrupted(file.path(), Place::Offset(offset), why))?;
                 self.last = Some((index, offset, chain.prev_crc));
                 self.last_len = u64::from(header.total_len);
                 self.accept(&header, crc, max);
@@ -150,10 +167,10 @@ impl Scanned {
     fn accept(&mut self, header: &GroupHeader, crc: u32, max: Lsn) {
         self.next = header.group.next();
         self.prev_crc = crc;
-        self.max_lsn = self.max_lsn.max(max).max(header.cut);
+        self.max_lsn = self.max_lsn.max(self.rule.base(header.cut, max));
         self.incarnation = self.incarnation.max(header.incarnation);
         match self.cuts.last_mut() {
-            Some((incarnation, cut)) if *incarnation == header.incarnation => *cut = (*cut).max(header.cut),
+            Some((incarnation, cut)) if *incarnation == header.incarnation => *cut = self.rule.limit(*cut, header.cut),
             _ => self.cuts.push((header.incarnation, header.cut)),
         }
     }
@@ -220,25 +237,6 @@ impl Scanned {
         }
         Ok(())
     }
-}
-
-/// The largest LSN in a group's data.
-fn max_lsn(mut data: &[u8], path: &std::path::Path, offset: u64) -> Result<Lsn> {
-    let mut max = Lsn::ZERO;
-    while !data.is_empty() {
-        let size = data.get(..ENVELOPE).map(|head| record_size(u32_at(head, 0) as usize));
-        let next = size.and_then(|size| data.get(size..));
-        let Some(next) = next else {
-            return Err(Error::corrupted(path, Place::Offset(offset), "a record crosses the end of its group"));
-        };
-        let lsn = Lsn(u64_at(data, 8));
-        if lsn.0 >= MAX_STAMP {
-            return Err(Error::corrupted(path, Place::Offset(offset), "a record carries an impossible stamp"));
-        }
-        max = max.max(lsn);
-        data = next;
-    }
-    Ok(max)
 }
 
 #[cfg(all(test, not(foreshore_loom)))]

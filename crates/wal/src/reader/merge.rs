@@ -1,0 +1,160 @@
+//! The records of several lanes in the order of their stamps.
+//!
+//! A lane's records ascend. Between lanes order is known only at a cut: every record up to the cut S of a group is in that
+//! group or an earlier one, so whatever is read later is above S. Records above the cut read last are held back; a later
+//! cut of their incarnation releases them in order, or its end drops them. A large cut travels in several groups, of which
+//! all but the last carry the cut before, so what is held at a time is what one cut holds: at most the memory of the
+//! log's buffer when it was written, and one group.
+
+use super::assemble::Assembler;
+use super::parts::visit;
+use crate::format::{Envelope, GroupHeader};
+use crate::record::LoggedRecord;
+use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Place, Result};
+use foreshore_io::File;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+/// A record that was found and not yet handed out.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    lsn: Lsn,
+    /// Its group, as a number in the order of reading.
+    kept: usize,
+    /// Offset in its group.
+    at: u32,
+    lane: u16,
+}
+
+/// A group some of whose records have not been handed out.
+#[derive(Debug)]
+struct Kept {
+    group: GroupNo,
+    file: Arc<dyn File>,
+    offset: u64,
+    bytes: Vec<u8>,
+    /// Records not yet handed out.
+    left: usize,
+}
+
+impl Kept {
+    fn corrupted(&self, why: &'static str) -> Error {
+        Error::corrupted(self.file.path(), Place::Offset(self.offset), why)
+    }
+}
+
+/// A group as it was read.
+pub(super) struct Read<'a> {
+    pub(super) header: &'a GroupHeader,
+    pub(super) bytes: &'a [u8],
+    pub(super) file: &'a Arc<dyn File>,
+    pub(super) offset: u64,
+}
+
+/// Puts the records of groups, which come in the order of the chain, in the order of stamps.
+#[derive(Default)]
+pub(super) struct Merge {
+    incarnation: Incarnation,
+    /// Largest cut of the groups of this incarnation read so far.
+    cut: Lsn,
+    /// Ascending by LSN; records of equal stamps as they were read.
+    found: Vec<Found>,
+    /// Next in `found` to hand out, and the end of those that a cut has released.
+    next: usize,
+    released: usize,
+    kept: VecDeque<Kept>,
+    /// Groups that have left `kept`.
+    gone: usize,
+    assembler: Assembler,
+}
+
+impl fmt::Debug for Merge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let held = self.found.len() - self.next;
+        f.debug_struct("Merge").field("cut", &self.cut).field("held", &held).finish_non_exhaustive()
+    }
+}
+
+impl Merge {
+    /// The incarnation of the group read last.
+    pub(super) fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// Begins `incarnation`: what the one before left above its cuts, or incomplete, never counts.
+    pub(super) fn begin(&mut self, incarnation: Incarnation) {
+        assert!(self.next == self.released, "records that count are handed out before others are read");
+        (self.incarnation, self.cut) = (incarnation, Lsn::ZERO);
+        self.found.clear();
+        (self.next, self.released) = (0, 0);
+        self.gone += self.kept.len();
+        self.kept.clear();
+        self.assembler.clear();
+    }
+
+    /// Adds the records of the next group that are not above `limit`, and releases what its cut covers.
+    ///
+    /// # Errors
+    /// `Corrupted`.
+    pub(super) fn push(&mut self, read: &Read<'_>, limit: Lsn) -> Result<()> {
+        assert!(self.next == self.released, "records that count are handed out before others are read");
+        assert_eq!(self.incarnation, read.header.incarnation, "each incarnation is begun");
+        self.found.drain(..self.next);
+        self.next = 0;
+        let (kept, before) = (self.gone + self.kept.len(), self.found.len());
+        visit(read.bytes, read.header, self.cut, |lane, lsn, at| {
+            if lsn <= limit {
+                self.found.push(Found { lsn, kept, at: u32::try_from(at).expect("a group is at most 1 MiB"), lane });
+            }
+        })
+        .map_err(|why| Error::corrupted(read.file.path(), Place::Offset(read.offset), why))?;
+        let left = self.found.len() - before;
+        if left > 0 {
+            let (file, bytes) = (read.file.clone(), read.bytes.to_vec());
+            self.kept.push_back(Kept { group: read.header.group, file, offset: read.offset, bytes, left });
+            // Extents are ascending runs, which this sort merges.
+            self.found.sort_by_key(|found| found.lsn);
+        }
+        self.cut = self.cut.max(read.header.cut);
+        self.released = self.found.partition_point(|found| found.lsn <= self.cut);
+        Ok(())
+    }
+
+    /// Releases what is held, where the caller knows that it counts; true if there is anything.
+    pub(super) fn release(&mut self) -> bool {
+        self.released = self.found.len();
+        self.next < self.released
+    }
+
+    /// Groups held in memory.
+    #[cfg(test)]
+    pub(super) fn held_groups(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// The next record that counts, if one is released.
+    ///
+    /// # Errors
+    /// `Corrupted`.
+    pub(super) fn next(&mut self) -> Result<Option<LoggedRecord>> {
+        while self.next < self.released {
+            let found = self.found[self.next];
+            self.next += 1;
+            let kept = &mut self.kept[found.kept - self.gone];
+            let (envelope, payload, _) = Envelope::split(&kept.bytes[found.at as usize..])
+                .ok_or_else(|| kept.corrupted("a record is damaged"))?;
+            let record = self.assembler.add(kept.group, found.lane, &envelope, payload);
+            let record = record.map_err(|why| kept.corrupted(why))?;
+            kept.left -= 1;
+            while self.kept.front().is_some_and(|kept| kept.left == 0) {
+                self.kept.pop_front();
+                self.gone += 1;
+            }
+            if record.is_some() {
+                return Ok(record);
+            }
+        }
+        Ok(None)
+    }
+}

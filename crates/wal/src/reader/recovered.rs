@@ -1,0 +1,158 @@
+//! What a start found, and the records of it.
+
+use super::merge::{Merge, Read};
+use super::{Chain, GroupReader};
+use crate::format::{Decoded, FIRST_GROUP, GroupHeader};
+use crate::record::LoggedRecord;
+use crate::segment::Live;
+use foreshore_base::limits::BLOCK;
+use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Place, Result, Uuid};
+use foreshore_io::File;
+use std::sync::Arc;
+
+/// What a log held when it was opened.
+#[derive(Debug)]
+pub struct Recovered {
+    pub(crate) uuid: Uuid,
+    pub(crate) live: Vec<(Live, Arc<dyn File>)>,
+    pub(crate) cuts: Vec<(Incarnation, Lsn)>,
+    pub(crate) end: Lsn,
+    pub(crate) max_lsn: Lsn,
+    pub(crate) next_group: GroupNo,
+    pub(crate) incarnation: Incarnation,
+}
+
+impl Recovered {
+    /// The largest cut of the accepted groups: the log was durable up to here.
+    #[must_use]
+    pub const fn end(&self) -> Lsn {
+        self.end
+    }
+
+    /// The largest LSN or cut seen, in records that do not count too. All LSNs from now on are greater.
+    #[must_use]
+    pub const fn max_lsn(&self) -> Lsn {
+        self.max_lsn
+    }
+
+    /// The oldest group that can be read.
+    #[must_use]
+    pub fn first_group(&self) -> GroupNo {
+        self.live[0].0.first_read()
+    }
+
+    /// The number after the last group.
+    #[must_use]
+    pub const fn next_group(&self) -> GroupNo {
+        self.next_group
+    }
+
+    /// The incarnation that has begun.
+    #[must_use]
+    pub const fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// The records that count, of the groups from `from` on, in ascending order of LSN; equal LSNs in any order. A record
+    /// counts if its LSN is not above the largest cut of the accepted groups of its own incarnation. Memory is bounded by
+    /// what one cut holds, that is the buffer of the log that wrote it, by a group, and by the fragmented records that are
+    /// incomplete at a time. Groups that were truncated since are an error.
+    ///
+    /// # Panics
+    /// If `from` is before [`Self::first_group`].
+    pub fn records(&self, from: GroupNo) -> RecordIter<'_> {
+        assert!(from >= self.first_group(), "group {from} was truncated");
+        let segment = self.live.partition_point(|(live, _)| live.first_read() <= from) - 1;
+        let (next, offset) = self.live[segment].0.seek(from);
+        let (reader, merge) = (GroupReader::new(self.live[segment].0.size), Merge::default());
+        RecordIter { log: self, reader, merge, from, segment, offset, next, failed: false }
+    }
+
+    /// Records of `incarnation` count up to here.
+    fn limit(&self, incarnation: Incarnation) -> Lsn {
+        let found = self.cuts.binary_search_by_key(&incarnation, |&(incarnation, _)| incarnation);
+        found.map_or(Lsn::ZERO, |i| self.cuts[i].1)
+    }
+}
+
+/// Iterates over the records of [`Recovered::records`]. After an error it ends.
+#[derive(Debug)]
+pub struct RecordIter<'a> {
+    log: &'a Recovered,
+    reader: GroupReader,
+    pub(super) merge: Merge,
+    from: GroupNo,
+    segment: usize,
+    offset: u64,
+    next: GroupNo,
+    failed: bool,
+}
+
+impl Iterator for RecordIter<'_> {
+    type Item = Result<LoggedRecord>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let item = self.advance().transpose();
+        self.failed = matches!(item, Some(Err(_)));
+        item
+    }
+}
+
+impl RecordIter<'_> {
+    fn advance(&mut self) -> Result<Option<LoggedRecord>> {
+        loop {
+            if let Some(record) = self.merge.next()? {
+                return Ok(Some(record));
+            }
+            if self.next < self.log.next_group {
+                self.read_group()?;
+                continue;
+            }
+            return if self.merge.release() { self.merge.next() } else { Ok(None) };
+        }
+    }
+
+    /// Reads the next group of the chain.
+    fn read_group(&mut self) -> Result<()> {
+        let (live, file) = &self.log.live[self.segment];
+        self.offset = live.unskipped(self.offset);
+        if self.offset == live.end && self.segment + 1 < self.log.live.len() {
+            self.segment += 1;
+            self.offset = FIRST_GROUP;
+            return Ok(());
+        }
+        let found = match GroupHeader::decode(self.reader.view(&**file, self.offset, BLOCK)?) {
+            Decoded::Header(header, _) if header.group == self.next => {
+                let chain = Chain {
+                    uuid: self.log.uuid,
+                    group: self.next,
+                    prev_crc: header.prev_crc,
+                    incarnation: self.merge.incarnation(),
+                };
+                self.reader.group(&**file, live.size, self.offset, &chain)?
+            }
+            _ => None,
+        };
+        let Some((header, _)) = found else {
+            let why = "a group that was there when the log was opened is gone";
+            return Err(Error::corrupted(file.path(), Place::Offset(self.offset), why));
+        };
+        if header.incarnation != self.merge.incarnation() {
+            if self.merge.release() {
+                return Ok(());
+            }
+            self.merge.begin(header.incarnation);
+        }
+        if header.group >= self.from {
+            let bytes = self.reader.bytes(&header);
+            let limit = self.log.limit(header.incarnation);
+            self.merge.push(&Read { header: &header, bytes, file, offset: self.offset }, limit)?;
+        }
+        self.offset += u64::from(header.total_len);
+        self.next = header.group.next();
+        Ok(())
+    }
+}
