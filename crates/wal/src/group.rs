@@ -18,12 +18,13 @@ pub(crate) struct Progress {
     next_group: CachePadded<AtomicU64>,
     groups: AtomicU64,
     bytes: AtomicU64,
+    writes: AtomicU64,
 }
 
 impl Progress {
     pub(crate) fn new(next: GroupNo) -> Self {
         let next_group = CachePadded::new(AtomicU64::new(next.0));
-        Self { next_group, groups: AtomicU64::new(0), bytes: AtomicU64::new(0) }
+        Self { next_group, groups: AtomicU64::new(0), bytes: AtomicU64::new(0), writes: AtomicU64::new(0) }
     }
 
     /// A record appended from now on is in this group or a later one.
@@ -41,12 +42,20 @@ impl Progress {
         // ORDERING: Relaxed, counters with one writer at a time.
         self.groups.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.writes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Groups written and their bytes, padding included.
-    pub(crate) fn totals(&self) -> (u64, u64) {
+    fn dropped(&self, bytes: usize) {
+        // ORDERING: Relaxed, as in `written`.
+        self.groups.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Groups, their bytes, padding included, and how many were written.
+    pub(crate) fn totals(&self) -> (u64, u64, u64) {
         // ORDERING: Relaxed, counters.
-        (self.groups.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (count(&self.groups), count(&self.bytes), count(&self.writes))
     }
 }
 
@@ -77,20 +86,28 @@ impl Tail {
     }
 }
 
+/// Where groups go.
+#[derive(Debug)]
+pub(crate) enum Sink {
+    /// Into segments, behind the tail of the chain.
+    Files { segments: Arc<Segments>, tail: Tail },
+    /// Nowhere: what was cut is dropped. Measures how fast sessions append.
+    Nowhere { next: GroupNo },
+}
+
 /// Seals and writes groups, one after the other.
 pub(crate) struct GroupWriter {
     pub(crate) buffer: Arc<dyn LogBuffer>,
-    pub(crate) segments: Arc<Segments>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) staging: Staging,
-    pub(crate) tail: Tail,
+    pub(crate) sink: Sink,
     /// Cut of the group that is sealed and not yet written.
     pub(crate) cut: Lsn,
 }
 
 impl fmt::Debug for GroupWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GroupWriter").field("tail", &self.tail).finish_non_exhaustive()
+        f.debug_struct("GroupWriter").field("sink", &self.sink).finish_non_exhaustive()
     }
 }
 
@@ -101,33 +118,41 @@ impl Leader for GroupWriter {
         if self.cut == sealed && self.staging.data_len() == 0 {
             return Ok(None);
         }
-        self.progress.sealed(self.tail.next);
+        let next = match &mut self.sink {
+            Sink::Files { tail, .. } => tail.next,
+            Sink::Nowhere { next } => std::mem::replace(next, next.next()),
+        };
+        self.progress.sealed(next);
         Ok(Some(self.cut))
     }
 
     fn write(&mut self) -> Result<()> {
         let data_len = self.staging.data_len();
+        let Sink::Files { segments, tail } = &mut self.sink else {
+            self.progress.dropped(data_len);
+            return Ok(());
+        };
         let (bytes, n_ext) = self.staging.finish();
         let total = bytes.len();
         let header = GroupHeader {
             n_ext,
-            incarnation: self.tail.incarnation,
-            uuid: self.segments.home.uuid,
-            group: self.tail.next,
+            incarnation: tail.incarnation,
+            uuid: segments.home.uuid,
+            group: tail.next,
             cut: self.cut,
             // One group is in flight: when this one is sealed, all before it are durable.
-            acked_upto: GroupNo(self.tail.next.0 - 1),
+            acked_upto: GroupNo(tail.next.0 - 1),
             data_len: data_len as u32,
             total_len: total as u32,
-            prev_crc: self.tail.prev_crc,
+            prev_crc: tail.prev_crc,
             data_crc: crc32c(&bytes[GROUP_HEADER..]),
         };
         let (head, crc) = header.encode();
         bytes[..GROUP_HEADER].copy_from_slice(&head);
-        self.tail.append(&self.segments, self.tail.next, self.tail.prev_crc, bytes)?;
+        tail.append(segments, tail.next, tail.prev_crc, bytes)?;
         self.progress.written(total);
-        self.tail.next = self.tail.next.next();
-        self.tail.prev_crc = crc;
+        tail.next = tail.next.next();
+        tail.prev_crc = crc;
         Ok(())
     }
 }

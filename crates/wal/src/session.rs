@@ -92,7 +92,7 @@ impl Session {
                 return Err(error);
             }
             if purpose == Purpose::Ordinary {
-                shared.segments.admit()?;
+                shared.admit_space()?;
             }
             if let Some(admitted) = shared.buffer.admit(self.slot, more) {
                 self.credit += admitted;

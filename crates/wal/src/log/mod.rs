@@ -29,7 +29,8 @@ pub struct Log {
 pub(crate) struct Shared {
     pub(crate) buffer: Arc<dyn LogBuffer>,
     pub(crate) slots: Arc<Slots>,
-    pub(crate) segments: Arc<Segments>,
+    /// None of a log without files.
+    pub(crate) segments: Option<Arc<Segments>>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) pipeline: Pipeline<GroupWriter>,
     pub(crate) max_record: usize,
@@ -64,9 +65,9 @@ pub struct LogStats {
     pub records: u64,
     /// Bytes of records appended.
     pub record_bytes: u64,
-    /// Groups written.
+    /// Groups written, or dropped by a log without files.
     pub groups: u64,
-    /// Bytes of groups written.
+    /// Bytes of these groups.
     pub group_bytes: u64,
     /// Durable writes of groups.
     pub writes: u64,
@@ -94,6 +95,15 @@ impl Log {
     /// the disk answered.
     pub fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOptions) -> Result<(Self, Recovered)> {
         open::open(fs, dir, uuid, options)
+    }
+
+    /// A log without files, for measuring how fast sessions append: groups are cut out of the buffer and dropped, without
+    /// checksum and without a write. Everything else goes as usual; "durable" means dropped.
+    ///
+    /// # Errors
+    /// `InvalidOption`, or what getting memory or threads failed with.
+    pub fn discarding(options: &LogOptions) -> Result<Self> {
+        open::discarding(options)
     }
 
     /// Leases a session.
@@ -169,19 +179,19 @@ impl Log {
     /// # Errors
     /// What the disk answered. Nothing is lost; it may be tried again.
     pub fn truncate(&self, before: GroupNo) -> Result<()> {
-        self.shared().segments.truncate(before)
+        self.shared().segments.as_ref().map_or(Ok(()), |segments| segments.truncate(before))
     }
 
     /// Bytes of all groups kept.
     #[must_use]
     pub fn retained_bytes(&self) -> u64 {
-        self.shared().segments.retained_bytes()
+        self.shared().segments.as_ref().map_or(0, |segments| segments.retained_bytes())
     }
 
     /// Bytes of the groups from `group` on, to the precision of a sixty-fourth of a segment.
     #[must_use]
     pub fn bytes_since(&self, group: GroupNo) -> u64 {
-        self.shared().segments.bytes_since(group)
+        self.shared().segments.as_ref().map_or(0, |segments| segments.bytes_since(group))
     }
 
     /// Counters since the log was opened.
@@ -189,9 +199,9 @@ impl Log {
     pub fn stats(&self) -> LogStats {
         let shared = self.shared();
         let (records, record_bytes) = shared.slots.totals();
-        let (groups, group_bytes) = shared.progress.totals();
-        let (segments_made, segments_recycled) = shared.segments.counts();
-        LogStats { records, record_bytes, groups, group_bytes, writes: groups, segments_made, segments_recycled }
+        let (groups, group_bytes, writes) = shared.progress.totals();
+        let (segments_made, segments_recycled) = shared.segments.as_ref().map_or((0, 0), |segments| segments.counts());
+        LogStats { records, record_bytes, groups, group_bytes, writes, segments_made, segments_recycled }
     }
 
     /// Stops the log because of `cause`: all waiters get an error, nothing is acknowledged after.
@@ -212,7 +222,7 @@ impl Log {
 
     /// One step of the preparer, for owners who run without threads.
     pub fn prepare_step(&self) -> NextWake {
-        self.shared().segments.prepare_step()
+        self.shared().segments.as_ref().map_or(NextWake::OnSignal, |segments| segments.prepare_step())
     }
 
     /// Makes everything appended so far durable and stops the threads of this log. Sessions stay usable; what they append
@@ -238,6 +248,16 @@ impl Log {
 }
 
 impl Shared {
+    /// Whether an ordinary reservation may go on: there is prepared space ahead.
+    pub(crate) fn admit_space(&self) -> Result<()> {
+        self.segments.as_ref().map_or(Ok(()), |segments| segments.admit())
+    }
+
+    /// The directory of the log, for errors.
+    pub(crate) fn dir(&self) -> &Path {
+        self.segments.as_ref().map_or(Path::new(""), |segments| segments.dir())
+    }
+
     pub(crate) fn force(&self, lsn: Lsn) -> Result<()> {
         self.check_target(lsn);
         self.pipeline.force(lsn)

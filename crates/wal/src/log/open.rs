@@ -3,7 +3,7 @@
 use super::{Log, Shared};
 use crate::buffer::{Staging, new_buffer};
 use crate::format::{CtlSlot, FIRST_GROUP, number_of};
-use crate::group::{GroupWriter, Progress, Tail};
+use crate::group::{GroupWriter, Progress, Sink, Tail};
 use crate::options::{GroupPolicy, LogOptions};
 use crate::pipeline::Pipeline;
 use crate::reader::{Chain, GroupReader, Recovered};
@@ -71,7 +71,9 @@ pub(super) fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOption
         next_group: scanned.next,
         incarnation,
     };
-    let shared = Arc::new(start(&recovered, tail, segments, options)?);
+    let floor = recovered.end.max(recovered.max_lsn);
+    let sink = Sink::Files { segments, tail };
+    let shared = Arc::new(start(options, recovered.end, floor, recovered.next_group, sink)?);
     let daemons = if options.background { spawn(&shared)? } else { Vec::new() };
     Ok((Log::new(shared, daemons), recovered))
 }
@@ -128,24 +130,35 @@ fn sort_files(home: &Home, scanned: &Scanned, spares: usize) -> Result<List> {
     Ok(list)
 }
 
-fn start(recovered: &Recovered, tail: Tail, segments: Arc<Segments>, options: &LogOptions) -> Result<Shared> {
-    let floor = recovered.end.max(recovered.max_lsn);
+/// A log without files that starts empty.
+pub(super) fn discarding(options: &LogOptions) -> Result<Log> {
+    options.check()?;
+    let shared = Arc::new(start(options, Lsn::ZERO, Lsn::ZERO, FIRST, Sink::Nowhere { next: FIRST })?);
+    let daemons = if options.background { spawn(&shared)? } else { Vec::new() };
+    Ok(Log::new(shared, daemons))
+}
+
+/// A log that is durable up to `durable`, whose first LSN is above `floor` and whose next group is `next`.
+fn start(options: &LogOptions, durable: Lsn, floor: Lsn, next: GroupNo, sink: Sink) -> Result<Shared> {
+    let segments = match &sink {
+        Sink::Files { segments, .. } => Some(segments.clone()),
+        Sink::Nowhere { .. } => None,
+    };
     let slots = Arc::new(Slots::new(options.max_sessions));
-    let buffer =
-        new_buffer(options, &slots, floor).map_err(|source| Error::io("reserve memory for", segments.dir(), source))?;
-    let progress = Arc::new(Progress::new(recovered.next_group));
+    let dir = segments.as_ref().map_or(Path::new(""), |segments| segments.dir());
+    let buffer = new_buffer(options, &slots, floor).map_err(|source| Error::io("reserve memory for", dir, source))?;
+    let progress = Arc::new(Progress::new(next));
     let GroupPolicy::Greedy = options.group;
     let writer = GroupWriter {
         buffer: buffer.clone(),
-        segments: segments.clone(),
         progress: progress.clone(),
         staging: Staging::new(options.max_group()),
-        tail,
+        sink,
         cut: Lsn::ZERO,
     };
     Ok(Shared {
         buffer,
-        pipeline: Pipeline::new(writer, recovered.end, slots.clone()),
+        pipeline: Pipeline::new(writer, durable, slots.clone()),
         slots,
         segments,
         progress,
@@ -165,11 +178,11 @@ impl Step for Flusher {
 }
 
 /// The preparer: keeps segments ready.
-struct Preparer(Arc<Shared>);
+struct Preparer(Arc<Segments>);
 
 impl Step for Preparer {
     fn step(&self) -> NextWake {
-        self.0.segments.prepare_step()
+        self.0.prepare_step()
     }
 }
 
@@ -179,13 +192,15 @@ fn spawn(shared: &Arc<Shared>) -> Result<Vec<Daemon>> {
             let shared = shared.clone();
             Box::new(move |name, message| {
                 let source = std::io::Error::other(format!("{name} panicked: {message}"));
-                shared.pipeline.poison(&Error::io("write", shared.segments.dir(), source));
+                shared.pipeline.poison(&Error::io("write", shared.dir(), source));
             })
         };
         Daemon::spawn(&ThreadSpawn, name, signal.clone(), step, on_panic)
-            .map_err(|source| Error::io("start a thread for", shared.segments.dir(), source))
+            .map_err(|source| Error::io("start a thread for", shared.dir(), source))
     };
-    let flusher = start("log flusher", shared.pipeline.flusher_signal(), Arc::new(Flusher(shared.clone())))?;
-    let preparer = start("log preparer", shared.segments.preparer_signal(), Arc::new(Preparer(shared.clone())))?;
-    Ok(vec![flusher, preparer])
+    let mut daemons = vec![start("log flusher", shared.pipeline.flusher_signal(), Arc::new(Flusher(shared.clone())))?];
+    if let Some(segments) = &shared.segments {
+        daemons.push(start("log preparer", segments.preparer_signal(), Arc::new(Preparer(segments.clone())))?);
+    }
+    Ok(daemons)
 }
