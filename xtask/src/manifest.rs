@@ -5,7 +5,7 @@
 pub(crate) enum Kind {
     /// Part of every build, build scripts included.
     Normal,
-    /// Under `cfg(foreshore_loom)`: part of model builds only.
+    /// Under `cfg(foreshore_loom)` or `cfg(foreshore_shuttle)`: part of model builds only.
     Model,
     /// Tests, benches and examples.
     Dev,
@@ -57,10 +57,14 @@ fn kind(header: &str) -> Option<Kind> {
     let last = header.rsplit('.').next()?;
     match last {
         "dev-dependencies" => Some(Kind::Dev),
-        "dependencies" | "build-dependencies" if header.contains("cfg(foreshore_loom)") => Some(Kind::Model),
+        "dependencies" | "build-dependencies" if is_model(header) => Some(Kind::Model),
         "dependencies" | "build-dependencies" => Some(Kind::Normal),
         _ => None,
     }
+}
+
+fn is_model(header: &str) -> bool {
+    ["cfg(foreshore_loom)", "cfg(foreshore_shuttle)"].iter().any(|cfg| header.contains(cfg))
 }
 
 #[cfg(test)]
@@ -71,6 +75,7 @@ mod tests {
     fn every_spelling_of_a_dependency_is_seen() {
         let text = "[package]\nname = \"x\"\n[dependencies]\na.workspace = true\nb = \"1\"\nc = { package = \"real\", version = \"1\" }\n\
                     [dev-dependencies]\nd = \"1\"\n[target.'cfg(foreshore_loom)'.dependencies]\nloom.workspace = true\n\
+                    [target.'cfg(foreshore_shuttle)'.dependencies]\nshuttle.workspace = true\n\
                     [target.'cfg(unix)'.dependencies]\ne = \"1\"\n[dependencies.f]\nversion = \"1\"\n[build-dependencies]\ng = \"1\"\n";
         let manifest = Manifest::new("crates/x/Cargo.toml", text);
         let seen: Vec<(&str, Kind)> = manifest.dependencies.iter().map(|d| (d.name.as_str(), d.kind)).collect();
@@ -80,6 +85,7 @@ mod tests {
             ("real", Kind::Normal),
             ("d", Kind::Dev),
             ("loom", Kind::Model),
+            ("shuttle", Kind::Model),
             ("e", Kind::Normal),
             ("f", Kind::Normal),
             ("g", Kind::Normal),

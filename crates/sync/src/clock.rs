@@ -52,7 +52,8 @@ pub trait Clock: Send + Sync {
     fn now(&self) -> Nanos;
 }
 
-/// The machine's monotonic clock, counted from the creation of this value.
+/// The machine's monotonic clock, counted from the creation of this value. Under shuttle every look moves the time by a
+/// random step of at most 0.1 ms, which a replay repeats.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
     origin: Instant,
@@ -62,14 +63,31 @@ impl SystemClock {
     /// A clock that starts at zero now.
     #[expect(clippy::new_without_default, reason = "two defaults would be two different origins")]
     pub fn new() -> Self {
-        Self { origin: Instant::now() }
+        Self { origin: instant() }
     }
 }
 
 impl Clock for SystemClock {
     fn now(&self) -> Nanos {
-        Nanos::from(self.origin.elapsed())
+        Nanos::from(instant().duration_since(self.origin))
     }
+}
+
+#[cfg(not(foreshore_shuttle))]
+fn instant() -> Instant {
+    Instant::now()
+}
+
+#[cfg(foreshore_shuttle)]
+fn instant() -> Instant {
+    std::thread_local! {
+        // All threads of a test run on one thread of the system, so they share this cell.
+        static NOW: std::cell::Cell<Option<Instant>> = const { std::cell::Cell::new(None) };
+    }
+    let step = Duration::from_nanos(shuttle::rand::Rng::gen_range(&mut shuttle::rand::thread_rng(), 0..=100_000));
+    let next = NOW.get().unwrap_or_else(Instant::now) + step;
+    NOW.set(Some(next));
+    next
 }
 
 /// A clock that moves only when told to: for tests and simulation.
@@ -98,7 +116,7 @@ impl Clock for ManualClock {
     }
 }
 
-#[cfg(all(test, not(foreshore_loom)))]
+#[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
 mod tests {
     use super::*;
 

@@ -1,5 +1,6 @@
 //! Counters that many threads raise and few read.
 
+use crate::primitive::MODEL;
 use crate::primitive::atomic::{AtomicU64, Ordering};
 use crate::{CachePadded, available_parallelism};
 
@@ -13,7 +14,7 @@ impl ShardedCounter {
     /// A counter at zero.
     #[expect(clippy::new_without_default, reason = "it allocates by the size of the machine")]
     pub fn new() -> Self {
-        let count = if cfg!(foreshore_loom) { 1 } else { available_parallelism().next_power_of_two().min(64) };
+        let count = if MODEL { 1 } else { available_parallelism().next_power_of_two().min(64) };
         Self { shards: (0..count).map(|_| CachePadded::new(AtomicU64::new(0))).collect() }
     }
 
@@ -33,7 +34,7 @@ impl ShardedCounter {
 }
 
 /// A small number of the calling thread, handed out in the order of first calls.
-#[cfg(not(foreshore_loom))]
+#[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
 fn thread_index() -> usize {
     static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     std::thread_local! {
@@ -43,13 +44,13 @@ fn thread_index() -> usize {
     INDEX.try_with(|index| *index).unwrap_or(0)
 }
 
-/// Under loom there is one shard, and a model must not depend on process-wide state.
-#[cfg(foreshore_loom)]
+/// Under a model checker there is one shard, and a model must not depend on process-wide state.
+#[cfg(any(foreshore_loom, foreshore_shuttle))]
 fn thread_index() -> usize {
     0
 }
 
-#[cfg(all(test, not(foreshore_loom)))]
+#[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
 mod tests {
     use super::*;
     use crate::primitive::thread;

@@ -91,12 +91,12 @@ pub struct ThreadSpawn;
 
 impl Spawn for ThreadSpawn {
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Joiner> {
-        #[cfg(not(foreshore_loom))]
+        #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
         let handle = std::thread::Builder::new().name(name.to_owned()).spawn(body)?;
-        #[cfg(foreshore_loom)]
+        #[cfg(any(foreshore_loom, foreshore_shuttle))]
         let handle = {
             let _ = name;
-            loom::thread::spawn(body)
+            crate::primitive::thread::spawn(body)
         };
         // A body that panics has ended, which is all a joiner promises.
         Ok(Box::new(move || drop(handle.join())))
@@ -193,7 +193,7 @@ fn panic_message(panic: &(dyn Any + Send)) -> &str {
     }
 }
 
-#[cfg(all(test, not(foreshore_loom)))]
+#[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
 mod tests {
     use super::*;
     use crate::primitive::atomic::AtomicU64;

@@ -6,6 +6,7 @@
 
 use crate::model::mutant;
 use crate::park_table::Pick;
+use crate::primitive::MODEL;
 use crate::primitive::atomic::{AtomicU64, Ordering, fence};
 use crate::{ParkOutcome, ParkTable, SpinWait};
 
@@ -40,7 +41,7 @@ const FAIR: u64 = 1 << 18;
 const VERSION: u64 = 1 << 19;
 
 /// Vain wake-ups after which a waiter closes the latch to newcomers.
-const STARVED: u32 = if cfg!(foreshore_loom) { 1 } else { 4 };
+const STARVED: u32 = if MODEL { 1 } else { 4 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -319,5 +320,5 @@ fn release() -> Ordering {
     if mutant("latch: relaxed release") { Ordering::Relaxed } else { Ordering::Release }
 }
 
-#[cfg(all(test, not(foreshore_loom)))]
+#[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
 mod tests;

@@ -1,7 +1,7 @@
 //! Primitive shim, latches, parking and background steps of Foreshore.
 //!
 //! The only home of atomics, locks, threads and time: every other crate takes them from here, so that one cfg
-//! (`foreshore_loom`) puts a whole kernel under the model checker. Each wait in the engine ends in one of four places:
+//! (`foreshore_loom`, `foreshore_shuttle`) puts a whole kernel under a model checker. Each wait in the engine ends in one of four places:
 //! a [`Mutex`], a [`Condvar`], a [`Parker`] (directly or through a [`ParkTable`], an [`EventCount`] or a [`Signal`]), or
 //! the few pauses of a [`SpinWait`] in front of them. Nothing here spins without a bound.
 //!

@@ -6,7 +6,7 @@ use std::ops::{Index, Range};
 use std::ptr::NonNull;
 use std::{fmt, io};
 
-/// A word of a [`ByteArena`]: std's atomic in every build, because loom's cannot be laid over memory.
+/// A word of a [`ByteArena`]: std's atomic in every build, because a model checker's cannot be laid over memory.
 pub type Word = std::sync::atomic::AtomicU64;
 
 /// A private anonymous mapping: page-aligned, zero until written, committed page by page on first touch.
@@ -67,16 +67,16 @@ zero_atomic!(AtomicU8, AtomicU16, AtomicU32, AtomicU64);
 
 /// A zeroed array of atomics whose length is fixed and whose memory is committed on first touch. Page-aligned.
 ///
-/// A read of an untouched element commits nothing on Linux: it maps the shared zero page. Under loom it is an ordinary
-/// allocation of loom's atomics.
+/// A read of an untouched element commits nothing on Linux: it maps the shared zero page. Under a model checker it is an
+/// ordinary allocation of the checker's atomics.
 pub struct LazyArray<T: ZeroAtomic> {
-    #[cfg(not(foreshore_loom))]
+    #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
     mapping: Mapping,
-    #[cfg(not(foreshore_loom))]
+    #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
     len: usize,
-    #[cfg(not(foreshore_loom))]
+    #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
     element: std::marker::PhantomData<T>,
-    #[cfg(foreshore_loom)]
+    #[cfg(any(foreshore_loom, foreshore_shuttle))]
     elements: Box<[T]>,
 }
 
@@ -86,24 +86,24 @@ impl<T: ZeroAtomic> LazyArray<T> {
     /// # Errors
     /// When the address range cannot be reserved.
     pub fn new(len: usize) -> io::Result<Self> {
-        #[cfg(not(foreshore_loom))]
+        #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
         {
             let bytes = len.checked_mul(size_of::<T>()).ok_or(io::ErrorKind::OutOfMemory)?;
             Ok(Self { mapping: Mapping::new(bytes)?, len, element: std::marker::PhantomData })
         }
-        #[cfg(foreshore_loom)]
+        #[cfg(any(foreshore_loom, foreshore_shuttle))]
         Ok(Self { elements: (0..len).map(|_| T::zero()).collect() })
     }
 
     /// All elements.
     pub fn as_slice(&self) -> &[T] {
-        #[cfg(not(foreshore_loom))]
+        #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
         {
             // SAFETY: the mapping holds `len` elements, is aligned to a page and lives as long as `self`; zero bytes and
             // any later value are valid for the atomics that implement `ZeroAtomic`, a sealed trait.
             unsafe { std::slice::from_raw_parts(self.mapping.base.as_ptr().cast::<T>(), self.len) }
         }
-        #[cfg(foreshore_loom)]
+        #[cfg(any(foreshore_loom, foreshore_shuttle))]
         &self.elements
     }
 
@@ -237,7 +237,7 @@ impl ByteArena {
     }
 }
 
-#[cfg(all(test, not(foreshore_loom)))]
+#[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
 mod tests {
     use super::*;
     use std::sync::atomic::Ordering;

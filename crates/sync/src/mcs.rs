@@ -6,7 +6,7 @@
 
 use crate::model::mutant;
 use crate::primitive::atomic::{AtomicU32, Ordering};
-use crate::primitive::{hint, thread};
+use crate::primitive::{MODEL, hint, thread};
 use crate::{CachePadded, Parker, SpinWait, Unparker, WaitMode, rmw};
 
 // The tail: NONE, or the link of the node that has queued last. `next`: NONE, the link of the successor, or AWAITED.
@@ -29,7 +29,7 @@ const PARKED: u32 = 2;
 const HELD: u32 = 3;
 
 /// Pauses in front of a wait for a link that is being made.
-const LINK_PAUSES: u32 = if cfg!(foreshore_loom) { 0 } else { 32 };
+const LINK_PAUSES: u32 = if MODEL { 0 } else { 32 };
 
 /// A fair lock that guards memory of its owner and holds no data itself. It may be unlocked by another thread than the one
 /// that locked it, if the two have synchronised in between.
@@ -238,7 +238,7 @@ fn link(node: usize) -> u32 {
     node as u32 + 1
 }
 
-#[cfg(all(test, not(foreshore_loom)))]
+#[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
 mod tests {
     use super::*;
     use crate::primitive::atomic::AtomicU64;

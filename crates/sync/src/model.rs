@@ -1,26 +1,51 @@
-//! Model checking: running a model under loom, and mutants that a model must fail.
+//! Model checking: running a model under loom or a test under shuttle, and mutants that they must fail.
 //!
 //! A model that no mutation can break proves nothing, so kernels carry named switches at the lines whose order matters:
 //! `if !mutant("latch: no release fence") { fence(Release) }`. In ordinary builds [`mutant`] is the constant `false`.
-//! Under `--cfg foreshore_loom` a test turns one on with `mutated` and expects the model to panic.
+//!
+//! | cfg | run | with a mutant | explores |
+//! |---|---|---|---|
+//! | `foreshore_loom` | `check(model)` | `mutated(name, model)` | every order of steps of a small model, and weak orderings |
+//! | `foreshore_shuttle` | `shuttle(iterations, test)` | `shuttle_mutated(name, iterations, test)` | many orders of steps of a large test |
+//!
+//! A shuttle test that fails prints its schedule; `replay(schedule, test)` runs that one again.
 
-#[cfg(foreshore_loom)]
+#[cfg(any(foreshore_loom, foreshore_shuttle))]
 std::thread_local! {
-    // loom runs all threads of a model as coroutines of the test's own thread, so they share this cell.
+    // Both run all threads of a model as coroutines of the test's own thread, so they share this cell.
     static ACTIVE: std::cell::Cell<Option<&'static str>> = const { std::cell::Cell::new(None) };
 }
 
 /// Whether the line named `name` is switched off in this model.
-#[cfg(foreshore_loom)]
+#[cfg(any(foreshore_loom, foreshore_shuttle))]
 pub fn mutant(name: &'static str) -> bool {
     ACTIVE.get() == Some(name)
 }
 
-/// Whether the line named `name` is switched off in this model: never, outside loom builds.
-#[cfg(not(foreshore_loom))]
+/// Whether the line named `name` is switched off in this model: never, outside model builds.
+#[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
 #[inline(always)]
 pub const fn mutant(_name: &'static str) -> bool {
     false
+}
+
+/// Switches a line off for as long as it lives, which a panic ends too.
+#[cfg(any(foreshore_loom, foreshore_shuttle))]
+struct SwitchedOff;
+
+#[cfg(any(foreshore_loom, foreshore_shuttle))]
+impl SwitchedOff {
+    fn new(name: &'static str) -> Self {
+        ACTIVE.set(Some(name));
+        Self
+    }
+}
+
+#[cfg(any(foreshore_loom, foreshore_shuttle))]
+impl Drop for SwitchedOff {
+    fn drop(&mut self) {
+        ACTIVE.set(None);
+    }
 }
 
 /// Explores every interleaving of `model` within loom's bounds; panics on the first that fails.
@@ -32,7 +57,46 @@ pub fn check(model: impl Fn() + Send + Sync + 'static) {
 /// As [`check`], with the line named `name` switched off.
 #[cfg(foreshore_loom)]
 pub fn mutated(name: &'static str, model: impl Fn() + Send + Sync + 'static) {
-    ACTIVE.set(Some(name));
+    let _off = SwitchedOff::new(name);
     loom::model(model);
-    ACTIVE.set(None);
+}
+
+/// Runs `test` under `iterations` random schedules and as many of probabilistic concurrency testing, which finds what needs
+/// few but well-placed switches; panics on the first that fails. `FORESHORE_SHUTTLE_FACTOR` multiplies the iterations.
+///
+/// Everything that the test starts comes from [`crate::primitive`] or a [`crate::Spawn`], and no state outlives an iteration.
+#[cfg(foreshore_shuttle)]
+pub fn shuttle(iterations: usize, test: impl Fn() + Send + Sync + 'static) {
+    use shuttle::scheduler::{PctScheduler, RandomScheduler};
+    let factor = std::env::var("FORESHORE_SHUTTLE_FACTOR").ok().and_then(|text| text.parse().ok());
+    let iterations = iterations.saturating_mul(factor.unwrap_or(1));
+    let test = std::sync::Arc::new(test);
+    let same = test.clone();
+    shuttle::Runner::new(RandomScheduler::new(iterations), shuttle_config()).run(move || same());
+    // Bugs that need more than three switches at given places are left to the random schedules.
+    shuttle::Runner::new(PctScheduler::new(3, iterations), shuttle_config()).run(move || test());
+}
+
+/// As [`shuttle`], with the line named `name` switched off.
+#[cfg(foreshore_shuttle)]
+pub fn shuttle_mutated(name: &'static str, iterations: usize, test: impl Fn() + Send + Sync + 'static) {
+    let _off = SwitchedOff::new(name);
+    shuttle(iterations, test);
+}
+
+/// Runs the schedule that a failing [`shuttle`] has printed.
+#[cfg(foreshore_shuttle)]
+pub fn replay(schedule: &str, test: impl Fn() + Send + Sync + 'static) {
+    let scheduler = shuttle::scheduler::ReplayScheduler::new_from_encoded(schedule);
+    shuttle::Runner::new(scheduler, shuttle_config()).run(test);
+}
+
+#[cfg(foreshore_shuttle)]
+fn shuttle_config() -> shuttle::Config {
+    let mut config = shuttle::Config::new();
+    // The engine's frames are larger than shuttle expects, those of unoptimised builds in particular.
+    config.stack_size = 256 << 10;
+    // Every ordering is taken as SeqCst, which is known.
+    config.silence_warnings = true;
+    config
 }

@@ -1,4 +1,4 @@
-//! Mutex, reader-writer lock and condition variable: std's (or loom's), ranked and never poisoned.
+//! Mutex, reader-writer lock and condition variable: std's (or a model checker's), ranked and never poisoned.
 //!
 //! A panic under a lock is a defect that fail-stops the database elsewhere; the lock itself hands the data on, so that the
 //! threads that shut down are not killed one by one by poison errors.
@@ -22,8 +22,8 @@ pub struct MutexGuard<'a, T> {
     // Declared first: the lock is released before its rank is.
     inner: raw::MutexGuard<'a, T>,
     _held: Held,
-    // For a timed wait under loom, which has to give the lock back by itself.
-    #[cfg(foreshore_loom)]
+    // For a timed wait under a model checker, which has to give the lock back by itself.
+    #[cfg(any(foreshore_loom, foreshore_shuttle))]
     mutex: &'a Mutex<T>,
 }
 
@@ -43,7 +43,7 @@ impl<T> Mutex<T> {
         MutexGuard {
             inner,
             _held: held,
-            #[cfg(foreshore_loom)]
+            #[cfg(any(foreshore_loom, foreshore_shuttle))]
             mutex: self,
         }
     }
@@ -58,7 +58,7 @@ impl<T> Mutex<T> {
         Some(MutexGuard {
             inner,
             _held: Held::unordered(self.rank),
-            #[cfg(foreshore_loom)]
+            #[cfg(any(foreshore_loom, foreshore_shuttle))]
             mutex: self,
         })
     }
@@ -118,9 +118,9 @@ impl Condvar {
 
     /// As [`Condvar::wait`], for at most `timeout`; true if the time ran out.
     ///
-    /// Under loom, which has no time, it yields once and times out.
+    /// A model checker has no time. Under loom it yields once and times out, under shuttle it may wake without a reason, too.
     pub fn wait_timeout<'a, T>(&self, guard: MutexGuard<'a, T>, timeout: Duration) -> (MutexGuard<'a, T>, bool) {
-        #[cfg(not(foreshore_loom))]
+        #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
         {
             let mut timed_out = false;
             // WAIT: park - until a notification or the end of the time.
@@ -131,13 +131,13 @@ impl Condvar {
             });
             (guard, timed_out)
         }
-        #[cfg(foreshore_loom)]
+        #[cfg(any(foreshore_loom, foreshore_shuttle))]
         {
             let _ = timeout;
             let mutex = guard.mutex;
             drop(guard);
-            loom::thread::yield_now();
-            (mutex.lock(), true)
+            crate::primitive::thread::yield_now();
+            (mutex.lock(), crate::primitive::time_is_over())
         }
     }
 
@@ -223,7 +223,7 @@ impl<T> DerefMut for RwLockWriteGuard<'_, T> {
     }
 }
 
-#[cfg(all(test, not(foreshore_loom)))]
+#[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
 mod tests {
     use super::*;
     use crate::primitive::thread;

@@ -3,14 +3,15 @@
 //! The design is WebKit's parking lot: a place to wait on costs one bit in its own word, and the queues live here.
 
 use crate::model::mutant;
+use crate::primitive::MODEL;
 use crate::primitive::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::{CachePadded, LockRank, Mutex, Parker, Unparker};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A power of two. One under loom: keys are often addresses, and a model must not depend on them.
-const BUCKETS: usize = if cfg!(foreshore_loom) { 1 } else { 256 };
+/// A power of two. One under a model checker: keys are often addresses, and a model must not depend on them.
+const BUCKETS: usize = if MODEL { 1 } else { 256 };
 
 /// How a call of [`ParkTable::park`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +88,7 @@ impl Node {
     }
 
     fn current() -> Arc<Self> {
-        #[cfg(not(foreshore_loom))]
+        #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
         {
             std::thread_local! {
                 static CURRENT: Arc<Node> = Node::new();
@@ -95,7 +96,7 @@ impl Node {
             // A thread that is ending has lost its thread-locals; it gets a fresh node.
             CURRENT.try_with(Arc::clone).unwrap_or_else(|_| Self::new())
         }
-        #[cfg(foreshore_loom)]
+        #[cfg(any(foreshore_loom, foreshore_shuttle))]
         Self::new()
     }
 
@@ -249,7 +250,7 @@ impl ParkTable {
     }
 
     /// Number of queued threads, for tests.
-    #[cfg(all(test, not(foreshore_loom)))]
+    #[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
     pub(crate) fn waiting(&self) -> usize {
         self.buckets.iter().map(|bucket| bucket.queue.lock().len()).sum()
     }
@@ -274,5 +275,5 @@ impl Bucket {
     }
 }
 
-#[cfg(all(test, not(foreshore_loom)))]
+#[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
 mod tests;

@@ -56,7 +56,7 @@ impl Parker {
 
     /// The calling thread's own parker, allocated once per thread. Every use on the thread shares its token.
     pub fn current() -> Self {
-        #[cfg(not(foreshore_loom))]
+        #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
         {
             std::thread_local! {
                 static CURRENT: Parker = Parker::new();
@@ -64,7 +64,7 @@ impl Parker {
             // A thread that is ending has lost its thread-locals; it gets a fresh parker.
             CURRENT.try_with(|parker| Self { inner: parker.inner.clone() }).unwrap_or_default()
         }
-        #[cfg(foreshore_loom)]
+        #[cfg(any(foreshore_loom, foreshore_shuttle))]
         Self::new()
     }
 
@@ -79,7 +79,7 @@ impl Parker {
         self.inner.park(None);
     }
 
-    /// As [`Parker::park`] for at most `timeout`; true if a token came. Under loom it yields once and then times out.
+    /// As [`Parker::park`] for at most `timeout`; true if a token came. Under a model checker it yields and may time out at once.
     pub fn park_timeout(&self, timeout: Duration) -> bool {
         // WAIT: park - for the token or the end of the time.
         self.inner.park(Some(timeout))
@@ -155,7 +155,7 @@ impl Inner {
     }
 }
 
-#[cfg(all(test, not(foreshore_loom)))]
+#[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
 mod tests {
     use super::*;
     use crate::primitive::thread;

@@ -1,11 +1,15 @@
-//! The shim: std in every build, loom under `--cfg foreshore_loom`.
+//! The shim: std in every build, loom under `--cfg foreshore_loom`, shuttle under `--cfg foreshore_shuttle`.
 //!
-//! Code that keeps to these names runs unchanged inside `model::check`. Two differences remain visible: loom's
-//! constructors are not `const`, and its `SeqCst` accesses order no more than `AcqRel` ones, so a protocol that needs the
-//! single total order states it with [`atomic::fence`].
+//! Code that keeps to these names runs unchanged inside `model::check` and `model::shuttle`. Some differences remain visible:
+//! loom's constructors are not `const`, and its `SeqCst` accesses order no more than `AcqRel` ones, so a protocol that needs the
+//! single total order states it with [`atomic::fence`]. shuttle takes every access as `SeqCst`: it finds orders of steps that
+//! a protocol has not thought of, and no missing fence. Neither has time: a timed wait may be over at once.
 
 #[cfg(not(foreshore_loom))]
 pub use std::sync::Arc;
+
+/// Whether this build runs under a model checker: capacities shrink, and pauses are left out.
+pub const MODEL: bool = cfg!(any(foreshore_loom, foreshore_shuttle));
 
 #[cfg(foreshore_loom)]
 pub use loom::{cell::UnsafeCell, sync::Arc};
@@ -16,7 +20,11 @@ pub mod atomic {
     pub use loom::sync::atomic::{
         AtomicBool, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     };
-    #[cfg(not(foreshore_loom))]
+    #[cfg(foreshore_shuttle)]
+    pub use shuttle::sync::atomic::{
+        AtomicBool, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    };
+    #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
     pub use std::sync::atomic::{
         AtomicBool, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     };
@@ -26,7 +34,9 @@ pub mod atomic {
 pub mod thread {
     #[cfg(foreshore_loom)]
     pub use loom::thread::{JoinHandle, Thread, current, park, spawn, yield_now};
-    #[cfg(not(foreshore_loom))]
+    #[cfg(foreshore_shuttle)]
+    pub use shuttle::thread::{JoinHandle, Thread, current, park, scope, spawn, yield_now};
+    #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
     pub use std::thread::{JoinHandle, Thread, current, park, scope, spawn, yield_now};
 }
 
@@ -34,7 +44,9 @@ pub mod thread {
 pub mod hint {
     #[cfg(foreshore_loom)]
     pub use loom::hint::spin_loop;
-    #[cfg(not(foreshore_loom))]
+    #[cfg(foreshore_shuttle)]
+    pub use shuttle::hint::spin_loop;
+    #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
     pub use std::hint::spin_loop;
 }
 
@@ -42,8 +54,22 @@ pub mod hint {
 pub(crate) mod raw {
     #[cfg(foreshore_loom)]
     pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-    #[cfg(not(foreshore_loom))]
+    #[cfg(foreshore_shuttle)]
+    pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+    #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
     pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+}
+
+/// Whether a timed wait ends here by its time: always under loom, which tries all orders of steps anyway.
+#[cfg(foreshore_loom)]
+pub(crate) fn time_is_over() -> bool {
+    true
+}
+
+/// Whether a timed wait ends here by its time: at random, in the same way in a replay.
+#[cfg(foreshore_shuttle)]
+pub(crate) fn time_is_over() -> bool {
+    shuttle::rand::Rng::gen_bool(&mut shuttle::rand::thread_rng(), 0.5)
 }
 
 /// A cell whose accesses loom can see: the pointer is lent to a closure instead of being handed out.

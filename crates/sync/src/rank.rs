@@ -76,14 +76,14 @@ pub fn lock_order_markdown() -> String {
 }
 
 /// Proof that a lock of some rank is counted as held by this thread; dropping it ends that.
-#[cfg(all(debug_assertions, not(foreshore_loom)))]
+#[cfg(all(debug_assertions, not(any(foreshore_loom, foreshore_shuttle))))]
 pub(crate) struct Held(LockRank);
 
-/// In release builds, and under loom whose threads share one thread-local, nothing is counted.
-#[cfg(not(all(debug_assertions, not(foreshore_loom))))]
+/// In release builds, and under a model checker whose threads share one thread-local, nothing is counted.
+#[cfg(not(all(debug_assertions, not(any(foreshore_loom, foreshore_shuttle)))))]
 pub(crate) struct Held;
 
-#[cfg(all(debug_assertions, not(foreshore_loom)))]
+#[cfg(all(debug_assertions, not(any(foreshore_loom, foreshore_shuttle))))]
 mod check {
     use super::{Held, LockRank};
     use std::cell::RefCell;
@@ -127,7 +127,7 @@ mod check {
     }
 }
 
-#[cfg(not(all(debug_assertions, not(foreshore_loom))))]
+#[cfg(not(all(debug_assertions, not(any(foreshore_loom, foreshore_shuttle)))))]
 impl Held {
     #[inline(always)]
     pub(crate) fn ordered(_rank: LockRank) -> Self {
@@ -140,7 +140,7 @@ impl Held {
     }
 }
 
-#[cfg(all(test, not(foreshore_loom)))]
+#[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
 mod tests {
     use super::*;
 

@@ -5,31 +5,31 @@
 //! time of it cannot be seen, but the number can be counted: each site of the engine where it happens calls [`contended`],
 //! and a measurement asks for the difference of [`counted`] around an operation.
 
-#[cfg(not(foreshore_loom))]
+#[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
 std::thread_local! {
     static COUNT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 /// Adds `n` contended read-modify-writes to the calling thread's count, which wraps at 2^64. One addition to a thread-local
-/// word; nothing under loom, whose threads share one.
+/// word; nothing under a model checker, whose threads share one.
 #[inline(always)]
 pub fn contended(n: u64) {
-    #[cfg(not(foreshore_loom))]
+    #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
     COUNT.set(COUNT.get().wrapping_add(n));
-    #[cfg(foreshore_loom)]
+    #[cfg(any(foreshore_loom, foreshore_shuttle))]
     let _ = n;
 }
 
-/// The calling thread's count since the thread began. Always zero under loom.
+/// The calling thread's count since the thread began. Always zero under a model checker.
 #[inline]
 pub fn counted() -> u64 {
-    #[cfg(not(foreshore_loom))]
+    #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
     return COUNT.get();
-    #[cfg(foreshore_loom)]
+    #[cfg(any(foreshore_loom, foreshore_shuttle))]
     0
 }
 
-#[cfg(all(test, not(foreshore_loom)))]
+#[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
 mod tests {
     use super::*;
     use crate::primitive::thread;

@@ -1,5 +1,6 @@
 //! Bounded spinning in front of a park.
 
+use crate::primitive::MODEL;
 use std::sync::OnceLock;
 
 /// The number of threads this process can run at once, at least 1; read once, since the answer costs system calls.
@@ -12,7 +13,7 @@ pub fn available_parallelism() -> usize {
 ///
 /// The budget follows the machine, because a spinner only helps where the thread it waits for runs meanwhile: none with
 /// one processor, 16 pauses with two, 64 up to eight, 200 (about a microsecond) above. Yields come only above two
-/// processors. Under loom the budget is empty, which is the shorter path to every interleaving.
+/// processors. Under a model checker the budget is empty, which is the shorter path to every interleaving.
 ///
 /// ```
 /// # use foreshore_sync::SpinWait;
@@ -35,7 +36,7 @@ impl SpinWait {
     /// A full budget.
     #[expect(clippy::new_without_default, reason = "a wait starts on purpose")]
     pub fn new() -> Self {
-        if cfg!(foreshore_loom) {
+        if MODEL {
             return Self { pauses_left: 0, yields_left: 0, burst: 1 };
         }
         Self::for_parallelism(available_parallelism())
@@ -75,7 +76,7 @@ impl SpinWait {
     }
 }
 
-#[cfg(all(test, not(foreshore_loom)))]
+#[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
 mod tests {
     use super::*;
 

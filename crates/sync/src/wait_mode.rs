@@ -43,7 +43,7 @@ impl WaitMode {
     }
 }
 
-#[cfg(all(test, not(foreshore_loom)))]
+#[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
 mod tests {
     use super::*;
     use crate::primitive::atomic::{AtomicU64, Ordering};

@@ -95,7 +95,7 @@ impl WakeQueue {
     }
 }
 
-#[cfg(all(test, not(foreshore_loom)))]
+#[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
 mod tests {
     use super::*;
     use crate::Parker;
