@@ -3,14 +3,13 @@
 use super::{
     fault::{Class, FaultKind},
     media::{Bytes, Effect, Ino, Op},
-    state::State,
+    state::Machine,
 };
 use crate::{
     File,
     retry::{self, RawFile, uninterrupted},
 };
 use foreshore_base::{Error, Result};
-use foreshore_sync::Mutex;
 use std::{
     fmt, io,
     path::{Path, PathBuf},
@@ -18,14 +17,14 @@ use std::{
 };
 
 pub(super) struct SimFile {
-    state: Arc<Mutex<State>>,
+    state: Arc<Machine>,
     path: PathBuf,
     ino: Ino,
 }
 
 impl SimFile {
     /// A handle on `ino`, which has been counted.
-    pub(super) fn new(state: Arc<Mutex<State>>, path: PathBuf, ino: Ino) -> Self {
+    pub(super) fn new(state: Arc<Machine>, path: PathBuf, ino: Ino) -> Self {
         Self { state, path, ino }
     }
 
@@ -35,7 +34,7 @@ impl SimFile {
 
     /// One change of length.
     fn resize_once(&self, space: bool, effect: &Effect) -> io::Result<()> {
-        self.state.lock().operation(Class::Length { space }, |state, fault| {
+        self.state.operation(Class::Length { space }, |state, fault| {
             state.refuse(fault, Op::Nothing)?;
             effect.apply(state.content(self.ino));
             Ok(((), Op::Effect(effect.clone())))
@@ -67,8 +66,12 @@ impl RawFile for SimFile {
     fn write_once(&self, buf: &[u8], offset: u64, durable: bool) -> io::Result<usize> {
         let ino = self.ino;
         let mut state = self.state.lock();
+        if durable && state.flights.holds(&self.path) {
+            drop(state);
+            return self.state.write_held(ino, &self.path, buf, offset);
+        }
         let space = !state.content(ino).is_allocated(offset, buf.len());
-        state.operation(Class::Write { space }, |state, fault| {
+        let result = state.operation(Class::Write { space }, |state, fault| {
             let n = match fault {
                 Some(FaultKind::ShortWrite(n)) => n.min(buf.len()),
                 _ => buf.len(),
@@ -83,7 +86,9 @@ impl RawFile for SimFile {
             effect.apply(state.content(ino));
             let durable = durable && !state.lying;
             Ok((n, if durable { Op::Durable(effect) } else { Op::Effect(effect) }))
-        })
+        });
+        self.state.tell(&state);
+        result
     }
 
     fn length(&self) -> io::Result<u64> {
@@ -111,7 +116,7 @@ impl File for SimFile {
     }
 
     fn sync(&self) -> Result<()> {
-        let synced = self.state.lock().operation(Class::Sync, |state, fault| {
+        let synced = self.state.operation(Class::Sync, |state, fault| {
             state.refuse(fault, Op::FailedSync(self.ino))?;
             Ok(((), if state.lying { Op::Nothing } else { Op::Sync(self.ino) }))
         });

@@ -1,6 +1,6 @@
 //! What would survive: the durable image, and the effects that no sync has reached.
 
-use super::content::Content;
+use super::{content::Content, fault::OpNo};
 use crate::names::{Names, Node, parent};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -71,6 +71,19 @@ pub(super) enum Effect {
 }
 
 impl Effect {
+    /// Bytes `[start, end)` of a write, as far as it has them.
+    pub(super) fn part(&self, start: usize, end: usize) -> Option<Self> {
+        let Self::Write { ino, offset, bytes, grow } = self else { return None };
+        let end = end.min(bytes.get().len());
+        let part = |start| Self::Write {
+            offset: offset + start as u64,
+            bytes: bytes.part(start, end),
+            ino: *ino,
+            grow: *grow,
+        };
+        (start < end).then(|| part(start))
+    }
+
     /// The names that it gives or takes.
     fn names(&self) -> impl Iterator<Item = &Path> {
         let (one, other) = match self {
@@ -82,7 +95,7 @@ impl Effect {
     }
 
     /// The file whose sync makes this durable.
-    fn file(&self) -> Option<Ino> {
+    pub(super) fn file(&self) -> Option<Ino> {
         match self {
             Self::Write { ino, .. } | Self::SetLen { ino, .. } | Self::Allocate { ino, .. } => Some(*ino),
             _ => None,
@@ -134,6 +147,12 @@ impl Effect {
 /// One operation, as it ended.
 #[derive(Clone, Debug)]
 pub(super) enum Op {
+    /// A held write was issued; its number stands for it until it lands.
+    Issue(OpNo, Effect),
+    /// Part of a write in flight is on the medium.
+    Reach(Effect),
+    /// A held write ended like this.
+    Land(OpNo, Box<Op>),
     /// A change that some later sync makes durable.
     Effect(Effect),
     /// A write that was durable when it returned.
@@ -152,7 +171,9 @@ impl Op {
     /// What may reach the medium while the operation is in flight.
     pub(super) fn effect(&self) -> Option<&Effect> {
         match self {
-            Self::Effect(effect) | Self::Durable(effect) | Self::FailedWrite(effect) => Some(effect),
+            Self::Issue(_, effect) | Self::Effect(effect) | Self::Durable(effect) | Self::FailedWrite(effect) => {
+                Some(effect)
+            }
             _ => None,
         }
     }
@@ -172,11 +193,19 @@ pub(super) struct Media {
     pub(super) names: Names<Ino>,
     pub(super) files: BTreeMap<Ino, Content>,
     pub(super) pending: Vec<Pending>,
+    /// Held writes that have not landed, in the order of their issue.
+    flying: Vec<(OpNo, Effect)>,
 }
 
 impl Media {
     pub(super) const fn new(names: Names<Ino>, files: BTreeMap<Ino, Content>) -> Self {
-        Self { names, files, pending: Vec::new() }
+        Self { names, files, pending: Vec::new(), flying: Vec::new() }
+    }
+
+    /// Everything of which a power loss leaves any part: what no sync has reached, and what is in flight.
+    pub(super) fn open_effects(&self) -> impl Iterator<Item = &Effect> {
+        let flying = self.flying.iter().map(|(_, effect)| effect);
+        self.pending.iter().map(|pending| &pending.effect).chain(flying)
     }
 
     /// Adds an effect that a sync may make durable later.
@@ -187,8 +216,13 @@ impl Media {
     /// Takes note of a completed operation.
     pub(super) fn complete(&mut self, op: Op) {
         match op {
+            Op::Issue(no, effect) => self.flying.push((no, effect)),
+            Op::Land(no, ended) => {
+                self.flying.retain(|(flying, _)| *flying != no);
+                self.complete(*ended);
+            }
             Op::Effect(effect) => self.push(effect),
-            Op::Durable(effect) => {
+            Op::Durable(effect) | Op::Reach(effect) => {
                 if let Some(ino) = effect.file() {
                     self.commit_length(ino);
                     commit(&mut self.files, &mut self.pending, ino, &effect);

@@ -15,11 +15,13 @@
 //!
 //! Operations that change or sync are numbered, reads are counted apart. [`Fault`]s strike by these numbers, below the
 //! loops that the real disk uses. The operations are recorded, so that one run of a script yields the crash images of
-//! all its points ([`Sim::crash_points`]). Used from one thread, everything follows from the seeds.
+//! all its points ([`Sim::crash_points`]). Used from one thread, everything follows from the seeds. With several, durable
+//! writes can be kept in flight and end in any order: [`Sim::hold`].
 
 mod content;
 mod fault;
 mod file;
+mod flight;
 mod media;
 mod persist;
 mod points;
@@ -31,6 +33,7 @@ mod tools;
 mod tests;
 
 pub use fault::{Fault, FaultKind, OpNo};
+pub use flight::Flight;
 pub use persist::Persist;
 pub use points::CrashPoints;
 
@@ -41,9 +44,8 @@ use crate::{
 use fault::Class;
 use file::SimFile;
 use foreshore_base::{Error, Result};
-use foreshore_sync::{LockRank, Mutex};
 use media::{Effect, Op};
-use state::State;
+use state::{Machine, State};
 use std::{
     collections::BTreeMap,
     fmt, io,
@@ -54,7 +56,7 @@ use std::{
 /// A simulated file system. A clone is the same one; [`Sim::fork`] copies it.
 #[derive(Clone)]
 pub struct Sim {
-    state: Arc<Mutex<State>>,
+    state: Arc<Machine>,
 }
 
 impl Sim {
@@ -65,7 +67,7 @@ impl Sim {
     }
 
     fn from_state(state: State) -> Self {
-        Self { state: Arc::new(Mutex::new(LockRank::File, state)) }
+        Self { state: Arc::new(Machine::new(state)) }
     }
 
     /// Operations so far that changed or synced something, or tried to: the number of the next one.
@@ -122,7 +124,9 @@ impl Sim {
 
     /// Loses power now: every later call fails.
     pub fn power_off(&self) {
-        self.state.lock().crashed = true;
+        let mut state = self.state.lock();
+        state.crashed = true;
+        self.state.tell(&state);
     }
 
     /// Whether power is lost, by [`Sim::power_off`] or a [`FaultKind::Crash`].
@@ -165,8 +169,7 @@ impl Sim {
         class: Class,
         apply: impl FnOnce(&mut State) -> io::Result<(T, Option<Effect>)>,
     ) -> Result<T> {
-        let mut state = self.state.lock();
-        state
+        self.state
             .operation(class, |state, fault| {
                 state.refuse(fault, Op::Nothing)?;
                 let (value, effect) = apply(state)?;
@@ -249,8 +252,7 @@ impl Fs for Sim {
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         let path = normal(dir);
-        let mut state = self.state.lock();
-        state
+        self.state
             .operation(Class::Sync, |state, fault| {
                 state.refuse(fault, Op::FailedSyncDir(path.clone()))?;
                 state.names.need_dir(&path)?;
@@ -276,7 +278,7 @@ impl Fs for Sim {
 }
 
 struct SimLock {
-    state: Arc<Mutex<State>>,
+    state: Arc<Machine>,
     path: PathBuf,
 }
 

@@ -31,6 +31,8 @@ pub enum Persist {
     RandomHalf,
     /// Each unit with this probability.
     Random(f64),
+    /// Each effect with this probability, as a whole: writes overtake each other and none is torn.
+    Whole(f64),
     /// Names and lengths survive, bytes do not: files have grown and read as zeros there.
     MetadataFirst,
     /// Names and bytes survive, lengths do not: bytes past the old end are lost.
@@ -40,7 +42,7 @@ pub enum Persist {
 }
 
 impl Persist {
-    /// One of each policy, for loops over crash points.
+    /// One of each policy without a parameter, for loops over crash points.
     pub const ALL: [Self; 10] = [
         Self::None,
         Self::All,
@@ -146,7 +148,7 @@ impl Dice {
             Persist::DropOne => unit != self.chosen,
             Persist::KeepOne => unit == self.chosen,
             Persist::RandomHalf | Persist::Torn => self.rng.chance(0.5),
-            Persist::Random(p) => self.rng.chance(p),
+            Persist::Random(p) | Persist::Whole(p) => self.rng.chance(p),
         }
     }
 
@@ -160,10 +162,11 @@ impl Dice {
         if self.policy == Persist::MetadataFirst {
             effect.resize(content);
         }
+        let whole = matches!(self.policy, Persist::Whole(_)).then(|| if self.whole() { Fate::New } else { Fate::Old });
         for range in sectors(*offset, bytes.get().len()) {
             let at = offset + range.start as u64;
             let part = &bytes.get()[range];
-            let fate = self.sector(part.len());
+            let fate = whole.unwrap_or_else(|| self.sector(part.len()));
             if *grow && fate != Fate::Old && self.policy != Persist::DataFirst {
                 content.grow(at + part.len() as u64);
             }
@@ -191,7 +194,7 @@ pub(super) fn image(
     seed: u64,
     rng: Rng,
 ) -> (Names<Ino>, BTreeMap<Ino, Content>) {
-    let effects = || media.pending.iter().map(|pending| &pending.effect).chain(in_flight);
+    let effects = || media.open_effects().chain(in_flight);
     let mut dice = Dice::new(policy, seed, rng, effects().map(units).sum());
     let (mut names, mut files) = (media.names.clone(), media.files.clone());
     for effect in effects() {

@@ -3,10 +3,12 @@
 use super::{
     content::Content,
     fault::{Class, Fault, FaultKind, OpNo},
+    flight::Flights,
     media::{Ino, Media, Op},
     points::CrashPoints,
 };
 use crate::names::Names;
+use foreshore_sync::{Condvar, LockRank, Mutex, MutexGuard};
 use std::{collections::BTreeMap, io, path::Path};
 
 /// What was durable when recording began, and every operation since.
@@ -36,10 +38,47 @@ pub(super) struct State {
     pub(super) faults_met: u64,
     pub(super) lying: bool,
     pub(super) crashed: bool,
+    pub(super) flights: Flights,
+}
+
+/// The state, and where threads wait for it to change.
+pub(super) struct Machine {
+    state: Mutex<State>,
+    /// A write was issued or has landed, or power is lost.
+    pub(super) changed: Condvar,
+}
+
+impl Machine {
+    pub(super) fn new(state: State) -> Self {
+        Self { state: Mutex::new(LockRank::File, state), changed: Condvar::new() }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// [`State::operation`], for one whose class does not depend on the state.
+    pub(super) fn operation<T>(
+        &self,
+        class: Class,
+        run: impl FnOnce(&mut State, Option<FaultKind>) -> io::Result<(T, Op)>,
+    ) -> io::Result<T> {
+        let mut state = self.lock();
+        let result = state.operation(class, run);
+        self.tell(&state);
+        result
+    }
+
+    /// Ends the waits of held writes if power is lost.
+    pub(super) fn tell(&self, state: &State) {
+        if state.crashed {
+            self.changed.notify_all();
+        }
+    }
 }
 
 /// What everybody is told after power was lost.
-fn off() -> io::Error {
+pub(super) fn off() -> io::Error {
     io::Error::other("the simulated machine has lost power")
 }
 
@@ -71,6 +110,7 @@ impl State {
             faults_met: 0,
             lying: false,
             crashed: false,
+            flights: Flights::default(),
         }
     }
 
@@ -79,6 +119,7 @@ impl State {
         let mut fork = self.clone();
         fork.names.unlock_all();
         fork.handles.clear();
+        fork.flights = Flights::default();
         let named: Vec<_> = fork.names.files().collect();
         fork.files.retain(|ino, _| named.contains(ino));
         fork
@@ -140,7 +181,7 @@ impl State {
     }
 
     /// Records a completed operation and lets the media follow.
-    fn note(&mut self, op: Op) {
+    pub(super) fn note(&mut self, op: Op) {
         self.media.complete(op.clone());
         self.record(op);
     }

@@ -1,0 +1,273 @@
+//! Several durable writes in flight at once, landing in the order that a test chooses: see [`Sim::hold`].
+//!
+//! The issue of a held write is recorded as one operation, what reaches the medium and what lands as others. So crash
+//! points lie between them, and the media know what is in flight at each.
+
+use super::{
+    OpNo, Sim,
+    fault::{Class, FaultKind},
+    media::{Bytes, Effect, Ino, Op},
+    rng::Rng,
+    state::{Machine, State, off},
+};
+use foreshore_base::limits::SECTOR;
+use rustix::io::Errno;
+use std::{
+    fmt, io,
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+/// How long [`Sim::wait_for_flights`] waits before it ends a test that would hang. A held write waits twice as long: a
+/// test whose assertion fails may leave it behind.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A durable write that has been issued and has not landed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flight {
+    /// The number of the operation that issued it.
+    pub no: OpNo,
+    /// The file, by the path of its handle.
+    pub path: PathBuf,
+    /// Where it writes.
+    pub offset: u64,
+    /// How many bytes it writes.
+    pub len: usize,
+}
+
+/// A flight, what it does, and its result once it has landed.
+#[derive(Clone)]
+struct Held {
+    flight: Flight,
+    effect: Effect,
+    fault: Option<FaultKind>,
+    result: Option<Result<usize, Errno>>,
+}
+
+type Filter = dyn Fn(&Path) -> bool + Send + Sync;
+
+/// The writes that are held, and which ones will be.
+#[derive(Clone, Default)]
+pub(super) struct Flights {
+    filter: Option<Arc<Filter>>,
+    held: Vec<Held>,
+}
+
+impl Flights {
+    /// Whether a durable write to the file that was opened as `path` is held.
+    pub(super) fn holds(&self, path: &Path) -> bool {
+        self.filter.as_ref().is_some_and(|filter| filter(path))
+    }
+
+    /// Those that have not landed, in the order of their issue.
+    fn up(&self) -> impl Iterator<Item = &Flight> {
+        self.held.iter().filter(|held| held.result.is_none()).map(|held| &held.flight)
+    }
+
+    fn find(&mut self, no: OpNo) -> &mut Held {
+        let held = self.held.iter_mut().find(|held| held.flight.no == no && held.result.is_none());
+        held.expect("no write of this number is in flight")
+    }
+}
+
+impl Machine {
+    /// A durable write that is held: waits until the test lets it land.
+    pub(super) fn write_held(&self, ino: Ino, path: &Path, buf: &[u8], offset: u64) -> io::Result<usize> {
+        let mut state = self.lock();
+        let space = !state.content(ino).is_allocated(offset, buf.len());
+        let effect = Effect::Write { ino, offset, bytes: Bytes::new(buf), grow: true };
+        let no = state.ops;
+        let issued = state.operation(Class::Write { space }, |_, fault| Ok((fault, Op::Issue(no, effect.clone()))));
+        self.tell(&state);
+        let flight = Flight { no, path: path.to_owned(), offset, len: buf.len() };
+        state.flights.held.push(Held { flight, effect, fault: issued?, result: None });
+        self.changed.notify_all();
+        loop {
+            let at = state.flights.held.iter().position(|held| held.flight.no == no);
+            let at = at.expect("a held write stays until its thread takes its result");
+            if let Some(result) = state.flights.held[at].result {
+                state.flights.held.remove(at);
+                return Ok(result?);
+            }
+            if state.need_power().is_err() {
+                state.flights.held.remove(at);
+                return Err(off());
+            }
+            // WAIT: park - until the test releases the write or takes the power.
+            let (next, timed_out) = self.changed.wait_timeout(state, 2 * PATIENCE);
+            state = next;
+            let open = state.flights.up().any(|flight| flight.no == no) && state.need_power().is_ok();
+            assert!(!timed_out || !open, "nobody lets the held write {no} land");
+        }
+    }
+}
+
+impl State {
+    /// Lets a flight land, with `fault` if it has none of its own. After a power loss nothing lands.
+    fn land(&mut self, no: OpNo, fault: Option<FaultKind>) {
+        if self.need_power().is_err() {
+            return;
+        }
+        let held = self.flights.find(no);
+        let (effect, len) = (held.effect.clone(), held.flight.len);
+        let landed = |state: &mut Self, n: usize| {
+            if n == 0 {
+                return Op::Nothing;
+            }
+            let Some(effect) = effect.part(0, n) else { return Op::Nothing };
+            if let Some(ino) = effect.file() {
+                effect.apply(state.content(ino));
+            }
+            if state.lying { Op::Effect(effect) } else { Op::Durable(effect) }
+        };
+        let (op, result) = match held.fault.or(fault) {
+            Some(FaultKind::Eio) => (Op::FailedWrite(effect.clone()), Err(Errno::IO)),
+            Some(FaultKind::Enospc) => (Op::Nothing, Err(Errno::NOSPC)),
+            Some(FaultKind::Eintr) => (Op::Nothing, Err(Errno::INTR)),
+            Some(FaultKind::ShortWrite(n)) => (landed(self, n.min(len)), Ok(n.min(len))),
+            Some(FaultKind::Crash) | None => (landed(self, len), Ok(len)),
+        };
+        self.note(Op::Land(no, Box::new(op)));
+        self.flights.find(no).result = Some(result);
+    }
+}
+
+impl Sim {
+    /// Holds durable writes from now on, to the files whose handles have a path that `which` names.
+    ///
+    /// [`Sim::hold`] keeps the durable writes of the files it names in flight: the threads that issue them park. The test
+    /// sees them by [`Sim::wait_for_flights`], in the order of their issue, and
+    ///
+    /// - lets one return, before or after those issued earlier: [`Sim::release`];
+    /// - lets one fail while the others succeed: [`Sim::fail`], or a [`Fault`](super::Fault) at the number of its issue,
+    ///   which tells on release;
+    /// - puts all or some sectors of one on the medium although it has not returned: [`Sim::reach`]. With
+    ///   [`Persist::None`](super::Persist::None), a crash image holds what was reached and nothing else in flight: any
+    ///   subset, whole or torn;
+    /// - or leaves that to a policy: in a crash image, what is in flight fares like an unsynced write.
+    ///   [`Persist::Whole`](super::Persist::Whole) keeps or loses each as a whole.
+    ///
+    /// The issue of a held write is one operation, reaching and landing are others, all of them crash points. Live, its
+    /// bytes appear when it lands. A power loss ends all waits with an error.
+    ///
+    /// ```
+    /// use foreshore_io::{Fs, Sim, sim::Persist};
+    /// use foreshore_sync::primitive::thread;
+    ///
+    /// let sim = Sim::new(1);
+    /// let log = sim.create("log".as_ref()).unwrap();
+    /// sim.sync_dir("".as_ref()).unwrap();
+    /// log.write_durable(&[1; 1024], 0).unwrap();
+    /// sim.hold(|path| path.ends_with("log"));
+    /// thread::scope(|scope| {
+    ///     scope.spawn(|| log.write_durable(&[2; 512], 0));
+    ///     let first = sim.wait_for_flights(1)[0].no;
+    ///     scope.spawn(|| log.write_durable(&[3; 512], 512));
+    ///     let second = sim.wait_for_flights(2)[1].no;
+    ///     // The later write is durable, the earlier one is not.
+    ///     sim.release(second);
+    ///     let image = sim.crash_image(&Persist::None, 0).contents("log".as_ref()).unwrap();
+    ///     assert_eq!((image[0], image[512]), (1, 3));
+    ///     sim.release(first);
+    /// });
+    /// ```
+    pub fn hold(&self, which: impl Fn(&Path) -> bool + Send + Sync + 'static) {
+        self.state.lock().flights.filter = Some(Arc::new(which));
+    }
+
+    /// Holds no further writes, and lets those in flight land in the order of their issue.
+    pub fn stop_holding(&self) {
+        let mut state = self.state.lock();
+        state.flights.filter = None;
+        let up: Vec<_> = state.flights.up().map(|flight| flight.no).collect();
+        for no in up {
+            state.land(no, None);
+        }
+        self.state.changed.notify_all();
+    }
+
+    /// The writes in flight, in the order of their issue.
+    #[must_use]
+    pub fn flights(&self) -> Vec<Flight> {
+        self.state.lock().flights.up().cloned().collect()
+    }
+
+    /// Waits until at least `n` writes are in flight and returns all of them, in the order of their issue. Returns at
+    /// once, with fewer, when power is lost.
+    ///
+    /// # Panics
+    /// If they do not come within a minute: the test would hang.
+    #[must_use]
+    pub fn wait_for_flights(&self, n: usize) -> Vec<Flight> {
+        let mut state = self.state.lock();
+        while state.flights.up().count() < n && state.need_power().is_ok() {
+            // WAIT: park - until another thread issues a write, or this test has failed.
+            let (next, timed_out) = self.state.changed.wait_timeout(state, PATIENCE);
+            state = next;
+            let up = state.flights.up().count();
+            assert!(!timed_out || up >= n, "{up} of {n} writes are in flight after {PATIENCE:?}");
+        }
+        state.flights.up().cloned().collect()
+    }
+
+    /// Lets a write in flight land: it is durable, and its thread goes on.
+    ///
+    /// # Panics
+    /// If no write of this number is in flight.
+    pub fn release(&self, no: OpNo) {
+        self.land(no, None);
+    }
+
+    /// Lets a write in flight fail with `EIO`. Any part of it may be on the medium.
+    ///
+    /// # Panics
+    /// If no write of this number is in flight.
+    pub fn fail(&self, no: OpNo) {
+        self.land(no, Some(FaultKind::Eio));
+    }
+
+    /// Lets one of the writes in flight land, chosen by `seed`. `None` if there is none.
+    pub fn release_any(&self, seed: u64) -> Option<Flight> {
+        let mut state = self.state.lock();
+        let count = state.flights.up().count() as u64;
+        let chosen = Rng::new(&[seed]).below(count) as usize;
+        let flight = state.flights.up().nth(chosen).cloned()?;
+        state.land(flight.no, None);
+        self.state.changed.notify_all();
+        Some(flight)
+    }
+
+    /// Puts sectors of a write in flight on the medium, counted from the first sector that it touches. It stays in
+    /// flight, and nobody is told.
+    ///
+    /// # Panics
+    /// If no write of this number is in flight.
+    pub fn reach(&self, no: OpNo, sectors: Range<usize>) {
+        let mut state = self.state.lock();
+        if state.need_power().is_err() {
+            return;
+        }
+        let effect = state.flights.find(no).effect.clone();
+        let Effect::Write { offset, .. } = effect else { unreachable!("writes are held") };
+        // Bytes before the sector that follows sector number `n` of the write.
+        let bytes_below = |n: usize| (n * SECTOR).saturating_sub((offset % SECTOR as u64) as usize);
+        let part = effect.part(bytes_below(sectors.start), bytes_below(sectors.end));
+        state.note(part.map_or(Op::Nothing, Op::Reach));
+    }
+
+    fn land(&self, no: OpNo, fault: Option<FaultKind>) {
+        self.state.lock().land(no, fault);
+        self.state.changed.notify_all();
+    }
+}
+
+impl fmt::Debug for Flights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.up()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;
