@@ -45,7 +45,8 @@ fn check_one(manifest: &Manifest) -> Vec<Finding> {
             }
             (None, Kind::Dev) => None,
             (None, Kind::Model) => {
-                (dependency.name != "loom").then(|| format!("{folder} may use loom in models, not {}", dependency.name))
+                let checks = ["loom", "shuttle"].contains(&dependency.name.as_str());
+                (!checks).then(|| format!("{folder} may use loom and shuttle in models, not {}", dependency.name))
             }
             (None, Kind::Normal) => (!OUTSIDE.contains(&dependency.name.as_str()))
                 .then(|| format!("{folder} may not depend on {}", dependency.name)),
@@ -103,6 +104,8 @@ mod tests {
         assert_eq!(messages("wal", "[dependencies]\ntokio = \"1\"\n"), ["wal may not depend on tokio"]);
         assert!(messages("wal", "[dev-dependencies]\nproptest = \"1\"\n").is_empty());
         assert!(messages("sync", "[target.'cfg(foreshore_loom)'.dependencies]\nloom = \"0\"\n").is_empty());
+        assert!(messages("sync", "[target.'cfg(foreshore_shuttle)'.dependencies]\nshuttle = \"0\"\n").is_empty());
+        assert_eq!(messages("sync", "[target.'cfg(foreshore_shuttle)'.dependencies]\ntokio = \"0\"\n").len(), 1);
         assert_eq!(messages("sync", "[dependencies]\nloom = \"0\"\n").len(), 1);
     }
 
