@@ -5,10 +5,14 @@
 //! fit the rest of a segment goes to the next one, and so does what a new incarnation writes there in place of a torn
 //! group. Anywhere else the chain has ended.
 //!
-//! **Repeated groups.** Nobody can tell whether the last group is on the medium or in a cache whose write-back has failed;
-//! a later sync of the same pages would lie. So each start writes the last group once more, byte for byte, behind itself.
-//! Readers pass over a repeated group. Where the original did not survive, the chain goes on at the repeated one, some
-//! blocks further on; such a hole is searched for before the chain is taken as ended.
+//! Several groups may be in flight at a time and reach the disk in any order: where one is missing, those behind it were
+//! never acknowledged, whole as they may be, and none of them fits what a new incarnation writes in its place.
+//!
+//! **Repeated groups.** A group that no later header says to be durable may be on the medium or in a cache whose write-back
+//! has failed; a later sync of the same pages would lie. So each start writes such groups, at least the last one, once
+//! more, byte for byte, behind the last one. Readers pass over a repeated group. Where an original did not survive, the
+//! chain goes on at the repeated one, some blocks further on; such a hole is searched for, in the segment and then from the
+//! front of the next one, before the chain is taken as ended.
 //!
 //! **Torn tail or lost media.** A group that was never acknowledged may be torn; dropping it is right. A later header
 //! that says it was durable (`acked_upto`) proves that acknowledged groups are missing, and so does a control file whose
@@ -43,10 +47,8 @@ pub(crate) struct Scanned {
     pub(crate) live: Vec<(Live, Arc<dyn File>)>,
     pub(crate) next: GroupNo,
     pub(crate) prev_crc: u32,
-    /// The last group: its segment's index, its offset, and the checksum of the group before it.
-    pub(crate) last: Option<(usize, u64, u32)>,
-    /// Bytes of the last group.
-    pub(crate) last_len: u64,
+    /// The last groups: the very last one and those before it that no header says to be durable. Ascending.
+    pub(crate) tail: Vec<Accepted>,
     /// Largest cut of the accepted groups of each incarnation, ascending by incarnation.
     pub(crate) cuts: Vec<(Incarnation, Lsn)>,
     /// Largest LSN or cut seen anywhere, in records that do not count too.
@@ -56,11 +58,32 @@ pub(crate) struct Scanned {
     rule: Rule,
 }
 
+/// A group that was accepted, and where it lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Accepted {
+    pub(crate) group: GroupNo,
+    /// Index of its segment in [`Scanned::live`].
+    pub(crate) segment: usize,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    /// Checksum of its header, and of the header before it.
+    pub(crate) crc: u32,
+    pub(crate) prev_crc: u32,
+}
+
 impl Scanned {
     /// Every record up to here counts, if its own incarnation accepts it.
     pub(crate) fn end(&self) -> Lsn {
         self.cuts.iter().map(|&(_, cut)| cut).max().unwrap_or(Lsn::ZERO)
     }
+}
+
+/// How a group belongs to the chain read so far.
+enum Link {
+    /// It is the next one; with the checksum of its header.
+    Next(GroupHeader, u32),
+    /// It repeats one that was accepted; with the checksum of the header before that one.
+    Again(GroupHeader, u32),
 }
 
 /// Scans the log at `home`. Nothing is written.
@@ -80,8 +103,7 @@ pub(crate) fn scan_by(home: &Home, control: &Control, rule: Rule) -> Result<Scan
         live: vec![(Live::new(start.segment, size, start.first, start.prev_crc), file)],
         next: start.first,
         prev_crc: start.prev_crc,
-        last: None,
-        last_len: 0,
+        tail: Vec::new(),
         cuts: Vec::new(),
         max_lsn: Lsn::ZERO,
         incarnation: control.incarnation(),
@@ -91,15 +113,18 @@ pub(crate) fn scan_by(home: &Home, control: &Control, rule: Rule) -> Result<Scan
     loop {
         scanned.scan_segment(home, &mut reader)?;
         let number = scanned.live.last().expect("the first segment").0.number + 1;
-        let rolls = numbers.binary_search(&number).is_ok() && scanned.roll(home, &mut reader, number)?;
-        if !rolls && !scanned.pass_hole(home, &mut reader)? {
+        // What follows in this segment comes before what follows in the next one.
+        if scanned.pass_hole(home, &mut reader)? {
+            continue;
+        }
+        if numbers.binary_search(&number).is_err() || !scanned.roll(home, &mut reader, number)? {
             break;
         }
     }
     scanned.look_ahead(home, &mut reader, &numbers)?;
     rule.conclude(&mut scanned.cuts);
     // The control file names a later group only when that one is durable.
-    if scanned.last.is_none() && start.first != FIRST {
+    if scanned.tail.is_empty() && start.first != FIRST {
         return Err(Error::LostLog { dir: home.dir.clone(), missing: start.first });
     }
     Ok(scanned)
@@ -111,57 +136,83 @@ impl Scanned {
         Chain { uuid: home.uuid, group: self.next, prev_crc: self.prev_crc, incarnation }
     }
 
-    /// The chain whose next group is the last one again, if there is one.
-    fn repeat(&self, home: &Home) -> Option<Chain> {
-        let (_, _, prev_crc) = self.last?;
-        Some(Chain { group: GroupNo(self.next.0 - 1), prev_crc, ..self.chain(home) })
+    /// What lies at `at` of a segment of `size` bytes, if it belongs to the chain.
+    fn link(
+        &self,
+        home: &Home,
+        reader: &mut GroupReader,
+        (file, size): (&dyn File, u64),
+        at: u64,
+    ) -> Result<Option<Link>> {
+        if at + BLOCK as u64 > size {
+            return Ok(None);
+        }
+        let chain = self.chain(home);
+        // Of a repeated group each byte is known by the checksum of its header.
+        let again = match GroupHeader::decode(reader.view(file, at, BLOCK)?) {
+            Decoded::Header(_, crc) => self.tail.iter().find(|again| again.crc == crc),
+            Decoded::Newer(_) => None,
+            Decoded::Nothing => return Ok(None),
+        };
+        let Some(&Accepted { group, prev_crc, .. }) = again else {
+            let next = reader.group(file, size, at, &chain)?;
+            return Ok(next.map(|(header, crc)| Link::Next(header, crc)));
+        };
+        let chain = Chain { group, prev_crc, incarnation: Incarnation(0), ..chain };
+        let found = reader.group(file, size, at, &chain)?;
+        Ok(found.map(|(header, _)| Link::Again(header, prev_crc)))
     }
 
     /// Accepts groups of the last segment as long as the chain goes on, and passes over repeated ones.
     fn scan_segment(&mut self, home: &Home, reader: &mut GroupReader) -> Result<()> {
         loop {
-            let (chain, repeat, index) = (self.chain(home), self.repeat(home), self.live.len() - 1);
+            let index = self.live.len() - 1;
+            let (live, file) = &self.live[index];
+            let (file, size, offset) = (file.clone(), live.size, live.end);
+            let (header, crc) = match self.link(home, reader, (&*file, size), offset)? {
+                Some(Link::Next(header, crc)) => (header, crc),
+                Some(Link::Again(header, _)) => {
+                    self.live[index].0.skip(offset + u64::from(header.total_len));
+                    continue;
+                }
+                None => return Ok(()),
+            };
             // A new incarnation begins above all cuts of those before.
-            let floor = self.end();
-            let (live, file) = &mut self.live[index];
-            let offset = live.end;
-            if let Some((header, crc)) = reader.group(&**file, live.size, offset, &chain)? {
-                live.push(header.group, offset, offset + u64::from(header.total_len));
-                let mut max = Lsn::ZERO;
-                visit(reader.bytes(&header), &header, floor, |_, lsn, _| max = max.max(lsn))
-                    .map_err(|why| Error::corrupted(file.path(), Place::Offset(offset), why))?;
-                self.last = Some((index, offset, chain.prev_crc));
-                self.last_len = u64::from(header.total_len);
-                self.accept(&header, crc, max);
-                continue;
-            }
-            let Some(repeat) = repeat else { return Ok(()) };
-            match reader.group(&**file, live.size, offset, &repeat)? {
-                Some((header, crc)) if crc == self.prev_crc => live.skip(offset + u64::from(header.total_len)),
-                _ => return Ok(()),
-            }
+            let (mut max, floor) = (Lsn::ZERO, self.end());
+            visit(reader.bytes(&header), &header, floor, |_, lsn, _| max = max.max(lsn))
+                .map_err(|why| Error::corrupted(file.path(), Place::Offset(offset), why))?;
+            let (len, prev_crc) = (u64::from(header.total_len), self.prev_crc);
+            self.live[index].0.push(header.group, offset, offset + len);
+            self.tail.retain(|before| before.group > header.acked_upto);
+            self.tail.push(Accepted { group: header.group, segment: index, offset, len, crc, prev_crc });
+            self.accept(&header, crc, max);
         }
     }
 
-    /// Looks for a group behind the end of the last segment that continues the chain; true if there is one.
-    fn pass_hole(&mut self, home: &Home, reader: &mut GroupReader) -> Result<bool> {
-        let chain = self.chain(home);
-        let repeat = self.repeat(home);
-        let (live, file) = self.live.last_mut().expect("the first segment");
-        let mut at = live.end + BLOCK as u64;
-        while at < live.size.min(live.end + LOOK_AHEAD) {
-            let mut goes_on = reader.group(&**file, live.size, at, &chain)?.is_some();
-            if let (false, Some(repeat)) = (goes_on, &repeat) {
-                let found = reader.group(&**file, live.size, at, repeat)?;
-                goes_on = found.is_some_and(|(_, crc)| crc == self.prev_crc);
+    /// Looks for a group from `from` on that belongs to the chain, block by block.
+    fn find(
+        &self,
+        home: &Home,
+        reader: &mut GroupReader,
+        (file, size): (&dyn File, u64),
+        from: u64,
+    ) -> Result<Option<(u64, Link)>> {
+        for at in (from..size.min(from + LOOK_AHEAD)).step_by(BLOCK) {
+            if let Some(link) = self.link(home, reader, (file, size), at)? {
+                return Ok(Some((at, link)));
             }
-            if goes_on {
-                live.skip(at);
-                return Ok(true);
-            }
-            at += BLOCK as u64;
         }
-        Ok(false)
+        Ok(None)
+    }
+
+    /// Passes over a hole behind the end of the last segment; true if there is something behind it.
+    fn pass_hole(&mut self, home: &Home, reader: &mut GroupReader) -> Result<bool> {
+        let (live, file) = self.live.last().expect("the first segment");
+        let found = self.find(home, reader, (&**file, live.size), live.end + BLOCK as u64)?;
+        if let Some((at, _)) = found {
+            self.live.last_mut().expect("the first segment").0.skip(at);
+        }
+        Ok(found.is_some())
     }
 
     fn accept(&mut self, header: &GroupHeader, crc: u32, max: Lsn) {
@@ -175,21 +226,16 @@ impl Scanned {
         }
     }
 
-    /// Whether the first group of segment `number` continues the chain; then it becomes the last segment.
+    /// Whether segment `number` continues the chain, at its first group or behind a hole; then it becomes the last segment.
     fn roll(&mut self, home: &Home, reader: &mut GroupReader, number: u64) -> Result<bool> {
         let path = home.segment_path(number);
         let file = home.fs.open(&path)?;
         let size = file.len()?;
-        let mut goes_on = reader.group(&*file, size, FIRST_GROUP, &self.chain(home))?.is_some();
-        let (mut first, mut prev_crc) = (self.next, self.prev_crc);
-        if let (false, Some(repeat)) = (goes_on, self.repeat(home)) {
-            let found = reader.group(&*file, size, FIRST_GROUP, &repeat)?;
-            goes_on = found.is_some_and(|(_, crc)| crc == self.prev_crc);
-            (first, prev_crc) = (repeat.group, repeat.prev_crc);
-        }
-        if !goes_on {
-            return Ok(false);
-        }
+        let (first, prev_crc) = match self.find(home, reader, (&*file, size), FIRST_GROUP)? {
+            Some((_, Link::Next(header, _))) => (header.group, self.prev_crc),
+            Some((_, Link::Again(header, prev_crc))) => (header.group, prev_crc),
+            None => return Ok(false),
+        };
         // It carries log that counts, so its header must be sound too.
         let (file, size) = home.open_segment(number)?;
         self.live.push((Live::new(number, size, first, prev_crc), file));

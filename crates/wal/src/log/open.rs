@@ -46,8 +46,9 @@ pub(super) fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOption
     let home = Home { fs: fs.clone(), dir: dir.to_owned(), uuid };
     let mut control = Control::open(&home)?;
     let scanned = scan(&home, &control)?;
-    // The last group is written once more, and a new segment must take it whatever size this run asks for.
-    let segment_bytes = options.segment_bytes.max(FIRST_GROUP + scanned.last_len);
+    // The last groups are written once more, and a new segment must take each whatever size this run asks for.
+    let longest = scanned.tail.iter().map(|last| last.len).max().unwrap_or(0);
+    let segment_bytes = options.segment_bytes.max(FIRST_GROUP + longest);
     let options = &LogOptions { segment_bytes, ..options.clone() };
     // Nothing has been written up to here. The log was perhaps read from a cache: it is made durable before anybody rests
     // on it, or a later power loss takes groups away from under others that follow them.
@@ -78,8 +79,8 @@ pub(super) fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOption
     Ok((Log::new(shared, daemons), recovered))
 }
 
-/// Writes the last group once more behind itself, see `scan`, and returns where the next one goes. Groups before the last
-/// were durable before it was written.
+/// Writes the last groups, those that no header says to be durable, once more behind themselves, see `scan`, and returns
+/// where the next one goes.
 fn repeat_last(scanned: &Scanned, incarnation: Incarnation, segments: &Segments) -> Result<Tail> {
     let (live, file) = &scanned.live[scanned.live.len() - 1];
     let mut tail = Tail {
@@ -90,17 +91,19 @@ fn repeat_last(scanned: &Scanned, incarnation: Incarnation, segments: &Segments)
         offset: live.end,
         size: live.size,
     };
-    let Some((index, offset, prev_crc)) = scanned.last else { return Ok(tail) };
-    let (live, file) = &scanned.live[index];
-    let group = GroupNo(scanned.next.0 - 1);
-    let chain = Chain { uuid: segments.home.uuid, group, prev_crc, incarnation: Incarnation(0) };
-    let mut reader = GroupReader::new(live.size);
-    let Some((header, _)) = reader.group(&**file, live.size, offset, &chain)? else {
-        return Err(Error::corrupted(file.path(), Place::Offset(offset), "the last group changed while it was read"));
-    };
-    let mut bytes = AlignedBuf::new(header.total_len as usize);
-    bytes.copy_from_slice(reader.bytes(&header));
-    tail.append(segments, group, prev_crc, &bytes)?;
+    for last in &scanned.tail {
+        let (live, file) = &scanned.live[last.segment];
+        let (group, prev_crc) = (last.group, last.prev_crc);
+        let chain = Chain { uuid: segments.home.uuid, group, prev_crc, incarnation: Incarnation(0) };
+        let mut reader = GroupReader::new(live.size);
+        let Some((header, _)) = reader.group(&**file, live.size, last.offset, &chain)? else {
+            let place = Place::Offset(last.offset);
+            return Err(Error::corrupted(file.path(), place, "one of the last groups changed while it was read"));
+        };
+        let mut bytes = AlignedBuf::new(header.total_len as usize);
+        bytes.copy_from_slice(reader.bytes(&header));
+        tail.append(segments, group, prev_crc, &bytes)?;
+    }
     Ok(tail)
 }
 

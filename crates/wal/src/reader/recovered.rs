@@ -38,7 +38,8 @@ impl Recovered {
     /// The oldest group that can be read.
     #[must_use]
     pub fn first_group(&self) -> GroupNo {
-        self.live[0].0.first_read()
+        let first = &self.live[0].0;
+        first.first_read().unwrap_or(first.first)
     }
 
     /// The number after the last group.
@@ -62,7 +63,8 @@ impl Recovered {
     /// If `from` is before [`Self::first_group`].
     pub fn records(&self, from: GroupNo) -> RecordIter<'_> {
         assert!(from >= self.first_group(), "group {from} was truncated");
-        let segment = self.live.partition_point(|(live, _)| live.first_read() <= from) - 1;
+        let begins = |(live, _): &(Live, _)| live.first_read().is_some_and(|first| first <= from);
+        let segment = self.live.iter().rposition(begins).unwrap_or(0);
         let (next, offset) = self.live[segment].0.seek(from);
         let (reader, merge) = (GroupReader::new(self.live[segment].0.size), Merge::default());
         RecordIter { log: self, reader, merge, from, segment, offset, next, failed: false }

@@ -81,7 +81,8 @@ impl Live {
     pub(crate) fn push(&mut self, group: GroupNo, offset: u64, end: u64) {
         assert!(offset >= self.end && end <= self.size, "groups of a segment follow each other");
         self.skip(offset);
-        if self.marks.last().is_none_or(|&(_, at)| offset - at >= self.size / 64) {
+        // A repeated group is no place to start from: the marks ascend.
+        if self.marks.last().is_none_or(|&(last, at)| group > last && offset - at >= self.size / 64) {
             self.marks.push((group, offset));
         }
         self.end = end;
@@ -100,15 +101,15 @@ impl Live {
         self.skips.iter().fold(offset, |at, &(from, to)| if at == from { to } else { at })
     }
 
-    /// The first group to read here: the one after [`Live::first`] if that only repeats the last one of the segment before.
-    pub(crate) fn first_read(&self) -> GroupNo {
-        if self.unskipped(FIRST_GROUP) == FIRST_GROUP { self.first } else { self.first.next() }
+    /// The first group to read here, behind repeated ones; `None` if there is none yet.
+    pub(crate) fn first_read(&self) -> Option<GroupNo> {
+        self.marks.first().map(|&(group, _)| group)
     }
 
     /// The last known place at or before `group`.
     pub(crate) fn seek(&self, group: GroupNo) -> (GroupNo, u64) {
         let after = self.marks.partition_point(|&(at, _)| at <= group);
-        after.checked_sub(1).map_or((self.first_read(), FIRST_GROUP), |i| self.marks[i])
+        after.checked_sub(1).map_or((self.first, FIRST_GROUP), |i| self.marks[i])
     }
 }
 
