@@ -8,7 +8,7 @@ use crate::model::mutant;
 use crate::park_table::Pick;
 use crate::primitive::MODEL;
 use crate::primitive::atomic::{AtomicU64, Ordering, fence};
-use crate::{ParkOutcome, ParkTable, SpinWait};
+use crate::{ParkOutcome, ParkTable};
 
 // The latch word.
 //
@@ -231,10 +231,10 @@ impl HybridLatch {
 
     #[cold]
     fn lock_slow(&self, table: &ParkTable, mode: Mode) {
-        let mut spin = SpinWait::new();
+        let mut spin = table.locks().begin();
         while spin.spin() {
             if self.enter(mode, false, 0) {
-                return;
+                return spin.end();
             }
         }
         let mut wakes = 0;

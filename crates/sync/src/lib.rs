@@ -1,9 +1,10 @@
 //! Primitive shim, latches, parking and background steps of Foreshore.
 //!
 //! The only home of atomics, locks, threads and time: every other crate takes them from here, so that one cfg
-//! (`foreshore_loom`, `foreshore_shuttle`) puts a whole kernel under a model checker. Each wait in the engine ends in one of four places:
-//! a [`Mutex`], a [`Condvar`], a [`Parker`] (directly or through a [`ParkTable`], an [`EventCount`] or a [`Signal`]), or
-//! the few pauses of a [`SpinWait`] in front of them. Nothing here spins without a bound.
+//! (`foreshore_loom`, `foreshore_shuttle`) puts a whole kernel under a model checker. Each wait in the engine ends in one of
+//! four places: a [`Mutex`], a [`Condvar`], a [`Parker`] (directly or through a [`ParkTable`], an [`EventCount`] or a
+//! [`Signal`]), or the few pauses of a [`SpinWait`] in front of them, which a [`SpinSite`] leaves out where they do not pay.
+//! Nothing here spins without a bound, unless it is asked to by [`WaitMode::Spin`].
 //!
 //! | need | use |
 //! |---|---|
@@ -33,6 +34,7 @@ mod park_table;
 mod parker;
 mod rank;
 mod spin;
+mod spin_site;
 mod wait_mode;
 mod wake_queue;
 
@@ -50,5 +52,6 @@ pub use park_table::{ParkOutcome, ParkTable};
 pub use parker::{Parker, Unparker};
 pub use rank::{LockRank, lock_order_markdown};
 pub use spin::{SpinWait, available_parallelism};
+pub use spin_site::{SiteSpin, SpinSite};
 pub use wait_mode::WaitMode;
 pub use wake_queue::WakeQueue;

@@ -7,7 +7,7 @@
 use crate::model::mutant;
 use crate::primitive::atomic::{AtomicU32, Ordering};
 use crate::primitive::{MODEL, hint, thread};
-use crate::{CachePadded, Parker, SpinWait, Unparker, WaitMode, rmw};
+use crate::{CachePadded, Parker, SpinSite, Unparker, WaitMode, rmw};
 
 // The tail: NONE, or the link of the node that has queued last. `next`: NONE, the link of the successor, or AWAITED.
 //
@@ -53,6 +53,7 @@ pub struct McsLock {
     tail: CachePadded<AtomicU32>,
     nodes: Box<[CachePadded<Node>]>,
     mode: WaitMode,
+    site: SpinSite,
 }
 
 #[derive(Debug)]
@@ -79,6 +80,7 @@ impl McsLock {
             tail: CachePadded::new(AtomicU32::new(NONE)),
             nodes: (0..nodes).map(|_| CachePadded::new(Node::new())).collect(),
             mode,
+            site: SpinSite::new(),
         }
     }
 
@@ -176,7 +178,7 @@ impl McsLock {
     }
 
     fn await_grant(&self, own: &Node) {
-        let mut spin = SpinWait::new();
+        let mut spin = self.mode.budget(&self.site);
         // ORDERING: Acquire, what the last holder wrote is visible; pairs with `grant`.
         while own.state.load(Ordering::Acquire) != HELD {
             if spin.spin() {
@@ -196,6 +198,7 @@ impl McsLock {
                 }
             }
         }
+        spin.end();
     }
 
     /// The successor, which has swapped the tail and is about to link itself; see rules 1 and 2.

@@ -5,7 +5,7 @@
 use crate::model::mutant;
 use crate::primitive::atomic::{AtomicU8, Ordering};
 use crate::primitive::thread;
-use crate::{ParkTable, SpinWait, WaitMode, rmw};
+use crate::{ParkTable, WaitMode, rmw};
 
 // The state byte.
 //
@@ -94,10 +94,10 @@ impl Mutex8 {
 
     #[cold]
     fn lock_slow(&self, table: &ParkTable, mode: WaitMode) {
-        let mut spin = SpinWait::new();
+        let mut spin = mode.budget(table.locks());
         while spin.spin() {
             if self.is_free() && self.try_lock() {
-                return;
+                return spin.end();
             }
         }
         loop {

@@ -5,7 +5,7 @@
 use crate::model::mutant;
 use crate::primitive::MODEL;
 use crate::primitive::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use crate::{CachePadded, LockRank, Mutex, Parker, Unparker};
+use crate::{CachePadded, LockRank, Mutex, Parker, SpinSite, Unparker};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -54,6 +54,8 @@ pub(crate) enum Pick {
 #[derive(Debug)]
 pub struct ParkTable {
     buckets: Box<[CachePadded<Bucket>]>,
+    locks: SpinSite,
+    states: SpinSite,
 }
 
 #[derive(Debug)]
@@ -122,7 +124,17 @@ impl ParkTable {
             let queue = Mutex::new(LockRank::ParkBucket, VecDeque::new());
             CachePadded::new(Bucket { waiting: AtomicUsize::new(0), queue })
         };
-        Self { buckets: (0..BUCKETS).map(bucket).collect() }
+        Self { buckets: (0..BUCKETS).map(bucket).collect(), locks: SpinSite::new(), states: SpinSite::new() }
+    }
+
+    /// Whether it pays to spin in front of a park for a lock of this table's owner.
+    pub(crate) fn locks(&self) -> &SpinSite {
+        &self.locks
+    }
+
+    /// As [`ParkTable::locks`], for anything else that is waited for here.
+    pub(crate) fn states(&self) -> &SpinSite {
+        &self.states
     }
 
     /// Waits at `key` until an unpark picks this thread or `timeout` is over.

@@ -1,7 +1,7 @@
 //! How a wait ends that could also spin: the choice that the log buffers of the literature offer.
 
 use crate::primitive::thread;
-use crate::{ParkTable, SpinWait};
+use crate::{ParkTable, SiteSpin, SpinSite};
 
 /// What a thread does once its few pauses are used up.
 ///
@@ -17,11 +17,19 @@ pub enum WaitMode {
 }
 
 impl WaitMode {
+    /// What to spend before the yield or the park. Who has chosen to spin is not told that it does not pay.
+    pub(crate) fn budget(self, site: &SpinSite) -> SiteSpin<'_> {
+        match self {
+            Self::Spin => SiteSpin::always(),
+            Self::Park => site.begin(),
+        }
+    }
+
     /// Waits until `ready` answers true. Who makes it true calls [`WaitMode::wake`] with the same table and key after that.
     ///
     /// `ready` reads atomics with `Acquire` and does nothing else: it also runs under a lock of the table.
     pub fn wait_until(self, table: &ParkTable, key: u64, ready: impl Fn() -> bool) {
-        let mut spin = SpinWait::new();
+        let mut spin = self.budget(table.states());
         while !ready() {
             if spin.spin() {
                 continue;
@@ -33,6 +41,7 @@ impl WaitMode {
                 Self::Park => drop(table.park(key, None, || !ready())),
             }
         }
+        spin.end();
     }
 
     /// Wakes all threads that wait at `key`. Free where waits spin; a fence and one load where nobody waits.
