@@ -22,7 +22,7 @@ const LAYERS: [(&str, &[&str]); 11] = [
 ];
 
 /// Crates from outside that the engine may build on.
-const OUTSIDE: [&str; 3] = ["crc32c", "crossbeam-utils", "rustix"];
+const OUTSIDE: [&str; 4] = ["crc32c", "crossbeam-utils", "io-uring", "rustix"];
 
 pub(crate) fn check(manifests: &[Manifest]) -> Vec<Finding> {
     manifests.iter().flat_map(check_one).collect()

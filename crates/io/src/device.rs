@@ -5,7 +5,11 @@ use foreshore_base::{Error, Result};
 use std::{fmt, path::Path, str::FromStr, sync::Arc, time::Duration};
 
 /// Names that [`Device::from_str`] takes.
-const EXPECTED: &str = "auto, direct, buffered, null or delay:<time>, such as delay:300us";
+const EXPECTED: &str = if cfg!(feature = "uring") {
+    "auto, direct, uring, buffered, null or delay:<time>, such as delay:300us"
+} else {
+    "auto, direct, buffered, null or delay:<time>, such as delay:300us; uring needs a build with the feature uring"
+};
 
 /// Where a database keeps its files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,6 +19,8 @@ pub enum Device {
     Auto,
     /// Files, past the page cache.
     Direct,
+    /// As [`Device::Direct`], with durable writes through io_uring. Only in a build with the feature `uring`.
+    Uring,
     /// Files, through the page cache.
     Buffered,
     /// Memory, kept as long as the opened file system; syncs cost nothing.
@@ -27,11 +33,15 @@ impl Device {
     /// Opens the backend for a database in `dir`, which need not exist yet.
     ///
     /// # Errors
-    /// `InvalidOption` if direct I/O was asked for and is not possible there.
+    /// `InvalidOption` if direct I/O or io_uring was asked for and is not possible there.
     pub fn open(&self, dir: &Path) -> Result<Arc<dyn Fs>> {
         Ok(match self {
             Self::Auto => Arc::new(Disk::auto(dir)?),
             Self::Direct => Arc::new(Disk::direct(dir)?),
+            #[cfg(feature = "uring")]
+            Self::Uring => Arc::new(Disk::uring(dir)?),
+            #[cfg(not(feature = "uring"))]
+            Self::Uring => return Err(unknown("uring")),
             Self::Buffered => Arc::new(Disk::buffered(dir)?),
             Self::Null => Arc::new(Mem::null()),
             Self::Delay(delay) => Arc::new(Mem::delay(*delay)),
@@ -44,6 +54,7 @@ impl fmt::Display for Device {
         match self {
             Self::Auto => f.write_str("auto"),
             Self::Direct => f.write_str("direct"),
+            Self::Uring => f.write_str("uring"),
             Self::Buffered => f.write_str("buffered"),
             Self::Null => f.write_str("null"),
             Self::Delay(d) if d.as_nanos().is_multiple_of(1000) => write!(f, "delay:{}us", d.as_micros()),
@@ -59,12 +70,17 @@ impl FromStr for Device {
         let known = match s {
             "auto" => Some(Self::Auto),
             "direct" => Some(Self::Direct),
+            "uring" if cfg!(feature = "uring") => Some(Self::Uring),
             "buffered" => Some(Self::Buffered),
             "null" => Some(Self::Null),
             _ => s.strip_prefix("delay:").and_then(time).map(Self::Delay),
         };
-        known.ok_or_else(|| Error::InvalidOption { name: "device", value: s.into(), expected: EXPECTED.into() })
+        known.ok_or_else(|| unknown(s))
     }
+}
+
+fn unknown(name: &str) -> Error {
+    Error::InvalidOption { name: "device", value: name.into(), expected: EXPECTED.into() }
 }
 
 /// A whole number with a unit.
@@ -91,13 +107,20 @@ mod tests {
         for name in ["auto", "direct", "buffered", "null", "delay:0us", "delay:300us", "delay:1500ns"] {
             assert_eq!(name.parse::<Device>().unwrap().to_string(), name);
         }
+        assert_eq!(Device::Uring.to_string(), "uring");
         assert_eq!("delay:2ms".parse::<Device>().unwrap(), Device::Delay(Duration::from_millis(2)));
         assert_eq!("delay:1s".parse::<Device>().unwrap(), Device::Delay(Duration::from_secs(1)));
     }
 
     #[test]
     fn refuses_what_is_not_built_and_says_what_is() {
-        for name in ["uring", "", "delay:", "delay:300", "delay:-1us", "delay:us", "delay:18446744073709551615s"] {
+        let uring = "uring".parse::<Device>();
+        assert_eq!(uring.is_ok(), cfg!(feature = "uring"));
+        if let Err(error) = uring {
+            assert!(error.to_string().contains("the feature uring"), "{error}");
+            assert!(matches!(Device::Uring.open(Path::new("/")), Err(Error::InvalidOption { .. })));
+        }
+        for name in ["rings", "", "delay:", "delay:300", "delay:-1us", "delay:us", "delay:18446744073709551615s"] {
             match name.parse::<Device>() {
                 Err(Error::InvalidOption { name: "device", value, expected }) => {
                     assert_eq!(value, name);

@@ -15,7 +15,7 @@ pub enum Kind {
 /// Properties of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backend {
-    /// `direct`, `buffered`, `null`, `delay:300us` or `sim`.
+    /// `direct`, `uring`, `buffered`, `null`, `delay:300us` or `sim`.
     pub name: String,
     /// Whether what has been synced survives power loss. Memory and tmpfs do not.
     pub durable: bool,

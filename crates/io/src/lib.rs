@@ -5,6 +5,7 @@
 //! | backend | contents | a sync | used for |
 //! |---|---|---|---|
 //! | [`Disk`] direct | files, past the page cache | `RWF_DSYNC` per write, `fdatasync` | production |
+//! | [`Disk`] uring | as direct | as direct, through one ring; feature `uring` | comparison |
 //! | [`Disk`] buffered | files | `fdatasync` | where direct I/O is not possible |
 //! | [`Mem`] null | memory | free | upper bounds |
 //! | [`Mem`] delay | memory | sleeps | devices of a known latency |
@@ -21,6 +22,10 @@ mod fs;
 mod mem;
 mod names;
 mod pause;
+// A kernel, `pub` for the models in `tests/`, which see it under `foreshore_loom` only.
+#[cfg(any(feature = "uring", foreshore_loom))]
+#[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
+mod reap;
 mod retry;
 pub mod sim;
 
@@ -30,3 +35,9 @@ pub use disk::{Disk, filesystem_name, syncs};
 pub use fs::{Backend, DirLock, File, Fs, Kind};
 pub use mem::Mem;
 pub use sim::Sim;
+
+/// The kernels, for models in `tests/`.
+#[cfg(foreshore_loom)]
+pub mod model {
+    pub use crate::reap::{Completions, Desk};
+}

@@ -32,14 +32,19 @@ impl Drop for Dir {
 
 /// Runs the suite on every backend that exists here.
 fn on_every_backend(name: &str, suite: impl Fn(&dyn Fs, &Path)) {
-    for device in
-        [Device::Direct, Device::Buffered, Device::Auto, Device::Null, Device::Delay(Duration::from_micros(1))]
-    {
+    for device in [
+        Device::Direct,
+        Device::Uring,
+        Device::Buffered,
+        Device::Auto,
+        Device::Null,
+        Device::Delay(Duration::from_micros(1)),
+    ] {
         let dir = Dir::new(&format!("{name}-{}", device.to_string().replace(':', "-")));
         match device.open(&dir.0) {
             Ok(fs) => suite(&*fs, &dir.0),
-            Err(Error::InvalidOption { .. }) if device == Device::Direct => {
-                eprintln!("direct is not tested: the file system of {} refuses it", dir.0.display());
+            Err(Error::InvalidOption { expected, .. }) if matches!(device, Device::Direct | Device::Uring) => {
+                eprintln!("{device} is not tested in {}: only {expected}", dir.0.display());
             }
             Err(e) => panic!("{device}: {e}"),
         }
@@ -182,6 +187,31 @@ fn threads_write_side_by_side() {
             }
         }
         assert_eq!(bytes.iter().filter(|&&b| b != 0).count(), BLOCKS as usize * usize::from(THREADS) * BLOCK);
+    });
+}
+
+#[test]
+fn more_threads_than_a_device_has_places_write_durably() {
+    const THREADS: u8 = 80;
+    const BLOCKS: u64 = 3;
+    on_every_backend("durable", |fs, dir| {
+        fs.create_dir(dir).unwrap();
+        let file: &Arc<dyn File> = &fs.create(&dir.join("file")).unwrap();
+        file.write_at(&filled(usize::from(THREADS) * BLOCKS as usize * BLOCK, 0xFF), 0).unwrap();
+        let place = |thread: u8, block: u64| (block * u64::from(THREADS) + u64::from(thread)) * BLOCK_U64;
+        thread::scope(|scope| {
+            for thread in 0..THREADS {
+                scope.spawn(move || {
+                    for block in 0..BLOCKS {
+                        file.write_durable(&filled(BLOCK, thread), place(thread, block)).unwrap();
+                    }
+                });
+            }
+        });
+        let bytes = read_all(&**file);
+        for (i, block) in bytes.chunks(BLOCK).enumerate() {
+            assert_eq!(block, [(i % usize::from(THREADS)) as u8; BLOCK]);
+        }
     });
 }
 

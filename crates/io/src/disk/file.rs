@@ -1,5 +1,7 @@
 //! An open file of the operating system.
 
+#[cfg(feature = "uring")]
+use super::uring::Ring;
 use crate::{
     AlignedBuf, File,
     retry::{self, RawFile, uninterrupted},
@@ -14,6 +16,8 @@ use std::{
     io::{self, IoSlice},
     path::{Path, PathBuf},
 };
+#[cfg(feature = "uring")]
+use {rustix::fd::AsFd, std::sync::Arc};
 
 /// Bytes of zeros written at once where the file system cannot reserve space.
 const ZEROS: usize = 64 * BLOCK;
@@ -24,11 +28,25 @@ pub(super) struct DiskFile {
     fd: OwnedFd,
     path: PathBuf,
     direct: bool,
+    #[cfg(feature = "uring")]
+    ring: Option<Arc<Ring>>,
 }
 
 impl DiskFile {
     pub(super) fn new(fd: OwnedFd, path: PathBuf, direct: bool) -> Self {
-        Self { fd, path, direct }
+        Self {
+            fd,
+            path,
+            direct,
+            #[cfg(feature = "uring")]
+            ring: None,
+        }
+    }
+
+    /// A direct file whose durable writes go through `ring`.
+    #[cfg(feature = "uring")]
+    pub(super) fn with_ring(fd: OwnedFd, path: PathBuf, ring: Arc<Ring>) -> Self {
+        Self { fd, path, direct: true, ring: Some(ring) }
     }
 
     fn error(&self, op: &'static str, e: io::Error) -> Error {
@@ -63,6 +81,13 @@ impl RawFile for DiskFile {
     }
 
     fn write_once(&self, buf: &[u8], offset: u64, durable: bool) -> io::Result<usize> {
+        #[cfg(feature = "uring")]
+        if let Some(ring) = &self.ring
+            && durable
+            && let Some(n) = ring.write_durable(self.fd.as_fd(), buf, offset)?
+        {
+            return Ok(n);
+        }
         if durable {
             Ok(rustix::io::pwritev2(&self.fd, &[IoSlice::new(buf)], offset, ReadWriteFlags::DSYNC)?)
         } else {

@@ -3,6 +3,8 @@
 mod file;
 mod lock;
 mod place;
+#[cfg(feature = "uring")]
+mod uring;
 
 use crate::{Backend, DirLock, File, Fs, Kind, retry::uninterrupted};
 use file::DiskFile;
@@ -22,6 +24,7 @@ const DIR_MODE: Mode = Mode::RWXU;
 /// | mode | reads and writes | `write_durable` | `sync` |
 /// |---|---|---|---|
 /// | direct | `O_DIRECT`, past the page cache | one `pwritev2` with `RWF_DSYNC` | `fdatasync` |
+/// | uring | as direct | one submission with `RWF_DSYNC` to a ring that all files share | `fdatasync` |
 /// | buffered | page cache | `pwrite`, then `fdatasync` | `fdatasync` |
 ///
 /// A direct durable write to blocks that have been written before changes no metadata, so the kernel can pass it to
@@ -30,6 +33,9 @@ const DIR_MODE: Mode = Mode::RWXU;
 pub struct Disk {
     direct: bool,
     durable: bool,
+    /// Where durable writes go instead of `pwritev2`. Direct I/O only.
+    #[cfg(feature = "uring")]
+    ring: Option<Arc<uring::Ring>>,
 }
 
 impl Disk {
@@ -38,19 +44,49 @@ impl Disk {
     /// # Errors
     /// `InvalidOption` if that file system refuses `O_DIRECT` or `RWF_DSYNC`.
     pub fn direct(dir: &Path) -> Result<Self> {
-        let durable = syncs(dir)?;
         place::probe_direct(dir)?;
-        Ok(Self { direct: true, durable })
+        Self::new(dir, true)
     }
 
     /// Buffered I/O on the file system that holds `dir`. `dir` need not exist yet.
     pub fn buffered(dir: &Path) -> Result<Self> {
-        Ok(Self { direct: false, durable: syncs(dir)? })
+        Self::new(dir, false)
     }
 
     /// Direct I/O where a trial in `dir` works, else buffered I/O, which promises the same.
     pub fn auto(dir: &Path) -> Result<Self> {
         Self::direct(dir).or_else(|_| Self::buffered(dir))
+    }
+
+    fn new(dir: &Path, direct: bool) -> Result<Self> {
+        Ok(Self {
+            direct,
+            durable: syncs(dir)?,
+            #[cfg(feature = "uring")]
+            ring: None,
+        })
+    }
+
+    /// Direct I/O whose durable writes go through io_uring, on the file system that holds `dir`, which need not exist
+    /// yet. If the kernel refuses a submission later on, it goes on as [`Disk::direct`].
+    ///
+    /// # Errors
+    /// `InvalidOption`, with the reason, if the kernel or the file system refuses: there is no io_uring or none for this
+    /// process, no plain write, no `O_DIRECT`, or no `RWF_DSYNC` in a ring.
+    #[cfg(feature = "uring")]
+    pub fn uring(dir: &Path) -> Result<Self> {
+        let ring = uring::Ring::new()?;
+        place::probe_uring(dir, &ring)?;
+        Ok(Self { ring: Some(Arc::new(ring)), ..Self::new(dir, true)? })
+    }
+
+    /// The name of the backend.
+    fn name(&self) -> &'static str {
+        #[cfg(feature = "uring")]
+        if self.ring.is_some() {
+            return "uring";
+        }
+        if self.direct { "direct" } else { "buffered" }
     }
 
     /// Opens a file with `extra` flags and checks that it is one.
@@ -74,6 +110,13 @@ impl Disk {
         }
         if extra.contains(OFlags::CREATE) {
             fs::fchmod(&fd, FILE_MODE).map_err(wrap)?;
+        }
+        #[cfg(feature = "uring")]
+        if let Some(ring) = &self.ring {
+            // To a ring, O_NONBLOCK says that a write that cannot go on at once fails.
+            let flags = fs::fcntl_getfl(&fd).map_err(wrap)?;
+            fs::fcntl_setfl(&fd, flags - OFlags::NONBLOCK).map_err(wrap)?;
+            return Ok(Arc::new(DiskFile::with_ring(fd, path.into(), ring.clone())));
         }
         Ok(Arc::new(DiskFile::new(fd, path.into(), self.direct)))
     }
@@ -165,7 +208,6 @@ impl Fs for Disk {
     }
 
     fn backend(&self) -> Backend {
-        let name = if self.direct { "direct" } else { "buffered" };
-        Backend { name: name.into(), durable: self.durable, needs_alignment: self.direct }
+        Backend { name: self.name().into(), durable: self.durable, needs_alignment: self.direct }
     }
 }

@@ -2,12 +2,15 @@
 
 use crate::AlignedBuf;
 use foreshore_base::{Error, Result, limits::BLOCK};
+#[cfg(feature = "uring")]
+use rustix::fd::AsFd;
 use rustix::{
+    fd::OwnedFd,
     fs::{self, AtFlags, CWD, OFlags},
     io::{Errno, ReadWriteFlags},
 };
 use std::{
-    io::IoSlice,
+    io::{self, IoSlice},
     path::{Path, PathBuf},
 };
 
@@ -29,6 +32,8 @@ const NAMES: [(u32, &str); 15] = [
     (0x0102_1997, "9p"),
     (0x4D44, "vfat"),
 ];
+/// What a file system answers to a kind of write that it does not have.
+const REFUSALS: [Errno; 3] = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS];
 const TMPFS: u32 = 0x0102_1994;
 const RAMFS: u32 = 0x8584_58F6;
 
@@ -59,6 +64,30 @@ fn existing(dir: &Path) -> PathBuf {
 
 /// Tries a direct durable write in `dir` or its nearest existing ancestor. Leaves nothing behind.
 pub(super) fn probe_direct(dir: &Path) -> Result<()> {
+    let write =
+        |fd: &OwnedFd, buf: &[u8]| Ok(rustix::io::pwritev2(fd, &[IoSlice::new(buf)], 0, ReadWriteFlags::DSYNC)?);
+    if try_write(dir, write)? {
+        return Ok(());
+    }
+    Err(Error::InvalidOption {
+        name: "device",
+        value: "direct".into(),
+        expected: format!("auto or buffered: {} refuses O_DIRECT with RWF_DSYNC", filesystem_name(dir)?),
+    })
+}
+
+/// [`probe_direct`] through a ring.
+#[cfg(feature = "uring")]
+pub(super) fn probe_uring(dir: &Path, ring: &super::uring::Ring) -> Result<()> {
+    let write = |fd: &OwnedFd, buf: &[u8]| Ok(ring.write_durable(fd.as_fd(), buf, 0)?.unwrap_or(0));
+    if try_write(dir, write)? {
+        return Ok(());
+    }
+    Err(super::uring::refused(&format!("{} refuses O_DIRECT with RWF_DSYNC in a ring", filesystem_name(dir)?)))
+}
+
+/// Whether `write` writes a block to a file opened for direct I/O in `dir` or its nearest existing ancestor.
+fn try_write(dir: &Path, write: impl Fn(&OwnedFd, &[u8]) -> io::Result<usize>) -> Result<bool> {
     let dir = existing(dir);
     let (path, created) = create_probe(&dir)?;
     drop(created);
@@ -66,24 +95,20 @@ pub(super) fn probe_direct(dir: &Path) -> Result<()> {
     let opened = fs::openat(CWD, &path, flags, super::FILE_MODE);
     fs::unlinkat(CWD, &path, AtFlags::empty()).map_err(|e| Error::io("remove", &path, e.into()))?;
     let mut buf = AlignedBuf::new(BLOCK);
-    let wrote = opened.and_then(|fd| {
-        let wrote = rustix::io::pwritev2(&fd, &[IoSlice::new(&buf)], 0, ReadWriteFlags::DSYNC)?;
+    let wrote = opened.map_err(io::Error::from).and_then(|fd| {
+        let wrote = write(&fd, &buf)?;
         let read = rustix::io::pread(&fd, &mut *buf, 0)?;
         Ok(wrote == BLOCK && read == BLOCK)
     });
     match wrote {
-        Ok(true) => Ok(()),
-        Ok(false) | Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => Err(Error::InvalidOption {
-            name: "device",
-            value: "direct".into(),
-            expected: format!("auto or buffered: {} refuses O_DIRECT with RWF_DSYNC", filesystem_name(&dir)?),
-        }),
-        Err(e) => Err(Error::io("probe", dir, e.into())),
+        Ok(works) => Ok(works),
+        Err(e) if REFUSALS.map(|refusal| Some(refusal.raw_os_error())).contains(&e.raw_os_error()) => Ok(false),
+        Err(e) => Err(Error::io("probe", dir, e)),
     }
 }
 
 /// Creates an empty file of a name that nobody else uses.
-fn create_probe(dir: &Path) -> Result<(PathBuf, rustix::fd::OwnedFd)> {
+fn create_probe(dir: &Path) -> Result<(PathBuf, OwnedFd)> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let mut attempt = 0_u32;
     loop {

@@ -1,0 +1,234 @@
+//! Durable writes through one io_uring for a file system.
+//!
+//! A durable write is one submission with `RWF_DSYNC`, by the thread that wants it, which waits for its completion. There
+//! are no linked submissions: a short write would break the chain, and its remainder would land after the sync that
+//! was linked to it. The loops of [`crate::retry`] issue the remainder as a durable write of its own.
+//!
+//! A thread submits its own entries only. The kernel runs the end of an operation on behalf of the thread that submitted
+//! it, and cancels what a thread leaves behind when it ends.
+
+use crate::reap::{Completions, Desk};
+use foreshore_base::{Error, Result};
+use foreshore_sync::{LockRank, Mutex, Parker};
+use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
+use rustix::{
+    fd::{AsRawFd, BorrowedFd},
+    io::{Errno, ReadWriteFlags},
+};
+use std::{fmt, io, time::Duration};
+
+/// Writes in flight at once. More threads than these wait for a place.
+const PLACES: usize = 64;
+/// Bytes of one submission; a longer write comes back short.
+const LONGEST: usize = 1 << 30;
+/// `IORING_ENTER_GETEVENTS`: wait for completions.
+const GETEVENTS: u32 = 1;
+/// How long the reaper waits where the kernel refuses to let it wait for completions.
+const PATIENCE: Duration = Duration::from_millis(1);
+
+/// One ring with the threads that wait at it.
+pub(super) struct Ring {
+    ring: IoUring,
+    /// Guards the submission queue. Whether the ring is in use; after a refused submission it no longer is.
+    submitting: Mutex<bool>,
+    desk: Desk,
+}
+
+/// Ends the process when it is dropped: the kernel still reads a buffer that its owner is about to free.
+struct InKernel;
+
+impl Drop for InKernel {
+    fn drop(&mut self) {
+        std::process::abort();
+    }
+}
+
+impl Ring {
+    /// A ring, if the kernel grants one that can write.
+    ///
+    /// # Errors
+    /// `InvalidOption` that says why not.
+    pub(super) fn new() -> Result<Self> {
+        let ring = IoUring::new(PLACES as u32).map_err(|e| refused(why_not(&e)))?;
+        let mut probe = Probe::new();
+        let probed = ring.submitter().register_probe(&mut probe);
+        if probed.is_err() || !probe.is_supported(opcode::Write::CODE) {
+            return Err(refused("the kernel's io_uring has no plain write, as before Linux 5.6"));
+        }
+        // The places are fewer than the kernel keeps completions for: none is ever lost or put aside.
+        debug_assert!(ring.params().cq_entries() as usize >= PLACES);
+        Ok(Self { ring, submitting: Mutex::new(LockRank::File, true), desk: Desk::new(PLACES) })
+    }
+
+    /// One durable write, which may be short. `None` if the ring did not take it, and nothing is written.
+    pub(super) fn write_durable(&self, fd: BorrowedFd<'_>, buf: &[u8], offset: u64) -> io::Result<Option<usize>> {
+        let parker = Parker::current();
+        let place = self.desk.enter(&parker);
+        let len = buf.len().min(LONGEST) as u32;
+        let write = opcode::Write::new(types::Fd(fd.as_raw_fd()), buf.as_ptr(), len)
+            .offset(offset)
+            .rw_flags(ReadWriteFlags::DSYNC.bits() as i32)
+            .build()
+            .user_data(place as u64);
+        let in_kernel = InKernel;
+        if !self.submit(&write) {
+            std::mem::forget(in_kernel);
+            self.desk.cancel(place);
+            return Ok(None);
+        }
+        // WAIT: park - until this write has completed, in the kernel or at the desk.
+        let result = self.desk.wait(place, &parker, self);
+        std::mem::forget(in_kernel);
+        match usize::try_from(result) {
+            Ok(n) => Ok(Some(n)),
+            // Not started: the kernel could not go on without blocking, or gave the operation up.
+            Err(_) if [Errno::AGAIN, Errno::CANCELED].map(Errno::raw_os_error).contains(&-result) => Ok(None),
+            Err(_) => Err(io::Error::from_raw_os_error(-result)),
+        }
+    }
+
+    /// Hands one entry to the kernel. False if it was refused, and then the kernel never sees it.
+    fn submit(&self, entry: &squeue::Entry) -> bool {
+        let mut usable = self.submitting.lock();
+        if !*usable {
+            return false;
+        }
+        // SAFETY: the queue is reached under this lock only. The buffer and the file of the entry live until its
+        // completion: the caller waits for it, and aborts rather than unwinds.
+        let pushed = unsafe { self.ring.submission_shared().push(entry) }.is_ok();
+        // An entry that stays in the queue would be submitted by a later call, when its buffer is gone: so there is none.
+        *usable = pushed && matches!(self.enter(1, 0, 0), Ok(1));
+        *usable
+    }
+
+    /// `io_uring_enter`, repeated when a signal interrupts it before it did anything.
+    fn enter(&self, to_submit: u32, min_complete: u32, flags: u32) -> io::Result<usize> {
+        // SAFETY: no argument is passed, and the entries were checked when they were pushed.
+        crate::retry::uninterrupted(|| unsafe {
+            self.ring.submitter().enter::<()>(to_submit, min_complete, flags, None)
+        })
+    }
+}
+
+impl Completions for Ring {
+    fn wait(&self) {
+        // WAIT: park - in the kernel, until one of the operations in flight has completed.
+        if self.enter(0, 1, GETEVENTS).is_err() {
+            // Nobody knows this parker. The operations go on; whether they have completed is seen in the queue.
+            Parker::new().park_timeout(PATIENCE); // WAIT: park - for a moment, for want of a wake-up.
+        }
+    }
+
+    fn take(&self, each: &mut dyn FnMut(usize, i32)) {
+        // SAFETY: called under the lock of the desk: one thread at a time.
+        let completions = unsafe { self.ring.completion_shared() };
+        completions.for_each(|entry: cqueue::Entry| each(entry.user_data() as usize, entry.result()));
+    }
+}
+
+impl fmt::Debug for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ring").field("desk", &self.desk).finish_non_exhaustive()
+    }
+}
+
+/// Why the kernel grants no ring.
+fn why_not(error: &io::Error) -> &'static str {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOSYS) => "the kernel has no io_uring",
+        Some(Errno::PERM | Errno::ACCESS) => {
+            "io_uring is forbidden here, by kernel.io_uring_disabled or a seccomp filter"
+        }
+        Some(Errno::NOMEM) => "io_uring may lock no more memory, see ulimit -l",
+        Some(Errno::MFILE | Errno::NFILE) => "there are too many open files for an io_uring",
+        _ => "the kernel refuses io_uring_setup",
+    }
+}
+
+/// The refusal of the backend, with its reason.
+pub(super) fn refused(why: &str) -> Error {
+    Error::InvalidOption { name: "device", value: "uring".into(), expected: format!("auto, direct or buffered: {why}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AlignedBuf, Disk, Fs};
+    use foreshore_base::limits::BLOCK;
+    use rustix::fd::AsFd;
+    use std::path::PathBuf;
+
+    /// A ring, or the reason why this test has nothing to do.
+    fn ring() -> Option<Ring> {
+        Ring::new().inspect_err(|e| eprintln!("io_uring is not tested: {e}")).ok()
+    }
+
+    /// A file of this test, removed at the end.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            Self(std::env::temp_dir().join(format!("foreshore-{name}-{}", std::process::id())))
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    #[test]
+    fn writes_and_errors_come_back_through_the_ring() {
+        let Some(ring) = ring() else { return };
+        let path = Scratch::new("ring");
+        let file = std::fs::File::create(&path.0).unwrap();
+        let block = [7; BLOCK];
+        assert_eq!(ring.write_durable(file.as_fd(), &block, 100).unwrap(), Some(BLOCK));
+        let bytes = std::fs::read(&path.0).unwrap();
+        assert!(bytes.len() == BLOCK + 100 && bytes[100..] == block);
+        let reader = std::fs::File::open(&path.0).unwrap();
+        let refused = ring.write_durable(reader.as_fd(), &block, 0).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(Errno::BADF.raw_os_error()));
+        assert_eq!(ring.write_durable(file.as_fd(), &block, 0).unwrap(), Some(BLOCK), "its place is free again");
+    }
+
+    #[test]
+    fn a_ring_that_refused_once_takes_nothing_and_the_file_goes_on() {
+        let Some(ring) = ring() else { return };
+        let path = Scratch::new("refused");
+        let file = std::fs::File::create(&path.0).unwrap();
+        *ring.submitting.lock() = false;
+        for _ in 0..2 * PLACES {
+            assert_eq!(ring.write_durable(file.as_fd(), &[7; 10], 0).unwrap(), None);
+        }
+        assert!(std::fs::read(&path.0).unwrap().is_empty());
+
+        let Ok(disk) = Disk::uring(&std::env::temp_dir()) else { return };
+        let path = Scratch::new("goes-on");
+        let file = disk.create(&path.0).unwrap();
+        *disk.ring.as_ref().expect("a ring").submitting.lock() = false;
+        let mut block = AlignedBuf::new(BLOCK);
+        block.fill(9);
+        file.write_durable(&block, 0).unwrap();
+        assert_eq!(std::fs::read(&path.0).unwrap(), *block);
+    }
+
+    #[test]
+    fn a_refusal_says_why() {
+        let reasons = [
+            (Errno::NOSYS, "no io_uring"),
+            (Errno::PERM, "forbidden"),
+            (Errno::NOMEM, "ulimit"),
+            (Errno::INVAL, "setup"),
+        ];
+        for (errno, reason) in reasons {
+            match refused(why_not(&errno.into())) {
+                Error::InvalidOption { name: "device", value, expected } => {
+                    assert!(value == "uring" && expected.contains(reason), "{expected}");
+                }
+                other => panic!("{other}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Who waits in the kernel: completions of a ring, taken by the threads that wait for them.
+//!
+//! A ring has one queue of completions and no thread of its own. Every operation has a *place*; its thread stays until
+//! the place holds a result. One waiting thread at a time is the *reaper*: it sleeps in the kernel until something has
+//! completed and puts every result in its place, its own and those of others. The rest park.
+//!
+//! Why no wake-up is lost, all under one lock:
+//!
+//! 1. Only the reaper takes completions from the queue. So it never sleeps in the kernel for one that another thread
+//!    has already taken; and while it sleeps, its own operation is in flight, so that it will wake.
+//! 2. A thread parks only after it has seen, in one hold of the lock, that its place has no result and that there is a
+//!    reaper. Its place has shown its unparker since before the operation was issued.
+//! 3. Who fills a place unparks its owner after.
+//! 4. Who leaves while there is no reaper unparks one thread whose place has no result, if there is one: it becomes the
+//!    reaper, or finds that another one has. A thread that has been unparked by this and leaves instead, because its
+//!    result is there, does the same. So threads without a result never all park.
+
+use foreshore_sync::{Condvar, LockRank, Mutex, MutexGuard, Parker, Unparker, model::mutant};
+
+/// Where completions come from.
+pub trait Completions {
+    /// Waits until there is at least one completion. May return without one.
+    fn wait(&self);
+
+    /// Takes the completions that are there, each a place and a result. Called under the lock, by one thread at a time.
+    fn take(&self, each: &mut dyn FnMut(usize, i32));
+}
+
+/// The places of a ring.
+#[derive(Debug)]
+pub struct Desk {
+    state: Mutex<State>,
+    /// Threads that wait for a place.
+    free: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    places: Vec<Place>,
+    /// Whether a thread is the reaper.
+    is_reaping: bool,
+}
+
+#[derive(Debug)]
+enum Place {
+    Free,
+    /// An operation that is about to be issued or is in flight, and who waits for it.
+    Taken(Unparker),
+    Done(i32),
+}
+
+impl Desk {
+    /// A desk with `places`, all free.
+    pub fn new(places: usize) -> Self {
+        let places = (0..places).map(|_| Place::Free).collect();
+        let state = Mutex::new(LockRank::Leaf, State { places, is_reaping: false });
+        Self { state, free: Condvar::new() }
+    }
+
+    /// Takes a place for an operation of the thread that owns `parker`. Waits while all are taken: their operations are
+    /// in flight and end by themselves.
+    pub fn enter(&self, parker: &Parker) -> usize {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(at) = state.places.iter().position(|place| matches!(place, Place::Free)) {
+                state.places[at] = Place::Taken(parker.unparker());
+                return at;
+            }
+            // WAIT: park - until a place is given back.
+            state = self.free.wait(state);
+        }
+    }
+
+    /// Gives back a place whose operation was not issued.
+    pub fn cancel(&self, place: usize) {
+        self.leave(self.state.lock(), place);
+    }
+
+    /// Waits until the operation of `place` has completed, gives the place back and returns the result.
+    pub fn wait(&self, place: usize, parker: &Parker, completions: &impl Completions) -> i32 {
+        let mut state = self.state.lock();
+        loop {
+            if let Place::Done(result) = state.places[place] {
+                self.leave(state, place);
+                return result;
+            }
+            if state.is_reaping {
+                drop(state);
+                // WAIT: park - until the reaper has this thread's result, or leaves.
+                parker.park();
+            } else {
+                state.is_reaping = true;
+                drop(state);
+                completions.wait();
+                self.fill(place, completions);
+            }
+            state = self.state.lock();
+        }
+    }
+
+    /// Ends a turn as the reaper, whose own place is `own`: results to their places.
+    fn fill(&self, own: usize, completions: &impl Completions) {
+        let mut woken = Vec::new();
+        let mut state = self.state.lock();
+        completions.take(&mut |at, result| {
+            let before = std::mem::replace(&mut state.places[at], Place::Done(result));
+            debug_assert!(matches!(before, Place::Taken(_)), "a completion of no operation");
+            if let Place::Taken(owner) = before
+                && at != own
+            {
+                woken.push(owner);
+            }
+        });
+        state.is_reaping = false;
+        drop(state);
+        if !mutant("reap: owners are not woken") {
+            woken.iter().for_each(Unparker::unpark);
+        }
+    }
+
+    /// Gives a place back, and the role of the reaper on.
+    fn leave(&self, mut state: MutexGuard<'_, State>, place: usize) {
+        state.places[place] = Place::Free;
+        let next = state.places.iter().find_map(|place| match place {
+            Place::Taken(owner) if !state.is_reaping => Some(owner.clone()),
+            _ => None,
+        });
+        drop(state);
+        self.free.notify_one();
+        if let Some(next) = next
+            && !mutant("reap: no hand-off")
+        {
+            next.unpark();
+        }
+    }
+}
