@@ -119,7 +119,9 @@ impl Craft {
     pub(crate) fn place(&mut self, len: u64) -> (u64, u64) {
         if self.at + len > self.size {
             (self.segment, self.at) = (self.segment + 1, FIRST_GROUP);
-            self.create_segment(self.segment);
+            if self.home.fs.kind(&self.home.segment_path(self.segment)).unwrap().is_none() {
+                self.create_segment(self.segment);
+            }
         }
         let place = (self.segment, self.at);
         self.at += len;

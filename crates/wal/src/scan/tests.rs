@@ -1,6 +1,8 @@
 //! Logs made by hand: chains with records above the cut of their group, which no buffer of one lane writes, but which the
 //! format allows.
 
+mod restart;
+
 use super::craft::{Craft, UUID};
 use super::*;
 use crate::reader::Recovered;

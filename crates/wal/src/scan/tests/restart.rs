@@ -1,0 +1,531 @@
+//! Random histories of several lanes, each crashed and started three times, over a file system in memory.
+//!
+//! A history follows the rules of the log, not its code: lanes draw stamps, cuts meet lanes in the middle of a draw and copy
+//! records above themselves, several groups are in flight and land in any order, torn or not at all, and starts crash too.
+//! What it writes is read by the real scan and the real reader, and an oracle that saw everything judges.
+//! `FORESHORE_RESTARTS` says how many histories.
+
+use super::super::craft::{Craft, Draft, record};
+use super::super::{Rule, Scanned};
+use crate::reader::Recovered;
+use crate::segment::Control;
+use foreshore_base::GroupNo;
+use foreshore_base::limits::BLOCK;
+use std::collections::{BTreeMap, VecDeque};
+
+const SIZE: u64 = 64 << 10;
+const CRASHES: usize = 3;
+const SECTOR: usize = 512;
+
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Self {
+        Self(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % bound
+    }
+
+    fn one_in(&mut self, bound: u64) -> bool {
+        self.below(bound) == 0
+    }
+}
+
+/// What a start got wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Wrong {
+    /// An acknowledged record is missing.
+    Lost(u64),
+    /// A record that an earlier start dropped is back.
+    Revived(u64),
+    /// A record is there, and one that it may rest on is not.
+    Hole(u64),
+    /// Records do not ascend, or one carries another stamp.
+    Disorder(u64),
+    /// The log was refused.
+    Refused(String),
+}
+
+/// What happened at least once in a run, or the run proves little.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    dropped_provisional: u64,
+    pushed_above_records: u64,
+    fallen_cuts: u64,
+    intermediate: u64,
+    overtaken: u64,
+    torn: u64,
+    rolled: u64,
+    vanished: u64,
+    crashed_starts: u64,
+}
+
+impl Seen {
+    fn add(&mut self, other: &Self) {
+        self.dropped_provisional += other.dropped_provisional;
+        self.pushed_above_records += other.pushed_above_records;
+        self.fallen_cuts += other.fallen_cuts;
+        self.intermediate += other.intermediate;
+        self.overtaken += other.overtaken;
+        self.torn += other.torn;
+        self.rolled += other.rolled;
+        self.vanished += other.vanished;
+        self.crashed_starts += other.crashed_starts;
+    }
+
+    fn all(&self) -> [u64; 9] {
+        [
+            self.dropped_provisional,
+            self.pushed_above_records,
+            self.fallen_cuts,
+            self.intermediate,
+            self.overtaken,
+            self.torn,
+            self.rolled,
+            self.vanished,
+            self.crashed_starts,
+        ]
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// Appended; a crash may take it.
+    Open,
+    Acknowledged,
+    /// A start did not find it.
+    Dropped,
+}
+
+/// A record as the oracle knows it; its index is its tag.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    lsn: u64,
+    incarnation: u32,
+    fate: Fate,
+    copied: bool,
+}
+
+#[derive(Default)]
+struct Lane {
+    last: u64,
+    /// Stamps and tags of what is not copied yet.
+    waiting: VecDeque<(u64, u64)>,
+    /// Offset in the lane of the first one waiting.
+    at: u64,
+    /// The stamp of a record that is being drawn.
+    drawing: Option<u64>,
+}
+
+/// A group between seal and acknowledgement.
+struct Flight {
+    group: u64,
+    cut: u64,
+    place: (u64, u64),
+    bytes: Vec<u8>,
+    landed: bool,
+}
+
+struct World {
+    craft: Craft,
+    random: Random,
+    rule: Rule,
+    seen: Seen,
+    known: Vec<Known>,
+    incarnation: u32,
+    lanes: Vec<Lane>,
+    floor: u64,
+    clock: u64,
+    sealed: u64,
+    durable: u64,
+    /// Newest group known to be durable.
+    acked: u64,
+    depth: usize,
+    /// Whether cuts forget the one before and may fall: the format allows it, and readers must stand it.
+    forgetful: bool,
+    flights: VecDeque<Flight>,
+    /// Groups that the last crash left visible, and perhaps not on the medium: number, place, length.
+    visible: Vec<(u64, (u64, u64), usize)>,
+    /// Places of those that a start believed.
+    doubtful: Vec<((u64, u64), usize)>,
+}
+
+impl World {
+    fn new(seed: u64, rule: Rule) -> Self {
+        let mut random = Random::new(seed);
+        let lanes = 1 + random.below(4) as usize;
+        Self {
+            craft: Craft::new(SIZE),
+            rule,
+            seen: Seen::default(),
+            known: Vec::new(),
+            incarnation: 2,
+            lanes: (0..lanes).map(|_| Lane::default()).collect(),
+            floor: 0,
+            clock: 0,
+            sealed: 0,
+            durable: 0,
+            acked: 0,
+            depth: 1 + random.below(3) as usize,
+            forgetful: random.one_in(2),
+            flights: VecDeque::new(),
+            visible: Vec::new(),
+            doubtful: Vec::new(),
+            random,
+        }
+    }
+
+    /// The stamp that a record drawn now gets.
+    fn draw(&mut self, lane: usize) -> u64 {
+        let dep = match self.random.below(3) {
+            0 if !self.known.is_empty() => {
+                let other = self.random.below(self.known.len() as u64) as usize;
+                // Nobody has seen a record that was dropped.
+                if self.known[other].fate == Fate::Dropped { 0 } else { self.known[other].lsn }
+            }
+            1 => self.durable,
+            _ => 0,
+        };
+        let stamp = self.lanes[lane].last.max(dep).max(self.floor) + 1;
+        if self.random.one_in(3) {
+            // A commit draws from the clock; some clocks run ahead of all records.
+            self.clock = self.clock.max(stamp - 1) + 1 + self.random.below(3);
+            return self.clock;
+        }
+        stamp
+    }
+
+    fn publish(&mut self, lane: usize, lsn: u64) {
+        let (tag, incarnation) = (self.known.len() as u64, self.incarnation);
+        // Whoever waits for what is durable already goes on at once.
+        let fate = if lsn <= self.durable { Fate::Acknowledged } else { Fate::Open };
+        self.known.push(Known { lsn, incarnation, fate, copied: false });
+        self.lanes[lane].last = lsn;
+        self.lanes[lane].waiting.push_back((lsn, tag));
+    }
+
+    fn append(&mut self) {
+        let lane = self.random.below(self.lanes.len() as u64) as usize;
+        if self.lanes[lane].drawing.is_none() {
+            let lsn = self.draw(lane);
+            self.publish(lane, lsn);
+        }
+    }
+
+    fn finish_draw(&mut self, lane: usize) {
+        if let Some(lsn) = self.lanes[lane].drawing.take() {
+            self.publish(lane, lsn);
+        }
+    }
+
+    /// Cuts as `lanes` does, while sessions go on.
+    fn cut(&mut self) {
+        for lane in 0..self.lanes.len() {
+            if self.random.one_in(5) {
+                let lsn = self.draw(lane);
+                self.lanes[lane].drawing = Some(lsn);
+            }
+        }
+        let high = self.lanes.iter().map(|lane| lane.last).max().unwrap_or(0);
+        // The clock may have been pushed by a reader's stamp above all records.
+        self.clock += self.random.below(4);
+        let stamp = high.max(self.clock).max(self.floor);
+        (self.floor, self.clock) = (stamp, stamp);
+        let mut cut = stamp;
+        let mut copied = Vec::new();
+        for lane in 0..self.lanes.len() {
+            if self.lanes[lane].drawing.is_some() {
+                cut = cut.min(self.lanes[lane].last);
+            }
+            // Between the look at the lane's stamp and the look at its tail.
+            if self.random.one_in(2) {
+                self.finish_draw(lane);
+            }
+            if self.random.one_in(4) {
+                self.append();
+            }
+            copied.push(self.lanes[lane].waiting.len());
+        }
+        (0..self.lanes.len()).for_each(|lane| self.finish_draw(lane));
+        if !self.forgetful {
+            cut = cut.max(self.sealed);
+        }
+        if cut <= self.sealed && copied.iter().all(|&count| count == 0) {
+            return;
+        }
+        self.seen.fallen_cuts += u64::from(cut < self.sealed);
+        let largest = self.known.iter().map(|known| known.lsn).max().unwrap_or(0);
+        self.seen.pushed_above_records += u64::from(cut > largest);
+        let parts = 1 + self.random.below(3) as usize;
+        self.seen.intermediate += parts as u64 - 1;
+        for part in 0..parts {
+            let header_cut = if part + 1 == parts { cut } else { self.sealed };
+            let counts: Vec<usize> =
+                copied.iter().map(|&count| count * (part + 1) / parts - count * part / parts).collect();
+            self.seal(header_cut, &counts);
+        }
+        self.sealed = self.sealed.max(cut);
+    }
+
+    /// Seals a group of the first so many records of each lane.
+    fn seal(&mut self, cut: u64, counts: &[usize]) {
+        while self.flights.len() >= self.depth {
+            self.land();
+        }
+        let mut draft = self.craft.draft(self.incarnation, cut);
+        draft.header.acked_upto = GroupNo(self.acked);
+        for (lane, &count) in counts.iter().enumerate() {
+            let mut data = Vec::new();
+            for _ in 0..count {
+                let (lsn, tag) = self.lanes[lane].waiting.pop_front().expect("counted");
+                let len = if tag % 16 == 0 { 1500 } else { tag % 40 } as usize;
+                data.extend(record(lsn, tag, 0, &vec![tag as u8; len]));
+                self.known[tag as usize].copied = true;
+            }
+            let at = self.lanes[lane].at;
+            self.lanes[lane].at += data.len() as u64;
+            draft.extent(lane as u16, at, data);
+        }
+        self.launch(&draft, cut);
+    }
+
+    fn launch(&mut self, draft: &Draft, cut: u64) {
+        let (bytes, crc) = draft.seal();
+        let place = self.place(bytes.len());
+        let group = self.craft.next;
+        self.flights.push_back(Flight { group, cut, place, bytes, landed: false });
+        (self.craft.next, self.craft.prev_crc) = (group + 1, crc);
+    }
+
+    /// The place of the next group; a new segment holds what an older one did.
+    fn place(&mut self, len: usize) -> (u64, u64) {
+        let before = self.craft.segment;
+        let place = self.craft.place(len as u64);
+        if self.craft.segment != before {
+            self.seen.rolled += 1;
+            if self.random.one_in(2) {
+                let mut stale = vec![0; SIZE as usize - BLOCK];
+                let read = self.craft.file(1).read_at(&mut stale, BLOCK as u64).unwrap();
+                self.craft.file(self.craft.segment).write_at(&stale[..read], BLOCK as u64).unwrap();
+            }
+        }
+        place
+    }
+
+    /// One of the groups in flight reaches the medium; what that makes durable is acknowledged.
+    fn land(&mut self) {
+        let open: Vec<usize> = (0..self.flights.len()).filter(|&i| !self.flights[i].landed).collect();
+        if open.is_empty() {
+            return;
+        }
+        let nth = open[self.random.below(open.len() as u64) as usize];
+        self.seen.overtaken += u64::from(nth > 0);
+        let flight = &mut self.flights[nth];
+        flight.landed = true;
+        self.craft.file(flight.place.0).write_at(&flight.bytes, flight.place.1).unwrap();
+        while self.flights.front().is_some_and(|flight| flight.landed) {
+            let flight = self.flights.pop_front().expect("looked at");
+            self.durable = self.durable.max(flight.cut);
+            self.acked = flight.group;
+        }
+        let (durable, incarnation) = (self.durable, self.incarnation);
+        let covered = |known: &&mut Known| known.incarnation == incarnation && known.lsn <= durable;
+        for known in self.known.iter_mut().filter(covered) {
+            if known.fate == Fate::Open {
+                known.fate = Fate::Acknowledged;
+            }
+        }
+    }
+
+    /// Each group in flight gets there, or not, or in part.
+    fn crash(&mut self) {
+        for ((segment, at), len) in std::mem::take(&mut self.doubtful) {
+            if self.random.one_in(2) {
+                self.seen.vanished += 1;
+                self.craft.file(segment).write_at(&vec![0; len], at).unwrap();
+            }
+        }
+        for flight in std::mem::take(&mut self.flights) {
+            let file = self.craft.file(flight.place.0);
+            if flight.landed {
+                continue;
+            }
+            match self.random.below(3) {
+                0 => {
+                    file.write_at(&flight.bytes, flight.place.1).unwrap();
+                    self.visible.push((flight.group, flight.place, flight.bytes.len()));
+                }
+                1 => {}
+                _ => self.tear(flight.place, &flight.bytes),
+            }
+        }
+        self.lanes.iter_mut().for_each(|lane| *lane = Lane::default());
+    }
+
+    fn tear(&mut self, (segment, at): (u64, u64), bytes: &[u8]) {
+        self.seen.torn += 1;
+        let file = self.craft.file(segment);
+        for (i, sector) in bytes.chunks(SECTOR).enumerate() {
+            if self.random.one_in(2) {
+                file.write_at(sector, at + (i * SECTOR) as u64).unwrap();
+            }
+        }
+    }
+
+    /// Starts until a start comes through.
+    fn start(&mut self) -> Result<(), Wrong> {
+        loop {
+            let (scanned, recovered) =
+                self.craft.recover(self.rule).map_err(|error| Wrong::Refused(error.to_string()))?;
+            self.judge(&recovered)?;
+            let (live, _) = scanned.live.last().expect("one segment");
+            (self.craft.segment, self.craft.at) = (live.number, live.end);
+            (self.craft.next, self.craft.prev_crc) = (scanned.next.0, scanned.prev_crc);
+            if self.random.one_in(8) {
+                self.seen.crashed_starts += 1;
+                continue;
+            }
+            let mut control = Control::open(&self.craft.home).expect("both slots are sound");
+            control.renew(recovered.incarnation()).expect("memory takes it");
+            if self.random.one_in(8) || !self.repeat(&scanned) {
+                self.seen.crashed_starts += 1;
+                continue;
+            }
+            let believed = self.visible.drain(..).filter(|&(group, ..)| group < scanned.next.0);
+            self.doubtful = believed.map(|(_, place, len)| (place, len)).collect();
+            self.incarnation = recovered.incarnation().0;
+            let base = recovered.max_lsn().0;
+            (self.floor, self.clock) = (base, base);
+            (self.sealed, self.durable) = (recovered.end().0, recovered.end().0);
+            self.acked = scanned.next.0 - 1;
+            self.lanes.iter_mut().for_each(|lane| lane.last = base);
+            return Ok(());
+        }
+    }
+
+    /// Writes the last groups again; false if that is cut short.
+    fn repeat(&mut self, scanned: &Scanned) -> bool {
+        for last in &scanned.tail {
+            let (_, file) = &scanned.live[last.segment];
+            let mut bytes = vec![0; last.len as usize];
+            file.read_at(&mut bytes, last.offset).unwrap();
+            let place = self.place(bytes.len());
+            if self.random.one_in(16) {
+                self.tear(place, &bytes);
+                return false;
+            }
+            self.craft.file(place.0).write_at(&bytes, place.1).unwrap();
+        }
+        true
+    }
+
+    /// Compares what a start found with what happened.
+    fn judge(&mut self, recovered: &Recovered) -> Result<(), Wrong> {
+        let mut last = 0;
+        let mut found = vec![false; self.known.len()];
+        let mut highest = BTreeMap::<u32, u64>::new();
+        for item in recovered.records(recovered.first_group()) {
+            let item = item.map_err(|error| Wrong::Refused(error.to_string()))?;
+            let Some(known) = self.known.get(item.tag as usize) else { return Err(Wrong::Disorder(item.tag)) };
+            if item.lsn.0 < last || item.lsn.0 != known.lsn || found[item.tag as usize] {
+                return Err(Wrong::Disorder(item.tag));
+            }
+            if known.fate == Fate::Dropped {
+                return Err(Wrong::Revived(item.tag));
+            }
+            last = item.lsn.0;
+            found[item.tag as usize] = true;
+            highest.insert(known.incarnation, known.lsn);
+        }
+        for (tag, known) in self.known.iter_mut().enumerate() {
+            if found[tag] {
+                // It will be made durable before anybody rests on it.
+                known.fate = Fate::Acknowledged;
+                continue;
+            }
+            if known.fate == Fate::Acknowledged {
+                return Err(Wrong::Lost(tag as u64));
+            }
+            let covered = highest.get(&known.incarnation).is_some_and(|&highest| known.lsn < highest);
+            if known.fate == Fate::Open && covered {
+                return Err(Wrong::Hole(tag as u64));
+            }
+            self.seen.dropped_provisional += u64::from(known.copied && known.fate == Fate::Open);
+            known.fate = Fate::Dropped;
+        }
+        Ok(())
+    }
+
+    fn live(&mut self) {
+        for _ in 0..5 + self.random.below(40) {
+            match self.random.below(10) {
+                0..6 => self.append(),
+                6..8 => self.cut(),
+                _ => self.land(),
+            }
+        }
+    }
+}
+
+fn history(seed: u64, rule: Rule) -> Result<Seen, Wrong> {
+    let mut world = World::new(seed, rule);
+    for _ in 0..CRASHES {
+        world.live();
+        world.crash();
+        world.start()?;
+    }
+    Ok(world.seen)
+}
+
+fn histories() -> u64 {
+    std::env::var("FORESHORE_RESTARTS").map_or(2000, |count| count.parse().expect("FORESHORE_RESTARTS is a number"))
+}
+
+#[test]
+fn no_history_loses_or_revives_a_record() {
+    let mut seen = Seen::default();
+    for seed in 0..histories() {
+        match history(seed, Rule::Sound) {
+            Ok(one) => seen.add(&one),
+            Err(wrong) => panic!("history {seed}: {wrong:?}"),
+        }
+    }
+    assert!(seen.all().iter().all(|&count| count > 20), "too little happened: {seen:?}");
+}
+
+/// How many histories a rule fails in each way.
+fn failures(rule: Rule) -> (u64, u64, u64) {
+    let (mut lost, mut revived, mut other) = (0, 0, 0);
+    for seed in 0..2000 {
+        match history(seed, rule) {
+            Err(Wrong::Lost(_)) => lost += 1,
+            Err(Wrong::Revived(_)) => revived += 1,
+            Err(_) => other += 1,
+            Ok(_) => {}
+        }
+    }
+    (lost, revived, other)
+}
+
+#[test]
+fn the_last_cut_of_an_incarnation_loses_records() {
+    let (lost, ..) = failures(Rule::LastCut);
+    assert!(lost > 20, "{lost}");
+}
+
+#[test]
+fn the_largest_cut_of_the_log_revives_records() {
+    let (_, revived, _) = failures(Rule::ChainWide);
+    assert!(revived > 20, "{revived}");
+}
+
+#[test]
+fn stamps_that_begin_below_a_cut_lose_records() {
+    let (lost, ..) = failures(Rule::BaseBelow);
+    assert!(lost > 20, "{lost}");
+}
