@@ -64,7 +64,7 @@ mod ticket;
 /// The kernels, for models in `tests/`.
 #[cfg(foreshore_loom)]
 pub mod model {
-    pub use crate::buffer::{Drained, Faa, Lanes, LogBuffer, Ring, Sealed, Staging};
+    pub use crate::buffer::{Drained, Faa, Lanes, Laser, LogBuffer, Ring, Sealed, Staging};
     pub use crate::pipeline::{Leader, Led, Pipeline};
     pub use crate::slots::Slots;
 }

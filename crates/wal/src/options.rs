@@ -145,6 +145,7 @@ named! {
     /// |---|---|---|---|
     /// | `mutex` | under a lock | under the lock | Aether, Algorithm 1 |
     /// | `faa` | by one fetch-and-add | beside other copies; a slot per session bounds the cut | ERMIA, InnoDB 8.0 |
+    /// | `laser` | by one exchange in the current group | beside other copies; groups are published as a whole | Laser |
     /// | `lanes` | as a Lamport stamp in the session's own lane | before the draw, in the session's own lane | Foreshore |
     BufferKind, "log_buffer" {
         /// One lock around position and copy.
@@ -152,6 +153,8 @@ named! {
         /// One fetch-and-add; sessions copy side by side.
         #[default]
         Faa = "faa",
+        /// Groups in a table; sessions join the current one by an exchange and copy side by side.
+        Laser = "laser",
         /// A lane per session, and cuts closed under dependency.
         Lanes = "lanes",
     }

@@ -3,12 +3,14 @@
 mod circle;
 mod faa;
 mod lanes;
+mod laser;
 mod memory;
 mod mutex;
 mod ring;
 
 pub use faa::Faa;
 pub use lanes::Lanes;
+pub use laser::Laser;
 pub use mutex::Locked;
 pub use ring::{Ring, RingBuffer};
 
@@ -60,6 +62,7 @@ pub(crate) fn new_buffer(options: &LogOptions, slots: &Arc<Slots>, floor: Lsn) -
     Ok(match options.buffer {
         BufferKind::Mutex => Arc::new(Locked::new(ring()?)),
         BufferKind::Faa => Arc::new(Faa::new(ring()?, slots.clone())),
+        BufferKind::Laser => Arc::new(Laser::new(ring()?, Laser::limit(options.ring_bytes), Laser::GROUPS)),
         BufferKind::Lanes => Arc::new(Lanes::new(options.lane_bytes(), slots.clone(), floor)?),
     })
 }

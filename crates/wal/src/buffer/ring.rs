@@ -71,6 +71,11 @@ impl Ring {
         Ok(Self { memory, bytes: bytes as u64, first, drained: AtomicU64::new(first), credits })
     }
 
+    /// Bytes of the ring.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// The position of the first record.
     pub(super) fn first(&self) -> u64 {
         self.first

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub(crate) const UUID: Uuid = Uuid(*b"one log, 16 byte");
-pub(crate) const KINDS: [BufferKind; 3] = [BufferKind::Mutex, BufferKind::Faa, BufferKind::Lanes];
+pub(crate) const KINDS: [BufferKind; 4] = [BufferKind::Mutex, BufferKind::Faa, BufferKind::Laser, BufferKind::Lanes];
 
 pub(crate) fn dir() -> PathBuf {
     Path::new("/log").to_owned()
