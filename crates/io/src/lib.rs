@@ -7,6 +7,7 @@
 //! | [`Disk`] direct | files, past the page cache | `RWF_DSYNC` per write, `fdatasync` | production |
 //! | [`Disk`] uring | as direct | as direct, through one ring; feature `uring` | comparison |
 //! | [`Disk`] buffered | files | `fdatasync` | where direct I/O is not possible |
+//! | [`ReadOnly`] | files, past the page cache where possible | refused | reading what another process writes |
 //! | [`Mem`] null | memory | free | upper bounds |
 //! | [`Mem`] delay | memory | sleeps | devices of a known latency |
 //! | [`Sim`] | memory, live and durable image | moves effects to the durable image | tests of faults and of power loss |
@@ -31,7 +32,7 @@ pub mod sim;
 
 pub use aligned::AlignedBuf;
 pub use device::Device;
-pub use disk::{Disk, filesystem_name, syncs};
+pub use disk::{Disk, ReadOnly, filesystem_name, syncs};
 pub use fs::{Backend, DirLock, File, Fs, Kind};
 pub use mem::Mem;
 pub use sim::Sim;

@@ -1,7 +1,7 @@
 //! What only files of the operating system can show: modes, links, other processes.
 
 use foreshore_base::Error;
-use foreshore_io::{Disk, Fs, Kind};
+use foreshore_io::{AlignedBuf, Disk, Fs, Kind, ReadOnly};
 use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
@@ -124,4 +124,38 @@ fn the_lock_excludes_other_processes_and_dies_with_its_owner() {
     third.kill().unwrap();
     third.wait().unwrap();
     drop(disk.lock(&lock_path).unwrap());
+}
+
+#[test]
+fn a_reader_reads_and_changes_nothing() {
+    let (disk, dir) = scratch("reader");
+    let path = dir.join("file");
+    let mut block = AlignedBuf::new(4096);
+    block.fill(7);
+    disk.create(&path).unwrap().write_durable(&block, 0).unwrap();
+    let reader = ReadOnly::new(&dir).unwrap();
+    let refused = |result: Result<(), Error>| match result {
+        Err(Error::Io { source, .. }) => source.kind() == std::io::ErrorKind::ReadOnlyFilesystem,
+        _ => false,
+    };
+    assert!(refused(reader.create(&dir.join("new")).map(drop)));
+    assert!(refused(reader.create_dir(&dir.join("new"))));
+    assert!(refused(reader.rename(&path, &dir.join("new"))));
+    assert!(refused(reader.remove(&path)));
+    assert!(refused(reader.lock(&dir.join("LOCK")).map(drop)));
+    assert!(refused(reader.sync_dir(&dir)));
+    assert_eq!(reader.list(&dir).unwrap(), ["file"]);
+    assert_eq!(reader.kind(&path).unwrap(), Some(Kind::File));
+    let file = reader.open(&path).unwrap();
+    assert!(file.write_at(&block, 0).is_err() && file.write_durable(&block, 4096).is_err());
+    assert!(file.set_len(0).is_err() && file.allocate(0, 8192).is_err());
+    let mut read = AlignedBuf::new(8192);
+    assert_eq!(file.read_at(&mut read, 0).unwrap(), 4096);
+    assert!(read[..4096] == block[..]);
+    // What the other one writes shows.
+    block.fill(9);
+    disk.open(&path).unwrap().write_durable(&block, 4096).unwrap();
+    assert_eq!(file.read_at(&mut read, 0).unwrap(), 8192);
+    assert!(read[4096..] == block[..]);
+    assert!(matches!(reader.open(&dir), Err(Error::Foreign { .. } | Error::Io { .. })));
 }

@@ -3,16 +3,21 @@
 mod file;
 mod lock;
 mod place;
+mod read_only;
 #[cfg(feature = "uring")]
 mod uring;
 
 use crate::{Backend, DirLock, File, Fs, Kind, retry::uninterrupted};
 use file::DiskFile;
 use foreshore_base::{Error, Result};
-use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::{
+    fd::OwnedFd,
+    fs::{self, AtFlags, CWD, FileType, Mode, OFlags},
+};
 use std::{io, path::Path, sync::Arc};
 
 pub use place::{filesystem_name, syncs};
+pub use read_only::ReadOnly;
 
 /// Mode of every file, whatever the umask.
 const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
@@ -93,21 +98,8 @@ impl Disk {
     fn open_with(&self, path: &Path, extra: OFlags) -> Result<Arc<dyn File>> {
         let direct = if self.direct { OFlags::DIRECT } else { OFlags::empty() };
         let op = if extra.contains(OFlags::CREATE) { "create" } else { "open" };
-        // O_NONBLOCK: whatever lies there, opening it does not block.
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | direct | extra;
-        let opened = uninterrupted(|| Ok(fs::openat(CWD, path, flags, FILE_MODE)?));
-        let fd = match opened {
-            Ok(fd) => fd,
-            Err(e) if e.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
-                return Err(Error::Foreign { path: path.into(), why: "a symbolic link" });
-            }
-            Err(e) => return Err(Error::io(op, path, e)),
-        };
+        let fd = open_file(path, OFlags::RDWR | direct | extra, op)?;
         let wrap = |e: rustix::io::Errno| Error::io(op, path, e.into());
-        let stat = fs::fstat(&fd).map_err(wrap)?;
-        if !FileType::from_raw_mode(stat.st_mode).is_file() {
-            return Err(Error::Foreign { path: path.into(), why: "not a regular file" });
-        }
         if extra.contains(OFlags::CREATE) {
             fs::fchmod(&fd, FILE_MODE).map_err(wrap)?;
         }
@@ -120,6 +112,24 @@ impl Disk {
         }
         Ok(Arc::new(DiskFile::new(fd, path.into(), self.direct)))
     }
+}
+
+/// Opens with `flags` what is a regular file, and nothing else.
+fn open_file(path: &Path, flags: OFlags, op: &'static str) -> Result<OwnedFd> {
+    // O_NONBLOCK: whatever lies there, opening it does not block.
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let fd = match uninterrupted(|| Ok(fs::openat(CWD, path, flags, FILE_MODE)?)) {
+        Ok(fd) => fd,
+        Err(e) if e.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
+            return Err(Error::Foreign { path: path.into(), why: "a symbolic link" });
+        }
+        Err(e) => return Err(Error::io(op, path, e)),
+    };
+    let stat = fs::fstat(&fd).map_err(|e| Error::io(op, path, e.into()))?;
+    if !FileType::from_raw_mode(stat.st_mode).is_file() {
+        return Err(Error::Foreign { path: path.into(), why: "not a regular file" });
+    }
+    Ok(fd)
 }
 
 /// The working directory has an empty relative path.

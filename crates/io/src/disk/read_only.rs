@@ -1,0 +1,84 @@
+//! Files of the operating system for those who only look at them.
+
+use super::{Disk, file::DiskFile, open_file};
+use crate::{Backend, DirLock, File, Fs, Kind};
+use foreshore_base::{Error, Result};
+use rustix::fs::OFlags;
+use std::{io, path::Path, sync::Arc};
+
+/// The file system of the operating system, without any operation that changes something: files are opened for reading,
+/// nothing is locked, everything else is refused. For reading files that another process writes.
+///
+/// Reads go past the page cache where the file system allows it: what the other process writes past the cache shows
+/// at once, and nothing stale does.
+#[derive(Clone, Debug)]
+pub struct ReadOnly {
+    disk: Disk,
+}
+
+impl ReadOnly {
+    /// Looks at the file system that holds `dir`.
+    ///
+    /// # Errors
+    /// `Io` if there is none.
+    pub fn new(dir: &Path) -> Result<Self> {
+        Ok(Self { disk: Disk::buffered(dir)? })
+    }
+}
+
+/// The answer to everything that would change something.
+fn refused<T>(op: &'static str, path: &Path) -> Result<T> {
+    Err(Error::io(op, path, io::ErrorKind::ReadOnlyFilesystem.into()))
+}
+
+impl Fs for ReadOnly {
+    fn create_dir(&self, dir: &Path) -> Result<()> {
+        refused("create", dir)
+    }
+
+    fn kind(&self, path: &Path) -> Result<Option<Kind>> {
+        self.disk.kind(path)
+    }
+
+    /// Opens an existing file for reading. Writing to it fails.
+    fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
+        let direct = open_file(path, OFlags::RDONLY | OFlags::DIRECT, "open");
+        let refuses = |e: &io::Error| e.kind() == io::ErrorKind::InvalidInput;
+        match direct {
+            Ok(fd) => Ok(Arc::new(DiskFile::new(fd, path.into(), true))),
+            Err(Error::Io { source, .. }) if refuses(&source) => {
+                let fd = open_file(path, OFlags::RDONLY, "open")?;
+                Ok(Arc::new(DiskFile::new(fd, path.into(), false)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
+        refused("create", path)
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<String>> {
+        self.disk.list(dir)
+    }
+
+    fn rename(&self, from: &Path, _to: &Path) -> Result<()> {
+        refused("rename", from)
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        refused("remove", path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        refused("sync", dir)
+    }
+
+    fn lock(&self, path: &Path) -> Result<Box<dyn DirLock>> {
+        refused("lock", path)
+    }
+
+    fn backend(&self) -> Backend {
+        Backend { name: "read-only".into(), needs_alignment: true, ..self.disk.backend() }
+    }
+}
