@@ -20,8 +20,31 @@ pub(crate) fn crc32c_pieces(crc: u32, pieces: &[&[u8]]) -> u32 {
     pieces.iter().fold(crc, |crc, piece| crc32c_append(crc, piece))
 }
 
+/// The crc32c of the little-endian bytes of `first`, `second` and `third`, behind bytes whose checksum is `crc`.
+#[inline]
+pub(crate) fn crc32c_words(crc: u32, first: u32, second: u64, third: u64) -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("sse4.2") {
+        // SAFETY: the processor has the instructions.
+        return unsafe { words_with_instruction(crc, first, second, third) };
+    }
+    let crc = crc32c_append(crc, &first.to_le_bytes());
+    let crc = crc32c_append(crc, &second.to_le_bytes());
+    crc32c_append(crc, &third.to_le_bytes())
+}
+
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "sse4.2")]
+#[inline]
+fn words_with_instruction(crc: u32, first: u32, second: u64, third: u64) -> u32 {
+    use std::arch::x86_64::{_mm_crc32_u32, _mm_crc32_u64};
+    let state = u64::from(_mm_crc32_u32(!crc, first));
+    !(_mm_crc32_u64(_mm_crc32_u64(state, second), third) as u32)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "sse4.2")]
+#[inline]
 fn with_instruction(crc: u32, pieces: &[&[u8]]) -> u32 {
     use std::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u32, _mm_crc32_u64};
     let mut state = !crc;
@@ -52,6 +75,15 @@ fn with_instruction(crc: u32, pieces: &[&[u8]]) -> u32 {
 mod tests {
     use super::*;
     use foreshore_base::crc32c;
+
+    #[test]
+    fn words_are_their_bytes() {
+        let (first, second, third) = (0x0102_0304u32, 0x1122_3344_5566_7788u64, u64::MAX - 7);
+        let mut bytes = first.to_le_bytes().to_vec();
+        bytes.extend(second.to_le_bytes());
+        bytes.extend(third.to_le_bytes());
+        assert_eq!(crc32c_words(crc32c(b"before"), first, second, third), crc32c_append(crc32c(b"before"), &bytes));
+    }
 
     #[test]
     fn pieces_of_every_length_are_one_checksum() {

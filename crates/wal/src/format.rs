@@ -23,7 +23,7 @@
 //! `acked_upto` is the newest group known to be durable when this one was sealed: a reader that misses a group up to
 //! there has lost media, not a torn tail.
 
-use crate::checksum::crc32c_pieces;
+use crate::checksum::crc32c_words;
 use foreshore_base::codec::{Put, u32_at, u64_at};
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Place, Result, Uuid, crc32c};
@@ -71,15 +71,22 @@ pub(crate) struct Envelope {
 }
 
 impl Envelope {
-    /// Encodes for a payload whose checksum is `payload_crc`: the long part of it is computed before the LSN is known.
+    /// The little-endian words of the envelope of a payload whose checksum is `payload_crc`: the long part of the
+    /// checksum is computed before the LSN is known.
     #[inline]
+    pub(crate) fn words(&self, payload_crc: u32) -> [u64; 3] {
+        let word = self.tag | u64::from(self.flags) << 56;
+        let crc = crc32c_words(payload_crc, self.len, self.lsn.0, word);
+        [u64::from(self.len) | u64::from(crc) << 32, self.lsn.0, word]
+    }
+
+    /// The envelope's bytes.
+    #[cfg(test)]
     pub(crate) fn encode(&self, payload_crc: u32) -> [u8; ENVELOPE] {
         let mut bytes = [0; ENVELOPE];
-        bytes[0..4].copy_from_slice(&self.len.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.lsn.0.to_le_bytes());
-        bytes[16..24].copy_from_slice(&(self.tag | u64::from(self.flags) << 56).to_le_bytes());
-        let crc = seal_crc(payload_crc, &bytes);
-        bytes[4..8].copy_from_slice(&crc.to_le_bytes());
+        for (place, word) in bytes.chunks_exact_mut(8).zip(self.words(payload_crc)) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
         bytes
     }
 
@@ -89,18 +96,13 @@ impl Envelope {
         let len = u32_at(head, 0);
         let payload = rest.get(..len as usize)?;
         let next = bytes.get(record_size(payload.len())..)?;
-        if seal_crc(crc32c(payload), head) != u32_at(head, 4) {
+        let (lsn, word) = (Lsn(u64_at(head, 8)), u64_at(head, 16));
+        if crc32c_words(crc32c(payload), len, lsn.0, word) != u32_at(head, 4) {
             return None;
         }
-        let word = u64_at(head, 16);
-        let envelope = Self { len, lsn: Lsn(u64_at(head, 8)), tag: word & crate::MAX_TAG, flags: (word >> 56) as u8 };
+        let envelope = Self { len, lsn, tag: word & crate::MAX_TAG, flags: (word >> 56) as u8 };
         Some((envelope, payload, next))
     }
-}
-
-#[inline]
-fn seal_crc(payload_crc: u32, head: &[u8; ENVELOPE]) -> u32 {
-    crc32c_pieces(payload_crc, &[&head[0..4], &head[8..24]])
 }
 
 /// The header of a group.

@@ -59,6 +59,7 @@ impl Session {
     ///
     /// # Panics
     /// If `max_bytes` is above [`crate::Log::max_reserve`].
+    #[inline]
     pub fn reserve(&mut self, max_bytes: usize) -> Result<()> {
         self.admit(max_bytes, Purpose::Ordinary)
     }
@@ -74,12 +75,13 @@ impl Session {
         self.admit(max_bytes, Purpose::Rollback)
     }
 
+    #[inline]
     fn admit(&mut self, max_bytes: usize, purpose: Purpose) -> Result<()> {
-        assert!(max_bytes <= self.shared.max_reserve, "a reservation of {max_bytes} bytes");
         let need = max_bytes as u64;
         if need <= self.credit {
             return Ok(());
         }
+        assert!(max_bytes <= self.shared.max_reserve, "a reservation of {max_bytes} bytes");
         // What is taken beyond the need stays small enough for all idle sessions together.
         let more = need.next_multiple_of(8).max(self.shared.quantum) - self.credit;
         self.refill(more, purpose)
@@ -138,15 +140,17 @@ impl Session {
     ///
     /// # Panics
     /// If the record was not reserved for, is larger than [`crate::Log::max_record`], or has bits outside of tag and flags.
+    #[inline]
     pub fn append(&mut self, record: Record<'_>, dep: Dep) -> Lsn {
         assert!(record.flags & !flags::CALLER == 0, "flags {:#x} are not the caller's", record.flags);
         self.append_any(record, dep.lsn())
     }
 
+    #[inline]
     fn append_any(&mut self, record: Record<'_>, dep: Lsn) -> Lsn {
-        assert!(record.payload_len() <= self.shared.max_record, "a record of {} bytes", record.payload_len());
         assert!(record.tag <= MAX_TAG, "tag {:#x} has more than 56 bits", record.tag);
         let sealed = Sealed::new(record);
+        assert!(sealed.payload as usize <= self.shared.max_record, "a record of {} bytes", sealed.payload);
         let size = sealed.size();
         assert!(size as u64 <= self.credit, "a record of {size} bytes, {} reserved", self.credit);
         self.credit -= size as u64;

@@ -57,6 +57,7 @@ impl Slots {
     }
 
     /// The slot at `index`.
+    #[inline]
     pub fn get(&self, index: usize) -> &Slot {
         &self.slots[index]
     }
@@ -96,6 +97,7 @@ impl Slots {
 
 impl Slot {
     /// Counts a record of `size` bytes.
+    #[inline]
     pub fn count(&self, size: usize) {
         // ORDERING: Relaxed, counters with one writer.
         self.records.store(self.records.load(Ordering::Relaxed) + 1, Ordering::Relaxed);

@@ -31,11 +31,8 @@ impl<'a> Circle<'a> {
         unsafe {
             // The first write of the record touches the envelope's page too: nothing has been drawn yet that others
             // would wait for, so a page fault belongs here.
-            self.write(start, &[0; ENVELOPE]);
-            let padded = record.size() - ENVELOPE;
-            if padded != record.payload as usize {
-                self.write(start + record.size() as u64 - GRAIN as u64, &[0; GRAIN]);
-            }
+            self.memory.put(self.place(start), 0);
+            self.memory.put(self.place(start + record.size() as u64 - GRAIN as u64), 0);
             let mut at = start + ENVELOPE as u64;
             for part in record.record.parts {
                 self.write(at, part);
@@ -51,7 +48,11 @@ impl<'a> Circle<'a> {
     #[inline]
     pub(super) unsafe fn put_envelope(self, start: u64, record: &Sealed<'_>, lsn: Lsn) {
         // SAFETY: as for this function.
-        unsafe { self.write(start, &record.envelope(lsn)) }
+        unsafe {
+            for (i, word) in record.envelope(lsn).into_iter().enumerate() {
+                self.memory.put(self.place(start + (i * GRAIN) as u64), word);
+            }
+        }
     }
 
     /// Copies whole records of `[from, upto)`, as many as fit, into an extent of `lane` and returns the position behind the

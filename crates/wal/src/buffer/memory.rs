@@ -26,6 +26,18 @@ impl Memory {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) }
     }
 
+    /// Writes the bytes of `word` to the grain at `at`.
+    ///
+    /// # Safety
+    /// No other thread accesses the grain during the call.
+    #[inline]
+    pub(super) unsafe fn put(&self, at: usize, word: u64) {
+        debug_assert!(at.is_multiple_of(GRAIN), "a grain begins at a multiple of eight");
+        let target = self.0.as_ptr(at..at + GRAIN).cast::<u64>();
+        // SAFETY: the arena bounds the grain and begins at a page, so the target is aligned; the caller excludes others.
+        unsafe { target.write(word.to_le()) }
+    }
+
     /// # Safety
     /// No other thread writes the bytes during the call.
     #[inline]
@@ -58,6 +70,13 @@ impl Memory {
             // SAFETY: the caller excludes other accesses.
             self.0[place / GRAIN].with_mut(|cell| unsafe { (*cell)[place % GRAIN] = byte });
         }
+    }
+
+    /// # Safety
+    /// No other thread accesses the grain during the call.
+    pub(super) unsafe fn put(&self, at: usize, word: u64) {
+        // SAFETY: the caller excludes other accesses.
+        self.0[at / GRAIN].with_mut(|cell| unsafe { *cell = word.to_le_bytes() });
     }
 
     /// # Safety

@@ -15,7 +15,7 @@ pub use mutex::Locked;
 pub use ring::{Ring, RingBuffer};
 
 use crate::checksum::crc32c_pieces;
-use crate::format::{ENVELOPE, EXTENT, Extent, GROUP_HEADER};
+use crate::format::{EXTENT, Extent, GROUP_HEADER};
 use crate::options::{BufferKind, LogOptions};
 use crate::record::Record;
 use crate::slots::Slots;
@@ -89,11 +89,11 @@ impl<'a> Sealed<'a> {
         crate::format::record_size(self.payload as usize)
     }
 
-    /// The record's envelope for `lsn`.
+    /// The words of the record's envelope for `lsn`.
     #[inline]
-    pub(crate) fn envelope(&self, lsn: Lsn) -> [u8; ENVELOPE] {
+    pub(crate) fn envelope(&self, lsn: Lsn) -> [u64; 3] {
         let Record { tag, flags, .. } = self.record;
-        crate::format::Envelope { len: self.payload, lsn, tag, flags }.encode(self.payload_crc)
+        crate::format::Envelope { len: self.payload, lsn, tag, flags }.words(self.payload_crc)
     }
 }
 
