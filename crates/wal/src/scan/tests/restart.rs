@@ -382,7 +382,7 @@ impl World {
         loop {
             let (scanned, recovered) =
                 self.craft.recover(self.rule).map_err(|error| Wrong::Refused(error.to_string()))?;
-            self.judge(&recovered)?;
+            let found = self.judge(&recovered)?;
             let (live, _) = scanned.live.last().expect("one segment");
             (self.craft.segment, self.craft.at) = (live.number, live.end);
             (self.craft.next, self.craft.prev_crc) = (scanned.next.0, scanned.prev_crc);
@@ -396,6 +396,7 @@ impl World {
                 self.seen.crashed_starts += 1;
                 continue;
             }
+            self.settle(&found);
             let believed = self.visible.drain(..).filter(|&(group, ..)| group < scanned.next.0);
             self.doubtful = believed.map(|(_, place, len)| (place, len)).collect();
             self.incarnation = recovered.incarnation().0;
@@ -424,8 +425,8 @@ impl World {
         true
     }
 
-    /// Compares what a start found with what happened.
-    fn judge(&mut self, recovered: &Recovered) -> Result<(), Wrong> {
+    /// Compares what a start found with what happened; says which records it found.
+    fn judge(&mut self, recovered: &Recovered) -> Result<Vec<bool>, Wrong> {
         let mut last = 0;
         let mut found = vec![false; self.known.len()];
         let mut highest = BTreeMap::<u32, u64>::new();
@@ -442,12 +443,7 @@ impl World {
             found[item.tag as usize] = true;
             highest.insert(known.incarnation, known.lsn);
         }
-        for (tag, known) in self.known.iter_mut().enumerate() {
-            if found[tag] {
-                // It will be made durable before anybody rests on it.
-                known.fate = Fate::Acknowledged;
-                continue;
-            }
+        for (tag, known) in self.known.iter().enumerate().filter(|&(tag, _)| !found[tag]) {
             if known.fate == Fate::Acknowledged {
                 return Err(Wrong::Lost(tag as u64));
             }
@@ -455,10 +451,17 @@ impl World {
             if known.fate == Fate::Open && covered {
                 return Err(Wrong::Hole(tag as u64));
             }
-            self.seen.dropped_provisional += u64::from(known.copied && known.fate == Fate::Open);
-            known.fate = Fate::Dropped;
         }
-        Ok(())
+        Ok(found)
+    }
+
+    /// A start has come through: what it found is shown to the world, and so is what it did not find. What a start finds
+    /// that crashes itself binds nobody; a torn group may even be completed by what is written over it.
+    fn settle(&mut self, found: &[bool]) {
+        for (known, &found) in self.known.iter_mut().zip(found) {
+            self.seen.dropped_provisional += u64::from(!found && known.copied && known.fate == Fate::Open);
+            known.fate = if found { Fate::Acknowledged } else { Fate::Dropped };
+        }
     }
 
     fn live(&mut self) {
