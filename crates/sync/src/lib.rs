@@ -20,6 +20,7 @@
 pub mod model;
 pub mod primitive;
 pub mod rmw;
+pub mod waits;
 
 mod clock;
 mod counter;

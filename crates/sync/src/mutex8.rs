@@ -4,7 +4,7 @@
 
 use crate::model::mutant;
 use crate::primitive::atomic::{AtomicU8, Ordering};
-use crate::primitive::thread;
+use crate::wait_mode::yield_processor;
 use crate::{ParkTable, WaitMode, rmw};
 
 // The state byte.
@@ -103,8 +103,7 @@ impl Mutex8 {
         loop {
             match mode {
                 WaitMode::Spin => {
-                    // WAIT: window - without a bound, as the caller has chosen; the yield lets the holder run.
-                    thread::yield_now();
+                    yield_processor();
                     if self.is_free() && self.try_lock() {
                         return;
                     }
@@ -141,6 +140,7 @@ impl Mutex8 {
 mod tests {
     use super::*;
     use crate::primitive::atomic::AtomicU64;
+    use crate::primitive::thread;
     use std::sync::mpsc;
 
     #[test]

@@ -1,6 +1,7 @@
 //! Bounded spinning in front of a park.
 
 use crate::primitive::MODEL;
+use crate::waits;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -72,9 +73,12 @@ impl SpinWait {
     /// Pauses come in bursts of 1, 2, 4, 8 ..., so that a short wait is noticed soon and a long one reads the word seldom.
     #[inline]
     pub fn spin(&mut self) -> bool {
-        // WAIT: window - bounded by the budget, a microsecond at most and then two yields.
         if self.pauses_left > 0 {
+            if self.burst == 1 {
+                waits::windowed();
+            }
             let burst = self.burst.min(self.pauses_left);
+            // WAIT: window - bounded by the budget, a microsecond at most and then two yields.
             for _ in 0..burst {
                 crate::primitive::hint::spin_loop();
             }

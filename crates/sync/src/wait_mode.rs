@@ -1,7 +1,7 @@
 //! How a wait ends that could also spin: the choice that the log buffers of the literature offer.
 
 use crate::primitive::thread;
-use crate::{ParkTable, SiteSpin, SpinSite};
+use crate::{ParkTable, SiteSpin, SpinSite, waits};
 
 /// What a thread does once its few pauses are used up.
 ///
@@ -35,8 +35,7 @@ impl WaitMode {
                 continue;
             }
             match self {
-                // WAIT: window - without a bound, as the caller has chosen; the yield lets the other side run.
-                Self::Spin => thread::yield_now(),
+                Self::Spin => yield_processor(),
                 // WAIT: park - until `wake`.
                 Self::Park => drop(table.park(key, None, || !ready())),
             }
@@ -50,6 +49,13 @@ impl WaitMode {
             table.unpark_all(key, 0);
         }
     }
+}
+
+/// One look's worth of [`WaitMode::Spin`].
+pub(crate) fn yield_processor() {
+    waits::windowed();
+    // WAIT: window - without a bound, as the caller has chosen; the yield lets the other side run.
+    thread::yield_now();
 }
 
 #[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]

@@ -9,7 +9,7 @@
 
 use crate::model::mutant;
 use crate::primitive::atomic::{AtomicUsize, Ordering};
-use crate::{LockRank, Mutex, Unparker};
+use crate::{LockRank, Mutex, Unparker, waits};
 use std::collections::VecDeque;
 
 /// Threads that each leaving thread wakes. Two keep the tree growing, and one more than is needed covers for a thread that
@@ -69,17 +69,18 @@ impl WakeQueue {
 
     /// Wakes two more: called by a thread whose entry was taken, when its wait is over. One load where nobody is left.
     pub fn help(&self) {
-        if !mutant("wake queue: leave without helping") {
-            self.wake(EACH);
+        if !mutant("wake queue: leave without helping") && self.wake(EACH) {
+            waits::helped();
         }
     }
 
-    fn wake(&self, most: usize) {
-        for _ in 0..most {
+    /// Whether there was somebody to wake.
+    fn wake(&self, most: usize) -> bool {
+        for woken in 0..most {
             // ORDERING: Relaxed, who has put entries or has found its own gone has passed through the owner's lock since, and
             // sees that put or what followed.
             if self.left.load(Ordering::Relaxed) == 0 {
-                return;
+                return woken > 0;
             }
             let next = {
                 let mut rest = self.rest.lock();
@@ -89,9 +90,10 @@ impl WakeQueue {
                 next
             };
             // Woken outside the lock: others come for theirs meanwhile.
-            let Some(thread) = next else { return };
+            let Some(thread) = next else { return woken > 0 };
             thread.unpark();
         }
+        true
     }
 }
 
