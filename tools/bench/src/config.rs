@@ -316,8 +316,8 @@ mod tests {
         assert_eq!(refused("lru".parse::<Status>()), "csnmap");
         assert_eq!(refused("fastpath".parse::<Intents>()), "table");
         assert_eq!(refused("ahead".parse::<Growth>()), "inline");
-        assert!(refused("lanes".parse::<BufferKind>()).contains("faa"));
-        assert!(refused("adaptive".parse::<GroupPolicy>()).contains("greedy"));
+        assert!(refused("ring".parse::<BufferKind>()).contains("faa"));
+        assert!(refused("lazy".parse::<GroupPolicy>()).contains("greedy"));
         assert!(refused("lru".parse::<ReplacementKind>()).contains("clock"));
         assert!(refused("snapshot".parse::<Isolation>()).contains("serializable"));
         assert!(refused("uring".parse::<Device>()).contains("direct"));

@@ -1,4 +1,4 @@
-//! Workloads and measurement for Foreshore: what `foreshore bench` runs and reports.
+//! Workloads and measurement for Foreshore: what `foreshore bench` and `foreshore lab` run and report.
 //!
 //! | module | holds |
 //! |---|---|
@@ -7,6 +7,7 @@
 //! | [`row`] | one measured row: threads, window, counters |
 //! | [`run`](crate::run()) | a whole run: directory, load, rows, report |
 //! | [`report`] | the numbers, as JSON and as a table |
+//! | [`lab`] | experiments that reproduce the figures of the papers |
 //! | [`machine`], [`process`] | what the run ran on and what it used |
 //! | [`random`], [`units`] | seeded draws; sizes and times as text |
 
@@ -15,6 +16,7 @@
 pub mod config;
 mod counters;
 mod home;
+pub mod lab;
 pub mod machine;
 pub mod process;
 mod progress;
@@ -22,6 +24,7 @@ pub mod random;
 pub mod report;
 pub mod row;
 mod run;
+mod table;
 mod terminal;
 pub mod tpcb;
 pub mod units;

@@ -39,13 +39,27 @@ impl Machine {
     pub fn probe(fs: &dyn Fs, dir: &Path, filesystem: String) -> Result<Self> {
         let backend = fs.backend();
         Ok(Self {
-            cores: foreshore_sync::available_parallelism(),
-            memory_bytes: field(&read("/proc/meminfo")?, "MemTotal:") * 1024,
-            kernel: read("/proc/sys/kernel/osrelease")?.trim().to_owned(),
             filesystem,
             device_backend: backend.name,
             device_sync_us: device_sync_us(fs, dir)?,
             is_durable: backend.durable,
+            ..Self::without_device()?
+        })
+    }
+
+    /// Looks at the machine for a measurement that writes nothing: the time of a sync is not a number, `null` in JSON.
+    ///
+    /// # Errors
+    /// `Io` where `/proc` is not mounted.
+    pub fn without_device() -> Result<Self> {
+        Ok(Self {
+            cores: foreshore_sync::available_parallelism(),
+            memory_bytes: field(&read("/proc/meminfo")?, "MemTotal:") * 1024,
+            kernel: read("/proc/sys/kernel/osrelease")?.trim().to_owned(),
+            filesystem: "none".to_owned(),
+            device_backend: "none".to_owned(),
+            device_sync_us: f64::NAN,
+            is_durable: false,
         })
     }
 }

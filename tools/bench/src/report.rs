@@ -4,10 +4,10 @@ use crate::{
     Config,
     config::Workload,
     machine::Machine,
+    table,
     units::{show, show_bytes},
 };
 use serde::Serialize;
-use std::fmt::Write as _;
 
 /// Whether the bank adds up and no commit is missing, live and after close and open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -177,21 +177,7 @@ impl Report {
             show(machine.device_sync_us),
         );
         let cells: Vec<Vec<String>> = self.rows.iter().map(|row| self.cells(row)).collect();
-        let width = |column: usize| {
-            let widest = cells.iter().map(|row| row[column].len()).max().unwrap_or(0);
-            widest.max(COLUMNS[column].len())
-        };
-        let mut line = |cells: &[&str]| {
-            for (column, cell) in cells.iter().enumerate() {
-                let gap = if column == 0 { "" } else { "  " };
-                write!(text, "{gap}{cell:>width$}", width = width(column)).expect("a string takes all");
-            }
-            text.push('\n');
-        };
-        line(&COLUMNS);
-        for row in &cells {
-            line(&row.iter().map(String::as_str).collect::<Vec<_>>());
-        }
+        text.push_str(&table::render(&COLUMNS, &cells));
         text.push_str("\nswitches and log B are per transaction; per sync: commits per time of one durable write\n");
         text
     }

@@ -68,6 +68,16 @@ pub fn show(value: f64) -> String {
     }
 }
 
+/// A rate with `k` or `M` for thousands or millions.
+#[must_use]
+pub fn show_count(value: f64) -> String {
+    match value.abs() {
+        v if v >= 1e6 => format!("{} M", show(value / 1e6)),
+        v if v >= 1e4 => format!("{} k", show(value / 1e3)),
+        _ => show(value),
+    }
+}
+
 /// Rounded to thousandths: finer digits of a measurement are noise.
 #[must_use]
 pub(crate) fn thousandths(value: f64) -> f64 {
@@ -106,5 +116,7 @@ mod tests {
         assert_eq!(show_bytes(48 << 20), "48.0 MiB");
         assert_eq!(show_bytes(3 << 29), "1.50 GiB");
         assert_eq!((show(12345.6), show(45.67), show(0.123)), ("12346".into(), "45.7".into(), "0.12".into()));
+        assert_eq!((show_count(999.0), show_count(12_345.0)), ("999".into(), "12.3 k".into()));
+        assert_eq!(show_count(58_300_000.0), "58.3 M");
     }
 }

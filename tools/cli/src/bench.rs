@@ -71,7 +71,7 @@ pub(crate) struct Arguments {
     /// Growth of the data file: inline
     #[arg(long, default_value_t)]
     growth: Growth,
-    /// auto, direct, buffered, null (in memory), delay:300us (in memory, durable after that long)
+    /// auto, direct, uring (by feature), buffered, null (in memory), delay:300us (in memory, durable after that long)
     #[arg(long, default_value = "auto")]
     device: Device,
     /// The engine's memory limit
@@ -184,9 +184,9 @@ mod tests {
     fn what_is_not_built_is_refused_with_what_is() {
         for (words, exists) in [
             ("tpcc", "tpcb"),
-            ("tpcb --log-buffer lanes", "faa"),
-            ("tpcb --group adaptive", "greedy"),
-            ("tpcb --device uring", "direct"),
+            ("tpcb --log-buffer ring", "faa"),
+            ("tpcb --group lazy", "greedy"),
+            ("tpcb --device flash", "direct"),
             ("tpcb --isolation snapshot", "serializable"),
             ("tpcb --memory 1GB", "MiB"),
         ] {

@@ -6,6 +6,7 @@
 
 mod bar;
 mod bench;
+mod lab;
 
 use clap::{Parser, Subcommand};
 use foreshore::Error;
@@ -23,6 +24,8 @@ struct Arguments {
 enum Verb {
     /// Run a workload, measure it, and check that nothing was lost
     Bench(Box<bench::Arguments>),
+    /// Reproduce a figure of the papers, with our own designs beside theirs
+    Lab(Box<lab::Arguments>),
     #[command(external_subcommand)]
     Other(Vec<OsString>),
 }
@@ -30,6 +33,7 @@ enum Verb {
 fn main() -> ExitCode {
     let done = match Arguments::parse().verb {
         Verb::Bench(arguments) => bench::run(&arguments),
+        Verb::Lab(arguments) => lab::run(&arguments).map(|()| true),
         Verb::Other(words) => Err(unknown_verb(&words)),
     };
     match done {
@@ -47,5 +51,5 @@ fn main() -> ExitCode {
 
 fn unknown_verb(words: &[OsString]) -> Error {
     let verb = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
-    Error::InvalidOption { name: "verb", value: verb, expected: "bench".to_owned() }
+    Error::InvalidOption { name: "verb", value: verb, expected: "bench, lab".to_owned() }
 }

@@ -1,0 +1,191 @@
+//! `log-insert`: how many records a buffer takes, by threads.
+
+use super::{
+    Experiment, Lab, Row,
+    chart::{Axis, Data, Panel, Plot},
+    drive::{Counted, Span},
+    repeat::{median, rounds},
+    row::find,
+    subject::{BOUND_FETCH_ADD, BUFFERS, PAPERS, Point, Subject, built, private_bytes},
+};
+use crate::{
+    machine::Machine,
+    units::{show, show_count},
+};
+use foreshore_base::Result;
+use foreshore_wal::LogOptions;
+use std::time::Duration;
+
+/// Header and 96 bytes of payload: the average of Aether's workloads.
+pub(super) const RECORD: usize = 120;
+
+pub(super) struct LogInsert;
+
+impl Experiment for LogInsert {
+    fn name(&self) -> &'static str {
+        "log-insert"
+    }
+
+    fn figure(&self) -> &'static str {
+        "Aether Fig. 8 left"
+    }
+
+    fn paper(&self) -> &'static str {
+        "64 hardware contexts of a Sun Niagara II, 120-byte records. The one-mutex baseline saturates near 0.14 GB/s and falls \
+         as contention grows; the consolidation array (C) starts lower and keeps scaling; decoupled copies (D) start high and \
+         flatten; the hybrid (CD) scales almost linearly, to more than 1.8 GB/s."
+    }
+
+    fn differs(&self) -> &'static str {
+        "Threads beyond the cores measure what a preempted inserter costs the others, not scaling. Every record carries a \
+         CRC-32C and is copied twice: into the buffer, and by a cut into a staging buffer that is dropped. Contended \
+         read-modify-writes per record are counted, because they are what a machine with more cores would pay for. The \
+         yardsticks do less than a log must: bound-fetch-add shares one counter and copies without order or checksum, \
+         bound-private shares nothing."
+    }
+
+    fn measure(&self, lab: &mut Lab<'_>) -> Result<Vec<Row>> {
+        let threads = lab.threads(&[1, 2, 4, 8, 16, 32, 64, 128], &[1, 2, 8, 32, 128]);
+        let options = LogOptions::default();
+        let span = span(lab);
+        lab.configure("record_bytes", RECORD);
+        lab.configure("threads", threads.clone());
+        describe(lab, &options);
+        let subjects: Vec<Subject> = subjects().collect();
+        let point = |threads, subject| Point { subject, threads, record_bytes: RECORD, options: options.clone() };
+        let points: Vec<Point> = threads
+            .iter()
+            .flat_map(|&threads| subjects.iter().map(move |&subject| (threads, subject)))
+            .map(|(threads, subject)| point(threads, subject))
+            .collect();
+        measure_points(lab, &points, span, |row, point| row.with("record_bytes", point.record_bytes))
+    }
+
+    fn panels(&self, rows: &[Row]) -> Vec<Panel> {
+        let rates =
+            Plot { x: Axis::log("threads", 2), y: Axis::log("GB/s of records", 10), of: ["threads", "gb_per_s"] };
+        let mut panels = rates.panels(rows, |_| "120-byte records".to_owned(), |row| row.text("buffer").to_owned());
+        let threads = rows.iter().filter_map(|row| row.number("threads")).find(|threads| *threads > 1.0);
+        let two: Vec<&Row> = rows.iter().filter(|row| row.number("threads") == threads).collect();
+        let parts: Vec<String> = two.iter().map(|row| row.text("buffer").to_owned()).collect();
+        // A bar has one part, its own, so that it has the colour of its line.
+        let bar = |(i, row): (usize, &&Row)| {
+            let mut values = vec![0.0; parts.len()];
+            values[i] = row.number("contended_rmw_per_record").unwrap_or(0.0);
+            (row.text("buffer").to_owned(), values)
+        };
+        let bars = two.iter().enumerate().map(bar).collect();
+        panels.push(Panel {
+            title: format!("Contended read-modify-writes, {} threads", threads.unwrap_or_default()),
+            x: Axis::linear(""),
+            y: Axis::linear("per record"),
+            data: Data::Bars { parts, bars },
+        });
+        panels
+    }
+
+    fn findings(&self, rows: &[Row], _: &Machine) -> Vec<String> {
+        let rate = |buffer: &str, threads: usize| {
+            find(rows, &[("buffer", buffer.into()), ("threads", threads.into())], "records_per_s")
+        };
+        let mut findings = Vec::new();
+        let best = PAPERS.iter().filter_map(|name| Some((rate(name, 2)?, *name))).max_by(|a, b| a.0.total_cmp(&b.0));
+        if let (Some(lanes), Some((best, name))) = (rate("lanes", 2), best) {
+            let (lanes_shown, best_shown, ratio) = (show_count(lanes), show_count(best), show(lanes / best));
+            findings.push(format!(
+                "2 threads: lanes {lanes_shown} records/s, {ratio} x the best of the papers' ({name}, {best_shown})"
+            ));
+        }
+        if let (Some(lanes), Some(one), Some(two)) =
+            (rate("lanes", 2), rate(BOUND_FETCH_ADD, 1), rate(BOUND_FETCH_ADD, 2))
+        {
+            let fell = if two < one / 2.0 { "the line moves between cores" } else { "the line hardly moves" };
+            findings.push(format!(
+                "2 threads: lanes {} x bound-fetch-add, which makes {} at 1 thread and {} at 2: {fell}",
+                show(lanes / two),
+                show_count(one),
+                show_count(two)
+            ));
+        }
+        if let (Some(lanes), Some(mutex), Some(bound)) = (rate("lanes", 1), rate("mutex", 1), rate(BOUND_FETCH_ADD, 1))
+        {
+            findings.push(format!(
+                "1 thread: lanes {} x mutex, {} x bound-fetch-add",
+                show(lanes / mutex),
+                show(lanes / bound)
+            ));
+        }
+        if let Some(two) = rate("lanes", 2) {
+            let later: Vec<String> = [4, 8, 16, 32, 64, 128]
+                .iter()
+                .filter_map(|&threads| Some(format!("{threads}: {}", show(rate("lanes", threads)? / two))))
+                .collect();
+            findings.push(format!("lanes, rate over that of 2 threads, by threads: {}", later.join(", ")));
+        }
+        for buffer in ["faa", "lanes"] {
+            let own: Vec<f64> = rows
+                .iter()
+                .filter(|row| row.text("buffer") == buffer)
+                .filter_map(|row| row.number("contended_rmw_per_record"))
+                .collect();
+            if let Some(most) = own.into_iter().max_by(f64::total_cmp) {
+                findings.push(format!("{buffer}: at most {most} contended read-modify-writes a record"));
+            }
+        }
+        findings
+    }
+}
+
+/// All buffers and the yardsticks.
+pub(super) fn subjects() -> impl Iterator<Item = Subject> {
+    built(&BUFFERS).into_iter().map(Subject::Log).chain([Subject::FetchAdd, Subject::Private])
+}
+
+/// Warm-up and window of an insert experiment: every buffer wraps many times in the warm-up.
+pub(super) fn span(lab: &mut Lab<'_>) -> Span {
+    let window = lab.settings.secs.unwrap_or(Duration::from_millis(lab.choose(600, 200)));
+    let warm_up = Duration::from_millis(50).min(window);
+    lab.configure("secs", window.as_secs_f64());
+    lab.configure("warm_up_secs", warm_up.as_secs_f64());
+    Span { warm_up, window }
+}
+
+/// Rounds of an insert experiment.
+pub(super) fn repeats(lab: &Lab<'_>) -> usize {
+    lab.choose(7, 5)
+}
+
+/// Notes what the logs of an insert experiment have in common.
+pub(super) fn describe(lab: &mut Lab<'_>, options: &LogOptions) {
+    lab.configure("ring_bytes", options.ring_bytes);
+    lab.configure("private_ring_bytes", private_bytes(options.ring_bytes));
+    lab.configure("max_sessions", options.max_sessions);
+    lab.configure("group", options.group.to_string());
+    lab.configure("drained", "cut into staging and dropped by whoever finds no room");
+    lab.configure("repeat", lab.settings.repeat.unwrap_or(repeats(lab)));
+}
+
+/// Measures the points in rounds and makes a row of each: what varies, what `more` adds to it, and the median.
+pub(super) fn measure_points(
+    lab: &Lab<'_>,
+    points: &[Point],
+    span: Span,
+    more: impl Fn(Row, &Point) -> Row,
+) -> Result<Vec<Row>> {
+    let measured = rounds(lab, repeats(lab), points, |point| point.measure(span))?;
+    let row = |(point, measured): (&Point, Vec<Counted>)| {
+        let (median, keys) = median(&measured, Counted::records_per_s);
+        let row = Row::new().with("buffer", point.subject.to_string()).with("threads", point.threads);
+        rates(more(row, point), &median, keys)
+    };
+    Ok(points.iter().zip(measured).map(row).collect())
+}
+
+/// The row with what an insert experiment measures.
+pub(super) fn rates(row: Row, median: &Counted, keys: Vec<f64>) -> Row {
+    let repeats: Vec<f64> = keys.into_iter().map(f64::round).collect();
+    row.measured("records_per_s", median.records_per_s())
+        .measured("gb_per_s", median.gb_per_s())
+        .measured("contended_rmw_per_record", median.rmw_per_record())
+        .with("repeats", repeats)
+}

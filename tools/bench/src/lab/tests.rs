@@ -1,0 +1,135 @@
+use super::*;
+use crate::Silent;
+use std::collections::BTreeMap;
+
+/// Every point, for a moment: what is measured means nothing, what is reported is complete.
+fn settings() -> Settings {
+    Settings {
+        quick: true,
+        l1: true,
+        device: Device::Null,
+        secs: Some(Duration::from_millis(3)),
+        repeat: Some(1),
+        threads: vec![1, 2],
+        seed: 1,
+    }
+}
+
+/// A folder for results, removed with the value.
+struct Scratch(std::path::PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        Self(std::env::temp_dir().join(format!("foreshore-lab-{name}-{}", std::process::id())))
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.0.join(name)).unwrap()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs every experiment with `settings` and returns the files of each, and the page.
+fn run_all(name: &str, settings: &Settings) -> (BTreeMap<&'static str, (Value, String)>, String) {
+    let scratch = Scratch::new(name);
+    let mut tables = Vec::new();
+    let mut done = |outcome: &Outcome| {
+        tables.push(outcome.table());
+        Ok(())
+    };
+    run(ALL, settings, &scratch.0, &Silent, &mut done).unwrap();
+    assert_eq!(tables.len(), EXPERIMENTS.len());
+    let files = names().map(|name| {
+        let json = serde_json::from_str(&scratch.read(&format!("{name}.json"))).unwrap();
+        (name, (json, scratch.read(&format!("{name}.svg"))))
+    });
+    (files.collect(), scratch.read("index.html"))
+}
+
+/// What varies and what is measured in every row of an experiment.
+fn fields(experiment: &str) -> &'static [&'static str] {
+    match experiment {
+        "log-insert" => &["buffer", "threads", "record_bytes"],
+        "log-size" => &["buffer", "threads", "record_bytes", "ring_bytes"],
+        "log-skew" => &["buffer", "threads", "outlier_bytes"],
+        other => panic!("no fields for {other}"),
+    }
+}
+
+#[test]
+fn every_experiment_writes_the_agreed_json_and_a_figure() {
+    let (files, page) = run_all("all", &settings());
+    for (name, (json, svg)) in &files {
+        let keys: Vec<&String> = json.as_object().unwrap().keys().collect();
+        assert_eq!(keys, ["config", "experiment", "figure", "findings", "machine", "rows"], "{name}");
+        assert_eq!(json["experiment"], *name);
+        assert!(json["figure"].as_str().is_some_and(|figure| figure.contains("Fig.")), "{name}");
+        assert!(json["machine"]["cores"].as_u64().is_some_and(|cores| cores > 0));
+        assert_eq!(json["config"]["seed"], 1);
+        let rows = json["rows"].as_array().unwrap();
+        assert!(!rows.is_empty(), "{name}");
+        for row in rows {
+            for field in fields(name) {
+                assert!(row.get(field).is_some(), "{name}: no {field} in {row}");
+            }
+        }
+        let elements = chart::tests::elements(svg);
+        assert!(elements["polyline"] > 0, "{name}: nothing is drawn");
+        assert!(page.contains(&format!("<section id=\"{name}\">")) && page.contains(svg.trim()), "{name}");
+    }
+}
+
+#[test]
+fn insert_experiments_measure_rates_and_count_contention() {
+    let (files, _) = run_all("rates", &settings());
+    for name in ["log-insert", "log-size", "log-skew"] {
+        for row in files[name].0["rows"].as_array().unwrap() {
+            if row.get("refused").is_some() {
+                assert_eq!(name, "log-skew", "{row}");
+                continue;
+            }
+            for field in ["records_per_s", "gb_per_s", "contended_rmw_per_record"] {
+                assert!(row[field].as_f64().is_some_and(|value| value >= 0.0), "{name}: {field} of {row}");
+            }
+            // On a busy machine a thread may get no processor in so short a window.
+            if row["records_per_s"] == 0.0 {
+                continue;
+            }
+            let rmw = row["contended_rmw_per_record"].as_f64().unwrap();
+            match row["buffer"].as_str().unwrap() {
+                "bound-private" => assert_eq!(rmw, 0.0),
+                "bound-fetch-add" => assert!(rmw > 0.9 && rmw < 1.1, "{row}"),
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn an_unknown_name_is_refused_with_those_that_exist() {
+    let scratch = Scratch::new("unknown");
+    let refused = run("log-inserts", &settings(), &scratch.0, &Silent, &mut |_| Ok(()));
+    let Err(Error::InvalidOption { name: "experiment", value, expected }) = refused else { panic!("{refused:?}") };
+    assert_eq!(value, "log-inserts");
+    assert!(names().chain([ALL]).all(|name| expected.split(", ").any(|known| known == name)), "{expected}");
+    assert!(!scratch.0.exists(), "a refusal leaves nothing behind");
+}
+
+#[test]
+fn settings_out_of_range_are_refused() {
+    let scratch = Scratch::new("settings");
+    for broken in [
+        Settings { secs: Some(Duration::ZERO), ..settings() },
+        Settings { repeat: Some(0), ..settings() },
+        Settings { threads: vec![2, 0], ..settings() },
+        Settings { threads: vec![MAX_THREADS + 1], ..settings() },
+    ] {
+        let refused = run("log-insert", &broken, &scratch.0, &Silent, &mut |_| Ok(()));
+        assert!(matches!(refused, Err(Error::InvalidOption { .. })), "{broken:?}: {refused:?}");
+    }
+}

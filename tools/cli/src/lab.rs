@@ -1,0 +1,128 @@
+//! `foreshore lab`: options, and where the results go.
+
+use crate::bar::Bar;
+use clap::Args;
+use foreshore::{Device, Error};
+use foreshore_bench::{
+    lab::{self, Outcome, Settings},
+    units,
+};
+use std::{
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// Each experiment writes EXPERIMENT.json and EXPERIMENT.svg; all of them together also an index.html.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[arg(help = experiments())]
+    experiment: String,
+    /// The points that matter most, in at most three minutes an experiment
+    #[arg(long)]
+    quick: bool,
+    /// log-size: also a ring that stays in the cache
+    #[arg(long)]
+    l1: bool,
+    /// Where the results go
+    #[arg(long, value_name = "DIR", default_value = "lab")]
+    out: PathBuf,
+    /// Device of the experiments that write: auto, direct, buffered, null, delay:300us
+    #[arg(long, default_value = "auto")]
+    device: Device,
+    /// Measured time of each point [default: what the experiment chooses]
+    #[arg(long, value_parser = |text: &str| units::time("secs", text))]
+    secs: Option<Duration>,
+    /// Repeats of each point; the median is reported [default: what the experiment chooses]
+    #[arg(long)]
+    repeat: Option<usize>,
+    /// Worker threads [default: what the experiment chooses]
+    #[arg(long, value_delimiter = ',')]
+    threads: Vec<usize>,
+    /// Seed of all randomness
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Write the JSON of an experiment to this file too; `-` is standard output, and the table goes to standard error
+    #[arg(long, value_name = "PATH")]
+    json: Option<PathBuf>,
+}
+
+impl Arguments {
+    fn settings(&self) -> Settings {
+        Settings {
+            quick: self.quick,
+            l1: self.l1,
+            device: self.device,
+            secs: self.secs,
+            repeat: self.repeat,
+            threads: self.threads.clone(),
+            seed: self.seed,
+        }
+    }
+}
+
+/// The experiments by name.
+fn experiments() -> String {
+    format!("One of {}, or {}", lab::names().collect::<Vec<_>>().join(", "), lab::ALL)
+}
+
+/// Runs, prints the rows of each experiment as it ends, and says where the files are.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
+    let mut done = |outcome: &Outcome| print(outcome, arguments.json.as_deref());
+    lab::run(&arguments.experiment, &arguments.settings(), &arguments.out, &Bar::new(), &mut done)?;
+    eprintln!("results are in {}", arguments.out.display());
+    Ok(())
+}
+
+fn print(outcome: &Outcome, json: Option<&Path>) -> Result<(), Error> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |e| Error::io("write", path, e)
+    };
+    let (table, stdout) = (outcome.table() + "\n", Path::new("standard output"));
+    if json == Some(Path::new("-")) {
+        eprint!("{table}");
+        return io::stdout().write_all(outcome.json().as_bytes()).map_err(failed(stdout));
+    }
+    io::stdout().write_all(table.as_bytes()).map_err(failed(stdout))?;
+    json.map_or(Ok(()), |path| fs::write(path, outcome.json()).map_err(failed(path)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{CommandFactory, Parser};
+
+    #[derive(Parser)]
+    struct Lab {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn parse(words: &str) -> Arguments {
+        Lab::try_parse_from(["lab"].into_iter().chain(words.split_whitespace())).unwrap().arguments
+    }
+
+    #[test]
+    fn options_are_taken_as_users_type_them() {
+        let settings = parse("log-size --quick --l1 --device delay:300us --secs 200ms --threads 1,2").settings();
+        assert!(settings.quick && settings.l1);
+        assert_eq!(settings.device, Device::Delay(Duration::from_micros(300)));
+        assert_eq!((settings.secs, settings.threads), (Some(Duration::from_millis(200)), vec![1, 2]));
+        assert_eq!(format!("{:?}", parse("all").settings()), format!("{:?}", Settings::default()));
+    }
+
+    #[test]
+    fn an_unknown_experiment_is_refused_with_those_that_exist() {
+        let refused = run(&parse("log-inserts"));
+        let Err(Error::InvalidOption { name: "experiment", expected, .. }) = refused else { panic!("{refused:?}") };
+        assert!(expected.contains("log-insert,") && expected.contains("all"), "{expected}");
+    }
+
+    #[test]
+    fn the_help_lists_every_experiment() {
+        let help = Lab::command().render_long_help().to_string();
+        assert!(lab::names().all(|name| help.contains(name)), "{help}");
+    }
+}
