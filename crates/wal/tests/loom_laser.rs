@@ -87,6 +87,17 @@ fn closed_by_both() {
     ends(&log, cut, 3);
 }
 
+/// A member that may help late: the word is frozen, and moves on twice, in a table of two places.
+fn late_help() {
+    let log = laser(4, 8, 2);
+    append(&log, 1, Lsn(0));
+    let members = [spawn(&log, |log| append(log, 2, Lsn(0))), spawn(&log, |log| append(log, 3, Lsn(0)))];
+    let leader = spawn(&log, |log| cut(log, cut(log, Lsn(0))));
+    let cut = leader.join().expect("the leader ends");
+    join(members);
+    ends(&log, cut, 3);
+}
+
 /// A ring of two records: the third member uses a place of the ring, and of the table, again.
 fn reuse() {
     let log = laser(2, 4, 2);
@@ -136,6 +147,11 @@ fn members_and_the_leader_may_close_at_once() {
 }
 
 #[test]
+fn who_helps_late_changes_nothing() {
+    check(late_help);
+}
+
+#[test]
 fn places_are_used_again_only_after_they_were_drained() {
     check(reuse);
 }
@@ -167,4 +183,10 @@ fn a_group_opened_out_of_order_is_noticed() {
 #[should_panic(expected = "Causality violation")]
 fn a_copy_published_without_order_is_noticed() {
     mutated("laser: relaxed completion", closed_by_the_leader);
+}
+
+#[test]
+#[should_panic(expected = "is in use")]
+fn late_help_is_noticed() {
+    mutated("laser: help without a second look", late_help);
 }

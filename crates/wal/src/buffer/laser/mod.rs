@@ -193,9 +193,14 @@ impl Laser {
         // the look below finds that; pairs with the exchange below.
         let before = next.base.load(Ordering::Acquire);
         let base = group.base.load(Ordering::Acquire) + frozen.drawn();
-        if self.look() != frozen && !mutant("laser: open out of order") {
+        // ORDERING: Acquire, as above: who has copied into the next group has found the word there.
+        let copied = next.copied.load(Ordering::Acquire);
+        let late = self.look() != frozen && !mutant("laser: help without a second look");
+        if late && !mutant("laser: open out of order") {
             return;
         }
+        // The table never runs out: nothing of an earlier use is left.
+        assert!(copied == 0 || late, "the place of the group behind {} is in use", frozen.group());
         if mutant("laser: reset in open") {
             // ORDERING: Relaxed, part of a mutant.
             next.copied.store(0, Ordering::Relaxed);

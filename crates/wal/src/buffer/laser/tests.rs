@@ -106,9 +106,9 @@ fn records_of_many_threads_come_out_once_and_in_the_order_of_each() {
     let laser = laser(8192, 4 * SIZE, 256);
     let mut seen = [0; THREADS as usize];
     thread::scope(|scope| {
-        for own in 0..THREADS {
+        let session = |own: u64| {
             let laser = &laser;
-            scope.spawn(move || {
+            move || {
                 let mut last = Lsn(0);
                 for at in 0..RECORDS {
                     while laser.admit(0, SIZE).is_none() {
@@ -117,10 +117,13 @@ fn records_of_many_threads_come_out_once_and_in_the_order_of_each() {
                     last = append(laser, own << 32 | at, &[own as u8; 8], last);
                     assert!(laser.current() >= last);
                 }
-            });
-        }
+            }
+        };
+        let sessions: Vec<_> = (0..THREADS).map(|own| scope.spawn(session(own))).collect();
         let mut cut = Lsn(0);
-        while cut < Lsn(THREADS * RECORDS * SIZE) {
+        loop {
+            // Looked at before the cut: what all sessions have appended is in it.
+            let ended = sessions.iter().all(|session| session.is_finished());
             let (tags, next) = drain(&laser, cut);
             assert_eq!(next.0 - cut.0, tags.len() as u64 * SIZE);
             for tag in tags {
@@ -129,6 +132,9 @@ fn records_of_many_threads_come_out_once_and_in_the_order_of_each() {
                 seen[own] += 1;
             }
             cut = next;
+            if ended {
+                break;
+            }
             thread::yield_now();
         }
     });
