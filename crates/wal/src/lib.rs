@@ -64,6 +64,7 @@ mod ticket;
 /// The kernels, for models in `tests/`.
 #[cfg(foreshore_loom)]
 pub mod model {
+    pub use crate::buffer::{CArray, Decoupled, Delegated, Hybrid, Locked, Shape};
     pub use crate::buffer::{Drained, Faa, Lanes, Laser, LogBuffer, Ring, Sealed, Staging};
     pub use crate::pipeline::{Leader, Led, Pipeline};
     pub use crate::slots::Slots;
@@ -71,7 +72,7 @@ pub mod model {
 
 pub use dep::Dep;
 pub use log::{Log, LogStats};
-pub use options::{BufferKind, GroupPolicy, LogOptions};
+pub use options::{BufferKind, GroupPolicy, LogOptions, WaitKind};
 pub use reader::{RecordIter, Recovered};
 pub use record::{LoggedRecord, MAX_LARGE, MAX_RECORD, MAX_TAG, Record, flags};
 pub use session::Session;

@@ -4,6 +4,7 @@ use crate::buffer::Staging;
 use crate::format;
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, Result};
+use foreshore_sync::WaitMode;
 use std::fmt;
 use std::str::FromStr;
 
@@ -17,6 +18,12 @@ pub struct LogOptions {
     /// Memory of the buffer in bytes, a power of two from 64 KiB to 1 GiB. Touched only as it is used. Of `lanes`, each
     /// session at work has a sixteenth of it, at least 64 KiB and at most 256 KiB.
     pub ring_bytes: usize,
+    /// How appends wait for each other in the buffers that make them wait.
+    pub wait: WaitKind,
+    /// Places where threads consolidate in `carray`, `hybrid` and `delegated`, 1 to 64.
+    pub slots: usize,
+    /// Consolidation slots of those buffers in all, more than `slots`, at most 65536. A group needs one until it is released.
+    pub slot_pool: usize,
     /// Sessions at once, 1 to 65536.
     pub max_sessions: usize,
     /// When a group is cut.
@@ -34,6 +41,9 @@ impl Default for LogOptions {
             segment_bytes: 64 << 20,
             buffer: BufferKind::default(),
             ring_bytes: 16 << 20,
+            wait: WaitKind::default(),
+            slots: 4,
+            slot_pool: 256,
             max_sessions: 1024,
             group: GroupPolicy::default(),
             ready_segments: 2,
@@ -53,6 +63,12 @@ impl LogOptions {
         }
         if !(64 << 10..=1 << 30).contains(&self.ring_bytes) || !self.ring_bytes.is_power_of_two() {
             return refuse("ring_bytes", &self.ring_bytes, "a power of two from 64 KiB to 1 GiB");
+        }
+        if !(1..=64).contains(&self.slots) {
+            return refuse("slots", &self.slots, "1 to 64");
+        }
+        if self.slot_pool <= self.slots || self.slot_pool > 1 << 16 {
+            return refuse("slot_pool", &self.slot_pool, "more than slots, at most 65536");
         }
         if !(1..=1 << 16).contains(&self.max_sessions) {
             return refuse("max_sessions", &self.max_sessions, "1 to 65536");
@@ -75,11 +91,27 @@ impl LogOptions {
         (self.ring_bytes / 16).clamp(64 << 10, 256 << 10)
     }
 
-    /// Largest payload of one record: fits a group behind the largest table of extents, and eight fit the ring.
+    /// Largest payload of one record: fits a group behind the largest table of extents. Eight fit the ring; in a buffer that
+    /// takes whole records only, four.
     pub(crate) fn max_record(&self) -> usize {
         let table = format::EXTENT * Staging::max_extents(self.max_group());
         let group = self.max_group() - format::GROUP_HEADER - table - format::ENVELOPE;
-        crate::MAX_RECORD.min(self.ring_bytes / 8 - format::ENVELOPE).min(group) / 8 * 8
+        let ring = match self.buffer.fragments() {
+            true => crate::MAX_RECORD.min(self.ring_bytes / 8 - format::ENVELOPE),
+            false => self.ring_bytes / 4 - format::ENVELOPE,
+        };
+        ring.min(group) / 8 * 8
+    }
+
+    /// Largest payload of one record whether it travels whole or in fragments.
+    pub(crate) fn max_large(&self) -> usize {
+        if self.buffer.fragments() { crate::MAX_LARGE } else { self.max_record() }
+    }
+
+    /// Most bytes of records that consolidate into one group; larger records do not consolidate. Small enough that a copy of
+    /// that size, which every member's release may have to wait for, takes some microseconds.
+    pub(crate) fn slot_bytes(&self) -> usize {
+        (self.ring_bytes / 16).min(32 << 10)
     }
 
     /// Largest reservation of one session: four fit the ring, or one the lane.
@@ -144,12 +176,24 @@ named! {
     /// | name | position is drawn | copy | from |
     /// |---|---|---|---|
     /// | `mutex` | under a lock | under the lock | Aether, Algorithm 1 |
+    /// | `carray` | under a lock, for a group | side by side in the group, under the lock | Aether, C: Algorithms 2 and 5 |
+    /// | `decoupled` | under a lock | outside of it; released in turn | Aether, D: Algorithm 3 |
+    /// | `hybrid` | under a lock, for a group | outside of it; groups released in turn | Aether, CD: section 5.3 |
+    /// | `delegated` | under a lock, for a group | outside of it; released through a queue | Aether, CDME: Algorithm 4 |
     /// | `faa` | by one fetch-and-add | beside other copies; a slot per session bounds the cut | ERMIA, InnoDB 8.0 |
     /// | `laser` | by one exchange in the current group | beside other copies; groups are published as a whole | Laser |
     /// | `lanes` | as a Lamport stamp in the session's own lane | before the draw, in the session's own lane | Foreshore |
     BufferKind, "log_buffer" {
         /// One lock around position and copy.
         Mutex = "mutex",
+        /// Groups that draw and copy under one lock.
+        CArray = "carray",
+        /// A lock for the draw; copies are released in turn.
+        Decoupled = "decoupled",
+        /// Groups that draw under a lock and are released in turn.
+        Hybrid = "hybrid",
+        /// Groups that draw under a lock and are released by whoever is first in a queue.
+        Delegated = "delegated",
         /// One fetch-and-add; sessions copy side by side.
         #[default]
         Faa = "faa",
@@ -157,6 +201,35 @@ named! {
         Laser = "laser",
         /// A lane per session, and cuts closed under dependency.
         Lanes = "lanes",
+    }
+}
+
+impl BufferKind {
+    /// Whether large records travel through the buffer as fragments. The published buffers take whole records, larger ones
+    /// than ours, and refuse what is larger still.
+    pub(crate) fn fragments(self) -> bool {
+        matches!(self, Self::Faa | Self::Lanes)
+    }
+}
+
+named! {
+    /// How appends wait for each other. `faa` and `lanes` never do.
+    WaitKind, "wait" {
+        /// Without an end, yielding the processor: the published buffers' way, for curves on machines with a processor for
+        /// each thread.
+        Spin = "spin",
+        /// Asleep, after a few pauses.
+        #[default]
+        Park = "park",
+    }
+}
+
+impl From<WaitKind> for WaitMode {
+    fn from(kind: WaitKind) -> Self {
+        match kind {
+            WaitKind::Spin => Self::Spin,
+            WaitKind::Park => Self::Park,
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::dep::Dep;
 use crate::format::record_size;
 use crate::log::Shared;
 use crate::pipeline::Led;
-use crate::record::{MAX_LARGE, MAX_TAG, Record, flags};
+use crate::record::{MAX_TAG, Record, flags};
 use foreshore_base::{Error, Lsn, Result};
 use std::fmt;
 use std::sync::Arc;
@@ -159,8 +159,8 @@ impl Session {
         lsn
     }
 
-    /// Appends a record of any size up to [`MAX_LARGE`] and returns its LSN, that of its last fragment. Reserves by itself and
-    /// may wait between fragments: call it without latches.
+    /// Appends a record of any size up to [`crate::Log::max_large`] and returns its LSN, that of its last fragment. Reserves by
+    /// itself and may wait between fragments: call it without latches.
     ///
     /// # Errors
     /// As [`Session::reserve`], and `ValueTooLarge`. A record that fails half-way was never appended.
@@ -169,8 +169,9 @@ impl Session {
     /// If tag or flags have bits outside of theirs.
     pub fn append_large(&mut self, record: Record<'_>, dep: Dep) -> Result<Lsn> {
         let total = record.payload_len();
-        if total > MAX_LARGE {
-            return Err(Error::ValueTooLarge { len: total, max: MAX_LARGE });
+        let max = self.shared.max_large;
+        if total > max {
+            return Err(Error::ValueTooLarge { len: total, max });
         }
         if total <= self.shared.max_record {
             self.reserve(Self::cost(total))?;

@@ -150,7 +150,7 @@ fn truncated_segments_are_used_again_and_the_rest_stays() {
 
 #[test]
 fn large_records_travel_as_fragments_between_others() {
-    for buffer in KINDS {
+    for buffer in FRAGMENTING {
         let fs = mem();
         let options = LogOptions { buffer, ..small() };
         let log = fresh(&fs, &options);
@@ -175,6 +175,60 @@ fn large_records_travel_as_fragments_between_others() {
         let rest: Vec<u64> = from(&recovered, group.next()).iter().map(|r| r.tag).collect();
         assert!(!rest.contains(&7) && rest.ends_with(&[8, 2]), "{rest:?}");
     }
+}
+
+#[test]
+fn buffers_without_fragments_take_a_quarter_of_the_ring_and_refuse_more() {
+    for buffer in KINDS.into_iter().filter(|kind| !FRAGMENTING.contains(kind)) {
+        let fs = mem();
+        let options = LogOptions { buffer, segment_bytes: 256 << 10, ..small() };
+        let log = fresh(&fs, &options);
+        assert_eq!(Session::cost(log.max_record()), options.ring_bytes / 4);
+        assert_eq!((log.max_large(), log.max_reserve()), (log.max_record(), options.ring_bytes / 4));
+        let mut session = log.session().unwrap();
+        let bytes = payload(1, log.max_record() + 1);
+        let refused = session.append_large(Record { tag: 1, flags: 0, parts: &[&bytes] }, Dep::none());
+        let (len, max) = (bytes.len(), log.max_record());
+        assert!(matches!(refused, Err(Error::ValueTooLarge { len: l, max: m }) if (l, m) == (len, max)), "{refused:?}");
+        let whole = Record { tag: 2, flags: 0, parts: &[&bytes[..max]] };
+        session.append_large(whole, Dep::none()).unwrap();
+        drop(session);
+        log.close().unwrap();
+        let records = all(&open(&fs, &options).unwrap().1);
+        assert_eq!((records.len(), records[0].tag), (1, 2));
+        assert!(records[0].payload == bytes[..max]);
+    }
+}
+
+/// All buffers write the same groups: each takes over from another, and from its unflushed end.
+#[test]
+fn a_log_is_opened_with_another_buffer_each_time() {
+    let fs = mem();
+    let options = |buffer| LogOptions { buffer, ..small() };
+    create(&fs, &options(KINDS[0])).unwrap();
+    let (mut expected, mut tag, mut last) = (Vec::new(), 0, Lsn::ZERO);
+    for (round, buffer) in (0..2 * KINDS.len()).map(|i| (i, KINDS[i % KINDS.len()])) {
+        let (log, recovered) = open(&fs, &options(buffer)).unwrap();
+        let records = all(&recovered);
+        assert_eq!(records.iter().map(|record| record.tag).collect::<Vec<_>>(), expected, "before {buffer}, {round}");
+        assert!(records.iter().all(|record| record.payload == payload(record.tag, 700 + record.tag as usize)));
+        let mut sessions = [log.session().unwrap(), log.session().unwrap()];
+        for i in 0..12 {
+            let session = &mut sessions[i % 2];
+            session.reserve(Session::cost(700 + tag as usize)).unwrap();
+            let bytes = payload(tag, 700 + tag as usize);
+            let record = Record { tag, flags: 0, parts: &[&bytes] };
+            let lsn = session.append(record, Dep::none().page(last));
+            assert!(lsn > last, "stamps rise from buffer to buffer");
+            last = lsn;
+            tag += 1;
+        }
+        log.force(last).unwrap();
+        expected.extend(tag - 12..tag);
+        // Appended and never forced: the process ends here, without a close.
+        append(&mut sessions[0], 1 << 40, b"lost").unwrap();
+    }
+    assert_eq!(tags(&open(&fs, &options(KINDS[0])).unwrap().1), expected);
 }
 
 #[test]
@@ -236,11 +290,15 @@ fn sessions_and_space_are_given_back() {
 #[test]
 fn options_out_of_range_are_refused_by_name() {
     let fs = mem();
-    let cases: [(&str, LogOptions); 5] = [
+    let cases: [(&str, LogOptions); 9] = [
         ("segment_bytes", LogOptions { segment_bytes: 65537, ..small() }),
         ("segment_bytes", LogOptions { segment_bytes: 4096, ..small() }),
         ("ring_bytes", LogOptions { ring_bytes: 100_000, ..small() }),
         ("max_sessions", LogOptions { max_sessions: 0, ..small() }),
+        ("slots", LogOptions { slots: 0, ..small() }),
+        ("slots", LogOptions { slots: 65, ..small() }),
+        ("slot_pool", LogOptions { slot_pool: 4, slots: 4, ..small() }),
+        ("slot_pool", LogOptions { slot_pool: 65537, ..small() }),
         ("ready_segments", LogOptions { ready_segments: 0, ..small() }),
     ];
     for (expected, options) in cases {
@@ -249,10 +307,11 @@ fn options_out_of_range_are_refused_by_name() {
     }
     let error = "ring".parse::<foreshore_wal::BufferKind>().unwrap_err().to_string();
     for kind in KINDS {
-        let name = kind.to_string();
-        assert!(error.contains(&name), "{error}");
-        assert_eq!(name.parse::<foreshore_wal::BufferKind>().unwrap(), kind);
+        assert!(error.contains(&kind.to_string()), "{error}");
+        assert_eq!(kind.to_string().parse::<foreshore_wal::BufferKind>().unwrap(), kind);
     }
+    assert_eq!("spin".parse::<foreshore_wal::WaitKind>().unwrap(), foreshore_wal::WaitKind::Spin);
+    assert!("sleep".parse::<foreshore_wal::WaitKind>().is_err());
     assert!("adaptive".parse::<foreshore_wal::GroupPolicy>().is_err());
 }
 

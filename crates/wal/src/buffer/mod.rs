@@ -1,17 +1,17 @@
 //! Log buffers: where sessions append, and from where a leader cuts groups.
 
+mod aether;
 mod circle;
 mod faa;
 mod lanes;
 mod laser;
 mod memory;
-mod mutex;
 mod ring;
 
+pub use aether::{CArray, Decoupled, Delegated, Hybrid, Locked, Shape};
 pub use faa::Faa;
 pub use lanes::Lanes;
 pub use laser::Laser;
-pub use mutex::Locked;
 pub use ring::{Ring, RingBuffer};
 
 use crate::checksum::crc32c_pieces;
@@ -59,8 +59,13 @@ pub struct Drained {
 /// A buffer of the options' kind whose first LSN is greater than `floor`.
 pub(crate) fn new_buffer(options: &LogOptions, slots: &Arc<Slots>, floor: Lsn) -> io::Result<Arc<dyn LogBuffer>> {
     let ring = || Ring::new(options.ring_bytes, floor);
+    let shape = Shape::new(options);
     Ok(match options.buffer {
-        BufferKind::Mutex => Arc::new(Locked::new(ring()?)),
+        BufferKind::Mutex => Arc::new(Locked::new(ring()?, &shape)),
+        BufferKind::CArray => Arc::new(CArray::new(ring()?, &shape)),
+        BufferKind::Decoupled => Arc::new(Decoupled::new(ring()?, &shape)),
+        BufferKind::Hybrid => Arc::new(Hybrid::new(ring()?, &shape)),
+        BufferKind::Delegated => Arc::new(Delegated::new(ring()?, &shape)),
         BufferKind::Faa => Arc::new(Faa::new(ring()?, slots.clone())),
         BufferKind::Laser => Arc::new(Laser::new(ring()?, Laser::limit(options.ring_bytes), Laser::GROUPS)),
         BufferKind::Lanes => Arc::new(Lanes::new(options.lane_bytes(), slots.clone(), floor)?),

@@ -34,6 +34,7 @@ pub(crate) struct Shared {
     pub(crate) progress: Arc<Progress>,
     pub(crate) pipeline: Pipeline<GroupWriter>,
     pub(crate) max_record: usize,
+    pub(crate) max_large: usize,
     pub(crate) max_reserve: usize,
     pub(crate) quantum: u64,
 }
@@ -138,10 +139,16 @@ impl Log {
         self.shared().buffer.current()
     }
 
-    /// Largest payload of [`Session::append`] in bytes under this log's options; at most [`crate::MAX_RECORD`].
+    /// Largest payload of [`Session::append`] in bytes under this log's options.
     #[must_use]
     pub fn max_record(&self) -> usize {
         self.shared().max_record
+    }
+
+    /// Largest payload of [`Session::append_large`] in bytes: [`crate::MAX_LARGE`], but where the buffer takes whole records only.
+    #[must_use]
+    pub fn max_large(&self) -> usize {
+        self.shared().max_large
     }
 
     /// Largest argument of [`Session::reserve`].

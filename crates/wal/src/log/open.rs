@@ -166,6 +166,7 @@ fn start(options: &LogOptions, durable: Lsn, floor: Lsn, next: GroupNo, sink: Si
         segments,
         progress,
         max_record: options.max_record(),
+        max_large: options.max_large(),
         max_reserve: options.max_reserve(),
         quantum: options.credit_quantum() as u64,
     })

@@ -8,7 +8,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub(crate) const UUID: Uuid = Uuid(*b"one log, 16 byte");
-pub(crate) const KINDS: [BufferKind; 4] = [BufferKind::Mutex, BufferKind::Faa, BufferKind::Laser, BufferKind::Lanes];
+pub(crate) const KINDS: [BufferKind; 8] = [
+    BufferKind::Mutex,
+    BufferKind::CArray,
+    BufferKind::Decoupled,
+    BufferKind::Hybrid,
+    BufferKind::Delegated,
+    BufferKind::Faa,
+    BufferKind::Laser,
+    BufferKind::Lanes,
+];
+/// Those that carry records of any size.
+pub(crate) const FRAGMENTING: [BufferKind; 2] = [BufferKind::Faa, BufferKind::Lanes];
 
 pub(crate) fn dir() -> PathBuf {
     Path::new("/log").to_owned()

@@ -1,0 +1,57 @@
+//! C: groups, and a lock that is held until the last copy (Aether, Algorithms 2 and 5).
+
+use super::super::{Ring, RingBuffer, Sealed};
+use super::consolidation::{Consolidated, Shared, insert};
+use super::{Holder, Region, Released, Shape};
+use foreshore_base::Lsn;
+
+/// Members of a group copy side by side; groups follow each other. The lock goes from the leader to the last member, which
+/// releases region and lock.
+#[derive(Debug)]
+pub struct CArray {
+    shared: Shared,
+    /// Raised by the holder of the lock.
+    released: Released,
+}
+
+impl CArray {
+    /// An empty buffer over `ring`.
+    pub fn new(ring: Ring, shape: &Shape) -> Self {
+        let released = Released::new(ring.first());
+        Self { shared: Shared::new(ring, shape), released }
+    }
+}
+
+impl Consolidated for CArray {
+    fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    fn acquire(&self, holder: Holder, bytes: u64) -> Region {
+        self.shared.front.draw(holder, bytes)
+    }
+
+    fn release(&self, _session: usize, region: Region) {
+        self.released.raise(region);
+        self.shared.front.unlock(region.holder);
+        self.shared.free(region);
+    }
+}
+
+impl RingBuffer for CArray {
+    fn ring(&self) -> &Ring {
+        &self.shared.ring
+    }
+
+    fn insert(&self, session: usize, record: &Sealed<'_>, dep: Lsn) -> Lsn {
+        insert(self, session, record, dep)
+    }
+
+    fn tail(&self) -> u64 {
+        self.shared.front.tail()
+    }
+
+    fn published(&self) -> u64 {
+        self.released.get()
+    }
+}

@@ -1,0 +1,58 @@
+//! CD: groups, copies outside of the lock, releases in turn (Aether, section 5.3).
+
+use super::super::{Ring, RingBuffer, Sealed};
+use super::consolidation::{Consolidated, Shared, insert};
+use super::ordered::Ordered;
+use super::{Holder, Region, Shape};
+use foreshore_base::Lsn;
+
+/// The acquire of `carray` and the release of `decoupled`, once for each group: its last member waits for the groups before.
+#[derive(Debug)]
+pub struct Hybrid {
+    shared: Shared,
+    order: Ordered,
+}
+
+impl Hybrid {
+    /// An empty buffer over `ring`.
+    pub fn new(ring: Ring, shape: &Shape) -> Self {
+        let order = Ordered::new(ring.first());
+        Self { shared: Shared::new(ring, shape), order }
+    }
+}
+
+impl Consolidated for Hybrid {
+    fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    fn acquire(&self, holder: Holder, bytes: u64) -> Region {
+        let region = self.shared.front.draw(holder, bytes);
+        self.shared.front.unlock(holder);
+        region
+    }
+
+    fn release(&self, _session: usize, region: Region) {
+        // WAIT: park - the copies of those ahead.
+        self.order.release(&self.shared.front.waits, region);
+        self.shared.free(region);
+    }
+}
+
+impl RingBuffer for Hybrid {
+    fn ring(&self) -> &Ring {
+        &self.shared.ring
+    }
+
+    fn insert(&self, session: usize, record: &Sealed<'_>, dep: Lsn) -> Lsn {
+        insert(self, session, record, dep)
+    }
+
+    fn tail(&self) -> u64 {
+        self.shared.front.tail()
+    }
+
+    fn published(&self) -> u64 {
+        self.order.released()
+    }
+}
