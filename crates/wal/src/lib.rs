@@ -66,7 +66,7 @@ mod ticket;
 pub mod model {
     pub use crate::buffer::{CArray, Decoupled, Delegated, Hybrid, Locked, Shape};
     pub use crate::buffer::{Drained, Faa, Lanes, Laser, LogBuffer, Ring, Sealed, Staging};
-    pub use crate::pipeline::{Leader, Led, Pipeline};
+    pub use crate::pipeline::{Cut, Group, Leader, Led, Order, Pipeline};
     pub use crate::slots::Slots;
 }
 

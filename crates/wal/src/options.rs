@@ -4,9 +4,12 @@ use crate::buffer::Staging;
 use crate::format;
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, Result};
-use foreshore_sync::WaitMode;
+use foreshore_sync::{WaitMode, available_parallelism};
 use std::fmt;
 use std::str::FromStr;
+
+/// Most groups in flight. Readers of a damaged log rely on it: what lies behind the last acknowledged group is no more.
+pub(crate) const MAX_IN_FLIGHT: usize = 16;
 
 /// How a log is built and run. A value, never a cargo feature; nothing here changes the format.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +31,8 @@ pub struct LogOptions {
     pub max_sessions: usize,
     /// When a group is cut.
     pub group: GroupPolicy,
+    /// Groups that may be on their way to disk at once, at most 16; 0 leaves it to the number of processors.
+    pub in_flight: usize,
     /// Segments kept ready ahead of the one in use.
     pub ready_segments: usize,
     /// Whether flusher and preparer run as threads. If not, the owner calls [`crate::Log::flush_step`] and
@@ -46,6 +51,7 @@ impl Default for LogOptions {
             slot_pool: 256,
             max_sessions: 1024,
             group: GroupPolicy::default(),
+            in_flight: 0,
             ready_segments: 2,
             background: true,
         }
@@ -73,10 +79,22 @@ impl LogOptions {
         if !(1..=1 << 16).contains(&self.max_sessions) {
             return refuse("max_sessions", &self.max_sessions, "1 to 65536");
         }
+        if self.in_flight > MAX_IN_FLIGHT {
+            return refuse("in_flight", &self.in_flight, "0 to 16");
+        }
         if !(1..=1024).contains(&self.ready_segments) {
             return refuse("ready_segments", &self.ready_segments, "1 to 1024");
         }
         Ok(())
+    }
+
+    /// Groups that may be in flight: 1 on up to two processors, where the next group is best left to grow meanwhile, then 2,
+    /// and up to 8 where there are many to append.
+    pub(crate) fn width(&self) -> usize {
+        match (self.in_flight, available_parallelism()) {
+            (0, processors) => (processors / 2).clamp(1, 8),
+            (width, _) => width,
+        }
     }
 
     /// Largest group in bytes: at least two fit a segment.

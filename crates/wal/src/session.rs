@@ -111,7 +111,7 @@ impl Session {
                 self.credit += admitted;
                 return Ok(());
             }
-            if shared.pipeline.is_poisoned() || (led == Led::Busy && shared.pipeline.lead_is_free()) {
+            if shared.pipeline.is_poisoned() || (led == Led::Busy && shared.pipeline.can_lead()) {
                 shared.pipeline.space().cancel(key);
                 continue;
             }

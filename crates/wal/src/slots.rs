@@ -63,7 +63,7 @@ impl Slots {
     }
 
     /// Number of slots.
-    #[expect(clippy::len_without_is_empty, reason = "there is at least one")]
+    #[cfg_attr(foreshore_loom, expect(clippy::len_without_is_empty, reason = "there is at least one"))]
     pub fn len(&self) -> usize {
         self.slots.len()
     }

@@ -1,40 +1,59 @@
 //! Models of waiting and leading: no waiter and no commit is forgotten. A forgotten one shows as a deadlock.
 #![cfg(foreshore_loom)]
 
-use foreshore_base::{Error, Lsn, Result};
+use foreshore_base::{Error, GroupNo, Lsn, Result};
 use foreshore_sync::model::{check, mutated};
 use foreshore_sync::primitive::Arc as Shared;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::primitive::thread::{self, JoinHandle};
 use foreshore_sync::{NextWake, Parker, Unparker};
-use foreshore_wal::model::{Leader, Pipeline, Slots};
+use foreshore_wal::model::{Cut, Group, Leader, Order, Pipeline, Slots};
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
-/// A log of stamps alone: everything appended can be cut.
-struct Stamps(Shared<AtomicU64>);
+/// A log of stamps alone: everything appended can be cut. `disk` has a bit for each group number that was written.
+struct Stamps {
+    tail: Shared<AtomicU64>,
+    disk: Shared<AtomicU64>,
+}
+
+/// A group that writes its bit. The load before lets other groups come first.
+struct Bit {
+    disk: Shared<AtomicU64>,
+    number: u64,
+}
 
 impl Leader for Stamps {
-    fn seal(&mut self, sealed: Lsn) -> Result<Option<Lsn>> {
-        let tail = Lsn(self.0.load(Ordering::Acquire));
-        Ok((tail > sealed).then_some(tail))
-    }
+    type Group = Bit;
 
+    fn seal(&mut self, group: &mut Bit, order: Order) -> Result<Option<Cut>> {
+        let upto = Lsn(self.tail.load(Ordering::Acquire));
+        group.number = order.number.0;
+        Ok((upto > order.sealed).then_some(Cut { upto, more: false }))
+    }
+}
+
+impl Group for Bit {
     fn write(&mut self) -> Result<()> {
+        self.disk.fetch_or(1 << self.number, Ordering::AcqRel);
         Ok(())
     }
 }
 
 struct Log {
     tail: Shared<AtomicU64>,
+    disk: Shared<AtomicU64>,
     pipeline: Pipeline<Stamps>,
 }
 
-fn log() -> Arc<Log> {
-    let tail = Shared::new(AtomicU64::new(0));
+fn log(width: usize) -> Arc<Log> {
+    let (tail, disk) = (Shared::new(AtomicU64::new(0)), Shared::new(AtomicU64::new(0)));
     let slots = Slots::new(1);
     slots.lease().expect("one slot");
-    Arc::new(Log { pipeline: Pipeline::new(Stamps(tail.clone()), Lsn(0), Arc::new(slots)), tail })
+    let groups = (0..width).map(|_| Bit { disk: disk.clone(), number: 0 }).collect();
+    let stamps = Stamps { tail: tail.clone(), disk: disk.clone() };
+    let pipeline = Pipeline::new(stamps, groups, Lsn(0), GroupNo(1), Arc::new(slots));
+    Arc::new(Log { pipeline, tail, disk })
 }
 
 impl Log {
@@ -51,8 +70,8 @@ impl Log {
     /// The flusher's thread until `upto` is durable.
     fn flush_until(&self, upto: Lsn) {
         while self.pipeline.durable() < upto {
-            if self.pipeline.flush_step() == NextWake::OnSignal {
-                self.pipeline.flusher_signal().wait(None);
+            if self.pipeline.flush_step(0) == NextWake::OnSignal {
+                self.pipeline.flusher_signal(0).wait(None);
             }
         }
     }
@@ -69,14 +88,56 @@ fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
 
 /// Two blocking commits: one leads, the other waits or leads after it.
 fn two_waiters() {
-    let log = log();
+    let log = log(1);
     join([spawn(&log, Log::commit), spawn(&log, Log::commit)]);
     assert_eq!(log.pipeline.durable(), Lsn(2));
 }
 
+/// As `two_waiters` with two groups in flight.
+fn two_groups() {
+    let log = log(2);
+    join([spawn(&log, Log::commit), spawn(&log, Log::commit)]);
+    assert_eq!(log.pipeline.durable(), Lsn(2));
+    assert_eq!(log.pipeline.durable_group().next(), log.pipeline.next_group());
+}
+
+/// Two groups in flight fill the window, and a third one waits for the first to complete.
+fn full_window() {
+    let log = log(2);
+    join([
+        spawn(&log, Log::commit),
+        spawn(&log, |log| {
+            log.append();
+            log.pipeline.lead_for_space();
+            log.commit();
+        }),
+    ]);
+    assert_eq!(log.pipeline.durable(), Lsn(3));
+}
+
+/// Two threads lead groups as if for space, and look what is said to be durable.
+fn watched() {
+    let log = log(2);
+    let lead = |log: &Log| {
+        log.append();
+        log.pipeline.lead_for_space();
+        let (acked, upto) = (log.pipeline.durable_group().0, log.pipeline.durable().0);
+        let disk = log.disk.load(Ordering::Acquire);
+        assert!((1..=acked).all(|group| disk & (1 << group) != 0), "group {acked} of {disk:b} is durable");
+        assert!(upto == 0 || disk & 2 != 0, "{upto} is durable without the first of {disk:b}");
+    };
+    join([
+        spawn(&log, lead),
+        spawn(&log, move |log| {
+            lead(log);
+            lead(log);
+        }),
+    ]);
+}
+
 /// A pipelined commit beside a parked flusher.
 fn pipelined() {
-    let log = log();
+    let log = log(1);
     join([
         spawn(&log, |log| {
             let lsn = log.append();
@@ -88,7 +149,7 @@ fn pipelined() {
 
 /// A pipelined commit while a thread leads a group that it may just have missed.
 fn pipelined_beside_a_leader() {
-    let log = log();
+    let log = log(1);
     let flusher = spawn(&log, |log| log.flush_until(Lsn(2)));
     join([
         spawn(&log, |log| {
@@ -99,7 +160,7 @@ fn pipelined_beside_a_leader() {
     ]);
     if log.pipeline.durable() == Lsn(2) {
         // Nothing is left to do, so nobody rings a flusher that is parked.
-        log.pipeline.flusher_signal().notify();
+        log.pipeline.flusher_signal(0).notify();
     }
     join([flusher]);
 }
@@ -114,7 +175,7 @@ impl Wake for ThreadWaker {
 
 /// A future that nobody asked the flusher for, and the flusher.
 fn awaited() {
-    let log = log();
+    let log = log(1);
     join([
         spawn(&log, |log| {
             let lsn = log.append();
@@ -133,50 +194,113 @@ fn awaited() {
 }
 
 /// A log whose first write fails, and which must not see a second one.
-struct Failing(Stamps, bool);
+struct Failing(Shared<AtomicU64>);
+
+/// Counts attempts to write.
+struct Broken(Shared<AtomicU64>);
 
 impl Leader for Failing {
-    fn seal(&mut self, sealed: Lsn) -> Result<Option<Lsn>> {
-        self.0.seal(sealed)
-    }
+    type Group = Broken;
 
+    fn seal(&mut self, _group: &mut Broken, order: Order) -> Result<Option<Cut>> {
+        let upto = Lsn(self.0.load(Ordering::Acquire));
+        Ok((upto > order.sealed).then_some(Cut { upto, more: false }))
+    }
+}
+
+impl Group for Broken {
     fn write(&mut self) -> Result<()> {
-        assert!(!self.1, "written after a failed write");
-        self.1 = true;
+        self.0.fetch_add(1, Ordering::Relaxed);
         Err(Error::Closed)
     }
 }
 
-/// Two blocking commits on a device that fails: both learn it, and nobody writes behind the failed group.
-fn failed_write() {
-    let tail = Shared::new(AtomicU64::new(0));
-    let leader = Failing(Stamps(tail.clone()), false);
-    let pipeline = Arc::new(Pipeline::new(leader, Lsn(0), Arc::new(Slots::new(1))));
+struct FailingLog {
+    tail: Shared<AtomicU64>,
+    writes: Shared<AtomicU64>,
+    pipeline: Pipeline<Failing>,
+}
+
+impl FailingLog {
+    fn new(width: usize) -> Arc<Self> {
+        let (tail, writes) = (Shared::new(AtomicU64::new(0)), Shared::new(AtomicU64::new(0)));
+        let groups = (0..width).map(|_| Broken(writes.clone())).collect();
+        let slots = Arc::new(Slots::new(1));
+        let pipeline = Pipeline::new(Failing(tail.clone()), groups, Lsn(0), GroupNo(1), slots);
+        Arc::new(Self { tail, writes, pipeline })
+    }
+
+    fn commit(&self) {
+        let lsn = Lsn(self.tail.fetch_add(1, Ordering::AcqRel) + 1);
+        assert!(matches!(self.pipeline.force(lsn), Err(Error::Poisoned { .. })));
+    }
+}
+
+/// Two blocking commits on a device that fails: both learn it, and nothing is acknowledged.
+fn failed_writes(width: usize) {
+    let log = FailingLog::new(width);
     let commit = || {
-        let (tail, pipeline) = (tail.clone(), pipeline.clone());
-        thread::spawn(move || {
-            let lsn = Lsn(tail.fetch_add(1, Ordering::AcqRel) + 1);
-            assert!(matches!(pipeline.force(lsn), Err(Error::Poisoned { .. })));
-        })
+        let log = log.clone();
+        thread::spawn(move || log.commit())
     };
     join([commit(), commit()]);
-    assert_eq!(pipeline.durable(), Lsn(0));
+    assert_eq!(log.pipeline.durable(), Lsn(0));
+    // Beside a failing group another one may be on its way, behind it none begins.
+    assert!(log.writes.load(Ordering::Relaxed) <= width as u64, "written behind a failed write");
+}
+
+/// A commit after one that has learnt of a failure.
+fn commit_after_a_failure() {
+    let log = FailingLog::new(2);
+    let actor = log.clone();
+    let actor = thread::spawn(move || {
+        actor.commit();
+        _ = actor.tail.fetch_add(1, Ordering::AcqRel);
+        actor.pipeline.lead_for_space();
+    });
+    join([actor]);
+    assert_eq!(log.writes.load(Ordering::Relaxed), 1, "written behind a failed write");
+}
+
+#[test]
+fn a_failed_write_ends_all_waits() {
+    check(|| failed_writes(1));
+}
+
+#[test]
+fn two_failed_writes_end_all_waits() {
+    check(|| failed_writes(2));
 }
 
 #[test]
 fn nothing_is_written_behind_a_failed_write() {
-    check(failed_write);
+    check(commit_after_a_failure);
 }
 
 #[test]
-#[should_panic(expected = "written after a failed write")]
+#[should_panic(expected = "written behind a failed write")]
 fn a_leader_that_ignores_poison_is_noticed() {
-    mutated("pipeline: lead though poisoned", failed_write);
+    mutated("pipeline: lead though poisoned", commit_after_a_failure);
 }
 
 #[test]
 fn a_waiter_is_not_forgotten() {
     check(two_waiters);
+}
+
+#[test]
+fn a_waiter_beside_two_groups_is_not_forgotten() {
+    check(two_groups);
+}
+
+#[test]
+fn a_waiter_for_a_place_in_the_window_is_not_forgotten() {
+    check(full_window);
+}
+
+#[test]
+fn durable_moves_in_the_order_of_groups() {
+    check(watched);
 }
 
 #[test]
@@ -202,6 +326,24 @@ fn parking_without_a_look_at_the_lead_is_noticed() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
+fn parking_without_a_look_at_the_window_is_noticed() {
+    mutated("pipeline: park without may_lead", two_groups);
+}
+
+#[test]
+#[should_panic(expected = "durable")]
+fn completing_out_of_order_is_noticed() {
+    mutated("window: completes out of order", watched);
+}
+
+#[test]
+#[should_panic(expected = "a group has its place to itself")]
+fn a_window_of_running_writes_is_noticed() {
+    mutated("window: counts running writes only", watched);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
 fn a_flusher_not_rung_by_a_future_is_noticed() {
     mutated("pipeline: future does not ring", awaited);
 }
@@ -210,6 +352,12 @@ fn a_flusher_not_rung_by_a_future_is_noticed() {
 #[should_panic(expected = "deadlock")]
 fn a_commit_that_does_not_fence_is_noticed() {
     mutated("pipeline: flush_soon without fence", pipelined_beside_a_leader);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_flusher_that_rests_without_a_look_is_noticed() {
+    mutated("pipeline: flusher rests without a look", pipelined);
 }
 
 #[test]

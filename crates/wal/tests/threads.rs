@@ -114,14 +114,19 @@ fn storm(fs: Arc<dyn Fs>, options: &LogOptions, threads: u64, commits: u64) {
 #[test]
 fn eight_threads_on_a_free_device() {
     for buffer in KINDS {
-        storm(Arc::new(Mem::null()), &threaded(buffer), 8, 400);
+        for in_flight in [1, 4] {
+            storm(Arc::new(Mem::null()), &LogOptions { in_flight, ..threaded(buffer) }, 8, 300);
+        }
     }
 }
 
 #[test]
 fn sixty_four_threads_on_a_slow_device() {
     for buffer in KINDS {
-        storm(Arc::new(Mem::delay(Duration::from_micros(300))), &threaded(buffer), 64, 20);
+        for in_flight in [1, 2, 16] {
+            let options = LogOptions { in_flight, ..threaded(buffer) };
+            storm(Arc::new(Mem::delay(Duration::from_micros(300))), &options, 64, 20);
+        }
     }
 }
 
@@ -129,7 +134,7 @@ fn sixty_four_threads_on_a_slow_device() {
 fn a_small_ring_makes_threads_wait_for_space_and_go_on() {
     for buffer in KINDS {
         let fs: Arc<dyn Fs> = Arc::new(Mem::null());
-        let log = fresh(&fs, &LogOptions { ring_bytes: 64 << 10, ..threaded(buffer) });
+        let log = fresh(&fs, &LogOptions { ring_bytes: 64 << 10, in_flight: 3, ..threaded(buffer) });
         let handles: Vec<_> = (0..8)
             .map(|thread: u64| {
                 let log = log.clone();

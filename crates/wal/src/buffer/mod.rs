@@ -179,6 +179,11 @@ impl Staging {
         self.data
     }
 
+    /// The first `len` bytes: the group, once it is finished.
+    pub(crate) fn bytes(&self, len: usize) -> &[u8] {
+        &self.buf[..len]
+    }
+
     fn data_start(&self) -> usize {
         GROUP_HEADER + EXTENT * self.table
     }

@@ -3,7 +3,7 @@
 mod open;
 
 use crate::buffer::LogBuffer;
-use crate::group::{GroupWriter, Progress};
+use crate::group::{Sealer, Totals};
 use crate::options::LogOptions;
 use crate::pipeline::Pipeline;
 use crate::reader::Recovered;
@@ -31,8 +31,8 @@ pub(crate) struct Shared {
     pub(crate) slots: Arc<Slots>,
     /// None of a log without files.
     pub(crate) segments: Option<Arc<Segments>>,
-    pub(crate) progress: Arc<Progress>,
-    pub(crate) pipeline: Pipeline<GroupWriter>,
+    pub(crate) totals: Arc<Totals>,
+    pub(crate) pipeline: Pipeline<Sealer>,
     pub(crate) max_record: usize,
     pub(crate) max_large: usize,
     pub(crate) max_reserve: usize,
@@ -130,7 +130,7 @@ impl Log {
     /// Number of the next group to be sealed. A record appended after this call is in that group or a later one.
     #[must_use]
     pub fn next_group(&self) -> GroupNo {
-        self.shared().progress.next_group()
+        self.shared().pipeline.next_group()
     }
 
     /// Upper bound of the LSNs handed out so far.
@@ -186,7 +186,10 @@ impl Log {
     /// # Errors
     /// What the disk answered. Nothing is lost; it may be tried again.
     pub fn truncate(&self, before: GroupNo) -> Result<()> {
-        self.shared().segments.as_ref().map_or(Ok(()), |segments| segments.truncate(before))
+        self.shared()
+            .segments
+            .as_ref()
+            .map_or(Ok(()), |segments| segments.truncate(before, self.shared().pipeline.durable_group()))
     }
 
     /// Bytes of all groups kept.
@@ -206,7 +209,7 @@ impl Log {
     pub fn stats(&self) -> LogStats {
         let shared = self.shared();
         let (records, record_bytes) = shared.slots.totals();
-        let (groups, group_bytes, writes) = shared.progress.totals();
+        let (groups, group_bytes, writes) = shared.totals.get();
         let (segments_made, segments_recycled) = shared.segments.as_ref().map_or((0, 0), |segments| segments.counts());
         LogStats { records, record_bytes, groups, group_bytes, writes, segments_made, segments_recycled }
     }
@@ -224,7 +227,7 @@ impl Log {
 
     /// One step of the flusher, for owners who run without threads.
     pub fn flush_step(&self) -> NextWake {
-        self.shared().pipeline.flush_step()
+        self.shared().pipeline.flush_step(0)
     }
 
     /// One step of the preparer, for owners who run without threads.

@@ -1,9 +1,9 @@
 //! Making a log and opening it.
 
 use super::{Log, Shared};
-use crate::buffer::{Staging, new_buffer};
+use crate::buffer::new_buffer;
 use crate::format::{CtlSlot, FIRST_GROUP, number_of};
-use crate::group::{GroupWriter, Progress, Sink, Tail};
+use crate::group::{Flight, Sealer, Sink, Tail, Totals};
 use crate::options::{GroupPolicy, LogOptions};
 use crate::pipeline::Pipeline;
 use crate::reader::{Chain, GroupReader, Recovered};
@@ -83,14 +83,8 @@ pub(super) fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOption
 /// where the next one goes.
 fn repeat_last(scanned: &Scanned, incarnation: Incarnation, segments: &Segments) -> Result<Tail> {
     let (live, file) = &scanned.live[scanned.live.len() - 1];
-    let mut tail = Tail {
-        incarnation,
-        next: scanned.next,
-        prev_crc: scanned.prev_crc,
-        file: file.clone(),
-        offset: live.end,
-        size: live.size,
-    };
+    let mut tail =
+        Tail { incarnation, prev_crc: scanned.prev_crc, file: file.clone(), offset: live.end, size: live.size };
     for last in &scanned.tail {
         let (live, file) = &scanned.live[last.segment];
         let (group, prev_crc) = (last.group, last.prev_crc);
@@ -102,7 +96,8 @@ fn repeat_last(scanned: &Scanned, incarnation: Incarnation, segments: &Segments)
         };
         let mut bytes = AlignedBuf::new(header.total_len as usize);
         bytes.copy_from_slice(reader.bytes(&header));
-        tail.append(segments, group, prev_crc, &bytes)?;
+        let (file, offset) = tail.place(segments, group, prev_crc, bytes.len() as u64)?;
+        file.write_durable(&bytes, offset)?;
     }
     Ok(tail)
 }
@@ -136,7 +131,7 @@ fn sort_files(home: &Home, scanned: &Scanned, spares: usize) -> Result<List> {
 /// A log without files that starts empty.
 pub(super) fn discarding(options: &LogOptions) -> Result<Log> {
     options.check()?;
-    let shared = Arc::new(start(options, Lsn::ZERO, Lsn::ZERO, FIRST, Sink::Nowhere { next: FIRST })?);
+    let shared = Arc::new(start(options, Lsn::ZERO, Lsn::ZERO, FIRST, Sink::Nowhere)?);
     let daemons = if options.background { spawn(&shared)? } else { Vec::new() };
     Ok(Log::new(shared, daemons))
 }
@@ -145,26 +140,21 @@ pub(super) fn discarding(options: &LogOptions) -> Result<Log> {
 fn start(options: &LogOptions, durable: Lsn, floor: Lsn, next: GroupNo, sink: Sink) -> Result<Shared> {
     let segments = match &sink {
         Sink::Files { segments, .. } => Some(segments.clone()),
-        Sink::Nowhere { .. } => None,
+        Sink::Nowhere => None,
     };
     let slots = Arc::new(Slots::new(options.max_sessions));
     let dir = segments.as_ref().map_or(Path::new(""), |segments| segments.dir());
     let buffer = new_buffer(options, &slots, floor).map_err(|source| Error::io("reserve memory for", dir, source))?;
-    let progress = Arc::new(Progress::new(next));
+    let totals = Arc::new(Totals::default());
     let GroupPolicy::Greedy = options.group;
-    let writer = GroupWriter {
-        buffer: buffer.clone(),
-        progress: progress.clone(),
-        staging: Staging::new(options.max_group()),
-        sink,
-        cut: Lsn::ZERO,
-    };
+    let groups = (0..options.width()).map(|_| Flight::new(options.max_group(), &totals)).collect();
+    let sealer = Sealer { buffer: buffer.clone(), sink };
     Ok(Shared {
         buffer,
-        pipeline: Pipeline::new(writer, durable, slots.clone()),
+        pipeline: Pipeline::new(sealer, groups, durable, next, slots.clone()),
         slots,
         segments,
-        progress,
+        totals,
         max_record: options.max_record(),
         max_large: options.max_large(),
         max_reserve: options.max_reserve(),
@@ -173,11 +163,11 @@ fn start(options: &LogOptions, durable: Lsn, floor: Lsn, next: GroupNo, sink: Si
 }
 
 /// The flusher: writes groups for commits that nobody waits for.
-struct Flusher(Arc<Shared>);
+struct Flusher(Arc<Shared>, usize);
 
 impl Step for Flusher {
     fn step(&self) -> NextWake {
-        self.0.pipeline.flush_step()
+        self.0.pipeline.flush_step(self.1)
     }
 }
 
@@ -202,7 +192,11 @@ fn spawn(shared: &Arc<Shared>) -> Result<Vec<Daemon>> {
         Daemon::spawn(&ThreadSpawn, name, signal.clone(), step, on_panic)
             .map_err(|source| Error::io("start a thread for", shared.dir(), source))
     };
-    let mut daemons = vec![start("log flusher", shared.pipeline.flusher_signal(), Arc::new(Flusher(shared.clone())))?];
+    let mut daemons = Vec::new();
+    for i in 0..shared.pipeline.width() {
+        let flusher = Arc::new(Flusher(shared.clone(), i));
+        daemons.push(start("log flusher", shared.pipeline.flusher_signal(i), flusher)?);
+    }
     if let Some(segments) = &shared.segments {
         daemons.push(start("log preparer", segments.preparer_signal(), Arc::new(Preparer(segments.clone())))?);
     }

@@ -1,136 +1,177 @@
 //! From appended to durable: who leads, who waits, who wakes whom.
 //!
-//! One group is in flight at a time. Whoever takes the *lead* cuts a group and writes it, then gives the lead up and hands
-//! off. Threads that wait for durability lead when the lead is free and park otherwise; pipelined commits only leave their
-//! LSN in their session's slot, and the parked flusher is the waiter of last resort for them.
+//! Whoever takes the *lead* cuts a group, gives the lead up, writes the group and completes it. Up to `D` groups are in
+//! flight, that is sealed and not known to be durable from the oldest on; they complete in any order, and `durable` moves in
+//! theirs. Threads that wait for durability lead when a group may be begun and park otherwise; pipelined commits only leave
+//! their LSN in their session's slot, and the parked flushers are the waiters of last resort for them.
 //!
-//! Every wait and its waker form a store-buffering pair with a `SeqCst` fence on both sides:
+//! Every wait and its waker form a store-buffering pair with a `SeqCst` fence on both sides. A waker is who gives up the
+//! lead, who completes a group, and who stops the log:
 //!
 //! | waiter: writes, fences, then reads | waker: writes, fences, then reads |
 //! |---|---|
-//! | registers; reads durable, poisoned, and whether it may lead | raises durable, frees the lead; reads the waiters |
-//! | space waiter: prepares; reads free credit, poisoned, lead | gives credit, frees the lead; reads the event count |
-//! | `flush_soon`: stores the LSN in its slot; reads the lead | frees the lead; reads the slots |
+//! | registers; reads durable, poisoned, and whether it may lead | raises durable, moves the head, frees the lead; reads the waiters |
+//! | space waiter: prepares; reads free credit, poisoned, and whether it can lead | gives credit, moves the head, frees the lead; reads the event count |
+//! | `flush_soon`: stores the LSN in its slot; reads whether a group may be begun | moves the head, frees the lead; reads the slots |
+//! | flusher: sets its idle bit; reads the slots and whether a group may be begun | `flush_soon`: stores the LSN; reads the idle bits |
 //!
-//! Re-reading `durable` alone is not enough: a leader may finish between a waiter's failed attempt to lead and its
-//! registration, and then nobody is left to lead (the lost wake-up of the plain leader/follower protocol).
+//! "May lead" is: its LSN is not sealed, the lead is free, fewer than `D` groups are in flight, and the pace allows one
+//! more. Re-reading `durable` alone is not enough: a leader may finish between a waiter's failed attempt to lead and its
+//! registration, and then nobody is left to lead (the lost wake-up of the plain leader/follower protocol). A waiter whose LSN
+//! is sealed parks: its group, or one before it, is in flight, and who completes that wakes it.
 //!
 //! A wake-up is a hint. Who is woken to lead and goes away instead hands off again. Leadership is offered to parked
-//! threads and to the flusher, never to a future: nobody can make an executor poll.
+//! threads and to the flushers, never to a future: nobody can make an executor poll.
+//!
+//! **Numbers.** A group's number is the window's `next` when it is sealed, and `next` moves after the leader has read the
+//! buffer's tails: who reads it appends to that group or a later one. The window admits a group under the lead while
+//! `next - head < D`, so that neither memory nor completion of two groups ever meet.
+//!
+//! **Failures.** A group that fails stays in the window: nothing behind it is acknowledged, though it may reach the disk.
+//! So behind the last acknowledged group a disk may hold any subset of `D` groups, some of them torn, the later ones in the
+//! next segment perhaps. Each carries in its header the newest group that was known to be durable when it was
+//! sealed, which is at most `D` groups older than itself.
 
+mod flush;
+mod lead;
+mod pace;
 mod waiters;
+mod window;
 
+pub use lead::Led;
 pub use waiters::Key;
 
 use crate::slots::Slots;
-use foreshore_base::{Error, Lsn, Result};
+use flush::Flushers;
+use foreshore_base::{Error, GroupNo, Lsn, Result};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use foreshore_sync::{CachePadded, EventCount, LockRank, Mutex, NextWake, Parker, Signal};
+use foreshore_sync::{CachePadded, EventCount, LockRank, Mutex, Parker};
+use lead::{Caller, HandOff};
+use pace::{Pace, Start};
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 use waiters::Waiters;
+use window::Window;
 
 /// How long a leader pauses when an appender below its target is stopped in its copy.
 const STALL: Duration = Duration::from_micros(50);
 
 /// What the holder of the lead does. Not shared: the pipeline calls it for one leader at a time.
 pub trait Leader: Send {
-    /// Seals at most one group and returns its cut, greater than `sealed`; `None` if nothing can be cut.
+    /// What one group in flight takes: its memory and its place on disk. Used again for later groups.
+    type Group: Group;
+
+    /// Seals at most one group into `group`; `None` if nothing can be cut.
     ///
     /// # Errors
     /// Poison the log.
-    fn seal(&mut self, sealed: Lsn) -> Result<Option<Lsn>>;
+    fn seal(&mut self, group: &mut Self::Group, order: Order) -> Result<Option<Cut>>;
+}
 
-    /// Writes the sealed group; durable when it returns.
+/// A sealed group.
+pub trait Group: Send {
+    /// Writes it; durable when it returns. Beside other groups, and without the lead.
     ///
     /// # Errors
     /// Poison the log.
     fn write(&mut self) -> Result<()>;
 }
 
-/// How an attempt to lead ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Led {
-    /// Somebody else leads, and will hand off.
-    Busy,
-    /// The caller's wish was fulfilled before it had the lead, or the log is poisoned.
-    Unwanted,
-    /// Nothing could be cut.
-    Nothing,
-    /// A group was sealed and written, or the attempt poisoned the log.
-    Sealed,
+/// What a leader is to seal.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    /// The group's number, if there is anything to seal.
+    pub number: GroupNo,
+    /// The cut of the group before.
+    pub sealed: Lsn,
+    /// The newest group known to be durable together with all before it.
+    pub acked: GroupNo,
+    /// Whether a group without data shall be sealed where that raises the cut: somebody waits for more than `sealed`.
+    pub empty: bool,
 }
 
-/// Who leads. A lead that could cut nothing has changed nothing, so its end wakes only those who would take the duty to try
-/// again off the caller; whoever wakes its own kind, or itself, would spin until the stopped appender goes on.
+/// What was sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Caller {
-    /// A thread that waits for durability, and that keeps the duty itself.
-    Waiter,
-    /// A thread that wants ring space.
-    Space,
-    /// The flusher, which tries again after a pause.
-    Flusher,
-}
-
-/// Whom the end of a lead wakes to lead next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum HandOff {
-    /// A waiting thread, the flusher, a thread that wants space.
-    Full,
-    /// As the kind of caller says, after a lead without a group.
-    Nothing(Caller),
+pub struct Cut {
+    /// When this group and all before it are durable, every record up to here is. Not below the cut of the group before;
+    /// equal to it in the middle of a cut larger than a group.
+    pub upto: Lsn,
+    /// There is more to cut.
+    pub more: bool,
 }
 
 /// The flush pipeline over a [`Leader`].
 #[derive(Debug)]
-pub struct Pipeline<L> {
+pub struct Pipeline<L: Leader> {
     durable: CachePadded<AtomicU64>,
     sealed: CachePadded<AtomicU64>,
-    /// The lead. Held from the cut to the completion of a group.
+    /// The lead. Held while a group is cut.
     leading: CachePadded<AtomicBool>,
     poisoned: AtomicBool,
     /// Locked by the holder of the lead only, so it never waits.
     leader: Mutex<L>,
+    /// By number modulo their count, which is `D`: locked from seal to completion, so it never waits either.
+    groups: Box<[Mutex<L::Group>]>,
+    window: Window,
+    pace: Pace,
     waiters: Waiters,
     cause: Mutex<Option<Error>>,
     /// Greatest LSN that a future waits for.
     polled: AtomicU64,
     slots: Arc<Slots>,
     space: EventCount,
-    flusher: Signal,
+    flushers: Flushers,
 }
 
 impl<L: Leader> Pipeline<L> {
-    /// A pipeline whose log is durable up to `durable`.
-    pub fn new(leader: L, durable: Lsn, slots: Arc<Slots>) -> Self {
+    /// A pipeline whose log is durable up to `durable` and whose next group is `next`. As many groups may be in flight as
+    /// there are in `groups`, one to 64.
+    pub fn new(leader: L, groups: Vec<L::Group>, durable: Lsn, next: GroupNo, slots: Arc<Slots>) -> Self {
         Self {
             durable: CachePadded::new(AtomicU64::new(durable.0)),
             sealed: CachePadded::new(AtomicU64::new(durable.0)),
             leading: CachePadded::new(AtomicBool::new(false)),
             poisoned: AtomicBool::new(false),
             leader: Mutex::new(LockRank::LogDrain, leader),
+            window: Window::new(groups.len(), next),
+            flushers: Flushers::new(groups.len()),
+            groups: groups.into_iter().map(|group| Mutex::new(LockRank::LogDrain, group)).collect(),
+            pace: Pace::new(),
             waiters: Waiters::new(),
             cause: Mutex::new(LockRank::LogWaiters, None),
             polled: AtomicU64::new(0),
             slots,
             space: EventCount::new(),
-            flusher: Signal::new(),
         }
     }
 
     /// Every record with an LSN up to here survives.
     pub fn durable(&self) -> Lsn {
-        // ORDERING: Acquire, who sees the stamp sees the group's completion; pairs with the raise in `lead`.
+        // ORDERING: Acquire, who sees the stamp sees the group's completion; pairs with the raise in `Window::complete`.
         Lsn(self.durable.load(Ordering::Acquire))
     }
 
     /// Every record with an LSN up to here is in a sealed group.
     pub fn sealed(&self) -> Lsn {
-        // ORDERING: Acquire, pairs with the store in `lead`.
+        // ORDERING: Acquire, pairs with the store in `seal`.
         Lsn(self.sealed.load(Ordering::Acquire))
+    }
+
+    /// Number of the next group to be sealed. A record appended from now on is in that group or a later one.
+    pub fn next_group(&self) -> GroupNo {
+        self.window.next()
+    }
+
+    /// The newest group that is durable together with all before it.
+    pub fn durable_group(&self) -> GroupNo {
+        GroupNo(self.window.head().0 - 1)
+    }
+
+    /// How many groups may be in flight.
+    pub fn width(&self) -> usize {
+        self.groups.len()
     }
 
     /// Whether the log has stopped.
@@ -150,16 +191,16 @@ impl<L: Leader> Pipeline<L> {
 
     /// Stops the log: the first cause stays. Wakes everybody.
     pub fn poison(&self, cause: &Error) {
+        self.stop(cause);
+        self.hand_off(HandOff::Full);
+        self.flushers.ring_all();
+    }
+
+    /// Stops the log. A full hand-off follows.
+    fn stop(&self, cause: &Error) {
         self.cause.lock().get_or_insert_with(|| cause.clone());
         // ORDERING: Release, publishes the cause; the fence in `hand_off` orders it before the look at the waiters.
         self.poisoned.store(true, Ordering::Release);
-        self.hand_off(HandOff::Full);
-        self.flusher.notify();
-    }
-
-    /// The bell of the flusher.
-    pub fn flusher_signal(&self) -> &Signal {
-        &self.flusher
     }
 
     /// Where threads wait for ring space.
@@ -198,7 +239,8 @@ impl<L: Leader> Pipeline<L> {
             if let Some(error) = self.poison_error() {
                 return Err(error);
             }
-            let go_on = match self.lead(Caller::Waiter, || self.sealed() < lsn) {
+            let led = if self.may_lead(lsn) { self.lead(Caller::Waiter, || self.sealed() < lsn) } else { Led::Busy };
+            let go_on = match led {
                 Led::Sealed | Led::Unwanted => continue,
                 // WAIT: window - an appender is stopped inside its copy; nobody is bound to signal its end, and this thread
                 // alone keeps the duty to lead.
@@ -214,13 +256,16 @@ impl<L: Leader> Pipeline<L> {
                         continue;
                     }
                     let go_on = park(parker, None);
-                    self.waiters.remove_thread(key);
+                    // Who raises `durable` takes out all that it satisfies.
+                    if self.durable() < lsn {
+                        self.waiters.remove_thread(key);
+                    }
                     go_on
                 }
             };
             if !go_on {
                 // This thread may be the one that was to lead.
-                self.hand_off(HandOff::Full);
+                self.hand_off(HandOff::Lead);
                 return Ok(self.durable() >= lsn);
             }
         }
@@ -231,116 +276,8 @@ impl<L: Leader> Pipeline<L> {
         self.lead(Caller::Space, || true)
     }
 
-    /// Whether nobody leads.
-    pub fn lead_is_free(&self) -> bool {
-        // ORDERING: Relaxed, the callers' fences order it.
-        !self.leading.load(Ordering::Relaxed)
-    }
-
-    /// Asks for `lsn` to be flushed without waiting for it. `slot` is the caller's own.
-    pub fn flush_soon(&self, slot: usize, lsn: Lsn) {
-        self.slots.get(slot).want(lsn);
-        self.ring_flusher();
-    }
-
-    /// Wakes the flusher unless a leader will do so at the end of its group.
-    fn ring_flusher(&self) {
-        if !mutant("pipeline: flush_soon without fence") {
-            // ORDERING: third row of the table above.
-            fence(Ordering::SeqCst);
-        }
-        if self.lead_is_free() {
-            self.flusher.notify();
-        }
-    }
-
-    /// One step of the flusher: one group if a pipelined commit waits for one.
-    pub fn flush_step(&self) -> NextWake {
-        // ORDERING: pairs with the fence in `ring_flusher`, as the signal does where there is one.
-        fence(Ordering::SeqCst);
-        if self.is_poisoned() || !self.is_pending() {
-            return NextWake::OnSignal;
-        }
-        match self.lead(Caller::Flusher, || self.is_pending()) {
-            // The holder of the lead rings if something is left.
-            Led::Busy => NextWake::OnSignal,
-            Led::Nothing => NextWake::After(STALL),
-            Led::Sealed | Led::Unwanted => NextWake::Now,
-        }
-    }
-
-    /// Whether somebody who does not lead waits for what is not sealed. Behind a `SeqCst` fence.
-    fn is_pending(&self) -> bool {
-        let sealed = self.sealed();
-        // ORDERING: Relaxed, ordered by the caller's fence and the one in `ring_flusher`.
-        self.polled.load(Ordering::Relaxed) > sealed.0 || self.slots.wants_beyond(sealed)
-    }
-
     fn may_lead(&self, lsn: Lsn) -> bool {
-        self.sealed() < lsn && self.lead_is_free()
-    }
-
-    /// Takes the lead if it is free and cuts and writes one group, if that is still `wanted`.
-    fn lead(&self, caller: Caller, wanted: impl FnOnce() -> bool) -> Led {
-        // ORDERING: Acquire, the previous leader's state; pairs with the release in `Turn::drop`.
-        if self.leading.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            return Led::Busy;
-        }
-        let mut turn = Turn { pipeline: self, after: HandOff::Full, done: false };
-        let mut leader = self.leader.try_lock().expect("the holder of the lead alone locks the leader");
-        let stopped = self.is_poisoned() && !mutant("pipeline: lead though poisoned");
-        let led = if stopped || !wanted() {
-            Led::Unwanted
-        } else {
-            match self.seal_and_write(&mut *leader) {
-                Ok(true) => Led::Sealed,
-                Ok(false) => Led::Nothing,
-                Err(cause) => {
-                    self.poison(&cause);
-                    Led::Sealed
-                }
-            }
-        };
-        if led == Led::Nothing {
-            turn.after = HandOff::Nothing(caller);
-        }
-        turn.done = true;
-        drop(leader);
-        led
-    }
-
-    fn seal_and_write(&self, leader: &mut L) -> Result<bool> {
-        let sealed = self.sealed();
-        let Some(cut) = leader.seal(sealed)? else { return Ok(false) };
-        assert!(cut >= sealed, "cut {cut} falls below {sealed}");
-        // ORDERING: Release, pairs with `sealed`.
-        self.sealed.store(cut.0, Ordering::Release);
-        // Draining gave credit back.
-        self.space.notify_all();
-        leader.write()?;
-        // ORDERING: Release, the group is durable before its stamp shows; pairs with `durable`. Never lowered.
-        let before = self.durable.fetch_max(cut.0, Ordering::Release);
-        assert_eq!(before, sealed.0, "a group was acknowledged out of turn");
-        Ok(true)
-    }
-
-    /// Wakes whoever can go on: all satisfied waiters, and who can take the lead.
-    fn hand_off(&self, mode: HandOff) {
-        // ORDERING: the waker's side of all rows of the table above.
-        fence(Ordering::SeqCst);
-        if !self.waiters.is_empty() {
-            let upto = if self.is_poisoned() { Lsn(u64::MAX) } else { self.durable() };
-            let next = (mode != HandOff::Nothing(Caller::Waiter) && self.lead_is_free()).then(|| self.sealed());
-            self.waiters.wake(upto, next);
-        }
-        let rings = matches!(mode, HandOff::Full | HandOff::Nothing(Caller::Space)) && self.lead_is_free();
-        if rings && self.is_pending() && !mutant("pipeline: leader forgets the flusher") {
-            self.flusher.notify();
-        }
-        // Who waits for space while nothing can be cut looks again by itself: it waits for an append.
-        if mode == HandOff::Full && self.lead_is_free() {
-            self.space.notify_one();
-        }
+        self.sealed() < lsn && self.start() == Start::Now
     }
 
     /// Registers a future's waker, in place of the one under `old`; `None` if there is nothing to wait for.
@@ -366,26 +303,6 @@ impl<L: Leader> Pipeline<L> {
     /// Takes a future's waker out, if it is still there.
     pub fn deregister_waker(&self, key: Key) {
         self.waiters.remove_future(key);
-    }
-}
-
-/// The lead, given up on drop. A leader that unwinds poisons the log: its group may be anywhere.
-struct Turn<'a, L: Leader> {
-    pipeline: &'a Pipeline<L>,
-    after: HandOff,
-    done: bool,
-}
-
-impl<L: Leader> Drop for Turn<'_, L> {
-    fn drop(&mut self) {
-        if !self.done {
-            // Before the lead is free, so that nobody writes behind a group in an unknown state.
-            let source = std::io::Error::other("the leader of a log group panicked");
-            self.pipeline.poison(&Error::io("write", "log", source));
-        }
-        // ORDERING: Release, the next leader sees this one's state; pairs with the exchange in `lead`.
-        self.pipeline.leading.store(false, Ordering::Release);
-        self.pipeline.hand_off(self.after);
     }
 }
 

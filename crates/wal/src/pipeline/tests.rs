@@ -1,15 +1,20 @@
 //! Waits while an appender is stopped in its copy: something is wanted, and nothing can be cut.
 
 use super::*;
+use foreshore_sync::NextWake;
 
 /// Nothing can be cut.
 struct Stopped;
 
 impl Leader for Stopped {
-    fn seal(&mut self, _sealed: Lsn) -> Result<Option<Lsn>> {
+    type Group = Self;
+
+    fn seal(&mut self, _group: &mut Self, _order: Order) -> Result<Option<Cut>> {
         Ok(None)
     }
+}
 
+impl Group for Stopped {
     fn write(&mut self) -> Result<()> {
         unreachable!("nothing was sealed")
     }
@@ -18,11 +23,11 @@ impl Leader for Stopped {
 fn stopped() -> Pipeline<Stopped> {
     let slots = Slots::new(1);
     slots.lease().expect("one slot");
-    Pipeline::new(Stopped, Lsn(0), Arc::new(slots))
+    Pipeline::new(Stopped, vec![Stopped], Lsn(0), GroupNo(1), Arc::new(slots))
 }
 
 fn rung(pipeline: &Pipeline<Stopped>) -> bool {
-    pipeline.flusher_signal().wait(Some(Duration::ZERO))
+    pipeline.flusher_signal(0).wait(Some(Duration::ZERO))
 }
 
 #[test]
@@ -30,7 +35,7 @@ fn a_flusher_that_can_cut_nothing_pauses() {
     let pipeline = stopped();
     pipeline.flush_soon(0, Lsn(8));
     assert!(rung(&pipeline), "a commit rings");
-    assert_eq!(pipeline.flush_step(), NextWake::After(STALL));
+    assert_eq!(pipeline.flush_step(0), NextWake::After(STALL));
     assert!(!rung(&pipeline), "a flusher that rings itself would not pause");
     assert_eq!(pipeline.lead_for_space(), Led::Nothing);
     assert!(rung(&pipeline), "the flusher may have found the lead taken");

@@ -237,10 +237,10 @@ impl Segments {
         Ok(ready)
     }
 
-    /// Notes that `group` was written at `offset` of the segment being filled and ends at `end`.
-    pub(crate) fn wrote(&self, group: GroupNo, offset: u64, end: u64) {
+    /// Notes that `group` goes to `offset` of the segment being filled and ends at `end`.
+    pub(crate) fn placed(&self, group: GroupNo, offset: u64, end: u64) {
         let mut list = self.list.lock();
-        let live = list.live.back_mut().expect("a group is written into a live segment");
+        let live = list.live.back_mut().expect("a group goes into a live segment");
         live.push(group, offset, end);
         // ORDERING: Relaxed, a measure.
         self.left_bytes.store(live.size - end, Ordering::Relaxed);

@@ -125,13 +125,13 @@ impl Segments {
     }
 
     /// Gives up the groups before `before`, segment by segment: the control file moves first, then files that neither
-    /// of its slots needs become spare.
-    pub(crate) fn truncate(&self, before: GroupNo) -> Result<()> {
+    /// of its slots needs become spare. `durable` is the newest group that is durable together with all before it.
+    pub(crate) fn truncate(&self, before: GroupNo, durable: GroupNo) -> Result<()> {
         let mut control = self.control.lock();
         let slot = {
             let list = self.list.lock();
             // A segment whose first group is still on its way to disk is no place to start from.
-            let starts = |live: &Live| live.first <= before && live.end > FIRST_GROUP;
+            let starts = |live: &Live| live.first <= before.min(durable);
             let index = list.live.partition_point(starts).saturating_sub(1);
             let Some(live) = list.live.get(index) else { return Ok(()) };
             CtlSlot { first: live.first, segment: live.number, prev_crc: live.prev_crc, ..control.newest() }

@@ -1,0 +1,114 @@
+//! The flushers: who leads for commits that nobody waits for.
+
+use super::lead::{Caller, Led};
+use super::{Leader, Pipeline, STALL, Start};
+use foreshore_base::Lsn;
+use foreshore_sync::model::mutant;
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering, fence};
+use foreshore_sync::{NextWake, Signal};
+
+/// The bells of the flushers, of which there are as many as groups in flight: each writes what it seals.
+#[derive(Debug)]
+pub(super) struct Flushers {
+    signals: Box<[Signal]>,
+    /// Bit `i`: flusher `i` is about to sleep, sleeps, or has been rung since. Set by it alone after it has looked for
+    /// work, followed by a fence and another look; cleared by it alone when it begins to look.
+    idle: AtomicU64,
+}
+
+impl Flushers {
+    pub(super) fn new(count: usize) -> Self {
+        assert!((1..=64).contains(&count), "a bit for each flusher");
+        Self { signals: (0..count).map(|_| Signal::new()).collect(), idle: AtomicU64::new(u64::MAX >> (64 - count)) }
+    }
+
+    pub(super) fn signal(&self, flusher: usize) -> &Signal {
+        &self.signals[flusher]
+    }
+
+    /// Wakes one that sleeps, if there is one. Behind a `SeqCst` fence: one that does not sleep yet looks once more.
+    pub(super) fn ring(&self) {
+        // ORDERING: Relaxed, ordered by the caller's fence and the one in `rest`.
+        let idle = self.idle.load(Ordering::Relaxed);
+        if let Some(signal) = self.signals.get(idle.trailing_zeros() as usize) {
+            signal.notify();
+        }
+    }
+
+    /// Wakes all.
+    pub(super) fn ring_all(&self) {
+        self.signals.iter().for_each(Signal::notify);
+    }
+
+    fn work(&self, flusher: usize) {
+        // ORDERING: Relaxed, a bit read too late costs a ring in vain; the flusher's fence comes next.
+        self.idle.fetch_and(!(1 << flusher), Ordering::Relaxed);
+    }
+
+    fn rest(&self, flusher: usize) {
+        // ORDERING: store, fence, look: the bit, then the flusher looks for work again; pairs with the fence of who rings.
+        self.idle.fetch_or(1 << flusher, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+}
+
+impl<L: Leader> Pipeline<L> {
+    /// The bell of a flusher, counted from zero.
+    pub fn flusher_signal(&self, flusher: usize) -> &Signal {
+        self.flushers.signal(flusher)
+    }
+
+    /// Asks for `lsn` to be flushed without waiting for it. `slot` is the caller's own.
+    pub fn flush_soon(&self, slot: usize, lsn: Lsn) {
+        self.slots.get(slot).want(lsn);
+        self.ring_flusher();
+    }
+
+    /// Wakes a flusher unless a leader will do so at the end of its group.
+    pub(super) fn ring_flusher(&self) {
+        if !mutant("pipeline: flush_soon without fence") {
+            // ORDERING: third row of the table above.
+            fence(Ordering::SeqCst);
+        }
+        if self.start() != Start::No {
+            self.flushers.ring();
+        }
+    }
+
+    /// One step of flusher number `flusher`: one group if a pipelined commit waits for one.
+    pub fn flush_step(&self, flusher: usize) -> NextWake {
+        self.flushers.work(flusher);
+        let next = self.flush();
+        if next == NextWake::Now {
+            return next;
+        }
+        self.flushers.rest(flusher);
+        let waits = next == NextWake::OnSignal && !self.is_poisoned();
+        let again = waits && self.start() != Start::No && self.is_pending();
+        if again && !mutant("pipeline: flusher rests without a look") { NextWake::Now } else { next }
+    }
+
+    fn flush(&self) -> NextWake {
+        // ORDERING: pairs with the fence in `ring_flusher`, as the signal does where there is one.
+        fence(Ordering::SeqCst);
+        if self.is_poisoned() || !self.is_pending() {
+            return NextWake::OnSignal;
+        }
+        if self.start() == Start::No {
+            return NextWake::OnSignal;
+        }
+        match self.lead(Caller::Flusher, || self.is_pending()) {
+            // Whoever leads or completes a group rings if something is left.
+            Led::Busy => NextWake::OnSignal,
+            Led::Nothing => NextWake::After(STALL),
+            Led::Sealed | Led::Unwanted => NextWake::Now,
+        }
+    }
+
+    /// Whether somebody who does not lead waits for what is not sealed. Behind a `SeqCst` fence.
+    pub(super) fn is_pending(&self) -> bool {
+        let sealed = self.sealed();
+        // ORDERING: Relaxed, ordered by the caller's fence and the one in `ring_flusher`.
+        self.polled.load(Ordering::Relaxed) > sealed.0 || self.slots.wants_beyond(sealed)
+    }
+}
