@@ -231,7 +231,7 @@ impl BufferKind {
 }
 
 named! {
-    /// How appends wait for each other. `faa` and `lanes` never do.
+    /// How appends wait for each other. `faa`, `laser` and `lanes` never do.
     WaitKind, "wait" {
         /// Without an end, yielding the processor: the published buffers' way, for curves on machines with a processor for
         /// each thread.
