@@ -89,6 +89,10 @@ impl Session {
 
     fn refill(&mut self, more: u64, purpose: Purpose) -> Result<()> {
         let shared = &*self.shared;
+        if shared.drops_groups() && shared.buffer.is_short(self.slot) {
+            // WAIT: help - a copy, and the next half of the lane is free when this one is full.
+            shared.pipeline.lead_for_space(self.slot);
+        }
         loop {
             if let Some(error) = shared.pipeline.poison_error() {
                 return Err(error);
@@ -101,7 +105,7 @@ impl Session {
                 return Ok(());
             }
             // WAIT: help - a group frees the ring.
-            let led = shared.pipeline.lead_for_space();
+            let led = shared.pipeline.lead_for_space(self.slot);
             if led == Led::Sealed {
                 continue;
             }

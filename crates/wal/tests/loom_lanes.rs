@@ -5,6 +5,7 @@
 use foreshore_base::Lsn;
 use foreshore_sync::model::{check, mutated};
 use foreshore_sync::primitive::thread::{self, JoinHandle};
+use foreshore_sync::{LockRank, Mutex};
 use foreshore_wal::Record;
 use foreshore_wal::flags::COMMIT;
 use foreshore_wal::model::{Lanes, LogBuffer, Sealed, Slots, Staging};
@@ -120,6 +121,50 @@ fn reuse() {
     });
 }
 
+/// What leaders hand over to each other.
+#[derive(Default)]
+struct Lead {
+    cut: Lsn,
+    copied: usize,
+}
+
+impl Lead {
+    fn take(&mut self, log: &Lanes, room: Option<usize>) {
+        let mut staging = Staging::new(4096);
+        let drained = match room {
+            Some(slot) => log.drain_for(slot, self.cut, &mut staging),
+            None => log.drain(self.cut, &mut staging),
+        };
+        for record in staging.data().chunks(SIZE) {
+            let stamp = Lsn(u64::from_le_bytes(record[8..16].try_into().expect("eight bytes")));
+            assert!(stamp > self.cut, "{stamp} was missed by the cut at {}", self.cut);
+            self.copied += 1;
+        }
+        assert!(drained.cut >= self.cut, "a cut never falls");
+        self.cut = drained.cut;
+    }
+}
+
+/// A session that makes room for itself between two records, beside another one and a cut.
+fn room() {
+    let log = lanes();
+    let lead = Arc::new(Mutex::new(LockRank::LogDrain, Lead::default()));
+    let (one, two) = (lead.clone(), lead.clone());
+    let actors = [
+        spawn(&log, move |log| {
+            append(log, 0, 0, Lsn(0));
+            one.lock().take(log, Some(0));
+            append(log, 0, 0, Lsn(0));
+        }),
+        spawn(&log, |log| _ = append(log, 1, 0, Lsn(0))),
+        spawn(&log, move |log| two.lock().take(log, None)),
+    ];
+    actors.into_iter().for_each(|actor| actor.join().expect("an actor ends"));
+    let mut lead = lead.lock();
+    lead.take(&log, None);
+    assert!(lead.copied == 3 && lead.cut >= log.current(), "a quiet log is cut whole");
+}
+
 #[test]
 fn a_cut_misses_no_record_up_to_its_stamp() {
     check(two_cuts);
@@ -133,6 +178,17 @@ fn a_cut_misses_no_commit() {
 #[test]
 fn a_cut_need_not_know_a_lane_that_is_leased_meanwhile() {
     check(late_lease);
+}
+
+#[test]
+fn room_is_made_without_a_cut() {
+    check(room);
+}
+
+#[test]
+#[should_panic(expected = "missed by the cut")]
+fn an_ignored_drawing_is_noticed_where_room_is_made() {
+    mutated("lanes: drawing ignored", room);
 }
 
 #[test]

@@ -108,7 +108,7 @@ fn full_window() {
         spawn(&log, Log::commit),
         spawn(&log, |log| {
             log.append();
-            log.pipeline.lead_for_space();
+            log.pipeline.lead_for_space(0);
             log.commit();
         }),
     ]);
@@ -120,7 +120,7 @@ fn watched() {
     let log = log(2);
     let lead = |log: &Log| {
         log.append();
-        log.pipeline.lead_for_space();
+        log.pipeline.lead_for_space(0);
         let (acked, upto) = (log.pipeline.durable_group().0, log.pipeline.durable().0);
         let disk = log.disk.load(Ordering::Acquire);
         assert!((1..=acked).all(|group| disk & (1 << group) != 0), "group {acked} of {disk:b} is durable");
@@ -256,7 +256,7 @@ fn commit_after_a_failure() {
     let actor = thread::spawn(move || {
         actor.commit();
         _ = actor.tail.fetch_add(1, Ordering::AcqRel);
-        actor.pipeline.lead_for_space();
+        actor.pipeline.lead_for_space(0);
     });
     join([actor]);
     assert_eq!(log.writes.load(Ordering::Relaxed), 1, "written behind a failed write");

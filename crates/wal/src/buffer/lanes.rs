@@ -41,6 +41,11 @@
 //! **A cut larger than a group** is resumed: targets and `S` are kept, each call fills one group, and only the group that
 //! reaches all targets carries `S`. Until then the groups carry the last one.
 //!
+//! **Room.** A session whose lane is full needs no cut. It copies its own lane into a group that carries the last `S`, and
+//! touches no other lane: its records are provisional until the next cut covers them. So sessions that only append share
+//! nothing but the lead, and their bytes stay in one core's cache. Readers hold provisional records back, so after
+//! [`PROVISIONAL`] bytes the next group begins a cut.
+//!
 //! **Commits** draw from the clock: one fetch-and-add per transaction that writes. Its stamps are unique among commits, and
 //! the clock is changed by read-modify-writes alone, so who reads a stamp from it sees what led to it.
 //!
@@ -62,6 +67,9 @@ use std::sync::Arc;
 
 /// How often a leader reads the word of a lane that is drawing again before it takes the lane's last stamp instead.
 const REREADS: usize = if cfg!(foreshore_loom) { 0 } else { 32 };
+
+/// Bytes copied without a cut before one is made.
+const PROVISIONAL: usize = 16 << 20;
 
 /// The line that a session writes and the leader reads.
 ///
@@ -100,6 +108,8 @@ struct Cut {
     targets: Vec<u64>,
     /// The lane that is copied next.
     next: usize,
+    /// Bytes copied since the last cut began that it need not cover.
+    provisional: usize,
 }
 
 impl Lanes {
@@ -173,36 +183,46 @@ impl Lanes {
             // ORDERING: Acquire, the records below are whole; pairs with 5.
             cut.targets.push(lane.tail.load(Ordering::Acquire));
         }
-        cut.next = 0;
+        (cut.next, cut.provisional) = (0, 0);
         let floor = if mutant("lanes: cut falls") { Lsn::ZERO } else { prev };
         cut.stamp = Some(Lsn(stamp).max(floor));
     }
 
     /// Step e, as far as `staging` goes; whether all is copied.
     fn copy(&self, cut: &mut Cut, staging: &mut Staging) -> bool {
-        // ORDERING: Relaxed, only leaders write it, and they hand over through their lock.
-        let drained = |lane: usize| self.drained[lane].load(Ordering::Relaxed);
-        let full = |&lane: &usize| drained(lane) < cut.targets[lane];
-        staging.expect_extents((cut.next..cut.targets.len()).filter(full).count());
+        let rest = cut.next..cut.targets.len();
+        staging.expect_extents(rest.filter(|&lane| self.drained(lane) < cut.targets[lane]).count());
         while cut.next < cut.targets.len() {
-            let (from, upto) = (drained(cut.next), cut.targets[cut.next]);
-            let lane = u16::try_from(cut.next).expect("a log has at most 65536 sessions");
-            // SAFETY: 5 and c of the proof: records below the target are whole. The session writes there again only after
-            // the store below.
-            let to = unsafe { self.circle(cut.next).drain(lane, from, upto, staging) };
-            if to > from {
-                // ORDERING: Release, the copy comes before the session's next write there; pairs with `admit`.
-                let order = if mutant("lanes: relaxed drained") { Ordering::Relaxed } else { Ordering::Release };
-                // ORDERING: as said.
-                self.drained[cut.next].store(to, order);
-            }
-            if to < upto {
-                assert!(staging.data_len() > 0, "a record larger than a group");
+            if !self.copy_lane(cut.next, cut.targets[cut.next], staging) {
                 return false;
             }
             cut.next += 1;
         }
         true
+    }
+
+    /// Copies what `lane` holds below `upto`, a position behind a whole record, as far as `staging` goes; whether that is all.
+    fn copy_lane(&self, lane: usize, upto: u64, staging: &mut Staging) -> bool {
+        let from = self.drained(lane);
+        // The lane's own session may have come first.
+        if from >= upto {
+            return true;
+        }
+        let number = u16::try_from(lane).expect("a log has at most 65536 sessions");
+        // SAFETY: 5 and c of the proof: records below the target are whole. The session writes there again only after
+        // the store below.
+        let to = unsafe { self.circle(lane).drain(number, from, upto, staging) };
+        // ORDERING: Release, the copy comes before the session's next write there; pairs with `admit`.
+        let order = if mutant("lanes: relaxed drained") { Ordering::Relaxed } else { Ordering::Release };
+        // ORDERING: as said.
+        self.drained[lane].store(to, order);
+        assert!(to == upto || staging.data_len() > 0, "a record larger than a group");
+        to == upto
+    }
+
+    fn drained(&self, lane: usize) -> u64 {
+        // ORDERING: Relaxed, only leaders write it, and they hand over through their lock.
+        self.drained[lane].load(Ordering::Relaxed)
     }
 }
 
@@ -216,9 +236,17 @@ impl LogBuffer for Lanes {
         if free < bytes {
             return None;
         }
+        let granted = bytes.max(self.bytes / 2).min(free);
         // ORDERING: Relaxed, as above.
-        admitted.store(limit, Ordering::Relaxed);
-        Some(free)
+        admitted.store(limit - free + granted, Ordering::Relaxed);
+        Some(granted)
+    }
+
+    fn is_short(&self, slot: usize) -> bool {
+        let lane = &self.lanes[slot];
+        // ORDERING: Relaxed on both, a hint.
+        let taken = lane.admitted.load(Ordering::Relaxed) - self.drained[slot].load(Ordering::Relaxed);
+        taken > self.bytes / 4
     }
 
     fn give_back(&self, slot: usize, bytes: u64) -> bool {
@@ -283,5 +311,18 @@ impl LogBuffer for Lanes {
             }
             _ => Drained { cut: prev, more: true },
         }
+    }
+
+    fn drain_for(&self, slot: usize, prev: Lsn, staging: &mut Staging) -> Drained {
+        let mut cut = self.cut.try_lock().expect("one leader at a time");
+        if cut.stamp.is_some() || cut.provisional >= PROVISIONAL {
+            drop(cut);
+            return self.drain(prev, staging);
+        }
+        staging.expect_extents(1);
+        // ORDERING: Acquire, the records below are whole; pairs with 5.
+        let more = !self.copy_lane(slot, self.lanes[slot].tail.load(Ordering::Acquire), staging);
+        cut.provisional += staging.data_len();
+        Drained { cut: prev, more }
     }
 }

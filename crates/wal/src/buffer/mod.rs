@@ -33,6 +33,12 @@ pub trait LogBuffer: Send + Sync {
     /// no room now.
     fn admit(&self, slot: usize, bytes: u64) -> Option<u64>;
 
+    /// Whether the session in `slot` does well to see to room before it has none left.
+    fn is_short(&self, slot: usize) -> bool {
+        let _ = slot;
+        false
+    }
+
     /// Takes back what was admitted and not used; true if another session may use it.
     fn give_back(&self, slot: usize, bytes: u64) -> bool;
 
@@ -45,6 +51,13 @@ pub trait LogBuffer: Send + Sync {
     /// Copies publishable records into `staging`, as many whole ones as fit, and makes their room free. `prev` is the last
     /// cut. One caller at a time.
     fn drain(&self, prev: Lsn, staging: &mut Staging) -> Drained;
+
+    /// As [`LogBuffer::drain`] for a session that wants room: what frees room for `slot` is enough, and the cut need not
+    /// rise.
+    fn drain_for(&self, slot: usize, prev: Lsn, staging: &mut Staging) -> Drained {
+        let _ = slot;
+        self.drain(prev, staging)
+    }
 }
 
 /// What a call of [`LogBuffer::drain`] did.

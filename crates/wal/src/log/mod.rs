@@ -263,6 +263,11 @@ impl Shared {
         self.segments.as_ref().map_or(Ok(()), |segments| segments.admit())
     }
 
+    /// Whether a lead ends with its copy: nobody waits for a device.
+    pub(crate) fn drops_groups(&self) -> bool {
+        self.segments.is_none()
+    }
+
     /// The directory of the log, for errors.
     pub(crate) fn dir(&self) -> &Path {
         self.segments.as_ref().map_or(Path::new(""), |segments| segments.dir())

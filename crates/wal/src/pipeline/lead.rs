@@ -24,8 +24,8 @@ pub enum Led {
 pub(super) enum Caller {
     /// A thread that waits for durability, and that keeps the duty itself.
     Waiter,
-    /// A thread that wants ring space.
-    Space,
+    /// The session of a slot that wants space in the buffer.
+    Space(usize),
     /// The flusher, which tries again after a pause.
     Flusher,
 }
@@ -85,7 +85,11 @@ impl<L: Leader> Pipeline<L> {
         let place = (number.0 % self.groups.len() as u64) as usize;
         let mut group = self.groups[place].try_lock().expect("a group has its place to itself from seal to completion");
         let acked = GroupNo(self.window.head().0 - 1);
-        let order = Order { number, sealed, acked, empty: caller != Caller::Space };
+        let room = match caller {
+            Caller::Space(slot) => Some(slot),
+            Caller::Waiter | Caller::Flusher => None,
+        };
+        let order = Order { number, sealed, acked, room };
         let cut = match leader.seal(&mut group, order) {
             Ok(Some(cut)) => cut,
             Ok(None) => return Err(Led::Nothing),

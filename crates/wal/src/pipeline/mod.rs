@@ -88,8 +88,9 @@ pub struct Order {
     pub sealed: Lsn,
     /// The newest group known to be durable together with all before it.
     pub acked: GroupNo,
-    /// Whether a group without data shall be sealed where that raises the cut: somebody waits for more than `sealed`.
-    pub empty: bool,
+    /// The slot of a session that wants room, and nothing else. If there is none, somebody waits for more than `sealed`, and a
+    /// group without data shall be sealed where that raises the cut.
+    pub room: Option<usize>,
 }
 
 /// What was sealed.
@@ -271,9 +272,9 @@ impl<L: Leader> Pipeline<L> {
         }
     }
 
-    /// Leads once for somebody who wants ring space.
-    pub fn lead_for_space(&self) -> Led {
-        self.lead(Caller::Space, || true)
+    /// Leads once for the session of `slot`, which wants room in the buffer.
+    pub fn lead_for_space(&self, slot: usize) -> Led {
+        self.lead(Caller::Space(slot), || true)
     }
 
     fn may_lead(&self, lsn: Lsn) -> bool {

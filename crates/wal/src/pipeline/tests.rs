@@ -37,7 +37,7 @@ fn a_flusher_that_can_cut_nothing_pauses() {
     assert!(rung(&pipeline), "a commit rings");
     assert_eq!(pipeline.flush_step(0), NextWake::After(STALL));
     assert!(!rung(&pipeline), "a flusher that rings itself would not pause");
-    assert_eq!(pipeline.lead_for_space(), Led::Nothing);
+    assert_eq!(pipeline.lead_for_space(0), Led::Nothing);
     assert!(rung(&pipeline), "the flusher may have found the lead taken");
 }
 
@@ -45,7 +45,7 @@ fn a_flusher_that_can_cut_nothing_pauses() {
 fn waiters_for_space_that_can_cut_nothing_do_not_wake_each_other() {
     let pipeline = stopped();
     let key = pipeline.space().prepare();
-    assert_eq!(pipeline.lead_for_space(), Led::Nothing);
+    assert_eq!(pipeline.lead_for_space(0), Led::Nothing);
     assert!(!pipeline.space().wait(key, Some(Duration::ZERO)));
 }
 
