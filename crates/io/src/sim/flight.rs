@@ -96,7 +96,7 @@ impl Machine {
                 return Err(off());
             }
             // WAIT: park - until the test releases the write or takes the power.
-            let (next, timed_out) = self.changed.wait_timeout(state, 2 * PATIENCE);
+            let (next, timed_out) = self.wait(state, 2 * PATIENCE);
             state = next;
             let open = state.flights.up().any(|flight| flight.no == no) && state.need_power().is_ok();
             assert!(!timed_out || !open, "nobody lets the held write {no} land");
@@ -204,7 +204,7 @@ impl Sim {
         let mut state = self.state.lock();
         while state.flights.up().count() < n && state.need_power().is_ok() {
             // WAIT: park - until another thread issues a write, or this test has failed.
-            let (next, timed_out) = self.state.changed.wait_timeout(state, PATIENCE);
+            let (next, timed_out) = self.state.wait(state, PATIENCE);
             state = next;
             let up = state.flights.up().count();
             assert!(!timed_out || up >= n, "{up} of {n} writes are in flight after {PATIENCE:?}");

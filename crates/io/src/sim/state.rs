@@ -9,7 +9,7 @@ use super::{
 };
 use crate::names::Names;
 use foreshore_sync::{Condvar, LockRank, Mutex, MutexGuard};
-use std::{collections::BTreeMap, io, path::Path};
+use std::{collections::BTreeMap, io, path::Path, time::Duration};
 
 /// What was durable when recording began, and every operation since.
 #[derive(Clone)]
@@ -67,6 +67,22 @@ impl Machine {
         let result = state.operation(class, run);
         self.tell(&state);
         result
+    }
+
+    /// Waits for a change, for at most `patience`; true if there was none. Without time, as under a model checker, which
+    /// finds a wait that nobody ends by itself, for as long as it takes.
+    pub(super) fn wait<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        patience: Duration,
+    ) -> (MutexGuard<'a, State>, bool) {
+        if cfg!(any(foreshore_loom, foreshore_shuttle)) {
+            // WAIT: park - until the state has changed.
+            (self.changed.wait(state), false)
+        } else {
+            // WAIT: park - until the state has changed, or the test that uses this has failed.
+            self.changed.wait_timeout(state, patience)
+        }
     }
 
     /// Ends the waits of held writes if power is lost.
