@@ -91,7 +91,7 @@ impl Drop for Home {
 }
 
 /// A directory below the current one that nobody has.
-fn own_directory() -> Result<PathBuf> {
+pub(crate) fn own_directory() -> Result<PathBuf> {
     let process = std::process::id();
     for attempt in 0_u32.. {
         // A process that was killed may have left the directory of this number behind.

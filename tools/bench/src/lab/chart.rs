@@ -58,6 +58,7 @@ impl Axis {
 }
 
 /// Which fields of rows are drawn, and how.
+#[derive(Clone)]
 pub(super) struct Plot {
     pub(super) x: Axis,
     pub(super) y: Axis,

