@@ -62,7 +62,7 @@ mod slots;
 mod ticket;
 
 /// The kernels, for models in `tests/`.
-#[cfg(foreshore_loom)]
+#[cfg(any(foreshore_loom, foreshore_shuttle))]
 pub mod model {
     pub use crate::buffer::{CArray, Decoupled, Delegated, Hybrid, Locked, Shape};
     pub use crate::buffer::{Drained, Faa, Lanes, Laser, LogBuffer, Ring, Sealed, Staging};

@@ -171,7 +171,7 @@ impl Staging {
     }
 
     /// The data collected, for models and checks.
-    #[cfg(any(foreshore_loom, debug_assertions))]
+    #[cfg(any(foreshore_loom, foreshore_shuttle, debug_assertions))]
     pub fn data(&self) -> &[u8] {
         &self.buf[self.data_start()..][..self.data]
     }
