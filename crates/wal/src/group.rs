@@ -135,7 +135,7 @@ impl Leader for Sealer {
         }
         let Sink::Files { segments, tail } = &mut self.sink else {
             group.len = data_len;
-            return Ok(Some(Cut { upto, more }));
+            return Ok(Some(Cut { upto, more, bytes: data_len }));
         };
         let (bytes, n_ext) = group.staging.finish();
         let header = GroupHeader {
@@ -155,6 +155,6 @@ impl Leader for Sealer {
         group.len = bytes.len();
         group.place = Some(tail.place(segments, order.number, tail.prev_crc, group.len as u64)?);
         tail.prev_crc = crc;
-        Ok(Some(Cut { upto, more }))
+        Ok(Some(Cut { upto, more, bytes: data_len }))
     }
 }

@@ -52,6 +52,7 @@ mod log;
 mod options;
 #[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
 mod pipeline;
+mod policy;
 mod reader;
 mod record;
 mod scan;
@@ -67,12 +68,14 @@ pub mod model {
     pub use crate::buffer::{CArray, Decoupled, Delegated, Hybrid, Locked, Shape};
     pub use crate::buffer::{Drained, Faa, Lanes, Laser, LogBuffer, Ring, Sealed, Staging};
     pub use crate::pipeline::{Cut, Group, Leader, Led, Order, Pipeline};
+    pub use crate::policy::GroupPolicy;
     pub use crate::slots::Slots;
 }
 
 pub use dep::Dep;
 pub use log::{Log, LogStats};
-pub use options::{BufferKind, GroupPolicy, LogOptions, WaitKind};
+pub use options::{BufferKind, LogOptions, WaitKind};
+pub use policy::GroupPolicy;
 pub use reader::{RecordIter, Recovered};
 pub use record::{LoggedRecord, MAX_LARGE, MAX_RECORD, MAX_TAG, Record, flags};
 pub use session::Session;

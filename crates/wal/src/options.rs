@@ -2,6 +2,7 @@
 
 use crate::buffer::Staging;
 use crate::format;
+use crate::policy::GroupPolicy;
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, Result};
 use foreshore_sync::{WaitMode, available_parallelism};
@@ -79,6 +80,7 @@ impl LogOptions {
         if !(1..=1 << 16).contains(&self.max_sessions) {
             return refuse("max_sessions", &self.max_sessions, "1 to 65536");
         }
+        self.group.check()?;
         if self.in_flight > MAX_IN_FLIGHT {
             return refuse("in_flight", &self.in_flight, "0 to 16");
         }
@@ -248,14 +250,5 @@ impl From<WaitKind> for WaitMode {
             WaitKind::Spin => Self::Spin,
             WaitKind::Park => Self::Park,
         }
-    }
-}
-
-named! {
-    /// When a group is cut.
-    GroupPolicy, "group_policy" {
-        /// As soon as the device is free and somebody waits: the time of one write clocks the groups.
-        #[default]
-        Greedy = "greedy",
     }
 }

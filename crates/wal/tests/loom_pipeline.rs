@@ -7,7 +7,7 @@ use foreshore_sync::primitive::Arc as Shared;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::primitive::thread::{self, JoinHandle};
 use foreshore_sync::{NextWake, Parker, Unparker};
-use foreshore_wal::model::{Cut, Group, Leader, Order, Pipeline, Slots};
+use foreshore_wal::model::{Cut, Group, GroupPolicy, Leader, Order, Pipeline, Slots};
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
@@ -29,7 +29,7 @@ impl Leader for Stamps {
     fn seal(&mut self, group: &mut Bit, order: Order) -> Result<Option<Cut>> {
         let upto = Lsn(self.tail.load(Ordering::Acquire));
         group.number = order.number.0;
-        Ok((upto > order.sealed).then_some(Cut { upto, more: false }))
+        Ok((upto > order.sealed).then_some(Cut { upto, more: false, bytes: 0 }))
     }
 }
 
@@ -52,7 +52,7 @@ fn log(width: usize) -> Arc<Log> {
     slots.lease().expect("one slot");
     let groups = (0..width).map(|_| Bit { disk: disk.clone(), number: 0 }).collect();
     let stamps = Stamps { tail: tail.clone(), disk: disk.clone() };
-    let pipeline = Pipeline::new(stamps, groups, Lsn(0), GroupNo(1), Arc::new(slots));
+    let pipeline = Pipeline::new(stamps, groups, Lsn(0), GroupNo(1), Arc::new(slots), GroupPolicy::Greedy);
     Arc::new(Log { pipeline, tail, disk })
 }
 
@@ -204,7 +204,7 @@ impl Leader for Failing {
 
     fn seal(&mut self, _group: &mut Broken, order: Order) -> Result<Option<Cut>> {
         let upto = Lsn(self.0.load(Ordering::Acquire));
-        Ok((upto > order.sealed).then_some(Cut { upto, more: false }))
+        Ok((upto > order.sealed).then_some(Cut { upto, more: false, bytes: 0 }))
     }
 }
 
@@ -226,7 +226,7 @@ impl FailingLog {
         let (tail, writes) = (Shared::new(AtomicU64::new(0)), Shared::new(AtomicU64::new(0)));
         let groups = (0..width).map(|_| Broken(writes.clone())).collect();
         let slots = Arc::new(Slots::new(1));
-        let pipeline = Pipeline::new(Failing(tail.clone()), groups, Lsn(0), GroupNo(1), slots);
+        let pipeline = Pipeline::new(Failing(tail.clone()), groups, Lsn(0), GroupNo(1), slots, GroupPolicy::Greedy);
         Arc::new(Self { tail, writes, pipeline })
     }
 

@@ -312,7 +312,7 @@ fn options_out_of_range_are_refused_by_name() {
     }
     assert_eq!("spin".parse::<foreshore_wal::WaitKind>().unwrap(), foreshore_wal::WaitKind::Spin);
     assert!("sleep".parse::<foreshore_wal::WaitKind>().is_err());
-    assert!("adaptive".parse::<foreshore_wal::GroupPolicy>().is_err());
+    assert!("eager".parse::<foreshore_wal::GroupPolicy>().is_err());
 }
 
 #[test]

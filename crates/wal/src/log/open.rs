@@ -4,7 +4,7 @@ use super::{Log, Shared};
 use crate::buffer::new_buffer;
 use crate::format::{CtlSlot, FIRST_GROUP, number_of};
 use crate::group::{Flight, Sealer, Sink, Tail, Totals};
-use crate::options::{GroupPolicy, LogOptions};
+use crate::options::LogOptions;
 use crate::pipeline::Pipeline;
 use crate::reader::{Chain, GroupReader, Recovered};
 use crate::scan::{FIRST, Scanned, scan};
@@ -146,12 +146,11 @@ fn start(options: &LogOptions, durable: Lsn, floor: Lsn, next: GroupNo, sink: Si
     let dir = segments.as_ref().map_or(Path::new(""), |segments| segments.dir());
     let buffer = new_buffer(options, &slots, floor).map_err(|source| Error::io("reserve memory for", dir, source))?;
     let totals = Arc::new(Totals::default());
-    let GroupPolicy::Greedy = options.group;
     let groups = (0..options.width()).map(|_| Flight::new(options.max_group(), &totals)).collect();
     let sealer = Sealer { buffer: buffer.clone(), sink };
     Ok(Shared {
         buffer,
-        pipeline: Pipeline::new(sealer, groups, durable, next, slots.clone()),
+        pipeline: Pipeline::new(sealer, groups, durable, next, slots.clone(), options.group),
         slots,
         segments,
         totals,

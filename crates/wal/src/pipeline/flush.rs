@@ -70,7 +70,13 @@ impl<L: Leader> Pipeline<L> {
             // ORDERING: third row of the table above.
             fence(Ordering::SeqCst);
         }
-        if self.start() != Start::No {
+        self.pace.arrive();
+        if !self.is_open() {
+            return;
+        }
+        // A flusher is the timer for who opens a group; for the others it is one already, or a waiting thread is.
+        let (start, first) = self.pace.due(self.pace.now(), || self.slots.totals().1);
+        if first || start == Start::Now {
             self.flushers.ring();
         }
     }
@@ -84,7 +90,7 @@ impl<L: Leader> Pipeline<L> {
         }
         self.flushers.rest(flusher);
         let waits = next == NextWake::OnSignal && !self.is_poisoned();
-        let again = waits && self.start() != Start::No && self.is_pending();
+        let again = waits && self.is_open() && self.is_pending();
         if again && !mutant("pipeline: flusher rests without a look") { NextWake::Now } else { next }
     }
 
@@ -94,8 +100,10 @@ impl<L: Leader> Pipeline<L> {
         if self.is_poisoned() || !self.is_pending() {
             return NextWake::OnSignal;
         }
-        if self.start() == Start::No {
-            return NextWake::OnSignal;
+        match self.start() {
+            Start::Now => {}
+            Start::After(left) => return NextWake::After(left),
+            Start::No => return NextWake::OnSignal,
         }
         match self.lead(Caller::Flusher, || self.is_pending()) {
             // Whoever leads or completes a group rings if something is left.

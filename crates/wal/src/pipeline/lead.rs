@@ -90,6 +90,7 @@ impl<L: Leader> Pipeline<L> {
             Caller::Waiter | Caller::Flusher => None,
         };
         let order = Order { number, sealed, acked, room };
+        self.pace.cut();
         let cut = match leader.seal(&mut group, order) {
             Ok(Some(cut)) => cut,
             Ok(None) => return Err(Led::Nothing),
@@ -102,7 +103,7 @@ impl<L: Leader> Pipeline<L> {
         // ORDERING: Release, pairs with `sealed`.
         self.sealed.store(cut.upto.0, Ordering::Release);
         self.window.seal(number);
-        self.pace.sealed(cut.more);
+        self.pace.sealed(self.pace.now(), cut.more, cut.bytes);
         // Draining made room.
         self.space.notify_all();
         Ok(Flight { pipeline: self, group: Some(group), number, cut: cut.upto, done: false })
@@ -119,10 +120,15 @@ impl<L: Leader> Pipeline<L> {
         self.lead_is_free() && !self.window.is_full(self.groups.len())
     }
 
-    /// Whether a group may be begun now.
+    /// Whether a group may be begun for somebody who waits, now or when it is due.
+    pub(super) fn is_open(&self) -> bool {
+        self.can_lead() && self.pace.allows(self.window.in_flight())
+    }
+
+    /// When a group may be begun for somebody who waits.
     pub(super) fn start(&self) -> Start {
-        match self.can_lead() {
-            true => self.pace.start(self.window.in_flight()),
+        match self.is_open() {
+            true => self.pace.due(self.pace.now(), || self.slots.totals().1).0,
             false => Start::No,
         }
     }
@@ -131,7 +137,7 @@ impl<L: Leader> Pipeline<L> {
     pub(super) fn hand_off(&self, mode: HandOff) {
         // ORDERING: the waker's side of all rows of the table above.
         fence(Ordering::SeqCst);
-        let start = self.start() != Start::No;
+        let start = self.is_open();
         if !self.waiters.is_empty() {
             let next = (start && mode != HandOff::Nothing(Caller::Waiter)).then(|| self.sealed());
             let upto = match mode {
@@ -195,7 +201,7 @@ impl<L: Leader> Flight<'_, L> {
         self.done = true;
         match written {
             Ok(()) => {
-                pipeline.pace.written(began);
+                pipeline.pace.written(began, pipeline.pace.now());
                 pipeline.window.complete(self.number, self.cut, &pipeline.durable);
                 pipeline.hand_off(HandOff::Full);
             }

@@ -41,6 +41,7 @@ mod window;
 pub use lead::Led;
 pub use waiters::Key;
 
+use crate::policy::GroupPolicy;
 use crate::slots::Slots;
 use flush::Flushers;
 use foreshore_base::{Error, GroupNo, Lsn, Result};
@@ -101,6 +102,8 @@ pub struct Cut {
     pub upto: Lsn,
     /// There is more to cut.
     pub more: bool,
+    /// Bytes of the records in the group.
+    pub bytes: usize,
 }
 
 /// The flush pipeline over a [`Leader`].
@@ -129,7 +132,14 @@ pub struct Pipeline<L: Leader> {
 impl<L: Leader> Pipeline<L> {
     /// A pipeline whose log is durable up to `durable` and whose next group is `next`. As many groups may be in flight as
     /// there are in `groups`, one to 64.
-    pub fn new(leader: L, groups: Vec<L::Group>, durable: Lsn, next: GroupNo, slots: Arc<Slots>) -> Self {
+    pub fn new(
+        leader: L,
+        groups: Vec<L::Group>,
+        durable: Lsn,
+        next: GroupNo,
+        slots: Arc<Slots>,
+        policy: GroupPolicy,
+    ) -> Self {
         Self {
             durable: CachePadded::new(AtomicU64::new(durable.0)),
             sealed: CachePadded::new(AtomicU64::new(durable.0)),
@@ -139,7 +149,7 @@ impl<L: Leader> Pipeline<L> {
             window: Window::new(groups.len(), next),
             flushers: Flushers::new(groups.len()),
             groups: groups.into_iter().map(|group| Mutex::new(LockRank::LogDrain, group)).collect(),
-            pace: Pace::new(),
+            pace: Pace::new(policy),
             waiters: Waiters::new(),
             cause: Mutex::new(LockRank::LogWaiters, None),
             polled: AtomicU64::new(0),
@@ -233,6 +243,9 @@ impl<L: Leader> Pipeline<L> {
     /// As [`Self::force`].
     pub fn force_while(&self, lsn: Lsn, mut park: impl FnMut(&Parker, Option<Duration>) -> bool) -> Result<bool> {
         let mut parker = None;
+        if self.sealed() < lsn {
+            self.pace.arrive();
+        }
         loop {
             if self.durable() >= lsn {
                 return Ok(true);
@@ -240,7 +253,11 @@ impl<L: Leader> Pipeline<L> {
             if let Some(error) = self.poison_error() {
                 return Err(error);
             }
-            let led = if self.may_lead(lsn) { self.lead(Caller::Waiter, || self.sealed() < lsn) } else { Led::Busy };
+            let led = if self.start_for(lsn) == Start::Now {
+                self.lead(Caller::Waiter, || self.sealed() < lsn)
+            } else {
+                Led::Busy
+            };
             let go_on = match led {
                 Led::Sealed | Led::Unwanted => continue,
                 // WAIT: window - an appender is stopped inside its copy; nobody is bound to signal its end, and this thread
@@ -251,12 +268,18 @@ impl<L: Leader> Pipeline<L> {
                     let key = self.waiters.add_thread(lsn, parker.unparker());
                     // ORDERING: first row of the table above.
                     fence(Ordering::SeqCst);
-                    let may_lead = self.may_lead(lsn) && !mutant("pipeline: park without may_lead");
+                    let start = self.start_for(lsn);
+                    let may_lead = start == Start::Now && !mutant("pipeline: park without may_lead");
                     if self.durable() >= lsn || self.is_poisoned() || may_lead {
                         self.waiters.remove_thread(key);
                         continue;
                     }
-                    let go_on = park(parker, None);
+                    let timer = match start {
+                        // One of those who wait is the timer; who takes it along hands off.
+                        Start::After(left) if self.waiters.is_first(key, self.sealed()) => Some(left),
+                        _ => None,
+                    };
+                    let go_on = park(parker, timer);
                     // Who raises `durable` takes out all that it satisfies.
                     if self.durable() < lsn {
                         self.waiters.remove_thread(key);
@@ -277,8 +300,9 @@ impl<L: Leader> Pipeline<L> {
         self.lead(Caller::Space(slot), || true)
     }
 
-    fn may_lead(&self, lsn: Lsn) -> bool {
-        self.sealed() < lsn && self.start() == Start::Now
+    /// Whether a group may be begun for somebody who waits for `lsn`.
+    fn start_for(&self, lsn: Lsn) -> Start {
+        if self.sealed() < lsn { self.start() } else { Start::No }
     }
 
     /// Registers a future's waker, in place of the one under `old`; `None` if there is nothing to wait for.

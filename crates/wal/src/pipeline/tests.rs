@@ -23,7 +23,7 @@ impl Group for Stopped {
 fn stopped() -> Pipeline<Stopped> {
     let slots = Slots::new(1);
     slots.lease().expect("one slot");
-    Pipeline::new(Stopped, vec![Stopped], Lsn(0), GroupNo(1), Arc::new(slots))
+    Pipeline::new(Stopped, vec![Stopped], Lsn(0), GroupNo(1), Arc::new(slots), GroupPolicy::Greedy)
 }
 
 fn rung(pipeline: &Pipeline<Stopped>) -> bool {

@@ -50,6 +50,12 @@ impl Waiters {
         drop(self.edit(|lists| lists.threads.remove(&key)));
     }
 
+    /// Whether no other thread waits for less than `key` does and more than `lsn`.
+    pub(super) fn is_first(&self, key: Key, lsn: Lsn) -> bool {
+        let lists = self.lists.lock();
+        lists.threads.range(after(lsn)..).next().is_none_or(|(&first, _)| first >= key)
+    }
+
     /// Registers a future. A fence and a look at the state follow.
     pub(super) fn add_future(&self, lsn: Lsn, waker: Waker) -> Key {
         self.edit(|lists| {
