@@ -77,6 +77,7 @@ impl Experiment for GroupTimer {
         lab.configure("buffer", options.buffer.to_string());
         lab.configure("ring_bytes", options.ring_bytes);
         lab.configure("segment_bytes", options.segment_bytes);
+        lab.configure("in_flight", options.in_flight);
         let bench = Bench { device, options, threads, span, seed: lab.settings.seed };
         let policies: Vec<GroupPolicy> = POLICIES.iter().filter_map(|name| name.parse().ok()).collect();
         let cases =

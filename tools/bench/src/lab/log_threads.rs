@@ -70,6 +70,7 @@ impl Experiment for LogThreads {
         lab.configure("repeat", lab.settings.repeat.unwrap_or(rounds_of));
         lab.configure("ring_bytes", options.ring_bytes);
         lab.configure("segment_bytes", options.segment_bytes);
+        lab.configure("in_flight", options.in_flight);
         lab.configure("group", options.group.to_string());
         let modes: &[(Commit, usize)] = lab.choose(
             &[(Commit::Blocking, 1), (Commit::Pipelined, 1), (Commit::Pipelined, CLIENTS)],

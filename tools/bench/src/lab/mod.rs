@@ -22,6 +22,7 @@ mod group_timer;
 mod log_insert;
 mod log_size;
 mod log_skew;
+mod log_slots;
 mod log_threads;
 mod open_loop;
 mod outcome;
@@ -60,10 +61,11 @@ trait Experiment: Sync {
     }
 }
 
-const EXPERIMENTS: [&dyn Experiment; 5] = [
+const EXPERIMENTS: [&dyn Experiment; 6] = [
     &log_insert::LogInsert,
     &log_size::LogSize,
     &log_skew::LogSkew,
+    &log_slots::LogSlots,
     &log_threads::LogThreads,
     &group_timer::GroupTimer,
 ];

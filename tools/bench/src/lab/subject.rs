@@ -4,7 +4,7 @@ use super::drive::{Counted, Span, Worker, drive};
 use foreshore::BufferKind;
 use foreshore_base::{Error, Result};
 use foreshore_sync::{ByteArena, CachePadded, rmw};
-use foreshore_wal::{Dep, Log, LogOptions, Record, Session};
+use foreshore_wal::{Dep, Log, LogOptions, Record, Session, WaitKind};
 use std::{
     fmt,
     path::PathBuf,
@@ -15,6 +15,8 @@ use std::{
 pub(super) const BUFFERS: [&str; 8] = ["mutex", "carray", "decoupled", "hybrid", "delegated", "laser", "faa", "lanes"];
 /// The buffers of the papers.
 pub(super) const PAPERS: [&str; 6] = ["mutex", "carray", "decoupled", "hybrid", "delegated", "laser"];
+/// Buffers whose appends may wait for each other, so that how they wait makes a difference.
+pub(super) const WAITING: [&str; 5] = ["mutex", "carray", "decoupled", "hybrid", "delegated"];
 /// The yardsticks.
 pub(super) const BOUND_FETCH_ADD: &str = "bound-fetch-add";
 pub(super) const BOUND_PRIVATE: &str = "bound-private";
@@ -59,6 +61,11 @@ pub(super) struct Point {
 }
 
 impl Point {
+    /// How its appends wait, if they do.
+    pub(super) fn wait(&self) -> Option<WaitKind> {
+        WAITING.contains(&self.subject.to_string().as_str()).then_some(self.options.wait)
+    }
+
     pub(super) fn measure(&self, span: Span) -> Result<Counted> {
         match self.subject {
             Subject::Log(buffer) => {

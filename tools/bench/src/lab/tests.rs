@@ -57,6 +57,7 @@ fn fields(experiment: &str) -> &'static [&'static str] {
         "log-insert" => &["buffer", "threads", "record_bytes"],
         "log-size" => &["buffer", "threads", "record_bytes", "ring_bytes"],
         "log-skew" => &["buffer", "threads", "outlier_bytes"],
+        "log-slots" => &["buffer", "threads", "slots"],
         "log-threads" => {
             &["buffer", "threads", "clients", "commit", "device", "tps", "p50_us", "p99_us", "cpu_user_cores"]
         }
@@ -91,7 +92,7 @@ fn every_experiment_writes_the_agreed_json_and_a_figure() {
 #[test]
 fn insert_experiments_measure_rates_and_count_contention() {
     let (files, _) = run_all("rates", &settings());
-    for name in ["log-insert", "log-size", "log-skew"] {
+    for name in ["log-insert", "log-size", "log-skew", "log-slots"] {
         for row in files[name].0["rows"].as_array().unwrap() {
             if row.get("refused").is_some() {
                 assert_eq!(name, "log-skew", "{row}");
