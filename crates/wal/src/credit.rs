@@ -3,9 +3,9 @@
 //! A session holds as many credits as it may still append, so that an append never meets a full ring. The sum of free
 //! credits, credits held and undrained bytes is the size of the ring.
 
-use foreshore_sync::CachePadded;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
+use foreshore_sync::{CachePadded, rmw};
 
 /// Free bytes of the ring that nobody holds.
 #[derive(Debug)]
@@ -23,13 +23,20 @@ impl Credits {
     pub fn take(&self, bytes: u64) -> bool {
         // ORDERING: Acquire, the leader's copy out of the ring comes before the session's writes into the same place;
         // pairs with `give`. Later operations on the word are all read-modify-writes, so they carry the release on.
-        self.free.fetch_update(Ordering::Acquire, Ordering::Relaxed, |free| free.checked_sub(bytes)).is_ok()
+        let left = |free: u64| {
+            let left = free.checked_sub(bytes);
+            rmw::contended(u64::from(left.is_some()));
+            left
+        };
+        // ORDERING: as said.
+        self.free.fetch_update(Ordering::Acquire, Ordering::Relaxed, left).is_ok()
     }
 
     /// Gives `bytes` back: drained by the leader, or not used.
     pub fn give(&self, bytes: u64) {
         // ORDERING: Release, pairs with `take`.
         let order = if mutant("credits: relaxed give") { Ordering::Relaxed } else { Ordering::Release };
+        rmw::contended(1);
         self.free.fetch_add(bytes, order);
     }
 }

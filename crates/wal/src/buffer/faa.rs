@@ -3,9 +3,9 @@
 use super::{Ring, RingBuffer, Sealed};
 use crate::slots::Slots;
 use foreshore_base::Lsn;
-use foreshore_sync::CachePadded;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
+use foreshore_sync::{CachePadded, rmw};
 use std::sync::Arc;
 
 /// The start of no record: the session is not between drawing and publishing.
@@ -54,6 +54,7 @@ impl RingBuffer for Faa {
             // ORDERING: Relaxed load, any earlier tail is a lower bound. Release store, rule 2, pairs with `published`.
             announced.store(self.tail.load(Ordering::Relaxed), announce);
         }
+        rmw::contended(1);
         // ORDERING: AcqRel, Release for rule 1; Acquire chains the credits of earlier records to this copy.
         let start = self.tail.fetch_add(record.size() as u64, Ordering::AcqRel);
         // ORDERING: Release, a tighter bound, rule 2.

@@ -32,7 +32,7 @@ impl Consolidated for CArray {
     }
 
     fn release(&self, _session: usize, region: Region) {
-        self.released.raise(region);
+        self.released.raise(region.start, region.end);
         self.shared.front.unlock(region.holder);
         self.shared.free(region);
     }

@@ -200,17 +200,13 @@ impl Released {
         Self(CachePadded::new(AtomicU64::new(first)))
     }
 
-    /// Releases `region`, which begins where the last one ended.
+    /// Releases what lies between `start`, where the last release ended, and `end`.
     #[inline]
-    fn raise(&self, region: Region) {
+    fn raise(&self, start: u64, end: u64) {
         // ORDERING: Relaxed load, who may raise it has synchronised with who raised it before.
-        debug_assert_eq!(
-            self.0.load(Ordering::Relaxed),
-            region.start,
-            "regions are released in the order of positions"
-        );
+        debug_assert_eq!(self.0.load(Ordering::Relaxed), start, "regions are released in their order");
         // ORDERING: publish, all copies below are visible; pairs with `get`.
-        self.0.store(region.end, Ordering::Release);
+        self.0.store(end, Ordering::Release);
     }
 
     #[inline]

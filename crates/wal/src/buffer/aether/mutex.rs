@@ -33,7 +33,7 @@ impl RingBuffer for Locked {
         let region = self.front.draw(holder, record.size() as u64);
         // SAFETY: the region was drawn for this record.
         let lsn = unsafe { fill(&self.ring, region.start, record, dep) };
-        self.released.raise(region);
+        self.released.raise(region.start, region.end);
         self.front.unlock(holder);
         lsn
     }

@@ -108,7 +108,7 @@ impl ReleaseQueue {
             let own: &Node = &self.nodes[head];
             // ORDERING: Relaxed, rule 2, the node was published by its link or is this thread's.
             let (start, end) = (own.start.load(Ordering::Relaxed), own.end.load(Ordering::Relaxed));
-            self.released.raise(Region { holder: super::Holder::Slot(head), start, end });
+            self.released.raise(start, end);
             rmw::contended(1);
             // ORDERING: AcqRel. Acquire, the node behind is whole; Release, who joins later raises after this.
             let link = own.link.swap(CLOSED, Ordering::AcqRel);
@@ -131,9 +131,13 @@ impl ReleaseQueue {
 
     /// Leaves the release to those ahead; false if there are none any more.
     fn delegate(&self, own: &Node) -> bool {
+        // ORDERING: Acquire, all ahead is released; pairs with the swap of the turn.
+        if own.turn.load(Ordering::Acquire) == HEAD {
+            return false;
+        }
         rmw::contended(1);
-        // ORDERING: Release, the copies are visible to who releases; pairs with the swap of the turn. Acquire on failure, all
-        // ahead is released.
+        // ORDERING: Release, the copies are visible to who releases; pairs with the swap of the turn. Acquire on failure, as
+        // above.
         own.turn.compare_exchange(WAITING, DELEGATED, Ordering::Release, Ordering::Acquire).is_ok()
     }
 
@@ -142,7 +146,7 @@ impl ReleaseQueue {
     pub(super) fn release_in_turn(&self, waits: &Waits, region: Region) {
         // WAIT: window - in models alone.
         waits.until(&self.last, || self.released.get() == region.start);
-        self.released.raise(region);
+        self.released.raise(region.start, region.end);
     }
 
     pub(super) fn released(&self) -> u64 {
