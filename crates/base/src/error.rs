@@ -72,6 +72,22 @@ pub enum Error {
         /// The first missing group.
         missing: GroupNo,
     },
+    /// A log group that somebody wants to read has been given up: nothing kept the log from being truncated.
+    LogTruncated {
+        /// The log directory.
+        dir: PathBuf,
+        /// The group wanted.
+        wanted: GroupNo,
+        /// The oldest group that is kept.
+        first: GroupNo,
+    },
+    /// A log group that was read before it was confirmed has been taken back by a crash of the writer.
+    LogRetracted {
+        /// The log directory.
+        dir: PathBuf,
+        /// The group. Another one may stand in its place.
+        group: GroupNo,
+    },
     /// Not a file of Foreshore, or of another database.
     Foreign {
         /// The file.
@@ -220,6 +236,12 @@ impl fmt::Display for Error {
             }
             Self::LostLog { dir, missing } => {
                 write!(f, "group {missing} of the log in {} is lost though later ones exist", dir.display())
+            }
+            Self::LogTruncated { dir, wanted, first } => {
+                write!(f, "group {wanted} of the log in {} has been given up, {first} is the oldest kept", dir.display())
+            }
+            Self::LogRetracted { dir, group } => {
+                write!(f, "group {group} of the log in {} was read unconfirmed and lost in a crash", dir.display())
             }
             Self::Foreign { path, why } => write!(f, "{} does not belong to this database: {why}", path.display()),
             Self::Newer { path, found, supported } => {

@@ -46,6 +46,7 @@ mod checksum;
 #[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
 mod credit;
 mod dep;
+mod follow;
 mod format;
 mod group;
 mod log;
@@ -73,6 +74,7 @@ pub mod model {
 }
 
 pub use dep::Dep;
+pub use follow::Follower;
 pub use log::{Log, LogStats};
 pub use options::{BufferKind, LogOptions, WaitKind};
 pub use policy::GroupPolicy;

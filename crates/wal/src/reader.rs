@@ -5,6 +5,7 @@ mod merge;
 mod parts;
 mod recovered;
 
+pub(crate) use merge::{Merge, Read};
 pub(crate) use parts::visit;
 pub use recovered::{RecordIter, Recovered};
 
@@ -32,13 +33,26 @@ pub(crate) struct GroupReader {
     shown: Option<(std::path::PathBuf, u64, u64)>,
     /// Start in the window of the group that was read last.
     group: usize,
+    /// Whether no more is read than is asked for.
+    narrow: bool,
 }
 
 impl GroupReader {
     /// A reader of segments of `size` bytes, or others.
     pub(crate) fn new(size: u64) -> Self {
         let bytes = usize::try_from(size).unwrap_or(MAX_GROUP).clamp(BLOCK, MAX_GROUP);
-        Self { window: AlignedBuf::new(bytes.next_multiple_of(BLOCK)), shown: None, group: 0 }
+        Self { window: AlignedBuf::new(bytes.next_multiple_of(BLOCK)), shown: None, group: 0, narrow: false }
+    }
+
+    /// Forgets what was read, since the file may have changed, and from now on reads no more than it is asked for.
+    pub(crate) fn forget(&mut self) {
+        self.shown = None;
+        self.narrow = true;
+    }
+
+    /// Reads whole windows again.
+    pub(crate) fn widen(&mut self) {
+        self.narrow = false;
     }
 
     /// `len` bytes of `file` at `at`, both multiples of a block; what lies behind the end of the file reads as zeros.
@@ -50,7 +64,8 @@ impl GroupReader {
             if len > self.window.len() {
                 self.window = AlignedBuf::new(MAX_GROUP);
             }
-            let read = file.read_at(&mut self.window, at)?;
+            let wanted = if self.narrow { len } else { self.window.len() };
+            let read = file.read_at(&mut self.window[..wanted], at)?;
             let shown = read.max(len);
             self.window[read..shown].fill(0);
             self.shown = Some((file.path().to_owned(), at, at + shown as u64));

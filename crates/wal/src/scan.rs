@@ -21,8 +21,10 @@
 
 #[cfg(all(test, not(foreshore_loom)))]
 pub(crate) mod craft;
+mod link;
 mod rule;
 
+pub(crate) use link::{Accepted, Link, find, link};
 pub(crate) use rule::Rule;
 
 use crate::format::{Decoded, FIRST_GROUP, GroupHeader, MAX_GROUP};
@@ -35,7 +37,7 @@ use std::sync::Arc;
 
 /// Number of the first group of a new log.
 pub(crate) const FIRST: GroupNo = GroupNo(1);
-/// How far behind the break the look-ahead reads every block.
+/// How far behind the break the look-ahead and the search for what is behind a hole read every block.
 const LOOK_AHEAD: u64 = 8 << 20;
 
 const _: () = assert!(MAX_GROUP as u64 <= LOOK_AHEAD);
@@ -58,32 +60,11 @@ pub(crate) struct Scanned {
     rule: Rule,
 }
 
-/// A group that was accepted, and where it lies.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Accepted {
-    pub(crate) group: GroupNo,
-    /// Index of its segment in [`Scanned::live`].
-    pub(crate) segment: usize,
-    pub(crate) offset: u64,
-    pub(crate) len: u64,
-    /// Checksum of its header, and of the header before it.
-    pub(crate) crc: u32,
-    pub(crate) prev_crc: u32,
-}
-
 impl Scanned {
     /// Every record up to here counts, if its own incarnation accepts it.
     pub(crate) fn end(&self) -> Lsn {
         self.cuts.iter().map(|&(_, cut)| cut).max().unwrap_or(Lsn::ZERO)
     }
-}
-
-/// How a group belongs to the chain read so far.
-enum Link {
-    /// It is the next one; with the checksum of its header.
-    Next(GroupHeader, u32),
-    /// It repeats one that was accepted; with the checksum of the header before that one.
-    Again(GroupHeader, u32),
 }
 
 /// Scans the log at `home`. Nothing is written.
@@ -136,40 +117,13 @@ impl Scanned {
         Chain { uuid: home.uuid, group: self.next, prev_crc: self.prev_crc, incarnation }
     }
 
-    /// What lies at `at` of a segment of `size` bytes, if it belongs to the chain.
-    fn link(
-        &self,
-        home: &Home,
-        reader: &mut GroupReader,
-        (file, size): (&dyn File, u64),
-        at: u64,
-    ) -> Result<Option<Link>> {
-        if at + BLOCK as u64 > size {
-            return Ok(None);
-        }
-        let chain = self.chain(home);
-        // Of a repeated group each byte is known by the checksum of its header.
-        let again = match GroupHeader::decode(reader.view(file, at, BLOCK)?) {
-            Decoded::Header(_, crc) => self.tail.iter().find(|again| again.crc == crc),
-            Decoded::Newer(_) => None,
-            Decoded::Nothing => return Ok(None),
-        };
-        let Some(&Accepted { group, prev_crc, .. }) = again else {
-            let next = reader.group(file, size, at, &chain)?;
-            return Ok(next.map(|(header, crc)| Link::Next(header, crc)));
-        };
-        let chain = Chain { group, prev_crc, incarnation: Incarnation(0), ..chain };
-        let found = reader.group(file, size, at, &chain)?;
-        Ok(found.map(|(header, _)| Link::Again(header, prev_crc)))
-    }
-
     /// Accepts groups of the last segment as long as the chain goes on, and passes over repeated ones.
     fn scan_segment(&mut self, home: &Home, reader: &mut GroupReader) -> Result<()> {
         loop {
             let index = self.live.len() - 1;
             let (live, file) = &self.live[index];
             let (file, size, offset) = (file.clone(), live.size, live.end);
-            let (header, crc) = match self.link(home, reader, (&*file, size), offset)? {
+            let (header, crc) = match link(reader, (&*file, size), offset, &self.chain(home), &self.tail)? {
                 Some(Link::Next(header, crc)) => (header, crc),
                 Some(Link::Again(header, _)) => {
                     self.live[index].0.skip(offset + u64::from(header.total_len));
@@ -189,26 +143,11 @@ impl Scanned {
         }
     }
 
-    /// Looks for a group from `from` on that belongs to the chain, block by block.
-    fn find(
-        &self,
-        home: &Home,
-        reader: &mut GroupReader,
-        (file, size): (&dyn File, u64),
-        from: u64,
-    ) -> Result<Option<(u64, Link)>> {
-        for at in (from..size.min(from + LOOK_AHEAD)).step_by(BLOCK) {
-            if let Some(link) = self.link(home, reader, (file, size), at)? {
-                return Ok(Some((at, link)));
-            }
-        }
-        Ok(None)
-    }
-
     /// Passes over a hole behind the end of the last segment; true if there is something behind it.
     fn pass_hole(&mut self, home: &Home, reader: &mut GroupReader) -> Result<bool> {
         let (live, file) = self.live.last().expect("the first segment");
-        let found = self.find(home, reader, (&**file, live.size), live.end + BLOCK as u64)?;
+        let from = live.end + BLOCK as u64;
+        let found = find(reader, (&**file, live.size), from, &self.chain(home), &self.tail)?;
         if let Some((at, _)) = found {
             self.live.last_mut().expect("the first segment").0.skip(at);
         }
@@ -231,7 +170,7 @@ impl Scanned {
         let path = home.segment_path(number);
         let file = home.fs.open(&path)?;
         let size = file.len()?;
-        let (first, prev_crc) = match self.find(home, reader, (&*file, size), FIRST_GROUP)? {
+        let (first, prev_crc) = match find(reader, (&*file, size), FIRST_GROUP, &self.chain(home), &self.tail)? {
             Some((_, Link::Next(header, _))) => (header.group, self.prev_crc),
             Some((_, Link::Again(header, prev_crc))) => (header.group, prev_crc),
             None => return Ok(false),

@@ -3,6 +3,7 @@
 mod open;
 
 use crate::buffer::LogBuffer;
+use crate::follow::Follower;
 use crate::group::{Sealer, Totals};
 use crate::options::LogOptions;
 use crate::pipeline::Pipeline;
@@ -178,6 +179,19 @@ impl Log {
     /// all. Costs a store, a fence and a load; wakes the flusher only if it is parked and nobody writes.
     pub fn flush_soon(&self, session: &mut Session, lsn: Lsn) {
         session.flush_soon(lsn);
+    }
+
+    /// Follows this log from group `from` on, or from the oldest group if that is [`GroupNo::ZERO`]: yields what is durable,
+    /// and can wait for more. For following it from another process see [`Follower::open`].
+    ///
+    /// # Errors
+    /// `LogTruncated` if `from` has been given up, `InvalidOption` for a log without files, or what reading failed with.
+    pub fn follow(&self, from: GroupNo) -> Result<Follower> {
+        let Some(segments) = &self.shared().segments else {
+            let (name, value, expected) = ("follow", "a log without files".into(), "a log in a directory".into());
+            return Err(Error::InvalidOption { name, value, expected });
+        };
+        Follower::of(self.handle.shared.clone(), segments.home.clone(), from)
     }
 
     /// Gives up the log before group `before`: the caller has made sure that recovery starts there or later. Works in

@@ -325,6 +325,21 @@ impl<L: Leader> Pipeline<L> {
         Some(key)
     }
 
+    /// As [`Self::register_waker`], for one who only watches: asks nobody to write a group.
+    pub fn watch(&self, lsn: Lsn, old: Option<Key>, waker: &Waker) -> Option<Key> {
+        if let Some(old) = old {
+            self.waiters.remove_future(old);
+        }
+        let key = self.waiters.add_future(lsn, waker.clone());
+        // ORDERING: first row of the table above.
+        fence(Ordering::SeqCst);
+        if self.durable() >= lsn || self.is_poisoned() {
+            self.waiters.remove_future(key);
+            return None;
+        }
+        Some(key)
+    }
+
     /// Takes a future's waker out, if it is still there.
     pub fn deregister_waker(&self, key: Key) {
         self.waiters.remove_future(key);

@@ -28,6 +28,11 @@ impl Assembler {
         self.partial.clear();
     }
 
+    /// The oldest group in which an incomplete record began.
+    pub(super) fn oldest(&self) -> Option<GroupNo> {
+        self.partial.values().map(|partial| partial.group).min()
+    }
+
     /// Takes a record of `group` and returns what the caller appended; `None` for all but the last fragment. Says what is
     /// wrong.
     pub(super) fn add(

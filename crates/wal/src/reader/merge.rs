@@ -45,16 +45,16 @@ impl Kept {
 }
 
 /// A group as it was read.
-pub(super) struct Read<'a> {
-    pub(super) header: &'a GroupHeader,
-    pub(super) bytes: &'a [u8],
-    pub(super) file: &'a Arc<dyn File>,
-    pub(super) offset: u64,
+pub(crate) struct Read<'a> {
+    pub(crate) header: &'a GroupHeader,
+    pub(crate) bytes: &'a [u8],
+    pub(crate) file: &'a Arc<dyn File>,
+    pub(crate) offset: u64,
 }
 
 /// Puts the records of groups, which come in the order of the chain, in the order of stamps.
 #[derive(Default)]
-pub(super) struct Merge {
+pub(crate) struct Merge {
     incarnation: Incarnation,
     /// Largest cut of the groups of this incarnation read so far.
     cut: Lsn,
@@ -78,12 +78,12 @@ impl fmt::Debug for Merge {
 
 impl Merge {
     /// The incarnation of the group read last.
-    pub(super) fn incarnation(&self) -> Incarnation {
+    pub(crate) fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
 
     /// Begins `incarnation`: what the one before left above its cuts, or incomplete, never counts.
-    pub(super) fn begin(&mut self, incarnation: Incarnation) {
+    pub(crate) fn begin(&mut self, incarnation: Incarnation) {
         assert!(self.next == self.released, "records that count are handed out before others are read");
         (self.incarnation, self.cut) = (incarnation, Lsn::ZERO);
         self.found.clear();
@@ -97,7 +97,7 @@ impl Merge {
     ///
     /// # Errors
     /// `Corrupted`.
-    pub(super) fn push(&mut self, read: &Read<'_>, limit: Lsn) -> Result<()> {
+    pub(crate) fn push(&mut self, read: &Read<'_>, limit: Lsn) -> Result<()> {
         assert!(self.next == self.released, "records that count are handed out before others are read");
         assert_eq!(self.incarnation, read.header.incarnation, "each incarnation is begun");
         self.found.drain(..self.next);
@@ -127,6 +127,12 @@ impl Merge {
         self.next < self.released
     }
 
+    /// The oldest group of which something has not been handed out, if there is one.
+    pub(crate) fn oldest(&self) -> Option<GroupNo> {
+        let kept = self.kept.iter().filter(|kept| kept.left > 0).map(|kept| kept.group).min();
+        kept.into_iter().chain(self.assembler.oldest()).min()
+    }
+
     /// Groups held in memory.
     #[cfg(test)]
     pub(super) fn held_groups(&self) -> usize {
@@ -137,7 +143,7 @@ impl Merge {
     ///
     /// # Errors
     /// `Corrupted`.
-    pub(super) fn next(&mut self) -> Result<Option<LoggedRecord>> {
+    pub(crate) fn next(&mut self) -> Result<Option<LoggedRecord>> {
         while self.next < self.released {
             let found = self.found[self.next];
             self.next += 1;

@@ -7,8 +7,9 @@
 
 use super::super::craft::{Craft, Draft, record};
 use super::super::{Rule, Scanned};
+use crate::follow::Follower;
 use crate::reader::Recovered;
-use crate::segment::Control;
+use crate::segment::{Control, Home};
 use foreshore_base::GroupNo;
 use foreshore_base::limits::BLOCK;
 use std::collections::{BTreeMap, VecDeque};
@@ -49,6 +50,10 @@ enum Wrong {
     Disorder(u64),
     /// The log was refused.
     Refused(String),
+    /// A follower has handed out a record that was not acknowledged.
+    Early(u64),
+    /// A follower has read something else than the log holds, or too little of it.
+    Followed,
 }
 
 /// What happened at least once in a run, or the run proves little.
@@ -151,6 +156,9 @@ struct World {
     flights: VecDeque<Flight>,
     /// Groups that the last crash left visible, and perhaps not on the medium: number, place, length.
     visible: Vec<(u64, (u64, u64), usize)>,
+    /// Reads the log all the while, as another process would, and what it has read.
+    follower: Follower,
+    followed: Vec<u64>,
     /// Places of those that a start believed.
     doubtful: Vec<((u64, u64), usize)>,
 }
@@ -159,8 +167,12 @@ impl World {
     fn new(seed: u64, rule: Rule) -> Self {
         let mut random = Random::new(seed);
         let lanes = 1 + random.below(4) as usize;
+        let craft = Craft::new(SIZE);
+        let Home { fs, dir, uuid } = &craft.home;
         Self {
-            craft: Craft::new(SIZE),
+            follower: Follower::open(fs, dir, *uuid, GroupNo::ZERO).expect("a new log is sound"),
+            followed: Vec::new(),
+            craft,
             rule,
             seen: Seen::default(),
             known: Vec::new(),
@@ -464,13 +476,41 @@ impl World {
         }
     }
 
-    fn live(&mut self) {
+    fn live(&mut self) -> Result<(), Wrong> {
         for _ in 0..5 + self.random.below(40) {
-            match self.random.below(10) {
+            match self.random.below(11) {
                 0..6 => self.append(),
                 6..8 => self.cut(),
-                _ => self.land(),
+                8..10 => self.land(),
+                _ => self.follow()?,
             }
+        }
+        Ok(())
+    }
+
+    /// The follower reads what it can: nothing that could still be taken back.
+    fn follow(&mut self) -> Result<(), Wrong> {
+        while let Some(item) = self.follower.read().map_err(|error| Wrong::Refused(error.to_string()))? {
+            if self.known[item.tag as usize].fate != Fate::Acknowledged {
+                return Err(Wrong::Early(item.tag));
+            }
+            self.followed.push(item.tag);
+        }
+        Ok(())
+    }
+
+    /// What was followed is the front of what a start finds, and the follower has passed every group but those that nobody
+    /// confirmed.
+    fn compare(&mut self) -> Result<(), Wrong> {
+        self.follow()?;
+        let (scanned, recovered) = self.craft.recover(self.rule).map_err(|error| Wrong::Refused(error.to_string()))?;
+        let found = recovered.records(recovered.first_group()).map(|item| item.expect("judged").tag as usize);
+        let found: Vec<u64> = found.map(|tag| self.known[tag].lsn).collect();
+        let followed: Vec<u64> = self.followed.iter().map(|&tag| self.known[tag as usize].lsn).collect();
+        let passed = scanned.tail.first().map_or(scanned.next, |first| first.group);
+        match found.starts_with(&followed) && self.follower.next_group() == passed {
+            true => Ok(()),
+            false => Err(Wrong::Followed),
         }
     }
 }
@@ -478,9 +518,13 @@ impl World {
 fn history(seed: u64, rule: Rule) -> Result<Seen, Wrong> {
     let mut world = World::new(seed, rule);
     for _ in 0..CRASHES {
-        world.live();
+        world.live()?;
         world.crash();
+        if world.random.one_in(2) {
+            world.follow()?;
+        }
         world.start()?;
+        world.compare()?;
     }
     Ok(world.seen)
 }

@@ -1,0 +1,317 @@
+//! Following the tail: records as they become durable, in this process or another.
+//!
+//! A follower reads groups in the order of the chain, as a start does, from a place that it remembers. At the end it answers
+//! `None` and may be asked again. It never hands out a record that a crash could take back, unless it is told to; what it
+//! has handed out is found by every later start.
+//!
+//! | made by | a group counts when | a wait ends when |
+//! |---|---|---|
+//! | [`Log::follow`](crate::Log::follow), in the process that writes | its cut is not above what is durable | the log raises `durable` |
+//! | [`Follower::open`], anywhere | a later group in the chain says that it is durable (`acked_upto`) | a look finds such a group |
+//! | the same, [`unconfirmed`](Follower::unconfirmed) | it is whole | a look finds one |
+//!
+//! **In another process** nothing but files is shared: nothing is locked, opened for writing or written. A group is on disk
+//! before anybody knows that it is durable, so the last groups, as many as are in flight at a time, show only when the
+//! next one is written. On a busy log that lag is one group. On an idle log it lasts: the last group of a log that was
+//! closed shows when another one is appended. Whoever needs it earlier appends an empty record now and then, or
+//! takes records unconfirmed and stands that a crash may take the last ones back.
+//!
+//! **Starts.** A writer may crash and start while it is followed. Groups that were not confirmed are read anew at each look, so
+//! whatever the start puts in their place is found; what it repeats is passed over; records that it dropped are forgotten.
+//!
+//! **Truncation.** Nothing keeps the log from being truncated under a follower: it then gets `LogTruncated`.
+
+mod cursor;
+mod watch;
+
+use crate::format::{Decoded, FIRST_GROUP, GroupHeader};
+use crate::log::Shared;
+use crate::reader::{GroupReader, Merge, Read};
+use crate::record::LoggedRecord;
+use crate::segment::{Control, Home};
+use cursor::{Cursor, Step, existing};
+use foreshore_base::limits::BLOCK;
+use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Result, Uuid};
+use foreshore_io::Fs;
+use foreshore_sync::{Clock, Parker, SystemClock};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use watch::watch;
+
+/// First and longest pause between two looks at files that another process writes.
+const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(16)];
+/// Groups in a row after which a follower reads whole windows.
+const CATCHING_UP: u32 = 4;
+/// How often a file that is renamed or written meanwhile is looked at again.
+const ATTEMPTS: usize = 8;
+
+/// Who says that a group counts.
+enum Witness {
+    /// The log itself.
+    Log(Arc<Shared>),
+    /// A later group.
+    Groups,
+    /// Nobody: it is whole.
+    Nobody,
+}
+
+/// Reads a log while it is written. See the head of this file.
+pub struct Follower {
+    home: Home,
+    witness: Witness,
+    from: GroupNo,
+    reader: GroupReader,
+    merge: Merge,
+    at: Cursor,
+    /// The newest group that some header says to be durable. Never wrong, whatever becomes of that header.
+    confirmed: GroupNo,
+    /// The incarnation of the last group that the last look passed.
+    end: Incarnation,
+    /// Looks since the last group, and the state of the control file when a hole was searched for last.
+    looks: u32,
+    searched: u64,
+    /// Groups read since the end was met last.
+    run: u32,
+    /// What was durable when the log was asked last.
+    seen: Lsn,
+}
+
+impl std::fmt::Debug for Follower {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Follower").field("dir", &self.home.dir).field("next", &self.at.next).finish_non_exhaustive()
+    }
+}
+
+impl Follower {
+    /// Follows the log in `dir` from group `from` on, or from the oldest group if that is [`GroupNo::ZERO`]. Reads files
+    /// only, so another process may be writing them; [`foreshore_io::ReadOnly`] opens them for nothing else.
+    ///
+    /// # Errors
+    /// `LogTruncated` if `from` has been given up, `Foreign`, `Newer`, `Corrupted` or `Truncated` for files that are not a
+    /// sound log of `uuid`, or what reading failed with.
+    pub fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, from: GroupNo) -> Result<Self> {
+        Self::new(Home { fs: fs.clone(), dir: dir.to_owned(), uuid }, Witness::Groups, from)
+    }
+
+    /// Follows a log of this process.
+    pub(crate) fn of(shared: Arc<Shared>, home: Home, from: GroupNo) -> Result<Self> {
+        Self::new(home, Witness::Log(shared), from)
+    }
+
+    fn new(home: Home, witness: Witness, from: GroupNo) -> Result<Self> {
+        let mut attempts = 0;
+        let (start, (file, size)) = loop {
+            let start = read_control(&home)?.newest();
+            // The log may be truncated between the two looks.
+            match existing(home.open_segment(start.segment)) {
+                Ok(Some(segment)) => break (start, segment),
+                Err(Error::Foreign { .. }) | Ok(None) if attempts < ATTEMPTS => attempts += 1,
+                Ok(None) => return Err(Error::LostLog { dir: home.dir.clone(), missing: start.first }),
+                Err(error) => return Err(error),
+            }
+        };
+        if from > GroupNo::ZERO && from < start.first {
+            return Err(Error::LogTruncated { dir: home.dir.clone(), wanted: from, first: start.first });
+        }
+        let at = Cursor {
+            number: start.segment,
+            file,
+            size,
+            offset: FIRST_GROUP,
+            next: start.first,
+            prev_crc: start.prev_crc,
+            incarnation: Incarnation(0),
+            tail: Vec::new(),
+            last: None,
+        };
+        Ok(Self {
+            reader: GroupReader::new(size),
+            witness,
+            from,
+            merge: Merge::default(),
+            at,
+            confirmed: GroupNo(start.first.0 - 1),
+            end: Incarnation(0),
+            looks: 0,
+            searched: 0,
+            run: 0,
+            seen: Lsn::ZERO,
+            home,
+        })
+    }
+
+    /// Takes groups as soon as they are whole. A crash of the writer may take back records that were handed out then: its next
+    /// start does not find them, others may come in their place, and reading on answers `LogRetracted`.
+    #[must_use]
+    pub fn unconfirmed(mut self) -> Self {
+        self.witness = Witness::Nobody;
+        self
+    }
+
+    /// The next record, in ascending order of LSN; `None` at the end, as it is now.
+    ///
+    /// # Errors
+    /// `LogTruncated` if the next group has been given up meanwhile, `LogRetracted` as [`Follower::unconfirmed`] says,
+    /// `Corrupted`, `LostLog`, or what reading failed with.
+    pub fn read(&mut self) -> Result<Option<LoggedRecord>> {
+        loop {
+            if let Some(record) = self.merge.next()? {
+                return Ok(Some(record));
+            }
+            if !self.read_group()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The group to open another follower with that goes on where this one is: it finds every record that this one has
+    /// not handed out, and perhaps some that it has, which are not above the LSN of the last one.
+    #[must_use]
+    pub fn resume_at(&self) -> GroupNo {
+        self.merge.oldest().unwrap_or(self.at.next).max(self.from)
+    }
+
+    /// Waits until there may be more to read, for at most `timeout`, and returns whether there may. Parks; where the log is
+    /// written by another process, looks at the files in between, at least every 16 ms. Asks nobody to write.
+    ///
+    /// # Errors
+    /// `Poisoned` if the log of this process has stopped, so that nothing comes any more; as [`Follower::read`].
+    pub fn wait(&mut self, timeout: Duration) -> Result<bool> {
+        let clock = SystemClock::new();
+        let left = || timeout.saturating_sub(clock.now().into());
+        if let Witness::Log(shared) = &self.witness {
+            return watch(shared, self.seen, left);
+        }
+        let [mut pause, longest] = PAUSES;
+        loop {
+            if self.probe()? {
+                return Ok(true);
+            }
+            let left = left();
+            if left.is_zero() {
+                return Ok(false);
+            }
+            // WAIT: park - another process writes and wakes nobody here, so only time ends it.
+            Parker::current().park_timeout(pause.min(left));
+            pause = (2 * pause).min(longest);
+        }
+    }
+
+    /// The group to be read next.
+    #[cfg(test)]
+    pub(crate) fn next_group(&self) -> GroupNo {
+        self.at.next
+    }
+
+    /// Moves the records of the next group that counts into the merge; false if there is none now.
+    fn read_group(&mut self) -> Result<bool> {
+        if !self.probe()? {
+            return Ok(false);
+        }
+        let Some(Step { header, file, offset }) = self.at.step(&self.home, &mut self.reader, true)? else {
+            self.run = 0;
+            self.look_at_control()?;
+            return match self.at.next <= self.confirmed {
+                true => Err(Error::LostLog { dir: self.home.dir.clone(), missing: self.at.next }),
+                false => Ok(false),
+            };
+        };
+        if header.incarnation != self.merge.incarnation() {
+            self.merge.begin(header.incarnation);
+        }
+        if header.group >= self.from {
+            let bytes = self.reader.bytes(&header);
+            self.merge.push(&Read { header: &header, bytes, file: &file, offset }, Lsn(u64::MAX))?;
+        }
+        self.run += 1;
+        self.looks = 0;
+        if self.run == CATCHING_UP {
+            self.reader.widen();
+        }
+        Ok(true)
+    }
+
+    /// Whether the next group is there and counts.
+    fn probe(&mut self) -> Result<bool> {
+        if let Witness::Log(shared) = &self.witness {
+            self.seen = shared.pipeline.durable();
+        }
+        if self.at.next <= self.confirmed || (self.run > 0 && self.look(false)?) {
+            return Ok(true);
+        }
+        // What was read ahead may have been written since. The end moves in small steps, so no more is read than needed.
+        self.reader.forget();
+        self.run = 0;
+        let counts = self.look(false)? || (self.look_at_control()? && self.look(true)?);
+        if !counts && matches!(self.witness, Witness::Nobody) {
+            self.look_back()?;
+        }
+        Ok(counts)
+    }
+
+    /// Whether the group that was handed out last, unconfirmed, is still there.
+    ///
+    /// # Errors
+    /// `LogRetracted` if not.
+    fn look_back(&mut self) -> Result<()> {
+        let (Some(last), Some(file)) = (self.at.tail.last(), &self.at.last) else { return Ok(()) };
+        match GroupHeader::decode(self.reader.view(&**file, last.offset, BLOCK)?) {
+            Decoded::Header(_, crc) if crc == last.crc => Ok(()),
+            _ => Err(Error::LogRetracted { dir: self.home.dir.clone(), group: last.group }),
+        }
+    }
+
+    /// Looks along the chain for what makes the next group count.
+    fn look(&mut self, holes: bool) -> Result<bool> {
+        let mut ahead = self.at.clone();
+        while let Some(Step { header, .. }) = ahead.step(&self.home, &mut self.reader, holes)? {
+            self.confirmed = match &self.witness {
+                Witness::Log(_) if header.cut <= self.seen => header.group,
+                Witness::Log(_) => return Ok(false),
+                // What a header says is true whatever becomes of it, but it says nothing of itself.
+                Witness::Groups => self.confirmed.max(header.acked_upto.min(GroupNo(header.group.0 - 1))),
+                Witness::Nobody => return Ok(true),
+            };
+            if self.at.next <= self.confirmed {
+                return Ok(true);
+            }
+        }
+        self.end = ahead.incarnation;
+        Ok(false)
+    }
+
+    /// Whether to look behind a hole that the last start may have left. Searching for one reads much, so it is done once
+    /// for each start and then more and more seldom.
+    ///
+    /// # Errors
+    /// `LogTruncated` if the next group has been given up.
+    fn look_at_control(&mut self) -> Result<bool> {
+        let control = read_control(&self.home)?;
+        let (newest, wanted) = (control.newest(), self.at.next);
+        if newest.first > wanted {
+            return Err(Error::LogTruncated { dir: self.home.dir.clone(), wanted, first: newest.first });
+        }
+        self.looks = self.looks.saturating_add(1);
+        let started = control.incarnation() > self.end;
+        let due = self.searched != newest.seq || self.looks.is_power_of_two();
+        if started && due {
+            self.searched = newest.seq;
+        }
+        Ok(started && due)
+    }
+}
+
+/// Reads the control file, of which one slot may be half written at a time.
+fn read_control(home: &Home) -> Result<Control> {
+    let mut attempts = 0;
+    loop {
+        match Control::open(home) {
+            Err(Error::Corrupted { .. }) if attempts < ATTEMPTS => attempts += 1,
+            control => return control,
+        }
+    }
+}
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests;

@@ -1,0 +1,99 @@
+//! A place in the chain of groups, and stepping along it.
+
+use crate::format::{FIRST_GROUP, GroupHeader};
+use crate::reader::{Chain, GroupReader};
+use crate::scan::{Accepted, Link, find, link};
+use crate::segment::Home;
+use foreshore_base::limits::BLOCK;
+use foreshore_base::{Error, GroupNo, Incarnation, Result};
+use foreshore_io::File;
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+/// A place in the chain.
+#[derive(Clone)]
+pub(super) struct Cursor {
+    pub(super) number: u64,
+    pub(super) file: Arc<dyn File>,
+    pub(super) size: u64,
+    pub(super) offset: u64,
+    pub(super) next: GroupNo,
+    pub(super) prev_crc: u32,
+    pub(super) incarnation: Incarnation,
+    /// The last groups, which a start may have repeated.
+    pub(super) tail: Vec<Accepted>,
+    /// The file of the very last one.
+    pub(super) last: Option<Arc<dyn File>>,
+}
+
+/// A group of the chain; the reader holds its bytes.
+pub(super) struct Step {
+    pub(super) header: GroupHeader,
+    pub(super) file: Arc<dyn File>,
+    pub(super) offset: u64,
+}
+
+impl Cursor {
+    /// Steps over the next group of the chain. Looks behind holes only where a start may have left one.
+    pub(super) fn step(&mut self, home: &Home, reader: &mut GroupReader, holes: bool) -> Result<Option<Step>> {
+        loop {
+            let chain =
+                Chain { uuid: home.uuid, group: self.next, prev_crc: self.prev_crc, incarnation: self.incarnation };
+            match link(reader, (&*self.file, self.size), self.offset, &chain, &self.tail)? {
+                Some(Link::Next(header, crc)) => return Ok(Some(self.pass(header, crc))),
+                Some(Link::Again(header, _)) => {
+                    self.offset += u64::from(header.total_len);
+                    continue;
+                }
+                None => {}
+            }
+            if holes {
+                let from = self.offset + BLOCK as u64;
+                if let Some((at, _)) = find(reader, (&*self.file, self.size), from, &chain, &self.tail)? {
+                    self.offset = at;
+                    continue;
+                }
+            }
+            if !self.roll(home, reader, &chain, holes)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn pass(&mut self, header: GroupHeader, crc: u32) -> Step {
+        let (len, offset) = (u64::from(header.total_len), self.offset);
+        self.tail.retain(|before| before.group > header.acked_upto);
+        self.tail.push(Accepted { group: header.group, segment: 0, offset, len, crc, prev_crc: self.prev_crc });
+        self.offset += len;
+        (self.next, self.prev_crc, self.incarnation) = (header.group.next(), crc, header.incarnation);
+        self.last = Some(self.file.clone());
+        Step { header, file: self.file.clone(), offset }
+    }
+
+    /// Goes to the next segment if the chain goes on there.
+    fn roll(&mut self, home: &Home, reader: &mut GroupReader, chain: &Chain, holes: bool) -> Result<bool> {
+        let number = self.number + 1;
+        let Some(file) = existing(home.fs.open(&home.segment_path(number)))? else { return Ok(false) };
+        let size = file.len()?;
+        let goes_on = match holes {
+            true => find(reader, (&*file, size), FIRST_GROUP, chain, &self.tail)?.is_some(),
+            false => link(reader, (&*file, size), FIRST_GROUP, chain, &self.tail)?.is_some(),
+        };
+        if !goes_on {
+            return Ok(false);
+        }
+        // It carries log that counts, so its header must be sound too.
+        let Some((file, size)) = existing(home.open_segment(number))? else { return Ok(false) };
+        (self.number, self.file, self.size, self.offset) = (number, file, size, FIRST_GROUP);
+        Ok(true)
+    }
+}
+
+/// `None` for what is not there.
+pub(super) fn existing<T>(found: Result<T>) -> Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}

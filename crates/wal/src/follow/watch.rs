@@ -1,0 +1,45 @@
+//! Waiting for a log of this process to become durable further, without asking it to.
+
+use crate::log::Shared;
+use foreshore_base::{Lsn, Result};
+use foreshore_sync::{Parker, Unparker};
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::time::Duration;
+
+/// Parks until more than `seen` is durable.
+pub(super) fn watch(shared: &Shared, seen: Lsn, left: impl Fn() -> Duration) -> Result<bool> {
+    let parker = Parker::current();
+    let waker = Waker::from(Arc::new(Unpark(parker.unparker())));
+    let mut registered = None;
+    let answer = loop {
+        if shared.pipeline.durable() > seen {
+            break Ok(true);
+        }
+        if let Some(error) = shared.pipeline.poison_error() {
+            break Err(error);
+        }
+        let left = left();
+        if left.is_zero() {
+            break Ok(false);
+        }
+        registered = shared.pipeline.watch(Lsn(seen.0 + 1), registered, &waker);
+        if registered.is_some() {
+            // WAIT: park - whoever raises what is durable, or stops the log, ends it, or the limit does.
+            parker.park_timeout(left);
+        }
+    };
+    if let Some(key) = registered {
+        shared.pipeline.deregister_waker(key);
+    }
+    answer
+}
+
+/// Wakes a parked thread.
+struct Unpark(Unparker);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
