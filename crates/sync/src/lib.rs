@@ -18,6 +18,7 @@
 //! | memory that may be large and mostly untouched | [`LazyArray`], [`ByteArena`] |
 
 pub mod model;
+pub mod pause;
 pub mod primitive;
 pub mod rmw;
 pub mod waits;

@@ -4,6 +4,7 @@ use super::memory::{GRAIN, Memory};
 use super::{Sealed, Staging};
 use crate::format::{ENVELOPE, record_size};
 use foreshore_base::Lsn;
+use foreshore_sync::pause;
 
 /// A window of memory used in a circle: positions only grow, and a copy that meets the seam is done in two parts.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +38,7 @@ impl<'a> Circle<'a> {
             for part in record.record.parts {
                 self.write(at, part);
                 at += part.len() as u64;
+                pause::point("wal: copy");
             }
         }
     }

@@ -1,0 +1,70 @@
+//! Named places at which a test stops a thread in the middle of an operation.
+//!
+//! What a protocol promises about a stopped thread cannot be tested by luck: the thread must stop at the very place. Kernels
+//! call [`point`] there. In builds without debug assertions it is nothing; in others it looks whether its own thread has
+//! asked for a call, so tests that run side by side do not meet.
+
+/// Calls what the thread has asked for with [`set`], if anything.
+#[inline(always)]
+pub fn point(name: &'static str) {
+    #[cfg(all(debug_assertions, not(any(foreshore_loom, foreshore_shuttle))))]
+    hooked::point(name);
+    #[cfg(not(all(debug_assertions, not(any(foreshore_loom, foreshore_shuttle)))))]
+    let _ = name;
+}
+
+#[cfg(all(debug_assertions, not(any(foreshore_loom, foreshore_shuttle))))]
+pub use hooked::set;
+
+#[cfg(all(debug_assertions, not(any(foreshore_loom, foreshore_shuttle))))]
+mod hooked {
+    use std::cell::RefCell;
+
+    type Hook = Box<dyn FnMut()>;
+
+    std::thread_local! {
+        static HOOK: RefCell<Option<(&'static str, Hook)>> = const { RefCell::new(None) };
+    }
+
+    /// Has `hook` called each time that this thread passes the point `name`, in place of what was set before.
+    pub fn set(name: &'static str, hook: impl FnMut() + 'static) {
+        HOOK.set(Some((name, Box::new(hook))));
+    }
+
+    pub(super) fn point(name: &'static str) {
+        // Taken out while it runs: a hook may pass points itself.
+        let taken = HOOK.with_borrow_mut(|hook| hook.take_if(|(wanted, _)| *wanted == name));
+        if let Some((wanted, mut hook)) = taken {
+            hook();
+            HOOK.with_borrow_mut(|slot| {
+                slot.get_or_insert((wanted, hook));
+            });
+        }
+    }
+}
+
+#[cfg(all(test, debug_assertions, not(any(foreshore_loom, foreshore_shuttle))))]
+mod tests {
+    use super::*;
+    use crate::primitive::thread;
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    #[test]
+    fn a_hook_is_called_at_its_point_on_its_thread() {
+        let calls = Rc::new(Cell::new(0));
+        let counter = calls.clone();
+        set("here", move || {
+            counter.set(counter.get() + 1);
+            point("here");
+        });
+        point("there");
+        assert_eq!(calls.get(), 0);
+        point("here");
+        point("here");
+        thread::scope(|scope| {
+            scope.spawn(|| point("here"));
+        });
+        assert_eq!(calls.get(), 2);
+    }
+}
