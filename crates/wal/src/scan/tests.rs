@@ -2,6 +2,7 @@
 //! format allows.
 
 mod restart;
+mod tails;
 
 use super::craft::{Craft, UUID};
 use super::*;
