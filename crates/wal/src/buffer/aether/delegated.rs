@@ -29,8 +29,11 @@ pub struct Delegated {
 impl Delegated {
     /// An empty buffer over `ring`.
     pub fn new(ring: Ring, shape: &Shape) -> Self {
+        // One more than asked for: the last node of the queue is kept for its link, even when all is released, until another
+        // one joins behind it, and who needs a fresh slot for that would wait for it with the insert lock.
+        let shape = Shape { pool: shape.pool + 1, ..*shape };
         let queue = ReleaseQueue::new(ring.first(), shape.pool);
-        Self { shared: Shared::new(ring, shape), queue }
+        Self { shared: Shared::new(ring, &shape), queue }
     }
 }
 
