@@ -238,7 +238,11 @@ impl fmt::Display for Error {
                 write!(f, "group {missing} of the log in {} is lost though later ones exist", dir.display())
             }
             Self::LogTruncated { dir, wanted, first } => {
-                write!(f, "group {wanted} of the log in {} has been given up, {first} is the oldest kept", dir.display())
+                write!(
+                    f,
+                    "group {wanted} of the log in {} has been given up, {first} is the oldest kept",
+                    dir.display()
+                )
             }
             Self::LogRetracted { dir, group } => {
                 write!(f, "group {group} of the log in {} was read unconfirmed and lost in a crash", dir.display())

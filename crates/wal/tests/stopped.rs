@@ -71,7 +71,11 @@ fn commits_go_on(buffer: BufferKind) -> bool {
         Err(RecvTimeoutError::Timeout) => false,
         Err(RecvTimeoutError::Disconnected) => unreachable!("the test keeps a sender"),
     };
-    let wait = |rest: usize| (0..rest).for_each(|_| drop(commits.recv_timeout(FOREVER).expect("all commits come")));
+    let wait = |rest: usize| {
+        for _ in 0..rest {
+            commits.recv_timeout(FOREVER).expect("all commits come");
+        }
+    };
     // All of them, before the session goes on or after.
     if goes_on {
         wait(9);
