@@ -67,7 +67,7 @@ pub use foreshore_base::key::{Key, Value};
 pub use foreshore_base::{Csn, Error, Lsn, PageId, Place, Result, TableId, limits};
 pub use foreshore_buffer::ReplacementKind;
 pub use foreshore_io::Device;
-pub use foreshore_wal::{BufferKind, CommitTicket, GroupPolicy};
+pub use foreshore_wal::{BufferKind, CommitTicket, GroupPolicy, WaitKind};
 pub use memory::MemoryShares;
 pub use options::{Durability, Isolation, Options, TxnOptions};
 pub use stats::Stats;

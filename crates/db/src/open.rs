@@ -97,6 +97,8 @@ fn log_options(options: &Options, memory: &MemoryShares) -> LogOptions {
     LogOptions {
         segment_bytes: options.segment_bytes,
         buffer: options.log_buffer,
+        wait: options.log_wait,
+        slots: options.log_slots,
         ring_bytes: usize::try_from(memory.log_ring).expect("at most 16 MiB"),
         max_sessions: options.max_transactions + OWN_SESSIONS,
         group: options.group,

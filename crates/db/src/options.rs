@@ -5,7 +5,7 @@ use crate::{Db, engine::Engine};
 use foreshore_base::{Error, Result};
 use foreshore_buffer::ReplacementKind;
 use foreshore_io::{Device, Fs};
-use foreshore_wal::{BufferKind, GroupPolicy};
+use foreshore_wal::{BufferKind, GroupPolicy, WaitKind};
 use std::{path::Path, str::FromStr, sync::Arc, time::Duration};
 
 /// Smallest log segment, in bytes.
@@ -23,6 +23,8 @@ const MAX_TRANSACTIONS: usize = foreshore_recovery::MAX_ACTIVE;
 /// | [`device`](Self::device) | `auto` |
 /// | [`segment_bytes`](Self::segment_bytes) | 64 MiB |
 /// | [`log_buffer`](Self::log_buffer) | `faa` |
+/// | [`log_wait`](Self::log_wait) | `park` |
+/// | [`log_slots`](Self::log_slots) | 4 |
 /// | [`group`](Self::group) | `greedy` |
 /// | [`log_budget`](Self::log_budget) | 256 MiB |
 /// | [`replacement`](Self::replacement) | `clock` |
@@ -36,6 +38,8 @@ pub struct Options {
     pub(crate) fs: Option<Arc<dyn Fs>>,
     pub(crate) segment_bytes: u64,
     pub(crate) log_buffer: BufferKind,
+    pub(crate) log_wait: WaitKind,
+    pub(crate) log_slots: usize,
     pub(crate) group: GroupPolicy,
     pub(crate) log_budget: u64,
     pub(crate) replacement: ReplacementKind,
@@ -60,7 +64,9 @@ impl Options {
             device: Device::Auto,
             fs: None,
             segment_bytes: 64 << 20,
-            log_buffer: BufferKind::Faa,
+            log_buffer: BufferKind::default(),
+            log_wait: WaitKind::default(),
+            log_slots: 4,
             group: GroupPolicy::Greedy,
             log_budget: 256 << 20,
             replacement: ReplacementKind::Clock,
@@ -104,6 +110,20 @@ impl Options {
     #[must_use]
     pub fn log_buffer(mut self, kind: BufferKind) -> Self {
         self.log_buffer = kind;
+        self
+    }
+
+    /// How appends wait for each other in the log buffers that make them wait.
+    #[must_use]
+    pub fn log_wait(mut self, wait: WaitKind) -> Self {
+        self.log_wait = wait;
+        self
+    }
+
+    /// Places where threads consolidate, 1 to 64, in the log buffers that have such.
+    #[must_use]
+    pub fn log_slots(mut self, slots: usize) -> Self {
+        self.log_slots = slots;
         self
     }
 

@@ -1,7 +1,7 @@
 //! Options of a run. Names that are not built are refused with what is.
 
 use crate::units::{invalid, show_bytes};
-use foreshore::{BufferKind, Device, GroupPolicy, Isolation, ReplacementKind};
+use foreshore::{BufferKind, Device, GroupPolicy, Isolation, ReplacementKind, WaitKind};
 use foreshore_base::{Error, Result};
 use serde::{Serialize, Serializer};
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
@@ -25,15 +25,6 @@ pub enum Commit {
     Pipelined,
     /// At pre-commit. The same log and flusher; what a relaxed transaction gets.
     Async,
-}
-
-/// Which wait the log buffer uses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Wait {
-    /// Threads park.
-    #[default]
-    Park,
 }
 
 /// How much is released when the commit record is appended.
@@ -96,7 +87,6 @@ macro_rules! names {
 
 names!(Workload, "workload", "tpcb" => Tpcb);
 names!(Commit, "commit", "blocking" => Blocking, "pipelined" => Pipelined, "async" => Async);
-names!(Wait, "wait", "park" => Park);
 names!(EarlyRelease, "elr", "full" => Full);
 names!(Status, "status", "csnmap" => Csnmap);
 names!(Intents, "intents", "table" => Table);
@@ -127,10 +117,11 @@ pub struct Config {
     /// The log buffer.
     #[serde(serialize_with = "text")]
     pub log_buffer: BufferKind,
-    /// Which wait the log buffer uses.
-    pub wait: Wait,
-    /// Slots of the consolidation array: no built buffer has one.
-    pub slots: Option<usize>,
+    /// How appends wait for each other in the log buffers that make them wait.
+    #[serde(serialize_with = "text")]
+    pub wait: WaitKind,
+    /// Places where threads consolidate, in the log buffers that have such.
+    pub slots: usize,
     /// When a group of commits goes to the disk.
     #[serde(serialize_with = "text")]
     pub group: GroupPolicy,
@@ -171,10 +162,10 @@ impl Default for Config {
             scale: 10,
             commit: Commit::default(),
             isolation: Isolation::default(),
-            log_buffer: BufferKind::Faa,
-            wait: Wait::default(),
-            slots: None,
-            group: GroupPolicy::Greedy,
+            log_buffer: BufferKind::default(),
+            wait: WaitKind::default(),
+            slots: 4,
+            group: GroupPolicy::default(),
             elr: EarlyRelease::default(),
             replacement: ReplacementKind::Clock,
             status: Status::default(),
@@ -234,9 +225,6 @@ impl Config {
         if !(0.0..=100.0).contains(&self.skew) {
             return Err(invalid("skew", &self.skew.to_string(), "0 to 100"));
         }
-        if let Some(slots) = self.slots {
-            return Err(invalid("slots", &slots.to_string(), "a log buffer with slots; mutex and faa have none"));
-        }
         if self.count_rmw {
             return Err(invalid("count-rmw", "on", "off: the counters are not built"));
         }
@@ -247,13 +235,14 @@ impl Config {
     #[must_use]
     pub fn summary(&self) -> String {
         format!(
-            "scale {} commit {} isolation {} log-buffer {} wait {} group {} elr {} replacement {} status {} \
+            "scale {} commit {} isolation {} log-buffer {} wait {} slots {} group {} elr {} replacement {} status {} \
              intents {} growth {} device {} memory {} segment {} skew {} seed {} secs {} repeat {}",
             self.scale,
             self.commit,
             isolation_name(self.isolation),
             self.log_buffer,
             self.wait,
+            self.slots,
             self.group,
             self.elr,
             self.replacement,
@@ -311,7 +300,7 @@ mod tests {
         assert_eq!("async".parse::<Commit>().unwrap(), Commit::Async);
         assert_eq!(refused("lazy".parse::<Commit>()), "blocking, pipelined, async");
         assert_eq!(refused("tpcc".parse::<Workload>()), "tpcb");
-        assert_eq!(refused("spin".parse::<Wait>()), "park");
+        assert_eq!(refused("sleep".parse::<WaitKind>()), "spin or park");
         assert_eq!(refused("off".parse::<EarlyRelease>()), "full");
         assert_eq!(refused("lru".parse::<Status>()), "csnmap");
         assert_eq!(refused("fastpath".parse::<Intents>()), "table");
@@ -336,7 +325,6 @@ mod tests {
             Config { scale: 0, ..Config::default() },
             Config { skew: -1.0, ..Config::default() },
             Config { skew: f64::NAN, ..Config::default() },
-            Config { slots: Some(4), ..Config::default() },
             Config { count_rmw: true, ..Config::default() },
         ] {
             refused(broken.check());
@@ -382,7 +370,8 @@ mod tests {
             "wait",
         ];
         assert_eq!(names, expected);
-        assert_eq!(json["log_buffer"], "faa");
+        assert_eq!(json["log_buffer"], BufferKind::default().to_string());
+        assert_eq!((&json["wait"], &json["slots"]), (&"park".into(), &4.into()));
         assert_eq!(json["isolation"], "serializable");
         assert_eq!(json["secs"], 10.0);
         assert_eq!(json["device"], "auto");

@@ -47,6 +47,8 @@ impl Home {
             .segment_bytes(config.segment)
             .log_budget(LOG_BUDGET.max(config.segment.saturating_mul(SEGMENTS_OF_BUDGET)))
             .log_buffer(config.log_buffer)
+            .log_wait(config.wait)
+            .log_slots(config.slots)
             .group(config.group)
             .replacement(config.replacement);
         Ok(home)

@@ -2,10 +2,10 @@
 
 use crate::bar::Bar;
 use clap::Args;
-use foreshore::{BufferKind, Device, Error, GroupPolicy, Isolation, ReplacementKind};
+use foreshore::{BufferKind, Device, Error, GroupPolicy, Isolation, ReplacementKind, WaitKind};
 use foreshore_bench::{
     Config, Report,
-    config::{Commit, EarlyRelease, Growth, Intents, Status, Wait, Workload},
+    config::{Commit, EarlyRelease, Growth, Intents, Status, Workload},
     units,
 };
 use std::{
@@ -44,17 +44,17 @@ pub(crate) struct Arguments {
     /// serializable
     #[arg(long, default_value = "serializable")]
     isolation: Isolation,
-    /// Log buffer: mutex, faa
-    #[arg(long, default_value = "faa")]
-    log_buffer: BufferKind,
-    /// Wait of the log buffer: park
+    /// Log buffer: mutex, carray, decoupled, hybrid, delegated, laser, faa, lanes
     #[arg(long, default_value_t)]
-    wait: Wait,
-    /// Slots of the log buffer, where it has some
-    #[arg(long)]
-    slots: Option<usize>,
+    log_buffer: BufferKind,
+    /// How appends wait in the log buffers that make them wait: spin, park
+    #[arg(long, default_value_t)]
+    wait: WaitKind,
+    /// Places where threads consolidate in carray, hybrid and delegated, 1 to 64
+    #[arg(long, default_value_t = 4)]
+    slots: usize,
     /// When a group of commits goes to the disk: greedy
-    #[arg(long, default_value = "greedy")]
+    #[arg(long, default_value_t)]
     group: GroupPolicy,
     /// Early lock release: full
     #[arg(long, default_value_t)]
@@ -178,6 +178,8 @@ mod tests {
         assert_eq!(config.memory, 48 << 20);
         assert_eq!(config.commit, Commit::Async);
         assert_eq!(config.device, Device::Delay(Duration::from_micros(300)));
+        let config = parse("tpcb --log-buffer carray --wait spin --slots 7").unwrap();
+        assert_eq!((config.log_buffer, config.wait, config.slots), (BufferKind::CArray, WaitKind::Spin, 7));
     }
 
     #[test]
@@ -185,6 +187,7 @@ mod tests {
         for (words, exists) in [
             ("tpcc", "tpcb"),
             ("tpcb --log-buffer ring", "faa"),
+            ("tpcb --wait sleep", "park"),
             ("tpcb --group lazy", "greedy"),
             ("tpcb --device flash", "direct"),
             ("tpcb --isolation snapshot", "serializable"),

@@ -17,6 +17,8 @@ const BATCH: u64 = 32;
 /// A reading of all lines that took longer may have been interrupted, and is repeated.
 const LONG_READING: Duration = Duration::from_micros(500);
 const READINGS: usize = 5;
+/// Between two looks at whether all workers have begun.
+const STARTING: Duration = Duration::from_micros(500);
 
 /// What one thread does over and over.
 pub(super) trait Worker: Send {
@@ -63,7 +65,15 @@ struct Line {
     rmw: AtomicU64,
 }
 
-/// Runs the workers, a thread each, and counts the window.
+impl Line {
+    /// Whether its worker has not begun.
+    fn is_idle(&self) -> bool {
+        // ORDERING: counts with one writer, read as they are.
+        self.records.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// Runs the workers, a thread each, and counts the window, once all are at work.
 pub(super) fn drive<W: Worker>(workers: Vec<W>, span: Span) -> Result<Counted> {
     let lines: Vec<CachePadded<Line>> = workers.iter().map(|_| CachePadded::default()).collect();
     let phase = Phase::new();
@@ -73,9 +83,18 @@ pub(super) fn drive<W: Worker>(workers: Vec<W>, span: Span) -> Result<Counted> {
             .zip(&lines)
             .map(|(worker, line)| {
                 let phase = &phase;
-                scope.spawn(move || work(worker, line, phase))
+                scope.spawn(move || {
+                    let worked = work(worker, line, phase);
+                    if worked.is_err() {
+                        phase.raise(Phase::STOP);
+                    }
+                    worked
+                })
             })
             .collect();
+        while phase.get() != Phase::STOP && lines.iter().any(|line| line.is_idle()) {
+            thread::sleep(STARTING);
+        }
         thread::sleep(span.warm_up);
         let before = read(&lines);
         thread::sleep(span.window);
@@ -96,7 +115,6 @@ fn work<W: Worker>(mut worker: W, line: &Line, phase: &Phase) -> Result<()> {
     let (mut records, mut bytes, begun) = (0, 0, rmw::counted());
     while phase.get() != Phase::STOP {
         for _ in 0..BATCH {
-            // A worker that fails ends alone: the others must not wait for what it held.
             bytes += worker.insert()? as u64;
         }
         records += BATCH;
