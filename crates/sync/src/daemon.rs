@@ -106,7 +106,8 @@ impl Spawn for ThreadSpawn {
 /// Called, on the daemon's thread, with the daemon's name and the panic's message when a step panics.
 pub type OnPanic = Box<dyn FnOnce(&str, &str) + Send>;
 
-/// A thread that drives a [`Step`] until it is stopped. Dropping it stops it too.
+/// A thread that drives a [`Step`] until it is stopped. Dropping it stops it too. Dropped by its own step it waits for
+/// nothing: the thread ends when the step does.
 pub struct Daemon {
     stop: Arc<AtomicBool>,
     signal: Signal,
@@ -132,6 +133,7 @@ impl Daemon {
         let body = {
             let (stop, signal, name) = (stop.clone(), signal.clone(), name.to_owned());
             move || {
+                set_driven(&stop);
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drive(&*step, &signal, &stop))) {
                     on_panic(&name, panic_message(&*panic));
                 }
@@ -157,7 +159,7 @@ impl Drop for Daemon {
         // ORDERING: Release, what the owner did before the stop is visible to the thread's last step; pairs with `drive`.
         self.stop.store(true, Ordering::Release);
         self.signal.notify();
-        if let Some(join) = self.joiner.take() {
+        if let Some(join) = self.joiner.take().filter(|_| !is_driven(&self.stop)) {
             // WAIT: park - one step is bounded work.
             join();
         }
@@ -167,6 +169,29 @@ impl Drop for Daemon {
 impl fmt::Debug for Daemon {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Daemon").finish_non_exhaustive()
+    }
+}
+
+#[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
+std::thread_local! {
+    /// The daemon whose steps this thread runs, known by the place of its flag.
+    static DRIVEN: std::cell::Cell<*const AtomicBool> = const { std::cell::Cell::new(std::ptr::null()) };
+}
+
+fn set_driven(stop: &Arc<AtomicBool>) {
+    #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
+    DRIVEN.set(Arc::as_ptr(stop));
+    let _ = stop;
+}
+
+/// Whether the calling thread runs the steps of this daemon. Never in a model, whose threads share their thread-locals.
+fn is_driven(stop: &Arc<AtomicBool>) -> bool {
+    #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
+    return DRIVEN.try_with(std::cell::Cell::get) == Ok(Arc::as_ptr(stop));
+    #[cfg(any(foreshore_loom, foreshore_shuttle))]
+    {
+        let _ = stop;
+        false
     }
 }
 
@@ -252,6 +277,26 @@ mod tests {
         assert_eq!(calls.recv(), Ok(0));
         daemon.stop();
         assert!(calls.recv().is_err(), "the step is dropped with its thread");
+    }
+
+    #[test]
+    fn a_daemon_dropped_by_its_own_step_does_not_wait_for_itself() {
+        struct Last(std::sync::Mutex<Option<mpsc::Receiver<Daemon>>>, mpsc::Sender<()>);
+        impl Step for Last {
+            fn step(&self) -> NextWake {
+                let own = self.0.lock().expect("one step at a time").take().expect("one step");
+                drop(own.recv().expect("the test hands it over"));
+                self.1.send(()).expect("the test listens");
+                NextWake::Now
+            }
+        }
+        let ((hand, own), (report, reports)) = (mpsc::channel(), mpsc::channel());
+        let step = Arc::new(Last(std::sync::Mutex::new(Some(own)), report));
+        let on_panic = Box::new(|name: &str, message: &str| panic!("{name}: {message}"));
+        let daemon = Daemon::spawn(&ThreadSpawn, "last", Signal::new(), step, on_panic).expect("a thread");
+        hand.send(daemon).expect("the step waits");
+        assert_eq!(reports.recv(), Ok(()));
+        assert!(reports.recv().is_err(), "no step after the stop");
     }
 
     #[test]

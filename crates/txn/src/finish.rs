@@ -50,7 +50,7 @@ impl Txn {
             manager.log.flush_soon(&mut lease.session, lsn);
         }
         manager.commits.add(1);
-        let ticket = manager.log.ticket(lsn, csn, lsn);
+        let ticket = lease.session.ticket(lsn, csn, lsn);
         manager.give_back(lease);
         Ok(ticket)
     }

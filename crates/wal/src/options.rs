@@ -32,6 +32,9 @@ pub struct LogOptions {
     pub max_sessions: usize,
     /// When a group is cut.
     pub group: GroupPolicy,
+    /// Commits that one session may have asked the flusher for and that are not durable yet, 1 to 2^20, before its next
+    /// reservation waits.
+    pub max_unacked: usize,
     /// Groups that may be on their way to disk at once, at most 16; 0 leaves it to the number of processors.
     pub in_flight: usize,
     /// Segments kept ready ahead of the one in use.
@@ -52,6 +55,7 @@ impl Default for LogOptions {
             slot_pool: 256,
             max_sessions: 1024,
             group: GroupPolicy::default(),
+            max_unacked: 1024,
             in_flight: 0,
             ready_segments: 2,
             background: true,
@@ -81,6 +85,9 @@ impl LogOptions {
             return refuse("max_sessions", &self.max_sessions, "1 to 65536");
         }
         self.group.check()?;
+        if !(1..=1 << 20).contains(&self.max_unacked) {
+            return refuse("max_unacked", &self.max_unacked, "1 to 1048576");
+        }
         if self.in_flight > MAX_IN_FLIGHT {
             return refuse("in_flight", &self.in_flight, "0 to 16");
         }

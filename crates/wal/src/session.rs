@@ -6,7 +6,9 @@ use crate::format::record_size;
 use crate::log::Shared;
 use crate::pipeline::Led;
 use crate::record::{MAX_TAG, Record, flags};
-use foreshore_base::{Error, Lsn, Result};
+use crate::ticket::CommitTicket;
+use foreshore_base::{Csn, Error, Lsn, Result};
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +25,8 @@ pub struct Session {
     slot: usize,
     /// Bytes that may still be appended.
     credit: u64,
+    /// Commits that the flusher was asked for and that are not known to be durable, ascending.
+    unacked: VecDeque<Lsn>,
 }
 
 impl fmt::Debug for Session {
@@ -41,7 +45,7 @@ enum Purpose {
 impl Session {
     pub(crate) fn lease(shared: &Arc<Shared>) -> Result<Self> {
         let slot = shared.slots.lease()?;
-        Ok(Self { shared: shared.clone(), slot, credit: 0 })
+        Ok(Self { shared: shared.clone(), slot, credit: 0, unacked: VecDeque::new() })
     }
 
     /// Bytes that a record of `payload_len` bytes of payload takes of a reservation.
@@ -77,6 +81,9 @@ impl Session {
 
     #[inline]
     fn admit(&mut self, max_bytes: usize, purpose: Purpose) -> Result<()> {
+        if purpose == Purpose::Ordinary && self.unacked.len() >= self.shared.max_unacked {
+            self.hold_back()?;
+        }
         let need = max_bytes as u64;
         if need <= self.credit {
             return Ok(());
@@ -203,9 +210,39 @@ impl Session {
         Ok(lsn)
     }
 
+    /// As [`crate::Log::ticket`], for a commit of this session: it calls the ticket's callback itself where its next commit
+    /// comes first.
+    pub fn ticket(&self, record: Lsn, csn: Csn, target: Lsn) -> CommitTicket {
+        CommitTicket::new(self.shared.clone(), self.slot, record, csn, target)
+    }
+
     pub(crate) fn flush_soon(&mut self, lsn: Lsn) {
         self.shared.check_target(lsn);
         self.shared.pipeline.flush_soon(self.slot, lsn);
+        self.shared.pipeline.acknowledge(self.slot);
+        self.forget_acked();
+        if self.unacked.back().is_none_or(|&last| last < lsn) && lsn > self.shared.pipeline.durable() {
+            self.unacked.push_back(lsn);
+        }
+    }
+
+    /// Drops from the list of commits on their way those that have arrived.
+    fn forget_acked(&mut self) {
+        let durable = self.shared.pipeline.durable();
+        while self.unacked.front().is_some_and(|&lsn| lsn <= durable) {
+            self.unacked.pop_front();
+        }
+    }
+
+    /// Waits while too many commits of this session are on their way.
+    fn hold_back(&mut self) -> Result<()> {
+        while self.unacked.len() >= self.shared.max_unacked {
+            let oldest = self.unacked[self.unacked.len() - self.shared.max_unacked];
+            // WAIT: help - or park, as every wait for durability.
+            self.shared.pipeline.force(oldest)?;
+            self.forget_acked();
+        }
+        Ok(())
     }
 }
 

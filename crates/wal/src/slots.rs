@@ -82,8 +82,8 @@ impl Slots {
     /// Whether any session asked the flusher for more than `lsn`; under load the first few slots answer. The caller has
     /// issued a `SeqCst` fence.
     pub fn wants_beyond(&self, lsn: Lsn) -> bool {
-        // ORDERING: Relaxed, the fences on both sides order it: see `Pipeline::flush_soon`.
-        self.used().any(|slot| slot.last_commit.load(Ordering::Relaxed) > lsn.0)
+        // ORDERING: Acquire, pairs with `Slot::want`; otherwise the fences on both sides order it: see `Pipeline::flush_soon`.
+        self.used().any(|slot| slot.last_commit.load(Ordering::Acquire) > lsn.0)
     }
 
     /// Records and their bytes, envelopes included, appended since the log was opened.

@@ -2,7 +2,7 @@
 
 use crate::log::Shared;
 use crate::pipeline::Key;
-use foreshore_base::{Csn, Lsn, Result};
+use foreshore_base::{Csn, Error, Lsn, Result};
 use foreshore_sync::{Clock, SystemClock};
 use std::fmt;
 use std::future::Future;
@@ -21,6 +21,8 @@ pub struct CommitTicket {
     record: Lsn,
     csn: Csn,
     target: Lsn,
+    /// The session's slot, or any other: where the acknowledgement is kept.
+    slot: usize,
     /// The waker's place among the waiters.
     registered: Option<Key>,
 }
@@ -33,10 +35,10 @@ impl fmt::Debug for CommitTicket {
 }
 
 impl CommitTicket {
-    pub(crate) fn new(shared: Arc<Shared>, record: Lsn, csn: Csn, target: Lsn) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, slot: usize, record: Lsn, csn: Csn, target: Lsn) -> Self {
         assert!(record <= target && csn.lsn() <= target, "a commit is acknowledged only when it is durable itself");
         shared.check_target(target);
-        Self { shared, record, csn, target, registered: None }
+        Self { shared, record, csn, target, slot, registered: None }
     }
 
     /// LSN of the commit record.
@@ -81,6 +83,26 @@ impl CommitTicket {
     }
 }
 
+impl CommitTicket {
+    /// Calls `function` once when the commit is acknowledged, or with `Poisoned` when it cannot be. Costs no thread: it is
+    /// called by whoever writes the group, by the flusher, or by this thread if the answer is known.
+    ///
+    /// It should be short, for it may delay the next group, and must not wait for this log. A panic in it is counted and goes
+    /// no further. If the log is dropped before, so is `function`; a `Log` inside of it keeps the log alive until then.
+    pub fn on_durable(self, function: impl FnOnce(Result<()>) + Send + 'static) {
+        let weak = Arc::downgrade(&self.shared);
+        let target = self.target;
+        let function = move |durable| {
+            let error = || {
+                let stopped = weak.upgrade().and_then(|shared| shared.pipeline.poison_error());
+                stopped.unwrap_or_else(|| Error::poisoned(&Error::Closed))
+            };
+            function(if durable { Ok(()) } else { Err(error()) });
+        };
+        self.shared.pipeline.call_when_durable(self.slot, target, Box::new(function));
+    }
+}
+
 impl Future for CommitTicket {
     type Output = Result<()>;
 
@@ -93,7 +115,7 @@ impl Future for CommitTicket {
                 return Poll::Ready(Err(error));
             }
             let old = self.registered.take();
-            self.registered = self.shared.pipeline.register_waker(self.target, old, context.waker());
+            self.registered = self.shared.pipeline.register_waker(self.slot, self.target, old, context.waker());
             if self.registered.is_some() {
                 return Poll::Pending;
             }

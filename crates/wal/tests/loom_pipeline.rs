@@ -183,7 +183,7 @@ fn awaited() {
             let waker = Waker::from(Arc::new(ThreadWaker(parker.unparker())));
             let mut key = None;
             while log.pipeline.durable() < lsn {
-                key = log.pipeline.register_waker(lsn, key.take(), &waker);
+                key = log.pipeline.register_waker(0, lsn, key.take(), &waker);
                 if key.is_some() {
                     parker.park();
                 }
@@ -191,6 +191,41 @@ fn awaited() {
         }),
         spawn(&log, |log| log.flush_until(Lsn(1))),
     ]);
+}
+
+/// A callback is registered while its group is completed by another thread.
+fn called_back() {
+    let log = log(1);
+    let calls = Shared::new(AtomicU64::new(0));
+    let lsn = log.append();
+    let noted = calls.clone();
+    let callback = move |durable: bool| {
+        assert!(durable, "a log without faults");
+        noted.fetch_add(1, Ordering::Relaxed);
+    };
+    join([
+        spawn(&log, move |log| log.pipeline.call_when_durable(0, lsn, Box::new(callback.clone()))),
+        spawn(&log, move |log| log.pipeline.force(lsn).expect("a log without faults")),
+    ]);
+    assert_eq!(calls.load(Ordering::Relaxed), 1, "a callback is called once");
+}
+
+/// Two commits with callbacks in one shard: one's holder of the token may have looked before the other is due, whose caller
+/// then finds the token taken.
+fn called_back_twice() {
+    let log = log(1);
+    let calls = Shared::new(AtomicU64::new(0));
+    let commit = || {
+        let noted = calls.clone();
+        spawn(&log, move |log| {
+            let (lsn, noted) = (log.append(), noted.clone());
+            let callback = move |_| _ = noted.fetch_add(1, Ordering::Relaxed);
+            log.pipeline.call_when_durable(0, lsn, Box::new(callback));
+            log.pipeline.force(lsn).expect("a log without faults");
+        })
+    };
+    join([commit(), commit()]);
+    assert_eq!(calls.load(Ordering::Relaxed), 2, "a callback is called once");
 }
 
 /// A log whose first write fails, and which must not see a second one.
@@ -316,6 +351,28 @@ fn a_pipelined_commit_beside_a_leader_is_not_forgotten() {
 #[test]
 fn a_future_is_not_forgotten() {
     check(awaited);
+}
+
+#[test]
+fn a_callback_is_not_forgotten() {
+    check(called_back);
+}
+
+#[test]
+fn a_callback_of_a_taken_shard_is_not_forgotten() {
+    check(called_back_twice);
+}
+
+#[test]
+#[should_panic(expected = "a callback is called once")]
+fn registering_without_a_look_is_noticed() {
+    mutated("acks: no look after the registration", called_back);
+}
+
+#[test]
+#[should_panic(expected = "a callback is called once")]
+fn leaving_a_shard_without_a_look_is_noticed() {
+    mutated("acks: no look after the token", called_back_twice);
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub(super) fn watch(shared: &Shared, seen: Lsn, left: impl Fn() -> Duration) -> 
         if left.is_zero() {
             break Ok(false);
         }
-        registered = shared.pipeline.watch(Lsn(seen.0 + 1), registered, &waker);
+        registered = shared.pipeline.watch(0, Lsn(seen.0 + 1), registered, &waker);
         if registered.is_some() {
             // WAIT: park - whoever raises what is durable, or stops the log, ends it, or the limit does.
             parker.park_timeout(left);

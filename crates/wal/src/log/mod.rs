@@ -6,7 +6,7 @@ use crate::buffer::LogBuffer;
 use crate::follow::Follower;
 use crate::group::{Sealer, Totals};
 use crate::options::LogOptions;
-use crate::pipeline::Pipeline;
+use crate::pipeline::{Pipeline, SHARDS};
 use crate::reader::Recovered;
 use crate::segment::Segments;
 use crate::session::Session;
@@ -38,6 +38,7 @@ pub(crate) struct Shared {
     pub(crate) max_large: usize,
     pub(crate) max_reserve: usize,
     pub(crate) quantum: u64,
+    pub(crate) max_unacked: usize,
 }
 
 struct Handle {
@@ -77,6 +78,8 @@ pub struct LogStats {
     pub segments_made: u64,
     /// Segment files used again.
     pub segments_recycled: u64,
+    /// Callbacks and wakers of tickets that panicked.
+    pub callback_panics: u64,
 }
 
 impl Log {
@@ -172,11 +175,15 @@ impl Log {
     /// The acknowledgement of a commit record at `record` with stamp `csn`, due when `target` is durable: the greater of
     /// `csn` and what the transaction has observed.
     pub fn ticket(&self, record: Lsn, csn: Csn, target: Lsn) -> CommitTicket {
-        CommitTicket::new(self.handle.shared.clone(), record, csn, target)
+        // Spread over the shards by what is at hand: stamps are multiples of eight in some buffers.
+        let slot = (target.0 ^ target.0 >> 3) as usize % SHARDS;
+        CommitTicket::new(self.handle.shared.clone(), slot, record, csn, target)
     }
 
     /// Asks for `lsn` to be durable soon, without waiting: for commits whose tickets are waited for elsewhere, or not at
-    /// all. Costs a store, a fence and a load; wakes the flusher only if it is parked and nobody writes.
+    /// all. Costs a store, a fence and a load; wakes the flusher only if it is parked and nobody writes. Callbacks of the
+    /// session's earlier tickets that are due are called. With [`LogOptions::max_unacked`] commits of the session on their
+    /// way its next reservation waits.
     pub fn flush_soon(&self, session: &mut Session, lsn: Lsn) {
         session.flush_soon(lsn);
     }
@@ -225,7 +232,17 @@ impl Log {
         let (records, record_bytes) = shared.slots.totals();
         let (groups, group_bytes, writes) = shared.totals.get();
         let (segments_made, segments_recycled) = shared.segments.as_ref().map_or((0, 0), |segments| segments.counts());
-        LogStats { records, record_bytes, groups, group_bytes, writes, segments_made, segments_recycled }
+        let callback_panics = shared.pipeline.callback_panics();
+        LogStats {
+            records,
+            record_bytes,
+            groups,
+            group_bytes,
+            writes,
+            segments_made,
+            segments_recycled,
+            callback_panics,
+        }
     }
 
     /// Stops the log because of `cause`: all waiters get an error, nothing is acknowledged after.

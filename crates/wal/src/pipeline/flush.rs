@@ -116,7 +116,7 @@ impl<L: Leader> Pipeline<L> {
     /// Whether somebody who does not lead waits for what is not sealed. Behind a `SeqCst` fence.
     pub(super) fn is_pending(&self) -> bool {
         let sealed = self.sealed();
-        // ORDERING: Relaxed, ordered by the caller's fence and the one in `ring_flusher`.
-        self.polled.load(Ordering::Relaxed) > sealed.0 || self.slots.wants_beyond(sealed)
+        // ORDERING: Acquire, pairs with the wish; otherwise ordered by the caller's fence and the one in `ring_flusher`.
+        self.polled.load(Ordering::Acquire) > sealed.0 || self.slots.wants_beyond(sealed)
     }
 }

@@ -157,6 +157,10 @@ impl<L: Leader> Pipeline<L> {
         if !matches!(mode, HandOff::Nothing(_)) && self.can_lead() {
             self.space.notify_one();
         }
+        // Last, for this is code of others.
+        if mode == HandOff::Full {
+            self.acks.call_all(|| self.acknowledged());
+        }
     }
 }
 

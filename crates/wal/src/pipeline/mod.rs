@@ -32,17 +32,20 @@
 //! next segment perhaps. Each carries in its header the newest group that was known to be durable when it was
 //! sealed, which is at most `D` groups older than itself.
 
+mod acks;
 mod flush;
 mod lead;
 mod pace;
 mod waiters;
 mod window;
 
+pub use acks::Key;
+pub(crate) use acks::SHARDS;
 pub use lead::Led;
-pub use waiters::Key;
 
 use crate::policy::GroupPolicy;
 use crate::slots::Slots;
+use acks::{Acks, Call};
 use flush::Flushers;
 use foreshore_base::{Error, GroupNo, Lsn, Result};
 use foreshore_sync::model::mutant;
@@ -121,6 +124,7 @@ pub struct Pipeline<L: Leader> {
     window: Window,
     pace: Pace,
     waiters: Waiters,
+    acks: Acks,
     cause: Mutex<Option<Error>>,
     /// Greatest LSN that a future waits for.
     polled: AtomicU64,
@@ -151,6 +155,7 @@ impl<L: Leader> Pipeline<L> {
             groups: groups.into_iter().map(|group| Mutex::new(LockRank::LogDrain, group)).collect(),
             pace: Pace::new(policy),
             waiters: Waiters::new(),
+            acks: Acks::new(slots.len()),
             cause: Mutex::new(LockRank::LogWaiters, None),
             polled: AtomicU64::new(0),
             slots,
@@ -305,36 +310,34 @@ impl<L: Leader> Pipeline<L> {
         if self.sealed() < lsn { self.start() } else { Start::No }
     }
 
+    /// What may be acknowledged, and what is durable: all and not all if the log has stopped.
+    fn acknowledged(&self) -> (Lsn, Lsn) {
+        let durable = self.durable();
+        (if self.is_poisoned() { Lsn(u64::MAX) } else { durable }, durable)
+    }
+
     /// Registers a future's waker, in place of the one under `old`; `None` if there is nothing to wait for.
-    pub fn register_waker(&self, lsn: Lsn, old: Option<Key>, waker: &Waker) -> Option<Key> {
-        if let Some(old) = old {
-            self.waiters.remove_future(old);
-        }
-        let key = self.waiters.add_future(lsn, waker.clone());
-        // ORDERING: Relaxed, ordered by the fence in `ring_flusher`.
-        self.polled.fetch_max(lsn.0, Ordering::Relaxed);
-        if !mutant("pipeline: future does not ring") {
+    pub fn register_waker(&self, slot: usize, lsn: Lsn, old: Option<Key>, waker: &Waker) -> Option<Key> {
+        // ORDERING: Release, the leader that sees the wish sees what is wished for; pairs with `is_pending`. Otherwise ordered
+        // by the fence in `ring_flusher`.
+        self.polled.fetch_max(lsn.0, Ordering::Release);
+        let key = self.watch(slot, lsn, old, waker);
+        if key.is_some() && !mutant("pipeline: future does not ring") {
             self.ring_flusher();
         }
-        // ORDERING: first row of the table above.
-        fence(Ordering::SeqCst);
-        if self.durable() >= lsn || self.is_poisoned() {
-            self.waiters.remove_future(key);
-            return None;
-        }
-        Some(key)
+        key
     }
 
     /// As [`Self::register_waker`], for one who only watches: asks nobody to write a group.
-    pub fn watch(&self, lsn: Lsn, old: Option<Key>, waker: &Waker) -> Option<Key> {
+    pub fn watch(&self, slot: usize, lsn: Lsn, old: Option<Key>, waker: &Waker) -> Option<Key> {
         if let Some(old) = old {
-            self.waiters.remove_future(old);
+            self.acks.remove(old);
         }
-        let key = self.waiters.add_future(lsn, waker.clone());
-        // ORDERING: first row of the table above.
+        let key = self.acks.add(slot, lsn, Call::Waker(waker.clone()));
+        // ORDERING: first row of the table of `acks`.
         fence(Ordering::SeqCst);
-        if self.durable() >= lsn || self.is_poisoned() {
-            self.waiters.remove_future(key);
+        if self.acknowledged().0 >= lsn {
+            self.acks.remove(key);
             return None;
         }
         Some(key)
@@ -342,7 +345,32 @@ impl<L: Leader> Pipeline<L> {
 
     /// Takes a future's waker out, if it is still there.
     pub fn deregister_waker(&self, key: Key) {
-        self.waiters.remove_future(key);
+        self.acks.remove(key);
+    }
+
+    /// Calls `function` once when `lsn` is durable, or when the log has stopped: on the thread that learns it, this one
+    /// perhaps. The flag says whether `lsn` is durable.
+    pub fn call_when_durable(&self, slot: usize, lsn: Lsn, function: Box<dyn FnOnce(bool) + Send>) {
+        // ORDERING: Release, the leader that sees the wish sees what is wished for; pairs with `is_pending`. Otherwise ordered
+        // by the fence in `ring_flusher`.
+        self.polled.fetch_max(lsn.0, Ordering::Release);
+        self.acks.add(slot, lsn, Call::Function(function));
+        self.ring_flusher();
+        if !mutant("acks: no look after the registration") {
+            self.acknowledge(slot);
+        }
+    }
+
+    /// Calls what is due in the shard of `slot`.
+    pub fn acknowledge(&self, slot: usize) {
+        // ORDERING: both rows of the table of `acks`.
+        fence(Ordering::SeqCst);
+        self.acks.call(slot, || self.acknowledged());
+    }
+
+    /// Callbacks and wakers that panicked.
+    pub fn callback_panics(&self) -> u64 {
+        self.acks.panics()
     }
 }
 

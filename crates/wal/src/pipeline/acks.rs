@@ -1,0 +1,229 @@
+//! Acknowledgements that no thread waits for: the wakers of futures and callbacks, by the LSN they wait for.
+//!
+//! Any number may be outstanding. They lie in shards, by session slot, each ordered by LSN: a completed group costs one load,
+//! and then work for those alone that it acknowledges. Who completes a group calls them, or the session whose shard it is
+//! at its next commit, whichever comes first: so acknowledging is shared among those who commit.
+//!
+//! A shard has a *consumer token*: one thread at a time takes entries out and calls them, so a session's callbacks come in
+//! order, a callback that waits again does not recurse, and nobody waits for a token. Two store-buffering pairs with `SeqCst`
+//! fences see to it that nobody is forgotten:
+//!
+//! | writes, fences, then reads | writes, fences, then reads |
+//! |---|---|
+//! | who registers: the entry; reads durable | who completes: durable; reads the entries |
+//! | who holds the token: gives it back; reads durable and the entries | who completes or registers: durable or an entry; tries the token |
+
+use foreshore_base::Lsn;
+use foreshore_sync::model::mutant;
+use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use foreshore_sync::{CachePadded, LockRank, Mutex};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Waker;
+
+/// The place of one waiter: what it waits for, and a number that no other waiter has.
+pub type Key = (Lsn, u64);
+
+/// In place of the least LSN that is waited for where nobody waits.
+const NONE: u64 = u64::MAX;
+
+/// Most shards: one for each bit of the word that says which are in use.
+pub(crate) const SHARDS: usize = 64;
+
+/// What is called. The flag says whether the LSN waited for is durable; if not, the log has stopped.
+pub(super) enum Call {
+    Waker(Waker),
+    Function(Box<dyn FnOnce(bool) + Send>),
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Waker(_) => "Waker",
+            Self::Function(_) => "Function",
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Shard {
+    /// The least LSN that is waited for, or [`NONE`]. Written under the lock.
+    first: AtomicU64,
+    /// The consumer token: somebody calls entries of this shard and will look again.
+    taken: AtomicBool,
+    list: Mutex<List>,
+}
+
+#[derive(Debug, Default)]
+struct List {
+    next_id: u64,
+    calls: BTreeMap<Key, Call>,
+}
+
+/// The outstanding acknowledgements.
+#[derive(Debug)]
+pub(super) struct Acks {
+    shards: Box<[CachePadded<Shard>]>,
+    /// Bit `i`: shard `i` is not empty. Written under its lock.
+    used: CachePadded<AtomicU64>,
+    /// Calls that panicked.
+    panics: AtomicU64,
+}
+
+impl Acks {
+    /// Shards for `slots` sessions.
+    pub(super) fn new(slots: usize) -> Self {
+        let shard = |_| {
+            let list = Mutex::new(LockRank::LogWaiters, List::default());
+            CachePadded::new(Shard { first: AtomicU64::new(NONE), taken: AtomicBool::new(false), list })
+        };
+        let shards = (0..slots.clamp(1, SHARDS)).map(shard).collect();
+        Self { shards, used: CachePadded::new(AtomicU64::new(0)), panics: AtomicU64::new(0) }
+    }
+
+    fn edit<R>(&self, shard: usize, edit: impl FnOnce(&mut List) -> R) -> R {
+        let place = &self.shards[shard];
+        let mut list = place.list.lock();
+        let result = edit(&mut list);
+        let first = list.calls.first_key_value().map_or(NONE, |(key, _)| key.0.0);
+        // ORDERING: Relaxed, written under the lock alone.
+        let before = place.first.load(Ordering::Relaxed);
+        if first != before {
+            // ORDERING: Relaxed on all of these: the fences of the tables above order them for those who look without the lock.
+            place.first.store(first, Ordering::Relaxed);
+            if before == NONE {
+                self.used.fetch_or(1 << shard, Ordering::Relaxed);
+            } else if first == NONE {
+                self.used.fetch_and(!(1 << shard), Ordering::Relaxed);
+            }
+        }
+        result
+    }
+
+    /// Registers a call in the shard of `slot`. A fence and a look at the state follow.
+    pub(super) fn add(&self, slot: usize, lsn: Lsn, call: Call) -> Key {
+        let (shard, count) = (slot % self.shards.len(), self.shards.len() as u64);
+        self.edit(shard, |list| {
+            list.next_id += 1;
+            let key = (lsn, list.next_id * count + shard as u64);
+            list.calls.insert(key, call);
+            key
+        })
+    }
+
+    /// Takes a call out, if it is still there.
+    pub(super) fn remove(&self, key: Key) {
+        let shard = (key.1 % self.shards.len() as u64) as usize;
+        // Dropping a waker runs code of its executor, so it happens after the lock.
+        drop(self.edit(shard, |list| list.calls.remove(&key)));
+    }
+
+    /// Calls all that are due in all shards. `durable` says up to where that is, and what is durable indeed. Behind a
+    /// `SeqCst` fence.
+    pub(super) fn call_all(&self, durable: impl Fn() -> (Lsn, Lsn)) {
+        // ORDERING: Relaxed, ordered by the caller's fence and the one that follows a registration.
+        let mut used = self.used.load(Ordering::Relaxed);
+        while used != 0 {
+            self.call(used.trailing_zeros() as usize, &durable);
+            used &= used - 1;
+        }
+    }
+
+    /// As [`Self::call_all`] for the shard of `slot`.
+    pub(super) fn call(&self, slot: usize, durable: impl Fn() -> (Lsn, Lsn)) {
+        let shard = slot % self.shards.len();
+        let place = &self.shards[shard];
+        loop {
+            let (upto, certain) = durable();
+            // ORDERING: Relaxed, ordered by the fence of the caller or of the round before.
+            let first = place.first.load(Ordering::Relaxed);
+            if first == NONE || first > upto.0 {
+                return;
+            }
+            // ORDERING: Acquire, what the last holder called came before; pairs with the store below. Relaxed on failure: the
+            // holder looks again.
+            if place.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+                return;
+            }
+            // One by one: splitting the map would count all that stay.
+            let due = self.edit(shard, |list| {
+                let mut due = Vec::new();
+                while let Some(entry) = list.calls.first_entry().filter(|entry| entry.key().0 <= upto) {
+                    due.push(entry.remove_entry());
+                }
+                due
+            });
+            for ((lsn, _), call) in due {
+                // A panic of theirs is not the leader's: its group is durable, and the others are waiting.
+                let outcome = catch_unwind(AssertUnwindSafe(|| match call {
+                    Call::Waker(waker) => waker.wake(),
+                    Call::Function(function) => function(lsn <= certain),
+                }));
+                // ORDERING: Relaxed, a counter.
+                self.panics.fetch_add(u64::from(outcome.is_err()), Ordering::Relaxed);
+            }
+            // ORDERING: Release, pairs with the exchange above.
+            place.taken.store(false, Ordering::Release);
+            if mutant("acks: no look after the token") {
+                return;
+            }
+            // ORDERING: store, fence, look: second row of the table above.
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    /// Calls that panicked so far.
+    pub(super) fn panics(&self) -> u64 {
+        // ORDERING: Relaxed, a counter.
+        self.panics.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    type Calls = Arc<Mutex<Vec<(u64, bool)>>>;
+
+    fn noting(calls: &Calls, lsn: u64) -> Call {
+        let calls = calls.clone();
+        Call::Function(Box::new(move |durable| calls.lock().push((lsn, durable))))
+    }
+
+    #[test]
+    fn calls_come_once_in_order_and_only_when_due() {
+        let (acks, calls) = (Acks::new(4), Calls::new(Mutex::new(LockRank::Leaf, Vec::new())));
+        for lsn in [7, 3, 5, 9] {
+            acks.add(2, Lsn(lsn), noting(&calls, lsn));
+        }
+        let gone = acks.add(2, Lsn(4), noting(&calls, 4));
+        acks.add(3, Lsn(5), Call::Function(Box::new(|_| panic!("a panic in a callback"))));
+        acks.remove(gone);
+        acks.call_all(|| (Lsn(2), Lsn(2)));
+        assert!(calls.lock().is_empty());
+        acks.call_all(|| (Lsn(5), Lsn(5)));
+        assert_eq!(*calls.lock(), [(3, true), (5, true)]);
+        assert_eq!(acks.panics(), 1);
+        // The log stops: what is not durable learns that.
+        acks.call_all(|| (Lsn(u64::MAX), Lsn(7)));
+        assert_eq!(*calls.lock(), [(3, true), (5, true), (7, true), (9, false)]);
+        assert_eq!(acks.used.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_call_that_registers_another_does_not_recurse() {
+        let acks = Arc::new(Acks::new(1));
+        let calls = Calls::new(Mutex::new(LockRank::Leaf, Vec::new()));
+        let (inner, noted) = (acks.clone(), calls.clone());
+        let outer = move |_| {
+            inner.add(0, Lsn(1), noting(&noted, 1));
+            inner.call(0, || (Lsn(1), Lsn(1)));
+            noted.lock().push((0, true));
+        };
+        acks.add(0, Lsn(1), Call::Function(Box::new(outer)));
+        acks.call_all(|| (Lsn(1), Lsn(1)));
+        assert_eq!(*calls.lock(), [(0, true), (1, true)], "the inner one is called after the outer one has ended");
+    }
+}
