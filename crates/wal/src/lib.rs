@@ -77,6 +77,7 @@ pub use dep::Dep;
 pub use follow::Follower;
 pub use log::{Log, LogStats};
 pub use options::{BufferKind, LogOptions, WaitKind};
+pub use pipeline::Waits;
 pub use policy::GroupPolicy;
 pub use reader::{RecordIter, Recovered};
 pub use record::{LoggedRecord, MAX_LARGE, MAX_RECORD, MAX_TAG, Record, flags};

@@ -37,6 +37,8 @@ pub struct LogOptions {
     pub max_unacked: usize,
     /// Groups that may be on their way to disk at once, at most 16; 0 leaves it to the number of processors.
     pub in_flight: usize,
+    /// Whether to measure what waits are spent on, see [`crate::LogStats::waits`]. Costs some looks at the clock a commit.
+    pub measure_waits: bool,
     /// Segments kept ready ahead of the one in use.
     pub ready_segments: usize,
     /// Whether flusher and preparer run as threads. If not, the owner calls [`crate::Log::flush_step`] and
@@ -57,6 +59,7 @@ impl Default for LogOptions {
             group: GroupPolicy::default(),
             max_unacked: 1024,
             in_flight: 0,
+            measure_waits: false,
             ready_segments: 2,
             background: true,
         }

@@ -8,6 +8,7 @@ use crate::pipeline::Led;
 use crate::record::{MAX_TAG, Record, flags};
 use crate::ticket::CommitTicket;
 use foreshore_base::{Csn, Error, Lsn, Result};
+use foreshore_sync::Nanos;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -25,8 +26,10 @@ pub struct Session {
     slot: usize,
     /// Bytes that may still be appended.
     credit: u64,
-    /// Commits that the flusher was asked for and that are not known to be durable, ascending.
-    unacked: VecDeque<Lsn>,
+    /// Commits that the flusher was asked for and that are not known to be durable, ascending, and when, if that is measured.
+    unacked: VecDeque<(Lsn, Option<Nanos>)>,
+    /// Whether waits are measured.
+    measures: bool,
 }
 
 impl fmt::Debug for Session {
@@ -45,7 +48,8 @@ enum Purpose {
 impl Session {
     pub(crate) fn lease(shared: &Arc<Shared>) -> Result<Self> {
         let slot = shared.slots.lease()?;
-        Ok(Self { shared: shared.clone(), slot, credit: 0, unacked: VecDeque::new() })
+        let measures = shared.pipeline.measured_from().is_some();
+        Ok(Self { shared: shared.clone(), slot, credit: 0, unacked: VecDeque::new(), measures })
     }
 
     /// Bytes that a record of `payload_len` bytes of payload takes of a reservation.
@@ -82,7 +86,7 @@ impl Session {
     #[inline]
     fn admit(&mut self, max_bytes: usize, purpose: Purpose) -> Result<()> {
         if purpose == Purpose::Ordinary && self.unacked.len() >= self.shared.max_unacked {
-            self.hold_back()?;
+            self.measured(Self::hold_back)?;
         }
         let need = max_bytes as u64;
         if need <= self.credit {
@@ -91,7 +95,17 @@ impl Session {
         assert!(max_bytes <= self.shared.max_reserve, "a reservation of {max_bytes} bytes");
         // What is taken beyond the need stays small enough for all idle sessions together.
         let more = need.next_multiple_of(8).max(self.shared.quantum) - self.credit;
-        self.refill(more, purpose)
+        self.measured(|session| session.refill(more, purpose))
+    }
+
+    /// Does `work`, and counts its time as spent before a record is in the buffer, if that is measured.
+    fn measured<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
+        let from = self.shared.pipeline.measured_from();
+        let result = work(self);
+        if let Some(from) = from {
+            self.shared.slots.get(self.slot).count_wait(self.shared.pipeline.nanos_since(from));
+        }
+        result
     }
 
     fn refill(&mut self, more: u64, purpose: Purpose) -> Result<()> {
@@ -165,7 +179,10 @@ impl Session {
         let size = sealed.size();
         assert!(size as u64 <= self.credit, "a record of {size} bytes, {} reserved", self.credit);
         self.credit -= size as u64;
-        let lsn = self.shared.buffer.append(self.slot, &sealed, dep);
+        let lsn = match self.measures {
+            false => self.shared.buffer.append(self.slot, &sealed, dep),
+            true => self.measured(|session| session.shared.buffer.append(session.slot, &sealed, dep)),
+        };
         self.shared.slots.get(self.slot).count(size);
         lsn
     }
@@ -218,18 +235,20 @@ impl Session {
 
     pub(crate) fn flush_soon(&mut self, lsn: Lsn) {
         self.shared.check_target(lsn);
+        let asked = self.shared.pipeline.measured_from();
         self.shared.pipeline.flush_soon(self.slot, lsn);
         self.shared.pipeline.acknowledge(self.slot);
         self.forget_acked();
-        if self.unacked.back().is_none_or(|&last| last < lsn) && lsn > self.shared.pipeline.durable() {
-            self.unacked.push_back(lsn);
+        if self.unacked.back().is_none_or(|&(last, _)| last < lsn) && lsn > self.shared.pipeline.durable() {
+            self.unacked.push_back((lsn, asked));
         }
     }
 
     /// Drops from the list of commits on their way those that have arrived.
     fn forget_acked(&mut self) {
         let durable = self.shared.pipeline.durable();
-        while self.unacked.front().is_some_and(|&lsn| lsn <= durable) {
+        while let Some(&(lsn, asked)) = self.unacked.front().filter(|(lsn, _)| *lsn <= durable) {
+            self.shared.pipeline.count_wait(lsn, asked, false);
             self.unacked.pop_front();
         }
     }
@@ -237,7 +256,7 @@ impl Session {
     /// Waits while too many commits of this session are on their way.
     fn hold_back(&mut self) -> Result<()> {
         while self.unacked.len() >= self.shared.max_unacked {
-            let oldest = self.unacked[self.unacked.len() - self.shared.max_unacked];
+            let (oldest, _) = self.unacked[self.unacked.len() - self.shared.max_unacked];
             // WAIT: help - or park, as every wait for durability.
             self.shared.pipeline.force(oldest)?;
             self.forget_acked();

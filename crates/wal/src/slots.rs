@@ -11,6 +11,8 @@ pub struct Slot {
     last_commit: AtomicU64,
     records: AtomicU64,
     bytes: AtomicU64,
+    /// Nanoseconds until records were in the buffer, if they are measured.
+    waited: AtomicU64,
 }
 
 /// All slots. Their number is fixed; scans go up to the highest one ever leased.
@@ -31,6 +33,7 @@ impl Slots {
                 last_commit: AtomicU64::new(0),
                 records: AtomicU64::new(0),
                 bytes: AtomicU64::new(0),
+                waited: AtomicU64::new(0),
             })
         };
         let free = Mutex::new(LockRank::Leaf, (0..count).rev().collect());
@@ -93,9 +96,21 @@ impl Slots {
             (records + slot.records.load(Ordering::Relaxed), bytes + slot.bytes.load(Ordering::Relaxed))
         })
     }
+
+    /// The sum of what [`Slot::count_wait`] counted.
+    pub fn waited(&self) -> u64 {
+        // ORDERING: Relaxed, counters.
+        self.used().map(|slot| slot.waited.load(Ordering::Relaxed)).sum()
+    }
 }
 
 impl Slot {
+    /// Counts nanoseconds until a record was in the buffer.
+    pub fn count_wait(&self, nanos: u64) {
+        // ORDERING: Relaxed, a counter with one writer.
+        self.waited.store(self.waited.load(Ordering::Relaxed) + nanos, Ordering::Relaxed);
+    }
+
     /// Counts a record of `size` bytes.
     #[inline]
     pub fn count(&self, size: usize) {

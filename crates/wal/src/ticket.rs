@@ -74,12 +74,17 @@ impl CommitTicket {
     /// As [`CommitTicket::wait`].
     pub fn wait_timeout(&self, timeout: Duration) -> Result<bool> {
         let clock = SystemClock::new();
-        self.shared.pipeline.force_while(self.target, |parker, pause| {
+        let asked = self.shared.asked(self.target);
+        let durable = self.shared.pipeline.force_while(self.target, |parker, pause| {
             let left = timeout.saturating_sub(clock.now().into());
             let left = pause.map_or(left, |pause| left.min(pause));
             // WAIT: park - the leader's hand-off or the limit ends it.
             !left.is_zero() && (parker.park_timeout(left) || pause.is_some())
-        })
+        })?;
+        if durable {
+            self.shared.pipeline.count_wait(self.target, asked, true);
+        }
+        Ok(durable)
     }
 }
 

@@ -6,7 +6,7 @@ use crate::buffer::LogBuffer;
 use crate::follow::Follower;
 use crate::group::{Sealer, Totals};
 use crate::options::LogOptions;
-use crate::pipeline::{Pipeline, SHARDS};
+use crate::pipeline::{Pipeline, SHARDS, Waits};
 use crate::reader::Recovered;
 use crate::segment::Segments;
 use crate::session::Session;
@@ -14,7 +14,7 @@ use crate::slots::Slots;
 use crate::ticket::CommitTicket;
 use foreshore_base::{Csn, Error, GroupNo, Lsn, Result, Uuid};
 use foreshore_io::Fs;
-use foreshore_sync::{Daemon, LockRank, Mutex, NextWake};
+use foreshore_sync::{Daemon, LockRank, Mutex, Nanos, NextWake};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -80,6 +80,8 @@ pub struct LogStats {
     pub segments_recycled: u64,
     /// Callbacks and wakers of tickets that panicked.
     pub callback_panics: u64,
+    /// What waits for durability were spent on, if that is measured.
+    pub waits: Waits,
 }
 
 impl Log {
@@ -242,6 +244,7 @@ impl Log {
             segments_made,
             segments_recycled,
             callback_panics,
+            waits: shared.pipeline.waits(),
         }
     }
 
@@ -306,7 +309,15 @@ impl Shared {
 
     pub(crate) fn force(&self, lsn: Lsn) -> Result<()> {
         self.check_target(lsn);
-        self.pipeline.force(lsn)
+        let asked = self.asked(lsn);
+        self.pipeline.force(lsn)?;
+        self.pipeline.count_wait(lsn, asked, true);
+        Ok(())
+    }
+
+    /// The time, if a wait for `lsn` begins now that is to be counted.
+    pub(crate) fn asked(&self, lsn: Lsn) -> Option<Nanos> {
+        self.pipeline.measured_from().filter(|_| self.pipeline.durable() < lsn)
     }
 
     /// A wait for a stamp that nobody was given would not end.

@@ -150,7 +150,8 @@ fn start(options: &LogOptions, durable: Lsn, floor: Lsn, next: GroupNo, sink: Si
     let sealer = Sealer { buffer: buffer.clone(), sink };
     Ok(Shared {
         buffer,
-        pipeline: Pipeline::new(sealer, groups, durable, next, slots.clone(), options.group),
+        pipeline: Pipeline::new(sealer, groups, durable, next, slots.clone(), options.group)
+            .measuring(options.measure_waits),
         slots,
         segments,
         totals,

@@ -1,7 +1,9 @@
 //! Leading: one group from its cut to its completion, and who goes on after.
 
+use super::passage::Passage;
 use super::{Group, Leader, Order, Pipeline, Start};
 use foreshore_base::{Error, GroupNo, Lsn};
+use foreshore_sync::Nanos;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{Ordering, fence};
 
@@ -103,10 +105,11 @@ impl<L: Leader> Pipeline<L> {
         // ORDERING: Release, pairs with `sealed`.
         self.sealed.store(cut.upto.0, Ordering::Release);
         self.window.seal(number);
-        self.pace.sealed(self.pace.now(), cut.more, cut.bytes);
+        let sealed = self.pace.now();
+        self.pace.sealed(sealed, cut.more, cut.bytes);
         // Draining made room.
         self.space.notify_all();
-        Ok(Flight { pipeline: self, group: Some(group), number, cut: cut.upto, done: false })
+        Ok(Flight { pipeline: self, group: Some(group), number, cut: cut.upto, sealed, done: false })
     }
 
     /// Whether nobody leads.
@@ -191,6 +194,7 @@ struct Flight<'a, L: Leader> {
     group: Option<foreshore_sync::MutexGuard<'a, L::Group>>,
     number: GroupNo,
     cut: Lsn,
+    sealed: Nanos,
     done: bool,
 }
 
@@ -205,7 +209,12 @@ impl<L: Leader> Flight<'_, L> {
         self.done = true;
         match written {
             Ok(()) => {
-                pipeline.pace.written(began, pipeline.pace.now());
+                let ended = pipeline.pace.now();
+                pipeline.pace.written(began, ended);
+                if let Some(passages) = &pipeline.passages {
+                    let Self { number, cut, sealed, .. } = self;
+                    passages.note(Passage { number, cut, sealed, began, ended });
+                }
                 pipeline.window.complete(self.number, self.cut, &pipeline.durable);
                 pipeline.hand_off(HandOff::Full);
             }

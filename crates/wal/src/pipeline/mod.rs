@@ -36,12 +36,14 @@ mod acks;
 mod flush;
 mod lead;
 mod pace;
+mod passage;
 mod waiters;
 mod window;
 
 pub use acks::Key;
 pub(crate) use acks::SHARDS;
 pub use lead::Led;
+pub use passage::Waits;
 
 use crate::policy::GroupPolicy;
 use crate::slots::Slots;
@@ -53,6 +55,7 @@ use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use foreshore_sync::{CachePadded, EventCount, LockRank, Mutex, Parker};
 use lead::{Caller, HandOff};
 use pace::{Pace, Start};
+use passage::Passages;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -131,6 +134,8 @@ pub struct Pipeline<L: Leader> {
     slots: Arc<Slots>,
     space: EventCount,
     flushers: Flushers,
+    /// Present if waits are measured.
+    passages: Option<Passages>,
 }
 
 impl<L: Leader> Pipeline<L> {
@@ -160,6 +165,7 @@ impl<L: Leader> Pipeline<L> {
             polled: AtomicU64::new(0),
             slots,
             space: EventCount::new(),
+            passages: None,
         }
     }
 

@@ -1,0 +1,216 @@
+//! Where the time of a commit goes: the five waits of Laser, section 5, for any buffer.
+//!
+//! Each group leaves its times behind. Who has waited for an LSN finds the group that covered it, and splits its own wait at
+//! the group's times; so the parts add up to the whole.
+
+use super::{Leader, Pipeline};
+use foreshore_base::{GroupNo, Lsn};
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
+use foreshore_sync::{LockRank, Mutex, Nanos};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Groups remembered. Who wakes later than this many groups after its own is not counted.
+const GROUPS: usize = 4096;
+
+/// What waits for durability were spent on: sums over `count` of them, counted if
+/// [`LogOptions::measure_waits`](crate::LogOptions::measure_waits) says so.
+///
+/// A wait that is counted is one for a record that was not durable yet: of a thread, from its call to its return, or of a
+/// commit that the flusher was asked for, from then until the log knew that it is durable. A thread that waits for a commit
+/// that the flusher was asked for counts twice. Of these, `b` to `e` are the parts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// How many waits `b` to `e` are sums of.
+    pub count: u64,
+    /// Sessions: until the record was in the buffer. Waits for room, for log space, for earlier commits of the session,
+    /// and for a position in the buffers where one waits for that; with the copy, which cannot be told from the last.
+    pub a: Duration,
+    /// Until a group was sealed that covers the record.
+    pub b: Duration,
+    /// Until the write of that group began.
+    pub c: Duration,
+    /// Until that write ended.
+    pub d: Duration,
+    /// Until the wait ended: groups before it were still on their way, and a thread had to wake up.
+    pub e: Duration,
+}
+
+impl Waits {
+    /// The five means, `a` too by the number of waits; `None` if there were none.
+    #[must_use]
+    pub fn means(&self) -> Option<[Duration; 5]> {
+        let mean = |sum: Duration| Duration::from_nanos(Nanos::from(sum).0 / self.count);
+        (self.count > 0).then(|| [self.a, self.b, self.c, self.d, self.e].map(mean))
+    }
+
+    /// What came since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            count: self.count - earlier.count,
+            a: self.a.saturating_sub(earlier.a),
+            b: self.b.saturating_sub(earlier.b),
+            c: self.c.saturating_sub(earlier.c),
+            d: self.d.saturating_sub(earlier.d),
+            e: self.e.saturating_sub(earlier.e),
+        }
+    }
+}
+
+/// The times of a group.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Passage {
+    pub(super) number: GroupNo,
+    pub(super) cut: Lsn,
+    pub(super) sealed: Nanos,
+    pub(super) began: Nanos,
+    pub(super) ended: Nanos,
+}
+
+/// The last groups, by number, and those forgotten.
+#[derive(Debug, Default)]
+struct History {
+    groups: VecDeque<Passage>,
+    /// The greatest cut of a forgotten group.
+    forgotten: Lsn,
+}
+
+/// What is measured.
+#[derive(Debug)]
+pub(super) struct Passages {
+    history: Mutex<History>,
+    count: AtomicU64,
+    /// `b` to `e` in nanoseconds.
+    sums: [AtomicU64; 4],
+}
+
+impl Passages {
+    pub(super) fn new() -> Self {
+        let history = Mutex::new(LockRank::Leaf, History::default());
+        Self { history, count: AtomicU64::new(0), sums: [const { 0 }; 4].map(AtomicU64::new) }
+    }
+
+    /// Notes a group that was written. Before anybody learns that it is durable.
+    pub(super) fn note(&self, passage: Passage) {
+        let mut history = self.history.lock();
+        // Groups in flight end in any order.
+        let at = history.groups.partition_point(|other| other.number < passage.number);
+        history.groups.insert(at, passage);
+        if history.groups.len() > GROUPS {
+            let oldest = history.groups.pop_front().expect("more than none");
+            history.forgotten = oldest.cut;
+        }
+    }
+
+    /// Counts a wait for `lsn`, now durable, that was asked for at `asked` and ended at `end`; `None`: when it became durable.
+    pub(super) fn count(&self, lsn: Lsn, asked: Nanos, end: Option<Nanos>) {
+        let (passage, durable) = {
+            let history = self.history.lock();
+            let at = history.groups.partition_point(|passage| passage.cut < lsn);
+            let Some(&passage) = history.groups.get(at).filter(|_| lsn > history.forgotten) else { return };
+            // Groups become durable in their order: with the last of those up to here that were in flight together.
+            let before = history.groups.range(at.saturating_sub(crate::options::MAX_IN_FLIGHT)..=at);
+            (passage, before.map(|group| group.ended).max().expect("the group itself"))
+        };
+        let mut at = asked;
+        let ends = [passage.sealed, passage.began, passage.ended, end.unwrap_or(durable)];
+        for (sum, end) in self.sums.iter().zip(ends) {
+            let end = end.max(at);
+            // ORDERING: Relaxed, counters.
+            sum.fetch_add(end.0 - at.0, Ordering::Relaxed);
+            at = end;
+        }
+        // ORDERING: Relaxed, a counter.
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The sums so far, with what sessions have counted for `a`.
+    pub(super) fn sums(&self, a: u64) -> Waits {
+        // ORDERING: Relaxed, counters.
+        let [b, c, d, e] = self.sums.each_ref().map(|sum| Duration::from_nanos(sum.load(Ordering::Relaxed)));
+        // ORDERING: as above.
+        Waits { count: self.count.load(Ordering::Relaxed), a: Duration::from_nanos(a), b, c, d, e }
+    }
+}
+
+impl<L: Leader> Pipeline<L> {
+    /// The same, but it measures what waits are spent on if `on`.
+    #[must_use]
+    pub fn measuring(self, on: bool) -> Self {
+        Self { passages: on.then(Passages::new), ..self }
+    }
+
+    /// The time, if waits are measured.
+    pub fn measured_from(&self) -> Option<Nanos> {
+        self.passages.is_some().then(|| self.pace.now())
+    }
+
+    /// The time since `from`, to be counted by who measures.
+    pub fn nanos_since(&self, from: Nanos) -> u64 {
+        self.pace.now().0.saturating_sub(from.0)
+    }
+
+    /// Counts a wait for `lsn`, which is durable, that began at `asked` and `ends` now, or when it became durable.
+    pub fn count_wait(&self, lsn: Lsn, asked: Option<Nanos>, ends_now: bool) {
+        if let (Some(passages), Some(asked)) = (&self.passages, asked) {
+            passages.count(lsn, asked, ends_now.then(|| self.pace.now()));
+        }
+    }
+
+    /// What waits were spent on.
+    pub fn waits(&self) -> Waits {
+        self.passages.as_ref().map_or_else(Waits::default, |passages| passages.sums(self.slots.waited()))
+    }
+}
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests {
+    use super::*;
+
+    fn passage(number: u64, cut: u64, times: [u64; 3]) -> Passage {
+        let [sealed, began, ended] = times.map(Nanos);
+        Passage { number: GroupNo(number), cut: Lsn(cut), sealed, began, ended }
+    }
+
+    fn parts(passages: &Passages) -> (u64, [u64; 4]) {
+        let Waits { count, b, c, d, e, .. } = passages.sums(0);
+        (count, [b, c, d, e].map(|part| Nanos::from(part).0))
+    }
+
+    #[test]
+    fn a_wait_is_split_at_the_times_of_its_group() {
+        let passages = Passages::new();
+        passages.note(passage(1, 10, [100, 120, 200]));
+        passages.count(Lsn(7), Nanos(90), Some(Nanos(250)));
+        assert_eq!(parts(&passages), (1, [10, 20, 80, 50]));
+        // Asked for while it was written: the time before is not this one's.
+        passages.count(Lsn(10), Nanos(150), Some(Nanos(210)));
+        assert_eq!(parts(&passages), (2, [10, 20, 130, 60]));
+        // Beyond what was written nothing is known.
+        passages.count(Lsn(11), Nanos(150), Some(Nanos(210)));
+        assert_eq!(parts(&passages).0, 2);
+    }
+
+    #[test]
+    fn a_group_behind_a_slower_one_is_durable_with_it() {
+        let passages = Passages::new();
+        passages.note(passage(2, 20, [110, 110, 150]));
+        passages.note(passage(1, 10, [100, 100, 200]));
+        passages.count(Lsn(15), Nanos(105), None);
+        assert_eq!(parts(&passages), (1, [5, 0, 40, 50]));
+        assert_eq!(passages.sums(8).means().unwrap().map(|mean| Nanos::from(mean).0), [8, 5, 0, 40, 50]);
+    }
+
+    #[test]
+    fn what_is_forgotten_is_not_counted() {
+        let passages = Passages::new();
+        for number in 1..=GROUPS as u64 + 1 {
+            passages.note(passage(number, number * 10, [number; 3]));
+        }
+        passages.count(Lsn(10), Nanos(0), None);
+        assert_eq!(parts(&passages).0, 0);
+        passages.count(Lsn(11), Nanos(0), None);
+        assert_eq!(parts(&passages), (1, [2, 0, 0, 0]));
+    }
+}
