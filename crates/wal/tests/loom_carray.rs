@@ -19,14 +19,19 @@ fn two_and_a_cut() {
     run(log(WaitMode::Spin), &[1, 1], 1);
 }
 
+/// A session comes back while the other one leads a group, and follows it; the cut may come when both have left.
+fn a_group_and_a_cut() {
+    run(log(WaitMode::Spin), &[2, 1], 1);
+}
+
 /// Three sessions: one holds the lock, one leads a group, one follows it.
 fn a_group() {
-    run(log(WaitMode::Spin), &[1, 1, 1], 0);
+    run(log(WaitMode::Park), &[1, 1, 1], 0);
 }
 
 /// As above, and two may not consolidate: one has to wait for the next slot, or for the lock.
 fn full_slots() {
-    run(CArray::new(ring(4), &Shape { group: SIZE, ..shape(WaitMode::Spin) }), &[1, 1, 1], 0);
+    run(CArray::new(ring(4), &Shape { group: SIZE, ..shape(WaitMode::Park) }), &[1, 1, 1], 0);
 }
 
 /// Waits that park.
@@ -59,6 +64,11 @@ fn records_are_whole_in_every_cut() {
 
 #[test]
 fn a_group_is_released_as_one() {
+    check(a_group_and_a_cut);
+}
+
+#[test]
+fn nobody_waits_for_a_group_in_vain() {
     check(a_group);
 }
 
@@ -80,5 +90,5 @@ fn room_is_used_again_only_after_it_was_drained() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn a_copy_that_the_last_member_cannot_see_is_noticed() {
-    mutated("c-array: leave without order", a_group);
+    mutated("c-array: leave without order", a_group_and_a_cut);
 }

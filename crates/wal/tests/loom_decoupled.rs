@@ -44,7 +44,7 @@ fn nobody_is_left_asleep() {
 }
 
 #[test]
-#[should_panic(expected = "Causality violation")]
+#[should_panic(expected = "all that was appended is released")]
 fn a_release_out_of_turn_is_noticed() {
     mutated("ordered: release out of turn", two_and_a_cut);
 }

@@ -42,6 +42,7 @@ pub use mutex::Locked;
 use super::{Ring, Sealed};
 use crate::options::LogOptions;
 use foreshore_base::Lsn;
+use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
 use foreshore_sync::{CachePadded, McsLock, Mutex8, ParkTable, WaitMode};
 
@@ -206,7 +207,8 @@ impl Released {
         // ORDERING: Relaxed load, who may raise it has synchronised with who raised it before.
         debug_assert_eq!(self.0.load(Ordering::Relaxed), start, "regions are released in their order");
         // ORDERING: publish, all copies below are visible; pairs with `get`.
-        self.0.store(end, Ordering::Release);
+        let order = if mutant("released: relaxed") { Ordering::Relaxed } else { Ordering::Release };
+        self.0.store(end, order);
     }
 
     #[inline]
