@@ -208,6 +208,9 @@ impl<L: Leader> Flight<'_, L> {
         self.group = None;
         self.done = true;
         match written {
+            // Not even in front of the group that failed: the kernel tells of lost pages once, so the success of another
+            // sync of the same file means nothing after that.
+            Ok(()) if pipeline.is_poisoned() && !mutant("pipeline: acknowledges though poisoned") => {}
             Ok(()) => {
                 let ended = pipeline.pace.now();
                 pipeline.pace.written(began, ended);
@@ -218,7 +221,6 @@ impl<L: Leader> Flight<'_, L> {
                 pipeline.window.complete(self.number, self.cut, &pipeline.durable);
                 pipeline.hand_off(HandOff::Full);
             }
-            // The group stays the head of the window, or in front of it: nothing behind it is ever acknowledged.
             Err(cause) => pipeline.poison(&cause),
         }
     }

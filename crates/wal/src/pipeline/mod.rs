@@ -27,8 +27,8 @@
 //! buffer's tails: who reads it appends to that group or a later one. The window admits a group under the lead while
 //! `next - head < D`, so that neither memory nor completion of two groups ever meet.
 //!
-//! **Failures.** A group that fails stays in the window: nothing behind it is acknowledged, though it may reach the disk.
-//! So behind the last acknowledged group a disk may hold any subset of `D` groups, some of them torn, the later ones in the
+//! **Failures.** A group that fails stays in the window. Nothing is acknowledged any more, neither behind it nor in front of it,
+//! though it may reach the disk. So behind the last acknowledged group a disk may hold any subset of `D` groups, some of them torn, the later ones in the
 //! next segment perhaps. Each carries in its header the newest group that was known to be durable when it was
 //! sealed, which is at most `D` groups older than itself.
 
