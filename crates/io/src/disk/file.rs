@@ -7,6 +7,7 @@ use crate::{
     retry::{self, RawFile, uninterrupted},
 };
 use foreshore_base::{Error, Result, limits::BLOCK};
+use foreshore_sync::{LockRank, Mutex};
 use rustix::{
     fd::OwnedFd,
     fs::{self, FallocateFlags},
@@ -22,12 +23,18 @@ use {rustix::fd::AsFd, std::sync::Arc};
 /// Bytes of zeros written at once where the file system cannot reserve space.
 const ZEROS: usize = 64 * BLOCK;
 
+fn not_failed() -> Mutex<Option<Errno>> {
+    Mutex::new(LockRank::File, None)
+}
+
 /// A file opened by [`Disk`](crate::Disk).
 #[derive(Debug)]
 pub(super) struct DiskFile {
     fd: OwnedFd,
     path: PathBuf,
     direct: bool,
+    /// Held during a sync: how the first one failed.
+    failed: Mutex<Option<Errno>>,
     #[cfg(feature = "uring")]
     ring: Option<Arc<Ring>>,
 }
@@ -38,6 +45,7 @@ impl DiskFile {
             fd,
             path,
             direct,
+            failed: not_failed(),
             #[cfg(feature = "uring")]
             ring: None,
         }
@@ -46,16 +54,28 @@ impl DiskFile {
     /// A direct file whose durable writes go through `ring`.
     #[cfg(feature = "uring")]
     pub(super) fn with_ring(fd: OwnedFd, path: PathBuf, ring: Arc<Ring>) -> Self {
-        Self { fd, path, direct: true, ring: Some(ring) }
+        Self { fd, path, direct: true, failed: not_failed(), ring: Some(ring) }
     }
 
     fn error(&self, op: &'static str, e: io::Error) -> Error {
         Error::io(op, &self.path, e)
     }
 
+    /// Syncs take turns, and none succeeds after one that failed. The kernel tells an open file of lost pages once: of two syncs
+    /// side by side one would learn of it, and the other report success for the pages of both.
     fn fdatasync(&self) -> Result<()> {
+        let mut failed = self.failed.lock();
+        if let Some(errno) = *failed {
+            return Err(self.error("sync", errno.into()));
+        }
         // Not repeated, not even after EINTR: a second call may report success for pages that the first one dropped.
-        fs::fdatasync(&self.fd).map_err(|e| self.error("sync", e.into()))
+        fs::fdatasync(&self.fd).map_err(|errno| {
+            // A full disk is over when there is space, and nothing that was promised lies in blocks that were never given.
+            if !matches!(errno, Errno::NOSPC | Errno::DQUOT) {
+                *failed = Some(errno);
+            }
+            self.error("sync", errno.into())
+        })
     }
 
     /// Writes zeros from the end of the file up to `end`, for file systems without `fallocate`.
@@ -145,5 +165,25 @@ impl File for DiskFile {
             }
         }
         .map_err(|e| self.error("allocate", e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_sync_succeeds_after_one_that_failed() {
+        let open = |path: &Path| fs::open(path, fs::OFlags::RDWR | fs::OFlags::CREATE, fs::Mode::RUSR).unwrap();
+        let path = std::env::temp_dir().join(format!("foreshore-sync-{}", std::process::id()));
+        // A device that cannot be synced stands for one that fails once.
+        let mut file = DiskFile::new(open("/dev/null".as_ref()), path.clone(), false);
+        let first = file.sync().unwrap_err().to_string();
+        file.fd = open(&path);
+        fs::fdatasync(&file.fd).unwrap();
+        assert_eq!(file.sync().unwrap_err().to_string(), first);
+        assert_eq!(file.write_durable(&[1], 0).unwrap_err().to_string(), first);
+        DiskFile::new(open(&path), path.clone(), false).sync().unwrap();
+        std::fs::remove_file(path).unwrap();
     }
 }
