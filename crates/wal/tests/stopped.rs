@@ -1,5 +1,6 @@
 //! A session that is stopped in the middle of its copy: through `lanes` the commits of others go on, through every other buffer
-//! they wait for it, and go on when it does.
+//! they wait for it, and go on when it does. Stopped in the few instructions in which `lanes` draws a stamp, it holds up the
+//! commits behind it there too.
 #![cfg(all(debug_assertions, not(any(foreshore_loom, foreshore_shuttle))))]
 
 mod common;
@@ -12,18 +13,21 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
+/// In the middle of a copy, and between the first and the last step of a draw of `lanes`.
+const COPY: &str = "wal: copy";
+const DRAW: &str = "wal: draw";
 /// Long enough that only a commit that does not come at all misses it.
 const FOREVER: Duration = Duration::from_secs(60);
 /// How long a commit is watched that must not come. It cannot come however long that is.
 const A_WHILE: Duration = Duration::from_millis(50);
 
-/// Appends a record in two parts and stops between them until told to go on.
-fn stop_in_copy(log: &Log, stopped: Sender<()>, go_on: Receiver<()>) {
+/// Appends a record in two parts and stops where it first passes `point`, between them perhaps, until told to go on.
+fn stop_at(point: &'static str, log: &Log, stopped: Sender<()>, go_on: Receiver<()>) {
     let mut session = log.session().unwrap();
     let (head, tail) = (payload(1, 100), payload(2, 100));
     session.reserve(Session::cost(200)).unwrap();
     let mut halts = 1;
-    pause::set("wal: copy", move || {
+    pause::set(point, move || {
         if halts > 0 {
             halts -= 1;
             stopped.send(()).unwrap();
@@ -47,15 +51,15 @@ fn commit(log: &Log, tag: u64, commits: u64, done: &Sender<u64>) {
     }
 }
 
-/// Runs two committers beside a stopped session; whether their commits came while it was stopped.
-fn commits_go_on(buffer: BufferKind) -> bool {
+/// Runs two committers beside a session stopped at `point`; whether their commits came while it was.
+fn commits_go_on(buffer: BufferKind, point: &'static str) -> bool {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
     let options = LogOptions { buffer, background: true, ring_bytes: 256 << 10, ..small() };
     let log = fresh(&fs, &options);
     let ((stopped, is_stopped), (go, go_on), (done, commits)) = (channel(), channel(), channel());
     let stopper = {
         let log = log.clone();
-        thread::spawn(move || stop_in_copy(&log, stopped, go_on))
+        thread::spawn(move || stop_at(point, &log, stopped, go_on))
     };
     is_stopped.recv_timeout(FOREVER).expect("the session reaches its copy");
     let committers: Vec<_> = [10, 20]
@@ -65,7 +69,7 @@ fn commits_go_on(buffer: BufferKind) -> bool {
         })
         .into_iter()
         .collect();
-    let limit = if buffer == BufferKind::Lanes { FOREVER } else { A_WHILE };
+    let limit = if buffer == BufferKind::Lanes && point == COPY { FOREVER } else { A_WHILE };
     let goes_on = match commits.recv_timeout(limit) {
         Ok(_) => true,
         Err(RecvTimeoutError::Timeout) => false,
@@ -95,12 +99,17 @@ fn commits_go_on(buffer: BufferKind) -> bool {
 
 #[test]
 fn a_session_stopped_in_its_copy_delays_nobody_in_lanes() {
-    assert!(commits_go_on(BufferKind::Lanes));
+    assert!(commits_go_on(BufferKind::Lanes, COPY));
 }
 
 #[test]
 fn a_session_stopped_in_its_copy_holds_up_all_commits_elsewhere() {
     for buffer in KINDS.into_iter().filter(|&kind| kind != BufferKind::Lanes) {
-        assert!(!commits_go_on(buffer), "commits through {buffer} came before a record that precedes them");
+        assert!(!commits_go_on(buffer, COPY), "commits through {buffer} came before a record that precedes them");
     }
+}
+
+#[test]
+fn a_session_stopped_in_its_draw_holds_up_the_commits_behind_it_until_it_goes_on() {
+    assert!(!commits_go_on(BufferKind::Lanes, DRAW), "a cut passed a stamp that was being drawn");
 }

@@ -61,7 +61,7 @@ use foreshore_base::Lsn;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering, fence};
 use foreshore_sync::primitive::hint;
-use foreshore_sync::{CachePadded, LockRank, Mutex};
+use foreshore_sync::{CachePadded, LockRank, Mutex, pause};
 use std::io;
 use std::sync::Arc;
 
@@ -277,6 +277,7 @@ impl LogBuffer for Lanes {
         let m = (last >> 1).max(dep.0).max(self.floor.load(Ordering::SeqCst));
         let commit = record.record.flags & flags::COMMIT != 0;
         let lsn = Lsn(if commit { self.draw_commit(m) } else { m + 1 });
+        pause::point("wal: draw");
         // SAFETY: as above.
         unsafe { circle.put_envelope(start, record, lsn) };
         // ORDERING: Release, 5 of the proof; pairs with the leader's load.
