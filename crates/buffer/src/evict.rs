@@ -10,8 +10,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Frames that a thread evicts at once when it has to do so itself.
-const INLINE_BATCH: usize = 16;
+/// Frames that a thread evicts at once when it has to do so itself although the background thread should have.
+pub(crate) const INLINE_BATCH: usize = 16;
 /// How long a thread waits for one of the latches and pins that keep every page in its frame; they do not announce
 /// their end.
 const BUSY_WAIT: Duration = Duration::from_millis(5);
@@ -39,7 +39,7 @@ impl Core {
             }
             self.counters.evictions_inline.add(1);
             // WAIT: help - evicts, and writes pages if all are dirty, instead of waiting for the background thread.
-            if self.evict(1, INLINE_BATCH.min(self.frames.len() / 8))? > 0 {
+            if self.evict(1, self.inline_batch)? > 0 {
                 continue;
             }
             let key = self.freed.prepare();
@@ -127,6 +127,7 @@ impl Core {
             frame.latch.unlock_exclusive_unchanged(&self.parks);
             return eviction;
         }
+        self.replacer.on_evict(&self.frames, no, pid);
         self.table.remove(pid, no);
         self.counters.evictions.add(1);
         self.give_back(no);

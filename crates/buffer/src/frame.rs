@@ -9,14 +9,16 @@ pub(crate) type FrameNo = u32;
 
 // The meta word.
 //
-//   31      30           29       28        27    20 19            0
-//  +-------+------------+--------+---------+--------+---------------+
-//  | DIRTY | REFERENCED | REDONE | LOADING |  zero  |     pins      |
-//  +-------+------------+--------+---------+--------+---------------+
+//   31      30     29       28        27   24 23    20 19            0
+//  +-------+------+--------+---------+-------+--------+---------------+
+//  | DIRTY | MAIN | REDONE | LOADING | zero  |  uses  |     pins      |
+//  +-------+------+--------+---------+-------+--------+---------------+
 //
 // pins:       holders of `Pinned`. From 0 to 1 only under a latch of the frame, so that the holder of the exclusive latch
 //             who sees 0 may evict. Further pins and the release of one need no latch.
-// REFERENCED: used since the clock's hand came by. Set by any fix, cleared by the hand. A hint: losing it costs a read.
+// uses:       uses of the page up to the cap of the policy, less what its hand took away. Raised by any fix, set by the
+//             policy as the page comes in. A hint: losing one costs a read at most.
+// MAIN:       for the policy `s3c`, under the lock of the frame's shard; else zero.
 // LOADING:    the page is being read. Set and cleared under the exclusive latch; a hint for who does not want to wait.
 // DIRTY:      the page differs from its home on disk, or may. Set under the exclusive latch, before the record of the
 //             change is appended. Cleared by the cleaner, one at a time, under a shared latch, once the page as it is then
@@ -28,11 +30,16 @@ pub(crate) type FrameNo = u32;
 //    under the exclusive latch, and the cleaner raises it under a shared latch, unless REDONE.
 // 2. Only a clean frame without pins whose exclusive latch is held gives up its page.
 const PINS: u32 = (1 << 20) - 1;
+const USE: u32 = 1 << 20;
+const USES: u32 = 15 * USE;
 const LOADING: u32 = 1 << 28;
 const REDONE: u32 = 1 << 29;
-const REFERENCED: u32 = 1 << 30;
+const MAIN: u32 = 1 << 30;
 const DIRTY: u32 = 1 << 31;
-const _: () = assert!(PINS ^ LOADING ^ REDONE ^ REFERENCED ^ DIRTY == PINS | LOADING | REDONE | REFERENCED | DIRTY);
+const _: () = assert!(PINS ^ USES ^ LOADING ^ REDONE ^ MAIN ^ DIRTY == PINS | USES | LOADING | REDONE | MAIN | DIRTY);
+
+/// Most uses that a frame counts.
+pub(crate) const MAX_USES: u8 = (USES / USE) as u8;
 
 /// Latch and state of a frame; its bytes are in the arena of the pool.
 ///
@@ -110,20 +117,47 @@ impl Frame {
         self.meta() & PINS != 0
     }
 
-    /// Notes a use. Costs one load when the bit is set already.
+    /// Counts a use up to `cap`. Costs one load at the cap, else one read-modify-write, which is not repeated: a use that
+    /// meets another change of the word goes uncounted.
     #[inline]
-    pub(crate) fn reference(&self) {
-        // ORDERING: Relaxed, a hint for the clock.
-        if self.meta.load(Ordering::Relaxed) & REFERENCED == 0 {
-            self.meta.fetch_or(REFERENCED, Ordering::Relaxed);
+    pub(crate) fn count_use(&self, cap: u8) {
+        // ORDERING: Relaxed, a hint for the policy, which orders nothing; here and below.
+        let meta = self.meta.load(Ordering::Relaxed);
+        if meta & USES < u32::from(cap) * USE {
+            let _ = self.meta.compare_exchange(meta, meta + USE, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
-    /// Takes the note of use away and says whether there was one.
-    pub(crate) fn unreference(&self) -> bool {
-        // ORDERING: Relaxed, a hint for the clock.
-        self.meta.load(Ordering::Relaxed) & REFERENCED != 0
-            && self.meta.fetch_and(!REFERENCED, Ordering::Relaxed) & REFERENCED != 0
+    /// Uses counted.
+    pub(crate) fn uses(&self) -> u8 {
+        // ORDERING: as in `count_use`.
+        ((self.meta.load(Ordering::Relaxed) & USES) / USE) as u8
+    }
+
+    /// Takes one use away; true if the page is to be spared, because there was one, or the word changed just now.
+    pub(crate) fn age(&self) -> bool {
+        // ORDERING: as in `count_use`.
+        let meta = self.meta.load(Ordering::Relaxed);
+        if meta & USES == 0 {
+            return false;
+        }
+        let _ = self.meta.compare_exchange(meta, meta - USE, Ordering::Relaxed, Ordering::Relaxed);
+        true
+    }
+
+    /// Sets what the policy keeps in the word: the uses, and whether the page is in the main part.
+    pub(crate) fn place(&self, uses: u8, main: bool) {
+        debug_assert!(uses <= MAX_USES, "{uses} uses");
+        let own = (u32::from(uses) * USE) | if main { MAIN } else { 0 };
+        // ORDERING: as in `count_use`.
+        let _ =
+            self.meta.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |meta| Some((meta & !(USES | MAIN)) | own));
+    }
+
+    /// Whether the policy has the page in the main part.
+    pub(crate) fn is_main(&self) -> bool {
+        // ORDERING: as in `count_use`.
+        self.meta.load(Ordering::Relaxed) & MAIN != 0
     }
 
     /// Whether the page differs from its home on disk. Exact under a latch.

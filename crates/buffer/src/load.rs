@@ -43,7 +43,7 @@ impl Core {
                     None => guard.put(&blank_page(pid)),
                 }
                 frame.set_loading(false);
-                self.replacer.on_load(frame);
+                self.replacer.on_load(&self.frames, no, pid);
                 Ok(Some(guard))
             }
             Err(e) => {

@@ -2,7 +2,7 @@
 
 use crate::cleaner::Cleaner;
 use crate::doublewrite::Doublewrite;
-use crate::evict::Provider;
+use crate::evict::{INLINE_BATCH, Provider};
 use crate::frame::{Frame, FrameNo};
 use crate::guard::{ExclusiveGuard, OptimisticGuard, Pinned, SharedGuard, Slot};
 use crate::load::Fill;
@@ -34,6 +34,10 @@ pub(crate) struct Core {
     /// Notified when a frame becomes free.
     pub(crate) freed: EventCount,
     pub(crate) replacer: Box<dyn Replacer>,
+    /// [`Replacer::use_cap`] of the policy.
+    pub(crate) use_cap: u8,
+    /// Frames that a thread evicts at once when none is free.
+    pub(crate) inline_batch: usize,
     pub(crate) cleaner: Mutex<Cleaner>,
     /// A sweep has met dirty pages only while the cleaner was at work: until that batch is home the next sweep would do no
     /// better, and only age the pages. A hint; every batch ends it.
@@ -91,6 +95,7 @@ impl Pool {
         options.check()?;
         let out_of_memory = |e| Error::io("map", data.path(), e);
         let doublewrite = Doublewrite::open(doublewrite, uuid)?;
+        let replacer = options.replacement.build(options.frames).map_err(out_of_memory)?;
         // The lowest frames go first: memory is committed only as far as the pool has ever been full.
         let free: Vec<FrameNo> = (0..options.frames as FrameNo).rev().collect();
         let core = Arc::new(Core {
@@ -100,7 +105,10 @@ impl Pool {
             parks: ParkTable::new(),
             free: Mutex::new(LockRank::Leaf, free),
             freed: EventCount::new(),
-            replacer: options.replacement.build(),
+            use_cap: replacer.use_cap(),
+            replacer,
+            // Without a background thread nothing but need empties frames, so what stays is the policy's choice alone.
+            inline_batch: if options.background { INLINE_BATCH.min(options.frames / 8) } else { 1 },
             dry: AtomicBool::new(false),
             cleaner: Mutex::new(LockRank::Cleaner, Cleaner::new(doublewrite, options.doublewrite)),
             data,
@@ -300,8 +308,18 @@ impl Core {
         Ok(slot.filter(|slot| slot.frame().pid() == pid && !slot.frame().is_loading()))
     }
 
+    /// Tells the policy of a use.
+    #[inline]
+    fn note_use(&self, slot: Slot<'_>) {
+        if self.use_cap > 0 {
+            slot.frame().count_use(self.use_cap);
+        } else {
+            self.replacer.on_use(&self.frames, slot.no);
+        }
+    }
+
     fn hit<G>(&self, slot: Slot<'_>, guard: G) -> G {
-        self.replacer.on_hit(slot.frame());
+        self.note_use(slot);
         guard
     }
 
@@ -324,7 +342,7 @@ impl Core {
             frame.latch.lock_shared(&self.parks);
             let guard = SharedGuard::adopt(slot);
             if frame.pid() == pid {
-                self.replacer.on_hit(frame);
+                self.note_use(slot);
                 return Ok(guard);
             }
         }
@@ -348,7 +366,7 @@ impl Core {
             frame.latch.lock_exclusive(&self.parks);
             let guard = ExclusiveGuard::adopt(slot, false);
             if frame.pid() == pid {
-                self.replacer.on_hit(frame);
+                self.note_use(slot);
                 return Ok(guard);
             }
         }
@@ -371,7 +389,7 @@ impl Core {
                 continue;
             };
             if frame.pid() == pid {
-                self.replacer.on_hit(frame);
+                self.note_use(slot);
                 return Ok(OptimisticGuard::new(slot, pid, version));
             }
         }

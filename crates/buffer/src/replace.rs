@@ -2,30 +2,76 @@
 //!
 //! | name | a hit costs | a victim is | from |
 //! |---|---|---|---|
+//! | `lru` | a mutex and list surgery | the page not used for longest | Mattson et al., "Evaluation techniques for storage hierarchies" (1970) |
+//! | `2q` | a mutex, and list surgery for hot pages | the oldest of a quarter kept for new pages, else the hot page not used for longest | Johnson and Shasha, "2Q" (VLDB 1994), the full version |
 //! | `clock` | one load, one RMW per lap of the hand | the first frame not used since the hand came by | Corbató, "A Paging Experiment with the Multics System" (1968) |
+//! | `gclock` | one RMW, one load at the cap | the first frame whose uses the hand has counted down | Smith, "Sequentiality and prefetching" (TODS 1978) |
+//! | `s3c` | one RMW, one load at the cap | the oldest of a tenth kept for new pages, unless used twice, else the first hot page whose uses the hand has counted down | S3-FIFO: Yang et al., "FIFO queues are all you need for cache eviction" (SOSP 2023); on frames, in shards, in a random order |
+//!
+//! Policies that are content with a count of uses find it in the word of the frame ([`Replacer::use_cap`]); the others hear
+//! of each use.
 
 mod clock;
+mod ghosts;
+mod list;
+mod locked;
+mod lru;
+mod s3c;
+mod two_q;
 
 use crate::frame::{Frame, FrameNo};
-use foreshore_base::Error;
+use foreshore_base::{Error, PageId};
 use foreshore_sync::CachePadded;
 use std::fmt;
+use std::io;
 use std::ops::ControlFlow;
 use std::str::FromStr;
 
 /// Names a replacement policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReplacementKind {
+    /// The page not used for longest goes.
+    Lru,
+    /// New pages pass through a queue; those that come back after it are hot, and go in the order of their last use.
+    TwoQ,
     /// A hand that goes round and gives every used page a second chance.
     #[default]
     Clock,
+    /// A hand that goes round and counts the uses of each page down; five uses count, and a new page has one.
+    GClock,
+    /// New pages pass through a small queue; those used twice in it, or wanted again soon after it, are hot, and a hand
+    /// counts their uses down.
+    S3c,
+}
+
+impl ReplacementKind {
+    /// Every policy.
+    pub const ALL: [Self; 5] = [Self::Lru, Self::TwoQ, Self::Clock, Self::GClock, Self::S3c];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Lru => "lru",
+            Self::TwoQ => "2q",
+            Self::Clock => "clock",
+            Self::GClock => "gclock",
+            Self::S3c => "s3c",
+        }
+    }
+
+    pub(crate) fn build(self, frames: usize) -> io::Result<Box<dyn Replacer>> {
+        Ok(match self {
+            Self::Lru => Box::new(locked::Locked::new(lru::Lru::new(frames))),
+            Self::TwoQ => Box::new(locked::Locked::new(two_q::TwoQ::new(frames))),
+            Self::Clock => Box::new(clock::Clock::new(1, 1)),
+            Self::GClock => Box::new(clock::Clock::new(5, 1)),
+            Self::S3c => Box::new(s3c::S3c::new(frames)?),
+        })
+    }
 }
 
 impl fmt::Display for ReplacementKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Clock => "clock",
-        })
+        f.write_str(self.name())
     }
 }
 
@@ -33,34 +79,41 @@ impl FromStr for ReplacementKind {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self, Error> {
-        match name {
-            "clock" => Ok(Self::Clock),
-            _ => Err(Error::InvalidOption { name: "replacement", value: name.into(), expected: "clock".into() }),
-        }
+        let unknown = || Error::InvalidOption {
+            name: "replacement",
+            value: name.into(),
+            expected: Self::ALL.map(Self::name).join(", "),
+        };
+        Self::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(unknown)
     }
 }
 
-impl ReplacementKind {
-    pub(crate) fn build(self) -> Box<dyn Replacer> {
-        match self {
-            Self::Clock => Box::new(clock::Clock::default()),
-        }
-    }
-}
+/// The frames of a pool.
+pub(crate) type Frames = [CachePadded<Frame>];
 
 /// A policy. It only nominates: whether a page may go (no pin, no latch, clean) is decided by the pool.
+///
+/// `on_load` and `on_evict` are called with the exclusive latch of the frame held, in turns for each frame; `on_use` may come
+/// late, when the frame holds another page.
 pub(crate) trait Replacer: Send + Sync + fmt::Debug {
-    /// A page has come into the frame.
-    fn on_load(&self, frame: &Frame);
+    /// Up to this the pool counts uses in the word of the frame, and `on_use` is not called. 0: the policy hears of each use.
+    fn use_cap(&self) -> u8 {
+        0
+    }
 
     /// The page in the frame is used.
-    fn on_hit(&self, frame: &Frame);
+    fn on_use(&self, _frames: &Frames, _no: FrameNo) {}
+
+    /// Page `pid` has come into the frame.
+    fn on_load(&self, frames: &Frames, no: FrameNo, pid: PageId);
+
+    /// Page `pid` leaves the frame.
+    fn on_evict(&self, _frames: &Frames, _no: FrameNo, _pid: PageId) {}
 
     /// Hands frames to `consider`, the one to give up first, until it breaks or the policy has nobody left to name.
     /// Bounded, holds nothing over `consider`, and may run in several threads at once.
-    fn sweep(
-        &self,
-        frames: &[CachePadded<Frame>],
-        consider: &mut dyn FnMut(FrameNo) -> ControlFlow<()>,
-    ) -> ControlFlow<()>;
+    fn sweep(&self, frames: &Frames, consider: &mut dyn FnMut(FrameNo) -> ControlFlow<()>) -> ControlFlow<()>;
 }
+
+#[cfg(test)]
+mod tests;

@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(refused("ahead".parse::<Growth>()), "inline");
         assert!(refused("ring".parse::<BufferKind>()).contains("faa"));
         assert!(refused("lazy".parse::<GroupPolicy>()).contains("greedy"));
-        assert!(refused("lru".parse::<ReplacementKind>()).contains("clock"));
+        assert!(refused("fifo".parse::<ReplacementKind>()).contains("clock"));
         assert!(refused("snapshot".parse::<Isolation>()).contains("serializable"));
         assert!(refused("uring".parse::<Device>()).contains("direct"));
     }

@@ -1,39 +1,44 @@
-//! The clock: second chance by one bit a frame.
+//! The clock and its generalisation: a few bits a frame, and a hand that counts them down.
 
-use super::Replacer;
-use crate::frame::{Frame, FrameNo};
+use super::{Frames, Replacer};
+use crate::frame::FrameNo;
 use foreshore_base::PageId;
 use foreshore_sync::CachePadded;
 use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
 use std::ops::ControlFlow;
 
 /// The hand is a counter: each look takes one position, so concurrent sweeps share a lap instead of aging pages twice.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Clock {
     hand: CachePadded<AtomicUsize>,
+    cap: u8,
+    /// Uses that a page has as it comes in.
+    initial: u8,
+}
+
+impl Clock {
+    pub(super) fn new(cap: u8, initial: u8) -> Self {
+        assert!(initial <= cap, "{initial} uses of {cap}");
+        Self { hand: CachePadded::new(AtomicUsize::new(0)), cap, initial }
+    }
 }
 
 impl Replacer for Clock {
-    fn on_load(&self, frame: &Frame) {
-        frame.reference();
+    fn use_cap(&self) -> u8 {
+        self.cap
     }
 
-    #[inline]
-    fn on_hit(&self, frame: &Frame) {
-        frame.reference();
+    fn on_load(&self, frames: &Frames, no: FrameNo, _: PageId) {
+        frames[no as usize].place(self.initial, false);
     }
 
-    fn sweep(
-        &self,
-        frames: &[CachePadded<Frame>],
-        consider: &mut dyn FnMut(FrameNo) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
-        // Two laps: the first may only take second chances away.
-        for _ in 0..2 * frames.len() {
+    fn sweep(&self, frames: &Frames, consider: &mut dyn FnMut(FrameNo) -> ControlFlow<()>) -> ControlFlow<()> {
+        // All laps but the last may only count uses down.
+        for _ in 0..(usize::from(self.cap) + 1) * frames.len() {
             // ORDERING: Relaxed, the hand guards nothing.
             let index = self.hand.fetch_add(1, Ordering::Relaxed) % frames.len();
             let frame = &frames[index];
-            if frame.pid() == PageId::ZERO || frame.is_pinned() || frame.unreference() {
+            if frame.pid() == PageId::ZERO || frame.is_pinned() || frame.age() {
                 continue;
             }
             consider(index as FrameNo)?;

@@ -1,0 +1,42 @@
+//! Least recently used first.
+
+use super::list::{Links, List};
+use super::locked::Order;
+use crate::frame::FrameNo;
+use foreshore_base::PageId;
+
+#[derive(Debug)]
+pub(super) struct Lru {
+    links: Links,
+    list: List,
+    /// Whether the frame is on the list.
+    listed: Box<[bool]>,
+}
+
+impl Lru {
+    pub(super) fn new(frames: usize) -> Self {
+        Self { links: Links::new(frames), list: List::new(), listed: vec![false; frames].into() }
+    }
+}
+
+impl Order for Lru {
+    fn on_use(&mut self, no: FrameNo) {
+        if self.listed[no as usize] {
+            self.list.renew(&mut self.links, no);
+        }
+    }
+
+    fn on_load(&mut self, no: FrameNo, _: PageId) {
+        self.listed[no as usize] = true;
+        self.list.push(&mut self.links, no);
+    }
+
+    fn on_evict(&mut self, no: FrameNo, _: PageId) {
+        self.listed[no as usize] = false;
+        self.list.remove(&mut self.links, no);
+    }
+
+    fn victims(&self) -> impl Iterator<Item = FrameNo> {
+        self.list.oldest_first(&self.links)
+    }
+}

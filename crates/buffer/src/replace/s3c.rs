@@ -1,0 +1,179 @@
+//! S3-FIFO on the words of the frames, in shards.
+//!
+//! | part | holds | who leaves it | size |
+//! |---|---|---|---|
+//! | SMALL | pages loaded for the first time, in the order of arrival | the oldest: to MAIN if it was used twice meanwhile, else to the ghosts | a tenth of the frames |
+//! | ghosts | ids of pages that left from SMALL | the oldest | nine tenths as many as frames |
+//! | MAIN | pages used twice in SMALL, or loaded while a ghost | the first whose uses the hand has counted down; three count | the rest |
+//!
+//! A page read once, as by a scan, passes through SMALL and disturbs nobody. Most policies drop a whole working set that is
+//! a little too large in the very order in which it comes round again; so that this needs bad luck here, the shard that
+//! gives up a page is drawn by lot.
+
+use super::ghosts::Ghosts;
+use super::list::{Links, List};
+use super::{Frames, Replacer};
+use crate::frame::FrameNo;
+use foreshore_base::PageId;
+use foreshore_sync::primitive::MODEL;
+use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
+use foreshore_sync::{CachePadded, LockRank, Mutex, available_parallelism};
+use std::io;
+use std::ops::ControlFlow;
+
+/// Uses that a frame counts.
+const CAP: u8 = 3;
+/// Uses in SMALL that make a page hot.
+const HOT: u8 = 2;
+/// Pages that one part of one shard names in a row, the clean among which go first.
+const CANDIDATES: usize = 8;
+/// Fewest frames of a shard.
+const MIN_SHARD: usize = 64;
+
+/// Frame `no` belongs to shard `no % shards`, where it has the index `no / shards`.
+#[derive(Debug)]
+pub(super) struct S3c {
+    shards: Box<[CachePadded<Shard>]>,
+    ghosts: Ghosts,
+    lot: CachePadded<AtomicU64>,
+}
+
+#[derive(Debug)]
+struct Shard {
+    small: Mutex<Small>,
+    /// Counts looks at frames of the shard for one in MAIN.
+    hand: AtomicUsize,
+    frames: usize,
+    /// Pages of SMALL from which on they go first.
+    quota: usize,
+}
+
+#[derive(Debug)]
+struct Small {
+    links: Links,
+    list: List,
+    /// Whether the frame is on the list.
+    listed: Box<[bool]>,
+}
+
+impl S3c {
+    pub(super) fn new(frames: usize) -> io::Result<Self> {
+        let most = if MODEL { 1 } else { (2 * available_parallelism()).next_power_of_two() };
+        let shards = (frames / MIN_SHARD).clamp(1, most);
+        let shard = |index: usize| {
+            let own = (frames - index).div_ceil(shards);
+            let small = Small { links: Links::new(own), list: List::new(), listed: vec![false; own].into() };
+            let (small, hand) = (Mutex::new(LockRank::Leaf, small), AtomicUsize::new(0));
+            CachePadded::new(Shard { small, hand, frames: own, quota: (own / 10).max(1) })
+        };
+        Ok(Self {
+            shards: (0..shards).map(shard).collect(),
+            ghosts: Ghosts::new(frames * 9 / 10)?,
+            lot: CachePadded::new(AtomicU64::new(0)),
+        })
+    }
+
+    fn shard(&self, no: FrameNo) -> (&Shard, FrameNo) {
+        let shards = self.shards.len() as FrameNo;
+        (&self.shards[(no % shards) as usize], no / shards)
+    }
+
+    /// The frame of an index in a shard.
+    fn frame(&self, shard: usize, index: FrameNo) -> FrameNo {
+        index * self.shards.len() as FrameNo + shard as FrameNo
+    }
+
+    fn draw(&self) -> usize {
+        // ORDERING: Relaxed, any number will do.
+        let n = self.lot.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        let mixed = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (mixed >> 32) as usize % self.shards.len()
+    }
+
+    /// Candidates of a shard, up to `room`: from SMALL while it has its quota, where hot pages move on to MAIN, else from MAIN.
+    fn look(&self, frames: &Frames, shard: usize, out: &mut Vec<FrameNo>) {
+        out.clear();
+        let own = &self.shards[shard];
+        // Whoever is at the list of this shard picks candidates there, or is done in a moment.
+        let Some(mut small) = own.small.try_lock() else { return };
+        let Small { links, list, listed } = &mut *small;
+        while list.len() >= own.quota && out.is_empty() {
+            let excess = (list.len() + 1 - own.quota).min(CANDIDATES);
+            let oldest: Vec<_> = list.oldest_first(links).take(excess).collect();
+            for index in oldest {
+                let no = self.frame(shard, index);
+                if frames[no as usize].uses() < HOT {
+                    out.push(no);
+                    continue;
+                }
+                list.remove(links, index);
+                listed[index as usize] = false;
+                frames[no as usize].place(0, true);
+            }
+        }
+        drop(small);
+        if out.is_empty() {
+            self.turn(frames, shard, out);
+        }
+    }
+
+    /// Candidates from MAIN.
+    fn turn(&self, frames: &Frames, shard: usize, out: &mut Vec<FrameNo>) {
+        let own = &self.shards[shard];
+        for _ in 0..(usize::from(CAP) + 1) * own.frames {
+            // ORDERING: Relaxed, the hand guards nothing.
+            let index = own.hand.fetch_add(1, Ordering::Relaxed) % own.frames;
+            let no = self.frame(shard, index as FrameNo);
+            let frame = &frames[no as usize];
+            if frame.is_main() && !frame.is_pinned() && !frame.age() {
+                return out.push(no);
+            }
+        }
+    }
+}
+
+impl Replacer for S3c {
+    fn use_cap(&self) -> u8 {
+        CAP
+    }
+
+    fn on_load(&self, frames: &Frames, no: FrameNo, pid: PageId) {
+        let main = self.ghosts.take(pid);
+        frames[no as usize].place(0, main);
+        if !main {
+            let (shard, index) = self.shard(no);
+            let Small { links, list, listed } = &mut *shard.small.lock();
+            listed[index as usize] = true;
+            list.push(links, index);
+        }
+    }
+
+    fn on_evict(&self, frames: &Frames, no: FrameNo, pid: PageId) {
+        let (shard, index) = self.shard(no);
+        let Small { links, list, listed } = &mut *shard.small.lock();
+        if std::mem::take(&mut listed[index as usize]) {
+            list.remove(links, index);
+            self.ghosts.add(pid);
+        }
+        frames[no as usize].place(0, false);
+    }
+
+    fn sweep(&self, frames: &Frames, consider: &mut dyn FnMut(FrameNo) -> ControlFlow<()>) -> ControlFlow<()> {
+        let mut candidates = Vec::with_capacity(CANDIDATES);
+        // As many looks as there are frames to name, by lot; what they leave out comes last.
+        for _ in 0..frames.len().div_ceil(CANDIDATES) {
+            self.look(frames, self.draw(), &mut candidates);
+            for &no in &candidates {
+                consider(no)?;
+            }
+        }
+        let first = self.draw() * MIN_SHARD;
+        for no in 0..frames.len() {
+            let no = (no + first) % frames.len();
+            if frames[no].pid() != PageId::ZERO {
+                consider(no as FrameNo)?;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
