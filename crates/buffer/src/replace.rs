@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | `lru` | a mutex and list surgery | the page not used for longest | Mattson et al., "Evaluation techniques for storage hierarchies" (1970) |
 //! | `2q` | a mutex, and list surgery for hot pages | the oldest of a quarter kept for new pages, else the hot page not used for longest | Johnson and Shasha, "2Q" (VLDB 1994), the full version |
+//! | `bp-lru`, `bp-2q` | an entry in a queue of the thread, the mutex once in 32 hits | as above, a little late | BP-Wrapper: Ding, Jiang and Zhang, "BP-Wrapper" (ICDE 2009) |
 //! | `clock` | one load, one RMW per lap of the hand | the first frame not used since the hand came by | Corbató, "A Paging Experiment with the Multics System" (1968) |
 //! | `gclock` | one RMW, one load at the cap | the first frame whose uses the hand has counted down | Smith, "Sequentiality and prefetching" (TODS 1978) |
 //! | `s3c` | one RMW, one load at the cap | the oldest of a tenth kept for new pages, unless used twice, else the first hot page whose uses the hand has counted down | S3-FIFO: Yang et al., "FIFO queues are all you need for cache eviction" (SOSP 2023); on frames, in shards, in a random order |
@@ -11,6 +12,7 @@
 //! Policies that are content with a count of uses find it in the word of the frame ([`Replacer::use_cap`]); the others hear
 //! of each use.
 
+mod batched;
 mod clock;
 mod ghosts;
 mod list;
@@ -34,6 +36,10 @@ pub enum ReplacementKind {
     Lru,
     /// New pages pass through a queue; those that come back after it are hot, and go in the order of their last use.
     TwoQ,
+    /// [`ReplacementKind::Lru`] that hears of uses in batches.
+    BpLru,
+    /// [`ReplacementKind::TwoQ`] that hears of uses in batches.
+    BpTwoQ,
     /// A hand that goes round and gives every used page a second chance.
     #[default]
     Clock,
@@ -46,12 +52,14 @@ pub enum ReplacementKind {
 
 impl ReplacementKind {
     /// Every policy.
-    pub const ALL: [Self; 5] = [Self::Lru, Self::TwoQ, Self::Clock, Self::GClock, Self::S3c];
+    pub const ALL: [Self; 7] = [Self::Lru, Self::TwoQ, Self::BpLru, Self::BpTwoQ, Self::Clock, Self::GClock, Self::S3c];
 
     fn name(self) -> &'static str {
         match self {
             Self::Lru => "lru",
             Self::TwoQ => "2q",
+            Self::BpLru => "bp-lru",
+            Self::BpTwoQ => "bp-2q",
             Self::Clock => "clock",
             Self::GClock => "gclock",
             Self::S3c => "s3c",
@@ -62,6 +70,8 @@ impl ReplacementKind {
         Ok(match self {
             Self::Lru => Box::new(locked::Locked::new(lru::Lru::new(frames))),
             Self::TwoQ => Box::new(locked::Locked::new(two_q::TwoQ::new(frames))),
+            Self::BpLru => Box::new(batched::Batched::new(lru::Lru::new(frames))),
+            Self::BpTwoQ => Box::new(batched::Batched::new(two_q::TwoQ::new(frames))),
             Self::Clock => Box::new(clock::Clock::new(1, 1)),
             Self::GClock => Box::new(clock::Clock::new(5, 1)),
             Self::S3c => Box::new(s3c::S3c::new(frames)?),

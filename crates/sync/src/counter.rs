@@ -33,9 +33,9 @@ impl ShardedCounter {
     }
 }
 
-/// A small number of the calling thread, handed out in the order of first calls.
+/// A small number of the calling thread, handed out in the order of first calls; 0 as a thread ends.
 #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
-fn thread_index() -> usize {
+pub fn thread_index() -> usize {
     static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     std::thread_local! {
         // ORDERING: Relaxed, only the number itself matters.
@@ -46,7 +46,7 @@ fn thread_index() -> usize {
 
 /// Under a model checker there is one shard, and a model must not depend on process-wide state.
 #[cfg(any(foreshore_loom, foreshore_shuttle))]
-fn thread_index() -> usize {
+pub fn thread_index() -> usize {
     0
 }
 

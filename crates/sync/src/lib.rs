@@ -41,7 +41,7 @@ mod wait_mode;
 mod wake_queue;
 
 pub use clock::{Clock, ManualClock, Nanos, SystemClock};
-pub use counter::ShardedCounter;
+pub use counter::{ShardedCounter, thread_index};
 pub use crossbeam_utils::CachePadded;
 pub use daemon::{Daemon, Joiner, NextWake, OnPanic, Signal, Spawn, Step, ThreadSpawn};
 pub use event_count::{EventCount, EventKey};

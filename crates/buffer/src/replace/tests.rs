@@ -156,3 +156,21 @@ fn s3c_keeps_hot_pages_from_a_scan() {
     assert!(reader.read(last).is_some());
     assert!((2000..2030).all(|pid| reader.read(pid) != Some(last)));
 }
+
+#[test]
+fn uses_are_told_in_batches_and_not_for_pages_that_left() {
+    let mut reader = Reader::new(ReplacementKind::BpLru, 3);
+    reader.use_all([1, 2, 3]);
+    // Far more than a queue holds.
+    reader.use_all((0..1000).map(|n| 1 + n % 2));
+    assert_eq!(reader.read_all([4, 5]), [3, 1], "in the order of the last uses");
+    let no = reader.pages[&4];
+    reader.use_all([4]);
+    // The use of 4 is in the queue when the frame changes hands.
+    reader.policy.on_evict(&reader.frames, no, PageId(4));
+    reader.set(no, 6);
+    reader.policy.on_load(&reader.frames, no, PageId(6));
+    reader.pages.remove(&4);
+    reader.pages.insert(6, no);
+    assert_eq!(reader.read_all([7, 8]), [2, 5]);
+}
