@@ -14,7 +14,7 @@ impl Txn {
     /// writes the group itself if the log is free.
     ///
     /// # Errors
-    /// `DiskFull`, `Poisoned`, and then it is rolled back.
+    /// `Poisoned`, and then it is rolled back.
     pub fn commit(self) -> Result<CommitTicket> {
         self.pre_commit(false)
     }
@@ -22,7 +22,7 @@ impl Txn {
     /// As [`commit`](Self::commit), for a caller that does not wait: the flusher makes it durable.
     ///
     /// # Errors
-    /// `DiskFull`, `Poisoned`, and then it is rolled back.
+    /// `Poisoned`, and then it is rolled back.
     pub fn commit_pipelined(self) -> Result<CommitTicket> {
         self.pre_commit(true)
     }
@@ -32,7 +32,8 @@ impl Txn {
             return Ok(self.end_unlogged(hand_over));
         }
         let xid = self.xid.expect("a transaction that has logged has an xid");
-        self.session().reserve(Session::cost(MARK_LEN))?;
+        // A commit may use what is kept back: a rollback in its place would take more.
+        self.session().reserve_rollback(Session::cost(MARK_LEN))?;
         let mut lease = self.lease.take().expect("a running transaction has its lease");
         let manager = &self.manager;
         // The point of no return: the record may be on disk at once. Nothing below can fail.

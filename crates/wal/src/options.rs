@@ -157,15 +157,17 @@ impl LogOptions {
         (self.ring_bytes / (4 * self.max_sessions)).min(16 << 10) / 8 * 8
     }
 
-    /// Prepared log space kept back for rollbacks and one checkpoint, in bytes: a segment, and a full ring with room
-    /// for padding.
-    pub(crate) fn kept_back(&self) -> u64 {
-        self.segment_bytes.max(2 * self.ring_bytes as u64)
+    /// Prepared log space kept back, in bytes, for rollbacks and one checkpoint, and for what `sessions` have been admitted
+    /// for before space was short: a segment, and a full ring with room for padding, and for each session a group of what it
+    /// does just now, and its lane.
+    pub(crate) fn kept_back(&self, sessions: usize) -> u64 {
+        let lane = if self.buffer == BufferKind::Lanes { self.lane_bytes() } else { 0 };
+        self.segment_bytes.max(2 * self.ring_bytes as u64) + (sessions * (lane + 2 * BLOCK)) as u64
     }
 
-    /// Segments to keep ready: enough for what is kept back, and one to fill.
-    pub(crate) fn ready_target(&self) -> usize {
-        let for_kept_back = self.kept_back().div_ceil(self.segment_bytes - format::FIRST_GROUP);
+    /// Segments to keep ready: enough for `kept_back` bytes, and one to fill.
+    pub(crate) fn ready_target(&self, kept_back: u64) -> usize {
+        let for_kept_back = kept_back.div_ceil(self.segment_bytes - format::FIRST_GROUP);
         let for_kept_back = usize::try_from(for_kept_back).unwrap_or(usize::MAX - 1) + 1;
         self.ready_segments.max(for_kept_back)
     }

@@ -48,6 +48,7 @@ enum Purpose {
 impl Session {
     pub(crate) fn lease(shared: &Arc<Shared>) -> Result<Self> {
         let slot = shared.slots.lease()?;
+        shared.expect_sessions(slot + 1);
         let measures = shared.pipeline.measured_from().is_some();
         Ok(Self { shared: shared.clone(), slot, credit: 0, unacked: VecDeque::new(), measures })
     }
@@ -72,7 +73,8 @@ impl Session {
         self.admit(max_bytes, Purpose::Ordinary)
     }
 
-    /// As [`Session::reserve`], for rollbacks and checkpoints: may use the log space that is kept back for them.
+    /// As [`Session::reserve`], for what ends work, and for checkpoints: rollbacks, and commits of what was reserved for before.
+    /// May use the log space that is kept back for them.
     ///
     /// # Errors
     /// `Poisoned`.
@@ -89,6 +91,10 @@ impl Session {
             self.measured(Self::hold_back)?;
         }
         let need = max_bytes as u64;
+        if purpose == Purpose::Ordinary && need > 0 {
+            // Credit is no space on disk: a session may turn each record into a group of its own.
+            self.shared.admit_space()?;
+        }
         if need <= self.credit {
             return Ok(());
         }

@@ -8,7 +8,7 @@ use foreshore_base::Error;
 use foreshore_io::sim::{Fault, FaultKind};
 use foreshore_io::{Fs, Sim};
 use foreshore_sync::NextWake;
-use foreshore_wal::{Dep, Record, Session};
+use foreshore_wal::{BufferKind, Dep, LogOptions, Record, Session};
 use std::sync::Arc;
 
 #[test]
@@ -61,6 +61,55 @@ fn ordinary_work_stops_and_rollbacks_fit() {
     let found = tags(&recovered);
     assert_eq!(found, (found[0]..tag).collect::<Vec<_>>());
     assert!(found[0] >= ordinary && found[0] < tag - 5, "{found:?} after {ordinary} ordinary records");
+}
+
+/// What sessions were admitted for before is not the loophole: the smallest records, each a group of its own.
+#[test]
+fn small_groups_of_many_sessions_do_not_use_up_what_is_kept_back() {
+    for buffer in KINDS {
+        let options = LogOptions { buffer, ..small() };
+        let sim = Sim::new(1);
+        let fs: Arc<dyn Fs> = Arc::new(sim.clone());
+        let log = fresh(&fs, &options);
+        let mut sessions: Vec<_> = (0..8).map(|_| log.session().unwrap()).collect();
+        while log.prepare_step() == NextWake::Now {}
+        sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
+        let mut refused = 0;
+        for session in &mut sessions {
+            while let Ok(lsn) = append(session, 1, b"small") {
+                log.force(lsn).unwrap();
+            }
+            refused += 1;
+        }
+        assert!(refused == 8 && log.poisoned().is_none(), "{buffer}");
+        // And what is in the buffers still finds its place.
+        log.force(log.current()).unwrap();
+    }
+}
+
+/// Lanes may hold more than the ring of other buffers does.
+#[test]
+fn full_lanes_find_their_place_on_a_full_disk() {
+    let sim = Sim::new(1);
+    let fs: Arc<dyn Fs> = Arc::new(sim.clone());
+    let log = fresh(&fs, &LogOptions { buffer: BufferKind::Lanes, ..small() });
+    let mut sessions: Vec<_> = (0..8).map(|_| log.session().unwrap()).collect();
+    while log.prepare_step() == NextWake::Now {}
+    sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
+    // Nobody forces, so nothing is written before all lanes are full; a lane that is full makes room by itself.
+    let mut refused = 0;
+    'sessions: for session in &mut sessions {
+        for _ in 0..14 {
+            if append(session, 1, &payload(1, 4000)).is_err() {
+                refused += 1;
+                continue 'sessions;
+            }
+        }
+    }
+    log.force(log.current()).unwrap();
+    let error =
+        (0..).find_map(|tag| append(&mut sessions[0], tag, &payload(tag, 4000)).and_then(|lsn| log.force(lsn)).err());
+    assert!(matches!(error, Some(Error::DiskFull { .. })), "{error:?} after {refused}");
 }
 
 #[test]

@@ -293,8 +293,16 @@ impl Log {
 
 impl Shared {
     /// Whether an ordinary reservation may go on: there is prepared space ahead.
+    #[inline]
     pub(crate) fn admit_space(&self) -> Result<()> {
         self.segments.as_ref().map_or(Ok(()), |segments| segments.admit())
+    }
+
+    /// Keeps log space back for `sessions` at once.
+    pub(crate) fn expect_sessions(&self, sessions: usize) {
+        if let Some(segments) = &self.segments {
+            segments.expect_sessions(sessions);
+        }
     }
 
     /// Whether a lead ends with its copy: nobody waits for a device.

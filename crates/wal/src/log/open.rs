@@ -60,7 +60,7 @@ pub(super) fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOption
     // be accepted again.
     let incarnation = Incarnation(scanned.incarnation.0 + 1);
     control.renew(incarnation)?;
-    let list = sort_files(&home, &scanned, options.ready_target())?;
+    let list = sort_files(&home, &scanned, options.ready_target(options.kept_back(0)))?;
     let segments = Arc::new(Segments::new(home, options, control, list));
     let tail = repeat_last(&scanned, incarnation, &segments)?;
     let recovered = Recovered {

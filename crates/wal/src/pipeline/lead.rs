@@ -157,7 +157,9 @@ impl<L: Leader> Pipeline<L> {
             self.flushers.ring();
         }
         // Who waits for space while nothing can be cut looks again by itself: it waits for an append.
-        if !matches!(mode, HandOff::Nothing(_)) && self.can_lead() {
+        if mode == HandOff::Full && self.is_poisoned() {
+            self.space.notify_all();
+        } else if !matches!(mode, HandOff::Nothing(_)) && self.can_lead() {
             self.space.notify_one();
         }
         // Last, for this is code of others.
@@ -206,11 +208,10 @@ impl<L: Leader> Flight<'_, L> {
         let written = self.group.as_mut().expect("present until the end").write();
         // The place is free before the window says so.
         self.group = None;
-        self.done = true;
         match written {
             // Not even in front of the group that failed: the kernel tells of lost pages once, so the success of another
             // sync of the same file means nothing after that.
-            Ok(()) if pipeline.is_poisoned() && !mutant("pipeline: acknowledges though poisoned") => {}
+            Ok(()) if pipeline.is_poisoned() && !mutant("pipeline: acknowledges though poisoned") => self.done = true,
             Ok(()) => {
                 let ended = pipeline.pace.now();
                 pipeline.pace.written(began, ended);
@@ -219,9 +220,13 @@ impl<L: Leader> Flight<'_, L> {
                     passages.note(Passage { number, cut, sealed, began, ended });
                 }
                 pipeline.window.complete(self.number, self.cut, &pipeline.durable);
+                self.done = true;
                 pipeline.hand_off(HandOff::Full);
             }
-            Err(cause) => pipeline.poison(&cause),
+            Err(cause) => {
+                self.done = true;
+                pipeline.poison(&cause);
+            }
         }
     }
 }

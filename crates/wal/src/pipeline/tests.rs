@@ -61,3 +61,48 @@ fn a_limited_wait_ends_though_nothing_can_be_cut() {
     assert!(!durable.expect("no error"));
     assert_eq!(pauses, 3);
 }
+
+/// Panics where it is told to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Panics {
+    Sealing,
+    Writing,
+}
+
+impl Leader for Panics {
+    type Group = Self;
+
+    fn seal(&mut self, _group: &mut Self, order: Order) -> Result<Option<Cut>> {
+        assert!(*self != Self::Sealing, "told to panic");
+        Ok(Some(Cut { upto: Lsn(order.sealed.0 + 8), more: false, bytes: 8 }))
+    }
+}
+
+impl Group for Panics {
+    fn write(&mut self) -> Result<()> {
+        panic!("told to panic");
+    }
+}
+
+/// Who unwinds out of a lead or a group stops the log: nobody waits for what will never come.
+#[test]
+fn a_leader_that_panics_stops_the_log() {
+    for panics in [Panics::Sealing, Panics::Writing] {
+        let slots = Slots::new(1);
+        slots.lease().expect("one slot");
+        let pipeline =
+            Pipeline::new(panics, vec![panics, panics], Lsn(0), GroupNo(1), Arc::new(slots), GroupPolicy::Greedy);
+        let called = Arc::new(AtomicU64::new(0));
+        let noted = called.clone();
+        let callback = move |durable| _ = noted.fetch_add(1 + u64::from(durable), Ordering::Relaxed);
+        pipeline.call_when_durable(0, Lsn(8), Box::new(callback));
+        let room = pipeline.space().prepare();
+        let led = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| pipeline.force(Lsn(8))));
+        assert!(led.is_err(), "the panic is the leader's own");
+        assert!(matches!(pipeline.force(Lsn(8)), Err(Error::Poisoned { .. })));
+        assert_eq!(called.load(Ordering::Relaxed), 1, "the callback learns of it once");
+        assert!(pipeline.space().wait(room, Some(Duration::ZERO)), "who waits for room is woken");
+        assert_eq!(pipeline.lead_for_space(0), Led::Unwanted, "the lead is free, and nobody seals any more");
+        assert_eq!(pipeline.durable(), Lsn(0));
+    }
+}

@@ -138,8 +138,9 @@ pub(crate) struct List {
 pub(crate) struct Segments {
     pub(crate) home: Home,
     segment_bytes: u64,
-    ready_target: usize,
-    kept_back: u64,
+    options: LogOptions,
+    /// Grows with the sessions ever at work at once, by `expect_sessions`.
+    kept_back: AtomicU64,
     zero_fill: bool,
     /// Held while segments are prepared or recycled and while the control slots move: one of these at a time.
     control: Mutex<Control>,
@@ -162,8 +163,8 @@ impl Segments {
             zero_fill: home.fs.backend().durable,
             home,
             segment_bytes: options.segment_bytes,
-            ready_target: options.ready_target(),
-            kept_back: options.kept_back(),
+            options: options.clone(),
+            kept_back: AtomicU64::new(options.kept_back(0)),
             control: Mutex::new(LockRank::LogCtl, control),
             list: Mutex::new(LockRank::LogSegments, list),
             ready_bytes: AtomicU64::new(ready),
@@ -186,22 +187,45 @@ impl Segments {
         self.ready_bytes.load(Ordering::Relaxed) + self.left_bytes.load(Ordering::Relaxed)
     }
 
+    /// Keeps space back for `sessions` at once.
+    pub(crate) fn expect_sessions(&self, sessions: usize) {
+        let kept_back = self.options.kept_back(sessions);
+        // ORDERING: Relaxed, a bound that each look compares anew.
+        if self.kept_back.load(Ordering::Relaxed) < kept_back {
+            // ORDERING: as above.
+            self.kept_back.fetch_max(kept_back, Ordering::Relaxed);
+            self.preparer.notify();
+        }
+    }
+
+    /// Whether prepared space has fallen below what is kept back.
+    fn is_short(&self) -> bool {
+        // ORDERING: Relaxed, as in `expect_sessions`.
+        self.ahead() < self.kept_back.load(Ordering::Relaxed)
+    }
+
+    /// Segments to keep ready.
+    fn ready_target(&self) -> usize {
+        // ORDERING: Relaxed, as in `expect_sessions`.
+        self.options.ready_target(self.kept_back.load(Ordering::Relaxed))
+    }
+
     /// Whether an ordinary reservation may go on. Where space ahead has fallen below what is kept back, the caller helps
     /// to prepare a segment; if the disk is full, it is refused.
     ///
     /// # Errors
     /// `DiskFull`, or what else preparing a segment failed with.
     pub(crate) fn admit(&self) -> Result<()> {
-        if self.ahead() >= self.kept_back {
+        if !self.is_short() {
             return Ok(());
         }
         // WAIT: help - one caller at a time prepares; the others go on while the disk was not known to be full.
         let outcome = match self.control.try_lock() {
-            Some(mut control) if self.ahead() < self.kept_back => self.prepare_one(&mut control),
+            Some(mut control) if self.is_short() => self.prepare_one(&mut control),
             _ => Ok(()),
         };
         // ORDERING: Relaxed, a flag about the disk that every attempt sets anew.
-        if self.ahead() < self.kept_back && self.full.load(Ordering::Relaxed) {
+        if self.is_short() && self.full.load(Ordering::Relaxed) {
             return outcome.and(Err(Error::DiskFull { path: self.home.dir.clone() }));
         }
         match outcome {

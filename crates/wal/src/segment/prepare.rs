@@ -76,7 +76,7 @@ impl Segments {
     }
 
     fn wants_more(&self) -> bool {
-        self.list.lock().ready.len() < self.ready_target
+        self.list.lock().ready.len() < self.ready_target()
     }
 
     /// Prepares the next segment, from a spare file where there is one. `_control` excludes other preparers.
@@ -146,12 +146,12 @@ impl Segments {
 
     /// Turns live segments below `needed` into spare ones, and removes spare ones beyond what is kept ready.
     fn give_up(&self, needed: u64) -> Result<()> {
-        let mut surplus = Vec::new();
+        let (mut surplus, most) = (Vec::new(), self.ready_target());
         {
             let mut list = self.list.lock();
             while list.live.len() > 1 && list.live[0].number < needed {
                 let live = list.live.pop_front().expect("more than one");
-                match list.spare.len() < self.ready_target && live.size == self.segment_bytes {
+                match list.spare.len() < most && live.size == self.segment_bytes {
                     true => list.spare.push((live.number, live.size)),
                     false => surplus.push(live.number),
                 }
