@@ -117,6 +117,9 @@ impl Core {
         if frame.is_dirty() {
             return Eviction::Dirty;
         }
+        if self.uses.with_pin().is_some() {
+            return if self.try_evict_fixless(no) { Eviction::Done } else { Eviction::Busy };
+        }
         if frame.is_pinned() || !frame.latch.try_lock_exclusive() {
             return Eviction::Busy;
         }

@@ -5,21 +5,23 @@ use foreshore_sync::HybridLatch;
 use foreshore_sync::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Index of a frame.
-pub(crate) type FrameNo = u32;
+pub type FrameNo = u32;
 
 // The meta word.
 //
-//   31      30     29       28        27   24 23    20 19            0
-//  +-------+------+--------+---------+-------+--------+---------------+
-//  | DIRTY | MAIN | REDONE | LOADING | zero  |  uses  |     pins      |
-//  +-------+------+--------+---------+-------+--------+---------------+
+//   31      30     29       28        27        26   24 23    20 19            0
+//  +-------+------+--------+---------+---------+-------+--------+---------------+
+//  | DIRTY | MAIN | REDONE | LOADING | EVICTED | zero  |  uses  |     pins      |
+//  +-------+------+--------+---------+---------+-------+--------+---------------+
 //
 // pins:       holders of `Pinned`. From 0 to 1 only under a latch of the frame, so that the holder of the exclusive latch
-//             who sees 0 may evict. Further pins and the release of one need no latch.
+//             who sees 0 may evict. Further pins and the release of one need no latch. For `nbgclock` all guards.
 // uses:       uses of the page up to the cap of the policy, less what its hand took away. Raised by any fix, set by the
 //             policy as the page comes in. A hint: losing one costs a read at most.
 // MAIN:       for the policy `s3c`, under the lock of the frame's shard; else zero.
-// LOADING:    the page is being read. Set and cleared under the exclusive latch; a hint for who does not want to wait.
+// EVICTED:    for `nbgclock`, whose steps are in `nb.rs`: the frame is free, or about to be; else zero.
+// LOADING:    the page is being read. Set and cleared under the exclusive latch; a hint for who does not want to wait. For
+//             `nbgclock`: nobody has read the page yet.
 // DIRTY:      the page differs from its home on disk, or may. Set under the exclusive latch, before the record of the
 //             change is appended. Cleared by the cleaner, one at a time, under a shared latch, once the page as it is then
 //             has been written and synced.
@@ -28,15 +30,16 @@ pub(crate) type FrameNo = u32;
 //
 // 1. `rec_group` is stored before DIRTY is set, by the holder of the exclusive latch. While DIRTY is set, redo lowers it
 //    under the exclusive latch, and the cleaner raises it under a shared latch, unless REDONE.
-// 2. Only a clean frame without pins whose exclusive latch is held gives up its page.
-const PINS: u32 = (1 << 20) - 1;
-const USE: u32 = 1 << 20;
-const USES: u32 = 15 * USE;
-const LOADING: u32 = 1 << 28;
-const REDONE: u32 = 1 << 29;
-const MAIN: u32 = 1 << 30;
-const DIRTY: u32 = 1 << 31;
-const _: () = assert!(PINS ^ USES ^ LOADING ^ REDONE ^ MAIN ^ DIRTY == PINS | USES | LOADING | REDONE | MAIN | DIRTY);
+// 2. Only a clean frame without pins whose exclusive latch is held gives up its page; for `nbgclock`, one that is EVICTED.
+pub(crate) const PINS: u32 = (1 << 20) - 1;
+pub(crate) const USE: u32 = 1 << 20;
+pub(crate) const USES: u32 = 15 * USE;
+pub(crate) const EVICTED: u32 = 1 << 27;
+pub(crate) const LOADING: u32 = 1 << 28;
+pub(crate) const REDONE: u32 = 1 << 29;
+pub(crate) const MAIN: u32 = 1 << 30;
+pub(crate) const DIRTY: u32 = 1 << 31;
+const _: () = assert!(PINS | USES == (1 << 24) - 1 && EVICTED | LOADING | REDONE | MAIN | DIRTY == u32::MAX << 27);
 
 /// Most uses that a frame counts.
 pub(crate) const MAX_USES: u8 = (USES / USE) as u8;
@@ -46,16 +49,16 @@ pub(crate) const MAX_USES: u8 = (USES / USE) as u8;
 /// The memory of a frame lives as long as the pool, so a stale frame number is harmless: whoever uses one compares the
 /// page id under the latch.
 #[derive(Debug)]
-pub(crate) struct Frame {
-    pub(crate) latch: HybridLatch,
+pub struct Frame {
+    pub latch: HybridLatch,
     /// Stored under the exclusive latch. [`PageId::ZERO`]: no page.
     pid: AtomicU64,
-    meta: AtomicU32,
+    pub(crate) meta: AtomicU32,
     rec_group: AtomicU64,
 }
 
 impl Frame {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             latch: HybridLatch::new(),
             pid: AtomicU64::new(0),
@@ -66,14 +69,17 @@ impl Frame {
 
     /// The page in this frame. Stable under a latch; else a hint.
     #[inline]
-    pub(crate) fn pid(&self) -> PageId {
+    pub fn pid(&self) -> PageId {
         // ORDERING: Acquire, pairs with `set_pid`: who finds the frame given up also finds the page table entry gone.
         PageId(self.pid.load(Ordering::Acquire))
     }
 
     /// Changes the page. The caller holds the exclusive latch and raises its version on release.
-    pub(crate) fn set_pid(&self, pid: PageId) {
-        debug_assert!(self.latch.is_exclusive(), "the page of a frame changes under its exclusive latch");
+    pub fn set_pid(&self, pid: PageId) {
+        debug_assert!(
+            self.latch.is_exclusive() || self.is_evicted(),
+            "the page of a frame changes under its exclusive latch"
+        );
         // ORDERING: Release, pairs with `pid`.
         self.pid.store(pid.0, Ordering::Release);
     }
@@ -84,12 +90,12 @@ impl Frame {
     }
 
     /// Whether the page is being read.
-    pub(crate) fn is_loading(&self) -> bool {
+    pub fn is_loading(&self) -> bool {
         self.meta() & LOADING != 0
     }
 
     /// Says whether the page is being read. The caller holds the exclusive latch.
-    pub(crate) fn set_loading(&self, loading: bool) {
+    pub fn set_loading(&self, loading: bool) {
         // ORDERING: Relaxed, a hint that the page table entry publishes; who is misled waits for the latch.
         if loading {
             self.meta.fetch_or(LOADING, Ordering::Relaxed);
@@ -98,29 +104,29 @@ impl Frame {
         }
     }
 
-    /// Adds a pin. The caller holds a latch of the frame.
-    pub(crate) fn pin(&self) {
+    /// Adds a pin. The caller holds a latch of the frame; for `nbgclock`, a pin.
+    pub fn pin(&self) {
         // ORDERING: Relaxed, the latch orders the first pin against eviction.
         let before = self.meta.fetch_add(1, Ordering::Relaxed);
         assert!(before & PINS < PINS, "too many pins on page {}", self.pid());
     }
 
     /// Takes a pin away.
-    pub(crate) fn unpin(&self) {
+    pub fn unpin(&self) {
         // ORDERING: Release, pairs with `meta`: what was done under the pin comes before the eviction.
         let before = self.meta.fetch_sub(1, Ordering::Release);
         assert!(before & PINS != 0, "page {} was not pinned", self.pid());
     }
 
     /// Whether somebody keeps the page in its frame.
-    pub(crate) fn is_pinned(&self) -> bool {
+    pub fn is_pinned(&self) -> bool {
         self.meta() & PINS != 0
     }
 
     /// Counts a use up to `cap`. Costs one load at the cap, else one read-modify-write, which is not repeated: a use that
     /// meets another change of the word goes uncounted.
     #[inline]
-    pub(crate) fn count_use(&self, cap: u8) {
+    pub fn count_use(&self, cap: u8) {
         // ORDERING: Relaxed, a hint for the policy, which orders nothing; here and below.
         let meta = self.meta.load(Ordering::Relaxed);
         if meta & USES < u32::from(cap) * USE {
@@ -129,13 +135,13 @@ impl Frame {
     }
 
     /// Uses counted.
-    pub(crate) fn uses(&self) -> u8 {
+    pub fn uses(&self) -> u8 {
         // ORDERING: as in `count_use`.
         ((self.meta.load(Ordering::Relaxed) & USES) / USE) as u8
     }
 
     /// Takes one use away; true if the page is to be spared, because there was one, or the word changed just now.
-    pub(crate) fn age(&self) -> bool {
+    pub fn age(&self) -> bool {
         // ORDERING: as in `count_use`.
         let meta = self.meta.load(Ordering::Relaxed);
         if meta & USES == 0 {
@@ -146,7 +152,7 @@ impl Frame {
     }
 
     /// Sets what the policy keeps in the word: the uses, and whether the page is in the main part.
-    pub(crate) fn place(&self, uses: u8, main: bool) {
+    pub fn place(&self, uses: u8, main: bool) {
         debug_assert!(uses <= MAX_USES, "{uses} uses");
         let own = (u32::from(uses) * USE) | if main { MAIN } else { 0 };
         // ORDERING: as in `count_use`.
@@ -155,26 +161,26 @@ impl Frame {
     }
 
     /// Whether the policy has the page in the main part.
-    pub(crate) fn is_main(&self) -> bool {
+    pub fn is_main(&self) -> bool {
         // ORDERING: as in `count_use`.
         self.meta.load(Ordering::Relaxed) & MAIN != 0
     }
 
     /// Whether the page differs from its home on disk. Exact under a latch.
     #[inline]
-    pub(crate) fn is_dirty(&self) -> bool {
+    pub fn is_dirty(&self) -> bool {
         self.meta() & DIRTY != 0
     }
 
     /// The first log group that may hold a change that is not yet home; `None` if the page is clean.
-    pub(crate) fn rec_group(&self) -> Option<GroupNo> {
+    pub fn rec_group(&self) -> Option<GroupNo> {
         // ORDERING: Relaxed, ordered after the Acquire in `is_dirty`. A page that was cleaned and made dirty again in
         // between shows its newer group, which is right: the older changes are home.
         self.is_dirty().then(|| GroupNo(self.rec_group.load(Ordering::Relaxed)))
     }
 
     /// Makes a clean page dirty. The caller holds the exclusive latch and has loaded `group` before it appends.
-    pub(crate) fn set_dirty(&self, group: GroupNo) {
+    pub fn set_dirty(&self, group: GroupNo) {
         debug_assert!(self.latch.is_exclusive() && !self.is_dirty(), "dirty twice or unlatched: {self:?}");
         // ORDERING: Relaxed, published by the next line.
         self.rec_group.store(group.0, Ordering::Relaxed);
@@ -185,7 +191,7 @@ impl Frame {
     }
 
     /// Notes a change by redo of a record in `group`. The caller holds the exclusive latch. True if the page was clean.
-    pub(crate) fn set_redone(&self, group: GroupNo) -> bool {
+    pub fn set_redone(&self, group: GroupNo) -> bool {
         let first = self.rec_group();
         match first {
             None => self.set_dirty(group),
@@ -198,14 +204,14 @@ impl Frame {
     }
 
     /// Begins a copy: from here on only later changes by redo count. The caller is the cleaner, with a shared latch.
-    pub(crate) fn forget_redo(&self) {
+    pub fn forget_redo(&self) {
         // ORDERING: Relaxed, both sides hold the latch.
         self.meta.fetch_and(!REDONE, Ordering::Relaxed);
     }
 
     /// Raises the first group of a page that has changed since it was copied. The caller is the cleaner, with a shared
     /// latch, and has loaded `group` before the copy.
-    pub(crate) fn advance_rec_group(&self, group: GroupNo) {
+    pub fn advance_rec_group(&self, group: GroupNo) {
         if self.meta() & REDONE == 0 {
             // ORDERING: Relaxed, both the old and the new value are right for a concurrent reader.
             self.rec_group.store(group.0, Ordering::Relaxed);
@@ -213,7 +219,7 @@ impl Frame {
     }
 
     /// Ends the dirty state. The caller is the cleaner and holds a shared latch.
-    pub(crate) fn set_clean(&self) {
+    pub fn set_clean(&self) {
         // ORDERING: Release, pairs with `meta`: who sees the page clean may drop it, its home being synced.
         let before = self.meta.fetch_and(!DIRTY, Ordering::Release);
         assert!(before & DIRTY != 0, "page {} was clean", self.pid());

@@ -2,7 +2,9 @@
 
 use crate::format::{AT_LSN, AT_PID, PAGE_HEADER, page_lsn};
 use crate::frame::{Frame, FrameNo};
+use crate::nb::Hold;
 use crate::page::PageMut;
+use crate::pinned::Pinned;
 use crate::pool::Core;
 use crate::words;
 use foreshore_base::limits::PAGE_SIZE;
@@ -51,12 +53,20 @@ impl<'a> Slot<'a> {
 #[must_use = "the page is unlatched when the guard is dropped"]
 pub struct SharedGuard<'a> {
     slot: Slot<'a>,
+    // Dropped after the latch is released.
+    hold: Hold<'a>,
 }
 
 impl<'a> SharedGuard<'a> {
     /// Takes over one shared hold of the latch.
     pub(crate) fn adopt(slot: Slot<'a>) -> Self {
-        Self { slot }
+        Self { slot, hold: Hold::default() }
+    }
+
+    /// The guard with what it must hold beside the latch.
+    pub(crate) fn holding(mut self, hold: Hold<'a>) -> Self {
+        self.hold = hold;
+        self
     }
 
     pub(crate) fn slot(&self) -> Slot<'a> {
@@ -106,12 +116,20 @@ pub struct ExclusiveGuard<'a> {
     slot: Slot<'a>,
     /// Whether the release must make optimistic reads fail.
     changed: bool,
+    // Dropped after the latch is released.
+    hold: Hold<'a>,
 }
 
 impl<'a> ExclusiveGuard<'a> {
     /// Takes over the exclusive hold of the latch. `changed` if the frame has changed under it already.
     pub(crate) fn adopt(slot: Slot<'a>, changed: bool) -> Self {
-        Self { slot, changed }
+        Self { slot, changed, hold: Hold::default() }
+    }
+
+    /// The guard with what it must hold beside the latch.
+    pub(crate) fn holding(mut self, hold: Hold<'a>) -> Self {
+        self.hold = hold;
+        self
     }
 
     /// Id of the page.
@@ -166,12 +184,12 @@ impl<'a> ExclusiveGuard<'a> {
     }
 
     /// Goes on with shared access; no writer comes in between.
-    pub fn downgrade(self) -> SharedGuard<'a> {
-        let slot = self.slot;
+    pub fn downgrade(mut self) -> SharedGuard<'a> {
+        let (slot, hold) = (self.slot, std::mem::take(&mut self.hold));
         // The shared guard takes the latch over.
         std::mem::forget(self);
         slot.frame().latch.downgrade(&slot.core.parks);
-        SharedGuard { slot }
+        SharedGuard { slot, hold }
     }
 
     /// Makes the page one of zeros with its id. Its LSN stays, so that stamps of the page keep growing when its id is used
@@ -244,11 +262,18 @@ pub struct OptimisticGuard<'a> {
     slot: Slot<'a>,
     pid: PageId,
     version: u64,
+    hold: Hold<'a>,
 }
 
 impl<'a> OptimisticGuard<'a> {
     pub(crate) fn new(slot: Slot<'a>, pid: PageId, version: u64) -> Self {
-        Self { slot, pid, version }
+        Self { slot, pid, version, hold: Hold::default() }
+    }
+
+    /// The guard with what it must hold.
+    pub(crate) fn holding(mut self, hold: Hold<'a>) -> Self {
+        self.hold = hold;
+        self
     }
 
     /// Id of the page.
@@ -322,55 +347,8 @@ impl<'a> OptimisticGuard<'a> {
     /// Goes on with exclusive access if what was read still holds and nobody is in the way.
     #[must_use]
     pub fn try_upgrade(self) -> Option<ExclusiveGuard<'a>> {
-        self.slot.frame().latch.try_upgrade(self.version).then(|| ExclusiveGuard::adopt(self.slot, false))
-    }
-}
-
-/// A page that stays in its frame. Latching it neither reads nor fails, so a structure change pins all its pages first.
-#[must_use = "the page may be evicted when the pin is dropped"]
-pub struct Pinned<'a> {
-    slot: Slot<'a>,
-    pid: PageId,
-}
-
-impl<'a> Pinned<'a> {
-    /// Takes over a pin.
-    pub(crate) fn adopt(slot: Slot<'a>, pid: PageId) -> Self {
-        Self { slot, pid }
-    }
-
-    /// Id of the page.
-    #[must_use]
-    pub fn pid(&self) -> PageId {
-        self.pid
-    }
-
-    /// Latches the page shared.
-    pub fn shared(&self) -> SharedGuard<'a> {
-        // WAIT: park - for the holder of the exclusive latch; latches are held for a few hundred instructions.
-        self.slot.frame().latch.lock_shared(&self.slot.core.parks);
-        debug_assert_eq!(self.slot.frame().pid(), self.pid, "a pinned page stays");
-        SharedGuard { slot: self.slot }
-    }
-
-    /// Latches the page exclusively.
-    pub fn exclusive(&self) -> ExclusiveGuard<'a> {
-        // WAIT: park - for the holders of the latch, as above.
-        self.slot.frame().latch.lock_exclusive(&self.slot.core.parks);
-        debug_assert_eq!(self.slot.frame().pid(), self.pid, "a pinned page stays");
-        ExclusiveGuard::adopt(self.slot, false)
-    }
-
-    /// Latches the page exclusively if that needs no wait.
-    #[must_use]
-    pub fn try_exclusive(&self) -> Option<ExclusiveGuard<'a>> {
-        self.slot.frame().latch.try_lock_exclusive().then(|| ExclusiveGuard::adopt(self.slot, false))
-    }
-}
-
-impl Drop for Pinned<'_> {
-    fn drop(&mut self) {
-        self.slot.frame().unpin();
+        let Self { slot, version, hold, .. } = self;
+        slot.frame().latch.try_upgrade(version).then(|| ExclusiveGuard::adopt(slot, false).holding(hold))
     }
 }
 

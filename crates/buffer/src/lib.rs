@@ -15,22 +15,36 @@ mod change;
 mod cleaner;
 mod doublewrite;
 mod evict;
+#[cfg_attr(not(any(foreshore_loom, foreshore_shuttle)), allow(unreachable_pub))]
 mod frame;
 mod guard;
 mod load;
+#[cfg_attr(not(any(foreshore_loom, foreshore_shuttle)), allow(unreachable_pub))]
+mod nb;
 mod options;
 mod page;
+mod pinned;
 mod pool;
 mod replace;
 mod stats;
+#[cfg_attr(not(any(foreshore_loom, foreshore_shuttle)), allow(unreachable_pub))]
 mod table;
 mod words;
 
+/// The kernels, for models in `tests/`.
+#[cfg(any(foreshore_loom, foreshore_shuttle))]
+pub mod model {
+    pub use crate::frame::{Frame, FrameNo};
+    pub use crate::nb::transition_allowed;
+    pub use crate::table::PageTable;
+}
+
 pub use change::{Change, MAX_BODY_PARTS, change, change_cost};
 pub use format::{ChangeRecord, PageType};
-pub use guard::{ExclusiveGuard, OptimisticGuard, Pinned, SharedGuard};
+pub use guard::{ExclusiveGuard, OptimisticGuard, SharedGuard};
 pub use options::{MIN_FRAMES, PoolOptions};
 pub use page::PageMut;
+pub use pinned::Pinned;
 pub use pool::Pool;
 pub use replace::ReplacementKind;
 pub use stats::PoolStats;

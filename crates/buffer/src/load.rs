@@ -4,6 +4,7 @@ use crate::format::{Flaw, blank_page, verify_page};
 use crate::frame::FrameNo;
 use crate::guard::ExclusiveGuard;
 use crate::pool::Core;
+use crate::replace::Uses;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId, Place, Result};
 use foreshore_io::AlignedBuf;
@@ -21,10 +22,13 @@ pub(crate) enum Fill {
 
 impl Core {
     /// Gives `pid` a frame and fills it. Of several threads that miss the same page one does so; the others get `None`,
-    /// look again, find the frame and park on its latch.
+    /// look again, find the frame and park on its latch. For `nbgclock` all get `None`, and read the page as they find it.
     pub(crate) fn load(&self, pid: PageId, fill: Fill) -> Result<Option<ExclusiveGuard<'_>>> {
         if let Some(cause) = self.log.poisoned() {
             return Err(Error::poisoned(&cause));
+        }
+        if let Uses::WithPin { initial, .. } = self.uses {
+            return self.claim(pid, initial).map(|()| None);
         }
         self.counters.misses.add(1);
         let no = self.take_frame()?;
@@ -63,12 +67,16 @@ impl Core {
         frame.set_loading(false);
         // The version moves, so that no optimistic reader takes the bytes for those of the page that was here.
         frame.latch.unlock_exclusive(&self.parks);
+        self.push_free(no);
+    }
+
+    pub(crate) fn push_free(&self, no: FrameNo) {
         self.free.lock().push(no);
         self.freed.notify_one();
     }
 
     /// The page that goes into the frame; `None` for a blank one.
-    fn fetch(&self, pid: PageId, fill: Fill) -> Result<Option<AlignedBuf>> {
+    pub(crate) fn fetch(&self, pid: PageId, fill: Fill) -> Result<Option<AlignedBuf>> {
         if fill == Fill::Blank {
             return Ok(None);
         }

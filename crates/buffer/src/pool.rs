@@ -4,10 +4,12 @@ use crate::cleaner::Cleaner;
 use crate::doublewrite::Doublewrite;
 use crate::evict::{INLINE_BATCH, Provider};
 use crate::frame::{Frame, FrameNo};
-use crate::guard::{ExclusiveGuard, OptimisticGuard, Pinned, SharedGuard, Slot};
+use crate::guard::{ExclusiveGuard, OptimisticGuard, SharedGuard, Slot};
 use crate::load::Fill;
+use crate::nb::Hold;
 use crate::options::PoolOptions;
-use crate::replace::Replacer;
+use crate::pinned::Pinned;
+use crate::replace::{Replacer, Uses};
 use crate::stats::{Counters, PoolStats};
 use crate::table::PageTable;
 use foreshore_base::limits::PAGE_SIZE;
@@ -34,8 +36,8 @@ pub(crate) struct Core {
     /// Notified when a frame becomes free.
     pub(crate) freed: EventCount,
     pub(crate) replacer: Box<dyn Replacer>,
-    /// [`Replacer::use_cap`] of the policy.
-    pub(crate) use_cap: u8,
+    /// [`Replacer::uses`] of the policy.
+    pub(crate) uses: Uses,
     /// Frames that a thread evicts at once when none is free.
     pub(crate) inline_batch: usize,
     pub(crate) cleaner: Mutex<Cleaner>,
@@ -105,7 +107,7 @@ impl Pool {
             parks: ParkTable::new(),
             free: Mutex::new(LockRank::Leaf, free),
             freed: EventCount::new(),
-            use_cap: replacer.use_cap(),
+            uses: replacer.uses(),
             replacer,
             // Without a background thread nothing but need empties frames, so what stays is the policy's choice alone.
             inline_batch: if options.background { INLINE_BATCH.min(options.frames / 8) } else { 1 },
@@ -116,6 +118,9 @@ impl Pool {
             counters: Counters::new(),
             low: Signal::new(),
         });
+        if core.uses.with_pin().is_some() {
+            core.frames.iter().for_each(|frame| frame.start_evicted());
+        }
         let daemon = options.background.then(|| Self::spawn_provider(&core)).transpose()?;
         Ok(Self { daemon: Arc::new(Mutex::new(LockRank::Leaf, daemon)), core })
     }
@@ -159,10 +164,10 @@ impl Pool {
     /// # Errors
     /// `Corrupted` for an id out of range.
     pub fn try_shared(&self, pid: PageId) -> Result<Option<SharedGuard<'_>>> {
-        let Some(slot) = self.core.resident(pid)? else { return Ok(None) };
+        let Some((slot, hold)) = self.core.resident(pid)? else { return Ok(None) };
         // WAIT: park - for the holder of the exclusive latch, who has the page in memory.
         slot.frame().latch.lock_shared(&self.core.parks);
-        let guard = SharedGuard::adopt(slot);
+        let guard = SharedGuard::adopt(slot).holding(hold);
         Ok((guard.pid() == pid).then(|| self.core.hit(slot, guard)))
     }
 
@@ -171,10 +176,10 @@ impl Pool {
     /// # Errors
     /// `Corrupted` for an id out of range.
     pub fn try_exclusive(&self, pid: PageId) -> Result<Option<ExclusiveGuard<'_>>> {
-        let Some(slot) = self.core.resident(pid)? else { return Ok(None) };
+        let Some((slot, hold)) = self.core.resident(pid)? else { return Ok(None) };
         // WAIT: park - for the holders of the latch, who have the page in memory.
         slot.frame().latch.lock_exclusive(&self.core.parks);
-        let guard = ExclusiveGuard::adopt(slot, false);
+        let guard = ExclusiveGuard::adopt(slot, false).holding(hold);
         Ok((guard.pid() == pid).then(|| self.core.hit(slot, guard)))
     }
 
@@ -302,19 +307,19 @@ impl Core {
     }
 
     /// The frame of a page that is in memory and not being read. A hint until the page id is compared under the latch.
-    fn resident(&self, pid: PageId) -> Result<Option<Slot<'_>>> {
+    fn resident(&self, pid: PageId) -> Result<Option<(Slot<'_>, Hold<'_>)>> {
         self.check(pid)?;
         let slot = self.table.get(pid).map(|no| self.slot(no));
-        Ok(slot.filter(|slot| slot.frame().pid() == pid && !slot.frame().is_loading()))
+        Ok(slot.and_then(|slot| Some((slot, self.hold_resident(slot, pid)?))))
     }
 
     /// Tells the policy of a use.
     #[inline]
     fn note_use(&self, slot: Slot<'_>) {
-        if self.use_cap > 0 {
-            slot.frame().count_use(self.use_cap);
-        } else {
-            self.replacer.on_use(&self.frames, slot.no);
+        match self.uses {
+            Uses::Counted { cap } => slot.frame().count_use(cap),
+            Uses::WithPin { .. } => {}
+            Uses::Told => self.replacer.on_use(&self.frames, slot.no),
         }
     }
 
@@ -335,12 +340,10 @@ impl Core {
             let slot = self.slot(no);
             let frame = slot.frame();
             // A frame that holds another page gave this one up after the look-up, and the table says so now.
-            if frame.pid() != pid {
-                continue;
-            }
+            let Some(hold) = self.hold(slot, pid, Fill::Read)? else { continue };
             // WAIT: park - for the holder of the exclusive latch, who may be reading the page.
             frame.latch.lock_shared(&self.parks);
-            let guard = SharedGuard::adopt(slot);
+            let guard = SharedGuard::adopt(slot).holding(hold);
             if frame.pid() == pid {
                 self.note_use(slot);
                 return Ok(guard);
@@ -359,12 +362,10 @@ impl Core {
             };
             let slot = self.slot(no);
             let frame = slot.frame();
-            if frame.pid() != pid {
-                continue;
-            }
+            let Some(hold) = self.hold(slot, pid, fill)? else { continue };
             // WAIT: park - for the holders of the latch, one of whom may be reading the page.
             frame.latch.lock_exclusive(&self.parks);
-            let guard = ExclusiveGuard::adopt(slot, false);
+            let guard = ExclusiveGuard::adopt(slot, false).holding(hold);
             if frame.pid() == pid {
                 self.note_use(slot);
                 return Ok(guard);
@@ -381,6 +382,7 @@ impl Core {
             };
             let slot = self.slot(no);
             let frame = slot.frame();
+            let Some(hold) = self.hold(slot, pid, Fill::Read)? else { continue };
             // The version comes first: if the frame changes hands after this, the version no longer validates.
             let Some(version) = frame.latch.optimistic_version() else {
                 // WAIT: park - for the holder of the exclusive latch, as a shared holder would.
@@ -390,7 +392,7 @@ impl Core {
             };
             if frame.pid() == pid {
                 self.note_use(slot);
-                return Ok(OptimisticGuard::new(slot, pid, version));
+                return Ok(OptimisticGuard::new(slot, pid, version).holding(hold));
             }
         }
     }

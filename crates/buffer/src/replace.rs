@@ -7,9 +7,10 @@
 //! | `bp-lru`, `bp-2q` | an entry in a queue of the thread, the mutex once in 32 hits | as above, a little late | BP-Wrapper: Ding, Jiang and Zhang, "BP-Wrapper" (ICDE 2009) |
 //! | `clock` | one load, one RMW per lap of the hand | the first frame not used since the hand came by | Corbató, "A Paging Experiment with the Multics System" (1968) |
 //! | `gclock` | one RMW, one load at the cap | the first frame whose uses the hand has counted down | Smith, "Sequentiality and prefetching" (TODS 1978) |
+//! | `nbgclock` | one RMW for pin and use, one for the unpin | as `gclock`, and leaves without a lock or latch | Yui et al., "Nb-GCLOCK" (ICDE 2010), see `nb.rs` |
 //! | `s3c` | one RMW, one load at the cap | the oldest of a tenth kept for new pages, unless used twice, else the first hot page whose uses the hand has counted down | S3-FIFO: Yang et al., "FIFO queues are all you need for cache eviction" (SOSP 2023); on frames, in shards, in a random order |
 //!
-//! Policies that are content with a count of uses find it in the word of the frame ([`Replacer::use_cap`]); the others hear
+//! Policies that are content with a count of uses find it in the word of the frame ([`Uses`]); the others hear
 //! of each use.
 
 mod batched;
@@ -18,6 +19,7 @@ mod ghosts;
 mod list;
 mod locked;
 mod lru;
+mod nbgclock;
 mod s3c;
 mod two_q;
 
@@ -45,6 +47,8 @@ pub enum ReplacementKind {
     Clock,
     /// A hand that goes round and counts the uses of each page down; five uses count, and a new page has one.
     GClock,
+    /// [`ReplacementKind::GClock`] without locks: every fix pins, and pages leave by one exchange.
+    NbGClock,
     /// New pages pass through a small queue; those used twice in it, or wanted again soon after it, are hot, and a hand
     /// counts their uses down.
     S3c,
@@ -52,7 +56,8 @@ pub enum ReplacementKind {
 
 impl ReplacementKind {
     /// Every policy.
-    pub const ALL: [Self; 7] = [Self::Lru, Self::TwoQ, Self::BpLru, Self::BpTwoQ, Self::Clock, Self::GClock, Self::S3c];
+    pub const ALL: [Self; 8] =
+        [Self::Lru, Self::TwoQ, Self::BpLru, Self::BpTwoQ, Self::Clock, Self::GClock, Self::NbGClock, Self::S3c];
 
     fn name(self) -> &'static str {
         match self {
@@ -62,6 +67,7 @@ impl ReplacementKind {
             Self::BpTwoQ => "bp-2q",
             Self::Clock => "clock",
             Self::GClock => "gclock",
+            Self::NbGClock => "nbgclock",
             Self::S3c => "s3c",
         }
     }
@@ -74,6 +80,7 @@ impl ReplacementKind {
             Self::BpTwoQ => Box::new(batched::Batched::new(two_q::TwoQ::new(frames))),
             Self::Clock => Box::new(clock::Clock::new(1, 1)),
             Self::GClock => Box::new(clock::Clock::new(5, 1)),
+            Self::NbGClock => Box::new(nbgclock::NbGClock::default()),
             Self::S3c => Box::new(s3c::S3c::new(frames)?),
         })
     }
@@ -98,6 +105,32 @@ impl FromStr for ReplacementKind {
     }
 }
 
+/// How a policy learns of uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Uses {
+    /// By a call for each.
+    Told,
+    /// The pool counts them in the word of the frame, up to `cap`.
+    Counted { cap: u8 },
+    /// As `Counted`, together with the pin that every guard takes: see [`crate::nb`].
+    WithPin {
+        cap: u8,
+        /// Uses of a page that has just got its frame.
+        initial: u8,
+    },
+}
+
+impl Uses {
+    /// The cap, if guards pin.
+    #[inline]
+    pub(crate) fn with_pin(self) -> Option<u8> {
+        match self {
+            Self::WithPin { cap, .. } => Some(cap),
+            _ => None,
+        }
+    }
+}
+
 /// The frames of a pool.
 pub(crate) type Frames = [CachePadded<Frame>];
 
@@ -106,12 +139,12 @@ pub(crate) type Frames = [CachePadded<Frame>];
 /// `on_load` and `on_evict` are called with the exclusive latch of the frame held, in turns for each frame; `on_use` may come
 /// late, when the frame holds another page.
 pub(crate) trait Replacer: Send + Sync + fmt::Debug {
-    /// Up to this the pool counts uses in the word of the frame, and `on_use` is not called. 0: the policy hears of each use.
-    fn use_cap(&self) -> u8 {
-        0
+    /// How the policy learns of uses.
+    fn uses(&self) -> Uses {
+        Uses::Told
     }
 
-    /// The page in the frame is used.
+    /// The page in the frame is used. Called for [`Uses::Told`] only.
     fn on_use(&self, _frames: &Frames, _no: FrameNo) {}
 
     /// Page `pid` has come into the frame.

@@ -15,6 +15,8 @@ pub struct PoolStats {
     pub misses: u64,
     /// Pages read from the data file.
     pub pages_read: u64,
+    /// Those of them that somebody else had read meanwhile; only `nbgclock` lets that happen.
+    pub reads_redundant: u64,
     /// Page images written, at home and to the doublewrite file.
     pub pages_written: u64,
     /// Pages that gave up their frame.
@@ -33,6 +35,7 @@ pub struct PoolStats {
 pub(crate) struct Counters {
     pub(crate) misses: ShardedCounter,
     pub(crate) pages_read: ShardedCounter,
+    pub(crate) reads_redundant: ShardedCounter,
     pub(crate) pages_written: ShardedCounter,
     pub(crate) evictions: ShardedCounter,
     pub(crate) evictions_inline: ShardedCounter,
@@ -50,6 +53,7 @@ impl Counters {
         Self {
             misses: ShardedCounter::new(),
             pages_read: ShardedCounter::new(),
+            reads_redundant: ShardedCounter::new(),
             pages_written: ShardedCounter::new(),
             evictions: ShardedCounter::new(),
             evictions_inline: ShardedCounter::new(),
@@ -70,6 +74,7 @@ impl Counters {
             pages_dirty: self.dirtied.sum().saturating_sub(cleaned),
             misses: self.misses.sum(),
             pages_read: self.pages_read.sum(),
+            reads_redundant: self.reads_redundant.sum(),
             pages_written: self.pages_written.sum(),
             evictions: self.evictions.sum(),
             evictions_inline: self.evictions_inline.sum(),

@@ -8,7 +8,8 @@
 //! 1. 0 -> `f + 1`: by compare-and-swap, by the thread that holds the exclusive latch of frame `f` and has stored the
 //!    page id in it. The winner reads the page; everybody else finds the frame and parks on its latch, so a miss costs
 //!    one read however many threads meet it.
-//! 2. `f + 1` -> 0: by a thread that holds the exclusive latch of frame `f`. Nobody else may change a non-zero entry.
+//! 2. `f + 1` -> 0: by a thread that holds the exclusive latch of frame `f`; for `nbgclock`, by one that has evicted its page,
+//!    or helps. Nobody else may change a non-zero entry.
 //! 3. An entry is a hint until the page id is compared under the latch of the frame (or before an optimistic version
 //!    that later validates): the frame may have changed hands since the load.
 
@@ -16,22 +17,26 @@ use crate::frame::FrameNo;
 use foreshore_base::PageId;
 use foreshore_base::limits::MAX_PAGES;
 use foreshore_sync::LazyArray;
+use foreshore_sync::primitive::MODEL;
 use foreshore_sync::primitive::atomic::{AtomicU32, Ordering};
 use std::io;
 
+/// Entries; few in models, where each one is an object of the checker.
+const ENTRIES: u64 = if MODEL { 64 } else { MAX_PAGES };
+
 #[derive(Debug)]
-pub(crate) struct PageTable {
+pub struct PageTable {
     entries: LazyArray<AtomicU32>,
 }
 
 impl PageTable {
-    pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { entries: LazyArray::new(MAX_PAGES as usize)? })
+    pub fn new() -> io::Result<Self> {
+        Ok(Self { entries: LazyArray::new(ENTRIES as usize)? })
     }
 
     /// Whether `pid` can be in the table at all. Ids come from pages, so they are checked before they are used.
-    pub(crate) const fn in_range(pid: PageId) -> bool {
-        pid.0 != 0 && pid.0 < MAX_PAGES
+    pub const fn in_range(pid: PageId) -> bool {
+        pid.0 != 0 && pid.0 < ENTRIES
     }
 
     fn entry(&self, pid: PageId) -> &AtomicU32 {
@@ -39,21 +44,28 @@ impl PageTable {
     }
 
     /// The frame that probably holds `pid`.
-    pub(crate) fn get(&self, pid: PageId) -> Option<FrameNo> {
+    pub fn get(&self, pid: PageId) -> Option<FrameNo> {
         // ORDERING: Acquire, pairs with the Release of `insert`, so that the page id in the frame is seen.
         self.entry(pid).load(Ordering::Acquire).checked_sub(1)
     }
 
     /// Enters `pid` at `frame`; false if it is in a frame already.
-    pub(crate) fn insert(&self, pid: PageId, frame: FrameNo) -> bool {
+    pub fn insert(&self, pid: PageId, frame: FrameNo) -> bool {
         // ORDERING: Release publishes the page id stored in the frame, pairs with `get`.
         self.entry(pid).compare_exchange(0, frame + 1, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
     /// Takes `pid` out of `frame`, whose exclusive latch the caller holds.
-    pub(crate) fn remove(&self, pid: PageId, frame: FrameNo) {
+    pub fn remove(&self, pid: PageId, frame: FrameNo) {
         // ORDERING: Release, pairs with `get`: who sees the page gone may load it again, after all writes to it.
         let was = self.entry(pid).swap(0, Ordering::Release);
         assert_eq!(was, frame + 1, "page {pid} leaves frame {frame}");
+    }
+
+    /// Takes `pid` out if it is in `frame`, whose page the caller has evicted without a latch, or finds evicted under a
+    /// shared latch.
+    pub fn remove_if(&self, pid: PageId, frame: FrameNo) {
+        // ORDERING: Release, as in `remove`. Failure: somebody has helped.
+        let _ = self.entry(pid).compare_exchange(frame + 1, 0, Ordering::Release, Ordering::Relaxed);
     }
 }

@@ -6,7 +6,7 @@ use common::{Event, Rng, Watched, check, count, create, init, open, open_with, p
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId};
 use foreshore_buffer::format::{PAGE_HEADER, page_lsn};
-use foreshore_buffer::{PageMut, PoolOptions, ReplacementKind};
+use foreshore_buffer::{PageMut, PoolOptions, PoolStats, ReplacementKind};
 use foreshore_io::{Fs, Mem};
 use foreshore_sync::EventCount;
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -104,8 +104,9 @@ fn no_count_is_lost_without_doublewrite() {
     stress(&PoolOptions { doublewrite: false, ..pool_options(24) });
 }
 
-#[test]
-fn threads_that_miss_the_same_page_read_it_once() {
+/// Twelve threads fix the same missing page. Each read is held back until all threads are on their way, or, if `reading`,
+/// until all of them read.
+fn meet_at_a_miss(replacement: ReplacementKind, reading: bool) -> PoolStats {
     const THREADS: usize = 12;
     let fs = mem(8);
     {
@@ -115,11 +116,17 @@ fn threads_that_miss_the_same_page_read_it_once() {
         bed.pool.flush_all().expect("flush");
     }
     let arrived = Arc::new((AtomicUsize::new(0), EventCount::new()));
-    let bed = open_with(&fs, &pool_options(16), |_, inner| {
+    let arrive = |arrived: &(AtomicUsize, EventCount)| {
+        arrived.0.fetch_add(1, Ordering::SeqCst);
+        arrived.1.notify_all();
+    };
+    let bed = open_with(&fs, &PoolOptions { replacement, ..pool_options(16) }, |_, inner| {
         let arrived = arrived.clone();
-        // The read is held back until every thread is on its way.
         let watch = Box::new(move |event: Event<'_>| {
             let Event::Read(_) = event else { return };
+            if reading {
+                arrive(&arrived);
+            }
             loop {
                 let key = arrived.1.prepare();
                 if arrived.0.load(Ordering::SeqCst) == THREADS {
@@ -135,18 +142,36 @@ fn threads_that_miss_the_same_page_read_it_once() {
         for n in 0..THREADS {
             let (bed, arrived) = (&bed, &arrived);
             scope.spawn(move || {
-                arrived.0.fetch_add(1, Ordering::SeqCst);
-                arrived.1.notify_all();
-                if n % 2 == 0 {
-                    assert_eq!(check(&bed.pool.shared(PageId(3)).expect("shared"), PageId(3)), 0);
-                } else {
-                    assert_eq!(check(&bed.pool.exclusive(PageId(3)).expect("exclusive"), PageId(3)), 0);
+                if !reading {
+                    arrive(arrived);
+                }
+                match n % 3 {
+                    0 => assert_eq!(check(&bed.pool.shared(PageId(3)).expect("shared"), PageId(3)), 0),
+                    1 => assert_eq!(check(&bed.pool.exclusive(PageId(3)).expect("exclusive"), PageId(3)), 0),
+                    _ => assert_eq!(check(&bed.pool.pin(PageId(3)).expect("pin").shared(), PageId(3)), 0),
                 }
             });
         }
     });
-    assert_eq!(bed.pool.stats().pages_read, 1);
-    assert_eq!(bed.pool.stats().frames_free, 15, "frames taken in vain went back");
+    bed.pool.stats()
+}
+
+#[test]
+fn threads_that_miss_the_same_page_read_it_once() {
+    for replacement in ReplacementKind::ALL {
+        if replacement != ReplacementKind::NbGClock {
+            let stats = meet_at_a_miss(replacement, false);
+            assert_eq!((stats.pages_read, stats.reads_redundant), (1, 0), "{replacement}");
+            assert_eq!(stats.frames_free, 15, "frames taken in vain went back");
+        }
+    }
+}
+
+#[test]
+fn nbgclock_lets_threads_read_the_same_page_and_keeps_one() {
+    let stats = meet_at_a_miss(ReplacementKind::NbGClock, true);
+    assert_eq!((stats.pages_read, stats.reads_redundant, stats.misses), (12, 11, 12));
+    assert_eq!(stats.frames_free, 15, "frames taken in vain went back");
 }
 
 #[test]

@@ -59,7 +59,7 @@ pub(crate) struct Arguments {
     /// Early lock release: full
     #[arg(long, default_value_t)]
     elr: EarlyRelease,
-    /// Page replacement: lru, 2q, bp-lru, bp-2q, clock, gclock, s3c
+    /// Page replacement: lru, 2q, bp-lru, bp-2q, clock, gclock, nbgclock, s3c
     #[arg(long, default_value = "clock")]
     replacement: ReplacementKind,
     /// Transaction status: csnmap

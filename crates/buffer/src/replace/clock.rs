@@ -1,6 +1,6 @@
 //! The clock and its generalisation: a few bits a frame, and a hand that counts them down.
 
-use super::{Frames, Replacer};
+use super::{Frames, Replacer, Uses};
 use crate::frame::FrameNo;
 use foreshore_base::PageId;
 use foreshore_sync::CachePadded;
@@ -24,8 +24,8 @@ impl Clock {
 }
 
 impl Replacer for Clock {
-    fn use_cap(&self) -> u8 {
-        self.cap
+    fn uses(&self) -> Uses {
+        Uses::Counted { cap: self.cap }
     }
 
     fn on_load(&self, frames: &Frames, no: FrameNo, _: PageId) {

@@ -12,7 +12,7 @@
 
 use super::ghosts::Ghosts;
 use super::list::{Links, List};
-use super::{Frames, Replacer};
+use super::{Frames, Replacer, Uses};
 use crate::frame::FrameNo;
 use foreshore_base::PageId;
 use foreshore_sync::primitive::MODEL;
@@ -133,8 +133,8 @@ impl S3c {
 }
 
 impl Replacer for S3c {
-    fn use_cap(&self) -> u8 {
-        CAP
+    fn uses(&self) -> Uses {
+        Uses::Counted { cap: CAP }
     }
 
     fn on_load(&self, frames: &Frames, no: FrameNo, pid: PageId) {

@@ -12,11 +12,12 @@ struct Reader {
 
 impl Reader {
     fn new(kind: ReplacementKind, frames: usize) -> Self {
-        Self {
-            policy: kind.build(frames).expect("memory"),
-            frames: (0..frames).map(|_| CachePadded::new(Frame::new())).collect(),
-            pages: HashMap::new(),
+        let policy = kind.build(frames).expect("memory");
+        let frames: Box<Frames> = (0..frames).map(|_| CachePadded::new(Frame::new())).collect();
+        if policy.uses().with_pin().is_some() {
+            frames.iter().for_each(|frame| frame.start_evicted());
         }
+        Self { policy, frames, pages: HashMap::new() }
     }
 
     fn set(&self, no: FrameNo, pid: u64) {
@@ -29,9 +30,14 @@ impl Reader {
     /// Uses the page; the page that it pushes out.
     fn read(&mut self, pid: u64) -> Option<u64> {
         if let Some(&no) = self.pages.get(&pid) {
-            match self.policy.use_cap() {
-                0 => self.policy.on_use(&self.frames, no),
-                cap => self.frames[no as usize].count_use(cap),
+            let frame = &self.frames[no as usize];
+            match self.policy.uses() {
+                Uses::Told => self.policy.on_use(&self.frames, no),
+                Uses::Counted { cap } => frame.count_use(cap),
+                Uses::WithPin { cap, .. } => {
+                    assert!(frame.fix(cap), "it has a page");
+                    frame.unpin();
+                }
             }
             return None;
         }
@@ -39,6 +45,13 @@ impl Reader {
         let free = (0..).find(|&no| self.frames[no as usize].pid() == PageId::ZERO).expect("a free frame");
         self.set(free, pid);
         self.pages.insert(pid, free);
+        if let Uses::WithPin { cap, initial } = self.policy.uses() {
+            let frame = &self.frames[free as usize];
+            frame.enter(initial);
+            assert!(frame.fix(cap), "it has a page");
+            frame.loaded();
+            frame.unpin();
+        }
         self.policy.on_load(&self.frames, free, PageId(pid));
         out
     }
@@ -52,6 +65,7 @@ impl Reader {
         let no = victim.expect("somebody may go");
         assert!(broke.is_break());
         let pid = self.frames[no as usize].pid();
+        assert!(self.policy.uses().with_pin().is_none() || self.frames[no as usize].try_evict(), "it was counted down");
         self.policy.on_evict(&self.frames, no, pid);
         self.set(no, 0);
         assert_eq!(self.pages.remove(&pid.0), Some(no));
