@@ -70,3 +70,9 @@ fn dice_thrown_after_the_attempt_are_noticed() {
 fn a_relaxed_hand_over_is_noticed() {
     mutated("delegated: relaxed hand-over", two_and_a_cut);
 }
+
+#[test]
+#[should_panic(expected = "all that was appended is released")]
+fn a_node_that_waits_for_itself_is_noticed() {
+    mutated("delegated: behind itself", a_session_twice);
+}

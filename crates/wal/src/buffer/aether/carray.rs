@@ -27,7 +27,7 @@ impl Consolidated for CArray {
         &self.shared
     }
 
-    fn acquire(&self, holder: Holder, bytes: u64) -> Region {
+    fn acquire(&self, _session: usize, holder: Holder, bytes: u64) -> Region {
         self.shared.front.draw(holder, bytes)
     }
 

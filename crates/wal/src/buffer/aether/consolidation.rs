@@ -21,7 +21,8 @@
 //!   for which nobody needs the lock.
 
 use super::super::{Ring, Sealed};
-use super::{Front, Holder, Region, Seeds, Shape, Waits, fill};
+use super::queue::Node;
+use super::{Front, Holder, Own, Region, Shape, Waits, fill};
 use foreshore_base::Lsn;
 use foreshore_sync::CachePadded;
 use foreshore_sync::model::mutant;
@@ -52,15 +53,17 @@ struct Slot {
     start: AtomicU64,
     end: AtomicU64,
     place: AtomicUsize,
+    /// The slot's place in the release queue of `delegated`: in the same line, since whoever releases changes both.
+    node: Node,
 }
 
 /// What a buffer with a consolidation array does around its copies.
 pub(super) trait Consolidated {
     fn shared(&self) -> &Shared;
 
-    /// Draws `bytes`, under the lock of `holder`, and gives the lock up where it does not cover the copies. What it returns
+    /// Draws `bytes` for `session`, under the lock of `holder`, and gives the lock up where it does not cover the copies. What it returns
     /// says who releases.
-    fn acquire(&self, holder: Holder, bytes: u64) -> Region;
+    fn acquire(&self, session: usize, holder: Holder, bytes: u64) -> Region;
 
     /// Releases `region`, for which `session` has ended the last copy.
     fn release(&self, session: usize, region: Region);
@@ -72,13 +75,15 @@ pub(super) struct Shared {
     pub(super) ring: Ring,
     pub(super) front: Front,
     pub(super) array: Array,
-    pub(super) seeds: Seeds,
+    /// By session.
+    pub(super) own: Box<[CachePadded<Own>]>,
 }
 
 impl Shared {
     pub(super) fn new(ring: Ring, shape: &Shape) -> Self {
         let first = ring.first();
-        Self { ring, front: Front::new(first, shape), array: Array::new(shape), seeds: Seeds::new(shape.sessions) }
+        let own = (0..shape.sessions).map(|session| CachePadded::new(Own::new(session))).collect();
+        Self { ring, front: Front::new(first, shape), array: Array::new(shape), own }
     }
 
     /// The slot that `region` was drawn for goes back to the pool.
@@ -91,7 +96,8 @@ impl Shared {
 
 /// Algorithm 2.
 pub(super) fn insert<B: Consolidated>(buffer: &B, session: usize, record: &Sealed<'_>, dep: Lsn) -> Lsn {
-    let Shared { ring, front, array, seeds } = buffer.shared();
+    let Shared { ring, front, array, own } = buffer.shared();
+    let own: &Own = &own[session];
     let size = record.size() as u64;
     let alone = Holder::Session(session);
     let small = size <= array.group;
@@ -100,19 +106,19 @@ pub(super) fn insert<B: Consolidated>(buffer: &B, session: usize, record: &Seale
         front.lock(alone);
     }
     if !small || front.try_lock(alone) {
-        let region = buffer.acquire(alone, size);
+        let region = buffer.acquire(session, alone, size);
         // SAFETY: the region was drawn for this record.
         let lsn = unsafe { fill(ring, region.start, record, dep) };
         buffer.release(session, region);
         return lsn;
     }
-    let (slot, offset) = array.join(&front.waits, seeds.next(session, array.places.len() as u32) as usize, size);
+    let (slot, offset) = array.join(&front.waits, own.random(session, array.places.len() as u32) as usize, size);
     let region = if offset == 0 {
         let leader = Holder::Slot(slot);
         // WAIT: park - as above. Others join meanwhile.
         front.lock(leader);
-        let bytes = array.close(&front.waits, slot);
-        let region = buffer.acquire(leader, bytes);
+        let bytes = array.close(&front.waits, own, slot);
+        let region = buffer.acquire(session, leader, bytes);
         array.notify(&front.waits, slot, region);
         region
     } else {
@@ -132,8 +138,6 @@ pub(super) fn insert<B: Consolidated>(buffer: &B, session: usize, record: &Seale
 pub(super) struct Array {
     places: Box<[CachePadded<AtomicUsize>]>,
     slots: Box<[CachePadded<Slot>]>,
-    /// Where the next search of the pool begins. Changed under the insert lock.
-    next: CachePadded<AtomicUsize>,
     /// Most bytes of a group.
     group: u64,
 }
@@ -144,12 +148,11 @@ impl Array {
         let slot = |index: usize| {
             let state = AtomicI64::new(if index < shape.slots { 0 } else { FREE });
             let place = AtomicUsize::new(index);
-            CachePadded::new(Slot { state, start: AtomicU64::new(0), end: AtomicU64::new(0), place })
+            CachePadded::new(Slot { state, start: AtomicU64::new(0), end: AtomicU64::new(0), place, node: Node::new() })
         };
         Self {
             places: (0..shape.slots).map(|place| CachePadded::new(AtomicUsize::new(place))).collect(),
             slots: (0..shape.pool).map(slot).collect(),
-            next: CachePadded::new(AtomicUsize::new(shape.slots)),
             group: shape.group,
         }
     }
@@ -196,8 +199,8 @@ impl Array {
     }
 
     /// Replaces the slot in the array, ends joining and returns the bytes of the group. The leader's, under the insert lock.
-    fn close(&self, waits: &Waits, slot: usize) -> u64 {
-        let fresh = self.take(waits);
+    fn close(&self, waits: &Waits, own: &Own, slot: usize) -> u64 {
+        let fresh = self.take(waits, own);
         // ORDERING: Relaxed, written and read under the insert lock.
         let place = self.slots[slot].place.load(Ordering::Relaxed);
         self.slots[fresh].place.store(place, Ordering::Relaxed);
@@ -213,17 +216,20 @@ impl Array {
         bytes as u64
     }
 
-    /// Takes a slot out of the pool, under the insert lock.
-    pub(super) fn take(&self, waits: &Waits) -> usize {
+    /// Takes a slot out of the pool for the session that `own` belongs to, under the insert lock.
+    ///
+    /// The paper takes one after the other, each of which was used on some other processor long ago. Here the search begins
+    /// at the session's last one, whose line is near.
+    pub(super) fn take(&self, waits: &Waits, own: &Own) -> usize {
         let pool = self.slots.len();
-        // ORDERING: Relaxed, changed under the insert lock.
-        let from = self.next.load(Ordering::Relaxed);
+        // ORDERING: Relaxed, the session's own word.
+        let from = own.slot.load(Ordering::Relaxed);
         loop {
             // ORDERING: consume slot, its last user is done; pairs with `free`.
             let free = |slot: usize| self.slots[slot].state.load(Ordering::Acquire) == FREE;
             if let Some(slot) = (from..from + pool).map(|at| at % pool).find(|&slot| free(slot)) {
-                // ORDERING: Relaxed, both as above: nobody else looks for a slot or joins this one.
-                self.next.store(slot + 1, Ordering::Relaxed);
+                // ORDERING: Relaxed on both. The session's own word; nobody else looks for a slot or joins this one.
+                own.slot.store(slot, Ordering::Relaxed);
                 self.slots[slot].state.store(PENDING, Ordering::Relaxed);
                 return slot;
             }
@@ -259,6 +265,11 @@ impl Array {
         // ORDERING: AcqRel, the last one sees every copy (rule 4).
         let order = if mutant("c-array: leave without order") { Ordering::Relaxed } else { Ordering::AcqRel };
         self.slots[slot].state.fetch_add(size as i64, order) + size as i64 == DONE
+    }
+
+    /// The place of a slot in the release queue.
+    pub(super) fn node(&self, slot: usize) -> &Node {
+        &self.slots[slot].node
     }
 
     /// Gives a slot back that nobody uses any more.

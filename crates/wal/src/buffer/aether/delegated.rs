@@ -29,11 +29,8 @@ pub struct Delegated {
 impl Delegated {
     /// An empty buffer over `ring`.
     pub fn new(ring: Ring, shape: &Shape) -> Self {
-        // One more than asked for: the last node of the queue is kept for its link, even when all is released, until another
-        // one joins behind it, and who needs a fresh slot for that would wait for it with the insert lock.
-        let shape = Shape { pool: shape.pool + 1, ..*shape };
-        let queue = ReleaseQueue::new(ring.first(), shape.pool);
-        Self { shared: Shared::new(ring, &shape), queue }
+        let queue = ReleaseQueue::new(ring.first());
+        Self { shared: Shared::new(ring, shape), queue }
     }
 }
 
@@ -42,8 +39,8 @@ impl Consolidated for Delegated {
         &self.shared
     }
 
-    fn acquire(&self, holder: Holder, bytes: u64) -> Region {
-        let Shared { front, array, .. } = &self.shared;
+    fn acquire(&self, session: usize, holder: Holder, bytes: u64) -> Region {
+        let Shared { front, array, own, .. } = &self.shared;
         let region = front.draw(holder, bytes);
         let node = match holder {
             Holder::Slot(slot) => slot,
@@ -52,17 +49,15 @@ impl Consolidated for Delegated {
                 return region;
             }
             // A session comes back while its last node is still queued, so it borrows one of the pool.
-            Holder::Session(_) => array.take(&front.waits),
+            Holder::Session(_) => array.take(&front.waits, &own[session]),
         };
-        if let Some(done) = self.queue.join(node, region) {
-            array.free(&front.waits, done);
-        }
+        self.queue.join(front, array, node, region);
         front.unlock(holder);
         Region { holder: Holder::Slot(node), ..region }
     }
 
     fn release(&self, session: usize, region: Region) {
-        let Shared { front, array, seeds, .. } = &self.shared;
+        let Shared { front, array, own, .. } = &self.shared;
         let node = match region.holder {
             Holder::Slot(node) => node,
             #[cfg(foreshore_loom)]
@@ -70,8 +65,8 @@ impl Consolidated for Delegated {
             #[cfg(not(foreshore_loom))]
             Holder::Session(_) => unreachable!("`acquire` gives every region a node"),
         };
-        let stay = seeds.next(session, DECLINE) == 0;
-        self.queue.release(&front.waits, node, stay, |done| array.free(&front.waits, done));
+        let stay = own[session].random(session, DECLINE) == 0;
+        self.queue.release(&front.waits, array, node, stay);
     }
 }
 

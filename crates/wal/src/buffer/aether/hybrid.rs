@@ -26,7 +26,7 @@ impl Consolidated for Hybrid {
         &self.shared
     }
 
-    fn acquire(&self, holder: Holder, bytes: u64) -> Region {
+    fn acquire(&self, _session: usize, holder: Holder, bytes: u64) -> Region {
         let region = self.shared.front.draw(holder, bytes);
         self.shared.front.unlock(holder);
         region

@@ -43,7 +43,7 @@ use super::{Ring, Sealed};
 use crate::options::LogOptions;
 use foreshore_base::Lsn;
 use foreshore_sync::model::mutant;
-use foreshore_sync::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
+use foreshore_sync::primitive::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use foreshore_sync::{CachePadded, McsLock, Mutex8, ParkTable, WaitMode};
 
 /// What a buffer of this family is built with.
@@ -113,13 +113,22 @@ fn key<T>(place: &T) -> u64 {
     std::ptr::from_ref(place).addr() as u64
 }
 
-/// The insert lock and the position that it guards.
+/// The insert lock and what it guards.
 #[derive(Debug)]
 struct Front {
     waits: Waits,
     lock: Lock,
     sessions: usize,
-    tail: CachePadded<AtomicU64>,
+    guarded: CachePadded<Guarded>,
+}
+
+/// What the insert lock guards: one line, which follows the lock from holder to holder.
+#[derive(Debug)]
+struct Guarded {
+    /// The position behind the last draw.
+    tail: AtomicU64,
+    /// The link of the last node in the release queue.
+    last: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -137,7 +146,8 @@ impl Front {
             WaitMode::Park => Lock::Byte(CachePadded::new(Mutex8::new())),
         };
         let waits = Waits { mode: shape.wait, table: ParkTable::new() };
-        Self { waits, lock, sessions: shape.sessions, tail: CachePadded::new(AtomicU64::new(first)) }
+        let guarded = CachePadded::new(Guarded { tail: AtomicU64::new(first), last: AtomicU32::new(queue::NONE) });
+        Self { waits, lock, sessions: shape.sessions, guarded }
     }
 
     #[inline]
@@ -179,16 +189,16 @@ impl Front {
     #[inline]
     fn draw(&self, holder: Holder, bytes: u64) -> Region {
         // ORDERING: Relaxed load, changed under the lock only.
-        let start = self.tail.load(Ordering::Relaxed);
+        let start = self.guarded.tail.load(Ordering::Relaxed);
         let end = start + bytes;
         // ORDERING: Release, who reads the bound sees what led to the draw; pairs with `tail`.
-        self.tail.store(end, Ordering::Release);
+        self.guarded.tail.store(end, Ordering::Release);
         Region { holder, start, end }
     }
 
     fn tail(&self) -> u64 {
         // ORDERING: Acquire, pairs with `draw`.
-        self.tail.load(Ordering::Acquire)
+        self.guarded.tail.load(Ordering::Acquire)
     }
 }
 
@@ -230,28 +240,33 @@ unsafe fn fill(ring: &Ring, start: u64, record: &Sealed<'_>, dep: Lsn) -> Lsn {
     lsn
 }
 
-/// A cheap random sequence for each session.
+/// What a session keeps for itself.
 #[derive(Debug)]
-struct Seeds(Box<[CachePadded<AtomicU32>]>);
+struct Own {
+    /// The state of a cheap random sequence.
+    seed: AtomicU32,
+    /// The slot that it took out of the pool last.
+    slot: AtomicUsize,
+}
 
-impl Seeds {
-    fn new(sessions: usize) -> Self {
-        let seed = |session: usize| CachePadded::new(AtomicU32::new((session as u32).wrapping_mul(0x9e37_79b9) | 1));
-        Self((0..sessions).map(seed).collect())
+impl Own {
+    fn new(session: usize) -> Self {
+        let seed = AtomicU32::new((session as u32).wrapping_mul(0x9e37_79b9) | 1);
+        Self { seed, slot: AtomicUsize::new(session) }
     }
 
     /// A number from `0..range`. In models it depends on the session alone, so that a model can choose.
-    fn next(&self, session: usize, range: u32) -> u32 {
+    fn random(&self, session: usize, range: u32) -> u32 {
         if cfg!(foreshore_loom) {
             return session as u32 % range;
         }
         // ORDERING: Relaxed, the session's own word.
-        let mut x = self.0[session].load(Ordering::Relaxed);
+        let mut x = self.seed.load(Ordering::Relaxed);
         x ^= x << 13;
         x ^= x >> 17;
         x ^= x << 5;
         // ORDERING: as above.
-        self.0[session].store(x, Ordering::Relaxed);
+        self.seed.store(x, Ordering::Relaxed);
         x % range
     }
 }

@@ -1,11 +1,11 @@
 //! The release queue: who has copied leaves the release to a predecessor that has not (Aether, Algorithm 4).
 //!
 //! The paper takes it from Scott's abortable queue lock. Here nodes join under the insert lock, so the queue's tail is plain
-//! data of that lock, and the last node is never taken off: who releases it closes its link, and the next one to join finds
-//! that and is the head. So neither a join nor a release waits for a link that is being made.
+//! data of that lock, and the node that it names may be gone: who releases a node closes its link, and the next one to
+//! join finds that and is the head. So neither a join nor a release waits for a link that is being made.
 
-use super::{Region, Released, Waits};
-use foreshore_sync::CachePadded;
+use super::consolidation::Array;
+use super::{Front, Region, Released, Waits};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
 use foreshore_sync::rmw;
@@ -13,10 +13,14 @@ use foreshore_sync::rmw;
 // The link of a node: NONE, the number of the node behind it plus one, or CLOSED.
 //
 //   NONE      nobody behind it yet          joiner behind it: -> its link; releaser: -> CLOSED
-//   CLOSED    released, nobody behind it    joiner behind it: finds it, is the head, and frees this node
+//   CLOSED    released, nobody behind it    joiner behind it: finds it, and is the head
 //
 // Both change it by a swap, so exactly one of two sees the other.
-const NONE: u32 = 0;
+//
+// A closed node goes to the pool, and the queue's tail may still name it. Who joins behind it writes into a link that nobody
+// reads. It cannot be a link in use: a node is in use from its join on, which makes it the tail, and joins follow each
+// other. A node that joins may find itself as the tail, closed.
+pub(super) const NONE: u32 = 0;
 const CLOSED: u32 = u32::MAX;
 
 // The turn of a node.
@@ -32,68 +36,64 @@ const WAITING: u32 = 0;
 const DELEGATED: u32 = 1;
 const HEAD: u32 = 2;
 
+/// A place in the queue.
 #[derive(Debug)]
-struct Node {
+pub(super) struct Node {
     link: AtomicU32,
     turn: AtomicU32,
     start: AtomicU64,
     end: AtomicU64,
 }
 
-/// Nodes in the order of their regions.
+impl Node {
+    pub(super) fn new() -> Self {
+        let (link, turn) = (AtomicU32::new(NONE), AtomicU32::new(WAITING));
+        Self { link, turn, start: AtomicU64::new(0), end: AtomicU64::new(0) }
+    }
+}
+
+/// Nodes of slots in the order of their regions.
 #[derive(Debug)]
 pub(super) struct ReleaseQueue {
-    nodes: Box<[CachePadded<Node>]>,
-    /// The link of the last node. Changed under the insert lock.
-    last: CachePadded<AtomicU32>,
     /// Raised by the head.
     released: Released,
 }
 
 impl ReleaseQueue {
-    pub(super) fn new(first: u64, nodes: usize) -> Self {
-        let node = |_| {
-            let (link, turn) = (AtomicU32::new(NONE), AtomicU32::new(WAITING));
-            CachePadded::new(Node { link, turn, start: AtomicU64::new(0), end: AtomicU64::new(0) })
-        };
-        Self {
-            nodes: (0..nodes).map(node).collect(),
-            last: CachePadded::new(AtomicU32::new(NONE)),
-            released: Released::new(first),
-        }
+    pub(super) fn new(first: u64) -> Self {
+        Self { released: Released::new(first) }
     }
 
-    /// Puts `node` behind the last one, under the insert lock. Returns a node that was kept for its link alone.
-    pub(super) fn join(&self, node: usize, region: Region) -> Option<usize> {
-        let link = node as u32 + 1;
-        let own = &self.nodes[node];
+    /// Puts the node of `slot` behind the last one, under the insert lock.
+    pub(super) fn join(&self, front: &Front, array: &Array, slot: usize, region: Region) {
+        let link = slot as u32 + 1;
+        let own = array.node(slot);
         // ORDERING: Relaxed on all of it, the swap below publishes the node, or nobody is there who could look.
         own.link.store(NONE, Ordering::Relaxed);
         own.turn.store(WAITING, Ordering::Relaxed);
         own.start.store(region.start, Ordering::Relaxed);
         own.end.store(region.end, Ordering::Relaxed);
         // ORDERING: Relaxed, changed under the insert lock.
-        let before = self.last.load(Ordering::Relaxed);
-        self.last.store(link, Ordering::Relaxed);
-        let mut alone = before == NONE;
+        let before = front.guarded.last.load(Ordering::Relaxed);
+        front.guarded.last.store(link, Ordering::Relaxed);
+        // Who takes a closed node out of the pool sees what was released before it was closed.
+        let mut alone = before == NONE || before == link && !mutant("delegated: behind itself");
         if !alone {
             rmw::contended(1);
             // ORDERING: AcqRel. Release, the node is whole; pairs with the swap in `release`. Acquire, what the releases so
             // far have released; pairs with the same.
-            alone = self.node(before).link.swap(link, Ordering::AcqRel) == CLOSED;
+            alone = array.node(before as usize - 1).link.swap(link, Ordering::AcqRel) == CLOSED;
         }
         if alone {
             // ORDERING: Relaxed, nobody is ahead to look at it; the owner synchronises with this thread.
             own.turn.store(HEAD, Ordering::Relaxed);
-            return (before != NONE).then(|| before as usize - 1);
         }
-        None
     }
 
-    /// Releases `node`, or leaves that to those ahead of it; then all that was left to this thread. All copies of the node's
-    /// region are done. `stay`: wait for the turn instead of leaving. `free` takes the nodes that are done.
-    pub(super) fn release(&self, waits: &Waits, node: usize, stay: bool, free: impl Fn(usize)) {
-        let own: &Node = &self.nodes[node];
+    /// Releases the region of `slot` and frees it, or leaves that to those ahead of it; then all that was left to this
+    /// thread. All copies of the region are done. `stay`: wait for the turn instead of leaving.
+    pub(super) fn release(&self, waits: &Waits, array: &Array, slot: usize, stay: bool) {
+        let own = array.node(slot);
         if (!stay || mutant("delegated: dice after the attempt")) && self.delegate(own) {
             if !(stay && mutant("delegated: dice after the attempt")) {
                 return;
@@ -103,21 +103,21 @@ impl ReleaseQueue {
             // WAIT: park - the copies of those ahead.
             waits.until(own, || own.turn.load(Ordering::Acquire) == HEAD);
         }
-        let mut head = node;
+        let mut head = slot;
         loop {
-            let own: &Node = &self.nodes[head];
+            let own = array.node(head);
             // ORDERING: Relaxed, rule 2, the node was published by its link or is this thread's.
             let (start, end) = (own.start.load(Ordering::Relaxed), own.end.load(Ordering::Relaxed));
             self.released.raise(start, end);
             rmw::contended(1);
             // ORDERING: AcqRel. Acquire, the node behind is whole; Release, who joins later raises after this.
             let link = own.link.swap(CLOSED, Ordering::AcqRel);
+            array.free(waits, head);
             if link == NONE {
                 return;
             }
-            free(head);
             head = link as usize - 1;
-            let next = self.node(link);
+            let next = array.node(head);
             rmw::contended(1);
             // ORDERING: AcqRel. Release, the owner raises after this; Acquire, all copies of a node that was left are
             // visible; pairs with `delegate` and the wait above.
@@ -145,15 +145,11 @@ impl ReleaseQueue {
     #[cfg(foreshore_loom)]
     pub(super) fn release_in_turn(&self, waits: &Waits, region: Region) {
         // WAIT: window - in models alone.
-        waits.until(&self.last, || self.released.get() == region.start);
+        waits.until(&self.released, || self.released.get() == region.start);
         self.released.raise(region.start, region.end);
     }
 
     pub(super) fn released(&self) -> u64 {
         self.released.get()
-    }
-
-    fn node(&self, link: u32) -> &Node {
-        &self.nodes[link as usize - 1]
     }
 }
