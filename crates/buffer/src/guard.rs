@@ -10,6 +10,7 @@ use crate::words;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{GroupNo, Lsn, PageId};
 use foreshore_sync::Word;
+use std::cmp::Ordering;
 use std::fmt;
 use std::ops::{Deref, Range};
 
@@ -89,6 +90,11 @@ impl<'a> SharedGuard<'a> {
     #[must_use]
     pub fn version(&self) -> u64 {
         self.slot.frame().latch.optimistic_version().expect("a shared latch excludes an exclusive one")
+    }
+
+    /// The page as a reader without a latch has it. What is read validates for as long as this guard lives.
+    pub fn as_optimistic(&self) -> OptimisticGuard<'a> {
+        OptimisticGuard::new(self.slot, self.pid(), self.version())
     }
 }
 
@@ -260,6 +266,7 @@ impl Drop for ExclusiveGuard<'_> {
 /// nonsense too; a loop must not depend on a value that was not validated.
 pub struct OptimisticGuard<'a> {
     slot: Slot<'a>,
+    words: &'a [Word],
     pid: PageId,
     version: u64,
     hold: Hold<'a>,
@@ -267,7 +274,7 @@ pub struct OptimisticGuard<'a> {
 
 impl<'a> OptimisticGuard<'a> {
     pub(crate) fn new(slot: Slot<'a>, pid: PageId, version: u64) -> Self {
-        Self { slot, pid, version, hold: Hold::default() }
+        Self { slot, words: slot.words(), pid, version, hold: Hold::default() }
     }
 
     /// The guard with what it must hold.
@@ -302,44 +309,32 @@ impl<'a> OptimisticGuard<'a> {
 
     fn copy_from(&self, offset: usize, out: &mut [u8]) {
         if offset <= PAGE_SIZE && out.len() <= PAGE_SIZE - offset {
-            words::load(self.slot.words(), offset, out);
+            words::load(self.words, offset, out);
         } else {
             out.fill(0);
         }
     }
 
-    fn array<const N: usize>(&self, offset: usize) -> [u8; N] {
-        let mut bytes = [0; N];
-        self.copy_from(offset, &mut bytes);
-        bytes
-    }
-
-    /// The byte at `offset`.
-    #[must_use]
-    pub fn read_u8(&self, offset: usize) -> u8 {
-        self.array::<1>(offset)[0]
-    }
-
-    /// The two bytes at `offset`, little-endian.
-    #[must_use]
-    pub fn read_u16(&self, offset: usize) -> u16 {
-        u16::from_le_bytes(self.array(offset))
-    }
-
-    /// The four bytes at `offset`, little-endian.
-    #[must_use]
-    pub fn read_u32(&self, offset: usize) -> u32 {
-        u32::from_le_bytes(self.array(offset))
-    }
-
     /// The eight bytes at `offset`, little-endian.
     #[must_use]
+    #[inline]
     pub fn read_u64(&self, offset: usize) -> u64 {
-        u64::from_le_bytes(self.array(offset))
+        words::load_u64(self.words, offset)
+    }
+
+    /// Compares the bytes of `range` with `bytes`, as slices compare.
+    #[must_use]
+    pub fn compare(&self, range: Range<usize>, bytes: &[u8]) -> Ordering {
+        if range.start <= range.end && range.end <= PAGE_SIZE {
+            words::compare(self.words, range, bytes)
+        } else {
+            [].as_slice().cmp(bytes)
+        }
     }
 
     /// Whether everything read so far was one state of the page.
     #[must_use]
+    #[inline]
     pub fn validate(&self) -> bool {
         self.slot.frame().latch.validate(self.version)
     }

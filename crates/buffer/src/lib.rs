@@ -43,7 +43,7 @@ pub use change::{Change, MAX_BODY_PARTS, change, change_cost};
 pub use format::{ChangeRecord, PageType};
 pub use guard::{ExclusiveGuard, OptimisticGuard, SharedGuard};
 pub use options::{MIN_FRAMES, PoolOptions};
-pub use page::PageMut;
+pub use page::{PageMut, PageRead};
 pub use pinned::Pinned;
 pub use pool::Pool;
 pub use replace::ReplacementKind;

@@ -1,9 +1,75 @@
-//! Writing to a page, wherever its bytes are.
+//! Reading and writing a page, wherever its bytes are.
 
 use crate::format::{AT_FLAGS, AT_LEVEL, AT_TABLE, AT_TYPE, PageType};
+use crate::guard::OptimisticGuard;
 use foreshore_base::TableId;
+use foreshore_base::codec::u64_at;
 use foreshore_base::limits::PAGE_SIZE;
+use std::cmp::Ordering;
 use std::ops::Range;
+
+/// A page that can be read: a whole page of plain bytes, or one that is read optimistically. Code that reads nodes is written
+/// once, against this trait, and checks every offset before it uses it, for on the optimistic way any value may be nonsense
+/// until [`OptimisticGuard::validate`] says otherwise.
+pub trait PageRead: Copy {
+    /// The eight bytes at `offset`, little-endian.
+    fn word(self, offset: usize) -> u64;
+
+    /// Compares the bytes of `range` with `bytes`.
+    fn compare(self, range: Range<usize>, bytes: &[u8]) -> Ordering;
+
+    /// Appends the bytes of `range` to `out`.
+    fn append_to(self, range: Range<usize>, out: &mut Vec<u8>);
+
+    /// Type, level and flags in the page header.
+    #[inline]
+    fn kind(self) -> (Option<PageType>, u8, u16) {
+        let [.., page_type, level, low, high] = self.word(0).to_le_bytes();
+        (PageType::from_number(page_type), level, u16::from_le_bytes([low, high]))
+    }
+
+    /// The table in the page header.
+    #[inline]
+    fn table(self) -> TableId {
+        TableId(self.word(AT_TABLE) as u32)
+    }
+}
+
+const _: () = assert!(AT_TYPE == 4 && AT_LEVEL == 5 && AT_FLAGS == 6);
+
+impl PageRead for &[u8] {
+    #[inline]
+    fn word(self, offset: usize) -> u64 {
+        u64_at(self, offset)
+    }
+
+    #[inline]
+    fn compare(self, range: Range<usize>, bytes: &[u8]) -> Ordering {
+        self[range].cmp(bytes)
+    }
+
+    fn append_to(self, range: Range<usize>, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self[range]);
+    }
+}
+
+impl PageRead for &OptimisticGuard<'_> {
+    #[inline]
+    fn word(self, offset: usize) -> u64 {
+        self.read_u64(offset)
+    }
+
+    #[inline]
+    fn compare(self, range: Range<usize>, bytes: &[u8]) -> Ordering {
+        OptimisticGuard::compare(self, range, bytes)
+    }
+
+    fn append_to(self, range: Range<usize>, out: &mut Vec<u8>) {
+        let len = out.len();
+        out.resize(len + range.len(), 0);
+        self.copy_to(range, &mut out[len..]);
+    }
+}
 
 /// A page that can be changed: a latched frame ([`crate::ExclusiveGuard`]) or a plain buffer.
 ///

@@ -188,6 +188,15 @@ impl Pool {
         self.core.optimistic(pid)
     }
 
+    /// [`Pool::optimistic`] of a page that is in memory; `None` if it is not, or is being read just now. Waits for no I/O.
+    ///
+    /// # Errors
+    /// `Corrupted` for an id out of range.
+    #[inline]
+    pub fn try_optimistic(&self, pid: PageId) -> Result<Option<OptimisticGuard<'_>>> {
+        Ok(self.core.resident(pid)?.and_then(|(slot, hold)| self.core.watch(slot, pid, hold)))
+    }
+
     /// Fixes a page that its caller is about to initialise: zeros, with its id, and not read from disk.
     ///
     /// If the page is in memory, from an earlier use of its id, it is blanked and keeps its LSN. If not, its LSN is 0, and
@@ -381,19 +390,23 @@ impl Core {
                 continue;
             };
             let slot = self.slot(no);
-            let frame = slot.frame();
             let Some(hold) = self.hold(slot, pid, Fill::Read)? else { continue };
-            // The version comes first: if the frame changes hands after this, the version no longer validates.
-            let Some(version) = frame.latch.optimistic_version() else {
-                // WAIT: park - for the holder of the exclusive latch, as a shared holder would.
-                frame.latch.lock_shared(&self.parks);
-                frame.latch.unlock_shared(&self.parks);
-                continue;
-            };
-            if frame.pid() == pid {
-                self.note_use(slot);
-                return Ok(OptimisticGuard::new(slot, pid, version).holding(hold));
+            if let Some(guard) = self.watch(slot, pid, hold) {
+                return Ok(guard);
             }
         }
+    }
+
+    /// An optimistic guard of the page in a frame; `None` if it is not `pid` any more.
+    #[inline]
+    fn watch<'a>(&'a self, slot: Slot<'a>, pid: PageId, hold: Hold<'a>) -> Option<OptimisticGuard<'a>> {
+        let frame = slot.frame();
+        // The version comes first: if the frame changes hands after this, the version no longer validates.
+        let version = frame.latch.optimistic_version().unwrap_or_else(|| {
+            // WAIT: park - for the holder of the exclusive latch, as a shared holder would.
+            frame.latch.lock_shared(&self.parks);
+            SharedGuard::adopt(slot).version()
+        });
+        (frame.pid() == pid).then(|| self.hit(slot, OptimisticGuard::new(slot, pid, version).holding(hold)))
     }
 }

@@ -42,6 +42,39 @@ pub(crate) fn load(words: &[Word], offset: usize, out: &mut [u8]) {
     }
 }
 
+/// The eight bytes from `offset` on, little-endian; zero if they are not all in the page. May be torn, as [`load`].
+#[inline]
+pub(crate) fn load_u64(words: &[Word], offset: usize) -> u64 {
+    // ORDERING: as in `load`.
+    let word = |index: usize| words.get(index).map(|word| u64::from_le(word.load(Ordering::Relaxed)));
+    let (index, skip) = (offset / WORD_BYTES, offset % WORD_BYTES * 8);
+    if skip == 0 {
+        return word(index).unwrap_or(0);
+    }
+    match (word(index), word(index + 1)) {
+        (Some(low), Some(high)) => low >> skip | high << (u64::BITS as usize - skip),
+        _ => 0,
+    }
+}
+
+/// Compares the bytes of `range` with `bytes`, as slices compare. May be torn, as [`load`].
+pub(crate) fn compare(words: &[Word], range: Range<usize>, bytes: &[u8]) -> std::cmp::Ordering {
+    let chunks = bytes[..bytes.len().min(range.len())].chunks_exact(WORD_BYTES);
+    let mut at = range.start;
+    let tail = chunks.remainder();
+    for chunk in chunks {
+        let theirs = u64::from_be_bytes(chunk.try_into().expect("chunks of a word"));
+        let order = load_u64(words, at).swap_bytes().cmp(&theirs);
+        if order.is_ne() {
+            return order;
+        }
+        at += WORD_BYTES;
+    }
+    let mut mine = [0; WORD_BYTES];
+    load(words, at, &mut mine[..tail.len()]);
+    mine[..tail.len()].cmp(tail).then(range.len().cmp(&bytes.len()))
+}
+
 /// Changes bytes `range` of the word at `index`. The caller is the only writer, so load and store need not be one.
 fn patch(words: &[Word], index: usize, skip: usize, bytes: &[u8]) {
     // ORDERING: only the holder of the exclusive latch stores; readers validate the latch version.
@@ -135,6 +168,38 @@ mod tests {
                 store(&words, offset, &new);
                 bytes[offset..offset + len].copy_from_slice(&new);
                 assert_eq!(all(&words), bytes, "store {offset}+{len}");
+            }
+        }
+    }
+
+    #[test]
+    fn words_at_every_alignment_are_those_of_the_slice_and_zero_outside() {
+        let (words, bytes) = page();
+        for offset in (0..40).chain(PAGE_SIZE - 20..=PAGE_SIZE - 8) {
+            let expected = u64::from_le_bytes(bytes[offset..offset + 8].try_into().unwrap());
+            assert_eq!(load_u64(&words, offset), expected, "at {offset}");
+        }
+        for offset in [PAGE_SIZE - 7, PAGE_SIZE, PAGE_SIZE + 1, 2 * PAGE_SIZE] {
+            assert_eq!(load_u64(&words, offset), 0, "at {offset}");
+        }
+    }
+
+    #[test]
+    fn comparisons_agree_with_slices_at_every_alignment_and_length() {
+        let (words, bytes) = page();
+        for offset in [0, 1, 5, 8, 4093, PAGE_SIZE - 20] {
+            for len in 0..20 {
+                let range = offset..offset + len;
+                let mine = &bytes[range.clone()];
+                for other_len in 0..20 {
+                    let same = &bytes[offset..offset + other_len];
+                    assert_eq!(compare(&words, range.clone(), same), mine.cmp(same), "{range:?} {other_len}");
+                    for at in 0..other_len {
+                        let mut other = same.to_vec();
+                        other[at] = other[at].wrapping_add(128);
+                        assert_eq!(compare(&words, range.clone(), &other), mine.cmp(&other[..]), "{range:?} {at}");
+                    }
+                }
             }
         }
     }

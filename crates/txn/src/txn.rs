@@ -129,7 +129,8 @@ impl Txn {
         Ok(xid)
     }
 
-    /// Who holds the row whose header names `header_xid`. Called under the latch that covers the header. If its writer has
+    /// Who holds the row whose header names `header_xid`. Called under the latch that covers the header, or between an optimistic
+    /// read of it and the validation; the answer for a header that does not validate means nothing. If the writer has
     /// committed, that commit counts as observed.
     pub fn row_holder(&mut self, header_xid: Xid) -> RowHolder {
         if header_xid == Xid::ZERO {
@@ -139,7 +140,7 @@ impl Txn {
             return RowHolder::Me;
         }
         match self.manager.window.get(header_xid) {
-            // Whoever wrote the header had its xid drawn before, and the latch shows the draw here.
+            // Whoever wrote the header had its xid drawn before, and the latch, or its version, shows the draw here.
             Status::Live if header_xid >= self.manager.xids.next() => RowHolder::Unknown,
             Status::Live => RowHolder::Other(header_xid),
             Status::Committed(csn) => {
