@@ -1,18 +1,19 @@
 //! Scans in key order.
 
+use crate::descend::{Access, ReadGuard, Restarts};
 use crate::node::NO_WRITER;
 use crate::tree::{Structure, Tree};
-use foreshore_base::{Lsn, Result};
-use foreshore_buffer::SharedGuard;
+use foreshore_base::limits::PAGE_SIZE;
+use foreshore_base::{Lsn, PageId, Result};
 use foreshore_lock::TableMode;
 use foreshore_txn::{RowHolder, Txn};
 use std::ops::{Bound, Range};
 
 /// A scan of part of a tree. Made by [`Tree::range`].
 ///
-/// Rows are copied a leaf at a time, under a shared latch that is gone when they are handed out. The next leaf is found from
-/// the root by the high fence, so splits in between do no harm. Rows that the same transaction writes ahead of the cursor
-/// are seen.
+/// Leaves are copied whole, without a latch, and rows are handed out once the copy has been validated. The next leaf is found
+/// from the root by the high fence, so splits in between do no harm. Rows that the same transaction writes ahead of the
+/// cursor are seen.
 #[derive(Debug)]
 pub struct Cursor {
     tree: Tree,
@@ -47,6 +48,19 @@ impl Tree {
             at: 0,
             copied_at: txn.last_lsn(),
         })
+    }
+
+    /// Copies the leaf that covers `key`.
+    fn copy_leaf(&self, structure: &mut Structure<'_>, key: &[u8], page: &mut [u8; PAGE_SIZE]) -> Result<PageId> {
+        let mut restarts = Restarts::default();
+        loop {
+            let leaf: ReadGuard<'_> = self.find_again(structure, key, 0, 0, &mut restarts)?;
+            leaf.page().copy_to(0..PAGE_SIZE, page);
+            if leaf.holds() {
+                return Ok(leaf.pid());
+            }
+            restarts.count();
+        }
     }
 }
 
@@ -86,9 +100,10 @@ impl Cursor {
             Bound::Included(key) | Bound::Excluded(key) => key,
             Bound::Unbounded => &[],
         };
-        let leaf: SharedGuard<'_> = tree.find(&mut Structure::of(txn), start, 0, 0)?;
-        let damage = |why| tree.corrupted(leaf.pid(), why);
-        let node = tree.parse(leaf.pid(), &leaf)?;
+        let mut page = [0; PAGE_SIZE];
+        let pid = tree.copy_leaf(&mut Structure::of(txn), start, &mut page)?;
+        let damage = |why| tree.corrupted(pid, why);
+        let node = tree.parse(pid, &page)?;
         let first = match node.search(start).map_err(damage)? {
             Ok(at) => at + usize::from(matches!(self.start, Bound::Excluded(_))),
             Err(at) => at,

@@ -1,43 +1,151 @@
-//! The way down to a node.
+//! The way down to a node, by optimistic lock coupling (Leis, Haubenschild and Neumann, "Optimistic Lock Coupling", 2019).
+//!
+//! Nodes on the way are read without a latch, so that readers of the root do not meet on its cache line:
+//!
+//! 1. note the version of a node, read in it where the key leads;
+//! 2. find the child: note its version, or latch it;
+//! 3. validate the version of the upper node, and only now believe the child. From here on the child is known to have been
+//!    the right one when its version was noted, whatever becomes of the upper node.
+//! 4. A child that does not cover the key has an open split: go on to its sibling in the same three steps.
+//!
+//! A version that does not validate starts the way again from the root. After [`MAX_RESTARTS`] of them nodes are latched shared
+//! on the way, each one before the one above it is released. So every way ends, however many threads write in turns on
+//! however few cores.
+//!
+//! Whoever writes latches the node that it came for in step 2, and waits for the latch there, parked: that costs the one
+//! exchange that raising a noted version to a latch would cost, and a hot leaf makes its writers queue instead of restart.
+//! Whoever reads validates the leaf itself, once it has copied what it wants ([`Access::holds`]).
+//!
+//! What is read before it is validated may be nonsense: every offset is checked, loops are bounded, and damage counts only if
+//! the version holds ([`Tree::sound`]). A page that is not in memory is pinned, which may read it, with nothing latched; then
+//! the way starts again. That is no restart to be counted, as pins stay.
 
-use crate::format::MAX_LEVEL;
+use crate::node::{Damage, NodeView};
 use crate::tree::{Structure, Tree};
 use foreshore_base::{Error, PageId, Result};
-use foreshore_buffer::{ExclusiveGuard, Pinned, Pool, SharedGuard};
-use std::ops::Deref;
+use foreshore_buffer::{ExclusiveGuard, OptimisticGuard, PageRead, Pinned, Pool, SharedGuard};
+use foreshore_sync::model::mutant;
+use std::cmp::Ordering;
 
-/// A latch on a page, shared or exclusive.
-pub(crate) trait Latched<'p>: Sized + Deref<Target = [u8]> {
-    fn take(pool: &'p Pool, pid: PageId) -> Result<Self>;
-    fn try_take(pool: &'p Pool, pid: PageId) -> Result<Option<Self>>;
-    fn page(&self) -> PageId;
+/// Restarts of one operation after which it latches what it reads.
+const MAX_RESTARTS: u32 = 8;
+
+/// How nodes are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reading {
+    Optimistic,
+    Latched,
 }
 
-impl<'p> Latched<'p> for SharedGuard<'p> {
-    fn take(pool: &'p Pool, pid: PageId) -> Result<Self> {
-        pool.shared(pid)
+/// The restarts of one operation: validations that have failed.
+#[derive(Debug, Default)]
+pub(crate) struct Restarts(u32);
+
+impl Restarts {
+    pub(crate) const fn count(&mut self) {
+        self.0 += 1;
     }
 
-    fn try_take(pool: &'p Pool, pid: PageId) -> Result<Option<Self>> {
-        pool.try_shared(pid)
-    }
-
-    fn page(&self) -> PageId {
-        self.pid()
+    const fn reading(&self) -> Reading {
+        if self.0 < MAX_RESTARTS { Reading::Optimistic } else { Reading::Latched }
     }
 }
 
-impl<'p> Latched<'p> for ExclusiveGuard<'p> {
-    fn take(pool: &'p Pool, pid: PageId) -> Result<Self> {
+/// Access to a page on the way down.
+pub(crate) trait Access<'p>: Sized {
+    type Page<'a>: PageRead
+    where
+        Self: 'a;
+
+    fn fix(pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Self>;
+    /// `None` if the page is not in memory.
+    fn try_fix(pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>>;
+    fn pid(&self) -> PageId;
+    fn page(&self) -> Self::Page<'_>;
+    /// Whether everything read so far was one state of the page.
+    fn holds(&self) -> bool;
+}
+
+/// Access for who reads.
+pub(crate) struct ReadGuard<'p> {
+    page: OptimisticGuard<'p>,
+    /// Held where reading without it has failed too often.
+    _latch: Option<SharedGuard<'p>>,
+}
+
+impl<'p> From<OptimisticGuard<'p>> for ReadGuard<'p> {
+    fn from(page: OptimisticGuard<'p>) -> Self {
+        Self { page, _latch: None }
+    }
+}
+
+impl<'p> From<SharedGuard<'p>> for ReadGuard<'p> {
+    fn from(latch: SharedGuard<'p>) -> Self {
+        Self { page: latch.as_optimistic(), _latch: Some(latch) }
+    }
+}
+
+impl<'p> Access<'p> for ReadGuard<'p> {
+    type Page<'a>
+        = &'a OptimisticGuard<'p>
+    where
+        Self: 'a;
+
+    #[inline]
+    fn fix(pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Self> {
+        match reading {
+            Reading::Optimistic => pool.optimistic(pid).map(Self::from),
+            Reading::Latched => pool.shared(pid).map(Self::from),
+        }
+    }
+
+    #[inline]
+    fn try_fix(pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>> {
+        Ok(match reading {
+            Reading::Optimistic => pool.try_optimistic(pid)?.map(Self::from),
+            Reading::Latched => pool.try_shared(pid)?.map(Self::from),
+        })
+    }
+
+    fn pid(&self) -> PageId {
+        self.page.pid()
+    }
+
+    #[inline]
+    fn page(&self) -> &OptimisticGuard<'p> {
+        &self.page
+    }
+
+    #[inline]
+    fn holds(&self) -> bool {
+        self.page.validate()
+    }
+}
+
+impl<'p> Access<'p> for ExclusiveGuard<'p> {
+    type Page<'a>
+        = &'a [u8]
+    where
+        Self: 'a;
+
+    fn fix(pool: &'p Pool, pid: PageId, _: Reading) -> Result<Self> {
         pool.exclusive(pid)
     }
 
-    fn try_take(pool: &'p Pool, pid: PageId) -> Result<Option<Self>> {
+    fn try_fix(pool: &'p Pool, pid: PageId, _: Reading) -> Result<Option<Self>> {
         pool.try_exclusive(pid)
     }
 
-    fn page(&self) -> PageId {
-        self.pid()
+    fn pid(&self) -> PageId {
+        Self::pid(self)
+    }
+
+    fn page(&self) -> &[u8] {
+        self
+    }
+
+    fn holds(&self) -> bool {
+        true
     }
 }
 
@@ -49,35 +157,52 @@ pub(crate) struct Unlinked {
     pub(crate) separator: Vec<u8>,
 }
 
-/// Where a way down has led.
-pub(crate) enum Way<G> {
-    /// To the node that covers the key.
-    Found(G),
-    /// To an open split in front of it.
+/// Why a way has not led to its end.
+enum Halt {
+    /// An open split is in front of it.
     Open(Unlinked),
-    /// To a page, on that level, that is not in memory.
+    /// A page, on that level, is not in memory.
     Missing(PageId, u8),
-    /// To a root that has grown in the meantime.
-    Grown,
+    /// A node has changed while it was read.
+    Changed,
+    Failed(Error),
+}
+
+impl From<Error> for Halt {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
 }
 
 impl Tree {
-    /// Latches the node on `level` that covers `key`, the node below it on the way being latched before the node above is
-    /// released. Finishes open splits that it meets; one that lacks the space is passed by over its sibling.
+    /// Finds the node on `level` that covers `key`. Finishes open splits that it meets; one that lacks the space is passed by
+    /// over its sibling.
     ///
     /// Log space of `bytes` is reserved when the latch is there, although the finished splits have used some.
-    pub(crate) fn find<'p, G: Latched<'p>>(
+    pub(crate) fn find<'p, G: Access<'p>>(
         &'p self,
         structure: &mut Structure<'_>,
         key: &[u8],
         level: u8,
         bytes: usize,
     ) -> Result<G> {
+        self.find_again(structure, key, level, bytes, &mut Restarts::default())
+    }
+
+    /// [`Tree::find`] for who has been disturbed before.
+    pub(crate) fn find_again<'p, G: Access<'p>>(
+        &'p self,
+        structure: &mut Structure<'_>,
+        key: &[u8],
+        level: u8,
+        bytes: usize,
+        restarts: &mut Restarts,
+    ) -> Result<G> {
         let mut report = true;
         let mut linked: Option<Unlinked> = None;
         loop {
             structure.reserve(bytes)?;
-            let open = match self.descend(key, level, report)? {
+            let open = match self.descend(key, level, report, restarts)? {
                 Ok(guard) => return Ok(guard),
                 Err(open) => open,
             };
@@ -94,84 +219,127 @@ impl Tree {
     }
 
     /// The same without any change of the tree: an open split is reported, if `report` says so, or passed by.
-    pub(crate) fn descend<'p, G: Latched<'p>>(
+    pub(crate) fn descend<'p, G: Access<'p>>(
         &'p self,
         key: &[u8],
         level: u8,
         report: bool,
+        restarts: &mut Restarts,
     ) -> Result<Result<G, Unlinked>> {
         // One a level, so that a way down makes progress however small the pool is.
-        let mut pins: [Option<Pinned<'p>>; MAX_LEVEL as usize + 1] = [const { None }; MAX_LEVEL as usize + 1];
+        let mut pins: Vec<(u8, Pinned<'p>)> = Vec::new();
         loop {
-            match self.walk(key, level, report)? {
-                Way::Found(guard) => return Ok(Ok(guard)),
-                Way::Open(open) => return Ok(Err(open)),
-                Way::Missing(pid, level) => pins[usize::from(level)] = Some(self.pool().pin(pid)?),
-                Way::Grown => {}
+            match self.walk(key, level, report, restarts.reading()) {
+                Ok(guard) => return Ok(Ok(guard)),
+                Err(Halt::Open(open)) => return Ok(Err(open)),
+                Err(Halt::Missing(pid, level)) => {
+                    pins.retain(|&(pinned, _)| pinned != level);
+                    pins.push((level, self.pool().pin(pid)?));
+                }
+                Err(Halt::Changed) => restarts.count(),
+                Err(Halt::Failed(error)) => return Err(error),
             }
         }
     }
 
-    fn walk<'p, G: Latched<'p>>(&'p self, key: &[u8], level: u8, report: bool) -> Result<Way<G>> {
-        let pool = self.pool();
-        let mut current = pool.shared(self.root)?;
-        let root_level = self.parse(self.root, &current)?.level();
-        if root_level < level {
-            return Err(self.corrupted(self.root, "a level above the root is referred to"));
-        }
-        if root_level == level {
+    fn walk<'p, G: Access<'p>>(&'p self, key: &[u8], level: u8, report: bool, reading: Reading) -> Result<G, Halt> {
+        let mut current = ReadGuard::fix(self.pool(), self.root, reading)?;
+        let root_level = self.node(&current)?.level();
+        if root_level <= level {
+            let known = if root_level < level { Err("a level above the root is referred to") } else { Ok(()) };
+            self.sound(&current, known)?;
             drop(current);
-            let root = G::take(pool, self.root)?;
-            let grown = self.parse(self.root, &root)?.level() != level;
-            return Ok(if grown { Way::Grown } else { Way::Found(root) });
+            let root = G::fix(self.pool(), self.root, reading)?;
+            // It may have grown in the meantime.
+            let same = self.node(&root)?.level() == level;
+            return if same && root.holds() { Ok(root) } else { Err(Halt::Changed) };
         }
-        for below in (level..root_level).rev() {
-            let pid = current.pid();
-            let child = self.parse(pid, &current)?.child_for(key).map_err(|why| self.corrupted(pid, why))?;
-            if below == level {
-                let Some(guard) = G::try_take(pool, child)? else { return Ok(Way::Missing(child, below)) };
-                drop(current);
-                return self.move_right(guard, key, below, report);
-            }
-            let Some(guard) = pool.try_shared(child)? else { return Ok(Way::Missing(child, below)) };
-            drop(current);
-            current = match self.move_right(guard, key, below, report)? {
-                Way::Found(guard) => guard,
-                Way::Open(open) => return Ok(Way::Open(open)),
-                Way::Missing(pid, level) => return Ok(Way::Missing(pid, level)),
-                Way::Grown => return Ok(Way::Grown),
-            };
+        for below in (level + 1..root_level).rev() {
+            current = self.step_down(current, key, below, report, reading)?;
         }
-        unreachable!("the loop ends on the level asked for")
+        self.step_down(current, key, level, report, reading)
     }
 
-    /// Goes to the sibling that covers `key`, the left node being latched until the right one is.
+    /// From a node to the one on `level` below it that covers `key`.
+    fn step_down<'p, G: Access<'p>>(
+        &'p self,
+        above: ReadGuard<'p>,
+        key: &[u8],
+        level: u8,
+        report: bool,
+        reading: Reading,
+    ) -> Result<G, Halt> {
+        let child = self.sound(&above, self.node(&above)?.child_for(key))?;
+        let guard = G::try_fix(self.pool(), child, reading)?;
+        if !above.holds() && !mutant("btree: child read without validating the parent") {
+            return Err(Halt::Changed);
+        }
+        drop(above);
+        self.move_right(guard.ok_or(Halt::Missing(child, level))?, key, level, report, reading)
+    }
+
+    /// Goes to the sibling that covers `key`; a left node that is latched stays so until the right one is.
     ///
     /// A node that does not cover the key that its parent sent here has an open split: parents learn of siblings and nodes
     /// lose the mark in one step, under both latches, and a sibling is linked only after the node on its left.
-    fn move_right<'p, G: Latched<'p>>(&'p self, mut guard: G, key: &[u8], level: u8, report: bool) -> Result<Way<G>> {
-        let damage = |pid: PageId| move |why| self.corrupted(pid, why);
+    fn move_right<'p, G: Access<'p>>(
+        &'p self,
+        mut guard: G,
+        key: &[u8],
+        level: u8,
+        report: bool,
+        reading: Reading,
+    ) -> Result<G, Halt> {
         loop {
-            let pid = guard.page();
-            let node = self.parse(pid, &guard)?;
-            if node.level() != level {
-                return Err(self.corrupted(pid, "a node on the wrong level"));
+            let pid = guard.pid();
+            let node = self.node(&guard)?;
+            let on_level = if node.level() == level { Ok(()) } else { Err("a node on the wrong level") };
+            self.sound(&guard, on_level)?;
+            if !self.sound(&guard, node.ends_before(key))? {
+                return if guard.holds() { Ok(guard) } else { Err(Halt::Changed) };
             }
-            let Some(high) = node.high().map_err(damage(pid))?.filter(|&high| key >= high) else {
-                return Ok(Way::Found(guard));
-            };
-            if !node.is_incomplete() {
-                return Err(self.corrupted(pid, "a node does not cover the keys that lead to it"));
-            }
+            let (high, right) = self.sound(&guard, open_split(&node, pid))?;
             if report {
-                return Ok(Way::Open(Unlinked { left: pid, level, separator: high.to_vec() }));
+                let open = Unlinked { left: pid, level, separator: high };
+                return Err(if guard.holds() { Halt::Open(open) } else { Halt::Changed });
             }
-            let right = node.right();
-            let Some(next) = G::try_take(self.pool(), right)? else { return Ok(Way::Missing(right, level)) };
-            if self.parse(right, &next)?.low().map_err(damage(right))? != high {
-                return Err(self.corrupted(right, "siblings do not meet"));
+            let next = G::try_fix(self.pool(), right, reading)?;
+            if !guard.holds() {
+                return Err(Halt::Changed);
             }
+            let next = next.ok_or(Halt::Missing(right, level))?;
+            let meet = match self.sound(&next, self.node(&next)?.compare_low(&high))? {
+                Ordering::Equal => Ok(()),
+                _ => Err("siblings do not meet"),
+            };
+            self.sound(&next, meet)?;
             guard = next;
         }
     }
+
+    /// A view of a page of this tree.
+    fn node<'g, 'p: 'g, G: Access<'p>>(&self, guard: &'g G) -> Result<NodeView<G::Page<'g>>, Halt> {
+        let node = self.sound(guard, NodeView::view(guard.page()))?;
+        let ours = if node.table() == self.table { Ok(()) } else { Err("a node of another table") };
+        self.sound(guard, ours)?;
+        Ok(node)
+    }
+
+    /// Passes `result` on; damage counts only if what was read belongs together.
+    #[inline]
+    fn sound<'p, T>(&self, guard: &impl Access<'p>, result: Result<T, Damage>) -> Result<T, Halt> {
+        result.map_err(|why| if guard.holds() { self.corrupted(guard.pid(), why).into() } else { Halt::Changed })
+    }
+}
+
+/// High fence and sibling of a node that must have an open split. Going over such nodes leads to ever larger keys.
+fn open_split<P: PageRead>(node: &NodeView<P>, pid: PageId) -> Result<(Vec<u8>, PageId), Damage> {
+    if !node.is_incomplete() {
+        return Err("a node does not cover the keys that lead to it");
+    }
+    let (high, right) = (node.copy_high()?, node.sibling()?);
+    if right == pid || node.compare_low(&high)? != Ordering::Less {
+        return Err("the fences are out of order");
+    }
+    Ok((high, right))
 }

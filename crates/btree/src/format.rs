@@ -23,7 +23,6 @@
 //! Page flags: [`INCOMPLETE`] and [`HAS_HIGH`]. Tuple flags: [`GHOST`] and [`OVERFLOW`].
 
 use foreshore_base::Xid;
-use foreshore_base::codec::u64_at;
 use foreshore_base::limits::{MAX_KEY, MAX_VALUE, MAX_XID, PAGE_SIZE};
 use foreshore_buffer::format::PAGE_HEADER;
 
@@ -62,6 +61,8 @@ pub(crate) const MAX_LEAF_ENTRY: usize = SLOT + LEAF_HEADER + MAX_KEY + MAX_VALU
 pub(crate) const MAX_INNER_ENTRY: usize = SLOT + INNER_HEADER + MAX_KEY;
 
 const _: () = assert!(SLOTS == 64 && PAGE_SIZE <= u16::MAX as usize);
+// Fields that are read as one word.
+const _: () = assert!(AT_HEAP == AT_SLOTS + 2 && AT_GARBAGE == AT_SLOTS + 4 && AT_HIGH == AT_LOW + 4);
 // Between the largest fences, every entry fits an empty leaf, and an inner node that is too full for one more entry has
 // at least four: so splitting always makes room.
 const _: () = assert!(SLOTS + 2 * MAX_KEY + MAX_LEAF_ENTRY <= PAGE_SIZE);
@@ -104,10 +105,10 @@ impl RowHeader {
         bytes
     }
 
-    /// Reads a header of [`LEAF_HEADER`] bytes: the header and the length of the value.
-    pub(crate) fn decode(bytes: &[u8]) -> (Self, usize) {
-        let word = u64_at(bytes, 8);
-        (Self { undo: word >> 16, ..Self::from_owner(u64_at(bytes, 0)) }, (word & 0xffff) as usize)
+    /// Reads the two words in front of a key: the header and the length of the value.
+    #[inline]
+    pub(crate) const fn from_words(owner: u64, undo: u64) -> (Self, usize) {
+        (Self { undo: undo >> 16, ..Self::from_owner(owner) }, (undo & 0xffff) as usize)
     }
 }
 

@@ -1,8 +1,9 @@
 //! B+-trees of Foreshore.
 //!
 //! A table is a tree of pages: rows in the leaves, separators above, every node between two fences. The page of the root
-//! never changes. Latches are taken from the root downwards and from left to right, at most two of nodes at a time, then
-//! the map page; nobody waits for the disk under a latch.
+//! never changes. Ways down read nodes without latches, as long as others do not write there all the time. Latches are taken
+//! from the root downwards and from left to right, at most two of nodes at a time, then the map page; nobody waits for the
+//! disk under a latch.
 //!
 //! - [`Trees`]: all trees of a database; redo and undo of their records.
 //! - [`Tree`]: the rows of one table, by key, in serializable transactions.
@@ -10,6 +11,8 @@
 //!
 //! **Invariant:** a node whose high fence lies below what its parent says is marked incomplete; whoever goes right over
 //! such a node finishes its split.
+//!
+//! **Invariant:** what was read without a latch counts, damage included, only after the version of its page has been validated.
 //!
 //! **Invariant:** what a record does to a page is a function of the record and of the page alone, and the running engine
 //! changes pages by the same function as redo.

@@ -1,15 +1,15 @@
 //! Reading one row.
 
-use crate::node::NO_WRITER;
+use crate::descend::{Access, ReadGuard, Restarts};
+use crate::node::{Damage, NO_WRITER, NodeView};
 use crate::tree::{Structure, Tree};
 use foreshore_base::Result;
-use foreshore_buffer::SharedGuard;
 use foreshore_lock::TableMode;
 use foreshore_txn::{RowHolder, Txn};
 
 impl Tree {
-    /// Copies the value of `key` to `out` and returns whether there is one. The answer holds to the end of the
-    /// transaction: the row is locked shared, and for the sake of a row that does not exist the table is.
+    /// Copies the value of `key` to `out` and returns whether there is one; if not, `out` is empty. The answer holds to the
+    /// end of the transaction: the row is locked shared, and for the sake of a row that does not exist the table is.
     ///
     /// # Errors
     /// `KeyTooLarge`, `Deadlock`, `LockTimeout`, `Corrupted`, `Io`, `OutOfFrames`, `Poisoned`.
@@ -18,34 +18,51 @@ impl Tree {
         txn.lock_table(self.table, TableMode::IntentShared)?;
         txn.share_row(self.table, key)?;
         let mut whole_table = false;
+        let mut restarts = Restarts::default();
         loop {
             // From here on a writer finds this reader's lock, or this reader finds the writer in the header.
-            let leaf: SharedGuard<'_> = self.find(&mut Structure::of(txn), key, 0, 0)?;
+            let leaf: ReadGuard<'_> = self.find_again(&mut Structure::of(txn), key, 0, 0, &mut restarts)?;
+            let row = copy_row(txn, &leaf, key, out);
+            if !leaf.holds() {
+                restarts.count();
+                continue;
+            }
             let damage = |why| self.corrupted(leaf.pid(), why);
-            let node = self.parse(leaf.pid(), &leaf)?;
-            if let Ok(at) = node.search(key).map_err(damage)? {
-                let row = node.row(at).map_err(damage)?;
-                match txn.row_holder(row.header.xid) {
-                    RowHolder::Nobody | RowHolder::Me => {}
-                    RowHolder::Other(holder) => {
-                        drop(leaf);
-                        txn.wait_row(self.table, key, holder)?;
-                        continue;
-                    }
-                    RowHolder::Unknown => return Err(damage(NO_WRITER)),
+            match row.map_err(damage)? {
+                Some((RowHolder::Unknown, _)) => return Err(damage(NO_WRITER)),
+                Some((RowHolder::Other(holder), _)) => {
+                    drop(leaf);
+                    txn.wait_row(self.table, key, holder)?;
                 }
-                if !row.header.is_ghost() {
+                Some((RowHolder::Nobody | RowHolder::Me, false)) => return Ok(true),
+                Some((RowHolder::Nobody | RowHolder::Me, true)) | None if whole_table => {
                     out.clear();
-                    out.extend_from_slice(row.value);
-                    return Ok(true);
+                    return Ok(false);
+                }
+                Some((RowHolder::Nobody | RowHolder::Me, true)) | None => {
+                    drop(leaf);
+                    txn.lock_table(self.table, TableMode::Shared)?;
+                    whole_table = true;
                 }
             }
-            drop(leaf);
-            if whole_table {
-                return Ok(false);
-            }
-            txn.lock_table(self.table, TableMode::Shared)?;
-            whole_table = true;
         }
     }
+}
+
+/// Copies the value of `key` in a leaf to `out`, and returns who holds the row and whether it is deleted.
+///
+/// The holder is asked for between the read of the header and the validation that covers it. A version that still holds then
+/// says that nobody has rolled this row back in between: a writer that has ended by then has committed.
+fn copy_row(
+    txn: &mut Txn,
+    leaf: &ReadGuard<'_>,
+    key: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<Option<(RowHolder, bool)>, Damage> {
+    let node = NodeView::view(leaf.page())?;
+    let Ok(at) = node.search(key)? else { return Ok(None) };
+    let row = node.place(at)?;
+    out.clear();
+    node.append_to(row.value, out);
+    Ok(Some((txn.row_holder(row.header.xid), row.header.is_ghost())))
 }

@@ -8,14 +8,14 @@
 //! transaction: a rollback leaves the structure alone. After the B-link tree (Lehman and Yao 1981) and the Foster B-tree
 //! (Graefe, Kimura and Kuno 2012).
 
-use crate::descend::Unlinked;
+use crate::descend::{ReadGuard, Restarts, Unlinked};
 use crate::format::{INNER_HEADER, MAX_INNER_ENTRY, SLOT};
 use crate::node::{Damage, Node, build_part, encode_image, separator};
 use crate::record::{Link, Split, TreeKind};
 use crate::tree::{Structure, Tree, Trees, record};
 use foreshore_base::limits::{MAX_KEY, PAGE_SIZE};
 use foreshore_base::{Error, PageId, Result};
-use foreshore_buffer::{ExclusiveGuard, Pinned, SharedGuard, change_cost};
+use foreshore_buffer::{ExclusiveGuard, Pinned, change_cost};
 use foreshore_space::Space;
 use foreshore_wal::Dep;
 
@@ -170,7 +170,7 @@ impl Tree {
             if view.child_for(&open.separator).map_err(damage)? != open.left {
                 drop(parent);
                 // Linked already; or a sibling further left is not, and comes first.
-                match self.descend::<SharedGuard<'_>>(&open.separator, open.level, true)? {
+                match self.descend::<ReadGuard<'_>>(&open.separator, open.level, true, &mut Restarts::default())? {
                     Ok(_) => return Ok(()),
                     Err(earlier) => {
                         self.link(structure, &earlier)?;

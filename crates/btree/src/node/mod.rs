@@ -12,14 +12,14 @@ pub(crate) use edit::{
 pub(crate) use image::{apply_image, build_part, encode_image};
 
 use crate::format::{
-    AT_GARBAGE, AT_HEAP, AT_HIGH, AT_LEFTMOST, AT_LOW, AT_RIGHT, AT_SLOTS, GHOST, HAS_HIGH, INCOMPLETE, INNER_HEADER,
-    LEAF_HEADER, MAX_LEVEL, OVERFLOW, RowHeader, SLOT, SLOTS, key_head,
+    AT_LEFTMOST, AT_LOW, AT_RIGHT, AT_SLOTS, GHOST, HAS_HIGH, INCOMPLETE, INNER_HEADER, LEAF_HEADER, MAX_LEVEL,
+    OVERFLOW, RowHeader, SLOT, SLOTS, key_head,
 };
-use foreshore_base::codec::{u16_at, u32_at, u64_at};
 use foreshore_base::limits::{MAX_KEY, MAX_PAGES, MAX_VALUE, PAGE_SIZE};
 use foreshore_base::{PageId, TableId};
-use foreshore_buffer::PageType;
-use foreshore_buffer::format::{page_flags, page_level, page_table, page_type};
+use foreshore_buffer::{PageRead, PageType};
+use std::cmp::Ordering;
+use std::ops::Range;
 
 /// What is wrong with a node or with a record that is applied to it.
 pub(crate) type Damage = &'static str;
@@ -36,43 +36,66 @@ pub(crate) struct Row<'a> {
 }
 
 /// A view of a node whose header has been checked. Slots and tuples are checked as they are read.
+///
+/// Where the page is read optimistically everything here, damage too, may be nonsense until it is validated. No check is
+/// then void: each value is read once, and the one that was checked is the one that is used.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Node<'a> {
-    page: &'a [u8],
+pub(crate) struct NodeView<P> {
+    page: P,
+    level: u8,
+    flags: u16,
     len: usize,
     heap: usize,
     garbage: usize,
 }
 
-impl<'a> Node<'a> {
+/// A view of plain bytes.
+pub(crate) type Node<'a> = NodeView<&'a [u8]>;
+
+/// Where a tuple is, and what its slot says of its key.
+#[derive(Clone, Copy)]
+struct Slot {
+    at: usize,
+    key_len: usize,
+    head: u32,
+}
+
+/// Where the parts of a row are.
+pub(crate) struct Place {
+    pub(crate) header: RowHeader,
+    pub(crate) key: Range<usize>,
+    pub(crate) value: Range<usize>,
+}
+
+impl<P: PageRead> NodeView<P> {
     /// Checks the headers of a page.
-    pub(crate) fn parse(page: &'a [u8]) -> Result<Self, Damage> {
-        if page.len() != PAGE_SIZE || page_type(page) != Some(PageType::Tree) {
+    #[inline]
+    pub(crate) fn view(page: P) -> Result<Self, Damage> {
+        let (page_type, level, flags) = page.kind();
+        if page_type != Some(PageType::Tree) {
             return Err("not a node of a tree");
         }
-        let len = usize::from(u16_at(page, AT_SLOTS));
-        let heap = usize::from(u16_at(page, AT_HEAP));
-        let garbage = usize::from(u16_at(page, AT_GARBAGE));
+        let [len, heap, garbage, _] = quarters(page.word(AT_SLOTS));
         if heap > PAGE_SIZE || SLOTS + len * SLOT > heap || garbage > PAGE_SIZE - heap {
             return Err("the bounds of the node do not fit");
         }
-        if page_level(page) > MAX_LEVEL {
+        if level > MAX_LEVEL {
             return Err("the level of the node is out of range");
         }
-        Ok(Self { page, len, heap, garbage })
+        Ok(Self { page, level, flags, len, heap, garbage })
     }
 
     /// Distance from the leaves.
-    pub(crate) fn level(&self) -> u8 {
-        page_level(self.page)
+    pub(crate) const fn level(&self) -> u8 {
+        self.level
     }
 
-    pub(crate) fn is_leaf(&self) -> bool {
-        self.level() == 0
+    pub(crate) const fn is_leaf(&self) -> bool {
+        self.level == 0
     }
 
     pub(crate) fn table(&self) -> TableId {
-        page_table(self.page)
+        self.page.table()
     }
 
     /// Number of entries, ghosts included.
@@ -90,99 +113,117 @@ impl<'a> Node<'a> {
         self.heap - (SLOTS + self.len * SLOT)
     }
 
-    pub(crate) fn is_incomplete(&self) -> bool {
-        page_flags(self.page) & INCOMPLETE != 0
+    pub(crate) const fn is_incomplete(&self) -> bool {
+        self.flags & INCOMPLETE != 0
     }
 
     /// The sibling that holds the keys from the high fence on; [`PageId::ZERO`] at the right end of the level.
     pub(crate) fn right(&self) -> PageId {
-        PageId(u64_at(self.page, AT_RIGHT))
+        PageId(self.page.word(AT_RIGHT))
     }
 
-    fn bytes(&self, at: usize, len: usize) -> Result<&'a [u8], Damage> {
+    /// [`NodeView::right`] of a node that has one.
+    pub(crate) fn sibling(&self) -> Result<PageId, Damage> {
+        checked_page(self.right().0)
+    }
+
+    fn range(&self, at: usize, len: usize) -> Result<Range<usize>, Damage> {
         if at < self.heap {
             return Err("an entry lies outside the heap");
         }
-        self.page.get(at..at + len).ok_or("an entry reaches beyond the node")
+        if at + len > PAGE_SIZE { Err("an entry reaches beyond the node") } else { Ok(at..at + len) }
     }
 
-    fn fence(&self, at: usize) -> Result<&'a [u8], Damage> {
-        let (at, len) = (usize::from(u16_at(self.page, at)), usize::from(u16_at(self.page, at + 2)));
+    fn fence(&self, at: usize, len: usize) -> Result<Range<usize>, Damage> {
         if len > MAX_KEY {
             return Err("a fence is longer than a key");
         }
-        if len == 0 { Ok(&[]) } else { self.bytes(at, len) }
+        if len == 0 { Ok(0..0) } else { self.range(at, len) }
     }
 
-    /// The smallest key that may be here.
-    pub(crate) fn low(&self) -> Result<&'a [u8], Damage> {
-        self.fence(AT_LOW)
+    fn low_range(&self) -> Result<Range<usize>, Damage> {
+        let [at, len, ..] = quarters(self.page.word(AT_LOW));
+        self.fence(at, len)
     }
 
-    /// The smallest key that may not be here any more; `None` at the right end of the level.
-    pub(crate) fn high(&self) -> Result<Option<&'a [u8]>, Damage> {
-        if page_flags(self.page) & HAS_HIGH == 0 { Ok(None) } else { self.fence(AT_HIGH).map(Some) }
+    fn high_range(&self) -> Result<Option<Range<usize>>, Damage> {
+        if self.flags & HAS_HIGH == 0 {
+            return Ok(None);
+        }
+        let [.., at, len] = quarters(self.page.word(AT_LOW));
+        self.fence(at, len).map(Some)
     }
 
-    /// Offset of the tuple and length of the key of slot `index`.
-    fn slot(&self, index: usize) -> Result<(usize, usize), Damage> {
+    /// How the smallest key that may be here compares with `key`.
+    pub(crate) fn compare_low(&self, key: &[u8]) -> Result<Ordering, Damage> {
+        Ok(self.page.compare(self.low_range()?, key))
+    }
+
+    /// Whether `key` belongs to the right of this node.
+    #[inline]
+    pub(crate) fn ends_before(&self, key: &[u8]) -> Result<bool, Damage> {
+        Ok(self.high_range()?.is_some_and(|high| self.page.compare(high, key).is_le()))
+    }
+
+    /// A copy of the high fence; empty if there is none.
+    pub(crate) fn copy_high(&self) -> Result<Vec<u8>, Damage> {
+        let mut high = Vec::new();
+        if let Some(range) = self.high_range()? {
+            self.page.append_to(range, &mut high);
+        }
+        Ok(high)
+    }
+
+    #[inline]
+    fn slot(&self, index: usize) -> Result<Slot, Damage> {
         if index >= self.len {
             return Err("an entry that does not exist");
         }
-        let at = SLOTS + index * SLOT;
-        let key_len = usize::from(u16_at(self.page, at + 2));
+        let word = self.page.word(SLOTS + index * SLOT);
+        let [at, key_len, ..] = quarters(word);
         if key_len > MAX_KEY {
             return Err("a key is over the limit");
         }
-        Ok((usize::from(u16_at(self.page, at)), key_len))
+        Ok(Slot { at, key_len, head: (word >> 32) as u32 })
     }
 
-    const fn header_len(leaf: bool) -> usize {
-        if leaf { LEAF_HEADER } else { INNER_HEADER }
+    #[inline]
+    fn key_range(&self, slot: Slot) -> Result<Range<usize>, Damage> {
+        let header = if self.is_leaf() { LEAF_HEADER } else { INNER_HEADER };
+        let tuple = self.range(slot.at, header + slot.key_len)?;
+        Ok(tuple.start + header..tuple.end)
     }
 
-    /// The key of entry `index`.
-    pub(crate) fn key(&self, index: usize) -> Result<&'a [u8], Damage> {
-        let (at, len) = self.slot(index)?;
-        let header = Self::header_len(self.is_leaf());
-        Ok(&self.bytes(at, header + len)?[header..])
-    }
-
-    /// Offset of the tuple of entry `index`, and the whole tuple.
-    pub(crate) fn tuple(&self, index: usize) -> Result<(usize, &'a [u8]), Damage> {
-        let (at, key_len) = self.slot(index)?;
-        if !self.is_leaf() {
-            return Ok((at, self.bytes(at, INNER_HEADER + key_len)?));
-        }
-        let (_, value_len) = RowHeader::decode(self.bytes(at, LEAF_HEADER)?);
+    /// Where the parts of entry `index` of a leaf are.
+    pub(crate) fn place(&self, index: usize) -> Result<Place, Damage> {
+        let Slot { at, key_len, .. } = self.slot(index)?;
+        self.range(at, LEAF_HEADER)?;
+        let (header, value_len) = RowHeader::from_words(self.page.word(at), self.page.word(at + 8));
         if value_len > MAX_VALUE {
             return Err("a value is over the limit");
         }
-        Ok((at, self.bytes(at, LEAF_HEADER + key_len + value_len)?))
-    }
-
-    /// The row of entry `index` of a leaf.
-    pub(crate) fn row(&self, index: usize) -> Result<Row<'a>, Damage> {
-        debug_assert!(self.is_leaf());
-        let (_, key_len) = self.slot(index)?;
-        let (_, tuple) = self.tuple(index)?;
-        let (header, _) = RowHeader::decode(tuple);
         if header.flags & !(GHOST | OVERFLOW) != 0 {
             return Err("a row has unknown flags");
         }
-        Ok(Row { header, key: &tuple[LEAF_HEADER..LEAF_HEADER + key_len], value: &tuple[LEAF_HEADER + key_len..] })
+        let tuple = self.range(at, LEAF_HEADER + key_len + value_len)?;
+        let value = at + LEAF_HEADER + key_len;
+        Ok(Place { header, key: at + LEAF_HEADER..value, value: value..tuple.end })
+    }
+
+    /// Appends bytes of the node, such as those of a [`Place`], to `out`.
+    pub(crate) fn append_to(&self, range: Range<usize>, out: &mut Vec<u8>) {
+        self.page.append_to(range, out);
     }
 
     /// The leftmost child of an inner node.
     pub(crate) fn leftmost(&self) -> Result<PageId, Damage> {
-        checked_page(u64_at(self.page, AT_LEFTMOST))
+        checked_page(self.page.word(AT_LEFTMOST))
     }
 
     /// The child of entry `index` of an inner node.
     pub(crate) fn child(&self, index: usize) -> Result<PageId, Damage> {
-        debug_assert!(!self.is_leaf());
-        let (at, _) = self.slot(index)?;
-        checked_page(u64_at(self.bytes(at, INNER_HEADER)?, 0))
+        let at = self.range(self.slot(index)?.at, INNER_HEADER)?.start;
+        checked_page(self.page.word(at))
     }
 
     /// The entry with that key, or the place where it belongs.
@@ -191,14 +232,15 @@ impl<'a> Node<'a> {
         let (mut from, mut to) = (0, self.len);
         while from < to {
             let middle = from.midpoint(to);
-            let order = match u32_at(self.page, SLOTS + middle * SLOT + 4).cmp(&head) {
-                std::cmp::Ordering::Equal => self.key(middle)?.cmp(key),
+            let slot = self.slot(middle)?;
+            let order = match slot.head.cmp(&head) {
+                Ordering::Equal => self.page.compare(self.key_range(slot)?, key),
                 order => order,
             };
             match order {
-                std::cmp::Ordering::Less => from = middle + 1,
-                std::cmp::Ordering::Greater => to = middle,
-                std::cmp::Ordering::Equal => return Ok(Ok(middle)),
+                Ordering::Less => from = middle + 1,
+                Ordering::Greater => to = middle,
+                Ordering::Equal => return Ok(Ok(middle)),
             }
         }
         Ok(Err(from))
@@ -212,6 +254,47 @@ impl<'a> Node<'a> {
             Err(index) => self.child(index - 1),
         }
     }
+}
+
+impl<'a> Node<'a> {
+    /// Checks that the bytes are a page, and its headers.
+    pub(crate) fn parse(page: &'a [u8]) -> Result<Self, Damage> {
+        if page.len() == PAGE_SIZE { Self::view(page) } else { Err("not a page") }
+    }
+
+    /// The smallest key that may be here.
+    pub(crate) fn low(&self) -> Result<&'a [u8], Damage> {
+        Ok(&self.page[self.low_range()?])
+    }
+
+    /// The smallest key that may not be here any more; `None` at the right end of the level.
+    pub(crate) fn high(&self) -> Result<Option<&'a [u8]>, Damage> {
+        Ok(self.high_range()?.map(|high| &self.page[high]))
+    }
+
+    /// The key of entry `index`.
+    pub(crate) fn key(&self, index: usize) -> Result<&'a [u8], Damage> {
+        Ok(&self.page[self.key_range(self.slot(index)?)?])
+    }
+
+    /// Offset of the tuple of entry `index`, and the whole tuple.
+    pub(crate) fn tuple(&self, index: usize) -> Result<(usize, &'a [u8]), Damage> {
+        let range = if self.is_leaf() {
+            let place = self.place(index)?;
+            place.key.start - LEAF_HEADER..place.value.end
+        } else {
+            let key = self.key_range(self.slot(index)?)?;
+            key.start - INNER_HEADER..key.end
+        };
+        Ok((range.start, &self.page[range]))
+    }
+
+    /// The row of entry `index` of a leaf.
+    pub(crate) fn row(&self, index: usize) -> Result<Row<'a>, Damage> {
+        debug_assert!(self.is_leaf());
+        let Place { header, key, value } = self.place(index)?;
+        Ok(Row { header, key: &self.page[key], value: &self.page[value] })
+    }
 
     /// Checks everything that one node can tell: bounds, order, fences, and that no byte of the heap is used twice.
     pub(crate) fn validate(&self) -> Result<(), Damage> {
@@ -223,7 +306,7 @@ impl<'a> Node<'a> {
             return Err("the last node of a level has a sibling");
         }
         if high.is_some() {
-            checked_page(self.right().0)?;
+            self.sibling()?;
         }
         let mut used = low.len() + high.map_or(0, <[u8]>::len);
         let mut previous: Option<&[u8]> = None;
@@ -235,7 +318,7 @@ impl<'a> Node<'a> {
             if key < low || high.is_some_and(|high| key >= high) {
                 return Err("a key lies outside the fences");
             }
-            if u32_at(self.page, SLOTS + index * SLOT + 4) != key_head(key) {
+            if self.slot(index)?.head != key_head(key) {
                 return Err("the head of a slot does not fit its key");
             }
             used += self.tuple(index)?.1.len();
@@ -254,6 +337,12 @@ impl<'a> Node<'a> {
         }
         Ok(())
     }
+}
+
+/// A word as four numbers, the lowest first.
+#[inline]
+fn quarters(word: u64) -> [usize; 4] {
+    [word, word >> 16, word >> 32, word >> 48].map(|word| usize::from(word as u16))
 }
 
 /// A page id as read from a node.
