@@ -15,6 +15,7 @@ mod change;
 mod cleaner;
 mod doublewrite;
 mod evict;
+mod fix;
 #[cfg_attr(not(any(foreshore_loom, foreshore_shuttle)), allow(unreachable_pub))]
 mod frame;
 mod guard;
