@@ -134,6 +134,13 @@ impl<T: ZeroAtomic> fmt::Debug for LazyArray<T> {
     }
 }
 
+/// Out of line, so that callers need not spill the range.
+#[cold]
+#[inline(never)]
+fn outside(start: usize, end: usize, len: usize) -> ! {
+    panic!("{start}..{end} of {len} bytes")
+}
+
 /// A page-aligned region of memory, zero at first and committed on first touch, lent out in windows.
 ///
 /// The windows of words are atomic and may overlap in space and time. Those of bytes are plain memory: their callers keep
@@ -165,7 +172,9 @@ impl ByteArena {
     /// When the range is not inside the arena.
     #[inline]
     pub fn as_ptr(&self, range: Range<usize>) -> *mut u8 {
-        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {} bytes", self.len);
+        if range.start > range.end || range.end > self.len {
+            outside(range.start, range.end, self.len);
+        }
         // SAFETY: the start is at most `len`, which is inside the mapping.
         unsafe { self.mapping.base.as_ptr().add(range.start) }
     }

@@ -9,6 +9,7 @@ use crate::record::{MAX_TAG, Record, flags};
 use crate::ticket::CommitTicket;
 use foreshore_base::{Csn, Error, Lsn, Result};
 use foreshore_sync::Nanos;
+use foreshore_sync::primitive::thread;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -16,6 +17,8 @@ use std::time::Duration;
 
 /// How long a session waits for ring space at most before it tries to lead again.
 const SPACE_RETRY: Duration = Duration::from_millis(1);
+/// How often a session that finds another one leading lends it the processor before it sleeps until there is room.
+const YIELDS: usize = if cfg!(foreshore_loom) { 0 } else { 2 };
 
 /// Leave to append, leased from [`crate::Log::session`] and given back on drop. Not tied to a thread.
 ///
@@ -120,6 +123,7 @@ impl Session {
             // WAIT: help - a copy, and the next half of the lane is free when this one is full.
             shared.pipeline.lead_for_space(self.slot);
         }
+        let mut yields = YIELDS;
         loop {
             if let Some(error) = shared.pipeline.poison_error() {
                 return Err(error);
@@ -134,6 +138,13 @@ impl Session {
             // WAIT: help - a group frees the ring.
             let led = shared.pipeline.lead_for_space(self.slot);
             if led == Led::Sealed {
+                continue;
+            }
+            if led == Led::Busy && yields > 0 {
+                yields -= 1;
+                // WAIT: window - a leader copies a few microseconds, or lost its processor meanwhile: then the processor is
+                // better lent to it than all sessions put to sleep and woken, one by one.
+                thread::yield_now();
                 continue;
             }
             let key = shared.pipeline.space().prepare();

@@ -28,6 +28,11 @@ impl<'a> Circle<'a> {
     /// The caller alone accesses `[start, start + record.size())`.
     #[inline]
     pub(super) unsafe fn put_payload(self, start: u64, record: &Sealed<'_>) {
+        #[cfg(not(foreshore_loom))]
+        if self.until_seam(start, record.size() as u64) == record.size() {
+            // SAFETY: the range is the caller's, and the size was computed from the parts.
+            return unsafe { self.memory.put_record(self.place(start), record.size(), record.record.parts) };
+        }
         // SAFETY: for all of this, the range is the caller's.
         unsafe {
             // The first write of the record touches the envelope's page too: nothing has been drawn yet that others
@@ -51,7 +56,12 @@ impl<'a> Circle<'a> {
     pub(super) unsafe fn put_envelope(self, start: u64, record: &Sealed<'_>, lsn: Lsn) {
         // SAFETY: as for this function.
         unsafe {
-            for (i, word) in record.envelope(lsn).into_iter().enumerate() {
+            let words = record.envelope(lsn);
+            #[cfg(not(foreshore_loom))]
+            if self.until_seam(start, ENVELOPE as u64) == ENVELOPE {
+                return self.memory.put_words(self.place(start), words);
+            }
+            for (i, word) in words.into_iter().enumerate() {
                 self.memory.put(self.place(start + (i * GRAIN) as u64), word);
             }
         }
@@ -125,5 +135,50 @@ impl<'a> Circle<'a> {
     #[inline]
     fn until_seam(self, at: u64, len: u64) -> usize {
         len.min(self.bytes - (at & (self.bytes - 1))) as usize
+    }
+}
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests {
+    use super::*;
+    use crate::record::Record;
+
+    #[test]
+    fn a_record_is_the_same_bytes_wherever_the_seam_cuts_it() {
+        let (base, bytes) = (64, 256);
+        let memory = Memory::new(base + bytes as usize + 64).unwrap();
+        let circle = Circle::new(&memory, base, bytes);
+        let (first, second): (Vec<u8>, Vec<u8>) = ((1..=40).collect(), (100..=112).collect());
+        let parts: [&[u8]; 3] = [&first, &[], &second];
+        let record = Sealed::new(Record { tag: 7, flags: 1, parts: &parts });
+        let mut expected: Vec<u8> = record.envelope(Lsn(9)).iter().flat_map(|word| word.to_le_bytes()).collect();
+        expected.extend(parts.concat());
+        expected.resize(record.size(), 0);
+        for start in (bytes..2 * bytes).step_by(GRAIN) {
+            let end = start + record.size() as u64;
+            let mut staging = Staging::new(4096);
+            staging.expect_extents(1);
+            // SAFETY: nobody else knows the memory.
+            let drained = unsafe {
+                // What stood there before must not shine through.
+                (0..bytes).step_by(GRAIN).for_each(|at| memory.put(base + at as usize, u64::MAX));
+                circle.put_payload(start, &record);
+                circle.put_envelope(start, &record, Lsn(9));
+                circle.drain(0, start, end, &mut staging)
+            };
+            assert_eq!(drained, end);
+            let mut around = [[0; 8]; 2];
+            // SAFETY: as above.
+            unsafe {
+                memory.read(base - GRAIN, &mut around[0]);
+                memory.read(base + bytes as usize, &mut around[1]);
+            }
+            assert_eq!(around, [[0; 8]; 2], "written outside of the circle from {start}");
+            assert_eq!(
+                &staging.bytes(4096)[crate::format::GROUP_HEADER + crate::format::EXTENT..][..expected.len()],
+                &expected,
+                "from {start}"
+            );
+        }
     }
 }

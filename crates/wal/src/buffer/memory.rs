@@ -1,5 +1,9 @@
 //! The bytes of a ring, in grains of eight: plain memory, and cells that loom watches.
 
+#[cfg(not(foreshore_loom))]
+use crate::format::ENVELOPE;
+#[cfg(not(foreshore_loom))]
+use foreshore_sync::pause;
 use std::io;
 
 /// Bytes of a grain. Records begin and end on grains.
@@ -36,6 +40,42 @@ impl Memory {
         let target = self.0.as_ptr(at..at + GRAIN).cast::<u64>();
         // SAFETY: the arena bounds the grain and begins at a page, so the target is aligned; the caller excludes others.
         unsafe { target.write(word.to_le()) }
+    }
+
+    /// As [`Self::put`], for `words` one after the other.
+    ///
+    /// # Safety
+    /// As [`Self::put`], for all their grains.
+    #[inline]
+    pub(super) unsafe fn put_words(&self, at: usize, words: [u64; 3]) {
+        debug_assert!(at.is_multiple_of(GRAIN), "a grain begins at a multiple of eight");
+        let target = self.0.as_ptr(at..at + 3 * GRAIN).cast::<[u64; 3]>();
+        // SAFETY: the arena bounds the grains and begins at a page, so the target is aligned; the caller excludes others.
+        unsafe { target.write(words.map(u64::to_le)) }
+    }
+
+    /// Writes a record of `len` bytes that lies in one piece, but for its envelope: `parts` one after the other, and zeros
+    /// behind them.
+    ///
+    /// # Safety
+    /// No other thread accesses the `len` bytes during the call, and the parts fit between envelope and end.
+    #[inline]
+    pub(super) unsafe fn put_record(&self, at: usize, len: usize, parts: &[&[u8]]) {
+        debug_assert!(at.is_multiple_of(GRAIN) && len.is_multiple_of(GRAIN), "a record begins and ends on grains");
+        debug_assert!(ENVELOPE + parts.iter().map(|part| part.len()).sum::<usize>() <= len, "the parts fit");
+        let start = self.0.as_ptr(at..at + len);
+        // SAFETY: the arena bounds the record and begins at a page, so grains are aligned; the caller excludes others and has
+        // the parts fit; they cannot overlap the record because nobody holds a reference into the arena.
+        unsafe {
+            start.cast::<u64>().write(0);
+            start.add(len - GRAIN).cast::<u64>().write(0);
+            let mut target = start.add(ENVELOPE);
+            for part in parts {
+                std::ptr::copy_nonoverlapping(part.as_ptr(), target, part.len());
+                target = target.add(part.len());
+                pause::point("wal: copy");
+            }
+        }
     }
 
     /// # Safety
