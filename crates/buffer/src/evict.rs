@@ -5,7 +5,7 @@ use crate::frame::FrameNo;
 use crate::pool::Core;
 use foreshore_base::{Error, PageId, Result};
 use foreshore_sync::primitive::atomic::Ordering;
-use foreshore_sync::{NextWake, Step};
+use foreshore_sync::{NextWake, Step, rmw};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,6 +60,7 @@ impl Core {
 
     fn pop_free(&self) -> Option<FrameNo> {
         let (no, left) = {
+            rmw::contended(2);
             let mut free = self.free.lock();
             (free.pop()?, free.len())
         };

@@ -1,8 +1,8 @@
 //! A frame: the place of one page in memory, and the words that say what is in it.
 
 use foreshore_base::{GroupNo, PageId};
-use foreshore_sync::HybridLatch;
 use foreshore_sync::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
+use foreshore_sync::{HybridLatch, rmw};
 
 /// Index of a frame.
 pub type FrameNo = u32;
@@ -106,6 +106,7 @@ impl Frame {
 
     /// Adds a pin. The caller holds a latch of the frame; for `nbgclock`, a pin.
     pub fn pin(&self) {
+        rmw::contended(1);
         // ORDERING: Relaxed, the latch orders the first pin against eviction.
         let before = self.meta.fetch_add(1, Ordering::Relaxed);
         assert!(before & PINS < PINS, "too many pins on page {}", self.pid());
@@ -113,6 +114,7 @@ impl Frame {
 
     /// Takes a pin away.
     pub fn unpin(&self) {
+        rmw::contended(1);
         // ORDERING: Release, pairs with `meta`: what was done under the pin comes before the eviction.
         let before = self.meta.fetch_sub(1, Ordering::Release);
         assert!(before & PINS != 0, "page {} was not pinned", self.pid());
@@ -130,6 +132,7 @@ impl Frame {
         // ORDERING: Relaxed, a hint for the policy, which orders nothing; here and below.
         let meta = self.meta.load(Ordering::Relaxed);
         if meta & USES < u32::from(cap) * USE {
+            rmw::contended(1);
             let _ = self.meta.compare_exchange(meta, meta + USE, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
@@ -184,6 +187,7 @@ impl Frame {
         debug_assert!(self.latch.is_exclusive() && !self.is_dirty(), "dirty twice or unlatched: {self:?}");
         // ORDERING: Relaxed, published by the next line.
         self.rec_group.store(group.0, Ordering::Relaxed);
+        rmw::contended(1);
         // ORDERING: Release publishes `rec_group`, pairs with `meta`. A checkpoint that loads the next group number first
         // and then finds this page clean misses nothing: had the record gone into an older group, the cut of that group
         // would have acquired it, and this store with it.

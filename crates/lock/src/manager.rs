@@ -7,7 +7,9 @@ use crate::share_count::ShareCounts;
 use crate::table::TableShard;
 use foreshore_base::{Csn, Error, Result, TableId};
 use foreshore_sync::primitive::atomic::Ordering;
-use foreshore_sync::{CachePadded, Clock, LockRank, Mutex, Nanos, ParkOutcome, ParkTable, ShardedCounter, SystemClock};
+use foreshore_sync::{
+    CachePadded, Clock, LockRank, Mutex, Nanos, ParkOutcome, ParkTable, ShardedCounter, SystemClock, rmw,
+};
 use std::fmt;
 use std::time::Duration;
 
@@ -157,6 +159,7 @@ impl LockManager {
     /// Makes queue waiters look again. Spurious for one that has left.
     pub(crate) fn wake(&self, owners: &[u32]) {
         for &index in owners {
+            rmw::contended(1);
             // ORDERING: Release, pairs with `signal_of`: who reads the new count sees the queue as it was left. Parking
             // validates the count, and unparking fences, so the wake-up is not lost.
             self.slots.get(index).signal.fetch_add(1, Ordering::Release);

@@ -4,7 +4,7 @@ use crate::hash::{RowHash, Spread};
 use crate::manager::{LockManager, Map, What};
 use crate::owner::{Owner, Wait};
 use foreshore_base::{Result, TableId};
-use foreshore_sync::{LockRank, Mutex, MutexGuard};
+use foreshore_sync::{LockRank, Mutex, MutexGuard, rmw};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -215,6 +215,8 @@ impl LockManager {
     pub(crate) fn entries(&self, row: RowHash) -> Entries<'_> {
         // High bits: the map spreads by all bits, the counters use the low ones.
         let shard = (row.0 >> 48) as usize % self.rows.len();
+        // To lock and to unlock.
+        rmw::contended(2);
         self.rows[shard].entries.lock()
     }
 }

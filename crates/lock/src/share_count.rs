@@ -11,6 +11,7 @@
 
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU32, Ordering, fence};
+use foreshore_sync::rmw;
 
 /// Counters of shared row entries by slot of the row's hash.
 #[derive(Debug)]
@@ -27,6 +28,7 @@ impl ShareCounts {
 
     /// Counts an entry. The caller reads the header afterwards.
     pub(crate) fn announce(&self, hash: u64) {
+        rmw::contended(1);
         // ORDERING: store, fence, look; pairs with the fence in `is_zero`.
         self.slot(hash).fetch_add(1, Ordering::Relaxed);
         if !mutant("share count: no fence after announcing") {
@@ -38,6 +40,7 @@ impl ShareCounts {
     pub(crate) fn retire(&self, hash: u64) {
         // ORDERING: count down, Release: who reads zero sees this transaction's commit in the clock; pairs with `is_zero`.
         let order = if mutant("share count: relaxed retirement") { Ordering::Relaxed } else { Ordering::Release };
+        rmw::contended(1);
         let before = self.slot(hash).fetch_sub(1, order);
         assert!(before > 0, "an entry is retired once");
     }

@@ -5,7 +5,7 @@ use crate::manager::{LockManager, Map, What};
 use crate::mode::TableMode;
 use crate::owner::{Owner, Wait};
 use foreshore_base::{Csn, Result, TableId};
-use foreshore_sync::{LockRank, Mutex};
+use foreshore_sync::{LockRank, Mutex, rmw};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -213,7 +213,9 @@ impl LockManager {
         into.extend(head.ahead(at, request));
     }
 
+    /// Those who ask for a shard lock it.
     fn table_shard(&self, table: TableId) -> &TableShard {
+        rmw::contended(2);
         &self.tables[table.0 as usize % self.tables.len()]
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::model::mutant;
 use crate::primitive::atomic::{AtomicU64, Ordering, fence};
-use crate::{Condvar, LockRank, Mutex};
+use crate::{Condvar, LockRank, Mutex, rmw};
 use std::time::{Duration, Instant};
 
 // The state word.
@@ -73,6 +73,7 @@ impl EventCount {
 
     /// Registers the caller; from here on every notification ends its wait. The condition is checked after this.
     pub fn prepare(&self) -> EventKey {
+        rmw::contended(1);
         // ORDERING: store, fence, look: register, then the caller checks; pairs with the fence in `notify`. Acquire, so that
         // a key of the new epoch comes with what was changed before that notification.
         let before = self.state.fetch_add(WAITER, Ordering::Acquire);
@@ -86,6 +87,7 @@ impl EventCount {
     /// Ends a registration without a wait.
     pub fn cancel(&self, key: EventKey) {
         let EventKey { .. } = key;
+        rmw::contended(1);
         // ORDERING: Relaxed, a count read too high only costs a notifier the lock.
         self.state.fetch_sub(WAITER, Ordering::Relaxed);
     }
@@ -106,6 +108,7 @@ impl EventCount {
             };
         }
         drop(guard);
+        rmw::contended(1);
         // ORDERING: Acquire, a notification that came with the timeout counts; pairs with `notify`.
         self.state.fetch_sub(WAITER, Ordering::Acquire) / EPOCH != key.epoch
     }
@@ -129,6 +132,7 @@ impl EventCount {
             return;
         }
         let guard = self.lock.lock();
+        rmw::contended(1);
         // ORDERING: Release, publishes the condition to `wait` and `prepare`.
         self.state.fetch_add(EPOCH, Ordering::Release);
         // Under the lock: a later waiter, whose key has the new epoch, must not take the wake-up of an earlier one.

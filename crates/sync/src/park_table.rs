@@ -5,7 +5,7 @@
 use crate::model::mutant;
 use crate::primitive::MODEL;
 use crate::primitive::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use crate::{CachePadded, LockRank, Mutex, Parker, SpinSite, Unparker};
+use crate::{CachePadded, LockRank, Mutex, Parker, SpinSite, Unparker, rmw};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -157,6 +157,7 @@ impl ParkTable {
         let node = Node::current();
         {
             let mut queue = bucket.queue.lock();
+            rmw::contended(1);
             // ORDERING: store, fence, look: announce, then validate; pairs with the waker's change and fence in `look`.
             bucket.waiting.fetch_add(1, Ordering::Relaxed);
             if !mutant("park table: no fence before validation") {

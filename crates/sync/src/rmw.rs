@@ -4,6 +4,10 @@
 //! caches once an operation, and that traffic is what stops a log buffer from scaling. On a machine with few processors the
 //! time of it cannot be seen, but the number can be counted: each site of the engine where it happens calls [`contended`],
 //! and a measurement asks for the difference of [`counted`] around an operation.
+//!
+//! Counted are the sites that a transaction passes: latches, pins, the lock tables, intents, xids, the clock and the status
+//! words of transactions, undo space, sleeping and waking, and the log buffers. A lock counts twice, to take it and to give it
+//! back. Not counted: what a leader of the log does once a group, and statistics, which each thread mostly has a line for.
 
 #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
 std::thread_local! {

@@ -9,7 +9,7 @@ use crate::status::StatusWindow;
 use foreshore_base::limits::MAX_XID;
 use foreshore_base::{Lsn, Xid};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
-use foreshore_sync::{CachePadded, LockRank, Mutex, MutexGuard};
+use foreshore_sync::{CachePadded, LockRank, Mutex, MutexGuard, rmw};
 use foreshore_wal::{Dep, Log, Record, Session};
 
 /// Bytes of a reservation that raising the ceiling takes.
@@ -80,6 +80,7 @@ impl Xids {
         // ORDERING: Acquire, pairs with `settle`: below the limit the ceiling is durable and the status word reads zero.
         let limit = self.limit.load(Ordering::Acquire);
         let below = |next: u64| (next < limit).then_some(next + 1);
+        rmw::contended(1);
         // ORDERING: AcqRel, the order of draws; pairs with `next`.
         self.next.fetch_update(Ordering::AcqRel, Ordering::Relaxed, below).ok().map(Xid)
     }

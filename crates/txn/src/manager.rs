@@ -9,7 +9,7 @@ use crate::undo::{UndoArena, UndoBudget};
 use foreshore_base::{Csn, Error, GroupNo, Result, Xid};
 use foreshore_lock::{LockManager, LockStats, Owner};
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
-use foreshore_sync::{CachePadded, LockRank, Mutex, ShardedCounter};
+use foreshore_sync::{CachePadded, LockRank, Mutex, ShardedCounter, rmw};
 use foreshore_wal::{Log, Session};
 use std::fmt;
 use std::sync::Arc;
@@ -163,6 +163,7 @@ impl TxnManager {
     /// # Errors
     /// `TooManyTransactions` when all sessions are in use; `Poisoned`.
     pub fn begin(self: &Arc<Self>, options: TxnOptions) -> Result<Txn> {
+        rmw::contended(2);
         let idle = self.idle.lock().pop();
         // After the pop: the lease of a rollback that failed comes back when the log has stopped, and is not used again.
         if let Some(error) = self.log.poisoned() {
@@ -193,6 +194,7 @@ impl TxnManager {
     pub(crate) fn give_back(&self, mut lease: Box<Lease>) {
         lease.undo.clear();
         lease.session.release();
+        rmw::contended(2);
         self.idle.lock().push(lease);
     }
 
@@ -281,6 +283,7 @@ impl TxnManager {
     }
 
     pub(crate) fn raise_clock(&self, csn: Csn) {
+        rmw::contended(1);
         // ORDERING: raise; pairs with `clock`. Comes before the status and the locks, so that whoever is let on by them
         // finds it raised.
         self.clock.fetch_max(csn.0, Ordering::AcqRel);

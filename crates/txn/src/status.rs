@@ -3,7 +3,7 @@
 use foreshore_base::{Csn, Error, Lsn, Result, Xid};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
-use foreshore_sync::{CachePadded, LazyArray, LockRank, Mutex};
+use foreshore_sync::{CachePadded, LazyArray, LockRank, Mutex, rmw};
 
 /// What became of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +108,7 @@ impl StatusWindow {
 
     fn set(&self, xid: Xid, status: u64) {
         debug_assert!(self.lo() <= xid && xid < self.cleared(), "{xid} has a word");
+        rmw::contended(1);
         // ORDERING: publish, pairs with `get`; wakers of those who wait for the status fence after it (park table).
         let before = self.word(xid).swap(status, Ordering::AcqRel);
         assert_eq!(before, 0, "the status of {xid} is set once");

@@ -6,6 +6,7 @@
 use foreshore_base::codec::Decoder;
 use foreshore_base::{Error, Lsn, Result, TableId};
 use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
+use foreshore_sync::rmw;
 use std::sync::Arc;
 
 /// Bytes of a chunk. An entry lies in one chunk.
@@ -67,12 +68,14 @@ impl UndoBudget {
 
     fn take(&self, bytes: usize) -> Result<()> {
         let fits = |used: usize| used.checked_add(bytes).filter(|&used| used <= self.limit);
+        rmw::contended(1);
         // ORDERING: Relaxed, a sum that orders nothing.
         let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
         taken.map(drop).map_err(|_| Error::TransactionTooLarge { max: self.limit })
     }
 
     fn give(&self, bytes: usize) {
+        rmw::contended(1);
         // ORDERING: Relaxed, as in `take`.
         self.used.fetch_sub(bytes, Ordering::Relaxed);
     }

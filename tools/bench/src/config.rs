@@ -147,7 +147,7 @@ pub struct Config {
     pub skew: f64,
     /// Seed of all randomness.
     pub seed: u64,
-    /// Whether contended read-modify-writes are counted: not built.
+    /// Whether contended read-modify-writes are counted.
     pub count_rmw: bool,
 }
 
@@ -224,9 +224,6 @@ impl Config {
         }
         if !(0.0..=100.0).contains(&self.skew) {
             return Err(invalid("skew", &self.skew.to_string(), "0 to 100"));
-        }
-        if self.count_rmw {
-            return Err(invalid("count-rmw", "on", "off: the counters are not built"));
         }
         Ok(())
     }
@@ -325,7 +322,6 @@ mod tests {
             Config { scale: 0, ..Config::default() },
             Config { skew: -1.0, ..Config::default() },
             Config { skew: f64::NAN, ..Config::default() },
-            Config { count_rmw: true, ..Config::default() },
         ] {
             refused(broken.check());
         }

@@ -83,7 +83,7 @@ pub struct Row {
     pub rss_peak_bytes: u64,
     /// Resident size just after the open.
     pub rss_open_bytes: u64,
-    /// Contended read-modify-writes per commit; not counted yet.
+    /// Contended read-modify-writes of the workers per commit, if that was asked for.
     pub contended_rmw_per_txn: Option<f64>,
     /// Where the time went; not measured yet.
     pub breakdown: Option<Breakdown>,

@@ -163,7 +163,7 @@ fn row(
         checkpoints: counters.checkpoints,
         rss_peak_bytes,
         rss_open_bytes,
-        contended_rmw_per_txn: None,
+        contended_rmw_per_txn: config.count_rmw.then(|| per(tally.rmw, tally.commits)),
         breakdown: None,
         checks,
         repeats: Vec::new(),

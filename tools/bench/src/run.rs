@@ -88,8 +88,18 @@ mod tests {
             assert!(row.commits > 0 && row.tps > 0.0 && row.p50_us > 0.0 && row.p50_us <= row.p999_us);
             assert!(row.log_groups > 0 && row.log_bytes_per_txn > 100.0 && row.cpu_cores > 0.0);
             assert_eq!(row.clients, if commit == Commit::Pipelined { 8 } else { 1 });
+            assert_eq!(row.contended_rmw_per_txn, None);
             assert!(!report.machine.is_durable && report.machine.filesystem == "memory");
         }
+    }
+
+    #[test]
+    fn read_modify_writes_are_counted_where_that_is_asked_for() {
+        let config = Config { count_rmw: true, device: foreshore::Device::Null, ..config() };
+        let report = run(Workload::Tpcb, &config, &Silent).unwrap();
+        // Four rows are latched, locked and unlocked in a transaction, and none takes hundreds of steps.
+        let counted = report.rows[0].contended_rmw_per_txn.unwrap();
+        assert!(counted > 16.0 && counted < 1000.0, "{counted}");
     }
 
     /// A path below the system's folder for temporary files, removed with the value.

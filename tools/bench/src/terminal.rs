@@ -7,6 +7,7 @@ use crate::{
 };
 use foreshore::{CommitTicket, Csn, Db, Durability, Transaction, TxnOptions};
 use foreshore_base::Result;
+use foreshore_sync::rmw;
 use hdrhistogram::Histogram;
 use std::{
     collections::VecDeque,
@@ -53,6 +54,8 @@ pub(crate) struct Tally {
     pub(crate) aborts: u64,
     /// Transactions run again while measuring.
     pub(crate) retries: u64,
+    /// Contended read-modify-writes of the worker while measuring.
+    pub(crate) rmw: u64,
     /// Latency of the counted commits, in nanoseconds.
     pub(crate) latency: Histogram<u32>,
 }
@@ -60,7 +63,7 @@ pub(crate) struct Tally {
 impl Tally {
     pub(crate) fn new() -> Self {
         let latency = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).expect("bounds and digits are in range");
-        Self { commits: 0, all_commits: 0, aborts: 0, retries: 0, latency }
+        Self { commits: 0, all_commits: 0, aborts: 0, retries: 0, rmw: 0, latency }
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
@@ -68,6 +71,7 @@ impl Tally {
         self.all_commits += other.all_commits;
         self.aborts += other.aborts;
         self.retries += other.retries;
+        self.rmw += other.rmw;
         self.latency.add(&other.latency).expect("all histograms have the same bounds");
     }
 }
@@ -122,8 +126,11 @@ impl<'a> Terminal<'a> {
     }
 
     fn work_until_stop(&mut self) -> Result<()> {
-        let mut sequence = 0;
+        let (mut sequence, mut measured_from) = (0, None);
         while self.phase.get() != Phase::STOP {
+            if self.phase.get() == Phase::MEASURE {
+                measured_from.get_or_insert_with(rmw::counted);
+            }
             self.transact((self.run, self.thread, sequence))?;
             sequence += 1;
             if self.in_flight.len() >= self.clients {
@@ -134,6 +141,7 @@ impl<'a> Terminal<'a> {
                 self.acknowledge_oldest()?;
             }
         }
+        self.tally.rmw = measured_from.map_or(0, |from| rmw::counted().wrapping_sub(from));
         Ok(())
     }
 
@@ -203,12 +211,14 @@ mod tests {
     fn tallies_add_up() {
         let (mut a, mut b) = (Tally::new(), Tally::new());
         a.commits = 2;
+        a.rmw = 7;
+        b.rmw = 4;
         a.latency.saturating_record(1_000);
         b.commits = 3;
         b.all_commits = 5;
         b.latency.saturating_record(u64::MAX);
         a.add(&b);
-        assert_eq!((a.commits, a.all_commits, a.latency.len()), (5, 5, 2));
+        assert_eq!((a.commits, a.all_commits, a.rmw, a.latency.len()), (5, 5, 11, 2));
         assert!(a.latency.max() >= LONGEST_NS);
     }
 }

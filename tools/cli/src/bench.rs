@@ -86,7 +86,7 @@ pub(crate) struct Arguments {
     /// Seed of all randomness
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Count contended read-modify-writes in a second pass
+    /// Count contended read-modify-writes
     #[arg(long)]
     count_rmw: bool,
     /// Write the report as JSON to this file; `-` is standard output, and the table goes to standard error

@@ -3,8 +3,8 @@
 use super::{Frames, Replacer, Uses};
 use crate::frame::FrameNo;
 use foreshore_base::PageId;
-use foreshore_sync::CachePadded;
 use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
+use foreshore_sync::{CachePadded, rmw};
 use std::ops::ControlFlow;
 
 /// The hand is a counter: each look takes one position, so concurrent sweeps share a lap instead of aging pages twice.
@@ -35,6 +35,7 @@ impl Replacer for Clock {
     fn sweep(&self, frames: &Frames, consider: &mut dyn FnMut(FrameNo) -> ControlFlow<()>) -> ControlFlow<()> {
         // All laps but the last may only count uses down.
         for _ in 0..(usize::from(self.cap) + 1) * frames.len() {
+            rmw::contended(1);
             // ORDERING: Relaxed, the hand guards nothing.
             let index = self.hand.fetch_add(1, Ordering::Relaxed) % frames.len();
             let frame = &frames[index];

@@ -61,7 +61,7 @@ use foreshore_base::Lsn;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering, fence};
 use foreshore_sync::primitive::hint;
-use foreshore_sync::{CachePadded, LockRank, Mutex, pause};
+use foreshore_sync::{CachePadded, LockRank, Mutex, pause, rmw};
 use std::io;
 use std::sync::Arc;
 
@@ -142,6 +142,7 @@ impl Lanes {
         // ORDERING: Relaxed, only the distance to go is guessed from it; what the draw returns is what counts.
         let seen = self.clock.load(Ordering::Relaxed);
         let step = (m + 1).saturating_sub(seen).max(1);
+        rmw::contended(1);
         // ORDERING: AcqRel, who draws later, or reads the clock, sees what led to this commit.
         self.clock.fetch_add(step, Ordering::AcqRel) + step
     }
