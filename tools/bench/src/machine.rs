@@ -41,7 +41,7 @@ impl Machine {
         Ok(Self {
             filesystem,
             device_backend: backend.name,
-            device_sync_us: device_sync_us(fs, dir)?,
+            device_sync_us: device_sync_us(fs, dir, PROBES)?,
             is_durable: backend.durable,
             ..Self::without_device()?
         })
@@ -64,9 +64,9 @@ impl Machine {
     }
 }
 
-/// Median time of a durable 4 KiB write, in microseconds: a file is filled with zeros and synced, then written block
+/// Median time of `probes` durable 4 KiB writes, in microseconds: a file is filled with zeros and synced, then written block
 /// after block as the log writes its segments. The file is removed again.
-fn device_sync_us(fs: &dyn Fs, dir: &Path) -> Result<f64> {
+pub(crate) fn device_sync_us(fs: &dyn Fs, dir: &Path, probes: usize) -> Result<f64> {
     let path = dir.join("sync-probe");
     if fs.kind(&path)?.is_some() {
         fs.remove(&path)?;
@@ -74,21 +74,21 @@ fn device_sync_us(fs: &dyn Fs, dir: &Path) -> Result<f64> {
     let file = fs.create(&path)?;
     let measured = (|| {
         let zeros = AlignedBuf::new(CHUNK * BLOCK);
-        for chunk in 0..PROBES.div_ceil(CHUNK) {
+        for chunk in 0..probes.div_ceil(CHUNK) {
             file.write_at(&zeros, (chunk * CHUNK * BLOCK) as u64)?;
         }
         file.sync()?;
         fs.sync_dir(dir)?;
         let mut block = AlignedBuf::new(BLOCK);
-        let mut times = Vec::with_capacity(PROBES);
-        for probe in 0..PROBES {
+        let mut times = Vec::with_capacity(probes);
+        for probe in 0..probes {
             block.fill(probe as u8 | 1);
             let begun = Instant::now();
             file.write_durable(&block, (probe * BLOCK) as u64)?;
             times.push(begun.elapsed().as_nanos() as f64 / 1000.0);
         }
         times.sort_by(f64::total_cmp);
-        Ok(times[PROBES / 2])
+        Ok(times[probes / 2])
     })();
     fs.remove(&path)?;
     measured

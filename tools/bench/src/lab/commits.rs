@@ -4,7 +4,7 @@ use super::{drive::Span, subject::payload};
 use crate::{
     config::Commit,
     home::own_directory,
-    machine::Machine,
+    machine::{Machine, device_sync_us},
     process::{user_and_system_seconds, voluntary_switches},
     terminal::{Phase, Tally},
 };
@@ -22,6 +22,8 @@ use std::{
 
 /// Segments are small, so that the log of each row is made soon and lies in little memory.
 pub(super) const SEGMENT: u64 = 16 << 20;
+/// Writes of a probe of the device between points.
+const PROBES: usize = 100;
 /// How often the main thread gives up what is behind the log.
 const TICK: Duration = Duration::from_millis(10);
 
@@ -56,6 +58,11 @@ impl Place {
         let memory = || Ok("memory".to_owned());
         let filesystem = if self.is_own { foreshore_io::filesystem_name(&self.dir) } else { memory() };
         Machine::probe(&*self.fs, &self.dir, filesystem?)
+    }
+
+    /// Durable writes of 4 KiB that the device makes a second now, one at a time.
+    pub(super) fn syncs_per_s(&self) -> Result<f64> {
+        Ok(1e6 / device_sync_us(&*self.fs, &self.dir, PROBES)?)
     }
 
     /// A new log here.

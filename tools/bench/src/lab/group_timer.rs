@@ -1,26 +1,26 @@
 //! `group-timer`: what the policy of group commit costs in latency and in throughput, at a given load.
 
 use super::{
-    Experiment, Lab, Row,
+    Bound, Experiment, Lab, Promise, Row,
     chart::{Axis, Data, Panel, Plot},
     commits::{Committer, Place, SEGMENT, Sample, Used, run},
     drive::Span,
     log_insert::RECORD,
     open_loop::{Generator, SAMPLES_PER_S, Sink},
-    repeat::{median, rounds},
+    repeat::{median, once, rounds},
     row::find,
 };
 use crate::{
     config::Commit,
-    machine::Machine,
     random::Random,
     terminal::{Phase, Tally},
-    units::show,
+    units::{show, thousandths},
 };
 use foreshore::{Device, GroupPolicy};
 use foreshore_base::Result;
-use foreshore_wal::{Log, LogOptions};
+use foreshore_wal::{Log, LogOptions, Waits};
 use hdrhistogram::Histogram;
+use serde_json::{Map, Value};
 use std::{sync::Arc, time::Duration};
 
 const POLICIES: [&str; 5] = ["greedy", "adaptive", "fixed:150us", "fixed:300us", "fixed:900us"];
@@ -54,7 +54,7 @@ impl Experiment for GroupTimer {
     fn differs(&self) -> &'static str {
         "The device sleeps 300 us whatever is written. `greedy`, our default, has no timer: a group is cut when the device is \
          free. Commits arrive at random (Poisson), whether or not earlier ones are done; latency runs from the scheduled arrival, \
-         so what the generator is late by (`late_us`) is in it, for all policies alike. Laser's rule is unchanged in `adaptive`."
+         so what the generator is late by (`late_us`) is in it, for all policies alike. Laser's rule is unchanged in `adaptive`. The five waits come from a pass of their own."
     }
 
     fn measure(&self, lab: &mut Lab<'_>) -> Result<Vec<Row>> {
@@ -83,8 +83,10 @@ impl Experiment for GroupTimer {
         let cases =
             sizes.iter().flat_map(|&record_bytes| policies.iter().map(move |&group| Case { group, record_bytes }));
         let cases: Vec<Case> = cases.collect();
-        let peaks = rounds(lab, REPEATS, &cases, |case| bench.peak(*case))?;
+        let peaks = rounds(lab, REPEATS, &cases, |case| bench.peak(*case, false))?;
+        let waits = once(lab, &cases, |case| bench.peak(*case, true))?;
         let mut rows: Vec<Row> = cases.iter().zip(&peaks).map(|(case, measured)| case.peak_row(measured)).collect();
+        rows = rows.into_iter().zip(waits).map(|(row, measured)| measured.waits_to(row)).collect();
         let mut points = Vec::new();
         for case in &cases {
             let greedy = [("group", "greedy".into()), ("record_bytes", case.record_bytes.into())];
@@ -95,8 +97,10 @@ impl Experiment for GroupTimer {
                 load: (peak * fraction).max(1.0),
             }));
         }
-        let measured = rounds(lab, REPEATS, &points, |point| bench.open_loop(point))?;
-        rows.extend(points.iter().zip(measured).map(|(point, measured)| point.row(&measured)));
+        let measured = rounds(lab, REPEATS, &points, |point| bench.open_loop(point, false))?;
+        let waits = once(lab, &points, |point| bench.open_loop(point, true))?;
+        let loads = points.iter().zip(measured).map(|(point, measured)| point.row(&measured));
+        rows.extend(loads.zip(waits).map(|(row, measured)| measured.waits_to(row)));
         Ok(rows)
     }
 
@@ -119,27 +123,39 @@ impl Experiment for GroupTimer {
         panels
     }
 
-    fn findings(&self, rows: &[Row], _: &Machine) -> Vec<String> {
-        let mean = |group: &str, fraction: f64| {
-            let values = [("group", group.into()), ("record_bytes", RECORD.into()), ("load_fraction", fraction.into())];
-            find(rows, &values, "mean_us")
+    fn promises(&self, rows: &[Row]) -> Vec<Promise> {
+        let promise = |fraction: f64| {
+            let greedy = mean(rows, "greedy", fraction)?;
+            let (best, name) = best_fixed(rows, fraction)?;
+            let load = (fraction * 100.0).round();
+            let promise = format!("{load} % of greedy's peak, mean latency: greedy / best fixed timer ({name})");
+            Some(Promise::new(promise, greedy / best, Bound::Most(1.1)))
         };
+        QUICK_LOADS.into_iter().filter_map(promise).collect()
+    }
+
+    fn findings(&self, rows: &[Row]) -> Vec<String> {
         let finding = |fraction: f64| {
-            let fixed = POLICIES.iter().filter(|name| name.starts_with("fixed"));
-            let best = fixed.filter_map(|name| Some((mean(name, fraction)?, *name)));
-            let (best, name) = best.min_by(|a, b| a.0.total_cmp(&b.0))?;
-            let (greedy, adaptive) = (mean("greedy", fraction)?, mean("adaptive", fraction).unwrap_or(f64::NAN));
-            Some(format!(
-                "{} % of greedy's peak: greedy's mean {} us, {} x the best fixed timer's ({name}, {} us); adaptive {} us",
-                (fraction * 100.0).round(),
-                show(greedy),
-                show(greedy / best),
-                show(best),
-                show(adaptive)
-            ))
+            let [greedy, adaptive] = ["greedy", "adaptive"].map(|group| mean(rows, group, fraction).map(show));
+            let (best, name) = best_fixed(rows, fraction)?;
+            let load = (fraction * 100.0).round();
+            Some(format!("{load} %: greedy {} us, {name} {} us, adaptive {} us", greedy?, show(best), adaptive?))
         };
         LOADS.into_iter().filter_map(finding).collect()
     }
+}
+
+/// Mean latency of a policy at a share of greedy's peak, in microseconds.
+fn mean(rows: &[Row], group: &str, fraction: f64) -> Option<f64> {
+    let values = [("group", group.into()), ("record_bytes", RECORD.into()), ("load_fraction", fraction.into())];
+    find(rows, &values, "mean_us")
+}
+
+/// The fixed timer with the lowest mean latency there.
+fn best_fixed(rows: &[Row], fraction: f64) -> Option<(f64, &'static str)> {
+    let fixed = POLICIES.iter().filter(|name| name.starts_with("fixed"));
+    let means = fixed.filter_map(|name| Some((mean(rows, name, fraction)?, *name)));
+    means.min_by(|a, b| a.0.total_cmp(&b.0))
 }
 
 const REPEATS: usize = 3;
@@ -190,13 +206,15 @@ struct Measured {
     /// Commits whose latency was taken.
     latency: Histogram<u32>,
     used: Used,
+    waits: Waits,
     /// Mean time by which arrivals were issued late, in microseconds.
     late_us: f64,
 }
 
 impl Measured {
     fn new(latency: Histogram<u32>, before: &Sample, after: &Sample, late_us: f64) -> Self {
-        Self { latency, used: after.since(before), late_us }
+        let waits = after.stats.waits.since(&before.stats.waits);
+        Self { latency, used: after.since(before), waits, late_us }
     }
 
     fn tps(&self) -> f64 {
@@ -205,6 +223,14 @@ impl Measured {
 
     fn mean_us(&self) -> f64 {
         self.latency.mean() / 1000.0
+    }
+
+    /// The row with the means of Laser's five waits, which a pass of its own measured: looking at the clock takes time.
+    fn waits_to(&self, row: Row) -> Row {
+        let us = |wait: Duration| thousandths(wait.as_secs_f64() * 1e6);
+        let means = self.waits.means().map(|means| ["a", "b", "c", "d", "e"].into_iter().zip(means.map(us)));
+        let waits = means.map(|means| means.map(|(name, us)| (name.to_owned(), us.into())).collect::<Map<_, Value>>());
+        row.with("waits", waits)
     }
 
     fn add_to(&self, row: Row) -> Row {
@@ -245,15 +271,15 @@ impl Point {
 }
 
 impl Bench {
-    fn log(&self, case: Case) -> Result<(Place, Log)> {
+    fn log(&self, case: Case, measure_waits: bool) -> Result<(Place, Log)> {
         let place = Place::new(self.device)?;
-        let log = place.log(&LogOptions { group: case.group, ..self.options.clone() })?;
+        let log = place.log(&LogOptions { group: case.group, measure_waits, ..self.options.clone() })?;
         Ok((place, log))
     }
 
     /// As many commits as the log takes.
-    fn peak(&self, case: Case) -> Result<Measured> {
-        let (_place, log) = self.log(case)?;
+    fn peak(&self, case: Case, measure_waits: bool) -> Result<Measured> {
+        let (_place, log) = self.log(case, measure_waits)?;
         let committer = |_| {
             let committer = Committer::new(&log, case.record_bytes)?;
             Ok(|phase: &Phase| committer.work(phase, Commit::Pipelined, CLIENTS))
@@ -267,8 +293,8 @@ impl Bench {
     }
 
     /// Commits as they arrive.
-    fn open_loop(&self, point: &Point) -> Result<Measured> {
-        let (_place, log) = self.log(point.case)?;
+    fn open_loop(&self, point: &Point, measure_waits: bool) -> Result<Measured> {
+        let (_place, log) = self.log(point.case, measure_waits)?;
         let sink = Arc::new(Sink::new());
         let every = (point.load / SAMPLES_PER_S).ceil() as u64;
         let generator = |thread| {

@@ -1,16 +1,13 @@
 //! `log-insert`: how many records a buffer takes, by threads.
 
 use super::{
-    Experiment, Lab, Row,
+    Bound, Experiment, Lab, Promise, Row,
     chart::{Axis, Data, Panel, Plot},
     drive::{Counted, Span},
     repeat::{median, rounds},
     subject::{BOUND_FETCH_ADD, BUFFERS, PAPERS, Point, Subject, built, private_bytes},
 };
-use crate::{
-    machine::Machine,
-    units::{show, show_count},
-};
+use crate::units::show_count;
 use foreshore_base::Result;
 use foreshore_wal::{LogOptions, WaitKind};
 use std::time::Duration;
@@ -90,59 +87,54 @@ impl Experiment for LogInsert {
         panels
     }
 
-    fn findings(&self, rows: &[Row], _: &Machine) -> Vec<String> {
-        // The better of both ways to wait, where there are two.
-        let rate = |buffer: &str, threads: usize| {
-            let values = [("buffer", buffer.into()), ("threads", threads.into())];
-            let own = rows.iter().filter(|row| row.is(&values));
-            own.filter_map(|row| row.number("records_per_s")).max_by(f64::total_cmp)
+    fn promises(&self, rows: &[Row]) -> Vec<Promise> {
+        let rate = |buffer, threads| best_rate(rows, buffer, threads);
+        let mut promises = Vec::new();
+        let mut least = |promise: String, over: Option<f64>, under: Option<f64>, least| {
+            if let (Some(over), Some(under)) = (over, under) {
+                promises.push(Promise::new(promise, over / under, Bound::Least(least)));
+            }
         };
+        let best = PAPERS.iter().filter_map(|name| rate(name, 2)).max_by(f64::total_cmp);
+        least("2 threads: lanes / best buffer of the papers".to_owned(), rate("lanes", 2), best, 3.0);
+        // Where the line does not move between cores, nothing is gained by leaving it alone.
+        let moves = rate(BOUND_FETCH_ADD, 2).zip(rate(BOUND_FETCH_ADD, 1)).is_some_and(|(two, one)| two < one / 2.0);
+        let bound = rate(BOUND_FETCH_ADD, 2).filter(|_| moves);
+        least(format!("2 threads: lanes / {BOUND_FETCH_ADD}"), rate("lanes", 2), bound, 5.0);
+        least("1 thread: lanes / mutex".to_owned(), rate("lanes", 1), rate("mutex", 1), 0.9);
+        least(format!("1 thread: lanes / {BOUND_FETCH_ADD}"), rate("lanes", 1), rate(BOUND_FETCH_ADD, 1), 0.4);
+        for threads in [8, 32, 128] {
+            least(format!("lanes: {threads} threads / 2 threads"), rate("lanes", threads), rate("lanes", 2), 0.9);
+        }
+        let lanes = rows.iter().filter(|row| row.text("buffer") == "lanes");
+        let most = lanes.filter_map(|row| row.number("contended_rmw_per_record")).max_by(f64::total_cmp);
+        let promise = "lanes: most contended read-modify-writes a record";
+        promises.extend(most.map(|most| Promise::new(promise, most, Bound::Most(0.0))));
+        promises
+    }
+
+    fn findings(&self, rows: &[Row]) -> Vec<String> {
+        let rate = |buffer, threads| best_rate(rows, buffer, threads);
         let mut findings = Vec::new();
         let best = PAPERS.iter().filter_map(|name| Some((rate(name, 2)?, *name))).max_by(|a, b| a.0.total_cmp(&b.0));
         if let (Some(lanes), Some((best, name))) = (rate("lanes", 2), best) {
-            let (lanes_shown, best_shown, ratio) = (show_count(lanes), show_count(best), show(lanes / best));
-            findings.push(format!(
-                "2 threads: lanes {lanes_shown} records/s, {ratio} x the best of the papers' ({name}, {best_shown})"
-            ));
+            let (lanes, best) = (show_count(lanes), show_count(best));
+            findings.push(format!("2 threads: lanes {lanes} records/s; best of the papers' is {name} with {best}"));
         }
-        if let (Some(lanes), Some(one), Some(two)) =
-            (rate("lanes", 2), rate(BOUND_FETCH_ADD, 1), rate(BOUND_FETCH_ADD, 2))
-        {
+        if let (Some(one), Some(two)) = (rate(BOUND_FETCH_ADD, 1), rate(BOUND_FETCH_ADD, 2)) {
             let fell = if two < one / 2.0 { "the line moves between cores" } else { "the line hardly moves" };
-            findings.push(format!(
-                "2 threads: lanes {} x bound-fetch-add, which makes {} at 1 thread and {} at 2: {fell}",
-                show(lanes / two),
-                show_count(one),
-                show_count(two)
-            ));
-        }
-        if let (Some(lanes), Some(mutex), Some(bound)) = (rate("lanes", 1), rate("mutex", 1), rate(BOUND_FETCH_ADD, 1))
-        {
-            findings.push(format!(
-                "1 thread: lanes {} x mutex, {} x bound-fetch-add",
-                show(lanes / mutex),
-                show(lanes / bound)
-            ));
-        }
-        if let Some(two) = rate("lanes", 2) {
-            let later: Vec<String> = [4, 8, 16, 32, 64, 128]
-                .iter()
-                .filter_map(|&threads| Some(format!("{threads}: {}", show(rate("lanes", threads)? / two))))
-                .collect();
-            findings.push(format!("lanes, rate over that of 2 threads, by threads: {}", later.join(", ")));
-        }
-        for buffer in ["faa", "lanes"] {
-            let own: Vec<f64> = rows
-                .iter()
-                .filter(|row| row.text("buffer") == buffer)
-                .filter_map(|row| row.number("contended_rmw_per_record"))
-                .collect();
-            if let Some(most) = own.into_iter().max_by(f64::total_cmp) {
-                findings.push(format!("{buffer}: at most {most} contended read-modify-writes a record"));
-            }
+            let (one, two) = (show_count(one), show_count(two));
+            findings.push(format!("{BOUND_FETCH_ADD} makes {one} records/s at 1 thread and {two} at 2: {fell}"));
         }
         findings
     }
+}
+
+/// Records per second of `buffer`: the better of both ways to wait, where there are two.
+fn best_rate(rows: &[Row], buffer: &str, threads: usize) -> Option<f64> {
+    let values = [("buffer", buffer.into()), ("threads", threads.into())];
+    let own = rows.iter().filter(|row| row.is(&values));
+    own.filter_map(|row| row.number("records_per_s")).max_by(f64::total_cmp)
 }
 
 /// The buffer, and how it waits where that is not the default.

@@ -7,7 +7,7 @@ use super::{
     row::find,
     subject::{BUFFERS, Point},
 };
-use crate::{machine::Machine, units::show};
+use crate::units::show;
 use foreshore_base::Result;
 use foreshore_wal::LogOptions;
 
@@ -81,7 +81,7 @@ impl Experiment for LogSize {
         plot.panels(rows, title, |row| row.text("buffer").to_owned())
     }
 
-    fn findings(&self, rows: &[Row], _: &Machine) -> Vec<String> {
+    fn findings(&self, rows: &[Row]) -> Vec<String> {
         let best = |ring: usize| {
             let of_ring = rows.iter().filter(|row| row.number("ring_bytes") == Some(ring as f64));
             let logs = of_ring.filter(|row| BUFFERS.contains(&row.text("buffer")));

@@ -1,7 +1,7 @@
 //! `log-skew`: what a few large records among small ones do to the others.
 
 use super::{
-    Experiment, Lab, Row,
+    Bound, Experiment, Lab, Promise, Row,
     chart::{Axis, Panel, Plot},
     drive::{Counted, Span, Worker, drive},
     log_insert::{RECORD, describe, rates, repeats, span},
@@ -9,7 +9,7 @@ use super::{
     row::find,
     subject::{HEADER, built, discarding, payload},
 };
-use crate::{machine::Machine, random::Random, units::show};
+use crate::random::Random;
 use foreshore::BufferKind;
 use foreshore_base::{Error, Result};
 use foreshore_wal::{Dep, Log, LogOptions, Record, Session};
@@ -78,15 +78,21 @@ impl Experiment for LogSkew {
         plot.panels(rows, title, |row| row.text("buffer").to_owned())
     }
 
-    fn findings(&self, rows: &[Row], _: &Machine) -> Vec<String> {
-        let finding = |outlier: usize| {
-            let rate =
-                |buffer: &str| find(rows, &[("buffer", buffer.into()), ("outlier_bytes", outlier.into())], "gb_per_s");
-            let (hybrid, delegated, lanes) = (rate("hybrid")?, rate("delegated")?, rate("lanes")?);
-            let (first, second) = (show(delegated / hybrid), show(lanes / delegated));
-            Some(format!("{} KiB outliers: delegated {first} x hybrid, lanes {second} x delegated", outlier >> 10))
-        };
-        [8 << 10, 64 << 10, 256 << 10].into_iter().filter_map(finding).collect()
+    fn promises(&self, rows: &[Row]) -> Vec<Promise> {
+        let mut promises = Vec::new();
+        for outlier in [64 << 10, 256 << 10] {
+            let rate = |buffer: &str| {
+                let values = [("buffer", buffer.into()), ("threads", 2.into()), ("outlier_bytes", outlier.into())];
+                find(rows, &values, "gb_per_s")
+            };
+            for (over, under, least) in [("delegated", "hybrid", 1.3), ("lanes", "delegated", 1.0)] {
+                if let (Some(a), Some(b)) = (rate(over), rate(under)) {
+                    let promise = format!("2 threads, {} KiB outliers: {over} / {under}", outlier >> 10);
+                    promises.push(Promise::new(promise, a / b, Bound::Least(least)));
+                }
+            }
+        }
+        promises
     }
 }
 

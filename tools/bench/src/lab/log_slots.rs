@@ -6,7 +6,6 @@ use super::{
     log_insert::{RECORD, describe, measure_points, span},
     subject::{Point, Subject, built},
 };
-use crate::machine::Machine;
 use foreshore_base::Result;
 use foreshore_wal::LogOptions;
 
@@ -61,7 +60,7 @@ impl Experiment for LogSlots {
         plot.panels(rows, |_| "carray, 120-byte records".to_owned(), name)
     }
 
-    fn findings(&self, rows: &[Row], _: &Machine) -> Vec<String> {
+    fn findings(&self, rows: &[Row]) -> Vec<String> {
         let rate = |row: &&Row| row.number("records_per_s").unwrap_or(0.0);
         let mut threads: Vec<f64> = rows.iter().filter_map(|row| row.number("threads")).collect();
         threads.dedup();

@@ -1,20 +1,17 @@
 //! `log-threads`: durable commits of one small record, by threads.
 
 use super::{
-    Experiment, Lab, Row,
+    Bound, Experiment, Lab, Promise, Row,
     chart::{Axis, Panel, Plot},
     commits::{Committer, Place, SEGMENT, Used, run},
     drive::Span,
     log_insert::RECORD,
     repeat::{median, rounds},
-    row::find,
     subject::built,
 };
 use crate::{
     config::Commit,
-    machine::Machine,
     terminal::{Phase, Tally},
-    units::{show, show_count},
 };
 use foreshore::{BufferKind, Device};
 use foreshore_base::Result;
@@ -88,8 +85,7 @@ impl Experiment for LogThreads {
             }
         }
         let measured = rounds(lab, rounds_of, &points, |point| point.measure(&options, span))?;
-        let syncs_per_s = 1e6 / lab.machine.device_sync_us;
-        Ok(points.iter().zip(measured).map(|(point, measured)| point.row(&measured, syncs_per_s)).collect())
+        Ok(points.iter().zip(measured).map(|(point, measured)| point.row(&measured)).collect())
     }
 
     fn panels(&self, rows: &[Row]) -> Vec<Panel> {
@@ -108,35 +104,33 @@ impl Experiment for LogThreads {
         panels
     }
 
-    fn findings(&self, rows: &[Row], machine: &Machine) -> Vec<String> {
-        let k = 1e6 / machine.device_sync_us;
-        let mut findings = vec![format!("K = {} durable writes of 4 KiB a second, one at a time", show_count(k))];
-        let default = LogOptions::default().buffer.to_string();
+    fn promises(&self, rows: &[Row]) -> Vec<Promise> {
+        let buffer = LogOptions::default().buffer.to_string();
         let claims = [(Commit::Pipelined, CLIENTS, 2, 60.0, 0.7), (Commit::Blocking, 1, 32, 8.0, 0.5)];
-        for (commit, clients, threads, of_k, of_n) in claims {
-            let rate = |is_null: bool| {
-                let of_device: Vec<Row> =
-                    rows.iter().filter(|row| (row.text("device") == NULL) == is_null).cloned().collect();
+        let promise = |(commit, clients, threads, of_k, of_n): (Commit, usize, usize, f64, f64)| {
+            let row = |is_null: bool| {
                 let values = [
-                    ("buffer", default.as_str().into()),
+                    ("buffer", buffer.as_str().into()),
                     ("commit", commit.to_string().into()),
                     ("clients", clients.into()),
                     ("threads", threads.into()),
                 ];
-                find(&of_device, &values, "tps")
+                rows.iter().find(|row| (row.text("device") == NULL) == is_null && row.is(&values))
             };
-            if let (Some(tps), Some(n)) = (rate(false), rate(true)) {
-                let (k, n, bar) = (tps / k, tps / n, tps / f64::min(of_k * k, of_n * n));
-                findings.push(format!(
-                    "{default}, {threads} threads, {commit}: {} commits/s = {} K = {} N; {} x min({of_k} K, {of_n} N)",
-                    show_count(tps),
-                    show(k),
-                    show(n),
-                    show(bar)
-                ));
-            }
-        }
-        findings
+            let (tps, k) = (row(false)?.number("tps")?, row(false)?.number("syncs_per_s")?);
+            let least = f64::min(of_k * k, of_n * row(true)?.number("tps")?);
+            let what = format!("{buffer}, {threads} threads, {commit}: tps / min({of_k} K, {of_n} N)");
+            Some(Promise::new(what, tps / least, Bound::Least(1.0)))
+        };
+        claims.into_iter().filter_map(promise).collect()
+    }
+
+    fn findings(&self, _: &[Row]) -> Vec<String> {
+        vec![
+            "K is syncs_per_s of the row: durable 4 KiB writes a second, one at a time, just before it; N is the same row's \
+             tps on the null device"
+                .to_owned(),
+        ]
     }
 }
 
@@ -156,6 +150,8 @@ struct Measured {
     commits: u64,
     latency: Histogram<u32>,
     used: Used,
+    /// Just before: a disk that others write to is not the same for long.
+    syncs_per_s: f64,
 }
 
 impl Measured {
@@ -167,6 +163,7 @@ impl Measured {
 impl Point {
     fn measure(&self, options: &LogOptions, span: Span) -> Result<Measured> {
         let place = Place::new(self.device)?;
+        let syncs_per_s = place.syncs_per_s()?;
         let log = place.log(&LogOptions { buffer: self.buffer, ..options.clone() })?;
         let committer = |_| {
             let committer = Committer::new(&log, RECORD)?;
@@ -177,10 +174,10 @@ impl Point {
         log.close()?;
         let mut sum = Tally::new();
         tallies.iter().for_each(|tally| sum.add(tally));
-        Ok(Measured { commits: sum.commits, latency: sum.latency, used: after.since(&before) })
+        Ok(Measured { commits: sum.commits, latency: sum.latency, used: after.since(&before), syncs_per_s })
     }
 
-    fn row(&self, measured: &[Measured], syncs_per_s: f64) -> Row {
+    fn row(&self, measured: &[Measured]) -> Row {
         let (median, keys) = median(measured, Measured::tps);
         let us = |quantile| median.latency.value_at_quantile(quantile) as f64 / 1000.0;
         let per_commit = |count: u64| count as f64 / median.commits.max(1) as f64;
@@ -200,7 +197,7 @@ impl Point {
             .measured("cpu_system_cores", median.used.cpu[1])
             .measured("voluntary_switches_per_txn", per_commit(median.used.switches))
             .measured("txns_per_group", median.commits as f64 / median.used.groups.max(1) as f64)
-            .measured("syncs_per_s", syncs_per_s)
+            .measured("syncs_per_s", median.syncs_per_s)
             .with("repeats", keys.into_iter().map(f64::round).collect::<Vec<_>>())
     }
 }

@@ -3,6 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `row`, `outcome` | what an experiment found: rows by agreed names, JSON, a table |
+//! | `promise` | ratios that the project promises, beside those of the run |
 //! | `chart` | figures as SVG |
 //! | `page` | all figures on one page, each beside what its paper reports |
 //! | `drive` | threads at work, and the window in which they are counted |
@@ -27,11 +28,13 @@ mod log_threads;
 mod open_loop;
 mod outcome;
 mod page;
+mod promise;
 mod repeat;
 mod row;
 mod subject;
 
 pub use outcome::Outcome;
+pub use promise::{Bound, Promise};
 pub use row::Row;
 
 use crate::{Progress, machine::Machine, units::invalid};
@@ -55,8 +58,12 @@ trait Experiment: Sync {
     fn measure(&self, lab: &mut Lab<'_>) -> Result<Vec<Row>>;
     /// The figure.
     fn panels(&self, rows: &[Row]) -> Vec<Panel>;
-    /// Ratios within the run that a reader looks for first.
-    fn findings(&self, _: &[Row], _: &Machine) -> Vec<String> {
+    /// Ratios that the project promises, as far as the run has the rows for them.
+    fn promises(&self, _: &[Row]) -> Vec<Promise> {
+        Vec::new()
+    }
+    /// What else a reader looks for first.
+    fn findings(&self, _: &[Row]) -> Vec<String> {
         Vec::new()
     }
 }

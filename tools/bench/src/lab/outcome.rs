@@ -1,6 +1,6 @@
 //! What an experiment found, as JSON, as a table and as a figure.
 
-use super::{Experiment, Row, chart};
+use super::{Experiment, Promise, Row, chart, promise};
 use crate::{
     machine::Machine,
     table,
@@ -22,7 +22,9 @@ pub struct Outcome {
     pub machine: Machine,
     /// What was measured.
     pub rows: Vec<Row>,
-    /// Ratios within this run.
+    /// Ratios that the project promises, and whether this run kept them.
+    pub promises: Vec<Promise>,
+    /// What else a reader looks for first.
     pub findings: Vec<String>,
     #[serde(skip)]
     pub(super) paper: &'static str,
@@ -42,7 +44,8 @@ impl Outcome {
         Self {
             experiment: experiment.name(),
             figure: experiment.figure(),
-            findings: experiment.findings(&rows, &machine),
+            promises: experiment.promises(&rows),
+            findings: experiment.findings(&rows),
             svg: chart::svg(&experiment.panels(&rows)),
             paper: experiment.paper(),
             differs: experiment.differs(),
@@ -66,7 +69,7 @@ impl Outcome {
         text
     }
 
-    /// The rows for people, with configuration and machine above and findings below.
+    /// The rows for people, with configuration and machine above, promises and findings below.
     #[must_use]
     pub fn table(&self) -> String {
         let config: Vec<String> = self.config.iter().map(|(name, value)| format!("{name} {}", plain(value))).collect();
@@ -80,6 +83,10 @@ impl Outcome {
             self.rows.iter().map(|row| columns.iter().map(|name| cell(row, name)).collect()).collect();
         let mut text = format!("{} ({}): {}\n{}\n\n", self.experiment, self.figure, config.join(", "), self.on());
         text.push_str(&table::render(&columns, &cells));
+        if !self.promises.is_empty() {
+            text.push('\n');
+            text.push_str(&promise::table(&self.promises));
+        }
         if !self.findings.is_empty() {
             text.push('\n');
             self.findings.iter().for_each(|finding| {

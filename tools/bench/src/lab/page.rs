@@ -1,6 +1,6 @@
 //! All figures on one page.
 
-use super::{Outcome, chart::escaped, outcome::plain};
+use super::{Outcome, chart::escaped, outcome::plain, promise};
 use std::fmt::Write as _;
 
 const HEAD: &str = "<!DOCTYPE html>
@@ -13,6 +13,7 @@ body { font-family: sans-serif; max-width: 1180px; margin: 2em auto; padding: 0 
 section { border-top: 1px solid #ccc; margin-top: 2em }
 dt { font-weight: bold; margin-top: .6em }
 dd { margin-left: 0 }
+th, td { text-align: left; padding-right: 1.5em }
 .small { color: #555; font-size: .85em; overflow-wrap: anywhere }
 svg { max-width: 100%; height: auto }
 </style>
@@ -39,6 +40,16 @@ fn section(html: &mut String, outcome: &Outcome) -> std::fmt::Result {
     writeln!(html, "{}", outcome.svg())?;
     writeln!(html, "<dl>\n<dt>The paper</dt><dd>{}</dd>", escaped(outcome.paper))?;
     writeln!(html, "<dt>What differs here</dt><dd>{}</dd>", escaped(outcome.differs))?;
+    if !outcome.promises.is_empty() {
+        writeln!(html, "<dt>What Foreshore promises</dt><dd><table>")?;
+        let row = |html: &mut String, tag: &str, cells: &[String]| {
+            let cells: Vec<String> = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escaped(cell))).collect();
+            writeln!(html, "<tr>{}</tr>", cells.concat())
+        };
+        row(html, "th", &promise::COLUMNS.map(String::from))?;
+        outcome.promises.iter().try_for_each(|promise| row(html, "td", &promise.cells()))?;
+        writeln!(html, "</table></dd>")?;
+    }
     if !outcome.findings.is_empty() {
         writeln!(html, "<dt>Found in this run</dt><dd><ul>")?;
         for finding in &outcome.findings {

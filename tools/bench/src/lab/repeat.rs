@@ -9,9 +9,22 @@ pub(super) fn rounds<P, M>(
     lab: &Lab<'_>,
     rounds: usize,
     points: &[P],
+    measure: impl FnMut(&P) -> Result<M>,
+) -> Result<Vec<Vec<M>>> {
+    exactly(lab, lab.settings.repeat.unwrap_or(rounds), points, measure)
+}
+
+/// Measures each of `points` once, whatever the settings say.
+pub(super) fn once<P, M>(lab: &Lab<'_>, points: &[P], measure: impl FnMut(&P) -> Result<M>) -> Result<Vec<M>> {
+    Ok(exactly(lab, 1, points, measure)?.into_iter().flatten().collect())
+}
+
+fn exactly<P, M>(
+    lab: &Lab<'_>,
+    rounds: usize,
+    points: &[P],
     mut measure: impl FnMut(&P) -> Result<M>,
 ) -> Result<Vec<Vec<M>>> {
-    let rounds = lab.settings.repeat.unwrap_or(rounds);
     let mut measured: Vec<Vec<M>> = points.iter().map(|_| Vec::with_capacity(rounds)).collect();
     for round in 0..rounds {
         lab.progress.phase(&format!("round {} of {rounds}", round + 1), points.len() as u64);

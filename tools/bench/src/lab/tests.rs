@@ -61,7 +61,7 @@ fn fields(experiment: &str) -> &'static [&'static str] {
         "log-threads" => {
             &["buffer", "threads", "clients", "commit", "device", "tps", "p50_us", "p99_us", "cpu_user_cores"]
         }
-        "group-timer" => &["group", "record_bytes", "tps", "mean_us", "p99_us"],
+        "group-timer" => &["group", "record_bytes", "tps", "mean_us", "p99_us", "waits"],
         other => panic!("no fields for {other}"),
     }
 }
@@ -71,7 +71,7 @@ fn every_experiment_writes_the_agreed_json_and_a_figure() {
     let (files, page) = run_all("all", &settings());
     for (name, (json, svg)) in &files {
         let keys: Vec<&String> = json.as_object().unwrap().keys().collect();
-        assert_eq!(keys, ["config", "experiment", "figure", "findings", "machine", "rows"], "{name}");
+        assert_eq!(keys, ["config", "experiment", "figure", "findings", "machine", "promises", "rows"], "{name}");
         assert_eq!(json["experiment"], *name);
         assert!(json["figure"].as_str().is_some_and(|figure| figure.contains("Fig.")), "{name}");
         assert!(json["machine"]["cores"].as_u64().is_some_and(|cores| cores > 0));
@@ -143,6 +143,10 @@ fn an_open_loop_takes_the_latency_of_durable_commits() {
     assert_eq!(loads.len(), peaks.len() * QUICK_LOADS);
     for row in &rows {
         assert!(row["samples"].as_u64().unwrap() > 0 && row["mean_us"].as_f64().unwrap() >= 300.0, "{row}");
+        let waits = row["waits"].as_object().unwrap_or_else(|| panic!("no waits in {row}"));
+        assert_eq!(waits.keys().collect::<Vec<_>>(), ["a", "b", "c", "d", "e"]);
+        // The write of a group takes what the device takes.
+        assert!(waits["d"].as_f64().unwrap() > 100.0, "{row}");
     }
     assert!(chart::tests::elements(&svg)["polyline"] > 0);
 }
