@@ -181,7 +181,8 @@ impl Session {
     /// Appends a record and returns its LSN, greater than `dep`. Never waits and never fails.
     ///
     /// # Panics
-    /// If the record was not reserved for, is larger than [`crate::Log::max_record`], or has bits outside of tag and flags.
+    /// If the record was not reserved for, is larger than [`crate::Log::max_record`], or has bits outside of tag and flags; if
+    /// `dep` is a stamp of another log, which lies ahead of this one: then the record is in.
     #[inline]
     pub fn append(&mut self, record: Record<'_>, dep: Dep) -> Lsn {
         assert!(record.flags & !flags::CALLER == 0, "flags {:#x} are not the caller's", record.flags);

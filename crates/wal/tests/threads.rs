@@ -8,7 +8,7 @@ use foreshore_base::{Error, Lsn};
 use foreshore_io::sim::{Fault, FaultKind};
 use foreshore_io::{Fs, Mem, Sim};
 use foreshore_sync::{NextWake, Parker, Unparker, primitive::thread};
-use foreshore_wal::{CommitTicket, Dep, LogOptions, Record, Session, flags};
+use foreshore_wal::{BufferKind, CommitTicket, Dep, LogOptions, Record, Session, WaitKind, flags};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::pin::pin;
@@ -36,7 +36,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-fn threaded(buffer: foreshore_wal::BufferKind) -> LogOptions {
+fn threaded(buffer: BufferKind) -> LogOptions {
     LogOptions { buffer, max_sessions: 64, ring_bytes: 256 << 10, background: true, ..small() }
 }
 
@@ -127,6 +127,37 @@ fn sixty_four_threads_on_a_slow_device() {
             let options = LogOptions { in_flight, ..threaded(buffer) };
             storm(Arc::new(Mem::delay(Duration::from_micros(300))), &options, 64, 20);
         }
+    }
+}
+
+#[test]
+fn the_least_of_slots_is_enough() {
+    for buffer in [BufferKind::CArray, BufferKind::Hybrid, BufferKind::Delegated] {
+        for wait in [WaitKind::Park, WaitKind::Spin] {
+            let options = LogOptions { slots: 1, slot_pool: 2, wait, ..threaded(buffer) };
+            storm(Arc::new(Mem::null()), &options, 8, 100);
+        }
+    }
+}
+
+#[test]
+fn a_dependency_on_another_log_harms_its_session_alone() {
+    for buffer in KINDS.into_iter().filter(|&buffer| buffer != BufferKind::Lanes) {
+        let log = fresh(&(Arc::new(Mem::null()) as Arc<dyn Fs>), &threaded(buffer));
+        let stranger = {
+            let log = log.clone();
+            thread::spawn(move || {
+                let mut session = log.session().unwrap();
+                session.reserve(Session::cost(8)).unwrap();
+                let elsewhere = Dep::none().transaction(Lsn(1 << 40));
+                session.append(Record { tag: 1, flags: 0, parts: &[&[1; 8]] }, elsewhere)
+            })
+        };
+        assert!(stranger.join().is_err(), "{buffer} appends before what the record depends on");
+        let mut session = log.session().unwrap();
+        let lsn = append(&mut session, 2, b"goes on").unwrap();
+        log.force(lsn).unwrap();
+        log.close().unwrap();
     }
 }
 

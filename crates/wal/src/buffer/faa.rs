@@ -46,7 +46,7 @@ impl RingBuffer for Faa {
         &self.ring
     }
 
-    fn insert(&self, slot: usize, record: &Sealed<'_>, dep: Lsn) -> Lsn {
+    fn insert(&self, slot: usize, record: &Sealed<'_>) -> Lsn {
         let announced = &self.starts[slot];
         // ORDERING: Release on both stores into the slot, rule 2, pairs with `published`.
         let announce = if mutant("faa: relaxed slot") { Ordering::Relaxed } else { Ordering::Release };
@@ -61,9 +61,6 @@ impl RingBuffer for Faa {
         announced.store(start, announce);
         // SAFETY: the draw is exclusive.
         let lsn = unsafe { self.ring.fill(start, record) };
-        // A stamp above the tail cannot be asked for while commit stamps are LSNs of this log. A commit stamp that was
-        // pushed beyond the tail would first need a record that raises the tail past it.
-        assert!(lsn > dep, "record {lsn} does not follow {dep}");
         // ORDERING: Release, publishes the copy; pairs with `published`.
         announced.store(IDLE, Ordering::Release);
         lsn

@@ -15,7 +15,7 @@ pub trait RingBuffer: Send + Sync {
     fn ring(&self) -> &Ring;
 
     /// Appends a record that the session in `slot` holds credit for.
-    fn insert(&self, slot: usize, record: &Sealed<'_>, dep: Lsn) -> Lsn;
+    fn insert(&self, slot: usize, record: &Sealed<'_>) -> Lsn;
 
     /// The position behind everything drawn.
     fn tail(&self) -> u64;
@@ -35,7 +35,12 @@ impl<B: RingBuffer> LogBuffer for B {
     }
 
     fn append(&self, slot: usize, record: &Sealed<'_>, dep: Lsn) -> Lsn {
-        self.insert(slot, record, dep)
+        let lsn = self.insert(slot, record);
+        // A stamp above the tail cannot be asked for while commit stamps are LSNs of this log. A commit stamp that was
+        // pushed beyond the tail would first need a record that raises the tail past it. Whoever brings the stamp of
+        // another log learns it when the record is published: a panic before that would hold up everybody behind it.
+        assert!(lsn > dep, "record {lsn} does not follow {dep}");
+        lsn
     }
 
     fn current(&self) -> Lsn {

@@ -43,8 +43,8 @@ impl RingBuffer for CArray {
         &self.shared.ring
     }
 
-    fn insert(&self, session: usize, record: &Sealed<'_>, dep: Lsn) -> Lsn {
-        insert(self, session, record, dep)
+    fn insert(&self, session: usize, record: &Sealed<'_>) -> Lsn {
+        insert(self, session, record)
     }
 
     fn tail(&self) -> u64 {

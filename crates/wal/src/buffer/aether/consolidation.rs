@@ -22,7 +22,7 @@
 
 use super::super::{Ring, Sealed};
 use super::queue::Node;
-use super::{Front, Holder, Own, Region, Shape, Waits, fill};
+use super::{Front, Holder, Own, Region, Shape, Waits};
 use foreshore_base::Lsn;
 use foreshore_sync::CachePadded;
 use foreshore_sync::model::mutant;
@@ -95,7 +95,7 @@ impl Shared {
 }
 
 /// Algorithm 2.
-pub(super) fn insert<B: Consolidated>(buffer: &B, session: usize, record: &Sealed<'_>, dep: Lsn) -> Lsn {
+pub(super) fn insert<B: Consolidated>(buffer: &B, session: usize, record: &Sealed<'_>) -> Lsn {
     let Shared { ring, front, array, own } = buffer.shared();
     let own: &Own = &own[session];
     let size = record.size() as u64;
@@ -108,7 +108,7 @@ pub(super) fn insert<B: Consolidated>(buffer: &B, session: usize, record: &Seale
     if !small || front.try_lock(alone) {
         let region = buffer.acquire(session, alone, size);
         // SAFETY: the region was drawn for this record.
-        let lsn = unsafe { fill(ring, region.start, record, dep) };
+        let lsn = unsafe { ring.fill(region.start, record) };
         buffer.release(session, region);
         return lsn;
     }
@@ -126,7 +126,7 @@ pub(super) fn insert<B: Consolidated>(buffer: &B, session: usize, record: &Seale
         array.await_region(&front.waits, slot)
     };
     // SAFETY: the region was drawn for the group, and this part of it belongs to this member (rule 1).
-    let lsn = unsafe { fill(ring, region.start + offset, record, dep) };
+    let lsn = unsafe { ring.fill(region.start + offset, record) };
     if array.leave(slot, size) {
         buffer.release(session, region);
     }

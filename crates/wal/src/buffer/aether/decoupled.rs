@@ -2,7 +2,7 @@
 
 use super::super::{Ring, RingBuffer, Sealed};
 use super::ordered::Ordered;
-use super::{Front, Holder, Shape, fill};
+use super::{Front, Holder, Shape};
 use foreshore_base::Lsn;
 
 /// The lock is held for the draw alone. A record that is copied waits for all before it, so one that is stopped in its copy
@@ -27,14 +27,14 @@ impl RingBuffer for Decoupled {
         &self.ring
     }
 
-    fn insert(&self, session: usize, record: &Sealed<'_>, dep: Lsn) -> Lsn {
+    fn insert(&self, session: usize, record: &Sealed<'_>) -> Lsn {
         let holder = Holder::Session(session);
         // WAIT: park - a draw.
         self.front.lock(holder);
         let region = self.front.draw(holder, record.size() as u64);
         self.front.unlock(holder);
         // SAFETY: the region was drawn for this record.
-        let lsn = unsafe { fill(&self.ring, region.start, record, dep) };
+        let lsn = unsafe { self.ring.fill(region.start, record) };
         // WAIT: park - the copies of those ahead.
         self.order.release(&self.front.waits, region);
         lsn

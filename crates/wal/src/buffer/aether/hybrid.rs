@@ -44,8 +44,8 @@ impl RingBuffer for Hybrid {
         &self.shared.ring
     }
 
-    fn insert(&self, session: usize, record: &Sealed<'_>, dep: Lsn) -> Lsn {
-        insert(self, session, record, dep)
+    fn insert(&self, session: usize, record: &Sealed<'_>) -> Lsn {
+        insert(self, session, record)
     }
 
     fn tail(&self) -> u64 {

@@ -39,9 +39,7 @@ pub use delegated::Delegated;
 pub use hybrid::Hybrid;
 pub use mutex::Locked;
 
-use super::{Ring, Sealed};
 use crate::options::LogOptions;
-use foreshore_base::Lsn;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use foreshore_sync::{CachePadded, McsLock, Mutex8, ParkTable, WaitMode};
@@ -226,18 +224,6 @@ impl Released {
         // ORDERING: publish, pairs with `raise`.
         self.0.load(Ordering::Acquire)
     }
-}
-
-/// Writes the record at `start` and returns its LSN.
-///
-/// # Safety
-/// As [`Ring::fill`].
-#[inline]
-unsafe fn fill(ring: &Ring, start: u64, record: &Sealed<'_>, dep: Lsn) -> Lsn {
-    // SAFETY: as for this function.
-    let lsn = unsafe { ring.fill(start, record) };
-    assert!(lsn > dep, "record {lsn} does not follow {dep}");
-    lsn
 }
 
 /// What a session keeps for itself.

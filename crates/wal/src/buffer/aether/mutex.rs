@@ -1,7 +1,7 @@
 //! The baseline: one lock around position, copy and release (Aether, Algorithm 1).
 
 use super::super::{Ring, RingBuffer, Sealed};
-use super::{Front, Holder, Released, Shape, fill};
+use super::{Front, Holder, Released, Shape};
 use foreshore_base::Lsn;
 
 /// One lock. A record is released before the lock is, so released and drawn are the same to everybody but its holder.
@@ -26,13 +26,13 @@ impl RingBuffer for Locked {
         &self.ring
     }
 
-    fn insert(&self, session: usize, record: &Sealed<'_>, dep: Lsn) -> Lsn {
+    fn insert(&self, session: usize, record: &Sealed<'_>) -> Lsn {
         let holder = Holder::Session(session);
         // WAIT: park - the copies of those ahead.
         self.front.lock(holder);
         let region = self.front.draw(holder, record.size() as u64);
         // SAFETY: the region was drawn for this record.
-        let lsn = unsafe { fill(&self.ring, region.start, record, dep) };
+        let lsn = unsafe { self.ring.fill(region.start, record) };
         self.released.raise(region.start, region.end);
         self.front.unlock(holder);
         lsn
