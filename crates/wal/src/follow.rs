@@ -12,7 +12,7 @@
 //!
 //! **In another process** nothing but files is shared: nothing is locked, opened for writing or written. A group is on disk
 //! before anybody knows that it is durable, so the last groups, as many as are in flight at a time, show only when the
-//! next one is written. On a busy log that lag is one group. On an idle log it lasts: the last group of a log that was
+//! next one is written, and with them all that waits for their cut. On a busy log that lag is a write or two. On an idle log it lasts: the last group of a log that was
 //! closed shows when another one is appended. Whoever needs it earlier appends an empty record now and then, or
 //! takes records unconfirmed and stands that a crash may take the last ones back.
 //!
@@ -24,16 +24,18 @@
 mod cursor;
 mod watch;
 
-use crate::format::{Decoded, FIRST_GROUP, GroupHeader};
+use crate::format::{Decoded, GroupHeader};
 use crate::log::Shared;
 use crate::reader::{GroupReader, Merge, Read};
 use crate::record::LoggedRecord;
+use crate::scan::Accepted;
 use crate::segment::{Control, Home};
 use cursor::{Cursor, Step, existing};
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Result, Uuid};
 use foreshore_io::Fs;
 use foreshore_sync::{Clock, Parker, SystemClock};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -100,38 +102,17 @@ impl Follower {
     }
 
     fn new(home: Home, witness: Witness, from: GroupNo) -> Result<Self> {
-        let mut attempts = 0;
-        let (start, (file, size)) = loop {
-            let start = read_control(&home)?.newest();
-            // The log may be truncated between the two looks.
-            match existing(home.open_segment(start.segment)) {
-                Ok(Some(segment)) => break (start, segment),
-                Err(Error::Foreign { .. }) | Ok(None) if attempts < ATTEMPTS => attempts += 1,
-                Ok(None) => return Err(Error::LostLog { dir: home.dir.clone(), missing: start.first }),
-                Err(error) => return Err(error),
-            }
-        };
-        if from > GroupNo::ZERO && from < start.first {
-            return Err(Error::LogTruncated { dir: home.dir.clone(), wanted: from, first: start.first });
+        let at = front(&home)?;
+        if from > GroupNo::ZERO && from < at.next {
+            return Err(Error::LogTruncated { dir: home.dir.clone(), wanted: from, first: at.next });
         }
-        let at = Cursor {
-            number: start.segment,
-            file,
-            size,
-            offset: FIRST_GROUP,
-            next: start.first,
-            prev_crc: start.prev_crc,
-            incarnation: Incarnation(0),
-            tail: Vec::new(),
-            last: None,
-        };
         Ok(Self {
-            reader: GroupReader::new(size),
+            reader: GroupReader::new(at.size),
             witness,
             from,
             merge: Merge::default(),
+            confirmed: GroupNo(at.next.0 - 1),
             at,
-            confirmed: GroupNo(start.first.0 - 1),
             end: Incarnation(0),
             looks: 0,
             searched: 0,
@@ -159,7 +140,7 @@ impl Follower {
             if let Some(record) = self.merge.next()? {
                 return Ok(Some(record));
             }
-            if !self.read_group()? {
+            if !self.read_group().map_err(|error| self.explain(error))? {
                 return Ok(None);
             }
         }
@@ -185,7 +166,7 @@ impl Follower {
         }
         let [mut pause, longest] = PAUSES;
         loop {
-            if self.probe()? {
+            if self.probe().map_err(|error| self.explain(error))? {
                 return Ok(true);
             }
             let left = left();
@@ -206,16 +187,20 @@ impl Follower {
 
     /// Moves the records of the next group that counts into the merge; false if there is none now.
     fn read_group(&mut self) -> Result<bool> {
-        if !self.probe()? {
-            return Ok(false);
-        }
-        let Some(Step { header, file, offset }) = self.at.step(&self.home, &mut self.reader, true)? else {
+        let Step { header, file, offset } = loop {
+            if !self.probe()? {
+                return Ok(false);
+            }
+            if let Some(step) = self.at.step(&self.home, &mut self.reader, true)? {
+                break step;
+            }
             self.run = 0;
-            self.look_at_control()?;
-            return match self.at.next <= self.confirmed {
-                true => Err(Error::LostLog { dir: self.home.dir.clone(), missing: self.at.next }),
-                false => Ok(false),
-            };
+            if !self.move_on()? {
+                return match self.at.next <= self.confirmed {
+                    true => Err(Error::LostLog { dir: self.home.dir.clone(), missing: self.at.next }),
+                    false => Ok(false),
+                };
+            }
         };
         if header.incarnation != self.merge.incarnation() {
             self.merge.begin(header.incarnation);
@@ -250,16 +235,74 @@ impl Follower {
         Ok(counts)
     }
 
-    /// Whether the group that was handed out last, unconfirmed, is still there.
+    /// Whether the group that was handed out last, unconfirmed, is still there. Its segment is opened anew: a start that has
+    /// no use for the file removes it, and then the file at hand would show the group for ever.
     ///
     /// # Errors
-    /// `LogRetracted` if not.
+    /// As [`Self::find_again`].
     fn look_back(&mut self) -> Result<()> {
-        let (Some(last), Some(file)) = (self.at.tail.last(), &self.at.last) else { return Ok(()) };
-        match GroupHeader::decode(self.reader.view(&**file, last.offset, BLOCK)?) {
-            Decoded::Header(_, crc) if crc == last.crc => Ok(()),
-            _ => Err(Error::LogRetracted { dir: self.home.dir.clone(), group: last.group }),
+        let Some(&Accepted { offset, crc, .. }) = self.at.tail.last() else { return Ok(()) };
+        self.reader.forget();
+        if let Some(file) = existing(self.home.fs.open(&self.home.segment_path(self.at.last)))?
+            && let Decoded::Header(_, found) = GroupHeader::decode(self.reader.view(&*file, offset, BLOCK)?)
+            && found == crc
+        {
+            return Ok(());
         }
+        self.find_again()
+    }
+
+    /// Goes to where the chain goes on if the segment at hand has been given up; true if it has. The next group may have been
+    /// kept none the less: a start has repeated it, or one before it, in a later segment.
+    ///
+    /// # Errors
+    /// As [`Self::find_again`].
+    fn move_on(&mut self) -> Result<bool> {
+        let newest = read_control(&self.home)?.newest();
+        if newest.first > self.at.next {
+            return Err(self.truncated(newest.first));
+        }
+        let given_up = newest.segment > self.at.number;
+        if given_up {
+            self.find_again()?;
+        }
+        Ok(given_up)
+    }
+
+    /// Walks from the first group that is kept to the next one.
+    ///
+    /// # Errors
+    /// `LogTruncated` if the next one is not kept; `LogRetracted` or `LostLog` if the chain holds other groups than those that
+    /// were passed.
+    fn find_again(&mut self) -> Result<()> {
+        self.reader.forget();
+        let mut at = front(&self.home)?;
+        while at.next < self.at.next && at.step(&self.home, &mut self.reader, true)?.is_some() {}
+        if at.next > self.at.next {
+            return Err(self.truncated(at.next));
+        }
+        if (at.next, at.prev_crc) != (self.at.next, self.at.prev_crc) {
+            let (dir, group) = (self.home.dir.clone(), GroupNo(self.at.next.0 - 1));
+            return Err(match self.witness {
+                Witness::Nobody => Error::LogRetracted { dir, group },
+                Witness::Log(_) | Witness::Groups => Error::LostLog { dir, missing: group },
+            });
+        }
+        self.at = at;
+        Ok(())
+    }
+
+    /// What an error of reading says. Files change under the reader when the log is truncated, and nothing else that may be
+    /// said of them counts then.
+    fn explain(&self, error: Error) -> Error {
+        match read_control(&self.home).map(|control| control.newest().first) {
+            Ok(first) if first > self.at.next => self.truncated(first),
+            _ => error,
+        }
+    }
+
+    fn truncated(&self, first: GroupNo) -> Error {
+        Error::LogTruncated { dir: self.home.dir.clone(), wanted: self.at.next, first }
     }
 
     /// Looks along the chain for what makes the next group count.
@@ -281,17 +324,17 @@ impl Follower {
         Ok(false)
     }
 
-    /// Whether to look behind a hole that the last start may have left. Searching for one reads much, so it is done once
-    /// for each start and then more and more seldom.
+    /// Whether to look again, and behind holes, which the last start may have left. Searching for one reads much, so it is done
+    /// once for each start and then more and more seldom.
     ///
     /// # Errors
-    /// `LogTruncated` if the next group has been given up.
+    /// As [`Self::move_on`].
     fn look_at_control(&mut self) -> Result<bool> {
-        let control = read_control(&self.home)?;
-        let (newest, wanted) = (control.newest(), self.at.next);
-        if newest.first > wanted {
-            return Err(Error::LogTruncated { dir: self.home.dir.clone(), wanted, first: newest.first });
+        if self.move_on()? {
+            return Ok(true);
         }
+        let control = read_control(&self.home)?;
+        let newest = control.newest();
         self.looks = self.looks.saturating_add(1);
         let started = control.incarnation() > self.end;
         let due = self.searched != newest.seq || self.looks.is_power_of_two();
@@ -299,6 +342,23 @@ impl Follower {
             self.searched = newest.seq;
         }
         Ok(started && due)
+    }
+}
+
+/// The place of the first group.
+fn front(home: &Home) -> Result<Cursor> {
+    let mut attempts = 0;
+    loop {
+        let start = read_control(home)?.newest();
+        match home.open_segment(start.segment) {
+            Ok((file, size)) => return Ok(Cursor::new(&start, file, size)),
+            // The log may be truncated between the two looks, and the file be another segment already.
+            Err(_) if attempts < ATTEMPTS && read_control(home)?.newest() != start => attempts += 1,
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                return Err(Error::LostLog { dir: home.dir.clone(), missing: start.first });
+            }
+            Err(error) => return Err(error),
+        }
     }
 }
 

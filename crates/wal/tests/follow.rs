@@ -150,6 +150,90 @@ fn large_records_and_truncation_under_a_follower() {
     assert!(matches!(log.follow(GroupNo(1)), Err(Error::LogTruncated { wanted: GroupNo(1), .. })));
 }
 
+/// Two sessions append in turn, each with tags of its own, while the log is truncated close behind them. A run ends with a
+/// close, and the next one is another start. Returns how many records each has appended, of which the last is alone in a
+/// group.
+fn write_and_truncate(fs: &Arc<dyn Fs>, options: &LogOptions, runs: u64) -> u64 {
+    let mut next = 0;
+    for run in 0..runs {
+        let (log, _) = open(fs, options).unwrap();
+        let mut sessions = [log.session().unwrap(), log.session().unwrap()];
+        for i in 0..600 {
+            for (own, session) in sessions.iter_mut().enumerate() {
+                let tag = (own as u64) << 32 | next;
+                let lsn = append(session, tag, &payload(tag, (tag as usize * 131) % 2500)).unwrap();
+                log.flush_soon(session, lsn);
+            }
+            next += 1;
+            // Now and again far enough behind for a follower to keep up.
+            if i % (20 << (2 * (run % 3))) == 0 {
+                log.truncate(log.next_group()).unwrap();
+            }
+        }
+        log.close().unwrap();
+        assert!(log.stats().segments_recycled > 2, "segments are used again");
+    }
+    let (log, _) = open(fs, options).unwrap();
+    let mut sessions = [log.session().unwrap(), log.session().unwrap()];
+    for tag in [next, 1 << 32 | next, next + 1, 1 << 32 | (next + 1)] {
+        let lsn = append(&mut sessions[(tag >> 32) as usize], tag, &payload(tag, 10)).unwrap();
+        log.force(lsn).unwrap();
+    }
+    next + 2
+}
+
+#[test]
+fn a_follower_reads_on_or_learns_that_it_is_too_late() {
+    for (buffer, hasty) in [(BufferKind::Lanes, false), (BufferKind::Faa, false), (BufferKind::Lanes, true)] {
+        let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+        let options = LogOptions { buffer, in_flight: 3, background: true, ..small() };
+        create(&fs, &options).unwrap();
+        let follow = || {
+            let follower = Follower::open(&fs, &dir(), UUID, GroupNo::ZERO).unwrap();
+            if hasty { follower.unconfirmed() } else { follower }
+        };
+        let (mut follower, mut late) = (follow(), 0);
+        let writer = {
+            let (fs, options) = (fs.clone(), options.clone());
+            thread::spawn(move || write_and_truncate(&fs, &options, 12))
+        };
+        // The next tag of each session, unless something was missed.
+        let (mut next, mut last) = ([Some(0), Some(0)], Lsn::ZERO);
+        let mut over = false;
+        loop {
+            match follower.read() {
+                Ok(Some(record)) => {
+                    assert!(record.lsn >= last, "{} after {last}", record.lsn);
+                    assert!(record.payload == payload(record.tag, record.payload.len()), "{buffer}: wrong bytes");
+                    let (own, tag) = ((record.tag >> 32) as usize, record.tag & 0xffff_ffff);
+                    assert!(next[own].is_none_or(|next| next == tag), "{buffer}: {tag} in place of {:?}", next[own]);
+                    (next[own], last) = (Some(tag + 1), record.lsn);
+                }
+                // Another look, for what was written between the last one and the end.
+                Ok(None) if over => break,
+                Ok(None) => {
+                    over = writer.is_finished();
+                    // Whatever it says is said again by the next look.
+                    let _ = follower.wait(Duration::from_millis(1)).map_err(truncated);
+                }
+                Err(error) => {
+                    truncated(error);
+                    (follower, next, late) = (follow(), [None; 2], late + 1);
+                }
+            }
+        }
+        let written = writer.join().unwrap();
+        // Without a group behind it the last one does not show.
+        let ends = [written, if hasty { written } else { written - 1 }].map(Some);
+        assert_eq!(next, ends, "{buffer}, hasty {hasty}, late {late} times");
+    }
+}
+
+/// Nothing else may come of truncation.
+fn truncated(error: Error) {
+    assert!(matches!(error, Error::LogTruncated { .. }), "{error}");
+}
+
 fn on_disk() -> LogOptions {
     LogOptions { segment_bytes: 256 << 10, background: true, ..small() }
 }

@@ -1,6 +1,6 @@
 //! A place in the chain of groups, and stepping along it.
 
-use crate::format::{FIRST_GROUP, GroupHeader};
+use crate::format::{CtlSlot, FIRST_GROUP, GroupHeader};
 use crate::reader::{Chain, GroupReader};
 use crate::scan::{Accepted, Link, find, link};
 use crate::segment::Home;
@@ -22,8 +22,8 @@ pub(super) struct Cursor {
     pub(super) incarnation: Incarnation,
     /// The last groups, which a start may have repeated.
     pub(super) tail: Vec<Accepted>,
-    /// The file of the very last one.
-    pub(super) last: Option<Arc<dyn File>>,
+    /// The segment of the very last one.
+    pub(super) last: u64,
 }
 
 /// A group of the chain; the reader holds its bytes.
@@ -34,6 +34,21 @@ pub(super) struct Step {
 }
 
 impl Cursor {
+    /// At the first group of the log, which lies in `file`.
+    pub(super) fn new(start: &CtlSlot, file: Arc<dyn File>, size: u64) -> Self {
+        Self {
+            number: start.segment,
+            file,
+            size,
+            offset: FIRST_GROUP,
+            next: start.first,
+            prev_crc: start.prev_crc,
+            incarnation: Incarnation(0),
+            tail: Vec::new(),
+            last: start.segment,
+        }
+    }
+
     /// Steps over the next group of the chain. Looks behind holes only where a start may have left one.
     pub(super) fn step(&mut self, home: &Home, reader: &mut GroupReader, holes: bool) -> Result<Option<Step>> {
         loop {
@@ -66,7 +81,7 @@ impl Cursor {
         self.tail.push(Accepted { group: header.group, segment: 0, offset, len, crc, prev_crc: self.prev_crc });
         self.offset += len;
         (self.next, self.prev_crc, self.incarnation) = (header.group.next(), crc, header.incarnation);
-        self.last = Some(self.file.clone());
+        self.last = self.number;
         Step { header, file: self.file.clone(), offset }
     }
 

@@ -1,9 +1,11 @@
 //! Logs made by hand, followed while they grow, break and are given up.
 
 use super::*;
-use crate::format::CtlSlot;
+use crate::format::{CtlSlot, FIRST_GROUP, SegmentHeader};
 use crate::scan::craft::Craft;
 use foreshore_base::Lsn;
+use foreshore_io::File;
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 
 const SIZE: u64 = 64 << 10;
 
@@ -84,6 +86,160 @@ fn groups_that_a_start_replaces_are_read_anew_or_reported() {
     group(&mut craft, 2, 40, &[35]);
     assert_eq!(read(&mut follower), [25]);
     assert!(matches!(hasty.read(), Err(Error::LogRetracted { group: GroupNo(2), .. })));
+}
+
+#[test]
+fn a_group_whose_segment_a_start_has_dropped_is_reported() {
+    let mut craft = Craft::new(SIZE);
+    let mut follower = follow(&craft, 0).unwrap().unconfirmed();
+    for i in 1.. {
+        group(&mut craft, 1, 10 * i, &[10 * i]);
+        assert_eq!(read(&mut follower), [10 * i]);
+        if craft.segment == 2 {
+            break;
+        }
+    }
+    let last = craft.next - 1;
+    // The file stays as it was for who has it open.
+    craft.home.fs.remove(&craft.home.segment_path(2)).unwrap();
+    match follower.read() {
+        Err(Error::LogRetracted { group, .. }) => assert_eq!(group, GroupNo(last)),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn groups_that_are_kept_only_where_a_start_has_repeated_them_are_found() {
+    let mut craft = Craft::new(SIZE);
+    (1..4).for_each(|i| group(&mut craft, 1, 10 * i, &[10 * i]));
+    let (mut follower, mut hasty) = (follow(&craft, 0).unwrap(), follow(&craft, 0).unwrap().unconfirmed());
+    assert_eq!((read(&mut follower), read(&mut hasty)), (vec![10, 20], vec![10, 20, 30]));
+    // A start repeats the last two groups in the next segment, and the first one is given up.
+    let mut groups = vec![0; 3 * BLOCK];
+    craft.file(1).read_at(&mut groups, FIRST_GROUP).unwrap();
+    let Decoded::Header(second, _) = GroupHeader::decode(&groups[BLOCK..]) else { panic!("a group") };
+    craft.at = SIZE;
+    let (segment, at) = craft.place(2 * BLOCK as u64);
+    assert_eq!((segment, at), (2, FIRST_GROUP));
+    craft.file(2).write_at(&groups[BLOCK..], at).unwrap();
+    let mut control = Control::open(&craft.home).unwrap();
+    control.renew(Incarnation(2)).unwrap();
+    let slot = CtlSlot { first: second.group, segment: 2, prev_crc: second.prev_crc, ..control.newest() };
+    (0..2).for_each(|_| control.advance(slot).unwrap());
+    craft.home.fs.remove(&craft.home.segment_path(1)).unwrap();
+    assert_eq!((read(&mut follower), read(&mut hasty)), (vec![], vec![]));
+    (4..6).for_each(|i| group(&mut craft, 2, 10 * i, &[10 * i]));
+    assert_eq!((read(&mut follower), read(&mut hasty)), (vec![30, 40], vec![40, 50]));
+}
+
+/// A file system on which something happens before a file is opened for the so-many-eth time.
+struct Meddled {
+    inner: Arc<dyn Fs>,
+    opens: AtomicU64,
+    at: u64,
+    meddle: Box<dyn Fn() + Send + Sync>,
+}
+
+impl std::fmt::Debug for Meddled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Meddled").field("at", &self.at).finish_non_exhaustive()
+    }
+}
+
+impl Fs for Meddled {
+    fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
+        if self.opens.fetch_add(1, Ordering::Relaxed) == self.at {
+            (self.meddle)();
+        }
+        self.inner.open(path)
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<String>> {
+        self.inner.list(dir)
+    }
+
+    fn kind(&self, path: &Path) -> Result<Option<foreshore_io::Kind>> {
+        self.inner.kind(path)
+    }
+
+    fn backend(&self) -> foreshore_io::Backend {
+        self.inner.backend()
+    }
+
+    fn create_dir(&self, _: &Path) -> Result<()> {
+        unreachable!("a follower writes nothing")
+    }
+
+    fn create(&self, _: &Path) -> Result<Arc<dyn File>> {
+        unreachable!("a follower writes nothing")
+    }
+
+    fn rename(&self, _: &Path, _: &Path) -> Result<()> {
+        unreachable!("a follower writes nothing")
+    }
+
+    fn remove(&self, _: &Path) -> Result<()> {
+        unreachable!("a follower writes nothing")
+    }
+
+    fn sync_dir(&self, _: &Path) -> Result<()> {
+        unreachable!("a follower writes nothing")
+    }
+
+    fn lock(&self, _: &Path) -> Result<Box<dyn foreshore_io::DirLock>> {
+        unreachable!("a follower locks nothing")
+    }
+}
+
+/// The segments before that of `slot` are given up, and their files taken for later segments.
+fn recycle(home: &Home, slot: CtlSlot) {
+    let mut control = Control::open(home).unwrap();
+    (0..2).for_each(|_| control.advance(slot).unwrap());
+    for number in 1..slot.segment {
+        let (old, new) = (home.segment_path(number), home.segment_path(100 + number));
+        let header = SegmentHeader { uuid: home.uuid, number: 100 + number, size: SIZE }.encode();
+        home.fs.open(&old).unwrap().write_at(&header, 0).unwrap();
+        home.fs.rename(&old, &new).unwrap();
+    }
+}
+
+#[test]
+fn truncation_at_any_moment_is_reported_as_such() {
+    let (mut whole, mut cut, mut at) = (0, 0, 0);
+    while whole < 3 {
+        let mut craft = Craft::new(SIZE);
+        let mut slot = Control::open(&craft.home).unwrap().newest();
+        for i in 1..40 {
+            let (next, prev_crc) = (craft.next, craft.prev_crc);
+            group(&mut craft, 1, 10 * i, &[10 * i]);
+            if craft.segment > slot.segment {
+                slot = CtlSlot { first: GroupNo(next), segment: craft.segment, prev_crc, ..slot };
+            }
+        }
+        assert_eq!(slot.segment, 3);
+        let Home { fs: inner, dir, uuid } = craft.home.clone();
+        let home = craft.home.clone();
+        let meddle = Box::new(move || recycle(&home, slot));
+        let fs: Arc<dyn Fs> = Arc::new(Meddled { inner, opens: AtomicU64::new(0), at, meddle });
+        let mut read = Vec::new();
+        let outcome = Follower::open(&fs, &dir, uuid, GroupNo::ZERO).and_then(|mut follower| {
+            while let Some(record) = follower.read()? {
+                read.push(record.lsn.0);
+            }
+            Ok(())
+        });
+        let front = read.first().is_none_or(|&first| first == 10 || first == 10 * slot.first.0);
+        assert!(front && read.windows(2).all(|two| two[1] == two[0] + 10), "open {at}: {read:?}");
+        match outcome {
+            Ok(()) => assert_eq!(read.last(), Some(&380), "open {at}"),
+            Err(Error::LogTruncated { first, .. }) if first == slot.first => cut += 1,
+            Err(other) => panic!("open {at}: {other}"),
+        }
+        // All opens have been met when a follower ends before.
+        whole += u64::from(read.len() == 38);
+        at += 1;
+    }
+    assert!(cut > 0 && at > 10, "{cut} of {at}");
 }
 
 #[test]
