@@ -3,12 +3,10 @@
 //! Payload is opaque bytes, so the crate serves anybody who wants a write-ahead log:
 //!
 //! ```
-//! use foreshore_base::Uuid;
-//! use foreshore_io::{Fs, Mem};
-//! use foreshore_wal::{Dep, Log, LogOptions, Record, Session};
+//! use foreshore_wal::{Dep, Fs, Log, LogOptions, Mem, Record, Session, Uuid};
 //! use std::{path::Path, sync::Arc};
 //!
-//! # fn main() -> foreshore_base::Result<()> {
+//! # fn main() -> foreshore_wal::Result<()> {
 //! let fs: Arc<dyn Fs> = Arc::new(Mem::null());
 //! let (dir, uuid) = (Path::new("log"), Uuid([7; 16]));
 //! let options = LogOptions { segment_bytes: 64 << 10, ring_bytes: 256 << 10, ..LogOptions::default() };
@@ -83,3 +81,11 @@ pub use reader::{RecordIter, Recovered};
 pub use record::{LoggedRecord, MAX_LARGE, MAX_RECORD, MAX_TAG, Record, flags};
 pub use session::Session;
 pub use ticket::CommitTicket;
+
+// What the interface above is made of, so that a program that wants a log alone depends on this crate alone.
+pub use foreshore_base::{Csn, Error, GroupNo, Lsn, Result, Uuid};
+pub use foreshore_io::{Disk, Fs, Mem, ReadOnly};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
