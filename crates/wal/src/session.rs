@@ -4,12 +4,10 @@ use crate::buffer::Sealed;
 use crate::dep::Dep;
 use crate::format::record_size;
 use crate::log::Shared;
-use crate::pipeline::Led;
 use crate::record::{MAX_TAG, Record, flags};
 use crate::ticket::CommitTicket;
 use foreshore_base::{Csn, Error, Lsn, Result};
 use foreshore_sync::Nanos;
-use foreshore_sync::primitive::thread;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -17,8 +15,6 @@ use std::time::Duration;
 
 /// How long a session waits for ring space at most before it tries to lead again.
 const SPACE_RETRY: Duration = Duration::from_millis(1);
-/// How often a session that finds another one leading lends it the processor before it sleeps until there is room.
-const YIELDS: usize = if cfg!(foreshore_loom) { 0 } else { 2 };
 
 /// Leave to append, leased from [`crate::Log::session`] and given back on drop. Not tied to a thread.
 ///
@@ -123,44 +119,15 @@ impl Session {
             // WAIT: help - a copy, and the next half of the lane is free when this one is full.
             shared.pipeline.lead_for_space(self.slot);
         }
-        let mut yields = YIELDS;
-        loop {
-            if let Some(error) = shared.pipeline.poison_error() {
-                return Err(error);
-            }
+        let slot = self.slot;
+        let admitted = shared.pipeline.make_room(slot, Some(SPACE_RETRY), || {
             if purpose == Purpose::Ordinary {
                 shared.admit_space()?;
             }
-            if let Some(admitted) = shared.buffer.admit(self.slot, more) {
-                self.credit += admitted;
-                return Ok(());
-            }
-            // WAIT: help - a group frees the ring.
-            let led = shared.pipeline.lead_for_space(self.slot);
-            if led == Led::Sealed {
-                continue;
-            }
-            if led == Led::Busy && yields > 0 {
-                yields -= 1;
-                // WAIT: window - a leader copies a few microseconds, or lost its processor meanwhile: then the processor is
-                // better lent to it than all sessions put to sleep and woken, one by one.
-                thread::yield_now();
-                continue;
-            }
-            let key = shared.pipeline.space().prepare();
-            if let Some(admitted) = shared.buffer.admit(self.slot, more) {
-                shared.pipeline.space().cancel(key);
-                self.credit += admitted;
-                return Ok(());
-            }
-            if shared.pipeline.is_poisoned() || (led == Led::Busy && shared.pipeline.can_lead()) {
-                shared.pipeline.space().cancel(key);
-                continue;
-            }
-            // WAIT: park - room made by a group ends it. Timed, because what fills the ring may be reserved and not yet
-            // appended, and an append signals nobody.
-            shared.pipeline.space().wait(key, Some(SPACE_RETRY));
-        }
+            Ok(shared.buffer.admit(slot, more))
+        })?;
+        self.credit += admitted;
+        Ok(())
     }
 
     /// Gives back what is reserved and not needed, but for a small share that saves the next reservation a trip. A session

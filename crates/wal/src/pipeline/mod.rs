@@ -37,6 +37,7 @@ mod flush;
 mod lead;
 mod pace;
 mod passage;
+mod space;
 mod waiters;
 mod window;
 
@@ -225,11 +226,6 @@ impl<L: Leader> Pipeline<L> {
         self.poisoned.store(true, Ordering::Release);
     }
 
-    /// Where threads wait for ring space.
-    pub fn space(&self) -> &EventCount {
-        &self.space
-    }
-
     /// Waits until `lsn` is durable, leading where the lead is free.
     ///
     /// # Errors
@@ -269,35 +265,36 @@ impl<L: Leader> Pipeline<L> {
             } else {
                 Led::Busy
             };
-            let go_on = match led {
-                Led::Sealed | Led::Unwanted => continue,
-                // WAIT: window - an appender is stopped inside its copy; nobody is bound to signal its end, and this thread
-                // alone keeps the duty to lead.
-                Led::Nothing => park(parker.get_or_insert_with(Parker::current), Some(STALL)),
-                Led::Busy => {
-                    let parker = parker.get_or_insert_with(Parker::current);
-                    let key = self.waiters.add_thread(lsn, parker.unparker());
-                    // ORDERING: first row of the table above.
-                    fence(Ordering::SeqCst);
-                    let start = self.start_for(lsn);
-                    let may_lead = start == Start::Now && !mutant("pipeline: park without may_lead");
-                    if self.durable() >= lsn || self.is_poisoned() || may_lead {
-                        self.waiters.remove_thread(key);
-                        continue;
-                    }
-                    let timer = match start {
-                        // One of those who wait is the timer; who takes it along hands off.
-                        Start::After(left) if self.waiters.is_first(key, self.sealed()) => Some(left),
-                        _ => None,
-                    };
-                    let go_on = park(parker, timer);
-                    // Who raises `durable` takes out all that it satisfies.
-                    if self.durable() < lsn {
-                        self.waiters.remove_thread(key);
-                    }
-                    go_on
-                }
+            if matches!(led, Led::Sealed | Led::Unwanted) {
+                continue;
+            }
+            let parker = parker.get_or_insert_with(Parker::current);
+            let key = self.waiters.add_thread(lsn, parker.unparker());
+            // ORDERING: first row of the table above.
+            fence(Ordering::SeqCst);
+            let start = self.start_for(lsn);
+            let may_lead = start == Start::Now && led == Led::Busy && !mutant("pipeline: park without may_lead");
+            if self.durable() >= lsn || self.is_poisoned() || may_lead {
+                self.waiters.leave(key);
+                continue;
+            }
+            let timer = match start {
+                // An appender is stopped inside its copy, and nobody is bound to signal its end: somebody tries again.
+                Start::Now => Some(STALL),
+                Start::After(left) => Some(left),
+                Start::No => None,
             };
+            let timer = timer.filter(|_| {
+                // One of those who wait is the timer, and it shall know; who takes the timer along hands off.
+                let first = self.waiters.is_first(key, self.sealed());
+                if !first && led == Led::Nothing && !mutant("pipeline: leaves the timer to a sleeper") {
+                    self.waiters.wake(Lsn::ZERO, Some(self.sealed()));
+                }
+                first
+            });
+            // WAIT: window - for the stopped appender; park - for all else, see the callers.
+            let go_on = park(parker, timer);
+            self.waiters.leave(key);
             if !go_on {
                 // This thread may be the one that was to lead.
                 self.hand_off(HandOff::Lead);

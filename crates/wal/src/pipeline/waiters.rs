@@ -3,7 +3,7 @@
 use super::acks::Key;
 use foreshore_base::Lsn;
 use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
-use foreshore_sync::{LockRank, Mutex, Unparker};
+use foreshore_sync::{LockRank, Mutex, Unparker, WakeQueue};
 use std::collections::BTreeMap;
 
 #[derive(Debug, Default)]
@@ -18,11 +18,14 @@ pub(super) struct Waiters {
     /// Entries of the list. Written under its lock.
     count: AtomicUsize,
     lists: Mutex<Lists>,
+    /// Those who are satisfied and were taken out: they wake each other.
+    woken: WakeQueue,
 }
 
 impl Waiters {
     pub(super) fn new() -> Self {
-        Self { count: AtomicUsize::new(0), lists: Mutex::new(LockRank::LogWaiters, Lists::default()) }
+        let lists = Mutex::new(LockRank::LogWaiters, Lists::default());
+        Self { count: AtomicUsize::new(0), lists, woken: WakeQueue::default() }
     }
 
     /// Whether nobody is registered. Behind a `SeqCst` fence: a waiter that is not counted yet looks again itself.
@@ -40,9 +43,11 @@ impl Waiters {
         })
     }
 
-    /// Takes a thread out, if it is still there.
-    pub(super) fn remove_thread(&self, key: Key) {
-        drop(self.edit(|lists| lists.threads.remove(&key)));
+    /// Ends a registration, once, whatever ended the wait. Who was taken out by then helps to wake the others.
+    pub(super) fn leave(&self, key: Key) {
+        if self.edit(|lists| lists.threads.remove(&key)).is_none() {
+            self.woken.help();
+        }
     }
 
     /// Whether no other thread waits for less than `key` does and more than `lsn`.
@@ -51,19 +56,19 @@ impl Waiters {
         lists.threads.range(after(lsn)..).next().is_none_or(|(&first, _)| first >= key)
     }
 
-    /// Wakes and takes out all who wait for `upto` or less, and one thread that waits for more than `lead_beyond`, to
+    /// Takes out and wakes all who wait for `upto` or less, and one thread that waits for more than `lead_beyond`, to
     /// take the lead.
     pub(super) fn wake(&self, upto: Lsn, lead_beyond: Option<Lsn>) {
-        let (next, threads) = self.edit(|lists| {
-            let threads = take_upto(&mut lists.threads, upto);
-            let next = lead_beyond.and_then(|sealed| {
-                let key = lists.threads.range(after(sealed)..).next().map(|(key, _)| *key)?;
-                lists.threads.remove(&key)
-            });
-            (next, threads)
+        let next = self.edit(|lists| {
+            self.woken.put(take_upto(&mut lists.threads, upto));
+            let key = lists.threads.range(after(lead_beyond?)..).next().map(|(key, _)| *key)?;
+            lists.threads.remove(&key)
         });
         // The next leader goes first: it starts the device.
-        next.iter().chain(&threads).for_each(Unparker::unpark);
+        if let Some(next) = next {
+            next.unpark();
+        }
+        self.woken.start();
     }
 
     fn edit<R>(&self, edit: impl FnOnce(&mut Lists) -> R) -> R {
