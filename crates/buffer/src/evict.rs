@@ -1,9 +1,9 @@
 //! Free frames: taking one, evicting for one, and keeping some ready ahead of need.
 
 use crate::format::AREA_PAGES;
-use crate::frame::FrameNo;
+use crate::frame::{FrameNo, Kept};
 use crate::pool::Core;
-use foreshore_base::{Error, PageId, Result};
+use foreshore_base::{Error, PageId};
 use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_sync::{NextWake, Step, rmw};
 use std::ops::ControlFlow;
@@ -19,19 +19,9 @@ const BUSY_WAIT: Duration = Duration::from_millis(5);
 /// is taken to be in use for good.
 const BUSY_TRIES: usize = 200;
 
-/// What became of a frame that was to be evicted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Eviction {
-    Done,
-    /// The page must be written first.
-    Dirty,
-    /// Latched or pinned, or has no page.
-    Busy,
-}
-
 impl Core {
     /// A frame without a page, its exclusive latch held.
-    pub(crate) fn take_frame(&self) -> Result<FrameNo> {
+    pub(crate) fn take_frame(&self) -> foreshore_base::Result<FrameNo> {
         let (mut tries, mut evicted) = (0, self.counters.evictions.sum());
         while tries < BUSY_TRIES {
             if let Some(no) = self.pop_free() {
@@ -84,7 +74,7 @@ impl Core {
     ///
     /// The sweep ends when a whole batch of dirty pages has been met: clean pages go first, but the hand does not race
     /// round for the last few of them, which would take every page's second chance away.
-    fn evict(&self, need: usize, want: usize) -> Result<usize> {
+    fn evict(&self, need: usize, want: usize) -> foreshore_base::Result<usize> {
         // ORDERING: hint, see `Core::dry`.
         if need == 1 && self.dry.load(Ordering::Relaxed) && self.cleaner.try_lock().is_none() {
             return Ok(0);
@@ -94,10 +84,10 @@ impl Core {
         // Whether the sweep broke off makes no difference.
         let _ = self.replacer.sweep(&self.frames, &mut |no| {
             match self.try_evict(no) {
-                Eviction::Done => freed += 1,
+                Ok(()) => freed += 1,
                 // The hand of a small pool comes by twice.
-                Eviction::Dirty if !dirty.contains(&no) => dirty.push(no),
-                Eviction::Dirty | Eviction::Busy => {}
+                Err(Kept::Dirty) if !dirty.contains(&no) => dirty.push(no),
+                Err(Kept::Dirty | Kept::Busy) => {}
             }
             if freed >= want || dirty.len() == AREA_PAGES { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
@@ -108,38 +98,26 @@ impl Core {
                 // ORDERING: hint, see `Core::dry`.
                 None => self.dry.store(freed == 0, Ordering::Relaxed),
             }
-            freed += dirty.iter().filter(|&&no| self.try_evict(no) == Eviction::Done).count();
+            freed += dirty.iter().filter(|&&no| self.try_evict(no).is_ok()).count();
         }
         Ok(freed)
     }
 
-    fn try_evict(&self, no: FrameNo) -> Eviction {
+    fn try_evict(&self, no: FrameNo) -> Result<(), Kept> {
         let frame = &self.frames[no as usize];
-        if frame.is_dirty() {
-            return Eviction::Dirty;
-        }
         if self.uses.with_pin().is_some() {
-            return if self.try_evict_fixless(no) { Eviction::Done } else { Eviction::Busy };
+            return self.try_evict_unlatched(no);
         }
-        if frame.is_pinned() || !frame.latch.try_lock_exclusive() {
-            return Eviction::Busy;
-        }
-        // All of it again: under the latch it holds.
-        let pid = frame.pid();
-        if pid == PageId::ZERO || frame.is_pinned() || frame.is_dirty() {
-            let eviction = if frame.is_dirty() { Eviction::Dirty } else { Eviction::Busy };
-            frame.latch.unlock_exclusive_unchanged(&self.parks);
-            return eviction;
-        }
+        let pid = frame.try_vacate(&self.parks)?;
         self.replacer.on_evict(&self.frames, no, pid);
         self.table.remove(pid, no);
         self.counters.evictions.add(1);
         self.give_back(no);
-        Eviction::Done
+        Ok(())
     }
 
     /// One refill of the store of free frames.
-    pub(crate) fn provide(&self) -> Result<NextWake> {
+    pub(crate) fn provide(&self) -> foreshore_base::Result<NextWake> {
         let (free, low) = (self.free.lock().len(), self.low_mark());
         if free >= low {
             return Ok(NextWake::OnSignal);

@@ -1,8 +1,9 @@
 //! A frame: the place of one page in memory, and the words that say what is in it.
 
 use foreshore_base::{GroupNo, PageId};
+use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
-use foreshore_sync::{HybridLatch, rmw};
+use foreshore_sync::{HybridLatch, ParkTable, rmw};
 
 /// Index of a frame.
 pub type FrameNo = u32;
@@ -55,6 +56,15 @@ pub struct Frame {
     pid: AtomicU64,
     pub(crate) meta: AtomicU32,
     rec_group: AtomicU64,
+}
+
+/// Why a page stays in its frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// It must be written first.
+    Dirty,
+    /// Latched, pinned or used just now, or there is no page.
+    Busy,
 }
 
 impl Frame {
@@ -118,6 +128,25 @@ impl Frame {
         // ORDERING: Release, pairs with `meta`: what was done under the pin comes before the eviction.
         let before = self.meta.fetch_sub(1, Ordering::Release);
         assert!(before & PINS != 0, "page {} was not pinned", self.pid());
+    }
+
+    /// Takes the exclusive latch of a frame whose page may go, and returns the page.
+    pub fn try_vacate(&self, parks: &ParkTable) -> Result<PageId, Kept> {
+        if self.is_dirty() {
+            return Err(Kept::Dirty);
+        }
+        if self.is_pinned() || !self.latch.try_lock_exclusive() {
+            return Err(Kept::Busy);
+        }
+        // All of it again: under the latch it holds.
+        let pid = self.pid();
+        let pinned = self.is_pinned() && !mutant("frame: pins are not asked for under the latch");
+        let dirty = self.is_dirty() && !mutant("frame: dirt is not asked for under the latch");
+        if pid == PageId::ZERO || pinned || dirty {
+            self.latch.unlock_exclusive_unchanged(parks);
+            return Err(if dirty { Kept::Dirty } else { Kept::Busy });
+        }
+        Ok(pid)
     }
 
     /// Whether somebody keeps the page in its frame.

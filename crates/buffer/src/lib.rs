@@ -35,7 +35,7 @@ mod words;
 /// The kernels, for models in `tests/`.
 #[cfg(any(foreshore_loom, foreshore_shuttle))]
 pub mod model {
-    pub use crate::frame::{Frame, FrameNo};
+    pub use crate::frame::{Frame, FrameNo, Kept};
     pub use crate::nb::transition_allowed;
     pub use crate::table::PageTable;
 }

@@ -29,11 +29,13 @@
 //!    made, written home and evicted meanwhile: the frame would have had to go in between.
 
 use crate::format::blank_page;
-use crate::frame::{DIRTY, EVICTED, Frame, FrameNo, LOADING, MAIN, PINS, REDONE, USE, USES};
+use crate::frame::{DIRTY, EVICTED, Frame, FrameNo, Kept, LOADING, MAIN, PINS, REDONE, USE, USES};
 use crate::guard::{ExclusiveGuard, Slot};
 use crate::load::Fill;
 use crate::pool::Core;
-use foreshore_base::{PageId, Result};
+use crate::table::PageTable;
+use foreshore_base::PageId;
+use foreshore_sync::ParkTable;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::Ordering;
 
@@ -117,13 +119,16 @@ impl Frame {
         true
     }
 
-    /// evict. False if the page is dirty, fixed or used. After it the frame is the caller's.
-    pub fn try_evict(&self) -> bool {
+    /// evict. After it the frame is the caller's, and with it the page.
+    pub fn try_evict(&self) -> Result<PageId, Kept> {
         // ORDERING: Relaxed, the exchange below decides.
         let from = self.meta.load(Ordering::Relaxed);
-        let kept = if mutant("nbgclock: evict a fixed page") { DIRTY | EVICTED } else { DIRTY | EVICTED | USES | PINS };
+        if from & DIRTY != 0 {
+            return Err(Kept::Dirty);
+        }
+        let kept = if mutant("nbgclock: evict a fixed page") { EVICTED } else { EVICTED | USES | PINS };
         if from & kept != 0 {
-            return false;
+            return Err(Kept::Busy);
         }
         // ORDERING: Acquire, pairs with `unpin`: what was done under pins comes before the frame changes hands. Release: who
         // finds the page evicted finds its id as it was.
@@ -131,7 +136,18 @@ impl Frame {
         if evicted && !mutant("nbgclock: evict a fixed page") {
             check(from, EVICTED);
         }
-        evicted
+        if evicted { Ok(self.pid()) } else { Err(Kept::Busy) }
+    }
+
+    /// Takes the entry of the page `pid`, evicted from this frame by a thread that has yet to do so, out of the table.
+    pub fn help_evict(&self, table: &PageTable, parks: &ParkTable, pid: PageId, no: FrameNo) {
+        // WAIT: help - does what the thread that evicts has yet to do; parks for one that puts a page into the frame, who has
+        // the latch for a few instructions.
+        self.latch.lock_shared(parks);
+        if self.is_evicted() && self.pid() == pid || mutant("nbgclock: help without a look") {
+            table.remove_if(pid, no);
+        }
+        self.latch.unlock_shared(parks);
     }
 
     /// Whether the frame is on its way from one page to the next.
@@ -169,7 +185,12 @@ impl Core {
     /// What a guard must hold before it looks at the latch of the frame in which the table has `pid`; `None` if the page has
     /// left the frame since. The page is in the frame then, in this mode; in the others it is so once the latch is held.
     #[inline]
-    pub(crate) fn hold<'a>(&'a self, slot: Slot<'a>, pid: PageId, fill: Fill) -> Result<Option<Hold<'a>>> {
+    pub(crate) fn hold<'a>(
+        &'a self,
+        slot: Slot<'a>,
+        pid: PageId,
+        fill: Fill,
+    ) -> foreshore_base::Result<Option<Hold<'a>>> {
         match self.uses.with_pin() {
             None => Ok((slot.frame().pid() == pid).then(Hold::default)),
             Some(cap) => self.fix(slot, pid, cap, fill),
@@ -186,10 +207,10 @@ impl Core {
         (frame.pid() == pid && !frame.is_loading()).then_some(hold)
     }
 
-    fn fix<'a>(&'a self, slot: Slot<'a>, pid: PageId, cap: u8, fill: Fill) -> Result<Option<Hold<'a>>> {
+    fn fix<'a>(&'a self, slot: Slot<'a>, pid: PageId, cap: u8, fill: Fill) -> foreshore_base::Result<Option<Hold<'a>>> {
         let frame = slot.frame();
         if !frame.fix(cap) {
-            self.forget_evicted(slot, pid);
+            frame.help_evict(&self.table, &self.parks, pid, slot.no);
             return Ok(None);
         }
         let hold = Hold(Some(frame));
@@ -202,22 +223,9 @@ impl Core {
         Ok(Some(hold))
     }
 
-    /// Takes the entry of an evicted page out of the table.
-    #[cold]
-    fn forget_evicted(&self, slot: Slot<'_>, pid: PageId) {
-        let frame = slot.frame();
-        // WAIT: help - does what the thread that evicts has yet to do; parks for one that puts a page into the frame, who has
-        // the latch for a few instructions.
-        frame.latch.lock_shared(&self.parks);
-        if frame.is_evicted() && frame.pid() == pid {
-            self.table.remove_if(pid, slot.no);
-        }
-        frame.latch.unlock_shared(&self.parks);
-    }
-
     /// Reads the page into a frame that the caller has fixed, unless somebody else is done before.
     #[cold]
-    fn read_fixed(&self, slot: Slot<'_>, pid: PageId, fill: Fill) -> Result<()> {
+    fn read_fixed(&self, slot: Slot<'_>, pid: PageId, fill: Fill) -> foreshore_base::Result<()> {
         self.counters.misses.add(1);
         let page = self.fetch(pid, fill)?;
         let frame = slot.frame();
@@ -238,7 +246,7 @@ impl Core {
     }
 
     /// Gives `pid` a frame, if nobody else does first; what is in it comes later.
-    pub(crate) fn claim(&self, pid: PageId, uses: u8) -> Result<()> {
+    pub(crate) fn claim(&self, pid: PageId, uses: u8) -> foreshore_base::Result<()> {
         let no = self.take_frame()?;
         let frame = &self.frames[no as usize];
         frame.set_pid(pid);
@@ -253,18 +261,15 @@ impl Core {
     }
 
     /// Evicts the page of a frame, if it may go.
-    pub(crate) fn try_evict_fixless(&self, no: FrameNo) -> bool {
+    pub(crate) fn try_evict_unlatched(&self, no: FrameNo) -> Result<(), Kept> {
         let frame = &self.frames[no as usize];
-        if !frame.try_evict() {
-            return false;
-        }
-        let pid = frame.pid();
+        let pid = frame.try_evict()?;
         self.replacer.on_evict(&self.frames, no, pid);
         self.table.remove_if(pid, no);
         frame.set_pid(PageId::ZERO);
         self.counters.evictions.add(1);
         self.push_free(no);
-        true
+        Ok(())
     }
 }
 
@@ -312,7 +317,7 @@ mod tests {
     fn a_page_leaves_once_it_is_neither_fixed_nor_used_nor_dirty() {
         let frame = Frame::new();
         frame.start_evicted();
-        assert!(!frame.fix(5) && !frame.try_evict() && frame.cool());
+        assert!(!frame.fix(5) && frame.try_evict().is_err() && frame.cool());
         frame.enter(1);
         for _ in 0..9 {
             assert!(frame.fix(5));
@@ -321,10 +326,12 @@ mod tests {
         frame.loaded();
         assert!(frame.cool() && frame.uses() == 5, "fixed pages do not age");
         (0..9).for_each(|_| frame.unpin());
-        assert!(!frame.try_evict(), "used");
+        assert_eq!(frame.try_evict(), Err(Kept::Busy), "used");
         assert!((0..5).all(|_| frame.cool()) && !frame.cool());
-        assert!(frame.fix(5) && !frame.try_evict(), "fixed");
+        assert!(frame.fix(5) && frame.try_evict().is_err(), "fixed");
         frame.unpin();
-        assert!(frame.cool() && !frame.cool() && frame.try_evict() && !frame.try_evict() && !frame.fix(5));
+        assert!(
+            frame.cool() && !frame.cool() && frame.try_evict().is_ok() && frame.try_evict().is_err() && !frame.fix(5)
+        );
     }
 }

@@ -3,9 +3,10 @@
 use crate::replace::ReplacementKind;
 use foreshore_base::limits::MAX_PAGES;
 use foreshore_base::{Error, Result};
+use foreshore_sync::primitive::MODEL;
 
-/// Fewest frames of a pool: a split, its map page and some room beside.
-pub const MIN_FRAMES: usize = 16;
+/// Fewest frames of a pool: a split, its map page and some room beside. In models the fewer the better.
+pub const MIN_FRAMES: usize = if MODEL { 2 } else { 16 };
 
 /// How a pool is built and run.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,6 +17,7 @@ use crate::frame::FrameNo;
 use foreshore_base::PageId;
 use foreshore_base::limits::MAX_PAGES;
 use foreshore_sync::LazyArray;
+use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::MODEL;
 use foreshore_sync::primitive::atomic::{AtomicU32, Ordering};
 use std::io;
@@ -51,6 +52,11 @@ impl PageTable {
 
     /// Enters `pid` at `frame`; false if it is in a frame already.
     pub fn insert(&self, pid: PageId, frame: FrameNo) -> bool {
+        if mutant("table: insert without a look") {
+            // ORDERING: as below.
+            self.entry(pid).store(frame + 1, Ordering::Release);
+            return true;
+        }
         // ORDERING: Release publishes the page id stored in the frame, pairs with `get`.
         self.entry(pid).compare_exchange(0, frame + 1, Ordering::Release, Ordering::Relaxed).is_ok()
     }

@@ -19,6 +19,8 @@ use std::{
 pub(crate) struct Arguments {
     #[arg(help = experiments())]
     experiment: String,
+    /// buffer-trace: the trace, in the ARC format, plain or zstd [default: a made-up one]
+    file: Option<PathBuf>,
     /// The points that matter most, in at most three minutes an experiment
     #[arg(long)]
     quick: bool,
@@ -57,6 +59,7 @@ impl Arguments {
             secs: self.secs,
             repeat: self.repeat,
             threads: self.threads.clone(),
+            trace: self.file.clone(),
             seed: self.seed,
         }
     }
@@ -111,6 +114,11 @@ mod tests {
         assert_eq!(settings.device, Device::Delay(Duration::from_micros(300)));
         assert_eq!((settings.secs, settings.threads), (Some(Duration::from_millis(200)), vec![1, 2]));
         assert_eq!(format!("{:?}", parse("all").settings()), format!("{:?}", Settings::default()));
+    }
+
+    #[test]
+    fn a_trace_follows_the_experiment() {
+        assert_eq!(parse("buffer-trace some.lis --quick").settings().trace, Some("some.lis".into()));
     }
 
     #[test]

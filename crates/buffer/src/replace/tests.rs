@@ -65,7 +65,10 @@ impl Reader {
         let no = victim.expect("somebody may go");
         assert!(broke.is_break());
         let pid = self.frames[no as usize].pid();
-        assert!(self.policy.uses().with_pin().is_none() || self.frames[no as usize].try_evict(), "it was counted down");
+        assert!(
+            self.policy.uses().with_pin().is_none() || self.frames[no as usize].try_evict().is_ok(),
+            "it was counted down"
+        );
         self.policy.on_evict(&self.frames, no, pid);
         self.set(no, 0);
         assert_eq!(self.pages.remove(&pid.0), Some(no));

@@ -10,12 +10,16 @@
 //! | `subject` | what is driven: logs without files, and the yardsticks |
 //! | `repeat` | repeats, rotated so that what disturbs the machine meets all alike |
 //! | `commits` | logs with files, and sessions that commit |
+//! | `buffer_pool` | the pool over pages that need no disk |
 //! | `open_loop` | commits that arrive at random times |
 //! | one file per experiment | what varies, what is measured, what the paper says |
 //!
 //! An experiment is an [`Experiment`] and an entry in `EXPERIMENTS`. A name that is not there is refused with those that
 //! are.
 
+mod buffer_hits;
+mod buffer_pool;
+mod buffer_trace;
 mod chart;
 mod commits;
 mod drive;
@@ -42,7 +46,11 @@ use chart::Panel;
 use foreshore::Device;
 use foreshore_base::{Error, Result};
 use serde_json::{Map, Value};
-use std::{fs, path::Path, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 /// One figure: how it is measured, drawn and described.
 trait Experiment: Sync {
@@ -68,13 +76,15 @@ trait Experiment: Sync {
     }
 }
 
-const EXPERIMENTS: [&dyn Experiment; 6] = [
+const EXPERIMENTS: [&dyn Experiment; 8] = [
     &log_insert::LogInsert,
     &log_size::LogSize,
     &log_skew::LogSkew,
     &log_slots::LogSlots,
     &log_threads::LogThreads,
     &group_timer::GroupTimer,
+    &buffer_hits::BufferHits,
+    &buffer_trace::BufferTrace,
 ];
 
 /// The word for all experiments.
@@ -95,6 +105,8 @@ pub struct Settings {
     pub repeat: Option<usize>,
     /// Worker threads; empty: what the experiment chooses.
     pub threads: Vec<usize>,
+    /// The trace of `buffer-trace`; `None`: a made-up one.
+    pub trace: Option<PathBuf>,
     /// Seed of all randomness.
     pub seed: u64,
 }
@@ -102,7 +114,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         let device = Device::Auto;
-        Self { quick: false, l1: false, device, secs: None, repeat: None, threads: Vec::new(), seed: 1 }
+        Self { quick: false, l1: false, device, secs: None, repeat: None, threads: Vec::new(), trace: None, seed: 1 }
     }
 }
 

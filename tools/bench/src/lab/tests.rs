@@ -11,6 +11,7 @@ fn settings() -> Settings {
         secs: Some(Duration::from_millis(3)),
         repeat: Some(1),
         threads: vec![1, 2],
+        trace: None,
         seed: 1,
     }
 }
@@ -61,6 +62,8 @@ fn fields(experiment: &str) -> &'static [&'static str] {
         "log-threads" => {
             &["buffer", "threads", "clients", "commit", "device", "tps", "p50_us", "p99_us", "cpu_user_cores"]
         }
+        "buffer-hits" => &["policy", "cache_fraction", "scan_fraction", "hit_ratio", "hit_ratio_all", "ops_per_s"],
+        "buffer-trace" => &["policy", "frames", "hit_ratio"],
         "group-timer" => &["group", "record_bytes", "tps", "mean_us", "p99_us", "waits"],
         other => panic!("no fields for {other}"),
     }
@@ -73,7 +76,8 @@ fn every_experiment_writes_the_agreed_json_and_a_figure() {
         let keys: Vec<&String> = json.as_object().unwrap().keys().collect();
         assert_eq!(keys, ["config", "experiment", "figure", "findings", "machine", "promises", "rows"], "{name}");
         assert_eq!(json["experiment"], *name);
-        assert!(json["figure"].as_str().is_some_and(|figure| figure.contains("Fig.")), "{name}");
+        let says_where = |figure: &str| ["Fig.", "slide", "trace"].iter().any(|word| figure.contains(word));
+        assert!(json["figure"].as_str().is_some_and(says_where), "{name}");
         assert!(json["machine"]["cores"].as_u64().is_some_and(|cores| cores > 0));
         assert_eq!(json["config"]["seed"], 1);
         let rows = json["rows"].as_array().unwrap();

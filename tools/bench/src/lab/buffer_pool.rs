@@ -1,0 +1,108 @@
+//! What `buffer-*` drive: the real pool over a file that holds a sound page of any id and is read without a disk.
+
+use foreshore::ReplacementKind;
+use foreshore_base::{Error, PageId, Result, Uuid, limits::PAGE_SIZE};
+use foreshore_buffer::{
+    Pool, PoolOptions,
+    format::{blank_page, page_checksum},
+};
+use foreshore_io::{File, Fs, Mem};
+use foreshore_wal::{Log, LogOptions};
+use std::{cell::Cell, io, path::Path, sync::Arc};
+
+thread_local! {
+    static READS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Pages that this thread has read.
+pub(super) fn reads() -> u64 {
+    READS.get()
+}
+
+/// A pool with nothing in it, whose pages are all clean.
+///
+/// Nothing but a miss empties frames, one at a time, so that hits are those of the policy.
+pub(super) fn pool(replacement: ReplacementKind, frames: usize) -> Result<Pool> {
+    let log = Log::discarding(&LogOptions { background: false, max_sessions: 1, ..LogOptions::default() })?;
+    let doublewrite = Mem::null().create(Path::new("doublewrite"))?;
+    let uuid = Uuid([1; 16]);
+    Pool::create_files(&*doublewrite, uuid)?;
+    let options = PoolOptions { frames, background: false, replacement, doublewrite: false };
+    Pool::open(Arc::new(Blank), doublewrite, uuid, log, &options)
+}
+
+/// A page id that a lab asked for: ids of pages start at 1.
+pub(super) fn page(number: u64) -> PageId {
+    PageId(1 + number)
+}
+
+/// A file in which every page is blank but for its id and checksum.
+#[derive(Debug)]
+struct Blank;
+
+impl Blank {
+    fn refuse<T>(&self) -> Result<T> {
+        Err(Error::io("write", self.path().to_owned(), io::ErrorKind::ReadOnlyFilesystem.into()))
+    }
+}
+
+impl File for Blank {
+    fn path(&self) -> &Path {
+        Path::new("blank pages")
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        READS.set(READS.get() + 1);
+        for (n, out) in (0..).zip(buf.chunks_exact_mut(PAGE_SIZE)) {
+            out.copy_from_slice(&blank_page(PageId(offset / PAGE_SIZE as u64 + n)));
+            // The checksum comes first on a page.
+            let checksum = page_checksum(out).to_le_bytes();
+            out[..checksum.len()].copy_from_slice(&checksum);
+        }
+        Ok(buf.len())
+    }
+
+    fn write_at(&self, _: &[u8], _: u64) -> Result<()> {
+        self.refuse()
+    }
+
+    fn write_durable(&self, _: &[u8], _: u64) -> Result<()> {
+        self.refuse()
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn len(&self) -> Result<u64> {
+        Ok(u64::MAX)
+    }
+
+    fn set_len(&self, _: u64) -> Result<()> {
+        self.refuse()
+    }
+
+    fn allocate(&self, _: u64, _: u64) -> Result<()> {
+        self.refuse()
+    }
+}
+
+/// To a hundredth of a point.
+pub(super) fn ratio(hits: u64, of: u64) -> f64 {
+    (hits as f64 / of.max(1) as f64 * 1e4).round() / 1e4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_page_is_there_and_is_read_once() {
+        let pool = pool(ReplacementKind::Clock, 16).unwrap();
+        let before = reads();
+        for number in [0, 7, 1 << 30, 7, 0] {
+            assert_eq!(pool.shared(page(number)).unwrap().pid(), page(number));
+        }
+        assert_eq!((reads() - before, pool.stats().pages_read), (3, 3));
+    }
+}
