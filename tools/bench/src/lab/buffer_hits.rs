@@ -4,12 +4,10 @@ use super::{
     Experiment, Lab, Row,
     buffer_pool::{page, pool, ratio, reads},
     chart::{Axis, Panel, Plot},
+    promise::{Bound, Promise},
     row::find,
 };
-use crate::{
-    machine::Machine,
-    random::{Random, Zipf},
-};
+use crate::random::{Random, Zipf};
 use foreshore::ReplacementKind;
 use foreshore_base::Result;
 use std::time::Instant;
@@ -109,16 +107,21 @@ impl Experiment for BufferHits {
         plot.panels(rows, title, |row| row.text("policy").to_owned())
     }
 
-    fn findings(&self, rows: &[Row], _: &Machine) -> Vec<String> {
+    fn promises(&self, rows: &[Row]) -> Vec<Promise> {
         let ratio = |policy: &str| {
             let at = [("policy", policy.into()), ("cache_fraction", 0.1.into()), ("scan_fraction", 0.2.into())];
             find(rows, &at, "hit_ratio")
         };
-        let margin = |(policy, rival): (&str, &str)| {
-            let points = 100.0 * (ratio(policy)? - ratio(rival)?);
-            Some(format!("10 % memory, 20 % scans: {policy} {points:+.2} points on {rival}"))
-        };
-        [("s3c", "gclock"), ("s3c", "2q"), ("nbgclock", "gclock")].into_iter().filter_map(margin).collect()
+        let points = |policy: &str| Some(100.0 * (ratio(policy)? - ratio("gclock")?));
+        let above = points("s3c").map(|points| {
+            let promise = "10 % memory, 20 % scans: points of s3c above gclock";
+            Promise::new(promise, points, Bound::Least(8.0))
+        });
+        let beside = points("nbgclock").map(|points| {
+            let promise = "10 % memory, 20 % scans: points between nbgclock and gclock";
+            Promise::new(promise, points.abs(), Bound::Most(1.0))
+        });
+        above.into_iter().chain(beside).collect()
     }
 }
 

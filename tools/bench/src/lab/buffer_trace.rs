@@ -4,9 +4,10 @@ use super::{
     Experiment, Lab, Row,
     buffer_pool::{page, pool, ratio},
     chart::{Axis, Panel, Plot},
+    promise::{Bound, Promise},
     row::find,
 };
-use crate::{machine::Machine, random::Random, random::Zipf, units::invalid};
+use crate::{random::Random, random::Zipf, units::invalid};
 use foreshore::ReplacementKind;
 use foreshore_base::{Error, Result, limits::MAX_PAGES};
 use std::{fs, io::Read, path::Path};
@@ -63,17 +64,14 @@ impl Experiment for BufferTrace {
         plot.panels(rows, |_| "reads of a trace".to_owned(), |row| row.text("policy").to_owned())
     }
 
-    fn findings(&self, rows: &[Row], _: &Machine) -> Vec<String> {
-        let points = |rival: &str| {
-            let margin = |frames: usize| {
-                let ratio =
-                    |policy: &str| find(rows, &[("policy", policy.into()), ("frames", frames.into())], "hit_ratio");
-                Some(format!("{:+.2}", 100.0 * (ratio("s3c")? - ratio(rival)?)))
-            };
-            let margins: Vec<String> = FRAMES.into_iter().filter_map(margin).collect();
-            format!("s3c less {rival}, points, by size: {}", margins.join(", "))
+    fn promises(&self, rows: &[Row]) -> Vec<Promise> {
+        let promise = |frames: usize, rival: &str, least: f64| {
+            let ratio = |policy: &str| find(rows, &[("policy", policy.into()), ("frames", frames.into())], "hit_ratio");
+            let points = 100.0 * (ratio("s3c")? - ratio(rival)?);
+            Some(Promise::new(format!("{frames} frames: points of s3c above {rival}"), points, Bound::Least(least)))
         };
-        ["lru", "2q"].map(points).into()
+        let sizes = FRAMES.into_iter();
+        sizes.flat_map(|frames| [promise(frames, "lru", 0.0), promise(frames, "2q", -0.5)]).flatten().collect()
     }
 }
 
