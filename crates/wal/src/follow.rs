@@ -308,6 +308,12 @@ impl Follower {
     /// Looks along the chain for what makes the next group count.
     fn look(&mut self, holes: bool) -> Result<bool> {
         let mut ahead = self.at.clone();
+        let counts = self.look_along(&mut ahead, holes);
+        self.at.hole = ahead.hole;
+        counts
+    }
+
+    fn look_along(&mut self, ahead: &mut Cursor, holes: bool) -> Result<bool> {
         while let Some(Step { header, .. }) = ahead.step(&self.home, &mut self.reader, holes)? {
             self.confirmed = match &self.witness {
                 Witness::Log(_) if header.cut <= self.seen => header.group,

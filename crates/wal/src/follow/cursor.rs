@@ -24,6 +24,9 @@ pub(super) struct Cursor {
     pub(super) tail: Vec<Accepted>,
     /// The segment of the very last one.
     pub(super) last: u64,
+    /// The last hole that was searched: its segment, where it begins, and where the chain goes on. What is written at its
+    /// beginning comes first none the less.
+    pub(super) hole: Option<(u64, u64, u64)>,
 }
 
 /// A group of the chain; the reader holds its bytes.
@@ -46,6 +49,7 @@ impl Cursor {
             incarnation: Incarnation(0),
             tail: Vec::new(),
             last: start.segment,
+            hole: None,
         }
     }
 
@@ -62,12 +66,18 @@ impl Cursor {
                 }
                 None => {}
             }
-            if holes {
-                let from = self.offset + BLOCK as u64;
-                if let Some((at, _)) = find(reader, (&*self.file, self.size), from, &chain, &self.tail)? {
-                    self.offset = at;
-                    continue;
+            let found = match self.hole {
+                Some((number, from, to)) if (number, from) == (self.number, self.offset) => Some(to),
+                _ if holes => {
+                    let from = self.offset + BLOCK as u64;
+                    find(reader, (&*self.file, self.size), from, &chain, &self.tail)?.map(|(at, _)| at)
                 }
+                _ => None,
+            };
+            if let Some(to) = found {
+                self.hole = Some((self.number, self.offset, to));
+                self.offset = to;
+                continue;
             }
             if !self.roll(home, reader, &chain, holes)? {
                 return Ok(None);

@@ -267,6 +267,27 @@ fn repeated_groups_and_holes_are_passed_over() {
     assert_eq!(read(&mut follow(&craft, again.0).unwrap()), [20, 30]);
 }
 
+/// Searches for holes become rare, what a search has found stays.
+#[test]
+fn what_comes_behind_a_hole_shows_however_long_the_log_was_idle() {
+    let mut craft = Craft::new(SIZE);
+    (1..3).for_each(|i| group(&mut craft, 1, 10 * i, &[10 * i]));
+    let mut follower = follow(&craft, 0).unwrap();
+    let mut second = vec![0; BLOCK];
+    craft.file(1).read_at(&mut second, FIRST_GROUP + BLOCK as u64).unwrap();
+    // A torn group, and behind it what a start repeats.
+    craft.at += BLOCK as u64;
+    let at = craft.place(BLOCK as u64).1;
+    craft.file(1).write_at(&second, at).unwrap();
+    Control::open(&craft.home).unwrap().renew(Incarnation(2)).unwrap();
+    assert_eq!(read(&mut follower), [10]);
+    (0..1000).for_each(|_| assert_eq!(read(&mut follower), []));
+    group(&mut craft, 2, 30, &[30]);
+    assert_eq!(read(&mut follower), [20]);
+    group(&mut craft, 2, 40, &[40]);
+    assert_eq!(read(&mut follower), [30]);
+}
+
 #[test]
 fn a_log_given_up_under_a_follower_is_reported() {
     let mut craft = Craft::new(SIZE);
