@@ -59,7 +59,7 @@ impl Tree {
             if leaf.holds() {
                 return Ok(leaf.pid());
             }
-            restarts.count();
+            self.restart(&mut restarts);
         }
     }
 }

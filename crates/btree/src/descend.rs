@@ -25,10 +25,11 @@ use crate::tree::{Structure, Tree};
 use foreshore_base::{Error, PageId, Result};
 use foreshore_buffer::{ExclusiveGuard, OptimisticGuard, PageRead, Pinned, Pool, SharedGuard};
 use foreshore_sync::model::mutant;
+use foreshore_sync::primitive::MODEL;
 use std::cmp::Ordering;
 
 /// Restarts of one operation after which it latches what it reads.
-const MAX_RESTARTS: u32 = 8;
+const MAX_RESTARTS: u32 = if MODEL { 1 } else { 8 };
 
 /// How nodes are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,10 +43,6 @@ pub(crate) enum Reading {
 pub(crate) struct Restarts(u32);
 
 impl Restarts {
-    pub(crate) const fn count(&mut self) {
-        self.0 += 1;
-    }
-
     const fn reading(&self) -> Reading {
         if self.0 < MAX_RESTARTS { Reading::Optimistic } else { Reading::Latched }
     }
@@ -236,10 +233,16 @@ impl Tree {
                     pins.retain(|&(pinned, _)| pinned != level);
                     pins.push((level, self.pool().pin(pid)?));
                 }
-                Err(Halt::Changed) => restarts.count(),
+                Err(Halt::Changed) => self.restart(restarts),
                 Err(Halt::Failed(error)) => return Err(error),
             }
         }
+    }
+
+    /// Notes that a validation has failed.
+    pub(crate) fn restart(&self, restarts: &mut Restarts) {
+        restarts.0 += 1;
+        self.trees.counters().restarts.add(1);
     }
 
     fn walk<'p, G: Access<'p>>(&'p self, key: &[u8], level: u8, report: bool, reading: Reading) -> Result<G, Halt> {

@@ -3,8 +3,10 @@
 use crate::descend::{Access, ReadGuard, Restarts};
 use crate::node::{Damage, NO_WRITER, NodeView};
 use crate::tree::{Structure, Tree};
-use foreshore_base::Result;
+use foreshore_base::{Result, Xid};
 use foreshore_lock::TableMode;
+use foreshore_sync::model::mutant;
+use foreshore_sync::primitive::thread;
 use foreshore_txn::{RowHolder, Txn};
 
 impl Tree {
@@ -22,9 +24,17 @@ impl Tree {
         loop {
             // From here on a writer finds this reader's lock, or this reader finds the writer in the header.
             let leaf: ReadGuard<'_> = self.find_again(&mut Structure::of(txn), key, 0, 0, &mut restarts)?;
-            let row = copy_row(txn, &leaf, key, out);
-            if !leaf.holds() {
-                restarts.count();
+            let row = copy_row(&leaf, key, out);
+            // Before the validation: a version that still holds then says that nobody has rolled this row back meanwhile, so a
+            // writer that has ended has committed.
+            let early = mutant("btree: validate before the holder is asked for") && leaf.holds() && {
+                // The writer needs the time of a whole rollback.
+                thread::yield_now();
+                true
+            };
+            let row = row.map(|row| row.map(|(xid, ghost)| (txn.row_holder(xid), ghost)));
+            if !early && !leaf.holds() {
+                self.restart(&mut restarts);
                 continue;
             }
             let damage = |why| self.corrupted(leaf.pid(), why);
@@ -49,20 +59,12 @@ impl Tree {
     }
 }
 
-/// Copies the value of `key` in a leaf to `out`, and returns who holds the row and whether it is deleted.
-///
-/// The holder is asked for between the read of the header and the validation that covers it. A version that still holds then
-/// says that nobody has rolled this row back in between: a writer that has ended by then has committed.
-fn copy_row(
-    txn: &mut Txn,
-    leaf: &ReadGuard<'_>,
-    key: &[u8],
-    out: &mut Vec<u8>,
-) -> Result<Option<(RowHolder, bool)>, Damage> {
+/// Copies the value of `key` in a leaf to `out`, and returns who wrote or locked the row last and whether it is deleted.
+fn copy_row(leaf: &ReadGuard<'_>, key: &[u8], out: &mut Vec<u8>) -> Result<Option<(Xid, bool)>, Damage> {
     let node = NodeView::view(leaf.page())?;
     let Ok(at) = node.search(key)? else { return Ok(None) };
     let row = node.place(at)?;
     out.clear();
     node.append_to(row.value, out);
-    Ok(Some((txn.row_holder(row.header.xid), row.header.is_ghost())))
+    Ok(Some((row.header.xid, row.header.is_ghost())))
 }

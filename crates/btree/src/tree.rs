@@ -31,9 +31,10 @@ pub(crate) struct Counters {
     pub(crate) inner_splits: ShardedCounter,
     pub(crate) root_splits: ShardedCounter,
     pub(crate) purges: ShardedCounter,
+    pub(crate) restarts: ShardedCounter,
 }
 
-/// Changes of structure since the trees were opened.
+/// Changes of structure, and what they and others disturbed, since the trees were opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TreeStats {
@@ -45,6 +46,8 @@ pub struct TreeStats {
     pub root_splits: u64,
     /// Leaves that ghosts were taken out of.
     pub purges: u64,
+    /// Reads of nodes that were in vain because the node changed meanwhile.
+    pub restarts: u64,
 }
 
 impl Trees {
@@ -56,6 +59,7 @@ impl Trees {
             inner_splits: ShardedCounter::new(),
             root_splits: ShardedCounter::new(),
             purges: ShardedCounter::new(),
+            restarts: ShardedCounter::new(),
         };
         Self { base: Arc::new(Base { pool, space, counters }) }
     }
@@ -63,12 +67,13 @@ impl Trees {
     /// Counters.
     #[must_use]
     pub fn stats(&self) -> TreeStats {
-        let Counters { leaf_splits, inner_splits, root_splits, purges } = self.counters();
+        let Counters { leaf_splits, inner_splits, root_splits, purges, restarts } = self.counters();
         TreeStats {
             leaf_splits: leaf_splits.sum(),
             inner_splits: inner_splits.sum(),
             root_splits: root_splits.sum(),
             purges: purges.sum(),
+            restarts: restarts.sum(),
         }
     }
 

@@ -15,9 +15,21 @@ pub(crate) const PAGE_WORDS: usize = PAGE_SIZE / WORD_BYTES;
 /// Bytes moved at a time when the ranges of a move overlap.
 const CHUNK: usize = 256;
 
+/// A place where shuttle may switch threads. Words are std's atomics in every build, so it does not see them by itself.
+#[inline]
+fn step() {
+    #[cfg(foreshore_shuttle)]
+    {
+        use foreshore_sync::primitive::atomic::AtomicBool;
+        // ORDERING: none, the access is there to be seen.
+        AtomicBool::new(false).load(Ordering::Relaxed);
+    }
+}
+
 /// Copies the bytes from `offset` on to `out`. The copy may be torn unless a latch is held or the version validates.
 pub(crate) fn load(words: &[Word], offset: usize, out: &mut [u8]) {
     assert!(offset + out.len() <= PAGE_SIZE, "read of {} bytes at {offset}", out.len());
+    step();
     let (mut index, skip) = (offset / WORD_BYTES, offset % WORD_BYTES);
     let mut out = out;
     if skip != 0 {
@@ -45,6 +57,7 @@ pub(crate) fn load(words: &[Word], offset: usize, out: &mut [u8]) {
 /// The eight bytes from `offset` on, little-endian; zero if they are not all in the page. May be torn, as [`load`].
 #[inline]
 pub(crate) fn load_u64(words: &[Word], offset: usize) -> u64 {
+    step();
     // ORDERING: as in `load`.
     let word = |index: usize| words.get(index).map(|word| u64::from_le(word.load(Ordering::Relaxed)));
     let (index, skip) = (offset / WORD_BYTES, offset % WORD_BYTES * 8);
@@ -87,6 +100,7 @@ fn patch(words: &[Word], index: usize, skip: usize, bytes: &[u8]) {
 /// Puts `bytes` at `offset`. The caller holds the exclusive latch of the page.
 pub(crate) fn store(words: &[Word], offset: usize, bytes: &[u8]) {
     assert!(offset + bytes.len() <= PAGE_SIZE, "write of {} bytes at {offset}", bytes.len());
+    step();
     let (mut index, skip) = (offset / WORD_BYTES, offset % WORD_BYTES);
     let mut bytes = bytes;
     if skip != 0 {

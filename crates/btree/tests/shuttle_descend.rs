@@ -1,0 +1,117 @@
+//! Readers without latches beside a writer that splits leaves, links them, and takes a change back, while pages leave the pool:
+//! the real tree over the real pool, under many orders of steps. Which assertion notices a reader or writer that was led astray
+//! depends on the order.
+#![cfg(foreshore_shuttle)]
+
+mod common;
+
+use common::Bed;
+use foreshore_base::Error;
+use foreshore_sync::model::{shuttle, shuttle_mutated};
+use foreshore_sync::primitive::thread;
+use std::sync::Arc;
+
+/// Rows from the start; the writer inserts as many between them.
+const ROWS: u16 = 20;
+const ITERATIONS: usize = 60;
+const FILL: usize = 1200;
+
+fn value(key: u16, state: u8) -> Vec<u8> {
+    let mut value = vec![state; FILL];
+    value[..2].copy_from_slice(&key.to_le_bytes());
+    value
+}
+
+fn read(bed: &Bed, key: u16) {
+    let mut out = Vec::new();
+    let mut txn = bed.begin();
+    match bed.tree.get(&mut txn, &key.to_be_bytes(), &mut out) {
+        Ok(found) => {
+            assert!(found, "row {key} was there from the start");
+            assert!(out == value(key, 1), "row {key} as it was never committed");
+            drop(txn.commit().expect("a commit"));
+        }
+        // Under shuttle any wait for a lock may be over at once.
+        Err(Error::LockTimeout { .. }) => {
+            txn.rollback().expect("a rollback");
+        }
+        Err(error) => panic!("row {key}: {error}"),
+    }
+}
+
+/// Every leaf holds a few rows, so the writer splits most of them, and links them in the root that all readers pass.
+fn splits(frames: usize) {
+    let bed = Arc::new(Bed::new(frames));
+    for row in 0..ROWS {
+        bed.run(|txn| bed.tree.insert_new(txn, &(2 * row).to_be_bytes(), &value(2 * row, 1)));
+    }
+    let writer = {
+        let bed = bed.clone();
+        thread::spawn(move || {
+            for row in 0..ROWS {
+                bed.run(|txn| bed.tree.insert_new(txn, &(2 * row + 1).to_be_bytes(), &value(2 * row + 1, 1)));
+            }
+        })
+    };
+    let readers: Vec<_> = (0..2)
+        .map(|reader| {
+            let bed = bed.clone();
+            thread::spawn(move || (0..ROWS).for_each(|row| read(&bed, (row * 7 + reader * 3) % ROWS * 2)))
+        })
+        .collect();
+    writer.join().expect("the writer");
+    readers.into_iter().for_each(|reader| reader.join().expect("a reader"));
+    assert_eq!(bed.verify().rows, u64::from(2 * ROWS));
+}
+
+/// Changes of two rows, all of them taken back.
+fn rollbacks() {
+    let bed = Arc::new(Bed::new(16));
+    for key in 0..2 {
+        bed.run(|txn| bed.tree.insert_new(txn, &u16::to_be_bytes(key), &value(key, 1)));
+    }
+    let writer = {
+        let bed = bed.clone();
+        thread::spawn(move || {
+            for round in 0..4 {
+                let key = round % 2;
+                let mut txn = bed.begin();
+                match bed.tree.put(&mut txn, &u16::to_be_bytes(key), &value(key, 2)) {
+                    Ok(_) | Err(Error::LockTimeout { .. }) => txn.rollback().expect("a rollback"),
+                    Err(error) => panic!("row {key}: {error}"),
+                };
+            }
+        })
+    };
+    for round in 0..6 {
+        read(&bed, round % 2);
+    }
+    writer.join().expect("the writer");
+}
+
+#[test]
+fn readers_find_their_rows_beside_splits() {
+    shuttle(ITERATIONS, || splits(64));
+}
+
+#[test]
+fn readers_find_their_rows_beside_splits_and_evictions() {
+    shuttle(ITERATIONS, || splits(16));
+}
+
+#[test]
+fn readers_see_no_change_that_is_taken_back() {
+    shuttle(ITERATIONS, rollbacks);
+}
+
+#[test]
+#[should_panic]
+fn without_validation_of_the_parent_readers_are_led_astray() {
+    shuttle_mutated("btree: child read without validating the parent", 5 * ITERATIONS, || splits(64));
+}
+
+#[test]
+#[should_panic(expected = "as it was never committed")]
+fn a_holder_asked_for_after_validation_may_have_rolled_back() {
+    shuttle_mutated("btree: validate before the holder is asked for", 5 * ITERATIONS, rollbacks);
+}
