@@ -280,9 +280,9 @@ impl<L: Leader> Pipeline<L> {
             }
             let timer = match start {
                 // An appender is stopped inside its copy, and nobody is bound to signal its end: somebody tries again.
-                Start::Now => Some(STALL),
+                Start::Now if led == Led::Nothing => Some(STALL),
                 Start::After(left) => Some(left),
-                Start::No => None,
+                Start::Now | Start::No => None,
             };
             let timer = timer.filter(|_| {
                 // One of those who wait is the timer, and it shall know; who takes the timer along hands off.
