@@ -249,7 +249,7 @@ impl<L: Leader> Pipeline<L> {
     /// # Errors
     /// As [`Self::force`].
     pub fn force_while(&self, lsn: Lsn, mut park: impl FnMut(&Parker, Option<Duration>) -> bool) -> Result<bool> {
-        let mut parker = None;
+        let (mut parker, mut place) = (None, None);
         if self.sealed() < lsn {
             self.pace.arrive();
         }
@@ -269,7 +269,8 @@ impl<L: Leader> Pipeline<L> {
                 continue;
             }
             let parker = parker.get_or_insert_with(Parker::current);
-            let key = self.waiters.add_thread(lsn, parker.unparker());
+            let key = self.waiters.add_thread(place, lsn, parker.unparker());
+            place = Some(key);
             // ORDERING: first row of the table above.
             fence(Ordering::SeqCst);
             let start = self.start_for(lsn);

@@ -2,6 +2,8 @@
 
 use super::*;
 use foreshore_sync::NextWake;
+use foreshore_sync::primitive::thread;
+use std::sync::mpsc;
 
 /// Nothing can be cut.
 struct Stopped;
@@ -105,4 +107,41 @@ fn a_leader_that_panics_stops_the_log() {
         assert_eq!(pipeline.lead_for_space(0), Led::Unwanted, "the lead is free, and nobody seals any more");
         assert_eq!(pipeline.durable(), Lsn(0));
     }
+}
+
+/// Sessions of `lanes` may wait for equal stamps. Who is woken registers again, in front of its equals.
+#[test]
+fn who_was_woken_is_the_timer_for_its_equals() {
+    let slots = Slots::new(1);
+    slots.lease().expect("one slot");
+    let policy = "delay:10s".parse().expect("a policy");
+    let pipeline = Pipeline::new(Stopped, vec![Stopped], Lsn(0), GroupNo(1), Arc::new(slots), policy);
+    let (park, parked) = mpsc::channel();
+    thread::scope(|scope| {
+        let pipeline = &pipeline;
+        let mut timers = Vec::new();
+        let durable = pipeline.force_while(Lsn(1), |_, timer| {
+            timers.push(timer);
+            if timers.len() == 2 {
+                return false;
+            }
+            let park = park.clone();
+            scope.spawn(move || {
+                let durable = pipeline.force_while(Lsn(1), |parker, timer| {
+                    park.send(timer).expect("somebody waits for it");
+                    timer.is_none() && {
+                        parker.park();
+                        true
+                    }
+                });
+                assert!(!durable.expect("no error"));
+            });
+            assert_eq!(parked.recv().expect("the other parks"), None, "one timer is enough");
+            pipeline.hand_off(HandOff::Lead);
+            true
+        });
+        assert!(!durable.expect("no error"));
+        assert!(timers.iter().all(Option::is_some), "nobody looks again when the group is due");
+        assert!(parked.recv().expect("the other goes on").is_some(), "who goes away hands off");
+    });
 }

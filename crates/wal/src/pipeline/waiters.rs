@@ -34,10 +34,11 @@ impl Waiters {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// Registers a thread that is about to park. A fence and a look at the state follow.
-    pub(super) fn add_thread(&self, lsn: Lsn, unparker: Unparker) -> Key {
+    /// Registers a thread that is about to park. A fence and a look at the state follow. A thread that comes again keeps its
+    /// `place`: others that wait for the same LSN, as sessions of `lanes` may, count on the first.
+    pub(super) fn add_thread(&self, place: Option<Key>, lsn: Lsn, unparker: Unparker) -> Key {
         self.edit(|lists| {
-            let key = lists.key(lsn);
+            let key = place.unwrap_or_else(|| lists.key(lsn));
             lists.threads.insert(key, unparker);
             key
         })
