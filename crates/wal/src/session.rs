@@ -86,6 +86,9 @@ impl Session {
 
     #[inline]
     fn admit(&mut self, max_bytes: usize, purpose: Purpose) -> Result<()> {
+        if let Some(error) = self.shared.pipeline.poison_error() {
+            return Err(error);
+        }
         if purpose == Purpose::Ordinary && self.unacked.len() >= self.shared.max_unacked {
             self.measured(Self::hold_back)?;
         }
