@@ -297,6 +297,11 @@ impl LogBuffer for Lanes {
         Lsn(high.fold(clock.max(self.floor.load(Ordering::Acquire)), u64::max))
     }
 
+    fn reaches(&self, lsn: Lsn) -> bool {
+        // ORDERING: Relaxed, a check: who asks for a commit has drawn it from the clock or learned of it since.
+        lsn.0 <= self.clock.load(Ordering::Relaxed) || lsn <= self.current()
+    }
+
     fn drain(&self, prev: Lsn, staging: &mut Staging) -> Drained {
         let mut guard = self.cut.try_lock().expect("one leader at a time");
         let cut = &mut *guard;

@@ -48,6 +48,12 @@ pub trait LogBuffer: Send + Sync {
     /// Upper bound of the LSNs handed out.
     fn current(&self) -> Lsn;
 
+    /// Whether LSNs up to `lsn` may have been handed out. Asked for every commit, where [`LogBuffer::current`] may have to
+    /// look at every session.
+    fn reaches(&self, lsn: Lsn) -> bool {
+        lsn <= self.current()
+    }
+
     /// Copies publishable records into `staging`, as many whole ones as fit, and makes their room free. `prev` is the last
     /// cut. One caller at a time.
     fn drain(&self, prev: Lsn, staging: &mut Staging) -> Drained;
