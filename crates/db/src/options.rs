@@ -22,7 +22,7 @@ const MAX_TRANSACTIONS: usize = foreshore_recovery::MAX_ACTIVE;
 /// | [`memory_limit`](Self::memory_limit) | 1 GiB |
 /// | [`device`](Self::device) | `auto` |
 /// | [`segment_bytes`](Self::segment_bytes) | 64 MiB |
-/// | [`log_buffer`](Self::log_buffer) | `faa` |
+/// | [`log_buffer`](Self::log_buffer) | `lanes` |
 /// | [`log_wait`](Self::log_wait) | `park` |
 /// | [`log_slots`](Self::log_slots) | 4 |
 /// | [`group`](Self::group) | `greedy` |

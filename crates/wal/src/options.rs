@@ -227,11 +227,11 @@ named! {
         /// Groups that draw under a lock and are released by whoever is first in a queue.
         Delegated = "delegated",
         /// One fetch-and-add; sessions copy side by side.
-        #[default]
         Faa = "faa",
         /// Groups in a table; sessions join the current one by an exchange and copy side by side.
         Laser = "laser",
         /// A lane per session, and cuts closed under dependency.
+        #[default]
         Lanes = "lanes",
     }
 }

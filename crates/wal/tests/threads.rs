@@ -192,16 +192,18 @@ fn a_failed_write_reaches_every_waiter() {
     let sim = Sim::new(5);
     let fs: Arc<dyn Fs> = Arc::new(sim.clone());
     let log = fresh(&fs, &LogOptions { max_sessions: 64, ..small() });
-    while log.prepare_step() == NextWake::Now {}
     let mut session = log.session().unwrap();
+    let sessions: Vec<_> = (0..16).map(|_| log.session().unwrap()).collect();
+    // Space for all of them, so that only groups are written from here on.
+    while log.prepare_step() == NextWake::Now {}
     let acked = append(&mut session, 0, b"acknowledged").unwrap();
     log.force(acked).unwrap();
     sim.inject(Fault { at: sim.ops(), kind: FaultKind::Eio, sticky: true });
-    let handles: Vec<_> = (0..16)
-        .map(|i: u64| {
+    let handles: Vec<_> = (0..)
+        .zip(sessions)
+        .map(|(i, mut session): (u64, Session)| {
             let log = log.clone();
             thread::spawn(move || {
-                let mut session = log.session()?;
                 let lsn = append(&mut session, i, b"lost")?;
                 let ticket = log.ticket(lsn, lsn.csn(), lsn);
                 if i.is_multiple_of(2) { ticket.wait() } else { block_on(ticket) }
