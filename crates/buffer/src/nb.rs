@@ -69,10 +69,10 @@ impl Frame {
 
     /// enter. The caller holds the exclusive latch of the frame and has put it into the page table.
     pub fn enter(&self, uses: u8) {
-        let to = LOADING | (u32::from(uses) * USE);
+        let change = EVICTED | LOADING | (u32::from(uses) * USE);
         // ORDERING: Release, pairs with `fix`: the page id is seen by who fixes.
-        let from = self.meta.swap(to, Ordering::Release);
-        check(from, to);
+        let from = self.meta.fetch_xor(change, Ordering::Release);
+        check(from, from ^ change);
     }
 
     /// fix. False if the page has left.
@@ -130,11 +130,12 @@ impl Frame {
         if from & kept != 0 {
             return Err(Kept::Busy);
         }
+        let to = EVICTED | from & PINS;
         // ORDERING: Acquire, pairs with `unpin`: what was done under pins comes before the frame changes hands. Release: who
         // finds the page evicted finds its id as it was.
-        let evicted = self.meta.compare_exchange(from, EVICTED, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        if evicted && !mutant("nbgclock: evict a fixed page") {
-            check(from, EVICTED);
+        let evicted = self.meta.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if evicted {
+            check(from, to);
         }
         if evicted { Ok(self.pid()) } else { Err(Kept::Busy) }
     }
@@ -202,7 +203,7 @@ impl Core {
         let frame = slot.frame();
         let hold = match self.uses.with_pin() {
             None => Hold::default(),
-            Some(cap) => frame.fix(cap).then_some(Hold(Some(frame)))?,
+            Some(cap) => frame.fix(cap).then(|| Hold(Some(frame)))?,
         };
         (frame.pid() == pid && !frame.is_loading()).then_some(hold)
     }

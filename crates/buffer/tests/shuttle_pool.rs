@@ -1,0 +1,207 @@
+//! Promise: no page is lost or stale, whatever the policy and however the steps of threads that fix, change, evict and write
+//! pages interleave. Six threads, three frames, eight pages, and a disk that fails reads now and then.
+#![cfg(foreshore_shuttle)]
+
+use foreshore_base::codec::u64_at;
+use foreshore_base::limits::PAGE_SIZE;
+use foreshore_base::{Error, PageId, Result, TableId, Uuid};
+use foreshore_buffer::format::{PAGE_HEADER, blank_page, page_checksum};
+use foreshore_buffer::{Change, PageMut, Pool, PoolOptions, ReplacementKind, change, change_cost};
+use foreshore_io::{File, Fs, Mem};
+use foreshore_sync::model::{shuttle, shuttle_mutated};
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
+use foreshore_sync::primitive::thread;
+use foreshore_sync::{LockRank, Mutex};
+use foreshore_wal::{Dep, Log, LogOptions, Session};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+const THREADS: u64 = 6;
+const FRAMES: usize = 3;
+const PAGES: u64 = 8;
+const ROUNDS: u64 = 4;
+const SCHEDULES: usize = 150;
+
+const AT_OWN_ID: usize = PAGE_HEADER;
+const AT_COUNT: usize = PAGE_HEADER + 8;
+/// The count again, far away: a page of two states has two counts.
+const AT_TAIL: usize = PAGE_SIZE - 8;
+
+/// Pages in memory; other threads run before and after every access, and in the middle of a write.
+#[derive(Debug)]
+struct Disk {
+    pages: Mutex<Vec<Vec<u8>>>,
+    reads: AtomicU64,
+}
+
+impl Disk {
+    fn new() -> Self {
+        let page = |number| {
+            let mut page = blank_page(PageId(number)).to_vec();
+            page[AT_OWN_ID..AT_OWN_ID + 8].copy_from_slice(&number.to_le_bytes());
+            let checksum = page_checksum(&page).to_le_bytes();
+            page[..checksum.len()].copy_from_slice(&checksum);
+            page
+        };
+        Self { pages: Mutex::new(LockRank::Leaf, (0..=PAGES).map(page).collect()), reads: AtomicU64::new(0) }
+    }
+}
+
+impl File for Disk {
+    fn path(&self) -> &Path {
+        Path::new("pages")
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        thread::yield_now();
+        // ORDERING: a count.
+        if self.reads.fetch_add(1, Ordering::Relaxed) % 7 == 6 {
+            return Err(Error::io("read", self.path().to_owned(), io::ErrorKind::TimedOut.into()));
+        }
+        buf.copy_from_slice(&self.pages.lock()[(offset / PAGE_SIZE as u64) as usize]);
+        // The image is old by the time it is used.
+        thread::yield_now();
+        Ok(buf.len())
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        for (number, page) in (offset / PAGE_SIZE as u64..).zip(buf.chunks_exact(PAGE_SIZE)) {
+            thread::yield_now();
+            self.pages.lock()[number as usize].copy_from_slice(page);
+        }
+        Ok(())
+    }
+
+    fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.write_at(buf, offset)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn len(&self) -> Result<u64> {
+        Ok((PAGES + 1) * PAGE_SIZE as u64)
+    }
+
+    fn set_len(&self, _: u64) -> Result<()> {
+        unreachable!("a pool does not grow files")
+    }
+
+    fn allocate(&self, _: u64, _: u64) -> Result<()> {
+        unreachable!("a pool does not grow files")
+    }
+}
+
+/// Checks that the page is `pid`, of one state, and returns its count.
+fn check(page: &[u8], pid: PageId) -> u64 {
+    assert_eq!(u64_at(page, AT_OWN_ID), pid.0, "page {pid} holds another page");
+    let count = u64_at(page, AT_COUNT);
+    assert_eq!(u64_at(page, AT_TAIL), count, "page {pid} is of two states");
+    count
+}
+
+/// Repeats what failed for want of a frame or by the disk, which a caller may.
+fn insist<T>(mut attempt: impl FnMut() -> Result<T>) -> T {
+    loop {
+        match attempt() {
+            Ok(value) => return value,
+            Err(Error::OutOfFrames { .. }) => {}
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::TimedOut => {}
+            Err(e) => panic!("{e}"),
+        }
+        thread::yield_now();
+    }
+}
+
+fn count(pool: &Pool, session: &mut Session, pid: PageId) -> u64 {
+    session.reserve(change_cost(1, 8)).expect("log space");
+    let mut page = insist(|| pool.exclusive(pid));
+    let next = (check(&page, pid) + 1).to_le_bytes();
+    page.write(AT_COUNT, &next);
+    page.write(AT_TAIL, &next);
+    let what = Change { kind: 34, flags: 0, init_mask: 0, table: TableId(1), body: &[&next] };
+    change(session, Dep::none(), 1, &what, &mut [&mut page]);
+    u64::from_le_bytes(next)
+}
+
+fn read(pool: &Pool, pid: PageId, how: u64) -> Option<u64> {
+    match how {
+        0 => Some(check(&insist(|| pool.shared(pid)), pid)),
+        1 => Some(check(&insist(|| pool.pin(pid)).shared(), pid)),
+        2 => insist(|| pool.try_shared(pid)).map(|page| check(&page, pid)),
+        _ => {
+            let mut copy = vec![0; PAGE_SIZE];
+            let guard = insist(|| pool.optimistic(pid));
+            guard.copy_to(0..PAGE_SIZE, &mut copy);
+            guard.validate().then(|| check(&copy, pid))
+        }
+    }
+}
+
+fn work(pool: &Pool, log: &Log, own: u64) {
+    let mut session = log.session().expect("a session");
+    // What this thread has seen of each page: counts never fall.
+    let mut seen = [0; PAGES as usize + 1];
+    for round in 0..ROUNDS {
+        let number = 1 + (3 * own + round * (1 + own % 3)) % PAGES;
+        let counted = count(pool, &mut session, PageId(number));
+        assert!(counted > seen[number as usize], "page {number} is stale");
+        seen[number as usize] = counted;
+        let number = 1 + (own + 5 * round) % PAGES;
+        if let Some(count) = read(pool, PageId(number), (own + round) % 4) {
+            assert!(count >= seen[number as usize], "page {number} is stale");
+            seen[number as usize] = count;
+        }
+        if own == 0 && round % 2 == 1 {
+            pool.clean_step().expect("nothing but reads fails");
+        }
+    }
+}
+
+fn storm(replacement: ReplacementKind) {
+    let options = LogOptions { ring_bytes: 64 << 10, max_sessions: 8, background: false, ..LogOptions::default() };
+    let log = Log::discarding(&options).expect("a log");
+    let doublewrite = Mem::null().create(Path::new("doublewrite")).expect("memory");
+    let uuid = Uuid([1; 16]);
+    Pool::create_files(&*doublewrite, uuid).expect("memory");
+    let options = PoolOptions { frames: FRAMES, background: false, replacement, doublewrite: false };
+    let pool = Pool::open(Arc::new(Disk::new()), doublewrite, uuid, log.clone(), &options).expect("a pool");
+    let spawn = |own| {
+        let (pool, log) = (pool.clone(), log.clone());
+        thread::spawn(move || work(&pool, &log, own))
+    };
+    let threads: Vec<_> = (0..THREADS).map(spawn).collect();
+    threads.into_iter().for_each(|thread| thread.join().expect("a thread ends"));
+    let sum: u64 = (1..=PAGES).map(|number| read(&pool, PageId(number), 0).expect("shared")).sum();
+    assert_eq!(sum, THREADS * ROUNDS, "changes were lost");
+    assert!(pool.stats().evictions > 0, "the script evicts");
+}
+
+fn every_policy() {
+    ReplacementKind::ALL.into_iter().for_each(storm);
+}
+
+#[test]
+fn no_page_is_lost_or_stale_whatever_the_policy() {
+    shuttle(SCHEDULES, every_policy);
+}
+
+#[test]
+#[should_panic]
+fn an_eviction_that_does_not_ask_for_dirt_under_the_latch_is_noticed() {
+    shuttle_mutated("frame: dirt is not asked for under the latch", SCHEDULES, || storm(ReplacementKind::Clock));
+}
+
+#[test]
+#[should_panic]
+fn an_eviction_of_a_fixed_page_is_noticed() {
+    shuttle_mutated("nbgclock: evict a fixed page", SCHEDULES, || storm(ReplacementKind::NbGClock));
+}
+
+#[test]
+#[should_panic]
+fn an_entry_that_overwrites_another_is_noticed() {
+    shuttle_mutated("table: insert without a look", SCHEDULES, || storm(ReplacementKind::S3c));
+}
