@@ -9,7 +9,7 @@
 use super::{Region, Released, Waits};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering, fence};
-use foreshore_sync::primitive::thread;
+use foreshore_sync::primitive::{MODEL, thread};
 use foreshore_sync::{CachePadded, LockRank, Mutex, Parker, SpinWait, Unparker, WaitMode, WakeQueue};
 use std::collections::BTreeMap;
 
@@ -19,6 +19,9 @@ use std::collections::BTreeMap;
 ///    lock, if it is in the list. Only who it belongs to raises the position.
 /// 2. A thread enters its region under the lock, after it has counted itself and found that its turn has not come; who raises
 ///    the position looks at the count after. One of the two sees the other.
+/// 3. Sleepers are put into the queue of those to wake, which any of them may empty, when their wait is over and not before: who
+///    is woken sooner sleeps again and is woken by nobody. In one critical section with the raise, which each sleeper passes
+///    through before it helps to wake others: see [`WakeQueue`].
 #[derive(Debug)]
 pub(super) struct Ordered {
     released: Released,
@@ -41,7 +44,8 @@ impl Ordered {
             released: Released::new(first),
             sleepers: CachePadded::new(AtomicUsize::new(0)),
             list: Mutex::new(LockRank::LogWaiters, BTreeMap::new()),
-            woken: WakeQueue::default(),
+            // In models one wake-up for each start, so that the others are left to those who were woken.
+            woken: WakeQueue::new(if MODEL { 1 } else { 4 }),
         }
     }
 
@@ -89,6 +93,10 @@ impl Ordered {
             // WAIT: park - the copies of those ahead.
             parker.park();
         }
+        // Through the lock (rule 3): behind the critical section that raised the position, so behind its put.
+        if !mutant("ordered: help without the lock") {
+            drop(self.list.lock());
+        }
         self.woken.help();
         true
     }
@@ -114,9 +122,13 @@ impl Ordered {
             }
             // ORDERING: Relaxed, as in `sleep`.
             self.sleepers.fetch_sub(done.len(), Ordering::Relaxed);
-            // Before the position is raised: who finds it raised helps with those that were put.
-            self.woken.put(done);
+            if mutant("ordered: put before the raise") {
+                self.woken.put(std::mem::take(&mut done));
+                thread::yield_now();
+            }
+            // Rule 3: sleepers that an earlier one may wake from now on find their wait over.
             self.released.raise(start, end);
+            self.woken.put(done);
         }
         self.woken.start();
     }
