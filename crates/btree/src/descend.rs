@@ -346,3 +346,15 @@ fn open_split<P: PageRead>(node: &NodeView<P>, pid: PageId) -> Result<(Vec<u8>, 
     }
     Ok((high, right))
 }
+
+#[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_been_disturbed_eight_times_latches() {
+        assert_eq!(Restarts(0).reading(), Reading::Optimistic);
+        assert_eq!(Restarts(7).reading(), Reading::Optimistic);
+        assert_eq!(Restarts(8).reading(), Reading::Latched);
+    }
+}

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// Rows from the start; the writer inserts as many between them.
 const ROWS: u16 = 20;
-const ITERATIONS: usize = 60;
+const ITERATIONS: usize = 120;
 const FILL: usize = 1200;
 
 fn value(key: u16, state: u8) -> Vec<u8> {

@@ -10,6 +10,7 @@ use foreshore_buffer::{ChangeRecord, Pool, PoolOptions};
 use foreshore_io::{File, Fs, Mem};
 use foreshore_lock::{LockManager, LockOptions};
 use foreshore_space::{CATALOGUE_ROOT, Space};
+use foreshore_sync::primitive::MODEL;
 use foreshore_txn::format::{COMMIT, END, split_clr};
 use foreshore_txn::{ResourceManager, Start, Txn, TxnManager, TxnManagerOptions, TxnOptions, UndoContext, UndoEntry};
 use foreshore_wal::{Log, LogOptions, Recovered};
@@ -77,7 +78,11 @@ fn base(fs: &Mem, frames: usize) -> Base {
 fn bed(fs: &Mem, frames: usize, base: Base, space: Arc<Space>, trees: Trees, start: Start) -> Bed {
     let Base { log, pool, file, .. } = base;
     let locks = Arc::new(LockManager::new(LockOptions { max_owners: 64, ..LockOptions::default() }));
-    let options = TxnManagerOptions { max_sessions: 64, xid_block: 1 << 10, ..TxnManagerOptions::default() };
+    let mut options = TxnManagerOptions { max_sessions: 64, xid_block: 1 << 10, ..TxnManagerOptions::default() };
+    if MODEL {
+        // Each word is an object of the checker there.
+        options.status_capacity = 1 << 12;
+    }
     let txns = TxnManager::new(options, log.clone(), locks, start).unwrap();
     txns.set_resource_manager(Arc::new(trees.clone()));
     let tree = trees.tree(TABLE, CATALOGUE_ROOT);
