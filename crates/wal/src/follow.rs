@@ -147,7 +147,9 @@ impl Follower {
     }
 
     /// The group to open another follower with that goes on where this one is: it finds every record that this one has
-    /// not handed out, and perhaps some that it has, which are not above the LSN of the last one.
+    /// not handed out, and perhaps some that it has, which are not above the LSN of the last one. Records of two sessions may
+    /// carry one LSN: who passes over known ones by LSN stops where [`Follower::read`] has answered `None`, or where the LSN
+    /// changes.
     #[must_use]
     pub fn resume_at(&self) -> GroupNo {
         self.merge.oldest().unwrap_or(self.at.next).max(self.from)

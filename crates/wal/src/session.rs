@@ -152,7 +152,8 @@ impl Session {
     ///
     /// # Panics
     /// If the record was not reserved for, is larger than [`crate::Log::max_record`], or has bits outside of tag and flags; if
-    /// `dep` is a stamp of another log, which lies ahead of this one: then the record is in.
+    /// `dep` is a stamp of another log, which lies ahead of this one: then the record is in. In `lanes`, if it
+    /// is beyond what they can count on from: then it is not.
     #[inline]
     pub fn append(&mut self, record: Record<'_>, dep: Dep) -> Lsn {
         assert!(record.flags & !flags::CALLER == 0, "flags {:#x} are not the caller's", record.flags);

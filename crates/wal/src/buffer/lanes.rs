@@ -68,6 +68,9 @@ use std::sync::Arc;
 /// How often a leader reads the word of a lane that is drawing again before it takes the lane's last stamp instead.
 const REREADS: usize = if cfg!(foreshore_loom) { 0 } else { 32 };
 
+/// Dependencies stay below: half of what readers accept is left for counting on.
+const MAX_DEPENDENCY: u64 = crate::format::MAX_STAMP / 2;
+
 /// Bytes copied without a cut before one is made.
 const PROVISIONAL: usize = 16 << 20;
 
@@ -263,6 +266,8 @@ impl LogBuffer for Lanes {
         let circle = self.circle(slot);
         // ORDERING: Relaxed, the session's own word, handed over with the lease.
         let start = lane.tail.load(Ordering::Relaxed);
+        // Before anything is drawn: readers refuse a stamp near the end of its range, and everything behind it.
+        assert!(dep.0 < MAX_DEPENDENCY, "no record of this log has the stamp {dep}");
         // SAFETY: the session was admitted for it: what stood there was drained, and the lane is the session's own.
         unsafe { circle.put_payload(start, record) };
         // ORDERING: Relaxed, as above.
@@ -330,6 +335,8 @@ impl LogBuffer for Lanes {
         // ORDERING: Acquire, the records below are whole; pairs with 5.
         let more = !self.copy_lane(slot, self.lanes[slot].tail.load(Ordering::Acquire), staging);
         cut.provisional += staging.data_len();
+        #[cfg(debug_assertions)]
+        staging.verify_above(prev);
         Drained { cut: prev, more }
     }
 }
