@@ -34,8 +34,12 @@ impl Replacer for NbGClock {
             let first = self.hand.fetch_add(BATCH, Ordering::Relaxed);
             for index in first..first + BATCH {
                 let no = index % frames.len();
-                if !frames[no].cool() {
-                    consider(no as FrameNo)?;
+                if !frames[no].cool() && consider(no as FrameNo).is_break() {
+                    // What was not looked at goes back, unless another sweep has gone on from its end.
+                    // ORDERING: as above.
+                    let hand = &self.hand;
+                    let _ = hand.compare_exchange(first + BATCH, index + 1, Ordering::Relaxed, Ordering::Relaxed);
+                    return ControlFlow::Break(());
                 }
             }
         }

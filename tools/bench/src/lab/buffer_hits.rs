@@ -2,7 +2,7 @@
 
 use super::{
     Experiment, Lab, Row,
-    buffer_pool::{page, pool, ratio, reads},
+    buffer_pool::{SCATTER, SKEW, page, pool, ratio, reads},
     chart::{Axis, Panel, Plot},
     promise::{Bound, Promise},
     row::find,
@@ -11,11 +11,6 @@ use crate::random::{Random, Zipf};
 use foreshore::ReplacementKind;
 use foreshore_base::Result;
 use std::time::Instant;
-
-/// Four reads in five go to a fifth of the pages.
-const SKEW: f64 = 0.86;
-/// Has no divisor in common with the numbers of pages: scatters ranks over the pages.
-const SCATTER: u64 = 7_368_787;
 
 pub(super) struct BufferHits;
 

@@ -10,6 +10,11 @@ use foreshore_io::{File, Fs, Mem};
 use foreshore_wal::{Log, LogOptions};
 use std::{cell::Cell, io, path::Path, sync::Arc};
 
+/// Four reads in five go to a fifth of the pages.
+pub(super) const SKEW: f64 = 0.86;
+/// Has no divisor in common with the numbers of pages: scatters ranks over the pages.
+pub(super) const SCATTER: u64 = 7_368_787;
+
 thread_local! {
     static READS: Cell<u64> = const { Cell::new(0) };
 }

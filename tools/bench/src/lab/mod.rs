@@ -19,6 +19,7 @@
 
 mod buffer_hits;
 mod buffer_pool;
+mod buffer_scale;
 mod buffer_trace;
 mod chart;
 mod commits;
@@ -76,7 +77,7 @@ trait Experiment: Sync {
     }
 }
 
-const EXPERIMENTS: [&dyn Experiment; 8] = [
+const EXPERIMENTS: [&dyn Experiment; 9] = [
     &log_insert::LogInsert,
     &log_size::LogSize,
     &log_skew::LogSkew,
@@ -84,6 +85,7 @@ const EXPERIMENTS: [&dyn Experiment; 8] = [
     &log_threads::LogThreads,
     &group_timer::GroupTimer,
     &buffer_hits::BufferHits,
+    &buffer_scale::BufferScale,
     &buffer_trace::BufferTrace,
 ];
 

@@ -1,0 +1,210 @@
+//! `buffer-scale`: how many pages threads fix a second, all of them in memory.
+
+use super::{
+    Experiment, Lab, Row,
+    buffer_pool::{SCATTER, SKEW, page, pool},
+    chart::{Axis, Panel, Plot},
+    drive::{Counted, Span, Worker, drive},
+    log_insert::span,
+    promise::{Bound, Promise},
+    repeat::{median, rounds},
+    row::find,
+};
+use crate::random::{Random, Zipf};
+use foreshore::ReplacementKind;
+use foreshore_base::{Result, limits::PAGE_SIZE};
+use foreshore_buffer::Pool;
+use std::{fmt, hint::black_box};
+
+/// The yardstick: pages in a vector.
+const VEC: &str = "vec";
+/// Page numbers that a thread draws before it begins, a power of two, so that drawing is no part of what is measured.
+const DRAWN: usize = 1 << 16;
+/// Where the eight bytes lie that are read.
+const AT: usize = 1024;
+
+pub(super) struct BufferScale;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Subject {
+    Pool(ReplacementKind),
+    Vec,
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pool(policy) => policy.fmt(f),
+            Self::Vec => f.write_str(VEC),
+        }
+    }
+}
+
+/// Threads that read pages of one subject.
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    subject: Subject,
+    zipf: bool,
+    threads: usize,
+    pages: u64,
+    seed: u64,
+}
+
+impl Experiment for BufferScale {
+    fn name(&self) -> &'static str {
+        "buffer-scale"
+    }
+
+    fn figure(&self) -> &'static str {
+        "Nb-GCLOCK slide 23"
+    }
+
+    fn paper(&self) -> &'static str {
+        "All pages in memory, 1 to 64 hardware threads: Nb-GCLOCK is linear up to 64, the others with locks up to 16 at best."
+    }
+
+    fn differs(&self) -> &'static str {
+        "Two cores cannot show where locks end to scale, so the contrast is that of one thread, two, and more threads than cores. A \
+         page is fixed optimistically, eight bytes are read and validated; vec reads them through a bounds-checked vector of \
+         boxes."
+    }
+
+    fn measure(&self, lab: &mut Lab<'_>) -> Result<Vec<Row>> {
+        let threads = lab.threads(&[1, 2, 8, 32], &[1, 2, 32]);
+        let pages = lab.choose(16_384, 2048);
+        let seed = lab.settings.seed;
+        let span = span(lab);
+        lab.configure("threads", threads.clone());
+        lab.configure("pages", pages);
+        lab.configure("skew", SKEW);
+        let subjects = ReplacementKind::ALL.map(Subject::Pool).into_iter().chain([Subject::Vec]);
+        let mut points = Vec::new();
+        for subject in subjects {
+            for zipf in [false, true] {
+                points.extend(threads.iter().map(|&threads| Point { subject, zipf, threads, pages, seed }));
+            }
+        }
+        let measured = rounds(lab, lab.choose(3, 1), &points, |point| point.measure(span))?;
+        let row = |(point, measured): (&Point, Vec<Counted>)| {
+            let (median, keys) = median(&measured, Counted::records_per_s);
+            let repeats: Vec<f64> = keys.into_iter().map(f64::round).collect();
+            Row::new()
+                .with("policy", point.subject.to_string())
+                .with("distribution", point.distribution())
+                .with("threads", point.threads)
+                .measured("ops_per_s", median.records_per_s())
+                .with("repeats", repeats)
+        };
+        Ok(points.iter().zip(measured).map(row).collect())
+    }
+
+    fn panels(&self, rows: &[Row]) -> Vec<Panel> {
+        let plot =
+            Plot { x: Axis::log("threads", 2), y: Axis::log("fixes per second", 10), of: ["threads", "ops_per_s"] };
+        plot.panels(rows, |row| row.text("distribution").to_owned(), |row| row.text("policy").to_owned())
+    }
+
+    fn promises(&self, rows: &[Row]) -> Vec<Promise> {
+        let rate = |policy: &str, threads: usize| {
+            let at = [("policy", policy.into()), ("distribution", "uniform".into()), ("threads", threads.into())];
+            find(rows, &at, "ops_per_s")
+        };
+        let ratio = |policy: &str, over: usize, under: usize, least: f64| {
+            let promise = format!("{policy}: {over} threads / {under}, uniform");
+            Some(Promise::new(promise, rate(policy, over)? / rate(policy, under)?, Bound::Least(least)))
+        };
+        let cost = || {
+            let promise = format!("s3c: time of a fix / {VEC}, 1 thread, uniform");
+            Some(Promise::new(promise, rate(VEC, 1)? / rate("s3c", 1)?, Bound::Most(4.0)))
+        };
+        let scale =
+            ["s3c", "nbgclock"].into_iter().flat_map(|policy| [ratio(policy, 2, 1, 1.8), ratio(policy, 32, 2, 0.9)]);
+        scale.chain([cost()]).flatten().collect()
+    }
+}
+
+impl Point {
+    fn distribution(&self) -> &'static str {
+        if self.zipf { "zipf" } else { "uniform" }
+    }
+
+    /// The numbers of the pages that a thread reads, over and over.
+    fn drawn(&self, thread: usize) -> Vec<u32> {
+        let (zipf, mut random) = (Zipf::new(self.pages, SKEW), Random::new(self.seed, thread as u64));
+        let mut draw = || {
+            let number =
+                if self.zipf { zipf.draw(&mut random) * SCATTER % self.pages } else { random.below(self.pages) };
+            number as u32
+        };
+        (0..DRAWN).map(|_| draw()).collect()
+    }
+
+    fn measure(&self, span: Span) -> Result<Counted> {
+        let numbers = (0..self.threads).map(|thread| self.drawn(thread));
+        match self.subject {
+            Subject::Pool(policy) => {
+                // One frame more than pages: none is ever looked for.
+                let pool = pool(policy, self.pages as usize + 1)?;
+                for number in 0..self.pages {
+                    drop(pool.shared(page(number))?);
+                }
+                drive(numbers.map(|numbers| Fixer { pool: &pool, numbers, next: 0 }).collect(), span)
+            }
+            Subject::Vec => {
+                let pages: Vec<Box<[u8; PAGE_SIZE]>> =
+                    (0..self.pages).map(|n| Box::new([n as u8; PAGE_SIZE])).collect();
+                drive(numbers.map(|numbers| Indexer { pages: &pages, numbers, next: 0 }).collect(), span)
+            }
+        }
+    }
+}
+
+struct Fixer<'a> {
+    pool: &'a Pool,
+    numbers: Vec<u32>,
+    next: usize,
+}
+
+impl Worker for Fixer<'_> {
+    #[inline]
+    fn insert(&mut self) -> Result<usize> {
+        let number = self.numbers[self.next % DRAWN];
+        self.next += 1;
+        let guard = self.pool.optimistic(page(u64::from(number)))?;
+        black_box(guard.read_u64(AT));
+        assert!(guard.validate(), "nobody writes");
+        Ok(8)
+    }
+}
+
+struct Indexer<'a> {
+    pages: &'a [Box<[u8; PAGE_SIZE]>],
+    numbers: Vec<u32>,
+    next: usize,
+}
+
+impl Worker for Indexer<'_> {
+    #[inline]
+    fn insert(&mut self) -> Result<usize> {
+        let number = self.numbers[self.next % DRAWN];
+        self.next += 1;
+        let bytes = &self.pages[number as usize][AT..AT + 8];
+        black_box(u64::from_le_bytes(bytes.try_into().expect("eight bytes")));
+        Ok(8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn every_subject_is_read_by_several_threads() {
+        let span = Span { warm_up: Duration::ZERO, window: Duration::from_millis(20) };
+        for subject in ReplacementKind::ALL.map(Subject::Pool).into_iter().chain([Subject::Vec]) {
+            let counted = Point { subject, zipf: true, threads: 2, pages: 100, seed: 1 }.measure(span).unwrap();
+            assert_eq!(counted.bytes % 8, 0, "{subject}");
+        }
+    }
+}
