@@ -347,6 +347,10 @@ impl Follower {
         let started = control.incarnation() > self.end;
         let due = self.searched != newest.seq || self.looks.is_power_of_two();
         if started && due {
+            if self.searched != newest.seq {
+                // What a start before this one has left there may be gone.
+                self.at.hole = None;
+            }
             self.searched = newest.seq;
         }
         Ok(started && due)
