@@ -71,10 +71,16 @@ pub fn shuttle(iterations: usize, test: impl Fn() + Send + Sync + 'static) {
     let factor = std::env::var("FORESHORE_SHUTTLE_FACTOR").ok().and_then(|text| text.parse().ok());
     let iterations = iterations.saturating_mul(factor.unwrap_or(1));
     let test = std::sync::Arc::new(test);
-    let same = test.clone();
-    shuttle::Runner::new(RandomScheduler::new(iterations), shuttle_config()).run(move || same());
-    // Bugs that need more than three switches at given places are left to the random schedules.
-    shuttle::Runner::new(PctScheduler::new(3, iterations), shuttle_config()).run(move || test());
+    // In rounds, so that what one kind of schedule finds soon does not wait for all of the other.
+    let (mut left, mut round) = (iterations, 100);
+    while left > 0 {
+        round = left.min(2 * round);
+        left -= round;
+        let (random, switched) = (test.clone(), test.clone());
+        shuttle::Runner::new(RandomScheduler::new(round), shuttle_config()).run(move || random());
+        // Bugs that need more than three switches at given places are left to the random schedules.
+        shuttle::Runner::new(PctScheduler::new(3, round), shuttle_config()).run(move || switched());
+    }
 }
 
 /// As [`shuttle`], with the line named `name` switched off.
@@ -89,6 +95,12 @@ pub fn shuttle_mutated(name: &'static str, iterations: usize, test: impl Fn() + 
 pub fn replay(schedule: &str, test: impl Fn() + Send + Sync + 'static) {
     let scheduler = shuttle::scheduler::ReplayScheduler::new_from_encoded(schedule);
     shuttle::Runner::new(scheduler, shuttle_config()).run(test);
+}
+
+/// A number below `bound`, at random, and the same one in a replay: a test under [`shuttle`] draws its plan from it.
+#[cfg(foreshore_shuttle)]
+pub fn choose(bound: u64) -> u64 {
+    shuttle::rand::Rng::gen_range(&mut shuttle::rand::thread_rng(), 0..bound)
 }
 
 #[cfg(foreshore_shuttle)]

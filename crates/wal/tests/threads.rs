@@ -7,34 +7,14 @@ use common::*;
 use foreshore_base::{Error, Lsn};
 use foreshore_io::sim::{Fault, FaultKind};
 use foreshore_io::{Fs, Mem, Sim};
-use foreshore_sync::{NextWake, Parker, Unparker, primitive::thread};
+use foreshore_sync::{NextWake, Parker, primitive::thread};
 use foreshore_wal::{BufferKind, CommitTicket, Dep, LogOptions, Record, Session, WaitKind, flags};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake};
+use std::task::{Context, Poll};
 use std::time::Duration;
-
-struct ThreadWaker(Unparker);
-
-impl Wake for ThreadWaker {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-fn block_on<F: Future>(future: F) -> F::Output {
-    let parker = Parker::new();
-    let waker = Arc::new(ThreadWaker(parker.unparker())).into();
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => parker.park(),
-        }
-    }
-}
 
 fn threaded(buffer: BufferKind) -> LogOptions {
     LogOptions { buffer, max_sessions: 64, ring_bytes: 256 << 10, background: true, ..small() }

@@ -60,13 +60,13 @@ use crate::slots::Slots;
 use foreshore_base::Lsn;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering, fence};
-use foreshore_sync::primitive::hint;
+use foreshore_sync::primitive::{MODEL, hint};
 use foreshore_sync::{CachePadded, LockRank, Mutex, pause, rmw};
 use std::io;
 use std::sync::Arc;
 
 /// How often a leader reads the word of a lane that is drawing again before it takes the lane's last stamp instead.
-const REREADS: usize = if cfg!(foreshore_loom) { 0 } else { 32 };
+const REREADS: usize = if MODEL { 0 } else { 32 };
 
 /// Dependencies stay below: half of what readers accept is left for counting on.
 const MAX_DEPENDENCY: u64 = crate::format::MAX_STAMP / 2;
@@ -314,7 +314,7 @@ impl LogBuffer for Lanes {
             self.begin(cut, prev);
         }
         let done = self.copy(cut, staging);
-        #[cfg(debug_assertions)]
+        #[cfg(any(debug_assertions, foreshore_shuttle))]
         staging.verify_above(prev);
         match cut.stamp {
             Some(stamp) if done => {

@@ -183,7 +183,7 @@ impl Staging {
     }
 
     /// Checks that no record collected should have been copied by the cut `prev`: the theorem of `lanes`, cut by cut.
-    #[cfg(debug_assertions)]
+    #[cfg(any(debug_assertions, foreshore_shuttle))]
     fn verify_above(&self, prev: Lsn) {
         let mut data = self.data();
         while !data.is_empty() {

@@ -248,7 +248,8 @@ impl Log {
         }
     }
 
-    /// Stops the log because of `cause`: all waiters get an error, nothing is acknowledged after.
+    /// Stops the log because of `cause`: all waiters get an error, and no group is begun after. Those in flight may still
+    /// become durable.
     pub fn poison(&self, cause: &Error) {
         self.shared().pipeline.poison(cause);
     }

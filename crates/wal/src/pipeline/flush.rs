@@ -14,12 +14,16 @@ pub(super) struct Flushers {
     /// Bit `i`: flusher `i` is about to sleep, sleeps, or has been rung since. Set by it alone after it has looked for
     /// work, followed by a fence and another look; cleared by it alone when it begins to look.
     idle: AtomicU64,
+    /// Bit `i`: flusher `i` looks again by itself when a time is over. Set by it alone before it sleeps; cleared by it
+    /// alone when it begins to look.
+    timing: AtomicU64,
 }
 
 impl Flushers {
     pub(super) fn new(count: usize) -> Self {
         assert!((1..=64).contains(&count), "a bit for each flusher");
-        Self { signals: (0..count).map(|_| Signal::new()).collect(), idle: AtomicU64::new(u64::MAX >> (64 - count)) }
+        let signals = (0..count).map(|_| Signal::new()).collect();
+        Self { signals, idle: AtomicU64::new(u64::MAX >> (64 - count)), timing: AtomicU64::new(0) }
     }
 
     pub(super) fn signal(&self, flusher: usize) -> &Signal {
@@ -40,9 +44,21 @@ impl Flushers {
         self.signals.iter().for_each(Signal::notify);
     }
 
+    /// Whether one looks again when a time is over. Behind a `SeqCst` fence: one that looks already sees what came before.
+    fn is_timing(&self) -> bool {
+        // ORDERING: Relaxed, ordered by the caller's fence and the one in `flush`.
+        self.timing.load(Ordering::Relaxed) != 0
+    }
+
+    fn time(&self, flusher: usize) {
+        // ORDERING: Relaxed, a bit read too late costs a ring in vain.
+        self.timing.fetch_or(1 << flusher, Ordering::Relaxed);
+    }
+
     fn work(&self, flusher: usize) {
-        // ORDERING: Relaxed, a bit read too late costs a ring in vain; the flusher's fence comes next.
+        // ORDERING: Relaxed on both, an idle bit read too late costs a ring in vain; the flusher's fence comes next.
         self.idle.fetch_and(!(1 << flusher), Ordering::Relaxed);
+        self.timing.fetch_and(!(1 << flusher), Ordering::Relaxed);
     }
 
     fn rest(&self, flusher: usize) {
@@ -71,13 +87,12 @@ impl<L: Leader> Pipeline<L> {
             fence(Ordering::SeqCst);
         }
         self.pace.arrive();
-        if !self.is_open() {
-            return;
-        }
-        // A flusher is the timer for who opens a group; for the others it is one already, or a waiting thread is.
-        let (start, first) = self.pace.due(self.pace.now(), || self.slots.totals().1);
-        if first || start == Start::Now {
-            self.flushers.ring();
+        match self.start() {
+            Start::No => {}
+            // One flusher is the timer of all who do not wait. That a group is open already says nothing: who opened it may
+            // have found its record in an earlier group, and be gone.
+            Start::After(_) if self.flushers.is_timing() || mutant("pipeline: who opened a group is its timer") => {}
+            Start::After(_) | Start::Now => self.flushers.ring(),
         }
     }
 
@@ -87,6 +102,9 @@ impl<L: Leader> Pipeline<L> {
         let next = self.flush();
         if next == NextWake::Now {
             return next;
+        }
+        if let NextWake::After(_) = next {
+            self.flushers.time(flusher);
         }
         self.flushers.rest(flusher);
         let waits = next == NextWake::OnSignal && !self.is_poisoned();

@@ -92,7 +92,7 @@ impl<L: Leader> Pipeline<L> {
             Caller::Waiter | Caller::Flusher => None,
         };
         let order = Order { number, sealed, acked, room };
-        self.pace.cut();
+        let came = self.pace.came();
         let cut = match leader.seal(&mut group, order) {
             Ok(Some(cut)) => cut,
             Ok(None) => return Err(Led::Nothing),
@@ -106,7 +106,7 @@ impl<L: Leader> Pipeline<L> {
         self.sealed.store(cut.upto.0, Ordering::Release);
         self.window.seal(number);
         let sealed = self.pace.now();
-        self.pace.sealed(sealed, cut.more, cut.bytes);
+        self.pace.sealed(sealed, came, cut.more, cut.bytes);
         // Draining made room.
         self.space.notify_all();
         Ok(Flight { pipeline: self, group: Some(group), number, cut: cut.upto, sealed, done: false })
@@ -131,7 +131,7 @@ impl<L: Leader> Pipeline<L> {
     /// When a group may be begun for somebody who waits.
     pub(super) fn start(&self) -> Start {
         match self.is_open() {
-            true => self.pace.due(self.pace.now(), || self.slots.totals().1).0,
+            true => self.pace.due(self.pace.now(), || self.slots.totals().1),
             false => Start::No,
         }
     }

@@ -26,10 +26,10 @@ pub(super) enum Start {
 /// sooner it would only split what one group could carry. Nobody sets a timer for this: those who come look, and so does
 /// who completes the group in flight, at the latest.
 ///
-/// **Timed.** The first who waits for what is not cut *opens* the group; when it is due follows from that time. Who opens it
-/// sets the timer: a blocking waiter for itself, a pipelined commit by ringing a flusher. A cut closes it, and its
-/// hand-off makes somebody look who came meanwhile. All of these are hints but for one: where somebody waits, somebody
-/// looks again when `After` is over.
+/// **Timed.** The first who waits for what is not cut *opens* the group; when it is due follows from that time. A cut closes
+/// it, and its hand-off makes somebody look who came meanwhile. All of these are hints but for one: where somebody waits,
+/// somebody looks again when `After` is over. That is one of the threads that wait, and one of the flushers if others wait:
+/// not who opened the group, for it may have come between the cut of its record and the look at the time.
 #[derive(Debug)]
 pub(super) struct Pace {
     policy: GroupPolicy,
@@ -81,22 +81,22 @@ impl Pace {
         }
     }
 
-    /// A cut begins. Under the lead.
-    pub(super) fn cut(&self) {
-        if self.policy != GroupPolicy::Greedy {
-            // ORDERING: Relaxed, hints; who comes from now on may be in this group or the next.
-            self.came_before.store(self.came.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
+    /// How many came so far. Read before a cut: who comes later may be in this group or the next.
+    pub(super) fn came(&self) -> u64 {
+        // ORDERING: Relaxed, a count that decides when, not what.
+        self.came.load(Ordering::Relaxed)
     }
 
-    /// A group of `bytes` of records was sealed at `now`. Under the lead; a hand-off follows.
-    pub(super) fn sealed(&self, now: Nanos, more: bool, bytes: usize) {
+    /// A group of `bytes` of records was sealed at `now`, `came` commits having come before its cut. Under the lead; a hand-off
+    /// follows.
+    pub(super) fn sealed(&self, now: Nanos, came: u64, more: bool, bytes: usize) {
         // ORDERING: Relaxed, hints; who misreads them begins a group a little early or late.
         self.sealed_at.store(now.0, Ordering::Relaxed);
         self.more.store(more, Ordering::Relaxed);
         if self.policy != GroupPolicy::Greedy {
             // ORDERING: Relaxed, ordered before the look of the hand-off by its fence: who came before is found by it.
             self.opened.store(0, Ordering::Relaxed);
+            self.came_before.store(came, Ordering::Relaxed);
             self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         }
     }
@@ -127,16 +127,14 @@ impl Pace {
         self.more.load(Ordering::Relaxed) || since >= self.write.load(Ordering::Relaxed) / 2
     }
 
-    /// When the group is due that somebody waits for, and whether the caller opened it. `appended` is the sum of the bytes
-    /// of all records.
-    pub(super) fn due(&self, now: Nanos, appended: impl FnOnce() -> u64) -> (Start, bool) {
+    /// When the group is due that somebody waits for. `appended` is the sum of the bytes of all records.
+    pub(super) fn due(&self, now: Nanos, appended: impl FnOnce() -> u64) -> Start {
         // ORDERING: Relaxed for all of this, hints.
         if self.policy == GroupPolicy::Greedy || self.more.load(Ordering::Relaxed) {
-            return (Start::Now, false);
+            return Start::Now;
         }
         let came = now.0.max(1);
-        let opened = self.opened.compare_exchange(0, came, Ordering::Relaxed, Ordering::Relaxed);
-        let (first, opened) = (opened.is_ok(), opened.err().unwrap_or(came));
+        let opened = self.opened.compare_exchange(0, came, Ordering::Relaxed, Ordering::Relaxed).err().unwrap_or(came);
         let tick = |period: Duration| {
             // ORDERING: Relaxed, hints.
             let base = self.sealed_at.load(Ordering::Relaxed);
@@ -149,10 +147,8 @@ impl Pace {
             // ORDERING: Relaxed, a measure.
             GroupPolicy::Adaptive => tick(Duration::from_nanos(self.timer.load(Ordering::Relaxed))),
             GroupPolicy::Fixed { time, txns, bytes } => {
-                let came = || {
-                    // ORDERING: Relaxed, counters.
-                    self.came.load(Ordering::Relaxed).saturating_sub(self.came_before.load(Ordering::Relaxed))
-                };
+                // ORDERING: Relaxed, a counter.
+                let came = || self.came().saturating_sub(self.came_before.load(Ordering::Relaxed));
                 // ORDERING: Relaxed, a counter.
                 let full =
                     bytes.is_some_and(|most| appended().saturating_sub(self.bytes.load(Ordering::Relaxed)) >= most);
@@ -161,8 +157,8 @@ impl Pace {
             }
         };
         match due.saturating_sub(now.0) {
-            0 => (Start::Now, first),
-            left => (Start::After(Duration::from_nanos(left)), first),
+            0 => Start::Now,
+            left => Start::After(Duration::from_nanos(left)),
         }
     }
 }
@@ -174,7 +170,7 @@ mod tests {
     const US: u64 = 1000;
 
     fn due(pace: &Pace, at: u64, appended: u64) -> Option<u64> {
-        match pace.due(Nanos(at * US), || appended).0 {
+        match pace.due(Nanos(at * US), || appended) {
             Start::Now => None,
             Start::After(left) => Some(left.as_nanos() as u64 / US),
             Start::No => unreachable!("a group is due at some time"),
@@ -188,39 +184,39 @@ mod tests {
     #[test]
     fn a_fixed_timer_ticks_from_the_last_group_on() {
         let pace = pace("fixed:100us");
-        pace.sealed(Nanos(1000 * US), false, 0);
+        pace.sealed(Nanos(1000 * US), 0, false, 0);
         // Opened at 1250, after two ticks for nobody.
         assert_eq!(due(&pace, 1250, 0), Some(50));
         assert_eq!(due(&pace, 1299, 0), Some(1));
         assert_eq!(due(&pace, 1300, 0), None);
         // Late is late: the tick it was opened for has passed.
         assert_eq!(due(&pace, 1350, 0), None);
-        pace.sealed(Nanos(1350 * US), false, 0);
+        pace.sealed(Nanos(1350 * US), 0, false, 0);
         assert_eq!(due(&pace, 1351, 0), Some(99));
     }
 
     #[test]
     fn commits_and_bytes_come_before_the_timer() {
         let pace = pace("fixed:3txn,1KiB");
-        pace.sealed(Nanos(US), false, 500);
+        pace.sealed(Nanos(US), 0, false, 500);
         (0..2).for_each(|_| pace.arrive());
         assert_eq!(due(&pace, 1, 1523), Some(10_000), "without a time, 10 ms");
         assert_eq!(due(&pace, 1, 1524), None, "1024 bytes since the last cut");
         pace.arrive();
         assert_eq!(due(&pace, 1, 600), None, "three commits");
-        pace.cut();
+        let came = pace.came();
         pace.arrive();
-        pace.sealed(Nanos(2 * US), false, 1024);
+        pace.sealed(Nanos(2 * US), came, false, 1024);
         assert_eq!(due(&pace, 3, 1600), Some(9_999), "one commit came after the cut");
     }
 
     #[test]
     fn a_delay_begins_with_the_first_commit() {
         let pace = pace("delay:50us");
-        assert_eq!(pace.due(Nanos(1000 * US), || 0), (Start::After(Duration::from_micros(50)), true));
-        assert_eq!(pace.due(Nanos(1020 * US), || 0), (Start::After(Duration::from_micros(30)), false));
+        assert_eq!(pace.due(Nanos(1000 * US), || 0), Start::After(Duration::from_micros(50)));
+        assert_eq!(pace.due(Nanos(1020 * US), || 0), Start::After(Duration::from_micros(30)));
         assert_eq!(due(&pace, 1050, 0), None);
-        pace.sealed(Nanos(1060 * US), true, 0);
+        pace.sealed(Nanos(1060 * US), 0, true, 0);
         assert_eq!(due(&pace, 1061, 0), None, "the last cut left records behind");
     }
 
@@ -232,7 +228,7 @@ mod tests {
             pace.timer.load(Ordering::Relaxed) / US
         };
         assert_eq!([300, 300, 400, 501].map(write), [150, 225, 312, 606]);
-        pace.sealed(Nanos(1000 * US), false, 0);
+        pace.sealed(Nanos(1000 * US), 0, false, 0);
         assert_eq!(due(&pace, 1000, 0), Some(606));
     }
 
@@ -240,9 +236,9 @@ mod tests {
     fn a_greedy_group_beside_another_waits_for_half_a_write() {
         let pace = pace("greedy");
         (0..100).for_each(|_| pace.written(Nanos(0), Nanos(1 << 40)));
-        pace.sealed(pace.now(), false, 0);
+        pace.sealed(pace.now(), 0, false, 0);
         assert!(pace.allows(0) && !pace.allows(1));
-        pace.sealed(pace.now(), true, 0);
+        pace.sealed(pace.now(), 0, true, 0);
         assert!(pace.allows(1), "the last cut left records behind");
     }
 }

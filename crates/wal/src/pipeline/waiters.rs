@@ -2,6 +2,7 @@
 
 use super::acks::Key;
 use foreshore_base::Lsn;
+use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
 use foreshore_sync::{LockRank, Mutex, Unparker, WakeQueue};
 use std::collections::BTreeMap;
@@ -38,7 +39,7 @@ impl Waiters {
     /// `place`: others that wait for the same LSN, as sessions of `lanes` may, count on the first.
     pub(super) fn add_thread(&self, place: Option<Key>, lsn: Lsn, unparker: Unparker) -> Key {
         self.edit(|lists| {
-            let key = place.unwrap_or_else(|| lists.key(lsn));
+            let key = place.filter(|_| !mutant("pipeline: a waiter loses its place")).unwrap_or_else(|| lists.key(lsn));
             lists.threads.insert(key, unparker);
             key
         })

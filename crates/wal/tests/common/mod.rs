@@ -3,9 +3,13 @@
 
 use foreshore_base::{GroupNo, Lsn, Result, Uuid};
 use foreshore_io::Fs;
+use foreshore_sync::{Parker, Unparker};
 use foreshore_wal::{BufferKind, Dep, Log, LogOptions, LoggedRecord, Record, Recovered, Session};
+use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Wake};
 
 pub(crate) const UUID: Uuid = Uuid(*b"one log, 16 byte");
 pub(crate) const KINDS: [BufferKind; 8] = [
@@ -79,4 +83,25 @@ pub(crate) fn from(recovered: &Recovered, group: GroupNo) -> Vec<LoggedRecord> {
 
 pub(crate) fn tags(recovered: &Recovered) -> Vec<u64> {
     all(recovered).iter().map(|record| record.tag).collect()
+}
+
+/// Wakes the parker of a thread.
+pub(crate) struct ThreadWaker(pub(crate) Unparker);
+
+impl Wake for ThreadWaker {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    let parker = Parker::new();
+    let waker = Arc::new(ThreadWaker(parker.unparker())).into();
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => parker.park(),
+        }
+    }
 }
