@@ -154,13 +154,15 @@ impl Session {
     /// If the record was not reserved for, is larger than [`crate::Log::max_record`], or has bits outside of tag and flags; if
     /// `dep` is a stamp of another log, which lies ahead of this one: then the record is in. In `lanes`, if it
     /// is beyond what they can count on from: then it is not.
-    #[inline]
+    // A record that goes through memory on its way is read back in other pieces than it was written in, which takes longer
+    // than its checksum.
+    #[inline(always)]
     pub fn append(&mut self, record: Record<'_>, dep: Dep) -> Lsn {
         assert!(record.flags & !flags::CALLER == 0, "flags {:#x} are not the caller's", record.flags);
         self.append_any(record, dep.lsn())
     }
 
-    #[inline]
+    #[inline(always)]
     fn append_any(&mut self, record: Record<'_>, dep: Lsn) -> Lsn {
         assert!(record.tag <= MAX_TAG, "tag {:#x} has more than 56 bits", record.tag);
         let sealed = Sealed::new(record);

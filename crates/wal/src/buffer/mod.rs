@@ -101,7 +101,7 @@ pub struct Sealed<'a> {
 
 impl<'a> Sealed<'a> {
     /// Checksums the payload.
-    #[inline]
+    #[inline(always)]
     pub fn new(record: Record<'a>) -> Self {
         let payload = u32::try_from(record.payload_len()).expect("a record's size is checked before it is sealed");
         Self { record, payload, payload_crc: crc32c_pieces(0, record.parts) }

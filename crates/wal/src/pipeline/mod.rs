@@ -204,12 +204,15 @@ impl<L: Leader> Pipeline<L> {
     }
 
     /// Why the log has stopped: the error that everybody gets.
+    #[inline]
     pub fn poison_error(&self) -> Option<Error> {
-        if !self.is_poisoned() {
-            return None;
-        }
+        if self.is_poisoned() { Some(self.cause()) } else { None }
+    }
+
+    #[cold]
+    fn cause(&self) -> Error {
         let cause = self.cause.lock().clone();
-        Some(Error::poisoned(&cause.expect("the cause is set before the flag")))
+        Error::poisoned(&cause.expect("the cause is set before the flag"))
     }
 
     /// Stops the log: the first cause stays. Wakes everybody.
