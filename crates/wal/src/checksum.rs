@@ -2,6 +2,11 @@
 //!
 //! The processor's instruction is used without a call for each piece: most pieces are shorter than what the general
 //! function needs to begin (96 + 4 + 16 bytes: 22 ns by calls, 4 ns so, on a Zen processor).
+//!
+//! One instruction takes eight bytes and three cycles, each waiting for the one before. So [`BLOCK`] bytes are taken as three
+//! strands side by side. The state of a strand counts as if it stood in front of the bytes behind it: it is multiplied by a
+//! power of x, modulo the polynomial, and added to the last word (Gopal and others, "Fast CRC Computation for iSCSI Polynomial
+//! Using CRC32 Instruction", 2011).
 
 use foreshore_base::crc32c_append;
 
@@ -9,11 +14,22 @@ use foreshore_base::crc32c_append;
 #[cfg(target_arch = "x86_64")]
 const LONG: usize = 512;
 
+/// Bytes of a strand, and of three of them.
+const STRAND: usize = 32;
+const BLOCK: usize = 3 * STRAND;
+
+/// Whether the processor has the instructions.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn has_instructions() -> bool {
+    std::arch::is_x86_feature_detected!("sse4.2") && std::arch::is_x86_feature_detected!("pclmulqdq")
+}
+
 /// The crc32c of `pieces`, one after the other, behind bytes whose checksum is `crc`.
 #[inline]
 pub(crate) fn crc32c_pieces(crc: u32, pieces: &[&[u8]]) -> u32 {
     #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("sse4.2") {
+    if has_instructions() {
         // SAFETY: the processor has the instructions.
         return unsafe { with_instruction(crc, pieces) };
     }
@@ -24,7 +40,7 @@ pub(crate) fn crc32c_pieces(crc: u32, pieces: &[&[u8]]) -> u32 {
 #[inline]
 pub(crate) fn crc32c_words(crc: u32, first: u32, second: u64, third: u64) -> u32 {
     #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("sse4.2") {
+    if has_instructions() {
         // SAFETY: the processor has the instructions.
         return unsafe { words_with_instruction(crc, first, second, third) };
     }
@@ -42,8 +58,46 @@ fn words_with_instruction(crc: u32, first: u32, second: u64, third: u64) -> u32 
     !(_mm_crc32_u64(_mm_crc32_u64(state, second), third) as u32)
 }
 
+/// x to the power of `n`, modulo the polynomial; the coefficient of x^0 is the highest bit.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "sse4.2")]
+const fn power(n: usize) -> i64 {
+    let (mut power, mut i) = (1u32 << 31, 0);
+    while i < n {
+        power = power >> 1 ^ if power & 1 == 1 { 0x82f6_3b78 } else { 0 };
+        i += 1;
+    }
+    power as i64
+}
+
+/// The state behind `block`.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "sse4.2,pclmulqdq")]
+#[inline]
+fn by_strands(state: u32, block: &[u8; BLOCK]) -> u32 {
+    use std::arch::x86_64::{_mm_clmulepi64_si128, _mm_crc32_u64, _mm_cvtsi64_si128, _mm_cvtsi128_si64, _mm_xor_si128};
+    const WORDS: usize = STRAND / 8;
+    let (words, _) = block.as_chunks::<8>();
+    let word = |i: usize| u64::from_le_bytes(words[i]);
+    let (mut first, mut second, mut third) = (u64::from(state), 0, 0);
+    for i in 0..WORDS - 1 {
+        first = _mm_crc32_u64(first, word(i));
+        second = _mm_crc32_u64(second, word(WORDS + i));
+        third = _mm_crc32_u64(third, word(2 * WORDS + i));
+    }
+    first = _mm_crc32_u64(first, word(WORDS - 1));
+    second = _mm_crc32_u64(second, word(2 * WORDS - 1));
+    // The last instruction multiplies a word by x^32, and the product of reversed numbers has one x too many.
+    let behind =
+        |state: u64, power: i64| _mm_clmulepi64_si128::<0>(_mm_cvtsi64_si128(state as i64), _mm_cvtsi64_si128(power));
+    let first = behind(first, const { power(2 * STRAND * 8 - 33) });
+    let second = behind(second, const { power(STRAND * 8 - 33) });
+    let moved = _mm_cvtsi128_si64(_mm_xor_si128(first, second)) as u64;
+    // The instruction leaves the upper half zero.
+    _mm_crc32_u64(third, word(3 * WORDS - 1) ^ moved) as u32
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "sse4.2,pclmulqdq")]
 #[inline]
 fn with_instruction(crc: u32, pieces: &[&[u8]]) -> u32 {
     use std::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u32, _mm_crc32_u64};
@@ -53,7 +107,11 @@ fn with_instruction(crc: u32, pieces: &[&[u8]]) -> u32 {
             state = !crc32c_append(!state, piece);
             continue;
         }
-        let (words, mut rest) = piece.as_chunks::<8>();
+        let (blocks, rest) = piece.as_chunks::<BLOCK>();
+        for block in blocks {
+            state = by_strands(state, block);
+        }
+        let (words, mut rest) = rest.as_chunks::<8>();
         let mut wide = u64::from(state);
         for &word in words {
             wide = _mm_crc32_u64(wide, u64::from_le_bytes(word));
@@ -88,7 +146,7 @@ mod tests {
     #[test]
     fn pieces_of_every_length_are_one_checksum() {
         let bytes: Vec<u8> = (0..1500u32).map(|i| (i * 31 + i / 7) as u8).collect();
-        for len in (0..70).chain([511, 512, 513, 1000, 1500]) {
+        for len in (0..70).chain([95, 96, 97, 191, 192, 200, 300, 511, 512, 513, 1000, 1500]) {
             for cut in [0, 1, 3, 4, 8, 13, len / 2, len].into_iter().filter(|&cut| cut <= len) {
                 let (first, second) = bytes[..len].split_at(cut);
                 assert_eq!(crc32c_pieces(0, &[first, second]), crc32c(&bytes[..len]), "{len} bytes cut at {cut}");
