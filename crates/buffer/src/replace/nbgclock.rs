@@ -9,8 +9,8 @@ use std::ops::ControlFlow;
 
 /// Uses that a frame counts, as `gclock` does.
 const CAP: u8 = 5;
-/// Uses of a page that has just come.
-const INITIAL: u8 = 1;
+/// Uses of a page that has just got its frame; the fix that reads it is the first, so that it begins with one as in `gclock`.
+const INITIAL: u8 = 0;
 /// Frames that a sweep takes from the hand at once.
 const BATCH: usize = 8;
 

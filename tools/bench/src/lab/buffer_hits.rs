@@ -159,6 +159,12 @@ impl Point {
 mod tests {
     use super::*;
 
+    #[test]
+    fn nbgclock_hits_about_as_often_as_gclock() {
+        let [nb, gclock] = [ReplacementKind::NbGClock, ReplacementKind::GClock].map(|policy| point(policy, 20));
+        assert!((nb - gclock).abs() <= 0.01, "{nb} {gclock}");
+    }
+
     fn point(policy: ReplacementKind, scan_percent: u64) -> f64 {
         let point = Point { policy, pages: 4000, cache_percent: 10, scan_percent, laps: 6, seed: 1 };
         let Counted { accesses, hits, point_accesses, point_hits, .. } = point.measure().unwrap();
