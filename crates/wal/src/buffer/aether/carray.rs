@@ -1,9 +1,8 @@
 //! C: groups, and a lock that is held until the last copy (Aether, Algorithms 2 and 5).
 
-use super::super::{Ring, RingBuffer, Sealed};
-use super::consolidation::{Consolidated, Shared, insert};
+use super::super::Ring;
+use super::consolidation::{Consolidated, Shared};
 use super::{Holder, Region, Released, Shape};
-use foreshore_base::Lsn;
 
 /// Members of a group copy side by side; groups follow each other. The lock goes from the leader to the last member, which
 /// releases region and lock.
@@ -36,22 +35,8 @@ impl Consolidated for CArray {
         self.shared.front.unlock(region.holder);
         self.shared.free(region);
     }
-}
 
-impl RingBuffer for CArray {
-    fn ring(&self) -> &Ring {
-        &self.shared.ring
-    }
-
-    fn insert(&self, session: usize, record: &Sealed<'_>) -> Lsn {
-        insert(self, session, record)
-    }
-
-    fn tail(&self) -> u64 {
-        self.shared.front.tail()
-    }
-
-    fn published(&self) -> u64 {
+    fn released(&self) -> u64 {
         self.released.get()
     }
 }

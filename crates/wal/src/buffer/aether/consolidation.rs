@@ -20,7 +20,7 @@
 //! - *The pool may be empty*, and the leader probes without end and with the insert lock. Here it waits for a slot to be freed,
 //!   for which nobody needs the lock.
 
-use super::super::{Ring, Sealed};
+use super::super::{Ring, RingBuffer, Sealed};
 use super::queue::Node;
 use super::{Front, Holder, Own, Region, Shape, Waits};
 use foreshore_base::Lsn;
@@ -58,15 +58,36 @@ struct Slot {
 }
 
 /// What a buffer with a consolidation array does around its copies.
-pub(super) trait Consolidated {
+pub(super) trait Consolidated: Send + Sync {
     fn shared(&self) -> &Shared;
 
-    /// Draws `bytes` for `session`, under the lock of `holder`, and gives the lock up where it does not cover the copies. What it returns
-    /// says who releases.
+    /// Draws `bytes` for `session`, under the lock of `holder`, and gives the lock up where it does not cover the copies. What
+    /// it returns says who releases.
     fn acquire(&self, session: usize, holder: Holder, bytes: u64) -> Region;
 
     /// Releases `region`, for which `session` has ended the last copy.
     fn release(&self, session: usize, region: Region);
+
+    /// As [`RingBuffer::published`].
+    fn released(&self) -> u64;
+}
+
+impl<B: Consolidated> RingBuffer for B {
+    fn ring(&self) -> &Ring {
+        &self.shared().ring
+    }
+
+    fn insert(&self, session: usize, record: &Sealed<'_>) -> Lsn {
+        insert(self, session, record)
+    }
+
+    fn tail(&self) -> u64 {
+        self.shared().front.tail()
+    }
+
+    fn published(&self) -> u64 {
+        self.released()
+    }
 }
 
 /// What those buffers are made of.
@@ -95,7 +116,7 @@ impl Shared {
 }
 
 /// Algorithm 2.
-pub(super) fn insert<B: Consolidated>(buffer: &B, session: usize, record: &Sealed<'_>) -> Lsn {
+fn insert<B: Consolidated>(buffer: &B, session: usize, record: &Sealed<'_>) -> Lsn {
     let Shared { ring, front, array, own } = buffer.shared();
     let own: &Own = &own[session];
     let size = record.size() as u64;

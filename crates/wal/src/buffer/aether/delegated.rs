@@ -8,11 +8,10 @@
 //! - *The dice are thrown before the attempt to delegate.* A thread that has delegated may not change its mind: whoever
 //!   releases for it gives the node to the pool.
 
-use super::super::{Ring, RingBuffer, Sealed};
-use super::consolidation::{Consolidated, Shared, insert};
+use super::super::Ring;
+use super::consolidation::{Consolidated, Shared};
 use super::queue::ReleaseQueue;
 use super::{Holder, Region, Shape};
-use foreshore_base::Lsn;
 use foreshore_sync::model::mutant;
 
 /// One in so many releases is not delegated, so that no thread releases for others without end.
@@ -68,22 +67,8 @@ impl Consolidated for Delegated {
         let stay = own[session].random(session, DECLINE) == 0;
         self.queue.release(&front.waits, array, node, stay);
     }
-}
 
-impl RingBuffer for Delegated {
-    fn ring(&self) -> &Ring {
-        &self.shared.ring
-    }
-
-    fn insert(&self, session: usize, record: &Sealed<'_>) -> Lsn {
-        insert(self, session, record)
-    }
-
-    fn tail(&self) -> u64 {
-        self.shared.front.tail()
-    }
-
-    fn published(&self) -> u64 {
+    fn released(&self) -> u64 {
         self.queue.released()
     }
 }

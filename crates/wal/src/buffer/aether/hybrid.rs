@@ -1,10 +1,9 @@
 //! CD: groups, copies outside of the lock, releases in turn (Aether, section 5.3).
 
-use super::super::{Ring, RingBuffer, Sealed};
-use super::consolidation::{Consolidated, Shared, insert};
+use super::super::Ring;
+use super::consolidation::{Consolidated, Shared};
 use super::ordered::Ordered;
 use super::{Holder, Region, Shape};
-use foreshore_base::Lsn;
 
 /// The acquire of `carray` and the release of `decoupled`, once for each group: its last member waits for the groups before.
 #[derive(Debug)]
@@ -37,22 +36,8 @@ impl Consolidated for Hybrid {
         self.order.release(&self.shared.front.waits, region);
         self.shared.free(region);
     }
-}
 
-impl RingBuffer for Hybrid {
-    fn ring(&self) -> &Ring {
-        &self.shared.ring
-    }
-
-    fn insert(&self, session: usize, record: &Sealed<'_>) -> Lsn {
-        insert(self, session, record)
-    }
-
-    fn tail(&self) -> u64 {
-        self.shared.front.tail()
-    }
-
-    fn published(&self) -> u64 {
+    fn released(&self) -> u64 {
         self.order.released()
     }
 }
