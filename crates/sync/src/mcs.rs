@@ -207,15 +207,15 @@ impl McsLock {
 
     /// The successor, which has swapped the tail and is about to link itself; see rules 1 and 2.
     fn await_link(&self, own: &Node) -> u32 {
-        let mut pauses = 0;
+        let mut pauses = LINK_PAUSES;
         loop {
             // ORDERING: Acquire, the successor's node is initialised; pairs with the link in `lock`.
             let next = own.next.load(Ordering::Acquire);
             if next != NONE && next != AWAITED {
                 return next;
             }
-            if pauses < LINK_PAUSES {
-                pauses += 1;
+            if pauses > 0 {
+                pauses -= 1;
                 // WAIT: window - two instructions of the successor.
                 hint::spin_loop();
                 continue;
