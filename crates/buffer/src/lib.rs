@@ -1,10 +1,10 @@
 //! The buffer pool of Foreshore: frames, guards, replacement, write-back.
 //!
 //! A page is **fixed** by one of the guards of [`Pool`]: shared, exclusive or optimistic. Fixing a page in memory costs one
-//! load of the page table and one latch; a miss costs one read however many threads meet it. [`change()`] logs a change and
-//! is the only place that does. Dirty pages go home in batches, behind the log (the write-ahead rule is one function of the
-//! cleaner) and through the doublewrite file, and no latch is held over a read or write of anything but the page being
-//! read.
+//! load of the page table and one latch, or, optimistic, two loads of its version; a miss costs one read however many
+//! threads meet it, but under `nbgclock`, which lets them read side by side. [`change()`] logs a change and is the only
+//! place that does. Dirty pages go home in batches, behind the log (the write-ahead rule is one function of the cleaner) and
+//! through the doublewrite file, and no latch is held over a read or write of anything but the page being read.
 //!
 //! What upper layers keep to: every page that a structure change latches is resident before its first latch
 //! ([`Pool::pin`]), and log space is reserved before it too. Then nobody waits for the disk with a latch held.

@@ -16,7 +16,8 @@ const MAX_FRAMES: u64 = 1 << 31;
 pub struct MemoryShares {
     /// The limit given.
     pub limit: u64,
-    /// Ring of the log buffer: a sixteenth of the limit, a power of two, from 256 KiB to 16 MiB.
+    /// Ring of the log buffer: a sixteenth of the limit, a power of two, from 256 KiB to 16 MiB. `lanes` takes a sixteenth of
+    /// that for each session that has been at work, at least 64 and at most 256 KiB, and more than the share with many.
     pub log_ring: u64,
     /// Batches on their way to the disk: log groups and doublewrite.
     pub staging: u64,
