@@ -153,13 +153,13 @@ fn a_helper_leaves_the_page_alone_that_has_come_back() {
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "Causality violation")]
 fn an_eviction_of_a_fixed_page_is_noticed() {
     mutated("nbgclock: evict a fixed page", fix_against_evict);
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "holds another")]
 fn a_fix_of_an_evicted_page_is_noticed() {
     mutated("nbgclock: fix an evicted page", fix_against_evict);
 }
