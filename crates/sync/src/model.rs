@@ -64,22 +64,28 @@ pub fn mutated(name: &'static str, model: impl Fn() + Send + Sync + 'static) {
 /// Runs `test` under `iterations` random schedules and as many of probabilistic concurrency testing, which finds what needs
 /// few but well-placed switches; panics on the first that fails. `FORESHORE_SHUTTLE_FACTOR` multiplies the iterations.
 ///
+/// The schedules are the same in each run, so that a green run stays one; `FORESHORE_SHUTTLE_SEED` is a number that gives
+/// others.
+///
 /// Everything that the test starts comes from [`crate::primitive`] or a [`crate::Spawn`], and no state outlives an iteration.
 #[cfg(foreshore_shuttle)]
 pub fn shuttle(iterations: usize, test: impl Fn() + Send + Sync + 'static) {
     use shuttle::scheduler::{PctScheduler, RandomScheduler};
-    let factor = std::env::var("FORESHORE_SHUTTLE_FACTOR").ok().and_then(|text| text.parse().ok());
-    let iterations = iterations.saturating_mul(factor.unwrap_or(1));
+    let asked =
+        |name| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap_or_else(|_| panic!("{name}={text}")));
+    let iterations = iterations.saturating_mul(asked("FORESHORE_SHUTTLE_FACTOR").unwrap_or(1) as usize);
+    let mut seed = asked("FORESHORE_SHUTTLE_SEED").unwrap_or(0).wrapping_mul(1 << 32);
     let test = std::sync::Arc::new(test);
     // In rounds, so that what one kind of schedule finds soon does not wait for all of the other.
     let (mut left, mut round) = (iterations, 100);
     while left > 0 {
         round = left.min(2 * round);
         left -= round;
+        seed = seed.wrapping_add(1);
         let (random, switched) = (test.clone(), test.clone());
-        shuttle::Runner::new(RandomScheduler::new(round), shuttle_config()).run(move || random());
+        shuttle::Runner::new(RandomScheduler::new_from_seed(seed, round), shuttle_config()).run(move || random());
         // Bugs that need more than three switches at given places are left to the random schedules.
-        shuttle::Runner::new(PctScheduler::new(3, round), shuttle_config()).run(move || switched());
+        shuttle::Runner::new(PctScheduler::new_from_seed(seed, 3, round), shuttle_config()).run(move || switched());
     }
 }
 

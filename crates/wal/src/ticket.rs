@@ -113,11 +113,8 @@ impl Future for CommitTicket {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         loop {
-            if self.is_durable() {
-                return Poll::Ready(Ok(()));
-            }
-            if let Some(error) = self.shared.pipeline.poison_error() {
-                return Poll::Ready(Err(error));
+            if let Some(answer) = self.shared.pipeline.answer(self.target) {
+                return Poll::Ready(answer);
             }
             let old = self.registered.take();
             self.registered = self.shared.pipeline.register_waker(self.slot, self.target, old, context.waker());

@@ -13,11 +13,8 @@ pub(super) fn watch(shared: &Shared, seen: Lsn, left: impl Fn() -> Duration) -> 
     let waker = Waker::from(Arc::new(Unpark(parker.unparker())));
     let mut registered = None;
     let answer = loop {
-        if shared.pipeline.durable() > seen {
-            break Ok(true);
-        }
-        if let Some(error) = shared.pipeline.poison_error() {
-            break Err(error);
+        if let Some(answer) = shared.pipeline.answer(Lsn(seen.0 + 1)) {
+            break answer.map(|()| true);
         }
         let left = left();
         if left.is_zero() {

@@ -209,6 +209,15 @@ impl<L: Leader> Pipeline<L> {
         if self.is_poisoned() { Some(self.cause()) } else { None }
     }
 
+    /// What one who waits for `lsn` learns: that it is durable, or that the log has stopped before; `None` while neither is
+    /// known. A record that was durable before the log stopped is, whoever asks and however late.
+    #[inline]
+    pub fn answer(&self, lsn: Lsn) -> Option<Result<()>> {
+        // The look at what is durable is the second one: by then all that came before the stop has been counted.
+        let stopped = self.is_poisoned();
+        if self.durable() >= lsn { Some(Ok(())) } else { stopped.then(|| Err(self.cause())) }
+    }
+
     #[cold]
     fn cause(&self) -> Error {
         let cause = self.cause.lock().clone();
@@ -257,11 +266,8 @@ impl<L: Leader> Pipeline<L> {
             self.pace.arrive();
         }
         loop {
-            if self.durable() >= lsn {
-                return Ok(true);
-            }
-            if let Some(error) = self.poison_error() {
-                return Err(error);
+            if let Some(answer) = self.answer(lsn) {
+                return answer.map(|()| true);
             }
             let led = if self.start_for(lsn) == Start::Now {
                 self.lead(Caller::Waiter, || self.sealed() < lsn)
@@ -317,10 +323,12 @@ impl<L: Leader> Pipeline<L> {
         if self.sealed() < lsn { self.start() } else { Start::No }
     }
 
-    /// What may be acknowledged, and what is durable: all and not all if the log has stopped.
+    /// What may be answered, and what is durable: all and not all if the log has stopped.
     fn acknowledged(&self) -> (Lsn, Lsn) {
+        // In the order of `answer`.
+        let stopped = self.is_poisoned();
         let durable = self.durable();
-        (if self.is_poisoned() { Lsn(u64::MAX) } else { durable }, durable)
+        (if stopped { Lsn(u64::MAX) } else { durable }, durable)
     }
 
     /// Registers a future's waker, in place of the one under `old`; `None` if there is nothing to wait for.
