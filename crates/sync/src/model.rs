@@ -89,11 +89,12 @@ pub fn shuttle(iterations: usize, test: impl Fn() + Send + Sync + 'static) {
     }
 }
 
-/// As [`shuttle`], with the line named `name` switched off.
+/// As [`shuttle`], with the line named `name` switched off, and up to ten times as long: it ends with the first schedule that
+/// fails.
 #[cfg(foreshore_shuttle)]
 pub fn shuttle_mutated(name: &'static str, iterations: usize, test: impl Fn() + Send + Sync + 'static) {
     let _off = SwitchedOff::new(name);
-    shuttle(iterations, test);
+    shuttle(iterations.saturating_mul(10), test);
 }
 
 /// Runs the schedule that a failing [`shuttle`] has printed.
