@@ -43,7 +43,6 @@ pub enum ReplacementKind {
     /// [`ReplacementKind::TwoQ`] that hears of uses in batches.
     BpTwoQ,
     /// A hand that goes round and gives every used page a second chance.
-    #[default]
     Clock,
     /// A hand that goes round and counts the uses of each page down; five uses count, and a new page has one.
     GClock,
@@ -51,6 +50,7 @@ pub enum ReplacementKind {
     NbGClock,
     /// New pages pass through a small queue; those used twice in it, or wanted again soon after it, are hot, and a hand
     /// counts their uses down.
+    #[default]
     S3c,
 }
 

@@ -27,7 +27,7 @@ const MAX_TRANSACTIONS: usize = foreshore_recovery::MAX_ACTIVE;
 /// | [`log_slots`](Self::log_slots) | 4 |
 /// | [`group`](Self::group) | `greedy` |
 /// | [`log_budget`](Self::log_budget) | 256 MiB |
-/// | [`replacement`](Self::replacement) | `clock` |
+/// | [`replacement`](Self::replacement) | `s3c` |
 /// | [`lock_timeout`](Self::lock_timeout) | 10 s |
 /// | [`max_transactions`](Self::max_transactions) | 1024 |
 /// | [`background`](Self::background) | on |
@@ -69,7 +69,7 @@ impl Options {
             log_slots: 4,
             group: GroupPolicy::Greedy,
             log_budget: 256 << 20,
-            replacement: ReplacementKind::Clock,
+            replacement: ReplacementKind::default(),
             lock_timeout: Duration::from_secs(10),
             max_transactions: 1024,
             background: true,

@@ -167,7 +167,7 @@ impl Default for Config {
             slots: 4,
             group: GroupPolicy::default(),
             elr: EarlyRelease::default(),
-            replacement: ReplacementKind::Clock,
+            replacement: ReplacementKind::default(),
             status: Status::default(),
             intents: Intents::default(),
             growth: Growth::default(),

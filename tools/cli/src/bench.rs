@@ -60,7 +60,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t)]
     elr: EarlyRelease,
     /// Page replacement: lru, 2q, bp-lru, bp-2q, clock, gclock, nbgclock, s3c
-    #[arg(long, default_value = "clock")]
+    #[arg(long, default_value_t)]
     replacement: ReplacementKind,
     /// Transaction status: csnmap
     #[arg(long, default_value_t)]
