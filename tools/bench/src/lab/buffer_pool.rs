@@ -1,4 +1,5 @@
-//! What `buffer-*` drive: the real pool over a file that holds a sound page of any id and is read without a disk.
+//! What `buffer-*` drive: the real pool, over a file that holds a sound page of any id and is read without a disk, or over one
+//! whose reads are counted.
 
 use foreshore::ReplacementKind;
 use foreshore_base::{Error, PageId, Result, Uuid, limits::PAGE_SIZE};
@@ -28,12 +29,20 @@ pub(super) fn reads() -> u64 {
 ///
 /// Nothing but a miss empties frames, one at a time, so that hits are those of the policy.
 pub(super) fn pool(replacement: ReplacementKind, frames: usize) -> Result<Pool> {
+    open(Arc::new(Blank), &PoolOptions { frames, background: false, replacement, doublewrite: false })
+}
+
+/// A pool over `data` that runs as in production. Its pages are all clean too.
+pub(super) fn miss_pool(data: Arc<dyn File>, replacement: ReplacementKind, frames: usize) -> Result<Pool> {
+    open(data, &PoolOptions { frames, background: true, replacement, doublewrite: false })
+}
+
+fn open(data: Arc<dyn File>, options: &PoolOptions) -> Result<Pool> {
     let log = Log::discarding(&LogOptions { background: false, max_sessions: 1, ..LogOptions::default() })?;
     let doublewrite = Mem::null().create(Path::new("doublewrite"))?;
     let uuid = Uuid([1; 16]);
     Pool::create_files(&*doublewrite, uuid)?;
-    let options = PoolOptions { frames, background: false, replacement, doublewrite: false };
-    Pool::open(Arc::new(Blank), doublewrite, uuid, log, &options)
+    Pool::open(data, doublewrite, uuid, log, options)
 }
 
 /// A page id that a lab asked for: ids of pages start at 1.
@@ -89,6 +98,45 @@ impl File for Blank {
 
     fn allocate(&self, _: u64, _: u64) -> Result<()> {
         self.refuse()
+    }
+}
+
+/// A file whose reads are counted by thread.
+#[derive(Debug)]
+pub(super) struct Counting(pub(super) Arc<dyn File>);
+
+impl File for Counting {
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        READS.set(READS.get() + 1);
+        self.0.read_at(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.0.write_at(buf, offset)
+    }
+
+    fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.0.write_durable(buf, offset)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.0.sync()
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.0.len()
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        self.0.allocate(offset, len)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::{
 };
 use foreshore::{CommitTicket, Csn, Device};
 use foreshore_base::{Result, Uuid};
-use foreshore_io::Fs;
+use foreshore_io::{File, Fs};
 use foreshore_wal::{Dep, Log, LogOptions, LogStats, Record, Session, flags};
 use std::{
     collections::VecDeque,
@@ -63,6 +63,11 @@ impl Place {
     /// Durable writes of 4 KiB that the device makes a second now, one at a time.
     pub(super) fn syncs_per_s(&self) -> Result<f64> {
         Ok(1e6 / device_sync_us(&*self.fs, &self.dir, PROBES)?)
+    }
+
+    /// A new file here.
+    pub(super) fn create(&self, name: &str) -> Result<Arc<dyn File>> {
+        self.fs.create(&self.dir.join(name))
     }
 
     /// A new log here.

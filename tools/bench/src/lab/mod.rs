@@ -18,6 +18,7 @@
 //! are.
 
 mod buffer_hits;
+mod buffer_miss;
 mod buffer_pool;
 mod buffer_scale;
 mod buffer_trace;
@@ -77,7 +78,7 @@ trait Experiment: Sync {
     }
 }
 
-const EXPERIMENTS: [&dyn Experiment; 9] = [
+const EXPERIMENTS: [&dyn Experiment; 10] = [
     &log_insert::LogInsert,
     &log_size::LogSize,
     &log_skew::LogSkew,
@@ -85,6 +86,7 @@ const EXPERIMENTS: [&dyn Experiment; 9] = [
     &log_threads::LogThreads,
     &group_timer::GroupTimer,
     &buffer_hits::BufferHits,
+    &buffer_miss::BufferMiss,
     &buffer_scale::BufferScale,
     &buffer_trace::BufferTrace,
 ];

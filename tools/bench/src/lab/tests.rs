@@ -63,6 +63,7 @@ fn fields(experiment: &str) -> &'static [&'static str] {
             &["buffer", "threads", "clients", "commit", "device", "tps", "p50_us", "p99_us", "cpu_user_cores"]
         }
         "buffer-hits" => &["policy", "cache_fraction", "scan_fraction", "hit_ratio", "hit_ratio_all", "ops_per_s"],
+        "buffer-miss" => &["policy", "threads", "memory_ratio", "pages_read_per_s", "reads_per_miss"],
         "buffer-scale" => &["policy", "distribution", "threads", "ops_per_s"],
         "buffer-trace" => &["policy", "frames", "hit_ratio"],
         "group-timer" => &["group", "record_bytes", "tps", "mean_us", "p99_us", "waits"],
