@@ -146,6 +146,8 @@ pub enum Error {
         /// Key and value types asked for.
         wanted: String,
     },
+    /// The table was dropped after this transaction had opened it. Retryable: to open it again creates it anew.
+    TableDropped,
     /// `insert_new` met the key.
     KeyExists,
     /// The transaction was chosen to end a cycle of waits. Retryable.
@@ -221,7 +223,10 @@ impl Error {
     /// Whether the same transaction may succeed when it is run again.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
-        matches!(self, Self::Deadlock { .. } | Self::LockTimeout { .. } | Self::TooManyTransactions { .. })
+        matches!(
+            self,
+            Self::Deadlock { .. } | Self::LockTimeout { .. } | Self::TooManyTransactions { .. } | Self::TableDropped
+        )
     }
 }
 
@@ -261,6 +266,7 @@ impl fmt::Display for Error {
             Self::TableTypes { table, stored, wanted } => {
                 write!(f, "table {table} holds {stored}, not {wanted}")
             }
+            Self::TableDropped => f.write_str("the table was dropped"),
             Self::KeyExists => f.write_str("the key exists"),
             Self::Deadlock { holder, what } => write!(f, "deadlock: waited for {what}, held by {holder:?}"),
             Self::LockTimeout { holder, what, waited } => {

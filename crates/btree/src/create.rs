@@ -1,11 +1,10 @@
-//! Tables come and go.
+//! Creation of tables, and its undo.
 //!
 //! Creating a table is one record of a transaction: the row in the catalogue, the root and its allocation. Its undo is one
-//! record too, after the pages below the root have been freed one by one, each together with the entry that leads to it.
-//! So neither a crash nor a rollback at any point leaks a page or leaves a table half there.
+//! record too, after the pages below the root have been freed as [`crate::drop`] says. So neither a crash nor a rollback
+//! at any point leaks a page or leaves a table half there.
 
-use crate::descend::Unlinked;
-use crate::format::{LEAF_HEADER, MAX_LEVEL, RowHeader, SLOT};
+use crate::format::{LEAF_HEADER, RowHeader, SLOT};
 use crate::node::{self, NO_WRITER, Node};
 use crate::record::{CreateTable, Delta, RowChange, RowInsert, RowWrite, TreeKind};
 use crate::recover::FreedRoot;
@@ -14,7 +13,7 @@ use crate::tree::{Structure, Tree, Trees, record, to_log};
 use foreshore_base::limits::{MAX_KEY, MAX_VALUE};
 use foreshore_base::{Error, PageId, Result, TableId};
 use foreshore_buffer::format::UNDOABLE;
-use foreshore_buffer::{ExclusiveGuard, Pinned, SharedGuard, change_cost};
+use foreshore_buffer::{ExclusiveGuard, change_cost};
 use foreshore_lock::TableMode;
 use foreshore_space::{CATALOGUE_ROOT, Purpose};
 use foreshore_txn::{RowHolder, Txn, UndoContext, UndoEntry};
@@ -57,7 +56,7 @@ impl Tree {
         value: impl FnOnce(PageId) -> Vec<u8>,
     ) -> Result<Tree> {
         Self::check_key(key)?;
-        txn.lock_table(self.table, TableMode::IntentExclusive)?;
+        self.lock(txn, TableMode::IntentExclusive)?;
         txn.ensure_xid()?;
         let mut new = NewPage::take(&self.trees, &mut Structure::of(txn))?;
         let value = value(new.page.pid());
@@ -146,74 +145,12 @@ impl Trees {
     pub(crate) fn undo_create(&self, context: &mut UndoContext<'_>, entry: &UndoEntry<'_>) -> Result<()> {
         let create = CreateTable::decode(entry.body).map_err(|why| self.corrupted(PageId::ZERO, why))?;
         let table = self.tree(create.table, create.root);
-        table.free_below_root(&mut Structure::of_undo(context))?;
+        while table.free_last(&mut Structure::of_undo(context), Dep::none())? {}
         let lsn = self.pool().shared(create.root)?.lsn();
         let map = self.space().map_page(create.root, context.session(), Purpose::Rollback)?;
         let freed = FreedRoot { root: create.root, map: &map, lsn };
         self.undo_row(context, entry, create.row, Some(freed))?;
         self.space().give_back(create.root);
         Ok(())
-    }
-}
-
-impl Tree {
-    /// Frees every page of the tree but the root, which ends as an empty leaf. Nobody else uses the tree.
-    ///
-    /// Always the last leaf of the tree goes, and with it the entry that leads to it; an inner node that has lost its last
-    /// child is a leaf. Stopped anywhere, the tree is whole as far as it goes, and the next try goes on.
-    fn free_below_root(&self, structure: &mut Structure<'_>) -> Result<()> {
-        loop {
-            let Some((parent, child)) = self.last_leaf(structure)? else { return Ok(()) };
-            let map = self.trees.space().map_page(child, structure.session, Purpose::Rollback)?;
-            let freed = self.pool().shared(child)?.lsn();
-            structure.reserve(change_cost(2, 8))?;
-            {
-                let (mut parent, mut map) = (parent.exclusive(), map.exclusive());
-                let body = child.0.to_le_bytes();
-                let record = record(TreeKind::FreeLast, 0, 0, self.table, &[parent.pid(), map.pid()], &body);
-                structure.apply(&self.trees, &record, &mut [&mut parent, &mut map], Dep::none().freed(freed))?;
-            }
-            self.trees.space().give_back(child);
-        }
-    }
-
-    /// The last leaf of the tree and its parent; `None` if the root is the only page.
-    fn last_leaf(&self, structure: &mut Structure<'_>) -> Result<Option<(Pinned<'_>, PageId)>> {
-        let (mut parent, mut pid, mut above) = (None, self.root, MAX_LEVEL + 1);
-        let mut linked: Option<Unlinked> = None;
-        loop {
-            let page: SharedGuard<'_> = self.pool().shared(pid)?;
-            let damage = |why| self.corrupted(pid, why);
-            let node = self.parse(pid, &page)?;
-            // Not always the next level: an inner node that has lost its last child is a leaf.
-            if node.level() >= above {
-                return Err(damage("a node on the wrong level"));
-            }
-            above = node.level();
-            if node.is_incomplete() {
-                // Its sibling has no entry yet and would be missed.
-                let separator = node.high().map_err(damage)?.unwrap_or_default().to_vec();
-                let open = Unlinked { left: pid, level: node.level(), separator };
-                if linked.as_ref() == Some(&open) {
-                    return Err(damage("the split of a node stays open"));
-                }
-                drop(page);
-                self.link(structure, &open)?;
-                linked = Some(open);
-                (parent, pid, above) = (None, self.root, MAX_LEVEL + 1);
-                continue;
-            }
-            if node.is_leaf() {
-                return Ok(parent.map(|parent| (parent, pid)));
-            }
-            let child = match node.len() {
-                0 => node.leftmost(),
-                len => node.child(len - 1),
-            };
-            let child = child.map_err(damage)?;
-            drop(page);
-            parent = Some(self.pool().pin(pid)?);
-            pid = child;
-        }
     }
 }

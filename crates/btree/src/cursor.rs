@@ -37,7 +37,7 @@ impl Tree {
     /// # Errors
     /// `Deadlock`, `LockTimeout`.
     pub fn range(&self, txn: &mut Txn, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<Cursor> {
-        txn.lock_table(self.table, TableMode::Shared)?;
+        self.lock(txn, TableMode::Shared)?;
         Ok(Cursor {
             tree: self.clone(),
             from: Some(lower.map(<[u8]>::to_vec)),

@@ -23,6 +23,7 @@ mod apply;
 mod create;
 mod cursor;
 mod descend;
+mod drop;
 pub mod format;
 mod lookup;
 mod node;

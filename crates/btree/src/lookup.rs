@@ -17,7 +17,7 @@ impl Tree {
     /// `KeyTooLarge`, `Deadlock`, `LockTimeout`, `Corrupted`, `Io`, `OutOfFrames`, `Poisoned`.
     pub fn get(&self, txn: &mut Txn, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
         Self::check_key(key)?;
-        txn.lock_table(self.table, TableMode::IntentShared)?;
+        self.lock(txn, TableMode::IntentShared)?;
         txn.share_row(self.table, key)?;
         let mut whole_table = false;
         let mut restarts = Restarts::default();
@@ -51,7 +51,7 @@ impl Tree {
                 }
                 Some((RowHolder::Nobody | RowHolder::Me, true)) | None => {
                     drop(leaf);
-                    txn.lock_table(self.table, TableMode::Shared)?;
+                    self.lock(txn, TableMode::Shared)?;
                     whole_table = true;
                 }
             }

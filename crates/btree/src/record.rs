@@ -53,7 +53,7 @@ foreshore_space::record_kinds! {
         CreateRoot = 44 => "create-root",
         /// A catalogue row and the root of its table. Undone by [`TreeKind::DropTable`].
         CreateTable = 45 => "create-table",
-        /// Compensation of a creation: the catalogue row goes, and the root is free.
+        /// The end of a table, or compensation of a creation: the catalogue row goes, and the root is free.
         DropTable = 46 => "drop-table",
         /// The last child of a node of a table that is going away is free.
         FreeLast = 47 => "free-last",

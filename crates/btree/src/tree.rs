@@ -7,6 +7,7 @@ use foreshore_base::{Error, PageId, Result, TableId};
 use foreshore_buffer::{Change, ChangeRecord, ExclusiveGuard, Pool, change};
 use foreshore_space::{Purpose, Space};
 use foreshore_sync::ShardedCounter;
+use foreshore_sync::primitive::atomic::AtomicBool;
 use foreshore_txn::{Txn, UndoContext};
 use foreshore_wal::{Dep, Session};
 use std::sync::Arc;
@@ -80,7 +81,7 @@ impl Trees {
     /// The tree of `table`, whose root is page `root`.
     #[must_use]
     pub fn tree(&self, table: TableId, root: PageId) -> Tree {
-        Tree { trees: self.clone(), table, root }
+        Tree { trees: self.clone(), table, root, gone: Arc::default() }
     }
 
     pub(crate) fn counters(&self) -> &Counters {
@@ -106,6 +107,8 @@ pub struct Tree {
     pub(crate) trees: Trees,
     pub(crate) table: TableId,
     pub(crate) root: PageId,
+    /// Whether the table was dropped; shared by clones.
+    pub(crate) gone: Arc<AtomicBool>,
 }
 
 impl Tree {

@@ -132,7 +132,7 @@ impl Tree {
     fn write(&self, txn: &mut Txn, key: &[u8], intent: Intent<'_>) -> Result<Option<Vec<u8>>> {
         Self::check_key(key)?;
         Self::check_value(intent.value().or(intent.new_row()).unwrap_or_default())?;
-        txn.lock_table(self.table, TableMode::IntentExclusive)?;
+        self.lock(txn, TableMode::IntentExclusive)?;
         let xid = txn.ensure_xid()?;
         let (mut turn, mut whole_table) = (false, false);
         loop {
@@ -146,7 +146,7 @@ impl Tree {
                 Try::Absent if whole_table => return Ok(None),
                 Try::Absent => {
                     // That it does not exist must hold to the end of the transaction.
-                    txn.lock_table(self.table, TableMode::Shared)?;
+                    self.lock(txn, TableMode::Shared)?;
                     whole_table = true;
                 }
                 Try::Held(holder) => txn.wait_row(self.table, key, holder)?,

@@ -107,6 +107,52 @@ fn a_crash_takes_a_table_back_and_its_pages_are_used_again() {
     }
 }
 
+/// Whatever has been freed when power is lost, the rest is freed after it, and what took freed pages meanwhile is whole.
+#[test]
+fn a_dropped_table_is_freed_across_crashes_while_its_pages_are_used_again() {
+    const ROW: &[u8] = b"\xffdropped";
+    for seed in 0..16_u64 {
+        let mut bed = Bed::new(256);
+        bed.run(|txn| Ok(fill(&bed.tree, txn, 40, &mut Rng(3))));
+        let (before, contents) = (used(&bed), bed.contents());
+        let mut txn = bed.begin();
+        let tree = create(&bed, &mut txn, ROW).unwrap();
+        fill(&tree, &mut txn, 600, &mut Rng(seed));
+        let (root, by) = (tree.root(), txn.commit().unwrap().csn());
+        drop(tree);
+        let mut rng = Rng(seed);
+        let mut others = Model::new();
+        loop {
+            if seed % 2 == 0 {
+                bed.pool.flush_all().unwrap();
+            }
+            bed = bed.crash().0;
+            let tree = bed.trees.tree(NEW, root);
+            let mut txn = bed.begin();
+            let pages = 1 + (rng.next() % 20) as usize;
+            let is_root_left = tree.free_some(&mut txn, by, pages).unwrap();
+            if is_root_left {
+                bed.tree.end_table(&mut txn, ROW, &tree, by).unwrap();
+            }
+            txn.rollback().unwrap();
+            let (key, value) = (key(10_000 + others.len()), value(&mut rng));
+            bed.run(|txn| bed.tree.put(txn, &key, &value));
+            others.insert(key, value);
+            if is_root_left {
+                break;
+            }
+            let owned = &tree.pages().unwrap() | &bed.tree.verify().unwrap().pages;
+            bed.space.verify(&owned).unwrap();
+        }
+        let (bed, _) = bed.crash();
+        bed.verify();
+        let mut expected = contents;
+        expected.extend(others);
+        assert_eq!(bed.contents(), expected, "seed {seed}");
+        assert!(used(&bed) < before + 30);
+    }
+}
+
 #[test]
 fn a_page_that_is_handed_out_and_not_linked_keeps_its_last_life() {
     let bed = Bed::new(256);

@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::files::Files;
-use crate::format::{RowFlaw, TableRow};
+use crate::format::{RowFlaw, TableRow, dropped_key};
 use crate::tables::TableInfo;
 use crate::transaction::Live;
 use foreshore_base::key::{Key, Value};
@@ -39,7 +39,7 @@ pub(crate) fn open_table<'e, K: Key + 'static, V: Value + 'static>(
     live: &mut Live,
     name: &str,
 ) -> Result<TreeRef<'e>> {
-    if let Some(info) = engine.tables.get(name) {
+    if let Some(info) = engine.tables.get(name).filter(|info| !live.has_dropped(info.tree.table())) {
         return use_table::<K, V>(info, live);
     }
     if let Some(info) = live.created.iter().find(|info| *info.name == *name) {
@@ -93,10 +93,37 @@ fn create_table<'e, K: Key + 'static, V: Value + 'static>(
     let table = TableId(engine.last_table.fetch_add(1, Ordering::Relaxed) + 1);
     let (key_type, value_type) = (K::type_name(), V::type_name());
     let tree = engine.catalogue.create_table(&mut live.txn, name.as_bytes(), table, |root| {
-        TableRow { table, root, key_type: key_type.clone(), value_type: value_type.clone() }.encode()
+        let (key_type, value_type) = (key_type.clone(), value_type.clone());
+        TableRow { table, root, key_type, value_type, is_dropped: false }.encode()
     })?;
     live.created.push(TableInfo::new(name, tree.clone(), key_type, value_type, Csn::ZERO));
     Ok(TreeRef::Created(tree))
+}
+
+/// Drops the table `name`, if there is one: the catalogue forgets the name, and keeps the table as a dropped one until its
+/// last page is free.
+pub(crate) fn drop_table(engine: &Engine, live: &mut Live, name: &str) -> Result<bool> {
+    // Nobody creates the table or learns of it meanwhile.
+    live.txn.lock_table(engine.catalogue.table(), TableMode::Exclusive)?;
+    if !engine.catalogue.get(&mut live.txn, name.as_bytes(), &mut live.found)? {
+        return Ok(false);
+    }
+    let row = decode(&engine.files, &live.found)?;
+    // Who has used the table has ended after this, and who has opened it finds it gone when he locks it.
+    live.txn.lock_table(row.table, TableMode::Exclusive)?;
+    let tree = match live.created.iter().position(|info| info.tree.table() == row.table) {
+        Some(at) => live.created.remove(at).tree,
+        None => {
+            // Known, so that the transaction that created it cannot make it known any more.
+            let info = table_info(&engine.trees, name, row.clone(), live.txn.observed());
+            engine.tables.add(info).tree.clone()
+        }
+    };
+    engine.catalogue.remove(&mut live.txn, name.as_bytes())?;
+    let row = TableRow { is_dropped: true, ..row };
+    engine.catalogue.insert_new(&mut live.txn, &dropped_key(row.table), &row.encode())?;
+    live.dropped.push(tree);
+    Ok(true)
 }
 
 /// A table as the catalogue describes it.

@@ -31,22 +31,27 @@ pub(crate) fn check(db: &Db) -> Result<Report> {
 fn check_in(engine: &Engine, live: &mut Live) -> Result<Report> {
     // No table is created or changed until the transaction ends, so pages stay as they are found.
     live.txn.lock_table(engine.catalogue.table(), TableMode::Shared)?;
-    let tables = tables(engine, live)?;
-    for tree in &tables {
+    let found = tables(engine, live)?;
+    for (tree, _) in &found {
         live.txn.lock_table(tree.table(), TableMode::Shared)?;
     }
-    let mut report = Report { tables: tables.len() as u64, ..Report::default() };
+    let mut report = Report::default();
     let mut owned = HashSet::new();
-    for tree in tables.iter().chain([&engine.catalogue]) {
-        let found = tree.verify()?;
-        if tree.table() != engine.catalogue.table() {
-            report.rows += found.rows;
+    let mut own = |pages: HashSet<PageId>| {
+        let twice = pages.into_iter().find(|&pid| !owned.insert(pid));
+        twice.map_or(Ok(()), |pid| Err(engine.space.corrupted(pid, "two trees own the page")))
+    };
+    own(engine.catalogue.verify()?.pages)?;
+    for (tree, is_dropped) in &found {
+        if *is_dropped {
+            // It has lost pages, and nothing reads the others any more.
+            own(tree.pages()?)?;
+            continue;
         }
-        for pid in found.pages {
-            if !owned.insert(pid) {
-                return Err(engine.space.corrupted(pid, "two trees own the page"));
-            }
-        }
+        let tree = tree.verify()?;
+        report.tables += 1;
+        report.rows += tree.rows;
+        own(tree.pages)?;
     }
     let map = engine.space.verify(&owned)?;
     report.pages = map.allocated;
@@ -55,12 +60,13 @@ fn check_in(engine: &Engine, live: &mut Live) -> Result<Report> {
     Ok(report)
 }
 
-fn tables(engine: &Engine, live: &mut Live) -> Result<Vec<Tree>> {
+/// The trees of all tables but the catalogue, and whether they were dropped.
+fn tables(engine: &Engine, live: &mut Live) -> Result<Vec<(Tree, bool)>> {
     let mut cursor = engine.catalogue.range(&mut live.txn, Bound::Unbounded, Bound::Unbounded)?;
     let mut found = Vec::new();
     while let Some((_, row)) = cursor.next(&mut live.txn)? {
         let row = decode(&engine.files, row)?;
-        found.push(engine.trees.tree(row.table, row.root));
+        found.push((engine.trees.tree(row.table, row.root), row.is_dropped));
     }
     Ok(found)
 }

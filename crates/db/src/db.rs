@@ -83,6 +83,16 @@ impl Db {
         engine.checkpointer.checkpoint()
     }
 
+    /// Frees the pages of all dropped tables, which background work does otherwise, and returns when they are free.
+    ///
+    /// # Errors
+    /// `LockTimeout` while a check goes on in one of them; otherwise as a transaction's. What has been freed is free.
+    pub fn vacuum(&self) -> Result<()> {
+        let engine = self.engine();
+        engine.check_open()?;
+        engine.reclaim_all()
+    }
+
     /// Counters of every layer. Each is exact; together they are not one moment.
     #[must_use]
     pub fn stats(&self) -> Stats {

@@ -2,6 +2,7 @@
 
 use crate::fence::Gate;
 use crate::files::Files;
+use crate::reclaim::Reclaimer;
 use crate::tables::{TableInfo, Tables};
 use crate::{MemoryShares, Options, TxnOptions};
 use foreshore_base::{Error, Result};
@@ -53,6 +54,8 @@ pub(crate) struct Engine {
     pub(crate) trees: Arc<Trees>,
     pub(crate) catalogue: Tree,
     pub(crate) tables: Tables<TableInfo>,
+    /// Dropped tables whose pages are not all free yet.
+    pub(crate) reclaimer: Reclaimer,
     /// Last table id given out.
     pub(crate) last_table: AtomicU32,
     pub(crate) checkpointer: Arc<Checkpointer>,
@@ -136,6 +139,7 @@ impl Engine {
             3 => drop(self.pool.provide_step()),
             _ => {
                 Step::step(&*self.checkpointer);
+                drop(self.reclaim_some());
             }
         }
     }

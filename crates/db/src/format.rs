@@ -9,8 +9,9 @@
 //!  | u8 = 1  | u8    | u16 = 0  | u32   | u64   | u16 n, n bytes  | u16 n, n bytes  |
 //! ```
 //!
-//! Flags: none is defined; a row with one set is of a newer version. The types are the names that the key and value
-//! encodings give themselves.
+//! Flag 1: the table was dropped, and not all of its pages are free yet. The key of such a row is not the name, which may
+//! have a new table, but the byte 255, which no UTF-8 begins with, and the table id, big-endian. A row with any other flag
+//! set is of a newer version. The types are the names that the key and value encodings give themselves.
 
 use foreshore_base::codec::{Decoder, Put, Short};
 use foreshore_base::{PageId, TableId};
@@ -20,6 +21,16 @@ use foreshore_space::CATALOGUE_ROOT;
 pub(crate) const CATALOGUE: TableId = TableId(1);
 
 const VERSION: u8 = 1;
+/// The table was dropped.
+const DROPPED: u8 = 1;
+/// First byte of the key of a dropped table.
+const DROPPED_KEY: u8 = 0xff;
+
+/// The key under which a dropped table stands.
+pub(crate) fn dropped_key(table: TableId) -> [u8; 5] {
+    let [a, b, c, d] = table.0.to_be_bytes();
+    [DROPPED_KEY, a, b, c, d]
+}
 
 /// A catalogue row, without its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +39,8 @@ pub(crate) struct TableRow {
     pub(crate) root: PageId,
     pub(crate) key_type: String,
     pub(crate) value_type: String,
+    /// Dropped by a transaction that has committed, or by the one that reads this.
+    pub(crate) is_dropped: bool,
 }
 
 /// Why a row is refused.
@@ -49,7 +62,7 @@ impl TableRow {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(20 + self.key_type.len() + self.value_type.len());
         out.put_u8(VERSION);
-        out.put_u8(0);
+        out.put_u8(if self.is_dropped { DROPPED } else { 0 });
         out.put_u16(0);
         out.put_u32(self.table.0);
         out.put_u64(self.root.0);
@@ -64,7 +77,7 @@ impl TableRow {
         if version != VERSION {
             return Err(if version > VERSION { RowFlaw::Newer(version) } else { RowFlaw::Malformed });
         }
-        if flags != 0 {
+        if flags & !DROPPED != 0 {
             return Err(RowFlaw::Newer(version));
         }
         from.u16()?;
@@ -76,7 +89,7 @@ impl TableRow {
         if !from.is_empty() || table <= CATALOGUE || root <= CATALOGUE_ROOT {
             return Err(RowFlaw::Malformed);
         }
-        Ok(Self { table, root, key_type, value_type })
+        Ok(Self { table, root, key_type, value_type, is_dropped: flags & DROPPED != 0 })
     }
 }
 
@@ -85,7 +98,8 @@ mod tests {
     use super::*;
 
     fn row() -> TableRow {
-        TableRow { table: TableId(7), root: PageId(99), key_type: "u64".into(), value_type: "(str,i64)".into() }
+        let (key_type, value_type) = ("u64".into(), "(str,i64)".into());
+        TableRow { table: TableId(7), root: PageId(99), key_type, value_type, is_dropped: false }
     }
 
     #[test]
@@ -94,6 +108,10 @@ mod tests {
         assert_eq!(&bytes[..16], &[1, 0, 0, 0, 7, 0, 0, 0, 99, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(&bytes[16..], b"\x03\0u64\x09\0(str,i64)");
         assert_eq!(TableRow::decode(&bytes), Ok(row()));
+        let dropped = TableRow { is_dropped: true, ..row() };
+        assert_eq!(dropped.encode()[..2], [1, 1]);
+        assert_eq!(TableRow::decode(&dropped.encode()), Ok(dropped));
+        assert_eq!(dropped_key(TableId(258)), [255, 0, 0, 1, 2]);
     }
 
     #[test]
@@ -108,7 +126,8 @@ mod tests {
             TableRow::decode(&changed)
         };
         assert_eq!(set(0, 2), Err(RowFlaw::Newer(2)));
-        assert_eq!(set(1, 1), Err(RowFlaw::Newer(1)));
+        assert_eq!(set(1, 2), Err(RowFlaw::Newer(1)));
+        assert_eq!(set(1, 3), Err(RowFlaw::Newer(1)));
         assert_eq!(set(4, 1), Err(RowFlaw::Malformed), "the catalogue does not list itself");
         assert_eq!(set(18, 0xff), Err(RowFlaw::Malformed), "not UTF-8");
         let mut longer = bytes.clone();

@@ -54,12 +54,14 @@ mod format;
 mod memory;
 mod open;
 mod options;
+mod reclaim;
 mod run;
 mod stats;
 mod table;
 mod table_def;
 mod tables;
 mod transaction;
+mod upkeep;
 
 pub use check::Report;
 pub use db::Db;

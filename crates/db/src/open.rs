@@ -5,10 +5,12 @@ use crate::catalogue::{decode, table_info};
 use crate::engine::{Closing, Engine, OPEN};
 use crate::fence::{Fenced, Gate};
 use crate::files::{Contents, Files};
-use crate::format::CATALOGUE;
+use crate::format::{CATALOGUE, dropped_key};
+use crate::reclaim::Reclaimer;
 use crate::tables::Tables;
+use crate::upkeep::Upkeep;
 use crate::{MemoryShares, Options, TxnOptions};
-use foreshore_base::{Error, Place, Result, Uuid};
+use foreshore_base::{Csn, Error, Place, Result, Uuid};
 use foreshore_btree::Trees;
 use foreshore_buffer::{Pool, PoolOptions};
 use foreshore_io::{DirLock, File, Fs, Kind};
@@ -16,7 +18,7 @@ use foreshore_lock::{LockManager, LockOptions};
 use foreshore_recovery::{CheckpointParts, Checkpointer, replay, undo};
 use foreshore_space::{CATALOGUE_ROOT, Space, SuperBlock};
 use foreshore_sync::primitive::atomic::{AtomicU8, AtomicU32, Ordering};
-use foreshore_sync::{Daemon, EventCount, LockRank, Mutex, ShardedCounter, ThreadSpawn};
+use foreshore_sync::{Daemon, EventCount, LockRank, Mutex, ShardedCounter, Signal, Step, ThreadSpawn};
 use foreshore_txn::{TxnManager, TxnManagerOptions};
 use foreshore_wal::{Log, LogOptions};
 use std::{
@@ -81,12 +83,17 @@ impl Engine {
         if !self.options.background {
             return Ok(());
         }
+        let checkpointer: Arc<dyn Step> = Arc::clone(&self.checkpointer) as _;
+        self.spawn("foreshore-checkpoint", self.checkpointer.signal(), checkpointer)?;
+        self.spawn("foreshore-space", self.reclaimer.signal(), Arc::new(Upkeep(Arc::downgrade(self))))
+    }
+
+    fn spawn(&self, name: &'static str, signal: Signal, step: Arc<dyn Step>) -> Result<()> {
         let (log, dir) = (self.log.clone(), self.files.dir.clone());
-        let on_panic = Box::new(move |_: &str, message: &str| {
-            log.poison(&Error::io("checkpoint", dir, io::Error::other(message.to_owned())));
+        let on_panic = Box::new(move |name: &str, message: &str| {
+            log.poison(&Error::io("background work", dir, io::Error::other(format!("{name}: {message}"))));
         });
-        let (signal, step) = (self.checkpointer.signal(), Arc::clone(&self.checkpointer));
-        let daemon = Daemon::spawn(&ThreadSpawn, "foreshore-checkpoint", signal, step, on_panic)
+        let daemon = Daemon::spawn(&ThreadSpawn, name, signal, step, on_panic)
             .map_err(|error| Error::io("spawn", &self.files.dir, error))?;
         self.closing.lock().daemons.push(daemon);
         Ok(())
@@ -206,6 +213,7 @@ impl Parts {
             gate: Arc::clone(&self.gate),
             catalogue: trees.tree(CATALOGUE, CATALOGUE_ROOT),
             tables: Tables::new(),
+            reclaimer: Reclaimer::default(),
             last_table: AtomicU32::new(CATALOGUE.0),
             checkpointer: Arc::new(checkpointer),
             recovery: replayed.stats,
@@ -266,11 +274,20 @@ impl Engine {
         let mut txn = self.begin(TxnOptions::new().label("open"))?;
         let mut cursor = self.catalogue.range(&mut txn, Bound::Unbounded, Bound::Unbounded)?;
         let mut last = CATALOGUE;
-        while let Some((name, row)) = cursor.next(&mut txn)? {
-            let name = std::str::from_utf8(name)
-                .map_err(|_| Error::corrupted(&self.files.data, Place::File, "a name in the catalogue is not UTF-8"))?;
-            let info = table_info(&self.trees, name, decode(&self.files, row)?, foreshore_base::Csn::ZERO);
-            last = last.max(self.tables.add(info).tree.table());
+        while let Some((key, row)) = cursor.next(&mut txn)? {
+            let row = decode(&self.files, row)?;
+            last = last.max(row.table);
+            let damage = |why| Error::corrupted(&self.files.data, Place::File, why);
+            if row.is_dropped {
+                if *key != dropped_key(row.table) {
+                    return Err(damage("a dropped table has a name in the catalogue"));
+                }
+                // The log in which the drop was found is durable.
+                self.reclaimer.add([self.trees.tree(row.table, row.root)], Csn::ZERO);
+                continue;
+            }
+            let name = std::str::from_utf8(key).map_err(|_| damage("a name in the catalogue is not UTF-8"))?;
+            self.tables.add(table_info(&self.trees, name, row, Csn::ZERO));
         }
         // ORDERING: hint. Nobody else has the engine yet.
         self.last_table.store(last.0, Ordering::Relaxed);

@@ -1,7 +1,8 @@
 //! The tables that are known to be committed, found without a lock.
 
-use foreshore_base::Csn;
+use foreshore_base::{Csn, TableId};
 use foreshore_btree::Tree;
+use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
 use foreshore_sync::{LockRank, Mutex};
 use std::{
     any::TypeId,
@@ -49,11 +50,23 @@ impl TableInfo {
 pub(crate) trait Named {
     /// The name it is found by.
     fn name(&self) -> &str;
+    /// Grows from one table of that name to the next.
+    fn id(&self) -> TableId;
+    /// Whether the table was dropped.
+    fn is_dropped(&self) -> bool;
 }
 
 impl Named for TableInfo {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn id(&self) -> TableId {
+        self.tree.table()
+    }
+
+    fn is_dropped(&self) -> bool {
+        self.tree.is_retired()
     }
 }
 
@@ -63,13 +76,27 @@ const FIRST: usize = 64;
 const PROBES: usize = 8;
 /// Levels: more than there can be table ids.
 const LEVELS: usize = 16;
+/// Tables in the first chunk; each next chunk has twice as many.
+const CHUNK: usize = 32;
+/// Chunks: as many as table ids need.
+const CHUNKS: usize = 28;
 
-/// Name to table. Entries are only ever added, since a committed table stays: a reader follows set-once cells and writes
-/// nothing, so that opening a table costs no contended memory access.
+/// A name, and its newest table.
+struct Entry {
+    name: Box<str>,
+    /// Place of the table in the list.
+    newest: AtomicUsize,
+}
+
+/// Name to table. Entries are only ever added: a reader follows set-once cells and writes nothing, so that opening a table
+/// costs no contended memory access. What is known of a dropped table stays in memory until the database is closed, since
+/// readers may look at it: some hundred bytes each.
 pub(crate) struct Tables<T> {
     hasher: RandomState,
-    levels: [OnceLock<Box<[OnceLock<T>]>>; LEVELS],
-    writer: Mutex<()>,
+    levels: [OnceLock<Box<[OnceLock<Entry>]>>; LEVELS],
+    list: [OnceLock<Box<[OnceLock<T>]>>; CHUNKS],
+    /// Tables in the list.
+    writer: Mutex<usize>,
 }
 
 impl<T: Named> Tables<T> {
@@ -77,40 +104,70 @@ impl<T: Named> Tables<T> {
         Self {
             hasher: RandomState::new(),
             levels: [const { OnceLock::new() }; LEVELS],
-            writer: Mutex::new(LockRank::Catalogue, ()),
+            list: [const { OnceLock::new() }; CHUNKS],
+            writer: Mutex::new(LockRank::Catalogue, 0),
         }
     }
 
-    /// The table with that name, if it is known.
+    /// The table with that name, if it is known and has not been dropped.
     pub(crate) fn get(&self, name: &str) -> Option<&T> {
         let hash = self.hasher.hash_one(name);
         for level in &self.levels {
             for slot in probe(level.get()?, hash) {
                 // An empty slot ends the search: entries go to the first free one and never leave.
-                let info = slot.get()?;
-                if info.name() == name {
-                    return Some(info);
+                let entry = slot.get()?;
+                if *entry.name == *name {
+                    return Some(self.newest(entry)).filter(|table| !table.is_dropped());
                 }
             }
         }
         None
     }
 
-    /// Adds a table unless it is there, and returns the one that is.
-    pub(crate) fn add(&self, info: T) -> &T {
-        let _writer = self.writer.lock();
-        let hash = self.hasher.hash_one(info.name());
+    fn newest(&self, entry: &Entry) -> &T {
+        // ORDERING: consume, pairs with the store in `add`.
+        let (chunk, at) = place(entry.newest.load(Ordering::Acquire));
+        self.list[chunk].get().and_then(|chunk| chunk[at].get()).expect("a table is in the list before its name")
+    }
+
+    /// Adds a table unless it, or a later one of that name, is there, and returns the one that is.
+    pub(crate) fn add(&self, table: T) -> &T {
+        let mut count = self.writer.lock();
+        let hash = self.hasher.hash_one(table.name());
         for (depth, level) in self.levels.iter().enumerate() {
             let slots = level.get_or_init(|| (0..FIRST << (2 * depth)).map(|_| OnceLock::new()).collect());
             for slot in probe(slots, hash) {
                 match slot.get() {
-                    Some(known) if known.name() == info.name() => return known,
+                    Some(entry) if *entry.name == *table.name() => {
+                        let known = self.newest(entry);
+                        // Who adds a table that he created may come after the one who dropped it.
+                        if known.id() < table.id() {
+                            let at = self.push(&mut count, table);
+                            // ORDERING: publish, pairs with `newest`.
+                            entry.newest.store(at, Ordering::Release);
+                            return self.newest(entry);
+                        }
+                        return known;
+                    }
                     Some(_) => {}
-                    None => return slot.get_or_init(|| info),
+                    None => {
+                        let name = table.name().into();
+                        let newest = AtomicUsize::new(self.push(&mut count, table));
+                        return self.newest(slot.get_or_init(|| Entry { name, newest }));
+                    }
                 }
             }
         }
         unreachable!("sixteen levels hold more tables than there are ids")
+    }
+
+    /// Appends to the list and returns the place.
+    fn push(&self, count: &mut usize, table: T) -> usize {
+        let (chunk, at) = place(*count);
+        let slots = self.list[chunk].get_or_init(|| (0..CHUNK << chunk).map(|_| OnceLock::new()).collect());
+        assert!(slots[at].set(table).is_ok(), "a place is given once");
+        *count += 1;
+        *count - 1
     }
 }
 
@@ -119,16 +176,34 @@ fn probe<T>(slots: &[OnceLock<T>], hash: u64) -> impl Iterator<Item = &OnceLock<
     (0..PROBES).map(move |i| &slots[(hash as usize).wrapping_add(i) & mask])
 }
 
+/// Chunk of a place in the list, and the place in the chunk.
+const fn place(index: usize) -> (usize, usize) {
+    let chunk = (index / CHUNK + 1).ilog2() as usize;
+    (chunk, index - CHUNK * ((1 << chunk) - 1))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    struct Entry(String, u32);
+    struct Entry(String, u32, AtomicUsize);
 
     impl Named for Entry {
         fn name(&self) -> &str {
             &self.0
         }
+
+        fn id(&self) -> TableId {
+            TableId(self.1)
+        }
+
+        fn is_dropped(&self) -> bool {
+            self.2.load(Ordering::Relaxed) != 0
+        }
+    }
+
+    fn entry(name: &str, id: u32) -> Entry {
+        Entry(name.to_owned(), id, AtomicUsize::new(0))
     }
 
     #[test]
@@ -137,11 +212,25 @@ mod tests {
         let name = |n: u32| format!("table {n}");
         for n in 0..3000 {
             assert!(tables.get(&name(n)).is_none());
-            assert_eq!(tables.add(Entry(name(n), n)).1, n);
+            assert_eq!(tables.add(entry(&name(n), n)).1, n);
         }
         for n in 0..3000 {
             assert_eq!(tables.get(&name(n)).map(|entry| entry.1), Some(n));
-            assert_eq!(tables.add(Entry(name(n), 9999)).1, n, "the first entry stays");
+            assert_eq!(tables.add(entry(&name(n), n)).1, n, "the first entry stays");
+        }
+    }
+
+    #[test]
+    fn a_dropped_table_gives_way_to_later_ones_and_never_comes_back() {
+        let tables = Tables::new();
+        for id in 1..500 {
+            assert_eq!(tables.add(entry("again", id)).1, id);
+            let found = tables.get("again").unwrap();
+            assert_eq!(found.1, id);
+            found.2.store(1, Ordering::Relaxed);
+            assert!(tables.get("again").is_none());
+            assert_eq!(tables.add(entry("again", id)).2.load(Ordering::Relaxed), 1, "its creator comes late");
+            assert!(tables.get("again").is_none());
         }
     }
 }

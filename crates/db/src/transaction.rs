@@ -4,7 +4,8 @@ use crate::engine::Engine;
 use crate::tables::TableInfo;
 use crate::{Durability, Table, TableDef, TxnOptions, catalogue};
 use foreshore_base::key::{Key, Value};
-use foreshore_base::{Csn, Error, Result};
+use foreshore_base::{Csn, Error, Result, TableId};
+use foreshore_btree::Tree;
 use foreshore_txn::Txn;
 use foreshore_wal::CommitTicket;
 use std::{cell::RefCell, fmt, mem, sync::Arc};
@@ -13,7 +14,7 @@ use std::{cell::RefCell, fmt, mem, sync::Arc};
 ///
 /// Several tables may be open in it at once. A call that has to wait for a lock blocks the thread.
 ///
-/// An error that others caused (a deadlock, a lock timeout) or that the engine met (a full disk, an I/O error) ends the
+/// An error that others caused (a deadlock, a lock timeout, a table that was dropped) or that the engine met (a full disk, an I/O error) ends the
 /// transaction: it is rolled back at once, and every later call answers [`Error::RolledBack`]. An error in what was
 /// asked for ([`Error::KeyExists`], [`Error::KeyTooLarge`], [`Error::ValueTooLarge`], [`Error::TableName`],
 /// [`Error::TableTypes`]) changes nothing, and the transaction goes on.
@@ -50,6 +51,15 @@ pub(crate) struct Live {
     pub(crate) found: Vec<u8>,
     /// Tables that this transaction created; others learn of them when it commits.
     pub(crate) created: Vec<TableInfo>,
+    /// Tables that this transaction dropped; their pages become free when it commits.
+    pub(crate) dropped: Vec<Tree>,
+}
+
+impl Live {
+    /// Whether this transaction has dropped the table.
+    pub(crate) fn has_dropped(&self, table: TableId) -> bool {
+        self.dropped.iter().any(|tree| tree.table() == table)
+    }
 }
 
 impl Transaction {
@@ -61,6 +71,7 @@ impl Transaction {
                 value: Vec::new(),
                 found: Vec::new(),
                 created: Vec::new(),
+                dropped: Vec::new(),
             })),
             Err(error) => State::Failed { error, watermark: Csn::ZERO, has_begun: false },
         };
@@ -76,6 +87,17 @@ impl Transaction {
         let name = def.checked_name()?;
         let tree = self.with(|engine, live| catalogue::open_table::<K, V>(engine, live, name))?;
         Ok(Table::new(self, tree))
+    }
+
+    /// Drops the table `name` with all its rows, and says whether there was one. Waits until no other transaction uses it;
+    /// those that have opened it and not used it yet get [`Error::TableDropped`]. Its pages become free in the background
+    /// once this transaction has committed.
+    ///
+    /// # Errors
+    /// `TableName`, and those of any operation.
+    pub fn drop_table(&self, name: &str) -> Result<bool> {
+        let name = TableDef::<&[u8], &[u8]>::new(name).checked_name()?;
+        self.with(|engine, live| catalogue::drop_table(engine, live, name))
     }
 
     /// Commits, and waits until the commit survives power loss; with [`Durability::Relaxed`] it does not wait.
@@ -125,13 +147,18 @@ impl Transaction {
         let State::Live(live) = self.state.replace(State::Over) else {
             unreachable!("a failed transaction has answered above");
         };
-        let Live { txn, created, .. } = *live;
+        let Live { txn, created, dropped, .. } = *live;
+        // Before the locks go. A commit that fails has stopped the log.
+        dropped.iter().for_each(Tree::retire);
         let committed = if hand_over { txn.commit_pipelined() } else { txn.commit() };
         self.engine.transaction_ended();
         let ticket = committed?;
         for mut table in created {
             table.created = ticket.csn();
             self.engine.tables.add(table);
+        }
+        if !dropped.is_empty() {
+            self.engine.reclaimer.add(dropped, ticket.csn());
         }
         Ok(ticket)
     }

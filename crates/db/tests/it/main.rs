@@ -7,6 +7,7 @@ mod commit;
 mod crash;
 mod create;
 mod disk_full;
+mod drop;
 mod flip;
 mod isolation;
 mod limits;

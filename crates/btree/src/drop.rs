@@ -1,0 +1,174 @@
+//! Tables go: the pages of a tree become free.
+//!
+//! A table goes when its creation is taken back, or when a transaction that dropped it has committed. Either way nobody
+//! uses the tree any more, and its pages are freed one by one, the last leaf first, each by one record together with the
+//! entry that leads to it. Stopped anywhere, the tree is whole as far as it goes, and the next try goes on. The root is
+//! freed by the record that takes the row out of the catalogue, so the row stands for as long as a page does.
+//!
+//! **Why a freed page may be used again at once.** The record that frees a page rests on the last change of the page, on
+//! the commit that dropped the table, and on the map page. The record that takes the page into use rests on the map page
+//! too, so its LSN is above that of the record that freed it. A restart keeps the log up to some LSN and so never the new
+//! life of a page without the end of the old one, nor that end without the commit. Until the new life is durable the
+//! page's home has the old one (see [`foreshore_buffer::Pool::pin_unread`]).
+
+use crate::descend::Unlinked;
+use crate::format::MAX_LEVEL;
+use crate::record::{DropTable, RowChange, TreeKind};
+use crate::tree::{Structure, Tree, record};
+use foreshore_base::codec::Put;
+use foreshore_base::limits::MAX_KEY;
+use foreshore_base::{Csn, Error, PageId, Result};
+use foreshore_buffer::{ExclusiveGuard, Pinned, SharedGuard, change_cost};
+use foreshore_lock::TableMode;
+use foreshore_sync::primitive::atomic::Ordering;
+use foreshore_txn::Txn;
+use foreshore_wal::Dep;
+use std::collections::HashSet;
+
+/// Largest body of the record that ends a table.
+const MAX_DROP_BODY: usize = 16 + MAX_KEY;
+
+impl Tree {
+    /// Marks a table as dropped, for whoever still has this tree or a clone of it: locks of the table then fail with
+    /// `TableDropped`. By the holder of the exclusive table lock, whose commit can no longer fail.
+    pub fn retire(&self) {
+        // ORDERING: Relaxed, the table lock orders it: who is granted a lock after this thread has given up its own sees it.
+        self.gone.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether [`retire`](Self::retire) was called.
+    #[must_use]
+    #[inline]
+    pub fn is_retired(&self) -> bool {
+        // ORDERING: Relaxed, see `retire`.
+        self.gone.load(Ordering::Relaxed)
+    }
+
+    /// Locks the table, which may have been dropped since the caller got to know it.
+    #[inline]
+    pub(crate) fn lock(&self, txn: &mut Txn, mode: TableMode) -> Result<()> {
+        txn.lock_table(self.table, mode)?;
+        if self.is_retired() { Err(Error::TableDropped) } else { Ok(()) }
+    }
+
+    /// Frees up to `pages` pages of a tree whose table was dropped by commit `dropped`, and returns whether only the root
+    /// is left. The transaction holds the table exclusively; nothing of what is done here can be taken back by it.
+    ///
+    /// # Errors
+    /// `DiskFull`, `Io`, `Corrupted`, `OutOfFrames`, `Poisoned`. What has been freed is free, and the next try goes on.
+    pub fn free_some(&self, txn: &mut Txn, dropped: Csn, pages: usize) -> Result<bool> {
+        for _ in 0..pages {
+            if !self.free_last(&mut Structure::of(txn), Dep::none().observed(dropped))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Ends a table of which only the root is left: the row of `key` goes from `self`, the catalogue, and the root is free.
+    ///
+    /// # Errors
+    /// As [`free_some`](Self::free_some).
+    pub fn end_table(&self, txn: &mut Txn, key: &[u8], table: &Self, dropped: Csn) -> Result<()> {
+        self.lock(txn, TableMode::IntentExclusive)?;
+        let structure = &mut Structure::of(txn);
+        let lsn = self.pool().shared(table.root)?.lsn();
+        let map = self.trees.space().map_page(table.root, structure.session, structure.purpose)?;
+        let (mut row, mut body) = (Vec::new(), Vec::with_capacity(MAX_DROP_BODY));
+        row.put_short_bytes(key);
+        DropTable { root: table.root, row: RowChange { kind: TreeKind::RowErase, body: &row } }.encode(&mut body);
+        {
+            let mut leaf: ExclusiveGuard<'_> = self.find(structure, key, 0, change_cost(2, MAX_DROP_BODY))?;
+            let mut map = map.exclusive();
+            let record = record(TreeKind::DropTable, 0, 0, self.table, &[leaf.pid(), map.pid()], &body);
+            let dep = Dep::none().freed(lsn).observed(dropped);
+            structure.apply(&self.trees, &record, &mut [&mut leaf, &mut map], dep)?;
+        }
+        self.trees.space().give_back(table.root);
+        Ok(())
+    }
+
+    /// All pages of a tree that may have lost some. Nobody changes it meanwhile.
+    ///
+    /// # Errors
+    /// `Corrupted` for a page that is reached twice or is none of the tree; what a read can fail with.
+    pub fn pages(&self) -> Result<HashSet<PageId>> {
+        let mut found = HashSet::new();
+        let mut ahead = vec![self.root];
+        while let Some(pid) = ahead.pop() {
+            let page = self.pool().shared(pid)?;
+            let damage = |why| self.corrupted(pid, why);
+            if !found.insert(pid) {
+                return Err(damage("the page is reached twice"));
+            }
+            let node = self.parse(pid, &page)?;
+            if node.is_incomplete() {
+                ahead.push(node.right());
+            }
+            if !node.is_leaf() {
+                ahead.push(node.leftmost().map_err(damage)?);
+                for at in 0..node.len() {
+                    ahead.push(node.child(at).map_err(damage)?);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Frees the last leaf of the tree, and with it goes the entry that leads to it; an inner node that has lost its last
+    /// child is a leaf. False if the root is the only page: it ends as an empty leaf. Nobody else uses the tree.
+    pub(crate) fn free_last(&self, structure: &mut Structure<'_>, dep: Dep) -> Result<bool> {
+        let Some((parent, child)) = self.last_leaf(structure)? else { return Ok(false) };
+        let map = self.trees.space().map_page(child, structure.session, structure.purpose)?;
+        let freed = self.pool().shared(child)?.lsn();
+        structure.reserve(change_cost(2, 8))?;
+        {
+            let (mut parent, mut map) = (parent.exclusive(), map.exclusive());
+            let body = child.0.to_le_bytes();
+            let record = record(TreeKind::FreeLast, 0, 0, self.table, &[parent.pid(), map.pid()], &body);
+            structure.apply(&self.trees, &record, &mut [&mut parent, &mut map], dep.freed(freed))?;
+        }
+        self.trees.space().give_back(child);
+        Ok(true)
+    }
+
+    /// The last leaf of the tree and its parent; `None` if the root is the only page.
+    fn last_leaf(&self, structure: &mut Structure<'_>) -> Result<Option<(Pinned<'_>, PageId)>> {
+        let (mut parent, mut pid, mut above) = (None, self.root, MAX_LEVEL + 1);
+        let mut linked: Option<Unlinked> = None;
+        loop {
+            let page: SharedGuard<'_> = self.pool().shared(pid)?;
+            let damage = |why| self.corrupted(pid, why);
+            let node = self.parse(pid, &page)?;
+            // Not always the next level: an inner node that has lost its last child is a leaf.
+            if node.level() >= above {
+                return Err(damage("a node on the wrong level"));
+            }
+            above = node.level();
+            if node.is_incomplete() {
+                // Its sibling has no entry yet and would be missed.
+                let separator = node.high().map_err(damage)?.unwrap_or_default().to_vec();
+                let open = Unlinked { left: pid, level: node.level(), separator };
+                if linked.as_ref() == Some(&open) {
+                    return Err(damage("the split of a node stays open"));
+                }
+                drop(page);
+                self.link(structure, &open)?;
+                linked = Some(open);
+                (parent, pid, above) = (None, self.root, MAX_LEVEL + 1);
+                continue;
+            }
+            if node.is_leaf() {
+                return Ok(parent.map(|parent| (parent, pid)));
+            }
+            let child = match node.len() {
+                0 => node.leftmost(),
+                len => node.child(len - 1),
+            };
+            let child = child.map_err(damage)?;
+            drop(page);
+            parent = Some(self.pool().pin(pid)?);
+            pid = child;
+        }
+    }
+}

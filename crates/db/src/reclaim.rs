@@ -1,0 +1,102 @@
+//! The pages of dropped tables become free.
+//!
+//! A dropped table stands in the catalogue, under a key of its own, until its last page is free. The pages are freed a few
+//! at a time, by a background thread or by [`crate::Db::vacuum`], after the commit that dropped the table; a restart finds
+//! the row and goes on.
+
+use crate::TxnOptions;
+use crate::engine::Engine;
+use crate::format::dropped_key;
+use foreshore_base::{Csn, Result, TableId};
+use foreshore_btree::Tree;
+use foreshore_lock::TableMode;
+use foreshore_sync::{LockRank, Mutex, Signal};
+use foreshore_txn::Txn;
+use std::time::Duration;
+
+/// Pages that are freed at a time. Each may be read from the disk before.
+const PIECE: usize = 32;
+/// How long the background thread waits for a check that goes on in the table. It has other work.
+const PATIENCE: Duration = Duration::from_millis(5);
+
+/// A table that was dropped.
+#[derive(Clone, Debug)]
+struct Dropped {
+    tree: Tree,
+    /// The commit that dropped it.
+    by: Csn,
+}
+
+/// What is left to free.
+pub(crate) struct Reclaimer {
+    tables: Mutex<Vec<Dropped>>,
+    /// Rings when there is something.
+    signal: Signal,
+}
+
+impl Default for Reclaimer {
+    fn default() -> Self {
+        Self { tables: Mutex::new(LockRank::Leaf, Vec::new()), signal: Signal::new() }
+    }
+}
+
+impl Reclaimer {
+    /// The bell of the thread that does the work.
+    pub(crate) fn signal(&self) -> Signal {
+        self.signal.clone()
+    }
+
+    /// Takes on tables that commit `by` dropped.
+    pub(crate) fn add(&self, trees: impl IntoIterator<Item = Tree>, by: Csn) {
+        self.tables.lock().extend(trees.into_iter().map(|tree| Dropped { tree, by }));
+        self.signal.notify();
+    }
+
+    fn first(&self) -> Option<Dropped> {
+        self.tables.lock().first().cloned()
+    }
+
+    fn has(&self, table: TableId) -> bool {
+        self.tables.lock().iter().any(|dropped| dropped.tree.table() == table)
+    }
+
+    fn remove(&self, table: TableId) {
+        self.tables.lock().retain(|dropped| dropped.tree.table() != table);
+    }
+}
+
+impl Engine {
+    /// Frees some pages of a dropped table, and returns whether there is one left.
+    pub(crate) fn reclaim_some(&self) -> Result<bool> {
+        self.reclaim_piece(PATIENCE)
+    }
+
+    /// Frees all pages of all dropped tables.
+    pub(crate) fn reclaim_all(&self) -> Result<()> {
+        while self.reclaim_piece(self.options.lock_timeout)? {}
+        Ok(())
+    }
+
+    fn reclaim_piece(&self, patience: Duration) -> Result<bool> {
+        let Some(dropped) = self.reclaimer.first() else { return Ok(false) };
+        let mut txn = self.begin(TxnOptions::new().label("reclaim").lock_timeout(patience))?;
+        let freed = self.free_piece(&mut txn, &dropped);
+        // Nothing of it is the transaction's to take back; what it holds are the locks.
+        let ended = txn.rollback();
+        self.transaction_ended();
+        freed.and(ended.map(drop)).map(|()| self.reclaimer.first().is_some())
+    }
+
+    fn free_piece(&self, txn: &mut Txn, Dropped { tree, by }: &Dropped) -> Result<()> {
+        let table = tree.table();
+        // In the order in which a check takes them.
+        txn.lock_table(self.catalogue.table(), TableMode::IntentExclusive)?;
+        txn.lock_table(table, TableMode::Exclusive)?;
+        // Another thread may have been faster.
+        if self.reclaimer.has(table) && tree.free_some(txn, *by, PIECE)? {
+            self.catalogue.end_table(txn, &dropped_key(table), tree, *by)?;
+            self.reclaimer.remove(table);
+        }
+        Ok(())
+    }
+}

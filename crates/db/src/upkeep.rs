@@ -1,0 +1,25 @@
+//! Background work on the data file.
+
+use crate::engine::Engine;
+use foreshore_base::Error;
+use foreshore_sync::{NextWake, Step};
+use std::sync::Weak;
+use std::time::Duration;
+
+/// After how long what could not be done is tried again.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// The step that frees the pages of dropped tables. It does not keep the engine alive.
+pub(crate) struct Upkeep(pub(crate) Weak<Engine>);
+
+impl Step for Upkeep {
+    fn step(&self) -> NextWake {
+        let Some(engine) = self.0.upgrade() else { return NextWake::OnSignal };
+        match engine.reclaim_some() {
+            Ok(true) => NextWake::Now,
+            Ok(false) | Err(Error::Closed | Error::Poisoned { .. }) => NextWake::OnSignal,
+            // A check goes on in the table, all sessions are in use, the disk is full.
+            Err(_) => NextWake::After(RETRY),
+        }
+    }
+}

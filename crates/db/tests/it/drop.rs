@@ -1,0 +1,180 @@
+//! A dropped table goes as a whole, with the transaction that drops it, and its pages come back.
+
+use crate::support::{NUMBERS, TEXTS, fill, in_memory, numbers, open, small};
+use foreshore::{Db, Error, Isolation, TableDef, TxnOptions};
+use foreshore_io::{Fs, Mem};
+use std::sync::{Arc, mpsc};
+use std::{thread, time::Duration};
+
+fn drop_numbers(db: &Db) -> bool {
+    db.run(|tx| tx.drop_table(NUMBERS.name())).unwrap()
+}
+
+fn used(db: &Db) -> u64 {
+    db.check().unwrap();
+    db.stats().space.used_pages
+}
+
+#[test]
+fn a_dropped_table_is_gone_and_its_pages_are_free() {
+    let (db, fs) = in_memory();
+    fill(&db, 1);
+    drop_numbers(&db);
+    db.vacuum().unwrap();
+    let before = used(&db);
+    for _ in 0..3 {
+        fill(&db, 5000);
+        assert!(used(&db) > before + 10);
+        assert!(drop_numbers(&db));
+        assert!(!drop_numbers(&db), "it is gone");
+        db.vacuum().unwrap();
+        assert_eq!(used(&db), before);
+        assert_eq!(numbers(&db), [], "a new table");
+    }
+    drop_numbers(&db);
+    db.vacuum().unwrap();
+    assert_eq!(db.check().unwrap().tables, 0);
+    db.close(Duration::ZERO).unwrap();
+    let db = open(&fs).unwrap();
+    assert_eq!(db.check().unwrap().tables, 0);
+    assert_eq!(used(&db), before);
+}
+
+#[test]
+fn a_drop_that_is_rolled_back_has_not_happened() {
+    let (db, _fs) = in_memory();
+    fill(&db, 300);
+    let rows = numbers(&db);
+    let tx = db.begin();
+    assert!(tx.drop_table(NUMBERS.name()).unwrap());
+    tx.open(NUMBERS).unwrap().insert(1_000_000, 1).unwrap();
+    tx.rollback().unwrap();
+    db.vacuum().unwrap();
+    assert_eq!(numbers(&db), rows);
+    db.check().unwrap();
+}
+
+#[test]
+fn one_transaction_drops_and_creates_again_and_again() {
+    let (db, fs) = in_memory();
+    fill(&db, 300);
+    db.run(|tx| {
+        for round in 0..5 {
+            assert!(tx.drop_table(NUMBERS.name())?);
+            assert!(!tx.drop_table(NUMBERS.name())?);
+            let table = tx.open(NUMBERS)?;
+            assert_eq!(table.get(7)?, None, "a table without rows");
+            table.insert(round, 1)?;
+        }
+        assert!(!tx.drop_table("nothing")?);
+        Ok::<_, Error>(())
+    })
+    .unwrap();
+    assert_eq!(numbers(&db), [(4, 1)]);
+    db.run(|tx| tx.drop_table(NUMBERS.name()).map(drop)).unwrap();
+    // With another type, under the same name.
+    db.run(|tx| tx.open(TableDef::<&str, &str>::new(NUMBERS.name()))?.insert("one", "two").map(drop)).unwrap();
+    db.vacuum().unwrap();
+    assert_eq!(db.check().unwrap().tables, 1);
+    db.close(Duration::ZERO).unwrap();
+    let db = open(&fs).unwrap();
+    let text = db.run(|tx| tx.open(TableDef::<&str, &str>::new(NUMBERS.name()))?.get("one"));
+    assert_eq!(text.unwrap().as_deref(), Some("two"));
+}
+
+#[test]
+fn who_has_opened_a_table_and_not_used_it_learns_that_it_is_gone() {
+    let (db, _fs) = in_memory();
+    fill(&db, 10);
+    let options = TxnOptions::new().isolation(Isolation::Serializable);
+    let (reader, writer, scanner) = (db.begin_with(options), db.begin(), db.begin());
+    let (read, written, scanned) =
+        (reader.open(NUMBERS).unwrap(), writer.open(NUMBERS).unwrap(), scanner.open(NUMBERS).unwrap());
+    let range = scanned.range::<u64>(..);
+    drop_numbers(&db);
+    let error = read.get(1).unwrap_err();
+    assert!(matches!(error, Error::TableDropped) && error.is_retryable(), "{error}");
+    assert!(matches!(written.insert(1, 1), Err(Error::TableDropped)));
+    assert!(matches!(range.collect::<Result<Vec<_>, _>>(), Err(Error::TableDropped)));
+    assert!(matches!(reader.commit(), Err(Error::RolledBack)));
+    drop((writer, scanner));
+    assert_eq!(numbers(&db), []);
+}
+
+#[test]
+fn a_drop_waits_for_those_who_use_the_table() {
+    let (db, _fs) = in_memory();
+    fill(&db, 10);
+    let reader = db.begin();
+    assert_eq!(reader.open(NUMBERS).unwrap().get(1).unwrap(), Some(1));
+    let impatient = db.begin_with(TxnOptions::new().lock_timeout(Duration::from_millis(1)));
+    assert!(matches!(impatient.drop_table(NUMBERS.name()), Err(Error::LockTimeout { .. })));
+    drop(impatient);
+    let (done, dropped) = mpsc::channel();
+    let dropper = thread::spawn({
+        let db = db.clone();
+        move || done.send(drop_numbers(&db)).unwrap()
+    });
+    assert!(dropped.try_recv().is_err());
+    assert_eq!(reader.open(NUMBERS).unwrap().get(2).unwrap(), Some(2));
+    reader.commit().unwrap();
+    assert_eq!(dropped.recv(), Ok(true));
+    dropper.join().unwrap();
+}
+
+#[test]
+fn a_restart_goes_on_with_what_was_dropped() {
+    for steps in 0..12 {
+        let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+        let options = small().fs(Arc::clone(&fs)).background(false).step_seed(steps);
+        let db = options.open("/db").unwrap();
+        db.run(|tx| tx.open(TEXTS)?.insert("kept", "here").map(drop)).unwrap();
+        fill(&db, 9000);
+        drop_numbers(&db);
+        (0..steps).for_each(|_| db.step());
+        // Another table takes some of the pages while the rest is being freed.
+        fill(&db, 2000);
+        db.check().unwrap();
+        db.close(Duration::ZERO).unwrap();
+        let db = open(&fs).unwrap();
+        db.check().unwrap();
+        db.vacuum().unwrap();
+        assert_eq!(db.check().unwrap().tables, 2);
+        assert_eq!(numbers(&db).len(), 2000);
+        assert_eq!(db.run(|tx| tx.open(TEXTS)?.get("kept")).unwrap().as_deref(), Some("here"));
+    }
+}
+
+/// Tables come and go on several threads while others are read and checked.
+#[test]
+fn tables_come_and_go_under_load() {
+    let (db, fs) = in_memory();
+    fill(&db, 500);
+    thread::scope(|scope| {
+        for worker in 0..3_u64 {
+            let db = &db;
+            scope.spawn(move || {
+                for round in 0..25 {
+                    let name = format!("table {}", (worker + round) % 4);
+                    let def = TableDef::<u64, u64>::new(&name);
+                    db.run(|tx| {
+                        let table = tx.open(def)?;
+                        (0..150).try_for_each(|n| table.insert(worker << 32 | n, n).map(drop))
+                    })
+                    .unwrap();
+                    if round % 3 == worker % 3 {
+                        db.run(|tx| tx.drop_table(&name).map(drop)).unwrap();
+                    }
+                    if round % 8 == 7 {
+                        db.check().unwrap();
+                    }
+                }
+            });
+        }
+    });
+    db.vacuum().unwrap();
+    let before = db.check().unwrap();
+    assert_eq!(numbers(&db).len(), 500);
+    db.close(Duration::ZERO).unwrap();
+    assert_eq!(open(&fs).unwrap().check().unwrap(), before);
+}
