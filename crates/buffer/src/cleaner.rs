@@ -66,18 +66,19 @@ impl Cleaner {
         self.copies.push(Copied { no: guard.slot().no, version, entry });
     }
 
-    /// Writes the copies home, pages that are neighbours there in one piece.
+    /// Writes the copies home, all at once, and pages that are neighbours there in one piece.
     fn write_home(&self, data: &dyn File) -> Result<()> {
+        let mut runs = Vec::with_capacity(self.copies.len());
         let mut start = 0;
         while start < self.copies.len() {
             let first = self.copies[start].entry.pid;
             let is_next = |(n, copied): &(usize, &Copied)| copied.entry.pid.0 == first.0 + *n as u64;
             let run = self.copies[start..].iter().enumerate().take_while(is_next).count();
             let at = BLOCK + start * PAGE_SIZE;
-            data.write_at(&self.buf[at..at + run * PAGE_SIZE], first.offset())?;
+            runs.push((&self.buf[at..at + run * PAGE_SIZE], first.offset()));
             start += run;
         }
-        Ok(())
+        data.write_many(&runs)
     }
 }
 

@@ -114,6 +114,10 @@ impl File for FencedFile {
         self.gate.pass(|| self.inner.write_durable(buf, offset))
     }
 
+    fn write_many(&self, parts: &[(&[u8], u64)]) -> Result<()> {
+        self.gate.pass(|| self.inner.write_many(parts))
+    }
+
     fn sync(&self) -> Result<()> {
         self.gate.pass(|| self.inner.sync())
     }
@@ -148,6 +152,7 @@ mod tests {
         gate.shut();
         assert!(matches!(file.write_at(b"after!", 0), Err(Error::Closed)));
         assert!(matches!(file.write_durable(b"after!", 0), Err(Error::Closed)));
+        assert!(matches!(file.write_many(&[(b"after!", 0)]), Err(Error::Closed)));
         assert!(matches!(file.sync(), Err(Error::Closed)));
         assert!(matches!(file.set_len(1), Err(Error::Closed)));
         assert!(matches!(file.allocate(0, 4096), Err(Error::Closed)));

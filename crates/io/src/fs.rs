@@ -92,6 +92,12 @@ pub trait File: Send + Sync + Debug {
     /// of other writes to the file.
     fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()>;
 
+    /// Several [`File::write_at`] whose ranges do not overlap, in any order and as many at once as keeps the device busy.
+    /// After an error any part of any of them may be written.
+    fn write_many(&self, parts: &[(&[u8], u64)]) -> Result<()> {
+        parts.iter().try_for_each(|&(buf, offset)| self.write_at(buf, offset))
+    }
+
     /// Makes all earlier writes and the length durable.
     fn sync(&self) -> Result<()>;
 

@@ -17,13 +17,15 @@
 //! the kernel may drop the dirty pages and report success the next time.
 
 mod aligned;
+// Kernels, `pub` for the models in `tests/`, which see them under `foreshore_loom` only.
+#[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
+mod crew;
 mod device;
 mod disk;
 mod fs;
 mod mem;
 mod names;
 mod pause;
-// A kernel, `pub` for the models in `tests/`, which see it under `foreshore_loom` only.
 #[cfg(any(feature = "uring", foreshore_loom))]
 #[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
 mod reap;
@@ -40,5 +42,6 @@ pub use sim::Sim;
 /// The kernels, for models in `tests/`.
 #[cfg(foreshore_loom)]
 pub mod model {
+    pub use crate::crew::Crew;
     pub use crate::reap::{Completions, Desk};
 }

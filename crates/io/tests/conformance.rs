@@ -275,3 +275,25 @@ fn direct_files_refuse_unaligned_transfers() {
     }
     assert_eq!(read_all(&*file), [1; 2 * BLOCK]);
 }
+
+#[test]
+fn a_batch_is_written_whole_and_a_refused_part_fails_it() {
+    on_every_backend("batch", |fs, dir| {
+        fs.create_dir(dir).unwrap();
+        let file = fs.create(&dir.join("f")).unwrap();
+        let parts: Vec<_> = (0..40_u8).map(|n| filled(BLOCK * (1 + usize::from(n % 3)), n)).collect();
+        // Last in the file first, with room between.
+        let parts: Vec<(&[u8], u64)> =
+            parts.iter().enumerate().map(|(n, part)| (&part[..], (40 - n as u64) * 4 * BLOCK_U64)).collect();
+        file.write_many(&[]).unwrap();
+        file.write_many(&parts[..1]).unwrap();
+        file.write_many(&parts).unwrap();
+        file.sync().unwrap();
+        let bytes = read_all(&*file);
+        for &(part, offset) in &parts {
+            assert!(bytes[offset as usize..].starts_with(part), "the part at {offset}");
+        }
+        let beyond = u64::MAX - u64::MAX % BLOCK_U64;
+        assert_eq!(io_kind(file.write_many(&[parts[0], (parts[1].0, beyond)])), ErrorKind::InvalidInput);
+    });
+}

@@ -1,5 +1,6 @@
 //! An open file of the operating system.
 
+use super::many::Writers;
 #[cfg(feature = "uring")]
 use super::uring::Ring;
 use crate::{
@@ -8,6 +9,8 @@ use crate::{
 };
 use foreshore_base::{Error, Result, limits::BLOCK};
 use foreshore_sync::{LockRank, Mutex};
+#[cfg(feature = "uring")]
+use rustix::fd::AsFd;
 use rustix::{
     fd::OwnedFd,
     fs::{self, FallocateFlags},
@@ -16,9 +19,8 @@ use rustix::{
 use std::{
     io::{self, IoSlice},
     path::{Path, PathBuf},
+    sync::Arc,
 };
-#[cfg(feature = "uring")]
-use {rustix::fd::AsFd, std::sync::Arc};
 
 /// Bytes of zeros written at once where the file system cannot reserve space.
 const ZEROS: usize = 64 * BLOCK;
@@ -33,6 +35,8 @@ pub(super) struct DiskFile {
     fd: OwnedFd,
     path: PathBuf,
     direct: bool,
+    /// Who writes batches, if not the caller one after another.
+    writers: Option<Arc<Writers>>,
     /// Held during a sync: how the first one failed.
     failed: Mutex<Option<Errno>>,
     #[cfg(feature = "uring")]
@@ -45,16 +49,24 @@ impl DiskFile {
             fd,
             path,
             direct,
+            writers: None,
             failed: not_failed(),
             #[cfg(feature = "uring")]
             ring: None,
         }
     }
 
-    /// A direct file whose durable writes go through `ring`.
+    /// The file, with batches written by `writers`.
+    pub(super) fn with_writers(mut self, writers: Arc<Writers>) -> Self {
+        self.writers = Some(writers);
+        self
+    }
+
+    /// The file, with durable writes through `ring`.
     #[cfg(feature = "uring")]
-    pub(super) fn with_ring(fd: OwnedFd, path: PathBuf, ring: Arc<Ring>) -> Self {
-        Self { fd, path, direct: true, failed: not_failed(), ring: Some(ring) }
+    pub(super) fn with_ring(mut self, ring: Option<Arc<Ring>>) -> Self {
+        self.ring = ring;
+        self
     }
 
     fn error(&self, op: &'static str, e: io::Error) -> Error {
@@ -136,6 +148,13 @@ impl File for DiskFile {
     fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
         retry::write_full(self, buf, offset, self.direct).map_err(|e| self.error("write", e))?;
         if self.direct { Ok(()) } else { self.fdatasync() }
+    }
+
+    fn write_many(&self, parts: &[(&[u8], u64)]) -> Result<()> {
+        match &self.writers {
+            Some(writers) => super::many::write(writers, self, parts).map_err(|e| self.error("write", e)),
+            None => parts.iter().try_for_each(|&(buf, offset)| self.write_at(buf, offset)),
+        }
     }
 
     fn sync(&self) -> Result<()> {

@@ -2,6 +2,7 @@
 
 mod file;
 mod lock;
+mod many;
 mod place;
 mod read_only;
 #[cfg(feature = "uring")]
@@ -32,11 +33,15 @@ const DIR_MODE: Mode = Mode::RWXU;
 /// | uring | as direct | one submission with `RWF_DSYNC` to a ring that all files share | `fdatasync` |
 /// | buffered | page cache | `pwrite`, then `fdatasync` | `fdatasync` |
 ///
+/// Batches of direct writes ([`File::write_many`]) are made by several threads, which all files of the value share.
+///
 /// A direct durable write to blocks that have been written before changes no metadata, so the kernel can pass it to
 /// the device as a single forced-unit-access write; `fdatasync` flushes the whole cache of the device.
 #[derive(Clone, Debug)]
 pub struct Disk {
     direct: bool,
+    /// Who writes batches, with direct I/O: those to the page cache are copies.
+    writers: Arc<many::Writers>,
     durable: bool,
     /// Where durable writes go instead of `pwritev2`. Direct I/O only.
     #[cfg(feature = "uring")]
@@ -66,6 +71,7 @@ impl Disk {
     fn new(dir: &Path, direct: bool) -> Result<Self> {
         Ok(Self {
             direct,
+            writers: Arc::new(many::writers()),
             durable: syncs(dir)?,
             #[cfg(feature = "uring")]
             ring: None,
@@ -104,13 +110,15 @@ impl Disk {
             fs::fchmod(&fd, FILE_MODE).map_err(wrap)?;
         }
         #[cfg(feature = "uring")]
-        if let Some(ring) = &self.ring {
+        if self.ring.is_some() {
             // To a ring, O_NONBLOCK says that a write that cannot go on at once fails.
             let flags = fs::fcntl_getfl(&fd).map_err(wrap)?;
             fs::fcntl_setfl(&fd, flags - OFlags::NONBLOCK).map_err(wrap)?;
-            return Ok(Arc::new(DiskFile::with_ring(fd, path.into(), ring.clone())));
         }
-        Ok(Arc::new(DiskFile::new(fd, path.into(), self.direct)))
+        let file = DiskFile::new(fd, path.into(), self.direct);
+        #[cfg(feature = "uring")]
+        let file = file.with_ring(self.ring.clone());
+        Ok(Arc::new(if self.direct { file.with_writers(self.writers.clone()) } else { file }))
     }
 }
 

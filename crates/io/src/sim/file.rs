@@ -115,6 +115,17 @@ impl File for SimFile {
         retry::write_full(self, buf, offset, true).map_err(|e| self.error("write", e))
     }
 
+    /// As threads do it side by side: in an order that nobody chose, and to the end whatever fails.
+    fn write_many(&self, parts: &[(&[u8], u64)]) -> Result<()> {
+        let mut order: Vec<_> = parts.iter().collect();
+        self.state.lock().shuffle(&mut order);
+        let mut written = Ok(());
+        for (buf, offset) in order {
+            written = written.and(self.write_at(buf, *offset));
+        }
+        written
+    }
+
     fn sync(&self) -> Result<()> {
         let synced = self.state.operation(Class::Sync, |state, fault| {
             state.refuse(fault, Op::FailedSync(self.ino))?;

@@ -6,6 +6,7 @@ use super::{
     flight::Flights,
     media::{Ino, Media, Op},
     points::CrashPoints,
+    rng::Rng,
 };
 use crate::names::Names;
 use foreshore_sync::{Condvar, LockRank, Mutex, MutexGuard};
@@ -269,6 +270,14 @@ impl State {
     /// The live content of an open file.
     pub(super) fn content(&mut self, ino: Ino) -> &mut Content {
         self.files.get_mut(&ino).expect("an open file has content")
+    }
+
+    /// Puts `items` in an order that follows from the seed and the operations so far.
+    pub(super) fn shuffle<T>(&self, items: &mut [T]) {
+        let mut rng = Rng::new(&[self.seed, self.ops]);
+        for last in (1..items.len()).rev() {
+            items.swap(last, rng.below(last as u64 + 1) as usize);
+        }
     }
 
     /// Counts a read and reads.

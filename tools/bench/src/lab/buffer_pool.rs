@@ -123,6 +123,10 @@ impl File for Counting {
         self.0.write_durable(buf, offset)
     }
 
+    fn write_many(&self, parts: &[(&[u8], u64)]) -> Result<()> {
+        self.0.write_many(parts)
+    }
+
     fn sync(&self) -> Result<()> {
         self.0.sync()
     }
