@@ -15,6 +15,7 @@
 //! | wake one known thread | [`Parker`], [`Unparker`] |
 //! | wake a hundred | [`WakeQueue`] |
 //! | background work | [`Step`] run by a [`Daemon`], woken by its [`Signal`] |
+//! | a fence between many who pass often and one who passes seldom | [`AsymmetricFence`] |
 //! | memory that may be large and mostly untouched | [`LazyArray`], [`ByteArena`] |
 
 pub mod model;
@@ -23,6 +24,7 @@ pub mod primitive;
 pub mod rmw;
 pub mod waits;
 
+mod asymmetric;
 mod clock;
 mod counter;
 mod daemon;
@@ -40,6 +42,7 @@ mod spin_site;
 mod wait_mode;
 mod wake_queue;
 
+pub use asymmetric::AsymmetricFence;
 pub use clock::{Clock, ManualClock, Nanos, SystemClock};
 pub use counter::{ShardedCounter, thread_index};
 pub use crossbeam_utils::CachePadded;

@@ -9,8 +9,8 @@
 //! ```text
 //! append (the session that leases the lane)         cut (the leader)
 //!  1  copy the payload behind the tail               a  G := greatest stamp seen in clock, floor, lanes
-//!  2  seq := last stamp, drawing      (SC)           b  floor := G (SC); fence (SC); clock := max(clock, G)
-//!  3  m := max(last, dependency, floor (SC))         c  S := G; each lane: v := seq (SC);
+//!  2  seq := last stamp, drawing; light fence        b  floor := G; heavy fence; clock := max(clock, G)
+//!  3  m := max(last, dependency, floor)              c  S := G; each lane: v := seq (Acquire);
 //!  4  n := m + 1, or drawn from the clock                 drawing: S := min(S, stamp in v); target := tail (Acquire)
 //!  5  envelope; tail := end (Release)                d  S := max(S, last S)
 //!  6  seq := n (Release)                             e  copy every lane up to its target; the last group says S
@@ -24,14 +24,17 @@
 //!
 //! *Proof.* Let record `r` of a lane have the LSN `n <= S`, where `S` is that of step c (that of step d is either this or
 //! an earlier one, already proved). The leader's load of the lane's `seq` in c reads one of three things.
-//! - *A value older than r's step 2.* Then the load precedes that step in the single order of SC operations, so b's store of
-//!   the floor precedes the load of 3, which reads at least `G`: `n > G >= S`, a contradiction.
+//! - *A value older than r's step 2.* The fences say that not both look in vain: if c does not see what 2 stored, 3 sees what
+//!   b stored and reads at least `G`: `n > G >= S`, a contradiction.
 //! - *r's step 2*, with the stamp before `r`, less than `n`. Then `S < n`, a contradiction.
-//! - *r's step 6 or something later.* It was stored with Release behind r's tail (later steps 2 are read-modify-writes with
-//!   Release), so the load of the tail that follows finds `r` below the target, and e copies it. ∎
+//! - *r's step 6 or something later.* It was stored with Release behind r's tail (and so are later steps 2), so the
+//!   load of the tail that follows finds `r` below the target, and e copies it. ∎
 //!
 //! A lane that c does not count was leased after `b`: the fences of the lease and of b order the lane's later load of the floor
 //! behind b's store, which is the first case.
+//!
+//! **The fences** are an [`AsymmetricFence`]: an append makes none, and the leader has the system make one in every thread, a
+//! microsecond or so in each cut. With two equal ones, each append would wait until its copy has left the processor.
 //!
 //! **Corollary.** LSNs grow along every dependency, so `{LSN <= S}` is closed under dependency: recovery may stop at `S`.
 //! Records above `S` that were copied already are *provisional* and count when a later `S` covers them; a crash before that
@@ -59,9 +62,9 @@ use crate::record::flags;
 use crate::slots::Slots;
 use foreshore_base::Lsn;
 use foreshore_sync::model::mutant;
-use foreshore_sync::primitive::atomic::{AtomicU64, Ordering, fence};
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::primitive::{MODEL, hint};
-use foreshore_sync::{CachePadded, LockRank, Mutex, pause, rmw};
+use foreshore_sync::{AsymmetricFence, CachePadded, LockRank, Mutex, pause, rmw};
 use std::io;
 use std::sync::Arc;
 
@@ -77,7 +80,7 @@ const PROVISIONAL: usize = 16 << 20;
 /// The line that a session writes and the leader reads.
 ///
 /// `seq` is the last stamp, shifted left by one, and in bit 0 whether the session is drawing the next. Rules: only the lane's
-/// session writes both words; `seq` becomes odd by a read-modify-write (SC), even by a store (Release) behind the tail.
+/// session writes both words; `seq` becomes even by a store (Release) behind the tail.
 #[derive(Debug)]
 struct Lane {
     seq: AtomicU64,
@@ -98,6 +101,7 @@ pub struct Lanes {
     drained: Box<[CachePadded<AtomicU64>]>,
     floor: CachePadded<AtomicU64>,
     clock: CachePadded<AtomicU64>,
+    fence: AsymmetricFence,
     slots: Arc<Slots>,
     cut: Mutex<Cut>,
 }
@@ -130,6 +134,7 @@ impl Lanes {
             drained: (0..count).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
             floor: CachePadded::new(AtomicU64::new(floor.0)),
             clock: CachePadded::new(AtomicU64::new(floor.0)),
+            fence: AsymmetricFence::new(),
             slots,
             cut: Mutex::new(LockRank::Leaf, Cut::default()),
         })
@@ -159,27 +164,27 @@ impl Lanes {
         let high = self.lanes[..self.slots.used_len()].iter().map(|lane| lane.seq.load(Ordering::Relaxed) >> 1);
         // ORDERING: Relaxed, only leaders store into the floor, one at a time.
         let g = high.fold(clock.max(self.floor.load(Ordering::Relaxed)), u64::max);
-        // ORDERING: SeqCst, b of the proof; pairs with 3.
-        self.floor.store(g, Ordering::SeqCst);
+        // ORDERING: Release, pairs with `current`; the fence of b orders it before the loads of c.
+        self.floor.store(g, Ordering::Release);
         if !mutant("lanes: no fence in the cut") {
-            // ORDERING: SeqCst, b of the proof, for lanes leased meanwhile and for what follows.
-            fence(Ordering::SeqCst);
+            // b of the proof; pairs with the light side in `append`, and with the fence of a lease.
+            self.fence.heavy();
         }
         // ORDERING: AcqRel, a read-modify-write as all changes of the clock. Keeps the steps of commits short.
         self.clock.fetch_max(g, Ordering::AcqRel);
         let mut stamp = g;
         cut.targets.clear();
         for lane in &self.lanes[..self.slots.used_len()] {
-            // ORDERING: SeqCst, c of the proof; pairs with 2 and 6.
-            let mut seq = lane.seq.load(Ordering::SeqCst);
+            // ORDERING: Acquire, c of the proof; the fence orders it behind b, and it pairs with the stores of 2 and 6.
+            let mut seq = lane.seq.load(Ordering::Acquire);
             for _ in 0..REREADS {
                 if seq & 1 == 0 {
                     break;
                 }
                 // WAIT: window - a session is between 2 and 6.
                 hint::spin_loop();
-                // ORDERING: SeqCst, as above.
-                seq = lane.seq.load(Ordering::SeqCst);
+                // ORDERING: as above.
+                seq = lane.seq.load(Ordering::Acquire);
             }
             if seq & 1 == 1 && !mutant("lanes: drawing ignored") {
                 stamp = stamp.min(seq >> 1);
@@ -273,14 +278,14 @@ impl LogBuffer for Lanes {
         // ORDERING: Relaxed, as above.
         let last = lane.seq.load(Ordering::Relaxed);
         debug_assert!(last & 1 == 0, "two appends into one lane");
-        // ORDERING: SeqCst, 2 of the proof; Release, the tail of the record before stays published.
-        lane.seq.swap(last | 1, Ordering::SeqCst);
-        if cfg!(foreshore_loom) && !mutant("lanes: no fence in the draw") {
-            // ORDERING: SeqCst, loom takes the SC operations around it for AcqRel; nowhere else is it needed.
-            fence(Ordering::SeqCst);
+        // ORDERING: Release, 2 of the proof: the tail of the record before stays published.
+        lane.seq.store(last | 1, Ordering::Release);
+        if !mutant("lanes: no fence in the draw") {
+            // Between 2 and 3 of the proof; pairs with the heavy side in `begin`.
+            self.fence.light();
         }
-        // ORDERING: SeqCst, 3 of the proof.
-        let m = (last >> 1).max(dep.0).max(self.floor.load(Ordering::SeqCst));
+        // ORDERING: Relaxed, 3 of the proof; the fence orders it behind 2.
+        let m = (last >> 1).max(dep.0).max(self.floor.load(Ordering::Relaxed));
         let commit = record.record.flags & flags::COMMIT != 0;
         let lsn = Lsn(if commit { self.draw_commit(m) } else { m + 1 });
         pause::point("wal: draw");

@@ -1,0 +1,150 @@
+//! A fence of two unequal sides: nearly free where it is passed often, dear where it is passed seldom.
+//!
+//! The pattern "store, fence, look" needs a full fence on both sides, and on each of them it costs as much as the work of a
+//! short operation. On Linux the seldom side can pay for both: `membarrier(2)` returns only after every thread of the process
+//! that ran meanwhile has passed a full fence, between the beginning of the call and its end. A thread that did not run
+//! passes one when it is given the processor.
+
+use crate::primitive::atomic::{Ordering, fence};
+
+/// Fences that pair with each other, one kind light, one heavy.
+///
+/// Two threads that each store, fence and look at the other's store: if one fence is heavy and the other light, or both are
+/// heavy, at least one of the two sees the other. Two light ones order nothing.
+///
+/// *Why.* The heavy side's call makes the light side's thread pass a full fence somewhere, at `P`. If the light side's store
+/// lies before `P` in its program, it is visible when the call returns, and the heavy side's look sees it. Else its look lies
+/// behind `P` as well, since the compiler keeps the two in order, and sees what was stored before the call.
+///
+/// Where the system refuses the call, and under a model checker, both sides are `fence(SeqCst)`, which gives the same.
+///
+/// The heavy side costs about a microsecond, more on a machine of many processors: it interrupts those that run threads of
+/// this process. A virtual processor that its host has stopped holds it up until it runs again.
+#[derive(Debug)]
+pub struct AsymmetricFence {
+    /// Whether the heavy side does the work of both.
+    expedited: bool,
+}
+
+impl AsymmetricFence {
+    /// Asks the system once. Both sides use the same value, so that they agree.
+    #[expect(clippy::new_without_default, reason = "it makes a system call")]
+    pub fn new() -> Self {
+        Self { expedited: register() }
+    }
+
+    /// The side that is passed often.
+    #[inline(always)]
+    pub fn light(&self) {
+        if self.expedited {
+            compiler_fence();
+        } else {
+            // ORDERING: SeqCst, pairs with the fence in `heavy`.
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    /// The side that is passed seldom.
+    ///
+    /// # Panics
+    /// If the system refuses what it has granted before: a fence that did not happen cannot be made up for.
+    pub fn heavy(&self) {
+        // ORDERING: SeqCst, pairs with the fence in `light` where that is one, and with other fences.
+        fence(Ordering::SeqCst);
+        if self.expedited {
+            fence_others();
+        }
+    }
+}
+
+/// Keeps the compiler from moving accesses across.
+#[inline(always)]
+fn compiler_fence() {
+    // Never reached under a model checker, which knows no such thing.
+    #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
+    // ORDERING: SeqCst, no access is moved across in either direction; the processor is the business of `heavy`.
+    std::sync::atomic::compiler_fence(Ordering::SeqCst);
+}
+
+#[cfg(all(target_os = "linux", not(any(foreshore_loom, foreshore_shuttle))))]
+mod system {
+    use rustix::thread::{MembarrierCommand, membarrier};
+
+    /// Whether this process may call [`fence_others`] from now on.
+    pub(super) fn register() -> bool {
+        membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
+    }
+
+    /// Has every other thread of the process pass a full fence.
+    pub(super) fn fence_others() {
+        membarrier(MembarrierCommand::PrivateExpedited).expect("a registered process may call membarrier");
+    }
+}
+
+#[cfg(not(all(target_os = "linux", not(any(foreshore_loom, foreshore_shuttle)))))]
+mod system {
+    pub(super) fn register() -> bool {
+        false
+    }
+
+    pub(super) fn fence_others() {
+        unreachable!("nothing was registered");
+    }
+}
+
+use system::{fence_others, register};
+
+#[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
+mod tests {
+    use super::*;
+    use crate::CachePadded;
+    use crate::primitive::atomic::AtomicU64;
+    use crate::primitive::thread;
+
+    /// Looks that the light side takes at most: the test ends where the heavy side is slow.
+    const LIMIT: usize = 8 << 20;
+    const HEAVY: usize = 20_000;
+
+    /// Each side stores its round and looks at the other's, as fast as it can.
+    fn no_pair_is_blind(fence: &AsymmetricFence) {
+        let [often, seldom] = [0, 0].map(|zero| CachePadded::new(AtomicU64::new(zero)));
+        // What each side has seen in each of its rounds.
+        let (light, heavy) = thread::scope(|scope| {
+            let light = scope.spawn(|| {
+                let mut seen = Vec::new();
+                while seen.len() < LIMIT && seen.last() != Some(&(HEAVY as u64)) {
+                    // ORDERING: Relaxed on both, the fence under test orders them.
+                    often.store(seen.len() as u64 + 1, Ordering::Relaxed);
+                    fence.light();
+                    // ORDERING: as above.
+                    seen.push(seldom.load(Ordering::Relaxed));
+                }
+                seen
+            });
+            let look = |round| {
+                // ORDERING: Relaxed on both, the fence under test orders them.
+                seldom.store(round, Ordering::Relaxed);
+                fence.heavy();
+                // ORDERING: as above.
+                often.load(Ordering::Relaxed)
+            };
+            let heavy: Vec<u64> = (1..=HEAVY as u64).map(look).collect();
+            (light.join().expect("the light side ends"), heavy)
+        });
+        for (round, saw) in (1..).zip(heavy) {
+            // The first round of the light side that this one has not seen.
+            let next = light.get(saw as usize);
+            assert!(next.is_none_or(|&next| next >= round), "{round} saw {saw}, and the next one saw {next:?}");
+        }
+    }
+
+    #[test]
+    fn one_of_two_sides_sees_the_other() {
+        no_pair_is_blind(&AsymmetricFence::new());
+    }
+
+    #[test]
+    fn one_of_two_sides_sees_the_other_where_the_system_refuses() {
+        no_pair_is_blind(&AsymmetricFence { expedited: false });
+    }
+}
