@@ -18,35 +18,109 @@ const LONG: usize = 512;
 const STRAND: usize = 32;
 const BLOCK: usize = 3 * STRAND;
 
-/// Whether the processor has the instructions.
+/// How checksums are computed. Code that is compiled for the processor's instructions does without a call for each piece.
+pub(crate) trait Crc: Copy {
+    /// The crc32c of `bytes` behind bytes whose checksum is `crc`.
+    fn bytes(self, crc: u32, bytes: &[u8]) -> u32;
+
+    /// The crc32c of the little-endian bytes of `first`, `second` and `third`, behind bytes whose checksum is `crc`.
+    fn words(self, crc: u32, first: u32, second: u64, third: u64) -> u32;
+
+    /// As [`Crc::bytes`], and copies the bytes to `to`.
+    ///
+    /// # Safety
+    /// As many bytes may be written at `to`, and they are none of `bytes`.
+    #[cfg_attr(foreshore_loom, expect(dead_code, reason = "models copy cell by cell"))]
+    #[inline(always)]
+    unsafe fn copy(self, crc: u32, bytes: &[u8], to: *mut u8) -> u32 {
+        // SAFETY: as for this function.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        self.bytes(crc, bytes)
+    }
+}
+
+/// By whatever the processor has. Looks each time, and calls.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Detected;
+
+impl Crc for Detected {
+    #[inline]
+    fn bytes(self, crc: u32, bytes: &[u8]) -> u32 {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(instructions) = Instructions::get() {
+            return instructions.bytes(crc, bytes);
+        }
+        crc32c_append(crc, bytes)
+    }
+
+    #[inline]
+    fn words(self, crc: u32, first: u32, second: u64, third: u64) -> u32 {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(instructions) = Instructions::get() {
+            return instructions.words(crc, first, second, third);
+        }
+        let crc = crc32c_append(crc, &first.to_le_bytes());
+        let crc = crc32c_append(crc, &second.to_le_bytes());
+        crc32c_append(crc, &third.to_le_bytes())
+    }
+}
+
+/// None: the checksum stays what it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unsummed;
+
+impl Crc for Unsummed {
+    #[inline(always)]
+    fn bytes(self, crc: u32, _: &[u8]) -> u32 {
+        crc
+    }
+
+    #[inline(always)]
+    fn words(self, crc: u32, _: u32, _: u64, _: u64) -> u32 {
+        crc
+    }
+}
+
+/// By the processor's instructions. Who has one knows that they are there.
 #[cfg(target_arch = "x86_64")]
-#[inline]
-fn has_instructions() -> bool {
-    std::arch::is_x86_feature_detected!("sse4.2") && std::arch::is_x86_feature_detected!("pclmulqdq")
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Instructions(());
+
+#[cfg(target_arch = "x86_64")]
+impl Instructions {
+    /// If the processor has the instructions.
+    #[inline]
+    pub(crate) fn get() -> Option<Self> {
+        let has = std::arch::is_x86_feature_detected!("sse4.2") && std::arch::is_x86_feature_detected!("pclmulqdq");
+        has.then_some(Self(()))
+    }
 }
 
-/// The crc32c of `pieces`, one after the other, behind bytes whose checksum is `crc`.
-#[inline]
-pub(crate) fn crc32c_pieces(crc: u32, pieces: &[&[u8]]) -> u32 {
-    #[cfg(target_arch = "x86_64")]
-    if has_instructions() {
-        // SAFETY: the processor has the instructions.
-        return unsafe { with_instruction(crc, pieces) };
+#[cfg(target_arch = "x86_64")]
+impl Crc for Instructions {
+    #[inline(always)]
+    fn bytes(self, crc: u32, bytes: &[u8]) -> u32 {
+        // SAFETY: the processor has the instructions, and nothing is copied.
+        unsafe { pass::<false>(crc, bytes, std::ptr::null_mut()) }
     }
-    pieces.iter().fold(crc, |crc, piece| crc32c_append(crc, piece))
+
+    #[inline(always)]
+    fn words(self, crc: u32, first: u32, second: u64, third: u64) -> u32 {
+        // SAFETY: the processor has the instructions.
+        unsafe { words_with_instruction(crc, first, second, third) }
+    }
+
+    #[inline(always)]
+    unsafe fn copy(self, crc: u32, bytes: &[u8], to: *mut u8) -> u32 {
+        // SAFETY: the processor has the instructions; the rest is as for this function.
+        unsafe { pass::<true>(crc, bytes, to) }
+    }
 }
 
-/// The crc32c of the little-endian bytes of `first`, `second` and `third`, behind bytes whose checksum is `crc`.
+/// The crc32c of `pieces`, one after the other.
 #[inline]
-pub(crate) fn crc32c_words(crc: u32, first: u32, second: u64, third: u64) -> u32 {
-    #[cfg(target_arch = "x86_64")]
-    if has_instructions() {
-        // SAFETY: the processor has the instructions.
-        return unsafe { words_with_instruction(crc, first, second, third) };
-    }
-    let crc = crc32c_append(crc, &first.to_le_bytes());
-    let crc = crc32c_append(crc, &second.to_le_bytes());
-    crc32c_append(crc, &third.to_le_bytes())
+pub(crate) fn crc32c_pieces(pieces: &[&[u8]]) -> u32 {
+    pieces.iter().fold(0, |crc, piece| Detected.bytes(crc, piece))
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -69,15 +143,24 @@ const fn power(n: usize) -> i64 {
     power as i64
 }
 
-/// The state behind `block`.
+/// The state behind `block`, which is copied to `to` if that is asked for, word by word: the words are at hand.
+///
+/// # Safety
+/// With `COPY`, as [`Crc::copy`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 #[inline]
-fn by_strands(state: u32, block: &[u8; BLOCK]) -> u32 {
+unsafe fn by_strands<const COPY: bool>(state: u32, block: &[u8; BLOCK], to: *mut u8) -> u32 {
     use std::arch::x86_64::{_mm_clmulepi64_si128, _mm_crc32_u64, _mm_cvtsi64_si128, _mm_cvtsi128_si64, _mm_xor_si128};
     const WORDS: usize = STRAND / 8;
     let (words, _) = block.as_chunks::<8>();
-    let word = |i: usize| u64::from_le_bytes(words[i]);
+    let word = |i: usize| {
+        if COPY {
+            // SAFETY: the caller has room for the block.
+            unsafe { to.cast::<[u8; 8]>().add(i).write(words[i]) };
+        }
+        u64::from_le_bytes(words[i])
+    };
     let (mut first, mut second, mut third) = (u64::from(state), 0, 0);
     for i in 0..WORDS - 1 {
         first = _mm_crc32_u64(first, word(i));
@@ -96,35 +179,51 @@ fn by_strands(state: u32, block: &[u8; BLOCK]) -> u32 {
     _mm_crc32_u64(third, word(3 * WORDS - 1) ^ moved) as u32
 }
 
+/// The checksum of `bytes` behind those of `crc`. With `COPY` in the same pass a copy.
+///
+/// # Safety
+/// With `COPY`, as [`Crc::copy`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 #[inline]
-fn with_instruction(crc: u32, pieces: &[&[u8]]) -> u32 {
+unsafe fn pass<const COPY: bool>(crc: u32, bytes: &[u8], to: *mut u8) -> u32 {
     use std::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u32, _mm_crc32_u64};
-    let mut state = !crc;
-    for piece in pieces {
-        if piece.len() >= LONG {
-            state = !crc32c_append(!state, piece);
-            continue;
+    let copy = |at: usize, piece: &[u8]| {
+        if COPY {
+            // SAFETY: the piece lies at `at` of `bytes`, and the caller has room for all of them.
+            unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), to.add(at), piece.len()) };
         }
-        let (blocks, rest) = piece.as_chunks::<BLOCK>();
-        for block in blocks {
-            state = by_strands(state, block);
-        }
-        let (words, mut rest) = rest.as_chunks::<8>();
-        let mut wide = u64::from(state);
-        for &word in words {
-            wide = _mm_crc32_u64(wide, u64::from_le_bytes(word));
-        }
-        // The instruction leaves the upper half zero.
-        state = wide as u32;
-        if let Some((&half, tail)) = rest.split_first_chunk::<4>() {
-            state = _mm_crc32_u32(state, u32::from_le_bytes(half));
-            rest = tail;
-        }
-        for &byte in rest {
-            state = _mm_crc32_u8(state, byte);
-        }
+    };
+    if bytes.len() >= LONG {
+        copy(0, bytes);
+        return crc32c_append(crc, bytes);
+    }
+    let (mut state, mut at) = (!crc, 0);
+    let (blocks, rest) = bytes.as_chunks::<BLOCK>();
+    for block in blocks {
+        // SAFETY: as for `copy`; `wrapping_add` because there may be no place.
+        state = unsafe { by_strands::<COPY>(state, block, to.wrapping_add(at)) };
+        at += BLOCK;
+    }
+    let (words, mut rest) = rest.as_chunks::<8>();
+    let mut wide = u64::from(state);
+    for word in words {
+        copy(at, word);
+        wide = _mm_crc32_u64(wide, u64::from_le_bytes(*word));
+        at += 8;
+    }
+    // The instruction leaves the upper half zero.
+    state = wide as u32;
+    if let Some((half, tail)) = rest.split_first_chunk::<4>() {
+        copy(at, half);
+        state = _mm_crc32_u32(state, u32::from_le_bytes(*half));
+        at += 4;
+        rest = tail;
+    }
+    for byte in rest {
+        copy(at, std::slice::from_ref(byte));
+        state = _mm_crc32_u8(state, *byte);
+        at += 1;
     }
     !state
 }
@@ -140,7 +239,7 @@ mod tests {
         let mut bytes = first.to_le_bytes().to_vec();
         bytes.extend(second.to_le_bytes());
         bytes.extend(third.to_le_bytes());
-        assert_eq!(crc32c_words(crc32c(b"before"), first, second, third), crc32c_append(crc32c(b"before"), &bytes));
+        assert_eq!(Detected.words(crc32c(b"before"), first, second, third), crc32c_append(crc32c(b"before"), &bytes));
     }
 
     #[test]
@@ -149,9 +248,16 @@ mod tests {
         for len in (0..70).chain([95, 96, 97, 191, 192, 200, 300, 511, 512, 513, 1000, 1500]) {
             for cut in [0, 1, 3, 4, 8, 13, len / 2, len].into_iter().filter(|&cut| cut <= len) {
                 let (first, second) = bytes[..len].split_at(cut);
-                assert_eq!(crc32c_pieces(0, &[first, second]), crc32c(&bytes[..len]), "{len} bytes cut at {cut}");
-                let before = crc32c(b"before");
-                assert_eq!(crc32c_pieces(before, &[first, second]), crc32c_append(before, &bytes[..len]));
+                assert_eq!(crc32c_pieces(&[first, second]), crc32c(&bytes[..len]), "{len} bytes cut at {cut}");
+            }
+            #[cfg(target_arch = "x86_64")]
+            if let Some(instructions) = Instructions::get() {
+                let mut copied = vec![0xee; len + 1];
+                // SAFETY: the vector has room for them.
+                let crc = unsafe { instructions.copy(7, &bytes[..len], copied.as_mut_ptr()) };
+                assert_eq!(crc, crc32c_append(7, &bytes[..len]), "{len} bytes copied");
+                assert_eq!(copied.pop(), Some(0xee), "nothing is written behind {len} bytes");
+                assert_eq!(copied, bytes[..len]);
             }
         }
     }

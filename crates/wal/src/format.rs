@@ -23,7 +23,7 @@
 //! `acked_upto` is the newest group known to be durable when this one was sealed: a reader that misses a group up to
 //! there has lost media, not a torn tail.
 
-use crate::checksum::crc32c_words;
+use crate::checksum::{Crc, Detected};
 use foreshore_base::codec::{Put, u32_at, u64_at};
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Place, Result, Uuid, crc32c};
@@ -73,10 +73,10 @@ pub(crate) struct Envelope {
 impl Envelope {
     /// The little-endian words of the envelope of a payload whose checksum is `payload_crc`: the long part of the
     /// checksum is computed before the LSN is known.
-    #[inline]
-    pub(crate) fn words(&self, payload_crc: u32) -> [u64; 3] {
+    #[inline(always)]
+    pub(crate) fn words<C: Crc>(&self, how: C, payload_crc: u32) -> [u64; 3] {
         let word = self.tag | u64::from(self.flags) << 56;
-        let crc = crc32c_words(payload_crc, self.len, self.lsn.0, word);
+        let crc = how.words(payload_crc, self.len, self.lsn.0, word);
         [u64::from(self.len) | u64::from(crc) << 32, self.lsn.0, word]
     }
 
@@ -84,7 +84,7 @@ impl Envelope {
     #[cfg(test)]
     pub(crate) fn encode(&self, payload_crc: u32) -> [u8; ENVELOPE] {
         let mut bytes = [0; ENVELOPE];
-        for (place, word) in bytes.chunks_exact_mut(8).zip(self.words(payload_crc)) {
+        for (place, word) in bytes.chunks_exact_mut(8).zip(self.words(Detected, payload_crc)) {
             place.copy_from_slice(&word.to_le_bytes());
         }
         bytes
@@ -97,7 +97,7 @@ impl Envelope {
         let payload = rest.get(..len as usize)?;
         let next = bytes.get(record_size(payload.len())..)?;
         let (lsn, word) = (Lsn(u64_at(head, 8)), u64_at(head, 16));
-        if crc32c_words(crc32c(payload), len, lsn.0, word) != u32_at(head, 4) {
+        if Detected.words(crc32c(payload), len, lsn.0, word) != u32_at(head, 4) {
             return None;
         }
         let envelope = Self { len, lsn, tag: word & crate::MAX_TAG, flags: (word >> 56) as u8 };

@@ -65,7 +65,7 @@ mod ticket;
 #[cfg(any(foreshore_loom, foreshore_shuttle))]
 pub mod model {
     pub use crate::buffer::{CArray, Decoupled, Delegated, Hybrid, Locked, Shape};
-    pub use crate::buffer::{Drained, Faa, Lanes, Laser, LogBuffer, Ring, Sealed, Staging};
+    pub use crate::buffer::{Drained, Faa, Lanes, Laser, LogBuffer, Ring, Staging};
     pub use crate::pipeline::{Cut, Group, Leader, Led, Order, Pipeline};
     pub use crate::policy::GroupPolicy;
     pub use crate::slots::Slots;

@@ -1,6 +1,5 @@
 //! Sessions: the right to append.
 
-use crate::buffer::Sealed;
 use crate::dep::Dep;
 use crate::format::record_size;
 use crate::log::Shared;
@@ -165,14 +164,14 @@ impl Session {
     #[inline(always)]
     fn append_any(&mut self, record: Record<'_>, dep: Lsn) -> Lsn {
         assert!(record.tag <= MAX_TAG, "tag {:#x} has more than 56 bits", record.tag);
-        let sealed = Sealed::new(record);
-        assert!(sealed.payload as usize <= self.shared.max_record, "a record of {} bytes", sealed.payload);
-        let size = sealed.size();
+        let payload = record.payload_len();
+        assert!(payload <= self.shared.max_record, "a record of {payload} bytes");
+        let size = record_size(payload);
         assert!(size as u64 <= self.credit, "a record of {size} bytes, {} reserved", self.credit);
         self.credit -= size as u64;
         let lsn = match self.measures {
-            false => self.shared.buffer.append(self.slot, &sealed, dep),
-            true => self.measured(|session| session.shared.buffer.append(session.slot, &sealed, dep)),
+            false => self.shared.buffer.append(self.slot, &record, dep),
+            true => self.measured(|session| session.shared.buffer.append(session.slot, &record, dep)),
         };
         self.shared.slots.get(self.slot).count(size);
         lsn

@@ -6,7 +6,7 @@ use foreshore_base::Lsn;
 use foreshore_sync::model::{check, mutated};
 use foreshore_sync::primitive::thread::{self, JoinHandle};
 use foreshore_wal::Record;
-use foreshore_wal::model::{Faa, LogBuffer, Ring, Sealed, Slots, Staging};
+use foreshore_wal::model::{Faa, LogBuffer, Ring, Slots, Staging};
 use std::sync::Arc;
 
 /// Envelope and eight bytes of payload.
@@ -24,8 +24,7 @@ fn log(records: u64) -> Arc<Faa> {
 fn append(log: &Faa, slot: usize, mark: u8) -> Lsn {
     let payload = [mark; 8];
     let parts = [&payload[..]];
-    let record = Sealed::new(Record { tag: u64::from(mark), flags: 0, parts: &parts });
-    log.append(slot, &record, Lsn(0))
+    log.append(slot, &Record { tag: u64::from(mark), flags: 0, parts: &parts }, Lsn(0))
 }
 
 fn spawn(log: &Arc<Faa>, body: impl Fn(&Faa) + Send + 'static) -> JoinHandle<()> {

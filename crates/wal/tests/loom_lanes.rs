@@ -8,7 +8,7 @@ use foreshore_sync::primitive::thread::{self, JoinHandle};
 use foreshore_sync::{LockRank, Mutex};
 use foreshore_wal::Record;
 use foreshore_wal::flags::COMMIT;
-use foreshore_wal::model::{Lanes, LogBuffer, Sealed, Slots, Staging};
+use foreshore_wal::model::{Lanes, LogBuffer, Slots, Staging};
 use std::sync::Arc;
 
 /// Envelope and eight bytes of payload.
@@ -26,7 +26,7 @@ fn lanes() -> Arc<Lanes> {
 fn append(log: &Lanes, slot: usize, flags: u8, dep: Lsn) -> Lsn {
     let payload = [slot as u8 + 1; 8];
     let parts = [&payload[..]];
-    let lsn = log.append(slot, &Sealed::new(Record { tag: 0, flags, parts: &parts }), dep);
+    let lsn = log.append(slot, &Record { tag: 0, flags, parts: &parts }, dep);
     assert!(lsn > dep, "{lsn} does not follow {dep}");
     lsn
 }

@@ -7,7 +7,7 @@ use foreshore_base::Lsn;
 use foreshore_sync::model::{check, mutated};
 use foreshore_sync::primitive::thread::{self, JoinHandle};
 use foreshore_wal::Record;
-use foreshore_wal::model::{Laser, LogBuffer, Ring, Sealed, Staging};
+use foreshore_wal::model::{Laser, LogBuffer, Ring, Staging};
 use std::sync::Arc;
 
 /// Envelope and eight bytes of payload.
@@ -22,7 +22,7 @@ fn laser(records: u64, limit: u64, groups: usize) -> Arc<Laser> {
 fn append(log: &Laser, mark: u8, dep: Lsn) -> Lsn {
     let payload = [mark; 8];
     let parts = [&payload[..]];
-    log.append(0, &Sealed::new(Record { tag: u64::from(mark), flags: 0, parts: &parts }), dep)
+    log.append(0, &Record { tag: u64::from(mark), flags: 0, parts: &parts }, dep)
 }
 
 /// Cuts once behind `last`; whole records come out, and the cut never falls.

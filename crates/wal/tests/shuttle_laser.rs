@@ -7,7 +7,7 @@ use foreshore_base::Lsn;
 use foreshore_sync::model::{shuttle, shuttle_mutated};
 use foreshore_sync::primitive::thread;
 use foreshore_wal::Record;
-use foreshore_wal::model::{Laser, LogBuffer, Ring, Sealed, Staging};
+use foreshore_wal::model::{Laser, LogBuffer, Ring, Staging};
 use std::sync::Arc;
 
 /// Envelope and eight bytes of payload.
@@ -27,7 +27,7 @@ fn session(log: &Laser, own: u64) {
         }
         let payload = (own << 32 | (at + 1)).to_le_bytes();
         let parts = [&payload[..]];
-        last = log.append(0, &Sealed::new(Record { tag: own, flags: 0, parts: &parts }), last);
+        last = log.append(0, &Record { tag: own, flags: 0, parts: &parts }, last);
         assert!(log.current() >= last, "a record above the tail");
     }
 }

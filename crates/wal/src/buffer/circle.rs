@@ -1,9 +1,9 @@
 //! Records in circular memory.
 
+use super::Staging;
 use super::memory::{GRAIN, Memory};
-use super::{Sealed, Staging};
+use crate::checksum::Crc;
 use crate::format::{ENVELOPE, record_size};
-use foreshore_base::Lsn;
 use foreshore_sync::pause;
 
 /// A window of memory used in a circle: positions only grow, and a copy that meets the seam is done in two parts.
@@ -22,25 +22,37 @@ impl<'a> Circle<'a> {
         Self { memory, base, bytes }
     }
 
-    /// Writes all of a record but its envelope, which takes the first bytes at `start`.
+    /// Writes all of a record of `size` bytes but its envelope, which takes the first bytes at `start`, and returns the
+    /// checksum of its payload, which is in `parts`.
     ///
     /// # Safety
-    /// The caller alone accesses `[start, start + record.size())`.
-    #[inline]
-    pub(super) unsafe fn put_payload(self, start: u64, record: &Sealed<'_>) {
+    /// The caller alone accesses `[start, start + size)`, and the parts fit in.
+    #[inline(always)]
+    pub(super) unsafe fn put_payload<C: Crc>(self, how: C, start: u64, size: usize, parts: &[&[u8]]) -> u32 {
         #[cfg(not(foreshore_loom))]
-        if self.until_seam(start, record.size() as u64) == record.size() {
-            // SAFETY: the range is the caller's, and the size was computed from the parts.
-            return unsafe { self.memory.put_record(self.place(start), record.size(), record.record.parts) };
+        if self.until_seam(start, size as u64) == size {
+            // SAFETY: as for this function.
+            return unsafe { self.memory.put_record(how, self.place(start), size, parts) };
         }
+        // SAFETY: as for this function.
+        unsafe { self.put_across(start, size, parts) };
+        parts.iter().fold(0, |crc, part| how.bytes(crc, part))
+    }
+
+    /// [`Self::put_payload`] where the seam may be.
+    ///
+    /// # Safety
+    /// As there.
+    #[cold]
+    unsafe fn put_across(self, start: u64, size: usize, parts: &[&[u8]]) {
         // SAFETY: for all of this, the range is the caller's.
         unsafe {
             // The first write of the record touches the envelope's page too: nothing has been drawn yet that others
             // would wait for, so a page fault belongs here.
             self.memory.put(self.place(start), 0);
-            self.memory.put(self.place(start + record.size() as u64 - GRAIN as u64), 0);
+            self.memory.put(self.place(start + size as u64 - GRAIN as u64), 0);
             let mut at = start + ENVELOPE as u64;
-            for part in record.record.parts {
+            for part in parts {
                 self.write(at, part);
                 at += part.len() as u64;
                 pause::point("wal: copy");
@@ -48,15 +60,14 @@ impl<'a> Circle<'a> {
         }
     }
 
-    /// Writes the envelope of the record at `start`.
+    /// Writes the words of an envelope at `start`.
     ///
     /// # Safety
-    /// As [`Self::put_payload`].
-    #[inline]
-    pub(super) unsafe fn put_envelope(self, start: u64, record: &Sealed<'_>, lsn: Lsn) {
+    /// The caller alone accesses them.
+    #[inline(always)]
+    pub(super) unsafe fn put_envelope(self, start: u64, words: [u64; 3]) {
         // SAFETY: as for this function.
         unsafe {
-            let words = record.envelope(lsn);
             #[cfg(not(foreshore_loom))]
             if self.until_seam(start, ENVELOPE as u64) == ENVELOPE {
                 return self.memory.put_words(self.place(start), words);
@@ -140,8 +151,11 @@ impl<'a> Circle<'a> {
 
 #[cfg(all(test, not(foreshore_loom)))]
 mod tests {
+    use super::super::Sealed;
     use super::*;
+    use crate::checksum::Detected;
     use crate::record::Record;
+    use foreshore_base::Lsn;
 
     #[test]
     fn a_record_is_the_same_bytes_wherever_the_seam_cuts_it() {
@@ -150,8 +164,9 @@ mod tests {
         let circle = Circle::new(&memory, base, bytes);
         let (first, second): (Vec<u8>, Vec<u8>) = ((1..=40).collect(), (100..=112).collect());
         let parts: [&[u8]; 3] = [&first, &[], &second];
-        let record = Sealed::new(Record { tag: 7, flags: 1, parts: &parts });
-        let mut expected: Vec<u8> = record.envelope(Lsn(9)).iter().flat_map(|word| word.to_le_bytes()).collect();
+        let record = Sealed::new(&Record { tag: 7, flags: 1, parts: &parts });
+        let words = record.envelope(Detected, Lsn(9));
+        let mut expected: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         expected.extend(parts.concat());
         expected.resize(record.size(), 0);
         for start in (bytes..2 * bytes).step_by(GRAIN) {
@@ -162,8 +177,9 @@ mod tests {
             let drained = unsafe {
                 // What stood there before must not shine through.
                 (0..bytes).step_by(GRAIN).for_each(|at| memory.put(base + at as usize, u64::MAX));
-                circle.put_payload(start, &record);
-                circle.put_envelope(start, &record, Lsn(9));
+                let crc = circle.put_payload(Detected, start, record.size(), &parts);
+                assert_eq!(crc, record.payload_crc, "from {start}");
+                circle.put_envelope(start, words);
                 circle.drain(0, start, end, &mut staging)
             };
             assert_eq!(drained, end);

@@ -57,8 +57,12 @@
 
 use super::circle::Circle;
 use super::memory::Memory;
-use super::{Drained, LogBuffer, Sealed, Staging};
-use crate::record::flags;
+use super::{Drained, LogBuffer, Sealed, Staging, payload_len};
+#[cfg(target_arch = "x86_64")]
+use crate::checksum::Instructions;
+use crate::checksum::{Crc, Detected};
+use crate::format::record_size;
+use crate::record::{Record, flags};
 use crate::slots::Slots;
 use foreshore_base::Lsn;
 use foreshore_sync::model::mutant;
@@ -153,6 +157,50 @@ impl Lanes {
         rmw::contended(1);
         // ORDERING: AcqRel, who draws later, or reads the clock, sees what led to this commit.
         self.clock.fetch_add(step, Ordering::AcqRel) + step
+    }
+
+    /// Appends, with checksums computed as `how` says.
+    #[inline(always)]
+    fn append_by<C: Crc>(&self, how: C, slot: usize, record: &Record<'_>, dep: Lsn) -> Lsn {
+        let lane = &self.lanes[slot];
+        let circle = self.circle(slot);
+        let payload = payload_len(record);
+        let size = record_size(payload as usize);
+        // ORDERING: Relaxed, the session's own word, handed over with the lease.
+        let start = lane.tail.load(Ordering::Relaxed);
+        // Before anything is drawn: readers refuse a stamp near the end of its range, and everything behind it.
+        assert!(dep.0 < MAX_DEPENDENCY, "no record of this log has the stamp {dep}");
+        // SAFETY: the session was admitted for it: what stood there was drained, and the lane is the session's own.
+        let payload_crc = unsafe { circle.put_payload(how, start, size, record.parts) };
+        // ORDERING: Relaxed, as above.
+        let last = lane.seq.load(Ordering::Relaxed);
+        debug_assert!(last & 1 == 0, "two appends into one lane");
+        // ORDERING: Release, 2 of the proof: the tail of the record before stays published.
+        lane.seq.store(last | 1, Ordering::Release);
+        if !mutant("lanes: no fence in the draw") {
+            // Between 2 and 3 of the proof; pairs with the heavy side in `begin`.
+            self.fence.light();
+        }
+        // ORDERING: Relaxed, 3 of the proof; the fence orders it behind 2.
+        let m = (last >> 1).max(dep.0).max(self.floor.load(Ordering::Relaxed));
+        let commit = record.flags & flags::COMMIT != 0;
+        let lsn = Lsn(if commit { self.draw_commit(m) } else { m + 1 });
+        pause::point("wal: draw");
+        let sealed = Sealed { record: *record, payload, payload_crc };
+        // SAFETY: as above.
+        unsafe { circle.put_envelope(start, sealed.envelope(how, lsn)) };
+        // ORDERING: Release, 5 of the proof; pairs with the leader's load.
+        lane.tail.store(start + size as u64, Ordering::Release);
+        // ORDERING: Release, 6 of the proof.
+        lane.seq.store(lsn.0 << 1, Ordering::Release);
+        lsn
+    }
+
+    /// [`Self::append_by`], compiled for the instructions, so that all of it is one piece of code.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "sse4.2,pclmulqdq")]
+    fn append_by_instructions(&self, how: Instructions, slot: usize, record: &Record<'_>, dep: Lsn) -> Lsn {
+        self.append_by(how, slot, record, dep)
     }
 
     /// Steps a to d.
@@ -265,37 +313,13 @@ impl LogBuffer for Lanes {
         false
     }
 
-    #[inline]
-    fn append(&self, slot: usize, record: &Sealed<'_>, dep: Lsn) -> Lsn {
-        let lane = &self.lanes[slot];
-        let circle = self.circle(slot);
-        // ORDERING: Relaxed, the session's own word, handed over with the lease.
-        let start = lane.tail.load(Ordering::Relaxed);
-        // Before anything is drawn: readers refuse a stamp near the end of its range, and everything behind it.
-        assert!(dep.0 < MAX_DEPENDENCY, "no record of this log has the stamp {dep}");
-        // SAFETY: the session was admitted for it: what stood there was drained, and the lane is the session's own.
-        unsafe { circle.put_payload(start, record) };
-        // ORDERING: Relaxed, as above.
-        let last = lane.seq.load(Ordering::Relaxed);
-        debug_assert!(last & 1 == 0, "two appends into one lane");
-        // ORDERING: Release, 2 of the proof: the tail of the record before stays published.
-        lane.seq.store(last | 1, Ordering::Release);
-        if !mutant("lanes: no fence in the draw") {
-            // Between 2 and 3 of the proof; pairs with the heavy side in `begin`.
-            self.fence.light();
+    fn append(&self, slot: usize, record: &Record<'_>, dep: Lsn) -> Lsn {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(how) = Instructions::get() {
+            // SAFETY: the processor has them.
+            return unsafe { self.append_by_instructions(how, slot, record, dep) };
         }
-        // ORDERING: Relaxed, 3 of the proof; the fence orders it behind 2.
-        let m = (last >> 1).max(dep.0).max(self.floor.load(Ordering::Relaxed));
-        let commit = record.record.flags & flags::COMMIT != 0;
-        let lsn = Lsn(if commit { self.draw_commit(m) } else { m + 1 });
-        pause::point("wal: draw");
-        // SAFETY: as above.
-        unsafe { circle.put_envelope(start, record, lsn) };
-        // ORDERING: Release, 5 of the proof; pairs with the leader's load.
-        lane.tail.store(start + record.size() as u64, Ordering::Release);
-        // ORDERING: Release, 6 of the proof.
-        lane.seq.store(lsn.0 << 1, Ordering::Release);
-        lsn
+        self.append_by(Detected, slot, record, dep)
     }
 
     fn current(&self) -> Lsn {

@@ -1,6 +1,8 @@
 //! The bytes of a ring, in grains of eight: plain memory, and cells that loom watches.
 
 #[cfg(not(foreshore_loom))]
+use crate::checksum::Crc;
+#[cfg(not(foreshore_loom))]
 use crate::format::ENVELOPE;
 #[cfg(not(foreshore_loom))]
 use foreshore_sync::pause;
@@ -55,12 +57,12 @@ impl Memory {
     }
 
     /// Writes a record of `len` bytes that lies in one piece, but for its envelope: `parts` one after the other, and zeros
-    /// behind them.
+    /// behind them. Returns the checksum of the parts.
     ///
     /// # Safety
     /// No other thread accesses the `len` bytes during the call, and the parts fit between envelope and end.
-    #[inline]
-    pub(super) unsafe fn put_record(&self, at: usize, len: usize, parts: &[&[u8]]) {
+    #[inline(always)]
+    pub(super) unsafe fn put_record<C: Crc>(&self, how: C, at: usize, len: usize, parts: &[&[u8]]) -> u32 {
         debug_assert!(at.is_multiple_of(GRAIN) && len.is_multiple_of(GRAIN), "a record begins and ends on grains");
         debug_assert!(ENVELOPE + parts.iter().map(|part| part.len()).sum::<usize>() <= len, "the parts fit");
         let start = self.0.as_ptr(at..at + len);
@@ -69,12 +71,13 @@ impl Memory {
         unsafe {
             start.cast::<u64>().write(0);
             start.add(len - GRAIN).cast::<u64>().write(0);
-            let mut target = start.add(ENVELOPE);
+            let (mut target, mut crc) = (start.add(ENVELOPE), 0);
             for part in parts {
-                std::ptr::copy_nonoverlapping(part.as_ptr(), target, part.len());
+                crc = how.copy(crc, part, target);
                 target = target.add(part.len());
                 pause::point("wal: copy");
             }
+            crc
         }
     }
 

@@ -14,8 +14,8 @@ pub use lanes::Lanes;
 pub use laser::Laser;
 pub use ring::{Ring, RingBuffer};
 
-use crate::checksum::crc32c_pieces;
-use crate::format::{EXTENT, Extent, GROUP_HEADER};
+use crate::checksum::{Crc, crc32c_pieces};
+use crate::format::{EXTENT, Envelope, Extent, GROUP_HEADER, record_size};
 use crate::options::{BufferKind, LogOptions};
 use crate::record::Record;
 use crate::slots::Slots;
@@ -43,7 +43,7 @@ pub trait LogBuffer: Send + Sync {
     fn give_back(&self, slot: usize, bytes: u64) -> bool;
 
     /// Appends a record that the session was admitted for, and returns its LSN, greater than `dep`.
-    fn append(&self, slot: usize, record: &Sealed<'_>, dep: Lsn) -> Lsn;
+    fn append(&self, slot: usize, record: &Record<'_>, dep: Lsn) -> Lsn;
 
     /// Upper bound of the LSNs handed out.
     fn current(&self) -> Lsn;
@@ -91,34 +91,37 @@ pub(crate) fn new_buffer(options: &LogOptions, slots: &Arc<Slots>, floor: Lsn) -
     })
 }
 
-/// A record ready to append: the checksum of its payload is done before a position is drawn.
+/// A record and what is known of its payload: all that its envelope says, but for the LSN.
 #[derive(Debug)]
 pub struct Sealed<'a> {
-    pub(crate) record: Record<'a>,
-    pub(crate) payload: u32,
-    pub(crate) payload_crc: u32,
+    record: Record<'a>,
+    payload: u32,
+    payload_crc: u32,
 }
 
 impl<'a> Sealed<'a> {
-    /// Checksums the payload.
-    #[inline(always)]
-    pub fn new(record: Record<'a>) -> Self {
-        let payload = u32::try_from(record.payload_len()).expect("a record's size is checked before it is sealed");
-        Self { record, payload, payload_crc: crc32c_pieces(0, record.parts) }
+    /// Checksums the payload, for buffers that draw a position before they copy.
+    pub fn new(record: &Record<'a>) -> Self {
+        Self { record: *record, payload: payload_len(record), payload_crc: crc32c_pieces(record.parts) }
     }
 
     /// Bytes in the buffer, a multiple of eight.
     #[inline]
     pub fn size(&self) -> usize {
-        crate::format::record_size(self.payload as usize)
+        record_size(self.payload as usize)
     }
 
     /// The words of the record's envelope for `lsn`.
-    #[inline]
-    pub(crate) fn envelope(&self, lsn: Lsn) -> [u64; 3] {
+    #[inline(always)]
+    fn envelope<C: Crc>(&self, how: C, lsn: Lsn) -> [u64; 3] {
         let Record { tag, flags, .. } = self.record;
-        crate::format::Envelope { len: self.payload, lsn, tag, flags }.words(self.payload_crc)
+        Envelope { len: self.payload, lsn, tag, flags }.words(how, self.payload_crc)
     }
+}
+
+#[inline]
+fn payload_len(record: &Record<'_>) -> u32 {
+    u32::try_from(record.payload_len()).expect("a record's size is checked before it is appended")
 }
 
 /// Where a leader collects the data of one group: room for the header, a table of extents, data.
@@ -187,7 +190,7 @@ impl Staging {
     fn verify_above(&self, prev: Lsn) {
         let mut data = self.data();
         while !data.is_empty() {
-            let (record, _, rest) = crate::format::Envelope::split(data).expect("whole records are copied");
+            let (record, _, rest) = Envelope::split(data).expect("whole records are copied");
             assert!(record.lsn > prev, "record {} was missed by the cut at {prev}", record.lsn);
             data = rest;
         }

@@ -3,7 +3,9 @@
 use super::circle::Circle;
 use super::memory::Memory;
 use super::{Drained, LogBuffer, Sealed, Staging};
+use crate::checksum::{Detected, Unsummed};
 use crate::credit::Credits;
+use crate::record::Record;
 use foreshore_base::Lsn;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use std::io;
@@ -34,8 +36,8 @@ impl<B: RingBuffer> LogBuffer for B {
         true
     }
 
-    fn append(&self, slot: usize, record: &Sealed<'_>, dep: Lsn) -> Lsn {
-        let lsn = self.insert(slot, record);
+    fn append(&self, slot: usize, record: &Record<'_>, dep: Lsn) -> Lsn {
+        let lsn = self.insert(slot, &Sealed::new(record));
         // A stamp above the tail cannot be asked for while commit stamps are LSNs of this log. A commit stamp that was
         // pushed beyond the tail would first need a record that raises the tail past it. Whoever brings the stamp of
         // another log learns it when the record is published: a panic before that would hold up everybody behind it.
@@ -103,8 +105,8 @@ impl Ring {
         // bytes drawn so far never exceed the credit taken so far, and the taker of each credit happened before
         // the draw of the position that used it.
         unsafe {
-            self.circle().put_payload(start, record);
-            self.circle().put_envelope(start, record, lsn);
+            self.circle().put_payload(Unsummed, start, record.size(), record.record.parts);
+            self.circle().put_envelope(start, record.envelope(Detected, lsn));
         }
         lsn
     }

@@ -7,7 +7,7 @@ use foreshore_base::Lsn;
 use foreshore_sync::WaitMode;
 use foreshore_sync::primitive::thread::{self, JoinHandle};
 use foreshore_wal::Record;
-use foreshore_wal::model::{LogBuffer, Ring, Sealed, Shape, Staging};
+use foreshore_wal::model::{LogBuffer, Ring, Shape, Staging};
 use std::sync::Arc;
 
 /// Envelope and eight bytes of payload.
@@ -25,7 +25,7 @@ pub(crate) fn ring(records: u64) -> Ring {
 pub(crate) fn append(log: &impl LogBuffer, session: usize) -> Lsn {
     let payload = [session as u8 + 1; 8];
     let parts = [&payload[..]];
-    log.append(session, &Sealed::new(Record { tag: 0, flags: 0, parts: &parts }), Lsn(0))
+    log.append(session, &Record { tag: 0, flags: 0, parts: &parts }, Lsn(0))
 }
 
 pub(crate) fn spawn<B: LogBuffer + 'static>(log: &Arc<B>, body: impl FnOnce(&B) + Send + 'static) -> JoinHandle<()> {

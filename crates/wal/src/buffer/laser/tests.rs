@@ -13,7 +13,7 @@ fn laser(ring: usize, limit: u64, groups: usize) -> Laser {
 
 fn append(laser: &Laser, tag: u64, payload: &[u8], dep: Lsn) -> Lsn {
     let parts = [payload];
-    laser.append(0, &Sealed::new(Record { tag, flags: 0, parts: &parts }), dep)
+    laser.append(0, &Record { tag, flags: 0, parts: &parts }, dep)
 }
 
 /// Tags of the records that one call of `drain` yields, in order, and its cut.
@@ -88,7 +88,7 @@ fn a_member_stopped_in_its_copy_holds_back_the_cut_and_nothing_else() {
     assert!(groups_passed(&laser) < 256);
     let parts = [&[2; 8][..]];
     // SAFETY: the draw above is exclusive.
-    unsafe { laser.ring.fill(start, &Sealed::new(Record { tag: 2, flags: 0, parts: &parts })) };
+    unsafe { laser.ring.fill(start, &Sealed::new(&Record { tag: 2, flags: 0, parts: &parts })) };
     group.copied.fetch_add(SIZE, Ordering::Release);
     assert_eq!(drain(&laser, cut), ((1..500).collect(), Lsn(499 * SIZE)));
 }
