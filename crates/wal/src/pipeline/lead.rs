@@ -53,12 +53,14 @@ impl<L: Leader> Pipeline<L> {
         }
         let mut turn = Turn { pipeline: self, after: HandOff::Lead, done: false };
         let mut leader = self.leader.try_lock().expect("the holder of the lead alone locks the leader");
-        let stopped = self.is_poisoned() && !mutant("pipeline: lead though poisoned");
-        let out = if stopped || !wanted() {
+        let stopped = || self.is_poisoned() && !mutant("pipeline: lead though poisoned");
+        let out = if stopped() || !wanted() {
             Err(Led::Unwanted)
         } else if self.window.is_full(self.groups.len()) {
             // What was read before the lead was taken was a hint.
             Err(Led::Busy)
+        } else if self.gather(caller) && stopped() {
+            Err(Led::Unwanted)
         } else {
             self.seal(&mut *leader, caller)
         };
@@ -93,6 +95,7 @@ impl<L: Leader> Pipeline<L> {
         };
         let order = Order { number, sealed, acked, room };
         let came = self.pace.came();
+        self.note_cut();
         let cut = match leader.seal(&mut group, order) {
             Ok(Some(cut)) => cut,
             Ok(None) => return Err(Led::Nothing),
@@ -215,6 +218,7 @@ impl<L: Leader> Flight<'_, L> {
             Ok(()) => {
                 let ended = pipeline.pace.now();
                 pipeline.pace.written(began, ended);
+                pipeline.note_completion(ended);
                 if let Some(passages) = &pipeline.passages {
                     let Self { number, cut, sealed, .. } = self;
                     passages.note(Passage { number, cut, sealed, began, ended });

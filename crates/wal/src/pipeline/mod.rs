@@ -34,6 +34,7 @@
 
 mod acks;
 mod flush;
+mod gather;
 mod lead;
 mod pace;
 mod passage;
@@ -54,6 +55,7 @@ use foreshore_base::{Error, GroupNo, Lsn, Result};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use foreshore_sync::{CachePadded, EventCount, LockRank, Mutex, Parker};
+use gather::Gather;
 use lead::{Caller, HandOff};
 use pace::{Pace, Start};
 use passage::Passages;
@@ -127,6 +129,7 @@ pub struct Pipeline<L: Leader> {
     groups: Box<[Mutex<L::Group>]>,
     window: Window,
     pace: Pace,
+    gather: Gather,
     waiters: Waiters,
     acks: Acks,
     cause: Mutex<Option<Error>>,
@@ -160,6 +163,7 @@ impl<L: Leader> Pipeline<L> {
             flushers: Flushers::new(groups.len()),
             groups: groups.into_iter().map(|group| Mutex::new(LockRank::LogDrain, group)).collect(),
             pace: Pace::new(policy),
+            gather: Gather::default(),
             waiters: Waiters::new(),
             acks: Acks::new(slots.len()),
             cause: Mutex::new(LockRank::LogWaiters, None),

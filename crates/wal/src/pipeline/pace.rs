@@ -21,7 +21,8 @@ pub(super) enum Start {
 
 /// What is measured to say so.
 ///
-/// **Greedy.** With nothing in flight a group begins as soon as somebody waits: the device clocks the groups. Beside a group
+/// **Greedy.** With nothing in flight a group begins as soon as somebody waits: the device clocks the groups. Its leader may
+/// let those append first who have just been answered, see `gather`. Beside a group
 /// in flight another one begins if the last cut left records behind, or half the time of a write after the last one began:
 /// sooner it would only split what one group could carry. Nobody sets a timer for this: those who come look, and so does
 /// who completes the group in flight, at the latest.
@@ -67,6 +68,16 @@ impl Pace {
             bytes: zero(),
             timer: zero(),
         }
+    }
+
+    pub(super) fn is_greedy(&self) -> bool {
+        self.policy == GroupPolicy::Greedy
+    }
+
+    /// Mean time of a write in nanoseconds.
+    pub(super) fn write(&self) -> u64 {
+        // ORDERING: Relaxed, a measure.
+        self.write.load(Ordering::Relaxed)
     }
 
     pub(super) fn now(&self) -> Nanos {
