@@ -88,22 +88,31 @@ impl Engine {
 
     /// Begins a transaction in the layer below.
     pub(crate) fn begin(&self, options: TxnOptions) -> Result<Txn> {
+        self.begin_by(|| self.txns.begin(self.below(options)))
+    }
+
+    /// Begins a transaction of background work, which takes none away from the user.
+    pub(crate) fn begin_own(&self, options: TxnOptions) -> Result<Txn> {
+        self.begin_by(|| self.txns.begin_own(self.below(options)))
+    }
+
+    fn begin_by(&self, begin: impl FnOnce() -> Result<Txn>) -> Result<Txn> {
         self.begun.add(1);
         // ORDERING: store, fence, look: counted above, pairs with `close`, which stores CLOSING and then looks at the
         // counters. One of the two sees the other.
         fence(Ordering::SeqCst);
         let begun = match self.state.load(Ordering::Relaxed) {
-            OPEN => self.check_open().and_then(|()| self.begin_below(options)),
+            OPEN => self.check_open().and_then(|()| begin()),
             _ => Err(Error::Closed),
         };
         begun.inspect_err(|_| self.transaction_ended())
     }
 
-    fn begin_below(&self, options: TxnOptions) -> Result<Txn> {
-        self.txns.begin(foreshore_txn::TxnOptions {
+    fn below(&self, options: TxnOptions) -> foreshore_txn::TxnOptions {
+        foreshore_txn::TxnOptions {
             label: options.label,
             lock_timeout: options.lock_timeout.unwrap_or(self.options.lock_timeout),
-        })
+        }
     }
 
     /// A transaction that has begun is over.

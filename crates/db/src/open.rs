@@ -29,6 +29,8 @@ use std::{
     sync::Arc,
 };
 
+/// Transactions beside those of the user: of the thread that frees pages.
+const OWN_TRANSACTIONS: usize = 1;
 /// Log sessions beside those of transactions: of the checkpointer, and of creation or undo.
 const OWN_SESSIONS: usize = 2;
 
@@ -107,7 +109,7 @@ fn log_options(options: &Options, memory: &MemoryShares) -> LogOptions {
         wait: options.log_wait,
         slots: options.log_slots,
         ring_bytes: usize::try_from(memory.log_ring).expect("at most 16 MiB"),
-        max_sessions: options.max_transactions + OWN_SESSIONS,
+        max_sessions: options.max_transactions + OWN_TRANSACTIONS + OWN_SESSIONS,
         group: options.group,
         background: options.background,
         ..LogOptions::default()
@@ -197,7 +199,8 @@ impl Parts {
         }
         // The losers have ended, too.
         replayed.start.clock = replayed.start.clock.max(log.current().csn());
-        let locks = LockManager::new(LockOptions { max_owners: options.max_transactions, ..LockOptions::default() });
+        let max_owners = options.max_transactions + OWN_TRANSACTIONS;
+        let locks = LockManager::new(LockOptions { max_owners, ..LockOptions::default() });
         let txns = TxnManager::new(self.txn_options(), log.clone(), Arc::new(locks), replayed.start)?;
         txns.set_resource_manager(Arc::clone(&trees) as _);
         let checkpointer = self.checkpointer(&log, &pool, &txns, &space, &data, superblock)?;
@@ -261,6 +264,7 @@ impl Parts {
         let bytes = |share: u64| usize::try_from(share).unwrap_or(usize::MAX);
         TxnManagerOptions {
             max_sessions: self.options.max_transactions,
+            own_sessions: OWN_TRANSACTIONS,
             status_capacity: bytes(self.memory.status_words()),
             undo_limit_bytes: bytes(self.memory.undo),
             ..TxnManagerOptions::default()

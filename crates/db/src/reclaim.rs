@@ -60,6 +60,14 @@ impl Reclaimer {
         self.tables.lock().iter().any(|dropped| dropped.tree.table() == table)
     }
 
+    /// Lets the other tables go first. Whatever keeps this one may last.
+    fn postpone(&self, table: TableId) {
+        let mut tables = self.tables.lock();
+        if tables.first().is_some_and(|dropped| dropped.tree.table() == table) {
+            tables.rotate_left(1);
+        }
+    }
+
     fn remove(&self, table: TableId) {
         self.tables.lock().retain(|dropped| dropped.tree.table() != table);
     }
@@ -68,19 +76,19 @@ impl Reclaimer {
 impl Engine {
     /// Frees some pages of a dropped table, and returns whether there is one left.
     pub(crate) fn reclaim_some(&self) -> Result<bool> {
-        self.reclaim_piece(PATIENCE)
+        self.reclaim_piece(|engine| engine.begin_own(options(PATIENCE)))
     }
 
     /// Frees all pages of all dropped tables.
     pub(crate) fn reclaim_all(&self) -> Result<()> {
-        while self.reclaim_piece(self.options.lock_timeout)? {}
+        while self.reclaim_piece(|engine| engine.begin(options(engine.options.lock_timeout)))? {}
         Ok(())
     }
 
-    fn reclaim_piece(&self, patience: Duration) -> Result<bool> {
+    fn reclaim_piece(&self, begin: impl FnOnce(&Self) -> Result<Txn>) -> Result<bool> {
         let Some(dropped) = self.reclaimer.first() else { return Ok(false) };
-        let mut txn = self.begin(TxnOptions::new().label("reclaim").lock_timeout(patience))?;
-        let freed = self.free_piece(&mut txn, &dropped);
+        let mut txn = begin(self)?;
+        let freed = self.free_piece(&mut txn, &dropped).inspect_err(|_| self.reclaimer.postpone(dropped.tree.table()));
         // Nothing of it is the transaction's to take back; what it holds are the locks.
         let ended = txn.rollback();
         self.transaction_ended();
@@ -99,4 +107,8 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+fn options(patience: Duration) -> TxnOptions {
+    TxnOptions::new().label("reclaim").lock_timeout(patience)
 }

@@ -22,8 +22,11 @@ const SLIDE_STRIDE: u64 = 4096;
 /// Sizes of a transaction manager.
 #[derive(Clone, Debug)]
 pub struct TxnManagerOptions {
-    /// Transactions at once: at most 65536, and no more than the log has sessions and the lock manager owners.
+    /// Transactions at once: with the engine's own at most 65536, and no more than the log has sessions and the lock
+    /// manager owners.
     pub max_sessions: usize,
+    /// Transactions of the engine's own at once, beside those (see [`TxnManager::begin_own`]).
+    pub own_sessions: usize,
     /// Words of the status window, 8 bytes each, a power of two: how many xids may be drawn while one is running.
     pub status_capacity: usize,
     /// Bytes that the undo of all transactions may take together, beyond 64 KiB for each.
@@ -34,7 +37,13 @@ pub struct TxnManagerOptions {
 
 impl Default for TxnManagerOptions {
     fn default() -> Self {
-        Self { max_sessions: 1024, status_capacity: 1 << 20, undo_limit_bytes: 128 << 20, xid_block: 1 << 16 }
+        Self {
+            max_sessions: 1024,
+            own_sessions: 0,
+            status_capacity: 1 << 20,
+            undo_limit_bytes: 128 << 20,
+            xid_block: 1 << 16,
+        }
     }
 }
 
@@ -99,6 +108,30 @@ pub(crate) struct Lease {
     pub(crate) session: Session,
     pub(crate) owner: Owner,
     pub(crate) undo: UndoArena,
+    /// Whether it is for the engine's own transactions.
+    is_own: bool,
+}
+
+/// Leases for one kind of transactions.
+struct Leases {
+    /// Those that no transaction has, the last used on top. Sessions and owners are given back only at the end.
+    #[expect(clippy::vec_box, reason = "leases change hands at every begin and end, by pointer")]
+    idle: Vec<Box<Lease>>,
+    /// How many more may be made.
+    left: usize,
+}
+
+impl Leases {
+    fn at_most(count: usize) -> Mutex<Self> {
+        Mutex::new(LockRank::Leaf, Self { idle: Vec::new(), left: count })
+    }
+
+    /// Counts one more, if there may be one more.
+    fn may_make_one(&mut self) -> bool {
+        let may = self.left > 0;
+        self.left -= usize::from(may);
+        may
+    }
 }
 
 /// Makes transactions and knows what became of them.
@@ -113,9 +146,8 @@ pub struct TxnManager {
     /// A rollback was given up: the rows of its transaction stay locked for ever, and nobody may wait for them.
     halted: AtomicBool,
     resources: OnceLock<Arc<dyn ResourceManager>>,
-    /// Leases that no transaction has, the last used on top. Sessions and owners are given back only at the end.
-    #[expect(clippy::vec_box, reason = "leases change hands at every begin and end, by pointer")]
-    idle: Mutex<Vec<Box<Lease>>>,
+    leases: Mutex<Leases>,
+    own_leases: Mutex<Leases>,
     budget: Arc<UndoBudget>,
     max_sessions: usize,
     pub(crate) commits: ShardedCounter,
@@ -131,18 +163,20 @@ impl TxnManager {
     /// # Panics
     /// When an option is outside its range.
     pub fn new(options: TxnManagerOptions, log: Log, locks: Arc<LockManager>, start: Start) -> Result<Arc<Self>> {
-        assert!((1..=1 << 16).contains(&options.max_sessions), "undo pointers have 16 bits for the session");
+        let sessions = options.max_sessions + options.own_sessions;
+        assert!((1..=1 << 16).contains(&sessions), "undo pointers have 16 bits for the session");
         assert!(options.status_capacity >= 16, "the window is moved by eighths");
         Ok(Arc::new(Self {
             log,
             locks,
             window: StatusWindow::new(options.status_capacity, start.next_xid)?,
             xids: Xids::new(start.next_xid, options.xid_block),
-            active: ActiveSlots::new(options.max_sessions),
+            active: ActiveSlots::new(sessions),
             clock: CachePadded::new(AtomicU64::new(start.clock.0)),
             halted: AtomicBool::new(false),
             resources: OnceLock::new(),
-            idle: Mutex::new(LockRank::Leaf, Vec::new()),
+            leases: Leases::at_most(options.max_sessions),
+            own_leases: Leases::at_most(options.own_sessions),
             budget: Arc::new(UndoBudget::new(options.undo_limit_bytes)),
             max_sessions: options.max_sessions,
             commits: ShardedCounter::new(),
@@ -163,11 +197,24 @@ impl TxnManager {
     /// # Errors
     /// `TooManyTransactions` when all sessions are in use; `Poisoned`.
     pub fn begin(self: &Arc<Self>, options: TxnOptions) -> Result<Txn> {
+        self.begin_with(options, false)
+    }
+
+    /// Begins a transaction of the engine's own. It takes no session away from the others.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    pub fn begin_own(self: &Arc<Self>, options: TxnOptions) -> Result<Txn> {
+        self.begin_with(options, true)
+    }
+
+    fn begin_with(self: &Arc<Self>, options: TxnOptions, is_own: bool) -> Result<Txn> {
         rmw::contended(2);
-        let idle = self.idle.lock().pop();
+        let leases = self.leases(is_own);
+        let idle = leases.lock().idle.pop();
         // After the pop: the lease of a rollback that failed comes back when the log has stopped, and is not used again.
         if let Some(error) = self.log.poisoned() {
-            self.idle.lock().extend(idle);
+            leases.lock().idle.extend(idle);
             return Err(error);
         }
         let lease = match idle {
@@ -175,27 +222,37 @@ impl TxnManager {
                 lease.owner.begin(options.label);
                 lease
             }
-            None => self.new_lease(options.label)?,
+            None => self.new_lease(options.label, is_own)?,
         };
         Ok(Txn::new(self.clone(), lease, options))
     }
 
-    fn new_lease(&self, label: &'static str) -> Result<Box<Lease>> {
-        let owner = self.locks.lease(label)?;
-        if owner.index() >= self.max_sessions {
+    const fn leases(&self, is_own: bool) -> &Mutex<Leases> {
+        if is_own { &self.own_leases } else { &self.leases }
+    }
+
+    fn new_lease(&self, label: &'static str, is_own: bool) -> Result<Box<Lease>> {
+        let leases = self.leases(is_own);
+        if !leases.lock().may_make_one() {
             let oldest = self.locks.oldest().map_or("", |(label, _)| label);
             return Err(Error::TooManyTransactions { max: self.max_sessions, oldest });
         }
+        let made = self.make_lease(label, is_own);
+        made.inspect_err(|_| leases.lock().left += 1)
+    }
+
+    fn make_lease(&self, label: &'static str, is_own: bool) -> Result<Box<Lease>> {
+        let owner = self.locks.lease(label)?;
         let session = self.log.session()?;
         let undo = UndoArena::new(self.budget.clone(), owner.index());
-        Ok(Box::new(Lease { session, owner, undo }))
+        Ok(Box::new(Lease { session, owner, undo, is_own }))
     }
 
     pub(crate) fn give_back(&self, mut lease: Box<Lease>) {
         lease.undo.clear();
         lease.session.release();
         rmw::contended(2);
-        self.idle.lock().push(lease);
+        self.leases(lease.is_own).lock().idle.push(lease);
     }
 
     /// What a checkpoint has to record. The caller has loaded the log's next group before.

@@ -1,6 +1,7 @@
 //! A dropped table goes as a whole, with the transaction that drops it, and its pages come back.
 
-use crate::support::{NUMBERS, TEXTS, fill, in_memory, numbers, open, small};
+use crate::support::{NUMBERS, Snapshot, TEXTS, fill, in_memory, numbers, open, small};
+use foreshore::limits::{BLOCK, PAGE_SIZE};
 use foreshore::{Db, Error, Isolation, TableDef, TxnOptions};
 use foreshore_io::{Fs, Mem};
 use std::sync::{Arc, mpsc};
@@ -177,4 +178,65 @@ fn tables_come_and_go_under_load() {
     assert_eq!(numbers(&db).len(), 500);
     db.close(Duration::ZERO).unwrap();
     assert_eq!(open(&fs).unwrap().check().unwrap(), before);
+}
+
+/// Background work takes no transaction away from those that the user may run.
+#[test]
+fn freeing_leaves_every_transaction_to_the_user() {
+    const BLOBS: TableDef<u64, &[u8]> = TableDef::new("blobs");
+    let db = small().max_transactions(1).device(foreshore::Device::Null).open("/db").unwrap();
+    for _ in 0..5 {
+        for from in (0..1000).step_by(50) {
+            db.run(|tx| {
+                let table = tx.open(BLOBS)?;
+                (from..from + 50).try_for_each(|n| table.insert(n, &[7; 2000][..]).map(drop))
+            })
+            .unwrap();
+        }
+        let before = db.stats().space.used_pages;
+        let tx = db.begin();
+        tx.drop_table(BLOBS.name()).unwrap();
+        tx.commit().unwrap();
+        while db.stats().space.used_pages > before - 250 {
+            let tx = db.begin();
+            tx.open(TEXTS).unwrap().get("any").unwrap();
+        }
+    }
+}
+
+/// A table whose pages cannot be read does not keep those of others from becoming free.
+#[test]
+fn a_damaged_table_keeps_no_other_from_being_freed() {
+    let (db, fs) = in_memory();
+    for name in ["damaged", "sound"] {
+        let def = TableDef::<u64, &[u8]>::new(name);
+        db.run(|tx| {
+            let table = tx.open(def)?;
+            (0..300).try_for_each(|key| table.insert(key, &[1; 1000][..]).map(drop))
+        })
+        .unwrap();
+    }
+    db.close(Duration::ZERO).unwrap();
+    let mut files = Snapshot::of(&fs);
+    // No image of a page is left that could mend it.
+    files.file("dw")[BLOCK..].fill(0);
+    let mut damaged = 0;
+    for page in files.file("data").chunks_exact_mut(PAGE_SIZE) {
+        // A leaf of the first table, by the header of the page.
+        if page[4..6] == [3, 0] && page[24..28] == 2_u32.to_le_bytes() {
+            page[PAGE_SIZE - 1] ^= 1;
+            damaged += 1;
+        }
+    }
+    assert!(damaged > 30);
+    let db = open(&files.restore()).unwrap();
+    let before = db.stats().space.used_pages;
+    for name in ["damaged", "sound"] {
+        assert!(db.run(|tx| tx.drop_table(name)).unwrap());
+    }
+    for _ in 0..2 {
+        assert!(matches!(db.vacuum(), Err(Error::Corrupted { .. })));
+    }
+    assert!(db.stats().space.used_pages <= before - 40);
+    fill(&db, 10);
 }

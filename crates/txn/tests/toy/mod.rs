@@ -42,7 +42,13 @@ pub(crate) struct Rows {
 }
 
 pub(crate) fn small() -> TxnManagerOptions {
-    TxnManagerOptions { max_sessions: 64, status_capacity: 1 << 10, undo_limit_bytes: 1 << 20, xid_block: 64 }
+    TxnManagerOptions {
+        max_sessions: 64,
+        own_sessions: 0,
+        status_capacity: 1 << 10,
+        undo_limit_bytes: 1 << 20,
+        xid_block: 64,
+    }
 }
 
 pub(crate) fn log_options() -> LogOptions {
