@@ -44,6 +44,36 @@ fn writes_are_refused_reads_go_on_and_freed_space_lets_writes_go_on() {
     db.check().unwrap();
 }
 
+/// Dropping a table is how room is made, so it works where nothing else does.
+#[test]
+fn a_table_can_be_dropped_on_a_full_disk_and_its_pages_be_used() {
+    let sim = disk(3);
+    let db = open(&sim).unwrap();
+    // The log goes round, and makes no new files.
+    for n in 0..1000 {
+        db.run(|tx| tx.open(BLOBS)?.insert(n % 100, &[n as u8; 1000][..]).map(drop)).unwrap();
+        db.step();
+    }
+    sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
+    let fill = |first: u64| {
+        for n in first.. {
+            // The log has room as it goes round, so what is full is the data.
+            db.checkpoint().unwrap();
+            match db.run(|tx| tx.open(BLOBS)?.insert_new(n, &[7; 2000][..])) {
+                Ok(()) => {}
+                Err(Error::DiskFull { path }) if path.ends_with("data") => return n - first,
+                Err(error) => panic!("{error:?}"),
+            }
+        }
+        unreachable!("the disk was never full")
+    };
+    fill(1000);
+    assert!(db.run(|tx| tx.drop_table(BLOBS.name())).unwrap());
+    db.vacuum().unwrap();
+    assert!(fill(2000) > 20);
+    db.check().unwrap();
+}
+
 #[test]
 fn no_space_from_any_operation_on_loses_nothing() {
     let base = disk(2);

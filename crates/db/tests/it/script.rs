@@ -7,12 +7,15 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 const ROWS: TableDef<u32, &[u8]> = TableDef::new("rows");
 const OTHERS: TableDef<&str, u64> = TableDef::new("others");
+/// Its keys are so long that few of them make a tree of several levels.
+const DEEP: TableDef<&str, u64> = TableDef::new("deep");
 
-/// Both tables.
+/// All tables. One that was dropped counts as empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Model {
     rows: BTreeMap<u32, Vec<u8>>,
     others: BTreeMap<String, u64>,
+    deep: BTreeMap<String, u64>,
 }
 
 /// A transaction that was asked to commit.
@@ -110,7 +113,7 @@ impl Script {
     fn change(&mut self, tx: &Transaction, after: &mut Model) -> Result<(), Error> {
         let key = self.random.below(120) as u32;
         let name = format!("name {}", self.random.below(20));
-        match self.random.below(8) {
+        match self.random.below(11) {
             0 | 1 => {
                 let old = tx.open(ROWS)?.remove(key)?;
                 assert_eq!(old, after.rows.remove(&key));
@@ -121,12 +124,32 @@ impl Script {
                 assert_eq!(old, after.others.insert(name, number));
             }
             3 => assert_eq!(tx.open(OTHERS)?.get(&*name)?, after.others.get(&name).copied()),
+            4 | 5 => {
+                let table = tx.open(DEEP)?;
+                for _ in 0..self.random.below(40) {
+                    let (name, number) = (format!("{:0900}", self.random.below(300)), self.random.below(1000));
+                    let old = table.insert(&*name, number)?;
+                    assert_eq!(old, after.deep.insert(name, number));
+                }
+            }
+            6 if self.random.below(3) == 0 => match self.random.below(4) {
+                0 => self.drop(tx, ROWS.name(), &mut after.rows)?,
+                1 => self.drop(tx, OTHERS.name(), &mut after.others)?,
+                _ => self.drop(tx, DEEP.name(), &mut after.deep)?,
+            },
             _ => {
                 let value = vec![self.random.below(256) as u8; self.random.below(900) as usize];
                 let old = tx.open(ROWS)?.insert(key, &*value)?;
                 assert_eq!(old, after.rows.insert(key, value));
             }
         }
+        Ok(())
+    }
+
+    fn drop<K, V>(&self, tx: &Transaction, name: &str, rows: &mut BTreeMap<K, V>) -> Result<(), Error> {
+        let was_there = tx.drop_table(name)?;
+        assert!(was_there || rows.is_empty());
+        rows.clear();
         Ok(())
     }
 
@@ -166,9 +189,10 @@ pub(crate) fn read(db: &Db) -> Result<Model, Error> {
     let tx = db.begin();
     let rows = tx.open(ROWS)?.iter().collect::<Result<_, _>>()?;
     let others = tx.open(OTHERS)?.iter().collect::<Result<_, _>>()?;
+    let deep = tx.open(DEEP)?.iter().collect::<Result<_, _>>()?;
     // Opening creates what is missing; this must not.
     tx.rollback()?;
-    Ok(Model { rows, others })
+    Ok(Model { rows, others, deep })
 }
 
 /// SplitMix64.
