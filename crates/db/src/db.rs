@@ -83,14 +83,18 @@ impl Db {
         engine.checkpointer.checkpoint()
     }
 
-    /// Frees the pages of all dropped tables, which background work does otherwise, and returns when they are free.
+    /// Frees the pages of all dropped tables, which background work does otherwise, and cuts the free pages at the end of the
+    /// data file off, but for a reserve. Returns by how many bytes the file is shorter. Others read and write meanwhile; if
+    /// they use the reserve up, or if a transaction is older than the last use of those pages, the file stays as it is.
+    ///
+    /// Pages in use are not moved: the file ends behind the last of them.
     ///
     /// # Errors
-    /// `LockTimeout` while a check goes on in one of them; otherwise as a transaction's. What has been freed is free.
-    pub fn vacuum(&self) -> Result<()> {
+    /// `LockTimeout` while a check goes on in a dropped table; otherwise as a transaction's. What has been freed is free.
+    pub fn vacuum(&self) -> Result<u64> {
         let engine = self.engine();
         engine.check_open()?;
-        engine.reclaim_all()
+        engine.vacuum()
     }
 
     /// Counters of every layer. Each is exact; together they are not one moment.

@@ -148,6 +148,7 @@ impl Engine {
             3 => drop(self.pool.provide_step()),
             _ => {
                 Step::step(&*self.checkpointer);
+                self.space.extend_step();
                 drop(self.reclaim_some());
             }
         }

@@ -62,6 +62,7 @@ mod table_def;
 mod tables;
 mod transaction;
 mod upkeep;
+mod vacuum;
 
 pub use check::Report;
 pub use db::Db;
@@ -69,6 +70,7 @@ pub use foreshore_base::key::{Key, Value};
 pub use foreshore_base::{Csn, Error, Lsn, PageId, Place, Result, TableId, limits};
 pub use foreshore_buffer::ReplacementKind;
 pub use foreshore_io::Device;
+pub use foreshore_space::Growth;
 pub use foreshore_wal::{BufferKind, CommitTicket, GroupPolicy, WaitKind};
 pub use memory::MemoryShares;
 pub use options::{Durability, Isolation, Options, TxnOptions};

@@ -16,7 +16,7 @@ use foreshore_buffer::{Pool, PoolOptions};
 use foreshore_io::{DirLock, File, Fs, Kind};
 use foreshore_lock::{LockManager, LockOptions};
 use foreshore_recovery::{CheckpointParts, Checkpointer, replay, undo};
-use foreshore_space::{CATALOGUE_ROOT, Space, SuperBlock};
+use foreshore_space::{CATALOGUE_ROOT, Space, SpaceOptions, SuperBlock};
 use foreshore_sync::primitive::atomic::{AtomicU8, AtomicU32, Ordering};
 use foreshore_sync::{Daemon, EventCount, LockRank, Mutex, ShardedCounter, Signal, Step, ThreadSpawn};
 use foreshore_txn::{TxnManager, TxnManagerOptions};
@@ -87,7 +87,7 @@ impl Engine {
         }
         let checkpointer: Arc<dyn Step> = Arc::clone(&self.checkpointer) as _;
         self.spawn("foreshore-checkpoint", self.checkpointer.signal(), checkpointer)?;
-        self.spawn("foreshore-space", self.reclaimer.signal(), Arc::new(Upkeep(Arc::downgrade(self))))
+        self.spawn("foreshore-space", self.space.signal(), Arc::new(Upkeep(Arc::downgrade(self))))
     }
 
     fn spawn(&self, name: &'static str, signal: Signal, step: Arc<dyn Step>) -> Result<()> {
@@ -184,7 +184,7 @@ impl Parts {
             doublewrite: true,
         };
         let pool = Pool::open(Arc::clone(&data), doublewrite, superblock.uuid, log.clone(), &pool_options)?;
-        let space = Arc::new(Space::new(pool.clone(), Arc::clone(&data)));
+        let space = Arc::new(Space::new(pool.clone(), Arc::clone(&data), self.space_options()));
         let trees = Arc::new(Trees::new(pool.clone(), Arc::clone(&space)));
         let mut replayed = replay(&files.log, &log, &recovered, &superblock, &pool, &*trees)?;
         // Its segments may be recycled from here on.
@@ -216,7 +216,7 @@ impl Parts {
             gate: Arc::clone(&self.gate),
             catalogue: trees.tree(CATALOGUE, CATALOGUE_ROOT),
             tables: Tables::new(),
-            reclaimer: Reclaimer::default(),
+            reclaimer: Reclaimer::new(space.signal()),
             last_table: AtomicU32::new(CATALOGUE.0),
             checkpointer: Arc::new(checkpointer),
             recovery: replayed.stats,
@@ -258,6 +258,10 @@ impl Parts {
             // A restart reads the pages of this log through a pool of that size, so a small pool gets a short log.
             log_budget: self.options.log_budget.min(self.options.memory_limit / 2),
         })
+    }
+
+    fn space_options(&self) -> SpaceOptions {
+        SpaceOptions { growth: self.options.growth, background: self.options.background }
     }
 
     fn txn_options(&self) -> TxnManagerOptions {

@@ -5,6 +5,7 @@ use crate::{Db, engine::Engine};
 use foreshore_base::{Error, Result};
 use foreshore_buffer::ReplacementKind;
 use foreshore_io::{Device, Fs};
+use foreshore_space::Growth;
 use foreshore_wal::{BufferKind, GroupPolicy, WaitKind};
 use std::{path::Path, str::FromStr, sync::Arc, time::Duration};
 
@@ -28,6 +29,7 @@ const MAX_TRANSACTIONS: usize = foreshore_recovery::MAX_ACTIVE;
 /// | [`group`](Self::group) | `greedy` |
 /// | [`log_budget`](Self::log_budget) | 256 MiB |
 /// | [`replacement`](Self::replacement) | `s3c` |
+/// | [`growth`](Self::growth) | `ahead` |
 /// | [`lock_timeout`](Self::lock_timeout) | 10 s |
 /// | [`max_transactions`](Self::max_transactions) | 1024 |
 /// | [`background`](Self::background) | on |
@@ -43,6 +45,7 @@ pub struct Options {
     pub(crate) group: GroupPolicy,
     pub(crate) log_budget: u64,
     pub(crate) replacement: ReplacementKind,
+    pub(crate) growth: Growth,
     pub(crate) lock_timeout: Duration,
     pub(crate) max_transactions: usize,
     pub(crate) background: bool,
@@ -70,6 +73,7 @@ impl Options {
             group: GroupPolicy::Greedy,
             log_budget: 256 << 20,
             replacement: ReplacementKind::default(),
+            growth: Growth::default(),
             lock_timeout: Duration::from_secs(10),
             max_transactions: 1024,
             background: true,
@@ -148,6 +152,13 @@ impl Options {
     #[must_use]
     pub fn replacement(mut self, kind: ReplacementKind) -> Self {
         self.replacement = kind;
+        self
+    }
+
+    /// When the data file grows.
+    #[must_use]
+    pub fn growth(mut self, growth: Growth) -> Self {
+        self.growth = growth;
         self
     }
 

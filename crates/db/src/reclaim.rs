@@ -34,16 +34,10 @@ pub(crate) struct Reclaimer {
     signal: Signal,
 }
 
-impl Default for Reclaimer {
-    fn default() -> Self {
-        Self { tables: Mutex::new(LockRank::Leaf, Vec::new()), signal: Signal::new() }
-    }
-}
-
 impl Reclaimer {
-    /// The bell of the thread that does the work.
-    pub(crate) fn signal(&self) -> Signal {
-        self.signal.clone()
+    /// With the bell of the thread that does the work.
+    pub(crate) fn new(signal: Signal) -> Self {
+        Self { tables: Mutex::new(LockRank::Leaf, Vec::new()), signal }
     }
 
     /// Takes on tables that commit `by` dropped.

@@ -19,6 +19,9 @@ use std::{sync::Arc, time::Duration};
 /// How often the step looks whether a checkpoint is due.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// Checkpoints that [`Checkpointer::settle`] takes at most: the first may list transactions that are just ending.
+const SETTLE_TRIES: u32 = 4;
+
 /// Most transactions that a checkpoint record can list: what the smallest log segment takes in one record.
 pub const MAX_ACTIVE: usize = 1024;
 
@@ -80,6 +83,8 @@ struct State {
     /// Held for good, so that a checkpoint never lacks one.
     session: Session,
     newest: SuperBlock,
+    /// Where the scan of the superblock before it begins.
+    older: GroupNo,
 }
 
 impl Checkpointer {
@@ -94,7 +99,7 @@ impl Checkpointer {
             last: AtomicU64::new(superblock.scan_start.0),
             scan_start: AtomicU64::new(superblock.scan_start.0),
             interval: log_budget / 2,
-            state: Mutex::new(LockRank::Checkpoint, State { session, newest: superblock }),
+            state: Mutex::new(LockRank::Checkpoint, State { session, older: GroupNo::ZERO, newest: superblock }),
             signal: Signal::new(),
             wanted: AtomicBool::new(false),
             checkpoints: AtomicU64::new(0),
@@ -134,6 +139,26 @@ impl Checkpointer {
     /// As [`Checkpointer::checkpoint`].
     pub fn close(&self) -> Result<()> {
         self.take(true)
+    }
+
+    /// Takes two checkpoints, and up to two more, until no restart reads the log before `group`. Returns whether that came
+    /// true: a transaction that is older holds it up. Every superblock was written after the call began.
+    ///
+    /// # Errors
+    /// As [`Checkpointer::checkpoint`].
+    pub fn settle(&self, group: GroupNo) -> Result<bool> {
+        let mut taken = 0;
+        loop {
+            self.checkpoint()?;
+            taken += 1;
+            let state = self.state.lock();
+            if taken >= 2 && state.newest.scan_start.min(state.older) >= group {
+                return Ok(true);
+            }
+            if taken == SETTLE_TRIES {
+                return Ok(false);
+            }
+        }
     }
 
     /// Counters.
@@ -191,7 +216,7 @@ impl Checkpointer {
             ..state.newest.clone()
         };
         match next.write_next(&*self.data) {
-            Ok(written) => state.newest = written,
+            Ok(written) => (state.newest, state.older) = (written, older),
             Err(error) => {
                 // The slot may hold the old superblock, the new one or neither, and a second attempt would write the
                 // other, sound one.

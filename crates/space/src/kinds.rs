@@ -50,6 +50,8 @@ record_kinds! {
         /// A new map page. Pages: the map page of the preceding region (absent for the first region), the new one
         /// (initialised). Empty body.
         MapInit = 1 => "map-init",
+        /// The last map page goes, and its region with it. Pages: the map page of the preceding region. Empty body.
+        MapDrop = 2 => "map-drop",
     }
 }
 

@@ -44,10 +44,10 @@ pub(crate) fn init(page: &mut impl PageMut, region: u64) {
     page.write(PAGE_HEADER, &[if region == 0 { 0b111 } else { 1 << MAP_IN_REGION }]);
 }
 
-/// Notes that the map page of the following region exists.
-pub(crate) fn set_has_next(page: &mut impl PageMut) {
-    let flags = page_flags(page.bytes()) | MAP_HAS_NEXT;
-    page.set_page_flags(flags);
+/// Notes whether the map page of the following region exists.
+pub(crate) fn set_has_next(page: &mut impl PageMut, exists: bool) {
+    let flags = page_flags(page.bytes()) & !MAP_HAS_NEXT;
+    page.set_page_flags(if exists { flags | MAP_HAS_NEXT } else { flags });
 }
 
 /// Whether the map page of the following region exists.

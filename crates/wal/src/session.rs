@@ -51,6 +51,12 @@ impl Session {
         Ok(Self { shared: shared.clone(), slot, credit: 0, unacked: VecDeque::new(), measures })
     }
 
+    /// A small number that no other session has at the same time.
+    #[must_use]
+    pub const fn number(&self) -> usize {
+        self.slot
+    }
+
     /// Bytes that a record of `payload_len` bytes of payload takes of a reservation.
     #[must_use]
     pub const fn cost(payload_len: usize) -> usize {

@@ -1,7 +1,7 @@
 //! Options of a run. Names that are not built are refused with what is.
 
 use crate::units::{invalid, show_bytes};
-use foreshore::{BufferKind, Device, GroupPolicy, Isolation, ReplacementKind, WaitKind};
+use foreshore::{BufferKind, Device, GroupPolicy, Growth, Isolation, ReplacementKind, WaitKind};
 use foreshore_base::{Error, Result};
 use serde::{Serialize, Serializer};
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
@@ -54,15 +54,6 @@ pub enum Intents {
     Table,
 }
 
-/// When the data file grows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Growth {
-    /// By the writer that needs the page.
-    #[default]
-    Inline,
-}
-
 /// Gives a fieldless enum the names that users type. A name that is not here is refused with those that are.
 macro_rules! names {
     ($kind:ident, $option:literal, $($name:literal => $variant:ident),+) => {
@@ -90,7 +81,6 @@ names!(Commit, "commit", "blocking" => Blocking, "pipelined" => Pipelined, "asyn
 names!(EarlyRelease, "elr", "full" => Full);
 names!(Status, "status", "csnmap" => Csnmap);
 names!(Intents, "intents", "table" => Table);
-names!(Growth, "growth", "inline" => Inline);
 
 /// Everything that a run depends on, defaults filled in.
 #[derive(Clone, Debug, Serialize)]
@@ -135,6 +125,7 @@ pub struct Config {
     /// How intents on tables are locked.
     pub intents: Intents,
     /// When the data file grows.
+    #[serde(serialize_with = "text")]
     pub growth: Growth,
     /// The backend.
     #[serde(serialize_with = "text")]
@@ -301,7 +292,7 @@ mod tests {
         assert_eq!(refused("off".parse::<EarlyRelease>()), "full");
         assert_eq!(refused("lru".parse::<Status>()), "csnmap");
         assert_eq!(refused("fastpath".parse::<Intents>()), "table");
-        assert_eq!(refused("ahead".parse::<Growth>()), "inline");
+        assert_eq!(refused("late".parse::<Growth>()), "inline or ahead");
         assert!(refused("ring".parse::<BufferKind>()).contains("faa"));
         assert!(refused("lazy".parse::<GroupPolicy>()).contains("greedy"));
         assert!(refused("fifo".parse::<ReplacementKind>()).contains("clock"));

@@ -50,7 +50,8 @@ impl Home {
             .log_wait(config.wait)
             .log_slots(config.slots)
             .group(config.group)
-            .replacement(config.replacement);
+            .replacement(config.replacement)
+            .growth(config.growth);
         Ok(home)
     }
 

@@ -2,10 +2,10 @@
 
 use crate::bar::Bar;
 use clap::Args;
-use foreshore::{BufferKind, Device, Error, GroupPolicy, Isolation, ReplacementKind, WaitKind};
+use foreshore::{BufferKind, Device, Error, GroupPolicy, Growth, Isolation, ReplacementKind, WaitKind};
 use foreshore_bench::{
     Config, Report,
-    config::{Commit, EarlyRelease, Growth, Intents, Status, Workload},
+    config::{Commit, EarlyRelease, Intents, Status, Workload},
     units,
 };
 use std::{
@@ -68,7 +68,7 @@ pub(crate) struct Arguments {
     /// Intents on tables: table
     #[arg(long, default_value_t)]
     intents: Intents,
-    /// Growth of the data file: inline
+    /// Growth of the data file: inline, ahead
     #[arg(long, default_value_t)]
     growth: Growth,
     /// auto, direct, uring (by feature), buffered, null (in memory), delay:300us (in memory, durable after that long)

@@ -9,7 +9,7 @@ use foreshore_buffer::format::{CLR, UNDOABLE};
 use foreshore_buffer::{ChangeRecord, Pool, PoolOptions};
 use foreshore_io::{File, Fs, Mem};
 use foreshore_lock::{LockManager, LockOptions};
-use foreshore_space::{CATALOGUE_ROOT, Space};
+use foreshore_space::{CATALOGUE_ROOT, Growth, Space, SpaceOptions};
 use foreshore_sync::primitive::MODEL;
 use foreshore_txn::format::{COMMIT, END, split_clr};
 use foreshore_txn::{ResourceManager, Start, Txn, TxnManager, TxnManagerOptions, TxnOptions, UndoContext, UndoEntry};
@@ -21,6 +21,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub const TABLE: TableId = TableId(1);
+
+const SPACE: SpaceOptions = SpaceOptions { growth: Growth::Ahead, background: false };
 
 pub type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -94,7 +96,7 @@ impl Bed {
     pub fn new(frames: usize) -> Self {
         let fs = Mem::null();
         let base = base(&fs, frames);
-        let space = Arc::new(Space::new(base.pool.clone(), base.file.clone()));
+        let space = Arc::new(Space::new(base.pool.clone(), base.file.clone(), SPACE));
         let trees = Trees::new(base.pool.clone(), space.clone());
         let mut session = base.log.session().unwrap();
         space.create(&mut session).unwrap();
@@ -230,7 +232,7 @@ fn redo(base: &Base, trees: &Trees, limit: usize) -> (usize, HashMap<Xid, Loser>
 pub fn restart(fs: &Mem, frames: usize, limit: usize) -> (Bed, Restart) {
     let base = base(fs, frames);
     base.pool.restore_doublewrite(base.recovered.end()).unwrap();
-    let space = Arc::new(Space::new(base.pool.clone(), base.file.clone()));
+    let space = Arc::new(Space::new(base.pool.clone(), base.file.clone(), SPACE));
     let trees = Trees::new(base.pool.clone(), space.clone());
     let (redone, mut losers, start) = redo(&base, &trees, limit);
     let (again, _, _) = redo(&base, &trees, limit);

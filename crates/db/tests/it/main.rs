@@ -20,3 +20,4 @@ mod script;
 mod stats;
 mod support;
 mod table_types;
+mod vacuum;

@@ -1,5 +1,6 @@
 use super::*;
 use crate::format::CATALOGUE_ROOT;
+use crate::stock::{MAX_EXTENT, MIN_EXTENT};
 use foreshore_base::Uuid;
 use foreshore_buffer::PoolOptions;
 use foreshore_io::{Fs, Mem};
@@ -44,7 +45,7 @@ fn bed(fs: Mem) -> Bed {
 
 impl Bed {
     fn space(&self) -> Space {
-        Space::new(self.pool.clone(), self.file.clone())
+        Space::new(self.pool.clone(), self.file.clone(), SpaceOptions { growth: Growth::Ahead, background: false })
     }
 
     /// Writes everything home, and comes back from the files.
@@ -72,12 +73,12 @@ fn pages_are_handed_out_lowest_first_and_only_linked_ones_last() {
     let bed = bed(Mem::null());
     let space = bed.space();
     space.create(&mut bed.log.session().unwrap()).unwrap();
-    let first = space.take(Purpose::Data).unwrap();
+    let first = space.take(0, Purpose::Data).unwrap();
     assert_eq!(first, CATALOGUE_ROOT);
-    let others: Vec<_> = (0..3).map(|_| space.take(Purpose::Data).unwrap().0).collect();
+    let others: Vec<_> = (0..3).map(|_| space.take(0, Purpose::Data).unwrap().0).collect();
     assert_eq!(others, [4, 5, 6]);
     space.give_back(PageId(5));
-    assert_eq!(space.take(Purpose::Data).unwrap(), PageId(5));
+    assert_eq!(space.take(0, Purpose::Data).unwrap(), PageId(7), "from the magazine");
     link(&bed, &space, first);
     link(&bed, &space, PageId(6));
     let before = space.stats();
@@ -86,10 +87,10 @@ fn pages_are_handed_out_lowest_first_and_only_linked_ones_last() {
     let bed = bed.reopen();
     let space = bed.space();
     space.load().unwrap();
-    assert_eq!(space.stats().used_pages, before.used_pages - 2, "4 and 5 were handed out and never linked");
-    assert_eq!(space.take(Purpose::Data).unwrap(), PageId(4));
-    assert_eq!(space.take(Purpose::Data).unwrap(), PageId(5));
-    assert_eq!(space.take(Purpose::Data).unwrap(), PageId(7));
+    assert_eq!(space.stats().used_pages, before.used_pages - 2, "4 and 7 were handed out and never linked");
+    assert_eq!(space.take(0, Purpose::Data).unwrap(), PageId(4));
+    assert_eq!(space.take(0, Purpose::Data).unwrap(), PageId(5));
+    assert_eq!(space.take(0, Purpose::Data).unwrap(), PageId(7));
     let reachable = HashSet::from([first, PageId(6)]);
     assert_eq!(space.verify(&reachable).unwrap(), MapReport { regions: 1, allocated: 5 });
     let lost = space.verify(&HashSet::from([first]));
@@ -106,10 +107,11 @@ fn the_file_grows_by_doubling_extents_into_a_second_region() {
     assert_eq!(space.file_pages(), MIN_EXTENT);
     let mut last = PageId::ZERO;
     while last.0 < REGION_PAGES + 10 {
-        let next = space.take(Purpose::Data).unwrap();
+        let next = space.take(0, Purpose::Data).unwrap();
         assert!(next > last, "{next} after {last}");
         assert!(next.0 < REGION_PAGES || next.0 % REGION_PAGES != MAP_IN_REGION, "{next} is a map page");
         last = next;
+        while space.extend_step() == NextWake::Now {}
     }
     let stats = space.stats();
     assert!(stats.growths <= 6 + REGION_PAGES / MAX_EXTENT + 2, "{stats:?}");
@@ -127,31 +129,56 @@ fn the_file_grows_by_doubling_extents_into_a_second_region() {
 }
 
 #[test]
-fn a_rollback_has_pages_when_the_file_cannot_grow() {
+fn a_cut_file_ends_behind_the_last_page_in_use_and_grows_again() {
     let bed = bed(Mem::null());
     let space = bed.space();
-    space.create(&mut bed.log.session().unwrap()).unwrap();
-    // The limit of page ids stands in for a full disk.
+    let mut session = bed.log.session().unwrap();
+    space.create(&mut session).unwrap();
+    let mut taken = Vec::new();
+    while taken.last().is_none_or(|last: &PageId| last.0 < 2 * REGION_PAGES + 10) {
+        taken.push(space.take(0, Purpose::Data).unwrap());
+    }
+    let last = *taken.last().unwrap();
+    link(&bed, &space, CATALOGUE_ROOT);
+    link(&bed, &space, last);
+    taken.retain(|&pid| pid != CATALOGUE_ROOT && pid != last);
+    assert!(space.start_cut(&mut session).unwrap().is_none(), "a page at the end is in use");
+    // It is freed, and with it goes the reason for two map pages.
     {
-        let mut state = space.state.lock();
-        let free = state.free;
-        state.file_pages = MAX_PAGES;
-        state.free = free;
+        let map = space.map_page(last, &mut session, Purpose::Data).unwrap();
+        session.reserve(change_cost(1, 0)).unwrap();
+        let mut map = map.exclusive();
+        map::mark_free(&mut map, last).unwrap();
+        let record = Change { kind: 1, flags: 0, init_mask: 0, table: TableId::ZERO, body: &[] };
+        change(&mut session, Dep::none(), 0, &record, &mut [&mut map]);
     }
-    let mut taken = 0;
-    let refused = loop {
-        match space.take(Purpose::Data) {
-            Ok(_) => taken += 1,
-            Err(error) => break error,
-        }
-    };
-    assert!(matches!(refused, Error::DiskFull { .. }), "{refused}");
-    assert_eq!(taken, MIN_EXTENT - 3 - KEPT_BACK);
-    for _ in 0..KEPT_BACK {
-        space.take(Purpose::Rollback).unwrap();
-    }
-    assert!(matches!(space.take(Purpose::Rollback), Err(Error::DiskFull { .. })));
-    // What is given back makes rollbacks, then data, go on.
-    (3..10).for_each(|number| space.give_back(PageId(number)));
-    assert_eq!(space.take(Purpose::Rollback).unwrap(), PageId(3));
+    taken.into_iter().chain([last]).for_each(|pid| space.give_back(pid));
+    let before = space.stats();
+
+    // Given up, the pages are there as before.
+    let cut = space.start_cut(&mut session).unwrap().unwrap();
+    let promised = space.file_pages();
+    assert!(promised < 300 && space.mapped() == 1, "{promised} pages, {} maps", space.mapped());
+    assert_eq!(space.stats(), before);
+    drop(cut);
+    assert_eq!(space.file_pages(), before.file_pages);
+    let pid = PageId(2 * REGION_PAGES + 7);
+    drop(space.map_page(pid, &mut session, Purpose::Data).unwrap());
+    assert_eq!(space.mapped(), 3);
+
+    let cut = space.start_cut(&mut session).unwrap().unwrap();
+    bed.pool.flush_all().unwrap();
+    assert_eq!(cut.finish().unwrap(), before.file_pages - promised);
+    assert_eq!(bed.file.len().unwrap(), PageId(promised).offset());
+    assert_eq!(space.stats().used_pages, 4);
+    drop((session, space));
+
+    let bed = bed.reopen();
+    let space = bed.space();
+    space.load().unwrap();
+    assert_eq!((space.file_pages(), space.mapped()), (promised, 1));
+    assert_eq!(space.verify(&HashSet::from([CATALOGUE_ROOT])).unwrap(), MapReport { regions: 1, allocated: 4 });
+    while space.take(0, Purpose::Data).unwrap().0 < REGION_PAGES {}
+    link(&bed, &space, PageId(REGION_PAGES + 7));
+    assert_eq!(space.mapped(), 2);
 }

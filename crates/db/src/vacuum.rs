@@ -1,0 +1,27 @@
+//! Giving free pages back to the file system.
+
+use crate::TxnOptions;
+use crate::engine::Engine;
+use foreshore_base::Result;
+use foreshore_base::limits::PAGE_SIZE;
+
+impl Engine {
+    /// Frees what was dropped and cuts the end of the file off. Returns how many bytes are gone.
+    pub(crate) fn vacuum(&self) -> Result<u64> {
+        self.reclaim_all()?;
+        let cut = {
+            let mut txn = self.begin(TxnOptions::new().label("vacuum"))?;
+            let cut = self.space.start_cut(txn.session());
+            // It holds nothing and has changed nothing; the session was all that it was for.
+            let ended = txn.rollback();
+            self.transaction_ended();
+            ended.and(cut)?
+        };
+        let Some(cut) = cut else { return Ok(0) };
+        // Every record that touches a page beyond the cut is in a group before this one.
+        self.log.force(self.log.current())?;
+        let group = self.log.next_group();
+        let pages = if self.checkpointer.settle(group)? { cut.finish()? } else { 0 };
+        Ok(pages * PAGE_SIZE as u64)
+    }
+}

@@ -1,0 +1,122 @@
+//! The data file gets shorter when its end is free, whoever reads and writes meanwhile, and what is left is whole.
+
+use crate::support::{DIR, NUMBERS, fill, numbers, open, small};
+use foreshore::{Db, Error, Growth, TableDef};
+use foreshore_io::{Fs, Mem};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{thread, time::Duration};
+
+const KEPT: TableDef<u64, u64> = TableDef::new("kept");
+
+fn data_bytes(fs: &Arc<dyn Fs>) -> u64 {
+    fs.open(&Path::new(DIR).join("data")).unwrap().len().unwrap()
+}
+
+fn drop_numbers(db: &Db) {
+    assert!(db.run(|tx| tx.drop_table(NUMBERS.name())).unwrap());
+}
+
+fn keep(db: &Db) {
+    db.run(|tx| (0..100).try_for_each(|n| tx.open(KEPT)?.insert(n, n).map(drop))).unwrap();
+}
+
+fn kept(db: &Db) -> usize {
+    db.run(|tx| tx.open(KEPT)?.iter().collect::<Result<Vec<_>, Error>>()).unwrap().len()
+}
+
+#[test]
+fn the_file_ends_behind_the_last_page_in_use() {
+    let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+    // Without background work no more is kept ready than must be.
+    let open = || small().background(false).fs(Arc::clone(&fs)).open(DIR).unwrap();
+    let mut db = open();
+    keep(&db);
+    for round in 0..3 {
+        fill(&db, 30_000);
+        let long = data_bytes(&fs);
+        drop_numbers(&db);
+        let gone = db.vacuum().unwrap();
+        let short = data_bytes(&fs);
+        assert_eq!(long, short + gone);
+        assert!(short < 3 << 20 && gone > 0, "{short} bytes after {gone} of {long} are gone");
+        assert_eq!(db.vacuum().unwrap(), 0, "a cut is not followed by another");
+        db.check().unwrap();
+        if round == 1 {
+            db.close(Duration::ZERO).unwrap();
+            drop(db);
+            db = open();
+            assert_eq!(data_bytes(&fs), short);
+        }
+    }
+    assert_eq!((kept(&db), numbers(&db).len()), (100, 0));
+    assert_eq!(db.stats().space.cuts, 1, "since the last open");
+}
+
+#[test]
+fn a_transaction_that_is_older_holds_the_cut_up() {
+    let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+    let db = small().background(false).fs(Arc::clone(&fs)).open(DIR).unwrap();
+    keep(&db);
+    fill(&db, 30_000);
+    let old = db.begin();
+    old.open(KEPT).unwrap().insert(1, 1).unwrap();
+    drop_numbers(&db);
+    let before = data_bytes(&fs);
+    assert_eq!(db.vacuum().unwrap(), 0);
+    assert_eq!(data_bytes(&fs), before);
+    old.commit().unwrap();
+    assert!(db.vacuum().unwrap() > 0);
+    db.check().unwrap();
+}
+
+#[test]
+fn nobody_stops_while_the_file_is_cut_again_and_again() {
+    for growth in [Growth::Ahead, Growth::Inline] {
+        let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+        let db = small().fs(Arc::clone(&fs)).growth(growth).open(DIR).unwrap();
+        keep(&db);
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let writers: Vec<_> = (0..3_u64)
+                .map(|worker| {
+                    let db = &db;
+                    scope.spawn(move || {
+                        let name = format!("temporary {worker}");
+                        let def = TableDef::<u64, &[u8]>::new(&name);
+                        for round in 0..12 {
+                            for from in (0..1200).step_by(100) {
+                                db.run(|tx| {
+                                    let table = tx.open(def)?;
+                                    (from..from + 100).try_for_each(|n| table.insert(n, &[round; 300][..]).map(drop))
+                                })
+                                .unwrap();
+                            }
+                            let rows = db.run(|tx| tx.open(def)?.iter().collect::<Result<Vec<_>, Error>>()).unwrap();
+                            assert_eq!(rows.len(), 1200);
+                            assert!(rows.iter().all(|(_, value)| *value == [round; 300]));
+                            db.run(|tx| tx.drop_table(&name).map(drop)).unwrap();
+                        }
+                    })
+                })
+                .collect();
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    db.vacuum().unwrap();
+                }
+            });
+            writers.into_iter().for_each(|writer| writer.join().unwrap());
+            over.store(true, Ordering::Relaxed);
+        });
+        // What is kept ready for a burst fades with it.
+        while data_bytes(&fs) >= 3 << 20 {
+            db.vacuum().unwrap();
+        }
+        assert!(db.stats().space.cuts > 0, "{growth}");
+        assert_eq!((db.check().unwrap().tables, kept(&db)), (1, 100));
+        db.close(Duration::ZERO).unwrap();
+        let db = open(&fs).unwrap();
+        assert_eq!((db.check().unwrap().tables, kept(&db)), (1, 100));
+    }
+}

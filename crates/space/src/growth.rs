@@ -1,0 +1,133 @@
+//! When the file grows, and how much is kept ready.
+
+use foreshore_base::Error;
+use foreshore_sync::Nanos;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Who grows the data file.
+///
+/// | name | who, and by how much |
+/// |---|---|
+/// | `inline` | the thread that needs a page, by that page, as PostgreSQL before version 9.6 |
+/// | `ahead` | a background thread, before anybody needs it, by extents of 64 to 4096 pages |
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Growth {
+    /// A page at a time, by who needs it.
+    Inline,
+    /// Ahead of need.
+    #[default]
+    Ahead,
+}
+
+impl fmt::Display for Growth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Inline => "inline",
+            Self::Ahead => "ahead",
+        })
+    }
+}
+
+impl FromStr for Growth {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        match name {
+            "inline" => Ok(Self::Inline),
+            "ahead" => Ok(Self::Ahead),
+            _ => Err(Error::InvalidOption {
+                name: "growth",
+                value: name.to_owned(),
+                expected: "inline or ahead".to_owned(),
+            }),
+        }
+    }
+}
+
+/// Fewest pages that are kept ready.
+const LEAST: u64 = 64;
+/// Most pages that are kept ready: 64 MiB.
+const MOST: u64 = 8192;
+/// Time of use, at least, that is kept ready: what a busy machine may take to run the background thread.
+const HORIZON: Duration = Duration::from_millis(50);
+/// Looks that follow each other faster are one.
+const SHORTEST: Duration = Duration::from_millis(1);
+/// How long a burst counts.
+const FADE: Duration = Duration::from_millis(500);
+/// Growths that the pages that are ready outlast.
+const GROWTHS: u32 = 8;
+
+/// How fast pages are used, and so how many are kept ready.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    looked: Nanos,
+    /// Pages used since.
+    used: u64,
+    /// Pages a second, as of the last look.
+    rate: u64,
+    /// How long the last growth took.
+    growth: Duration,
+    want: u64,
+}
+
+impl Pace {
+    pub(crate) const fn new(now: Nanos) -> Self {
+        Self { looked: now, used: 0, rate: 0, growth: Duration::ZERO, want: LEAST }
+    }
+
+    /// Notes that pages are used.
+    pub(crate) const fn count(&mut self, pages: u64) {
+        self.used += pages;
+    }
+
+    /// Whether it is time to make more than `ready` pages.
+    pub(crate) const fn is_low(&self, ready: u64) -> bool {
+        ready < self.want / 2
+    }
+
+    /// Notes how long a growth took.
+    pub(crate) const fn note_growth(&mut self, took: Duration) {
+        self.growth = took;
+    }
+
+    /// How many pages shall be ready, by the use since the last look. A burst counts in full at once, and fades
+    /// over [`FADE`].
+    pub(crate) fn look(&mut self, now: Nanos) -> u64 {
+        let elapsed = now.since(self.looked);
+        if elapsed >= SHORTEST {
+            let rate = u128::from(self.used) * 1_000_000_000 / elapsed.as_nanos();
+            let fading = self.rate as u128 * (FADE.saturating_sub(elapsed)).as_nanos() / FADE.as_nanos();
+            self.rate = u64::try_from(rate.max(fading)).unwrap_or(u64::MAX);
+            (self.used, self.looked) = (0, now);
+        }
+        let horizon = HORIZON.max(self.growth.saturating_mul(GROWTHS));
+        let used = u128::from(self.rate) * horizon.as_nanos() / 1_000_000_000;
+        self.want = u64::try_from(used).unwrap_or(MOST).clamp(LEAST, MOST);
+        self.want
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_ready_follows_the_rate_of_use_and_the_time_of_a_growth() {
+        let ms = |ms: u64| Nanos(ms * 1_000_000);
+        let mut pace = Pace::new(ms(0));
+        assert_eq!(pace.look(ms(1000)), LEAST);
+        assert!(pace.is_low(LEAST / 2 - 1) && !pace.is_low(LEAST / 2));
+        pace.count(100);
+        assert_eq!(pace.look(ms(1010)), 500, "10,000 pages a second for 50 ms");
+        assert!(pace.is_low(249));
+        pace.count(200);
+        pace.note_growth(Duration::from_millis(20));
+        assert_eq!(pace.look(ms(1020)), 3200, "20,000 pages a second for 160 ms");
+        assert_eq!(pace.look(ms(1270)), 1600, "half of the time");
+        assert_eq!(pace.look(ms(1770)), LEAST);
+        pace.count(1_000_000);
+        assert_eq!(pace.look(ms(2010)), MOST);
+    }
+}

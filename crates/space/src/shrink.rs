@@ -1,0 +1,56 @@
+//! Cutting off the free pages at the end of the file, while everybody goes on.
+//!
+//! 1. *Keep back.* Free pages at the end, beyond a reserve, are no longer handed out. Who needs pages and finds none ready
+//!    gives the cut up and takes them: nobody waits for it. Map pages of regions that lie wholly beyond go by a record each.
+//! 2. *Settle.* The log is forced, and `group` is the next group: all records that touch a page beyond the cut lie before
+//!    it, the record that freed the page last of them. Two checkpoints are taken. Both superblocks then promise a file that
+//!    ends at the cut at most, and if both scans begin at `group` or later, which an old transaction may prevent, no restart
+//!    reads a record that touches a page beyond, and no such page is dirty.
+//! 3. *Cut.* Unless the cut was given up, the file gets its new length.
+//!
+//! **A crash** before the new length is on disk leaves a file that is longer than promised: [`Space::load`] finds free pages
+//! at its end. After it, no superblock asks for more, no record for redo names a page beyond, and the maps have all of them
+//! free. What the file grows by later reads as zeros, as ever, and is used only after a record that initialises it. If a new
+//! length is lost, or comes back with the bytes of a page's last life, redo of that record finds a smaller LSN: the record
+//! rests on the map page, which the record that freed the page has changed.
+//!
+//! **Growth and cuts do not fight:** a cut leaves twice the pages that growth keeps ready, and growth sets in at half of them.
+
+use crate::Space;
+use foreshore_base::Result;
+use foreshore_wal::Session;
+
+/// A cut under way. Dropped, it is given up.
+#[derive(Debug)]
+#[must_use = "a cut is given up when it is dropped"]
+pub struct Cut<'s> {
+    space: &'s Space,
+    number: u64,
+}
+
+impl Space {
+    /// First step of a cut; the log is to be forced and settled then. `None` if there is too little to cut.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupted`, `OutOfFrames`, `Poisoned`.
+    pub fn start_cut(&self, session: &mut Session) -> Result<Option<Cut<'_>>> {
+        let started = self.stock.start_cut(|first_region| self.drop_maps(first_region, session))?;
+        Ok(started.map(|number| Cut { space: self, number }))
+    }
+}
+
+impl Cut<'_> {
+    /// Last step of a cut. Returns how many pages the file is shorter: none if the cut was given up.
+    ///
+    /// # Errors
+    /// `Io`: the file is as it was.
+    pub fn finish(self) -> Result<u64> {
+        self.space.stock.finish_cut(self.number)
+    }
+}
+
+impl Drop for Cut<'_> {
+    fn drop(&mut self) {
+        self.space.stock.cancel_cut(self.number);
+    }
+}

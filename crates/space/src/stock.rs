@@ -1,0 +1,372 @@
+//! The stock of free pages: who takes one, and how more come.
+//!
+//! ```text
+//! file --growth--> free pages --16 at a time--> magazine of a worker --> a page
+//! ```
+//!
+//! **Magazines.** A worker takes pages from a magazine of its own and so takes the lock that all share, and searches the
+//! maps, once for sixteen pages. What lies in magazines is free like the rest: it comes back when a cut needs the end of the
+//! file, or when the disk is full and others have nothing.
+//!
+//! **Growth** is a system call that may wait for the device, so no lock is held over it. One thread at a time changes the
+//! length, and says so in [`State::resizing`]; who needs pages meanwhile parks. With [`Growth::Ahead`] that is the thread
+//! of [`Stock::extend_step`], which keeps as many pages ready as are used while a few growths take; whoever finds none
+//! all the same grows the file by the smallest extent. With [`Growth::Inline`] every taker grows the file by one page, as
+//! PostgreSQL did before version 9.6, where the lock on the extension of a table was held meanwhile.
+
+use crate::format::{MAP_IN_REGION, REGION_PAGES};
+use crate::free::{Free, GRAIN};
+use crate::growth::{Growth, Pace};
+use crate::{Purpose, SpaceOptions};
+use foreshore_base::limits::{MAX_PAGES, PAGE_SIZE};
+use foreshore_base::{Error, PageId, Result};
+use foreshore_io::File;
+use foreshore_sync::model::mutant;
+use foreshore_sync::{CachePadded, Clock, EventCount, LockRank, Mutex, Nanos, NextWake, Signal, SystemClock};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Smallest growth of the file ahead of need, in pages.
+pub(crate) const MIN_EXTENT: u64 = GRAIN;
+/// Largest growth of the file, in pages: 32 MiB.
+pub(crate) const MAX_EXTENT: u64 = 4096;
+/// Pages kept back for [`Purpose::Rollback`]: an undo splits at most one node a level, and few run at once.
+pub(crate) const KEPT_BACK: u64 = 32;
+/// Pages in a magazine.
+pub(crate) const MAGAZINE: usize = 16;
+/// Magazines. Workers beyond that number share.
+const MAGAZINES: usize = if foreshore_sync::primitive::MODEL { 2 } else { 64 };
+/// When a growth that failed is tried again in the background.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Pages that a worker has taken ahead, the next one last.
+type Magazine = Vec<PageId>;
+
+/// What all workers share.
+pub(crate) struct State {
+    pub(crate) free: Free,
+    /// Whether a thread is changing the length of the file.
+    resizing: bool,
+    /// Number of the newest cut that was started.
+    cuts: u64,
+    cuts_done: u64,
+    extent: u64,
+    /// Growths, and those by a thread that needed a page.
+    growths: u64,
+    growths_inline: u64,
+    pace: Pace,
+    /// Whether the background thread knows that pages run short.
+    asked: bool,
+}
+
+impl State {
+    /// Pages that may be taken for `purpose`.
+    fn ready(&self, purpose: Purpose) -> u64 {
+        match purpose {
+            Purpose::Data => self.free.count().saturating_sub(KEPT_BACK),
+            Purpose::Rollback => self.free.count(),
+        }
+    }
+}
+
+/// See the head of the module.
+pub(crate) struct Stock {
+    file: Arc<dyn File>,
+    growth: Growth,
+    /// `None` where nothing may depend on time.
+    clock: Option<SystemClock>,
+    magazines: Box<[CachePadded<Mutex<Magazine>>]>,
+    state: Mutex<State>,
+    /// Where threads wait for a change of the length to end.
+    resized: EventCount,
+    /// Rings when pages run short.
+    low: Signal,
+}
+
+/// Counters of a [`Stock`].
+pub(crate) struct StockStats {
+    pub(crate) file_pages: u64,
+    pub(crate) free_pages: u64,
+    pub(crate) growths: u64,
+    pub(crate) growths_inline: u64,
+    pub(crate) cuts: u64,
+}
+
+impl Stock {
+    pub(crate) fn new(file: Arc<dyn File>, options: SpaceOptions) -> Self {
+        let clock = options.background.then(SystemClock::new);
+        let state = State {
+            free: Free::new(),
+            resizing: false,
+            cuts: 0,
+            cuts_done: 0,
+            extent: MIN_EXTENT,
+            growths: 0,
+            growths_inline: 0,
+            pace: Pace::new(clock.map_or(Nanos::ZERO, |clock| clock.now())),
+            asked: false,
+        };
+        let magazine = |_| CachePadded::new(Mutex::new(LockRank::Space, Vec::with_capacity(MAGAZINE)));
+        Self {
+            file,
+            growth: options.growth,
+            clock,
+            magazines: (0..MAGAZINES).map(magazine).collect(),
+            state: Mutex::new(LockRank::Leaf, state),
+            resized: EventCount::new(),
+            low: Signal::new(),
+        }
+    }
+
+    fn now(&self) -> Nanos {
+        self.clock.map_or(Nanos::ZERO, |clock| clock.now())
+    }
+
+    pub(crate) fn signal(&self) -> Signal {
+        self.low.clone()
+    }
+
+    /// Runs `change` on what all share. Nothing in it waits.
+    pub(crate) fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        change(&mut self.state.lock())
+    }
+
+    /// Hands a page to `worker`.
+    pub(crate) fn take(&self, worker: usize, purpose: Purpose) -> Result<PageId> {
+        loop {
+            if let Some(pid) = self.take_ready(worker, purpose) {
+                return Ok(pid);
+            }
+            match self.grow(purpose) {
+                Err(Error::DiskFull { .. }) if self.recall() > 0 => {}
+                other => other?,
+            }
+        }
+    }
+
+    fn take_ready(&self, worker: usize, purpose: Purpose) -> Option<PageId> {
+        let mut magazine = self.magazines[worker % MAGAZINES].lock();
+        if let Some(pid) = magazine.pop() {
+            return Some(pid);
+        }
+        let mut state = self.state.lock();
+        let most = if self.growth == Growth::Inline { 1 } else { MAGAZINE as u64 };
+        let want = most.min(state.ready(purpose));
+        state.free.take(want, |pid| magazine.push(pid));
+        state.pace.count(want);
+        let ring = self.growth == Growth::Ahead && !state.asked && state.pace.is_low(state.ready(Purpose::Data));
+        state.asked |= ring;
+        drop(state);
+        if ring {
+            self.low.notify();
+        }
+        magazine.reverse();
+        magazine.pop()
+    }
+
+    /// Takes a page back.
+    pub(crate) fn give_back(&self, pid: PageId) {
+        self.state.lock().free.give_back(pid);
+    }
+
+    /// Takes back what lies in magazines, and returns how many pages that were.
+    pub(crate) fn recall(&self) -> usize {
+        let mut count = 0;
+        for magazine in &self.magazines {
+            let mut magazine = magazine.lock();
+            let mut state = self.state.lock();
+            count += magazine.len();
+            magazine.drain(..).for_each(|pid| state.free.give_back(pid));
+        }
+        count
+    }
+
+    /// Makes pages for `purpose`: grows the file, gives up a cut, or waits for another thread's growth.
+    fn grow(&self, purpose: Purpose) -> Result<()> {
+        let (from, pages) = loop {
+            let key = self.resized.prepare();
+            let mut state = self.state.lock();
+            if state.ready(purpose) > 0 || (!state.resizing && state.free.cancel_cut()) {
+                self.resized.cancel(key);
+                return Ok(());
+            }
+            if !state.resizing || mutant("space: two grow the file at once") {
+                self.resized.cancel(key);
+                state.resizing = true;
+                state.growths_inline += 1;
+                let from = state.free.file_pages();
+                break (from, if self.growth == Growth::Inline { one_more(from) } else { MIN_EXTENT });
+            }
+            drop(state);
+            // WAIT: park - for the thread that changes the length, which is one system call.
+            self.resized.wait(key, None);
+        };
+        self.finish_growth(from, pages)
+    }
+
+    /// Grows the file from `from` pages by `pages`. The caller has said that it changes the length.
+    fn finish_growth(&self, from: u64, pages: u64) -> Result<()> {
+        let begin = self.now();
+        let grown = self.allocate(from, pages);
+        let took = self.now().since(begin);
+        self.resize(|state| {
+            let pages = grown?;
+            assert_eq!(state.free.file_pages(), from, "one thread at a time changes the length");
+            state.free.extend(from + pages);
+            state.growths += 1;
+            // Extents double, so that their number is logarithmic, up to a size that is soon allocated.
+            if pages == state.extent {
+                state.extent = (pages * 2).min(MAX_EXTENT);
+            }
+            state.pace.note_growth(took);
+            Ok(())
+        })
+    }
+
+    fn allocate(&self, from: u64, pages: u64) -> Result<u64> {
+        let pages = pages.min(MAX_PAGES.saturating_sub(from));
+        if pages == 0 {
+            return Err(Error::DiskFull { path: self.file.path().to_owned() });
+        }
+        let allocate = |pages: u64| self.file.allocate(PageId(from).offset(), pages * PAGE_SIZE as u64);
+        match allocate(pages) {
+            // The last room of a disk is used in small pieces.
+            Err(Error::DiskFull { .. }) if pages > MIN_EXTENT => allocate(MIN_EXTENT).map(|()| MIN_EXTENT),
+            other => other.map(|()| pages),
+        }
+    }
+
+    /// Ends a change of the length: notes what has become of it, and wakes those who wait.
+    fn resize<T>(&self, note: impl FnOnce(&mut State) -> T) -> T {
+        let noted = {
+            let mut state = self.state.lock();
+            state.resizing = false;
+            note(&mut state)
+        };
+        self.resized.notify_all();
+        noted
+    }
+
+    /// The first growth of a new file.
+    pub(crate) fn create(&self) -> Result<()> {
+        self.with(|state| {
+            assert!(state.free.is_empty(), "the space is in use");
+            state.resizing = true;
+        });
+        self.finish_growth(0, MIN_EXTENT)
+    }
+
+    /// Grows the file if fewer pages are ready than should be. For one thread at a time.
+    pub(crate) fn extend_step(&self) -> NextWake {
+        if self.growth == Growth::Inline {
+            return NextWake::OnSignal;
+        }
+        let plan = self.with(|state| {
+            let want = state.pace.look(self.now());
+            if state.ready(Purpose::Data) >= want {
+                state.asked = false;
+                return Err(NextWake::OnSignal);
+            }
+            if state.resizing {
+                // Whoever changes the length has what was asked for done, or this is asked for again.
+                state.asked = false;
+                return Err(NextWake::After(Duration::from_millis(1)));
+            }
+            if state.free.cancel_cut() {
+                return Err(NextWake::Now);
+            }
+            state.resizing = true;
+            Ok((state.free.file_pages(), state.extent))
+        });
+        match plan.map(|(from, pages)| self.finish_growth(from, pages)) {
+            Ok(Ok(())) => NextWake::Now,
+            // Who needs a page meets the error.
+            Ok(Err(_)) => NextWake::After(RETRY),
+            Err(wake) => wake,
+        }
+    }
+
+    /// Keeps the free pages at the end of the file back, and runs `prepare` on the first region whose map lies beyond the
+    /// cut while nobody can give the cut up. Returns the number of the cut; `None` if there is too little to cut or another
+    /// thread changes the length.
+    pub(crate) fn start_cut(&self, prepare: impl FnOnce(u64) -> Result<()>) -> Result<Option<u64>> {
+        self.recall();
+        let started = self.with(|state| {
+            if state.resizing {
+                return None;
+            }
+            state.free.cancel_cut();
+            // Twice of what growth keeps ready: it does not set in again at once.
+            let reserve = match self.growth {
+                Growth::Ahead => 2 * state.pace.look(self.now()),
+                Growth::Inline => MIN_EXTENT,
+            };
+            let reserve = reserve + KEPT_BACK;
+            state.free.start_cut(reserve, MIN_EXTENT)?;
+            state.resizing = true;
+            state.cuts += 1;
+            Some((state.cuts, state.free.first_region_beyond_cut().expect("just started")))
+        });
+        let Some((number, region)) = started else { return Ok(None) };
+        let prepared = prepare(region);
+        self.resize(|state| {
+            if prepared.is_err() {
+                state.free.cancel_cut();
+            }
+        });
+        prepared.map(|()| Some(number))
+    }
+
+    /// Cuts the file, unless cut `number` was given up meanwhile. Returns how many pages are gone.
+    pub(crate) fn finish_cut(&self, number: u64) -> Result<u64> {
+        let end = self.with(|state| {
+            let end = state.free.cut().filter(|_| !state.resizing && state.cuts == number)?;
+            state.resizing = true;
+            Some(end)
+        });
+        let Some(end) = end else { return Ok(0) };
+        let cut = self.file.set_len(PageId(end).offset());
+        self.resize(|state| match cut {
+            Ok(()) => {
+                state.extent = MIN_EXTENT;
+                state.cuts_done += 1;
+                Ok(state.free.finish_cut())
+            }
+            Err(error) => {
+                state.free.cancel_cut();
+                Err(error)
+            }
+        })
+    }
+
+    /// Gives up cut `number`, if it is under way.
+    pub(crate) fn cancel_cut(&self, number: u64) {
+        self.with(|state| {
+            if !state.resizing && state.cuts == number {
+                state.free.cancel_cut();
+            }
+        });
+    }
+
+    pub(crate) fn stats(&self) -> StockStats {
+        let held: usize = self.magazines.iter().map(|magazine| magazine.lock().len()).sum();
+        let state = self.state.lock();
+        StockStats {
+            file_pages: state.free.file_pages(),
+            // What lies beyond a cut is free, too.
+            free_pages: held as u64 + state.free.count() + state.free.beyond_cut(),
+            growths: state.growths,
+            growths_inline: state.growths_inline,
+            cuts: state.cuts_done,
+        }
+    }
+}
+
+/// Pages to grow by for one more: a region's first pages come with its map page.
+const fn one_more(from: u64) -> u64 {
+    let in_region = from % REGION_PAGES;
+    if in_region <= MAP_IN_REGION { MAP_IN_REGION + 1 - in_region } else { 1 }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,198 @@
+use super::*;
+use foreshore_io::{Fs, Mem};
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
+use std::path::Path;
+
+/// A file that has room up to some length.
+#[derive(Debug)]
+struct Limited {
+    file: Arc<dyn File>,
+    room: AtomicU64,
+}
+
+impl File for Limited {
+    fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        self.file.read_at(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.file.write_at(buf, offset)
+    }
+
+    fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.file.write_durable(buf, offset)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync()
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.file.len()
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        if offset + len > PageId(self.room.load(Ordering::Relaxed)).offset() {
+            return Err(Error::DiskFull { path: self.path().to_owned() });
+        }
+        self.file.allocate(offset, len)
+    }
+}
+
+fn stock(growth: Growth, room: u64) -> (Stock, Arc<Limited>) {
+    let file = Mem::null().create(Path::new("/data")).unwrap();
+    let file = Arc::new(Limited { file, room: AtomicU64::new(room) });
+    let stock = Stock::new(file.clone(), SpaceOptions { growth, background: false });
+    stock.create().unwrap();
+    (stock, file)
+}
+
+fn data(stock: &Stock, worker: usize) -> Result<u64> {
+    stock.take(worker, Purpose::Data).map(|pid| pid.0)
+}
+
+fn free(stock: &Stock) -> u64 {
+    stock.stats().free_pages
+}
+
+#[test]
+fn workers_take_from_magazines_of_their_own() {
+    let (stock, _file) = stock(Growth::Ahead, MAX_PAGES);
+    let before = free(&stock);
+    assert_eq!((data(&stock, 0).unwrap(), data(&stock, 1).unwrap()), (0, 17), "page 2 is a map");
+    assert_eq!((data(&stock, 0).unwrap(), data(&stock, 1).unwrap()), (1, 18));
+    assert_eq!(free(&stock), before - 4, "what lies in magazines is free");
+    assert_eq!(stock.recall(), 14 + 13, "the last pages are kept back");
+    assert_eq!(data(&stock, 2).unwrap(), 3);
+}
+
+#[test]
+fn growth_ahead_keeps_pages_ready_and_extents_double() {
+    let (stock, _file) = stock(Growth::Ahead, MAX_PAGES);
+    for _ in 0..10_000 {
+        data(&stock, 0).unwrap();
+        while stock.extend_step() == NextWake::Now {}
+        assert!(stock.with(|state| state.ready(Purpose::Data)) >= 64);
+    }
+    let stats = stock.stats();
+    assert_eq!(stats.growths_inline, 0);
+    assert!(stats.growths <= 10, "{} growths", stats.growths);
+}
+
+#[test]
+fn without_the_background_thread_a_taker_grows_by_the_smallest_extent() {
+    let (stock, file) = stock(Growth::Ahead, MAX_PAGES);
+    let taken: Vec<_> = (0..1000).map(|_| data(&stock, 0).unwrap()).collect();
+    assert!(taken.is_sorted());
+    let stats = stock.stats();
+    assert_eq!(stats.growths_inline, stats.growths - 1);
+    assert_eq!(stats.file_pages, 64 * stats.growths);
+    assert_eq!(file.len().unwrap(), PageId(stats.file_pages).offset());
+}
+
+#[test]
+fn inline_growth_is_a_page_at_a_time() {
+    let (stock, _file) = stock(Growth::Inline, MAX_PAGES);
+    let first = MIN_EXTENT - 1 - KEPT_BACK;
+    (0..first).for_each(|_| assert!(data(&stock, 0).is_ok()));
+    assert_eq!(stock.stats().growths, 1);
+    for more in 1..200 {
+        data(&stock, more as usize).unwrap();
+        assert_eq!((stock.stats().growths, stock.stats().file_pages), (1 + more, MIN_EXTENT + more));
+    }
+    assert_eq!(stock.extend_step(), NextWake::OnSignal);
+    // The first pages of a region come with its map page.
+    let pages: Vec<_> = [0, 1, 2, 3].map(|at| one_more(REGION_PAGES + at)).into();
+    assert_eq!(pages, [3, 2, 1, 1]);
+}
+
+#[test]
+fn on_a_full_disk_magazines_are_emptied_and_a_rollback_has_the_reserve() {
+    let (stock, file) = stock(Growth::Ahead, MIN_EXTENT);
+    let hoarded = data(&stock, 1).unwrap();
+    let mut taken = vec![hoarded];
+    let refused = loop {
+        match data(&stock, 0) {
+            Ok(pid) => taken.push(pid),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, Error::DiskFull { .. }), "{refused}");
+    assert_eq!(taken.len() as u64, MIN_EXTENT - 1 - KEPT_BACK, "what the other worker had is not lost");
+    for _ in 0..KEPT_BACK {
+        taken.push(stock.take(2, Purpose::Rollback).unwrap().0);
+    }
+    assert!(matches!(stock.take(2, Purpose::Rollback), Err(Error::DiskFull { .. })));
+    taken.sort_unstable();
+    assert!(taken.windows(2).all(|pair| pair[0] < pair[1]), "a page is handed out twice");
+    // What is given back makes rollbacks, then data, go on.
+    (3..10).for_each(|number| stock.give_back(PageId(number)));
+    assert_eq!(stock.take(2, Purpose::Rollback).unwrap(), PageId(3));
+    assert!(data(&stock, 0).is_err());
+    file.room.store(2 * MIN_EXTENT, Ordering::Relaxed);
+    assert!(data(&stock, 0).is_ok());
+}
+
+#[test]
+fn the_last_room_of_a_disk_is_used_in_small_pieces() {
+    let (stock, file) = stock(Growth::Ahead, 3 * MIN_EXTENT);
+    (0..MIN_EXTENT / 2).for_each(|_| drop(data(&stock, 0)));
+    while stock.extend_step() == NextWake::Now {}
+    assert_eq!(file.len().unwrap(), PageId(3 * MIN_EXTENT).offset());
+}
+
+/// Takes and gives back many pages: the file is much longer than it needs to be.
+fn long(stock: &Stock) -> u64 {
+    let taken: Vec<_> = (0..5000).map(|_| stock.take(0, Purpose::Data).unwrap()).collect();
+    taken.into_iter().for_each(|pid| stock.give_back(pid));
+    stock.stats().file_pages
+}
+
+#[test]
+fn who_needs_pages_gives_a_cut_up() {
+    let (stock, file) = stock(Growth::Ahead, MAX_PAGES);
+    let pages = long(&stock);
+    let number = stock.start_cut(|_| Ok(())).unwrap().unwrap();
+    let (growths, end) = (stock.stats().growths, stock.with(|state| state.free.end()));
+    while data(&stock, 0).unwrap() < end {}
+    assert_eq!(stock.stats().growths, growths, "the pages beyond the cut were there");
+    assert_eq!(stock.finish_cut(number).unwrap(), 0);
+    assert_eq!(file.len().unwrap(), PageId(pages).offset());
+}
+
+#[test]
+fn a_cut_is_finished_by_the_number_that_it_was_started_with() {
+    let (stock, file) = stock(Growth::Ahead, MAX_PAGES);
+    let pages = long(&stock);
+    let first = stock.start_cut(|_| Ok(())).unwrap().unwrap();
+    let second = stock.start_cut(|_| Ok(())).unwrap().unwrap();
+    assert_eq!(stock.finish_cut(first).unwrap(), 0, "another one has begun");
+    stock.cancel_cut(first);
+    let gone = stock.finish_cut(second).unwrap();
+    assert!(gone > 4000 && file.len().unwrap() == PageId(pages - gone).offset());
+    assert_eq!((stock.finish_cut(second).unwrap(), stock.stats().cuts), (0, 1));
+    let failed = stock.start_cut(|_| Err(Error::Closed));
+    assert!(matches!(failed, Ok(None) | Err(Error::Closed)));
+    assert!(data(&stock, 0).is_ok());
+}
+
+#[test]
+fn growth_does_not_follow_a_cut_at_once() {
+    let (stock, _file) = stock(Growth::Ahead, MAX_PAGES);
+    long(&stock);
+    let number = stock.start_cut(|_| Ok(())).unwrap().unwrap();
+    stock.finish_cut(number).unwrap();
+    let pages = stock.stats().file_pages;
+    (0..64).for_each(|_| assert!(data(&stock, 0).is_ok()));
+    assert_ne!(stock.extend_step(), NextWake::Now);
+    assert_eq!(stock.stats().file_pages, pages);
+    assert!(stock.start_cut(|_| Ok(())).unwrap().is_none(), "nor a cut a cut");
+}
