@@ -3,7 +3,6 @@
 use crate::format::{MAP_IN_REGION, REGION_PAGES};
 use crate::map;
 use foreshore_base::PageId;
-use foreshore_sync::model::mutant;
 
 /// Growths and cuts end on multiples of so many pages, but for those page by page. Regions begin on such multiples.
 pub(crate) const GRAIN: u64 = 64;
@@ -60,10 +59,10 @@ impl Free {
     }
 
     /// Pages that may be relied on.
-    pub(crate) fn end(&self) -> u64 {
+    pub(crate) const fn end(&self) -> u64 {
         match self.cut {
-            Some(cut) if !mutant("space: pages beyond a cut are handed out") => cut,
-            _ => self.file_pages,
+            Some(cut) => cut,
+            None => self.file_pages,
         }
     }
 

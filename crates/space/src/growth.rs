@@ -2,6 +2,7 @@
 
 use foreshore_base::Error;
 use foreshore_sync::Nanos;
+use foreshore_sync::primitive::MODEL;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -47,7 +48,7 @@ impl FromStr for Growth {
 }
 
 /// Fewest pages that are kept ready.
-const LEAST: u64 = 64;
+const LEAST: u64 = if MODEL { 8 } else { 64 };
 /// Most pages that are kept ready: 64 MiB.
 const MOST: u64 = 8192;
 /// Time of use, at least, that is kept ready: what a busy machine may take to run the background thread.
