@@ -58,7 +58,7 @@ impl Tree {
     /// `DiskFull`, `Io`, `Corrupted`, `OutOfFrames`, `Poisoned`. What has been freed is free, and the next try goes on.
     pub fn free_some(&self, txn: &mut Txn, dropped: Csn, pages: usize) -> Result<bool> {
         for _ in 0..pages {
-            if !self.free_last(&mut Structure::of(txn), Dep::none().observed(dropped))? {
+            if !self.free_last(&mut Structure::of_freeing(txn), Dep::none().observed(dropped))? {
                 return Ok(true);
             }
         }
@@ -71,7 +71,7 @@ impl Tree {
     /// As [`free_some`](Self::free_some).
     pub fn end_table(&self, txn: &mut Txn, key: &[u8], table: &Self, dropped: Csn) -> Result<()> {
         self.lock(txn, TableMode::IntentExclusive)?;
-        let structure = &mut Structure::of(txn);
+        let structure = &mut Structure::of_freeing(txn);
         let lsn = self.pool().shared(table.root)?.lsn();
         let map = self.trees.space().map_page(table.root, structure.session, structure.purpose)?;
         let (mut row, mut body) = (Vec::new(), Vec::with_capacity(MAX_DROP_BODY));

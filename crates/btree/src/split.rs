@@ -36,7 +36,7 @@ pub(crate) struct NewPage<'p> {
 impl<'p> NewPage<'p> {
     pub(crate) fn take(trees: &'p Trees, structure: &mut Structure<'_>) -> Result<Self> {
         let space = trees.space();
-        let pid = space.take(structure.session.number(), structure.purpose)?;
+        let pid = space.take(structure.session.number(), structure.pages)?;
         let mut resident = || -> Result<(Pinned<'p>, Pinned<'p>)> {
             let map = space.map_page(pid, structure.session, structure.purpose)?;
             Ok((trees.pool().pin_unread(pid)?, map))

@@ -153,18 +153,26 @@ impl Tree {
 /// Changes of structure: not part of any transaction and never undone. Run on the session of whoever needs them.
 pub(crate) struct Structure<'s> {
     pub(crate) session: &'s mut Session,
+    /// What log space is taken for.
     pub(crate) purpose: Purpose,
+    /// What pages are taken for.
+    pub(crate) pages: Purpose,
 }
 
 impl<'s> Structure<'s> {
     /// For those who read or write data, and help on their way.
     pub(crate) fn of(txn: &'s mut Txn) -> Self {
-        Self { session: txn.session(), purpose: Purpose::Data }
+        Self { session: txn.session(), purpose: Purpose::Data, pages: Purpose::Data }
+    }
+
+    /// For those who free pages. They may need one to link what a full disk has left open, and give back more.
+    pub(crate) fn of_freeing(txn: &'s mut Txn) -> Self {
+        Self { pages: Purpose::Rollback, ..Self::of(txn) }
     }
 
     /// For those who take a transaction back.
     pub(crate) fn of_undo(context: &'s mut UndoContext<'_>) -> Self {
-        Self { session: context.session(), purpose: Purpose::Rollback }
+        Self { session: context.session(), purpose: Purpose::Rollback, pages: Purpose::Rollback }
     }
 
     /// Makes sure that records of `bytes` together (see [`change_cost`]) can be appended. Before the first latch.

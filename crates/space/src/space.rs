@@ -24,7 +24,8 @@ const MAP_DROP_COST: usize = change_cost(1, 0);
 pub enum Purpose {
     /// New data. Leaves a reserve of free pages alone.
     Data,
-    /// Undo of a transaction. May use the reserve, so that a full disk does not stop a rollback.
+    /// Undo of a transaction, or freeing of pages. May use the reserve, so that a full disk does not stop a rollback, nor
+    /// keep the room of a dropped table.
     Rollback,
 }
 
