@@ -38,7 +38,12 @@ impl Engine {
         if let Some(cause) = self.log.poisoned() {
             return Err(Error::poisoned(&cause));
         }
-        if is_quiet { self.checkpointer.close() } else { self.checkpointer.checkpoint() }
+        if !is_quiet {
+            return self.checkpointer.checkpoint();
+        }
+        // What nobody has waited for, such as relaxed commits and freed pages, comes before the checkpoint, too.
+        self.log.force(self.log.current())?;
+        self.checkpointer.close()
     }
 
     /// Whether all transactions have ended, after waiting for them at most `wait`.

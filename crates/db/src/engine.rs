@@ -88,24 +88,25 @@ impl Engine {
 
     /// Begins a transaction in the layer below.
     pub(crate) fn begin(&self, options: TxnOptions) -> Result<Txn> {
-        self.begin_by(|| self.txns.begin(self.below(options)))
-    }
-
-    /// Begins a transaction of background work, which takes none away from the user.
-    pub(crate) fn begin_own(&self, options: TxnOptions) -> Result<Txn> {
-        self.begin_by(|| self.txns.begin_own(self.below(options)))
-    }
-
-    fn begin_by(&self, begin: impl FnOnce() -> Result<Txn>) -> Result<Txn> {
         self.begun.add(1);
         // ORDERING: store, fence, look: counted above, pairs with `close`, which stores CLOSING and then looks at the
         // counters. One of the two sees the other.
         fence(Ordering::SeqCst);
         let begun = match self.state.load(Ordering::Relaxed) {
-            OPEN => self.check_open().and_then(|()| begin()),
+            OPEN => self.check_open().and_then(|()| self.txns.begin(self.below(options))),
             _ => Err(Error::Closed),
         };
         begun.inspect_err(|_| self.transaction_ended())
+    }
+
+    /// Begins a transaction of background work. It takes none away from the user, and is not counted: `close` waits for the
+    /// thread that has it, before the last checkpoint.
+    pub(crate) fn begin_own(&self, options: TxnOptions) -> Result<Txn> {
+        // ORDERING: hint. The thread ends soon even if it misses that the database closes.
+        match self.state.load(Ordering::Relaxed) {
+            OPEN => self.check_open().and_then(|()| self.txns.begin_own(self.below(options))),
+            _ => Err(Error::Closed),
+        }
     }
 
     fn below(&self, options: TxnOptions) -> foreshore_txn::TxnOptions {

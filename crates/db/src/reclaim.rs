@@ -16,6 +16,8 @@ use std::time::Duration;
 
 /// Pages that are freed at a time. Each may be read from the disk before.
 const PIECE: usize = 32;
+/// Of the transactions that free them.
+const LABEL: &str = "reclaim";
 /// How long the background thread waits for a check that goes on in the table. It has other work.
 const PATIENCE: Duration = Duration::from_millis(5);
 
@@ -68,25 +70,30 @@ impl Reclaimer {
 }
 
 impl Engine {
-    /// Frees some pages of a dropped table, and returns whether there is one left.
+    /// Frees some pages of a dropped table, and returns whether there is one left. For background work.
     pub(crate) fn reclaim_some(&self) -> Result<bool> {
-        self.reclaim_piece(|engine| engine.begin_own(options(PATIENCE)))
+        let Some(dropped) = self.reclaimer.first() else { return Ok(false) };
+        let txn = self.begin_own(TxnOptions::new().label(LABEL).lock_timeout(PATIENCE))?;
+        self.reclaim_piece(txn, &dropped)?;
+        Ok(self.reclaimer.first().is_some())
     }
 
     /// Frees all pages of all dropped tables.
     pub(crate) fn reclaim_all(&self) -> Result<()> {
-        while self.reclaim_piece(|engine| engine.begin(options(engine.options.lock_timeout)))? {}
+        while let Some(dropped) = self.reclaimer.first() {
+            let txn = self.begin(TxnOptions::new().label(LABEL))?;
+            let freed = self.reclaim_piece(txn, &dropped);
+            self.transaction_ended();
+            freed?;
+        }
         Ok(())
     }
 
-    fn reclaim_piece(&self, begin: impl FnOnce(&Self) -> Result<Txn>) -> Result<bool> {
-        let Some(dropped) = self.reclaimer.first() else { return Ok(false) };
-        let mut txn = begin(self)?;
-        let freed = self.free_piece(&mut txn, &dropped).inspect_err(|_| self.reclaimer.postpone(dropped.tree.table()));
+    fn reclaim_piece(&self, mut txn: Txn, dropped: &Dropped) -> Result<()> {
+        let freed = self.free_piece(&mut txn, dropped).inspect_err(|_| self.reclaimer.postpone(dropped.tree.table()));
         // Nothing of it is the transaction's to take back; what it holds are the locks.
         let ended = txn.rollback();
-        self.transaction_ended();
-        freed.and(ended.map(drop)).map(|()| self.reclaimer.first().is_some())
+        freed.and(ended.map(drop))
     }
 
     fn free_piece(&self, txn: &mut Txn, Dropped { tree, by }: &Dropped) -> Result<()> {
@@ -101,8 +108,4 @@ impl Engine {
         }
         Ok(())
     }
-}
-
-fn options(patience: Duration) -> TxnOptions {
-    TxnOptions::new().label("reclaim").lock_timeout(patience)
 }

@@ -91,7 +91,8 @@ impl Transaction {
 
     /// Drops the table `name` with all its rows, and says whether there was one. Waits until no other transaction uses it;
     /// those that have opened it and not used it yet get [`Error::TableDropped`]. Its pages become free in the background
-    /// once this transaction has committed.
+    /// once this transaction has committed. What this transaction still writes through a [`Table`] that it opened before
+    /// goes with the table.
     ///
     /// # Errors
     /// `TableName`, and those of any operation.

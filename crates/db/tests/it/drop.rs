@@ -7,6 +7,19 @@ use foreshore_io::{Fs, Mem};
 use std::sync::{Arc, mpsc};
 use std::{thread, time::Duration};
 
+const BLOBS: TableDef<u64, &[u8]> = TableDef::new("blobs");
+
+/// Fills a table with so many large rows, four to a page.
+fn fill_blobs(db: &Db, count: u64) {
+    for from in (0..count).step_by(50) {
+        db.run(|tx| {
+            let table = tx.open(BLOBS)?;
+            (from..count.min(from + 50)).try_for_each(|n| table.insert(n, &[7; 1900][..]).map(drop))
+        })
+        .unwrap();
+    }
+}
+
 fn drop_numbers(db: &Db) -> bool {
     db.run(|tx| tx.drop_table(NUMBERS.name())).unwrap()
 }
@@ -183,16 +196,9 @@ fn tables_come_and_go_under_load() {
 /// Background work takes no transaction away from those that the user may run.
 #[test]
 fn freeing_leaves_every_transaction_to_the_user() {
-    const BLOBS: TableDef<u64, &[u8]> = TableDef::new("blobs");
     let db = small().max_transactions(1).device(foreshore::Device::Null).open("/db").unwrap();
     for _ in 0..5 {
-        for from in (0..1000).step_by(50) {
-            db.run(|tx| {
-                let table = tx.open(BLOBS)?;
-                (from..from + 50).try_for_each(|n| table.insert(n, &[7; 2000][..]).map(drop))
-            })
-            .unwrap();
-        }
+        fill_blobs(&db, 1000);
         let before = db.stats().space.used_pages;
         let tx = db.begin();
         tx.drop_table(BLOBS.name()).unwrap();
@@ -239,4 +245,22 @@ fn a_damaged_table_keeps_no_other_from_being_freed() {
     }
     assert!(db.stats().space.used_pages <= before - 40);
     fill(&db, 10);
+}
+
+/// Closing does not wait for all pages to be free, nor does it leave anything behind for that.
+#[test]
+fn a_database_that_is_closed_while_pages_become_free_is_closed_cleanly() {
+    for _ in 0..3 {
+        let (db, fs) = in_memory();
+        fill_blobs(&db, 4000);
+        let before = db.stats().space.used_pages;
+        assert!(db.run(|tx| tx.drop_table(BLOBS.name())).unwrap());
+        while db.stats().space.used_pages == before {
+            thread::yield_now();
+        }
+        db.close(Duration::ZERO).unwrap();
+        let db = open(&fs).unwrap();
+        assert!(db.stats().recovery.was_clean);
+        db.check().unwrap();
+    }
 }
