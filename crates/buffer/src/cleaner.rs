@@ -1,33 +1,61 @@
 //! The cleaner: writes dirty pages home, in batches, without keeping anyone from them.
 //!
-//! A round, under a mutex, so that two images of a page never overtake each other:
+//! A round, of which there are two, so that one can be at the doublewrite file while the other's pages go home:
 //!
 //! 1. note the next group number, **before** any copy;
-//! 2. copy each page under a shared latch that is only tried for, and note the version of the latch;
-//! 3. force the log up to the largest LSN on the copies: the write-ahead rule, which holds for the doublewrite file too;
-//! 4. write the copies to a doublewrite area, durably; then home; then sync the data file;
-//! 5. under a shared latch: if the version is still the one noted the page is clean, else it needs the log from the
+//! 2. enter the pages in the list of those under way, leaving out what the other round has there, so that two images of a
+//!    page never overtake each other; with it goes the sequence number of the batch, so that of two images of a page in the
+//!    doublewrite file the newer one has the higher number;
+//! 3. copy each page under a shared latch that is only tried for, and note the version of the latch;
+//! 4. force the log up to the largest LSN on the copies: the write-ahead rule, which holds for the doublewrite file too;
+//! 5. write the copies to the round's doublewrite area, durably; then home; then sync the data file;
+//! 6. under a shared latch: if the version is still the one noted the page is clean, else it needs the log from the
 //!    noted group on, since all older changes were on the copy. Versions are compared and not LSNs, because a page may
 //!    change without a log record. (Redo changes pages by records of older groups; a page that it changed after the
 //!    copy keeps the group it had.)
 //!
-//! The mutex is never held by a thread that waits for a latch, so a thread may wait for it while it holds one.
+//! Each round has an area of the doublewrite file and is held, by a mutex, until its pages are safe at home; the two take
+//! turns. The mutex is never held by a thread that waits for a latch, so a thread may wait for it while it holds one.
 
 use crate::doublewrite::Doublewrite;
-use crate::format::{AREA_BYTES, AREA_PAGES, Entry, page_id, page_lsn, seal_page};
+use crate::format::{AREA_BYTES, AREA_PAGES, Batch, Entry, page_id, page_lsn, seal_page};
 use crate::frame::FrameNo;
 use crate::guard::SharedGuard;
 use crate::pool::Core;
 use foreshore_base::limits::{BLOCK, PAGE_SIZE};
 use foreshore_base::{Error, GroupNo, Lsn, Result};
 use foreshore_io::{AlignedBuf, File};
+use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::Ordering;
+use foreshore_sync::{Condvar, LockRank, Mutex, MutexGuard};
 
-/// State of the one cleaner.
+/// Both rounds, and what is under way in them.
 #[derive(Debug)]
 pub(crate) struct Cleaner {
     doublewrite: Doublewrite,
     enabled: bool,
+    rounds: [Mutex<Round>; 2],
+    flight: Mutex<Flight>,
+    /// Notified when a round has ended.
+    landed: Condvar,
+}
+
+/// Pages on their way home.
+#[derive(Debug)]
+struct Flight {
+    /// Of the newest batch.
+    sequence: u64,
+    /// The round whose turn it is.
+    next: usize,
+    /// By round.
+    frames: [Vec<FrameNo>; 2],
+}
+
+/// What a thread that cleans works with.
+#[derive(Debug)]
+pub(crate) struct Round {
+    /// Which of the two, and its doublewrite area.
+    area: usize,
     /// One block for the header of a doublewrite batch, then the copies.
     buf: AlignedBuf,
     copies: Vec<Copied>,
@@ -43,11 +71,18 @@ struct Copied {
 
 impl Cleaner {
     pub(crate) fn new(doublewrite: Doublewrite, enabled: bool) -> Self {
-        Self { doublewrite, enabled, buf: AlignedBuf::new(AREA_BYTES), copies: Vec::with_capacity(AREA_PAGES) }
+        let round = |area| {
+            let round = Round { area, buf: AlignedBuf::new(AREA_BYTES), copies: Vec::with_capacity(AREA_PAGES) };
+            Mutex::new(LockRank::Cleaner, round)
+        };
+        // Not over the newest batch first.
+        let (sequence, next) = (doublewrite.sequence, 1 - doublewrite.newest);
+        let flight = Mutex::new(LockRank::Leaf, Flight { sequence, next, frames: [Vec::new(), Vec::new()] });
+        Self { doublewrite, enabled, rounds: [round(0), round(1)], flight, landed: Condvar::new() }
     }
 
-    pub(crate) fn restore(&mut self, data: &dyn File, durable: Lsn) -> Result<usize> {
-        let restored = self.doublewrite.restore(data, &mut self.buf, durable)?;
+    pub(crate) fn restore(&self, data: &dyn File, durable: Lsn) -> Result<usize> {
+        let restored = self.doublewrite.restore(data, &mut self.rounds[0].lock().buf, durable)?;
         if !self.enabled {
             // Pages that are written from now on leave the images behind, and an old image must not mend a newer page.
             self.doublewrite.invalidate()?;
@@ -55,6 +90,77 @@ impl Cleaner {
         Ok(restored)
     }
 
+    /// The round whose turn it is, if nobody is at work in it.
+    pub(crate) fn try_round(&self) -> Option<MutexGuard<'_, Round>> {
+        let round = self.rounds[self.turn()].try_lock()?;
+        // Only who holds the round whose turn it is ends that.
+        (self.turn() == round.area).then_some(round)
+    }
+
+    /// The round whose turn it is; may wait for a batch to come home.
+    fn round(&self) -> MutexGuard<'_, Round> {
+        loop {
+            // WAIT: park - until the batch of that round is home.
+            let round = self.rounds[self.turn()].lock();
+            if self.turn() == round.area {
+                return round;
+            }
+        }
+    }
+
+    fn turn(&self) -> usize {
+        self.flight.lock().next
+    }
+
+    /// Whether pages are under way.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.flight.lock().frames.iter().any(|frames| !frames.is_empty())
+    }
+
+    /// Whether the next batch has to wait for one that is under way.
+    pub(crate) fn is_full(&self) -> bool {
+        let flight = self.flight.lock();
+        !flight.frames[flight.next].is_empty()
+    }
+
+    /// Frames whose pages are under way.
+    pub(crate) fn under_way(&self) -> Vec<FrameNo> {
+        self.flight.lock().frames.concat()
+    }
+
+    /// Enters `frames` as under way in `round`, whose turn it is, and returns them and the number of the batch. Those that
+    /// are under way in the other round go to `busy` instead.
+    fn board(&self, round: &Round, frames: &[FrameNo], busy: &mut Vec<FrameNo>) -> (u64, Vec<FrameNo>) {
+        let mut flight = self.flight.lock();
+        assert_eq!(flight.next, round.area, "rounds take turns");
+        let is_other = |no: &FrameNo| {
+            flight.frames[1 - round.area].contains(no) && !mutant("cleaner: a page may be in two rounds")
+        };
+        let (others, own): (Vec<_>, Vec<_>) = frames.iter().partition(|&no| is_other(no));
+        busy.extend(others);
+        flight.frames[round.area].clone_from(&own);
+        flight.sequence += 1;
+        flight.next = 1 - round.area;
+        (flight.sequence, own)
+    }
+
+    /// Ends what `board` began.
+    fn land(&self, round: &Round) {
+        self.flight.lock().frames[round.area].clear();
+        self.landed.notify_all();
+    }
+
+    /// Waits until a frame is not under way.
+    fn wait_for(&self, no: FrameNo) {
+        let mut flight = self.flight.lock();
+        while flight.frames.iter().any(|frames| frames.contains(&no)) {
+            // WAIT: park - until the round that writes the page has ended.
+            flight = self.landed.wait(flight);
+        }
+    }
+}
+
+impl Round {
     /// Copies the page of `guard` behind those already copied.
     fn copy(&mut self, guard: &SharedGuard<'_>) {
         let at = BLOCK + self.copies.len() * PAGE_SIZE;
@@ -83,15 +189,17 @@ impl Cleaner {
 }
 
 impl Core {
-    /// Writes the dirty ones of `frames`, at most [`AREA_PAGES`], home. Returns those whose latch was not free.
-    pub(crate) fn clean(&self, cleaner: &mut Cleaner, frames: &mut [FrameNo]) -> Result<Vec<FrameNo>> {
+    /// Writes the dirty ones of `frames`, at most [`AREA_PAGES`], home, in `round`. Returns those whose latch was not free, or
+    /// that another round is writing.
+    pub(crate) fn clean(&self, round: &mut Round, frames: &mut [FrameNo]) -> Result<Vec<FrameNo>> {
         assert!(frames.len() <= AREA_PAGES, "a batch of {} pages", frames.len());
+        round.copies.clear();
         // In page order, so that neighbours can be written together.
         frames.sort_unstable_by_key(|&no| self.frames[no as usize].pid());
         let group = self.log.next_group();
         let mut busy = Vec::new();
-        cleaner.copies.clear();
-        for &no in &*frames {
+        let (sequence, own) = self.cleaner.board(round, frames, &mut busy);
+        for no in own {
             let slot = self.slot(no);
             if !slot.frame().latch.try_lock_shared() {
                 busy.push(no);
@@ -100,16 +208,17 @@ impl Core {
             let guard = SharedGuard::adopt(slot);
             if slot.frame().is_dirty() {
                 slot.frame().forget_redo();
-                cleaner.copy(&guard);
+                round.copy(&guard);
             }
         }
-        if !cleaner.copies.is_empty() {
-            self.write_batch(cleaner)?;
-            self.settle(cleaner, group, &mut busy);
+        let written = if round.copies.is_empty() { Ok(()) } else { self.write_batch(round, sequence) };
+        if written.is_ok() {
+            self.settle(round, group, &mut busy);
         }
+        self.cleaner.land(round);
         // ORDERING: hint, see `Core::dry`.
         self.dry.store(false, Ordering::Relaxed);
-        Ok(busy)
+        written.map(|()| busy)
     }
 
     /// The write-ahead rule: no page reaches any file before the log holds every change on it.
@@ -124,29 +233,30 @@ impl Core {
         }
     }
 
-    fn write_batch(&self, cleaner: &mut Cleaner) -> Result<()> {
-        let newest = cleaner.copies.iter().map(|copied| copied.entry.lsn).max().unwrap_or_default();
+    fn write_batch(&self, round: &mut Round, sequence: u64) -> Result<()> {
+        let newest = round.copies.iter().map(|copied| copied.entry.lsn).max().unwrap_or_default();
         self.write_ahead(newest)?;
-        let pages = cleaner.copies.len() as u64;
+        let pages = round.copies.len() as u64;
         self.counters.batches.add(1);
-        if cleaner.enabled {
-            let entries = cleaner.copies.iter().map(|copied| copied.entry).collect();
-            self.fatal(cleaner.doublewrite.write(&mut cleaner.buf, entries))?;
+        if self.cleaner.enabled {
+            let entries = round.copies.iter().map(|copied| copied.entry).collect();
+            let batch = Batch { sequence, entries };
+            self.fatal(self.cleaner.doublewrite.write(round.area, &batch, &mut round.buf))?;
             self.counters.doublewrite_batches.add(1);
             self.counters.pages_written.add(pages);
         }
         // Space was taken when the pages were allocated, so even a full disk here is a broken promise of the file system.
-        self.fatal(cleaner.write_home(&*self.data))?;
+        self.fatal(round.write_home(&*self.data))?;
         self.counters.pages_written.add(pages);
         self.fatal(self.sync_data())
     }
 
     /// Makes the pages clean that are still as they were copied. Adds those whose latch was not free to `busy`.
-    fn settle(&self, cleaner: &Cleaner, group: GroupNo, busy: &mut Vec<FrameNo>) {
-        for copied in &cleaner.copies {
+    fn settle(&self, round: &Round, group: GroupNo, busy: &mut Vec<FrameNo>) {
+        for copied in &round.copies {
             let slot = self.slot(copied.no);
             let frame = slot.frame();
-            // A dirty page stays in its frame, and nobody else cleans.
+            // A dirty page stays in its frame, and nobody else cleans it.
             assert_eq!(frame.pid(), copied.entry.pid, "a dirty page left its frame");
             if !frame.latch.try_lock_shared() {
                 busy.push(copied.no);
@@ -181,12 +291,15 @@ impl Core {
         while !left.is_empty() {
             let mut busy = Vec::new();
             for batch in left.chunks_mut(AREA_PAGES) {
-                let mut cleaner = self.cleaner.lock();
-                busy.append(&mut self.clean(&mut cleaner, batch)?);
+                let mut round = self.cleaner.round();
+                busy.append(&mut self.clean(&mut round, batch)?);
+                // Who looks for a frame finds pages now that can go.
+                self.freed.notify_one();
             }
             for &no in &busy {
+                self.cleaner.wait_for(no);
                 let latch = &self.frames[no as usize].latch;
-                // WAIT: park - until the page is free for a moment, without the cleaner's mutex, then try again.
+                // WAIT: park - until the page is free for a moment, with no round in hand, then try again.
                 latch.lock_shared(&self.parks);
                 latch.unlock_shared(&self.parks);
             }
@@ -199,8 +312,8 @@ impl Core {
     pub(crate) fn clean_oldest(&self) -> Result<usize> {
         let mut dirty = self.dirty_frames(None);
         dirty.truncate(AREA_PAGES);
-        let mut cleaner = self.cleaner.lock();
-        self.clean(&mut cleaner, &mut dirty)?;
-        Ok(cleaner.copies.len())
+        let mut round = self.cleaner.round();
+        self.clean(&mut round, &mut dirty)?;
+        Ok(round.copies.len())
     }
 }

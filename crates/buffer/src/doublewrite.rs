@@ -1,9 +1,9 @@
 //! The doublewrite file: pages are written here, and durable, before they are written home, so that a page torn by a crash
 //! has a whole image. After InnoDB's doublewrite buffer.
 //!
-//! Two areas take turns. A batch is one write: header and images. The home writes of a batch are synced before the next
-//! batch begins, so an area is overwritten only when its pages are safe at home, and at any time at most the newest whole
-//! batch is needed. A batch whose header or images are torn never had a home write.
+//! Two areas take turns. A batch is one write: header and images. The home writes of a batch are synced before its area is
+//! written again, so two batches may be under way, with no page in both, and none but the two newest is ever needed: older
+//! images may be older than their homes, and mend nothing. A batch whose header or images are torn never had a home write.
 
 use crate::format::{
     self, AREA_BYTES, Batch, DOUBLEWRITE_BYTES, DOUBLEWRITE_VERSION, Entry, HeaderFlaw, area_offset, page_lsn,
@@ -19,10 +19,10 @@ use std::sync::Arc;
 pub(crate) struct Doublewrite {
     file: Arc<dyn File>,
     uuid: Uuid,
-    /// Of the newest batch.
-    sequence: u64,
-    /// Where the next batch goes: not over the newest one.
-    area: usize,
+    /// Of the newest batch when the file was opened.
+    pub(crate) sequence: u64,
+    /// The area that it lies in.
+    pub(crate) newest: usize,
 }
 
 impl Doublewrite {
@@ -51,28 +51,24 @@ impl Doublewrite {
         if found < DOUBLEWRITE_BYTES {
             return Err(Error::Truncated { file: path(), len: found, expected: DOUBLEWRITE_BYTES });
         }
-        let mut sequences = [None; 2];
-        for (area, sequence) in sequences.iter_mut().enumerate() {
+        let mut found = [None; 2];
+        for (area, sequence) in found.iter_mut().enumerate() {
             let len = file.read_at(&mut block, area_offset(area))?;
             *sequence = Batch::decode(&block[..len], uuid).map(|batch| batch.sequence);
         }
-        let sequence = sequences.iter().flatten().copied().max().unwrap_or(0);
-        let area = usize::from(sequences[0] >= sequences[1]);
-        Ok(Self { file, uuid, sequence, area })
+        let sequence = found.iter().flatten().copied().max().unwrap_or(0);
+        Ok(Self { file, uuid, sequence, newest: usize::from(found[1] > found[0]) })
     }
 
-    /// Writes a batch and returns when it is durable. `buf` holds a free block, then the images of `entries`.
-    pub(crate) fn write(&mut self, buf: &mut [u8], entries: Vec<Entry>) -> Result<()> {
-        let len = BLOCK + entries.len() * PAGE_SIZE;
-        self.sequence += 1;
-        Batch { sequence: self.sequence, entries }.encode(buf, self.uuid);
-        self.file.write_durable(&buf[..len], area_offset(self.area))?;
-        self.area = 1 - self.area;
-        Ok(())
+    /// Writes a batch to an area and returns when it is durable. `buf` holds a free block, then the images of the batch.
+    pub(crate) fn write(&self, area: usize, batch: &Batch, buf: &mut [u8]) -> Result<()> {
+        let len = BLOCK + batch.entries.len() * PAGE_SIZE;
+        batch.encode(buf, self.uuid);
+        self.file.write_durable(&buf[..len], area_offset(area))
     }
 
     /// Makes both areas empty.
-    pub(crate) fn invalidate(&mut self) -> Result<()> {
+    pub(crate) fn invalidate(&self) -> Result<()> {
         let zeros = AlignedBuf::new(BLOCK);
         for area in 0..2 {
             self.file.write_at(&zeros, area_offset(area))?;
@@ -86,10 +82,13 @@ impl Doublewrite {
         assert_eq!(buf.len(), AREA_BYTES, "the buffer holds an area");
         let mut restored = 0;
         // The newer area first: once its image is home, the older one finds the home whole.
-        for area in [1 - self.area, self.area] {
+        for area in [self.newest, 1 - self.newest] {
             let len = self.file.read_at(buf, area_offset(area))?;
             let (block, images) = buf[..len].split_at(BLOCK.min(len));
             let Some(batch) = Batch::decode(block, self.uuid) else { continue };
+            if batch.sequence + 1 < self.sequence {
+                continue;
+            }
             for (entry, image) in batch.entries.iter().zip(images.chunks_exact(PAGE_SIZE)) {
                 restored += usize::from(self.restore_page(data, entry, image, durable)?);
             }
@@ -118,5 +117,36 @@ impl Doublewrite {
         }
         data.write_at(image, entry.pid.offset())?;
         Ok(true)
+    }
+}
+
+#[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
+mod tests {
+    use super::*;
+    use foreshore_base::PageId;
+    use foreshore_io::{Fs, Mem};
+    use std::path::Path;
+
+    #[test]
+    fn an_image_older_than_the_last_two_batches_mends_nothing() {
+        let (mem, uuid, pid) = (Mem::null(), Uuid([1; 16]), PageId(3));
+        let create = |name: &str| mem.create(Path::new(name)).expect("a file");
+        let (file, data) = (create("doublewrite"), create("data"));
+        data.set_len(pid.offset() + PAGE_SIZE as u64).expect("a page of zeros");
+        Doublewrite::format(&*file, uuid).expect("format");
+        let mut buf = AlignedBuf::new(AREA_BYTES);
+        buf[BLOCK..BLOCK + PAGE_SIZE].copy_from_slice(&format::blank_page(pid));
+        let crc = format::seal_page(&mut buf[BLOCK..BLOCK + PAGE_SIZE]);
+        let mut restored = |sequences: [u64; 2]| {
+            let doublewrite = Doublewrite::open(file.clone(), uuid).expect("open");
+            let image = Batch { sequence: sequences[0], entries: vec![Entry { pid, lsn: Lsn::ZERO, crc }] };
+            doublewrite.write(0, &image, &mut buf).expect("write");
+            let none = Batch { sequence: sequences[1], entries: Vec::new() };
+            doublewrite.write(1, &none, &mut AlignedBuf::new(AREA_BYTES)).expect("write");
+            let doublewrite = Doublewrite::open(file.clone(), uuid).expect("open");
+            doublewrite.restore(&*data, &mut AlignedBuf::new(AREA_BYTES), Lsn::ZERO).expect("restore")
+        };
+        assert_eq!(restored([7, 9]), 0, "the page may have been written since");
+        assert_eq!(restored([7, 8]), 1);
     }
 }

@@ -42,7 +42,7 @@ impl Core {
             // As long as frames are freed, though others take them, or a batch is under way, however slow the disk, this
             // thread's turn comes.
             let now = self.counters.evictions.sum();
-            tries = if now != evicted || self.cleaner.try_lock().is_none() { 0 } else { tries + 1 };
+            tries = if now != evicted || self.cleaner.is_busy() { 0 } else { tries + 1 };
             evicted = now;
         }
         Err(Error::OutOfFrames { frames: self.frames.len() })
@@ -76,25 +76,25 @@ impl Core {
     /// round for the last few of them, which would take every page's second chance away.
     fn evict(&self, need: usize, want: usize) -> foreshore_base::Result<usize> {
         // ORDERING: hint, see `Core::dry`.
-        if need == 1 && self.dry.load(Ordering::Relaxed) && self.cleaner.try_lock().is_none() {
+        if need == 1 && self.dry.load(Ordering::Relaxed) && self.cleaner.is_full() {
             return Ok(0);
         }
         let mut freed = 0;
-        let mut dirty = Vec::new();
+        let (mut dirty, under_way) = (Vec::new(), self.cleaner.under_way());
         // Whether the sweep broke off makes no difference.
         let _ = self.replacer.sweep(&self.frames, &mut |no| {
             match self.try_evict(no) {
                 Ok(()) => freed += 1,
                 // The hand of a small pool comes by twice.
-                Err(Kept::Dirty) if !dirty.contains(&no) => dirty.push(no),
+                Err(Kept::Dirty) if !dirty.contains(&no) && !under_way.contains(&no) => dirty.push(no),
                 Err(Kept::Dirty | Kept::Busy) => {}
             }
             if freed >= want || dirty.len() == AREA_PAGES { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         if freed < need && !dirty.is_empty() {
             // Not a wait: this thread may hold latches that the cleaner at work wants. Its frames come to this thread too.
-            match self.cleaner.try_lock() {
-                Some(mut cleaner) => drop(self.clean(&mut cleaner, &mut dirty)?),
+            match self.cleaner.try_round() {
+                Some(mut round) => drop(self.clean(&mut round, &mut dirty)?),
                 // ORDERING: hint, see `Core::dry`.
                 None => self.dry.store(freed == 0, Ordering::Relaxed),
             }

@@ -39,8 +39,8 @@ pub(crate) struct Core {
     pub(crate) uses: Uses,
     /// Frames that a thread evicts at once when none is free.
     pub(crate) inline_batch: usize,
-    pub(crate) cleaner: Mutex<Cleaner>,
-    /// A sweep has met dirty pages only while the cleaner was at work: until that batch is home the next sweep would do no
+    pub(crate) cleaner: Cleaner,
+    /// A sweep has met dirty pages only while the cleaner was at work: until a batch is home the next sweep would do no
     /// better, and only age the pages. A hint; every batch ends it.
     pub(crate) dry: AtomicBool,
     pub(crate) data: Arc<dyn File>,
@@ -111,7 +111,7 @@ impl Pool {
             // Without a background thread nothing but need empties frames, so what stays is the policy's choice alone.
             inline_batch: if options.background { INLINE_BATCH.min(options.frames / 8) } else { 1 },
             dry: AtomicBool::new(false),
-            cleaner: Mutex::new(LockRank::Cleaner, Cleaner::new(doublewrite, options.doublewrite)),
+            cleaner: Cleaner::new(doublewrite, options.doublewrite),
             data,
             log,
             counters: Counters::new(),
@@ -263,7 +263,7 @@ impl Pool {
     /// # Errors
     /// `Corrupted` if an image that is needed holds more than the durable log; `Io`.
     pub fn restore_doublewrite(&self, durable: Lsn) -> Result<usize> {
-        self.core.cleaner.lock().restore(&*self.core.data, durable)
+        self.core.cleaner.restore(&*self.core.data, durable)
     }
 
     /// Syncs the data file. A failure stops the log: what the system has dropped from its cache cannot be told.

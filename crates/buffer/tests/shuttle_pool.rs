@@ -205,3 +205,9 @@ fn an_eviction_of_a_fixed_page_is_noticed() {
 fn an_entry_that_overwrites_another_is_noticed() {
     shuttle_mutated("table: insert without a look", SCHEDULES, || storm(ReplacementKind::S3c));
 }
+
+#[test]
+#[should_panic]
+fn an_image_that_overtakes_another_on_its_way_home_is_noticed() {
+    shuttle_mutated("cleaner: a page may be in two rounds", SCHEDULES, || storm(ReplacementKind::Clock));
+}
