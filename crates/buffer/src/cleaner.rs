@@ -169,7 +169,7 @@ impl Round {
         let version = guard.version();
         assert_eq!(page_id(page), guard.pid(), "a page carries its own id");
         let entry = Entry { pid: guard.pid(), lsn: page_lsn(page), crc: seal_page(page) };
-        self.copies.push(Copied { no: guard.slot().no, version, entry });
+        self.copies.push(Copied { no: guard.slot().no(), version, entry });
     }
 
     /// Writes the copies home, all at once, and pages that are neighbours there in one piece.

@@ -11,20 +11,36 @@ impl Core {
     /// The frame of a page that is in memory and not being read. A hint until the page id is compared under the latch.
     pub(crate) fn resident(&self, pid: PageId) -> Result<Option<(Slot<'_>, Hold<'_>)>> {
         self.check(pid)?;
-        let slot = self.table.get(pid).map(|no| self.slot(no));
-        Ok(slot.and_then(|slot| Some((slot, self.hold_resident(slot, pid)?))))
+        Ok(self.find(pid).filter(|(slot, _)| !slot.frame().is_loading()))
     }
 
-    /// Tells the policy of a use.
+    /// The frame in which the table has a page, and what a guard must hold before it looks at its latch; `None` also if the
+    /// page is about to leave, or, if guards pin, still being read.
+    #[inline(always)]
+    fn find(&self, pid: PageId) -> Option<(Slot<'_>, Hold<'_>)> {
+        let slot = Slot::new(self, self.table.hint(pid))?;
+        Some((slot, self.hold_found(slot, pid)?))
+    }
+
+    /// Tells the policy of a use, if that makes a difference.
     #[inline]
     fn note_use(&self, slot: Slot<'_>) {
-        match self.uses {
-            Uses::Counted { cap } => slot.frame().count_use(cap),
-            Uses::WithPin { .. } => {}
-            Uses::Told => self.replacer.on_use(&self.frames, slot.no),
+        if slot.frame().use_bits() < self.enough {
+            self.tell_use(slot);
         }
     }
 
+    // Cold where it matters: pages in use have enough.
+    #[cold]
+    fn tell_use(&self, slot: Slot<'_>) {
+        match self.uses {
+            Uses::Counted { cap } => slot.frame().count_use(cap),
+            Uses::WithPin { .. } => {}
+            Uses::Told => self.replacer.on_use(&self.frames, slot.no()),
+        }
+    }
+
+    #[inline]
     pub(crate) fn hit<G>(&self, slot: Slot<'_>, guard: G) -> G {
         self.note_use(slot);
         guard
@@ -75,31 +91,52 @@ impl Core {
         }
     }
 
+    /// A page in memory costs the fewest instructions that can be, and what it costs stays in registers: the guard is built
+    /// where it is used, and no result of a call that may read the page is on that way.
+    #[inline(always)]
     pub(crate) fn optimistic(&self, pid: PageId) -> Result<OptimisticGuard<'_>> {
-        self.check(pid)?;
-        loop {
-            let Some(no) = self.table.get(pid) else {
-                drop(self.load(pid, Fill::Read)?);
-                continue;
-            };
-            let slot = self.slot(no);
-            let Some(hold) = self.hold(slot, pid, Fill::Read)? else { continue };
-            if let Some(guard) = self.watch(slot, pid, hold) {
-                return Ok(guard);
-            }
+        if let Some(guard) = self.watch(pid) {
+            return Ok(guard);
         }
+        let guard = self.watch_slow(pid)?;
+        Ok(guard)
     }
 
-    /// An optimistic guard of the page in a frame; `None` if it is not `pid` any more.
-    #[inline]
-    pub(crate) fn watch<'a>(&'a self, slot: Slot<'a>, pid: PageId, hold: Hold<'a>) -> Option<OptimisticGuard<'a>> {
-        let frame = slot.frame();
+    #[inline(always)]
+    pub(crate) fn try_optimistic(&self, pid: PageId) -> Result<Option<OptimisticGuard<'_>>> {
+        if let Some(guard) = self.watch(pid) {
+            return Ok(Some(guard));
+        }
+        let guard = self.watch_resident(pid)?;
+        Ok(guard)
+    }
+
+    /// An optimistic guard of a page that nobody has latched exclusively.
+    #[inline(always)]
+    fn watch(&self, pid: PageId) -> Option<OptimisticGuard<'_>> {
+        let (slot, hold) = self.find(pid)?;
         // The version comes first: if the frame changes hands after this, the version no longer validates.
-        let version = frame.latch.optimistic_version().unwrap_or_else(|| {
-            // WAIT: park - for the holder of the exclusive latch, as a shared holder would.
-            frame.latch.lock_shared(&self.parks);
-            SharedGuard::adopt(slot).version()
-        });
-        (frame.pid() == pid).then(|| self.hit(slot, OptimisticGuard::new(slot, pid, version).holding(hold)))
+        let version = slot.frame().latch.optimistic_version()?;
+        if slot.frame().pid() != pid {
+            return None;
+        }
+        self.note_use(slot);
+        Some(OptimisticGuard::new(slot, pid, version).holding(hold))
+    }
+
+    /// As [`Core::watch`], but reads the page if it is not in memory, and waits for who has it latched.
+    #[cold]
+    fn watch_slow(&self, pid: PageId) -> Result<OptimisticGuard<'_>> {
+        Ok(self.shared(pid)?.into_optimistic())
+    }
+
+    /// As [`Core::watch`], but waits for who has the page latched, unless it is being read.
+    #[cold]
+    fn watch_resident(&self, pid: PageId) -> Result<Option<OptimisticGuard<'_>>> {
+        let Some((slot, hold)) = self.resident(pid)? else { return Ok(None) };
+        // WAIT: park - for the holder of the exclusive latch, who has the page in memory.
+        slot.frame().latch.lock_shared(&self.parks);
+        let guard = SharedGuard::adopt(slot).holding(hold);
+        Ok((guard.pid() == pid).then(|| self.hit(slot, guard).into_optimistic()))
     }
 }

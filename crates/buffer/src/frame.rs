@@ -45,11 +45,12 @@ const _: () = assert!(PINS | USES == (1 << 24) - 1 && EVICTED | LOADING | REDONE
 /// Most uses that a frame counts.
 pub(crate) const MAX_USES: u8 = (USES / USE) as u8;
 
-/// Latch and state of a frame; its bytes are in the arena of the pool.
+/// Latch and state of a frame, one cache line; its bytes are in the arena of the pool.
 ///
 /// The memory of a frame lives as long as the pool, so a stale frame number is harmless: whoever uses one compares the
 /// page id under the latch.
 #[derive(Debug)]
+#[repr(align(64))]
 pub struct Frame {
     pub latch: HybridLatch,
     /// Stored under the exclusive latch. [`PageId::ZERO`]: no page.
@@ -166,10 +167,16 @@ impl Frame {
         }
     }
 
+    /// Uses counted, each [`USE`].
+    #[inline]
+    pub(crate) fn use_bits(&self) -> u32 {
+        // ORDERING: as in `count_use`.
+        self.meta.load(Ordering::Relaxed) & USES
+    }
+
     /// Uses counted.
     pub fn uses(&self) -> u8 {
-        // ORDERING: as in `count_use`.
-        ((self.meta.load(Ordering::Relaxed) & USES) / USE) as u8
+        (self.use_bits() / USE) as u8
     }
 
     /// Takes one use away; true if the page is to be spared, because there was one, or the word changed just now.

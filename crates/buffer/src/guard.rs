@@ -6,10 +6,9 @@ use crate::nb::Hold;
 use crate::page::PageMut;
 use crate::pinned::Pinned;
 use crate::pool::Core;
-use crate::words;
+use crate::words::{self, PageWords};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{GroupNo, Lsn, PageId};
-use foreshore_sync::Word;
 use std::cmp::Ordering;
 use std::fmt;
 use std::ops::{Deref, Range};
@@ -18,23 +17,37 @@ use std::ops::{Deref, Range};
 #[derive(Clone, Copy)]
 pub(crate) struct Slot<'a> {
     pub(crate) core: &'a Core,
-    pub(crate) no: FrameNo,
+    frame: &'a Frame,
+    // Its number, a whole word wide: a guard is then put together without reading what is in its place.
+    index: usize,
 }
 
 impl<'a> Slot<'a> {
     #[inline]
+    pub(crate) fn new(core: &'a Core, no: FrameNo) -> Option<Self> {
+        Some(Self { core, frame: core.frames.get(no as usize)?, index: no as usize })
+    }
+
+    #[inline]
+    pub(crate) fn no(self) -> FrameNo {
+        self.index as FrameNo
+    }
+
+    #[inline]
     pub(crate) fn frame(self) -> &'a Frame {
-        &self.core.frames[self.no as usize]
+        self.frame
     }
 
     #[inline]
     fn offset(self) -> usize {
-        self.no as usize * PAGE_SIZE
+        self.index * PAGE_SIZE
     }
 
     #[inline]
-    pub(crate) fn words(self) -> &'a [Word] {
-        self.core.arena.words(self.offset(), words::PAGE_WORDS)
+    pub(crate) fn words(self) -> &'a PageWords {
+        // SAFETY: the arena has a page for every frame, and `index` is that of a frame.
+        let words = unsafe { self.core.arena.words_unchecked(self.offset(), words::PAGE_WORDS) };
+        words.try_into().expect("a page of words")
     }
 
     /// The page as plain bytes.
@@ -90,6 +103,12 @@ impl<'a> SharedGuard<'a> {
     #[must_use]
     pub fn version(&self) -> u64 {
         self.slot.frame().latch.optimistic_version().expect("a shared latch excludes an exclusive one")
+    }
+
+    /// Goes on without the latch.
+    pub(crate) fn into_optimistic(mut self) -> OptimisticGuard<'a> {
+        let hold = std::mem::take(&mut self.hold);
+        self.as_optimistic().holding(hold)
     }
 
     /// The page as a reader without a latch has it. What is read validates for as long as this guard lives.
@@ -266,18 +285,20 @@ impl Drop for ExclusiveGuard<'_> {
 /// nonsense too; a loop must not depend on a value that was not validated.
 pub struct OptimisticGuard<'a> {
     slot: Slot<'a>,
-    words: &'a [Word],
+    words: &'a PageWords,
     pid: PageId,
     version: u64,
     hold: Hold<'a>,
 }
 
 impl<'a> OptimisticGuard<'a> {
+    #[inline]
     pub(crate) fn new(slot: Slot<'a>, pid: PageId, version: u64) -> Self {
         Self { slot, words: slot.words(), pid, version, hold: Hold::default() }
     }
 
     /// The guard with what it must hold.
+    #[inline]
     pub(crate) fn holding(mut self, hold: Hold<'a>) -> Self {
         self.hold = hold;
         self

@@ -198,20 +198,22 @@ impl Core {
         }
     }
 
-    /// As [`Core::hold`], for a page that is in memory and not being read.
-    pub(crate) fn hold_resident<'a>(&'a self, slot: Slot<'a>, pid: PageId) -> Option<Hold<'a>> {
+    /// As [`Core::hold`], but does nothing about a page that has left or that nobody has read yet.
+    #[inline]
+    pub(crate) fn hold_found<'a>(&'a self, slot: Slot<'a>, pid: PageId) -> Option<Hold<'a>> {
+        let Some(cap) = self.uses.with_pin() else { return Some(Hold::default()) };
         let frame = slot.frame();
-        let hold = match self.uses.with_pin() {
-            None => Hold::default(),
-            Some(cap) => frame.fix(cap).then(|| Hold(Some(frame)))?,
-        };
+        if !frame.fix(cap) {
+            return None;
+        }
+        let hold = Hold(Some(frame));
         (frame.pid() == pid && !frame.is_loading()).then_some(hold)
     }
 
     fn fix<'a>(&'a self, slot: Slot<'a>, pid: PageId, cap: u8, fill: Fill) -> foreshore_base::Result<Option<Hold<'a>>> {
         let frame = slot.frame();
         if !frame.fix(cap) {
-            frame.help_evict(&self.table, &self.parks, pid, slot.no);
+            frame.help_evict(&self.table, &self.parks, pid, slot.no());
             return Ok(None);
         }
         let hold = Hold(Some(frame));
@@ -239,7 +241,7 @@ impl Core {
                 None => guard.put(&blank_page(pid)),
             }
             frame.loaded();
-            self.replacer.on_load(&self.frames, slot.no, pid);
+            self.replacer.on_load(&self.frames, slot.no(), pid);
         } else if fill == Fill::Read {
             self.counters.reads_redundant.add(1);
         }

@@ -15,9 +15,7 @@ use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, GroupNo, Lsn, PageId, Place, Result, Uuid};
 use foreshore_io::File;
 use foreshore_sync::primitive::atomic::AtomicBool;
-use foreshore_sync::{
-    ByteArena, CachePadded, Daemon, EventCount, LockRank, Mutex, NextWake, ParkTable, Signal, ThreadSpawn,
-};
+use foreshore_sync::{ByteArena, Daemon, EventCount, LockRank, Mutex, NextWake, ParkTable, Signal, ThreadSpawn};
 use foreshore_wal::Log;
 use std::fmt;
 use std::io;
@@ -26,7 +24,7 @@ use std::sync::Arc;
 /// What guards and background steps share.
 #[derive(Debug)]
 pub(crate) struct Core {
-    pub(crate) frames: Box<[CachePadded<Frame>]>,
+    pub(crate) frames: Box<[Frame]>,
     pub(crate) arena: ByteArena,
     pub(crate) table: PageTable,
     /// Threads that wait for latches of frames.
@@ -37,6 +35,8 @@ pub(crate) struct Core {
     pub(crate) replacer: Box<dyn Replacer>,
     /// [`Replacer::uses`] of the policy.
     pub(crate) uses: Uses,
+    /// [`Uses::enough`] of the policy.
+    pub(crate) enough: u32,
     /// Frames that a thread evicts at once when none is free.
     pub(crate) inline_batch: usize,
     pub(crate) cleaner: Cleaner,
@@ -100,13 +100,14 @@ impl Pool {
         // The lowest frames go first: memory is committed only as far as the pool has ever been full.
         let free: Vec<FrameNo> = (0..options.frames as FrameNo).rev().collect();
         let core = Arc::new(Core {
-            frames: (0..options.frames).map(|_| CachePadded::new(Frame::new())).collect(),
+            frames: (0..options.frames).map(|_| Frame::new()).collect(),
             arena: ByteArena::new(options.frames * PAGE_SIZE).map_err(out_of_memory)?,
             table: PageTable::new().map_err(out_of_memory)?,
             parks: ParkTable::new(),
             free: Mutex::new(LockRank::Leaf, free),
             freed: EventCount::new(),
             uses: replacer.uses(),
+            enough: replacer.uses().enough(),
             replacer,
             // Without a background thread nothing but need empties frames, so what stays is the policy's choice alone.
             inline_batch: if options.background { INLINE_BATCH.min(options.frames / 8) } else { 1 },
@@ -183,6 +184,7 @@ impl Pool {
     }
 
     /// Fixes a page for reading without latching it, from disk if need be. Errors as [`Pool::shared`].
+    #[inline(always)]
     pub fn optimistic(&self, pid: PageId) -> Result<OptimisticGuard<'_>> {
         self.core.optimistic(pid)
     }
@@ -191,9 +193,9 @@ impl Pool {
     ///
     /// # Errors
     /// `Corrupted` for an id out of range.
-    #[inline]
+    #[inline(always)]
     pub fn try_optimistic(&self, pid: PageId) -> Result<Option<OptimisticGuard<'_>>> {
-        Ok(self.core.resident(pid)?.and_then(|(slot, hold)| self.core.watch(slot, pid, hold)))
+        self.core.try_optimistic(pid)
     }
 
     /// Fixes a page that its caller is about to initialise: zeros, with its id, and not read from disk.
@@ -292,8 +294,9 @@ impl Pool {
 }
 
 impl Core {
+    #[inline]
     pub(crate) fn slot(&self, no: FrameNo) -> Slot<'_> {
-        Slot { core: self, no }
+        Slot::new(self, no).expect("a frame of this pool")
     }
 
     /// Page ids come from pages, so a bad one is corruption and not a defect of the caller.

@@ -23,9 +23,8 @@ mod nbgclock;
 mod s3c;
 mod two_q;
 
-use crate::frame::{Frame, FrameNo};
+use crate::frame::{Frame, FrameNo, USE};
 use foreshore_base::{Error, PageId};
-use foreshore_sync::CachePadded;
 use std::fmt;
 use std::io;
 use std::ops::ControlFlow;
@@ -121,6 +120,16 @@ pub(crate) enum Uses {
 }
 
 impl Uses {
+    /// [`Frame::use_bits`] from which on one more use makes no difference.
+    pub(crate) fn enough(self) -> u32 {
+        match self {
+            Self::Told => u32::MAX,
+            Self::Counted { cap } => u32::from(cap) * USE,
+            // The pin has counted it.
+            Self::WithPin { .. } => 0,
+        }
+    }
+
     /// The cap, if guards pin.
     #[inline]
     pub(crate) fn with_pin(self) -> Option<u8> {
@@ -132,7 +141,7 @@ impl Uses {
 }
 
 /// The frames of a pool.
-pub(crate) type Frames = [CachePadded<Frame>];
+pub(crate) type Frames = [Frame];
 
 /// A policy. It only nominates: whether a page may go (no pin, no latch, clean) is decided by the pool.
 ///

@@ -25,6 +25,9 @@ use std::io;
 /// Entries; few in models, where each one is an object of the checker.
 const ENTRIES: u64 = if MODEL { 64 } else { MAX_PAGES };
 
+/// The number of no frame.
+const NOWHERE: FrameNo = FrameNo::MAX;
+
 #[derive(Debug)]
 pub struct PageTable {
     entries: LazyArray<AtomicU32>,
@@ -35,19 +38,27 @@ impl PageTable {
         Ok(Self { entries: LazyArray::new(ENTRIES as usize)? })
     }
 
-    /// Whether `pid` can be in the table at all. Ids come from pages, so they are checked before they are used.
+    /// Whether `pid` can be in the table at all. Ids come from pages, so they are checked before they are entered.
     pub const fn in_range(pid: PageId) -> bool {
         pid.0 != 0 && pid.0 < ENTRIES
     }
 
     fn entry(&self, pid: PageId) -> &AtomicU32 {
-        self.entries.get(pid.0 as usize).expect("ids are checked before the table is asked")
+        self.entries.get(pid.0 as usize).expect("ids are checked before they are entered")
     }
 
-    /// The frame that probably holds `pid`.
+    /// The frame that probably holds `pid`; none holds one out of range.
     pub fn get(&self, pid: PageId) -> Option<FrameNo> {
+        let no = self.hint(pid);
+        (no != NOWHERE).then_some(no)
+    }
+
+    /// As [`PageTable::get`], or [`NOWHERE`], which who looks the frame up finds out anyway.
+    #[inline]
+    pub fn hint(&self, pid: PageId) -> FrameNo {
+        let Some(entry) = self.entries.get(pid.0 as usize) else { return NOWHERE };
         // ORDERING: Acquire, pairs with the Release of `insert`, so that the page id in the frame is seen.
-        self.entry(pid).load(Ordering::Acquire).checked_sub(1)
+        entry.load(Ordering::Acquire).wrapping_sub(1)
     }
 
     /// Enters `pid` at `frame`; false if it is in a frame already.

@@ -12,6 +12,8 @@ use std::ops::Range;
 const WORD_BYTES: usize = 8;
 /// Words in a page.
 pub(crate) const PAGE_WORDS: usize = PAGE_SIZE / WORD_BYTES;
+/// The words of a page.
+pub(crate) type PageWords = [Word; PAGE_WORDS];
 /// Bytes moved at a time when the ranges of a move overlap.
 const CHUNK: usize = 256;
 

@@ -39,6 +39,7 @@ const EXCLUSIVE: u64 = 1 << 16;
 const WAITERS: u64 = 1 << 17;
 const FAIR: u64 = 1 << 18;
 const VERSION: u64 = 1 << 19;
+const VERSIONS: u64 = VERSION.wrapping_neg();
 
 /// Vain wake-ups after which a waiter closes the latch to newcomers.
 const STARVED: u32 = if MODEL { 1 } else { 4 };
@@ -158,12 +159,13 @@ impl HybridLatch {
         }
     }
 
-    /// The version under which the data may be read optimistically; `None` while the latch is held exclusively.
+    /// The version under which the data may be read optimistically; `None` while the latch is held exclusively. A later
+    /// version is greater, until they wrap.
     #[inline]
     pub fn optimistic_version(&self) -> Option<u64> {
         // ORDERING: Acquire, the data of this version is visible; pairs with `leave_exclusive`.
         let word = self.word.load(Ordering::Acquire);
-        (word & EXCLUSIVE == 0).then_some(word / VERSION)
+        (word & EXCLUSIVE == 0).then_some(word & VERSIONS)
     }
 
     /// Whether nothing was written since [`optimistic_version`](Self::optimistic_version) answered `version`. The data
@@ -176,7 +178,7 @@ impl HybridLatch {
             fence(Ordering::Acquire);
         }
         let word = self.word.load(Ordering::Relaxed);
-        word & EXCLUSIVE == 0 && word / VERSION == version
+        word & (VERSIONS | EXCLUSIVE) == version
     }
 
     /// Takes the latch exclusively if it is free and `version` is still valid: what was read optimistically under it can
@@ -189,7 +191,7 @@ impl HybridLatch {
         // ORDERING: Relaxed, the exchange below decides.
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
-            if word / VERSION != version && !mutant("latch: upgrade ignores the version") {
+            if word & VERSIONS != version && !mutant("latch: upgrade ignores the version") {
                 return false;
             }
             let Some(next) = Mode::Exclusive.admits(word, false) else { return false };

@@ -193,6 +193,17 @@ impl ByteArena {
         unsafe { std::slice::from_raw_parts(start.cast::<Word>(), len_words) }
     }
 
+    /// [`ByteArena::words`] for who knows that the window is inside the arena and aligned.
+    ///
+    /// # Safety
+    /// `offset` is a multiple of 8, and `offset + 8 * len_words` at most the length of the arena.
+    #[inline]
+    pub unsafe fn words_unchecked(&self, offset: usize, len_words: usize) -> &[Word] {
+        debug_assert!(offset.is_multiple_of(align_of::<Word>()) && offset + len_words * size_of::<Word>() <= self.len);
+        // SAFETY: the caller has checked what `words` checks, and the rest is said there.
+        unsafe { std::slice::from_raw_parts(self.mapping.base.as_ptr().add(offset).cast::<Word>(), len_words) }
+    }
+
     /// The bytes of `range` as plain memory.
     ///
     /// # Safety

@@ -13,7 +13,7 @@ struct Reader {
 impl Reader {
     fn new(kind: ReplacementKind, frames: usize) -> Self {
         let policy = kind.build(frames).expect("memory");
-        let frames: Box<Frames> = (0..frames).map(|_| CachePadded::new(Frame::new())).collect();
+        let frames: Box<Frames> = (0..frames).map(|_| Frame::new()).collect();
         if policy.uses().with_pin().is_some() {
             frames.iter().for_each(|frame| frame.start_evicted());
         }

@@ -18,10 +18,11 @@ use std::{fmt, hint::black_box};
 
 /// The yardstick: pages in a vector.
 const VEC: &str = "vec";
-/// Page numbers that a thread draws before it begins, a power of two, so that drawing is no part of what is measured.
-const DRAWN: usize = 1 << 16;
-/// Where the eight bytes lie that are read.
-const AT: usize = 1024;
+/// Places that are drawn before threads begin, a power of two, so that drawing is no part of what is measured. The lines that
+/// they lie on are twice what the largest cache holds.
+const DRAWN: usize = 1 << 20;
+/// Words of a page, each of eight bytes.
+const WORDS: u64 = PAGE_SIZE as u64 / 8;
 
 pub(super) struct BufferScale;
 
@@ -65,13 +66,14 @@ impl Experiment for BufferScale {
 
     fn differs(&self) -> &'static str {
         "Two cores cannot show where locks end to scale, so the contrast is that of one thread, two, and more threads than cores. A \
-         page is fixed optimistically, eight bytes are read and validated; vec reads them through a bounds-checked vector of \
-         boxes."
+         page is fixed optimistically, eight bytes at a place drawn with it are read and validated; vec reads the same places \
+         through a bounds-checked vector of boxes. The pages are four times the largest cache, so both pay for misses of caches \
+         and of translations."
     }
 
     fn measure(&self, lab: &mut Lab<'_>) -> Result<Vec<Row>> {
         let threads = lab.threads(&[1, 2, 8, 32], &[1, 2, 32]);
-        let pages = lab.choose(16_384, 2048);
+        let pages = lab.choose(65_536, 16_384);
         let seed = lab.settings.seed;
         let span = span(lab);
         lab.configure("threads", threads.clone());
@@ -128,19 +130,20 @@ impl Point {
         if self.zipf { "zipf" } else { "uniform" }
     }
 
-    /// The numbers of the pages that a thread reads, over and over.
-    fn drawn(&self, thread: usize) -> Vec<u32> {
-        let (zipf, mut random) = (Zipf::new(self.pages, SKEW), Random::new(self.seed, thread as u64));
+    /// The places that threads read, over and over, each thread from another one on.
+    fn drawn(&self) -> Vec<Drawn> {
+        let (zipf, mut random) = (Zipf::new(self.pages, SKEW), Random::new(self.seed, 0));
         let mut draw = || {
             let number =
                 if self.zipf { zipf.draw(&mut random) * SCATTER % self.pages } else { random.below(self.pages) };
-            number as u32
+            Drawn { number: number as u32, word: random.below(WORDS) as u32 }
         };
         (0..DRAWN).map(|_| draw()).collect()
     }
 
     fn measure(&self, span: Span) -> Result<Counted> {
-        let numbers = (0..self.threads).map(|thread| self.drawn(thread));
+        let drawn = self.drawn();
+        let places = (0..self.threads).map(|thread| Places { drawn: &drawn, next: thread * (DRAWN / self.threads) });
         match self.subject {
             Subject::Pool(policy) => {
                 // One frame more than pages: none is ever looked for.
@@ -148,30 +151,56 @@ impl Point {
                 for number in 0..self.pages {
                     drop(pool.shared(page(number))?);
                 }
-                drive(numbers.map(|numbers| Fixer { pool: &pool, numbers, next: 0 }).collect(), span)
+                drive(places.map(|places| Fixer { pool: &pool, places }).collect(), span)
             }
             Subject::Vec => {
                 let pages: Vec<Box<[u8; PAGE_SIZE]>> =
                     (0..self.pages).map(|n| Box::new([n as u8; PAGE_SIZE])).collect();
-                drive(numbers.map(|numbers| Indexer { pages: &pages, numbers, next: 0 }).collect(), span)
+                drive(places.map(|places| Indexer { pages: &pages, places }).collect(), span)
             }
         }
     }
 }
 
+/// Eight bytes of a page.
+#[derive(Clone, Copy, Debug)]
+struct Drawn {
+    number: u32,
+    word: u32,
+}
+
+impl Drawn {
+    fn offset(self) -> usize {
+        8 * self.word as usize
+    }
+}
+
+/// What a thread reads next.
+struct Places<'a> {
+    drawn: &'a [Drawn],
+    next: usize,
+}
+
+impl Places<'_> {
+    #[inline]
+    fn next(&mut self) -> Drawn {
+        let place = self.drawn[self.next % DRAWN];
+        self.next += 1;
+        place
+    }
+}
+
 struct Fixer<'a> {
     pool: &'a Pool,
-    numbers: Vec<u32>,
-    next: usize,
+    places: Places<'a>,
 }
 
 impl Worker for Fixer<'_> {
     #[inline]
     fn insert(&mut self) -> Result<usize> {
-        let number = self.numbers[self.next % DRAWN];
-        self.next += 1;
-        let guard = self.pool.optimistic(page(u64::from(number)))?;
-        black_box(guard.read_u64(AT));
+        let place = self.places.next();
+        let guard = self.pool.optimistic(page(u64::from(place.number)))?;
+        black_box(guard.read_u64(place.offset()));
         assert!(guard.validate(), "nobody writes");
         Ok(8)
     }
@@ -179,16 +208,14 @@ impl Worker for Fixer<'_> {
 
 struct Indexer<'a> {
     pages: &'a [Box<[u8; PAGE_SIZE]>],
-    numbers: Vec<u32>,
-    next: usize,
+    places: Places<'a>,
 }
 
 impl Worker for Indexer<'_> {
     #[inline]
     fn insert(&mut self) -> Result<usize> {
-        let number = self.numbers[self.next % DRAWN];
-        self.next += 1;
-        let bytes = &self.pages[number as usize][AT..AT + 8];
+        let place = self.places.next();
+        let bytes = &self.pages[place.number as usize][place.offset()..place.offset() + 8];
         black_box(u64::from_le_bytes(bytes.try_into().expect("eight bytes")));
         Ok(8)
     }
