@@ -53,7 +53,7 @@ fn visit(oracle: &Oracle, mut points: CrashPoints, seed: u64, stride: u64, first
 
 fn recover(oracle: &Oracle, image: &Sim, op: u64, number: u64) -> Result<(), String> {
     let seed = op.wrapping_mul(31).wrapping_add(number);
-    let db = reopen(image, "after the loss")?;
+    let db = reopen(image, seed, "after the loss")?;
     let recovery = image.ops();
     let found = oracle.verify(&db, op)?;
     drop(db);
@@ -63,7 +63,7 @@ fn recover(oracle: &Oracle, image: &Sim, op: u64, number: u64) -> Result<(), Str
     let policy = Persist::ALL[random.below(Persist::ALL.len() as u64) as usize];
     let nested = format!("power lost again in operation {} of the recovery, {policy:?}", points.op());
     let again = points.image(&policy, seed);
-    let db = reopen(&again, &nested)?;
+    let db = reopen(&again, seed, &nested)?;
     let second = oracle.verify(&db, op).map_err(|why| format!("{nested}: {why}"))?;
     if second != found {
         return Err(format!("{nested}: the second recovery found something else"));
@@ -82,7 +82,7 @@ fn write_and_lose(oracle: &Oracle, disk: &Sim, db: Db) -> Result<(), String> {
     write(&db).map_err(|error: Error| format!("write: {error}"))?;
     let image = disk.crash_image(&Persist::None, 1);
     drop(db);
-    let db = reopen(&image, "a third time")?;
+    let db = reopen(&image, 1, "a third time")?;
     db.check().map_err(|error| format!("check: {error}"))?;
     let kept = db.run(|tx| tx.open(EXTRA)?.get(1)).map_err(|error: Error| error.to_string())?;
     if kept != Some(42) || oracle.read(&db)? != before {
@@ -91,8 +91,8 @@ fn write_and_lose(oracle: &Oracle, disk: &Sim, db: Db) -> Result<(), String> {
     Ok(())
 }
 
-fn reopen(image: &Sim, when: &str) -> Result<Db, String> {
-    open(image, 1).map_err(|error| {
+fn reopen(image: &Sim, seed: u64, when: &str) -> Result<Db, String> {
+    open(image, seed).map_err(|error| {
         let names = image.list(Path::new("db")).unwrap_or_default();
         format!("open {when}: {error} ({error:?}); files {names:?}")
     })

@@ -1,7 +1,7 @@
 //! A seeded history: transactions over several tables, two of them open at a time, with everything a disk is used for.
 
 use crate::{Contents, Oracle, Random};
-use foreshore::{Db, Error, Options, Table, TableDef, Transaction};
+use foreshore::{Db, Error, Options, ReplacementKind, Table, TableDef, Transaction};
 use foreshore_io::sim::Persist;
 use foreshore_io::{Fs, Sim};
 use std::collections::BTreeMap;
@@ -21,7 +21,8 @@ type Writes = BTreeMap<(String, Vec<u8>), Option<Vec<u8>>>;
 /// the other: there is one thread. The history creates the last two tables of the first group.
 const GROUPS: [[&str; 3]; 2] = [["accounts", "notes", "grown"], ["others", "names", "more"]];
 
-/// Engine options of every run: the smallest segments and memory, background work inline.
+/// Engine options of every run: the smallest segments and memory, background work inline. The seed also chooses how pages are
+/// replaced.
 #[must_use]
 pub fn options(sim: &Sim, seed: u64) -> Options {
     Options::new()
@@ -30,6 +31,7 @@ pub fn options(sim: &Sim, seed: u64) -> Options {
         .log_budget(256 << 10)
         .background(false)
         .step_seed(seed)
+        .replacement(ReplacementKind::ALL[seed as usize % ReplacementKind::ALL.len()])
         .fs(Arc::new(sim.clone()) as Arc<dyn Fs>)
 }
 

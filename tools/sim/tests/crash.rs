@@ -1,10 +1,13 @@
 //! Every acknowledged commit survives a power loss at every operation, and a second one during the recovery.
 //!
-//! `FORESHORE_SIM_STRIDE=1` visits every operation of the history; `FORESHORE_SIM_SEED` chooses another one.
+//! `FORESHORE_SIM_STRIDE=1` visits every operation of the histories; `FORESHORE_SIM_SEED` chooses others. Each replaces pages by
+//! another policy.
 
+use foreshore::ReplacementKind;
 use foreshore_sim::{Script, crash, open};
 
-const STRIDE: u64 = 40;
+const HISTORIES: u64 = ReplacementKind::ALL.len() as u64;
+const STRIDE: u64 = 40 * HISTORIES;
 const ROUNDS: u32 = 130;
 const LEAST_OPERATIONS: u64 = 500;
 
@@ -15,6 +18,10 @@ fn number(name: &str, default: u64) -> u64 {
 #[test]
 fn power_lost_at_every_operation() {
     let (stride, seed) = (number("FORESHORE_SIM_STRIDE", STRIDE), number("FORESHORE_SIM_SEED", 1));
+    (seed..seed + HISTORIES).for_each(|seed| lose_power(seed, stride));
+}
+
+fn lose_power(seed: u64, stride: u64) {
     let (sim, contents) = Script::loaded().unwrap();
     let mut script = Script::new(&sim, seed, contents);
     let db = open(&sim, seed).unwrap();

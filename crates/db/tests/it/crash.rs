@@ -1,13 +1,17 @@
 //! After power loss at any operation, with any legal subset of unsynced effects: every acknowledged commit is there, the
 //! rest is a prefix, and a second loss during recovery changes nothing.
 //!
-//! `FORESHORE_CRASH_STRIDE=1` visits every operation, `FORESHORE_CRASH_SEEDS=100` runs as many histories.
+//! `FORESHORE_CRASH_STRIDE=1` visits every operation, `FORESHORE_CRASH_SEEDS=100` runs as many histories. The histories replace
+//! pages by all policies in turn, and so do the recoveries.
 
 use crate::script::{Random, Script, disk, open, options, read};
 use crate::support::{DIR, NUMBERS};
+use foreshore::ReplacementKind;
 use foreshore_io::sim::Persist;
 
-const STRIDE: u64 = 5;
+const STRIDE: u64 = 20;
+/// One for each policy of replacement.
+const SEEDS: u64 = ReplacementKind::ALL.len() as u64;
 
 const POLICIES: [Persist; 9] = [
     Persist::None,
@@ -25,14 +29,14 @@ const POLICIES: [Persist; 9] = [
 fn every_acknowledged_commit_survives_power_loss() {
     let number = |name, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
     let stride = number("FORESHORE_CRASH_STRIDE", STRIDE);
-    (1..=number("FORESHORE_CRASH_SEEDS", 2)).for_each(|seed| lose_power(seed, stride));
+    (1..=number("FORESHORE_CRASH_SEEDS", SEEDS)).for_each(|seed| lose_power(seed, stride));
 }
 
 /// Runs one history and recovers from images of every `stride`-th operation of it.
 fn lose_power(seed: u64, stride: u64) {
     let sim = disk(seed);
     let mut script = Script::new(&sim, seed);
-    let db = options(&sim).step_seed(seed).open(DIR).unwrap();
+    let db = options(&sim).step_seed(seed).replacement(replacement(seed)).open(DIR).unwrap();
     script.run(&db, 160).unwrap();
     let stats = db.stats();
     assert!(stats.checkpoint.checkpoints > 3 && stats.log.segments_recycled > 0, "{stats:?}");
@@ -43,7 +47,7 @@ fn lose_power(seed: u64, stride: u64) {
         if op.is_multiple_of(stride) {
             let policy = &POLICIES[(images % POLICIES.len() as u64) as usize];
             let image = points.image(policy, op);
-            recover(&script, op, &image)
+            recover(&script, op, &image, replacement(images))
                 .unwrap_or_else(|why| panic!("seed {seed}, power lost in operation {op}, {policy:?}: {why}"));
             images += 1;
         }
@@ -51,7 +55,11 @@ fn lose_power(seed: u64, stride: u64) {
             break;
         }
     }
-    assert!(images > 50, "{images} images");
+    assert!(images > 15, "{images} images");
+}
+
+fn replacement(number: u64) -> ReplacementKind {
+    ReplacementKind::ALL[number as usize % ReplacementKind::ALL.len()]
 }
 
 /// A commit may be lost though a later transaction has locked its row, and the page with that lock may have gone home: the
@@ -85,8 +93,13 @@ fn a_lost_commit_under_the_lock_of_another_is_taken_back() {
 }
 
 /// Recovers an image, loses power at some operation of that, and recovers again.
-fn recover(script: &Script, op: u64, image: &foreshore_io::sim::Sim) -> Result<(), String> {
-    let db = open(image).map_err(|error| format!("open: {error:?}"))?;
+fn recover(
+    script: &Script,
+    op: u64,
+    image: &foreshore_io::sim::Sim,
+    replacement: ReplacementKind,
+) -> Result<(), String> {
+    let db = options(image).replacement(replacement).open(DIR).map_err(|error| format!("open: {error:?}"))?;
     let found = script.verify(&db, op)?;
     let mut random = Random(op);
     let mut points = image.crash_points();
