@@ -44,20 +44,22 @@ pub(crate) trait Crc: Copy {
 pub(crate) struct Detected;
 
 impl Crc for Detected {
-    #[inline]
+    #[inline(always)]
     fn bytes(self, crc: u32, bytes: &[u8]) -> u32 {
         #[cfg(target_arch = "x86_64")]
         if let Some(instructions) = Instructions::get() {
-            return instructions.bytes(crc, bytes);
+            // SAFETY: the processor has the instructions.
+            return unsafe { instructions.bytes_apart(crc, bytes) };
         }
         crc32c_append(crc, bytes)
     }
 
-    #[inline]
+    #[inline(always)]
     fn words(self, crc: u32, first: u32, second: u64, third: u64) -> u32 {
         #[cfg(target_arch = "x86_64")]
         if let Some(instructions) = Instructions::get() {
-            return instructions.words(crc, first, second, third);
+            // SAFETY: the processor has the instructions.
+            return unsafe { instructions.words_apart(crc, first, second, third) };
         }
         let crc = crc32c_append(crc, &first.to_le_bytes());
         let crc = crc32c_append(crc, &second.to_le_bytes());
@@ -82,6 +84,8 @@ impl Crc for Unsummed {
 }
 
 /// By the processor's instructions. Who has one knows that they are there.
+///
+/// Its functions become part of their caller, which is compiled for the instructions: elsewhere each of these is a call.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Instructions(());
@@ -93,6 +97,18 @@ impl Instructions {
     pub(crate) fn get() -> Option<Self> {
         let has = std::arch::is_x86_feature_detected!("sse4.2") && std::arch::is_x86_feature_detected!("pclmulqdq");
         has.then_some(Self(()))
+    }
+
+    /// [`Crc::bytes`] for callers that are not compiled for the instructions.
+    #[target_feature(enable = "sse4.2,pclmulqdq")]
+    fn bytes_apart(self, crc: u32, bytes: &[u8]) -> u32 {
+        self.bytes(crc, bytes)
+    }
+
+    /// [`Crc::words`] for callers that are not compiled for the instructions.
+    #[target_feature(enable = "sse4.2,pclmulqdq")]
+    fn words_apart(self, crc: u32, first: u32, second: u64, third: u64) -> u32 {
+        self.words(crc, first, second, third)
     }
 }
 
@@ -106,8 +122,12 @@ impl Crc for Instructions {
 
     #[inline(always)]
     fn words(self, crc: u32, first: u32, second: u64, third: u64) -> u32 {
+        use std::arch::x86_64::{_mm_crc32_u32, _mm_crc32_u64};
         // SAFETY: the processor has the instructions.
-        unsafe { words_with_instruction(crc, first, second, third) }
+        unsafe {
+            let state = u64::from(_mm_crc32_u32(!crc, first));
+            !(_mm_crc32_u64(_mm_crc32_u64(state, second), third) as u32)
+        }
     }
 
     #[inline(always)]
@@ -121,15 +141,6 @@ impl Crc for Instructions {
 #[inline]
 pub(crate) fn crc32c_pieces(pieces: &[&[u8]]) -> u32 {
     pieces.iter().fold(0, |crc, piece| Detected.bytes(crc, piece))
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "sse4.2")]
-#[inline]
-fn words_with_instruction(crc: u32, first: u32, second: u64, third: u64) -> u32 {
-    use std::arch::x86_64::{_mm_crc32_u32, _mm_crc32_u64};
-    let state = u64::from(_mm_crc32_u32(!crc, first));
-    !(_mm_crc32_u64(_mm_crc32_u64(state, second), third) as u32)
 }
 
 /// x to the power of `n`, modulo the polynomial; the coefficient of x^0 is the highest bit.
@@ -146,10 +157,9 @@ const fn power(n: usize) -> i64 {
 /// The state behind `block`, which is copied to `to` if that is asked for, word by word: the words are at hand.
 ///
 /// # Safety
-/// With `COPY`, as [`Crc::copy`].
+/// As [`pass`].
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "sse4.2,pclmulqdq")]
-#[inline]
+#[inline(always)]
 unsafe fn by_strands<const COPY: bool>(state: u32, block: &[u8; BLOCK], to: *mut u8) -> u32 {
     use std::arch::x86_64::{_mm_clmulepi64_si128, _mm_crc32_u64, _mm_cvtsi64_si128, _mm_cvtsi128_si64, _mm_xor_si128};
     const WORDS: usize = STRAND / 8;
@@ -161,31 +171,32 @@ unsafe fn by_strands<const COPY: bool>(state: u32, block: &[u8; BLOCK], to: *mut
         }
         u64::from_le_bytes(words[i])
     };
-    let (mut first, mut second, mut third) = (u64::from(state), 0, 0);
-    for i in 0..WORDS - 1 {
-        first = _mm_crc32_u64(first, word(i));
-        second = _mm_crc32_u64(second, word(WORDS + i));
-        third = _mm_crc32_u64(third, word(2 * WORDS + i));
+    // SAFETY: for all of this, the processor has the instructions.
+    unsafe {
+        let (mut first, mut second, mut third) = (u64::from(state), 0, 0);
+        for i in 0..WORDS - 1 {
+            first = _mm_crc32_u64(first, word(i));
+            second = _mm_crc32_u64(second, word(WORDS + i));
+            third = _mm_crc32_u64(third, word(2 * WORDS + i));
+        }
+        first = _mm_crc32_u64(first, word(WORDS - 1));
+        second = _mm_crc32_u64(second, word(2 * WORDS - 1));
+        // The last instruction multiplies a word by x^32, and the product of reversed numbers has one x too many.
+        let (far, near) = const { (power(2 * STRAND * 8 - 33), power(STRAND * 8 - 33)) };
+        let first = _mm_clmulepi64_si128::<0>(_mm_cvtsi64_si128(first as i64), _mm_cvtsi64_si128(far));
+        let second = _mm_clmulepi64_si128::<0>(_mm_cvtsi64_si128(second as i64), _mm_cvtsi64_si128(near));
+        let moved = _mm_cvtsi128_si64(_mm_xor_si128(first, second)) as u64;
+        // The instruction leaves the upper half zero.
+        _mm_crc32_u64(third, word(3 * WORDS - 1) ^ moved) as u32
     }
-    first = _mm_crc32_u64(first, word(WORDS - 1));
-    second = _mm_crc32_u64(second, word(2 * WORDS - 1));
-    // The last instruction multiplies a word by x^32, and the product of reversed numbers has one x too many.
-    let behind =
-        |state: u64, power: i64| _mm_clmulepi64_si128::<0>(_mm_cvtsi64_si128(state as i64), _mm_cvtsi64_si128(power));
-    let first = behind(first, const { power(2 * STRAND * 8 - 33) });
-    let second = behind(second, const { power(STRAND * 8 - 33) });
-    let moved = _mm_cvtsi128_si64(_mm_xor_si128(first, second)) as u64;
-    // The instruction leaves the upper half zero.
-    _mm_crc32_u64(third, word(3 * WORDS - 1) ^ moved) as u32
 }
 
 /// The checksum of `bytes` behind those of `crc`. With `COPY` in the same pass a copy.
 ///
 /// # Safety
-/// With `COPY`, as [`Crc::copy`].
+/// The processor has the instructions. With `COPY`, as [`Crc::copy`].
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "sse4.2,pclmulqdq")]
-#[inline]
+#[inline(always)]
 unsafe fn pass<const COPY: bool>(crc: u32, bytes: &[u8], to: *mut u8) -> u32 {
     use std::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u32, _mm_crc32_u64};
     let copy = |at: usize, piece: &[u8]| {
@@ -201,7 +212,7 @@ unsafe fn pass<const COPY: bool>(crc: u32, bytes: &[u8], to: *mut u8) -> u32 {
     let (mut state, mut at) = (!crc, 0);
     let (blocks, rest) = bytes.as_chunks::<BLOCK>();
     for block in blocks {
-        // SAFETY: as for `copy`; `wrapping_add` because there may be no place.
+        // SAFETY: as for this function; `wrapping_add` because there may be no place.
         state = unsafe { by_strands::<COPY>(state, block, to.wrapping_add(at)) };
         at += BLOCK;
     }
@@ -209,20 +220,23 @@ unsafe fn pass<const COPY: bool>(crc: u32, bytes: &[u8], to: *mut u8) -> u32 {
     let mut wide = u64::from(state);
     for word in words {
         copy(at, word);
-        wide = _mm_crc32_u64(wide, u64::from_le_bytes(*word));
+        // SAFETY: as for this function.
+        wide = unsafe { _mm_crc32_u64(wide, u64::from_le_bytes(*word)) };
         at += 8;
     }
     // The instruction leaves the upper half zero.
     state = wide as u32;
     if let Some((half, tail)) = rest.split_first_chunk::<4>() {
         copy(at, half);
-        state = _mm_crc32_u32(state, u32::from_le_bytes(*half));
+        // SAFETY: as for this function.
+        state = unsafe { _mm_crc32_u32(state, u32::from_le_bytes(*half)) };
         at += 4;
         rest = tail;
     }
     for byte in rest {
         copy(at, std::slice::from_ref(byte));
-        state = _mm_crc32_u8(state, *byte);
+        // SAFETY: as for this function.
+        state = unsafe { _mm_crc32_u8(state, *byte) };
         at += 1;
     }
     !state

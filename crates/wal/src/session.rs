@@ -72,7 +72,8 @@ impl Session {
     ///
     /// # Panics
     /// If `max_bytes` is above [`crate::Log::max_reserve`].
-    #[inline]
+    // Part of the caller: what it mostly does is a few comparisons, less than to pass its result through memory.
+    #[inline(always)]
     pub fn reserve(&mut self, max_bytes: usize) -> Result<()> {
         self.admit(max_bytes, Purpose::Ordinary)
     }
@@ -89,7 +90,7 @@ impl Session {
         self.admit(max_bytes, Purpose::Rollback)
     }
 
-    #[inline]
+    #[inline(always)]
     fn admit(&mut self, max_bytes: usize, purpose: Purpose) -> Result<()> {
         if let Some(error) = self.shared.pipeline.poison_error() {
             return Err(error);
