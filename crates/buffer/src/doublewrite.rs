@@ -104,6 +104,11 @@ impl Doublewrite {
         let any = Lsn(u64::MAX);
         let mut home = AlignedBuf::new(PAGE_SIZE);
         let len = data.read_at(&mut home, entry.pid.offset())?;
+        if len == 0 {
+            // The file ends before it. Either its end was cut off, and the page was free. Or a growth was lost in a crash,
+            // and no sync has followed the first home write of the page: then its whole life is in the log.
+            return Ok(false);
+        }
         if verify_page(&home[..len], entry.pid, any).is_ok() {
             return Ok(false);
         }
