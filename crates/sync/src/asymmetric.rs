@@ -27,7 +27,8 @@ pub struct AsymmetricFence {
 }
 
 impl AsymmetricFence {
-    /// Asks the system once. Both sides use the same value, so that they agree.
+    /// Asks the system once. Both sides use the same value, so that they agree. The first call in a process of several threads
+    /// takes the system some ten milliseconds.
     #[expect(clippy::new_without_default, reason = "it makes a system call")]
     pub fn new() -> Self {
         Self { expedited: register() }

@@ -154,47 +154,62 @@ mod tests {
     use super::super::Sealed;
     use super::*;
     use crate::checksum::Detected;
+    use crate::format::{EXTENT, GROUP_HEADER};
     use crate::record::Record;
-    use foreshore_base::Lsn;
+    use foreshore_base::{Lsn, crc32c};
 
-    #[test]
-    fn a_record_is_the_same_bytes_wherever_the_seam_cuts_it() {
-        let (base, bytes) = (64, 256);
-        let memory = Memory::new(base + bytes as usize + 64).unwrap();
-        let circle = Circle::new(&memory, base, bytes);
-        let (first, second): (Vec<u8>, Vec<u8>) = ((1..=40).collect(), (100..=112).collect());
-        let parts: [&[u8]; 3] = [&first, &[], &second];
-        let record = Sealed::new(&Record { tag: 7, flags: 1, parts: &parts });
+    /// Puts a record at `start`, and looks at it, its checksum, and the grains around it.
+    fn is_whole<C: Crc>(how: C, circle: Circle<'_>, start: u64, parts: &[&[u8]]) {
+        let record = Sealed::new(&Record { tag: 7, flags: 1, parts });
         let words = record.envelope(Detected, Lsn(9));
         let mut expected: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         expected.extend(parts.concat());
+        let what = format!("{:?} bytes from {start}", parts.iter().map(|part| part.len()).collect::<Vec<_>>());
         expected.resize(record.size(), 0);
-        for start in (bytes..2 * bytes).step_by(GRAIN) {
-            let end = start + record.size() as u64;
-            let mut staging = Staging::new(4096);
-            staging.expect_extents(1);
-            // SAFETY: nobody else knows the memory.
-            let drained = unsafe {
-                // What stood there before must not shine through.
-                (0..bytes).step_by(GRAIN).for_each(|at| memory.put(base + at as usize, u64::MAX));
-                let crc = circle.put_payload(Detected, start, record.size(), &parts);
-                assert_eq!(crc, record.payload_crc, "from {start}");
-                circle.put_envelope(start, words);
-                circle.drain(0, start, end, &mut staging)
-            };
-            assert_eq!(drained, end);
-            let mut around = [[0; 8]; 2];
-            // SAFETY: as above.
-            unsafe {
-                memory.read(base - GRAIN, &mut around[0]);
-                memory.read(base + bytes as usize, &mut around[1]);
-            }
-            assert_eq!(around, [[0; 8]; 2], "written outside of the circle from {start}");
-            assert_eq!(
-                &staging.bytes(4096)[crate::format::GROUP_HEADER + crate::format::EXTENT..][..expected.len()],
-                &expected,
-                "from {start}"
-            );
+        let (end, grain) = (start + record.size() as u64, GRAIN as u64);
+        let mut staging = Staging::new(8192);
+        staging.expect_extents(1);
+        let mut around = [[0; GRAIN]; 2];
+        // SAFETY: nobody else knows the memory.
+        unsafe {
+            // What stood there before must not shine through, and what stands around stays.
+            (start - grain..end + grain).step_by(GRAIN).for_each(|at| circle.memory.put(circle.place(at), u64::MAX));
+            let crc = circle.put_payload(how, start, record.size(), parts);
+            assert_eq!(crc, crc32c(&parts.concat()), "{what}");
+            circle.put_envelope(start, words);
+            assert_eq!(circle.drain(0, start, end, &mut staging), end);
+            circle.memory.read(circle.place(start - grain), &mut around[0]);
+            circle.memory.read(circle.place(end), &mut around[1]);
         }
+        assert_eq!(around, [[0xff; GRAIN]; 2], "written beside {what}");
+        assert_eq!(staging.bytes(8192)[GROUP_HEADER + EXTENT..][..expected.len()], expected, "{what}");
+    }
+
+    #[test]
+    fn a_record_is_the_same_bytes_wherever_the_seam_cuts_it() {
+        let (base, bytes) = (64, 8192);
+        let memory = Memory::new(base + bytes as usize + 64).unwrap();
+        let circle = Circle::new(&memory, base, bytes);
+        let payload: Vec<u8> = (0..4096u32).map(|i| (i * 31 + i / 7) as u8 | 1).collect();
+        for len in (0..=520).chain((521..=4096).step_by(325)) {
+            let (first, second) = payload[..len].split_at(len / 3);
+            let parts: [&[u8]; 3] = [first, &[], second];
+            // Each seam in the record, in front of it, and none.
+            for seam in (0..=record_size(len) + 2 * GRAIN).step_by(GRAIN) {
+                let start = 2 * bytes - seam as u64;
+                is_whole(Detected, circle, start, &parts);
+                #[cfg(target_arch = "x86_64")]
+                if let Some(how) = crate::checksum::Instructions::get() {
+                    is_whole(how, circle, start, &parts);
+                }
+            }
+        }
+        let mut outside = [[0; GRAIN]; 2];
+        // SAFETY: nobody else knows the memory.
+        unsafe {
+            memory.read(base - GRAIN, &mut outside[0]);
+            memory.read(base + bytes as usize, &mut outside[1]);
+        }
+        assert_eq!(outside, [[0; GRAIN]; 2], "written outside of the circle");
     }
 }
