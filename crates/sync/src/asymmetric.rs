@@ -129,6 +129,12 @@ mod tests {
                 // ORDERING: as above.
                 often.load(Ordering::Relaxed)
             };
+            // A heavy side that does nothing would be through before the other begins.
+            // ORDERING: as above.
+            while often.load(Ordering::Relaxed) == 0 {
+                // WAIT: window - the other thread begins.
+                thread::yield_now();
+            }
             let heavy: Vec<u64> = (1..=HEAVY as u64).map(look).collect();
             (light.join().expect("the light side ends"), heavy)
         });
