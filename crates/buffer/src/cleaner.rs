@@ -274,20 +274,27 @@ impl Core {
         }
     }
 
-    /// Dirty frames whose first change may stand before `limit`, oldest first, and neighbours on disk side by side.
-    fn dirty_frames(&self, limit: Option<GroupNo>) -> Vec<FrameNo> {
+    /// Dirty frames with the group before which they need no log, the oldest first, and neighbours on disk side by side.
+    fn dirty_frames(&self) -> Vec<(GroupNo, FrameNo)> {
         let mut dirty: Vec<_> = (0..)
             .zip(&self.frames)
             .filter_map(|(no, frame)| frame.rec_group().map(|group| (group, frame.pid(), no)))
-            .filter(|&(group, ..)| limit.is_none_or(|limit| group < limit))
             .collect();
         dirty.sort_unstable();
-        dirty.into_iter().map(|(.., no)| no).collect()
+        dirty.into_iter().map(|(group, _, no)| (group, no)).collect()
     }
 
     /// Writes every page home that is dirty now (with a first change before `limit`).
     pub(crate) fn flush(&self, limit: Option<GroupNo>) -> Result<()> {
-        let mut left = self.dirty_frames(limit);
+        self.flush_oldest(|group, _, _| limit.is_none_or(|limit| group < limit))
+    }
+
+    /// Writes the dirty pages home that `is_chosen` wants, by the first group that a page needs, how many dirty pages are
+    /// older, and how many there are. It wants none after the first that it does not.
+    pub(crate) fn flush_oldest(&self, is_chosen: impl Fn(GroupNo, usize, usize) -> bool) -> Result<()> {
+        let dirty = self.dirty_frames();
+        let chosen = dirty.iter().enumerate().take_while(|&(older, &(group, _))| is_chosen(group, older, dirty.len()));
+        let mut left: Vec<_> = chosen.map(|(_, &(_, no))| no).collect();
         while !left.is_empty() {
             let mut busy = Vec::new();
             for batch in left.chunks_mut(AREA_PAGES) {
@@ -310,8 +317,7 @@ impl Core {
 
     /// Writes the oldest dirty pages home, one batch of them.
     pub(crate) fn clean_oldest(&self) -> Result<usize> {
-        let mut dirty = self.dirty_frames(None);
-        dirty.truncate(AREA_PAGES);
+        let mut dirty: Vec<_> = self.dirty_frames().into_iter().take(AREA_PAGES).map(|(_, no)| no).collect();
         let mut round = self.cleaner.round();
         self.clean(&mut round, &mut dirty)?;
         Ok(round.copies.len())

@@ -119,6 +119,31 @@ fn a_checkpoint_flush_leaves_pages_that_are_dirty_since() {
 }
 
 #[test]
+fn a_share_of_the_dirty_pages_goes_home_oldest_first_and_all_that_are_old() {
+    let (_, fs) = store();
+    let bed = open(&fs, &pool_options(16)).expect("open");
+    let mut session = bed.log.session().expect("a session");
+    // Each in a group of its own, in this order.
+    let groups = [5, 2, 7, 1, 6, 3, 4].map(|pid| {
+        let group = bed.log.next_group();
+        let (_, lsn) = count(&bed.pool, &mut session, PageId(pid)).expect("count");
+        bed.log.force(lsn).expect("force");
+        group
+    });
+    let left = |dirty: u64, oldest: usize| {
+        assert_eq!((bed.pool.stats().pages_dirty, bed.pool.min_rec_group()), (dirty, groups.get(oldest).copied()));
+    };
+    left(7, 0);
+    bed.pool.flush_some(groups[0], 4).expect("flush");
+    left(5, 2);
+    assert_eq!(check(&home(&fs, PageId(5)), PageId(5)), 1);
+    bed.pool.flush_some(groups[5], 16).expect("flush");
+    left(2, 5);
+    bed.pool.flush_some(groups[5], 1).expect("flush");
+    left(0, 7);
+}
+
+#[test]
 fn neighbours_go_home_in_one_write() {
     let (_, fs) = store();
     let writes: Arc<foreshore_sync::Mutex<Vec<(u64, usize)>>> =

@@ -14,10 +14,13 @@ use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
 use foreshore_sync::{LockRank, Mutex, NextWake, Signal, Step};
 use foreshore_txn::{TxnManager, format::CHECKPOINT};
 use foreshore_wal::{Dep, Log, Record, Session};
-use std::{sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-/// How often the step looks whether a checkpoint is due.
+/// How often the step looks whether a checkpoint is due, and pages to be written.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// Portions in which the dirty pages are written while the log grows by the lag.
+const PORTIONS: usize = 16;
 
 /// Checkpoints that [`Checkpointer::settle`] takes at most: the first may list transactions that are just ending.
 const SETTLE_TRIES: u32 = 4;
@@ -58,17 +61,22 @@ pub struct CheckpointStats {
     pub scan_start: GroupNo,
 }
 
-/// Takes checkpoints: on request, and as a step whenever the log has grown by half its budget.
+/// Takes checkpoints: on request, and as a step whenever the log has grown by a quarter of its budget.
 ///
-/// One is taken at every half so that the log which two of them need, the newest and the one before it, fits the budget:
-/// falling back to the older superblock slot must find its log.
+/// A checkpoint on request has every page written that is dirty when it begins. The step writes pages all the time
+/// instead, the oldest first and as many as make up all of them while the log grows by half its budget, so that there is no
+/// burst that anybody would have to wait for. Its checkpoints write what is older still, and no more. The log which two of them need, the newest and the one before it, then fits the budget: falling
+/// back to the older superblock slot must find its log.
 pub struct Checkpointer {
     log: Log,
     pool: Pool,
     txns: Arc<TxnManager>,
     space: Arc<Space>,
     data: Arc<dyn File>,
+    /// Log between two checkpoints of the step.
     interval: u64,
+    /// Log that may pass before the step has a changed page written.
+    lag: u64,
     state: Mutex<State>,
     signal: Signal,
     wanted: AtomicBool,
@@ -85,6 +93,20 @@ struct State {
     newest: SuperBlock,
     /// Where the scan of the superblock before it begins.
     older: GroupNo,
+    /// Groups a portion of the lag apart, the oldest first. If that is as far back as the lag, pages dirty since before
+    /// it are old.
+    trail: VecDeque<GroupNo>,
+}
+
+/// The pages that a checkpoint writes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// Those dirty since before a group.
+    Old(GroupNo),
+    /// All that are dirty when it begins.
+    All,
+    /// As `All`, when nothing runs any more.
+    Last,
 }
 
 impl Checkpointer {
@@ -98,8 +120,12 @@ impl Checkpointer {
         Ok(Self {
             last: AtomicU64::new(superblock.scan_start.0),
             scan_start: AtomicU64::new(superblock.scan_start.0),
-            interval: log_budget / 2,
-            state: Mutex::new(LockRank::Checkpoint, State { session, older: GroupNo::ZERO, newest: superblock }),
+            interval: log_budget / 4,
+            lag: log_budget / 2,
+            state: Mutex::new(
+                LockRank::Checkpoint,
+                State { session, older: GroupNo::ZERO, newest: superblock, trail: VecDeque::new() },
+            ),
             signal: Signal::new(),
             wanted: AtomicBool::new(false),
             checkpoints: AtomicU64::new(0),
@@ -130,7 +156,7 @@ impl Checkpointer {
     /// # Errors
     /// `Poisoned`, `DiskFull`, `Io`. The newest checkpoint is then the one before, and nothing is lost.
     pub fn checkpoint(&self) -> Result<()> {
-        self.take(false)
+        self.take(&mut self.state.lock(), Reach::All)
     }
 
     /// The last checkpoint of a run, with no transaction running: the superblock says that the database was closed.
@@ -138,7 +164,7 @@ impl Checkpointer {
     /// # Errors
     /// As [`Checkpointer::checkpoint`].
     pub fn close(&self) -> Result<()> {
-        self.take(true)
+        self.take(&mut self.state.lock(), Reach::Last)
     }
 
     /// Takes two checkpoints, and up to two more, until no restart reads the log before `group`. Returns whether that came
@@ -172,20 +198,22 @@ impl Checkpointer {
         }
     }
 
-    fn take(&self, is_last: bool) -> Result<()> {
-        let mut state = self.state.lock();
-        let taken = self.take_locked(&mut state, is_last);
+    fn take(&self, state: &mut State, reach: Reach) -> Result<()> {
+        let taken = self.take_counted(state, reach);
         let counter = if taken.is_ok() { &self.checkpoints } else { &self.failures };
         // ORDERING: hint, a counter.
         counter.fetch_add(1, Ordering::Relaxed);
         taken
     }
 
-    fn take_locked(&self, state: &mut State, is_last: bool) -> Result<()> {
+    fn take_counted(&self, state: &mut State, reach: Reach) -> Result<()> {
         // The group number comes before everything that is looked at: a page that turns dirty or a transaction that
         // begins after this load has all its records in this group or later.
         let begin = self.log.next_group();
-        self.pool.flush_older_than(begin)?;
+        match reach {
+            Reach::Old(limit) => self.pool.flush_older_than(limit.min(begin))?,
+            Reach::All | Reach::Last => self.pool.flush_older_than(begin)?,
+        }
         let view = self.txns.checkpoint_view();
         assert!(view.active.len() <= MAX_ACTIVE, "{} transactions at a checkpoint", view.active.len());
         let oldest_page = self.pool.min_rec_group().unwrap_or(begin);
@@ -197,7 +225,7 @@ impl Checkpointer {
         let scan_start = begin.min(oldest_page).min(oldest_transaction).max(state.newest.scan_start);
 
         let (active, clock) = (view.active, view.clock);
-        let is_clean = is_last && active.is_empty() && scan_start == begin;
+        let is_clean = reach == Reach::Last && active.is_empty() && scan_start == begin;
         let body = CheckpointBody { next_xid: view.next_xid, ceiling: view.ceiling, clock, active };
         let group = self.log.next_group();
         let lsn = self.append(&mut state.session, &body)?;
@@ -242,11 +270,43 @@ impl Checkpointer {
         Ok(session.append(record, Dep::none().checkpoint(body.clock)))
     }
 
-    fn is_due(&self) -> bool {
+    fn is_wanted(&self) -> bool {
         // ORDERING: consume, pairs with `request`.
-        let wanted = self.wanted.swap(false, Ordering::AcqRel);
+        self.wanted.swap(false, Ordering::AcqRel)
+    }
+
+    fn is_due(&self) -> bool {
         // ORDERING: hint. A stale value is older, and asks for a checkpoint too early.
-        wanted || self.log.bytes_since(GroupNo(self.last.load(Ordering::Relaxed))) >= self.interval
+        self.log.bytes_since(GroupNo(self.last.load(Ordering::Relaxed))) >= self.interval
+    }
+
+    /// Goes on with the trail. True if the log has grown by a portion of the lag.
+    fn has_grown(&self, trail: &mut VecDeque<GroupNo>) -> bool {
+        let newest = trail.back().copied();
+        if newest.is_some_and(|newest| self.log.bytes_since(newest) < self.lag / PORTIONS as u64) {
+            return false;
+        }
+        trail.push_back(self.log.next_group());
+        while trail.get(1).is_some_and(|&second| self.log.bytes_since(second) >= self.lag) {
+            trail.pop_front();
+        }
+        newest.is_some()
+    }
+
+    /// One look: the checkpoint that is wanted, or a portion of the dirty pages and the checkpoint that is due.
+    fn look(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        let has_grown = self.has_grown(&mut state.trail);
+        if self.is_wanted() {
+            return self.take(&mut state, Reach::All);
+        }
+        // Until the trail is as long as the lag its first group is not old.
+        let first = state.trail.front().copied().unwrap_or_default();
+        let old = if self.log.bytes_since(first) >= self.lag { first } else { GroupNo::ZERO };
+        if has_grown {
+            self.pool.flush_some(old, PORTIONS)?;
+        }
+        if self.is_due() { self.take(&mut state, Reach::Old(old)) } else { Ok(()) }
     }
 }
 
@@ -255,10 +315,9 @@ impl Step for Checkpointer {
         if self.log.poisoned().is_some() {
             return NextWake::OnSignal;
         }
-        if self.is_due() {
-            // A failure is counted. It leaves the database as it was, or has stopped the log; the next look retries.
-            let _ = self.checkpoint();
-        }
+        // A failure is counted, if it is that of a checkpoint. It leaves the database as it was, or has stopped the log; the
+        // next look retries.
+        let _ = self.look();
         NextWake::After(LOOK)
     }
 }
