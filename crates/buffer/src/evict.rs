@@ -5,7 +5,7 @@ use crate::frame::{FrameNo, Kept};
 use crate::pool::Core;
 use foreshore_base::{Error, PageId};
 use foreshore_sync::primitive::atomic::Ordering;
-use foreshore_sync::{NextWake, Step, rmw};
+use foreshore_sync::{NextWake, Step};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ impl Core {
                 continue;
             }
             let key = self.freed.prepare();
-            if !self.free.lock().is_empty() {
+            if self.free.len(&self.frames) > 0 {
                 self.freed.cancel(key);
                 continue;
             }
@@ -49,11 +49,7 @@ impl Core {
     }
 
     fn pop_free(&self) -> Option<FrameNo> {
-        let (no, left) = {
-            rmw::contended(2);
-            let mut free = self.free.lock();
-            (free.pop()?, free.len())
-        };
+        let (no, left) = self.free.pop(&self.frames)?;
         if left < self.low_mark() {
             self.low.notify();
         }
@@ -118,7 +114,7 @@ impl Core {
 
     /// One refill of the store of free frames.
     pub(crate) fn provide(&self) -> foreshore_base::Result<NextWake> {
-        let (free, low) = (self.free.lock().len(), self.low_mark());
+        let (free, low) = (self.free.len(&self.frames), self.low_mark());
         if free >= low {
             return Ok(NextWake::OnSignal);
         }

@@ -57,6 +57,8 @@ pub struct Frame {
     pid: AtomicU64,
     pub(crate) meta: AtomicU32,
     rec_group: AtomicU64,
+    /// Of the free list, see [`crate::free`].
+    pub(crate) link: AtomicU64,
 }
 
 /// Why a page stays in its frame.
@@ -75,6 +77,7 @@ impl Frame {
             pid: AtomicU64::new(0),
             meta: AtomicU32::new(0),
             rec_group: AtomicU64::new(0),
+            link: AtomicU64::new(0),
         }
     }
 

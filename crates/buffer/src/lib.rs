@@ -18,6 +18,8 @@ mod evict;
 mod fix;
 #[cfg_attr(not(any(foreshore_loom, foreshore_shuttle)), allow(unreachable_pub))]
 mod frame;
+#[cfg_attr(not(any(foreshore_loom, foreshore_shuttle)), allow(unreachable_pub))]
+mod free;
 mod guard;
 mod load;
 #[cfg_attr(not(any(foreshore_loom, foreshore_shuttle)), allow(unreachable_pub))]
@@ -36,6 +38,7 @@ mod words;
 #[cfg(any(foreshore_loom, foreshore_shuttle))]
 pub mod model {
     pub use crate::frame::{Frame, FrameNo, Kept};
+    pub use crate::free::FreeList;
     pub use crate::nb::transition_allowed;
     pub use crate::table::PageTable;
 }

@@ -8,7 +8,6 @@ use crate::replace::Uses;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId, Place, Result};
 use foreshore_io::AlignedBuf;
-use foreshore_sync::rmw;
 
 /// What comes into the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +71,7 @@ impl Core {
     }
 
     pub(crate) fn push_free(&self, no: FrameNo) {
-        rmw::contended(2);
-        self.free.lock().push(no);
+        self.free.push(&self.frames, no);
         self.freed.notify_one();
     }
 

@@ -4,6 +4,7 @@ use crate::cleaner::Cleaner;
 use crate::doublewrite::Doublewrite;
 use crate::evict::{INLINE_BATCH, Provider};
 use crate::frame::{Frame, FrameNo};
+use crate::free::FreeList;
 use crate::guard::{ExclusiveGuard, OptimisticGuard, SharedGuard, Slot};
 use crate::load::Fill;
 use crate::options::PoolOptions;
@@ -29,7 +30,7 @@ pub(crate) struct Core {
     pub(crate) table: PageTable,
     /// Threads that wait for latches of frames.
     pub(crate) parks: ParkTable,
-    pub(crate) free: Mutex<Vec<FrameNo>>,
+    pub(crate) free: FreeList,
     /// Notified when a frame becomes free.
     pub(crate) freed: EventCount,
     pub(crate) replacer: Box<dyn Replacer>,
@@ -97,14 +98,13 @@ impl Pool {
         let out_of_memory = |e| Error::io("map", data.path(), e);
         let doublewrite = Doublewrite::open(doublewrite, uuid)?;
         let replacer = options.replacement.build(options.frames).map_err(out_of_memory)?;
-        // The lowest frames go first: memory is committed only as far as the pool has ever been full.
-        let free: Vec<FrameNo> = (0..options.frames as FrameNo).rev().collect();
+        let frames: Box<[_]> = (0..options.frames).map(|_| Frame::new()).collect();
         let core = Arc::new(Core {
-            frames: (0..options.frames).map(|_| Frame::new()).collect(),
             arena: ByteArena::new(options.frames * PAGE_SIZE).map_err(out_of_memory)?,
             table: PageTable::new().map_err(out_of_memory)?,
             parks: ParkTable::new(),
-            free: Mutex::new(LockRank::Leaf, free),
+            free: FreeList::all(&frames),
+            frames,
             freed: EventCount::new(),
             uses: replacer.uses(),
             enough: replacer.uses().enough(),
@@ -282,7 +282,7 @@ impl Pool {
     /// What the pool has done since it was opened.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
-        let free = self.core.free.lock().len();
+        let free = self.core.free.len(&self.core.frames);
         self.core.counters.stats(self.core.frames.len(), free)
     }
 

@@ -1,0 +1,124 @@
+//! The free frames: a stack without a lock.
+//!
+//! From Treiber, "Systems Programming: Coping with Parallelism" (1986). Frames are never given back to the system, so who
+//! looks at a frame that somebody else has just taken reads a link that is stale and nothing worse.
+
+use crate::frame::{Frame, FrameNo};
+use foreshore_sync::model::mutant;
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
+use foreshore_sync::{CachePadded, rmw};
+
+// The top word.
+//
+//   63             32 31              0
+//  +-----------------+-----------------+
+//  |       tag       |       top       |
+//  +-----------------+-----------------+
+//
+// top: number of the uppermost frame + 1, or 0. The link of a frame holds the same of the frame below it, and in its upper half
+//      how many frames there are from it down.
+// tag: raised by each push, wraps.
+//
+// 1. The link of a frame is stored by who pushes it, before it is on the stack, and changes only when it is pushed again. So
+//    while the top word stays what it was, the link of the top is what it was.
+// 2. Who pops replaces the top word that it saw before it read the link. Were there no tag, the same frame could have been taken
+//    and pushed again meanwhile upon another one. With it, 2^32 pushes would have to come in between, and no other number.
+const TAG: u64 = 1 << 32;
+const TOP: u64 = TAG - 1;
+
+/// The free frames of a pool. All calls pass the same frames.
+#[derive(Debug, Default)]
+pub struct FreeList {
+    top: CachePadded<AtomicU64>,
+}
+
+impl FreeList {
+    /// All of `frames`, the lowest on top: memory is committed only as far as a pool has ever been full.
+    pub fn all(frames: &[Frame]) -> Self {
+        let list = Self::default();
+        (0..frames.len() as FrameNo).rev().for_each(|no| list.push(frames, no));
+        list
+    }
+
+    /// Adds a frame that is not in the list.
+    pub fn push(&self, frames: &[Frame], no: FrameNo) {
+        let link = &frames[no as usize].link;
+        // ORDERING: Acquire, pairs with the exchange below: the link of the top is the one that it was pushed with.
+        let mut top = self.top.load(Ordering::Acquire);
+        loop {
+            // ORDERING: Relaxed, published by the exchange.
+            link.store((Self::count(frames, top) + 1) << 32 | top & TOP, Ordering::Relaxed);
+            let tag = if mutant("free list: no tag") { 0 } else { (top & !TOP).wrapping_add(TAG) };
+            rmw::contended(1);
+            // ORDERING: Release, publishes the link; Acquire on failure, as above.
+            match self.top.compare_exchange_weak(top, tag | u64::from(no + 1), release(), Ordering::Acquire) {
+                Ok(_) => return,
+                Err(now) => top = now,
+            }
+        }
+    }
+
+    /// Takes a frame. Returns how many are left too.
+    pub fn pop(&self, frames: &[Frame]) -> Option<(FrameNo, usize)> {
+        // ORDERING: Acquire, pairs with `push`: the link of the top is the one that it was pushed with.
+        let mut top = self.top.load(Ordering::Acquire);
+        loop {
+            let no = ((top & TOP) as FrameNo).checked_sub(1)?;
+            // ORDERING: Relaxed, ordered by the Acquire of the top; if it is stale, so is the top.
+            let link = frames[no as usize].link.load(Ordering::Relaxed);
+            rmw::contended(1);
+            // ORDERING: Acquire on failure, as above. On success nothing is published: who reads the new top reads a link that
+            // the push of that frame has published, which this exchange passes on.
+            let next = top & !TOP | link & TOP;
+            match self.top.compare_exchange_weak(top, next, Ordering::Acquire, Ordering::Acquire) {
+                Ok(_) => return Some((no, (link >> 32) as usize - 1)),
+                Err(now) => top = now,
+            }
+        }
+    }
+
+    /// How many frames there are. A hint.
+    pub fn len(&self, frames: &[Frame]) -> usize {
+        // ORDERING: Acquire, as in `pop`.
+        Self::count(frames, self.top.load(Ordering::Acquire)) as usize
+    }
+
+    fn count(frames: &[Frame], top: u64) -> u64 {
+        match (top & TOP).checked_sub(1) {
+            // ORDERING: Relaxed, as in `pop`.
+            Some(no) => frames[no as usize].link.load(Ordering::Relaxed) >> 32,
+            None => 0,
+        }
+    }
+}
+
+fn release() -> Ordering {
+    // ORDERING: publish, see `FreeList::push`.
+    if mutant("free list: relaxed push") { Ordering::Relaxed } else { Ordering::Release }
+}
+
+#[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_come_lowest_first_and_then_last_freed_first() {
+        let frames: Vec<_> = (0..3).map(|_| Frame::new()).collect();
+        let list = FreeList::all(&frames);
+        let pop = || list.pop(&frames);
+        assert_eq!((list.len(&frames), pop(), pop()), (3, Some((0, 2)), Some((1, 1))));
+        list.push(&frames, 0);
+        assert_eq!((list.len(&frames), pop(), pop(), pop()), (2, Some((0, 1)), Some((2, 0)), None));
+        list.push(&frames, 1);
+        assert_eq!((list.len(&frames), pop()), (1, Some((1, 0))));
+    }
+
+    #[test]
+    fn the_tag_may_wrap() {
+        let frames: Vec<_> = (0..2).map(|_| Frame::new()).collect();
+        let list = FreeList { top: CachePadded::new(AtomicU64::new(!TOP)) };
+        list.push(&frames, 1);
+        assert_eq!(list.pop(&frames), Some((1, 0)));
+        assert_eq!(list.pop(&frames), None);
+    }
+}
