@@ -3,7 +3,7 @@
 use crate::descend::{Access, ReadGuard, Restarts};
 use crate::node::{Damage, NO_WRITER, NodeView};
 use crate::tree::{Structure, Tree};
-use foreshore_base::{Result, Xid};
+use foreshore_base::{Error, Result, Xid};
 use foreshore_lock::TableMode;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::thread;
@@ -11,15 +11,18 @@ use foreshore_txn::{RowHolder, Txn};
 
 impl Tree {
     /// Copies the value of `key` to `out` and returns whether there is one; if not, `out` is empty. The answer holds to the
-    /// end of the transaction: the row is locked shared, and for the sake of a row that does not exist the table is.
+    /// end of the transaction: the row is locked shared, and for the sake of a row that does not exist the table is. So it is once the transaction has read more rows than there is memory for locks.
     ///
     /// # Errors
     /// `KeyTooLarge`, `Deadlock`, `LockTimeout`, `Corrupted`, `Io`, `OutOfFrames`, `Poisoned`.
     pub fn get(&self, txn: &mut Txn, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
         Self::check_key(key)?;
         self.lock(txn, TableMode::IntentShared)?;
-        txn.share_row(self.table, key)?;
-        let mut whole_table = false;
+        let mut whole_table = match txn.share_row(self.table, key) {
+            // No memory for the lock of one more row: that of the table covers them all.
+            Err(Error::LockLimit { .. }) => txn.lock_table(self.table, TableMode::Shared).map(|()| true)?,
+            locked => locked.map(|()| false)?,
+        };
         let mut restarts = Restarts::default();
         loop {
             // From here on a writer finds this reader's lock, or this reader finds the writer in the header.

@@ -72,7 +72,7 @@ pub use foreshore_buffer::ReplacementKind;
 pub use foreshore_io::Device;
 pub use foreshore_space::Growth;
 pub use foreshore_wal::{BufferKind, CommitTicket, GroupPolicy, WaitKind};
-pub use memory::MemoryShares;
+pub use memory::{MemoryShares, MemoryUse};
 pub use options::{Durability, Isolation, Options, TxnOptions};
 pub use stats::Stats;
 pub use table::{Range, Table};

@@ -1,6 +1,7 @@
 //! How a memory limit is shared out.
 
 use foreshore_base::{Error, Result, limits::PAGE_SIZE};
+use foreshore_lock::SHARE_BYTES;
 
 /// Smallest memory limit, in bytes.
 pub(crate) const MIN_MEMORY: u64 = 4 << 20;
@@ -25,14 +26,33 @@ pub struct MemoryShares {
     pub undo: u64,
     /// Transaction status words.
     pub status: u64,
+    /// Shared row locks: a transaction that would exceed it locks its tables instead. Other locks are in the rows, or few.
+    pub locks: u64,
     /// Frames of the buffer pool with their page table: what is left.
     pub pool: u64,
     /// Frames of the buffer pool, in pages.
     pub frames: usize,
 }
 
-/// Bytes in memory beside each frame: descriptor and page table entry, rounded up.
+/// Bytes in memory beside each frame: descriptor (64), entry of the page table (4), and what the policy keeps, which is most for
+/// `s3c`, its list and ghosts.
 const FRAME_OVERHEAD: u64 = 192;
+
+/// How much of its share each part uses, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryUse {
+    /// Log buffers that have been at work.
+    pub log: u64,
+    /// Undo, beyond 64 KiB for each transaction.
+    pub undo: u64,
+    /// Words of the status window.
+    pub status: u64,
+    /// Shared row locks of large transactions.
+    pub locks: u64,
+    /// Frames that hold pages.
+    pub pool: u64,
+}
 
 impl MemoryShares {
     /// Shares out `limit` bytes. Refuses less than 4 MiB.
@@ -50,10 +70,16 @@ impl MemoryShares {
         let staging = (limit / 8).min(4 << 20);
         let undo = limit / 8;
         let status = (limit / 32).min(128 << 20);
-        let pool = limit - log_ring - staging - undo - status;
+        let locks = limit / 32;
+        let pool = limit - log_ring - staging - undo - status - locks;
         let frames = (pool / (PAGE_SIZE as u64 + FRAME_OVERHEAD)).min(MAX_FRAMES - 1);
         let frames = usize::try_from(frames).expect("below 2^31");
-        Ok(Self { limit, log_ring, staging, undo, status, pool, frames })
+        Ok(Self { limit, log_ring, staging, undo, status, locks, pool, frames })
+    }
+
+    /// Shared row locks that there is memory for.
+    pub(crate) fn max_shares(&self) -> usize {
+        usize::try_from(self.locks).unwrap_or(usize::MAX) / SHARE_BYTES
     }
 
     /// Entries of the status window: a power of two of 8-byte words.
@@ -71,7 +97,8 @@ mod tests {
         for limit in [MIN_MEMORY, 5_000_001, 64 << 20, 1 << 30, 1 << 40] {
             let shares = MemoryShares::of(limit).unwrap();
             assert!(shares.log_ring.is_power_of_two(), "{limit}");
-            let sum = shares.log_ring + shares.staging + shares.undo + shares.status + shares.pool;
+            let sum = shares.log_ring + shares.staging + shares.undo + shares.status + shares.locks + shares.pool;
+            assert!(shares.max_shares() >= 512, "{limit}: {}", shares.max_shares());
             assert_eq!(sum, limit);
             assert!(shares.frames as u64 * (PAGE_SIZE as u64 + FRAME_OVERHEAD) <= shares.pool);
             assert!(shares.frames >= 256, "{limit}: {}", shares.frames);

@@ -199,8 +199,7 @@ impl Parts {
         }
         // The losers have ended, too.
         replayed.start.clock = replayed.start.clock.max(log.current().csn());
-        let max_owners = options.max_transactions + OWN_TRANSACTIONS;
-        let locks = LockManager::new(LockOptions { max_owners, ..LockOptions::default() });
+        let locks = LockManager::new(self.lock_options());
         let txns = TxnManager::new(self.txn_options(), log.clone(), Arc::new(locks), replayed.start)?;
         txns.set_resource_manager(Arc::clone(&trees) as _);
         let checkpointer = self.checkpointer(&log, &pool, &txns, &space, &data, superblock)?;
@@ -262,6 +261,11 @@ impl Parts {
 
     fn space_options(&self) -> SpaceOptions {
         SpaceOptions { growth: self.options.growth, background: self.options.background }
+    }
+
+    fn lock_options(&self) -> LockOptions {
+        let max_owners = self.options.max_transactions + OWN_TRANSACTIONS;
+        LockOptions { max_owners, max_shares: self.memory.max_shares(), ..LockOptions::default() }
     }
 
     fn txn_options(&self) -> TxnManagerOptions {

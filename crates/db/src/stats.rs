@@ -1,10 +1,11 @@
 //! Counters of an open database.
 
-use crate::MemoryShares;
 use crate::engine::Engine;
+use crate::{MemoryShares, MemoryUse};
+use foreshore_base::limits::PAGE_SIZE;
 use foreshore_btree::TreeStats;
 use foreshore_buffer::PoolStats;
-use foreshore_lock::LockStats;
+use foreshore_lock::{LockStats, SHARE_BYTES};
 use foreshore_recovery::{CheckpointStats, RecoveryStats};
 use foreshore_space::SpaceStats;
 use foreshore_txn::TxnStats;
@@ -34,17 +35,26 @@ pub struct Stats {
     pub recovery: RecoveryStats,
     /// How the memory limit is shared out.
     pub memory: MemoryShares,
+    /// How much of each share is in use. The staging share is all in use while anything is written.
+    pub memory_use: MemoryUse,
     /// The storage in use: `direct`, `buffered`, `null`, `delay:300us` …
     pub backend: String,
 }
 
 impl Engine {
     pub(crate) fn stats(&self) -> Stats {
-        let txn = self.txns.stats();
+        let (txn, log, pool) = (self.txns.stats(), self.log.stats(), self.pool.stats());
+        let memory_use = MemoryUse {
+            log: log.buffer_bytes,
+            undo: txn.undo_bytes as u64,
+            status: txn.status_used * size_of::<u64>() as u64,
+            locks: txn.locks.shares_taken * SHARE_BYTES as u64,
+            pool: (pool.frames - pool.frames_free) * PAGE_SIZE as u64,
+        };
         Stats {
-            log: self.log.stats(),
+            log,
             log_retained_bytes: self.log.retained_bytes(),
-            pool: self.pool.stats(),
+            pool,
             space: self.space.stats(),
             tree: self.trees.stats(),
             lock: txn.locks,
@@ -52,6 +62,7 @@ impl Engine {
             checkpoint: self.checkpointer.stats(),
             recovery: self.recovery,
             memory: self.memory,
+            memory_use,
             backend: self.backend.clone(),
         }
     }

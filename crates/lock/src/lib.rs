@@ -26,10 +26,11 @@ mod header;
 mod manager;
 mod mode;
 mod owner;
+mod room;
 mod row;
 mod share_count;
 mod table;
 
-pub use manager::{LockManager, LockOptions, LockStats};
+pub use manager::{LockManager, LockOptions, LockStats, SHARE_BYTES};
 pub use mode::TableMode;
 pub use owner::Owner;

@@ -2,6 +2,7 @@
 
 use crate::hash::{RowHash, RowHasher, Spread};
 use crate::owner::{Owner, Slots, Wait};
+use crate::room::Room;
 use crate::row::RowShard;
 use crate::share_count::ShareCounts;
 use crate::table::TableShard;
@@ -25,11 +26,16 @@ pub struct LockOptions {
     /// Counters of shared row locks, 4 bytes each, a power of two. More of them mean fewer writers that look into a table
     /// because of a reader elsewhere.
     pub share_slots: usize,
+    /// Shared row locks at once, [`SHARE_BYTES`] of memory each.
+    pub max_shares: usize,
 }
+
+/// Bytes of memory that a shared row lock takes at most: its entry in a table that may be half empty, and its owner's note.
+pub const SHARE_BYTES: usize = 256;
 
 impl Default for LockOptions {
     fn default() -> Self {
-        Self { max_owners: 1024, share_slots: 1 << 14 }
+        Self { max_owners: 1024, share_slots: 1 << 14, max_shares: 1 << 18 }
     }
 }
 
@@ -42,6 +48,8 @@ pub struct LockStats {
     pub deadlocks: u64,
     /// Waits that ran out of time.
     pub timeouts: u64,
+    /// Shared row locks that large transactions have taken room for.
+    pub shares_taken: u64,
 }
 
 /// Locks of tables and rows, and the waits for them.
@@ -55,6 +63,7 @@ pub struct LockManager {
     pub(crate) tables: Box<[CachePadded<TableShard>]>,
     pub(crate) rows: Box<[CachePadded<RowShard>]>,
     pub(crate) counts: ShareCounts,
+    pub(crate) room: Room,
     pub(crate) park: ParkTable,
     /// Held by a waiter while it confirms that it is a cycle's victim.
     pub(crate) confirming: Mutex<()>,
@@ -98,6 +107,7 @@ impl LockManager {
             tables: (0..TABLE_SHARDS).map(|_| CachePadded::new(TableShard::new())).collect(),
             rows: (0..ROW_SHARDS).map(|_| CachePadded::new(RowShard::new())).collect(),
             counts: ShareCounts::new(options.share_slots),
+            room: Room::new(options.max_shares, options.max_owners),
             park: ParkTable::new(),
             confirming: Mutex::new(LockRank::Deadlock, ()),
             deadlocks: ShardedCounter::new(),
@@ -111,7 +121,12 @@ impl LockManager {
     /// Counters since the start.
     #[must_use]
     pub fn stats(&self) -> LockStats {
-        LockStats { waits: self.waits.sum(), deadlocks: self.deadlocks.sum(), timeouts: self.timeouts.sum() }
+        LockStats {
+            waits: self.waits.sum(),
+            deadlocks: self.deadlocks.sum(),
+            timeouts: self.timeouts.sum(),
+            shares_taken: self.room.taken(self.slots.len()) as u64,
+        }
     }
 
     /// Label and age of the transaction that runs longest.
@@ -138,6 +153,10 @@ impl LockManager {
         }
         for row in owner.shares.drain(..) {
             self.release_share(owner.index, row);
+        }
+        if owner.room > self.room.own() {
+            owner.shares = Vec::new();
+            owner.room = self.room.settle(owner.room);
         }
         owner.patience = None;
         // The status is final before the rows come out, so that whoever registers later finds the term over or the

@@ -139,6 +139,8 @@ pub struct Owner {
     pub(crate) index: u32,
     pub(crate) tables: Vec<(TableId, TableMode)>,
     pub(crate) shares: Vec<RowHash>,
+    /// How many of them there may be.
+    pub(crate) room: usize,
     /// The row whose exclusive turn this owner has or waits for.
     pub(crate) turn: Option<RowHash>,
     pub(crate) patience: Option<Patience>,
@@ -221,7 +223,8 @@ impl LockManager {
             return Err(Error::TooManyTransactions { max: self.slots.len(), oldest });
         };
         let (tables, shares) = (Vec::new(), Vec::new());
-        let mut owner = Owner { manager: self.clone(), index, tables, shares, turn: None, patience: None };
+        let room = self.room.own();
+        let mut owner = Owner { manager: self.clone(), index, tables, shares, room, turn: None, patience: None };
         owner.begin(label);
         Ok(owner)
     }

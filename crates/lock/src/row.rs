@@ -106,8 +106,10 @@ impl LockManager {
     /// [`wait_xid`](Self::wait_xid).
     ///
     /// # Errors
-    /// [`Deadlock`](foreshore_base::Error::Deadlock), [`LockTimeout`](foreshore_base::Error::LockTimeout).
+    /// [`Deadlock`](foreshore_base::Error::Deadlock), [`LockTimeout`](foreshore_base::Error::LockTimeout),
+    /// [`LockLimit`](foreshore_base::Error::LockLimit).
     pub fn share_row(&self, owner: &mut Owner, table: TableId, key: &[u8], timeout: Duration) -> Result<()> {
+        self.make_room(owner)?;
         let row = self.hash(table, key);
         let entered = match self.enter_share(owner.index, row, true) {
             Some(entered) => entered,
@@ -117,8 +119,22 @@ impl LockManager {
         Ok(())
     }
 
-    /// As [`share_row`](Self::share_row) if that does not have to wait; otherwise `false`, and nothing has changed.
+    /// Makes room for one more shared row lock of `owner`. Waits for nothing.
+    ///
+    /// # Errors
+    /// [`LockLimit`](foreshore_base::Error::LockLimit).
+    pub fn make_room(&self, owner: &mut Owner) -> Result<()> {
+        if owner.shares.len() == owner.room {
+            owner.room = self.room.more(owner.room)?;
+        }
+        Ok(())
+    }
+
+    /// As [`share_row`](Self::share_row) if that neither waits nor needs more room; otherwise `false`, and nothing has changed.
     pub fn try_share_row(&self, owner: &mut Owner, table: TableId, key: &[u8]) -> bool {
+        if owner.shares.len() == owner.room {
+            return false;
+        }
         let row = self.hash(table, key);
         let Some(entered) = self.enter_share(owner.index, row, false) else { return false };
         self.note_share(owner, row, entered);
@@ -229,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_row_without_readers_costs_a_writer_one_load_and_leaves_no_entry() {
-        let locks = Arc::new(LockManager::new(LockOptions { max_owners: 2, share_slots: 1 }));
+        let locks = Arc::new(LockManager::new(LockOptions { max_owners: 2, share_slots: 1, ..LockOptions::default() }));
         let (table, key) = (TableId(1), b"key");
         let row = locks.hash(table, key);
         let mut reader = locks.lease("reader").expect("a slot");

@@ -25,7 +25,7 @@ struct Row {
 impl Row {
     fn new() -> Self {
         Self {
-            locks: Arc::new(LockManager::new(LockOptions { max_owners: 3, share_slots: 1 })),
+            locks: Arc::new(LockManager::new(LockOptions { max_owners: 3, share_slots: 1, ..LockOptions::default() })),
             header: AtomicU64::new(HOLDER),
             ended: std::array::from_fn(|_| AtomicBool::new(false)),
         }

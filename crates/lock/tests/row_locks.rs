@@ -4,10 +4,11 @@
 mod toy;
 
 use foreshore_base::Error;
-use foreshore_lock::TableMode;
+use foreshore_lock::{LockManager, LockOptions, TableMode};
 use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 use foreshore_sync::primitive::thread;
 use foreshore_sync::{Clock, SystemClock};
+use std::sync::Arc;
 use std::time::Duration;
 use toy::{PATIENCE, TABLE, Toy, key};
 
@@ -280,4 +281,29 @@ fn work(toy: &Toy, choice: u64) -> Result<(), Error> {
     }
     txn.commit();
     Ok(())
+}
+
+#[test]
+fn a_large_reader_meets_the_limit_and_leaves_small_ones_their_room() {
+    let options = LockOptions { max_owners: 2, share_slots: 64, max_shares: 40 };
+    let locks = Arc::new(LockManager::new(options));
+    let [mut large, mut small] = ["large", "small"].map(|label| locks.lease(label).expect("two slots"));
+    let mut held = 0;
+    let error = loop {
+        match locks.share_row(&mut large, TABLE, &key(held), Duration::ZERO) {
+            Ok(()) => held += 1,
+            Err(error) => break error,
+        }
+    };
+    // Its own ten and the twenty that nobody owns.
+    assert!(matches!(error, Error::LockLimit { max: 40 }), "{error:?}");
+    assert_eq!((held, locks.stats().shares_taken), (30, 20));
+    assert!(!locks.try_share_row(&mut large, TABLE, &key(held)));
+    for row in 0..10 {
+        assert!(locks.try_share_row(&mut small, TABLE, &key(row)), "row {row} of ten");
+    }
+    assert!(matches!(locks.share_row(&mut small, TABLE, &key(10), Duration::ZERO), Err(Error::LockLimit { .. })));
+    locks.finish(&mut large, None);
+    assert_eq!(locks.stats().shares_taken, 0);
+    locks.share_row(&mut small, TABLE, &key(10), Duration::ZERO).expect("room again");
 }

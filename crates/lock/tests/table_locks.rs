@@ -12,7 +12,7 @@ const TABLE: TableId = TableId(3);
 const LONG: Duration = Duration::from_secs(60);
 
 fn manager() -> Arc<LockManager> {
-    Arc::new(LockManager::new(LockOptions { max_owners: 8, share_slots: 16 }))
+    Arc::new(LockManager::new(LockOptions { max_owners: 8, share_slots: 16, ..LockOptions::default() }))
 }
 
 fn lock(owner: &mut Owner, locks: &LockManager, mode: TableMode) -> Csn {

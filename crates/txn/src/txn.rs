@@ -187,9 +187,10 @@ impl Txn {
     /// See [`LockManager::share_row`](foreshore_lock::LockManager::share_row).
     ///
     /// # Errors
-    /// As [`lock_table`](Self::lock_table).
+    /// `LockLimit`, before anything has changed; as [`lock_table`](Self::lock_table).
     pub fn share_row(&mut self, table: TableId, key: &[u8]) -> Result<()> {
         let (manager, timeout) = (self.manager.clone(), self.lock_timeout);
+        manager.locks.make_room(&mut self.lease_mut().owner)?;
         if manager.locks.try_share_row(&mut self.lease_mut().owner, table, key) {
             return Ok(());
         }

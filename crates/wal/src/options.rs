@@ -121,6 +121,14 @@ impl LogOptions {
         (self.ring_bytes / 16).clamp(64 << 10, 256 << 10)
     }
 
+    /// Bytes of the buffer, and those that each session adds.
+    pub(crate) fn memory(&self) -> [u64; 2] {
+        match self.buffer {
+            BufferKind::Lanes => [0, self.lane_bytes() as u64],
+            _ => [self.ring_bytes as u64, 0],
+        }
+    }
+
     /// Largest payload of one record: fits a group behind the largest table of extents. Eight fit the ring; in a buffer that
     /// takes whole records only, four.
     pub(crate) fn max_record(&self) -> usize {

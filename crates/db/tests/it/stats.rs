@@ -1,7 +1,7 @@
 //! Counters say what happened.
 
 use crate::support::{DIR, NUMBERS, fill, in_memory, small};
-use foreshore::{Device, Error, Options};
+use foreshore::{Device, Error, Options, ReplacementKind, TxnOptions};
 use std::time::Duration;
 
 #[test]
@@ -30,6 +30,31 @@ fn counters_follow_the_work() {
     let again = small().fs(fs).open(DIR).unwrap();
     assert!(again.stats().recovery.was_clean);
     assert_eq!(again.stats().recovery.losers, 0);
+}
+
+#[test]
+fn every_share_of_the_memory_says_how_much_of_it_is_used() {
+    const ROWS: u64 = 4000;
+    let db = small().replacement(ReplacementKind::S3c).device(Device::Null).max_transactions(4).open(DIR).unwrap();
+    db.run(|tx| {
+        let table = tx.open(NUMBERS)?;
+        (0..ROWS).try_for_each(|n| table.insert(n, 0).map(drop))
+    })
+    .unwrap();
+    let (before, limit) = (db.stats().memory_use, db.stats().memory);
+    assert!(before.log > 0 && before.status > 0 && before.pool > 0, "{before:?}");
+    assert_eq!((before.undo, before.locks), (0, 0), "nothing runs");
+    let reader = db.begin();
+    let read = reader.open(NUMBERS).unwrap();
+    (0..ROWS).for_each(|n| assert_eq!(read.get(n).unwrap(), Some(0)));
+    let used = db.stats().memory_use;
+    assert!(used.log <= limit.log_ring && used.status <= limit.status && used.pool <= limit.pool, "{used:?} {limit:?}");
+    assert!(used.locks > 0 && used.locks <= limit.locks, "{used:?} {limit:?}");
+    // Rows for which there was no room are locked all the same.
+    let writer = db.begin_with(TxnOptions::new().lock_timeout(Duration::ZERO));
+    assert!(matches!(writer.open(NUMBERS).unwrap().insert(ROWS - 1, 1), Err(Error::LockTimeout { .. })));
+    drop((writer, reader));
+    assert_eq!(db.stats().memory_use.locks, 0);
 }
 
 #[test]

@@ -39,7 +39,11 @@ impl Toy {
     pub(crate) fn new(values: &[i64], max_xids: usize, timeout: Duration) -> Self {
         let row = |&value: &i64| Mutex::new(LockRank::Database, Row { header: 0, value });
         Self {
-            locks: Arc::new(LockManager::new(LockOptions { max_owners: 64, share_slots: 64 })),
+            locks: Arc::new(LockManager::new(LockOptions {
+                max_owners: 64,
+                share_slots: 64,
+                ..LockOptions::default()
+            })),
             rows: values.iter().map(row).collect(),
             ended: (0..max_xids).map(|_| AtomicBool::new(false)).collect(),
             next_xid: AtomicU64::new(1),

@@ -112,7 +112,8 @@ impl Toy {
             page.mark_dirty();
             page.write(AT_VALUE, &value.to_le_bytes());
         }
-        let locks = Arc::new(LockManager::new(LockOptions { max_owners: 64, share_slots: 1 << 10 }));
+        let locks =
+            Arc::new(LockManager::new(LockOptions { max_owners: 64, share_slots: 1 << 10, ..LockOptions::default() }));
         let manager = TxnManager::new(options, log.clone(), locks, start).expect("a manager");
         let resources =
             Arc::new(Rows { pool: pool.clone(), fails: AtomicBool::new(false), panics: AtomicBool::new(false) });

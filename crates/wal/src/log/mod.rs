@@ -39,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) max_reserve: usize,
     pub(crate) quantum: u64,
     pub(crate) max_unacked: usize,
+    /// Memory of the buffer, and what each session that has been at work adds to it.
+    pub(crate) memory: [u64; 2],
 }
 
 struct Handle {
@@ -74,6 +76,8 @@ pub struct LogStats {
     pub group_bytes: u64,
     /// Durable writes of groups.
     pub writes: u64,
+    /// Memory of the buffer that may have been touched: its ring, or the lanes of all sessions that have been at work.
+    pub buffer_bytes: u64,
     /// Segment files made.
     pub segments_made: u64,
     /// Segment files used again.
@@ -241,6 +245,7 @@ impl Log {
             groups,
             group_bytes,
             writes,
+            buffer_bytes: shared.memory[0] + shared.memory[1] * shared.slots.used_len() as u64,
             segments_made,
             segments_recycled,
             callback_panics,

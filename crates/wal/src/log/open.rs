@@ -160,6 +160,7 @@ fn start(options: &LogOptions, durable: Lsn, floor: Lsn, next: GroupNo, sink: Si
         max_reserve: options.max_reserve(),
         quantum: options.credit_quantum() as u64,
         max_unacked: options.max_unacked,
+        memory: options.memory(),
     })
 }
 
