@@ -25,7 +25,7 @@ pub enum Device {
     Buffered,
     /// Memory, kept as long as the opened file system; syncs cost nothing.
     Null,
-    /// Memory; durable writes and syncs take this long.
+    /// Memory; durable writes, syncs and changes of the length of a file take this long.
     Delay(Duration),
 }
 

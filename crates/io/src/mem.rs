@@ -35,7 +35,8 @@ impl Mem {
         Self::new("null".into(), Duration::ZERO)
     }
 
-    /// Every durable write and every sync takes `delay`. Those of several threads overlap.
+    /// Every durable write, every sync and every change of the length of a file takes `delay`: the file system of such a
+    /// device would have to note the length. Those of several threads overlap.
     #[must_use]
     pub fn delay(delay: Duration) -> Self {
         Self::new(crate::Device::Delay(delay).to_string(), delay)
@@ -217,8 +218,12 @@ impl Contents {
         }
     }
 
-    fn set_len(&self, len: u64) {
-        self.0.write().set_len(len);
+    /// Returns whether the length has changed.
+    fn set_len(&self, len: u64) -> bool {
+        let mut table = self.0.write();
+        let changes = table.len != len;
+        table.set_len(len);
+        changes
     }
 }
 
@@ -309,7 +314,9 @@ impl File for MemFile {
 
     fn set_len(&self, len: u64) -> Result<()> {
         check_range(0, len).map_err(|e| self.error("set length", e))?;
-        self.contents.set_len(len);
+        if self.contents.set_len(len) {
+            self.pause.run();
+        }
         Ok(())
     }
 
@@ -317,7 +324,15 @@ impl File for MemFile {
         check_range(offset, len).map_err(|e| self.error("allocate", e))?;
         if len != 0 {
             let len = usize::try_from(len).map_err(|_| self.error("allocate", io::ErrorKind::StorageFull.into()))?;
-            self.contents.0.write().cover(offset, len);
+            let grows = {
+                let mut table = self.contents.0.write();
+                let before = table.len;
+                table.cover(offset, len);
+                table.len > before
+            };
+            if grows {
+                self.pause.run();
+            }
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Power losses: at every operation of a history, with every policy, and once more during the recovery.
 
-use crate::{Oracle, Random, Script, open};
+use crate::{Oracle, Random, open};
 use foreshore::{Db, Error, TableDef};
 use foreshore_io::sim::{CrashPoints, Persist};
 use foreshore_io::{Fs, Sim};
@@ -16,18 +16,18 @@ const WRITE_EVERY: u64 = 16;
 /// Threads that work on the images of a history.
 const WORKERS: u64 = 2;
 
-/// Recovers from power losses at every `stride`-th operation of `script`, which has ended, with each of [`POLICIES`]. Each
-/// recovery is itself cut short once, and what the next one finds must be the same. Returns the number of images.
+/// Recovers from power losses at every `stride`-th operation of the history of `oracle`, which has ended, with each of
+/// [`POLICIES`]. Each recovery is itself cut short once, and what the next one finds must be the same. Returns the number of images.
 ///
 /// # Errors
 /// Says which image was recovered wrongly: seed, operation, policy, operation of the recovery.
-pub fn lose_power(script: &Script, sim: &Sim, seed: u64, stride: u64) -> Result<u64, String> {
+pub fn lose_power(oracle: &Oracle, sim: &Sim, seed: u64, stride: u64) -> Result<u64, String> {
     let points = sim.crash_points();
     thread::scope(|scope| {
         let workers: Vec<_> = (0..WORKERS)
             .map(|worker| {
                 let points = points.clone();
-                scope.spawn(move || visit(&script.oracle, points, seed, stride * WORKERS, stride * worker))
+                scope.spawn(move || visit(oracle, points, seed, stride * WORKERS, stride * worker))
             })
             .collect();
         workers.into_iter().map(|worker| worker.join().unwrap_or_else(|_| Err("a worker panicked".to_owned()))).sum()

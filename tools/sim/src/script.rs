@@ -14,7 +14,7 @@ const ACCOUNTS: u64 = 1400;
 /// Bytes of an account.
 const ACCOUNT: usize = 1900;
 
-type Raw = TableDef<'static, &'static [u8], &'static [u8]>;
+pub(crate) type Raw = TableDef<'static, &'static [u8], &'static [u8]>;
 type Writes = BTreeMap<(String, Vec<u8>), Option<Vec<u8>>>;
 
 /// Two groups of tables. The two transactions that are open at a time keep to one group each, so that neither waits for
@@ -266,11 +266,11 @@ impl Open {
     }
 }
 
-fn account(n: u64) -> Vec<u8> {
+pub(crate) fn account(n: u64) -> Vec<u8> {
     [&b"account "[..], &n.to_be_bytes()].concat()
 }
 
-fn balance(n: u64, held: u64) -> Vec<u8> {
+pub(crate) fn balance(n: u64, held: u64) -> Vec<u8> {
     let mut value = vec![n as u8; ACCOUNT];
     value[..8].copy_from_slice(&held.to_le_bytes());
     value

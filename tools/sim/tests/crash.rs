@@ -32,7 +32,7 @@ fn lose_power(seed: u64, stride: u64) {
     assert!(script.oracle.acknowledged() > 50, "{} commits acknowledged", script.oracle.acknowledged());
     script.oracle.forget_tickets();
     drop(db);
-    let images = crash::lose_power(&script, &sim, seed, stride).unwrap_or_else(|why| panic!("{why}"));
+    let images = crash::lose_power(&script.oracle, &sim, seed, stride).unwrap_or_else(|why| panic!("{why}"));
     println!("{marks:?}; {images} images");
     assert!(images >= marks.operations / stride * crash::POLICIES.len() as u64);
 }

@@ -168,7 +168,7 @@ fn neglect(neglected: Option<Neglected>) -> Result<u64, String> {
     script.run(&db, ROUNDS).unwrap();
     script.oracle.forget_tickets();
     drop(db);
-    crash::lose_power(&script, &sim, 1, STRIDE)
+    crash::lose_power(&script.oracle, &sim, 1, STRIDE)
 }
 
 /// Asserts that a recovery fails for this reason.
@@ -220,6 +220,6 @@ fn a_lying_disk_is_found_out() {
     script.run(&db, 20).unwrap();
     script.oracle.forget_tickets();
     drop(db);
-    let verdict = crash::lose_power(&script, &sim, 1, 50);
+    let verdict = crash::lose_power(&script.oracle, &sim, 1, 50);
     assert!(verdict.is_err(), "{verdict:?}");
 }

@@ -8,7 +8,7 @@ use crate::{
     process::{user_and_system_seconds, voluntary_switches},
     terminal::{Phase, Tally},
 };
-use foreshore::{CommitTicket, Csn, Device};
+use foreshore::{CommitTicket, Csn, Db, Device, Options};
 use foreshore_base::{Result, Uuid};
 use foreshore_io::{File, Fs};
 use foreshore_wal::{Dep, Log, LogOptions, LogStats, Record, Session, flags};
@@ -68,6 +68,11 @@ impl Place {
     /// A new file here.
     pub(super) fn create(&self, name: &str) -> Result<Arc<dyn File>> {
         self.fs.create(&self.dir.join(name))
+    }
+
+    /// A new database here.
+    pub(super) fn database(&self, options: Options) -> Result<Db> {
+        options.fs(Arc::clone(&self.fs)).open(self.dir.join("db"))
     }
 
     /// A new log here.

@@ -26,6 +26,7 @@ mod chart;
 mod commits;
 mod drive;
 mod group_timer;
+mod growth;
 mod log_insert;
 mod log_size;
 mod log_skew;
@@ -78,7 +79,7 @@ trait Experiment: Sync {
     }
 }
 
-const EXPERIMENTS: [&dyn Experiment; 10] = [
+const EXPERIMENTS: [&dyn Experiment; 11] = [
     &log_insert::LogInsert,
     &log_size::LogSize,
     &log_skew::LogSkew,
@@ -89,6 +90,7 @@ const EXPERIMENTS: [&dyn Experiment; 10] = [
     &buffer_miss::BufferMiss,
     &buffer_scale::BufferScale,
     &buffer_trace::BufferTrace,
+    &growth::GrowthLab,
 ];
 
 /// The word for all experiments.

@@ -5,7 +5,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::Value;
 
 /// Names that scripts may rely on: first what varies, then what is measured, then what is added to them.
-const FIELDS: [&str; 65] = [
+const FIELDS: [&str; 67] = [
     "buffer",
     "threads",
     "clients",
@@ -72,6 +72,8 @@ const FIELDS: [&str; 65] = [
     "samples",
     "model_records_per_s",
     "breakdown",
+    "growths",
+    "cuts",
 ];
 
 /// Named values.

@@ -66,6 +66,7 @@ fn fields(experiment: &str) -> &'static [&'static str] {
         "buffer-miss" => &["policy", "threads", "memory_ratio", "pages_read_per_s", "reads_per_miss"],
         "buffer-scale" => &["policy", "distribution", "threads", "ops_per_s"],
         "buffer-trace" => &["policy", "frames", "hit_ratio"],
+        "growth" => &["growth", "device", "threads", "records_per_s", "p9999_us", "max_us", "growths", "cuts"],
         "group-timer" => &["group", "record_bytes", "tps", "mean_us", "p99_us", "waits"],
         other => panic!("no fields for {other}"),
     }
