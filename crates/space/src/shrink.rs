@@ -17,8 +17,12 @@
 //! **Growth and cuts do not fight:** a cut leaves twice the pages that growth keeps ready, and growth sets in at half of them.
 
 use crate::Space;
+use crate::space::MAP_DROP_COST;
 use foreshore_base::Result;
 use foreshore_wal::Session;
+
+/// Map pages whose end is reserved for before a cut: those of 32 GiB.
+const RESERVED_DROPS: u64 = 64;
 
 /// A cut under way. Dropped, it is given up.
 #[derive(Debug)]
@@ -34,6 +38,9 @@ impl Space {
     /// # Errors
     /// `Io`, `Corrupted`, `OutOfFrames`, `Poisoned`.
     pub fn start_cut(&self, session: &mut Session) -> Result<Option<Cut<'_>>> {
+        // As far as it is likely to matter, before others wait for the maps to go: they may hold the log space that this needs.
+        let maps = self.mapped().saturating_sub(1).min(RESERVED_DROPS);
+        session.reserve_rollback(maps as usize * MAP_DROP_COST)?;
         let started = self.stock.start_cut(|first_region| self.drop_maps(first_region, session))?;
         Ok(started.map(|number| Cut { space: self, number }))
     }
@@ -43,7 +50,7 @@ impl Cut<'_> {
     /// Last step of a cut. Returns how many pages the file is shorter: none if the cut was given up.
     ///
     /// # Errors
-    /// `Io`: the file is as it was.
+    /// `Io`: whether the file is shorter is not known. It is taken to be; what is left of its end the next start finds.
     pub fn finish(self) -> Result<u64> {
         self.space.stock.finish_cut(self.number)
     }

@@ -5,7 +5,7 @@ use crate::format::{MAP_IN_REGION, REGION_PAGES};
 use crate::kinds::SpaceKind;
 use crate::map;
 use crate::stock::{Stock, StockStats};
-use foreshore_base::limits::PAGE_SIZE;
+use foreshore_base::limits::{MAX_PAGES, PAGE_SIZE};
 use foreshore_base::{Error, PageId, Place, Result, TableId};
 use foreshore_buffer::{Change, ChangeRecord, ExclusiveGuard, Pinned, Pool, change, change_cost};
 use foreshore_io::File;
@@ -17,7 +17,7 @@ use std::{collections::HashSet, fmt, sync::Arc};
 /// Log space for the record of a new map page.
 const MAP_INIT_COST: usize = change_cost(2, 0);
 /// Log space for the record that drops one.
-const MAP_DROP_COST: usize = change_cost(1, 0);
+pub(crate) const MAP_DROP_COST: usize = change_cost(1, 0);
 
 /// What a page is taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +129,7 @@ impl Space {
             }
         }
         let mapped = maps.len() as u64;
-        let file_pages = self.file.len()? / PAGE_SIZE as u64;
+        let file_pages = (self.file.len()? / PAGE_SIZE as u64).min(MAX_PAGES);
         let end = self.stock.with(|state| {
             assert!(state.free.is_empty(), "the space is in use");
             maps.into_iter().for_each(|used| state.free.push_map(used));
@@ -205,16 +205,21 @@ impl Space {
         SpaceStats { file_pages, used_pages, free_pages, growths, growths_inline, cuts }
     }
 
-    /// Compares the maps with the pages that are in use by all trees. Nobody else uses the database.
+    /// Compares the maps with the pages that are in use by all trees. Nobody allocates or frees a page meanwhile; the end
+    /// of the file may be cut off.
     ///
     /// # Errors
     /// `Corrupted` with the first page that is allocated and not reached, or reached and not allocated; and what a read
     /// of a map page can fail with.
     pub fn verify(&self, reachable: &HashSet<PageId>) -> Result<MapReport> {
-        let regions = self.mapped();
-        let mut report = MapReport { regions, allocated: 0 };
-        for region in 0..regions {
-            let page = self.pool.shared(map::map_of_region(region))?;
+        let mut report = MapReport::default();
+        while report.regions < self.mapped() {
+            let region = report.regions;
+            let page = match self.pool.shared(map::map_of_region(region)) {
+                // A cut has dropped the map meanwhile, and its page.
+                Err(_) if region >= self.mapped() => break,
+                page => page?,
+            };
             for number in region * REGION_PAGES..(region + 1) * REGION_PAGES {
                 let pid = PageId(number);
                 let allocated = map::is_allocated(&page, pid).map_err(|why| self.corrupted(page.pid(), why))?;
@@ -228,8 +233,9 @@ impl Space {
                 }
                 report.allocated += u64::from(allocated);
             }
+            report.regions += 1;
         }
-        let covered = regions * REGION_PAGES;
+        let covered = report.regions * REGION_PAGES;
         if let Some(&pid) = reachable.iter().find(|pid| pid.0 >= covered) {
             return Err(self.corrupted(pid, "in use, but no map covers the page"));
         }
@@ -301,10 +307,15 @@ impl Space {
 
     /// Drops the map pages from that of region `first` on, whose pages are all free and kept back.
     pub(crate) fn drop_maps(&self, first: u64, session: &mut Session) -> Result<()> {
-        let missing = self.mapped().saturating_sub(first);
-        session.reserve_rollback(missing as usize * MAP_DROP_COST)?;
-        let _maps = self.maps.lock();
-        for region in (first..self.mapped()).rev() {
+        loop {
+            // One at a time: a reservation has a limit, and the file has none. Before the lock, see `create_maps`.
+            session.reserve_rollback(MAP_DROP_COST)?;
+            let _maps = self.maps.lock();
+            let mapped = self.mapped();
+            if mapped <= first {
+                return Ok(());
+            }
+            let region = mapped - 1;
             let before = self.pool.pin(map::map_of_region(region - 1))?;
             let page = self.pool.shared(map::map_of_region(region))?;
             let dep = Dep::none().freed(page.lsn());
@@ -317,7 +328,6 @@ impl Space {
             // ORDERING: publish, pairs with `mapped`.
             self.mapped.store(region, Ordering::Release);
         }
-        Ok(())
     }
 }
 

@@ -152,7 +152,11 @@ impl Stock {
         }
         let mut state = self.state.lock();
         let most = if self.growth == Growth::Inline { 1 } else { MAGAZINE as u64 };
-        let want = most.min(state.ready(purpose));
+        let want = match state.ready(Purpose::Data) {
+            // One of the reserve: what lies in a magazine is there for whoever comes next.
+            0 => state.ready(purpose).min(1),
+            ready => ready.min(most),
+        };
         state.free.take(want, |pid| magazine.push(pid));
         state.pace.count(want);
         let ring = self.growth == Growth::Ahead && !state.asked && state.pace.is_low(state.ready(Purpose::Data));
@@ -327,16 +331,13 @@ impl Stock {
         });
         let Some(end) = end else { return Ok(0) };
         let cut = self.file.set_len(PageId(end).offset());
-        self.resize(|state| match cut {
-            Ok(()) => {
-                state.extent = MIN_EXTENT;
-                state.cuts_done += 1;
-                Ok(state.free.finish_cut())
-            }
-            Err(error) => {
-                state.free.cancel_cut();
-                Err(error)
-            }
+        self.resize(|state| {
+            // After an error, too: the file may have the new length all the same, so nothing beyond is relied on.
+            let gone = state.free.finish_cut();
+            state.extent = MIN_EXTENT;
+            cut?;
+            state.cuts_done += 1;
+            Ok(gone)
         })
     }
 
@@ -352,10 +353,12 @@ impl Stock {
     pub(crate) fn stats(&self) -> StockStats {
         let held: usize = self.magazines.iter().map(|magazine| magazine.lock().len()).sum();
         let state = self.state.lock();
+        let file_pages = state.free.file_pages();
+        // What lies beyond a cut is free, too. A page that came back from a magazine just now may count twice.
+        let free_pages = held as u64 + state.free.count() + state.free.beyond_cut();
         StockStats {
-            file_pages: state.free.file_pages(),
-            // What lies beyond a cut is free, too.
-            free_pages: held as u64 + state.free.count() + state.free.beyond_cut(),
+            file_pages,
+            free_pages: free_pages.min(file_pages),
             growths: state.growths,
             growths_inline: state.growths_inline,
             cuts: state.cuts_done,

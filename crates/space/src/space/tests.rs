@@ -182,3 +182,98 @@ fn a_cut_file_ends_behind_the_last_page_in_use_and_grows_again() {
     link(&bed, &space, PageId(REGION_PAGES + 7));
     assert_eq!(space.mapped(), 2);
 }
+
+/// An offset, and what is done during the next read there.
+type Meanwhile = Option<(u64, Box<dyn FnOnce() + Send>)>;
+
+/// A file during whose next read of some page something else is done.
+struct Interrupted {
+    file: Arc<dyn File>,
+    meanwhile: std::sync::Mutex<Meanwhile>,
+}
+
+impl fmt::Debug for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.file.fmt(f)
+    }
+}
+
+impl File for Interrupted {
+    fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        let due = self.meanwhile.lock().unwrap().take_if(|(at, _)| *at == offset);
+        if let Some((_, meanwhile)) = due {
+            meanwhile();
+        }
+        self.file.read_at(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.file.write_at(buf, offset)
+    }
+
+    fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.file.write_durable(buf, offset)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync()
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.file.len()
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        self.file.allocate(offset, len)
+    }
+}
+
+/// The regions that a check has counted may be fewer when it comes to the last.
+#[test]
+fn the_maps_are_verified_while_the_last_of_them_is_cut_off() {
+    let bed = bed(Mem::null());
+    let used = PageId(2 * REGION_PAGES + 7);
+    {
+        let space = bed.space();
+        space.create(&mut bed.log.session().unwrap()).unwrap();
+        link(&bed, &space, CATALOGUE_ROOT);
+    }
+    bed.file.set_len(PageId(4 * REGION_PAGES).offset()).unwrap();
+    let mut bed = bed.reopen();
+    {
+        let space = bed.space();
+        space.load().unwrap();
+        link(&bed, &space, used);
+        drop(space.map_page(PageId(3 * REGION_PAGES), &mut bed.log.session().unwrap(), Purpose::Data).unwrap());
+        assert_eq!(space.mapped(), 4);
+    }
+    bed = bed.reopen();
+    let file = Arc::new(Interrupted { file: bed.file.clone(), meanwhile: std::sync::Mutex::new(None) });
+    bed.file = file.clone();
+    let dw = bed.fs.open(&dir().join("dw")).unwrap();
+    let pool_options = PoolOptions { frames: 32, background: false, ..PoolOptions::default() };
+    bed.pool = Pool::open(bed.file.clone(), dw, Uuid([7; 16]), bed.log.clone(), &pool_options).unwrap();
+    let space = Arc::new(bed.space());
+    space.load().unwrap();
+    let evict = |pool: &Pool| (100..200).for_each(|number| drop(pool.create(PageId(number)).unwrap()));
+    evict(&bed.pool);
+    let (cutter, pool, log) = (space.clone(), bed.pool.clone(), bed.log.clone());
+    let cut = move || {
+        let cut = cutter.start_cut(&mut log.session().unwrap()).unwrap().unwrap();
+        pool.flush_all().unwrap();
+        assert!(cut.finish().unwrap() > 0);
+        evict(&pool);
+    };
+    *file.meanwhile.lock().unwrap() = Some((map::map_of_region(1).offset(), Box::new(cut)));
+    let report = space.verify(&HashSet::from([CATALOGUE_ROOT, used])).unwrap();
+    assert!(file.meanwhile.lock().unwrap().is_none(), "nothing was cut off");
+    assert_eq!((report.regions, report.allocated), (3, 2 + 3 + 2));
+}

@@ -1,6 +1,7 @@
 use super::*;
 use foreshore_io::{Fs, Mem};
-use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
+use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::io;
 use std::path::Path;
 
 /// A file that has room up to some length.
@@ -8,6 +9,8 @@ use std::path::Path;
 struct Limited {
     file: Arc<dyn File>,
     room: AtomicU64,
+    /// Whether changes of the length happen, and are said to have failed.
+    lies: AtomicBool,
 }
 
 impl File for Limited {
@@ -36,7 +39,11 @@ impl File for Limited {
     }
 
     fn set_len(&self, len: u64) -> Result<()> {
-        self.file.set_len(len)
+        self.file.set_len(len)?;
+        match self.lies.load(Ordering::Relaxed) {
+            true => Err(Error::io("set length", self.path(), io::ErrorKind::Other.into())),
+            false => Ok(()),
+        }
     }
 
     fn allocate(&self, offset: u64, len: u64) -> Result<()> {
@@ -49,7 +56,7 @@ impl File for Limited {
 
 fn stock(growth: Growth, room: u64) -> (Stock, Arc<Limited>) {
     let file = Mem::null().create(Path::new("/data")).unwrap();
-    let file = Arc::new(Limited { file, room: AtomicU64::new(room) });
+    let file = Arc::new(Limited { file, room: AtomicU64::new(room), lies: AtomicBool::new(false) });
     let stock = Stock::new(file.clone(), SpaceOptions { growth, background: false });
     stock.create().unwrap();
     (stock, file)
@@ -195,4 +202,30 @@ fn growth_does_not_follow_a_cut_at_once() {
     assert_ne!(stock.extend_step(), NextWake::Now);
     assert_eq!(stock.stats().file_pages, pages);
     assert!(stock.start_cut(|_| Ok(())).unwrap().is_none(), "nor a cut a cut");
+}
+
+/// A file system may set the new length and fail on the blocks behind it.
+#[test]
+fn a_cut_that_fails_leaves_no_page_without_space_behind_it() {
+    let (stock, file) = stock(Growth::Ahead, MAX_PAGES);
+    long(&stock);
+    let number = stock.start_cut(|_| Ok(())).unwrap().unwrap();
+    file.lies.store(true, Ordering::Relaxed);
+    assert!(matches!(stock.finish_cut(number), Err(Error::Io { .. })));
+    assert_eq!(stock.stats().cuts, 0);
+    for _ in 0..2000 {
+        let pid = PageId(data(&stock, 0).unwrap());
+        let promised = stock.with(|state| state.free.end());
+        assert!(pid.0 < promised && file.len().unwrap() >= PageId(promised).offset(), "{pid} of {promised}");
+    }
+}
+
+#[test]
+fn what_a_rollback_takes_of_the_reserve_is_not_left_to_others() {
+    let (stock, _file) = stock(Growth::Ahead, MIN_EXTENT);
+    while data(&stock, 0).is_ok() {}
+    for _ in 0..KEPT_BACK {
+        stock.take(0, Purpose::Rollback).unwrap();
+        assert!(matches!(data(&stock, 0), Err(Error::DiskFull { .. })), "data takes what a rollback may need");
+    }
 }
