@@ -28,6 +28,7 @@ use foreshore_io::{AlignedBuf, File};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_sync::{Condvar, LockRank, Mutex, MutexGuard};
+use std::io;
 
 /// Both rounds, and what is under way in them.
 #[derive(Debug)]
@@ -145,8 +146,8 @@ impl Cleaner {
     }
 
     /// Ends what `board` began.
-    fn land(&self, round: &Round) {
-        self.flight.lock().frames[round.area].clear();
+    fn land(&self, area: usize) {
+        self.flight.lock().frames[area].clear();
         self.landed.notify_all();
     }
 
@@ -188,6 +189,27 @@ impl Round {
     }
 }
 
+/// A round from `board` on; lands when it is dropped.
+///
+/// A round that unwinds stops the log first: its pages may be torn at home, so nothing may be written over their images.
+struct Flying<'a> {
+    core: &'a Core,
+    area: usize,
+    unwinds: bool,
+}
+
+impl Drop for Flying<'_> {
+    fn drop(&mut self) {
+        if self.unwinds {
+            let why = io::Error::other("a round of the cleaner unwinds");
+            self.core.log.poison(&Error::io("clean", self.core.data.path(), why));
+        }
+        self.core.cleaner.land(self.area);
+        // ORDERING: hint, see `Core::dry`.
+        self.core.dry.store(false, Ordering::Relaxed);
+    }
+}
+
 impl Core {
     /// Writes the dirty ones of `frames`, at most [`AREA_PAGES`], home, in `round`. Returns those whose latch was not free, or
     /// that another round is writing.
@@ -199,6 +221,7 @@ impl Core {
         let group = self.log.next_group();
         let mut busy = Vec::new();
         let (sequence, own) = self.cleaner.board(round, frames, &mut busy);
+        let mut flying = Flying { core: self, area: round.area, unwinds: true };
         for no in own {
             let slot = self.slot(no);
             if !slot.frame().latch.try_lock_shared() {
@@ -215,9 +238,7 @@ impl Core {
         if written.is_ok() {
             self.settle(round, group, &mut busy);
         }
-        self.cleaner.land(round);
-        // ORDERING: hint, see `Core::dry`.
-        self.dry.store(false, Ordering::Relaxed);
+        flying.unwinds = false;
         written.map(|()| busy)
     }
 
@@ -227,10 +248,12 @@ impl Core {
             self.log.force(lsn)?;
         }
         assert!(lsn <= self.log.durable(), "page lsn {lsn} is ahead of the log");
-        match self.log.poisoned() {
-            Some(cause) => Err(Error::poisoned(&cause)),
-            None => Ok(()),
-        }
+        self.check_runs()
+    }
+
+    /// An error if the log has stopped.
+    fn check_runs(&self) -> Result<()> {
+        self.log.poisoned().map_or(Ok(()), |cause| Err(Error::poisoned(&cause)))
     }
 
     fn write_batch(&self, round: &mut Round, sequence: u64) -> Result<()> {
@@ -248,7 +271,9 @@ impl Core {
         // Space was taken when the pages were allocated, so even a full disk here is a broken promise of the file system.
         self.fatal(round.write_home(&*self.data))?;
         self.counters.pages_written.add(pages);
-        self.fatal(self.sync_data())
+        self.fatal(self.sync_data())?;
+        // A sync of the other round that failed may have been the one to hear of lost pages of this one.
+        self.check_runs()
     }
 
     /// Makes the pages clean that are still as they were copied. Adds those whose latch was not free to `busy`.

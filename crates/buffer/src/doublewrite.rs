@@ -93,9 +93,9 @@ impl Doublewrite {
                 restored += usize::from(self.restore_page(data, entry, image, durable)?);
             }
         }
-        if restored > 0 {
-            data.sync()?;
-        }
+        // Even if all homes are whole: a process that ended may have left them so without a sync, and the areas are written
+        // over from now on.
+        data.sync()?;
         Ok(restored)
     }
 

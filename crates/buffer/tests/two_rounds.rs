@@ -1,0 +1,219 @@
+//! Promise: with two batches on their way home at once, whatever stops them - power, the end of the process, an error of the
+//! disk, a panic - every page can be had afterwards, and none is taken to be home that is not.
+#![cfg(not(any(foreshore_loom, foreshore_shuttle)))]
+
+mod common;
+
+use common::{Bed, check, count, create, init, open, open_with, pool_options};
+use foreshore_base::limits::PAGE_SIZE;
+use foreshore_base::{Error, GroupNo, PageId, Result};
+use foreshore_io::sim::Persist;
+use foreshore_io::{File, Fs, Sim};
+use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
+use foreshore_sync::primitive::thread;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Barrier};
+
+const PAGES: u64 = 8;
+// No two of them neighbours.
+const P: PageId = PageId(2);
+const Q: PageId = PageId(4);
+const R: PageId = PageId(6);
+
+/// A data file that asks before it syncs, and tells of what it has written.
+struct Asking {
+    inner: Arc<dyn File>,
+    written: Box<dyn Fn(PageId) + Send + Sync>,
+    sync: Box<dyn Fn() -> Result<()> + Send + Sync>,
+}
+
+impl std::fmt::Debug for Asking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl File for Asking {
+    fn path(&self) -> &Path {
+        self.inner.path()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        self.inner.read_at(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.inner.write_at(buf, offset)?;
+        (self.written)(PageId(offset / PAGE_SIZE as u64));
+        Ok(())
+    }
+
+    fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.inner.write_durable(buf, offset)
+    }
+
+    fn sync(&self) -> Result<()> {
+        (self.sync)()?;
+        self.inner.sync()
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.inner.len()
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.inner.set_len(len)
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        self.inner.allocate(offset, len)
+    }
+}
+
+/// Pages 1..8, each initialised and at home, and the group in which the changes of a test begin.
+fn store(seed: u64) -> (Sim, Arc<dyn Fs>, GroupNo) {
+    let sim = Sim::new(seed);
+    let fs: Arc<dyn Fs> = Arc::new(sim.clone());
+    create(&fs, PAGES).expect("an empty store");
+    let bed = open(&fs, &pool_options(16)).expect("open");
+    let mut session = bed.log.session().expect("a session");
+    for pid in 1..PAGES {
+        init(&bed.pool, &mut session, PageId(pid)).expect("init");
+    }
+    bed.pool.flush_all().expect("flush");
+    let group = bed.log.next_group();
+    (sim, fs, group)
+}
+
+/// Raises the counter of a page.
+fn change(bed: &Bed, pid: PageId) {
+    let mut session = bed.log.session().expect("a session");
+    count(&bed.pool, &mut session, pid).expect("count");
+}
+
+fn no_answer() -> Result<()> {
+    Err(Error::io("sync", "data", io::ErrorKind::TimedOut.into()))
+}
+
+/// How flushes of P and of Q ended, which were under way together. `None`: in a panic.
+struct Ended {
+    bed: Bed,
+    p: Option<Result<()>>,
+    q: Option<Result<()>>,
+}
+
+/// Brings P and Q on their way home, in a round each, until both are written and P's round asks for its sync. After
+/// `meanwhile` the first sync goes as `first` says and ends the round of P; then the round of Q goes on, and its sync goes as
+/// `second` says.
+fn two_rounds(
+    fs: &Arc<dyn Fs>,
+    first: fn() -> Result<()>,
+    second: fn() -> Result<()>,
+    meanwhile: impl FnOnce(),
+) -> Ended {
+    let [p_stands, p_goes, q_stands, q_goes] = [(); 4].map(|()| Arc::new(Barrier::new(2)));
+    let bed = open_with(fs, &pool_options(16), |_, inner| {
+        let (stands, goes, is_second) = (p_stands.clone(), p_goes.clone(), AtomicBool::new(false));
+        let sync = move || {
+            // ORDERING: a flag; the barriers order the threads.
+            if is_second.swap(true, Ordering::Relaxed) {
+                return second();
+            }
+            stands.wait();
+            goes.wait();
+            first()
+        };
+        let (stands, goes) = (q_stands.clone(), q_goes.clone());
+        let written = move |pid| {
+            if pid == Q {
+                stands.wait();
+                goes.wait();
+            }
+        };
+        Arc::new(Asking { inner, written: Box::new(written), sync: Box::new(sync) })
+    })
+    .expect("open");
+    change(&bed, P);
+    let (p, q) = thread::scope(|scope| {
+        let p = scope.spawn(|| bed.pool.flush_all());
+        p_stands.wait();
+        change(&bed, Q);
+        let q = scope.spawn(|| bed.pool.flush_all());
+        q_stands.wait();
+        meanwhile();
+        p_goes.wait();
+        let p = p.join().ok();
+        q_goes.wait();
+        (p, q.join().ok())
+    });
+    Ended { bed, p, q }
+}
+
+/// Loses power, with any sectors of what is not durable on the medium, and finds `pages` of count 1. Returns how many were
+/// torn.
+fn lose_power(sim: &Sim, group: GroupNo, pages: &[PageId]) -> Vec<usize> {
+    let after = |seed| {
+        let fs: Arc<dyn Fs> = Arc::new(sim.crash_image(&Persist::Torn, seed));
+        let bed = open(&fs, &pool_options(16)).expect("open");
+        let restored = bed.recover(group).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        for &pid in pages {
+            let page = bed.pool.shared(pid).unwrap_or_else(|e| panic!("seed {seed}: page {pid}: {e}"));
+            assert_eq!(check(&page, pid), 1, "seed {seed}: page {pid}");
+        }
+        restored
+    };
+    (0..60).map(after).collect()
+}
+
+#[test]
+fn power_may_be_lost_with_both_batches_on_their_way() {
+    let (sim, fs, group) = store(1);
+    let mut restored = Vec::new();
+    let ended = two_rounds(&fs, || Ok(()), || Ok(()), || restored = lose_power(&sim, group, &[P, Q]));
+    assert!(restored.contains(&2), "no power loss tore both pages: {restored:?}");
+    assert!(matches!((ended.p, ended.q), (Some(Ok(())), Some(Ok(())))));
+    assert_eq!(ended.bed.pool.stats().pages_dirty, 0);
+}
+
+/// What a process leaves behind that ends with both batches on their way is whole as long as power stays; the next run must
+/// not take that for durable and write over the images.
+#[test]
+fn a_process_may_end_with_both_batches_on_their_way_and_the_next_lose_power() {
+    let (sim, fs, group) = store(2);
+    drop(two_rounds(&fs, no_answer, no_answer, || ()));
+    let runs = Arc::new(AtomicBool::new(false));
+    let bed = open_with(&fs, &pool_options(16), |_, inner| {
+        let runs = runs.clone();
+        // ORDERING: a flag of one thread; here and below.
+        let sync = Box::new(move || if runs.load(Ordering::Relaxed) { no_answer() } else { Ok(()) });
+        Arc::new(Asking { inner, written: Box::new(|_| ()), sync })
+    })
+    .expect("open");
+    bed.recover(group).expect("recover");
+    runs.store(true, Ordering::Relaxed);
+    change(&bed, R);
+    bed.pool.flush_all().expect_err("the power is lost before the sync");
+    let restored = lose_power(&sim, group, &[P, Q, R]);
+    assert!(restored.contains(&1), "no power loss tore the page: {restored:?}");
+}
+
+/// The system tells of lost pages once, whoever's they are.
+#[test]
+fn a_sync_after_one_that_failed_is_not_believed() {
+    let (_sim, fs, _) = store(3);
+    let ended = two_rounds(&fs, no_answer, || Ok(()), || ());
+    assert!(matches!(ended.p, Some(Err(Error::Io { op: "sync", .. }))), "{:?}", ended.p);
+    assert!(matches!(ended.q, Some(Err(Error::Poisoned { .. }))), "{:?}", ended.q);
+    assert_eq!(ended.bed.pool.stats().pages_dirty, 2, "nothing is taken to be home");
+}
+
+/// Its pages may be torn at home, so their images must stay; and nobody waits for a round that will not end.
+#[test]
+fn a_round_that_unwinds_stops_the_log_and_hangs_nobody() {
+    let (_sim, fs, _) = store(4);
+    let ended = two_rounds(&fs, || panic!("a defect"), || Ok(()), || ());
+    assert!(ended.p.is_none());
+    assert!(matches!(ended.q, Some(Err(Error::Poisoned { .. }))), "{:?}", ended.q);
+    assert!(matches!(ended.bed.pool.flush_all(), Err(Error::Poisoned { .. })));
+}
