@@ -4,40 +4,55 @@
 //! short operation. On Linux the seldom side can pay for both: `membarrier(2)` returns only after every thread of the process
 //! that ran meanwhile has passed a full fence, between the beginning of the call and its end. A thread that did not run
 //! passes one when it is given the processor.
+//!
+//! The call interrupts all processors that run the process, so it is worth its price only if many light sides are passed
+//! between two heavy ones. The heavy side says whether they are.
 
-use crate::primitive::atomic::{Ordering, fence};
+use crate::primitive::atomic::{AtomicBool, Ordering, fence};
 
 /// Fences that pair with each other, one kind light, one heavy.
 ///
 /// Two threads that each store, fence and look at the other's store: if one fence is heavy and the other light, or both are
-/// heavy, at least one of the two sees the other. Two light ones order nothing.
+/// heavy, at least one of the two sees the other. Two light ones order nothing. Heavy sides come one at a time, each ordered
+/// behind the one before by a lock of the caller.
 ///
-/// *Why.* The heavy side's call makes the light side's thread pass a full fence somewhere, at `P`. If the light side's store
-/// lies before `P` in its program, it is visible when the call returns, and the heavy side's look sees it. Else its look lies
-/// behind `P` as well, since the compiler keeps the two in order, and sees what was stored before the call.
+/// A heavy side leaves the light ones behind it *spared* or not. Spared ones make no fence, and each heavy side calls the
+/// system until one has spared them no longer; that one is the last to call.
 ///
-/// Where the system refuses the call, and under a model checker, both sides are `fence(SeqCst)`, which gives the same.
+/// *Why.* A heavy side that calls makes the thread of the light side pass a full fence somewhere, at `P`. If the light side's
+/// store lies before `P` in its program, it is visible when the call returns, and the heavy side's look sees it. Else its look
+/// lies behind `P` as well, since the compiler keeps the two in order, and sees what was stored before the call.
 ///
-/// The heavy side costs about a microsecond, more on a machine of many processors: it interrupts those that run threads of
-/// this process. A virtual processor that its host has stopped holds it up until it runs again.
+/// A heavy side `h` that does not call comes behind one, `t`, that called and ended the sparing. The light side looks whether
+/// it is spared between its store and its look. If it finds that it is not, both sides make a full fence. If it finds that it
+/// is by a sparing that ended with `t` or before, it looked before its `P` of `t`, so its store is visible to `t`
+/// and all behind it. If by one that began later, it acquires what `h` stored before.
+///
+/// Where the system refuses the call, and under a model checker, nobody is spared: both sides are `fence(SeqCst)`.
+///
+/// The call costs about a microsecond, more on a machine of many processors. A virtual processor that its host has stopped
+/// holds it up until it runs again.
 #[derive(Debug)]
 pub struct AsymmetricFence {
-    /// Whether the heavy side does the work of both.
-    expedited: bool,
+    /// Whether the system can make the fence of the light side.
+    granted: bool,
+    /// Whether the light side makes none. Written by heavy sides.
+    spared: AtomicBool,
 }
 
 impl AsymmetricFence {
-    /// Asks the system once. Both sides use the same value, so that they agree. The first call in a process of several threads
-    /// takes the system some ten milliseconds.
+    /// Asks the system. The first call in a process of several threads takes the system some ten milliseconds.
     #[expect(clippy::new_without_default, reason = "it makes a system call")]
     pub fn new() -> Self {
-        Self { expedited: register() }
+        Self { granted: register(), spared: AtomicBool::new(false) }
     }
 
     /// The side that is passed often.
     #[inline(always)]
     pub fn light(&self) {
-        if self.expedited {
+        compiler_fence();
+        // ORDERING: Acquire, pairs with the store in `heavy`: see the third case above.
+        if self.spared.load(Ordering::Acquire) {
             compiler_fence();
         } else {
             // ORDERING: SeqCst, pairs with the fence in `heavy`.
@@ -45,14 +60,22 @@ impl AsymmetricFence {
         }
     }
 
-    /// The side that is passed seldom.
+    /// The side that is passed seldom. `spare` says whether so many light sides are about to be passed before the next heavy
+    /// one that together they cost more than the system's call.
     ///
     /// # Panics
     /// If the system refuses what it has granted before: a fence that did not happen cannot be made up for.
-    pub fn heavy(&self) {
+    pub fn heavy(&self, spare: bool) {
+        // ORDERING: Relaxed, heavy sides alone store it, one at a time.
+        let spared = self.spared.load(Ordering::Relaxed);
+        let spare = spare && self.granted;
+        if spare != spared {
+            // ORDERING: Release, pairs with the load in `light`.
+            self.spared.store(spare, Ordering::Release);
+        }
         // ORDERING: SeqCst, pairs with the fence in `light` where that is one, and with other fences.
         fence(Ordering::SeqCst);
-        if self.expedited {
+        if spare || spared {
             fence_others();
         }
     }
@@ -106,8 +129,9 @@ mod tests {
     const LIMIT: usize = 8 << 20;
     const HEAVY: usize = 20_000;
 
-    /// Each side stores its round and looks at the other's, as fast as it can.
-    fn no_pair_is_blind(fence: &AsymmetricFence) {
+    /// Each side stores its round and looks at the other's, as fast as it can. `spare` says in which rounds of the heavy side
+    /// the light one is spared.
+    fn no_pair_is_blind(fence: &AsymmetricFence, spare: fn(u64) -> bool) {
         let [often, seldom] = [0, 0].map(|zero| CachePadded::new(AtomicU64::new(zero)));
         // What each side has seen in each of its rounds.
         let (light, heavy) = thread::scope(|scope| {
@@ -125,7 +149,7 @@ mod tests {
             let look = |round| {
                 // ORDERING: Relaxed on both, the fence under test orders them.
                 seldom.store(round, Ordering::Relaxed);
-                fence.heavy();
+                fence.heavy(spare(round));
                 // ORDERING: as above.
                 often.load(Ordering::Relaxed)
             };
@@ -147,11 +171,17 @@ mod tests {
 
     #[test]
     fn one_of_two_sides_sees_the_other() {
-        no_pair_is_blind(&AsymmetricFence::new());
+        no_pair_is_blind(&AsymmetricFence::new(), |_| true);
+    }
+
+    #[test]
+    fn one_of_two_sides_sees_the_other_while_sparing_comes_and_goes() {
+        no_pair_is_blind(&AsymmetricFence::new(), |round| round & round >> 1 & 1 == 1);
     }
 
     #[test]
     fn one_of_two_sides_sees_the_other_where_the_system_refuses() {
-        no_pair_is_blind(&AsymmetricFence { expedited: false });
+        let refused = AsymmetricFence { granted: false, spared: AtomicBool::new(false) };
+        no_pair_is_blind(&refused, |_| true);
     }
 }

@@ -33,8 +33,8 @@
 //! A lane that c does not count was leased after `b`: the fences of the lease and of b order the lane's later load of the floor
 //! behind b's store, which is the first case.
 //!
-//! **The fences** are an [`AsymmetricFence`]: an append makes none, and the leader has the system make one in every thread, a
-//! microsecond or so in each cut. With two equal ones, each append would wait until its copy has left the processor.
+//! **The fences** are an [`AsymmetricFence`]. With two equal ones, each append waits until its copy has left the processor. So
+//! while cuts are large an append makes none, and the leader has the system make one in every thread.
 //!
 //! **Corollary.** LSNs grow along every dependency, so `{LSN <= S}` is closed under dependency: recovery may stop at `S`.
 //! Records above `S` that were copied already are *provisional* and count when a later `S` covers them; a crash before that
@@ -74,6 +74,10 @@ use std::sync::Arc;
 
 /// How often a leader reads the word of a lane that is drawing again before it takes the lane's last stamp instead.
 const REREADS: usize = if MODEL { 0 } else { 32 };
+
+/// Bytes of a cut, some five hundred short records, from which on their fences cost more than the call of the system that
+/// spares them.
+const SPARING: u64 = 64 << 10;
 
 /// Dependencies stay below: half of what readers accept is left for counting on.
 const MAX_DEPENDENCY: u64 = crate::format::MAX_STAMP / 2;
@@ -119,6 +123,8 @@ struct Cut {
     targets: Vec<u64>,
     /// The lane that is copied next.
     next: usize,
+    /// Bytes that it found, or the one before if none is in progress.
+    size: u64,
     /// Bytes copied since the last cut began that it need not cover.
     provisional: usize,
 }
@@ -216,13 +222,14 @@ impl Lanes {
         self.floor.store(g, Ordering::Release);
         if !mutant("lanes: no fence in the cut") {
             // b of the proof; pairs with the light side in `append`, and with the fence of a lease.
-            self.fence.heavy();
+            self.fence.heavy(cut.size >= SPARING);
         }
         // ORDERING: AcqRel, a read-modify-write as all changes of the clock. Keeps the steps of commits short.
         self.clock.fetch_max(g, Ordering::AcqRel);
         let mut stamp = g;
         cut.targets.clear();
-        for lane in &self.lanes[..self.slots.used_len()] {
+        cut.size = 0;
+        for (lane, drained) in self.lanes[..self.slots.used_len()].iter().zip(&self.drained) {
             // ORDERING: Acquire, c of the proof; the fence orders it behind b, and it pairs with the stores of 2 and 6.
             let mut seq = lane.seq.load(Ordering::Acquire);
             for _ in 0..REREADS {
@@ -238,7 +245,10 @@ impl Lanes {
                 stamp = stamp.min(seq >> 1);
             }
             // ORDERING: Acquire, the records below are whole; pairs with 5.
-            cut.targets.push(lane.tail.load(Ordering::Acquire));
+            let target = lane.tail.load(Ordering::Acquire);
+            // ORDERING: Relaxed, a hint: the lane's session may be copying.
+            cut.size += target.saturating_sub(drained.load(Ordering::Relaxed));
+            cut.targets.push(target);
         }
         (cut.next, cut.provisional) = (0, 0);
         let floor = if mutant("lanes: cut falls") { Lsn::ZERO } else { prev };
