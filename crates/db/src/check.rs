@@ -12,6 +12,9 @@ use foreshore_io::AlignedBuf;
 use foreshore_lock::TableMode;
 use std::{collections::HashSet, ops::Bound};
 
+/// Reads of a page's home until what is found there counts.
+const HOME_TRIES: u32 = 4;
+
 /// What [`Db::check`] has found in order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -25,10 +28,16 @@ pub struct Report {
 }
 
 pub(crate) fn check(db: &Db) -> Result<Report> {
-    db.run_with(TxnOptions::new().label("check"), |tx| tx.with(check_in))
+    let (report, owned) = db.run_with(TxnOptions::new().label("check"), |tx| tx.with(check_in))?;
+    // Nobody waits any more while the file is read.
+    let engine = db.engine();
+    engine.pool.flush_all()?;
+    check_homes(engine, owned)?;
+    Ok(report)
 }
 
-fn check_in(engine: &Engine, live: &mut Live) -> Result<Report> {
+/// Checks trees and maps, and returns all pages of the trees, too.
+fn check_in(engine: &Engine, live: &mut Live) -> Result<(Report, HashSet<PageId>)> {
     // No table is created or changed until the transaction ends, so pages stay as they are found.
     live.txn.lock_table(engine.catalogue.table(), TableMode::Shared)?;
     let found = tables(engine, live)?;
@@ -55,9 +64,7 @@ fn check_in(engine: &Engine, live: &mut Live) -> Result<Report> {
     }
     let map = engine.space.verify(&owned)?;
     report.pages = map.allocated;
-    engine.pool.flush_all()?;
-    check_homes(engine, &owned)?;
-    Ok(report)
+    Ok((report, owned))
 }
 
 /// The trees of all tables but the catalogue, and whether they were dropped.
@@ -72,14 +79,27 @@ fn tables(engine: &Engine, live: &mut Live) -> Result<Vec<(Tree, bool)>> {
 }
 
 /// Reads each page from the file, past the pool: a page that is resident hides what became of its home.
-fn check_homes(engine: &Engine, pages: &HashSet<PageId>) -> Result<()> {
-    let mut pages: Vec<_> = pages.iter().copied().collect();
+fn check_homes(engine: &Engine, pages: HashSet<PageId>) -> Result<()> {
+    let mut pages: Vec<_> = pages.into_iter().collect();
     pages.sort_unstable();
     let mut buffer = AlignedBuf::new(PAGE_SIZE);
-    for pid in pages {
-        let len = engine.data.read_at(&mut buffer, pid.offset())?;
-        verify_page(&buffer[..len], pid, engine.log.durable())
-            .map_err(|flaw| Error::corrupted(&engine.files.data, Place::Page(pid), flaw.why()))?;
+    pages.into_iter().try_for_each(|pid| check_home(engine, pid, &mut buffer))
+}
+
+/// Checks the home of one page, which others may be writing, or may have freed since it was found in a tree.
+fn check_home(engine: &Engine, pid: PageId, buffer: &mut AlignedBuf) -> Result<()> {
+    for tries in 1.. {
+        let len = engine.data.read_at(buffer, pid.offset())?;
+        // The log is asked after the read: a page is written only once its changes are durable.
+        let Err(flaw) = verify_page(&buffer[..len], pid, engine.log.durable()) else { break };
+        if !engine.space.is_in_use(pid)? {
+            break;
+        }
+        if tries == HOME_TRIES {
+            return Err(Error::corrupted(&engine.files.data, Place::Page(pid), flaw.why()));
+        }
+        // Waits for the write that may have been met, and writes a page that is in use again.
+        engine.pool.flush_all()?;
     }
     Ok(())
 }

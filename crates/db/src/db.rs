@@ -104,7 +104,8 @@ impl Db {
     }
 
     /// Checks the whole database: every page's checksum, the order and links of every tree, and that each page is owned
-    /// once or free. Transactions wait for locks that it takes on the tables.
+    /// once or free. Writers wait while trees and maps are checked, for all tables are locked shared; the pages on disk are
+    /// read without a lock after that.
     ///
     /// # Errors
     /// `Corrupted` with the first thing that is wrong; otherwise as a transaction's.

@@ -242,6 +242,25 @@ impl Space {
         Ok(report)
     }
 
+    /// Whether a page is allocated now.
+    ///
+    /// # Errors
+    /// What a read of its map page can fail with.
+    pub fn is_in_use(&self, pid: PageId) -> Result<bool> {
+        let region = map::region_of(pid);
+        if region >= self.mapped() {
+            return Ok(false);
+        }
+        match self.pool.shared(map::map_of_region(region)) {
+            // A cut has dropped the map meanwhile, and its page.
+            Err(_) if region >= self.mapped() => Ok(false),
+            page => {
+                let page = page?;
+                map::is_allocated(&page, pid).map_err(|why| self.corrupted(page.pid(), why))
+            }
+        }
+    }
+
     /// Applies page `index` of a record of the space manager. Called only if the page is older than the record.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 mod bad_files;
 mod bank;
+mod check;
 mod close;
 mod commit;
 mod crash;
@@ -20,4 +21,5 @@ mod script;
 mod stats;
 mod support;
 mod table_types;
+mod torn;
 mod vacuum;
