@@ -29,6 +29,16 @@ pub struct Cursor {
     at: usize,
     /// The transaction's last change when the rows were copied.
     copied_at: Lsn,
+    ahead: ReadAhead,
+}
+
+/// How far leaves are read ahead: not for the first one, as most scans are short, and twice as many each time after that.
+#[derive(Debug, Default)]
+struct ReadAhead {
+    /// Leaves that were asked for last.
+    window: usize,
+    /// Those of them that have not been scanned.
+    left: usize,
 }
 
 impl Tree {
@@ -47,20 +57,55 @@ impl Tree {
             rows: Vec::new(),
             at: 0,
             copied_at: txn.last_lsn(),
+            ahead: ReadAhead::default(),
         })
     }
 
-    /// Copies the leaf that covers `key`.
-    fn copy_leaf(&self, structure: &mut Structure<'_>, key: &[u8], page: &mut [u8; PAGE_SIZE]) -> Result<PageId> {
+    /// Copies the node on `level` that covers `key`.
+    fn copy_node(
+        &self,
+        structure: &mut Structure<'_>,
+        key: &[u8],
+        level: u8,
+        page: &mut [u8; PAGE_SIZE],
+    ) -> Result<PageId> {
         let mut restarts = Restarts::default();
         loop {
-            let leaf: ReadGuard<'_> = self.find_again(structure, key, 0, 0, &mut restarts)?;
-            leaf.page().copy_to(0..PAGE_SIZE, page);
-            if leaf.holds() {
-                return Ok(leaf.pid());
+            let node: ReadGuard<'_> = self.find_again(structure, key, level, 0, &mut restarts)?;
+            node.page().copy_to(0..PAGE_SIZE, page);
+            if node.holds() {
+                return Ok(node.pid());
             }
             self.restart(&mut restarts);
         }
+    }
+
+    /// Up to `most` leaves side by side, the first of which covers `key`, where another leaf ends; those below one node, and
+    /// none that lies beyond `upper`.
+    fn leaves_from(
+        &self,
+        structure: &mut Structure<'_>,
+        key: &[u8],
+        upper: &Bound<Vec<u8>>,
+        most: usize,
+    ) -> Result<Vec<PageId>> {
+        let mut page = [0; PAGE_SIZE];
+        let pid = self.copy_node(structure, key, 1, &mut page)?;
+        let damage = |why| self.corrupted(pid, why);
+        let node = self.parse(pid, &page)?;
+        let first = match node.search(key).map_err(damage)? {
+            Ok(index) => index,
+            Err(index) => index.saturating_sub(1),
+        };
+        let mut leaves = vec![node.child_for(key).map_err(damage)?];
+        for index in first + 1..node.len().min(first + most) {
+            let begins = node.key(index).map_err(damage)?;
+            match upper {
+                Bound::Included(upper) | Bound::Excluded(upper) if begins > &upper[..] => break,
+                _ => leaves.push(node.child(index).map_err(damage)?),
+            }
+        }
+        Ok(leaves)
     }
 }
 
@@ -101,7 +146,7 @@ impl Cursor {
             Bound::Unbounded => &[],
         };
         let mut page = [0; PAGE_SIZE];
-        let pid = tree.copy_leaf(&mut Structure::of(txn), start, &mut page)?;
+        let pid = tree.copy_node(&mut Structure::of(txn), start, 0, &mut page)?;
         let damage = |why| tree.corrupted(pid, why);
         let node = tree.parse(pid, &page)?;
         let first = match node.search(start).map_err(damage)? {
@@ -137,7 +182,31 @@ impl Cursor {
             self.bytes.extend_from_slice(row.value);
             self.rows.push((key..value, value..self.bytes.len()));
         }
-        self.from = node.high().map_err(damage)?.map(|high| Bound::Included(high.to_vec()));
+        let high = node.high().map_err(damage)?.map(<[u8]>::to_vec);
+        if let Some(high) = &high {
+            self.read_ahead(txn, high)?;
+        }
+        self.from = high.map(Bound::Included);
+        Ok(())
+    }
+
+    /// Has the leaves from `key` on read in the background, when half of those asked for before have been scanned.
+    fn read_ahead(&mut self, txn: &mut Txn, key: &[u8]) -> Result<()> {
+        let ahead = &mut self.ahead;
+        ahead.left = ahead.left.saturating_sub(1);
+        let most = self.tree.pool().prefetch_depth();
+        if most == 0 || 2 * ahead.left > ahead.window {
+            return Ok(());
+        }
+        if ahead.window == 0 {
+            ahead.window = 1;
+            return Ok(());
+        }
+        ahead.window = (2 * ahead.window).min(most);
+        let leaves = self.tree.leaves_from(&mut Structure::of(txn), key, &self.upper, ahead.window)?;
+        // At the end of a node there are fewer.
+        ahead.left = leaves.len();
+        self.tree.pool().prefetch(&leaves);
         Ok(())
     }
 }

@@ -6,11 +6,14 @@
 //! place that does. Dirty pages go home in batches, behind the log (the write-ahead rule is one function of the cleaner) and
 //! through the doublewrite file, and no latch is held over a read or write of anything but the page being read.
 //!
+//! Pages that will be wanted soon are read by background threads ([`Pool::prefetch`]), which nobody waits for.
+//!
 //! What upper layers keep to: every page that a structure change latches is resident before its first latch
 //! ([`Pool::pin`]), and log space is reserved before it too. Then nobody waits for the disk with a latch held.
 
 pub mod format;
 
+mod ahead;
 mod change;
 mod cleaner;
 mod doublewrite;

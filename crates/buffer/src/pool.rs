@@ -1,5 +1,6 @@
 //! The pool: construction, and what it offers.
 
+use crate::ahead::{Ahead, Reader};
 use crate::cleaner::Cleaner;
 use crate::doublewrite::Doublewrite;
 use crate::evict::{INLINE_BATCH, Provider};
@@ -16,7 +17,7 @@ use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, GroupNo, Lsn, PageId, Place, Result, Uuid};
 use foreshore_io::File;
 use foreshore_sync::primitive::atomic::AtomicBool;
-use foreshore_sync::{ByteArena, Daemon, EventCount, LockRank, Mutex, NextWake, ParkTable, Signal, ThreadSpawn};
+use foreshore_sync::{ByteArena, Daemon, EventCount, LockRank, Mutex, NextWake, ParkTable, Signal, Step, ThreadSpawn};
 use foreshore_wal::Log;
 use std::fmt;
 use std::io;
@@ -49,13 +50,14 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     /// Rung when free frames run low.
     pub(crate) low: Signal,
+    pub(crate) ahead: Ahead,
 }
 
-/// The buffer pool of one database. Clones share it; the last one to go stops its thread and writes nothing.
+/// The buffer pool of one database. Clones share it; the last one to go stops its threads and writes nothing.
 #[derive(Clone)]
 pub struct Pool {
-    // Declared first: the thread ends before what it works on.
-    daemon: Arc<Mutex<Option<Daemon>>>,
+    // Declared first: the threads end before what they work on.
+    daemons: Arc<Mutex<Vec<Daemon>>>,
     core: Arc<Core>,
 }
 
@@ -117,31 +119,40 @@ impl Pool {
             log,
             counters: Counters::new(),
             low: Signal::new(),
+            ahead: Ahead::new(options.frames),
         });
         if core.uses.with_pin().is_some() {
             core.frames.iter().for_each(|frame| frame.start_evicted());
         }
-        let daemon = options.background.then(|| Self::spawn_provider(&core)).transpose()?;
-        Ok(Self { daemon: Arc::new(Mutex::new(LockRank::Leaf, daemon)), core })
+        let daemons = if options.background { Self::spawn(&core)? } else { Vec::new() };
+        Ok(Self { daemons: Arc::new(Mutex::new(LockRank::Leaf, daemons)), core })
     }
 
-    fn spawn_provider(core: &Arc<Core>) -> Result<Daemon> {
-        let step = Arc::new(Provider { core: core.clone() });
-        let (log, path) = (core.log.clone(), core.data.path().to_owned());
-        let failed = path.clone();
-        let on_panic = move |_: &str, message: &str| {
-            log.poison(&Error::io("clean", failed, io::Error::other(message.to_owned())));
+    /// The thread that keeps frames free, and those that read ahead if the pool has frames for that.
+    fn spawn(core: &Arc<Core>) -> Result<Vec<Daemon>> {
+        let start = |name: &'static str, op: &'static str, signal: &Signal, step: Arc<dyn Step>| {
+            let (log, path) = (core.log.clone(), core.data.path().to_owned());
+            let failed = path.clone();
+            let on_panic = move |_: &str, message: &str| {
+                log.poison(&Error::io(op, failed, io::Error::other(message.to_owned())));
+            };
+            Daemon::spawn(&ThreadSpawn, name, signal.clone(), step, Box::new(on_panic))
+                .map_err(|e| Error::io("spawn", path, e))
         };
-        Daemon::spawn(&ThreadSpawn, "foreshore-pages", core.low.clone(), step, Box::new(on_panic))
-            .map_err(|e| Error::io("spawn", path, e))
+        let mut daemons =
+            vec![start("foreshore-pages", "clean", &core.low, Arc::new(Provider { core: core.clone() }))?];
+        if core.ahead.depth() > 0 {
+            for bell in &core.ahead.bells {
+                daemons.push(start("foreshore-ahead", "read", bell, Arc::new(Reader { core: core.clone() }))?);
+            }
+        }
+        Ok(daemons)
     }
 
-    /// Ends the background thread. Dirty pages stay unwritten; [`Pool::flush_all`] comes before where they matter.
+    /// Ends the background threads. Dirty pages stay unwritten; [`Pool::flush_all`] comes before where they matter.
     pub fn close(&self) {
-        let daemon = self.daemon.lock().take();
-        if let Some(daemon) = daemon {
-            daemon.stop();
-        }
+        let daemons = std::mem::take(&mut *self.daemons.lock());
+        daemons.into_iter().for_each(Daemon::stop);
     }
 
     /// Fixes a page for reading, from disk if need be.
@@ -254,8 +265,22 @@ impl Pool {
         self.core.clean_oldest()
     }
 
-    /// Refills the store of free frames once, cleaning if there is no other way. For owners without a background thread.
+    /// Asks for pages that will be wanted soon to be read in the background. Waits for nothing; requests beyond
+    /// [`Pool::prefetch_depth`] are dropped.
+    pub fn prefetch(&self, pids: &[PageId]) {
+        self.core.prefetch(pids);
+    }
+
+    /// Most pages that can be asked for at a time; none in a small pool.
+    #[must_use]
+    pub fn prefetch_depth(&self) -> usize {
+        self.core.ahead.depth()
+    }
+
+    /// Refills the store of free frames once, cleaning if there is no other way, and reads a page that was asked for. For
+    /// owners without background threads.
     pub fn provide_step(&self) -> Result<NextWake> {
+        self.core.read_ahead();
         self.core.provide()
     }
 

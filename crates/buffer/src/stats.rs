@@ -15,6 +15,8 @@ pub struct PoolStats {
     pub misses: u64,
     /// Pages read from the data file.
     pub pages_read: u64,
+    /// Those of them that were read ahead of need.
+    pub pages_ahead: u64,
     /// Those of them that somebody else had read meanwhile; only `nbgclock` lets that happen.
     pub reads_redundant: u64,
     /// Page images written, at home and to the doublewrite file.
@@ -35,6 +37,7 @@ pub struct PoolStats {
 pub(crate) struct Counters {
     pub(crate) misses: ShardedCounter,
     pub(crate) pages_read: ShardedCounter,
+    pub(crate) pages_ahead: ShardedCounter,
     pub(crate) reads_redundant: ShardedCounter,
     pub(crate) pages_written: ShardedCounter,
     pub(crate) evictions: ShardedCounter,
@@ -53,6 +56,7 @@ impl Counters {
         Self {
             misses: ShardedCounter::new(),
             pages_read: ShardedCounter::new(),
+            pages_ahead: ShardedCounter::new(),
             reads_redundant: ShardedCounter::new(),
             pages_written: ShardedCounter::new(),
             evictions: ShardedCounter::new(),
@@ -74,6 +78,7 @@ impl Counters {
             pages_dirty: self.dirtied.sum().saturating_sub(cleaned),
             misses: self.misses.sum(),
             pages_read: self.pages_read.sum(),
+            pages_ahead: self.pages_ahead.sum(),
             reads_redundant: self.reads_redundant.sum(),
             pages_written: self.pages_written.sum(),
             evictions: self.evictions.sum(),

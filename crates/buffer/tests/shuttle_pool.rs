@@ -157,6 +157,11 @@ fn work(pool: &Pool, log: &Log, own: u64) {
         if own == 0 && round % 2 == 1 {
             pool.clean_step().expect("nothing but reads fails");
         }
+        if own == 1 {
+            // One that others change, and perhaps nobody has in memory.
+            pool.prefetch(&[PageId(1 + 3 * round % PAGES)]);
+            let _ = insist(|| pool.provide_step());
+        }
     }
 }
 

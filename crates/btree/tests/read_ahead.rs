@@ -1,0 +1,61 @@
+//! Promise: a long scan finds its leaves read, each once, and a short one has nothing read that it does not want.
+
+mod common;
+
+use common::Bed;
+use foreshore_btree::Cursor;
+use std::ops::Bound;
+
+const FRAMES: usize = 256;
+const ROWS: u64 = 6000;
+const VALUE: [u8; 900] = [7; 900];
+
+/// A tree several times as large as the pool, of which nothing that a scan wants is in memory.
+fn large() -> Bed {
+    let bed = Bed::new(FRAMES);
+    for from in (0..ROWS).step_by(100) {
+        bed.run(|txn| (from..from + 100).try_for_each(|n| bed.tree.put(txn, &n.to_be_bytes(), &VALUE).map(drop)));
+    }
+    bed.pool.flush_all().unwrap();
+    bed
+}
+
+/// Scans with a reader at work; the first and the last number, and how many.
+fn scan(bed: &Bed, lower: u64, upper: u64) -> (u64, u64, u64) {
+    bed.run(|txn| {
+        let (lower, upper) = (lower.to_be_bytes(), upper.to_be_bytes());
+        let mut cursor: Cursor = bed.tree.range(txn, Bound::Included(&lower), Bound::Excluded(&upper))?;
+        let mut seen = (u64::MAX, 0, 0);
+        while let Some((key, value)) = cursor.next(txn)? {
+            let number = u64::from_be_bytes(key.try_into().unwrap());
+            assert!(value == VALUE && (seen.2 == 0 || number == seen.1 + 1), "row {number} after {}", seen.1);
+            seen = (seen.0.min(number), number, seen.2 + 1);
+            bed.pool.provide_step()?;
+        }
+        Ok(seen)
+    })
+}
+
+#[test]
+fn leaves_are_read_before_a_scan_comes_to_them_and_once() {
+    let bed = large();
+    let before = bed.pool.stats();
+    assert_eq!(scan(&bed, 0, ROWS), (0, ROWS - 1, ROWS));
+    let after = bed.pool.stats();
+    let (read, ahead) = (after.pages_read - before.pages_read, after.pages_ahead - before.pages_ahead);
+    let leaves = ROWS / 8;
+    assert!(read >= leaves - FRAMES as u64 && read < leaves * 3 / 2, "{read} reads of about {leaves} leaves");
+    assert!(ahead > read * 9 / 10, "{ahead} of {read} pages read ahead");
+}
+
+#[test]
+fn a_scan_of_one_leaf_asks_for_no_other() {
+    let bed = large();
+    let before = bed.pool.stats();
+    assert_eq!(scan(&bed, 100, 104), (100, 103, 4));
+    assert_eq!(bed.pool.stats().pages_ahead, before.pages_ahead);
+    // A few leaves, and not the ones behind the bound.
+    assert_eq!(scan(&bed, 3000, 3060), (3000, 3059, 60));
+    let stats = bed.pool.stats();
+    assert!((1..=10).contains(&(stats.pages_ahead - before.pages_ahead)), "{stats:?}");
+}
