@@ -264,14 +264,17 @@ impl Core {
         if self.cleaner.enabled {
             let entries = round.copies.iter().map(|copied| copied.entry).collect();
             let batch = Batch { sequence, entries };
-            self.fatal(self.cleaner.doublewrite.write(round.area, &batch, &mut round.buf))?;
+            let area = if mutant("cleaner: both rounds use one area") { 0 } else { round.area };
+            self.fatal(self.cleaner.doublewrite.write(area, &batch, &mut round.buf))?;
             self.counters.doublewrite_batches.add(1);
             self.counters.pages_written.add(pages);
         }
         // Space was taken when the pages were allocated, so even a full disk here is a broken promise of the file system.
         self.fatal(round.write_home(&*self.data))?;
         self.counters.pages_written.add(pages);
-        self.fatal(self.sync_data())?;
+        if !mutant("cleaner: a round ends before its sync") {
+            self.fatal(self.sync_data())?;
+        }
         // A sync of the other round that failed may have been the one to hear of lost pages of this one.
         self.check_runs()
     }
