@@ -23,8 +23,7 @@ use foreshore_base::{Error, PageId, Result};
 use foreshore_io::File;
 use foreshore_sync::model::mutant;
 use foreshore_sync::{CachePadded, Clock, EventCount, LockRank, Mutex, Nanos, NextWake, Signal, SystemClock};
-use std::sync::Arc;
-use std::time::Duration;
+use std::{mem, sync::Arc, time::Duration};
 
 /// Smallest growth of the file ahead of need, in pages.
 pub(crate) const MIN_EXTENT: u64 = GRAIN;
@@ -58,6 +57,8 @@ pub(crate) struct State {
     pace: Pace,
     /// Whether the background thread knows that pages run short.
     asked: bool,
+    /// Whether it waits for another thread's change of the length to end.
+    passed: bool,
 }
 
 impl State {
@@ -106,6 +107,7 @@ impl Stock {
             growths_inline: 0,
             pace: Pace::new(clock.map_or(Nanos::ZERO, |clock| clock.now())),
             asked: false,
+            passed: false,
         };
         let magazine = |_| CachePadded::new(Mutex::new(LockRank::Space, Vec::with_capacity(MAGAZINE)));
         Self {
@@ -243,12 +245,15 @@ impl Stock {
 
     /// Ends a change of the length: notes what has become of it, and wakes those who wait.
     fn resize<T>(&self, note: impl FnOnce(&mut State) -> T) -> T {
-        let noted = {
+        let (noted, passed) = {
             let mut state = self.state.lock();
             state.resizing = false;
-            note(&mut state)
+            (note(&mut state), mem::take(&mut state.passed))
         };
         self.resized.notify_all();
+        if passed {
+            self.low.notify();
+        }
         noted
     }
 
@@ -273,9 +278,8 @@ impl Stock {
                 return Err(NextWake::OnSignal);
             }
             if state.resizing {
-                // Whoever changes the length has what was asked for done, or this is asked for again.
-                state.asked = false;
-                return Err(NextWake::After(Duration::from_millis(1)));
+                state.passed = true;
+                return Err(NextWake::OnSignal);
             }
             if state.free.cancel_cut() {
                 return Err(NextWake::Now);

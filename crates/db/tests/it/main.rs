@@ -7,6 +7,7 @@ mod close;
 mod commit;
 mod crash;
 mod create;
+mod cut;
 mod disk_full;
 mod drop;
 mod flip;

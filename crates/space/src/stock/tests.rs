@@ -229,3 +229,25 @@ fn what_a_rollback_takes_of_the_reserve_is_not_left_to_others() {
         assert!(matches!(data(&stock, 0), Err(Error::DiskFull { .. })), "data takes what a rollback may need");
     }
 }
+
+#[test]
+fn the_background_thread_hears_of_the_end_of_a_change_that_it_met() {
+    let (stock, _file) = stock(Growth::Ahead, MAX_PAGES);
+    long(&stock);
+    let is_rung = || stock.signal().wait(Some(Duration::ZERO));
+    let prepare = |_| {
+        // All that is not kept back is used up meanwhile, and the thread hears of it.
+        while stock.with(|state| state.ready(Purpose::Data)) > 0 {
+            data(&stock, 0).unwrap();
+        }
+        assert!(is_rung());
+        assert_eq!(stock.extend_step(), NextWake::OnSignal);
+        assert!(!is_rung());
+        Ok(())
+    };
+    let number = stock.start_cut(prepare).unwrap().unwrap();
+    assert!(is_rung());
+    while stock.extend_step() == NextWake::Now {}
+    assert!(stock.with(|state| state.ready(Purpose::Data)) > 0);
+    assert_eq!(stock.finish_cut(number).unwrap(), 0, "the cut was given up");
+}
