@@ -106,6 +106,13 @@ fn nobody_stops_while_the_file_is_cut_again_and_again() {
                     db.vacuum().unwrap();
                 }
             });
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    let space = db.stats().space;
+                    assert!(space.used_pages <= space.file_pages, "{space:?}");
+                    db.check().unwrap();
+                }
+            });
             writers.into_iter().for_each(|writer| writer.join().unwrap());
             over.store(true, Ordering::Relaxed);
         });
