@@ -123,10 +123,10 @@ fn insert_experiments_measure_rates_and_count_contention() {
 }
 
 /// Runs one experiment on a device that takes 300 us, long enough for commits to come through on a busy machine.
-fn run_on_a_slow_device(experiment: &str) -> (Vec<Value>, String) {
+fn run_on_a_slow_device(experiment: &str, secs: Duration) -> (Vec<Value>, String) {
     let scratch = Scratch::new(experiment);
     let device = Device::Delay(Duration::from_micros(300));
-    let settings = Settings { device, secs: Some(Duration::from_millis(60)), threads: vec![2], ..settings() };
+    let settings = Settings { device, secs: Some(secs), threads: vec![2], ..settings() };
     run(experiment, &settings, &scratch.0, &Silent, &mut |_| Ok(())).unwrap();
     let json: Value = serde_json::from_str(&scratch.read(&format!("{experiment}.json"))).unwrap();
     (json["rows"].as_array().unwrap().clone(), scratch.read(&format!("{experiment}.svg")))
@@ -134,7 +134,7 @@ fn run_on_a_slow_device(experiment: &str) -> (Vec<Value>, String) {
 
 #[test]
 fn commits_are_counted_when_they_are_durable() {
-    let (rows, svg) = run_on_a_slow_device("log-threads");
+    let (rows, svg) = run_on_a_slow_device("log-threads", Duration::from_millis(60));
     let (slow, null): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row["device"] != "null");
     assert_eq!(slow.len(), null.len());
     for row in slow {
@@ -145,7 +145,8 @@ fn commits_are_counted_when_they_are_durable() {
 
 #[test]
 fn an_open_loop_takes_the_latency_of_durable_commits() {
-    let (rows, svg) = run_on_a_slow_device("group-timer");
+    // On a machine that is busy with other tests, too, some commits fall into each window.
+    let (rows, svg) = run_on_a_slow_device("group-timer", Duration::from_millis(200));
     let (peaks, loads): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.get("load_per_s").is_none());
     assert_eq!(loads.len(), peaks.len() * QUICK_LOADS);
     for row in &rows {
