@@ -205,6 +205,8 @@ impl Drop for Flying<'_> {
             self.core.log.poison(&Error::io("clean", self.core.data.path(), why));
         }
         self.core.cleaner.land(self.area);
+        // The thread that keeps frames free sleeps if it met the rounds while they were under way.
+        self.core.low.notify();
         // ORDERING: hint, see `Core::dry`.
         self.core.dry.store(false, Ordering::Relaxed);
     }
@@ -216,8 +218,9 @@ impl Core {
     pub(crate) fn clean(&self, round: &mut Round, frames: &mut [FrameNo]) -> Result<Vec<FrameNo>> {
         assert!(frames.len() <= AREA_PAGES, "a batch of {} pages", frames.len());
         round.copies.clear();
-        // In page order, so that neighbours can be written together.
-        frames.sort_unstable_by_key(|&no| self.frames[no as usize].pid());
+        // In page order, so that neighbours can be written together. Each id is looked at once: a page that is clean by now may
+        // leave its frame meanwhile.
+        frames.sort_by_cached_key(|&no| self.frames[no as usize].pid());
         let group = self.log.next_group();
         let mut busy = Vec::new();
         let (sequence, own) = self.cleaner.board(round, frames, &mut busy);
