@@ -207,7 +207,8 @@ fn batches_that_are_not_durable_are_found_out() {
 
 #[test]
 fn names_that_are_not_synced_are_found_out() {
-    assert_found_out(Neglected::Names, "the page holds a change that the log has lost");
+    // With its segment a whole stretch of the log is gone, before any page was written that would miss it.
+    assert_found_out(Neglected::Names, "0 commits are there");
 }
 
 /// Syncs that do nothing lose acknowledged commits, and the oracle says so.
