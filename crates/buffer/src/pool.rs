@@ -299,11 +299,6 @@ impl Pool {
         self.core.cleaner.restore(&*self.core.data, durable)
     }
 
-    /// Syncs the data file. A failure stops the log: what the system has dropped from its cache cannot be told.
-    pub fn sync_data(&self) -> Result<()> {
-        self.core.fatal(self.core.sync_data())
-    }
-
     /// What the pool has done since it was opened.
     #[must_use]
     pub fn stats(&self) -> PoolStats {

@@ -4,15 +4,14 @@
 
 mod common;
 
-use common::{Bed, check, count, create, init, open, open_with, pool_options};
+use common::{Bed, check, count, open, open_with, pool_options, store};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, GroupNo, PageId, Result};
 use foreshore_io::sim::Persist;
-use foreshore_io::{File, Fs, Sim};
+use foreshore_io::{File, FileLayer, Fs, Sim};
 use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 use foreshore_sync::primitive::thread;
 use std::io;
-use std::path::Path;
 use std::sync::{Arc, Barrier};
 
 const PAGES: u64 = 8;
@@ -34,13 +33,9 @@ impl std::fmt::Debug for Asking {
     }
 }
 
-impl File for Asking {
-    fn path(&self) -> &Path {
-        self.inner.path()
-    }
-
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        self.inner.read_at(buf, offset)
+impl FileLayer for Asking {
+    fn below(&self) -> &dyn File {
+        &*self.inner
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
@@ -49,41 +44,10 @@ impl File for Asking {
         Ok(())
     }
 
-    fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.inner.write_durable(buf, offset)
-    }
-
     fn sync(&self) -> Result<()> {
         (self.sync)()?;
         self.inner.sync()
     }
-
-    fn len(&self) -> Result<u64> {
-        self.inner.len()
-    }
-
-    fn set_len(&self, len: u64) -> Result<()> {
-        self.inner.set_len(len)
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
-        self.inner.allocate(offset, len)
-    }
-}
-
-/// Pages 1..8, each initialised and at home, and the group in which the changes of a test begin.
-fn store(seed: u64) -> (Sim, Arc<dyn Fs>, GroupNo) {
-    let sim = Sim::new(seed);
-    let fs: Arc<dyn Fs> = Arc::new(sim.clone());
-    create(&fs, PAGES).expect("an empty store");
-    let bed = open(&fs, &pool_options(16)).expect("open");
-    let mut session = bed.log.session().expect("a session");
-    for pid in 1..PAGES {
-        init(&bed.pool, &mut session, PageId(pid)).expect("init");
-    }
-    bed.pool.flush_all().expect("flush");
-    let group = bed.log.next_group();
-    (sim, fs, group)
 }
 
 /// Raises the counter of a page.
@@ -168,7 +132,7 @@ fn lose_power(sim: &Sim, group: GroupNo, pages: &[PageId]) -> Vec<usize> {
 
 #[test]
 fn power_may_be_lost_with_both_batches_on_their_way() {
-    let (sim, fs, group) = store(1);
+    let (sim, fs, group) = store(1, PAGES);
     let mut restored = Vec::new();
     let ended = two_rounds(&fs, || Ok(()), || Ok(()), || restored = lose_power(&sim, group, &[P, Q]));
     assert!(restored.contains(&2), "no power loss tore both pages: {restored:?}");
@@ -180,7 +144,7 @@ fn power_may_be_lost_with_both_batches_on_their_way() {
 /// not take that for durable and write over the images.
 #[test]
 fn a_process_may_end_with_both_batches_on_their_way_and_the_next_lose_power() {
-    let (sim, fs, group) = store(2);
+    let (sim, fs, group) = store(2, PAGES);
     drop(two_rounds(&fs, no_answer, no_answer, || ()));
     let runs = Arc::new(AtomicBool::new(false));
     let bed = open_with(&fs, &pool_options(16), |_, inner| {
@@ -201,7 +165,7 @@ fn a_process_may_end_with_both_batches_on_their_way_and_the_next_lose_power() {
 /// The system tells of lost pages once, whoever's they are.
 #[test]
 fn a_sync_after_one_that_failed_is_not_believed() {
-    let (_sim, fs, _) = store(3);
+    let (_sim, fs, _) = store(3, PAGES);
     let ended = two_rounds(&fs, no_answer, || Ok(()), || ());
     assert!(matches!(ended.p, Some(Err(Error::Io { op: "sync", .. }))), "{:?}", ended.p);
     assert!(matches!(ended.q, Some(Err(Error::Poisoned { .. }))), "{:?}", ended.q);
@@ -211,7 +175,7 @@ fn a_sync_after_one_that_failed_is_not_believed() {
 /// Its pages may be torn at home, so their images must stay; and nobody waits for a round that will not end.
 #[test]
 fn a_round_that_unwinds_stops_the_log_and_hangs_nobody() {
-    let (_sim, fs, _) = store(4);
+    let (_sim, fs, _) = store(4, PAGES);
     let ended = two_rounds(&fs, || panic!("a defect"), || Ok(()), || ());
     assert!(ended.p.is_none());
     assert!(matches!(ended.q, Some(Err(Error::Poisoned { .. }))), "{:?}", ended.q);

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{DATA, Event, Watched, check, count, create, init, open, open_with, pool_options};
+use common::{DATA, Event, Watched, check, count, create, init, open, open_with, pool_options, store};
 use foreshore_base::limits::{PAGE_SIZE, SECTOR};
 use foreshore_base::{Error, Lsn, PageId, Place};
 use foreshore_buffer::format::{page_checksum, page_lsn, verify_page};
@@ -13,20 +13,6 @@ use std::sync::{Arc, OnceLock};
 
 const PAGES: u64 = 8;
 const P: PageId = PageId(3);
-
-/// Pages 1..8, each initialised and at home.
-fn store() -> (Sim, Arc<dyn Fs>) {
-    let sim = Sim::new(1);
-    let fs: Arc<dyn Fs> = Arc::new(sim.clone());
-    create(&fs, PAGES).expect("an empty store");
-    let bed = open(&fs, &pool_options(16)).expect("open");
-    let mut session = bed.log.session().expect("a session");
-    for pid in 1..PAGES {
-        init(&bed.pool, &mut session, PageId(pid)).expect("init");
-    }
-    bed.pool.flush_all().expect("flush");
-    (sim, fs)
-}
 
 fn home(fs: &Arc<dyn Fs>, pid: PageId) -> Vec<u8> {
     let mut page = foreshore_io::AlignedBuf::new(PAGE_SIZE);
@@ -103,7 +89,7 @@ fn a_page_that_redo_changes_while_it_is_written_keeps_its_older_group() {
 
 #[test]
 fn a_checkpoint_flush_leaves_pages_that_are_dirty_since() {
-    let (_, fs) = store();
+    let (_, fs, _) = store(1, PAGES);
     let bed = open(&fs, &pool_options(16)).expect("open");
     let mut session = bed.log.session().expect("a session");
     let (_, lsn) = count(&bed.pool, &mut session, PageId(1)).expect("count");
@@ -120,7 +106,7 @@ fn a_checkpoint_flush_leaves_pages_that_are_dirty_since() {
 
 #[test]
 fn a_share_of_the_dirty_pages_goes_home_oldest_first_and_all_that_are_old() {
-    let (_, fs) = store();
+    let (_, fs, _) = store(1, PAGES);
     let bed = open(&fs, &pool_options(16)).expect("open");
     let mut session = bed.log.session().expect("a session");
     // Each in a group of its own, in this order.
@@ -145,7 +131,7 @@ fn a_share_of_the_dirty_pages_goes_home_oldest_first_and_all_that_are_old() {
 
 #[test]
 fn neighbours_go_home_in_one_write() {
-    let (_, fs) = store();
+    let (_, fs, _) = store(1, PAGES);
     let writes: Arc<foreshore_sync::Mutex<Vec<(u64, usize)>>> =
         Arc::new(foreshore_sync::Mutex::new(foreshore_sync::LockRank::Leaf, Vec::new()));
     let bed = open_with(&fs, &pool_options(16), |_, inner| {
@@ -170,7 +156,7 @@ fn neighbours_go_home_in_one_write() {
 
 #[test]
 fn a_page_torn_at_any_sector_is_mended_from_the_doublewrite_file() {
-    let (sim, fs) = store();
+    let (sim, fs, _) = store(1, PAGES);
     let old = home(&fs, P);
     {
         let bed = open(&fs, &pool_options(16)).expect("open");
@@ -195,7 +181,7 @@ fn a_page_torn_at_any_sector_is_mended_from_the_doublewrite_file() {
 
 #[test]
 fn an_image_ahead_of_the_log_mends_nothing() {
-    let (sim, fs) = store();
+    let (sim, fs, _) = store(1, PAGES);
     sim.flip(Path::new(DATA), P.offset() + 100, 1).expect("flip");
     let bed = open(&fs, &pool_options(16)).expect("open");
     let lost = Lsn(page_lsn(&home(&fs, P)).0 - 1);
@@ -205,7 +191,7 @@ fn an_image_ahead_of_the_log_mends_nothing() {
 
 #[test]
 fn images_do_not_outlive_a_run_without_doublewrite() {
-    let (sim, fs) = store();
+    let (sim, fs, _) = store(1, PAGES);
     {
         let bed = open(&fs, &PoolOptions { doublewrite: false, ..pool_options(16) }).expect("open");
         bed.recover(bed.recovered.first_group()).expect("recover");
@@ -222,7 +208,7 @@ fn images_do_not_outlive_a_run_without_doublewrite() {
 
 #[test]
 fn every_flawed_page_is_refused_with_its_id_and_the_frame_goes_back() {
-    let (sim, fs) = store();
+    let (sim, fs, _) = store(1, PAGES);
     let whole = home(&fs, P);
     let mut ahead = whole.clone();
     ahead[16..24].copy_from_slice(&(u64::MAX >> 2).to_le_bytes());
@@ -259,7 +245,7 @@ fn every_flawed_page_is_refused_with_its_id_and_the_frame_goes_back() {
 
 #[test]
 fn a_foreign_newer_or_cut_doublewrite_file_is_refused() {
-    let (sim, _) = store();
+    let (sim, _, _) = store(1, PAGES);
     let refusal = |spoil: &dyn Fn(&Sim)| {
         let fork = sim.fork();
         spoil(&fork);

@@ -23,6 +23,7 @@ mod crew;
 mod device;
 mod disk;
 mod fs;
+mod layer;
 mod mem;
 mod names;
 mod pause;
@@ -36,6 +37,7 @@ pub use aligned::AlignedBuf;
 pub use device::Device;
 pub use disk::{Disk, ReadOnly, filesystem_name, syncs};
 pub use fs::{Backend, DirLock, File, Fs, Kind};
+pub use layer::FileLayer;
 pub use mem::Mem;
 pub use sim::Sim;
 

@@ -29,7 +29,7 @@ lock_ranks! {
     Checkpoint,
     /// Extents and free space. A new map page needs a frame, so it ranks above the cleaner.
     Space,
-    /// One round of the page cleaner at a time.
+    /// A round of the page cleaner, of which two take turns.
     Cleaner,
     /// The xid ceiling: raising it appends to the log.
     XidCeiling,

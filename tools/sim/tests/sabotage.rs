@@ -1,7 +1,7 @@
 //! The rig sees what it is for: an engine that leaves out a step of its protocol with the disk is found out.
 
 use foreshore_base::Result;
-use foreshore_io::{Backend, DirLock, File, Fs, Kind, Sim};
+use foreshore_io::{Backend, DirLock, File, FileLayer, Fs, Kind, Sim};
 use foreshore_sim::{Script, crash, open, options};
 use std::path::Path;
 use std::sync::Arc;
@@ -118,17 +118,9 @@ impl Fs for Careless {
     }
 }
 
-impl File for CarelessFile {
-    fn path(&self) -> &Path {
-        self.file.path()
-    }
-
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        self.file.read_at(buf, offset)
-    }
-
-    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.file.write_at(buf, offset)
+impl FileLayer for CarelessFile {
+    fn below(&self) -> &dyn File {
+        &*self.file
     }
 
     fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
@@ -141,18 +133,6 @@ impl File for CarelessFile {
 
     fn sync(&self) -> Result<()> {
         if self.neglect.step().is_some_and(|step| step.is_sync(self.path())) { Ok(()) } else { self.file.sync() }
-    }
-
-    fn len(&self) -> Result<u64> {
-        self.file.len()
-    }
-
-    fn set_len(&self, len: u64) -> Result<()> {
-        self.file.set_len(len)
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
-        self.file.allocate(offset, len)
     }
 }
 

@@ -8,7 +8,7 @@ use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{GroupNo, Lsn, PageId, Result, TableId, Uuid};
 use foreshore_buffer::format::{ChangeRecord, PAGE_HEADER};
 use foreshore_buffer::{Change, ExclusiveGuard, PageMut, PageType, Pool, PoolOptions, change, change_cost};
-use foreshore_io::{File, Fs};
+use foreshore_io::{File, FileLayer, Fs, Sim};
 use foreshore_wal::{Dep, Log, LogOptions, Recovered, Session};
 use std::path::Path;
 use std::sync::Arc;
@@ -57,6 +57,22 @@ pub fn create(fs: &Arc<dyn Fs>, pages: u64) -> Result<()> {
     Pool::create_files(&*fs.create(Path::new(DOUBLEWRITE))?, UUID)?;
     fs.sync_dir(Path::new("db"))?;
     fs.sync_dir(Path::new("."))
+}
+
+/// A simulated disk with a database of pages 1 to `pages`, that one excluded, each initialised and at home, and the group in
+/// which later changes begin.
+pub fn store(seed: u64, pages: u64) -> (Sim, Arc<dyn Fs>, GroupNo) {
+    let sim = Sim::new(seed);
+    let fs: Arc<dyn Fs> = Arc::new(sim.clone());
+    create(&fs, pages).expect("an empty store");
+    let bed = open(&fs, &pool_options(16)).expect("open");
+    let mut session = bed.log.session().expect("a session");
+    for pid in 1..pages {
+        init(&bed.pool, &mut session, PageId(pid)).expect("init");
+    }
+    bed.pool.flush_all().expect("flush");
+    let group = bed.log.next_group();
+    (sim, fs, group)
 }
 
 pub fn open(fs: &Arc<dyn Fs>, options: &PoolOptions) -> Result<Bed> {
@@ -182,9 +198,9 @@ impl std::fmt::Debug for Watched {
     }
 }
 
-impl File for Watched {
-    fn path(&self) -> &Path {
-        self.inner.path()
+impl FileLayer for Watched {
+    fn below(&self) -> &dyn File {
+        &*self.inner
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
@@ -205,17 +221,5 @@ impl File for Watched {
     fn sync(&self) -> Result<()> {
         (self.watch)(Event::Sync);
         self.inner.sync()
-    }
-
-    fn len(&self) -> Result<u64> {
-        self.inner.len()
-    }
-
-    fn set_len(&self, len: u64) -> Result<()> {
-        self.inner.set_len(len)
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
-        self.inner.allocate(offset, len)
     }
 }

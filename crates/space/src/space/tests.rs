@@ -3,7 +3,7 @@ use crate::format::CATALOGUE_ROOT;
 use crate::stock::{MAX_EXTENT, MIN_EXTENT};
 use foreshore_base::Uuid;
 use foreshore_buffer::PoolOptions;
-use foreshore_io::{Fs, Mem};
+use foreshore_io::{FileLayer, Fs, Mem};
 use foreshore_wal::{Log, LogOptions};
 use std::path::Path;
 
@@ -198,9 +198,9 @@ impl fmt::Debug for Interrupted {
     }
 }
 
-impl File for Interrupted {
-    fn path(&self) -> &Path {
-        self.file.path()
+impl FileLayer for Interrupted {
+    fn below(&self) -> &dyn File {
+        &*self.file
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
@@ -209,30 +209,6 @@ impl File for Interrupted {
             meanwhile();
         }
         self.file.read_at(buf, offset)
-    }
-
-    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.file.write_at(buf, offset)
-    }
-
-    fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.file.write_durable(buf, offset)
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.file.sync()
-    }
-
-    fn len(&self) -> Result<u64> {
-        self.file.len()
-    }
-
-    fn set_len(&self, len: u64) -> Result<()> {
-        self.file.set_len(len)
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
-        self.file.allocate(offset, len)
     }
 }
 

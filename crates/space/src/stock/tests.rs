@@ -1,5 +1,5 @@
 use super::*;
-use foreshore_io::{Fs, Mem};
+use foreshore_io::{FileLayer, Fs, Mem};
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::io;
 use std::path::Path;
@@ -13,29 +13,9 @@ struct Limited {
     lies: AtomicBool,
 }
 
-impl File for Limited {
-    fn path(&self) -> &Path {
-        self.file.path()
-    }
-
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        self.file.read_at(buf, offset)
-    }
-
-    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.file.write_at(buf, offset)
-    }
-
-    fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.file.write_durable(buf, offset)
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.file.sync()
-    }
-
-    fn len(&self) -> Result<u64> {
-        self.file.len()
+impl FileLayer for Limited {
+    fn below(&self) -> &dyn File {
+        &*self.file
     }
 
     fn set_len(&self, len: u64) -> Result<()> {

@@ -7,7 +7,7 @@ use foreshore_buffer::{
     Pool, PoolOptions,
     format::{blank_page, page_checksum},
 };
-use foreshore_io::{File, Fs, Mem};
+use foreshore_io::{File, FileLayer, Fs, Mem};
 use foreshore_wal::{Log, LogOptions};
 use std::{cell::Cell, io, path::Path, sync::Arc};
 
@@ -105,9 +105,9 @@ impl File for Blank {
 #[derive(Debug)]
 pub(super) struct Counting(pub(super) Arc<dyn File>);
 
-impl File for Counting {
-    fn path(&self) -> &Path {
-        self.0.path()
+impl FileLayer for Counting {
+    fn below(&self) -> &dyn File {
+        &*self.0
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
@@ -115,32 +115,8 @@ impl File for Counting {
         self.0.read_at(buf, offset)
     }
 
-    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.0.write_at(buf, offset)
-    }
-
-    fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.0.write_durable(buf, offset)
-    }
-
     fn write_many(&self, parts: &[(&[u8], u64)]) -> Result<()> {
         self.0.write_many(parts)
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.0.sync()
-    }
-
-    fn len(&self) -> Result<u64> {
-        self.0.len()
-    }
-
-    fn set_len(&self, len: u64) -> Result<()> {
-        self.0.set_len(len)
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
-        self.0.allocate(offset, len)
     }
 }
 

@@ -1,0 +1,111 @@
+//! A file in front of another one.
+
+use crate::File;
+use foreshore_base::Result;
+use std::fmt::Debug;
+use std::path::Path;
+
+/// A [`File`] that hands on to the one below all that it does not do itself: for tests and experiments that fail, watch or
+/// count some operations. Each part of a [`File::write_many`] passes through [`FileLayer::write_at`].
+///
+/// ```
+/// use foreshore_io::{File, FileLayer, Fs, Mem};
+/// use std::{path::Path, sync::Arc};
+///
+/// #[derive(Debug)]
+/// struct ReadOnly(Arc<dyn File>);
+///
+/// impl FileLayer for ReadOnly {
+///     fn below(&self) -> &dyn File {
+///         &*self.0
+///     }
+///
+///     fn write_at(&self, _: &[u8], _: u64) -> foreshore_base::Result<()> {
+///         Err(foreshore_base::Error::Closed)
+///     }
+/// }
+///
+/// let below = Mem::null().create(Path::new("/f"))?;
+/// let file: Arc<dyn File> = Arc::new(ReadOnly(below.clone()));
+/// assert!(file.write_at(b"no", 0).is_err());
+/// below.write_at(b"yes", 0)?;
+/// assert_eq!(file.len()?, 3);
+/// # Ok::<(), foreshore_base::Error>(())
+/// ```
+pub trait FileLayer: Send + Sync + Debug {
+    /// The file behind.
+    fn below(&self) -> &dyn File;
+
+    /// See [`File::read_at`].
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        self.below().read_at(buf, offset)
+    }
+
+    /// See [`File::write_at`].
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.below().write_at(buf, offset)
+    }
+
+    /// See [`File::write_durable`].
+    fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.below().write_durable(buf, offset)
+    }
+
+    /// See [`File::write_many`].
+    fn write_many(&self, parts: &[(&[u8], u64)]) -> Result<()> {
+        parts.iter().try_for_each(|&(buf, offset)| self.write_at(buf, offset))
+    }
+
+    /// See [`File::sync`].
+    fn sync(&self) -> Result<()> {
+        self.below().sync()
+    }
+
+    /// See [`File::set_len`].
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.below().set_len(len)
+    }
+
+    /// See [`File::allocate`].
+    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        self.below().allocate(offset, len)
+    }
+}
+
+impl<L: FileLayer> File for L {
+    fn path(&self) -> &Path {
+        self.below().path()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        FileLayer::read_at(self, buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        FileLayer::write_at(self, buf, offset)
+    }
+
+    fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
+        FileLayer::write_durable(self, buf, offset)
+    }
+
+    fn write_many(&self, parts: &[(&[u8], u64)]) -> Result<()> {
+        FileLayer::write_many(self, parts)
+    }
+
+    fn sync(&self) -> Result<()> {
+        FileLayer::sync(self)
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.below().len()
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        FileLayer::set_len(self, len)
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        FileLayer::allocate(self, offset, len)
+    }
+}
