@@ -178,7 +178,7 @@ pub enum Error {
         /// The limit in bytes.
         max: usize,
     },
-    /// More shared locks of rows at once than fit their memory. Trees lock the table then, so callers do not see it.
+    /// The memory for shared locks of rows is given out. Trees lock the table then, so callers do not see it.
     LockLimit {
         /// The limit, in locks.
         max: usize,
@@ -281,7 +281,7 @@ impl fmt::Display for Error {
                 write!(f, "more than {max} transactions at once, the oldest is {oldest:?}")
             }
             Self::TransactionTooLarge { max } => write!(f, "the transaction needs more than {max} bytes of memory"),
-            Self::LockLimit { max } => write!(f, "more than {max} rows are locked for reading at once"),
+            Self::LockLimit { max } => write!(f, "the room for {max} shared locks of rows is given out"),
             Self::OutOfFrames { frames } => write!(f, "all {frames} frames of the pool are in use at once"),
             Self::InvalidOption { name, value, expected } => {
                 write!(f, "option {name} cannot be {value:?}, expected {expected}")

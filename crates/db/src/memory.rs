@@ -48,7 +48,7 @@ pub struct MemoryUse {
     pub undo: u64,
     /// Words of the status window.
     pub status: u64,
-    /// Shared row locks of large transactions.
+    /// Room for shared row locks that large transactions have taken.
     pub locks: u64,
     /// Frames that hold pages.
     pub pool: u64,

@@ -48,7 +48,7 @@ impl Engine {
             log: log.buffer_bytes,
             undo: txn.undo_bytes as u64,
             status: txn.status_used * size_of::<u64>() as u64,
-            locks: txn.locks.shares_taken * SHARE_BYTES as u64,
+            locks: txn.locks.room_taken * SHARE_BYTES as u64,
             pool: (pool.frames - pool.frames_free) * PAGE_SIZE as u64,
         };
         Stats {

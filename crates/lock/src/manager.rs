@@ -39,7 +39,7 @@ impl Default for LockOptions {
     }
 }
 
-/// What the lock manager has counted since its start.
+/// What the lock manager has counted since its start, and what it holds now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockStats {
     /// Requests that had to wait.
@@ -48,8 +48,8 @@ pub struct LockStats {
     pub deadlocks: u64,
     /// Waits that ran out of time.
     pub timeouts: u64,
-    /// Shared row locks that large transactions have taken room for.
-    pub shares_taken: u64,
+    /// Shared row locks for which large transactions have room now, beyond what each transaction has room for anyway.
+    pub room_taken: u64,
 }
 
 /// Locks of tables and rows, and the waits for them.
@@ -125,7 +125,7 @@ impl LockManager {
             waits: self.waits.sum(),
             deadlocks: self.deadlocks.sum(),
             timeouts: self.timeouts.sum(),
-            shares_taken: self.room.taken(self.slots.len()) as u64,
+            room_taken: self.room.taken(self.slots.len()) as u64,
         }
     }
 

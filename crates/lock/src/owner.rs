@@ -179,6 +179,16 @@ impl Owner {
         self.slot().shown().label
     }
 
+    /// The mode in which it has a table.
+    pub(crate) fn table_mode(&self, table: TableId) -> Option<TableMode> {
+        self.tables.iter().find(|&&(id, _)| id == table).map(|&(_, mode)| mode)
+    }
+
+    /// Whether its lock of a table allows all that `mode` does.
+    pub(crate) fn covers(&self, table: TableId, mode: TableMode) -> bool {
+        self.table_mode(table).is_some_and(|held| held.covers(mode))
+    }
+
     pub(crate) fn slot(&self) -> &Slot {
         self.manager.slots.get(self.index)
     }

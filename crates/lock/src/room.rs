@@ -8,7 +8,8 @@ use foreshore_sync::rmw;
 const MOST_OWN: usize = 64;
 
 /// What all owners share. Each has room for a few locks of its own, so that small transactions never meet here, and takes more
-/// from the rest by as many at a time.
+/// from the rest by as many at a time. Where there are fewer than two locks an owner nobody has room of its own, and all of it
+/// goes one by one to who comes first.
 #[derive(Debug)]
 pub(crate) struct Room {
     max: usize,

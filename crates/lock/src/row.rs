@@ -2,6 +2,7 @@
 
 use crate::hash::{RowHash, Spread};
 use crate::manager::{LockManager, Map, What};
+use crate::mode::TableMode;
 use crate::owner::{Owner, Wait};
 use foreshore_base::{Result, TableId};
 use foreshore_sync::{LockRank, Mutex, MutexGuard, rmw};
@@ -101,77 +102,72 @@ impl LockManager {
     /// Enters a shared lock of the row, to the end of the transaction; waits while a writer of another transaction has, or
     /// waits for, its turn. Entering it again costs a look.
     ///
+    /// It enters nothing if the transaction's lock of the table lets it read every row.
+    ///
     /// The lock counts from the moment the caller reads the tuple header afterwards, under a latch or validated by one. If
     /// it finds a live xid of another transaction there, the entry stays and the caller goes to
     /// [`wait_xid`](Self::wait_xid).
     ///
     /// # Errors
     /// [`Deadlock`](foreshore_base::Error::Deadlock), [`LockTimeout`](foreshore_base::Error::LockTimeout),
-    /// [`LockLimit`](foreshore_base::Error::LockLimit).
+    /// [`LockLimit`](foreshore_base::Error::LockLimit), before it waits and before anything has changed.
     pub fn share_row(&self, owner: &mut Owner, table: TableId, key: &[u8], timeout: Duration) -> Result<()> {
-        self.make_room(owner)?;
         let row = self.hash(table, key);
-        let entered = match self.enter_share(owner.index, row, true) {
-            Some(entered) => entered,
-            None => self.wait_to_share(owner, row, &What { table, key: Some(key) }, timeout)?,
-        };
-        self.note_share(owner, row, entered);
-        Ok(())
+        if owner.covers(table, TableMode::Shared) || self.enter_share(owner, row, true)? {
+            return Ok(());
+        }
+        self.wait_to_share(owner, row, &What { table, key: Some(key) }, timeout)
     }
 
-    /// Makes room for one more shared row lock of `owner`. Waits for nothing.
+    /// As [`share_row`](Self::share_row) if that does not have to wait; otherwise `false`, and nothing has changed.
     ///
     /// # Errors
     /// [`LockLimit`](foreshore_base::Error::LockLimit).
-    pub fn make_room(&self, owner: &mut Owner) -> Result<()> {
-        if owner.shares.len() == owner.room {
-            owner.room = self.room.more(owner.room)?;
-        }
-        Ok(())
+    pub fn try_share_row(&self, owner: &mut Owner, table: TableId, key: &[u8]) -> Result<bool> {
+        Ok(owner.covers(table, TableMode::Shared) || self.enter_share(owner, self.hash(table, key), false)?)
     }
 
-    /// As [`share_row`](Self::share_row) if that neither waits nor needs more room; otherwise `false`, and nothing has changed.
-    pub fn try_share_row(&self, owner: &mut Owner, table: TableId, key: &[u8]) -> bool {
-        if owner.shares.len() == owner.room {
-            return false;
-        }
-        let row = self.hash(table, key);
-        let Some(entered) = self.enter_share(owner.index, row, false) else { return false };
-        self.note_share(owner, row, entered);
-        true
-    }
-
-    fn note_share(&self, owner: &mut Owner, row: RowHash, entered: bool) {
-        if entered {
-            owner.shares.push(row);
-            self.counts.announce(row.0);
-        }
-    }
-
-    /// `Some(true)`: entered; `Some(false)`: held before; `None`: refused, and in line behind the writers if it may wait.
-    fn enter_share(&self, owner: u32, row: RowHash, may_wait: bool) -> Option<bool> {
+    /// False if it is refused, and then in line behind the writers if it may wait. Room is asked for only by who enters:
+    /// a lock that is held takes no more of it.
+    fn enter_share(&self, owner: &mut Owner, row: RowHash, may_wait: bool) -> Result<bool> {
+        let index = owner.index;
         let mut entries = self.entries(row);
         let entry = entries.entry(row.0).or_default();
-        if entry.sharers.contains(owner) {
-            return Some(false);
+        if entry.sharers.contains(index) {
+            return Ok(true);
         }
-        if !entry.admits(owner) {
-            if may_wait && !entry.waiting.contains(&owner) {
-                entry.waiting.push(owner);
+        if owner.shares.len() == owner.room {
+            match self.room.more(owner.room) {
+                Ok(room) => owner.room = room,
+                Err(error) => {
+                    if entry.is_empty() {
+                        entries.remove(&row.0);
+                    }
+                    return Err(error);
+                }
             }
-            return None;
         }
-        entry.waiting.retain(|&reader| reader != owner);
-        entry.sharers.insert(owner);
-        Some(true)
+        if !entry.admits(index) {
+            if may_wait && !entry.waiting.contains(&index) {
+                entry.waiting.push(index);
+            }
+            return Ok(false);
+        }
+        entry.waiting.retain(|&reader| reader != index);
+        entry.sharers.insert(index);
+        drop(entries);
+        owner.shares.push(row);
+        self.counts.announce(row.0);
+        Ok(true)
     }
 
-    fn wait_to_share(&self, owner: &Owner, row: RowHash, what: &What<'_>, timeout: Duration) -> Result<bool> {
+    fn wait_to_share(&self, owner: &mut Owner, row: RowHash, what: &What<'_>, timeout: Duration) -> Result<()> {
         let mut wait = self.queue_wait(timeout);
         let outcome = loop {
             let seen = self.signal_of(owner.index);
-            if let Some(entered) = self.enter_share(owner.index, row, true) {
-                break Ok(entered);
+            match self.enter_share(owner, row, true) {
+                Ok(false) => {}
+                entered => break entered.map(drop),
             }
             if let Err(error) = self.sleep(owner, &mut wait, Wait::Row(row), seen, what) {
                 break Err(error);
@@ -251,7 +247,7 @@ mod tests {
         let mut reader = locks.lease("reader").expect("a slot");
         let writer = locks.lease("writer").expect("a slot");
         for _ in 0..2 {
-            assert!(locks.try_share_row(&mut reader, table, key));
+            assert!(locks.try_share_row(&mut reader, table, key).expect("room"));
         }
         assert!(!locks.counts.is_zero(row.0));
         assert!(locks.shared_by_other(&writer, table, key));

@@ -39,7 +39,7 @@ struct Request {
 impl Request {
     /// What `owner` asks for to have `mode` as well; `None` if its lock covers that.
     fn new(owner: &Owner, table: TableId, mode: TableMode) -> Option<Self> {
-        let upgrade = owner.tables.iter().find(|&&(id, _)| id == table).map(|&(_, held)| held);
+        let upgrade = owner.table_mode(table);
         let mode = upgrade.map_or(mode, |held| held.supremum(mode));
         (upgrade != Some(mode)).then_some(Self { owner: owner.index, mode, upgrade })
     }

@@ -3,7 +3,7 @@
 
 mod toy;
 
-use foreshore_base::Error;
+use foreshore_base::{Error, TableId};
 use foreshore_lock::{LockManager, LockOptions, TableMode};
 use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 use foreshore_sync::primitive::thread;
@@ -54,7 +54,8 @@ fn a_reader_that_comes_after_a_waiting_writer_waits_for_it() {
         until_waits(&toy, 1);
         let late = scope.spawn(|| {
             let mut late = toy.begin("late");
-            assert!(!toy.locks.try_share_row(&mut late.owner, TABLE, &key(0)), "it would pass the writer");
+            let passed = toy.locks.try_share_row(&mut late.owner, TABLE, &key(0)).expect("room");
+            assert!(!passed, "it would pass the writer");
             late.read(0).expect("granted")
         });
         until_waits(&toy, 2);
@@ -297,13 +298,49 @@ fn a_large_reader_meets_the_limit_and_leaves_small_ones_their_room() {
     };
     // Its own ten and the twenty that nobody owns.
     assert!(matches!(error, Error::LockLimit { max: 40 }), "{error:?}");
-    assert_eq!((held, locks.stats().shares_taken), (30, 20));
-    assert!(!locks.try_share_row(&mut large, TABLE, &key(held)));
+    assert_eq!((held, locks.stats().room_taken), (30, 20));
+    assert!(locks.try_share_row(&mut large, TABLE, &key(held)).is_err());
+    for row in 0..held {
+        locks.share_row(&mut large, TABLE, &key(row), Duration::ZERO).expect("what is held needs no more room");
+    }
     for row in 0..10 {
-        assert!(locks.try_share_row(&mut small, TABLE, &key(row)), "row {row} of ten");
+        assert!(locks.try_share_row(&mut small, TABLE, &key(row)).expect("room"), "row {row} of ten");
     }
     assert!(matches!(locks.share_row(&mut small, TABLE, &key(10), Duration::ZERO), Err(Error::LockLimit { .. })));
     locks.finish(&mut large, None);
-    assert_eq!(locks.stats().shares_taken, 0);
+    assert_eq!(locks.stats().room_taken, 0);
     locks.share_row(&mut small, TABLE, &key(10), Duration::ZERO).expect("room again");
+}
+
+#[test]
+fn who_may_read_the_whole_table_enters_no_rows() {
+    let options = LockOptions { max_owners: 2, share_slots: 64, max_shares: 1 };
+    let locks = Arc::new(LockManager::new(options));
+    let [mut reader, writer] = ["reader", "writer"].map(|label| locks.lease(label).expect("two slots"));
+    locks.lock_table(&mut reader, TABLE, TableMode::IntentShared, Duration::ZERO).expect("free");
+    locks.share_row(&mut reader, TABLE, &key(0), Duration::ZERO).expect("room");
+    assert!(locks.shared_by_other(&writer, TABLE, &key(0)), "an intent reads rows one by one");
+    for mode in [TableMode::Shared, TableMode::SharedIntentExclusive, TableMode::Exclusive] {
+        locks.lock_table(&mut reader, TABLE, mode, Duration::ZERO).expect("free");
+        for row in 1..10 {
+            locks.share_row(&mut reader, TABLE, &key(row), Duration::ZERO).expect("no room is needed");
+            assert!(locks.try_share_row(&mut reader, TABLE, &key(row)).expect("no room is needed"));
+            assert!(!locks.shared_by_other(&writer, TABLE, &key(row)), "{mode:?} {row}");
+        }
+    }
+    let other = TableId(TABLE.0 + 1);
+    locks.share_row(&mut reader, other, &key(0), Duration::ZERO).expect_err("another table");
+}
+
+#[test]
+fn few_locks_among_many_transactions_go_to_who_comes_first() {
+    let options = LockOptions { max_owners: 3, share_slots: 64, max_shares: 5 };
+    let locks = Arc::new(LockManager::new(options));
+    let [mut first, mut second] = ["first", "second"].map(|label| locks.lease(label).expect("a slot"));
+    for row in 0..5 {
+        locks.share_row(&mut first, TABLE, &key(row), Duration::ZERO).expect("room");
+    }
+    assert!(matches!(locks.share_row(&mut second, TABLE, &key(0), Duration::ZERO), Err(Error::LockLimit { max: 5 })));
+    locks.finish(&mut first, None);
+    locks.share_row(&mut second, TABLE, &key(0), Duration::ZERO).expect("room again");
 }

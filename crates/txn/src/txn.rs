@@ -187,11 +187,10 @@ impl Txn {
     /// See [`LockManager::share_row`](foreshore_lock::LockManager::share_row).
     ///
     /// # Errors
-    /// `LockLimit`, before anything has changed; as [`lock_table`](Self::lock_table).
+    /// `LockLimit`, before it waits and before anything has changed; as [`lock_table`](Self::lock_table).
     pub fn share_row(&mut self, table: TableId, key: &[u8]) -> Result<()> {
         let (manager, timeout) = (self.manager.clone(), self.lock_timeout);
-        manager.locks.make_room(&mut self.lease_mut().owner)?;
-        if manager.locks.try_share_row(&mut self.lease_mut().owner, table, key) {
+        if manager.locks.try_share_row(&mut self.lease_mut().owner, table, key)? {
             return Ok(());
         }
         self.waiting(|owner| manager.locks.share_row(owner, table, key, timeout))
