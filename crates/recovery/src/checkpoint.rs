@@ -5,22 +5,20 @@
 //! dirty page table reduced to one number.
 
 use crate::format::{BODY_ENTRY, BODY_HEADER, CheckpointBody};
+use crate::pace::{Mark, PORTIONS, Pace};
 use foreshore_base::{GroupNo, Result, TableId, Xid};
 use foreshore_buffer::Pool;
 use foreshore_buffer::format::{ChangeRecord, MAX_CHANGE_PAGES, change_header_len};
 use foreshore_io::File;
 use foreshore_space::{Space, SuperBlock};
-use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::{LockRank, Mutex, NextWake, Signal, Step};
 use foreshore_txn::{TxnManager, format::CHECKPOINT};
 use foreshore_wal::{Dep, Log, Record, Session};
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 /// How often the step looks whether a checkpoint is due, and pages to be written.
 const LOOK: Duration = Duration::from_millis(20);
-
-/// Portions in which the dirty pages are written while the log grows by the lag.
-const PORTIONS: usize = 16;
 
 /// Checkpoints that [`Checkpointer::settle`] takes at most: the first may list transactions that are just ending.
 const SETTLE_TRIES: u32 = 4;
@@ -61,27 +59,24 @@ pub struct CheckpointStats {
     pub scan_start: GroupNo,
 }
 
-/// Takes checkpoints: on request, and as a step whenever the log has grown by a quarter of its budget.
+/// Takes checkpoints: when it is told to, and as a step whenever the log has grown by a quarter of its budget.
 ///
-/// A checkpoint on request has every page written that is dirty when it begins. The step writes pages all the time
-/// instead, the oldest first and as many as make up all of them while the log grows by half its budget, so that there is no
-/// burst that anybody would have to wait for. Its checkpoints write what is older still, and no more. The log which two of them need, the newest and the one before it, then fits the budget: falling
-/// back to the older superblock slot must find its log.
+/// A checkpoint that somebody takes has every page written that is dirty when it begins. The step writes pages all the time
+/// instead, so that there is no burst that anybody would have to wait for: whenever the log has grown by a thirty-second of
+/// its budget, the oldest sixteenth of the dirty pages, and those that have been dirty for half the budget. Its checkpoints
+/// write what has got that old meanwhile, and no more.
+///
+/// Falling back to the older superblock slot must find its log, so what the last two checkpoints need is kept. That is half
+/// the budget for the age of pages and two quarters for the checkpoints. What is appended while a portion or a checkpoint is
+/// being written comes on top, as do what the transactions need that are older, and the rest of the first segment.
 pub struct Checkpointer {
     log: Log,
     pool: Pool,
     txns: Arc<TxnManager>,
     space: Arc<Space>,
     data: Arc<dyn File>,
-    /// Log between two checkpoints of the step.
-    interval: u64,
-    /// Log that may pass before the step has a changed page written.
-    lag: u64,
     state: Mutex<State>,
     signal: Signal,
-    wanted: AtomicBool,
-    /// Where the newest checkpoint began: the step counts the log from here.
-    last: AtomicU64,
     scan_start: AtomicU64,
     checkpoints: AtomicU64,
     failures: AtomicU64,
@@ -93,9 +88,7 @@ struct State {
     newest: SuperBlock,
     /// Where the scan of the superblock before it begins.
     older: GroupNo,
-    /// Groups a portion of the lag apart, the oldest first. If that is as far back as the lag, pages dirty since before
-    /// it are old.
-    trail: VecDeque<GroupNo>,
+    pace: Pace,
 }
 
 /// The pages that a checkpoint writes.
@@ -117,17 +110,11 @@ impl Checkpointer {
     pub fn new(parts: CheckpointParts) -> Result<Self> {
         let CheckpointParts { log, pool, txns, space, data, superblock, log_budget } = parts;
         let session = log.session()?;
+        let pace = Pace::new(log_budget, log.written_bytes(), log.bytes_since(superblock.scan_start));
         Ok(Self {
-            last: AtomicU64::new(superblock.scan_start.0),
             scan_start: AtomicU64::new(superblock.scan_start.0),
-            interval: log_budget / 4,
-            lag: log_budget / 2,
-            state: Mutex::new(
-                LockRank::Checkpoint,
-                State { session, older: GroupNo::ZERO, newest: superblock, trail: VecDeque::new() },
-            ),
+            state: Mutex::new(LockRank::Checkpoint, State { session, older: GroupNo::ZERO, newest: superblock, pace }),
             signal: Signal::new(),
-            wanted: AtomicBool::new(false),
             checkpoints: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             log,
@@ -142,13 +129,6 @@ impl Checkpointer {
     #[must_use]
     pub fn signal(&self) -> Signal {
         self.signal.clone()
-    }
-
-    /// Asks for a checkpoint soon, and does not wait for it.
-    pub fn request(&self) {
-        // ORDERING: publish, pairs with the swap in `step`; the signal after it carries the fence.
-        self.wanted.store(true, Ordering::Release);
-        self.signal.notify();
     }
 
     /// Takes a checkpoint, or waits for the one in progress and takes the next.
@@ -209,7 +189,7 @@ impl Checkpointer {
     fn take_counted(&self, state: &mut State, reach: Reach) -> Result<()> {
         // The group number comes before everything that is looked at: a page that turns dirty or a transaction that
         // begins after this load has all its records in this group or later.
-        let begin = self.log.next_group();
+        let Mark { at, group: begin } = self.mark();
         match reach {
             Reach::Old(limit) => self.pool.flush_older_than(limit.min(begin))?,
             Reach::All | Reach::Last => self.pool.flush_older_than(begin)?,
@@ -252,8 +232,8 @@ impl Checkpointer {
                 return Err(error);
             }
         }
-        // ORDERING: hint, read by the step and for statistics.
-        self.last.store(begin.0, Ordering::Relaxed);
+        state.pace.taken(at);
+        // ORDERING: hint, for statistics.
         self.scan_start.store(scan_start.0, Ordering::Relaxed);
         // The slot that is now the older one is the fallback, and keeps its log. Twice, because the log keeps what the
         // older of its own two control slots names: after the second call both name the same.
@@ -270,43 +250,21 @@ impl Checkpointer {
         Ok(session.append(record, Dep::none().checkpoint(body.clock)))
     }
 
-    fn is_wanted(&self) -> bool {
-        // ORDERING: consume, pairs with `request`.
-        self.wanted.swap(false, Ordering::AcqRel)
+    /// Where the log is.
+    fn mark(&self) -> Mark {
+        Mark { at: self.log.written_bytes(), group: self.log.next_group() }
     }
 
-    fn is_due(&self) -> bool {
-        // ORDERING: hint. A stale value is older, and asks for a checkpoint too early.
-        self.log.bytes_since(GroupNo(self.last.load(Ordering::Relaxed))) >= self.interval
-    }
-
-    /// Goes on with the trail. True if the log has grown by a portion of the lag.
-    fn has_grown(&self, trail: &mut VecDeque<GroupNo>) -> bool {
-        let newest = trail.back().copied();
-        if newest.is_some_and(|newest| self.log.bytes_since(newest) < self.lag / PORTIONS as u64) {
-            return false;
-        }
-        trail.push_back(self.log.next_group());
-        while trail.get(1).is_some_and(|&second| self.log.bytes_since(second) >= self.lag) {
-            trail.pop_front();
-        }
-        newest.is_some()
-    }
-
-    /// One look: the checkpoint that is wanted, or a portion of the dirty pages and the checkpoint that is due.
+    /// One look: a portion of the dirty pages if the log has grown, and the checkpoint that is due.
     fn look(&self) -> Result<()> {
         let mut state = self.state.lock();
-        let has_grown = self.has_grown(&mut state.trail);
-        if self.is_wanted() {
-            return self.take(&mut state, Reach::All);
-        }
-        // Until the trail is as long as the lag its first group is not old.
-        let first = state.trail.front().copied().unwrap_or_default();
-        let old = if self.log.bytes_since(first) >= self.lag { first } else { GroupNo::ZERO };
+        let now = self.mark();
+        let has_grown = state.pace.has_grown(now);
+        let old = state.pace.old(now);
         if has_grown {
             self.pool.flush_some(old, PORTIONS)?;
         }
-        if self.is_due() { self.take(&mut state, Reach::Old(old)) } else { Ok(()) }
+        if state.pace.is_due(now) { self.take(&mut state, Reach::Old(old)) } else { Ok(()) }
     }
 }
 
@@ -315,8 +273,8 @@ impl Step for Checkpointer {
         if self.log.poisoned().is_some() {
             return NextWake::OnSignal;
         }
-        // A failure is counted, if it is that of a checkpoint. It leaves the database as it was, or has stopped the log; the
-        // next look retries.
+        // A failure is counted, if it is that of a checkpoint. It leaves the database as it was, or has stopped the log. The
+        // checkpoint stays due; a portion that was not written is left to the next one.
         let _ = self.look();
         NextWake::After(LOOK)
     }

@@ -13,6 +13,7 @@
 mod analysis;
 mod checkpoint;
 mod format;
+mod pace;
 mod restart;
 
 pub use checkpoint::{CheckpointParts, CheckpointStats, Checkpointer, MAX_ACTIVE};

@@ -83,6 +83,28 @@ fn the_log_that_is_kept_stays_within_its_budget() {
 }
 
 #[test]
+fn a_database_at_rest_takes_no_checkpoints() {
+    // Little memory makes the log between two checkpoints shorter than the precision to which a segment knows where its groups
+    // are, which is 1 MiB here. It ends where that would matter.
+    let options = Options::new().memory_limit(4 << 20).background(false).device(Device::Null);
+    let db = options.open(DIR).unwrap();
+    while db.stats().log.group_bytes < 1_700_000 {
+        db.run(|tx| {
+            let table = tx.open(NUMBERS)?;
+            (0..250).try_for_each(|n| table.insert(n, 0).map(drop))
+        })
+        .unwrap();
+    }
+    let checkpoints = || db.stats().checkpoint.checkpoints;
+    // What is still due, whichever step comes first.
+    (0..100).for_each(|_| db.step());
+    let (at_rest, log) = (checkpoints(), db.stats().log.group_bytes);
+    assert!(at_rest > 0, "{log} bytes of log");
+    (0..1000).for_each(|_| db.step());
+    assert_eq!((checkpoints(), db.stats().log.group_bytes), (at_rest, log));
+}
+
+#[test]
 fn the_log_is_kept_for_a_transaction_that_stays_open() {
     let (db, fs) = in_memory();
     fill(&db, 10);

@@ -231,6 +231,12 @@ impl Log {
         self.shared().segments.as_ref().map_or(0, |segments| segments.bytes_since(group))
     }
 
+    /// Bytes of all groups written since the log was opened, exactly. They stand still while nothing is appended.
+    #[must_use]
+    pub fn written_bytes(&self) -> u64 {
+        self.shared().totals.get().1
+    }
+
     /// Counters since the log was opened.
     #[must_use]
     pub fn stats(&self) -> LogStats {

@@ -1,0 +1,124 @@
+//! The pace of checkpoints and of the writing between them, measured in bytes of log.
+
+use foreshore_base::GroupNo;
+use std::collections::VecDeque;
+
+/// Portions in which the dirty pages are written while the log grows by the lag.
+pub(crate) const PORTIONS: usize = 16;
+
+/// A place in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// Bytes written before it. They stand still while nothing is appended, and truncation does not change them.
+    pub(crate) at: u64,
+    /// The next group, as it was when so many bytes were written.
+    pub(crate) group: GroupNo,
+}
+
+/// When a checkpoint is due, and which pages are old.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    /// Log between two checkpoints.
+    interval: u64,
+    /// Log that may pass before a changed page is written.
+    lag: u64,
+    /// Where the next checkpoint is due.
+    due: u64,
+    /// Places at least a portion of the lag apart, the oldest first. Only that one is as far back as the lag, so there are
+    /// hardly more of them than portions.
+    trail: VecDeque<Mark>,
+}
+
+impl Pace {
+    /// For a log of `budget` bytes that has grown by `grown` since the newest checkpoint began, and has had `at` written.
+    pub(crate) fn new(budget: u64, at: u64, grown: u64) -> Self {
+        let (interval, lag) = (budget / 4, budget / 2);
+        Self { interval, lag, due: at + interval.saturating_sub(grown), trail: VecDeque::with_capacity(PORTIONS + 2) }
+    }
+
+    /// A checkpoint has been taken that began at `at`.
+    pub(crate) fn taken(&mut self, at: u64) {
+        self.due = at + self.interval;
+    }
+
+    /// Whether a checkpoint is due at `now`.
+    pub(crate) fn is_due(&self, now: Mark) -> bool {
+        now.at >= self.due
+    }
+
+    /// Goes on to `now`. True if the log has grown by a portion of the lag since the last time that it was true.
+    pub(crate) fn has_grown(&mut self, now: Mark) -> bool {
+        let newest = self.trail.back().copied();
+        if newest.is_some_and(|newest| now.at - newest.at < self.lag / PORTIONS as u64) {
+            return false;
+        }
+        self.trail.push_back(now);
+        while self.trail.get(1).is_some_and(|second| now.at - second.at >= self.lag) {
+            self.trail.pop_front();
+        }
+        newest.is_some()
+    }
+
+    /// The group before which a page that has been dirty since is old at `now`; zero while no page can be.
+    pub(crate) fn old(&self, now: Mark) -> GroupNo {
+        // Until the trail is as long as the lag its first place is not old.
+        let first = self.trail.front().filter(|first| now.at - first.at >= self.lag);
+        first.map_or(GroupNo::ZERO, |first| first.group)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUDGET: u64 = 32 << 10;
+    const LAG: u64 = BUDGET / 2;
+    const PORTION: u64 = LAG / PORTIONS as u64;
+
+    fn mark(at: u64) -> Mark {
+        Mark { at, group: GroupNo(1 + at / 100) }
+    }
+
+    #[test]
+    fn a_log_at_rest_asks_for_nothing() {
+        let mut pace = Pace::new(BUDGET, 0, 0);
+        pace.has_grown(mark(0));
+        let rest = mark(BUDGET);
+        assert!(pace.has_grown(rest) && pace.is_due(rest));
+        pace.taken(rest.at);
+        for _ in 0..1000 {
+            assert!(!pace.has_grown(rest) && !pace.is_due(rest));
+        }
+        assert_eq!(pace.trail.len(), 2);
+    }
+
+    #[test]
+    fn a_log_that_grows_is_followed_a_portion_at_a_time_and_never_by_a_long_trail() {
+        let mut pace = Pace::new(BUDGET, 0, 0);
+        let (mut grown, mut taken) = (0, 0);
+        for at in (0..10 * BUDGET).step_by(100) {
+            let now = mark(at);
+            grown += u64::from(pace.has_grown(now));
+            assert!(pace.trail.len() <= PORTIONS + 2, "{}", pace.trail.len());
+            let old = pace.old(now);
+            assert_eq!(old == GroupNo::ZERO, at < LAG, "{at}");
+            // Old is what is as far back as the lag, and at most two portions and a look more.
+            let back = mark(at).group.0 - old.0;
+            assert!(at < LAG || (LAG / 100..=(LAG + 2 * PORTION) / 100 + 1).contains(&back), "{at} {back}");
+            // A checkpoint whenever one is due, and others in between.
+            if pace.is_due(now) || at % 1700 == 0 {
+                pace.taken(at);
+                taken += 1;
+            }
+        }
+        let most = 10 * BUDGET / PORTION;
+        assert!((most * 9 / 10..most).contains(&grown) && taken > 40, "{grown} {taken}");
+    }
+
+    #[test]
+    fn what_the_log_had_grown_by_counts_for_the_first_checkpoint() {
+        let due = |grown, at| Pace::new(BUDGET, 500, grown).is_due(mark(at));
+        assert!(due(BUDGET, 500) && !due(0, 500));
+        assert!(due(BUDGET / 8, 500 + BUDGET / 8) && !due(BUDGET / 8, 499 + BUDGET / 8));
+    }
+}
