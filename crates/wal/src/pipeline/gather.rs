@@ -6,10 +6,15 @@
 //! from then on they are answered together.
 //!
 //! Who comes again is a guess, so it is learnt. A *window* is open for half the time of a write after a group has completed,
-//! at most [`MOST`], and only if nothing is in flight. It closes early when as many bytes have come as the last
-//! group held. It has paid if what waits for the cut has grown by a greater part than the time to its completion has. Each
-//! window that has not paid doubles the number of groups that are left out before the next try, up to
-//! [`MOST_LEFT_OUT`]; one that has paid is followed by the next.
+//! at most [`MOST`], and only if nothing is in flight and the last cut took everything: one that goes on where the last
+//! one stopped takes nothing that comes meanwhile. It closes early when as many bytes have come as the last group held. It
+//! has paid if what waits for the cut has grown by a greater part than the time to its completion has. Each window that has
+//! not paid doubles the number of groups that are left out before the next try, up to [`MOST_LEFT_OUT`]; one that has paid is
+//! followed by the next. Nothing is summed up for groups that are left out.
+//!
+//! A window ends by the clock, but a thread that lends its processor gets it back when the others let go of it. Where many
+//! compute that takes longer than any write, so a window that took the time of several writes in vain leaves out
+//! as many times more groups: what is lost stays the same part of the time.
 //!
 //! The leader keeps the lead meanwhile, so no rule about who waits and who wakes whom knows of the window: it is as if the cut
 //! took longer.
@@ -27,17 +32,19 @@ use foreshore_sync::primitive::{MODEL, thread};
 /// A shorter write is over before anybody is awake.
 const LEAST_WRITE: u64 = 16_000;
 
-/// The longest window in nanoseconds: a thread does not need longer to wake up because the device is slow.
+/// The longest window in nanoseconds, but for the yield that goes on past its end: a thread does not need longer to wake up
+/// because the device is slow.
 const MOST: u64 = 50_000;
 
 /// Most groups that are left out before another try.
 const MOST_LEFT_OUT: u64 = 255;
 
-/// What is known of those who come again. The sums of bytes are those of the sessions, not of the groups.
+/// What is known of those who come again.
 #[derive(Debug, Default)]
 pub(super) struct Gather {
-    /// What was appended before the last cut, and how much of it since the cut before.
-    cut: AtomicU64,
+    /// Bytes of the records of all groups; those up to the last group that raised the cut; and what that one added to them.
+    sealed: AtomicU64,
+    covered: AtomicU64,
     group: AtomicU64,
     /// When the last group completed, and what will have been appended when as much has come again as it held.
     completed: AtomicU64,
@@ -48,18 +55,25 @@ pub(super) struct Gather {
 }
 
 impl Gather {
-    /// A group is cut that holds what was `appended` by then. Under the lead.
-    fn cut(&self, appended: u64) {
-        // ORDERING: Relaxed for all of these, hints.
-        self.group.store(appended.saturating_sub(self.cut.load(Ordering::Relaxed)), Ordering::Relaxed);
-        self.cut.store(appended, Ordering::Relaxed);
+    /// A group with `bytes` of records was sealed. Nobody is answered by one that does not raise the cut: it is counted with
+    /// the next that does. Under the lead.
+    pub(super) fn sealed(&self, bytes: usize, raises: bool) {
+        // ORDERING: Relaxed for all of these, hints, written under the lead alone.
+        let sealed = self.sealed.load(Ordering::Relaxed) + bytes as u64;
+        self.sealed.store(sealed, Ordering::Relaxed);
+        if raises {
+            self.group.store(sealed - self.covered.load(Ordering::Relaxed), Ordering::Relaxed);
+            self.covered.store(sealed, Ordering::Relaxed);
+        }
     }
 
-    /// The last group is durable.
-    fn completed(&self, appended: u64, now: Nanos) {
+    /// The last group is durable. The sum of what was `appended` is asked for only if a window may follow.
+    fn completed(&self, appended: impl FnOnce() -> u64, now: Nanos) {
         // ORDERING: Relaxed for all of these, hints.
-        self.expected.store(appended + self.group.load(Ordering::Relaxed), Ordering::Relaxed);
-        self.completed.store(now.0, Ordering::Relaxed);
+        if self.skip.load(Ordering::Relaxed) == 0 {
+            self.expected.store(appended() + self.group.load(Ordering::Relaxed), Ordering::Relaxed);
+            self.completed.store(now.0, Ordering::Relaxed);
+        }
     }
 
     /// When the window closes where a write takes `write`, unless this group is to be left out. Under the lead.
@@ -73,17 +87,18 @@ impl Gather {
     /// A window of `limit` was open for `waited`, and what was appended grew from `before` to `after`. Under the lead.
     fn learn(&self, write: u64, (before, after): (u64, u64), waited: u64, limit: u64) {
         // ORDERING: Relaxed for all of these, written under the lead alone.
-        let cut = self.cut.load(Ordering::Relaxed);
-        let held = |appended: u64, time: u64| u128::from(appended.saturating_sub(cut)) * u128::from(time);
+        let covered = self.covered.load(Ordering::Relaxed);
+        let held = |appended: u64, time: u64| u128::from(appended.saturating_sub(covered)) * u128::from(time);
         // By an eighth at least, so that what comes evenly does not count. A yield that takes very long has shown that others
         // have better use for the processor.
         let paid = 8 * held(after, write) > 9 * held(before, write + waited) && waited <= limit + limit / 2;
         // ORDERING: as above.
         let vain = self.vain.load(Ordering::Relaxed);
         let vain = if paid { vain / 2 } else { (2 * vain + 1).min(MOST_LEFT_OUT) };
+        let skip = if paid { 0 } else { vain.saturating_mul((waited / write.max(1)).max(1)) };
         // ORDERING: as above.
         self.vain.store(vain, Ordering::Relaxed);
-        self.skip.store(if paid { 0 } else { vain }, Ordering::Relaxed);
+        self.skip.store(skip, Ordering::Relaxed);
     }
 }
 
@@ -91,7 +106,8 @@ impl<L: Leader> Pipeline<L> {
     /// Lets those append who are about to, and returns whether that took time. Under the lead.
     pub(super) fn gather(&self, caller: Caller) -> bool {
         // Who wants room waits for a cut, not for more records.
-        if !self.gathers() || matches!(caller, Caller::Space(_)) || self.window.in_flight() > 0 {
+        let at_once = matches!(caller, Caller::Space(_)) || self.pace.left_some() || self.window.in_flight() > 0;
+        if at_once || !self.gathers() {
             return false;
         }
         let (gather, write, begun) = (&self.gather, self.pace.write(), self.pace.now());
@@ -111,17 +127,10 @@ impl<L: Leader> Pipeline<L> {
         now > begun
     }
 
-    /// A group is about to be cut. Under the lead.
-    pub(super) fn note_cut(&self) {
-        if self.gathers() {
-            self.gather.cut(self.appended());
-        }
-    }
-
-    /// A group is durable, and nobody has been told.
+    /// A group is durable whose cut answers somebody, and nobody has been woken.
     pub(super) fn note_completion(&self, now: Nanos) {
         if self.gathers() {
-            self.gather.completed(self.appended(), now);
+            self.gather.completed(|| self.appended(), now);
         }
     }
 
@@ -145,10 +154,15 @@ mod tests {
     /// A group of 100 bytes completes at 1000 when 300 more have been appended.
     fn answered() -> Gather {
         let gather = Gather::default();
-        gather.cut(500);
-        gather.cut(600);
-        gather.completed(900, Nanos(1000));
+        gather.sealed(500, true);
+        gather.sealed(100, true);
+        gather.completed(|| 900, Nanos(1000));
         gather
+    }
+
+    /// How many groups are left out next.
+    fn left_out(gather: &Gather) -> usize {
+        std::iter::from_fn(|| gather.closes(WRITE).is_none().then_some(())).count()
     }
 
     #[test]
@@ -160,15 +174,37 @@ mod tests {
     }
 
     #[test]
+    fn groups_that_answer_nobody_count_with_the_next_that_does() {
+        let gather = answered();
+        for bytes in [30, 20] {
+            gather.sealed(bytes, false);
+            assert_eq!([&gather.covered, &gather.group].map(|sum| sum.load(Ordering::Relaxed)), [600, 100]);
+        }
+        gather.sealed(7, true);
+        assert_eq!([&gather.covered, &gather.group].map(|sum| sum.load(Ordering::Relaxed)), [657, 57]);
+    }
+
+    #[test]
+    fn nothing_is_summed_up_for_a_group_that_is_left_out() {
+        let gather = answered();
+        gather.learn(WRITE, (900, 900), WRITE / 2, WRITE / 2);
+        gather.completed(|| unreachable!("the next group is left out"), Nanos(2000));
+        assert_eq!(left_out(&gather), 1);
+        gather.completed(|| 950, Nanos(3000));
+        assert_eq!(gather.closes(WRITE), Some(Nanos(43_000)));
+    }
+
+    #[test]
     fn windows_in_vain_become_rare_and_come_back() {
         let gather = answered();
         // How many groups are left out after a window in which 300 bytes became so many.
         let left_out = |bytes: u64, waited: u64| {
             gather.learn(WRITE, (900, 600 + bytes), waited, WRITE / 2);
-            std::iter::from_fn(|| gather.closes(WRITE).is_none().then_some(())).count()
+            left_out(&gather)
         };
         assert_eq!([301, 300, 450].map(|bytes| left_out(bytes, WRITE / 2)), [1, 3, 7], "half more in half more time");
         assert_eq!(left_out(600, WRITE), 15, "the processor was away for long");
+        assert_eq!(left_out(600, 10 * WRITE), 310, "and for ten times as long");
         assert_eq!([0; 8].map(|_| left_out(300, WRITE / 2))[5..], [MOST_LEFT_OUT as usize; 3]);
         assert_eq!(left_out(600, WRITE / 2), 0, "twice as much in half more time");
         assert_eq!(left_out(300, WRITE / 2), MOST_LEFT_OUT as usize, "one that paid makes up for one in vain");

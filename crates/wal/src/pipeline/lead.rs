@@ -95,7 +95,6 @@ impl<L: Leader> Pipeline<L> {
         };
         let order = Order { number, sealed, acked, room };
         let came = self.pace.came();
-        self.note_cut();
         let cut = match leader.seal(&mut group, order) {
             Ok(Some(cut)) => cut,
             Ok(None) => return Err(Led::Nothing),
@@ -108,11 +107,12 @@ impl<L: Leader> Pipeline<L> {
         // ORDERING: Release, pairs with `sealed`.
         self.sealed.store(cut.upto.0, Ordering::Release);
         self.window.seal(number);
-        let sealed = self.pace.now();
-        self.pace.sealed(sealed, came, cut.more, cut.bytes);
+        let (now, raises) = (self.pace.now(), cut.upto > sealed);
+        self.pace.sealed(now, came, cut.more, cut.bytes);
+        self.gather.sealed(cut.bytes, raises);
         // Draining made room.
         self.space.notify_all();
-        Ok(Flight { pipeline: self, group: Some(group), number, cut: cut.upto, sealed, done: false })
+        Ok(Flight { pipeline: self, group: Some(group), number, cut: cut.upto, raises, sealed: now, done: false })
     }
 
     /// Whether nobody leads.
@@ -199,6 +199,8 @@ struct Flight<'a, L: Leader> {
     group: Option<foreshore_sync::MutexGuard<'a, L::Group>>,
     number: GroupNo,
     cut: Lsn,
+    /// Whether its cut lies above the one before.
+    raises: bool,
     sealed: Nanos,
     done: bool,
 }
@@ -218,13 +220,15 @@ impl<L: Leader> Flight<'_, L> {
             Ok(()) => {
                 let ended = pipeline.pace.now();
                 pipeline.pace.written(began, ended);
-                pipeline.note_completion(ended);
                 if let Some(passages) = &pipeline.passages {
                     let Self { number, cut, sealed, .. } = self;
                     passages.note(Passage { number, cut, sealed, began, ended });
                 }
                 pipeline.window.complete(self.number, self.cut, &pipeline.durable);
                 self.done = true;
+                if self.raises {
+                    pipeline.note_completion(ended);
+                }
                 pipeline.hand_off(HandOff::Full);
             }
             Err(cause) => {

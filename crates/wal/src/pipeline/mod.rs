@@ -120,7 +120,7 @@ pub struct Cut {
 pub struct Pipeline<L: Leader> {
     durable: CachePadded<AtomicU64>,
     sealed: CachePadded<AtomicU64>,
-    /// The lead. Held while a group is cut.
+    /// The lead. Held while its holder looks around, and while a group is cut and gets its place on disk.
     leading: CachePadded<AtomicBool>,
     poisoned: AtomicBool,
     /// Locked by the holder of the lead only, so it never waits.

@@ -74,6 +74,12 @@ impl Pace {
         self.policy == GroupPolicy::Greedy
     }
 
+    /// Whether the last cut did not take everything.
+    pub(super) fn left_some(&self) -> bool {
+        // ORDERING: Relaxed, a hint; exact under the lead.
+        self.more.load(Ordering::Relaxed)
+    }
+
     /// Mean time of a write in nanoseconds.
     pub(super) fn write(&self) -> u64 {
         // ORDERING: Relaxed, a measure.
@@ -135,16 +141,16 @@ impl Pace {
         }
         // ORDERING: Relaxed, hints.
         let since = self.now().0.saturating_sub(self.sealed_at.load(Ordering::Relaxed));
-        self.more.load(Ordering::Relaxed) || since >= self.write.load(Ordering::Relaxed) / 2
+        self.left_some() || since >= self.write.load(Ordering::Relaxed) / 2
     }
 
     /// When the group is due that somebody waits for. `appended` is the sum of the bytes of all records.
     pub(super) fn due(&self, now: Nanos, appended: impl FnOnce() -> u64) -> Start {
-        // ORDERING: Relaxed for all of this, hints.
-        if self.policy == GroupPolicy::Greedy || self.more.load(Ordering::Relaxed) {
+        if self.policy == GroupPolicy::Greedy || self.left_some() {
             return Start::Now;
         }
         let came = now.0.max(1);
+        // ORDERING: Relaxed for all of this, hints.
         let opened = self.opened.compare_exchange(0, came, Ordering::Relaxed, Ordering::Relaxed).err().unwrap_or(came);
         let tick = |period: Duration| {
             // ORDERING: Relaxed, hints.
