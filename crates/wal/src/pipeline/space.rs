@@ -11,6 +11,9 @@ use std::time::Duration;
 /// How often a session that finds another one leading lends it the processor before it sleeps until there is room.
 const YIELDS: usize = if MODEL { 0 } else { 2 };
 
+/// How long after it has found that it does so at most. Who gets the processor back later has lent it to somebody else.
+const YIELDING: Duration = Duration::from_micros(100);
+
 impl<L: Leader> Pipeline<L> {
     /// Where threads wait for room.
     pub fn space(&self) -> &EventCount {
@@ -29,7 +32,7 @@ impl<L: Leader> Pipeline<L> {
         retry: Option<Duration>,
         mut admit: impl FnMut() -> Result<Option<T>>,
     ) -> Result<T> {
-        let (mut yields, mut waited) = (YIELDS, false);
+        let (mut yields, mut end, mut waited) = (YIELDS, None, false);
         let mut ask = || self.poison_error().map_or_else(&mut admit, Err);
         let answer = loop {
             if let Some(answer) = ask().transpose() {
@@ -41,11 +44,14 @@ impl<L: Leader> Pipeline<L> {
                 continue;
             }
             if led == Led::Busy && yields > 0 {
-                yields -= 1;
-                // WAIT: window - a leader copies a few microseconds, or lost its processor meanwhile: then the processor is
-                // better lent to it than all sessions put to sleep and woken, one by one.
-                thread::yield_now();
-                continue;
+                let now = self.pace.now();
+                if now <= *end.get_or_insert(now + YIELDING) {
+                    yields -= 1;
+                    // WAIT: window - a leader mostly copies, for some microseconds up to a hundred, or lost its processor
+                    // meanwhile: then it is better lent to it than all sessions put to sleep and woken, one by one.
+                    thread::yield_now();
+                    continue;
+                }
             }
             let key = self.space.prepare();
             let answer = ask().transpose();
