@@ -66,7 +66,10 @@ impl Slots {
     }
 
     /// Number of slots.
-    #[cfg_attr(foreshore_loom, expect(clippy::len_without_is_empty, reason = "there is at least one"))]
+    #[cfg_attr(
+        any(foreshore_loom, foreshore_shuttle),
+        expect(clippy::len_without_is_empty, reason = "there is at least one")
+    )]
     pub fn len(&self) -> usize {
         self.slots.len()
     }

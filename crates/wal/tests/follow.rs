@@ -1,5 +1,5 @@
 //! A log followed while it is written: in its own process, and from another one.
-#![cfg(not(foreshore_loom))]
+#![cfg(not(any(foreshore_loom, foreshore_shuttle)))]
 
 mod common;
 

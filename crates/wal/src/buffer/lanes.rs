@@ -75,8 +75,8 @@ use std::sync::Arc;
 /// How often a leader reads the word of a lane that is drawing again before it takes the lane's last stamp instead.
 const REREADS: usize = if MODEL { 0 } else { 32 };
 
-/// Bytes of a cut, some five hundred short records, from which on their fences cost more than the call of the system that
-/// spares them.
+/// Bytes appended between two cuts, some five hundred short records, from which on their fences cost more than the call of
+/// the system that spares them.
 const SPARING: u64 = 64 << 10;
 
 /// Dependencies stay below: half of what readers accept is left for counting on.
@@ -123,7 +123,7 @@ struct Cut {
     targets: Vec<u64>,
     /// The lane that is copied next.
     next: usize,
-    /// Bytes that it found, or the one before if none is in progress.
+    /// Bytes appended between it, or the last one if none is in progress, and the one before.
     size: u64,
     /// Bytes copied since the last cut began that it need not cover.
     provisional: usize,
@@ -228,14 +228,13 @@ impl Lanes {
         self.clock.fetch_max(g, Ordering::AcqRel);
         let mut stamp = g;
         cut.targets.clear();
-        cut.size = 0;
-        for (lane, drained) in self.lanes[..self.slots.used_len()].iter().zip(&self.drained) {
+        cut.size = cut.provisional as u64;
+        for (index, lane) in self.lanes[..self.slots.used_len()].iter().enumerate() {
+            let mut rereads = REREADS;
             // ORDERING: Acquire, c of the proof; the fence orders it behind b, and it pairs with the stores of 2 and 6.
             let mut seq = lane.seq.load(Ordering::Acquire);
-            for _ in 0..REREADS {
-                if seq & 1 == 0 {
-                    break;
-                }
+            while seq & 1 == 1 && rereads > 0 {
+                rereads -= 1;
                 // WAIT: window - a session is between 2 and 6.
                 hint::spin_loop();
                 // ORDERING: as above.
@@ -246,8 +245,7 @@ impl Lanes {
             }
             // ORDERING: Acquire, the records below are whole; pairs with 5.
             let target = lane.tail.load(Ordering::Acquire);
-            // ORDERING: Relaxed, a hint: the lane's session may be copying.
-            cut.size += target.saturating_sub(drained.load(Ordering::Relaxed));
+            cut.size += target - self.drained(index);
             cut.targets.push(target);
         }
         (cut.next, cut.provisional) = (0, 0);
