@@ -344,6 +344,19 @@ impl LogBuffer for Lanes {
         lsn.0 <= self.clock.load(Ordering::Relaxed) || lsn <= self.current()
     }
 
+    fn commit_clock(&self) -> Lsn {
+        // ORDERING: Acquire, pairs with the draw: commits up to here, and what led to them, are visible.
+        Lsn(self.clock.load(Ordering::Acquire))
+    }
+
+    fn raise_commit_clock(&self, to: Lsn) -> bool {
+        assert!(to.0 < MAX_DEPENDENCY, "no commit of this log has the stamp {to}");
+        rmw::contended(1);
+        // ORDERING: AcqRel, a read-modify-write as all changes of the clock.
+        self.clock.fetch_max(to.0, Ordering::AcqRel);
+        true
+    }
+
     fn drain(&self, prev: Lsn, staging: &mut Staging) -> Drained {
         let mut guard = self.cut.try_lock().expect("one leader at a time");
         let cut = &mut *guard;

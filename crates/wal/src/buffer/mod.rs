@@ -54,6 +54,14 @@ pub trait LogBuffer: Send + Sync {
         lsn <= self.current()
     }
 
+    /// The clock of commits: at or above the stamp of every commit record whose append happened before this call. Changed by
+    /// read-modify-writes alone: who reads a value sees what came before the append of every commit with a stamp up to it.
+    fn commit_clock(&self) -> Lsn;
+
+    /// Raises the clock of commits to `to`, which a later cut then may reach without a record of that stamp. False, and nothing
+    /// has changed, where a stamp is the position of a record: there a record has to be appended instead.
+    fn raise_commit_clock(&self, to: Lsn) -> bool;
+
     /// Copies publishable records into `staging`, as many whole ones as fit, and makes their room free. `prev` is the last
     /// cut. One caller at a time.
     fn drain(&self, prev: Lsn, staging: &mut Staging) -> Drained;

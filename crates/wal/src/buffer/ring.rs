@@ -5,9 +5,10 @@ use super::memory::Memory;
 use super::{Drained, LogBuffer, Sealed, Staging};
 use crate::checksum::{Detected, Unsummed};
 use crate::credit::Credits;
-use crate::record::Record;
+use crate::record::{Record, flags};
 use foreshore_base::Lsn;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
+use foreshore_sync::{CachePadded, rmw};
 use std::io;
 
 /// A buffer whose LSN of a record is the position behind it. So stamps are dense in bytes, the order of positions is the
@@ -38,11 +39,25 @@ impl<B: RingBuffer> LogBuffer for B {
 
     fn append(&self, slot: usize, record: &Record<'_>, dep: Lsn) -> Lsn {
         let lsn = self.insert(slot, &Sealed::new(record));
-        // A stamp above the tail cannot be asked for while commit stamps are LSNs of this log. A commit stamp that was
-        // pushed beyond the tail would first need a record that raises the tail past it. Whoever brings the stamp of
-        // another log learns it when the record is published: a panic before that would hold up everybody behind it.
+        // A stamp above the tail cannot be asked for: commit stamps are LSNs of this log, for a commit that needs a later one
+        // appends its record again. Whoever brings the stamp of another log learns it when the record is published: a panic before that would hold up everybody behind it.
         assert!(lsn > dep, "record {lsn} does not follow {dep}");
+        if record.flags & flags::COMMIT != 0 {
+            rmw::contended(1);
+            // ORDERING: AcqRel, pairs with `commit_clock`. Positions are drawn in an order that carries what came before each draw,
+            // so a value covers all commits below it, those too that have not raised the clock yet.
+            self.ring().commits.fetch_max(lsn.0, Ordering::AcqRel);
+        }
         lsn
+    }
+
+    fn commit_clock(&self) -> Lsn {
+        // ORDERING: Acquire, pairs with the raise in `append`.
+        Lsn(self.ring().commits.load(Ordering::Acquire))
+    }
+
+    fn raise_commit_clock(&self, _to: Lsn) -> bool {
+        false
     }
 
     fn current(&self) -> Lsn {
@@ -67,6 +82,8 @@ pub struct Ring {
     first: u64,
     /// Everything below has been copied out. Written by the leader only.
     drained: AtomicU64,
+    /// The greatest stamp of a commit.
+    commits: CachePadded<AtomicU64>,
     credits: Credits,
 }
 
@@ -75,7 +92,8 @@ impl Ring {
     pub fn new(bytes: usize, floor: Lsn) -> io::Result<Self> {
         let first = floor.0.next_multiple_of(super::memory::GRAIN as u64);
         let (memory, credits) = (Memory::new(bytes)?, Credits::new(bytes as u64));
-        Ok(Self { memory, bytes: bytes as u64, first, drained: AtomicU64::new(first), credits })
+        let commits = CachePadded::new(AtomicU64::new(floor.0));
+        Ok(Self { memory, bytes: bytes as u64, first, drained: AtomicU64::new(first), commits, credits })
     }
 
     /// Bytes of the ring.

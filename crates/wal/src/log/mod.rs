@@ -149,6 +149,21 @@ impl Log {
         self.shared().buffer.current()
     }
 
+    /// The clock of commits: at or above the LSN of every record with [`flags::COMMIT`](crate::flags::COMMIT) whose append
+    /// happened before this call. Who reads a value sees what came before the append of every commit up to it.
+    #[must_use]
+    pub fn commit_clock(&self) -> Csn {
+        self.shared().buffer.commit_clock().csn()
+    }
+
+    /// Raises the clock of commits to `csn`, so that [`Log::durable`] can get there too, though no record has that stamp. False,
+    /// and nothing has changed, in a log whose stamps are positions of records: a further commit record gets a stamp above all
+    /// that were read from the clock before.
+    #[must_use]
+    pub fn raise_commit_clock(&self, csn: Csn) -> bool {
+        self.shared().buffer.raise_commit_clock(csn.lsn())
+    }
+
     /// Largest payload of [`Session::append`] in bytes under this log's options.
     #[must_use]
     pub fn max_record(&self) -> usize {
