@@ -43,16 +43,14 @@ pub(crate) fn load(words: &[Word], offset: usize, out: &mut [u8]) {
         out = rest;
         index += 1;
     }
-    let mut chunks = out.chunks_exact_mut(WORD_BYTES);
-    for (chunk, word) in (&mut chunks).zip(&words[index..]) {
+    let (chunks, tail) = out.as_chunks_mut::<WORD_BYTES>();
+    for (chunk, word) in chunks.iter_mut().zip(&words[index..]) {
         // ORDERING: as above.
-        chunk.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
-        index += 1;
+        *chunk = word.load(Ordering::Relaxed).to_ne_bytes();
     }
-    let tail = chunks.into_remainder();
     if !tail.is_empty() {
         // ORDERING: as above.
-        tail.copy_from_slice(&words[index].load(Ordering::Relaxed).to_ne_bytes()[..tail.len()]);
+        tail.copy_from_slice(&words[index + chunks.len()].load(Ordering::Relaxed).to_ne_bytes()[..tail.len()]);
     }
 }
 
@@ -74,12 +72,10 @@ pub(crate) fn load_u64(words: &[Word], offset: usize) -> u64 {
 
 /// Compares the bytes of `range` with `bytes`, as slices compare. May be torn, as [`load`].
 pub(crate) fn compare(words: &[Word], range: Range<usize>, bytes: &[u8]) -> std::cmp::Ordering {
-    let chunks = bytes[..bytes.len().min(range.len())].chunks_exact(WORD_BYTES);
+    let (chunks, tail) = bytes[..bytes.len().min(range.len())].as_chunks::<WORD_BYTES>();
     let mut at = range.start;
-    let tail = chunks.remainder();
     for chunk in chunks {
-        let theirs = u64::from_be_bytes(chunk.try_into().expect("chunks of a word"));
-        let order = load_u64(words, at).swap_bytes().cmp(&theirs);
+        let order = load_u64(words, at).swap_bytes().cmp(&u64::from_be_bytes(*chunk));
         if order.is_ne() {
             return order;
         }
@@ -111,16 +107,13 @@ pub(crate) fn store(words: &[Word], offset: usize, bytes: &[u8]) {
         bytes = rest;
         index += 1;
     }
-    let chunks = bytes.chunks_exact(WORD_BYTES);
-    let tail = chunks.remainder();
-    for (chunk, word) in chunks.zip(&words[index..]) {
-        let value = u64::from_ne_bytes(chunk.try_into().expect("chunks of a word"));
+    let (chunks, tail) = bytes.as_chunks::<WORD_BYTES>();
+    for (chunk, word) in chunks.iter().zip(&words[index..]) {
         // ORDERING: as in `patch`.
-        word.store(value, Ordering::Relaxed);
-        index += 1;
+        word.store(u64::from_ne_bytes(*chunk), Ordering::Relaxed);
     }
     if !tail.is_empty() {
-        patch(words, index, 0, tail);
+        patch(words, index + chunks.len(), 0, tail);
     }
 }
 

@@ -8,6 +8,10 @@ use crate::script::{Random, Script, disk, open, options, read};
 use crate::support::{DIR, NUMBERS};
 use foreshore::ReplacementKind;
 use foreshore_io::sim::Persist;
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+};
 
 const STRIDE: u64 = 20;
 /// One for each policy of replacement.
@@ -29,7 +33,15 @@ const POLICIES: [Persist; 9] = [
 fn every_acknowledged_commit_survives_power_loss() {
     let number = |name, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
     let stride = number("FORESHORE_CRASH_STRIDE", STRIDE);
-    (1..=number("FORESHORE_CRASH_SEEDS", SEEDS)).for_each(|seed| lose_power(seed, stride));
+    let (seeds, next) = (number("FORESHORE_CRASH_SEEDS", SEEDS), AtomicU64::new(1));
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(|| {
+                let draw = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&seed| seed <= seeds);
+                std::iter::from_fn(draw).for_each(|seed| lose_power(seed, stride));
+            });
+        }
+    });
 }
 
 /// Runs one history and recovers from images of every `stride`-th operation of it.

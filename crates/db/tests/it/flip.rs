@@ -2,12 +2,16 @@
 //!
 //! `FORESHORE_FLIP_STRIDE=1` flips every byte of every file. Of a sector of zeros one byte stands for all.
 
-use crate::support::{NUMBERS, Snapshot, closed_database, open};
+use crate::support::{DIR, NUMBERS, Snapshot, fill, open, small};
 use foreshore::{Error, limits::SECTOR};
-use foreshore_io::Fs;
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use foreshore_io::{Fs, Sim, sim::Persist};
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 /// A prime, so that all offsets in a block are met.
@@ -17,13 +21,14 @@ const STRIDE: usize = 331;
 fn no_flipped_byte_gives_wrong_data() {
     let stride = std::env::var("FORESHORE_FLIP_STRIDE").map_or(STRIDE, |text| text.parse().unwrap());
     let sound = closed_database();
-    let places = places(&sound);
+    let files = Snapshot::of(&(Arc::new(sound.clone()) as Arc<dyn Fs>));
+    let places = places(&files);
     let (repaired, refused, next) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
             scope.spawn(|| {
                 while let Some((file, at)) = places.get(next.fetch_add(stride, Ordering::Relaxed)) {
-                    let counter = if flipped(&sound, *file, *at) { &repaired } else { &refused };
+                    let counter = if flipped(&sound, &files.0[*file].0, *at) { &repaired } else { &refused };
                     counter.fetch_add(1, Ordering::Relaxed);
                 }
             });
@@ -31,6 +36,17 @@ fn no_flipped_byte_gives_wrong_data() {
     });
     let (repaired, refused) = (repaired.into_inner(), refused.into_inner());
     assert!(repaired > 0 && refused > 0, "{repaired} repaired, {refused} refused");
+}
+
+/// The disk of a small database that was closed cleanly. Copies of it share what is not damaged.
+fn closed_database() -> Sim {
+    let sim = Sim::new(0);
+    let db = small().fs(Arc::new(sim.clone())).open(DIR).unwrap();
+    fill(&db, 300);
+    db.close(Duration::ZERO).unwrap();
+    let sound = sim.crash_image(&Persist::None, 0);
+    sound.stop_recording();
+    sound
 }
 
 /// Every byte worth a flip: file and offset.
@@ -46,14 +62,12 @@ fn places(files: &Snapshot) -> Vec<(usize, usize)> {
 }
 
 /// Flips one byte and reads everything. Whether all was there; if not, an error said so.
-fn flipped(sound: &Snapshot, file: usize, at: usize) -> bool {
-    let mut damaged = sound.clone();
-    let (name, bytes) = &mut damaged.0[file];
-    let place = format!("{name} byte {at}");
-    bytes[at] ^= 0x40;
-    match read_all(&damaged.restore()) {
+fn flipped(sound: &Sim, name: &str, at: usize) -> bool {
+    let damaged = sound.fork();
+    damaged.flip(&Path::new(DIR).join(name), at as u64, 0x40).unwrap();
+    match read_all(&(Arc::new(damaged) as Arc<dyn Fs>)) {
         Ok(rows) => {
-            assert!(rows.into_iter().eq((0..300).map(|n| (n, n as i64))), "{place}: wrong rows");
+            assert!(rows.into_iter().eq((0..300).map(|n| (n, n as i64))), "{name} byte {at}: wrong rows");
             true
         }
         Err(
@@ -63,7 +77,7 @@ fn flipped(sound: &Snapshot, file: usize, at: usize) -> bool {
             | Error::LostLog { .. }
             | Error::Truncated { .. },
         ) => false,
-        Err(error) => panic!("{place}: {error:?}"),
+        Err(error) => panic!("{name} byte {at}: {error:?}"),
     }
 }
 
