@@ -23,7 +23,7 @@ const fn bit_of(pid: PageId) -> (usize, u8) {
 }
 
 /// Checks that the page can hold the bit of `pid`.
-fn check(page: &[u8], pid: PageId) -> Result<(), &'static str> {
+pub(crate) fn check(page: &[u8], pid: PageId) -> Result<(), &'static str> {
     if page.len() != PAGE_SIZE || page_type(page) != Some(PageType::Map) {
         return Err("not a map page");
     }
@@ -33,6 +33,12 @@ fn check(page: &[u8], pid: PageId) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// The first bits of the map of `region`, of pages that are never handed out: superblock slots and map in the first region,
+/// the map in every other.
+const fn reserved(region: u64) -> u8 {
+    if region == 0 { 0b111 } else { 1 << MAP_IN_REGION }
+}
+
 /// Makes a blank page the map page of `region`, with the pages that are never handed out marked as allocated.
 pub(crate) fn init(page: &mut impl PageMut, region: u64) {
     page.fill(PAGE_HEADER..PAGE_SIZE, 0);
@@ -40,8 +46,7 @@ pub(crate) fn init(page: &mut impl PageMut, region: u64) {
     page.set_page_level(0);
     page.set_page_flags(0);
     page.set_page_table(TableId::ZERO);
-    // Superblock slots and map in the first region, the map in every other.
-    page.write(PAGE_HEADER, &[if region == 0 { 0b111 } else { 1 << MAP_IN_REGION }]);
+    page.write(PAGE_HEADER, &[reserved(region)]);
 }
 
 /// Notes whether the map page of the following region exists.
@@ -103,6 +108,19 @@ fn flip(page: &mut impl PageMut, pid: PageId) {
 /// The bits of a map page as words, lowest page first.
 pub(crate) fn words(page: &[u8]) -> Vec<u64> {
     page[PAGE_HEADER..].chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes"))).collect()
+}
+
+/// What [`words`] says of `region` after [`init`].
+pub(crate) fn blank_words(region: u64) -> Vec<u64> {
+    let mut words = vec![0; (REGION_PAGES / 64) as usize];
+    words[0] = u64::from(reserved(region));
+    words
+}
+
+/// Sets the bit of `pid` in the words of its region.
+pub(crate) fn set(words: &mut [u64], pid: PageId) {
+    let bit = pid.0 % REGION_PAGES;
+    words[(bit / 64) as usize] |= 1 << (bit % 64);
 }
 
 #[cfg(test)]

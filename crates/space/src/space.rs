@@ -12,7 +12,11 @@ use foreshore_io::File;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::{LockRank, Mutex, NextWake, Signal};
 use foreshore_wal::{Dep, Session};
-use std::{collections::HashSet, fmt, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    fmt,
+    sync::Arc,
+};
 
 /// Log space for the record of a new map page.
 const MAP_INIT_COST: usize = change_cost(2, 0);
@@ -212,6 +216,11 @@ impl Space {
     /// `Corrupted` with the first page that is allocated and not reached, or reached and not allocated; and what a read
     /// of a map page can fail with.
     pub fn verify(&self, reachable: &HashSet<PageId>) -> Result<MapReport> {
+        let mut used: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        for &pid in reachable {
+            let region = map::region_of(pid);
+            map::set(used.entry(region).or_insert_with(|| map::blank_words(region)), pid);
+        }
         let mut report = MapReport::default();
         while report.regions < self.mapped() {
             let region = report.regions;
@@ -220,18 +229,22 @@ impl Space {
                 Err(_) if region >= self.mapped() => break,
                 page => page?,
             };
-            for number in region * REGION_PAGES..(region + 1) * REGION_PAGES {
-                let pid = PageId(number);
-                let allocated = map::is_allocated(&page, pid).map_err(|why| self.corrupted(page.pid(), why))?;
-                let fixed = number < MAP_IN_REGION || pid == map::map_of_region(region);
-                let used = fixed || reachable.contains(&pid);
-                if allocated && !used {
-                    return Err(self.corrupted(pid, "allocated, but no tree reaches the page"));
+            map::check(&page, page.pid()).map_err(|why| self.corrupted(page.pid(), why))?;
+            let used = used.remove(&region).unwrap_or_else(|| map::blank_words(region));
+            for (index, (allocated, used)) in (0..).zip(map::words(&page).into_iter().zip(used)) {
+                report.allocated += u64::from(allocated.count_ones());
+                let differs = allocated ^ used;
+                if differs != 0 {
+                    let bit = differs.trailing_zeros();
+                    let pid = PageId(region * REGION_PAGES + index * 64 + u64::from(bit));
+                    return Err(self.corrupted(
+                        pid,
+                        match used >> bit & 1 {
+                            0 => "allocated, but no tree reaches the page",
+                            _ => "in use, but free by the map",
+                        },
+                    ));
                 }
-                if used && !allocated {
-                    return Err(self.corrupted(pid, "in use, but free by the map"));
-                }
-                report.allocated += u64::from(allocated);
             }
             report.regions += 1;
         }
