@@ -1,15 +1,27 @@
-//! Checking a whole tree.
+//! Checking a whole tree while others read and change it.
+//!
+//! Nodes are copied one at a time, each under a shared latch. That finds no false alarm, although the tree changes between
+//! two copies, because of what never changes while the table is there: a node stays, with the key at which it begins; an
+//! entry of an inner node leads to the same child, in that node or in one on its right; and where a node ends, as far as it
+//! was copied, the sibling that was copied with it begins.
+//!
+//! So the walk goes from the left to the right on all levels at once, along the siblings that it copied, and copies a node
+//! before what is below it. Every entry that it copied must lead to a node that it meets. A node that it meets without an
+//! entry was split off meanwhile: then either the node on its left says that its split is open, or the parent has the entry
+//! by now. A node that is split off behind the walk is not met: see [`Tree::reaches`].
 
-use crate::node::Node;
+use crate::descend::{Access, ReadGuard, Restarts};
+use crate::node::{Node, NodeView};
 use crate::tree::Tree;
 use foreshore_base::limits::PAGE_SIZE;
-use foreshore_base::{PageId, Result};
+use foreshore_base::{Error, PageId, Result};
+use foreshore_sync::model::mutant;
 use std::collections::HashSet;
 
 /// What [`Tree::verify`] found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TreeReport {
-    /// All pages of the tree.
+    /// All pages of the tree that were met.
     pub pages: HashSet<PageId>,
     /// Levels, one for a tree that is a single leaf.
     pub height: usize,
@@ -23,92 +35,168 @@ pub struct TreeReport {
     pub open_splits: usize,
 }
 
-/// A node that is still to be visited: what its parent, or its left sibling, says of it.
-struct Visit {
+/// Mutant: the copy of a parent counts, however old it is.
+const STALE: &str = "btree: verify believes the parent that it copied";
+
+/// The node that comes next on a level, as its left sibling or first parent has it; page zero at the end.
+#[derive(Clone, Debug)]
+struct Next {
     pid: PageId,
-    level: u8,
     low: Vec<u8>,
-    /// Where the part of the parent's keys that leads here ends.
-    high: Option<Vec<u8>>,
+}
+
+struct Walk<'t, 'w> {
+    tree: &'t Tree,
+    watch: &'w mut dyn FnMut(PageId) -> Result<()>,
+    report: TreeReport,
+    /// By level.
+    next: Vec<Option<Next>>,
 }
 
 impl Tree {
     /// Reads the whole tree and checks every node, the order of all keys, fences against parents and siblings, levels, and
-    /// that each page is reached once. Every page comes through the pool, whose checks apply. Nobody changes the tree
-    /// meanwhile.
+    /// that each page is reached once. Every page comes through the pool, whose checks apply. Others may change the tree
+    /// meanwhile, but its table is not dropped.
     ///
     /// # Errors
     /// `Corrupted` with the first page that is wrong; `Io`, `OutOfFrames`, `Poisoned`.
     pub fn verify(&self) -> Result<TreeReport> {
-        let mut report = TreeReport::default();
-        let level = self.parse(self.root(), &self.pool().shared(self.root())?)?.level();
-        report.height = usize::from(level) + 1;
-        // Who comes next on each level: the right sibling of the last node visited there.
-        let mut siblings: Vec<Option<PageId>> = vec![None; report.height];
-        let mut visits = vec![Visit { pid: self.root(), level, low: Vec::new(), high: None }];
-        while let Some(visit) = visits.pop() {
-            let expected = &mut siblings[usize::from(visit.level)];
-            if expected.is_some_and(|expected| expected != visit.pid) {
-                return Err(self.corrupted(visit.pid, "not the right sibling of the node on its left"));
-            }
-            *expected = Some(self.visit(&visit, &mut report, &mut visits)?);
-        }
-        if siblings.iter().any(|&right| right != Some(PageId::ZERO)) {
-            return Err(self.corrupted(self.root(), "the last node of a level has a sibling"));
-        }
-        Ok(report)
+        self.verify_with(&mut |_| Ok(()))
     }
 
-    /// Checks one node, enters what it leads to, and returns its right sibling.
-    fn visit(&self, visit: &Visit, report: &mut TreeReport, visits: &mut Vec<Visit>) -> Result<PageId> {
-        let mut page = [0; PAGE_SIZE];
-        page.copy_from_slice(&self.pool().shared(visit.pid)?);
-        let damage = |why| self.corrupted(visit.pid, why);
-        if !report.pages.insert(visit.pid) {
-            return Err(damage("the page is reached twice"));
+    /// The same, calling `watch` before each page is read, with nothing latched. An error that it returns ends the walk.
+    ///
+    /// # Errors
+    /// As [`verify`](Self::verify), and what `watch` returns.
+    pub fn verify_with(&self, watch: &mut dyn FnMut(PageId) -> Result<()>) -> Result<TreeReport> {
+        watch(self.root())?;
+        let root = self.copy_page(self.root())?;
+        let level = usize::from(self.parse(self.root(), &root)?.level());
+        let report = TreeReport { height: level + 1, ..TreeReport::default() };
+        let mut walk = Walk { tree: self, watch, report, next: vec![None; level + 1] };
+        walk.visit(level, &Next { pid: self.root(), low: Vec::new() }, &root)?;
+        match walk.next.iter().flatten().find(|next| next.pid != PageId::ZERO) {
+            Some(next) => Err(self.corrupted(next.pid, "a node behind the end of the level above")),
+            None => Ok(walk.report),
         }
-        let node = self.parse(visit.pid, &page)?;
+    }
+
+    /// Whether the keys of the node at `pid` lead to it: for pages that a walk has not met. The table is not dropped
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// `Corrupted` if there is no node of this tree, or for damage on the way to it; `Io`, `OutOfFrames`, `Poisoned`.
+    pub fn reaches(&self, pid: PageId) -> Result<bool> {
+        let page = self.copy_page(pid)?;
+        let node = self.parse(pid, &page)?;
+        let low = node.low().map_err(|why| self.corrupted(pid, why))?;
+        // Open splits are passed by and not finished: a check changes nothing.
+        let found = self.descend::<ReadGuard<'_>>(low, node.level(), false, &mut Restarts::default())?;
+        Ok(found.is_ok_and(|guard| guard.pid() == pid))
+    }
+
+    fn copy_page(&self, pid: PageId) -> Result<Box<[u8]>> {
+        let mut page = vec![0; PAGE_SIZE].into_boxed_slice();
+        page.copy_from_slice(&self.pool().shared(pid)?);
+        Ok(page)
+    }
+
+    /// Whether the node on `level` that covers `key` leads to `child` with it.
+    fn leads_to(&self, key: &[u8], level: u8, child: PageId) -> Result<bool> {
+        let mut restarts = Restarts::default();
+        loop {
+            let Ok(guard) = self.descend::<ReadGuard<'_>>(key, level, false, &mut restarts)? else { return Ok(false) };
+            let found = NodeView::view(guard.page()).and_then(|node| node.child_for(key));
+            if guard.holds() {
+                return found.map(|found| found == child).map_err(|why| self.corrupted(guard.pid(), why));
+            }
+            self.restart(&mut restarts);
+        }
+    }
+}
+
+impl Walk<'_, '_> {
+    /// Checks a node that was copied and, below it, what it leads to. Whether a split of it is open.
+    fn visit(&mut self, level: usize, at: &Next, page: &[u8]) -> Result<bool> {
+        let damage = |why| self.tree.corrupted(at.pid, why);
+        let node = self.tree.parse(at.pid, page)?;
         node.validate().map_err(damage)?;
-        if node.level() != visit.level {
+        if usize::from(node.level()) != level {
             return Err(damage("a node on the wrong level"));
         }
-        if node.low().map_err(damage)? != visit.low {
+        if node.low().map_err(damage)? != at.low {
             return Err(damage("the low fence is not what leads to the node"));
         }
-        let high = node.high().map_err(damage)?;
-        if node.is_incomplete() {
-            let high = high.unwrap_or_default();
-            if visit.high.as_ref().is_some_and(|end| high >= &end[..]) {
-                return Err(damage("an open split beyond the node"));
-            }
-            report.open_splits += 1;
-            visits.push(Visit { pid: node.right(), level: visit.level, low: high.to_vec(), high: visit.high.clone() });
-        } else if high != visit.high.as_deref() {
-            return Err(damage("the high fence is not where the next node begins"));
+        if !self.report.pages.insert(at.pid) {
+            return Err(self.tree.corrupted(at.pid, "the page is reached twice"));
         }
+        let low = node.high().map_err(damage)?.unwrap_or_default().to_vec();
+        self.next[level] = Some(Next { pid: node.right(), low });
         if node.is_leaf() {
-            report.leaves += 1;
-            for at in 0..node.len() {
-                let ghost = node.row(at).map_err(damage)?.header.is_ghost();
-                *if ghost { &mut report.ghosts } else { &mut report.rows } += 1;
+            self.report.leaves += 1;
+            for row in 0..node.len() {
+                let ghost = node.row(row).map_err(damage)?.header.is_ghost();
+                *if ghost { &mut self.report.ghosts } else { &mut self.report.rows } += 1;
             }
         } else {
-            self.enter_children(visit, &node, visits)?;
+            self.children(level, at, &node)?;
         }
-        Ok(node.right())
+        Ok(node.is_incomplete())
     }
 
-    /// Enters the children of an inner node, so that the first is visited first.
-    fn enter_children(&self, visit: &Visit, node: &Node<'_>, visits: &mut Vec<Visit>) -> Result<()> {
-        let damage = |why| self.corrupted(visit.pid, why);
-        let mut high = node.high().map_err(damage)?.map(<[u8]>::to_vec);
-        for at in (0..node.len()).rev() {
-            let low = node.key(at).map_err(damage)?.to_vec();
-            let pid = node.child(at).map_err(damage)?;
-            visits.push(Visit { pid, level: visit.level - 1, low: low.clone(), high: high.replace(low) });
+    /// Goes on below a node to where it ends.
+    fn children(&mut self, level: usize, at: &Next, node: &Node<'_>) -> Result<()> {
+        let tree = self.tree;
+        let damage = |why| tree.corrupted(at.pid, why);
+        let below = level - 1;
+        let first = Next { pid: node.leftmost().map_err(damage)?, low: at.low.clone() };
+        self.next[below].get_or_insert(first.clone());
+        let mut entries = std::iter::once(Ok(first)).chain((0..node.len()).map(|index| {
+            Ok(Next { pid: node.child(index).map_err(damage)?, low: node.key(index).map_err(damage)?.to_vec() })
+        }));
+        let mut entry = entries.next().transpose()?;
+        let high = node.high().map_err(damage)?;
+        // Whether the node on the left says that its split is open.
+        let mut is_open = false;
+        loop {
+            let child = self.next[below].clone().expect("set above, and by each visit");
+            let is_beyond = child.pid == PageId::ZERO || high.is_some_and(|high| &child.low[..] >= high);
+            match &entry {
+                Some(next) if is_beyond || next.low < child.low => {
+                    return Err(damage("an entry leads to a node that is not on the level below"));
+                }
+                None if is_beyond => return self.end(at, high, &child, is_open),
+                Some(next) if next.low == child.low => {
+                    if next.pid != child.pid {
+                        return Err(tree.corrupted(next.pid, "not the right sibling of the node on its left"));
+                    }
+                    // The entry was copied before the node on the left.
+                    if is_open {
+                        return Err(tree.corrupted(child.pid, "its split is open, and the parent knows it"));
+                    }
+                    entry = entries.next().transpose()?;
+                }
+                _ if is_open => self.report.open_splits += 1,
+                _ if tree.leads_to(&child.low, node.level(), child.pid)? && !mutant(STALE) => {}
+                _ => return Err(tree.corrupted(child.pid, "no parent leads to the node")),
+            }
+            (self.watch)(child.pid)?;
+            let page = tree.copy_page(child.pid)?;
+            is_open = self.visit(below, &child, &page)?;
         }
-        let pid = node.leftmost().map_err(damage)?;
-        visits.push(Visit { pid, level: visit.level - 1, low: visit.low.clone(), high });
-        Ok(())
+    }
+
+    /// Checks that the last child of a node ends where the node does.
+    fn end(&self, at: &Next, high: Option<&[u8]>, next: &Next, is_open: bool) -> Result<()> {
+        let meets = match high {
+            Some(high) => next.pid != PageId::ZERO && next.low == high,
+            None => next.pid == PageId::ZERO,
+        };
+        let why = match (meets, is_open) {
+            (true, false) => return Ok(()),
+            (true, true) => "an open split beyond the node",
+            (false, _) => "the last child does not end where the node does",
+        };
+        Err::<(), Error>(self.tree.corrupted(at.pid, why))
     }
 }

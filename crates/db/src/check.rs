@@ -1,19 +1,36 @@
-//! Checking a whole database.
+//! Checking a whole database while others use it.
+//!
+//! 1. *List.* The tables are read from the catalogue under its shared lock, which goes at once. A table with a larger id than
+//!    any drawn by then has come since, and is none of this check's business.
+//! 2. *Walk.* Each tree is walked beside its readers and writers. A shared intent keeps the table from being dropped, and is
+//!    taken anew every few pages, so that who drops the table waits for a piece of the walk only; the walk ends there then.
+//!    Each page must be allocated when the walk comes to it.
+//! 3. *Compare.* Each page that the maps have as allocated must have been met, or have come since: then it is what it says it
+//!    is, a node of a table that came since, or one that the keys of its tree lead to. A page is allocated by the record that
+//!    makes it a node of its table, so a page that was allocated before it is read tells its table, unless that was dropped
+//!    and the page freed between the two.
+//! 4. *Homes.* The pages are read from the file, past the pool.
 
-use crate::catalogue::decode;
+use crate::catalogue::{decode, table_info};
 use crate::engine::Engine;
 use crate::transaction::Live;
 use crate::{Db, TxnOptions};
 use foreshore_base::limits::PAGE_SIZE;
-use foreshore_base::{Error, PageId, Place, Result};
+use foreshore_base::{Error, PageId, Place, Result, TableId};
 use foreshore_btree::Tree;
-use foreshore_buffer::format::verify_page;
+use foreshore_buffer::format::{page_table, verify_page};
 use foreshore_io::AlignedBuf;
 use foreshore_lock::TableMode;
-use std::{collections::HashSet, ops::Bound};
+use foreshore_space::UNREACHED;
+use foreshore_sync::primitive::atomic::Ordering;
+use foreshore_txn::Txn;
+use std::collections::{HashMap, HashSet};
+use std::ops::Bound;
 
-/// Reads of a page's home until what is found there counts.
-const HOME_TRIES: u32 = 4;
+/// Pages that are read before who waits for the table gets it.
+const PIECE: u32 = 64;
+/// Reads of a page until an error counts: one may meet a page that is freed, cut off and used again.
+const TRIES: u32 = 4;
 
 /// What [`Db::check`] has found in order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,78 +45,234 @@ pub struct Report {
 }
 
 pub(crate) fn check(db: &Db) -> Result<Report> {
-    let (report, owned) = db.run_with(TxnOptions::new().label("check"), |tx| tx.with(check_in))?;
-    // Nobody waits any more while the file is read.
-    let engine = db.engine();
-    engine.pool.flush_all()?;
-    check_homes(engine, owned)?;
-    Ok(report)
+    let listed = db.run_with(TxnOptions::new().label("check"), |tx| tx.with(list))?;
+    let mut check = Check { engine: db.engine(), listed, owned: HashSet::new(), report: Report::default() };
+    check.walk_all()?;
+    check.compare_maps()?;
+    check.engine.pool.flush_all()?;
+    check.homes()?;
+    Ok(check.report)
 }
 
-/// Checks trees and maps, and returns all pages of the trees, too.
-fn check_in(engine: &Engine, live: &mut Live) -> Result<(Report, HashSet<PageId>)> {
-    // No table is created or changed until the transaction ends, so pages stay as they are found.
+/// A table as the catalogue had it.
+#[derive(Clone)]
+enum Known {
+    Live(Tree),
+    /// It loses its pages, and nothing reads those that are left.
+    Dropped(Tree),
+}
+
+/// The tables of the catalogue.
+struct Listed {
+    tables: HashMap<TableId, Known>,
+    /// Tables with larger ids have come since.
+    last: TableId,
+}
+
+fn list(engine: &Engine, live: &mut Live) -> Result<Listed> {
+    // Who creates or drops a table has committed, or has been rolled back, when this is granted.
     live.txn.lock_table(engine.catalogue.table(), TableMode::Shared)?;
-    let found = tables(engine, live)?;
-    for (tree, _) in &found {
-        live.txn.lock_table(tree.table(), TableMode::Shared)?;
-    }
-    let mut report = Report::default();
-    let mut owned = HashSet::new();
-    let mut own = |pages: HashSet<PageId>| {
-        let twice = pages.into_iter().find(|&pid| !owned.insert(pid));
-        twice.map_or(Ok(()), |pid| Err(engine.space.corrupted(pid, "two trees own the page")))
-    };
-    own(engine.catalogue.verify()?.pages)?;
-    for (tree, is_dropped) in &found {
-        if *is_dropped {
-            // It has lost pages, and nothing reads the others any more.
-            own(tree.pages()?)?;
-            continue;
-        }
-        let tree = tree.verify()?;
-        report.tables += 1;
-        report.rows += tree.rows;
-        own(tree.pages)?;
-    }
-    let map = engine.space.verify(&owned)?;
-    report.pages = map.allocated;
-    Ok((report, owned))
-}
-
-/// The trees of all tables but the catalogue, and whether they were dropped.
-fn tables(engine: &Engine, live: &mut Live) -> Result<Vec<(Tree, bool)>> {
+    let created = live.txn.observed();
+    let mut tables = HashMap::new();
     let mut cursor = engine.catalogue.range(&mut live.txn, Bound::Unbounded, Bound::Unbounded)?;
-    let mut found = Vec::new();
-    while let Some((_, row)) = cursor.next(&mut live.txn)? {
+    while let Some((name, row)) = cursor.next(&mut live.txn)? {
         let row = decode(&engine.files, row)?;
-        found.push((engine.trees.tree(row.table, row.root), row.is_dropped));
+        let id = row.table;
+        let known = match std::str::from_utf8(name) {
+            _ if row.is_dropped => Known::Dropped(engine.trees.tree(id, row.root)),
+            // The tree that is told when the table is dropped. Its creator may not have made it known yet.
+            Ok(name) => Known::Live(engine.tables.add(table_info(&engine.trees, name, row, created)).tree.clone()),
+            Err(_) => {
+                return Err(Error::corrupted(&engine.files.data, Place::File, "a name in the catalogue is not UTF-8"));
+            }
+        };
+        tables.insert(id, known);
     }
-    Ok(found)
+    // ORDERING: hint. Ids of tables that are in the catalogue were drawn before their creators committed.
+    Ok(Listed { tables, last: TableId(engine.last_table.load(Ordering::Relaxed)) })
 }
 
-/// Reads each page from the file, past the pool: a page that is resident hides what became of its home.
-fn check_homes(engine: &Engine, pages: HashSet<PageId>) -> Result<()> {
-    let mut pages: Vec<_> = pages.into_iter().collect();
-    pages.sort_unstable();
-    let mut buffer = AlignedBuf::new(PAGE_SIZE);
-    pages.into_iter().try_for_each(|pid| check_home(engine, pid, &mut buffer))
+/// A shared intent in a table.
+struct Hold<'e> {
+    engine: &'e Engine,
+    tree: &'e Tree,
+    txn: Option<Txn>,
+    pages: u32,
+}
+
+impl<'e> Hold<'e> {
+    fn take(engine: &'e Engine, tree: &'e Tree) -> Result<Self> {
+        let mut hold = Self { engine, tree, txn: None, pages: 0 };
+        hold.renew()?;
+        Ok(hold)
+    }
+
+    /// Lets who waits go first.
+    fn renew(&mut self) -> Result<()> {
+        self.give_up();
+        let txn = self.txn.insert(self.engine.begin(TxnOptions::new().label("check"))?);
+        txn.lock_table(self.tree.table(), TableMode::IntentShared)?;
+        if self.tree.is_retired() { Err(Error::TableDropped) } else { Ok(()) }
+    }
+
+    /// Called for each page.
+    fn next_page(&mut self) -> Result<()> {
+        self.pages += 1;
+        if self.pages.is_multiple_of(PIECE) { self.renew() } else { self.engine.check_open() }
+    }
+
+    fn give_up(&mut self) {
+        if let Some(txn) = self.txn.take() {
+            // It has changed nothing, and its drop gives the lock back.
+            drop(txn);
+            self.engine.transaction_ended();
+        }
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
+struct Check<'e> {
+    engine: &'e Engine,
+    listed: Listed,
+    /// Pages that some tree was found to have.
+    owned: HashSet<PageId>,
+    report: Report,
+}
+
+impl Check<'_> {
+    fn walk_all(&mut self) -> Result<()> {
+        let engine = self.engine;
+        let found = engine.catalogue.verify_with(&mut |pid| engine.space.verify_in_use(pid))?;
+        self.owned = found.pages;
+        for known in self.listed.tables.values() {
+            let walked = match known {
+                Known::Live(tree) => walk(engine, tree).map(|(rows, pages)| {
+                    self.report.tables += 1;
+                    self.report.rows += rows;
+                    pages
+                }),
+                Known::Dropped(tree) => walk_dropped(engine, tree),
+            };
+            match walked {
+                Ok(pages) => self.owned.extend(pages),
+                // Since it was listed.
+                Err(Error::TableDropped) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn compare_maps(&mut self) -> Result<()> {
+        let map = self.engine.space.each_allocated(&mut |pid| match self.owned.contains(&pid) {
+            true => Ok(()),
+            false => match self.unmet(pid) {
+                Err(Error::TableDropped) => Ok(()),
+                other => other,
+            },
+        })?;
+        self.report.pages = map.allocated;
+        Ok(())
+    }
+
+    /// Checks a page that was allocated a moment ago and that no walk has met.
+    fn unmet(&self, pid: PageId) -> Result<()> {
+        let engine = self.engine;
+        let unreached = || Err(engine.space.corrupted(pid, UNREACHED));
+        let table_of = || engine.pool.shared(pid).map(|page| page_table(&page));
+        let mut failed = 0;
+        while engine.space.is_in_use(pid)? {
+            let table = match table_of() {
+                Ok(table) => table,
+                Err(_) if failed < TRIES => {
+                    failed += 1;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            if table == engine.catalogue.table() {
+                return if engine.catalogue.reaches(pid)? { Ok(()) } else { unreached() };
+            }
+            let tree = match self.listed.tables.get(&table) {
+                Some(Known::Live(tree) | Known::Dropped(tree)) => tree,
+                // ORDERING: hint. The page was read after the id was drawn.
+                None if table > self.listed.last && table.0 <= engine.last_table.load(Ordering::Relaxed) => {
+                    return Ok(());
+                }
+                None => return unreached(),
+            };
+            let _hold = Hold::take(engine, tree)?;
+            // From here on the tree loses no page. What is allocated before it is read belongs to the table that it names.
+            if !engine.space.is_in_use(pid)? {
+                return Ok(());
+            }
+            if table_of().ok() != Some(table) {
+                failed += 1;
+                continue;
+            }
+            return match &self.listed.tables[&table] {
+                Known::Live(tree) if tree.reaches(pid)? => Ok(()),
+                // Dropped just now: the walk has left it out.
+                Known::Dropped(_) if !engine.reclaimer.has(table) => Ok(()),
+                _ => unreached(),
+            };
+        }
+        Ok(())
+    }
+
+    /// Reads each page from the file: a page that is resident hides what became of its home.
+    fn homes(&self) -> Result<()> {
+        let mut pages: Vec<_> = self.owned.iter().copied().collect();
+        pages.sort_unstable();
+        let mut buffers = [(); 2].map(|()| AlignedBuf::new(PAGE_SIZE));
+        pages.into_iter().try_for_each(|pid| check_home(self.engine, pid, &mut buffers))
+    }
+}
+
+/// Walks a tree whose table is in use, and returns its rows and pages.
+fn walk(engine: &Engine, tree: &Tree) -> Result<(u64, HashSet<PageId>)> {
+    let mut hold = Hold::take(engine, tree)?;
+    let found = tree.verify_with(&mut |pid| {
+        hold.next_page()?;
+        engine.space.verify_in_use(pid)
+    })?;
+    Ok((found.rows, found.pages))
+}
+
+/// The pages that are left of a dropped table. None is freed meanwhile.
+fn walk_dropped(engine: &Engine, tree: &Tree) -> Result<HashSet<PageId>> {
+    let _hold = Hold::take(engine, tree)?;
+    if !engine.reclaimer.has(tree.table()) {
+        return Err(Error::TableDropped);
+    }
+    let pages = tree.pages()?;
+    pages.iter().try_for_each(|&pid| engine.space.verify_in_use(pid))?;
+    Ok(pages)
 }
 
 /// Checks the home of one page, which others may be writing, or may have freed since it was found in a tree.
-fn check_home(engine: &Engine, pid: PageId, buffer: &mut AlignedBuf) -> Result<()> {
-    for tries in 1.. {
+fn check_home(engine: &Engine, pid: PageId, buffers: &mut [AlignedBuf; 2]) -> Result<()> {
+    let [buffer, before] = buffers;
+    let mut len_before = None;
+    loop {
         let len = engine.data.read_at(buffer, pid.offset())?;
         // The log is asked after the read: a page is written only once its changes are durable.
-        let Err(flaw) = verify_page(&buffer[..len], pid, engine.log.durable()) else { break };
+        let Err(flaw) = verify_page(&buffer[..len], pid, engine.log.durable()) else { return Ok(()) };
         if !engine.space.is_in_use(pid)? {
-            break;
+            return Ok(());
         }
-        if tries == HOME_TRIES {
+        // A write that was met in the middle leaves other bytes when it is over, and so does the next one.
+        if len_before == Some(len) && buffer[..len] == before[..len] {
             return Err(Error::corrupted(&engine.files.data, Place::Page(pid), flaw.why()));
         }
+        std::mem::swap(buffer, before);
+        len_before = Some(len);
         // Waits for the write that may have been met, and writes a page that is in use again.
         engine.pool.flush_all()?;
     }
-    Ok(())
 }

@@ -103,9 +103,11 @@ impl Db {
         self.engine().stats()
     }
 
-    /// Checks the whole database: every page's checksum, the order and links of every tree, and that each page is owned
-    /// once or free. Writers wait while trees and maps are checked, for all tables are locked shared; the pages on disk are
-    /// read without a lock after that.
+    /// Checks the whole database while others use it: every page's checksum in memory and on disk, the order and links of
+    /// every tree, and that each page is owned once or free. Readers and writers of rows do not wait for it. Who drops a
+    /// table that is being walked waits for a few pages, and the check waits for those who have created or dropped tables.
+    ///
+    /// What changes meanwhile counts as it is met: the rows of the report are those of no one moment.
     ///
     /// # Errors
     /// `Corrupted` with the first thing that is wrong; otherwise as a transaction's.

@@ -52,7 +52,8 @@ impl Reclaimer {
         self.tables.lock().first().cloned()
     }
 
-    fn has(&self, table: TableId) -> bool {
+    /// Whether pages of a dropped table are left. Stays so for who holds the table's lock.
+    pub(crate) fn has(&self, table: TableId) -> bool {
         self.tables.lock().iter().any(|dropped| dropped.tree.table() == table)
     }
 

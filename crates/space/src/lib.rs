@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod compare;
 pub mod format;
 mod free;
 mod growth;
@@ -24,9 +25,10 @@ mod space;
 mod stock;
 mod superblock;
 
+pub use compare::{MapReport, UNREACHED};
 pub use format::{CATALOGUE_ROOT, REGION_PAGES, SuperBlock};
 pub use growth::Growth;
 pub use kinds::SpaceKind;
 pub use map::{is_allocated, mark_allocated, mark_free};
 pub use shrink::Cut;
-pub use space::{MapReport, Purpose, Space, SpaceOptions, SpaceStats};
+pub use space::{Purpose, Space, SpaceOptions, SpaceStats};

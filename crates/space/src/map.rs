@@ -23,7 +23,7 @@ const fn bit_of(pid: PageId) -> (usize, u8) {
 }
 
 /// Checks that the page can hold the bit of `pid`.
-pub(crate) fn check(page: &[u8], pid: PageId) -> Result<(), &'static str> {
+fn check(page: &[u8], pid: PageId) -> Result<(), &'static str> {
     if page.len() != PAGE_SIZE || page_type(page) != Some(PageType::Map) {
         return Err("not a map page");
     }
@@ -35,7 +35,7 @@ pub(crate) fn check(page: &[u8], pid: PageId) -> Result<(), &'static str> {
 
 /// The first bits of the map of `region`, of pages that are never handed out: superblock slots and map in the first region,
 /// the map in every other.
-const fn reserved(region: u64) -> u8 {
+pub(crate) const fn reserved(region: u64) -> u8 {
     if region == 0 { 0b111 } else { 1 << MAP_IN_REGION }
 }
 
@@ -108,19 +108,6 @@ fn flip(page: &mut impl PageMut, pid: PageId) {
 /// The bits of a map page as words, lowest page first.
 pub(crate) fn words(page: &[u8]) -> Vec<u64> {
     page[PAGE_HEADER..].chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes"))).collect()
-}
-
-/// What [`words`] says of `region` after [`init`].
-pub(crate) fn blank_words(region: u64) -> Vec<u64> {
-    let mut words = vec![0; (REGION_PAGES / 64) as usize];
-    words[0] = u64::from(reserved(region));
-    words
-}
-
-/// Sets the bit of `pid` in the words of its region.
-pub(crate) fn set(words: &mut [u64], pid: PageId) {
-    let bit = pid.0 % REGION_PAGES;
-    words[(bit / 64) as usize] |= 1 << (bit % 64);
 }
 
 #[cfg(test)]

@@ -12,11 +12,7 @@ use foreshore_io::File;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::{LockRank, Mutex, NextWake, Signal};
 use foreshore_wal::{Dep, Session};
-use std::{
-    collections::{BTreeMap, HashSet},
-    fmt,
-    sync::Arc,
-};
+use std::{fmt, sync::Arc};
 
 /// Log space for the record of a new map page.
 const MAP_INIT_COST: usize = change_cost(2, 0);
@@ -48,15 +44,6 @@ pub struct SpaceStats {
     pub growths_inline: u64,
     /// Cuts of the end of the file since the start.
     pub cuts: u64,
-}
-
-/// What [`Space::verify`] counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MapReport {
-    /// Map pages.
-    pub regions: u64,
-    /// Pages marked as allocated, superblocks and maps among them.
-    pub allocated: u64,
 }
 
 /// Free space of the data file.
@@ -207,71 +194,6 @@ impl Space {
         let StockStats { file_pages, free_pages, growths, growths_inline, cuts } = self.stock.stats();
         let used_pages = file_pages - free_pages;
         SpaceStats { file_pages, used_pages, free_pages, growths, growths_inline, cuts }
-    }
-
-    /// Compares the maps with the pages that are in use by all trees. Nobody allocates or frees a page meanwhile; the end
-    /// of the file may be cut off.
-    ///
-    /// # Errors
-    /// `Corrupted` with the first page that is allocated and not reached, or reached and not allocated; and what a read
-    /// of a map page can fail with.
-    pub fn verify(&self, reachable: &HashSet<PageId>) -> Result<MapReport> {
-        let mut used: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-        for &pid in reachable {
-            let region = map::region_of(pid);
-            map::set(used.entry(region).or_insert_with(|| map::blank_words(region)), pid);
-        }
-        let mut report = MapReport::default();
-        while report.regions < self.mapped() {
-            let region = report.regions;
-            let page = match self.pool.shared(map::map_of_region(region)) {
-                // A cut has dropped the map meanwhile, and its page.
-                Err(_) if region >= self.mapped() => break,
-                page => page?,
-            };
-            map::check(&page, page.pid()).map_err(|why| self.corrupted(page.pid(), why))?;
-            let used = used.remove(&region).unwrap_or_else(|| map::blank_words(region));
-            for (index, (allocated, used)) in (0..).zip(map::words(&page).into_iter().zip(used)) {
-                report.allocated += u64::from(allocated.count_ones());
-                let differs = allocated ^ used;
-                if differs != 0 {
-                    let bit = differs.trailing_zeros();
-                    let pid = PageId(region * REGION_PAGES + index * 64 + u64::from(bit));
-                    return Err(self.corrupted(
-                        pid,
-                        match used >> bit & 1 {
-                            0 => "allocated, but no tree reaches the page",
-                            _ => "in use, but free by the map",
-                        },
-                    ));
-                }
-            }
-            report.regions += 1;
-        }
-        let covered = report.regions * REGION_PAGES;
-        if let Some(&pid) = reachable.iter().find(|pid| pid.0 >= covered) {
-            return Err(self.corrupted(pid, "in use, but no map covers the page"));
-        }
-        Ok(report)
-    }
-
-    /// Whether a page is allocated now.
-    ///
-    /// # Errors
-    /// What a read of its map page can fail with.
-    pub fn is_in_use(&self, pid: PageId) -> Result<bool> {
-        let region = map::region_of(pid);
-        if region >= self.mapped() {
-            return Ok(false);
-        }
-        match self.pool.shared(map::map_of_region(region)) {
-            // A cut has dropped the map meanwhile, and its page.
-            Err(_) if region >= self.mapped() => Ok(false),
-            page => {
-                let page = page?;
-                map::is_allocated(&page, pid).map_err(|why| self.corrupted(page.pid(), why))
-            }
-        }
     }
 
     /// Applies page `index` of a record of the space manager. Called only if the page is older than the record.

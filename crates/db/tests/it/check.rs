@@ -1,11 +1,13 @@
 //! A check finds nothing wrong in a database that others use, and what is wrong in one that is damaged on disk.
 
-use crate::support::{DIR, NUMBERS, TempDir, fill, in_memory, small};
+use crate::support::{DIR, NUMBERS, Snapshot, TempDir, fill, in_memory, open, small};
 use foreshore::limits::PAGE_SIZE;
-use foreshore::{Error, Place, TableDef};
+use foreshore::{Db, Error, Place, TableDef, TxnOptions};
+use foreshore_base::crc32c;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 /// On a real disk a page can be read while it is written. Tables go while their pages are checked, and the file is cut.
 #[test]
@@ -56,4 +58,93 @@ fn a_page_that_is_damaged_on_disk_is_named() {
     file.write_at(&[0x5a; 64], 3 * PAGE_SIZE as u64 + 4000).unwrap();
     let found = db.check();
     assert!(matches!(found, Err(Error::Corrupted { place: Place::Page(page), .. }) if page.0 == 3), "{found:?}");
+}
+
+const OTHERS: TableDef<u64, &[u8]> = TableDef::new("others");
+
+/// Who reads and writes rows does not wait for a check, nor the check for them.
+#[test]
+fn a_check_passes_beside_a_transaction_that_stays_open() {
+    let (db, _) = in_memory();
+    fill(&db, 300);
+    let open = db.begin_with(TxnOptions::new().label("open"));
+    let table = open.open(NUMBERS).unwrap();
+    table.insert(1, 77).unwrap();
+    table.insert(299, 77).unwrap();
+    assert_eq!(db.check().unwrap().rows, 300);
+    table.insert(2, 78).unwrap();
+    drop(table);
+    open.commit().unwrap();
+    assert_eq!(db.check().unwrap().tables, 1);
+}
+
+/// Changes rows of two tables until `over`.
+fn write(db: &Db, over: &AtomicBool) {
+    let mut round = 0;
+    while !over.load(Ordering::Relaxed) && round < 2000 {
+        db.run(|tx| {
+            tx.open(NUMBERS)?.insert(round % 300, -1)?;
+            tx.open(OTHERS)?.insert(round % 8, &[round as u8; 100][..]).map(drop)
+        })
+        .unwrap();
+        round += 1;
+    }
+}
+
+/// A page of the data file, changed by `change`, with a sound checksum.
+fn change_page(data: &mut [u8], pid: u64, change: impl FnOnce(&mut [u8])) {
+    let page = &mut data[pid as usize * PAGE_SIZE..][..PAGE_SIZE];
+    change(page);
+    let crc = crc32c(&page[4..]);
+    page[..4].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Flips the bit of a page in the first map.
+fn flip_in_map(data: &mut [u8], pid: u64) {
+    change_page(data, 2, |map| map[32 + pid as usize / 8] ^= 1 << (pid % 8));
+}
+
+/// Allocates `pid` and puts a copy of page `from` there, of `table` if that is given.
+fn copy_page(data: &mut [u8], from: u64, pid: u64, table: Option<u32>) {
+    flip_in_map(data, pid);
+    let copy = data[from as usize * PAGE_SIZE..][..PAGE_SIZE].to_vec();
+    change_page(data, pid, |page| {
+        page.copy_from_slice(&copy);
+        page[8..16].copy_from_slice(&pid.to_le_bytes());
+        if let Some(table) = table {
+            page[24..28].copy_from_slice(&table.to_le_bytes());
+        }
+    });
+}
+
+#[test]
+fn damage_that_no_checksum_shows_is_found_while_others_write() {
+    let (db, fs) = in_memory();
+    fill(&db, 3000);
+    db.run(|tx| (0..8).try_for_each(|n| tx.open(OTHERS)?.insert(n, &[1; 100][..]).map(drop))).unwrap();
+    // Pages are handed out from the lowest on: 3 is the catalogue, 4 the root of the numbers. What lies in magazines is free.
+    let (stray, leaf) = (db.check().unwrap().pages + 20, 6);
+    db.close(Duration::ZERO).unwrap();
+    let sound = Snapshot::of(&fs);
+    type Plant<'p> = &'p dyn Fn(&mut [u8]);
+    let kinds: [(&str, Plant<'_>, u64); 4] = [
+        ("allocated and never written", &|data| flip_in_map(data, stray), stray),
+        ("allocated, and a copy of a leaf in use", &|data| copy_page(data, leaf, stray, None), stray),
+        ("allocated, and of a table that never was", &|data| copy_page(data, leaf, stray, Some(99)), stray),
+        ("in use and free by the map", &|data| flip_in_map(data, leaf), leaf),
+    ];
+    for (what, plant, at) in kinds {
+        let mut damaged = sound.clone();
+        plant(damaged.file("data"));
+        let db = open(&damaged.restore()).unwrap();
+        let over = AtomicBool::new(false);
+        let found = thread::scope(|scope| {
+            scope.spawn(|| write(&db, &over));
+            let found = db.check();
+            over.store(true, Ordering::Relaxed);
+            found
+        });
+        let is_named = matches!(found, Err(Error::Corrupted { place: Place::Page(page), .. }) if page.0 == at);
+        assert!(is_named, "{what}: {found:?}");
+    }
 }

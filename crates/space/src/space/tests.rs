@@ -1,10 +1,12 @@
 use super::*;
+use crate::MapReport;
 use crate::format::CATALOGUE_ROOT;
 use crate::stock::{MAX_EXTENT, MIN_EXTENT};
 use foreshore_base::Uuid;
 use foreshore_buffer::PoolOptions;
 use foreshore_io::{FileLayer, Fs, Mem};
 use foreshore_wal::{Log, LogOptions};
+use std::collections::HashSet;
 use std::path::Path;
 
 struct Bed {
