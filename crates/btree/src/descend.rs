@@ -18,7 +18,8 @@
 //!
 //! What is read before it is validated may be nonsense: every offset is checked, loops are bounded, and damage counts only if
 //! the version holds ([`Tree::sound`]). A page that is not in memory is pinned, which may read it, with nothing latched; then
-//! the way starts again. That is no restart to be counted, as pins stay.
+//! the way starts again. That is no restart to be counted, as pins stay. The same goes for a page that somebody has latched
+//! while another one is latched here, unless it is pinned: a thread waits with a latch only for a page that stays.
 
 use crate::node::{Damage, NodeView};
 use crate::tree::{Structure, Tree};
@@ -55,8 +56,10 @@ pub(crate) trait Access<'p>: Sized {
         Self: 'a;
 
     fn fix(pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Self>;
-    /// `None` if the page is not in memory.
+    /// `None` if the page must be pinned first, with nothing latched. The node above it is held as `reading` says.
     fn try_fix(pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>>;
+    /// The same while this access goes on.
+    fn try_next(&self, pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>>;
     fn pid(&self) -> PageId;
     fn page(&self) -> Self::Page<'_>;
     /// Whether everything read so far was one state of the page.
@@ -104,6 +107,10 @@ impl<'p> Access<'p> for ReadGuard<'p> {
         })
     }
 
+    fn try_next(&self, pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>> {
+        Self::try_fix(pool, pid, reading)
+    }
+
     fn pid(&self) -> PageId {
         self.page.pid()
     }
@@ -129,7 +136,14 @@ impl<'p> Access<'p> for ExclusiveGuard<'p> {
         pool.exclusive(pid)
     }
 
-    fn try_fix(pool: &'p Pool, pid: PageId, _: Reading) -> Result<Option<Self>> {
+    fn try_fix(pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>> {
+        match reading {
+            Reading::Optimistic => pool.exclusive_resident(pid),
+            Reading::Latched => pool.try_exclusive(pid),
+        }
+    }
+
+    fn try_next(&self, pool: &'p Pool, pid: PageId, _: Reading) -> Result<Option<Self>> {
         pool.try_exclusive(pid)
     }
 
@@ -158,7 +172,7 @@ pub(crate) struct Unlinked {
 enum Halt {
     /// An open split is in front of it.
     Open(Unlinked),
-    /// A page, on that level, is not in memory.
+    /// A page, on that level, must be pinned: it is not in memory, or latched and might leave.
     Missing(PageId, u8),
     /// A node has changed while it was read.
     Changed,
@@ -306,7 +320,7 @@ impl Tree {
                 let open = Unlinked { left: pid, level, separator: high };
                 return Err(if guard.holds() { Halt::Open(open) } else { Halt::Changed });
             }
-            let next = G::try_fix(self.pool(), right, reading)?;
+            let next = guard.try_next(self.pool(), right, reading)?;
             if !guard.holds() {
                 return Err(Halt::Changed);
             }

@@ -15,8 +15,8 @@ pub(crate) const INLINE_BATCH: usize = 16;
 /// How long a thread waits for one of the latches and pins that keep every page in its frame; they do not announce
 /// their end.
 const BUSY_WAIT: Duration = Duration::from_millis(5);
-/// After so many such waits in a row, a second in all, in which no page was written and none gave up its frame, every frame
-/// is taken to be in use for good.
+/// After so many such waits in a row that nothing ended, a second in all, in which no page was written and none gave up its
+/// frame, every frame is taken to be in use for good.
 const BUSY_TRIES: usize = 200;
 
 impl Core {
@@ -38,11 +38,11 @@ impl Core {
                 continue;
             }
             // WAIT: park - until a frame is freed, or briefly for a latch, a pin or the cleaner at work.
-            self.freed.wait(key, Some(BUSY_WAIT));
-            // As long as frames are freed, though others take them, or a batch is under way, however slow the disk, this
-            // thread's turn comes.
+            let freed = self.freed.wait(key, Some(BUSY_WAIT));
+            // As long as frames come free, though others take them, or a batch is under way, however slow the disk, this
+            // thread's turn comes. Who evicts for itself may not have told anybody.
             let now = self.counters.evictions.sum();
-            tries = if now != evicted || self.cleaner.is_busy() { 0 } else { tries + 1 };
+            tries = if freed || now != evicted || self.cleaner.is_busy() { 0 } else { tries + 1 };
             evicted = now;
         }
         Err(Error::OutOfFrames { frames: self.frames.len() })
@@ -135,5 +135,35 @@ impl Step for Provider {
     fn step(&self) -> NextWake {
         // An error has stopped the log, which is how everybody hears of it.
         self.core.provide().unwrap_or(NextWake::OnSignal)
+    }
+}
+
+#[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
+mod tests {
+    use crate::{Pool, PoolOptions};
+    use foreshore_base::{PageId, Uuid};
+    use foreshore_io::{Fs, Mem};
+    use foreshore_sync::primitive::thread;
+    use foreshore_wal::{Log, LogOptions};
+    use std::path::Path;
+
+    #[test]
+    fn who_is_told_of_free_frames_again_and_again_does_not_give_up() {
+        let log = Log::discarding(&LogOptions { background: false, ..LogOptions::default() }).expect("a log");
+        let [data, doublewrite] = ["data", "dw"].map(|name| Mem::null().create(Path::new(name)).expect("memory"));
+        Pool::create_files(&*doublewrite, Uuid([1; 16])).expect("memory");
+        let options = PoolOptions { frames: 16, background: false, ..PoolOptions::default() };
+        let pool = Pool::open(data, doublewrite, Uuid([1; 16]), log, &options).expect("a pool");
+        let pins: Vec<_> = (1..=16).map(|pid| pool.pin_unread(PageId(pid)).expect("a frame")).collect();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| pool.pin_unread(PageId(17)).map(drop));
+            // Frames that others take each time, more often than a thread waits for frames that nobody gives up.
+            while pool.stats().evictions_inline < 2 * super::BUSY_TRIES as u64 && !waiter.is_finished() {
+                pool.core.freed.notify_one();
+                thread::yield_now();
+            }
+            drop(pins);
+            waiter.join().expect("no panic").expect("a frame came free");
+        });
     }
 }

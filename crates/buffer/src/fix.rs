@@ -3,9 +3,11 @@
 use crate::guard::{ExclusiveGuard, OptimisticGuard, SharedGuard, Slot};
 use crate::load::Fill;
 use crate::nb::Hold;
+use crate::pinned::Pinned;
 use crate::pool::Core;
 use crate::replace::Uses;
 use foreshore_base::{PageId, Result};
+use foreshore_sync::model::mutant;
 
 impl Core {
     /// The frame of a page that is in memory and not being read. A hint until the page id is compared under the latch.
@@ -14,8 +16,8 @@ impl Core {
         Ok(self.find(pid).filter(|(slot, _)| !slot.frame().is_loading()))
     }
 
-    /// The frame in which the table has a page, and what a guard must hold before it looks at its latch; `None` also if the
-    /// page is about to leave, or, if guards pin, still being read.
+    /// The frame in which the table has a page, and what a guard must hold before it looks at its latch; `None` also, if guards
+    /// pin, for a page that is about to leave or still being read.
     #[inline(always)]
     fn find(&self, pid: PageId) -> Option<(Slot<'_>, Hold<'_>)> {
         let slot = Slot::new(self, self.table.hint(pid))?;
@@ -40,10 +42,67 @@ impl Core {
         }
     }
 
-    #[inline]
-    pub(crate) fn hit<G>(&self, slot: Slot<'_>, guard: G) -> G {
-        self.note_use(slot);
-        guard
+    /// A page in memory, for callers that have others latched.
+    pub(crate) fn shared_beside(&self, pid: PageId) -> Result<Option<SharedGuard<'_>>> {
+        let Some((slot, hold)) = self.resident(pid)? else { return Ok(None) };
+        let latch = &slot.frame().latch;
+        if !latch.try_lock_shared() {
+            let stays = self.stay(slot, pid);
+            if stays.is_none() && !mutant("pool: wait beside a latch for whatever is in the frame") {
+                return Ok(None);
+            }
+            // WAIT: park - for the holder of the exclusive latch of this very page.
+            latch.lock_shared(&self.parks);
+        }
+        Ok(self.shared_if(slot, pid, hold))
+    }
+
+    /// As [`Core::shared_beside`], exclusively.
+    pub(crate) fn exclusive_beside(&self, pid: PageId) -> Result<Option<ExclusiveGuard<'_>>> {
+        let Some((slot, hold)) = self.resident(pid)? else { return Ok(None) };
+        let latch = &slot.frame().latch;
+        if !latch.try_lock_exclusive() {
+            let stays = self.stay(slot, pid);
+            if stays.is_none() && !mutant("pool: wait beside a latch for whatever is in the frame") {
+                return Ok(None);
+            }
+            // WAIT: park - for the holders of the latch of this very page.
+            latch.lock_exclusive(&self.parks);
+        }
+        Ok(self.exclusive_if(slot, pid, hold))
+    }
+
+    /// A page in memory, for callers that have nothing latched: they may wait for whatever is in its frame meanwhile.
+    pub(crate) fn exclusive_resident(&self, pid: PageId) -> Result<Option<ExclusiveGuard<'_>>> {
+        let Some((slot, hold)) = self.resident(pid)? else { return Ok(None) };
+        // WAIT: park - for the holders of the latch, with nothing latched.
+        slot.frame().latch.lock_exclusive(&self.parks);
+        Ok(self.exclusive_if(slot, pid, hold))
+    }
+
+    /// A pin of a page that is pinned already, so that a wait for its latch is for this page and no other. Without it the frame
+    /// may change hands under the wait, and be latched by somebody who waits for a page that the caller has.
+    fn stay<'a>(&self, slot: Slot<'a>, pid: PageId) -> Option<Pinned<'a>> {
+        let pin = slot.frame().pin_again().then(|| Pinned::adopt(slot, pid))?;
+        (slot.frame().pid() == pid).then_some(pin)
+    }
+
+    /// Takes over a shared hold of the latch, if the page is the one that was meant.
+    fn shared_if<'a>(&self, slot: Slot<'a>, pid: PageId, hold: Hold<'a>) -> Option<SharedGuard<'a>> {
+        let guard = SharedGuard::adopt(slot).holding(hold);
+        (guard.pid() == pid).then(|| {
+            self.note_use(slot);
+            guard
+        })
+    }
+
+    /// Takes over the exclusive hold of the latch, as above.
+    fn exclusive_if<'a>(&self, slot: Slot<'a>, pid: PageId, hold: Hold<'a>) -> Option<ExclusiveGuard<'a>> {
+        let guard = ExclusiveGuard::adopt(slot, false).holding(hold);
+        (guard.pid() == pid).then(|| {
+            self.note_use(slot);
+            guard
+        })
     }
 
     pub(crate) fn shared(&self, pid: PageId) -> Result<SharedGuard<'_>> {
@@ -134,9 +193,8 @@ impl Core {
     #[cold]
     fn watch_resident(&self, pid: PageId) -> Result<Option<OptimisticGuard<'_>>> {
         let Some((slot, hold)) = self.resident(pid)? else { return Ok(None) };
-        // WAIT: park - for the holder of the exclusive latch, who has the page in memory.
+        // WAIT: park - for the holder of the exclusive latch, with nothing latched.
         slot.frame().latch.lock_shared(&self.parks);
-        let guard = SharedGuard::adopt(slot).holding(hold);
-        Ok((guard.pid() == pid).then(|| self.hit(slot, guard).into_optimistic()))
+        Ok(self.shared_if(slot, pid, hold).map(SharedGuard::into_optimistic))
     }
 }

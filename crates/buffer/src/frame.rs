@@ -16,7 +16,8 @@ pub type FrameNo = u32;
 //  +-------+------+--------+---------+---------+-------+--------+---------------+
 //
 // pins:       holders of `Pinned`. From 0 to 1 only under a latch of the frame, so that the holder of the exclusive latch
-//             who sees 0 may evict. Further pins and the release of one need no latch. For `nbgclock` all guards.
+//             who sees 0 may evict. Further pins and the release of one need no latch: who meets a pin shares it, and with it
+//             the page that is pinned. For `nbgclock` all guards.
 // uses:       uses of the page up to the cap of the policy, less what its hand took away. Raised by any fix, set by the
 //             policy as the page comes in. A hint: losing one costs a read at most.
 // MAIN:       for the policy `s3c`, under the lock of the frame's shard; else zero.
@@ -121,9 +122,27 @@ impl Frame {
     /// Adds a pin. The caller holds a latch of the frame; for `nbgclock`, a pin.
     pub fn pin(&self) {
         rmw::contended(1);
-        // ORDERING: Relaxed, the latch orders the first pin against eviction.
-        let before = self.meta.fetch_add(1, Ordering::Relaxed);
+        // ORDERING: Release, pairs with `pin_again`: who shares the pin sees the id of the page that is pinned. The latch orders
+        // the first pin against eviction.
+        let order = if mutant("frame: relaxed pin") { Ordering::Relaxed } else { Ordering::Release };
+        let before = self.meta.fetch_add(1, order);
         assert!(before & PINS < PINS, "too many pins on page {}", self.pid());
+    }
+
+    /// Adds a pin if there is one already. It keeps whatever page is pinned, which may have come into the frame a moment ago.
+    pub fn pin_again(&self) -> bool {
+        // ORDERING: Relaxed, the exchange below decides.
+        let mut meta = self.meta.load(Ordering::Relaxed);
+        while meta & PINS != 0 || mutant("frame: pin without a latch") {
+            assert!(meta & PINS < PINS, "too many pins on page {}", self.pid());
+            rmw::contended(1);
+            // ORDERING: Acquire, pairs with `pin`.
+            match self.meta.compare_exchange_weak(meta, meta + 1, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(now) => meta = now,
+            }
+        }
+        false
     }
 
     /// Takes a pin away.

@@ -22,7 +22,7 @@ use foreshore_sync::{CachePadded, rmw};
 // 1. The link of a frame is stored by who pushes it, before it is on the stack, and changes only when it is pushed again. So
 //    while the top word stays what it was, the link of the top is what it was.
 // 2. Who pops replaces the top word that it saw before it read the link. Were there no tag, the same frame could have been taken
-//    and pushed again meanwhile upon another one. With it, 2^32 pushes would have to come in between, and no other number.
+//    and pushed again meanwhile upon another one. With it, a multiple of 2^32 pushes would have to come in between.
 const TAG: u64 = 1 << 32;
 const TOP: u64 = TAG - 1;
 

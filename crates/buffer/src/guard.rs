@@ -111,7 +111,7 @@ impl<'a> SharedGuard<'a> {
         self.as_optimistic().holding(hold)
     }
 
-    /// The page as a reader without a latch has it. What is read validates for as long as this guard lives.
+    /// The page as a reader without a latch has it. It may outlive this guard; until then what is read validates.
     pub fn as_optimistic(&self) -> OptimisticGuard<'a> {
         OptimisticGuard::new(self.slot, self.pid(), self.version())
     }

@@ -58,7 +58,7 @@ pub(crate) struct Core {
 pub struct Pool {
     // Declared first: the threads end before what they work on.
     daemons: Arc<Mutex<Vec<Daemon>>>,
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
 }
 
 impl fmt::Debug for Pool {
@@ -169,29 +169,31 @@ impl Pool {
         self.core.exclusive(pid, Fill::Read)
     }
 
-    /// [`Pool::shared`] of a page that is in memory; `None` if it is not, or is being read just now. Waits for no I/O, so it
-    /// may be called under the latch of another page.
+    /// [`Pool::shared`] under the latch of another page: `None` if the page is not in memory, is being read just now, or is
+    /// latched by somebody else and pinned by nobody. Then the caller drops its latch, pins the page and comes back. Waits for
+    /// nobody but the holder of the latch of a page that is pinned.
     ///
     /// # Errors
     /// `Corrupted` for an id out of range.
     pub fn try_shared(&self, pid: PageId) -> Result<Option<SharedGuard<'_>>> {
-        let Some((slot, hold)) = self.core.resident(pid)? else { return Ok(None) };
-        // WAIT: park - for the holder of the exclusive latch, who has the page in memory.
-        slot.frame().latch.lock_shared(&self.core.parks);
-        let guard = SharedGuard::adopt(slot).holding(hold);
-        Ok((guard.pid() == pid).then(|| self.core.hit(slot, guard)))
+        self.core.shared_beside(pid)
     }
 
-    /// [`Pool::exclusive`] of a page that is in memory, as [`Pool::try_shared`].
+    /// [`Pool::exclusive`] under the latch of another page, as [`Pool::try_shared`].
     ///
     /// # Errors
     /// `Corrupted` for an id out of range.
     pub fn try_exclusive(&self, pid: PageId) -> Result<Option<ExclusiveGuard<'_>>> {
-        let Some((slot, hold)) = self.core.resident(pid)? else { return Ok(None) };
-        // WAIT: park - for the holders of the latch, who have the page in memory.
-        slot.frame().latch.lock_exclusive(&self.core.parks);
-        let guard = ExclusiveGuard::adopt(slot, false).holding(hold);
-        Ok((guard.pid() == pid).then(|| self.core.hit(slot, guard)))
+        self.core.exclusive_beside(pid)
+    }
+
+    /// [`Pool::exclusive`] of a page that is in memory; `None` if it is not, or is being read just now. Waits for no I/O, but for
+    /// whoever has the frame latched, so the caller has nothing latched.
+    ///
+    /// # Errors
+    /// `Corrupted` for an id out of range.
+    pub fn exclusive_resident(&self, pid: PageId) -> Result<Option<ExclusiveGuard<'_>>> {
+        self.core.exclusive_resident(pid)
     }
 
     /// Fixes a page for reading without latching it, from disk if need be. Errors as [`Pool::shared`].
@@ -200,7 +202,8 @@ impl Pool {
         self.core.optimistic(pid)
     }
 
-    /// [`Pool::optimistic`] of a page that is in memory; `None` if it is not, or is being read just now. Waits for no I/O.
+    /// [`Pool::optimistic`] of a page that is in memory; `None` if it is not, or is being read just now. Waits as
+    /// [`Pool::exclusive_resident`].
     ///
     /// # Errors
     /// `Corrupted` for an id out of range.

@@ -199,6 +199,37 @@ fn pinned_pages_stay_and_a_pool_full_of_pins_says_so() {
 }
 
 #[test]
+fn a_latched_page_is_waited_for_beside_a_latch_only_while_it_is_pinned() {
+    let fs = mem(8);
+    let bed = open(&fs, &pool_options(16)).expect("open");
+    let (pool, pid) = (&bed.pool, PageId(2));
+    let held = pool.create(pid).expect("create");
+    assert!(pool.try_shared(pid).expect("in range").is_none() && pool.try_exclusive(pid).expect("in range").is_none());
+    let pin = held.pin();
+    let released = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            drop(pool.try_shared(pid).expect("in range").expect("the page stays"));
+            assert!(released.load(Ordering::Acquire));
+        });
+        let writer = scope.spawn(|| {
+            drop(pool.try_exclusive(pid).expect("in range").expect("the page stays"));
+            assert!(released.load(Ordering::Acquire));
+        });
+        for _ in 0..100 {
+            thread::yield_now();
+        }
+        assert!(!reader.is_finished() && !writer.is_finished());
+        released.store(true, Ordering::Release);
+        drop(held);
+    });
+    drop(pin);
+    drop(pool.try_exclusive(pid).expect("in range").expect("nobody has it latched"));
+    drop(pool.try_shared(pid).expect("in range").expect("nobody has it latched"));
+    assert!(pool.try_shared(PageId(3)).expect("in range").is_none(), "it is not in memory");
+}
+
+#[test]
 fn an_optimistic_read_that_validates_is_of_one_state() {
     let fs = mem(8);
     let bed = open(&fs, &pool_options(16)).expect("open");

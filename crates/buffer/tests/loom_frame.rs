@@ -131,6 +131,49 @@ fn an_eviction_that_does_not_ask_for_pins_under_the_latch_is_noticed() {
     mutated("frame: pins are not asked for under the latch", pins);
 }
 
+/// Page 2 comes in the place of page 1, and is pinned.
+fn swap_and_pin(store: &Store) {
+    swap_pages(store);
+    let frame = &store.frames[0];
+    frame.latch.lock_shared(&store.parks);
+    frame.pin();
+    frame.latch.unlock_shared(&store.parks);
+}
+
+/// Comes with a stale frame number, and means page 1.
+fn pin_again(store: &Store) {
+    let frame = &store.frames[0];
+    if frame.pin_again() {
+        if frame.pid() == ONE {
+            frame.latch.lock_shared(&store.parks);
+            assert_eq!(frame.pid(), ONE, "a shared pin is of another page");
+            frame.latch.unlock_shared(&store.parks);
+        }
+        frame.unpin();
+    }
+}
+
+fn shared_pins() {
+    run(&[swap_and_pin, pin_again]);
+}
+
+#[test]
+fn who_shares_a_pin_knows_the_page_that_it_keeps() {
+    check(shared_pins);
+}
+
+#[test]
+#[should_panic(expected = "a shared pin is of another page")]
+fn a_pin_that_does_not_publish_the_page_is_noticed() {
+    mutated("frame: relaxed pin", shared_pins);
+}
+
+#[test]
+#[should_panic(expected = "a shared pin is of another page")]
+fn a_first_pin_without_a_latch_is_noticed() {
+    mutated("frame: pin without a latch", shared_pins);
+}
+
 fn change(store: &Store) {
     let Some(no) = store.table.get(ONE) else { return };
     let frame = &store.frames[no as usize];

@@ -165,14 +165,19 @@ fn work(pool: &Pool, log: &Log, own: u64) {
     }
 }
 
-fn storm(replacement: ReplacementKind) {
+/// A pool without threads of its own, and its log.
+fn pool(frames: usize, replacement: ReplacementKind) -> (Pool, Log) {
     let options = LogOptions { ring_bytes: 64 << 10, max_sessions: 8, background: false, ..LogOptions::default() };
     let log = Log::discarding(&options).expect("a log");
     let doublewrite = Mem::null().create(Path::new("doublewrite")).expect("memory");
     let uuid = Uuid([1; 16]);
     Pool::create_files(&*doublewrite, uuid).expect("memory");
-    let options = PoolOptions { frames: FRAMES, background: false, replacement, doublewrite: false };
-    let pool = Pool::open(Arc::new(Disk::new()), doublewrite, uuid, log.clone(), &options).expect("a pool");
+    let options = PoolOptions { frames, background: false, replacement, doublewrite: false };
+    (Pool::open(Arc::new(Disk::new()), doublewrite, uuid, log.clone(), &options).expect("a pool"), log)
+}
+
+fn storm(replacement: ReplacementKind) {
+    let (pool, log) = pool(FRAMES, replacement);
     let spawn = |own| {
         let (pool, log) = (pool.clone(), log.clone());
         thread::spawn(move || work(&pool, &log, own))
@@ -215,4 +220,47 @@ fn an_entry_that_overwrites_another_is_noticed() {
 #[should_panic]
 fn an_image_that_overtakes_another_on_its_way_home_is_noticed() {
     shuttle_mutated("cleaner: a page may be in two rounds", SCHEDULES, || storm(ReplacementKind::Clock));
+}
+
+/// One thread has page 1 latched and goes on to page 2, another puts page 3 in the place of page 2 and goes on to page 1. They get
+/// in each other's way only if the first waits for page 3.
+fn meet_in_a_frame(replacement: ReplacementKind) {
+    const TURNS: usize = 8;
+    let (pool, _log) = pool(2, replacement);
+    let [first, second, third] = [1, 2, 3].map(PageId);
+    let down = {
+        let pool = pool.clone();
+        move || {
+            for turn in 0..TURNS {
+                drop(insist(|| pool.shared(second)));
+                let above = insist(|| pool.exclusive(first));
+                match turn % 2 {
+                    0 => drop(insist(|| pool.try_exclusive(second))),
+                    _ => drop(insist(|| pool.try_shared(second))),
+                }
+                drop(above);
+            }
+        }
+    };
+    let up = move || {
+        for _ in 0..TURNS {
+            let below = insist(|| pool.exclusive(third));
+            drop(insist(|| pool.shared(first)));
+            drop(below);
+        }
+    };
+    let threads = [thread::spawn(down), thread::spawn(up)];
+    threads.into_iter().for_each(|thread| thread.join().expect("a thread ends"));
+}
+
+#[test]
+fn who_waits_with_a_latch_waits_for_the_page_that_was_meant() {
+    shuttle(SCHEDULES, || ReplacementKind::ALL.into_iter().for_each(meet_in_a_frame));
+}
+
+#[test]
+#[should_panic]
+fn a_wait_with_a_latch_for_whatever_is_in_a_frame_is_noticed() {
+    let name = "pool: wait beside a latch for whatever is in the frame";
+    shuttle_mutated(name, SCHEDULES, || meet_in_a_frame(ReplacementKind::Clock));
 }
