@@ -35,15 +35,18 @@ impl Drop for Scratch {
     }
 }
 
-/// Runs every experiment with `settings` and returns the files of each, and the page.
-fn run_all(name: &str, settings: &Settings) -> (BTreeMap<&'static str, (Value, String)>, String) {
-    let scratch = Scratch::new(name);
+/// Figure and rows of each experiment, by name.
+type Files = BTreeMap<&'static str, (Value, String)>;
+
+/// Runs every experiment with [`settings`] and returns the files of each, and the page.
+fn run_all() -> (Files, String) {
+    let scratch = Scratch::new("all");
     let mut tables = Vec::new();
     let mut done = |outcome: &Outcome| {
         tables.push(outcome.table());
         Ok(())
     };
-    run(ALL, settings, &scratch.0, &Silent, &mut done).unwrap();
+    run(ALL, &settings(), &scratch.0, &Silent, &mut done).unwrap();
     assert_eq!(tables.len(), EXPERIMENTS.len());
     let files = names().map(|name| {
         let json = serde_json::from_str(&scratch.read(&format!("{name}.json"))).unwrap();
@@ -72,10 +75,16 @@ fn fields(experiment: &str) -> &'static [&'static str] {
     }
 }
 
+/// One run, for it takes its time.
 #[test]
-fn every_experiment_writes_the_agreed_json_and_a_figure() {
-    let (files, page) = run_all("all", &settings());
-    for (name, (json, svg)) in &files {
+fn a_run_of_all_experiments_is_complete() {
+    let (files, page) = run_all();
+    every_experiment_writes_the_agreed_json_and_a_figure(&files, &page);
+    insert_experiments_measure_rates_and_count_contention(&files);
+}
+
+fn every_experiment_writes_the_agreed_json_and_a_figure(files: &Files, page: &str) {
+    for (name, (json, svg)) in files {
         let keys: Vec<&String> = json.as_object().unwrap().keys().collect();
         assert_eq!(keys, ["config", "experiment", "figure", "findings", "machine", "promises", "rows"], "{name}");
         assert_eq!(json["experiment"], *name);
@@ -96,9 +105,7 @@ fn every_experiment_writes_the_agreed_json_and_a_figure() {
     }
 }
 
-#[test]
-fn insert_experiments_measure_rates_and_count_contention() {
-    let (files, _) = run_all("rates", &settings());
+fn insert_experiments_measure_rates_and_count_contention(files: &Files) {
     for name in ["log-insert", "log-size", "log-skew", "log-slots"] {
         for row in files[name].0["rows"].as_array().unwrap() {
             if row.get("refused").is_some() {
