@@ -10,13 +10,14 @@ use crate::record::{CreateTable, Delta, RowChange, RowInsert, RowWrite, TreeKind
 use crate::recover::FreedRoot;
 use crate::split::NewPage;
 use crate::tree::{Structure, Tree, Trees, record, to_log};
+use crate::write::before;
 use foreshore_base::limits::{MAX_KEY, MAX_VALUE};
 use foreshore_base::{Error, PageId, Result, TableId};
 use foreshore_buffer::format::UNDOABLE;
 use foreshore_buffer::{ExclusiveGuard, change_cost};
 use foreshore_lock::TableMode;
 use foreshore_space::{CATALOGUE_ROOT, Purpose};
-use foreshore_txn::{RowHolder, Txn, UndoContext, UndoEntry};
+use foreshore_txn::{RowHolder, Txn, UndoContext, UndoEntry, Undoable};
 use foreshore_wal::{Dep, Session};
 
 /// Largest body of the creation of a table or of its undo.
@@ -69,6 +70,7 @@ impl Tree {
             let damage = |why| self.corrupted(pid, why);
             let node = self.parse(pid, &leaf)?;
             let at = node.search(key).map_err(damage)?;
+            let mut ghost = None;
             if let Ok(at) = at {
                 let header = node.row(at).map_err(damage)?.header;
                 match txn.row_holder(header.xid) {
@@ -83,6 +85,7 @@ impl Tree {
                 if !header.is_ghost() {
                     return Err(Error::KeyExists);
                 }
+                ghost = Some(header);
             }
             let (row, need) = self.catalogue_row(txn, &node, at, key, &value).map_err(damage)?;
             if need > node.free() {
@@ -90,7 +93,7 @@ impl Tree {
                 self.room_for_row(txn, key, need)?;
                 continue;
             }
-            self.log_creation(txn, &mut leaf, &new, key, table, (row.0, &row.1))?;
+            self.log_creation(txn, &mut leaf, &new, (key, ghost), table, (row.0, &row.1))?;
             drop(leaf);
             new.linked();
             return Ok(self.trees.tree(table, new.page.pid()));
@@ -124,7 +127,7 @@ impl Tree {
         txn: &mut Txn,
         leaf: &mut ExclusiveGuard<'p>,
         new: &NewPage<'p>,
-        key: &[u8],
+        (key, ghost): (&[u8], Option<RowHeader>),
         table: TableId,
         (kind, row): (TreeKind, &[u8]),
     ) -> Result<()> {
@@ -134,7 +137,9 @@ impl Tree {
         let pages = [leaf.pid(), root.pid(), map.pid()];
         let record = record(TreeKind::CreateTable, UNDOABLE, 0b010, self.table, &pages, &body);
         self.trees.apply(&record, &mut [leaf, &mut root, &mut map])?;
-        let undo = txn.push_undo(TreeKind::CreateTable as u8, self.table, &[&body]).bits();
+        let before = ghost.map(|header| before(header, &[], 0..0, 0));
+        let change = Undoable { kind: TreeKind::CreateTable as u8, table: self.table, body: &body, before };
+        let undo = txn.push_undo(&change);
         txn.log_change(&to_log(&record, &[&body]), Dep::none(), &mut [leaf, &mut root, &mut map]);
         self.point_to_undo(leaf, key, undo)
     }

@@ -7,7 +7,7 @@
 //!                                             | prefix u16 | old middle len u16, bytes | new middle (rest)
 //!  row-erase     leaf                         key len u16, key
 //!  row-restore   leaf                         owner u64 | key len u16, key | prefix u16 | cut u16 | middle (rest)
-//!  row-lock      none: undo entry only        root u64 | old owner u64 | old undo u64 | key
+//!  row-lock      none: undo entry only        root u64 | old owner u64 | key
 //!  purge         leaf                         entry index u16, each
 //!  split         left, right*, map            from u16 | separator len u16, separator | image of right
 //!  link          parent, left                 right u64 | separator
@@ -152,6 +152,11 @@ impl<'a> RowWrite<'a> {
         })
     }
 
+    /// Where the old middle is in the body.
+    pub(crate) const fn old_middle(key: &[u8]) -> usize {
+        8 + 8 + 8 + 2 + key.len() + 2 + 2
+    }
+
     /// The compensation of this change.
     pub(crate) const fn restore(&self) -> RowRestore<'a> {
         let Delta { prefix, old, new } = self.delta;
@@ -192,7 +197,6 @@ impl<'a> RowRestore<'a> {
 pub(crate) struct RowLock<'a> {
     pub(crate) root: PageId,
     pub(crate) old_owner: u64,
-    pub(crate) old_undo: u64,
     pub(crate) key: &'a [u8],
 }
 
@@ -200,14 +204,11 @@ impl<'a> RowLock<'a> {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         out.put_u64(self.root.0);
         out.put_u64(self.old_owner);
-        out.put_u64(self.old_undo);
         out.put(self.key);
     }
 
     pub(crate) fn decode(body: &'a [u8]) -> Result<Self, Damage> {
-        decode(body, |from| {
-            Ok(Self { root: PageId(from.u64()?), old_owner: from.u64()?, old_undo: from.u64()?, key: from.rest() })
-        })
+        decode(body, |from| Ok(Self { root: PageId(from.u64()?), old_owner: from.u64()?, key: from.rest() }))
     }
 }
 

@@ -9,6 +9,7 @@ use foreshore_base::codec::Put;
 use foreshore_base::{Lsn, PageId, Result};
 use foreshore_buffer::format::{CLR, SPACE_KINDS};
 use foreshore_buffer::{ChangeRecord, ExclusiveGuard, Pinned};
+use foreshore_sync::model::mutant;
 use foreshore_txn::{ResourceManager, UndoContext, UndoEntry};
 use foreshore_wal::Dep;
 
@@ -81,6 +82,7 @@ impl Trees {
     ) -> Result<()> {
         let Compensation { root, key, mut kind, mut body, grow } =
             Compensation::of(change).map_err(|why| self.corrupted(PageId::ZERO, why))?;
+        let has_predecessor = kind == TreeKind::RowRestore;
         if let Some(freed) = &freed {
             let row = std::mem::take(&mut body);
             DropTable { root: freed.root, row: RowChange { kind, body: &row } }.encode(&mut body);
@@ -117,6 +119,10 @@ impl Trees {
                     context.log_clr(entry, &to_log(&record, &[&body]), dep, &mut [&mut leaf, &mut map]);
                 }
             }
+            // Whoever had the row before has it again, with the versions that came before that.
+            if has_predecessor && !mutant("btree: a rollback keeps the undo pointer") {
+                tree.point_to_undo(&mut leaf, key, entry.next)?;
+            }
             return Ok(());
         }
     }
@@ -134,7 +140,7 @@ impl Trees {
         if node.row(at).map_err(damage)?.header.xid != context.xid() {
             return Err(damage("a locked row has another owner"));
         }
-        let header = RowHeader { undo: lock.old_undo, ..RowHeader::from_owner(lock.old_owner) };
+        let header = RowHeader { undo: entry.next.bits(), ..RowHeader::from_owner(lock.old_owner) };
         node::set_header(&mut leaf, at, header).map_err(damage)?;
         leaf.mark_dirty();
         Ok(())

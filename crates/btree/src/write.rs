@@ -15,8 +15,9 @@ use foreshore_base::{Error, Result, Xid};
 use foreshore_buffer::format::UNDOABLE;
 use foreshore_buffer::{ExclusiveGuard, change_cost};
 use foreshore_lock::TableMode;
-use foreshore_txn::{RowHolder, Txn};
+use foreshore_txn::{Before, RowHolder, Txn, UndoPtr, Undoable};
 use foreshore_wal::Dep;
+use std::ops::Range;
 
 /// Fixed part of the body of a row change, generously.
 const ROW_BODY: usize = 48;
@@ -76,6 +77,23 @@ struct Found {
     at: usize,
     header: RowHeader,
     mine: bool,
+}
+
+/// A row before a change, with its value unless it is a ghost. The bytes `differs` of the value are in the body of the change,
+/// from byte `at` on.
+pub(crate) fn before(header: RowHeader, value: &[u8], differs: Range<usize>, at: usize) -> Before<'_> {
+    let (front, back) =
+        if header.is_ghost() { (&[][..], &[][..]) } else { (&value[..differs.start], &value[differs.end..]) };
+    let middle = if header.is_ghost() { 0..0 } else { differs };
+    let short = |number: usize| u16::try_from(number).expect("values and records have 16-bit lengths");
+    Before {
+        xid: header.xid,
+        flags: header.flags,
+        undo: UndoPtr::from_bits(header.undo),
+        front,
+        middle: (short(at), short(middle.len())),
+        back,
+    }
 }
 
 impl Tree {
@@ -176,7 +194,7 @@ impl Tree {
             let owner = RowHeader { xid, flags: 0, undo: 0 }.owner();
             let mut body = Vec::with_capacity(body_max);
             RowInsert { root: self.root, owner, key, value }.encode(&mut body);
-            self.log_row(txn, &mut leaf, key, TreeKind::RowInsert, &body)?;
+            self.log_row(txn, &mut leaf, key, TreeKind::RowInsert, &body, None)?;
             return Ok(Try::Done(None));
         };
         let row = node.row(at).map_err(damage)?;
@@ -201,27 +219,31 @@ impl Tree {
             return Ok(Try::Absent);
         }
         let old = (!ghost).then(|| row.value.to_vec());
-        let body = new.map(|new| self.write_body(xid, &row, intent == Intent::Remove, new));
+        let written = new.map(|new| self.write_body(xid, &row, intent == Intent::Remove, new));
         if !found.mine && !ghost && !self.take_header(txn, xid, &mut leaf, key, found)? {
             return Ok(Try::Shared);
         }
-        match body {
-            Some(body) => self.log_row(txn, &mut leaf, key, TreeKind::RowWrite, &body)?,
-            None if !found.mine => self.enter_lock(txn, xid, &mut leaf, key, found)?,
+        let value = old.as_deref().unwrap_or_default();
+        match written {
+            Some((body, differs)) => {
+                let before = before(found.header, value, differs, RowWrite::old_middle(key));
+                self.log_row(txn, &mut leaf, key, TreeKind::RowWrite, &body, Some(before))?;
+            }
+            None if !found.mine => self.enter_lock(txn, xid, &mut leaf, key, found, value)?,
             None => {}
         }
         Ok(Try::Done(old))
     }
 
-    /// The body of a change of `row` to `new`, or to a ghost.
-    fn write_body(&self, xid: Xid, row: &Row<'_>, remove: bool, new: &[u8]) -> Vec<u8> {
+    /// The body of a change of `row` to `new`, or to a ghost, and what differs in the old value.
+    fn write_body(&self, xid: Xid, row: &Row<'_>, remove: bool, new: &[u8]) -> (Vec<u8>, Range<usize>) {
         let header = RowHeader { xid, flags: if remove { GHOST } else { 0 }, undo: 0 };
         let delta = Delta::between(row.value, new);
         let write =
             RowWrite { root: self.root, old_owner: row.header.owner(), owner: header.owner(), key: row.key, delta };
         let mut body = Vec::with_capacity(ROW_BODY + row.key.len() + delta.old.len() + delta.new.len());
         write.encode(&mut body);
-        body
+        (body, delta.prefix..delta.prefix + delta.old.len())
     }
 
     /// Stores the xid in the header of a row that nobody holds. If others have the row shared the old header comes back, and
@@ -252,11 +274,15 @@ impl Tree {
         leaf: &mut ExclusiveGuard<'_>,
         key: &[u8],
         found: Found,
+        value: &[u8],
     ) -> Result<()> {
         let mut body = Vec::with_capacity(ROW_BODY + key.len());
-        let lock = RowLock { root: self.root, old_owner: found.header.owner(), old_undo: found.header.undo, key };
-        lock.encode(&mut body);
-        let undo = txn.push_undo(TreeKind::RowLock as u8, self.table, &[&body]).bits();
+        RowLock { root: self.root, old_owner: found.header.owner(), key }.encode(&mut body);
+        // The value too, though it is as it was: who reads an older version takes it from here when the entries of younger ones
+        // have gone.
+        let before = Some(before(found.header, value, 0..0, 0));
+        let change = Undoable { kind: TreeKind::RowLock as u8, table: self.table, body: &body, before };
+        let undo = txn.push_undo(&change).bits();
         let pid = leaf.pid();
         node::set_header(leaf, found.at, RowHeader { xid, flags: found.header.flags, undo })
             .map_err(|why| self.corrupted(pid, why))?;
@@ -272,22 +298,24 @@ impl Tree {
         key: &[u8],
         kind: TreeKind,
         body: &[u8],
+        before: Option<Before<'_>>,
     ) -> Result<()> {
         let pid = leaf.pid();
         let record = record(kind, UNDOABLE, 0, self.table, &[pid], body);
         // Refused before anything is changed, so no undo entry is left without its change.
         self.trees.apply(&record, &mut [leaf])?;
-        let undo = txn.push_undo(kind as u8, self.table, &[body]).bits();
+        let undo = txn.push_undo(&Undoable { kind: kind as u8, table: self.table, body, before });
         txn.log_change(&to_log(&record, &[body]), Dep::none(), &mut [leaf]);
         self.point_to_undo(leaf, key, undo)
     }
 
-    pub(crate) fn point_to_undo(&self, leaf: &mut ExclusiveGuard<'_>, key: &[u8], undo: u64) -> Result<()> {
+    /// Leaves an undo pointer in the header of a row that was just written.
+    pub(crate) fn point_to_undo(&self, leaf: &mut ExclusiveGuard<'_>, key: &[u8], undo: UndoPtr) -> Result<()> {
         let pid = leaf.pid();
         let damage = |why| self.corrupted(pid, why);
         let node = self.parse(pid, leaf)?;
         let at = node.search(key).map_err(damage)?.map_err(|_| damage("a row that was just written is gone"))?;
-        let header = RowHeader { undo, ..node.row(at).map_err(damage)?.header };
+        let header = RowHeader { undo: undo.bits(), ..node.row(at).map_err(damage)?.header };
         node::set_header(leaf, at, header).map_err(damage)
     }
 

@@ -44,7 +44,7 @@ const FRAME_OVERHEAD: u64 = 192;
 pub struct MemoryUse {
     /// Log buffers that have been at work.
     pub log: u64,
-    /// Undo, beyond 64 KiB for each transaction.
+    /// Chunks of undo.
     pub undo: u64,
     /// Words of the status window.
     pub status: u64,

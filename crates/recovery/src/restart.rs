@@ -10,7 +10,7 @@ use foreshore_base::{Csn, Error, PageId, Place, Result, Xid};
 use foreshore_buffer::Pool;
 use foreshore_buffer::format::{CLR, ChangeRecord};
 use foreshore_space::SuperBlock;
-use foreshore_txn::{ResourceManager, Start, UndoContext, UndoEntry, format::split_clr};
+use foreshore_txn::{ResourceManager, Start, UndoContext, UndoEntry, UndoPtr, format::split_clr};
 use foreshore_wal::{Log, LoggedRecord, Recovered};
 use std::{
     collections::{BTreeMap, BinaryHeap},
@@ -146,7 +146,8 @@ pub fn undo(log: &Log, manager: &dyn ResourceManager, losers: Losers, stats: &mu
             stats.losers += 1;
             continue;
         };
-        let entry = UndoEntry { lsn: entry.lsn, kind: entry.kind, table: entry.table, body: &entry.body };
+        let (lsn, body) = (entry.lsn, &entry.body);
+        let entry = UndoEntry { lsn, kind: entry.kind, table: entry.table, body, next: UndoPtr::NULL };
         manager.undo(&mut context, &entry)?;
         open.last_lsn = context.last_lsn();
         stats.undone += 1;

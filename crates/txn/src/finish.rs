@@ -52,7 +52,7 @@ impl Txn {
         }
         manager.commits.add(1);
         let ticket = lease.session.ticket(lsn, csn, lsn);
-        manager.give_back(lease);
+        manager.give_back(lease, csn);
         Ok(ticket)
     }
 
@@ -72,7 +72,7 @@ impl Txn {
         }
         manager.commits.add(1);
         let ticket = manager.log.ticket(seen.lsn(), seen, seen.lsn());
-        manager.give_back(lease);
+        manager.give_back(lease, seen);
         ticket
     }
 
@@ -100,7 +100,8 @@ impl Txn {
         }
         manager.locks.finish(&mut lease.owner, None);
         manager.aborts.add(1);
-        manager.give_back(lease);
+        // What was not taken back stays for ever, and so does what it says of the rows.
+        manager.give_back(lease, if outcome.is_ok() { Csn::ZERO } else { Csn(u64::MAX) });
         outcome
     }
 

@@ -30,4 +30,4 @@ mod undo;
 pub use manager::{CheckpointView, OldestActive, Start, TxnManager, TxnManagerOptions, TxnStats};
 pub use resource::{ResourceManager, UndoContext};
 pub use txn::{RowHolder, Txn, TxnOptions};
-pub use undo::{UndoEntry, UndoPtr};
+pub use undo::{Before, UndoEntry, UndoPtr, Undoable};

@@ -5,7 +5,7 @@ use crate::resource::ResourceManager;
 use crate::slot::ActiveSlots;
 use crate::status::StatusWindow;
 use crate::txn::{Txn, TxnOptions};
-use crate::undo::{UndoArena, UndoBudget};
+use crate::undo::{Arena, Undo};
 use foreshore_base::{Csn, Error, GroupNo, Result, Xid};
 use foreshore_lock::{LockManager, LockStats, Owner};
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,14 +22,13 @@ const SLIDE_STRIDE: u64 = 4096;
 /// Sizes of a transaction manager.
 #[derive(Clone, Debug)]
 pub struct TxnManagerOptions {
-    /// Transactions at once: with the engine's own at most 65536, and no more than the log has sessions and the lock
-    /// manager owners.
+    /// Transactions at once: with the engine's own no more than the log has sessions and the lock manager owners.
     pub max_sessions: usize,
     /// Transactions of the engine's own at once, beside those (see [`TxnManager::begin_own`]).
     pub own_sessions: usize,
     /// Words of the status window, 8 bytes each, a power of two: how many xids may be drawn while one is running.
     pub status_capacity: usize,
-    /// Bytes that the undo of all transactions may take together, beyond 64 KiB for each.
+    /// Bytes that the undo of all transactions may take together: 16 KiB at least.
     pub undo_limit_bytes: usize,
     /// Xids handed out between two moves of the ceiling, at least 2. A restart skips up to as many.
     pub xid_block: u64,
@@ -98,7 +97,7 @@ pub struct TxnStats {
     pub status_used: u64,
     /// Words of the status window.
     pub status_capacity: u64,
-    /// Bytes of undo memory in use beyond 64 KiB for each transaction.
+    /// Bytes of undo memory in use, in chunks of 8 KiB.
     pub undo_bytes: usize,
 }
 
@@ -107,7 +106,7 @@ pub struct TxnStats {
 pub(crate) struct Lease {
     pub(crate) session: Session,
     pub(crate) owner: Owner,
-    pub(crate) undo: UndoArena,
+    pub(crate) undo: Undo,
     /// Whether it is for the engine's own transactions.
     is_own: bool,
 }
@@ -148,7 +147,7 @@ pub struct TxnManager {
     resources: OnceLock<Arc<dyn ResourceManager>>,
     leases: Mutex<Leases>,
     own_leases: Mutex<Leases>,
-    budget: Arc<UndoBudget>,
+    undo: Arc<Arena>,
     max_sessions: usize,
     pub(crate) commits: ShardedCounter,
     pub(crate) aborts: ShardedCounter,
@@ -158,13 +157,13 @@ impl TxnManager {
     /// A manager that takes up at `start`.
     ///
     /// # Errors
-    /// `Io` when the status window cannot be mapped.
+    /// `Io` when memory cannot be mapped.
     ///
     /// # Panics
     /// When an option is outside its range.
     pub fn new(options: TxnManagerOptions, log: Log, locks: Arc<LockManager>, start: Start) -> Result<Arc<Self>> {
         let sessions = options.max_sessions + options.own_sessions;
-        assert!((1..=1 << 16).contains(&sessions), "undo pointers have 16 bits for the session");
+        assert!(sessions > 0, "somebody may begin a transaction");
         assert!(options.status_capacity >= 16, "the window is moved by eighths");
         Ok(Arc::new(Self {
             log,
@@ -177,7 +176,7 @@ impl TxnManager {
             resources: OnceLock::new(),
             leases: Leases::at_most(options.max_sessions),
             own_leases: Leases::at_most(options.own_sessions),
-            budget: Arc::new(UndoBudget::new(options.undo_limit_bytes)),
+            undo: Arc::new(Arena::new(options.undo_limit_bytes)?),
             max_sessions: options.max_sessions,
             commits: ShardedCounter::new(),
             aborts: ShardedCounter::new(),
@@ -244,12 +243,13 @@ impl TxnManager {
     fn make_lease(&self, label: &'static str, is_own: bool) -> Result<Box<Lease>> {
         let owner = self.locks.lease(label)?;
         let session = self.log.session()?;
-        let undo = UndoArena::new(self.budget.clone(), owner.index());
+        let undo = Undo::new(self.undo.clone());
         Ok(Box::new(Lease { session, owner, undo, is_own }))
     }
 
-    pub(crate) fn give_back(&self, mut lease: Box<Lease>) {
-        lease.undo.clear();
+    /// Takes the lease of a transaction that has ended with commit number `csn`; zero if it was taken back.
+    pub(crate) fn give_back(&self, mut lease: Box<Lease>, csn: Csn) {
+        lease.undo.end(csn);
         lease.session.release();
         rmw::contended(2);
         self.leases(lease.is_own).lock().idle.push(lease);
@@ -289,7 +289,7 @@ impl TxnManager {
             locks: self.locks.stats(),
             status_used: self.xids.next().0.saturating_sub(self.window.lo().0),
             status_capacity: self.window.capacity() as u64,
-            undo_bytes: self.budget.used(),
+            undo_bytes: self.undo.used_bytes(),
         }
     }
 

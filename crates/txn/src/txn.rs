@@ -3,7 +3,7 @@
 use crate::format::MARK_LEN;
 use crate::manager::{Lease, TxnManager};
 use crate::status::Status;
-use crate::undo::UndoPtr;
+use crate::undo::{Before, UndoPtr, Undoable};
 use foreshore_base::{Csn, Error, Lsn, Result, TableId, Xid};
 use foreshore_buffer::format::UNDOABLE;
 use foreshore_buffer::{Change, ExclusiveGuard};
@@ -12,6 +12,9 @@ use foreshore_wal::{Dep, Session};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// No entry of a transaction that has ended is needed.
+const EVERYTHING: Csn = Csn(u64::MAX);
 
 /// How a transaction runs.
 #[derive(Clone, Copy, Debug)]
@@ -233,14 +236,14 @@ impl Txn {
         })
     }
 
-    /// Makes sure that records of `log_bytes` together (see [`Session::cost`]) and one undo entry with a body of
-    /// `undo_bytes` can be entered. Without latches; waits by this transaction keep it.
+    /// Makes sure that records of `log_bytes` together (see [`Session::cost`]) and one undo entry, of `undo_bytes` in its body
+    /// and the rest of the value before, can be entered. Without latches; waits by this transaction keep it.
     ///
     /// # Errors
     /// `TransactionTooLarge`, `DiskFull`, `Poisoned`. Nothing has changed then.
     pub fn reserve(&mut self, log_bytes: usize, undo_bytes: usize) -> Result<()> {
         let lease = self.lease_mut();
-        lease.undo.reserve(undo_bytes)?;
+        lease.undo.reserve(undo_bytes, EVERYTHING)?;
         // The commit record goes with it, so that a commit after changes has it already as a rule.
         let bytes = log_bytes + Session::cost(MARK_LEN);
         lease.session.reserve(bytes)?;
@@ -249,17 +252,32 @@ impl Txn {
     }
 
     /// Ends an operation: log space that it reserved and did not use goes back. A transaction that is idle must not sit on
-    /// it, because the space is that of the log's buffer and others may wait for it.
+    /// it, because the space is that of the log's buffer and others may wait for it. So does memory for undo where it is short.
     pub fn release(&mut self) {
         self.reserved = 0;
-        self.session().release();
+        let lease = self.lease_mut();
+        lease.session.release();
+        lease.undo.release();
     }
 
-    /// Enters how a change is taken back, before the change itself, and returns what the tuple header keeps of it. `body`
-    /// is the body of the record. What is not logged gets an entry too, with a kind of the resource manager's own.
-    pub fn push_undo(&mut self, kind: u8, table: TableId, body: &[&[u8]]) -> UndoPtr {
+    /// Enters how a change is taken back, and what the row was, before the change itself, and returns what the tuple header
+    /// keeps of it. What is not logged gets an entry too, with a kind of the resource manager's own.
+    pub fn push_undo(&mut self, change: &Undoable<'_>) -> UndoPtr {
         assert!(self.xid.is_some(), "a transaction that changes has an xid");
-        self.lease_mut().undo.push(kind, table, body)
+        let before = change.before.unwrap_or_default();
+        let since = self.since(&before);
+        self.lease_mut().undo.push(change, since, before.undo)
+    }
+
+    /// Since which commit the row has been what it is.
+    fn since(&self, before: &Before<'_>) -> Csn {
+        if self.xid == Some(before.xid) {
+            return Csn(u64::MAX);
+        }
+        match self.manager.window.get(before.xid) {
+            Status::Committed(csn) => csn,
+            Status::Live | Status::Aborted | Status::Frozen => Csn::ZERO,
+        }
     }
 
     /// Logs a change of this transaction and marks and stamps its `pages`; `dep` is what it rests on beside them and the

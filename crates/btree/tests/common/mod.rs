@@ -12,7 +12,9 @@ use foreshore_lock::{LockManager, LockOptions};
 use foreshore_space::{CATALOGUE_ROOT, Growth, Space, SpaceOptions};
 use foreshore_sync::primitive::MODEL;
 use foreshore_txn::format::{COMMIT, END, split_clr};
-use foreshore_txn::{ResourceManager, Start, Txn, TxnManager, TxnManagerOptions, TxnOptions, UndoContext, UndoEntry};
+use foreshore_txn::{
+    ResourceManager, Start, Txn, TxnManager, TxnManagerOptions, TxnOptions, UndoContext, UndoEntry, UndoPtr,
+};
 use foreshore_wal::{Log, LogOptions, Recovered};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -247,7 +249,7 @@ pub fn restart(fs: &Mem, frames: usize, limit: usize) -> (Bed, Restart) {
         let loser = losers.get_mut(&xid).unwrap();
         let (kind, table, body) = &loser.changes[&lsn];
         let mut context = UndoContext::new(&mut session, xid, loser.last_lsn);
-        let entry = UndoEntry { lsn, kind: *kind, table: *table, body };
+        let entry = UndoEntry { lsn, kind: *kind, table: *table, body, next: UndoPtr::NULL };
         trees.undo(&mut context, &entry).unwrap();
         loser.last_lsn = context.last_lsn();
     }

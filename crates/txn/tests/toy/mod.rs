@@ -9,7 +9,7 @@ use foreshore_io::Fs;
 use foreshore_lock::{LockManager, LockOptions, TableMode};
 use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 use foreshore_txn::{
-    ResourceManager, RowHolder, Start, Txn, TxnManager, TxnManagerOptions, TxnOptions, UndoContext, UndoEntry,
+    ResourceManager, RowHolder, Start, Txn, TxnManager, TxnManagerOptions, TxnOptions, UndoContext, UndoEntry, Undoable,
 };
 use foreshore_wal::{Dep, Log, LogOptions, LoggedRecord};
 use std::path::Path;
@@ -213,12 +213,12 @@ impl Toy {
         body.put_u64(row);
         body.put_u64(before.0);
         let Some(amount) = amount else {
-            txn.push_undo(LOCK, TABLE, &[&body]);
+            txn.push_undo(&Undoable { kind: LOCK, table: TABLE, body: &body, before: None });
             return old;
         };
         body.put_u64(old as u64);
         body.put_u64((old + amount) as u64);
-        let pointer = txn.push_undo(SET, TABLE, &[&body]);
+        let pointer = txn.push_undo(&Undoable { kind: SET, table: TABLE, body: &body, before: None });
         assert!(pointer.bits() < 1 << 48);
         let change = Change { kind: SET, flags: UNDOABLE, init_mask: 0, table: TABLE, body: &[&body] };
         txn.log_change(&change, Dep::none(), &mut [page]);

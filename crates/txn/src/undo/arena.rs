@@ -1,0 +1,273 @@
+//! The memory of all undo: chunks of one arena.
+//!
+//! A session fills chunks, each by itself. A chunk that is full is **closed** and stays until nobody needs an entry in it:
+//! the transactions that have entries there have ended, and either every entry has been dropped or no snapshot is older
+//! than the newest of their commits. Its memory is used again and never given back while the arena lives, so who follows
+//! a stale pointer reads words, if nonsense, and finds out afterwards that what led there has changed.
+//!
+//! Where memory is short sessions do not sit on chunks between operations: they leave those that have room for others to
+//! fill. So small transactions can be many times more than chunks.
+
+use super::UndoPtr;
+use foreshore_base::{Csn, Error, Result};
+use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
+use foreshore_sync::{ByteArena, LazyArray, LockRank, Mutex, Word, rmw};
+use std::collections::VecDeque;
+
+/// Bytes of a chunk. An entry lies in one chunk.
+pub(super) const CHUNK: usize = 8 << 10;
+/// Words of a chunk.
+pub(super) const CHUNK_WORDS: usize = CHUNK / 8;
+/// A chunk with fewer words left is not worth filling by others.
+const WORTH_FILLING: usize = 64;
+/// Closed chunks that are looked at whenever a chunk is taken: more than one, so that the search for those that can be
+/// used again keeps up.
+const LOOKS: usize = 8;
+
+// Words about a chunk, a cache line of its own.
+//
+//   newest  the largest commit number of a transaction with entries in it; raised by those who have lent it, and when it is closed
+//   lent    transactions that have entries in it, have not ended, and do not hold it
+//   left    entries that nobody has dropped; modulo 2^64 too small by the number of entries until the chunk is closed
+//
+// 1. Only the holder of a chunk writes entries into it. Chunks change hands under the mutex of `Lists`.
+// 2. A chunk on the list of closed ones is used again when `lent` is zero, and `left` is zero or `newest` old enough: all
+//    three are final for entries of transactions that have ended, but for `left`, which only falls.
+const NEWEST: usize = 0;
+const LENT: usize = 1;
+const LEFT: usize = 2;
+const STATE_WORDS: usize = 8;
+
+/// A chunk that somebody fills.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) chunk: usize,
+    /// The first free word.
+    pub(super) at: usize,
+    /// Entries that it got since it was used again.
+    pub(super) entries: u64,
+    /// The newest commit of a transaction that has ended holding it.
+    pub(super) newest: Csn,
+    /// Whether the transaction that runs has entries in it.
+    pub(super) mine: bool,
+}
+
+impl Open {
+    pub(super) const fn room(&self) -> usize {
+        CHUNK_WORDS - self.at
+    }
+}
+
+#[derive(Debug)]
+struct Lists {
+    free: Vec<usize>,
+    /// Chunks from this one on have never been used.
+    fresh: usize,
+    /// Those that were left with room in them.
+    partial: Vec<Open>,
+    closed: VecDeque<usize>,
+}
+
+/// The arena. Pointers into it count words.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    memory: ByteArena,
+    states: LazyArray<AtomicU64>,
+    lists: Mutex<Lists>,
+    /// Chunks in use, written under the mutex.
+    used: AtomicUsize,
+    limit: usize,
+}
+
+impl Arena {
+    /// An arena that takes at most `limit_bytes`, but two chunks at least.
+    pub(crate) fn new(limit_bytes: usize) -> Result<Self> {
+        let limit = (limit_bytes / CHUNK).max(2);
+        let map = |source| Error::io("map", "the undo arena", source);
+        Ok(Self {
+            // The first chunk is never used: a pointer of zero leads nowhere.
+            memory: ByteArena::new((limit + 1) * CHUNK).map_err(map)?,
+            states: LazyArray::new((limit + 1) * STATE_WORDS).map_err(map)?,
+            lists: Mutex::new(
+                LockRank::Leaf,
+                Lists { free: Vec::new(), fresh: 1, partial: Vec::new(), closed: VecDeque::new() },
+            ),
+            used: AtomicUsize::new(0),
+            limit,
+        })
+    }
+
+    /// Bytes that may be used.
+    pub(crate) const fn limit_bytes(&self) -> usize {
+        self.limit * CHUNK
+    }
+
+    /// Bytes of the chunks in use.
+    pub(crate) fn used_bytes(&self) -> usize {
+        // ORDERING: hint, for statistics.
+        self.used.load(Ordering::Relaxed) * CHUNK
+    }
+
+    /// Whether sessions should leave chunks to others.
+    pub(super) fn is_short(&self) -> bool {
+        // ORDERING: hint; to be wrong costs a chunk for the time of one more operation.
+        self.used.load(Ordering::Relaxed) * 2 > self.limit
+    }
+
+    /// The words from `pointer` to the end of its chunk; `None` if it points outside.
+    pub(super) fn words(&self, pointer: UndoPtr) -> Option<&[Word]> {
+        let at = usize::try_from(pointer.bits()).ok()?;
+        (CHUNK_WORDS..(self.limit + 1) * CHUNK_WORDS)
+            .contains(&at)
+            .then(|| self.memory.words(at * 8, CHUNK_WORDS - at % CHUNK_WORDS))
+    }
+
+    /// A chunk with room for `words`, or `None` if memory is spent. `horizon`: entries that were made by a transaction with a
+    /// commit number up to it are needed by nobody.
+    pub(super) fn take(&self, words: usize, horizon: Csn) -> Option<Open> {
+        rmw::contended(2);
+        let mut lists = self.lists.lock();
+        self.recycle(&mut lists, LOOKS, horizon);
+        let partial = |lists: &mut Lists| {
+            let fits = lists.partial.iter().rposition(|open| open.room() >= words)?;
+            Some(lists.partial.swap_remove(fits))
+        };
+        if let Some(open) = self.is_short().then(|| partial(&mut lists)).flatten() {
+            return Some(open);
+        }
+        if let Some(chunk) = self.unused(&mut lists) {
+            return Some(self.start(&lists, chunk));
+        }
+        let all = lists.closed.len();
+        self.recycle(&mut lists, all, horizon);
+        let over = |open: &mut Open| self.is_over(open.chunk, open.entries, open.newest, horizon);
+        let over: Vec<Open> = lists.partial.extract_if(.., over).collect();
+        for open in over {
+            self.reset(open.chunk);
+            lists.free.push(open.chunk);
+        }
+        match lists.free.pop() {
+            Some(chunk) => Some(self.start(&lists, chunk)),
+            None => partial(&mut lists),
+        }
+    }
+
+    fn unused(&self, lists: &mut Lists) -> Option<usize> {
+        lists.free.pop().or_else(|| {
+            (lists.fresh <= self.limit).then(|| {
+                lists.fresh += 1;
+                lists.fresh - 1
+            })
+        })
+    }
+
+    fn start(&self, lists: &Lists, chunk: usize) -> Open {
+        self.note_used(lists);
+        Open { chunk, at: 0, entries: 0, newest: Csn::ZERO, mine: false }
+    }
+
+    fn note_used(&self, lists: &Lists) {
+        // ORDERING: hint, see `is_short`; writers are kept apart by the mutex.
+        self.used.store(lists.fresh - 1 - lists.free.len(), Ordering::Relaxed);
+    }
+
+    /// Looks at `most` of the closed chunks, those closed first, and makes free what nobody needs.
+    fn recycle(&self, lists: &mut Lists, most: usize, horizon: Csn) {
+        for _ in 0..most.min(lists.closed.len()) {
+            let Some(chunk) = lists.closed.pop_front() else { return };
+            if self.is_over(chunk, 0, Csn::ZERO, horizon) {
+                self.reset(chunk);
+                lists.free.push(chunk);
+            } else {
+                lists.closed.push_back(chunk);
+            }
+        }
+    }
+
+    /// Whether nobody needs an entry of a chunk that nobody holds; `entries` and `newest` are what it does not know yet.
+    fn is_over(&self, chunk: usize, entries: u64, newest: Csn, horizon: Csn) -> bool {
+        // ORDERING: Acquire, pairs with `ended`: the other two are final.
+        if self.state(chunk, LENT).load(Ordering::Acquire) > 0 {
+            return false;
+        }
+        // ORDERING: Acquire, pairs with `drop_entry`: whoever dropped the last one has unlinked it.
+        let left = self.state(chunk, LEFT).load(Ordering::Acquire).wrapping_add(entries);
+        // ORDERING: Relaxed, ordered by LENT and by the mutex.
+        left == 0 || newest.0.max(self.state(chunk, NEWEST).load(Ordering::Relaxed)) <= horizon.0
+    }
+
+    fn reset(&self, chunk: usize) {
+        // ORDERING: Relaxed, the mutex orders them before the next use.
+        self.state(chunk, LEFT).store(0, Ordering::Relaxed);
+        // ORDERING: as above.
+        self.state(chunk, NEWEST).store(0, Ordering::Relaxed);
+    }
+
+    /// Takes back chunks that got full, in transactions that have ended.
+    pub(super) fn close(&self, chunks: impl Iterator<Item = Open>) {
+        let mut chunks = chunks.peekable();
+        if chunks.peek().is_none() {
+            return;
+        }
+        rmw::contended(2);
+        let mut lists = self.lists.lock();
+        chunks.for_each(|open| self.close_one(&mut lists, open));
+        self.note_used(&lists);
+    }
+
+    fn close_one(&self, lists: &mut Lists, open: Open) {
+        self.note_newest(open.chunk, open.newest);
+        // ORDERING: Relaxed, the mutex orders it before the look at it.
+        self.state(open.chunk, LEFT).fetch_add(open.entries, Ordering::Relaxed);
+        if self.is_over(open.chunk, 0, Csn(u64::MAX), Csn::ZERO) {
+            self.reset(open.chunk);
+            lists.free.push(open.chunk);
+        } else {
+            lists.closed.push_back(open.chunk);
+        }
+    }
+
+    /// Takes back chunks that may have room. A transaction that has entries in one calls [`ended`](Self::ended) for it later.
+    pub(super) fn leave(&self, chunks: impl Iterator<Item = Open>) {
+        rmw::contended(2);
+        let mut lists = self.lists.lock();
+        for mut open in chunks {
+            if std::mem::take(&mut open.mine) {
+                // ORDERING: Relaxed, the mutex orders it before the look at it.
+                self.state(open.chunk, LENT).fetch_add(1, Ordering::Relaxed);
+            }
+            if self.is_over(open.chunk, open.entries, Csn(u64::MAX), Csn::ZERO) {
+                self.reset(open.chunk);
+                lists.free.push(open.chunk);
+            } else if open.room() >= WORTH_FILLING {
+                lists.partial.push(open);
+            } else {
+                self.close_one(&mut lists, open);
+            }
+        }
+        self.note_used(&lists);
+    }
+
+    /// A transaction that had left a chunk with entries of it has ended.
+    pub(super) fn ended(&self, chunk: usize, csn: Csn) {
+        self.note_newest(chunk, csn);
+        // ORDERING: Release, pairs with `is_over`.
+        let before = self.state(chunk, LENT).fetch_sub(1, Ordering::Release);
+        debug_assert!(before > 0, "a chunk comes back once");
+    }
+
+    fn note_newest(&self, chunk: usize, csn: Csn) {
+        // ORDERING: Relaxed, ordered by LENT or by the mutex.
+        self.state(chunk, NEWEST).fetch_max(csn.0, Ordering::Relaxed);
+    }
+
+    /// An entry of a chunk is not reached any more.
+    pub(super) fn drop_entry(&self, pointer: UndoPtr) {
+        // ORDERING: Release, pairs with `is_over`.
+        self.state(pointer.bits() as usize / CHUNK_WORDS, LEFT).fetch_sub(1, Ordering::Release);
+    }
+
+    fn state(&self, chunk: usize, field: usize) -> &AtomicU64 {
+        &self.states[chunk * STATE_WORDS + field]
+    }
+}

@@ -1,0 +1,160 @@
+//! The words of an undo entry.
+//!
+//! ```text
+//!  0 lsn
+//!  1 table u32 | kind u8 | flags u8 | bytes of the body u16
+//!  2 the entry before it in its transaction u48 | bytes of the rest of the image u16
+//!  3 xid u48 | row flags u16: who held the row before, and how it was
+//!  4 since when: the commit number of that holder
+//!  5 the entry of that holder u48 | bytes of the rest that come before the middle u16
+//!  6 where the middle is in the body u16 | its bytes u16 | zero u32
+//!  7 body, rest of the image
+//! ```
+//!
+//! The value that the row had is a middle, which the body of the log record holds anyway, with the rest around it.
+//!
+//! Words are written and read with relaxed accesses: a reader may follow a pointer from a page that changes meanwhile, and
+//! learns from the version of the page, or its latch, whether what it read belongs together. For that a fence stands
+//! in front of the writes: who sees one of them in memory that is used again sees what took the old entry out.
+
+use super::arena::Arena;
+use super::{UndoPtr, Undoable};
+use foreshore_base::{Csn, Lsn, TableId};
+use foreshore_sync::Word;
+use foreshore_sync::primitive::atomic::{Ordering, fence};
+
+const LSN: usize = 0;
+const WHAT: usize = 1;
+const PREVIOUS: usize = 2;
+const OWNER: usize = 3;
+const SINCE: usize = 4;
+const NEXT: usize = 5;
+const MIDDLE: usize = 6;
+/// Words in front of the body.
+const HEADER: usize = 7;
+/// Flag: there was no row.
+const ABSENT: u8 = 1;
+
+/// Words of an entry with so many bytes behind its header.
+pub(super) const fn words(bytes: usize) -> usize {
+    HEADER + bytes.div_ceil(8)
+}
+
+fn load(words: &[Word], index: usize) -> u64 {
+    // ORDERING: Relaxed, validated afterwards or under the latch, see the head of the file.
+    words.get(index).map_or(0, |word| word.load(Ordering::Relaxed))
+}
+
+fn store(words: &[Word], index: usize, value: u64) {
+    // ORDERING: Relaxed, behind the fence in `write`.
+    words[index].store(value, Ordering::Relaxed);
+}
+
+/// A number in the upper 16 bits, over one of 48.
+fn pack(high: usize, low: u64) -> u64 {
+    debug_assert!(low < 1 << 48);
+    u64::from(u16::try_from(high).expect("lengths in an entry have 16 bits")) << 48 | low
+}
+
+const fn unpack(word: u64) -> (usize, u64) {
+    ((word >> 48) as usize, word & ((1 << 48) - 1))
+}
+
+/// Writes an entry at the start of `words`, which has room for it, and returns its length in words.
+pub(super) fn write(words: &[Word], change: &Undoable<'_>, since: Csn, next: UndoPtr, previous: UndoPtr) -> usize {
+    let body: usize = change.body.len();
+    let before = change.before.unwrap_or_default();
+    let rest = before.front.len() + before.back.len();
+    // ORDERING: Release, pairs with the fence of who validates: see the head of the file.
+    fence(Ordering::Release);
+    store(words, LSN, 0);
+    let flags = if change.before.is_none() { ABSENT } else { 0 };
+    store(words, WHAT, pack(body, u64::from(change.table.0) | u64::from(change.kind) << 32 | u64::from(flags) << 40));
+    store(words, PREVIOUS, pack(rest, previous.bits()));
+    store(words, OWNER, before.xid.0 << 16 | u64::from(before.flags));
+    store(words, SINCE, since.0);
+    store(words, NEXT, pack(before.front.len(), next.bits()));
+    store(words, MIDDLE, (before.middle.0 as u64) | (before.middle.1 as u64) << 16);
+    let mut at = HEADER * 8;
+    for part in [change.body, before.front, before.back] {
+        store_bytes(words, at, part);
+        at += part.len();
+    }
+    at.div_ceil(8)
+}
+
+/// Stores bytes from byte `at` on. What lies behind them in their last word is lost.
+fn store_bytes(words: &[Word], at: usize, bytes: &[u8]) {
+    let (mut index, skip) = (at / 8, at % 8);
+    let mut bytes = bytes;
+    if skip > 0 && !bytes.is_empty() {
+        let (head, rest) = bytes.split_at(bytes.len().min(8 - skip));
+        let mut word = load(words, index).to_le_bytes();
+        word[skip..skip + head.len()].copy_from_slice(head);
+        store(words, index, u64::from_le_bytes(word));
+        (index, bytes) = (index + 1, rest);
+    }
+    for part in bytes.chunks(8) {
+        let mut word = [0; 8];
+        word[..part.len()].copy_from_slice(part);
+        store(words, index, u64::from_le_bytes(word));
+        index += 1;
+    }
+}
+
+/// Appends `len` bytes from byte `at` on to `out`.
+fn append_bytes(words: &[Word], at: usize, len: usize, out: &mut Vec<u8>) {
+    let (mut at, end) = (at, at + len);
+    while at < end {
+        let word = load(words, at / 8).to_le_bytes();
+        let (from, to) = (at % 8, (end - at + at % 8).min(8));
+        out.extend_from_slice(&word[from..to]);
+        at += to - from;
+    }
+}
+
+/// An entry that is read. Before it is validated any field may be nonsense.
+#[derive(Clone, Copy)]
+pub(super) struct Entry<'a> {
+    words: &'a [Word],
+    body: usize,
+}
+
+impl<'a> Entry<'a> {
+    /// The entry at `pointer`; `None` if none can be there.
+    pub(super) fn at(arena: &'a Arena, pointer: UndoPtr) -> Option<Self> {
+        let words = arena.words(pointer)?;
+        let (body, rest) = (unpack(load(words, WHAT)).0, unpack(load(words, PREVIOUS)).0);
+        (self::words(body + rest) <= words.len()).then_some(Self { words, body })
+    }
+
+    pub(super) fn lsn(&self) -> Lsn {
+        Lsn(load(self.words, LSN))
+    }
+
+    pub(super) fn set_lsn(&self, lsn: Lsn) {
+        store(self.words, LSN, lsn.0);
+    }
+
+    pub(super) fn kind(&self) -> u8 {
+        (load(self.words, WHAT) >> 32) as u8
+    }
+
+    pub(super) fn table(&self) -> TableId {
+        TableId(load(self.words, WHAT) as u32)
+    }
+
+    /// The entry before it in its transaction.
+    pub(super) fn previous(&self) -> UndoPtr {
+        UndoPtr(unpack(load(self.words, PREVIOUS)).1)
+    }
+
+    /// The entry of the holder before.
+    pub(super) fn next(&self) -> UndoPtr {
+        UndoPtr(unpack(load(self.words, NEXT)).1)
+    }
+
+    pub(super) fn append_body(&self, out: &mut Vec<u8>) {
+        append_bytes(self.words, HEADER * 8, self.body, out);
+    }
+}

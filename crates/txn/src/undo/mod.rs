@@ -1,0 +1,217 @@
+//! Undo in memory: what a running transaction would have to take back, and what others may still have to read.
+//!
+//! An entry holds the very bytes that the log record of its change holds, so that a rollback at run time, from here, and
+//! one at restart, from the log, run the same code. A crash needs none of this memory.
+//!
+//! It also holds the row as it was before the change, whose transaction's entry, if there was one, is the next older
+//! version of the row. Entries outlive their transactions for as long as somebody may look for one (see [`arena`]).
+
+mod arena;
+mod entry;
+
+pub(crate) use arena::Arena;
+
+use arena::Open;
+use entry::Entry;
+use foreshore_base::{Csn, Error, Lsn, Result, TableId, Xid};
+use std::sync::Arc;
+
+/// A change that can be taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UndoEntry<'a> {
+    /// LSN of its record; zero for a change that is not logged, such as a lock in a tuple header.
+    pub lsn: Lsn,
+    /// The kind of its record, or one of the resource manager's own for what is not logged.
+    pub kind: u8,
+    /// The table changed.
+    pub table: TableId,
+    /// The body of its record.
+    pub body: &'a [u8],
+    /// The undo pointer that the tuple header gets back. Null at restart, where nobody follows one.
+    pub next: UndoPtr,
+}
+
+/// Where an entry lies, in the 48 bits that a tuple header has for it: a word of the arena, or null. It means something only
+/// to those who cannot see what the transaction whose xid stands beside it has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UndoPtr(u64);
+
+impl UndoPtr {
+    /// Leads nowhere.
+    pub const NULL: Self = Self(0);
+
+    /// A pointer from 48 bits of a tuple header.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits & ((1 << 48) - 1))
+    }
+
+    /// The 48 bits.
+    #[must_use]
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    const fn is_null(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// A change as it is entered.
+#[derive(Clone, Copy, Debug)]
+pub struct Undoable<'a> {
+    /// See [`UndoEntry`].
+    pub kind: u8,
+    /// See [`UndoEntry`].
+    pub table: TableId,
+    /// See [`UndoEntry`].
+    pub body: &'a [u8],
+    /// The row before, if there was one.
+    pub before: Option<Before<'a>>,
+}
+
+/// A row before a change: its header, and its value in three parts.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Before<'a> {
+    /// The xid in its header.
+    pub xid: Xid,
+    /// The flags beside the xid. They mean what the resource manager means by them.
+    pub flags: u16,
+    /// The undo pointer in its header.
+    pub undo: UndoPtr,
+    /// The first part of the value.
+    pub front: &'a [u8],
+    /// Where the second part is in the body of the change, and its length.
+    pub middle: (u16, u16),
+    /// The last part.
+    pub back: &'a [u8],
+}
+
+/// The undo entries of one transaction at a time, and the chunks that its session fills.
+#[derive(Debug)]
+pub(crate) struct Undo {
+    arena: Arc<Arena>,
+    /// Where entries go.
+    open: Option<Open>,
+    /// The next one: room is reserved before it is known how much is needed.
+    spare: Option<Open>,
+    /// Chunks that the transaction has filled.
+    full: Vec<Open>,
+    /// Chunks with entries of the transaction that were left to others.
+    lent: Vec<usize>,
+    newest: UndoPtr,
+    /// Bytes of the newest entry's body, as it is taken back.
+    body: Vec<u8>,
+}
+
+impl Undo {
+    pub(crate) fn new(arena: Arc<Arena>) -> Self {
+        Self {
+            arena,
+            open: None,
+            spare: None,
+            full: Vec::new(),
+            lent: Vec::new(),
+            newest: UndoPtr::NULL,
+            body: Vec::new(),
+        }
+    }
+
+    /// Makes sure that one entry with `bytes` of body and image fits. After it [`push`](Self::push) cannot fail.
+    pub(crate) fn reserve(&mut self, bytes: usize, horizon: Csn) -> Result<()> {
+        let words = entry::words(bytes);
+        let fits = |open: &Option<Open>| open.as_ref().is_some_and(|open| open.room() >= words);
+        if fits(&self.open) || fits(&self.spare) {
+            return Ok(());
+        }
+        if words > arena::CHUNK_WORDS {
+            return Err(Error::TransactionTooLarge { max: arena::CHUNK });
+        }
+        let small = self.spare.replace(
+            self.arena.take(words, horizon).ok_or(Error::TransactionTooLarge { max: self.arena.limit_bytes() })?,
+        );
+        if self.open.is_none() {
+            self.open = self.spare.take();
+        }
+        self.full.extend(small);
+        Ok(())
+    }
+
+    /// Enters a change, whose LSN comes later. Room for it was reserved.
+    pub(crate) fn push(&mut self, change: &Undoable<'_>, since: Csn, next: UndoPtr) -> UndoPtr {
+        let rest = change.before.map_or(0, |before| before.front.len() + before.back.len());
+        let words = entry::words(change.body.len() + rest);
+        if self.open.as_ref().is_none_or(|open| open.room() < words) {
+            let full = std::mem::replace(&mut self.open, self.spare.take());
+            self.full.extend(full);
+        }
+        let open = self.open.as_mut().filter(|open| open.room() >= words);
+        let open = open.expect("room for an undo entry was reserved");
+        let pointer = UndoPtr((open.chunk * arena::CHUNK_WORDS + open.at) as u64);
+        let place = self.arena.words(pointer).expect("a chunk of the arena");
+        open.at += entry::write(place, change, since, next, self.newest);
+        open.entries += 1;
+        open.mine = true;
+        self.newest = pointer;
+        pointer
+    }
+
+    /// Gives the newest entry the LSN of its record.
+    pub(crate) fn stamp_newest(&mut self, lsn: Lsn) {
+        let entry =
+            Entry::at(&self.arena, self.newest).expect("an undoable change has an undo entry before it is logged");
+        assert!(entry.lsn() == Lsn::ZERO, "an undo entry is stamped once");
+        entry.set_lsn(lsn);
+    }
+
+    /// The newest entry that stands.
+    pub(crate) fn newest(&mut self) -> Option<UndoEntry<'_>> {
+        if self.newest.is_null() {
+            return None;
+        }
+        let entry = Entry::at(&self.arena, self.newest).expect("an arena holds whole entries");
+        self.body.clear();
+        entry.append_body(&mut self.body);
+        let (lsn, kind, table, next) = (entry.lsn(), entry.kind(), entry.table(), entry.next());
+        Some(UndoEntry { lsn, kind, table, body: &self.body, next })
+    }
+
+    /// Drops the newest entry: it has been taken back.
+    pub(crate) fn pop(&mut self) {
+        let entry = Entry::at(&self.arena, self.newest).expect("an entry that is dropped exists");
+        let previous = entry.previous();
+        self.arena.drop_entry(self.newest);
+        self.newest = previous;
+    }
+
+    /// An operation is over: where memory is short, others may have what it does not need.
+    pub(crate) fn release(&mut self) {
+        if self.arena.is_short() && (self.open.is_some() || self.spare.is_some()) {
+            let lent = self.open.iter().filter(|open| open.mine).map(|open| open.chunk);
+            self.lent.extend(lent);
+            self.arena.leave(self.open.take().into_iter().chain(self.spare.take()));
+        }
+    }
+
+    /// The transaction has ended with this commit number, zero if all its entries were dropped.
+    pub(crate) fn end(&mut self, csn: Csn) {
+        let full = self.full.drain(..).map(|open| Open { newest: open.newest.max(csn), ..open });
+        self.arena.close(full);
+        self.lent.drain(..).for_each(|chunk| self.arena.ended(chunk, csn));
+        if let Some(open) = self.open.as_mut().filter(|open| open.mine) {
+            (open.newest, open.mine) = (open.newest.max(csn), false);
+        }
+        self.newest = UndoPtr::NULL;
+        self.release();
+    }
+}
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        let open = self.open.take().into_iter().chain(self.spare.take());
+        self.arena.leave(open);
+    }
+}
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests;
