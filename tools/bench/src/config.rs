@@ -12,6 +12,30 @@ use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 pub enum Workload {
     /// TPC-B, the debit and credit of a bank.
     Tpcb,
+    /// Each thread updates rows of a table of its own.
+    Update,
+    /// Each thread inserts into a table of its own, a thousand rows a transaction.
+    Insert,
+    /// Point reads, a hundred a transaction.
+    Read,
+}
+
+impl Workload {
+    /// What the scale counts, the default and the most.
+    const fn scale(self) -> (&'static str, u64, u64) {
+        match self {
+            Self::Tpcb => ("branches of 100,000 accounts", 10, 10_000),
+            Self::Update => ("rows of a table", 100_000, 1_000_000_000),
+            Self::Insert => ("no rows", 1, 1),
+            Self::Read => ("rows", 1_000_000, 1_000_000_000),
+        }
+    }
+
+    /// The scale if none is asked for.
+    #[must_use]
+    pub const fn default_scale(self) -> u64 {
+        self.scale().1
+    }
 }
 
 /// When a transaction counts as committed.
@@ -76,7 +100,7 @@ macro_rules! names {
     };
 }
 
-names!(Workload, "workload", "tpcb" => Tpcb);
+names!(Workload, "workload", "tpcb" => Tpcb, "update" => Update, "insert" => Insert, "read" => Read);
 names!(Commit, "commit", "blocking" => Blocking, "pipelined" => Pipelined, "async" => Async);
 names!(EarlyRelease, "elr", "full" => Full);
 names!(Status, "status", "csnmap" => Csnmap);
@@ -97,7 +121,7 @@ pub struct Config {
     pub secs: Duration,
     /// Repeats of each row; the median is reported.
     pub repeat: usize,
-    /// Branches.
+    /// Size of the workload: branches of TPC-B, rows of the others.
     pub scale: u64,
     /// When a transaction counts as committed.
     pub commit: Commit,
@@ -176,8 +200,6 @@ impl Default for Config {
 const MAX_THREADS: usize = 1000;
 /// Most transactions in flight per thread, and most repeats.
 const MANY: usize = 100_000;
-/// Most branches.
-const MAX_SCALE: u64 = 10_000;
 
 impl Config {
     /// Transactions in flight per thread.
@@ -196,7 +218,7 @@ impl Config {
     ///
     /// # Errors
     /// `InvalidOption`.
-    pub fn check(&self) -> Result<()> {
+    pub fn check(&self, workload: Workload) -> Result<()> {
         let count = |name, value: usize, most: usize| {
             let fits = (1..=most).contains(&value);
             if fits { Ok(()) } else { Err(invalid(name, &value.to_string(), &format!("1 to {most}"))) }
@@ -210,8 +232,9 @@ impl Config {
         if self.secs.is_zero() {
             return Err(invalid("secs", "0", "a time above zero"));
         }
-        if !(1..=MAX_SCALE).contains(&self.scale) {
-            return Err(invalid("scale", &self.scale.to_string(), &format!("1 to {MAX_SCALE} branches")));
+        let (of, _, most) = workload.scale();
+        if !(1..=most).contains(&self.scale) {
+            return Err(invalid("scale", &self.scale.to_string(), &format!("1 to {most} {of}")));
         }
         if !(0.0..=100.0).contains(&self.skew) {
             return Err(invalid("skew", &self.skew.to_string(), "0 to 100"));
@@ -287,7 +310,7 @@ mod tests {
     fn names_that_are_not_built_are_refused_with_those_that_are() {
         assert_eq!("async".parse::<Commit>().unwrap(), Commit::Async);
         assert_eq!(refused("lazy".parse::<Commit>()), "blocking, pipelined, async");
-        assert_eq!(refused("tpcc".parse::<Workload>()), "tpcb");
+        assert_eq!(refused("tpcc".parse::<Workload>()), "tpcb, update, insert, read");
         assert_eq!(refused("sleep".parse::<WaitKind>()), "spin or park");
         assert_eq!(refused("off".parse::<EarlyRelease>()), "full");
         assert_eq!(refused("lru".parse::<Status>()), "csnmap");
@@ -302,7 +325,7 @@ mod tests {
 
     #[test]
     fn values_out_of_range_are_refused() {
-        Config::default().check().unwrap();
+        Config::default().check(Workload::Tpcb).unwrap();
         for broken in [
             Config { threads: vec![2, 0], ..Config::default() },
             Config { threads: vec![], ..Config::default() },
@@ -314,7 +337,7 @@ mod tests {
             Config { skew: -1.0, ..Config::default() },
             Config { skew: f64::NAN, ..Config::default() },
         ] {
-            refused(broken.check());
+            refused(broken.check(Workload::Tpcb));
         }
     }
 

@@ -3,7 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`config`] | options of a run, by the names that users type |
-//! | [`tpcb`] | TPC-B: schema, load, transaction, checks |
+//! | [`workload`] | what a run drives: tables, transactions, checks |
 //! | [`row`] | one measured row: threads, window, counters |
 //! | [`run`](crate::run()) | a whole run: directory, load, rows, report |
 //! | [`report`] | the numbers, as JSON and as a table |
@@ -26,8 +26,8 @@ pub mod row;
 mod run;
 mod table;
 mod terminal;
-pub mod tpcb;
 pub mod units;
+pub mod workload;
 
 pub use config::Config;
 pub use progress::{Progress, Silent};

@@ -81,6 +81,33 @@ impl Zipf {
     }
 }
 
+/// Draws keys from `0..n`, all alike or some of them hot.
+#[derive(Clone, Debug)]
+pub struct Keys {
+    n: u64,
+    skewed: Option<Zipf>,
+}
+
+/// Spreads hot ranks over the keys: a prime, so without a factor in common with any smaller number of keys.
+const SPREAD: u64 = 2_654_435_761;
+
+impl Keys {
+    /// Keys below `n`, not zero and less than 2^31. With `skew` above zero by Zipf's distribution with that exponent.
+    #[must_use]
+    pub fn new(n: u64, skew: f64) -> Self {
+        debug_assert!(n < SPREAD, "spread ranks must not meet");
+        Self { n, skewed: (skew > 0.0).then(|| Zipf::new(n, skew)) }
+    }
+
+    /// Draws a key.
+    pub fn draw(&self, random: &mut Random) -> u64 {
+        match &self.skewed {
+            None => random.below(self.n),
+            Some(zipf) => (u128::from(zipf.draw(random)) * u128::from(SPREAD) % u128::from(self.n)) as u64,
+        }
+    }
+}
+
 /// Integral of `x^-s`, shifted so that it is 0 at 1.
 fn integral(s: f64, x: f64) -> f64 {
     let log = x.ln();
@@ -99,6 +126,29 @@ fn integral_inverse(s: f64, y: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hot_ranks_spread_without_meeting() {
+        for n in [1_u64, 1000, 100_000, 300_000] {
+            let mut seen = vec![false; n as usize];
+            for rank in 0..n {
+                let key = (u128::from(rank) * u128::from(SPREAD) % u128::from(n)) as usize;
+                assert!(!std::mem::replace(&mut seen[key], true), "{n} keys, rank {rank}");
+            }
+        }
+    }
+
+    #[test]
+    fn keys_are_alike_without_skew_and_one_is_hot_with_it() {
+        let count = |skew| {
+            let (keys, mut random, mut seen) = (Keys::new(10, skew), Random::new(1, 0), [0_u32; 10]);
+            (0..10_000).for_each(|_| seen[keys.draw(&mut random) as usize] += 1);
+            *seen.iter().max().unwrap()
+        };
+        assert!((1_000..1_200).contains(&count(0.0)));
+        // Weight of the first of ten ranks: 1 / 1.5498.
+        assert!((6_200..6_700).contains(&count(2.0)));
+    }
 
     #[test]
     fn streams_repeat_and_differ() {

@@ -8,25 +8,24 @@ use crate::{
     units::{show, show_bytes},
 };
 use serde::Serialize;
+use std::collections::BTreeMap;
 
-/// Whether the bank adds up and no commit is missing, live and after close and open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Checks {
-    /// Sums of accounts, tellers, branches and history agree on the quiet database.
-    pub sums_live: bool,
-    /// The same after close and open.
-    pub sums_reopened: bool,
-    /// History has a row for every commit, warm-up included.
-    pub history_live: bool,
-    /// The same after close and open.
-    pub history_reopened: bool,
-}
+/// Whether the rows are sound and no commit is missing, live and after close and open: by the names of the workload.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Checks(BTreeMap<String, bool>);
 
 impl Checks {
+    /// Checks by their names.
+    #[must_use]
+    pub fn new(checks: impl IntoIterator<Item = (String, bool)>) -> Self {
+        Self(checks.into_iter().collect())
+    }
+
     /// Whether all are true.
     #[must_use]
     pub fn passed(&self) -> bool {
-        self.sums_live && self.sums_reopened && self.history_live && self.history_reopened
+        self.0.values().all(|&is_true| is_true)
     }
 }
 
@@ -87,7 +86,7 @@ pub struct Row {
     pub contended_rmw_per_txn: Option<f64>,
     /// Where the time went; not measured yet.
     pub breakdown: Option<Breakdown>,
-    /// Whether the bank adds up.
+    /// Whether the rows are sound and no commit is missing.
     pub checks: Checks,
     /// The other repeats of this row, if there were any.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -7,8 +7,8 @@ use crate::{
     process::{Peak, cpu_seconds, resident_bytes, voluntary_switches},
     report::{Checks, Row},
     terminal::{Phase, Tally, Terminal},
-    tpcb::{Audit, audit},
     units::thousandths,
+    workload::{Audit, Work, Worker},
 };
 use foreshore::Db;
 use foreshore_base::Result;
@@ -21,13 +21,6 @@ use std::{
 const WARM_UP: Duration = Duration::from_secs(1);
 /// How often the main thread looks at memory and phase.
 const TICK: Duration = Duration::from_millis(10);
-
-/// What history holds before a row.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct History {
-    pub(crate) rows: u64,
-    pub(crate) next_run: u64,
-}
 
 /// What is read at both ends of the window.
 struct Sample {
@@ -44,12 +37,14 @@ impl Sample {
     }
 }
 
-/// Measures one row with `threads` workers, checks the bank live and reopened, and moves `history` on.
+/// Measures one row with `threads` workers, checks the database live and reopened, and moves `found`, what the last audit
+/// found, on.
 pub(crate) fn measure(
     config: &Config,
     home: &Home,
+    work: &dyn Work,
     threads: usize,
-    history: &mut History,
+    found: &mut Audit,
     progress: &dyn Progress,
 ) -> Result<Row> {
     let db = home.open()?;
@@ -62,7 +57,8 @@ pub(crate) fn measure(
     let (tally, before, after) = thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
             .map(|thread| {
-                let terminal = Terminal::new(config, &db, &phase, history.next_run, thread as u32);
+                let worker = Worker { run: found.next_run, thread: thread as u32 };
+                let terminal = Terminal::new(config, &db, &phase, work.transactions(worker));
                 scope.spawn(move || terminal.work())
             })
             .collect();
@@ -82,19 +78,19 @@ pub(crate) fn measure(
     progress.phase("checking", 2);
     // What async commits acknowledged early must be durable before the checks.
     db.sync()?;
-    let live = audit(&db, config.scale)?;
+    let live = work.audit(&db)?;
     peak.observe()?;
     Home::close(&db)?;
     drop(db);
     progress.at(1);
     let db = home.open()?;
-    let reopened = audit(&db, config.scale)?;
+    let reopened = work.audit(&db)?;
     Home::close(&db)?;
     progress.at(2);
 
-    let expected = history.rows + tally.all_commits;
-    *history = History { rows: live.history_rows, next_run: live.next_run.max(history.next_run + 1) };
-    let checks = checks(&live, &reopened, expected);
+    let expected = found.count + tally.all_commits * work.count_per_commit();
+    *found = Audit { next_run: live.next_run.max(found.next_run + 1), ..live };
+    let checks = checks(work.checks(), live, reopened, expected);
     Ok(row(config, threads, &tally, (&before, &after), (rss_open_bytes, peak.bytes()), checks))
 }
 
@@ -118,13 +114,13 @@ fn watch(db: &Db, phase: &Phase, secs: Duration, peak: &mut Peak, progress: &dyn
     Ok((before, after))
 }
 
-fn checks(live: &Audit, reopened: &Audit, history_rows: u64) -> Checks {
-    Checks {
-        sums_live: live.sums_agree(),
-        sums_reopened: reopened.sums_agree(),
-        history_live: live.history_rows == history_rows,
-        history_reopened: reopened.history_rows == history_rows,
-    }
+fn checks([rows, count]: [&str; 2], live: Audit, reopened: Audit, expected: u64) -> Checks {
+    Checks::new([
+        (format!("{rows}_live"), live.is_sound),
+        (format!("{rows}_reopened"), reopened.is_sound),
+        (format!("{count}_live"), live.count == expected),
+        (format!("{count}_reopened"), reopened.count == expected),
+    ])
 }
 
 fn row(

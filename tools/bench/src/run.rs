@@ -6,8 +6,8 @@ use crate::{
     home::Home,
     machine::Machine,
     report::Row,
-    row::{History, measure},
-    tpcb,
+    row::measure,
+    workload::{Audit, Work, work},
 };
 use foreshore_base::{Error, Result};
 
@@ -17,7 +17,7 @@ use foreshore_base::{Error, Result};
 /// `InvalidOption` for what is out of range or not built; `Foreign` for a directory that holds something else; what the
 /// engine gives. A directory that the run made is removed then too.
 pub fn run(workload: Workload, config: &Config, progress: &dyn Progress) -> Result<Report> {
-    config.check()?;
+    config.check(workload)?;
     let done = run_checked(workload, config, progress);
     progress.end();
     done
@@ -25,7 +25,8 @@ pub fn run(workload: Workload, config: &Config, progress: &dyn Progress) -> Resu
 
 fn run_checked(workload: Workload, config: &Config, progress: &dyn Progress) -> Result<Report> {
     let home = Home::new(config)?;
-    let mut history = prepare(config, &home, progress)?;
+    let work = work(workload, config);
+    let mut found = prepare(&*work, &home, progress)?;
     let filesystem =
         if config.is_in_memory() { "memory".to_owned() } else { foreshore_io::filesystem_name(home.dir())? };
     progress.phase("measuring the device", 1);
@@ -33,31 +34,29 @@ fn run_checked(workload: Workload, config: &Config, progress: &dyn Progress) -> 
     let mut rows = Vec::with_capacity(config.threads.len());
     for &threads in &config.threads {
         let repeats: Result<Vec<Row>> =
-            (0..config.repeat).map(|_| measure(config, &home, threads, &mut history, progress)).collect();
+            (0..config.repeat).map(|_| measure(config, &home, &*work, threads, &mut found, progress)).collect();
         rows.push(Row::median(repeats?));
     }
     Ok(Report { workload, config: config.clone(), machine, rows })
 }
 
-/// Loads an empty directory, or takes a loaded one as it is, and tells what its history holds.
-fn prepare(config: &Config, home: &Home, progress: &dyn Progress) -> Result<History> {
+/// Loads an empty directory, or takes a loaded one as it is, and tells what it holds.
+fn prepare(work: &dyn Work, home: &Home, progress: &dyn Progress) -> Result<Audit> {
     let is_fresh = home.is_empty()?;
     if !is_fresh && !home.has_database()? {
         let path = home.dir().to_owned();
         return Err(Error::Foreign { path, why: "the directory holds other files and no database" });
     }
     let db = home.open()?;
-    let history = if is_fresh {
-        tpcb::load(&db, config.scale, progress)?;
-        History { rows: 0, next_run: 0 }
+    if is_fresh {
+        work.load(&db, progress)?;
     } else {
-        tpcb::is_loaded(&db, home.dir(), config.scale)?;
-        progress.phase("counting history", 1);
-        let audit = tpcb::audit(&db, config.scale)?;
-        History { rows: audit.history_rows, next_run: audit.next_run }
-    };
+        work.resume(&db, home.dir())?;
+    }
+    progress.phase("counting", 1);
+    let found = work.audit(&db)?;
     Home::close(&db)?;
-    Ok(history)
+    Ok(found)
 }
 
 #[cfg(test)]

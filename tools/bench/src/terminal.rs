@@ -1,10 +1,6 @@
 //! One worker thread: draws transactions, runs them, and counts what was acknowledged.
 
-use crate::{
-    Config,
-    config::Commit,
-    tpcb::{Draw, HistoryKey},
-};
+use crate::{Config, config::Commit, workload::Transactions};
 use foreshore::{CommitTicket, Csn, Db, Durability, Transaction, TxnOptions};
 use foreshore_base::Result;
 use foreshore_sync::rmw;
@@ -82,9 +78,7 @@ pub(crate) struct Terminal<'a> {
     phase: &'a Phase,
     commit: Commit,
     options: TxnOptions,
-    draw: Draw,
-    run: u64,
-    thread: u32,
+    transactions: Box<dyn Transactions + Send>,
     /// Transactions in flight at most.
     clients: usize,
     /// Commits that are not yet known to be durable, oldest first, with the begin of their transaction.
@@ -93,19 +87,20 @@ pub(crate) struct Terminal<'a> {
 }
 
 impl<'a> Terminal<'a> {
-    /// Worker `thread` of the run with number `run` on this database.
-    pub(crate) fn new(config: &Config, db: &'a Db, phase: &'a Phase, run: u64, thread: u32) -> Self {
+    /// A worker that runs `transactions`.
+    pub(crate) fn new(
+        config: &Config,
+        db: &'a Db,
+        phase: &'a Phase,
+        transactions: Box<dyn Transactions + Send>,
+    ) -> Self {
         let durability = if config.commit == Commit::Async { Durability::Relaxed } else { Durability::Durable };
-        // Streams differ between threads and between runs on one database.
-        let stream = (run << 16) + u64::from(thread);
         Self {
             db,
             phase,
             commit: config.commit,
-            options: TxnOptions::new().label("tpcb").durability(durability).isolation(config.isolation),
-            draw: Draw::new(config.seed, stream, config.scale, config.skew),
-            run,
-            thread,
+            options: TxnOptions::new().label("bench").durability(durability).isolation(config.isolation),
+            transactions,
             clients: config.in_flight(),
             in_flight: VecDeque::with_capacity(config.in_flight()),
             tally: Tally::new(),
@@ -126,13 +121,12 @@ impl<'a> Terminal<'a> {
     }
 
     fn work_until_stop(&mut self) -> Result<()> {
-        let (mut sequence, mut measured_from) = (0, None);
+        let mut measured_from = None;
         while self.phase.get() != Phase::STOP {
             if self.phase.get() == Phase::MEASURE {
                 measured_from.get_or_insert_with(rmw::counted);
             }
-            self.transact((self.run, self.thread, sequence))?;
-            sequence += 1;
+            self.transact()?;
             if self.in_flight.len() >= self.clients {
                 self.acknowledge_oldest()?;
             }
@@ -146,12 +140,12 @@ impl<'a> Terminal<'a> {
     }
 
     /// Runs one transaction, again where the engine says that it may succeed then.
-    fn transact(&mut self, key: HistoryKey) -> Result<()> {
+    fn transact(&mut self) -> Result<()> {
         let begun = Instant::now();
-        let transfer = self.draw.transfer();
+        self.transactions.draw();
         loop {
             let tx = self.db.begin_with(self.options);
-            match transfer.apply(&tx, key).and_then(|()| self.commit(tx, begun)) {
+            match self.transactions.apply(&tx).and_then(|()| self.commit(tx, begun)) {
                 Ok(()) => return Ok(()),
                 Err(e) if e.is_retryable() => {
                     let counts = u64::from(self.phase.get() == Phase::MEASURE);

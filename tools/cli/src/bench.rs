@@ -18,7 +18,7 @@ use std::{
 /// Each row runs the workload with one number of threads; all rows share one database.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// What to run: tpcb
+    /// What to run: tpcb, update, insert, read
     workload: Workload,
     /// Where the database lives [default: a fresh directory below this one, removed at the end]
     #[arg(long)]
@@ -35,9 +35,10 @@ pub(crate) struct Arguments {
     /// Repeats of each row; the median is reported
     #[arg(long, default_value_t = 1)]
     repeat: usize,
-    /// Branches of 100,000 accounts each
-    #[arg(long, default_value_t = 10)]
-    scale: u64,
+    /// Size: branches of 100,000 accounts each, or rows of a table [default: 10 branches, 100,000 rows of update, 1,000,000
+    /// of read]
+    #[arg(long)]
+    scale: Option<u64>,
     /// When a transaction counts: blocking, pipelined, async
     #[arg(long, default_value_t)]
     commit: Commit,
@@ -103,7 +104,7 @@ impl Arguments {
             clients: self.clients,
             secs: self.secs,
             repeat: self.repeat,
-            scale: self.scale,
+            scale: self.scale.unwrap_or(self.workload.default_scale()),
             commit: self.commit,
             isolation: self.isolation,
             log_buffer: self.log_buffer,

@@ -17,17 +17,17 @@
 mod check;
 mod load;
 
-pub use check::{Audit, audit};
-pub use load::{is_loaded, load};
-
-use crate::random::{Random, Zipf};
-use foreshore::{Table, TableDef, Transaction};
+use super::{Audit, Transactions, Work, Worker, mark};
+use crate::random::{Keys, Random};
+use crate::{Config, Progress};
+use foreshore::{Db, Table, TableDef, Transaction};
 use foreshore_base::{Error, Result};
+use std::path::Path;
 
 /// Accounts of a branch.
-pub const ACCOUNTS_PER_BRANCH: u64 = 100_000;
+const ACCOUNTS_PER_BRANCH: u64 = 100_000;
 /// Tellers of a branch.
-pub const TELLERS_PER_BRANCH: u64 = 10;
+const TELLERS_PER_BRANCH: u64 = 10;
 
 const ROW_BYTES: usize = 100;
 const HISTORY_BYTES: usize = 50;
@@ -35,21 +35,16 @@ const HISTORY_BYTES: usize = 50;
 const MAX_DELTA: u64 = 999_999;
 /// Of a hundred accounts, how many belong to the teller's branch.
 const HOME_PERCENT: u64 = 85;
-/// Spreads ranks of the skewed draw over the accounts: a multiplier without a factor in common with any scale, whose
-/// prime factors are at most those of 10,000 x 100,000.
-const SPREAD: u64 = 2_654_435_761;
-
 const ACCOUNTS: TableDef<'_, u64, Bytes> = TableDef::new("accounts");
 const TELLERS: TableDef<'_, u64, Bytes> = TableDef::new("tellers");
 const BRANCHES: TableDef<'_, u64, Bytes> = TableDef::new("branches");
 const HISTORY: TableDef<'_, HistoryKey, Bytes> = TableDef::new("history");
-const BENCH: TableDef<'_, &'static str, u64> = TableDef::new("bench");
 
 /// Values are raw bytes.
 type Bytes = &'static [u8];
 
 /// Run, thread, sequence.
-pub type HistoryKey = (u64, u32, u64);
+type HistoryKey = (u64, u32, u64);
 
 /// Bytes of an account, a teller or a branch.
 fn row(balance: i64, branch: u64) -> [u8; ROW_BYTES] {
@@ -70,7 +65,7 @@ fn balance(row: &[u8]) -> Option<i64> {
 
 /// The input of one transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transfer {
+struct Transfer {
     account: u64,
     teller: u64,
     delta: i64,
@@ -94,7 +89,7 @@ impl Transfer {
     ///
     /// # Errors
     /// What the engine gives; `Foreign` if the database lacks a row of the workload.
-    pub fn apply(&self, tx: &Transaction, key: HistoryKey) -> Result<()> {
+    fn apply(&self, tx: &Transaction, key: HistoryKey) -> Result<()> {
         add(&tx.open(ACCOUNTS)?, "accounts", self.account, self.delta)?;
         add(&tx.open(TELLERS)?, "tellers", self.teller, self.delta)?;
         add(&tx.open(BRANCHES)?, "branches", self.branch(), self.delta)?;
@@ -114,31 +109,27 @@ fn add(table: &Table<'_, u64, Bytes>, name: &str, key: u64, delta: i64) -> Resul
 
 /// Draws the inputs of one thread.
 #[derive(Clone, Debug)]
-pub struct Draw {
+struct Draw {
     random: Random,
     scale: u64,
-    skewed: Option<Zipf>,
+    skewed: Option<Keys>,
 }
 
 impl Draw {
     /// Inputs for `stream` of a run with `seed` at `scale`. With `skew` zero accounts are drawn as the specification
     /// says: 85 % from the teller's branch, the others from another branch. Else by Zipf's distribution with that
     /// exponent over all accounts, ranks spread over the branches.
-    #[must_use]
-    pub fn new(seed: u64, stream: u64, scale: u64, skew: f64) -> Self {
-        let skewed = (skew > 0.0).then(|| Zipf::new(scale * ACCOUNTS_PER_BRANCH, skew));
+    fn new(seed: u64, stream: u64, scale: u64, skew: f64) -> Self {
+        let skewed = (skew > 0.0).then(|| Keys::new(scale * ACCOUNTS_PER_BRANCH, skew));
         Self { random: Random::new(seed, stream), scale, skewed }
     }
 
     /// The next input.
-    pub fn transfer(&mut self) -> Transfer {
+    fn transfer(&mut self) -> Transfer {
         let teller = self.random.below(self.scale * TELLERS_PER_BRANCH);
         let account = match &self.skewed {
             None => self.account_near(teller / TELLERS_PER_BRANCH),
-            Some(zipf) => {
-                let accounts = u128::from(self.scale * ACCOUNTS_PER_BRANCH);
-                (u128::from(zipf.draw(&mut self.random)) * u128::from(SPREAD) % accounts) as u64
-            }
+            Some(keys) => keys.draw(&mut self.random),
         };
         let delta = self.random.below(2 * MAX_DELTA + 1) as i64 - MAX_DELTA as i64;
         Transfer { account, teller, delta }
@@ -153,6 +144,70 @@ impl Draw {
             (home + 1 + self.random.below(self.scale - 1)) % self.scale
         };
         branch * ACCOUNTS_PER_BRANCH + self.random.below(ACCOUNTS_PER_BRANCH)
+    }
+}
+
+const NAME: &str = "tpcb";
+
+/// The workload at its scale.
+#[derive(Debug)]
+pub(crate) struct Tpcb {
+    seed: u64,
+    skew: f64,
+    /// Branches.
+    scale: u64,
+}
+
+impl Tpcb {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self { seed: config.seed, skew: config.skew, scale: config.scale }
+    }
+}
+
+impl Work for Tpcb {
+    fn checks(&self) -> [&'static str; 2] {
+        ["sums", "history"]
+    }
+
+    fn load(&self, db: &Db, progress: &dyn Progress) -> Result<()> {
+        load::load(db, self.scale, progress)?;
+        mark::set(db, NAME, self.scale)
+    }
+
+    fn resume(&self, db: &Db, dir: &Path) -> Result<()> {
+        mark::check(db, dir, NAME, self.scale)
+    }
+
+    fn audit(&self, db: &Db) -> Result<Audit> {
+        let bank = check::audit(db, self.scale)?;
+        Ok(Audit { is_sound: bank.sums_agree(), count: bank.history_rows, next_run: bank.next_run })
+    }
+
+    fn count_per_commit(&self) -> u64 {
+        1
+    }
+
+    fn transactions(&self, worker: Worker) -> Box<dyn Transactions + Send> {
+        let draw = Draw::new(self.seed, worker.stream(), self.scale, self.skew);
+        Box::new(Transfers { draw, next: None, key: (worker.run, worker.thread, 0) })
+    }
+}
+
+struct Transfers {
+    draw: Draw,
+    next: Option<Transfer>,
+    /// Of the history row of the next transfer.
+    key: HistoryKey,
+}
+
+impl Transactions for Transfers {
+    fn draw(&mut self) {
+        self.next = Some(self.draw.transfer());
+        self.key.2 += 1;
+    }
+
+    fn apply(&mut self, tx: &Transaction) -> Result<()> {
+        self.next.expect("a transfer is drawn before it is applied").apply(tx, self.key)
     }
 }
 

@@ -9,11 +9,11 @@ use foreshore_base::Result;
 
 /// What a scan of all tables found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Audit {
+pub(super) struct Bank {
     /// Rows of history.
-    pub history_rows: u64,
+    pub(super) history_rows: u64,
     /// One above the largest run in a history key.
-    pub next_run: u64,
+    pub(super) next_run: u64,
     accounts: Sums,
     tellers: Sums,
     branches: Sums,
@@ -49,11 +49,10 @@ impl Sums {
     }
 }
 
-impl Audit {
+impl Bank {
     /// Whether the sums of accounts, tellers, branches and history agree, and those of tellers, branch and history
     /// branch by branch, with no row missing, doubled or broken.
-    #[must_use]
-    pub fn sums_agree(&self) -> bool {
+    pub(super) fn sums_agree(&self) -> bool {
         let all = [&self.accounts, &self.tellers, &self.branches, &self.history];
         let scale = self.branches.by_branch.len() as u64;
         all.iter().all(|sums| sums.is_sound && sums.total() == self.accounts.total())
@@ -69,7 +68,7 @@ impl Audit {
 ///
 /// # Errors
 /// What the engine gives.
-pub fn audit(db: &Db, scale: u64) -> Result<Audit> {
+pub(super) fn audit(db: &Db, scale: u64) -> Result<Bank> {
     let tx = db.begin();
     let accounts = balances(&tx, ACCOUNTS, scale, ACCOUNTS_PER_BRANCH)?;
     let tellers = balances(&tx, TELLERS, scale, TELLERS_PER_BRANCH)?;
@@ -84,7 +83,7 @@ pub fn audit(db: &Db, scale: u64) -> Result<Audit> {
         history.add(teller.map_or(u64::MAX, |teller| teller / TELLERS_PER_BRANCH), delta);
     }
     tx.rollback()?;
-    Ok(Audit { history_rows: history.rows, next_run, accounts, tellers, branches, history })
+    Ok(Bank { history_rows: history.rows, next_run, accounts, tellers, branches, history })
 }
 
 fn balances(tx: &Transaction, table: TableDef<'_, u64, Bytes>, scale: u64, per_branch: u64) -> Result<Sums> {
@@ -104,8 +103,8 @@ mod tests {
         Sums { by_branch: by_branch.to_vec(), rows, is_sound: true }
     }
 
-    fn sound() -> Audit {
-        Audit {
+    fn sound() -> Bank {
+        Bank {
             history_rows: 3,
             next_run: 1,
             accounts: sums(&[4, 1], 200_000),
@@ -118,7 +117,7 @@ mod tests {
     #[test]
     fn a_sound_bank_passes_and_every_flaw_is_seen() {
         assert!(sound().sums_agree());
-        let flaws: [fn(&mut Audit); 8] = [
+        let flaws: [fn(&mut Bank); 8] = [
             |audit| audit.accounts.by_branch[0] += 1,
             |audit| audit.tellers.by_branch[1] -= 1,
             |audit| audit.branches.by_branch = vec![3, 2],

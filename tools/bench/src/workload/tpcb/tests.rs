@@ -49,23 +49,12 @@ fn skew_makes_one_account_hot_wherever_it_lies() {
 }
 
 #[test]
-fn ranks_spread_without_meeting() {
-    for scale in [1, 3, 10] {
-        let accounts = scale * ACCOUNTS_PER_BRANCH;
-        let mut seen = vec![false; accounts as usize];
-        for rank in 0..accounts {
-            let account = (u128::from(rank) * u128::from(SPREAD) % u128::from(accounts)) as usize;
-            assert!(!std::mem::replace(&mut seen[account], true), "scale {scale}, rank {rank}");
-        }
-    }
-}
-
-#[test]
 fn a_loaded_bank_adds_up_and_is_known_again() {
     let fs = memory();
     let db = open(&fs);
-    load(&db, 1, &Silent).unwrap();
-    is_loaded(&db, Path::new(DIR), 1).unwrap();
+    let bank = |scale| Tpcb { seed: 1, skew: 0.0, scale };
+    bank(1).load(&db, &Silent).unwrap();
+    bank(1).resume(&db, Path::new(DIR)).unwrap();
     let mut draw = Draw::new(1, 0, 1, 0.0);
     for sequence in 0..100 {
         let tx = db.begin();
@@ -76,14 +65,14 @@ fn a_loaded_bank_adds_up_and_is_known_again() {
     let tx = db.begin();
     draw.transfer().apply(&tx, (7, 1, 0)).unwrap();
     drop(tx);
-    let live = audit(&db, 1).unwrap();
+    let live = check::audit(&db, 1).unwrap();
     assert!(live.sums_agree());
     assert_eq!((live.history_rows, live.next_run), (100, 8));
     db.close(Duration::from_secs(1)).unwrap();
 
     let db = open(&fs);
-    assert_eq!(audit(&db, 1).unwrap(), live);
-    match is_loaded(&db, Path::new(DIR), 2) {
+    assert_eq!(check::audit(&db, 1).unwrap(), live);
+    match bank(2).resume(&db, Path::new(DIR)) {
         Err(Error::InvalidOption { name: "scale", expected, .. }) => assert!(expected.starts_with("1,"), "{expected}"),
         other => panic!("{other:?}"),
     }
@@ -91,7 +80,7 @@ fn a_loaded_bank_adds_up_and_is_known_again() {
     let tx = db.begin();
     add(&tx.open(TELLERS).unwrap(), "tellers", 3, 1).unwrap();
     tx.commit().unwrap();
-    assert!(!audit(&db, 1).unwrap().sums_agree());
+    assert!(!check::audit(&db, 1).unwrap().sums_agree());
 }
 
 #[test]
@@ -102,6 +91,9 @@ fn another_database_is_refused_and_left_alone() {
     tx.open(TableDef::<u64, u64>::new("mine")).unwrap().insert(1, 2).unwrap();
     tx.commit().unwrap();
     for _ in 0..2 {
-        assert!(matches!(is_loaded(&db, Path::new(DIR), 1), Err(Error::Foreign { .. })));
+        assert!(matches!(
+            Tpcb { seed: 1, skew: 0.0, scale: 1 }.resume(&db, Path::new(DIR)),
+            Err(Error::Foreign { .. })
+        ));
     }
 }

@@ -1,0 +1,95 @@
+//! What a run can drive: tables, transactions, and how each workload tells that no commit is missing.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `tpcb` | TPC-B, the debit and credit of a bank |
+//! | `update` | each thread updates rows of a table of its own, one a transaction |
+//! | `insert` | each thread inserts into a table of its own, a thousand rows a transaction (the insert test of Shore-MT) |
+//! | `read` | point reads of one table, a hundred a transaction |
+//!
+//! A workload is a [`Work`] and an entry in [`Workload`].
+
+mod insert;
+mod mark;
+mod read;
+mod tables;
+mod tpcb;
+mod update;
+
+use crate::{Config, Progress, config::Workload};
+use foreshore::{Db, Transaction};
+use foreshore_base::Result;
+use std::path::Path;
+
+/// What an audit of a quiet database found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Audit {
+    /// Whether all that the workload says of its rows is true of them.
+    pub is_sound: bool,
+    /// What grows by a known number with each commit.
+    pub count: u64,
+    /// One above the largest run that left a trace, for workloads whose runs must differ.
+    pub next_run: u64,
+}
+
+/// Whose transactions are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Worker {
+    /// Number of the run on this database.
+    pub(crate) run: u64,
+    pub(crate) thread: u32,
+}
+
+impl Worker {
+    /// A stream of draws that no other worker of any run on this database has.
+    const fn stream(self) -> u64 {
+        (self.run << 16) + self.thread as u64
+    }
+}
+
+/// A workload at its scale.
+pub(crate) trait Work: Sync {
+    /// Names of the two checks: that the rows are sound, and that their count is that of the commits.
+    fn checks(&self) -> [&'static str; 2];
+
+    /// Makes the rows of an empty database. Durable when it returns.
+    fn load(&self, db: &Db, progress: &dyn Progress) -> Result<()>;
+
+    /// Whether the database in `dir` holds this workload at this scale; adds what more threads need.
+    ///
+    /// # Errors
+    /// `InvalidOption` if it holds it at another scale; `Foreign` if it holds anything else, or a load that did not end.
+    fn resume(&self, db: &Db, dir: &Path) -> Result<()>;
+
+    /// Looks at all rows of a quiet database.
+    fn audit(&self, db: &Db) -> Result<Audit>;
+
+    /// How much a commit adds to the count of an audit.
+    fn count_per_commit(&self) -> u64;
+
+    /// The transactions of one worker.
+    fn transactions(&self, worker: Worker) -> Box<dyn Transactions + Send>;
+}
+
+/// Draws transactions and runs them.
+pub(crate) trait Transactions {
+    /// Draws the next one.
+    fn draw(&mut self);
+
+    /// Runs the one that was drawn last, again after an error that a retry may cure.
+    fn apply(&mut self, tx: &Transaction) -> Result<()>;
+}
+
+/// The workload that `config` sizes.
+pub(crate) fn work(workload: Workload, config: &Config) -> Box<dyn Work> {
+    let threads = config.threads.iter().copied().max().unwrap_or(1);
+    match workload {
+        Workload::Tpcb => Box::new(tpcb::Tpcb::new(config)),
+        Workload::Update => Box::new(update::Update::new(config.seed, config.skew, config.scale, threads)),
+        Workload::Insert => Box::new(insert::Insert::new(threads)),
+        Workload::Read => Box::new(read::Read::new(config.seed, config.skew, config.scale)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

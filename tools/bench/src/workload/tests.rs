@@ -1,0 +1,95 @@
+use super::*;
+use crate::{Silent, run};
+use foreshore::{Device, TableDef};
+use std::time::Duration;
+
+fn config(scale: u64) -> Config {
+    Config {
+        threads: vec![2],
+        clients: 4,
+        secs: Duration::from_millis(100),
+        scale,
+        memory: 32 << 20,
+        segment: 4 << 20,
+        device: Device::Null,
+        ..Config::default()
+    }
+}
+
+fn memory() -> Db {
+    let fs = std::sync::Arc::new(foreshore_io::Mem::null());
+    foreshore::Options::new().fs(fs).memory_limit(32 << 20).segment_bytes(1 << 20).open("bench").unwrap()
+}
+
+/// Runs `n` transactions of `worker`.
+fn transact(work: &dyn Work, db: &Db, worker: Worker, n: usize) {
+    let mut transactions = work.transactions(worker);
+    for _ in 0..n {
+        transactions.draw();
+        let tx = db.begin();
+        transactions.apply(&tx).unwrap();
+        tx.commit().unwrap();
+    }
+}
+
+#[test]
+fn every_workload_passes_its_own_checks() {
+    for (workload, scale) in
+        [(Workload::Tpcb, 1), (Workload::Update, 1000), (Workload::Insert, 1), (Workload::Read, 5000)]
+    {
+        let report = run(workload, &config(scale), &Silent).unwrap();
+        assert!(report.passed() && report.rows[0].commits > 0, "{workload}: {:?}", report.rows[0].checks);
+    }
+}
+
+#[test]
+fn audits_count_every_commit_and_more_threads_get_their_tables() {
+    for (workload, scale, count) in [(Workload::Update, 500, 1), (Workload::Insert, 1, 1000), (Workload::Read, 700, 0)]
+    {
+        let db = memory();
+        let one = work(workload, &Config { threads: vec![1], ..config(scale) });
+        one.load(&db, &Silent).unwrap();
+        let empty = one.audit(&db).unwrap();
+        transact(&*one, &db, Worker { run: empty.next_run, thread: 0 }, 3);
+        let two = work(workload, &config(scale));
+        two.resume(&db, Path::new("bench")).unwrap();
+        let found = two.audit(&db).unwrap();
+        transact(&*two, &db, Worker { run: found.next_run, thread: 1 }, 2);
+        let audit = two.audit(&db).unwrap();
+        assert!(empty.is_sound && audit.is_sound, "{workload}");
+        assert_eq!(audit.count, empty.count + 5 * count, "{workload}");
+        assert_eq!(two.count_per_commit(), count);
+    }
+}
+
+#[test]
+fn an_audit_sees_a_lost_row_and_a_foreign_one() {
+    for (workload, scale, table) in [(Workload::Update, 500, "update-1"), (Workload::Read, 500, "read")] {
+        let db = memory();
+        let work = work(workload, &config(scale));
+        work.load(&db, &Silent).unwrap();
+        let tx = db.begin();
+        assert!(tx.open(TableDef::<u64, &[u8]>::new(table)).unwrap().remove(7).unwrap().is_some());
+        tx.commit().unwrap();
+        assert!(!work.audit(&db).unwrap().is_sound, "{workload}");
+    }
+    let db = memory();
+    let work = work(Workload::Insert, &config(1));
+    work.load(&db, &Silent).unwrap();
+    let tx = db.begin();
+    let table = tx.open(TableDef::<(u64, u64, u32), &[u8]>::new("insert-0")).unwrap();
+    table.insert((0, 1, 0), &tables::row(1)[..]).unwrap();
+    drop(table);
+    tx.commit().unwrap();
+    assert!(!work.audit(&db).unwrap().is_sound, "a part of a transaction");
+}
+
+#[test]
+fn a_database_at_another_scale_or_of_another_workload_is_refused() {
+    let db = memory();
+    work(Workload::Update, &config(500)).load(&db, &Silent).unwrap();
+    let resume = |workload, scale| work(workload, &config(scale)).resume(&db, Path::new("bench"));
+    resume(Workload::Update, 500).unwrap();
+    assert!(matches!(resume(Workload::Update, 600), Err(foreshore::Error::InvalidOption { name: "scale", .. })));
+    assert!(matches!(resume(Workload::Read, 500), Err(foreshore::Error::Foreign { .. })));
+}

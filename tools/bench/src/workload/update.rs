@@ -1,0 +1,121 @@
+//! Updates without any conflict: each thread counts in rows of a table of its own, one row a transaction.
+//!
+//! A table has `scale` rows of 100 bytes, each of which begins with how often it was updated. What is left of the cost of a
+//! commit when nobody is in the way, and what threads share nevertheless, shows here.
+
+use super::tables::{BATCH, Bytes, LOADING, OwnTables, number, row};
+use super::{Audit, Transactions, Work, Worker, mark};
+use crate::Progress;
+use crate::random::{Keys, Random};
+use foreshore::{Db, TableDef, Transaction};
+use foreshore_base::{Error, Result};
+use std::path::Path;
+
+const NAME: &str = "update";
+const TABLES: OwnTables = OwnTables { workload: NAME, mark: "update tables" };
+
+/// The workload.
+#[derive(Debug)]
+pub(super) struct Update {
+    seed: u64,
+    skew: f64,
+    /// Rows of a table.
+    rows: u64,
+    threads: usize,
+}
+
+impl Update {
+    pub(super) const fn new(seed: u64, skew: f64, rows: u64, threads: usize) -> Self {
+        Self { seed, skew, rows, threads }
+    }
+
+    fn add_tables(&self, db: &Db, progress: &dyn Progress) -> Result<()> {
+        progress.phase("loading tables", self.threads as u64);
+        let mut made = 0;
+        TABLES.add(db, self.threads, |name| {
+            for first in (0..self.rows).step_by(BATCH as usize) {
+                let tx = db.begin_with(LOADING);
+                let table = tx.open(TableDef::<u64, Bytes>::new(name))?;
+                for key in first..self.rows.min(first + BATCH) {
+                    table.insert(key, &row(0)[..])?;
+                }
+                drop(table);
+                tx.commit()?;
+            }
+            made += 1;
+            progress.at(made);
+            Ok(())
+        })
+    }
+}
+
+impl Work for Update {
+    fn checks(&self) -> [&'static str; 2] {
+        ["rows", "updates"]
+    }
+
+    fn load(&self, db: &Db, progress: &dyn Progress) -> Result<()> {
+        self.add_tables(db, progress)?;
+        mark::set(db, NAME, self.rows)
+    }
+
+    fn resume(&self, db: &Db, dir: &Path) -> Result<()> {
+        mark::check(db, dir, NAME, self.rows)?;
+        self.add_tables(db, &crate::Silent)
+    }
+
+    fn audit(&self, db: &Db) -> Result<Audit> {
+        let mut audit = Audit { is_sound: true, count: 0, next_run: 0 };
+        for thread in 0..TABLES.count(db)? {
+            let tx = db.begin();
+            let name = TABLES.name(thread);
+            let mut expected = 0;
+            for entry in tx.open(TableDef::<u64, Bytes>::new(&name))?.iter() {
+                let (key, value) = entry?;
+                let updates = number(&value);
+                audit.is_sound &= key == expected && updates.is_some();
+                audit.count += updates.unwrap_or(0);
+                expected = key + 1;
+            }
+            audit.is_sound &= expected == self.rows;
+            tx.rollback()?;
+        }
+        Ok(audit)
+    }
+
+    fn count_per_commit(&self) -> u64 {
+        1
+    }
+
+    fn transactions(&self, worker: Worker) -> Box<dyn Transactions + Send> {
+        Box::new(Updates {
+            table: TABLES.name(worker.thread as usize),
+            random: Random::new(self.seed, worker.stream()),
+            keys: Keys::new(self.rows, self.skew),
+            key: 0,
+        })
+    }
+}
+
+struct Updates {
+    table: String,
+    random: Random,
+    keys: Keys,
+    key: u64,
+}
+
+impl Transactions for Updates {
+    fn draw(&mut self) {
+        self.key = self.keys.draw(&mut self.random);
+    }
+
+    fn apply(&mut self, tx: &Transaction) -> Result<()> {
+        let foreign = || Error::Foreign { path: NAME.into(), why: "not the rows that this workload loads" };
+        let table = tx.open(TableDef::<u64, Bytes>::new(&self.table))?;
+        let mut value = table.get_for_update(self.key)?.ok_or_else(foreign)?;
+        let updates = number(&value).ok_or_else(foreign)?;
+        value[..8].copy_from_slice(&(updates + 1).to_le_bytes());
+        table.insert(self.key, &value[..])?;
+        Ok(())
+    }
+}
