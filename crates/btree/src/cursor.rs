@@ -5,6 +5,7 @@ use crate::node::NO_WRITER;
 use crate::tree::{Structure, Tree};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Lsn, PageId, Result};
+use foreshore_buffer::Scan;
 use foreshore_lock::TableMode;
 use foreshore_txn::{RowHolder, Txn};
 use std::ops::{Bound, Range};
@@ -35,6 +36,8 @@ pub struct Cursor {
 /// How far leaves are read ahead: not for the first one, as most scans are short, and twice as many each time after that.
 #[derive(Debug, Default)]
 struct ReadAhead {
+    /// Its part in what all scans may read ahead, once it does so.
+    scan: Option<Scan>,
     /// Leaves that were asked for last.
     window: usize,
     /// Those of them that have not been scanned.
@@ -81,7 +84,7 @@ impl Tree {
     }
 
     /// Up to `most` leaves side by side, the first of which covers `key`, where another leaf ends; those below one node, and
-    /// none that lies beyond `upper`.
+    /// none but the first that lies beyond `upper`.
     fn leaves_from(
         &self,
         structure: &mut Structure<'_>,
@@ -101,7 +104,8 @@ impl Tree {
         for index in first + 1..node.len().min(first + most) {
             let begins = node.key(index).map_err(damage)?;
             match upper {
-                Bound::Included(upper) | Bound::Excluded(upper) if begins > &upper[..] => break,
+                Bound::Included(upper) if begins > &upper[..] => break,
+                Bound::Excluded(upper) if begins >= &upper[..] => break,
                 _ => leaves.push(node.child(index).map_err(damage)?),
             }
         }
@@ -182,31 +186,33 @@ impl Cursor {
             self.bytes.extend_from_slice(row.value);
             self.rows.push((key..value, value..self.bytes.len()));
         }
-        let high = node.high().map_err(damage)?.map(<[u8]>::to_vec);
-        if let Some(high) = &high {
-            self.read_ahead(txn, high)?;
-        }
-        self.from = high.map(Bound::Included);
+        self.from = node.high().map_err(damage)?.map(|high| Bound::Included(high.to_vec()));
+        self.read_ahead(txn);
         Ok(())
     }
 
-    /// Has the leaves from `key` on read in the background, when half of those asked for before have been scanned.
-    fn read_ahead(&mut self, txn: &mut Txn, key: &[u8]) -> Result<()> {
+    /// Has the leaves from the next one on read in the background, when half of those asked for before have been scanned.
+    fn read_ahead(&mut self, txn: &mut Txn) {
+        let Some(Bound::Included(key)) = &self.from else { return };
         let ahead = &mut self.ahead;
         ahead.left = ahead.left.saturating_sub(1);
-        let most = self.tree.pool().prefetch_depth();
-        if most == 0 || 2 * ahead.left > ahead.window {
-            return Ok(());
+        if 2 * ahead.left > ahead.window {
+            return;
         }
         if ahead.window == 0 {
             ahead.window = 1;
-            return Ok(());
+            return;
+        }
+        let pool = self.tree.pool();
+        let most = ahead.scan.get_or_insert_with(|| pool.scan()).depth();
+        if most == 0 {
+            return;
         }
         ahead.window = (2 * ahead.window).min(most);
-        let leaves = self.tree.leaves_from(&mut Structure::of(txn), key, &self.upper, ahead.window)?;
+        // An error is for the scan, if it gets there.
+        let leaves = self.tree.leaves_from(&mut Structure::of(txn), key, &self.upper, ahead.window).unwrap_or_default();
         // At the end of a node there are fewer.
         ahead.left = leaves.len();
-        self.tree.pool().prefetch(&leaves);
-        Ok(())
+        pool.prefetch(&leaves);
     }
 }

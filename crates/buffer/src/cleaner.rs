@@ -195,6 +195,8 @@ impl Round {
 struct Flying<'a> {
     core: &'a Core,
     area: usize,
+    /// Whether the thread that keeps frames free is to look again. It does not ring for itself about nothing, and so for ever.
+    rings: bool,
     unwinds: bool,
 }
 
@@ -206,7 +208,9 @@ impl Drop for Flying<'_> {
         }
         self.core.cleaner.land(self.area);
         // The thread that keeps frames free sleeps if it met the rounds while they were under way.
-        self.core.low.notify();
+        if self.rings {
+            self.core.low.notify();
+        }
         // ORDERING: hint, see `Core::dry`.
         self.core.dry.store(false, Ordering::Relaxed);
     }
@@ -214,8 +218,8 @@ impl Drop for Flying<'_> {
 
 impl Core {
     /// Writes the dirty ones of `frames`, at most [`AREA_PAGES`], home, in `round`. Returns those whose latch was not free, or
-    /// that another round is writing.
-    pub(crate) fn clean(&self, round: &mut Round, frames: &mut [FrameNo]) -> Result<Vec<FrameNo>> {
+    /// that another round is writing. `provides` if the caller keeps frames free.
+    pub(crate) fn clean(&self, round: &mut Round, frames: &mut [FrameNo], provides: bool) -> Result<Vec<FrameNo>> {
         assert!(frames.len() <= AREA_PAGES, "a batch of {} pages", frames.len());
         round.copies.clear();
         // In page order, so that neighbours can be written together. Each id is looked at once: a page that is clean by now may
@@ -224,7 +228,7 @@ impl Core {
         let group = self.log.next_group();
         let mut busy = Vec::new();
         let (sequence, own) = self.cleaner.board(round, frames, &mut busy);
-        let mut flying = Flying { core: self, area: round.area, unwinds: true };
+        let mut flying = Flying { core: self, area: round.area, rings: !provides, unwinds: true };
         for no in own {
             let slot = self.slot(no);
             if !slot.frame().latch.try_lock_shared() {
@@ -237,6 +241,7 @@ impl Core {
                 round.copy(&guard);
             }
         }
+        flying.rings |= !round.copies.is_empty();
         let written = if round.copies.is_empty() { Ok(()) } else { self.write_batch(round, sequence) };
         if written.is_ok() {
             self.settle(round, group, &mut busy);
@@ -330,7 +335,7 @@ impl Core {
             let mut busy = Vec::new();
             for batch in left.chunks_mut(AREA_PAGES) {
                 let mut round = self.cleaner.round();
-                busy.append(&mut self.clean(&mut round, batch)?);
+                busy.append(&mut self.clean(&mut round, batch, false)?);
                 // Who looks for a frame finds pages now that can go.
                 self.freed.notify_one();
             }
@@ -350,7 +355,7 @@ impl Core {
     pub(crate) fn clean_oldest(&self) -> Result<usize> {
         let mut dirty: Vec<_> = self.dirty_frames().into_iter().take(AREA_PAGES).map(|(_, no)| no).collect();
         let mut round = self.cleaner.round();
-        self.clean(&mut round, &mut dirty)?;
+        self.clean(&mut round, &mut dirty, false)?;
         Ok(round.copies.len())
     }
 }

@@ -90,7 +90,8 @@ impl Core {
         if freed < need && !dirty.is_empty() {
             // Not a wait: this thread may hold latches that the cleaner at work wants. Its frames come to this thread too.
             match self.cleaner.try_round() {
-                Some(mut round) => drop(self.clean(&mut round, &mut dirty)?),
+                // Who needs more than one frame is the thread that keeps them free.
+                Some(mut round) => drop(self.clean(&mut round, &mut dirty, need > 1)?),
                 // ORDERING: hint, see `Core::dry`.
                 None => self.dry.store(freed == 0, Ordering::Relaxed),
             }
@@ -140,20 +141,15 @@ impl Step for Provider {
 
 #[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
 mod tests {
-    use crate::{Pool, PoolOptions};
-    use foreshore_base::{PageId, Uuid};
-    use foreshore_io::{Fs, Mem};
+    use crate::frame::FrameNo;
+    use crate::pool::tests::empty_pool;
+    use foreshore_base::PageId;
     use foreshore_sync::primitive::thread;
-    use foreshore_wal::{Log, LogOptions};
-    use std::path::Path;
+    use std::time::Duration;
 
     #[test]
     fn who_is_told_of_free_frames_again_and_again_does_not_give_up() {
-        let log = Log::discarding(&LogOptions { background: false, ..LogOptions::default() }).expect("a log");
-        let [data, doublewrite] = ["data", "dw"].map(|name| Mem::null().create(Path::new(name)).expect("memory"));
-        Pool::create_files(&*doublewrite, Uuid([1; 16])).expect("memory");
-        let options = PoolOptions { frames: 16, background: false, ..PoolOptions::default() };
-        let pool = Pool::open(data, doublewrite, Uuid([1; 16]), log, &options).expect("a pool");
+        let pool = empty_pool(16);
         let pins: Vec<_> = (1..=16).map(|pid| pool.pin_unread(PageId(pid)).expect("a frame")).collect();
         thread::scope(|scope| {
             let waiter = scope.spawn(|| pool.pin_unread(PageId(17)).map(drop));
@@ -165,5 +161,28 @@ mod tests {
             drop(pins);
             waiter.join().expect("no panic").expect("a frame came free");
         });
+    }
+
+    #[test]
+    fn the_provider_does_not_ring_for_itself_when_it_has_found_nothing_to_write() {
+        let pool = empty_pool(16);
+        let guards: Vec<_> = (1..=16)
+            .map(|pid| {
+                let mut guard = pool.create(PageId(pid)).expect("a frame");
+                guard.mark_dirty();
+                guard
+            })
+            .collect();
+        let rung = || pool.core.low.wait(Some(Duration::ZERO));
+        rung();
+        // Every page is dirty, latched, and in nobody's round.
+        assert_eq!(pool.provide_step().expect("no page to write"), super::NextWake::OnSignal);
+        assert!(!rung(), "it would come back at once, for ever");
+        // Another's round may have kept the provider from its work, so its end rings.
+        let mut frames: Vec<FrameNo> = (0..16).collect();
+        let mut round = pool.core.cleaner.try_round().expect("nobody cleans");
+        pool.core.clean(&mut round, &mut frames, false).expect("no page to write");
+        assert!(rung());
+        drop(guards);
     }
 }

@@ -54,7 +54,7 @@ impl Core {
             // WAIT: park - for the holder of the exclusive latch of this very page.
             latch.lock_shared(&self.parks);
         }
-        Ok(self.shared_if(slot, pid, hold))
+        Ok(self.shared_if(slot, pid, hold, false))
     }
 
     /// As [`Core::shared_beside`], exclusively.
@@ -69,7 +69,7 @@ impl Core {
             // WAIT: park - for the holders of the latch of this very page.
             latch.lock_exclusive(&self.parks);
         }
-        Ok(self.exclusive_if(slot, pid, hold))
+        Ok(self.exclusive_if(slot, pid, hold, false))
     }
 
     /// A page in memory, for callers that have nothing latched: they may wait for whatever is in its frame meanwhile.
@@ -77,7 +77,7 @@ impl Core {
         let Some((slot, hold)) = self.resident(pid)? else { return Ok(None) };
         // WAIT: park - for the holders of the latch, with nothing latched.
         slot.frame().latch.lock_exclusive(&self.parks);
-        Ok(self.exclusive_if(slot, pid, hold))
+        Ok(self.exclusive_if(slot, pid, hold, false))
     }
 
     /// A pin of a page that is pinned already, so that a wait for its latch is for this page and no other. Without it the frame
@@ -87,20 +87,31 @@ impl Core {
         (slot.frame().pid() == pid).then_some(pin)
     }
 
-    /// Takes over a shared hold of the latch, if the page is the one that was meant.
-    fn shared_if<'a>(&self, slot: Slot<'a>, pid: PageId, hold: Hold<'a>) -> Option<SharedGuard<'a>> {
+    /// Takes over a shared hold of the latch, if the page is the one that was meant. That is a use of it, unless it was `missed`:
+    /// who waits for a read is no other than who reads, and that is none.
+    fn shared_if<'a>(&self, slot: Slot<'a>, pid: PageId, hold: Hold<'a>, missed: bool) -> Option<SharedGuard<'a>> {
         let guard = SharedGuard::adopt(slot).holding(hold);
         (guard.pid() == pid).then(|| {
-            self.note_use(slot);
+            if !missed {
+                self.note_use(slot);
+            }
             guard
         })
     }
 
     /// Takes over the exclusive hold of the latch, as above.
-    fn exclusive_if<'a>(&self, slot: Slot<'a>, pid: PageId, hold: Hold<'a>) -> Option<ExclusiveGuard<'a>> {
+    fn exclusive_if<'a>(
+        &self,
+        slot: Slot<'a>,
+        pid: PageId,
+        hold: Hold<'a>,
+        missed: bool,
+    ) -> Option<ExclusiveGuard<'a>> {
         let guard = ExclusiveGuard::adopt(slot, false).holding(hold);
         (guard.pid() == pid).then(|| {
-            self.note_use(slot);
+            if !missed {
+                self.note_use(slot);
+            }
             guard
         })
     }
@@ -115,14 +126,12 @@ impl Core {
                 continue;
             };
             let slot = self.slot(no);
-            let frame = slot.frame();
             // A frame that holds another page gave this one up after the look-up, and the table says so now.
             let Some(hold) = self.hold(slot, pid, Fill::Read)? else { continue };
+            let missed = slot.frame().is_loading();
             // WAIT: park - for the holder of the exclusive latch, who may be reading the page.
-            frame.latch.lock_shared(&self.parks);
-            let guard = SharedGuard::adopt(slot).holding(hold);
-            if frame.pid() == pid {
-                self.note_use(slot);
+            slot.frame().latch.lock_shared(&self.parks);
+            if let Some(guard) = self.shared_if(slot, pid, hold, missed) {
                 return Ok(guard);
             }
         }
@@ -138,13 +147,11 @@ impl Core {
                 continue;
             };
             let slot = self.slot(no);
-            let frame = slot.frame();
             let Some(hold) = self.hold(slot, pid, fill)? else { continue };
+            let missed = slot.frame().is_loading();
             // WAIT: park - for the holders of the latch, one of whom may be reading the page.
-            frame.latch.lock_exclusive(&self.parks);
-            let guard = ExclusiveGuard::adopt(slot, false).holding(hold);
-            if frame.pid() == pid {
-                self.note_use(slot);
+            slot.frame().latch.lock_exclusive(&self.parks);
+            if let Some(guard) = self.exclusive_if(slot, pid, hold, missed) {
                 return Ok(guard);
             }
         }
@@ -195,6 +202,42 @@ impl Core {
         let Some((slot, hold)) = self.resident(pid)? else { return Ok(None) };
         // WAIT: park - for the holder of the exclusive latch, with nothing latched.
         slot.frame().latch.lock_shared(&self.parks);
-        Ok(self.shared_if(slot, pid, hold).map(SharedGuard::into_optimistic))
+        Ok(self.shared_if(slot, pid, hold, false).map(SharedGuard::into_optimistic))
+    }
+}
+
+#[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
+mod tests {
+    use crate::format::blank_page;
+    use crate::guard::ExclusiveGuard;
+    use crate::pool::tests::empty_pool;
+    use foreshore_base::PageId;
+    use foreshore_sync::primitive::thread;
+
+    #[test]
+    fn who_waits_for_a_page_to_be_read_has_not_used_it_yet() {
+        let pool = empty_pool(128);
+        let (core, pid) = (&pool.core, PageId(1));
+        // A read that is under way.
+        let no = core.take_frame().expect("a free frame");
+        let frame = &core.frames[no as usize];
+        frame.set_pid(pid);
+        frame.set_loading(true);
+        assert!(core.table.insert(pid, no));
+        let before = frame.uses();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| drop(pool.pin(pid).expect("a page")));
+            while !core.parks.has_waiters(std::ptr::from_ref(&frame.latch) as u64) {
+                thread::yield_now();
+            }
+            let mut guard = ExclusiveGuard::adopt(core.slot(no), true);
+            guard.put(&blank_page(pid));
+            frame.set_loading(false);
+            drop(guard);
+            waiter.join().expect("no panic");
+        });
+        assert_eq!(frame.uses(), before, "for who comes back for it that will be the first");
+        drop(pool.optimistic(pid).expect("in memory"));
+        assert_eq!(frame.uses(), before + 1);
     }
 }

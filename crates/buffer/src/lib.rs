@@ -46,6 +46,7 @@ pub mod model {
     pub use crate::table::PageTable;
 }
 
+pub use ahead::Scan;
 pub use change::{Change, MAX_BODY_PARTS, change, change_cost};
 pub use format::{ChangeRecord, PageType};
 pub use guard::{ExclusiveGuard, OptimisticGuard, SharedGuard};

@@ -13,8 +13,9 @@ pub const MIN_FRAMES: usize = if MODEL { 2 } else { 16 };
 pub struct PoolOptions {
     /// Frames, each of one page (8 KiB): the hard limit of page memory, committed as it is first used.
     pub frames: usize,
-    /// Whether a thread keeps free frames ready. If not, the owner calls [`Pool::provide_step`], or threads with a miss
-    /// evict for themselves.
+    /// Whether there are background threads: one that keeps free frames ready, and, unless the pool is small, some that read
+    /// ahead. If not, the owner calls [`Pool::provide_step`](crate::Pool::provide_step), or threads with a miss evict for
+    /// themselves.
     pub background: bool,
     /// Which page gives up its frame.
     pub replacement: ReplacementKind,

@@ -1,6 +1,6 @@
 //! The pool: construction, and what it offers.
 
-use crate::ahead::{Ahead, Reader};
+use crate::ahead::{Ahead, Reader, Scan};
 use crate::cleaner::Cleaner;
 use crate::doublewrite::Doublewrite;
 use crate::evict::{INLINE_BATCH, Provider};
@@ -268,16 +268,16 @@ impl Pool {
         self.core.clean_oldest()
     }
 
-    /// Asks for pages that will be wanted soon to be read in the background. Waits for nothing; requests beyond
-    /// [`Pool::prefetch_depth`] are dropped.
+    /// Asks for pages that will be wanted soon to be read in the background. Waits for nothing; requests beyond the
+    /// [`Scan::depth`] of a scan that is alone are dropped.
     pub fn prefetch(&self, pids: &[PageId]) {
         self.core.prefetch(pids);
     }
 
-    /// Most pages that can be asked for at a time; none in a small pool.
+    /// Counts one more scan among those that read ahead, until it is dropped.
     #[must_use]
-    pub fn prefetch_depth(&self) -> usize {
-        self.core.ahead.depth()
+    pub fn scan(&self) -> Scan {
+        Scan::new(&self.core)
     }
 
     /// Refills the store of free frames once, cleaning if there is no other way, and reads a page that was asked for. For
@@ -344,5 +344,22 @@ impl Core {
     pub(crate) fn sync_data(&self) -> Result<()> {
         self.counters.data_syncs.add(1);
         self.data.sync()
+    }
+}
+
+#[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
+pub(crate) mod tests {
+    use super::*;
+    use foreshore_io::{Fs, Mem};
+    use foreshore_wal::LogOptions;
+    use std::path::Path;
+
+    /// A pool without threads over files without pages.
+    pub(crate) fn empty_pool(frames: usize) -> Pool {
+        let log = Log::discarding(&LogOptions { background: false, ..LogOptions::default() }).expect("a log");
+        let [data, doublewrite] = ["data", "dw"].map(|name| Mem::null().create(Path::new(name)).expect("memory"));
+        Pool::create_files(&*doublewrite, Uuid([1; 16])).expect("memory");
+        let options = PoolOptions { frames, background: false, ..PoolOptions::default() };
+        Pool::open(data, doublewrite, Uuid([1; 16]), log, &options).expect("a pool")
     }
 }

@@ -11,13 +11,13 @@ pub struct PoolStats {
     pub frames_free: u64,
     /// Pages in frames that differ from their home on disk.
     pub pages_dirty: u64,
-    /// Fixes of a page that no frame held. Several threads that meet the same missing page count several times.
+    /// Fixes of a page that no frame held, and reads ahead. Several threads that meet the same missing page count several times.
     pub misses: u64,
     /// Pages read from the data file.
     pub pages_read: u64,
-    /// Those of them that were read ahead of need.
+    /// Pages brought in ahead of need. Under `nbgclock` somebody else may have read one of them in the same moment.
     pub pages_ahead: u64,
-    /// Those of them that somebody else had read meanwhile; only `nbgclock` lets that happen.
+    /// Pages read that somebody else had read meanwhile; only `nbgclock` lets that happen.
     pub reads_redundant: u64,
     /// Page images written, at home and to the doublewrite file.
     pub pages_written: u64,

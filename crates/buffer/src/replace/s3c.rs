@@ -91,16 +91,21 @@ impl S3c {
         (mixed >> 32) as usize % self.shards.len()
     }
 
-    /// Candidates of a shard, up to `room`: from SMALL while it has its quota, where hot pages move on to MAIN, else from MAIN.
-    fn look(&self, frames: &Frames, shard: usize, out: &mut Vec<FrameNo>) {
+    /// Candidates of a shard that are not among those `named`: from SMALL while it has its quota, where hot pages move on to MAIN,
+    /// else from MAIN.
+    fn look(&self, frames: &Frames, shard: usize, named: &[FrameNo], out: &mut Vec<FrameNo>) {
         out.clear();
         let own = &self.shards[shard];
         // Whoever is at the list of this shard picks candidates there, or is done in a moment.
         let Some(mut small) = own.small.try_lock() else { return };
         let Small { links, list, listed } = &mut *small;
         while list.len() >= own.quota && out.is_empty() {
-            let excess = (list.len() + 1 - own.quota).min(CANDIDATES);
-            let oldest: Vec<_> = list.oldest_first(links).take(excess).collect();
+            let is_new = |&index: &FrameNo| !named.contains(&self.frame(shard, index));
+            let excess = list.oldest_first(links).take(list.len() + 1 - own.quota);
+            let oldest: Vec<_> = excess.filter(is_new).take(CANDIDATES).collect();
+            if oldest.is_empty() {
+                break;
+            }
             for index in oldest {
                 let no = self.frame(shard, index);
                 if frames[no as usize].uses() < HOT {
@@ -160,10 +165,12 @@ impl Replacer for S3c {
     }
 
     fn sweep(&self, frames: &Frames, consider: &mut dyn FnMut(FrameNo) -> ControlFlow<()>) -> ControlFlow<()> {
-        let mut candidates = Vec::with_capacity(CANDIDATES);
+        // Pages that cannot go stay in SMALL, and must not keep younger ones from being named.
+        let (mut named, mut candidates) = (Vec::new(), Vec::with_capacity(CANDIDATES));
         // As many looks as there are frames to name, by lot; what they leave out comes last.
         for _ in 0..frames.len().div_ceil(CANDIDATES) {
-            self.look(frames, self.draw(), &mut candidates);
+            self.look(frames, self.draw(), &named, &mut candidates);
+            named.extend_from_slice(&candidates);
             for &no in &candidates {
                 consider(no)?;
             }

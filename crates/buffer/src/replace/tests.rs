@@ -175,6 +175,20 @@ fn s3c_keeps_hot_pages_from_a_scan() {
 }
 
 #[test]
+fn s3c_goes_on_to_younger_pages_when_the_oldest_cannot_go() {
+    let mut reader = Reader::new(ReplacementKind::S3c, 40);
+    // Hot pages in frames of low numbers, and new ones in the others.
+    (0..3).for_each(|_| reader.use_all(1..=4));
+    reader.use_all(5..=40);
+    let mut named = Vec::new();
+    let _ = reader.policy.sweep(&reader.frames, &mut |no| {
+        named.push(reader.frames[no as usize].pid().0);
+        if named.len() == 32 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert_eq!(named, (5..=36).collect::<Vec<_>>(), "each once, in the order of arrival");
+}
+
+#[test]
 fn uses_are_told_in_batches_and_not_for_pages_that_left() {
     let mut reader = Reader::new(ReplacementKind::BpLru, 3);
     reader.use_all([1, 2, 3]);
