@@ -8,7 +8,8 @@
 //!    doublewrite file the newer one has the higher number;
 //! 3. copy each page under a shared latch that is only tried for, and note the version of the latch;
 //! 4. force the log up to the largest LSN on the copies: the write-ahead rule, which holds for the doublewrite file too;
-//! 5. write the copies to the round's doublewrite area, durably; then home; then sync the data file;
+//! 5. write the copies to the round's doublewrite area, durably; then home; then sync the data file. Where the device writes
+//!    a page whole or not at all they go home at once;
 //! 6. under a shared latch: if the version is still the one noted the page is clean, else it needs the log from the
 //!    noted group on, since all older changes were on the copy. Versions are compared and not LSNs, because a page may
 //!    change without a log record. (Redo changes pages by records of older groups; a page that it changed after the
@@ -22,11 +23,12 @@ use crate::format::{AREA_BYTES, AREA_PAGES, Batch, Entry, page_id, page_lsn, sea
 use crate::frame::FrameNo;
 use crate::guard::SharedGuard;
 use crate::pool::Core;
+use crate::{DoublewriteKind, PageWrites};
 use foreshore_base::limits::{BLOCK, PAGE_SIZE};
 use foreshore_base::{Error, GroupNo, Lsn, Result};
 use foreshore_io::{AlignedBuf, File};
 use foreshore_sync::model::mutant;
-use foreshore_sync::primitive::atomic::Ordering;
+use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 use foreshore_sync::{Condvar, LockRank, Mutex, MutexGuard};
 use std::io;
 
@@ -34,7 +36,12 @@ use std::io;
 #[derive(Debug)]
 pub(crate) struct Cleaner {
     doublewrite: Doublewrite,
-    enabled: bool,
+    /// Whether the device was found to write pages whole.
+    offers_whole: bool,
+    /// Whether pages are written so. Falls, once, when the device refuses.
+    whole: AtomicBool,
+    /// Whether pages that are not go through the doublewrite file.
+    doubles: bool,
     rounds: [Mutex<Round>; 2],
     flight: Mutex<Flight>,
     /// Notified when a round has ended.
@@ -71,7 +78,7 @@ struct Copied {
 }
 
 impl Cleaner {
-    pub(crate) fn new(doublewrite: Doublewrite, enabled: bool) -> Self {
+    pub(crate) fn new(doublewrite: Doublewrite, kind: DoublewriteKind, offers_whole: bool) -> Self {
         let round = |area| {
             let round = Round { area, buf: AlignedBuf::new(AREA_BYTES), copies: Vec::with_capacity(AREA_PAGES) };
             Mutex::new(LockRank::Cleaner, round)
@@ -79,12 +86,26 @@ impl Cleaner {
         // Not over the newest batch first.
         let (sequence, next) = (doublewrite.sequence, 1 - doublewrite.newest);
         let flight = Mutex::new(LockRank::Leaf, Flight { sequence, next, frames: [Vec::new(), Vec::new()] });
-        Self { doublewrite, enabled, rounds: [round(0), round(1)], flight, landed: Condvar::new() }
+        let whole = AtomicBool::new(offers_whole && kind != DoublewriteKind::On);
+        let doubles = kind != DoublewriteKind::Off;
+        let rounds = [round(0), round(1)];
+        Self { doublewrite, offers_whole, whole, doubles, rounds, flight, landed: Condvar::new() }
+    }
+
+    /// What the device offers, and how pages are written home.
+    pub(crate) fn ways(&self) -> (bool, PageWrites) {
+        // ORDERING: hint. A write that is asked to be whole is so or is refused, whenever that is.
+        let way = match (self.whole.load(Ordering::Relaxed), self.doubles) {
+            (true, _) => PageWrites::Whole,
+            (false, true) => PageWrites::Doublewrite,
+            (false, false) => PageWrites::Plain,
+        };
+        (self.offers_whole, way)
     }
 
     pub(crate) fn restore(&self, data: &dyn File, durable: Lsn) -> Result<usize> {
         let restored = self.doublewrite.restore(data, &mut self.rounds[0].lock().buf, durable)?;
-        if !self.enabled {
+        if self.ways().1 != PageWrites::Doublewrite {
             // Pages that are written from now on leave the images behind, and an old image must not mend a newer page.
             self.doublewrite.invalidate()?;
         }
@@ -187,6 +208,13 @@ impl Round {
         }
         data.write_many(&runs)
     }
+
+    /// Writes the copies home, each whole or not at all. False if the device refuses that for some.
+    fn write_whole(&self, data: &dyn File) -> Result<bool> {
+        let pages = self.buf[BLOCK..].chunks_exact(PAGE_SIZE);
+        let parts: Vec<_> = pages.zip(&self.copies).map(|(page, copied)| (page, copied.entry.pid.offset())).collect();
+        data.write_whole(&parts)
+    }
 }
 
 /// A round from `board` on; lands when it is dropped.
@@ -269,7 +297,16 @@ impl Core {
         self.write_ahead(newest)?;
         let pages = round.copies.len() as u64;
         self.counters.batches.add(1);
-        if self.cleaner.enabled {
+        if self.cleaner.ways().1 == PageWrites::Whole {
+            if self.fatal(round.write_whole(&*self.data))? {
+                self.counters.pages_written.add(pages);
+                return self.end_batch();
+            }
+            // What was written is whole, and an image of it in the doublewrite file is of use to nobody.
+            // ORDERING: hint, see `ways`.
+            self.cleaner.whole.store(false, Ordering::Relaxed);
+        }
+        if self.cleaner.doubles {
             let entries = round.copies.iter().map(|copied| copied.entry).collect();
             let batch = Batch { sequence, entries };
             let area = if mutant("cleaner: both rounds use one area") { 0 } else { round.area };
@@ -280,6 +317,10 @@ impl Core {
         // Space was taken when the pages were allocated, so even a full disk here is a broken promise of the file system.
         self.fatal(round.write_home(&*self.data))?;
         self.counters.pages_written.add(pages);
+        self.end_batch()
+    }
+
+    fn end_batch(&self) -> Result<()> {
         if !mutant("cleaner: a round ends before its sync") {
             self.fatal(self.sync_data())?;
         }

@@ -4,9 +4,59 @@ use crate::replace::ReplacementKind;
 use foreshore_base::limits::MAX_PAGES;
 use foreshore_base::{Error, Result};
 use foreshore_sync::primitive::MODEL;
+use std::{fmt, str::FromStr};
 
 /// Fewest frames of a pool: a split, its map page and some room beside. In models the fewer the better.
 pub const MIN_FRAMES: usize = if MODEL { 2 } else { 16 };
+
+/// Whether pages go through the doublewrite file, which mends pages that power loss has torn.
+///
+/// A device may offer to write a page whole or not at all, also when power is lost: the kernel says so of a file
+/// (`STATX_WRITE_ATOMIC`, direct I/O only), and a write that asks for it (`RWF_ATOMIC`) is refused where it is not kept. If one
+/// is refused all the same, pages go the way that is left from there on.
+///
+/// | name | the device offers it | it does not |
+/// |---|---|---|
+/// | `auto` | whole writes | doublewrite |
+/// | `on` | doublewrite | doublewrite |
+/// | `off` | whole writes | plain writes: **a torn page is lost** |
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DoublewriteKind {
+    /// Unless the device writes pages whole.
+    #[default]
+    Auto,
+    /// Always.
+    On,
+    /// Never. On a device that tears pages, power loss then leaves a database that cannot be opened or has lost rows, and
+    /// says so.
+    Off,
+}
+
+impl fmt::Display for DoublewriteKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::On => "on",
+            Self::Off => "off",
+        })
+    }
+}
+
+impl FromStr for DoublewriteKind {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        match name {
+            "auto" => Ok(Self::Auto),
+            "on" => Ok(Self::On),
+            "off" => Ok(Self::Off),
+            _ => {
+                let expected = "auto, on or off".to_owned();
+                Err(Error::InvalidOption { name: "doublewrite", value: name.to_owned(), expected })
+            }
+        }
+    }
+}
 
 /// How a pool is built and run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,14 +69,18 @@ pub struct PoolOptions {
     pub background: bool,
     /// Which page gives up its frame.
     pub replacement: ReplacementKind,
-    /// Whether pages go through the doublewrite file, which mends torn pages. Off only on devices that write a page whole
-    /// or not at all.
-    pub doublewrite: bool,
+    /// Whether pages go through the doublewrite file.
+    pub doublewrite: DoublewriteKind,
 }
 
 impl Default for PoolOptions {
     fn default() -> Self {
-        Self { frames: 8192, background: true, replacement: ReplacementKind::default(), doublewrite: true }
+        Self {
+            frames: 8192,
+            background: true,
+            replacement: ReplacementKind::default(),
+            doublewrite: DoublewriteKind::default(),
+        }
     }
 }
 

@@ -114,7 +114,7 @@ impl Pool {
             // Without a background thread nothing but need empties frames, so what stays is the policy's choice alone.
             inline_batch: if options.background { INLINE_BATCH.min(options.frames / 8) } else { 1 },
             dry: AtomicBool::new(false),
-            cleaner: Cleaner::new(doublewrite, options.doublewrite),
+            cleaner: Cleaner::new(doublewrite, options.doublewrite, data.writes_whole(PAGE_SIZE)),
             data,
             log,
             counters: Counters::new(),
@@ -306,7 +306,8 @@ impl Pool {
     #[must_use]
     pub fn stats(&self) -> PoolStats {
         let free = self.core.free.len(&self.core.frames);
-        self.core.counters.stats(self.core.frames.len(), free)
+        let (whole_writes, page_writes) = self.core.cleaner.ways();
+        PoolStats { whole_writes, page_writes, ..self.core.counters.stats(self.core.frames.len(), free) }
     }
 
     /// Frames in the pool.

@@ -1,6 +1,29 @@
 //! Counters of the pool.
 
 use foreshore_sync::ShardedCounter;
+use std::fmt;
+
+/// How pages are written home.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PageWrites {
+    /// Through the doublewrite file.
+    #[default]
+    Doublewrite,
+    /// Each whole or not at all, as the device offers it.
+    Whole,
+    /// As they are: power loss may tear them.
+    Plain,
+}
+
+impl fmt::Display for PageWrites {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Doublewrite => "doublewrite",
+            Self::Whole => "whole",
+            Self::Plain => "plain",
+        })
+    }
+}
 
 /// What a pool has done since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +54,10 @@ pub struct PoolStats {
     pub doublewrite_batches: u64,
     /// Syncs of the data file.
     pub data_syncs: u64,
+    /// Whether the device offers to write a page whole or not at all.
+    pub whole_writes: bool,
+    /// How pages are written home now.
+    pub page_writes: PageWrites,
 }
 
 #[derive(Debug)]
@@ -86,6 +113,7 @@ impl Counters {
             batches: self.batches.sum(),
             doublewrite_batches: self.doublewrite_batches.sum(),
             data_syncs: self.data_syncs.sum(),
+            ..PoolStats::default()
         }
     }
 }

@@ -6,7 +6,7 @@ use common::{Event, Rng, Watched, check, count, create, init, open, open_with, p
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId};
 use foreshore_buffer::format::{PAGE_HEADER, page_lsn};
-use foreshore_buffer::{PageMut, PoolOptions, PoolStats, ReplacementKind};
+use foreshore_buffer::{DoublewriteKind, PageMut, PoolOptions, PoolStats, ReplacementKind};
 use foreshore_io::{Fs, Mem};
 use foreshore_sync::EventCount;
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -101,7 +101,7 @@ fn no_count_is_lost_with_a_background_thread_whatever_the_policy() {
 
 #[test]
 fn no_count_is_lost_without_doublewrite() {
-    stress(&PoolOptions { doublewrite: false, ..pool_options(24) });
+    stress(&PoolOptions { doublewrite: DoublewriteKind::Off, ..pool_options(24) });
 }
 
 /// Twelve threads fix the same missing page. Each read is held back until all threads are on their way, or, if `reading`,

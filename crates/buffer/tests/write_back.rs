@@ -6,7 +6,7 @@ use common::{DATA, Event, Watched, check, count, create, init, open, open_with, 
 use foreshore_base::limits::{PAGE_SIZE, SECTOR};
 use foreshore_base::{Error, Lsn, PageId, Place};
 use foreshore_buffer::format::{page_checksum, page_lsn, verify_page};
-use foreshore_buffer::{Pool, PoolOptions};
+use foreshore_buffer::{DoublewriteKind, Pool, PoolOptions};
 use foreshore_io::{Fs, Mem, Sim};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -193,7 +193,7 @@ fn an_image_ahead_of_the_log_mends_nothing() {
 fn images_do_not_outlive_a_run_without_doublewrite() {
     let (sim, fs, _) = store(1, PAGES);
     {
-        let bed = open(&fs, &PoolOptions { doublewrite: false, ..pool_options(16) }).expect("open");
+        let bed = open(&fs, &PoolOptions { doublewrite: DoublewriteKind::Off, ..pool_options(16) }).expect("open");
         bed.recover(bed.recovered.first_group()).expect("recover");
         let mut session = bed.log.session().expect("a session");
         count(&bed.pool, &mut session, P).expect("count");

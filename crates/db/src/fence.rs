@@ -118,6 +118,14 @@ impl File for FencedFile {
         self.gate.pass(|| self.inner.write_many(parts))
     }
 
+    fn writes_whole(&self, len: usize) -> bool {
+        self.inner.writes_whole(len)
+    }
+
+    fn write_whole(&self, parts: &[(&[u8], u64)]) -> Result<bool> {
+        self.gate.pass(|| self.inner.write_whole(parts))
+    }
+
     fn sync(&self) -> Result<()> {
         self.gate.pass(|| self.inner.sync())
     }
@@ -153,6 +161,7 @@ mod tests {
         assert!(matches!(file.write_at(b"after!", 0), Err(Error::Closed)));
         assert!(matches!(file.write_durable(b"after!", 0), Err(Error::Closed)));
         assert!(matches!(file.write_many(&[(b"after!", 0)]), Err(Error::Closed)));
+        assert!(matches!(file.write_whole(&[(b"after!", 0)]), Err(Error::Closed)));
         assert!(matches!(file.sync(), Err(Error::Closed)));
         assert!(matches!(file.set_len(1), Err(Error::Closed)));
         assert!(matches!(file.allocate(0, 4096), Err(Error::Closed)));

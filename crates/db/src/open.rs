@@ -181,7 +181,7 @@ impl Parts {
             frames: memory.frames,
             background: options.background,
             replacement: options.replacement,
-            doublewrite: true,
+            doublewrite: options.doublewrite,
         };
         let pool = Pool::open(Arc::clone(&data), doublewrite, superblock.uuid, log.clone(), &pool_options)?;
         let space = Arc::new(Space::new(pool.clone(), Arc::clone(&data), self.space_options()));

@@ -3,7 +3,7 @@
 use crate::memory::MemoryShares;
 use crate::{Db, engine::Engine};
 use foreshore_base::{Error, Result};
-use foreshore_buffer::ReplacementKind;
+use foreshore_buffer::{DoublewriteKind, ReplacementKind};
 use foreshore_io::{Device, Fs};
 use foreshore_space::Growth;
 use foreshore_wal::{BufferKind, GroupPolicy, WaitKind};
@@ -30,6 +30,7 @@ const MAX_TRANSACTIONS: usize = foreshore_recovery::MAX_ACTIVE;
 /// | [`log_budget`](Self::log_budget) | 256 MiB |
 /// | [`replacement`](Self::replacement) | `s3c` |
 /// | [`growth`](Self::growth) | `ahead` |
+/// | [`doublewrite`](Self::doublewrite) | `auto` |
 /// | [`lock_timeout`](Self::lock_timeout) | 10 s |
 /// | [`max_transactions`](Self::max_transactions) | 1024 |
 /// | [`background`](Self::background) | on |
@@ -46,6 +47,7 @@ pub struct Options {
     pub(crate) log_budget: u64,
     pub(crate) replacement: ReplacementKind,
     pub(crate) growth: Growth,
+    pub(crate) doublewrite: DoublewriteKind,
     pub(crate) lock_timeout: Duration,
     pub(crate) max_transactions: usize,
     pub(crate) background: bool,
@@ -74,6 +76,7 @@ impl Options {
             log_budget: 256 << 20,
             replacement: ReplacementKind::default(),
             growth: Growth::default(),
+            doublewrite: DoublewriteKind::default(),
             lock_timeout: Duration::from_secs(10),
             max_transactions: 1024,
             background: true,
@@ -159,6 +162,15 @@ impl Options {
     #[must_use]
     pub fn growth(mut self, growth: Growth) -> Self {
         self.growth = growth;
+        self
+    }
+
+    /// Whether pages are written to the doublewrite file before they go home, so that power loss tears none for good. `off` on
+    /// a device that tears pages gives that up: see [`DoublewriteKind`]. [`Stats::pool`](crate::Stats::pool) says what the
+    /// device offers, and what is in use.
+    #[must_use]
+    pub fn doublewrite(mut self, kind: DoublewriteKind) -> Self {
+        self.doublewrite = kind;
         self
     }
 

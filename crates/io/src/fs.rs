@@ -98,6 +98,20 @@ pub trait File: Send + Sync + Debug {
         parts.iter().try_for_each(|&(buf, offset)| self.write_at(buf, offset))
     }
 
+    /// Whether the device promises that a write of `len` bytes at a multiple of `len` is on it whole or not at all after power
+    /// loss: see [`File::write_whole`].
+    fn writes_whole(&self, len: usize) -> bool {
+        let _ = len;
+        false
+    }
+
+    /// As [`File::write_many`], of parts each of which is written whole or not at all, also where power is lost. False if the
+    /// device refuses that for some part, which then is as it was; others may be written.
+    fn write_whole(&self, parts: &[(&[u8], u64)]) -> Result<bool> {
+        let _ = parts;
+        Ok(false)
+    }
+
     /// Makes all earlier writes and the length durable.
     fn sync(&self) -> Result<()>;
 

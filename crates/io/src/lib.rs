@@ -12,6 +12,8 @@
 //! | [`Mem`] delay | memory | sleeps | devices of a known latency |
 //! | [`Sim`] | memory, live and durable image | moves effects to the durable image | tests of faults and of power loss |
 //!
+//! [`File::writes_whole`] says whether a direct file takes writes that power loss cannot tear (`RWF_ATOMIC`, Linux 6.11).
+//!
 //! **Errors.** Every operation answers with [`foreshore_base::Error`] and names the file. A full disk is
 //! [`foreshore_base::Error::DiskFull`]. A write or a sync that failed is never tried again here: after a failed sync
 //! the kernel may drop the dirty pages and report success the next time.

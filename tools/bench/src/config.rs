@@ -1,7 +1,7 @@
 //! Options of a run. Names that are not built are refused with what is.
 
 use crate::units::{invalid, show_bytes};
-use foreshore::{BufferKind, Device, GroupPolicy, Growth, Isolation, ReplacementKind, WaitKind};
+use foreshore::{BufferKind, Device, DoublewriteKind, GroupPolicy, Growth, Isolation, ReplacementKind, WaitKind};
 use foreshore_base::{Error, Result};
 use serde::{Serialize, Serializer};
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
@@ -151,6 +151,9 @@ pub struct Config {
     /// When the data file grows.
     #[serde(serialize_with = "text")]
     pub growth: Growth,
+    /// Whether pages go through the doublewrite file.
+    #[serde(serialize_with = "text")]
+    pub doublewrite: DoublewriteKind,
     /// The backend.
     #[serde(serialize_with = "text")]
     pub device: Device,
@@ -186,6 +189,7 @@ impl Default for Config {
             status: Status::default(),
             intents: Intents::default(),
             growth: Growth::default(),
+            doublewrite: DoublewriteKind::default(),
             device: Device::Auto,
             memory: 1 << 30,
             segment: 64 << 20,
@@ -247,7 +251,7 @@ impl Config {
     pub fn summary(&self) -> String {
         format!(
             "scale {} commit {} isolation {} log-buffer {} wait {} slots {} group {} elr {} replacement {} status {} \
-             intents {} growth {} device {} memory {} segment {} skew {} seed {} secs {} repeat {}",
+             intents {} growth {} doublewrite {} device {} memory {} segment {} skew {} seed {} secs {} repeat {}",
             self.scale,
             self.commit,
             isolation_name(self.isolation),
@@ -260,6 +264,7 @@ impl Config {
             self.status,
             self.intents,
             self.growth,
+            self.doublewrite,
             self.device,
             show_bytes(self.memory),
             show_bytes(self.segment),
@@ -360,6 +365,7 @@ mod tests {
             "count_rmw",
             "device",
             "dir",
+            "doublewrite",
             "elr",
             "group",
             "growth",

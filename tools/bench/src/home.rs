@@ -51,7 +51,8 @@ impl Home {
             .log_slots(config.slots)
             .group(config.group)
             .replacement(config.replacement)
-            .growth(config.growth);
+            .growth(config.growth)
+            .doublewrite(config.doublewrite);
         Ok(home)
     }
 

@@ -2,7 +2,9 @@
 
 use crate::bar::Bar;
 use clap::Args;
-use foreshore::{BufferKind, Device, Error, GroupPolicy, Growth, Isolation, ReplacementKind, WaitKind};
+use foreshore::{
+    BufferKind, Device, DoublewriteKind, Error, GroupPolicy, Growth, Isolation, ReplacementKind, WaitKind,
+};
 use foreshore_bench::{
     Config, Report,
     config::{Commit, EarlyRelease, Intents, Status, Workload},
@@ -72,6 +74,9 @@ pub(crate) struct Arguments {
     /// Growth of the data file: inline, ahead
     #[arg(long, default_value_t)]
     growth: Growth,
+    /// Doublewrite of pages: auto (unless the device writes pages whole), on, off (power loss may tear pages)
+    #[arg(long, default_value_t)]
+    doublewrite: DoublewriteKind,
     /// auto, direct, uring (by feature), buffered, null (in memory), delay:300us (in memory, durable after that long)
     #[arg(long, default_value = "auto")]
     device: Device,
@@ -116,6 +121,7 @@ impl Arguments {
             status: self.status,
             intents: self.intents,
             growth: self.growth,
+            doublewrite: self.doublewrite,
             device: self.device,
             memory: self.memory,
             segment: self.segment,

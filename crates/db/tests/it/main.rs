@@ -9,6 +9,7 @@ mod crash;
 mod create;
 mod cut;
 mod disk_full;
+mod doublewrite;
 mod drop;
 mod flip;
 mod isolation;

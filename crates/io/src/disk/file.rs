@@ -13,7 +13,7 @@ use foreshore_sync::{LockRank, Mutex};
 use rustix::fd::AsFd;
 use rustix::{
     fd::OwnedFd,
-    fs::{self, FallocateFlags},
+    fs::{self, AtFlags, FallocateFlags, StatxFlags},
     io::{Errno, ReadWriteFlags},
 };
 use std::{
@@ -24,6 +24,13 @@ use std::{
 
 /// Bytes of zeros written at once where the file system cannot reserve space.
 const ZEROS: usize = 64 * BLOCK;
+
+/// `RWF_ATOMIC`, of Linux 6.11: the write is on the device whole or not at all. Needs direct I/O.
+const WHOLE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x40);
+/// How a kernel or file system refuses it, before it writes anything: unknown, or not where the bytes lie.
+const WHOLE_REFUSED: [Errno; 3] = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS];
+/// `STATX_WRITE_ATOMIC`: asks for the lengths of such writes.
+const STATX_WRITE_ATOMIC: u32 = 0x0001_0000;
 
 fn not_failed() -> Mutex<Option<Errno>> {
     Mutex::new(LockRank::File, None)
@@ -67,6 +74,18 @@ impl DiskFile {
     pub(super) fn with_ring(mut self, ring: Option<Arc<Ring>>) -> Self {
         self.ring = ring;
         self
+    }
+
+    /// One write that is on the device whole or not at all. False if the kernel refuses such a write there: it has written
+    /// nothing then.
+    pub(super) fn write_whole_once(&self, buf: &[u8], offset: u64) -> io::Result<bool> {
+        let write = || Ok(rustix::io::pwritev2(&self.fd, &[IoSlice::new(buf)], offset, WHOLE)?);
+        match uninterrupted(write) {
+            Ok(written) if written == buf.len() => Ok(true),
+            Ok(_) => Err(io::ErrorKind::WriteZero.into()),
+            Err(e) if WHOLE_REFUSED.iter().any(|refusal| e.raw_os_error() == Some(refusal.raw_os_error())) => Ok(false),
+            Err(e) => Err(e),
+        }
     }
 
     fn error(&self, op: &'static str, e: io::Error) -> Error {
@@ -154,6 +173,22 @@ impl File for DiskFile {
         match &self.writers {
             Some(writers) => super::many::write(writers, self, parts).map_err(|e| self.error("write", e)),
             None => parts.iter().try_for_each(|&(buf, offset)| self.write_at(buf, offset)),
+        }
+    }
+
+    fn writes_whole(&self, len: usize) -> bool {
+        let asked = StatxFlags::from_bits_retain(STATX_WRITE_ATOMIC);
+        let (true, Ok(stat)) = (self.direct, fs::statx(&self.fd, c"", AtFlags::EMPTY_PATH, asked)) else {
+            return false;
+        };
+        let lens = stat.stx_atomic_write_unit_min as usize..=stat.stx_atomic_write_unit_max as usize;
+        stat.stx_mask & STATX_WRITE_ATOMIC != 0 && len.is_power_of_two() && lens.contains(&len)
+    }
+
+    fn write_whole(&self, parts: &[(&[u8], u64)]) -> Result<bool> {
+        match &self.writers {
+            Some(writers) => super::many::write_whole(writers, self, parts).map_err(|e| self.error("write", e)),
+            None => Ok(false),
         }
     }
 

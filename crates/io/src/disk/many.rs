@@ -2,6 +2,7 @@
 
 use super::file::DiskFile;
 use crate::{crew::Crew, retry};
+use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 use std::{io, slice};
 
 /// Threads that write beside the one that brings a batch. The device is then as busy as its queue makes it; more would find
@@ -16,6 +17,8 @@ pub(super) struct Part {
     file: *const DiskFile,
     buf: *const [u8],
     offset: u64,
+    /// Set if the write is to be whole or not at all, and is refused.
+    refused: Option<*const AtomicBool>,
 }
 
 // SAFETY: what the pointers lead to is shared between threads by nature: a file and bytes that nobody changes. See `write`.
@@ -36,7 +39,16 @@ pub(super) fn writers() -> Writers {
         let lent = Lent;
         // SAFETY: `write` does not return before this part is done.
         let (file, buf) = unsafe { (&*part.file, slice::from_raw_parts(part.buf.cast::<u8>(), part.buf.len())) };
-        let written = retry::write_full(file, buf, part.offset, false);
+        let written = match part.refused {
+            None => retry::write_full(file, buf, part.offset, false),
+            Some(refused) => file.write_whole_once(buf, part.offset).map(|is_written| {
+                if !is_written {
+                    // SAFETY: as above.
+                    // ORDERING: Relaxed, the end of the batch orders it before the load.
+                    unsafe { &*refused }.store(true, Ordering::Relaxed);
+                }
+            }),
+        };
         std::mem::forget(lent);
         written
     })
@@ -46,7 +58,19 @@ pub(super) fn writers() -> Writers {
 pub(super) fn write(writers: &Writers, file: &DiskFile, parts: &[(&[u8], u64)]) -> io::Result<()> {
     // The parts point to what the caller lends; nobody is at them any more when `run` returns.
     let lent = Lent;
-    let written = writers.run(parts.iter().map(|&(buf, offset)| Part { file, buf, offset }));
+    let written = writers.run(parts.iter().map(|&(buf, offset)| Part { file, buf, offset, refused: None }));
     std::mem::forget(lent);
     written
+}
+
+/// Writes all parts to `file`, each whole or not at all. False if that was refused for some.
+pub(super) fn write_whole(writers: &Writers, file: &DiskFile, parts: &[(&[u8], u64)]) -> io::Result<bool> {
+    let refused = AtomicBool::new(false);
+    let flag = Some(&raw const refused);
+    // As above, and the flag is lent, too.
+    let lent = Lent;
+    let written = writers.run(parts.iter().map(|&(buf, offset)| Part { file, buf, offset, refused: flag }));
+    std::mem::forget(lent);
+    // ORDERING: Relaxed, see the store.
+    written.map(|()| !refused.load(Ordering::Relaxed))
 }

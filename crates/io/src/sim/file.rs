@@ -64,6 +64,19 @@ impl RawFile for SimFile {
     }
 
     fn write_once(&self, buf: &[u8], offset: u64, durable: bool) -> io::Result<usize> {
+        self.write_as(buf, offset, durable, false)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        let mut state = self.state.lock();
+        state.need_power()?;
+        Ok(state.content(self.ino).len())
+    }
+}
+
+impl SimFile {
+    /// One write, of which all or nothing survives if it is `whole`.
+    fn write_as(&self, buf: &[u8], offset: u64, durable: bool, whole: bool) -> io::Result<usize> {
         let ino = self.ino;
         let mut state = self.state.lock();
         if durable && state.flights.holds(&self.path) {
@@ -73,12 +86,12 @@ impl RawFile for SimFile {
         let space = !state.content(ino).is_allocated(offset, buf.len());
         let result = state.operation(Class::Write { space }, |state, fault| {
             let n = match fault {
-                Some(FaultKind::ShortWrite(n)) => n.min(buf.len()),
+                Some(FaultKind::ShortWrite(n)) if !whole => n.min(buf.len()),
                 _ => buf.len(),
             };
             // A durable write takes the length that it needs along, even one that an earlier sync failed to keep.
             let grow = durable || offset + n as u64 > state.content(ino).len();
-            let effect = Effect::Write { ino, offset, bytes: Bytes::new(&buf[..n]), grow };
+            let effect = Effect::Write { ino, offset, bytes: Bytes::new(&buf[..n]), grow, whole };
             state.refuse(fault, Op::FailedWrite(effect.clone()))?;
             if n == 0 {
                 return Ok((0, Op::Nothing));
@@ -89,12 +102,6 @@ impl RawFile for SimFile {
         });
         self.state.tell(&state);
         result
-    }
-
-    fn length(&self) -> io::Result<u64> {
-        let mut state = self.state.lock();
-        state.need_power()?;
-        Ok(state.content(self.ino).len())
     }
 }
 
@@ -124,6 +131,27 @@ impl File for SimFile {
             written = written.and(self.write_at(buf, *offset));
         }
         written
+    }
+
+    fn writes_whole(&self, len: usize) -> bool {
+        len.is_power_of_two() && self.state.lock().whole_writes
+    }
+
+    fn write_whole(&self, parts: &[(&[u8], u64)]) -> Result<bool> {
+        let mut order: Vec<_> = parts.iter().collect();
+        {
+            let state = self.state.lock();
+            if !state.whole_writes {
+                return Ok(false);
+            }
+            state.shuffle(&mut order);
+        }
+        let mut written = Ok(());
+        for (buf, offset) in order {
+            let one = uninterrupted(|| self.write_as(buf, *offset, false, true)).map_err(|e| self.error("write", e));
+            written = written.and(one.map(drop));
+        }
+        written.map(|()| true)
     }
 
     fn sync(&self) -> Result<()> {

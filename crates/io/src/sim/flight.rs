@@ -77,7 +77,7 @@ impl Machine {
     pub(super) fn write_held(&self, ino: Ino, path: &Path, buf: &[u8], offset: u64) -> io::Result<usize> {
         let mut state = self.lock();
         let space = !state.content(ino).is_allocated(offset, buf.len());
-        let effect = Effect::Write { ino, offset, bytes: Bytes::new(buf), grow: true };
+        let effect = Effect::Write { ino, offset, bytes: Bytes::new(buf), grow: true, whole: false };
         let no = state.ops;
         let issued = state.operation(Class::Write { space }, |_, fault| Ok((fault, Op::Issue(no, effect.clone()))));
         self.tell(&state);

@@ -36,12 +36,13 @@ impl Bytes {
 /// A change of files or names.
 #[derive(Clone, Debug)]
 pub(super) enum Effect {
-    /// Bytes; `grow` if they may lengthen the file.
+    /// Bytes; `grow` if they may lengthen the file, `whole` if all of them survive or none.
     Write {
         ino: Ino,
         offset: u64,
         bytes: Bytes,
         grow: bool,
+        whole: bool,
     },
     SetLen {
         ino: Ino,
@@ -73,13 +74,14 @@ pub(super) enum Effect {
 impl Effect {
     /// Bytes `[start, end)` of a write, as far as it has them.
     pub(super) fn part(&self, start: usize, end: usize) -> Option<Self> {
-        let Self::Write { ino, offset, bytes, grow } = self else { return None };
+        let Self::Write { ino, offset, bytes, grow, whole } = self else { return None };
         let end = end.min(bytes.get().len());
         let part = |start| Self::Write {
             offset: offset + start as u64,
             bytes: bytes.part(start, end),
             ino: *ino,
             grow: *grow,
+            whole: *whole,
         };
         (start < end).then(|| part(start))
     }
@@ -322,7 +324,7 @@ fn cut(pending: &mut Vec<Pending>, ino: Ino, from: u64, to: u64) {
         return;
     }
     for whole in std::mem::take(pending) {
-        let Effect::Write { offset, bytes, grow, .. } = &whole.effect else {
+        let Effect::Write { offset, bytes, grow, whole: is_whole, .. } = &whole.effect else {
             pending.push(whole);
             continue;
         };
@@ -334,7 +336,7 @@ fn cut(pending: &mut Vec<Pending>, ino: Ino, from: u64, to: u64) {
         for (start, stop) in [(*offset, from.min(end)), (to.max(*offset), end)] {
             if start < stop {
                 let bytes = bytes.part((start - offset) as usize, (stop - offset) as usize);
-                let effect = Effect::Write { ino, offset: start, bytes, grow: *grow };
+                let effect = Effect::Write { ino, offset: start, bytes, grow: *grow, whole: *is_whole };
                 pending.push(Pending { effect, stranded: whole.stranded });
             }
         }

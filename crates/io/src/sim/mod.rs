@@ -116,6 +116,12 @@ impl Sim {
         self.state.lock().lying = lying;
     }
 
+    /// Whether the device can write whole or not at all ([`File::write_whole`]), of any length. A new disk and the images of
+    /// crashes cannot.
+    pub fn set_whole_writes(&self, possible: bool) {
+        self.state.lock().whole_writes = possible;
+    }
+
     /// Stops recording operations and drops the record. For long runs: [`Sim::crash_image`] still works, and
     /// [`Sim::crash_points`] has the present alone.
     pub fn stop_recording(&self) {

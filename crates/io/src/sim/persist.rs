@@ -11,7 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Which unsynced effects survive.
 ///
-/// An effect is made of units: a write of one for each 512-byte sector it touches, every other effect of one. A kept
+/// An effect is made of units: a write of one for each 512-byte sector it touches, every other effect of one, and so a write
+/// by [`File::write_whole`](crate::File::write_whole). A kept
 /// sector past the end of the file grows the file to its own end. What was synced survives under every policy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Persist {
@@ -82,7 +83,7 @@ fn sectors(offset: u64, len: usize) -> impl Iterator<Item = std::ops::Range<usiz
 /// Units of an effect.
 fn units(effect: &Effect) -> u64 {
     match effect {
-        Effect::Write { offset, bytes, .. } => sectors(*offset, bytes.get().len()).count() as u64,
+        Effect::Write { offset, bytes, whole: false, .. } => sectors(*offset, bytes.get().len()).count() as u64,
         _ => 1,
     }
 }
@@ -109,7 +110,6 @@ impl Dice {
     /// The fate of a sector of which `len` bytes are written.
     fn sector(&mut self, len: usize) -> Fate {
         match self.policy {
-            Persist::MetadataFirst => Fate::Old,
             Persist::DataFirst => Fate::New,
             Persist::Prefix if self.unit == self.chosen => {
                 self.unit += 1;
@@ -158,11 +158,17 @@ impl Dice {
 
     /// Applies what survives of a write.
     fn write(&mut self, content: &mut Content, effect: &Effect) {
-        let Effect::Write { offset, bytes, grow, .. } = effect else { return };
+        let Effect::Write { offset, bytes, grow, whole, .. } = effect else { return };
         if self.policy == Persist::MetadataFirst {
             effect.resize(content);
         }
-        let whole = matches!(self.policy, Persist::Whole(_)).then(|| if self.whole() { Fate::New } else { Fate::Old });
+        let whole = match self.policy {
+            Persist::MetadataFirst => Some(Fate::Old),
+            policy if *whole || matches!(policy, Persist::Whole(_)) => {
+                Some(if self.whole() { Fate::New } else { Fate::Old })
+            }
+            _ => None,
+        };
         for range in sectors(*offset, bytes.get().len()) {
             let at = offset + range.start as u64;
             let part = &bytes.get()[range];

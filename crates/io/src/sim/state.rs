@@ -38,6 +38,8 @@ pub(super) struct State {
     pub(super) read_faults: Vec<(u64, bool)>,
     pub(super) faults_met: u64,
     pub(super) lying: bool,
+    /// Whether writes that are whole or not at all are possible.
+    pub(super) whole_writes: bool,
     pub(super) crashed: bool,
     pub(super) flights: Flights,
 }
@@ -126,6 +128,7 @@ impl State {
             read_faults: Vec::new(),
             faults_met: 0,
             lying: false,
+            whole_writes: false,
             crashed: false,
             flights: Flights::default(),
         }

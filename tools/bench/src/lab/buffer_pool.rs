@@ -4,7 +4,7 @@
 use foreshore::ReplacementKind;
 use foreshore_base::{Error, PageId, Result, Uuid, limits::PAGE_SIZE};
 use foreshore_buffer::{
-    Pool, PoolOptions,
+    DoublewriteKind, Pool, PoolOptions,
     format::{blank_page, page_checksum},
 };
 use foreshore_io::{File, FileLayer, Fs, Mem};
@@ -29,12 +29,12 @@ pub(super) fn reads() -> u64 {
 ///
 /// Nothing but a miss empties frames, one at a time, so that hits are those of the policy.
 pub(super) fn pool(replacement: ReplacementKind, frames: usize) -> Result<Pool> {
-    open(Arc::new(Blank), &PoolOptions { frames, background: false, replacement, doublewrite: false })
+    open(Arc::new(Blank), &PoolOptions { frames, background: false, replacement, doublewrite: DoublewriteKind::Off })
 }
 
 /// A pool over `data` that runs as in production. Its pages are all clean too.
 pub(super) fn miss_pool(data: Arc<dyn File>, replacement: ReplacementKind, frames: usize) -> Result<Pool> {
-    open(data, &PoolOptions { frames, background: true, replacement, doublewrite: false })
+    open(data, &PoolOptions { frames, background: true, replacement, doublewrite: DoublewriteKind::Off })
 }
 
 fn open(data: Arc<dyn File>, options: &PoolOptions) -> Result<Pool> {
