@@ -4,8 +4,8 @@ use crate::format::{COMMIT, MARK_LEN, encode_mark};
 use crate::manager::{Lease, TxnManager};
 use crate::resource::UndoContext;
 use crate::txn::Txn;
-use foreshore_base::{Csn, Error, Lsn, Result};
-use foreshore_wal::{CommitTicket, Dep, Record, Session, flags};
+use foreshore_base::{Csn, Error, Lsn, Result, Xid};
+use foreshore_wal::{CommitTicket, Dep, Log, Record, Session, flags};
 use std::io;
 
 impl Txn {
@@ -36,22 +36,26 @@ impl Txn {
         self.session().reserve_rollback(Session::cost(MARK_LEN))?;
         let mut lease = self.lease.take().expect("a running transaction has its lease");
         let manager = &self.manager;
+        // Before the record: a snapshot that could see the commit finds it under way.
+        manager.window.begin_commit(xid);
         // The point of no return: the record may be on disk at once. Nothing below can fail.
-        let record = Record { tag: xid.0, flags: flags::COMMIT, parts: &[&encode_mark(COMMIT)] };
         let dep = Dep::none().transaction(self.last_lsn).observed(self.observed());
-        let lsn = lease.session.append(record, dep);
-        let csn = lsn.csn();
-        assert!(csn > self.observed(), "a commit comes after all that it has seen");
+        let lsn = append_commit(&mut lease.session, xid, dep);
+        assert!(lsn.csn() > self.observed(), "a commit comes after all that it has seen");
         // The clock before the status, the status before the locks: whoever is let on by one finds the ones before it.
-        manager.raise_clock(csn);
-        manager.window.commit(xid, csn);
+        manager.raise_clock(lsn.csn());
+        let csn = manager.window.commit(xid, lsn.csn(), |least| {
+            let csn = lift(&manager.log, &mut lease.session, xid, lsn, least);
+            manager.raise_clock(csn);
+            csn
+        });
         manager.active.leave(lease.owner.index());
         manager.locks.finish(&mut lease.owner, Some(csn));
         if hand_over {
-            manager.log.flush_soon(&mut lease.session, lsn);
+            manager.log.flush_soon(&mut lease.session, csn.lsn());
         }
         manager.commits.add(1);
-        let ticket = lease.session.ticket(lsn, csn, lsn);
+        let ticket = lease.session.ticket(lsn, csn, csn.lsn());
         manager.give_back(lease, csn);
         Ok(ticket)
     }
@@ -61,8 +65,12 @@ impl Txn {
     fn end_unlogged(mut self, hand_over: bool) -> CommitTicket {
         let mut lease = self.lease.take().expect("a running transaction has its lease");
         let (manager, seen) = (&self.manager, self.observed());
+        let mut csn = seen;
         if let Some(xid) = self.xid {
-            manager.window.commit(xid, seen);
+            // What it leaves is its xid in rows that others have changed. To readers that may not see those changes it must
+            // be invisible too, and the commits of some it has not seen: the window had passed them.
+            csn = csn.max(manager.log.commit_clock());
+            manager.window.commit_unlogged(xid, csn);
             manager.active.leave(lease.owner.index());
         }
         manager.locks.finish(&mut lease.owner, None);
@@ -72,7 +80,7 @@ impl Txn {
         }
         manager.commits.add(1);
         let ticket = manager.log.ticket(seen.lsn(), seen, seen.lsn());
-        manager.give_back(lease, seen);
+        manager.give_back(lease, csn);
         ticket
     }
 
@@ -124,6 +132,26 @@ impl Txn {
         // Only now do others see that nothing is left.
         manager.window.abort(xid);
         Ok(())
+    }
+}
+
+/// Appends the commit record of `xid`, for which there is room.
+fn append_commit(session: &mut Session, xid: Xid, dep: Dep) -> Lsn {
+    session.append(Record { tag: xid.0, flags: flags::COMMIT, parts: &[&encode_mark(COMMIT)] }, dep)
+}
+
+/// A commit number at or above `least` for `xid`, whose commit record at `lsn` was too early for a reader; the log's
+/// clock of commits is raised to it.
+#[cold]
+fn lift(log: &Log, session: &mut Session, xid: Xid, lsn: Lsn, least: Csn) -> Csn {
+    if log.raise_commit_clock(least) {
+        return least;
+    }
+    // Stamps are positions: a second record has one above all that a reader can have taken for its snapshot so far.
+    match session.reserve_rollback(Session::cost(MARK_LEN)) {
+        Ok(()) => append_commit(session, xid, Dep::none().transaction(lsn)).csn(),
+        // The log has stopped, whether the commit survives is unknown, and nothing becomes durable up to that number.
+        Err(_) => least,
     }
 }
 

@@ -3,13 +3,15 @@
 //! A [`Txn`] leases what it needs from the [`TxnManager`] at its start: a session of the log, a slot of the lock manager and
 //! memory for undo. It is not tied to a thread. It draws an xid when it first writes.
 //!
-//! - **Commit** ([`Txn::commit`]): append the commit record, raise the clock, set the status, release the locks. Nothing
-//!   between the first and the last of these can fail. The disk comes later, in the ticket.
+//! - **Commit** ([`Txn::commit`]): show that the commit is under way, append its record, raise the clock, set the status, release
+//!   the locks. Nothing between the second and the last of these can fail. The disk comes later, in the ticket.
 //! - **Rollback** ([`Txn::rollback`]): undo backwards through the [`ResourceManager`], from memory, with a compensation record
 //!   for each change; then an end record, the status, the locks.
 //! - **Visibility**: a tuple header carries an xid, the status window tells whether that transaction is live, and its commit
 //!   number otherwise. [`Txn::row_holder`] answers who holds a row and collects the **watermark**: the newest commit that
 //!   the transaction has read from, whose durability its own acknowledgement waits for.
+//! - **Snapshots** ([`Snapshot`]): one commit number each. A reader that finds a commit under way gives it a number above its
+//!   snapshot and goes on: readers wait for nobody. A [`View`] tells which old versions no reader needs.
 //!
 //! **Invariant:** an xid in a page or a log record lies below a ceiling that is durable, so no xid is used twice.
 //!
@@ -21,13 +23,19 @@ mod ceiling;
 mod finish;
 pub mod format;
 mod manager;
+mod pins;
+mod readers;
 mod resource;
 mod slot;
+mod snapshot;
 mod status;
 mod txn;
 mod undo;
+mod view;
 
 pub use manager::{CheckpointView, OldestActive, Start, TxnManager, TxnManagerOptions, TxnStats};
 pub use resource::{ResourceManager, UndoContext};
+pub use snapshot::{OldestSnapshot, Snapshot, SnapshotKind, Visibility};
 pub use txn::{RowHolder, Txn, TxnOptions};
 pub use undo::{Before, UndoEntry, UndoPtr, Undoable};
+pub use view::View;

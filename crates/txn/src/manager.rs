@@ -1,15 +1,18 @@
 //! The transaction manager: what all transactions of a database share.
 
 use crate::ceiling::{Bound, RAISE_COST, Xids};
+use crate::pins::Pins;
+use crate::readers::Readers;
 use crate::resource::ResourceManager;
 use crate::slot::ActiveSlots;
 use crate::status::StatusWindow;
 use crate::txn::{Txn, TxnOptions};
 use crate::undo::{Arena, Undo};
+use crate::view::{KeptView, View, Views};
 use foreshore_base::{Csn, Error, GroupNo, Result, Xid};
 use foreshore_lock::{LockManager, LockStats, Owner};
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
-use foreshore_sync::{CachePadded, LockRank, Mutex, ShardedCounter, rmw};
+use foreshore_sync::{CachePadded, LockRank, Mutex, ShardedCounter, SystemClock, rmw};
 use foreshore_wal::{Log, Session};
 use std::fmt;
 use std::sync::Arc;
@@ -26,6 +29,8 @@ pub struct TxnManagerOptions {
     pub max_sessions: usize,
     /// Transactions of the engine's own at once, beside those (see [`TxnManager::begin_own`]).
     pub own_sessions: usize,
+    /// Snapshots in use at once.
+    pub max_snapshots: usize,
     /// Words of the status window, 8 bytes each, a power of two: how many xids may be drawn while one is running.
     pub status_capacity: usize,
     /// Bytes that the undo of all transactions may take together: 16 KiB at least.
@@ -39,6 +44,7 @@ impl Default for TxnManagerOptions {
         Self {
             max_sessions: 1024,
             own_sessions: 0,
+            max_snapshots: 1024,
             status_capacity: 1 << 20,
             undo_limit_bytes: 128 << 20,
             xid_block: 1 << 16,
@@ -107,6 +113,7 @@ pub(crate) struct Lease {
     pub(crate) session: Session,
     pub(crate) owner: Owner,
     pub(crate) undo: Undo,
+    pub(crate) view: KeptView,
     /// Whether it is for the engine's own transactions.
     is_own: bool,
 }
@@ -140,6 +147,10 @@ pub struct TxnManager {
     pub(crate) window: StatusWindow,
     pub(crate) xids: Xids,
     pub(crate) active: ActiveSlots,
+    pub(crate) readers: Readers,
+    pub(crate) pins: Pins,
+    pub(crate) views: Views,
+    pub(crate) time: SystemClock,
     /// At or above the last LSN of every transaction that has ended. Raised before a transaction's status is set.
     clock: CachePadded<AtomicU64>,
     /// A rollback was given up: the rows of its transaction stay locked for ever, and nobody may wait for them.
@@ -165,12 +176,20 @@ impl TxnManager {
         let sessions = options.max_sessions + options.own_sessions;
         assert!(sessions > 0, "somebody may begin a transaction");
         assert!(options.status_capacity >= 16, "the window is moved by eighths");
+        assert!(options.max_snapshots > 0, "a transaction may read");
+        let window = StatusWindow::new(options.status_capacity, start.next_xid)?;
+        let (readers, pins) = (Readers::new(options.max_snapshots), Pins::new(sessions));
+        let first_view = View::of(&readers, &pins, window.late(), || log.durable().csn());
         Ok(Arc::new(Self {
             log,
             locks,
-            window: StatusWindow::new(options.status_capacity, start.next_xid)?,
+            window,
             xids: Xids::new(start.next_xid, options.xid_block),
             active: ActiveSlots::new(sessions),
+            readers,
+            pins,
+            views: Views::new(first_view),
+            time: SystemClock::new(),
             clock: CachePadded::new(AtomicU64::new(start.clock.0)),
             halted: AtomicBool::new(false),
             resources: OnceLock::new(),
@@ -244,7 +263,7 @@ impl TxnManager {
         let owner = self.locks.lease(label)?;
         let session = self.log.session()?;
         let undo = Undo::new(self.undo.clone());
-        Ok(Box::new(Lease { session, owner, undo, is_own }))
+        Ok(Box::new(Lease { session, owner, undo, view: self.views.newest(), is_own }))
     }
 
     /// Takes the lease of a transaction that has ended with commit number `csn`; zero if it was taken back.
@@ -336,7 +355,7 @@ impl TxnManager {
     }
 
     fn slide(&self, most: u64) -> u64 {
-        self.window.slide(self.xids.next(), self.log.durable(), most)
+        self.window.slide(self.xids.next(), self.log.durable().csn(), most, &self.readers)
     }
 
     pub(crate) fn raise_clock(&self, csn: Csn) {

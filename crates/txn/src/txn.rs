@@ -4,6 +4,7 @@ use crate::format::MARK_LEN;
 use crate::manager::{Lease, TxnManager};
 use crate::status::Status;
 use crate::undo::{Before, UndoPtr, Undoable};
+use crate::view::View;
 use foreshore_base::{Csn, Error, Lsn, Result, TableId, Xid};
 use foreshore_buffer::format::UNDOABLE;
 use foreshore_buffer::{Change, ExclusiveGuard};
@@ -155,14 +156,50 @@ impl Txn {
         }
     }
 
-    /// Whether nothing that `header_xid` did can be lost or undone any more: a ghost of it may be purged.
+    /// Whether nothing that `header_xid` did can be lost or undone any more, and no reader has to know what was there before:
+    /// a ghost of it may be purged.
     #[must_use]
     pub fn is_settled(&self, header_xid: Xid) -> bool {
-        match self.manager.window.get(header_xid) {
-            Status::Live => false,
-            Status::Committed(csn) => csn.lsn() <= self.manager.log.durable(),
-            Status::Aborted | Status::Frozen => true,
+        let manager = &self.manager;
+        let view = manager.views.newest();
+        match manager.csn_by(&view, header_xid) {
+            Some(csn) if csn <= view.horizon() => true,
+            // A newer view can tell more, unless a reader is the reason that is known.
+            Some(csn) if csn <= view.floor() || csn.lsn() > manager.log.durable() => false,
+            None if manager.window.get(header_xid) == Status::Live => false,
+            _ => {
+                let view = manager.refresh_view();
+                manager.csn_by(&view, header_xid).is_some_and(|csn| csn <= view.horizon())
+            }
         }
+    }
+
+    /// The newest view of the readers that anybody has made, by which old versions are judged.
+    pub fn view(&mut self) -> &View {
+        let manager = self.manager.clone();
+        let kept = &mut self.lease_mut().view;
+        manager.views.renew(kept);
+        kept
+    }
+
+    /// The same after a look at all readers.
+    pub fn refresh_view(&mut self) -> &View {
+        let view = self.manager.refresh_view();
+        let kept = &mut self.lease_mut().view;
+        *kept = view;
+        kept
+    }
+
+    /// Keeps old versions that were replaced above a commit, which is returned, from being freed until [`unpin`](Self::unpin), so
+    /// that they may be looked at. What was replaced at or below it no reader needs, and it must not be touched.
+    pub fn pin(&mut self) -> Csn {
+        let horizon = self.view().horizon();
+        self.manager.pins.pin(self.lease().owner.index(), horizon)
+    }
+
+    /// Ends [`pin`](Self::pin).
+    pub fn unpin(&mut self) {
+        self.manager.pins.unpin(self.lease().owner.index());
     }
 
     /// Locks a table to the end of the transaction, or strengthens its lock. In a mode that reads the whole table the

@@ -1,28 +1,40 @@
-//! Models of the status window: a reader of an old xid while its word is passed, reset and used again.
+//! Models of the status window: a reader of an old xid while its word is passed, reset and used again, and readers of a
+//! commit that is under way.
 #![cfg(foreshore_loom)]
 #![allow(dead_code, reason = "the window is taken as a whole")]
 
+#[path = "../src/readers.rs"]
+mod readers;
 #[path = "../src/status.rs"]
 mod status;
 
-use foreshore_base::{Csn, Lsn, Xid};
-use foreshore_sync::model::{check, mutated};
+use foreshore_base::{Csn, Xid};
+use foreshore_sync::model::{check, mutant, mutated};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::primitive::thread;
-use status::{Status, StatusWindow};
+use readers::Readers;
+use status::{Sight, Status, StatusWindow};
 use std::sync::Arc;
+
+fn window(capacity: usize) -> StatusWindow {
+    StatusWindow::new(capacity, Xid(1)).expect("memory")
+}
+
+fn commit(window: &StatusWindow, xid: Xid, csn: Csn) {
+    window.begin_commit(xid);
+    window.commit(xid, csn, |least| least);
+}
 
 /// Xid 1 has committed and is durable; xid 2 will have its word. A reader that asks for 1 must find it committed or
 /// frozen, never live and never with the commit number of 2.
 fn reader_and_slider() {
-    let window = StatusWindow::new(1, Xid(1)).expect("memory");
-    window.commit(Xid(1), Csn(10));
-    let window = Arc::new(window);
+    let window = Arc::new(window(1));
+    commit(&window, Xid(1), Csn(10));
     let slides = window.clone();
     let slider = thread::spawn(move || {
-        slides.slide(Xid(2), Lsn(10), 1);
+        slides.slide(Xid(2), Csn(10), 1, &Readers::new(1));
         assert_eq!(slides.cleared(), Xid(3));
-        slides.commit(Xid(2), Csn(20));
+        commit(&slides, Xid(2), Csn(20));
     });
     let reader = thread::spawn(move || {
         let status = window.get(Xid(1));
@@ -32,14 +44,45 @@ fn reader_and_slider() {
     reader.join().expect("the reader ends");
 }
 
+/// As above, while xid 1 is committing: a snapshot that was taken when it was durable must not push xid 2 and call 1
+/// invisible.
+fn push_and_slider() {
+    let window = Arc::new(window(1));
+    window.begin_commit(Xid(1));
+    let durable = Arc::new(AtomicU64::new(0));
+    let (slides, raises) = (window.clone(), durable.clone());
+    let slider = thread::spawn(move || {
+        let csn = slides.commit(Xid(1), Csn(10), |least| least);
+        raises.store(csn.0, Ordering::Release);
+        slides.slide(Xid(2), csn, 1, &Readers::new(1));
+        slides.begin_commit(Xid(2));
+    });
+    let reader = thread::spawn(move || {
+        // A snapshot below the commit pushes; one at or above it must see it.
+        let csn = Csn(10);
+        let sight = window.see(Xid(1), csn);
+        let later = window.see(Xid(1), csn);
+        match (sight, later) {
+            (Sight::Invisible, Sight::Visible(_)) => panic!("another was pushed"),
+            // Passed: its number is durable, and what this model's reader may not see is told by it.
+            (Sight::Invisible, Sight::Frozen) => {
+                assert!(durable.load(Ordering::Acquire) > csn.0, "another was pushed");
+            }
+            _ => {}
+        }
+    });
+    slider.join().expect("the slider ends");
+    reader.join().expect("the reader ends");
+}
+
 /// Who sees a commit sees what came before it.
 fn commit_is_published() {
-    let window = Arc::new(StatusWindow::new(2, Xid(1)).expect("memory"));
+    let window = Arc::new(window(2));
     let clock = Arc::new(AtomicU64::new(0));
     let (sets, raises) = (window.clone(), clock.clone());
     let writer = thread::spawn(move || {
         raises.store(10, Ordering::Relaxed);
-        sets.commit(Xid(1), Csn(10));
+        commit(&sets, Xid(1), Csn(10));
     });
     let reader = thread::spawn(move || {
         if window.get(Xid(1)) == Status::Committed(Csn(10)) {
@@ -50,14 +93,62 @@ fn commit_is_published() {
     reader.join().expect("the reader ends");
 }
 
+/// Two readers and a commit: each looks twice and finds the same; whoever is told of the commit takes a snapshot that sees
+/// it (T10). The log is a clock that commits are drawn from.
+fn readers_and_commit() {
+    let window = Arc::new(window(2));
+    let clock = Arc::new(AtomicU64::new(10));
+    let told = Arc::new(AtomicU64::new(0));
+    let (sets, draws, tells) = (window.clone(), clock.clone(), told.clone());
+    let writer = thread::spawn(move || {
+        let append = || Csn(draws.fetch_add(1, Ordering::AcqRel) + 1);
+        let late = mutant("commit: under way after the record").then(append);
+        sets.begin_commit(Xid(1));
+        let csn = late.unwrap_or_else(append);
+        let csn = sets.commit(Xid(1), csn, |least| {
+            if !mutant("commit: no raise of the clock") {
+                draws.fetch_max(least.0, Ordering::AcqRel);
+            }
+            least
+        });
+        tells.store(csn.0, Ordering::Release);
+    });
+    let read = |window: Arc<StatusWindow>, clock: Arc<AtomicU64>, told: Arc<AtomicU64>| {
+        let acknowledged = told.load(Ordering::Acquire);
+        let csn = Csn(clock.load(Ordering::Acquire));
+        let first = window.see(Xid(1), csn);
+        assert_eq!(first, window.see(Xid(1), csn), "a snapshot changes");
+        assert!(acknowledged == 0 || first == Sight::Visible(Csn(acknowledged)), "told and not seen");
+    };
+    let readers = [(); 2].map(|()| {
+        let (window, clock, told) = (window.clone(), clock.clone(), told.clone());
+        thread::spawn(move || read(window, clock, told))
+    });
+    writer.join().expect("the writer ends");
+    readers.into_iter().for_each(|reader| reader.join().expect("the reader ends"));
+    // Whoever comes when all is over, with the log idle.
+    let csn = Csn(clock.load(Ordering::Acquire));
+    assert!(matches!(window.see(Xid(1), csn), Sight::Visible(_)), "told and not seen");
+}
+
 #[test]
 fn a_reader_never_takes_another_xid_for_its_own() {
     check(reader_and_slider);
 }
 
 #[test]
+fn a_push_never_hits_another_xid_unnoticed() {
+    check(push_and_slider);
+}
+
+#[test]
 fn a_commit_publishes_what_came_before_it() {
     check(commit_is_published);
+}
+
+#[test]
+fn a_snapshot_stays_as_it_is_and_who_is_told_of_a_commit_sees_it() {
+    check(readers_and_commit);
 }
 
 #[test]
@@ -70,4 +161,22 @@ fn a_reader_looks_at_the_window_twice() {
 #[should_panic(expected = "another's status")]
 fn the_window_moves_before_its_words_are_reset() {
     mutated("status: words reset before the window moves", reader_and_slider);
+}
+
+#[test]
+#[should_panic(expected = "another was pushed")]
+fn who_has_pushed_looks_at_the_window_again() {
+    mutated("status: no look at the window after a push", push_and_slider);
+}
+
+#[test]
+#[should_panic(expected = "told and not seen")]
+fn a_pushed_commit_raises_the_clock() {
+    mutated("commit: no raise of the clock", readers_and_commit);
+}
+
+#[test]
+#[should_panic(expected = "a snapshot changes")]
+fn a_commit_is_under_way_before_its_record() {
+    mutated("commit: under way after the record", readers_and_commit);
 }

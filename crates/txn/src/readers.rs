@@ -1,0 +1,227 @@
+//! Who reads at which snapshot: an array that readers write and collectors look through.
+//!
+//! A reader publishes in its slot, in this order:
+//!
+//! 1. `lo`, the start of the status window, is read.
+//! 2. A **bound**, what is durable at this moment, is stored; `SeqCst` fence.
+//! 3. The snapshot `s` is read: what is durable, or the clock of commits if that is greater. So `s >= bound`.
+//! 4. `hi`, the next xid, is read.
+//! 5. `hi`, then `s` in the bound's place, is stored.
+//!
+//! A collector is who moves the status window on ([`StatusWindow::slide`](crate::status::StatusWindow::slide)) or computes a
+//! [`View`](crate::view::View). It reads what it judges by, commit numbers or what is durable and the clock; `SeqCst` fence; then
+//! the slots. Of the two fences one is first. Either the collector finds the reader's bound, or the reader's `s` is at
+//! or above all that the collector has judged by: nothing of it is older than what that reader sees.
+//!
+//! An xid at or above `hi` belongs to a commit above `s`: had its number been drawn by the time `s` was read, what came
+//! before it in that transaction, the draw of the xid, would have been visible at step 4.
+
+use foreshore_base::{Csn, Xid};
+use foreshore_sync::model::mutant;
+use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use foreshore_sync::{CachePadded, LockRank, Mutex, Nanos, rmw, thread_index};
+
+// The state of a slot.
+//
+//   bits 0..2   0 free | 1 bound | 2 taken | 3 killed
+//   bits 2..64  CSN, if bound or taken
+//
+// 1. 0 -> 1, 1 -> 2, and to 0 from whatever it is: the reader, which alone knows that it has the slot.
+// 2. 2 -> 3: anybody, by an exchange. Only the reader's end leaves 3.
+// 3. `hi` and `lo` are those of the reader if the state says "taken", stored before it. Who reads them late may read those of
+//    the slot's next reader, which came after its fence and needs nothing of it.
+const FREE: u64 = 0;
+const BOUND: u64 = 1;
+const TAKEN: u64 = 2;
+const KILLED: u64 = 3;
+
+#[derive(Debug)]
+struct Slot {
+    /// Contract above.
+    state: AtomicU64,
+    hi: AtomicU64,
+    about: Mutex<About>,
+}
+
+/// What is told of a reader that others wait for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct About {
+    pub(crate) label: &'static str,
+    pub(crate) since: Nanos,
+}
+
+/// A slot that a reader has: its snapshot. Given back by [`Readers::release`].
+#[derive(Debug)]
+pub(crate) struct Mark {
+    slot: usize,
+    pub(crate) csn: Csn,
+    /// Xids below it belong to commits at or below `csn`, or to transactions that were taken back.
+    pub(crate) lo: Xid,
+    /// Xids from here on belong to commits above `csn`.
+    pub(crate) hi: Xid,
+}
+
+/// A reader as a collector finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reader {
+    /// Its snapshot; at or below it, if `hi` is missing.
+    pub(crate) csn: Csn,
+    pub(crate) hi: Option<Xid>,
+}
+
+impl Reader {
+    /// Whether it may need to know, and cannot tell by the xid, that the commit `csn` of `xid` is above its snapshot.
+    pub(crate) fn asks_for(&self, xid: Xid, csn: Csn) -> bool {
+        self.csn < csn && self.hi.is_none_or(|hi| xid < hi)
+    }
+}
+
+/// The slots of all readers.
+#[derive(Debug)]
+pub(crate) struct Readers {
+    slots: Box<[CachePadded<Slot>]>,
+    /// Slots from here on were never used.
+    used: AtomicUsize,
+}
+
+impl Readers {
+    pub(crate) fn new(count: usize) -> Self {
+        let about = || About { label: "", since: Nanos::ZERO };
+        let slot = |_| {
+            let (state, hi) = (AtomicU64::new(FREE), AtomicU64::new(0));
+            CachePadded::new(Slot { state, hi, about: Mutex::new(LockRank::Leaf, about()) })
+        };
+        Self { slots: (0..count).map(slot).collect(), used: AtomicUsize::new(0) }
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Takes a snapshot; `None` if all slots are in use. `lo`, `durable` and `next` are read as the head of this file
+    /// says, and so is `clock`, if the snapshot is to be the latest.
+    pub(crate) fn take(
+        &self,
+        about: About,
+        lo: impl FnOnce() -> Xid,
+        durable: impl Fn() -> Csn,
+        clock: Option<impl FnOnce() -> Csn>,
+        next: impl FnOnce() -> Xid,
+    ) -> Option<Mark> {
+        let lo = lo();
+        let bound = durable();
+        let at = self.claim(bound)?;
+        if !mutant("readers: no fence behind the bound") {
+            // ORDERING: store, fence, look: step 2; pairs with the fence of `all`.
+            fence(Ordering::SeqCst);
+        }
+        let (csn, hi) = read_snapshot(bound, durable, clock, next);
+        let slot = &self.slots[at];
+        *slot.about.lock() = about;
+        // ORDERING: Relaxed, published by the state.
+        slot.hi.store(hi.0, Ordering::Relaxed);
+        // ORDERING: publish, pairs with `all`.
+        slot.state.store(csn.0 << 2 | TAKEN, Ordering::Release);
+        Some(Mark { slot: at, csn, lo, hi })
+    }
+
+    /// Finds a free slot, near those that this thread had before, and shows the bound in it.
+    fn claim(&self, bound: Csn) -> Option<usize> {
+        let shown = if mutant("readers: bound shown late") { FREE | (1 << 62) } else { bound.0 << 2 | BOUND };
+        let first = thread_index() % self.slots.len();
+        let order = (first..self.slots.len()).chain(0..first);
+        order.into_iter().find(|&at| {
+            let state = &self.slots[at].state;
+            // ORDERING: hint, the exchange decides.
+            if state.load(Ordering::Relaxed) != FREE {
+                return false;
+            }
+            // ORDERING: Relaxed, before the claim: ordered as the claim is by the caller's fence.
+            if self.used.load(Ordering::Relaxed) <= at {
+                // ORDERING: as above.
+                self.used.fetch_max(at + 1, Ordering::Relaxed);
+            }
+            rmw::contended(1);
+            // ORDERING: Acquire, claim: what the last reader stored here came before. Otherwise ordered by the caller's fence.
+            state.compare_exchange(FREE, shown, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        })
+    }
+
+    /// The reader has ended.
+    pub(crate) fn release(&self, mark: &Mark) {
+        // ORDERING: Release, what it has read was read before; pairs with `all` and the next claim.
+        self.slots[mark.slot].state.store(FREE, Ordering::Release);
+    }
+
+    /// Whether the snapshot was taken from its reader. Asked after a read, before what was read is handed out.
+    pub(crate) fn is_killed(&self, mark: &Mark) -> bool {
+        // ORDERING: Acquire orders the reads before it, if they end in an Acquire fence: who wrote over what was read came
+        // after the kill.
+        self.slots[mark.slot].state.load(Ordering::Acquire) == KILLED
+    }
+
+    /// All readers. What the caller judges by was read before, and the bounds that it finds are not missed by that.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Reader> {
+        if !mutant("readers: no fence before the look") {
+            // ORDERING: store, fence, look: pairs with the fence of `take`.
+            fence(Ordering::SeqCst);
+        }
+        // ORDERING: Relaxed, ordered by the fence.
+        let used = self.used.load(Ordering::Relaxed);
+        self.slots[..used].iter().filter_map(|slot| {
+            // ORDERING: Acquire, `hi` is that of the state; pairs with `take`.
+            let state = slot.state.load(Ordering::Acquire);
+            let csn = Csn(state >> 2);
+            match state & 3 {
+                BOUND => Some(Reader { csn, hi: None }),
+                // ORDERING: Relaxed, see the state's contract.
+                TAKEN => Some(Reader { csn, hi: Some(Xid(slot.hi.load(Ordering::Relaxed))) }),
+                _ => None,
+            }
+        })
+    }
+
+    /// The oldest snapshot, if there is one.
+    pub(crate) fn oldest(&self) -> Option<(Csn, About)> {
+        self.oldest_slot().map(|(csn, at)| (csn, *self.slots[at].about.lock()))
+    }
+
+    /// Takes the oldest snapshot from its reader: it counts no more. Returns what it was.
+    pub(crate) fn kill_oldest(&self) -> Option<(Csn, About)> {
+        while let Some((csn, at)) = self.oldest_slot() {
+            let slot = &self.slots[at];
+            let about = *slot.about.lock();
+            // ORDERING: AcqRel, pairs with `is_killed`: what is written over comes after.
+            let killed = slot.state.compare_exchange(csn.0 << 2 | TAKEN, KILLED, Ordering::AcqRel, Ordering::Relaxed);
+            // Failed: it has ended by itself, and another is the oldest.
+            if killed.is_ok() {
+                return Some((csn, about));
+            }
+        }
+        None
+    }
+
+    fn oldest_slot(&self) -> Option<(Csn, usize)> {
+        // ORDERING: hint, as all of this: the kill checks.
+        let used = self.used.load(Ordering::Relaxed);
+        let taken = self.slots[..used].iter().enumerate().filter_map(|(at, slot)| {
+            // ORDERING: as above.
+            let state = slot.state.load(Ordering::Relaxed);
+            (state & 3 == TAKEN).then_some((Csn(state >> 2), at))
+        });
+        taken.min()
+    }
+}
+
+/// Steps 3 and 4.
+fn read_snapshot(
+    bound: Csn,
+    durable: impl Fn() -> Csn,
+    clock: Option<impl FnOnce() -> Csn>,
+    next: impl FnOnce() -> Xid,
+) -> (Csn, Xid) {
+    // What is durable can be beyond the clock where records that are no commits have stamps of their own.
+    let csn = durable().max(clock.map_or(Csn::ZERO, |clock| clock()));
+    debug_assert!(csn >= bound, "what is durable never falls");
+    (csn, next())
+}

@@ -1,0 +1,195 @@
+//! Snapshots: one number that says what a reader sees.
+
+use crate::manager::TxnManager;
+use crate::readers::{About, Mark};
+use crate::status::{Sight, Status, StatusWindow};
+use crate::view::{KeptView, View};
+use foreshore_base::{Csn, Error, Result, Xid};
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
+use foreshore_sync::{Clock, LockRank, Mutex};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Which commits a new snapshot sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SnapshotKind {
+    /// Those that are durable. It never has to wait before it hands out what it has read, and it sees every commit that was
+    /// acknowledged as durable before it was taken.
+    Durable,
+    /// All. What is read rests on commits up to the greatest number seen, which may not be durable yet.
+    Latest,
+}
+
+/// What a snapshot sees of the transaction whose xid it found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visibility {
+    /// Its changes. They rest on this commit; zero if what it left is durable for certain.
+    Visible(Csn),
+    /// Not its changes, but what was there before.
+    Invisible,
+}
+
+/// The oldest snapshot in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OldestSnapshot {
+    /// It sees commits up to here.
+    pub csn: Csn,
+    /// The label of its reader.
+    pub label: &'static str,
+    /// How long it has been in use.
+    pub age: Duration,
+}
+
+/// What a reader sees: the commits up to one number, from its taking to its drop. Old versions of rows are kept for it, unless
+/// it is killed because they take too much room.
+pub struct Snapshot {
+    manager: Arc<TxnManager>,
+    mark: Mark,
+    past: Past,
+}
+
+/// What a snapshot knows of xids that the status window has passed since.
+#[derive(Debug)]
+pub(crate) struct Past {
+    /// Xids below it are visible.
+    clear: AtomicU64,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    /// Xids below it are visible but for the late ones.
+    upto: Xid,
+    /// Ascending.
+    late: Vec<Xid>,
+}
+
+impl Past {
+    pub(crate) fn new(mark: &Mark) -> Self {
+        let known = Known { upto: mark.lo, late: Vec::new() };
+        Self { clear: AtomicU64::new(mark.lo.0), known: Mutex::new(LockRank::Leaf, known) }
+    }
+
+    /// What the snapshot `mark` sees of `xid`.
+    pub(crate) fn visibility(&self, window: &StatusWindow, mark: &Mark, xid: Xid) -> Visibility {
+        // ORDERING: Relaxed, each value of it is true of the snapshot, and it says nothing of anything else.
+        if xid.0 < self.clear.load(Ordering::Relaxed) {
+            return Visibility::Visible(Csn::ZERO);
+        }
+        if xid >= mark.hi {
+            return Visibility::Invisible;
+        }
+        match window.see(xid, mark.csn) {
+            Sight::Invisible => Visibility::Invisible,
+            Sight::Visible(csn) => Visibility::Visible(csn),
+            Sight::Frozen if self.is_late(window, mark, xid) => Visibility::Invisible,
+            Sight::Frozen => Visibility::Visible(Csn::ZERO),
+        }
+    }
+
+    /// Whether the commit of `xid`, which the window has passed, is above the snapshot.
+    fn is_late(&self, window: &StatusWindow, mark: &Mark, xid: Xid) -> bool {
+        let mut known = self.known.lock();
+        if xid >= known.upto {
+            drop(known);
+            let (upto, late) = window.late_for(mark.csn);
+            known = self.known.lock();
+            // Another thread may have looked since, and later.
+            if upto > known.upto {
+                *known = Known { upto, late };
+                let clear = known.late.first().copied().unwrap_or(upto);
+                // ORDERING: Relaxed, as in `visibility`.
+                self.clear.store(clear.0, Ordering::Relaxed);
+            }
+        }
+        known.late.binary_search(&xid).is_ok()
+    }
+}
+
+impl Snapshot {
+    /// The number of the newest commit that it sees.
+    #[must_use]
+    pub const fn csn(&self) -> Csn {
+        self.mark.csn
+    }
+
+    /// What it sees of `xid`, found in a row; the same each time, while it is not killed. Never waits: a transaction that
+    /// is about to commit is made to commit after the snapshot.
+    #[must_use]
+    pub fn visibility(&self, xid: Xid) -> Visibility {
+        self.past.visibility(&self.manager.window, &self.mark, xid)
+    }
+
+    /// Whether it was killed. Asked after a read and before what was read is handed out: versions that it needed may be
+    /// gone.
+    #[must_use]
+    pub fn is_killed(&self) -> bool {
+        self.manager.readers.is_killed(&self.mark)
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        self.manager.readers.release(&self.mark);
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot").field("csn", &self.csn()).field("killed", &self.is_killed()).finish_non_exhaustive()
+    }
+}
+
+impl TxnManager {
+    /// Takes a snapshot. `label` is shown by errors and warnings that name its reader.
+    ///
+    /// # Errors
+    /// `TooManyTransactions` when as many are in use as the options say.
+    pub fn snapshot(self: &Arc<Self>, kind: SnapshotKind, label: &'static str) -> Result<Snapshot> {
+        let about = About { label, since: self.time.now() };
+        let durable = || self.log.durable().csn();
+        let clock = (kind == SnapshotKind::Latest).then_some(|| self.log.commit_clock());
+        let mark = self.readers.take(about, || self.window.lo(), durable, clock, || self.xids.next());
+        let Some(mark) = mark else {
+            let oldest = self.readers.oldest().map_or("", |(_, about)| about.label);
+            return Err(Error::TooManyTransactions { max: self.readers.capacity(), oldest });
+        };
+        let past = Past::new(&mark);
+        Ok(Snapshot { manager: self.clone(), mark, past })
+    }
+
+    /// Looks at all readers and shares the view with everybody.
+    pub(crate) fn refresh_view(&self) -> KeptView {
+        // The window before what is durable: what it has passed is no newer than that.
+        let past = self.window.late();
+        self.views.share(View::of(&self.readers, &self.pins, past, || self.log.durable().csn()))
+    }
+
+    /// The commit number of the transaction with `xid`, or one that says the same to every reader (see
+    /// [`View::csn_of_frozen`]); zero if it left nothing that a reader may miss. `None` if it has not ended, or so that only a newer view
+    /// can tell.
+    pub(crate) fn csn_by(&self, view: &View, xid: Xid) -> Option<Csn> {
+        match self.window.get(xid) {
+            Status::Live => None,
+            Status::Aborted => Some(Csn::ZERO),
+            Status::Committed(csn) => Some(csn),
+            Status::Frozen => view.csn_of_frozen(xid),
+        }
+    }
+
+    /// The oldest snapshot in use.
+    #[must_use]
+    pub fn oldest_snapshot(&self) -> Option<OldestSnapshot> {
+        self.readers.oldest().map(|found| self.described(found))
+    }
+
+    /// Kills the oldest snapshot, so that nothing is kept for it any more, and returns what it was.
+    pub fn kill_oldest_snapshot(&self) -> Option<OldestSnapshot> {
+        self.readers.kill_oldest().map(|found| self.described(found))
+    }
+
+    fn described(&self, (csn, About { label, since }): (Csn, About)) -> OldestSnapshot {
+        OldestSnapshot { csn, label, age: self.time.now().since(since) }
+    }
+}

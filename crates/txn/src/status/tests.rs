@@ -1,0 +1,150 @@
+use super::*;
+use crate::readers::{About, Mark};
+use foreshore_sync::Nanos;
+
+fn window(capacity: usize) -> StatusWindow {
+    StatusWindow::new(capacity, Xid(1)).expect("memory")
+}
+
+fn no_readers() -> Readers {
+    Readers::new(1)
+}
+
+impl StatusWindow {
+    /// A commit that nobody pushes.
+    fn commit_at(&self, xid: Xid, csn: Csn) {
+        self.begin_commit(xid);
+        assert_eq!(self.commit(xid, csn, |_| panic!("nobody pushes")), csn);
+    }
+}
+
+/// A reader with a snapshot at `csn`, and `hi` as the first xid that came after it.
+fn reader(readers: &Readers, window: &StatusWindow, csn: u64, hi: u64) -> Mark {
+    let about = About { label: "reader", since: Nanos::ZERO };
+    let mark = readers.take(about, || window.lo(), || Csn(csn), None::<fn() -> Csn>, || Xid(hi));
+    mark.expect("a free slot")
+}
+
+#[test]
+fn a_status_goes_from_live_to_its_end() {
+    let window = window(16);
+    assert_eq!(window.get(Xid(1)), Status::Live);
+    window.begin_commit(Xid(1));
+    assert_eq!(window.get(Xid(1)), Status::Live, "it holds its rows until its number is settled");
+    window.commit(Xid(1), Csn(70), |_| panic!("nobody pushes"));
+    window.abort(Xid(2));
+    window.commit_unlogged(Xid(3), Csn::ZERO);
+    assert_eq!(
+        [1, 2, 3, 4].map(|xid| window.get(Xid(xid))),
+        [Status::Committed(Csn(70)), Status::Aborted, Status::Committed(Csn::ZERO), Status::Live]
+    );
+}
+
+#[test]
+#[should_panic(expected = "set once")]
+fn a_status_is_set_once() {
+    let window = window(16);
+    window.commit_at(Xid(1), Csn(70));
+    window.abort(Xid(1));
+}
+
+#[test]
+fn a_snapshot_sees_what_is_not_above_it() {
+    let window = window(16);
+    window.commit_at(Xid(1), Csn(70));
+    window.abort(Xid(2));
+    assert_eq!(window.see(Xid(1), Csn(69)), Sight::Invisible);
+    assert_eq!(window.see(Xid(1), Csn(70)), Sight::Visible(Csn(70)));
+    assert_eq!(window.see(Xid(2), Csn(1)), Sight::Visible(Csn::ZERO), "what is left is what was before");
+    assert_eq!(window.see(Xid(3), Csn(1000)), Sight::Invisible, "it runs");
+}
+
+#[test]
+fn a_reader_pushes_a_commit_above_its_snapshot() {
+    let window = window(16);
+    window.begin_commit(Xid(1));
+    assert_eq!(window.see(Xid(1), Csn(80)), Sight::Invisible);
+    assert_eq!(window.see(Xid(1), Csn(75)), Sight::Invisible, "it has been pushed further");
+    let mut asked = Vec::new();
+    let csn = window.commit(Xid(1), Csn(70), |least| {
+        asked.push(least);
+        // One more reader, while the number is made good.
+        if asked.len() == 1 {
+            assert_eq!(window.see(Xid(1), Csn(90)), Sight::Invisible);
+        }
+        least
+    });
+    assert_eq!((csn, asked), (Csn(91), vec![Csn(81), Csn(91)]));
+    assert_eq!(window.see(Xid(1), Csn(90)), Sight::Invisible);
+    assert_eq!(window.see(Xid(1), Csn(91)), Sight::Visible(Csn(91)));
+}
+
+#[test]
+fn a_push_below_the_record_changes_nothing() {
+    let window = window(16);
+    window.begin_commit(Xid(1));
+    assert_eq!(window.see(Xid(1), Csn(60)), Sight::Invisible);
+    assert_eq!(window.commit(Xid(1), Csn(70), |_| panic!("the record is above it")), Csn(70));
+}
+
+#[test]
+fn the_window_passes_only_what_is_final_and_durable() {
+    let (window, readers) = (window(16), no_readers());
+    let slide = |durable, most| window.slide(Xid(7), Csn(durable), most, &readers);
+    window.commit_at(Xid(1), Csn(10));
+    window.abort(Xid(2));
+    window.commit_at(Xid(3), Csn(30));
+    window.begin_commit(Xid(5));
+    window.commit_at(Xid(6), Csn(20));
+    assert_eq!(slide(9, 100), 0, "the first is not durable");
+    assert_eq!(slide(25, 1), 1, "no more than asked for");
+    assert_eq!(slide(25, 100), 1, "the third is not durable");
+    assert_eq!((window.lo(), window.cleared()), (Xid(3), Xid(19)));
+    assert_eq!(slide(30, 100), 1, "the fourth runs");
+    assert_eq!(window.get(Xid(3)), Status::Frozen);
+    window.abort(Xid(4));
+    assert_eq!(slide(30, 100), 1, "the fifth has no number yet");
+    window.commit(Xid(5), Csn(25), |_| panic!("nobody pushes"));
+    assert_eq!(slide(30, 100), 2);
+    assert_eq!(slide(30, 100), 0, "the seventh was not handed out");
+    assert_eq!((window.lo(), window.cleared()), (Xid(7), Xid(23)));
+}
+
+#[test]
+fn a_word_is_used_again_as_new() {
+    let window = window(16);
+    for xid in (1..200).map(Xid) {
+        assert!(xid < window.cleared());
+        assert_eq!(window.get(xid), Status::Live, "{xid}");
+        window.commit_at(xid, Csn(xid.0 * 10));
+        assert_eq!(window.get(xid), Status::Committed(Csn(xid.0 * 10)));
+        window.slide(Xid(xid.0 + 1), Csn(xid.0 * 10), 100, &no_readers());
+        assert_eq!(window.get(xid), Status::Frozen);
+    }
+}
+
+/// The readers do not hold the window up, and what they may ask for is kept as long as they are there.
+#[test]
+fn the_window_passes_readers_and_notes_what_is_above_their_snapshots() {
+    let (window, readers) = (window(16), Readers::new(4));
+    // 2 and 4 ran when the first snapshot was taken, 5 came after it.
+    let first = reader(&readers, &window, 25, 5);
+    window.commit_at(Xid(1), Csn(10));
+    window.commit_at(Xid(2), Csn(40));
+    window.abort(Xid(3));
+    window.commit_at(Xid(4), Csn(60));
+    window.commit_at(Xid(5), Csn(30));
+    let second = reader(&readers, &window, 50, 6);
+    assert_eq!(window.slide(Xid(6), Csn(60), 100, &readers), 5);
+    assert_eq!(*window.late().1, [(Xid(2), Csn(40)), (Xid(4), Csn(60))]);
+    assert_eq!(window.late_for(first.csn), (Xid(6), vec![Xid(2), Xid(4)]));
+    assert_eq!(window.late_for(second.csn), (Xid(6), vec![Xid(4)]));
+    readers.release(&first);
+    window.commit_at(Xid(6), Csn(70));
+    assert_eq!(window.slide(Xid(7), Csn(70), 100, &readers), 1);
+    assert_eq!(*window.late().1, [(Xid(4), Csn(60))], "only the second one is left to ask");
+    readers.release(&second);
+    window.commit_at(Xid(7), Csn(80));
+    assert_eq!(window.slide(Xid(8), Csn(80), 100, &readers), 1);
+    assert_eq!(*window.late().1, []);
+}

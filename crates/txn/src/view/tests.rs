@@ -1,0 +1,104 @@
+use super::*;
+use crate::readers::{About, Mark};
+use foreshore_sync::Nanos;
+
+fn reader(readers: &Readers, csn: u64, hi: u64) -> Mark {
+    let about = About { label: "reader", since: Nanos::ZERO };
+    readers.take(about, || Xid(1), || Csn(csn), None::<fn() -> Csn>, || Xid(hi)).expect("a free slot")
+}
+
+fn view(readers: &Readers, pins: &Pins, floor: u64) -> View {
+    View::of(readers, pins, (Xid(100), [(Xid(30), Csn(45))].into()), || Csn(floor))
+}
+
+#[test]
+fn without_readers_all_up_to_the_floor_is_dead_but_the_newest() {
+    let view = view(&Readers::new(4), &Pins::new(1), 50);
+    assert_eq!((view.horizon(), view.floor(), view.newest_reader()), (Csn(50), Csn(50), None));
+    assert!(view.is_dead(Csn(1), Csn(50)));
+    assert!(!view.is_dead(Csn(1), Csn(51)), "a reader may come at the floor");
+}
+
+#[test]
+fn a_version_is_dead_if_no_reader_is_in_its_time() {
+    let (readers, pins) = (Readers::new(4), Pins::new(1));
+    let old = reader(&readers, 20, 60);
+    let _young = reader(&readers, 40, 90);
+    let _later = reader(&readers, 70, 95);
+    let found = view(&readers, &pins, 50);
+    assert_eq!((found.horizon(), found.floor(), found.newest_reader()), (Csn(20), Csn(50), Some(Csn(40))));
+    assert!(found.is_dead(Csn(1), Csn(20)), "replaced by what the oldest sees");
+    assert!(!found.is_dead(Csn(1), Csn(21)));
+    assert!(!found.is_dead(Csn(20), Csn(21)));
+    assert!(found.is_dead(Csn(21), Csn(40)));
+    assert!(!found.is_dead(Csn(21), Csn(41)));
+    assert!(found.is_dead(Csn(41), Csn(50)));
+    readers.release(&old);
+    assert!(view(&readers, &pins, 50).is_dead(Csn(1), Csn(40)));
+}
+
+/// The number that stands for a forgotten one is at or below a snapshot if and only if that snapshot sees the commit.
+#[test]
+fn a_forgotten_commit_says_the_same_to_every_reader() {
+    let (readers, pins) = (Readers::new(4), Pins::new(1));
+    let marks = [reader(&readers, 20, 60), reader(&readers, 40, 90)];
+    let view = view(&readers, &pins, 50);
+    for (xid, seen_by) in [(29, [true, true]), (30, [false, false]), (60, [false, true]), (95, [false, false])] {
+        let csn = view.csn_of_frozen(Xid(xid)).expect("below the window");
+        let seen = marks.each_ref().map(|mark| csn <= mark.csn);
+        assert_eq!(seen, seen_by, "xid {xid} stands for {csn:?}");
+        assert!(csn <= view.floor(), "those to come see it");
+    }
+    assert_eq!(view.csn_of_frozen(Xid(100)), None);
+}
+
+#[test]
+fn a_killed_reader_needs_nothing_and_learns_of_it() {
+    let (readers, pins) = (Readers::new(4), Pins::new(1));
+    let (young, old) = (reader(&readers, 40, 90), reader(&readers, 20, 60));
+    let (csn, about) = readers.kill_oldest().expect("two read");
+    assert_eq!((csn, about.label), (Csn(20), "reader"));
+    assert!(readers.is_killed(&old) && !readers.is_killed(&young));
+    assert_eq!(view(&readers, &pins, 50).horizon(), Csn(40));
+    assert_eq!(readers.oldest().map(|(csn, _)| csn), Some(Csn(40)));
+    readers.release(&old);
+    readers.release(&young);
+    assert!(readers.kill_oldest().is_none());
+    assert_eq!(view(&readers, &pins, 50).horizon(), Csn(50));
+}
+
+#[test]
+fn slots_run_out_and_come_back() {
+    let readers = Readers::new(2);
+    let marks = [reader(&readers, 1, 1), reader(&readers, 2, 1)];
+    let about = About { label: "", since: Nanos::ZERO };
+    let third = || readers.take(about, || Xid(1), || Csn(3), None::<fn() -> Csn>, || Xid(1));
+    assert!(third().is_none());
+    readers.release(&marks[0]);
+    assert_eq!(third().expect("one is free").csn, Csn(3));
+}
+
+#[test]
+fn a_snapshot_of_the_latest_is_not_below_what_is_durable() {
+    let readers = Readers::new(2);
+    let about = About { label: "", since: Nanos::ZERO };
+    let take = |clock: u64| {
+        let mark = readers.take(about, || Xid(1), || Csn(30), Some(|| Csn(clock)), || Xid(1)).expect("a free slot");
+        readers.release(&mark);
+        mark.csn
+    };
+    assert_eq!((take(20), take(40)), (Csn(30), Csn(40)));
+}
+
+#[test]
+fn a_pin_holds_the_horizon_or_moves_up_to_it() {
+    let (readers, pins) = (Readers::new(1), Pins::new(3));
+    assert_eq!(view(&readers, &pins, 50).horizon(), Csn(50));
+    assert_eq!(pins.pin(2, Csn(20)), Csn(50), "what was replaced up to 50 may be gone");
+    assert_eq!(view(&readers, &pins, 80).horizon(), Csn(50));
+    assert_eq!(pins.pin(0, Csn(50)), Csn(80), "80 was announced");
+    pins.unpin(2);
+    assert_eq!(view(&readers, &pins, 90).horizon(), Csn(80));
+    pins.unpin(0);
+    assert_eq!(view(&readers, &pins, 90).horizon(), Csn(90));
+}
