@@ -104,7 +104,7 @@ impl Cleaner {
     }
 
     pub(crate) fn restore(&self, data: &dyn File, durable: Lsn) -> Result<usize> {
-        let restored = self.doublewrite.restore(data, &mut self.rounds[0].lock().buf, durable)?;
+        let restored = self.doublewrite.restore(data, durable)?;
         if self.ways().1 != PageWrites::Doublewrite {
             // Pages that are written from now on leave the images behind, and an old image must not mend a newer page.
             self.doublewrite.invalidate()?;

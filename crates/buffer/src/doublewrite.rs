@@ -6,8 +6,7 @@
 //! images may be older than their homes, and mend nothing. A batch whose header or images are torn never had a home write.
 
 use crate::format::{
-    self, AREA_BYTES, Batch, DOUBLEWRITE_BYTES, DOUBLEWRITE_VERSION, Entry, HeaderFlaw, area_offset, page_lsn,
-    verify_page,
+    self, Batch, DOUBLEWRITE_BYTES, DOUBLEWRITE_VERSION, Entry, HeaderFlaw, area_offset, page_lsn, verify_page,
 };
 use foreshore_base::codec::u32_at;
 use foreshore_base::limits::{BLOCK, PAGE_SIZE};
@@ -76,20 +75,20 @@ impl Doublewrite {
         self.file.sync()
     }
 
-    /// Writes the image of every page home whose home is not whole, syncs, and returns how many. `buf` has the length of an
-    /// area.
-    pub(crate) fn restore(&self, data: &dyn File, buf: &mut [u8], durable: Lsn) -> Result<usize> {
-        assert_eq!(buf.len(), AREA_BYTES, "the buffer holds an area");
+    /// Writes the image of every page home whose home is not whole, syncs, and returns how many.
+    pub(crate) fn restore(&self, data: &dyn File, durable: Lsn) -> Result<usize> {
         let mut restored = 0;
+        let mut block = AlignedBuf::new(BLOCK);
         // The newer area first: once its image is home, the older one finds the home whole.
         for area in [self.newest, 1 - self.newest] {
-            let len = self.file.read_at(buf, area_offset(area))?;
-            let (block, images) = buf[..len].split_at(BLOCK.min(len));
-            let Some(batch) = Batch::decode(block, self.uuid) else { continue };
+            let len = self.file.read_at(&mut block, area_offset(area))?;
+            let Some(batch) = Batch::decode(&block[..len], self.uuid) else { continue };
             if batch.sequence + 1 < self.sequence {
                 continue;
             }
-            for (entry, image) in batch.entries.iter().zip(images.chunks_exact(PAGE_SIZE)) {
+            let mut images = AlignedBuf::new(batch.entries.len() * PAGE_SIZE);
+            let len = self.file.read_at(&mut images, area_offset(area) + BLOCK as u64)?;
+            for (entry, image) in batch.entries.iter().zip(images[..len].chunks_exact(PAGE_SIZE)) {
                 restored += usize::from(self.restore_page(data, entry, image, durable)?);
             }
         }
@@ -128,6 +127,7 @@ impl Doublewrite {
 #[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
 mod tests {
     use super::*;
+    use crate::format::AREA_BYTES;
     use foreshore_base::PageId;
     use foreshore_io::{Fs, Mem};
     use std::path::Path;
@@ -149,7 +149,7 @@ mod tests {
             let none = Batch { sequence: sequences[1], entries: Vec::new() };
             doublewrite.write(1, &none, &mut AlignedBuf::new(AREA_BYTES)).expect("write");
             let doublewrite = Doublewrite::open(file.clone(), uuid).expect("open");
-            doublewrite.restore(&*data, &mut AlignedBuf::new(AREA_BYTES), Lsn::ZERO).expect("restore")
+            doublewrite.restore(&*data, Lsn::ZERO).expect("restore")
         };
         assert_eq!(restored([7, 9]), 0, "the page may have been written since");
         assert_eq!(restored([7, 8]), 1);
