@@ -54,5 +54,5 @@ pub use options::{DoublewriteKind, MIN_FRAMES, PoolOptions};
 pub use page::{PageMut, PageRead};
 pub use pinned::Pinned;
 pub use pool::Pool;
-pub use replace::ReplacementKind;
+pub use replace::{ReplacementKind, ReplacementWeights};
 pub use stats::{PageWrites, PoolStats};

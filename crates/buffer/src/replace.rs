@@ -23,7 +23,7 @@ mod nbgclock;
 mod s3c;
 mod two_q;
 
-use crate::frame::{Frame, FrameNo, USE};
+use crate::frame::{Frame, FrameNo, MAX_USES, USE};
 use foreshore_base::{Error, PageId};
 use std::fmt;
 use std::io;
@@ -43,20 +43,47 @@ pub enum ReplacementKind {
     BpTwoQ,
     /// A hand that goes round and gives every used page a second chance.
     Clock,
-    /// A hand that goes round and counts the uses of each page down; five uses count, and a new page has one.
-    GClock,
+    /// A hand that goes round and counts the uses of each page down.
+    GClock(ReplacementWeights),
     /// [`ReplacementKind::GClock`] without locks: every fix pins, and pages leave by one exchange.
-    NbGClock,
+    NbGClock(ReplacementWeights),
     /// New pages pass through a small queue; those used twice in it, or wanted again soon after it, are hot, and a hand
     /// counts their uses down.
     #[default]
     S3c,
 }
 
+/// How many uses of a page `gclock` and `nbgclock` count. Written `W:C`, as in `gclock:1:5`, which is the default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplacementWeights {
+    initial: u8,
+    cap: u8,
+}
+
+impl ReplacementWeights {
+    /// A new page has one use, and five count.
+    pub const DEFAULT: Self = Self { initial: 1, cap: 5 };
+
+    /// A new page has `initial` uses, at least one, and `cap` count, at most fifteen; `None` for other numbers.
+    #[must_use]
+    pub fn new(initial: u8, cap: u8) -> Option<Self> {
+        (1 <= initial && initial <= cap && cap <= MAX_USES).then_some(Self { initial, cap })
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (initial, cap) = text.split_once(':')?;
+        Self::new(initial.parse().ok()?, cap.parse().ok()?)
+    }
+}
+
 impl ReplacementKind {
-    /// Every policy.
+    /// Every policy, with the weights that it has if none are given.
     pub const ALL: [Self; 8] =
-        [Self::Lru, Self::TwoQ, Self::BpLru, Self::BpTwoQ, Self::Clock, Self::GClock, Self::NbGClock, Self::S3c];
+        [Self::Lru, Self::TwoQ, Self::BpLru, Self::BpTwoQ, Self::Clock, Self::GCLOCK, Self::NB_GCLOCK, Self::S3c];
+    /// `gclock` with the weights that it has if none are given.
+    pub const GCLOCK: Self = Self::GClock(ReplacementWeights::DEFAULT);
+    /// `nbgclock` with the weights that it has if none are given.
+    pub const NB_GCLOCK: Self = Self::NbGClock(ReplacementWeights::DEFAULT);
 
     fn name(self) -> &'static str {
         match self {
@@ -65,8 +92,8 @@ impl ReplacementKind {
             Self::BpLru => "bp-lru",
             Self::BpTwoQ => "bp-2q",
             Self::Clock => "clock",
-            Self::GClock => "gclock",
-            Self::NbGClock => "nbgclock",
+            Self::GClock(_) => "gclock",
+            Self::NbGClock(_) => "nbgclock",
             Self::S3c => "s3c",
         }
     }
@@ -78,8 +105,8 @@ impl ReplacementKind {
             Self::BpLru => Box::new(batched::Batched::new(lru::Lru::new(frames))),
             Self::BpTwoQ => Box::new(batched::Batched::new(two_q::TwoQ::new(frames))),
             Self::Clock => Box::new(clock::Clock::new(1, 1)),
-            Self::GClock => Box::new(clock::Clock::new(5, 1)),
-            Self::NbGClock => Box::new(nbgclock::NbGClock::default()),
+            Self::GClock(ReplacementWeights { initial, cap }) => Box::new(clock::Clock::new(cap, initial)),
+            Self::NbGClock(ReplacementWeights { initial, cap }) => Box::new(nbgclock::NbGClock::new(cap, initial)),
             Self::S3c => Box::new(s3c::S3c::new(frames)?),
         })
     }
@@ -87,7 +114,12 @@ impl ReplacementKind {
 
 impl fmt::Display for ReplacementKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        match self {
+            Self::GClock(weights) | Self::NbGClock(weights) if *weights != ReplacementWeights::DEFAULT => {
+                write!(f, "{}:{}:{}", self.name(), weights.initial, weights.cap)
+            }
+            _ => f.write_str(self.name()),
+        }
     }
 }
 
@@ -95,12 +127,19 @@ impl FromStr for ReplacementKind {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self, Error> {
-        let unknown = || Error::InvalidOption {
-            name: "replacement",
-            value: name.into(),
-            expected: Self::ALL.map(Self::name).join(", "),
+        let (base, weights) = name.split_once(':').map_or((name, None), |(base, weights)| (base, Some(weights)));
+        let kind = Self::ALL.into_iter().find(|kind| kind.name() == base);
+        let found = match (kind, weights) {
+            (Some(Self::GClock(_)), Some(weights)) => ReplacementWeights::parse(weights).map(Self::GClock),
+            (Some(Self::NbGClock(_)), Some(weights)) => ReplacementWeights::parse(weights).map(Self::NbGClock),
+            (kind, None) => kind,
+            (_, Some(_)) => None,
         };
-        Self::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(unknown)
+        found.ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            let expected = format!("{names}, or gclock:W:C or nbgclock:W:C with 1 <= W <= C <= {MAX_USES}");
+            Error::InvalidOption { name: "replacement", value: name.into(), expected }
+        })
     }
 }
 

@@ -159,7 +159,7 @@ fn meet_at_a_miss(replacement: ReplacementKind, reading: bool) -> PoolStats {
 #[test]
 fn threads_that_miss_the_same_page_read_it_once() {
     for replacement in ReplacementKind::ALL {
-        if replacement != ReplacementKind::NbGClock {
+        if replacement != ReplacementKind::NB_GCLOCK {
             let stats = meet_at_a_miss(replacement, false);
             assert_eq!((stats.pages_read, stats.reads_redundant), (1, 0), "{replacement}");
             assert_eq!(stats.frames_free, 15, "frames taken in vain went back");
@@ -169,7 +169,7 @@ fn threads_that_miss_the_same_page_read_it_once() {
 
 #[test]
 fn nbgclock_lets_threads_read_the_same_page_and_keeps_one() {
-    let stats = meet_at_a_miss(ReplacementKind::NbGClock, true);
+    let stats = meet_at_a_miss(ReplacementKind::NB_GCLOCK, true);
     assert_eq!((stats.pages_read, stats.reads_redundant, stats.misses), (12, 11, 12));
     assert_eq!(stats.frames_free, 15, "frames taken in vain went back");
 }

@@ -207,7 +207,7 @@ fn an_eviction_that_does_not_ask_for_dirt_under_the_latch_is_noticed() {
 #[test]
 #[should_panic]
 fn an_eviction_of_a_fixed_page_is_noticed() {
-    shuttle_mutated("nbgclock: evict a fixed page", SCHEDULES, || storm(ReplacementKind::NbGClock));
+    shuttle_mutated("nbgclock: evict a fixed page", SCHEDULES, || storm(ReplacementKind::NB_GCLOCK));
 }
 
 #[test]

@@ -68,7 +68,7 @@ pub use check::Report;
 pub use db::Db;
 pub use foreshore_base::key::{Key, Value};
 pub use foreshore_base::{Csn, Error, Lsn, PageId, Place, Result, TableId, limits};
-pub use foreshore_buffer::{DoublewriteKind, PageWrites, ReplacementKind};
+pub use foreshore_buffer::{DoublewriteKind, PageWrites, ReplacementKind, ReplacementWeights};
 pub use foreshore_io::Device;
 pub use foreshore_space::Growth;
 pub use foreshore_wal::{BufferKind, CommitTicket, GroupPolicy, WaitKind};

@@ -62,7 +62,8 @@ pub(crate) struct Arguments {
     /// Early lock release: full
     #[arg(long, default_value_t)]
     elr: EarlyRelease,
-    /// Page replacement: lru, 2q, bp-lru, bp-2q, clock, gclock, nbgclock, s3c
+    /// Page replacement: lru, 2q, bp-lru, bp-2q, clock, gclock, nbgclock, s3c; gclock:W:C or nbgclock:W:C where a new page has
+    /// W uses and C of them count
     #[arg(long, default_value_t)]
     replacement: ReplacementKind,
     /// Transaction status: csnmap

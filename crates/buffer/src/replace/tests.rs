@@ -93,6 +93,14 @@ fn every_name_is_read_as_it_is_printed() {
     for kind in ReplacementKind::ALL {
         assert_eq!(kind.to_string().parse::<ReplacementKind>().expect("known"), kind);
     }
+    for text in ["gclock:1:1", "gclock:3:15", "nbgclock:2:7"] {
+        assert_eq!(text.parse::<ReplacementKind>().expect("sound weights").to_string(), text);
+    }
+    assert_eq!("gclock:1:5".parse::<ReplacementKind>().expect("the default"), ReplacementKind::GCLOCK);
+    for text in ["gclock:", "gclock:1", "gclock:0:5", "gclock:6:5", "nbgclock:1:16", "gclock:1:5:9", "lru:1:5", ":1:5"]
+    {
+        text.parse::<ReplacementKind>().expect_err(text);
+    }
     let refused = "fifo".parse::<ReplacementKind>().expect_err("not built").to_string();
     assert!(ReplacementKind::ALL.iter().all(|kind| refused.contains(kind.name())), "{refused}");
 }
@@ -154,11 +162,29 @@ fn the_clock_gives_used_pages_one_more_lap() {
 
 #[test]
 fn the_generalised_clock_counts_up_to_five_uses() {
-    let mut reader = Reader::new(ReplacementKind::GClock, 2);
+    let mut reader = Reader::new(ReplacementKind::GCLOCK, 2);
     reader.read_all([1, 2]);
     reader.use_all([1; 100]);
     // The hand passes the hot page twice for each new one: five uses last for two of them, a hundred would for fifty.
     assert_eq!(reader.read_all([3, 4, 5, 6]), [2, 3, 1, 4]);
+}
+
+#[test]
+fn weights_say_how_many_uses_count_and_how_many_a_new_page_has() {
+    for nonblocking in [false, true] {
+        let kind = |initial, cap| {
+            let weights = ReplacementWeights::new(initial, cap).expect("sound weights");
+            if nonblocking { ReplacementKind::NbGClock(weights) } else { ReplacementKind::GClock(weights) }
+        };
+        // How many new pages a page used for ever outlives, beside one more frame.
+        let outlives = |kind| {
+            let mut reader = Reader::new(kind, 2);
+            reader.read_all([1, 2]);
+            reader.use_all([1; 100]);
+            (3..100).take_while(|&pid| reader.read(pid) != Some(1)).count()
+        };
+        assert_eq!([(1, 5), (1, 9), (3, 9), (2, 4)].map(|(w, c)| outlives(kind(w, c))), [2, 4, 2, 1]);
+    }
 }
 
 #[test]

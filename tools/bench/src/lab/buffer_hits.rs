@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn nbgclock_hits_about_as_often_as_gclock() {
-        let [nb, gclock] = [ReplacementKind::NbGClock, ReplacementKind::GClock].map(|policy| point(policy, 20));
+        let [nb, gclock] = [ReplacementKind::NB_GCLOCK, ReplacementKind::GCLOCK].map(|policy| point(policy, 20));
         assert!((nb - gclock).abs() <= 0.01, "{nb} {gclock}");
     }
 
