@@ -1,7 +1,7 @@
 //! `foreshore lab`: options, and where the results go.
 
-use crate::bar::Bar;
-use clap::Args;
+use crate::{bar::Bar, history};
+use clap::{Args, Subcommand};
 use foreshore::{Device, Error};
 use foreshore_bench::{
     lab::{self, Outcome, Settings},
@@ -16,9 +16,12 @@ use std::{
 
 /// Each experiment writes EXPERIMENT.json and EXPERIMENT.svg; all of them together also an index.html.
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Arguments {
-    #[arg(help = experiments())]
-    experiment: String,
+    #[command(subcommand)]
+    record: Option<Record>,
+    #[arg(help = experiments(), required = true)]
+    experiment: Option<String>,
     /// buffer-trace: the trace, in the ARC format, plain or zstd [default: a made-up one]
     file: Option<PathBuf>,
     /// The points that matter most, in at most three minutes an experiment
@@ -50,6 +53,13 @@ pub(crate) struct Arguments {
     json: Option<PathBuf>,
 }
 
+/// What the lab writes down instead of measuring.
+#[derive(Subcommand)]
+enum Record {
+    /// Record a history of transactions, and check its isolation
+    History(history::Arguments),
+}
+
 impl Arguments {
     fn settings(&self) -> Settings {
         Settings {
@@ -70,12 +80,17 @@ fn experiments() -> String {
     format!("One of {}, or {}", lab::names().collect::<Vec<_>>().join(", "), lab::ALL)
 }
 
-/// Runs, prints the rows of each experiment as it ends, and says where the files are.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
+/// Runs, prints the rows of each experiment as it ends, and says where the files are. False if a history is not what its
+/// isolation allows.
+pub(crate) fn run(arguments: &Arguments) -> Result<bool, Error> {
+    if let Some(Record::History(arguments)) = &arguments.record {
+        return history::run(arguments);
+    }
+    let experiment = arguments.experiment.as_deref().unwrap_or(lab::ALL);
     let mut done = |outcome: &Outcome| print(outcome, arguments.json.as_deref());
-    lab::run(&arguments.experiment, &arguments.settings(), &arguments.out, &Bar::new(), &mut done)?;
+    lab::run(experiment, &arguments.settings(), &arguments.out, &Bar::new(), &mut done)?;
     eprintln!("results are in {}", arguments.out.display());
-    Ok(())
+    Ok(true)
 }
 
 fn print(outcome: &Outcome, json: Option<&Path>) -> Result<(), Error> {
@@ -119,6 +134,13 @@ mod tests {
     #[test]
     fn a_trace_follows_the_experiment() {
         assert_eq!(parse("buffer-trace some.lis --quick").settings().trace, Some("some.lis".into()));
+    }
+
+    #[test]
+    fn a_history_is_recorded_with_options_of_its_own() {
+        assert!(matches!(parse("history --sessions 3 --out x.edn").record, Some(Record::History(_))));
+        assert!(parse("log-insert --out lab").record.is_none());
+        assert!(Lab::try_parse_from(["lab"]).is_err());
     }
 
     #[test]

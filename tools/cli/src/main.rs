@@ -6,6 +6,7 @@
 
 mod bar;
 mod bench;
+mod history;
 mod lab;
 
 use clap::{Parser, Subcommand};
@@ -33,7 +34,7 @@ enum Verb {
 fn main() -> ExitCode {
     let done = match Arguments::parse().verb {
         Verb::Bench(arguments) => bench::run(&arguments),
-        Verb::Lab(arguments) => lab::run(&arguments).map(|()| true),
+        Verb::Lab(arguments) => lab::run(&arguments),
         Verb::Other(words) => Err(unknown_verb(&words)),
     };
     match done {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `history` | what transactions did and saw, and when |
 //! | `check` | whether a level of isolation allows that |
+//! | `drive` | sessions at work on a database, and what they saw |
 //! | `edn`, `json` | histories as other checkers read them |
 //!
 //! ```
@@ -23,11 +24,13 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod drive;
 mod edn;
 mod history;
 mod json;
 
 pub use check::{Anomaly, Base, Dependency, Edge, Level, Violation, check};
+pub use drive::{Config, drive};
 pub use edn::edn;
 pub use history::{Found, History, Kind, NEVER, Op, Outcome, Txn};
 pub use json::json;

@@ -41,14 +41,19 @@ impl Level {
     }
 }
 
+impl fmt::Display for Base {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ReadCommitted => "read-committed",
+            Self::Snapshot => "snapshot",
+            Self::Serializable => "serializable",
+        })
+    }
+}
+
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.base {
-            Base::ReadCommitted => "read-committed",
-            Base::Snapshot => "snapshot",
-            Base::Serializable => "serializable",
-        })?;
-        f.write_str(if self.real_time { " in real time" } else { "" })
+        write!(f, "{}{}", self.base, if self.real_time { " in real time" } else { "" })
     }
 }
 

@@ -1,0 +1,176 @@
+//! Lists and registers in tables of a database.
+
+use super::Config;
+use crate::check::Base;
+use crate::{Found, Kind};
+use foreshore::{Db, Error, Isolation, Table, TableDef, Transaction, TxnOptions, limits::MAX_VALUE};
+use foreshore_sim::Random;
+use std::ops::Range;
+
+const REGISTERS: TableDef<u64, u64> = TableDef::new("registers");
+const LISTS: TableDef<u64, &[u8]> = TableDef::new("lists");
+const ELEMENTS: TableDef<(u64, u64), u64> = TableDef::new("elements");
+
+/// Bytes of an element.
+const ELEMENT: usize = size_of::<u64>();
+
+/// Where values lie.
+#[derive(Clone, Copy, Debug)]
+enum Layout {
+    /// A row for each register.
+    Registers,
+    /// A row for each list.
+    Lists,
+    /// A row for each element, behind the row of the element before. Appends read a range and add a row to its end.
+    Elements,
+}
+
+/// What a step may do in a transaction.
+pub(super) trait Work {
+    /// Appends or replaces.
+    fn write(&mut self, key: u64, value: u64) -> Result<(), Error>;
+    /// Reads one key.
+    fn read(&mut self, key: u64) -> Result<Found, Error>;
+    /// Reads all keys of a range in one scan.
+    fn scan(&mut self, keys: Range<u64>) -> Result<Vec<(u64, Found)>, Error>;
+}
+
+/// How transactions run, and where they keep what they write.
+#[derive(Debug)]
+pub(super) struct Store {
+    isolation: Isolation,
+    base: Base,
+    layout: Layout,
+}
+
+impl Store {
+    pub(super) fn new(config: &Config, isolation: Isolation) -> Self {
+        // A transaction appends two elements at most on average; no key gets twice its share.
+        let elements = 4 * config.sessions * config.txns / config.keys;
+        let fits = elements < (MAX_VALUE / ELEMENT) as u64;
+        let layout = match config.kind {
+            Kind::Register => Layout::Registers,
+            Kind::Append if fits && config.seed.is_multiple_of(2) => Layout::Lists,
+            Kind::Append => Layout::Elements,
+        };
+        Self { isolation, base: config.isolation, layout }
+    }
+
+    pub(super) fn options(&self) -> TxnOptions {
+        TxnOptions::new().isolation(self.isolation).label("history")
+    }
+
+    /// Whether an error is one that appends to a list of rows meet: at a snapshot the row may be there already.
+    pub(super) fn expects(&self, error: &Error) -> bool {
+        self.base == Base::Snapshot && matches!(error, Error::KeyExists)
+    }
+
+    /// Makes the table, so that no transaction of the history has to.
+    pub(super) fn create(&self, db: &Db) -> Result<(), Error> {
+        db.run(|tx| self.work(tx).map(drop))
+    }
+
+    /// What steps in `tx` may do.
+    pub(super) fn work<'tx>(&self, tx: &'tx Transaction) -> Result<TableWork<'tx>, Error> {
+        let rows = match self.layout {
+            Layout::Registers => Rows::Registers(tx.open(REGISTERS)?),
+            Layout::Lists => Rows::Lists(tx.open(LISTS)?),
+            Layout::Elements => Rows::Elements(tx.open(ELEMENTS)?),
+        };
+        Ok(TableWork { base: self.base, rows, random: Random::new(0) })
+    }
+}
+
+enum Rows<'tx> {
+    Registers(Table<'tx, u64, u64>),
+    Lists(Table<'tx, u64, &'static [u8]>),
+    Elements(Table<'tx, (u64, u64), u64>),
+}
+
+/// A table open in a transaction.
+pub(super) struct TableWork<'tx> {
+    base: Base,
+    rows: Rows<'tx>,
+    random: Random,
+}
+
+impl TableWork<'_> {
+    /// Chooses anew how reads lock.
+    pub(super) fn shuffle(&mut self, seed: u64) {
+        self.random = Random::new(seed);
+    }
+
+    /// Whether a read that may lock for a write does so.
+    fn locks(&mut self) -> bool {
+        self.random.below(3) == 0
+    }
+
+    /// Adds an element behind the last one. At read committed another transaction may have done so since the scan, which is
+    /// repeated then; at the other levels the transaction has to end, and at serializable this cannot be.
+    fn add_element(&mut self, key: u64, value: u64) -> Result<(), Error> {
+        loop {
+            let Rows::Elements(elements) = &self.rows else { unreachable!("asked by its layout") };
+            let next = elements.range((key, 0)..(key + 1, 0)).try_fold(0, |_, row| Ok::<_, Error>(row?.0.1 + 1))?;
+            match elements.insert_new((key, next), value) {
+                Err(Error::KeyExists) if self.base == Base::ReadCommitted => {}
+                result => return result,
+            }
+        }
+    }
+}
+
+impl Work for TableWork<'_> {
+    fn write(&mut self, key: u64, value: u64) -> Result<(), Error> {
+        // At read committed, what was read without a lock may have changed when it is written over.
+        let locks = self.locks() || self.base == Base::ReadCommitted;
+        match &self.rows {
+            Rows::Registers(registers) => registers.insert(key, value).map(drop),
+            Rows::Lists(lists) => {
+                let mut list = if locks { lists.get_for_update(key)? } else { lists.get(key)? }.unwrap_or_default();
+                list.extend(value.to_le_bytes());
+                lists.insert(key, &*list).map(drop)
+            }
+            Rows::Elements(_) => self.add_element(key, value),
+        }
+    }
+
+    fn read(&mut self, key: u64) -> Result<Found, Error> {
+        let locks = self.locks();
+        match &self.rows {
+            Rows::Registers(registers) => {
+                let found = if locks { registers.get_for_update(key)? } else { registers.get(key)? };
+                Ok(found.into_iter().collect())
+            }
+            Rows::Lists(lists) => {
+                let found = if locks { lists.get_for_update(key)? } else { lists.get(key)? };
+                Ok(found.map_or_else(Vec::new, |list| elements(&list)))
+            }
+            Rows::Elements(rows) => rows.range((key, 0)..(key + 1, 0)).map(|row| row.map(|row| row.1)).collect(),
+        }
+    }
+
+    fn scan(&mut self, keys: Range<u64>) -> Result<Vec<(u64, Found)>, Error> {
+        match &self.rows {
+            Rows::Registers(registers) => {
+                registers.range(keys).map(|row| row.map(|(key, version)| (key, vec![version]))).collect()
+            }
+            Rows::Lists(lists) => lists.range(keys).map(|row| row.map(|(key, list)| (key, elements(&list)))).collect(),
+            Rows::Elements(rows) => {
+                let mut lists: Vec<(u64, Found)> = Vec::new();
+                for row in rows.range((keys.start, 0)..(keys.end, 0)) {
+                    let ((key, _), value) = row?;
+                    match lists.last_mut().filter(|list| list.0 == key) {
+                        Some((_, list)) => list.push(value),
+                        None => lists.push((key, vec![value])),
+                    }
+                }
+                Ok(lists)
+            }
+        }
+    }
+}
+
+fn elements(list: &[u8]) -> Found {
+    let (elements, _) = list.as_chunks::<ELEMENT>();
+    elements.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect()
+}

@@ -1,0 +1,54 @@
+//! Histories of the engine are what their level of isolation allows, over rollbacks, losses of power and recoveries.
+//!
+//! `FORESHORE_HISTORIES` sets how many, `FORESHORE_HISTORY_SEED` the first seed.
+
+use foreshore_history::{Base, Config, History, Kind, Outcome, check, drive};
+
+const HISTORIES: u64 = 200;
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+}
+
+/// Histories of all kinds, by seed.
+pub(crate) fn config(isolation: Base, seed: u64) -> Config {
+    Config {
+        kind: if (seed / 2).is_multiple_of(2) { Kind::Append } else { Kind::Register },
+        isolation,
+        sessions: 2 + seed % 5,
+        txns: 40 + seed % 7 * 10,
+        keys: 2 + seed % 6,
+        losses: seed % 4,
+        seed,
+    }
+}
+
+#[test]
+fn serializable_histories_are_serializable_in_real_time() {
+    pass(Base::Serializable);
+}
+
+fn pass(isolation: Base) {
+    let (first, histories) = (number("FORESHORE_HISTORY_SEED", 1), number("FORESHORE_HISTORIES", HISTORIES));
+    let (mut committed, mut txns, mut unknown, mut overlap) = (0, 0, 0, 0);
+    for seed in first..first + histories {
+        let config = config(isolation, seed);
+        let history = drive(&config).unwrap_or_else(|error| panic!("{config:?}: {error}"));
+        check(&history, config.level()).unwrap_or_else(|violation| panic!("{config:?}: {violation}"));
+        committed += history.count(Outcome::Ok);
+        unknown += history.count(Outcome::Info);
+        txns += history.txns.len();
+        overlap += usize::from(overlaps(&history));
+    }
+    println!(
+        "{isolation}: {txns} transactions, {committed} committed, {unknown} indeterminate, {overlap} histories overlap"
+    );
+    assert!(committed > txns / 3, "{committed} of {txns} transactions committed");
+    assert!(overlap > histories as usize / 2, "{overlap} histories have transactions that overlap");
+    assert!(unknown > histories as usize / 20, "{unknown} transactions in flight when power was lost");
+}
+
+/// Whether transactions of the history overlap.
+fn overlaps(history: &History) -> bool {
+    history.txns.windows(2).any(|pair| pair[0].begin < pair[1].begin && pair[1].begin < pair[0].end)
+}
