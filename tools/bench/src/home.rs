@@ -25,6 +25,7 @@ pub(crate) struct Home {
     dir: PathBuf,
     fs: Arc<dyn Fs>,
     options: Options,
+    is_in_memory: bool,
     /// Removed with the value.
     is_own: bool,
 }
@@ -39,10 +40,18 @@ impl Home {
             None => PathBuf::from("bench"),
         };
         // From here on the guard removes what was made, whatever fails.
-        let mut home = Self { fs: Arc::new(foreshore_io::Mem::null()), options: Options::new(), is_own, dir };
+        let is_in_memory = config.is_in_memory();
+        let mut home =
+            Self { fs: Arc::new(foreshore_io::Mem::null()), options: Options::new(), is_in_memory, is_own, dir };
         home.fs = config.device.open(&home.dir)?;
-        home.options = Options::new()
-            .fs(Arc::clone(&home.fs))
+        home.configure(config);
+        Ok(home)
+    }
+
+    /// Opens from now on with the options of `config`. Directory and device stay.
+    pub(crate) fn configure(&mut self, config: &Config) {
+        self.options = Options::new()
+            .fs(Arc::clone(&self.fs))
             .memory_limit(config.memory)
             .segment_bytes(config.segment)
             .log_budget(LOG_BUDGET.max(config.segment.saturating_mul(SEGMENTS_OF_BUDGET)))
@@ -53,7 +62,11 @@ impl Home {
             .replacement(config.replacement)
             .growth(config.growth)
             .doublewrite(config.doublewrite);
-        Ok(home)
+    }
+
+    /// The name of the file system.
+    pub(crate) fn filesystem(&self) -> Result<String> {
+        if self.is_in_memory { Ok("memory".to_owned()) } else { foreshore_io::filesystem_name(&self.dir) }
     }
 
     pub(crate) fn dir(&self) -> &Path {

@@ -60,6 +60,10 @@ pub struct Row {
     pub p999_us: f64,
     /// User and system time over wall time.
     pub cpu_cores: f64,
+    /// Of it user time, in ticks of the kernel.
+    pub cpu_user_cores: f64,
+    /// Of it system time, in ticks of the kernel.
+    pub cpu_system_cores: f64,
     /// Times that a thread gave up its core, per commit.
     pub voluntary_switches_per_txn: f64,
     /// Bytes of log groups, headers and padding included, per commit.

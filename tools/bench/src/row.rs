@@ -4,7 +4,7 @@ use crate::{
     Config, Progress,
     counters::Counters,
     home::Home,
-    process::{Peak, cpu_seconds, resident_bytes, voluntary_switches},
+    process::{Peak, cpu_seconds, resident_bytes, user_and_system_seconds, voluntary_switches},
     report::{Checks, Row},
     terminal::{Phase, Tally, Terminal},
     units::thousandths,
@@ -26,6 +26,8 @@ const TICK: Duration = Duration::from_millis(10);
 struct Sample {
     at: Instant,
     cpu_seconds: f64,
+    /// User and system, in ticks of the kernel.
+    cpu_split: [f64; 2],
     switches: u64,
     counters: Counters,
 }
@@ -33,7 +35,8 @@ struct Sample {
 impl Sample {
     fn take(db: &Db) -> Result<Self> {
         let (switches, counters) = (voluntary_switches()?, Counters::read(db));
-        Ok(Self { at: Instant::now(), cpu_seconds: cpu_seconds(), switches, counters })
+        let cpu_split = user_and_system_seconds()?;
+        Ok(Self { at: Instant::now(), cpu_seconds: cpu_seconds(), cpu_split, switches, counters })
     }
 }
 
@@ -148,6 +151,8 @@ fn row(
         p99_us: latency_us(0.99),
         p999_us: latency_us(0.999),
         cpu_cores: thousandths((after.cpu_seconds - before.cpu_seconds) / seconds),
+        cpu_user_cores: thousandths((after.cpu_split[0] - before.cpu_split[0]) / seconds),
+        cpu_system_cores: thousandths((after.cpu_split[1] - before.cpu_split[1]) / seconds),
         voluntary_switches_per_txn: per(after.switches.saturating_sub(before.switches), tally.commits),
         log_bytes_per_txn: per(counters.log_bytes, tally.commits),
         log_groups: counters.log_groups,

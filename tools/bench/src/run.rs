@@ -27,10 +27,8 @@ fn run_checked(workload: Workload, config: &Config, progress: &dyn Progress) -> 
     let home = Home::new(config)?;
     let work = work(workload, config);
     let mut found = prepare(&*work, &home, progress)?;
-    let filesystem =
-        if config.is_in_memory() { "memory".to_owned() } else { foreshore_io::filesystem_name(home.dir())? };
     progress.phase("measuring the device", 1);
-    let machine = Machine::probe(home.fs(), home.dir(), filesystem)?;
+    let machine = Machine::probe(home.fs(), home.dir(), home.filesystem()?)?;
     let mut rows = Vec::with_capacity(config.threads.len());
     for &threads in &config.threads {
         let repeats: Result<Vec<Row>> =
@@ -41,7 +39,7 @@ fn run_checked(workload: Workload, config: &Config, progress: &dyn Progress) -> 
 }
 
 /// Loads an empty directory, or takes a loaded one as it is, and tells what it holds.
-fn prepare(work: &dyn Work, home: &Home, progress: &dyn Progress) -> Result<Audit> {
+pub(crate) fn prepare(work: &dyn Work, home: &Home, progress: &dyn Progress) -> Result<Audit> {
     let is_fresh = home.is_empty()?;
     if !is_fresh && !home.has_database()? {
         let path = home.dir().to_owned();

@@ -10,6 +10,7 @@
 //! | `subject` | what is driven: logs without files, and the yardsticks |
 //! | `repeat` | repeats, rotated so that what disturbs the machine meets all alike |
 //! | `commits` | logs with files, and sessions that commit |
+//! | `bank` | TPC-B on a whole database |
 //! | `buffer_pool` | the pool over pages that need no disk |
 //! | `open_loop` | commits that arrive at random times |
 //! | one file per experiment | what varies, what is measured, what the paper says |
@@ -17,6 +18,7 @@
 //! An experiment is an [`Experiment`] and an entry in `EXPERIMENTS`. A name that is not there is refused with those that
 //! are.
 
+mod bank;
 mod buffer_hits;
 mod buffer_miss;
 mod buffer_pool;
@@ -25,6 +27,7 @@ mod buffer_trace;
 mod chart;
 mod commits;
 mod drive;
+mod flush_pipelining;
 mod group_timer;
 mod growth;
 mod log_insert;
@@ -79,13 +82,14 @@ trait Experiment: Sync {
     }
 }
 
-const EXPERIMENTS: [&dyn Experiment; 11] = [
+const EXPERIMENTS: [&dyn Experiment; 12] = [
     &log_insert::LogInsert,
     &log_size::LogSize,
     &log_skew::LogSkew,
     &log_slots::LogSlots,
     &log_threads::LogThreads,
     &group_timer::GroupTimer,
+    &flush_pipelining::FlushPipelining,
     &buffer_hits::BufferHits,
     &buffer_miss::BufferMiss,
     &buffer_scale::BufferScale,

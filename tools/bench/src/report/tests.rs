@@ -21,6 +21,8 @@ fn row(tps: f64) -> Row {
         p99_us: 100.0,
         p999_us: 110.0,
         cpu_cores: 1.5,
+        cpu_user_cores: 1.0,
+        cpu_system_cores: 0.5,
         voluntary_switches_per_txn: 0.01,
         log_bytes_per_txn: 700.0,
         log_groups: 10,
@@ -65,7 +67,8 @@ fn the_json_has_the_agreed_fields() {
     assert_eq!(keys(&json["machine"]), "cores device_backend device_sync_us filesystem kernel memory_bytes");
     assert_eq!(
         keys(&json["rows"][0]),
-        "aborts breakdown checkpoints checks clients commits contended_rmw_per_txn cpu_cores data_syncs \
+        "aborts breakdown checkpoints checks clients commits contended_rmw_per_txn cpu_cores \
+         cpu_system_cores cpu_user_cores data_syncs \
          log_bytes_per_txn log_groups log_writes p50_us p95_us p999_us p99_us pages_read pages_written retries \
          rss_open_bytes rss_peak_bytes seconds threads tps txns_per_group voluntary_switches_per_txn"
     );

@@ -1,0 +1,45 @@
+//! TPC-B on a whole database, for experiments that vary its options.
+
+use super::Lab;
+use crate::{
+    Config,
+    config::Workload,
+    home::Home,
+    report::Row,
+    row::measure,
+    run::prepare,
+    workload::{Audit, work},
+};
+use foreshore_base::Result;
+
+/// A loaded bank.
+pub(super) struct Bank {
+    home: Home,
+    /// What the last audit found.
+    found: Audit,
+}
+
+impl Bank {
+    /// Loads a bank of the scale and on the device of `config`.
+    pub(super) fn load(lab: &Lab<'_>, config: &Config) -> Result<Self> {
+        let home = Home::new(config)?;
+        let found = prepare(&*work(Workload::Tpcb, config), &home, lab.progress)?;
+        Ok(Self { home, found })
+    }
+
+    /// One row with the options of `config`, on the device and at the scale of the bank.
+    ///
+    /// # Panics
+    /// If the money does not add up: a rate of wrong transactions is none.
+    pub(super) fn row(&mut self, lab: &Lab<'_>, config: &Config, threads: usize) -> Result<Row> {
+        self.home.configure(config);
+        let work = work(Workload::Tpcb, config);
+        let row = measure(config, &self.home, &*work, threads, &mut self.found, lab.progress)?;
+        assert!(row.checks.passed(), "{:?}", row.checks);
+        Ok(row)
+    }
+
+    pub(super) fn home(&self) -> &Home {
+        &self.home
+    }
+}
