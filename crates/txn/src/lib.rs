@@ -23,6 +23,7 @@ mod ceiling;
 mod finish;
 pub mod format;
 mod manager;
+mod past;
 mod pins;
 mod readers;
 mod resource;
@@ -34,8 +35,9 @@ mod undo;
 mod view;
 
 pub use manager::{CheckpointView, OldestActive, Start, TxnManager, TxnManagerOptions, TxnStats};
+pub use past::Visibility;
 pub use resource::{ResourceManager, UndoContext};
-pub use snapshot::{OldestSnapshot, Snapshot, SnapshotKind, Visibility};
+pub use snapshot::{OldestSnapshot, Snapshot, SnapshotKind};
 pub use txn::{RowHolder, Txn, TxnOptions};
 pub use undo::{Before, UndoEntry, UndoPtr, Undoable};
 pub use view::View;

@@ -11,7 +11,7 @@ use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 use foreshore_txn::{
     ResourceManager, RowHolder, Start, Txn, TxnManager, TxnManagerOptions, TxnOptions, UndoContext, UndoEntry, Undoable,
 };
-use foreshore_wal::{Dep, Log, LogOptions, LoggedRecord};
+use foreshore_wal::{BufferKind, Dep, Log, LogOptions, LoggedRecord};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,6 +79,14 @@ impl Toy {
     pub(crate) fn lazy(values: &[i64]) -> Self {
         let fs: Arc<dyn Fs> = Arc::new(foreshore_io::Mem::null());
         let log = LogOptions { background: false, ..log_options() };
+        Log::create(&fs, Path::new("log"), Uuid::default(), &log).expect("a new log");
+        Self::with_log(&fs, values, small(), Start { next_xid: Xid(1), clock: Default::default() }, &log).0
+    }
+
+    /// With another log buffer.
+    pub(crate) fn with_buffer(buffer: BufferKind, values: &[i64]) -> Self {
+        let fs: Arc<dyn Fs> = Arc::new(foreshore_io::Mem::null());
+        let log = LogOptions { buffer, ..log_options() };
         Log::create(&fs, Path::new("log"), Uuid::default(), &log).expect("a new log");
         Self::with_log(&fs, values, small(), Start { next_xid: Xid(1), clock: Default::default() }, &log).0
     }

@@ -1,0 +1,74 @@
+//! What a snapshot sees, of recent transactions and of those that the status window has passed.
+
+use crate::readers::Mark;
+use crate::status::{Sight, StatusWindow};
+use foreshore_base::{Csn, Xid};
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
+use foreshore_sync::{LockRank, Mutex};
+
+/// What a snapshot sees of the transaction whose xid it found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visibility {
+    /// Its changes. They rest on this commit; zero if what it left is durable for certain.
+    Visible(Csn),
+    /// Not its changes, but what was there before.
+    Invisible,
+}
+
+/// What a snapshot knows of xids that the status window has passed since.
+#[derive(Debug)]
+pub(crate) struct Past {
+    /// Xids below it are visible.
+    clear: AtomicU64,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    /// Xids below it are visible but for the late ones.
+    upto: Xid,
+    /// Ascending.
+    late: Vec<Xid>,
+}
+
+impl Past {
+    pub(crate) fn new(mark: &Mark) -> Self {
+        let known = Known { upto: mark.lo, late: Vec::new() };
+        Self { clear: AtomicU64::new(mark.lo.0), known: Mutex::new(LockRank::Leaf, known) }
+    }
+
+    /// What the snapshot `mark` sees of `xid`.
+    pub(crate) fn visibility(&self, window: &StatusWindow, mark: &Mark, xid: Xid) -> Visibility {
+        // ORDERING: Relaxed, each value of it is true of the snapshot, and it says nothing of anything else.
+        if xid.0 < self.clear.load(Ordering::Relaxed) {
+            return Visibility::Visible(Csn::ZERO);
+        }
+        if xid >= mark.hi {
+            return Visibility::Invisible;
+        }
+        match window.see(xid, mark.csn) {
+            Sight::Invisible => Visibility::Invisible,
+            Sight::Visible(csn) => Visibility::Visible(csn),
+            Sight::Frozen if self.is_late(window, mark, xid) => Visibility::Invisible,
+            Sight::Frozen => Visibility::Visible(Csn::ZERO),
+        }
+    }
+
+    /// Whether the commit of `xid`, which the window has passed, is above the snapshot.
+    fn is_late(&self, window: &StatusWindow, mark: &Mark, xid: Xid) -> bool {
+        let mut known = self.known.lock();
+        if xid >= known.upto {
+            drop(known);
+            let (upto, late) = window.late_for(mark.csn);
+            known = self.known.lock();
+            // Another thread may have looked since, and later.
+            if upto > known.upto {
+                *known = Known { upto, late };
+                let clear = known.late.first().copied().unwrap_or(upto);
+                // ORDERING: Relaxed, as in `visibility`.
+                self.clear.store(clear.0, Ordering::Relaxed);
+            }
+        }
+        known.late.binary_search(&xid).is_ok()
+    }
+}

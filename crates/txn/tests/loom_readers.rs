@@ -1,0 +1,235 @@
+//! Models of snapshots: one that is taken while the status window passes a commit, while a view of the readers is made, and
+//! while old versions are freed.
+#![cfg(foreshore_loom)]
+#![allow(dead_code, reason = "the parts are taken as a whole")]
+
+#[path = "../src/past.rs"]
+mod past;
+#[path = "../src/pins.rs"]
+mod pins;
+#[path = "../src/readers.rs"]
+mod readers;
+#[path = "../src/status.rs"]
+mod status;
+#[path = "../src/view.rs"]
+mod view;
+
+use foreshore_base::{Csn, Xid};
+use foreshore_sync::Nanos;
+use foreshore_sync::model::{check, mutant, mutated};
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
+use foreshore_sync::primitive::thread;
+use past::{Past, Visibility};
+use pins::Pins;
+use readers::{About, Mark, Readers};
+use status::StatusWindow;
+use std::sync::Arc;
+use view::View;
+
+/// What a database has of all this.
+struct World {
+    window: StatusWindow,
+    readers: Readers,
+    pins: Pins,
+    next: AtomicU64,
+    clock: AtomicU64,
+    durable: AtomicU64,
+}
+
+impl World {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            window: StatusWindow::new(1, Xid(1)).expect("memory"),
+            readers: Readers::new(1),
+            pins: Pins::new(1),
+            next: AtomicU64::new(1),
+            clock: AtomicU64::new(10),
+            durable: AtomicU64::new(10),
+        })
+    }
+
+    fn durable(&self) -> Csn {
+        Csn(self.durable.load(Ordering::Acquire))
+    }
+
+    fn take(&self, latest: bool) -> Mark {
+        let about = About { label: "", since: Nanos::ZERO };
+        let clock = latest.then_some(|| Csn(self.clock.load(Ordering::Acquire)));
+        let next = || Xid(self.next.load(Ordering::Acquire));
+        let mark = self.readers.take(about, || self.window.lo(), || self.durable(), clock, next);
+        mark.expect("a free slot")
+    }
+
+    /// Draws an xid, commits it and makes the commit durable.
+    fn commit(&self) -> Csn {
+        let xid = Xid(self.next.fetch_add(1, Ordering::AcqRel));
+        self.window.begin_commit(xid);
+        let csn = Csn(self.clock.fetch_add(1, Ordering::AcqRel) + 1);
+        let csn = self.window.commit(xid, csn, |least| {
+            self.clock.fetch_max(least.0, Ordering::AcqRel);
+            least
+        });
+        self.durable.store(csn.0, Ordering::Release);
+        csn
+    }
+
+    fn slide(&self) {
+        self.window.slide(Xid(self.next.load(Ordering::Acquire)), self.durable(), 1, &self.readers);
+    }
+}
+
+/// A snapshot sees a commit if and only if the commit is not above it, whenever it asks, though the window passes the
+/// commit.
+fn snapshot_and_slider(latest: bool) {
+    let world = World::new();
+    let commits = world.clone();
+    let writer = thread::spawn(move || {
+        let csn = commits.commit();
+        commits.slide();
+        csn
+    });
+    let reader = thread::spawn(move || {
+        let mark = world.take(latest);
+        let past = Past::new(&mark);
+        let looks = [(); 2].map(|()| past.visibility(&world.window, &mark, Xid(1)));
+        (mark.csn, looks)
+    });
+    let csn = writer.join().expect("the writer ends");
+    let (snapshot, looks) = reader.join().expect("the reader ends");
+    for look in looks {
+        let seen = matches!(look, Visibility::Visible(_));
+        assert_eq!(seen, csn <= snapshot, "a snapshot at {snapshot:?} and the commit {csn:?}");
+    }
+}
+
+/// What a view calls dead is what no reader sees that it does not know.
+fn view_and_snapshot() {
+    let world = World::new();
+    let (collects, reads) = (world.clone(), world.clone());
+    let writer = thread::spawn(move || world.durable.store(20, Ordering::Release));
+    let reader = thread::spawn(move || reads.take(false).csn);
+    let collector =
+        thread::spawn(move || View::of(&collects.readers, &collects.pins, (Xid(1), [].into()), || collects.durable()));
+    writer.join().expect("the writer ends");
+    let snapshot = reader.join().expect("the reader ends");
+    let view = collector.join().expect("the collector ends");
+    let seen = Csn(5) <= snapshot && snapshot < Csn(15);
+    assert!(!(seen && view.is_dead(Csn(5), Csn(15))), "a version in use is dead");
+    assert!(view.horizon() <= snapshot, "a reader is below the horizon");
+}
+
+/// The number that a view gives for a commit that the window has passed is above a snapshot if and only if the commit is.
+fn view_of_the_past() {
+    let world = World::new();
+    let (collects, reads) = (world.clone(), world.clone());
+    let writer = thread::spawn(move || {
+        let csn = world.commit();
+        world.slide();
+        csn
+    });
+    let reader = thread::spawn(move || reads.take(true).csn);
+    let collector = thread::spawn(move || {
+        let early = mutant("view: floor read before the window").then(|| collects.durable());
+        let past = collects.window.late();
+        View::of(&collects.readers, &collects.pins, past, || early.unwrap_or_else(|| collects.durable()))
+    });
+    let csn = writer.join().expect("the writer ends");
+    let snapshot = reader.join().expect("the reader ends");
+    let view = collector.join().expect("the collector ends");
+    if let Some(stands) = view.csn_of_frozen(Xid(1)) {
+        assert_eq!(stands <= snapshot, csn <= snapshot, "{stands:?} stands for {csn:?} at {snapshot:?}");
+    }
+}
+
+/// What was replaced at 15 is not freed while a writer that found the horizon at 10 looks at it.
+fn pin_and_collector() {
+    let pins = Arc::new(Pins::new(1));
+    let freed = Arc::new(AtomicU64::new(0));
+    let (collects, frees) = (pins.clone(), freed.clone());
+    let collector = thread::spawn(move || {
+        if Csn(15) <= collects.announce(Csn(20)) {
+            frees.store(1, Ordering::Relaxed);
+        }
+    });
+    let writer = thread::spawn(move || {
+        if Csn(15) > pins.pin(0, Csn(10)) {
+            assert_eq!(freed.load(Ordering::Relaxed), 0, "what is touched was freed");
+        }
+        pins.unpin(0);
+    });
+    collector.join().expect("the collector ends");
+    writer.join().expect("the writer ends");
+}
+
+#[test]
+fn a_durable_snapshot_sees_the_same_when_the_window_has_moved() {
+    check(|| snapshot_and_slider(false));
+}
+
+#[test]
+fn a_latest_snapshot_sees_the_same_when_the_window_has_moved() {
+    check(|| snapshot_and_slider(true));
+}
+
+#[test]
+fn nothing_that_a_reader_sees_is_dead() {
+    check(view_and_snapshot);
+}
+
+#[test]
+fn a_forgotten_commit_is_above_the_same_snapshots() {
+    check(view_of_the_past);
+}
+
+#[test]
+fn nothing_is_freed_under_a_pin() {
+    check(pin_and_collector);
+}
+
+#[test]
+#[should_panic(expected = "and the commit")]
+fn a_reader_shows_a_bound_before_it_takes_its_snapshot() {
+    mutated("readers: bound shown late", || snapshot_and_slider(false));
+}
+
+#[test]
+#[should_panic(expected = "and the commit")]
+fn a_reader_fences_behind_its_bound() {
+    mutated("readers: no fence behind the bound", || snapshot_and_slider(true));
+}
+
+#[test]
+#[should_panic(expected = "and the commit")]
+fn a_slider_fences_before_it_looks_at_the_readers() {
+    mutated("readers: no fence before the look", || snapshot_and_slider(true));
+}
+
+#[test]
+#[should_panic(expected = "and the commit")]
+fn late_commits_are_noted_before_the_window_moves() {
+    mutated("status: late after the window moves", || snapshot_and_slider(false));
+}
+
+#[test]
+#[should_panic(expected = "a version in use is dead")]
+fn a_view_reads_its_floor_first() {
+    mutated("view: floor read after the readers", view_and_snapshot);
+}
+
+#[test]
+#[should_panic(expected = "stands for")]
+fn a_view_reads_the_window_before_its_floor() {
+    mutated("view: floor read before the window", view_of_the_past);
+}
+
+#[test]
+#[should_panic(expected = "was freed")]
+fn a_writer_looks_behind_its_pin() {
+    mutated("pins: no look behind the pin", pin_and_collector);
+}
+
+#[test]
+#[should_panic(expected = "was freed")]
+fn a_collector_fences_behind_its_announcement() {
+    mutated("pins: no fence behind the announcement", pin_and_collector);
+}

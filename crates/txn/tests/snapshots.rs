@@ -1,0 +1,178 @@
+//! Snapshots: what they see stays as it is, and what was acknowledged is in them.
+#![cfg(not(foreshore_loom))]
+
+mod toy;
+
+use foreshore_base::{Csn, Error, Xid};
+use foreshore_io::Mem;
+use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
+use foreshore_sync::primitive::thread;
+use foreshore_txn::{Snapshot, SnapshotKind, TxnManagerOptions, Visibility};
+use foreshore_wal::BufferKind;
+use std::sync::Mutex;
+use toy::{Toy, small};
+
+fn snapshot(toy: &Toy, kind: SnapshotKind) -> Snapshot {
+    toy.manager.snapshot(kind, "reader").expect("a free slot")
+}
+
+/// Commits one change and returns its xid and number.
+fn commit_one(toy: &Toy, row: u64) -> (Xid, Csn) {
+    let mut txn = toy.begin("writer");
+    toy.add(&mut txn, row, 1).expect("free");
+    let xid = txn.xid().expect("it wrote");
+    (xid, txn.commit().expect("committed").csn())
+}
+
+fn sees(snapshot: &Snapshot, xid: Xid) -> bool {
+    matches!(snapshot.visibility(xid), Visibility::Visible(_))
+}
+
+#[test]
+fn the_latest_sees_what_has_committed_and_the_durable_what_is_durable() {
+    let toy = Toy::lazy(&[0]);
+    let (first, csn) = commit_one(&toy, 0);
+    let (durable, latest) = (snapshot(&toy, SnapshotKind::Durable), snapshot(&toy, SnapshotKind::Latest));
+    assert_eq!(latest.visibility(first), Visibility::Visible(csn), "it rests on that commit");
+    assert_eq!(durable.visibility(first), Visibility::Invisible);
+    toy.log.force(csn.lsn()).expect("durable");
+    assert_eq!(durable.visibility(first), Visibility::Invisible, "as before");
+    assert!(sees(&snapshot(&toy, SnapshotKind::Durable), first));
+
+    let mut running = toy.begin("running");
+    toy.add(&mut running, 0, 1).expect("free");
+    let xid = running.xid().expect("it wrote");
+    let before = snapshot(&toy, SnapshotKind::Latest);
+    assert!(!sees(&before, xid));
+    drop(running.commit().expect("committed"));
+    assert!(!sees(&before, xid) && !sees(&latest, xid), "a commit after the snapshot");
+    assert!(sees(&snapshot(&toy, SnapshotKind::Latest), xid));
+    assert!(sees(&before, Xid::ZERO), "rows that nobody has changed");
+}
+
+/// A reader of long ago neither holds the numbers of transactions up nor forgets what it does not see.
+#[test]
+fn an_old_snapshot_lets_the_window_move_and_sees_the_same() {
+    let options = TxnManagerOptions { status_capacity: 16, ..small() };
+    let (toy, _) = Toy::new(Mem::null(), &[0; 3], options);
+    let (seen, csn) = commit_one(&toy, 0);
+    toy.log.force(csn.lsn()).expect("durable");
+    let mut running = toy.begin("runs when the snapshot is taken");
+    toy.add(&mut running, 1, 1).expect("free");
+    let late = running.xid().expect("it wrote");
+    let old = snapshot(&toy, SnapshotKind::Latest);
+    let (after, _) = commit_one(&toy, 0);
+    drop(running.commit().expect("committed"));
+    for n in 0..500 {
+        let (xid, csn) = commit_one(&toy, 0);
+        if n % 8 == 0 {
+            toy.log.force(csn.lsn()).expect("durable");
+        }
+        assert!(!sees(&old, xid), "turn {n}");
+        assert_eq!([seen, late, after].map(|xid| sees(&old, xid)), [true, false, false], "turn {n}");
+    }
+    assert!(toy.manager.checkpoint_view().window_lo > late);
+    let mut judge = toy.begin("judge");
+    assert!(judge.is_settled(seen) && !judge.is_settled(late) && !judge.is_settled(after));
+    assert_eq!(judge.refresh_view().newest_reader(), Some(old.csn()));
+    drop(old);
+    assert!(judge.refresh_view().newest_reader().is_none());
+    assert!(judge.is_settled(late) && judge.is_settled(after));
+}
+
+/// A row lock that was not logged leaves its xid on a change that a reader does not see, and must not show it.
+#[test]
+fn who_only_locks_a_row_is_as_late_as_what_it_locks() {
+    let options = TxnManagerOptions { status_capacity: 16, ..small() };
+    let (toy, _) = Toy::new(Mem::null(), &[0; 3], options);
+    let mut locker = toy.begin("locker");
+    toy.lock(&mut locker, 1).expect("free");
+    let xid = locker.xid().expect("it locked");
+    let mut writer = toy.begin("writer");
+    toy.add(&mut writer, 2, 1).expect("free");
+    let old = snapshot(&toy, SnapshotKind::Latest);
+    let written = writer.xid().expect("it wrote");
+    writer.commit().expect("committed").wait().expect("durable");
+    toy.lock(&mut locker, 2).expect("free again");
+    drop(locker.commit().expect("committed"));
+    assert_eq!([written, xid].map(|xid| sees(&old, xid)), [false, false]);
+}
+
+#[test]
+fn a_killed_snapshot_knows_it_and_the_next_one_is_the_oldest() {
+    let (toy, _) = Toy::new(Mem::null(), &[0], small());
+    assert_eq!(toy.manager.oldest_snapshot(), None);
+    let first = toy.manager.snapshot(SnapshotKind::Latest, "first").expect("a free slot");
+    let (_, csn) = commit_one(&toy, 0);
+    let second = toy.manager.snapshot(SnapshotKind::Latest, "second").expect("a free slot");
+    assert!(second.csn() >= csn && first.csn() < csn);
+    let killed = toy.manager.kill_oldest_snapshot().expect("two are in use");
+    assert_eq!((killed.label, killed.csn), ("first", first.csn()));
+    assert!(first.is_killed() && !second.is_killed());
+    assert_eq!(toy.manager.oldest_snapshot().map(|oldest| oldest.label), Some("second"));
+}
+
+#[test]
+fn snapshots_are_counted() {
+    let (toy, _) = Toy::new(Mem::null(), &[0], TxnManagerOptions { max_snapshots: 2, ..small() });
+    let held = [(); 2].map(|()| snapshot(&toy, SnapshotKind::Durable));
+    let refused = toy.manager.snapshot(SnapshotKind::Durable, "third").expect_err("two are held");
+    assert!(matches!(refused, Error::TooManyTransactions { max: 2, oldest: "reader" }), "{refused:?}");
+    drop(held);
+    snapshot(&toy, SnapshotKind::Durable);
+}
+
+/// Writers commit while readers push them: each answer stays, agrees with the number that the writer was told, and a commit
+/// that was told of is in every later snapshot.
+fn writers_and_readers(buffer: BufferKind) {
+    let toy = Toy::with_buffer(buffer, &[0; 2]);
+    let told = Mutex::new(Vec::<(Xid, Csn)>::new());
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let writers = [0, 1].map(|row| {
+            let (toy, told) = (&toy, &told);
+            scope.spawn(move || {
+                for n in 0..300 {
+                    let mut txn = toy.begin("writer");
+                    toy.add(&mut txn, row, 1).expect("its own row");
+                    let xid = txn.xid().expect("it wrote");
+                    let ticket = txn.commit_pipelined().expect("committed");
+                    told.lock().expect("no panics").push((xid, ticket.csn()));
+                    if n % 16 == 0 {
+                        let csn = ticket.csn();
+                        ticket.wait().expect("durable");
+                        assert!(snapshot(toy, SnapshotKind::Durable).csn() >= csn, "acknowledged and not seen");
+                    }
+                }
+            })
+        });
+        for _ in 0..2 {
+            let (toy, told, stop) = (&toy, &told, &stop);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let known = told.lock().expect("no panics").last().copied();
+                    let snapshot = snapshot(toy, SnapshotKind::Latest);
+                    if let Some((xid, csn)) = known {
+                        assert!(csn <= snapshot.csn() && sees(&snapshot, xid), "told and not seen");
+                    }
+                    let next = toy.manager.checkpoint_view().next_xid.0;
+                    let looks = |()| (next.saturating_sub(8).max(1)..next + 2).map(|xid| sees(&snapshot, Xid(xid)));
+                    let looks: [Vec<bool>; 2] = [(), ()].map(|()| looks(()).collect());
+                    assert_eq!(looks[0], looks[1], "a snapshot changes");
+                    for &(xid, csn) in told.lock().expect("no panics").iter().rev().take(16) {
+                        assert_eq!(sees(&snapshot, xid), csn <= snapshot.csn(), "{xid} committed as {csn:?}");
+                    }
+                }
+            });
+        }
+        writers.into_iter().for_each(|writer| writer.join().expect("writers end"));
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn snapshots_agree_with_the_numbers_of_commits_whatever_the_log_buffer() {
+    let rings = [BufferKind::Mutex, BufferKind::CArray, BufferKind::Decoupled, BufferKind::Hybrid];
+    let others = [BufferKind::Delegated, BufferKind::Faa, BufferKind::Laser, BufferKind::Lanes];
+    rings.into_iter().chain(others).for_each(writers_and_readers);
+}
