@@ -49,6 +49,8 @@ lock_ranks! {
     LogCtl,
     /// The list of log segments.
     LogSegments,
+    /// Pages of a status table: a miss reads and writes them.
+    StatusTable,
     /// Access to files, taken back when a database closes. Shared by calls in flight.
     FileFence,
     /// State of an open file or of a simulated disk.

@@ -30,6 +30,7 @@ mod resource;
 mod slot;
 mod snapshot;
 mod status;
+pub mod table;
 mod txn;
 mod undo;
 mod view;
