@@ -217,13 +217,12 @@ impl Round {
     }
 }
 
-/// A round from `board` on; lands when it is dropped.
-///
-/// A round that unwinds stops the log first: its pages may be torn at home, so nothing may be written over their images.
+/// A round from `board` on; lands when it is dropped. One that unwinds stops the log first: its pages may be torn at home, so
+/// nothing may be written over their images.
 struct Flying<'a> {
     core: &'a Core,
     area: usize,
-    /// Whether the thread that keeps frames free is to look again. It does not ring for itself about nothing, and so for ever.
+    /// Whether to ring for the thread that keeps frames free: it may sleep for want of this round. Not for its own about nothing.
     rings: bool,
     unwinds: bool,
 }
@@ -235,7 +234,6 @@ impl Drop for Flying<'_> {
             self.core.log.poison(&Error::io("clean", self.core.data.path(), why));
         }
         self.core.cleaner.land(self.area);
-        // The thread that keeps frames free sleeps if it met the rounds while they were under way.
         if self.rings {
             self.core.low.notify();
         }
