@@ -13,6 +13,8 @@ mod doublewrite;
 mod drop;
 mod flip;
 mod isolation;
+mod isolation_hermitage;
+mod isolation_stage;
 mod limits;
 mod lock;
 mod model;
