@@ -9,6 +9,10 @@
 //! between two heavy ones. The heavy side says whether they are.
 
 use crate::primitive::atomic::{AtomicBool, Ordering, fence};
+use std::io;
+
+/// Has every other thread of the process pass a full fence.
+type Call = fn() -> io::Result<()>;
 
 /// Fences that pair with each other, one kind light, one heavy.
 ///
@@ -30,12 +34,15 @@ use crate::primitive::atomic::{AtomicBool, Ordering, fence};
 ///
 /// Where the system refuses the call, and under a model checker, nobody is spared: both sides are `fence(SeqCst)`.
 ///
+/// A call that is refused after it was granted, as by a filter that was set up meanwhile, cannot be made up for: light sides
+/// that were spared have made no fence. So the heavy side that gets the error has learnt nothing, and says so.
+///
 /// The call costs about a microsecond, more on a machine of many processors. A virtual processor that its host has stopped
 /// holds it up until it runs again.
 #[derive(Debug)]
 pub struct AsymmetricFence {
-    /// Whether the system can make the fence of the light side.
-    granted: bool,
+    /// Makes the fence of the light side, if the system can.
+    others: Option<Call>,
     /// Whether the light side makes none. Written by heavy sides.
     spared: AtomicBool,
 }
@@ -44,7 +51,12 @@ impl AsymmetricFence {
     /// Asks the system. The first call in a process of several threads takes the system some ten milliseconds.
     #[expect(clippy::new_without_default, reason = "it makes a system call")]
     pub fn new() -> Self {
-        Self { granted: register(), spared: AtomicBool::new(false) }
+        Self::by(register())
+    }
+
+    /// With `others` in place of the system's call, or none: for tests of what follows a refusal.
+    pub fn by(others: Option<Call>) -> Self {
+        Self { others, spared: AtomicBool::new(false) }
     }
 
     /// The side that is passed often.
@@ -63,20 +75,22 @@ impl AsymmetricFence {
     /// The side that is passed seldom. `spare` says whether so many light sides are about to be passed before the next heavy
     /// one that together they cost more than the system's call.
     ///
-    /// # Panics
-    /// If the system refuses what it has granted before: a fence that did not happen cannot be made up for.
-    pub fn heavy(&self, spare: bool) {
+    /// # Errors
+    /// If the system refuses what it has granted before: what this side sees from now on, and what later ones see, means
+    /// nothing.
+    pub fn heavy(&self, spare: bool) -> io::Result<()> {
         // ORDERING: Relaxed, heavy sides alone store it, one at a time.
         let spared = self.spared.load(Ordering::Relaxed);
-        let spare = spare && self.granted;
+        let spare = spare && self.others.is_some();
         if spare != spared {
             // ORDERING: Release, pairs with the load in `light`.
             self.spared.store(spare, Ordering::Release);
         }
         // ORDERING: SeqCst, pairs with the fence in `light` where that is one, and with other fences.
         fence(Ordering::SeqCst);
-        if spare || spared {
-            fence_others();
+        match self.others {
+            Some(others) if spare || spared => others(),
+            _ => Ok(()),
         }
     }
 }
@@ -90,33 +104,18 @@ fn compiler_fence() {
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
+/// The system's call, if this process may make it from now on.
 #[cfg(all(target_os = "linux", not(any(foreshore_loom, foreshore_shuttle))))]
-mod system {
+fn register() -> Option<Call> {
     use rustix::thread::{MembarrierCommand, membarrier};
-
-    /// Whether this process may call [`fence_others`] from now on.
-    pub(super) fn register() -> bool {
-        membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
-    }
-
-    /// Has every other thread of the process pass a full fence.
-    pub(super) fn fence_others() {
-        membarrier(MembarrierCommand::PrivateExpedited).expect("a registered process may call membarrier");
-    }
+    membarrier(MembarrierCommand::RegisterPrivateExpedited).ok()?;
+    Some(|| Ok(membarrier(MembarrierCommand::PrivateExpedited)?))
 }
 
 #[cfg(not(all(target_os = "linux", not(any(foreshore_loom, foreshore_shuttle)))))]
-mod system {
-    pub(super) fn register() -> bool {
-        false
-    }
-
-    pub(super) fn fence_others() {
-        unreachable!("nothing was registered");
-    }
+fn register() -> Option<Call> {
+    None
 }
-
-use system::{fence_others, register};
 
 #[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
 mod tests {
@@ -149,7 +148,7 @@ mod tests {
             let look = |round| {
                 // ORDERING: Relaxed on both, the fence under test orders them.
                 seldom.store(round, Ordering::Relaxed);
-                fence.heavy(spare(round));
+                fence.heavy(spare(round)).expect("the system goes on");
                 // ORDERING: as above.
                 often.load(Ordering::Relaxed)
             };
@@ -181,7 +180,15 @@ mod tests {
 
     #[test]
     fn one_of_two_sides_sees_the_other_where_the_system_refuses() {
-        let refused = AsymmetricFence { granted: false, spared: AtomicBool::new(false) };
-        no_pair_is_blind(&refused, |_| true);
+        no_pair_is_blind(&AsymmetricFence::by(None), |_| true);
+    }
+
+    #[test]
+    fn a_call_refused_later_is_an_error_as_long_as_somebody_may_be_spared() {
+        let fence = AsymmetricFence::by(Some(|| Err(io::ErrorKind::PermissionDenied.into())));
+        fence.heavy(false).expect("nobody is spared");
+        for spare in [true, false] {
+            assert_eq!(fence.heavy(spare).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        }
     }
 }

@@ -127,7 +127,7 @@ impl Leader for Sealer {
         let Drained { cut: upto, more } = match order.room {
             None => self.buffer.drain(order.sealed, &mut group.staging),
             Some(slot) => self.buffer.drain_for(slot, order.sealed, &mut group.staging),
-        };
+        }?;
         let data_len = group.staging.data_len();
         // A cut that only raises the stamp is worth a group if somebody waits for it: what is acknowledged stands in a header.
         if data_len == 0 && (upto == order.sealed || order.room.is_some()) {

@@ -39,7 +39,7 @@ fn spawn(log: &Arc<Lanes>, body: impl Fn(&Lanes) + Send + 'static) -> JoinHandle
 /// One cut behind `last`, and the stamps of what it copied.
 fn cut(log: &Lanes, last: Lsn) -> (Lsn, Vec<Lsn>) {
     let mut staging = Staging::new(4096);
-    let drained = log.drain(last, &mut staging);
+    let drained = log.drain(last, &mut staging).expect("no call is refused");
     assert!(!drained.more && drained.cut >= last, "a small cut is one group and never falls");
     let stamps = staging.data().chunks(SIZE).map(|record| {
         let stamp = Lsn(u64::from_le_bytes(record[8..16].try_into().expect("eight bytes")));
@@ -135,6 +135,7 @@ impl Lead {
             Some(slot) => log.drain_for(slot, self.cut, &mut staging),
             None => log.drain(self.cut, &mut staging),
         };
+        let drained = drained.expect("no call is refused");
         for record in staging.data().chunks(SIZE) {
             let stamp = Lsn(u64::from_le_bytes(record[8..16].try_into().expect("eight bytes")));
             assert!(stamp > self.cut, "{stamp} was missed by the cut at {}", self.cut);
@@ -178,6 +179,12 @@ fn a_cut_misses_no_commit() {
 #[test]
 fn a_cut_need_not_know_a_lane_that_is_leased_meanwhile() {
     check(late_lease);
+}
+
+#[test]
+#[should_panic(expected = "missed by the cut")]
+fn a_draw_in_a_new_lane_without_a_fence_is_noticed() {
+    mutated("lanes: no fence in the draw", late_lease);
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn leader(log: &Laser) {
     let mut staging = Staging::new(4096);
     while last < Lsn(SESSIONS * RECORDS * SIZE) {
         staging.clear();
-        let cut = log.drain(last, &mut staging).cut;
+        let cut = log.drain(last, &mut staging).expect("no call is refused").cut;
         assert_eq!(staging.data_len() as u64, cut.0 - last.0, "the cut is what was copied");
         for record in staging.data().chunks(SIZE as usize) {
             let mark = u64::from_le_bytes(record[24..].try_into().expect("eight bytes"));

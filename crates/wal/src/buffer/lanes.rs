@@ -30,8 +30,8 @@
 //! - *r's step 6 or something later.* It was stored with Release behind r's tail (and so are later steps 2), so the
 //!   load of the tail that follows finds `r` below the target, and e copies it. ∎
 //!
-//! A lane that c does not count was leased after `b`: the fences of the lease and of b order the lane's later load of the floor
-//! behind b's store, which is the first case.
+//! A lane that c does not count is the first case too: its lease comes before step 2 in the program of its session, so the
+//! fences say of the lease what they say of step 2.
 //!
 //! **The fences** are an [`AsymmetricFence`]. With two equal ones, each append waits until its copy has left the processor. So
 //! while cuts are large an append makes none, and the leader has the system make one in every thread.
@@ -64,7 +64,7 @@ use crate::checksum::{Crc, Detected};
 use crate::format::record_size;
 use crate::record::{Record, flags};
 use crate::slots::Slots;
-use foreshore_base::Lsn;
+use foreshore_base::{Error, Lsn, Result};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::primitive::{MODEL, hint};
@@ -132,6 +132,10 @@ struct Cut {
 impl Lanes {
     /// Empty lanes of `bytes` each, a power of two, one for each slot. The first LSN is greater than `floor`.
     pub fn new(bytes: usize, slots: Arc<Slots>, floor: Lsn) -> io::Result<Self> {
+        Self::with_fence(bytes, slots, floor, AsymmetricFence::new())
+    }
+
+    fn with_fence(bytes: usize, slots: Arc<Slots>, floor: Lsn, fence: AsymmetricFence) -> io::Result<Self> {
         let count = slots.len();
         let lane = |_| {
             let seq = AtomicU64::new(floor.0 << 1);
@@ -144,7 +148,7 @@ impl Lanes {
             drained: (0..count).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
             floor: CachePadded::new(AtomicU64::new(floor.0)),
             clock: CachePadded::new(AtomicU64::new(floor.0)),
-            fence: AsymmetricFence::new(),
+            fence,
             slots,
             cut: Mutex::new(LockRank::Leaf, Cut::default()),
         })
@@ -209,8 +213,8 @@ impl Lanes {
         self.append_by(how, slot, record, dep)
     }
 
-    /// Steps a to d.
-    fn begin(&self, cut: &mut Cut, prev: Lsn) {
+    /// Steps a to d. Fails where the fence of b does, for then nothing is known of `S`.
+    fn begin(&self, cut: &mut Cut, prev: Lsn) -> Result<()> {
         // ORDERING: Relaxed on all of a, any stamp will do: S is proved by b and c. Acquire on the clock, a commit drawn from
         // it drags its lane's step 2 into view.
         let clock = self.clock.load(Ordering::Acquire);
@@ -221,8 +225,9 @@ impl Lanes {
         // ORDERING: Release, pairs with `current`; the fence of b orders it before the loads of c.
         self.floor.store(g, Ordering::Release);
         if !mutant("lanes: no fence in the cut") {
-            // b of the proof; pairs with the light side in `append`, and with the fence of a lease.
-            self.fence.heavy(cut.size >= SPARING);
+            // b of the proof; pairs with the light side in `append`.
+            let fenced = self.fence.heavy(cut.size >= SPARING);
+            fenced.map_err(|error| Error::io("membarrier", "log", error))?;
         }
         // ORDERING: AcqRel, a read-modify-write as all changes of the clock. Keeps the steps of commits short.
         self.clock.fetch_max(g, Ordering::AcqRel);
@@ -251,6 +256,7 @@ impl Lanes {
         (cut.next, cut.provisional) = (0, 0);
         let floor = if mutant("lanes: cut falls") { Lsn::ZERO } else { prev };
         cut.stamp = Some(Lsn(stamp).max(floor));
+        Ok(())
     }
 
     /// Step e, as far as `staging` goes; whether all is copied.
@@ -357,25 +363,26 @@ impl LogBuffer for Lanes {
         true
     }
 
-    fn drain(&self, prev: Lsn, staging: &mut Staging) -> Drained {
+    fn drain(&self, prev: Lsn, staging: &mut Staging) -> Result<Drained> {
         let mut guard = self.cut.try_lock().expect("one leader at a time");
         let cut = &mut *guard;
         if cut.stamp.is_none() {
-            self.begin(cut, prev);
+            self.begin(cut, prev)?;
         }
         let done = self.copy(cut, staging);
         #[cfg(any(debug_assertions, foreshore_shuttle))]
         staging.verify_above(prev);
-        match cut.stamp {
+        let early = mutant("lanes: rises before its end");
+        Ok(match cut.stamp {
             Some(stamp) if done => {
                 cut.stamp = None;
                 Drained { cut: stamp, more: false }
             }
-            _ => Drained { cut: prev, more: true },
-        }
+            stamp => Drained { cut: stamp.filter(|_| early).unwrap_or(prev), more: true },
+        })
     }
 
-    fn drain_for(&self, slot: usize, prev: Lsn, staging: &mut Staging) -> Drained {
+    fn drain_for(&self, slot: usize, prev: Lsn, staging: &mut Staging) -> Result<Drained> {
         let mut cut = self.cut.try_lock().expect("one leader at a time");
         if cut.stamp.is_some() || cut.provisional >= PROVISIONAL {
             drop(cut);
@@ -387,6 +394,9 @@ impl LogBuffer for Lanes {
         cut.provisional += staging.data_len();
         #[cfg(debug_assertions)]
         staging.verify_above(prev);
-        Drained { cut: prev, more }
+        Ok(Drained { cut: prev, more })
     }
 }
+
+#[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
+mod tests;

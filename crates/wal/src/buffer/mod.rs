@@ -19,7 +19,7 @@ use crate::format::{EXTENT, Envelope, Extent, GROUP_HEADER, record_size};
 use crate::options::{BufferKind, LogOptions};
 use crate::record::Record;
 use crate::slots::Slots;
-use foreshore_base::Lsn;
+use foreshore_base::{Lsn, Result};
 use foreshore_io::AlignedBuf;
 use std::io;
 use std::sync::Arc;
@@ -64,11 +64,17 @@ pub trait LogBuffer: Send + Sync {
 
     /// Copies publishable records into `staging`, as many whole ones as fit, and makes their room free. `prev` is the last
     /// cut. One caller at a time.
-    fn drain(&self, prev: Lsn, staging: &mut Staging) -> Drained;
+    ///
+    /// # Errors
+    /// If it cannot be known any more what a cut may cover.
+    fn drain(&self, prev: Lsn, staging: &mut Staging) -> Result<Drained>;
 
     /// As [`LogBuffer::drain`] for a session that wants room: what frees room for `slot` is enough, and the cut need not
     /// rise.
-    fn drain_for(&self, slot: usize, prev: Lsn, staging: &mut Staging) -> Drained {
+    ///
+    /// # Errors
+    /// As [`LogBuffer::drain`].
+    fn drain_for(&self, slot: usize, prev: Lsn, staging: &mut Staging) -> Result<Drained> {
         let _ = slot;
         self.drain(prev, staging)
     }

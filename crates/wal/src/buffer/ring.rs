@@ -6,7 +6,7 @@ use super::{Drained, LogBuffer, Sealed, Staging};
 use crate::checksum::{Detected, Unsummed};
 use crate::credit::Credits;
 use crate::record::{Record, flags};
-use foreshore_base::Lsn;
+use foreshore_base::{Lsn, Result};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::{CachePadded, rmw};
 use std::io;
@@ -64,13 +64,13 @@ impl<B: RingBuffer> LogBuffer for B {
         Lsn(self.tail())
     }
 
-    fn drain(&self, prev: Lsn, staging: &mut Staging) -> Drained {
+    fn drain(&self, prev: Lsn, staging: &mut Staging) -> Result<Drained> {
         let ring = self.ring();
         staging.expect_extents(1);
         let upto = self.published().max(ring.drained());
         // SAFETY: the buffer says that everything below is copied in; what lies below `drained` is not touched again.
         let to = unsafe { ring.drain(upto, staging) };
-        Drained { cut: prev.max(Lsn(to)), more: to < upto }
+        Ok(Drained { cut: prev.max(Lsn(to)), more: to < upto })
     }
 }
 

@@ -40,7 +40,7 @@ pub(crate) fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
 /// Cuts once behind `last`; what it yields is whole records.
 pub(crate) fn cut(log: &impl LogBuffer, last: Lsn) -> Lsn {
     let mut staging = Staging::new(4096);
-    let cut = log.drain(last, &mut staging).cut;
+    let cut = log.drain(last, &mut staging).expect("no call is refused").cut;
     assert!(cut >= last, "the cut falls");
     assert_eq!(staging.data_len() as u64, cut.0 - last.0, "the cut is what was copied");
     for record in staging.data().chunks(SIZE as usize) {

@@ -19,7 +19,7 @@ fn append(laser: &Laser, tag: u64, payload: &[u8], dep: Lsn) -> Lsn {
 /// Tags of the records that one call of `drain` yields, in order, and its cut.
 fn drain(laser: &Laser, prev: Lsn) -> (Vec<u64>, Lsn) {
     let mut staging = Staging::new(64 << 10);
-    let cut = laser.drain(prev, &mut staging).cut;
+    let cut = laser.drain(prev, &mut staging).unwrap().cut;
     let (mut tags, mut data) = (Vec::new(), staging.data());
     while !data.is_empty() {
         let (record, _, rest) = Envelope::split(data).expect("whole records are copied");

@@ -1,0 +1,66 @@
+//! A system that goes back on its word: a cut whose fence was not made says nothing, and the log stops.
+
+use super::*;
+use crate::group::{Flight, Sealer, Sink, Totals};
+use crate::pipeline::Pipeline;
+use crate::policy::GroupPolicy;
+use foreshore_base::GroupNo;
+
+const PAYLOAD: [u8; 1000] = [7; 1000];
+
+/// One lane whose cuts are refused their fences once there are enough records between them.
+fn refused() -> (Arc<Lanes>, Arc<Slots>) {
+    let slots = Arc::new(Slots::new(1));
+    slots.lease().expect("one slot");
+    let fence = AsymmetricFence::by(Some(|| Err(io::ErrorKind::PermissionDenied.into())));
+    let lanes = Lanes::with_fence(1 << 20, slots.clone(), Lsn(0), fence).expect("memory");
+    (Arc::new(lanes), slots)
+}
+
+/// Appends so much that the next cut but one spares the fences of appends.
+fn fill(lanes: &Lanes) -> Lsn {
+    let count = SPARING as usize / PAYLOAD.len() + 1;
+    lanes.admit(0, (count * record_size(PAYLOAD.len())) as u64).expect("an empty lane");
+    let append = |_| lanes.append(0, &Record { tag: 1, flags: 0, parts: &[&PAYLOAD] }, Lsn(0));
+    (0..count).map(append).last().expect("more than none")
+}
+
+#[test]
+fn a_cut_without_its_fence_is_an_error() {
+    let (lanes, _) = refused();
+    let mut staging = Staging::new(1 << 20);
+    let last = fill(&lanes);
+    let cut = lanes.drain(Lsn(0), &mut staging).expect("nobody is spared yet").cut;
+    assert!(cut >= last);
+    fill(&lanes);
+    staging.clear();
+    let error = lanes.drain(cut, &mut staging).expect_err("the fence is refused");
+    assert!(matches!(error, Error::Io { op: "membarrier", .. }), "{error:?}");
+    assert_eq!(staging.data_len(), 0, "nothing is copied by a cut that says nothing");
+}
+
+#[test]
+fn what_was_copied_for_room_counts_as_appended() {
+    let (lanes, _) = refused();
+    let mut staging = Staging::new(1 << 20);
+    fill(&lanes);
+    let made = lanes.drain_for(0, Lsn(0), &mut staging).expect("no cut");
+    assert!(made.cut == Lsn(0) && staging.data_len() as u64 >= SPARING);
+    staging.clear();
+    let cut = lanes.drain(Lsn(0), &mut staging).expect("nobody is spared yet").cut;
+    assert_eq!(staging.data_len(), 0, "all was copied before");
+    assert!(lanes.drain(cut, &mut staging).is_err(), "the cut before covered enough to spare the next appends");
+}
+
+#[test]
+fn a_refused_fence_stops_the_log() {
+    let (lanes, slots) = refused();
+    let flight = Flight::new(1 << 20, &Arc::new(Totals::default()));
+    let sealer = Sealer { buffer: lanes.clone(), sink: Sink::Nowhere };
+    let pipeline = Pipeline::new(sealer, vec![flight], Lsn(0), GroupNo(1), slots, GroupPolicy::Greedy);
+    pipeline.force(fill(&lanes)).expect("nobody is spared yet");
+    let (durable, lost) = (pipeline.durable(), fill(&lanes));
+    let error = pipeline.force(lost).expect_err("the fence is refused");
+    assert!(matches!(error, Error::Poisoned { .. }), "{error:?}");
+    assert_eq!(pipeline.durable(), durable);
+}
