@@ -1,7 +1,7 @@
 //! The leased slots of sessions: what one session writes and everybody may read.
 
 use foreshore_base::{Error, Lsn, Result};
-use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
 use foreshore_sync::{CachePadded, LockRank, Mutex};
 
 /// One session's line. Only the session that leases the slot stores into it.
@@ -45,10 +45,9 @@ impl Slots {
         let mut free = self.free.lock();
         let index = free.pop().ok_or(Error::TooManyTransactions { max: self.slots.len(), oldest: "" })?;
         // ORDERING: Relaxed, every store into the slot is published by a later Release operation of its session: the
-        // draw of a position, or a store into the slot itself followed by a fence.
+        // draw of a position, or a store into the slot itself followed by a fence. A cut of `lanes` that does not count this
+        // slot has raised its floor before the session looks at it: the fence of each append lies in between.
         self.used.fetch_max(index + 1, Ordering::Relaxed);
-        // ORDERING: a cut of `lanes` that does not count this slot has raised its floor before: pairs with the fence there.
-        fence(Ordering::SeqCst);
         Ok(index)
     }
 
