@@ -22,7 +22,8 @@ pub enum GroupPolicy {
     Fixed {
         /// Period of the timer, which starts anew with each group.
         time: Option<Duration>,
-        /// Commits that wait.
+        /// Commits that wait. One that is asked for again before its group is cut, flushed soon and then waited for or polled,
+        /// counts each time: the group is cut early, never late.
         txns: Option<u64>,
         /// Bytes appended and not cut.
         bytes: Option<u64>,
