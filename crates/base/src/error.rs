@@ -1,6 +1,6 @@
 //! The one error type, of every layer and of the public face.
 
-use crate::{GroupNo, PageId};
+use crate::{GroupNo, PageId, TableId};
 use std::{fmt, io, path::PathBuf, sync::Arc, time::Duration};
 
 /// A result with Foreshore's [`Error`].
@@ -166,6 +166,24 @@ pub enum Error {
         /// How long.
         waited: Duration,
     },
+    /// Another transaction has changed a row since the snapshot was taken by which this one reads, and has committed first.
+    /// Retryable.
+    Conflict {
+        /// The table.
+        table: TableId,
+        /// The encoded key of the row.
+        key: Arc<[u8]>,
+    },
+    /// What the snapshot would see is gone: it was given up because what it kept took too much room. Retryable.
+    SnapshotTooOld {
+        /// Label of its reader.
+        label: &'static str,
+    },
+    /// No table has the name.
+    NoTable {
+        /// The name.
+        name: String,
+    },
     /// More transactions at once than the engine has sessions for, or a status window held by an old one. Retryable.
     TooManyTransactions {
         /// The limit.
@@ -230,7 +248,12 @@ impl Error {
     pub const fn is_retryable(&self) -> bool {
         matches!(
             self,
-            Self::Deadlock { .. } | Self::LockTimeout { .. } | Self::TooManyTransactions { .. } | Self::TableDropped
+            Self::Deadlock { .. }
+                | Self::LockTimeout { .. }
+                | Self::Conflict { .. }
+                | Self::SnapshotTooOld { .. }
+                | Self::TooManyTransactions { .. }
+                | Self::TableDropped
         )
     }
 }
@@ -277,6 +300,13 @@ impl fmt::Display for Error {
             Self::LockTimeout { holder, what, waited } => {
                 write!(f, "no lock on {what} within {waited:?}, held by {holder:?}")
             }
+            Self::Conflict { table, key } => {
+                write!(f, "the row with key {key:02x?} of table {table} has changed since the snapshot was taken")
+            }
+            Self::SnapshotTooOld { label } => {
+                write!(f, "the snapshot of {label:?} took too much room and was given up")
+            }
+            Self::NoTable { name } => write!(f, "there is no table {name:?}"),
             Self::TooManyTransactions { max, oldest } => {
                 write!(f, "more than {max} transactions at once, the oldest is {oldest:?}")
             }

@@ -1,23 +1,27 @@
 //! Scans in key order.
 
 use crate::descend::{Access, ReadGuard, Restarts};
-use crate::node::NO_WRITER;
+use crate::format::{GHOST, RowHeader};
+use crate::node::{NO_VERSION, NO_WRITER, Row};
 use crate::tree::{Structure, Tree};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Lsn, PageId, Result};
 use foreshore_buffer::Scan;
 use foreshore_lock::TableMode;
-use foreshore_txn::{RowHolder, Txn};
+use foreshore_txn::{RowHolder, Seen, Snapshot, Txn, UndoPtr};
 use std::ops::{Bound, Range};
+use std::sync::Arc;
 
 /// A scan of part of a tree. Made by [`Tree::range`].
 ///
 /// Leaves are copied whole, without a latch, and rows are handed out once the copy has been validated. The next leaf is found
 /// from the root by the high fence, so splits in between do no harm. Rows that the same transaction writes ahead of the
-/// cursor are seen.
+/// cursor are seen. A cursor that reads by a snapshot reads all of its leaves by the same one.
 #[derive(Debug)]
 pub struct Cursor {
     tree: Tree,
+    /// What it reads by; without one the table is locked.
+    snapshot: Option<Arc<Snapshot>>,
     /// Where the next rows begin; `None` at the end.
     from: Option<Bound<Vec<u8>>>,
     upper: Bound<Vec<u8>>,
@@ -45,14 +49,17 @@ struct ReadAhead {
 }
 
 impl Tree {
-    /// A scan of the rows between two bounds, in ascending order. The table is locked shared to the end of the transaction.
+    /// A scan of the rows between two bounds, in ascending order. A serializable transaction locks the table shared to its
+    /// end.
     ///
     /// # Errors
-    /// `Deadlock`, `LockTimeout`.
+    /// `Deadlock`, `LockTimeout`, `SnapshotTooOld`, `TooManyTransactions`.
     pub fn range(&self, txn: &mut Txn, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<Cursor> {
-        self.lock(txn, TableMode::Shared)?;
+        let snapshot = txn.reads_at()?;
+        self.lock(txn, if snapshot.is_some() { TableMode::IntentShared } else { TableMode::Shared })?;
         Ok(Cursor {
             tree: self.clone(),
+            snapshot,
             from: Some(lower.map(<[u8]>::to_vec)),
             upper: upper.map(<[u8]>::to_vec),
             start: lower.map(<[u8]>::to_vec),
@@ -62,6 +69,20 @@ impl Tree {
             copied_at: txn.last_lsn(),
             ahead: ReadAhead::default(),
         })
+    }
+
+    /// Whether there is a row with this header, by who has the table locked shared.
+    fn see_newest(&self, txn: &mut Txn, pid: PageId, header: RowHeader) -> Result<Option<bool>> {
+        // Under the table's shared lock there is no writer, for a writer has its intent locked.
+        match txn.row_holder(header.xid) {
+            RowHolder::Nobody | RowHolder::Me => Ok((!header.is_ghost()).then_some(false)),
+            // A rollback that fails stops the log before it gives up its locks.
+            RowHolder::Other(_) => {
+                let damage = self.corrupted(pid, "a row has a writer that the lock of the table excludes");
+                Err(self.pool().log().poisoned().unwrap_or(damage))
+            }
+            RowHolder::Unknown => Err(self.corrupted(pid, NO_WRITER)),
+        }
     }
 
     /// Copies the node on `level` that covers `key`.
@@ -139,24 +160,71 @@ impl Cursor {
 
     /// Copies the rows of one leaf that lie between `from` and the upper bound.
     fn copy_leaf(&mut self, txn: &mut Txn, from: Bound<Vec<u8>>) -> Result<()> {
+        self.copied_at = txn.last_lsn();
+        self.start = from;
+        let (tree, snapshot) = (self.tree.clone(), self.snapshot.clone());
+        let mut page = [0; PAGE_SIZE];
+        let Some(snapshot) = snapshot else {
+            let pid = tree.copy_node(&mut Structure::of(txn), self.first_key(), 0, &mut page)?;
+            let high = self.copy_rows(pid, &page, |row, _| tree.see_newest(txn, pid, row.header))?;
+            self.go_on(txn, high);
+            return Ok(());
+        };
+        let mut restarts = Restarts::default();
+        loop {
+            let leaf: ReadGuard<'_> =
+                tree.find_again(&mut Structure::of(txn), self.first_key(), 0, 0, &mut restarts)?;
+            leaf.page().copy_to(0..PAGE_SIZE, &mut page);
+            // The copy has to be whole before it is looked at, and the page unchanged until the versions have been read.
+            if leaf.holds() {
+                let pid = leaf.pid();
+                let high = self.copy_rows(pid, &page, |row, image| {
+                    let RowHeader { xid, undo, .. } = row.header;
+                    match txn.see(&snapshot, xid, UndoPtr::from_bits(undo), image, || leaf.holds()) {
+                        Seen::Newest => Ok((!row.header.is_ghost()).then_some(false)),
+                        Seen::Older(flags) => Ok((flags & GHOST == 0).then_some(true)),
+                        Seen::Nothing => Ok(None),
+                        Seen::Lost => Err(tree.corrupted(pid, NO_VERSION)),
+                    }
+                });
+                if leaf.holds() {
+                    txn.check_snapshot(&snapshot)?;
+                    drop(leaf);
+                    self.go_on(txn, high?);
+                    return Ok(());
+                }
+            }
+            tree.restart(&mut restarts);
+        }
+    }
+
+    /// Where the rows at hand begin.
+    fn first_key(&self) -> &[u8] {
+        match &self.start {
+            Bound::Included(key) | Bound::Excluded(key) => key,
+            Bound::Unbounded => &[],
+        }
+    }
+
+    /// Copies the rows of a leaf, and returns the high fence if the scan goes on behind it. `see` says whether there is a row, and if so,
+    /// whether its value is the one that it has put into the buffer.
+    fn copy_rows(
+        &mut self,
+        pid: PageId,
+        page: &[u8],
+        mut see: impl FnMut(&Row<'_>, &mut Vec<u8>) -> Result<Option<bool>>,
+    ) -> Result<Option<Vec<u8>>> {
         self.rows.clear();
         self.bytes.clear();
         self.at = 0;
-        self.copied_at = txn.last_lsn();
-        self.start = from;
-        let tree = &self.tree;
-        let start: &[u8] = match &self.start {
-            Bound::Included(key) | Bound::Excluded(key) => key,
-            Bound::Unbounded => &[],
-        };
-        let mut page = [0; PAGE_SIZE];
-        let pid = tree.copy_node(&mut Structure::of(txn), start, 0, &mut page)?;
+        let tree = self.tree.clone();
         let damage = |why| tree.corrupted(pid, why);
-        let node = tree.parse(pid, &page)?;
-        let first = match node.search(start).map_err(damage)? {
+        let node = tree.parse(pid, page)?;
+        let first = match node.search(self.first_key()).map_err(damage)? {
             Ok(at) => at + usize::from(matches!(self.start, Bound::Excluded(_))),
             Err(at) => at,
         };
+        let mut image = Vec::new();
         for at in first..node.len() {
             let row = node.row(at).map_err(damage)?;
             let beyond = match &self.upper {
@@ -165,30 +233,22 @@ impl Cursor {
                 Bound::Unbounded => false,
             };
             if beyond {
-                return Ok(());
+                return Ok(None);
             }
-            // Under the table's shared lock there is no writer, for a writer has its intent locked.
-            match txn.row_holder(row.header.xid) {
-                RowHolder::Nobody | RowHolder::Me => {}
-                // A rollback that fails stops the log before it gives up its locks.
-                RowHolder::Other(_) => {
-                    let damage = damage("a row has a writer that the lock of the table excludes");
-                    return Err(tree.pool().log().poisoned().unwrap_or(damage));
-                }
-                RowHolder::Unknown => return Err(damage(NO_WRITER)),
-            }
-            if row.header.is_ghost() {
-                continue;
-            }
+            let Some(is_older) = see(&row, &mut image)? else { continue };
             let key = self.bytes.len();
             self.bytes.extend_from_slice(row.key);
             let value = self.bytes.len();
-            self.bytes.extend_from_slice(row.value);
+            self.bytes.extend_from_slice(if is_older { &image } else { row.value });
             self.rows.push((key..value, value..self.bytes.len()));
         }
-        self.from = node.high().map_err(damage)?.map(|high| Bound::Included(high.to_vec()));
+        Ok(node.high().map_err(damage)?.map(<[u8]>::to_vec))
+    }
+
+    /// Notes where the next leaf begins.
+    fn go_on(&mut self, txn: &mut Txn, high: Option<Vec<u8>>) {
+        self.from = high.map(Bound::Included);
         self.read_ahead(txn);
-        Ok(())
     }
 
     /// Has the leaves from the next one on read in the background, when half of those asked for before have been scanned.

@@ -1,21 +1,70 @@
 //! Reading one row.
 
 use crate::descend::{Access, ReadGuard, Restarts};
-use crate::node::{Damage, NO_WRITER, NodeView};
+use crate::format::{GHOST, RowHeader};
+use crate::node::{Damage, NO_VERSION, NO_WRITER, NodeView};
 use crate::tree::{Structure, Tree};
-use foreshore_base::{Error, Result, Xid};
+use foreshore_base::{Error, Result};
 use foreshore_lock::TableMode;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::thread;
-use foreshore_txn::{RowHolder, Txn};
+use foreshore_txn::{RowHolder, Seen, Snapshot, Txn, UndoPtr};
 
 impl Tree {
-    /// Copies the value of `key` to `out` and returns whether there is one; if not, `out` is empty. The answer holds to the
+    /// Copies the value of `key` to `out` and returns whether there is one; if not, `out` is empty. What it sees is up to the
+    /// isolation of the transaction.
+    ///
+    /// # Errors
+    /// `KeyTooLarge`, `Deadlock`, `LockTimeout`, `SnapshotTooOld`, `TooManyTransactions`, `Corrupted`, `Io`, `OutOfFrames`, `Poisoned`.
+    pub fn get(&self, txn: &mut Txn, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
+        match txn.reads_at()? {
+            Some(snapshot) => self.get_at(txn, &snapshot, key, out),
+            None => self.get_newest(txn, key, out),
+        }
+    }
+
+    /// As [`get`](Self::get), by a snapshot.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn get_at(&self, txn: &mut Txn, snapshot: &Snapshot, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
+        Self::check_key(key)?;
+        // Against its end. Rows are not locked.
+        self.lock(txn, TableMode::IntentShared)?;
+        let mut restarts = Restarts::default();
+        loop {
+            let leaf: ReadGuard<'_> = self.find_again(&mut Structure::of(txn), key, 0, 0, &mut restarts)?;
+            let row = copy_row(&leaf, key, out).map(|row| {
+                row.map(|(header, ghost)| {
+                    let seen = txn.see(snapshot, header.xid, UndoPtr::from_bits(header.undo), out, || leaf.holds());
+                    (seen, ghost)
+                })
+            });
+            if !leaf.holds() && !mutant("btree: versions are not validated") {
+                self.restart(&mut restarts);
+                continue;
+            }
+            txn.check_snapshot(snapshot)?;
+            let damage = |why| self.corrupted(leaf.pid(), why);
+            let is_there = match row.map_err(damage)? {
+                Some((Seen::Newest, ghost)) => !ghost,
+                Some((Seen::Older(flags), _)) => flags & GHOST == 0,
+                Some((Seen::Nothing, _)) | None => false,
+                Some((Seen::Lost, _)) => return Err(damage(NO_VERSION)),
+            };
+            if !is_there {
+                out.clear();
+            }
+            return Ok(is_there);
+        }
+    }
+
+    /// Copies the value of `key` to `out` and returns whether there is one, whatever the isolation. The answer holds to the
     /// end of the transaction: the row is locked shared, and for the sake of a row that does not exist the table is. So it is once the transaction has read more rows than there is memory for locks.
     ///
     /// # Errors
     /// `KeyTooLarge`, `Deadlock`, `LockTimeout`, `Corrupted`, `Io`, `OutOfFrames`, `Poisoned`.
-    pub fn get(&self, txn: &mut Txn, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
+    pub fn get_newest(&self, txn: &mut Txn, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
         Self::check_key(key)?;
         self.lock(txn, TableMode::IntentShared)?;
         let mut whole_table = match txn.share_row(self.table, key) {
@@ -35,7 +84,7 @@ impl Tree {
                 thread::yield_now();
                 true
             };
-            let row = row.map(|row| row.map(|(xid, ghost)| (txn.row_holder(xid), ghost)));
+            let row = row.map(|row| row.map(|(header, ghost)| (txn.row_holder(header.xid), ghost)));
             if !early && !leaf.holds() {
                 self.restart(&mut restarts);
                 continue;
@@ -62,12 +111,12 @@ impl Tree {
     }
 }
 
-/// Copies the value of `key` in a leaf to `out`, and returns who wrote or locked the row last and whether it is deleted.
-fn copy_row(leaf: &ReadGuard<'_>, key: &[u8], out: &mut Vec<u8>) -> Result<Option<(Xid, bool)>, Damage> {
+/// Copies the value of `key` in a leaf to `out`, and returns the header and whether the row is deleted.
+fn copy_row(leaf: &ReadGuard<'_>, key: &[u8], out: &mut Vec<u8>) -> Result<Option<(RowHeader, bool)>, Damage> {
     let node = NodeView::view(leaf.page())?;
     let Ok(at) = node.search(key)? else { return Ok(None) };
     let row = node.place(at)?;
     out.clear();
     node.append_to(row.value, out);
-    Ok(Some((row.header.xid, row.header.is_ghost())))
+    Ok(Some((row.header, row.header.is_ghost())))
 }

@@ -15,7 +15,7 @@ use foreshore_base::{Error, Result, Xid};
 use foreshore_buffer::format::UNDOABLE;
 use foreshore_buffer::{ExclusiveGuard, change_cost};
 use foreshore_lock::TableMode;
-use foreshore_txn::{Before, RowHolder, Txn, UndoPtr, Undoable};
+use foreshore_txn::{Before, Isolation, RowHolder, Txn, UndoPtr, Undoable};
 use foreshore_wal::Dep;
 use std::ops::Range;
 
@@ -98,7 +98,7 @@ pub(crate) fn before(header: RowHeader, value: &[u8], differs: Range<usize>, at:
 
 impl Tree {
     /// Locks the row of `key` for a change, copies its value to `out`, and returns whether it exists. If not, nobody
-    /// inserts it before the transaction ends.
+    /// inserts it before a serializable transaction ends.
     ///
     /// # Errors
     /// As [`Tree::put`].
@@ -114,8 +114,8 @@ impl Tree {
     /// Gives `key` a value and returns the one that it had.
     ///
     /// # Errors
-    /// `KeyTooLarge`, `ValueTooLarge`; `Deadlock`, `LockTimeout`, `TooManyTransactions`, `TransactionTooLarge`; `DiskFull`,
-    /// `Io`, `Corrupted`, `OutOfFrames`, `Poisoned`. The row is then as it was.
+    /// `KeyTooLarge`, `ValueTooLarge`; `Conflict`, `Deadlock`, `LockTimeout`, `TooManyTransactions`, `TransactionTooLarge`;
+    /// `DiskFull`, `Io`, `Corrupted`, `OutOfFrames`, `Poisoned`. The row is then as it was.
     pub fn put(&self, txn: &mut Txn, key: &[u8], value: &[u8]) -> Result<Option<Vec<u8>>> {
         self.write(txn, key, Intent::Put(value))
     }
@@ -161,7 +161,8 @@ impl Tree {
             }
             match outcome? {
                 Try::Done(old) => return Ok(old),
-                Try::Absent if whole_table => return Ok(None),
+                // Only a serializable one promises that it stays so.
+                Try::Absent if whole_table || txn.isolation() != Isolation::Serializable => return Ok(None),
                 Try::Absent => {
                     // That it does not exist must hold to the end of the transaction.
                     self.lock(txn, TableMode::Shared)?;
@@ -204,6 +205,7 @@ impl Tree {
             RowHolder::Nobody => false,
             RowHolder::Unknown => return Err(damage(NO_WRITER)),
         };
+        txn.check_conflict(self.table, key, row.header.xid)?;
         let found = Found { at, header: row.header, mine };
         let ghost = row.header.is_ghost();
         let new = match (ghost, intent) {

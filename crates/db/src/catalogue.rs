@@ -49,7 +49,7 @@ pub(crate) fn open_table<'e, K: Key + 'static, V: Value + 'static>(
     // Who asks for an unknown table takes the catalogue for itself until the end: of several that want to create one,
     // each waits for the one before, instead of all sharing the absence and none being able to end it.
     live.txn.lock_table(engine.catalogue.table(), TableMode::Exclusive)?;
-    if engine.catalogue.get(&mut live.txn, name.as_bytes(), &mut live.found)? {
+    if engine.catalogue.get_newest(&mut live.txn, name.as_bytes(), &mut live.found)? {
         let row = decode(&engine.files, &live.found)?;
         // Its creator has committed, or the lock would not have been granted, and has raised the watermark of this
         // transaction with the lock.
@@ -58,6 +58,17 @@ pub(crate) fn open_table<'e, K: Key + 'static, V: Value + 'static>(
         return use_table::<K, V>(info, live);
     }
     create_table::<K, V>(engine, live, name)
+}
+
+/// The tree of the table `name`, if there is one.
+pub(crate) fn known_table<'e, K: Key + 'static, V: Value + 'static>(
+    engine: &'e Engine,
+    live: &mut Live,
+    name: &str,
+) -> Result<TreeRef<'e>> {
+    // All tables are known from the moment at which their creation is acknowledged.
+    let info = engine.tables.get(name).ok_or_else(|| Error::NoTable { name: name.to_owned() })?;
+    use_table::<K, V>(info, live)
 }
 
 fn use_table<'e, K: Key + 'static, V: Value + 'static>(info: &'e TableInfo, live: &mut Live) -> Result<TreeRef<'e>> {
@@ -105,7 +116,7 @@ fn create_table<'e, K: Key + 'static, V: Value + 'static>(
 pub(crate) fn drop_table(engine: &Engine, live: &mut Live, name: &str) -> Result<bool> {
     // Nobody creates the table or learns of it meanwhile.
     live.txn.lock_table(engine.catalogue.table(), TableMode::Exclusive)?;
-    if !engine.catalogue.get(&mut live.txn, name.as_bytes(), &mut live.found)? {
+    if !engine.catalogue.get_newest(&mut live.txn, name.as_bytes(), &mut live.found)? {
         return Ok(false);
     }
     let row = decode(&engine.files, &live.found)?;

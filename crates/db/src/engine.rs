@@ -113,6 +113,8 @@ impl Engine {
         foreshore_txn::TxnOptions {
             label: options.label,
             lock_timeout: options.lock_timeout.unwrap_or(self.options.lock_timeout),
+            isolation: options.isolation,
+            reads: options.reads,
         }
     }
 

@@ -35,7 +35,8 @@
 //! [`Transaction::commit_pipelined`] returns at once with a [`CommitTicket`] that tells, waits, or is awaited. The locks
 //! of a transaction go when its commit record is in the log buffer; who reads what it wrote is acknowledged after it.
 //!
-//! **Isolation** is serializable, by strict two-phase locking. A transaction that waits blocks its thread; an
+//! **Isolation** is serializable, by strict two-phase locking, unless [`TxnOptions::isolation`] says otherwise.
+//! [`Db::read`] begins a transaction that reads by a snapshot and waits for nobody. A transaction that waits blocks its thread; an
 //! asynchronous program runs transactions on threads of its own. [`Db::run`] repeats those that a deadlock ended.
 //!
 //! **Failure.** A failed write or sync of the log stops the database: everything answers [`Error::Poisoned`] until
@@ -54,6 +55,7 @@ mod format;
 mod memory;
 mod open;
 mod options;
+mod read;
 mod reclaim;
 mod run;
 mod stats;
@@ -71,9 +73,11 @@ pub use foreshore_base::{Csn, Error, Lsn, PageId, Place, Result, TableId, limits
 pub use foreshore_buffer::{DoublewriteKind, PageWrites, ReplacementKind, ReplacementWeights};
 pub use foreshore_io::Device;
 pub use foreshore_space::Growth;
+pub use foreshore_txn::Isolation;
 pub use foreshore_wal::{BufferKind, CommitTicket, GroupPolicy, WaitKind};
 pub use memory::{MemoryShares, MemoryUse};
-pub use options::{Durability, Isolation, Options, TxnOptions};
+pub use options::{Durability, Options, ReadOptions, TxnOptions};
+pub use read::{ReadTable, ReadTransaction};
 pub use stats::Stats;
 pub use table::{Range, Table};
 pub use table_def::TableDef;

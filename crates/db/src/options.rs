@@ -6,8 +6,9 @@ use foreshore_base::{Error, Result};
 use foreshore_buffer::{DoublewriteKind, ReplacementKind};
 use foreshore_io::{Device, Fs};
 use foreshore_space::Growth;
+use foreshore_txn::{Isolation, SnapshotKind};
 use foreshore_wal::{BufferKind, GroupPolicy, WaitKind};
-use std::{path::Path, str::FromStr, sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 /// Smallest log segment, in bytes.
 const MIN_SEGMENT: u64 = 64 << 10;
@@ -232,31 +233,6 @@ fn out_of_range(name: &'static str, value: u64, expected: &str) -> Error {
     Error::InvalidOption { name, value: value.to_string(), expected: expected.to_owned() }
 }
 
-/// What a transaction may see of others.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Isolation {
-    /// As if transactions ran one after the other: strict two-phase locking of rows, and of the table for absence and
-    /// ranges.
-    #[default]
-    Serializable,
-}
-
-impl FromStr for Isolation {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        match name {
-            "serializable" => Ok(Self::Serializable),
-            _ => Err(Error::InvalidOption {
-                name: "isolation",
-                value: name.to_owned(),
-                expected: "serializable".to_owned(),
-            }),
-        }
-    }
-}
-
 /// When a commit is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
@@ -274,6 +250,7 @@ pub struct TxnOptions {
     pub(crate) label: &'static str,
     pub(crate) durability: Durability,
     pub(crate) isolation: Isolation,
+    pub(crate) reads: SnapshotKind,
     pub(crate) lock_timeout: Option<Duration>,
 }
 
@@ -287,7 +264,13 @@ impl TxnOptions {
     /// Serializable, durable, with the database's lock timeout and no label.
     #[must_use]
     pub const fn new() -> Self {
-        Self { label: "", durability: Durability::Durable, isolation: Isolation::Serializable, lock_timeout: None }
+        Self {
+            label: "",
+            durability: Durability::Durable,
+            isolation: Isolation::Serializable,
+            reads: SnapshotKind::Latest,
+            lock_timeout: None,
+        }
     }
 
     /// A name that the errors of others show when they wait for this transaction.
@@ -316,5 +299,43 @@ impl TxnOptions {
     pub const fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = Some(timeout);
         self
+    }
+}
+
+/// How a read transaction reads.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReadOptions {
+    pub(crate) label: &'static str,
+    pub(crate) is_latest: bool,
+}
+
+impl ReadOptions {
+    /// What is durable, and no label.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { label: "", is_latest: false }
+    }
+
+    /// A name that errors and statistics show for the snapshot.
+    #[must_use]
+    pub const fn label(mut self, label: &'static str) -> Self {
+        self.label = label;
+        self
+    }
+
+    /// Sees commits that are not durable yet, too: [`ReadTransaction::finish`](crate::ReadTransaction::finish) tells when what was
+    /// read is.
+    #[must_use]
+    pub const fn latest(mut self) -> Self {
+        self.is_latest = true;
+        self
+    }
+
+    pub(crate) const fn below(self) -> TxnOptions {
+        TxnOptions {
+            isolation: Isolation::Snapshot,
+            reads: if self.is_latest { SnapshotKind::Latest } else { SnapshotKind::Durable },
+            ..TxnOptions::new().label(self.label)
+        }
     }
 }

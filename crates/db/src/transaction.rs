@@ -14,10 +14,10 @@ use std::{cell::RefCell, fmt, mem, sync::Arc};
 ///
 /// Several tables may be open in it at once. A call that has to wait for a lock blocks the thread.
 ///
-/// An error that others caused (a deadlock, a lock timeout, a table that was dropped) or that the engine met (a full disk, an I/O error) ends the
+/// An error that others caused (a conflict, a deadlock, a lock timeout, a table that was dropped) or that the engine met (a full disk, an I/O error) ends the
 /// transaction: it is rolled back at once, and every later call answers [`Error::RolledBack`]. An error in what was
 /// asked for ([`Error::KeyExists`], [`Error::KeyTooLarge`], [`Error::ValueTooLarge`], [`Error::TableName`],
-/// [`Error::TableTypes`]) changes nothing, and the transaction goes on.
+/// [`Error::TableTypes`], [`Error::NoTable`]) changes nothing, and the transaction goes on.
 pub struct Transaction {
     engine: Arc<Engine>,
     state: RefCell<State>,
@@ -86,6 +86,16 @@ impl Transaction {
     pub fn open<K: Key + 'static, V: Value + 'static>(&self, def: TableDef<'_, K, V>) -> Result<Table<'_, K, V>> {
         let name = def.checked_name()?;
         let tree = self.with(|engine, live| catalogue::open_table::<K, V>(engine, live, name))?;
+        Ok(Table::new(self, tree))
+    }
+
+    /// Opens a table that there is.
+    pub(crate) fn open_existing<K: Key + 'static, V: Value + 'static>(
+        &self,
+        def: TableDef<'_, K, V>,
+    ) -> Result<Table<'_, K, V>> {
+        let name = def.checked_name()?;
+        let tree = self.with(|engine, live| catalogue::known_table::<K, V>(engine, live, name))?;
         Ok(Table::new(self, tree))
     }
 
@@ -234,6 +244,7 @@ const fn leaves_transaction(error: &Error) -> bool {
             | Error::ValueTooLarge { .. }
             | Error::TableName { .. }
             | Error::TableTypes { .. }
+            | Error::NoTable { .. }
     )
 }
 

@@ -20,11 +20,13 @@
 #![forbid(unsafe_code)]
 
 mod ceiling;
+mod enter;
 mod finish;
 pub mod format;
 mod manager;
 mod past;
 mod pins;
+mod read;
 mod readers;
 mod resource;
 mod slot;
@@ -37,6 +39,7 @@ mod view;
 
 pub use manager::{CheckpointView, OldestActive, Start, TxnManager, TxnManagerOptions, TxnStats};
 pub use past::Visibility;
+pub use read::{Isolation, Seen};
 pub use resource::{ResourceManager, UndoContext};
 pub use snapshot::{OldestSnapshot, Snapshot, SnapshotKind};
 pub use txn::{RowHolder, Txn, TxnOptions};

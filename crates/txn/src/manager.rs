@@ -158,7 +158,7 @@ pub struct TxnManager {
     resources: OnceLock<Arc<dyn ResourceManager>>,
     leases: Mutex<Leases>,
     own_leases: Mutex<Leases>,
-    undo: Arc<Arena>,
+    pub(crate) undo: Arc<Arena>,
     max_sessions: usize,
     pub(crate) commits: ShardedCounter,
     pub(crate) aborts: ShardedCounter,
@@ -242,7 +242,9 @@ impl TxnManager {
             }
             None => self.new_lease(options.label, is_own)?,
         };
-        Ok(Txn::new(self.clone(), lease, options))
+        let mut txn = Txn::new(self.clone(), lease, options);
+        txn.take_first_snapshot()?;
+        Ok(txn)
     }
 
     const fn leases(&self, is_own: bool) -> &Mutex<Leases> {

@@ -2,8 +2,9 @@
 
 use crate::format::MARK_LEN;
 use crate::manager::{Lease, TxnManager};
+use crate::read::Isolation;
+use crate::snapshot::{Snapshot, SnapshotKind};
 use crate::status::Status;
-use crate::undo::{Before, UndoPtr, Undoable};
 use crate::view::View;
 use foreshore_base::{Csn, Error, Lsn, Result, TableId, Xid};
 use foreshore_buffer::format::UNDOABLE;
@@ -14,9 +15,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// No entry of a transaction that has ended is needed.
-const EVERYTHING: Csn = Csn(u64::MAX);
-
 /// How a transaction runs.
 #[derive(Clone, Copy, Debug)]
 pub struct TxnOptions {
@@ -24,11 +22,20 @@ pub struct TxnOptions {
     pub label: &'static str,
     /// How long it waits for a lock.
     pub lock_timeout: Duration,
+    /// What it may see of others.
+    pub isolation: Isolation,
+    /// Which snapshots it reads by, if it does.
+    pub reads: SnapshotKind,
 }
 
 impl Default for TxnOptions {
     fn default() -> Self {
-        Self { label: "", lock_timeout: Duration::from_secs(10) }
+        Self {
+            label: "",
+            lock_timeout: Duration::from_secs(10),
+            isolation: Isolation::default(),
+            reads: SnapshotKind::Latest,
+        }
     }
 }
 
@@ -58,6 +65,11 @@ pub struct Txn {
     pub(crate) last_lsn: Lsn,
     observed: Csn,
     lock_timeout: Duration,
+    pub(crate) label: &'static str,
+    pub(crate) isolation: Isolation,
+    pub(crate) reads: SnapshotKind,
+    /// Of the whole transaction.
+    pub(crate) snapshot: Option<Arc<Snapshot>>,
     /// The current reservation, made again after a wait.
     reserved: usize,
 }
@@ -77,6 +89,10 @@ impl Txn {
             last_lsn: Lsn::ZERO,
             observed: Csn::ZERO,
             lock_timeout: options.lock_timeout,
+            label: options.label,
+            isolation: options.isolation,
+            reads: options.reads,
+            snapshot: None,
             reserved: 0,
         }
     }
@@ -279,8 +295,8 @@ impl Txn {
     /// # Errors
     /// `TransactionTooLarge`, `DiskFull`, `Poisoned`. Nothing has changed then.
     pub fn reserve(&mut self, log_bytes: usize, undo_bytes: usize) -> Result<()> {
+        self.reserve_undo(undo_bytes)?;
         let lease = self.lease_mut();
-        lease.undo.reserve(undo_bytes, EVERYTHING)?;
         // The commit record goes with it, so that a commit after changes has it already as a rule.
         let bytes = log_bytes + Session::cost(MARK_LEN);
         lease.session.reserve(bytes)?;
@@ -295,26 +311,6 @@ impl Txn {
         let lease = self.lease_mut();
         lease.session.release();
         lease.undo.release();
-    }
-
-    /// Enters how a change is taken back, and what the row was, before the change itself, and returns what the tuple header
-    /// keeps of it. What is not logged gets an entry too, with a kind of the resource manager's own.
-    pub fn push_undo(&mut self, change: &Undoable<'_>) -> UndoPtr {
-        assert!(self.xid.is_some(), "a transaction that changes has an xid");
-        let before = change.before.unwrap_or_default();
-        let since = self.since(&before);
-        self.lease_mut().undo.push(change, since, before.undo)
-    }
-
-    /// Since which commit the row has been what it is.
-    fn since(&self, before: &Before<'_>) -> Csn {
-        if self.xid == Some(before.xid) {
-            return Csn(u64::MAX);
-        }
-        match self.manager.window.get(before.xid) {
-            Status::Committed(csn) => csn,
-            Status::Live | Status::Aborted | Status::Frozen => Csn::ZERO,
-        }
     }
 
     /// Logs a change of this transaction and marks and stamps its `pages`; `dep` is what it rests on beside them and the
@@ -351,11 +347,11 @@ impl Txn {
         self.session().reserve(reserved)
     }
 
-    fn lease(&self) -> &Lease {
+    pub(crate) fn lease(&self) -> &Lease {
         self.lease.as_ref().expect("a running transaction has its lease")
     }
 
-    fn lease_mut(&mut self) -> &mut Lease {
+    pub(crate) fn lease_mut(&mut self) -> &mut Lease {
         self.lease.as_mut().expect("a running transaction has its lease")
     }
 }

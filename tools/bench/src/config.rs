@@ -297,7 +297,7 @@ fn isolation<S: Serializer>(value: &Isolation, serializer: S) -> std::result::Re
 
 /// The name that users type.
 fn isolation_name(isolation: Isolation) -> String {
-    format!("{isolation:?}").to_lowercase()
+    isolation.to_string()
 }
 
 #[cfg(test)]
@@ -324,7 +324,7 @@ mod tests {
         assert!(refused("ring".parse::<BufferKind>()).contains("faa"));
         assert!(refused("lazy".parse::<GroupPolicy>()).contains("greedy"));
         assert!(refused("fifo".parse::<ReplacementKind>()).contains("clock"));
-        assert!(refused("snapshot".parse::<Isolation>()).contains("serializable"));
+        assert!(refused("dirty".parse::<Isolation>()).contains("serializable"));
         assert!(refused("uring".parse::<Device>()).contains("direct"));
     }
 

@@ -198,7 +198,7 @@ mod tests {
             ("tpcb --wait sleep", "park"),
             ("tpcb --group lazy", "greedy"),
             ("tpcb --device flash", "direct"),
-            ("tpcb --isolation snapshot", "serializable"),
+            ("tpcb --isolation dirty", "serializable"),
             ("tpcb --memory 1GB", "MiB"),
         ] {
             let error = parse(words).expect_err(words);

@@ -27,6 +27,9 @@ pub(crate) type Damage = &'static str;
 /// A row whose header names an xid that was not handed out.
 pub(crate) const NO_WRITER: Damage = "a row names a transaction that never began";
 
+/// A row whose header is not visible, and leads to no older version that is.
+pub(crate) const NO_VERSION: Damage = "a row leads to no older version";
+
 /// A row in a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Row<'a> {

@@ -79,10 +79,19 @@ fn base(fs: &Mem, frames: usize) -> Base {
     Base { log, recovered, pool, file }
 }
 
-fn bed(fs: &Mem, frames: usize, base: Base, space: Arc<Space>, trees: Trees, start: Start) -> Bed {
+/// Bytes for undo. In a model each chunk has objects of the checker.
+const UNDO: usize = if MODEL { 1 << 20 } else { 128 << 20 };
+
+fn bed(fs: &Mem, (frames, undo): (usize, usize), base: Base, space: Arc<Space>, trees: Trees, start: Start) -> Bed {
     let Base { log, pool, file, .. } = base;
     let locks = Arc::new(LockManager::new(LockOptions { max_owners: 64, ..LockOptions::default() }));
-    let mut options = TxnManagerOptions { max_sessions: 64, xid_block: 1 << 10, ..TxnManagerOptions::default() };
+    let mut options = TxnManagerOptions {
+        max_sessions: 64,
+        max_snapshots: 16,
+        xid_block: 1 << 10,
+        undo_limit_bytes: undo,
+        ..TxnManagerOptions::default()
+    };
     if MODEL {
         // Each word is an object of the checker there.
         options.status_capacity = 1 << 12;
@@ -96,6 +105,11 @@ fn bed(fs: &Mem, frames: usize, base: Base, space: Arc<Space>, trees: Trees, sta
 impl Bed {
     /// A new database with an empty tree.
     pub fn new(frames: usize) -> Self {
+        Self::with_undo(frames, UNDO)
+    }
+
+    /// A new database with so many bytes for undo.
+    pub fn with_undo(frames: usize, undo: usize) -> Self {
         let fs = Mem::null();
         let base = base(&fs, frames);
         let space = Arc::new(Space::new(base.pool.clone(), base.file.clone(), SPACE));
@@ -104,7 +118,7 @@ impl Bed {
         space.create(&mut session).unwrap();
         trees.create_catalogue(&mut session, TABLE).unwrap();
         drop(session);
-        bed(&fs, frames, base, space, trees, Start { next_xid: Xid(1), clock: Csn(0) })
+        bed(&fs, (frames, undo), base, space, trees, Start { next_xid: Xid(1), clock: Csn(0) })
     }
 
     /// Stops without writing pages home, with the log durable to its end, and restarts.
@@ -133,7 +147,7 @@ impl Bed {
     }
 
     pub fn begin_as(&self, label: &'static str, lock_timeout: Duration) -> Txn {
-        self.txns.begin(TxnOptions { label, lock_timeout }).unwrap()
+        self.txns.begin(TxnOptions { label, lock_timeout, ..TxnOptions::default() }).unwrap()
     }
 
     /// Runs one transaction to its commit, not waiting for the disk.
@@ -257,7 +271,7 @@ pub fn restart(fs: &Mem, frames: usize, limit: usize) -> (Bed, Restart) {
         UndoContext::new(&mut session, xid, loser.last_lsn).log_end().unwrap();
     }
     drop(session);
-    (bed(fs, frames, base, space, trees, start), done)
+    (bed(fs, (frames, UNDO), base, space, trees, start), done)
 }
 
 /// Records that lay out a new database: the first map page and the root.

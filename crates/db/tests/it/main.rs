@@ -22,6 +22,7 @@ mod poison;
 mod rollback;
 mod run;
 mod script;
+mod snapshots;
 mod stats;
 mod support;
 mod table_types;

@@ -118,6 +118,7 @@ fn append_bytes(words: &[Word], at: usize, len: usize, out: &mut Vec<u8>) {
 pub(super) struct Entry<'a> {
     words: &'a [Word],
     body: usize,
+    rest: usize,
 }
 
 impl<'a> Entry<'a> {
@@ -125,7 +126,7 @@ impl<'a> Entry<'a> {
     pub(super) fn at(arena: &'a Arena, pointer: UndoPtr) -> Option<Self> {
         let words = arena.words(pointer)?;
         let (body, rest) = (unpack(load(words, WHAT)).0, unpack(load(words, PREVIOUS)).0);
-        (self::words(body + rest) <= words.len()).then_some(Self { words, body })
+        (self::words(body + rest) <= words.len()).then_some(Self { words, body, rest })
     }
 
     pub(super) fn lsn(&self) -> Lsn {
@@ -152,6 +153,27 @@ impl<'a> Entry<'a> {
     /// The entry of the holder before.
     pub(super) fn next(&self) -> UndoPtr {
         UndoPtr(unpack(load(self.words, NEXT)).1)
+    }
+
+    /// Since which commit the row had been as it was before the change.
+    pub(super) fn since(&self) -> Csn {
+        Csn(load(self.words, SINCE))
+    }
+
+    /// The flags of the row before; `None` if there was none.
+    pub(super) fn flags(&self) -> Option<u16> {
+        let is_absent = (load(self.words, WHAT) >> 40) as u8 & ABSENT != 0;
+        (!is_absent).then(|| load(self.words, OWNER) as u16)
+    }
+
+    /// Appends the value of the row before.
+    pub(super) fn append_image(&self, out: &mut Vec<u8>) {
+        let (front, middle) = (unpack(load(self.words, NEXT)).0.min(self.rest), load(self.words, MIDDLE));
+        let (at, len) = (usize::from(middle as u16), usize::from((middle >> 16) as u16));
+        let (body, rest) = (HEADER * 8, HEADER * 8 + self.body);
+        append_bytes(self.words, rest, front, out);
+        append_bytes(self.words, body + at, len, out);
+        append_bytes(self.words, rest + front, self.rest - front, out);
     }
 
     pub(super) fn append_body(&self, out: &mut Vec<u8>) {

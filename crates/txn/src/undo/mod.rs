@@ -8,8 +8,10 @@
 
 mod arena;
 mod entry;
+mod versions;
 
 pub(crate) use arena::Arena;
+pub(crate) use versions::Older;
 
 use arena::Open;
 use entry::Entry;
@@ -118,17 +120,16 @@ impl Undo {
     }
 
     /// Makes sure that one entry with `bytes` of body and image fits. After it [`push`](Self::push) cannot fail.
-    pub(crate) fn reserve(&mut self, bytes: usize, horizon: Csn) -> Result<()> {
+    /// `horizon` tells what nobody needs any more, if more memory has to be found.
+    pub(crate) fn reserve(&mut self, bytes: usize, horizon: impl FnOnce() -> Csn) -> Result<()> {
         let words = entry::words(bytes);
         let fits = |open: &Option<Open>| open.as_ref().is_some_and(|open| open.room() >= words);
         if fits(&self.open) || fits(&self.spare) {
             return Ok(());
         }
-        if words > arena::CHUNK_WORDS {
-            return Err(Error::TransactionTooLarge { max: arena::CHUNK });
-        }
+        assert!(words <= arena::CHUNK_WORDS, "a chunk has room for the undo of a row of any size");
         let small = self.spare.replace(
-            self.arena.take(words, horizon).ok_or(Error::TransactionTooLarge { max: self.arena.limit_bytes() })?,
+            self.arena.take(words, horizon()).ok_or(Error::TransactionTooLarge { max: self.arena.limit_bytes() })?,
         );
         if self.open.is_none() {
             self.open = self.spare.take();

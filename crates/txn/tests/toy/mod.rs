@@ -136,7 +136,7 @@ impl Toy {
     }
 
     pub(crate) fn try_begin(&self, label: &'static str) -> Result<Txn> {
-        self.manager.begin(TxnOptions { label, lock_timeout: self.timeout })
+        self.manager.begin(TxnOptions { label, lock_timeout: self.timeout, ..TxnOptions::default() })
     }
 
     pub(crate) fn sum(&self) -> i64 {

@@ -1,0 +1,197 @@
+//! Readers by snapshots wait for nobody and see one state, whatever others write meanwhile.
+
+use crate::support::{NUMBERS, TEXTS, fill, in_memory};
+use foreshore::{Db, Error, Isolation, ReadOptions, TableDef, Transaction, TxnOptions};
+use std::time::Duration;
+
+fn at(isolation: Isolation) -> TxnOptions {
+    TxnOptions::new().isolation(isolation).lock_timeout(Duration::ZERO)
+}
+
+fn set(db: &Db, key: u64, value: i64) {
+    db.run(|tx| tx.open(NUMBERS)?.insert(key, value).map(drop)).unwrap();
+}
+
+fn get(tx: &Transaction, key: u64) -> Option<i64> {
+    tx.open(NUMBERS).unwrap().get(key).unwrap()
+}
+
+#[test]
+fn a_reader_sees_the_rows_as_they_were_when_it_began() {
+    let (db, _) = in_memory();
+    fill(&db, 500);
+    let reader = db.read();
+    let before: Vec<(u64, i64)> = (0..500).map(|n| (n, n as i64)).collect();
+    for round in 1..20 {
+        db.run(|tx| {
+            let numbers = tx.open(NUMBERS)?;
+            // Splits leaves between the old rows, changes and removes those, and brings some back.
+            for n in (round % 7..500).step_by(7) {
+                numbers.insert(n, -1)?;
+                numbers.insert(1000 * round + n, 1)?;
+            }
+            for n in (round % 11..500).step_by(11) {
+                numbers.remove(n)?;
+            }
+            Ok::<_, Error>(())
+        })
+        .unwrap();
+        // A change of every row that is under way, and taken back.
+        let other = db.begin();
+        let numbers = other.open(NUMBERS).unwrap();
+        (0..500).try_for_each(|n| numbers.insert(n, -2).map(drop)).unwrap();
+        let read = reader.open(NUMBERS).unwrap();
+        assert_eq!(read.iter().collect::<Result<Vec<_>, _>>().unwrap(), before, "round {round}");
+        for n in [0, 7, 11, 77, 499] {
+            assert_eq!(read.get(n).unwrap(), Some(n as i64), "round {round}");
+        }
+        assert_eq!(read.get(1000 * round).unwrap(), None);
+        other.rollback().unwrap();
+        assert_eq!(read.range(100..200).count(), 100, "round {round}");
+    }
+    reader.finish().unwrap().wait().unwrap();
+    assert_ne!(db.read().open(NUMBERS).unwrap().iter().count(), 500);
+    db.check().unwrap();
+}
+
+#[test]
+fn old_values_of_any_length_come_back_whole() {
+    const BLOBS: TableDef<u64, &[u8]> = TableDef::new("blobs");
+    let (db, _) = in_memory();
+    let value = |n: usize, len: usize| (0..len).map(|at| (at * 31 + n) as u8).collect::<Vec<u8>>();
+    let lens = [0, 1, 7, 8, 9, 100, 2000, 2047, 2048];
+    let write = |round: usize| {
+        db.run(|tx| {
+            let blobs = tx.open(BLOBS)?;
+            lens.iter().enumerate().try_for_each(|(n, &len)| {
+                // The ends stay, the middle and the length change.
+                let mut new = value(n, len * (4 - round) / 4);
+                let middle = new.len() / 3..new.len() / 2;
+                new[middle].fill(round as u8);
+                blobs.insert(n as u64, &new[..]).map(drop)
+            })
+        })
+        .unwrap();
+    };
+    write(0);
+    let reader = db.read();
+    (1..4).for_each(write);
+    let blobs = reader.open(BLOBS).unwrap();
+    for (n, &len) in lens.iter().enumerate() {
+        let mut expected = value(n, len);
+        expected[len / 3..len / 2].fill(0);
+        assert_eq!(blobs.get(n as u64).unwrap(), Some(expected), "{len}");
+    }
+}
+
+#[test]
+fn a_durable_reader_sees_what_was_acknowledged_and_the_latest_one_tells_when_it_may_be_told() {
+    let (db, _) = in_memory();
+    set(&db, 1, 1);
+    let read = |options| {
+        let reader = db.read_with(options);
+        let value = reader.open(NUMBERS).unwrap().get(1).unwrap();
+        (value, reader.finish().unwrap())
+    };
+    assert_eq!(read(ReadOptions::new()).0, Some(1));
+    let writer = db.begin();
+    writer.open(NUMBERS).unwrap().insert(1, 2).unwrap();
+    assert_eq!(read(ReadOptions::new().latest()).0, Some(1), "it has not committed");
+    let written = writer.commit_pipelined().unwrap();
+    let (value, ticket) = read(ReadOptions::new().latest());
+    assert_eq!((value, ticket.csn()), (Some(2), written.csn()));
+    ticket.wait().unwrap();
+    assert_eq!(read(ReadOptions::new()).0, Some(2));
+}
+
+#[test]
+fn the_first_updater_wins() {
+    let (db, _) = in_memory();
+    fill(&db, 10);
+    for remove in [false, true] {
+        let second = db.begin_with(at(Isolation::Snapshot));
+        assert_eq!(get(&second, 3), Some(3));
+        let first = db.begin_with(at(Isolation::Snapshot));
+        let numbers = first.open(NUMBERS).unwrap();
+        if remove {
+            numbers.remove(3).unwrap();
+        } else {
+            numbers.insert(3, 30).unwrap();
+            numbers.insert(3, 3).unwrap();
+        }
+        first.commit().unwrap();
+        assert_eq!(get(&second, 3), Some(3), "its snapshot");
+        let refused = second.open(NUMBERS).unwrap().insert(3, 31);
+        assert!(matches!(&refused, Err(error @ Error::Conflict { .. }) if error.is_retryable()), "{refused:?}");
+        assert!(matches!(second.commit(), Err(Error::RolledBack)));
+    }
+    // Who is rolled back has not been first.
+    let second = db.begin_with(at(Isolation::Snapshot));
+    let first = db.begin();
+    first.open(NUMBERS).unwrap().insert(4, 40).unwrap();
+    let waits = second.open(NUMBERS).unwrap().get(4).unwrap();
+    assert_eq!(waits, Some(4), "reads wait for nobody");
+    first.rollback().unwrap();
+    second.open(NUMBERS).unwrap().insert(4, 41).unwrap();
+    assert_eq!(get(&second, 4), Some(41), "its own changes");
+    second.commit().unwrap();
+    let missing = db.begin_with(at(Isolation::Snapshot));
+    assert_eq!(missing.open(NUMBERS).unwrap().remove(77).unwrap(), None);
+    set(&db, 77, 1);
+    assert_eq!(get(&missing, 77), None, "absence is not locked, and stays");
+    assert!(matches!(missing.open(NUMBERS).unwrap().insert_new(77, 2), Err(Error::Conflict { .. })));
+}
+
+#[test]
+fn read_committed_sees_each_time_what_is_committed() {
+    let (db, _) = in_memory();
+    fill(&db, 10);
+    let tx = db.begin_with(at(Isolation::ReadCommitted));
+    assert_eq!(get(&tx, 1), Some(1));
+    let writer = db.begin();
+    writer.open(NUMBERS).unwrap().insert(1, 2).unwrap();
+    assert_eq!(get(&tx, 1), Some(1), "nothing dirty");
+    let mut scan = tx.open(NUMBERS).unwrap().iter();
+    assert_eq!(scan.next().unwrap().unwrap(), (0, 0));
+    writer.commit().unwrap();
+    assert_eq!(scan.next().unwrap().unwrap(), (1, 1), "one scan is one statement");
+    assert_eq!(get(&tx, 1), Some(2));
+    assert_eq!(tx.open(NUMBERS).unwrap().insert(1, 3).unwrap(), Some(2), "it writes what is newest");
+    tx.commit().unwrap();
+    assert_eq!(db.read().open(NUMBERS).unwrap().get(1).unwrap(), Some(3));
+}
+
+#[test]
+fn a_reader_does_not_see_a_table_come_or_go() {
+    let (db, _) = in_memory();
+    let early = db.read();
+    assert!(matches!(early.open(NUMBERS), Err(Error::NoTable { .. })));
+    fill(&db, 10);
+    assert_eq!(early.open(NUMBERS).unwrap().iter().count(), 0, "created after it began");
+    drop(early);
+    let reader = db.read();
+    assert_eq!(reader.open(NUMBERS).unwrap().iter().count(), 10);
+    let dropper = db.begin_with(at(Isolation::Serializable));
+    assert!(matches!(dropper.drop_table("numbers"), Err(Error::LockTimeout { .. })), "somebody reads it");
+    drop(reader);
+    db.run(|tx| tx.drop_table("numbers")).unwrap();
+    assert!(matches!(db.read().open(NUMBERS), Err(Error::NoTable { .. })));
+    assert!(matches!(db.read().open(TEXTS), Err(Error::NoTable { .. })));
+}
+
+#[test]
+fn ghosts_stay_while_a_reader_sees_the_rows() {
+    let (db, _) = in_memory();
+    fill(&db, 2000);
+    let reader = db.read();
+    for _ in 0..3 {
+        db.run(|tx| {
+            let numbers = tx.open(NUMBERS)?;
+            (0..2000).try_for_each(|n| numbers.remove(n).map(drop))?;
+            (0..2000).try_for_each(|n| numbers.insert(10_000 + n, 1).map(drop))
+        })
+        .unwrap();
+    }
+    let rows: Result<Vec<_>, _> = reader.open(NUMBERS).unwrap().iter().collect();
+    assert!(rows.unwrap().into_iter().eq((0..2000).map(|n| (n, n as i64))));
+}

@@ -1,0 +1,54 @@
+//! Entering changes: how they are taken back, and what older version of a row lies behind each.
+
+use crate::manager::Lease;
+use crate::txn::Txn;
+use crate::undo::{Before, UndoPtr, Undoable};
+use foreshore_base::{Csn, Result};
+
+impl Txn {
+    /// Makes sure that one entry of `bytes` fits. Where memory is spent, it makes durable what only waits for that, and then
+    /// gives up the oldest snapshots.
+    pub(crate) fn reserve_undo(&mut self, bytes: usize) -> Result<()> {
+        let manager = self.manager.clone();
+        let Lease { undo, view, .. } = self.lease_mut();
+        let mut refresh = || {
+            *view = manager.refresh_view();
+            view.horizon()
+        };
+        if undo.reserve(bytes, &mut refresh).is_ok() {
+            return Ok(());
+        }
+        // WAIT: help - or park behind the leader: entries of commits that are not durable yet may be needed.
+        manager.log.force(manager.log.current())?;
+        loop {
+            match undo.reserve(bytes, &mut refresh) {
+                Err(_) if manager.kill_oldest_snapshot().is_some() => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Enters how a change is taken back, and what the row was, before the change itself, and returns what the tuple header
+    /// keeps of it. What is not logged gets an entry too, with a kind of the resource manager's own. Called under the latch
+    /// that covers the row, whose last holder has ended or is this transaction.
+    pub fn push_undo(&mut self, change: &Undoable<'_>) -> UndoPtr {
+        assert!(self.xid.is_some(), "a transaction that changes has an xid");
+        let (since, next) = change.before.map_or((Csn::ZERO, UndoPtr::NULL), |before| self.behind(&before));
+        self.lease_mut().undo.push(change, since, next)
+    }
+
+    /// Since which commit the row has been what it is, and where the version before is, if somebody may look for one.
+    fn behind(&mut self, before: &Before<'_>) -> (Csn, UndoPtr) {
+        if self.xid == Some(before.xid) {
+            return (Csn(u64::MAX), before.undo);
+        }
+        let manager = self.manager.clone();
+        let view = &mut self.lease_mut().view;
+        let since = manager.csn_by(view, before.xid).or_else(|| {
+            *view = manager.refresh_view();
+            manager.csn_by(view, before.xid)
+        });
+        let since = since.expect("a row that is changed has no other holder");
+        (since, if since <= view.horizon() { UndoPtr::NULL } else { before.undo })
+    }
+}

@@ -1,0 +1,155 @@
+//! What a transaction sees of rows.
+
+use crate::past::Visibility;
+use crate::snapshot::Snapshot;
+use crate::txn::Txn;
+use crate::undo::{Older, UndoPtr};
+use foreshore_base::{Csn, Error, Result, TableId, Xid};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// What a transaction may see of others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// Each operation reads by a snapshot of its own, and waits for nobody. Writes change what is newest.
+    ReadCommitted,
+    /// All operations read by one snapshot, taken at the start, and wait for nobody. A write to a row that another transaction
+    /// has changed or locked since, and committed, fails with `Conflict`: the first one wins.
+    Snapshot,
+    /// As if transactions ran one after the other: strict two-phase locking of rows, and of the table for absence and
+    /// ranges.
+    #[default]
+    Serializable,
+}
+
+impl fmt::Display for Isolation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ReadCommitted => "read-committed",
+            Self::Snapshot => "snapshot",
+            Self::Serializable => "serializable",
+        })
+    }
+}
+
+impl FromStr for Isolation {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        match name {
+            "read-committed" => Ok(Self::ReadCommitted),
+            "snapshot" => Ok(Self::Snapshot),
+            "serializable" => Ok(Self::Serializable),
+            _ => Err(Error::InvalidOption {
+                name: "isolation",
+                value: name.to_owned(),
+                expected: "serializable, snapshot or read-committed".to_owned(),
+            }),
+        }
+    }
+}
+
+/// What a transaction sees of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// The row as it is in its place.
+    Newest,
+    /// An older version with these flags; its value has been copied.
+    Older(u16),
+    /// No row.
+    Nothing,
+    /// Nothing that makes sense. Either the page has changed since, or the snapshot was killed, or the row is damaged.
+    Lost,
+}
+
+impl Txn {
+    /// The level at which the transaction runs.
+    #[must_use]
+    pub const fn isolation(&self) -> Isolation {
+        self.isolation
+    }
+
+    /// Takes the snapshot of the whole transaction, if it reads by one.
+    pub(crate) fn take_first_snapshot(&mut self) -> Result<()> {
+        if self.isolation == Isolation::Snapshot {
+            self.snapshot = Some(self.take_snapshot()?);
+        }
+        Ok(())
+    }
+
+    fn take_snapshot(&self) -> Result<Arc<Snapshot>> {
+        self.manager.snapshot(self.reads, self.label).map(Arc::new)
+    }
+
+    /// The snapshot by which an operation that begins now reads; `None` if it reads what is newest, under locks.
+    ///
+    /// # Errors
+    /// `TooManyTransactions` when as many snapshots are in use as the options say; `SnapshotTooOld`.
+    pub fn reads_at(&self) -> Result<Option<Arc<Snapshot>>> {
+        match self.isolation {
+            Isolation::Serializable => Ok(None),
+            Isolation::ReadCommitted => self.take_snapshot().map(Some),
+            Isolation::Snapshot => {
+                let snapshot = self.snapshot.clone().expect("taken at the start");
+                self.check_snapshot(&snapshot)?;
+                Ok(Some(snapshot))
+            }
+        }
+    }
+
+    /// Asked after a read, and before anything of it is handed out.
+    ///
+    /// # Errors
+    /// `SnapshotTooOld`: what was read may be wrong.
+    pub fn check_snapshot(&self, snapshot: &Snapshot) -> Result<()> {
+        if snapshot.is_killed() { Err(Error::SnapshotTooOld { label: self.label }) } else { Ok(()) }
+    }
+
+    /// What this transaction sees by `snapshot` of a row whose header has `xid` and `undo`. Called under the latch that covers the
+    /// header, or between an optimistic read of it and the validation that `holds` stands for; the answer for a page that does not
+    /// validate means nothing. An older value goes to `image`. The commit that left what is seen counts as observed.
+    pub fn see(
+        &mut self,
+        snapshot: &Snapshot,
+        xid: Xid,
+        undo: UndoPtr,
+        image: &mut Vec<u8>,
+        holds: impl Fn() -> bool,
+    ) -> Seen {
+        if self.xid == Some(xid) || xid == Xid::ZERO {
+            return Seen::Newest;
+        }
+        if let Visibility::Visible(csn) = snapshot.visibility(xid) {
+            self.observe_by(snapshot, csn);
+            return Seen::Newest;
+        }
+        match self.manager.undo.older(undo, snapshot.csn(), image, holds) {
+            Older::Row(flags, csn) => {
+                self.observe_by(snapshot, csn);
+                Seen::Older(flags)
+            }
+            Older::Absent => Seen::Nothing,
+            Older::Lost => Seen::Lost,
+        }
+    }
+
+    /// Nothing is above the snapshot but numbers of pages that do not validate.
+    fn observe_by(&mut self, snapshot: &Snapshot, csn: Csn) {
+        self.observe(csn.min(snapshot.csn()));
+    }
+
+    /// Refuses to change a row whose header has `xid`, the last holder, who has ended, if the transaction reads by a snapshot that
+    /// does not see it.
+    ///
+    /// # Errors
+    /// `Conflict`.
+    pub fn check_conflict(&self, table: TableId, key: &[u8], xid: Xid) -> Result<()> {
+        let Some(snapshot) = &self.snapshot else { return Ok(()) };
+        let is_mine = self.xid == Some(xid) || xid == Xid::ZERO;
+        if is_mine || matches!(snapshot.visibility(xid), Visibility::Visible(_)) {
+            return Ok(());
+        }
+        Err(Error::Conflict { table, key: key.into() })
+    }
+}
