@@ -6,7 +6,7 @@ use foreshore_base::codec::u64_at;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId, Result, TableId, Uuid};
 use foreshore_buffer::format::{PAGE_HEADER, blank_page, page_checksum};
-use foreshore_buffer::{Change, PageMut, Pool, PoolOptions, ReplacementKind, change, change_cost};
+use foreshore_buffer::{Change, DoublewriteKind, PageMut, Pool, PoolOptions, ReplacementKind, change, change_cost};
 use foreshore_io::{File, Fs, Mem};
 use foreshore_sync::model::{shuttle, shuttle_mutated};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
@@ -172,7 +172,7 @@ fn pool(frames: usize, replacement: ReplacementKind) -> (Pool, Log) {
     let doublewrite = Mem::null().create(Path::new("doublewrite")).expect("memory");
     let uuid = Uuid([1; 16]);
     Pool::create_files(&*doublewrite, uuid).expect("memory");
-    let options = PoolOptions { frames, background: false, replacement, doublewrite: false };
+    let options = PoolOptions { frames, background: false, replacement, doublewrite: DoublewriteKind::Off };
     (Pool::open(Arc::new(Disk::new()), doublewrite, uuid, log.clone(), &options).expect("a pool"), log)
 }
 
