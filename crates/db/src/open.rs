@@ -275,6 +275,7 @@ impl Parts {
             own_sessions: OWN_TRANSACTIONS,
             status_capacity: bytes(self.memory.status_words()),
             undo_limit_bytes: bytes(self.memory.undo),
+            early_release: self.options.early_release,
             ..TxnManagerOptions::default()
         }
     }

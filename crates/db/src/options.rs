@@ -6,7 +6,7 @@ use foreshore_base::{Error, Result};
 use foreshore_buffer::{DoublewriteKind, ReplacementKind};
 use foreshore_io::{Device, Fs};
 use foreshore_space::Growth;
-use foreshore_txn::{Isolation, SnapshotKind};
+use foreshore_txn::{EarlyRelease, Isolation, SnapshotKind};
 use foreshore_wal::{BufferKind, GroupPolicy, WaitKind};
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -29,6 +29,7 @@ const MAX_TRANSACTIONS: usize = foreshore_recovery::MAX_ACTIVE;
 /// | [`log_slots`](Self::log_slots) | 4 |
 /// | [`group`](Self::group) | `greedy` |
 /// | [`log_budget`](Self::log_budget) | 256 MiB |
+/// | [`early_release`](Self::early_release) | `full` |
 /// | [`replacement`](Self::replacement) | `s3c` |
 /// | [`growth`](Self::growth) | `ahead` |
 /// | [`doublewrite`](Self::doublewrite) | `auto` |
@@ -46,6 +47,7 @@ pub struct Options {
     pub(crate) log_slots: usize,
     pub(crate) group: GroupPolicy,
     pub(crate) log_budget: u64,
+    pub(crate) early_release: EarlyRelease,
     pub(crate) replacement: ReplacementKind,
     pub(crate) growth: Growth,
     pub(crate) doublewrite: DoublewriteKind,
@@ -77,6 +79,7 @@ impl Options {
             log_budget: 256 << 20,
             replacement: ReplacementKind::default(),
             growth: Growth::default(),
+            early_release: EarlyRelease::default(),
             doublewrite: DoublewriteKind::default(),
             lock_timeout: Duration::from_secs(10),
             max_transactions: 1024,
@@ -156,6 +159,13 @@ impl Options {
     #[must_use]
     pub fn replacement(mut self, kind: ReplacementKind) -> Self {
         self.replacement = kind;
+        self
+    }
+
+    /// How much a commit releases before it is durable.
+    #[must_use]
+    pub fn early_release(mut self, early_release: EarlyRelease) -> Self {
+        self.early_release = early_release;
         self
     }
 

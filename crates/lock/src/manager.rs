@@ -167,6 +167,23 @@ impl LockManager {
         debug_assert!(owner.is_idle());
     }
 
+    /// Releases the shared locks of `owner` before the others, at its commit: those of rows, and those of tables in which it
+    /// wrote nothing.
+    pub fn release_shared(&self, owner: &mut Owner) {
+        let mut kept = Vec::with_capacity(owner.tables.len());
+        for (table, mode) in owner.tables.drain(..) {
+            if mode.writes() {
+                kept.push((table, mode));
+            } else {
+                self.release_table(owner.index, table, mode, None);
+            }
+        }
+        owner.tables = kept;
+        for row in owner.shares.drain(..) {
+            self.release_share(owner.index, row);
+        }
+    }
+
     pub(crate) fn now(&self) -> Nanos {
         self.clock.now()
     }

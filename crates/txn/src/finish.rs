@@ -1,5 +1,6 @@
 //! The end of a transaction: commit or rollback.
 
+use crate::early_release::EarlyRelease;
 use crate::format::{COMMIT, MARK_LEN, encode_mark};
 use crate::manager::{Lease, TxnManager};
 use crate::resource::UndoContext;
@@ -7,6 +8,7 @@ use crate::txn::Txn;
 use foreshore_base::{Csn, Error, Lsn, Result, Xid};
 use foreshore_wal::{CommitTicket, Dep, Log, Record, Session, flags};
 use std::io;
+use std::sync::Arc;
 
 impl Txn {
     /// Commits: the order is fixed and the locks are free when it returns; the ticket tells when the commit, and all that
@@ -50,13 +52,12 @@ impl Txn {
             csn
         });
         manager.active.leave(lease.owner.index());
-        manager.locks.finish(&mut lease.owner, Some(csn));
         if hand_over {
             manager.log.flush_soon(&mut lease.session, csn.lsn());
         }
         manager.commits.add(1);
         let ticket = lease.session.ticket(lsn, csn, csn.lsn());
-        manager.give_back(lease, csn);
+        manager.release(lease, lsn, csn);
         Ok(ticket)
     }
 
@@ -132,6 +133,29 @@ impl Txn {
         // Only now do others see that nothing is left.
         manager.window.abort(xid);
         Ok(())
+    }
+}
+
+impl TxnManager {
+    /// Releases what a commit holds, as early as that is allowed, and takes the lease back.
+    fn release(self: &Arc<Self>, mut lease: Box<Lease>, lsn: Lsn, csn: Csn) {
+        match self.early_release {
+            EarlyRelease::Full => {
+                self.locks.finish(&mut lease.owner, Some(csn));
+                self.give_back(lease, csn);
+                return;
+            }
+            EarlyRelease::SharedOnly => self.locks.release_shared(&mut lease.owner),
+            EarlyRelease::Off => {}
+        }
+        // What its last operation reserved and did not use is not kept that long.
+        lease.session.release();
+        let manager = Arc::clone(self);
+        self.log.ticket(lsn, csn, csn.lsn()).on_durable(move |_| {
+            // If the log has stopped nothing will be durable any more, and who is let on hears of that.
+            manager.locks.finish(&mut lease.owner, Some(csn));
+            manager.give_back(lease, csn);
+        });
     }
 }
 

@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod ceiling;
+mod early_release;
 mod enter;
 mod finish;
 pub mod format;
@@ -37,6 +38,7 @@ mod txn;
 mod undo;
 mod view;
 
+pub use early_release::EarlyRelease;
 pub use manager::{CheckpointView, OldestActive, Start, TxnManager, TxnManagerOptions, TxnStats};
 pub use past::Visibility;
 pub use read::{Isolation, Seen};

@@ -1,6 +1,7 @@
 //! The transaction manager: what all transactions of a database share.
 
 use crate::ceiling::{Bound, RAISE_COST, Xids};
+use crate::early_release::EarlyRelease;
 use crate::pins::Pins;
 use crate::readers::Readers;
 use crate::resource::ResourceManager;
@@ -37,6 +38,8 @@ pub struct TxnManagerOptions {
     pub undo_limit_bytes: usize,
     /// Xids handed out between two moves of the ceiling, at least 2. A restart skips up to as many.
     pub xid_block: u64,
+    /// What a commit releases before it is durable.
+    pub early_release: EarlyRelease,
 }
 
 impl Default for TxnManagerOptions {
@@ -48,6 +51,7 @@ impl Default for TxnManagerOptions {
             status_capacity: 1 << 20,
             undo_limit_bytes: 128 << 20,
             xid_block: 1 << 16,
+            early_release: EarlyRelease::default(),
         }
     }
 }
@@ -160,6 +164,7 @@ pub struct TxnManager {
     own_leases: Mutex<Leases>,
     pub(crate) undo: Arc<Arena>,
     max_sessions: usize,
+    pub(crate) early_release: EarlyRelease,
     pub(crate) commits: ShardedCounter,
     pub(crate) aborts: ShardedCounter,
 }
@@ -197,6 +202,7 @@ impl TxnManager {
             own_leases: Leases::at_most(options.own_sessions),
             undo: Arc::new(Arena::new(options.undo_limit_bytes)?),
             max_sessions: options.max_sessions,
+            early_release: options.early_release,
             commits: ShardedCounter::new(),
             aborts: ShardedCounter::new(),
         }))
@@ -358,6 +364,11 @@ impl TxnManager {
 
     fn slide(&self, most: u64) -> u64 {
         self.window.slide(self.xids.next(), self.log.durable().csn(), most, &self.readers)
+    }
+
+    /// Whether the rows of a commit still count as locked by it.
+    pub(crate) fn keeps_rows_until_durable(&self, csn: Csn) -> bool {
+        self.early_release != EarlyRelease::Full && csn.lsn() > self.log.durable()
     }
 
     pub(crate) fn raise_clock(&self, csn: Csn) {

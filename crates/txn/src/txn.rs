@@ -163,6 +163,7 @@ impl Txn {
             // Whoever wrote the header had its xid drawn before, and the latch, or its version, shows the draw here.
             Status::Live if header_xid >= self.manager.xids.next() => RowHolder::Unknown,
             Status::Live => RowHolder::Other(header_xid),
+            Status::Committed(csn) if self.manager.keeps_rows_until_durable(csn) => RowHolder::Other(header_xid),
             Status::Committed(csn) => {
                 self.observe(csn);
                 RowHolder::Nobody
@@ -284,6 +285,11 @@ impl Txn {
     pub fn wait_row(&mut self, table: TableId, key: &[u8], holder: Xid) -> Result<()> {
         let (manager, timeout) = (self.manager.clone(), self.lock_timeout);
         self.waiting(|owner| {
+            if let Status::Committed(csn) = manager.window.get(holder) {
+                // WAIT: help - or park behind the leader: the holder has only its durability to wait for. With early release of
+                // all locks nobody comes here.
+                return manager.log.force(csn.lsn());
+            }
             let is_live = || manager.window.get(holder) == Status::Live && !manager.is_halted();
             manager.locks.wait_xid(owner, table, key, holder, &is_live, timeout)
         })

@@ -5,6 +5,7 @@ mod toy;
 
 use foreshore_base::Csn;
 use foreshore_lock::TableMode;
+use foreshore_txn::{EarlyRelease, TxnManagerOptions};
 use toy::{TABLE, Toy};
 
 fn committed_by_a_writer(toy: &Toy) -> foreshore_wal::CommitTicket {
@@ -75,4 +76,60 @@ fn a_rollback_hands_out_what_its_answers_rest_on() {
     toy.add(&mut txn, 1, 1).expect("free");
     assert_eq!(txn.rollback().expect("undone"), writer.csn());
     writer.wait().expect("durable");
+}
+
+fn with(early_release: EarlyRelease) -> Toy {
+    Toy::lazy_with(&[1, 1], TxnManagerOptions { early_release, ..toy::small() })
+}
+
+#[test]
+fn without_early_release_a_row_is_locked_until_its_commit_is_durable() {
+    for early_release in [EarlyRelease::Off, EarlyRelease::SharedOnly] {
+        let toy = with(early_release);
+        let writer = committed_by_a_writer(&toy);
+        let mut next = toy.begin("next");
+        // It helps to make the commit durable, and goes on: nobody else would write the log here.
+        toy.add(&mut next, 0, 1).expect("free when the commit is durable");
+        assert!(writer.is_durable(), "{early_release}: let on before the commit was durable");
+        let next = next.commit().expect("committed");
+        let mut reader = toy.begin("reader");
+        assert_eq!(toy.get(&mut reader, 0).expect("free when the commit is durable"), 3);
+        assert!(next.is_durable(), "{early_release}: read before the commit was durable");
+    }
+    let toy = with(EarlyRelease::Full);
+    let writer = committed_by_a_writer(&toy);
+    toy.add(&mut toy.begin("next"), 0, 1).expect("free");
+    assert!(!writer.is_durable());
+}
+
+#[test]
+fn shared_locks_go_early_unless_nothing_does() {
+    for (early_release, is_kept) in
+        [(EarlyRelease::Off, true), (EarlyRelease::SharedOnly, false), (EarlyRelease::Full, false)]
+    {
+        let toy = with(early_release);
+        let mut first = toy.begin("first");
+        toy.get(&mut first, 1).expect("free");
+        toy.add(&mut first, 0, 1).expect("free");
+        let first = first.commit().expect("committed");
+        let mut writer = toy.begin("writer");
+        assert_eq!(writer.shared_by_other(TABLE, &toy::key(1)), is_kept, "{early_release}");
+        first.wait().expect("durable");
+        toy.add(&mut writer, 1, 1).expect("free when the commit is durable");
+    }
+}
+
+#[test]
+fn a_session_comes_back_when_its_commit_is_durable() {
+    for early_release in [EarlyRelease::Off, EarlyRelease::SharedOnly] {
+        let options = TxnManagerOptions { early_release, max_sessions: 1, ..toy::small() };
+        let toy = Toy::lazy_with(&[1], options);
+        for round in 0..3 {
+            let mut writer = toy.begin("writer");
+            toy.add(&mut writer, 0, 1).expect("free");
+            let ticket = writer.commit().expect("committed");
+            assert!(toy.manager.begin(Default::default()).is_err(), "{early_release}, round {round}");
+            ticket.wait().expect("durable");
+        }
+    }
 }

@@ -1,7 +1,9 @@
 //! Options of a run. Names that are not built are refused with what is.
 
 use crate::units::{invalid, show_bytes};
-use foreshore::{BufferKind, Device, DoublewriteKind, GroupPolicy, Growth, Isolation, ReplacementKind, WaitKind};
+use foreshore::{
+    BufferKind, Device, DoublewriteKind, EarlyRelease, GroupPolicy, Growth, Isolation, ReplacementKind, WaitKind,
+};
 use foreshore_base::{Error, Result};
 use serde::{Serialize, Serializer};
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
@@ -51,15 +53,6 @@ pub enum Commit {
     Async,
 }
 
-/// How much is released when the commit record is appended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum EarlyRelease {
-    /// All locks.
-    #[default]
-    Full,
-}
-
 /// How the outcome of a transaction is looked up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -102,7 +95,6 @@ macro_rules! names {
 
 names!(Workload, "workload", "tpcb" => Tpcb, "update" => Update, "insert" => Insert, "read" => Read);
 names!(Commit, "commit", "blocking" => Blocking, "pipelined" => Pipelined, "async" => Async);
-names!(EarlyRelease, "elr", "full" => Full);
 names!(Status, "status", "csnmap" => Csnmap);
 names!(Intents, "intents", "table" => Table);
 
@@ -140,6 +132,7 @@ pub struct Config {
     #[serde(serialize_with = "text")]
     pub group: GroupPolicy,
     /// How much is released when the commit record is appended.
+    #[serde(serialize_with = "text")]
     pub elr: EarlyRelease,
     /// Which page leaves the buffer pool.
     #[serde(serialize_with = "text")]
@@ -317,7 +310,7 @@ mod tests {
         assert_eq!(refused("lazy".parse::<Commit>()), "blocking, pipelined, async");
         assert_eq!(refused("tpcc".parse::<Workload>()), "tpcb, update, insert, read");
         assert_eq!(refused("sleep".parse::<WaitKind>()), "spin or park");
-        assert_eq!(refused("off".parse::<EarlyRelease>()), "full");
+        assert_eq!(refused("x_only".parse::<EarlyRelease>()), "off, s_only or full");
         assert_eq!(refused("lru".parse::<Status>()), "csnmap");
         assert_eq!(refused("fastpath".parse::<Intents>()), "table");
         assert_eq!(refused("late".parse::<Growth>()), "inline or ahead");

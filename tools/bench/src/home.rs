@@ -59,6 +59,7 @@ impl Home {
             .log_wait(config.wait)
             .log_slots(config.slots)
             .group(config.group)
+            .early_release(config.elr)
             .replacement(config.replacement)
             .growth(config.growth)
             .doublewrite(config.doublewrite);

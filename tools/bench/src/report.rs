@@ -22,6 +22,11 @@ impl Checks {
         Self(checks.into_iter().collect())
     }
 
+    /// A row that is checked with others.
+    pub(crate) const fn none() -> Self {
+        Self(BTreeMap::new())
+    }
+
     /// Whether all are true.
     #[must_use]
     pub fn passed(&self) -> bool {

@@ -6,7 +6,7 @@ use crate::{
     home::Home,
     machine::Machine,
     report::Row,
-    row::measure,
+    row::{Check, measure},
     workload::{Audit, Work, work},
 };
 use foreshore_base::{Error, Result};
@@ -31,8 +31,9 @@ fn run_checked(workload: Workload, config: &Config, progress: &dyn Progress) -> 
     let machine = Machine::probe(home.fs(), home.dir(), home.filesystem()?)?;
     let mut rows = Vec::with_capacity(config.threads.len());
     for &threads in &config.threads {
-        let repeats: Result<Vec<Row>> =
-            (0..config.repeat).map(|_| measure(config, &home, &*work, threads, &mut found, progress)).collect();
+        let repeats: Result<Vec<Row>> = (0..config.repeat)
+            .map(|_| measure(config, &home, &*work, threads, &mut found, Check::LiveAndReopened, progress))
+            .collect();
         rows.push(Row::median(repeats?));
     }
     Ok(Report { workload, config: config.clone(), machine, rows })

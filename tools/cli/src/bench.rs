@@ -3,11 +3,11 @@
 use crate::bar::Bar;
 use clap::Args;
 use foreshore::{
-    BufferKind, Device, DoublewriteKind, Error, GroupPolicy, Growth, Isolation, ReplacementKind, WaitKind,
+    BufferKind, Device, DoublewriteKind, EarlyRelease, Error, GroupPolicy, Growth, Isolation, ReplacementKind, WaitKind,
 };
 use foreshore_bench::{
     Config, Report,
-    config::{Commit, EarlyRelease, Intents, Status, Workload},
+    config::{Commit, Intents, Status, Workload},
     units,
 };
 use std::{
@@ -59,7 +59,7 @@ pub(crate) struct Arguments {
     /// When a group of commits goes to the disk: greedy
     #[arg(long, default_value_t)]
     group: GroupPolicy,
-    /// Early lock release: full
+    /// Early lock release: off, s_only, full
     #[arg(long, default_value_t)]
     elr: EarlyRelease,
     /// Page replacement: lru, 2q, bp-lru, bp-2q, clock, gclock, nbgclock, s3c; gclock:W:C or nbgclock:W:C where a new page has

@@ -49,6 +49,7 @@ pub(crate) fn small() -> TxnManagerOptions {
         status_capacity: 1 << 10,
         undo_limit_bytes: 1 << 20,
         xid_block: 64,
+        ..TxnManagerOptions::default()
     }
 }
 
@@ -77,10 +78,15 @@ impl Toy {
 
     /// With a log that nobody writes before somebody waits for it.
     pub(crate) fn lazy(values: &[i64]) -> Self {
+        Self::lazy_with(values, small())
+    }
+
+    /// The same with options of the manager.
+    pub(crate) fn lazy_with(values: &[i64], options: TxnManagerOptions) -> Self {
         let fs: Arc<dyn Fs> = Arc::new(foreshore_io::Mem::null());
         let log = LogOptions { background: false, ..log_options() };
         Log::create(&fs, Path::new("log"), Uuid::default(), &log).expect("a new log");
-        Self::with_log(&fs, values, small(), Start { next_xid: Xid(1), clock: Default::default() }, &log).0
+        Self::with_log(&fs, values, options, Start { next_xid: Xid(1), clock: Default::default() }, &log).0
     }
 
     /// With another log buffer.

@@ -64,6 +64,7 @@ impl Experiment for FlushPipelining {
                 row.push(bank.row(lab, &config, threads)?);
             }
         }
+        bank.check(lab, &base)?;
         Ok(points.iter().zip(&rows).map(|(&(commit, clients), rows)| row(commit, clients, rows)).collect())
     }
 

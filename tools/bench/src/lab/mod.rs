@@ -27,6 +27,7 @@ mod buffer_trace;
 mod chart;
 mod commits;
 mod drive;
+mod elr;
 mod flush_pipelining;
 mod group_timer;
 mod growth;
@@ -82,13 +83,14 @@ trait Experiment: Sync {
     }
 }
 
-const EXPERIMENTS: [&dyn Experiment; 12] = [
+const EXPERIMENTS: [&dyn Experiment; 13] = [
     &log_insert::LogInsert,
     &log_size::LogSize,
     &log_skew::LogSkew,
     &log_slots::LogSlots,
     &log_threads::LogThreads,
     &group_timer::GroupTimer,
+    &elr::Elr,
     &flush_pipelining::FlushPipelining,
     &buffer_hits::BufferHits,
     &buffer_miss::BufferMiss,
