@@ -4,7 +4,7 @@ use super::Config;
 use super::record::Recorder;
 use super::store::{Store, Work};
 use crate::Op;
-use foreshore::{Csn, Db, Error, Transaction};
+use foreshore::{Csn, Db, Error, ReadOptions, Transaction};
 use foreshore_sim::Random;
 use std::thread;
 
@@ -51,7 +51,7 @@ impl Session {
         self.execute(db, store, recorder, ops)
     }
 
-    /// Reads every key in one transaction, as often as others stand in its way.
+    /// Reads every key in one transaction, while no other runs.
     ///
     /// # Errors
     /// Why it could not.
@@ -93,46 +93,81 @@ impl Session {
     }
 
     fn execute(&mut self, db: &Db, store: &Store, recorder: &Recorder, ops: Vec<Op>) -> Result<Ended, Error> {
+        let only_reads = !ops.iter().any(|op| matches!(op, Op::Write { .. }));
         let (number, mut ops) = self.invoke(recorder, ops);
-        let tx = db.begin_with(store.options());
-        let random = &mut self.random;
-        let mut between = || {
-            if random.below(2) == 0 {
-                // Others shall come in between; with few cores they would seldom do otherwise.
-                thread::yield_now();
-            }
+        let tried = if only_reads && self.random.below(3) > 0 {
+            self.read(db, store, &mut ops)
+        } else {
+            self.write(db, store, &mut ops)
         };
-        let performed = store.work(&tx).and_then(|mut work| {
-            work.shuffle(number as u64);
-            perform(&mut work, &mut ops, &mut between)
-        });
-        if let Err(error) = performed {
-            drop(tx);
-            recorder.fail(number);
-            return judge(error, store);
-        }
-        between();
-        if self.random.below(ROLLBACK) == 0 {
-            let ended = tx.rollback();
-            recorder.fail(number);
-            return ended.map_or_else(|error| judge(error, store), |()| Ok(Ended::Well));
-        }
-        match commit(tx, self.random.below(2) == 0) {
-            Ok(csn) => {
+        match tried {
+            Tried::Committed(csn) => {
                 recorder.ok(number, ops, csn);
                 Ok(Ended::Well)
             }
-            Err(error @ (Error::Poisoned { .. } | Error::Closed)) => {
+            Tried::RolledBack => {
+                recorder.fail(number);
+                Ok(Ended::Well)
+            }
+            Tried::Failed(error) => {
+                recorder.fail(number);
+                judge(error, store)
+            }
+            Tried::Unknown(error) => {
                 recorder.info(number);
                 self.process += self.sessions;
                 Ok(Ended::Stopped(error))
             }
-            Err(error) => {
-                recorder.fail(number);
-                judge(error, store)
-            }
         }
     }
+
+    /// A transaction that may write.
+    fn write(&mut self, db: &Db, store: &Store, ops: &mut [Op]) -> Tried {
+        let tx = db.begin_with(store.options());
+        let seed = self.random.below(u64::MAX);
+        let performed = store.work(&tx).and_then(|mut work| {
+            work.shuffle(seed);
+            perform(&mut work, ops, &mut || self.pause())
+        });
+        if let Err(error) = performed {
+            return Tried::Failed(error);
+        }
+        self.pause();
+        if self.random.below(ROLLBACK) == 0 {
+            return tx.rollback().map_or_else(Tried::Failed, |()| Tried::RolledBack);
+        }
+        match commit(tx, self.random.below(2) == 0) {
+            Ok(csn) => Tried::Committed(csn),
+            Err(error @ (Error::Poisoned { .. } | Error::Closed)) => Tried::Unknown(error),
+            Err(error) => Tried::Failed(error),
+        }
+    }
+
+    /// A transaction that only reads: what is durable, or what is newest and counts once that is durable.
+    fn read(&mut self, db: &Db, store: &Store, ops: &mut [Op]) -> Tried {
+        let options = ReadOptions::new().label("history");
+        let tx = db.read_with(if self.random.below(2) == 0 { options } else { options.latest() });
+        let performed = store.read(&tx).and_then(|mut work| perform(&mut work, ops, &mut || self.pause()));
+        let ended = performed.and_then(|()| tx.finish()).and_then(|ticket| ticket.wait().map(|()| ticket.csn()));
+        ended.map_or_else(Tried::Failed, Tried::Committed)
+    }
+
+    /// Lets others come in between; with few cores they would seldom do otherwise.
+    fn pause(&mut self) {
+        if self.random.below(2) == 0 {
+            thread::yield_now();
+        }
+    }
+}
+
+/// What became of a transaction.
+enum Tried {
+    Committed(Csn),
+    RolledBack,
+    /// It has no effect.
+    Failed(Error),
+    /// The answer to its commit is that nobody knows.
+    Unknown(Error),
 }
 
 /// Does the steps and notes what they find.

@@ -3,7 +3,10 @@
 use super::Config;
 use crate::check::Base;
 use crate::{Found, Kind};
-use foreshore::{Db, Error, Isolation, Table, TableDef, Transaction, TxnOptions, limits::MAX_VALUE};
+use foreshore::{
+    Db, Error, Isolation, Key, ReadTable, ReadTransaction, Table, TableDef, Transaction, TxnOptions, Value,
+    limits::MAX_VALUE,
+};
 use foreshore_sim::Random;
 use std::ops::Range;
 
@@ -72,19 +75,62 @@ impl Store {
 
     /// What steps in `tx` may do.
     pub(super) fn work<'tx>(&self, tx: &'tx Transaction) -> Result<TableWork<'tx>, Error> {
-        let rows = match self.layout {
-            Layout::Registers => Rows::Registers(tx.open(REGISTERS)?),
-            Layout::Lists => Rows::Lists(tx.open(LISTS)?),
-            Layout::Elements => Rows::Elements(tx.open(ELEMENTS)?),
-        };
-        Ok(TableWork { base: self.base, rows, random: Random::new(0) })
+        Ok(self.with(match self.layout {
+            Layout::Registers => Rows::Registers(Source::Table(tx.open(REGISTERS)?)),
+            Layout::Lists => Rows::Lists(Source::Table(tx.open(LISTS)?)),
+            Layout::Elements => Rows::Elements(Source::Table(tx.open(ELEMENTS)?)),
+        }))
+    }
+
+    /// What steps in `tx` may do, which are reads.
+    pub(super) fn read<'tx>(&self, tx: &'tx ReadTransaction) -> Result<TableWork<'tx>, Error> {
+        Ok(self.with(match self.layout {
+            Layout::Registers => Rows::Registers(Source::Read(tx.open(REGISTERS)?)),
+            Layout::Lists => Rows::Lists(Source::Read(tx.open(LISTS)?)),
+            Layout::Elements => Rows::Elements(Source::Read(tx.open(ELEMENTS)?)),
+        }))
+    }
+
+    fn with<'tx>(&self, rows: Rows<'tx>) -> TableWork<'tx> {
+        TableWork { base: self.base, rows, random: Random::new(0) }
+    }
+}
+
+/// A table open in a transaction of either sort.
+enum Source<'tx, K, V> {
+    Table(Table<'tx, K, V>),
+    Read(ReadTable<'tx, K, V>),
+}
+
+impl<'tx, K: Key, V: Value> Source<'tx, K, V> {
+    /// Reads a row, with a lock for a write if asked to and if the transaction may.
+    fn get(&self, key: K::Ref<'_>, locks: bool) -> Result<Option<V::Owned>, Error> {
+        match self {
+            Self::Table(table) if locks => table.get_for_update(key),
+            Self::Table(table) => table.get(key),
+            Self::Read(table) => table.get(key),
+        }
+    }
+
+    fn range<'k>(&self, keys: Range<K::Ref<'k>>) -> foreshore::Range<'tx, K, V> {
+        match self {
+            Self::Table(table) => table.range(keys),
+            Self::Read(table) => table.range(keys),
+        }
+    }
+
+    fn table(&self) -> &Table<'tx, K, V> {
+        match self {
+            Self::Table(table) => table,
+            Self::Read(_) => unreachable!("a transaction that only reads was asked to write"),
+        }
     }
 }
 
 enum Rows<'tx> {
-    Registers(Table<'tx, u64, u64>),
-    Lists(Table<'tx, u64, &'static [u8]>),
-    Elements(Table<'tx, (u64, u64), u64>),
+    Registers(Source<'tx, u64, u64>),
+    Lists(Source<'tx, u64, &'static [u8]>),
+    Elements(Source<'tx, (u64, u64), u64>),
 }
 
 /// A table open in a transaction.
@@ -111,7 +157,7 @@ impl TableWork<'_> {
         loop {
             let Rows::Elements(elements) = &self.rows else { unreachable!("asked by its layout") };
             let next = elements.range((key, 0)..(key + 1, 0)).try_fold(0, |_, row| Ok::<_, Error>(row?.0.1 + 1))?;
-            match elements.insert_new((key, next), value) {
+            match elements.table().insert_new((key, next), value) {
                 Err(Error::KeyExists) if self.base == Base::ReadCommitted => {}
                 result => return result,
             }
@@ -124,11 +170,11 @@ impl Work for TableWork<'_> {
         // At read committed, what was read without a lock may have changed when it is written over.
         let locks = self.locks() || self.base == Base::ReadCommitted;
         match &self.rows {
-            Rows::Registers(registers) => registers.insert(key, value).map(drop),
+            Rows::Registers(registers) => registers.table().insert(key, value).map(drop),
             Rows::Lists(lists) => {
-                let mut list = if locks { lists.get_for_update(key)? } else { lists.get(key)? }.unwrap_or_default();
+                let mut list = lists.get(key, locks)?.unwrap_or_default();
                 list.extend(value.to_le_bytes());
-                lists.insert(key, &*list).map(drop)
+                lists.table().insert(key, &*list).map(drop)
             }
             Rows::Elements(_) => self.add_element(key, value),
         }
@@ -137,14 +183,8 @@ impl Work for TableWork<'_> {
     fn read(&mut self, key: u64) -> Result<Found, Error> {
         let locks = self.locks();
         match &self.rows {
-            Rows::Registers(registers) => {
-                let found = if locks { registers.get_for_update(key)? } else { registers.get(key)? };
-                Ok(found.into_iter().collect())
-            }
-            Rows::Lists(lists) => {
-                let found = if locks { lists.get_for_update(key)? } else { lists.get(key)? };
-                Ok(found.map_or_else(Vec::new, |list| elements(&list)))
-            }
+            Rows::Registers(registers) => Ok(registers.get(key, locks)?.into_iter().collect()),
+            Rows::Lists(lists) => Ok(lists.get(key, locks)?.map_or_else(Vec::new, |list| elements(&list))),
             Rows::Elements(rows) => rows.range((key, 0)..(key + 1, 0)).map(|row| row.map(|row| row.1)).collect(),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! `FORESHORE_HISTORIES` sets how many, `FORESHORE_HISTORY_SEED` the first seed.
 
-use foreshore_history::{Base, Config, History, Kind, Outcome, check, drive};
+use foreshore_history::{Base, Config, History, Kind, Level, Outcome, check, drive};
 
 const HISTORIES: u64 = 200;
 
@@ -26,6 +26,27 @@ pub(crate) fn config(isolation: Base, seed: u64) -> Config {
 #[test]
 fn serializable_histories_are_serializable_in_real_time() {
     pass(Base::Serializable);
+}
+
+#[test]
+fn snapshot_histories_read_by_snapshots_in_real_time() {
+    pass(Base::Snapshot);
+}
+
+#[test]
+fn read_committed_histories_are_read_committed_in_real_time() {
+    pass(Base::ReadCommitted);
+}
+
+/// The levels below let anomalies happen, so a level that let them happen would be found.
+#[test]
+fn each_level_is_told_from_the_one_above() {
+    for (isolation, above) in [(Base::ReadCommitted, Base::Snapshot), (Base::Snapshot, Base::Serializable)] {
+        let level = Level { base: above, real_time: false };
+        let refused = (1..=40).filter(|&seed| check(&drive(&config(isolation, seed)).unwrap(), level).is_err()).count();
+        println!("{refused} of 40 histories at {isolation} are not {above}");
+        assert!(refused > 4, "{refused} of 40 histories at {isolation} are not {above}");
+    }
 }
 
 fn pass(isolation: Base) {
