@@ -18,14 +18,14 @@ pub enum Visibility {
 /// What a snapshot knows of xids that the status window has passed since.
 #[derive(Debug)]
 pub(crate) struct Past {
-    /// Xids below it are visible.
+    /// Xids below it and below the snapshot's `hi` are visible.
     clear: AtomicU64,
     known: Mutex<Known>,
 }
 
 #[derive(Debug)]
 struct Known {
-    /// Xids below it are visible but for the late ones.
+    /// Xids below it and below `hi` are visible but for the late ones.
     upto: Xid,
     /// Ascending.
     late: Vec<Xid>,
@@ -39,12 +39,13 @@ impl Past {
 
     /// What the snapshot `mark` sees of `xid`.
     pub(crate) fn visibility(&self, window: &StatusWindow, mark: &Mark, xid: Xid) -> Visibility {
+        // First, for the window may have passed these too.
+        if xid >= mark.hi {
+            return Visibility::Invisible;
+        }
         // ORDERING: Relaxed, each value of it is true of the snapshot, and it says nothing of anything else.
         if xid.0 < self.clear.load(Ordering::Relaxed) {
             return Visibility::Visible(Csn::ZERO);
-        }
-        if xid >= mark.hi {
-            return Visibility::Invisible;
         }
         match window.see(xid, mark.csn) {
             Sight::Invisible => Visibility::Invisible,

@@ -80,6 +80,22 @@ fn an_old_snapshot_lets_the_window_move_and_sees_the_same() {
     assert!(judge.is_settled(late) && judge.is_settled(after));
 }
 
+/// What is known of the past covers more than what the snapshot could see.
+#[test]
+fn a_snapshot_that_the_window_has_passed_sees_nothing_new() {
+    let (toy, _) = Toy::new(Mem::null(), &[0], TxnManagerOptions { status_capacity: 16, ..small() });
+    let (seen, _) = commit_one(&toy, 0);
+    let old = snapshot(&toy, SnapshotKind::Latest);
+    let mut after = Xid::ZERO;
+    while toy.manager.checkpoint_view().window_lo <= after || after == Xid::ZERO {
+        let (xid, csn) = commit_one(&toy, 0);
+        toy.log.force(csn.lsn()).expect("durable");
+        after = if after == Xid::ZERO { xid } else { after };
+    }
+    assert!(sees(&old, seen), "asked of the past for the first time");
+    assert!(!sees(&old, after));
+}
+
 /// A row lock that was not logged leaves its xid on a change that a reader does not see, and must not show it.
 #[test]
 fn who_only_locks_a_row_is_as_late_as_what_it_locks() {
