@@ -3,12 +3,14 @@
 //! The seed decides what every session does, where power is lost and what survives. How sessions interleave is up to the
 //! system, so the same seed gives another history each time.
 
+mod disk;
 mod record;
 mod session;
 mod store;
 
 use crate::check::{Base, Level};
 use crate::{History, Kind};
+use disk::SlowDisk;
 use foreshore::{Db, Error, Isolation, Options};
 use foreshore_io::sim::{Fault, FaultKind, Persist};
 use foreshore_io::{Fs, Sim};
@@ -59,7 +61,7 @@ impl Config {
             .log_budget(256 << 10)
             .max_transactions(64)
             .lock_timeout(LOCK_TIMEOUT)
-            .fs(Arc::new(disk.clone()) as Arc<dyn Fs>)
+            .fs(Arc::new(SlowDisk::new(disk)) as Arc<dyn Fs>)
     }
 }
 

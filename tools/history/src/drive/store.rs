@@ -11,6 +11,7 @@ use foreshore_sim::Random;
 use std::ops::Range;
 
 const REGISTERS: TableDef<u64, u64> = TableDef::new("registers");
+const MOVING: TableDef<(u64, u64), u64> = TableDef::new("moving");
 const LISTS: TableDef<u64, &[u8]> = TableDef::new("lists");
 const ELEMENTS: TableDef<(u64, u64), u64> = TableDef::new("elements");
 
@@ -22,6 +23,9 @@ const ELEMENT: usize = size_of::<u64>();
 enum Layout {
     /// A row for each register.
     Registers,
+    /// A row for each register, which every write removes from one of two places and adds at the other: who reads one place
+    /// rests on what was removed there.
+    Moving,
     /// A row for each list.
     Lists,
     /// A row for each element, behind the row of the element before. Appends read a range and add a row to its end.
@@ -52,7 +56,11 @@ impl Store {
         let elements = 4 * config.sessions * config.txns / config.keys;
         let fits = elements < (MAX_VALUE / ELEMENT) as u64;
         let layout = match config.kind {
-            Kind::Register => Layout::Registers,
+            // At read committed the two places would be read at two moments.
+            Kind::Register if config.seed.is_multiple_of(2) || config.isolation == Base::ReadCommitted => {
+                Layout::Registers
+            }
+            Kind::Register => Layout::Moving,
             Kind::Append if fits && config.seed.is_multiple_of(2) => Layout::Lists,
             Kind::Append => Layout::Elements,
         };
@@ -77,6 +85,7 @@ impl Store {
     pub(super) fn work<'tx>(&self, tx: &'tx Transaction) -> Result<TableWork<'tx>, Error> {
         Ok(self.with(match self.layout {
             Layout::Registers => Rows::Registers(Source::Table(tx.open(REGISTERS)?)),
+            Layout::Moving => Rows::Moving(Source::Table(tx.open(MOVING)?)),
             Layout::Lists => Rows::Lists(Source::Table(tx.open(LISTS)?)),
             Layout::Elements => Rows::Elements(Source::Table(tx.open(ELEMENTS)?)),
         }))
@@ -86,6 +95,7 @@ impl Store {
     pub(super) fn read<'tx>(&self, tx: &'tx ReadTransaction) -> Result<TableWork<'tx>, Error> {
         Ok(self.with(match self.layout {
             Layout::Registers => Rows::Registers(Source::Read(tx.open(REGISTERS)?)),
+            Layout::Moving => Rows::Moving(Source::Read(tx.open(MOVING)?)),
             Layout::Lists => Rows::Lists(Source::Read(tx.open(LISTS)?)),
             Layout::Elements => Rows::Elements(Source::Read(tx.open(ELEMENTS)?)),
         }))
@@ -129,6 +139,7 @@ impl<'tx, K: Key, V: Value> Source<'tx, K, V> {
 
 enum Rows<'tx> {
     Registers(Source<'tx, u64, u64>),
+    Moving(Source<'tx, (u64, u64), u64>),
     Lists(Source<'tx, u64, &'static [u8]>),
     Elements(Source<'tx, (u64, u64), u64>),
 }
@@ -151,6 +162,29 @@ impl TableWork<'_> {
         self.random.below(3) == 0
     }
 
+    /// The two places of a register, the first one read first or last.
+    fn places(&mut self, key: u64) -> [(u64, u64); 2] {
+        let first = self.random.below(2);
+        [(key, first), (key, 1 - first)]
+    }
+
+    /// Moves a register to its other place.
+    fn replace(&mut self, key: u64, value: u64, locks: bool) -> Result<(), Error> {
+        let places = self.places(key);
+        let Rows::Moving(registers) = &self.rows else { unreachable!("asked by its layout") };
+        let mut held = None;
+        for place in places {
+            if registers.get(place, locks)?.is_some() {
+                held = Some(place.1);
+            }
+        }
+        if let Some(held) = held {
+            registers.table().remove((key, held))?;
+        }
+        // Two who write a register first take the same place, and so cannot both at a snapshot.
+        registers.table().insert((key, held.map_or(0, |held| 1 - held)), value).map(drop)
+    }
+
     /// Adds an element behind the last one. At read committed another transaction may have done so since the scan, which is
     /// repeated then; at the other levels the transaction has to end, and at serializable this cannot be.
     fn add_element(&mut self, key: u64, value: u64) -> Result<(), Error> {
@@ -171,6 +205,7 @@ impl Work for TableWork<'_> {
         let locks = self.locks() || self.base == Base::ReadCommitted;
         match &self.rows {
             Rows::Registers(registers) => registers.table().insert(key, value).map(drop),
+            Rows::Moving(_) => self.replace(key, value, locks),
             Rows::Lists(lists) => {
                 let mut list = lists.get(key, locks)?.unwrap_or_default();
                 list.extend(value.to_le_bytes());
@@ -181,8 +216,15 @@ impl Work for TableWork<'_> {
     }
 
     fn read(&mut self, key: u64) -> Result<Found, Error> {
-        let locks = self.locks();
+        let (locks, places) = (self.locks(), self.places(key));
         match &self.rows {
+            Rows::Moving(registers) => {
+                let mut found = Found::new();
+                for place in places {
+                    found.extend(registers.get(place, locks)?);
+                }
+                Ok(found)
+            }
             Rows::Registers(registers) => Ok(registers.get(key, locks)?.into_iter().collect()),
             Rows::Lists(lists) => Ok(lists.get(key, locks)?.map_or_else(Vec::new, |list| elements(&list))),
             Rows::Elements(rows) => rows.range((key, 0)..(key + 1, 0)).map(|row| row.map(|row| row.1)).collect(),
@@ -195,7 +237,7 @@ impl Work for TableWork<'_> {
                 registers.range(keys).map(|row| row.map(|(key, version)| (key, vec![version]))).collect()
             }
             Rows::Lists(lists) => lists.range(keys).map(|row| row.map(|(key, list)| (key, elements(&list)))).collect(),
-            Rows::Elements(rows) => {
+            Rows::Elements(rows) | Rows::Moving(rows) => {
                 let mut lists: Vec<(u64, Found)> = Vec::new();
                 for row in rows.range((keys.start, 0)..(keys.end, 0)) {
                     let ((key, _), value) = row?;
