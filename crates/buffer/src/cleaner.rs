@@ -94,12 +94,9 @@ impl Cleaner {
 
     /// What the device offers, and how pages are written home.
     pub(crate) fn ways(&self) -> (bool, PageWrites) {
+        let otherwise = if self.doubles { PageWrites::Doublewrite } else { PageWrites::Plain };
         // ORDERING: hint. A write that is asked to be whole is so or is refused, whenever that is.
-        let way = match (self.whole.load(Ordering::Relaxed), self.doubles) {
-            (true, _) => PageWrites::Whole,
-            (false, true) => PageWrites::Doublewrite,
-            (false, false) => PageWrites::Plain,
-        };
+        let way = if self.whole.load(Ordering::Relaxed) { PageWrites::Whole } else { otherwise };
         (self.offers_whole, way)
     }
 

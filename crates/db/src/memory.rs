@@ -8,6 +8,8 @@ pub(crate) const MIN_MEMORY: u64 = 4 << 20;
 
 const MIN_RING: u64 = 256 << 10;
 const MAX_RING: u64 = 16 << 20;
+/// The largest share of log buffers: a lane of 256 KiB for each of 256 sessions.
+const MAX_LOG: u64 = 64 << 20;
 const MAX_FRAMES: u64 = 1 << 31;
 
 /// The shares of a memory limit, in bytes unless another unit stands there.
@@ -17,9 +19,9 @@ const MAX_FRAMES: u64 = 1 << 31;
 pub struct MemoryShares {
     /// The limit given.
     pub limit: u64,
-    /// Ring of the log buffer: a sixteenth of the limit, a power of two, from 256 KiB to 16 MiB. `lanes` takes a sixteenth of
-    /// that for each session that has been at work, at least 64 and at most 256 KiB, and more than the share with many.
-    pub log_ring: u64,
+    /// Log buffer: a sixteenth of the limit, a power of two, from 256 KiB to 64 MiB. The lanes of `lanes` lie in it, and
+    /// sessions that come when all have been given out take turns in some; a ring takes at most 16 MiB of it.
+    pub log_buffer: u64,
     /// Batches on their way to the disk: log groups and doublewrite.
     pub staging: u64,
     /// Undo of running transactions: an eighth of the limit.
@@ -65,21 +67,26 @@ impl MemoryShares {
             });
         }
         let sixteenth = limit / 16;
-        let log_ring = (1_u64 << sixteenth.ilog2()).clamp(MIN_RING, MAX_RING);
+        let log_buffer = (1_u64 << sixteenth.ilog2()).clamp(MIN_RING, MAX_LOG);
         // Two doublewrite batches of 64 pages and their header, and two groups of at most 1 MiB.
         let staging = (limit / 8).min(4 << 20);
         let undo = limit / 8;
         let status = (limit / 32).min(128 << 20);
         let locks = limit / 32;
-        let pool = limit - log_ring - staging - undo - status - locks;
+        let pool = limit - log_buffer - staging - undo - status - locks;
         let frames = (pool / (PAGE_SIZE as u64 + FRAME_OVERHEAD)).min(MAX_FRAMES - 1);
         let frames = usize::try_from(frames).expect("below 2^31");
-        Ok(Self { limit, log_ring, staging, undo, status, locks, pool, frames })
+        Ok(Self { limit, log_buffer, staging, undo, status, locks, pool, frames })
     }
 
     /// Shared row locks that there is memory for.
     pub(crate) fn max_shares(&self) -> usize {
         usize::try_from(self.locks).unwrap_or(usize::MAX) / SHARE_BYTES
+    }
+
+    /// Bytes of the ring of a log buffer that has one.
+    pub(crate) fn ring_bytes(&self) -> usize {
+        usize::try_from(self.log_buffer.min(MAX_RING)).expect("at most 16 MiB")
     }
 
     /// Entries of the status window: a power of two of 8-byte words.
@@ -96,8 +103,8 @@ mod tests {
     fn shares_never_exceed_the_limit() {
         for limit in [MIN_MEMORY, 5_000_001, 64 << 20, 1 << 30, 1 << 40] {
             let shares = MemoryShares::of(limit).unwrap();
-            assert!(shares.log_ring.is_power_of_two(), "{limit}");
-            let sum = shares.log_ring + shares.staging + shares.undo + shares.status + shares.locks + shares.pool;
+            assert!(shares.ring_bytes().is_power_of_two(), "{limit}");
+            let sum = shares.log_buffer + shares.staging + shares.undo + shares.status + shares.locks + shares.pool;
             assert!(shares.max_shares() >= 512, "{limit}: {}", shares.max_shares());
             assert_eq!(sum, limit);
             assert!(shares.frames as u64 * (PAGE_SIZE as u64 + FRAME_OVERHEAD) <= shares.pool);

@@ -89,8 +89,7 @@ impl Options {
     }
 
     /// Bytes of memory that the engine may use, at least 4 MiB. Most of it is the buffer pool;
-    /// [`Stats::memory`](crate::Stats::memory) shows the shares. The log buffer `lanes` takes 64 to 256 KiB for each session
-    /// that has been at work, and may exceed its share by that.
+    /// [`Stats::memory`](crate::Stats::memory) shows the shares.
     #[must_use]
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.memory_limit = bytes;

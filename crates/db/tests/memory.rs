@@ -16,7 +16,7 @@ fn main() -> Result<(), Error> {
     // A buffered device: what the kernel caches is not the engine's.
     let db = Options::new().memory_limit(LIMIT).device(Device::Buffered).log_budget(256 << 20).open(&dir)?;
     let open = resident();
-    load(&db, 30_000)?;
+    load(&db, 30_000, 1500)?;
     let loaded = resident();
     let rows = db.run(|tx| tx.open(ROWS)?.iter().try_fold(0, |count, row| row.map(|_| count + 1)))?;
     assert_eq!(rows, 30_000_u64);
@@ -28,15 +28,52 @@ fn main() -> Result<(), Error> {
     assert!(most <= open + LIMIT + SLACK, "{most} bytes resident, {open} when opened");
     drop(db);
     fs::remove_dir_all(&dir).expect("the directory can be removed");
+    many_transactions(&dir)?;
+    fs::remove_dir_all(&dir).expect("the directory can be removed");
     Ok(())
 }
 
-fn load(db: &Db, count: u64) -> Result<(), Error> {
-    let value = [7; 1500];
+/// As many transactions as there may be, each with changes of its own, open at once: each has its log session, undo and locks.
+fn many_transactions(dir: &Path) -> Result<(), Error> {
+    const COUNT: u64 = 1024;
+    let db = Options::new().memory_limit(LIMIT).device(Device::Buffered).log_budget(256 << 20).open(dir)?;
+    load(&db, 2 * COUNT, 100)?;
+    let before = resident();
+    let open: Vec<_> = (0..COUNT).map(|_| db.begin()).collect();
+    // In rounds, so that all are in the middle of something.
+    for round in 0..2_u8 {
+        for (id, tx) in (0..).zip(&open) {
+            let rows = tx.open(ROWS)?;
+            rows.insert(2 * id, &[round; 60][..])?;
+            rows.insert(2 * id + 1, &[round; 60][..])?;
+        }
+    }
+    assert!(matches!(db.begin().open(ROWS), Err(Error::TooManyTransactions { .. })), "one more is refused");
+    let (most, stats) = (resident(), db.stats());
+    let (used, limit) = (stats.memory_use, stats.memory);
+    println!("{COUNT} transactions: {before} bytes resident before, {most} after, {used:?}");
+    assert!(used.log > 0 && used.log <= limit.log_buffer, "{used:?} {limit:?}");
+    assert!(used.undo > 0 && used.undo <= limit.undo, "{used:?} {limit:?}");
+    assert!(used.status <= limit.status && used.locks <= limit.locks && used.pool <= limit.pool, "{used:?} {limit:?}");
+    assert!(most <= before + LIMIT, "{most} bytes resident, {before} before");
+    for (id, tx) in (0..COUNT).zip(open) {
+        if id % 2 == 0 { tx.commit().map(drop)? } else { tx.rollback()? }
+    }
+    let rows = db.run(|tx| tx.open(ROWS)?.iter().collect::<Result<Vec<_>, _>>())?;
+    assert_eq!(rows.len() as u64, 2 * COUNT);
+    for (id, row) in rows {
+        let expected = if id / 2 % 2 == 0 { vec![1; 60] } else { vec![7; 100] };
+        assert_eq!(row, expected, "row {id}");
+    }
+    db.check().map(drop)
+}
+
+fn load(db: &Db, count: u64, len: usize) -> Result<(), Error> {
+    let value = vec![7; len];
     for from in (0..count).step_by(200) {
         db.run(|tx| {
             let rows = tx.open(ROWS)?;
-            (from..from + 200).try_for_each(|id| rows.insert_new(id, &value[..]))
+            (from..count.min(from + 200)).try_for_each(|id| rows.insert_new(id, &value[..]))
         })?;
     }
     Ok(())

@@ -47,6 +47,7 @@ mod dep;
 mod follow;
 mod format;
 mod group;
+mod lanes;
 mod log;
 mod options;
 #[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]

@@ -20,8 +20,12 @@ pub struct LogOptions {
     /// The buffer that sessions append to.
     pub buffer: BufferKind,
     /// Memory of the buffer in bytes, a power of two from 64 KiB to 1 GiB. Touched only as it is used. Of `lanes`, each
-    /// session at work has a sixteenth of it, at least 64 KiB and at most 256 KiB.
+    /// session at work has a sixteenth of it, at least 64 KiB and at most 256 KiB, unless `lane_memory` says otherwise.
     pub ring_bytes: usize,
+    /// Memory of `lanes` in bytes; 0 for a lane for each session. With less there are fewer lanes, of 64 to 256 KiB each, at
+    /// least four, and late sessions take turns in some of them: each has one from a reservation to its
+    /// [`crate::Session::release`], which it must not forget, as others wait for the lane.
+    pub lane_memory: usize,
     /// How appends wait for each other in the buffers that make them wait.
     pub wait: WaitKind,
     /// Places where threads consolidate in `carray`, `hybrid` and `delegated`, 1 to 64.
@@ -57,6 +61,7 @@ impl Default for LogOptions {
             slot_pool: 256,
             max_sessions: 1024,
             group: GroupPolicy::default(),
+            lane_memory: 0,
             max_unacked: 1024,
             in_flight: 0,
             measure_waits: false,
@@ -65,6 +70,9 @@ impl Default for LogOptions {
         }
     }
 }
+
+/// Fewest lanes of `lanes`, where there are as many sessions.
+const MIN_LANES: usize = 4;
 
 impl LogOptions {
     /// Checks every range.
@@ -115,18 +123,41 @@ impl LogOptions {
         (half / BLOCK * BLOCK).min(format::MAX_GROUP)
     }
 
-    /// Bytes of a lane: a sixteenth of the ring, but not less than what a large reservation takes and not more than what
+    /// Bytes of a lane: a sixteenth of the ring or a part of the lanes' memory, but not less than what a large reservation takes and not more than what
     /// stays in a cache.
     pub(crate) fn lane_bytes(&self) -> usize {
-        (self.ring_bytes / 16).clamp(64 << 10, 256 << 10)
+        let share = match self.lane_memory {
+            0 => self.ring_bytes / 16,
+            memory => 1 << (memory / 64).max(1).ilog2(),
+        };
+        share.clamp(64 << 10, 256 << 10)
     }
 
-    /// Bytes of the buffer, and those that each session adds.
-    pub(crate) fn memory(&self) -> [u64; 2] {
-        match self.buffer {
-            BufferKind::Lanes => [0, self.lane_bytes() as u64],
-            _ => [self.ring_bytes as u64, 0],
+    /// Lanes that `lanes` has: at most one for each session.
+    pub(crate) fn lanes(&self) -> usize {
+        match self.lane_memory {
+            0 => self.max_sessions,
+            memory => (memory / self.lane_bytes()).max(MIN_LANES).min(self.max_sessions),
         }
+    }
+
+    /// Lanes that sessions take turns in: none if each has its own. A quarter, so that those who come late do not all wait for
+    /// one.
+    pub(crate) fn shared_lanes(&self) -> usize {
+        if self.buffer == BufferKind::Lanes && self.lanes() < self.max_sessions { self.lanes() / 4 } else { 0 }
+    }
+
+    /// Bytes of the buffer that may have been touched when `sessions` have been at work.
+    pub(crate) fn memory(&self, sessions: usize) -> u64 {
+        match self.buffer {
+            BufferKind::Lanes => (self.lanes_of(sessions) * self.lane_bytes()) as u64,
+            _ => self.ring_bytes as u64,
+        }
+    }
+
+    /// Lanes that so many sessions may have used.
+    fn lanes_of(&self, sessions: usize) -> usize {
+        if sessions > self.lanes() - self.shared_lanes() { self.lanes() } else { sessions }
     }
 
     /// Largest payload of one record: fits a group behind the largest table of extents. Eight fit the ring; in a buffer that
@@ -169,8 +200,8 @@ impl LogOptions {
     /// for before space was short: a segment, and a full ring with room for padding, and for each session a group of what it
     /// does just now, and its lane.
     pub(crate) fn kept_back(&self, sessions: usize) -> u64 {
-        let lane = if self.buffer == BufferKind::Lanes { self.lane_bytes() } else { 0 };
-        self.segment_bytes.max(2 * self.ring_bytes as u64) + (sessions * (lane + 2 * BLOCK)) as u64
+        let lanes = if self.buffer == BufferKind::Lanes { self.lanes_of(sessions) * self.lane_bytes() } else { 0 };
+        self.segment_bytes.max(2 * self.ring_bytes as u64) + (lanes + sessions * 2 * BLOCK) as u64
     }
 
     /// Segments to keep ready: enough for `kept_back` bytes, and one to fill.

@@ -22,6 +22,8 @@ const SPACE_RETRY: Duration = Duration::from_millis(1);
 pub struct Session {
     shared: Arc<Shared>,
     slot: usize,
+    /// What the buffer knows it by: a lane of its own, or one that it has for this reservation.
+    lane: Option<usize>,
     /// Bytes that may still be appended.
     credit: u64,
     /// Commits that the flusher was asked for and that are not known to be durable, ascending, and when, if that is measured.
@@ -48,7 +50,8 @@ impl Session {
         let slot = shared.slots.lease()?;
         shared.expect_sessions(slot + 1);
         let measures = shared.pipeline.measured_from().is_some();
-        Ok(Self { shared: shared.clone(), slot, credit: 0, unacked: VecDeque::new(), measures })
+        let lane = shared.lanes.of_slot(slot);
+        Ok(Self { shared: shared.clone(), slot, lane, credit: 0, unacked: VecDeque::new(), measures })
     }
 
     /// A small number that no other session has at the same time.
@@ -124,33 +127,51 @@ impl Session {
 
     fn refill(&mut self, more: u64, purpose: Purpose) -> Result<()> {
         let shared = &*self.shared;
-        if shared.drops_groups() && shared.buffer.is_short(self.slot) {
+        let lane = match self.lane {
+            Some(lane) => lane,
+            None => shared.lanes.take(|| shared.pipeline.poison_error().map_or(Ok(()), Err))?,
+        };
+        self.lane = Some(lane);
+        if shared.drops_groups() && shared.buffer.is_short(lane) {
             // WAIT: help - a copy, and the next half of the lane is free when this one is full.
-            shared.pipeline.lead_for_space(self.slot);
+            shared.pipeline.lead_for_space(lane);
         }
-        let slot = self.slot;
-        let admitted = shared.pipeline.make_room(slot, Some(SPACE_RETRY), || {
+        let admitted = shared.pipeline.make_room(lane, Some(SPACE_RETRY), || {
             if purpose == Purpose::Ordinary {
                 shared.admit_space()?;
             }
-            Ok(shared.buffer.admit(slot, more))
+            Ok(shared.buffer.admit(lane, more))
         })?;
         self.credit += admitted;
         Ok(())
     }
 
     /// Gives back what is reserved and not needed, but for a small share that saves the next reservation a trip. A session
-    /// that goes idle or waits for a lock should not sit on a large reservation: the ring is shared.
+    /// that goes idle or waits for a lock must not sit on a reservation: the ring is shared, and so may be its lane.
     pub fn release(&mut self) {
-        self.give_back(self.shared.quantum);
+        match self.shared.lanes.of_slot(self.slot) {
+            Some(_) => self.give_back(self.shared.quantum),
+            None => self.leave(),
+        }
     }
 
     fn give_back(&mut self, keep: u64) {
         if self.credit > keep {
-            if self.shared.buffer.give_back(self.slot, self.credit - keep) {
+            let lane = self.lane.expect("credit is in a lane");
+            if self.shared.buffer.give_back(lane, self.credit - keep) {
                 self.shared.pipeline.space().notify_all();
             }
             self.credit = keep;
+        }
+    }
+
+    /// Gives back everything, and the lane if that is a shared one.
+    fn leave(&mut self) {
+        self.give_back(0);
+        if self.shared.lanes.of_slot(self.slot).is_none()
+            && let Some(lane) = self.lane.take()
+        {
+            self.shared.lanes.leave(lane);
         }
     }
 
@@ -176,9 +197,10 @@ impl Session {
         let size = record_size(payload);
         assert!(size as u64 <= self.credit, "a record of {size} bytes, {} reserved", self.credit);
         self.credit -= size as u64;
+        let lane = self.lane.expect("credit is in a lane");
         let lsn = match self.measures {
-            false => self.shared.buffer.append(self.slot, &record, dep),
-            true => self.measured(|session| session.shared.buffer.append(session.slot, &record, dep)),
+            false => self.shared.buffer.append(lane, &record, dep),
+            true => self.measured(|session| session.shared.buffer.append(lane, &record, dep)),
         };
         self.shared.slots.get(self.slot).count(size);
         lsn
@@ -264,7 +286,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.give_back(0);
+        self.leave();
         self.shared.slots.release(self.slot);
     }
 }

@@ -49,7 +49,10 @@ fn every_share_of_the_memory_says_how_much_of_it_is_used() {
     let read = reader.open(NUMBERS).unwrap();
     (0..ROWS).for_each(|n| assert_eq!(read.get(n).unwrap(), Some(0)));
     let used = db.stats().memory_use;
-    assert!(used.log <= limit.log_ring && used.status <= limit.status && used.pool <= limit.pool, "{used:?} {limit:?}");
+    assert!(
+        used.log <= limit.log_buffer && used.status <= limit.status && used.pool <= limit.pool,
+        "{used:?} {limit:?}"
+    );
     assert!(used.locks > 0 && used.locks <= limit.locks, "{used:?} {limit:?}");
     // Rows for which there was no room are locked all the same.
     let writer = db.begin_with(TxnOptions::new().lock_timeout(Duration::ZERO));

@@ -33,6 +33,9 @@
 //! A lane that c does not count is the first case too: its lease comes before step 2 in the program of its session, so the
 //! fences say of the lease what they say of step 2.
 //!
+//! Where memory is short the last lanes are shared: sessions take turns in them, handed over through a lock ([`crate::lanes`]).
+//! All of them count once a slot is leased that has no lane of its own.
+//!
 //! **The fences** are an [`AsymmetricFence`]. With two equal ones, each append waits until its copy has left the processor. So
 //! while cuts are large an append makes none, and the leader has the system make one in every thread.
 //!
@@ -55,6 +58,8 @@
 //! Related: the GSN of LeanStore's logging, the idle flags of Border-Collie. Unlike those, one log is written, and one number
 //! says what is durable.
 
+mod state;
+
 use super::circle::Circle;
 use super::memory::Memory;
 use super::{Drained, LogBuffer, Sealed, Staging, payload_len};
@@ -69,7 +74,9 @@ use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::primitive::{MODEL, hint};
 use foreshore_sync::{AsymmetricFence, CachePadded, LockRank, Mutex, pause, rmw};
+use state::{Cut, Lane};
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// How often a leader reads the word of a lane that is drawing again before it takes the lane's last stamp instead.
@@ -85,19 +92,6 @@ const MAX_DEPENDENCY: u64 = crate::format::MAX_STAMP / 2;
 /// Bytes copied without a cut before one is made.
 const PROVISIONAL: usize = 16 << 20;
 
-/// The line that a session writes and the leader reads.
-///
-/// `seq` is the last stamp, shifted left by one, and in bit 0 whether the session is drawing the next. Rules: only the lane's
-/// session writes both words; `seq` becomes even by a store (Release) behind the tail.
-#[derive(Debug)]
-struct Lane {
-    seq: AtomicU64,
-    /// Position behind the last whole record.
-    tail: AtomicU64,
-    /// Position up to which the session has been admitted. The session's own.
-    admitted: AtomicU64,
-}
-
 /// The buffer. See the head of this file.
 #[derive(Debug)]
 pub struct Lanes {
@@ -105,6 +99,8 @@ pub struct Lanes {
     /// Bytes of a lane, a power of two.
     bytes: u64,
     lanes: Box<[CachePadded<Lane>]>,
+    /// Lanes that belong to the slots of their numbers. Sessions with higher slots take turns in the others.
+    own: usize,
     /// By lane: everything below has been copied out. Written by the leader.
     drained: Box<[CachePadded<AtomicU64>]>,
     floor: CachePadded<AtomicU64>,
@@ -114,29 +110,21 @@ pub struct Lanes {
     cut: Mutex<Cut>,
 }
 
-/// What the leader knows of the cut in progress.
-#[derive(Debug, Default)]
-struct Cut {
-    /// `S`, until everything up to the targets is copied.
-    stamp: Option<Lsn>,
-    /// By lane, from `next` on: up to where this cut copies.
-    targets: Vec<u64>,
-    /// The lane that is copied next.
-    next: usize,
-    /// Bytes appended between it, or the last one if none is in progress, and the one before.
-    size: u64,
-    /// Bytes copied since the last cut began that it need not cover.
-    provisional: usize,
-}
-
 impl Lanes {
-    /// Empty lanes of `bytes` each, a power of two, one for each slot. The first LSN is greater than `floor`.
-    pub fn new(bytes: usize, slots: Arc<Slots>, floor: Lsn) -> io::Result<Self> {
-        Self::with_fence(bytes, slots, floor, AsymmetricFence::new())
+    /// `count` empty lanes of `bytes` each, a power of two; the last `shared` belong to no slot. The first LSN is greater than
+    /// `floor`.
+    pub fn with_shared(bytes: usize, count: usize, shared: usize, slots: Arc<Slots>, floor: Lsn) -> io::Result<Self> {
+        Self::with_fence(bytes, count - shared..count, slots, floor, AsymmetricFence::new())
     }
 
-    fn with_fence(bytes: usize, slots: Arc<Slots>, floor: Lsn, fence: AsymmetricFence) -> io::Result<Self> {
-        let count = slots.len();
+    fn with_fence(
+        bytes: usize,
+        shared: Range<usize>,
+        slots: Arc<Slots>,
+        floor: Lsn,
+        fence: AsymmetricFence,
+    ) -> io::Result<Self> {
+        let (own, count) = (shared.start, shared.end);
         let lane = |_| {
             let seq = AtomicU64::new(floor.0 << 1);
             CachePadded::new(Lane { seq, tail: AtomicU64::new(0), admitted: AtomicU64::new(0) })
@@ -145,6 +133,7 @@ impl Lanes {
             memory: Memory::new(bytes * count)?,
             bytes: bytes as u64,
             lanes: (0..count).map(lane).collect(),
+            own,
             drained: (0..count).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
             floor: CachePadded::new(AtomicU64::new(floor.0)),
             clock: CachePadded::new(AtomicU64::new(floor.0)),
@@ -152,6 +141,16 @@ impl Lanes {
             slots,
             cut: Mutex::new(LockRank::Leaf, Cut::default()),
         })
+    }
+
+    /// Lanes that a session may have used.
+    fn used_len(&self) -> usize {
+        let used = self.slots.used_len();
+        if used > self.own && !mutant("lanes: shared lanes are passed over") {
+            self.lanes.len()
+        } else {
+            used.min(self.own)
+        }
     }
 
     #[inline]
@@ -219,7 +218,7 @@ impl Lanes {
         // it drags its lane's step 2 into view.
         let clock = self.clock.load(Ordering::Acquire);
         // ORDERING: Relaxed, as above.
-        let high = self.lanes[..self.slots.used_len()].iter().map(|lane| lane.seq.load(Ordering::Relaxed) >> 1);
+        let high = self.lanes[..self.used_len()].iter().map(|lane| lane.seq.load(Ordering::Relaxed) >> 1);
         // ORDERING: Relaxed, only leaders store into the floor, one at a time.
         let g = high.fold(clock.max(self.floor.load(Ordering::Relaxed)), u64::max);
         // ORDERING: Release, pairs with `current`; the fence of b orders it before the loads of c.
@@ -234,7 +233,7 @@ impl Lanes {
         let mut stamp = g;
         cut.targets.clear();
         cut.size = cut.provisional as u64;
-        for (index, lane) in self.lanes[..self.slots.used_len()].iter().enumerate() {
+        for (index, lane) in self.lanes[..self.used_len()].iter().enumerate() {
             let mut rereads = REREADS;
             // ORDERING: Acquire, c of the proof; the fence orders it behind b, and it pairs with the stores of 2 and 6.
             let mut seq = lane.seq.load(Ordering::Acquire);
@@ -340,7 +339,7 @@ impl LogBuffer for Lanes {
         // ORDERING: Acquire, what led to the stamps read here is visible; pairs with 6 and the draws.
         let clock = self.clock.load(Ordering::Acquire);
         // ORDERING: as above.
-        let high = self.lanes[..self.slots.used_len()].iter().map(|lane| lane.seq.load(Ordering::Acquire) >> 1);
+        let high = self.lanes[..self.used_len()].iter().map(|lane| lane.seq.load(Ordering::Acquire) >> 1);
         // ORDERING: as above.
         Lsn(high.fold(clock.max(self.floor.load(Ordering::Acquire)), u64::max))
     }

@@ -26,8 +26,8 @@ use std::sync::Arc;
 
 /// A buffer between sessions and the one leader. It speaks of stamps and cuts, never of places in a file.
 ///
-/// A session is known by its slot. Between [`LogBuffer::admit`] and the append that uses what was admitted, the slot stays
-/// leased by the same session.
+/// A session is known by its slot, or by the lane that it has for a time: see [`crate::lanes`]. Between [`LogBuffer::admit`] and
+/// the append that uses what was admitted, that stays leased by the same session.
 pub trait LogBuffer: Send + Sync {
     /// Admits `bytes` more for the session in `slot` and returns what was admitted, at least as much; `None` if there is
     /// no room now.
@@ -101,7 +101,13 @@ pub(crate) fn new_buffer(options: &LogOptions, slots: &Arc<Slots>, floor: Lsn) -
         BufferKind::Delegated => Arc::new(Delegated::new(ring()?, &shape)),
         BufferKind::Faa => Arc::new(Faa::new(ring()?, slots.clone())),
         BufferKind::Laser => Arc::new(Laser::new(ring()?, Laser::limit(options.ring_bytes), Laser::GROUPS)),
-        BufferKind::Lanes => Arc::new(Lanes::new(options.lane_bytes(), slots.clone(), floor)?),
+        BufferKind::Lanes => Arc::new(Lanes::with_shared(
+            options.lane_bytes(),
+            options.lanes(),
+            options.shared_lanes(),
+            slots.clone(),
+            floor,
+        )?),
     })
 }
 

@@ -5,6 +5,7 @@ mod open;
 use crate::buffer::LogBuffer;
 use crate::follow::Follower;
 use crate::group::{Sealer, Totals};
+use crate::lanes::SharedLanes;
 use crate::options::LogOptions;
 use crate::pipeline::{Pipeline, SHARDS, Waits};
 use crate::reader::Recovered;
@@ -39,8 +40,8 @@ pub(crate) struct Shared {
     pub(crate) max_reserve: usize,
     pub(crate) quantum: u64,
     pub(crate) max_unacked: usize,
-    /// Memory of the buffer, and what each session that has been at work adds to it.
-    pub(crate) memory: [u64; 2],
+    pub(crate) lanes: SharedLanes,
+    pub(crate) options: LogOptions,
 }
 
 struct Handle {
@@ -76,7 +77,7 @@ pub struct LogStats {
     pub group_bytes: u64,
     /// Durable writes of groups.
     pub writes: u64,
-    /// Memory of the buffer that may have been touched: its ring, or the lanes of all sessions that have been at work.
+    /// Memory of the buffer that may have been touched: its ring, or the lanes that sessions have had.
     pub buffer_bytes: u64,
     /// Segment files made.
     pub segments_made: u64,
@@ -266,7 +267,7 @@ impl Log {
             groups,
             group_bytes,
             writes,
-            buffer_bytes: shared.memory[0] + shared.memory[1] * shared.slots.used_len() as u64,
+            buffer_bytes: shared.options.memory(shared.slots.used_len()),
             segments_made,
             segments_recycled,
             callback_panics,

@@ -4,7 +4,8 @@ use super::{Log, Shared};
 use crate::buffer::new_buffer;
 use crate::format::{CtlSlot, FIRST_GROUP, number_of};
 use crate::group::{Flight, Sealer, Sink, Tail, Totals};
-use crate::options::LogOptions;
+use crate::lanes::SharedLanes;
+use crate::options::{BufferKind, LogOptions};
 use crate::pipeline::Pipeline;
 use crate::reader::{Chain, GroupReader, Recovered};
 use crate::scan::{FIRST, Scanned, scan};
@@ -160,7 +161,12 @@ fn start(options: &LogOptions, durable: Lsn, floor: Lsn, next: GroupNo, sink: Si
         max_reserve: options.max_reserve(),
         quantum: options.credit_quantum() as u64,
         max_unacked: options.max_unacked,
-        memory: options.memory(),
+        lanes: match options.buffer {
+            BufferKind::Lanes => SharedLanes::new(options.lanes() - options.shared_lanes(), options.shared_lanes()),
+            // Known by their slots.
+            _ => SharedLanes::new(options.max_sessions, 0),
+        },
+        options: options.clone(),
     })
 }
 

@@ -13,7 +13,7 @@ fn refused() -> (Arc<Lanes>, Arc<Slots>) {
     let slots = Arc::new(Slots::new(1));
     slots.lease().expect("one slot");
     let fence = AsymmetricFence::by(Some(|| Err(io::ErrorKind::PermissionDenied.into())));
-    let lanes = Lanes::with_fence(1 << 20, slots.clone(), Lsn(0), fence).expect("memory");
+    let lanes = Lanes::with_fence(1 << 20, slots.len()..slots.len(), slots.clone(), Lsn(0), fence).expect("memory");
     (Arc::new(lanes), slots)
 }
 
