@@ -57,7 +57,8 @@ impl Tree {
         value: impl FnOnce(PageId) -> Vec<u8>,
     ) -> Result<Tree> {
         Self::check_key(key)?;
-        self.lock(txn, TableMode::IntentExclusive)?;
+        // Nobody has read a row of it, or a gap.
+        self.lock(txn, TableMode::Exclusive)?;
         txn.ensure_xid()?;
         let mut new = NewPage::take(&self.trees, &mut Structure::of(txn))?;
         let value = value(new.page.pid());

@@ -1,26 +1,28 @@
 //! Scans in key order.
 
+mod locked;
+
 use crate::descend::{Access, ReadGuard, Restarts};
 use crate::format::{GHOST, RowHeader};
-use crate::node::{NO_VERSION, NO_WRITER, Row};
+use crate::node::{NO_VERSION, Row};
 use crate::tree::{Structure, Tree};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Lsn, PageId, Result};
 use foreshore_buffer::Scan;
 use foreshore_lock::TableMode;
-use foreshore_txn::{RowHolder, Seen, Snapshot, Txn, UndoPtr};
+use foreshore_txn::{Seen, Snapshot, Txn, UndoPtr};
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 /// A scan of part of a tree. Made by [`Tree::range`].
 ///
-/// Leaves are copied whole, without a latch, and rows are handed out once the copy has been validated. The next leaf is found
+/// Leaves are copied without a latch, and rows are handed out once the copy has been validated. The next leaf is found
 /// from the root by the high fence, so splits in between do no harm. Rows that the same transaction writes ahead of the
 /// cursor are seen. A cursor that reads by a snapshot reads all of its leaves by the same one.
 #[derive(Debug)]
 pub struct Cursor {
     tree: Tree,
-    /// What it reads by; without one the table is locked.
+    /// What it reads by; without one it locks what it reads.
     snapshot: Option<Arc<Snapshot>>,
     /// Where the next rows begin; `None` at the end.
     from: Option<Bound<Vec<u8>>>,
@@ -34,6 +36,8 @@ pub struct Cursor {
     at: usize,
     /// The transaction's last change when the rows were copied.
     copied_at: Lsn,
+    /// How many entries of a leaf the next step takes at most, if it locks them.
+    step: usize,
     ahead: ReadAhead,
 }
 
@@ -49,14 +53,14 @@ struct ReadAhead {
 }
 
 impl Tree {
-    /// A scan of the rows between two bounds, in ascending order. A serializable transaction locks the table shared to its
-    /// end.
+    /// A scan of the rows between two bounds, in ascending order. What a serializable transaction finds, and what it does not
+    /// find, holds to its end.
     ///
     /// # Errors
     /// `Deadlock`, `LockTimeout`, `SnapshotTooOld`, `TooManyTransactions`.
     pub fn range(&self, txn: &mut Txn, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<Cursor> {
         let snapshot = txn.reads_at()?;
-        self.lock(txn, if snapshot.is_some() { TableMode::IntentShared } else { TableMode::Shared })?;
+        self.lock(txn, TableMode::IntentShared)?;
         Ok(Cursor {
             tree: self.clone(),
             snapshot,
@@ -67,22 +71,9 @@ impl Tree {
             rows: Vec::new(),
             at: 0,
             copied_at: txn.last_lsn(),
+            step: 1,
             ahead: ReadAhead::default(),
         })
-    }
-
-    /// Whether there is a row with this header, by who has the table locked shared.
-    fn see_newest(&self, txn: &mut Txn, pid: PageId, header: RowHeader) -> Result<Option<bool>> {
-        // Under the table's shared lock there is no writer, for a writer has its intent locked.
-        match txn.row_holder(header.xid) {
-            RowHolder::Nobody | RowHolder::Me => Ok((!header.is_ghost()).then_some(false)),
-            // A rollback that fails stops the log before it gives up its locks.
-            RowHolder::Other(_) => {
-                let damage = self.corrupted(pid, "a row has a writer that the lock of the table excludes");
-                Err(self.pool().log().poisoned().unwrap_or(damage))
-            }
-            RowHolder::Unknown => Err(self.corrupted(pid, NO_WRITER)),
-        }
     }
 
     /// Copies the node on `level` that covers `key`.
@@ -138,7 +129,8 @@ impl Cursor {
     /// The next row, or `None` at the end. `txn` is the transaction that the cursor was made for.
     ///
     /// # Errors
-    /// `Corrupted`, `Io`, `OutOfFrames`, `Poisoned`.
+    /// `Deadlock`, `LockTimeout`, `SnapshotTooOld`, `Corrupted`, `Io`, `OutOfFrames`, `Poisoned`. The next call goes on where
+    /// this one began.
     pub fn next(&mut self, txn: &mut Txn) -> Result<Option<(&[u8], &[u8])>> {
         if txn.last_lsn() != self.copied_at {
             // The transaction has written: what is at hand may be stale, and rows may have come behind the last one.
@@ -151,23 +143,28 @@ impl Cursor {
         }
         while self.at == self.rows.len() {
             let Some(from) = self.from.take() else { return Ok(None) };
-            self.copy_leaf(txn, from)?;
+            self.start = from;
+            self.rows.clear();
+            self.at = 0;
+            if let Err(error) = self.copy_leaf(txn) {
+                self.rows.clear();
+                self.from = Some(self.start.clone());
+                return Err(error);
+            }
         }
         let (key, value) = self.rows[self.at].clone();
         self.at += 1;
         Ok(Some((&self.bytes[key], &self.bytes[value])))
     }
 
-    /// Copies the rows of one leaf that lie between `from` and the upper bound.
-    fn copy_leaf(&mut self, txn: &mut Txn, from: Bound<Vec<u8>>) -> Result<()> {
+    /// Copies the rows of one leaf, or, if they are locked, some of them, that lie between `start` and the upper bound.
+    fn copy_leaf(&mut self, txn: &mut Txn) -> Result<()> {
         self.copied_at = txn.last_lsn();
-        self.start = from;
         let (tree, snapshot) = (self.tree.clone(), self.snapshot.clone());
         let mut page = [0; PAGE_SIZE];
         let Some(snapshot) = snapshot else {
-            let pid = tree.copy_node(&mut Structure::of(txn), self.first_key(), 0, &mut page)?;
-            let high = self.copy_rows(pid, &page, |row, _| tree.see_newest(txn, pid, row.header))?;
-            self.go_on(txn, high);
+            self.take_step(txn)?;
+            self.read_ahead(txn);
             return Ok(());
         };
         let mut restarts = Restarts::default();
@@ -227,22 +224,30 @@ impl Cursor {
         let mut image = Vec::new();
         for at in first..node.len() {
             let row = node.row(at).map_err(damage)?;
-            let beyond = match &self.upper {
-                Bound::Included(upper) => row.key > &upper[..],
-                Bound::Excluded(upper) => row.key >= &upper[..],
-                Bound::Unbounded => false,
-            };
-            if beyond {
+            if self.ends_before(row.key) {
                 return Ok(None);
             }
             let Some(is_older) = see(&row, &mut image)? else { continue };
-            let key = self.bytes.len();
-            self.bytes.extend_from_slice(row.key);
-            let value = self.bytes.len();
-            self.bytes.extend_from_slice(if is_older { &image } else { row.value });
-            self.rows.push((key..value, value..self.bytes.len()));
+            self.push(row.key, if is_older { &image } else { row.value });
         }
         Ok(node.high().map_err(damage)?.map(<[u8]>::to_vec))
+    }
+
+    /// Whether the scan ends before `key`.
+    fn ends_before(&self, key: &[u8]) -> bool {
+        match &self.upper {
+            Bound::Included(upper) => key > &upper[..],
+            Bound::Excluded(upper) => key >= &upper[..],
+            Bound::Unbounded => false,
+        }
+    }
+
+    fn push(&mut self, row_key: &[u8], row_value: &[u8]) {
+        let key = self.bytes.len();
+        self.bytes.extend_from_slice(row_key);
+        let value = self.bytes.len();
+        self.bytes.extend_from_slice(row_value);
+        self.rows.push((key..value, value..self.bytes.len()));
     }
 
     /// Notes where the next leaf begins.

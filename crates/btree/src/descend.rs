@@ -44,7 +44,7 @@ pub(crate) enum Reading {
 pub(crate) struct Restarts(u32);
 
 impl Restarts {
-    const fn reading(&self) -> Reading {
+    pub(crate) const fn reading(&self) -> Reading {
         if self.0 < MAX_RESTARTS { Reading::Optimistic } else { Reading::Latched }
     }
 }
@@ -169,7 +169,7 @@ pub(crate) struct Unlinked {
 }
 
 /// Why a way has not led to its end.
-enum Halt {
+pub(crate) enum Halt {
     /// An open split is in front of it.
     Open(Unlinked),
     /// A page, on that level, must be pinned: it is not in memory, or latched and might leave.
@@ -335,7 +335,7 @@ impl Tree {
     }
 
     /// A view of a page of this tree.
-    fn node<'g, 'p: 'g, G: Access<'p>>(&self, guard: &'g G) -> Result<NodeView<G::Page<'g>>, Halt> {
+    pub(crate) fn node<'g, 'p: 'g, G: Access<'p>>(&self, guard: &'g G) -> Result<NodeView<G::Page<'g>>, Halt> {
         let node = self.sound(guard, NodeView::view(guard.page()))?;
         let ours = if node.table() == self.table { Ok(()) } else { Err("a node of another table") };
         self.sound(guard, ours)?;
@@ -344,7 +344,7 @@ impl Tree {
 
     /// Passes `result` on; damage counts only if what was read belongs together.
     #[inline]
-    fn sound<'p, T>(&self, guard: &impl Access<'p>, result: Result<T, Damage>) -> Result<T, Halt> {
+    pub(crate) fn sound<'p, T>(&self, guard: &impl Access<'p>, result: Result<T, Damage>) -> Result<T, Halt> {
         result.map_err(|why| if guard.holds() { self.corrupted(guard.pid(), why).into() } else { Halt::Changed })
     }
 }

@@ -19,7 +19,7 @@ use foreshore_base::codec::Put;
 use foreshore_base::limits::MAX_KEY;
 use foreshore_base::{Csn, Error, PageId, Result};
 use foreshore_buffer::{ExclusiveGuard, Pinned, SharedGuard, change_cost};
-use foreshore_lock::TableMode;
+use foreshore_lock::{TableMode, Target};
 use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_txn::Txn;
 use foreshore_wal::Dep;
@@ -51,6 +51,14 @@ impl Tree {
         if self.is_retired() { Err(Error::TableDropped) } else { Ok(()) }
     }
 
+    /// Locks a key or a gap shared, or, where there is no memory for one more lock, the whole table.
+    pub(crate) fn share(&self, txn: &mut Txn, target: Target<'_>) -> Result<()> {
+        match txn.share(target) {
+            Err(Error::LockLimit { .. }) => self.lock(txn, TableMode::Shared),
+            shared => shared,
+        }
+    }
+
     /// Frees up to `pages` pages of a tree whose table was dropped by commit `dropped`, and returns whether only the root
     /// is left. The transaction holds the table exclusively; nothing of what is done here can be taken back by it.
     ///
@@ -77,12 +85,23 @@ impl Tree {
         let (mut row, mut body) = (Vec::new(), Vec::with_capacity(MAX_DROP_BODY));
         row.put_short_bytes(key);
         DropTable { root: table.root, row: RowChange { kind: TreeKind::RowErase, body: &row } }.encode(&mut body);
-        {
+        loop {
+            let structure = &mut Structure::of_freeing(txn);
             let mut leaf: ExclusiveGuard<'_> = self.find(structure, key, 0, change_cost(2, MAX_DROP_BODY))?;
+            // Who has read the row, or scanned up to it, has the catalogue as it was until the end.
+            let read = |target: &Target<'_>| txn.shared_by_other(*target);
+            let targets = [Target::row(self.table, key), Target::gap(self.table, Some(key))];
+            if let Some(target) = targets.into_iter().find(read) {
+                drop(leaf);
+                txn.wait_exclusive(target)?;
+                txn.end_exclusive();
+                continue;
+            }
             let mut map = map.exclusive();
             let record = record(TreeKind::DropTable, 0, 0, self.table, &[leaf.pid(), map.pid()], &body);
             let dep = Dep::none().freed(lsn).observed(dropped);
-            structure.apply(&self.trees, &record, &mut [&mut leaf, &mut map], dep)?;
+            Structure::of_freeing(txn).apply(&self.trees, &record, &mut [&mut leaf, &mut map], dep)?;
+            break;
         }
         self.trees.space().give_back(table.root);
         Ok(())

@@ -25,6 +25,7 @@ mod cursor;
 mod descend;
 mod drop;
 pub mod format;
+mod gap;
 mod lookup;
 mod node;
 mod record;

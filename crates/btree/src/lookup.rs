@@ -4,8 +4,8 @@ use crate::descend::{Access, ReadGuard, Restarts};
 use crate::format::{GHOST, RowHeader};
 use crate::node::{Damage, NO_VERSION, NO_WRITER, NodeView};
 use crate::tree::{Structure, Tree};
-use foreshore_base::{Error, Result};
-use foreshore_lock::TableMode;
+use foreshore_base::Result;
+use foreshore_lock::{TableMode, Target};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::thread;
 use foreshore_txn::{RowHolder, Seen, Snapshot, Txn, UndoPtr};
@@ -60,18 +60,15 @@ impl Tree {
     }
 
     /// Copies the value of `key` to `out` and returns whether there is one, whatever the isolation. The answer holds to the
-    /// end of the transaction: the row is locked shared, and for the sake of a row that does not exist the table is. So it is once the transaction has read more rows than there is memory for locks.
+    /// end of the transaction: the key is locked shared, whether it exists or not. Once the transaction has read more rows
+    /// than there is memory for locks, the table is.
     ///
     /// # Errors
     /// `KeyTooLarge`, `Deadlock`, `LockTimeout`, `Corrupted`, `Io`, `OutOfFrames`, `Poisoned`.
     pub fn get_newest(&self, txn: &mut Txn, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
         Self::check_key(key)?;
         self.lock(txn, TableMode::IntentShared)?;
-        let mut whole_table = match txn.share_row(self.table, key) {
-            // No memory for the lock of one more row: that of the table covers them all.
-            Err(Error::LockLimit { .. }) => txn.lock_table(self.table, TableMode::Shared).map(|()| true)?,
-            locked => locked.map(|()| false)?,
-        };
+        self.share(txn, Target::row(self.table, key))?;
         let mut restarts = Restarts::default();
         loop {
             // From here on a writer finds this reader's lock, or this reader finds the writer in the header.
@@ -97,14 +94,9 @@ impl Tree {
                     txn.wait_row(self.table, key, holder)?;
                 }
                 Some((RowHolder::Nobody | RowHolder::Me, false)) => return Ok(true),
-                Some((RowHolder::Nobody | RowHolder::Me, true)) | None if whole_table => {
+                Some((RowHolder::Nobody | RowHolder::Me, true)) | None => {
                     out.clear();
                     return Ok(false);
-                }
-                Some((RowHolder::Nobody | RowHolder::Me, true)) | None => {
-                    drop(leaf);
-                    self.lock(txn, TableMode::Shared)?;
-                    whole_table = true;
                 }
             }
         }

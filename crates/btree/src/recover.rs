@@ -1,12 +1,12 @@
 //! Redo and undo of the records of trees and of the space below them.
 
 use crate::apply::apply;
-use crate::format::RowHeader;
+use crate::format::{GHOST, RowHeader};
 use crate::node;
-use crate::record::{DropTable, RowChange, RowInsert, RowLock, RowWrite, TreeKind};
+use crate::record::{DropTable, RowChange, RowInsert, RowLock, RowRestore, RowWrite, TreeKind};
 use crate::tree::{Structure, Trees, record, to_log};
 use foreshore_base::codec::Put;
-use foreshore_base::{Lsn, PageId, Result};
+use foreshore_base::{Lsn, PageId, Result, Xid};
 use foreshore_buffer::format::{CLR, SPACE_KINDS};
 use foreshore_buffer::{ChangeRecord, ExclusiveGuard, Pinned};
 use foreshore_sync::model::mutant;
@@ -23,7 +23,19 @@ struct Compensation<'a> {
     grow: usize,
 }
 
+/// Bytes by which a ghost's compensation may be longer than that of an insert.
+const GHOST_BODY: usize = 16;
+
 impl<'a> Compensation<'a> {
+    /// Leaves a ghost where an inserted row was: somebody has scanned the gap that ends there. Nobody has written it, so it
+    /// is gone for everybody.
+    fn leave_ghost(&mut self) {
+        let owner = RowHeader { xid: Xid::ZERO, flags: GHOST, undo: 0 }.owner();
+        self.kind = TreeKind::RowRestore;
+        self.body.clear();
+        RowRestore { owner, key: self.key, prefix: 0, cut: 0, middle: &[] }.encode(&mut self.body);
+    }
+
     fn of(change: RowChange<'a>) -> Result<Self, node::Damage> {
         let mut body = Vec::with_capacity(change.body.len());
         match change.kind {
@@ -80,16 +92,16 @@ impl Trees {
         change: RowChange<'_>,
         freed: Option<FreedRoot<'_>>,
     ) -> Result<()> {
-        let Compensation { root, key, mut kind, mut body, grow } =
-            Compensation::of(change).map_err(|why| self.corrupted(PageId::ZERO, why))?;
-        let has_predecessor = kind == TreeKind::RowRestore;
+        let mut way = Compensation::of(change).map_err(|why| self.corrupted(PageId::ZERO, why))?;
+        let has_predecessor = way.kind == TreeKind::RowRestore;
         if let Some(freed) = &freed {
-            let row = std::mem::take(&mut body);
-            DropTable { root: freed.root, row: RowChange { kind, body: &row } }.encode(&mut body);
-            kind = TreeKind::DropTable;
+            let row = std::mem::take(&mut way.body);
+            DropTable { root: freed.root, row: RowChange { kind: way.kind, body: &row } }.encode(&mut way.body);
+            way.kind = TreeKind::DropTable;
         }
-        let tree = self.tree(entry.table, root);
-        let bytes = UndoContext::clr_cost(2, body.len());
+        let (key, grow) = (way.key, way.grow);
+        let tree = self.tree(entry.table, way.root);
+        let bytes = UndoContext::clr_cost(2, way.body.len() + GHOST_BODY);
         loop {
             let mut leaf: ExclusiveGuard<'_> = tree.find(&mut Structure::of_undo(context), key, 0, bytes)?;
             let pid = leaf.pid();
@@ -105,18 +117,22 @@ impl Trees {
                 tree.make_room(&mut Structure::of_undo(context), key, 0, grow)?;
                 continue;
             }
+            if way.kind == TreeKind::RowErase && context.is_gap_locked(entry.table, key) {
+                way.leave_ghost();
+            }
+            let Compensation { kind, ref body, .. } = way;
             match &freed {
                 None => {
-                    let record = record(kind, CLR, 0, entry.table, &[pid], &body);
+                    let record = record(kind, CLR, 0, entry.table, &[pid], body);
                     self.apply(&record, &mut [&mut leaf])?;
-                    context.log_clr(entry, &to_log(&record, &[&body]), Dep::none(), &mut [&mut leaf]);
+                    context.log_clr(entry, &to_log(&record, &[body]), Dep::none(), &mut [&mut leaf]);
                 }
                 Some(freed) => {
                     let mut map = freed.map.exclusive();
-                    let record = record(kind, CLR, 0, entry.table, &[pid, map.pid()], &body);
+                    let record = record(kind, CLR, 0, entry.table, &[pid, map.pid()], body);
                     self.apply(&record, &mut [&mut leaf, &mut map])?;
                     let dep = Dep::none().freed(freed.lsn);
-                    context.log_clr(entry, &to_log(&record, &[&body]), dep, &mut [&mut leaf, &mut map]);
+                    context.log_clr(entry, &to_log(&record, &[body]), dep, &mut [&mut leaf, &mut map]);
                 }
             }
             // Whoever had the row before has it again, with the versions that came before that.

@@ -1,20 +1,21 @@
 //! Writing one row: lock, change, log.
 //!
-//! A row's write lock is the xid in its header. The order on a row that somebody else may have shared, all of it under the
-//! exclusive latch of the leaf: store the xid, fence, look for shared locks; if there are, put the old header back, unlatch
-//! and queue behind the readers. Only then is anything logged. A row that does not exist, or exists as a ghost, has no
-//! readers to look for: they have locked the table, which excludes the writer's intent.
+//! A row's write lock is the xid in its header. The order on a row, ghost or not, that somebody else may have shared, all of
+//! it under the exclusive latch of the leaf: store the xid, fence, look for shared locks; if there are, put the old header
+//! back, unlatch and queue behind the readers. Only then is anything logged. A new row has readers too, of its key and of the
+//! gap that it falls into: they are looked for before it is inserted (see [`Tree::obstacle`]).
 
 use crate::format::{GHOST, LEAF_HEADER, RowHeader, SLOT};
+use crate::gap::Obstacle;
 use crate::node::{self, NO_WRITER, Node, Row};
 use crate::record::{Delta, RowInsert, RowLock, RowWrite, TreeKind};
 use crate::tree::{Structure, Tree, record, to_log};
 use foreshore_base::codec::Put;
 use foreshore_base::limits::{MAX_VALUE, PAGE_SIZE};
-use foreshore_base::{Error, Result, Xid};
+use foreshore_base::{Error, PageId, Result, Xid};
 use foreshore_buffer::format::UNDOABLE;
-use foreshore_buffer::{ExclusiveGuard, change_cost};
-use foreshore_lock::TableMode;
+use foreshore_buffer::{ExclusiveGuard, Pinned, change_cost};
+use foreshore_lock::{TableMode, Target};
 use foreshore_txn::{Before, Isolation, RowHolder, Txn, UndoPtr, Undoable};
 use foreshore_wal::Dep;
 use std::ops::Range;
@@ -67,6 +68,12 @@ enum Try {
     Held(Xid),
     /// Other transactions have the row shared.
     Shared,
+    /// Other transactions have the gap shared that ends at that key.
+    Gap(Option<Vec<u8>>),
+    /// There is no memory for one more lock.
+    NoRoom,
+    /// That page is not in memory.
+    Missing(PageId),
     /// The leaf needs so many free bytes.
     Full(usize),
 }
@@ -152,27 +159,26 @@ impl Tree {
         Self::check_value(intent.value().or(intent.new_row()).unwrap_or_default())?;
         self.lock(txn, TableMode::IntentExclusive)?;
         let xid = txn.ensure_xid()?;
-        let (mut turn, mut whole_table) = (false, false);
+        let mut absent = false;
+        let mut pin: Option<Pinned<'_>> = None;
         loop {
             let outcome = self.try_write(txn, xid, key, intent);
             // A turn keeps out the very transactions that this one may have to wait for next.
-            if std::mem::take(&mut turn) {
-                txn.end_exclusive(self.table, key);
-            }
+            txn.end_exclusive();
             match outcome? {
                 Try::Done(old) => return Ok(old),
                 // Only a serializable one promises that it stays so.
-                Try::Absent if whole_table || txn.isolation() != Isolation::Serializable => return Ok(None),
+                Try::Absent if absent || txn.isolation() != Isolation::Serializable => return Ok(None),
                 Try::Absent => {
                     // That it does not exist must hold to the end of the transaction.
-                    self.lock(txn, TableMode::Shared)?;
-                    whole_table = true;
+                    self.share(txn, Target::row(self.table, key))?;
+                    absent = true;
                 }
                 Try::Held(holder) => txn.wait_row(self.table, key, holder)?,
-                Try::Shared => {
-                    txn.wait_exclusive(self.table, key)?;
-                    turn = true;
-                }
+                Try::Shared => txn.wait_exclusive(Target::row(self.table, key))?,
+                Try::Gap(next) => txn.wait_exclusive(Target::gap(self.table, next.as_deref()))?,
+                Try::NoRoom => self.lock(txn, TableMode::Shared)?,
+                Try::Missing(pid) => drop(pin.replace(self.pool().pin(pid)?)),
                 Try::Full(need) => self.room_for_row(txn, key, need)?,
             }
         }
@@ -186,17 +192,18 @@ impl Tree {
         let pid = leaf.pid();
         let damage = |why| self.corrupted(pid, why);
         let node = self.parse(pid, &leaf)?;
-        let Ok(at) = node.search(key).map_err(damage)? else {
-            let Some(value) = intent.new_row() else { return Ok(Try::Absent) };
-            let need = SLOT + LEAF_HEADER + key.len() + value.len();
-            if need > node.free() {
-                return Ok(Try::Full(need));
+        let at = match node.search(key).map_err(damage)? {
+            Ok(at) => at,
+            Err(at) => {
+                let Some(value) = intent.new_row() else { return Ok(Try::Absent) };
+                let need = SLOT + LEAF_HEADER + key.len() + value.len();
+                let is_full = need > node.free();
+                return if is_full {
+                    Ok(Try::Full(need))
+                } else {
+                    self.try_insert(txn, xid, &mut leaf, at, (key, value))
+                };
             }
-            let owner = RowHeader { xid, flags: 0, undo: 0 }.owner();
-            let mut body = Vec::with_capacity(body_max);
-            RowInsert { root: self.root, owner, key, value }.encode(&mut body);
-            self.log_row(txn, &mut leaf, key, TreeKind::RowInsert, &body, None)?;
-            return Ok(Try::Done(None));
         };
         let row = node.row(at).map_err(damage)?;
         let mine = match txn.row_holder(row.header.xid) {
@@ -222,7 +229,7 @@ impl Tree {
         }
         let old = (!ghost).then(|| row.value.to_vec());
         let written = new.map(|new| self.write_body(xid, &row, intent == Intent::Remove, new));
-        if !found.mine && !ghost && !self.take_header(txn, xid, &mut leaf, key, found)? {
+        if !found.mine && !self.take_header(txn, xid, &mut leaf, key, found)? {
             return Ok(Try::Shared);
         }
         let value = old.as_deref().unwrap_or_default();
@@ -235,6 +242,29 @@ impl Tree {
             None => {}
         }
         Ok(Try::Done(old))
+    }
+
+    /// Inserts a row in front of entry `at` of a leaf that has the room.
+    fn try_insert<'p>(
+        &'p self,
+        txn: &mut Txn,
+        xid: Xid,
+        leaf: &mut ExclusiveGuard<'p>,
+        at: usize,
+        (key, value): (&[u8], &[u8]),
+    ) -> Result<Try> {
+        match self.obstacle(txn, leaf, key, at)? {
+            Obstacle::None => {}
+            Obstacle::Row => return Ok(Try::Shared),
+            Obstacle::Gap(next) => return Ok(Try::Gap(next)),
+            Obstacle::NoRoom => return Ok(Try::NoRoom),
+            Obstacle::Missing(pid) => return Ok(Try::Missing(pid)),
+        }
+        let owner = RowHeader { xid, flags: 0, undo: 0 }.owner();
+        let mut body = Vec::with_capacity(ROW_BODY + key.len() + value.len());
+        RowInsert { root: self.root, owner, key, value }.encode(&mut body);
+        self.log_row(txn, leaf, key, TreeKind::RowInsert, &body, None)?;
+        Ok(Try::Done(None))
     }
 
     /// The body of a change of `row` to `new`, or to a ghost, and what differs in the old value.
@@ -261,7 +291,7 @@ impl Tree {
         let pid = leaf.pid();
         let mut put = |header| node::set_header(leaf, found.at, header).map_err(|why| self.corrupted(pid, why));
         put(RowHeader { xid, ..found.header })?;
-        if txn.shared_by_other(self.table, key) {
+        if txn.shared_by_other(Target::row(self.table, key)) {
             put(found.header)?;
             return Ok(false);
         }
@@ -328,9 +358,9 @@ impl Tree {
 
     /// Takes the ghosts out of the leaf of `key` that nobody needs, and says whether it has `need` free bytes now.
     ///
-    /// A ghost goes when its deletion is durable: who then finds nothing where it was relies on nothing that may be lost. No
-    /// lock hangs on a ghost, as locks of rows go by key and a reader of an absent row has locked the table. No undo entry
-    /// needs it, as those belong to live transactions; at restart, where that is not yet so, nothing is purged.
+    /// A ghost goes when its deletion is durable: who then finds nothing where it was relies on nothing that may be lost. One
+    /// that ends a gap that somebody has scanned stays; a lock of the row itself goes by key and needs no ghost. No undo
+    /// entry needs it, as those belong to live transactions; at restart, where that is not yet so, nothing is purged.
     fn purge(&self, txn: &mut Txn, key: &[u8], need: usize) -> Result<bool> {
         let bytes = change_cost(1, MAX_PURGE_BODY);
         let mut leaf: ExclusiveGuard<'_> = self.find(&mut Structure::of(txn), key, 0, bytes)?;
@@ -342,8 +372,8 @@ impl Tree {
         }
         let mut body = Vec::new();
         for at in 0..node.len() {
-            let header = node.row(at).map_err(damage)?.header;
-            if header.is_ghost() && txn.is_settled(header.xid) {
+            let Row { header, key, .. } = node.row(at).map_err(damage)?;
+            if header.is_ghost() && txn.is_settled(header.xid) && !txn.is_gap_locked(self.table, key) {
                 body.put_u16(at as u16);
             }
         }

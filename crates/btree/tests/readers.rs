@@ -89,7 +89,7 @@ fn read(bed: &Bed, reader: u64, inserted: &[AtomicU64]) {
     }
 }
 
-/// Scans lock the table, so that writers stand still; the leaves of others are split meanwhile all the same.
+/// Scans lock what they have seen, and writers of other rows go on; leaves are split all the same.
 fn scan(bed: &Bed) -> usize {
     bed.run(|txn| {
         let mut cursor = bed.tree.range(txn, Bound::Unbounded, Bound::Unbounded)?;

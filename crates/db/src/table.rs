@@ -102,8 +102,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         })
     }
 
-    /// Rows with keys in `range`, in the order of the keys. Locks the table against writes of others until the
-    /// transaction ends. Rows that this transaction writes while it iterates are seen if they lie ahead.
+    /// Rows with keys in `range`, in the order of the keys. What has been iterated over, rows and the gaps between them, is
+    /// locked against writes of others until the transaction ends. Rows that this transaction writes while it iterates are seen if they lie ahead.
     pub fn range<'k, Q: Borrow<K::Ref<'k>>>(&self, range: impl RangeBounds<Q>) -> Range<'tx, K, V> {
         let encode = |bound: Bound<&Q>| {
             bound.map(|key| {

@@ -68,7 +68,7 @@ impl LockManager {
         match wait {
             Wait::Nothing => (),
             Wait::Table(table) => self.table_blockers(index, table, into),
-            Wait::Row(row) => self.row_blockers(index, row, into),
+            Wait::Row(row, part) => self.row_blockers(index, row, part, into),
             Wait::Holder { index: holder, term, row } => {
                 if self.slots.get(holder).shown().term == term {
                     into.push(holder);

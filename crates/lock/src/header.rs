@@ -26,6 +26,7 @@
 use crate::hash::RowHash;
 use crate::manager::{LockManager, What};
 use crate::owner::{Owner, Patience, Wait};
+use crate::target::Target;
 use foreshore_base::{Result, TableId, Xid};
 use foreshore_sync::ParkOutcome;
 use foreshore_sync::model::mutant;
@@ -50,8 +51,8 @@ impl LockManager {
         timeout: Duration,
     ) -> Result<()> {
         assert!(owner.turn.is_none(), "a turn ends before its writer waits for another transaction");
-        let row = self.hash(table, key);
-        let what = What { table, key: Some(key) };
+        let target = Target::row(table, key);
+        let (row, what) = (self.hash(target), What::Below(target));
         let patience = match owner.patience {
             Some(patience) if patience.row == row => patience,
             _ => *owner.patience.insert(Patience { row, since: self.now() }),

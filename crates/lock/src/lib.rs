@@ -1,4 +1,4 @@
-//! The lock manager of Foreshore: intents, shared locks, deadlocks.
+//! The lock manager of Foreshore: intents, locks of keys and of the gaps between them, deadlocks.
 //!
 //! It knows ids and keys, not pages or log. A lock is held to the end of its transaction (strict two-phase locking) and
 //! released by [`LockManager::finish`] as soon as the commit record is appended (early lock release, Aether §3): what a
@@ -8,11 +8,14 @@
 //! |---|---|---|
 //! | table IS, IX, S, SIX, X | [`LockManager::lock_table`]: a head per table | FIFO queue of the head, upgrades first |
 //! | row X | **tuple header** (xid and its status); nothing here | [`LockManager::wait_xid`]: parked by row, one woken at a time |
-//! | row S | [`LockManager::share_row`]: an entry by key hash, and a counter that writers read | behind an exclusive waiter |
-//! | row X over foreign S | [`LockManager::wait_exclusive`]: queue of the row's entry, upgrades first | until the foreign entries are gone |
+//! | key S, gap S | [`LockManager::share`]: an entry by key hash, and a counter that writers read | behind an exclusive waiter |
+//! | row X or insert over foreign S | [`LockManager::wait_exclusive`]: queue of the key's entry, upgrades first | until the foreign entries are gone |
 //!
 //! **A writer sees readers** without entering a table: it stores its xid in the header, fences and reads one counter; a
 //! reader counts itself, fences and reads the header. One of the two sees the other.
+//!
+//! **Absence and ranges.** A key is locked whether it exists or not. A gap is locked at the key that ends it (see
+//! [`LockManager::gap_before`]).
 //!
 //! **A row is its hash**: 64 bits over table and key, seeded per instance. Two rows with one hash are locked as one, which
 //! may cost a needless wait and is never wrong.
@@ -30,7 +33,10 @@ mod room;
 mod row;
 mod share_count;
 mod table;
+mod target;
 
 pub use manager::{LockManager, LockOptions, LockStats, SHARE_BYTES};
 pub use mode::TableMode;
 pub use owner::Owner;
+pub use row::Gap;
+pub use target::{Part, Target};

@@ -6,6 +6,7 @@ use crate::room::Room;
 use crate::row::RowShard;
 use crate::share_count::ShareCounts;
 use crate::table::TableShard;
+use crate::target::{Part, Target};
 use foreshore_base::{Csn, Error, Result, TableId};
 use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_sync::{
@@ -75,16 +76,24 @@ pub struct LockManager {
 }
 
 /// The thing waited for, named in errors.
-pub(crate) struct What<'a> {
-    pub(crate) table: TableId,
-    pub(crate) key: Option<&'a [u8]>,
+#[derive(Clone, Copy)]
+pub(crate) enum What<'a> {
+    Table(TableId),
+    Below(Target<'a>),
 }
 
 impl fmt::Display for What<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "table {}", self.table)?;
-        // Enough of a key to know it by; keys may have a thousand bytes.
-        self.key.map_or(Ok(()), |key| write!(f, " key {}", key[..key.len().min(64)].escape_ascii()))
+        let Target { table, key, part } = match self {
+            Self::Table(table) => return write!(f, "table {table}"),
+            Self::Below(target) => target,
+        };
+        let gap = if *part == Part::GAP { " gap before" } else { "" };
+        match key {
+            // Enough of a key to know it by; keys may have a thousand bytes.
+            Some(key) => write!(f, "table {table}{gap} key {}", key[..key.len().min(64)].escape_ascii()),
+            None => write!(f, "table {table}{gap} the end"),
+        }
     }
 }
 
@@ -147,7 +156,7 @@ impl LockManager {
     /// A committer calls it after its commit record is appended, its status is set and the clock is raised, with its commit
     /// number: tables in which it wrote are tagged with it. From here on nobody may see it as live.
     pub fn finish(&self, owner: &mut Owner, csn: Option<Csn>) {
-        self.forget_turn(owner);
+        self.end_exclusive(owner);
         for (table, mode) in owner.tables.drain(..) {
             self.release_table(owner.index, table, mode, csn);
         }
@@ -188,8 +197,8 @@ impl LockManager {
         self.clock.now()
     }
 
-    pub(crate) fn hash(&self, table: TableId, key: &[u8]) -> RowHash {
-        self.hasher.hash(table, key)
+    pub(crate) fn hash(&self, target: Target<'_>) -> RowHash {
+        self.hasher.hash(target.table, target.key)
     }
 
     /// Makes queue waiters look again. Spurious for one that has left.

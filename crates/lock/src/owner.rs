@@ -3,6 +3,7 @@
 use crate::hash::RowHash;
 use crate::manager::LockManager;
 use crate::mode::TableMode;
+use crate::target::Part;
 use foreshore_base::{Csn, Error, Result, TableId, Xid};
 use foreshore_sync::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
 use foreshore_sync::{CachePadded, LockRank, Mutex, MutexGuard, Nanos};
@@ -17,8 +18,8 @@ pub(crate) enum Wait {
     Holder { index: u32, term: u64, row: RowHash },
     /// Its turn in the queue of a table.
     Table(TableId),
-    /// Its turn at a row's entry.
-    Row(RowHash),
+    /// Its turn at the entry of a key, for a part of it.
+    Row(RowHash, Part),
 }
 
 /// What others see of an owner.
@@ -141,7 +142,7 @@ pub struct Owner {
     pub(crate) shares: Vec<RowHash>,
     /// How many of them there may be.
     pub(crate) room: usize,
-    /// The row whose exclusive turn this owner has or waits for.
+    /// The key of which this owner has an exclusive turn.
     pub(crate) turn: Option<RowHash>,
     pub(crate) patience: Option<Patience>,
 }

@@ -149,7 +149,7 @@ impl LockManager {
 
     fn wait_table(&self, owner: &Owner, table: TableId, request: Request, timeout: Duration) -> Result<Csn> {
         let mut wait = self.queue_wait(timeout);
-        let what = What { table, key: None };
+        let what = What::Table(table);
         let outcome = loop {
             let seen = self.signal_of(owner.index);
             if let Some(tag) = self.try_queued(table, request) {

@@ -121,7 +121,7 @@ impl Txn {
             return Err(error);
         }
         let Lease { session, undo, .. } = lease;
-        let mut context = UndoContext::new(session, xid, self.last_lsn);
+        let mut context = UndoContext::new(session, xid, self.last_lsn).beside(&manager.locks);
         while let Some(entry) = undo.newest() {
             manager.resources().undo(&mut context, &entry)?;
             undo.pop();

@@ -17,8 +17,8 @@ pub enum Isolation {
     /// All operations read by one snapshot, taken at the start, and wait for nobody. A write to a row that another transaction
     /// has changed or locked since, and committed, fails with `Conflict`: the first one wins.
     Snapshot,
-    /// As if transactions ran one after the other: strict two-phase locking of rows, and of the table for absence and
-    /// ranges.
+    /// As if transactions ran one after the other: strict two-phase locking of keys, whether they exist or not, and of
+    /// the gaps between them.
     #[default]
     Serializable,
 }

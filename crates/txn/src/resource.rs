@@ -2,9 +2,10 @@
 
 use crate::format::{CLR_PREFIX, END, MARK_LEN, encode_mark};
 use crate::undo::UndoEntry;
-use foreshore_base::{Lsn, Result, Xid};
+use foreshore_base::{Lsn, Result, TableId, Xid};
 use foreshore_buffer::format::{CLR, UNDOABLE};
 use foreshore_buffer::{Change, ChangeRecord, ExclusiveGuard};
+use foreshore_lock::LockManager;
 use foreshore_wal::{Dep, Record, Session};
 
 /// Whoever owns the pages: applies logged changes again and takes changes back.
@@ -33,17 +34,30 @@ pub struct UndoContext<'a> {
     xid: Xid,
     last_lsn: Lsn,
     at_restart: bool,
+    /// None at restart, where nobody has one.
+    locks: Option<&'a LockManager>,
 }
 
 impl<'a> UndoContext<'a> {
     /// The rollback of `xid`, whose last record has `last_lsn`, logged through `session`.
     pub fn new(session: &'a mut Session, xid: Xid, last_lsn: Lsn) -> Self {
-        Self { session, xid, last_lsn, at_restart: false }
+        Self { session, xid, last_lsn, at_restart: false, locks: None }
     }
 
     /// The same at restart.
     pub fn at_restart(session: &'a mut Session, xid: Xid, last_lsn: Lsn) -> Self {
-        Self { session, xid, last_lsn, at_restart: true }
+        Self { session, xid, last_lsn, at_restart: true, locks: None }
+    }
+
+    /// The same beside others that run.
+    pub(crate) fn beside(self, locks: &'a LockManager) -> Self {
+        Self { locks: Some(locks), ..self }
+    }
+
+    /// Whether the gap before `key` is locked, so that the key has to stay where it is. Under the exclusive latch of its page.
+    #[must_use]
+    pub fn is_gap_locked(&self, table: TableId, key: &[u8]) -> bool {
+        self.locks.is_some_and(|locks| locks.is_gap_locked(table, key))
     }
 
     /// Whether this is a restart. A row may then carry the lock of another transaction: locks in headers are not logged,

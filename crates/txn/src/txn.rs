@@ -9,7 +9,7 @@ use crate::view::View;
 use foreshore_base::{Csn, Error, Lsn, Result, TableId, Xid};
 use foreshore_buffer::format::UNDOABLE;
 use foreshore_buffer::{Change, ExclusiveGuard};
-use foreshore_lock::{Owner, TableMode};
+use foreshore_lock::{Gap, Owner, TableMode, Target};
 use foreshore_wal::{Dep, Session};
 use std::fmt;
 use std::sync::Arc;
@@ -241,40 +241,70 @@ impl Txn {
         granted
     }
 
-    /// See [`LockManager::share_row`](foreshore_lock::LockManager::share_row).
+    /// See [`LockManager::share`](foreshore_lock::LockManager::share).
     ///
     /// # Errors
     /// `LockLimit`, before it waits and before anything has changed; as [`lock_table`](Self::lock_table).
-    pub fn share_row(&mut self, table: TableId, key: &[u8]) -> Result<()> {
-        let (manager, timeout) = (self.manager.clone(), self.lock_timeout);
-        if manager.locks.try_share_row(&mut self.lease_mut().owner, table, key)? {
+    pub fn share(&mut self, target: Target<'_>) -> Result<()> {
+        if self.try_share(target)? {
             return Ok(());
         }
-        self.waiting(|owner| manager.locks.share_row(owner, table, key, timeout))
+        let (manager, timeout) = (self.manager.clone(), self.lock_timeout);
+        self.waiting(|owner| manager.locks.share(owner, target, timeout))
+    }
+
+    /// As [`share`](Self::share) if that does not have to wait; otherwise `false`, and nothing has changed. Latches may be
+    /// held.
+    ///
+    /// # Errors
+    /// `LockLimit`.
+    pub fn try_share(&mut self, target: Target<'_>) -> Result<bool> {
+        let lease = self.lease.as_mut().expect("a running transaction has its lease");
+        self.manager.locks.try_share(&mut lease.owner, target)
     }
 
     /// See [`LockManager::shared_by_other`](foreshore_lock::LockManager::shared_by_other).
     #[must_use]
-    pub fn shared_by_other(&self, table: TableId, key: &[u8]) -> bool {
-        self.manager.locks.shared_by_other(&self.lease().owner, table, key)
+    pub fn shared_by_other(&self, target: Target<'_>) -> bool {
+        self.manager.locks.shared_by_other(&self.lease().owner, target)
+    }
+
+    /// See [`LockManager::gap_before`](foreshore_lock::LockManager::gap_before).
+    #[must_use]
+    pub fn gap_before(&self, table: TableId, next: Option<&[u8]>) -> Gap {
+        self.manager.locks.gap_before(&self.lease().owner, table, next)
+    }
+
+    /// See [`LockManager::inherit_gap`](foreshore_lock::LockManager::inherit_gap).
+    ///
+    /// # Errors
+    /// `LockLimit`.
+    pub fn inherit_gap(&mut self, table: TableId, key: &[u8]) -> Result<()> {
+        let lease = self.lease.as_mut().expect("a running transaction has its lease");
+        self.manager.locks.inherit_gap(&mut lease.owner, table, key)
+    }
+
+    /// See [`LockManager::is_gap_locked`](foreshore_lock::LockManager::is_gap_locked).
+    #[must_use]
+    pub fn is_gap_locked(&self, table: TableId, key: &[u8]) -> bool {
+        self.manager.locks.is_gap_locked(table, key)
     }
 
     /// See [`LockManager::wait_exclusive`](foreshore_lock::LockManager::wait_exclusive).
     ///
     /// # Errors
     /// As [`lock_table`](Self::lock_table). There is no turn to end then.
-    pub fn wait_exclusive(&mut self, table: TableId, key: &[u8]) -> Result<()> {
+    pub fn wait_exclusive(&mut self, target: Target<'_>) -> Result<()> {
         let (manager, timeout) = (self.manager.clone(), self.lock_timeout);
-        self.waiting(|owner| manager.locks.wait_exclusive(owner, table, key, timeout)).inspect_err(|_| {
-            // The wait may have succeeded and the reservation after it failed.
-            manager.locks.forget_turn(&mut self.lease_mut().owner);
-        })
+        let granted = self.waiting(|owner| manager.locks.wait_exclusive(owner, target, timeout));
+        // The wait may have succeeded and the reservation after it failed.
+        granted.inspect_err(|_| self.end_exclusive())
     }
 
     /// See [`LockManager::end_exclusive`](foreshore_lock::LockManager::end_exclusive).
-    pub fn end_exclusive(&mut self, table: TableId, key: &[u8]) {
-        let manager = self.manager.clone();
-        manager.locks.end_exclusive(&mut self.lease_mut().owner, table, key);
+    pub fn end_exclusive(&mut self) {
+        let lease = self.lease.as_mut().expect("a running transaction has its lease");
+        self.manager.locks.end_exclusive(&mut lease.owner);
     }
 
     /// Waits for `holder`, whom [`row_holder`](Self::row_holder) named for the row, and returns when there is reason to

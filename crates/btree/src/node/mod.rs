@@ -130,6 +130,11 @@ impl<P: PageRead> NodeView<P> {
         checked_page(self.right().0)
     }
 
+    /// Whether there is a node to the right of it.
+    pub(crate) const fn has_high(&self) -> bool {
+        self.flags & HAS_HIGH != 0
+    }
+
     fn range(&self, at: usize, len: usize) -> Result<Range<usize>, Damage> {
         if at < self.heap {
             return Err("an entry lies outside the heap");
@@ -150,7 +155,7 @@ impl<P: PageRead> NodeView<P> {
     }
 
     fn high_range(&self) -> Result<Option<Range<usize>>, Damage> {
-        if self.flags & HAS_HIGH == 0 {
+        if !self.has_high() {
             return Ok(None);
         }
         let [.., at, len] = quarters(self.page.word(AT_LOW));

@@ -64,8 +64,15 @@ fn a_range_that_was_read_gets_no_phantoms() {
     let sum = || table.range(2..8).map(|row| row.unwrap().1).sum::<i64>();
     assert_eq!(sum(), 27);
     must_wait(impatient(&db).open(NUMBERS).unwrap().insert(5, 0));
-    must_wait(impatient(&db).open(NUMBERS).unwrap().insert(100, 0));
+    must_wait(impatient(&db).open(NUMBERS).unwrap().insert(7, 0));
+    let elsewhere = impatient(&db);
+    elsewhere.open(NUMBERS).unwrap().insert(100, 0).unwrap();
+    elsewhere.commit().unwrap();
     assert_eq!(sum(), 27);
+    // Behind its last row a range without an upper end has a gap, too.
+    assert_eq!(table.range(100..).count(), 1);
+    must_wait(impatient(&db).open(NUMBERS).unwrap().insert(101, 0));
+    assert_eq!(table.range(100..).count(), 1);
     reader.commit().unwrap();
 }
 

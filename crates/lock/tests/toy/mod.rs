@@ -1,7 +1,7 @@
 //! A table of a few rows in memory that uses the lock manager as an engine does: headers under latches, a status by xid.
 
 use foreshore_base::{Csn, Result, TableId, Xid};
-use foreshore_lock::{LockManager, LockOptions, Owner, TableMode};
+use foreshore_lock::{LockManager, LockOptions, Owner, TableMode, Target};
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
 use foreshore_sync::{LockRank, Mutex};
 use std::sync::Arc;
@@ -80,7 +80,7 @@ impl ToyTxn<'_> {
     pub(crate) fn read(&mut self, row: usize) -> Result<i64> {
         let toy = self.toy;
         loop {
-            toy.locks.share_row(&mut self.owner, TABLE, &key(row), toy.timeout)?;
+            toy.locks.share(&mut self.owner, Target::row(TABLE, &key(row)), toy.timeout)?;
             let holder = {
                 let row = toy.rows[row].lock();
                 if row.header == self.xid.0 || !toy.is_live(row.header) {
@@ -104,13 +104,13 @@ impl ToyTxn<'_> {
         loop {
             let found = self.try_lock(row);
             if std::mem::take(&mut has_turn) {
-                toy.locks.end_exclusive(&mut self.owner, TABLE, &key(row));
+                toy.locks.end_exclusive(&mut self.owner);
             }
             match found {
                 Found::Mine(value) => return Ok(value),
                 Found::Held(holder) => self.wait(row, holder)?,
                 Found::Shared => {
-                    toy.locks.wait_exclusive(&mut self.owner, TABLE, &key(row), toy.timeout)?;
+                    toy.locks.wait_exclusive(&mut self.owner, Target::row(TABLE, &key(row)), toy.timeout)?;
                     has_turn = true;
                 }
             }
@@ -127,7 +127,7 @@ impl ToyTxn<'_> {
         }
         let before = row.header;
         row.header = self.xid.0;
-        if self.toy.locks.shared_by_other(&self.owner, TABLE, &key(at)) {
+        if self.toy.locks.shared_by_other(&self.owner, Target::row(TABLE, &key(at))) {
             row.header = before;
             return Found::Shared;
         }

@@ -6,7 +6,7 @@ use foreshore_base::{Error, Lsn, PageId, Result, TableId, Uuid, Xid};
 use foreshore_buffer::format::UNDOABLE;
 use foreshore_buffer::{Change, ChangeRecord, ExclusiveGuard, PageMut, Pool, PoolOptions, change_cost};
 use foreshore_io::Fs;
-use foreshore_lock::{LockManager, LockOptions, TableMode};
+use foreshore_lock::{LockManager, LockOptions, TableMode, Target};
 use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 use foreshore_txn::{
     ResourceManager, RowHolder, Start, Txn, TxnManager, TxnManagerOptions, TxnOptions, UndoContext, UndoEntry, Undoable,
@@ -161,7 +161,7 @@ impl Toy {
     pub(crate) fn get(&self, txn: &mut Txn, row: u64) -> Result<i64> {
         txn.lock_table(TABLE, TableMode::IntentShared)?;
         loop {
-            txn.share_row(TABLE, &key(row))?;
+            txn.share(Target::row(TABLE, &key(row)))?;
             let holder = {
                 let page = self.pool.shared(page_of(row))?;
                 match txn.row_holder(header(&page)) {
@@ -195,7 +195,7 @@ impl Toy {
             let shared = holder == RowHolder::Nobody && {
                 page.mark_dirty();
                 page.write(AT_HEADER, &xid.0.to_le_bytes());
-                txn.shared_by_other(TABLE, &key(row))
+                txn.shared_by_other(Target::row(TABLE, &key(row)))
             };
             if shared {
                 page.write(AT_HEADER, &before.0.to_le_bytes());
@@ -203,18 +203,18 @@ impl Toy {
                 let value = self.change(txn, &mut page, row, before, amount);
                 drop(page);
                 if has_turn {
-                    txn.end_exclusive(TABLE, &key(row));
+                    txn.end_exclusive();
                 }
                 return Ok(value);
             }
             drop(page);
             if std::mem::take(&mut has_turn) {
-                txn.end_exclusive(TABLE, &key(row));
+                txn.end_exclusive();
             }
             match holder {
                 RowHolder::Other(holder) => txn.wait_row(TABLE, &key(row), holder)?,
                 _ => {
-                    txn.wait_exclusive(TABLE, &key(row))?;
+                    txn.wait_exclusive(Target::row(TABLE, &key(row)))?;
                     has_turn = true;
                 }
             }

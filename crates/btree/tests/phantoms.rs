@@ -1,0 +1,298 @@
+//! What a scan has seen, and what it has not seen, stays so to the end of its transaction: every way in which a phantom could
+//! come, and the writers that are none of them and pass.
+#![cfg(not(foreshore_shuttle))]
+
+mod common;
+
+use common::{Bed, Model, scan};
+use foreshore_base::{Error, Result};
+use foreshore_txn::Txn;
+use std::ops::Bound;
+use std::ops::Bound::{Excluded, Included, Unbounded};
+use std::time::Duration;
+
+/// Rows of this size: six of them fill a leaf.
+const VALUE: [u8; 1200] = [7; 1200];
+
+type Range<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
+
+/// A table with these keys, all of it durable.
+fn bed(keys: &[&str]) -> Bed {
+    let bed = Bed::new(256);
+    for key in keys {
+        bed.run(|txn| bed.tree.insert_new(txn, key.as_bytes(), &VALUE));
+    }
+    settle(&bed);
+    bed
+}
+
+fn settle(bed: &Bed) {
+    bed.log.force(bed.log.current()).unwrap();
+}
+
+fn keys(bed: &Bed, txn: &mut Txn, (lower, upper): Range<'_>) -> Vec<String> {
+    let rows: Model = scan(&bed.tree, txn, lower, upper).unwrap();
+    rows.into_keys().map(|key| String::from_utf8(key).unwrap()).collect()
+}
+
+/// A transaction that does not wait.
+fn attempt<T>(bed: &Bed, work: impl FnOnce(&mut Txn) -> Result<T>) -> Result<T> {
+    let mut txn = bed.begin_as("writer", Duration::from_millis(1));
+    let result = work(&mut txn)?;
+    drop(txn.commit().unwrap());
+    Ok(result)
+}
+
+fn is_kept_out<T: std::fmt::Debug>(result: Result<T>) -> bool {
+    match result {
+        Ok(_) => false,
+        Err(Error::LockTimeout { holder: "reader", .. }) => true,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn insert(bed: &Bed, key: &str) -> Result<()> {
+    attempt(bed, |txn| bed.tree.insert_new(txn, key.as_bytes(), &VALUE))
+}
+
+/// After a scan of `range`, inserts of `out` wait and those of `free` pass; the scan finds the same again, and once it has
+/// ended all pass.
+fn excludes(bed: &Bed, range: Range<'_>, out: &[&str], free: &[&str]) {
+    let mut reader = bed.begin_as("reader", Duration::from_secs(10));
+    let seen = keys(bed, &mut reader, range);
+    for key in out {
+        assert!(is_kept_out(insert(bed, key)), "a phantom at {key}");
+    }
+    for key in free {
+        insert(bed, key).unwrap_or_else(|error| panic!("{key} is none of the scan's: {error}"));
+    }
+    assert_eq!(keys(bed, &mut reader, range), seen);
+    drop(reader.commit().unwrap());
+    for key in out {
+        insert(bed, key).unwrap();
+    }
+    bed.verify();
+}
+
+#[test]
+fn between_the_rows_of_a_range_and_at_its_ends() {
+    let bed = bed(&["b", "d", "f", "h"]);
+    // The gap before b comes with the key.
+    excludes(&bed, (Included(b"b"), Included(b"f")), &["a", "c", "e"], &["g", "i"]);
+    let bed = self::bed(&["b", "d", "f", "h"]);
+    excludes(&bed, (Excluded(b"b"), Excluded(b"f")), &["c", "e"], &["a", "g"]);
+}
+
+#[test]
+fn in_a_range_without_rows() {
+    let bed = bed(&["b", "h"]);
+    excludes(&bed, (Included(b"d"), Included(b"f")), &["d", "e", "f"], &["a", "i"]);
+}
+
+#[test]
+fn in_an_empty_table() {
+    let bed = bed(&[]);
+    excludes(&bed, (Unbounded, Unbounded), &["", "m", "z"], &[]);
+}
+
+#[test]
+fn beyond_the_last_key() {
+    let bed = bed(&["b"]);
+    excludes(&bed, (Included(b"c"), Unbounded), &["c", "z"], &["a"]);
+    let bed = self::bed(&["b"]);
+    excludes(&bed, (Unbounded, Included(b"c")), &["a", "c", "z"], &[]);
+}
+
+/// Keys `k000`, `k010` and so on: a few leaves.
+fn leaves() -> (Bed, Vec<String>) {
+    let names: Vec<String> = (0..24).map(|n| format!("k{n:02}0")).collect();
+    let bed = bed(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(bed.verify().pages.len() > 4, "several leaves");
+    (bed, names)
+}
+
+#[test]
+fn in_every_gap_of_many_leaves() {
+    let (bed, names) = leaves();
+    let new: Vec<String> = names.iter().map(|name| format!("{}5", &name[..3])).collect();
+    let new: Vec<&str> = new.iter().map(String::as_str).collect();
+    excludes(&bed, (Unbounded, Unbounded), &new, &[]);
+}
+
+/// For every pair of neighbours one scan of what is between them, of which one is the end of a leaf. The rest is free.
+#[test]
+fn in_a_gap_that_ends_in_the_next_leaf() {
+    let (bed, names) = leaves();
+    for (at, pair) in names.windows(2).enumerate() {
+        let middle = format!("{}5", &pair[0][..3]);
+        let range = (Excluded(pair[0].as_bytes()), Excluded(pair[1].as_bytes()));
+        let mut reader = bed.begin_as("reader", Duration::from_secs(10));
+        assert!(keys(&bed, &mut reader, range).is_empty());
+        assert!(is_kept_out(insert(&bed, &middle)), "a phantom at {middle}");
+        let other = format!("{}7", &names[(at + 7) % 24][..3]);
+        insert(&bed, &other).unwrap();
+        attempt(&bed, |txn| bed.tree.remove(txn, other.as_bytes())).unwrap();
+        reader.rollback().unwrap();
+    }
+}
+
+#[test]
+fn after_splits_of_the_leaves_that_were_scanned() {
+    let bed = bed(&["b", "d", "f", "h"]);
+    let mut reader = bed.begin_as("reader", Duration::from_secs(10));
+    let range = (Included(&b"b"[..]), Included(&b"f"[..]));
+    assert_eq!(keys(&bed, &mut reader, range), ["b", "d", "f"]);
+    let before = bed.trees.stats().leaf_splits + bed.trees.stats().root_splits;
+    for n in 0..20 {
+        insert(&bed, &format!("i{n:02}")).unwrap();
+    }
+    assert!(bed.trees.stats().leaf_splits + bed.trees.stats().root_splits > before + 2);
+    for key in ["c", "e"] {
+        assert!(is_kept_out(insert(&bed, key)), "a phantom at {key}");
+    }
+    // A row of the range grows until its own leaf splits as well.
+    bed.tree.put(&mut reader, b"d", &[1; 2000]).unwrap();
+    bed.tree.put(&mut reader, b"b", &[1; 2000]).unwrap();
+    bed.tree.put(&mut reader, b"f", &[1; 2000]).unwrap();
+    for key in ["c", "e"] {
+        assert!(is_kept_out(insert(&bed, key)), "a phantom at {key}");
+    }
+    assert_eq!(keys(&bed, &mut reader, range), ["b", "d", "f"]);
+    drop(reader.commit().unwrap());
+    bed.verify();
+}
+
+#[test]
+fn where_the_key_at_the_end_of_the_gap_is_deleted_and_its_leaf_purged() {
+    let bed = bed(&["b", "h", "m", "p"]);
+    let mut reader = bed.begin_as("reader", Duration::from_secs(10));
+    let range = (Included(&b"d"[..]), Included(&b"f"[..]));
+    assert!(keys(&bed, &mut reader, range).is_empty());
+    // The gap is locked, its end is not.
+    for key in [&b"h"[..], b"m"] {
+        attempt(&bed, |txn| bed.tree.remove(txn, key)).unwrap();
+    }
+    settle(&bed);
+    for n in 0..8 {
+        insert(&bed, &format!("z{n}")).unwrap();
+    }
+    assert!(bed.trees.stats().purges > 0, "the ghost that may go is gone");
+    assert!(is_kept_out(insert(&bed, "e")), "a phantom");
+    assert!(keys(&bed, &mut reader, range).is_empty());
+    drop(reader.commit().unwrap());
+    insert(&bed, "e").unwrap();
+    bed.verify();
+}
+
+#[test]
+fn where_the_insert_of_the_key_at_the_end_of_the_gap_is_taken_back() {
+    let bed = bed(&["b", "p"]);
+    let mut writer = bed.begin();
+    bed.tree.insert_new(&mut writer, b"h", &VALUE).unwrap();
+    let mut reader = bed.begin_as("reader", Duration::from_secs(10));
+    let range = (Included(&b"d"[..]), Included(&b"f"[..]));
+    assert!(keys(&bed, &mut reader, range).is_empty());
+    writer.rollback().unwrap();
+    assert!(is_kept_out(insert(&bed, "e")), "a phantom");
+    // What was taken back is no row for anybody.
+    assert!(!attempt(&bed, |txn| bed.tree.get(txn, b"h", &mut Vec::new())).unwrap());
+    insert(&bed, "h").unwrap();
+    assert!(is_kept_out(insert(&bed, "e")), "a phantom");
+    drop(reader.commit().unwrap());
+    insert(&bed, "e").unwrap();
+    bed.verify();
+    assert_eq!(bed.contents().len(), 4);
+    let (bed, _) = bed.crash();
+    assert_eq!(bed.contents().len(), 4);
+}
+
+#[test]
+fn where_a_row_of_the_range_was_deleted() {
+    let bed = bed(&["b", "d", "f"]);
+    attempt(&bed, |txn| bed.tree.remove(txn, b"d")).unwrap();
+    excludes(&bed, (Included(b"b"), Included(b"f")), &["c", "d", "e"], &["g"]);
+}
+
+#[test]
+fn by_a_deletion_or_a_change_in_the_range() {
+    let bed = bed(&["b", "d", "f"]);
+    let mut reader = bed.begin_as("reader", Duration::from_secs(10));
+    assert_eq!(keys(&bed, &mut reader, (Included(b"b"), Included(b"d"))), ["b", "d"]);
+    for key in [&b"b"[..], b"d"] {
+        assert!(is_kept_out(attempt(&bed, |txn| bed.tree.remove(txn, key))));
+        assert!(is_kept_out(attempt(&bed, |txn| bed.tree.update(txn, key, b"new"))));
+    }
+    // The gap before f is the range's, the row is not.
+    attempt(&bed, |txn| bed.tree.update(txn, b"f", b"new")).unwrap();
+    attempt(&bed, |txn| bed.tree.remove(txn, b"f")).unwrap();
+    assert!(is_kept_out(insert(&bed, "e")));
+}
+
+/// A key in one's own gap cuts it in two, and both parts stay one's own.
+#[test]
+fn before_a_key_that_the_scanner_itself_has_inserted() {
+    let (bed, names) = leaves();
+    let mut reader = bed.begin_as("reader", Duration::from_secs(10));
+    for pair in names.windows(2) {
+        assert!(keys(&bed, &mut reader, (Excluded(pair[0].as_bytes()), Excluded(pair[1].as_bytes()))).is_empty());
+    }
+    for name in &names[..23] {
+        bed.tree.insert_new(&mut reader, format!("{}5", &name[..3]).as_bytes(), &VALUE).unwrap();
+    }
+    for name in &names[..23] {
+        for digit in [3, 7] {
+            let key = format!("{}{digit}", &name[..3]);
+            assert!(is_kept_out(insert(&bed, &key)), "a phantom at {key}");
+        }
+    }
+    drop(reader.commit().unwrap());
+    bed.verify();
+}
+
+/// Two have scanned the gap: neither inserts into it while the other is there.
+#[test]
+fn in_a_gap_that_two_have_scanned() {
+    let bed = bed(&["b", "h"]);
+    let range = (Included(&b"d"[..]), Included(&b"f"[..]));
+    let mut reader = bed.begin_as("reader", Duration::from_secs(10));
+    let mut other = bed.begin_as("other", Duration::from_millis(1));
+    assert!(keys(&bed, &mut reader, range).is_empty() && keys(&bed, &mut other, range).is_empty());
+    assert!(is_kept_out(bed.tree.put(&mut other, b"e", b"")));
+    drop(other);
+    bed.tree.put(&mut reader, b"e", b"").unwrap();
+    drop(reader.commit().unwrap());
+}
+
+#[test]
+fn by_writers_in_one_gap_without_scans_nobody_waits() {
+    let bed = bed(&["b", "h"]);
+    let mut writers: Vec<Txn> = (0..4).map(|_| bed.begin_as("writer", Duration::from_millis(1))).collect();
+    for (at, writer) in writers.iter_mut().enumerate() {
+        bed.tree.insert_new(writer, format!("d{at}").as_bytes(), b"").unwrap();
+        assert!(!bed.tree.get(writer, format!("f{at}").as_bytes(), &mut Vec::new()).unwrap());
+        bed.tree.insert_new(writer, format!("e{at}").as_bytes(), b"").unwrap();
+    }
+    for writer in writers {
+        drop(writer.commit().unwrap());
+    }
+    bed.verify();
+}
+
+/// The first row of a table locks no other.
+#[test]
+fn who_takes_one_row_locks_one_row() {
+    let bed = bed(&["b", "d", "f", "h"]);
+    let mut reader = bed.begin_as("reader", Duration::from_secs(10));
+    let mut cursor = bed.tree.range(&mut reader, Unbounded, Unbounded).unwrap();
+    assert_eq!(cursor.next(&mut reader).unwrap().unwrap().0, b"b");
+    for key in [&b"d"[..], b"f", b"h"] {
+        attempt(&bed, |txn| bed.tree.update(txn, key, b"new")).unwrap();
+    }
+    insert(&bed, "e").unwrap();
+    assert!(is_kept_out(insert(&bed, "a")));
+    let mut rest = Vec::new();
+    while let Some((key, _)) = cursor.next(&mut reader).unwrap() {
+        rest.push(String::from_utf8(key.to_vec()).unwrap());
+    }
+    assert_eq!(rest, ["d", "e", "f", "h"]);
+}

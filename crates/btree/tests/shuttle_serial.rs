@@ -1,0 +1,338 @@
+//! Serializable transactions under many orders of steps: the real tree over the real pool. Whatever rows, gaps and tables they
+//! lock, what those that committed have seen is what they would have seen one after the other; and every deadlock is found by
+//! the walk, as no wait has an end of its own.
+#![cfg(foreshore_shuttle)]
+
+mod common;
+
+use common::{Bed, Rng};
+use foreshore_base::{Error, Result};
+use foreshore_sync::model::{shuttle, shuttle_mutated};
+use foreshore_sync::primitive::thread;
+use foreshore_txn::Txn;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+
+const ITERATIONS: usize = 150;
+
+/// Rows that nobody changes. With them the table has two leaves.
+const FIXED: [&[u8]; 4] = [b"0", b"1", b"5", b"9"];
+/// The keys of the transactions, at the ends of leaves and between.
+const KEYS: [&[u8]; 4] = [b"2", b"4", b"6", b"8"];
+/// The fixed rows fill a leaf but for some bytes.
+const FIXED_VALUE: [u8; 1900] = [0; 1900];
+
+fn bed() -> Arc<Bed> {
+    let bed = Bed::new(32);
+    for key in FIXED {
+        bed.run(|txn| bed.tree.insert_new(txn, key, &FIXED_VALUE));
+    }
+    bed.run(|txn| bed.tree.insert_new(txn, KEYS[1], &value(0)));
+    bed.run(|txn| bed.tree.insert_new(txn, KEYS[2], &value(0)));
+    assert!(bed.verify().pages.len() > 2, "more than one leaf");
+    Arc::new(bed)
+}
+
+/// Values of different sizes, so that some need the room of others.
+fn value(tag: u16) -> Vec<u8> {
+    let mut value = vec![0; 200 + usize::from(tag % 7) * 200];
+    value[..2].copy_from_slice(&tag.to_be_bytes());
+    value
+}
+
+fn tag(value: &[u8]) -> u16 {
+    u16::from_be_bytes([value[0], value[1]])
+}
+
+fn begin(bed: &Bed) -> Txn {
+    bed.begin_as("test", Duration::MAX)
+}
+
+/// The keys of transactions between two bounds, and their tags.
+fn scan(bed: &Bed, txn: &mut Txn, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<Vec<(Vec<u8>, u16)>> {
+    let rows = common::scan(&bed.tree, txn, lower, upper)?;
+    Ok(rows.into_iter().filter(|(key, _)| !FIXED.contains(&&key[..])).map(|(key, value)| (key, tag(&value))).collect())
+}
+
+/// One operation, by the number of its key.
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Get(usize),
+    Lock(usize),
+    Scan(usize, usize),
+    Put(usize, u16),
+    Insert(usize, u16),
+    Update(usize, u16),
+    Remove(usize),
+    /// Makes everything durable, so that ghosts may go.
+    Settle,
+}
+
+/// What it has answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Seen {
+    Row(Option<u16>),
+    Rows(Vec<(Vec<u8>, u16)>),
+}
+
+fn run(bed: &Bed, txn: &mut Txn, op: Op) -> Result<Seen> {
+    let (tree, mut out) = (&bed.tree, Vec::new());
+    let old = |value: Option<Vec<u8>>| Seen::Row(value.as_deref().map(tag));
+    Ok(match op {
+        Op::Get(key) => Seen::Row(tree.get(txn, KEYS[key], &mut out)?.then(|| tag(&out))),
+        Op::Lock(key) => Seen::Row(tree.get_for_update(txn, KEYS[key], &mut out)?.then(|| tag(&out))),
+        Op::Scan(from, to) => Seen::Rows(scan(bed, txn, Bound::Included(KEYS[from]), Bound::Included(KEYS[to]))?),
+        Op::Put(key, new) => old(tree.put(txn, KEYS[key], &value(new))?),
+        Op::Insert(key, new) => match tree.insert_new(txn, KEYS[key], &value(new)) {
+            Ok(()) => Seen::Row(None),
+            Err(Error::KeyExists) => Seen::Row(Some(0)),
+            Err(error) => return Err(error),
+        },
+        Op::Update(key, new) => old(tree.update(txn, KEYS[key], &value(new))?),
+        Op::Remove(key) => old(tree.remove(txn, KEYS[key])?),
+        Op::Settle => {
+            bed.log.force(bed.log.current())?;
+            Seen::Row(None)
+        }
+    })
+}
+
+/// What the operation answers alone, on rows in memory.
+fn replay(rows: &mut BTreeMap<Vec<u8>, u16>, op: Op) -> Seen {
+    let at = |key: usize| KEYS[key].to_vec();
+    Seen::Row(match op {
+        Op::Get(key) | Op::Lock(key) => rows.get(KEYS[key]).copied(),
+        Op::Put(key, new) => rows.insert(at(key), new),
+        Op::Insert(key, _) if rows.contains_key(KEYS[key]) => Some(0),
+        Op::Insert(key, new) => rows.insert(at(key), new),
+        Op::Update(key, new) => rows.get_mut(KEYS[key]).map(|old| std::mem::replace(old, new)),
+        Op::Remove(key) => rows.remove(KEYS[key]),
+        Op::Settle => None,
+        Op::Scan(from, to) => {
+            return Seen::Rows(rows.range(at(from)..=at(to)).map(|(key, tag)| (key.clone(), *tag)).collect());
+        }
+    })
+}
+
+type History = Vec<(Op, Seen)>;
+
+/// Whether the transactions, one after the other in some order, see what they saw and end with `last`.
+fn is_serial(rows: &BTreeMap<Vec<u8>, u16>, left: &[&History], last: &BTreeMap<Vec<u8>, u16>) -> bool {
+    if left.is_empty() {
+        return rows == last;
+    }
+    (0..left.len()).any(|next| {
+        let mut after = rows.clone();
+        let fits = left[next].iter().all(|(op, seen)| replay(&mut after, *op) == *seen);
+        let rest: Vec<_> = left.iter().enumerate().filter(|&(at, _)| at != next).map(|(_, txn)| *txn).collect();
+        fits && is_serial(&after, &rest, last)
+    })
+}
+
+/// The operations of one transaction and whether it commits.
+fn script(rng: &mut Rng, number: u16) -> (Vec<Op>, bool) {
+    let ops = (0..2 + rng.below(2)).map(|step| {
+        let (key, new) = (rng.below(4), 1 + number * 4 + step as u16);
+        match rng.below(12) {
+            0 | 1 => Op::Get(key),
+            2 => Op::Lock(key),
+            3..6 => {
+                let other = rng.below(4);
+                Op::Scan(key.min(other), key.max(other))
+            }
+            6 => Op::Put(key, new),
+            7 | 8 => Op::Insert(key, new),
+            9 => Op::Update(key, new),
+            10 => Op::Remove(key),
+            _ => Op::Settle,
+        }
+    });
+    (ops.collect(), rng.below(4) > 0)
+}
+
+/// Six transactions of three threads over four keys.
+fn histories(seed: u64) {
+    let bed = bed();
+    let mut rng = Rng(seed);
+    let threads: Vec<_> = (0..3)
+        .map(|thread| {
+            let bed = bed.clone();
+            let scripts = [script(&mut rng, 2 * thread), script(&mut rng, 2 * thread + 1)];
+            thread::spawn(move || {
+                scripts.into_iter().filter_map(|(ops, ends)| play(&bed, &ops, ends)).collect::<Vec<_>>()
+            })
+        })
+        .collect();
+    let committed: Vec<History> = threads.into_iter().flat_map(|thread| thread.join().expect("a thread")).collect();
+    let mut txn = begin(&bed);
+    let last = scan(&bed, &mut txn, Bound::Unbounded, Bound::Unbounded).expect("a scan").into_iter().collect();
+    drop(txn);
+    let first = [(KEYS[1].to_vec(), 0), (KEYS[2].to_vec(), 0)].into();
+    assert!(is_serial(&first, &committed.iter().collect::<Vec<_>>(), &last), "not serial: {committed:?} then {last:?}");
+    bed.verify();
+}
+
+fn play(bed: &Bed, ops: &[Op], commits: bool) -> Option<History> {
+    let mut txn = begin(bed);
+    let mut history = History::new();
+    for op in ops {
+        match run(bed, &mut txn, *op) {
+            Ok(seen) => history.push((*op, seen)),
+            Err(Error::Deadlock { .. }) => return None,
+            Err(error) => panic!("{op:?}: {error}"),
+        }
+    }
+    if !commits {
+        txn.rollback().expect("a rollback");
+        return None;
+    }
+    drop(txn.commit().expect("a commit"));
+    Some(history)
+}
+
+/// Each counts the rows from `lower` on and adds one; so no two count the same.
+fn counters(lower: &'static [u8]) {
+    let bed = bed();
+    let count =
+        move |bed: &Bed, txn: &mut Txn| scan(bed, txn, Bound::Included(lower), Bound::Unbounded).map(|rows| rows.len());
+    let threads: Vec<_> = [b"87", b"85", b"83"]
+        .into_iter()
+        .map(|key| {
+            let bed = bed.clone();
+            thread::spawn(move || {
+                loop {
+                    let mut txn = begin(&bed);
+                    let counted = count(&bed, &mut txn).and_then(|before| {
+                        bed.tree.insert_new(&mut txn, key, &value(before as u16))?;
+                        assert_eq!(count(&bed, &mut txn)?, before + 1, "a phantom in what was counted");
+                        Ok(before)
+                    });
+                    match counted {
+                        Ok(before) => {
+                            drop(txn.commit().expect("a commit"));
+                            return before;
+                        }
+                        Err(Error::Deadlock { .. }) => drop(txn),
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut counts: Vec<_> = threads.into_iter().map(|thread| thread.join().expect("a thread")).collect();
+    counts.sort_unstable();
+    assert!(counts.windows(2).all(|pair| pair[0] < pair[1]), "two have counted the same: {counts:?}");
+}
+
+/// A scan finds the same twice, although the key that ends it goes and others come.
+fn repeated(goes: fn(&Bed)) {
+    let bed = bed();
+    let writers = [
+        thread::spawn({
+            let bed = bed.clone();
+            move || goes(&bed)
+        }),
+        thread::spawn({
+            let bed = bed.clone();
+            move || {
+                let mut txn = begin(&bed);
+                match bed.tree.insert_new(&mut txn, b"31", &value(1)) {
+                    Ok(()) => drop(txn.commit().expect("a commit")),
+                    Err(Error::Deadlock { .. }) => drop(txn),
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }),
+    ];
+    let mut txn = begin(&bed);
+    let twice = (0..2).map(|_| scan(&bed, &mut txn, Bound::Included(b"3"), Bound::Included(b"33")));
+    match twice.collect::<Result<Vec<_>>>() {
+        Ok(seen) => assert_eq!(seen[0], seen[1], "a phantom"),
+        Err(Error::Deadlock { .. }) => {}
+        Err(error) => panic!("{error}"),
+    }
+    drop(txn);
+    writers.into_iter().for_each(|writer| writer.join().expect("a writer"));
+    bed.verify();
+}
+
+/// The key at the end of the gap comes and is taken back.
+fn comes_and_goes() {
+    repeated(|bed| {
+        let mut txn = begin(bed);
+        bed.tree.insert_new(&mut txn, b"35", &value(2)).expect("nobody is in the way");
+        txn.rollback().expect("a rollback");
+    });
+}
+
+/// A scan that has put a key into its range finds that key more the second time, and no other.
+fn own_key() {
+    let bed = bed();
+    let writer = thread::spawn({
+        let bed = bed.clone();
+        move || {
+            let mut txn = begin(&bed);
+            bed.tree.insert_new(&mut txn, b"83", &value(1)).expect("it has nothing that others wait for");
+            drop(txn.commit().expect("a commit"));
+        }
+    });
+    let mut txn = begin(&bed);
+    let range = |txn: &mut Txn| scan(&bed, txn, Bound::Included(b"82"), Bound::Excluded(b"89")).map(|rows| rows.len());
+    let before = range(&mut txn).expect("the writer waits for nobody");
+    bed.tree.insert_new(&mut txn, b"85", &value(2)).expect("the writer waits for nobody");
+    assert_eq!(range(&mut txn).expect("the writer waits for nobody"), before + 1, "a phantom");
+    drop(txn.commit().expect("a commit"));
+    writer.join().expect("the writer");
+}
+
+#[test]
+fn six_transactions_on_four_keys_are_serial() {
+    for seed in 0..8 {
+        shuttle(ITERATIONS / 6, move || histories(seed));
+    }
+}
+
+#[test]
+fn who_counts_and_adds_counts_what_nobody_has_counted() {
+    shuttle(ITERATIONS / 3, || counters(b"6"));
+    shuttle(ITERATIONS / 3, || counters(b"82"));
+}
+
+#[test]
+fn a_range_stays_as_it_is_while_the_key_behind_it_goes() {
+    shuttle(ITERATIONS, comes_and_goes);
+}
+
+#[test]
+#[should_panic(expected = "counted")]
+fn a_scan_validates_after_it_has_locked() {
+    shuttle_mutated("gap: no validation after the locks", 10 * ITERATIONS, || counters(b"6"));
+}
+
+#[test]
+fn a_range_stays_as_it_is_around_a_key_of_ones_own() {
+    shuttle(ITERATIONS, own_key);
+}
+
+#[test]
+#[should_panic(expected = "a phantom")]
+fn a_new_key_inherits_the_lock_of_its_gap() {
+    shuttle_mutated("gap: a new key inherits no lock", 10 * ITERATIONS, own_key);
+}
+
+#[test]
+#[should_panic(expected = "a phantom")]
+fn a_key_with_a_locked_gap_stays() {
+    shuttle_mutated("gap: a key is taken out under its lock", 10 * ITERATIONS, comes_and_goes);
+}
+
+#[test]
+#[should_panic(expected = "a phantom")]
+fn an_insert_looks_at_the_next_leaf() {
+    shuttle_mutated("gap: the next leaf is not looked at", 10 * ITERATIONS, || {
+        // The key before the gap is the last of its leaf.
+        repeated(|_| {});
+    });
+}
