@@ -100,6 +100,9 @@ fn create_table<'e, K: Key + 'static, V: Value + 'static>(
     live: &mut Live,
     name: &str,
 ) -> Result<TreeRef<'e>> {
+    // Before the id is drawn: who reads the catalogue under its shared lock then finds a table of every id that was drawn, or
+    // its transaction was rolled back.
+    live.txn.lock_table(engine.catalogue.table(), TableMode::IntentExclusive)?;
     // ORDERING: ticket. An id of a transaction that is rolled back is not used again.
     let table = TableId(engine.last_table.fetch_add(1, Ordering::Relaxed) + 1);
     let (key_type, value_type) = (K::type_name(), V::type_name());

@@ -88,7 +88,7 @@ fn list(engine: &Engine, live: &mut Live) -> Result<Listed> {
         };
         tables.insert(id, known);
     }
-    // ORDERING: hint. Ids of tables that are in the catalogue were drawn before their creators committed.
+    // ORDERING: hint. Ids are drawn under an intent that the lock excludes.
     Ok(Listed { tables, last: TableId(engine.last_table.load(Ordering::Relaxed)) })
 }
 
@@ -217,8 +217,10 @@ impl Check<'_> {
             }
             return match &self.listed.tables[&table] {
                 Known::Live(tree) if tree.reaches(pid)? => Ok(()),
-                // Dropped just now: the walk has left it out.
+                // It begins to lose its pages, or has just lost the last.
                 Known::Dropped(_) if !engine.reclaimer.has(table) => Ok(()),
+                // It had not begun when the walk left it out.
+                Known::Dropped(tree) if tree.pages()?.contains(&pid) => Ok(()),
                 _ => unreached(),
             };
         }
