@@ -77,7 +77,12 @@ fn sums() {
     bed.log.force(bed.log.current()).expect("a sound log");
     let may_fail = |outcome: Result<()>| match outcome {
         Ok(()) => {}
-        Err(Error::LockTimeout { .. } | Error::SnapshotTooOld { .. } | Error::TransactionTooLarge { .. }) => {}
+        Err(
+            Error::Deadlock { .. }
+            | Error::LockTimeout { .. }
+            | Error::SnapshotTooOld { .. }
+            | Error::TransactionTooLarge { .. },
+        ) => {}
         Err(error) => panic!("{error}"),
     };
     let mut threads = Vec::new();
@@ -111,4 +116,16 @@ fn versions_that_are_not_validated_are_of_many_states() {
 #[should_panic]
 fn a_rollback_must_restore_the_way_to_older_versions() {
     shuttle_mutated("btree: a rollback keeps the undo pointer", 20 * ITERATIONS, sums);
+}
+
+#[test]
+#[should_panic]
+fn versions_that_a_reader_sees_must_not_be_dropped() {
+    shuttle_mutated("undo: a version that a reader sees is dropped", 20 * ITERATIONS, sums);
+}
+
+#[test]
+#[should_panic]
+fn chunks_must_not_be_used_again_before_their_readers_have_gone() {
+    shuttle_mutated("undo: chunks are used again too early", 20 * ITERATIONS, sums);
 }

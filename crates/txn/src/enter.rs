@@ -2,7 +2,7 @@
 
 use crate::manager::Lease;
 use crate::txn::Txn;
-use crate::undo::{Before, UndoPtr, Undoable};
+use crate::undo::{Before, Link, UndoPtr, Undoable};
 use foreshore_base::{Csn, Result};
 
 impl Txn {
@@ -11,17 +11,18 @@ impl Txn {
     pub(crate) fn reserve_undo(&mut self, bytes: usize) -> Result<()> {
         let manager = self.manager.clone();
         let Lease { undo, view, .. } = self.lease_mut();
+        let kept = view.newest_reader().is_some();
         let mut refresh = || {
             *view = manager.refresh_view();
             view.horizon()
         };
-        if undo.reserve(bytes, &mut refresh).is_ok() {
+        if undo.reserve(bytes, kept, &mut refresh).is_ok() {
             return Ok(());
         }
         // WAIT: help - or park behind the leader: entries of commits that are not durable yet may be needed.
         manager.log.force(manager.log.current())?;
         loop {
-            match undo.reserve(bytes, &mut refresh) {
+            match undo.reserve(bytes, kept, &mut refresh) {
                 Err(_) if manager.kill_oldest_snapshot().is_some() => {}
                 outcome => return outcome,
             }
@@ -33,22 +34,34 @@ impl Txn {
     /// that covers the row, whose last holder has ended or is this transaction.
     pub fn push_undo(&mut self, change: &Undoable<'_>) -> UndoPtr {
         assert!(self.xid.is_some(), "a transaction that changes has an xid");
-        let (since, next) = change.before.map_or((Csn::ZERO, UndoPtr::NULL), |before| self.behind(&before));
-        self.lease_mut().undo.push(change, since, next)
+        let link = change.before.map_or_else(Link::default, |before| self.behind(&before));
+        self.lease_mut().undo.push(change, &link)
     }
 
     /// Since which commit the row has been what it is, and where the version before is, if somebody may look for one.
-    fn behind(&mut self, before: &Before<'_>) -> (Csn, UndoPtr) {
+    fn behind(&mut self, before: &Before<'_>) -> Link {
         if self.xid == Some(before.xid) {
-            return (Csn(u64::MAX), before.undo);
+            return Link { since: Csn(u64::MAX), next: before.undo, ..Link::default() };
         }
         let manager = self.manager.clone();
-        let view = &mut self.lease_mut().view;
+        let Lease { view, owner, .. } = self.lease_mut();
         let since = manager.csn_by(view, before.xid).or_else(|| {
             *view = manager.refresh_view();
             manager.csn_by(view, before.xid)
         });
         let since = since.expect("a row that is changed has no other holder");
-        (since, if since <= view.horizon() { UndoPtr::NULL } else { before.undo })
+        let kept = view.newest_reader().is_some_and(|newest| since <= newest);
+        if since <= view.horizon() {
+            return Link { since, kept, ..Link::default() };
+        }
+        if view.newest_reader().is_none() {
+            return Link { since, next: before.undo, countdown: 0, kept };
+        }
+        // What a collector frees meanwhile lies below the pin.
+        let pinned = manager.pins.pin(owner.index(), view.horizon());
+        let left = manager.undo.clear(before.undo, since, pinned, view);
+        manager.pins.unpin(owner.index());
+        let next = if left.is_some() { before.undo } else { UndoPtr::NULL };
+        Link { since, next, countdown: left.unwrap_or_default(), kept }
     }
 }

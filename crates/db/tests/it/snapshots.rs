@@ -195,3 +195,25 @@ fn ghosts_stay_while_a_reader_sees_the_rows() {
     let rows: Result<Vec<_>, _> = reader.open(NUMBERS).unwrap().iter().collect();
     assert!(rows.unwrap().into_iter().eq((0..2000).map(|n| (n, n as i64))));
 }
+
+#[test]
+fn a_long_reader_keeps_the_rows_that_it_sees_and_not_all_that_follow() {
+    const ROWS: u64 = 500;
+    let (db, _) = in_memory();
+    fill(&db, ROWS);
+    let reader = db.read();
+    let rows = || reader.open(NUMBERS).unwrap().iter().collect::<Result<Vec<_>, _>>().unwrap();
+    let before = rows();
+    let limit = db.stats().memory.undo;
+    // Several times as much undo as there is memory for.
+    for round in 0..200 {
+        db.run(|tx| {
+            let numbers = tx.open(NUMBERS)?;
+            (0..ROWS).try_for_each(|n| numbers.insert(n, round).map(drop))
+        })
+        .unwrap();
+        assert!(db.stats().memory_use.undo <= limit);
+    }
+    assert_eq!(rows(), before);
+    drop(reader.finish().unwrap());
+}

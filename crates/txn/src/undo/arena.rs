@@ -10,6 +10,7 @@
 
 use super::UndoPtr;
 use foreshore_base::{Csn, Error, Result};
+use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
 use foreshore_sync::{ByteArena, LazyArray, LockRank, Mutex, Word, rmw};
 use std::collections::VecDeque;
@@ -193,7 +194,9 @@ impl Arena {
         // ORDERING: Acquire, pairs with `drop_entry`: whoever dropped the last one has unlinked it.
         let left = self.state(chunk, LEFT).load(Ordering::Acquire).wrapping_add(entries);
         // ORDERING: Relaxed, ordered by LENT and by the mutex.
-        left == 0 || newest.0.max(self.state(chunk, NEWEST).load(Ordering::Relaxed)) <= horizon.0
+        left == 0
+            || mutant("undo: chunks are used again too early")
+            || newest.0.max(self.state(chunk, NEWEST).load(Ordering::Relaxed)) <= horizon.0
     }
 
     fn reset(&self, chunk: usize) {

@@ -7,7 +7,7 @@
 //!  3 xid u48 | row flags u16: who held the row before, and how it was
 //!  4 since when: the commit number of that holder
 //!  5 the entry of that holder u48 | bytes of the rest that come before the middle u16
-//!  6 where the middle is in the body u16 | its bytes u16 | zero u32
+//!  6 where the middle is in the body u16 | its bytes u16 | changes of the row until the way behind is cleared u32
 //!  7 body, rest of the image
 //! ```
 //!
@@ -18,7 +18,7 @@
 //! in front of the writes: who sees one of them in memory that is used again sees what took the old entry out.
 
 use super::arena::Arena;
-use super::{UndoPtr, Undoable};
+use super::{Link, UndoPtr, Undoable};
 use foreshore_base::{Csn, Lsn, TableId};
 use foreshore_sync::Word;
 use foreshore_sync::primitive::atomic::{Ordering, fence};
@@ -61,7 +61,7 @@ const fn unpack(word: u64) -> (usize, u64) {
 }
 
 /// Writes an entry at the start of `words`, which has room for it, and returns its length in words.
-pub(super) fn write(words: &[Word], change: &Undoable<'_>, since: Csn, next: UndoPtr, previous: UndoPtr) -> usize {
+pub(super) fn write(words: &[Word], change: &Undoable<'_>, link: &Link, previous: UndoPtr) -> usize {
     let body: usize = change.body.len();
     let before = change.before.unwrap_or_default();
     let rest = before.front.len() + before.back.len();
@@ -72,9 +72,13 @@ pub(super) fn write(words: &[Word], change: &Undoable<'_>, since: Csn, next: Und
     store(words, WHAT, pack(body, u64::from(change.table.0) | u64::from(change.kind) << 32 | u64::from(flags) << 40));
     store(words, PREVIOUS, pack(rest, previous.bits()));
     store(words, OWNER, before.xid.0 << 16 | u64::from(before.flags));
-    store(words, SINCE, since.0);
-    store(words, NEXT, pack(before.front.len(), next.bits()));
-    store(words, MIDDLE, (before.middle.0 as u64) | (before.middle.1 as u64) << 16);
+    store(words, SINCE, link.since.0);
+    store(words, NEXT, pack(before.front.len(), link.next.bits()));
+    store(
+        words,
+        MIDDLE,
+        u64::from(before.middle.0) | u64::from(before.middle.1) << 16 | u64::from(link.countdown) << 32,
+    );
     let mut at = HEADER * 8;
     for part in [change.body, before.front, before.back] {
         store_bytes(words, at, part);
@@ -164,6 +168,21 @@ impl<'a> Entry<'a> {
     pub(super) fn flags(&self) -> Option<u16> {
         let is_absent = (load(self.words, WHAT) >> 40) as u8 & ABSENT != 0;
         (!is_absent).then(|| load(self.words, OWNER) as u16)
+    }
+
+    /// Changes of the row after this one until the way behind is cleared of what nobody needs.
+    pub(super) fn countdown(&self) -> u32 {
+        (load(self.words, MIDDLE) >> 32) as u32
+    }
+
+    /// Leads past the entry behind this one, which nobody needs. By who has the leaf of the row latched exclusively.
+    ///
+    /// What is before this change then counts from the commit from which on the skipped version counted. No reader is in
+    /// between, and the next entry is still the one of the commit that is named here.
+    pub(super) fn skip(&self, behind: &Self) {
+        let (front, _) = unpack(load(self.words, NEXT));
+        store(self.words, NEXT, pack(front, behind.next().bits()));
+        store(self.words, SINCE, self.since().min(behind.since()).0);
     }
 
     /// Appends the value of the row before.

@@ -89,12 +89,26 @@ pub struct Before<'a> {
     pub back: &'a [u8],
 }
 
+/// How an entry is linked to the version before.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Link {
+    /// Since which commit the row has been as it is.
+    pub(crate) since: Csn,
+    /// The entry of who made it so.
+    pub(crate) next: UndoPtr,
+    /// See [`Arena::clear`].
+    pub(crate) countdown: u32,
+    /// Whether an old reader sees what the change replaces. Such entries lie apart: they stay, while those that were made
+    /// beside them go soon.
+    pub(crate) kept: bool,
+}
+
 /// The undo entries of one transaction at a time, and the chunks that its session fills.
 #[derive(Debug)]
 pub(crate) struct Undo {
     arena: Arc<Arena>,
-    /// Where entries go.
-    open: Option<Open>,
+    /// Where entries go: those that go soon, and those that old readers keep.
+    open: [Option<Open>; 2],
     /// The next one: room is reserved before it is known how much is needed.
     spare: Option<Open>,
     /// Chunks that the transaction has filled.
@@ -110,7 +124,7 @@ impl Undo {
     pub(crate) fn new(arena: Arc<Arena>) -> Self {
         Self {
             arena,
-            open: None,
+            open: [None, None],
             spare: None,
             full: Vec::new(),
             lent: Vec::new(),
@@ -120,37 +134,37 @@ impl Undo {
     }
 
     /// Makes sure that one entry with `bytes` of body and image fits. After it [`push`](Self::push) cannot fail.
-    /// `horizon` tells what nobody needs any more, if more memory has to be found.
-    pub(crate) fn reserve(&mut self, bytes: usize, horizon: impl FnOnce() -> Csn) -> Result<()> {
+    /// `horizon` tells what nobody needs any more, if more memory has to be found. `kept`: there are old readers.
+    pub(crate) fn reserve(&mut self, bytes: usize, kept: bool, horizon: impl FnOnce() -> Csn) -> Result<()> {
         let words = entry::words(bytes);
         let fits = |open: &Option<Open>| open.as_ref().is_some_and(|open| open.room() >= words);
-        if fits(&self.open) || fits(&self.spare) {
+        if fits(&self.spare) || (fits(&self.open[0]) && (!kept || fits(&self.open[1]))) {
             return Ok(());
         }
         assert!(words <= arena::CHUNK_WORDS, "a chunk has room for the undo of a row of any size");
-        let small = self.spare.replace(
-            self.arena.take(words, horizon()).ok_or(Error::TransactionTooLarge { max: self.arena.limit_bytes() })?,
-        );
-        if self.open.is_none() {
-            self.open = self.spare.take();
-        }
+        let spare = self.arena.take(words, horizon());
+        let small = self.spare.replace(spare.ok_or(Error::TransactionTooLarge { max: self.arena.limit_bytes() })?);
         self.full.extend(small);
         Ok(())
     }
 
     /// Enters a change, whose LSN comes later. Room for it was reserved.
-    pub(crate) fn push(&mut self, change: &Undoable<'_>, since: Csn, next: UndoPtr) -> UndoPtr {
+    pub(crate) fn push(&mut self, change: &Undoable<'_>, link: &Link) -> UndoPtr {
         let rest = change.before.map_or(0, |before| before.front.len() + before.back.len());
         let words = entry::words(change.body.len() + rest);
-        if self.open.as_ref().is_none_or(|open| open.room() < words) {
-            let full = std::mem::replace(&mut self.open, self.spare.take());
+        let lacks = |open: &Option<Open>| open.as_ref().is_none_or(|open| open.room() < words);
+        // Where no room was reserved for an entry to be kept, because the reader has come since, it lies among the others.
+        let apart = link.kept && (self.spare.is_some() || !lacks(&self.open[1]));
+        let place = &mut self.open[usize::from(apart)];
+        if lacks(place) {
+            let full = std::mem::replace(place, self.spare.take());
             self.full.extend(full);
         }
-        let open = self.open.as_mut().filter(|open| open.room() >= words);
+        let open = place.as_mut().filter(|open| open.room() >= words);
         let open = open.expect("room for an undo entry was reserved");
         let pointer = UndoPtr((open.chunk * arena::CHUNK_WORDS + open.at) as u64);
         let place = self.arena.words(pointer).expect("a chunk of the arena");
-        open.at += entry::write(place, change, since, next, self.newest);
+        open.at += entry::write(place, change, link, self.newest);
         open.entries += 1;
         open.mine = true;
         self.newest = pointer;
@@ -187,10 +201,16 @@ impl Undo {
 
     /// An operation is over: where memory is short, others may have what it does not need.
     pub(crate) fn release(&mut self) {
-        if self.arena.is_short() && (self.open.is_some() || self.spare.is_some()) {
-            let lent = self.open.iter().filter(|open| open.mine).map(|open| open.chunk);
-            self.lent.extend(lent);
-            self.arena.leave(self.open.take().into_iter().chain(self.spare.take()));
+        if self.arena.is_short() {
+            self.leave();
+        }
+    }
+
+    fn leave(&mut self) {
+        let chunks: Vec<Open> = self.open.iter_mut().filter_map(Option::take).chain(self.spare.take()).collect();
+        self.lent.extend(chunks.iter().filter(|open| open.mine).map(|open| open.chunk));
+        if !chunks.is_empty() {
+            self.arena.leave(chunks.into_iter());
         }
     }
 
@@ -199,7 +219,7 @@ impl Undo {
         let full = self.full.drain(..).map(|open| Open { newest: open.newest.max(csn), ..open });
         self.arena.close(full);
         self.lent.drain(..).for_each(|chunk| self.arena.ended(chunk, csn));
-        if let Some(open) = self.open.as_mut().filter(|open| open.mine) {
+        for open in self.open.iter_mut().flatten().filter(|open| open.mine) {
             (open.newest, open.mine) = (open.newest.max(csn), false);
         }
         self.newest = UndoPtr::NULL;
@@ -209,8 +229,7 @@ impl Undo {
 
 impl Drop for Undo {
     fn drop(&mut self) {
-        let open = self.open.take().into_iter().chain(self.spare.take());
-        self.arena.leave(open);
+        self.leave();
     }
 }
 

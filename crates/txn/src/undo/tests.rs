@@ -1,5 +1,9 @@
 use super::arena::CHUNK;
 use super::*;
+use crate::pins::Pins;
+use crate::readers::{About, Readers};
+use crate::view::View;
+use foreshore_sync::Nanos;
 
 /// All that has ended may go.
 const ALL: fn() -> Csn = || Csn(u64::MAX);
@@ -18,10 +22,10 @@ fn entries_come_back_newest_first_across_chunks() {
     let mut undo = Undo::new(arena.clone());
     for n in 0..40_u64 {
         let body = vec![n as u8; 3000 + n as usize];
-        undo.reserve(body.len() + 100, ALL).expect("fits");
+        undo.reserve(body.len() + 100, false, ALL).expect("fits");
         let before = Before { undo: UndoPtr(n + 1), back: &[9; 100], ..Before::default() };
         let change = Undoable { table: TableId(n as u32), before: Some(before), ..change(7, &body) };
-        let pointer = undo.push(&change, Csn(n), before.undo);
+        let pointer = undo.push(&change, &Link { since: Csn(n), next: before.undo, ..Link::default() });
         assert!(!pointer.is_null() && pointer.bits() < 1 << 48);
         if n % 2 == 0 {
             undo.stamp_newest(Lsn(n + 1));
@@ -48,22 +52,22 @@ fn chunks_are_kept_for_as_long_as_somebody_may_need_an_entry() {
     let body = [1; 3000];
     for csn in (1..=20).map(|n| Csn(10 * n)) {
         // The horizon stays one chunk behind.
-        undo.reserve(body.len(), || Csn(csn.0.saturating_sub(40))).expect("old ones go");
-        undo.push(&change(1, &body), Csn::ZERO, UndoPtr::NULL);
+        undo.reserve(body.len(), false, || Csn(csn.0.saturating_sub(40))).expect("old ones go");
+        undo.push(&change(1, &body), &Link::default());
         undo.end(csn);
     }
     assert!(arena.used_bytes() <= 5 * CHUNK);
     // Now the horizon stands still.
     let refused = (21..60).find(|&n| {
-        let refused = undo.reserve(body.len(), || Csn(100)).is_err();
+        let refused = undo.reserve(body.len(), false, || Csn(100)).is_err();
         if !refused {
-            undo.push(&change(1, &body), Csn::ZERO, UndoPtr::NULL);
+            undo.push(&change(1, &body), &Link::default());
             undo.end(Csn(10 * n));
         }
         refused
     });
     assert!(refused.is_some_and(|n| n > 25), "{refused:?}");
-    undo.reserve(body.len(), || Csn(600)).expect("they go when it moves");
+    undo.reserve(body.len(), false, || Csn(600)).expect("they go when it moves");
 }
 
 #[test]
@@ -74,8 +78,8 @@ fn the_limit_is_shared_and_refuses_before_anything_is_entered() {
     let body = [0; CHUNK / 2];
     let fill = |undo: &mut Undo, entries| {
         for _ in 0..entries {
-            undo.reserve(body.len(), ALL)?;
-            undo.push(&change(1, &body), Csn::ZERO, UndoPtr::NULL);
+            undo.reserve(body.len(), false, ALL)?;
+            undo.push(&change(1, &body), &Link::default());
         }
         Ok(())
     };
@@ -93,8 +97,8 @@ fn many_small_transactions_share_few_chunks() {
     for round in 0..3_u8 {
         for (n, undo) in running.iter_mut().enumerate() {
             let body = [round, n as u8];
-            undo.reserve(1000, ALL).expect("room for all");
-            undo.push(&change(1, &body), Csn::ZERO, UndoPtr::NULL);
+            undo.reserve(1000, false, ALL).expect("room for all");
+            undo.push(&change(1, &body), &Link::default());
             undo.release();
         }
     }
@@ -109,8 +113,8 @@ fn many_small_transactions_share_few_chunks() {
     running.clear();
     let mut large = Undo::new(arena);
     for _ in 0..8 {
-        large.reserve(CHUNK - 100, ALL).expect("all chunks are free again");
-        large.push(&change(1, &[0; CHUNK - 100]), Csn::ZERO, UndoPtr::NULL);
+        large.reserve(CHUNK - 100, false, ALL).expect("all chunks are free again");
+        large.push(&change(1, &[0; CHUNK - 100]), &Link::default());
     }
 }
 
@@ -121,17 +125,104 @@ fn a_chunk_that_others_fill_waits_for_all_of_them() {
     let mut second = Undo::new(arena.clone());
     let mut third = Undo::new(arena);
     // Two chunks in use: memory is short, and what has room is left.
-    third.reserve(CHUNK - 100, ALL).expect("a chunk");
-    third.push(&change(3, &[3; CHUNK - 100]), Csn::ZERO, UndoPtr::NULL);
-    first.reserve(100, ALL).expect("a chunk");
-    first.push(&change(1, &[1; 100]), Csn::ZERO, UndoPtr::NULL);
+    third.reserve(CHUNK - 100, false, ALL).expect("a chunk");
+    third.push(&change(3, &[3; CHUNK - 100]), &Link::default());
+    first.reserve(100, false, ALL).expect("a chunk");
+    first.push(&change(1, &[1; 100]), &Link::default());
     first.release();
-    second.reserve(CHUNK - 500, ALL).expect("the rest of it");
-    second.push(&change(2, &[2; CHUNK - 500]), Csn::ZERO, UndoPtr::NULL);
+    second.reserve(CHUNK - 500, false, ALL).expect("the rest of it");
+    second.push(&change(2, &[2; CHUNK - 500]), &Link::default());
     second.end(Csn(5));
-    assert!(second.reserve(CHUNK - 500, ALL).is_err(), "the first has not ended");
+    assert!(second.reserve(CHUNK - 500, false, ALL).is_err(), "the first has not ended");
     assert_eq!(first.newest().expect("an entry").body, [1; 100]);
     first.end(Csn(7));
-    assert!(second.reserve(CHUNK - 500, || Csn(6)).is_err(), "somebody may need what the first replaced");
-    second.reserve(CHUNK - 500, || Csn(7)).expect("it is free");
+    assert!(second.reserve(CHUNK - 500, false, || Csn(6)).is_err(), "somebody may need what the first replaced");
+    second.reserve(CHUNK - 500, false, || Csn(7)).expect("it is free");
+}
+
+/// A row that changes by commits 10, 20, 30 …, one transaction each, with its value the number of the commit.
+struct Row {
+    undo: Undo,
+    header: (Csn, UndoPtr),
+}
+
+impl Row {
+    fn new(arena: &Arc<Arena>) -> Self {
+        Self { undo: Undo::new(arena.clone()), header: (Csn(10), UndoPtr::NULL) }
+    }
+
+    /// The next change, by who has this view, twice in one transaction if `again`.
+    fn change(&mut self, arena: &Arena, view: &View, again: bool) {
+        let (csn, first) = self.header;
+        let kept = view.newest_reader().is_some();
+        self.undo.reserve(100, kept, || view.horizon()).expect("what nobody needs goes");
+        let left = arena.clear(first, csn, view.horizon(), view);
+        let next = if left.is_some() { first } else { UndoPtr::NULL };
+        let kept = view.newest_reader().is_some_and(|newest| csn <= newest);
+        let mut link = Link { since: csn, next, countdown: left.unwrap_or_default(), kept };
+        for _ in 0..=usize::from(again) {
+            let value = csn.0.to_le_bytes();
+            let before = Before { back: &value, ..Before::default() };
+            self.undo.reserve(100, kept, || view.horizon()).expect("what nobody needs goes");
+            let entry = self.undo.push(&Undoable { before: Some(before), ..change(1, &[]) }, &link);
+            link = Link { since: Csn(u64::MAX), next: entry, ..Link::default() };
+        }
+        self.header = (Csn(csn.0 + 10), link.next);
+        self.undo.end(self.header.0);
+    }
+
+    /// What a snapshot sees.
+    fn read(&self, arena: &Arena, at: Csn) -> Csn {
+        let mut image = Vec::new();
+        if self.header.0 <= at {
+            return self.header.0;
+        }
+        match arena.older(self.header.1, at, &mut image, || true) {
+            Older::Row(0, since) => {
+                assert!(since <= at);
+                Csn(u64::from_le_bytes(image[..].try_into().expect("a number")))
+            }
+            other => panic!("{other:?} at {at}"),
+        }
+    }
+
+    fn versions(&self, arena: &Arena) -> usize {
+        let mut next = self.header.1;
+        let behind = || {
+            let entry = Entry::at(arena, next)?;
+            next = entry.next();
+            Some(())
+        };
+        std::iter::from_fn(behind).count()
+    }
+}
+
+#[test]
+fn old_readers_keep_what_they_see_and_nothing_else() {
+    let (readers, pins) = (Readers::new(8), Pins::new(1));
+    let arena = arena(16 * CHUNK);
+    let mut row = Row::new(&arena);
+    let take = |csn: u64| {
+        let about = About { label: "", since: Nanos::ZERO };
+        readers.take(about, || Xid(1), || Csn(csn), None::<fn() -> Csn>, || Xid(1)).expect("a slot")
+    };
+    let mut marks = Vec::new();
+    for round in 0..20_000_u64 {
+        if [3, 50, 51, 3000].contains(&round) {
+            marks.push(take(row.header.0.0 + 5));
+        }
+        // The view is a few commits behind.
+        let floor = Csn(row.header.0.0.saturating_sub(70));
+        let view = View::of(&readers, &pins, (Xid(1), [].into()), || floor.max(Csn(15)));
+        row.change(&arena, &view, round % 3 == 0);
+        if round % 100 == 0 {
+            for mark in &marks {
+                assert_eq!(row.read(&arena, mark.csn), Csn(mark.csn.0 - 5), "round {round}");
+            }
+            // A reader may still come at the floor.
+            assert_eq!(row.read(&arena, view.floor()), Csn(view.floor().0 / 10 * 10), "round {round}");
+            assert!(row.versions(&arena) < 60, "round {round}: {}", row.versions(&arena));
+        }
+    }
+    assert!(arena.used_bytes() <= 10 * CHUNK, "{}", arena.used_bytes());
 }

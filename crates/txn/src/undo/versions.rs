@@ -7,10 +7,15 @@
 use super::UndoPtr;
 use super::arena::Arena;
 use super::entry::Entry;
+use crate::view::View;
 use foreshore_base::Csn;
+use foreshore_sync::model::mutant;
 
 /// Entries that are followed between two looks at whether that still makes sense.
 const STRIDE: usize = 64;
+
+/// Changes of a row, at least, between two times that the way behind it is cleared.
+const CLEAR_EVERY: u32 = 16;
 
 /// What a reader finds behind a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +33,8 @@ impl Arena {
     /// `image`. `holds` tells whether the page that led here is as it was.
     pub(crate) fn older(&self, entry: UndoPtr, at: Csn, image: &mut Vec<u8>, holds: impl Fn() -> bool) -> Older {
         let mut next = entry;
-        for step in 1.. {
+        // A damaged page may lead into a circle.
+        for step in 1..=self.limit_bytes() / 8 {
             let Some(entry) = Entry::at(self, next) else { return Older::Lost };
             let since = entry.since();
             if since <= at {
@@ -43,5 +49,47 @@ impl Arena {
             }
         }
         Older::Lost
+    }
+
+    /// Clears the way behind a row of entries that no reader needs, so that a reader who stays long keeps the version that it sees
+    /// and not all that came after. `first` is the entry of the row's last holder, whose commit number is `csn`; both have
+    /// ended. Returns the countdown of the entry of the next change. `None`: nobody needs any of it.
+    ///
+    /// The first entry stays, as the next change may be taken back. What is dead directly behind it goes at once; further
+    /// behind, dead ones are looked for only once in so many changes as entries were found there the last time: a
+    /// change costs the same however many there are.
+    ///
+    /// Entries are looked at if the horizon that the caller has pinned is below the commit that made them.
+    pub(crate) fn clear(&self, first: UndoPtr, csn: Csn, pinned: Csn, view: &View) -> Option<u32> {
+        let first = self.reachable(first, csn, pinned)?;
+        let mut behind = self.clear_behind(&first, csn, pinned, view);
+        if first.countdown() > 1 {
+            return Some(first.countdown() - 1);
+        }
+        let mut count = 1;
+        while let Some((entry, csn)) = behind {
+            count += 1;
+            behind = self.clear_behind(&entry, csn, pinned, view);
+        }
+        Some(count.max(CLEAR_EVERY))
+    }
+
+    /// Drops the entries directly behind `kept`, made by commit `csn`, that no reader needs, and returns the first one that is left,
+    /// with its commit number.
+    fn clear_behind(&self, kept: &Entry<'_>, csn: Csn, pinned: Csn, view: &View) -> Option<(Entry<'_>, Csn)> {
+        loop {
+            let until = kept.since().min(csn);
+            let entry = self.reachable(kept.next(), until, pinned)?;
+            if !view.is_dead(entry.since(), until) && !mutant("undo: a version that a reader sees is dropped") {
+                return Some((entry, until));
+            }
+            self.drop_entry(kept.next());
+            kept.skip(&entry);
+        }
+    }
+
+    /// The entry at `pointer`, made by commit `csn`, if its memory is sure to be there.
+    fn reachable(&self, pointer: UndoPtr, csn: Csn, pinned: Csn) -> Option<Entry<'_>> {
+        if csn > pinned { Entry::at(self, pointer) } else { None }
     }
 }
