@@ -73,6 +73,7 @@ pub use foreshore_base::{Csn, Error, Lsn, PageId, Place, Result, TableId, limits
 pub use foreshore_buffer::{DoublewriteKind, PageWrites, ReplacementKind, ReplacementWeights};
 pub use foreshore_io::Device;
 pub use foreshore_space::Growth;
+pub use foreshore_txn::table::StatusKind;
 pub use foreshore_txn::{EarlyRelease, Isolation};
 pub use foreshore_wal::{BufferKind, CommitTicket, GroupPolicy, WaitKind};
 pub use memory::{MemoryShares, MemoryUse};

@@ -19,7 +19,7 @@ use foreshore_recovery::{CheckpointParts, Checkpointer, replay, undo};
 use foreshore_space::{CATALOGUE_ROOT, Space, SpaceOptions, SuperBlock};
 use foreshore_sync::primitive::atomic::{AtomicU8, AtomicU32, Ordering};
 use foreshore_sync::{Daemon, EventCount, LockRank, Mutex, ShardedCounter, Signal, Step, ThreadSpawn};
-use foreshore_txn::{TxnManager, TxnManagerOptions};
+use foreshore_txn::{Start, TxnManager, TxnManagerOptions};
 use foreshore_wal::{Log, LogOptions};
 use std::{
     hash::{BuildHasher, RandomState},
@@ -201,7 +201,7 @@ impl Parts {
         // The losers have ended, too.
         replayed.start.clock = replayed.start.clock.max(log.current().csn());
         let locks = LockManager::new(self.lock_options());
-        let txns = TxnManager::new(self.txn_options(), log.clone(), Arc::new(locks), replayed.start)?;
+        let txns = self.transactions(&log, locks, replayed.start)?;
         txns.set_resource_manager(Arc::clone(&trees) as _);
         let checkpointer = self.checkpointer(&log, &pool, &txns, &space, &data, superblock)?;
         checkpointer.checkpoint()?;
@@ -267,6 +267,15 @@ impl Parts {
     fn lock_options(&self) -> LockOptions {
         let max_owners = self.options.max_transactions + OWN_TRANSACTIONS;
         LockOptions { max_owners, max_shares: self.memory.max_shares(), ..LockOptions::default() }
+    }
+
+    fn transactions(&self, log: &Log, locks: LockManager, start: Start) -> Result<Arc<TxnManager>> {
+        let txns = TxnManager::new(self.txn_options(), log.clone(), Arc::new(locks), start)?;
+        let status = self.files.dir.join("status");
+        if let Some(table) = self.options.status.table(start.next_xid, &*self.fenced, &status)? {
+            txns.set_status_table(table);
+        }
+        Ok(txns)
     }
 
     fn txn_options(&self) -> TxnManagerOptions {

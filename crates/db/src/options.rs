@@ -6,6 +6,7 @@ use foreshore_base::{Error, Result};
 use foreshore_buffer::{DoublewriteKind, ReplacementKind};
 use foreshore_io::{Device, Fs};
 use foreshore_space::Growth;
+use foreshore_txn::table::StatusKind;
 use foreshore_txn::{EarlyRelease, Isolation, SnapshotKind};
 use foreshore_wal::{BufferKind, GroupPolicy, WaitKind};
 use std::{path::Path, sync::Arc, time::Duration};
@@ -31,6 +32,7 @@ const MAX_TRANSACTIONS: usize = foreshore_recovery::MAX_ACTIVE;
 /// | [`log_budget`](Self::log_budget) | 256 MiB |
 /// | [`early_release`](Self::early_release) | `full` |
 /// | [`replacement`](Self::replacement) | `s3c` |
+/// | [`status`](Self::status) | `csnmap` |
 /// | [`growth`](Self::growth) | `ahead` |
 /// | [`doublewrite`](Self::doublewrite) | `auto` |
 /// | [`lock_timeout`](Self::lock_timeout) | 10 s |
@@ -49,6 +51,7 @@ pub struct Options {
     pub(crate) log_budget: u64,
     pub(crate) early_release: EarlyRelease,
     pub(crate) replacement: ReplacementKind,
+    pub(crate) status: StatusKind,
     pub(crate) growth: Growth,
     pub(crate) doublewrite: DoublewriteKind,
     pub(crate) lock_timeout: Duration,
@@ -78,6 +81,7 @@ impl Options {
             group: GroupPolicy::Greedy,
             log_budget: 256 << 20,
             replacement: ReplacementKind::default(),
+            status: StatusKind::default(),
             growth: Growth::default(),
             early_release: EarlyRelease::default(),
             doublewrite: DoublewriteKind::default(),
@@ -165,6 +169,13 @@ impl Options {
     #[must_use]
     pub fn early_release(mut self, early_release: EarlyRelease) -> Self {
         self.early_release = early_release;
+        self
+    }
+
+    /// What is asked whether a transaction has committed, beside the window that orders commits: for comparison.
+    #[must_use]
+    pub fn status(mut self, kind: StatusKind) -> Self {
+        self.status = kind;
         self
     }
 

@@ -6,6 +6,7 @@ use crate::manager::{Lease, TxnManager};
 use crate::resource::UndoContext;
 use crate::txn::Txn;
 use foreshore_base::{Csn, Error, Lsn, Result, Xid};
+use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_wal::{CommitTicket, Dep, Log, Record, Session, flags};
 use std::io;
 use std::sync::Arc;
@@ -46,6 +47,9 @@ impl Txn {
         assert!(lsn.csn() > self.observed(), "a commit comes after all that it has seen");
         // The clock before the status, the status before the locks: whoever is let on by one finds the ones before it.
         manager.raise_clock(lsn.csn());
+        if let Err(cause) = manager.note(xid, true) {
+            manager.halt(&cause);
+        }
         let csn = manager.window.commit(xid, lsn.csn(), |least| {
             let csn = lift(&manager.log, &mut lease.session, xid, lsn, least);
             manager.raise_clock(csn);
@@ -71,6 +75,9 @@ impl Txn {
             // What it leaves is its xid in rows that others have changed. To readers that may not see those changes it must
             // be invisible too, and the commits of some it has not seen: the window had passed them.
             csn = csn.max(manager.log.commit_clock());
+            if let Err(cause) = manager.note(xid, true) {
+                manager.halt(&cause);
+            }
             manager.window.commit_unlogged(xid, csn);
             manager.active.leave(lease.owner.index());
         }
@@ -130,6 +137,7 @@ impl Txn {
             let end = context.log_end()?;
             manager.raise_clock(end.csn());
         }
+        manager.note(xid, false)?;
         // Only now do others see that nothing is left.
         manager.window.abort(xid);
         Ok(())
@@ -176,6 +184,20 @@ fn lift(log: &Log, session: &mut Session, xid: Xid, lsn: Lsn, least: Csn) -> Csn
         Ok(()) => append_commit(session, xid, Dep::none().transaction(lsn)).csn(),
         // The log has stopped, whether the commit survives is unknown, and nothing becomes durable up to that number.
         Err(_) => least,
+    }
+}
+
+impl TxnManager {
+    /// Gives up after a rollback that failed: the log stops, and so do all waits.
+    pub(crate) fn halt(&self, cause: &Error) {
+        self.log.poison(cause);
+        // ORDERING: Release, pairs with `is_halted`; those who wait are woken after it.
+        self.halted.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_halted(&self) -> bool {
+        // ORDERING: Acquire, pairs with `halt`: the log is poisoned.
+        self.halted.load(Ordering::Acquire)
     }
 }
 

@@ -7,6 +7,7 @@ use crate::readers::Readers;
 use crate::resource::ResourceManager;
 use crate::slot::ActiveSlots;
 use crate::status::StatusWindow;
+use crate::table::StatusTable;
 use crate::txn::{Txn, TxnOptions};
 use crate::undo::{Arena, Undo};
 use crate::view::{KeptView, View, Views};
@@ -158,8 +159,9 @@ pub struct TxnManager {
     /// At or above the last LSN of every transaction that has ended. Raised before a transaction's status is set.
     clock: CachePadded<AtomicU64>,
     /// A rollback was given up: the rows of its transaction stay locked for ever, and nobody may wait for them.
-    halted: AtomicBool,
+    pub(crate) halted: AtomicBool,
     resources: OnceLock<Arc<dyn ResourceManager>>,
+    pub(crate) table: OnceLock<Arc<dyn StatusTable>>,
     leases: Mutex<Leases>,
     own_leases: Mutex<Leases>,
     pub(crate) undo: Arc<Arena>,
@@ -198,6 +200,7 @@ impl TxnManager {
             clock: CachePadded::new(AtomicU64::new(start.clock.0)),
             halted: AtomicBool::new(false),
             resources: OnceLock::new(),
+            table: OnceLock::new(),
             leases: Leases::at_most(options.max_sessions),
             own_leases: Leases::at_most(options.own_sessions),
             undo: Arc::new(Arena::new(options.undo_limit_bytes)?),
@@ -352,6 +355,7 @@ impl TxnManager {
         if xid.0.is_multiple_of(stride) {
             // Faster than xids are drawn, so that it catches up after an old transaction has ended.
             self.slide(4 * stride);
+            self.table.get().map_or(Ok(()), |table| table.prepare(xid))?;
         }
         if self.xids.is_near(xid) {
             session.reserve(RAISE_COST)?;
@@ -380,18 +384,6 @@ impl TxnManager {
 
     pub(crate) fn resources(&self) -> &dyn ResourceManager {
         &**self.resources.get().expect("the resource manager is wired before the first write")
-    }
-
-    /// Gives up after a rollback that failed: the log stops, and so do all waits.
-    pub(crate) fn halt(&self, cause: &Error) {
-        self.log.poison(cause);
-        // ORDERING: Release, pairs with `is_halted`; those who wait are woken after it.
-        self.halted.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn is_halted(&self) -> bool {
-        // ORDERING: Acquire, pairs with `halt`: the log is poisoned.
-        self.halted.load(Ordering::Acquire)
     }
 }
 

@@ -51,7 +51,11 @@ impl Snapshot {
     /// is about to commit is made to commit after the snapshot.
     #[must_use]
     pub fn visibility(&self, xid: Xid) -> Visibility {
-        self.past.visibility(&self.manager.window, &self.mark, xid)
+        let seen = self.past.visibility(&self.manager.window, &self.mark, xid);
+        if seen != Visibility::Invisible && xid != Xid::ZERO {
+            self.manager.ask(xid, None);
+        }
+        seen
     }
 
     /// Whether it was killed. Asked after a read and before what was read is handed out: versions that it needed may be

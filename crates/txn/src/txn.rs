@@ -165,11 +165,19 @@ impl Txn {
             Status::Live => RowHolder::Other(header_xid),
             Status::Committed(csn) if self.manager.keeps_rows_until_durable(csn) => RowHolder::Other(header_xid),
             Status::Committed(csn) => {
+                self.manager.ask(header_xid, Some(true));
                 self.observe(csn);
                 RowHolder::Nobody
             }
             // What an aborted writer left in a header is what its rollback meant to leave.
-            Status::Aborted | Status::Frozen => RowHolder::Nobody,
+            Status::Aborted => {
+                self.manager.ask(header_xid, Some(false));
+                RowHolder::Nobody
+            }
+            Status::Frozen => {
+                self.manager.ask(header_xid, None);
+                RowHolder::Nobody
+            }
         }
     }
 

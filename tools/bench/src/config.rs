@@ -2,7 +2,8 @@
 
 use crate::units::{invalid, show_bytes};
 use foreshore::{
-    BufferKind, Device, DoublewriteKind, EarlyRelease, GroupPolicy, Growth, Isolation, ReplacementKind, WaitKind,
+    BufferKind, Device, DoublewriteKind, EarlyRelease, GroupPolicy, Growth, Isolation, ReplacementKind, StatusKind,
+    WaitKind,
 };
 use foreshore_base::{Error, Result};
 use serde::{Serialize, Serializer};
@@ -53,15 +54,6 @@ pub enum Commit {
     Async,
 }
 
-/// How the outcome of a transaction is looked up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Status {
-    /// A direct-mapped window of commit sequence numbers.
-    #[default]
-    Csnmap,
-}
-
 /// How intents on tables are locked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -95,7 +87,6 @@ macro_rules! names {
 
 names!(Workload, "workload", "tpcb" => Tpcb, "update" => Update, "insert" => Insert, "read" => Read);
 names!(Commit, "commit", "blocking" => Blocking, "pipelined" => Pipelined, "async" => Async);
-names!(Status, "status", "csnmap" => Csnmap);
 names!(Intents, "intents", "table" => Table);
 
 /// Everything that a run depends on, defaults filled in.
@@ -138,7 +129,8 @@ pub struct Config {
     #[serde(serialize_with = "text")]
     pub replacement: ReplacementKind,
     /// How the outcome of a transaction is looked up.
-    pub status: Status,
+    #[serde(serialize_with = "text")]
+    pub status: StatusKind,
     /// How intents on tables are locked.
     pub intents: Intents,
     /// When the data file grows.
@@ -179,7 +171,7 @@ impl Default for Config {
             group: GroupPolicy::default(),
             elr: EarlyRelease::default(),
             replacement: ReplacementKind::default(),
-            status: Status::default(),
+            status: StatusKind::default(),
             intents: Intents::default(),
             growth: Growth::default(),
             doublewrite: DoublewriteKind::default(),
@@ -311,7 +303,7 @@ mod tests {
         assert_eq!(refused("tpcc".parse::<Workload>()), "tpcb, update, insert, read");
         assert_eq!(refused("sleep".parse::<WaitKind>()), "spin or park");
         assert_eq!(refused("x_only".parse::<EarlyRelease>()), "off, s_only or full");
-        assert_eq!(refused("lru".parse::<Status>()), "csnmap");
+        assert!(refused("lru".parse::<StatusKind>()).contains("csnmap"));
         assert_eq!(refused("fastpath".parse::<Intents>()), "table");
         assert_eq!(refused("late".parse::<Growth>()), "inline or ahead");
         assert!(refused("ring".parse::<BufferKind>()).contains("faa"));

@@ -61,6 +61,7 @@ impl Home {
             .group(config.group)
             .early_release(config.elr)
             .replacement(config.replacement)
+            .status(config.status)
             .growth(config.growth)
             .doublewrite(config.doublewrite);
     }

@@ -3,11 +3,12 @@
 use crate::bar::Bar;
 use clap::Args;
 use foreshore::{
-    BufferKind, Device, DoublewriteKind, EarlyRelease, Error, GroupPolicy, Growth, Isolation, ReplacementKind, WaitKind,
+    BufferKind, Device, DoublewriteKind, EarlyRelease, Error, GroupPolicy, Growth, Isolation, ReplacementKind,
+    StatusKind, WaitKind,
 };
 use foreshore_bench::{
     Config, Report,
-    config::{Commit, Intents, Status, Workload},
+    config::{Commit, Intents, Workload},
     units,
 };
 use std::{
@@ -66,9 +67,9 @@ pub(crate) struct Arguments {
     /// W uses and C of them count
     #[arg(long, default_value_t)]
     replacement: ReplacementKind,
-    /// Transaction status: csnmap
+    /// What is asked whether a transaction has committed: csnmap, direct, lru:8, lru:32, lru:128, lru:128:banks
     #[arg(long, default_value_t)]
-    status: Status,
+    status: StatusKind,
     /// Intents on tables: table
     #[arg(long, default_value_t)]
     intents: Intents,

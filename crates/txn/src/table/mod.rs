@@ -2,7 +2,8 @@
 //!
 //! The engine needs none: its status window says of each recent xid what became of it and when, and all others have ended.
 //! PostgreSQL asks a table, "did it commit?", and orders by something else. The tables here are asked beside the
-//! window, by choice, to see what that costs; they never change what is visible.
+//! window, by choice, to see what that costs; they never change what is visible. A table with a file reads it where a
+//! page of rows is latched, as PostgreSQL does.
 //!
 //! | [`StatusKind`] | where two bits lie | a look-up |
 //! |---|---|---|
@@ -11,18 +12,21 @@
 //! | `lru:N` | pages in a file, N of them in memory, one lock (PostgreSQL up to 16, N = 8, later 32 and 128) | lock, linear search; miss: read, and write what is evicted, under the lock |
 //! | `lru:N:banks` | the same in banks of 16 pages with a lock each (PostgreSQL 17) | the same in its bank |
 
+mod csnmap;
 mod direct;
 mod lru;
 
+pub use csnmap::CsnMap;
 pub use direct::Direct;
 pub use lru::Lru;
 
-use foreshore_base::{Result, Xid};
+use crate::manager::TxnManager;
+use foreshore_base::{Error, Result, Xid};
 use foreshore_io::{File, Fs};
-use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::{fmt, io};
 
 /// Two bits of a transaction that has committed; zero is one that has not ended.
 const COMMITTED: u8 = 1;
@@ -78,7 +82,7 @@ impl StatusKind {
         Self::CsnMap,
     ];
 
-    /// A new table for xids from `first` on, with its file at `path`, if it has one: what lay there is replaced.
+    /// A new table for xids from `first` on. If it has a file, that is made at `path` and has no name when this returns.
     ///
     /// # Errors
     /// What memory or disk answered.
@@ -91,12 +95,14 @@ impl StatusKind {
     }
 }
 
-/// An empty file. Nothing of it outlives a restart.
+/// An empty file without a name, for nothing of it outlives a restart.
 fn fresh(fs: &dyn Fs, path: &Path) -> Result<Arc<dyn File>> {
     if fs.kind(path)?.is_some() {
         fs.remove(path)?;
     }
-    fs.create(path)
+    let file = fs.create(path)?;
+    fs.remove(path)?;
+    Ok(file)
 }
 
 impl fmt::Display for StatusKind {
@@ -111,23 +117,63 @@ impl fmt::Display for StatusKind {
 }
 
 impl FromStr for StatusKind {
-    type Err = &'static str;
+    type Err = Error;
 
-    fn from_str(text: &str) -> Result<Self, &'static str> {
-        let expected = "csnmap, direct, lru:8, lru:32, lru:128 or lru:128:banks";
-        match text {
-            "csnmap" => Ok(Self::CsnMap),
-            "direct" => Ok(Self::Direct),
-            _ => {
-                let shape = text.strip_prefix("lru:").ok_or(expected)?;
-                let (number, banks) = shape.strip_suffix(":banks").map_or((shape, false), |number| (number, true));
-                let buffers: usize = number.parse().map_err(|_| expected)?;
-                let fits = if banks { buffers >= lru::BANK && buffers.is_power_of_two() } else { buffers > 0 };
-                if fits && buffers <= lru::MAX_BUFFERS { Ok(Self::Lru { buffers, banks }) } else { Err(expected) }
-            }
+    fn from_str(text: &str) -> Result<Self> {
+        let kind = match text {
+            "csnmap" => Some(Self::CsnMap),
+            "direct" => Some(Self::Direct),
+            _ => lru_of(text),
+        };
+        kind.ok_or_else(|| Error::InvalidOption {
+            name: "status",
+            value: text.into(),
+            expected: "csnmap, direct, lru:8, lru:32, lru:128 or lru:128:banks".into(),
+        })
+    }
+}
+
+fn lru_of(text: &str) -> Option<StatusKind> {
+    let shape = text.strip_prefix("lru:")?;
+    let (number, banks) = shape.strip_suffix(":banks").map_or((shape, false), |number| (number, true));
+    let buffers: usize = number.parse().ok()?;
+    let fits = if banks { buffers >= lru::BANK && buffers.is_power_of_two() } else { buffers > 0 };
+    (fits && buffers <= lru::MAX_BUFFERS).then_some(StatusKind::Lru { buffers, banks })
+}
+
+impl TxnManager {
+    /// Names a table that is asked what became of transactions, beside the status window, and told of those that end. Once,
+    /// before the first transaction writes; it begins at the first xid that is handed out.
+    ///
+    /// # Panics
+    /// The second time.
+    pub fn set_status_table(&self, table: Arc<dyn StatusTable>) {
+        assert!(self.table.set(table).is_ok(), "the status table is wired once");
+    }
+
+    /// Tells the status table, if there is one, how a transaction ends; before the window does.
+    pub(crate) fn note(&self, xid: Xid, committed: bool) -> Result<()> {
+        self.table.get().map_or(Ok(()), |table| table.set(xid, committed))
+    }
+
+    /// Asks the status table, if there is one, whether a transaction that has ended has committed. Its answer must be that of
+    /// the window, which is `None` for what it has forgotten. An xid that was read without a latch may be one that was never
+    /// handed out: then nobody is asked.
+    #[inline]
+    pub(crate) fn ask(&self, xid: Xid, by_window: Option<bool>) {
+        if let Some(table) = self.table.get().filter(|_| xid < self.xids.next()) {
+            self.ask_table(&**table, xid, by_window);
+        }
+    }
+
+    fn ask_table(&self, table: &dyn StatusTable, xid: Xid, by_window: Option<bool>) {
+        match table.has_committed(xid) {
+            Ok(found) if by_window.is_none_or(|known| known == found) => {}
+            Ok(_) => self.halt(&Error::io("read", "the status table", io::Error::other("it does not agree"))),
+            Err(cause) => self.halt(&cause),
         }
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(foreshore_loom)))]
 mod tests;

@@ -42,6 +42,7 @@ mod page;
 mod promise;
 mod repeat;
 mod row;
+mod status;
 mod subject;
 
 pub use outcome::Outcome;
@@ -83,7 +84,7 @@ trait Experiment: Sync {
     }
 }
 
-const EXPERIMENTS: [&dyn Experiment; 13] = [
+const EXPERIMENTS: [&dyn Experiment; 14] = [
     &log_insert::LogInsert,
     &log_size::LogSize,
     &log_skew::LogSkew,
@@ -97,6 +98,7 @@ const EXPERIMENTS: [&dyn Experiment; 13] = [
     &buffer_scale::BufferScale,
     &buffer_trace::BufferTrace,
     &growth::GrowthLab,
+    &status::StatusLab,
 ];
 
 /// The word for all experiments.

@@ -70,6 +70,7 @@ fn fields(experiment: &str) -> &'static [&'static str] {
         "buffer-scale" => &["policy", "distribution", "threads", "ops_per_s"],
         "buffer-trace" => &["policy", "frames", "hit_ratio"],
         "growth" => &["growth", "device", "threads", "records_per_s", "p9999_us", "max_us", "growths", "cuts"],
+        "status" => &["status", "distribution", "threads", "lookups_per_s", "lookup_ns", "commits_per_s"],
         "group-timer" => &["group", "record_bytes", "tps", "mean_us", "p99_us", "waits"],
         other => panic!("no fields for {other}"),
     }

@@ -1,0 +1,105 @@
+//! Status tables: whichever is asked, the same history shows the same (T9).
+#![cfg(not(foreshore_loom))]
+
+mod toy;
+
+use foreshore_base::{Error, Result, Xid};
+use foreshore_io::Mem;
+use foreshore_txn::table::{StatusKind, StatusTable};
+use foreshore_txn::{RowHolder, Snapshot, SnapshotKind, TxnManagerOptions, Visibility};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use toy::{Toy, small};
+
+/// What every snapshot and a writer found, of each xid of a history of commits, rollbacks and locks that the kind of table
+/// does not change.
+fn history(kind: StatusKind) -> Vec<String> {
+    let options = TxnManagerOptions { status_capacity: 64, max_snapshots: 64, ..small() };
+    let (toy, _) = Toy::new(Mem::null(), &[0; 4], options);
+    if let Some(table) = kind.table(Xid(1), &Mem::null(), Path::new("status")).expect("memory") {
+        toy.manager.set_status_table(table);
+    }
+    let mut seed = 7_u64;
+    let mut draw = |below: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % below
+    };
+    let mut open: [Option<foreshore_txn::Txn>; 4] = [const { None }; 4];
+    let mut snapshots: Vec<Snapshot> = Vec::new();
+    let (mut found, mut newest) = (Vec::new(), 0);
+    for _ in 0..600 {
+        let row = draw(4);
+        let slot = &mut open[row as usize];
+        match (slot.take(), draw(8)) {
+            (None, choice) => {
+                let mut txn = toy.begin("writer");
+                let done = if choice == 0 { toy.lock(&mut txn, row) } else { toy.add(&mut txn, row, 1) };
+                done.expect("its own row");
+                newest = newest.max(txn.xid().expect("it wrote").0);
+                *slot = Some(txn);
+            }
+            (Some(txn), 0) => drop(txn.rollback().expect("undone")),
+            (Some(txn), 1 | 2) => txn.commit().expect("committed").wait().expect("durable"),
+            (Some(txn), 3) => drop(txn.commit().expect("committed")),
+            (txn, 4) => {
+                *slot = txn;
+                snapshots.push(toy.manager.snapshot(SnapshotKind::Latest, "reader").expect("a free slot"));
+                drop((snapshots.len() > 8).then(|| snapshots.remove(draw(8) as usize)));
+            }
+            (txn, _) => *slot = txn,
+        }
+        let mut judge = toy.begin("judge");
+        let held = |xid| matches!(judge.row_holder(Xid(xid)), RowHolder::Other(_));
+        let held: Vec<bool> = (1..=newest).map(held).collect();
+        let sees = |snapshot: &Snapshot, xid| snapshot.visibility(Xid(xid)) != Visibility::Invisible;
+        let seen: Vec<Vec<bool>> =
+            snapshots.iter().map(|snapshot| (1..=newest).map(|xid| sees(snapshot, xid)).collect()).collect();
+        found.push(format!("{held:?} {seen:?}"));
+    }
+    assert!(newest > 100 && toy.manager.checkpoint_view().window_lo > Xid(50), "the window has moved");
+    assert!(toy.log.poisoned().is_none(), "the table agrees with the window");
+    found
+}
+
+#[test]
+fn every_table_shows_the_same_of_one_history() {
+    let without = history(StatusKind::CsnMap);
+    for kind in StatusKind::ALL {
+        assert!(history(kind) == without, "{kind}");
+    }
+}
+
+/// Says that nobody has committed, and counts who asks.
+#[derive(Debug, Default)]
+struct Denies(AtomicU64);
+
+impl StatusTable for Denies {
+    fn prepare(&self, _xid: Xid) -> Result<()> {
+        Ok(())
+    }
+
+    fn set(&self, _xid: Xid, _committed: bool) -> Result<()> {
+        Ok(())
+    }
+
+    fn has_committed(&self, _xid: Xid) -> Result<bool> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(false)
+    }
+}
+
+#[test]
+fn a_table_that_does_not_agree_stops_the_log() {
+    let (toy, _) = Toy::new(Mem::null(), &[0], small());
+    let table = Arc::new(Denies::default());
+    toy.manager.set_status_table(table.clone());
+    let mut txn = toy.begin("writer");
+    toy.add(&mut txn, 0, 1).expect("free");
+    let xid = txn.xid().expect("it wrote");
+    txn.commit().expect("committed").wait().expect("durable");
+    let mut judge = toy.begin("judge");
+    assert_eq!(judge.row_holder(xid), RowHolder::Nobody);
+    assert_eq!(table.0.load(Ordering::Relaxed), 1, "who meets the row asks");
+    assert!(matches!(toy.log.poisoned(), Some(Error::Poisoned { .. })));
+}

@@ -1,0 +1,240 @@
+//! `status`: how many look-ups of what became of a transaction threads make, and how many they note.
+
+use super::{
+    Experiment, Lab, Row,
+    chart::{Axis, Panel, Plot},
+    drive::{Counted, Span, Worker, drive},
+    log_insert::span,
+    promise::{Bound, Promise},
+    repeat::{median, rounds},
+    row::find,
+};
+use crate::random::Random;
+use foreshore::StatusKind;
+use foreshore_base::{Result, Xid};
+use foreshore_io::Mem;
+use foreshore_txn::table::{CsnMap, StatusTable};
+use std::{
+    hint::black_box,
+    path::Path,
+    sync::Arc,
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+    time::Instant,
+};
+
+/// Xids that have ended when the look-ups begin, a power of two: 32 pages of PostgreSQL's.
+const ENDED: u64 = 1 << 20;
+/// The newest of them, which are looked up where look-ups are hot.
+const HOT: u64 = 1 << 12;
+/// Xids that are noted while that is timed.
+const NOTED: u64 = 1 << 20;
+/// Xids between two looks ahead, as in the engine.
+const STRIDE: u64 = 4096;
+/// Xids that are drawn before threads begin.
+const DRAWN: usize = 1 << 16;
+/// Look-ups between two looks at the time.
+const LOOKUPS: usize = 16;
+
+pub(super) struct StatusLab;
+
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    kind: StatusKind,
+    hot: bool,
+    threads: usize,
+    seed: u64,
+}
+
+/// What a point measured.
+#[derive(Clone, Copy, Debug)]
+struct Measured {
+    lookups: Counted,
+    commits_per_s: f64,
+}
+
+impl Measured {
+    fn lookups_per_s(&self) -> f64 {
+        self.lookups.bytes as f64 / self.lookups.seconds
+    }
+}
+
+impl Experiment for StatusLab {
+    fn name(&self) -> &'static str {
+        "status"
+    }
+
+    fn figure(&self) -> &'static str {
+        "Scalability of PostgreSQL, slides on CLogControlLock"
+    }
+
+    fn paper(&self) -> &'static str {
+        "PostgreSQL keeps two bits a transaction in pages of which 8, later 32, then 128 are in memory, found by a linear search. Who \
+         notes the end of a transaction takes CLogControlLock alone, and so does who does not find a page; all who look up \
+         wait for them. Mapped directly, and prepared in advance, no page is ever missing, and the lock is held shorter."
+    }
+
+    fn differs(&self) -> &'static str {
+        "The tables are driven by themselves, without transactions around them. A million transactions have ended, which is 32 pages \
+         of 8 KiB, in a file in memory: a miss costs a copy and no disk. Look-ups are drawn from all of them, or from the 4096 \
+         newest. Notes are timed while nobody looks."
+    }
+
+    fn measure(&self, lab: &mut Lab<'_>) -> Result<Vec<Row>> {
+        let threads = lab.threads(&[1, 2, 8, 32], &[1, 2]);
+        let (seed, span) = (lab.settings.seed, span(lab));
+        lab.configure("threads", threads.clone());
+        lab.configure("ended", ENDED);
+        lab.configure("hot", HOT);
+        let mut points = Vec::new();
+        for kind in StatusKind::ALL {
+            for hot in [false, true] {
+                points.extend(threads.iter().map(|&threads| Point { kind, hot, threads, seed }));
+            }
+        }
+        let measured = rounds(lab, lab.choose(3, 1), &points, |point| point.measure(span))?;
+        let row = |(point, measured): (&Point, Vec<Measured>)| {
+            let (found, keys) = median(&measured, Measured::lookups_per_s);
+            let commits = median(&measured, |measured| measured.commits_per_s).0.commits_per_s;
+            // Threads beyond the processors wait for their turn most of the time.
+            let at_work = point.threads.min(foreshore_sync::available_parallelism()) as f64;
+            let repeats: Vec<f64> = keys.into_iter().map(f64::round).collect();
+            Row::new()
+                .with("status", point.kind.to_string())
+                .with("distribution", point.distribution())
+                .with("threads", point.threads)
+                .measured("lookups_per_s", found.lookups_per_s())
+                .measured("lookup_ns", 1e9 * at_work / found.lookups_per_s())
+                .measured("commits_per_s", commits)
+                .with("repeats", repeats)
+        };
+        Ok(points.iter().zip(measured).map(row).collect())
+    }
+
+    fn panels(&self, rows: &[Row]) -> Vec<Panel> {
+        let plot = Plot {
+            x: Axis::log("threads", 2),
+            y: Axis::log("look-ups per second", 10),
+            of: ["threads", "lookups_per_s"],
+        };
+        plot.panels(rows, |row| row.text("distribution").to_owned(), |row| row.text("status").to_owned())
+    }
+
+    fn promises(&self, rows: &[Row]) -> Vec<Promise> {
+        let at = |status: &str, hot: &str, threads: usize, field: &str| {
+            let place = [("status", status.into()), ("distribution", hot.into()), ("threads", threads.into())];
+            find(rows, &place, field)
+        };
+        let ratio = |status: &str| {
+            let rate = |status: &str| at(status, UNIFORM, 2, "lookups_per_s");
+            let promise = format!("look-ups at 2 threads: {status} / lru:8");
+            Some(Promise::new(promise, rate(status)? / rate("lru:8")?, Bound::Least(10.0)))
+        };
+        let cost = || {
+            let promise = "ns of a hot look-up of csnmap, 1 thread";
+            Some(Promise::new(promise, at("csnmap", "hot", 1, "lookup_ns")?, Bound::Most(5.0)))
+        };
+        [ratio("direct"), ratio("csnmap"), cost()].into_iter().flatten().collect()
+    }
+}
+
+const UNIFORM: &str = "uniform";
+
+impl Point {
+    fn distribution(&self) -> &'static str {
+        if self.hot { "hot" } else { UNIFORM }
+    }
+
+    /// A table of its kind, with nothing in it.
+    fn table(&self) -> Result<Arc<dyn StatusTable>> {
+        let table = self.kind.table(Xid(1), &Mem::null(), Path::new("status"))?;
+        // Room for all, so that nobody waits for the window to move.
+        table.map_or_else(|| Ok(Arc::new(CsnMap::new(Xid(1), (2 * (ENDED + NOTED)) as usize)?) as _), Ok)
+    }
+
+    fn measure(&self, span: Span) -> Result<Measured> {
+        let table = self.table()?;
+        for xid in 1..=ENDED {
+            end(&*table, xid)?;
+        }
+        let mut random = Random::new(self.seed, 0);
+        let among = if self.hot { HOT } else { ENDED };
+        let drawn: Vec<Xid> = (0..DRAWN).map(|_| Xid(ENDED - random.below(among))).collect();
+        let worker = |thread| Asker { table: &*table, drawn: &drawn, next: thread * (DRAWN / self.threads) };
+        let lookups = drive((0..self.threads).map(worker).collect(), span)?;
+        Ok(Measured { lookups, commits_per_s: self.note(&*table)? })
+    }
+
+    /// Notes the ends of transactions, each xid drawn from one counter, and returns how many a second.
+    fn note(&self, table: &dyn StatusTable) -> Result<f64> {
+        let next = AtomicU64::new(ENDED + 1);
+        let begun = Instant::now();
+        thread::scope(|scope| {
+            let note = || {
+                loop {
+                    // ORDERING: only the numbers matter.
+                    let xid = next.fetch_add(1, Ordering::Relaxed);
+                    if xid > ENDED + NOTED {
+                        return Ok(());
+                    }
+                    end(table, xid)?;
+                }
+            };
+            let threads: Vec<_> = (0..self.threads).map(|_| scope.spawn(note)).collect();
+            threads.into_iter().try_for_each(|thread| match thread.join() {
+                Ok(noted) => noted,
+                Err(panic) => std::panic::resume_unwind(panic),
+            })
+        })?;
+        Ok(NOTED as f64 / begun.elapsed().as_secs_f64())
+    }
+}
+
+/// Notes that a transaction has committed, or, of one in sixteen, that it was rolled back.
+fn end(table: &dyn StatusTable, xid: u64) -> Result<()> {
+    if xid.is_multiple_of(STRIDE) {
+        table.prepare(Xid(xid))?;
+    }
+    table.set(Xid(xid), !xid.is_multiple_of(16))
+}
+
+struct Asker<'a> {
+    table: &'a dyn StatusTable,
+    drawn: &'a [Xid],
+    next: usize,
+}
+
+impl Worker for Asker<'_> {
+    /// Looks several up and returns how many.
+    #[inline]
+    fn insert(&mut self) -> Result<usize> {
+        for _ in 0..LOOKUPS {
+            let xid = self.drawn[self.next % DRAWN];
+            self.next += 1;
+            black_box(self.table.has_committed(xid)?);
+        }
+        Ok(LOOKUPS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn every_table_knows_what_it_is_asked() {
+        let span = Span { warm_up: Duration::ZERO, window: Duration::from_millis(5) };
+        for kind in StatusKind::ALL {
+            let point = Point { kind, hot: true, threads: 2, seed: 1 };
+            assert!(point.measure(span).unwrap().commits_per_s > 0.0);
+            let table = point.table().unwrap();
+            for xid in 1..=100 {
+                end(&*table, xid).unwrap();
+            }
+            for xid in 1..=100 {
+                assert_eq!(table.has_committed(Xid(xid)).unwrap(), xid % 16 != 0, "{kind}: {xid}");
+            }
+        }
+    }
+}
