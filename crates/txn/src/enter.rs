@@ -3,9 +3,26 @@
 use crate::manager::Lease;
 use crate::txn::Txn;
 use crate::undo::{Before, Link, UndoPtr, Undoable};
+use crate::view::View;
 use foreshore_base::{Csn, Result};
 
 impl Txn {
+    /// The newest view of the readers that anybody has made, by which old versions are judged.
+    pub fn view(&mut self) -> &View {
+        let manager = self.manager.clone();
+        let kept = &mut self.lease_mut().view;
+        manager.views.renew(kept);
+        kept
+    }
+
+    /// The same after a look at all readers.
+    pub fn refresh_view(&mut self) -> &View {
+        let view = self.manager.refresh_view();
+        let kept = &mut self.lease_mut().view;
+        *kept = view;
+        kept
+    }
+
     /// Makes sure that one entry of `bytes` fits. Where memory is spent, it makes durable what only waits for that, and then
     /// gives up the oldest snapshots.
     pub(crate) fn reserve_undo(&mut self, bytes: usize) -> Result<()> {

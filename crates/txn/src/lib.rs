@@ -39,10 +39,11 @@ mod undo;
 mod view;
 
 pub use early_release::EarlyRelease;
-pub use manager::{CheckpointView, OldestActive, Start, TxnManager, TxnManagerOptions, TxnStats};
+pub use manager::{CheckpointView, Start, TxnManager, TxnManagerOptions, TxnStats};
 pub use past::Visibility;
 pub use read::{Isolation, Seen};
 pub use resource::{ResourceManager, UndoContext};
+pub use slot::OldestActive;
 pub use snapshot::{OldestSnapshot, Snapshot, SnapshotKind};
 pub use txn::{RowHolder, Txn, TxnOptions};
 pub use undo::{Before, UndoEntry, UndoPtr, Undoable};

@@ -19,7 +19,6 @@ use foreshore_wal::{Log, Session};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::time::Duration;
 
 /// Xids drawn between two moves of the status window.
 const SLIDE_STRIDE: u64 = 4096;
@@ -80,19 +79,6 @@ pub struct CheckpointView {
     pub clock: Csn,
     /// Xids below it are frozen: their fate is durable.
     pub window_lo: Xid,
-}
-
-/// The transaction that has run longest with an xid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OldestActive {
-    /// Its xid.
-    pub xid: Xid,
-    /// The first log group that it keeps from being truncated.
-    pub first_group: GroupNo,
-    /// Its label.
-    pub label: &'static str,
-    /// How long it has run.
-    pub age: Duration,
 }
 
 /// What the transaction manager has counted since its start.
@@ -293,14 +279,6 @@ impl TxnManager {
         let active = self.active.all().map(|(_, active)| (active.xid, active.first_group)).collect();
         let (clock, window_lo) = (self.clock(), self.window.lo());
         CheckpointView { next_xid, active, ceiling: self.xids.ceiling(), clock, window_lo }
-    }
-
-    /// The running transaction with the smallest xid.
-    #[must_use]
-    pub fn oldest_active(&self) -> Option<OldestActive> {
-        let (index, active) = self.active.all().min_by_key(|(_, active)| active.xid)?;
-        let (label, age) = self.locks.running(index)?;
-        Some(OldestActive { xid: active.xid, first_group: active.first_group, label, age })
     }
 
     /// At or above the last LSN of every transaction that has ended.

@@ -1,7 +1,9 @@
 //! What a checkpoint sees of a running transaction.
 
+use crate::manager::TxnManager;
 use foreshore_base::{GroupNo, Xid};
 use foreshore_sync::{CachePadded, LockRank, Mutex};
+use std::time::Duration;
 
 /// A transaction that has an xid and has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,5 +53,28 @@ impl ActiveSlots {
     /// All of them, each with the number of its slot. Not one moment.
     pub(crate) fn all(&self) -> impl Iterator<Item = (usize, Active)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| slot.lock().map(|active| (index, active)))
+    }
+}
+
+/// The transaction that has run longest with an xid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OldestActive {
+    /// Its xid.
+    pub xid: Xid,
+    /// The first log group that it keeps from being truncated.
+    pub first_group: GroupNo,
+    /// Its label.
+    pub label: &'static str,
+    /// How long it has run.
+    pub age: Duration,
+}
+
+impl TxnManager {
+    /// The running transaction with the smallest xid.
+    #[must_use]
+    pub fn oldest_active(&self) -> Option<OldestActive> {
+        let (index, active) = self.active.all().min_by_key(|(_, active)| active.xid)?;
+        let (label, age) = self.locks.running(index)?;
+        Some(OldestActive { xid: active.xid, first_group: active.first_group, label, age })
     }
 }

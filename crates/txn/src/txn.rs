@@ -5,7 +5,6 @@ use crate::manager::{Lease, TxnManager};
 use crate::read::Isolation;
 use crate::snapshot::{Snapshot, SnapshotKind};
 use crate::status::Status;
-use crate::view::View;
 use foreshore_base::{Csn, Error, Lsn, Result, TableId, Xid};
 use foreshore_buffer::format::UNDOABLE;
 use foreshore_buffer::{Change, ExclusiveGuard};
@@ -197,22 +196,6 @@ impl Txn {
                 manager.csn_by(&view, header_xid).is_some_and(|csn| csn <= view.horizon())
             }
         }
-    }
-
-    /// The newest view of the readers that anybody has made, by which old versions are judged.
-    pub fn view(&mut self) -> &View {
-        let manager = self.manager.clone();
-        let kept = &mut self.lease_mut().view;
-        manager.views.renew(kept);
-        kept
-    }
-
-    /// The same after a look at all readers.
-    pub fn refresh_view(&mut self) -> &View {
-        let view = self.manager.refresh_view();
-        let kept = &mut self.lease_mut().view;
-        *kept = view;
-        kept
     }
 
     /// Keeps old versions that were replaced above a commit, which is returned, from being freed until [`unpin`](Self::unpin), so

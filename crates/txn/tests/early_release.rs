@@ -4,7 +4,7 @@
 mod toy;
 
 use foreshore_base::Csn;
-use foreshore_lock::TableMode;
+use foreshore_lock::{TableMode, Target};
 use foreshore_txn::{EarlyRelease, TxnManagerOptions};
 use toy::{TABLE, Toy};
 
@@ -113,7 +113,7 @@ fn shared_locks_go_early_unless_nothing_does() {
         toy.add(&mut first, 0, 1).expect("free");
         let first = first.commit().expect("committed");
         let mut writer = toy.begin("writer");
-        assert_eq!(writer.shared_by_other(TABLE, &toy::key(1)), is_kept, "{early_release}");
+        assert_eq!(writer.shared_by_other(Target::row(TABLE, &toy::key(1))), is_kept, "{early_release}");
         first.wait().expect("durable");
         toy.add(&mut writer, 1, 1).expect("free when the commit is durable");
     }
