@@ -121,6 +121,16 @@ impl<'a> RowInsert<'a> {
             Ok(Self { root, owner, key: from.short_bytes()?, value: from.rest() })
         })
     }
+
+    /// On its way to the log.
+    pub(crate) fn logged(&self) -> Logged {
+        let mut bytes = Vec::with_capacity(2 * (FIXED + self.key.len()) + self.value.len());
+        self.encode(&mut bytes);
+        let undo_at = bytes.len();
+        bytes.put_u64(self.root.0);
+        bytes.put_short_bytes(self.key);
+        Logged { kind: TreeKind::RowInsert, undo_kind: TreeKind::RowErase, bytes, undo_at }
+    }
 }
 
 /// Body of [`TreeKind::RowWrite`].
@@ -152,15 +162,45 @@ impl<'a> RowWrite<'a> {
         })
     }
 
-    /// Where the old middle is in the body.
+    /// On its way to the log.
+    pub(crate) fn logged(&self) -> Logged {
+        let mut bytes = Vec::with_capacity(2 * (FIXED + self.key.len() + self.delta.old.len()) + self.delta.new.len());
+        self.encode(&mut bytes);
+        let undo_at = bytes.len();
+        bytes.put_u64(self.root.0);
+        self.restore().encode(&mut bytes);
+        Logged { kind: TreeKind::RowWrite, undo_kind: TreeKind::RowRestore, bytes, undo_at }
+    }
+
+    /// Where the old middle is in the undo.
     pub(crate) const fn old_middle(key: &[u8]) -> usize {
-        8 + 8 + 8 + 2 + key.len() + 2 + 2
+        8 + 8 + 2 + key.len() + 2 + 2
     }
 
     /// The compensation of this change.
     pub(crate) const fn restore(&self) -> RowRestore<'a> {
         let Delta { prefix, old, new } = self.delta;
         RowRestore { owner: self.old_owner, key: self.key, prefix, cut: new.len(), middle: old }
+    }
+}
+
+/// Fixed part of the body of a row change, generously.
+const FIXED: usize = 48;
+
+/// A change of a row on its way to the log: the body of its record, and what undo in memory keeps of it, which is the root and
+/// the body of the compensation.
+pub(crate) struct Logged {
+    pub(crate) kind: TreeKind,
+    /// Of the compensation.
+    pub(crate) undo_kind: TreeKind,
+    bytes: Vec<u8>,
+    undo_at: usize,
+}
+
+impl Logged {
+    /// The body, and the undo.
+    pub(crate) fn parts(&self) -> (&[u8], &[u8]) {
+        self.bytes.split_at(self.undo_at)
     }
 }
 

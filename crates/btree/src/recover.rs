@@ -3,7 +3,7 @@
 use crate::apply::apply;
 use crate::format::{GHOST, RowHeader};
 use crate::node;
-use crate::record::{DropTable, RowChange, RowInsert, RowLock, RowRestore, RowWrite, TreeKind};
+use crate::record::{DropTable, RowChange, RowInsert, RowLock, RowRestore, RowWrite, TreeKind, decode_erase};
 use crate::tree::{Structure, Trees, record, to_log};
 use foreshore_base::codec::Put;
 use foreshore_base::{Lsn, PageId, Result, Xid};
@@ -50,6 +50,18 @@ impl<'a> Compensation<'a> {
                 restore.encode(&mut body);
                 let grow = restore.middle.len().saturating_sub(restore.cut);
                 Ok(Self { root: write.root, key: write.key, kind: TreeKind::RowRestore, body, grow })
+            }
+            // From memory, which keeps the compensation behind the root.
+            kind @ (TreeKind::RowErase | TreeKind::RowRestore) => {
+                let (root, compensation) = change.body.split_first_chunk().ok_or("an undo entry that is cut off")?;
+                let root = PageId(u64::from_le_bytes(*root));
+                body.extend_from_slice(compensation);
+                if kind == TreeKind::RowErase {
+                    return Ok(Self { root, key: decode_erase(compensation)?, kind, body, grow: 0 });
+                }
+                let restore = RowRestore::decode(compensation)?;
+                let grow = restore.middle.len().saturating_sub(restore.cut);
+                Ok(Self { root, key: restore.key, kind, body, grow })
             }
             _ => Err("an undo entry of unknown kind"),
         }

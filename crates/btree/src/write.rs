@@ -8,7 +8,7 @@
 use crate::format::{GHOST, LEAF_HEADER, RowHeader, SLOT};
 use crate::gap::Obstacle;
 use crate::node::{self, NO_WRITER, Node, Row};
-use crate::record::{Delta, RowInsert, RowLock, RowWrite, TreeKind};
+use crate::record::{Delta, Logged, RowInsert, RowLock, RowWrite, TreeKind};
 use crate::tree::{Structure, Tree, record, to_log};
 use foreshore_base::codec::Put;
 use foreshore_base::limits::{MAX_VALUE, PAGE_SIZE};
@@ -187,7 +187,7 @@ impl Tree {
     fn try_write(&self, txn: &mut Txn, xid: Xid, key: &[u8], intent: Intent<'_>) -> Result<Try> {
         let value = intent.value().or(intent.new_row()).unwrap_or_default();
         let body_max = ROW_BODY + key.len() + value.len() + MAX_VALUE;
-        txn.reserve(change_cost(1, body_max), body_max)?;
+        txn.reserve(change_cost(1, body_max), ROW_BODY + key.len() + MAX_VALUE)?;
         let mut leaf: ExclusiveGuard<'_> = self.find(&mut Structure::of(txn), key, 0, change_cost(1, body_max))?;
         let pid = leaf.pid();
         let damage = |why| self.corrupted(pid, why);
@@ -234,9 +234,9 @@ impl Tree {
         }
         let value = old.as_deref().unwrap_or_default();
         match written {
-            Some((body, differs)) => {
+            Some((logged, differs)) => {
                 let before = before(found.header, value, differs, RowWrite::old_middle(key));
-                self.log_row(txn, &mut leaf, key, TreeKind::RowWrite, &body, Some(before))?;
+                self.log_row(txn, &mut leaf, key, &logged, Some(before))?;
             }
             None if !found.mine => self.enter_lock(txn, xid, &mut leaf, key, found, value)?,
             None => {}
@@ -261,21 +261,18 @@ impl Tree {
             Obstacle::Missing(pid) => return Ok(Try::Missing(pid)),
         }
         let owner = RowHeader { xid, flags: 0, undo: 0 }.owner();
-        let mut body = Vec::with_capacity(ROW_BODY + key.len() + value.len());
-        RowInsert { root: self.root, owner, key, value }.encode(&mut body);
-        self.log_row(txn, leaf, key, TreeKind::RowInsert, &body, None)?;
+        let logged = RowInsert { root: self.root, owner, key, value }.logged();
+        self.log_row(txn, leaf, key, &logged, None)?;
         Ok(Try::Done(None))
     }
 
-    /// The body of a change of `row` to `new`, or to a ghost, and what differs in the old value.
-    fn write_body(&self, xid: Xid, row: &Row<'_>, remove: bool, new: &[u8]) -> (Vec<u8>, Range<usize>) {
+    /// A change of `row` to `new`, or to a ghost, and what differs in the old value.
+    fn write_body(&self, xid: Xid, row: &Row<'_>, remove: bool, new: &[u8]) -> (Logged, Range<usize>) {
         let header = RowHeader { xid, flags: if remove { GHOST } else { 0 }, undo: 0 };
         let delta = Delta::between(row.value, new);
         let write =
             RowWrite { root: self.root, old_owner: row.header.owner(), owner: header.owner(), key: row.key, delta };
-        let mut body = Vec::with_capacity(ROW_BODY + row.key.len() + delta.old.len() + delta.new.len());
-        write.encode(&mut body);
-        (body, delta.prefix..delta.prefix + delta.old.len())
+        (write.logged(), delta.prefix..delta.prefix + delta.old.len())
     }
 
     /// Stores the xid in the header of a row that nobody holds. If others have the row shared the old header comes back, and
@@ -328,15 +325,16 @@ impl Tree {
         txn: &mut Txn,
         leaf: &mut ExclusiveGuard<'_>,
         key: &[u8],
-        kind: TreeKind,
-        body: &[u8],
+        logged: &Logged,
         before: Option<Before<'_>>,
     ) -> Result<()> {
         let pid = leaf.pid();
-        let record = record(kind, UNDOABLE, 0, self.table, &[pid], body);
+        let (body, undo) = logged.parts();
+        let record = record(logged.kind, UNDOABLE, 0, self.table, &[pid], body);
         // Refused before anything is changed, so no undo entry is left without its change.
         self.trees.apply(&record, &mut [leaf])?;
-        let undo = txn.push_undo(&Undoable { kind: kind as u8, table: self.table, body, before });
+        let undo = Undoable { kind: logged.undo_kind as u8, table: self.table, body: undo, before };
+        let undo = txn.push_undo(&undo);
         txn.log_change(&to_log(&record, &[body]), Dep::none(), &mut [leaf]);
         self.point_to_undo(leaf, key, undo)
     }
