@@ -1,6 +1,6 @@
 //! The one error type, of every layer and of the public face.
 
-use crate::{GroupNo, PageId, TableId};
+use crate::{GroupNo, PageId, TableId, Waiter};
 use std::{fmt, io, path::PathBuf, sync::Arc, time::Duration};
 
 /// A result with Foreshore's [`Error`].
@@ -152,10 +152,11 @@ pub enum Error {
     KeyExists,
     /// The transaction was chosen to end a cycle of waits. Retryable.
     Deadlock {
-        /// Label of the transaction waited for.
-        holder: &'static str,
-        /// What was waited for.
-        what: String,
+        /// The cycle, from the victim on: each waits for the next, and the last for the first. The first [`MAX_NAMED`] of a
+        /// longer one.
+        ///
+        /// [`MAX_NAMED`]: crate::MAX_NAMED
+        cycle: Arc<[Waiter]>,
     },
     /// A lock was not granted in time. Retryable.
     LockTimeout {
@@ -296,7 +297,11 @@ impl fmt::Display for Error {
             }
             Self::TableDropped => f.write_str("the table was dropped"),
             Self::KeyExists => f.write_str("the key exists"),
-            Self::Deadlock { holder, what } => write!(f, "deadlock: waited for {what}, held by {holder:?}"),
+            Self::Deadlock { cycle } => {
+                f.write_str("deadlock:")?;
+                let mut waiters = cycle.iter();
+                waiters.try_for_each(|Waiter { label, waits_for }| write!(f, " {label:?} waits for {waits_for};"))
+            }
             Self::LockTimeout { holder, what, waited } => {
                 write!(f, "no lock on {what} within {waited:?}, held by {holder:?}")
             }

@@ -10,7 +10,9 @@ mod error;
 mod ids;
 pub mod key;
 pub mod limits;
+mod waits;
 
 pub use crc::{crc32c, crc32c_append};
 pub use error::{Error, Place, Result};
 pub use ids::{Csn, GroupNo, Incarnation, Lsn, PageId, TableId, Uuid, Xid};
+pub use waits::{Lockable, MAX_NAMED, MAX_NAMED_KEY, Waiter};

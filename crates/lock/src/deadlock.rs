@@ -14,22 +14,29 @@
 //! seen early in a walk still stands at its end, unless a waiter gave up: then the walk may refuse a wait that would
 //! have ended, which costs a retry.
 
-use crate::manager::{LockManager, What};
+use crate::manager::LockManager;
 use crate::owner::{Owner, Wait};
-use foreshore_base::{Error, Result};
+use foreshore_base::{Error, MAX_NAMED, Result, Waiter};
 
 impl LockManager {
     /// Refuses the wait that `owner` has just published if it closes a cycle. The edge is taken back then.
-    pub(crate) fn refuse_cycle(&self, owner: &Owner, what: &What<'_>) -> Result<()> {
-        if self.blocker_in_cycle(owner.index).is_none() {
+    pub(crate) fn refuse_cycle(&self, owner: &Owner) -> Result<()> {
+        if self.cycle_through(owner.index).is_none() {
             return Ok(());
         }
         let confirmed = self.confirming.lock();
-        let Some(blocker) = self.blocker_in_cycle(owner.index) else { return Ok(()) };
-        owner.set_wait(Wait::Nothing);
+        let Some(cycle) = self.cycle_through(owner.index) else { return Ok(()) };
+        let cycle = cycle.into_iter().take(MAX_NAMED).filter_map(|index| self.waiter(index)).collect();
+        owner.set_wait(Wait::Nothing, None);
         drop(confirmed);
         self.deadlocks.add(1);
-        Err(Error::Deadlock { holder: self.label_of(blocker), what: what.to_string() })
+        Err(Error::Deadlock { cycle })
+    }
+
+    /// An owner and what it waits for; `None` if that wait has ended since.
+    fn waiter(&self, index: u32) -> Option<Waiter> {
+        let shown = self.slots.get(index).shown();
+        shown.named.clone().map(|waits_for| Waiter { label: shown.label, waits_for })
     }
 
     /// Label of somebody that `owner` waits for.
@@ -43,19 +50,25 @@ impl LockManager {
         self.slots.get(index).shown().label
     }
 
-    /// The owner that `start` waits for directly on a path back to itself. Visits each owner at most once.
-    fn blocker_in_cycle(&self, start: u32) -> Option<u32> {
-        let mut visited = vec![false; self.slots.len()];
-        let (mut first, mut open) = (Vec::new(), Vec::new());
-        self.blockers(start, &mut first);
-        for blocker in first {
-            open.push(blocker);
-            while let Some(owner) = open.pop() {
-                if owner == start {
-                    return Some(blocker);
+    /// A path of waits from `start` back to itself, without its end. Visits each owner at most once.
+    fn cycle_through(&self, start: u32) -> Option<Vec<u32>> {
+        // From whom the walk came to an owner; itself for one that was not met.
+        let mut from: Vec<u32> = (0..self.slots.len() as u32).collect();
+        let (mut open, mut blockers) = (vec![start], Vec::new());
+        while let Some(owner) = open.pop() {
+            self.blockers(owner, &mut blockers);
+            for blocker in blockers.drain(..) {
+                if blocker == start {
+                    let mut path = vec![owner];
+                    while let Some(&last) = path.last().filter(|&&last| last != start) {
+                        path.push(from[last as usize]);
+                    }
+                    path.reverse();
+                    return Some(path);
                 }
-                if !std::mem::replace(&mut visited[owner as usize], true) {
-                    self.blockers(owner, &mut open);
+                if from[blocker as usize] == blocker {
+                    from[blocker as usize] = owner;
+                    open.push(blocker);
                 }
             }
         }

@@ -61,10 +61,10 @@ impl LockManager {
         if !is_live() {
             return Ok(());
         }
-        owner.set_wait(edge);
+        owner.set_wait(edge, Some(&what));
         self.count_wait();
         let outcome = self.park_for_row(owner, row, patience, is_live, timeout, &what);
-        owner.set_wait(Wait::Nothing);
+        owner.set_wait(Wait::Nothing, None);
         if outcome.is_err() {
             // Another try, if the caller makes one, has the whole time again.
             owner.patience = None;
@@ -81,7 +81,7 @@ impl LockManager {
         timeout: Duration,
         what: &What<'_>,
     ) -> Result<()> {
-        self.refuse_cycle(owner, what)?;
+        self.refuse_cycle(owner)?;
         let left = self.time_left(patience.since, timeout);
         // WAIT: park - until the row's holder ends, or a walk finds this edge stale.
         match self.park.park(row.park_key(), left, is_live) {

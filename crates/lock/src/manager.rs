@@ -7,12 +7,11 @@ use crate::row::RowShard;
 use crate::share_count::ShareCounts;
 use crate::table::TableShard;
 use crate::target::{Part, Target};
-use foreshore_base::{Csn, Error, Result, TableId};
+use foreshore_base::{Csn, Error, Lockable, MAX_NAMED_KEY, Result, TableId};
 use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_sync::{
     CachePadded, Clock, LockRank, Mutex, Nanos, ParkOutcome, ParkTable, ShardedCounter, SystemClock, rmw,
 };
-use std::fmt;
 use std::time::Duration;
 
 /// Shards of the table locks and of the row entries; few under loom, whose state they would bloat.
@@ -82,17 +81,15 @@ pub(crate) enum What<'a> {
     Below(Target<'a>),
 }
 
-impl fmt::Display for What<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Target { table, key, part } = match self {
-            Self::Table(table) => return write!(f, "table {table}"),
-            Self::Below(target) => target,
-        };
-        let gap = if *part == Part::GAP { " gap before" } else { "" };
-        match key {
-            // Enough of a key to know it by; keys may have a thousand bytes.
-            Some(key) => write!(f, "table {table}{gap} key {}", key[..key.len().min(64)].escape_ascii()),
-            None => write!(f, "table {table}{gap} the end"),
+impl What<'_> {
+    /// The same for an error.
+    pub(crate) fn named(&self) -> Lockable {
+        // Enough of a key to know it by; keys may have a thousand bytes.
+        let cut = |key: &[u8]| key[..key.len().min(MAX_NAMED_KEY)].to_vec();
+        match *self {
+            Self::Table(table) => Lockable::Table(table),
+            Self::Below(Target { table, key: Some(key), part }) if part != Part::GAP => Lockable::Row(table, cut(key)),
+            Self::Below(Target { table, key, .. }) => Lockable::Gap(table, key.map(cut)),
         }
     }
 }
@@ -235,9 +232,9 @@ impl LockManager {
     ) -> Result<()> {
         if !wait.published {
             wait.published = true;
-            owner.set_wait(edge);
+            owner.set_wait(edge, Some(what));
             self.waits.add(1);
-            self.refuse_cycle(owner, what)?;
+            self.refuse_cycle(owner)?;
         }
         let left = self.time_left(wait.since, wait.timeout);
         // WAIT: park - until a release makes this waiter grantable.
@@ -256,7 +253,7 @@ impl LockManager {
     /// Counts a time-out and names a holder.
     pub(crate) fn timed_out(&self, owner: &Owner, waited: Duration, what: &What<'_>) -> Error {
         self.timeouts.add(1);
-        Error::LockTimeout { holder: self.first_blocker(owner), what: what.to_string(), waited }
+        Error::LockTimeout { holder: self.first_blocker(owner), what: what.named().to_string(), waited }
     }
 
     pub(crate) fn count_wait(&self) {
@@ -268,7 +265,7 @@ impl QueueWait {
     /// Takes the edge back, whatever the outcome.
     pub(crate) fn end(self, owner: &Owner) {
         if self.published {
-            owner.set_wait(Wait::Nothing);
+            owner.set_wait(Wait::Nothing, None);
         }
     }
 }

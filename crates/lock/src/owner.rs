@@ -1,10 +1,10 @@
 //! Owners: what a transaction is to the lock manager, and what it shows to those who wait for it.
 
 use crate::hash::RowHash;
-use crate::manager::LockManager;
+use crate::manager::{LockManager, What};
 use crate::mode::TableMode;
 use crate::target::Part;
-use foreshore_base::{Csn, Error, Result, TableId, Xid};
+use foreshore_base::{Csn, Error, Lockable, Result, TableId, Xid};
 use foreshore_sync::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
 use foreshore_sync::{CachePadded, LockRank, Mutex, MutexGuard, Nanos};
 use std::sync::Arc;
@@ -41,14 +41,23 @@ pub(crate) struct Shown {
     pub(crate) began: Nanos,
     pub(crate) leased: bool,
     pub(crate) wait: Wait,
+    /// How errors of others name what it waits for.
+    pub(crate) named: Option<Lockable>,
     /// Rows of which this transaction wakes one waiter each when it ends.
     pub(crate) rows: Vec<RowHash>,
 }
 
 impl Slot {
     fn new() -> CachePadded<Self> {
-        let shown =
-            Shown { term: 1, label: "", began: Nanos::ZERO, leased: false, wait: Wait::Nothing, rows: Vec::new() };
+        let shown = Shown {
+            term: 1,
+            label: "",
+            began: Nanos::ZERO,
+            leased: false,
+            wait: Wait::Nothing,
+            named: None,
+            rows: Vec::new(),
+        };
         CachePadded::new(Self {
             xid: AtomicU64::new(0),
             signal: AtomicU32::new(0),
@@ -198,8 +207,11 @@ impl Owner {
         self.tables.is_empty() && self.shares.is_empty() && self.turn.is_none()
     }
 
-    pub(crate) fn set_wait(&self, wait: Wait) {
-        self.slot().shown().wait = wait;
+    /// Shows what it waits for, and how an error names that.
+    pub(crate) fn set_wait(&self, wait: Wait, what: Option<&What<'_>>) {
+        let named = what.map(What::named);
+        let mut shown = self.slot().shown();
+        (shown.wait, shown.named) = (wait, named);
     }
 
     /// Ends the term: what it shows goes back, and the rows to wake come out.

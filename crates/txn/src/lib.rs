@@ -24,6 +24,7 @@ mod early_release;
 mod enter;
 mod finish;
 pub mod format;
+mod lock;
 mod manager;
 mod past;
 mod pins;

@@ -1,0 +1,129 @@
+//! The locks of a transaction, and its waits for those of others.
+
+use crate::status::Status;
+use crate::txn::Txn;
+use foreshore_base::{Csn, Error, Result, TableId, Xid};
+use foreshore_lock::{Gap, Owner, TableMode, Target};
+
+impl Txn {
+    /// Locks a table to the end of the transaction, or strengthens its lock. In a mode that reads the whole table the
+    /// newest commit in it counts as observed.
+    ///
+    /// # Errors
+    /// `Deadlock`, `LockTimeout`; and, after a wait, those of [`reserve`](Self::reserve), and `Poisoned` when a rollback
+    /// could not be completed.
+    pub fn lock_table(&mut self, table: TableId, mode: TableMode) -> Result<()> {
+        let (manager, timeout) = (self.manager.clone(), self.lock_timeout);
+        if let Some(tag) = manager.locks.try_lock_table(&mut self.lease_mut().owner, table, mode) {
+            self.observe(tag);
+            return Ok(());
+        }
+        let mut tag = Csn::ZERO;
+        let granted = self.waiting(|owner| {
+            tag = manager.locks.lock_table(owner, table, mode, timeout)?;
+            Ok(())
+        });
+        // Whatever came after the grant: a lock that is held already comes without its tag.
+        self.observe(tag);
+        granted
+    }
+
+    /// See [`LockManager::share`](foreshore_lock::LockManager::share).
+    ///
+    /// # Errors
+    /// `LockLimit`, before it waits and before anything has changed; as [`lock_table`](Self::lock_table).
+    pub fn share(&mut self, target: Target<'_>) -> Result<()> {
+        if self.try_share(target)? {
+            return Ok(());
+        }
+        let (manager, timeout) = (self.manager.clone(), self.lock_timeout);
+        self.waiting(|owner| manager.locks.share(owner, target, timeout))
+    }
+
+    /// As [`share`](Self::share) if that does not have to wait; otherwise `false`, and nothing has changed. Latches may be
+    /// held.
+    ///
+    /// # Errors
+    /// `LockLimit`.
+    pub fn try_share(&mut self, target: Target<'_>) -> Result<bool> {
+        let lease = self.lease.as_mut().expect("a running transaction has its lease");
+        self.manager.locks.try_share(&mut lease.owner, target)
+    }
+
+    /// See [`LockManager::shared_by_other`](foreshore_lock::LockManager::shared_by_other).
+    #[must_use]
+    pub fn shared_by_other(&self, target: Target<'_>) -> bool {
+        self.manager.locks.shared_by_other(&self.lease().owner, target)
+    }
+
+    /// See [`LockManager::gap_before`](foreshore_lock::LockManager::gap_before).
+    #[must_use]
+    pub fn gap_before(&self, table: TableId, next: Option<&[u8]>) -> Gap {
+        self.manager.locks.gap_before(&self.lease().owner, table, next)
+    }
+
+    /// See [`LockManager::inherit_gap`](foreshore_lock::LockManager::inherit_gap).
+    ///
+    /// # Errors
+    /// `LockLimit`.
+    pub fn inherit_gap(&mut self, table: TableId, key: &[u8]) -> Result<()> {
+        let lease = self.lease.as_mut().expect("a running transaction has its lease");
+        self.manager.locks.inherit_gap(&mut lease.owner, table, key)
+    }
+
+    /// See [`LockManager::is_gap_locked`](foreshore_lock::LockManager::is_gap_locked).
+    #[must_use]
+    pub fn is_gap_locked(&self, table: TableId, key: &[u8]) -> bool {
+        self.manager.locks.is_gap_locked(table, key)
+    }
+
+    /// See [`LockManager::wait_exclusive`](foreshore_lock::LockManager::wait_exclusive).
+    ///
+    /// # Errors
+    /// As [`lock_table`](Self::lock_table). There is no turn to end then.
+    pub fn wait_exclusive(&mut self, target: Target<'_>) -> Result<()> {
+        let (manager, timeout) = (self.manager.clone(), self.lock_timeout);
+        let granted = self.waiting(|owner| manager.locks.wait_exclusive(owner, target, timeout));
+        // The wait may have succeeded and the reservation after it failed.
+        granted.inspect_err(|_| self.end_exclusive())
+    }
+
+    /// See [`LockManager::end_exclusive`](foreshore_lock::LockManager::end_exclusive).
+    pub fn end_exclusive(&mut self) {
+        let lease = self.lease.as_mut().expect("a running transaction has its lease");
+        self.manager.locks.end_exclusive(&mut lease.owner);
+    }
+
+    /// Waits for `holder`, whom [`row_holder`](Self::row_holder) named for the row, and returns when there is reason to
+    /// look again. Without latches.
+    ///
+    /// # Errors
+    /// As [`lock_table`](Self::lock_table).
+    pub fn wait_row(&mut self, table: TableId, key: &[u8], holder: Xid) -> Result<()> {
+        let (manager, timeout) = (self.manager.clone(), self.lock_timeout);
+        self.waiting(|owner| {
+            if let Status::Committed(csn) = manager.window.get(holder) {
+                // WAIT: help - or park behind the leader: the holder has only its durability to wait for. With early release of
+                // all locks nobody comes here.
+                return manager.log.force(csn.lsn());
+            }
+            let is_live = || manager.window.get(holder) == Status::Live && !manager.is_halted();
+            manager.locks.wait_xid(owner, table, key, holder, &is_live, timeout)
+        })
+    }
+
+    /// Runs a wait for a lock. Log space that is reserved goes back before it and is taken again after it: whoever holds the
+    /// lock may need that space to end.
+    ///
+    /// A rollback that failed has given up its locks with its rows as they were: who was let on by it must not go on.
+    fn waiting<T>(&mut self, wait: impl FnOnce(&mut Owner) -> Result<T>) -> Result<T> {
+        let lease = self.lease_mut();
+        lease.session.release();
+        let outcome = wait(&mut lease.owner)?;
+        if self.manager.is_halted() {
+            return Err(self.manager.log.poisoned().unwrap_or(Error::Closed));
+        }
+        self.reserve_again()?;
+        Ok(outcome)
+    }
+}
