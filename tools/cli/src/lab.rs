@@ -45,6 +45,9 @@ pub(crate) struct Arguments {
     /// Worker threads [default: what the experiment chooses]
     #[arg(long, value_delimiter = ',')]
     threads: Vec<usize>,
+    /// Branches of the experiments that run TPC-B [default: what the experiment chooses]
+    #[arg(long)]
+    scale: Option<u64>,
     /// Seed of all randomness
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -69,6 +72,7 @@ impl Arguments {
             secs: self.secs,
             repeat: self.repeat,
             threads: self.threads.clone(),
+            scale: self.scale,
             trace: self.file.clone(),
             seed: self.seed,
         }

@@ -44,14 +44,14 @@ impl Experiment for Elr {
             lab.choose(&[0.0, 0.5, 0.85, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0], &[0.0, 0.85, 1.25, 2.0, 5.0]);
         let threads = lab.threads(&[THREADS], &[THREADS])[0];
         let base = Config {
-            scale: SCALE,
+            scale: lab.settings.scale.unwrap_or(SCALE),
             commit: Commit::Blocking,
             secs: lab.settings.secs.unwrap_or(Duration::from_millis(lab.choose(5000, 2000))),
             seed: lab.settings.seed,
             memory: 4 << 30,
             ..Config::default()
         };
-        lab.configure("scale", SCALE);
+        lab.configure("scale", base.scale);
         lab.configure("threads", threads);
         lab.configure("secs", base.secs.as_secs_f64());
         let repeats = lab.settings.repeat.unwrap_or(lab.choose(3, 1));

@@ -39,7 +39,7 @@ impl Experiment for FlushPipelining {
         let cores = foreshore_sync::available_parallelism();
         let clients = lab.threads(&[1, 2, 8, 16, 32, 64, 128], &[1, 8, 32, 128]);
         let base = Config {
-            scale: SCALE,
+            scale: lab.settings.scale.unwrap_or(SCALE),
             secs: lab.settings.secs.unwrap_or(Duration::from_millis(lab.choose(5000, 2000))),
             device: lab.settings.device,
             seed: lab.settings.seed,
@@ -48,7 +48,7 @@ impl Experiment for FlushPipelining {
         let mut bank = Bank::load(lab, &base)?;
         let home = bank.home();
         lab.machine = Machine::probe(home.fs(), home.dir(), home.filesystem()?)?;
-        lab.configure("scale", SCALE);
+        lab.configure("scale", base.scale);
         lab.configure("secs", base.secs.as_secs_f64());
         let repeats = lab.settings.repeat.unwrap_or(lab.choose(3, 1));
         lab.configure("repeat", repeats);

@@ -119,6 +119,8 @@ pub struct Settings {
     pub repeat: Option<usize>,
     /// Worker threads; empty: what the experiment chooses.
     pub threads: Vec<usize>,
+    /// Branches of experiments that run TPC-B; `None`: what the experiment chooses.
+    pub scale: Option<u64>,
     /// The trace of `buffer-trace`; `None`: a made-up one.
     pub trace: Option<PathBuf>,
     /// Seed of all randomness.
@@ -128,7 +130,17 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         let device = Device::Auto;
-        Self { quick: false, l1: false, device, secs: None, repeat: None, threads: Vec::new(), trace: None, seed: 1 }
+        Self {
+            quick: false,
+            l1: false,
+            device,
+            secs: None,
+            repeat: None,
+            threads: Vec::new(),
+            scale: None,
+            trace: None,
+            seed: 1,
+        }
     }
 }
 

@@ -11,6 +11,7 @@ fn settings() -> Settings {
         secs: Some(Duration::from_millis(3)),
         repeat: Some(1),
         threads: vec![1, 2],
+        scale: Some(1),
         trace: None,
         seed: 1,
     }
@@ -69,6 +70,10 @@ fn fields(experiment: &str) -> &'static [&'static str] {
         "buffer-miss" => &["policy", "threads", "memory_ratio", "pages_read_per_s", "reads_per_miss"],
         "buffer-scale" => &["policy", "distribution", "threads", "ops_per_s"],
         "buffer-trace" => &["policy", "frames", "hit_ratio"],
+        "elr" => &["elr", "delay_us", "skew", "threads", "tps", "speedup"],
+        "flush-pipelining" => {
+            &["commit", "clients", "tps", "voluntary_switches_per_txn", "cpu_user_cores", "cpu_system_cores"]
+        }
         "growth" => &["growth", "device", "threads", "records_per_s", "p9999_us", "max_us", "growths", "cuts"],
         "status" => &["status", "distribution", "threads", "lookups_per_s", "lookup_ns", "commits_per_s"],
         "group-timer" => &["group", "record_bytes", "tps", "mean_us", "p99_us", "waits"],
