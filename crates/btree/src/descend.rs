@@ -44,6 +44,11 @@ pub(crate) enum Reading {
 pub(crate) struct Restarts(u32);
 
 impl Restarts {
+    /// For who has a node latched already: reading without latches may wait for whatever page a frame holds by then.
+    pub(crate) const fn spent() -> Self {
+        Self(MAX_RESTARTS)
+    }
+
     pub(crate) const fn reading(&self) -> Reading {
         if self.0 < MAX_RESTARTS { Reading::Optimistic } else { Reading::Latched }
     }

@@ -75,7 +75,7 @@ pub struct RowHeader {
     pub xid: Xid,
     /// [`GHOST`], [`OVERFLOW`].
     pub flags: u16,
-    /// Undo pointer, 48 bits. Means something only while `xid` is live.
+    /// Undo pointer, 48 bits. Where the version before lies, in the run that wrote it.
     pub undo: u64,
 }
 

@@ -100,7 +100,7 @@ impl Tree {
         } else if mutant("gap: the next leaf is not looked at") {
             None
         } else {
-            let mut restarts = Restarts::default();
+            let mut restarts = Restarts::spent();
             beyond = loop {
                 match self.key_beyond(leaf, &restarts, &mut Vec::new()) {
                     Ok(next) => break next,

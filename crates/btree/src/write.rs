@@ -196,6 +196,7 @@ impl Tree {
             Ok(at) => at,
             Err(at) => {
                 let Some(value) = intent.new_row() else { return Ok(Try::Absent) };
+                txn.check_conflict(self.table, key, Xid::ZERO)?;
                 let need = SLOT + LEAF_HEADER + key.len() + value.len();
                 let is_full = need > node.free();
                 return if is_full {
@@ -357,8 +358,8 @@ impl Tree {
     /// Takes the ghosts out of the leaf of `key` that nobody needs, and says whether it has `need` free bytes now.
     ///
     /// A ghost goes when its deletion is durable: who then finds nothing where it was relies on nothing that may be lost. One
-    /// that ends a gap that somebody has scanned stays; a lock of the row itself goes by key and needs no ghost. No undo
-    /// entry needs it, as those belong to live transactions; at restart, where that is not yet so, nothing is purged.
+    /// that ends a gap that somebody has scanned stays; a lock of the row itself goes by key and needs no ghost. No snapshot
+    /// sees what was there before it, so nobody looks for its undo; at restart, where that is not yet so, nothing is purged.
     fn purge(&self, txn: &mut Txn, key: &[u8], need: usize) -> Result<bool> {
         let bytes = change_cost(1, MAX_PURGE_BODY);
         let mut leaf: ExclusiveGuard<'_> = self.find(&mut Structure::of(txn), key, 0, bytes)?;

@@ -43,7 +43,7 @@ impl ReadTransaction {
     }
 
     /// Ends the transaction. The ticket tells when everything that it has read is durable, which is now unless it read by
-    /// [`ReadOptions::latest`].
+    /// [`ReadOptions::latest`], or a table whose creation is not durable.
     ///
     /// # Errors
     /// `RolledBack` if an earlier error ended the transaction.

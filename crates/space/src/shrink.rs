@@ -39,7 +39,8 @@ impl Space {
     /// `Io`, `Corrupted`, `OutOfFrames`, `Poisoned`.
     pub fn start_cut(&self, session: &mut Session) -> Result<Option<Cut<'_>>> {
         // As far as it is likely to matter, before others wait for the maps to go: they may hold the log space that this needs.
-        let maps = self.mapped().saturating_sub(1).min(RESERVED_DROPS);
+        // Never nothing: who asks for space for the first time may have to wait for a lane of the log.
+        let maps = self.mapped().clamp(1, RESERVED_DROPS);
         session.reserve_rollback(maps as usize * MAP_DROP_COST)?;
         let started = self.stock.start_cut(|first_region| self.drop_maps(first_region, session))?;
         Ok(started.map(|number| Cut { space: self, number }))

@@ -261,7 +261,7 @@ impl Space {
 
     /// Drops the map pages from that of region `first` on, whose pages are all free and kept back.
     pub(crate) fn drop_maps(&self, first: u64, session: &mut Session) -> Result<()> {
-        loop {
+        while self.mapped() > first {
             // One at a time: a reservation has a limit, and the file has none. Before the lock, see `create_maps`.
             session.reserve_rollback(MAP_DROP_COST)?;
             let _maps = self.maps.lock();
@@ -282,6 +282,7 @@ impl Space {
             // ORDERING: publish, pairs with `mapped`.
             self.mapped.store(region, Ordering::Release);
         }
+        Ok(())
     }
 }
 

@@ -6,7 +6,7 @@ use crate::manager::{Lease, TxnManager};
 use crate::resource::UndoContext;
 use crate::txn::Txn;
 use foreshore_base::{Csn, Error, Lsn, Result, Xid};
-use foreshore_sync::primitive::atomic::Ordering;
+use foreshore_sync::primitive::atomic::{Ordering, fence};
 use foreshore_wal::{CommitTicket, Dep, Log, Record, Session, flags};
 use std::io;
 use std::sync::Arc;
@@ -80,6 +80,11 @@ impl Txn {
             }
             manager.window.commit_unlogged(xid, csn);
             manager.active.leave(lease.owner.index());
+            // A reader by a snapshot at the clock of this moment, or of one before, may have found it running and be on its way
+            // through its undo. That stays until no such snapshot is left.
+            // ORDERING: status, fence, clock; pairs with the fence behind the taking of a snapshot.
+            fence(Ordering::SeqCst);
+            csn = Csn(manager.log.commit_clock().0.max(manager.log.durable().0) + 1);
         }
         manager.locks.finish(&mut lease.owner, None);
         // Whoever committed what was seen may not have asked for a flush yet.

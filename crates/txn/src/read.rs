@@ -142,14 +142,16 @@ impl Txn {
     /// Refuses to change a row whose header has `xid`, the last holder, who has ended, if the transaction reads by a snapshot that
     /// does not see it.
     ///
+    /// An xid of zero stands for a row that does not exist.
+    ///
     /// # Errors
-    /// `Conflict`.
+    /// `Conflict`; `SnapshotTooOld`, for a snapshot that was killed sees what it should not, and has no say on what is purged.
     pub fn check_conflict(&self, table: TableId, key: &[u8], xid: Xid) -> Result<()> {
         let Some(snapshot) = &self.snapshot else { return Ok(()) };
         let is_mine = self.xid == Some(xid) || xid == Xid::ZERO;
-        if is_mine || matches!(snapshot.visibility(xid), Visibility::Visible(_)) {
-            return Ok(());
-        }
-        Err(Error::Conflict { table, key: key.into() })
+        let sees = is_mine || matches!(snapshot.visibility(xid), Visibility::Visible(_));
+        // Afterwards: who finds that the window has moved without regard to the snapshot finds it killed.
+        self.check_snapshot(snapshot)?;
+        if sees { Ok(()) } else { Err(Error::Conflict { table, key: key.into() }) }
     }
 }

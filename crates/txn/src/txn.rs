@@ -197,18 +197,6 @@ impl Txn {
         }
     }
 
-    /// Keeps old versions that were replaced above a commit, which is returned, from being freed until [`unpin`](Self::unpin), so
-    /// that they may be looked at. What was replaced at or below it no reader needs, and it must not be touched.
-    pub fn pin(&mut self) -> Csn {
-        let horizon = self.view().horizon();
-        self.manager.pins.pin(self.lease().owner.index(), horizon)
-    }
-
-    /// Ends [`pin`](Self::pin).
-    pub fn unpin(&mut self) {
-        self.manager.pins.unpin(self.lease().owner.index());
-    }
-
     /// Makes sure that records of `log_bytes` together (see [`Session::cost`]) and one undo entry, of `undo_bytes` in its body
     /// and the rest of the value before, can be entered. Without latches; waits by this transaction keep it.
     ///

@@ -35,7 +35,8 @@ impl SharedLanes {
     /// Takes a lane; waits while all are taken. `check` says whether to go on.
     pub(crate) fn take(&self, check: impl Fn() -> Result<()>) -> Result<usize> {
         loop {
-            check()?;
+            // Who gives up may have been woken in the place of another.
+            check().inspect_err(|_| self.left.notify_one())?;
             let key = self.left.prepare();
             if let Some(lane) = self.free.lock().pop() {
                 self.left.cancel(key);

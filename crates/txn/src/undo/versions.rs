@@ -83,8 +83,10 @@ impl Arena {
             if !view.is_dead(entry.since(), until) && !mutant("undo: a version that a reader sees is dropped") {
                 return Some((entry, until));
             }
-            self.drop_entry(kept.next());
+            // Read before it is dropped: the memory of the last entry of a chunk is used again at once.
+            let dead = kept.next();
             kept.skip(&entry);
+            self.drop_entry(dead);
         }
     }
 
