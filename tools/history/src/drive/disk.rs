@@ -6,9 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
-/// A durable write lets others run at most so often before it is done.
-const MAX_TURNS: u64 = 64;
+/// A durable write takes less than so many microseconds longer, in which it lets others run. By time, not by turns: on a
+/// machine with other work a turn may take milliseconds.
+const MAX_MICROS: u64 = 200;
 
 /// The disk.
 #[derive(Debug)]
@@ -42,9 +44,12 @@ impl FileLayer for SlowFile {
     fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
         // ORDERING: relaxed - a number to choose by, which publishes nothing.
         let number = self.writes.fetch_add(1, Ordering::Relaxed);
-        // Turns differ from write to write; the multiplier spreads them.
-        let turns = (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) % MAX_TURNS;
-        (0..turns).for_each(|_| thread::yield_now());
+        // The multiplier spreads the times of one write and the next.
+        let time = Duration::from_micros((number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) % MAX_MICROS);
+        let begin = Instant::now();
+        while begin.elapsed() < time {
+            thread::yield_now();
+        }
         self.below.write_durable(buf, offset)
     }
 }

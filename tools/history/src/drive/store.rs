@@ -185,6 +185,22 @@ impl TableWork<'_> {
         registers.table().insert((key, held.map_or(0, |held| 1 - held)), value).map(drop)
     }
 
+    /// Adds an element to the row of its list. At read committed nothing keeps an absent row absent: the first element goes
+    /// in as a new row, or behind the one that another transaction has put there meanwhile.
+    fn extend_list(&self, key: u64, value: u64, locks: bool) -> Result<(), Error> {
+        let Rows::Lists(lists) = &self.rows else { unreachable!("asked by its layout") };
+        loop {
+            if let Some(mut list) = lists.get(key, locks)? {
+                list.extend(value.to_le_bytes());
+                return lists.table().insert(key, &*list).map(drop);
+            }
+            match lists.table().insert_new(key, &value.to_le_bytes()[..]) {
+                Err(Error::KeyExists) if self.base == Base::ReadCommitted => {}
+                result => return result,
+            }
+        }
+    }
+
     /// Adds an element behind the last one. At read committed another transaction may have done so since the scan, which is
     /// repeated then; at the other levels the transaction has to end, and at serializable this cannot be.
     fn add_element(&mut self, key: u64, value: u64) -> Result<(), Error> {
@@ -206,11 +222,7 @@ impl Work for TableWork<'_> {
         match &self.rows {
             Rows::Registers(registers) => registers.table().insert(key, value).map(drop),
             Rows::Moving(_) => self.replace(key, value, locks),
-            Rows::Lists(lists) => {
-                let mut list = lists.get(key, locks)?.unwrap_or_default();
-                list.extend(value.to_le_bytes());
-                lists.table().insert(key, &*list).map(drop)
-            }
+            Rows::Lists(_) => self.extend_list(key, value, locks),
             Rows::Elements(_) => self.add_element(key, value),
         }
     }
