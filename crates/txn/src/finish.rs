@@ -6,7 +6,7 @@ use crate::manager::{Lease, TxnManager};
 use crate::resource::UndoContext;
 use crate::txn::Txn;
 use foreshore_base::{Csn, Error, Lsn, Result, Xid};
-use foreshore_sync::primitive::atomic::{Ordering, fence};
+use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_wal::{CommitTicket, Dep, Log, Record, Session, flags};
 use std::io;
 use std::sync::Arc;
@@ -31,10 +31,9 @@ impl Txn {
     }
 
     fn pre_commit(mut self, hand_over: bool) -> Result<CommitTicket> {
-        if self.last_lsn == Lsn::ZERO {
-            return Ok(self.end_unlogged(hand_over));
-        }
-        let xid = self.xid.expect("a transaction that has logged has an xid");
+        // With an xid it has changed rows or locked them: readers by snapshots find that xid in their headers, and have to find
+        // it on one side of theirs for good. So its commit takes a stamp like any other.
+        let Some(xid) = self.xid else { return Ok(self.end_unlogged(hand_over)) };
         // A commit may use what is kept back: a rollback in its place would take more.
         self.session().reserve_rollback(Session::cost(MARK_LEN))?;
         let mut lease = self.lease.take().expect("a running transaction has its lease");
@@ -65,27 +64,11 @@ impl Txn {
         Ok(ticket)
     }
 
-    /// Commits a transaction without a logged change. Its place in the order is that of the newest commit it has seen, and
-    /// so is the durability that its ticket waits for.
+    /// Commits a transaction that has changed and locked no row. Its place in the order is that of the newest commit it has
+    /// seen, and so is the durability that its ticket waits for.
     fn end_unlogged(mut self, hand_over: bool) -> CommitTicket {
         let mut lease = self.lease.take().expect("a running transaction has its lease");
         let (manager, seen) = (&self.manager, self.observed());
-        let mut csn = seen;
-        if let Some(xid) = self.xid {
-            // What it leaves is its xid in rows that others have changed. To readers that may not see those changes it must
-            // be invisible too, and the commits of some it has not seen: the window had passed them.
-            csn = csn.max(manager.log.commit_clock());
-            if let Err(cause) = manager.note(xid, true) {
-                manager.halt(&cause);
-            }
-            manager.window.commit_unlogged(xid, csn);
-            manager.active.leave(lease.owner.index());
-            // A reader by a snapshot at the clock of this moment, or of one before, may have found it running and be on its way
-            // through its undo. That stays until no such snapshot is left.
-            // ORDERING: status, fence, clock; pairs with the fence behind the taking of a snapshot.
-            fence(Ordering::SeqCst);
-            csn = Csn(manager.log.commit_clock().0.max(manager.log.durable().0) + 1);
-        }
         manager.locks.finish(&mut lease.owner, None);
         // Whoever committed what was seen may not have asked for a flush yet.
         if hand_over && seen.lsn() > manager.log.durable() {
@@ -93,7 +76,7 @@ impl Txn {
         }
         manager.commits.add(1);
         let ticket = manager.log.ticket(seen.lsn(), seen, seen.lsn());
-        manager.give_back(lease, csn);
+        manager.give_back(lease, seen);
         ticket
     }
 

@@ -122,8 +122,6 @@ impl Readers {
         slot.hi.store(hi.0, Ordering::Relaxed);
         // ORDERING: publish, pairs with `all`.
         slot.state.store(csn.0 << 2 | TAKEN, Ordering::Release);
-        // ORDERING: look at the clock, fence, look at a status; pairs with the fence in `end_unlogged`.
-        fence(Ordering::SeqCst);
         Some(Mark { slot: at, csn, lo, hi })
     }
 

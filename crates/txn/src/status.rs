@@ -179,12 +179,6 @@ impl StatusWindow {
         }
     }
 
-    /// Ends the transaction with `xid`, which has changed nothing but who owns rows, as of the commit `csn`.
-    pub(crate) fn commit_unlogged(&self, xid: Xid, csn: Csn) {
-        assert!(csn.0 < 1 << 62, "a commit number has 62 bits");
-        self.set(xid, csn.0 << 2 | COMMITTED);
-    }
-
     /// Ends the transaction with `xid` as rolled back.
     pub(crate) fn abort(&self, xid: Xid) {
         self.set(xid, ABORTED);
