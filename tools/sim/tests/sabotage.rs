@@ -151,10 +151,13 @@ fn neglect(neglected: Option<Neglected>) -> Result<u64, String> {
     crash::lose_power(&script.oracle, &sim, 1, STRIDE)
 }
 
-/// Asserts that a recovery fails for this reason.
-fn assert_found_out(neglected: Neglected, reason: &str) {
+/// Asserts that a recovery fails for one of these reasons.
+fn assert_found_out(neglected: Neglected, reasons: &[&str]) {
     match neglect(Some(neglected)) {
-        Err(why) => assert!(why.contains(reason), "{neglected:?} is found out by something else: {why}"),
+        Err(why) => assert!(
+            reasons.iter().any(|reason| why.contains(reason)),
+            "{neglected:?} is found out by something else: {why}"
+        ),
         Ok(images) => panic!("{neglected:?} is not found out in {images} images"),
     }
 }
@@ -167,28 +170,29 @@ fn who_neglects_nothing_is_not_found_out() {
 
 #[test]
 fn groups_that_are_not_durable_are_found_out() {
-    assert_found_out(Neglected::LogWrites, "is lost though later ones exist");
+    assert_found_out(Neglected::LogWrites, &["is lost though later ones exist"]);
 }
 
 #[test]
 fn a_control_block_that_is_not_durable_is_found_out() {
-    assert_found_out(Neglected::LogControl, "is lost though later ones exist");
+    // A slot that is half written is refused, and one that is old misses groups: which comes first is up to the history.
+    assert_found_out(Neglected::LogControl, &["is lost though later ones exist", "log/ctl is corrupted"]);
 }
 
 #[test]
 fn pages_that_are_not_synced_are_found_out() {
-    assert_found_out(Neglected::PageSyncs, "the checksum of the page does not fit");
+    assert_found_out(Neglected::PageSyncs, &["the checksum of the page does not fit"]);
 }
 
 #[test]
 fn batches_that_are_not_durable_are_found_out() {
-    assert_found_out(Neglected::Doublewrites, "the checksum of the page does not fit");
+    assert_found_out(Neglected::Doublewrites, &["the checksum of the page does not fit"]);
 }
 
 #[test]
 fn names_that_are_not_synced_are_found_out() {
     // With its segment a whole stretch of the log is gone, before any page was written that would miss it.
-    assert_found_out(Neglected::Names, "0 commits are there");
+    assert_found_out(Neglected::Names, &["0 commits are there"]);
 }
 
 /// Syncs that do nothing lose acknowledged commits, and the oracle says so.
