@@ -9,7 +9,7 @@
 //!    is, a node of a table that came since, or one that the keys of its tree lead to. A page is allocated by the record that
 //!    makes it a node of its table, so a page that was allocated before it is read tells its table, unless that was dropped
 //!    and the page freed between the two.
-//! 4. *Homes.* The pages are read from the file, past the pool.
+//! 4. *Homes.* The pages and their maps are read from the file, past the pool.
 
 use crate::catalogue::{decode, table_info};
 use crate::engine::Engine;
@@ -21,7 +21,7 @@ use foreshore_btree::Tree;
 use foreshore_buffer::format::{page_table, verify_page};
 use foreshore_io::AlignedBuf;
 use foreshore_lock::TableMode;
-use foreshore_space::UNREACHED;
+use foreshore_space::{UNREACHED, map_of};
 use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_txn::Txn;
 use std::collections::{HashMap, HashSet};
@@ -227,10 +227,11 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Reads each page from the file: a page that is resident hides what became of its home.
+    /// Reads each page and each map from the file: a page that is resident hides what became of its home.
     fn homes(&self) -> Result<()> {
-        let mut pages: Vec<_> = self.owned.iter().copied().collect();
+        let mut pages: Vec<_> = self.owned.iter().flat_map(|&pid| [map_of(pid), pid]).collect();
         pages.sort_unstable();
+        pages.dedup();
         let mut buffers = [(); 2].map(|()| AlignedBuf::new(PAGE_SIZE));
         pages.into_iter().try_for_each(|pid| check_home(self.engine, pid, &mut buffers))
     }

@@ -29,6 +29,6 @@ pub use compare::{MapReport, UNREACHED};
 pub use format::{CATALOGUE_ROOT, REGION_PAGES, SuperBlock};
 pub use growth::Growth;
 pub use kinds::SpaceKind;
-pub use map::{is_allocated, mark_allocated, mark_free};
+pub use map::{is_allocated, map_of, mark_allocated, mark_free};
 pub use shrink::Cut;
 pub use space::{Purpose, Space, SpaceOptions, SpaceStats};

@@ -16,6 +16,11 @@ pub(crate) const fn map_of_region(region: u64) -> PageId {
     PageId(region * REGION_PAGES + MAP_IN_REGION)
 }
 
+/// The map page that says whether `pid` is allocated.
+pub const fn map_of(pid: PageId) -> PageId {
+    map_of_region(region_of(pid))
+}
+
 /// Offset in the map page of the byte that holds the bit of `pid`, and the bit in it.
 const fn bit_of(pid: PageId) -> (usize, u8) {
     let bit = (pid.0 % REGION_PAGES) as usize;

@@ -1,6 +1,6 @@
 //! Every acknowledged commit survives a power loss at every operation, and a second one during the recovery.
 //!
-//! `FORESHORE_SIM_STRIDE=1` visits every operation of the first history, and every sixteenth of the others, each of which
+//! `FORESHORE_SIM_STRIDE=1` visits every operation of the first history, and every fourth of the others, each of which
 //! replaces pages by another policy; `FORESHORE_SIM_SEED` chooses others.
 
 use foreshore::ReplacementKind;
@@ -9,7 +9,7 @@ use foreshore_sim::{Script, crash, open};
 const HISTORIES: u64 = ReplacementKind::ALL.len() as u64;
 const STRIDE: u64 = 40;
 /// Of the histories but for the first.
-const OTHERS: u64 = 16;
+const OTHERS: u64 = 4;
 const ROUNDS: u32 = 130;
 const LEAST_OPERATIONS: u64 = 500;
 

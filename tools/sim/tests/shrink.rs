@@ -1,16 +1,16 @@
 //! Power is lost while the data file grows, shrinks and grows again, under every replacement policy.
 //!
-//! `FORESHORE_SHRINK_STRIDE=1` visits every operation of the history under the default policy, and every sixteenth under the
-//! others; without it four times `FORESHORE_SIM_STRIDE` counts.
+//! `FORESHORE_SHRINK_STRIDE=1` visits every operation of the history under the default policy, and every fourth under the
+//! others; without it twice `FORESHORE_SIM_STRIDE` counts.
 
 use foreshore::{Growth, ReplacementKind};
 use foreshore_sim::{Script, Shrink, crash, options};
 
 const STRIDE: u64 = 40;
 /// The histories are long, and there are many.
-const TIMES: u64 = 4;
+const TIMES: u64 = 2;
 /// Of the policies that are not the default.
-const OTHERS: u64 = 16;
+const OTHERS: u64 = 4;
 
 fn lose_power(replacement: ReplacementKind, growth: Growth, stride: u64) {
     let seed = 1;

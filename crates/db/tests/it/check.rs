@@ -50,14 +50,19 @@ fn nothing_is_wrong_while_pages_are_written_freed_and_cut_off() {
 
 #[test]
 fn a_page_that_is_damaged_on_disk_is_named() {
-    let (db, fs) = in_memory();
-    fill(&db, 300);
-    db.check().unwrap();
-    let file = fs.open(&Path::new(DIR).join("data")).unwrap();
-    // The root of the catalogue, which is in memory and clean.
-    file.write_at(&[0x5a; 64], 3 * PAGE_SIZE as u64 + 4000).unwrap();
-    let found = db.check();
-    assert!(matches!(found, Err(Error::Corrupted { place: Place::Page(page), .. }) if page.0 == 3), "{found:?}");
+    // The first map and the root of the catalogue, which are in memory and clean.
+    for damaged in [2, 3] {
+        let (db, fs) = in_memory();
+        fill(&db, 300);
+        db.check().unwrap();
+        let file = fs.open(&Path::new(DIR).join("data")).unwrap();
+        file.write_at(&[0x5a; 64], damaged * PAGE_SIZE as u64 + 4000).unwrap();
+        let found = db.check();
+        assert!(
+            matches!(found, Err(Error::Corrupted { place: Place::Page(page), .. }) if page.0 == damaged),
+            "{found:?}"
+        );
+    }
 }
 
 const OTHERS: TableDef<u64, &[u8]> = TableDef::new("others");
