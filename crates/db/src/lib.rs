@@ -72,6 +72,7 @@ pub use foreshore_base::key::{Key, Value};
 pub use foreshore_base::{Csn, Error, Lsn, PageId, Place, Result, TableId, limits};
 pub use foreshore_buffer::{DoublewriteKind, PageWrites, ReplacementKind, ReplacementWeights};
 pub use foreshore_io::Device;
+pub use foreshore_lock::IntentKind;
 pub use foreshore_space::Growth;
 pub use foreshore_txn::table::StatusKind;
 pub use foreshore_txn::{EarlyRelease, Isolation};

@@ -266,7 +266,8 @@ impl Parts {
 
     fn lock_options(&self) -> LockOptions {
         let max_owners = self.options.max_transactions + OWN_TRANSACTIONS;
-        LockOptions { max_owners, max_shares: self.memory.max_shares(), ..LockOptions::default() }
+        let (max_shares, intents) = (self.memory.max_shares(), self.options.intents);
+        LockOptions { max_owners, max_shares, intents, ..LockOptions::default() }
     }
 
     fn transactions(&self, log: &Log, locks: LockManager, start: Start) -> Result<Arc<TxnManager>> {

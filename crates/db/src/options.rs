@@ -5,6 +5,7 @@ use crate::{Db, engine::Engine};
 use foreshore_base::{Error, Result};
 use foreshore_buffer::{DoublewriteKind, ReplacementKind};
 use foreshore_io::{Device, Fs};
+use foreshore_lock::IntentKind;
 use foreshore_space::Growth;
 use foreshore_txn::table::StatusKind;
 use foreshore_txn::{EarlyRelease, Isolation, SnapshotKind};
@@ -33,6 +34,7 @@ const MAX_TRANSACTIONS: usize = foreshore_recovery::MAX_ACTIVE;
 /// | [`early_release`](Self::early_release) | `full` |
 /// | [`replacement`](Self::replacement) | `s3c` |
 /// | [`status`](Self::status) | `csnmap` |
+/// | [`intents`](Self::intents) | `fastpath` |
 /// | [`growth`](Self::growth) | `ahead` |
 /// | [`doublewrite`](Self::doublewrite) | `auto` |
 /// | [`lock_timeout`](Self::lock_timeout) | 10 s |
@@ -52,6 +54,7 @@ pub struct Options {
     pub(crate) early_release: EarlyRelease,
     pub(crate) replacement: ReplacementKind,
     pub(crate) status: StatusKind,
+    pub(crate) intents: IntentKind,
     pub(crate) growth: Growth,
     pub(crate) doublewrite: DoublewriteKind,
     pub(crate) lock_timeout: Duration,
@@ -82,6 +85,7 @@ impl Options {
             log_budget: 256 << 20,
             replacement: ReplacementKind::default(),
             status: StatusKind::default(),
+            intents: IntentKind::default(),
             growth: Growth::default(),
             early_release: EarlyRelease::default(),
             doublewrite: DoublewriteKind::default(),
@@ -176,6 +180,13 @@ impl Options {
     #[must_use]
     pub fn status(mut self, kind: StatusKind) -> Self {
         self.status = kind;
+        self
+    }
+
+    /// Where transactions enter that they use a table: `table` is for comparison.
+    #[must_use]
+    pub fn intents(mut self, kind: IntentKind) -> Self {
+        self.intents = kind;
         self
     }
 

@@ -6,7 +6,8 @@
 //!
 //! | lock | where it lives | who waits how |
 //! |---|---|---|
-//! | table IS, IX, S, SIX, X | [`LockManager::lock_table`]: a head per table | FIFO queue of the head, upgrades first |
+//! | table S, SIX, X | [`LockManager::lock_table`]: a head per table | FIFO queue of the head, upgrades first |
+//! | table IS, IX | a word of the owner's slot, or the head (see [`IntentKind`]) | as above, while a strong lock is there |
 //! | row X | **tuple header** (xid and its status); nothing here | [`LockManager::wait_xid`]: parked by row, one woken at a time |
 //! | key S, gap S | [`LockManager::share`]: an entry by key hash, and a counter that writers read | behind an exclusive waiter |
 //! | row X or insert over foreign S | [`LockManager::wait_exclusive`]: queue of the key's entry, upgrades first | until the foreign entries are gone |
@@ -26,6 +27,7 @@ mod deadlock;
 mod exclusive;
 mod hash;
 mod header;
+mod intent;
 mod manager;
 mod mode;
 mod owner;
@@ -35,6 +37,7 @@ mod share_count;
 mod table;
 mod target;
 
+pub use intent::IntentKind;
 pub use manager::{LockManager, LockOptions, LockStats, SHARE_BYTES};
 pub use mode::TableMode;
 pub use owner::Owner;

@@ -1,6 +1,7 @@
 //! The lock manager as a whole: its parts, release, and the steps that every wait shares.
 
 use crate::hash::{RowHash, RowHasher, Spread};
+use crate::intent::IntentKind;
 use crate::owner::{Owner, Slots, Wait};
 use crate::room::Room;
 use crate::row::RowShard;
@@ -28,6 +29,8 @@ pub struct LockOptions {
     pub share_slots: usize,
     /// Shared row locks at once, [`SHARE_BYTES`] of memory each.
     pub max_shares: usize,
+    /// Where intents on tables are entered.
+    pub intents: IntentKind,
 }
 
 /// Bytes of memory that a shared row lock takes at most: its entry in a table that may be half empty, and its owner's note.
@@ -35,7 +38,7 @@ pub const SHARE_BYTES: usize = 256;
 
 impl Default for LockOptions {
     fn default() -> Self {
-        Self { max_owners: 1024, share_slots: 1 << 14, max_shares: 1 << 18 }
+        Self { max_owners: 1024, share_slots: 1 << 14, max_shares: 1 << 18, intents: IntentKind::default() }
     }
 }
 
@@ -65,6 +68,7 @@ pub struct LockManager {
     pub(crate) counts: ShareCounts,
     pub(crate) room: Room,
     pub(crate) park: ParkTable,
+    pub(crate) intents: IntentKind,
     /// Held by a waiter while it confirms that it is a cycle's victim.
     pub(crate) confirming: Mutex<()>,
     pub(crate) deadlocks: ShardedCounter,
@@ -115,6 +119,7 @@ impl LockManager {
             counts: ShareCounts::new(options.share_slots),
             room: Room::new(options.max_shares, options.max_owners),
             park: ParkTable::new(),
+            intents: options.intents,
             confirming: Mutex::new(LockRank::Deadlock, ()),
             deadlocks: ShardedCounter::new(),
             hasher: RowHasher::new(),

@@ -60,6 +60,11 @@ impl TableMode {
         self.supremum(other) == self
     }
 
+    /// Whether it is an intent: it is compatible with every other intent.
+    pub(crate) const fn is_intent(self) -> bool {
+        matches!(self, IS | IX)
+    }
+
     /// Whether rows may be changed under it, so that its release leaves a tag.
     pub(crate) const fn writes(self) -> bool {
         matches!(self, IX | SIX | X)

@@ -1,6 +1,7 @@
 //! Owners: what a transaction is to the lock manager, and what it shows to those who wait for it.
 
 use crate::hash::RowHash;
+use crate::intent::Intents;
 use crate::manager::{LockManager, What};
 use crate::mode::TableMode;
 use crate::target::Part;
@@ -29,6 +30,8 @@ pub(crate) struct Slot {
     pub(crate) xid: AtomicU64,
     /// Counts wake-ups by queues. A waiter reads it before it looks at the queue and sleeps only while it stands still.
     pub(crate) signal: AtomicU32,
+    /// Its tables, if intents take the fast path.
+    pub(crate) intents: Intents,
     state: Mutex<Shown>,
 }
 
@@ -61,6 +64,7 @@ impl Slot {
         CachePadded::new(Self {
             xid: AtomicU64::new(0),
             signal: AtomicU32::new(0),
+            intents: Intents::new(),
             state: Mutex::new(LockRank::LockOwner, shown),
         })
     }

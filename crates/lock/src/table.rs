@@ -1,10 +1,14 @@
 //! Table locks: a head per table with its holders, a FIFO queue and the tag of its last writer.
+//!
+//! Intents may be in words of their owners instead (see [`crate::intent`]); the head has those that a strong locker found.
 
 use crate::hash::Spread;
+use crate::intent::{Found, IntentKind, Intents, StrongCount, WORDS};
 use crate::manager::{LockManager, Map, What};
 use crate::mode::TableMode;
 use crate::owner::{Owner, Wait};
 use foreshore_base::{Csn, Result, TableId};
+use foreshore_sync::model::mutant;
 use foreshore_sync::{LockRank, Mutex, rmw};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,6 +17,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct TableShard {
     heads: Mutex<Map<TableId, TableHead>>,
+    /// Strong locks and requests of these tables, each from before its look at the words of all slots to its end.
+    strong: StrongCount,
 }
 
 /// The lock of one table. It lives for ever, so that its tag outlives its holders.
@@ -55,7 +61,25 @@ impl Request {
 
 impl TableShard {
     pub(crate) fn new() -> Self {
-        Self { heads: Mutex::new(LockRank::TableLocks, Map::with_hasher(Spread)) }
+        Self { heads: Mutex::new(LockRank::TableLocks, Map::with_hasher(Spread)), strong: StrongCount::new() }
+    }
+}
+
+impl TableShard {
+    /// Grants to one who was counted if it is strong.
+    fn grant(&self, head: &mut TableHead, request: Request) -> Csn {
+        // From here on it counts for its new mode alone.
+        if let Some(held) = request.upgrade {
+            self.end_request(held);
+        }
+        head.grant(request)
+    }
+
+    /// A lock has ended, or will not be granted.
+    fn end_request(&self, mode: TableMode) {
+        if !mode.is_intent() {
+            self.strong.retire();
+        }
     }
 }
 
@@ -87,15 +111,24 @@ impl TableHead {
         if let Some(held) = request.upgrade {
             self.remove_holder(request.owner, held);
         }
-        self.holders.push((request.owner, request.mode));
-        self.counts[request.mode as usize] += 1;
+        self.add_holder(request.owner, request.mode);
         if request.mode.reads_all() { self.tag } else { Csn::ZERO }
+    }
+
+    fn add_holder(&mut self, owner: u32, mode: TableMode) {
+        self.holders.push((owner, mode));
+        self.counts[mode as usize] += 1;
     }
 
     fn remove_holder(&mut self, owner: u32, mode: TableMode) {
         let at = self.holders.iter().rposition(|&held| held == (owner, mode));
         self.holders.swap_remove(at.expect("a lock that is released is held"));
         self.counts[mode as usize] -= 1;
+    }
+
+    /// Makes a word of this table free, for its owner.
+    fn take_word(&mut self, words: &Intents, at: usize) {
+        self.tag = self.tag.max(words.free(at));
     }
 
     /// Waiters that would be granted if they looked now.
@@ -115,7 +148,7 @@ impl LockManager {
     /// [`Deadlock`](foreshore_base::Error::Deadlock), [`LockTimeout`](foreshore_base::Error::LockTimeout).
     pub fn lock_table(&self, owner: &mut Owner, table: TableId, mode: TableMode, timeout: Duration) -> Result<Csn> {
         let Some(request) = Request::new(owner, table, mode) else { return Ok(Csn::ZERO) };
-        let tag = match self.request_table(table, request, true) {
+        let tag = match self.request(owner, table, request, true) {
             Some(tag) => tag,
             None => self.wait_table(owner, table, request, timeout)?,
         };
@@ -126,19 +159,27 @@ impl LockManager {
     /// As [`lock_table`](Self::lock_table) if that does not have to wait; otherwise `None`, and nothing has changed.
     pub fn try_lock_table(&self, owner: &mut Owner, table: TableId, mode: TableMode) -> Option<Csn> {
         let Some(request) = Request::new(owner, table, mode) else { return Some(Csn::ZERO) };
-        let tag = self.request_table(table, request, false)?;
+        let tag = self.request(owner, table, request, false)?;
         request.note_in(owner, table);
         Some(tag)
     }
 
     /// Grants the request, or, if it may wait, enters it into the queue.
-    fn request_table(&self, table: TableId, request: Request, may_wait: bool) -> Option<Csn> {
-        let mut heads = self.table_shard(table).heads.lock();
+    fn request(&self, owner: &Owner, table: TableId, request: Request, may_wait: bool) -> Option<Csn> {
+        if self.is_fast(request.mode) && self.take_intent(owner, table, request) {
+            return Some(Csn::ZERO);
+        }
+        let shard = self.table_shard(table);
+        let mut heads = shard.heads.lock();
         let head = heads.entry(table).or_default();
+        if !request.mode.is_intent() {
+            self.revoke_intents(shard, table, head);
+        }
         if head.is_grantable(head.queue.len(), request) {
-            return Some(head.grant(request));
+            return Some(shard.grant(head, request));
         }
         if !may_wait {
+            shard.end_request(request.mode);
             return None;
         }
         let upgrades = head.queue.iter().take_while(|before| before.upgrade.is_some()).count();
@@ -161,36 +202,48 @@ impl LockManager {
         };
         wait.end(owner);
         if outcome.is_err() {
-            self.leave_table_queue(table, owner.index);
+            self.leave_table_queue(table, request);
         }
         outcome
     }
 
     /// Grants a queued request whose turn has come. A grant frees nobody behind it, so nobody is woken.
     fn try_queued(&self, table: TableId, request: Request) -> Option<Csn> {
-        let mut heads = self.table_shard(table).heads.lock();
+        let shard = self.table_shard(table);
+        let mut heads = shard.heads.lock();
         let head = heads.get_mut(&table).expect("a table with a request has a head");
         let at = head.position(request.owner).expect("a request stands in the queue until it is granted");
         if !head.is_grantable(at, request) {
             return None;
         }
         head.queue.remove(at);
-        Some(head.grant(request))
+        Some(shard.grant(head, request))
     }
 
-    fn leave_table_queue(&self, table: TableId, owner: u32) {
-        let mut heads = self.table_shard(table).heads.lock();
+    fn leave_table_queue(&self, table: TableId, request: Request) {
+        let shard = self.table_shard(table);
+        let mut heads = shard.heads.lock();
         let head = heads.get_mut(&table).expect("a table with a request has a head");
-        head.queue.retain(|request| request.owner != owner);
+        head.queue.retain(|queued| queued.owner != request.owner);
+        shard.end_request(request.mode);
         let woken = head.grantable();
         drop(heads);
         self.wake(&woken);
     }
 
     pub(crate) fn release_table(&self, owner: u32, table: TableId, mode: TableMode, csn: Option<Csn>) {
-        let mut heads = self.table_shard(table).heads.lock();
+        let words = &self.slots.get(owner).intents;
+        if self.is_fast(mode) && words.keep(table, mode, csn) {
+            return;
+        }
+        let shard = self.table_shard(table);
+        let mut heads = shard.heads.lock();
         let head = heads.get_mut(&table).expect("a locked table has a head");
+        if let Some(revoked) = words.position(table) {
+            head.take_word(words, revoked);
+        }
         head.remove_holder(owner, mode);
+        shard.end_request(mode);
         if let Some(csn) = csn.filter(|_| mode.writes()) {
             head.tag = head.tag.max(csn);
         }
@@ -213,9 +266,99 @@ impl LockManager {
         into.extend(head.ahead(at, request));
     }
 
+    /// Whether a lock is taken in a word of its owner if it can be.
+    fn is_fast(&self, mode: TableMode) -> bool {
+        self.intents == IntentKind::Fastpath && mode.is_intent()
+    }
+
+    /// Takes an intent on the fast path. False if the table is to be asked.
+    fn take_intent(&self, owner: &Owner, table: TableId, request: Request) -> bool {
+        let words = &self.slots.get(owner.index).intents;
+        let known = words.position(table);
+        if request.upgrade.is_some() {
+            // Held without a word: by the table.
+            return known.is_some_and(|at| words.take_again(at, table, request.mode));
+        }
+        if let Some(at) = known.filter(|&at| words.find(at) == Found::Kept(table)) {
+            return words.take_again(at, table, request.mode);
+        }
+        let strong = &self.tables[self.shard_of(table)].strong;
+        // What is known is revoked, or there would be a lock to strengthen.
+        let Some(at) = known.or_else(|| self.place(owner, words, table)).filter(|_| strong.is_zero()) else {
+            return false;
+        };
+        self.empty_word(words, at);
+        words.enter(at, table, request.mode);
+        if strong.has_let_by() {
+            return true;
+        }
+        self.take_back(owner, table, request.mode, at);
+        false
+    }
+
+    /// A word for `table`: one that is free, or that the running transaction does not need.
+    fn place(&self, owner: &Owner, words: &Intents, table: TableId) -> Option<usize> {
+        let spare = |at: &usize| match words.find(*at) {
+            Found::Free | Found::Kept(_) => true,
+            Found::Held(_) => false,
+            Found::Revoked(of) => owner.table_mode(of).is_none(),
+        };
+        let first = table.0 as usize % WORDS;
+        let free = (0..WORDS).find(|&at| words.find(at) == Found::Free);
+        free.or_else(|| (first..WORDS).chain(0..first).find(spare))
+    }
+
+    /// Makes a word free that no running transaction holds.
+    fn empty_word(&self, words: &Intents, at: usize) {
+        if let Found::Kept(table) | Found::Revoked(table) = words.find(at) {
+            let mut heads = self.table_shard(table).heads.lock();
+            heads.entry(table).or_default().take_word(words, at);
+        }
+    }
+
+    /// Takes back an intent that was entered beside a strong locker, who may have taken it for one that is held.
+    fn take_back(&self, owner: &Owner, table: TableId, mode: TableMode, at: usize) {
+        let words = &self.slots.get(owner.index).intents;
+        let mut heads = self.table_shard(table).heads.lock();
+        let head = heads.entry(table).or_default();
+        let is_entered = matches!(words.find(at), Found::Revoked(_));
+        head.take_word(words, at);
+        if !is_entered {
+            return;
+        }
+        head.remove_holder(owner.index, mode);
+        let woken = head.grantable();
+        drop(heads);
+        self.wake(&woken);
+    }
+
+    /// Counts a strong locker of `table` and brings the intents of all slots to its head.
+    fn revoke_intents(&self, shard: &TableShard, table: TableId, head: &mut TableHead) {
+        let late = mutant("intent: words before the count");
+        if !late {
+            shard.strong.announce();
+        }
+        if self.intents == IntentKind::Fastpath {
+            for (index, slot) in (0..).zip(self.slots.used()) {
+                let Some(revoked) = slot.intents.revoke(table) else { continue };
+                head.tag = head.tag.max(revoked.tag);
+                if let Some(mode) = revoked.held {
+                    head.add_holder(index, mode);
+                }
+            }
+        }
+        if late {
+            shard.strong.announce();
+        }
+    }
+
     /// Those who ask for a shard lock it.
     fn table_shard(&self, table: TableId) -> &TableShard {
         rmw::contended(2);
-        &self.tables[table.0 as usize % self.tables.len()]
+        &self.tables[self.shard_of(table)]
+    }
+
+    const fn shard_of(&self, table: TableId) -> usize {
+        table.0 as usize % self.tables.len()
     }
 }

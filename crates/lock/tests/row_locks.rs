@@ -288,7 +288,7 @@ fn work(toy: &Toy, choice: u64) -> Result<(), Error> {
 
 #[test]
 fn a_large_reader_meets_the_limit_and_leaves_small_ones_their_room() {
-    let options = LockOptions { max_owners: 2, share_slots: 64, max_shares: 40 };
+    let options = LockOptions { max_owners: 2, share_slots: 64, max_shares: 40, ..LockOptions::default() };
     let locks = Arc::new(LockManager::new(options));
     let [mut large, mut small] = ["large", "small"].map(|label| locks.lease(label).expect("two slots"));
     let mut held = 0;
@@ -321,7 +321,7 @@ fn a_large_reader_meets_the_limit_and_leaves_small_ones_their_room() {
 
 #[test]
 fn who_may_read_the_whole_table_enters_no_rows() {
-    let options = LockOptions { max_owners: 2, share_slots: 64, max_shares: 1 };
+    let options = LockOptions { max_owners: 2, share_slots: 64, max_shares: 1, ..LockOptions::default() };
     let locks = Arc::new(LockManager::new(options));
     let [mut reader, writer] = ["reader", "writer"].map(|label| locks.lease(label).expect("two slots"));
     locks.lock_table(&mut reader, TABLE, TableMode::IntentShared, Duration::ZERO).expect("free");
@@ -341,7 +341,7 @@ fn who_may_read_the_whole_table_enters_no_rows() {
 
 #[test]
 fn few_locks_among_many_transactions_go_to_who_comes_first() {
-    let options = LockOptions { max_owners: 3, share_slots: 64, max_shares: 5 };
+    let options = LockOptions { max_owners: 3, share_slots: 64, max_shares: 5, ..LockOptions::default() };
     let locks = Arc::new(LockManager::new(options));
     let [mut first, mut second] = ["first", "second"].map(|label| locks.lease(label).expect("a slot"));
     for row in 0..5 {

@@ -2,8 +2,8 @@
 
 use crate::units::{invalid, show_bytes};
 use foreshore::{
-    BufferKind, Device, DoublewriteKind, EarlyRelease, GroupPolicy, Growth, Isolation, ReplacementKind, StatusKind,
-    WaitKind,
+    BufferKind, Device, DoublewriteKind, EarlyRelease, GroupPolicy, Growth, IntentKind, Isolation, ReplacementKind,
+    StatusKind, WaitKind,
 };
 use foreshore_base::{Error, Result};
 use serde::{Serialize, Serializer};
@@ -54,15 +54,6 @@ pub enum Commit {
     Async,
 }
 
-/// How intents on tables are locked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Intents {
-    /// In the lock table, each time.
-    #[default]
-    Table,
-}
-
 /// Gives a fieldless enum the names that users type. A name that is not here is refused with those that are.
 macro_rules! names {
     ($kind:ident, $option:literal, $($name:literal => $variant:ident),+) => {
@@ -87,7 +78,6 @@ macro_rules! names {
 
 names!(Workload, "workload", "tpcb" => Tpcb, "update" => Update, "insert" => Insert, "read" => Read);
 names!(Commit, "commit", "blocking" => Blocking, "pipelined" => Pipelined, "async" => Async);
-names!(Intents, "intents", "table" => Table);
 
 /// Everything that a run depends on, defaults filled in.
 #[derive(Clone, Debug, Serialize)]
@@ -131,8 +121,9 @@ pub struct Config {
     /// How the outcome of a transaction is looked up.
     #[serde(serialize_with = "text")]
     pub status: StatusKind,
-    /// How intents on tables are locked.
-    pub intents: Intents,
+    /// Where intents on tables are entered.
+    #[serde(serialize_with = "text")]
+    pub intents: IntentKind,
     /// When the data file grows.
     #[serde(serialize_with = "text")]
     pub growth: Growth,
@@ -172,7 +163,7 @@ impl Default for Config {
             elr: EarlyRelease::default(),
             replacement: ReplacementKind::default(),
             status: StatusKind::default(),
-            intents: Intents::default(),
+            intents: IntentKind::default(),
             growth: Growth::default(),
             doublewrite: DoublewriteKind::default(),
             device: Device::Auto,
@@ -304,7 +295,7 @@ mod tests {
         assert_eq!(refused("sleep".parse::<WaitKind>()), "spin or park");
         assert_eq!(refused("x_only".parse::<EarlyRelease>()), "off, s_only or full");
         assert!(refused("lru".parse::<StatusKind>()).contains("csnmap"));
-        assert_eq!(refused("fastpath".parse::<Intents>()), "table");
+        assert_eq!(refused("row".parse::<IntentKind>()), "table or fastpath");
         assert_eq!(refused("late".parse::<Growth>()), "inline or ahead");
         assert!(refused("ring".parse::<BufferKind>()).contains("faa"));
         assert!(refused("lazy".parse::<GroupPolicy>()).contains("greedy"));

@@ -62,6 +62,7 @@ impl Home {
             .early_release(config.elr)
             .replacement(config.replacement)
             .status(config.status)
+            .intents(config.intents)
             .growth(config.growth)
             .doublewrite(config.doublewrite);
     }

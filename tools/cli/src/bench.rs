@@ -3,12 +3,12 @@
 use crate::bar::Bar;
 use clap::Args;
 use foreshore::{
-    BufferKind, Device, DoublewriteKind, EarlyRelease, Error, GroupPolicy, Growth, Isolation, ReplacementKind,
-    StatusKind, WaitKind,
+    BufferKind, Device, DoublewriteKind, EarlyRelease, Error, GroupPolicy, Growth, IntentKind, Isolation,
+    ReplacementKind, StatusKind, WaitKind,
 };
 use foreshore_bench::{
     Config, Report,
-    config::{Commit, Intents, Workload},
+    config::{Commit, Workload},
     units,
 };
 use std::{
@@ -70,9 +70,10 @@ pub(crate) struct Arguments {
     /// What is asked whether a transaction has committed: csnmap, direct, lru:8, lru:32, lru:128, lru:128:banks
     #[arg(long, default_value_t)]
     status: StatusKind,
-    /// Intents on tables: table
+    /// Intents on tables: table (the shared lock table, each time), fastpath (words of the session, kept for its next
+    /// transaction)
     #[arg(long, default_value_t)]
-    intents: Intents,
+    intents: IntentKind,
     /// Growth of the data file: inline, ahead
     #[arg(long, default_value_t)]
     growth: Growth,

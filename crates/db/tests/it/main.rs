@@ -12,6 +12,7 @@ mod disk_full;
 mod doublewrite;
 mod drop;
 mod flip;
+mod intents;
 mod isolation;
 mod isolation_hermitage;
 mod isolation_stage;

@@ -1,0 +1,101 @@
+//! Whoever has a table as a whole has it alone, wherever the others enter that they use it.
+
+use crate::support::{NUMBERS, TEXTS, small};
+use foreshore::{Db, Device, Error, IntentKind, TableDef, Transaction};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{thread, time::Duration};
+
+const WRITERS: u64 = 8;
+
+fn open(intents: IntentKind) -> Db {
+    small().intents(intents).device(Device::Null).open("/db").unwrap()
+}
+
+/// Every transaction writes two rows of a table: one alone means that the table went away under it.
+fn assert_pairs(rows: &[u64], when: &str) {
+    let rows: BTreeSet<u64> = rows.iter().copied().collect();
+    for row in &rows {
+        assert!(rows.contains(&(row ^ 1)), "{when}: {row} without its pair");
+    }
+}
+
+fn keys(tx: &Transaction) -> Result<Vec<u64>, Error> {
+    tx.open(NUMBERS)?.iter().map(|row| Ok(row?.0)).collect()
+}
+
+fn insert_pair(db: &Db, pair: u64) {
+    db.run(|tx| {
+        tx.open(NUMBERS)?.insert(2 * pair, 0)?;
+        thread::yield_now();
+        tx.open(NUMBERS)?.insert(2 * pair + 1, 0).map(drop)
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_table_is_dropped_from_under_nobody() {
+    for intents in [IntentKind::Table, IntentKind::Fastpath] {
+        let db = open(intents);
+        let next = AtomicU64::new(0);
+        thread::scope(|scope| {
+            for _ in 0..WRITERS {
+                scope.spawn(|| (0..150).for_each(|_| insert_pair(&db, next.fetch_add(1, Ordering::Relaxed))));
+            }
+            scope.spawn(|| {
+                for round in 0..15 {
+                    let mut there = Vec::new();
+                    db.run(|tx| {
+                        there = keys(tx)?;
+                        tx.drop_table(NUMBERS.name())
+                    })
+                    .unwrap();
+                    assert_pairs(&there, &format!("{intents}, round {round}"));
+                }
+            });
+        });
+        assert_pairs(&db.run(keys).unwrap(), &format!("{intents}, at the end"));
+        db.vacuum().unwrap();
+        db.check().unwrap();
+        db.close(Duration::ZERO).unwrap();
+    }
+}
+
+/// Tables come and go and are checked beside writers in tables that stay.
+#[test]
+fn writers_go_on_beside_those_who_change_tables() {
+    for intents in [IntentKind::Table, IntentKind::Fastpath] {
+        let db = open(intents);
+        thread::scope(|scope| {
+            for writer in 0..WRITERS {
+                let db = &db;
+                scope.spawn(move || {
+                    for round in 0..100 {
+                        insert_pair(db, writer << 32 | round);
+                        let text = format!("{writer} {round}");
+                        db.run(|tx| tx.open(TEXTS)?.insert(text.as_str(), "").map(drop)).unwrap();
+                    }
+                });
+            }
+            scope.spawn(|| {
+                for round in 0..20 {
+                    let name = format!("table {}", round % 3);
+                    db.run(|tx| tx.open(TableDef::<u64, u64>::new(&name))?.insert(round, round).map(drop)).unwrap();
+                    if round % 2 == 0 {
+                        db.run(|tx| tx.drop_table(&name).map(drop)).unwrap();
+                    }
+                    if round % 5 == 0 {
+                        db.check().unwrap();
+                        db.vacuum().unwrap();
+                    }
+                }
+            });
+        });
+        assert_eq!(db.run(keys).unwrap().len(), 2 * 100 * WRITERS as usize, "{intents}");
+        let texts = db.run(|tx| tx.open(TEXTS)?.iter().collect::<Result<Vec<_>, Error>>()).unwrap();
+        assert_eq!(texts.len(), 100 * WRITERS as usize, "{intents}");
+        assert_eq!(db.stats().lock.timeouts, 0, "{intents}");
+        db.check().unwrap();
+        db.close(Duration::ZERO).unwrap();
+    }
+}

@@ -1,0 +1,281 @@
+//! Intents in words of the owner's own, so that transactions that use the same tables do not meet in the lock table.
+//!
+//! Each slot of an owner has a few words, each for one table. A transaction holds IS or IX by a word that says so, and keeps
+//! the word when it ends: the next transaction in the slot takes it again by one exchange (speculative lock inheritance,
+//! Johnson et al., VLDB 2009). Nobody else reads the word but a *strong* locker, who asks for S, SIX or X: it makes itself known in a count,
+//! looks through the words of all slots and **revokes** those of its table. A kept intent is gone by that; one that is
+//! held moves into the table, where the strong locker waits for it as for any holder. As long as the count is up, weak
+//! requests go to the table as well, behind the strong one.
+//!
+//! | named | intents | for |
+//! |---|---|---|
+//! | `table` | in the table, each time | comparison |
+//! | `fastpath` | in the owner's words; in the table while a strong lock is there, or when the words are used up | default |
+
+use crate::mode::TableMode;
+use foreshore_base::{Csn, Error, TableId};
+use foreshore_sync::model::mutant;
+use foreshore_sync::primitive::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::fmt;
+use std::str::FromStr;
+
+/// Words of a slot: more than a common transaction uses tables. Two under a model checker.
+pub(crate) const WORDS: usize = if foreshore_sync::primitive::MODEL { 2 } else { 16 };
+
+/// Where a transaction enters its intents on tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IntentKind {
+    /// In the lock table, each time.
+    Table,
+    /// In words of its own, which its session's next transaction takes over.
+    #[default]
+    Fastpath,
+}
+
+impl fmt::Display for IntentKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Table => "table",
+            Self::Fastpath => "fastpath",
+        })
+    }
+}
+
+impl FromStr for IntentKind {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        match name {
+            "table" => Ok(Self::Table),
+            "fastpath" => Ok(Self::Fastpath),
+            _ => Err(Error::InvalidOption {
+                name: "intents",
+                value: name.to_owned(),
+                expected: "table or fastpath".to_owned(),
+            }),
+        }
+    }
+}
+
+// A word.
+//
+//   bits 0..3    0 free | 1 kept | 2 held as IS | 3 held as IX | 4 revoked
+//   bits 32..64  the table, unless it is free
+//
+// The *owner* is who has the slot leased; of a table's head there is one, in the lock table, under a mutex.
+//
+// 1. 0 -> 2, 3: the owner, by a store. It fences and reads the strong count of the table, and only if that is zero it has
+//    the lock. Otherwise it takes the word back by 4, and asks in the table.
+// 2. 1 -> 2, 3; 2 -> 3; 2, 3 -> 1: the owner, by an exchange. It needs no look at the count: who raised that has revoked the
+//    word, and the exchange fails, or will find it held.
+// 3. 1, 2, 3 -> 4: a strong locker, with the head locked, after it has raised the count and fenced. It swaps, and enters
+//    what was held among the holders of the head.
+// 4. any -> 0: the owner, with the head locked. So a word of a table stays one while the table's head is locked.
+// 5. `tag` is the largest commit number of a transaction that wrote under this word. The owner alone stores it, while it holds
+//    the word, and takes it to the head before the word becomes free. A strong locker reads it after it has revoked the word. If the
+//    word was held, the transaction may bring its own number to the head only later, when it ends.
+const FREE: u64 = 0;
+const KEPT: u64 = 1;
+const HELD_SHARED: u64 = 2;
+const HELD_EXCLUSIVE: u64 = 3;
+const REVOKED: u64 = 4;
+
+const STATE: u64 = 7;
+
+const fn word(table: TableId, state: u64) -> u64 {
+    (table.0 as u64) << 32 | state
+}
+
+const fn held(table: TableId, mode: TableMode) -> u64 {
+    word(table, if mode.writes() { HELD_EXCLUSIVE } else { HELD_SHARED })
+}
+
+const fn table_of(word: u64) -> TableId {
+    TableId((word >> 32) as u32)
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// Contract above.
+    word: AtomicU64,
+    /// Contract above.
+    tag: AtomicU64,
+}
+
+/// The words of a slot.
+#[derive(Debug)]
+pub(crate) struct Intents {
+    entries: [Entry; WORDS],
+}
+
+/// How the owner finds one of its words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// Free.
+    Free,
+    /// Kept by an earlier transaction.
+    Kept(TableId),
+    /// Held by the one that runs.
+    Held(TableId),
+    /// Taken away: the lock is in the table, if it is held at all.
+    Revoked(TableId),
+}
+
+/// What a strong locker has found and revoked.
+pub(crate) struct Revoked {
+    /// The mode in which the word was held, if it was.
+    pub(crate) held: Option<TableMode>,
+    pub(crate) tag: Csn,
+}
+
+impl Intents {
+    pub(crate) fn new() -> Self {
+        let entry = |_| Entry { word: AtomicU64::new(FREE), tag: AtomicU64::new(0) };
+        Self { entries: std::array::from_fn(entry) }
+    }
+
+    /// Of the owner: how it finds the word `at`.
+    pub(crate) fn find(&self, at: usize) -> Found {
+        // ORDERING: hint, what follows is an exchange, or under the head's lock; a free word is the owner's own.
+        let word = self.entries[at].word.load(Ordering::Relaxed);
+        match word & STATE {
+            FREE => Found::Free,
+            KEPT => Found::Kept(table_of(word)),
+            REVOKED => Found::Revoked(table_of(word)),
+            _ => Found::Held(table_of(word)),
+        }
+    }
+
+    /// Of the owner: the word of `table`, if it has one.
+    pub(crate) fn position(&self, table: TableId) -> Option<usize> {
+        self.entries.iter().position(|entry| {
+            // ORDERING: hint, see `find`.
+            let word = entry.word.load(Ordering::Relaxed);
+            word & STATE != FREE && table_of(word) == table
+        })
+    }
+
+    /// Of the owner: takes what it kept, or holds in a weaker mode, as `mode`. False if it was revoked.
+    pub(crate) fn take_again(&self, at: usize, table: TableId, mode: TableMode) -> bool {
+        let entry = &self.entries[at].word;
+        // ORDERING: Relaxed, the exchange checks.
+        let before = entry.load(Ordering::Relaxed);
+        if before & STATE == REVOKED {
+            return false;
+        }
+        debug_assert_eq!(table_of(before), table, "the word is that of the table");
+        if mutant("intent: taken again by a store") {
+            // ORDERING: of the mutant.
+            entry.store(held(table, mode), Ordering::Release);
+            return true;
+        }
+        // ORDERING: claim. Failure: it was revoked, and the head's lock tells the rest.
+        entry.compare_exchange(before, held(table, mode), Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Of the owner: enters an intent in a free word, and holds it if [`StrongCount::has_let_by`] says so. Otherwise it is to be
+    /// made [`free`](Self::free) again.
+    pub(crate) fn enter(&self, at: usize, table: TableId, mode: TableMode) {
+        // ORDERING: store, fence, look; the fence is in `has_let_by`.
+        self.entries[at].word.store(held(table, mode), Ordering::Relaxed);
+    }
+
+    /// Of the owner: its transaction has ended, with commit number `csn` if it wrote. False if the lock is in the table.
+    pub(crate) fn keep(&self, table: TableId, mode: TableMode, csn: Option<Csn>) -> bool {
+        let Some(at) = self.position(table) else { return false };
+        let Entry { word: state, tag } = &self.entries[at];
+        let tag_it = || {
+            if let Some(csn) = csn.filter(|_| mode.writes()) {
+                // ORDERING: Relaxed, the owner's own; published by the word.
+                tag.store(csn.0.max(tag.load(Ordering::Relaxed)), Ordering::Relaxed);
+            }
+        };
+        let early = mutant("intent: kept before its tag");
+        if !early {
+            tag_it();
+        }
+        // ORDERING: of the mutant, or publish, pairs with `revoke`.
+        let order = if mutant("intent: relaxed release") { Ordering::Relaxed } else { Ordering::Release };
+        // ORDERING: as said. Failure: it was revoked, and the head's lock tells the rest.
+        let kept = state.compare_exchange(held(table, mode), word(table, KEPT), order, Ordering::Relaxed).is_ok();
+        if early {
+            tag_it();
+        }
+        kept
+    }
+
+    /// Of the owner, with the head of the word's table locked: the word becomes free. Returns its tag, for the head.
+    pub(crate) fn free(&self, at: usize) -> Csn {
+        let Entry { word, tag } = &self.entries[at];
+        // ORDERING: Relaxed, the head's lock keeps strong lockers away.
+        let newest = tag.load(Ordering::Relaxed);
+        // ORDERING: as above; the next one who looks for the table does not find it here.
+        tag.store(0, Ordering::Relaxed);
+        // ORDERING: as above.
+        word.store(FREE, Ordering::Relaxed);
+        Csn(newest)
+    }
+
+    /// Of a strong locker that is announced, with the head of `table` locked: takes the table's word away, if there is one.
+    pub(crate) fn revoke(&self, table: TableId) -> Option<Revoked> {
+        self.entries.iter().find_map(|Entry { word: entry, tag }| {
+            // ORDERING: Relaxed, ordered by the fence in `announce`.
+            let seen = entry.load(Ordering::Relaxed);
+            if matches!(seen & STATE, FREE | REVOKED) || table_of(seen) != table {
+                return None;
+            }
+            // ORDERING: Acquire, pairs with `keep`: what was done under the intent is visible, and so is its tag.
+            let before = entry.swap(word(table, REVOKED), Ordering::Acquire);
+            debug_assert_eq!(table_of(before), table, "under the head's lock a word stays that of its table");
+            let held = match before & STATE {
+                HELD_SHARED => Some(TableMode::IntentShared),
+                HELD_EXCLUSIVE => Some(TableMode::IntentExclusive),
+                _ => None,
+            };
+            // ORDERING: Relaxed, published by the word, or too early for the transaction that runs.
+            Some(Revoked { held, tag: Csn(tag.load(Ordering::Relaxed)) })
+        })
+    }
+}
+
+/// How many strong locks there are or are asked for, of the tables whose ids fall together.
+#[derive(Debug)]
+pub(crate) struct StrongCount(AtomicU32);
+
+impl StrongCount {
+    pub(crate) fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
+    /// Counts a strong locker, which looks through the words afterwards.
+    pub(crate) fn announce(&self) {
+        // ORDERING: store, fence, look; pairs with the fence in `has_let_by`.
+        self.0.fetch_add(1, Ordering::Relaxed);
+        if !mutant("intent: no fence behind the count") {
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    /// A strong lock has ended, or was not granted.
+    pub(crate) fn retire(&self) {
+        // ORDERING: Release, pairs with `has_let_by`.
+        let before = self.0.fetch_sub(1, Ordering::Release);
+        assert!(before > 0, "a strong lock ends once");
+    }
+
+    /// Whether there is no strong locker, who would not let an intent by.
+    pub(crate) fn is_zero(&self) -> bool {
+        // ORDERING: hint, `has_let_by` decides.
+        self.0.load(Ordering::Relaxed) == 0
+    }
+
+    /// Of an owner that has entered an intent: whether it holds it.
+    pub(crate) fn has_let_by(&self) -> bool {
+        if !mutant("intent: no fence behind the word") {
+            // ORDERING: store, fence, look; pairs with the fence in `announce`.
+            fence(Ordering::SeqCst);
+        }
+        // ORDERING: Acquire, pairs with `retire`: who finds no strong locker sees what the last one did.
+        self.0.load(Ordering::Acquire) == 0
+    }
+}
