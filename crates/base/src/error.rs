@@ -148,6 +148,8 @@ pub enum Error {
     },
     /// The table was dropped after this transaction had opened it. Retryable: to open it again creates it anew.
     TableDropped,
+    /// A savepoint of another transaction, or one that was taken after the place to which the transaction has gone back since.
+    NoSavepoint,
     /// `insert_new` met the key.
     KeyExists,
     /// The transaction was chosen to end a cycle of waits. Retryable.
@@ -296,6 +298,7 @@ impl fmt::Display for Error {
                 write!(f, "table {table} holds {stored}, not {wanted}")
             }
             Self::TableDropped => f.write_str("the table was dropped"),
+            Self::NoSavepoint => f.write_str("the transaction has no such savepoint, or has gone back behind it"),
             Self::KeyExists => f.write_str("the key exists"),
             Self::Deadlock { cycle } => {
                 f.write_str("deadlock:")?;

@@ -7,7 +7,7 @@ use crate::format::{GHOST, RowHeader};
 use crate::node::{NO_VERSION, Row};
 use crate::tree::{Structure, Tree};
 use foreshore_base::limits::PAGE_SIZE;
-use foreshore_base::{Lsn, PageId, Result};
+use foreshore_base::{Error, Lsn, PageId, Result};
 use foreshore_buffer::Scan;
 use foreshore_lock::TableMode;
 use foreshore_txn::{Seen, Snapshot, Txn, UndoPtr};
@@ -160,6 +160,10 @@ impl Cursor {
     /// Copies the rows of one leaf, or, if they are locked, some of them, that lie between `start` and the upper bound.
     fn copy_leaf(&mut self, txn: &mut Txn) -> Result<()> {
         self.copied_at = txn.last_lsn();
+        if self.tree.is_retired() {
+            // Created by this transaction, which has taken that back.
+            return Err(Error::TableDropped);
+        }
         let (tree, snapshot) = (self.tree.clone(), self.snapshot.clone());
         let mut page = [0; PAGE_SIZE];
         let Some(snapshot) = snapshot else {

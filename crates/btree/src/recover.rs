@@ -13,6 +13,9 @@ use foreshore_sync::model::mutant;
 use foreshore_txn::{ResourceManager, UndoContext, UndoEntry};
 use foreshore_wal::Dep;
 
+/// The header of a row that was not there, and has been left as a ghost. Nobody has written it, so it is gone for everybody.
+const GONE: RowHeader = RowHeader { xid: Xid::ZERO, flags: GHOST, undo: 0 };
+
 /// Where the row of an undo entry is, and how its change is taken back.
 struct Compensation<'a> {
     root: PageId,
@@ -27,10 +30,9 @@ struct Compensation<'a> {
 const GHOST_BODY: usize = 16;
 
 impl<'a> Compensation<'a> {
-    /// Leaves a ghost where an inserted row was: somebody has scanned the gap that ends there. Nobody has written it, so it
-    /// is gone for everybody.
+    /// Leaves a ghost where an inserted row was: somebody has scanned the gap that ends there, or the row stays locked.
     fn leave_ghost(&mut self) {
-        let owner = RowHeader { xid: Xid::ZERO, flags: GHOST, undo: 0 }.owner();
+        let owner = GONE.owner();
         self.kind = TreeKind::RowRestore;
         self.body.clear();
         RowRestore { owner, key: self.key, prefix: 0, cut: 0, middle: &[] }.encode(&mut self.body);
@@ -85,18 +87,25 @@ impl ResourceManager for Trees {
         apply(record, index, page).map_err(|why| self.corrupted(pid, why))
     }
 
-    fn undo(&self, context: &mut UndoContext<'_>, entry: &UndoEntry<'_>) -> Result<()> {
+    fn undo(&self, context: &mut UndoContext<'_>, entry: &UndoEntry<'_>) -> Result<bool> {
         match TreeKind::from_number(entry.kind) {
-            Some(TreeKind::RowLock) => self.undo_lock(context, entry),
-            Some(TreeKind::CreateTable) => self.undo_create(context, entry),
-            Some(kind) => self.undo_row(context, entry, RowChange { kind, body: entry.body }, None),
+            Some(kind) if entry.lsn == Lsn::ZERO => self.undo_lock(context, entry, kind).map(|()| false),
+            // The transaction keeps the lock of the catalogue, and the entry leads to a table that is gone.
+            Some(TreeKind::CreateTable) => {
+                self.undo_create(context, &UndoEntry { keep: None, ..*entry }).map(|()| false)
+            }
+            Some(kind) => {
+                let keep = entry.keep.filter(|_| !mutant("btree: a savepoint gives rows back"));
+                let entry = UndoEntry { keep, ..*entry };
+                self.undo_row(context, &entry, RowChange { kind, body: entry.body }, None).map(|()| keep.is_some())
+            }
             None => Err(self.corrupted(PageId::ZERO, "an undo entry of unknown kind")),
         }
     }
 }
 
 impl Trees {
-    /// Takes the change of a row back, wherever the row is by now.
+    /// Takes the change of a row back, wherever the row is by now, and the lock of the row unless that is to be kept.
     pub(crate) fn undo_row(
         &self,
         context: &mut UndoContext<'_>,
@@ -129,7 +138,7 @@ impl Trees {
                 tree.make_room(&mut Structure::of_undo(context), key, 0, grow)?;
                 continue;
             }
-            if way.kind == TreeKind::RowErase && context.is_gap_locked(entry.table, key) {
+            if way.kind == TreeKind::RowErase && (entry.keep.is_some() || context.is_gap_locked(entry.table, key)) {
                 way.leave_ghost();
             }
             let Compensation { kind, ref body, .. } = way;
@@ -147,6 +156,14 @@ impl Trees {
                     context.log_clr(entry, &to_log(&record, &[body]), dep, &mut [&mut leaf, &mut map]);
                 }
             }
+            if let Some(entry) = entry.keep {
+                // Not logged: a crash ends the lock.
+                return tree.edit_header(&mut leaf, key, |old| RowHeader {
+                    xid: context.xid(),
+                    undo: entry.bits(),
+                    ..old
+                });
+            }
             // Whoever had the row before has it again, with the versions that came before that.
             if has_predecessor && !mutant("btree: a rollback keeps the undo pointer") {
                 tree.point_to_undo(&mut leaf, key, entry.next)?;
@@ -157,20 +174,39 @@ impl Trees {
 
     /// Shows the former owner of a locked row again. The commit of that owner may not be durable yet, and who reads the row
     /// must learn of it.
-    fn undo_lock(&self, context: &mut UndoContext<'_>, entry: &UndoEntry<'_>) -> Result<()> {
-        let lock = RowLock::decode(entry.body).map_err(|why| self.corrupted(PageId::ZERO, why))?;
+    fn undo_lock(&self, context: &mut UndoContext<'_>, entry: &UndoEntry<'_>, kind: TreeKind) -> Result<()> {
+        let lock = RowLock::of(RowChange { kind, body: entry.body });
+        let lock = lock.map_err(|why| self.corrupted(PageId::ZERO, why))?;
         let tree = self.tree(entry.table, lock.root);
         let mut leaf: ExclusiveGuard<'_> = tree.find(&mut Structure::of_undo(context), lock.key, 0, 0)?;
-        let pid = leaf.pid();
-        let damage = |why| self.corrupted(pid, why);
-        let node = tree.parse(pid, &leaf)?;
-        let at = node.search(lock.key).map_err(damage)?.map_err(|_| damage("a locked row is gone"))?;
-        if node.row(at).map_err(damage)?.header.xid != context.xid() {
-            return Err(damage("a locked row has another owner"));
+        let mut holder = Xid::ZERO;
+        tree.edit_header(&mut leaf, lock.key, |old| {
+            holder = old.xid;
+            RowHeader { undo: entry.next.bits(), ..RowHeader::from_owner(lock.old_owner) }
+        })?;
+        if holder != context.xid() {
+            return Err(self.corrupted(leaf.pid(), "a locked row has another owner"));
         }
-        let header = RowHeader { undo: entry.next.bits(), ..RowHeader::from_owner(lock.old_owner) };
-        node::set_header(&mut leaf, at, header).map_err(damage)?;
         leaf.mark_dirty();
         Ok(())
+    }
+}
+
+impl<'a> RowLock<'a> {
+    /// The lock that is left of a change of a row which was taken back, or that never was more.
+    fn of(change: RowChange<'a>) -> Result<Self, node::Damage> {
+        if change.kind == TreeKind::RowLock {
+            return Self::decode(change.body);
+        }
+        let (root, compensation) = change.body.split_first_chunk().ok_or("an undo entry that is cut off")?;
+        let root = PageId(u64::from_le_bytes(*root));
+        match change.kind {
+            TreeKind::RowErase => Ok(Self { root, old_owner: GONE.owner(), key: decode_erase(compensation)? }),
+            TreeKind::RowRestore => {
+                let RowRestore { owner, key, .. } = RowRestore::decode(compensation)?;
+                Ok(Self { root, old_owner: owner, key })
+            }
+            _ => Err("an undo entry of unknown kind"),
+        }
     }
 }

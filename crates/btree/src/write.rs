@@ -342,11 +342,21 @@ impl Tree {
 
     /// Leaves an undo pointer in the header of a row that was just written.
     pub(crate) fn point_to_undo(&self, leaf: &mut ExclusiveGuard<'_>, key: &[u8], undo: UndoPtr) -> Result<()> {
+        self.edit_header(leaf, key, |header| RowHeader { undo: undo.bits(), ..header })
+    }
+
+    /// Changes the header of a row that is there.
+    pub(crate) fn edit_header(
+        &self,
+        leaf: &mut ExclusiveGuard<'_>,
+        key: &[u8],
+        edit: impl FnOnce(RowHeader) -> RowHeader,
+    ) -> Result<()> {
         let pid = leaf.pid();
         let damage = |why| self.corrupted(pid, why);
         let node = self.parse(pid, leaf)?;
-        let at = node.search(key).map_err(damage)?.map_err(|_| damage("a row that was just written is gone"))?;
-        let header = RowHeader { undo: undo.bits(), ..node.row(at).map_err(damage)?.header };
+        let at = node.search(key).map_err(damage)?.map_err(|_| damage("a row that was written or locked is gone"))?;
+        let header = edit(node.row(at).map_err(damage)?.header);
         node::set_header(leaf, at, header).map_err(damage)
     }
 

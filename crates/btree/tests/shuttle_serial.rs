@@ -68,6 +68,10 @@ enum Op {
     Remove(usize),
     /// Makes everything durable, so that ghosts may go.
     Settle,
+    /// Takes a savepoint.
+    Save,
+    /// Goes back to the savepoint. What has been seen since has been seen.
+    Back,
 }
 
 /// What it has answered.
@@ -96,6 +100,7 @@ fn run(bed: &Bed, txn: &mut Txn, op: Op) -> Result<Seen> {
             bed.log.force(bed.log.current())?;
             Seen::Row(None)
         }
+        Op::Save | Op::Back => unreachable!("of the transaction"),
     })
 }
 
@@ -110,6 +115,7 @@ fn replay(rows: &mut BTreeMap<Vec<u8>, u16>, op: Op) -> Seen {
         Op::Update(key, new) => rows.get_mut(KEYS[key]).map(|old| std::mem::replace(old, new)),
         Op::Remove(key) => rows.remove(KEYS[key]),
         Op::Settle => None,
+        Op::Save | Op::Back => unreachable!("of the transaction"),
         Op::Scan(from, to) => {
             return Seen::Rows(rows.range(at(from)..=at(to)).map(|(key, tag)| (key.clone(), *tag)).collect());
         }
@@ -125,7 +131,18 @@ fn is_serial(rows: &BTreeMap<Vec<u8>, u16>, left: &[&History], last: &BTreeMap<V
     }
     (0..left.len()).any(|next| {
         let mut after = rows.clone();
-        let fits = left[next].iter().all(|(op, seen)| replay(&mut after, *op) == *seen);
+        let mut saved = after.clone();
+        let fits = left[next].iter().all(|(op, seen)| match op {
+            Op::Save => {
+                saved.clone_from(&after);
+                true
+            }
+            Op::Back => {
+                after.clone_from(&saved);
+                true
+            }
+            op => replay(&mut after, *op) == *seen,
+        });
         let rest: Vec<_> = left.iter().enumerate().filter(|&(at, _)| at != next).map(|(_, txn)| *txn).collect();
         fits && is_serial(&after, &rest, last)
     })
@@ -152,8 +169,17 @@ fn script(rng: &mut Rng, number: u16) -> (Vec<Op>, bool) {
     (ops.collect(), rng.below(4) > 0)
 }
 
+/// A script in which the transaction goes back.
+fn winding(rng: &mut Rng, number: u16) -> (Vec<Op>, bool) {
+    let (mut ops, commits) = script(rng, number);
+    let save = rng.below(2);
+    ops.insert(save, Op::Save);
+    ops.insert(save + 2 + rng.below(ops.len() - save - 1), Op::Back);
+    (ops, commits)
+}
+
 /// Six transactions of three threads over four keys.
-fn histories(seed: u64) {
+fn histories(seed: u64, script: fn(&mut Rng, u16) -> (Vec<Op>, bool)) {
     let bed = bed();
     let mut rng = Rng(seed);
     let threads: Vec<_> = (0..3)
@@ -177,8 +203,20 @@ fn histories(seed: u64) {
 fn play(bed: &Bed, ops: &[Op], commits: bool) -> Option<History> {
     let mut txn = begin(bed);
     let mut history = History::new();
+    let mut savepoint = None;
     for op in ops {
-        match run(bed, &mut txn, *op) {
+        let seen = match op {
+            Op::Save => {
+                savepoint = Some(txn.savepoint());
+                Ok(Seen::Row(None))
+            }
+            Op::Back => {
+                let savepoint = savepoint.as_ref().expect("saved before");
+                txn.rollback_to(savepoint, |_| false).map(|()| Seen::Row(None))
+            }
+            op => run(bed, &mut txn, *op),
+        };
+        match seen {
             Ok(seen) => history.push((*op, seen)),
             Err(Error::Deadlock { .. }) => return None,
             Err(error) => panic!("{op:?}: {error}"),
@@ -290,8 +328,62 @@ fn own_key() {
 #[test]
 fn six_transactions_on_four_keys_are_serial() {
     for seed in 0..8 {
-        shuttle(ITERATIONS / 6, move || histories(seed));
+        shuttle(ITERATIONS / 6, move || histories(seed, script));
     }
+}
+
+#[test]
+fn transactions_that_go_back_to_a_savepoint_are_serial() {
+    for seed in 0..8 {
+        shuttle(ITERATIONS / 6, move || histories(seed, winding));
+    }
+}
+
+/// One transaction learns of a row or an absence, goes back behind that, and reads another, which a second transaction
+/// writes together with the first. It has seen both from before or both from after.
+fn both_or_neither() {
+    let bed = bed();
+    let writer = thread::spawn({
+        let bed = bed.clone();
+        move || {
+            let mut txn = begin(&bed);
+            let all =
+                [KEYS[0], KEYS[1], KEYS[2], KEYS[3]].into_iter().map(|key| bed.tree.put(&mut txn, key, &value(9)));
+            match all.collect::<Result<Vec<_>>>() {
+                Ok(_) => drop(txn.commit().expect("a commit")),
+                Err(Error::Deadlock { .. }) => drop(txn),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    });
+    for (first, second) in [(0, 3), (1, 2)] {
+        let mut txn = begin(&bed);
+        let savepoint = txn.savepoint();
+        let first = bed.tree.put(&mut txn, KEYS[first], &value(5));
+        let both = first.and_then(|old| {
+            txn.rollback_to(&savepoint, |_| false)?;
+            let mut out = Vec::new();
+            bed.tree.get(&mut txn, KEYS[second], &mut out).map(|found| (old, found.then_some(out)))
+        });
+        match both {
+            Ok((first, second)) => assert_eq!(first.as_deref().map(tag), second.as_deref().map(tag), "torn apart"),
+            Err(Error::Deadlock { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    writer.join().expect("the writer");
+    bed.verify();
+}
+
+#[test]
+fn what_was_seen_before_going_back_stays_true() {
+    shuttle(ITERATIONS, both_or_neither);
+}
+
+#[test]
+#[should_panic(expected = "torn apart")]
+fn rows_that_were_taken_back_to_a_savepoint_stay_locked() {
+    shuttle_mutated("btree: a savepoint gives rows back", 10 * ITERATIONS, both_or_neither);
 }
 
 #[test]

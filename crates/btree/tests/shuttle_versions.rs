@@ -37,10 +37,16 @@ fn get(bed: &Bed, txn: &mut Txn, row: u64) -> Result<u64> {
     Ok(amount(&out))
 }
 
-/// Moves an amount from one row to another, or takes half of that back.
+/// Moves an amount from one row to another, once or after it has gone back to a savepoint, or takes half of that back.
 fn transfer(bed: &Bed, rng: &mut Rng) -> Result<()> {
     let (from, to) = (rng.below(ROWS as usize) as u64, rng.below(ROWS as usize) as u64);
     let mut txn = bed.txns.begin(TxnOptions { lock_timeout: Duration::ZERO, ..TxnOptions::default() })?;
+    if rng.below(4) == 0 {
+        let savepoint = txn.savepoint();
+        bed.tree.put(&mut txn, &from.to_be_bytes(), &value(0))?;
+        bed.tree.put(&mut txn, &to.to_be_bytes(), &value(0))?;
+        txn.rollback_to(&savepoint, |_| false)?;
+    }
     for (row, change) in [(from, -1_i64), (to, 1)] {
         let mut old = Vec::new();
         bed.tree.get_for_update(&mut txn, &row.to_be_bytes(), &mut old)?;

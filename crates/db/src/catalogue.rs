@@ -42,7 +42,7 @@ pub(crate) fn open_table<'e, K: Key + 'static, V: Value + 'static>(
     if let Some(info) = engine.tables.get(name).filter(|info| !live.has_dropped(info.tree.table())) {
         return use_table::<K, V>(info, live);
     }
-    if let Some(info) = live.created.iter().find(|info| *info.name == *name) {
+    if let Some(info) = live.created(name) {
         check_types::<K, V>(info)?;
         return Ok(TreeRef::Created(info.tree.clone()));
     }
@@ -125,8 +125,8 @@ pub(crate) fn drop_table(engine: &Engine, live: &mut Live, name: &str) -> Result
     let row = decode(&engine.files, &live.found)?;
     // Who has used the table has ended after this, and who has opened it finds it gone when he locks it.
     live.txn.lock_table(row.table, TableMode::Exclusive)?;
-    let tree = match live.created.iter().position(|info| info.tree.table() == row.table) {
-        Some(at) => live.created.remove(at).tree,
+    let tree = match live.created(name) {
+        Some(info) => info.tree.clone(),
         None => {
             // Known, so that the transaction that created it cannot make it known any more.
             let info = table_info(&engine.trees, name, row.clone(), live.txn.observed());

@@ -34,6 +34,7 @@
 //! **Durability.** [`Transaction::commit`] returns when the commit survives power loss.
 //! [`Transaction::commit_pipelined`] returns at once with a [`CommitTicket`] that tells, waits, or is awaited. The locks
 //! of a transaction go when its commit record is in the log buffer; who reads what it wrote is acknowledged after it.
+//! [`Transaction::rollback_to`] takes back what came after a [`Savepoint`], and the transaction goes on.
 //!
 //! **Isolation** is serializable, by strict two-phase locking, unless [`TxnOptions::isolation`] says otherwise.
 //! [`Db::read`] begins a transaction that reads by a snapshot and waits for nobody. A transaction that waits blocks its thread; an
@@ -83,4 +84,4 @@ pub use read::{ReadTable, ReadTransaction};
 pub use stats::Stats;
 pub use table::{Range, Table};
 pub use table_def::TableDef;
-pub use transaction::Transaction;
+pub use transaction::{Savepoint, Transaction};

@@ -49,7 +49,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     }
 
     /// The value of `key`, locked for a write in this transaction. Saves the deadlocks of two transactions that both read
-    /// a row and then both want to write it. The absence of a row is locked, too.
+    /// a row and then both want to write it. At [`Isolation::Serializable`](crate::Isolation::Serializable) the absence of a row
+    /// is locked, too: others may read that it is absent, and not insert it. At the other levels they may.
     ///
     /// # Errors
     /// As for every method. `KeyTooLarge`.

@@ -17,7 +17,7 @@ use std::{cell::RefCell, fmt, mem, sync::Arc};
 /// An error that others caused (a conflict, a deadlock, a lock timeout, a table that was dropped) or that the engine met (a full disk, an I/O error) ends the
 /// transaction: it is rolled back at once, and every later call answers [`Error::RolledBack`]. An error in what was
 /// asked for ([`Error::KeyExists`], [`Error::KeyTooLarge`], [`Error::ValueTooLarge`], [`Error::TableName`],
-/// [`Error::TableTypes`], [`Error::NoTable`]) changes nothing, and the transaction goes on.
+/// [`Error::TableTypes`], [`Error::NoTable`], [`Error::NoSavepoint`]) changes nothing, and the transaction goes on.
 pub struct Transaction {
     engine: Arc<Engine>,
     state: RefCell<State>,
@@ -49,9 +49,9 @@ pub(crate) struct Live {
     pub(crate) value: Vec<u8>,
     /// Value found by the call.
     pub(crate) found: Vec<u8>,
-    /// Tables that this transaction created; others learn of them when it commits.
+    /// Tables that this transaction created; others learn of them when it commits. In order, also those dropped since.
     pub(crate) created: Vec<TableInfo>,
-    /// Tables that this transaction dropped; their pages become free when it commits.
+    /// Tables that this transaction dropped; their pages become free when it commits. In order.
     pub(crate) dropped: Vec<Tree>,
 }
 
@@ -60,6 +60,21 @@ impl Live {
     pub(crate) fn has_dropped(&self, table: TableId) -> bool {
         self.dropped.iter().any(|tree| tree.table() == table)
     }
+
+    /// The table `name`, if this transaction has created it and not dropped it.
+    pub(crate) fn created(&self, name: &str) -> Option<&TableInfo> {
+        self.created.iter().find(|info| *info.name == *name && !self.has_dropped(info.tree.table()))
+    }
+}
+
+/// A place in a transaction that it can go back to. Made by [`Transaction::savepoint`].
+#[derive(Debug)]
+pub struct Savepoint {
+    below: foreshore_txn::Savepoint,
+    /// How many tables the transaction had created.
+    created: usize,
+    /// How many it had dropped.
+    dropped: usize,
 }
 
 impl Transaction {
@@ -111,12 +126,46 @@ impl Transaction {
         self.with(|engine, live| catalogue::drop_table(engine, live, name))
     }
 
+    /// Marks the place that the transaction has reached, so that [`rollback_to`](Self::rollback_to) can take back what comes
+    /// after it. Costs next to nothing.
+    ///
+    /// # Errors
+    /// `RolledBack`, and whatever kept the transaction from beginning.
+    pub fn savepoint(&self) -> Result<Savepoint> {
+        self.with(|_, live| {
+            let (created, dropped) = (live.created.len(), live.dropped.len());
+            Ok(Savepoint { below: live.txn.savepoint(), created, dropped })
+        })
+    }
+
+    /// Takes back what this transaction has changed since `savepoint`, tables created and dropped included, and the transaction
+    /// goes on. It can go back to the same savepoint again; savepoints taken after it are gone.
+    ///
+    /// Locks stay until the transaction ends, also those of rows that are taken back: what has been read may have been acted
+    /// on. An iteration goes on behind the last key that it has given. A [`Table`] opened since, of a table that was created
+    /// since, answers [`Error::TableDropped`], which ends the transaction.
+    ///
+    /// # Errors
+    /// `NoSavepoint` for one of another transaction, or one that is gone: nothing has changed then. `RolledBack`. `Poisoned`: the
+    /// next open takes the whole transaction back.
+    pub fn rollback_to(&self, savepoint: &Savepoint) -> Result<()> {
+        self.with(|_, live| {
+            let Live { txn, created, dropped, .. } = live;
+            txn.check_savepoint(&savepoint.below)?;
+            let new = &created[savepoint.created..];
+            txn.rollback_to(&savepoint.below, |table| new.iter().any(|info| info.tree.table() == table))?;
+            created.drain(savepoint.created..).for_each(|info| info.tree.retire());
+            dropped.truncate(savepoint.dropped);
+            Ok(())
+        })
+    }
+
     /// Commits, and waits until the commit survives power loss; with [`Durability::Relaxed`] it does not wait.
     /// Returns the place of the transaction in the order of commits.
     ///
     /// # Errors
     /// `RolledBack` if an earlier error ended the transaction. `Poisoned`: whether the commit survives is unknown, and
-    /// [`Db::reopen`](crate::Db::reopen) tells. `DiskFull`, and then it is rolled back.
+    /// [`Db::reopen`](crate::Db::reopen) tells. A full disk is none: the space of a commit record is kept free.
     pub fn commit(self) -> Result<Csn> {
         let relaxed = self.durability == Durability::Relaxed;
         let ticket = self.pre_commit(relaxed)?;
@@ -164,7 +213,7 @@ impl Transaction {
         let committed = if hand_over { txn.commit_pipelined() } else { txn.commit() };
         self.engine.transaction_ended();
         let ticket = committed?;
-        for mut table in created {
+        for mut table in created.into_iter().filter(|info| !info.tree.is_retired()) {
             table.created = ticket.csn();
             self.engine.tables.add(table);
         }
@@ -245,6 +294,7 @@ const fn leaves_transaction(error: &Error) -> bool {
             | Error::TableName { .. }
             | Error::TableTypes { .. }
             | Error::NoTable { .. }
+            | Error::NoSavepoint
     )
 }
 

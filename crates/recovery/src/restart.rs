@@ -147,7 +147,8 @@ pub fn undo(log: &Log, manager: &dyn ResourceManager, losers: Losers, stats: &mu
             continue;
         };
         let (lsn, body) = (entry.lsn, &entry.body);
-        let entry = UndoEntry { lsn, kind: entry.kind, table: entry.table, body, next: UndoPtr::NULL };
+        let (kind, table, next) = (entry.kind, entry.table, UndoPtr::NULL);
+        let entry = UndoEntry { lsn, kind, table, body, next, keep: None };
         manager.undo(&mut context, &entry)?;
         open.last_lsn = context.last_lsn();
         stats.undone += 1;

@@ -5,6 +5,7 @@ use crate::format::{COMMIT, MARK_LEN, encode_mark};
 use crate::manager::{Lease, TxnManager};
 use crate::resource::UndoContext;
 use crate::txn::Txn;
+use crate::undo::UndoPtr;
 use foreshore_base::{Csn, Error, Lsn, Result, Xid};
 use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_wal::{CommitTicket, Dep, Log, Record, Session, flags};
@@ -117,10 +118,7 @@ impl Txn {
         }
         let Lease { session, undo, .. } = lease;
         let mut context = UndoContext::new(session, xid, self.last_lsn).beside(&manager.locks);
-        while let Some(entry) = undo.newest() {
-            manager.resources().undo(&mut context, &entry)?;
-            undo.pop();
-        }
+        manager.undo_back_to(&mut context, undo, UndoPtr::NULL, |_| false)?;
         if self.last_lsn > Lsn::ZERO {
             let end = context.log_end()?;
             manager.raise_clock(end.csn());
@@ -190,7 +188,7 @@ impl TxnManager {
 }
 
 /// A rollback that unwinds has failed too: its rows stay as they are, and nobody may wait for them.
-struct HaltOnPanic<'a>(&'a TxnManager);
+pub(crate) struct HaltOnPanic<'a>(pub(crate) &'a TxnManager);
 
 impl Drop for HaltOnPanic<'_> {
     fn drop(&mut self) {

@@ -6,7 +6,8 @@
 //! - **Commit** ([`Txn::commit`]): show that the commit is under way, append its record, raise the clock, set the status, release
 //!   the locks. Nothing between the second and the last of these can fail. The disk comes later, in the ticket.
 //! - **Rollback** ([`Txn::rollback`]): undo backwards through the [`ResourceManager`], from memory, with a compensation record
-//!   for each change; then an end record, the status, the locks.
+//!   for each change; then an end record, the status, the locks. [`Txn::rollback_to`] takes back what came after a
+//!   [`Savepoint`] in the same way, keeps the locks, and the transaction goes on.
 //! - **Visibility**: a tuple header carries an xid, the status window tells whether that transaction is live, and its commit
 //!   number otherwise. [`Txn::row_holder`] answers who holds a row and collects the **watermark**: the newest commit that
 //!   the transaction has read from, whose durability its own acknowledgement waits for.
@@ -31,6 +32,7 @@ mod pins;
 mod read;
 mod readers;
 mod resource;
+mod savepoint;
 mod slot;
 mod snapshot;
 mod status;
@@ -44,6 +46,7 @@ pub use manager::{CheckpointView, Start, TxnManager, TxnManagerOptions, TxnStats
 pub use past::Visibility;
 pub use read::{Isolation, Seen};
 pub use resource::{ResourceManager, UndoContext};
+pub use savepoint::Savepoint;
 pub use slot::OldestActive;
 pub use snapshot::{OldestSnapshot, Snapshot, SnapshotKind};
 pub use txn::{RowHolder, Txn, TxnOptions};

@@ -20,11 +20,14 @@ pub trait ResourceManager: Send + Sync {
 
     /// Takes `entry` back by its key, wherever that lies by now: page and position may have moved. Reserves through
     /// [`UndoContext::reserve`] before its first latch, and logs what it does by [`UndoContext::log_clr`], unless the
-    /// entry was not logged either.
+    /// entry is only a lock, which is not logged either.
+    ///
+    /// Returns whether the row stays locked by [`UndoEntry::keep`]; `false` where that is none, or where another lock, which
+    /// lasts, covers the row anyway. A row that was not there before is kept as a ghost then.
     ///
     /// # Errors
     /// Any stops the log: a rollback has no way out.
-    fn undo(&self, context: &mut UndoContext<'_>, entry: &UndoEntry<'_>) -> Result<()>;
+    fn undo(&self, context: &mut UndoContext<'_>, entry: &UndoEntry<'_>) -> Result<bool>;
 }
 
 /// The rollback of one transaction, at run time or at restart.

@@ -3,6 +3,7 @@
 use crate::format::MARK_LEN;
 use crate::manager::{Lease, TxnManager};
 use crate::read::Isolation;
+use crate::savepoint::Mark;
 use crate::snapshot::{Snapshot, SnapshotKind};
 use crate::status::Status;
 use foreshore_base::{Csn, Lsn, Result, Xid};
@@ -68,6 +69,8 @@ pub struct Txn {
     pub(crate) reads: SnapshotKind,
     /// Of the whole transaction.
     pub(crate) snapshot: Option<Arc<Snapshot>>,
+    /// Those that can be rolled back to, by age.
+    pub(crate) savepoints: Vec<Mark>,
     /// The current reservation, made again after a wait.
     reserved: usize,
 }
@@ -91,6 +94,7 @@ impl Txn {
             isolation: options.isolation,
             reads: options.reads,
             snapshot: None,
+            savepoints: Vec::new(),
             reserved: 0,
         }
     }

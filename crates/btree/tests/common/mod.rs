@@ -263,7 +263,7 @@ pub fn restart(fs: &Mem, frames: usize, limit: usize) -> (Bed, Restart) {
         let loser = losers.get_mut(&xid).unwrap();
         let (kind, table, body) = &loser.changes[&lsn];
         let mut context = UndoContext::new(&mut session, xid, loser.last_lsn);
-        let entry = UndoEntry { lsn, kind: *kind, table: *table, body, next: UndoPtr::NULL };
+        let entry = UndoEntry { lsn, kind: *kind, table: *table, body, next: UndoPtr::NULL, keep: None };
         trees.undo(&mut context, &entry).unwrap();
         loser.last_lsn = context.last_lsn();
     }

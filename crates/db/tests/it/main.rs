@@ -22,6 +22,7 @@ mod model;
 mod poison;
 mod rollback;
 mod run;
+mod savepoints;
 mod script;
 mod snapshots;
 mod stats;

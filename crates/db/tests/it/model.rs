@@ -1,7 +1,7 @@
-//! A table behaves as a `BTreeMap`, through commits, rollbacks, checkpoints and restarts.
+//! A table behaves as a `BTreeMap`, through commits, rollbacks whole and in part, checkpoints and restarts.
 
 use crate::support::{TEXTS, in_memory, open};
-use foreshore::{Db, Error, Transaction};
+use foreshore::{Db, Error, Savepoint, Transaction};
 use foreshore_io::Fs;
 use proptest::prelude::*;
 use std::{collections::BTreeMap, ops::Bound, sync::Arc, time::Duration};
@@ -16,6 +16,9 @@ enum Operation {
     Get(String),
     GetForUpdate(String),
     Range(Bound<String>, Bound<String>),
+    Savepoint,
+    /// To the one of so many before, and that many are kept.
+    RollbackTo(usize),
     Commit,
     Rollback,
     Checkpoint,
@@ -47,6 +50,8 @@ fn operation() -> impl Strategy<Value = Operation> {
         3 => key().prop_map(Operation::Get),
         2 => key().prop_map(Operation::GetForUpdate),
         2 => (bound(), bound()).prop_map(|(from, to)| Operation::Range(from, to)),
+        3 => Just(Operation::Savepoint),
+        2 => (0_usize..4).prop_map(Operation::RollbackTo),
         3 => Just(Operation::Commit),
         1 => Just(Operation::Rollback),
         1 => Just(Operation::Checkpoint),
@@ -83,8 +88,21 @@ impl Run {
     fn transaction(&mut self, operations: &[Operation]) {
         let db = self.db.clone().expect("open");
         let tx = db.begin();
+        let mut savepoints: Vec<(Savepoint, Model)> = Vec::new();
         for operation in operations {
-            apply(&tx, &mut self.current, operation);
+            match operation {
+                Operation::Savepoint => savepoints.push((tx.savepoint().unwrap(), self.current.clone())),
+                Operation::RollbackTo(nth) => {
+                    let gone = savepoints.split_off(savepoints.len() - nth.min(&savepoints.len().saturating_sub(1)));
+                    let Some((savepoint, then)) = savepoints.last() else { continue };
+                    tx.rollback_to(savepoint).unwrap();
+                    self.current.clone_from(then);
+                    for (savepoint, _) in gone {
+                        assert!(matches!(tx.rollback_to(&savepoint), Err(Error::NoSavepoint)));
+                    }
+                }
+                operation => apply(&tx, &mut self.current, operation),
+            }
         }
         match operations.last() {
             Some(Operation::Rollback) => {
@@ -149,6 +167,11 @@ fn apply(tx: &Transaction, model: &mut Model, operation: &Operation) {
                 model.iter().filter(|(key, _)| is_in(key)).map(|(key, value)| (key.clone(), value.clone())).collect();
             assert_eq!(found, wanted);
         }
-        Operation::Commit | Operation::Rollback | Operation::Checkpoint | Operation::Reopen => {}
+        Operation::Savepoint
+        | Operation::RollbackTo(_)
+        | Operation::Commit
+        | Operation::Rollback
+        | Operation::Checkpoint
+        | Operation::Reopen => {}
     }
 }

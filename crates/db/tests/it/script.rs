@@ -82,8 +82,20 @@ impl Script {
     fn transaction(&mut self, db: &Db, n: u32) -> Result<(), Error> {
         let tx = db.begin();
         let mut after = self.model.clone();
+        let mut savepoints = vec![(tx.savepoint()?, after.clone())];
         for _ in 0..=self.random.below(6) {
+            if self.random.below(3) == 0 {
+                savepoints.push((tx.savepoint()?, after.clone()));
+            }
             self.change(&tx, &mut after)?;
+            if self.random.below(5) == 0 {
+                savepoints.truncate(1 + self.random.below(savepoints.len() as u64) as usize);
+                let (savepoint, then) = savepoints.last().expect("the first one stays");
+                tx.rollback_to(savepoint)?;
+                after.clone_from(then);
+                // Pages and log may go out between this and the end of the transaction.
+                (0..self.random.below(3)).for_each(|_| db.step());
+            }
         }
         match self.random.below(10) {
             0 => return tx.rollback(),

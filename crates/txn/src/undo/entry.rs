@@ -19,7 +19,7 @@
 
 use super::arena::Arena;
 use super::{Link, UndoPtr, Undoable};
-use foreshore_base::{Csn, Lsn, TableId};
+use foreshore_base::{Csn, Lsn, TableId, Xid};
 use foreshore_sync::Word;
 use foreshore_sync::primitive::atomic::{Ordering, fence};
 
@@ -152,6 +152,16 @@ impl<'a> Entry<'a> {
     /// The entry before it in its transaction.
     pub(super) fn previous(&self) -> UndoPtr {
         UndoPtr(unpack(load(self.words, PREVIOUS)).1)
+    }
+
+    pub(super) fn set_previous(&self, previous: UndoPtr) {
+        let (rest, _) = unpack(load(self.words, PREVIOUS));
+        store(self.words, PREVIOUS, pack(rest, previous.bits()));
+    }
+
+    /// The xid that the row had before the change; zero if there was no row.
+    pub(super) fn holder(&self) -> Xid {
+        Xid(load(self.words, OWNER) >> 16)
     }
 
     /// The entry of the holder before.

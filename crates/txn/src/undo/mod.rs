@@ -21,7 +21,8 @@ use std::sync::Arc;
 /// A change that can be taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UndoEntry<'a> {
-    /// LSN of its record; zero for a change that is not logged, such as a lock in a tuple header.
+    /// LSN of its record. Zero for what is only the lock of a row, in its tuple header: it was never more, or the change is
+    /// taken back and the lock was kept.
     pub lsn: Lsn,
     /// The kind of its record, or one of the resource manager's own for what is not logged.
     pub kind: u8,
@@ -31,6 +32,9 @@ pub struct UndoEntry<'a> {
     pub body: &'a [u8],
     /// The undo pointer that the tuple header gets back. Null at restart, where nobody follows one.
     pub next: UndoPtr,
+    /// The entry itself, if the transaction goes on and keeps the row locked: the tuple header then keeps its xid, and this as
+    /// its undo pointer.
+    pub keep: Option<UndoPtr>,
 }
 
 /// Where an entry lies, in the 48 bits that a tuple header has for it: a word of the arena, or null. It means something only
@@ -52,10 +56,6 @@ impl UndoPtr {
     #[must_use]
     pub const fn bits(self) -> u64 {
         self.0
-    }
-
-    const fn is_null(self) -> bool {
-        self.0 == 0
     }
 }
 
@@ -120,6 +120,15 @@ pub(crate) struct Undo {
     body: Vec<u8>,
 }
 
+/// How far a rollback has come.
+#[derive(Debug)]
+pub(crate) struct Back {
+    /// The entry that is next; null behind the oldest.
+    pub(crate) at: UndoPtr,
+    /// The last one that was kept, which leads to it; null if all newer ones were dropped.
+    stays: UndoPtr,
+}
+
 impl Undo {
     pub(crate) fn new(arena: Arc<Arena>) -> Self {
         Self {
@@ -179,24 +188,42 @@ impl Undo {
         entry.set_lsn(lsn);
     }
 
-    /// The newest entry that stands.
-    pub(crate) fn newest(&mut self) -> Option<UndoEntry<'_>> {
-        if self.newest.is_null() {
-            return None;
-        }
-        let entry = Entry::at(&self.arena, self.newest).expect("an arena holds whole entries");
-        self.body.clear();
-        entry.append_body(&mut self.body);
-        let (lsn, kind, table, next) = (entry.lsn(), entry.kind(), entry.table(), entry.next());
-        Some(UndoEntry { lsn, kind, table, body: &self.body, next })
+    /// The newest entry. What is entered from now on lies behind it.
+    pub(crate) const fn newest(&self) -> UndoPtr {
+        self.newest
     }
 
-    /// Drops the newest entry: it has been taken back.
-    pub(crate) fn pop(&mut self) {
-        let entry = Entry::at(&self.arena, self.newest).expect("an entry that is dropped exists");
+    /// A way back through the entries, from the newest one on.
+    pub(crate) const fn back(&self) -> Back {
+        Back { at: self.newest, stays: UndoPtr::NULL }
+    }
+
+    /// The entry at which `back` has arrived, and the xid that its row had before.
+    pub(crate) fn entry(&mut self, back: &Back) -> (UndoEntry<'_>, Xid) {
+        let entry = Entry::at(&self.arena, back.at).expect("an arena holds whole entries");
+        self.body.clear();
+        entry.append_body(&mut self.body);
+        let (lsn, kind, table, next, holder) = (entry.lsn(), entry.kind(), entry.table(), entry.next(), entry.holder());
+        (UndoEntry { lsn, kind, table, body: &self.body, next, keep: None }, holder)
+    }
+
+    /// Drops the entry at which `back` has arrived: all of it has been taken back.
+    pub(crate) fn drop_at(&mut self, back: &mut Back) {
+        let entry = Entry::at(&self.arena, back.at).expect("an entry that is dropped exists");
         let previous = entry.previous();
-        self.arena.drop_entry(self.newest);
-        self.newest = previous;
+        self.arena.drop_entry(back.at);
+        match Entry::at(&self.arena, back.stays) {
+            Some(newer) => newer.set_previous(previous),
+            None => self.newest = previous,
+        }
+        back.at = previous;
+    }
+
+    /// Keeps the entry at which `back` has arrived, as the lock of its row.
+    pub(crate) fn keep_at(&mut self, back: &mut Back) {
+        let entry = Entry::at(&self.arena, back.at).expect("an entry that is kept exists");
+        entry.set_lsn(Lsn::ZERO);
+        *back = Back { at: entry.previous(), stays: back.at };
     }
 
     /// An operation is over: where memory is short, others may have what it does not need.

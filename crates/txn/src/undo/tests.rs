@@ -16,6 +16,16 @@ fn change(kind: u8, body: &[u8]) -> Undoable<'_> {
     Undoable { kind, table: TableId(7), body, before: None }
 }
 
+fn newest(undo: &mut Undo) -> Option<UndoEntry<'_>> {
+    let back = undo.back();
+    (back.at != UndoPtr::NULL).then(|| undo.entry(&back).0)
+}
+
+fn pop(undo: &mut Undo) {
+    let mut back = undo.back();
+    undo.drop_at(&mut back);
+}
+
 #[test]
 fn entries_come_back_newest_first_across_chunks() {
     let arena = arena(1 << 20);
@@ -26,23 +36,60 @@ fn entries_come_back_newest_first_across_chunks() {
         let before = Before { undo: UndoPtr(n + 1), back: &[9; 100], ..Before::default() };
         let change = Undoable { table: TableId(n as u32), before: Some(before), ..change(7, &body) };
         let pointer = undo.push(&change, &Link { since: Csn(n), next: before.undo, ..Link::default() });
-        assert!(!pointer.is_null() && pointer.bits() < 1 << 48);
+        assert!(pointer != UndoPtr::NULL && pointer.bits() < 1 << 48);
         if n % 2 == 0 {
             undo.stamp_newest(Lsn(n + 1));
         }
     }
     assert!(arena.used_bytes() >= 20 * CHUNK);
     for n in (0..40_u64).rev() {
-        let entry = undo.newest().expect("an entry");
+        let entry = newest(&mut undo).expect("an entry");
         let lsn = if n % 2 == 0 { Lsn(n + 1) } else { Lsn::ZERO };
         assert_eq!((entry.lsn, entry.kind, entry.table, entry.next), (lsn, 7, TableId(n as u32), UndoPtr(n + 1)));
         assert_eq!(entry.body, vec![n as u8; 3000 + n as usize]);
-        undo.pop();
+        pop(&mut undo);
     }
-    assert!(undo.newest().is_none());
+    assert!(newest(&mut undo).is_none());
     undo.end(Csn::ZERO);
     drop(undo);
     assert_eq!(arena.used_bytes(), 0, "nobody needs what was taken back");
+}
+
+#[test]
+fn entries_that_stay_as_locks_are_in_the_way_of_none() {
+    let arena = arena(1 << 20);
+    let mut undo = Undo::new(arena.clone());
+    let enter = |undo: &mut Undo, n: u8| {
+        undo.reserve(100, false, ALL).expect("fits");
+        undo.push(&change(n, &[n]), &Link::default());
+        undo.stamp_newest(Lsn(u64::from(n)));
+        undo.newest()
+    };
+    let all = |undo: &mut Undo| {
+        let (mut back, mut found) = (undo.back(), Vec::new());
+        while back.at != UndoPtr::NULL {
+            let (entry, _) = undo.entry(&back);
+            found.push((entry.kind, entry.lsn.0));
+            back = Back { at: Entry::at(&undo.arena, back.at).expect("an entry").previous(), stays: UndoPtr::NULL };
+        }
+        found
+    };
+    let marks: Vec<UndoPtr> = (1..=6).map(|n| enter(&mut undo, n)).collect();
+    let mut back = undo.back();
+    // 6 goes, 5 stays, 4 and 3 go, 2 stays.
+    for stays in [false, true, false, false, true] {
+        if stays { undo.keep_at(&mut back) } else { undo.drop_at(&mut back) }
+    }
+    assert_eq!((back.at, undo.newest()), (marks[0], marks[4]));
+    assert_eq!(all(&mut undo), [(5, 0), (2, 0), (1, 1)]);
+    enter(&mut undo, 7);
+    assert_eq!(all(&mut undo), [(7, 7), (5, 0), (2, 0), (1, 1)]);
+    while newest(&mut undo).is_some() {
+        pop(&mut undo);
+    }
+    undo.end(Csn::ZERO);
+    drop(undo);
+    assert_eq!(arena.used_bytes(), 0, "each was dropped once");
 }
 
 #[test]
@@ -104,10 +151,10 @@ fn many_small_transactions_share_few_chunks() {
     }
     for (n, undo) in running.iter_mut().enumerate() {
         for round in (0..3_u8).rev() {
-            assert_eq!(undo.newest().expect("an entry").body, [round, n as u8]);
-            undo.pop();
+            assert_eq!(newest(undo).expect("an entry").body, [round, n as u8]);
+            pop(undo);
         }
-        assert!(undo.newest().is_none());
+        assert!(newest(undo).is_none());
         undo.end(Csn::ZERO);
     }
     running.clear();
@@ -134,7 +181,7 @@ fn a_chunk_that_others_fill_waits_for_all_of_them() {
     second.push(&change(2, &[2; CHUNK - 500]), &Link::default());
     second.end(Csn(5));
     assert!(second.reserve(CHUNK - 500, false, ALL).is_err(), "the first has not ended");
-    assert_eq!(first.newest().expect("an entry").body, [1; 100]);
+    assert_eq!(newest(&mut first).expect("an entry").body, [1; 100]);
     first.end(Csn(7));
     assert!(second.reserve(CHUNK - 500, false, || Csn(6)).is_err(), "somebody may need what the first replaced");
     second.reserve(CHUNK - 500, false, || Csn(7)).expect("it is free");

@@ -264,7 +264,7 @@ impl ResourceManager for Rows {
         Ok(())
     }
 
-    fn undo(&self, context: &mut UndoContext<'_>, entry: &UndoEntry<'_>) -> Result<()> {
+    fn undo(&self, context: &mut UndoContext<'_>, entry: &UndoEntry<'_>) -> Result<bool> {
         if self.fails.load(Ordering::Relaxed) {
             return Err(Error::io("read", "data", std::io::Error::other("the disk is gone")));
         }
@@ -277,7 +277,7 @@ impl ResourceManager for Rows {
         let mut page = self.pool.exclusive(page_of(row))?;
         assert_eq!(header(&page), context.xid(), "the row is still locked");
         page.mark_dirty();
-        if entry.kind == SET {
+        if entry.lsn > Lsn::ZERO {
             let (old, new) = (next(), next());
             assert_eq!(value(&page) as u64, new, "undo meets what was done");
             let body: Vec<u8> = [row, context.xid().0, new, old].iter().flat_map(|v| v.to_le_bytes()).collect();
@@ -286,9 +286,12 @@ impl ResourceManager for Rows {
             assert!(lsn > entry.lsn);
             page.write(AT_VALUE, &old.to_le_bytes());
         } else {
-            assert_eq!((entry.kind, entry.lsn), (LOCK, Lsn::ZERO));
+            assert!(entry.keep.is_none(), "a lock that is kept stays as it is");
         }
-        page.write(AT_HEADER, &before.to_le_bytes());
-        Ok(())
+        let keeps = entry.keep.is_some() && before != context.xid().0;
+        if !keeps {
+            page.write(AT_HEADER, &before.to_le_bytes());
+        }
+        Ok(keeps)
     }
 }

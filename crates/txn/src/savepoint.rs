@@ -1,0 +1,108 @@
+//! Rollback of part of a transaction.
+//!
+//! A savepoint is a place among the undo entries. To go back to it is to undo the newer ones as a rollback does, with a
+//! compensation record for each change, so a restart finds them compensated and takes back only what stands.
+//!
+//! **Locks stay.** What the transaction has read, found absent or been told since the savepoint it may still act on. The lock of
+//! a row is in its tuple header, so the entry of the first change of a row is not dropped: it becomes that of a lock, the
+//! header keeps the xid and leads to it, and the version before the transaction stays where readers look for it. A row that
+//! was inserted stays as a ghost. None of this takes memory or can be refused.
+
+use crate::finish::HaltOnPanic;
+use crate::manager::{Lease, TxnManager};
+use crate::resource::UndoContext;
+use crate::txn::Txn;
+use crate::undo::{Undo, UndoEntry, UndoPtr};
+use foreshore_base::{Error, Lsn, Result, TableId};
+use std::sync::Arc;
+
+/// A place in a transaction that it can be rolled back to, more than once.
+#[derive(Debug)]
+pub struct Savepoint(Arc<()>);
+
+/// A savepoint as its transaction keeps it.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    /// The same as in the savepoint, which tells it from all others.
+    token: Arc<()>,
+    /// The newest undo entry that stays.
+    newest: UndoPtr,
+}
+
+impl Txn {
+    /// Marks the place that the transaction has reached.
+    pub fn savepoint(&mut self) -> Savepoint {
+        // Nobody can go back to one that has been dropped.
+        while self.savepoints.pop_if(|mark| Arc::strong_count(&mark.token) == 1).is_some() {}
+        let token = Arc::new(());
+        self.savepoints.push(Mark { token: token.clone(), newest: self.lease().undo.newest() });
+        Savepoint(token)
+    }
+
+    /// Whether [`rollback_to`](Self::rollback_to) can go back to `savepoint`.
+    ///
+    /// # Errors
+    /// `NoSavepoint`: it is of another transaction, or was taken after one that the transaction has gone back to.
+    pub fn check_savepoint(&self, savepoint: &Savepoint) -> Result<()> {
+        self.place_of(savepoint).map(drop)
+    }
+
+    fn place_of(&self, savepoint: &Savepoint) -> Result<usize> {
+        let is_it = |mark: &Mark| Arc::ptr_eq(&mark.token, &savepoint.0);
+        self.savepoints.iter().rposition(is_it).ok_or(Error::NoSavepoint)
+    }
+
+    /// Takes back what was changed since `savepoint`. All locks stay, but for those in tables that `is_new` says were
+    /// created since, and are gone.
+    ///
+    /// # Errors
+    /// `NoSavepoint`, and nothing has changed. `Poisoned`: it could not be completed, and the log has stopped.
+    pub fn rollback_to(&mut self, savepoint: &Savepoint, is_new: impl Fn(TableId) -> bool) -> Result<()> {
+        let place = self.place_of(savepoint)?;
+        self.savepoints.truncate(place + 1);
+        let until = self.savepoints[place].newest;
+        if let Some(xid) = self.xid.filter(|_| self.lease().undo.newest() != until) {
+            let manager = self.manager.clone();
+            let unwinds = HaltOnPanic(&manager);
+            let last_lsn = self.last_lsn;
+            let Lease { session, undo, .. } = self.lease_mut();
+            let mut context = UndoContext::new(session, xid, last_lsn).beside(&manager.locks);
+            let undone = match manager.log.poisoned() {
+                Some(error) => Err(error),
+                None => manager.undo_back_to(&mut context, undo, until, |entry| !is_new(entry.table)),
+            };
+            std::mem::forget(unwinds);
+            self.last_lsn = context.last_lsn();
+            undone.inspect_err(|cause| manager.halt(cause))?;
+        }
+        // The locks that were kept lie before it from now on.
+        self.savepoints[place].newest = self.lease().undo.newest();
+        Ok(())
+    }
+}
+
+impl TxnManager {
+    /// Undoes what is newer than the entry `until`. `keeps` says whether the lock of a row stays.
+    pub(crate) fn undo_back_to(
+        &self,
+        context: &mut UndoContext<'_>,
+        undo: &mut Undo,
+        until: UndoPtr,
+        keeps: impl Fn(&UndoEntry<'_>) -> bool,
+    ) -> Result<()> {
+        let mut back = undo.back();
+        while back.at != until {
+            let at = back.at;
+            let (mut entry, holder) = undo.entry(&back);
+            // A row that the transaction had already stays locked by an older entry.
+            entry.keep = (holder != context.xid() && keeps(&entry)).then_some(at);
+            let is_kept_lock = entry.lsn == Lsn::ZERO && entry.keep.is_some();
+            if is_kept_lock || self.resources().undo(context, &entry)? {
+                undo.keep_at(&mut back);
+            } else {
+                undo.drop_at(&mut back);
+            }
+        }
+        Ok(())
+    }
+}
