@@ -271,7 +271,8 @@ pub enum Durability {
     #[default]
     Durable,
     /// When its commit record is in the log buffer. It is durable soon after; power loss before that undoes it, and
-    /// every later commit with it, never an earlier one.
+    /// every later commit with it, never an earlier one. [`CommitTicket::harden`](crate::CommitTicket::harden) makes a single
+    /// commit wait after all.
     Relaxed,
 }
 

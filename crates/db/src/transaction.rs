@@ -167,17 +167,15 @@ impl Transaction {
     /// `RolledBack` if an earlier error ended the transaction. `Poisoned`: whether the commit survives is unknown, and
     /// [`Db::reopen`](crate::Db::reopen) tells. A full disk is none: the space of a commit record is kept free.
     pub fn commit(self) -> Result<Csn> {
-        let relaxed = self.durability == Durability::Relaxed;
-        let ticket = self.pre_commit(relaxed)?;
-        if !relaxed {
-            // WAIT: park - for durability, or help by writing the group when the log is free.
-            ticket.wait()?;
-        }
+        let ticket = self.pre_commit(self.durability == Durability::Relaxed)?;
+        // WAIT: park - for durability, or help by writing the group when the log is free. Not at all if relaxed.
+        ticket.wait()?;
         Ok(ticket.csn())
     }
 
     /// Commits without waiting for the disk. The order is fixed and the locks are free; the ticket tells when the commit
-    /// is durable.
+    /// is durable. With [`Durability::Relaxed`] the ticket resolves at once, and
+    /// [`harden`](CommitTicket::harden) makes it wait for the disk after all.
     ///
     /// # Errors
     /// Those of [`commit`](Self::commit).
@@ -220,7 +218,7 @@ impl Transaction {
         if !dropped.is_empty() {
             self.engine.reclaimer.add(dropped, ticket.csn());
         }
-        Ok(ticket)
+        Ok(if self.durability == Durability::Relaxed { ticket.relax() } else { ticket })
     }
 
     /// Ends the transaction without a commit and returns the newest commit that its answers rest on.

@@ -11,10 +11,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// A commit on its way to disk: wait for it, poll it, or await it on any runtime. It resolves when the commit and
-/// everything that the transaction has seen are durable.
+/// A commit on its way to disk: wait for it, poll it, or await it on any runtime. It resolves when the commit is
+/// acknowledged: when it and everything that the transaction has seen are durable, or at once if the ticket is
+/// [relaxed](Self::relax), until it is [hardened](Self::harden).
 ///
 /// A thread that waits may write the group itself. A future never does: it relies on the flusher, or on threads that wait.
+/// Dropped at any time, it leaves nothing behind; forgotten, no more than an entry that goes when the commit is durable.
 #[must_use = "a commit is acknowledged only when its ticket says so"]
 pub struct CommitTicket {
     shared: Arc<Shared>,
@@ -23,6 +25,8 @@ pub struct CommitTicket {
     target: Lsn,
     /// The session's slot, or any other: where the acknowledgement is kept.
     slot: usize,
+    /// Whether the commit is acknowledged though it is not durable.
+    is_relaxed: bool,
     /// The waker's place among the waiters.
     registered: Option<Key>,
 }
@@ -38,7 +42,7 @@ impl CommitTicket {
     pub(crate) fn new(shared: Arc<Shared>, slot: usize, record: Lsn, csn: Csn, target: Lsn) -> Self {
         assert!(record <= target && csn.lsn() <= target, "a commit is acknowledged only when it is durable itself");
         shared.check_target(target);
-        Self { shared, record, csn, target, slot, registered: None }
+        Self { shared, record, csn, target, slot, is_relaxed: false, registered: None }
     }
 
     /// LSN of the commit record.
@@ -53,7 +57,24 @@ impl CommitTicket {
         self.csn
     }
 
-    /// Whether the commit is acknowledged. Never goes back.
+    /// Lets the ticket resolve at once, for who is content with the place in the order of commits. The disk follows when it
+    /// does; [`harden`](Self::harden) makes the ticket wait for it again.
+    #[must_use = "a commit is acknowledged only when its ticket says so"]
+    pub const fn relax(mut self) -> Self {
+        self.is_relaxed = true;
+        self
+    }
+
+    /// Makes a relaxed ticket wait for durability, blocking or awaited, and asks for the disk at once:
+    /// `ticket.harden().wait()` or `ticket.harden().await`. The ticket of a durable commit stays what it is.
+    #[must_use = "a commit is acknowledged only when its ticket says so"]
+    pub fn harden(mut self) -> Self {
+        self.is_relaxed = false;
+        self.shared.pipeline.ask(self.target);
+        self
+    }
+
+    /// Whether the commit is durable. Never goes back.
     #[must_use]
     pub fn is_durable(&self) -> bool {
         self.shared.pipeline.durable() >= self.target
@@ -64,6 +85,9 @@ impl CommitTicket {
     /// # Errors
     /// `Poisoned`: the commit may or may not survive.
     pub fn wait(&self) -> Result<()> {
+        if self.is_relaxed {
+            return Ok(());
+        }
         self.shared.force(self.target)
     }
 
@@ -73,6 +97,9 @@ impl CommitTicket {
     /// # Errors
     /// As [`CommitTicket::wait`].
     pub fn wait_timeout(&self, timeout: Duration) -> Result<bool> {
+        if self.is_relaxed {
+            return Ok(true);
+        }
         let clock = SystemClock::new();
         let asked = self.shared.asked(self.target);
         let durable = self.shared.pipeline.force_while(self.target, |parker, pause| {
@@ -89,7 +116,7 @@ impl CommitTicket {
 }
 
 impl CommitTicket {
-    /// Calls `function` once when the commit is acknowledged, or with `Poisoned` when it cannot be. Costs no thread: it is
+    /// Calls `function` once when the commit is durable, relaxed or not, or with `Poisoned` when it cannot be. Costs no thread: it is
     /// called by whoever writes the group, by the flusher, or by this thread if the answer is known.
     ///
     /// It should be short, for it may delay the next group, and must not wait for this log. A panic in it is counted and goes
@@ -112,6 +139,9 @@ impl Future for CommitTicket {
     type Output = Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        if self.is_relaxed {
+            return Poll::Ready(Ok(()));
+        }
         loop {
             if let Some(answer) = self.shared.pipeline.answer(self.target) {
                 return Poll::Ready(answer);

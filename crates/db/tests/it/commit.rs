@@ -54,6 +54,40 @@ fn a_relaxed_commit_is_made_durable_by_sync() {
     assert!(db.durable_csn() >= csn);
 }
 
+/// A commit survives power loss once its ticket, relaxed first, was hardened, blocking or awaited; one whose ticket was not
+/// may be lost.
+#[test]
+fn a_relaxed_commit_survives_power_loss_once_it_is_hardened() {
+    let mut lost = 0;
+    for is_awaited in [false, true] {
+        for hardens in [false, true] {
+            let sim = crate::script::disk(7);
+            let db = crate::script::options(&sim).open(crate::support::DIR).unwrap();
+            write(&db, 0, TxnOptions::new()).commit().unwrap();
+            let ticket = write(&db, 1, TxnOptions::new().durability(Durability::Relaxed)).commit_pipelined().unwrap();
+            ticket.wait().unwrap();
+            assert!(!ticket.is_durable(), "acknowledged, and nobody has written it");
+            match (hardens, is_awaited) {
+                (false, _) => drop(ticket),
+                (true, false) => ticket.harden().wait().unwrap(),
+                (true, true) => {
+                    let mut ticket = pin!(ticket.harden());
+                    let mut poll = || ticket.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                    assert!(poll().is_pending());
+                    while poll().is_pending() {
+                        db.step();
+                    }
+                }
+            }
+            let again = crate::script::open(&sim.crash_image(&foreshore_io::sim::Persist::None, 1)).unwrap();
+            let found = again.run(|tx| tx.open(NUMBERS)?.get(1)).unwrap();
+            assert!(!hardens || found == Some(1), "hardened, and lost");
+            lost += u32::from(found.is_none());
+        }
+    }
+    assert_eq!(lost, 2, "who does not harden takes the risk");
+}
+
 #[test]
 fn a_ticket_is_a_future() {
     struct Notify(Mutex<bool>, Condvar);

@@ -83,6 +83,8 @@ pub struct LogStats {
     pub segments_made: u64,
     /// Segment files used again.
     pub segments_recycled: u64,
+    /// Tickets whose futures or callbacks wait.
+    pub watchers: usize,
     /// Callbacks and wakers of tickets that panicked.
     pub callback_panics: u64,
     /// What waits for durability were spent on, if that is measured.
@@ -270,6 +272,7 @@ impl Log {
             buffer_bytes: shared.options.memory(shared.slots.used_len()),
             segments_made,
             segments_recycled,
+            watchers: shared.pipeline.watchers(),
             callback_panics,
             waits: shared.pipeline.waits(),
         }

@@ -173,6 +173,11 @@ impl Acks {
         }
     }
 
+    /// Calls that wait.
+    pub(super) fn outstanding(&self) -> usize {
+        self.shards.iter().map(|shard| shard.list.lock().calls.len()).sum()
+    }
+
     /// Calls that panicked so far.
     pub(super) fn panics(&self) -> u64 {
         // ORDERING: Relaxed, a counter.

@@ -80,6 +80,14 @@ impl<L: Leader> Pipeline<L> {
         self.ring_flusher();
     }
 
+    /// Asks for `lsn` to be durable soon, on behalf of no session.
+    pub fn ask(&self, lsn: Lsn) {
+        // ORDERING: Release, the leader that sees the wish sees what is wished for; pairs with `is_pending`. Otherwise ordered
+        // by the fence in `ring_flusher`.
+        self.polled.fetch_max(lsn.0, Ordering::Release);
+        self.ring_flusher();
+    }
+
     /// Wakes a flusher unless a leader will do so at the end of its group.
     pub(super) fn ring_flusher(&self) {
         if !mutant("pipeline: flush_soon without fence") {

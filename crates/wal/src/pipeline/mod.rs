@@ -337,12 +337,9 @@ impl<L: Leader> Pipeline<L> {
 
     /// Registers a future's waker, in place of the one under `old`; `None` if there is nothing to wait for.
     pub fn register_waker(&self, slot: usize, lsn: Lsn, old: Option<Key>, waker: &Waker) -> Option<Key> {
-        // ORDERING: Release, the leader that sees the wish sees what is wished for; pairs with `is_pending`. Otherwise ordered
-        // by the fence in `ring_flusher`.
-        self.polled.fetch_max(lsn.0, Ordering::Release);
         let key = self.watch(slot, lsn, old, waker);
         if key.is_some() && !mutant("pipeline: future does not ring") {
-            self.ring_flusher();
+            self.ask(lsn);
         }
         key
     }
@@ -370,11 +367,8 @@ impl<L: Leader> Pipeline<L> {
     /// Calls `function` once when `lsn` is durable, or when the log has stopped: on the thread that learns it, this one
     /// perhaps. The flag says whether `lsn` is durable.
     pub fn call_when_durable(&self, slot: usize, lsn: Lsn, function: Box<dyn FnOnce(bool) + Send>) {
-        // ORDERING: Release, the leader that sees the wish sees what is wished for; pairs with `is_pending`. Otherwise ordered
-        // by the fence in `ring_flusher`.
-        self.polled.fetch_max(lsn.0, Ordering::Release);
         self.acks.add(slot, lsn, Call::Function(function));
-        self.ring_flusher();
+        self.ask(lsn);
         if !mutant("acks: no look after the registration") {
             self.acknowledge(slot);
         }
@@ -385,6 +379,11 @@ impl<L: Leader> Pipeline<L> {
         // ORDERING: both rows of the table of `acks`.
         fence(Ordering::SeqCst);
         self.acks.call(slot, || self.acknowledged());
+    }
+
+    /// Futures and callbacks that wait.
+    pub fn watchers(&self) -> usize {
+        self.acks.outstanding()
     }
 
     /// Callbacks and wakers that panicked.
