@@ -1,6 +1,6 @@
 //! The one error type, of every layer and of the public face.
 
-use crate::{GroupNo, PageId, TableId, Waiter};
+use crate::{GroupNo, Lockable, PageId, TableId, Waiter};
 use std::{fmt, io, path::PathBuf, sync::Arc, time::Duration};
 
 /// A result with Foreshore's [`Error`].
@@ -169,6 +169,14 @@ pub enum Error {
         /// How long.
         waited: Duration,
     },
+    /// A row that was asked for without a wait is locked. Nothing has changed, and the transaction goes on. Not retryable:
+    /// who does not wait wants to know.
+    RowLocked {
+        /// The row.
+        what: Lockable,
+        /// Label of a holder.
+        holder: &'static str,
+    },
     /// Another transaction has changed a row since the snapshot was taken by which this one reads, and has committed first.
     /// Retryable.
     Conflict {
@@ -199,8 +207,11 @@ pub enum Error {
         /// The limit in bytes.
         max: usize,
     },
-    /// The memory for shared locks of rows is given out. Trees lock the table then, so callers do not see it.
+    /// The memory for shared locks of rows is given out, to this transaction or to others. Retryable, best by a
+    /// transaction that locks the table as a whole before it reads, and so needs none of it; `Db::run` does that.
     LockLimit {
+        /// The table of the row, or of the gap.
+        table: TableId,
         /// The limit, in locks.
         max: usize,
     },
@@ -257,6 +268,7 @@ impl Error {
                 | Self::SnapshotTooOld { .. }
                 | Self::TooManyTransactions { .. }
                 | Self::TableDropped
+                | Self::LockLimit { .. }
         )
     }
 }
@@ -308,6 +320,7 @@ impl fmt::Display for Error {
             Self::LockTimeout { holder, what, waited } => {
                 write!(f, "no lock on {what} within {waited:?}, held by {holder:?}")
             }
+            Self::RowLocked { what, holder } => write!(f, "{what} is locked by {holder:?}"),
             Self::Conflict { table, key } => {
                 write!(f, "the row with key {key:02x?} of table {table} has changed since the snapshot was taken")
             }
@@ -319,7 +332,9 @@ impl fmt::Display for Error {
                 write!(f, "more than {max} transactions at once, the oldest is {oldest:?}")
             }
             Self::TransactionTooLarge { max } => write!(f, "the transaction needs more than {max} bytes of memory"),
-            Self::LockLimit { max } => write!(f, "the room for {max} shared locks of rows is given out"),
+            Self::LockLimit { table, max } => {
+                write!(f, "no room for one more shared lock in table {table}: all {max} are given out")
+            }
             Self::OutOfFrames { frames } => write!(f, "all {frames} frames of the pool are in use at once"),
             Self::InvalidOption { name, value, expected } => {
                 write!(f, "option {name} cannot be {value:?}, expected {expected}")

@@ -2,6 +2,7 @@
 
 mod locked;
 
+use self::locked::Locking;
 use crate::descend::{Access, ReadGuard, Restarts};
 use crate::format::{GHOST, RowHeader};
 use crate::node::{NO_VERSION, Row};
@@ -9,7 +10,7 @@ use crate::tree::{Structure, Tree};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, Lsn, PageId, Result};
 use foreshore_buffer::Scan;
-use foreshore_lock::TableMode;
+use foreshore_lock::{RowLock, Strength, TableMode};
 use foreshore_txn::{Seen, Snapshot, Txn, UndoPtr};
 use std::ops::{Bound, Range};
 use std::sync::Arc;
@@ -24,6 +25,7 @@ pub struct Cursor {
     tree: Tree,
     /// What it reads by; without one it locks what it reads.
     snapshot: Option<Arc<Snapshot>>,
+    locking: Locking,
     /// Where the next rows begin; `None` at the end.
     from: Option<Bound<Vec<u8>>>,
     upper: Bound<Vec<u8>>,
@@ -61,9 +63,42 @@ impl Tree {
     pub fn range(&self, txn: &mut Txn, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<Cursor> {
         let snapshot = txn.reads_at()?;
         self.lock(txn, TableMode::IntentShared)?;
-        Ok(Cursor {
+        Ok(self.cursor(txn, snapshot, RowLock::share(), (lower, upper)))
+    }
+
+    /// As [`range`](Self::range) over the newest rows, each of which is locked when it is handed out and stays so to the end of the
+    /// transaction. A serializable one locks what lies between them too, but for a lock that passes over rows.
+    ///
+    /// # Errors
+    /// As [`range`](Self::range).
+    pub fn range_locked(
+        &self,
+        txn: &mut Txn,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+        lock: RowLock,
+    ) -> Result<Cursor> {
+        self.lock(
+            txn,
+            match lock.strength() {
+                Strength::Share => TableMode::IntentShared,
+                Strength::Update => TableMode::IntentExclusive,
+            },
+        )?;
+        Ok(self.cursor(txn, None, lock, (lower, upper)))
+    }
+
+    fn cursor(
+        &self,
+        txn: &Txn,
+        snapshot: Option<Arc<Snapshot>>,
+        lock: RowLock,
+        (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
+    ) -> Cursor {
+        Cursor {
             tree: self.clone(),
             snapshot,
+            locking: Locking::new(lock, txn.isolation()),
             from: Some(lower.map(<[u8]>::to_vec)),
             upper: upper.map(<[u8]>::to_vec),
             start: lower.map(<[u8]>::to_vec),
@@ -73,7 +108,7 @@ impl Tree {
             copied_at: txn.last_lsn(),
             step: 1,
             ahead: ReadAhead::default(),
-        })
+        }
     }
 
     /// Copies the node on `level` that covers `key`.
@@ -167,7 +202,7 @@ impl Cursor {
         let (tree, snapshot) = (self.tree.clone(), self.snapshot.clone());
         let mut page = [0; PAGE_SIZE];
         let Some(snapshot) = snapshot else {
-            self.take_step(txn)?;
+            self.take_step(txn, self.locking)?;
             self.read_ahead(txn);
             return Ok(());
         };

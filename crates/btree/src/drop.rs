@@ -51,14 +51,6 @@ impl Tree {
         if self.is_retired() { Err(Error::TableDropped) } else { Ok(()) }
     }
 
-    /// Locks a key or a gap shared, or, where there is no memory for one more lock, the whole table.
-    pub(crate) fn share(&self, txn: &mut Txn, target: Target<'_>) -> Result<()> {
-        match txn.share(target) {
-            Err(Error::LockLimit { .. }) => self.lock(txn, TableMode::Shared),
-            shared => shared,
-        }
-    }
-
     /// Frees up to `pages` pages of a tree whose table was dropped by commit `dropped`, and returns whether only the root
     /// is left. The transaction holds the table exclusively; nothing of what is done here can be taken back by it.
     ///

@@ -18,8 +18,6 @@ pub(crate) enum Obstacle {
     Row,
     /// Other transactions have the gap, which ends at that key, or at the end of the table.
     Gap(Option<Vec<u8>>),
-    /// No memory for the lock that the key would inherit.
-    NoRoom,
     /// The next key lies in a page that is not in memory.
     Missing(PageId),
 }
@@ -115,8 +113,7 @@ impl Tree {
         match txn.gap_before(self.table, next) {
             Gap::Free => Ok(Obstacle::None),
             Gap::Shared => Ok(Obstacle::Gap(next.map(<[u8]>::to_vec))),
-            Gap::Mine if txn.inherit_gap(self.table, key).is_err() => Ok(Obstacle::NoRoom),
-            Gap::Mine => Ok(Obstacle::None),
+            Gap::Mine => txn.inherit_gap(self.table, key).map(|()| Obstacle::None),
         }
     }
 }

@@ -7,23 +7,20 @@
 
 use crate::format::{GHOST, LEAF_HEADER, RowHeader, SLOT};
 use crate::gap::Obstacle;
-use crate::node::{self, NO_WRITER, Node, Row};
+use crate::node::{self, NO_WRITER, Row};
 use crate::record::{Delta, Logged, RowInsert, RowLock, RowWrite, TreeKind};
 use crate::tree::{Structure, Tree, record, to_log};
-use foreshore_base::codec::Put;
-use foreshore_base::limits::{MAX_VALUE, PAGE_SIZE};
+use foreshore_base::limits::MAX_VALUE;
 use foreshore_base::{Error, PageId, Result, Xid};
 use foreshore_buffer::format::UNDOABLE;
 use foreshore_buffer::{ExclusiveGuard, Pinned, change_cost};
-use foreshore_lock::{TableMode, Target};
+use foreshore_lock::{LockWait, Locked, Patience, TableMode, Target};
 use foreshore_txn::{Before, Isolation, RowHolder, Txn, UndoPtr, Undoable};
 use foreshore_wal::Dep;
 use std::ops::Range;
 
 /// Fixed part of the body of a row change, generously.
 const ROW_BODY: usize = 48;
-/// Largest body of a purge: every slot of a page.
-const MAX_PURGE_BODY: usize = PAGE_SIZE / SLOT * 2;
 
 /// What is to be done with a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,8 +67,8 @@ enum Try {
     Shared,
     /// Other transactions have the gap shared that ends at that key.
     Gap(Option<Vec<u8>>),
-    /// There is no memory for one more lock.
-    NoRoom,
+    /// It is passed over.
+    Skipped,
     /// That page is not in memory.
     Missing(PageId),
     /// The leaf needs so many free bytes.
@@ -110,12 +107,25 @@ impl Tree {
     /// # Errors
     /// As [`Tree::put`].
     pub fn get_for_update(&self, txn: &mut Txn, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
-        let value = self.write(txn, key, Intent::Lock)?;
-        let found = value.is_some();
-        if let Some(value) = value {
-            *out = value;
-        }
-        Ok(found)
+        Ok(self.get_exclusive(txn, key, LockWait::Wait, out)? == Locked::Row(()))
+    }
+
+    /// The same for who may not wait.
+    pub(crate) fn get_exclusive(
+        &self,
+        txn: &mut Txn,
+        key: &[u8],
+        wait: LockWait,
+        out: &mut Vec<u8>,
+    ) -> Result<Locked<()>> {
+        Ok(match self.write_by(txn, key, Intent::Lock, wait)? {
+            Try::Done(Some(value)) => {
+                *out = value;
+                Locked::Row(())
+            }
+            Try::Skipped => Locked::Skipped,
+            _ => Locked::Absent,
+        })
     }
 
     /// Gives `key` a value and returns the one that it had.
@@ -155,10 +165,36 @@ impl Tree {
     }
 
     fn write(&self, txn: &mut Txn, key: &[u8], intent: Intent<'_>) -> Result<Option<Vec<u8>>> {
+        match self.write_by(txn, key, intent, LockWait::Wait)? {
+            Try::Done(old) => Ok(old),
+            _ => Ok(None),
+        }
+    }
+
+    /// Done, absent or, where it may not wait, passed over.
+    fn write_by(&self, txn: &mut Txn, key: &[u8], intent: Intent<'_>, wait: LockWait) -> Result<Try> {
         Self::check_key(key)?;
         Self::check_value(intent.value().or(intent.new_row()).unwrap_or_default())?;
         self.lock(txn, TableMode::IntentExclusive)?;
         let xid = txn.ensure_xid()?;
+        let mut patience = txn.patience();
+        let outcome = self.write_in_turn(txn, xid, (key, intent), wait, &mut patience);
+        // Who was woken to take the row, and has not, does not keep the next one waiting.
+        if patience.has_waited() && !matches!(outcome, Ok(Try::Done(_))) {
+            txn.pass_on(self.table, key);
+        }
+        outcome
+    }
+
+    fn write_in_turn(
+        &self,
+        txn: &mut Txn,
+        xid: Xid,
+        (key, intent): (&[u8], Intent<'_>),
+        wait: LockWait,
+        patience: &mut Patience,
+    ) -> Result<Try> {
+        let row = Target::row(self.table, key);
         let mut absent = false;
         let mut pin: Option<Pinned<'_>> = None;
         loop {
@@ -166,18 +202,21 @@ impl Tree {
             // A turn keeps out the very transactions that this one may have to wait for next.
             txn.end_exclusive();
             match outcome? {
-                Try::Done(old) => return Ok(old),
+                done @ (Try::Done(_) | Try::Skipped) => return Ok(done),
                 // Only a serializable one promises that it stays so.
-                Try::Absent if absent || txn.isolation() != Isolation::Serializable => return Ok(None),
-                Try::Absent => {
-                    // That it does not exist must hold to the end of the transaction.
-                    self.share(txn, Target::row(self.table, key))?;
-                    absent = true;
+                Try::Absent if absent || txn.isolation() != Isolation::Serializable => return Ok(Try::Absent),
+                // That it does not exist must hold to the end of the transaction.
+                Try::Absent if self.share_by(txn, row, wait)? => absent = true,
+                Try::Absent => return Ok(Try::Skipped),
+                Try::Held(holder) if wait != LockWait::Wait => {
+                    return self.refuse(txn, row, Some(holder), wait).map(|()| Try::Skipped);
                 }
-                Try::Held(holder) => txn.wait_row(self.table, key, holder)?,
-                Try::Shared => txn.wait_exclusive(Target::row(self.table, key))?,
+                Try::Held(holder) => txn.wait_row(self.table, key, holder, patience)?,
+                Try::Shared if wait != LockWait::Wait => {
+                    return self.refuse(txn, row, None, wait).map(|()| Try::Skipped);
+                }
+                Try::Shared => txn.wait_exclusive(row)?,
                 Try::Gap(next) => txn.wait_exclusive(Target::gap(self.table, next.as_deref()))?,
-                Try::NoRoom => self.lock(txn, TableMode::Shared)?,
                 Try::Missing(pid) => drop(pin.replace(self.pool().pin(pid)?)),
                 Try::Full(need) => self.room_for_row(txn, key, need)?,
             }
@@ -258,7 +297,6 @@ impl Tree {
             Obstacle::None => {}
             Obstacle::Row => return Ok(Try::Shared),
             Obstacle::Gap(next) => return Ok(Try::Gap(next)),
-            Obstacle::NoRoom => return Ok(Try::NoRoom),
             Obstacle::Missing(pid) => return Ok(Try::Missing(pid)),
         }
         let owner = RowHeader { xid, flags: 0, undo: 0 }.owner();
@@ -358,40 +396,5 @@ impl Tree {
         let at = node.search(key).map_err(damage)?.map_err(|_| damage("a row that was written or locked is gone"))?;
         let header = edit(node.row(at).map_err(damage)?.header);
         node::set_header(leaf, at, header).map_err(damage)
-    }
-
-    /// Makes room for `need` more bytes in the leaf of `key`: by taking out ghosts, else by a split.
-    pub(crate) fn room_for_row(&self, txn: &mut Txn, key: &[u8], need: usize) -> Result<()> {
-        if self.purge(txn, key, need)? { Ok(()) } else { self.make_room(&mut Structure::of(txn), key, 0, need) }
-    }
-
-    /// Takes the ghosts out of the leaf of `key` that nobody needs, and says whether it has `need` free bytes now.
-    ///
-    /// A ghost goes when its deletion is durable: who then finds nothing where it was relies on nothing that may be lost. One
-    /// that ends a gap that somebody has scanned stays; a lock of the row itself goes by key and needs no ghost. No snapshot
-    /// sees what was there before it, so nobody looks for its undo; at restart, where that is not yet so, nothing is purged.
-    fn purge(&self, txn: &mut Txn, key: &[u8], need: usize) -> Result<bool> {
-        let bytes = change_cost(1, MAX_PURGE_BODY);
-        let mut leaf: ExclusiveGuard<'_> = self.find(&mut Structure::of(txn), key, 0, bytes)?;
-        let pid = leaf.pid();
-        let damage = |why| self.corrupted(pid, why);
-        let node = self.parse(pid, &leaf)?;
-        if node.free() >= need {
-            return Ok(true);
-        }
-        let mut body = Vec::new();
-        for at in 0..node.len() {
-            let Row { header, key, .. } = node.row(at).map_err(damage)?;
-            if header.is_ghost() && txn.is_settled(header.xid) && !txn.is_gap_locked(self.table, key) {
-                body.put_u16(at as u16);
-            }
-        }
-        if body.is_empty() {
-            return Ok(false);
-        }
-        let record = record(TreeKind::Purge, 0, 0, self.table, &[pid], &body);
-        Structure::of(txn).apply(&self.trees, &record, &mut [&mut leaf], Dep::none())?;
-        self.trees.counters().purges.add(1);
-        Ok(Node::parse(&leaf).map_err(damage)?.free() >= need)
     }
 }

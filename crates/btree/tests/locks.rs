@@ -5,7 +5,8 @@ mod common;
 use common::Bed;
 use foreshore_base::Error;
 use foreshore_sync::primitive::thread;
-use foreshore_txn::Txn;
+use foreshore_sync::{Clock, SystemClock};
+use foreshore_txn::{Isolation, Txn, TxnOptions};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
@@ -145,6 +146,70 @@ fn absence_rests_on_the_commit_that_made_it() {
     let mut reader = bed.begin();
     assert_eq!(read(&bed, &mut reader, b"row").unwrap(), None);
     assert!(reader.observed() >= ticket.csn());
+}
+
+fn begin_at(bed: &Bed, isolation: Isolation, lock_timeout: Duration) -> Txn {
+    bed.txns.begin(TxnOptions { isolation, lock_timeout, ..TxnOptions::default() }).unwrap()
+}
+
+fn until_waits(bed: &Bed, waits: u64) {
+    while bed.txns.stats().locks.waits < waits {
+        thread::yield_now();
+    }
+}
+
+/// Two wait for a row that is taken back. The first is woken, finds nothing and goes on with other things; the second does
+/// not wait for its end.
+#[test]
+fn a_waiter_that_finds_no_row_does_not_keep_the_next_one_waiting() {
+    for isolation in [Isolation::ReadCommitted, Isolation::Serializable] {
+        let bed = bed();
+        let mut holder = bed.begin();
+        bed.tree.insert_new(&mut holder, b"new", b"one").unwrap();
+        let before = bed.txns.stats().locks.waits;
+        let update = |txn: &mut Txn| bed.tree.update(txn, b"new", b"two").unwrap();
+        thread::scope(|scope| {
+            let first = scope.spawn(|| {
+                let mut txn = begin_at(&bed, isolation, Duration::from_secs(30));
+                assert_eq!(update(&mut txn), None);
+                txn
+            });
+            until_waits(&bed, before + 1);
+            let second = scope.spawn(|| update(&mut begin_at(&bed, isolation, Duration::from_secs(30))));
+            until_waits(&bed, before + 2);
+            holder.rollback().unwrap();
+            let still_running = first.join().unwrap();
+            assert_eq!(second.join().unwrap(), None);
+            drop(still_running);
+        });
+    }
+}
+
+/// The time limit of a wait does not count what the transaction did after an earlier one for the same row.
+#[test]
+fn a_second_wait_for_a_row_has_its_whole_time() {
+    let (bed, timeout, clock) = (bed(), Duration::from_secs(2), SystemClock::new());
+    let mut holder = bed.begin();
+    bed.tree.insert_new(&mut holder, b"new", b"one").unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let mut txn = begin_at(&bed, Isolation::ReadCommitted, timeout);
+            let began = clock.now();
+            assert_eq!(bed.tree.update(&mut txn, b"new", b"two").unwrap(), None);
+            let mut again = bed.begin();
+            bed.tree.insert_new(&mut again, b"new", b"one").unwrap();
+            // Time that must not count.
+            while clock.now().since(began) < timeout / 4 {
+                thread::yield_now();
+            }
+            let refused = bed.tree.update(&mut txn, b"new", b"two");
+            let Err(Error::LockTimeout { waited, .. }) = refused else { panic!("{refused:?}") };
+            assert!(waited >= timeout && clock.now().since(began) >= timeout + timeout / 4, "only {waited:?}");
+        });
+        until_waits(&bed, 1);
+        holder.rollback().unwrap();
+        waiter.join().unwrap();
+    });
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod common;
 
 use common::{Bed, Model, scan};
 use foreshore_base::{Error, Result};
+use foreshore_sync::primitive::thread;
 use foreshore_txn::Txn;
 use std::ops::Bound;
 use std::ops::Bound::{Excluded, Included, Unbounded};
@@ -217,7 +218,7 @@ fn where_a_row_of_the_range_was_deleted() {
 fn by_a_deletion_or_a_change_in_the_range() {
     let bed = bed(&["b", "d", "f"]);
     let mut reader = bed.begin_as("reader", Duration::from_secs(10));
-    assert_eq!(keys(&bed, &mut reader, (Included(b"b"), Included(b"d"))), ["b", "d"]);
+    assert_eq!(keys(&bed, &mut reader, (Included(b"b"), Included(b"e"))), ["b", "d"]);
     for key in [&b"b"[..], b"d"] {
         assert!(is_kept_out(attempt(&bed, |txn| bed.tree.remove(txn, key))));
         assert!(is_kept_out(attempt(&bed, |txn| bed.tree.update(txn, key, b"new"))));
@@ -226,6 +227,58 @@ fn by_a_deletion_or_a_change_in_the_range() {
     attempt(&bed, |txn| bed.tree.update(txn, b"f", b"new")).unwrap();
     attempt(&bed, |txn| bed.tree.remove(txn, b"f")).unwrap();
     assert!(is_kept_out(insert(&bed, "e")));
+}
+
+/// However many rows a step takes, and whatever the transaction writes in between.
+#[test]
+fn behind_an_upper_bound_that_is_there_nothing_is_locked() {
+    for (upper, free) in [("b", "c"), ("d", "e"), ("f", "g"), ("h", "i")] {
+        let bed = bed(&["b", "d", "f", "h", "j"]);
+        let range = (Unbounded, Included(upper.as_bytes()));
+        excludes(&bed, range, &["a"], &[free]);
+        let mut reader = bed.begin_as("reader", Duration::from_secs(10));
+        let mut cursor = bed.tree.range(&mut reader, range.0, range.1).unwrap();
+        while cursor.next(&mut reader).unwrap().is_some_and(|(key, _)| key < upper.as_bytes()) {}
+        bed.tree.put(&mut reader, upper.as_bytes(), b"new").unwrap();
+        assert!(cursor.next(&mut reader).unwrap().is_none());
+        insert(&bed, &format!("{free}{free}")).unwrap();
+    }
+}
+
+#[test]
+fn a_range_in_which_nothing_can_lie_locks_nothing() {
+    let bed = bed(&["b", "h"]);
+    let mut reader = bed.begin_as("reader", Duration::from_secs(10));
+    for range in [
+        (Included(&b"f"[..]), Included(&b"d"[..])),
+        (Included(b"d"), Excluded(b"d")),
+        (Excluded(b"d"), Included(b"d")),
+        (Excluded(b"d"), Excluded(b"d")),
+    ] {
+        assert!(keys(&bed, &mut reader, range).is_empty());
+    }
+    for key in ["c", "d", "e"] {
+        insert(&bed, key).unwrap();
+    }
+}
+
+/// The holder of a row inserts in front of it while a scan waits for the row: the scan has not locked that gap yet.
+#[test]
+fn a_scan_that_waits_for_a_row_keeps_its_holder_from_no_gap() {
+    let bed = bed(&["b", "f"]);
+    let mut writer = bed.begin();
+    bed.tree.update(&mut writer, b"f", b"new").unwrap();
+    thread::scope(|scope| {
+        let scan = scope.spawn(|| bed.run(|txn| scan(&bed.tree, txn, Unbounded, Unbounded)));
+        while bed.txns.stats().locks.waits < 1 {
+            thread::yield_now();
+        }
+        bed.tree.insert_new(&mut writer, b"d", b"").unwrap();
+        drop(writer.commit().unwrap());
+        let seen: Vec<_> = scan.join().unwrap().into_keys().collect();
+        assert_eq!(seen, [b"b", b"d", b"f"]);
+    });
+    assert_eq!(bed.txns.stats().locks.deadlocks, 0);
 }
 
 /// A key in one's own gap cuts it in two, and both parts stay one's own.

@@ -28,7 +28,7 @@ pub struct MemoryShares {
     pub undo: u64,
     /// Transaction status words.
     pub status: u64,
-    /// Shared row locks: a transaction that would exceed it locks its tables instead. Other locks are in the rows, or few.
+    /// Shared row locks: a transaction that would exceed it ends with `LockLimit`. Other locks are in the rows, or few.
     pub locks: u64,
     /// Frames of the buffer pool with their page table: what is left.
     pub pool: u64,

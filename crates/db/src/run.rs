@@ -1,7 +1,7 @@
 //! Transactions as closures that are repeated when others stood in their way.
 
 use crate::{Db, Durability, Transaction, TxnOptions};
-use foreshore_base::{Csn, Error};
+use foreshore_base::{Csn, Error, TableId};
 use foreshore_sync::Parker;
 use std::{
     hash::{BuildHasher, RandomState},
@@ -19,7 +19,8 @@ impl Db {
     /// Runs `f` in a transaction and commits it. Durable when it returns.
     ///
     /// A run that a deadlock, a lock timeout or a lack of sessions ended is rolled back and `f` is called again, after a
-    /// short random pause, at most 100 times. Any other error rolls back and is given back, and so does a panic. The
+    /// short random pause, at most 100 times. If it was ended by [`LockLimit`](Error::LockLimit) the next runs lock that table
+    /// against writes before they call `f`. Any other error rolls back and is given back, and so does a panic. The
     /// result, be it a value or an error, never rests on a commit that is not durable.
     ///
     /// # Errors
@@ -39,12 +40,19 @@ impl Db {
         mut f: impl FnMut(&Transaction) -> Result<T, E>,
     ) -> Result<T, E> {
         let mut run = 1;
+        // Of which an earlier run has read more rows than there is room for locks. They are locked while nothing else is, so
+        // that nobody who holds them can be waiting for this transaction.
+        let mut whole: Vec<TableId> = Vec::new();
         loop {
             let tx = self.begin_with(options);
-            let result = f(&tx);
-            let blocked = tx.failure().is_some_and(|error| error.is_retryable());
-            if blocked && run < MAX_RUNS {
+            let ready = whole.iter().try_for_each(|&table| tx.lock_against_writes(table));
+            let result = ready.map_err(E::from).and_then(|()| f(&tx));
+            let failure = tx.failure().filter(Error::is_retryable);
+            if let Some(error) = failure.filter(|_| run < MAX_RUNS) {
                 drop(tx);
+                if let Error::LockLimit { table, .. } = error {
+                    whole.push(table);
+                }
             } else {
                 match result {
                     Ok(value) => match tx.commit() {

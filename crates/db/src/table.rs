@@ -7,6 +7,7 @@ use foreshore_base::key::{Key, Value};
 use foreshore_base::limits::{MAX_KEY, MAX_VALUE};
 use foreshore_base::{Error, Place, Result};
 use foreshore_btree::{Cursor, Tree};
+use foreshore_lock::{Locked, RowLock};
 use std::{
     borrow::Borrow,
     fmt,
@@ -45,7 +46,19 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// # Errors
     /// As for every method. `KeyTooLarge`.
     pub fn get_with<'k, T>(&self, key: impl Borrow<K::Ref<'k>>, read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
-        self.lookup(key.borrow(), false, read)
+        let key = key.borrow();
+        let mut found = None;
+        self.tx.with(|_, live| {
+            encode_key::<K>(key, &mut live.key)?;
+            let Live { txn, key, found: buffer, .. } = live;
+            found = self.tree.get(txn, key, buffer)?.then(|| mem::take(buffer));
+            Ok(())
+        })?;
+        // The caller's closure runs with nothing borrowed, so that it may use the transaction.
+        let Some(bytes) = found else { return Ok(None) };
+        let value = read(&bytes);
+        self.tx.give_back(bytes);
+        Ok(Some(value))
     }
 
     /// The value of `key`, locked for a write in this transaction. Saves the deadlocks of two transactions that both read
@@ -55,7 +68,58 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// # Errors
     /// As for every method. `KeyTooLarge`.
     pub fn get_for_update<'k>(&self, key: impl Borrow<K::Ref<'k>>) -> Result<Option<V::Owned>> {
-        self.lookup(key.borrow(), true, Self::value)?.transpose()
+        self.get_locked(key, RowLock::update()).map(existing)
+    }
+
+    /// The newest value of `key`, which nobody changes until this transaction ends. A serializable transaction reads so
+    /// anyway. One that does not know of a row that it does not exist: that holds, too.
+    ///
+    /// # Errors
+    /// As for every method. `KeyTooLarge`.
+    pub fn get_for_share<'k>(&self, key: impl Borrow<K::Ref<'k>>) -> Result<Option<V::Owned>> {
+        self.get_locked(key, RowLock::share()).map(existing)
+    }
+
+    /// The newest value of `key`, locked as `lock` says; what happens if another transaction has the row, too.
+    ///
+    /// # Errors
+    /// `RowLocked` if `lock` does not wait for others. As for every method. `KeyTooLarge`.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Device, Error, Locked, Options, RowLock, TableDef};
+    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+    /// db.run(|tx| tx.open(STOCK)?.insert(1, 10))?;
+    /// let first = db.begin();
+    /// assert_eq!(first.open(STOCK)?.get_for_update(1)?, Some(10));
+    /// let second = db.begin();
+    /// let stock = second.open(STOCK)?;
+    /// assert!(matches!(stock.get_locked(1, RowLock::update().no_wait()), Err(Error::RowLocked { .. })));
+    /// assert_eq!(stock.get_locked(1, RowLock::update().skip_locked())?, Locked::Skipped);
+    /// assert_eq!(stock.get_locked(2, RowLock::update().skip_locked())?, Locked::Absent);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn get_locked<'k>(&self, key: impl Borrow<K::Ref<'k>>, lock: RowLock) -> Result<Locked<V::Owned>> {
+        let key = key.borrow();
+        self.tx.with(|_, live| {
+            encode_key::<K>(key, &mut live.key)?;
+            let Live { txn, key, found, .. } = live;
+            Ok(match self.tree.get_locked(txn, key, lock, found)? {
+                Locked::Row(()) => Locked::Row(Self::value(found)?),
+                Locked::Absent => Locked::Absent,
+                Locked::Skipped => Locked::Skipped,
+            })
+        })
+    }
+
+    /// Locks the whole table: nobody else writes in it until this transaction ends. Its own reads then need no locks of
+    /// rows, so there may be any number of them; without this a transaction that has read too many rows ends with
+    /// `LockLimit`. Best called before anything else is locked, as who waits for it while others wait for him is a deadlock.
+    ///
+    /// # Errors
+    /// As for every method.
+    pub fn lock_against_writes(&self) -> Result<()> {
+        self.tx.with(|_, live| self.tree.lock_against_writes(&mut live.txn))
     }
 
     /// Sets the value of `key` and returns the one it had.
@@ -106,6 +170,44 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// Rows with keys in `range`, in the order of the keys. What has been iterated over, rows and the gaps between them, is
     /// locked against writes of others until the transaction ends. Rows that this transaction writes while it iterates are seen if they lie ahead.
     pub fn range<'k, Q: Borrow<K::Ref<'k>>>(&self, range: impl RangeBounds<Q>) -> Range<'tx, K, V> {
+        self.range_by(range, None)
+    }
+
+    /// The newest rows with keys in `range`, in the order of the keys, each locked as `lock` says when the iterator comes to it.
+    /// A serializable transaction locks the gaps between them too, so that no rows come; with [`RowLock::skip_locked`] it does
+    /// not, since it does not ask for all rows then.
+    ///
+    /// Workers that share a queue take the first row that nobody has:
+    ///
+    /// ```
+    /// # use foreshore::{Db, Device, Error, Options, RowLock, TableDef};
+    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// const JOBS: TableDef<u64, &str> = TableDef::new("jobs");
+    /// db.run(|tx| tx.open(JOBS)?.insert(1, "sweep"))?;
+    /// db.run(|tx| {
+    ///     let jobs = tx.open(JOBS)?;
+    ///     let mut free = jobs.range_locked::<u64>(.., RowLock::update().skip_locked());
+    ///     if let Some((number, _job)) = free.next().transpose()? {
+    ///         // Done in this transaction: if it fails, another worker finds the job.
+    ///         jobs.remove(number)?;
+    ///     }
+    ///     Ok::<_, Error>(())
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn range_locked<'k, Q: Borrow<K::Ref<'k>>>(
+        &self,
+        range: impl RangeBounds<Q>,
+        lock: RowLock,
+    ) -> Range<'tx, K, V> {
+        self.range_by(range, Some(lock))
+    }
+
+    fn range_by<'k, Q: Borrow<K::Ref<'k>>>(
+        &self,
+        range: impl RangeBounds<Q>,
+        lock: Option<RowLock>,
+    ) -> Range<'tx, K, V> {
         let encode = |bound: Bound<&Q>| {
             bound.map(|key| {
                 let mut bytes = Vec::new();
@@ -113,35 +215,24 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
                 bytes
             })
         };
-        Range::new(self, encode(range.start_bound()), encode(range.end_bound()))
+        Range::new(self, encode(range.start_bound()), encode(range.end_bound()), lock)
     }
 
     /// All rows, in the order of the keys. Locks as [`range`](Self::range) does.
     pub fn iter(&self) -> Range<'tx, K, V> {
-        Range::new(self, Bound::Unbounded, Bound::Unbounded)
-    }
-
-    fn lookup<T>(&self, key: &K::Ref<'_>, for_update: bool, read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
-        let mut found = None;
-        self.tx.with(|_, live| {
-            encode_key::<K>(key, &mut live.key)?;
-            let Live { txn, key, found: buffer, .. } = live;
-            let is_there = match for_update {
-                false => self.tree.get(txn, key, buffer)?,
-                true => self.tree.get_for_update(txn, key, buffer)?,
-            };
-            found = is_there.then(|| mem::take(buffer));
-            Ok(())
-        })?;
-        // The caller's closure runs with nothing borrowed, so that it may use the transaction.
-        let Some(bytes) = found else { return Ok(None) };
-        let value = read(&bytes);
-        self.tx.give_back(bytes);
-        Ok(Some(value))
+        Range::new(self, Bound::Unbounded, Bound::Unbounded, None)
     }
 
     fn value(bytes: &[u8]) -> Result<V::Owned> {
         V::decode(bytes).ok_or_else(|| undecodable("a value does not decode to the type of its table"))
+    }
+}
+
+/// Of a request that passes over nothing.
+fn existing<T>(found: Locked<T>) -> Option<T> {
+    match found {
+        Locked::Row(value) => Some(value),
+        Locked::Absent | Locked::Skipped => None,
     }
 }
 
@@ -185,7 +276,7 @@ pub struct Range<'tx, K, V> {
 /// Where an iteration stands.
 enum Scan {
     /// Nothing is locked yet.
-    Ahead { tree: Tree, lower: Bound<Vec<u8>>, upper: Bound<Vec<u8>> },
+    Ahead { tree: Tree, lower: Bound<Vec<u8>>, upper: Bound<Vec<u8>>, lock: Option<RowLock> },
     /// Under way.
     Running(Cursor),
     /// Through.
@@ -193,16 +284,19 @@ enum Scan {
 }
 
 impl<'tx, K: Key, V: Value> Range<'tx, K, V> {
-    fn new(table: &Table<'tx, K, V>, lower: Bound<Vec<u8>>, upper: Bound<Vec<u8>>) -> Self {
-        let scan = Scan::Ahead { tree: (*table.tree).clone(), lower, upper };
+    fn new(table: &Table<'tx, K, V>, lower: Bound<Vec<u8>>, upper: Bound<Vec<u8>>, lock: Option<RowLock>) -> Self {
+        let scan = Scan::Ahead { tree: (*table.tree).clone(), lower, upper, lock };
         Self { tx: table.tx, scan, types: PhantomData }
     }
 
     /// The next row. `Ok(None)` at the end.
     fn row(scan: &mut Scan, live: &mut Live) -> Result<Option<(K::Owned, V::Owned)>> {
-        if let Scan::Ahead { tree, lower, upper } = scan {
+        if let Scan::Ahead { tree, lower, upper, lock } = scan {
             let (lower, upper) = (lower.as_ref().map(Vec::as_slice), upper.as_ref().map(Vec::as_slice));
-            *scan = Scan::Running(tree.range(&mut live.txn, lower, upper)?);
+            *scan = Scan::Running(match *lock {
+                None => tree.range(&mut live.txn, lower, upper)?,
+                Some(lock) => tree.range_locked(&mut live.txn, lower, upper, lock)?,
+            });
         }
         let Scan::Running(cursor) = scan else { return Ok(None) };
         let Some((key, value)) = cursor.next(&mut live.txn)? else { return Ok(None) };

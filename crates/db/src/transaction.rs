@@ -6,6 +6,7 @@ use crate::{Durability, Table, TableDef, TxnOptions, catalogue};
 use foreshore_base::key::{Key, Value};
 use foreshore_base::{Csn, Error, Result, TableId};
 use foreshore_btree::Tree;
+use foreshore_lock::TableMode;
 use foreshore_txn::Txn;
 use foreshore_wal::CommitTicket;
 use std::{cell::RefCell, fmt, mem, sync::Arc};
@@ -14,10 +15,11 @@ use std::{cell::RefCell, fmt, mem, sync::Arc};
 ///
 /// Several tables may be open in it at once. A call that has to wait for a lock blocks the thread.
 ///
-/// An error that others caused (a conflict, a deadlock, a lock timeout, a table that was dropped) or that the engine met (a full disk, an I/O error) ends the
+/// An error that others caused (a conflict, a deadlock, a lock timeout, a table that was dropped, no room for locks) or that the engine met (a full disk, an I/O error) ends the
 /// transaction: it is rolled back at once, and every later call answers [`Error::RolledBack`]. An error in what was
 /// asked for ([`Error::KeyExists`], [`Error::KeyTooLarge`], [`Error::ValueTooLarge`], [`Error::TableName`],
-/// [`Error::TableTypes`], [`Error::NoTable`], [`Error::NoSavepoint`]) changes nothing, and the transaction goes on.
+/// [`Error::TableTypes`], [`Error::NoTable`], [`Error::NoSavepoint`]) and one that somebody else's lock is answered with on
+/// request ([`Error::RowLocked`]) change nothing, and the transaction goes on.
 pub struct Transaction {
     engine: Arc<Engine>,
     state: RefCell<State>,
@@ -160,6 +162,11 @@ impl Transaction {
         })
     }
 
+    /// Locks a table as a whole.
+    pub(crate) fn lock_against_writes(&self, table: TableId) -> Result<()> {
+        self.with(|_, live| live.txn.lock_table(table, TableMode::Shared))
+    }
+
     /// Commits, and waits until the commit survives power loss; with [`Durability::Relaxed`] it does not wait.
     /// Returns the place of the transaction in the order of commits.
     ///
@@ -282,7 +289,7 @@ impl Transaction {
     }
 }
 
-/// Errors in what was asked for: nothing was changed, and the transaction goes on.
+/// Errors in what was asked for, or that were asked for: nothing was changed, and the transaction goes on.
 const fn leaves_transaction(error: &Error) -> bool {
     matches!(
         error,
@@ -293,6 +300,7 @@ const fn leaves_transaction(error: &Error) -> bool {
             | Error::TableTypes { .. }
             | Error::NoTable { .. }
             | Error::NoSavepoint
+            | Error::RowLocked { .. }
     )
 }
 

@@ -46,7 +46,7 @@ impl LockManager {
         blockers.first().map_or("", |&blocker| self.label_of(blocker))
     }
 
-    fn label_of(&self, index: u32) -> &'static str {
+    pub(crate) fn label_of(&self, index: u32) -> &'static str {
         self.slots.get(index).shown().label
     }
 

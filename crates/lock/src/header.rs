@@ -16,6 +16,8 @@
 //!    or, if it only reads, wakes the next waiter; so it does before it takes the row, finds that another was faster, or
 //!    gives up: its debt is paid when its transaction ends. If its own holder is live, the row is that one's debt by 1 and
 //!    nothing is lost. Readers cannot wake each other for ever, because only those whose holder has ended pass it on.
+//!    A writer that was woken and goes on *without* the row, because there is none, wakes the next one then
+//!    ([`LockManager::pass_on`]): nobody has to wait for its end.
 //! 3. *Giving up* without having been woken (time, cycle) consumes nothing.
 //! 4. *Equal hashes* share a queue: a wake-up may reach a waiter of the other row, and 2 holds for it as for any.
 //!
@@ -25,19 +27,46 @@
 
 use crate::hash::RowHash;
 use crate::manager::{LockManager, What};
-use crate::owner::{Owner, Patience, Wait};
+use crate::owner::{Owner, Wait};
 use crate::target::Target;
 use foreshore_base::{Result, TableId, Xid};
-use foreshore_sync::ParkOutcome;
 use foreshore_sync::model::mutant;
+use foreshore_sync::{Nanos, ParkOutcome};
 use std::time::Duration;
+
+/// The waits of one operation for holders of rows. The time limit counts from the first of several waits in a row for the
+/// same row: its holders may change.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    timeout: Duration,
+    /// The row waited for last, and since when.
+    last: Option<(RowHash, Nanos)>,
+}
+
+impl Patience {
+    /// Of an operation that waits for a row for at most so long.
+    #[must_use]
+    pub const fn new(timeout: Duration) -> Self {
+        Self { timeout, last: None }
+    }
+
+    /// Whether there was a wait.
+    #[must_use]
+    pub const fn has_waited(&self) -> bool {
+        self.last.is_some()
+    }
+
+    fn since(&mut self, row: RowHash, now: Nanos) -> Nanos {
+        let last = self.last.filter(|&(last, _)| last == row);
+        self.last.insert(last.unwrap_or((row, now))).1
+    }
+}
 
 impl LockManager {
     /// Waits because the row's header names `holder`, a live transaction; returns when there is reason to look again.
     ///
     /// `is_live` tells whether the holder's status is still open. It is called under a lock of the park table: it loads
-    /// atomics and nothing else. The caller holds no latch. `timeout` counts from the first of several waits in a row for
-    /// the same row.
+    /// atomics and nothing else. The caller holds no latch.
     ///
     /// # Errors
     /// [`Deadlock`](foreshore_base::Error::Deadlock), [`LockTimeout`](foreshore_base::Error::LockTimeout).
@@ -48,27 +77,20 @@ impl LockManager {
         key: &[u8],
         holder: Xid,
         is_live: &dyn Fn() -> bool,
-        timeout: Duration,
+        patience: &mut Patience,
     ) -> Result<()> {
         assert!(owner.turn.is_none(), "a turn ends before its writer waits for another transaction");
         let target = Target::row(table, key);
         let (row, what) = (self.hash(target), What::Below(target));
-        let patience = match owner.patience {
-            Some(patience) if patience.row == row => patience,
-            _ => *owner.patience.insert(Patience { row, since: self.now() }),
-        };
+        let since = patience.since(row, self.now());
         let Some(edge) = self.enter_debt(holder, row) else { return Ok(()) };
         if !is_live() {
             return Ok(());
         }
         owner.set_wait(edge, Some(&what));
         self.count_wait();
-        let outcome = self.park_for_row(owner, row, patience, is_live, timeout, &what);
+        let outcome = self.park_for_row(owner, row, since, is_live, patience.timeout, &what);
         owner.set_wait(Wait::Nothing, None);
-        if outcome.is_err() {
-            // Another try, if the caller makes one, has the whole time again.
-            owner.patience = None;
-        }
         outcome
     }
 
@@ -76,13 +98,13 @@ impl LockManager {
         &self,
         owner: &Owner,
         row: RowHash,
-        patience: Patience,
+        since: Nanos,
         is_live: &dyn Fn() -> bool,
         timeout: Duration,
         what: &What<'_>,
     ) -> Result<()> {
         self.refuse_cycle(owner)?;
-        let left = self.time_left(patience.since, timeout);
+        let left = self.time_left(since, timeout);
         // WAIT: park - until the row's holder ends, or a walk finds this edge stale.
         match self.park.park(row.park_key(), left, is_live) {
             ParkOutcome::Invalid => Ok(()),
@@ -95,7 +117,15 @@ impl LockManager {
                 }
                 Ok(())
             }
-            ParkOutcome::TimedOut => Err(self.timed_out(owner, self.now().since(patience.since), what)),
+            ParkOutcome::TimedOut => Err(self.timed_out(owner, self.now().since(since), what)),
+        }
+    }
+
+    /// Wakes one waiter of a row that the caller has waited for and does not take. Its own debt stays, as it may be for a row
+    /// with the same hash.
+    pub fn pass_on(&self, table: TableId, key: &[u8]) {
+        if !mutant("hand-off: a waiter that goes on without the row keeps it") {
+            self.park.unpark_one(self.hash(Target::row(table, key)).park_key(), 0);
         }
     }
 

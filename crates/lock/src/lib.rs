@@ -23,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+mod choice;
 mod deadlock;
 mod exclusive;
 mod hash;
@@ -37,6 +38,8 @@ mod share_count;
 mod table;
 mod target;
 
+pub use choice::{LockWait, Locked, RowLock, Strength};
+pub use header::Patience;
 pub use intent::IntentKind;
 pub use manager::{LockManager, LockOptions, LockStats, SHARE_BYTES};
 pub use mode::TableMode;

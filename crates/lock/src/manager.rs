@@ -169,7 +169,6 @@ impl LockManager {
             owner.shares = Vec::new();
             owner.room = self.room.settle(owner.room);
         }
-        owner.patience = None;
         // The status is final before the rows come out, so that whoever registers later finds the term over or the
         // holder dead.
         for row in owner.end_term() {

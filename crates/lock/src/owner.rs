@@ -139,13 +139,6 @@ impl Slots {
     }
 }
 
-/// A row on which an owner waits again and again, since when.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
-    pub(crate) row: RowHash,
-    pub(crate) since: Nanos,
-}
-
 /// A transaction's lease of a slot, with what it holds. Dropped: releases everything.
 #[derive(Debug)]
 pub struct Owner {
@@ -157,7 +150,6 @@ pub struct Owner {
     pub(crate) room: usize,
     /// The key of which this owner has an exclusive turn.
     pub(crate) turn: Option<RowHash>,
-    pub(crate) patience: Option<Patience>,
 }
 
 impl Owner {
@@ -251,7 +243,7 @@ impl LockManager {
         };
         let (tables, shares) = (Vec::new(), Vec::new());
         let room = self.room.own();
-        let mut owner = Owner { manager: self.clone(), index, tables, shares, room, turn: None, patience: None };
+        let mut owner = Owner { manager: self.clone(), index, tables, shares, room, turn: None };
         owner.begin(label);
         Ok(owner)
     }

@@ -1,6 +1,6 @@
 //! Room for shared row locks: the one kind of lock of which a transaction may have any number.
 
-use foreshore_base::{Error, Result};
+use foreshore_base::{Error, Result, TableId};
 use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
 use foreshore_sync::rmw;
 
@@ -25,13 +25,13 @@ impl Room {
         Self { max, own, left: AtomicUsize::new(max - own * owners) }
     }
 
-    /// Locks that an owner with room for `has` may hold after it has taken more.
-    pub(crate) fn more(&self, has: usize) -> Result<usize> {
+    /// Locks that an owner with room for `has` may hold after it has taken more, for a lock in `table`.
+    pub(crate) fn more(&self, has: usize, table: TableId) -> Result<usize> {
         let step = self.own.max(1);
         rmw::contended(1);
         // ORDERING: Relaxed, a number that publishes nothing.
         let taken = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(step));
-        taken.map(|_| has + step).map_err(|_| Error::LockLimit { max: self.max })
+        taken.map(|_| has + step).map_err(|_| Error::LockLimit { table, max: self.max })
     }
 
     /// Takes back what an owner with room for `has` took, and returns its own.

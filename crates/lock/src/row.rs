@@ -142,7 +142,7 @@ impl LockManager {
     /// [`LockLimit`](foreshore_base::Error::LockLimit), before it waits and before anything has changed.
     pub fn share(&self, owner: &mut Owner, target: Target<'_>, timeout: Duration) -> Result<()> {
         let row = self.hash(target);
-        if owner.covers(target.table, TableMode::Shared) || self.enter_share(owner, row, target.part, true)? {
+        if owner.covers(target.table, TableMode::Shared) || self.enter_share(owner, row, target, true)? {
             return Ok(());
         }
         self.wait_to_share(owner, row, target, timeout)
@@ -154,23 +154,23 @@ impl LockManager {
     /// [`LockLimit`](foreshore_base::Error::LockLimit).
     pub fn try_share(&self, owner: &mut Owner, target: Target<'_>) -> Result<bool> {
         Ok(owner.covers(target.table, TableMode::Shared)
-            || self.enter_share(owner, self.hash(target), target.part, false)?)
+            || self.enter_share(owner, self.hash(target), target, false)?)
     }
 
     /// False if it is refused, and then in line behind the writers if it may wait. Room is asked for only by who enters:
     /// a lock that is held takes no more of it.
-    fn enter_share(&self, owner: &mut Owner, row: RowHash, part: Part, may_wait: bool) -> Result<bool> {
+    fn enter_share(&self, owner: &mut Owner, row: RowHash, target: Target<'_>, may_wait: bool) -> Result<bool> {
         let index = owner.index;
         let mut entries = self.entries(row);
         let entry = entries.entry(row.0).or_default();
         // Who waits for what is held already does not keep its holder from the rest.
         let held = entry.sharers.get_mut(index).copied();
-        let part = held.map_or(part, |held| part.without(held));
+        let part = held.map_or(target.part, |held| target.part.without(held));
         if part.is_empty() {
             return Ok(true);
         }
         if held.is_none() && owner.shares.len() == owner.room {
-            match self.room.more(owner.room) {
+            match self.room.more(owner.room, target.table) {
                 Ok(room) => owner.room = room,
                 Err(error) => {
                     if entry.is_empty() {
@@ -212,7 +212,7 @@ impl LockManager {
         let mut wait = self.queue_wait(timeout);
         let outcome = loop {
             let seen = self.signal_of(owner.index);
-            match self.enter_share(owner, row, target.part, true) {
+            match self.enter_share(owner, row, target, true) {
                 Ok(false) => {}
                 entered => break entered.map(drop),
             }
@@ -273,7 +273,7 @@ impl LockManager {
         let mut entries = self.entries(row);
         let is_new = entries.get_mut(&row.0).is_none_or(|entry| entry.sharers.get_mut(owner.index).is_none());
         if is_new && owner.shares.len() == owner.room {
-            owner.room = self.room.more(owner.room)?;
+            owner.room = self.room.more(owner.room, table)?;
         }
         self.enter(owner, entries, row, Part::GAP);
         Ok(())
@@ -321,6 +321,15 @@ impl LockManager {
         let part = if turn.is_none() { held.map_or(part, |(_, held)| part.without(held)) } else { part };
         let before = entry.turns.iter().take(turn.unwrap_or(usize::MAX));
         into.extend(before.filter(|(_, turn)| turn.meets(part)).map(|&(writer, _)| writer));
+    }
+
+    /// Another transaction that has the target shared, or waits to have it exclusively.
+    pub(crate) fn other_at(&self, owner: &Owner, target: Target<'_>) -> Option<u32> {
+        let row = self.hash(target);
+        let entries = self.entries(row);
+        let entry = entries.get(&row.0)?;
+        let turns = entry.turns.iter().filter(|(_, part)| part.meets(target.part)).map(|&(writer, _)| writer);
+        entry.sharers.of(target.part).chain(turns).find(|&other| other != owner.index)
     }
 
     pub(crate) fn entries(&self, row: RowHash) -> Entries<'_> {

@@ -3,7 +3,7 @@
 #![cfg(foreshore_loom)]
 
 use foreshore_base::{TableId, Xid};
-use foreshore_lock::{LockManager, LockOptions};
+use foreshore_lock::{LockManager, LockOptions, Patience};
 use foreshore_sync::model::{check, mutated};
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
 use foreshore_sync::primitive::thread;
@@ -44,11 +44,12 @@ impl Row {
     fn take(&self, xid: u64) {
         let mut owner = self.locks.lease("waiter").expect("a slot");
         owner.set_xid(Xid(xid));
+        let mut patience = Patience::new(EVER);
         loop {
             let header = self.header.load(Ordering::Acquire);
             if self.is_live(header) {
                 let is_live = || self.is_live(header);
-                self.locks.wait_xid(&mut owner, TABLE, KEY, Xid(header), &is_live, EVER).expect("no cycle");
+                self.locks.wait_xid(&mut owner, TABLE, KEY, Xid(header), &is_live, &mut patience).expect("no cycle");
             } else if self.header.compare_exchange(header, xid, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 break;
             }

@@ -3,7 +3,7 @@
 use crate::status::Status;
 use crate::txn::Txn;
 use foreshore_base::{Csn, Error, Result, TableId, Xid};
-use foreshore_lock::{Gap, Owner, TableMode, Target};
+use foreshore_lock::{Gap, Owner, Patience, TableMode, Target};
 
 impl Txn {
     /// Locks a table to the end of the transaction, or strengthens its lock. In a mode that reads the whole table the
@@ -94,13 +94,19 @@ impl Txn {
         self.manager.locks.end_exclusive(&mut lease.owner);
     }
 
+    /// What an operation that may wait for rows begins with.
+    #[must_use]
+    pub const fn patience(&self) -> Patience {
+        Patience::new(self.lock_timeout)
+    }
+
     /// Waits for `holder`, whom [`row_holder`](Self::row_holder) named for the row, and returns when there is reason to
     /// look again. Without latches.
     ///
     /// # Errors
     /// As [`lock_table`](Self::lock_table).
-    pub fn wait_row(&mut self, table: TableId, key: &[u8], holder: Xid) -> Result<()> {
-        let (manager, timeout) = (self.manager.clone(), self.lock_timeout);
+    pub fn wait_row(&mut self, table: TableId, key: &[u8], holder: Xid, patience: &mut Patience) -> Result<()> {
+        let manager = self.manager.clone();
         self.waiting(|owner| {
             if let Status::Committed(csn) = manager.window.get(holder) {
                 // WAIT: help - or park behind the leader: the holder has only its durability to wait for. With early release of
@@ -108,8 +114,19 @@ impl Txn {
                 return manager.log.force(csn.lsn());
             }
             let is_live = || manager.window.get(holder) == Status::Live && !manager.is_halted();
-            manager.locks.wait_xid(owner, table, key, holder, &is_live, timeout)
+            manager.locks.wait_xid(owner, table, key, holder, &is_live, patience)
         })
+    }
+
+    /// See [`LockManager::pass_on`](foreshore_lock::LockManager::pass_on).
+    pub fn pass_on(&self, table: TableId, key: &[u8]) {
+        self.manager.locks.pass_on(table, key);
+    }
+
+    /// See [`LockManager::refusal`](foreshore_lock::LockManager::refusal).
+    #[must_use]
+    pub fn refusal(&self, target: Target<'_>, holder: Option<Xid>) -> Error {
+        self.manager.locks.refusal(&self.lease().owner, target, holder)
     }
 
     /// Runs a wait for a lock. Log space that is reserved goes back before it and is taken again after it: whoever holds the

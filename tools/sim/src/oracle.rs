@@ -175,7 +175,9 @@ impl Oracle {
             let mut sum = Fingerprint::default();
             for name in &self.tables {
                 let tx = db.begin();
-                for row in tx.open(TableDef::<&[u8], &[u8]>::new(name))?.iter() {
+                let table = tx.open(TableDef::<&[u8], &[u8]>::new(name))?;
+                table.lock_against_writes()?;
+                for row in table.iter() {
                     let (key, value) = row?;
                     sum = sum.with(name, &key, &value);
                 }

@@ -196,6 +196,7 @@ impl Script {
             _ => {
                 // A scan of the accounts goes through more pages than there are frames.
                 let table = open.table(open.tables[self.random.below(2) as usize])?;
+                table.lock_against_writes()?;
                 table.iter().try_for_each(|row| row.map(drop))
             }
         }

@@ -1,21 +1,51 @@
 //! Scans that lock what they read.
 //!
-//! Every key that is met, dead or alive, is locked together with the gap before it, and the gap in which the scan ends as well.
-//! Locks are entered between reading a leaf and validating it, so that what is handed out is what was locked. The first steps
-//! take few rows at a time: who wants one row locks one.
+//! A serializable scan locks every key that it meets, dead or alive, together with the gap before it, and the gap in which it
+//! ends as well, unless that is the gap behind its upper bound. At other levels, and where it passes over rows that others
+//! have, it locks rows alone. Shared locks are entered between reading a leaf and validating it, so that what is handed out is
+//! what was locked. The first steps take few rows at a time: who wants one row locks one. Rows locked for update are
+//! locked one by one, as by a write, and looked at again with that lock.
+//!
+//! **The holder first.** Whoever holds a row may be about to insert in front of it. So the gap is locked when the row is free,
+//! and not while its holder is waited for.
 
 use super::Cursor;
 use crate::descend::{Access, Halt, ReadGuard, Restarts};
 use crate::format::SLOT;
-use crate::node::NO_WRITER;
+use crate::node::{Damage, NO_WRITER, Node, Row};
 use crate::tree::{Structure, Tree};
 use foreshore_base::limits::PAGE_SIZE;
-use foreshore_base::{Error, PageId, Result, Xid};
+use foreshore_base::{PageId, Result, Xid};
 use foreshore_buffer::Pinned;
-use foreshore_lock::{Part, TableMode, Target};
+use foreshore_lock::{LockWait, Locked, Part, RowLock, Strength, Target};
 use foreshore_sync::model::mutant;
-use foreshore_txn::{RowHolder, Txn};
+use foreshore_txn::{Isolation, RowHolder, Txn};
 use std::ops::Bound;
+
+/// How a scan locks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Locking {
+    lock: RowLock,
+    /// Whether nothing may come where it has found nothing.
+    gaps: bool,
+}
+
+impl Locking {
+    pub(super) fn new(lock: RowLock, isolation: Isolation) -> Self {
+        Self { lock, gaps: isolation == Isolation::Serializable && lock.on_conflict() != LockWait::SkipLocked }
+    }
+
+    /// What is locked shared of a key that nobody else holds.
+    fn part(self, is_row: bool) -> Option<Part> {
+        let row = if is_row { self.lock.strength() == Strength::Share } else { self.gaps };
+        match (row, self.gaps) {
+            (true, true) => Some(Part::ROW_AND_GAP),
+            (true, false) => Some(Part::ROW),
+            (false, true) => Some(Part::GAP),
+            (false, false) => None,
+        }
+    }
+}
 
 /// What a step has come to.
 enum Step {
@@ -27,39 +57,75 @@ enum Step {
     Missing(PageId),
     /// Another transaction holds the row.
     Held(Vec<u8>, Xid),
-    /// A lock that is waited for: of the gap before that key, or of both.
+    /// A row that is to be locked for update.
+    Free(Vec<u8>),
+    /// A lock that is waited for: of a row, of the gap before that key, or of both.
     Busy(Option<Vec<u8>>, Part),
+}
+
+/// What becomes of one key.
+enum Met {
+    /// It is locked, and there is a row.
+    Row,
+    /// There is none, or it is passed over.
+    Nothing,
+    /// Something else comes first.
+    First(Step),
 }
 
 impl Cursor {
     /// Takes the next rows of one leaf that lie between `start` and the upper bound.
-    pub(super) fn take_step(&mut self, txn: &mut Txn) -> Result<()> {
+    pub(super) fn take_step(&mut self, txn: &mut Txn, locking: Locking) -> Result<()> {
         let tree = self.tree.clone();
         let mut restarts = Restarts::default();
+        let mut patience = txn.patience();
         let mut pin: Option<Pinned<'_>> = None;
         loop {
             self.rows.clear();
             self.bytes.clear();
             self.at = 0;
             self.copied_at = txn.last_lsn();
-            match self.lock_rows(&tree, txn, &mut restarts) {
-                Ok(Step::Done) => break,
-                Ok(Step::Changed) => tree.restart(&mut restarts),
-                Ok(Step::Missing(pid)) => drop(pin.replace(tree.pool().pin(pid)?)),
-                Ok(Step::Held(key, holder)) => txn.wait_row(tree.table, &key, holder)?,
-                Ok(Step::Busy(key, part)) => {
-                    tree.share(txn, Target { table: tree.table, key: key.as_deref(), part })?;
+            if self.is_over() {
+                self.from = None;
+                break;
+            }
+            match self.lock_rows(&tree, txn, locking, &mut restarts)? {
+                Step::Done => break,
+                Step::Changed => tree.restart(&mut restarts),
+                Step::Missing(pid) => drop(pin.replace(tree.pool().pin(pid)?)),
+                Step::Held(key, holder) => txn.wait_row(tree.table, &key, holder, &mut patience)?,
+                Step::Busy(key, part) => txn.share(Target { table: tree.table, key: key.as_deref(), part })?,
+                Step::Free(key) => {
+                    let mut out = Vec::new();
+                    if tree.get_exclusive(txn, &key, locking.lock.on_conflict(), &mut out)? == Locked::Skipped {
+                        self.start = Bound::Excluded(key);
+                    }
                 }
-                Err(Error::LockLimit { .. }) => tree.lock(txn, TableMode::Shared)?,
-                Err(error) => return Err(error),
             }
         }
         self.step = (2 * self.step).min(PAGE_SIZE / SLOT);
         Ok(())
     }
 
+    /// Whether nothing lies between `start` and the upper bound.
+    fn is_over(&self) -> bool {
+        match (&self.start, &self.upper) {
+            (Bound::Included(start), Bound::Included(upper)) => start > upper,
+            (Bound::Included(start) | Bound::Excluded(start), Bound::Included(upper) | Bound::Excluded(upper)) => {
+                start >= upper
+            }
+            _ => false,
+        }
+    }
+
     /// One try at a step: reads the leaf, locks what it takes of it, and validates.
-    fn lock_rows<'p>(&mut self, tree: &'p Tree, txn: &mut Txn, restarts: &mut Restarts) -> Result<Step> {
+    fn lock_rows<'p>(
+        &mut self,
+        tree: &'p Tree,
+        txn: &mut Txn,
+        locking: Locking,
+        restarts: &mut Restarts,
+    ) -> Result<Step> {
         let start = self.first_key();
         let leaf: ReadGuard<'p> = tree.find_again(&mut Structure::of(txn), start, 0, 0, restarts)?;
         let mut page = [0; PAGE_SIZE];
@@ -73,33 +139,37 @@ impl Cursor {
             Ok(at) => at + usize::from(matches!(self.start, Bound::Excluded(_))),
             Err(at) => at,
         };
-        let end = node.len().min(first + self.step);
         // Holds what is read to the right of the leaf.
         let mut further = Vec::new();
+        let mut at = first;
         let mut ended = false;
-        for at in first..end {
+        while at < node.len() && !ended && self.has_room(at - first, locking) {
             let row = node.row(at).map_err(damage)?;
-            let part = if self.ends_before(row.key) { Part::GAP } else { Part::ROW_AND_GAP };
-            if !txn.try_share(Target { table: tree.table, key: Some(row.key), part })? {
-                return Ok(Step::Busy(Some(row.key.to_vec()), part));
+            at += 1;
+            // The gap in which it ends.
+            ended = self.ends_before(row.key);
+            let target = Target::gap(tree.table, Some(row.key));
+            if ended && locking.gaps && !self.share(txn, target, locking)? {
+                return Ok(Step::Busy(Some(row.key.to_vec()), Part::GAP));
             }
-            // Behind the last key that it may find a scan looks for nothing.
-            ended = part == Part::GAP || matches!(&self.upper, Bound::Included(upper) if row.key == &upper[..]);
-            if part == Part::GAP {
+            if ended {
                 break;
             }
-            match txn.row_holder(row.header.xid) {
-                RowHolder::Other(holder) => return Ok(Step::Held(row.key.to_vec(), holder)),
-                RowHolder::Unknown => return Err(damage(NO_WRITER)),
-                RowHolder::Nobody | RowHolder::Me if row.header.is_ghost() => {}
-                RowHolder::Nobody | RowHolder::Me => self.push(row.key, row.value),
+            match self.meet(tree, txn, locking, &row, leaf.pid())? {
+                Met::Row => self.push(row.key, row.value),
+                Met::Nothing => {}
+                Met::First(step) => return Ok(step),
             }
+            // Behind the last key that it may find a scan looks for nothing.
+            ended = matches!(&self.upper, Bound::Included(upper) if row.key == &upper[..]);
         }
         self.from = None;
         if ended {
             // The gap in which it ends is locked.
-        } else if end < node.len() {
-            self.from = Some(Bound::Excluded(node.key(end - 1).map_err(damage)?.to_vec()));
+        } else if at < node.len() {
+            self.from = Some(Bound::Excluded(node.key(at - 1).map_err(damage)?.to_vec()));
+        } else if !locking.gaps {
+            self.from = high_of(&node).map_err(damage)?;
         } else {
             let next = match tree.key_beyond(&leaf, restarts, &mut further) {
                 Ok(next) => next,
@@ -107,11 +177,11 @@ impl Cursor {
                 Err(Halt::Missing(pid, _)) => return Ok(Step::Missing(pid)),
                 Err(Halt::Failed(error)) => return Err(error),
             };
-            if !txn.try_share(Target::gap(tree.table, next.as_deref()))? {
+            if !self.share(txn, Target::gap(tree.table, next.as_deref()), locking)? {
                 return Ok(Step::Busy(next, Part::GAP));
             }
             if next.is_some_and(|next| !self.ends_before(&next)) {
-                self.from = node.high().map_err(damage)?.map(|high| Bound::Included(high.to_vec()));
+                self.from = high_of(&node).map_err(damage)?;
             }
         }
         // The holders were asked before this: a version that still holds then says that nobody has rolled these rows back
@@ -119,4 +189,64 @@ impl Cursor {
         let holds = leaf.holds() && further.iter().all(Access::holds);
         Ok(if holds || mutant("gap: no validation after the locks") { Step::Done } else { Step::Changed })
     }
+
+    /// Whether a step that has met so many keys takes one more.
+    fn has_room(&self, met: usize, locking: Locking) -> bool {
+        match locking.lock.strength() {
+            Strength::Share => met < self.step,
+            Strength::Update => self.rows.is_empty(),
+        }
+    }
+
+    /// Locks a key of the range, unless something else comes first.
+    fn meet(&self, tree: &Tree, txn: &mut Txn, locking: Locking, row: &Row<'_>, pid: PageId) -> Result<Met> {
+        let (lock, is_row) = (locking.lock, !row.header.is_ghost());
+        let target = Target::row(tree.table, row.key);
+        let mine = match txn.row_holder(row.header.xid) {
+            RowHolder::Unknown => return Err(tree.corrupted(pid, NO_WRITER)),
+            RowHolder::Other(holder) if lock.on_conflict() != LockWait::Wait => {
+                return tree.refuse(txn, target, Some(holder), lock.on_conflict()).map(|()| Met::Nothing);
+            }
+            RowHolder::Other(_) if lock.strength() == Strength::Update => {
+                return Ok(Met::First(Step::Free(row.key.to_vec())));
+            }
+            RowHolder::Other(holder) => {
+                // Of the row alone: writers that come later stay behind this reader.
+                let (entered, key) = (self.share(txn, target, locking)?, row.key.to_vec());
+                return Ok(Met::First(if entered {
+                    Step::Held(key, holder)
+                } else {
+                    Step::Busy(Some(key), Part::ROW)
+                }));
+            }
+            RowHolder::Me => true,
+            RowHolder::Nobody => false,
+        };
+        txn.check_conflict(tree.table, row.key, row.header.xid)?;
+        if is_row && !mine && lock.strength() == Strength::Update {
+            return Ok(Met::First(Step::Free(row.key.to_vec())));
+        }
+        if let Some(part) = locking.part(is_row)
+            && !self.share(txn, Target { part, ..target }, locking)?
+        {
+            let busy = Step::Busy(Some(row.key.to_vec()), part);
+            return Ok(if lock.on_conflict() == LockWait::Wait { Met::First(busy) } else { Met::Nothing });
+        }
+        Ok(if is_row { Met::Row } else { Met::Nothing })
+    }
+
+    /// Enters a shared lock if that needs no wait. False is an error for a scan that refuses to wait.
+    fn share(&self, txn: &mut Txn, target: Target<'_>, locking: Locking) -> Result<bool> {
+        Ok(txn.try_share(target)? || {
+            if locking.lock.on_conflict() == LockWait::NoWait {
+                return Err(txn.refusal(target, None));
+            }
+            false
+        })
+    }
+}
+
+/// Where the next leaf begins.
+fn high_of(node: &Node<'_>) -> Result<Option<Bound<Vec<u8>>>, Damage> {
+    Ok(node.high()?.map(|high| Bound::Included(high.to_vec())))
 }

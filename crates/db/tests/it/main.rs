@@ -21,6 +21,7 @@ mod lock;
 mod model;
 mod poison;
 mod rollback;
+mod row_locks;
 mod run;
 mod savepoints;
 mod script;

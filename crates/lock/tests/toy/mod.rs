@@ -1,7 +1,7 @@
 //! A table of a few rows in memory that uses the lock manager as an engine does: headers under latches, a status by xid.
 
 use foreshore_base::{Csn, Result, TableId, Xid};
-use foreshore_lock::{LockManager, LockOptions, Owner, TableMode, Target};
+use foreshore_lock::{LockManager, LockOptions, Owner, Patience, TableMode, Target};
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
 use foreshore_sync::{LockRank, Mutex};
 use std::sync::Arc;
@@ -79,6 +79,7 @@ impl ToyTxn<'_> {
 
     pub(crate) fn read(&mut self, row: usize) -> Result<i64> {
         let toy = self.toy;
+        let mut patience = Patience::new(toy.timeout);
         loop {
             toy.locks.share(&mut self.owner, Target::row(TABLE, &key(row)), toy.timeout)?;
             let holder = {
@@ -88,19 +89,19 @@ impl ToyTxn<'_> {
                 }
                 row.header
             };
-            self.wait(row, holder)?;
+            self.wait(row, holder, &mut patience)?;
         }
     }
 
-    fn wait(&mut self, row: usize, holder: u64) -> Result<()> {
+    fn wait(&mut self, row: usize, holder: u64, patience: &mut Patience) -> Result<()> {
         let toy = self.toy;
-        toy.locks.wait_xid(&mut self.owner, TABLE, &key(row), Xid(holder), &|| toy.is_live(holder), toy.timeout)
+        toy.locks.wait_xid(&mut self.owner, TABLE, &key(row), Xid(holder), &|| toy.is_live(holder), patience)
     }
 
     /// Locks the row and returns its value.
     pub(crate) fn lock(&mut self, row: usize) -> Result<i64> {
         let toy = self.toy;
-        let mut has_turn = false;
+        let (mut has_turn, mut patience) = (false, Patience::new(toy.timeout));
         loop {
             let found = self.try_lock(row);
             if std::mem::take(&mut has_turn) {
@@ -108,7 +109,7 @@ impl ToyTxn<'_> {
             }
             match found {
                 Found::Mine(value) => return Ok(value),
-                Found::Held(holder) => self.wait(row, holder)?,
+                Found::Held(holder) => self.wait(row, holder, &mut patience)?,
                 Found::Shared => {
                     toy.locks.wait_exclusive(&mut self.owner, Target::row(TABLE, &key(row)), toy.timeout)?;
                     has_turn = true;

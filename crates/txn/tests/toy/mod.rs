@@ -160,6 +160,7 @@ impl Toy {
 
     pub(crate) fn get(&self, txn: &mut Txn, row: u64) -> Result<i64> {
         txn.lock_table(TABLE, TableMode::IntentShared)?;
+        let mut patience = txn.patience();
         loop {
             txn.share(Target::row(TABLE, &key(row)))?;
             let holder = {
@@ -170,7 +171,7 @@ impl Toy {
                     RowHolder::Unknown => panic!("a header names nobody"),
                 }
             };
-            txn.wait_row(TABLE, &key(row), holder)?;
+            txn.wait_row(TABLE, &key(row), holder, &mut patience)?;
         }
     }
 
@@ -187,7 +188,7 @@ impl Toy {
         txn.lock_table(TABLE, TableMode::IntentExclusive)?;
         let xid = txn.ensure_xid()?;
         txn.reserve(change_cost(1, BODY), BODY)?;
-        let mut has_turn = false;
+        let (mut has_turn, mut patience) = (false, txn.patience());
         loop {
             let mut page = self.pool.exclusive(page_of(row))?;
             let before = header(&page);
@@ -212,7 +213,7 @@ impl Toy {
                 txn.end_exclusive();
             }
             match holder {
-                RowHolder::Other(holder) => txn.wait_row(TABLE, &key(row), holder)?,
+                RowHolder::Other(holder) => txn.wait_row(TABLE, &key(row), holder, &mut patience)?,
                 _ => {
                     txn.wait_exclusive(Target::row(TABLE, &key(row)))?;
                     has_turn = true;

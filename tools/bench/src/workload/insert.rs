@@ -61,7 +61,9 @@ impl Work for Insert {
             let name = TABLES.name(thread);
             // Rows of one transaction lie side by side, and there are all of them or none.
             let mut expected = 0;
-            for entry in tx.open(TableDef::<InsertKey, Bytes>::new(&name))?.iter() {
+            let table = tx.open(TableDef::<InsertKey, Bytes>::new(&name))?;
+            table.lock_against_writes()?;
+            for entry in table.iter() {
                 let ((run, transaction, at), value) = entry?;
                 audit.is_sound &= at == expected && number(&value) == Some(transaction);
                 expected = (at + 1) % ROWS as u32;

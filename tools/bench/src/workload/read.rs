@@ -55,7 +55,9 @@ impl Work for Read {
     fn audit(&self, db: &Db) -> Result<Audit> {
         let mut audit = Audit { is_sound: true, count: 0, next_run: 0 };
         let tx = db.begin();
-        for entry in tx.open(TABLE)?.iter() {
+        let table = tx.open(TABLE)?;
+        table.lock_against_writes()?;
+        for entry in table.iter() {
             let (key, value) = entry?;
             audit.is_sound &= key == audit.count && number(&value) == Some(key);
             audit.count += 1;

@@ -70,7 +70,9 @@ impl Work for Update {
             let tx = db.begin();
             let name = TABLES.name(thread);
             let mut expected = 0;
-            for entry in tx.open(TableDef::<u64, Bytes>::new(&name))?.iter() {
+            let table = tx.open(TableDef::<u64, Bytes>::new(&name))?;
+            table.lock_against_writes()?;
+            for entry in table.iter() {
                 let (key, value) = entry?;
                 let updates = number(&value);
                 audit.is_sound &= key == expected && updates.is_some();

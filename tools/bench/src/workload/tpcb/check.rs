@@ -75,7 +75,9 @@ pub(super) fn audit(db: &Db, scale: u64) -> Result<Bank> {
     let branches = balances(&tx, BRANCHES, scale, 1)?;
     let mut history = Sums::new(scale);
     let mut next_run = 0;
-    for entry in tx.open(HISTORY)?.iter() {
+    let table = tx.open(HISTORY)?;
+    table.lock_against_writes()?;
+    for entry in table.iter() {
         let (key, row): (HistoryKey, _) = entry?;
         next_run = next_run.max(key.0 + 1);
         let teller = word(&row, 0).map(u64::from_le_bytes);
@@ -88,7 +90,9 @@ pub(super) fn audit(db: &Db, scale: u64) -> Result<Bank> {
 
 fn balances(tx: &Transaction, table: TableDef<'_, u64, Bytes>, scale: u64, per_branch: u64) -> Result<Sums> {
     let mut sums = Sums::new(scale);
-    for entry in tx.open(table)?.iter() {
+    let table = tx.open(table)?;
+    table.lock_against_writes()?;
+    for entry in table.iter() {
         let (key, row) = entry?;
         sums.add(key / per_branch, balance(&row));
     }

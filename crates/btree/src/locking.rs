@@ -1,0 +1,123 @@
+//! Reading one row under a lock of it, at any isolation.
+
+use crate::descend::{Access, ReadGuard, Restarts};
+use crate::lookup::copy_row;
+use crate::node::NO_WRITER;
+use crate::tree::{Structure, Tree};
+use foreshore_base::{Result, Xid};
+use foreshore_lock::{LockWait, Locked, RowLock, Strength, TableMode, Target};
+use foreshore_sync::model::mutant;
+use foreshore_sync::primitive::thread;
+use foreshore_txn::{RowHolder, Txn};
+
+impl Tree {
+    /// Locks the row of `key`, copies its newest value to `out`, and says whether it exists. It stays as it is to the end of the
+    /// transaction; that it does not exist stays so for a serializable one.
+    ///
+    /// # Errors
+    /// `RowLocked` if it does not wait. `Conflict` if the transaction reads by a snapshot and the row has changed since.
+    /// Otherwise as [`get`](Self::get), or as [`put`](Self::put) for an update.
+    pub fn get_locked(&self, txn: &mut Txn, key: &[u8], lock: RowLock, out: &mut Vec<u8>) -> Result<Locked<()>> {
+        match lock.strength() {
+            Strength::Update => self.get_exclusive(txn, key, lock.on_conflict(), out),
+            Strength::Share => {
+                let (found, xid) = self.get_shared(txn, key, lock.on_conflict(), out)?;
+                if found != Locked::Skipped {
+                    txn.check_conflict(self.table, key, xid)?;
+                }
+                Ok(found)
+            }
+        }
+    }
+
+    /// Locks the whole table against writes of others: reads by this transaction lock nothing more.
+    ///
+    /// # Errors
+    /// `Deadlock`, `LockTimeout`, `TableDropped`.
+    pub fn lock_against_writes(&self, txn: &mut Txn) -> Result<()> {
+        self.lock(txn, TableMode::Shared)
+    }
+
+    /// Copies the value of `key` to `out` and returns whether there is one, whatever the isolation. The answer holds to the
+    /// end of the transaction: the key is locked shared, whether it exists or not.
+    ///
+    /// # Errors
+    /// `KeyTooLarge`, `Deadlock`, `LockTimeout`, `LockLimit`, `Corrupted`, `Io`, `OutOfFrames`, `Poisoned`.
+    pub fn get_newest(&self, txn: &mut Txn, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
+        Ok(matches!(self.get_shared(txn, key, LockWait::Wait, out)?, (Locked::Row(()), _)))
+    }
+
+    /// The same for who may not wait, and the xid in the header of the row.
+    fn get_shared(&self, txn: &mut Txn, key: &[u8], wait: LockWait, out: &mut Vec<u8>) -> Result<(Locked<()>, Xid)> {
+        Self::check_key(key)?;
+        self.lock(txn, TableMode::IntentShared)?;
+        let target = Target::row(self.table, key);
+        let waits = wait == LockWait::Wait;
+        if waits {
+            txn.share(target)?;
+        }
+        let mut patience = txn.patience();
+        let mut restarts = Restarts::default();
+        loop {
+            // From here on a writer finds this reader's lock, or this reader finds the writer in the header.
+            let leaf: ReadGuard<'_> = self.find_again(&mut Structure::of(txn), key, 0, 0, &mut restarts)?;
+            let row = copy_row(&leaf, key, out);
+            // Before the validation: a version that still holds then says that nobody has rolled this row back meanwhile, so a
+            // writer that has ended has committed.
+            let early = mutant("btree: validate before the holder is asked for") && leaf.holds() && {
+                // The writer needs the time of a whole rollback.
+                thread::yield_now();
+                true
+            };
+            let row = row.map(|row| row.map(|(header, ghost)| (txn.row_holder(header.xid), ghost, header.xid)));
+            // Who does not wait comes second where there is a holder, and enters nothing. In between the row may find one: the
+            // lock stays then, and the header says whose the row is.
+            let shares = waits || !matches!(row, Ok(Some((RowHolder::Other(_), ..)))) && txn.try_share(target)?;
+            if !early && !leaf.holds() {
+                self.restart(&mut restarts);
+                continue;
+            }
+            let damage = |why| self.corrupted(leaf.pid(), why);
+            let (is_there, xid) = match row.map_err(damage)? {
+                Some((RowHolder::Unknown, ..)) => return Err(damage(NO_WRITER)),
+                Some((RowHolder::Other(holder), _, xid)) => {
+                    drop(leaf);
+                    if !waits {
+                        return self.refuse(txn, target, Some(holder), wait).map(|()| (Locked::Skipped, xid));
+                    }
+                    txn.wait_row(self.table, key, holder, &mut patience)?;
+                    continue;
+                }
+                Some((RowHolder::Nobody | RowHolder::Me, ghost, xid)) => (!ghost, xid),
+                None => (false, Xid::ZERO),
+            };
+            if !shares {
+                return self.refuse(txn, target, None, wait).map(|()| (Locked::Skipped, xid));
+            }
+            if is_there {
+                return Ok((Locked::Row(()), xid));
+            }
+            out.clear();
+            return Ok((Locked::Absent, xid));
+        }
+    }
+
+    /// Locks a key shared; false if it is passed over.
+    pub(crate) fn share_by(&self, txn: &mut Txn, target: Target<'_>, wait: LockWait) -> Result<bool> {
+        if wait == LockWait::Wait {
+            return txn.share(target).map(|()| true);
+        }
+        if txn.try_share(target)? {
+            return Ok(true);
+        }
+        self.refuse(txn, target, None, wait).map(|()| false)
+    }
+
+    /// What becomes of a request that does not wait for `target`: it is passed over, or an error.
+    pub(crate) fn refuse(&self, txn: &Txn, target: Target<'_>, holder: Option<Xid>, wait: LockWait) -> Result<()> {
+        match wait {
+            LockWait::SkipLocked => Ok(()),
+            LockWait::Wait | LockWait::NoWait => Err(txn.refusal(target, holder)),
+        }
+    }
+}

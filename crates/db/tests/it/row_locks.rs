@@ -1,0 +1,295 @@
+//! Locks of rows on request, for who waits and who does not; and reads of more rows than there is room for locks.
+
+use crate::support::{NUMBERS, fill, in_memory, numbers};
+use foreshore::{Db, Error, Isolation, Lockable, Locked, RowLock, TableDef, Transaction, TxnOptions};
+use std::{
+    ops::RangeFull,
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    time::Duration,
+};
+
+const LEVELS: [Isolation; 3] = [Isolation::ReadCommitted, Isolation::Snapshot, Isolation::Serializable];
+
+/// More rows than the test databases have room for locks.
+const MANY: u64 = 3000;
+
+fn begin(db: &Db, label: &'static str, isolation: Isolation) -> Transaction {
+    db.begin_with(TxnOptions::new().label(label).isolation(isolation).lock_timeout(Duration::from_millis(20)))
+}
+
+fn all(tx: &Transaction, lock: RowLock) -> Result<Vec<(u64, i64)>, Error> {
+    tx.open(NUMBERS)?.range_locked::<u64>(RangeFull, lock).collect()
+}
+
+fn is_refused<T: std::fmt::Debug>(result: Result<T, Error>, number: u64, by: &str) {
+    match result {
+        Err(error @ Error::RowLocked { .. }) => {
+            assert!(!error.is_retryable());
+            let Error::RowLocked { what: Lockable::Row(_, key), holder } = error else { panic!("{error}") };
+            assert_eq!((&key[..], holder), (&number.to_be_bytes()[..], by));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn must_wait<T: std::fmt::Debug>(result: Result<T, Error>) {
+    assert!(matches!(result, Err(Error::LockTimeout { .. })), "{result:?}");
+}
+
+#[test]
+fn who_does_not_wait_is_told_who_has_the_row_and_goes_on() {
+    let (db, _) = in_memory();
+    fill(&db, 4);
+    for level in LEVELS {
+        let writer = begin(&db, "writer", level);
+        writer.open(NUMBERS).unwrap().insert(1, 100).unwrap();
+        let reader = begin(&db, "reader", level);
+        assert_eq!(reader.open(NUMBERS).unwrap().get_for_share(2).unwrap(), Some(2));
+        let tx = begin(&db, "hasty", level);
+        let table = tx.open(NUMBERS).unwrap();
+        table.insert(3, 30).unwrap();
+        for lock in [RowLock::share(), RowLock::update()] {
+            is_refused(table.get_locked(1, lock.no_wait()), 1, "writer");
+        }
+        is_refused(table.get_locked(2, RowLock::update().no_wait()), 2, "reader");
+        assert_eq!(table.get_locked(2, RowLock::share().no_wait()).unwrap(), Locked::Row(2), "readers share");
+        let mut rows = table.range_locked::<u64>(.., RowLock::update().no_wait());
+        assert_eq!(rows.next().unwrap().unwrap(), (0, 0));
+        is_refused(rows.next().unwrap(), 1, "writer");
+        assert!(rows.next().is_none());
+        tx.commit().unwrap();
+        writer.rollback().unwrap();
+        reader.commit().unwrap();
+        assert_eq!(numbers(&db)[3], (3, 30), "what it did beside is committed");
+        db.run(|tx| tx.open(NUMBERS)?.insert(3, 3)).unwrap();
+    }
+    assert_eq!(db.stats().lock.waits, 0);
+}
+
+#[test]
+fn a_row_that_is_passed_over_is_not_one_that_is_absent() {
+    let (db, _) = in_memory();
+    fill(&db, 4);
+    for level in LEVELS {
+        let writer = begin(&db, "writer", level);
+        let table = writer.open(NUMBERS).unwrap();
+        table.insert(1, 100).unwrap();
+        table.insert(7, 7).unwrap();
+        table.remove(2).unwrap();
+        for lock in [RowLock::share(), RowLock::update()] {
+            let tx = begin(&db, "worker", level);
+            let table = tx.open(NUMBERS).unwrap();
+            for number in [1, 2, 7] {
+                assert_eq!(table.get_locked(number, lock.skip_locked()).unwrap(), Locked::Skipped, "{number}");
+            }
+            assert_eq!(table.get_locked(9, lock.skip_locked()).unwrap(), Locked::Absent);
+            assert_eq!(table.get_locked(3, lock.skip_locked()).unwrap(), Locked::Row(3));
+            assert_eq!(all(&tx, lock.skip_locked()).unwrap(), [(0, 0), (3, 3)]);
+            tx.commit().unwrap();
+        }
+        writer.rollback().unwrap();
+    }
+    assert_eq!(db.stats().lock.waits, 0);
+}
+
+#[test]
+fn a_row_locked_for_a_share_is_read_by_others_and_changed_by_none() {
+    let (db, _) = in_memory();
+    fill(&db, 3);
+    for level in LEVELS {
+        let tx = begin(&db, "reader", level);
+        let table = tx.open(NUMBERS).unwrap();
+        assert_eq!(table.get_for_share(1).unwrap(), Some(1));
+        assert_eq!(table.get_for_share(50).unwrap(), None);
+        for other in LEVELS {
+            let share = begin(&db, "share", other);
+            assert_eq!(share.open(NUMBERS).unwrap().get_for_share(1).unwrap(), Some(1));
+            share.commit().unwrap();
+            must_wait(begin(&db, "writer", other).open(NUMBERS).unwrap().insert(1, 5));
+            must_wait(begin(&db, "writer", other).open(NUMBERS).unwrap().get_for_update(1));
+            must_wait(begin(&db, "writer", other).open(NUMBERS).unwrap().insert(50, 5));
+        }
+        // Its own share does not stand in its way.
+        table.insert(1, 1).unwrap();
+        tx.commit().unwrap();
+    }
+}
+
+#[test]
+fn a_snapshot_locks_no_row_that_has_changed_since() {
+    for lock in [RowLock::share(), RowLock::update(), RowLock::share().skip_locked(), RowLock::update().no_wait()] {
+        let (db, _) = in_memory();
+        fill(&db, 4);
+        for (number, change) in [(1, Some(10)), (2, None)] {
+            let tx = begin(&db, "late", Isolation::Snapshot);
+            assert_eq!(tx.open(NUMBERS).unwrap().get(number).unwrap(), Some(number as i64));
+            let scan = begin(&db, "late", Isolation::Snapshot);
+            assert_eq!(scan.open(NUMBERS).unwrap().get(number).unwrap(), Some(number as i64));
+            db.run(|tx| {
+                let table = tx.open(NUMBERS)?;
+                match change {
+                    Some(value) => table.insert(number, value),
+                    None => table.remove(number),
+                }
+            })
+            .unwrap();
+            let refused = tx.open(NUMBERS).unwrap().get_locked(number, lock);
+            assert!(matches!(refused, Err(Error::Conflict { .. })), "{refused:?}");
+            let refused = all(&scan, lock);
+            assert!(matches!(refused, Err(Error::Conflict { .. })), "{refused:?}");
+        }
+    }
+}
+
+/// What a range has locked, and what it has not found, by level.
+#[test]
+fn a_range_locked_for_update_keeps_others_out_of_its_rows() {
+    let (db, _) = in_memory();
+    for level in LEVELS {
+        db.run(|tx| {
+            let table = tx.open(NUMBERS)?;
+            [10, 20, 30, 40].into_iter().try_for_each(|number| table.insert(number, 0).map(drop))
+        })
+        .unwrap();
+        let tx = begin(&db, "worker", level);
+        let table = tx.open(NUMBERS).unwrap();
+        let rows: Result<Vec<_>, _> = table.range_locked(15..=30, RowLock::update()).collect();
+        assert_eq!(rows.unwrap(), [(20, 0), (30, 0)]);
+        for number in [20, 30] {
+            must_wait(begin(&db, "other", level).open(NUMBERS).unwrap().insert(number, 5));
+            must_wait(begin(&db, "other", level).open(NUMBERS).unwrap().get_for_share(number));
+        }
+        let insert = |number| {
+            let other = begin(&db, "other", level);
+            let inserted = other.open(NUMBERS).unwrap().insert_new(number, 5);
+            inserted.and_then(|()| other.rollback())
+        };
+        match level {
+            Isolation::Serializable => must_wait(insert(25)),
+            _ => insert(25).unwrap(),
+        }
+        insert(35).unwrap();
+        begin(&db, "other", level).open(NUMBERS).unwrap().insert(40, 5).unwrap();
+        table.insert(20, 1).unwrap();
+        tx.commit().unwrap();
+        assert_eq!(db.read().open(NUMBERS).unwrap().get(20).unwrap(), Some(1));
+    }
+}
+
+/// Each adds one to every row of the same range: with shared locks they would all be each other's victims.
+#[test]
+fn ranges_locked_for_update_wait_for_each_other_without_a_deadlock() {
+    const THREADS: i64 = 8;
+    let (db, _) = in_memory();
+    fill(&db, 30);
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                db.run(|tx| {
+                    let table = tx.open(NUMBERS)?;
+                    for row in table.range_locked::<u64>(.., RowLock::update()) {
+                        let (number, value) = row?;
+                        table.insert(number, value + 1)?;
+                    }
+                    Ok::<_, Error>(())
+                })
+                .unwrap();
+            });
+        }
+    });
+    assert!(numbers(&db).into_iter().all(|(number, value)| value == number as i64 + THREADS));
+    assert_eq!(db.stats().lock.deadlocks, 0);
+}
+
+/// Each job is done once, and no worker waits for another, whatever the level.
+#[test]
+fn workers_that_skip_what_others_have_share_a_queue_and_never_wait() {
+    const WORKERS: usize = 8;
+    const JOBS: u64 = 400;
+    const DONE: TableDef<u64, u64> = TableDef::new("done");
+    for level in [Isolation::ReadCommitted, Isolation::Serializable] {
+        let (db, _) = in_memory();
+        fill(&db, JOBS);
+        db.run(|tx| tx.open(DONE).map(drop)).unwrap();
+        let before = db.stats().lock;
+        let work = |worker: u64| -> Result<bool, Error> {
+            let tx = db.begin_with(TxnOptions::new().isolation(level));
+            let jobs = tx.open(NUMBERS)?;
+            let free = jobs.range_locked::<u64>(.., RowLock::update().skip_locked()).next();
+            let Some((number, _)) = free.transpose()? else { return Ok(false) };
+            jobs.remove(number)?;
+            // Some give up, and another worker finds the job.
+            if (number + worker).is_multiple_of(7) {
+                tx.rollback()?;
+            } else {
+                tx.open(DONE)?.insert_new(number, worker)?;
+                drop(tx.commit_pipelined()?);
+            }
+            Ok(true)
+        };
+        std::thread::scope(|scope| {
+            for worker in 0..WORKERS as u64 {
+                let work = &work;
+                // A job that is given up again and again is taken by somebody else.
+                scope.spawn(move || (0..).find(|round| !work(worker + round).unwrap()));
+            }
+        });
+        let after = db.stats().lock;
+        while work(1).unwrap() || work(2).unwrap() {}
+        assert!(numbers(&db).is_empty());
+        let done: Vec<u64> = db.run(|tx| tx.open(DONE)?.iter().map(|row| Ok::<_, Error>(row?.0)).collect()).unwrap();
+        assert_eq!(done, (0..JOBS).collect::<Vec<_>>());
+        assert_eq!((after.waits, after.deadlocks), (before.waits, before.deadlocks), "{level}");
+    }
+}
+
+#[test]
+fn who_reads_more_rows_than_there_is_room_for_locks_is_told() {
+    let (db, _) = in_memory();
+    fill(&db, MANY);
+    let tx = db.begin();
+    let table = tx.open(NUMBERS).unwrap();
+    let refused = table.iter().find_map(Result::err);
+    let Some(error @ Error::LockLimit { table: _, max }) = refused else { panic!("{refused:?}") };
+    assert!((max as u64) < MANY && error.is_retryable());
+    assert!(matches!(table.get(1), Err(Error::RolledBack)));
+    assert_eq!(db.stats().memory_use.locks, 0, "what it had is free again");
+    // Who has locked the table needs no room.
+    let tx = db.begin();
+    let table = tx.open(NUMBERS).unwrap();
+    table.lock_against_writes().unwrap();
+    assert_eq!(table.iter().count() as u64, MANY);
+    assert_eq!(db.stats().memory_use.locks, 0);
+    must_wait(begin(&db, "writer", Isolation::ReadCommitted).open(NUMBERS).unwrap().insert(1, 5));
+}
+
+/// Writers hold rows and intents of the table all the time. The scan does not ask for the table while it has rows.
+#[test]
+fn a_large_scan_of_a_busy_table_is_run_once_more_and_no_oftener() {
+    let (db, _) = in_memory();
+    fill(&db, MANY);
+    let (runs, ended) = (AtomicU32::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for writer in 0..2 {
+            let (db, ended) = (&db, &ended);
+            scope.spawn(move || {
+                let mut number = writer;
+                while !ended.load(Ordering::Relaxed) {
+                    number = (number + 2) % MANY;
+                    db.run(|tx| tx.open(NUMBERS)?.insert(number, number as i64).map(drop)).unwrap();
+                }
+            });
+        }
+        for _ in 0..3 {
+            runs.store(0, Ordering::Relaxed);
+            let sum = db.run(|tx| {
+                runs.fetch_add(1, Ordering::Relaxed);
+                tx.open(NUMBERS)?.iter().map(|row| row.map(|(_, value)| value)).sum::<Result<i64, Error>>()
+            });
+            assert_eq!(sum.unwrap(), (0..MANY as i64).sum());
+            assert_eq!(runs.load(Ordering::Relaxed), 2);
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(db.stats().lock.deadlocks, 0);
+}
