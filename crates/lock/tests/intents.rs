@@ -141,24 +141,32 @@ fn a_cycle_through_intents_is_found() {
     }
 }
 
+/// Ends the others' work, in a panic too.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Writers count in plain words that only the locks keep apart from who has the whole table.
 #[test]
 fn strong_locks_come_and_go_among_many_writers() {
     const WRITERS: u64 = 6;
-    const ROUNDS: u64 = 20_000;
+    const STRONG: u64 = 100;
     let locks = manager(IntentKind::Fastpath);
     let (inside, done) = (AtomicU64::new(0), AtomicBool::new(false));
     let commits = AtomicU64::new(0);
     thread::scope(|scope| {
         let writer = |seed: u64| {
             let mut owner = locks.lease("writer").expect("a slot");
-            for round in 0..ROUNDS {
-                lock(
-                    &locks,
-                    &mut owner,
-                    TABLE,
-                    if (round + seed).is_multiple_of(3) { IntentShared } else { IntentExclusive },
-                );
+            for round in 0.. {
+                if done.load(Ordering::Relaxed) {
+                    return;
+                }
+                let mode = if (round + seed).is_multiple_of(3) { IntentShared } else { IntentExclusive };
+                lock(&locks, &mut owner, TABLE, mode);
                 if (round + seed).is_multiple_of(5) {
                     lock(&locks, &mut owner, TABLE, IntentExclusive);
                 }
@@ -172,24 +180,25 @@ fn strong_locks_come_and_go_among_many_writers() {
         let writers: Vec<_> = (0..WRITERS).map(|seed| scope.spawn(move || writer(seed))).collect();
         let strong = scope.spawn(|| {
             let mut owner = locks.lease("strong").expect("a slot");
-            let (mut last, mut times) = (Csn::ZERO, 0_u64);
-            while !done.load(Ordering::Relaxed) {
+            let (mut last, _ends) = (Csn::ZERO, Ends(&done));
+            for _ in 0..STRONG {
                 let tag = lock(&locks, &mut owner, TABLE, Exclusive);
                 assert_eq!(inside.swap(1 << 32, Ordering::Relaxed), 0, "an intent is held");
                 assert!(tag >= last, "{tag:?} after {last:?}");
                 last = tag;
                 assert_eq!(inside.swap(0, Ordering::Relaxed), 1 << 32, "an intent is held");
                 locks.finish(&mut owner, None);
-                times += 1;
+                // Somebody gets in between.
+                let before = commits.load(Ordering::Relaxed);
+                while commits.load(Ordering::Relaxed) == before {
+                    thread::yield_now();
+                }
             }
-            times
         });
-        for writer in writers {
-            writer.join().expect("a writer ends");
+        for thread in writers.into_iter().chain([strong]) {
+            thread.join().expect("a thread ends");
         }
-        done.store(true, Ordering::Relaxed);
-        assert!(strong.join().expect("the strong locker ends") > 0);
     });
     let mut reader = locks.lease("reader").expect("a slot");
-    assert!(lock(&locks, &mut reader, TABLE, Shared) <= Csn(WRITERS * ROUNDS));
+    assert!(lock(&locks, &mut reader, TABLE, Shared).0 <= commits.into_inner());
 }

@@ -45,16 +45,12 @@ impl Txn {
         let dep = Dep::none().transaction(self.last_lsn).observed(self.observed());
         let lsn = append_commit(&mut lease.session, xid, dep);
         assert!(lsn.csn() > self.observed(), "a commit comes after all that it has seen");
-        // The clock before the status, the status before the locks: whoever is let on by one finds the ones before it.
-        manager.raise_clock(lsn.csn());
+        // The record before the status, the status before the locks: whoever is let on by one finds the ones before it.
         if let Err(cause) = manager.note(xid, true) {
             manager.halt(&cause);
         }
-        let csn = manager.window.commit(xid, lsn.csn(), |least| {
-            let csn = lift(&manager.log, &mut lease.session, xid, lsn, least);
-            manager.raise_clock(csn);
-            csn
-        });
+        let csn =
+            manager.window.commit(xid, lsn.csn(), |least| lift(&manager.log, &mut lease.session, xid, lsn, least));
         manager.active.leave(lease.owner.index());
         if hand_over {
             manager.log.flush_soon(&mut lease.session, csn.lsn());
@@ -120,8 +116,7 @@ impl Txn {
         let mut context = UndoContext::new(session, xid, self.last_lsn).beside(&manager.locks);
         manager.undo_back_to(&mut context, undo, UndoPtr::NULL, |_| false)?;
         if self.last_lsn > Lsn::ZERO {
-            let end = context.log_end()?;
-            manager.raise_clock(end.csn());
+            context.log_end()?;
         }
         manager.note(xid, false)?;
         // Only now do others see that nothing is left.

@@ -3,7 +3,7 @@
 //! A [`Txn`] leases what it needs from the [`TxnManager`] at its start: a session of the log, a slot of the lock manager and
 //! memory for undo. It is not tied to a thread. It draws an xid when it first writes.
 //!
-//! - **Commit** ([`Txn::commit`]): show that the commit is under way, append its record, raise the clock, set the status, release
+//! - **Commit** ([`Txn::commit`]): show that the commit is under way, append its record, set the status, release
 //!   the locks. Nothing between the second and the last of these can fail. The disk comes later, in the ticket.
 //! - **Rollback** ([`Txn::rollback`]): undo backwards through the [`ResourceManager`], from memory, with a compensation record
 //!   for each change; then an end record, the status, the locks. [`Txn::rollback_to`] takes back what came after a
@@ -25,6 +25,7 @@ mod early_release;
 mod enter;
 mod finish;
 pub mod format;
+mod leases;
 mod lock;
 mod manager;
 mod past;

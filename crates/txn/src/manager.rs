@@ -2,6 +2,7 @@
 
 use crate::ceiling::{Bound, RAISE_COST, Xids};
 use crate::early_release::EarlyRelease;
+use crate::leases::Leases;
 use crate::pins::Pins;
 use crate::readers::Readers;
 use crate::resource::ResourceManager;
@@ -13,8 +14,8 @@ use crate::undo::{Arena, Undo};
 use crate::view::{KeptView, View, Views};
 use foreshore_base::{Csn, Error, GroupNo, Result, Xid};
 use foreshore_lock::{LockManager, LockStats, Owner};
-use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
-use foreshore_sync::{CachePadded, LockRank, Mutex, ShardedCounter, SystemClock, rmw};
+use foreshore_sync::primitive::atomic::AtomicBool;
+use foreshore_sync::{ShardedCounter, SystemClock};
 use foreshore_wal::{Log, Session};
 use std::fmt;
 use std::sync::Arc;
@@ -107,28 +108,8 @@ pub(crate) struct Lease {
     pub(crate) view: KeptView,
     /// Whether it is for the engine's own transactions.
     is_own: bool,
-}
-
-/// Leases for one kind of transactions.
-struct Leases {
-    /// Those that no transaction has, the last used on top. Sessions and owners are given back only at the end.
-    #[expect(clippy::vec_box, reason = "leases change hands at every begin and end, by pointer")]
-    idle: Vec<Box<Lease>>,
-    /// How many more may be made.
-    left: usize,
-}
-
-impl Leases {
-    fn at_most(count: usize) -> Mutex<Self> {
-        Mutex::new(LockRank::Leaf, Self { idle: Vec::new(), left: count })
-    }
-
-    /// Counts one more, if there may be one more.
-    fn may_make_one(&mut self) -> bool {
-        let may = self.left > 0;
-        self.left -= usize::from(may);
-        may
-    }
+    /// The shard of [`Leases`] that it goes back to.
+    pub(crate) home: usize,
 }
 
 /// Makes transactions and knows what became of them.
@@ -142,14 +123,14 @@ pub struct TxnManager {
     pub(crate) pins: Pins,
     pub(crate) views: Views,
     pub(crate) time: SystemClock,
-    /// At or above the last LSN of every transaction that has ended. Raised before a transaction's status is set.
-    clock: CachePadded<AtomicU64>,
+    /// The largest commit number at the start.
+    first_clock: Csn,
     /// A rollback was given up: the rows of its transaction stay locked for ever, and nobody may wait for them.
     pub(crate) halted: AtomicBool,
     resources: OnceLock<Arc<dyn ResourceManager>>,
     pub(crate) table: OnceLock<Arc<dyn StatusTable>>,
-    leases: Mutex<Leases>,
-    own_leases: Mutex<Leases>,
+    leases: Leases,
+    own_leases: Leases,
     pub(crate) undo: Arc<Arena>,
     max_sessions: usize,
     pub(crate) early_release: EarlyRelease,
@@ -183,7 +164,7 @@ impl TxnManager {
             pins,
             views: Views::new(first_view),
             time: SystemClock::new(),
-            clock: CachePadded::new(AtomicU64::new(start.clock.0)),
+            first_clock: start.clock,
             halted: AtomicBool::new(false),
             resources: OnceLock::new(),
             table: OnceLock::new(),
@@ -222,12 +203,11 @@ impl TxnManager {
     }
 
     fn begin_with(self: &Arc<Self>, options: TxnOptions, is_own: bool) -> Result<Txn> {
-        rmw::contended(2);
         let leases = self.leases(is_own);
-        let idle = leases.lock().idle.pop();
-        // After the pop: the lease of a rollback that failed comes back when the log has stopped, and is not used again.
+        let idle = leases.take();
+        // After it was taken: the lease of a rollback that failed comes back when the log has stopped, and is not used again.
         if let Some(error) = self.log.poisoned() {
-            leases.lock().idle.extend(idle);
+            idle.into_iter().for_each(|lease| leases.give_back(lease));
             return Err(error);
         }
         let lease = match idle {
@@ -242,33 +222,41 @@ impl TxnManager {
         Ok(txn)
     }
 
-    const fn leases(&self, is_own: bool) -> &Mutex<Leases> {
+    const fn leases(&self, is_own: bool) -> &Leases {
         if is_own { &self.own_leases } else { &self.leases }
     }
 
     fn new_lease(&self, label: &'static str, is_own: bool) -> Result<Box<Lease>> {
         let leases = self.leases(is_own);
-        if !leases.lock().may_make_one() {
+        if leases.may_make_one() {
+            return self.make_lease(label, is_own).inspect_err(|_| leases.not_made());
+        }
+        let Some(mut lease) = leases.take_any() else {
             let oldest = self.locks.oldest().map_or("", |(label, _)| label);
             return Err(Error::TooManyTransactions { max: self.max_sessions, oldest });
+        };
+        // As above: the one that is taken here may be that of a failed rollback.
+        if let Some(error) = self.log.poisoned() {
+            leases.give_back(lease);
+            return Err(error);
         }
-        let made = self.make_lease(label, is_own);
-        made.inspect_err(|_| leases.lock().left += 1)
+        lease.owner.begin(label);
+        Ok(lease)
     }
 
     fn make_lease(&self, label: &'static str, is_own: bool) -> Result<Box<Lease>> {
         let owner = self.locks.lease(label)?;
         let session = self.log.session()?;
         let undo = Undo::new(self.undo.clone());
-        Ok(Box::new(Lease { session, owner, undo, view: self.views.newest(), is_own }))
+        let (view, home) = (self.views.newest(), self.leases(is_own).home());
+        Ok(Box::new(Lease { session, owner, undo, view, is_own, home }))
     }
 
     /// Takes the lease of a transaction that has ended with commit number `csn`; zero if it was taken back.
     pub(crate) fn give_back(&self, mut lease: Box<Lease>, csn: Csn) {
         lease.undo.end(csn);
         lease.session.release();
-        rmw::contended(2);
-        self.leases(lease.is_own).lock().idle.push(lease);
+        self.leases(lease.is_own).give_back(lease);
     }
 
     /// What a checkpoint has to record. The caller has loaded the log's next group before.
@@ -281,11 +269,10 @@ impl TxnManager {
         CheckpointView { next_xid, active, ceiling: self.xids.ceiling(), clock, window_lo }
     }
 
-    /// At or above the last LSN of every transaction that has ended.
+    /// At or above the last LSN and the commit number of every transaction that has ended.
     #[must_use]
     pub fn clock(&self) -> Csn {
-        // ORDERING: Acquire, pairs with `raise_clock`.
-        Csn(self.clock.load(Ordering::Acquire))
+        self.log.current().csn().max(self.first_clock)
     }
 
     /// Counters since the start.
@@ -351,13 +338,6 @@ impl TxnManager {
     /// Whether the rows of a commit still count as locked by it.
     pub(crate) fn keeps_rows_until_durable(&self, csn: Csn) -> bool {
         self.early_release != EarlyRelease::Full && csn.lsn() > self.log.durable()
-    }
-
-    pub(crate) fn raise_clock(&self, csn: Csn) {
-        rmw::contended(1);
-        // ORDERING: raise; pairs with `clock`. Comes before the status and the locks, so that whoever is let on by them
-        // finds it raised.
-        self.clock.fetch_max(csn.0, Ordering::AcqRel);
     }
 
     pub(crate) fn resources(&self) -> &dyn ResourceManager {

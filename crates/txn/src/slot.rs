@@ -44,7 +44,7 @@ impl ActiveSlots {
         Some(xid)
     }
 
-    /// The transaction has ended: its status is final, and its last LSN is in the clock.
+    /// The transaction has ended: its status is final, and its last record is in the log.
     pub(crate) fn leave(&self, index: usize) {
         let left = self.slots[index].lock().take();
         assert!(left.is_some(), "a transaction ends once");

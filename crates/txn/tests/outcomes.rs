@@ -234,3 +234,27 @@ fn sessions_are_counted_and_come_back() {
         }
     }
 }
+
+/// As many threads as sessions, each with one transaction at a time, and all sessions made by threads that have ended.
+#[test]
+fn nobody_is_refused_while_a_session_is_idle() {
+    const THREADS: usize = 3;
+    let options = TxnManagerOptions { max_sessions: THREADS, ..small() };
+    let (toy, _) = Toy::new(Mem::null(), &[1], options);
+    // One by each of several threads, so that they lie apart.
+    let barrier = std::sync::Barrier::new(THREADS);
+    let make = || {
+        let made = toy.begin("maker");
+        barrier.wait();
+        drop(made.commit().expect("nothing to do"));
+    };
+    let run = || {
+        for _ in 0..5000 {
+            let txn = toy.try_begin("runner").expect("fewer transactions than sessions");
+            drop(txn.commit().expect("nothing to do"));
+        }
+    };
+    for work in [&make as &(dyn Fn() + Sync), &run] {
+        thread::scope(|scope| (0..THREADS).for_each(|_| drop(scope.spawn(work))));
+    }
+}
