@@ -148,6 +148,13 @@ pub enum Error {
     },
     /// The table was dropped after this transaction had opened it. Retryable: to open it again creates it anew.
     TableDropped,
+    /// A transaction was run again and again, and others ended each run. Retryable, if somebody has more patience.
+    Exhausted {
+        /// How often it was run.
+        runs: u32,
+        /// What ended the last run.
+        cause: Arc<Error>,
+    },
     /// A savepoint of another transaction, or one that was taken after the place to which the transaction has gone back since.
     NoSavepoint,
     /// `insert_new` met the key.
@@ -269,6 +276,7 @@ impl Error {
                 | Self::TooManyTransactions { .. }
                 | Self::TableDropped
                 | Self::LockLimit { .. }
+                | Self::Exhausted { .. }
         )
     }
 }
@@ -310,6 +318,9 @@ impl fmt::Display for Error {
                 write!(f, "table {table} holds {stored}, not {wanted}")
             }
             Self::TableDropped => f.write_str("the table was dropped"),
+            Self::Exhausted { runs, cause } => {
+                write!(f, "given up after {runs} runs, the last of which ended by: {cause}")
+            }
             Self::NoSavepoint => f.write_str("the transaction has no such savepoint, or has gone back behind it"),
             Self::KeyExists => f.write_str("the key exists"),
             Self::Deadlock { cycle } => {
@@ -347,7 +358,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Io { source, .. } => Some(&**source),
-            Self::Poisoned { cause } => Some(&**cause),
+            Self::Poisoned { cause } | Self::Exhausted { cause, .. } => Some(&**cause),
             _ => None,
         }
     }

@@ -3,6 +3,7 @@
 use crate::fence::Gate;
 use crate::files::Files;
 use crate::reclaim::Reclaimer;
+use crate::run::Repeats;
 use crate::tables::{TableInfo, Tables};
 use crate::{MemoryShares, Options, TxnOptions};
 use foreshore_base::{Error, Result};
@@ -68,6 +69,8 @@ pub(crate) struct Engine {
     pub(crate) ended: ShardedCounter,
     /// `close` waits here for the last transaction.
     pub(crate) idle: EventCount,
+    /// What transactions share that are run again.
+    pub(crate) repeats: Repeats,
     /// Draws of [`step`](Self::step).
     pub(crate) steps: Mutex<u64>,
 }

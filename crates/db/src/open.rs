@@ -7,6 +7,7 @@ use crate::fence::{Fenced, Gate};
 use crate::files::{Contents, Files};
 use crate::format::{CATALOGUE, dropped_key};
 use crate::reclaim::Reclaimer;
+use crate::run::Repeats;
 use crate::tables::Tables;
 use crate::upkeep::Upkeep;
 use crate::{MemoryShares, Options, TxnOptions};
@@ -225,6 +226,7 @@ impl Parts {
             begun: ShardedCounter::new(),
             ended: ShardedCounter::new(),
             idle: EventCount::new(),
+            repeats: Repeats::new(options.step_seed),
             steps: Mutex::new(LockRank::Leaf, options.step_seed),
             options: options.clone(),
             memory: *memory,

@@ -207,7 +207,7 @@ impl Transaction {
     }
 
     /// `hand_over`: the flusher shall make the commit durable, since this thread may not wait for it.
-    fn pre_commit(&self, hand_over: bool) -> Result<CommitTicket> {
+    pub(crate) fn pre_commit(&self, hand_over: bool) -> Result<CommitTicket> {
         self.with(|_, _| Ok(()))?;
         let State::Live(live) = self.state.replace(State::Over) else {
             unreachable!("a failed transaction has answered above");

@@ -39,6 +39,7 @@ mod parker;
 mod rank;
 mod spin;
 mod spin_site;
+mod turns;
 mod wait_mode;
 mod wake_queue;
 
@@ -58,5 +59,6 @@ pub use parker::{Parker, Unparker};
 pub use rank::{LockRank, lock_order_markdown};
 pub use spin::{SpinWait, available_parallelism};
 pub use spin_site::{SiteSpin, SpinSite};
+pub use turns::{Turn, Turns};
 pub use wait_mode::WaitMode;
 pub use wake_queue::WakeQueue;

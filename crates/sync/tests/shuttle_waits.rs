@@ -6,7 +6,8 @@ use foreshore_sync::model::{shuttle, shuttle_mutated};
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
 use foreshore_sync::primitive::thread;
 use foreshore_sync::{
-    EventCount, LockRank, McsLock, Mutex, Mutex8, ParkTable, Parker, Signal, Unparker, WaitMode, WakeQueue,
+    EventCount, LockRank, ManualClock, McsLock, Mutex, Mutex8, ParkTable, Parker, Signal, SystemClock, Turns, Unparker,
+    WaitMode, WakeQueue,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -213,4 +214,52 @@ fn nobody_is_forgotten() {
 #[should_panic(expected = "deadlock")]
 fn the_woken_have_to_help() {
     shuttle_mutated("wake queue: leave without helping", 20_000, wake_up);
+}
+
+/// Some wait for their turn for as long as it takes, others give up.
+fn turns() {
+    let shared = Arc::new((Turns::default(), AtomicBool::new(false), AtomicU64::new(0)));
+    let actor = |most: Duration| -> Box<dyn FnOnce(&(Turns, AtomicBool, AtomicU64)) + Send> {
+        Box::new(move |(turns, is_taken, had)| {
+            for _ in 0..2 {
+                let Some(turn) = turns.take(&SystemClock::new(), most) else {
+                    assert!(most < Duration::MAX, "who waits for ever has his turn");
+                    continue;
+                };
+                // ORDERING: Relaxed, the turn excludes and orders.
+                assert!(!is_taken.swap(true, Ordering::Relaxed), "one at a time");
+                thread::yield_now();
+                is_taken.store(false, Ordering::Relaxed);
+                had.fetch_add(1, Ordering::Relaxed);
+                drop(turn);
+            }
+        })
+    };
+    run(
+        &shared,
+        vec![actor(Duration::MAX), actor(Duration::MAX), actor(Duration::from_micros(100)), actor(Duration::ZERO)],
+    );
+    let (turns, _, had) = &*shared;
+    assert!(had.load(Ordering::Relaxed) >= 4);
+    let stands = ManualClock::default();
+    assert!(turns.take(&stands, Duration::ZERO).is_some(), "nobody is left in line");
+}
+
+#[test]
+fn turns_are_one_at_a_time_and_who_gives_up_is_out_of_the_way() {
+    shuttle(20_000, turns);
+}
+
+#[test]
+#[should_panic(expected = "nobody is left in line")]
+fn who_gives_up_has_to_leave_the_line() {
+    // All others give up as well, as nobody hands on a turn that was handed to who is gone.
+    shuttle_mutated("turns: who gives up stays in line", 20_000, || {
+        let turns = Arc::new(Turns::default());
+        let actor = || -> Box<dyn FnOnce(&Turns) + Send> {
+            Box::new(|turns: &Turns| drop(turns.take(&SystemClock::new(), Duration::from_micros(100))))
+        };
+        run(&turns, vec![actor(), actor(), actor()]);
+        assert!(turns.take(&ManualClock::default(), Duration::ZERO).is_some(), "nobody is left in line");
+    });
 }

@@ -15,7 +15,7 @@ use std::{
 #[derive(Debug)]
 enum Refused {
     NotEnough(i64),
-    Engine(#[expect(dead_code, reason = "shown when a test fails")] Error),
+    Engine(Error),
 }
 
 impl From<Error> for Refused {
@@ -72,6 +72,59 @@ fn a_deadlock_is_run_again_until_both_are_through() {
     let deadlocks = db.stats().lock.deadlocks;
     assert!(deadlocks >= 1);
     assert_eq!(u64::from(runs.load(Ordering::Relaxed)), 2 + deadlocks, "one run each, and one more for each victim");
+}
+
+/// Everybody reads one row, all of them at once the first time, and then writes it: of those who have read it at a time all but
+/// one are victims of deadlocks.
+#[test]
+fn a_storm_of_upgrades_of_one_row_lets_everybody_through() {
+    const THREADS: u32 = 128;
+    const UPGRADES: u32 = 30;
+    let (db, _) = in_memory();
+    fill(&db, 1);
+    let all_have_read = Barrier::new(THREADS as usize);
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let mut is_first = true;
+                for _ in 0..UPGRADES {
+                    db.run(|tx| {
+                        let table = tx.open(NUMBERS)?;
+                        let count = table.get(0)?.expect("a row");
+                        if std::mem::take(&mut is_first) {
+                            all_have_read.wait();
+                        }
+                        // The others come and read it too.
+                        (0..30).for_each(|_| std::thread::yield_now());
+                        table.insert(0, count + 1).map(drop)
+                    })
+                    .unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(numbers(&db), [(0, i64::from(THREADS * UPGRADES))]);
+    assert!(db.stats().lock.deadlocks >= u64::from(THREADS) - 1, "one got through at first");
+}
+
+#[test]
+fn who_is_ended_each_time_hears_what_ended_the_last_run() {
+    let (db, _) = in_memory();
+    fill(&db, 1);
+    let other = db.begin_with(TxnOptions::new().label("the other"));
+    other.open(NUMBERS).unwrap().insert(0, 5).unwrap();
+    let mut runs = 0;
+    let hasty = TxnOptions::new().lock_timeout(Duration::ZERO);
+    let outcome: Result<(), Refused> = db.run_with(hasty, |tx| {
+        runs += 1;
+        // What the closure makes of the error does not hide it.
+        tx.open(NUMBERS)?.insert(0, 1).map(drop).map_err(|_| Refused::NotEnough(runs))
+    });
+    let Err(Refused::Engine(Error::Exhausted { runs: 100, cause })) = outcome else { panic!("{outcome:?}") };
+    assert!(matches!(*cause, Error::LockTimeout { holder: "the other", .. }), "{cause}");
+    assert_eq!(runs, 100);
+    other.rollback().unwrap();
+    assert_eq!(numbers(&db), [(0, 0)]);
 }
 
 #[test]

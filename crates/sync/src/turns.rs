@@ -1,0 +1,83 @@
+//! Turns: one at a time, in the order of arrival, among those who wait for no longer than they say.
+
+use crate::model::mutant;
+use crate::{Clock, LockRank, Mutex, Parker, Unparker};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// A line of threads, the first of which has its turn. Threads that hold nothing another might need stand in it, so it takes
+/// part in no deadlock; who does hold something waits for no longer than it says.
+#[derive(Debug)]
+pub struct Turns {
+    line: Mutex<Line>,
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    last: u64,
+    /// Whose turn it is. It is handed over, so nobody pushes in between.
+    holder: Option<u64>,
+    waiting: VecDeque<(u64, Unparker)>,
+}
+
+/// A turn. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    turns: &'a Turns,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self { line: Mutex::new(LockRank::Leaf, Line::default()) }
+    }
+}
+
+impl Turns {
+    /// Waits for a turn, for at most `most` by `clock`.
+    pub fn take(&self, clock: &impl Clock, most: Duration) -> Option<Turn<'_>> {
+        let (parker, until) = (Parker::current(), clock.now() + most);
+        let me = {
+            let mut line = self.line.lock();
+            line.last += 1;
+            let me = line.last;
+            if line.holder.is_none() {
+                line.holder = Some(me);
+                return Some(Turn { turns: self });
+            }
+            line.waiting.push_back((me, parker.unparker()));
+            me
+        };
+        loop {
+            let left = until.since(clock.now());
+            if !left.is_zero() {
+                // WAIT: park - for whoever has the turn, or for the end of the time.
+                parker.park_timeout(left);
+            }
+            let mut line = self.line.lock();
+            // Also when the time is over: a turn that was handed over has to be taken.
+            if line.holder == Some(me) {
+                return Some(Turn { turns: self });
+            }
+            if left.is_zero() {
+                if !mutant("turns: who gives up stays in line") {
+                    line.waiting.retain(|&(waiter, _)| waiter != me);
+                }
+                return None;
+            }
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let next = {
+            let mut line = self.turns.line.lock();
+            let next = line.waiting.pop_front();
+            line.holder = next.as_ref().map(|&(waiter, _)| waiter);
+            next
+        };
+        if let Some((_, unparker)) = next {
+            unparker.unpark();
+        }
+    }
+}
