@@ -202,6 +202,26 @@ pub enum Error {
         /// The name.
         name: String,
     },
+    /// A name of a prepared transaction that is empty or over the limit.
+    PreparedName {
+        /// The name.
+        name: String,
+    },
+    /// A transaction is prepared under the name.
+    PreparedExists {
+        /// The name.
+        name: String,
+    },
+    /// No transaction is prepared under the name.
+    NoPrepared {
+        /// The name.
+        name: String,
+    },
+    /// The transaction of that name is being prepared or resolved just now.
+    PreparedBusy {
+        /// The name.
+        name: String,
+    },
     /// More transactions at once than the engine has sessions for, or a status window held by an old one. Retryable.
     TooManyTransactions {
         /// The limit.
@@ -314,20 +334,14 @@ impl fmt::Display for Error {
             Self::KeyTooLarge { len, max } => write!(f, "the key has {len} bytes, at most {max} are allowed"),
             Self::ValueTooLarge { len, max } => write!(f, "the value has {len} bytes, at most {max} are allowed"),
             Self::TableName { name } => write!(f, "{name:?} cannot name a table"),
-            Self::TableTypes { table, stored, wanted } => {
-                write!(f, "table {table} holds {stored}, not {wanted}")
-            }
+            Self::TableTypes { table, stored, wanted } => write!(f, "table {table} holds {stored}, not {wanted}"),
             Self::TableDropped => f.write_str("the table was dropped"),
             Self::Exhausted { runs, cause } => {
                 write!(f, "given up after {runs} runs, the last of which ended by: {cause}")
             }
             Self::NoSavepoint => f.write_str("the transaction has no such savepoint, or has gone back behind it"),
             Self::KeyExists => f.write_str("the key exists"),
-            Self::Deadlock { cycle } => {
-                f.write_str("deadlock:")?;
-                let mut waiters = cycle.iter();
-                waiters.try_for_each(|Waiter { label, waits_for }| write!(f, " {label:?} waits for {waits_for};"))
-            }
+            Self::Deadlock { cycle } => write_cycle(f, cycle),
             Self::LockTimeout { holder, what, waited } => {
                 write!(f, "no lock on {what} within {waited:?}, held by {holder:?}")
             }
@@ -339,6 +353,10 @@ impl fmt::Display for Error {
                 write!(f, "the snapshot of {label:?} took too much room and was given up")
             }
             Self::NoTable { name } => write!(f, "there is no table {name:?}"),
+            Self::PreparedName { name } => write!(f, "{name:?} cannot name a prepared transaction"),
+            Self::PreparedExists { name } => write!(f, "a transaction is prepared under the name {name:?}"),
+            Self::NoPrepared { name } => write!(f, "no transaction is prepared under the name {name:?}"),
+            Self::PreparedBusy { name } => write!(f, "transaction {name:?} is being prepared or resolved"),
             Self::TooManyTransactions { max, oldest } => {
                 write!(f, "more than {max} transactions at once, the oldest is {oldest:?}")
             }
@@ -352,6 +370,11 @@ impl fmt::Display for Error {
             }
         }
     }
+}
+
+fn write_cycle(f: &mut fmt::Formatter<'_>, cycle: &[Waiter]) -> fmt::Result {
+    f.write_str("deadlock:")?;
+    cycle.iter().try_for_each(|Waiter { label, waits_for }| write!(f, " {label:?} waits for {waits_for};"))
 }
 
 impl std::error::Error for Error {

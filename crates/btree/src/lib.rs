@@ -33,6 +33,7 @@ mod purge;
 mod record;
 mod recover;
 mod split;
+mod take_over;
 mod tree;
 mod verify;
 mod write;

@@ -45,7 +45,9 @@ impl Tree {
             return Ok(false);
         }
         let record = record(TreeKind::Purge, 0, 0, self.table, &[pid], &body);
-        Structure::of(txn).apply(&self.trees, &record, &mut [&mut leaf], Dep::none())?;
+        // Whoever had a gap locked that ended here has given it up since, and must not have it again after a restart.
+        let dep = Dep::none().observed(txn.ended());
+        Structure::of(txn).apply(&self.trees, &record, &mut [&mut leaf], dep)?;
         self.trees.counters().purges.add(1);
         Ok(Node::parse(&leaf).map_err(damage)?.free() >= need)
     }

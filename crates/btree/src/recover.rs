@@ -10,7 +10,7 @@ use foreshore_base::{Lsn, PageId, Result, Xid};
 use foreshore_buffer::format::{CLR, SPACE_KINDS};
 use foreshore_buffer::{ChangeRecord, ExclusiveGuard, Pinned};
 use foreshore_sync::model::mutant;
-use foreshore_txn::{ResourceManager, UndoContext, UndoEntry};
+use foreshore_txn::{LoggedChange, ResourceManager, TakeOver, UndoContext, UndoEntry};
 use foreshore_wal::Dep;
 
 /// The header of a row that was not there, and has been left as a ghost. Nobody has written it, so it is gone for everybody.
@@ -101,6 +101,10 @@ impl ResourceManager for Trees {
             }
             None => Err(self.corrupted(PageId::ZERO, "an undo entry of unknown kind")),
         }
+    }
+
+    fn take_over(&self, again: &mut TakeOver<'_>, changes: &[LoggedChange]) -> Result<()> {
+        self.hold_again(again, changes)
     }
 }
 
@@ -194,7 +198,7 @@ impl Trees {
 
 impl<'a> RowLock<'a> {
     /// The lock that is left of a change of a row which was taken back, or that never was more.
-    fn of(change: RowChange<'a>) -> Result<Self, node::Damage> {
+    pub(crate) fn of(change: RowChange<'a>) -> Result<Self, node::Damage> {
         if change.kind == TreeKind::RowLock {
             return Self::decode(change.body);
         }

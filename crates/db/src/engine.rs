@@ -2,6 +2,7 @@
 
 use crate::fence::Gate;
 use crate::files::Files;
+use crate::prepared::PreparedList;
 use crate::reclaim::Reclaimer;
 use crate::run::Repeats;
 use crate::tables::{TableInfo, Tables};
@@ -57,6 +58,8 @@ pub(crate) struct Engine {
     pub(crate) tables: Tables<TableInfo>,
     /// Dropped tables whose pages are not all free yet.
     pub(crate) reclaimer: Reclaimer,
+    /// Transactions that wait to be resolved.
+    pub(crate) prepared: PreparedList,
     /// Last table id given out.
     pub(crate) last_table: AtomicU32,
     pub(crate) checkpointer: Arc<Checkpointer>,
@@ -110,6 +113,19 @@ impl Engine {
             OPEN => self.check_open().and_then(|()| self.txns.begin_own(self.below(options))),
             _ => Err(Error::Closed),
         }
+    }
+
+    /// Does something that `close` waits for as it does for a transaction.
+    pub(crate) fn working<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.begun.add(1);
+        // ORDERING: store, fence, look: as in `begin`.
+        fence(Ordering::SeqCst);
+        let done = match self.state.load(Ordering::Relaxed) {
+            OPEN => self.check_open().and_then(|()| work()),
+            _ => Err(Error::Closed),
+        };
+        self.transaction_ended();
+        done
     }
 
     fn below(&self, options: TxnOptions) -> foreshore_txn::TxnOptions {

@@ -12,6 +12,13 @@
 //! Flag 1: the table was dropped, and not all of its pages are free yet. The key of such a row is not the name, which may
 //! have a new table, but the byte 255, which no UTF-8 begins with, and the table id, big-endian. A row with any other flag
 //! set is of a newer version. The types are the names that the key and value encodings give themselves.
+//!
+//! The note of a prepare record says which tables the transaction has created and dropped:
+//!
+//! ```text
+//!  created: count u32, n x { name: u16 n, n bytes | catalogue row: u16 n, n bytes }
+//!  | dropped: count u32, n x { table u32, root u64 }
+//! ```
 
 use foreshore_base::codec::{Decoder, Put, Short};
 use foreshore_base::{PageId, TableId};
@@ -93,6 +100,46 @@ impl TableRow {
     }
 }
 
+/// What a prepare record notes of tables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TablesNote {
+    /// Name and row of each table created.
+    pub(crate) created: Vec<(String, TableRow)>,
+    /// Id and root of each table dropped.
+    pub(crate) dropped: Vec<(TableId, PageId)>,
+}
+
+impl TablesNote {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let count = |len: usize| u32::try_from(len).expect("tables are fewer than 2^32");
+        let mut out = Vec::new();
+        out.put_u32(count(self.created.len()));
+        for (name, row) in &self.created {
+            out.put_short_bytes(name.as_bytes());
+            out.put_short_bytes(&row.encode());
+        }
+        out.put_u32(count(self.dropped.len()));
+        for (table, root) in &self.dropped {
+            out.put_u32(table.0);
+            out.put_u64(root.0);
+        }
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, RowFlaw> {
+        let mut from = Decoder::new(bytes);
+        let mut note = Self::default();
+        for _ in 0..from.u32()? {
+            let name = std::str::from_utf8(from.short_bytes()?).map_err(|_| RowFlaw::Malformed)?;
+            note.created.push((name.to_owned(), TableRow::decode(from.short_bytes()?)?));
+        }
+        for _ in 0..from.u32()? {
+            note.dropped.push((TableId(from.u32()?), PageId(from.u64()?)));
+        }
+        if from.is_empty() { Ok(note) } else { Err(RowFlaw::Malformed) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,5 +180,21 @@ mod tests {
         let mut longer = bytes.clone();
         longer.push(0);
         assert_eq!(TableRow::decode(&longer), Err(RowFlaw::Malformed));
+    }
+
+    #[test]
+    fn a_note_of_tables_has_these_bytes() {
+        let note = TablesNote { created: vec![("t".into(), row())], dropped: vec![(TableId(3), PageId(77))] };
+        let bytes = note.encode();
+        let row = row().encode();
+        let len = row.len() as u8;
+        let expected =
+            [&[1, 0, 0, 0, 1, 0, b't', len, 0], &row[..], &[1, 0, 0, 0, 3, 0, 0, 0, 77, 0, 0, 0, 0, 0, 0, 0]];
+        assert_eq!(bytes, expected.concat());
+        assert_eq!(TablesNote::decode(&bytes), Ok(note));
+        for len in 0..bytes.len() {
+            assert_eq!(TablesNote::decode(&bytes[..len]), Err(RowFlaw::Malformed), "{len} bytes");
+        }
+        assert_eq!(TablesNote::decode(&[&bytes[..], &[0]].concat()), Err(RowFlaw::Malformed));
     }
 }

@@ -6,21 +6,22 @@ use crate::engine::{Closing, Engine, OPEN};
 use crate::fence::{Fenced, Gate};
 use crate::files::{Contents, Files};
 use crate::format::{CATALOGUE, dropped_key};
+use crate::prepared::{PreparedList, take_over};
 use crate::reclaim::Reclaimer;
 use crate::run::Repeats;
 use crate::tables::Tables;
 use crate::upkeep::Upkeep;
 use crate::{MemoryShares, Options, TxnOptions};
 use foreshore_base::{Csn, Error, Place, Result, Uuid};
-use foreshore_btree::Trees;
+use foreshore_btree::{Tree, Trees};
 use foreshore_buffer::{Pool, PoolOptions};
 use foreshore_io::{DirLock, File, Fs, Kind};
 use foreshore_lock::{LockManager, LockOptions};
-use foreshore_recovery::{CheckpointParts, Checkpointer, replay, undo};
+use foreshore_recovery::{CheckpointParts, Checkpointer, RecoveryStats, Replayed, replay, undo};
 use foreshore_space::{CATALOGUE_ROOT, Space, SpaceOptions, SuperBlock};
 use foreshore_sync::primitive::atomic::{AtomicU8, AtomicU32, Ordering};
 use foreshore_sync::{Daemon, EventCount, LockRank, Mutex, ShardedCounter, Signal, Step, ThreadSpawn};
-use foreshore_txn::{Start, TxnManager, TxnManagerOptions};
+use foreshore_txn::{Isolation, Start, TakenOver, TxnManager, TxnManagerOptions};
 use foreshore_wal::{Log, LogOptions};
 use std::{
     hash::{BuildHasher, RandomState},
@@ -188,7 +189,7 @@ impl Parts {
         let pool = Pool::open(Arc::clone(&data), doublewrite, superblock.uuid, log.clone(), &pool_options)?;
         let space = Arc::new(Space::new(pool.clone(), Arc::clone(&data), self.space_options()));
         let trees = Arc::new(Trees::new(pool.clone(), Arc::clone(&space)));
-        let mut replayed = replay(&files.log, &log, &recovered, &superblock, &pool, &*trees)?;
+        let replayed = replay(&files.log, &log, &recovered, &superblock, &pool, &*trees)?;
         // Its segments may be recycled from here on.
         drop(recovered);
         if is_new {
@@ -197,13 +198,8 @@ impl Parts {
             trees.create_catalogue(&mut session, CATALOGUE)?;
         } else {
             space.load()?;
-            undo(&log, &*trees, replayed.losers, &mut replayed.stats)?;
         }
-        // The losers have ended, too.
-        replayed.start.clock = replayed.start.clock.max(log.current().csn());
-        let locks = LockManager::new(self.lock_options());
-        let txns = self.transactions(&log, locks, replayed.start)?;
-        txns.set_resource_manager(Arc::clone(&trees) as _);
+        let (txns, taken_over, recovery) = self.recover(&log, &trees, replayed)?;
         let checkpointer = self.checkpointer(&log, &pool, &txns, &space, &data, superblock)?;
         checkpointer.checkpoint()?;
         if is_new {
@@ -218,9 +214,10 @@ impl Parts {
             catalogue: trees.tree(CATALOGUE, CATALOGUE_ROOT),
             tables: Tables::new(),
             reclaimer: Reclaimer::new(space.signal()),
+            prepared: PreparedList::new(),
             last_table: AtomicU32::new(CATALOGUE.0),
             checkpointer: Arc::new(checkpointer),
-            recovery: replayed.stats,
+            recovery,
             state: AtomicU8::new(OPEN),
             closing: Closing::new(lock),
             begun: ShardedCounter::new(),
@@ -237,8 +234,29 @@ impl Parts {
             txns,
             trees,
         };
-        engine.load_catalogue()?;
+        let known = engine.load_catalogue()?;
+        engine.hold_again(taken_over, &known)?;
         Ok(Arc::new(engine))
+    }
+
+    /// Wires transactions, undoes those that had not committed, and takes over those that are prepared, but for their locks of tables.
+    fn recover(
+        &self,
+        log: &Log,
+        trees: &Arc<Trees>,
+        replayed: Replayed,
+    ) -> Result<(Arc<TxnManager>, Vec<TakenOver>, RecoveryStats)> {
+        let Replayed { losers, in_doubt, start, mut stats, .. } = replayed;
+        let locks = match in_doubt.first() {
+            Some(found) => LockManager::with_seed(self.lock_options(), found.body.seed),
+            None => LockManager::new(self.lock_options()),
+        };
+        let txns = self.transactions(log, locks, start)?;
+        txns.set_resource_manager(Arc::clone(trees) as _);
+        let mut taken_over = take_over(&txns, in_doubt)?;
+        undo(log, &txns, &**trees, losers, &mut stats)?;
+        taken_over.iter_mut().try_for_each(TakenOver::hold_rows)?;
+        Ok((txns, taken_over, stats))
     }
 
     fn checkpointer(
@@ -295,9 +313,11 @@ impl Parts {
 }
 
 impl Engine {
-    /// Learns all tables, so that opening one asks no lock.
-    fn load_catalogue(&self) -> Result<()> {
-        let mut txn = self.begin(TxnOptions::new().label("open"))?;
+    /// Learns all tables, so that opening one asks no lock, and returns their trees. By a snapshot: what prepared transactions have
+    /// created or dropped is not, or still, there.
+    fn load_catalogue(&self) -> Result<Vec<Tree>> {
+        let mut known = Vec::new();
+        let mut txn = self.begin_own(TxnOptions::new().label("open").isolation(Isolation::Snapshot))?;
         let mut cursor = self.catalogue.range(&mut txn, Bound::Unbounded, Bound::Unbounded)?;
         let mut last = CATALOGUE;
         while let Some((key, row)) = cursor.next(&mut txn)? {
@@ -313,12 +333,11 @@ impl Engine {
                 continue;
             }
             let name = std::str::from_utf8(key).map_err(|_| damage("a name in the catalogue is not UTF-8"))?;
-            self.tables.add(table_info(&self.trees, name, row, Csn::ZERO));
+            known.push(self.tables.add(table_info(&self.trees, name, row, Csn::ZERO)).tree.clone());
         }
         // ORDERING: hint. Nobody else has the engine yet.
         self.last_table.store(last.0, Ordering::Relaxed);
-        let ended = txn.rollback();
-        self.transaction_ended();
-        ended.map(drop)
+        txn.rollback()?;
+        Ok(known)
     }
 }

@@ -27,6 +27,8 @@ pub struct Stats {
     pub tree: TreeStats,
     /// Transactions.
     pub txn: TxnStats,
+    /// Transactions that are prepared and keep their log.
+    pub prepared: u64,
     /// Waits for locks.
     pub lock: LockStats,
     /// Checkpoints.
@@ -57,6 +59,7 @@ impl Engine {
             pool,
             space: self.space.stats(),
             tree: self.trees.stats(),
+            prepared: self.prepared.count() as u64,
             lock: txn.locks,
             txn,
             checkpoint: self.checkpointer.stats(),

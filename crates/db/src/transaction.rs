@@ -190,6 +190,29 @@ impl Transaction {
         self.pre_commit(true)
     }
 
+    /// Prepares the transaction under `name`, the first phase of a commit in two. When this returns, what it did and all its locks
+    /// survive power loss, and it is up to [`Db::commit_prepared`](crate::Db::commit_prepared) or
+    /// [`Db::rollback_prepared`](crate::Db::rollback_prepared) to end it, now or after any number of restarts. Durable whatever
+    /// [`TxnOptions::durability`] says.
+    ///
+    /// Until then it keeps one of the [`max_transactions`](crate::Options::max_transactions), its log, and, as any transaction that has
+    /// written, what tells later ones apart from it: if it waits for very long, others are refused with `TooManyTransactions`. Errors
+    /// name it by its label; after a restart by its name.
+    ///
+    /// # Errors
+    /// `PreparedName`, `PreparedExists`, `DiskFull`, `TooManyTransactions`: it is rolled back. `RolledBack` if an earlier error ended it.
+    /// `Poisoned`: whether it is prepared is unknown, and [`Db::reopen`](crate::Db::reopen) and [`Db::prepared`](crate::Db::prepared) tell.
+    pub fn prepare(self, name: &str) -> Result<()> {
+        self.with(|_, _| Ok(()))?;
+        let place = self.engine.prepared.take_name(name)?;
+        let State::Live(live) = self.state.replace(State::Over) else {
+            unreachable!("a failed transaction has answered above");
+        };
+        let prepared = self.engine.prepare(place, *live);
+        self.engine.transaction_ended();
+        prepared
+    }
+
     /// Takes everything back.
     ///
     /// # Errors

@@ -26,7 +26,16 @@ pub(crate) struct RowHasher {
 impl RowHasher {
     /// A hasher with a seed of its own.
     pub(crate) fn new() -> Self {
-        Self { seed: RandomState::new().hash_one(MIX) }
+        Self::with_seed(RandomState::new().hash_one(MIX))
+    }
+
+    /// The hasher with that seed.
+    pub(crate) const fn with_seed(seed: u64) -> Self {
+        Self { seed }
+    }
+
+    pub(crate) const fn seed(self) -> u64 {
+        self.seed
     }
 
     /// The hash of `key` in `table`, or of the end of the table.

@@ -28,6 +28,7 @@ mod deadlock;
 mod exclusive;
 mod hash;
 mod header;
+mod held;
 mod intent;
 mod manager;
 mod mode;
@@ -40,6 +41,7 @@ mod target;
 
 pub use choice::{LockWait, Locked, RowLock, Strength};
 pub use header::Patience;
+pub use held::HeldKey;
 pub use intent::IntentKind;
 pub use manager::{LockManager, LockOptions, LockStats, SHARE_BYTES};
 pub use mode::TableMode;

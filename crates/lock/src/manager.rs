@@ -112,6 +112,19 @@ impl LockManager {
     /// When `max_owners` does not fit 32 bits or `share_slots` is not a power of two.
     #[must_use]
     pub fn new(options: LockOptions) -> Self {
+        Self::with_hasher(options, RowHasher::new())
+    }
+
+    /// The same, with the [`seed`](Self::seed) of an earlier one, so that keys have the hashes that they had there.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    #[must_use]
+    pub fn with_seed(options: LockOptions, seed: u64) -> Self {
+        Self::with_hasher(options, RowHasher::with_seed(seed))
+    }
+
+    fn with_hasher(options: LockOptions, hasher: RowHasher) -> Self {
         Self {
             slots: Slots::new(options.max_owners),
             tables: (0..TABLE_SHARDS).map(|_| CachePadded::new(TableShard::new())).collect(),
@@ -122,11 +135,17 @@ impl LockManager {
             intents: options.intents,
             confirming: Mutex::new(LockRank::Deadlock, ()),
             deadlocks: ShardedCounter::new(),
-            hasher: RowHasher::new(),
+            hasher,
             clock: SystemClock::new(),
             waits: ShardedCounter::new(),
             timeouts: ShardedCounter::new(),
         }
+    }
+
+    /// What the hashes of keys depend on.
+    #[must_use]
+    pub const fn seed(&self) -> u64 {
+        self.hasher.seed()
     }
 
     /// Counters since the start.

@@ -46,6 +46,11 @@ impl Sharers {
         self.first.into_iter().chain(self.more.iter().copied())
     }
 
+    /// What `owner` has.
+    pub(crate) fn part_of(&self, owner: u32) -> Option<Part> {
+        self.iter().find(|&(member, _)| member == owner).map(|(_, part)| part)
+    }
+
     fn get_mut(&mut self, owner: u32) -> Option<&mut Part> {
         let mut all = self.first.iter_mut().chain(&mut self.more);
         all.find(|(member, _)| *member == owner).map(|(_, part)| part)
@@ -192,7 +197,7 @@ impl LockManager {
 
     /// Enters what there is room for. A second part of a key that is counted already is seen by whoever locks the shard
     /// after it, and who did so before has changed the page.
-    fn enter(&self, owner: &mut Owner, mut entries: Entries<'_>, row: RowHash, part: Part) {
+    pub(crate) fn enter(&self, owner: &mut Owner, mut entries: Entries<'_>, row: RowHash, part: Part) {
         let index = owner.index;
         let entry = entries.entry(row.0).or_default();
         entry.waiting.retain(|&(reader, _)| reader != index);

@@ -14,6 +14,18 @@ impl Part {
     /// Both, as a scan needs them.
     pub const ROW_AND_GAP: Self = Self(3);
 
+    /// The parts as bits: 1 for the row, 2 for the gap.
+    #[must_use]
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// The parts that [`bits`](Self::bits) gave; `None` for what it gives for none.
+    #[must_use]
+    pub const fn from_bits(bits: u8) -> Option<Self> {
+        if bits >= 1 && bits <= 3 { Some(Self(bits)) } else { None }
+    }
+
     /// Whether the two have a part in common.
     pub(crate) const fn meets(self, other: Self) -> bool {
         self.0 & other.0 != 0

@@ -1,28 +1,31 @@
 //! Analysis: which transactions were running when the log ended, and which of their changes stand.
 
 use crate::format::CheckpointBody;
-use foreshore_base::{Csn, Lsn, TableId, Xid};
+use foreshore_base::{Csn, GroupNo, Lsn, Xid};
 use foreshore_buffer::format::{CLR, ChangeRecord, UNDOABLE};
-use foreshore_txn::format::{self as records, CHECKPOINT, COMMIT, END, XID_CEILING};
+use foreshore_txn::format::{self as records, CHECKPOINT, COMMIT, END, PREPARE, XID_CEILING};
+use foreshore_txn::{InDoubt, LoggedChange, PrepareBody};
 use std::collections::{BTreeMap, HashSet};
-
-/// A change of a loser that has to be taken back.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Undoable {
-    pub(crate) lsn: Lsn,
-    pub(crate) kind: u8,
-    pub(crate) table: TableId,
-    pub(crate) body: Box<[u8]>,
-}
 
 /// A transaction whose end has not been seen.
 #[derive(Debug, Default)]
 pub(crate) struct Open {
     /// In log order; the last one is undone first.
-    pub(crate) undo: Vec<Undoable>,
+    pub(crate) undo: Vec<LoggedChange>,
     pub(crate) last_lsn: Lsn,
+    /// The first group that a record of it was met in.
+    first_group: Option<GroupNo>,
+    /// It has prepared, and nothing of it has been taken back since.
+    prepared: Option<Box<PrepareBody>>,
     /// A compensation was met for a change that was not.
     unmatched: bool,
+}
+
+impl Open {
+    fn into_doubt(self, xid: Xid) -> Option<InDoubt> {
+        let Self { undo: changes, last_lsn, first_group, prepared, .. } = self;
+        Some(InDoubt { xid, first_group: first_group?, last_lsn, changes, body: *prepared? })
+    }
 }
 
 /// What one pass over the log finds out.
@@ -42,6 +45,8 @@ pub(crate) struct Analysis {
 pub(crate) struct Outcome {
     /// By xid.
     pub(crate) losers: BTreeMap<Xid, Open>,
+    /// Those that wait for a decision, by xid.
+    pub(crate) in_doubt: Vec<InDoubt>,
     /// First xid that nobody has been given.
     pub(crate) next_xid: Xid,
     pub(crate) clock: Csn,
@@ -81,15 +86,29 @@ impl Analysis {
                 }
             }
             _ if xid == Xid::ZERO => {}
+            PREPARE => {
+                let open = self.open.entry(xid).or_default();
+                open.last_lsn = lsn;
+                open.prepared = Some(Box::new(PrepareBody::decode(record.body)?));
+            }
             _ => self.note_change(xid, lsn, record)?,
         }
         Ok(())
+    }
+
+    /// Takes note of the group that the record of a transaction stands in.
+    pub(crate) fn note_group(&mut self, xid: Xid, group: GroupNo) {
+        if let Some(open) = self.open.get_mut(&xid) {
+            open.first_group = Some(open.first_group.map_or(group, |first| first.min(group)));
+        }
     }
 
     fn note_change(&mut self, xid: Xid, lsn: Lsn, record: &ChangeRecord<'_>) -> Result<(), &'static str> {
         let open = self.open.entry(xid).or_default();
         open.last_lsn = lsn;
         if record.flags & CLR != 0 {
+            // The decision has been made.
+            open.prepared = None;
             let (compensates, _) = records::split_clr(record.body).ok_or("a compensation record is too short")?;
             // Rollback goes backwards, so it is nearly always the last one.
             match open.undo.iter().rposition(|entry| entry.lsn == compensates) {
@@ -98,7 +117,7 @@ impl Analysis {
             }
         } else if record.flags & UNDOABLE != 0 {
             let body = record.body.into();
-            open.undo.push(Undoable { lsn, kind: record.kind, table: record.table, body });
+            open.undo.push(LoggedChange { lsn, kind: record.kind, table: record.table, body });
         }
         Ok(())
     }
@@ -122,7 +141,11 @@ impl Analysis {
         if self.open.keys().next_back().is_some_and(|&last| last >= self.ceiling) {
             return Err("a record carries an xid that was never handed out");
         }
-        Ok(Outcome { losers: self.open, next_xid: self.ceiling, clock: self.clock })
+        let (in_doubt, losers): (BTreeMap<_, _>, _) =
+            self.open.into_iter().partition(|(_, open)| open.prepared.is_some());
+        let in_doubt = in_doubt.into_iter().map(|(xid, open)| open.into_doubt(xid));
+        let in_doubt = in_doubt.collect::<Option<_>>().ok_or("a prepared transaction without a place in the log")?;
+        Ok(Outcome { losers, in_doubt, next_xid: self.ceiling, clock: self.clock })
     }
 }
 

@@ -10,7 +10,7 @@ use foreshore_base::{Csn, Error, PageId, Place, Result, Xid};
 use foreshore_buffer::Pool;
 use foreshore_buffer::format::{CLR, ChangeRecord};
 use foreshore_space::SuperBlock;
-use foreshore_txn::{ResourceManager, Start, UndoContext, UndoEntry, UndoPtr, format::split_clr};
+use foreshore_txn::{InDoubt, ResourceManager, Start, TxnManager, UndoContext, UndoEntry, UndoPtr, format::split_clr};
 use foreshore_wal::{Log, LoggedRecord, Recovered};
 use std::{
     collections::{BTreeMap, BinaryHeap},
@@ -29,6 +29,8 @@ pub struct RecoveryStats {
     pub commits: u64,
     /// Changes of pages that were applied again.
     pub redone: u64,
+    /// Transactions that are prepared and wait for a decision.
+    pub prepared: u64,
     /// Transactions that were taken back.
     pub losers: u64,
     /// Changes that were taken back.
@@ -46,6 +48,8 @@ pub struct Losers(BTreeMap<Xid, Open>);
 pub struct Replayed {
     /// To be undone, once transactions and trees are wired.
     pub losers: Losers,
+    /// To be taken over, once transactions and trees are wired.
+    pub in_doubt: Vec<InDoubt>,
     /// Where xids and commit stamps go on.
     pub start: Start,
     /// What has been done so far.
@@ -86,6 +90,7 @@ pub fn replay(
         stats.records += 1;
         stats.was_clean &= record.lsn <= superblock.checkpoint_lsn;
         analysis.note(Xid(record.tag), record.lsn, &change).map_err(malformed)?;
+        analysis.note_group(Xid(record.tag), record.group);
         if change.flags & CLR != 0 {
             // What it compensates matters to the analysis only.
             change.body = split_clr(change.body).ok_or_else(|| malformed("a compensation record is too short"))?.1;
@@ -95,9 +100,13 @@ pub fn replay(
         }
     }
     stats.commits = analysis.commits;
-    let Outcome { losers, next_xid, clock } = analysis.finish().map_err(malformed)?;
+    let Outcome { losers, in_doubt, next_xid, clock } = analysis.finish().map_err(malformed)?;
     let start = Start { next_xid, clock: clock.max(Csn(recovered.max_lsn().0)) };
-    Ok(Replayed { losers: Losers(losers), start, stats })
+    stats.prepared = in_doubt.len() as u64;
+    if in_doubt.iter().any(|found| found.body.seed != in_doubt[0].body.seed) {
+        return Err(malformed("prepared transactions have keys hashed by two seeds"));
+    }
+    Ok(Replayed { losers: Losers(losers), in_doubt, start, stats })
 }
 
 /// Applies a change to one of its pages unless the page holds it. Returns whether it did.
@@ -124,11 +133,17 @@ fn redo_page(
 }
 
 /// Takes back what `losers` did, newest change first over all of them, and logs the end of each. Space and trees work as
-/// they do at run time; nobody else changes a page.
+/// they do at run time; nobody else changes a page. Prepared transactions have been taken over, but for their rows.
 ///
 /// # Errors
 /// `DiskFull`, `Io`, `Corrupted`, `Poisoned`. The next restart goes on where this one stopped.
-pub fn undo(log: &Log, manager: &dyn ResourceManager, losers: Losers, stats: &mut RecoveryStats) -> Result<()> {
+pub fn undo(
+    log: &Log,
+    txns: &TxnManager,
+    manager: &dyn ResourceManager,
+    losers: Losers,
+    stats: &mut RecoveryStats,
+) -> Result<()> {
     let Losers(mut losers) = losers;
     if losers.is_empty() {
         return Ok(());
@@ -140,7 +155,7 @@ pub fn undo(log: &Log, manager: &dyn ResourceManager, losers: Losers, stats: &mu
     let mut queue: BinaryHeap<_> = losers.iter().map(|(&xid, open)| (newest(open), xid)).collect();
     while let Some((_, xid)) = queue.pop() {
         let open = losers.get_mut(&xid).expect("the queue holds losers");
-        let mut context = UndoContext::at_restart(&mut session, xid, open.last_lsn);
+        let mut context = UndoContext::at_restart(&mut session, xid, open.last_lsn).among(txns);
         let Some(entry) = open.undo.pop() else {
             context.log_end()?;
             stats.losers += 1;

@@ -31,10 +31,10 @@ impl Txn {
         self.pre_commit(true)
     }
 
-    fn pre_commit(mut self, hand_over: bool) -> Result<CommitTicket> {
+    pub(crate) fn pre_commit(mut self, hand_over: bool) -> Result<CommitTicket> {
         // With an xid it has changed rows or locked them: readers by snapshots find that xid in their headers, and have to find
         // it on one side of theirs for good. So its commit takes a stamp like any other.
-        let Some(xid) = self.xid else { return Ok(self.end_unlogged(hand_over)) };
+        let (Some(xid), Some(tag)) = (self.xid, self.logged_as()) else { return Ok(self.end_unlogged(hand_over)) };
         // A commit may use what is kept back: a rollback in its place would take more.
         self.session().reserve_rollback(Session::cost(MARK_LEN))?;
         let mut lease = self.lease.take().expect("a running transaction has its lease");
@@ -43,14 +43,14 @@ impl Txn {
         manager.window.begin_commit(xid);
         // The point of no return: the record may be on disk at once. Nothing below can fail.
         let dep = Dep::none().transaction(self.last_lsn).observed(self.observed());
-        let lsn = append_commit(&mut lease.session, xid, dep);
+        let lsn = append_commit(&mut lease.session, tag, dep);
         assert!(lsn.csn() > self.observed(), "a commit comes after all that it has seen");
         // The record before the status, the status before the locks: whoever is let on by one finds the ones before it.
         if let Err(cause) = manager.note(xid, true) {
             manager.halt(&cause);
         }
         let csn =
-            manager.window.commit(xid, lsn.csn(), |least| lift(&manager.log, &mut lease.session, xid, lsn, least));
+            manager.window.commit(xid, lsn.csn(), |least| lift(&manager.log, &mut lease.session, tag, lsn, least));
         manager.active.leave(lease.owner.index());
         if hand_over {
             manager.log.flush_soon(&mut lease.session, csn.lsn());
@@ -87,7 +87,7 @@ impl Txn {
         Ok(self.observed())
     }
 
-    fn take_back(&mut self) -> Result<()> {
+    pub(crate) fn take_back(&mut self) -> Result<()> {
         let Some(mut lease) = self.lease.take() else { return Ok(()) };
         let manager = &self.manager;
         let unwinds = HaltOnPanic(manager);
@@ -107,16 +107,21 @@ impl Txn {
     }
 
     fn undo_all(&self, lease: &mut Lease) -> Result<()> {
-        let Some(xid) = self.xid else { return Ok(()) };
+        let (Some(xid), Some(tag)) = (self.xid, self.logged_as()) else { return Ok(()) };
         let manager = &self.manager;
         if let Some(error) = manager.log.poisoned() {
             return Err(error);
         }
         let Lease { session, undo, .. } = lease;
-        let mut context = UndoContext::new(session, xid, self.last_lsn).beside(&manager.locks);
+        let mut context = UndoContext::new(session, xid, self.last_lsn).logged_as(tag).beside(&manager.locks);
         manager.undo_back_to(&mut context, undo, UndoPtr::NULL, |_| false)?;
         if self.last_lsn > Lsn::ZERO {
-            context.log_end()?;
+            let end = context.log_end()?;
+            if self.prepared_as.is_some() {
+                // WAIT: help - or park behind the leader. If a restart found it prepared again, it could still commit, and what its
+                // locks keep others from must not have happened.
+                manager.log.force(end)?;
+            }
         }
         manager.note(xid, false)?;
         // Only now do others see that nothing is left.
@@ -193,6 +198,9 @@ impl Drop for HaltOnPanic<'_> {
 
 impl Drop for Txn {
     fn drop(&mut self) {
+        if self.prepared_as.is_some() {
+            return;
+        }
         // A rollback that fails stops the log, and everybody hears of that.
         let _ = self.take_back();
     }

@@ -9,6 +9,7 @@
 //! | end of a rollback | 97 | xid | empty |
 //! | xid ceiling | 98 | 0 | first xid that may not be handed out, u64 |
 //! | checkpoint | 99 | 0 | belongs to recovery |
+//! | prepare | 100 | xid | below |
 //!
 //! A compensation record has the kind, the table and the pages of the change that takes another one back, and the flag
 //! [`CLR`](foreshore_buffer::format::CLR). Its body:
@@ -18,12 +19,29 @@
 //!  | LSN of the change   | body of the kind |
 //!  | taken back, u64     |                  |
 //! ```
+//!
+//! A transaction with a prepare record ends by its commit or end record, however many restarts later. A compensation behind the
+//! prepare record says that it is being rolled back. The body, all integers little-endian:
+//!
+//! ```text
+//!  hash seed u64 | name: len u16, bytes | label: len u16, bytes
+//!  | tables: count u32, n x { table u32, mode u8 }
+//!  | keys:   count u32, n x { hash u64, part u8 }
+//!  | rows:   count u32, n x { kind u8, table u32, body: len u16, bytes }
+//!  | note (rest)
+//! ```
+//!
+//! Tables are locked in mode 0 IS, 1 IX, 2 S, 3 SIX, 4 X. Keys are locked shared, by their hash under the seed: part 1 the row, 2 the gap
+//! before it, 3 both. Rows are locked in their headers and were not changed, or back at a savepoint not any more: what their undo entries say. The note is the
+//! caller's.
 
-use foreshore_base::codec::{Decoder, Short};
+use crate::prepared::{LoggedChange, PrepareBody};
+use foreshore_base::codec::{Decoder, Put, Short};
 use foreshore_base::limits::MAX_XID;
 use foreshore_base::{Lsn, TableId, Xid};
 use foreshore_buffer::ChangeRecord;
 use foreshore_buffer::format::{MAX_CHANGE_PAGES, TRANSACTION_KINDS, change_header_len};
+use foreshore_lock::{HeldKey, Part, TableMode};
 
 /// The transaction has committed.
 pub const COMMIT: u8 = 96;
@@ -33,8 +51,10 @@ pub const END: u8 = 97;
 pub const XID_CEILING: u8 = 98;
 /// A checkpoint.
 pub const CHECKPOINT: u8 = 99;
+/// A transaction waits for a decision about it.
+pub const PREPARE: u8 = 100;
 
-const _: () = assert!(*TRANSACTION_KINDS.start() <= COMMIT && CHECKPOINT <= *TRANSACTION_KINDS.end());
+const _: () = assert!(*TRANSACTION_KINDS.start() <= COMMIT && PREPARE <= *TRANSACTION_KINDS.end());
 
 /// Payload bytes of a commit or end record.
 pub const MARK_LEN: usize = change_header_len(0);
@@ -67,13 +87,79 @@ pub fn split_clr(body: &[u8]) -> Option<(Lsn, &[u8])> {
     fields().ok()
 }
 
+/// Modes of table locks, by their numbers on disk.
+const MODES: [TableMode; 5] = [
+    TableMode::IntentShared,
+    TableMode::IntentExclusive,
+    TableMode::Shared,
+    TableMode::SharedIntentExclusive,
+    TableMode::Exclusive,
+];
+
+/// Encodes the body of a prepare record.
+pub(crate) fn encode_prepare(body: &PrepareBody) -> Vec<u8> {
+    let count = |len: usize| u32::try_from(len).expect("locks are fewer than 2^32");
+    let mut out = Vec::new();
+    out.put_u64(body.seed);
+    out.put_short_bytes(body.name.as_bytes());
+    out.put_short_bytes(body.label.as_bytes());
+    out.put_u32(count(body.tables.len()));
+    for (table, mode) in &body.tables {
+        out.put_u32(table.0);
+        out.put_u8(MODES.iter().position(|known| known == mode).expect("every mode has a number") as u8);
+    }
+    out.put_u32(count(body.keys.len()));
+    for key in &body.keys {
+        out.put_u64(key.hash);
+        out.put_u8(key.part.bits());
+    }
+    out.put_u32(count(body.rows.len()));
+    for row in &body.rows {
+        out.put_u8(row.kind);
+        out.put_u32(row.table.0);
+        out.put_short_bytes(&row.body);
+    }
+    out.put(&body.note);
+    out
+}
+
+/// Decodes the body of a prepare record. The error says what does not fit.
+pub(crate) fn decode_prepare(body: &[u8]) -> Result<PrepareBody, &'static str> {
+    prepare_fields(body).unwrap_or(Err("a prepare record is too short"))
+}
+
+fn prepare_fields(body: &[u8]) -> Result<Result<PrepareBody, &'static str>, Short> {
+    let mut from = Decoder::new(body);
+    let seed = from.u64()?;
+    let (name, label) = (from.short_bytes()?, from.short_bytes()?);
+    let (Ok(name), Ok(label)) = (std::str::from_utf8(name), std::str::from_utf8(label)) else {
+        return Ok(Err("a prepare record has a name that is not UTF-8"));
+    };
+    let (mut tables, mut keys, mut rows) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..from.u32()? {
+        let (table, mode) = (TableId(from.u32()?), from.u8()?);
+        let Some(&mode) = MODES.get(usize::from(mode)) else { return Ok(Err("a prepare record has an unknown mode")) };
+        tables.push((table, mode));
+    }
+    for _ in 0..from.u32()? {
+        let (hash, part) = (from.u64()?, from.u8()?);
+        let Some(part) = Part::from_bits(part) else { return Ok(Err("a prepare record locks an unknown part")) };
+        keys.push(HeldKey { hash, part });
+    }
+    for _ in 0..from.u32()? {
+        let (kind, table) = (from.u8()?, TableId(from.u32()?));
+        rows.push(LoggedChange { lsn: Lsn::ZERO, kind, table, body: from.short_bytes()?.into() });
+    }
+    Ok(Ok(PrepareBody { seed, name: name.into(), label: label.into(), tables, keys, rows, note: from.rest().into() }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn marks_decode_as_changes_without_pages() {
-        for kind in [COMMIT, END, XID_CEILING, CHECKPOINT] {
+        for kind in [COMMIT, END, XID_CEILING, CHECKPOINT, PREPARE] {
             let bytes = encode_mark(kind);
             let record = ChangeRecord::decode(&bytes).expect("our own record");
             assert_eq!((record.kind, record.pages(), record.body), (kind, &[][..], &[][..]));
@@ -89,5 +175,47 @@ mod tests {
         assert_eq!(decode_ceiling(&[1; 7]), None);
         assert_eq!(split_clr(&[1, 0, 0, 0, 0, 0, 0, 0, 7, 8]), Some((Lsn(1), &[7, 8][..])));
         assert_eq!(split_clr(&[1; 7]), None);
+    }
+
+    fn prepared() -> PrepareBody {
+        let rows = vec![LoggedChange { lsn: Lsn::ZERO, kind: 36, table: TableId(9), body: Box::new([5, 6]) }];
+        PrepareBody {
+            seed: 0x0807_0605_0403_0201,
+            name: "n".into(),
+            label: "lb".into(),
+            tables: vec![(TableId(7), TableMode::IntentExclusive), (TableId(8), TableMode::Exclusive)],
+            keys: vec![HeldKey { hash: 3, part: Part::ROW_AND_GAP }],
+            rows,
+            note: Box::new([0xAA]),
+        }
+    }
+
+    #[test]
+    fn a_prepare_record_has_these_bytes() {
+        let bytes = encode_prepare(&prepared());
+        let expected: Vec<u8> = [
+            &[1, 2, 3, 4, 5, 6, 7, 8, 1, 0, b'n', 2, 0, b'l', b'b'][..],
+            &[2, 0, 0, 0, 7, 0, 0, 0, 1, 8, 0, 0, 0, 4],
+            &[1, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 3],
+            &[1, 0, 0, 0, 36, 9, 0, 0, 0, 2, 0, 5, 6],
+            &[0xAA],
+        ]
+        .concat();
+        assert_eq!(bytes, expected);
+        assert_eq!(decode_prepare(&bytes), Ok(prepared()));
+    }
+
+    #[test]
+    fn prepare_records_that_no_engine_writes_are_refused() {
+        let bytes = encode_prepare(&prepared());
+        // The note is what is left, so only a cut behind the lists makes sense.
+        for len in 0..bytes.len() - 1 {
+            assert!(decode_prepare(&bytes[..len]).is_err(), "{len} bytes");
+        }
+        for (at, byte) in [(10, 0xFF), (13, 0xFF), (23, 5), (41, 0), (41, 4), (15, 0xFF), (29, 0xFF)] {
+            let mut bytes = bytes.clone();
+            bytes[at] = byte;
+            assert!(decode_prepare(&bytes).is_err(), "byte {at}");
+        }
     }
 }

@@ -288,12 +288,16 @@ impl TxnManager {
         }
     }
 
-    /// Makes room for the next xid, which was refused.
-    pub(crate) fn raise_limit(&self, session: &mut Session) -> Result<()> {
+    /// Makes room for the next xid, which was refused. `kept_back`: from the log space for rollbacks, if need be.
+    pub(crate) fn raise_limit(&self, session: &mut Session, kept_back: bool) -> Result<()> {
         match self.xids.settle(&self.log, &self.window) {
             Bound::None => return Ok(()),
             Bound::Ceiling => {
-                session.reserve(RAISE_COST)?;
+                if kept_back {
+                    session.reserve_rollback(RAISE_COST)?
+                } else {
+                    session.reserve(RAISE_COST)?
+                }
                 if let Some(lsn) = self.xids.raise(session, &self.log) {
                     // WAIT: help - or park behind the leader. Only when half a block of xids went faster than one write.
                     self.log.force(lsn)?;
@@ -320,7 +324,7 @@ impl TxnManager {
         if xid.0.is_multiple_of(stride) {
             // Faster than xids are drawn, so that it catches up after an old transaction has ended.
             self.slide(4 * stride);
-            self.table.get().map_or(Ok(()), |table| table.prepare(xid))?;
+            self.prepare_status(xid)?;
         }
         if self.xids.is_near(xid) {
             session.reserve(RAISE_COST)?;
@@ -329,6 +333,11 @@ impl TxnManager {
             }
         }
         Ok(())
+    }
+
+    /// Has the status table, if there is one, make itself ready for xids ahead of `xid`.
+    pub(crate) fn prepare_status(&self, xid: Xid) -> Result<()> {
+        self.table.get().map_or(Ok(()), |table| table.prepare(xid))
     }
 
     fn slide(&self, most: u64) -> u64 {

@@ -1,6 +1,8 @@
 //! The way to the pages: redo and undo of changes, implemented above this layer and wired once.
 
 use crate::format::{CLR_PREFIX, END, MARK_LEN, encode_mark};
+use crate::manager::TxnManager;
+use crate::prepared::{LoggedChange, TakeOver};
 use crate::undo::UndoEntry;
 use foreshore_base::{Lsn, Result, TableId, Xid};
 use foreshore_buffer::format::{CLR, UNDOABLE};
@@ -28,6 +30,14 @@ pub trait ResourceManager: Send + Sync {
     /// # Errors
     /// Any stops the log: a rollback has no way out.
     fn undo(&self, context: &mut UndoContext<'_>, entry: &UndoEntry<'_>) -> Result<bool>;
+
+    /// Has the rows of a prepared transaction held again after a restart: enters for each of `changes`, which are in their order,
+    /// how it is taken back and what the row was before, and leaves the xid that the transaction has now in the headers of the
+    /// rows. Its last changes are in their pages. Nobody else changes one.
+    ///
+    /// # Errors
+    /// `Corrupted` when rows and changes do not fit together; `TransactionTooLarge`, `Io`, `OutOfFrames`, `Poisoned`.
+    fn take_over(&self, again: &mut TakeOver<'_>, changes: &[LoggedChange]) -> Result<()>;
 }
 
 /// The rollback of one transaction, at run time or at restart.
@@ -35,24 +45,36 @@ pub trait ResourceManager: Send + Sync {
 pub struct UndoContext<'a> {
     session: &'a mut Session,
     xid: Xid,
+    /// The xid that its records carry.
+    tag: Xid,
     last_lsn: Lsn,
     at_restart: bool,
-    /// None at restart, where nobody has one.
     locks: Option<&'a LockManager>,
 }
 
 impl<'a> UndoContext<'a> {
     /// The rollback of `xid`, whose last record has `last_lsn`, logged through `session`.
     pub fn new(session: &'a mut Session, xid: Xid, last_lsn: Lsn) -> Self {
-        Self { session, xid, last_lsn, at_restart: false, locks: None }
+        Self { session, xid, tag: xid, last_lsn, at_restart: false, locks: None }
     }
 
     /// The same at restart.
     pub fn at_restart(session: &'a mut Session, xid: Xid, last_lsn: Lsn) -> Self {
-        Self { session, xid, last_lsn, at_restart: true, locks: None }
+        Self { session, xid, tag: xid, last_lsn, at_restart: true, locks: None }
     }
 
-    /// The same beside others that run.
+    /// The same, with the locks that prepared transactions have again.
+    #[must_use]
+    pub fn among(self, txns: &'a TxnManager) -> Self {
+        self.beside(&txns.locks)
+    }
+
+    /// The same for one that has another xid in the log.
+    pub(crate) fn logged_as(self, tag: Xid) -> Self {
+        Self { tag, ..self }
+    }
+
+    /// The same beside others that have locks.
     pub(crate) fn beside(self, locks: &'a LockManager) -> Self {
         Self { locks: Some(locks), ..self }
     }
@@ -116,7 +138,7 @@ impl<'a> UndoContext<'a> {
         let body: Vec<&[u8]> = std::iter::once(&prefix[..]).chain(change.body.iter().copied()).collect();
         let clr = Change { flags: (change.flags & !UNDOABLE) | CLR, body: &body, ..*change };
         let dep = dep.transaction(self.last_lsn.max(entry.lsn));
-        self.last_lsn = foreshore_buffer::change(self.session, dep, self.xid.0, &clr, pages);
+        self.last_lsn = foreshore_buffer::change(self.session, dep, self.tag.0, &clr, pages);
         self.last_lsn
     }
 
@@ -126,7 +148,7 @@ impl<'a> UndoContext<'a> {
     /// `Poisoned`.
     pub fn log_end(&mut self) -> Result<Lsn> {
         self.session.reserve_rollback(Session::cost(MARK_LEN))?;
-        let record = Record { tag: self.xid.0, flags: 0, parts: &[&encode_mark(END)] };
+        let record = Record { tag: self.tag.0, flags: 0, parts: &[&encode_mark(END)] };
         self.last_lsn = self.session.append(record, Dep::none().transaction(self.last_lsn));
         Ok(self.last_lsn)
     }

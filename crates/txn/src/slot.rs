@@ -8,6 +8,7 @@ use std::time::Duration;
 /// A transaction that has an xid and has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Active {
+    /// That of its records.
     pub(crate) xid: Xid,
     /// No record of it lies in an earlier log group.
     pub(crate) first_group: GroupNo,
@@ -28,19 +29,21 @@ impl ActiveSlots {
         Self { slots: (0..count).map(|_| CachePadded::new(Mutex::new(LockRank::Leaf, None))).collect() }
     }
 
-    /// Draws an xid by `draw` and shows it, with the group that the log is about to fill; `None` if none could be drawn.
+    /// Draws an xid by `draw` and shows it, with the group that the log is about to fill; `None` if none could be drawn. In the
+    /// log it has another xid if it was prepared before a restart.
     pub(crate) fn enter(
         &self,
         index: usize,
         first_group: impl FnOnce() -> GroupNo,
         draw: impl FnOnce() -> Option<Xid>,
+        logged_as: Option<Xid>,
     ) -> Option<Xid> {
         let mut slot = self.slots[index].lock();
         assert!(slot.is_none(), "a transaction draws one xid");
         // The group first: a record of this transaction cannot land before it.
         let first_group = first_group();
         let xid = draw()?;
-        *slot = Some(Active { xid, first_group });
+        *slot = Some(Active { xid: logged_as.unwrap_or(xid), first_group });
         Some(xid)
     }
 

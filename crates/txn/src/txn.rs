@@ -6,7 +6,7 @@ use crate::read::Isolation;
 use crate::savepoint::Mark;
 use crate::snapshot::{Snapshot, SnapshotKind};
 use crate::status::Status;
-use foreshore_base::{Csn, Lsn, Result, Xid};
+use foreshore_base::{Csn, GroupNo, Lsn, Result, Xid};
 use foreshore_buffer::format::UNDOABLE;
 use foreshore_buffer::{Change, ExclusiveGuard};
 use foreshore_wal::{Dep, Session};
@@ -67,6 +67,8 @@ pub struct Txn {
     pub(crate) label: &'static str,
     pub(crate) isolation: Isolation,
     pub(crate) reads: SnapshotKind,
+    /// Once it is prepared, the xid under which the log has it: after a restart that is not the one in rows.
+    pub(crate) prepared_as: Option<Xid>,
     /// Of the whole transaction.
     pub(crate) snapshot: Option<Arc<Snapshot>>,
     /// Those that can be rolled back to, by age.
@@ -93,6 +95,7 @@ impl Txn {
             label: options.label,
             isolation: options.isolation,
             reads: options.reads,
+            prepared_as: None,
             snapshot: None,
             savepoints: Vec::new(),
             reserved: 0,
@@ -105,10 +108,22 @@ impl Txn {
         self.xid
     }
 
+    /// Its label.
+    #[must_use]
+    pub const fn label(&self) -> &'static str {
+        self.label
+    }
+
     /// The newest commit that the transaction has read from.
     #[must_use]
     pub const fn observed(&self) -> Csn {
         self.observed
+    }
+
+    /// At or above the last LSN of every transaction that has given up a lock by now. Looks at every lane of the log.
+    #[must_use]
+    pub fn ended(&self) -> Csn {
+        self.manager.clock()
     }
 
     /// LSN of its last record, zero before the first.
@@ -136,18 +151,25 @@ impl Txn {
             return Ok(xid);
         }
         let manager = self.manager.clone();
+        let xid = self.draw_xid(|| manager.log.next_group(), None)?;
+        manager.keep_ahead(xid, self.session())?;
+        self.reserve_again()?;
+        Ok(xid)
+    }
+
+    /// Draws the xid, and shows it, or the one that the log has it under, to checkpoints.
+    pub(crate) fn draw_xid(&mut self, first_group: impl Fn() -> GroupNo, logged_as: Option<Xid>) -> Result<Xid> {
+        let manager = self.manager.clone();
         let lease = self.lease_mut();
         let index = lease.owner.index();
         let xid = loop {
-            if let Some(xid) = manager.active.enter(index, || manager.log.next_group(), || manager.xids.draw()) {
+            if let Some(xid) = manager.active.enter(index, &first_group, || manager.xids.draw(), logged_as) {
                 break xid;
             }
-            manager.raise_limit(&mut lease.session)?;
+            manager.raise_limit(&mut lease.session, logged_as.is_some())?;
         };
         lease.owner.set_xid(xid);
         self.xid = Some(xid);
-        manager.keep_ahead(xid, self.session())?;
-        self.reserve_again()?;
         Ok(xid)
     }
 
@@ -237,6 +259,11 @@ impl Txn {
         }
         self.last_lsn = lsn;
         lsn
+    }
+
+    /// The xid that its records carry.
+    pub(crate) fn logged_as(&self) -> Option<Xid> {
+        self.prepared_as.or(self.xid)
     }
 
     pub(crate) fn reserve_again(&mut self) -> Result<()> {

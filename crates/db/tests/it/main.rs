@@ -20,6 +20,8 @@ mod limits;
 mod lock;
 mod model;
 mod poison;
+mod prepared;
+mod prepared_crash;
 mod rollback;
 mod row_locks;
 mod run;

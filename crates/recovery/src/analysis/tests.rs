@@ -1,5 +1,5 @@
 use super::*;
-use foreshore_base::GroupNo;
+use foreshore_base::{GroupNo, TableId};
 
 const TREE_KIND: u8 = 40;
 
@@ -117,4 +117,52 @@ fn logs_that_no_engine_writes_are_refused() {
     assert!(short.note(Xid(1), Lsn(10), &change(CLR, &[1, 2])).is_err());
     assert!(short.note(Xid::ZERO, Lsn(10), &mark(XID_CEILING, &[1])).is_err());
     assert!(short.note(Xid::ZERO, Lsn(10), &mark(CHECKPOINT, &[1])).is_err());
+}
+
+/// The body of a prepare record under `name`, with nothing locked.
+fn prepare_body(name: &str) -> Vec<u8> {
+    let mut body = vec![0; 8];
+    body.extend([name.len() as u8, 0]);
+    body.extend(name.as_bytes());
+    body.extend([0; 14]);
+    body
+}
+
+#[test]
+fn who_has_prepared_waits_until_it_has_ended_or_is_being_taken_back() {
+    let mut analysis = Analysis::new(Lsn::ZERO, Xid(100));
+    for xid in 1..=5 {
+        analysis.note(Xid(xid), Lsn(10 * xid), &change(UNDOABLE, &[])).unwrap();
+        analysis.note_group(Xid(xid), GroupNo(20 - xid));
+    }
+    // 5 takes something back before, which decides nothing.
+    analysis.note(Xid(5), Lsn(55), &change(UNDOABLE, &[])).unwrap();
+    analysis.note(Xid(5), Lsn(56), &change(CLR, &55_u64.to_le_bytes())).unwrap();
+    for xid in 1..=5 {
+        let body = prepare_body(&format!("n{xid}"));
+        analysis.note(Xid(xid), Lsn(60 + xid), &mark(PREPARE, &body)).unwrap();
+        analysis.note_group(Xid(xid), GroupNo(30));
+    }
+    analysis.note(Xid(1), Lsn(70), &mark(COMMIT, &[])).unwrap();
+    analysis.note(Xid(2), Lsn(71), &mark(END, &[])).unwrap();
+    analysis.note(Xid(3), Lsn(72), &change(CLR, &30_u64.to_le_bytes())).unwrap();
+    let outcome = analysis.finish().unwrap();
+    assert_eq!(left(&outcome), [(3, vec![])], "its rollback had begun");
+    let found: Vec<_> = outcome.in_doubt.iter().map(|found| (found.xid.0, &*found.body.name)).collect();
+    assert_eq!(found, [(4, "n4"), (5, "n5")]);
+    let five = &outcome.in_doubt[1];
+    assert_eq!((five.first_group, five.last_lsn), (GroupNo(15), Lsn(65)));
+    assert_eq!(five.changes.iter().map(|change| change.lsn.0).collect::<Vec<_>>(), [50]);
+}
+
+#[test]
+fn prepare_records_that_no_engine_writes_are_refused() {
+    let mut analysis = Analysis::new(Lsn::ZERO, Xid(100));
+    assert!(analysis.note(Xid(1), Lsn(10), &mark(PREPARE, &[1, 2])).is_err());
+    analysis.note(Xid(2), Lsn(10), &mark(PREPARE, &prepare_body("n"))).unwrap();
+    analysis.note_group(Xid(2), GroupNo(1));
+    let body = CheckpointBody { next_xid: Xid(5), ceiling: Xid(200), clock: Csn(45), active: vec![] };
+    analysis.wanted = Lsn(50);
+    analysis.note(Xid::ZERO, Lsn(50), &mark(CHECKPOINT, &body.encode())).unwrap();
+    assert!(analysis.finish().unwrap().in_doubt.is_empty(), "it had ended at the checkpoint");
 }

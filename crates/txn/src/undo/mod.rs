@@ -193,6 +193,22 @@ impl Undo {
         self.newest
     }
 
+    /// What was not logged, in its order: kind, table and body of each entry.
+    pub(crate) fn unlogged(&self) -> Vec<(u8, TableId, Box<[u8]>)> {
+        let (mut found, mut next) = (Vec::new(), self.newest);
+        while next != UndoPtr::NULL {
+            let entry = Entry::at(&self.arena, next).expect("an arena holds whole entries");
+            if entry.lsn() == Lsn::ZERO {
+                let mut body = Vec::new();
+                entry.append_body(&mut body);
+                found.push((entry.kind(), entry.table(), body.into()));
+            }
+            next = entry.previous();
+        }
+        found.reverse();
+        found
+    }
+
     /// A way back through the entries, from the newest one on.
     pub(crate) const fn back(&self) -> Back {
         Back { at: self.newest, stays: UndoPtr::NULL }

@@ -9,7 +9,8 @@ use foreshore_io::Fs;
 use foreshore_lock::{LockManager, LockOptions, TableMode, Target};
 use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 use foreshore_txn::{
-    ResourceManager, RowHolder, Start, Txn, TxnManager, TxnManagerOptions, TxnOptions, UndoContext, UndoEntry, Undoable,
+    LoggedChange, ResourceManager, RowHolder, Start, TakeOver, Txn, TxnManager, TxnManagerOptions, TxnOptions,
+    UndoContext, UndoEntry, Undoable,
 };
 use foreshore_wal::{BufferKind, Dep, Log, LogOptions, LoggedRecord};
 use std::path::Path;
@@ -294,5 +295,21 @@ impl ResourceManager for Rows {
             page.write(AT_HEADER, &before.to_le_bytes());
         }
         Ok(keeps)
+    }
+
+    fn take_over(&self, again: &mut TakeOver<'_>, changes: &[LoggedChange]) -> Result<()> {
+        for change in changes {
+            let mut from = Decoder::new(&change.body);
+            let mut next = || from.u64().expect("our own body");
+            let (row, before) = (next(), next());
+            let before = if before == again.was().0 { again.xid().0 } else { before };
+            let body = [&row.to_le_bytes()[..], &before.to_le_bytes(), &change.body[16..]].concat();
+            again.reserve(BODY)?;
+            let mut page = self.pool.exclusive(page_of(row))?;
+            again.enter(&Undoable { kind: change.kind, table: change.table, body: &body, before: None }, change.lsn);
+            page.mark_dirty();
+            page.write(AT_HEADER, &again.xid().0.to_le_bytes());
+        }
+        Ok(())
     }
 }

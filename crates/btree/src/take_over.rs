@@ -1,0 +1,179 @@
+//! Rows of prepared transactions after a restart: held again, with the undo and the older versions that were lost with the memory.
+//!
+//! The pages have the rows as the last change left them. Going back over the changes gives the value before each, which
+//! is the version that readers are to see; going forth again enters them.
+
+use crate::format::RowHeader;
+use crate::node::{self, Damage};
+use crate::record::{CreateTable, Delta, RowChange, RowInsert, RowLock, RowWrite, TreeKind};
+use crate::tree::{Structure, Tree, Trees};
+use crate::write::before;
+use foreshore_base::codec::Put;
+use foreshore_base::{Lsn, PageId, Result, TableId, Xid};
+use foreshore_buffer::ExclusiveGuard;
+use foreshore_space::{CATALOGUE_ROOT, Purpose};
+use foreshore_txn::{Before, LoggedChange, TakeOver, UndoPtr, Undoable};
+use std::collections::HashMap;
+
+/// A change as undo in memory has it.
+struct Change<'a> {
+    logged: &'a LoggedChange,
+    root: PageId,
+    key: &'a [u8],
+    /// Kind and body of the undo entry.
+    kind: TreeKind,
+    body: Vec<u8>,
+    /// The header of the row before; none if there was no row.
+    header: Option<RowHeader>,
+    /// What differs from the value before.
+    delta: Delta<'a>,
+    /// The value before, unless the row was deleted.
+    value: Vec<u8>,
+}
+
+const SAME: Delta<'static> = Delta { prefix: 0, old: &[], new: &[] };
+
+impl<'a> Change<'a> {
+    /// A change of a transaction that had the xid `was` and now has `is`.
+    fn of(logged: &'a LoggedChange, (was, is): (Xid, Xid)) -> Result<Self, Damage> {
+        let kind = TreeKind::from_number(logged.kind).ok_or("a change of unknown kind")?;
+        if logged.lsn == Lsn::ZERO {
+            let lock = RowLock::of(RowChange { kind, body: &logged.body })?;
+            let kind = TreeKind::RowLock;
+            let header = renamed(lock.old_owner, was, is);
+            let mut body = Vec::with_capacity(logged.body.len());
+            RowLock { old_owner: header.owner(), ..lock }.encode(&mut body);
+            let header = Some(header);
+            return Ok(Self {
+                logged,
+                root: lock.root,
+                key: lock.key,
+                kind,
+                body,
+                header,
+                delta: SAME,
+                value: Vec::new(),
+            });
+        }
+        if kind != TreeKind::CreateTable {
+            return Self::of_row(logged, RowChange { kind, body: &logged.body }, (was, is));
+        }
+        let create = CreateTable::decode(&logged.body)?;
+        let row = Self::of_row(logged, create.row, (was, is))?;
+        let mut inner = Vec::with_capacity(logged.body.len());
+        match create.row.kind {
+            TreeKind::RowWrite => {
+                let write = RowWrite::decode(create.row.body)?;
+                RowWrite { old_owner: renamed(write.old_owner, was, is).owner(), ..write }.encode(&mut inner);
+            }
+            _ => inner.put(create.row.body),
+        }
+        let mut body = Vec::with_capacity(logged.body.len());
+        CreateTable { row: RowChange { kind: create.row.kind, body: &inner }, ..create }.encode(&mut body);
+        Ok(Self { kind, body, root: CATALOGUE_ROOT, ..row })
+    }
+
+    fn of_row(logged: &'a LoggedChange, change: RowChange<'a>, (was, is): (Xid, Xid)) -> Result<Self, Damage> {
+        let mut body = Vec::with_capacity(change.body.len());
+        let value = Vec::new();
+        match change.kind {
+            TreeKind::RowInsert => {
+                let RowInsert { root, key, .. } = RowInsert::decode(change.body)?;
+                body.put_u64(root.0);
+                body.put_short_bytes(key);
+                Ok(Self { logged, root, key, kind: TreeKind::RowErase, body, header: None, delta: SAME, value })
+            }
+            TreeKind::RowWrite => {
+                let write = RowWrite::decode(change.body)?;
+                let header = renamed(write.old_owner, was, is);
+                let RowWrite { root, key, delta, .. } = write;
+                body.put_u64(root.0);
+                RowWrite { old_owner: header.owner(), ..write }.restore().encode(&mut body);
+                Ok(Self { logged, root, key, kind: TreeKind::RowRestore, body, header: Some(header), delta, value })
+            }
+            _ => Err("a change that is none of a row"),
+        }
+    }
+}
+
+/// The header with that owner, under the xid that the transaction has now.
+fn renamed(owner: u64, was: Xid, is: Xid) -> RowHeader {
+    let header = RowHeader::from_owner(owner);
+    if header.xid == was { RowHeader { xid: is, ..header } } else { header }
+}
+
+impl Trees {
+    /// See [`foreshore_txn::ResourceManager::take_over`].
+    pub(crate) fn hold_again(&self, again: &mut TakeOver<'_>, changes: &[LoggedChange]) -> Result<()> {
+        let damage = |why| self.corrupted(PageId::ZERO, why);
+        let names = (again.was(), again.xid());
+        let mut changes: Vec<Change<'_>> =
+            changes.iter().map(|logged| Change::of(logged, names).map_err(damage)).collect::<Result<_>>()?;
+        // The value behind the change that comes next, going back.
+        let mut values: HashMap<(TableId, &[u8]), Vec<u8>> = HashMap::new();
+        for change in changes.iter_mut().rev() {
+            let table = change.logged.table;
+            let after = match values.remove(&(table, change.key)) {
+                Some(value) => value,
+                None => self.tree(table, change.root).held_row(again, change.key)?,
+            };
+            if change.header.is_some() {
+                let Delta { prefix, old, new } = change.delta;
+                let value = Delta::splice(&after, prefix, new.len(), old).map_err(damage)?;
+                change.value.clone_from(&value);
+                values.insert((table, change.key), value);
+            }
+        }
+        let mut newest: HashMap<(TableId, &[u8]), UndoPtr> = HashMap::new();
+        for change in &changes {
+            let row = newest.entry((change.logged.table, change.key)).or_default();
+            *row = self.hold_row(again, change, *row)?;
+        }
+        Ok(())
+    }
+
+    /// Enters one change, whose row was entered before at `previous`, and leaves the pointer to it in the row.
+    fn hold_row(&self, again: &mut TakeOver<'_>, change: &Change<'_>, previous: UndoPtr) -> Result<UndoPtr> {
+        let Change { logged, key, kind, ref body, .. } = *change;
+        again.reserve(body.len() + change.value.len())?;
+        let tree = self.tree(logged.table, change.root);
+        let mut leaf = tree.leaf_of(again, key)?;
+        let earlier = change.header.map(|header| {
+            let Delta { prefix, old, .. } = change.delta;
+            let before = before(header, &change.value, prefix..prefix + old.len(), RowWrite::old_middle(key));
+            // What is not among the changes was there before the transaction.
+            let is_first = previous == UndoPtr::NULL && header.xid == again.xid();
+            Before { undo: previous, xid: if is_first { Xid::ZERO } else { header.xid }, ..before }
+        });
+        let undo = Undoable { kind: kind as u8, table: logged.table, body, before: earlier };
+        let pointer = again.enter(&undo, logged.lsn);
+        let pid = leaf.pid();
+        let damage = |why| self.corrupted(pid, why);
+        let node = tree.parse(pid, &leaf)?;
+        let at = node.search(key).map_err(damage)?.map_err(|_| damage(GONE))?;
+        let flags = node.row(at).map_err(damage)?.header.flags;
+        let header = RowHeader { xid: again.xid(), flags, undo: pointer.bits() };
+        node::set_header(&mut leaf, at, header).map_err(damage)?;
+        leaf.mark_dirty();
+        Ok(pointer)
+    }
+}
+
+const GONE: Damage = "a row of a prepared transaction is gone";
+
+impl Tree {
+    fn leaf_of(&self, again: &mut TakeOver<'_>, key: &[u8]) -> Result<ExclusiveGuard<'_>> {
+        let (purpose, pages) = (Purpose::Rollback, Purpose::Rollback);
+        self.find(&mut Structure { session: again.session(), purpose, pages }, key, 0, 0)
+    }
+
+    /// The value of a row that the transaction holds, alive or deleted.
+    fn held_row(&self, again: &mut TakeOver<'_>, key: &[u8]) -> Result<Vec<u8>> {
+        let leaf = self.leaf_of(again, key)?;
+        let pid = leaf.pid();
+        let damage = |why| self.corrupted(pid, why);
+        let node = self.parse(pid, &leaf)?;
+        let at = node.search(key).map_err(damage)?.map_err(|_| damage(GONE))?;
+        Ok(node.row(at).map_err(damage)?.value.to_vec())
+    }
+}

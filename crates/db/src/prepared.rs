@@ -1,0 +1,251 @@
+//! Prepared transactions: listed by name, committed or rolled back, and taken over from the run before.
+
+use crate::engine::Engine;
+use crate::format::{RowFlaw, TableRow, TablesNote};
+use crate::tables::TableInfo;
+use crate::transaction::Live;
+use crate::{Db, catalogue};
+use foreshore_base::{Csn, Error, Place, Result, Xid};
+use foreshore_btree::Tree;
+use foreshore_sync::primitive::atomic::Ordering;
+use foreshore_sync::{Clock, LockRank, Mutex, Nanos, SystemClock};
+use foreshore_txn::{InDoubt, MAX_PREPARED_NAME, Prepared, TakenOver, TxnManager};
+use std::collections::BTreeMap;
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A transaction that waits to be committed or rolled back, as [`Db::prepared`] lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PreparedTxn {
+    /// The name that it was prepared under.
+    pub name: String,
+    /// Its label.
+    pub label: String,
+    /// The xid that its log records carry.
+    pub xid: Xid,
+    /// For how long it has been prepared, or, if the database was opened since, for how long that has been.
+    pub age: Duration,
+}
+
+/// What is behind a name.
+enum Slot {
+    /// Somebody is about to prepare, or to resolve.
+    Busy,
+    Waiting(Box<Waiting>),
+}
+
+/// A prepared transaction, and what its end means to the tables that are known.
+struct Waiting {
+    prepared: Prepared,
+    label: Box<str>,
+    since: Nanos,
+    created: Vec<TableInfo>,
+    dropped: Vec<Tree>,
+}
+
+/// The prepared transactions by name.
+pub(crate) struct PreparedList {
+    clock: SystemClock,
+    names: Mutex<BTreeMap<Box<str>, Slot>>,
+}
+
+/// A name that its holder alone works with. Dropped, it is free.
+pub(crate) struct Name<'a> {
+    list: &'a PreparedList,
+    name: Box<str>,
+}
+
+impl Drop for Name<'_> {
+    fn drop(&mut self) {
+        // What was there is the holder's.
+        let _busy = self.list.names.lock().remove(&self.name);
+    }
+}
+
+impl Name<'_> {
+    /// Puts a transaction behind the name.
+    fn fill(mut self, waiting: Waiting) {
+        let name = mem::take(&mut self.name);
+        let list = self.list;
+        mem::forget(self);
+        list.names.lock().insert(name, Slot::Waiting(Box::new(waiting)));
+    }
+}
+
+impl PreparedList {
+    pub(crate) fn new() -> Self {
+        Self { clock: SystemClock::new(), names: Mutex::new(LockRank::Leaf, BTreeMap::new()) }
+    }
+
+    /// Transactions that wait.
+    pub(crate) fn count(&self) -> usize {
+        self.names.lock().values().filter(|place| matches!(place, Slot::Waiting(_))).count()
+    }
+
+    /// Takes a name that nobody has.
+    pub(crate) fn take_name(&self, name: &str) -> Result<Name<'_>> {
+        if !(1..=MAX_PREPARED_NAME).contains(&name.len()) {
+            return Err(Error::PreparedName { name: name.to_owned() });
+        }
+        let mut names = self.names.lock();
+        if names.contains_key(name) {
+            return Err(Error::PreparedExists { name: name.to_owned() });
+        }
+        names.insert(name.into(), Slot::Busy);
+        Ok(Name { list: self, name: name.into() })
+    }
+
+    /// Takes out who waits behind a name, which stays taken; `None` if nobody does.
+    fn take(&self, name: &str) -> Result<Option<(Name<'_>, Box<Waiting>)>> {
+        let mut names = self.names.lock();
+        let Some(place) = names.get_mut(name) else { return Ok(None) };
+        match mem::replace(place, Slot::Busy) {
+            Slot::Busy => Err(Error::PreparedBusy { name: name.to_owned() }),
+            Slot::Waiting(waiting) => Ok(Some((Name { list: self, name: name.into() }, waiting))),
+        }
+    }
+
+    fn all(&self) -> Vec<PreparedTxn> {
+        let now = self.clock.now();
+        let names = self.names.lock();
+        let mut all = Vec::with_capacity(names.len());
+        for (name, slot) in &*names {
+            let Slot::Waiting(waiting) = slot else { continue };
+            let Waiting { prepared, label, since, .. } = &**waiting;
+            let (name, label) = (name.to_string(), label.to_string());
+            all.push(PreparedTxn { name, label, xid: prepared.xid(), age: now.since(*since) });
+        }
+        all
+    }
+}
+
+impl Db {
+    /// The prepared transactions, by name: those that [`Transaction::prepare`](crate::Transaction::prepare) has returned for, in this run
+    /// or an earlier one, and that wait to be resolved.
+    ///
+    /// # Errors
+    /// `Poisoned`, `Closed`.
+    pub fn prepared(&self) -> Result<Vec<PreparedTxn>> {
+        self.engine().check_open()?;
+        Ok(self.engine().prepared.all())
+    }
+
+    /// Commits a prepared transaction, and waits until the commit survives power loss. Returns its place in the order of commits.
+    ///
+    /// # Errors
+    /// `NoPrepared`: there is none of that name, and if there was one, its end is durable. `PreparedBusy` while another call resolves it.
+    /// `Closed`, `Poisoned`: whether it is committed is unknown, and the next open tells.
+    pub fn commit_prepared(&self, name: &str) -> Result<Csn> {
+        let engine = self.engine();
+        engine.working(|| engine.commit_prepared(name))
+    }
+
+    /// Takes a prepared transaction back. That is durable when this returns.
+    ///
+    /// # Errors
+    /// As [`commit_prepared`](Self::commit_prepared).
+    pub fn rollback_prepared(&self, name: &str) -> Result<()> {
+        let engine = self.engine();
+        engine.working(|| engine.rollback_prepared(name))
+    }
+}
+
+impl Engine {
+    /// Prepares a transaction under a name.
+    pub(crate) fn prepare(&self, place: Name<'_>, live: Live) -> Result<()> {
+        let Live { txn, created, dropped, .. } = live;
+        let row = |info: &TableInfo| {
+            let (key_type, value_type) = (info.key_type.to_string(), info.value_type.to_string());
+            let (table, root) = (info.tree.table(), info.tree.root());
+            (info.name.to_string(), TableRow { table, root, key_type, value_type, is_dropped: false })
+        };
+        let is_dropped = |info: &TableInfo| dropped.iter().any(|tree| tree.table() == info.tree.table());
+        let note = TablesNote {
+            created: created.iter().filter(|info| !is_dropped(info)).map(row).collect(),
+            dropped: dropped.iter().map(|tree| (tree.table(), tree.root())).collect(),
+        };
+        let label = txn.label().into();
+        let prepared = txn.prepare(&place.name, &note.encode())?;
+        let since = self.prepared.clock.now();
+        place.fill(Waiting { prepared, label, since, created, dropped });
+        Ok(())
+    }
+
+    fn commit_prepared(&self, name: &str) -> Result<Csn> {
+        let Some((place, waiting)) = self.prepared.take(name)? else { return Err(self.no_prepared(name)?) };
+        let Waiting { prepared, created, dropped, .. } = *waiting;
+        // Before the locks go. A commit that fails has stopped the log.
+        dropped.iter().for_each(Tree::retire);
+        let ticket = prepared.commit()?;
+        for mut table in created.into_iter().filter(|info| !info.tree.is_retired()) {
+            table.created = ticket.csn();
+            self.tables.add(table);
+        }
+        if !dropped.is_empty() {
+            self.reclaimer.add(dropped, ticket.csn());
+        }
+        // WAIT: park - for durability, or help by writing the group when the log is free.
+        ticket.wait()?;
+        drop(place);
+        Ok(ticket.csn())
+    }
+
+    fn rollback_prepared(&self, name: &str) -> Result<()> {
+        let Some((place, waiting)) = self.prepared.take(name)? else { return Err(self.no_prepared(name)?) };
+        waiting.prepared.rollback()?;
+        drop(place);
+        Ok(())
+    }
+
+    /// The answer for a name that nobody waits behind. Whoever has had it has ended, durably: a name is free after that.
+    fn no_prepared(&self, name: &str) -> Result<Error> {
+        self.check_open()?;
+        Ok(Error::NoPrepared { name: name.to_owned() })
+    }
+
+    /// Has the prepared transactions of the run before wait again, with their locks of tables. The catalogue has been read, and `known` are
+    /// the trees of its tables.
+    pub(crate) fn hold_again(&self, taken_over: Vec<TakenOver>, known: &[Tree]) -> Result<()> {
+        let damage = |why| Error::corrupted(&self.files.log, Place::File, why);
+        for taken in taken_over {
+            let InDoubt { body, .. } = taken.in_doubt().clone();
+            let note = TablesNote::decode(&body.note).map_err(|flaw| match flaw {
+                RowFlaw::Malformed => damage("the note of a prepare record is malformed"),
+                RowFlaw::Newer(_) => damage("the note of a prepare record is of a newer version"),
+            })?;
+            for (_, row) in &note.created {
+                // ORDERING: hint. Nobody else has the engine yet.
+                self.last_table.fetch_max(row.table.0, Ordering::Relaxed);
+            }
+            let created = note.created.into_iter();
+            let created =
+                created.map(|(name, row)| catalogue::table_info(&self.trees, &name, row, Csn::ZERO)).collect();
+            // The tree of a table that others know is shared with them, so that they learn of its end.
+            let tree = |(table, root)| match known.iter().find(|tree| tree.table() == table) {
+                Some(tree) => tree.clone(),
+                None => self.trees.tree(table, root),
+            };
+            let dropped = note.dropped.into_iter().map(tree).collect();
+            let place = self
+                .prepared
+                .take_name(&body.name)
+                .map_err(|_| damage("two transactions are prepared under a name"))?;
+            let since = self.prepared.clock.now();
+            let prepared = taken.hold_tables().map_err(damage)?;
+            place.fill(Waiting { prepared, label: body.label, since, created, dropped });
+        }
+        Ok(())
+    }
+}
+
+/// Takes over the prepared transactions that the restart has found. Errors of others name them by their names, which stay in memory
+/// for that: some bytes for each and restart.
+pub(crate) fn take_over(txns: &Arc<TxnManager>, in_doubt: Vec<InDoubt>) -> Result<Vec<TakenOver>> {
+    let take = |found: InDoubt| {
+        let label: &'static str = Box::leak(found.body.name.clone());
+        txns.take_over(found, label)
+    };
+    in_doubt.into_iter().map(take).collect()
+}

@@ -1,0 +1,267 @@
+//! Two-phase commit: transactions that have done their work and wait for a decision.
+//!
+//! [`Txn::prepare`] logs all that a restart needs to have the transaction again as it is: its name, and the locks that neither its
+//! other records nor the pages tell of. When that record is durable the transaction can do nothing any more but commit or be
+//! rolled back, and neither its drop nor a restart ends it.
+//!
+//! **A restart.** The transaction keeps the xid that its records carry in the log: its commit or end record will carry it, too. In rows
+//! it gets a **new** one, drawn as any transaction draws it, so all that is known of xids holds for it: the status window has
+//! a word for it, its undo pointers lead into this run's arena, and what the last run left in a header means nothing, as ever. Headers
+//! are not logged, so this may happen any number of times. The steps, each for all prepared transactions:
+//!
+//! 1. [`TxnManager::take_over`]: shared locks of keys and gaps, by their hashes. The lock manager has the seed of the run before. Before
+//!    others are undone: their undo leaves what ends a locked gap where it is.
+//! 2. [`TakenOver::hold_rows`]: the rows, when all others have been undone, so what is in them is its own.
+//! 3. [`TakenOver::hold_tables`]: the locks of tables, when the catalogue has been read.
+//!
+//! **Why the prepare record has an LSN above all stamps.** A gap is locked by the key at its end, which may have come with a record of
+//! somebody else that this transaction does not otherwise rest on. And whoever gave up a lock or a name that this one has got has
+//! logged why. All of that must survive where the prepare record does.
+
+use crate::format::{PREPARE, decode_prepare, encode_mark, encode_prepare};
+use crate::manager::TxnManager;
+use crate::txn::{Txn, TxnOptions};
+use crate::undo::{UndoPtr, Undoable};
+use foreshore_base::{Error, GroupNo, Lsn, Result, TableId, Xid};
+use foreshore_lock::{HeldKey, TableMode};
+use foreshore_wal::{CommitTicket, Dep, Record, Session};
+use std::sync::Arc;
+
+/// Bytes of the longest name of a prepared transaction.
+pub const MAX_PREPARED_NAME: usize = 200;
+
+/// A change as the log has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoggedChange {
+    /// LSN of its record; zero for a lock of a row, which has no record of its own.
+    pub lsn: Lsn,
+    /// The kind of its record.
+    pub kind: u8,
+    /// The table changed.
+    pub table: TableId,
+    /// The body of its record.
+    pub body: Box<[u8]>,
+}
+
+/// What a prepare record says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrepareBody {
+    /// Of the hashes of keys.
+    pub seed: u64,
+    /// The name by which it is resolved.
+    pub name: Box<str>,
+    /// The label of the transaction.
+    pub label: Box<str>,
+    /// Tables locked.
+    pub tables: Vec<(TableId, TableMode)>,
+    /// Keys and gaps that are locked shared.
+    pub keys: Vec<HeldKey>,
+    /// Rows that are locked and were not changed, or not in the end.
+    pub rows: Vec<LoggedChange>,
+    /// The caller's.
+    pub note: Box<[u8]>,
+}
+
+impl PrepareBody {
+    /// Decodes the body of a record of kind [`PREPARE`].
+    ///
+    /// # Errors
+    /// Says what is wrong with one that no engine writes.
+    pub fn decode(body: &[u8]) -> Result<Self, &'static str> {
+        decode_prepare(body)
+    }
+}
+
+/// A prepared transaction as a restart finds it.
+#[derive(Clone, Debug)]
+pub struct InDoubt {
+    /// The xid in the log.
+    pub xid: Xid,
+    /// No record of it lies in an earlier group.
+    pub first_group: GroupNo,
+    /// LSN of its last record.
+    pub last_lsn: Lsn,
+    /// Its changes that stand, in log order.
+    pub changes: Vec<LoggedChange>,
+    /// What its prepare record says.
+    pub body: PrepareBody,
+}
+
+/// A transaction that waits to be committed or rolled back. Dropped, it goes on waiting, and the next restart has it.
+#[derive(Debug)]
+pub struct Prepared {
+    txn: Txn,
+}
+
+impl Txn {
+    /// Prepares the transaction under `name`: when this returns it survives whatever happens, with all its locks, until it is resolved. The
+    /// caller answers for names being different. `note` comes back after a restart.
+    ///
+    /// # Errors
+    /// `PreparedName`; `DiskFull`, `ValueTooLarge` for more locks than the log takes in a record; `TooManyTransactions`; then it is rolled
+    /// back. `Poisoned`: whether it is prepared is unknown.
+    pub fn prepare(mut self, name: &str, note: &[u8]) -> Result<Prepared> {
+        if !(1..=MAX_PREPARED_NAME).contains(&name.len()) {
+            return Err(Error::PreparedName { name: name.to_owned() });
+        }
+        let xid = self.ensure_xid()?;
+        // It reads no more, and goes back to nothing.
+        self.snapshot = None;
+        self.savepoints.clear();
+        let body = encode_prepare(&self.prepare_body(name, note));
+        // See the head of the file.
+        let everything = self.manager.log.current();
+        let dep = Dep::none().transaction(self.last_lsn).observed(self.observed()).page(everything);
+        let record = Record { tag: xid.0, flags: 0, parts: &[&encode_mark(PREPARE), &body] };
+        let lsn = self.session().append_large(record, dep)?;
+        self.last_lsn = lsn;
+        // WAIT: help - or park behind the leader.
+        self.manager.log.force(lsn)?;
+        self.release();
+        self.prepared_as = Some(xid);
+        Ok(Prepared { txn: self })
+    }
+
+    fn prepare_body(&self, name: &str, note: &[u8]) -> PrepareBody {
+        let (owner, undo) = (&self.lease().owner, &self.lease().undo);
+        let row = |(kind, table, body)| LoggedChange { lsn: Lsn::ZERO, kind, table, body };
+        PrepareBody {
+            seed: self.manager.locks.seed(),
+            name: name.into(),
+            label: self.label.into(),
+            tables: owner.held_tables().to_vec(),
+            keys: owner.held_keys(),
+            rows: undo.unlogged().into_iter().map(row).collect(),
+            note: note.into(),
+        }
+    }
+}
+
+impl Prepared {
+    /// The xid that its records carry.
+    #[must_use]
+    pub fn xid(&self) -> Xid {
+        self.txn.logged_as().expect("a prepared transaction has an xid")
+    }
+
+    /// Commits it, as [`Txn::commit`] does.
+    ///
+    /// # Errors
+    /// `Poisoned`: the next restart tells what has become of it.
+    pub fn commit(self) -> Result<CommitTicket> {
+        self.txn.pre_commit(false)
+    }
+
+    /// Takes everything back. It returns, and others get what was locked, when that is durable.
+    ///
+    /// # Errors
+    /// `Poisoned`: the next restart tells what has become of it.
+    pub fn rollback(mut self) -> Result<()> {
+        self.txn.take_back()
+    }
+}
+
+/// A prepared transaction on its way from a restart to [`Prepared`].
+#[derive(Debug)]
+pub struct TakenOver {
+    txn: Txn,
+    in_doubt: InDoubt,
+}
+
+impl TxnManager {
+    /// Takes a prepared transaction over from the run before, with its shared locks of keys. Before any other transaction begins.
+    ///
+    /// # Errors
+    /// `TooManyTransactions` or `LockLimit` if the options leave less room than they did in the run before; `Poisoned`.
+    ///
+    /// # Panics
+    /// When the lock manager has another seed.
+    pub fn take_over(self: &Arc<Self>, in_doubt: InDoubt, label: &'static str) -> Result<TakenOver> {
+        assert_eq!(self.locks.seed(), in_doubt.body.seed, "keys have the hashes of the run before");
+        let mut txn = self.begin(TxnOptions { label, ..TxnOptions::default() })?;
+        txn.prepared_as = Some(in_doubt.xid);
+        self.locks.take_keys(&mut txn.lease_mut().owner, &in_doubt.body.keys)?;
+        Ok(TakenOver { txn, in_doubt })
+    }
+}
+
+impl TakenOver {
+    /// What the restart found.
+    #[must_use]
+    pub const fn in_doubt(&self) -> &InDoubt {
+        &self.in_doubt
+    }
+
+    /// Has its rows held again, under a new xid, and enters its undo.
+    ///
+    /// # Errors
+    /// Those of [`ResourceManager::take_over`](crate::ResourceManager::take_over), and of drawing an xid.
+    pub fn hold_rows(&mut self) -> Result<()> {
+        let Self { txn, in_doubt } = self;
+        let (was, first_group) = (in_doubt.xid, in_doubt.first_group);
+        let xid = txn.draw_xid(|| first_group, Some(was))?;
+        txn.manager.prepare_status(xid)?;
+        txn.last_lsn = in_doubt.last_lsn;
+        let changes = [&in_doubt.body.rows[..], &in_doubt.changes[..]].concat();
+        let manager = txn.manager.clone();
+        manager.resources().take_over(&mut TakeOver { txn, was }, &changes)?;
+        txn.release();
+        Ok(())
+    }
+
+    /// Takes its locks of tables, after which it is as it was.
+    ///
+    /// # Errors
+    /// What is wrong with locks that exclude those of another one.
+    pub fn hold_tables(mut self) -> Result<Prepared, &'static str> {
+        let manager = self.txn.manager.clone();
+        let owner = &mut self.txn.lease_mut().owner;
+        for &(table, mode) in &self.in_doubt.body.tables {
+            manager.locks.try_lock_table(owner, table, mode).ok_or("two prepared transactions exclude each other")?;
+        }
+        Ok(Prepared { txn: self.txn })
+    }
+}
+
+/// A prepared transaction whose rows are being held again.
+#[derive(Debug)]
+pub struct TakeOver<'a> {
+    txn: &'a mut Txn,
+    was: Xid,
+}
+
+impl TakeOver<'_> {
+    /// The xid that goes into the headers of its rows.
+    #[must_use]
+    pub fn xid(&self) -> Xid {
+        self.txn.xid().expect("drawn before")
+    }
+
+    /// The xid that its records have.
+    #[must_use]
+    pub const fn was(&self) -> Xid {
+        self.was
+    }
+
+    /// The session, for changes of structure that finding a row needs.
+    pub fn session(&mut self) -> &mut Session {
+        self.txn.session()
+    }
+
+    /// Makes sure that one entry of so many bytes, of its body and of the row before, can be entered.
+    ///
+    /// # Errors
+    /// `TransactionTooLarge`: the memory is smaller than it was.
+    pub fn reserve(&mut self, bytes: usize) -> Result<()> {
+        self.txn.reserve_undo(bytes)
+    }
+
+    /// Enters how a change is taken back, and what the row was. Called under the latch that covers the row.
+    pub fn enter(&mut self, change: &Undoable<'_>, lsn: Lsn) -> UndoPtr {
+        let pointer = self.txn.push_undo(change);
+        if lsn > Lsn::ZERO {
+            self.txn.lease_mut().undo.stamp_newest(lsn);
+        }
+        pointer
+    }
+}
