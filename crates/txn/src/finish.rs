@@ -144,11 +144,12 @@ impl TxnManager {
         }
         // What its last operation reserved and did not use is not kept that long.
         lease.session.release();
+        self.linger(&lease);
         let manager = Arc::clone(self);
         self.log.ticket(lsn, csn, csn.lsn()).on_durable(move |_| {
             // If the log has stopped nothing will be durable any more, and who is let on hears of that.
             manager.locks.finish(&mut lease.owner, Some(csn));
-            manager.give_back(lease, csn);
+            manager.give_back_late(lease, csn);
         });
     }
 }

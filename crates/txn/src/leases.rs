@@ -16,6 +16,8 @@ pub(crate) struct Leases {
     shards: Box<[CachePadded<Mutex<Shard>>]>,
     /// How many more may be made.
     left: Mutex<usize>,
+    /// Those of commits that keep them until they are durable.
+    pub(crate) lingering: Mutex<usize>,
 }
 
 struct Shard {
@@ -34,7 +36,8 @@ impl Leases {
             let shard = Shard { idle: Vec::new(), returned: 0, last: 0 };
             CachePadded::new(Mutex::new(LockRank::Leaf, shard))
         };
-        Self { shards: (0..SHARDS).map(shard).collect(), left: Mutex::new(LockRank::Leaf, count) }
+        let shards = (0..SHARDS).map(shard).collect();
+        Self { shards, left: Mutex::new(LockRank::Leaf, count), lingering: Mutex::new(LockRank::Leaf, 0) }
     }
 
     /// The shard of the calling thread.

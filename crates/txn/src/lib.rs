@@ -26,6 +26,7 @@ mod enter;
 mod finish;
 pub mod format;
 mod leases;
+mod linger;
 mod lock;
 mod manager;
 mod past;

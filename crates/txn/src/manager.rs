@@ -15,7 +15,7 @@ use crate::view::{KeptView, View, Views};
 use foreshore_base::{Csn, Error, GroupNo, Result, Xid};
 use foreshore_lock::{LockManager, LockStats, Owner};
 use foreshore_sync::primitive::atomic::AtomicBool;
-use foreshore_sync::{ShardedCounter, SystemClock};
+use foreshore_sync::{EventCount, ShardedCounter, SystemClock};
 use foreshore_wal::{Log, Session};
 use std::fmt;
 use std::sync::Arc;
@@ -107,7 +107,7 @@ pub(crate) struct Lease {
     pub(crate) undo: Undo,
     pub(crate) view: KeptView,
     /// Whether it is for the engine's own transactions.
-    is_own: bool,
+    pub(crate) is_own: bool,
     /// The shard of [`Leases`] that it goes back to.
     pub(crate) home: usize,
 }
@@ -131,6 +131,8 @@ pub struct TxnManager {
     pub(crate) table: OnceLock<Arc<dyn StatusTable>>,
     leases: Leases,
     own_leases: Leases,
+    /// Where threads wait for the lease of a commit to come back.
+    pub(crate) returned: EventCount,
     pub(crate) undo: Arc<Arena>,
     max_sessions: usize,
     pub(crate) early_release: EarlyRelease,
@@ -170,6 +172,7 @@ impl TxnManager {
             table: OnceLock::new(),
             leases: Leases::at_most(options.max_sessions),
             own_leases: Leases::at_most(options.own_sessions),
+            returned: EventCount::new(),
             undo: Arc::new(Arena::new(options.undo_limit_bytes)?),
             max_sessions: options.max_sessions,
             early_release: options.early_release,
@@ -186,7 +189,7 @@ impl TxnManager {
         assert!(self.resources.set(resources).is_ok(), "the resource manager is wired once");
     }
 
-    /// Begins a transaction.
+    /// Begins a transaction. Waits for a commit to become durable if that is what keeps the last session.
     ///
     /// # Errors
     /// `TooManyTransactions` when all sessions are in use; `Poisoned`.
@@ -222,7 +225,7 @@ impl TxnManager {
         Ok(txn)
     }
 
-    const fn leases(&self, is_own: bool) -> &Leases {
+    pub(crate) const fn leases(&self, is_own: bool) -> &Leases {
         if is_own { &self.own_leases } else { &self.leases }
     }
 
@@ -231,7 +234,7 @@ impl TxnManager {
         if leases.may_make_one() {
             return self.make_lease(label, is_own).inspect_err(|_| leases.not_made());
         }
-        let Some(mut lease) = leases.take_any() else {
+        let Some(mut lease) = self.returned_lease(leases)? else {
             let oldest = self.locks.oldest().map_or("", |(label, _)| label);
             return Err(Error::TooManyTransactions { max: self.max_sessions, oldest });
         };
