@@ -292,10 +292,7 @@ impl Tree {
         reading: Reading,
     ) -> Result<G, Halt> {
         let child = self.sound(&above, self.node(&above)?.child_for(key))?;
-        let guard = G::try_fix(self.pool(), child, reading)?;
-        if !above.holds() && !mutant("btree: child read without validating the parent") {
-            return Err(Halt::Changed);
-        }
+        let guard = led_to(&above, G::try_fix(self.pool(), child, reading))?;
         drop(above);
         self.move_right(guard.ok_or(Halt::Missing(child, level))?, key, level, report, reading)
     }
@@ -325,10 +322,7 @@ impl Tree {
                 let open = Unlinked { left: pid, level, separator: high };
                 return Err(if guard.holds() { Halt::Open(open) } else { Halt::Changed });
             }
-            let next = guard.try_next(self.pool(), right, reading)?;
-            if !guard.holds() {
-                return Err(Halt::Changed);
-            }
+            let next = led_to(&guard, guard.try_next(self.pool(), right, reading))?;
             let next = next.ok_or(Halt::Missing(right, level))?;
             let meet = match self.sound(&next, self.node(&next)?.compare_low(&high))? {
                 Ordering::Equal => Ok(()),
@@ -352,6 +346,15 @@ impl Tree {
     pub(crate) fn sound<'p, T>(&self, guard: &impl Access<'p>, result: Result<T, Damage>) -> Result<T, Halt> {
         result.map_err(|why| if guard.holds() { self.corrupted(guard.pid(), why).into() } else { Halt::Changed })
     }
+}
+
+/// Passes on what was found by an id that was read in `node`. Only if that holds the id was ever there, and an error counts.
+pub(crate) fn led_to<'p, T>(node: &impl Access<'p>, found: Result<Option<T>>) -> Result<Option<T>, Halt> {
+    let too_early = found.is_err() && mutant("btree: an id is refused before it is validated");
+    if !node.holds() && !too_early && !mutant("btree: child read without validating the parent") {
+        return Err(Halt::Changed);
+    }
+    found.map_err(Halt::from)
 }
 
 /// High fence and sibling of a node that must have an open split. Going over such nodes leads to ever larger keys.

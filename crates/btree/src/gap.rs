@@ -1,6 +1,6 @@
 //! Where the gap behind a place in a leaf ends: at the next key, which may lie further right, or at the end of the table.
 
-use crate::descend::{Access, Halt, ReadGuard, Restarts};
+use crate::descend::{Access, Halt, ReadGuard, Restarts, led_to};
 use crate::node::NodeView;
 use crate::tree::Tree;
 use foreshore_base::{PageId, Result};
@@ -33,12 +33,12 @@ impl Tree {
     ) -> Result<Option<Vec<u8>>, Halt> {
         let Some((mut high, mut right)) = self.neighbour(leaf)? else { return Ok(None) };
         loop {
-            let next = ReadGuard::try_fix(self.pool(), right, restarts.reading())?;
-            // Only now is it known to be the sibling.
-            if !read.last().map_or_else(|| leaf.holds(), Access::holds) {
-                return Err(Halt::Changed);
-            }
-            let next = next.ok_or(Halt::Missing(right, 0))?;
+            let next = ReadGuard::try_fix(self.pool(), right, restarts.reading());
+            let next = match read.last() {
+                Some(before) => led_to(before, next),
+                None => led_to(leaf, next),
+            };
+            let next = next?.ok_or(Halt::Missing(right, 0))?;
             let view = self.node(&next)?;
             let meets = view.is_leaf() && self.sound(&next, view.compare_low(&high))? == Ordering::Equal;
             self.sound(&next, if meets { Ok(()) } else { Err("siblings do not meet") })?;

@@ -89,6 +89,43 @@ fn rollbacks() {
     writer.join().expect("the writer");
 }
 
+/// New rows in all leaves, while leaves change places in a pool that is too small for them.
+fn inserts_while_leaves_change_places() {
+    let bed = Arc::new(Bed::new(8));
+    for row in 0..2 * ROWS {
+        bed.run(|txn| bed.tree.insert_new(txn, &(8 * row).to_be_bytes(), &value(8 * row, 1)));
+    }
+    let threads: Vec<_> = (0..2)
+        .map(|thread| {
+            let bed = bed.clone();
+            thread::spawn(move || {
+                for turn in 0..ROWS {
+                    // One goes up, one down.
+                    let row = if thread == 0 { 2 * turn } else { 2 * (ROWS - turn) - 1 };
+                    bed.run(|txn| bed.tree.insert_new(txn, &(8 * row + 1 + thread).to_be_bytes(), b"small"));
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().expect("a writer"));
+    assert_eq!(bed.verify().rows, u64::from(4 * ROWS));
+}
+
+#[test]
+fn writers_find_their_leaves_beside_evictions() {
+    shuttle(ITERATIONS, inserts_while_leaves_change_places);
+}
+
+#[test]
+#[should_panic(expected = "out of range")]
+fn an_id_must_not_be_refused_before_it_is_known_to_have_been_there() {
+    shuttle_mutated(
+        "btree: an id is refused before it is validated",
+        5 * ITERATIONS,
+        inserts_while_leaves_change_places,
+    );
+}
+
 #[test]
 fn readers_find_their_rows_beside_splits() {
     shuttle(ITERATIONS, || splits(64));
