@@ -25,6 +25,11 @@ use foreshore_txn::Txn;
 use foreshore_wal::Dep;
 use std::collections::HashSet;
 
+/// What [`Tree::gone`] says of a table that is there.
+const IN_USE: u64 = 0;
+/// The same of one that is dropped by a commit whose number is not noted yet; otherwise it is that number.
+const RETIRED: u64 = u64::MAX;
+
 /// Largest body of the record that ends a table.
 const MAX_DROP_BODY: usize = 16 + MAX_KEY;
 
@@ -33,7 +38,13 @@ impl Tree {
     /// `TableDropped`. By the holder of the exclusive table lock, whose commit can no longer fail.
     pub fn retire(&self) {
         // ORDERING: Relaxed, the table lock orders it: who is granted a lock after this thread has given up its own sees it.
-        self.gone.store(true, Ordering::Relaxed);
+        self.gone.store(RETIRED, Ordering::Relaxed);
+    }
+
+    /// Notes the number of the commit that dropped a table which was [retired](Self::retire).
+    pub fn dropped_by(&self, csn: Csn) {
+        // ORDERING: Relaxed, the number is all that matters.
+        self.gone.store(csn.0, Ordering::Relaxed);
     }
 
     /// Whether [`retire`](Self::retire) was called.
@@ -41,14 +52,28 @@ impl Tree {
     #[inline]
     pub fn is_retired(&self) -> bool {
         // ORDERING: Relaxed, see `retire`.
-        self.gone.load(Ordering::Relaxed)
+        self.gone.load(Ordering::Relaxed) != IN_USE
+    }
+
+    /// The commit that dropped the table, from the moment at which it is noted.
+    #[must_use]
+    pub fn dropped(&self) -> Option<Csn> {
+        // ORDERING: Relaxed, see `dropped_by`.
+        Some(self.gone.load(Ordering::Relaxed)).filter(|&csn| csn != IN_USE && csn != RETIRED).map(Csn)
     }
 
     /// Locks the table, which may have been dropped since the caller got to know it.
     #[inline]
     pub(crate) fn lock(&self, txn: &mut Txn, mode: TableMode) -> Result<()> {
         txn.lock_table(self.table, mode)?;
-        if self.is_retired() { Err(Error::TableDropped) } else { Ok(()) }
+        if self.is_retired() { Err(self.dropped_under(txn)) } else { Ok(()) }
+    }
+
+    /// The error for who was granted a lock of a table that is gone. It rests on the commit that dropped the table.
+    #[cold]
+    fn dropped_under(&self, txn: &mut Txn) -> Error {
+        txn.observe_ended();
+        Error::TableDropped
     }
 
     /// Frees up to `pages` pages of a tree whose table was dropped by commit `dropped`, and returns whether only the root

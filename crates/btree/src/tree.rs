@@ -7,7 +7,7 @@ use foreshore_base::{Error, PageId, Result, TableId};
 use foreshore_buffer::{Change, ChangeRecord, ExclusiveGuard, Pool, change};
 use foreshore_space::{Purpose, Space};
 use foreshore_sync::ShardedCounter;
-use foreshore_sync::primitive::atomic::AtomicBool;
+use foreshore_sync::primitive::atomic::AtomicU64;
 use foreshore_txn::{Txn, UndoContext};
 use foreshore_wal::{Dep, Session};
 use std::sync::Arc;
@@ -107,8 +107,8 @@ pub struct Tree {
     pub(crate) trees: Trees,
     pub(crate) table: TableId,
     pub(crate) root: PageId,
-    /// Whether the table was dropped; shared by clones.
-    pub(crate) gone: Arc<AtomicBool>,
+    /// Whether the table was dropped, and by which commit (see [`crate::drop`]); shared by clones.
+    pub(crate) gone: Arc<AtomicU64>,
 }
 
 impl Tree {

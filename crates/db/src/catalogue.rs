@@ -60,15 +60,21 @@ pub(crate) fn open_table<'e, K: Key + 'static, V: Value + 'static>(
     create_table::<K, V>(engine, live, name)
 }
 
-/// The tree of the table `name`, if there is one.
+/// The tree of the table `name`, if there is one. A table that is being dropped is one until the commit is numbered.
+///
+/// That there is none is told at once, without a commit. So the commit that dropped the table is durable by then.
 pub(crate) fn known_table<'e, K: Key + 'static, V: Value + 'static>(
     engine: &'e Engine,
     live: &mut Live,
     name: &str,
 ) -> Result<TreeRef<'e>> {
     // All tables are known from the moment at which their creation is acknowledged.
-    let info = engine.tables.get(name).ok_or_else(|| Error::NoTable { name: name.to_owned() })?;
-    use_table::<K, V>(info, live)
+    let no_table = || Error::NoTable { name: name.to_owned() };
+    let info = engine.tables.last(name).ok_or_else(no_table)?;
+    let Some(csn) = info.tree.dropped() else { return use_table::<K, V>(info, live) };
+    // WAIT: help - or park behind the leader.
+    engine.log.force(csn.lsn())?;
+    Err(no_table())
 }
 
 fn use_table<'e, K: Key + 'static, V: Value + 'static>(info: &'e TableInfo, live: &mut Live) -> Result<TreeRef<'e>> {

@@ -34,7 +34,8 @@ pub struct ReadTransaction {
 }
 
 impl ReadTransaction {
-    /// Opens a table. One that was created after the snapshot was taken is empty.
+    /// Opens a table. One that was created after the snapshot was taken is empty, and one that was dropped after it is gone. That
+    /// it is gone is told when the drop is durable.
     ///
     /// # Errors
     /// `NoTable`, `TableName`, `TableTypes`, and those of any operation.

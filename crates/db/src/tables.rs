@@ -111,13 +111,18 @@ impl<T: Named> Tables<T> {
 
     /// The table with that name, if it is known and has not been dropped.
     pub(crate) fn get(&self, name: &str) -> Option<&T> {
+        self.last(name).filter(|table| !table.is_dropped())
+    }
+
+    /// The last table with that name that is known, dropped or not.
+    pub(crate) fn last(&self, name: &str) -> Option<&T> {
         let hash = self.hasher.hash_one(name);
         for level in &self.levels {
             for slot in probe(level.get()?, hash) {
                 // An empty slot ends the search: entries go to the first free one and never leave.
                 let entry = slot.get()?;
                 if *entry.name == *name {
-                    return Some(self.newest(entry)).filter(|table| !table.is_dropped());
+                    return Some(self.newest(entry));
                 }
             }
         }

@@ -246,6 +246,7 @@ impl Transaction {
             self.engine.tables.add(table);
         }
         if !dropped.is_empty() {
+            dropped.iter().for_each(|tree| tree.dropped_by(ticket.csn()));
             self.engine.reclaimer.add(dropped, ticket.csn());
         }
         Ok(if self.durability == Durability::Relaxed { ticket.relax() } else { ticket })

@@ -137,6 +137,12 @@ impl Txn {
         self.observed = self.observed.max(csn);
     }
 
+    /// Notes that an answer given to this transaction rests on what one that has ended has done, whichever that is. It has
+    /// ended for this thread, which was granted a lock that the other had.
+    pub fn observe_ended(&mut self) {
+        self.observe(self.manager.clock());
+    }
+
     /// The session, for changes of structure that belong to no transaction.
     pub fn session(&mut self) -> &mut Session {
         &mut self.lease_mut().session

@@ -159,6 +159,42 @@ fn a_restart_goes_on_with_what_was_dropped() {
     }
 }
 
+/// That there is no table is told when the drop survives a loss of power, be it an answer without a commit, or one that a
+/// closure refused because of it.
+#[test]
+fn nobody_hears_of_a_drop_that_may_be_lost() {
+    #[derive(Debug)]
+    struct Gone;
+    impl From<Error> for Gone {
+        fn from(error: Error) -> Self {
+            panic!("{error}")
+        }
+    }
+    type Ask = fn(&Db);
+    let asks: [(&str, Ask); 3] = [
+        ("who reads", |db| assert!(matches!(db.read().open(NUMBERS), Err(Error::NoTable { .. })))),
+        ("who drops it again", |db| assert!(!drop_numbers(db))),
+        ("who refuses to go on", |db| {
+            db.run(|tx| if tx.drop_table(NUMBERS.name())? { Ok(()) } else { Err(Gone) }).expect_err("it is gone");
+        }),
+    ];
+    for (who, ask) in asks {
+        let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+        // Nobody writes the log unless somebody waits for it.
+        let db = small().background(false).fs(Arc::clone(&fs)).open("/db").unwrap();
+        fill(&db, 10);
+        let tx = db.begin();
+        assert!(tx.drop_table(NUMBERS.name()).unwrap());
+        let ticket = tx.commit_pipelined().unwrap();
+        let lost = Snapshot::of(&fs).restore();
+        assert!(open(&lost).unwrap().read().open(NUMBERS).is_ok(), "a loss of power before takes the drop back");
+        ask(&db);
+        assert!(ticket.is_durable(), "{who}");
+        let kept = Snapshot::of(&fs).restore();
+        assert!(matches!(open(&kept).unwrap().read().open(NUMBERS), Err(Error::NoTable { .. })), "{who}");
+    }
+}
+
 /// Tables come and go on several threads while others are read and checked.
 #[test]
 fn tables_come_and_go_under_load() {

@@ -1,0 +1,93 @@
+//! What transactions with snapshots meet in a tree: that theirs was given up, rows that others have only locked, and a table that
+//! is gone.
+
+mod common;
+
+use common::{Bed, TABLE};
+use foreshore_base::{Error, Result};
+use foreshore_lock::TableMode;
+use foreshore_txn::{Isolation, SnapshotKind, Txn, TxnOptions};
+
+fn begin(bed: &Bed) -> Txn {
+    let options = TxnOptions { isolation: Isolation::Snapshot, reads: SnapshotKind::Latest, ..TxnOptions::default() };
+    bed.txns.begin(options).unwrap()
+}
+
+/// A snapshot that was given up says nothing of any row, be it there or not. Versions that it sees may have gone, and the
+/// ghosts of rows that it sees.
+#[test]
+fn who_has_lost_a_snapshot_writes_nothing_and_learns_nothing() {
+    type Write = fn(&Bed, &mut Txn, &[u8]) -> Result<()>;
+    let writes: [(&str, Write); 5] = [
+        ("put", |bed, txn, key| bed.tree.put(txn, key, b"new").map(drop)),
+        ("insert", |bed, txn, key| bed.tree.insert_new(txn, key, b"new")),
+        ("update", |bed, txn, key| bed.tree.update(txn, key, b"new").map(drop)),
+        ("remove", |bed, txn, key| bed.tree.remove(txn, key).map(drop)),
+        ("lock", |bed, txn, key| bed.tree.get_for_update(txn, key, &mut Vec::new()).map(drop)),
+    ];
+    let bed = Bed::new(64);
+    for key in [b"is there", b"is ghost"] {
+        bed.run(|txn| bed.tree.insert_new(txn, key, b"old"));
+    }
+    bed.run(|txn| bed.tree.remove(txn, b"is ghost"));
+    for (name, write) in writes {
+        for key in ["absent", "is ghost", "is there"] {
+            let mut txn = begin(&bed);
+            assert!(bed.txns.kill_oldest_snapshot().is_some());
+            let outcome = write(&bed, &mut txn, key.as_bytes());
+            assert!(matches!(outcome, Err(Error::SnapshotTooOld { .. })), "{name} of a row that {key}: {outcome:?}");
+            txn.rollback().unwrap();
+        }
+    }
+    assert_eq!(bed.contents(), [(b"is there".to_vec(), b"old".to_vec())].into());
+}
+
+/// A value that fills a good part of a chunk of undo.
+fn value(row: u8) -> Vec<u8> {
+    vec![row; 1500]
+}
+
+/// Rows that a transaction has locked, and not changed, since a snapshot was taken: the way from them to what the snapshot sees
+/// stays, whatever others take back, and whatever memory they need.
+#[test]
+fn rows_that_were_only_locked_are_read_by_older_snapshots() {
+    const LOCKED: u8 = 12;
+    let bed = Bed::with_undo(64, 16 * 8192);
+    for row in 0..2 * LOCKED {
+        bed.run(|txn| bed.tree.insert_new(txn, &[row], &value(row)));
+    }
+    bed.log.force(bed.log.current()).unwrap();
+    let mut reader = begin(&bed);
+    bed.run(|txn| (0..LOCKED).try_for_each(|row| bed.tree.get_for_update(txn, &[row], &mut Vec::new()).map(drop)));
+    for row in 0..2 {
+        let mut writer = bed.begin();
+        bed.tree.put(&mut writer, &[row], &value(99)).unwrap();
+        writer.rollback().unwrap();
+    }
+    // Memory that nobody needs is used again.
+    bed.run(|txn| (LOCKED..2 * LOCKED).try_for_each(|row| bed.tree.put(txn, &[row], &value(98)).map(drop)));
+    for row in 0..2 * LOCKED {
+        let mut found = Vec::new();
+        assert!(bed.tree.get(&mut reader, &[row], &mut found).unwrap(), "row {row}");
+        assert!(found == value(row), "row {row} as it was");
+    }
+    drop(reader.commit().unwrap());
+}
+
+/// That a table is gone rests on the commit that dropped it, which may be lost.
+#[test]
+fn who_finds_a_table_gone_rests_on_who_dropped_it() {
+    let bed = Bed::new(64);
+    bed.run(|txn| bed.tree.insert_new(txn, b"row", b"old"));
+    let mut dropper = bed.begin();
+    dropper.lock_table(TABLE, TableMode::Exclusive).unwrap();
+    bed.tree.put(&mut dropper, b"row", b"new").unwrap();
+    bed.tree.retire();
+    let csn = dropper.commit().unwrap().csn();
+    for isolation in [Isolation::ReadCommitted, Isolation::Snapshot, Isolation::Serializable] {
+        let mut other = bed.txns.begin(TxnOptions { isolation, ..TxnOptions::default() }).unwrap();
+        let outcome = bed.tree.get(&mut other, b"row", &mut Vec::new());
+        assert!(matches!(outcome, Err(Error::TableDropped)), "{outcome:?}");
+        assert!(other.rollback().unwrap() >= csn, "{isolation}");
+    }
+}
