@@ -234,8 +234,8 @@ impl Tree {
         let at = match node.search(key).map_err(damage)? {
             Ok(at) => at,
             Err(at) => {
-                let Some(value) = intent.new_row() else { return Ok(Try::Absent) };
                 txn.check_conflict(self.table, key, Xid::ZERO)?;
+                let Some(value) = intent.new_row() else { return Ok(Try::Absent) };
                 let need = SLOT + LEAF_HEADER + key.len() + value.len();
                 let is_full = need > node.free();
                 return if is_full {

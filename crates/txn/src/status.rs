@@ -277,6 +277,6 @@ impl StatusWindow {
     }
 }
 
-#[cfg(all(test, not(foreshore_loom)))]
+#[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
 #[path = "status/tests.rs"]
 mod tests;

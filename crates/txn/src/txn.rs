@@ -140,7 +140,7 @@ impl Txn {
     /// Notes that an answer given to this transaction rests on what one that has ended has done, whichever that is. It has
     /// ended for this thread, which was granted a lock that the other had.
     pub fn observe_ended(&mut self) {
-        self.observe(self.manager.clock());
+        self.observe(self.manager.log.current().csn());
     }
 
     /// The session, for changes of structure that belong to no transaction.

@@ -148,6 +148,6 @@ impl std::ops::Deref for KeptView {
     }
 }
 
-#[cfg(all(test, not(foreshore_loom)))]
+#[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
 #[path = "view/tests.rs"]
 mod tests;

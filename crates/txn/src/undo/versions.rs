@@ -10,6 +10,7 @@ use super::entry::Entry;
 use crate::view::View;
 use foreshore_base::Csn;
 use foreshore_sync::model::mutant;
+use foreshore_sync::primitive::thread::yield_now;
 
 /// Entries that are followed between two looks at whether that still makes sense.
 const STRIDE: usize = 64;
@@ -85,8 +86,15 @@ impl Arena {
             }
             // Read before it is dropped: the memory of the last entry of a chunk is used again at once.
             let dead = kept.next();
+            let too_early = mutant("undo: an entry is dropped before it is read");
+            if too_early {
+                self.drop_entry(dead);
+                yield_now();
+            }
             kept.skip(&entry);
-            self.drop_entry(dead);
+            if !too_early {
+                self.drop_entry(dead);
+            }
         }
     }
 
