@@ -237,6 +237,23 @@ fn a_table_that_is_gone_with_its_creation_says_so() {
 }
 
 #[test]
+fn going_back_takes_no_more_memory_each_time() {
+    let (db, _) = in_memory();
+    fill(&db, 10);
+    let tx = db.begin();
+    let savepoint = tx.savepoint().unwrap();
+    let table = tx.open(NUMBERS).unwrap();
+    // All of it would take many times the memory that there is for undo.
+    for round in 0..100_000 {
+        assert_eq!(table.insert(1, round).unwrap(), Some(1));
+        assert_eq!(table.insert(2, round).unwrap(), Some(2));
+        tx.rollback_to(&savepoint).unwrap();
+    }
+    tx.commit().unwrap();
+    assert_eq!(numbers(&db)[..3], [(0, 0), (1, 1), (2, 2)]);
+}
+
+#[test]
 fn an_iteration_goes_on_over_what_is_there_now() {
     let (db, _) = in_memory();
     fill(&db, 5);

@@ -133,6 +133,11 @@ impl<'a> Entry<'a> {
         (self::words(body + rest) <= words.len()).then_some(Self { words, body, rest })
     }
 
+    /// Its length in words.
+    pub(super) const fn len(&self) -> usize {
+        words(self.body + self.rest)
+    }
+
     pub(super) fn lsn(&self) -> Lsn {
         Lsn(load(self.words, LSN))
     }

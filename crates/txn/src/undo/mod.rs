@@ -226,8 +226,14 @@ impl Undo {
     /// Drops the entry at which `back` has arrived: all of it has been taken back.
     pub(crate) fn drop_at(&mut self, back: &mut Back) {
         let entry = Entry::at(&self.arena, back.at).expect("an entry that is dropped exists");
-        let previous = entry.previous();
+        let (previous, len) = (entry.previous(), entry.len());
         self.arena.drop_entry(back.at);
+        // Who goes back to a savepoint again and again writes where it wrote before.
+        let (chunk, at) = (back.at.bits() as usize / arena::CHUNK_WORDS, back.at.bits() as usize % arena::CHUNK_WORDS);
+        let is_last = |open: &&mut Open| open.chunk == chunk && open.at == at + len;
+        if let Some(open) = self.open.iter_mut().flatten().find(is_last) {
+            open.at -= len;
+        }
         match Entry::at(&self.arena, back.stays) {
             Some(newer) => newer.set_previous(previous),
             None => self.newest = previous,

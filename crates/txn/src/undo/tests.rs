@@ -93,6 +93,35 @@ fn entries_that_stay_as_locks_are_in_the_way_of_none() {
 }
 
 #[test]
+fn who_goes_back_again_and_again_needs_no_more_memory() {
+    let arena = arena(1 << 20);
+    let mut undo = Undo::new(arena.clone());
+    let enter = |undo: &mut Undo, len: usize| {
+        undo.reserve(len, false, ALL).expect("fits");
+        undo.push(&change(1, &vec![1; len]), &Link::default())
+    };
+    let stays = enter(&mut undo, 100);
+    for round in 0..1000 {
+        let first = enter(&mut undo, 50 + round % 7);
+        assert_eq!(first.bits(), stays.bits() + entry::words(100) as u64);
+        enter(&mut undo, 1000);
+        pop(&mut undo);
+        pop(&mut undo);
+        assert_eq!(undo.newest(), stays);
+    }
+    assert!(arena.used_bytes() <= 2 * CHUNK, "{}", arena.used_bytes());
+    undo.end(Csn(5));
+    drop(undo);
+    let mut other = Undo::new(arena.clone());
+    for _ in 0..(1 << 20) / CHUNK - 1 {
+        other.reserve(CHUNK - 100, false, || Csn(4)).expect("a chunk");
+        other.push(&change(1, &[0; CHUNK - 100]), &Link::default());
+    }
+    assert!(other.reserve(CHUNK - 100, false, || Csn(4)).is_err(), "what stays is counted rightly");
+    other.reserve(CHUNK - 100, false, || Csn(5)).expect("and goes with its transaction");
+}
+
+#[test]
 fn chunks_are_kept_for_as_long_as_somebody_may_need_an_entry() {
     let arena = arena(64 << 10);
     let mut undo = Undo::new(arena.clone());
