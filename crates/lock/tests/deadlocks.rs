@@ -12,7 +12,9 @@ use std::sync::Barrier;
 use std::time::Duration;
 use toy::{PATIENCE, TABLE, Toy, ToyTxn, key};
 
-const LABELS: [&str; 8] = ["t0", "t1", "t2", "t3", "t4", "t5", "t6", "t7"];
+/// Of the longest ring.
+const MEMBERS: usize = 8;
+const LABELS: [&str; MEMBERS] = ["t0", "t1", "t2", "t3", "t4", "t5", "t6", "t7"];
 /// Cycles in the large test.
 const GRAPHS: usize = 10_000;
 
@@ -29,9 +31,26 @@ enum Edge {
     Scan,
     /// It has the table.
     Table,
+    /// Both have read the row, the other wants to write it.
+    ReaderUpgrade,
+    /// Both have scanned the gap, the other wants to insert.
+    ScanUpgrade,
+    /// Both have read the whole table, the other wants to write in it.
+    TableUpgrade,
 }
 
-const EDGES: [Edge; 5] = [Edge::Writer, Edge::Owner, Edge::Reader, Edge::Scan, Edge::Table];
+/// Those for which two members that have the same thing are a cycle.
+const UPGRADES: [Edge; 3] = [Edge::ReaderUpgrade, Edge::ScanUpgrade, Edge::TableUpgrade];
+const EDGES: [Edge; 8] = [
+    Edge::Writer,
+    Edge::Owner,
+    Edge::Reader,
+    Edge::Scan,
+    Edge::Table,
+    Edge::ReaderUpgrade,
+    Edge::ScanUpgrade,
+    Edge::TableUpgrade,
+];
 
 impl Edge {
     fn table(at: usize) -> TableId {
@@ -41,21 +60,31 @@ impl Edge {
     fn hold(self, toy: &Toy, txn: &mut ToyTxn<'_>, at: usize) {
         match self {
             Self::Writer | Self::Owner => txn.lock(at).map(drop).expect("free"),
-            Self::Reader => txn.read(at).map(drop).expect("free"),
-            Self::Scan => {
+            Self::Reader | Self::ReaderUpgrade => txn.read(at).map(drop).expect("free"),
+            Self::Scan | Self::ScanUpgrade => {
                 assert!(toy.locks.try_share(&mut txn.owner, Target::gap(TABLE, Some(&key(at)))).expect("room"));
             }
             Self::Table => {
                 toy.locks.lock_table(&mut txn.owner, Self::table(at), TableMode::Exclusive, PATIENCE).expect("free");
             }
+            Self::TableUpgrade => {
+                toy.locks.lock_table(&mut txn.owner, Self::table(at), TableMode::Shared, PATIENCE).expect("free");
+            }
+        }
+    }
+
+    /// What the one who will want it has of it.
+    fn hold_beside(self, toy: &Toy, txn: &mut ToyTxn<'_>, at: usize) {
+        if matches!(self, Self::ReaderUpgrade | Self::ScanUpgrade | Self::TableUpgrade) {
+            self.hold(toy, txn, at);
         }
     }
 
     fn want(self, toy: &Toy, txn: &mut ToyTxn<'_>, at: usize) -> Result<()> {
         match self {
             Self::Writer => txn.read(at).map(drop),
-            Self::Owner | Self::Reader => txn.lock(at).map(drop),
-            Self::Scan => {
+            Self::Owner | Self::Reader | Self::ReaderUpgrade => txn.lock(at).map(drop),
+            Self::Scan | Self::ScanUpgrade => {
                 toy.locks.wait_exclusive(&mut txn.owner, Target::gap(TABLE, Some(&key(at))), PATIENCE)?;
                 toy.locks.end_exclusive(&mut txn.owner);
                 Ok(())
@@ -64,14 +93,18 @@ impl Edge {
                 let mode = TableMode::IntentShared;
                 toy.locks.lock_table(&mut txn.owner, Self::table(at), mode, PATIENCE).map(drop)
             }
+            Self::TableUpgrade => {
+                let mode = TableMode::IntentExclusive;
+                toy.locks.lock_table(&mut txn.owner, Self::table(at), mode, PATIENCE).map(drop)
+            }
         }
     }
 
     fn named(self, at: usize) -> Lockable {
         match self {
-            Self::Writer | Self::Owner | Self::Reader => Lockable::Row(TABLE, key(at).to_vec()),
-            Self::Scan => Lockable::Gap(TABLE, Some(key(at).to_vec())),
-            Self::Table => Lockable::Table(Self::table(at)),
+            Self::Writer | Self::Owner | Self::Reader | Self::ReaderUpgrade => Lockable::Row(TABLE, key(at).to_vec()),
+            Self::Scan | Self::ScanUpgrade => Lockable::Gap(TABLE, Some(key(at).to_vec())),
+            Self::Table | Self::TableUpgrade => Lockable::Table(Self::table(at)),
         }
     }
 }
@@ -85,7 +118,7 @@ struct Ring {
 
 impl Ring {
     fn new(edges: Vec<Edge>) -> Self {
-        let (begin, end) = (Barrier::new(edges.len()), Barrier::new(edges.len()));
+        let (begin, end) = (Barrier::new(edges.len()), Barrier::new(MEMBERS));
         Self { edges, begin, end }
     }
 
@@ -94,6 +127,7 @@ impl Ring {
         let mut txn = toy.begin(LABELS[member]);
         self.edges[member].hold(toy, &mut txn, member);
         let next = (member + 1) % self.edges.len();
+        self.edges[next].hold_beside(toy, &mut txn, next);
         self.begin.wait();
         let clock = SystemClock::new();
         let began = clock.now();
@@ -109,7 +143,6 @@ impl Ring {
             }
             Err(error) => panic!("{error}"),
         };
-        self.end.wait();
         victim
     }
 
@@ -128,10 +161,15 @@ impl Ring {
 fn break_all(rings: &[Ring]) -> Vec<Duration> {
     let toy = Toy::new(&[0; 8], 8 * rings.len() + 2, PATIENCE);
     let outcomes: Vec<Vec<_>> = thread::scope(|scope| {
-        let members: Vec<_> = (0..8)
+        let members: Vec<_> = (0..MEMBERS)
             .map(|member| {
                 let (toy, rings) = (&toy, rings);
-                let run = move |ring: &Ring| (member < ring.edges.len()).then(|| ring.run(toy, member)).flatten();
+                let run = move |ring: &Ring| {
+                    let victim = (member < ring.edges.len()).then(|| ring.run(toy, member)).flatten();
+                    // Who is in none of a ring begins no later one either, in which it would have things of this one.
+                    ring.end.wait();
+                    victim
+                };
                 scope.spawn(move || rings.iter().map(run).collect())
             })
             .collect();
@@ -155,6 +193,58 @@ fn break_all(rings: &[Ring]) -> Vec<Duration> {
 fn cycles_of_every_length_and_kind_have_one_victim_that_is_told_all_of_it() {
     let rings = (2..=8).flat_map(|len| EDGES.map(|edge| Ring::new(vec![edge; len])));
     break_all(&rings.collect::<Vec<_>>());
+}
+
+/// Two have the same thing and both want it alone: whoever asks last is refused, and the other goes on.
+#[test]
+fn two_upgrades_of_one_thing_have_one_victim() {
+    for edge in UPGRADES {
+        for _ in 0..100 {
+            let (toy, barrier) = (Toy::new(&[0], 16, PATIENCE), Barrier::new(2));
+            let outcomes = thread::scope(|scope| {
+                let members = ["one", "two"].map(|label| {
+                    let (toy, barrier) = (&toy, &barrier);
+                    scope.spawn(move || {
+                        let mut txn = toy.begin(label);
+                        edge.hold(toy, &mut txn, 0);
+                        barrier.wait();
+                        edge.want(toy, &mut txn, 0).inspect(|()| txn.commit())
+                    })
+                });
+                members.map(|member| member.join().expect("no panic"))
+            });
+            let victims: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
+            let [Error::Deadlock { cycle }] = &victims[..] else { panic!("{edge:?}: {outcomes:?}") };
+            assert_eq!(cycle.len(), 2);
+            assert!(cycle.iter().all(|waiter| waiter.waits_for == edge.named(0)), "{edge:?}: {cycle:?}");
+            assert_eq!((toy.locks.stats().deadlocks, toy.locks.stats().timeouts), (1, 0));
+        }
+    }
+}
+
+/// A reader waits behind a writer that waits for an earlier reader, and that one for something of the first: an edge that
+/// leads to somebody in a queue, who has nothing yet.
+#[test]
+fn a_cycle_through_a_queue_has_one_victim() {
+    let toy = Toy::new(&[0, 0], 16, PATIENCE);
+    let until_waits = |waits| {
+        while toy.locks.stats().waits < waits {
+            thread::yield_now();
+        }
+    };
+    let (mut early, mut writer, mut late) = (toy.begin("early"), toy.begin("writer"), toy.begin("late"));
+    early.read(0).expect("free");
+    late.lock(1).expect("free");
+    let outcomes = thread::scope(|scope| {
+        let writes = scope.spawn(move || writer.lock(0).map(drop).inspect(|()| writer.commit()));
+        until_waits(1);
+        let reads = scope.spawn(move || late.read(0).map(drop).inspect(|()| late.commit()));
+        until_waits(2);
+        let last = scope.spawn(move || early.lock(1).map(drop).inspect(|()| early.commit()));
+        [writes, reads, last].map(|member| member.join().expect("no panic"))
+    });
+    let [Ok(()), Ok(()), Err(Error::Deadlock { cycle })] = &outcomes else { panic!("{outcomes:?}") };
+    assert_eq!(cycle.iter().map(|waiter| waiter.label).collect::<Vec<_>>(), ["early", "late", "writer"]);
 }
 
 #[test]

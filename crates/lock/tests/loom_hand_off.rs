@@ -56,6 +56,36 @@ impl Row {
         }
         self.end(&mut owner, xid);
     }
+
+    /// Waits for the row as `xid` and goes on without it, with other things that never end.
+    fn leave(&self, xid: u64) {
+        let mut owner = self.locks.lease("leaves").expect("a slot");
+        owner.set_xid(Xid(xid));
+        let mut patience = Patience::new(EVER);
+        let is_live = || self.is_live(HOLDER);
+        while is_live() {
+            self.locks.wait_xid(&mut owner, TABLE, KEY, Xid(HOLDER), &is_live, &mut patience).expect("no cycle");
+        }
+        if patience.has_waited() {
+            self.locks.pass_on(TABLE, KEY);
+        }
+        std::mem::forget(owner);
+    }
+}
+
+/// One of two waiters does not take the row, and does not end.
+fn left() {
+    let row = Arc::new(Row::new());
+    let mut holder = row.locks.lease("holder").expect("a slot");
+    holder.set_xid(Xid(HOLDER));
+    let (ends, leaves) = (row.clone(), row.clone());
+    let takes = row;
+    let first = thread::spawn(move || ends.end(&mut holder, HOLDER));
+    let second = thread::spawn(move || leaves.leave(HOLDER + 1));
+    let third = thread::spawn(move || takes.take(HOLDER + 2));
+    first.join().expect("the holder ends");
+    second.join().expect("a waiter leaves");
+    third.join().expect("a waiter ends");
 }
 
 fn hand_off(waiters: u64) {
@@ -82,6 +112,17 @@ fn a_waiter_is_woken_by_the_holder() {
 #[test]
 fn a_waiter_is_woken_by_the_one_before_it() {
     check(|| hand_off(2));
+}
+
+#[test]
+fn a_waiter_is_woken_by_one_that_goes_on_without_the_row() {
+    check(left);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_waiter_that_goes_on_without_the_row_passes_it_on() {
+    mutated("hand-off: a waiter that goes on without the row keeps it", left);
 }
 
 #[test]
