@@ -131,7 +131,7 @@ impl Ring {
         self.begin.wait();
         let clock = SystemClock::new();
         let began = clock.now();
-        let victim = match self.edges[next].want(toy, &mut txn, next) {
+        match self.edges[next].want(toy, &mut txn, next) {
             Ok(()) => {
                 txn.commit();
                 None
@@ -142,8 +142,7 @@ impl Ring {
                 Some((cycle.to_vec(), time))
             }
             Err(error) => panic!("{error}"),
-        };
-        victim
+        }
     }
 
     /// What victim `member` has to be told.
