@@ -7,6 +7,7 @@ mod common;
 
 use common::{Bed, Rng};
 use foreshore_base::{Error, Result};
+use foreshore_lock::RowLock;
 use foreshore_sync::model::{shuttle, shuttle_mutated};
 use foreshore_sync::primitive::thread;
 use foreshore_txn::Txn;
@@ -62,6 +63,8 @@ enum Op {
     Get(usize),
     Lock(usize),
     Scan(usize, usize),
+    /// The same with locks for update.
+    Take(usize, usize),
     Put(usize, u16),
     Insert(usize, u16),
     Update(usize, u16),
@@ -88,6 +91,16 @@ fn run(bed: &Bed, txn: &mut Txn, op: Op) -> Result<Seen> {
         Op::Get(key) => Seen::Row(tree.get(txn, KEYS[key], &mut out)?.then(|| tag(&out))),
         Op::Lock(key) => Seen::Row(tree.get_for_update(txn, KEYS[key], &mut out)?.then(|| tag(&out))),
         Op::Scan(from, to) => Seen::Rows(scan(bed, txn, Bound::Included(KEYS[from]), Bound::Included(KEYS[to]))?),
+        Op::Take(from, to) => {
+            let (lower, upper) = (Bound::Included(KEYS[from]), Bound::Included(KEYS[to]));
+            let mut cursor = tree.range_locked(txn, lower, upper, RowLock::update())?;
+            let mut rows = Vec::new();
+            while let Some((key, value)) = cursor.next(txn)? {
+                rows.push((key.to_vec(), tag(value)));
+            }
+            rows.retain(|(key, _)| !FIXED.contains(&&key[..]));
+            Seen::Rows(rows)
+        }
         Op::Put(key, new) => old(tree.put(txn, KEYS[key], &value(new))?),
         Op::Insert(key, new) => match tree.insert_new(txn, KEYS[key], &value(new)) {
             Ok(()) => Seen::Row(None),
@@ -116,7 +129,7 @@ fn replay(rows: &mut BTreeMap<Vec<u8>, u16>, op: Op) -> Seen {
         Op::Remove(key) => rows.remove(KEYS[key]),
         Op::Settle => None,
         Op::Save | Op::Back => unreachable!("of the transaction"),
-        Op::Scan(from, to) => {
+        Op::Scan(from, to) | Op::Take(from, to) => {
             return Seen::Rows(rows.range(at(from)..=at(to)).map(|(key, tag)| (key.clone(), *tag)).collect());
         }
     })
@@ -157,7 +170,8 @@ fn script(rng: &mut Rng, number: u16) -> (Vec<Op>, bool) {
             2 => Op::Lock(key),
             3..6 => {
                 let other = rng.below(4);
-                Op::Scan(key.min(other), key.max(other))
+                let (from, to) = (key.min(other), key.max(other));
+                if rng.below(2) == 0 { Op::Scan(from, to) } else { Op::Take(from, to) }
             }
             6 => Op::Put(key, new),
             7 | 8 => Op::Insert(key, new),
