@@ -22,6 +22,7 @@ fn assert_waits_for(reader: foreshore_wal::CommitTicket, writer: &foreshore_wal:
     assert!(writer.is_durable(), "acknowledged before what it has read");
 }
 
+/// T1.
 #[test]
 fn a_reader_of_a_row_waits_for_its_writer() {
     let toy = Toy::lazy(&[1]);
@@ -33,6 +34,7 @@ fn a_reader_of_a_row_waits_for_its_writer() {
     assert_waits_for(reader, &writer);
 }
 
+/// T2, for who locks the whole table.
 #[test]
 fn a_reader_of_absence_waits_for_the_last_writer_of_the_table() {
     let toy = Toy::lazy(&[1]);

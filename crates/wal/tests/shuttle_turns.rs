@@ -5,7 +5,7 @@
 mod common;
 
 use common::*;
-use foreshore_base::Lsn;
+use foreshore_base::{Error, Lsn};
 use foreshore_io::{Fs, Mem};
 use foreshore_sync::model::{shuttle, shuttle_mutated};
 use foreshore_sync::primitive::thread;
@@ -74,6 +74,47 @@ fn sessions_take_turns_in_a_lane() {
 #[should_panic(expected = "deadlock")]
 fn who_leaves_a_lane_wakes_the_next() {
     shuttle_mutated("lanes: one leaves without a word", ITERATIONS, take_turns);
+}
+
+/// Three sessions take turns in one lane when the log stops: each hears of it, those too that wait for the lane, of which who
+/// leaves it wakes one.
+fn stop_beside_turns() {
+    let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+    let options = LogOptions { max_sessions: SESSIONS as usize + 1, lane_memory: 256 << 10, ..small() };
+    let log = fresh(&fs, &options);
+    let sessions: Vec<_> = (0..SESSIONS + 1).map(|_| log.session().expect("a session")).collect();
+    let threads: Vec<_> = sessions
+        .into_iter()
+        .skip(3)
+        .map(|mut session| {
+            thread::spawn(move || {
+                let body = payload(1, SIZE);
+                let stopped = (0..100).any(|_| {
+                    let reserved = session.reserve(Session::cost(SIZE));
+                    if reserved.is_ok() {
+                        session.append(Record { tag: 1, flags: 0, parts: &[&body] }, Dep::none());
+                        session.release();
+                    }
+                    reserved.is_err()
+                });
+                // It stays, as the session of a transaction would that has not ended.
+                (session, stopped)
+            })
+        })
+        .collect();
+    log.poison(&Error::Closed);
+    threads.into_iter().for_each(|thread| drop(thread.join().expect("a session")));
+}
+
+#[test]
+fn who_waits_for_a_lane_hears_that_the_log_has_stopped() {
+    shuttle(ITERATIONS, stop_beside_turns);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn who_gives_up_on_a_lane_wakes_the_next() {
+    shuttle_mutated("lanes: one gives up without a word", ITERATIONS, stop_beside_turns);
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub enum Led {
 pub(super) enum Caller {
     /// A thread that waits for durability, and that keeps the duty itself.
     Waiter,
-    /// The session of a slot that wants space in the buffer.
+    /// A session that wants space in that lane of the buffer.
     Space(usize),
     /// The flusher, which tries again after a pause.
     Flusher,
@@ -90,7 +90,7 @@ impl<L: Leader> Pipeline<L> {
         let mut group = self.groups[place].try_lock().expect("a group has its place to itself from seal to completion");
         let acked = GroupNo(self.window.head().0 - 1);
         let room = match caller {
-            Caller::Space(slot) => Some(slot),
+            Caller::Space(lane) => Some(lane),
             Caller::Waiter | Caller::Flusher => None,
         };
         let order = Order { number, sealed, acked, room };

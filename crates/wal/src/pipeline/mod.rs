@@ -98,7 +98,7 @@ pub struct Order {
     pub sealed: Lsn,
     /// The newest group known to be durable together with all before it.
     pub acked: GroupNo,
-    /// The slot of a session that wants room, and nothing else. If there is none, somebody waits for more than `sealed`, and a
+    /// The lane in which a session wants room, and nothing else. If there is none, somebody waits for more than `sealed`, and a
     /// group without data shall be sealed where that raises the cut.
     pub room: Option<usize>,
 }
@@ -317,9 +317,9 @@ impl<L: Leader> Pipeline<L> {
         }
     }
 
-    /// Leads once for the session of `slot`, which wants room in the buffer.
-    pub fn lead_for_space(&self, slot: usize) -> Led {
-        self.lead(Caller::Space(slot), || true)
+    /// Leads once for a session that wants room in `lane` of the buffer.
+    pub fn lead_for_space(&self, lane: usize) -> Led {
+        self.lead(Caller::Space(lane), || true)
     }
 
     /// Whether a group may be begun for somebody who waits for `lsn`.

@@ -20,7 +20,7 @@ impl<L: Leader> Pipeline<L> {
         &self.space
     }
 
-    /// Asks `admit` for room for the session of `slot` until there is some, leading where the lead is free. Looks again after
+    /// Asks `admit` for room in `lane` until there is some, leading where the lead is free. Looks again after
     /// `retry` though nobody has said that there is room: what fills the buffer may be reserved and not yet appended, and an
     /// append signals nobody.
     ///
@@ -28,7 +28,7 @@ impl<L: Leader> Pipeline<L> {
     /// `Poisoned`, or what `admit` fails with.
     pub fn make_room<T>(
         &self,
-        slot: usize,
+        lane: usize,
         retry: Option<Duration>,
         mut admit: impl FnMut() -> Result<Option<T>>,
     ) -> Result<T> {
@@ -39,7 +39,7 @@ impl<L: Leader> Pipeline<L> {
                 break answer;
             }
             // WAIT: help - a group frees the ring.
-            let led = self.lead_for_space(slot);
+            let led = self.lead_for_space(lane);
             if led == Led::Sealed {
                 continue;
             }

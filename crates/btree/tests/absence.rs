@@ -1,0 +1,52 @@
+//! Who was told that there is no row rests on the commits that deleted it, like who has read one (T2): nothing of that is
+//! acknowledged before those commits are durable.
+
+mod common;
+
+use common::{Bed, Model, scan};
+use foreshore_txn::{Isolation, SnapshotKind, Txn, TxnOptions};
+use std::ops::Bound;
+
+/// What was asked for, and how.
+type Ask = fn(&Bed, &mut Txn);
+
+const ASKS: [(&str, Ask); 4] = [
+    ("a row", |bed, txn| assert!(!bed.tree.get(txn, b"b", &mut Vec::new()).unwrap())),
+    ("a range", |bed, txn| {
+        let found = scan(&bed.tree, txn, Bound::Included(b"b"), Bound::Excluded(b"c"));
+        assert_eq!(found.unwrap(), Model::new());
+    }),
+    ("a row to change", |bed, txn| assert_eq!(bed.tree.update(txn, b"b", b"new").unwrap(), None)),
+    ("a row to delete", |bed, txn| assert_eq!(bed.tree.remove(txn, b"b").unwrap(), None)),
+];
+
+#[test]
+fn what_is_not_there_any_more_rests_on_who_deleted_it() {
+    for isolation in [Isolation::ReadCommitted, Isolation::Snapshot, Isolation::Serializable] {
+        for (what, ask) in ASKS {
+            let bed = Bed::new(64);
+            for key in [b"a", b"b", b"c"] {
+                bed.run(|txn| bed.tree.insert_new(txn, key, b"old"));
+            }
+            bed.log.force(bed.log.current()).unwrap();
+            let mut deleter = bed.begin();
+            bed.tree.remove(&mut deleter, b"b").unwrap();
+            let deleted = deleter.commit().unwrap();
+            // More of the same: the ghost may not go before its deletion is durable.
+            for key in 0..40_u8 {
+                bed.run(|txn| {
+                    bed.tree.insert_new(txn, &[b'b', key], &[0; 1000]).and_then(|()| bed.tree.remove(txn, &[b'b', key]))
+                });
+            }
+            assert!(!deleted.is_durable(), "nobody has waited for it");
+            let options = TxnOptions { isolation, reads: SnapshotKind::Latest, ..TxnOptions::default() };
+            let mut reader = bed.txns.begin(options).unwrap();
+            ask(&bed, &mut reader);
+            assert!(reader.observed() >= deleted.csn(), "{what} at {isolation}");
+            let told = reader.commit().unwrap();
+            assert!(!told.is_durable(), "{what} at {isolation}: acknowledged before what it rests on");
+            told.wait().unwrap();
+            assert!(deleted.is_durable(), "{what} at {isolation}");
+        }
+    }
+}
