@@ -179,13 +179,7 @@ impl Engine {
         // Before the locks go. A commit that fails has stopped the log.
         dropped.iter().for_each(Tree::retire);
         let ticket = prepared.commit()?;
-        for mut table in created.into_iter().filter(|info| !info.tree.is_retired()) {
-            table.created = ticket.csn();
-            self.tables.add(table);
-        }
-        if !dropped.is_empty() {
-            self.reclaimer.add(dropped, ticket.csn());
-        }
+        self.know_tables(created, dropped, ticket.csn());
         // WAIT: park - for durability, or help by writing the group when the log is free.
         ticket.wait()?;
         drop(place);

@@ -79,6 +79,20 @@ pub struct Savepoint {
     dropped: usize,
 }
 
+impl Engine {
+    /// Others learn of the tables that commit `csn` has created and dropped. The latter are retired.
+    pub(crate) fn know_tables(&self, created: Vec<TableInfo>, dropped: Vec<Tree>, csn: Csn) {
+        for mut table in created.into_iter().filter(|info| !info.tree.is_retired()) {
+            table.created = csn;
+            self.tables.add(table);
+        }
+        if !dropped.is_empty() {
+            dropped.iter().for_each(|tree| tree.dropped_by(csn));
+            self.reclaimer.add(dropped, csn);
+        }
+    }
+}
+
 impl Transaction {
     pub(crate) fn begin(engine: &Arc<Engine>, options: TxnOptions) -> Self {
         let state = match engine.begin(options) {
@@ -241,14 +255,7 @@ impl Transaction {
         let committed = if hand_over { txn.commit_pipelined() } else { txn.commit() };
         self.engine.transaction_ended();
         let ticket = committed?;
-        for mut table in created.into_iter().filter(|info| !info.tree.is_retired()) {
-            table.created = ticket.csn();
-            self.engine.tables.add(table);
-        }
-        if !dropped.is_empty() {
-            dropped.iter().for_each(|tree| tree.dropped_by(ticket.csn()));
-            self.engine.reclaimer.add(dropped, ticket.csn());
-        }
+        self.engine.know_tables(created, dropped, ticket.csn());
         Ok(if self.durability == Durability::Relaxed { ticket.relax() } else { ticket })
     }
 
