@@ -21,7 +21,7 @@ use std::{
 ///
 /// Keys and values are passed by value or by reference, and come back owned: `insert(&7, &100)`, `get("name")`. Every
 /// method fails with `RolledBack` once an error has ended the transaction, with `Deadlock` or `LockTimeout` where others
-/// stand in the way, and with `Poisoned`, `Closed`, `DiskFull`, `Io` or `Corrupted` as the engine does.
+/// stand in the way, with `LockLimit` where too many rows have been read, and with `Poisoned`, `Closed`, `DiskFull`, `Io` or `Corrupted` as the engine does.
 pub struct Table<'tx, K, V> {
     tx: &'tx Transaction,
     tree: TreeRef<'tx>,
@@ -72,7 +72,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     }
 
     /// The newest value of `key`, which nobody changes until this transaction ends. A serializable transaction reads so
-    /// anyway. One that does not know of a row that it does not exist: that holds, too.
+    /// anyway. Where there is no row, nobody adds one.
     ///
     /// # Errors
     /// As for every method. `KeyTooLarge`.
