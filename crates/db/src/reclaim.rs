@@ -7,7 +7,7 @@
 use crate::TxnOptions;
 use crate::engine::Engine;
 use crate::format::dropped_key;
-use foreshore_base::{Csn, Result, TableId};
+use foreshore_base::{Csn, Error, Result, TableId};
 use foreshore_btree::Tree;
 use foreshore_lock::TableMode;
 use foreshore_sync::{LockRank, Mutex, Signal};
@@ -79,15 +79,26 @@ impl Engine {
         Ok(self.reclaimer.first().is_some())
     }
 
-    /// Frees all pages of all dropped tables.
+    /// Frees all pages of all dropped tables. Those that are damaged keep no other from it.
     pub(crate) fn reclaim_all(&self) -> Result<()> {
+        let (mut damaged, mut found) = (Vec::new(), Ok(()));
         while let Some(dropped) = self.reclaimer.first() {
+            let table = dropped.tree.table();
+            // It went behind the others then.
+            if damaged.contains(&table) {
+                break;
+            }
             let txn = self.begin(TxnOptions::new().label(LABEL))?;
             let freed = self.reclaim_piece(txn, &dropped);
             self.transaction_ended();
-            freed?;
+            if let Err(Error::Corrupted { .. }) = freed {
+                damaged.push(table);
+                found = found.and(freed);
+            } else {
+                freed?;
+            }
         }
-        Ok(())
+        found
     }
 
     fn reclaim_piece(&self, mut txn: Txn, dropped: &Dropped) -> Result<()> {

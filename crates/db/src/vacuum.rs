@@ -6,9 +6,15 @@ use foreshore_base::Result;
 use foreshore_base::limits::PAGE_SIZE;
 
 impl Engine {
-    /// Frees what was dropped and cuts the end of the file off. Returns how many bytes are gone.
+    /// Frees what was dropped and cuts the end of the file off. Returns how many bytes are gone. A damaged table is told of when
+    /// all else is done.
     pub(crate) fn vacuum(&self) -> Result<u64> {
-        self.reclaim_all()?;
+        let reclaimed = self.reclaim_all();
+        let gone = self.cut_end()?;
+        reclaimed.map(|()| gone)
+    }
+
+    fn cut_end(&self) -> Result<u64> {
         let cut = {
             let mut txn = self.begin(TxnOptions::new().label("vacuum"))?;
             let cut = self.space.start_cut(txn.session());
