@@ -5,6 +5,7 @@ use crate::frame::{FrameNo, Kept};
 use crate::pool::Core;
 use foreshore_base::{Error, PageId};
 use foreshore_sync::primitive::atomic::Ordering;
+use foreshore_sync::spent::{self, Spent};
 use foreshore_sync::{NextWake, Step};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ impl Core {
             }
             self.counters.evictions_inline.add(1);
             // WAIT: help - evicts, and writes pages if all are dirty, instead of waiting for the background thread.
-            if self.evict(1, self.inline_batch)? > 0 {
+            if spent::during(Spent::Io, || self.evict(1, self.inline_batch))? > 0 {
                 continue;
             }
             let key = self.freed.prepare();
@@ -38,7 +39,7 @@ impl Core {
                 continue;
             }
             // WAIT: park - until a frame is freed, or briefly for a latch, a pin or the cleaner at work.
-            let freed = self.freed.wait(key, Some(BUSY_WAIT));
+            let freed = spent::during(Spent::Io, || self.freed.wait(key, Some(BUSY_WAIT)));
             // As long as frames come free, though others take them, or a batch is under way, however slow the disk, this
             // thread's turn comes. Who evicts for itself may not have told anybody.
             let now = self.counters.evictions.sum();

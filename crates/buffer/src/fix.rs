@@ -8,6 +8,7 @@ use crate::pool::Core;
 use crate::replace::Uses;
 use foreshore_base::{PageId, Result};
 use foreshore_sync::model::mutant;
+use foreshore_sync::spent::{self, Spent};
 
 impl Core {
     /// The frame of a page that is in memory and not being read. A hint until the page id is compared under the latch.
@@ -42,6 +43,26 @@ impl Core {
         }
     }
 
+    /// Latches a frame in which `pid` was found. A wait is noted with the page, if the thread is measured.
+    fn latch_shared(&self, slot: Slot<'_>, pid: PageId) {
+        let latch = &slot.frame().latch;
+        if !(spent::is_measured() && latch.try_lock_shared()) {
+            // WAIT: park - see the callers.
+            let wait = || latch.lock_shared(&self.parks);
+            spent::during_noted(Spent::LatchWait, wait, |took| self.hot.add(pid, took));
+        }
+    }
+
+    /// The same, exclusively.
+    fn latch_exclusive(&self, slot: Slot<'_>, pid: PageId) {
+        let latch = &slot.frame().latch;
+        if !(spent::is_measured() && latch.try_lock_exclusive()) {
+            // WAIT: park - see the callers.
+            let wait = || latch.lock_exclusive(&self.parks);
+            spent::during_noted(Spent::LatchWait, wait, |took| self.hot.add(pid, took));
+        }
+    }
+
     /// A page in memory, for callers that have others latched.
     pub(crate) fn shared_beside(&self, pid: PageId) -> Result<Option<SharedGuard<'_>>> {
         let Some((slot, hold)) = self.resident(pid)? else { return Ok(None) };
@@ -52,7 +73,7 @@ impl Core {
                 return Ok(None);
             }
             // WAIT: park - for the holder of the exclusive latch of this very page.
-            latch.lock_shared(&self.parks);
+            self.latch_shared(slot, pid);
         }
         Ok(self.shared_if(slot, pid, hold, false))
     }
@@ -67,7 +88,7 @@ impl Core {
                 return Ok(None);
             }
             // WAIT: park - for the holders of the latch of this very page.
-            latch.lock_exclusive(&self.parks);
+            self.latch_exclusive(slot, pid);
         }
         Ok(self.exclusive_if(slot, pid, hold, false))
     }
@@ -76,7 +97,7 @@ impl Core {
     pub(crate) fn exclusive_resident(&self, pid: PageId) -> Result<Option<ExclusiveGuard<'_>>> {
         let Some((slot, hold)) = self.resident(pid)? else { return Ok(None) };
         // WAIT: park - for the holders of the latch, with nothing latched.
-        slot.frame().latch.lock_exclusive(&self.parks);
+        self.latch_exclusive(slot, pid);
         Ok(self.exclusive_if(slot, pid, hold, false))
     }
 
@@ -130,7 +151,7 @@ impl Core {
             let Some(hold) = self.hold(slot, pid, Fill::Read)? else { continue };
             let missed = slot.frame().is_loading();
             // WAIT: park - for the holder of the exclusive latch, who may be reading the page.
-            slot.frame().latch.lock_shared(&self.parks);
+            self.latch_shared(slot, pid);
             if let Some(guard) = self.shared_if(slot, pid, hold, missed) {
                 return Ok(guard);
             }
@@ -150,7 +171,7 @@ impl Core {
             let Some(hold) = self.hold(slot, pid, fill)? else { continue };
             let missed = slot.frame().is_loading();
             // WAIT: park - for the holders of the latch, one of whom may be reading the page.
-            slot.frame().latch.lock_exclusive(&self.parks);
+            self.latch_exclusive(slot, pid);
             if let Some(guard) = self.exclusive_if(slot, pid, hold, missed) {
                 return Ok(guard);
             }
@@ -201,7 +222,7 @@ impl Core {
     fn watch_resident(&self, pid: PageId) -> Result<Option<OptimisticGuard<'_>>> {
         let Some((slot, hold)) = self.resident(pid)? else { return Ok(None) };
         // WAIT: park - for the holder of the exclusive latch, with nothing latched.
-        slot.frame().latch.lock_shared(&self.parks);
+        self.latch_shared(slot, pid);
         Ok(self.shared_if(slot, pid, hold, false).map(SharedGuard::into_optimistic))
     }
 }

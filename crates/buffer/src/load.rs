@@ -8,6 +8,7 @@ use crate::replace::Uses;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId, Place, Result};
 use foreshore_io::AlignedBuf;
+use foreshore_sync::spent::{self, Spent};
 
 /// What comes into the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +85,7 @@ impl Core {
         // the plain stores of a read. A flawed page never gets into a frame at all.
         let mut page = AlignedBuf::new(PAGE_SIZE);
         self.counters.pages_read.add(1);
-        let verdict = match self.data.read_at(&mut page, pid.offset()) {
+        let verdict = match spent::during(Spent::Io, || self.data.read_at(&mut page, pid.offset())) {
             // The log is asked after the read: a page is written only once its changes are durable.
             Ok(len) => verify_page(&page[..len], pid, self.log.durable()),
             Err(_) if fill == Fill::ReadOrBlank => return Ok(None),

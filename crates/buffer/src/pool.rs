@@ -17,7 +17,9 @@ use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, GroupNo, Lsn, PageId, Place, Result, Uuid};
 use foreshore_io::File;
 use foreshore_sync::primitive::atomic::AtomicBool;
-use foreshore_sync::{ByteArena, Daemon, EventCount, LockRank, Mutex, NextWake, ParkTable, Signal, Step, ThreadSpawn};
+use foreshore_sync::{
+    ByteArena, Daemon, EventCount, Hot, Hottest, LockRank, Mutex, NextWake, ParkTable, Signal, Step, ThreadSpawn,
+};
 use foreshore_wal::Log;
 use std::fmt;
 use std::io;
@@ -48,6 +50,8 @@ pub(crate) struct Core {
     pub(crate) data: Arc<dyn File>,
     pub(crate) log: Log,
     pub(crate) counters: Counters,
+    /// Pages whose latches measured threads have waited for.
+    pub(crate) hot: Hottest<PageId>,
     /// Rung when free frames run low.
     pub(crate) low: Signal,
     pub(crate) ahead: Ahead,
@@ -118,6 +122,7 @@ impl Pool {
             data,
             log,
             counters: Counters::new(),
+            hot: Hottest::new(),
             low: Signal::new(),
             ahead: Ahead::new(options.frames),
         });
@@ -300,6 +305,12 @@ impl Pool {
     /// `Corrupted` if an image that is needed holds more than the durable log; `Io`.
     pub fn restore_doublewrite(&self, durable: Lsn) -> Result<usize> {
         self.core.cleaner.restore(&*self.core.data, durable)
+    }
+
+    /// The pages whose latches measured threads (see [`foreshore_sync::spent`]) have waited longest for.
+    #[must_use]
+    pub fn hot_pages(&self) -> Vec<Hot<PageId>> {
+        self.core.hot.list()
     }
 
     /// What the pool has done since it was opened.

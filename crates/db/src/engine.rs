@@ -3,6 +3,7 @@
 use crate::fence::Gate;
 use crate::files::Files;
 use crate::prepared::PreparedList;
+use crate::profile::Profiler;
 use crate::reclaim::Reclaimer;
 use crate::run::Repeats;
 use crate::tables::{TableInfo, Tables};
@@ -74,6 +75,7 @@ pub(crate) struct Engine {
     pub(crate) idle: EventCount,
     /// What transactions share that are run again.
     pub(crate) repeats: Repeats,
+    pub(crate) profiler: Profiler,
     /// Draws of [`step`](Self::step).
     pub(crate) steps: Mutex<u64>,
 }

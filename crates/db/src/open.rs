@@ -7,6 +7,7 @@ use crate::fence::{Fenced, Gate};
 use crate::files::{Contents, Files};
 use crate::format::{CATALOGUE, dropped_key};
 use crate::prepared::{PreparedList, take_over};
+use crate::profile::Profiler;
 use crate::reclaim::Reclaimer;
 use crate::run::Repeats;
 use crate::tables::Tables;
@@ -224,6 +225,7 @@ impl Parts {
             ended: ShardedCounter::new(),
             idle: EventCount::new(),
             repeats: Repeats::new(options.step_seed),
+            profiler: Profiler::new(options.profile),
             steps: Mutex::new(LockRank::Leaf, options.step_seed),
             options: options.clone(),
             memory: *memory,

@@ -46,13 +46,16 @@ impl Db {
         mut f: impl FnMut(&Transaction) -> Result<T, E>,
     ) -> Result<T, E> {
         let is_relaxed = options.durability == Durability::Relaxed;
-        let mut again: Option<Again> = None;
+        let (mut again, mut was_measured): (Option<Again>, bool) = (None, false);
         // Of which an earlier run has read more rows than there is room for locks. They are locked while nothing else is, so
         // that nobody who holds them can be waiting for this transaction.
         let mut whole: Vec<TableId> = Vec::new();
         for runs in 1.. {
             // WAIT: park - see `Again::wait`; not before the first run.
-            let turn = again.as_mut().and_then(|again| again.wait(self, runs));
+            let turn = again.as_mut().and_then(|again| {
+                let mut wait = || again.wait(self, runs);
+                if was_measured { self.engine().profiler.between_runs(options.label, wait) } else { wait() }
+            });
             let tx = self.begin_with(options);
             let ready = whole.iter().try_for_each(|&table| tx.lock_against_writes(table));
             let result = ready.map_err(E::from).and_then(|()| f(&tx));
@@ -64,7 +67,7 @@ impl Db {
                         // The locks are free: the next one need not wait for the disk.
                         drop(turn);
                         // WAIT: park - for durability, or help by writing the group. Not at all if relaxed.
-                        ticket.wait()?;
+                        tx.measured(|| ticket.wait())?;
                         return Ok(value);
                     }
                     Err(error) if error.is_retryable() => error,
@@ -83,6 +86,7 @@ impl Db {
                 whole.push(table);
             }
             again.get_or_insert_with(|| Again::new(self));
+            was_measured = tx.is_measured();
         }
         unreachable!("the last run returns")
     }

@@ -1,6 +1,7 @@
 //! Transactions as a user sees them.
 
 use crate::engine::Engine;
+use crate::profile::Meter;
 use crate::tables::TableInfo;
 use crate::{Durability, Table, TableDef, TxnOptions, catalogue};
 use foreshore_base::key::{Key, Value};
@@ -24,6 +25,8 @@ pub struct Transaction {
     engine: Arc<Engine>,
     state: RefCell<State>,
     durability: Durability,
+    /// If it is measured.
+    meter: Option<Box<Meter>>,
 }
 
 /// Where a transaction stands.
@@ -95,7 +98,8 @@ impl Engine {
 
 impl Transaction {
     pub(crate) fn begin(engine: &Arc<Engine>, options: TxnOptions) -> Self {
-        let state = match engine.begin(options) {
+        let meter = engine.profiler.meter(options.label);
+        let state = match engine.profiler.during(meter.as_deref(), || engine.begin(options)) {
             Ok(txn) => State::Live(Box::new(Live {
                 txn,
                 key: Vec::new(),
@@ -106,7 +110,7 @@ impl Transaction {
             })),
             Err(error) => State::Failed { error, watermark: Csn::ZERO, has_begun: false },
         };
-        Self { engine: Arc::clone(engine), state: RefCell::new(state), durability: options.durability }
+        Self { engine: Arc::clone(engine), state: RefCell::new(state), durability: options.durability, meter }
     }
 
     /// Opens a table, and creates it where there is none. Creation is part of the transaction: other transactions that
@@ -190,7 +194,7 @@ impl Transaction {
     pub fn commit(self) -> Result<Csn> {
         let ticket = self.pre_commit(self.durability == Durability::Relaxed)?;
         // WAIT: park - for durability, or help by writing the group when the log is free. Not at all if relaxed.
-        ticket.wait()?;
+        self.measured(|| ticket.wait())?;
         Ok(ticket.csn())
     }
 
@@ -235,7 +239,8 @@ impl Transaction {
     pub fn rollback(self) -> Result<()> {
         match self.state.replace(State::Over) {
             State::Live(live) => {
-                let ended = self.engine.check_open().and_then(|()| live.txn.rollback().map(drop));
+                let take_back = || self.engine.check_open().and_then(|()| live.txn.rollback().map(drop));
+                let ended = self.engine.profiler.during(self.meter.as_deref(), take_back);
                 self.engine.transaction_ended();
                 ended
             }
@@ -252,7 +257,8 @@ impl Transaction {
         let Live { txn, created, dropped, .. } = *live;
         // Before the locks go. A commit that fails has stopped the log.
         dropped.iter().for_each(Tree::retire);
-        let committed = if hand_over { txn.commit_pipelined() } else { txn.commit() };
+        let commit = || if hand_over { txn.commit_pipelined() } else { txn.commit() };
+        let committed = self.engine.profiler.during(self.meter.as_deref(), commit);
         self.engine.transaction_ended();
         let ticket = committed?;
         self.engine.know_tables(created, dropped, ticket.csn());
@@ -277,6 +283,16 @@ impl Transaction {
         watermark
     }
 
+    /// Does `work` of this transaction, and measures it if its time is measured.
+    pub(crate) fn measured<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.engine.profiler.during(self.meter.as_deref(), work)
+    }
+
+    /// Whether it is measured where its time goes.
+    pub(crate) const fn is_measured(&self) -> bool {
+        self.meter.is_some()
+    }
+
     /// The error that ended the transaction, if one did.
     pub(crate) fn failure(&self) -> Option<Error> {
         match &*self.state.borrow() {
@@ -294,9 +310,12 @@ impl Transaction {
             State::Failed { error, .. } => return Err(error.clone()),
             State::Over => unreachable!("who ends a transaction gives it up"),
         };
-        let outcome = self.engine.check_open().and_then(|()| operation(&self.engine, live));
-        // The caller may take its time before the next call: log space is not kept for it.
-        live.txn.release();
+        let outcome = self.engine.profiler.during(self.meter.as_deref(), || {
+            let outcome = self.engine.check_open().and_then(|()| operation(&self.engine, live));
+            // The caller may take its time before the next call: log space is not kept for it.
+            live.txn.release();
+            outcome
+        });
         let error = match outcome {
             Ok(value) => return Ok(value),
             Err(error) if leaves_transaction(&error) => return Err(error),
@@ -305,6 +324,9 @@ impl Transaction {
         let State::Live(live) = mem::replace(&mut *state, State::Over) else {
             unreachable!("the operation ran");
         };
+        if let Some(meter) = self.meter.as_ref().filter(|_| error.is_retryable()) {
+            meter.fail();
+        }
         let watermark = self.take_back(*live);
         *state = State::Failed { error: error.clone(), watermark, has_begun: true };
         Err(error)
@@ -339,8 +361,11 @@ impl Drop for Transaction {
     fn drop(&mut self) {
         if let State::Live(live) = mem::replace(self.state.get_mut(), State::Over) {
             // Its own drop rolls it back.
-            drop(live);
+            self.engine.profiler.during(self.meter.as_deref(), || drop(live));
             self.engine.transaction_ended();
+        }
+        if let Some(meter) = &self.meter {
+            self.engine.profiler.end(meter);
         }
     }
 }

@@ -106,7 +106,7 @@ impl LockManager {
         self.refuse_cycle(owner)?;
         let left = self.time_left(since, timeout);
         // WAIT: park - until the row's holder ends, or a walk finds this edge stale.
-        match self.park.park(row.park_key(), left, is_live) {
+        match self.noted(what, || self.park.park(row.park_key(), left, is_live)) {
             ParkOutcome::Invalid => Ok(()),
             ParkOutcome::Unparked(_) if is_live() => Ok(()),
             ParkOutcome::Unparked(_) => {

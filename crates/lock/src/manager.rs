@@ -10,8 +10,9 @@ use crate::table::TableShard;
 use crate::target::{Part, Target};
 use foreshore_base::{Csn, Error, Lockable, MAX_NAMED_KEY, Result, TableId};
 use foreshore_sync::primitive::atomic::Ordering;
+use foreshore_sync::spent::{self, Spent};
 use foreshore_sync::{
-    CachePadded, Clock, LockRank, Mutex, Nanos, ParkOutcome, ParkTable, ShardedCounter, SystemClock, rmw,
+    CachePadded, Clock, Hot, Hottest, LockRank, Mutex, Nanos, ParkOutcome, ParkTable, ShardedCounter, SystemClock, rmw,
 };
 use std::time::Duration;
 
@@ -76,6 +77,7 @@ pub struct LockManager {
     clock: SystemClock,
     waits: ShardedCounter,
     timeouts: ShardedCounter,
+    hot: Hottest<Lockable>,
 }
 
 /// The thing waited for, named in errors.
@@ -139,6 +141,7 @@ impl LockManager {
             clock: SystemClock::new(),
             waits: ShardedCounter::new(),
             timeouts: ShardedCounter::new(),
+            hot: Hottest::new(),
         }
     }
 
@@ -261,11 +264,23 @@ impl LockManager {
         }
         let left = self.time_left(wait.since, wait.timeout);
         // WAIT: park - until a release makes this waiter grantable.
-        let outcome = self.park.park(u64::from(owner.index), left, || self.signal_of(owner.index) == seen);
+        let park = || self.park.park(u64::from(owner.index), left, || self.signal_of(owner.index) == seen);
+        let outcome = self.noted(what, park);
         match outcome {
             ParkOutcome::TimedOut => Err(self.timed_out(owner, self.now().since(wait.since), what)),
             ParkOutcome::Invalid | ParkOutcome::Unparked(_) => Ok(()),
         }
+    }
+
+    /// Does `wait` for `what`, and notes it if the thread is measured.
+    pub(crate) fn noted<T>(&self, what: &What<'_>, wait: impl FnOnce() -> T) -> T {
+        spent::during_noted(Spent::LockWait, wait, |took| self.hot.add(what.named(), took))
+    }
+
+    /// What measured threads (see [`foreshore_sync::spent`]) have waited longest for.
+    #[must_use]
+    pub fn hot(&self) -> Vec<Hot<Lockable>> {
+        self.hot.list()
     }
 
     /// What is left of a time limit; `None` if there is none.

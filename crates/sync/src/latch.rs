@@ -8,6 +8,7 @@ use crate::model::mutant;
 use crate::park_table::Pick;
 use crate::primitive::MODEL;
 use crate::primitive::atomic::{AtomicU64, Ordering, fence};
+use crate::spent::{self, Spent};
 use crate::{ParkOutcome, ParkTable, rmw};
 
 // The latch word.
@@ -237,6 +238,10 @@ impl HybridLatch {
 
     #[cold]
     fn lock_slow(&self, table: &ParkTable, mode: Mode) {
+        spent::during(Spent::LatchWait, || self.lock_queued(table, mode));
+    }
+
+    fn lock_queued(&self, table: &ParkTable, mode: Mode) {
         let mut spin = table.locks().begin();
         while spin.spin() {
             if self.enter(mode, false, 0) {

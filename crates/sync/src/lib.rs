@@ -16,12 +16,14 @@
 //! | wake a hundred | [`WakeQueue`] |
 //! | background work | [`Step`] run by a [`Daemon`], woken by its [`Signal`] |
 //! | a fence between many who pass often and one who passes seldom | [`AsymmetricFence`] |
+//! | tell where the time of a thread goes | [`spent`], [`Hottest`] |
 //! | memory that may be large and mostly untouched | [`LazyArray`], [`ByteArena`] |
 
 pub mod model;
 pub mod pause;
 pub mod primitive;
 pub mod rmw;
+pub mod spent;
 pub mod waits;
 
 mod asymmetric;
@@ -29,6 +31,7 @@ mod clock;
 mod counter;
 mod daemon;
 mod event_count;
+mod hottest;
 mod latch;
 mod mapping;
 mod mcs;
@@ -49,6 +52,7 @@ pub use counter::{ShardedCounter, thread_index};
 pub use crossbeam_utils::CachePadded;
 pub use daemon::{Daemon, Joiner, NextWake, OnPanic, Signal, Spawn, Step, ThreadSpawn};
 pub use event_count::{EventCount, EventKey};
+pub use hottest::{Hot, Hottest};
 pub use latch::HybridLatch;
 pub use mapping::{ByteArena, LazyArray, Word, ZeroAtomic};
 pub use mcs::McsLock;

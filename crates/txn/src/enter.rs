@@ -52,7 +52,12 @@ impl Txn {
     pub fn push_undo(&mut self, change: &Undoable<'_>) -> UndoPtr {
         assert!(self.xid.is_some(), "a transaction that changes has an xid");
         let link = change.before.map_or_else(Link::default, |before| self.behind(&before));
-        self.lease_mut().undo.push(change, &link)
+        let mut change = *change;
+        // What the transaction itself had made of the row no reader ever sees, and its way back is in the body.
+        if let Some(before) = change.before.as_mut().filter(|before| self.xid == Some(before.xid)) {
+            *before = Before { front: &[], middle: (0, 0), back: &[], ..*before };
+        }
+        self.lease_mut().undo.push(&change, &link)
     }
 
     /// Since which commit the row has been what it is, and where the version before is, if somebody may look for one.

@@ -12,10 +12,10 @@ use crate::table::StatusTable;
 use crate::txn::{Txn, TxnOptions};
 use crate::undo::{Arena, Undo};
 use crate::view::{KeptView, View, Views};
-use foreshore_base::{Csn, Error, GroupNo, Result, Xid};
+use foreshore_base::{Csn, Error, GroupNo, Lockable, Result, Xid};
 use foreshore_lock::{LockManager, LockStats, Owner};
 use foreshore_sync::primitive::atomic::AtomicBool;
-use foreshore_sync::{EventCount, ShardedCounter, SystemClock};
+use foreshore_sync::{EventCount, Hot, ShardedCounter, SystemClock};
 use foreshore_wal::{Log, Session};
 use std::fmt;
 use std::sync::Arc;
@@ -97,6 +97,8 @@ pub struct TxnStats {
     pub status_capacity: u64,
     /// Bytes of undo memory in use, in chunks of 8 KiB.
     pub undo_bytes: usize,
+    /// Old versions of rows that were taken out from between others because no reader sees them, while an older one stayed.
+    pub versions_pruned: u64,
 }
 
 /// What a transaction leases for its time.
@@ -288,7 +290,14 @@ impl TxnManager {
             status_used: self.xids.next().0.saturating_sub(self.window.lo().0),
             status_capacity: self.window.capacity() as u64,
             undo_bytes: self.undo.used_bytes(),
+            versions_pruned: self.undo.pruned(),
         }
+    }
+
+    /// What measured threads (see [`foreshore_sync::spent`]) have waited longest for.
+    #[must_use]
+    pub fn hot(&self) -> Vec<Hot<Lockable>> {
+        self.locks.hot()
     }
 
     /// Makes room for the next xid, which was refused. `kept_back`: from the log space for rollbacks, if need be.

@@ -7,6 +7,7 @@ use crate::record::{MAX_TAG, Record, flags};
 use crate::ticket::CommitTicket;
 use foreshore_base::{Csn, Error, Lsn, Result};
 use foreshore_sync::Nanos;
+use foreshore_sync::spent::{self, Spent};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -99,7 +100,7 @@ impl Session {
             return Err(error);
         }
         if purpose == Purpose::Ordinary && self.unacked.len() >= self.shared.max_unacked {
-            self.measured(Self::hold_back)?;
+            spent::during(Spent::LogWait, || self.measured(Self::hold_back))?;
         }
         let need = max_bytes as u64;
         if purpose == Purpose::Ordinary && need > 0 {
@@ -112,7 +113,7 @@ impl Session {
         assert!(max_bytes <= self.shared.max_reserve, "a reservation of {max_bytes} bytes");
         // What is taken beyond the need stays small enough for all idle sessions together.
         let more = need.next_multiple_of(8).max(self.shared.quantum) - self.credit;
-        self.measured(|session| session.refill(more, purpose))
+        spent::during(Spent::LogWait, || self.measured(|session| session.refill(more, purpose)))
     }
 
     /// Does `work`, and counts its time as spent before a record is in the buffer, if that is measured.
@@ -199,8 +200,10 @@ impl Session {
         self.credit -= size as u64;
         let lane = self.lane.expect("credit is in a lane");
         let lsn = match self.measures {
-            false => self.shared.buffer.append(lane, &record, dep),
-            true => self.measured(|session| session.shared.buffer.append(lane, &record, dep)),
+            false => spent::during(Spent::LogInsert, || self.shared.buffer.append(lane, &record, dep)),
+            true => self.measured(|session| {
+                spent::during(Spent::LogInsert, || session.shared.buffer.append(lane, &record, dep))
+            }),
         };
         self.shared.slots.get(self.slot).count(size);
         lsn

@@ -3,7 +3,8 @@
 use crate::log::Shared;
 use crate::pipeline::Key;
 use foreshore_base::{Csn, Error, Lsn, Result};
-use foreshore_sync::{Clock, SystemClock};
+use foreshore_sync::spent::{self, Spent};
+use foreshore_sync::{Clock, Parker, SystemClock};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -102,12 +103,13 @@ impl CommitTicket {
         }
         let clock = SystemClock::new();
         let asked = self.shared.asked(self.target);
-        let durable = self.shared.pipeline.force_while(self.target, |parker, pause| {
+        let park = |parker: &Parker, pause: Option<Duration>| {
             let left = timeout.saturating_sub(clock.now().into());
             let left = pause.map_or(left, |pause| left.min(pause));
             // WAIT: park - the leader's hand-off or the limit ends it.
             !left.is_zero() && (parker.park_timeout(left) || pause.is_some())
-        })?;
+        };
+        let durable = spent::during(Spent::LogWait, || self.shared.pipeline.force_while(self.target, park))?;
         if durable {
             self.shared.pipeline.count_wait(self.target, asked, true);
         }

@@ -143,6 +143,8 @@ pub struct Config {
     pub seed: u64,
     /// Whether contended read-modify-writes are counted.
     pub count_rmw: bool,
+    /// Whether it is measured where the time goes.
+    pub breakdown: bool,
 }
 
 impl Default for Config {
@@ -172,6 +174,7 @@ impl Default for Config {
             skew: 0.0,
             seed: 1,
             count_rmw: false,
+            breakdown: true,
         }
     }
 }
@@ -336,6 +339,7 @@ mod tests {
         let mut names: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
         names.sort_unstable();
         let expected = [
+            "breakdown",
             "clients",
             "commit",
             "count_rmw",

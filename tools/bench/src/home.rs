@@ -64,7 +64,8 @@ impl Home {
             .status(config.status)
             .intents(config.intents)
             .growth(config.growth)
-            .doublewrite(config.doublewrite);
+            .doublewrite(config.doublewrite)
+            .profile(config.breakdown);
     }
 
     /// The name of the file system.

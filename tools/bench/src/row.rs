@@ -5,12 +5,12 @@ use crate::{
     counters::Counters,
     home::Home,
     process::{Peak, cpu_seconds, resident_bytes, user_and_system_seconds, voluntary_switches},
-    report::{Checks, Row},
+    report::{Breakdown, Checks, Row},
     terminal::{Phase, Tally, Terminal},
     units::thousandths,
     workload::{Audit, Work, Worker},
 };
-use foreshore::Db;
+use foreshore::{Db, Profile, TimeSplit};
 use foreshore_base::Result;
 use std::{
     thread,
@@ -39,13 +39,21 @@ struct Sample {
     cpu_split: [f64; 2],
     switches: u64,
     counters: Counters,
+    spent: TimeSplit,
 }
 
 impl Sample {
     fn take(db: &Db) -> Result<Self> {
         let (switches, counters) = (voluntary_switches()?, Counters::read(db));
         let cpu_split = user_and_system_seconds()?;
-        Ok(Self { at: Instant::now(), cpu_seconds: cpu_seconds(), cpu_split, switches, counters })
+        Ok(Self {
+            at: Instant::now(),
+            cpu_seconds: cpu_seconds(),
+            cpu_split,
+            switches,
+            counters,
+            spent: db.profile().total(),
+        })
     }
 }
 
@@ -192,7 +200,10 @@ fn row(
         rss_peak_bytes,
         rss_open_bytes,
         contended_rmw_per_txn: config.count_rmw.then(|| per(tally.rmw, tally.commits)),
-        breakdown: None,
+        breakdown: config.breakdown.then(|| {
+            let spent = after.spent - before.spent;
+            Breakdown::new(spent, Profile::ONE_IN, tally.waited, after.at - before.at, threads)
+        }),
         checks,
         repeats: Vec::new(),
     }

@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use std::{
     collections::VecDeque,
     sync::atomic::{AtomicU8, Ordering},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// Longest latency that is told apart, in nanoseconds: 100 s.
@@ -52,6 +52,8 @@ pub(crate) struct Tally {
     pub(crate) retries: u64,
     /// Contended read-modify-writes of the worker while measuring.
     pub(crate) rmw: u64,
+    /// Time that the worker waited for tickets while measuring.
+    pub(crate) waited: Duration,
     /// Latency of the counted commits, in nanoseconds.
     pub(crate) latency: Histogram<u32>,
 }
@@ -59,7 +61,7 @@ pub(crate) struct Tally {
 impl Tally {
     pub(crate) fn new() -> Self {
         let latency = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).expect("bounds and digits are in range");
-        Self { commits: 0, all_commits: 0, aborts: 0, retries: 0, rmw: 0, latency }
+        Self { commits: 0, all_commits: 0, aborts: 0, retries: 0, rmw: 0, waited: Duration::ZERO, latency }
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
@@ -68,6 +70,7 @@ impl Tally {
         self.aborts += other.aborts;
         self.retries += other.retries;
         self.rmw += other.rmw;
+        self.waited += other.waited;
         self.latency.add(&other.latency).expect("all histograms have the same bounds");
     }
 }
@@ -173,7 +176,13 @@ impl<'a> Terminal<'a> {
 
     fn acknowledge_oldest(&mut self) -> Result<()> {
         if let Some((ticket, begun)) = self.in_flight.pop_front() {
-            ticket.wait()?;
+            if !ticket.is_durable() {
+                let from = Instant::now();
+                ticket.wait()?;
+                if self.phase.get() == Phase::MEASURE {
+                    self.tally.waited += from.elapsed();
+                }
+            }
             self.count(begun);
         }
         Ok(())

@@ -98,6 +98,9 @@ pub(crate) struct Arguments {
     /// Count contended read-modify-writes
     #[arg(long)]
     count_rmw: bool,
+    /// Measure where the time of one in 16 transactions goes
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
+    breakdown: bool,
     /// Write the report as JSON to this file; `-` is standard output, and the table goes to standard error
     #[arg(long, value_name = "PATH")]
     json: Option<PathBuf>,
@@ -131,6 +134,7 @@ impl Arguments {
             skew: self.skew,
             seed: self.seed,
             count_rmw: self.count_rmw,
+            breakdown: self.breakdown,
         }
     }
 }

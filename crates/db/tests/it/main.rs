@@ -22,6 +22,7 @@ mod model;
 mod poison;
 mod prepared;
 mod prepared_crash;
+mod profile;
 mod rollback;
 mod row_locks;
 mod run;

@@ -12,7 +12,7 @@ use super::UndoPtr;
 use foreshore_base::{Csn, Error, Result};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
-use foreshore_sync::{ByteArena, LazyArray, LockRank, Mutex, Word, rmw};
+use foreshore_sync::{ByteArena, LazyArray, LockRank, Mutex, ShardedCounter, Word, rmw};
 use std::collections::VecDeque;
 
 /// Bytes of a chunk. An entry lies in one chunk.
@@ -38,6 +38,9 @@ const NEWEST: usize = 0;
 const LENT: usize = 1;
 const LEFT: usize = 2;
 const STATE_WORDS: usize = 8;
+
+/// Chunks that a session takes within an operation or two.
+const PER_SESSION: usize = 2;
 
 /// A chunk that somebody fills.
 #[derive(Debug)]
@@ -77,7 +80,11 @@ pub(crate) struct Arena {
     lists: Mutex<Lists>,
     /// Chunks in use, written under the mutex.
     used: AtomicUsize,
+    /// Sessions, each of which may sit on chunks.
+    sessions: AtomicUsize,
     limit: usize,
+    /// Entries that the way behind a row was cleared of.
+    pub(super) pruned: ShardedCounter,
 }
 
 impl Arena {
@@ -87,14 +94,16 @@ impl Arena {
         let map = |source| Error::io("map", "the undo arena", source);
         Ok(Self {
             // The first chunk is never used: a pointer of zero leads nowhere.
-            memory: ByteArena::new((limit + 1) * CHUNK).map_err(map)?,
+            memory: ByteArena::in_large_pages((limit + 1) * CHUNK).map_err(map)?,
             states: LazyArray::new((limit + 1) * STATE_WORDS).map_err(map)?,
             lists: Mutex::new(
                 LockRank::Leaf,
                 Lists { free: Vec::new(), fresh: 1, partial: Vec::new(), closed: VecDeque::new() },
             ),
             used: AtomicUsize::new(0),
+            sessions: AtomicUsize::new(0),
             limit,
+            pruned: ShardedCounter::new(),
         })
     }
 
@@ -109,10 +118,29 @@ impl Arena {
         self.used.load(Ordering::Relaxed) * CHUNK
     }
 
-    /// Whether sessions should leave chunks to others.
+    /// Entries that were taken out from between others.
+    pub(crate) fn pruned(&self) -> u64 {
+        self.pruned.sum()
+    }
+
+    /// One session more.
+    pub(super) fn enter(&self) {
+        // ORDERING: hint, see `is_short`.
+        self.sessions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One session less.
+    pub(super) fn exit(&self) {
+        // ORDERING: hint, see `is_short`.
+        self.sessions.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether sessions should leave chunks to others: what is unused is no more than a few for each.
     pub(super) fn is_short(&self) -> bool {
         // ORDERING: hint; to be wrong costs a chunk for the time of one more operation.
-        self.used.load(Ordering::Relaxed) * 2 > self.limit
+        let used = self.used.load(Ordering::Relaxed);
+        // ORDERING: as above.
+        used + PER_SESSION * self.sessions.load(Ordering::Relaxed) > self.limit
     }
 
     /// The words from `pointer` to the end of its chunk; `None` if it points outside.
@@ -124,18 +152,21 @@ impl Arena {
     }
 
     /// A chunk with room for `words`, or `None` if memory is spent. `horizon`: entries that were made by a transaction with a
-    /// commit number up to it are needed by nobody.
-    pub(super) fn take(&self, words: usize, horizon: Csn) -> Option<Open> {
-        rmw::contended(2);
-        let mut lists = self.lists.lock();
-        self.recycle(&mut lists, LOOKS, horizon);
+    /// commit number up to it are needed by nobody. It is asked for only if a chunk that has been left does not do.
+    pub(super) fn take(&self, words: usize, horizon: impl FnOnce() -> Csn) -> Option<Open> {
         let partial = |lists: &mut Lists| {
             let fits = lists.partial.iter().rposition(|open| open.room() >= words)?;
             Some(lists.partial.swap_remove(fits))
         };
-        if let Some(open) = self.is_short().then(|| partial(&mut lists)).flatten() {
+        rmw::contended(2);
+        if self.is_short()
+            && let Some(open) = partial(&mut self.lists.lock())
+        {
             return Some(open);
         }
+        let horizon = horizon();
+        let mut lists = self.lists.lock();
+        self.recycle(&mut lists, LOOKS, horizon);
         if let Some(chunk) = self.unused(&mut lists) {
             return Some(self.start(&lists, chunk));
         }

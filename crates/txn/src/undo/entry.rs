@@ -34,6 +34,8 @@ const MIDDLE: usize = 6;
 const HEADER: usize = 7;
 /// Flag: there was no row.
 const ABSENT: u8 = 1;
+/// Flag: some reader saw what is behind the entry, when somebody last looked.
+const SEEN: u64 = 2 << 40;
 
 /// Words of an entry with so many bytes behind its header.
 pub(super) const fn words(bytes: usize) -> usize {
@@ -190,6 +192,17 @@ impl<'a> Entry<'a> {
         (load(self.words, MIDDLE) >> 32) as u32
     }
 
+    /// Whether some reader saw what is behind the entry, when somebody last looked: it need not be looked at again soon.
+    pub(super) fn is_seen_behind(&self) -> bool {
+        load(self.words, WHAT) & SEEN != 0
+    }
+
+    /// Notes that. By who has the leaf of the row latched exclusively.
+    pub(super) fn set_seen_behind(&self, seen: bool) {
+        let what = load(self.words, WHAT) & !SEEN;
+        store(self.words, WHAT, if seen { what | SEEN } else { what });
+    }
+
     /// Leads past the entry behind this one, which nobody needs. By who has the leaf of the row latched exclusively.
     ///
     /// What is before this change then counts from the commit from which on the skipped version counted. No reader is in
@@ -198,6 +211,7 @@ impl<'a> Entry<'a> {
         let (front, _) = unpack(load(self.words, NEXT));
         store(self.words, NEXT, pack(front, behind.next().bits()));
         store(self.words, SINCE, self.since().min(behind.since()).0);
+        self.set_seen_behind(behind.is_seen_behind());
     }
 
     /// Appends the value of the row before.

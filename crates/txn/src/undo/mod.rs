@@ -131,6 +131,7 @@ pub(crate) struct Back {
 
 impl Undo {
     pub(crate) fn new(arena: Arc<Arena>) -> Self {
+        arena.enter();
         Self {
             arena,
             open: [None, None],
@@ -151,7 +152,7 @@ impl Undo {
             return Ok(());
         }
         assert!(words <= arena::CHUNK_WORDS, "a chunk has room for the undo of a row of any size");
-        let spare = self.arena.take(words, horizon());
+        let spare = self.arena.take(words, horizon);
         let small = self.spare.replace(spare.ok_or(Error::TransactionTooLarge { max: self.arena.limit_bytes() })?);
         self.full.extend(small);
         Ok(())
@@ -256,10 +257,11 @@ impl Undo {
     }
 
     fn leave(&mut self) {
-        let chunks: Vec<Open> = self.open.iter_mut().filter_map(Option::take).chain(self.spare.take()).collect();
-        self.lent.extend(chunks.iter().filter(|open| open.mine).map(|open| open.chunk));
-        if !chunks.is_empty() {
-            self.arena.leave(chunks.into_iter());
+        let [young, kept] = &mut self.open;
+        let chunks = [young, kept, &mut self.spare].map(Option::take);
+        self.lent.extend(chunks.iter().flatten().filter(|open| open.mine).map(|open| open.chunk));
+        if chunks.iter().any(Option::is_some) {
+            self.arena.leave(chunks.into_iter().flatten());
         }
     }
 
@@ -279,6 +281,7 @@ impl Undo {
 impl Drop for Undo {
     fn drop(&mut self) {
         self.leave();
+        self.arena.exit();
     }
 }
 

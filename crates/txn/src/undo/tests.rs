@@ -301,4 +301,5 @@ fn old_readers_keep_what_they_see_and_nothing_else() {
         }
     }
     assert!(arena.used_bytes() <= 10 * CHUNK, "{}", arena.used_bytes());
+    assert!(arena.pruned() > 15_000, "{}", arena.pruned());
 }

@@ -18,6 +18,13 @@ const STRIDE: usize = 64;
 /// Changes of a row, at least, between two times that the way behind it is cleared.
 const CLEAR_EVERY: u32 = 16;
 
+/// When to look again at what a reader saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    Now,
+    Soon,
+}
+
 /// What a reader finds behind a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Older {
@@ -57,31 +64,44 @@ impl Arena {
     /// ended. Returns the countdown of the entry of the next change. `None`: nobody needs any of it.
     ///
     /// The first entry stays, as the next change may be taken back. What is dead directly behind it goes at once; further
-    /// behind, dead ones are looked for only once in so many changes as entries were found there the last time: a
-    /// change costs the same however many there are.
+    /// behind, and behind what a reader saw the last time, dead ones are looked for only once in so many changes as entries
+    /// were found there the last time: a change costs the same however many there are.
     ///
     /// Entries are looked at if the horizon that the caller has pinned is below the commit that made them.
     pub(crate) fn clear(&self, first: UndoPtr, csn: Csn, pinned: Csn, view: &View) -> Option<u32> {
         let first = self.reachable(first, csn, pinned)?;
-        let mut behind = self.clear_behind(&first, csn, pinned, view);
         if first.countdown() > 1 {
+            self.clear_behind(&first, csn, pinned, view, Look::Soon);
             return Some(first.countdown() - 1);
         }
+        let mut behind = self.clear_behind(&first, csn, pinned, view, Look::Now);
         let mut count = 1;
         while let Some((entry, csn)) = behind {
             count += 1;
-            behind = self.clear_behind(&entry, csn, pinned, view);
+            behind = self.clear_behind(&entry, csn, pinned, view, Look::Now);
         }
         Some(count.max(CLEAR_EVERY))
     }
 
     /// Drops the entries directly behind `kept`, made by commit `csn`, that no reader needs, and returns the first one that is left,
-    /// with its commit number.
-    fn clear_behind(&self, kept: &Entry<'_>, csn: Csn, pinned: Csn, view: &View) -> Option<(Entry<'_>, Csn)> {
+    /// with its commit number. `None` if there is none, or it is not to be looked at yet.
+    fn clear_behind(
+        &self,
+        kept: &Entry<'_>,
+        csn: Csn,
+        pinned: Csn,
+        view: &View,
+        look: Look,
+    ) -> Option<(Entry<'_>, Csn)> {
         loop {
+            if look == Look::Soon && kept.is_seen_behind() {
+                return None;
+            }
             let until = kept.since().min(csn);
             let entry = self.reachable(kept.next(), until, pinned)?;
             if !view.is_dead(entry.since(), until) && !mutant("undo: a version that a reader sees is dropped") {
+                // Otherwise it is too new to be judged, which passes soon.
+                kept.set_seen_behind(until <= view.floor());
                 return Some((entry, until));
             }
             // Read before it is dropped: the memory of the last entry of a chunk is used again at once.
@@ -95,6 +115,7 @@ impl Arena {
             if !too_early {
                 self.drop_entry(dead);
             }
+            self.pruned.add(1);
         }
     }
 

@@ -15,6 +15,7 @@ use crate::slots::Slots;
 use crate::ticket::CommitTicket;
 use foreshore_base::{Csn, Error, GroupNo, Lsn, Result, Uuid};
 use foreshore_io::Fs;
+use foreshore_sync::spent::{self, Spent};
 use foreshore_sync::{Daemon, LockRank, Mutex, Nanos, NextWake};
 use std::fmt;
 use std::path::Path;
@@ -349,7 +350,7 @@ impl Shared {
     pub(crate) fn force(&self, lsn: Lsn) -> Result<()> {
         self.check_target(lsn);
         let asked = self.asked(lsn);
-        self.pipeline.force(lsn)?;
+        spent::during(Spent::LogWait, || self.pipeline.force(lsn))?;
         self.pipeline.count_wait(lsn, asked, true);
         Ok(())
     }

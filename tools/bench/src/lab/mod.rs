@@ -36,6 +36,7 @@ mod log_size;
 mod log_skew;
 mod log_slots;
 mod log_threads;
+mod long_reader;
 mod open_loop;
 mod outcome;
 mod page;
@@ -84,7 +85,7 @@ trait Experiment: Sync {
     }
 }
 
-const EXPERIMENTS: [&dyn Experiment; 14] = [
+const EXPERIMENTS: [&dyn Experiment; 15] = [
     &log_insert::LogInsert,
     &log_size::LogSize,
     &log_skew::LogSkew,
@@ -99,6 +100,7 @@ const EXPERIMENTS: [&dyn Experiment; 14] = [
     &buffer_trace::BufferTrace,
     &growth::GrowthLab,
     &status::StatusLab,
+    &long_reader::LongReader,
 ];
 
 /// The word for all experiments.

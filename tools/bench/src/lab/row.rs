@@ -5,7 +5,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::Value;
 
 /// Names that scripts may rely on: first what varies, then what is measured, then what is added to them.
-const FIELDS: [&str; 67] = [
+const FIELDS: [&str; 71] = [
     "buffer",
     "threads",
     "clients",
@@ -74,6 +74,10 @@ const FIELDS: [&str; 67] = [
     "breakdown",
     "growths",
     "cuts",
+    "reader",
+    "undo_share_max",
+    "versions_pruned",
+    "tps_by_time",
 ];
 
 /// Named values.

@@ -1,0 +1,267 @@
+//! Where the time of transactions goes, by label.
+//!
+//! While profiling is on, one in [`Profile::ONE_IN`] transactions that a thread begins is measured, its first among them. Everything
+//! that it does for the engine is between two looks at the clock, and within, the places where time goes measure
+//! themselves (see [`foreshore_sync::spent`]). When profiling is off, a transaction looks at one flag as it begins.
+
+use crate::Db;
+use foreshore_base::{Lockable, PageId, Result};
+use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
+use foreshore_sync::spent::{self, Spent, SpentNanos};
+use foreshore_sync::{Clock, Hot, LockRank, Mutex, Nanos, SystemClock};
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::ops::{AddAssign, Sub};
+use std::time::Duration;
+
+/// How the time of transactions was spent, from begin to end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TimeSplit {
+    /// How many.
+    pub transactions: u64,
+    /// In the engine, and in nothing of what follows.
+    pub work: Duration,
+    /// Putting records into the log buffer.
+    pub log_insert: Duration,
+    /// Waiting for durability, or for room in the log. The wait for a ticket after the transaction is not counted.
+    pub log_wait: Duration,
+    /// Waiting for locks.
+    pub lock_wait: Duration,
+    /// Waiting for latches of pages.
+    pub latch_wait: Duration,
+    /// Reading pages, and writing others to make room for them.
+    pub io: Duration,
+    /// All the time of transactions that were rolled back because others stood in their way, and the pauses of
+    /// [`Db::run`] behind them.
+    pub retry: Duration,
+    /// Between the calls of the owner.
+    pub caller: Duration,
+}
+
+impl TimeSplit {
+    /// All of it together.
+    #[must_use]
+    pub fn total(&self) -> Duration {
+        let Self { work, log_insert, log_wait, lock_wait, latch_wait, io, retry, caller, .. } = *self;
+        work + log_insert + log_wait + lock_wait + latch_wait + io + retry + caller
+    }
+}
+
+impl AddAssign for TimeSplit {
+    fn add_assign(&mut self, other: Self) {
+        *self = self.with(other, |a, b| a + b, |a, b| a + b);
+    }
+}
+
+impl Sub for TimeSplit {
+    type Output = Self;
+
+    /// What came after an earlier look.
+    fn sub(self, earlier: Self) -> Self {
+        self.with(earlier, Duration::saturating_sub, u64::saturating_sub)
+    }
+}
+
+impl TimeSplit {
+    fn with(self, other: Self, times: fn(Duration, Duration) -> Duration, counts: fn(u64, u64) -> u64) -> Self {
+        Self {
+            transactions: counts(self.transactions, other.transactions),
+            work: times(self.work, other.work),
+            log_insert: times(self.log_insert, other.log_insert),
+            log_wait: times(self.log_wait, other.log_wait),
+            lock_wait: times(self.lock_wait, other.lock_wait),
+            latch_wait: times(self.latch_wait, other.latch_wait),
+            io: times(self.io, other.io),
+            retry: times(self.retry, other.retry),
+            caller: times(self.caller, other.caller),
+        }
+    }
+}
+
+/// What profiling has found, see [`Db::profile`].
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Profile {
+    /// The time of the measured transactions by label, the longest first.
+    pub labels: Vec<(&'static str, TimeSplit)>,
+    /// What the measured transactions have waited longest for.
+    pub hot_keys: Vec<HotKey>,
+    /// Whose latches they have waited longest for.
+    pub hot_pages: Vec<HotPage>,
+}
+
+impl Profile {
+    /// One of so many transactions of a thread is measured.
+    pub const ONE_IN: u32 = 16;
+
+    /// The time of all labels together.
+    #[must_use]
+    pub fn total(&self) -> TimeSplit {
+        let mut total = TimeSplit::default();
+        self.labels.iter().for_each(|&(_, split)| total += split);
+        total
+    }
+}
+
+/// A key, gap or table that transactions wait for. Whatever has more than a 64th of all such waits is among those listed.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct HotKey {
+    /// Its name, the key cut off after 64 bytes.
+    pub name: String,
+    /// How often it was waited for.
+    pub waits: u64,
+    /// How long together, at most.
+    pub waited: Duration,
+    /// How much of that may be of others.
+    pub over: Duration,
+}
+
+/// A page whose latch transactions wait for, as above.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct HotPage {
+    /// Its number.
+    pub page: PageId,
+    /// See [`HotKey`].
+    pub waits: u64,
+    /// See [`HotKey`].
+    pub waited: Duration,
+    /// See [`HotKey`].
+    pub over: Duration,
+}
+
+/// What is measured, of all transactions.
+#[derive(Debug)]
+pub(crate) struct Profiler {
+    is_on: AtomicBool,
+    clock: SystemClock,
+    labels: Mutex<HashMap<&'static str, TimeSplit>>,
+}
+
+impl Profiler {
+    pub(crate) fn new(is_on: bool) -> Self {
+        let labels = Mutex::new(LockRank::Leaf, HashMap::new());
+        Self { is_on: AtomicBool::new(is_on), clock: SystemClock::new(), labels }
+    }
+
+    /// A meter for a transaction that begins, if it is to be measured.
+    #[inline]
+    pub(crate) fn meter(&self, label: &'static str) -> Option<Box<Meter>> {
+        // ORDERING: hint; to be wrong measures one more, or one less.
+        (self.is_on.load(Ordering::Relaxed) && spent::is_due(Profile::ONE_IN)).then(|| {
+            let (inside, spent, failed) = (Cell::new(Nanos::ZERO), Cell::default(), Cell::new(false));
+            Box::new(Meter { label, begun: self.clock.now(), inside, spent, failed })
+        })
+    }
+
+    /// Does `work` of a transaction, and measures it.
+    #[inline(always)]
+    pub(crate) fn during<T>(&self, meter: Option<&Meter>, work: impl FnOnce() -> T) -> T {
+        match meter {
+            None => work(),
+            Some(meter) => self.timed(meter, work),
+        }
+    }
+
+    #[cold]
+    fn timed<T>(&self, meter: &Meter, work: impl FnOnce() -> T) -> T {
+        let from = self.clock.now();
+        spent::start();
+        let result = work();
+        let (parts, mut sums) = (spent::stop(), meter.spent.get());
+        (0..Spent::COUNT).for_each(|part| sums[part] += parts[part]);
+        meter.spent.set(sums);
+        meter.inside.set(meter.inside.get() + self.clock.now().since(from));
+        result
+    }
+
+    /// The transaction has ended.
+    pub(crate) fn end(&self, meter: &Meter) {
+        let total = self.clock.now().since(meter.begun);
+        let inside = Duration::from(meter.inside.get());
+        let part = |part: Spent| Duration::from_nanos(meter.spent.get()[part as usize]);
+        let mut split = TimeSplit { transactions: 1, ..TimeSplit::default() };
+        if meter.failed.get() {
+            split.retry = total;
+        } else {
+            split.log_insert = part(Spent::LogInsert);
+            split.log_wait = part(Spent::LogWait);
+            split.lock_wait = part(Spent::LockWait);
+            split.latch_wait = part(Spent::LatchWait);
+            split.io = part(Spent::Io);
+            split.work = inside.saturating_sub(split.total());
+            split.caller = total.saturating_sub(inside);
+        }
+        self.add(meter.label, split);
+    }
+
+    /// Does `pause` behind a transaction with `label` that was measured, and is run again.
+    pub(crate) fn between_runs<T>(&self, label: &'static str, pause: impl FnOnce() -> T) -> T {
+        let from = self.clock.now();
+        let result = pause();
+        self.add(label, TimeSplit { retry: self.clock.now().since(from), ..TimeSplit::default() });
+        result
+    }
+
+    fn add(&self, label: &'static str, split: TimeSplit) {
+        *self.labels.lock().entry(label).or_default() += split;
+    }
+}
+
+/// What is measured of one transaction.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    label: &'static str,
+    begun: Nanos,
+    /// Time in the engine.
+    inside: Cell<Nanos>,
+    /// Parts of that.
+    spent: Cell<SpentNanos>,
+    /// Whether others stood in its way.
+    failed: Cell<bool>,
+}
+
+impl Meter {
+    /// An error that another run may not meet has ended the transaction.
+    pub(crate) fn fail(&self) {
+        self.failed.set(true);
+    }
+}
+
+impl Db {
+    /// Where the time of transactions has gone since the database was opened, while profiling was on: see
+    /// [`Options::profile`](crate::Options::profile). Times are those of the measured transactions, one in
+    /// [`Profile::ONE_IN`] of each thread, and not of background work.
+    #[must_use]
+    pub fn profile(&self) -> Profile {
+        let engine = self.engine();
+        let mut labels: Vec<_> = engine.profiler.labels.lock().iter().map(|(&label, &split)| (label, split)).collect();
+        labels.sort_by_key(|(label, split)| (std::cmp::Reverse(split.total()), *label));
+        let key = |Hot { key, times: waits, spent: waited, over }: Hot<Lockable>| HotKey {
+            name: key.to_string(),
+            waits,
+            waited,
+            over,
+        };
+        let page = |Hot { key: page, times: waits, spent: waited, over }| HotPage { page, waits, waited, over };
+        Profile {
+            labels,
+            hot_keys: engine.txns.hot().into_iter().map(key).collect(),
+            hot_pages: engine.pool.hot_pages().into_iter().map(page).collect(),
+        }
+    }
+
+    /// Switches profiling on or off. Transactions that run go on as they began.
+    ///
+    /// # Errors
+    /// `Closed`, `Poisoned`.
+    pub fn set_profiling(&self, on: bool) -> Result<()> {
+        let engine = self.engine();
+        engine.check_open()?;
+        // ORDERING: hint, see `Profiler::meter`.
+        engine.profiler.is_on.store(on, Ordering::Relaxed);
+        Ok(())
+    }
+}
