@@ -107,6 +107,7 @@ fn verify(dir: &Path, reported: &[(u64, u64)], settled: &mut Balances) -> Fallib
     db.check()?;
     let tx = db.begin();
     let history = tx.open(HISTORY)?;
+    history.lock_against_writes()?;
     for &key in reported {
         if history.get(key)?.is_none() {
             return Err(format!("commit {key:?} was acknowledged and is lost").into());
@@ -119,7 +120,9 @@ fn verify(dir: &Path, reported: &[(u64, u64)], settled: &mut Balances) -> Fallib
         }
     }
     for (def, wanted) in [ACCOUNTS, TELLERS, BRANCHES].into_iter().zip(&settled.0) {
-        let stored = tx.open(def)?.iter().collect::<Result<Vec<_>, _>>()?;
+        let table = tx.open(def)?;
+        table.lock_against_writes()?;
+        let stored = table.iter().collect::<Result<Vec<_>, _>>()?;
         if !stored.into_iter().eq((0..).zip(wanted.iter().copied())) {
             return Err(format!("{} do not match the {} rows of the history", def.name(), rows.len()).into());
         }

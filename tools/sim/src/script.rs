@@ -11,6 +11,8 @@ use std::sync::Arc;
 const DIR: &str = "db";
 /// Accounts, loaded before the history begins: more pages than the pool has frames.
 const ACCOUNTS: u64 = 1400;
+/// Rows that a scan locks one by one.
+const LOCKED: usize = 100;
 /// Bytes of an account.
 const ACCOUNT: usize = 1900;
 
@@ -194,8 +196,9 @@ impl Script {
                 open.remove(open.tables[1 + self.random.below(2) as usize], &key)
             }
             _ => {
-                // A scan of the accounts goes through more pages than there are frames.
+                // A scan of the accounts goes through more pages than there are frames, and more rows than there is room for locks.
                 let table = open.table(open.tables[self.random.below(2) as usize])?;
+                table.iter().take(LOCKED).try_for_each(|row| row.map(drop))?;
                 table.lock_against_writes()?;
                 table.iter().try_for_each(|row| row.map(drop))
             }
