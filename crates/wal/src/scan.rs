@@ -16,8 +16,8 @@
 //!
 //! **Torn tail or lost media.** A group that was never acknowledged may be torn; dropping it is right. A later header
 //! that says it was durable (`acked_upto`) proves that acknowledged groups are missing, and so does a control file whose
-//! first group is missing, unless the log is new, or whose first segment is, with later ones there: the log is refused. Otherwise the loss of the very last group leaves no
-//! witness.
+//! first group is missing, with its segment or without, unless the log is new: the log is refused. Otherwise the loss of
+//! the very last group leaves no witness.
 
 #[cfg(all(test, not(foreshore_loom)))]
 pub(crate) mod craft;
@@ -79,7 +79,8 @@ pub(crate) fn scan(home: &Home, control: &Control) -> Result<Scanned> {
 pub(crate) fn scan_by(home: &Home, control: &Control, rule: Rule) -> Result<Scanned> {
     let start = control.newest();
     let numbers = home.segment_numbers()?;
-    if numbers.binary_search(&start.segment).is_err() && numbers.last().is_some_and(|&last| last > start.segment) {
+    let is_lost = start.first != FIRST || numbers.last().is_some_and(|&last| last > start.segment);
+    if is_lost && numbers.binary_search(&start.segment).is_err() {
         return Err(Error::LostLog { dir: home.dir.clone(), missing: start.first });
     }
     let (file, size) = home.open_segment(start.segment)?;
