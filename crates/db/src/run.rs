@@ -1,10 +1,10 @@
 //! Transactions as closures that are repeated when others stood in their way.
 
 use crate::{Db, Durability, Transaction, TxnOptions};
-use foreshore_base::{Csn, Error, TableId};
+use foreshore_base::{Error, TableId};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::{Clock, Parker, SystemClock, Turn, Turns};
-use std::{sync::Arc, time::Duration};
+use std::{cell::Cell, sync::Arc, time::Duration};
 
 /// How often a transaction is run before it is given up.
 const MAX_RUNS: u32 = 100;
@@ -12,19 +12,18 @@ const MAX_RUNS: u32 = 100;
 const FIRST_PAUSE: Duration = Duration::from_micros(50);
 /// Longest pause at all.
 const MAX_PAUSE: Duration = Duration::from_millis(10);
-/// After so many runs a transaction does not pause but stands in line: a crowd at one row, of which one gets through at a time
-/// and all others meet again, becomes a queue.
+/// After so many runs a transaction that met others does not pause but stands in line: a crowd at one row, of which one gets
+/// through at a time and all others meet again, becomes a queue.
 const RUNS_BEFORE_LINE: u32 = 8;
-/// Longest wait in line. Then it runs anyway, for the one whose turn it is may wait for a lock of this very thread, in whose
-/// transaction this one is nested.
-const MAX_LINE: Duration = Duration::from_millis(250);
+/// Longest wait in line. Then it runs anyway: the one whose turn it is may wait for something that this thread is to do.
+const MAX_LINE: Duration = Duration::from_secs(2);
 
 impl Db {
     /// Runs `f` in a transaction and commits it. Durable when it returns.
     ///
     /// A run that others ended (a deadlock, a conflict, a lock timeout, a lack of sessions) is rolled back and `f` is called
-    /// again, after a random pause of at most 10 ms; those that have been run often do so one at a time, after a wait of at
-    /// most 250 ms. If one was ended by [`LockLimit`](Error::LockLimit) the next lock that table against writes before they call
+    /// again, after a random pause of at most 10 ms; those that have met others often run one at a time, after a wait of at
+    /// most 2 s, unless this thread has another transaction open. If one was ended by [`LockLimit`](Error::LockLimit) the next lock that table against writes before they call
     /// `f`. Any other error rolls back and is given back, and so does a panic. The result, be it a value or an
     /// error, never rests on a commit that is not durable.
     ///
@@ -74,26 +73,31 @@ impl Db {
                     Err(error) => return Err(error.into()),
                 },
                 (None, Err(error)) => {
-                    self.settle(tx.end_without_commit(), is_relaxed)?;
+                    self.end(tx, turn, is_relaxed)?;
                     return Err(error);
                 }
             };
             if runs == MAX_RUNS {
-                self.settle(tx.end_without_commit(), is_relaxed)?;
+                self.end(tx, turn, is_relaxed)?;
                 return Err(Error::Exhausted { runs, cause: Arc::new(cause) }.into());
             }
             if let Error::LockLimit { table, .. } = cause {
                 whole.push(table);
             }
-            again.get_or_insert_with(|| Again::new(self));
+            again.get_or_insert_with(|| Again::new(self)).has_met =
+                matches!(cause, Error::Deadlock { .. } | Error::Conflict { .. });
             was_measured = tx.is_measured();
         }
         unreachable!("the last run returns")
     }
 
-    /// An answer that tells what another commit did must not be given while power loss could take that commit back.
-    fn settle(&self, watermark: Csn, is_relaxed: bool) -> Result<(), Error> {
+    /// Ends `tx` without a commit. An answer that tells what another commit did must not be given while power loss could take
+    /// that commit back, and the next one in line need not wait for the disk.
+    fn end(&self, tx: Transaction, turn: Option<Turn<'_>>, is_relaxed: bool) -> Result<(), Error> {
+        let watermark = tx.end_without_commit();
+        drop(turn);
         let log = &self.engine().log;
+        // WAIT: help - or park behind the leader.
         if is_relaxed || watermark.lsn() <= log.durable() { Ok(()) } else { log.force(watermark.lsn()) }
     }
 }
@@ -103,7 +107,7 @@ impl Db {
 pub(crate) struct Repeats {
     /// The seed of the next one's pauses.
     seed: AtomicU64,
-    /// Those that were run often stand in line here.
+    /// Those that met others often stand in line here.
     turns: Turns,
 }
 
@@ -118,18 +122,21 @@ struct Again {
     clock: SystemClock,
     /// State of the generator, another one for each transaction.
     random: u64,
+    /// Whether the last run was ended because it met others, who would meet it again. In all other cases there is nothing to
+    /// get out of the way of, and only time helps.
+    has_met: bool,
 }
 
 impl Again {
     fn new(db: &Db) -> Self {
         // ORDERING: ticket, for a seed that nobody else has.
         let seed = db.engine().repeats.seed.fetch_add(1, Ordering::Relaxed);
-        Self { clock: SystemClock::new(), random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) }
+        Self { clock: SystemClock::new(), random: mixed(seed), has_met: false }
     }
 
     /// Waits before run number `runs`, holding nothing. The turn, if it gets one, lasts for the run.
     fn wait<'db>(&mut self, db: &'db Db, runs: u32) -> Option<Turn<'db>> {
-        if runs > RUNS_BEFORE_LINE {
+        if self.is_for_line(runs) {
             return db.engine().repeats.turns.take(&self.clock, MAX_LINE);
         }
         let until = self.clock.now() + self.pause(runs);
@@ -143,28 +150,71 @@ impl Again {
         }
     }
 
+    /// Whether to stand in line before run number `runs`. Not with another transaction open: whose turn it is may wait for its
+    /// locks, or this thread, in a run around this one, may have the turn itself.
+    fn is_for_line(&self, runs: u32) -> bool {
+        runs > RUNS_BEFORE_LINE && self.has_met && !Begun::has_open()
+    }
+
     /// A random time, longer after more runs, so that those who met do not meet again.
     fn pause(&mut self, runs: u32) -> Duration {
         let longest = FIRST_PAUSE.saturating_mul(1 << runs.min(10)).min(MAX_PAUSE);
-        // SplitMix64.
         self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.random;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        Duration::from_nanos(
-            (mixed ^ (mixed >> 31)) % u64::try_from(longest.as_nanos()).expect("at most ten milliseconds"),
-        )
+        Duration::from_nanos(mixed(self.random) % u64::try_from(longest.as_nanos()).expect("at most ten milliseconds"))
+    }
+}
+
+/// The finaliser of SplitMix64: neighbours become far apart.
+const fn mixed(mut bits: u64) -> u64 {
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    bits ^ (bits >> 31)
+}
+
+std::thread_local! {
+    /// Transactions that this thread has begun and that are open.
+    static OPEN: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts a transaction as open in the thread that begins it, known by the place of its count. One that is given to another
+/// thread stays counted, for the thread may wait for what the other one does.
+pub(crate) struct Begun(usize);
+
+impl Begun {
+    pub(crate) fn here() -> Self {
+        OPEN.with(|open| {
+            open.set(open.get() + 1);
+            Self(std::ptr::from_ref(open).addr())
+        })
+    }
+
+    fn has_open() -> bool {
+        OPEN.get() > 0
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        // Ended by another thread, or by one that has the place of one that is gone: who is counted once too often pauses
+        // instead of standing in line.
+        OPEN.with(|open| {
+            if std::ptr::from_ref(open).addr() == self.0 {
+                open.set(open.get().saturating_sub(1));
+            }
+        });
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Options;
+    use foreshore_io::Mem;
 
     #[test]
     fn pauses_are_random_by_seed_and_bounded() {
         let pauses = |seed| {
-            let mut again = Again { clock: SystemClock::new(), random: seed };
+            let mut again = Again { clock: SystemClock::new(), random: mixed(seed), has_met: false };
             (2..MAX_RUNS).map(|runs| again.pause(runs)).collect::<Vec<_>>()
         };
         assert_eq!(pauses(1), pauses(1));
@@ -172,5 +222,39 @@ mod tests {
         let longest = |at: usize| (0..500).map(|seed| pauses(seed)[at]).max().expect("some");
         assert!(longest(0) <= 4 * FIRST_PAUSE && longest(0) > FIRST_PAUSE);
         assert!(longest(90) <= MAX_PAUSE && longest(90) > MAX_PAUSE / 2);
+    }
+    #[test]
+    fn neighbours_pause_independently() {
+        let pauses = |seed| {
+            let mut again = Again { clock: SystemClock::new(), random: mixed(seed), has_met: false };
+            (0..50).map(|_| again.pause(20)).collect::<Vec<_>>()
+        };
+        for seed in 0..100 {
+            let mut all = [pauses(seed), pauses(seed + 1)].concat();
+            all.sort();
+            all.dedup();
+            assert!(all.len() > 90, "the pauses after seed {seed} are a shifted copy");
+        }
+    }
+
+    #[test]
+    fn only_who_met_others_and_is_not_nested_stands_in_line() {
+        let db = Options::new().memory_limit(16 << 20).fs(Arc::new(Mem::null())).open("/db").unwrap();
+        let mut again = Again::new(&db);
+        let line = |again: &Again| (2..=MAX_RUNS).filter(|&runs| again.is_for_line(runs)).count();
+        assert_eq!(line(&again), 0, "time has to pass");
+        again.has_met = true;
+        assert_eq!(line(&again), (MAX_RUNS - RUNS_BEFORE_LINE) as usize);
+        let (outer, other) = (db.begin(), db.begin());
+        assert_eq!(line(&again), 0);
+        outer.rollback().unwrap();
+        assert_eq!(line(&again), 0);
+        other.commit().unwrap();
+        assert!(again.is_for_line(MAX_RUNS));
+        let nested = db.run(|_| Ok::<_, Error>(again.is_for_line(MAX_RUNS)));
+        assert!(!nested.unwrap(), "a run within a run");
+        let elsewhere = db.begin();
+        std::thread::spawn(move || drop(elsewhere)).join().unwrap();
+        assert!(!again.is_for_line(MAX_RUNS), "others have no count of this thread");
     }
 }

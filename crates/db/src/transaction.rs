@@ -2,6 +2,7 @@
 
 use crate::engine::Engine;
 use crate::profile::Meter;
+use crate::run::Begun;
 use crate::tables::TableInfo;
 use crate::{Durability, Table, TableDef, TxnOptions, catalogue};
 use foreshore_base::key::{Key, Value};
@@ -27,6 +28,8 @@ pub struct Transaction {
     durability: Durability,
     /// If it is measured.
     meter: Option<Box<Meter>>,
+    /// Counts it in the thread that began it.
+    _begun: Begun,
 }
 
 /// Where a transaction stands.
@@ -110,7 +113,13 @@ impl Transaction {
             })),
             Err(error) => State::Failed { error, watermark: Csn::ZERO, has_begun: false },
         };
-        Self { engine: Arc::clone(engine), state: RefCell::new(state), durability: options.durability, meter }
+        Self {
+            engine: Arc::clone(engine),
+            state: RefCell::new(state),
+            durability: options.durability,
+            meter,
+            _begun: Begun::here(),
+        }
     }
 
     /// Opens a table, and creates it where there is none. Creation is part of the transaction: other transactions that

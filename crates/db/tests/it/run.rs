@@ -2,7 +2,7 @@
 
 use crate::support::{NUMBERS, fill, in_memory, numbers};
 use foreshore::{Durability, Error, Options, TxnOptions};
-use foreshore_io::{Device, Fs};
+use foreshore_io::{Device, Fs, Mem};
 use std::{
     path::Path,
     sync::{
@@ -125,6 +125,38 @@ fn who_is_ended_each_time_hears_what_ended_the_last_run() {
     assert_eq!(runs, 100);
     other.rollback().unwrap();
     assert_eq!(numbers(&db), [(0, 0)]);
+}
+
+/// All transactions are taken for longer than a run needs to be refused a hundred times.
+#[test]
+fn who_finds_no_free_transaction_gives_the_others_time() {
+    const LONG: Duration = Duration::from_millis(100);
+    let db = Options::new().memory_limit(16 << 20).max_transactions(2).fs(Arc::new(Mem::null())).open("/db").unwrap();
+    fill(&db, 2);
+    let all_are_taken = Barrier::new(3);
+    let refused = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for key in [0, 1] {
+            let (db, all_are_taken) = (&db, &all_are_taken);
+            scope.spawn(move || {
+                let tx = db.begin();
+                tx.open(NUMBERS).unwrap().insert(key, 10).unwrap();
+                all_are_taken.wait();
+                // Work that takes so long.
+                std::thread::sleep(LONG);
+                tx.commit().unwrap();
+            });
+        }
+        all_are_taken.wait();
+        db.run(|tx| {
+            let table = tx.open(NUMBERS);
+            refused.fetch_add(u32::from(table.is_err()), Ordering::Relaxed);
+            table?.insert(2, 10).map(drop)
+        })
+        .unwrap();
+    });
+    assert!(refused.into_inner() > 8, "runs that pause are not 100 ms apart");
+    assert_eq!(numbers(&db), [(0, 10), (1, 10), (2, 10)]);
 }
 
 #[test]
