@@ -10,7 +10,7 @@ use crate::tree::{Structure, Tree};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, Lsn, PageId, Result};
 use foreshore_buffer::Scan;
-use foreshore_lock::{RowLock, Strength, TableMode};
+use foreshore_lock::{NewShare, RowLock, Strength, TableMode};
 use foreshore_txn::{Seen, Snapshot, Txn, UndoPtr};
 use std::ops::{Bound, Range};
 use std::sync::Arc;
@@ -38,6 +38,8 @@ pub struct Cursor {
     at: usize,
     /// The transaction's last change when the rows were copied.
     copied_at: Lsn,
+    /// What the step that runs has locked shared and may give up.
+    entered: Vec<NewShare>,
     /// How many entries of a leaf the next step takes at most, if it locks them.
     step: usize,
     ahead: ReadAhead,
@@ -106,6 +108,7 @@ impl Tree {
             rows: Vec::new(),
             at: 0,
             copied_at: txn.last_lsn(),
+            entered: Vec::new(),
             step: 1,
             ahead: ReadAhead::default(),
         }

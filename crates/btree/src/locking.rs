@@ -5,7 +5,7 @@ use crate::lookup::copy_row;
 use crate::node::NO_WRITER;
 use crate::tree::{Structure, Tree};
 use foreshore_base::{Result, Xid};
-use foreshore_lock::{LockWait, Locked, RowLock, Strength, TableMode, Target};
+use foreshore_lock::{LockWait, Locked, NewShare, RowLock, Strength, TableMode, Target};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::thread;
 use foreshore_txn::{RowHolder, Txn};
@@ -56,6 +56,7 @@ impl Tree {
         if waits {
             txn.share(target)?;
         }
+        let mut entered = None;
         let mut patience = txn.patience();
         let mut restarts = Restarts::default();
         loop {
@@ -71,8 +72,9 @@ impl Tree {
             };
             let row = row.map(|row| row.map(|(header, ghost)| (txn.row_holder(header.xid), ghost, header.xid)));
             // Who does not wait comes second where there is a holder, and enters nothing. In between the row may find one: the
-            // lock stays then, and the header says whose the row is.
-            let shares = waits || !matches!(row, Ok(Some((RowHolder::Other(_), ..)))) && txn.try_share(target)?;
+            // next look at the header says whose the row is, and the lock goes out again.
+            let shares = waits
+                || !matches!(row, Ok(Some((RowHolder::Other(_), ..)))) && self.enter(txn, target, &mut entered)?;
             if !early && !leaf.holds() {
                 self.restart(&mut restarts);
                 continue;
@@ -83,6 +85,7 @@ impl Tree {
                 Some((RowHolder::Other(holder), _, xid)) => {
                     drop(leaf);
                     if !waits {
+                        entered.into_iter().for_each(|share| txn.unshare(share));
                         return self.refuse(txn, target, Some(holder), wait).map(|()| (Locked::Skipped, xid));
                     }
                     txn.wait_row(self.table, key, holder, &mut patience)?;
@@ -102,12 +105,26 @@ impl Tree {
         }
     }
 
-    /// Locks a key shared; false if it is passed over.
-    pub(crate) fn share_by(&self, txn: &mut Txn, target: Target<'_>, wait: LockWait) -> Result<bool> {
+    /// Locks a key shared if that needs no wait. `entered` gets what is to go out again if the request is refused after all.
+    fn enter(&self, txn: &mut Txn, target: Target<'_>, entered: &mut Option<NewShare>) -> Result<bool> {
+        let share = txn.try_share_anew(target)?;
+        // What a later try of the same request enters is nothing.
+        *entered = entered.or(share);
+        Ok(share.is_some())
+    }
+
+    /// Locks a key shared; false if it is passed over. `entered` as for [`enter`](Self::enter).
+    pub(crate) fn share_by(
+        &self,
+        txn: &mut Txn,
+        target: Target<'_>,
+        wait: LockWait,
+        entered: &mut Option<NewShare>,
+    ) -> Result<bool> {
         if wait == LockWait::Wait {
             return txn.share(target).map(|()| true);
         }
-        if txn.try_share(target)? {
+        if self.enter(txn, target, entered)? {
             return Ok(true);
         }
         self.refuse(txn, target, None, wait).map(|()| false)

@@ -196,6 +196,7 @@ impl Tree {
     ) -> Result<Try> {
         let row = Target::row(self.table, key);
         let mut absent = false;
+        let mut entered = None;
         let mut pin: Option<Pinned<'_>> = None;
         loop {
             let outcome = self.try_write(txn, xid, key, intent);
@@ -206,15 +207,14 @@ impl Tree {
                 // Only a serializable one promises that it stays so.
                 Try::Absent if absent || txn.isolation() != Isolation::Serializable => return Ok(Try::Absent),
                 // That it does not exist must hold to the end of the transaction.
-                Try::Absent if self.share_by(txn, row, wait)? => absent = true,
+                Try::Absent if self.share_by(txn, row, wait, &mut entered)? => absent = true,
                 Try::Absent => return Ok(Try::Skipped),
-                Try::Held(holder) if wait != LockWait::Wait => {
-                    return self.refuse(txn, row, Some(holder), wait).map(|()| Try::Skipped);
+                refused @ (Try::Held(_) | Try::Shared) if wait != LockWait::Wait => {
+                    entered.into_iter().for_each(|share| txn.unshare(share));
+                    let holder = if let Try::Held(holder) = refused { Some(holder) } else { None };
+                    return self.refuse(txn, row, holder, wait).map(|()| Try::Skipped);
                 }
                 Try::Held(holder) => txn.wait_row(self.table, key, holder, patience)?,
-                Try::Shared if wait != LockWait::Wait => {
-                    return self.refuse(txn, row, None, wait).map(|()| Try::Skipped);
-                }
                 Try::Shared => txn.wait_exclusive(row)?,
                 Try::Gap(next) => txn.wait_exclusive(Target::gap(self.table, next.as_deref()))?,
                 Try::Missing(pid) => drop(pin.replace(self.pool().pin(pid)?)),

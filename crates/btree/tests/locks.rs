@@ -4,6 +4,7 @@ mod common;
 
 use common::Bed;
 use foreshore_base::Error;
+use foreshore_lock::RowLock;
 use foreshore_sync::primitive::thread;
 use foreshore_sync::{Clock, SystemClock};
 use foreshore_txn::{Isolation, Txn, TxnOptions};
@@ -210,6 +211,29 @@ fn a_second_wait_for_a_row_has_its_whole_time() {
         holder.rollback().unwrap();
         waiter.join().unwrap();
     });
+}
+
+/// A step that takes several rows is refused one of them. The others were not handed out, and are free.
+#[test]
+fn a_refused_scan_leaves_rows_that_it_has_not_handed_out_to_others() {
+    for isolation in [Isolation::ReadCommitted, Isolation::Serializable] {
+        let bed = bed();
+        for key in [b"a", b"b", b"c"] {
+            bed.run(|txn| bed.tree.insert_new(txn, key, b"one"));
+        }
+        let mut holder = bed.begin();
+        bed.tree.put(&mut holder, b"c", b"two").unwrap();
+        let mut reader = begin_at(&bed, isolation, SOON);
+        let mut cursor =
+            bed.tree.range_locked(&mut reader, Bound::Unbounded, Bound::Unbounded, RowLock::share().no_wait()).unwrap();
+        assert_eq!(cursor.next(&mut reader).unwrap().unwrap().0, b"a");
+        let refused = cursor.next(&mut reader).map(|row| row.map(|(key, _)| key.to_vec()));
+        assert!(matches!(refused, Err(Error::RowLocked { .. })), "one step meets both: {refused:?}");
+        bed.tree.put(&mut hasty(&bed), b"b", b"two").unwrap();
+        assert!(bed.tree.put(&mut hasty(&bed), b"a", b"two").is_err(), "what was handed out is locked");
+        holder.rollback().unwrap();
+        assert_eq!(cursor.next(&mut reader).unwrap().unwrap().0, b"b", "it goes on where it was");
+    }
 }
 
 #[test]

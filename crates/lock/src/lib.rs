@@ -46,5 +46,5 @@ pub use intent::IntentKind;
 pub use manager::{LockManager, LockOptions, LockStats, SHARE_BYTES};
 pub use mode::TableMode;
 pub use owner::Owner;
-pub use row::Gap;
+pub use row::{Gap, NewShare};
 pub use target::{Part, Target};

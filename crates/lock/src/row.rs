@@ -78,6 +78,17 @@ impl Sharers {
         }
     }
 
+    /// Takes a part away from `owner`, and says whether that was all it had.
+    fn remove_part(&mut self, owner: u32, part: Part) -> bool {
+        let held = self.get_mut(owner).expect("a shared lock that is taken out again is held");
+        *held = held.without(part);
+        let is_all = held.is_empty();
+        if is_all {
+            self.remove(owner);
+        }
+        is_all
+    }
+
     fn remove(&mut self, owner: u32) {
         if self.first.is_some_and(|(member, _)| member == owner) {
             self.first = self.more.pop();
@@ -110,6 +121,13 @@ impl RowEntry {
         let readers = self.waiting.iter().filter(|&&(reader, part)| self.admits(reader, part));
         writers.chain(readers).map(|&(owner, _)| owner).collect()
     }
+}
+
+/// What a request has entered that its transaction did not have, for [`LockManager::unshare`]. It may be nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewShare {
+    row: RowHash,
+    part: Part,
 }
 
 /// Who has the gap that a key is inserted into.
@@ -147,7 +165,7 @@ impl LockManager {
     /// [`LockLimit`](foreshore_base::Error::LockLimit), before it waits and before anything has changed.
     pub fn share(&self, owner: &mut Owner, target: Target<'_>, timeout: Duration) -> Result<()> {
         let row = self.hash(target);
-        if owner.covers(target.table, TableMode::Shared) || self.enter_share(owner, row, target, true)? {
+        if owner.covers(target.table, TableMode::Shared) || self.enter_share(owner, row, target, true)?.is_some() {
             return Ok(());
         }
         self.wait_to_share(owner, row, target, timeout)
@@ -158,13 +176,42 @@ impl LockManager {
     /// # Errors
     /// [`LockLimit`](foreshore_base::Error::LockLimit).
     pub fn try_share(&self, owner: &mut Owner, target: Target<'_>) -> Result<bool> {
-        Ok(owner.covers(target.table, TableMode::Shared)
-            || self.enter_share(owner, self.hash(target), target, false)?)
+        Ok(self.try_share_anew(owner, target)?.is_some())
     }
 
-    /// False if it is refused, and then in line behind the writers if it may wait. Room is asked for only by who enters:
-    /// a lock that is held takes no more of it.
-    fn enter_share(&self, owner: &mut Owner, row: RowHash, target: Target<'_>, may_wait: bool) -> Result<bool> {
+    /// As [`try_share`](Self::try_share), for who may give up what it has asked for; `None` for its `false`.
+    ///
+    /// # Errors
+    /// [`LockLimit`](foreshore_base::Error::LockLimit).
+    pub fn try_share_anew(&self, owner: &mut Owner, target: Target<'_>) -> Result<Option<NewShare>> {
+        let row = self.hash(target);
+        let entered = if owner.covers(target.table, TableMode::Shared) {
+            Some(target.part.without(target.part))
+        } else {
+            self.enter_share(owner, row, target, false)?
+        };
+        Ok(entered.map(|part| NewShare { row, part }))
+    }
+
+    /// Takes out again what [`try_share_anew`](Self::try_share_anew) has entered. For who has handed out nothing that it read
+    /// under that lock.
+    pub fn unshare(&self, owner: &mut Owner, share: NewShare) {
+        let NewShare { row, part } = share;
+        if part.is_empty() || mutant("share: what is given up stays") {
+            return;
+        }
+        let mut is_all = false;
+        self.change_entry(row, |entry| is_all = entry.sharers.remove_part(owner.index, part));
+        if is_all {
+            let at = owner.shares.iter().rposition(|&share| share == row);
+            owner.shares.swap_remove(at.expect("a key that is entered is in the owner's list"));
+            self.counts.retire(row.0);
+        }
+    }
+
+    /// Returns what it has entered, which is nothing if all of it was held. `None` if it is refused, and then in line behind
+    /// the writers if it may wait. Room is asked for only by who enters: a lock that is held takes no more of it.
+    fn enter_share(&self, owner: &mut Owner, row: RowHash, target: Target<'_>, may_wait: bool) -> Result<Option<Part>> {
         let index = owner.index;
         let mut entries = self.entries(row);
         let entry = entries.entry(row.0).or_default();
@@ -172,7 +219,7 @@ impl LockManager {
         let held = entry.sharers.get_mut(index).copied();
         let part = held.map_or(target.part, |held| target.part.without(held));
         if part.is_empty() {
-            return Ok(true);
+            return Ok(Some(part));
         }
         if held.is_none() && owner.shares.len() == owner.room {
             match self.room.more(owner.room, target.table) {
@@ -189,10 +236,10 @@ impl LockManager {
             if may_wait && !entry.waiting.contains(&(index, part)) {
                 entry.waiting.push((index, part));
             }
-            return Ok(false);
+            return Ok(None);
         }
         self.enter(owner, entries, row, part);
-        Ok(true)
+        Ok(Some(part))
     }
 
     /// Enters what there is room for. A second part of a key that is counted already is seen by whoever locks the shard
@@ -218,7 +265,7 @@ impl LockManager {
         let outcome = loop {
             let seen = self.signal_of(owner.index);
             match self.enter_share(owner, row, target, true) {
-                Ok(false) => {}
+                Ok(None) => {}
                 entered => break entered.map(drop),
             }
             if let Err(error) = self.sleep(owner, &mut wait, Wait::Row(row, target.part), seen, &what) {
@@ -375,6 +422,19 @@ mod tests {
         assert!(!locks.shared_by_other(&reader, target), "the row is apart from the gap");
         assert!(locks.try_share(&mut reader, Target::row_and_gap(target.table, b"key")).expect("room"));
         assert_eq!(reader.shares.len(), 1, "one entry for both");
+        // The part that is given up goes, the one that was held before stays.
+        let row_too = locks.try_share_anew(&mut writer, Target::row_and_gap(target.table, b"key")).expect("room");
+        assert!(locks.shared_by_other(&reader, target));
+        locks.unshare(&mut writer, row_too.expect("readers share"));
+        assert!(!locks.shared_by_other(&reader, target));
+        assert_eq!(locks.gap_before(&reader, target.table, Some(b"key")), Gap::Shared);
+        let again = locks.try_share_anew(&mut writer, Target::gap(target.table, Some(b"key"))).expect("room");
+        locks.unshare(&mut writer, again.expect("it is held"));
+        assert_eq!(locks.gap_before(&reader, target.table, Some(b"key")), Gap::Shared, "nothing was new");
+        let third = locks.try_share_anew(&mut writer, another).expect("room").expect("nobody is there");
+        locks.unshare(&mut writer, third);
+        assert_eq!(writer.shares, [row], "as before");
+        assert!(locks.entries(locks.hash(another)).is_empty());
         locks.finish(&mut writer, None);
         assert!(locks.is_gap_locked(target.table, b"key"));
         locks.finish(&mut reader, None);

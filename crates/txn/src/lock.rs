@@ -3,7 +3,7 @@
 use crate::status::Status;
 use crate::txn::Txn;
 use foreshore_base::{Csn, Error, Result, TableId, Xid};
-use foreshore_lock::{Gap, Owner, Patience, TableMode, Target};
+use foreshore_lock::{Gap, NewShare, Owner, Patience, TableMode, Target};
 
 impl Txn {
     /// Locks a table to the end of the transaction, or strengthens its lock. In a mode that reads the whole table the
@@ -48,6 +48,21 @@ impl Txn {
     pub fn try_share(&mut self, target: Target<'_>) -> Result<bool> {
         let lease = self.lease.as_mut().expect("a running transaction has its lease");
         self.manager.locks.try_share(&mut lease.owner, target)
+    }
+
+    /// As [`try_share`](Self::try_share), for who may give up what it has asked for; `None` for its `false`.
+    ///
+    /// # Errors
+    /// `LockLimit`.
+    pub fn try_share_anew(&mut self, target: Target<'_>) -> Result<Option<NewShare>> {
+        let lease = self.lease.as_mut().expect("a running transaction has its lease");
+        self.manager.locks.try_share_anew(&mut lease.owner, target)
+    }
+
+    /// See [`LockManager::unshare`](foreshore_lock::LockManager::unshare).
+    pub fn unshare(&mut self, share: NewShare) {
+        let lease = self.lease.as_mut().expect("a running transaction has its lease");
+        self.manager.locks.unshare(&mut lease.owner, share);
     }
 
     /// See [`LockManager::shared_by_other`](foreshore_lock::LockManager::shared_by_other).

@@ -6,6 +6,9 @@
 //! what was locked. The first steps take few rows at a time: who wants one row locks one. Rows locked for update are
 //! locked one by one, as by a write, and looked at again with that lock.
 //!
+//! **Who does not wait** leaves no shared lock of what it has not handed out: those that a step has entered go out again if it
+//! comes to nothing, because the leaf has changed or a row is refused.
+//!
 //! **The holder first.** Whoever holds a row may be about to insert in front of it. So the gap is locked when the row is free,
 //! and not while its holder is waited for.
 
@@ -89,7 +92,13 @@ impl Cursor {
                 self.from = None;
                 break;
             }
-            match self.lock_rows(&tree, txn, locking, &mut restarts)? {
+            let step = self.lock_rows(&tree, txn, locking, &mut restarts);
+            for share in self.entered.drain(..) {
+                if !matches!(step, Ok(Step::Done)) {
+                    txn.unshare(share);
+                }
+            }
+            match step? {
                 Step::Done => break,
                 Step::Changed => tree.restart(&mut restarts),
                 Step::Missing(pid) => drop(pin.replace(tree.pool().pin(pid)?)),
@@ -199,7 +208,7 @@ impl Cursor {
     }
 
     /// Locks a key of the range, unless something else comes first.
-    fn meet(&self, tree: &Tree, txn: &mut Txn, locking: Locking, row: &Row<'_>, pid: PageId) -> Result<Met> {
+    fn meet(&mut self, tree: &Tree, txn: &mut Txn, locking: Locking, row: &Row<'_>, pid: PageId) -> Result<Met> {
         let (lock, is_row) = (locking.lock, !row.header.is_ghost());
         let target = Target::row(tree.table, row.key);
         let mine = match txn.row_holder(row.header.xid) {
@@ -236,13 +245,14 @@ impl Cursor {
     }
 
     /// Enters a shared lock if that needs no wait. False is an error for a scan that refuses to wait.
-    fn share(&self, txn: &mut Txn, target: Target<'_>, locking: Locking) -> Result<bool> {
-        Ok(txn.try_share(target)? || {
-            if locking.lock.on_conflict() == LockWait::NoWait {
-                return Err(txn.refusal(target, None));
-            }
-            false
-        })
+    fn share(&mut self, txn: &mut Txn, target: Target<'_>, locking: Locking) -> Result<bool> {
+        let share = txn.try_share_anew(target)?;
+        match locking.lock.on_conflict() {
+            LockWait::NoWait if share.is_none() => return Err(txn.refusal(target, None)),
+            LockWait::NoWait | LockWait::SkipLocked => self.entered.extend(share),
+            LockWait::Wait => {}
+        }
+        Ok(share.is_some())
     }
 }
 
