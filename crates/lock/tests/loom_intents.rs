@@ -3,7 +3,7 @@
 
 use foreshore_base::{Csn, TableId};
 use foreshore_lock::TableMode::{Exclusive, IntentExclusive, IntentShared, Shared};
-use foreshore_lock::{LockManager, LockOptions, Owner};
+use foreshore_lock::{LockManager, LockOptions, Owner, TableMode};
 use foreshore_sync::model::{check, mutated};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::primitive::thread;
@@ -70,6 +70,51 @@ fn strengthened() {
         (granted, strong)
     });
     not_both([weak.join().expect("the writer ends"), strong.join().expect("the strong locker ends")]);
+}
+
+/// Strengthens the intent that it holds in a word to a lock of the whole table, while another writer comes.
+fn strengthened_to(mode: TableMode) {
+    let (locks, mut strong, mut writer) = two();
+    locks.try_lock_table(&mut strong, TABLE, IntentExclusive).expect("free");
+    let writes = locks.clone();
+    let weak = thread::spawn(move || {
+        let granted = writes.try_lock_table(&mut writer, TABLE, IntentExclusive).is_some();
+        (granted, writer)
+    });
+    let ends = locks.clone();
+    let strong = thread::spawn(move || {
+        let granted = locks.try_lock_table(&mut strong, TABLE, mode).is_some();
+        (granted, strong)
+    });
+    let mut asked = [weak.join().expect("the writer ends"), strong.join().expect("the strong locker ends")];
+    if asked.iter().all(|(granted, _)| *granted) {
+        not_both(asked);
+        return;
+    }
+    // What it held before it has still, or as part of the new lock: either way it ends once, and leaves its tag.
+    ends.finish(&mut asked[1].1, Some(COMMIT));
+    ends.finish(&mut asked[0].1, None);
+    let tag = ends.try_lock_table(&mut asked[0].1, TABLE, Shared).expect("all have ended");
+    assert_eq!(tag, COMMIT, "rows without their tag");
+}
+
+/// A strong locker waits for an intent that it has found and its owner takes back. Nobody else wakes it.
+fn taken_back_before_a_waiter() {
+    let (locks, mut writer, mut strong) = two();
+    let writes = locks.clone();
+    let weak = thread::spawn(move || {
+        if writes.try_lock_table(&mut writer, TABLE, IntentExclusive).is_some() {
+            writes.finish(&mut writer, None);
+        }
+        writer
+    });
+    let strong = thread::spawn(move || {
+        locks.lock_table(&mut strong, TABLE, Exclusive, EVER).expect("granted in the end");
+        locks.finish(&mut strong, None);
+        strong
+    });
+    weak.join().expect("the writer ends");
+    strong.join().expect("the strong locker ends");
 }
 
 /// A transaction writes, and a reader of the whole table waits for it if it must: it finds the writer's work and its tag, or
@@ -154,6 +199,17 @@ fn an_intent_is_not_strengthened_past_a_strong_lock() {
 }
 
 #[test]
+fn who_strengthens_its_own_intent_and_another_writer_are_not_let_by_together() {
+    check(|| strengthened_to(Exclusive));
+    check(|| strengthened_to(Shared));
+}
+
+#[test]
+fn a_strong_locker_hears_of_an_intent_that_is_taken_back() {
+    check(taken_back_before_a_waiter);
+}
+
+#[test]
 fn a_strong_locker_waits_for_an_intent_and_sees_its_work() {
     check(|| a_writer_and_a_reader_of_all(false));
 }
@@ -183,6 +239,18 @@ fn an_intent_needs_its_fence() {
 #[should_panic(expected = "both have the table")]
 fn a_strong_locker_needs_its_fence() {
     mutated("intent: no fence behind the count", || one_of_two(false));
+}
+
+#[test]
+#[should_panic(expected = "both have the table")]
+fn who_strengthens_its_own_intent_needs_its_fence() {
+    mutated("intent: no fence behind the count", || strengthened_to(Exclusive));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn who_takes_an_intent_back_wakes_who_waits_for_it() {
+    mutated("intent: taken back without a wake", taken_back_before_a_waiter);
 }
 
 #[test]
