@@ -55,6 +55,8 @@ lock_ranks! {
     FileFence,
     /// State of an open file or of a simulated disk.
     File,
+    /// Making a session, and the search of all shards for an idle one.
+    Leases,
     /// A lock under which no engine lock is taken.
     Leaf,
     /// Sleepers of an event count.

@@ -2,30 +2,45 @@
 //!
 //! They lie in shards by thread, so that a thread that runs one transaction after another has the same lease again and again,
 //! and with it the lane, the kept intents and the undo of the one before, and meets nobody on the way. A lease goes back
-//! to the shard of the thread that made it, whoever ends the transaction.
+//! to the shard of the thread that took it, whoever ends the transaction. Once there are more leases than threads that run at
+//! once, an idle one of another shard is taken before one more is made: a lease keeps its log space for ever, and those of
+//! threads that have ended are of use to others only so.
 
 use crate::manager::Lease;
+use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::MODEL;
-use foreshore_sync::{CachePadded, LockRank, Mutex, MutexGuard, rmw, thread_index};
+use foreshore_sync::{CachePadded, LockRank, Mutex, MutexGuard, available_parallelism, pause, rmw};
 
 /// More than threads run at once on most machines. A thread too many shares a shard.
-const SHARDS: usize = if MODEL { 1 } else { 64 };
+const SHARDS: usize = if MODEL { 2 } else { 64 };
+/// With so many leases for each thread that runs at once, idle ones are looked for everywhere before one more is made.
+const PER_CORE: usize = 2;
 
 /// Leases for one kind of transactions.
 pub(crate) struct Leases {
     shards: Box<[CachePadded<Mutex<Shard>>]>,
-    /// How many more may be made.
+    most: usize,
+    /// How many more may be made. Who searches all shards for certain holds it for so long.
     left: Mutex<usize>,
     /// Those of commits that keep them until they are durable.
-    pub(crate) lingering: Mutex<usize>,
+    pub(crate) lingering: Mutex<Lingering>,
+}
+
+/// Commits that keep their leases until they are durable.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Lingering {
+    /// Those that do.
+    pub(crate) now: usize,
+    /// Those that ever did.
+    pub(crate) ever: u64,
 }
 
 struct Shard {
     /// Those that no transaction has, the last used on top. Sessions and owners are given back only at the end.
     #[expect(clippy::vec_box, reason = "leases change hands at every begin and end, by pointer")]
     idle: Vec<Box<Lease>>,
-    /// How often one was given back.
-    returned: u64,
+    /// Somebody searches all shards: what comes back stays for it.
+    barred: bool,
     /// The thread that had the shard last.
     last: usize,
 }
@@ -33,11 +48,12 @@ struct Shard {
 impl Leases {
     pub(crate) fn at_most(count: usize) -> Self {
         let shard = |_| {
-            let shard = Shard { idle: Vec::new(), returned: 0, last: 0 };
+            let shard = Shard { idle: Vec::new(), barred: false, last: 0 };
             CachePadded::new(Mutex::new(LockRank::Leaf, shard))
         };
         let shards = (0..SHARDS).map(shard).collect();
-        Self { shards, left: Mutex::new(LockRank::Leaf, count), lingering: Mutex::new(LockRank::Leaf, 0) }
+        let lingering = Mutex::new(LockRank::Leaf, Lingering::default());
+        Self { shards, most: count, left: Mutex::new(LockRank::Leases, count), lingering }
     }
 
     /// The shard of the calling thread.
@@ -47,14 +63,28 @@ impl Leases {
 
     /// An idle lease of the calling thread's shard.
     pub(crate) fn take(&self) -> Option<Box<Lease>> {
-        self.lock(self.home()).idle.pop()
+        self.take_from(self.home())
+    }
+
+    /// An idle lease of another shard, unless there are few leases. One that comes back meanwhile may be missed.
+    pub(crate) fn take_elsewhere(&self) -> Option<Box<Lease>> {
+        if self.made() < PER_CORE * available_parallelism() {
+            return None;
+        }
+        let (home, shards) = (self.home(), self.shards.len());
+        let mut lease = (1..shards).find_map(|step| self.take_from((home + step) % shards))?;
+        lease.home = home;
+        Some(lease)
     }
 
     /// Takes a lease back.
     pub(crate) fn give_back(&self, lease: Box<Lease>) {
-        let mut shard = self.lock(lease.home);
-        shard.idle.push(lease);
-        shard.returned += 1;
+        self.lock(lease.home).idle.push(lease);
+    }
+
+    /// How many there are.
+    pub(crate) fn made(&self) -> usize {
+        self.most - *self.left.lock()
     }
 
     /// Counts one more, if there may be one more.
@@ -72,22 +102,30 @@ impl Leases {
 
     /// An idle lease of any shard. `None`: at one moment all leases were in use.
     pub(crate) fn take_any(&self) -> Option<Box<Lease>> {
-        let mut before = None;
-        loop {
-            let mut returned = 0;
+        // One search at a time, and nobody else takes from a shard between its two looks. A shard that is empty both times was
+        // so all the time between, the moment after the first looks included.
+        let _turn = self.left.lock();
+        let mut found: Option<Box<Lease>> = None;
+        for barred in [true, false] {
             for index in 0..self.shards.len() {
                 let mut shard = self.lock(index);
-                if let Some(lease) = shard.idle.pop() {
-                    return Some(lease);
-                }
-                returned += shard.returned;
+                shard.barred = barred;
+                found = found.or_else(|| shard.idle.pop());
+                drop(shard);
+                pause::point("txn: searched a shard");
             }
-            // None came back between the two looks at a shard: it was empty all the time between.
-            if before.replace(returned) == Some(returned) {
-                return None;
-            }
-            // WAIT: window - somebody gave one back meanwhile, and another took it.
         }
+        let mut lease = found?;
+        lease.home = self.home();
+        Some(lease)
+    }
+
+    fn take_from(&self, index: usize) -> Option<Box<Lease>> {
+        let mut shard = self.lock(index);
+        if shard.barred && !mutant("leases: taken from under a search") {
+            return None;
+        }
+        shard.idle.pop()
     }
 
     fn lock(&self, index: usize) -> MutexGuard<'_, Shard> {
@@ -99,4 +137,16 @@ impl Leases {
         }
         shard
     }
+}
+
+/// A number of the calling thread.
+#[cfg(not(foreshore_shuttle))]
+fn thread_index() -> usize {
+    foreshore_sync::thread_index()
+}
+
+/// Threads of a model have no numbers, so each call is that of any thread.
+#[cfg(foreshore_shuttle)]
+fn thread_index() -> usize {
+    foreshore_sync::model::choose(SHARDS as u64) as usize
 }

@@ -89,6 +89,8 @@ pub struct TxnStats {
     pub commits: u64,
     /// Transactions rolled back.
     pub aborts: u64,
+    /// Sessions that transactions have, one after another. One that was made stays.
+    pub sessions: usize,
     /// Lock waits, deadlocks and lock time-outs.
     pub locks: LockStats,
     /// Xids that have a word in the status window.
@@ -233,10 +235,12 @@ impl TxnManager {
 
     fn new_lease(&self, label: &'static str, is_own: bool) -> Result<Box<Lease>> {
         let leases = self.leases(is_own);
-        if leases.may_make_one() {
-            return self.make_lease(label, is_own).inspect_err(|_| leases.not_made());
-        }
-        let Some(mut lease) = self.returned_lease(leases)? else {
+        let idle = match leases.take_elsewhere() {
+            None if leases.may_make_one() => return self.make_lease(label, is_own).inspect_err(|_| leases.not_made()),
+            None => self.returned_lease(leases)?,
+            found => found,
+        };
+        let Some(mut lease) = idle else {
             let oldest = self.locks.oldest().map_or("", |(label, _)| label);
             return Err(Error::TooManyTransactions { max: self.max_sessions, oldest });
         };
@@ -286,6 +290,7 @@ impl TxnManager {
         TxnStats {
             commits: self.commits.sum(),
             aborts: self.aborts.sum(),
+            sessions: self.leases.made() + self.own_leases.made(),
             locks: self.locks.stats(),
             status_used: self.xids.next().0.saturating_sub(self.window.lo().0),
             status_capacity: self.window.capacity() as u64,

@@ -7,6 +7,7 @@ use foreshore_base::{Csn, Error, Xid};
 use foreshore_buffer::format::{CLR, UNDOABLE};
 use foreshore_io::{Fs, Mem};
 use foreshore_lock::TableMode;
+use foreshore_sync::available_parallelism;
 use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 use foreshore_sync::primitive::thread;
 use foreshore_txn::format::{COMMIT, END, XID_CEILING, split_clr};
@@ -41,6 +42,23 @@ fn a_commit_frees_the_row_and_its_number_is_observed() {
     toy.add(&mut other, 1, 1).expect("free");
     let later = other.commit().expect("committed");
     assert!(later.csn() > ticket.csn());
+}
+
+#[test]
+fn sessions_are_as_many_as_transactions_at_once_and_not_as_threads() {
+    let (toy, _) = Toy::new(Mem::null(), &[0], small());
+    for _ in 0..200 {
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut txn = toy.begin("one of many");
+                toy.add(&mut txn, 0, 1).expect("free");
+                txn.commit().expect("committed").wait().expect("durable");
+            });
+        });
+    }
+    assert_eq!(toy.sum(), 200);
+    let made = toy.manager.stats().sessions;
+    assert!(made <= 2 * available_parallelism(), "{made} sessions for one transaction at a time");
 }
 
 #[test]

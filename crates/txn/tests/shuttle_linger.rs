@@ -5,6 +5,7 @@
 mod toy;
 
 use foreshore_sync::model::{shuttle, shuttle_mutated};
+use foreshore_sync::pause;
 use foreshore_sync::primitive::thread;
 use foreshore_txn::{EarlyRelease, TxnManagerOptions};
 use std::sync::Arc;
@@ -14,19 +15,24 @@ const ITERATIONS: usize = 200;
 const THREADS: u64 = 3;
 
 fn commits_that_nobody_waits_for() {
+    commits(EarlyRelease::Off, THREADS, 3);
+}
+
+/// Each thread commits so many times.
+fn commits(early_release: EarlyRelease, threads: u64, times: i64) {
     let options = TxnManagerOptions {
-        early_release: EarlyRelease::Off,
-        max_sessions: THREADS as usize,
+        early_release,
+        max_sessions: threads as usize,
         status_capacity: 64,
         undo_limit_bytes: 64 << 10,
         ..toy::small()
     };
-    let toy = Arc::new(Toy::lazy_with(&[0; THREADS as usize], options));
-    let threads: Vec<_> = (0..THREADS)
+    let toy = Arc::new(Toy::lazy_with(&vec![0; threads as usize], options));
+    let running: Vec<_> = (0..threads)
         .map(|row| {
             let toy = toy.clone();
             thread::spawn(move || {
-                for _ in 0..3 {
+                for _ in 0..times {
                     // The others run one each at most, so one session at least is free or comes back.
                     let mut txn = toy.begin("writer");
                     toy.add(&mut txn, row, 1).expect("its own row");
@@ -35,17 +41,78 @@ fn commits_that_nobody_waits_for() {
             })
         })
         .collect();
-    threads.into_iter().for_each(|thread| thread.join().expect("a session"));
-    assert_eq!(toy.sum(), 3 * THREADS as i64);
+    running.into_iter().for_each(|thread| thread.join().expect("a session"));
+    assert_eq!(toy.sum(), times * threads as i64);
 }
 
 #[test]
 fn a_transaction_waits_for_the_session_of_a_commit() {
     shuttle(ITERATIONS, commits_that_nobody_waits_for);
+    shuttle(ITERATIONS, || commits(EarlyRelease::Off, 2, 4));
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn who_comes_back_with_a_session_wakes_those_who_wait() {
     shuttle_mutated("leases: one comes back without a word", ITERATIONS, commits_that_nobody_waits_for);
+}
+
+/// Whoever has counted the commits that linger is held up until another commits with one of two sessions and begins with the
+/// other.
+fn one_lingers_since_the_count() {
+    let options = TxnManagerOptions { early_release: EarlyRelease::Off, max_sessions: 2, ..toy::small() };
+    let toy = Arc::new(Toy::lazy_with(&[0], options));
+    let idle = toy.begin("idle soon");
+    let mut writer = toy.begin("writer");
+    toy.add(&mut writer, 0, 1).expect("its own row");
+    drop(idle);
+    let log = toy.log.clone();
+    let acknowledger = thread::spawn(move || log.force(log.current()).expect("durable"));
+    let (mut writer, mut next, other) = (Some(writer), None, toy.clone());
+    pause::set("txn: counted who lingers", move || {
+        if let Some(writer) = writer.take() {
+            drop(writer.commit_pipelined().expect("committed"));
+            next = Some(other.begin("the next one"));
+        }
+    });
+    let begun = toy.try_begin("held up");
+    pause::set("nowhere", || ());
+    acknowledger.join().expect("no panic");
+    drop(begun.expect("the session of a commit"));
+}
+
+#[test]
+fn a_commit_that_lingers_since_the_count_is_waited_for() {
+    shuttle(ITERATIONS, one_lingers_since_the_count);
+}
+
+#[test]
+#[should_panic(expected = "TooManyTransactions")]
+fn the_count_of_who_lingers_is_taken_twice() {
+    shuttle_mutated("leases: lingering read once", ITERATIONS, one_lingers_since_the_count);
+}
+
+/// Two threads with two sessions, of which one takes its time to search for one.
+fn sessions_that_move() {
+    let options = TxnManagerOptions { max_sessions: 2, ..toy::small() };
+    let toy = Arc::new(Toy::lazy_with(&[0], options));
+    pause::set("txn: searched a shard", || (0..20).for_each(|_| thread::yield_now()));
+    let threads = [(); 2].map(|()| {
+        let toy = toy.clone();
+        thread::spawn(move || (0..10).try_for_each(|_| toy.try_begin("reader").map(drop)))
+    });
+    let outcomes = threads.map(|thread| thread.join().expect("no panic"));
+    pause::set("nowhere", || ());
+    outcomes.into_iter().for_each(|outcome| outcome.expect("a session"));
+}
+
+#[test]
+fn a_session_that_moves_is_found() {
+    shuttle(ITERATIONS, sessions_that_move);
+}
+
+#[test]
+#[should_panic(expected = "TooManyTransactions")]
+fn what_comes_back_stays_for_who_searches() {
+    shuttle_mutated("leases: taken from under a search", ITERATIONS, sessions_that_move);
 }
