@@ -89,7 +89,12 @@ impl ResourceManager for Trees {
 
     fn undo(&self, context: &mut UndoContext<'_>, entry: &UndoEntry<'_>) -> Result<bool> {
         match TreeKind::from_number(entry.kind) {
-            Some(kind) if entry.lsn == Lsn::ZERO => self.undo_lock(context, entry, kind).map(|()| false),
+            Some(kind) if entry.lsn == Lsn::ZERO => {
+                if kind != TreeKind::RowLock && !entry.is_taken_back {
+                    return Err(self.corrupted(PageId::ZERO, "an undo entry of a change that was not logged"));
+                }
+                self.undo_lock(context, entry, kind).map(|()| false)
+            }
             // The transaction keeps the lock of the catalogue, and the entry leads to a table that is gone.
             Some(TreeKind::CreateTable) => {
                 self.undo_create(context, &UndoEntry { keep: None, ..*entry }).map(|()| false)

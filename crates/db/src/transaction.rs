@@ -171,7 +171,8 @@ impl Transaction {
     /// goes on. It can go back to the same savepoint again; savepoints taken after it are gone.
     ///
     /// Locks stay until the transaction ends, also those of rows that are taken back: what has been read may have been acted
-    /// on. An iteration goes on behind the last key that it has given. A [`Table`] opened since, of a table that was created
+    /// on. Rows that were inserted and taken back stay in their pages as ghosts, which nobody sees, until the transaction has ended
+    /// and a later write into the page finds them. An iteration goes on behind the last key that it has given. A [`Table`] opened since, of a table that was created
     /// since, answers [`Error::TableDropped`], which ends the transaction.
     ///
     /// # Errors

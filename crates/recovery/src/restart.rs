@@ -163,7 +163,7 @@ pub fn undo(
         };
         let (lsn, body) = (entry.lsn, &entry.body);
         let (kind, table, next) = (entry.kind, entry.table, UndoPtr::NULL);
-        let entry = UndoEntry { lsn, kind, table, body, next, keep: None };
+        let entry = UndoEntry { lsn, is_taken_back: false, kind, table, body, next, keep: None };
         manager.undo(&mut context, &entry)?;
         open.last_lsn = context.last_lsn();
         stats.undone += 1;

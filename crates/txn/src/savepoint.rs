@@ -29,14 +29,37 @@ pub(crate) struct Mark {
     newest: UndoPtr,
 }
 
+/// The savepoints of a transaction, in the order of their places.
+#[derive(Debug, Default)]
+pub(crate) struct Marks(Vec<Mark>);
+
+impl Marks {
+    fn add(&mut self, newest: UndoPtr) -> Savepoint {
+        if self.0.len() == self.0.capacity() {
+            // Nobody can go back to one that has been dropped. With room for as many again as are left, it is not done often.
+            self.0.retain(|mark| Arc::strong_count(&mark.token) > 1);
+            self.0.reserve(self.0.len().max(4));
+        }
+        let token = Arc::new(());
+        self.0.push(Mark { token: token.clone(), newest });
+        Savepoint(token)
+    }
+
+    fn place_of(&self, savepoint: &Savepoint) -> Result<usize> {
+        let is_it = |mark: &Mark| Arc::ptr_eq(&mark.token, &savepoint.0);
+        self.0.iter().rposition(is_it).ok_or(Error::NoSavepoint)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
 impl Txn {
     /// Marks the place that the transaction has reached.
     pub fn savepoint(&mut self) -> Savepoint {
-        // Nobody can go back to one that has been dropped.
-        while self.savepoints.pop_if(|mark| Arc::strong_count(&mark.token) == 1).is_some() {}
-        let token = Arc::new(());
-        self.savepoints.push(Mark { token: token.clone(), newest: self.lease().undo.newest() });
-        Savepoint(token)
+        let newest = self.lease().undo.newest();
+        self.savepoints.add(newest)
     }
 
     /// Whether [`rollback_to`](Self::rollback_to) can go back to `savepoint`.
@@ -44,12 +67,7 @@ impl Txn {
     /// # Errors
     /// `NoSavepoint`: it is of another transaction, or was taken after one that the transaction has gone back to.
     pub fn check_savepoint(&self, savepoint: &Savepoint) -> Result<()> {
-        self.place_of(savepoint).map(drop)
-    }
-
-    fn place_of(&self, savepoint: &Savepoint) -> Result<usize> {
-        let is_it = |mark: &Mark| Arc::ptr_eq(&mark.token, &savepoint.0);
-        self.savepoints.iter().rposition(is_it).ok_or(Error::NoSavepoint)
+        self.savepoints.place_of(savepoint).map(drop)
     }
 
     /// Takes back what was changed since `savepoint`. All locks stay, but for those in tables that `is_new` says were
@@ -58,9 +76,9 @@ impl Txn {
     /// # Errors
     /// `NoSavepoint`, and nothing has changed. `Poisoned`: it could not be completed, and the log has stopped.
     pub fn rollback_to(&mut self, savepoint: &Savepoint, is_new: impl Fn(TableId) -> bool) -> Result<()> {
-        let place = self.place_of(savepoint)?;
-        self.savepoints.truncate(place + 1);
-        let until = self.savepoints[place].newest;
+        let place = self.savepoints.place_of(savepoint)?;
+        self.savepoints.0.truncate(place + 1);
+        let until = self.savepoints.0[place].newest;
         if let Some(xid) = self.xid.filter(|_| self.lease().undo.newest() != until) {
             let manager = self.manager.clone();
             let unwinds = HaltOnPanic(&manager);
@@ -76,7 +94,7 @@ impl Txn {
             undone.inspect_err(|cause| manager.halt(cause))?;
         }
         // The locks that were kept lie before it from now on.
-        self.savepoints[place].newest = self.lease().undo.newest();
+        self.savepoints.0[place].newest = self.lease().undo.newest();
         Ok(())
     }
 }
@@ -104,5 +122,30 @@ impl TxnManager {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_replaces_a_savepoint_again_and_again_keeps_few() {
+        let mut marks = Marks::default();
+        let first = marks.add(UndoPtr::from_bits(1));
+        let mut latest = marks.add(UndoPtr::NULL);
+        for round in 2..10_000 {
+            latest = marks.add(UndoPtr::from_bits(round));
+            assert!(marks.0.len() < 16, "round {round}: {}", marks.0.len());
+            for (savepoint, bits) in [(&first, 1), (&latest, round)] {
+                assert_eq!(marks.0[marks.place_of(savepoint).expect("not dropped")].newest.bits(), bits);
+            }
+        }
+        let many: Vec<Savepoint> = (0..10_000).map(|_| marks.add(UndoPtr::NULL)).collect();
+        assert!(many.iter().chain([&first, &latest]).all(|savepoint| marks.place_of(savepoint).is_ok()));
+        drop(many);
+        (0..20_000).for_each(|_| drop(marks.add(UndoPtr::NULL)));
+        marks.0.retain(|mark| Arc::strong_count(&mark.token) > 1);
+        assert_eq!(marks.0.len(), 2);
     }
 }

@@ -3,7 +3,7 @@
 use crate::format::MARK_LEN;
 use crate::manager::{Lease, TxnManager};
 use crate::read::Isolation;
-use crate::savepoint::Mark;
+use crate::savepoint::Marks;
 use crate::snapshot::{Snapshot, SnapshotKind};
 use crate::status::Status;
 use foreshore_base::{Csn, GroupNo, Lsn, Result, Xid};
@@ -72,7 +72,7 @@ pub struct Txn {
     /// Of the whole transaction.
     pub(crate) snapshot: Option<Arc<Snapshot>>,
     /// Those that can be rolled back to, by age.
-    pub(crate) savepoints: Vec<Mark>,
+    pub(crate) savepoints: Marks,
     /// The current reservation, made again after a wait.
     reserved: usize,
 }
@@ -97,7 +97,7 @@ impl Txn {
             reads: options.reads,
             prepared_as: None,
             snapshot: None,
-            savepoints: Vec::new(),
+            savepoints: Marks::default(),
             reserved: 0,
         }
     }

@@ -263,7 +263,8 @@ pub fn restart(fs: &Mem, frames: usize, limit: usize) -> (Bed, Restart) {
         let loser = losers.get_mut(&xid).unwrap();
         let (kind, table, body) = &loser.changes[&lsn];
         let mut context = UndoContext::new(&mut session, xid, loser.last_lsn);
-        let entry = UndoEntry { lsn, kind: *kind, table: *table, body, next: UndoPtr::NULL, keep: None };
+        let (kind, table, next) = (*kind, *table, UndoPtr::NULL);
+        let entry = UndoEntry { lsn, is_taken_back: false, kind, table, body, next, keep: None };
         trees.undo(&mut context, &entry).unwrap();
         loser.last_lsn = context.last_lsn();
     }

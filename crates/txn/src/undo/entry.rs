@@ -36,6 +36,8 @@ const HEADER: usize = 7;
 const ABSENT: u8 = 1;
 /// Flag: some reader saw what is behind the entry, when somebody last looked.
 const SEEN: u64 = 2 << 40;
+/// Flag: the change is taken back, and the entry is left as the lock of its row.
+const TAKEN_BACK: u64 = 4 << 40;
 
 /// Words of an entry with so many bytes behind its header.
 pub(super) const fn words(bytes: usize) -> usize {
@@ -146,6 +148,21 @@ impl<'a> Entry<'a> {
 
     pub(super) fn set_lsn(&self, lsn: Lsn) {
         store(self.words, LSN, lsn.0);
+    }
+
+    /// Whether the change is taken back, and the entry is left as the lock of its row.
+    pub(super) fn is_taken_back(&self) -> bool {
+        load(self.words, WHAT) & TAKEN_BACK != 0
+    }
+
+    /// Makes the entry that of a lock, by the transaction whose row it is. Nobody else writes the words of an entry of a
+    /// transaction that runs.
+    pub(super) fn leave_as_lock(&self) {
+        // What never had a record is a lock anyway, or was never logged, which must not be hidden.
+        if self.lsn() > Lsn::ZERO {
+            self.set_lsn(Lsn::ZERO);
+            store(self.words, WHAT, load(self.words, WHAT) | TAKEN_BACK);
+        }
     }
 
     pub(super) fn kind(&self) -> u8 {

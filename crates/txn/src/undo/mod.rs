@@ -21,9 +21,11 @@ use std::sync::Arc;
 /// A change that can be taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UndoEntry<'a> {
-    /// LSN of its record. Zero for what is only the lock of a row, in its tuple header: it was never more, or the change is
-    /// taken back and the lock was kept.
+    /// LSN of its record. Zero for what is only the lock of a row, in its tuple header.
     pub lsn: Lsn,
+    /// Whether it is only a lock because the change is taken back and the lock was kept: the kind and the body are still those of
+    /// the change.
+    pub is_taken_back: bool,
     /// The kind of its record, or one of the resource manager's own for what is not logged.
     pub kind: u8,
     /// The table changed.
@@ -221,7 +223,8 @@ impl Undo {
         self.body.clear();
         entry.append_body(&mut self.body);
         let (lsn, kind, table, next, holder) = (entry.lsn(), entry.kind(), entry.table(), entry.next(), entry.holder());
-        (UndoEntry { lsn, kind, table, body: &self.body, next, keep: None }, holder)
+        let is_taken_back = entry.is_taken_back();
+        (UndoEntry { lsn, is_taken_back, kind, table, body: &self.body, next, keep: None }, holder)
     }
 
     /// Drops the entry at which `back` has arrived: all of it has been taken back.
@@ -245,7 +248,7 @@ impl Undo {
     /// Keeps the entry at which `back` has arrived, as the lock of its row.
     pub(crate) fn keep_at(&mut self, back: &mut Back) {
         let entry = Entry::at(&self.arena, back.at).expect("an entry that is kept exists");
-        entry.set_lsn(Lsn::ZERO);
+        entry.leave_as_lock();
         *back = Back { at: entry.previous(), stays: back.at };
     }
 

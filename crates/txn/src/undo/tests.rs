@@ -69,7 +69,7 @@ fn entries_that_stay_as_locks_are_in_the_way_of_none() {
         let (mut back, mut found) = (undo.back(), Vec::new());
         while back.at != UndoPtr::NULL {
             let (entry, _) = undo.entry(&back);
-            found.push((entry.kind, entry.lsn.0));
+            found.push((entry.kind, entry.lsn.0, entry.is_taken_back));
             back = Back { at: Entry::at(&undo.arena, back.at).expect("an entry").previous(), stays: UndoPtr::NULL };
         }
         found
@@ -81,9 +81,9 @@ fn entries_that_stay_as_locks_are_in_the_way_of_none() {
         if stays { undo.keep_at(&mut back) } else { undo.drop_at(&mut back) }
     }
     assert_eq!((back.at, undo.newest()), (marks[0], marks[4]));
-    assert_eq!(all(&mut undo), [(5, 0), (2, 0), (1, 1)]);
+    assert_eq!(all(&mut undo), [(5, 0, true), (2, 0, true), (1, 1, false)]);
     enter(&mut undo, 7);
-    assert_eq!(all(&mut undo), [(7, 7), (5, 0), (2, 0), (1, 1)]);
+    assert_eq!(all(&mut undo), [(7, 7, false), (5, 0, true), (2, 0, true), (1, 1, false)]);
     while newest(&mut undo).is_some() {
         pop(&mut undo);
     }
