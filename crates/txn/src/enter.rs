@@ -1,6 +1,6 @@
 //! Entering changes: how they are taken back, and what older version of a row lies behind each.
 
-use crate::manager::Lease;
+use crate::manager::{Lease, TxnManager};
 use crate::txn::Txn;
 use crate::undo::{Before, Link, UndoPtr, Undoable};
 use crate::view::View;
@@ -23,8 +23,8 @@ impl Txn {
         kept
     }
 
-    /// Makes sure that one entry of `bytes` fits. Where memory is spent, it makes durable what only waits for that, and then
-    /// gives up the oldest snapshots.
+    /// Makes sure that one entry of `bytes` fits. Where memory is spent, it makes durable what only waits for that, takes what
+    /// idle sessions keep, and then gives up the oldest snapshots.
     pub(crate) fn reserve_undo(&mut self, bytes: usize) -> Result<()> {
         let manager = self.manager.clone();
         let Lease { undo, view, .. } = self.lease_mut();
@@ -40,7 +40,7 @@ impl Txn {
         manager.log.force(manager.log.current())?;
         loop {
             match undo.reserve(bytes, kept, &mut refresh) {
-                Err(_) if manager.kill_oldest_snapshot().is_some() => {}
+                Err(_) if manager.leave_idle_undo() || manager.kill_oldest_snapshot().is_some() => {}
                 outcome => return outcome,
             }
         }
@@ -85,5 +85,19 @@ impl Txn {
         manager.pins.unpin(owner.index());
         let next = if left.is_some() { before.undo } else { UndoPtr::NULL };
         Link { since, next, countdown: left.unwrap_or_default(), kept }
+    }
+}
+
+impl TxnManager {
+    /// Leaves the chunks of idle sessions to others, for those stay with a session that ended while there was enough. Whether
+    /// there were any.
+    fn leave_idle_undo(&self) -> bool {
+        let mut chunks = Vec::new();
+        for is_own in [false, true] {
+            self.leases(is_own).each_idle(|lease| chunks.extend(lease.undo.take_open().into_iter().flatten()));
+        }
+        let any = !chunks.is_empty();
+        self.undo.leave(chunks.into_iter());
+        any
     }
 }

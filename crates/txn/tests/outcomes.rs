@@ -62,6 +62,33 @@ fn sessions_are_as_many_as_transactions_at_once_and_not_as_threads() {
 }
 
 #[test]
+fn who_needs_undo_memory_has_that_of_idle_sessions() {
+    let changes_after = |idle: usize| {
+        let options = TxnManagerOptions { undo_limit_bytes: 32 * (8 << 10), ..small() };
+        let (toy, _) = Toy::new(Mem::null(), &[0; 9], options);
+        let mut txns: Vec<_> = (0..idle).map(|_| toy.begin("idle soon")).collect();
+        for (row, txn) in txns.iter_mut().enumerate() {
+            toy.add(txn, row as u64, 1).expect("free");
+        }
+        txns.into_iter().for_each(|txn| txn.commit().expect("committed").wait().expect("durable"));
+        let mut large = toy.begin("large");
+        let mut changes = 0;
+        loop {
+            match toy.add(&mut large, 8, 1) {
+                Ok(_) => changes += 1,
+                Err(Error::TransactionTooLarge { .. }) => return changes,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    let alone = changes_after(1);
+    assert!(alone > 32, "{alone} changes");
+    // Seven chunks of 32 would be more than a fifth. What does not fit behind the entries of others is less.
+    let beside = changes_after(8);
+    assert!(beside > alone * 15 / 16, "{beside} changes beside idle sessions, and {alone} alone");
+}
+
+#[test]
 fn a_rollback_restores_values_and_headers_and_logs_each_step() {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
     foreshore_wal::Log::create(&fs, "log".as_ref(), Default::default(), &log_options()).expect("a new log");

@@ -44,7 +44,7 @@ const PER_SESSION: usize = 2;
 
 /// A chunk that somebody fills.
 #[derive(Debug)]
-pub(super) struct Open {
+pub(crate) struct Open {
     pub(super) chunk: usize,
     /// The first free word.
     pub(super) at: usize,
@@ -262,7 +262,7 @@ impl Arena {
     }
 
     /// Takes back chunks that may have room. A transaction that has entries in one calls [`ended`](Self::ended) for it later.
-    pub(super) fn leave(&self, chunks: impl Iterator<Item = Open>) {
+    pub(crate) fn leave(&self, chunks: impl Iterator<Item = Open>) {
         rmw::contended(2);
         let mut lists = self.lists.lock();
         for mut open in chunks {

@@ -10,10 +10,9 @@ mod arena;
 mod entry;
 mod versions;
 
-pub(crate) use arena::Arena;
+pub(crate) use arena::{Arena, Open};
 pub(crate) use versions::Older;
 
-use arena::Open;
 use entry::Entry;
 use foreshore_base::{Csn, Error, Lsn, Result, TableId, Xid};
 use std::sync::Arc;
@@ -259,9 +258,14 @@ impl Undo {
         }
     }
 
-    fn leave(&mut self) {
+    /// The chunks that are not full. Those of a session that no transaction has may go to [`Arena::leave`].
+    pub(crate) fn take_open(&mut self) -> [Option<Open>; 3] {
         let [young, kept] = &mut self.open;
-        let chunks = [young, kept, &mut self.spare].map(Option::take);
+        [young, kept, &mut self.spare].map(Option::take)
+    }
+
+    fn leave(&mut self) {
+        let chunks = self.take_open();
         self.lent.extend(chunks.iter().flatten().filter(|open| open.mine).map(|open| open.chunk));
         if chunks.iter().any(Option::is_some) {
             self.arena.leave(chunks.into_iter().flatten());
