@@ -177,8 +177,8 @@ impl LockManager {
 
     /// Releases everything that `owner` holds and wakes who waited for it. The slot is ready for the next transaction.
     ///
-    /// A committer calls it after its commit record is appended, its status is set and the clock is raised, with its commit
-    /// number: tables in which it wrote are tagged with it. From here on nobody may see it as live.
+    /// A committer calls it after its commit record is appended and its status is set, with its commit number: tables in
+    /// which it wrote are tagged with it. From here on nobody may see it as live.
     pub fn finish(&self, owner: &mut Owner, csn: Option<Csn>) {
         self.end_exclusive(owner);
         for (table, mode) in owner.tables.drain(..) {

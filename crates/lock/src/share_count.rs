@@ -5,9 +5,8 @@
 //!
 //! 1. A reader enters its entry, **announces** it, and only then reads the tuple header.
 //! 2. A writer stores its xid in the header, and only then **looks**. Either it sees the count, or the reader sees the xid.
-//! 3. A reader leaves its entry, and only then **retires** it, after its own commit stands in the clock: a writer that finds
-//!    the count zero draws a commit number above the reader's. Who has handed out nothing that it read under its entry
-//!    may leave it at any time.
+//! 3. A reader leaves its entry, and only then **retires** it, when its commit record is appended: a writer that finds the
+//!    count zero comes after it. Who has handed out nothing that it read under its entry may leave it at any time.
 //! 4. It is one counter a slot, never a sum over several: a sum read piece by piece may be zero while it never was.
 
 use foreshore_sync::model::mutant;
@@ -39,7 +38,7 @@ impl ShareCounts {
 
     /// Ends an entry that is out of the table already.
     pub(crate) fn retire(&self, hash: u64) {
-        // ORDERING: count down, Release: who reads zero sees this transaction's commit in the clock; pairs with `is_zero`.
+        // ORDERING: count down, Release: who reads zero sees this transaction's commit; pairs with `is_zero`.
         let order = if mutant("share count: relaxed retirement") { Ordering::Relaxed } else { Ordering::Release };
         rmw::contended(1);
         let before = self.slot(hash).fetch_sub(1, order);

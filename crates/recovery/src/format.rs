@@ -10,8 +10,8 @@
 //! ```
 //!
 //! `next xid`: every xid drawn before the checkpoint looked is below it. `ceiling`: no xid at or above it was handed
-//! out. `clock`: the largest commit stamp drawn. The list: each transaction that was running and had an xid, with the
-//! first log group that may hold a record of it.
+//! out. `clock`: at or above the stamp of every transaction that had ended. The list: each transaction that
+//! was running and had an xid, with the first log group that may hold a record of it.
 
 use foreshore_base::codec::{Decoder, Put, Short};
 use foreshore_base::limits::MAX_XID;
