@@ -209,9 +209,10 @@ impl Engine {
                 RowFlaw::Malformed => damage("the note of a prepare record is malformed"),
                 RowFlaw::Newer(_) => damage("the note of a prepare record is of a newer version"),
             })?;
-            for (_, row) in &note.created {
+            let ids = note.created.iter().map(|(_, row)| row.table).chain(note.dropped.iter().map(|&(table, _)| table));
+            for table in ids {
                 // ORDERING: hint. Nobody else has the engine yet.
-                self.last_table.fetch_max(row.table.0, Ordering::Relaxed);
+                self.last_table.fetch_max(table.0, Ordering::Relaxed);
             }
             let created = note.created.into_iter();
             let created =

@@ -3,7 +3,7 @@
 use crate::format::CheckpointBody;
 use foreshore_base::{Csn, GroupNo, Lsn, Xid};
 use foreshore_buffer::format::{CLR, ChangeRecord, UNDOABLE};
-use foreshore_txn::format::{self as records, CHECKPOINT, COMMIT, END, PREPARE, XID_CEILING};
+use foreshore_txn::format::{self as records, ABORT, CHECKPOINT, COMMIT, END, PREPARE, XID_CEILING};
 use foreshore_txn::{InDoubt, LoggedChange, PrepareBody};
 use std::collections::{BTreeMap, HashSet};
 
@@ -15,7 +15,7 @@ pub(crate) struct Open {
     pub(crate) last_lsn: Lsn,
     /// The first group that a record of it was met in.
     first_group: Option<GroupNo>,
-    /// It has prepared, and nothing of it has been taken back since.
+    /// It has prepared, and there is no decision yet.
     prepared: Option<Box<PrepareBody>>,
     /// A compensation was met for a change that was not.
     unmatched: bool,
@@ -91,6 +91,11 @@ impl Analysis {
                 open.last_lsn = lsn;
                 open.prepared = Some(Box::new(PrepareBody::decode(record.body)?));
             }
+            ABORT => {
+                let open = self.open.entry(xid).or_default();
+                open.last_lsn = lsn;
+                open.prepared = None;
+            }
             _ => self.note_change(xid, lsn, record)?,
         }
         Ok(())
@@ -107,8 +112,6 @@ impl Analysis {
         let open = self.open.entry(xid).or_default();
         open.last_lsn = lsn;
         if record.flags & CLR != 0 {
-            // The decision has been made.
-            open.prepared = None;
             let (compensates, _) = records::split_clr(record.body).ok_or("a compensation record is too short")?;
             // Rollback goes backwards, so it is nearly always the last one.
             match open.undo.iter().rposition(|entry| entry.lsn == compensates) {

@@ -36,7 +36,12 @@ impl Txn {
         // it on one side of theirs for good. So its commit takes a stamp like any other.
         let (Some(xid), Some(tag)) = (self.xid, self.logged_as()) else { return Ok(self.end_unlogged(hand_over)) };
         // A commit may use what is kept back: a rollback in its place would take more.
-        self.session().reserve_rollback(Session::cost(MARK_LEN))?;
+        let reserved = self.session().reserve_rollback(Session::cost(MARK_LEN));
+        if self.prepared_as.is_some() {
+            // Nobody takes it back in this run.
+            reserved.as_ref().inspect_err(|cause| self.manager.halt(cause)).ok();
+        }
+        reserved?;
         let mut lease = self.lease.take().expect("a running transaction has its lease");
         let manager = &self.manager;
         // Before the record: a snapshot that could see the commit finds it under way.
@@ -114,14 +119,15 @@ impl Txn {
         }
         let Lease { session, undo, .. } = lease;
         let mut context = UndoContext::new(session, xid, self.last_lsn).logged_as(tag).beside(&manager.locks);
+        if self.prepared_as.is_some() {
+            let decided = context.log_abort()?;
+            // WAIT: help - or park behind the leader. A restart that found it prepared again would lock once more what others may
+            // have taken by then: the first row that is given back is free at once.
+            manager.log.force(decided)?;
+        }
         manager.undo_back_to(&mut context, undo, UndoPtr::NULL, |_| false)?;
         if self.last_lsn > Lsn::ZERO {
-            let end = context.log_end()?;
-            if self.prepared_as.is_some() {
-                // WAIT: help - or park behind the leader. If a restart found it prepared again, it could still commit, and what its
-                // locks keep others from must not have happened.
-                manager.log.force(end)?;
-            }
+            context.log_end()?;
         }
         manager.note(xid, false)?;
         // Only now do others see that nothing is left.

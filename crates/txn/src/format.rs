@@ -10,6 +10,7 @@
 //! | xid ceiling | 98 | 0 | first xid that may not be handed out, u64 |
 //! | checkpoint | 99 | 0 | belongs to recovery |
 //! | prepare | 100 | xid | below |
+//! | decision to roll back | 101 | xid | empty |
 //!
 //! A compensation record has the kind, the table and the pages of the change that takes another one back, and the flag
 //! [`CLR`](foreshore_buffer::format::CLR). Its body:
@@ -20,8 +21,9 @@
 //!  | taken back, u64     |                  |
 //! ```
 //!
-//! A transaction with a prepare record ends by its commit or end record, however many restarts later. A compensation behind the
-//! prepare record says that it is being rolled back. The body, all integers little-endian:
+//! A transaction with a prepare record ends by its commit or end record, however many restarts later. A record behind it that
+//! says so decides that it is rolled back; it is durable before anything is taken back, and any lock let go. The body, all
+//! integers little-endian:
 //!
 //! ```text
 //!  hash seed u64 | name: len u16, bytes | label: len u16, bytes
@@ -53,8 +55,10 @@ pub const XID_CEILING: u8 = 98;
 pub const CHECKPOINT: u8 = 99;
 /// A transaction waits for a decision about it.
 pub const PREPARE: u8 = 100;
+/// A prepared transaction is to be rolled back.
+pub const ABORT: u8 = 101;
 
-const _: () = assert!(*TRANSACTION_KINDS.start() <= COMMIT && PREPARE <= *TRANSACTION_KINDS.end());
+const _: () = assert!(*TRANSACTION_KINDS.start() <= COMMIT && ABORT <= *TRANSACTION_KINDS.end());
 
 /// Payload bytes of a commit or end record.
 pub const MARK_LEN: usize = change_header_len(0);

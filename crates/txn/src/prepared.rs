@@ -152,7 +152,7 @@ impl Prepared {
         self.txn.pre_commit(false)
     }
 
-    /// Takes everything back. It returns, and others get what was locked, when that is durable.
+    /// Takes everything back. Others get what was locked once the decision is durable, and then it returns.
     ///
     /// # Errors
     /// `Poisoned`: the next restart tells what has become of it.

@@ -1,6 +1,6 @@
 //! The way to the pages: redo and undo of changes, implemented above this layer and wired once.
 
-use crate::format::{CLR_PREFIX, END, MARK_LEN, encode_mark};
+use crate::format::{ABORT, CLR_PREFIX, END, MARK_LEN, encode_mark};
 use crate::manager::TxnManager;
 use crate::prepared::{LoggedChange, TakeOver};
 use crate::undo::UndoEntry;
@@ -147,8 +147,20 @@ impl<'a> UndoContext<'a> {
     /// # Errors
     /// `Poisoned`.
     pub fn log_end(&mut self) -> Result<Lsn> {
+        self.log_mark(END)
+    }
+
+    /// Logs that a prepared transaction is to be rolled back.
+    ///
+    /// # Errors
+    /// `Poisoned`.
+    pub(crate) fn log_abort(&mut self) -> Result<Lsn> {
+        self.log_mark(ABORT)
+    }
+
+    fn log_mark(&mut self, kind: u8) -> Result<Lsn> {
         self.session.reserve_rollback(Session::cost(MARK_LEN))?;
-        let record = Record { tag: self.tag.0, flags: 0, parts: &[&encode_mark(END)] };
+        let record = Record { tag: self.tag.0, flags: 0, parts: &[&encode_mark(kind)] };
         self.last_lsn = self.session.append(record, Dep::none().transaction(self.last_lsn));
         Ok(self.last_lsn)
     }

@@ -1,7 +1,7 @@
 //! A prepared transaction waits to be resolved, with all that it has locked, for as long as that takes; readers see what was before it.
 
 use crate::support::{DIR, NUMBERS, fill, in_memory, open, small};
-use foreshore::{Db, Error, Isolation, Options, TableDef, Transaction, TxnOptions};
+use foreshore::{Db, Device, Error, Isolation, Options, RowLock, TableDef, Transaction, TxnOptions};
 use foreshore_io::{Fs, Mem};
 use std::{sync::Arc, time::Duration};
 
@@ -399,6 +399,48 @@ fn a_lock_without_a_change_conflicts_with_older_snapshots() {
     assert_eq!(writer.open(NUMBERS).unwrap().get(4).unwrap(), Some(4));
     db.commit_prepared("lock").unwrap();
     assert!(matches!(writer.open(NUMBERS).unwrap().insert(4, 0), Err(Error::Conflict { .. })));
+}
+
+/// Otherwise a restart would lock them again, over what others have made of them.
+#[test]
+fn rows_that_were_only_locked_are_free_once_the_decision_is_durable() {
+    let db = small().device(Device::Delay(Duration::from_millis(50))).open(DIR).unwrap();
+    fill(&db, 100);
+    let tx = db.begin();
+    assert_eq!(tx.open(NUMBERS).unwrap().get_for_update(7).unwrap(), Some(7));
+    tx.prepare("p").unwrap();
+    let groups = db.stats().log.groups;
+    std::thread::scope(|scope| {
+        let rollback = scope.spawn(|| db.rollback_prepared("p").unwrap());
+        let tx = db.begin();
+        let numbers = tx.open(NUMBERS).unwrap();
+        while matches!(numbers.get_locked(7, RowLock::update().no_wait()), Err(Error::RowLocked { .. })) {
+            std::thread::yield_now();
+        }
+        assert!(db.stats().log.groups > groups);
+        assert_eq!(numbers.remove(7).unwrap(), Some(7));
+        rollback.join().unwrap();
+        tx.commit().unwrap();
+    });
+    assert!(names(&db).is_empty());
+}
+
+/// The number of a table that came and went in a transaction in doubt is not drawn again.
+#[test]
+fn a_dropped_table_keeps_its_number_in_doubt() {
+    let (db, _fs) = filled();
+    let tx = db.begin();
+    (0..500).for_each(|n| assert_eq!(tx.open(MADE).unwrap().insert(n, 1).unwrap(), None));
+    assert!(tx.drop_table("made").unwrap());
+    tx.prepare("p").unwrap();
+    let db = db.reopen().unwrap();
+    db.commit_prepared("p").unwrap();
+    let other = TableDef::<u64, u64>::new("other");
+    db.run(|tx| tx.open(other)?.insert(1, 1).map(drop)).unwrap();
+    db.check().unwrap();
+    assert!(db.run(|tx| tx.drop_table("other")).unwrap());
+    db.vacuum().unwrap();
+    db.check().unwrap();
 }
 
 #[test]

@@ -145,9 +145,9 @@ fn who_has_prepared_waits_until_it_has_ended_or_is_being_taken_back() {
     }
     analysis.note(Xid(1), Lsn(70), &mark(COMMIT, &[])).unwrap();
     analysis.note(Xid(2), Lsn(71), &mark(END, &[])).unwrap();
-    analysis.note(Xid(3), Lsn(72), &change(CLR, &30_u64.to_le_bytes())).unwrap();
+    analysis.note(Xid(3), Lsn(72), &mark(ABORT, &[])).unwrap();
     let outcome = analysis.finish().unwrap();
-    assert_eq!(left(&outcome), [(3, vec![])], "its rollback had begun");
+    assert_eq!(left(&outcome), [(3, vec![30])], "its rollback had been decided");
     let found: Vec<_> = outcome.in_doubt.iter().map(|found| (found.xid.0, &*found.body.name)).collect();
     assert_eq!(found, [(4, "n4"), (5, "n5")]);
     let five = &outcome.in_doubt[1];
