@@ -71,6 +71,9 @@ impl Tree {
     /// As [`range`](Self::range) over the newest rows, each of which is locked when it is handed out and stays so to the end of the
     /// transaction. A serializable one locks what lies between them too, but for a lock that passes over rows.
     ///
+    /// One that reads by a snapshot has a conflict with each row that has changed since. A lock for update that passes over rows
+    /// passes over those that have been removed since, too.
+    ///
     /// # Errors
     /// As [`range`](Self::range).
     pub fn range_locked(

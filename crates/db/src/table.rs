@@ -177,6 +177,11 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// A serializable transaction locks the gaps between them too, so that no rows come; with [`RowLock::skip_locked`] it does
     /// not, since it does not ask for all rows then.
     ///
+    /// At [`Isolation::Snapshot`](crate::Isolation::Snapshot) a row that has changed since the snapshot is a `Conflict`, also one
+    /// that has been removed.
+    /// With [`RowLock::update`] and [`RowLock::skip_locked`] together those that have been removed are passed over, like those
+    /// that somebody is about to remove.
+    ///
     /// Workers that share a queue take the first row that nobody has:
     ///
     /// ```

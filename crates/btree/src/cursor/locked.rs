@@ -9,6 +9,10 @@
 //! **Who does not wait** leaves no shared lock of what it has not handed out: those that a step has entered go out again if it
 //! comes to nothing, because the leaf has changed or a row is refused.
 //!
+//! **Who takes what there is**, for update and passing over what others have, does not ask for rows that are gone. By a
+//! snapshot that still has such a row it is passed over, whether its remover has ended or not. A row that is there and has changed
+//! since is a conflict as everywhere.
+//!
 //! **The holder first.** Whoever holds a row may be about to insert in front of it. So the gap is locked when the row is free,
 //! and not while its holder is waited for.
 
@@ -18,7 +22,7 @@ use crate::format::SLOT;
 use crate::node::{Damage, NO_WRITER, Node, Row};
 use crate::tree::{Structure, Tree};
 use foreshore_base::limits::PAGE_SIZE;
-use foreshore_base::{PageId, Result, Xid};
+use foreshore_base::{Error, PageId, Result, Xid};
 use foreshore_buffer::Pinned;
 use foreshore_lock::{LockWait, Locked, Part, RowLock, Strength, Target};
 use foreshore_sync::model::mutant;
@@ -36,6 +40,11 @@ pub(super) struct Locking {
 impl Locking {
     pub(super) fn new(lock: RowLock, isolation: Isolation) -> Self {
         Self { lock, gaps: isolation == Isolation::Serializable && lock.on_conflict() != LockWait::SkipLocked }
+    }
+
+    /// Whether it is for rows to take, of which those that are gone are none.
+    fn takes(self) -> bool {
+        self.lock.strength() == Strength::Update && self.lock.on_conflict() == LockWait::SkipLocked
     }
 
     /// What is locked shared of a key that nobody else holds.
@@ -106,8 +115,11 @@ impl Cursor {
                 Step::Busy(key, part) => txn.share(Target { table: tree.table, key: key.as_deref(), part })?,
                 Step::Free(key) => {
                     let mut out = Vec::new();
-                    if tree.get_exclusive(txn, &key, locking.lock.on_conflict(), &mut out)? == Locked::Skipped {
-                        self.start = Bound::Excluded(key);
+                    match tree.get_exclusive(txn, &key, locking.lock.on_conflict(), &mut out) {
+                        Ok(Locked::Skipped) => self.start = Bound::Excluded(key),
+                        // The row may have gone since it was met: the next look tells.
+                        Err(Error::Conflict { .. }) if locking.takes() => {}
+                        outcome => drop(outcome?),
                     }
                 }
             }
@@ -231,6 +243,9 @@ impl Cursor {
             RowHolder::Me => true,
             RowHolder::Nobody => false,
         };
+        if !is_row && locking.takes() {
+            return Ok(Met::Nothing);
+        }
         txn.check_conflict(tree.table, row.key, row.header.xid)?;
         if is_row && !mine && lock.strength() == Strength::Update {
             return Ok(Met::First(Step::Free(row.key.to_vec())));

@@ -243,6 +243,44 @@ fn workers_that_skip_what_others_have_share_a_queue_and_never_wait() {
     }
 }
 
+/// A worker's snapshot has the job that another one has done since. A job that has changed is a conflict.
+#[test]
+fn a_worker_passes_over_jobs_that_were_done_since_its_snapshot() {
+    let (db, _) = in_memory();
+    fill(&db, 4);
+    let late = || {
+        let tx = begin(&db, "late", Isolation::Snapshot);
+        assert_eq!(tx.open(NUMBERS).unwrap().get(1).unwrap(), Some(1), "it has its snapshot");
+        tx
+    };
+    let workers = [late(), late()];
+    let other = begin(&db, "other", Isolation::Snapshot);
+    let jobs = other.open(NUMBERS).unwrap();
+    let mut free = jobs.range_locked::<u64>(.., RowLock::update().skip_locked());
+    for number in [0, 1] {
+        assert_eq!(free.next().unwrap().unwrap().0, number);
+        jobs.remove(number).unwrap();
+    }
+    drop(free);
+    other.commit().unwrap();
+    let [first, second] = workers.each_ref().map(|tx| {
+        let jobs = tx.open(NUMBERS).unwrap();
+        let (number, _) = jobs.range_locked::<u64>(.., RowLock::update().skip_locked()).next().unwrap().unwrap();
+        jobs.remove(number).unwrap();
+        number
+    });
+    assert_eq!((first, second), (2, 3));
+    for tx in workers {
+        tx.commit().unwrap();
+    }
+    assert!(numbers(&db).is_empty());
+    fill(&db, 4);
+    let worker = late();
+    db.run(|tx| tx.open(NUMBERS)?.insert(0, 5)).unwrap();
+    let refused = all(&worker, RowLock::update().skip_locked());
+    assert!(matches!(refused, Err(Error::Conflict { .. })), "{refused:?}");
+}
+
 #[test]
 fn who_reads_more_rows_than_there_is_room_for_locks_is_told() {
     let (db, _) = in_memory();
