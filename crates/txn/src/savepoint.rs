@@ -12,7 +12,7 @@ use crate::finish::HaltOnPanic;
 use crate::manager::{Lease, TxnManager};
 use crate::resource::UndoContext;
 use crate::txn::Txn;
-use crate::undo::{Undo, UndoEntry, UndoPtr};
+use crate::undo::{Place, Undo, UndoEntry, UndoPtr};
 use foreshore_base::{Error, Lsn, Result, TableId};
 use std::sync::Arc;
 
@@ -25,8 +25,8 @@ pub struct Savepoint(Arc<()>);
 pub(crate) struct Mark {
     /// The same as in the savepoint, which tells it from all others.
     token: Arc<()>,
-    /// The newest undo entry that stays.
-    newest: UndoPtr,
+    /// What is newer than this among the undo entries goes.
+    place: Place,
 }
 
 /// The savepoints of a transaction, in the order of their places.
@@ -34,14 +34,14 @@ pub(crate) struct Mark {
 pub(crate) struct Marks(Vec<Mark>);
 
 impl Marks {
-    fn add(&mut self, newest: UndoPtr) -> Savepoint {
+    fn add(&mut self, place: Place) -> Savepoint {
         if self.0.len() == self.0.capacity() {
             // Nobody can go back to one that has been dropped. With room for as many again as are left, it is not done often.
             self.0.retain(|mark| Arc::strong_count(&mark.token) > 1);
             self.0.reserve(self.0.len().max(4));
         }
         let token = Arc::new(());
-        self.0.push(Mark { token: token.clone(), newest });
+        self.0.push(Mark { token: token.clone(), place });
         Savepoint(token)
     }
 
@@ -58,8 +58,8 @@ impl Marks {
 impl Txn {
     /// Marks the place that the transaction has reached.
     pub fn savepoint(&mut self) -> Savepoint {
-        let newest = self.lease().undo.newest();
-        self.savepoints.add(newest)
+        let place = self.lease().undo.place();
+        self.savepoints.add(place)
     }
 
     /// Whether [`rollback_to`](Self::rollback_to) can go back to `savepoint`.
@@ -78,8 +78,8 @@ impl Txn {
     pub fn rollback_to(&mut self, savepoint: &Savepoint, is_new: impl Fn(TableId) -> bool) -> Result<()> {
         let place = self.savepoints.place_of(savepoint)?;
         self.savepoints.0.truncate(place + 1);
-        let until = self.savepoints.0[place].newest;
-        if let Some(xid) = self.xid.filter(|_| self.lease().undo.newest() != until) {
+        let until = self.savepoints.0[place].place;
+        if let Some(xid) = self.xid.filter(|_| self.lease().undo.newest() != until.newest) {
             let manager = self.manager.clone();
             let unwinds = HaltOnPanic(&manager);
             let last_lsn = self.last_lsn;
@@ -87,14 +87,15 @@ impl Txn {
             let mut context = UndoContext::new(session, xid, last_lsn).beside(&manager.locks);
             let undone = match manager.log.poisoned() {
                 Some(error) => Err(error),
-                None => manager.undo_back_to(&mut context, undo, until, |entry| !is_new(entry.table)),
+                None => manager.undo_back_to(&mut context, undo, until.newest, |entry| !is_new(entry.table)),
             };
             std::mem::forget(unwinds);
             self.last_lsn = context.last_lsn();
             undone.inspect_err(|cause| manager.halt(cause))?;
+            self.lease_mut().undo.give_back(&until);
         }
         // The locks that were kept lie before it from now on.
-        self.savepoints.0[place].newest = self.lease().undo.newest();
+        self.savepoints.0[place].place = self.lease().undo.place();
         Ok(())
     }
 }
@@ -132,19 +133,20 @@ mod tests {
     #[test]
     fn who_replaces_a_savepoint_again_and_again_keeps_few() {
         let mut marks = Marks::default();
-        let first = marks.add(UndoPtr::from_bits(1));
-        let mut latest = marks.add(UndoPtr::NULL);
+        let null = Place::at(UndoPtr::NULL);
+        let first = marks.add(Place::at(UndoPtr::from_bits(1)));
+        let mut latest = marks.add(null);
         for round in 2..10_000 {
-            latest = marks.add(UndoPtr::from_bits(round));
+            latest = marks.add(Place::at(UndoPtr::from_bits(round)));
             assert!(marks.0.len() < 16, "round {round}: {}", marks.0.len());
             for (savepoint, bits) in [(&first, 1), (&latest, round)] {
-                assert_eq!(marks.0[marks.place_of(savepoint).expect("not dropped")].newest.bits(), bits);
+                assert_eq!(marks.0[marks.place_of(savepoint).expect("not dropped")].place.newest.bits(), bits);
             }
         }
-        let many: Vec<Savepoint> = (0..10_000).map(|_| marks.add(UndoPtr::NULL)).collect();
+        let many: Vec<Savepoint> = (0..10_000).map(|_| marks.add(null)).collect();
         assert!(many.iter().chain([&first, &latest]).all(|savepoint| marks.place_of(savepoint).is_ok()));
         drop(many);
-        (0..20_000).for_each(|_| drop(marks.add(UndoPtr::NULL)));
+        (0..20_000).for_each(|_| drop(marks.add(null)));
         marks.0.retain(|mark| Arc::strong_count(&mark.token) > 1);
         assert_eq!(marks.0.len(), 2);
     }

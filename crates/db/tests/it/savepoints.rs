@@ -2,11 +2,11 @@
 
 use crate::{
     script::{Script, disk, options},
-    support::{DIR, NUMBERS, TEXTS, fill, in_memory, numbers},
+    support::{DIR, NUMBERS, TEXTS, fill, in_memory, numbers, small},
 };
 use foreshore::{Db, Error, Isolation, ReadOptions, TableDef, Transaction, TxnOptions};
-use foreshore_io::sim::Persist;
-use std::time::Duration;
+use foreshore_io::{Mem, sim::Persist};
+use std::{sync::Arc, time::Duration};
 
 const OTHER: TableDef<u64, i64> = TableDef::new("other");
 
@@ -288,4 +288,43 @@ fn power_lost_in_any_operation_of_transactions_that_go_back() {
             }
         }
     }
+}
+
+/// Each round changes more than a chunk of undo holds, and all rounds together many times what there is.
+#[test]
+fn going_back_over_large_changes_takes_no_more_memory_each_time_and_kills_no_reader() {
+    let db = small().memory_limit(32 << 20).fs(Arc::new(Mem::null())).open(DIR).unwrap();
+    let mut random = 1_u64;
+    let mut text = || {
+        let mut letter = || {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            char::from(b'a' + (random >> 60) as u8)
+        };
+        (0..2 << 10).map(|_| letter()).collect::<String>()
+    };
+    let keys: Vec<String> = (0..8).map(|n| format!("row {n}")).collect();
+    let texts: Vec<String> = keys.iter().map(|_| text()).collect();
+    let write = |tx: &Transaction, texts: &[String]| {
+        let table = tx.open(TEXTS)?;
+        keys.iter().zip(texts).try_for_each(|(key, text)| table.insert(&key[..], &text[..]).map(drop))
+    };
+    let read = |reader: &foreshore::ReadTransaction| {
+        let table = reader.open(TEXTS).unwrap();
+        keys.iter().map(|key| table.get(&key[..]).unwrap().expect("a row")).collect::<Vec<String>>()
+    };
+    db.run(|tx| write(tx, &texts)).unwrap();
+    let reader = db.read();
+    assert_eq!(read(&reader), texts);
+    db.run(|tx| write(tx, &keys)).unwrap();
+    let tx = db.begin();
+    let savepoint = tx.savepoint().unwrap();
+    for _ in 0..500 {
+        let texts: Vec<String> = keys.iter().map(|_| text()).collect();
+        write(&tx, &texts).unwrap();
+        tx.rollback_to(&savepoint).unwrap();
+    }
+    assert_eq!(read(&reader), texts);
+    tx.commit().unwrap();
+    assert_eq!(read(&db.read()), keys);
+    db.check().unwrap();
 }

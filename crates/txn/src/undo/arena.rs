@@ -230,6 +230,12 @@ impl Arena {
             || newest.0.max(self.state(chunk, NEWEST).load(Ordering::Relaxed)) <= horizon.0
     }
 
+    /// Whether all entries of a chunk have been dropped. By who holds it.
+    pub(super) fn is_empty(&self, open: &Open) -> bool {
+        // ORDERING: Acquire, pairs with `drop_entry`: whoever dropped the last one has unlinked it.
+        self.state(open.chunk, LEFT).load(Ordering::Acquire).wrapping_add(open.entries) == 0
+    }
+
     fn reset(&self, chunk: usize) {
         // ORDERING: Relaxed, the mutex orders them before the next use.
         self.state(chunk, LEFT).store(0, Ordering::Relaxed);
@@ -282,7 +288,7 @@ impl Arena {
         self.note_used(&lists);
     }
 
-    /// A transaction that had left a chunk with entries of it has ended.
+    /// A transaction that had left a chunk with entries of it has ended, or has none there any more.
     pub(super) fn ended(&self, chunk: usize, csn: Csn) {
         self.note_newest(chunk, csn);
         // ORDERING: Release, pairs with `is_over`.

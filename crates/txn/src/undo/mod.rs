@@ -121,6 +121,27 @@ pub(crate) struct Undo {
     body: Vec<u8>,
 }
 
+/// A place among the entries of a transaction, and what it had of chunks there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// The newest entry.
+    pub(crate) newest: UndoPtr,
+    /// How many chunks it had filled.
+    full: usize,
+    /// How often it had left one to others.
+    lent: usize,
+    /// The chunks with entries of it that it held and had not filled. The first chunk, which is never used, where there was none.
+    open: [usize; 2],
+}
+
+#[cfg(test)]
+impl Place {
+    /// With nothing in chunks.
+    pub(crate) const fn at(newest: UndoPtr) -> Self {
+        Self { newest, full: 0, lent: 0, open: [0; 2] }
+    }
+}
+
 /// How far a rollback has come.
 #[derive(Debug)]
 pub(crate) struct Back {
@@ -193,6 +214,30 @@ impl Undo {
     /// The newest entry. What is entered from now on lies behind it.
     pub(crate) const fn newest(&self) -> UndoPtr {
         self.newest
+    }
+
+    /// The place that the transaction has reached.
+    pub(crate) fn place(&self) -> Place {
+        let open = [0, 1].map(|at| self.open[at].as_ref().filter(|open| open.mine).map_or(0, |open| open.chunk));
+        Place { newest: self.newest, full: self.full.len(), lent: self.lent.len(), open }
+    }
+
+    /// All entries behind `place` have been dropped or kept. Gives chunks back in which none is left, so that who goes back again
+    /// and again needs no more memory each time.
+    pub(crate) fn give_back(&mut self, place: &Place) {
+        let Self { arena, full, lent, .. } = self;
+        // Those that were full before have no newer entries, and get none.
+        let empty = full.extract_if(place.full.., |open| arena.is_empty(open));
+        arena.close(empty.collect::<Vec<_>>().into_iter());
+        // Those that were left since have entries of this transaction if some were kept, or were there before.
+        let (mut mine, mut next) = (place.open.to_vec(), self.newest);
+        while next != place.newest {
+            mine.push(next.bits() as usize / arena::CHUNK_WORDS);
+            next = Entry::at(arena, next).expect("an arena holds whole entries").previous();
+        }
+        mine.sort_unstable();
+        let others = lent.extract_if(place.lent.., |chunk| mine.binary_search(chunk).is_err());
+        others.for_each(|chunk| arena.ended(chunk, Csn::ZERO));
     }
 
     /// What was not logged, in its order: kind, table and body of each entry.

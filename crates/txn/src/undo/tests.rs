@@ -121,6 +121,48 @@ fn who_goes_back_again_and_again_needs_no_more_memory() {
     other.reserve(CHUNK - 100, false, || Csn(5)).expect("and goes with its transaction");
 }
 
+/// Goes back again and again over more than a chunk, of which it keeps one entry the first time.
+fn goes_back_over_chunks(limit: usize) {
+    let arena = arena(limit * CHUNK);
+    let mut undo = Undo::new(arena.clone());
+    let enter = |undo: &mut Undo, len: usize| {
+        undo.reserve(len, false, ALL).expect("what was taken back is free");
+        undo.push(&change(1, &vec![len as u8; len]), &Link::default());
+        undo.release();
+    };
+    enter(&mut undo, 101);
+    let mut place = undo.place();
+    for round in 0..500 {
+        (0..5).for_each(|n| enter(&mut undo, 3000 + (round + n) % 7));
+        let mut back = undo.back();
+        while back.at != place.newest {
+            let stays = round == 0 && Entry::at(&arena, back.at).expect("an entry").previous() == place.newest;
+            if stays { undo.keep_at(&mut back) } else { undo.drop_at(&mut back) }
+        }
+        undo.give_back(&place);
+        place = undo.place();
+    }
+    for len in [3000, 101] {
+        assert_eq!(newest(&mut undo).expect("it has stayed").body, vec![len as u8; len]);
+        pop(&mut undo);
+    }
+    assert!(newest(&mut undo).is_none());
+    undo.end(Csn::ZERO);
+    drop(undo);
+    let mut other = Undo::new(arena);
+    for _ in 0..limit {
+        other.reserve(CHUNK - 100, false, || Csn::ZERO).expect("each chunk came back once");
+        other.push(&change(1, &[0; CHUNK - 100]), &Link::default());
+    }
+}
+
+#[test]
+fn chunks_of_what_is_taken_back_are_free_before_the_end() {
+    goes_back_over_chunks(100);
+    // Where memory is short all the time.
+    goes_back_over_chunks(5);
+}
+
 #[test]
 fn chunks_are_kept_for_as_long_as_somebody_may_need_an_entry() {
     let arena = arena(64 << 10);
