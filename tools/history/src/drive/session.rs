@@ -58,7 +58,9 @@ impl Session {
     pub(super) fn read_all(&mut self, db: &Db, store: &Store, recorder: &Recorder) -> Result<(), Error> {
         let (number, mut ops) = self.invoke(recorder, vec![Op::Scan { keys: 0..self.keys, found: None }]);
         let tx = db.begin_with(store.options());
-        perform(&mut store.work(&tx)?, &mut ops, &mut || {})?;
+        let mut work = store.work(&tx)?;
+        work.lock_table()?;
+        perform(&mut work, &mut ops, &mut || {})?;
         let csn = tx.commit()?;
         recorder.ok(number, ops, csn);
         Ok(())

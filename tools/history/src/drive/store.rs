@@ -157,6 +157,16 @@ impl TableWork<'_> {
         self.random = Random::new(seed);
     }
 
+    /// Locks the table, of which more rows may be read then than there is room for locks.
+    pub(super) fn lock_table(&self) -> Result<(), Error> {
+        match &self.rows {
+            Rows::Registers(rows) => rows.table().lock_against_writes(),
+            Rows::Moving(rows) => rows.table().lock_against_writes(),
+            Rows::Lists(rows) => rows.table().lock_against_writes(),
+            Rows::Elements(rows) => rows.table().lock_against_writes(),
+        }
+    }
+
     /// Whether a read that may lock for a write does so.
     fn locks(&mut self) -> bool {
         self.random.below(3) == 0
