@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn both_ways_of_growing_are_measured_while_the_file_is_cut() {
-        let span = Span { warm_up: Duration::ZERO, window: Duration::from_millis(300) };
+        let span = Span { warm_up: Duration::ZERO, window: Duration::from_millis(1500) };
         for growth in [Growth::Inline, Growth::Ahead] {
             let point = Point { growth, device: Device::Null, load: Some(2000.0), seed: 1 };
             let measured = point.measure(span).unwrap();

@@ -148,7 +148,8 @@ fn run_on_a_slow_device(experiment: &str, secs: Duration) -> (Vec<Value>, String
 
 #[test]
 fn commits_are_counted_when_they_are_durable() {
-    let (rows, svg) = run_on_a_slow_device("log-threads", Duration::from_millis(60));
+    // On a machine that is busy with other tests, too, some commits fall into each window.
+    let (rows, svg) = run_on_a_slow_device("log-threads", Duration::from_millis(200));
     let (slow, null): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row["device"] != "null");
     assert_eq!(slow.len(), null.len());
     for row in slow {
@@ -159,7 +160,6 @@ fn commits_are_counted_when_they_are_durable() {
 
 #[test]
 fn an_open_loop_takes_the_latency_of_durable_commits() {
-    // On a machine that is busy with other tests, too, some commits fall into each window.
     let (rows, svg) = run_on_a_slow_device("group-timer", Duration::from_millis(200));
     let (peaks, loads): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.get("load_per_s").is_none());
     assert_eq!(loads.len(), peaks.len() * QUICK_LOADS);
