@@ -186,7 +186,7 @@ impl Undo {
         let words = entry::words(change.body.len() + rest);
         let lacks = |open: &Option<Open>| open.as_ref().is_none_or(|open| open.room() < words);
         // Where no room was reserved for an entry to be kept, because the reader has come since, it lies among the others.
-        let apart = link.kept && (self.spare.is_some() || !lacks(&self.open[1]));
+        let apart = link.kept && (!lacks(&self.spare) || !lacks(&self.open[1]));
         let place = &mut self.open[usize::from(apart)];
         if lacks(place) {
             let full = std::mem::replace(place, self.spare.take());

@@ -55,6 +55,21 @@ fn entries_come_back_newest_first_across_chunks() {
     assert_eq!(arena.used_bytes(), 0, "nobody needs what was taken back");
 }
 
+/// A reader may come between the two, and a chunk in reserve be left of an operation that did not need it.
+#[test]
+fn a_small_chunk_in_reserve_is_not_taken_for_room() {
+    let arena = arena(1 << 20);
+    let mut undo = Undo::new(arena.clone());
+    undo.reserve(100, false, ALL).expect("fits");
+    undo.push(&change(1, &[1; 100]), &Link::default());
+    let small = arena.take(100, ALL).expect("memory");
+    undo.spare = Some(Open { at: arena::CHUNK_WORDS - 100, ..small });
+    undo.reserve(3000, false, ALL).expect("fits");
+    undo.push(&change(2, &[2; 3000]), &Link { kept: true, ..Link::default() });
+    assert_eq!(newest(&mut undo).expect("an entry").body, [2; 3000]);
+    undo.end(Csn::ZERO);
+}
+
 #[test]
 fn entries_that_stay_as_locks_are_in_the_way_of_none() {
     let arena = arena(1 << 20);
