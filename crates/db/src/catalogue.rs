@@ -78,9 +78,9 @@ pub(crate) fn known_table<'e, K: Key + 'static, V: Value + 'static>(
 }
 
 fn use_table<'e, K: Key + 'static, V: Value + 'static>(info: &'e TableInfo, live: &mut Live) -> Result<TreeRef<'e>> {
-    check_types::<K, V>(info)?;
-    // What is found in the table rests on the commit that created it.
+    // What is found in the table rests on the commit that created it, and so does what types it has.
     live.txn.observe(info.created);
+    check_types::<K, V>(info)?;
     Ok(TreeRef::Known(&info.tree))
 }
 

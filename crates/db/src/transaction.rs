@@ -22,6 +22,9 @@ use std::{cell::RefCell, fmt, mem, sync::Arc};
 /// asked for ([`Error::KeyExists`], [`Error::KeyTooLarge`], [`Error::ValueTooLarge`], [`Error::TableName`],
 /// [`Error::TableTypes`], [`Error::NoTable`], [`Error::NoSavepoint`]) and one that somebody else's lock is answered with on
 /// request ([`Error::RowLocked`]) change nothing, and the transaction goes on.
+///
+/// What it is told, values and errors, rests on commits that may not be durable before its own is, but for a table being gone:
+/// that is told when it is durable, or else [`Durability::Relaxed`]. [`Db::run`](crate::Db::run) waits also without a commit.
 pub struct Transaction {
     engine: Arc<Engine>,
     state: RefCell<State>,
@@ -338,12 +341,14 @@ impl Transaction {
             meter.fail();
         }
         let watermark = self.take_back(*live);
+        let waits = matches!(error, Error::TableDropped) && self.durability == Durability::Durable;
+        // WAIT: help - or park behind the leader. Without a commit nobody else would wait until the drop is durable.
+        let waited = if waits { self.measured(|| self.engine.log.force(watermark.lsn())) } else { Ok(()) };
+        let error = waited.err().unwrap_or(error);
         *state = State::Failed { error: error.clone(), watermark, has_begun: true };
         Err(error)
     }
-}
 
-impl Transaction {
     /// Gives a buffer back for the next lookup.
     pub(crate) fn give_back(&self, buffer: Vec<u8>) {
         if let State::Live(live) = &mut *self.state.borrow_mut() {

@@ -195,6 +195,27 @@ fn nobody_hears_of_a_drop_that_may_be_lost() {
     }
 }
 
+/// The same for who has opened the table before and meets the drop when he uses it.
+#[test]
+fn nobody_hears_of_a_lost_drop_through_a_table_that_was_open() {
+    for by_snapshot in [true, false] {
+        let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+        let db = small().background(false).fs(Arc::clone(&fs)).open("/db").unwrap();
+        fill(&db, 10);
+        let (reader, writer) = (db.read(), db.begin());
+        let (read, written) = (reader.open(NUMBERS).unwrap(), writer.open(NUMBERS).unwrap());
+        let tx = db.begin();
+        assert!(tx.drop_table(NUMBERS.name()).unwrap());
+        let ticket = tx.commit_pipelined().unwrap();
+        assert!(!ticket.is_durable(), "nobody waits for it yet");
+        let answer = if by_snapshot { read.get(1) } else { written.insert(1, 1) };
+        assert!(matches!(answer, Err(Error::TableDropped)), "{answer:?}");
+        assert!(ticket.is_durable(), "by a snapshot: {by_snapshot}");
+        let kept = Snapshot::of(&fs).restore();
+        assert!(matches!(open(&kept).unwrap().read().open(NUMBERS), Err(Error::NoTable { .. })));
+    }
+}
+
 /// Tables come and go on several threads while others are read and checked.
 #[test]
 fn tables_come_and_go_under_load() {

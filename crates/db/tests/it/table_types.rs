@@ -1,8 +1,9 @@
 //! A table keeps the types that it was created with.
 
-use crate::support::{NUMBERS, fill, in_memory, open};
+use crate::support::{NUMBERS, fill, in_memory, open, small};
 use foreshore::{Error, TableDef};
-use std::time::Duration;
+use foreshore_io::{Fs, Mem};
+use std::{sync::Arc, time::Duration};
 
 #[test]
 fn other_types_are_refused_by_name_now_and_after_a_restart() {
@@ -35,6 +36,21 @@ fn a_table_created_in_this_transaction_is_checked_too() {
     assert!(matches!(tx.open(TableDef::<u64, u64>::new("numbers")), Err(Error::TableTypes { .. })));
     assert_eq!(tx.open(NUMBERS).unwrap().get(1).unwrap(), Some(1));
     tx.commit().unwrap();
+}
+
+/// Who gives up because of the types that a table was created with is told so when the creation survives a loss of power.
+#[test]
+fn nobody_hears_of_types_that_may_be_lost() {
+    let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+    // Nobody writes the log unless somebody waits for it.
+    let db = small().background(false).fs(fs).open("/db").unwrap();
+    let tx = db.begin();
+    tx.open(NUMBERS).unwrap();
+    let ticket = tx.commit_pipelined().unwrap();
+    assert!(!ticket.is_durable());
+    let refused = db.run(|tx| tx.open(TableDef::<u64, u64>::new("numbers")).map(drop));
+    assert!(matches!(refused, Err(Error::TableTypes { .. })), "{refused:?}");
+    assert!(ticket.is_durable());
 }
 
 #[test]
