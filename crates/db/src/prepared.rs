@@ -2,6 +2,7 @@
 
 use crate::engine::Engine;
 use crate::format::{RowFlaw, TableRow, TablesNote};
+use crate::run::Unresolved;
 use crate::tables::TableInfo;
 use crate::transaction::Live;
 use crate::{Db, catalogue};
@@ -43,6 +44,7 @@ struct Waiting {
     since: Nanos,
     created: Vec<TableInfo>,
     dropped: Vec<Tree>,
+    _unresolved: Unresolved,
 }
 
 /// The prepared transactions by name.
@@ -169,7 +171,7 @@ impl Engine {
         let label = txn.label().into();
         let prepared = txn.prepare(&place.name, &note.encode())?;
         let since = self.prepared.clock.now();
-        place.fill(Waiting { prepared, label, since, created, dropped });
+        place.fill(Waiting { prepared, label, since, created, dropped, _unresolved: Unresolved::here() });
         Ok(())
     }
 
@@ -229,7 +231,8 @@ impl Engine {
                 .map_err(|_| damage("two transactions are prepared under a name"))?;
             let since = self.prepared.clock.now();
             let prepared = taken.hold_tables().map_err(damage)?;
-            place.fill(Waiting { prepared, label: body.label, since, created, dropped });
+            let _unresolved = Unresolved::here();
+            place.fill(Waiting { prepared, label: body.label, since, created, dropped, _unresolved });
         }
         Ok(())
     }

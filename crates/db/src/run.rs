@@ -2,8 +2,8 @@
 
 use crate::{Db, Durability, Transaction, TxnOptions};
 use foreshore_base::{Error, TableId};
-use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
-use foreshore_sync::{Clock, Parker, SystemClock, Turn, Turns};
+use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
+use foreshore_sync::{Clock, Parker, SystemClock, Turn, Turns, thread_index};
 use std::{cell::Cell, sync::Arc, time::Duration};
 
 /// How often a transaction is run before it is given up.
@@ -150,10 +150,10 @@ impl Again {
         }
     }
 
-    /// Whether to stand in line before run number `runs`. Not with another transaction open: whose turn it is may wait for its
-    /// locks, or this thread, in a run around this one, may have the turn itself.
+    /// Whether to stand in line before run number `runs`. Not with another transaction open, or prepared: whose turn it is may wait
+    /// for its locks, or this thread, in a run around this one, may have the turn itself.
     fn is_for_line(&self, runs: u32) -> bool {
-        runs > RUNS_BEFORE_LINE && self.has_met && !Begun::has_open()
+        runs > RUNS_BEFORE_LINE && self.has_met && !Begun::has_open() && !Unresolved::has_any()
     }
 
     /// A random time, longer after more runs, so that those who met do not meet again.
@@ -174,18 +174,18 @@ const fn mixed(mut bits: u64) -> u64 {
 std::thread_local! {
     /// Transactions that this thread has begun and that are open.
     static OPEN: Cell<usize> = const { Cell::new(0) };
+    /// Transactions that this thread has prepared, or found prepared, and that are not resolved.
+    static UNRESOLVED: Arc<AtomicUsize> = Arc::default();
 }
 
-/// Counts a transaction as open in the thread that begins it, known by the place of its count. One that is given to another
-/// thread stays counted, for the thread may wait for what the other one does.
+/// Counts a transaction as open in the thread with this number, which has begun it. One that is given to another thread stays
+/// counted, for the thread may wait for what the other one does.
 pub(crate) struct Begun(usize);
 
 impl Begun {
     pub(crate) fn here() -> Self {
-        OPEN.with(|open| {
-            open.set(open.get() + 1);
-            Self(std::ptr::from_ref(open).addr())
-        })
+        OPEN.set(OPEN.get() + 1);
+        Self(thread_index())
     }
 
     fn has_open() -> bool {
@@ -195,13 +195,35 @@ impl Begun {
 
 impl Drop for Begun {
     fn drop(&mut self) {
-        // Ended by another thread, or by one that has the place of one that is gone: who is counted once too often pauses
-        // instead of standing in line.
-        OPEN.with(|open| {
-            if std::ptr::from_ref(open).addr() == self.0 {
-                open.set(open.get().saturating_sub(1));
-            }
-        });
+        // Unless another thread ends it: who is counted once too often pauses instead of standing in line.
+        if thread_index() == self.0 {
+            OPEN.set(OPEN.get().saturating_sub(1));
+        }
+    }
+}
+
+/// Counts a prepared transaction in the thread that has prepared it, which may be the one to resolve it, until any thread does.
+pub(crate) struct Unresolved(Arc<AtomicUsize>);
+
+impl Unresolved {
+    pub(crate) fn here() -> Self {
+        // A thread that is about to end runs no transaction any more that could stand in line.
+        let count = UNRESOLVED.try_with(Arc::clone).unwrap_or_default();
+        // ORDERING: Relaxed, a counter; `has_any` is a hint.
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+
+    fn has_any() -> bool {
+        // ORDERING: hint.
+        UNRESOLVED.try_with(|count| count.load(Ordering::Relaxed) > 0).unwrap_or(false)
+    }
+}
+
+impl Drop for Unresolved {
+    fn drop(&mut self) {
+        // ORDERING: Relaxed, as `here`.
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -256,5 +278,41 @@ mod tests {
         let elsewhere = db.begin();
         std::thread::spawn(move || drop(elsewhere)).join().unwrap();
         assert!(!again.is_for_line(MAX_RUNS), "others have no count of this thread");
+    }
+
+    fn has_met_others(db: &Db) -> Again {
+        Again { has_met: true, ..Again::new(db) }
+    }
+
+    #[test]
+    fn who_has_prepared_a_transaction_stands_in_line_when_it_is_resolved() {
+        let db = Options::new().memory_limit(16 << 20).fs(Arc::new(Mem::null())).open("/db").unwrap();
+        let again = has_met_others(&db);
+        for (name, here) in [("one", true), ("two", false)] {
+            db.begin().prepare(name).unwrap();
+            assert!(!again.is_for_line(MAX_RUNS), "it holds its locks until this thread, perhaps, resolves it");
+            let resolve = || db.rollback_prepared(name).unwrap();
+            if here {
+                resolve()
+            } else {
+                std::thread::scope(|scope| scope.spawn(resolve).join().unwrap())
+            }
+            assert!(again.is_for_line(MAX_RUNS), "resolved here: {here}");
+        }
+    }
+
+    /// A thread may have its memory where one had it that is gone.
+    #[test]
+    fn a_transaction_of_a_thread_that_is_gone_is_no_other_threads() {
+        let db = Options::new().memory_limit(16 << 20).fs(Arc::new(Mem::null())).open("/db").unwrap();
+        for _ in 0..10 {
+            let left = std::thread::scope(|scope| scope.spawn(|| db.begin()).join().unwrap());
+            let own = || {
+                let _own = db.begin();
+                drop(left);
+                assert!(!has_met_others(&db).is_for_line(MAX_RUNS), "this thread's own is open");
+            };
+            std::thread::scope(|scope| scope.spawn(own).join().unwrap());
+        }
     }
 }
