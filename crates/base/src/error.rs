@@ -176,10 +176,10 @@ pub enum Error {
         /// How long.
         waited: Duration,
     },
-    /// A row that was asked for without a wait is locked. Nothing has changed, and the transaction goes on. Not retryable:
+    /// A row that was asked for without a wait is locked, or its table is. Nothing has changed, and the transaction goes on. Not retryable:
     /// who does not wait wants to know.
     RowLocked {
-        /// The row.
+        /// The row, the gap before it, or the table.
         what: Lockable,
         /// Label of a holder.
         holder: &'static str,

@@ -1,24 +1,31 @@
-//! Scans in key order.
+//! Scans in key order, from both ends.
+//!
+//! A scan from the back comes to leaves from their right. There are no links to the left, so the leaf before another is found
+//! from the root, as the one that covers what lies right before the low fence; latches are taken on no way but down and to the
+//! right. A leaf that has been split meanwhile is met in its parts.
 
+mod ahead;
 mod locked;
+mod span;
 
+use self::ahead::ReadAhead;
 use self::locked::Locking;
+use self::span::{End, Rest, Rows, Span};
 use crate::descend::{Access, ReadGuard, Restarts};
 use crate::format::{GHOST, RowHeader};
 use crate::node::{NO_VERSION, Row};
 use crate::tree::{Structure, Tree};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, Lsn, PageId, Result};
-use foreshore_buffer::Scan;
 use foreshore_lock::{NewShare, RowLock, Strength, TableMode};
 use foreshore_txn::{Seen, Snapshot, Txn, UndoPtr};
-use std::ops::{Bound, Range};
+use std::ops::Bound;
 use std::sync::Arc;
 
-/// A scan of part of a tree. Made by [`Tree::range`].
+/// A scan of part of a tree. Made by [`Tree::range`]. Rows may be taken from both ends in turns; each is handed out once.
 ///
 /// Leaves are copied without a latch, and rows are handed out once the copy has been validated. The next leaf is found
-/// from the root by the high fence, so splits in between do no harm. Rows that the same transaction writes ahead of the
+/// from the root by a fence, so splits in between do no harm. Rows that the same transaction writes between the ends of the
 /// cursor are seen. A cursor that reads by a snapshot reads all of its leaves by the same one.
 #[derive(Debug)]
 pub struct Cursor {
@@ -26,34 +33,22 @@ pub struct Cursor {
     /// What it reads by; without one it locks what it reads.
     snapshot: Option<Arc<Snapshot>>,
     locking: Locking,
-    /// Where the next rows begin; `None` at the end.
-    from: Option<Bound<Vec<u8>>>,
-    upper: Bound<Vec<u8>>,
-    /// Where the rows at hand begin.
-    start: Bound<Vec<u8>>,
-    /// Keys and values of the rows at hand.
-    bytes: Vec<u8>,
-    rows: Vec<(Range<usize>, Range<usize>)>,
-    /// The row to hand out next.
-    at: usize,
+    /// What has not been read yet, between the rows at hand; `None` if that is nothing.
+    unread: Option<Span>,
+    /// What the rows at hand were read from, and all between them.
+    from: Span,
+    /// Rows at hand.
+    front: Rows,
+    back: Rows,
     /// The transaction's last change when the rows were copied.
     copied_at: Lsn,
     /// What the step that runs has locked shared and may give up.
     entered: Vec<NewShare>,
     /// How many entries of a leaf the next step takes at most, if it locks them.
     step: usize,
+    /// Whether the gap in which the range ends is locked, if gaps are.
+    end_is_locked: bool,
     ahead: ReadAhead,
-}
-
-/// How far leaves are read ahead: not for the first one, as most scans are short, and twice as many each time after that.
-#[derive(Debug, Default)]
-struct ReadAhead {
-    /// Its part in what all scans may read ahead, once it does so.
-    scan: Option<Scan>,
-    /// Leaves that were asked for last.
-    window: usize,
-    /// Those of them that have not been scanned.
-    left: usize,
 }
 
 impl Tree {
@@ -83,13 +78,11 @@ impl Tree {
         upper: Bound<&[u8]>,
         lock: RowLock,
     ) -> Result<Cursor> {
-        self.lock(
-            txn,
-            match lock.strength() {
-                Strength::Share => TableMode::IntentShared,
-                Strength::Update => TableMode::IntentExclusive,
-            },
-        )?;
+        let mode = match lock.strength() {
+            Strength::Share => TableMode::IntentShared,
+            Strength::Update => TableMode::IntentExclusive,
+        };
+        self.lock_by(txn, mode, lock.on_conflict())?;
         Ok(self.cursor(txn, None, lock, (lower, upper)))
     }
 
@@ -100,69 +93,21 @@ impl Tree {
         lock: RowLock,
         (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
     ) -> Cursor {
+        let from = Span { lower: lower.map(<[u8]>::to_vec), upper: upper.map(<[u8]>::to_vec) };
         Cursor {
             tree: self.clone(),
             snapshot,
             locking: Locking::new(lock, txn.isolation()),
-            from: Some(lower.map(<[u8]>::to_vec)),
-            upper: upper.map(<[u8]>::to_vec),
-            start: lower.map(<[u8]>::to_vec),
-            bytes: Vec::new(),
-            rows: Vec::new(),
-            at: 0,
+            unread: from.clone().unless_empty(),
+            from,
+            front: Rows::default(),
+            back: Rows::default(),
             copied_at: txn.last_lsn(),
             entered: Vec::new(),
             step: 1,
+            end_is_locked: false,
             ahead: ReadAhead::default(),
         }
-    }
-
-    /// Copies the node on `level` that covers `key`.
-    fn copy_node(
-        &self,
-        structure: &mut Structure<'_>,
-        key: &[u8],
-        level: u8,
-        page: &mut [u8; PAGE_SIZE],
-    ) -> Result<PageId> {
-        let mut restarts = Restarts::default();
-        loop {
-            let node: ReadGuard<'_> = self.find_again(structure, key, level, 0, &mut restarts)?;
-            node.page().copy_to(0..PAGE_SIZE, page);
-            if node.holds() {
-                return Ok(node.pid());
-            }
-            self.restart(&mut restarts);
-        }
-    }
-
-    /// Up to `most` leaves side by side, the first of which covers `key`, where another leaf ends; those below one node, and
-    /// none but the first that lies beyond `upper`.
-    fn leaves_from(
-        &self,
-        structure: &mut Structure<'_>,
-        key: &[u8],
-        upper: &Bound<Vec<u8>>,
-        most: usize,
-    ) -> Result<Vec<PageId>> {
-        let mut page = [0; PAGE_SIZE];
-        let pid = self.copy_node(structure, key, 1, &mut page)?;
-        let damage = |why| self.corrupted(pid, why);
-        let node = self.parse(pid, &page)?;
-        let first = match node.search(key).map_err(damage)? {
-            Ok(index) => index,
-            Err(index) => index.saturating_sub(1),
-        };
-        let mut leaves = vec![node.child_for(key).map_err(damage)?];
-        for index in first + 1..node.len().min(first + most) {
-            let begins = node.key(index).map_err(damage)?;
-            match upper {
-                Bound::Included(upper) if begins > &upper[..] => break,
-                Bound::Excluded(upper) if begins >= &upper[..] => break,
-                _ => leaves.push(node.child(index).map_err(damage)?),
-            }
-        }
-        Ok(leaves)
     }
 }
 
@@ -173,56 +118,99 @@ impl Cursor {
     /// `Deadlock`, `LockTimeout`, `SnapshotTooOld`, `Corrupted`, `Io`, `OutOfFrames`, `Poisoned`. The next call goes on where
     /// this one began.
     pub fn next(&mut self, txn: &mut Txn) -> Result<Option<(&[u8], &[u8])>> {
-        if txn.last_lsn() != self.copied_at {
-            // The transaction has written: what is at hand may be stale, and rows may have come behind the last one.
-            self.from = Some(match self.at.checked_sub(1) {
-                Some(last) => Bound::Excluded(self.bytes[self.rows[last].0.clone()].to_vec()),
-                None => self.start.clone(),
-            });
-            self.rows.clear();
-            self.at = 0;
-        }
-        while self.at == self.rows.len() {
-            let Some(from) = self.from.take() else { return Ok(None) };
-            self.start = from;
-            self.rows.clear();
-            self.at = 0;
-            if let Err(error) = self.copy_leaf(txn) {
-                self.rows.clear();
-                self.from = Some(self.start.clone());
-                return Err(error);
-            }
-        }
-        let (key, value) = self.rows[self.at].clone();
-        self.at += 1;
-        Ok(Some((&self.bytes[key], &self.bytes[value])))
+        self.take(txn, End::Front)
     }
 
-    /// Copies the rows of one leaf, or, if they are locked, some of them, that lie between `start` and the upper bound.
-    fn copy_leaf(&mut self, txn: &mut Txn) -> Result<()> {
+    /// The last row of those that have not been handed out, or `None` if all have.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    pub fn next_back(&mut self, txn: &mut Txn) -> Result<Option<(&[u8], &[u8])>> {
+        self.take(txn, End::Back)
+    }
+
+    fn take(&mut self, txn: &mut Txn, end: End) -> Result<Option<(&[u8], &[u8])>> {
+        if txn.last_lsn() != self.copied_at {
+            self.forget();
+        }
+        while self.rows(end).is_empty()
+            && let Some(mut span) = self.unread.take()
+        {
+            match self.fill(txn, &mut span, end) {
+                Ok(rest) => self.go_on(txn, span, end, rest),
+                Err(error) => {
+                    self.rows(end).clear();
+                    self.unread = Some(span);
+                    return Err(error);
+                }
+            }
+        }
+        // With nothing left between them the rows of one end are followed by those of the other.
+        let is_near = !self.rows(end).is_empty();
+        Ok(match (end, is_near) {
+            (End::Front, true) | (End::Back, false) => self.front.take(end),
+            (End::Back, true) | (End::Front, false) => self.back.take(end),
+        })
+    }
+
+    fn rows(&mut self, end: End) -> &mut Rows {
+        match end {
+            End::Front => &mut self.front,
+            End::Back => &mut self.back,
+        }
+    }
+
+    /// The transaction has written: what is at hand may be stale, and rows may have come between what has been handed out.
+    fn forget(&mut self) {
+        let last = |near: &Rows, far: &Rows, end| far.last(end).or_else(|| near.last(end)).map(<[u8]>::to_vec);
+        if let Some(key) = last(&self.front, &self.back, End::Front) {
+            self.from.lower = Bound::Excluded(key);
+        }
+        if let Some(key) = last(&self.back, &self.front, End::Back) {
+            self.from.upper = Bound::Excluded(key);
+        }
+        self.front.clear();
+        self.back.clear();
+        self.unread = self.from.clone().unless_empty();
+    }
+
+    /// Copies the rows of one leaf, or, if they are locked, some of them, at one end of what has not been read.
+    fn fill(&mut self, txn: &mut Txn, span: &mut Span, end: End) -> Result<Rest> {
         self.copied_at = txn.last_lsn();
         if self.tree.is_retired() {
             // Created by this transaction, which has taken that back.
             return Err(Error::TableDropped);
         }
-        let (tree, snapshot) = (self.tree.clone(), self.snapshot.clone());
+        self.from.bound(end).clone_from(span.bound(end));
+        match self.snapshot.clone() {
+            Some(snapshot) => self.copy_leaf(txn, &snapshot, span, end),
+            None => self.lock_leaf(txn, span, end),
+        }
+    }
+
+    /// Notes what is left behind a step.
+    fn go_on(&mut self, txn: &mut Txn, span: Span, end: End, rest: Rest) {
+        let is_leaf = matches!(rest, Rest::Leaf(_));
+        self.unread = span.rest(end, rest);
+        if is_leaf {
+            self.read_ahead(txn, end);
+        }
+    }
+
+    /// Copies the rows of a leaf as the snapshot has them.
+    fn copy_leaf(&mut self, txn: &mut Txn, snapshot: &Snapshot, span: &Span, end: End) -> Result<Rest> {
+        let tree = self.tree.clone();
         let mut page = [0; PAGE_SIZE];
-        let Some(snapshot) = snapshot else {
-            self.take_step(txn, self.locking)?;
-            self.read_ahead(txn);
-            return Ok(());
-        };
         let mut restarts = Restarts::default();
         loop {
-            let leaf: ReadGuard<'_> =
-                tree.find_again(&mut Structure::of(txn), self.first_key(), 0, 0, &mut restarts)?;
+            let leaf: ReadGuard<'_> = tree.find_again(&mut Structure::of(txn), span.goal(end), 0, 0, &mut restarts)?;
             leaf.page().copy_to(0..PAGE_SIZE, &mut page);
             // The copy has to be whole before it is looked at, and the page unchanged until the versions have been read.
             if leaf.holds() {
                 let pid = leaf.pid();
-                let high = self.copy_rows(pid, &page, |row, image| {
+                let rest = self.copy_rows(pid, &page, span, end, |row, image| {
                     let RowHeader { xid, undo, .. } = row.header;
-                    match txn.see(&snapshot, xid, UndoPtr::from_bits(undo), image, || leaf.holds()) {
+                    match txn.see(snapshot, xid, UndoPtr::from_bits(undo), image, || leaf.holds()) {
                         Seen::Newest => Ok((!row.header.is_ghost()).then_some(false)),
                         Seen::Older(flags) => Ok((flags & GHOST == 0).then_some(true)),
                         Seen::Nothing => Ok(None),
@@ -230,99 +218,36 @@ impl Cursor {
                     }
                 });
                 if leaf.holds() {
-                    txn.check_snapshot(&snapshot)?;
-                    drop(leaf);
-                    self.go_on(txn, high?);
-                    return Ok(());
+                    txn.check_snapshot(snapshot)?;
+                    return rest;
                 }
             }
             tree.restart(&mut restarts);
         }
     }
 
-    /// Where the rows at hand begin.
-    fn first_key(&self) -> &[u8] {
-        match &self.start {
-            Bound::Included(key) | Bound::Excluded(key) => key,
-            Bound::Unbounded => &[],
-        }
-    }
-
-    /// Copies the rows of a leaf, and returns the high fence if the scan goes on behind it. `see` says whether there is a row, and if so,
-    /// whether its value is the one that it has put into the buffer.
+    /// Copies the rows of a leaf. `see` says whether there is a row, and if so, whether its value is the one that it has put into
+    /// the buffer.
     fn copy_rows(
         &mut self,
         pid: PageId,
         page: &[u8],
+        span: &Span,
+        end: End,
         mut see: impl FnMut(&Row<'_>, &mut Vec<u8>) -> Result<Option<bool>>,
-    ) -> Result<Option<Vec<u8>>> {
-        self.rows.clear();
-        self.bytes.clear();
-        self.at = 0;
+    ) -> Result<Rest> {
         let tree = self.tree.clone();
         let damage = |why| tree.corrupted(pid, why);
         let node = tree.parse(pid, page)?;
-        let first = match node.search(self.first_key()).map_err(damage)? {
-            Ok(at) => at + usize::from(matches!(self.start, Bound::Excluded(_))),
-            Err(at) => at,
-        };
+        let rows = self.rows(end);
+        rows.clear();
+        let inside = span.entries(&node).map_err(damage)?;
         let mut image = Vec::new();
-        for at in first..node.len() {
+        for at in inside.clone() {
             let row = node.row(at).map_err(damage)?;
-            if self.ends_before(row.key) {
-                return Ok(None);
-            }
             let Some(is_older) = see(&row, &mut image)? else { continue };
-            self.push(row.key, if is_older { &image } else { row.value });
+            rows.push(row.key, if is_older { &image } else { row.value });
         }
-        Ok(node.high().map_err(damage)?.map(<[u8]>::to_vec))
-    }
-
-    /// Whether the scan ends before `key`.
-    fn ends_before(&self, key: &[u8]) -> bool {
-        match &self.upper {
-            Bound::Included(upper) => key > &upper[..],
-            Bound::Excluded(upper) => key >= &upper[..],
-            Bound::Unbounded => false,
-        }
-    }
-
-    fn push(&mut self, row_key: &[u8], row_value: &[u8]) {
-        let key = self.bytes.len();
-        self.bytes.extend_from_slice(row_key);
-        let value = self.bytes.len();
-        self.bytes.extend_from_slice(row_value);
-        self.rows.push((key..value, value..self.bytes.len()));
-    }
-
-    /// Notes where the next leaf begins.
-    fn go_on(&mut self, txn: &mut Txn, high: Option<Vec<u8>>) {
-        self.from = high.map(Bound::Included);
-        self.read_ahead(txn);
-    }
-
-    /// Has the leaves from the next one on read in the background, when half of those asked for before have been scanned.
-    fn read_ahead(&mut self, txn: &mut Txn) {
-        let Some(Bound::Included(key)) = &self.from else { return };
-        let ahead = &mut self.ahead;
-        ahead.left = ahead.left.saturating_sub(1);
-        if 2 * ahead.left > ahead.window {
-            return;
-        }
-        if ahead.window == 0 {
-            ahead.window = 1;
-            return;
-        }
-        let pool = self.tree.pool();
-        let most = ahead.scan.get_or_insert_with(|| pool.scan()).depth();
-        if most == 0 {
-            return;
-        }
-        ahead.window = (2 * ahead.window).min(most);
-        // An error is for the scan, if it gets there.
-        let leaves = self.tree.leaves_from(&mut Structure::of(txn), key, &self.upper, ahead.window).unwrap_or_default();
-        // At the end of a node there are fewer.
-        ahead.left = leaves.len();
-        pool.prefetch(&leaves);
+        span.rest_of(&node, &inside, end).map_err(damage)
     }
 }

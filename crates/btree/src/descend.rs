@@ -21,7 +21,7 @@
 //! the way starts again. That is no restart to be counted, as pins stay. The same goes for a page that somebody has latched
 //! while another one is latched here, unless it is pinned: a thread waits with a latch only for a page that stays.
 
-use crate::node::{Damage, NodeView};
+use crate::node::{Damage, Goal, NodeView};
 use crate::tree::{Structure, Tree};
 use foreshore_base::{Error, PageId, Result};
 use foreshore_buffer::{ExclusiveGuard, OptimisticGuard, PageRead, Pinned, Pool, SharedGuard};
@@ -191,7 +191,7 @@ impl From<Error> for Halt {
 }
 
 impl Tree {
-    /// Finds the node on `level` that covers `key`. Finishes open splits that it meets; one that lacks the space is passed by
+    /// Finds the node on `level` that covers the goal. Finishes open splits that it meets; one that lacks the space is passed by
     /// over its sibling.
     ///
     /// Log space of `bytes` is reserved when the latch is there, although the finished splits have used some.
@@ -202,14 +202,14 @@ impl Tree {
         level: u8,
         bytes: usize,
     ) -> Result<G> {
-        self.find_again(structure, key, level, bytes, &mut Restarts::default())
+        self.find_again(structure, Goal::At(key), level, bytes, &mut Restarts::default())
     }
 
     /// [`Tree::find`] for who has been disturbed before.
     pub(crate) fn find_again<'p, G: Access<'p>>(
         &'p self,
         structure: &mut Structure<'_>,
-        key: &[u8],
+        goal: Goal<'_>,
         level: u8,
         bytes: usize,
         restarts: &mut Restarts,
@@ -218,7 +218,7 @@ impl Tree {
         let mut linked: Option<Unlinked> = None;
         loop {
             structure.reserve(bytes)?;
-            let open = match self.descend(key, level, report, restarts)? {
+            let open = match self.descend(goal, level, report, restarts)? {
                 Ok(guard) => return Ok(guard),
                 Err(open) => open,
             };
@@ -237,7 +237,7 @@ impl Tree {
     /// The same without any change of the tree: an open split is reported, if `report` says so, or passed by.
     pub(crate) fn descend<'p, G: Access<'p>>(
         &'p self,
-        key: &[u8],
+        goal: Goal<'_>,
         level: u8,
         report: bool,
         restarts: &mut Restarts,
@@ -245,7 +245,7 @@ impl Tree {
         // One a level, so that a way down makes progress however small the pool is.
         let mut pins: Vec<(u8, Pinned<'p>)> = Vec::new();
         loop {
-            match self.walk(key, level, report, restarts.reading()) {
+            match self.walk(goal, level, report, restarts.reading()) {
                 Ok(guard) => return Ok(Ok(guard)),
                 Err(Halt::Open(open)) => return Ok(Err(open)),
                 Err(Halt::Missing(pid, level)) => {
@@ -264,7 +264,7 @@ impl Tree {
         self.trees.counters().restarts.add(1);
     }
 
-    fn walk<'p, G: Access<'p>>(&'p self, key: &[u8], level: u8, report: bool, reading: Reading) -> Result<G, Halt> {
+    fn walk<'p, G: Access<'p>>(&'p self, goal: Goal<'_>, level: u8, report: bool, reading: Reading) -> Result<G, Halt> {
         let mut current = ReadGuard::fix(self.pool(), self.root, reading)?;
         let root_level = self.node(&current)?.level();
         if root_level <= level {
@@ -277,34 +277,34 @@ impl Tree {
             return if same && root.holds() { Ok(root) } else { Err(Halt::Changed) };
         }
         for below in (level + 1..root_level).rev() {
-            current = self.step_down(current, key, below, report, reading)?;
+            current = self.step_down(current, goal, below, report, reading)?;
         }
-        self.step_down(current, key, level, report, reading)
+        self.step_down(current, goal, level, report, reading)
     }
 
-    /// From a node to the one on `level` below it that covers `key`.
+    /// From a node to the one on `level` below it that covers the goal.
     fn step_down<'p, G: Access<'p>>(
         &'p self,
         above: ReadGuard<'p>,
-        key: &[u8],
+        goal: Goal<'_>,
         level: u8,
         report: bool,
         reading: Reading,
     ) -> Result<G, Halt> {
-        let child = self.sound(&above, self.node(&above)?.child_for(key))?;
+        let child = self.sound(&above, self.node(&above)?.child_toward(goal))?;
         let guard = led_to(&above, G::try_fix(self.pool(), child, reading))?;
         drop(above);
-        self.move_right(guard.ok_or(Halt::Missing(child, level))?, key, level, report, reading)
+        self.move_right(guard.ok_or(Halt::Missing(child, level))?, goal, level, report, reading)
     }
 
-    /// Goes to the sibling that covers `key`; a left node that is latched stays so until the right one is.
+    /// Goes to the sibling that covers the goal; a left node that is latched stays so until the right one is.
     ///
-    /// A node that does not cover the key that its parent sent here has an open split: parents learn of siblings and nodes
+    /// A node that does not cover the goal that its parent sent here has an open split: parents learn of siblings and nodes
     /// lose the mark in one step, under both latches, and a sibling is linked only after the node on its left.
     fn move_right<'p, G: Access<'p>>(
         &'p self,
         mut guard: G,
-        key: &[u8],
+        goal: Goal<'_>,
         level: u8,
         report: bool,
         reading: Reading,
@@ -314,7 +314,7 @@ impl Tree {
             let node = self.node(&guard)?;
             let on_level = if node.level() == level { Ok(()) } else { Err("a node on the wrong level") };
             self.sound(&guard, on_level)?;
-            if !self.sound(&guard, node.ends_before(key))? {
+            if !self.sound(&guard, node.falls_short_of(goal))? {
                 return if guard.holds() { Ok(guard) } else { Err(Halt::Changed) };
             }
             let (high, right) = self.sound(&guard, open_split(&node, pid))?;

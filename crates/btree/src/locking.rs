@@ -2,8 +2,9 @@
 
 use crate::descend::{Access, ReadGuard, Restarts};
 use crate::lookup::copy_row;
-use crate::node::NO_WRITER;
+use crate::node::{Goal, NO_WRITER};
 use crate::tree::{Structure, Tree};
+use crate::write::Intent;
 use foreshore_base::{Result, Xid};
 use foreshore_lock::{LockWait, Locked, NewShare, RowLock, Strength, TableMode, Target};
 use foreshore_sync::model::mutant;
@@ -19,7 +20,10 @@ impl Tree {
     /// Otherwise as [`get`](Self::get), or as [`put`](Self::put) for an update.
     pub fn get_locked(&self, txn: &mut Txn, key: &[u8], lock: RowLock, out: &mut Vec<u8>) -> Result<Locked<()>> {
         match lock.strength() {
-            Strength::Update => self.get_exclusive(txn, key, lock.on_conflict(), out),
+            Strength::Update => {
+                let found = self.lock_row(txn, key, Intent::Lock, lock.on_conflict())?;
+                Ok(found.map(|value| *out = value))
+            }
             Strength::Share => {
                 let (found, xid) = self.get_shared(txn, key, lock.on_conflict(), out)?;
                 if found != Locked::Skipped {
@@ -30,12 +34,29 @@ impl Tree {
         }
     }
 
+    /// Locks the row of `key` for a change, copies its value to `out`, and returns whether it exists. If not, nobody
+    /// inserts it before a serializable transaction ends.
+    ///
+    /// # Errors
+    /// As [`Tree::put`].
+    pub fn get_for_update(&self, txn: &mut Txn, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
+        Ok(self.get_locked(txn, key, RowLock::update(), out)? == Locked::Row(()))
+    }
+
     /// Locks the whole table against writes of others: reads by this transaction lock nothing more.
     ///
     /// # Errors
     /// `Deadlock`, `LockTimeout`, `TableDropped`.
     pub fn lock_against_writes(&self, txn: &mut Txn) -> Result<()> {
         self.lock(txn, TableMode::Shared)
+    }
+
+    /// Locks the table for who asks for rows of it, which is refused too where that would wait and the rows are not waited for.
+    pub(crate) fn lock_by(&self, txn: &mut Txn, mode: TableMode, wait: LockWait) -> Result<()> {
+        if wait == LockWait::NoWait && !txn.try_lock_table(self.table, mode) {
+            return Err(txn.table_refusal(self.table, mode));
+        }
+        self.lock(txn, mode)
     }
 
     /// Copies the value of `key` to `out` and returns whether there is one, whatever the isolation. The answer holds to the
@@ -50,7 +71,7 @@ impl Tree {
     /// The same for who may not wait, and the xid in the header of the row.
     fn get_shared(&self, txn: &mut Txn, key: &[u8], wait: LockWait, out: &mut Vec<u8>) -> Result<(Locked<()>, Xid)> {
         Self::check_key(key)?;
-        self.lock(txn, TableMode::IntentShared)?;
+        self.lock_by(txn, TableMode::IntentShared, wait)?;
         let target = Target::row(self.table, key);
         let waits = wait == LockWait::Wait;
         if waits {
@@ -61,7 +82,7 @@ impl Tree {
         let mut restarts = Restarts::default();
         loop {
             // From here on a writer finds this reader's lock, or this reader finds the writer in the header.
-            let leaf: ReadGuard<'_> = self.find_again(&mut Structure::of(txn), key, 0, 0, &mut restarts)?;
+            let leaf: ReadGuard<'_> = self.find_again(&mut Structure::of(txn), Goal::At(key), 0, 0, &mut restarts)?;
             let row = copy_row(&leaf, key, out);
             // Before the validation: a version that still holds then says that nobody has rolled this row back meanwhile, so a
             // writer that has ended has committed.

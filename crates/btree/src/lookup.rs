@@ -2,7 +2,7 @@
 
 use crate::descend::{Access, ReadGuard, Restarts};
 use crate::format::{GHOST, RowHeader};
-use crate::node::{Damage, NO_VERSION, NodeView};
+use crate::node::{Damage, Goal, NO_VERSION, NodeView};
 use crate::tree::{Structure, Tree};
 use foreshore_base::Result;
 use foreshore_lock::TableMode;
@@ -32,7 +32,7 @@ impl Tree {
         self.lock(txn, TableMode::IntentShared)?;
         let mut restarts = Restarts::default();
         loop {
-            let leaf: ReadGuard<'_> = self.find_again(&mut Structure::of(txn), key, 0, 0, &mut restarts)?;
+            let leaf: ReadGuard<'_> = self.find_again(&mut Structure::of(txn), Goal::At(key), 0, 0, &mut restarts)?;
             let row = copy_row(&leaf, key, out).map(|row| {
                 row.map(|(header, ghost)| {
                     let seen = txn.see(snapshot, header.xid, UndoPtr::from_bits(header.undo), out, || leaf.holds());

@@ -10,7 +10,7 @@
 
 use crate::descend::{ReadGuard, Restarts, Unlinked};
 use crate::format::{INNER_HEADER, MAX_INNER_ENTRY, SLOT};
-use crate::node::{Damage, Node, build_part, encode_image, separator};
+use crate::node::{Damage, Goal, Node, build_part, encode_image, separator};
 use crate::record::{Link, Split, TreeKind};
 use crate::tree::{Structure, Tree, Trees, record};
 use foreshore_base::limits::{MAX_KEY, PAGE_SIZE};
@@ -170,7 +170,12 @@ impl Tree {
             if view.child_for(&open.separator).map_err(damage)? != open.left {
                 drop(parent);
                 // Linked already; or a sibling further left is not, and comes first.
-                match self.descend::<ReadGuard<'_>>(&open.separator, open.level, true, &mut Restarts::default())? {
+                match self.descend::<ReadGuard<'_>>(
+                    Goal::At(&open.separator),
+                    open.level,
+                    true,
+                    &mut Restarts::default(),
+                )? {
                     Ok(_) => return Ok(()),
                     Err(earlier) => {
                         self.link(structure, &earlier)?;

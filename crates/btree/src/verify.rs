@@ -11,7 +11,7 @@
 //! by now. A node that is split off behind the walk is not met: see [`Tree::reaches`].
 
 use crate::descend::{Access, ReadGuard, Restarts};
-use crate::node::{Node, NodeView};
+use crate::node::{Goal, Node, NodeView};
 use crate::tree::Tree;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId, Result};
@@ -91,7 +91,7 @@ impl Tree {
         let node = self.parse(pid, &page)?;
         let low = node.low().map_err(|why| self.corrupted(pid, why))?;
         // Open splits are passed by and not finished: a check changes nothing.
-        let found = self.descend::<ReadGuard<'_>>(low, node.level(), false, &mut Restarts::default())?;
+        let found = self.descend::<ReadGuard<'_>>(Goal::At(low), node.level(), false, &mut Restarts::default())?;
         Ok(found.is_ok_and(|guard| guard.pid() == pid))
     }
 
@@ -105,7 +105,9 @@ impl Tree {
     fn leads_to(&self, key: &[u8], level: u8, child: PageId) -> Result<bool> {
         let mut restarts = Restarts::default();
         loop {
-            let Ok(guard) = self.descend::<ReadGuard<'_>>(key, level, false, &mut restarts)? else { return Ok(false) };
+            let Ok(guard) = self.descend::<ReadGuard<'_>>(Goal::At(key), level, false, &mut restarts)? else {
+                return Ok(false);
+            };
             let found = NodeView::view(guard.page()).and_then(|node| node.child_for(key));
             if guard.holds() {
                 return found.map(|found| found == child).map_err(|why| self.corrupted(guard.pid(), why));

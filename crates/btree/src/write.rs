@@ -15,6 +15,7 @@ use foreshore_base::{Error, PageId, Result, Xid};
 use foreshore_buffer::format::UNDOABLE;
 use foreshore_buffer::{ExclusiveGuard, Pinned, change_cost};
 use foreshore_lock::{LockWait, Locked, Patience, TableMode, Target};
+use foreshore_sync::model::mutant;
 use foreshore_txn::{Before, Isolation, RowHolder, Txn, UndoPtr, Undoable};
 use foreshore_wal::Dep;
 use std::ops::Range;
@@ -24,9 +25,11 @@ const ROW_BODY: usize = 48;
 
 /// What is to be done with a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Intent<'a> {
+pub(crate) enum Intent<'a> {
     /// Lock it.
     Lock,
+    /// Lock it if it exists, for a scan that has met it: that it does not is the scan's to lock.
+    Take,
     /// Give it a value, whether it exists or not.
     Put(&'a [u8]),
     /// Give it a value if it does not exist; lock it if it does.
@@ -42,7 +45,7 @@ impl<'a> Intent<'a> {
     const fn value(self) -> Option<&'a [u8]> {
         match self {
             Self::Put(value) | Self::Update(value) => Some(value),
-            Self::Lock | Self::Insert(_) | Self::Remove => None,
+            Self::Lock | Self::Take | Self::Insert(_) | Self::Remove => None,
         }
     }
 
@@ -50,7 +53,7 @@ impl<'a> Intent<'a> {
     const fn new_row(self) -> Option<&'a [u8]> {
         match self {
             Self::Put(value) | Self::Insert(value) => Some(value),
-            Self::Lock | Self::Update(_) | Self::Remove => None,
+            Self::Lock | Self::Take | Self::Update(_) | Self::Remove => None,
         }
     }
 }
@@ -101,28 +104,16 @@ pub(crate) fn before(header: RowHeader, value: &[u8], differs: Range<usize>, at:
 }
 
 impl Tree {
-    /// Locks the row of `key` for a change, copies its value to `out`, and returns whether it exists. If not, nobody
-    /// inserts it before a serializable transaction ends.
-    ///
-    /// # Errors
-    /// As [`Tree::put`].
-    pub fn get_for_update(&self, txn: &mut Txn, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
-        Ok(self.get_exclusive(txn, key, LockWait::Wait, out)? == Locked::Row(()))
-    }
-
-    /// The same for who may not wait.
-    pub(crate) fn get_exclusive(
+    /// Locks a row, as `intent` says, and returns its value.
+    pub(crate) fn lock_row(
         &self,
         txn: &mut Txn,
         key: &[u8],
+        intent: Intent<'_>,
         wait: LockWait,
-        out: &mut Vec<u8>,
-    ) -> Result<Locked<()>> {
-        Ok(match self.write_by(txn, key, Intent::Lock, wait)? {
-            Try::Done(Some(value)) => {
-                *out = value;
-                Locked::Row(())
-            }
+    ) -> Result<Locked<Vec<u8>>> {
+        Ok(match self.write_by(txn, key, intent, wait)? {
+            Try::Done(Some(value)) => Locked::Row(value),
             Try::Skipped => Locked::Skipped,
             _ => Locked::Absent,
         })
@@ -175,7 +166,7 @@ impl Tree {
     fn write_by(&self, txn: &mut Txn, key: &[u8], intent: Intent<'_>, wait: LockWait) -> Result<Try> {
         Self::check_key(key)?;
         Self::check_value(intent.value().or(intent.new_row()).unwrap_or_default())?;
-        self.lock(txn, TableMode::IntentExclusive)?;
+        self.lock_by(txn, TableMode::IntentExclusive, wait)?;
         let xid = txn.ensure_xid()?;
         let mut patience = txn.patience();
         let outcome = self.write_in_turn(txn, xid, (key, intent), wait, &mut patience);
@@ -195,7 +186,9 @@ impl Tree {
         patience: &mut Patience,
     ) -> Result<Try> {
         let row = Target::row(self.table, key);
-        let mut absent = false;
+        // Only a serializable one promises that it stays so, and a scan does that by its gaps.
+        let mut absent = txn.isolation() != Isolation::Serializable
+            || intent == Intent::Take && !mutant("btree: a scan locks what is not there");
         let mut entered = None;
         let mut pin: Option<Pinned<'_>> = None;
         loop {
@@ -204,8 +197,7 @@ impl Tree {
             txn.end_exclusive();
             match outcome? {
                 done @ (Try::Done(_) | Try::Skipped) => return Ok(done),
-                // Only a serializable one promises that it stays so.
-                Try::Absent if absent || txn.isolation() != Isolation::Serializable => return Ok(Try::Absent),
+                Try::Absent if absent => return Ok(Try::Absent),
                 // That it does not exist must hold to the end of the transaction.
                 Try::Absent if self.share_by(txn, row, wait, &mut entered)? => absent = true,
                 Try::Absent => return Ok(Try::Skipped),

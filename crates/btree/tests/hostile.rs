@@ -25,6 +25,8 @@ fn use_it(bed: &Bed, rng: &mut Rng) -> Result<()> {
     }
     let mut cursor = bed.tree.range(&mut txn, Bound::Unbounded, Bound::Unbounded)?;
     while cursor.next(&mut txn)?.is_some() {}
+    let mut cursor = bed.tree.range(&mut txn, Bound::Unbounded, Bound::Unbounded)?;
+    while cursor.next_back(&mut txn)?.is_some() {}
     txn.rollback().map(drop)
 }
 

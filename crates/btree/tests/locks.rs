@@ -3,7 +3,7 @@
 mod common;
 
 use common::Bed;
-use foreshore_base::Error;
+use foreshore_base::{Error, Lockable};
 use foreshore_lock::RowLock;
 use foreshore_sync::primitive::thread;
 use foreshore_sync::{Clock, SystemClock};
@@ -234,6 +234,31 @@ fn a_refused_scan_leaves_rows_that_it_has_not_handed_out_to_others() {
         holder.rollback().unwrap();
         assert_eq!(cursor.next(&mut reader).unwrap().unwrap().0, b"b", "it goes on where it was");
     }
+}
+
+/// The gap before a row is refused: the row is as free as before.
+#[test]
+fn a_scan_for_update_that_is_refused_a_gap_locks_no_row() {
+    let bed = bed();
+    bed.run(|txn| bed.tree.insert_new(txn, b"a", b"one"));
+    let mut reader = bed.begin();
+    let none = (Bound::Excluded(&b"a"[..]), Bound::Excluded(&b"row"[..]));
+    assert!(common::scan(&bed.tree, &mut reader, none.0, none.1).unwrap().is_empty());
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| bed.run(|txn| bed.tree.insert_new(txn, b"b", b"one")));
+        until_waits(&bed, 1);
+        let mut hasty = hasty(&bed);
+        let lock = RowLock::update().no_wait();
+        let mut cursor = bed.tree.range_locked(&mut hasty, none.0, Bound::Unbounded, lock).unwrap();
+        let refused = cursor.next(&mut hasty).map(|row| row.map(|(key, _)| key.to_vec()));
+        assert!(matches!(refused, Err(Error::RowLocked { what: Lockable::Gap(..), .. })), "{refused:?}");
+        bed.tree.put(&mut begin_at(&bed, Isolation::ReadCommitted, SOON), b"row", b"two").unwrap();
+        drop(reader);
+        writer.join().unwrap();
+        assert_eq!(cursor.next(&mut hasty).unwrap().unwrap().0, b"b", "it goes on where it was");
+        assert_eq!(cursor.next(&mut hasty).unwrap().unwrap().0, b"row");
+        assert!(cursor.next(&mut hasty).unwrap().is_none());
+    });
 }
 
 #[test]

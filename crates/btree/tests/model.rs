@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Bed, Model, Rng, key, scan, value};
+use common::{Bed, Model, Rng, WAYS, key, scan_by, value};
 use foreshore_base::Error;
 use std::ops::Bound;
 
@@ -47,7 +47,8 @@ fn transaction(bed: &Bed, model: &mut Model, rng: &mut Rng, keys: usize) {
             let bounds = (Bound::Excluded(&lower[..]), Bound::Included(&upper[..]));
             let expected: Model =
                 mine.range::<[u8], _>(bounds).map(|(key, value)| (key.clone(), value.clone())).collect();
-            assert_eq!(scan(&bed.tree, &mut txn, bounds.0, bounds.1).unwrap(), expected);
+            let way = WAYS[rng.below(3)];
+            assert_eq!(scan_by(way, &bed.tree, &mut txn, bounds.0, bounds.1).unwrap(), expected, "{way:?}");
         }
     }
     if rng.below(3) == 0 {

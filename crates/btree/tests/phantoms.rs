@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Bed, Model, scan};
+use common::{Bed, WAYS, Way, scan, scan_by};
 use foreshore_base::{Error, Result};
 use foreshore_sync::primitive::thread;
 use foreshore_txn::Txn;
@@ -31,8 +31,12 @@ fn settle(bed: &Bed) {
     bed.log.force(bed.log.current()).unwrap();
 }
 
-fn keys(bed: &Bed, txn: &mut Txn, (lower, upper): Range<'_>) -> Vec<String> {
-    let rows: Model = scan(&bed.tree, txn, lower, upper).unwrap();
+fn keys(bed: &Bed, txn: &mut Txn, range: Range<'_>) -> Vec<String> {
+    keys_by(Way::Up, bed, txn, range)
+}
+
+fn keys_by(way: Way, bed: &Bed, txn: &mut Txn, (lower, upper): Range<'_>) -> Vec<String> {
+    let rows = scan_by(way, &bed.tree, txn, lower, upper).unwrap();
     rows.into_keys().map(|key| String::from_utf8(key).unwrap()).collect()
 }
 
@@ -57,51 +61,52 @@ fn insert(bed: &Bed, key: &str) -> Result<()> {
 }
 
 /// After a scan of `range`, inserts of `out` wait and those of `free` pass; the scan finds the same again, and once it has
-/// ended all pass.
-fn excludes(bed: &Bed, range: Range<'_>, out: &[&str], free: &[&str]) {
-    let mut reader = bed.begin_as("reader", Duration::from_secs(10));
-    let seen = keys(bed, &mut reader, range);
-    for key in out {
-        assert!(is_kept_out(insert(bed, key)), "a phantom at {key}");
+/// ended all pass. That is so whatever the way of the scan.
+fn excludes(bed: impl Fn() -> Bed, range: Range<'_>, out: &[&str], free: &[&str]) {
+    for (way, again) in [(Way::Up, Way::Down), (Way::Down, Way::Up), (Way::Inwards, Way::Inwards)] {
+        let bed = bed();
+        let mut reader = bed.begin_as("reader", Duration::from_secs(10));
+        let seen = keys_by(way, &bed, &mut reader, range);
+        for key in out {
+            assert!(is_kept_out(insert(&bed, key)), "a phantom at {key}, {way:?}");
+        }
+        for key in free {
+            insert(&bed, key).unwrap_or_else(|error| panic!("{key} is none of the scan's: {error}, {way:?}"));
+        }
+        assert_eq!(keys_by(again, &bed, &mut reader, range), seen);
+        drop(reader.commit().unwrap());
+        for key in out {
+            insert(&bed, key).unwrap();
+        }
+        bed.verify();
     }
-    for key in free {
-        insert(bed, key).unwrap_or_else(|error| panic!("{key} is none of the scan's: {error}"));
-    }
-    assert_eq!(keys(bed, &mut reader, range), seen);
-    drop(reader.commit().unwrap());
-    for key in out {
-        insert(bed, key).unwrap();
-    }
-    bed.verify();
 }
 
 #[test]
 fn between_the_rows_of_a_range_and_at_its_ends() {
-    let bed = bed(&["b", "d", "f", "h"]);
+    let bed = || bed(&["b", "d", "f", "h"]);
     // The gap before b comes with the key.
-    excludes(&bed, (Included(b"b"), Included(b"f")), &["a", "c", "e"], &["g", "i"]);
-    let bed = self::bed(&["b", "d", "f", "h"]);
-    excludes(&bed, (Excluded(b"b"), Excluded(b"f")), &["c", "e"], &["a", "g"]);
+    excludes(bed, (Included(b"b"), Included(b"f")), &["a", "c", "e"], &["g", "i"]);
+    excludes(bed, (Excluded(b"b"), Excluded(b"f")), &["c", "e"], &["a", "g"]);
 }
 
 #[test]
 fn in_a_range_without_rows() {
-    let bed = bed(&["b", "h"]);
-    excludes(&bed, (Included(b"d"), Included(b"f")), &["d", "e", "f"], &["a", "i"]);
+    let bed = || bed(&["b", "h"]);
+    excludes(bed, (Included(b"d"), Included(b"f")), &["d", "e", "f"], &["a", "i"]);
 }
 
 #[test]
 fn in_an_empty_table() {
-    let bed = bed(&[]);
-    excludes(&bed, (Unbounded, Unbounded), &["", "m", "z"], &[]);
+    let bed = || bed(&[]);
+    excludes(bed, (Unbounded, Unbounded), &["", "m", "z"], &[]);
 }
 
 #[test]
 fn beyond_the_last_key() {
-    let bed = bed(&["b"]);
-    excludes(&bed, (Included(b"c"), Unbounded), &["c", "z"], &["a"]);
-    let bed = self::bed(&["b"]);
-    excludes(&bed, (Unbounded, Included(b"c")), &["a", "c", "z"], &[]);
+    let bed = || bed(&["b"]);
+    excludes(bed, (Included(b"c"), Unbounded), &["c", "z"], &["a"]);
+    excludes(bed, (Unbounded, Included(b"c")), &["a", "c", "z"], &[]);
 }
 
 /// Keys `k000`, `k010` and so on: a few leaves.
@@ -114,10 +119,10 @@ fn leaves() -> (Bed, Vec<String>) {
 
 #[test]
 fn in_every_gap_of_many_leaves() {
-    let (bed, names) = leaves();
+    let (_, names) = leaves();
     let new: Vec<String> = names.iter().map(|name| format!("{}5", &name[..3])).collect();
     let new: Vec<&str> = new.iter().map(String::as_str).collect();
-    excludes(&bed, (Unbounded, Unbounded), &new, &[]);
+    excludes(|| leaves().0, (Unbounded, Unbounded), &new, &[]);
 }
 
 /// For every pair of neighbours one scan of what is between them, of which one is the end of a leaf. The rest is free.
@@ -128,7 +133,7 @@ fn in_a_gap_that_ends_in_the_next_leaf() {
         let middle = format!("{}5", &pair[0][..3]);
         let range = (Excluded(pair[0].as_bytes()), Excluded(pair[1].as_bytes()));
         let mut reader = bed.begin_as("reader", Duration::from_secs(10));
-        assert!(keys(&bed, &mut reader, range).is_empty());
+        assert!(keys_by(WAYS[at % 3], &bed, &mut reader, range).is_empty());
         assert!(is_kept_out(insert(&bed, &middle)), "a phantom at {middle}");
         let other = format!("{}7", &names[(at + 7) % 24][..3]);
         insert(&bed, &other).unwrap();
@@ -209,9 +214,12 @@ fn where_the_insert_of_the_key_at_the_end_of_the_gap_is_taken_back() {
 
 #[test]
 fn where_a_row_of_the_range_was_deleted() {
-    let bed = bed(&["b", "d", "f"]);
-    attempt(&bed, |txn| bed.tree.remove(txn, b"d")).unwrap();
-    excludes(&bed, (Included(b"b"), Included(b"f")), &["c", "d", "e"], &["g"]);
+    let bed = || {
+        let bed = bed(&["b", "d", "f"]);
+        attempt(&bed, |txn| bed.tree.remove(txn, b"d")).unwrap();
+        bed
+    };
+    excludes(bed, (Included(b"b"), Included(b"f")), &["c", "d", "e"], &["g"]);
 }
 
 #[test]
@@ -233,9 +241,10 @@ fn by_a_deletion_or_a_change_in_the_range() {
 #[test]
 fn behind_an_upper_bound_that_is_there_nothing_is_locked() {
     for (upper, free) in [("b", "c"), ("d", "e"), ("f", "g"), ("h", "i")] {
-        let bed = bed(&["b", "d", "f", "h", "j"]);
+        let rows = || bed(&["b", "d", "f", "h", "j"]);
         let range = (Unbounded, Included(upper.as_bytes()));
-        excludes(&bed, range, &["a"], &[free]);
+        excludes(rows, range, &["a"], &[free]);
+        let bed = rows();
         let mut reader = bed.begin_as("reader", Duration::from_secs(10));
         let mut cursor = bed.tree.range(&mut reader, range.0, range.1).unwrap();
         while cursor.next(&mut reader).unwrap().is_some_and(|(key, _)| key < upper.as_bytes()) {}
@@ -286,8 +295,11 @@ fn a_scan_that_waits_for_a_row_keeps_its_holder_from_no_gap() {
 fn before_a_key_that_the_scanner_itself_has_inserted() {
     let (bed, names) = leaves();
     let mut reader = bed.begin_as("reader", Duration::from_secs(10));
-    for pair in names.windows(2) {
-        assert!(keys(&bed, &mut reader, (Excluded(pair[0].as_bytes()), Excluded(pair[1].as_bytes()))).is_empty());
+    for (at, pair) in names.windows(2).enumerate() {
+        assert!(
+            keys_by(WAYS[at % 3], &bed, &mut reader, (Excluded(pair[0].as_bytes()), Excluded(pair[1].as_bytes())))
+                .is_empty()
+        );
     }
     for name in &names[..23] {
         bed.tree.insert_new(&mut reader, format!("{}5", &name[..3]).as_bytes(), &VALUE).unwrap();
@@ -348,4 +360,46 @@ fn who_takes_one_row_locks_one_row() {
         rest.push(String::from_utf8(key.to_vec()).unwrap());
     }
     assert_eq!(rest, ["d", "e", "f", "h"]);
+}
+
+/// The same for the last row, and the end of the table.
+#[test]
+fn who_takes_the_last_row_locks_that_and_the_end() {
+    let bed = bed(&["b", "d", "f", "h"]);
+    let mut reader = bed.begin_as("reader", Duration::from_secs(10));
+    let mut cursor = bed.tree.range(&mut reader, Unbounded, Unbounded).unwrap();
+    assert_eq!(cursor.next_back(&mut reader).unwrap().unwrap().0, b"h");
+    for key in [&b"b"[..], b"d", b"f"] {
+        attempt(&bed, |txn| bed.tree.update(txn, key, b"new")).unwrap();
+    }
+    insert(&bed, "e").unwrap();
+    assert!(is_kept_out(insert(&bed, "g")) && is_kept_out(insert(&bed, "i")));
+    let mut rest = Vec::new();
+    while let Some((key, _)) = cursor.next_back(&mut reader).unwrap() {
+        rest.push(String::from_utf8(key.to_vec()).unwrap());
+    }
+    assert_eq!(rest, ["f", "e", "d", "b"]);
+    assert!(is_kept_out(insert(&bed, "a")));
+}
+
+/// Between steps of a scan that comes from the right, keys come into leaves that it has not reached, and into none that it has.
+#[test]
+fn to_the_right_of_a_scan_from_the_back() {
+    let (bed, names) = leaves();
+    let mut reader = bed.begin_as("reader", Duration::from_secs(10));
+    let mut cursor = bed.tree.range(&mut reader, Unbounded, Unbounded).unwrap();
+    let mut seen = Vec::new();
+    while let Some((key, _)) = cursor.next_back(&mut reader).unwrap() {
+        let key = String::from_utf8(key.to_vec()).unwrap();
+        let before = format!("{}5", &key[..3]);
+        assert!(key.ends_with('5') || is_kept_out(insert(&bed, &before)), "a phantom at {before}");
+        seen.push(key);
+        // Two leaves further left.
+        if let Some(far) = names.len().checked_sub(seen.len() + 12) {
+            insert(&bed, &format!("{}3", &names[far][..3])).unwrap();
+        }
+    }
+    let all = keys(&bed, &mut reader, (Unbounded, Unbounded));
+    assert_eq!(seen.into_iter().rev().collect::<Vec<_>>(), all);
+    assert!(all.len() > names.len(), "some have come");
 }

@@ -6,7 +6,7 @@ mod common;
 
 use common::Bed;
 use foreshore_base::Error;
-use foreshore_lock::{Locked, RowLock};
+use foreshore_lock::{LockWait, Locked, RowLock};
 use foreshore_sync::model::{shuttle, shuttle_mutated};
 use foreshore_sync::primitive::thread;
 use foreshore_txn::{Isolation, Txn, TxnOptions};
@@ -90,6 +90,103 @@ fn shared_range(bed: &Bed, txn: &mut Txn, key: &[u8]) -> bool {
 
 fn whole_range(bed: &Bed, txn: &mut Txn, key: &[u8]) -> bool {
     asks_for_a_range(RowLock::share().no_wait())(bed, txn, key)
+}
+
+/// A scan by a snapshot beside a writer, which takes its change back.
+fn no_conflict(lock: RowLock) {
+    let bed = Arc::new(Bed::new(16));
+    bed.run(|txn| bed.tree.insert_new(txn, b"a", b"one"));
+    let writer = thread::spawn({
+        let bed = bed.clone();
+        move || {
+            let mut txn = bed.begin_as("writer", Duration::MAX);
+            bed.tree.remove(&mut txn, b"a").expect("it waits for the reader");
+            txn.rollback().expect("a rollback");
+        }
+    });
+    let options = TxnOptions { isolation: Isolation::Snapshot, lock_timeout: Duration::MAX, ..TxnOptions::default() };
+    let mut txn = bed.txns.begin(options).expect("a transaction");
+    assert!(bed.tree.get(&mut txn, b"a", &mut Vec::new()).expect("a read"), "it has its snapshot");
+    let mut cursor = bed.tree.range_locked(&mut txn, Bound::Unbounded, Bound::Unbounded, lock).expect("a scan");
+    let met = cursor.next(&mut txn).map(|row| row.is_some());
+    let passes = lock.on_conflict() == LockWait::SkipLocked;
+    assert!(matches!(met, Ok(found) if found || passes), "nobody has changed the row: {met:?}");
+    drop(txn);
+    writer.join().expect("the writer");
+    bed.verify();
+}
+
+#[test]
+fn a_change_that_is_taken_back_is_no_conflict() {
+    for lock in [RowLock::share(), RowLock::update(), RowLock::share().skip_locked(), RowLock::update().skip_locked()] {
+        shuttle(ITERATIONS / 2, move || no_conflict(lock));
+    }
+}
+
+#[test]
+#[should_panic(expected = "nobody has changed the row")]
+fn a_conflict_is_one_of_a_copy_that_holds() {
+    shuttle_mutated("btree: a stale copy is a conflict", ITERATIONS, || no_conflict(RowLock::share().skip_locked()));
+}
+
+/// A scan that takes rows which nobody has, beside a transaction that has the first one and gives it up.
+fn takes_one(gives_up: fn(&Bed, Txn)) {
+    let bed = Arc::new(Bed::new(16));
+    for key in [b"a", b"b", b"c"] {
+        bed.run(|txn| bed.tree.insert_new(txn, key, b"one"));
+    }
+    let mut first = begin(&bed, Isolation::ReadCommitted);
+    assert!(bed.tree.get_for_update(&mut first, b"a", &mut Vec::new()).expect("nobody has it"));
+    let other = thread::spawn({
+        let bed = bed.clone();
+        move || gives_up(&bed, first)
+    });
+    let mut txn = begin(&bed, Isolation::Serializable);
+    let lock = RowLock::update().skip_locked();
+    let mut cursor = bed.tree.range_locked(&mut txn, Bound::Unbounded, Bound::Unbounded, lock).expect("a scan");
+    let taken = cursor.next(&mut txn).expect("it waits for nothing").map(|(key, _)| key.to_vec());
+    other.join().expect("the other");
+    for key in [&b"a"[..], b"b", b"c"].into_iter().filter(|key| Some(*key) != taken.as_deref()) {
+        let mut late = begin(&bed, Isolation::ReadCommitted);
+        let put = bed.tree.put(&mut late, key, b"two");
+        assert!(put.is_ok(), "a lock stays behind: {put:?}");
+    }
+}
+
+fn takes_the_lock_back(_: &Bed, txn: Txn) {
+    txn.rollback().map(drop).expect("a rollback");
+}
+
+/// And takes all that the scan might have met with it, if nobody has it by then.
+fn removes_what_is_left(bed: &Bed, mut txn: Txn) {
+    for key in [b"a", b"b", b"c"] {
+        match bed.tree.remove(&mut txn, key) {
+            Ok(_) => {}
+            Err(Error::LockTimeout { .. } | Error::Deadlock { .. }) => return,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    drop(txn.commit().expect("a commit"));
+}
+
+#[test]
+fn who_takes_one_row_locks_no_other() {
+    shuttle(ITERATIONS, || takes_one(takes_the_lock_back));
+    shuttle(ITERATIONS, || takes_one(removes_what_is_left));
+}
+
+#[test]
+#[should_panic(expected = "a lock stays behind")]
+fn the_row_that_is_locked_is_the_one_that_is_taken() {
+    shuttle_mutated("btree: a scan looks for another row than it has locked", ITERATIONS, || {
+        takes_one(takes_the_lock_back);
+    });
+}
+
+#[test]
+#[should_panic(expected = "a lock stays behind")]
+fn a_row_that_has_gone_is_not_taken() {
+    shuttle_mutated("btree: a scan locks what is not there", ITERATIONS, || takes_one(removes_what_is_left));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Bed, Rng};
+use common::{Bed, Rng, WAYS, Way};
 use foreshore_base::{Error, Result};
 use foreshore_lock::RowLock;
 use foreshore_sync::model::{shuttle, shuttle_mutated};
@@ -53,7 +53,16 @@ fn begin(bed: &Bed) -> Txn {
 
 /// The keys of transactions between two bounds, and their tags.
 fn scan(bed: &Bed, txn: &mut Txn, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<Vec<(Vec<u8>, u16)>> {
-    let rows = common::scan(&bed.tree, txn, lower, upper)?;
+    scan_by(Way::Up, bed, txn, (lower, upper))
+}
+
+fn scan_by(
+    way: Way,
+    bed: &Bed,
+    txn: &mut Txn,
+    (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
+) -> Result<Vec<(Vec<u8>, u16)>> {
+    let rows = common::scan_by(way, &bed.tree, txn, lower, upper)?;
     Ok(rows.into_iter().filter(|(key, _)| !FIXED.contains(&&key[..])).map(|(key, value)| (key, tag(&value))).collect())
 }
 
@@ -62,9 +71,9 @@ fn scan(bed: &Bed, txn: &mut Txn, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> R
 enum Op {
     Get(usize),
     Lock(usize),
-    Scan(usize, usize),
+    Scan(Way, usize, usize),
     /// The same with locks for update.
-    Take(usize, usize),
+    Take(Way, usize, usize),
     Put(usize, u16),
     Insert(usize, u16),
     Update(usize, u16),
@@ -90,16 +99,14 @@ fn run(bed: &Bed, txn: &mut Txn, op: Op) -> Result<Seen> {
     Ok(match op {
         Op::Get(key) => Seen::Row(tree.get(txn, KEYS[key], &mut out)?.then(|| tag(&out))),
         Op::Lock(key) => Seen::Row(tree.get_for_update(txn, KEYS[key], &mut out)?.then(|| tag(&out))),
-        Op::Scan(from, to) => Seen::Rows(scan(bed, txn, Bound::Included(KEYS[from]), Bound::Included(KEYS[to]))?),
-        Op::Take(from, to) => {
+        Op::Scan(way, from, to) => {
+            Seen::Rows(scan_by(way, bed, txn, (Bound::Included(KEYS[from]), Bound::Included(KEYS[to])))?)
+        }
+        Op::Take(way, from, to) => {
             let (lower, upper) = (Bound::Included(KEYS[from]), Bound::Included(KEYS[to]));
             let mut cursor = tree.range_locked(txn, lower, upper, RowLock::update())?;
-            let mut rows = Vec::new();
-            while let Some((key, value)) = cursor.next(txn)? {
-                rows.push((key.to_vec(), tag(value)));
-            }
-            rows.retain(|(key, _)| !FIXED.contains(&&key[..]));
-            Seen::Rows(rows)
+            let rows = way.collect(&mut cursor, txn)?.into_iter().map(|(key, value)| (key, tag(&value)));
+            Seen::Rows(rows.filter(|(key, _)| !FIXED.contains(&&key[..])).collect())
         }
         Op::Put(key, new) => old(tree.put(txn, KEYS[key], &value(new))?),
         Op::Insert(key, new) => match tree.insert_new(txn, KEYS[key], &value(new)) {
@@ -129,7 +136,7 @@ fn replay(rows: &mut BTreeMap<Vec<u8>, u16>, op: Op) -> Seen {
         Op::Remove(key) => rows.remove(KEYS[key]),
         Op::Settle => None,
         Op::Save | Op::Back => unreachable!("of the transaction"),
-        Op::Scan(from, to) | Op::Take(from, to) => {
+        Op::Scan(_, from, to) | Op::Take(_, from, to) => {
             return Seen::Rows(rows.range(at(from)..=at(to)).map(|(key, tag)| (key.clone(), *tag)).collect());
         }
     })
@@ -171,7 +178,8 @@ fn script(rng: &mut Rng, number: u16) -> (Vec<Op>, bool) {
             3..6 => {
                 let other = rng.below(4);
                 let (from, to) = (key.min(other), key.max(other));
-                if rng.below(2) == 0 { Op::Scan(from, to) } else { Op::Take(from, to) }
+                let way = WAYS[rng.below(3)];
+                if rng.below(2) == 0 { Op::Scan(way, from, to) } else { Op::Take(way, from, to) }
             }
             6 => Op::Put(key, new),
             7 | 8 => Op::Insert(key, new),
@@ -245,10 +253,16 @@ fn play(bed: &Bed, ops: &[Op], commits: bool) -> Option<History> {
 }
 
 /// Each counts the rows from `lower` on and adds one; so no two count the same.
-fn counters(lower: &'static [u8]) {
+fn counters(way: Way, lower: &'static [u8]) {
+    counters_in(way, (Bound::Included(lower), Bound::Unbounded));
+}
+
+/// It ends before a key that is not of it.
+const BEFORE_A_KEY: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Included(b"82"), Bound::Excluded(b"89"));
+
+fn counters_in(way: Way, range: (Bound<&'static [u8]>, Bound<&'static [u8]>)) {
     let bed = bed();
-    let count =
-        move |bed: &Bed, txn: &mut Txn| scan(bed, txn, Bound::Included(lower), Bound::Unbounded).map(|rows| rows.len());
+    let count = move |bed: &Bed, txn: &mut Txn| scan_by(way, bed, txn, range).map(|rows| rows.len());
     let threads: Vec<_> = [b"87", b"85", b"83"]
         .into_iter()
         .map(|key| {
@@ -280,6 +294,12 @@ fn counters(lower: &'static [u8]) {
 
 /// A scan finds the same twice, although the key that ends it goes and others come.
 fn repeated(goes: fn(&Bed)) {
+    for way in WAYS {
+        repeated_by(way, goes);
+    }
+}
+
+fn repeated_by(way: Way, goes: fn(&Bed)) {
     let bed = bed();
     let writers = [
         thread::spawn({
@@ -299,7 +319,7 @@ fn repeated(goes: fn(&Bed)) {
         }),
     ];
     let mut txn = begin(&bed);
-    let twice = (0..2).map(|_| scan(&bed, &mut txn, Bound::Included(b"3"), Bound::Included(b"33")));
+    let twice = (0..2).map(|_| scan_by(way, &bed, &mut txn, (Bound::Included(b"3"), Bound::Included(b"33"))));
     match twice.collect::<Result<Vec<_>>>() {
         Ok(seen) => assert_eq!(seen[0], seen[1], "a phantom"),
         Err(Error::Deadlock { .. }) => {}
@@ -402,8 +422,11 @@ fn rows_that_were_taken_back_to_a_savepoint_stay_locked() {
 
 #[test]
 fn who_counts_and_adds_counts_what_nobody_has_counted() {
-    shuttle(ITERATIONS / 3, || counters(b"6"));
-    shuttle(ITERATIONS / 3, || counters(b"82"));
+    for way in WAYS {
+        shuttle(ITERATIONS / 3, move || counters(way, b"6"));
+        shuttle(ITERATIONS / 3, move || counters(way, b"82"));
+        shuttle(ITERATIONS / 3, move || counters_in(way, BEFORE_A_KEY));
+    }
 }
 
 #[test]
@@ -414,7 +437,20 @@ fn a_range_stays_as_it_is_while_the_key_behind_it_goes() {
 #[test]
 #[should_panic(expected = "counted")]
 fn a_scan_validates_after_it_has_locked() {
-    shuttle_mutated("gap: no validation after the locks", 10 * ITERATIONS, || counters(b"6"));
+    shuttle_mutated("gap: no validation after the locks", 10 * ITERATIONS, || counters(Way::Up, b"6"));
+}
+
+#[test]
+#[should_panic(expected = "counted")]
+fn a_scan_from_the_back_validates_after_it_has_locked() {
+    shuttle_mutated("gap: no validation after the locks", 10 * ITERATIONS, || counters(Way::Down, b"6"));
+}
+
+#[test]
+#[should_panic(expected = "counted")]
+fn a_scan_from_the_back_locks_the_gap_behind_it() {
+    let name = "gap: a scan from the back does not lock the gap behind it";
+    shuttle_mutated(name, ITERATIONS, || counters_in(Way::Down, BEFORE_A_KEY));
 }
 
 #[test]

@@ -76,9 +76,25 @@ impl<'tx, K: Key, V: Value> ReadTable<'tx, K, V> {
         self.table.get_with(key, read)
     }
 
-    /// Rows with keys in `range`, in the order of the keys.
+    /// Rows with keys in `range`, in the order of the keys, or from the last one back, or from both ends.
     pub fn range<'k, Q: Borrow<K::Ref<'k>>>(&self, range: impl RangeBounds<Q>) -> Range<'tx, K, V> {
         self.table.range(range)
+    }
+
+    /// The row with the smallest key.
+    ///
+    /// # Errors
+    /// As for every method.
+    pub fn first(&self) -> Result<Option<(K::Owned, V::Owned)>> {
+        self.table.first()
+    }
+
+    /// The row with the largest key.
+    ///
+    /// # Errors
+    /// As for every method.
+    pub fn last(&self) -> Result<Option<(K::Owned, V::Owned)>> {
+        self.table.last()
     }
 
     /// All rows, in the order of the keys.

@@ -8,6 +8,7 @@ use foreshore_base::limits::{MAX_KEY, MAX_VALUE};
 use foreshore_base::{Error, Place, Result};
 use foreshore_btree::{Cursor, Tree};
 use foreshore_lock::{Locked, RowLock};
+use foreshore_txn::Txn;
 use std::{
     borrow::Borrow,
     fmt,
@@ -83,7 +84,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// The newest value of `key`, locked as `lock` says; what happens if another transaction has the row, too.
     ///
     /// # Errors
-    /// `RowLocked` if `lock` does not wait for others. As for every method. `KeyTooLarge`.
+    /// `RowLocked` if `lock` does not wait for others and one has the row, or the table. As for every method. `KeyTooLarge`.
     ///
     /// ```
     /// # use foreshore::{Db, Device, Error, Locked, Options, RowLock, TableDef};
@@ -167,8 +168,9 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         })
     }
 
-    /// Rows with keys in `range`, in the order of the keys. What has been iterated over, rows and the gaps between them, is
-    /// locked against writes of others until the transaction ends. Rows that this transaction writes while it iterates are seen if they lie ahead.
+    /// Rows with keys in `range`, in the order of the keys, or from the last one back, or from both ends. What has been iterated
+    /// over, rows and the gaps between them, is locked against writes of others until the transaction ends. Rows that this
+    /// transaction writes while it iterates are seen if they lie ahead.
     pub fn range<'k, Q: Borrow<K::Ref<'k>>>(&self, range: impl RangeBounds<Q>) -> Range<'tx, K, V> {
         self.range_by(range, None)
     }
@@ -223,6 +225,35 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         Range::new(self, encode(range.start_bound()), encode(range.end_bound()), lock)
     }
 
+    /// The row with the smallest key. Locks it, and what is before it, as [`range`](Self::range) does.
+    ///
+    /// # Errors
+    /// As for every method.
+    pub fn first(&self) -> Result<Option<(K::Owned, V::Owned)>> {
+        self.iter().next().transpose()
+    }
+
+    /// The row with the largest key. Locks it, what is behind it, and the gap before it, as [`range`](Self::range) does.
+    ///
+    /// # Errors
+    /// As for every method.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Device, Error, Options, TableDef};
+    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// const LOG: TableDef<u64, &str> = TableDef::new("log");
+    /// db.run(|tx| {
+    ///     let log = tx.open(LOG)?;
+    ///     let next = log.last()?.map_or(0, |(number, _)| number + 1);
+    ///     log.insert_new(next, "entry")
+    /// })?;
+    /// assert_eq!(db.read().open(LOG)?.last()?, Some((0, "entry".to_owned())));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn last(&self) -> Result<Option<(K::Owned, V::Owned)>> {
+        self.iter().next_back().transpose()
+    }
+
     /// All rows, in the order of the keys. Locks as [`range`](Self::range) does.
     pub fn iter(&self) -> Range<'tx, K, V> {
         Range::new(self, Bound::Unbounded, Bound::Unbounded, None)
@@ -271,19 +302,22 @@ impl<K, V> fmt::Debug for Table<'_, K, V> {
     }
 }
 
-/// Iterator over rows of a table. After an error it ends.
+/// Iterator over rows of a table, from either end or both. After an error it ends.
 pub struct Range<'tx, K, V> {
     tx: &'tx Transaction,
     scan: Scan,
     types: PhantomData<fn(K) -> V>,
 }
 
+/// A step of a cursor, from one of its ends.
+type Step = for<'c> fn(&'c mut Cursor, &mut Txn) -> Result<Option<(&'c [u8], &'c [u8])>>;
+
 /// Where an iteration stands.
 enum Scan {
     /// Nothing is locked yet.
     Ahead { tree: Tree, lower: Bound<Vec<u8>>, upper: Bound<Vec<u8>>, lock: Option<RowLock> },
     /// Under way.
-    Running(Cursor),
+    Running(Box<Cursor>),
     /// Through.
     Over,
 }
@@ -294,20 +328,32 @@ impl<'tx, K: Key, V: Value> Range<'tx, K, V> {
         Self { tx: table.tx, scan, types: PhantomData }
     }
 
-    /// The next row. `Ok(None)` at the end.
-    fn row(scan: &mut Scan, live: &mut Live) -> Result<Option<(K::Owned, V::Owned)>> {
+    /// The next row by one of the ends. `Ok(None)` when there is none left.
+    fn row(scan: &mut Scan, live: &mut Live, step: Step) -> Result<Option<(K::Owned, V::Owned)>> {
         if let Scan::Ahead { tree, lower, upper, lock } = scan {
             let (lower, upper) = (lower.as_ref().map(Vec::as_slice), upper.as_ref().map(Vec::as_slice));
-            *scan = Scan::Running(match *lock {
+            *scan = Scan::Running(Box::new(match *lock {
                 None => tree.range(&mut live.txn, lower, upper)?,
                 Some(lock) => tree.range_locked(&mut live.txn, lower, upper, lock)?,
-            });
+            }));
         }
         let Scan::Running(cursor) = scan else { return Ok(None) };
-        let Some((key, value)) = cursor.next(&mut live.txn)? else { return Ok(None) };
+        let Some((key, value)) = step(cursor, &mut live.txn)? else { return Ok(None) };
         let key = K::decode_key(key).ok_or_else(|| undecodable("a key does not decode to the type of its table"))?;
         let value = V::decode(value).ok_or_else(|| undecodable("a value does not decode to the type of its table"))?;
         Ok(Some((key, value)))
+    }
+
+    fn step(&mut self, step: Step) -> Option<Result<(K::Owned, V::Owned)>> {
+        if matches!(self.scan, Scan::Over) {
+            return None;
+        }
+        let scan = &mut self.scan;
+        let row = self.tx.with(|_, live| Self::row(scan, live, step));
+        if !matches!(row, Ok(Some(_))) {
+            self.scan = Scan::Over;
+        }
+        row.transpose()
     }
 }
 
@@ -315,15 +361,13 @@ impl<K: Key, V: Value> Iterator for Range<'_, K, V> {
     type Item = Result<(K::Owned, V::Owned)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if matches!(self.scan, Scan::Over) {
-            return None;
-        }
-        let scan = &mut self.scan;
-        let row = self.tx.with(|_, live| Self::row(scan, live));
-        if !matches!(row, Ok(Some(_))) {
-            self.scan = Scan::Over;
-        }
-        row.transpose()
+        self.step(Cursor::next)
+    }
+}
+
+impl<K: Key, V: Value> DoubleEndedIterator for Range<'_, K, V> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.step(Cursor::next_back)
     }
 }
 

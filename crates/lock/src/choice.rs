@@ -1,9 +1,10 @@
 //! How a reader asks for rows: how strongly they are locked, and what happens where others have them.
 
 use crate::manager::{LockManager, What};
+use crate::mode::TableMode;
 use crate::owner::Owner;
 use crate::target::Target;
-use foreshore_base::{Error, Xid};
+use foreshore_base::{Error, TableId, Xid};
 
 /// How strongly a row is locked for who reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,8 +29,8 @@ pub enum LockWait {
 
 /// How a reader locks rows: [`share`](Self::share) or [`update`](Self::update), and whether it waits for them.
 ///
-/// The choice is about rows. A table that somebody else has locked as a whole, to drop it or to read all of it, is waited
-/// for as ever.
+/// Who fails where it would wait does so for the table too, which somebody else may have locked as a whole, to drop it or to
+/// read all of it. Who passes over rows waits for that: a whole table is none of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RowLock {
     strength: Strength,
@@ -85,6 +86,17 @@ pub enum Locked<T> {
     Skipped,
 }
 
+impl<T> Locked<T> {
+    /// The same with what `map` makes of the row.
+    pub fn map<U>(self, map: impl FnOnce(T) -> U) -> Locked<U> {
+        match self {
+            Self::Row(row) => Locked::Row(map(row)),
+            Self::Absent => Locked::Absent,
+            Self::Skipped => Locked::Skipped,
+        }
+    }
+}
+
 impl LockManager {
     /// The error for who does not wait for `target`, which the transaction `holder` has by its header, or, without one, others
     /// by shared locks or as writers that wait for such.
@@ -94,7 +106,17 @@ impl LockManager {
             Some(xid) => self.slots.find(xid).map(|(_, shown)| shown.label),
             None => self.other_at(owner, target).map(|index| self.label_of(index)),
         };
-        // Whoever it was may have ended since.
-        Error::RowLocked { what: What::Below(target).named(), holder: holder.unwrap_or_default() }
+        refused(&What::Below(target), holder)
     }
+
+    /// The error for who does not wait for `table`.
+    #[must_use]
+    pub fn table_refusal(&self, owner: &Owner, table: TableId, mode: TableMode) -> Error {
+        refused(&What::Table(table), self.other_on(owner, table, mode).map(|index| self.label_of(index)))
+    }
+}
+
+/// Whoever it was may have ended since.
+fn refused(what: &What<'_>, holder: Option<&'static str>) -> Error {
+    Error::RowLocked { what: what.named(), holder: holder.unwrap_or_default() }
 }

@@ -266,6 +266,15 @@ impl LockManager {
         into.extend(head.ahead(at, request));
     }
 
+    /// Another transaction that has the table, or waits for it, in a mode that excludes `mode`.
+    pub(crate) fn other_on(&self, owner: &Owner, table: TableId, mode: TableMode) -> Option<u32> {
+        let heads = self.table_shard(table).heads.lock();
+        let head = heads.get(&table)?;
+        let queued = head.queue.iter().map(|request| (request.owner, request.mode));
+        let mut all = head.holders.iter().copied().chain(queued);
+        all.find(|&(other, held)| other != owner.index && !mode.is_compatible(held)).map(|(other, _)| other)
+    }
+
     /// Whether a lock is taken in a word of its owner if it can be.
     fn is_fast(&self, mode: TableMode) -> bool {
         self.intents == IntentKind::Fastpath && mode.is_intent()

@@ -13,11 +13,10 @@ impl Txn {
     /// `Deadlock`, `LockTimeout`; and, after a wait, those of [`reserve`](Self::reserve), and `Poisoned` when a rollback
     /// could not be completed.
     pub fn lock_table(&mut self, table: TableId, mode: TableMode) -> Result<()> {
-        let (manager, timeout) = (self.manager.clone(), self.lock_timeout);
-        if let Some(tag) = manager.locks.try_lock_table(&mut self.lease_mut().owner, table, mode) {
-            self.observe(tag);
+        if self.try_lock_table(table, mode) {
             return Ok(());
         }
+        let (manager, timeout) = (self.manager.clone(), self.lock_timeout);
         let mut tag = Csn::ZERO;
         let granted = self.waiting(|owner| {
             tag = manager.locks.lock_table(owner, table, mode, timeout)?;
@@ -26,6 +25,14 @@ impl Txn {
         // Whatever came after the grant: a lock that is held already comes without its tag.
         self.observe(tag);
         granted
+    }
+
+    /// As [`lock_table`](Self::lock_table) if that does not have to wait; otherwise `false`, and nothing has changed.
+    pub fn try_lock_table(&mut self, table: TableId, mode: TableMode) -> bool {
+        let lease = self.lease.as_mut().expect("a running transaction has its lease");
+        let Some(tag) = self.manager.locks.try_lock_table(&mut lease.owner, table, mode) else { return false };
+        self.observe(tag);
+        true
     }
 
     /// See [`LockManager::share`](foreshore_lock::LockManager::share).
@@ -142,6 +149,12 @@ impl Txn {
     #[must_use]
     pub fn refusal(&self, target: Target<'_>, holder: Option<Xid>) -> Error {
         self.manager.locks.refusal(&self.lease().owner, target, holder)
+    }
+
+    /// See [`LockManager::table_refusal`](foreshore_lock::LockManager::table_refusal).
+    #[must_use]
+    pub fn table_refusal(&self, table: TableId, mode: TableMode) -> Error {
+        self.manager.locks.table_refusal(&self.lease().owner, table, mode)
     }
 
     /// Runs a wait for a lock. Log space that is reserved goes back before it and is taken again after it: whoever holds the

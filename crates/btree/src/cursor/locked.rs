@@ -6,8 +6,9 @@
 //! what was locked. The first steps take few rows at a time: who wants one row locks one. Rows locked for update are
 //! locked one by one, as by a write, and looked at again with that lock.
 //!
-//! **Who does not wait** leaves no shared lock of what it has not handed out: those that a step has entered go out again if it
-//! comes to nothing, because the leaf has changed or a row is refused.
+//! **Who does not wait** leaves no lock of what it has not handed out: the shared ones that a step has entered go out again if
+//! it comes to nothing, because the leaf has changed or a row is refused; and a row is locked for update when nothing before it
+//! can be refused any more.
 //!
 //! **Who takes what there is**, for update and passing over what others have, does not ask for rows that are gone. By a
 //! snapshot that still has such a row it is passed over, whether its remover has ended or not. A row that is there and has changed
@@ -17,17 +18,20 @@
 //! and not while its holder is waited for.
 
 use super::Cursor;
+use super::span::{End, Rest, Span};
 use crate::descend::{Access, Halt, ReadGuard, Restarts};
 use crate::format::SLOT;
-use crate::node::{Damage, NO_WRITER, Node, Row};
+use crate::node::{NO_WRITER, Node, Row};
 use crate::tree::{Structure, Tree};
+use crate::write::Intent;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId, Result, Xid};
 use foreshore_buffer::Pinned;
 use foreshore_lock::{LockWait, Locked, Part, RowLock, Strength, Target};
 use foreshore_sync::model::mutant;
+use foreshore_sync::primitive::thread;
 use foreshore_txn::{Isolation, RowHolder, Txn};
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 
 /// How a scan locks.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +66,7 @@ impl Locking {
 /// What a step has come to.
 enum Step {
     /// The rows are at hand.
-    Done,
+    Done(Rest),
     /// The leaf has changed while it was read.
     Changed,
     /// That page is not in memory.
@@ -86,56 +90,80 @@ enum Met {
 }
 
 impl Cursor {
-    /// Takes the next rows of one leaf that lie between `start` and the upper bound.
-    pub(super) fn take_step(&mut self, txn: &mut Txn, locking: Locking) -> Result<()> {
-        let tree = self.tree.clone();
+    /// Takes the next rows of one leaf from one end of a span. What is passed over at that end is cut off.
+    pub(super) fn lock_leaf(&mut self, txn: &mut Txn, span: &mut Span, end: End) -> Result<Rest> {
+        let (tree, locking) = (self.tree.clone(), self.locking);
         let mut restarts = Restarts::default();
         let mut patience = txn.patience();
         let mut pin: Option<Pinned<'_>> = None;
-        loop {
-            self.rows.clear();
-            self.bytes.clear();
-            self.at = 0;
+        let rest = loop {
+            self.rows(end).clear();
             self.copied_at = txn.last_lsn();
-            if self.is_over() {
-                self.from = None;
-                break;
+            if span.is_empty() {
+                break Rest::Nothing;
             }
-            let step = self.lock_rows(&tree, txn, locking, &mut restarts);
-            for share in self.entered.drain(..) {
-                if !matches!(step, Ok(Step::Done)) {
-                    txn.unshare(share);
-                }
+            let step = self.lock_rows(&tree, txn, span, end, &mut restarts);
+            if !matches!(step, Ok(Step::Done(_) | Step::Free(_))) {
+                self.give_up(txn);
             }
             match step? {
-                Step::Done => break,
+                Step::Done(rest) => break rest,
                 Step::Changed => tree.restart(&mut restarts),
                 Step::Missing(pid) => drop(pin.replace(tree.pool().pin(pid)?)),
                 Step::Held(key, holder) => txn.wait_row(tree.table, &key, holder, &mut patience)?,
                 Step::Busy(key, part) => txn.share(Target { table: tree.table, key: key.as_deref(), part })?,
                 Step::Free(key) => {
-                    let mut out = Vec::new();
-                    match tree.get_exclusive(txn, &key, locking.lock.on_conflict(), &mut out) {
-                        Ok(Locked::Skipped) => self.start = Bound::Excluded(key),
-                        // The row may have gone since it was met: the next look tells.
-                        Err(Error::Conflict { .. }) if locking.takes() => {}
-                        outcome => drop(outcome?),
+                    let taken = self.take_row(&tree, txn, key, locking, span.bound(end));
+                    if !matches!(taken, Ok(true)) {
+                        self.give_up(txn);
                     }
+                    taken?;
+                    // What comes before it stays as it is, and is locked for good.
+                    self.entered.clear();
                 }
             }
+        };
+        self.entered.clear();
+        self.end_is_locked |= end == End::Back;
+        if end == End::Back {
+            self.back.reverse();
         }
         self.step = (2 * self.step).min(PAGE_SIZE / SLOT);
-        Ok(())
+        Ok(rest)
     }
 
-    /// Whether nothing lies between `start` and the upper bound.
-    fn is_over(&self) -> bool {
-        match (&self.start, &self.upper) {
-            (Bound::Included(start), Bound::Included(upper)) => start > upper,
-            (Bound::Included(start) | Bound::Excluded(start), Bound::Included(upper) | Bound::Excluded(upper)) => {
-                start >= upper
+    /// Takes out again what the step that runs has entered.
+    fn give_up(&mut self, txn: &mut Txn) {
+        for share in self.entered.drain(..) {
+            txn.unshare(share);
+        }
+    }
+
+    /// Locks for update a row that was free when it was met, and says whether that is done. From then on it is the first that a
+    /// scan without gaps looks for: what has become free before it meanwhile would leave its lock behind for nothing.
+    fn take_row(
+        &mut self,
+        tree: &Tree,
+        txn: &mut Txn,
+        key: Vec<u8>,
+        locking: Locking,
+        from: &mut Bound<Vec<u8>>,
+    ) -> Result<bool> {
+        match tree.lock_row(txn, &key, Intent::Take, locking.lock.on_conflict()) {
+            Ok(Locked::Row(_)) => {
+                if !locking.gaps && !mutant("btree: a scan looks for another row than it has locked") {
+                    *from = Bound::Included(key);
+                }
+                Ok(true)
             }
-            _ => false,
+            Ok(Locked::Skipped) => {
+                *from = Bound::Excluded(key);
+                Ok(false)
+            }
+            Ok(Locked::Absent) => Ok(false),
+            // The row may have gone since it was met: the next look tells.
+            Err(Error::Conflict { .. }) if locking.takes() => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
@@ -144,11 +172,12 @@ impl Cursor {
         &mut self,
         tree: &'p Tree,
         txn: &mut Txn,
-        locking: Locking,
+        span: &Span,
+        end: End,
         restarts: &mut Restarts,
     ) -> Result<Step> {
-        let start = self.first_key();
-        let leaf: ReadGuard<'p> = tree.find_again(&mut Structure::of(txn), start, 0, 0, restarts)?;
+        let locking = self.locking;
+        let leaf: ReadGuard<'p> = tree.find_again(&mut Structure::of(txn), span.goal(end), 0, 0, restarts)?;
         let mut page = [0; PAGE_SIZE];
         leaf.page().copy_to(0..PAGE_SIZE, &mut page);
         if !leaf.holds() {
@@ -156,66 +185,94 @@ impl Cursor {
         }
         let damage = |why| tree.corrupted(leaf.pid(), why);
         let node = tree.parse(leaf.pid(), &page)?;
-        let first = match node.search(start).map_err(damage)? {
-            Ok(at) => at + usize::from(matches!(self.start, Bound::Excluded(_))),
-            Err(at) => at,
-        };
+        let inside = span.entries(&node).map_err(damage)?;
         // Holds what is read to the right of the leaf.
         let mut further = Vec::new();
-        let mut at = first;
-        let mut ended = false;
-        while at < node.len() && !ended && self.has_room(at - first, locking) {
-            let row = node.row(at).map_err(damage)?;
-            at += 1;
-            // The gap in which it ends.
-            ended = self.ends_before(row.key);
-            let target = Target::gap(tree.table, Some(row.key));
-            if ended && locking.gaps && !self.share(txn, target, locking)? {
-                return Ok(Step::Busy(Some(row.key.to_vec()), Part::GAP));
-            }
-            if ended {
-                break;
-            }
-            match self.meet(tree, txn, locking, &row, leaf.pid())? {
-                Met::Row => self.push(row.key, row.value),
-                Met::Nothing => {}
-                Met::First(step) => return Ok(step),
-            }
-            // Behind the last key that it may find a scan looks for nothing.
-            ended = matches!(&self.upper, Bound::Included(upper) if row.key == &upper[..]);
-        }
-        self.from = None;
-        if ended {
-            // The gap in which it ends is locked.
-        } else if at < node.len() {
-            self.from = Some(Bound::Excluded(node.key(at - 1).map_err(damage)?.to_vec()));
-        } else if !locking.gaps {
-            self.from = high_of(&node).map_err(damage)?;
-        } else {
-            let next = match tree.key_beyond(&leaf, restarts, &mut further) {
-                Ok(next) => next,
-                Err(Halt::Changed | Halt::Open(_)) => return Ok(Step::Changed),
-                Err(Halt::Missing(pid, _)) => return Ok(Step::Missing(pid)),
-                Err(Halt::Failed(error)) => return Err(error),
-            };
-            if !self.share(txn, Target::gap(tree.table, next.as_deref()), locking)? {
-                return Ok(Step::Busy(next, Part::GAP));
-            }
-            if next.is_some_and(|next| !self.ends_before(&next)) {
-                self.from = high_of(&node).map_err(damage)?;
+        // A scan from the back begins with the gap in which the range ends, one from the front comes there last.
+        let begins = end == End::Back && locking.gaps && !self.end_is_locked;
+        if begins && !mutant("gap: a scan from the back does not lock the gap behind it") {
+            match self.lock_end(tree, txn, span, (&leaf, &node, &inside), restarts, &mut further)? {
+                Ok(_) => {}
+                Err(step) => return Ok(step),
             }
         }
+        let stale_counts = mutant("btree: a stale copy is a conflict");
+        if stale_counts {
+            // The writer needs the time of a whole rollback.
+            thread::yield_now();
+        }
+        let place = |met: usize| if end == End::Front { inside.start + met } else { inside.end - 1 - met };
+        let mut met = 0;
+        while met < inside.len() && self.has_room(met, end) {
+            let row = node.row(place(met)).map_err(damage)?;
+            met += 1;
+            match self.meet(tree, txn, locking, &row, leaf.pid()) {
+                Ok(Met::Row) => self.rows(end).push(row.key, row.value),
+                Ok(Met::Nothing) => {}
+                // With the gaps before it locked nothing comes before a free row, if nothing has.
+                Ok(Met::First(Step::Free(_))) if !leaf.holds() => return Ok(Step::Changed),
+                Ok(Met::First(step)) => return Ok(step),
+                // Of a copy that is stale nothing counts: the writer that it shows has taken its change back, perhaps.
+                Err(_) if !leaf.holds() && !stale_counts => return Ok(Step::Changed),
+                Err(error) => return Err(error),
+            }
+        }
+        let last = if met > 0 { Some(node.key(place(met - 1)).map_err(damage)?) } else { None };
+        // The gap in which the range ends, too, takes room, if it is in this leaf.
+        let is_full = end == End::Front && !self.has_room(met, end) && inside.end < node.len();
+        let rest = match last.filter(|last| met < inside.len() || is_full && !span.ends_with(last)) {
+            Some(last) => Rest::Row(last.to_vec()),
+            None if end == End::Front && locking.gaps => {
+                match self.lock_end(tree, txn, span, (&leaf, &node, &inside), restarts, &mut further)? {
+                    Ok(true) => span.rest_of(&node, &inside, end).map_err(damage)?,
+                    Ok(false) => Rest::Nothing,
+                    Err(step) => return Ok(step),
+                }
+            }
+            None => span.rest_of(&node, &inside, end).map_err(damage)?,
+        };
         // The holders were asked before this: a version that still holds then says that nobody has rolled these rows back
         // meanwhile, so a writer that has ended has committed.
         let holds = leaf.holds() && further.iter().all(Access::holds);
-        Ok(if holds || mutant("gap: no validation after the locks") { Step::Done } else { Step::Changed })
+        Ok(if holds || mutant("gap: no validation after the locks") { Step::Done(rest) } else { Step::Changed })
+    }
+
+    /// Locks the gap behind the entries `inside` of a leaf, unless they end with the last key of the range, and says whether the
+    /// range goes on behind it; or what comes first.
+    fn lock_end<'p>(
+        &mut self,
+        tree: &'p Tree,
+        txn: &mut Txn,
+        span: &Span,
+        (leaf, node, inside): (&ReadGuard<'p>, &Node<'_>, &Range<usize>),
+        restarts: &Restarts,
+        further: &mut Vec<ReadGuard<'p>>,
+    ) -> Result<Result<bool, Step>> {
+        let key = |at: usize| node.key(at).map_err(|why| tree.corrupted(leaf.pid(), why));
+        if !inside.is_empty() && span.ends_with(key(inside.end - 1)?) {
+            return Ok(Ok(false));
+        }
+        let next = if inside.end < node.len() {
+            Some(key(inside.end)?.to_vec())
+        } else {
+            match tree.key_beyond(leaf, restarts, further) {
+                Ok(next) => next,
+                Err(Halt::Changed | Halt::Open(_)) => return Ok(Err(Step::Changed)),
+                Err(Halt::Missing(pid, _)) => return Ok(Err(Step::Missing(pid))),
+                Err(Halt::Failed(error)) => return Err(error),
+            }
+        };
+        if !self.share(txn, Target::gap(tree.table, next.as_deref()), self.locking)? {
+            return Ok(Err(Step::Busy(next, Part::GAP)));
+        }
+        Ok(Ok(next.is_some_and(|next| !span.ends_before(&next))))
     }
 
     /// Whether a step that has met so many keys takes one more.
-    fn has_room(&self, met: usize, locking: Locking) -> bool {
-        match locking.lock.strength() {
+    fn has_room(&mut self, met: usize, end: End) -> bool {
+        match self.locking.lock.strength() {
             Strength::Share => met < self.step,
-            Strength::Update => self.rows.is_empty(),
+            Strength::Update => self.rows(end).is_empty(),
         }
     }
 
@@ -247,7 +304,12 @@ impl Cursor {
             return Ok(Met::Nothing);
         }
         txn.check_conflict(tree.table, row.key, row.header.xid)?;
-        if is_row && !mine && lock.strength() == Strength::Update {
+        let free = is_row && !mine && lock.strength() == Strength::Update;
+        if free && lock.on_conflict() == LockWait::NoWait && locking.gaps {
+            // The gap first: the lock of a row cannot be given up if the gap is refused.
+            self.share(txn, Target::gap(tree.table, Some(row.key)), locking)?;
+        }
+        if free {
             return Ok(Met::First(Step::Free(row.key.to_vec())));
         }
         if let Some(part) = locking.part(is_row)
@@ -269,9 +331,4 @@ impl Cursor {
         }
         Ok(share.is_some())
     }
-}
-
-/// Where the next leaf begins.
-fn high_of(node: &Node<'_>) -> Result<Option<Bound<Vec<u8>>>, Damage> {
-    Ok(node.high()?.map(|high| Bound::Included(high.to_vec())))
 }

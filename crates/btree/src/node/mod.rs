@@ -4,11 +4,13 @@
 //! [`Damage`], never a panic.
 
 mod edit;
+mod goal;
 mod image;
 
 pub(crate) use edit::{
     fits, init, insert_inner, insert_leaf, remove, replace_value, retain, set_flags, set_header, set_leftmost,
 };
+pub(crate) use goal::Goal;
 pub(crate) use image::{apply_image, build_part, encode_image};
 
 use crate::format::{
@@ -256,11 +258,7 @@ impl<P: PageRead> NodeView<P> {
 
     /// The child of an inner node that leads to `key`.
     pub(crate) fn child_for(&self, key: &[u8]) -> Result<PageId, Damage> {
-        match self.search(key)? {
-            Ok(index) => self.child(index),
-            Err(0) => self.leftmost(),
-            Err(index) => self.child(index - 1),
-        }
+        self.child_toward(Goal::At(key))
     }
 }
 

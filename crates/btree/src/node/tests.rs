@@ -168,7 +168,9 @@ proptest! {
         for key in [&b""[..], b"\x01\x05", b"\xff"] {
             let _ = (node.search(key), node.low(), node.high());
             if !node.is_leaf() {
-                let _ = node.child_for(key);
+                for goal in [Goal::At(key), Goal::Before(key), Goal::End] {
+                    let _ = (node.child_toward(goal), node.falls_short_of(goal));
+                }
             }
         }
         let mut image = Vec::new();

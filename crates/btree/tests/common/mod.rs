@@ -4,7 +4,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 use foreshore_base::{Csn, Lsn, Result, TableId, Uuid, Xid};
-use foreshore_btree::{Tree, TreeReport, Trees};
+use foreshore_btree::{Cursor, Tree, TreeReport, Trees};
 use foreshore_buffer::format::{CLR, UNDOABLE};
 use foreshore_buffer::{ChangeRecord, Pool, PoolOptions};
 use foreshore_io::{File, Fs, Mem};
@@ -192,6 +192,39 @@ pub fn scan(tree: &Tree, txn: &mut Txn, lower: Bound<&[u8]>, upper: Bound<&[u8]>
         rows.insert(key.to_vec(), value.to_vec());
     }
     Ok(rows)
+}
+
+/// In which order the rows of a range are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    Up,
+    Down,
+    /// From both ends in turns.
+    Inwards,
+}
+
+pub const WAYS: [Way; 3] = [Way::Up, Way::Down, Way::Inwards];
+
+impl Way {
+    /// The rows of a cursor in the order of their keys.
+    pub fn collect(self, cursor: &mut Cursor, txn: &mut Txn) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let (mut front, mut back) = (Vec::new(), Vec::new());
+        loop {
+            let from_back = self == Self::Down || self == Self::Inwards && front.len() > back.len();
+            let row = if from_back { cursor.next_back(txn)? } else { cursor.next(txn)? };
+            let Some((key, value)) = row else { break };
+            if from_back { &mut back } else { &mut front }.push((key.to_vec(), value.to_vec()));
+        }
+        assert!(cursor.next(txn)?.is_none() && cursor.next_back(txn)?.is_none(), "one end is both");
+        front.extend(back.into_iter().rev());
+        assert!(front.windows(2).all(|pair| pair[0].0 < pair[1].0), "rows come in their order, and once");
+        Ok(front)
+    }
+}
+
+pub fn scan_by(way: Way, tree: &Tree, txn: &mut Txn, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<Model> {
+    let mut cursor = tree.range(txn, lower, upper)?;
+    Ok(way.collect(&mut cursor, txn)?.into_iter().collect())
 }
 
 struct Loser {

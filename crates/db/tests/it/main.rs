@@ -23,6 +23,7 @@ mod poison;
 mod prepared;
 mod prepared_crash;
 mod profile;
+mod ranges;
 mod rollback;
 mod row_locks;
 mod run;

@@ -152,6 +152,9 @@ fn apply(tx: &Transaction, model: &mut Model, operation: &Operation) {
         Operation::Range(from, to) => {
             let bounds = (from.as_ref().map(String::as_str), to.as_ref().map(String::as_str));
             let found: Vec<_> = table.range::<&str>(bounds).map(Result::unwrap).collect();
+            let mut down: Vec<_> = table.range::<&str>(bounds).rev().map(Result::unwrap).collect();
+            down.reverse();
+            assert_eq!(found, down);
             let is_in = |key: &str| {
                 (match bounds.0 {
                     Bound::Included(from) => key >= from,

@@ -67,6 +67,31 @@ fn who_does_not_wait_is_told_who_has_the_row_and_goes_on() {
 }
 
 #[test]
+fn who_does_not_wait_for_rows_does_not_wait_for_their_table() {
+    let (db, _) = in_memory();
+    fill(&db, 4);
+    for level in LEVELS {
+        let hasty = begin(&db, "hasty", level);
+        let table = hasty.open(NUMBERS).unwrap();
+        let whole = begin(&db, "whole", level);
+        whole.open(NUMBERS).unwrap().lock_against_writes().unwrap();
+        let waits = db.stats().lock.waits;
+        for refused in [
+            table.get_locked(1, RowLock::update().no_wait()).map(drop),
+            table.range_locked::<u64>(.., RowLock::update().no_wait()).next().unwrap().map(drop),
+        ] {
+            let Err(Error::RowLocked { what: Lockable::Table(_), holder: "whole" }) = refused else {
+                panic!("{refused:?}")
+            };
+        }
+        assert_eq!(table.get_locked(1, RowLock::share().no_wait()).unwrap(), Locked::Row(1), "both read");
+        assert_eq!(db.stats().lock.waits, waits);
+        whole.rollback().unwrap();
+        assert_eq!(table.get_locked(1, RowLock::update().no_wait()).unwrap(), Locked::Row(1), "it goes on");
+    }
+}
+
+#[test]
 fn a_row_that_is_passed_over_is_not_one_that_is_absent() {
     let (db, _) = in_memory();
     fill(&db, 4);

@@ -1,0 +1,113 @@
+//! Leaves that are read before a long scan comes to them.
+
+use super::Cursor;
+use super::span::{End, Span};
+use crate::descend::{Access, ReadGuard, Restarts};
+use crate::node::{Damage, Goal, Node};
+use crate::tree::{Structure, Tree};
+use foreshore_base::limits::PAGE_SIZE;
+use foreshore_base::{PageId, Result};
+use foreshore_buffer::Scan;
+use foreshore_txn::Txn;
+
+/// How far leaves are read ahead: not for the first one, as most scans are short, and twice as many each time after that.
+#[derive(Debug, Default)]
+pub(super) struct ReadAhead {
+    /// Its part in what all scans may read ahead, once it does so.
+    scan: Option<Scan>,
+    /// For which end.
+    end: End,
+    /// Leaves that were asked for last.
+    window: usize,
+    /// Those of them that have not been scanned.
+    left: usize,
+}
+
+impl Cursor {
+    /// Has the leaves from the next one on read in the background, when half of those asked for before have been scanned.
+    pub(super) fn read_ahead(&mut self, txn: &mut Txn, end: End) {
+        let Some(span) = &self.unread else { return };
+        let ahead = &mut self.ahead;
+        if ahead.end != end {
+            (ahead.end, ahead.window, ahead.left) = (end, 0, 0);
+        }
+        ahead.left = ahead.left.saturating_sub(1);
+        if 2 * ahead.left > ahead.window {
+            return;
+        }
+        if ahead.window == 0 {
+            ahead.window = 1;
+            return;
+        }
+        let pool = self.tree.pool();
+        let most = ahead.scan.get_or_insert_with(|| pool.scan()).depth();
+        if most == 0 {
+            return;
+        }
+        ahead.window = (2 * ahead.window).min(most);
+        // An error is for the scan, if it gets there.
+        let leaves = self.tree.leaves_of(&mut Structure::of(txn), span, end, ahead.window).unwrap_or_default();
+        // At the end of a node there are fewer.
+        ahead.left = leaves.len();
+        pool.prefetch(&leaves);
+    }
+}
+
+impl Tree {
+    /// Copies the node on `level` that covers the goal.
+    fn copy_node(
+        &self,
+        structure: &mut Structure<'_>,
+        goal: Goal<'_>,
+        level: u8,
+        page: &mut [u8; PAGE_SIZE],
+    ) -> Result<PageId> {
+        let mut restarts = Restarts::default();
+        loop {
+            let node: ReadGuard<'_> = self.find_again(structure, goal, level, 0, &mut restarts)?;
+            node.page().copy_to(0..PAGE_SIZE, page);
+            if node.holds() {
+                return Ok(node.pid());
+            }
+            self.restart(&mut restarts);
+        }
+    }
+
+    /// Up to `most` leaves side by side from one end of a span on, which is where another leaf ends; those below one node, and
+    /// none but the first that lies beyond the other end.
+    fn leaves_of(&self, structure: &mut Structure<'_>, span: &Span, end: End, most: usize) -> Result<Vec<PageId>> {
+        let (goal, mut page) = (span.goal(end), [0; PAGE_SIZE]);
+        let pid = self.copy_node(structure, goal, 1, &mut page)?;
+        let damage = |why| self.corrupted(pid, why);
+        let node = self.parse(pid, &page)?;
+        let leaves = match end {
+            End::Front => leaves_up(&node, goal, span, most),
+            End::Back => leaves_down(&node, goal, span, most),
+        };
+        leaves.map_err(damage)
+    }
+}
+
+fn leaves_up(node: &Node<'_>, goal: Goal<'_>, span: &Span, most: usize) -> Result<Vec<PageId>, Damage> {
+    let first = node.entries_to(goal)?;
+    let mut leaves = vec![node.child_toward(goal)?];
+    for index in first..node.len().min(first + most - 1) {
+        if span.ends_before(node.key(index)?) {
+            break;
+        }
+        leaves.push(node.child(index)?);
+    }
+    Ok(leaves)
+}
+
+fn leaves_down(node: &Node<'_>, goal: Goal<'_>, span: &Span, most: usize) -> Result<Vec<PageId>, Damage> {
+    let mut leaves = vec![node.child_toward(goal)?];
+    for index in (0..node.entries_to(goal)?).rev().take(most - 1) {
+        // It ends where the leaf before it, which is among them, begins.
+        if span.begins_from(node.key(index)?) {
+            break;
+        }
+        leaves.push(if index == 0 { node.leftmost()? } else { node.child(index - 1)? });
+    }
+    Ok(leaves)
+}

@@ -1,0 +1,186 @@
+//! What is left of a range, and the rows of it that are at hand.
+
+use crate::node::{Damage, Goal, Node};
+use std::ops::{Bound, Range};
+
+/// The end of a range that rows are taken from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum End {
+    /// The smallest keys come next.
+    #[default]
+    Front,
+    /// The largest.
+    Back,
+}
+
+/// The keys between two bounds.
+#[derive(Clone, Debug)]
+pub(super) struct Span {
+    pub(super) lower: Bound<Vec<u8>>,
+    pub(super) upper: Bound<Vec<u8>>,
+}
+
+impl Span {
+    /// Itself, if something may lie in it.
+    pub(super) fn unless_empty(self) -> Option<Self> {
+        (!self.is_empty()).then_some(self)
+    }
+
+    /// Whether nothing can lie in it.
+    pub(super) fn is_empty(&self) -> bool {
+        let (Bound::Included(upper) | Bound::Excluded(upper)) = &self.upper else { return false };
+        let (lower, inside) = match &self.lower {
+            Bound::Included(lower) => (&lower[..], true),
+            Bound::Excluded(lower) => (&lower[..], false),
+            Bound::Unbounded => (&[][..], true),
+        };
+        if inside && matches!(self.upper, Bound::Included(_)) { lower > &upper[..] } else { lower >= &upper[..] }
+    }
+
+    /// Whether it ends before `key`.
+    pub(super) fn ends_before(&self, key: &[u8]) -> bool {
+        match &self.upper {
+            Bound::Included(upper) => key > &upper[..],
+            Bound::Excluded(upper) => key >= &upper[..],
+            Bound::Unbounded => false,
+        }
+    }
+
+    /// Whether nothing of it lies before `key`.
+    pub(super) fn begins_from(&self, key: &[u8]) -> bool {
+        match &self.lower {
+            Bound::Included(lower) | Bound::Excluded(lower) => &lower[..] >= key,
+            Bound::Unbounded => key.is_empty(),
+        }
+    }
+
+    /// Whether it ends with `key`.
+    pub(super) fn ends_with(&self, key: &[u8]) -> bool {
+        matches!(&self.upper, Bound::Included(upper) if key == &upper[..])
+    }
+
+    /// The leaf in which it begins or ends.
+    pub(super) fn goal(&self, end: End) -> Goal<'_> {
+        match (end, &self.lower, &self.upper) {
+            (End::Front, Bound::Included(key) | Bound::Excluded(key), _) | (End::Back, _, Bound::Included(key)) => {
+                Goal::At(key)
+            }
+            (End::Front, Bound::Unbounded, _) => Goal::At(&[]),
+            (End::Back, _, Bound::Excluded(key)) => Goal::Before(key),
+            (End::Back, _, Bound::Unbounded) => Goal::End,
+        }
+    }
+
+    /// The entries of a leaf that lie in it.
+    pub(super) fn entries(&self, node: &Node<'_>) -> Result<Range<usize>, Damage> {
+        let first = match &self.lower {
+            Bound::Included(key) => node.search(key)?.unwrap_or_else(|at| at),
+            Bound::Excluded(key) => node.search(key)?.map_or_else(|at| at, |at| at + 1),
+            Bound::Unbounded => 0,
+        };
+        let behind = match &self.upper {
+            Bound::Included(key) => node.search(key)?.map_or_else(|at| at, |at| at + 1),
+            Bound::Excluded(key) => node.search(key)?.unwrap_or_else(|at| at),
+            Bound::Unbounded => node.len(),
+        };
+        if first <= behind { Ok(first..behind) } else { Err("keys are out of order") }
+    }
+
+    /// How a step ends that has read all entries `inside` of a leaf.
+    pub(super) fn rest_of(&self, node: &Node<'_>, inside: &Range<usize>, end: End) -> Result<Rest, Damage> {
+        Ok(match end {
+            End::Front if inside.end < node.len() => Rest::Nothing,
+            End::Front => node.high()?.map_or(Rest::Nothing, |high| Rest::Leaf(high.to_vec())),
+            End::Back if inside.start > 0 => Rest::Nothing,
+            // A way to the left ends because it goes to ever smaller keys.
+            End::Back if self.ends_before(node.low()?) => return Err("the fences are out of order"),
+            End::Back => Rest::Leaf(node.low()?.to_vec()),
+        })
+    }
+
+    /// What is left behind a step at one end.
+    pub(super) fn rest(mut self, end: End, step: Rest) -> Option<Self> {
+        let bound = match (step, end) {
+            (Rest::Nothing, _) => return None,
+            (Rest::Leaf(fence), End::Front) => Bound::Included(fence),
+            (Rest::Leaf(key), End::Back) | (Rest::Row(key), _) => Bound::Excluded(key),
+        };
+        *self.bound(end) = bound;
+        self.unless_empty()
+    }
+
+    pub(super) fn bound(&mut self, end: End) -> &mut Bound<Vec<u8>> {
+        match end {
+            End::Front => &mut self.lower,
+            End::Back => &mut self.upper,
+        }
+    }
+}
+
+/// How a step ends.
+#[derive(Debug)]
+pub(super) enum Rest {
+    /// Nothing is left.
+    Nothing,
+    /// With that row.
+    Row(Vec<u8>),
+    /// With a leaf, at that fence.
+    Leaf(Vec<u8>),
+}
+
+/// Rows at hand, in the order of their keys. They are taken from both ends.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    /// Keys and values.
+    bytes: Vec<u8>,
+    places: Vec<(Range<usize>, Range<usize>)>,
+    /// Those that have not been taken.
+    left: Range<usize>,
+}
+
+impl Rows {
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.places.clear();
+        self.left = 0..0;
+    }
+
+    /// Whether none is left.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.left.start == self.left.end
+    }
+
+    /// Adds a row at the end.
+    pub(super) fn push(&mut self, row_key: &[u8], row_value: &[u8]) {
+        let key = self.bytes.len();
+        self.bytes.extend_from_slice(row_key);
+        let value = self.bytes.len();
+        self.bytes.extend_from_slice(row_value);
+        self.places.push((key..value, value..self.bytes.len()));
+        self.left.end += 1;
+    }
+
+    /// For rows that were added from the largest key down.
+    pub(super) fn reverse(&mut self) {
+        self.places.reverse();
+    }
+
+    /// Takes the next row from one end.
+    pub(super) fn take(&mut self, end: End) -> Option<(&[u8], &[u8])> {
+        let at = match end {
+            End::Front => self.left.next(),
+            End::Back => self.left.next_back(),
+        };
+        let (key, value) = &self.places[at?];
+        Some((&self.bytes[key.clone()], &self.bytes[value.clone()]))
+    }
+
+    /// The key that was taken last from one end.
+    pub(super) fn last(&self, end: End) -> Option<&[u8]> {
+        let at = match end {
+            End::Front => self.left.start.checked_sub(1)?,
+            End::Back => self.left.end,
+        };
+        self.places.get(at).map(|(key, _)| &self.bytes[key.clone()])
+    }
+}

@@ -1,0 +1,53 @@
+//! Which node of a level is looked for: by a key, or by a place between keys, for those who come from the right.
+
+use super::{Damage, NodeView};
+use foreshore_base::PageId;
+use foreshore_buffer::PageRead;
+
+/// What the node that is looked for covers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Goal<'k> {
+    /// The key.
+    At(&'k [u8]),
+    /// What comes right before the key, which is not the smallest there is.
+    Before(&'k [u8]),
+    /// The end of the table.
+    End,
+}
+
+impl<'k> From<&'k [u8]> for Goal<'k> {
+    fn from(key: &'k [u8]) -> Self {
+        Self::At(key)
+    }
+}
+
+impl<P: PageRead> NodeView<P> {
+    /// How many entries of an inner node begin at the goal or to the left of it. The last of them leads there.
+    #[inline]
+    pub(crate) fn entries_to(&self, goal: Goal<'_>) -> Result<usize, Damage> {
+        Ok(match goal {
+            Goal::At(key) => self.search(key)?.map_or_else(|at| at, |at| at + 1),
+            Goal::Before(key) => self.search(key)?.unwrap_or_else(|at| at),
+            Goal::End => self.len(),
+        })
+    }
+
+    /// The child of an inner node that leads to the goal.
+    #[inline]
+    pub(crate) fn child_toward(&self, goal: Goal<'_>) -> Result<PageId, Damage> {
+        match self.entries_to(goal)? {
+            0 => self.leftmost(),
+            entries => self.child(entries - 1),
+        }
+    }
+
+    /// Whether the goal lies to the right of this node.
+    #[inline]
+    pub(crate) fn falls_short_of(&self, goal: Goal<'_>) -> Result<bool, Damage> {
+        match goal {
+            Goal::At(key) => self.ends_before(key),
+            Goal::Before(key) => Ok(self.high_range()?.is_some_and(|high| self.page.compare(high, key).is_lt())),
+            Goal::End => Ok(self.has_high()),
+        }
+    }
+}

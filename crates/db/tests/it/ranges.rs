@@ -1,0 +1,93 @@
+//! Ranges from both ends, and the locks of those who begin with the last row.
+
+use crate::support::{NUMBERS, fill, in_memory, numbers};
+use foreshore::{Db, Error, Isolation, RowLock, TxnOptions};
+use std::time::Duration;
+
+fn begin(db: &Db, level: Isolation) -> foreshore::Transaction {
+    db.begin_with(TxnOptions::new().isolation(level).lock_timeout(Duration::from_millis(20)))
+}
+
+#[test]
+fn both_ends_of_a_range_meet_in_the_middle() {
+    const ROWS: u64 = 500;
+    let (db, _) = in_memory();
+    assert_eq!(db.run(|tx| tx.open(NUMBERS)?.last()).unwrap(), None);
+    fill(&db, ROWS);
+    let tx = db.begin();
+    let table = tx.open(NUMBERS).unwrap();
+    assert_eq!((table.first().unwrap(), table.last().unwrap()), (Some((0, 0)), Some((ROWS - 1, ROWS as i64 - 1))));
+    for step in [1, 7, 100] {
+        let mut range = table.range(10..=489);
+        let (mut front, mut back) = (Vec::new(), Vec::new());
+        while let Some(row) = range.next_back() {
+            back.push(row.unwrap().0);
+            front.extend(range.by_ref().take(step).map(|row| row.unwrap().0));
+        }
+        assert!(range.next().is_none() && range.next_back().is_none());
+        assert!(front.len() > back.len() * step - step, "both have come from their ends");
+        front.extend(back.into_iter().rev());
+        assert_eq!(front, (10..=489).collect::<Vec<_>>());
+    }
+    let down: Vec<_> = table.iter().rev().map(|row| row.unwrap().0).collect();
+    assert_eq!(down, (0..ROWS).rev().collect::<Vec<_>>());
+    drop(tx);
+    let read = db.read();
+    let table = read.open(NUMBERS).unwrap();
+    assert_eq!((table.first().unwrap(), table.last().unwrap()), (Some((0, 0)), Some((ROWS - 1, ROWS as i64 - 1))));
+    assert_eq!(table.range(..100).next_back().unwrap().unwrap().0, 99);
+}
+
+/// Each appends behind the last row that it has seen. Nobody has seen the same.
+#[test]
+fn who_reads_the_last_row_and_appends_another_does_so_alone() {
+    const THREADS: usize = 4;
+    const EACH: usize = 50;
+    let (db, _) = in_memory();
+    fill(&db, 1);
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for _ in 0..EACH {
+                    db.run(|tx| {
+                        let table = tx.open(NUMBERS)?;
+                        let (last, _) = table.last()?.expect("a row");
+                        table.insert_new(last + 1, last as i64 + 1)
+                    })
+                    .unwrap();
+                }
+            });
+        }
+    });
+    let all = (0..=THREADS * EACH).map(|number| (number as u64, number as i64));
+    assert_eq!(numbers(&db), all.collect::<Vec<_>>());
+}
+
+#[test]
+fn what_is_behind_and_before_the_last_row_is_locked_and_nothing_else() {
+    let (db, _) = in_memory();
+    db.run(|tx| {
+        let table = tx.open(NUMBERS)?;
+        [10, 20, 30].into_iter().try_for_each(|number| table.insert(number, 0).map(drop))
+    })
+    .unwrap();
+    let reader = begin(&db, Isolation::Serializable);
+    assert_eq!(reader.open(NUMBERS).unwrap().last().unwrap(), Some((30, 0)));
+    let insert = |number| begin(&db, Isolation::Serializable).open(NUMBERS).unwrap().insert(number, 1);
+    for number in [25, 30, 35] {
+        assert!(matches!(insert(number), Err(Error::LockTimeout { .. })), "{number}");
+    }
+    for number in [5, 10, 15, 20] {
+        insert(number).unwrap();
+    }
+    // The others promise no such thing.
+    drop(reader);
+    for level in [Isolation::ReadCommitted, Isolation::Snapshot] {
+        let reader = begin(&db, level);
+        let last = reader.open(NUMBERS).unwrap().range_locked::<u64>(.., RowLock::update()).next_back();
+        assert_eq!(last.unwrap().unwrap().0, 30);
+        insert(25).unwrap();
+        insert(35).unwrap();
+        assert!(matches!(insert(30), Err(Error::LockTimeout { .. })));
+    }
+}

@@ -1,0 +1,105 @@
+//! Promise: who asks for a lock alone gets it, although those who share it never all let go at once.
+#![cfg(not(foreshore_loom))]
+
+use foreshore_base::{Csn, TableId};
+use foreshore_lock::TableMode::{Exclusive, IntentExclusive, Shared};
+use foreshore_lock::{IntentKind, LockManager, LockOptions, Owner, TableMode, Target};
+use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU32, Ordering};
+use foreshore_sync::primitive::thread;
+use std::sync::Arc;
+use std::time::Duration;
+
+const TABLE: TableId = TableId(3);
+const LONG: Duration = Duration::from_secs(60);
+/// Who is passed over and over ends with this.
+const ENOUGH: Duration = Duration::from_secs(10);
+const SHARERS: usize = 4;
+const ROUNDS: usize = 20;
+
+/// Each sharer keeps its lock until another one has it as well, or is refused it: so nobody gets it alone but by being waited
+/// for.
+fn stream(
+    locks: &Arc<LockManager>,
+    try_share: impl Fn(&mut Owner) -> bool + Sync,
+    share: impl Fn(&mut Owner) + Sync,
+    alone: impl Fn(&mut Owner),
+) {
+    let (holding, refused, ended) = (AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false));
+    let sharer = || {
+        while !ended.load(Ordering::Relaxed) {
+            let mut owner = locks.lease("sharer").expect("a slot");
+            if !try_share(&mut owner) {
+                refused.fetch_add(1, Ordering::Relaxed);
+                share(&mut owner);
+                refused.fetch_sub(1, Ordering::Relaxed);
+            }
+            holding.fetch_add(1, Ordering::Relaxed);
+            while holding.load(Ordering::Relaxed) < 2
+                && refused.load(Ordering::Relaxed) == 0
+                && !ended.load(Ordering::Relaxed)
+            {
+                thread::yield_now();
+            }
+            holding.fetch_sub(1, Ordering::Relaxed);
+            locks.finish(&mut owner, None);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..SHARERS {
+            scope.spawn(sharer);
+        }
+        for _ in 0..ROUNDS {
+            let mut owner = locks.lease("alone").expect("a slot");
+            while holding.load(Ordering::Relaxed) == 0 {
+                thread::yield_now();
+            }
+            alone(&mut owner);
+            locks.finish(&mut owner, None);
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
+}
+
+fn manager(intents: IntentKind) -> Arc<LockManager> {
+    Arc::new(LockManager::new(LockOptions { max_owners: 16, share_slots: 16, intents, ..LockOptions::default() }))
+}
+
+#[test]
+fn readers_of_a_row_and_a_writer() {
+    let locks = manager(IntentKind::default());
+    let row = Target::row(TABLE, b"row");
+    stream(
+        &locks,
+        |owner| locks.try_share(owner, row).expect("room"),
+        |owner| locks.share(owner, row, LONG).expect("granted"),
+        |owner| {
+            locks.wait_exclusive(owner, row, ENOUGH).expect("it gets its turn");
+            assert!(!locks.shared_by_other(owner, row));
+        },
+    );
+}
+
+fn of_a_table(kind: IntentKind, shared: TableMode, alone: TableMode) {
+    let locks = manager(kind);
+    stream(
+        &locks,
+        |owner| locks.try_lock_table(owner, TABLE, shared).is_some(),
+        |owner| assert_eq!(locks.lock_table(owner, TABLE, shared, LONG).expect("granted"), Csn::ZERO),
+        |owner| assert_eq!(locks.lock_table(owner, TABLE, alone, ENOUGH).expect("it gets its turn"), Csn::ZERO),
+    );
+}
+
+#[test]
+fn readers_of_a_table_and_who_drops_it() {
+    for kind in [IntentKind::Table, IntentKind::Fastpath] {
+        of_a_table(kind, Shared, Exclusive);
+    }
+}
+
+#[test]
+fn writers_of_rows_and_a_reader_of_their_table() {
+    for kind in [IntentKind::Table, IntentKind::Fastpath] {
+        of_a_table(kind, IntentExclusive, Shared);
+        of_a_table(kind, IntentExclusive, Exclusive);
+    }
+}
