@@ -117,7 +117,7 @@ impl Cleaner {
     }
 
     /// The round whose turn it is; may wait for a batch to come home.
-    fn round(&self) -> MutexGuard<'_, Round> {
+    pub(crate) fn round(&self) -> MutexGuard<'_, Round> {
         loop {
             // WAIT: park - until the batch of that round is home.
             let round = self.rounds[self.turn()].lock();
@@ -170,7 +170,7 @@ impl Cleaner {
     }
 
     /// Waits until a frame is not under way.
-    fn wait_for(&self, no: FrameNo) {
+    pub(crate) fn wait_for(&self, no: FrameNo) {
         let mut flight = self.flight.lock();
         while flight.frames.iter().any(|frames| frames.contains(&no)) {
             // WAIT: park - until the round that writes the page has ended.
@@ -180,6 +180,11 @@ impl Cleaner {
 }
 
 impl Round {
+    /// Pages copied.
+    pub(crate) fn pages(&self) -> usize {
+        self.copies.len()
+    }
+
     /// Copies the page of `guard` behind those already copied.
     fn copy(&mut self, guard: &SharedGuard<'_>) {
         let at = BLOCK + self.copies.len() * PAGE_SIZE;
@@ -344,54 +349,5 @@ impl Core {
             // The state of the frame changes under the latch, not after it.
             drop(guard);
         }
-    }
-
-    /// Dirty frames with the group before which they need no log, the oldest first, and neighbours on disk side by side.
-    fn dirty_frames(&self) -> Vec<(GroupNo, FrameNo)> {
-        let mut dirty: Vec<_> = (0..)
-            .zip(&self.frames)
-            .filter_map(|(no, frame)| frame.rec_group().map(|group| (group, frame.pid(), no)))
-            .collect();
-        dirty.sort_unstable();
-        dirty.into_iter().map(|(group, _, no)| (group, no)).collect()
-    }
-
-    /// Writes every page home that is dirty now (with a first change before `limit`).
-    pub(crate) fn flush(&self, limit: Option<GroupNo>) -> Result<()> {
-        self.flush_oldest(|group, _, _| limit.is_none_or(|limit| group < limit))
-    }
-
-    /// Writes the dirty pages home that `is_chosen` wants, by the first group that a page needs, how many dirty pages are
-    /// older, and how many there are. It wants none after the first that it does not.
-    pub(crate) fn flush_oldest(&self, is_chosen: impl Fn(GroupNo, usize, usize) -> bool) -> Result<()> {
-        let dirty = self.dirty_frames();
-        let chosen = dirty.iter().enumerate().take_while(|&(older, &(group, _))| is_chosen(group, older, dirty.len()));
-        let mut left: Vec<_> = chosen.map(|(_, &(_, no))| no).collect();
-        while !left.is_empty() {
-            let mut busy = Vec::new();
-            for batch in left.chunks_mut(AREA_PAGES) {
-                let mut round = self.cleaner.round();
-                busy.append(&mut self.clean(&mut round, batch, false)?);
-                // Who looks for a frame finds pages now that can go.
-                self.freed.notify_one();
-            }
-            for &no in &busy {
-                self.cleaner.wait_for(no);
-                let latch = &self.frames[no as usize].latch;
-                // WAIT: park - until the page is free for a moment, with no round in hand, then try again.
-                latch.lock_shared(&self.parks);
-                latch.unlock_shared(&self.parks);
-            }
-            left = busy;
-        }
-        Ok(())
-    }
-
-    /// Writes the oldest dirty pages home, one batch of them.
-    pub(crate) fn clean_oldest(&self) -> Result<usize> {
-        let mut dirty: Vec<_> = self.dirty_frames().into_iter().take(AREA_PAGES).map(|(_, no)| no).collect();
-        let mut round = self.cleaner.round();
-        self.clean(&mut round, &mut dirty, false)?;
-        Ok(round.copies.len())
     }
 }

@@ -19,6 +19,7 @@ mod cleaner;
 mod doublewrite;
 mod evict;
 mod fix;
+mod flush;
 #[cfg_attr(not(any(foreshore_loom, foreshore_shuttle)), allow(unreachable_pub))]
 mod frame;
 #[cfg_attr(not(any(foreshore_loom, foreshore_shuttle)), allow(unreachable_pub))]

@@ -265,7 +265,7 @@ impl Pool {
     /// [`Pool::flush_older_than`] that also writes at least the oldest of every `share` dirty pages. Called again and again as
     /// the log grows it keeps pages from getting old all at the same time.
     pub fn flush_some(&self, group: GroupNo, share: usize) -> Result<()> {
-        self.core.flush_oldest(|oldest, older, dirty| oldest < group || older * share < dirty)
+        self.core.flush_some(group, share)
     }
 
     /// Writes one batch of the oldest dirty pages home and returns how many were written.

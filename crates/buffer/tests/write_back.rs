@@ -2,12 +2,13 @@
 
 mod common;
 
-use common::{DATA, Event, Watched, check, count, create, init, open, open_with, pool_options, store};
+use common::{Bed, DATA, Event, Watched, check, count, create, init, open, open_with, pool_options, store};
 use foreshore_base::limits::{PAGE_SIZE, SECTOR};
-use foreshore_base::{Error, Lsn, PageId, Place};
+use foreshore_base::{Error, GroupNo, Lsn, PageId, Place};
 use foreshore_buffer::format::{page_checksum, page_lsn, verify_page};
 use foreshore_buffer::{DoublewriteKind, Pool, PoolOptions};
 use foreshore_io::{Fs, Mem, Sim};
+use foreshore_sync::{LockRank, Mutex};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -129,21 +130,28 @@ fn a_share_of_the_dirty_pages_goes_home_oldest_first_and_all_that_are_old() {
     left(0, 7);
 }
 
-#[test]
-fn neighbours_go_home_in_one_write() {
-    let (_, fs, _) = store(1, PAGES);
-    let writes: Arc<foreshore_sync::Mutex<Vec<(u64, usize)>>> =
-        Arc::new(foreshore_sync::Mutex::new(foreshore_sync::LockRank::Leaf, Vec::new()));
-    let bed = open_with(&fs, &pool_options(16), |_, inner| {
-        let writes = writes.clone();
+/// Writes home, each by its first page and its length in pages.
+type Writes = Arc<Mutex<Vec<(u64, u64)>>>;
+
+/// A pool whose writes home are listed.
+fn listed(fs: &Arc<dyn Fs>, frames: usize) -> (Bed, Writes) {
+    let writes = Arc::new(Mutex::new(LockRank::Leaf, Vec::new()));
+    let list = writes.clone();
+    let bed = open_with(fs, &pool_options(frames), |_, inner| {
         let watch = Box::new(move |event: Event<'_>| {
             if let Event::Write(bytes, offset) = event {
-                writes.lock().push((offset / PAGE_SIZE as u64, bytes.len() / PAGE_SIZE));
+                list.lock().push((offset / PAGE_SIZE as u64, (bytes.len() / PAGE_SIZE) as u64));
             }
         });
         Arc::new(Watched { inner, watch })
-    })
-    .expect("open");
+    });
+    (bed.expect("open"), writes)
+}
+
+#[test]
+fn neighbours_go_home_in_one_write() {
+    let (_, fs, _) = store(1, PAGES);
+    let (bed, writes) = listed(&fs, 16);
     let mut session = bed.log.session().expect("a session");
     for pid in [5, 1, 7, 6, 2] {
         count(&bed.pool, &mut session, PageId(pid)).expect("count");
@@ -152,6 +160,42 @@ fn neighbours_go_home_in_one_write() {
     assert_eq!(*writes.lock(), [(1, 2), (5, 3)]);
     let stats = bed.pool.stats();
     assert_eq!((stats.batches, stats.doublewrite_batches, stats.data_syncs, stats.pages_written), (1, 1, 1, 10));
+}
+
+#[test]
+fn pages_that_are_neighbours_come_to_have_one_age_and_none_goes_home_much_more_often() {
+    const ALL: u64 = 16 * 16;
+    const PORTIONS: u64 = 8;
+    let (_, fs, _) = store(1, ALL);
+    let (bed, writes) = listed(&fs, 2 * ALL as usize);
+    let mut session = bed.log.session().expect("a session");
+    // Pages are changed in an order that has nothing to do with their places.
+    let mut change_all = || {
+        for n in 0..ALL {
+            let pid = PageId((n * 77 + 3) % ALL);
+            if pid != PageId::ZERO {
+                let (_, lsn) = count(&bed.pool, &mut session, pid).expect("count");
+                bed.log.force(lsn).expect("force");
+            }
+        }
+    };
+    let mut runs = Vec::new();
+    for _ in 0..6 {
+        let mut lap = vec![0; ALL as usize];
+        for _ in 0..PORTIONS {
+            change_all();
+            bed.pool.flush_some(GroupNo::ZERO, PORTIONS as usize).expect("flush");
+            for (first, pages) in std::mem::take(&mut *writes.lock()) {
+                (first..first + pages).for_each(|pid| lap[pid as usize] += 1);
+                runs.push(pages);
+            }
+        }
+        // Hardly more pages than if each went home once.
+        assert!(lap.iter().sum::<u64>() < ALL + ALL / 8, "{lap:?}");
+        assert!(lap.iter().all(|&times| times <= 2), "{lap:?}");
+    }
+    let mean = |runs: &[u64]| runs.iter().sum::<u64>() / runs.len() as u64;
+    assert!(mean(&runs[..32]) < 4 && mean(&runs[runs.len() - 16..]) >= 12, "{runs:?}");
 }
 
 #[test]

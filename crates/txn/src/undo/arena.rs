@@ -118,17 +118,6 @@ impl Arena {
         self.used.load(Ordering::Relaxed) * CHUNK
     }
 
-    /// Bytes of the chunks that were closed with a newest commit above `from` and up to `to`. Not one moment.
-    pub(crate) fn bytes_between(&self, from: Csn, to: Csn) -> u64 {
-        let fresh = self.lists.lock().fresh;
-        let counts = |&chunk: &usize| {
-            // ORDERING: hint, for statistics.
-            let newest = self.state(chunk, NEWEST).load(Ordering::Relaxed);
-            (from.0 + 1..=to.0).contains(&newest)
-        };
-        ((1..fresh).filter(counts).count() * CHUNK) as u64
-    }
-
     /// Entries that were taken out from between others.
     pub(crate) fn pruned(&self) -> u64 {
         self.pruned.sum()
@@ -239,6 +228,12 @@ impl Arena {
         left == 0
             || mutant("undo: chunks are used again too early")
             || newest.0.max(self.state(chunk, NEWEST).load(Ordering::Relaxed)) <= horizon.0
+    }
+
+    /// Whether all entries of a chunk have been dropped. By who holds it.
+    pub(super) fn is_empty(&self, open: &Open) -> bool {
+        // ORDERING: Acquire, pairs with `drop_entry`: whoever dropped the last one has unlinked it.
+        self.state(open.chunk, LEFT).load(Ordering::Acquire).wrapping_add(open.entries) == 0
     }
 
     fn reset(&self, chunk: usize) {
