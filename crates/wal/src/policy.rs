@@ -9,7 +9,7 @@ use std::time::Duration;
 ///
 /// | name | a group is cut | from |
 /// |---|---|---|
-/// | `greedy` | as soon as the device is free and somebody waits; half the time of a write later, and at most 50 us, where that has let those come again who have just been answered | self-clocked group commit |
+/// | `greedy` | as soon as the device is free and somebody waits; half the time of a write later, and at most 50 us, where that has let those come again who have just been answered; where nobody is stopped, as with pipelined commits, up to five times of a write and 500 us after the last one, while so many come that the group becomes worth its write | self-clocked group commit |
 /// | `fixed:TIME,Ntxn,SIZE` | at the next tick of a timer, with N commits, or with so many bytes, whichever is first; any of the three may be left out | Aether, section 4; Laser's fixed timer |
 /// | `adaptive` | at the next tick of a timer that follows the time of a write | Laser, section 5 |
 /// | `delay:TIME` | this long after the first commit came | PostgreSQL's `commit_delay` |

@@ -47,13 +47,17 @@ struct Log {
 }
 
 fn log(width: usize) -> Arc<Log> {
+    log_with(width, |pipeline| pipeline)
+}
+
+fn log_with(width: usize, options: impl FnOnce(Pipeline<Stamps>) -> Pipeline<Stamps>) -> Arc<Log> {
     let (tail, disk) = (Shared::new(AtomicU64::new(0)), Shared::new(AtomicU64::new(0)));
     let slots = Slots::new(1);
     slots.lease().expect("one slot");
     let groups = (0..width).map(|_| Bit { disk: disk.clone(), number: 0 }).collect();
     let stamps = Stamps { tail: tail.clone(), disk: disk.clone() };
     let pipeline = Pipeline::new(stamps, groups, Lsn(0), GroupNo(1), Arc::new(slots), GroupPolicy::Greedy);
-    Arc::new(Log { pipeline, tail, disk })
+    Arc::new(Log { pipeline: options(pipeline), tail, disk })
 }
 
 impl Log {
@@ -144,6 +148,21 @@ fn pipelined() {
             log.pipeline.flush_soon(0, lsn);
         }),
         spawn(&log, |log| log.flush_until(Lsn(1))),
+    ]);
+}
+
+/// A commit that the flusher lets others come for, and another one when somebody has led meanwhile.
+fn pipelined_around_a_lead() {
+    let log = log_with(1, Pipeline::amassing);
+    let first = log.append();
+    log.pipeline.flush_soon(0, first);
+    join([
+        spawn(&log, move |log| {
+            log.pipeline.force(first).expect("a log without faults");
+            let second = log.append();
+            log.pipeline.flush_soon(0, second);
+        }),
+        spawn(&log, |log| log.flush_until(Lsn(2))),
     ]);
 }
 
@@ -349,6 +368,11 @@ fn a_pipelined_commit_beside_a_leader_is_not_forgotten() {
 }
 
 #[test]
+fn a_pipelined_commit_after_a_lead_is_not_forgotten() {
+    check(pipelined_around_a_lead);
+}
+
+#[test]
 fn a_future_is_not_forgotten() {
     check(awaited);
 }
@@ -421,4 +445,10 @@ fn a_flusher_that_rests_without_a_look_is_noticed() {
 #[should_panic(expected = "deadlock")]
 fn a_leader_that_forgets_the_flusher_is_noticed() {
     mutated("pipeline: leader forgets the flusher", pipelined_beside_a_leader);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_flusher_that_is_not_rung_once_it_has_let_others_come_is_noticed() {
+    mutated("pipeline: who has let commits come once is never rung", pipelined_around_a_lead);
 }

@@ -45,7 +45,7 @@ impl Flushers {
     }
 
     /// Whether one looks again when a time is over. Behind a `SeqCst` fence: one that looks already sees what came before.
-    fn is_timing(&self) -> bool {
+    pub(super) fn is_timing(&self) -> bool {
         // ORDERING: Relaxed, ordered by the caller's fence and the one in `flush`.
         self.timing.load(Ordering::Relaxed) != 0
     }
@@ -100,6 +100,8 @@ impl<L: Leader> Pipeline<L> {
             // One flusher is the timer of all who do not wait. That a group is open already says nothing: who opened it may
             // have found its record in an earlier group, and be gone.
             Start::After(_) if self.flushers.is_timing() || mutant("pipeline: who opened a group is its timer") => {}
+            // Nor does one need to be rung that looks by itself when it has let commits come.
+            Start::Now if self.is_amassing() => {}
             Start::After(_) | Start::Now => self.flushers.ring(),
         }
     }
@@ -130,6 +132,9 @@ impl<L: Leader> Pipeline<L> {
             Start::Now => {}
             Start::After(left) => return NextWake::After(left),
             Start::No => return NextWake::OnSignal,
+        }
+        if let Some(left) = self.amass() {
+            return NextWake::After(left);
         }
         match self.lead(Caller::Flusher, || self.is_pending()) {
             // Whoever leads or completes a group rings if something is left.

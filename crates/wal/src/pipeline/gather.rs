@@ -67,6 +67,12 @@ impl Gather {
         }
     }
 
+    /// Bytes of the records of all groups.
+    pub(super) fn sealed_bytes(&self) -> u64 {
+        // ORDERING: Relaxed, a hint.
+        self.sealed.load(Ordering::Relaxed)
+    }
+
     /// The last group is durable. The sum of what was `appended` is asked for only if a window may follow.
     fn completed(&self, appended: impl FnOnce() -> u64, now: Nanos) {
         // ORDERING: Relaxed for all of these, hints.
@@ -135,12 +141,12 @@ impl<L: Leader> Pipeline<L> {
     }
 
     /// Bytes of all records.
-    fn appended(&self) -> u64 {
+    pub(super) fn appended(&self) -> u64 {
         self.slots.totals().1
     }
 
     /// Whether a window may pay: with a timer those who come again have time enough, and a model has no time.
-    fn gathers(&self) -> bool {
+    pub(super) fn gathers(&self) -> bool {
         !MODEL && self.pace.is_greedy() && self.pace.write() >= LEAST_WRITE
     }
 }

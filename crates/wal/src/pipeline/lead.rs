@@ -156,7 +156,8 @@ impl<L: Leader> Pipeline<L> {
             }
         }
         let rings = start && !matches!(mode, HandOff::Nothing(Caller::Waiter | Caller::Flusher));
-        if rings && self.is_pending() && !mutant("pipeline: leader forgets the flusher") {
+        let rings = rings && self.is_pending() && !mutant("pipeline: leader forgets the flusher");
+        if rings && !self.is_amassing() {
             self.flushers.ring();
         }
         // Who waits for space while nothing can be cut looks again by itself: it waits for an append.

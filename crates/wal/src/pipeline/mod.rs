@@ -33,6 +33,7 @@
 //! sealed, which is at most `D` groups older than itself.
 
 mod acks;
+mod amass;
 mod flush;
 mod gather;
 mod lead;
@@ -50,6 +51,7 @@ pub use passage::Waits;
 use crate::policy::GroupPolicy;
 use crate::slots::Slots;
 use acks::{Acks, Call};
+use amass::Amass;
 use flush::Flushers;
 use foreshore_base::{Error, GroupNo, Lsn, Result};
 use foreshore_sync::model::mutant;
@@ -130,6 +132,7 @@ pub struct Pipeline<L: Leader> {
     window: Window,
     pace: Pace,
     gather: Gather,
+    amass: Amass,
     waiters: Waiters,
     acks: Acks,
     cause: Mutex<Option<Error>>,
@@ -164,6 +167,7 @@ impl<L: Leader> Pipeline<L> {
             groups: groups.into_iter().map(|group| Mutex::new(LockRank::LogDrain, group)).collect(),
             pace: Pace::new(policy),
             gather: Gather::default(),
+            amass: Amass::default(),
             waiters: Waiters::new(),
             acks: Acks::new(slots.len()),
             cause: Mutex::new(LockRank::LogWaiters, None),

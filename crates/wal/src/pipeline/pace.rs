@@ -80,6 +80,12 @@ impl Pace {
         self.more.load(Ordering::Relaxed)
     }
 
+    /// When the last group was sealed.
+    pub(super) fn sealed_at(&self) -> Nanos {
+        // ORDERING: Relaxed, a measure.
+        Nanos(self.sealed_at.load(Ordering::Relaxed))
+    }
+
     /// Mean time of a write in nanoseconds.
     pub(super) fn write(&self) -> u64 {
         // ORDERING: Relaxed, a measure.
