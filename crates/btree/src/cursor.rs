@@ -17,6 +17,7 @@ use crate::node::{NO_VERSION, Row};
 use crate::tree::{Structure, Tree};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, Lsn, PageId, Result};
+use foreshore_buffer::Wanted;
 use foreshore_lock::{NewShare, RowLock, Strength, TableMode};
 use foreshore_txn::{Seen, Snapshot, Txn, UndoPtr};
 use std::ops::Bound;
@@ -183,7 +184,10 @@ impl Cursor {
         }
         self.from.bound(end).clone_from(span.bound(end));
         match self.snapshot.clone() {
-            Some(snapshot) => self.copy_leaf(txn, &snapshot, span, end),
+            Some(snapshot) => match self.ahead.wanted() {
+                Wanted::Again => self.copy_leaf::<false>(txn, &snapshot, span, end),
+                Wanted::Once => self.copy_leaf::<true>(txn, &snapshot, span, end),
+            },
             None => self.lock_leaf(txn, span, end),
         }
     }
@@ -198,12 +202,19 @@ impl Cursor {
     }
 
     /// Copies the rows of a leaf as the snapshot has them.
-    fn copy_leaf(&mut self, txn: &mut Txn, snapshot: &Snapshot, span: &Span, end: End) -> Result<Rest> {
+    fn copy_leaf<const ONCE: bool>(
+        &mut self,
+        txn: &mut Txn,
+        snapshot: &Snapshot,
+        span: &Span,
+        end: End,
+    ) -> Result<Rest> {
         let tree = self.tree.clone();
         let mut page = [0; PAGE_SIZE];
         let mut restarts = Restarts::default();
         loop {
-            let leaf: ReadGuard<'_> = tree.find_again(&mut Structure::of(txn), span.goal(end), 0, 0, &mut restarts)?;
+            let leaf: ReadGuard<'_, ONCE> =
+                tree.find_again(&mut Structure::of(txn), span.goal(end), 0, 0, &mut restarts)?;
             leaf.page().copy_to(0..PAGE_SIZE, &mut page);
             // The copy has to be whole before it is looked at, and the page unchanged until the versions have been read.
             if leaf.holds() {

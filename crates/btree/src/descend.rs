@@ -24,7 +24,7 @@
 use crate::node::{Damage, Goal, NodeView};
 use crate::tree::{Structure, Tree};
 use foreshore_base::{Error, PageId, Result};
-use foreshore_buffer::{ExclusiveGuard, OptimisticGuard, PageRead, Pinned, Pool, SharedGuard};
+use foreshore_buffer::{ExclusiveGuard, OptimisticGuard, PageRead, Pinned, Pool, SharedGuard, Wanted};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::MODEL;
 use std::cmp::Ordering;
@@ -63,7 +63,11 @@ pub(crate) trait Access<'p>: Sized {
     fn fix(pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Self>;
     /// `None` if the page must be pinned first, with nothing latched. The node above it is held as `reading` says.
     fn try_fix(pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>>;
-    /// The same while this access goes on.
+    /// Pins a page that must be.
+    fn pin(pool: &'p Pool, pid: PageId) -> Result<Pinned<'p>> {
+        pool.pin(pid)
+    }
+    /// [`Access::try_fix`] while this access goes on.
     fn try_next(&self, pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>>;
     fn pid(&self) -> PageId;
     fn page(&self) -> Self::Page<'_>;
@@ -71,26 +75,30 @@ pub(crate) trait Access<'p>: Sized {
     fn holds(&self) -> bool;
 }
 
-/// Access for who reads.
-pub(crate) struct ReadGuard<'p> {
+/// Access for who reads; `ONCE`, for a scan that does not want the page again.
+pub(crate) struct ReadGuard<'p, const ONCE: bool = false> {
     page: OptimisticGuard<'p>,
     /// Held where reading without it has failed too often.
     _latch: Option<SharedGuard<'p>>,
 }
 
-impl<'p> From<OptimisticGuard<'p>> for ReadGuard<'p> {
+impl<'p, const ONCE: bool> From<OptimisticGuard<'p>> for ReadGuard<'p, ONCE> {
     fn from(page: OptimisticGuard<'p>) -> Self {
         Self { page, _latch: None }
     }
 }
 
-impl<'p> From<SharedGuard<'p>> for ReadGuard<'p> {
+impl<'p, const ONCE: bool> From<SharedGuard<'p>> for ReadGuard<'p, ONCE> {
     fn from(latch: SharedGuard<'p>) -> Self {
         Self { page: latch.as_optimistic(), _latch: Some(latch) }
     }
 }
 
-impl<'p> Access<'p> for ReadGuard<'p> {
+impl<const ONCE: bool> ReadGuard<'_, ONCE> {
+    const WANTED: Wanted = if ONCE { Wanted::Once } else { Wanted::Again };
+}
+
+impl<'p, const ONCE: bool> Access<'p> for ReadGuard<'p, ONCE> {
     type Page<'a>
         = &'a OptimisticGuard<'p>
     where
@@ -99,17 +107,21 @@ impl<'p> Access<'p> for ReadGuard<'p> {
     #[inline]
     fn fix(pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Self> {
         match reading {
-            Reading::Optimistic => pool.optimistic(pid).map(Self::from),
-            Reading::Latched => pool.shared(pid).map(Self::from),
+            Reading::Optimistic => pool.optimistic_as(pid, Self::WANTED).map(Self::from),
+            Reading::Latched => pool.shared_as(pid, Self::WANTED).map(Self::from),
         }
     }
 
     #[inline]
     fn try_fix(pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>> {
         Ok(match reading {
-            Reading::Optimistic => pool.try_optimistic(pid)?.map(Self::from),
-            Reading::Latched => pool.try_shared(pid)?.map(Self::from),
+            Reading::Optimistic => pool.try_optimistic_as(pid, Self::WANTED)?.map(Self::from),
+            Reading::Latched => pool.try_shared_as(pid, Self::WANTED)?.map(Self::from),
         })
+    }
+
+    fn pin(pool: &'p Pool, pid: PageId) -> Result<Pinned<'p>> {
+        pool.pin_as(pid, Self::WANTED)
     }
 
     fn try_next(&self, pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>> {
@@ -248,9 +260,10 @@ impl Tree {
             match self.walk(goal, level, report, restarts.reading()) {
                 Ok(guard) => return Ok(Ok(guard)),
                 Err(Halt::Open(open)) => return Ok(Err(open)),
-                Err(Halt::Missing(pid, level)) => {
-                    pins.retain(|&(pinned, _)| pinned != level);
-                    pins.push((level, self.pool().pin(pid)?));
+                Err(Halt::Missing(pid, missing)) => {
+                    let pin = if missing == level { G::pin } else { Pool::pin };
+                    pins.retain(|&(pinned, _)| pinned != missing);
+                    pins.push((missing, pin(self.pool(), pid)?));
                 }
                 Err(Halt::Changed) => self.restart(restarts),
                 Err(Halt::Failed(error)) => return Err(error),

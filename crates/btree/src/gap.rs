@@ -25,15 +25,15 @@ pub(crate) enum Obstacle {
 impl Tree {
     /// The smallest key in the leaves to the right of `leaf`; `None` if there is none. The leaves that were read for it are
     /// added to `read`. Each was read in one state; if nothing but `leaf` is latched they may have changed by now.
-    pub(crate) fn key_beyond<'p, G: Access<'p>>(
+    pub(crate) fn key_beyond<'p, G: Access<'p>, R: Access<'p>>(
         &'p self,
         leaf: &G,
         restarts: &Restarts,
-        read: &mut Vec<ReadGuard<'p>>,
+        read: &mut Vec<R>,
     ) -> Result<Option<Vec<u8>>, Halt> {
         let Some((mut high, mut right)) = self.neighbour(leaf)? else { return Ok(None) };
         loop {
-            let next = ReadGuard::try_fix(self.pool(), right, restarts.reading());
+            let next = R::try_fix(self.pool(), right, restarts.reading());
             let next = match read.last() {
                 Some(before) => led_to(before, next),
                 None => led_to(leaf, next),
@@ -100,7 +100,7 @@ impl Tree {
         } else {
             let mut restarts = Restarts::spent();
             beyond = loop {
-                match self.key_beyond(leaf, &restarts, &mut Vec::new()) {
+                match self.key_beyond(leaf, &restarts, &mut Vec::<ReadGuard<'_>>::new()) {
                     Ok(next) => break next,
                     Err(Halt::Changed) => self.restart(&mut restarts),
                     Err(Halt::Missing(pid, _)) => return Ok(Obstacle::Missing(pid)),

@@ -15,6 +15,7 @@ use crate::node::{Goal, Node, NodeView};
 use crate::tree::Tree;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId, Result};
+use foreshore_buffer::Wanted;
 use foreshore_sync::model::mutant;
 use std::collections::HashSet;
 
@@ -97,7 +98,7 @@ impl Tree {
 
     fn copy_page(&self, pid: PageId) -> Result<Box<[u8]>> {
         let mut page = vec![0; PAGE_SIZE].into_boxed_slice();
-        page.copy_from_slice(&self.pool().shared(pid)?);
+        page.copy_from_slice(&self.pool().shared_as(pid, Wanted::Once)?);
         Ok(page)
     }
 

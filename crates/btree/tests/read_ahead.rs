@@ -4,6 +4,7 @@ mod common;
 
 use common::Bed;
 use foreshore_btree::Cursor;
+use foreshore_buffer::ReplacementKind;
 use std::ops::Bound;
 
 const FRAMES: usize = 256;
@@ -12,7 +13,10 @@ const VALUE: [u8; 900] = [7; 900];
 
 /// A tree several times as large as the pool, of which nothing that a scan wants is in memory.
 fn large() -> Bed {
-    let bed = Bed::new(FRAMES);
+    fill(Bed::new(FRAMES))
+}
+
+fn fill(bed: Bed) -> Bed {
     for from in (0..ROWS).step_by(100) {
         bed.run(|txn| (from..from + 100).try_for_each(|n| bed.tree.put(txn, &n.to_be_bytes(), &VALUE).map(drop)));
     }
@@ -68,6 +72,40 @@ fn leaves_are_read_before_a_scan_from_the_back_comes_to_them_and_once() {
     let leaves = ROWS / 8;
     assert!(read >= leaves - FRAMES as u64 && read < leaves * 3 / 2, "{read} reads of about {leaves} leaves");
     assert!(ahead > read * 9 / 10, "{ahead} of {read} pages read ahead");
+}
+
+#[test]
+fn a_long_scan_leaves_the_pages_in_memory_that_are_used() {
+    // Which any scan of this length pushes out, if nobody says that it is one.
+    let bed = fill(Bed::with_policy(FRAMES, ReplacementKind::Lru));
+    // About half as many leaves as frames.
+    let hot = (0..ROWS).step_by(50);
+    let misses = || {
+        let before = bed.pool.stats().pages_read;
+        bed.run(|txn| {
+            let mut value = Vec::new();
+            for number in hot.clone() {
+                assert!(bed.tree.get(txn, &number.to_be_bytes(), &mut value)?, "row {number}");
+            }
+            Ok(())
+        });
+        bed.pool.stats().pages_read - before
+    };
+    misses();
+    assert_eq!(misses(), 0, "all fit");
+    for backward in [false, true] {
+        bed.run(|txn| {
+            let mut cursor: Cursor = bed.tree.range(txn, Bound::Unbounded, Bound::Unbounded)?;
+            for _ in 0..ROWS {
+                let row = if backward { cursor.next_back(txn)? } else { cursor.next(txn)? };
+                assert!(row.is_some());
+                bed.pool.provide_step()?;
+            }
+            Ok(())
+        });
+        let missed = misses();
+        assert!(missed <= 12, "{missed} of {} pages are gone", hot.clone().count());
+    }
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Read-ahead: pages that somebody will want soon are read by background threads, several at a time.
 //!
 //! A request is a hint. Nobody waits for it, it is dropped when there are many, and what becomes of it shows when the page is
-//! fixed: in memory, being read, or missing as if nobody had asked. Nor does it count as a use of the page.
+//! fixed: in memory, being read, or missing as if nobody had asked. Nor does it count as a use of the page, which passes through
+//! ([`crate::passing`]) unless somebody else wants it.
 
 use crate::load::Fill;
+use crate::passing::Wanted;
 use crate::pool::Core;
 use foreshore_base::PageId;
 use foreshore_sync::primitive::MODEL;
@@ -18,8 +20,8 @@ pub(crate) const READERS: usize = 4;
 const MAX_DEPTH: usize = 64;
 /// Of so many frames one may hold a page that a scan has had read ahead.
 const SHARE: usize = 64;
-/// Of so many frames one may hold a page that any scan has had read ahead. `s3c` keeps a tenth for pages that come in, which
-/// the scans must reach before they leave.
+/// Of so many frames one may hold a page that any scan has had read ahead: half of what passes through, so that the scans reach
+/// them before they leave.
 const SHARE_OF_ALL: usize = 16;
 
 /// What is to be read.
@@ -79,9 +81,9 @@ impl Core {
         }
         // An error is for those who want the page.
         let has_read = match self.uses.with_pin() {
-            None => self.load(pid, Fill::Read).is_ok_and(|page| page.is_some()),
+            None => self.load(pid, Fill::Read, Wanted::Once).is_ok_and(|page| page.is_some()),
             // Others may read it too.
-            Some(_) => self.shared(pid).is_ok(),
+            Some(_) => self.shared(pid, Wanted::Once).is_ok(),
         };
         self.counters.pages_ahead.add(has_read.into());
         true

@@ -79,7 +79,7 @@ impl Core {
         let mut freed = 0;
         let (mut dirty, under_way) = (Vec::new(), self.cleaner.under_way());
         // Whether the sweep broke off makes no difference.
-        let _ = self.replacer.sweep(&self.frames, &mut |no| {
+        let _ = self.sweep(&mut |no| {
             match self.try_evict(no) {
                 Ok(()) => freed += 1,
                 // The hand of a small pool comes by twice.
@@ -107,7 +107,11 @@ impl Core {
             return self.try_evict_unlatched(no);
         }
         let pid = frame.try_vacate(&self.parks)?;
-        self.replacer.on_evict(&self.frames, no, pid);
+        if frame.is_passing() {
+            frame.end_passing();
+        } else {
+            self.replacer.on_evict(&self.frames, no, pid);
+        }
         self.table.remove(pid, no);
         self.counters.evictions.add(1);
         self.give_back(no);

@@ -3,6 +3,7 @@
 use crate::guard::{ExclusiveGuard, OptimisticGuard, SharedGuard, Slot};
 use crate::load::Fill;
 use crate::nb::Hold;
+use crate::passing::Wanted;
 use crate::pinned::Pinned;
 use crate::pool::Core;
 use crate::replace::Uses;
@@ -12,23 +13,23 @@ use foreshore_sync::spent::{self, Spent};
 
 impl Core {
     /// The frame of a page that is in memory and not being read. A hint until the page id is compared under the latch.
-    pub(crate) fn resident(&self, pid: PageId) -> Result<Option<(Slot<'_>, Hold<'_>)>> {
+    pub(crate) fn resident(&self, pid: PageId, wanted: Wanted) -> Result<Option<(Slot<'_>, Hold<'_>)>> {
         self.check(pid)?;
-        Ok(self.find(pid).filter(|(slot, _)| !slot.frame().is_loading()))
+        Ok(self.find(pid, wanted).filter(|(slot, _)| !slot.frame().is_loading()))
     }
 
     /// The frame in which the table has a page, and what a guard must hold before it looks at its latch; `None` also, if guards
     /// pin, for a page that is about to leave or still being read.
     #[inline(always)]
-    fn find(&self, pid: PageId) -> Option<(Slot<'_>, Hold<'_>)> {
+    fn find(&self, pid: PageId, wanted: Wanted) -> Option<(Slot<'_>, Hold<'_>)> {
         let slot = Slot::new(self, self.table.hint(pid))?;
-        Some((slot, self.hold_found(slot, pid)?))
+        Some((slot, self.hold_found(slot, pid, wanted)?))
     }
 
-    /// Tells the policy of a use, if that makes a difference.
+    /// Tells the policy of a use, if there is one and that makes a difference.
     #[inline]
-    fn note_use(&self, slot: Slot<'_>) {
-        if slot.frame().use_bits() < self.enough {
+    fn note_use(&self, slot: Slot<'_>, wanted: Wanted) {
+        if wanted == Wanted::Again && slot.frame().use_bits() < self.enough {
             self.tell_use(slot);
         }
     }
@@ -39,6 +40,8 @@ impl Core {
         match self.uses {
             Uses::Counted { cap } => slot.frame().count_use(cap),
             Uses::WithPin { .. } => {}
+            // The policy does not know the page yet.
+            Uses::Told if slot.frame().is_passing() => slot.frame().count_use(1),
             Uses::Told => self.replacer.on_use(&self.frames, slot.no()),
         }
     }
@@ -64,8 +67,8 @@ impl Core {
     }
 
     /// A page in memory, for callers that have others latched.
-    pub(crate) fn shared_beside(&self, pid: PageId) -> Result<Option<SharedGuard<'_>>> {
-        let Some((slot, hold)) = self.resident(pid)? else { return Ok(None) };
+    pub(crate) fn shared_beside(&self, pid: PageId, wanted: Wanted) -> Result<Option<SharedGuard<'_>>> {
+        let Some((slot, hold)) = self.resident(pid, wanted)? else { return Ok(None) };
         let latch = &slot.frame().latch;
         if !latch.try_lock_shared() {
             let stays = self.stay(slot, pid);
@@ -75,12 +78,12 @@ impl Core {
             // WAIT: park - for the holder of the exclusive latch of this very page.
             self.latch_shared(slot, pid);
         }
-        Ok(self.shared_if(slot, pid, hold, false))
+        Ok(self.shared_if(slot, pid, hold, wanted))
     }
 
     /// As [`Core::shared_beside`], exclusively.
     pub(crate) fn exclusive_beside(&self, pid: PageId) -> Result<Option<ExclusiveGuard<'_>>> {
-        let Some((slot, hold)) = self.resident(pid)? else { return Ok(None) };
+        let Some((slot, hold)) = self.resident(pid, Wanted::Again)? else { return Ok(None) };
         let latch = &slot.frame().latch;
         if !latch.try_lock_exclusive() {
             let stays = self.stay(slot, pid);
@@ -90,15 +93,15 @@ impl Core {
             // WAIT: park - for the holders of the latch of this very page.
             self.latch_exclusive(slot, pid);
         }
-        Ok(self.exclusive_if(slot, pid, hold, false))
+        Ok(self.exclusive_if(slot, pid, hold, Wanted::Again))
     }
 
     /// A page in memory, for callers that have nothing latched: they may wait for whatever is in its frame meanwhile.
     pub(crate) fn exclusive_resident(&self, pid: PageId) -> Result<Option<ExclusiveGuard<'_>>> {
-        let Some((slot, hold)) = self.resident(pid)? else { return Ok(None) };
+        let Some((slot, hold)) = self.resident(pid, Wanted::Again)? else { return Ok(None) };
         // WAIT: park - for the holders of the latch, with nothing latched.
         self.latch_exclusive(slot, pid);
-        Ok(self.exclusive_if(slot, pid, hold, false))
+        Ok(self.exclusive_if(slot, pid, hold, Wanted::Again))
     }
 
     /// A pin of a page that is pinned already, so that a wait for its latch is for this page and no other. Without it the frame
@@ -108,14 +111,11 @@ impl Core {
         (slot.frame().pid() == pid).then_some(pin)
     }
 
-    /// Takes over a shared hold of the latch, if the page is the one that was meant. That is a use of it, unless it was `missed`:
-    /// who waits for a read is no other than who reads, and that is none.
-    fn shared_if<'a>(&self, slot: Slot<'a>, pid: PageId, hold: Hold<'a>, missed: bool) -> Option<SharedGuard<'a>> {
+    /// Takes over a shared hold of the latch, if the page is the one that was meant.
+    fn shared_if<'a>(&self, slot: Slot<'a>, pid: PageId, hold: Hold<'a>, wanted: Wanted) -> Option<SharedGuard<'a>> {
         let guard = SharedGuard::adopt(slot).holding(hold);
         (guard.pid() == pid).then(|| {
-            if !missed {
-                self.note_use(slot);
-            }
+            self.note_use(slot, wanted);
             guard
         })
     }
@@ -126,33 +126,36 @@ impl Core {
         slot: Slot<'a>,
         pid: PageId,
         hold: Hold<'a>,
-        missed: bool,
+        wanted: Wanted,
     ) -> Option<ExclusiveGuard<'a>> {
         let guard = ExclusiveGuard::adopt(slot, false).holding(hold);
         (guard.pid() == pid).then(|| {
-            if !missed {
-                self.note_use(slot);
-            }
+            self.note_use(slot, wanted);
             guard
         })
     }
 
-    pub(crate) fn shared(&self, pid: PageId) -> Result<SharedGuard<'_>> {
+    /// How a page that was found is wanted. Who waits for a read is no other than who reads, and that is no use of the page.
+    fn unless_missed(slot: Slot<'_>, wanted: Wanted) -> Wanted {
+        if slot.frame().is_loading() { Wanted::Once } else { wanted }
+    }
+
+    pub(crate) fn shared(&self, pid: PageId, wanted: Wanted) -> Result<SharedGuard<'_>> {
         self.check(pid)?;
         loop {
             let Some(no) = self.table.get(pid) else {
-                if let Some(guard) = self.load(pid, Fill::Read)? {
+                if let Some(guard) = self.load(pid, Fill::Read, wanted)? {
                     return Ok(guard.downgrade());
                 }
                 continue;
             };
             let slot = self.slot(no);
             // A frame that holds another page gave this one up after the look-up, and the table says so now.
-            let Some(hold) = self.hold(slot, pid, Fill::Read)? else { continue };
-            let missed = slot.frame().is_loading();
+            let Some(hold) = self.hold(slot, pid, Fill::Read, wanted)? else { continue };
+            let found = Self::unless_missed(slot, wanted);
             // WAIT: park - for the holder of the exclusive latch, who may be reading the page.
             self.latch_shared(slot, pid);
-            if let Some(guard) = self.shared_if(slot, pid, hold, missed) {
+            if let Some(guard) = self.shared_if(slot, pid, hold, found) {
                 return Ok(guard);
             }
         }
@@ -162,17 +165,17 @@ impl Core {
         self.check(pid)?;
         loop {
             let Some(no) = self.table.get(pid) else {
-                if let Some(guard) = self.load(pid, fill)? {
+                if let Some(guard) = self.load(pid, fill, Wanted::Again)? {
                     return Ok(guard);
                 }
                 continue;
             };
             let slot = self.slot(no);
-            let Some(hold) = self.hold(slot, pid, fill)? else { continue };
-            let missed = slot.frame().is_loading();
+            let Some(hold) = self.hold(slot, pid, fill, Wanted::Again)? else { continue };
+            let found = Self::unless_missed(slot, Wanted::Again);
             // WAIT: park - for the holders of the latch, one of whom may be reading the page.
             self.latch_exclusive(slot, pid);
-            if let Some(guard) = self.exclusive_if(slot, pid, hold, missed) {
+            if let Some(guard) = self.exclusive_if(slot, pid, hold, found) {
                 return Ok(guard);
             }
         }
@@ -181,49 +184,49 @@ impl Core {
     /// A page in memory costs the fewest instructions that can be, and what it costs stays in registers: the guard is built
     /// where it is used, and no result of a call that may read the page is on that way.
     #[inline(always)]
-    pub(crate) fn optimistic(&self, pid: PageId) -> Result<OptimisticGuard<'_>> {
-        if let Some(guard) = self.watch(pid) {
+    pub(crate) fn optimistic(&self, pid: PageId, wanted: Wanted) -> Result<OptimisticGuard<'_>> {
+        if let Some(guard) = self.watch(pid, wanted) {
             return Ok(guard);
         }
-        let guard = self.watch_slow(pid)?;
+        let guard = self.watch_slow(pid, wanted)?;
         Ok(guard)
     }
 
     #[inline(always)]
-    pub(crate) fn try_optimistic(&self, pid: PageId) -> Result<Option<OptimisticGuard<'_>>> {
-        if let Some(guard) = self.watch(pid) {
+    pub(crate) fn try_optimistic(&self, pid: PageId, wanted: Wanted) -> Result<Option<OptimisticGuard<'_>>> {
+        if let Some(guard) = self.watch(pid, wanted) {
             return Ok(Some(guard));
         }
-        let guard = self.watch_resident(pid)?;
+        let guard = self.watch_resident(pid, wanted)?;
         Ok(guard)
     }
 
     /// An optimistic guard of a page that nobody has latched exclusively.
     #[inline(always)]
-    fn watch(&self, pid: PageId) -> Option<OptimisticGuard<'_>> {
-        let (slot, hold) = self.find(pid)?;
+    fn watch(&self, pid: PageId, wanted: Wanted) -> Option<OptimisticGuard<'_>> {
+        let (slot, hold) = self.find(pid, wanted)?;
         // The version comes first: if the frame changes hands after this, the version no longer validates.
         let version = slot.frame().latch.optimistic_version()?;
         if slot.frame().pid() != pid {
             return None;
         }
-        self.note_use(slot);
+        self.note_use(slot, wanted);
         Some(OptimisticGuard::new(slot, pid, version).holding(hold))
     }
 
     /// As [`Core::watch`], but reads the page if it is not in memory, and waits for who has it latched.
     #[cold]
-    fn watch_slow(&self, pid: PageId) -> Result<OptimisticGuard<'_>> {
-        Ok(self.shared(pid)?.into_optimistic())
+    fn watch_slow(&self, pid: PageId, wanted: Wanted) -> Result<OptimisticGuard<'_>> {
+        Ok(self.shared(pid, wanted)?.into_optimistic())
     }
 
     /// As [`Core::watch`], but waits for who has the page latched, unless it is being read.
     #[cold]
-    fn watch_resident(&self, pid: PageId) -> Result<Option<OptimisticGuard<'_>>> {
-        let Some((slot, hold)) = self.resident(pid)? else { return Ok(None) };
+    fn watch_resident(&self, pid: PageId, wanted: Wanted) -> Result<Option<OptimisticGuard<'_>>> {
+        let Some((slot, hold)) = self.resident(pid, wanted)? else { return Ok(None) };
         // WAIT: park - for the holder of the exclusive latch, with nothing latched.
         self.latch_shared(slot, pid);
-        Ok(self.shared_if(slot, pid, hold, false).map(SharedGuard::into_optimistic))
+        Ok(self.shared_if(slot, pid, hold, wanted).map(SharedGuard::into_optimistic))
     }
 }
 

@@ -10,10 +10,10 @@ pub type FrameNo = u32;
 
 // The meta word.
 //
-//   31      30     29       28        27        26   24 23    20 19            0
-//  +-------+------+--------+---------+---------+-------+--------+---------------+
-//  | DIRTY | MAIN | REDONE | LOADING | EVICTED | zero  |  uses  |     pins      |
-//  +-------+------+--------+---------+---------+-------+--------+---------------+
+//   31      30     29       28        27        26       25  24 23    20 19            0
+//  +-------+------+--------+---------+---------+---------+------+--------+---------------+
+//  | DIRTY | MAIN | REDONE | LOADING | EVICTED | PASSING | zero |  uses  |     pins      |
+//  +-------+------+--------+---------+---------+---------+------+--------+---------------+
 //
 // pins:       holders of `Pinned`. From 0 to 1 only under a latch of the frame, so that the holder of the exclusive latch
 //             who sees 0 may evict. Further pins and the release of one need no latch: who meets a pin shares it, and with it
@@ -21,6 +21,8 @@ pub type FrameNo = u32;
 // uses:       uses of the page up to the cap of the policy, less what its hand took away. Raised by any fix, set by the
 //             policy as the page comes in. A hint: losing one costs a read at most.
 // MAIN:       for the policy `s3c`, under the lock of the frame's shard; else zero.
+// PASSING:    the page has come in for a scan, and the policy does not know it. Set and cleared under the exclusive latch, cleared
+//             by who evicts too; see `passing.rs`.
 // EVICTED:    for `nbgclock`, whose steps are in `nb.rs`: the frame is free, or about to be; else zero.
 // LOADING:    the page is being read. Set and cleared under the exclusive latch; a hint for who does not want to wait. For
 //             `nbgclock`: nobody has read the page yet.
@@ -36,12 +38,14 @@ pub type FrameNo = u32;
 pub(crate) const PINS: u32 = (1 << 20) - 1;
 pub(crate) const USE: u32 = 1 << 20;
 pub(crate) const USES: u32 = 15 * USE;
+pub(crate) const PASSING: u32 = 1 << 26;
 pub(crate) const EVICTED: u32 = 1 << 27;
 pub(crate) const LOADING: u32 = 1 << 28;
 pub(crate) const REDONE: u32 = 1 << 29;
 pub(crate) const MAIN: u32 = 1 << 30;
 pub(crate) const DIRTY: u32 = 1 << 31;
-const _: () = assert!(PINS | USES == (1 << 24) - 1 && EVICTED | LOADING | REDONE | MAIN | DIRTY == u32::MAX << 27);
+const _: () =
+    assert!(PINS | USES == (1 << 24) - 1 && PASSING | EVICTED | LOADING | REDONE | MAIN | DIRTY == u32::MAX << 26);
 
 /// Most uses that a frame counts.
 pub(crate) const MAX_USES: u8 = (USES / USE) as u8;
@@ -225,6 +229,25 @@ impl Frame {
     pub fn is_main(&self) -> bool {
         // ORDERING: as in `count_use`.
         self.meta.load(Ordering::Relaxed) & MAIN != 0
+    }
+
+    /// Makes a page that has just come in one that passes through. The caller holds the exclusive latch.
+    pub fn set_passing(&self) {
+        // ORDERING: as in `count_use`; the latch orders it for who decides by it.
+        let _ =
+            self.meta.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |meta| Some(meta & !(USES | MAIN) | PASSING));
+    }
+
+    /// Takes that back. The caller holds the exclusive latch.
+    pub fn end_passing(&self) {
+        // ORDERING: as in `set_passing`.
+        self.meta.fetch_and(!PASSING, Ordering::Relaxed);
+    }
+
+    /// Whether the page passes through. Stable under a latch.
+    pub fn is_passing(&self) -> bool {
+        // ORDERING: as in `set_passing`.
+        self.meta.load(Ordering::Relaxed) & PASSING != 0
     }
 
     /// Whether the page differs from its home on disk. Exact under a latch.

@@ -6,7 +6,8 @@
 //! place that does. Dirty pages go home in batches, behind the log (the write-ahead rule is one function of the cleaner) and
 //! through the doublewrite file, and no latch is held over a read or write of anything but the page being read.
 //!
-//! Pages that will be wanted soon are read by background threads ([`Pool::prefetch`]), which nobody waits for.
+//! Pages that will be wanted soon are read by background threads ([`Pool::prefetch`]), which nobody waits for. Pages that are
+//! [`Wanted`] once, as a scan wants them, take turns in a small part of the frames and push out no others.
 //!
 //! What upper layers keep to: every page that a structure change latches is resident before its first latch
 //! ([`Pool::pin`]), and log space is reserved before it too. Then nobody waits for the disk with a latch held.
@@ -30,6 +31,7 @@ mod load;
 mod nb;
 mod options;
 mod page;
+mod passing;
 mod pinned;
 mod pool;
 mod replace;
@@ -53,6 +55,7 @@ pub use format::{ChangeRecord, PageType};
 pub use guard::{ExclusiveGuard, OptimisticGuard, SharedGuard};
 pub use options::{DoublewriteKind, MIN_FRAMES, PoolOptions};
 pub use page::{PageMut, PageRead};
+pub use passing::Wanted;
 pub use pinned::Pinned;
 pub use pool::Pool;
 pub use replace::{ReplacementKind, ReplacementWeights};

@@ -3,6 +3,7 @@
 use crate::format::{Flaw, blank_page, verify_page};
 use crate::frame::FrameNo;
 use crate::guard::ExclusiveGuard;
+use crate::passing::Wanted;
 use crate::pool::Core;
 use crate::replace::Uses;
 use foreshore_base::limits::PAGE_SIZE;
@@ -24,12 +25,12 @@ pub(crate) enum Fill {
 impl Core {
     /// Gives `pid` a frame and fills it. Of several threads that miss the same page one does so; the others get `None`,
     /// look again, find the frame and park on its latch. For `nbgclock` all get `None`, and read the page as they find it.
-    pub(crate) fn load(&self, pid: PageId, fill: Fill) -> Result<Option<ExclusiveGuard<'_>>> {
+    pub(crate) fn load(&self, pid: PageId, fill: Fill, wanted: Wanted) -> Result<Option<ExclusiveGuard<'_>>> {
         if let Some(cause) = self.log.poisoned() {
             return Err(Error::poisoned(&cause));
         }
         if let Uses::WithPin { initial, .. } = self.uses {
-            return self.claim(pid, initial).map(|()| None);
+            return self.claim(pid, initial, wanted).map(|()| None);
         }
         self.counters.misses.add(1);
         let no = self.take_frame()?;
@@ -48,7 +49,10 @@ impl Core {
                     None => guard.put(&blank_page(pid)),
                 }
                 frame.set_loading(false);
-                self.replacer.on_load(&self.frames, no, pid);
+                match wanted {
+                    Wanted::Again => self.replacer.on_load(&self.frames, no, pid),
+                    Wanted::Once => self.on_pass(no, pid),
+                }
                 Ok(Some(guard))
             }
             Err(e) => {

@@ -13,14 +13,15 @@
 //!
 //! | step | by | from | to |
 //! |---|---|---|---|
-//! | enter | who has taken the free frame and put it into the page table | EVICTED | LOADING, `uses` initial |
-//! | fix | anyone who comes from the page table | not EVICTED | `pins` + 1, `uses` + 1 up to the cap |
+//! | enter | who has taken the free frame and put it into the page table | EVICTED | LOADING, `uses` initial, or 0 for a scan |
+//! | fix | anyone who comes from the page table | not EVICTED | `pins` + 1, `uses` + 1 up to the cap, but not by a scan |
 //! | unfix | who fixed | `pins` > 0 | `pins` - 1 |
 //! | load | the first who has read the page | LOADING, `pins` > 0 | not LOADING |
 //! | age | the hand | `pins` = 0, `uses` > 0 | `uses` - 1 |
 //! | evict | who looks for a frame | `pins` = 0, `uses` = 0, not DIRTY | EVICTED, nothing else |
 //!
-//! DIRTY and REDONE change beside them, as in every other mode: set with a pin held, so no page with a lost change is evicted.
+//! DIRTY and REDONE change beside them, as in every other mode: set with a pin held, so no page with a lost change is evicted. So
+//! does PASSING, which is set before a page enters and says nothing about who may evict.
 //!
 //! 1. Only who evicts takes the page out of the table, clears the page id and passes the frame on, with one exception: who
 //!    finds the entry of an evicted page, and the thread that evicts it out of step, takes the entry out. It holds the latch
@@ -29,9 +30,10 @@
 //!    made, written home and evicted meanwhile: the frame would have had to go in between.
 
 use crate::format::blank_page;
-use crate::frame::{DIRTY, EVICTED, Frame, FrameNo, Kept, LOADING, MAIN, PINS, REDONE, USE, USES};
+use crate::frame::{DIRTY, EVICTED, Frame, FrameNo, Kept, LOADING, MAIN, PASSING, PINS, REDONE, USE, USES};
 use crate::guard::{ExclusiveGuard, Slot};
 use crate::load::Fill;
+use crate::passing::Wanted;
 use crate::pool::Core;
 use crate::table::PageTable;
 use foreshore_base::PageId;
@@ -42,7 +44,7 @@ use foreshore_sync::primitive::atomic::Ordering;
 /// Whether the state machine has a step from the word `from` to the word `to`.
 pub fn transition_allowed(from: u32, to: u32) -> bool {
     // What changes beside the machine is left out, and so is a field that only others use.
-    let [from, to] = [from, to].map(|word| word & !(REDONE | MAIN));
+    let [from, to] = [from, to].map(|word| word & !(REDONE | MAIN | PASSING));
     let (pins, uses) = (from & PINS, from & USES);
     if from & EVICTED != 0 {
         return from == EVICTED && to & !USES == LOADING;
@@ -158,6 +160,15 @@ impl Frame {
     }
 }
 
+/// Uses that a fix counts up to, and that a page comes in with.
+#[inline]
+fn counted(uses: u8, wanted: Wanted) -> u8 {
+    match wanted {
+        Wanted::Again => uses,
+        Wanted::Once => 0,
+    }
+}
+
 /// A pin that a guard holds in this mode; nothing in the others.
 #[derive(Debug, Default)]
 pub(crate) struct Hold<'a>(Option<&'a Frame>);
@@ -191,19 +202,20 @@ impl Core {
         slot: Slot<'a>,
         pid: PageId,
         fill: Fill,
+        wanted: Wanted,
     ) -> foreshore_base::Result<Option<Hold<'a>>> {
         match self.uses.with_pin() {
             None => Ok((slot.frame().pid() == pid).then(Hold::default)),
-            Some(cap) => self.fix(slot, pid, cap, fill),
+            Some(cap) => self.fix(slot, pid, counted(cap, wanted), fill),
         }
     }
 
     /// As [`Core::hold`], but does nothing about a page that has left or that nobody has read yet.
     #[inline]
-    pub(crate) fn hold_found<'a>(&'a self, slot: Slot<'a>, pid: PageId) -> Option<Hold<'a>> {
+    pub(crate) fn hold_found<'a>(&'a self, slot: Slot<'a>, pid: PageId, wanted: Wanted) -> Option<Hold<'a>> {
         let Some(cap) = self.uses.with_pin() else { return Some(Hold::default()) };
         let frame = slot.frame();
-        if !frame.fix(cap) {
+        if !frame.fix(counted(cap, wanted)) {
             return None;
         }
         let hold = Hold(Some(frame));
@@ -241,7 +253,9 @@ impl Core {
                 None => guard.put(&blank_page(pid)),
             }
             frame.loaded();
-            self.replacer.on_load(&self.frames, slot.no(), pid);
+            if !frame.is_passing() {
+                self.replacer.on_load(&self.frames, slot.no(), pid);
+            }
         } else if fill == Fill::Read {
             self.counters.reads_redundant.add(1);
         }
@@ -249,7 +263,7 @@ impl Core {
     }
 
     /// Gives `pid` a frame, if nobody else does first; what is in it comes later.
-    pub(crate) fn claim(&self, pid: PageId, uses: u8) -> foreshore_base::Result<()> {
+    pub(crate) fn claim(&self, pid: PageId, uses: u8, wanted: Wanted) -> foreshore_base::Result<()> {
         let no = self.take_frame()?;
         let frame = &self.frames[no as usize];
         frame.set_pid(pid);
@@ -257,7 +271,10 @@ impl Core {
             self.give_back(no);
             return Ok(());
         }
-        frame.enter(uses);
+        if wanted == Wanted::Once {
+            self.on_pass(no, pid);
+        }
+        frame.enter(counted(uses, wanted));
         // The version moves, as whenever a frame changes hands.
         frame.latch.unlock_exclusive(&self.parks);
         Ok(())

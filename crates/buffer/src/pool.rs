@@ -9,6 +9,7 @@ use crate::free::FreeList;
 use crate::guard::{ExclusiveGuard, OptimisticGuard, SharedGuard, Slot};
 use crate::load::Fill;
 use crate::options::PoolOptions;
+use crate::passing::{Passing, Wanted};
 use crate::pinned::Pinned;
 use crate::replace::{Replacer, Uses};
 use crate::stats::{Counters, PoolStats};
@@ -43,6 +44,8 @@ pub(crate) struct Core {
     pub(crate) enough: u32,
     /// Frames that a thread evicts at once when none is free.
     pub(crate) inline_batch: usize,
+    /// Pages that scans have read.
+    pub(crate) passing: Passing,
     pub(crate) cleaner: Cleaner,
     /// A sweep has met dirty pages only while the cleaner was at work: until a batch is home the next sweep would do no
     /// better, and only age the pages. A hint; every batch ends it.
@@ -118,6 +121,7 @@ impl Pool {
             // Without a background thread nothing but need empties frames, so what stays is the policy's choice alone.
             inline_batch: if options.background { INLINE_BATCH.min(options.frames / 8) } else { 1 },
             dry: AtomicBool::new(false),
+            passing: Passing::new(options.frames),
             cleaner: Cleaner::new(doublewrite, options.doublewrite, data.writes_whole(PAGE_SIZE)),
             data,
             log,
@@ -166,7 +170,12 @@ impl Pool {
     /// `Io`; `Corrupted` if the page on disk is not sound or holds more than the durable log; `OutOfFrames`; `Poisoned`
     /// if the page is not in memory and the log has stopped.
     pub fn shared(&self, pid: PageId) -> Result<SharedGuard<'_>> {
-        self.core.shared(pid)
+        self.shared_as(pid, Wanted::Again)
+    }
+
+    /// [`Pool::shared`] that says whether the page will be wanted again.
+    pub fn shared_as(&self, pid: PageId, wanted: Wanted) -> Result<SharedGuard<'_>> {
+        self.core.shared(pid, wanted)
     }
 
     /// Fixes a page for writing, from disk if need be. Errors as [`Pool::shared`].
@@ -181,7 +190,15 @@ impl Pool {
     /// # Errors
     /// `Corrupted` for an id out of range.
     pub fn try_shared(&self, pid: PageId) -> Result<Option<SharedGuard<'_>>> {
-        self.core.shared_beside(pid)
+        self.try_shared_as(pid, Wanted::Again)
+    }
+
+    /// [`Pool::try_shared`] that says whether the page will be wanted again.
+    ///
+    /// # Errors
+    /// As [`Pool::try_shared`].
+    pub fn try_shared_as(&self, pid: PageId, wanted: Wanted) -> Result<Option<SharedGuard<'_>>> {
+        self.core.shared_beside(pid, wanted)
     }
 
     /// [`Pool::exclusive`] under the latch of another page, as [`Pool::try_shared`].
@@ -204,7 +221,13 @@ impl Pool {
     /// Fixes a page for reading without latching it, from disk if need be. Errors as [`Pool::shared`].
     #[inline(always)]
     pub fn optimistic(&self, pid: PageId) -> Result<OptimisticGuard<'_>> {
-        self.core.optimistic(pid)
+        self.optimistic_as(pid, Wanted::Again)
+    }
+
+    /// [`Pool::optimistic`] that says whether the page will be wanted again.
+    #[inline(always)]
+    pub fn optimistic_as(&self, pid: PageId, wanted: Wanted) -> Result<OptimisticGuard<'_>> {
+        self.core.optimistic(pid, wanted)
     }
 
     /// [`Pool::optimistic`] of a page that is in memory; `None` if it is not, or is being read just now. Waits as
@@ -214,7 +237,16 @@ impl Pool {
     /// `Corrupted` for an id out of range.
     #[inline(always)]
     pub fn try_optimistic(&self, pid: PageId) -> Result<Option<OptimisticGuard<'_>>> {
-        self.core.try_optimistic(pid)
+        self.try_optimistic_as(pid, Wanted::Again)
+    }
+
+    /// [`Pool::try_optimistic`] that says whether the page will be wanted again.
+    ///
+    /// # Errors
+    /// As [`Pool::try_optimistic`].
+    #[inline(always)]
+    pub fn try_optimistic_as(&self, pid: PageId, wanted: Wanted) -> Result<Option<OptimisticGuard<'_>>> {
+        self.core.try_optimistic(pid, wanted)
     }
 
     /// Fixes a page that its caller is about to initialise: zeros, with its id, and not read from disk.
@@ -245,7 +277,12 @@ impl Pool {
 
     /// Brings a page into memory and keeps it there until the pin is dropped. Errors as [`Pool::shared`].
     pub fn pin(&self, pid: PageId) -> Result<Pinned<'_>> {
-        let guard = self.core.shared(pid)?;
+        self.pin_as(pid, Wanted::Again)
+    }
+
+    /// [`Pool::pin`] that says whether the page will be wanted again.
+    pub fn pin_as(&self, pid: PageId, wanted: Wanted) -> Result<Pinned<'_>> {
+        let guard = self.core.shared(pid, wanted)?;
         let slot = guard.slot();
         slot.frame().pin();
         Ok(Pinned::adopt(slot, pid))
@@ -362,16 +399,22 @@ impl Core {
 #[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
 pub(crate) mod tests {
     use super::*;
+    use crate::ReplacementKind;
     use foreshore_io::{Fs, Mem};
     use foreshore_wal::LogOptions;
     use std::path::Path;
 
     /// A pool without threads over files without pages.
     pub(crate) fn empty_pool(frames: usize) -> Pool {
+        pool_with(frames, ReplacementKind::default())
+    }
+
+    /// The same, with a policy.
+    pub(crate) fn pool_with(frames: usize, replacement: ReplacementKind) -> Pool {
         let log = Log::discarding(&LogOptions { background: false, ..LogOptions::default() }).expect("a log");
         let [data, doublewrite] = ["data", "dw"].map(|name| Mem::null().create(Path::new(name)).expect("memory"));
         Pool::create_files(&*doublewrite, Uuid([1; 16])).expect("memory");
-        let options = PoolOptions { frames, background: false, ..PoolOptions::default() };
+        let options = PoolOptions { frames, background: false, replacement, ..PoolOptions::default() };
         Pool::open(data, doublewrite, Uuid([1; 16]), log, &options).expect("a pool")
     }
 }

@@ -11,7 +11,7 @@
 //! | `s3c` | one RMW, one load at the cap | the oldest of a tenth kept for new pages, unless used twice, else the first hot page whose uses the hand has counted down | S3-FIFO: Yang et al., "FIFO queues are all you need for cache eviction" (SOSP 2023); on frames, in shards, in a random order |
 //!
 //! Policies that are content with a count of uses find it in the word of the frame ([`Uses`]); the others hear
-//! of each use.
+//! of each use. None of them hears of pages that scans read: see [`crate::passing`].
 
 mod batched;
 mod clock;

@@ -6,7 +6,9 @@ use foreshore_base::codec::u64_at;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId, Result, TableId, Uuid};
 use foreshore_buffer::format::{PAGE_HEADER, blank_page, page_checksum};
-use foreshore_buffer::{Change, DoublewriteKind, PageMut, Pool, PoolOptions, ReplacementKind, change, change_cost};
+use foreshore_buffer::{
+    Change, DoublewriteKind, PageMut, Pool, PoolOptions, ReplacementKind, Wanted, change, change_cost,
+};
 use foreshore_io::{File, Fs, Mem};
 use foreshore_sync::model::{shuttle, shuttle_mutated};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
@@ -131,9 +133,11 @@ fn read(pool: &Pool, pid: PageId, how: u64) -> Option<u64> {
         0 => Some(check(&insist(|| pool.shared(pid)), pid)),
         1 => Some(check(&insist(|| pool.pin(pid)).shared(), pid)),
         2 => insist(|| pool.try_shared(pid)).map(|page| check(&page, pid)),
+        3 => Some(check(&insist(|| pool.shared_as(pid, Wanted::Once)), pid)),
         _ => {
             let mut copy = vec![0; PAGE_SIZE];
-            let guard = insist(|| pool.optimistic(pid));
+            let wanted = if how == 4 { Wanted::Once } else { Wanted::Again };
+            let guard = insist(|| pool.optimistic_as(pid, wanted));
             guard.copy_to(0..PAGE_SIZE, &mut copy);
             guard.validate().then(|| check(&copy, pid))
         }
@@ -150,7 +154,7 @@ fn work(pool: &Pool, log: &Log, own: u64) {
         assert!(counted > seen[number as usize], "page {number} is stale");
         seen[number as usize] = counted;
         let number = 1 + (own + 5 * round) % PAGES;
-        if let Some(count) = read(pool, PageId(number), (own + round) % 4) {
+        if let Some(count) = read(pool, PageId(number), (own + round) % 6) {
             assert!(count >= seen[number as usize], "page {number} is stale");
             seen[number as usize] = count;
         }
@@ -187,6 +191,16 @@ fn storm(replacement: ReplacementKind) {
     let sum: u64 = (1..=PAGES).map(|number| read(&pool, PageId(number), 0).expect("shared")).sum();
     assert_eq!(sum, THREADS * ROUNDS, "changes were lost");
     assert!(pool.stats().evictions > 0, "the script evicts");
+    // Every frame gives up its page for another one.
+    for first in [1, 1 + FRAMES as u64] {
+        let pin = |number| loop {
+            match pool.pin(PageId(number)) {
+                Err(Error::Io { .. }) => {}
+                pinned => break pinned.expect("no frame is lost"),
+            }
+        };
+        drop((first..first + FRAMES as u64).map(pin).collect::<Vec<_>>());
+    }
 }
 
 fn every_policy() {
@@ -220,6 +234,12 @@ fn an_entry_that_overwrites_another_is_noticed() {
 #[should_panic]
 fn an_image_that_overtakes_another_on_its_way_home_is_noticed() {
     shuttle_mutated("cleaner: a page may be in two rounds", SCHEDULES, || storm(ReplacementKind::Clock));
+}
+
+#[test]
+#[should_panic]
+fn a_page_that_passes_through_and_that_nobody_knows_any_more_is_noticed() {
+    shuttle_mutated("passing: who cannot go leaves the queue", SCHEDULES, || storm(ReplacementKind::Lru));
 }
 
 /// One thread has page 1 latched and goes on to page 2, another puts page 3 in the place of page 2 and goes on to page 1. They get

@@ -7,7 +7,7 @@ use crate::node::{Damage, Goal, Node};
 use crate::tree::{Structure, Tree};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{PageId, Result};
-use foreshore_buffer::Scan;
+use foreshore_buffer::{Scan, Wanted};
 use foreshore_txn::Txn;
 
 /// How far leaves are read ahead: not for the first one, as most scans are short, and twice as many each time after that.
@@ -21,6 +21,14 @@ pub(super) struct ReadAhead {
     window: usize,
     /// Those of them that have not been scanned.
     left: usize,
+}
+
+impl ReadAhead {
+    /// How the leaves are wanted that the scan comes to: once, where it is so long that it reads ahead. A short one is a few uses
+    /// like others.
+    pub(super) fn wanted(&self) -> Wanted {
+        if self.scan.is_some() { Wanted::Once } else { Wanted::Again }
+    }
 }
 
 impl Cursor {

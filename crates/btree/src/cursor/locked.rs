@@ -26,7 +26,7 @@ use crate::tree::{Structure, Tree};
 use crate::write::Intent;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId, Result, Xid};
-use foreshore_buffer::Pinned;
+use foreshore_buffer::{Pinned, Wanted};
 use foreshore_lock::{LockWait, Locked, Part, RowLock, Strength, Target};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::thread;
@@ -102,14 +102,17 @@ impl Cursor {
             if span.is_empty() {
                 break Rest::Nothing;
             }
-            let step = self.lock_rows(&tree, txn, span, end, &mut restarts);
+            let step = match self.ahead.wanted() {
+                Wanted::Again => self.lock_rows::<false>(&tree, txn, span, end, &mut restarts),
+                Wanted::Once => self.lock_rows::<true>(&tree, txn, span, end, &mut restarts),
+            };
             if !matches!(step, Ok(Step::Done(_) | Step::Free(_))) {
                 self.give_up(txn);
             }
             match step? {
                 Step::Done(rest) => break rest,
                 Step::Changed => tree.restart(&mut restarts),
-                Step::Missing(pid) => drop(pin.replace(tree.pool().pin(pid)?)),
+                Step::Missing(pid) => drop(pin.replace(tree.pool().pin_as(pid, self.ahead.wanted())?)),
                 Step::Held(key, holder) => txn.wait_row(tree.table, &key, holder, &mut patience)?,
                 Step::Busy(key, part) => txn.share(Target { table: tree.table, key: key.as_deref(), part })?,
                 Step::Free(key) => {
@@ -168,16 +171,16 @@ impl Cursor {
     }
 
     /// One try at a step: reads the leaf, locks what it takes of it, and validates.
-    fn lock_rows<'p>(
+    fn lock_rows<const ONCE: bool>(
         &mut self,
-        tree: &'p Tree,
+        tree: &Tree,
         txn: &mut Txn,
         span: &Span,
         end: End,
         restarts: &mut Restarts,
     ) -> Result<Step> {
         let locking = self.locking;
-        let leaf: ReadGuard<'p> = tree.find_again(&mut Structure::of(txn), span.goal(end), 0, 0, restarts)?;
+        let leaf: ReadGuard<'_, ONCE> = tree.find_again(&mut Structure::of(txn), span.goal(end), 0, 0, restarts)?;
         let mut page = [0; PAGE_SIZE];
         leaf.page().copy_to(0..PAGE_SIZE, &mut page);
         if !leaf.holds() {
@@ -239,14 +242,14 @@ impl Cursor {
 
     /// Locks the gap behind the entries `inside` of a leaf, unless they end with the last key of the range, and says whether the
     /// range goes on behind it; or what comes first.
-    fn lock_end<'p>(
+    fn lock_end<'p, const ONCE: bool>(
         &mut self,
         tree: &'p Tree,
         txn: &mut Txn,
         span: &Span,
-        (leaf, node, inside): (&ReadGuard<'p>, &Node<'_>, &Range<usize>),
+        (leaf, node, inside): (&ReadGuard<'p, ONCE>, &Node<'_>, &Range<usize>),
         restarts: &Restarts,
-        further: &mut Vec<ReadGuard<'p>>,
+        further: &mut Vec<ReadGuard<'p, ONCE>>,
     ) -> Result<Result<bool, Step>> {
         let key = |at: usize| node.key(at).map_err(|why| tree.corrupted(leaf.pid(), why));
         if !inside.is_empty() && span.ends_with(key(inside.end - 1)?) {

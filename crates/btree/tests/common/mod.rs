@@ -6,7 +6,7 @@
 use foreshore_base::{Csn, Lsn, Result, TableId, Uuid, Xid};
 use foreshore_btree::{Cursor, Tree, TreeReport, Trees};
 use foreshore_buffer::format::{CLR, UNDOABLE};
-use foreshore_buffer::{ChangeRecord, Pool, PoolOptions};
+use foreshore_buffer::{ChangeRecord, Pool, PoolOptions, ReplacementKind};
 use foreshore_io::{File, Fs, Mem};
 use foreshore_lock::{LockManager, LockOptions};
 use foreshore_space::{CATALOGUE_ROOT, Growth, Space, SpaceOptions};
@@ -55,7 +55,7 @@ struct Base {
     file: Arc<dyn File>,
 }
 
-fn base(fs: &Mem, frames: usize) -> Base {
+fn base(fs: &Mem, frames: usize, replacement: ReplacementKind) -> Base {
     let (dir, uuid) = (Path::new("/db"), Uuid([9; 16]));
     let (log_dir, data, dw) = (dir.join("log"), dir.join("data"), dir.join("dw"));
     let shared: Arc<dyn Fs> = Arc::new(fs.clone());
@@ -74,7 +74,7 @@ fn base(fs: &Mem, frames: usize) -> Base {
     }
     let (log, recovered) = Log::open(&shared, &log_dir, uuid, &options).unwrap();
     let file = fs.open(&data).unwrap();
-    let pool_options = PoolOptions { frames, background: false, ..PoolOptions::default() };
+    let pool_options = PoolOptions { frames, background: false, replacement, ..PoolOptions::default() };
     let pool = Pool::open(file.clone(), fs.open(&dw).unwrap(), uuid, log.clone(), &pool_options).unwrap();
     Base { log, recovered, pool, file }
 }
@@ -110,8 +110,17 @@ impl Bed {
 
     /// A new database with so many bytes for undo.
     pub fn with_undo(frames: usize, undo: usize) -> Self {
+        Self::with(frames, undo, ReplacementKind::default())
+    }
+
+    /// A new database whose pool has another policy.
+    pub fn with_policy(frames: usize, replacement: ReplacementKind) -> Self {
+        Self::with(frames, UNDO, replacement)
+    }
+
+    fn with(frames: usize, undo: usize, replacement: ReplacementKind) -> Self {
         let fs = Mem::null();
-        let base = base(&fs, frames);
+        let base = base(&fs, frames, replacement);
         let space = Arc::new(Space::new(base.pool.clone(), base.file.clone(), SPACE));
         let trees = Trees::new(base.pool.clone(), space.clone());
         let mut session = base.log.session().unwrap();
@@ -279,7 +288,7 @@ fn redo(base: &Base, trees: &Trees, limit: usize) -> (usize, HashMap<Xid, Loser>
 
 /// Restarts as if the log had ended after `limit` records.
 pub fn restart(fs: &Mem, frames: usize, limit: usize) -> (Bed, Restart) {
-    let base = base(fs, frames);
+    let base = base(fs, frames, ReplacementKind::default());
     base.pool.restore_doublewrite(base.recovered.end()).unwrap();
     let space = Arc::new(Space::new(base.pool.clone(), base.file.clone(), SPACE));
     let trees = Trees::new(base.pool.clone(), space.clone());
@@ -313,7 +322,7 @@ pub const LAYOUT_RECORDS: usize = 2;
 
 /// The LSNs of all records in the log.
 pub fn lsns(fs: &Mem, frames: usize) -> Vec<Lsn> {
-    let base = base(fs, frames);
+    let base = base(fs, frames, ReplacementKind::default());
     base.recovered.records(base.recovered.first_group()).map(|record| record.unwrap().lsn).collect()
 }
 

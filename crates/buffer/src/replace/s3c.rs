@@ -6,10 +6,9 @@
 //! | ghosts | ids of pages that left from SMALL | the oldest | nine tenths as many as frames |
 //! | MAIN | pages used twice in SMALL, or loaded while a ghost | the first whose uses the hand has counted down; three count | the rest |
 //!
-//! A page read once, as by a scan, passes through SMALL and disturbs nobody, so nobody need say that it scans: `buffer-hits` shows
-//! what scans cost. Most policies drop a whole working set that is
-//! a little too large in the very order in which it comes round again; so that this needs bad luck here, the shard that
-//! gives up a page is drawn by lot.
+//! A page read once passes through SMALL and disturbs nobody, even if nobody says that it is wanted once: `buffer-hits` shows what
+//! such scans cost. Most policies drop a whole working set that is a little too large in the very order in which it comes round
+//! again; so that this needs bad luck here, the shard that gives up a page is drawn by lot.
 
 use super::ghosts::Ghosts;
 use super::list::{Links, List};

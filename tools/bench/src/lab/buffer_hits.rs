@@ -52,7 +52,7 @@ impl Experiment for BufferHits {
 
     fn differs(&self) -> &'static str {
         "The ratios of the policies are what is looked for, so one thread reads pages that need no disk. A scan goes round all \
-         pages in order, one page between two others; the policies are not told that it is a scan. What one loses between no scans \
+         pages in order, one page between two others; the pool is not told that it is a scan, as it is by a long range of the engine. What one loses between no scans \
          and some is all that telling it could win."
     }
 

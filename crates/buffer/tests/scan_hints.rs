@@ -1,0 +1,106 @@
+//! Promise: pages that are read once, by scans, do not push out pages that are wanted again, whatever the policy.
+
+mod common;
+
+use common::{Bed, check, create, init, open, pool_options};
+use foreshore_base::PageId;
+use foreshore_buffer::{PoolOptions, ReplacementKind, Wanted};
+use foreshore_io::{Fs, Mem};
+use std::ops::Range;
+use std::sync::Arc;
+
+const FRAMES: u64 = 256;
+/// Half the frames.
+const HOT: Range<u64> = 1..1 + FRAMES / 2;
+/// Pages that fill the other half.
+const OTHERS: Range<u64> = HOT.end..HOT.end + FRAMES / 2;
+/// Four times the frames.
+const SCANNED: Range<u64> = OTHERS.end..OTHERS.end + 4 * FRAMES;
+
+fn store() -> Arc<dyn Fs> {
+    let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+    create(&fs, SCANNED.end).expect("an empty store");
+    let bed = open(&fs, &pool_options(64)).expect("open");
+    let mut session = bed.log.session().expect("a session");
+    for pid in 1..SCANNED.end {
+        init(&bed.pool, &mut session, PageId(pid)).expect("init");
+    }
+    bed.pool.flush_all().expect("flush");
+    fs
+}
+
+/// A pool in which the hot pages have been used several times, and others once, before.
+fn warm(fs: &Arc<dyn Fs>, replacement: ReplacementKind) -> Bed {
+    let bed = open(fs, &PoolOptions { replacement, ..pool_options(FRAMES as usize) }).expect("open");
+    for pids in [OTHERS, HOT, HOT, HOT, HOT] {
+        reads(&bed, pids, Wanted::Again);
+    }
+    assert_eq!(reads(&bed, HOT, Wanted::Again), 0, "all fit");
+    bed
+}
+
+/// How many of the pages had to be read.
+fn reads(bed: &Bed, pids: Range<u64>, wanted: Wanted) -> u64 {
+    let before = bed.pool.stats().pages_read;
+    for pid in pids.map(PageId) {
+        if wanted == Wanted::Once && pid.0 % 2 == 0 {
+            bed.pool.prefetch(&[pid, PageId(pid.0 + 1)].map(|pid| pid.min(PageId(SCANNED.end - 1))));
+            for _ in 0..2 {
+                bed.pool.provide_step().expect("a step");
+            }
+        }
+        match pid.0 % 3 {
+            0 => drop(check(&bed.pool.shared_as(pid, wanted).expect("shared"), pid)),
+            1 => assert!(bed.pool.optimistic_as(pid, wanted).expect("optimistic").validate(), "one thread"),
+            _ => drop(bed.pool.pin_as(pid, wanted).expect("pin")),
+        }
+    }
+    bed.pool.stats().pages_read - before
+}
+
+#[test]
+fn a_scan_leaves_the_hot_pages_in_memory() {
+    let fs = store();
+    for replacement in ReplacementKind::ALL {
+        let bed = warm(&fs, replacement);
+        assert_eq!(reads(&bed, SCANNED, Wanted::Once), 4 * FRAMES, "{replacement}: each once");
+        let missed = reads(&bed, HOT, Wanted::Again);
+        assert!(missed <= FRAMES / 2 / 10, "{replacement}: {missed} hot pages are gone");
+    }
+    let bed = warm(&fs, ReplacementKind::Lru);
+    reads(&bed, SCANNED, Wanted::Again);
+    assert_eq!(reads(&bed, HOT, Wanted::Again), FRAMES / 2, "such a scan pushes out everything if nobody says so");
+}
+
+#[test]
+fn a_page_of_a_scan_that_somebody_else_uses_stays() {
+    let fs = store();
+    for replacement in ReplacementKind::ALL {
+        let bed = warm(&fs, replacement);
+        let begin = SCANNED.start..SCANNED.start + 8;
+        reads(&bed, begin.clone(), Wanted::Once);
+        reads(&bed, begin.clone(), Wanted::Once);
+        let used = begin.start..begin.start + 2;
+        assert_eq!(reads(&bed, used.clone(), Wanted::Again), 0);
+        // Long enough for all that passes through to leave.
+        reads(&bed, begin.end..begin.end + FRAMES / 2, Wanted::Once);
+        assert_eq!(reads(&bed, used.clone(), Wanted::Again), 0, "{replacement}");
+        assert_eq!(
+            reads(&bed, used.end..begin.end, Wanted::Again),
+            6,
+            "{replacement}: a scan that comes again is no use"
+        );
+    }
+}
+
+#[test]
+fn pages_that_pass_through_give_way_to_others_to_the_last() {
+    let fs = store();
+    for replacement in ReplacementKind::ALL {
+        let bed = open(&fs, &PoolOptions { replacement, ..pool_options(FRAMES as usize) }).expect("open");
+        reads(&bed, SCANNED.start..SCANNED.start + FRAMES, Wanted::Once);
+        let guards: Vec<_> = (1..=FRAMES).map(|pid| bed.pool.pin(PageId(pid)).expect("a frame")).collect();
+        drop(guards);
+        assert_eq!(reads(&bed, 1..1 + FRAMES, Wanted::Again), 0, "{replacement}");
+    }
+}
