@@ -230,12 +230,6 @@ impl Arena {
             || newest.0.max(self.state(chunk, NEWEST).load(Ordering::Relaxed)) <= horizon.0
     }
 
-    /// Whether all entries of a chunk have been dropped. By who holds it.
-    pub(super) fn is_empty(&self, open: &Open) -> bool {
-        // ORDERING: Acquire, pairs with `drop_entry`: whoever dropped the last one has unlinked it.
-        self.state(open.chunk, LEFT).load(Ordering::Acquire).wrapping_add(open.entries) == 0
-    }
-
     fn reset(&self, chunk: usize) {
         // ORDERING: Relaxed, the mutex orders them before the next use.
         self.state(chunk, LEFT).store(0, Ordering::Relaxed);

@@ -222,22 +222,26 @@ impl Undo {
         Place { newest: self.newest, full: self.full.len(), lent: self.lent.len(), open }
     }
 
-    /// All entries behind `place` have been dropped or kept. Gives chunks back in which none is left, so that who goes back again
-    /// and again needs no more memory each time.
+    /// All entries behind `place` have been dropped or kept. Gives up chunks that have none left of this transaction, whoever
+    /// else has some there, so that who goes back again and again needs no more memory each time.
     pub(crate) fn give_back(&mut self, place: &Place) {
-        let Self { arena, full, lent, .. } = self;
-        // Those that were full before have no newer entries, and get none.
-        let empty = full.extract_if(place.full.., |open| arena.is_empty(open));
-        arena.close(empty.collect::<Vec<_>>().into_iter());
-        // Those that were left since have entries of this transaction if some were kept, or were there before.
+        let Self { arena, full, lent, open, .. } = self;
+        // With those that were full or left before: they have no newer entries, or got newer ones in another of these ways.
         let (mut mine, mut next) = (place.open.to_vec(), self.newest);
         while next != place.newest {
             mine.push(next.bits() as usize / arena::CHUNK_WORDS);
             next = Entry::at(arena, next).expect("an arena holds whole entries").previous();
         }
         mine.sort_unstable();
-        let others = lent.extract_if(place.lent.., |chunk| mine.binary_search(chunk).is_err());
-        others.for_each(|chunk| arena.ended(chunk, Csn::ZERO));
+        let is_mine = |chunk: usize| mine.binary_search(&chunk).is_ok();
+        let others =
+            full.extract_if(place.full.., |open| !is_mine(open.chunk)).map(|open| Open { mine: false, ..open });
+        let others: Vec<Open> = others.collect();
+        if !others.is_empty() {
+            arena.leave(others.into_iter());
+        }
+        lent.extract_if(place.lent.., |chunk| !is_mine(*chunk)).for_each(|chunk| arena.ended(chunk, Csn::ZERO));
+        open.iter_mut().flatten().for_each(|open| open.mine &= is_mine(open.chunk));
     }
 
     /// What was not logged, in its order: kind, table and body of each entry.

@@ -178,6 +178,37 @@ fn chunks_of_what_is_taken_back_are_free_before_the_end() {
     goes_back_over_chunks(5);
 }
 
+/// What others have in a chunk keeps it from being used again, and not with who has taken everything back.
+#[test]
+fn chunks_with_entries_of_others_are_left_to_them() {
+    const LARGE: usize = CHUNK - 200;
+    let arena = arena(6 * CHUNK);
+    let (mut other, mut undo) = (Undo::new(arena.clone()), Undo::new(arena));
+    for round in 0..100 {
+        // All but what the newest commit has replaced may go.
+        let enter = |undo: &mut Undo, len: usize| {
+            undo.reserve(len, false, || Csn(round)).expect("what is left in a chunk goes without this transaction");
+            undo.push(&change(1, &vec![1; len]), &Link::default());
+        };
+        let place = undo.place();
+        enter(&mut other, 100);
+        other.end(Csn(round + 1));
+        // The chunk changes hands, and is full.
+        assert!(undo.open[0].is_none(), "round {round}");
+        undo.open[0] = other.open[0].take();
+        enter(&mut undo, 100);
+        enter(&mut undo, LARGE);
+        enter(&mut undo, LARGE);
+        (0..3).for_each(|_| pop(&mut undo));
+        assert_eq!((undo.full.len(), undo.place().open[0] > 0), (2, true), "round {round}");
+        undo.give_back(&place);
+        assert!(undo.full.is_empty() && undo.lent.is_empty() && undo.place().open == [0, 0], "round {round}");
+        undo.leave();
+        assert!(undo.lent.is_empty(), "round {round}: nothing in what it leaves is of this transaction");
+    }
+    undo.end(Csn::ZERO);
+}
+
 #[test]
 fn chunks_are_kept_for_as_long_as_somebody_may_need_an_entry() {
     let arena = arena(64 << 10);
