@@ -192,10 +192,15 @@ pub enum Error {
         /// The encoded key of the row.
         key: Arc<[u8]>,
     },
-    /// What the snapshot would see is gone: it was given up because what it kept took too much room. Retryable.
+    /// What the snapshot would see is gone: it was given up because it was too old, or what it kept took too much room.
+    /// Retryable.
     SnapshotTooOld {
         /// Label of its reader.
         label: &'static str,
+        /// How long it had been in use.
+        age: Duration,
+        /// About how many bytes of old versions were kept for no other.
+        bytes: u64,
     },
     /// No table has the name.
     NoTable {
@@ -349,8 +354,8 @@ impl fmt::Display for Error {
             Self::Conflict { table, key } => {
                 write!(f, "the row with key {key:02x?} of table {table} has changed since the snapshot was taken")
             }
-            Self::SnapshotTooOld { label } => {
-                write!(f, "the snapshot of {label:?} took too much room and was given up")
+            Self::SnapshotTooOld { label, age, bytes } => {
+                write!(f, "the snapshot of {label:?} was given up, {age:?} old, with {bytes} bytes kept for it alone")
             }
             Self::NoTable { name } => write!(f, "there is no table {name:?}"),
             Self::PreparedName { name } => write!(f, "{name:?} cannot name a prepared transaction"),

@@ -6,6 +6,8 @@ use foreshore_lock::SHARE_BYTES;
 /// Smallest memory limit, in bytes.
 pub(crate) const MIN_MEMORY: u64 = 4 << 20;
 
+/// Smallest share of undo, in bytes: a few chunks.
+const MIN_UNDO: u64 = 64 << 10;
 const MIN_RING: u64 = 256 << 10;
 const MAX_RING: u64 = 16 << 20;
 /// The largest share of log buffers: a lane of 256 KiB for each of 256 sessions.
@@ -24,7 +26,7 @@ pub struct MemoryShares {
     pub log_buffer: u64,
     /// Batches on their way to the disk: log groups and doublewrite.
     pub staging: u64,
-    /// Undo of running transactions: an eighth of the limit.
+    /// Undo of running transactions, and old versions of rows: an eighth of the limit, unless another share is asked for.
     pub undo: u64,
     /// Transaction status words.
     pub status: u64,
@@ -57,8 +59,8 @@ pub struct MemoryUse {
 }
 
 impl MemoryShares {
-    /// Shares out `limit` bytes. Refuses less than 4 MiB.
-    pub(crate) fn of(limit: u64) -> Result<Self> {
+    /// Shares out `limit` bytes, of which so many are for undo. Refuses less than 4 MiB.
+    pub(crate) fn of(limit: u64, undo: Option<u64>) -> Result<Self> {
         if limit < MIN_MEMORY {
             return Err(Error::InvalidOption {
                 name: "memory_limit",
@@ -70,7 +72,14 @@ impl MemoryShares {
         let log_buffer = (1_u64 << sixteenth.ilog2()).clamp(MIN_RING, MAX_LOG);
         // Two doublewrite batches of 64 pages and their header, and two groups of at most 1 MiB.
         let staging = (limit / 8).min(4 << 20);
-        let undo = limit / 8;
+        let undo = undo.unwrap_or(limit / 8);
+        if !(MIN_UNDO..=limit / 4).contains(&undo) {
+            return Err(Error::InvalidOption {
+                name: "undo_limit",
+                value: undo.to_string(),
+                expected: format!("{MIN_UNDO} to {} bytes", limit / 4),
+            });
+        }
         let status = (limit / 32).min(128 << 20);
         let locks = limit / 32;
         let pool = limit - log_buffer - staging - undo - status - locks;
@@ -102,7 +111,7 @@ mod tests {
     #[test]
     fn shares_never_exceed_the_limit() {
         for limit in [MIN_MEMORY, 5_000_001, 64 << 20, 1 << 30, 1 << 40] {
-            let shares = MemoryShares::of(limit).unwrap();
+            let shares = MemoryShares::of(limit, None).unwrap();
             assert!(shares.ring_bytes().is_power_of_two(), "{limit}");
             let sum = shares.log_buffer + shares.staging + shares.undo + shares.status + shares.locks + shares.pool;
             assert!(shares.max_shares() >= 512, "{limit}: {}", shares.max_shares());
@@ -115,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_tiny_limit_names_the_minimum() {
-        let Err(Error::InvalidOption { name, expected, .. }) = MemoryShares::of(MIN_MEMORY - 1) else { panic!() };
+        let Err(Error::InvalidOption { name, expected, .. }) = MemoryShares::of(MIN_MEMORY - 1, None) else { panic!() };
         assert_eq!(name, "memory_limit");
         assert!(expected.contains("4194304"));
     }

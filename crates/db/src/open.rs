@@ -69,7 +69,7 @@ impl Engine {
         let lock = fs.lock(&files.lock)?;
         let gate = Gate::new();
         let fenced: Arc<dyn Fs> = Arc::new(Fenced::new(Arc::clone(&fs), Arc::clone(&gate)));
-        let memory = MemoryShares::of(options.memory_limit)?;
+        let memory = MemoryShares::of(options.memory_limit, options.undo_limit)?;
         let contents = files.contents(&*fenced)?;
         if contents != Contents::Database {
             create_files(&files, &fenced, contents, &log_options(options, &memory))?;
@@ -308,6 +308,7 @@ impl Parts {
             own_sessions: OWN_TRANSACTIONS,
             status_capacity: bytes(self.memory.status_words()),
             undo_limit_bytes: bytes(self.memory.undo),
+            snapshot_max_age: self.options.snapshot_max_age,
             early_release: self.options.early_release,
             ..TxnManagerOptions::default()
         }

@@ -1,5 +1,9 @@
 //! What a caller may choose: for a database when it is opened, for a transaction when it begins.
 
+mod transaction;
+
+pub use transaction::{Durability, ReadOptions, TxnOptions};
+
 use crate::memory::MemoryShares;
 use crate::{Db, engine::Engine};
 use foreshore_base::{Error, Result};
@@ -7,8 +11,8 @@ use foreshore_buffer::{DoublewriteKind, ReplacementKind};
 use foreshore_io::{Device, Fs};
 use foreshore_lock::IntentKind;
 use foreshore_space::Growth;
+use foreshore_txn::EarlyRelease;
 use foreshore_txn::table::StatusKind;
-use foreshore_txn::{EarlyRelease, Isolation, SnapshotKind};
 use foreshore_wal::{BufferKind, GroupPolicy, WaitKind};
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -38,6 +42,8 @@ const MAX_TRANSACTIONS: usize = foreshore_recovery::MAX_ACTIVE;
 /// | [`growth`](Self::growth) | `ahead` |
 /// | [`doublewrite`](Self::doublewrite) | `auto` |
 /// | [`lock_timeout`](Self::lock_timeout) | 10 s |
+/// | [`undo_limit`](Self::undo_limit) | an eighth of the memory limit |
+/// | [`snapshot_max_age`](Self::snapshot_max_age) | none |
 /// | [`max_transactions`](Self::max_transactions) | 1024 |
 /// | [`profile`](Self::profile) | off |
 /// | [`background`](Self::background) | on |
@@ -59,6 +65,8 @@ pub struct Options {
     pub(crate) growth: Growth,
     pub(crate) doublewrite: DoublewriteKind,
     pub(crate) lock_timeout: Duration,
+    pub(crate) undo_limit: Option<u64>,
+    pub(crate) snapshot_max_age: Duration,
     pub(crate) max_transactions: usize,
     pub(crate) profile: bool,
     pub(crate) background: bool,
@@ -92,6 +100,8 @@ impl Options {
             early_release: EarlyRelease::default(),
             doublewrite: DoublewriteKind::default(),
             lock_timeout: Duration::from_secs(10),
+            undo_limit: None,
+            snapshot_max_age: Duration::MAX,
             max_transactions: 1024,
             profile: false,
             background: true,
@@ -216,6 +226,25 @@ impl Options {
         self
     }
 
+    /// Bytes of memory for what running transactions would have to take back, and for old versions of rows that readers see: from
+    /// 64 KiB to a quarter of the memory limit. Where they are spent, the oldest snapshots are given up, and their readers get
+    /// [`SnapshotTooOld`](Error::SnapshotTooOld); when there is none left, a transaction that asks for more gets
+    /// [`TransactionTooLarge`](Error::TransactionTooLarge).
+    #[must_use]
+    pub fn undo_limit(mut self, bytes: u64) -> Self {
+        self.undo_limit = Some(bytes);
+        self
+    }
+
+    /// How old a snapshot may be when writers begin to look for room: an older one is given up, and its reader gets
+    /// [`SnapshotTooOld`](Error::SnapshotTooOld). While nobody writes, it stays. [`Stats::oldest_snapshot`](crate::Stats::oldest_snapshot)
+    /// tells the oldest by its label.
+    #[must_use]
+    pub fn snapshot_max_age(mut self, age: Duration) -> Self {
+        self.snapshot_max_age = age;
+        self
+    }
+
     /// How many transactions may run at once, from 1 to 1024.
     #[must_use]
     pub fn max_transactions(mut self, count: usize) -> Self {
@@ -257,7 +286,7 @@ impl Options {
     }
 
     fn check(&self) -> Result<()> {
-        MemoryShares::of(self.memory_limit)?;
+        MemoryShares::of(self.memory_limit, self.undo_limit)?;
         if !self.segment_bytes.is_power_of_two() || !(MIN_SEGMENT..=MAX_SEGMENT).contains(&self.segment_bytes) {
             return Err(out_of_range("segment_bytes", self.segment_bytes, "a power of two from 64 KiB to 1 GiB"));
         }
@@ -273,112 +302,4 @@ impl Options {
 
 fn out_of_range(name: &'static str, value: u64, expected: &str) -> Error {
     Error::InvalidOption { name, value: value.to_string(), expected: expected.to_owned() }
-}
-
-/// When a commit is acknowledged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Durability {
-    /// When it survives power loss.
-    #[default]
-    Durable,
-    /// When its commit record is in the log buffer. It is durable soon after; power loss before that undoes it, and
-    /// every later commit with it, never an earlier one. [`CommitTicket::harden`](crate::CommitTicket::harden) makes a single
-    /// commit wait after all.
-    Relaxed,
-}
-
-/// How a transaction runs.
-#[derive(Clone, Copy, Debug)]
-pub struct TxnOptions {
-    pub(crate) label: &'static str,
-    pub(crate) durability: Durability,
-    pub(crate) isolation: Isolation,
-    pub(crate) reads: SnapshotKind,
-    pub(crate) lock_timeout: Option<Duration>,
-}
-
-impl Default for TxnOptions {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl TxnOptions {
-    /// Serializable, durable, with the database's lock timeout and no label.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self {
-            label: "",
-            durability: Durability::Durable,
-            isolation: Isolation::Serializable,
-            reads: SnapshotKind::Latest,
-            lock_timeout: None,
-        }
-    }
-
-    /// A name that the errors of others show when they wait for this transaction.
-    #[must_use]
-    pub const fn label(mut self, label: &'static str) -> Self {
-        self.label = label;
-        self
-    }
-
-    /// When the commit is acknowledged.
-    #[must_use]
-    pub const fn durability(mut self, durability: Durability) -> Self {
-        self.durability = durability;
-        self
-    }
-
-    /// What the transaction may see of others.
-    #[must_use]
-    pub const fn isolation(mut self, isolation: Isolation) -> Self {
-        self.isolation = isolation;
-        self
-    }
-
-    /// How long it waits for a lock.
-    #[must_use]
-    pub const fn lock_timeout(mut self, timeout: Duration) -> Self {
-        self.lock_timeout = Some(timeout);
-        self
-    }
-}
-
-/// How a read transaction reads.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ReadOptions {
-    pub(crate) label: &'static str,
-    pub(crate) is_latest: bool,
-}
-
-impl ReadOptions {
-    /// What is durable, and no label.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self { label: "", is_latest: false }
-    }
-
-    /// A name that errors and statistics show for the snapshot.
-    #[must_use]
-    pub const fn label(mut self, label: &'static str) -> Self {
-        self.label = label;
-        self
-    }
-
-    /// Sees commits that are not durable yet, too: [`ReadTransaction::finish`](crate::ReadTransaction::finish) tells when what was
-    /// read is.
-    #[must_use]
-    pub const fn latest(mut self) -> Self {
-        self.is_latest = true;
-        self
-    }
-
-    pub(crate) const fn below(self) -> TxnOptions {
-        TxnOptions {
-            isolation: Isolation::Snapshot,
-            reads: if self.is_latest { SnapshotKind::Latest } else { SnapshotKind::Durable },
-            ..TxnOptions::new().label(self.label)
-        }
-    }
 }

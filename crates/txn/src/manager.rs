@@ -20,6 +20,7 @@ use foreshore_wal::{Log, Session};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 /// Xids drawn between two moves of the status window.
 const SLIDE_STRIDE: u64 = 4096;
@@ -37,6 +38,8 @@ pub struct TxnManagerOptions {
     pub status_capacity: usize,
     /// Bytes that the undo of all transactions may take together: 16 KiB at least.
     pub undo_limit_bytes: usize,
+    /// Snapshots that are older are given up by writers who look for old versions that nobody needs.
+    pub snapshot_max_age: Duration,
     /// Xids handed out between two moves of the ceiling, at least 2. A restart skips up to as many.
     pub xid_block: u64,
     /// What a commit releases before it is durable.
@@ -51,6 +54,7 @@ impl Default for TxnManagerOptions {
             max_snapshots: 1024,
             status_capacity: 1 << 20,
             undo_limit_bytes: 128 << 20,
+            snapshot_max_age: Duration::MAX,
             xid_block: 1 << 16,
             early_release: EarlyRelease::default(),
         }
@@ -101,6 +105,8 @@ pub struct TxnStats {
     pub undo_bytes: usize,
     /// Old versions of rows that were taken out from between others because no reader sees them, while an older one stayed.
     pub versions_pruned: u64,
+    /// Snapshots that were given up, because they were too old or what they kept took too much room.
+    pub snapshots_killed: u64,
 }
 
 /// What a transaction leases for its time.
@@ -140,6 +146,8 @@ pub struct TxnManager {
     pub(crate) undo: Arc<Arena>,
     max_sessions: usize,
     pub(crate) early_release: EarlyRelease,
+    pub(crate) snapshot_max_age: Duration,
+    pub(crate) kills: ShardedCounter,
     pub(crate) commits: ShardedCounter,
     pub(crate) aborts: ShardedCounter,
 }
@@ -180,6 +188,8 @@ impl TxnManager {
             undo: Arc::new(Arena::new(options.undo_limit_bytes)?),
             max_sessions: options.max_sessions,
             early_release: options.early_release,
+            snapshot_max_age: options.snapshot_max_age,
+            kills: ShardedCounter::new(),
             commits: ShardedCounter::new(),
             aborts: ShardedCounter::new(),
         }))
@@ -296,6 +306,7 @@ impl TxnManager {
             status_capacity: self.window.capacity() as u64,
             undo_bytes: self.undo.used_bytes(),
             versions_pruned: self.undo.pruned(),
+            snapshots_killed: self.kills.sum(),
         }
     }
 

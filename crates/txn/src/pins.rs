@@ -59,6 +59,11 @@ impl Pins {
         self.slots[index].store(0, Ordering::Release);
     }
 
+    /// Whether somebody may touch what was replaced by commits below `horizon`, which was announced.
+    pub(crate) fn is_any_below(&self, horizon: Csn) -> bool {
+        self.lowest().is_some_and(|pin| pin < horizon)
+    }
+
     /// Announces that all up to `horizon` may be freed, and returns how much of that the pins allow.
     pub(crate) fn announce(&self, horizon: Csn) -> Csn {
         // ORDERING: Release, raise; pairs with `pin`.
@@ -67,10 +72,14 @@ impl Pins {
             // ORDERING: store, fence, look: see the table above.
             fence(Ordering::SeqCst);
         }
-        // ORDERING: Relaxed, ordered by the fence.
+        self.lowest().map_or(horizon, |pin| pin.min(horizon))
+    }
+
+    fn lowest(&self) -> Option<Csn> {
+        // ORDERING: Relaxed, ordered by the fence of `announce`; for others a hint.
         let used = self.used.load(Ordering::Relaxed);
         // ORDERING: Acquire, pairs with `unpin`.
         let pins = self.slots[..used].iter().map(|slot| slot.load(Ordering::Acquire));
-        pins.filter(|&pin| pin > 0).map(|pin| Csn(pin - 1)).fold(horizon, Csn::min)
+        pins.filter(|&pin| pin > 0).map(|pin| Csn(pin - 1)).min()
     }
 }

@@ -1,6 +1,7 @@
 //! What a transaction sees of rows.
 
 use crate::past::Visibility;
+use crate::readers::Toll;
 use crate::snapshot::Snapshot;
 use crate::txn::Txn;
 use crate::undo::{Older, UndoPtr};
@@ -103,7 +104,10 @@ impl Txn {
     /// # Errors
     /// `SnapshotTooOld`: what was read may be wrong.
     pub fn check_snapshot(&self, snapshot: &Snapshot) -> Result<()> {
-        if snapshot.is_killed() { Err(Error::SnapshotTooOld { label: self.label }) } else { Ok(()) }
+        match snapshot.toll() {
+            Some(Toll { age, bytes }) => Err(Error::SnapshotTooOld { label: self.label, age, bytes }),
+            None => Ok(()),
+        }
     }
 
     /// What this transaction sees by `snapshot` of a row whose header has `xid` and `undo`. Called under the latch that covers the

@@ -20,6 +20,7 @@ use foreshore_base::{Csn, Xid};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use foreshore_sync::{CachePadded, LockRank, Mutex, Nanos, rmw, thread_index};
+use std::time::Duration;
 
 // The state of a slot.
 //
@@ -40,7 +41,7 @@ struct Slot {
     /// Contract above.
     state: AtomicU64,
     hi: AtomicU64,
-    about: Mutex<About>,
+    about: Mutex<(About, Toll)>,
 }
 
 /// What is told of a reader that others wait for.
@@ -48,6 +49,15 @@ struct Slot {
 pub(crate) struct About {
     pub(crate) label: &'static str,
     pub(crate) since: Nanos,
+}
+
+/// What a reader had taken when its snapshot was taken from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Toll {
+    /// Time.
+    pub(crate) age: Duration,
+    /// Room, by versions that nobody else needed.
+    pub(crate) bytes: u64,
 }
 
 /// A slot that a reader has: its snapshot. Given back by [`Readers::release`].
@@ -86,7 +96,7 @@ pub(crate) struct Readers {
 
 impl Readers {
     pub(crate) fn new(count: usize) -> Self {
-        let about = || About { label: "", since: Nanos::ZERO };
+        let about = || (About { label: "", since: Nanos::ZERO }, Toll::default());
         let slot = |_| {
             let (state, hi) = (AtomicU64::new(FREE), AtomicU64::new(0));
             CachePadded::new(Slot { state, hi, about: Mutex::new(LockRank::Leaf, about()) })
@@ -117,7 +127,7 @@ impl Readers {
         }
         let (csn, hi) = read_snapshot(bound, durable, clock, next);
         let slot = &self.slots[at];
-        *slot.about.lock() = about;
+        slot.about.lock().0 = about;
         // ORDERING: Relaxed, published by the state.
         slot.hi.store(hi.0, Ordering::Relaxed);
         // ORDERING: publish, pairs with `all`.
@@ -160,6 +170,11 @@ impl Readers {
         self.slots[mark.slot].state.load(Ordering::Acquire) == KILLED
     }
 
+    /// The same, and what it had taken.
+    pub(crate) fn toll(&self, mark: &Mark) -> Option<Toll> {
+        self.is_killed(mark).then(|| self.slots[mark.slot].about.lock().1)
+    }
+
     /// All readers. What the caller judges by was read before, and the bounds that it finds are not missed by that.
     pub(crate) fn all(&self) -> impl Iterator<Item = Reader> {
         if !mutant("readers: no fence before the look") {
@@ -181,21 +196,30 @@ impl Readers {
         })
     }
 
-    /// The oldest snapshot, if there is one.
-    pub(crate) fn oldest(&self) -> Option<(Csn, About)> {
-        self.oldest_slot().map(|(csn, at)| (csn, *self.slots[at].about.lock()))
+    /// Whether a reader that has no snapshot yet may get one below `csn`.
+    pub(crate) fn is_any_taking_below(&self, csn: Csn) -> bool {
+        self.all().any(|reader| reader.hi.is_none() && reader.csn < csn)
     }
 
-    /// Takes the oldest snapshot from its reader: it counts no more. Returns what it was.
-    pub(crate) fn kill_oldest(&self) -> Option<(Csn, About)> {
+    /// The oldest snapshot, if there is one.
+    pub(crate) fn oldest(&self) -> Option<(Csn, About)> {
+        self.oldest_slot().map(|(csn, at)| (csn, self.slots[at].about.lock().0))
+    }
+
+    /// Takes the oldest snapshot from its reader, if `judge` gives a toll for it: it counts no more. Returns what it was.
+    pub(crate) fn kill_oldest(&self, judge: impl Fn(Csn, &About) -> Option<Toll>) -> Option<(Csn, About, Toll)> {
         while let Some((csn, at)) = self.oldest_slot() {
             let slot = &self.slots[at];
-            let about = *slot.about.lock();
+            let about = slot.about.lock().0;
+            let toll = judge(csn, &about)?;
+            // Locked, so that who finds it killed finds the toll.
+            let mut told = slot.about.lock();
             // ORDERING: AcqRel, pairs with `is_killed`: what is written over comes after.
             let killed = slot.state.compare_exchange(csn.0 << 2 | TAKEN, KILLED, Ordering::AcqRel, Ordering::Relaxed);
             // Failed: it has ended by itself, and another is the oldest.
             if killed.is_ok() {
-                return Some((csn, about));
+                told.1 = toll;
+                return Some((csn, told.0, toll));
             }
         }
         None

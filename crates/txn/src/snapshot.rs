@@ -2,7 +2,7 @@
 
 use crate::manager::TxnManager;
 use crate::past::{Past, Visibility};
-use crate::readers::{About, Mark};
+use crate::readers::{About, Mark, Toll};
 use crate::status::Status;
 use crate::view::{KeptView, View};
 use foreshore_base::{Csn, Error, Result, Xid};
@@ -30,6 +30,8 @@ pub struct OldestSnapshot {
     pub label: &'static str,
     /// How long it has been in use.
     pub age: Duration,
+    /// About how many bytes of old versions go when it ends: whole chunks of 8 KiB that nobody else needs.
+    pub bytes: u64,
 }
 
 /// What a reader sees: the commits up to one number, from its taking to its drop. Old versions of rows are kept for it, unless
@@ -64,6 +66,11 @@ impl Snapshot {
     pub fn is_killed(&self) -> bool {
         self.manager.readers.is_killed(&self.mark)
     }
+
+    /// What it had taken, if it was killed.
+    pub(crate) fn toll(&self) -> Option<Toll> {
+        self.manager.readers.toll(&self.mark)
+    }
 }
 
 impl Drop for Snapshot {
@@ -96,8 +103,9 @@ impl TxnManager {
         Ok(Snapshot { manager: self.clone(), mark, past })
     }
 
-    /// Looks at all readers and shares the view with everybody.
+    /// Looks at all readers, gives up those that are too old, and shares the view with everybody.
     pub(crate) fn refresh_view(&self) -> KeptView {
+        self.kill_old_snapshots();
         // The window before what is durable: what it has passed is no newer than that.
         let past = self.window.late();
         self.views.share(View::of(&self.readers, &self.pins, past, || self.log.durable().csn()))
@@ -118,15 +126,40 @@ impl TxnManager {
     /// The oldest snapshot in use.
     #[must_use]
     pub fn oldest_snapshot(&self) -> Option<OldestSnapshot> {
-        self.readers.oldest().map(|found| self.described(found))
+        let (csn, about) = self.readers.oldest()?;
+        Some(described(csn, &about, self.toll_of(csn, &about)))
     }
 
     /// Kills the oldest snapshot, so that nothing is kept for it any more, and returns what it was.
     pub fn kill_oldest_snapshot(&self) -> Option<OldestSnapshot> {
-        self.readers.kill_oldest().map(|found| self.described(found))
+        self.kill_oldest_if(|_, _| true)
     }
 
-    fn described(&self, (csn, About { label, since }): (Csn, About)) -> OldestSnapshot {
-        OldestSnapshot { csn, label, age: self.time.now().since(since) }
+    /// The same, if `dooms` says so of its number and of what is told of it.
+    pub(crate) fn kill_oldest_if(&self, dooms: impl Fn(Csn, &About) -> bool) -> Option<OldestSnapshot> {
+        let judge = |csn, about: &About| dooms(csn, about).then(|| self.toll_of(csn, about));
+        let (csn, about, toll) = self.readers.kill_oldest(judge)?;
+        self.kills.add(1);
+        Some(described(csn, &about, toll))
     }
+
+    fn kill_old_snapshots(&self) {
+        let most = self.snapshot_max_age;
+        if most == Duration::MAX {
+            return;
+        }
+        let now = self.time.now();
+        while self.kill_oldest_if(|_, about| now.since(about.since) > most).is_some() {}
+    }
+
+    /// What the snapshot at `csn` takes, if it is the oldest.
+    fn toll_of(&self, csn: Csn, about: &About) -> Toll {
+        let durable = self.log.durable().csn();
+        let next = self.readers.all().map(|reader| reader.csn).filter(|&next| next > csn).fold(durable, Csn::min);
+        Toll { age: self.time.now().since(about.since), bytes: self.undo.bytes_between(csn, next) }
+    }
+}
+
+fn described(csn: Csn, about: &About, Toll { age, bytes }: Toll) -> OldestSnapshot {
+    OldestSnapshot { csn, label: about.label, age, bytes }
 }

@@ -1,7 +1,7 @@
 //! Readers by snapshots wait for nobody and see one state, whatever others write meanwhile.
 
-use crate::support::{NUMBERS, TEXTS, fill, in_memory};
-use foreshore::{Db, Error, Isolation, ReadOptions, TableDef, Transaction, TxnOptions};
+use crate::support::{DIR, NUMBERS, TEXTS, fill, in_memory, small};
+use foreshore::{Db, Device, Error, Isolation, ReadOptions, TableDef, Transaction, TxnOptions};
 use std::time::Duration;
 
 fn at(isolation: Isolation) -> TxnOptions {
@@ -216,4 +216,77 @@ fn a_long_reader_keeps_the_rows_that_it_sees_and_not_all_that_follow() {
     }
     assert_eq!(rows(), before);
     drop(reader.finish().unwrap());
+}
+
+const AGE: Duration = Duration::from_millis(50);
+
+/// Updates rows until the reader has lost its snapshot.
+fn write_until_given_up(db: &Db, reader: &foreshore::ReadTransaction) {
+    for round in 1..10_000 {
+        db.run(|tx| {
+            let numbers = tx.open(NUMBERS)?;
+            (0..500).try_for_each(|n| numbers.insert(n, round).map(drop))
+        })
+        .unwrap();
+        match reader.open(NUMBERS).and_then(|numbers| numbers.get(7)) {
+            Ok(found) => assert_eq!(found, Some(7), "round {round}"),
+            Err(Error::SnapshotTooOld { label: "old", age, bytes }) => {
+                assert!(age >= AGE && bytes > 0, "{age:?}, {bytes} bytes");
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("it is still there")
+}
+
+#[test]
+fn a_snapshot_that_is_too_old_is_given_up_by_those_who_write() {
+    let db = small().device(Device::Null).snapshot_max_age(AGE).open(DIR).unwrap();
+    fill(&db, 500);
+    let reader = db.read_with(ReadOptions::new().label("old"));
+    let oldest = db.stats().oldest_snapshot.expect("one is in use");
+    assert_eq!((oldest.label, oldest.bytes), ("old", 0));
+    write_until_given_up(&db, &reader);
+    let stats = db.stats();
+    assert!(stats.txn.snapshots_killed >= 1 && stats.memory_use.undo < stats.memory.undo, "{:?}", stats.txn);
+    assert!(stats.oldest_snapshot.is_none_or(|oldest| oldest.label != "old"));
+    // Others are as young as they should be.
+    assert!(db.read().open(NUMBERS).unwrap().get(7).unwrap().is_some());
+}
+
+#[test]
+fn undo_stays_within_its_limit_and_costs_the_reader_its_snapshot() {
+    const LIMIT: u64 = 128 << 10;
+    let db = small().device(Device::Null).undo_limit(LIMIT).open(DIR).unwrap();
+    assert_eq!(db.stats().memory.undo, LIMIT);
+    fill(&db, 3000);
+    let reader = db.read_with(ReadOptions::new().label("old"));
+    // What it sees of so many rows is more than the limit.
+    let spoiled = (0..3000).step_by(100).try_for_each(|from| {
+        db.run(|tx| {
+            let numbers = tx.open(NUMBERS)?;
+            (from..from + 100).try_for_each(|n| numbers.insert(n, 1).map(drop))
+        })
+    });
+    spoiled.unwrap();
+    assert!(matches!(
+        reader.open(NUMBERS).and_then(|rows| rows.get(7)),
+        Err(Error::SnapshotTooOld { label: "old", .. })
+    ));
+    assert!(db.stats().txn.snapshots_killed >= 1 && db.stats().memory_use.undo <= LIMIT);
+    let large: Result<(), Error> = db.run(|tx| {
+        let numbers = tx.open(NUMBERS)?;
+        (0..3000).try_for_each(|n| numbers.insert(n, 2).map(drop))
+    });
+    assert!(matches!(large, Err(Error::TransactionTooLarge { max }) if max as u64 == LIMIT), "{large:?}");
+    assert_eq!(db.read().open(NUMBERS).unwrap().get(7).unwrap(), Some(1));
+}
+
+#[test]
+fn a_limit_of_undo_out_of_range_is_refused() {
+    for bytes in [1, 4 << 20] {
+        let refused = small().device(Device::Null).undo_limit(bytes).open(DIR);
+        assert!(matches!(refused, Err(Error::InvalidOption { name: "undo_limit", .. })), "{refused:?}");
+    }
 }

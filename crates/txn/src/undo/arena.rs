@@ -118,6 +118,17 @@ impl Arena {
         self.used.load(Ordering::Relaxed) * CHUNK
     }
 
+    /// Bytes of the chunks that were closed with a newest commit above `from` and up to `to`. Not one moment.
+    pub(crate) fn bytes_between(&self, from: Csn, to: Csn) -> u64 {
+        let fresh = self.lists.lock().fresh;
+        let counts = |&chunk: &usize| {
+            // ORDERING: hint, for statistics.
+            let newest = self.state(chunk, NEWEST).load(Ordering::Relaxed);
+            (from.0 + 1..=to.0).contains(&newest)
+        };
+        ((1..fresh).filter(counts).count() * CHUNK) as u64
+    }
+
     /// Entries that were taken out from between others.
     pub(crate) fn pruned(&self) -> u64 {
         self.pruned.sum()

@@ -1,6 +1,7 @@
 use super::*;
-use crate::readers::{About, Mark};
+use crate::readers::{About, Mark, Toll};
 use foreshore_sync::Nanos;
+use std::time::Duration;
 
 fn reader(readers: &Readers, csn: u64, hi: u64) -> Mark {
     let about = About { label: "reader", since: Nanos::ZERO };
@@ -56,14 +57,16 @@ fn a_forgotten_commit_says_the_same_to_every_reader() {
 fn a_killed_reader_needs_nothing_and_learns_of_it() {
     let (readers, pins) = (Readers::new(4), Pins::new(1));
     let (young, old) = (reader(&readers, 40, 90), reader(&readers, 20, 60));
-    let (csn, about) = readers.kill_oldest().expect("two read");
-    assert_eq!((csn, about.label), (Csn(20), "reader"));
+    let toll = Toll { age: Duration::from_secs(5), bytes: 7 };
+    assert!(readers.kill_oldest(|_, _| None).is_none() && readers.toll(&old).is_none());
+    let (csn, about, _) = readers.kill_oldest(|csn, _| (csn == Csn(20)).then_some(toll)).expect("two read");
+    assert_eq!((csn, about.label, readers.toll(&old), readers.toll(&young)), (Csn(20), "reader", Some(toll), None));
     assert!(readers.is_killed(&old) && !readers.is_killed(&young));
     assert_eq!(view(&readers, &pins, 50).horizon(), Csn(40));
     assert_eq!(readers.oldest().map(|(csn, _)| csn), Some(Csn(40)));
     readers.release(&old);
     readers.release(&young);
-    assert!(readers.kill_oldest().is_none());
+    assert!(readers.kill_oldest(|_, _| Some(Toll::default())).is_none());
     assert_eq!(view(&readers, &pins, 50).horizon(), Csn(50));
 }
 
