@@ -23,8 +23,8 @@ use std::{cell::RefCell, fmt, mem, sync::Arc};
 /// [`Error::TableTypes`], [`Error::NoTable`], [`Error::NoSavepoint`]) and one that somebody else's lock is answered with on
 /// request ([`Error::RowLocked`]) change nothing, and the transaction goes on.
 ///
-/// What it is told, values and errors, rests on commits that may not be durable before its own is, but for a table being gone:
-/// that is told when it is durable, or else [`Durability::Relaxed`]. [`Db::run`](crate::Db::run) waits also without a commit.
+/// What it is told, values and errors, rests on commits that may not be durable before its own is. [`Db::run`](crate::Db::run) waits
+/// for them also without a commit, and so does, but with [`Durability::Relaxed`], the answer that a table is gone.
 pub struct Transaction {
     engine: Arc<Engine>,
     state: RefCell<State>,

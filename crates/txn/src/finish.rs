@@ -62,7 +62,7 @@ impl Txn {
         }
         manager.commits.add(1);
         let ticket = lease.session.ticket(lsn, csn, csn.lsn());
-        manager.release(lease, lsn, csn);
+        manager.release(lease, csn);
         Ok(ticket)
     }
 
@@ -138,7 +138,7 @@ impl Txn {
 
 impl TxnManager {
     /// Releases what a commit holds, as early as that is allowed, and takes the lease back.
-    fn release(self: &Arc<Self>, mut lease: Box<Lease>, lsn: Lsn, csn: Csn) {
+    fn release(self: &Arc<Self>, mut lease: Box<Lease>, csn: Csn) {
         match self.early_release {
             EarlyRelease::Full => {
                 self.locks.finish(&mut lease.owner, Some(csn));
@@ -150,13 +150,7 @@ impl TxnManager {
         }
         // What its last operation reserved and did not use is not kept that long.
         lease.session.release();
-        self.linger(&lease);
-        let manager = Arc::clone(self);
-        self.log.ticket(lsn, csn, csn.lsn()).on_durable(move |_| {
-            // If the log has stopped nothing will be durable any more, and who is let on hears of that.
-            manager.locks.finish(&mut lease.owner, Some(csn));
-            manager.give_back_late(lease, csn);
-        });
+        self.linger(lease, csn);
     }
 }
 

@@ -2,13 +2,17 @@
 //!
 //! Without early release of all locks a commit gives its lease back when it is acknowledged, in whatever thread that
 //! happens. Commits that nobody waits for can be as many as there are leases: the next transaction makes them durable then,
-//! and does not hear that there are too many.
+//! and does not hear that there are too many. It may begin in a callback of a ticket, on the thread that acknowledges those very
+//! commits: leases come back before any callback is called there.
 
+use crate::finish::HaltOnPanic;
 use crate::leases::Leases;
 use crate::manager::{Lease, TxnManager};
 use foreshore_base::{Csn, Result};
 use foreshore_sync::model::mutant;
 use foreshore_sync::pause;
+use std::mem;
+use std::sync::Arc;
 
 impl TxnManager {
     /// The lease of a transaction that has ended, after a wait if a commit that is not durable has it; `None` if running ones
@@ -36,21 +40,45 @@ impl TxnManager {
         }
     }
 
-    /// A commit keeps its lease until it is durable, and then [comes back with it](Self::give_back_late).
-    pub(crate) fn linger(&self, lease: &Lease) {
-        let mut lingering = self.leases(lease.is_own).lingering.lock();
+    /// A commit keeps its locks and its lease until it is durable.
+    pub(crate) fn linger(self: &Arc<Self>, lease: Box<Lease>, csn: Csn) {
+        let lingers = Lingers::new(self, lease.is_own);
+        self.log.release_when_durable(csn.lsn(), move || lingers.end(lease, csn));
+    }
+}
+
+/// A commit that is counted as one that lingers.
+struct Lingers {
+    manager: Arc<TxnManager>,
+    is_own: bool,
+}
+
+impl Lingers {
+    fn new(manager: &Arc<TxnManager>, is_own: bool) -> Self {
+        let mut lingering = manager.leases(is_own).lingering.lock();
         lingering.now += 1;
         lingering.ever += 1;
+        drop(lingering);
+        Self { manager: Arc::clone(manager), is_own }
     }
 
-    /// As [`give_back`](Self::give_back), of a commit that has [lingered](Self::linger).
-    pub(crate) fn give_back_late(&self, lease: Box<Lease>, csn: Csn) {
-        let leases = self.leases(lease.is_own);
-        self.give_back(lease, csn);
-        leases.lingering.lock().now -= 1;
+    /// The commit is durable. If the log has stopped instead, nothing will be any more, and who is let on hears of that.
+    fn end(self, mut lease: Box<Lease>, csn: Csn) {
+        let unwinds = HaltOnPanic(&self.manager);
+        pause::point("txn: a lease comes back");
+        self.manager.locks.finish(&mut lease.owner, Some(csn));
+        self.manager.give_back(lease, csn);
+        mem::forget(unwinds);
+    }
+}
+
+impl Drop for Lingers {
+    /// After the lease has come back, or is lost by a panic: who waits looks again.
+    fn drop(&mut self) {
+        self.manager.leases(self.is_own).lingering.lock().now -= 1;
         if !mutant("leases: one comes back without a word") {
             // All: who finds it taken again may have nothing left to wait for.
-            self.returned.notify_all();
+            self.manager.returned.notify_all();
         }
     }
 }

@@ -250,15 +250,15 @@ impl TxnManager {
             None => self.returned_lease(leases)?,
             found => found,
         };
+        // As above: the one that is taken here may be that of a failed rollback, and one that is missing may be lost.
+        if let Some(error) = self.log.poisoned() {
+            idle.into_iter().for_each(|lease| leases.give_back(lease));
+            return Err(error);
+        }
         let Some(mut lease) = idle else {
             let oldest = self.locks.oldest().map_or("", |(label, _)| label);
             return Err(Error::TooManyTransactions { max: self.max_sessions, oldest });
         };
-        // As above: the one that is taken here may be that of a failed rollback.
-        if let Some(error) = self.log.poisoned() {
-            leases.give_back(lease);
-            return Err(error);
-        }
         lease.owner.begin(label);
         Ok(lease)
     }

@@ -5,6 +5,7 @@ mod toy;
 
 use foreshore_base::{Csn, Error};
 use foreshore_lock::{TableMode, Target};
+use foreshore_sync::pause;
 use foreshore_txn::{EarlyRelease, TxnManagerOptions};
 use toy::{TABLE, Toy};
 
@@ -143,4 +144,17 @@ fn a_session_comes_back_when_its_commit_is_durable() {
             last = Some(ticket);
         }
     }
+}
+
+/// A commit whose locks and session are lost to a panic stops the log: nobody waits for what does not come back.
+#[test]
+fn who_panics_on_the_way_back_stops_the_log() {
+    let options = TxnManagerOptions { early_release: EarlyRelease::Off, max_sessions: 1, ..toy::small() };
+    let toy = Toy::lazy_with(&[1], options);
+    let ticket = committed_by_a_writer(&toy);
+    pause::set("txn: a lease comes back", || panic!("told to panic"));
+    ticket.wait().expect("durable before the panic");
+    assert_eq!(toy.log.stats().callback_panics, 1);
+    assert!(matches!(toy.try_begin("next"), Err(Error::Poisoned { .. })));
+    assert!(toy.log.poisoned().is_some());
 }

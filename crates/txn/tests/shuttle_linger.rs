@@ -6,6 +6,7 @@ mod toy;
 
 use foreshore_sync::model::{shuttle, shuttle_mutated};
 use foreshore_sync::pause;
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::primitive::thread;
 use foreshore_txn::{EarlyRelease, TxnManagerOptions};
 use std::sync::Arc;
@@ -90,6 +91,45 @@ fn a_commit_that_lingers_since_the_count_is_waited_for() {
 #[should_panic(expected = "TooManyTransactions")]
 fn the_count_of_who_lingers_is_taken_twice() {
     shuttle_mutated("leases: lingering read once", ITERATIONS, one_lingers_since_the_count);
+}
+
+/// All sessions are kept by commits, and who acknowledges those begins a transaction in a callback.
+fn callbacks_that_begin() {
+    let options = TxnManagerOptions { early_release: EarlyRelease::Off, max_sessions: 2, ..toy::small() };
+    let toy = Arc::new(Toy::lazy_with(&[0, 0], options));
+    let writers = [0, 1].map(|row| {
+        let mut writer = toy.begin("writer");
+        toy.add(&mut writer, row, 1).expect("its own row");
+        writer
+    });
+    let begun = Arc::new(AtomicU64::new(0));
+    for writer in writers {
+        let (other, counter) = (toy.clone(), begun.clone());
+        writer.commit_pipelined().expect("committed").on_durable(move |outcome| {
+            outcome.expect("a log without faults");
+            let mut txn = other.begin("begun in a callback");
+            assert_eq!(other.get(&mut txn, 0).expect("free") + other.get(&mut txn, 1).expect("free"), 2);
+            counter.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+    let threads = [(); 2].map(|()| {
+        let log = toy.log.clone();
+        thread::spawn(move || log.force(log.current()).expect("durable"))
+    });
+    threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    assert_eq!(toy.log.stats().callback_panics, 0);
+    assert_eq!(begun.load(Ordering::Relaxed), 2, "each is called once, by one of the two");
+}
+
+#[test]
+fn who_begins_in_a_callback_gets_the_session_of_a_commit() {
+    shuttle(ITERATIONS, callbacks_that_begin);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn sessions_come_back_before_callbacks_are_called() {
+    shuttle_mutated("pipeline: releases among callbacks", ITERATIONS, callbacks_that_begin);
 }
 
 /// Two threads with two sessions, of which one takes its time to search for one.

@@ -200,9 +200,14 @@ impl Log {
     /// The acknowledgement of a commit record at `record` with stamp `csn`, due when `target` is durable: the greater of
     /// `csn` and what the transaction has observed.
     pub fn ticket(&self, record: Lsn, csn: Csn, target: Lsn) -> CommitTicket {
-        // Spread over the shards by what is at hand: stamps are multiples of eight in some buffers.
-        let slot = (target.0 ^ target.0 >> 3) as usize % SHARDS;
-        CommitTicket::new(self.handle.shared.clone(), slot, record, csn, target)
+        CommitTicket::new(self.handle.shared.clone(), spread(target), record, csn, target)
+    }
+
+    /// Calls `function` once when `lsn` is durable, or when the log has stopped: on the thread that learns it, this one perhaps,
+    /// and before every callback of a ticket that this thread calls, for that may wait for what `function` gives back.
+    /// So `function` waits for nobody. A panic in it goes no further.
+    pub fn release_when_durable(&self, lsn: Lsn, function: impl FnOnce() + Send + 'static) {
+        self.shared().pipeline.release_when_durable(spread(lsn), lsn, Box::new(|_| function()));
     }
 
     /// Asks for `lsn` to be durable soon, without waiting: for commits whose tickets are waited for elsewhere, or not at
@@ -321,6 +326,11 @@ impl Log {
         let daemons = Mutex::new(LockRank::Leaf, daemons);
         Self { handle: Arc::new(Handle { shared, daemons }) }
     }
+}
+
+/// Spreads over the shards by what is at hand: stamps are multiples of eight in some buffers.
+const fn spread(lsn: Lsn) -> usize {
+    (lsn.0 ^ lsn.0 >> 3) as usize % SHARDS
 }
 
 impl Shared {

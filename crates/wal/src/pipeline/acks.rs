@@ -4,6 +4,8 @@
 //! and then work for those alone that it acknowledges. Who completes a group calls them, or the session whose shard it is
 //! at its next commit, whichever comes first: so acknowledging is shared among those who commit.
 //!
+//! There are two such collections: what only gives back, and waits for nobody, is called before the code of others.
+//!
 //! A shard has a *consumer token*: one thread at a time takes entries out and calls them, so a session's callbacks come in
 //! order, a callback that waits again does not recurse, and nobody waits for a token. Two store-buffering pairs with `SeqCst`
 //! fences see to it that nobody is forgotten:
@@ -13,6 +15,7 @@
 //! | who registers: the entry; reads durable | who completes: durable; reads the entries |
 //! | who holds the token: gives it back; reads durable and the entries | who completes or registers: durable or an entry; tries the token |
 
+use super::{Leader, Pipeline};
 use foreshore_base::Lsn;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -182,6 +185,82 @@ impl Acks {
     pub(super) fn panics(&self) -> u64 {
         // ORDERING: Relaxed, a counter.
         self.panics.load(Ordering::Relaxed)
+    }
+}
+
+impl<L: Leader> Pipeline<L> {
+    /// What may be answered, and what is durable: all and not all if the log has stopped.
+    pub(super) fn acknowledged(&self) -> (Lsn, Lsn) {
+        // In the order of `answer`.
+        let stopped = self.is_poisoned();
+        let durable = self.durable();
+        (if stopped { Lsn(u64::MAX) } else { durable }, durable)
+    }
+
+    /// Registers a future's waker, in place of the one under `old`; `None` if there is nothing to wait for.
+    pub fn register_waker(&self, slot: usize, lsn: Lsn, old: Option<Key>, waker: &Waker) -> Option<Key> {
+        let key = self.watch(slot, lsn, old, waker);
+        if key.is_some() && !mutant("pipeline: future does not ring") {
+            self.ask(lsn);
+        }
+        key
+    }
+
+    /// As [`Self::register_waker`], for one who only watches: asks nobody to write a group.
+    pub fn watch(&self, slot: usize, lsn: Lsn, old: Option<Key>, waker: &Waker) -> Option<Key> {
+        if let Some(old) = old {
+            self.acks.remove(old);
+        }
+        let key = self.acks.add(slot, lsn, Call::Waker(waker.clone()));
+        // ORDERING: first row of the table of `acks`.
+        fence(Ordering::SeqCst);
+        if self.acknowledged().0 >= lsn {
+            self.acks.remove(key);
+            return None;
+        }
+        Some(key)
+    }
+
+    /// Takes a future's waker out, if it is still there.
+    pub fn deregister_waker(&self, key: Key) {
+        self.acks.remove(key);
+    }
+
+    /// Calls `function` once when `lsn` is durable, or when the log has stopped: on the thread that learns it, this one
+    /// perhaps. The flag says whether `lsn` is durable.
+    pub fn call_when_durable(&self, slot: usize, lsn: Lsn, function: Box<dyn FnOnce(bool) + Send>) {
+        self.acks.add(slot, lsn, Call::Function(function));
+        self.ask(lsn);
+        if !mutant("acks: no look after the registration") {
+            self.acknowledge(slot);
+        }
+    }
+
+    /// The same for what waits for nobody, and is called before all else that waits for as much.
+    pub fn release_when_durable(&self, slot: usize, lsn: Lsn, function: Box<dyn FnOnce(bool) + Send>) {
+        let releases = if mutant("pipeline: releases among callbacks") { &self.acks } else { &self.releases };
+        releases.add(slot, lsn, Call::Function(function));
+        self.ask(lsn);
+        // ORDERING: both rows of the table of `acks`.
+        fence(Ordering::SeqCst);
+        releases.call(slot, || self.acknowledged());
+    }
+
+    /// Calls what is due in the shard of `slot`.
+    pub fn acknowledge(&self, slot: usize) {
+        // ORDERING: both rows of the table of `acks`.
+        fence(Ordering::SeqCst);
+        self.acks.call(slot, || self.acknowledged());
+    }
+
+    /// Futures and callbacks that wait.
+    pub fn watchers(&self) -> usize {
+        self.acks.outstanding()
+    }
+
+    /// Callbacks and wakers that panicked.
+    pub fn callback_panics(&self) -> u64 {
+        self.acks.panics() + self.releases.panics()
     }
 }
 

@@ -166,8 +166,9 @@ impl<L: Leader> Pipeline<L> {
         } else if !matches!(mode, HandOff::Nothing(_)) && self.can_lead() {
             self.space.notify_one();
         }
-        // Last, for this is code of others.
+        // Last, for this is code of others, and those who wait for nobody first.
         if mode == HandOff::Full {
+            self.releases.call_all(|| self.acknowledged());
             self.acks.call_all(|| self.acknowledged());
         }
     }

@@ -50,7 +50,7 @@ pub use passage::Waits;
 
 use crate::policy::GroupPolicy;
 use crate::slots::Slots;
-use acks::{Acks, Call};
+use acks::Acks;
 use amass::Amass;
 use flush::Flushers;
 use foreshore_base::{Error, GroupNo, Lsn, Result};
@@ -62,7 +62,6 @@ use lead::{Caller, HandOff};
 use pace::{Pace, Start};
 use passage::Passages;
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::Duration;
 use waiters::Waiters;
 use window::Window;
@@ -135,6 +134,8 @@ pub struct Pipeline<L: Leader> {
     amass: Amass,
     waiters: Waiters,
     acks: Acks,
+    /// Calls that only give back. They come first: who is called by `acks` may wait for what they give.
+    releases: Acks,
     cause: Mutex<Option<Error>>,
     /// Greatest LSN that a future waits for.
     polled: AtomicU64,
@@ -170,6 +171,7 @@ impl<L: Leader> Pipeline<L> {
             amass: Amass::default(),
             waiters: Waiters::new(),
             acks: Acks::new(slots.len()),
+            releases: Acks::new(slots.len()),
             cause: Mutex::new(LockRank::LogWaiters, None),
             polled: AtomicU64::new(0),
             slots,
@@ -329,70 +331,6 @@ impl<L: Leader> Pipeline<L> {
     /// Whether a group may be begun for somebody who waits for `lsn`.
     fn start_for(&self, lsn: Lsn) -> Start {
         if self.sealed() < lsn { self.start() } else { Start::No }
-    }
-
-    /// What may be answered, and what is durable: all and not all if the log has stopped.
-    fn acknowledged(&self) -> (Lsn, Lsn) {
-        // In the order of `answer`.
-        let stopped = self.is_poisoned();
-        let durable = self.durable();
-        (if stopped { Lsn(u64::MAX) } else { durable }, durable)
-    }
-
-    /// Registers a future's waker, in place of the one under `old`; `None` if there is nothing to wait for.
-    pub fn register_waker(&self, slot: usize, lsn: Lsn, old: Option<Key>, waker: &Waker) -> Option<Key> {
-        let key = self.watch(slot, lsn, old, waker);
-        if key.is_some() && !mutant("pipeline: future does not ring") {
-            self.ask(lsn);
-        }
-        key
-    }
-
-    /// As [`Self::register_waker`], for one who only watches: asks nobody to write a group.
-    pub fn watch(&self, slot: usize, lsn: Lsn, old: Option<Key>, waker: &Waker) -> Option<Key> {
-        if let Some(old) = old {
-            self.acks.remove(old);
-        }
-        let key = self.acks.add(slot, lsn, Call::Waker(waker.clone()));
-        // ORDERING: first row of the table of `acks`.
-        fence(Ordering::SeqCst);
-        if self.acknowledged().0 >= lsn {
-            self.acks.remove(key);
-            return None;
-        }
-        Some(key)
-    }
-
-    /// Takes a future's waker out, if it is still there.
-    pub fn deregister_waker(&self, key: Key) {
-        self.acks.remove(key);
-    }
-
-    /// Calls `function` once when `lsn` is durable, or when the log has stopped: on the thread that learns it, this one
-    /// perhaps. The flag says whether `lsn` is durable.
-    pub fn call_when_durable(&self, slot: usize, lsn: Lsn, function: Box<dyn FnOnce(bool) + Send>) {
-        self.acks.add(slot, lsn, Call::Function(function));
-        self.ask(lsn);
-        if !mutant("acks: no look after the registration") {
-            self.acknowledge(slot);
-        }
-    }
-
-    /// Calls what is due in the shard of `slot`.
-    pub fn acknowledge(&self, slot: usize) {
-        // ORDERING: both rows of the table of `acks`.
-        fence(Ordering::SeqCst);
-        self.acks.call(slot, || self.acknowledged());
-    }
-
-    /// Futures and callbacks that wait.
-    pub fn watchers(&self) -> usize {
-        self.acks.outstanding()
-    }
-
-    /// Callbacks and wakers that panicked.
-    pub fn callback_panics(&self) -> u64 {
-        self.acks.panics()
     }
 }
 
