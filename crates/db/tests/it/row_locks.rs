@@ -232,7 +232,7 @@ fn workers_that_skip_what_others_have_share_a_queue_and_never_wait() {
     const WORKERS: usize = 8;
     const JOBS: u64 = 400;
     const DONE: TableDef<u64, u64> = TableDef::new("done");
-    for level in [Isolation::ReadCommitted, Isolation::Serializable] {
+    for level in LEVELS {
         let (db, _) = in_memory();
         fill(&db, JOBS);
         db.run(|tx| tx.open(DONE).map(drop)).unwrap();
