@@ -16,6 +16,15 @@ const ENOUGH: Duration = Duration::from_secs(10);
 const SHARERS: usize = 4;
 const ROUNDS: usize = 20;
 
+/// Ends the sharers, also where who waits for them has failed.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Each sharer keeps its lock until another one has it as well, or is refused it: so nobody gets it alone but by being waited
 /// for.
 fn stream(
@@ -48,6 +57,7 @@ fn stream(
         for _ in 0..SHARERS {
             scope.spawn(sharer);
         }
+        let _ends = Ends(&ended);
         for _ in 0..ROUNDS {
             let mut owner = locks.lease("alone").expect("a slot");
             while holding.load(Ordering::Relaxed) == 0 {
@@ -56,7 +66,6 @@ fn stream(
             alone(&mut owner);
             locks.finish(&mut owner, None);
         }
-        ended.store(true, Ordering::Relaxed);
     });
 }
 
