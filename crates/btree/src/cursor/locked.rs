@@ -1,7 +1,8 @@
 //! Scans that lock what they read.
 //!
 //! A serializable scan locks every key that it meets, dead or alive, together with the gap before it, and the gap in which it
-//! ends as well, unless that is the gap behind its upper bound. At other levels, and where it passes over rows that others
+//! ends as well, unless that is the gap behind its upper bound. One from the back begins with that gap, and those of the keys
+//! that it meets keep new keys out to the right of where it stands. At other levels, and where it passes over rows that others
 //! have, it locks rows alone. Shared locks are entered between reading a leaf and validating it, so that what is handed out is
 //! what was locked. The first steps take few rows at a time: who wants one row locks one. Rows locked for update are
 //! locked one by one, as by a write, and looked at again with that lock.
