@@ -208,7 +208,10 @@ impl Checkpointer {
         let is_clean = reach == Reach::Last && active.is_empty() && scan_start == begin;
         let body = CheckpointBody { next_xid: view.next_xid, ceiling: view.ceiling, clock, active };
         let group = self.log.next_group();
-        let lsn = self.append(&mut state.session, &body)?;
+        let appended = self.append(&mut state.session, &body);
+        // Its session stays and its lane does not: it may be one that others wait for.
+        state.session.release();
+        let lsn = appended?;
         // Only now: the record rests on every commit it calls finished, so when it is durable they are.
         self.log.force(lsn)?;
         assert!(self.log.durable() >= lsn, "a forced record is durable");

@@ -3,8 +3,8 @@
 
 use crate::script::{Script, disk, open, options};
 use crate::support::{DIR, NUMBERS};
-use foreshore::{Error, TableDef};
-use foreshore_io::sim::{Fault, FaultKind};
+use foreshore::{Db, Error, TableDef, Transaction};
+use foreshore_io::sim::{Fault, FaultKind, Persist};
 
 const BLOBS: TableDef<u64, &[u8]> = TableDef::new("blobs");
 
@@ -125,5 +125,54 @@ fn creation_on_a_full_disk_fails_and_works_later() {
         let db = open(&sim).unwrap_or_else(|error| panic!("operation {at}: {error:?}"));
         db.run(|tx| tx.open(NUMBERS)?.insert(1, 1).map(drop)).unwrap();
         db.check().unwrap();
+    }
+}
+
+/// What a decision about a prepared transaction takes of the log is kept back, now and after a restart: each rollback writes a
+/// group of its own before it takes anything back.
+#[test]
+fn prepared_transactions_are_resolved_on_a_full_disk() {
+    for (count, rows) in [(5, 1), (40, 5), (1, 100)] {
+        for restarts in [false, true] {
+            let sim = disk(4);
+            let mut db = open(&sim).unwrap();
+            let keys = |n: u64| (0..rows).map(move |row| n * 1000 + row);
+            let put = |tx: &Transaction, n, byte| {
+                let table = tx.open(BLOBS)?;
+                keys(n).try_for_each(|key| table.insert(key, &[byte; 1000][..]).map(drop))
+            };
+            for n in 0..count {
+                db.run(|tx| put(tx, n, 1)).unwrap();
+                let tx = db.begin();
+                put(&tx, n, 2).unwrap();
+                tx.prepare(&n.to_string()).unwrap();
+                (0..3).for_each(|_| db.step());
+            }
+            sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
+            let refused = (0..10_000).find_map(|n| db.run(|tx| tx.open(NUMBERS)?.insert(n, 1).map(drop)).err());
+            assert!(matches!(refused, Some(Error::DiskFull { .. })), "{refused:?}");
+            let sim = if restarts { sim.crash_image(&Persist::None, 1) } else { sim };
+            if restarts {
+                sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
+                db = open(&sim).unwrap();
+            }
+            let commits = |n| n % 7 == 3;
+            for n in 0..count {
+                let name = n.to_string();
+                let resolved =
+                    if commits(n) { db.commit_prepared(&name).map(drop) } else { db.rollback_prepared(&name) };
+                resolved.unwrap_or_else(|error| panic!("{count} of {rows}, restarts {restarts}, {n}: {error}"));
+            }
+            let verify = |db: &Db| {
+                let reader = db.read();
+                let table = reader.open(BLOBS).unwrap();
+                for (n, key) in (0..count).flat_map(|n| keys(n).map(move |key| (n, key))) {
+                    assert_eq!(table.get(key).unwrap().unwrap()[0], 1 + u8::from(commits(n)), "row {key}");
+                }
+            };
+            verify(&db);
+            let sim = sim.crash_image(&Persist::None, 2);
+            verify(&open(&sim).unwrap());
+        }
     }
 }

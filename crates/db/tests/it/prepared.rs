@@ -1,9 +1,13 @@
 //! A prepared transaction waits to be resolved, with all that it has locked, for as long as that takes; readers see what was before it.
 
-use crate::support::{DIR, NUMBERS, fill, in_memory, open, small};
+use crate::support::{DIR, NUMBERS, TEXTS, fill, in_memory, open, small};
 use foreshore::{Db, Device, Error, Isolation, Options, RowLock, TableDef, Transaction, TxnOptions};
 use foreshore_io::{Fs, Mem};
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
+};
 
 const WORDS: TableDef<&str, &str> = TableDef::new("words");
 const MADE: TableDef<u64, i64> = TableDef::new("made");
@@ -468,6 +472,31 @@ fn as_many_may_wait_as_there_may_be_transactions() {
         db.rollback_prepared(&format!("p{n}")).unwrap();
     }
     assert_eq!(crate::support::numbers(&db), (0..10).map(|n| (n, n as i64)).collect::<Vec<_>>());
+}
+
+/// Sessions that come late take turns in a few lanes of the log's memory. After a restart those are all but the prepared ones'.
+#[test]
+fn a_restart_with_many_leaves_lanes_of_the_log_to_others() {
+    let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+    let open = || Options::new().memory_limit(4 << 20).fs(Arc::clone(&fs)).open(DIR).unwrap();
+    let db = open();
+    let prepare = |n: u64| {
+        let tx = db.begin();
+        tx.open(NUMBERS).unwrap().insert(n, 1).unwrap();
+        tx.prepare(&n.to_string()).unwrap();
+    };
+    fill(&db, 8);
+    (0..8).for_each(prepare);
+    db.close(Duration::ZERO).unwrap();
+    let (done, is_done) = mpsc::channel();
+    let db = open();
+    thread::spawn(move || {
+        db.checkpoint().unwrap();
+        db.run(|tx| tx.open(TEXTS)?.insert("one", "more").map(drop)).unwrap();
+        (0..8).for_each(|n: u64| db.rollback_prepared(&n.to_string()).unwrap());
+        done.send(()).unwrap();
+    });
+    assert!(is_done.recv_timeout(Duration::from_secs(60)).is_ok(), "somebody keeps a lane that others wait for");
 }
 
 #[test]
