@@ -4,10 +4,10 @@ mod common;
 
 use common::{Bed, DATA, Event, Watched, check, count, create, init, open, open_with, pool_options, store};
 use foreshore_base::limits::{PAGE_SIZE, SECTOR};
-use foreshore_base::{Error, GroupNo, Lsn, PageId, Place};
+use foreshore_base::{Error, GroupNo, Lsn, PageId, Place, Result};
 use foreshore_buffer::format::{page_checksum, page_lsn, verify_page};
-use foreshore_buffer::{DoublewriteKind, Pool, PoolOptions};
-use foreshore_io::{Fs, Mem, Sim};
+use foreshore_buffer::{DoublewriteKind, PageWrites, Pool, PoolOptions};
+use foreshore_io::{File, Fs, Mem, Sim};
 use foreshore_sync::{LockRank, Mutex};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -301,4 +301,83 @@ fn a_foreign_newer_or_cut_doublewrite_file_is_refused() {
     assert!(matches!(refusal(&|sim| sim.flip(dw, 20, 1).expect("flip")), Error::Corrupted { .. }));
     assert!(matches!(refusal(&|sim| sim.truncate(dw, 8192).expect("truncate")), Error::Truncated { .. }));
     assert!(matches!(refusal(&|sim| sim.truncate(dw, 0).expect("truncate")), Error::Foreign { .. }));
+}
+
+/// A device that offers to write pages whole and refuses one of them.
+#[derive(Debug)]
+struct Picky(Arc<dyn File>);
+
+impl File for Picky {
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        self.0.read_at(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.0.write_at(buf, offset)
+    }
+
+    fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.0.write_durable(buf, offset)
+    }
+
+    fn writes_whole(&self, _: usize) -> bool {
+        true
+    }
+
+    fn write_whole(&self, parts: &[(&[u8], u64)]) -> Result<bool> {
+        let taken: Vec<_> = parts.iter().copied().filter(|&(_, offset)| offset != P.offset()).collect();
+        self.0.write_many(&taken)?;
+        Ok(taken.len() == parts.len())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.0.sync()
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.0.len()
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        self.0.allocate(offset, len)
+    }
+}
+
+#[test]
+fn a_batch_of_which_one_page_is_not_written_whole_goes_through_the_doublewrite_file() {
+    let (sim, fs, _) = store(1, PAGES);
+    {
+        let bed = open_with(&fs, &pool_options(16), |_, inner| Arc::new(Picky(inner))).expect("open");
+        let mut session = bed.log.session().expect("a session");
+        let mut flushed = |pids: [u64; 3], way: PageWrites, doubled: u64| {
+            for pid in pids {
+                count(&bed.pool, &mut session, PageId(pid)).expect("count");
+            }
+            bed.pool.flush_all().expect("flush");
+            let stats = bed.pool.stats();
+            assert_eq!((stats.page_writes, stats.doublewrite_batches, stats.pages_dirty), (way, doubled, 0));
+        };
+        flushed([1, 5, 6], PageWrites::Whole, 0);
+        flushed([2, P.0, 4], PageWrites::Doublewrite, 1);
+    }
+    for pid in 1..PAGES - 1 {
+        assert_eq!(check(&home(&fs, PageId(pid)), PageId(pid)), 1);
+    }
+    // Those that were written whole before have their images there, too.
+    for pid in [2, P.0, 4].map(PageId) {
+        let fork = sim.fork();
+        fork.patch(Path::new(DATA), pid.offset() + 1000, &[0; SECTOR]).expect("patch");
+        let fs: Arc<dyn Fs> = Arc::new(fork);
+        let bed = open(&fs, &pool_options(16)).expect("open");
+        assert_eq!(bed.pool.restore_doublewrite(bed.recovered.end()).expect("restore"), 1);
+        assert_eq!(check(&bed.pool.shared(pid).expect("whole again"), pid), 1);
+    }
 }
