@@ -5,13 +5,22 @@
 //! time of it cannot be seen, but the number can be counted: each site of the engine where it happens calls [`contended`],
 //! and a measurement asks for the difference of [`counted`] around an operation.
 //!
+//! A word may be one that many write by its nature, like a clock; then each operation counts ([`contended`]). Or it depends on
+//! the work whether another worker comes to it, as with the latch of a page: such a site names the word ([`contended_at`]).
+//! Workers that [`watch`] the lines they write count there only what goes to a line that another of them writes too.
+//! What they pass over is counted beside it ([`alone`]), so that both numbers can be told.
+//!
 //! Counted are the sites that a transaction passes: latches, pins, the lock tables, intents, xids, the clock and the status
 //! words of transactions, undo space, sleeping and waking, and the log buffers. A lock counts twice, to take it and to give it
 //! back. Not counted: what a leader of the log does once a group, and statistics, which each thread mostly has a line for.
 
 #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
+pub use lines::{Lines, watch};
+
+#[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
 std::thread_local! {
     static COUNT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    static ALONE: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 /// Adds `n` contended read-modify-writes to the calling thread's count, which wraps at 2^64. One addition to a thread-local
@@ -24,6 +33,100 @@ pub fn contended(n: u64) {
     let _ = n;
 }
 
+/// As [`contended`], for one read-modify-write of `word`, which a watching thread may find to be its own.
+#[inline(always)]
+pub fn contended_at<T>(word: &T) {
+    #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
+    if lines::are_watched() && !lines::is_shared(std::ptr::from_ref(word).addr()) {
+        ALONE.set(ALONE.get().wrapping_add(1));
+    } else {
+        contended(1);
+    }
+    #[cfg(any(foreshore_loom, foreshore_shuttle))]
+    let _ = word;
+}
+
+/// The lines that the threads of one measurement write.
+#[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
+mod lines {
+    use crate::primitive::atomic::{AtomicU64, Ordering};
+    use crate::thread_index;
+    use std::cell::{Cell, RefCell};
+    use std::sync::Arc;
+
+    /// Places for lines, many for each that is written in seconds. Two that meet in one count as shared.
+    const LINES: usize = 1 << LINES_LOG;
+    const LINES_LOG: u32 = 21;
+    /// Bytes that move between caches together.
+    const BYTES: usize = 64;
+    /// Two of the threads have written the line.
+    const SHARED: u64 = 1 << 23;
+
+    std::thread_local! {
+        static WATCHED: Cell<bool> = const { Cell::new(false) };
+        static TABLE: RefCell<Option<Arc<Lines>>> = const { RefCell::new(None) };
+    }
+
+    /// Who wrote which line, for the threads that watch with it.
+    pub struct Lines {
+        /// By a hash of the line's number: that number from bit 24 on; [`SHARED`]; below, one more than the thread's. Zero: none.
+        writers: Box<[AtomicU64]>,
+    }
+
+    impl Lines {
+        /// No line is written yet.
+        #[must_use]
+        pub fn new() -> Self {
+            Self { writers: (0..LINES).map(|_| AtomicU64::new(0)).collect() }
+        }
+
+        /// Notes that the calling thread writes the line at `address`; whether another has.
+        fn note(&self, address: usize) -> bool {
+            let line = (address / BYTES) as u64;
+            let mine = line << 24 | ((thread_index() as u64 + 1) & (SHARED - 1));
+            let writer = &self.writers[(line.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - LINES_LOG)) as usize];
+            // ORDERING: Relaxed, a statistic publishes nothing. A store that is lost is made again the next time.
+            let before = writer.load(Ordering::Relaxed);
+            let now = if before == 0 || before == mine { mine } else { line << 24 | SHARED };
+            if now != before {
+                // ORDERING: as above.
+                writer.store(now, Ordering::Relaxed);
+            }
+            now & SHARED != 0
+        }
+    }
+
+    impl Default for Lines {
+        fn default() -> Self {
+            Self::new()
+        }
+    }
+
+    impl std::fmt::Debug for Lines {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.debug_struct("Lines").finish_non_exhaustive()
+        }
+    }
+
+    /// From here on the calling thread tells lines that it alone writes from those that others write that watch with the same
+    /// `lines`. It costs a look into them at each site that names its word.
+    pub fn watch(lines: Arc<Lines>) {
+        TABLE.set(Some(lines));
+        WATCHED.set(true);
+    }
+
+    #[inline(always)]
+    pub(super) fn are_watched() -> bool {
+        WATCHED.get()
+    }
+
+    /// Also where the thread is about to end and its table is gone.
+    #[cold]
+    pub(super) fn is_shared(address: usize) -> bool {
+        TABLE.try_with(|table| table.borrow().as_ref().is_none_or(|lines| lines.note(address))).unwrap_or(true)
+    }
+}
+
 /// The calling thread's count since the thread began. Always zero under a model checker.
 #[inline]
 pub fn counted() -> u64 {
@@ -33,10 +136,49 @@ pub fn counted() -> u64 {
     0
 }
 
+/// What [`contended_at`] has passed over since the calling thread began. Always zero under a model checker.
+#[inline]
+pub fn alone() -> u64 {
+    #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
+    return ALONE.get();
+    #[cfg(any(foreshore_loom, foreshore_shuttle))]
+    0
+}
+
 #[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
 mod tests {
     use super::*;
     use crate::primitive::thread;
+    use std::sync::Arc;
+
+    /// What a thread that watches `lines`, if any, counts for as many operations on `word`.
+    fn count(lines: Option<&Arc<Lines>>, word: &u64, times: u64) -> [u64; 2] {
+        thread::scope(|scope| {
+            let counts = scope.spawn(|| {
+                lines.cloned().into_iter().for_each(watch);
+                (0..times).for_each(|_| contended_at(word));
+                [counted(), alone()]
+            });
+            counts.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn a_word_counts_once_two_that_watch_have_written_its_line() {
+        let lines = Arc::new(Lines::new());
+        let word = crate::CachePadded::new(0);
+        // The indices of threads that have ended may be given out again: the first one stays.
+        watch(lines.clone());
+        contended_at(&*word);
+        assert_eq!([counted(), alone()], [0, 1]);
+        assert_eq!(count(None, &word, 5), [5, 0], "who does not watch counts all");
+        contended_at(&*word);
+        assert_eq!([counted(), alone()], [0, 2], "and is no other worker");
+        assert_eq!(count(Some(&lines), &word, 5), [5, 0]);
+        contended_at(&*word);
+        assert_eq!([counted(), alone()], [1, 2], "it stays shared");
+        assert_eq!(count(Some(&Arc::new(Lines::new())), &word, 5), [0, 5], "another measurement");
+    }
 
     #[test]
     fn each_thread_counts_its_own() {

@@ -133,8 +133,12 @@ pub struct Row {
     pub rss_peak_bytes: u64,
     /// Resident size just after the open.
     pub rss_open_bytes: u64,
-    /// Contended read-modify-writes of the workers per commit, if that was asked for.
+    /// Read-modify-writes of a transaction that go to a cache line which another worker also writes, if that was asked for.
     pub contended_rmw_per_txn: Option<f64>,
+    /// All that go to lines which others could write as well, if that was asked for: those, and those of which the line turned
+    /// out to be the worker's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tagged_rmw_per_txn: Option<f64>,
     /// Where the time went, if that was measured.
     pub breakdown: Option<Breakdown>,
     /// Whether the rows are sound and no commit is missing.

@@ -12,7 +12,9 @@ use crate::{
 };
 use foreshore::{Db, Profile, TimeSplit};
 use foreshore_base::Result;
+use foreshore_sync::rmw;
 use std::{
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -71,7 +73,7 @@ pub(crate) fn measure(
     let db = home.open()?;
     let rss_open_bytes = resident_bytes()?;
     let mut peak = Peak::begin()?;
-    let phase = Phase::new();
+    let (phase, lines) = (Phase::new(), config.count_rmw.then(|| Arc::new(rmw::Lines::new())));
     // Rows that are not checked one by one follow each other on a bank that is warm.
     let warm_up = if checks == Check::Skip { WARM_UP.min(config.secs) } else { WARM_UP };
     let window = config.secs + warm_up;
@@ -81,11 +83,14 @@ pub(crate) fn measure(
         let workers: Vec<_> = (0..threads)
             .map(|thread| {
                 let worker = Worker { run: found.next_run, thread: thread as u32 };
-                let terminal = Terminal::new(config, &db, &phase, work.transactions(worker));
+                let terminal = Terminal::new(config, &db, &phase, work.transactions(worker)).watching(lines.clone());
                 scope.spawn(move || terminal.work())
             })
             .collect();
-        let window = watch(&db, &phase, (warm_up, config.secs), &mut peak, progress);
+        // However short the row is: a line that both write now and then is to be known as such.
+        let passes = [WARM_UP, config.secs.min(WARM_UP)];
+        let passes: &[Duration] = if config.count_rmw { &passes } else { &[] };
+        let window = watch(&db, &phase, (warm_up, config.secs), passes, &mut peak, progress);
         phase.raise(Phase::STOP);
         let mut tally = Tally::new();
         for worker in workers {
@@ -126,12 +131,13 @@ pub(crate) fn measure(
     Ok(row(config, threads, &tally, (&before, &after), (rss_open_bytes, peak.bytes()), checks))
 }
 
-/// Waits through warm-up and window, sampling memory, and returns what was read at the window's ends. Ends early when a
-/// worker has failed.
+/// Waits through warm-up and window, sampling memory, and returns what was read at the window's ends. Then through the passes in
+/// which read-modify-writes are counted, if any: to watch the lines, and to count. Ends early when a worker has failed.
 fn watch(
     db: &Db,
     phase: &Phase,
     (warm_up, secs): (Duration, Duration),
+    passes: &[Duration],
     peak: &mut Peak,
     progress: &dyn Progress,
 ) -> Result<(Sample, Sample)> {
@@ -149,6 +155,12 @@ fn watch(
     phase.raise(Phase::MEASURE);
     wait_until(warm_up + secs)?;
     let after = Sample::take(db)?;
+    let mut end = begun.elapsed();
+    for (&pass, to) in passes.iter().zip([Phase::WATCH, Phase::COUNT]) {
+        phase.raise(to);
+        end += pass;
+        wait_until(end)?;
+    }
     Ok((before, after))
 }
 
@@ -199,7 +211,8 @@ fn row(
         checkpoints: counters.checkpoints,
         rss_peak_bytes,
         rss_open_bytes,
-        contended_rmw_per_txn: config.count_rmw.then(|| per(tally.rmw, tally.commits)),
+        contended_rmw_per_txn: config.count_rmw.then(|| per(tally.rmw, tally.counted)),
+        tagged_rmw_per_txn: config.count_rmw.then(|| per(tally.rmw + tally.rmw_alone, tally.counted)),
         breakdown: config.breakdown.then(|| {
             let spent = after.spent - before.spent;
             Breakdown::new(spent, Profile::ONE_IN, tally.waited, after.at - before.at, threads)

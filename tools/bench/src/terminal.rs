@@ -7,7 +7,10 @@ use foreshore_sync::rmw;
 use hdrhistogram::Histogram;
 use std::{
     collections::VecDeque,
-    sync::atomic::{AtomicU8, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -22,7 +25,11 @@ pub(crate) struct Phase(AtomicU8);
 impl Phase {
     pub(crate) const WARM: u8 = 0;
     pub(crate) const MEASURE: u8 = 1;
-    pub(crate) const STOP: u8 = 2;
+    /// Workers learn which cache lines they alone write, to count by.
+    pub(crate) const WATCH: u8 = 2;
+    /// Workers count read-modify-writes.
+    pub(crate) const COUNT: u8 = 3;
+    pub(crate) const STOP: u8 = 4;
 
     pub(crate) fn new() -> Self {
         Self(AtomicU8::new(Self::WARM))
@@ -50,8 +57,12 @@ pub(crate) struct Tally {
     pub(crate) aborts: u64,
     /// Transactions run again while measuring.
     pub(crate) retries: u64,
-    /// Contended read-modify-writes of the worker while measuring.
+    /// Transactions begun while counting.
+    pub(crate) counted: u64,
+    /// Contended read-modify-writes of those.
     pub(crate) rmw: u64,
+    /// Read-modify-writes of those that are like them but for going to a line that no other worker writes.
+    pub(crate) rmw_alone: u64,
     /// Time that the worker waited for tickets while measuring.
     pub(crate) waited: Duration,
     /// Latency of the counted commits, in nanoseconds.
@@ -61,7 +72,17 @@ pub(crate) struct Tally {
 impl Tally {
     pub(crate) fn new() -> Self {
         let latency = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).expect("bounds and digits are in range");
-        Self { commits: 0, all_commits: 0, aborts: 0, retries: 0, rmw: 0, waited: Duration::ZERO, latency }
+        Self {
+            commits: 0,
+            all_commits: 0,
+            aborts: 0,
+            retries: 0,
+            counted: 0,
+            rmw: 0,
+            rmw_alone: 0,
+            waited: Duration::ZERO,
+            latency,
+        }
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
@@ -69,7 +90,9 @@ impl Tally {
         self.all_commits += other.all_commits;
         self.aborts += other.aborts;
         self.retries += other.retries;
+        self.counted += other.counted;
         self.rmw += other.rmw;
+        self.rmw_alone += other.rmw_alone;
         self.waited += other.waited;
         self.latency.add(&other.latency).expect("all histograms have the same bounds");
     }
@@ -79,6 +102,8 @@ impl Tally {
 pub(crate) struct Terminal<'a> {
     db: &'a Db,
     phase: &'a Phase,
+    /// To be watched once the phase says so, if at all.
+    lines: Option<Arc<rmw::Lines>>,
     commit: Commit,
     options: TxnOptions,
     transactions: Box<dyn Transactions + Send>,
@@ -101,6 +126,7 @@ impl<'a> Terminal<'a> {
         Self {
             db,
             phase,
+            lines: None,
             commit: config.commit,
             options: TxnOptions::new().label("bench").durability(durability).isolation(config.isolation),
             transactions,
@@ -108,6 +134,11 @@ impl<'a> Terminal<'a> {
             in_flight: VecDeque::with_capacity(config.in_flight()),
             tally: Tally::new(),
         }
+    }
+
+    /// Has the worker watch these lines from [`Phase::WATCH`] on.
+    pub(crate) fn watching(self, lines: Option<Arc<rmw::Lines>>) -> Self {
+        Self { lines, ..self }
     }
 
     /// Runs transactions until the phase says stop, then waits until all are durable.
@@ -124,10 +155,14 @@ impl<'a> Terminal<'a> {
     }
 
     fn work_until_stop(&mut self) -> Result<()> {
-        let mut measured_from = None;
+        let mut counted_from = None;
         while self.phase.get() != Phase::STOP {
-            if self.phase.get() == Phase::MEASURE {
-                measured_from.get_or_insert_with(rmw::counted);
+            if let Some(lines) = self.lines.take_if(|_| self.phase.get() >= Phase::WATCH) {
+                rmw::watch(lines);
+            }
+            if self.phase.get() == Phase::COUNT {
+                counted_from.get_or_insert_with(|| (rmw::counted(), rmw::alone()));
+                self.tally.counted += 1;
             }
             self.transact()?;
             if self.in_flight.len() >= self.clients {
@@ -138,7 +173,10 @@ impl<'a> Terminal<'a> {
                 self.acknowledge_oldest()?;
             }
         }
-        self.tally.rmw = measured_from.map_or(0, |from| rmw::counted().wrapping_sub(from));
+        if let Some((counted, alone)) = counted_from {
+            self.tally.rmw = rmw::counted().wrapping_sub(counted);
+            self.tally.rmw_alone = rmw::alone().wrapping_sub(alone);
+        }
         Ok(())
     }
 
@@ -213,6 +251,7 @@ mod tests {
     #[test]
     fn tallies_add_up() {
         let (mut a, mut b) = (Tally::new(), Tally::new());
+        (a.counted, b.counted, a.rmw_alone, b.rmw_alone) = (1, 2, 3, 4);
         a.commits = 2;
         a.rmw = 7;
         b.rmw = 4;
@@ -222,6 +261,7 @@ mod tests {
         b.latency.saturating_record(u64::MAX);
         a.add(&b);
         assert_eq!((a.commits, a.all_commits, a.rmw, a.latency.len()), (5, 5, 11, 2));
+        assert_eq!((a.counted, a.rmw_alone), (3, 7));
         assert!(a.latency.max() >= LONGEST_NS);
     }
 }

@@ -95,7 +95,7 @@ pub(crate) struct Arguments {
     /// Seed of all randomness
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Count contended read-modify-writes
+    /// Count contended read-modify-writes behind the measured time: those on cache lines that another worker also writes
     #[arg(long)]
     count_rmw: bool,
     /// Measure where the time of one in 16 transactions goes

@@ -35,6 +35,7 @@ fn row(tps: f64) -> Row {
         rss_peak_bytes: 1 << 26,
         rss_open_bytes: 1 << 25,
         contended_rmw_per_txn: None,
+        tagged_rmw_per_txn: None,
         breakdown: None,
         checks: checks(None),
         repeats: Vec::new(),
