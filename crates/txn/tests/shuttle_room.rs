@@ -8,6 +8,7 @@ use foreshore_base::TableId;
 use foreshore_sync::model::{shuttle, shuttle_mutated};
 use foreshore_sync::primitive::thread;
 use foreshore_txn::{Before, SnapshotKind, Txn, TxnManagerOptions, UndoPtr, Undoable};
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use toy::Toy;
 
@@ -20,13 +21,14 @@ const CHUNKS: usize = 8;
 /// Enters a change of no table, and of so many bytes.
 fn enter(txn: &mut Txn, bytes: usize, before: Option<Before<'_>>) -> UndoPtr {
     txn.ensure_xid().expect("an xid");
-    txn.reserve(0, bytes).expect("room, for all but one snapshot keep nothing");
+    txn.reserve(0, bytes).expect("what the first snapshot kept was enough");
     let body = vec![1; bytes];
     txn.push_undo(&Undoable { kind: 1, table: TableId(99), body: &body, before })
 }
 
-fn commit(txn: Txn) {
-    txn.commit().expect("committed").wait().expect("durable");
+/// Those that a failure has cut short are not rolled back.
+fn commit(txn: ManuallyDrop<Txn>) {
+    ManuallyDrop::into_inner(txn).commit().expect("committed").wait().expect("durable");
 }
 
 fn one_is_given_up() {
@@ -35,7 +37,7 @@ fn one_is_given_up() {
     let take = |label| toy.manager.snapshot(SnapshotKind::Latest, label).expect("a free slot");
     // It sees what lies in half of the memory.
     let oldest = take("oldest");
-    let mut first = toy.begin("first");
+    let mut first = ManuallyDrop::new(toy.begin("first"));
     let entered: Vec<UndoPtr> = (0..CHUNKS / 2).map(|_| enter(&mut first, LARGE, None)).collect();
     let (xid, undo) = (first.xid().expect("drawn"), *entered.last().expect("some"));
     commit(first);
@@ -43,13 +45,13 @@ fn one_is_given_up() {
     let linker = {
         let toy = toy.clone();
         thread::spawn(move || {
-            let mut txn = toy.begin("linker");
+            let mut txn = ManuallyDrop::new(toy.begin("linker"));
             txn.refresh_view();
             enter(&mut txn, 100, Some(Before { xid, undo, ..Before::default() }));
             commit(txn);
         })
     };
-    let mut large = toy.begin("large");
+    let mut large = ManuallyDrop::new(toy.begin("large"));
     (0..CHUNKS - 3).for_each(|_| drop(enter(&mut large, LARGE, None)));
     linker.join().expect("the writer");
     commit(large);
