@@ -10,9 +10,12 @@
 //!
 //! **One victim.** Of two that publish at once both may see the cycle. A waiter that saw one walks again under the lock
 //! `confirming`, and takes its edge back under it if the cycle still stands; the other then finds it broken. So the victim is
-//! the waiter that closed the cycle and confirmed first, which has done least waiting. Locks are held to the end, so an edge
-//! seen early in a walk still stands at its end, unless a waiter gave up: then the walk may refuse a wait that would
-//! have ended, which costs a retry.
+//! the waiter that closed the cycle and confirmed first, which has done least waiting.
+//!
+//! **No cycle of what was.** A walk reads one edge after another. Who was in the way when its waiter was passed may have ended
+//! when it is passed itself, and wait as its slot's next transaction. So the edges of a cycle are read once more, and its
+//! owners must be the same transactions before and after that. Locks are held to the end, so each edge still
+//! stands then, unless a waiter gave up: that may refuse a wait that would have ended, which costs a retry.
 
 use crate::manager::LockManager;
 use crate::owner::{Owner, Wait};
@@ -25,12 +28,32 @@ impl LockManager {
             return Ok(());
         }
         let confirmed = self.confirming.lock();
-        let Some(cycle) = self.cycle_through(owner.index) else { return Ok(()) };
+        let cycle = loop {
+            let Some(cycle) = self.cycle_through(owner.index) else { return Ok(()) };
+            // Otherwise somebody has gone on meanwhile, and there may be another one.
+            if self.stands(&cycle) {
+                break cycle;
+            }
+        };
         let cycle = cycle.into_iter().take(MAX_NAMED).filter_map(|index| self.waiter(index)).collect();
         owner.set_wait(Wait::Nothing, None);
         drop(confirmed);
         self.deadlocks.add(1);
         Err(Error::Deadlock { cycle })
+    }
+
+    /// Whether each of `cycle` waits for the next one, and the last one for the first, all in the same transactions.
+    fn stands(&self, cycle: &[u32]) -> bool {
+        let terms = || cycle.iter().map(|&index| self.slots.get(index).shown().term).collect::<Vec<_>>();
+        let before = terms();
+        let mut blockers = Vec::new();
+        let next = cycle.iter().cycle().skip(1);
+        let waits = cycle.iter().zip(next).all(|(&waiter, next)| {
+            blockers.clear();
+            self.blockers(waiter, &mut blockers);
+            blockers.contains(next)
+        });
+        waits && terms() == before
     }
 
     /// An owner and what it waits for; `None` if that wait has ended since.
