@@ -6,7 +6,7 @@ use crate::leases::Leases;
 use crate::pins::Pins;
 use crate::readers::Readers;
 use crate::resource::ResourceManager;
-use crate::slot::{self, ActiveSlots};
+use crate::slot::ActiveSlots;
 use crate::status::StatusWindow;
 use crate::table::StatusTable;
 use crate::txn::{Txn, TxnOptions};
@@ -129,8 +129,6 @@ pub struct TxnManager {
     pub(crate) window: StatusWindow,
     pub(crate) xids: Xids,
     pub(crate) active: ActiveSlots,
-    /// Xids that a session draws at once.
-    pub(crate) draws: u64,
     pub(crate) readers: Readers,
     pub(crate) pins: Pins,
     pub(crate) views: Views,
@@ -176,7 +174,6 @@ impl TxnManager {
             window,
             xids: Xids::new(start.next_xid, options.xid_block),
             active: ActiveSlots::new(sessions),
-            draws: slot::draws(options.status_capacity, sessions),
             readers,
             pins,
             views: Views::new(first_view),
@@ -281,12 +278,12 @@ impl TxnManager {
         self.leases(lease.is_own).give_back(lease);
     }
 
-    /// What a checkpoint has to record. The caller has loaded the log's next group before. Sessions draw new xids after it.
+    /// What a checkpoint has to record. The caller has loaded the log's next group before.
     #[must_use]
     pub fn checkpoint_view(&self) -> CheckpointView {
         // The next xid before the slots: see `ActiveSlots`. The clock after them: who has left its slot is in it.
         let next_xid = self.xids.next();
-        let active = self.void_left().iter().map(|active| (active.xid, active.first_group)).collect();
+        let active = self.active.all().map(|(_, active)| (active.xid, active.first_group)).collect();
         let (clock, window_lo) = (self.clock(), self.window.lo());
         CheckpointView { next_xid, active, ceiling: self.xids.ceiling(), clock, window_lo }
     }
@@ -338,7 +335,6 @@ impl TxnManager {
                 if self.slide(u64::MAX) == 0 {
                     // WAIT: help - or park behind the leader: the oldest commit in the window is not durable.
                     self.log.force(self.log.current())?;
-                    self.void_left();
                     if self.slide(u64::MAX) == 0 && self.xids.settle(&self.log, &self.window) == Bound::Window {
                         let oldest = self.oldest_active().map_or("", |active| active.label);
                         return Err(Error::TooManyTransactions { max: self.window.capacity(), oldest });
@@ -354,9 +350,6 @@ impl TxnManager {
     pub(crate) fn keep_ahead(&self, xid: Xid, session: &mut Session) -> Result<()> {
         let stride = SLIDE_STRIDE.min(self.window.capacity() as u64 / 8);
         if xid.0.is_multiple_of(stride) {
-            if self.xids.next().0.saturating_sub(self.window.lo().0) > self.window.capacity() as u64 / 2 {
-                self.void_left();
-            }
             // Faster than xids are drawn, so that it catches up after an old transaction has ended.
             self.slide(4 * stride);
             self.prepare_status(xid)?;
