@@ -236,7 +236,7 @@ impl Options {
         self
     }
 
-    /// How old a snapshot may be when writers begin to look for room: an older one is given up, and its reader gets
+    /// How old a snapshot may be, more than zero, when writers begin to look for room: an older one is given up, and its reader gets
     /// [`SnapshotTooOld`](Error::SnapshotTooOld). While nobody writes, it stays. [`Stats::oldest_snapshot`](crate::Stats::oldest_snapshot)
     /// tells the oldest by its label.
     #[must_use]
@@ -287,6 +287,9 @@ impl Options {
 
     fn check(&self) -> Result<()> {
         MemoryShares::of(self.memory_limit, self.undo_limit)?;
+        if self.snapshot_max_age.is_zero() {
+            return Err(out_of_range("snapshot_max_age", 0, "more than no time"));
+        }
         if !self.segment_bytes.is_power_of_two() || !(MIN_SEGMENT..=MAX_SEGMENT).contains(&self.segment_bytes) {
             return Err(out_of_range("segment_bytes", self.segment_bytes, "a power of two from 64 KiB to 1 GiB"));
         }
