@@ -53,7 +53,7 @@ pub struct Cursor {
 }
 
 impl Tree {
-    /// A scan of the rows between two bounds, in ascending order. What a serializable transaction finds, and what it does not
+    /// A scan of the rows between two bounds, from either end or both. What a serializable transaction finds, and what it does not
     /// find, holds to its end.
     ///
     /// # Errors
@@ -116,8 +116,8 @@ impl Cursor {
     /// The next row, or `None` at the end. `txn` is the transaction that the cursor was made for.
     ///
     /// # Errors
-    /// `Deadlock`, `LockTimeout`, `SnapshotTooOld`, `Corrupted`, `Io`, `OutOfFrames`, `Poisoned`. The next call goes on where
-    /// this one began.
+    /// `Deadlock`, `LockTimeout`, `LockLimit`, `RowLocked`, `Conflict`, `SnapshotTooOld`, `TableDropped`, `Corrupted`, `Io`,
+    /// `OutOfFrames`, `Poisoned`. The next call goes on where this one began.
     pub fn next(&mut self, txn: &mut Txn) -> Result<Option<(&[u8], &[u8])>> {
         self.take(txn, End::Front)
     }

@@ -299,7 +299,8 @@ impl Pool {
         self.core.flush(Some(group))
     }
 
-    /// [`Pool::flush_older_than`] that also writes at least the oldest of every `share` dirty pages. Called again and again as
+    /// [`Pool::flush_older_than`] that also writes at least one in `share` of all dirty pages: those of the extents with the oldest
+    /// ones. Called again and again as
     /// the log grows it keeps pages from getting old all at the same time.
     pub fn flush_some(&self, group: GroupNo, share: usize) -> Result<()> {
         self.core.flush_some(group, share)

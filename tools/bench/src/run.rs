@@ -99,7 +99,7 @@ mod tests {
         let tagged = report.rows[0].tagged_rmw_per_txn.unwrap();
         assert!(tagged > 16.0 && tagged < 1000.0, "{tagged}");
         // Three of them, but for pages of accounts that one worker alone has come by, and not what goes to a worker's own pages of
-        // history and its own xids.
+        // history.
         let contended = report.rows[0].contended_rmw_per_txn.unwrap();
         assert!(contended > 8.0 && contended < tagged, "{contended} of {tagged}");
     }
