@@ -49,9 +49,8 @@ impl Core {
                     None => guard.put(&blank_page(pid)),
                 }
                 frame.set_loading(false);
-                match wanted {
-                    Wanted::Again => self.replacer.on_load(&self.frames, no, pid),
-                    Wanted::Once => self.on_pass(no, pid),
+                if !self.on_arrival(no, pid, wanted) {
+                    self.replacer.on_load(&self.frames, no, pid);
                 }
                 Ok(Some(guard))
             }

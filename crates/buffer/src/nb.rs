@@ -104,11 +104,11 @@ impl Frame {
         check(from, from & !LOADING);
     }
 
-    /// age. True if the page is to be spared: it is fixed, or has a use left, or its word changes just now.
+    /// age. True if the page is to be spared: it is fixed, or passing, or has a use left, or its word changes just now.
     pub fn cool(&self) -> bool {
         // ORDERING: Relaxed, a count that orders nothing.
         let from = self.meta.load(Ordering::Relaxed);
-        if from & (EVICTED | PINS) != 0 {
+        if from & (EVICTED | PASSING | PINS) != 0 {
             return true;
         }
         if from & USES == 0 {
@@ -271,9 +271,7 @@ impl Core {
             self.give_back(no);
             return Ok(());
         }
-        if wanted == Wanted::Once {
-            self.on_pass(no, pid);
-        }
+        self.on_arrival(no, pid, wanted);
         frame.enter(counted(uses, wanted));
         // The version moves, as whenever a frame changes hands.
         frame.latch.unlock_exclusive(&self.parks);

@@ -8,21 +8,35 @@
 //! A passing page that somebody else uses meanwhile **stays**: when its turn comes it goes over to the policy, as a page that has
 //! just come in. So does one that is dirty.
 //!
+//! How many frames the queue has before its oldest go first is its **quota**, one in [`LEAST`] to begin with. A table that is
+//! scanned again and again would never stay in memory with that, also where nobody else wants the frames. So the ids of the
+//! pages that have passed are kept for a while. One that a scan brings in again would have been there in a longer queue,
+//! and the quota grows by a frame; each page that comes in for anybody else takes a frame back. That is how ARC shares its
+//! memory between its two lists (Megiddo and Modha, FAST 2003). The quota ends at [`MOST`], and ids are kept for as many departures
+//! as lie between the two: a scan of more than that is read from disk each time, and takes nothing from anybody.
+//!
 //! **Every passing page is in the queue**, or in the hands of a thread that looks at it, because a policy need not know of it: who
 //! takes an entry out gives up the frame, or tells the policy, or puts the entry back. Entries may be stale, of a page that has
 //! left its frame otherwise, or twice there; who meets one drops it.
 
 use crate::frame::FrameNo;
 use crate::pool::Core;
+use crate::replace::Ghosts;
 use foreshore_base::PageId;
 use foreshore_sync::model::mutant;
+use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
 use foreshore_sync::{LockRank, Mutex};
 use std::collections::VecDeque;
-use std::ops::ControlFlow;
+use std::io;
+use std::ops::{ControlFlow, RangeInclusive};
 
-/// Of so many frames one may hold a passing page before the oldest of them go first. Twice what scans read ahead, so that they
-/// come to those pages before they leave.
-const SHARE: usize = 8;
+/// Of so many frames one at least may hold a passing page before the oldest of them go first. Twice what scans read ahead, so
+/// that they come to those pages before they leave.
+const LEAST: usize = 8;
+/// Of four frames so many at most.
+const MOST: usize = 3;
+/// Pages that a sweep gives over to the policy before it asks the policy, whose turn a long row of them would only put off.
+const HAND_OVERS: usize = 16;
 
 /// What is known of a page's future as it is fixed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,12 +53,43 @@ pub enum Wanted {
 pub(crate) struct Passing {
     queue: Mutex<VecDeque<(FrameNo, PageId)>>,
     /// Entries up to which the policy's victims go first.
-    quota: usize,
+    quota: AtomicUsize,
+    bounds: RangeInclusive<usize>,
+    /// Pages that have left through the queue.
+    gone: Ghosts,
 }
 
 impl Passing {
-    pub(crate) fn new(frames: usize) -> Self {
-        Self { queue: Mutex::new(LockRank::Leaf, VecDeque::new()), quota: frames / SHARE }
+    pub(crate) fn new(frames: usize) -> io::Result<Self> {
+        let (least, most) = (frames / LEAST, frames * MOST / 4);
+        Ok(Self {
+            queue: Mutex::new(LockRank::Leaf, VecDeque::new()),
+            quota: AtomicUsize::new(least),
+            bounds: least..=most,
+            gone: Ghosts::new(most - least)?,
+        })
+    }
+
+    fn quota(&self) -> usize {
+        // ORDERING: hint, a share that is a little off costs a read at most; here and below.
+        self.quota.load(Ordering::Relaxed)
+    }
+
+    /// Page `pid` comes in for a scan. If it has passed of late the queue was too short for it.
+    fn come(&self, pid: PageId) {
+        if self.gone.take(pid) && self.quota() < *self.bounds.end() {
+            // ORDERING: as in `quota`; that threads that do this at once go beyond the bound by their number makes no difference.
+            self.quota.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A page comes in for somebody else, who has the frame from the scans.
+    fn yield_one(&self) {
+        let quota = self.quota();
+        if quota > *self.bounds.start() {
+            // ORDERING: as in `quota`. Another thread that changes it makes this one's frame good for both.
+            let _ = self.quota.compare_exchange(quota, quota - 1, Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 
     /// Takes the oldest entry if there are more than `keep`.
@@ -59,21 +104,34 @@ impl Passing {
 }
 
 impl Core {
-    /// Page `pid` has come into the frame, whose exclusive latch is held, for a scan.
-    pub(crate) fn on_pass(&self, no: FrameNo, pid: PageId) {
-        self.frames[no as usize].set_passing();
-        self.passing.put(no, pid);
+    /// Page `pid` comes into the frame, whose exclusive latch is held. True if it passes through; else the policy is to hear of it.
+    pub(crate) fn on_arrival(&self, no: FrameNo, pid: PageId, wanted: Wanted) -> bool {
+        match wanted {
+            Wanted::Again => self.passing.yield_one(),
+            Wanted::Once => {
+                self.passing.come(pid);
+                self.frames[no as usize].set_passing();
+                self.passing.put(no, pid);
+            }
+        }
+        wanted == Wanted::Once
     }
 
     /// Hands frames to `consider`, the one to give up first, until it breaks or there are no more.
     pub(crate) fn sweep(&self, consider: &mut dyn FnMut(FrameNo) -> ControlFlow<()>) -> ControlFlow<()> {
-        self.sweep_passing(self.passing.quota, consider)?;
+        self.sweep_passing(self.passing.quota(), HAND_OVERS, consider)?;
         self.replacer.sweep(&self.frames, consider)?;
-        self.sweep_passing(0, consider)
+        self.sweep_passing(0, usize::MAX, consider)
     }
 
-    /// Hands the frames of passing pages to `consider`, the oldest first, but for the youngest `keep`.
-    fn sweep_passing(&self, keep: usize, consider: &mut dyn FnMut(FrameNo) -> ControlFlow<()>) -> ControlFlow<()> {
+    /// Hands the frames of passing pages to `consider`, the oldest first, but for the youngest `keep`, until it has given as many
+    /// as `hand_overs` to the policy.
+    fn sweep_passing(
+        &self,
+        keep: usize,
+        mut hand_overs: usize,
+        consider: &mut dyn FnMut(FrameNo) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
         // Each once: those that stay stand behind the others then.
         let turns = self.passing.queue.lock().len();
         for _ in 0..turns {
@@ -82,13 +140,20 @@ impl Core {
             let mut flow = ControlFlow::Continue(());
             if frame.uses() > 0 || frame.is_dirty() {
                 self.hand_over(no, pid);
+                hand_overs -= 1;
             } else if self.passes(no, pid) {
                 flow = consider(no);
+                if !self.passes(no, pid) {
+                    self.passing.gone.add(pid);
+                }
             }
             if self.passes(no, pid) && !mutant("passing: who cannot go leaves the queue") {
                 self.passing.put(no, pid);
             }
             flow?;
+            if hand_overs == 0 {
+                break;
+            }
         }
         ControlFlow::Continue(())
     }
@@ -134,5 +199,35 @@ mod tests {
             assert_eq!((frame.uses(), frame.is_passing()), (before, false), "{kind}");
             assert!(pool.core.passing.queue.lock().is_empty());
         }
+    }
+
+    #[test]
+    fn a_long_row_of_pages_that_stay_does_not_put_the_policy_off() {
+        let pool = pool_with(128, ReplacementKind::Lru);
+        let core = &pool.core;
+        drop(pool.pin_unread(PageId(1000)).expect("a frame"));
+        let own = core.table.get(PageId(1000)).expect("in memory");
+        for pid in (1..=100).map(PageId) {
+            let no = core.take_frame().expect("a free frame");
+            let frame = &core.frames[no as usize];
+            frame.set_pid(pid);
+            assert!(core.table.insert(pid, no) && core.on_arrival(no, pid, Wanted::Once));
+            frame.count_use(1);
+            frame.latch.unlock_exclusive(&core.parks);
+        }
+        let mut first = None;
+        let _ = core.sweep(&mut |no| {
+            first = Some(no);
+            ControlFlow::Break(())
+        });
+        assert_eq!(first, Some(own), "the policy knows it for longest");
+        assert_eq!(core.frames.iter().filter(|frame| frame.is_passing()).count(), 100 - HAND_OVERS);
+        let mut named = 0;
+        let _ = core.sweep(&mut |_| {
+            named += 1;
+            ControlFlow::Continue(())
+        });
+        assert_eq!(named, 1 + 2 * HAND_OVERS, "those who can go");
+        assert_eq!(core.frames.iter().filter(|frame| frame.is_passing()).count(), 0, "the last resort is not bounded");
     }
 }

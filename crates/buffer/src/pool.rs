@@ -121,7 +121,7 @@ impl Pool {
             // Without a background thread nothing but need empties frames, so what stays is the policy's choice alone.
             inline_batch: if options.background { INLINE_BATCH.min(options.frames / 8) } else { 1 },
             dry: AtomicBool::new(false),
-            passing: Passing::new(options.frames),
+            passing: Passing::new(options.frames).map_err(out_of_memory)?,
             cleaner: Cleaner::new(doublewrite, options.doublewrite, data.writes_whole(PAGE_SIZE)),
             data,
             log,

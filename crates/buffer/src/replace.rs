@@ -23,6 +23,8 @@ mod nbgclock;
 mod s3c;
 mod two_q;
 
+pub(crate) use ghosts::Ghosts;
+
 use crate::frame::{Frame, FrameNo, MAX_USES, USE};
 use foreshore_base::{Error, PageId};
 use std::fmt;

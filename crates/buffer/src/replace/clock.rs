@@ -39,7 +39,7 @@ impl Replacer for Clock {
             // ORDERING: Relaxed, the hand guards nothing.
             let index = self.hand.fetch_add(1, Ordering::Relaxed) % frames.len();
             let frame = &frames[index];
-            if frame.pid() == PageId::ZERO || frame.is_pinned() || frame.age() {
+            if frame.pid() == PageId::ZERO || frame.is_pinned() || frame.is_passing() || frame.age() {
                 continue;
             }
             consider(index as FrameNo)?;

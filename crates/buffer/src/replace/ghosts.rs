@@ -16,7 +16,7 @@ const WAYS: usize = 16;
 
 /// The last pages that left, as many as `span`.
 #[derive(Debug)]
-pub(super) struct Ghosts {
+pub(crate) struct Ghosts {
     entries: LazyArray<AtomicU64>,
     /// Sets, a power of two.
     sets: usize,
@@ -25,7 +25,7 @@ pub(super) struct Ghosts {
 }
 
 impl Ghosts {
-    pub(super) fn new(span: usize) -> io::Result<Self> {
+    pub(crate) fn new(span: usize) -> io::Result<Self> {
         // At least twice the span, so that few sets overflow.
         let sets = (2 * span).div_ceil(WAYS).next_power_of_two();
         let span = u32::try_from(span).expect("fewer frames than that");
@@ -47,7 +47,7 @@ impl Ghosts {
     }
 
     /// Notes that `pid` left.
-    pub(super) fn add(&self, pid: PageId) {
+    pub(crate) fn add(&self, pid: PageId) {
         // ORDERING: Relaxed, hints; here and below.
         let now = self.departures.fetch_add(1, Ordering::Relaxed);
         let (set, fingerprint) = self.set(pid);
@@ -56,7 +56,7 @@ impl Ghosts {
     }
 
     /// Whether `pid` is one of the last that left; it is not afterwards.
-    pub(super) fn take(&self, pid: PageId) -> bool {
+    pub(crate) fn take(&self, pid: PageId) -> bool {
         // ORDERING: as in `add`.
         let now = self.departures.load(Ordering::Relaxed);
         let (set, fingerprint) = self.set(pid);
