@@ -38,8 +38,8 @@ pub struct MemoryShares {
     pub frames: usize,
 }
 
-/// Bytes in memory beside each frame: descriptor (64), entry of the page table (4), and what the policy keeps, which is most for
-/// `s3c`, its list and ghosts.
+/// Bytes in memory beside each frame: descriptor (64), entry of the page table (4), the queue of scans and the ids that it
+/// remembers (at most 64), and what the policy keeps, which is most for `s3c`, its list and ghosts.
 const FRAME_OVERHEAD: u64 = 192;
 
 /// How much of its share each part uses, in bytes.

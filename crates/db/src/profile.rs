@@ -1,11 +1,11 @@
 //! Where the time of transactions goes, by label.
 //!
-//! While profiling is on, one in [`Profile::ONE_IN`] transactions that a thread begins is measured, its first among them. Everything
-//! that it does for the engine is between two looks at the clock, and within, the places where time goes measure
+//! While profiling is on, one in [`Profile::ONE_IN`] transactions that a thread begins is measured on average, at random gaps, its
+//! first among them. Everything that it does for the engine is between two looks at the clock, and within, the places where time goes measure
 //! themselves (see [`foreshore_sync::spent`]). When profiling is off, a transaction looks at one flag as it begins.
 
 use crate::Db;
-use foreshore_base::{Lockable, PageId, Result};
+use foreshore_base::{Error, Lockable, PageId, Result};
 use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 use foreshore_sync::spent::{self, Spent, SpentNanos};
 use foreshore_sync::{Clock, Hot, LockRank, Mutex, Nanos, SystemClock};
@@ -92,7 +92,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// One of so many transactions of a thread is measured.
+    /// One of so many transactions of a thread is measured, on average.
     pub const ONE_IN: u32 = 16;
 
     /// The time of all labels together.
@@ -168,9 +168,8 @@ impl Profiler {
     #[cold]
     fn timed<T>(&self, meter: &Meter, work: impl FnOnce() -> T) -> T {
         let from = self.clock.now();
-        spent::start();
-        let result = work();
-        let (parts, mut sums) = (spent::stop(), meter.spent.get());
+        let (result, parts) = spent::measure(work);
+        let mut sums = meter.spent.get();
         (0..Spent::COUNT).for_each(|part| sums[part] += parts[part]);
         meter.spent.set(sums);
         meter.inside.set(meter.inside.get() + self.clock.now().since(from));
@@ -224,9 +223,9 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// An error that another run may not meet has ended the transaction.
-    pub(crate) fn fail(&self) {
-        self.failed.set(true);
+    /// An error has ended the transaction. If another run may not meet it, this one was in vain.
+    pub(crate) fn fail(&self, error: &Error) {
+        self.failed.set(error.is_retryable());
     }
 }
 

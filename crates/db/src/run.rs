@@ -73,12 +73,12 @@ impl Db {
                     Err(error) => return Err(error.into()),
                 },
                 (None, Err(error)) => {
-                    self.end(tx, turn, is_relaxed)?;
+                    self.end(&tx, turn, is_relaxed)?;
                     return Err(error);
                 }
             };
             if runs == MAX_RUNS {
-                self.end(tx, turn, is_relaxed)?;
+                self.end(&tx, turn, is_relaxed)?;
                 return Err(Error::Exhausted { runs, cause: Arc::new(cause) }.into());
             }
             if let Error::LockLimit { table, .. } = cause {
@@ -93,12 +93,13 @@ impl Db {
 
     /// Ends `tx` without a commit. An answer that tells what another commit did must not be given while power loss could take
     /// that commit back, and the next one in line need not wait for the disk.
-    fn end(&self, tx: Transaction, turn: Option<Turn<'_>>, is_relaxed: bool) -> Result<(), Error> {
+    fn end(&self, tx: &Transaction, turn: Option<Turn<'_>>, is_relaxed: bool) -> Result<(), Error> {
         let watermark = tx.end_without_commit();
         drop(turn);
         let log = &self.engine().log;
         // WAIT: help - or park behind the leader.
-        if is_relaxed || watermark.lsn() <= log.durable() { Ok(()) } else { log.force(watermark.lsn()) }
+        let wait = || tx.measured(|| log.force(watermark.lsn()));
+        if is_relaxed || watermark.lsn() <= log.durable() { Ok(()) } else { wait() }
     }
 }
 

@@ -114,7 +114,10 @@ impl Transaction {
                 created: Vec::new(),
                 dropped: Vec::new(),
             })),
-            Err(error) => State::Failed { error, watermark: Csn::ZERO, has_begun: false },
+            Err(error) => {
+                meter.iter().for_each(|meter| meter.fail(&error));
+                State::Failed { error, watermark: Csn::ZERO, has_begun: false }
+            }
         };
         Self {
             engine: Arc::clone(engine),
@@ -239,7 +242,7 @@ impl Transaction {
         let State::Live(live) = self.state.replace(State::Over) else {
             unreachable!("a failed transaction has answered above");
         };
-        let prepared = self.engine.prepare(place, *live);
+        let prepared = self.measured(|| self.engine.prepare(place, *live));
         self.engine.transaction_ended();
         prepared
     }
@@ -253,7 +256,7 @@ impl Transaction {
         match self.state.replace(State::Over) {
             State::Live(live) => {
                 let take_back = || self.engine.check_open().and_then(|()| live.txn.rollback().map(drop));
-                let ended = self.engine.profiler.during(self.meter.as_deref(), take_back);
+                let ended = self.measured(take_back);
                 self.engine.transaction_ended();
                 ended
             }
@@ -271,7 +274,7 @@ impl Transaction {
         // Before the locks go. A commit that fails has stopped the log.
         dropped.iter().for_each(Tree::retire);
         let commit = || if hand_over { txn.commit_pipelined() } else { txn.commit() };
-        let committed = self.engine.profiler.during(self.meter.as_deref(), commit);
+        let committed = self.measured(commit);
         self.engine.transaction_ended();
         let ticket = committed?;
         self.engine.know_tables(created, dropped, ticket.csn());
@@ -279,7 +282,7 @@ impl Transaction {
     }
 
     /// Ends the transaction without a commit and returns the newest commit that its answers rest on.
-    pub(crate) fn end_without_commit(self) -> Csn {
+    pub(crate) fn end_without_commit(&self) -> Csn {
         match self.state.replace(State::Over) {
             State::Live(live) => self.take_back(*live),
             State::Failed { watermark, .. } => watermark,
@@ -291,12 +294,13 @@ impl Transaction {
     fn take_back(&self, live: Live) -> Csn {
         let watermark = live.txn.observed();
         // A rollback that fails stops the log, and everybody hears of that.
-        let _ = live.txn.rollback();
+        let _ = self.measured(|| live.txn.rollback());
         self.engine.transaction_ended();
         watermark
     }
 
     /// Does `work` of this transaction, and measures it if its time is measured.
+    #[inline(always)]
     pub(crate) fn measured<T>(&self, work: impl FnOnce() -> T) -> T {
         self.engine.profiler.during(self.meter.as_deref(), work)
     }
@@ -323,7 +327,7 @@ impl Transaction {
             State::Failed { error, .. } => return Err(error.clone()),
             State::Over => unreachable!("who ends a transaction gives it up"),
         };
-        let outcome = self.engine.profiler.during(self.meter.as_deref(), || {
+        let outcome = self.measured(|| {
             let outcome = self.engine.check_open().and_then(|()| operation(&self.engine, live));
             // The caller may take its time before the next call: log space is not kept for it.
             live.txn.release();
@@ -337,9 +341,7 @@ impl Transaction {
         let State::Live(live) = mem::replace(&mut *state, State::Over) else {
             unreachable!("the operation ran");
         };
-        if let Some(meter) = self.meter.as_ref().filter(|_| error.is_retryable()) {
-            meter.fail();
-        }
+        self.meter.iter().for_each(|meter| meter.fail(&error));
         let watermark = self.take_back(*live);
         let waits = matches!(error, Error::TableDropped) && self.durability == Durability::Durable;
         // WAIT: help - or park behind the leader. Without a commit nobody else would wait until the drop is durable.
@@ -376,7 +378,7 @@ impl Drop for Transaction {
     fn drop(&mut self) {
         if let State::Live(live) = mem::replace(self.state.get_mut(), State::Over) {
             // Its own drop rolls it back.
-            self.engine.profiler.during(self.meter.as_deref(), || drop(live));
+            self.measured(|| drop(live));
             self.engine.transaction_ended();
         }
         if let Some(meter) = &self.meter {

@@ -1,11 +1,13 @@
 //! Where the time of a thread goes, kept by each thread for itself while somebody measures it.
 //!
-//! A measurement is begun by [`start`] and ended by [`stop`] on the same thread. In between the places where time goes, each in
-//! a call of [`during`], read the clock. Of two such calls, one inside of the other, the outer one has all the time: who
-//! writes a group of the log because he waits for it, waits for the log. Without a measurement such a call costs one look at
-//! a thread-local word.
+//! A measurement is a call of [`measure`]. In it the places where time goes, each in a call of [`during`], read the clock. Of
+//! two such calls, one inside of the other, the outer one has all the time: who writes a group of the log because he waits for
+//! it, waits for the log. Without a measurement such a call costs one look at a thread-local word.
+//!
+//! A measurement may be inside of another, or of a place where time goes, as when an acknowledgement runs a transaction. It finds
+//! its own time and leaves theirs as it was, and so does one that ends with a panic.
 
-use crate::{Clock, SystemClock};
+use crate::{Clock, SystemClock, thread_index};
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -35,19 +37,46 @@ pub type SpentNanos = [u64; Spent::COUNT];
 std::thread_local! {
     static MEASURES: Cell<bool> = const { Cell::new(false) };
     static NANOS: Cell<SpentNanos> = const { Cell::new([0; Spent::COUNT]) };
-    static DRAWS: Cell<u32> = const { Cell::new(0) };
+    /// Calls of [`is_due`] until it is the thread's turn.
+    static LEFT: Cell<u32> = const { Cell::new(0) };
+    /// State of the generator of gaps, 0 before the first.
+    static RANDOM: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Begins a measurement of the calling thread.
-pub fn start() {
-    NANOS.set([0; Spent::COUNT]);
-    MEASURES.set(true);
+/// Nothing is measured until this is dropped.
+struct On;
+
+impl On {
+    fn later() -> Self {
+        MEASURES.set(false);
+        Self
+    }
 }
 
-/// Ends the measurement and returns what it has found.
-pub fn stop() -> SpentNanos {
-    MEASURES.set(false);
-    NANOS.get()
+impl Drop for On {
+    fn drop(&mut self) {
+        MEASURES.set(true);
+    }
+}
+
+/// What the thread measured before, which it measures again when this is dropped.
+struct Before {
+    measures: bool,
+    nanos: SpentNanos,
+}
+
+impl Drop for Before {
+    fn drop(&mut self) {
+        MEASURES.set(self.measures);
+        NANOS.set(self.nanos);
+    }
+}
+
+/// Does `work`, and tells what its time was spent on.
+pub fn measure<T>(work: impl FnOnce() -> T) -> (T, SpentNanos) {
+    let _before = Before { measures: MEASURES.replace(true), nanos: NANOS.replace([0; Spent::COUNT]) };
+    let result = work();
+    (result, NANOS.get())
 }
 
 /// Whether the calling thread is measured.
@@ -56,11 +85,31 @@ pub fn is_measured() -> bool {
     MEASURES.get()
 }
 
-/// Whether it is the thread's turn to be measured: the first time, and each `every`th time from there.
+/// Whether it is the thread's turn to be measured: the first time, and from there once in `every` times on average. The gaps are
+/// random, from 1 to `2 * every - 1`: a fixed one would meet the same step of a thread's round again and again.
 pub fn is_due(every: u32) -> bool {
-    let draw = DRAWS.get();
-    DRAWS.set((draw + 1) % every);
-    draw == 0
+    match LEFT.get() {
+        0 => LEFT.set(below(2 * every - 1)),
+        left => {
+            LEFT.set(left - 1);
+            return false;
+        }
+    }
+    true
+}
+
+/// A random number below `bound`, by xorshift64*. Another row of them for each thread.
+fn below(bound: u32) -> u32 {
+    let mut state = RANDOM.get();
+    if state == 0 {
+        state = (thread_index() as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+    state ^= state >> 12;
+    state ^= state << 25;
+    state ^= state >> 27;
+    RANDOM.set(state);
+    let bits = state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32;
+    ((bits * u64::from(bound)) >> 32) as u32
 }
 
 /// Does `work`, whose time goes to `what` if the thread is measured.
@@ -78,7 +127,7 @@ pub fn during_noted<T>(what: Spent, work: impl FnOnce() -> T, note: impl FnOnce(
 #[cold]
 fn timed<T>(what: Spent, work: impl FnOnce() -> T, note: impl FnOnce(Duration)) -> T {
     // Off inside, so that no time counts twice.
-    MEASURES.set(false);
+    let _on = On::later();
     let clock = SystemClock::new();
     let result = work();
     let took = Duration::from(clock.now());
@@ -86,7 +135,6 @@ fn timed<T>(what: Spent, work: impl FnOnce() -> T, note: impl FnOnce(Duration)) 
     nanos[what as usize] += clock_nanos(took);
     NANOS.set(nanos);
     note(took);
-    MEASURES.set(true);
     result
 }
 
@@ -97,6 +145,7 @@ fn clock_nanos(took: Duration) -> u64 {
 #[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
 mod tests {
     use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
 
     fn pass(clock: &SystemClock, time: Duration) {
         let until = clock.now() + time;
@@ -107,23 +156,71 @@ mod tests {
     fn the_outer_call_has_the_time_of_those_inside() {
         let (clock, mut noted) = (SystemClock::new(), Duration::ZERO);
         let tick = Duration::from_micros(200);
-        start();
-        during(Spent::LogWait, || during(Spent::Io, || pass(&clock, tick)));
-        during_noted(Spent::LockWait, || pass(&clock, tick), |took| noted = took);
-        let spent = stop();
+        let ((), spent) = measure(|| {
+            during(Spent::LogWait, || during(Spent::Io, || pass(&clock, tick)));
+            during_noted(Spent::LockWait, || pass(&clock, tick), |took| noted = took);
+        });
         let tick = clock_nanos(tick);
         assert!(spent[Spent::LogWait as usize] >= tick && spent[Spent::LockWait as usize] >= tick, "{spent:?}");
         assert_eq!(spent[Spent::Io as usize], 0);
         assert_eq!(clock_nanos(noted), spent[Spent::LockWait as usize]);
-        during(Spent::Io, || pass(&clock, Duration::from_micros(1)));
-        assert_eq!(stop(), spent, "nobody measures");
-        start();
-        assert_eq!(stop(), [0; Spent::COUNT], "each measurement begins at zero");
+        during_noted(Spent::Io, || {}, |_| panic!("nobody measures"));
+        assert_eq!(measure(|| {}).1, [0; Spent::COUNT], "each measurement begins at zero");
     }
 
     #[test]
-    fn every_so_often_it_is_a_threads_turn() {
-        let due: Vec<bool> = (0..9).map(|_| is_due(4)).collect();
-        assert_eq!(due, [true, false, false, false, true, false, false, false, true]);
+    fn a_measurement_inside_of_another_leaves_its_time_alone() {
+        let clock = SystemClock::new();
+        let tick = Duration::from_micros(200);
+        let spend = |what| during(what, || pass(&clock, tick));
+        let (inner, outer) = measure(|| {
+            spend(Spent::Io);
+            let direct = measure(|| spend(Spent::LockWait)).1;
+            let within = during(Spent::LogWait, || measure(|| spend(Spent::LatchWait)).1);
+            spend(Spent::LogInsert);
+            [direct, within]
+        });
+        let parts = |spent: SpentNanos| spent.map(|nanos| nanos > 0);
+        assert_eq!(inner.map(parts), [[false, false, true, false, false], [false, false, false, true, false]]);
+        assert_eq!(parts(outer), [true, true, false, false, true]);
+        assert!(!is_measured());
+    }
+
+    #[test]
+    fn a_panic_ends_a_measurement_and_no_other() {
+        let unwound = |work: &dyn Fn()| catch_unwind(AssertUnwindSafe(work)).expect_err("a panic");
+        unwound(&|| measure(|| panic!("in a measurement")).0);
+        assert!(!is_measured());
+        let ((), spent) = measure(|| {
+            during(Spent::Io, || pass(&SystemClock::new(), Duration::from_micros(1)));
+            unwound(&|| during(Spent::LogWait, || panic!("in a place where time goes")));
+            assert!(is_measured());
+            unwound(&|| measure(|| panic!("in a measurement inside")).0);
+            assert!(is_measured());
+        });
+        assert!(spent[Spent::Io as usize] > 0);
+        assert!(!is_measured());
+    }
+
+    #[test]
+    fn every_so_often_it_is_a_threads_turn_whatever_its_round() {
+        const EVERY: u32 = 4;
+        const DRAWS: u32 = 100_000;
+        assert!(is_due(EVERY), "the first of the thread");
+        let due: Vec<u32> = (0..DRAWS).filter(|_| is_due(EVERY)).collect();
+        let gaps: Vec<u32> = due.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        for gap in 1..2 * EVERY {
+            let share = gaps.iter().filter(|&&own| own == gap).count() as f64 / gaps.len() as f64;
+            assert!((share * f64::from(2 * EVERY - 1) - 1.0).abs() < 0.1, "{share} of the gaps are {gap}");
+        }
+        assert!(gaps.iter().all(|&gap| (1..2 * EVERY).contains(&gap)));
+        // Threads that do the same thing every second, every third... time.
+        for round in 2..=3 * EVERY {
+            for step in 0..round {
+                let met = due.iter().filter(|&&draw| draw % round == step).count() as f64;
+                let share = met * f64::from(round * EVERY) / f64::from(DRAWS);
+                assert!((share - 1.0).abs() < 0.15, "step {step} of {round}: {share}");
+            }
+        }
     }
 }

@@ -1,19 +1,15 @@
 //! Profiling says where the time of transactions goes.
 
 use crate::support::{DIR, NUMBERS, fill, small};
-use foreshore::{Db, Device, Error, Profile, TimeSplit, TxnOptions};
+use foreshore::{Db, Device, Error, Profile, TableDef, TimeSplit, TxnOptions};
 use foreshore_sync::primitive::thread;
 use std::time::Duration;
 
-/// Runs as many transactions with this label as are measured once, on a thread of their own, and so that the first is that one.
+/// Runs a transaction with this label on a thread of its own, whose first one is measured.
 fn run_labelled(db: &Db, label: &'static str, key: u64) {
+    let options = TxnOptions::new().label(label);
     thread::scope(|scope| {
-        scope.spawn(|| {
-            for _ in 0..Profile::ONE_IN {
-                let options = TxnOptions::new().label(label);
-                db.run_with(options, |tx| tx.open(NUMBERS)?.insert(key, 1).map(drop)).unwrap();
-            }
-        });
+        scope.spawn(|| db.run_with(options, |tx| tx.open(NUMBERS)?.insert(key, 1).map(drop)).unwrap());
     });
 }
 
@@ -94,4 +90,32 @@ fn pages_that_are_read_count_as_io_and_the_callers_time_as_its_own() {
     });
     let split = split(&db.profile(), "cold");
     assert!(!split.io.is_zero() && split.caller >= 3 * delay, "{split:?}");
+}
+
+#[test]
+fn taking_back_counts_as_the_transactions_time() {
+    const LARGE: TableDef<u64, &[u8]> = TableDef::new("large");
+    // The log from the first change on has room.
+    let db = small().log_budget(64 << 20).device(Device::Null).profile(true).open(DIR).unwrap();
+    fill(&db, 10);
+    // More than fits into memory.
+    let push_out = || {
+        for key in 0..8000 {
+            db.run(|tx| tx.open(LARGE)?.insert(key, &[1; 2000][..]).map(drop)).unwrap();
+        }
+    };
+    let before = db.stats().pool.pages_read;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let outcome = db.run_with(TxnOptions::new().label("undone"), |tx| {
+                tx.open(NUMBERS)?.insert(3, 0)?;
+                thread::scope(|scope| scope.spawn(push_out).join().unwrap());
+                Err::<(), _>(Error::KeyExists)
+            });
+            assert!(matches!(outcome, Err(Error::KeyExists)), "{outcome:?}");
+        });
+    });
+    assert!(db.stats().pool.pages_read > before, "the page that is changed back had left");
+    let split = split(&db.profile(), "undone");
+    assert!(!split.io.is_zero() && split.retry.is_zero(), "{split:?}");
 }
