@@ -69,7 +69,8 @@ mod lines {
 
     /// Who wrote which line, for the threads that watch with it.
     pub struct Lines {
-        /// By a hash of the line's number: that number from bit 24 on; [`SHARED`]; below, one more than the thread's. Zero: none.
+        /// By a hash of the line's number: from bit 24 on the lower 40 bits of that number; [`SHARED`]; below, one more than the
+        /// thread's. Zero: none.
         writers: Box<[AtomicU64]>,
     }
 

@@ -11,6 +11,7 @@ use foreshore_base::{Lsn, Xid};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::{CachePadded, LockRank, Mutex, MutexGuard, rmw};
 use foreshore_wal::{Dep, Log, Record, Session};
+use std::ops::Range;
 
 /// Bytes of a reservation that raising the ceiling takes.
 pub(crate) const RAISE_COST: usize = Session::cost(CEILING_LEN);
@@ -18,7 +19,7 @@ pub(crate) const RAISE_COST: usize = Session::cost(CEILING_LEN);
 /// The source of xids.
 #[derive(Debug)]
 pub(crate) struct Xids {
-    /// The next xid. Raised by those who draw, by one.
+    /// The next xid that nobody has drawn. Raised by those who draw.
     next: CachePadded<AtomicU64>,
     /// Xids below it may be drawn: below the durable ceiling, and with a word in the status window. Never falls.
     limit: AtomicU64,
@@ -64,7 +65,7 @@ impl Xids {
         }
     }
 
-    /// The first xid not handed out.
+    /// The first xid that was not drawn.
     pub(crate) fn next(&self) -> Xid {
         // ORDERING: Acquire, pairs with `draw`: a checkpointer that sees an xid drawn sees that its slot was locked.
         Xid(self.next.load(Ordering::Acquire))
@@ -75,14 +76,16 @@ impl Xids {
         Xid(self.ceiling.lock().logged)
     }
 
-    /// Draws an xid; `None` at the limit.
-    pub(crate) fn draw(&self) -> Option<Xid> {
-        // ORDERING: Acquire, pairs with `settle`: below the limit the ceiling is durable and the status word reads zero.
+    /// Draws xids, up to a multiple of `most`; `None` at the limit.
+    pub(crate) fn draw(&self, most: u64) -> Option<Range<u64>> {
+        // ORDERING: Acquire, pairs with `settle`: below the limit the ceiling is durable and the status words read zero.
         let limit = self.limit.load(Ordering::Acquire);
-        let below = |next: u64| (next < limit).then_some(next + 1);
+        let end = |next: u64| ((next / most + 1) * most).min(limit);
+        let below = |next: u64| (next < limit).then(|| end(next));
         rmw::contended(1);
         // ORDERING: AcqRel, the order of draws; pairs with `next`.
-        self.next.fetch_update(Ordering::AcqRel, Ordering::Relaxed, below).ok().map(Xid)
+        let first = self.next.fetch_update(Ordering::AcqRel, Ordering::Relaxed, below).ok()?;
+        Some(first..end(first))
     }
 
     /// Whether the ceiling should move up though `xid` is below it.

@@ -6,7 +6,7 @@ use crate::leases::Leases;
 use crate::pins::Pins;
 use crate::readers::Readers;
 use crate::resource::ResourceManager;
-use crate::slot::ActiveSlots;
+use crate::slot::{self, ActiveSlots};
 use crate::status::StatusWindow;
 use crate::table::StatusTable;
 use crate::txn::{Txn, TxnOptions};
@@ -34,7 +34,8 @@ pub struct TxnManagerOptions {
     pub own_sessions: usize,
     /// Snapshots in use at once.
     pub max_snapshots: usize,
-    /// Words of the status window, 8 bytes each, a power of two: how many xids may be drawn while one is running.
+    /// Words of the status window, 8 bytes each, a power of two: how many xids may be drawn while one is running. Sessions may have
+    /// drawn an eighth of them for later.
     pub status_capacity: usize,
     /// Bytes that the undo of all transactions may take together: 16 KiB at least.
     pub undo_limit_bytes: usize,
@@ -129,6 +130,8 @@ pub struct TxnManager {
     pub(crate) window: StatusWindow,
     pub(crate) xids: Xids,
     pub(crate) active: ActiveSlots,
+    /// Xids that a session draws at once, at most (see [`slot::draws`]).
+    pub(crate) draws: u64,
     pub(crate) readers: Readers,
     pub(crate) pins: Pins,
     pub(crate) views: Views,
@@ -174,6 +177,7 @@ impl TxnManager {
             window,
             xids: Xids::new(start.next_xid, options.xid_block),
             active: ActiveSlots::new(sessions),
+            draws: slot::draws(options.status_capacity, sessions),
             readers,
             pins,
             views: Views::new(first_view),
@@ -278,12 +282,13 @@ impl TxnManager {
         self.leases(lease.is_own).give_back(lease);
     }
 
-    /// What a checkpoint has to record. The caller has loaded the log's next group before.
+    /// What a checkpoint has to record. The caller has loaded the log's next group before. Xids that sessions keep for later are
+    /// taken from them, so that none below the next one is still to be used.
     #[must_use]
     pub fn checkpoint_view(&self) -> CheckpointView {
         // The next xid before the slots: see `ActiveSlots`. The clock after them: who has left its slot is in it.
         let next_xid = self.xids.next();
-        let active = self.active.all().map(|(_, active)| (active.xid, active.first_group)).collect();
+        let active = self.void_left(next_xid).iter().map(|active| (active.xid, active.first_group)).collect();
         let (clock, window_lo) = (self.clock(), self.window.lo());
         CheckpointView { next_xid, active, ceiling: self.xids.ceiling(), clock, window_lo }
     }
@@ -335,7 +340,10 @@ impl TxnManager {
                 if self.slide(u64::MAX) == 0 {
                     // WAIT: help - or park behind the leader: the oldest commit in the window is not durable.
                     self.log.force(self.log.current())?;
-                    if self.slide(u64::MAX) == 0 && self.xids.settle(&self.log, &self.window) == Bound::Window {
+                    let lo = self.window.lo();
+                    self.void_left(self.xids.next());
+                    let is_held = self.slide(u64::MAX) == 0 && self.window.lo() == lo;
+                    if is_held && self.xids.settle(&self.log, &self.window) == Bound::Window {
                         let oldest = self.oldest_active().map_or("", |active| active.label);
                         return Err(Error::TooManyTransactions { max: self.window.capacity(), oldest });
                     }
@@ -350,6 +358,7 @@ impl TxnManager {
     pub(crate) fn keep_ahead(&self, xid: Xid, session: &mut Session) -> Result<()> {
         let stride = SLIDE_STRIDE.min(self.window.capacity() as u64 / 8);
         if xid.0.is_multiple_of(stride) {
+            self.void_old();
             // Faster than xids are drawn, so that it catches up after an old transaction has ended.
             self.slide(4 * stride);
             self.prepare_status(xid)?;

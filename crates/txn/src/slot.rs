@@ -2,8 +2,13 @@
 
 use crate::manager::TxnManager;
 use foreshore_base::{GroupNo, Xid};
+use foreshore_sync::model::mutant;
 use foreshore_sync::{CachePadded, LockRank, Mutex};
+use std::ops::Range;
 use std::time::Duration;
+
+/// Most xids that a session draws at once. Their status words are lines of their own.
+const MOST_DRAWN: usize = 64;
 
 /// A transaction that has an xid and has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,52 +19,90 @@ pub(crate) struct Active {
     pub(crate) first_group: GroupNo,
 }
 
+/// A session's xids.
+#[derive(Debug, Default)]
+struct Slot {
+    active: Option<Active>,
+    /// Drawn for its next transactions.
+    left: Range<u64>,
+}
+
 /// One slot a session, by the number of its lock owner.
 ///
-/// The owner holds its slot's lock while it draws its xid. A checkpointer loads the next xid first and locks each slot
-/// afterwards: a transaction whose xid is below what it loaded had the lock before, so the checkpointer finds the xid,
-/// or the transaction has ended. The lock lets it park if the owner is off its core in between.
+/// A session draws xids in blocks, so that sessions do not meet at the next xid, nor at the status words of their xids, with
+/// each transaction. It holds its slot's lock while it draws a block, and while it takes an xid from one.
+///
+/// A checkpointer loads the next xid first and locks each slot afterwards. An xid below what it loaded is of a block that was
+/// drawn under the lock before. So the checkpointer finds the xid active; or its transaction has ended; or it is
+/// left in the block, and the checkpointer takes it away: no transaction will ever have it. The lock lets the checkpointer
+/// park if the owner is off its core in between.
+///
+/// What is left in blocks holds the status window, too. It is taken away when it has become old, and all of it where the window
+/// is full.
 #[derive(Debug)]
 pub(crate) struct ActiveSlots {
-    slots: Box<[CachePadded<Mutex<Option<Active>>>]>,
+    slots: Box<[CachePadded<Mutex<Slot>>]>,
 }
 
 impl ActiveSlots {
     pub(crate) fn new(count: usize) -> Self {
-        Self { slots: (0..count).map(|_| CachePadded::new(Mutex::new(LockRank::Leaf, None))).collect() }
+        let slot = |_| CachePadded::new(Mutex::new(LockRank::Leaf, Slot::default()));
+        Self { slots: (0..count).map(slot).collect() }
     }
 
-    /// Draws an xid by `draw` and shows it, with the group that the log is about to fill; `None` if none could be drawn. In the
-    /// log it has another xid if it was prepared before a restart.
+    /// Shows the next xid of the session, from a block that `draw` draws where none is left, with the group that the log is
+    /// about to fill; `None` if none could be drawn. In the log it has another xid if it was prepared before a restart.
     pub(crate) fn enter(
         &self,
         index: usize,
         first_group: impl FnOnce() -> GroupNo,
-        draw: impl FnOnce() -> Option<Xid>,
+        draw: impl FnOnce() -> Option<Range<u64>>,
         logged_as: Option<Xid>,
     ) -> Option<Xid> {
         let mut slot = self.slots[index].lock();
-        assert!(slot.is_none(), "a transaction draws one xid");
+        assert!(slot.active.is_none(), "a transaction draws one xid");
         // The group first: a record of this transaction cannot land before it.
         let first_group = first_group();
-        let xid = draw()?;
-        *slot = Some(Active { xid: logged_as.unwrap_or(xid), first_group });
+        if slot.left.is_empty() {
+            slot.left = draw()?;
+        }
+        let xid = Xid(slot.left.next().expect("a block has xids"));
+        slot.active = Some(Active { xid: logged_as.unwrap_or(xid), first_group });
         Some(xid)
     }
 
     /// The transaction has ended: its status is final, and its last record is in the log.
     pub(crate) fn leave(&self, index: usize) {
-        let left = self.slots[index].lock().take();
+        let left = self.slots[index].lock().active.take();
         assert!(left.is_some(), "a transaction ends once");
     }
 
     /// All of them, each with the number of its slot. Not one moment.
     pub(crate) fn all(&self) -> impl Iterator<Item = (usize, Active)> {
-        self.slots.iter().enumerate().filter_map(|(index, slot)| slot.lock().map(|active| (index, active)))
+        self.slots.iter().enumerate().filter_map(|(index, slot)| slot.lock().active.map(|active| (index, active)))
+    }
+
+    /// Takes from each session what is left of its block, if that starts below `below`, and hands it to `void` before others find
+    /// it gone. Returns those that run.
+    pub(crate) fn take_left(&self, below: Xid, mut void: impl FnMut(Range<u64>)) -> Vec<Active> {
+        let mut all = Vec::new();
+        for slot in &self.slots {
+            let mut slot = slot.lock();
+            all.extend(slot.active);
+            let is_taken = !slot.left.is_empty() && slot.left.start < below.0;
+            if is_taken && !mutant("slots: left xids stay with their session") {
+                let left = std::mem::take(&mut slot.left);
+                if mutant("slots: voided when the slot is free again") {
+                    drop(slot);
+                }
+                void(left);
+            }
+        }
+        all
     }
 }
 
-/// The transaction that has run longest with an xid.
+/// The transaction that holds the status window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OldestActive {
     /// Its xid.
@@ -73,11 +116,41 @@ pub struct OldestActive {
 }
 
 impl TxnManager {
-    /// The running transaction with the smallest xid.
+    /// Draws a block of xids for one session, whose slot is locked.
+    pub(crate) fn draw_block(&self) -> Option<Range<u64>> {
+        let block = self.xids.draw(self.draws)?;
+        self.window.set_aside(block.clone());
+        Some(block)
+    }
+
+    /// Takes away what sessions have drawn and not used, where it starts below `below`, so that the window can move over it.
+    /// Returns who runs. No status table is told, for nobody asks what became of an xid that no row has.
+    pub(crate) fn void_left(&self, below: Xid) -> Vec<Active> {
+        self.active.take_left(below, |left| left.for_each(|xid| self.window.void(Xid(xid))))
+    }
+
+    /// Takes what was drawn so long ago that the next xid is a quarter of the window ahead of it: what sessions have that go on
+    /// drawing stays with them, for they would draw anew each time.
+    pub(crate) fn void_old(&self) {
+        let old = Xid(self.xids.next().0.saturating_sub(self.window.capacity() as u64 / 4));
+        if old > self.window.lo() {
+            self.void_left(old);
+        }
+    }
+
+    /// The running transaction with the smallest xid, which holds the status window. Others may have begun before it, as sessions
+    /// draw xids in blocks.
     #[must_use]
     pub fn oldest_active(&self) -> Option<OldestActive> {
         let (index, active) = self.active.all().min_by_key(|(_, active)| active.xid)?;
         let (label, age) = self.locks.running(index)?;
         Some(OldestActive { xid: active.xid, first_group: active.first_group, label, age })
     }
+}
+
+/// Xids that a session draws at once, a power of two, so that the window moves at the first of a block. What all sessions have
+/// drawn and not used is an eighth of the window at most.
+pub(crate) fn draws(capacity: usize, sessions: usize) -> u64 {
+    let most = (capacity / (8 * sessions)).clamp(1, MOST_DRAWN);
+    1 << most.ilog2()
 }

@@ -116,7 +116,7 @@ impl TxnManager {
     /// can tell.
     pub(crate) fn csn_by(&self, view: &View, xid: Xid) -> Option<Csn> {
         match self.window.get(xid) {
-            Status::Live => None,
+            Status::Live | Status::Spare => None,
             Status::Aborted => Some(Csn::ZERO),
             Status::Committed(csn) => Some(csn),
             Status::Frozen => view.csn_of_frozen(xid),

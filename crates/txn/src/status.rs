@@ -13,6 +13,8 @@ use std::ops::Range;
 pub(crate) enum Status {
     /// It runs, or it has begun to commit and its number is not settled.
     Live,
+    /// A session has drawn the xid, and no transaction has it.
+    Spare,
     /// It was rolled back; nothing of it is left.
     Aborted,
     /// It has committed, perhaps not durably yet.
@@ -34,13 +36,15 @@ pub(crate) enum Sight {
 // A word of the window.
 //
 //   bits 0..2   0 live | 1 aborted | 2 committing | 3 committed
-//   bits 2..64  CSN, if committed; the least that it may be, if committing
+//   bits 2..64  CSN, if committed; the least that it may be, if committing; 1 for a spare xid, which is live otherwise
 //
 // Xid x has word x mod capacity while lo <= x < cleared, with cleared <= lo + capacity.
 //
-// 1. A word is zero when its xid is handed out. The transaction with that xid alone stores 1 or 2 in place of 0, and 3 in
-//    place of 0 or 2. A transaction that logs its commit stores 2 before it appends the record, whose LSN is its least
-//    number. So who reads a snapshot at or above that LSN from the log's clock, or from what is durable, finds 2 or 3.
+// 1. A word is zero when its xid is drawn. Under the lock of its slot a session makes what it draws spare, and there it takes
+//    an xid for a transaction, or somebody takes it away from the session for ever and stores 1 in place of spare. The
+//    transaction with the xid alone stores 0 in place of spare, 1 or 2 in place of 0, and 3 in place of 2. One that logs its
+//    commit stores 2 before it appends the record, whose LSN is its least number. So who reads a snapshot at or above that LSN
+//    from the log's clock, or from what is durable, finds 2 or 3.
 // 2. Anybody may *push* a committing one: raise the number in the word. Who has raised it above a snapshot may call the
 //    transaction invisible to that snapshot, for its number will be at or above the one in the word. The clock of commits
 //    is raised to a number that was pushed before the word becomes 3: who is told of the commit is at or above it in all
@@ -53,6 +57,7 @@ pub(crate) enum Sight {
 // 5. A reader loads the word, then looks at lo again. If the word was reset or belongs to a later xid, the reader has
 //    synchronised with a store that came after lo was raised, and finds its xid frozen. The same goes for one that has
 //    pushed: it may have pushed a later xid in vain.
+const SPARE: u64 = 1 << 2;
 const ABORTED: u64 = 1;
 const COMMITTING: u64 = 2;
 const COMMITTED: u64 = 3;
@@ -111,6 +116,7 @@ impl StatusWindow {
         match word & 3 {
             ABORTED => Status::Aborted,
             COMMITTED => Status::Committed(Csn(word >> 2)),
+            _ if word == SPARE => Status::Spare,
             _ => Status::Live,
         }
     }
@@ -146,6 +152,28 @@ impl StatusWindow {
         }
     }
 
+    /// A session has drawn `xids`, which no transaction has yet. Under the lock of its slot.
+    pub(crate) fn set_aside(&self, xids: Range<u64>) {
+        for xid in xids.map(Xid) {
+            debug_assert!(self.lo() <= xid && xid < self.cleared(), "{xid} has a word");
+            // ORDERING: Release, after lo, as the reset (rule 5): the draw came after that. Pairs with `get`.
+            self.word(xid).store(SPARE, spare_order());
+        }
+    }
+
+    /// A transaction has taken `xid` of those set aside.
+    pub(crate) fn begin(&self, xid: Xid) {
+        // ORDERING: Relaxed, stored by this session.
+        debug_assert_eq!(self.word(xid).load(Ordering::Relaxed), SPARE, "{xid} was set aside");
+        // ORDERING: Release, as in `set_aside`. Who finds the xid in a header synchronises by the latch.
+        self.word(xid).store(0, spare_order());
+    }
+
+    /// No transaction will have `xid`, one of those set aside that the caller has taken away.
+    pub(crate) fn void(&self, xid: Xid) {
+        self.set(xid, SPARE, ABORTED);
+    }
+
     /// The transaction with `xid` is about to append its commit record: from here on readers push it out of their way. Its
     /// own doing, once.
     pub(crate) fn begin_commit(&self, xid: Xid) {
@@ -167,7 +195,7 @@ impl StatusWindow {
                 assert!(csn >= least, "a commit pushed to {least} has the number {csn}");
             }
             assert!(csn.0 < 1 << 62, "a commit number has 62 bits");
-            rmw::contended(1);
+            rmw::contended_at(self.word(xid));
             // ORDERING: publish, pairs with `get` and `see`; wakers of those who wait for the status fence after it (park
             // table). Failure: it was pushed, and the number read is all that matters.
             let set = (csn.0 << 2) | COMMITTED;
@@ -181,15 +209,15 @@ impl StatusWindow {
 
     /// Ends the transaction with `xid` as rolled back.
     pub(crate) fn abort(&self, xid: Xid) {
-        self.set(xid, ABORTED);
+        self.set(xid, 0, ABORTED);
     }
 
-    fn set(&self, xid: Xid, status: u64) {
+    fn set(&self, xid: Xid, from: u64, status: u64) {
         debug_assert!(self.lo() <= xid && xid < self.cleared(), "{xid} has a word");
-        rmw::contended(1);
+        rmw::contended_at(self.word(xid));
         // ORDERING: publish, as in `commit`.
         let before = self.word(xid).swap(status, Ordering::AcqRel);
-        assert_eq!(before, 0, "the status of {xid} is set once");
+        assert_eq!(before, from, "the status of {xid} is set once");
     }
 
     /// Moves the window's start up, over at most `most` xids below `next`, the first not handed out. Returns how many.
@@ -229,7 +257,8 @@ impl StatusWindow {
     }
 
     /// Notes for the readers which of the xids, all past, commits above their snapshots were, and forgets what no reader
-    /// asks for any more. How many are noted is bounded by what ran when the oldest snapshots were taken.
+    /// asks for any more. How many are noted is bounded by what ran, and what sessions had drawn, when the oldest snapshots were
+    /// taken.
     fn pass(&self, xids: Range<u64>, newest: Csn, readers: &Readers, late: &mut BTreeMap<Xid, Csn>) {
         // The commit numbers were read before.
         let readers: Vec<Reader> = readers.all().collect();
@@ -275,6 +304,12 @@ impl StatusWindow {
     fn word(&self, xid: Xid) -> &AtomicU64 {
         &self.words[xid.0 as usize & (self.words.len() - 1)]
     }
+}
+
+/// The order of the stores that come before a transaction has its xid.
+fn spare_order() -> Ordering {
+    // ORDERING: see its users.
+    if mutant("status: relaxed spare xids") { Ordering::Relaxed } else { Ordering::Release }
 }
 
 #[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]

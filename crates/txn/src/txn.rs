@@ -47,7 +47,7 @@ pub enum RowHolder {
     Me,
     /// Another, which is live.
     Other(Xid),
-    /// No xid like that was handed out: the header is damaged, and to wait would be for ever.
+    /// No transaction has had an xid like that: the header is damaged, and to wait would be for ever.
     Unknown,
 }
 
@@ -169,11 +169,12 @@ impl Txn {
         let lease = self.lease_mut();
         let index = lease.owner.index();
         let xid = loop {
-            if let Some(xid) = manager.active.enter(index, &first_group, || manager.xids.draw(), logged_as) {
+            if let Some(xid) = manager.active.enter(index, &first_group, || manager.draw_block(), logged_as) {
                 break xid;
             }
             manager.raise_limit(&mut lease.session, logged_as.is_some())?;
         };
+        manager.window.begin(xid);
         lease.owner.set_xid(xid);
         self.xid = Some(xid);
         Ok(xid)
@@ -190,8 +191,9 @@ impl Txn {
             return RowHolder::Me;
         }
         match self.manager.window.get(header_xid) {
-            // Whoever wrote the header had its xid drawn before, and the latch, or its version, shows the draw here.
+            // Whoever wrote the header had drawn its xid and begun with it, and the latch, or its version, shows that here.
             Status::Live if header_xid >= self.manager.xids.next() => RowHolder::Unknown,
+            Status::Spare => RowHolder::Unknown,
             Status::Live => RowHolder::Other(header_xid),
             Status::Committed(csn) if self.manager.keeps_rows_until_durable(csn) => RowHolder::Other(header_xid),
             Status::Committed(csn) => {

@@ -44,7 +44,31 @@ fn reader_and_slider() {
     reader.join().expect("the reader ends");
 }
 
-/// As above, while xid 1 is committing: a snapshot that was taken when it was durable must not push xid 2 and call 1
+/// As `reader_and_slider`, with a session that draws xid 2 from a third thread: neither the spare xid nor the transaction that
+/// begins with it is taken for xid 1.
+fn reader_and_next_owner() {
+    let window = Arc::new(window(1));
+    commit(&window, Xid(1), Csn(10));
+    let (slides, draws) = (window.clone(), window.clone());
+    let slider = thread::spawn(move || {
+        slides.slide(Xid(2), Csn(10), 1, &Readers::new(1));
+    });
+    let session = thread::spawn(move || {
+        if draws.cleared() > Xid(2) {
+            draws.set_aside(2..3);
+            draws.begin(Xid(2));
+        }
+    });
+    let reader = thread::spawn(move || {
+        let status = window.get(Xid(1));
+        assert!(matches!(status, Status::Committed(Csn(10)) | Status::Frozen), "another's status: {status:?}");
+    });
+    slider.join().expect("the slider ends");
+    session.join().expect("the session ends");
+    reader.join().expect("the reader ends");
+}
+
+/// As `reader_and_slider`, while xid 1 is committing: a snapshot that was taken when it was durable must not push xid 2 and call 1
 /// invisible.
 fn push_and_slider() {
     let window = Arc::new(window(1));
@@ -134,6 +158,17 @@ fn readers_and_commit() {
 #[test]
 fn a_reader_never_takes_another_xid_for_its_own() {
     check(reader_and_slider);
+}
+
+#[test]
+fn a_reader_never_takes_a_spare_xid_for_its_own() {
+    check(reader_and_next_owner);
+}
+
+#[test]
+#[should_panic(expected = "another's status")]
+fn xids_are_set_aside_after_the_window_has_moved() {
+    mutated("status: relaxed spare xids", reader_and_next_owner);
 }
 
 #[test]

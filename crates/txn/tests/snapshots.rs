@@ -96,6 +96,37 @@ fn a_snapshot_that_the_window_has_passed_sees_nothing_new() {
     assert!(!sees(&old, after));
 }
 
+/// Sessions draw xids in blocks, so a transaction may begin after a snapshot with an xid that was drawn before it.
+#[test]
+fn a_snapshot_does_not_see_who_begins_later_with_an_earlier_xid() {
+    let options = TxnManagerOptions { status_capacity: 1 << 10, max_sessions: 4, ..small() };
+    let (toy, _) = Toy::new(Mem::null(), &[0; 2], options);
+    let two = || {
+        let both = [0, 1].map(|row| {
+            let mut txn = toy.begin("writer");
+            toy.add(&mut txn, row, 1).expect("free");
+            txn
+        });
+        let xids = both.each_ref().map(|txn| txn.xid().expect("it wrote"));
+        both.into_iter().for_each(|txn| drop(txn.commit().expect("committed")));
+        xids
+    };
+    let before = two();
+    let old = snapshot(&toy, SnapshotKind::Latest);
+    let first = two();
+    assert!(first.iter().min() < before.iter().max(), "{first:?} after {before:?}");
+    let mut later = first.to_vec();
+    for turn in 0..600 {
+        later.extend(two());
+        assert!(later.iter().rev().take(8).chain(&first).all(|&xid| !sees(&old, xid)), "turn {turn}");
+    }
+    toy.log.force(toy.log.current()).expect("durable");
+    assert!(toy.manager.checkpoint_view().window_lo > later[64], "it has passed those");
+    later.iter().for_each(|&xid| assert!(!sees(&old, xid), "{xid} has begun later"));
+    assert!(before.iter().all(|&xid| sees(&old, xid)));
+    assert!(first.iter().all(|&xid| sees(&snapshot(&toy, SnapshotKind::Latest), xid)));
+}
+
 /// A row lock that was not logged leaves its xid on a change that a reader does not see, and must not show it.
 #[test]
 fn who_only_locks_a_row_is_as_late_as_what_it_locks() {
@@ -143,15 +174,18 @@ fn snapshots_are_counted() {
 fn writers_and_readers(buffer: BufferKind) {
     let toy = Toy::with_buffer(buffer, &[0; 2]);
     let told = Mutex::new(Vec::<(Xid, Csn)>::new());
+    // Whatever their transactions do meanwhile. Rows have no other xids.
+    let drawn = Mutex::new(Vec::<Xid>::new());
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let writers = [0, 1].map(|row| {
-            let (toy, told) = (&toy, &told);
+            let (toy, told, drawn) = (&toy, &told, &drawn);
             scope.spawn(move || {
                 for n in 0..300 {
                     let mut txn = toy.begin("writer");
                     toy.add(&mut txn, row, 1).expect("its own row");
                     let xid = txn.xid().expect("it wrote");
+                    drawn.lock().expect("no panics").push(xid);
                     let ticket = txn.commit_pipelined().expect("committed");
                     told.lock().expect("no panics").push((xid, ticket.csn()));
                     if n % 16 == 0 {
@@ -163,7 +197,7 @@ fn writers_and_readers(buffer: BufferKind) {
             })
         });
         for _ in 0..2 {
-            let (toy, told, stop) = (&toy, &told, &stop);
+            let (toy, told, drawn, stop) = (&toy, &told, &drawn, &stop);
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     let known = told.lock().expect("no panics").last().copied();
@@ -171,9 +205,12 @@ fn writers_and_readers(buffer: BufferKind) {
                     if let Some((xid, csn)) = known {
                         assert!(csn <= snapshot.csn() && sees(&snapshot, xid), "told and not seen");
                     }
+                    // Those that nobody has had until now come after the snapshot, if ever.
                     let next = toy.manager.checkpoint_view().next_xid.0;
-                    let looks = |()| (next.saturating_sub(8).max(1)..next + 2).map(|xid| sees(&snapshot, Xid(xid)));
-                    let looks: [Vec<bool>; 2] = [(), ()].map(|()| looks(()).collect());
+                    let mut xids = vec![Xid(next), Xid(next + 1)];
+                    xids.extend(drawn.lock().expect("no panics").iter().rev().take(8));
+                    let looks: [Vec<bool>; 2] =
+                        [(), ()].map(|()| xids.iter().map(|&xid| sees(&snapshot, xid)).collect());
                     assert_eq!(looks[0], looks[1], "a snapshot changes");
                     for &(xid, csn) in told.lock().expect("no panics").iter().rev().take(16) {
                         assert_eq!(sees(&snapshot, xid), csn <= snapshot.csn(), "{xid} committed as {csn:?}");

@@ -92,7 +92,14 @@ fn an_old_transaction_that_holds_the_window_is_named() {
 /// an active one logs nothing before its first group.
 #[test]
 fn a_view_misses_no_running_transaction() {
-    let (toy, _) = Toy::new(Mem::null(), &[0; 16], small());
+    // Sessions draw xids in blocks, larger ones where the window is large.
+    for status_capacity in [1 << 10, 1 << 16] {
+        views_miss_no_running_transaction(TxnManagerOptions { status_capacity, ..small() });
+    }
+}
+
+fn views_miss_no_running_transaction(options: TxnManagerOptions) {
+    let (toy, _) = Toy::new(Mem::null(), &[0; 16], options);
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for worker in 0..4_u64 {
@@ -122,4 +129,101 @@ fn a_view_misses_no_running_transaction() {
         }
         stop.store(true, Ordering::Relaxed);
     });
+}
+
+/// A session that has drawn a block of xids and is idle, or runs without one, holds neither the window nor the others.
+#[test]
+fn what_is_left_of_a_block_holds_up_nobody() {
+    let options = TxnManagerOptions { status_capacity: 1 << 10, max_sessions: 4, ..small() };
+    let (toy, _) = Toy::new(Mem::null(), &[0, 0], options);
+    let mut first = toy.begin("first");
+    toy.add(&mut first, 1, 1).expect("free");
+    let drawn = first.xid().expect("it wrote");
+    drop(first.commit().expect("committed"));
+    let mut idle = toy.begin("idle");
+    let mut before = None;
+    for n in 1..=5000 {
+        let mut txn = toy.begin("writer");
+        assert_eq!(toy.add(&mut txn, 0, 1).expect("there is room"), n);
+        before = before.max(txn.xid());
+        drop(txn.commit_pipelined().expect("committed"));
+    }
+    let view = toy.manager.checkpoint_view();
+    assert!(view.window_lo > drawn && Some(view.next_xid) > before, "{view:?}");
+    toy.add(&mut idle, 1, 1).expect("free");
+    let xid = idle.xid().expect("it wrote");
+    assert!(Some(xid) > before, "what was taken away is not used: {xid}");
+    assert_eq!(toy.manager.checkpoint_view().active.iter().map(|active| active.0).collect::<Vec<_>>(), [xid]);
+    drop(idle.commit().expect("committed"));
+    assert_eq!((toy.value(0), toy.value(1)), (5000, 2));
+}
+
+/// Where one transaction holds the window for long, sessions that go on drawing keep their blocks, or they would draw anew at each
+/// move of the window.
+#[test]
+fn sessions_keep_their_blocks_while_an_old_transaction_holds_the_window() {
+    const SESSIONS: usize = 64;
+    let options = TxnManagerOptions { status_capacity: 1 << 12, max_sessions: SESSIONS, ..small() };
+    let (toy, _) = Toy::new(Mem::null(), &[0; SESSIONS], options);
+    let mut all: Vec<_> = (0..SESSIONS).map(|_| Some(toy.begin("young"))).collect();
+    let mut old = all.pop().flatten().expect("one of them");
+    toy.add(&mut old, SESSIONS as u64 - 1, 1).expect("free");
+    let first = toy.manager.checkpoint_view().next_xid;
+    let mut last = first;
+    // In no order that moves of the window could be in step with.
+    let (mut turn, mut turns) = (1_usize, 0);
+    while last.0 - first.0 < 3500 {
+        turn = turn.wrapping_mul(1_103_515_245).wrapping_add(12_345);
+        let row = (turn >> 16) % all.len();
+        let mut txn = all[row].take().expect("it is not used");
+        toy.add(&mut txn, row as u64, 1).expect("there is room");
+        last = last.max(txn.xid().expect("it wrote"));
+        drop(txn.commit_pipelined().expect("committed"));
+        all[row] = Some(toy.begin("young"));
+        turns += 1;
+    }
+    let not_used = last.0 - first.0 - turns;
+    assert!(not_used <= 8 * SESSIONS as u64, "of {turns} and {not_used} xids the latter were drawn for nothing");
+    drop(old.commit().expect("committed"));
+}
+
+/// A header that names an xid which a session keeps for later was written by nobody: to wait for it would be for ever.
+#[test]
+fn an_xid_that_was_drawn_and_not_used_holds_no_row() {
+    let options = TxnManagerOptions { status_capacity: 1 << 16, ..small() };
+    let (toy, _) = Toy::new(Mem::null(), &[0, 0], options);
+    let mut first = toy.begin("first");
+    toy.add(&mut first, 0, 1).expect("free");
+    let xid = first.xid().expect("it wrote");
+    let mut other = toy.begin("other");
+    assert_eq!(other.row_holder(xid), RowHolder::Other(xid));
+    let spare = Xid(xid.0 + 1);
+    assert_eq!(other.row_holder(spare), RowHolder::Unknown);
+    drop(first.commit().expect("committed"));
+    assert_eq!(other.row_holder(spare), RowHolder::Unknown);
+    let mut second = toy.begin("second");
+    toy.add(&mut second, 1, 1).expect("free");
+    assert_eq!(second.xid(), Some(spare), "the session is the same");
+    assert_eq!(other.row_holder(spare), RowHolder::Other(spare));
+    drop(second.commit().expect("committed"));
+    assert_eq!(other.row_holder(spare), RowHolder::Nobody);
+}
+
+/// Sessions take turns, each with xids of its own block: a view counts none of them as ended that is still to come.
+#[test]
+fn an_xid_that_is_still_to_be_used_is_not_below_the_next_one() {
+    let options = TxnManagerOptions { status_capacity: 1 << 16, ..small() };
+    let (toy, _) = Toy::new(Mem::null(), &[0, 0], options);
+    let mut seen = HashSet::new();
+    for _ in 0..300 {
+        let mut both = [toy.begin("one"), toy.begin("two")];
+        let view = toy.manager.checkpoint_view();
+        for (row, txn) in (0..).zip(&mut both) {
+            toy.add(txn, row, 1).expect("free");
+            let xid = txn.xid().expect("it wrote");
+            assert!(xid >= view.next_xid && xid < toy.manager.checkpoint_view().ceiling, "{xid} after {view:?}");
+            assert!(seen.insert(xid), "{xid} twice");
+        }
+        both.into_iter().for_each(|txn| drop(txn.commit_pipelined().expect("committed")));
+    }
 }

@@ -1,8 +1,9 @@
 //! What was not committed is not there: after a rollback, a drop, a panic, an error, and in the pages of the file.
 
-use crate::support::{NUMBERS, TEXTS, fill, in_memory, numbers, open};
+use crate::support::{DIR, NUMBERS, Snapshot, TEXTS, fill, in_memory, numbers, open, small};
 use foreshore::{Error, TableDef};
-use std::time::Duration;
+use foreshore_io::{Fs, Mem};
+use std::{sync::Arc, time::Duration};
 
 #[test]
 fn rollback_drop_and_panic_leave_the_rows_as_they_were() {
@@ -101,4 +102,34 @@ fn an_error_that_ends_a_transaction_is_followed_by_rolled_back() {
     assert_eq!(db.run(|tx| tx.open(NUMBERS)?.get_for_update(0)).unwrap(), Some(0));
     assert!(matches!(tx.commit(), Err(Error::RolledBack)));
     holder.commit().unwrap();
+}
+
+/// A session may have drawn the xid long before, and others later ones since: a checkpoint in between does not take the
+/// transaction for one that has ended.
+#[test]
+fn a_transaction_that_begins_after_a_checkpoint_and_is_lost_is_taken_back() {
+    let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+    let db = small().background(false).fs(Arc::clone(&fs)).open(DIR).unwrap();
+    fill(&db, 4);
+    // Whichever session has which of the xids, one of each pair has an earlier one.
+    for _ in 0..3 {
+        let both = [0, 1].map(|row| {
+            let tx = db.begin();
+            tx.open(NUMBERS).unwrap().insert(row, 10).unwrap();
+            tx
+        });
+        for tx in both {
+            tx.commit().unwrap();
+        }
+    }
+    db.checkpoint().unwrap();
+    let lost = [0, 1].map(|row| {
+        let tx = db.begin();
+        tx.open(NUMBERS).unwrap().insert(row, -1).unwrap();
+        tx
+    });
+    db.run(|tx| tx.open(NUMBERS)?.insert(2, 20).map(drop)).unwrap();
+    let killed = Snapshot::of(&fs).restore();
+    assert_eq!(numbers(&open(&killed).unwrap()), [(0, 10), (1, 10), (2, 20), (3, 3)]);
+    drop(lost);
 }
