@@ -11,11 +11,37 @@ pub fn available_parallelism() -> usize {
     *PARALLELISM.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get()))
 }
 
+/// The time of all pauses of a wait.
+const BUDGET: Duration = Duration::from_micros(3);
+
+/// Pauses in the budget: one takes 3 ns on one processor and 50 ns on another, so it is measured, once.
+fn pauses_in_budget() -> u32 {
+    const PROBE: u32 = 64;
+    static PAUSES: OnceLock<u32> = OnceLock::new();
+    *PAUSES.get_or_init(|| {
+        let probe = || {
+            let begin = Instant::now();
+            // WAIT: window - so many pauses, to be timed.
+            for _ in 0..PROBE {
+                crate::primitive::hint::spin_loop();
+            }
+            begin.elapsed()
+        };
+        // The shortest: this thread may have been interrupted in the others.
+        let took = (0..5).map(|_| probe()).min().unwrap_or_default().as_nanos().max(1);
+        let pauses = BUDGET.as_nanos() * u128::from(PROBE) / took;
+        u32::try_from(pauses).unwrap_or(MOST_PAUSES).min(MOST_PAUSES)
+    })
+}
+
+/// No pause is shorter than a nanosecond, whatever the clock says.
+const MOST_PAUSES: u32 = 4_000;
+
 /// A spin budget for one wait: some pauses, at most two yields, then the caller must park.
 ///
 /// The budget follows the machine, because a spinner only helps where the thread it waits for runs meanwhile: none with
-/// one processor, 16 pauses with two, 64 up to eight, 200 (about a microsecond) above. Yields come only above two
-/// processors. Under a model checker the budget is empty, which is the shorter path to every interleaving.
+/// one processor, else three microseconds of pauses, which is less than a park and a wake-up cost both sides. Yields come
+/// only above two processors. Under a model checker the budget is empty, which is the shorter path to every interleaving.
 ///
 /// ```
 /// # use foreshore_sync::SpinWait;
@@ -45,16 +71,11 @@ impl SpinWait {
         if MODEL {
             return Self::none();
         }
-        Self::for_parallelism(available_parallelism())
+        Self::for_parallelism(available_parallelism(), pauses_in_budget())
     }
 
-    fn for_parallelism(parallelism: usize) -> Self {
-        let pauses_left = match parallelism {
-            0 | 1 => 0,
-            2 => 16,
-            3..=8 => 64,
-            _ => 200,
-        };
+    fn for_parallelism(parallelism: usize, pauses: u32) -> Self {
+        let pauses_left = if parallelism > 1 { pauses } else { 0 };
         Self { pauses_left, yields_left: if parallelism > 2 { 2 } else { 0 }, ..Self::none() }
     }
 
@@ -78,7 +99,7 @@ impl SpinWait {
                 waits::windowed();
             }
             let burst = self.burst.min(self.pauses_left);
-            // WAIT: window - bounded by the budget, a microsecond at most and then two yields.
+            // WAIT: window - bounded by the budget, three microseconds and then two yields.
             for _ in 0..burst {
                 crate::primitive::hint::spin_loop();
             }
@@ -105,9 +126,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_pauses_take_the_time_of_the_budget() {
+        let pauses = pauses_in_budget();
+        assert!((16..=MOST_PAUSES).contains(&pauses), "{pauses}");
+        assert_eq!(pauses, pauses_in_budget(), "measured once");
+    }
+
+    #[test]
     fn every_budget_ends() {
-        for (parallelism, pauses, yields) in [(1, 0, 0), (2, 5, 0), (8, 7, 2), (64, 8, 2)] {
-            let mut spin = SpinWait::for_parallelism(parallelism);
+        for (parallelism, pauses, yields) in [(1, 0, 0), (2, 7, 0), (8, 7, 2)] {
+            let mut spin = SpinWait::for_parallelism(parallelism, 100);
             let mut rounds = 0;
             while spin.spin() {
                 rounds += 1;
