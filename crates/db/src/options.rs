@@ -228,7 +228,7 @@ impl Options {
 
     /// Bytes of memory for what running transactions would have to take back, and for old versions of rows that readers see: from
     /// 64 KiB to a quarter of the memory limit. Where they are spent, the oldest snapshots are given up, and their readers get
-    /// [`SnapshotTooOld`](Error::SnapshotTooOld); when there is none left, a transaction that asks for more gets
+    /// [`SnapshotTooOld`](Error::SnapshotTooOld); when no snapshot keeps any of them, a transaction that asks for more gets
     /// [`TransactionTooLarge`](Error::TransactionTooLarge).
     #[must_use]
     pub fn undo_limit(mut self, bytes: u64) -> Self {

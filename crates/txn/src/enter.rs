@@ -1,15 +1,10 @@
 //! Entering changes: how they are taken back, and what older version of a row lies behind each.
 
-use crate::manager::{Lease, TxnManager};
+use crate::manager::Lease;
 use crate::txn::Txn;
 use crate::undo::{Before, Link, UndoPtr, Undoable};
 use crate::view::View;
 use foreshore_base::{Csn, Result};
-use foreshore_sync::model::mutant;
-use foreshore_sync::primitive::thread::yield_now;
-
-/// How often a transaction that looks for room for one entry yields to those who are about to let old versions go.
-const PATIENCE: u32 = 1000;
 
 impl Txn {
     /// The newest view of the readers that anybody has made, by which old versions are judged.
@@ -28,39 +23,19 @@ impl Txn {
         kept
     }
 
-    /// Makes sure that one entry of `bytes` fits. Where memory is spent, it makes durable what only waits for that, takes what
-    /// idle sessions keep, and then gives up the oldest snapshots, one after the other for as long as it has to.
+    /// Makes sure that one entry of `bytes` fits. Where memory is spent, snapshots may be given up (see [`crate::room`]).
     pub(crate) fn reserve_undo(&mut self, bytes: usize) -> Result<()> {
         let manager = self.manager.clone();
         let Lease { undo, view, .. } = self.lease_mut();
         let kept = view.newest_reader().is_some();
-        let (mut forced, mut patience) = (false, PATIENCE);
+        let mut search = None;
         loop {
             let reserved = undo.reserve(bytes, kept, || {
                 *view = manager.refresh_view();
                 view.horizon()
             });
-            if reserved.is_ok() {
-                return Ok(());
-            }
-            if !forced {
-                // WAIT: help - or park behind the leader: entries of commits that are not durable yet may be needed.
-                manager.log.force(manager.log.current())?;
-                forced = true;
-            } else if manager.leave_idle_undo() || manager.is_let_go(view, &mut patience) {
-                // What was given up before may do.
-            } else {
-                let is_known =
-                    |csn| csn <= view.wanted() || mutant("undo: two who look for room give up two snapshots");
-                match manager.readers.oldest() {
-                    None => return reserved,
-                    // Another has given one up since the view was made, which may do for both.
-                    Some((csn, _)) if !is_known(csn) && patience > 0 => patience -= 1,
-                    Some((csn, _)) => {
-                        manager.kill_oldest_if(|oldest, _| oldest == csn);
-                        forced = false;
-                    }
-                }
+            if reserved.is_ok() || !manager.find_room(search.get_or_insert_with(|| manager.search()))? {
+                return reserved;
             }
         }
     }
@@ -104,37 +79,5 @@ impl Txn {
         manager.pins.unpin(owner.index());
         let next = if left.is_some() { before.undo } else { UndoPtr::NULL };
         Link { since, next, countdown: left.unwrap_or_default(), kept }
-    }
-}
-
-impl TxnManager {
-    /// Whether something that passes soon kept the horizon of `view` below what readers need, and has passed now: a newer view
-    /// may free more. Otherwise the next snapshot would be given up for what the last one has freed. Spends `patience`.
-    fn is_let_go(&self, view: &View, patience: &mut u32) -> bool {
-        let wanted = view.wanted();
-        if view.horizon() >= wanted || mutant("undo: what passes soon costs one more snapshot") {
-            return false;
-        }
-        while *patience > 0 {
-            *patience -= 1;
-            if !self.pins.is_any_below(wanted) && !self.readers.is_any_taking_below(wanted) {
-                return true;
-            }
-            // WAIT: window - a writer links one version, or a reader takes its snapshot; either may have lost its processor.
-            yield_now();
-        }
-        false
-    }
-
-    /// Leaves the chunks of idle sessions to others, for those stay with a session that ended while there was enough. Whether
-    /// there were any.
-    fn leave_idle_undo(&self) -> bool {
-        let mut chunks = Vec::new();
-        for is_own in [false, true] {
-            self.leases(is_own).each_idle(|lease| chunks.extend(lease.undo.take_open().into_iter().flatten()));
-        }
-        let any = !chunks.is_empty();
-        self.undo.leave(chunks.into_iter());
-        any
     }
 }

@@ -35,6 +35,7 @@ mod prepared;
 mod read;
 mod readers;
 mod resource;
+mod room;
 mod savepoint;
 mod slot;
 mod snapshot;

@@ -157,13 +157,14 @@ impl Txn {
         self.manager.locks.table_refusal(&self.lease().owner, table, mode)
     }
 
-    /// Runs a wait for a lock. Log space that is reserved goes back before it and is taken again after it: whoever holds the
-    /// lock may need that space to end.
+    /// Runs a wait for a lock. What is reserved, log space and where it is short memory for undo, goes back before it and is
+    /// taken again after it: whoever holds the lock may need it to end.
     ///
     /// A rollback that failed has given up its locks with its rows as they were: who was let on by it must not go on.
     fn waiting<T>(&mut self, wait: impl FnOnce(&mut Owner) -> Result<T>) -> Result<T> {
         let lease = self.lease_mut();
         lease.session.release();
+        lease.undo.release();
         let outcome = wait(&mut lease.owner)?;
         if self.manager.is_halted() {
             return Err(self.manager.log.poisoned().unwrap_or(Error::Closed));

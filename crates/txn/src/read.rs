@@ -128,6 +128,8 @@ impl Txn {
             self.observe_by(snapshot, csn);
             return Seen::Newest;
         }
+        // What a killed one is led through may be circles of what was written over.
+        let holds = || holds() && !snapshot.is_killed();
         match self.manager.undo.older(undo, snapshot.csn(), image, holds) {
             Older::Row(flags, csn) => {
                 self.observe_by(snapshot, csn);

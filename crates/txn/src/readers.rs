@@ -45,7 +45,7 @@ struct Slot {
 }
 
 /// What is told of a reader that others wait for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct About {
     pub(crate) label: &'static str,
     pub(crate) since: Nanos,
@@ -214,6 +214,10 @@ impl Readers {
             let toll = judge(csn, &about)?;
             // Locked, so that who finds it killed finds the toll.
             let mut told = slot.about.lock();
+            // Another may have the slot by now, with the same snapshot. Who has it next is told of only after the exchange.
+            if told.0 != about {
+                continue;
+            }
             // ORDERING: AcqRel, pairs with `is_killed`: what is written over comes after.
             let killed = slot.state.compare_exchange(csn.0 << 2 | TAKEN, KILLED, Ordering::AcqRel, Ordering::Relaxed);
             // Failed: it has ended by itself, and another is the oldest.

@@ -73,8 +73,8 @@ pub struct Txn {
     pub(crate) snapshot: Option<Arc<Snapshot>>,
     /// Those that can be rolled back to, by age.
     pub(crate) savepoints: Marks,
-    /// The current reservation, made again after a wait.
-    reserved: usize,
+    /// The current reservation, made again after a wait: bytes of the log, and of the undo entry, if there is to be one.
+    reserved: (usize, Option<usize>),
 }
 
 /// It may move between threads at any time.
@@ -98,7 +98,7 @@ impl Txn {
             prepared_as: None,
             snapshot: None,
             savepoints: Marks::default(),
-            reserved: 0,
+            reserved: (0, None),
         }
     }
 
@@ -242,14 +242,14 @@ impl Txn {
         // The commit record goes with it, so that a commit after changes has it already as a rule.
         let bytes = log_bytes + Session::cost(MARK_LEN);
         lease.session.reserve(bytes)?;
-        self.reserved = bytes;
+        self.reserved = (bytes, Some(undo_bytes));
         Ok(())
     }
 
     /// Ends an operation: log space that it reserved and did not use goes back. A transaction that is idle must not sit on
     /// it, because the space is that of the log's buffer and others may wait for it. So does memory for undo where it is short.
     pub fn release(&mut self) {
-        self.reserved = 0;
+        self.reserved = (0, None);
         let lease = self.lease_mut();
         lease.session.release();
         lease.undo.release();
@@ -275,8 +275,9 @@ impl Txn {
     }
 
     pub(crate) fn reserve_again(&mut self) -> Result<()> {
-        let reserved = self.reserved;
-        self.session().reserve(reserved)
+        let (log_bytes, undo_bytes) = self.reserved;
+        undo_bytes.map_or(Ok(()), |bytes| self.reserve_undo(bytes))?;
+        self.session().reserve(log_bytes)
     }
 
     pub(crate) fn lease(&self) -> &Lease {

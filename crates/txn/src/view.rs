@@ -20,8 +20,6 @@ pub struct View {
     readers: Box<[(Csn, Xid)]>,
     /// No reader known or unknown is below.
     horizon: Csn,
-    /// Where the horizon would be but for what passes soon: pins, and readers that are about to have a snapshot.
-    wanted: Csn,
     /// Start of the status window before anything else was read.
     lo: Xid,
     /// Commits of xids below `lo` that a reader may ask for, ascending.
@@ -46,20 +44,15 @@ impl View {
         found.retain(|reader| reader.csn < above);
         let mut readers: Vec<(Csn, Xid)> = found.iter().filter_map(|reader| Some((reader.csn, reader.hi?))).collect();
         readers.sort_unstable();
-        let wanted = readers.first().map_or(above, |&(csn, _)| csn);
-        let horizon = pins.announce(floor.min(wanted));
-        Self { floor, readers: readers.into(), horizon, wanted, lo, late }
+        let oldest = readers.first().map_or(floor, |&(csn, _)| csn);
+        let horizon = pins.announce(floor.min(oldest));
+        Self { floor, readers: readers.into(), horizon, lo, late }
     }
 
     /// No reader has a snapshot below it, now or later, and no writer a pin.
     #[must_use]
     pub const fn horizon(&self) -> Csn {
         self.horizon
-    }
-
-    /// The horizon that the snapshots in use allow.
-    pub(crate) const fn wanted(&self) -> Csn {
-        self.wanted
     }
 
     /// Readers that come after the view have their snapshots at or above it.

@@ -227,18 +227,37 @@ impl Arena {
         }
     }
 
-    /// Whether nobody needs an entry of a chunk that nobody holds; `entries` and `newest` are what it does not know yet.
+    /// The lowest horizon at which there is room: that of the chunk that goes first of those that nobody holds. `None` if each
+    /// of them has entries of running transactions.
+    pub(crate) fn first_to_go(&self) -> Option<Csn> {
+        let lists = self.lists.lock();
+        if !lists.free.is_empty() || lists.fresh <= self.limit {
+            return Some(Csn::ZERO);
+        }
+        let closed = lists.closed.iter().filter_map(|&chunk| self.goes_at(chunk, 0, Csn::ZERO));
+        let partial = lists.partial.iter().filter_map(|open| self.goes_at(open.chunk, open.entries, open.newest));
+        closed.chain(partial).min()
+    }
+
+    /// Whether nobody needs an entry of a chunk that nobody holds.
     fn is_over(&self, chunk: usize, entries: u64, newest: Csn, horizon: Csn) -> bool {
+        let at = self.goes_at(chunk, entries, newest);
+        at.is_some_and(|at| at <= horizon || mutant("undo: chunks are used again too early"))
+    }
+
+    /// From which horizon on nobody needs an entry of a chunk that nobody holds; `entries` and `newest` are what it does not know yet.
+    /// `None` while a transaction with entries in it runs.
+    fn goes_at(&self, chunk: usize, entries: u64, newest: Csn) -> Option<Csn> {
         // ORDERING: Acquire, pairs with `ended`: the other two are final.
         if self.state(chunk, LENT).load(Ordering::Acquire) > 0 {
-            return false;
+            return None;
         }
         // ORDERING: Acquire, pairs with `drop_entry`: whoever dropped the last one has unlinked it.
-        let left = self.state(chunk, LEFT).load(Ordering::Acquire).wrapping_add(entries);
+        if self.state(chunk, LEFT).load(Ordering::Acquire).wrapping_add(entries) == 0 {
+            return Some(Csn::ZERO);
+        }
         // ORDERING: Relaxed, ordered by LENT and by the mutex.
-        left == 0
-            || mutant("undo: chunks are used again too early")
-            || newest.0.max(self.state(chunk, NEWEST).load(Ordering::Relaxed)) <= horizon.0
+        Some(newest.max(Csn(self.state(chunk, NEWEST).load(Ordering::Relaxed))))
     }
 
     fn reset(&self, chunk: usize) {

@@ -1,6 +1,7 @@
 use super::*;
 use crate::readers::{About, Mark, Toll};
 use foreshore_sync::Nanos;
+use std::cell::Cell;
 use std::time::Duration;
 
 fn reader(readers: &Readers, csn: u64, hi: u64) -> Mark {
@@ -68,6 +69,25 @@ fn a_killed_reader_needs_nothing_and_learns_of_it() {
     readers.release(&young);
     assert!(readers.kill_oldest(|_, _| Some(Toll::default())).is_none());
     assert_eq!(view(&readers, &pins, 50).horizon(), Csn(50));
+}
+
+/// Between the look at a reader and the kill its slot goes to another, who has the same snapshot.
+#[test]
+fn a_reader_is_judged_by_what_is_told_of_itself() {
+    let readers = Readers::new(1);
+    let (old, young) = (reader(&readers, 20, 60), Cell::new(None));
+    let killed = readers.kill_oldest(|csn, about| {
+        assert_eq!(csn, Csn(20));
+        if about.since > Nanos::ZERO {
+            return None;
+        }
+        readers.release(&old);
+        let about = About { label: "reader", since: Nanos(1) };
+        let next = readers.take(about, || Xid(1), || Csn(20), None::<fn() -> Csn>, || Xid(60));
+        young.set(next);
+        Some(Toll::default())
+    });
+    assert!(killed.is_none() && !readers.is_killed(&young.take().expect("a free slot")), "{killed:?}");
 }
 
 #[test]

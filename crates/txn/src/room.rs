@@ -1,0 +1,89 @@
+//! Room for undo where memory is short.
+//!
+//! What transactions that have ended have left in memory goes once its commits are durable and no snapshot is older. Who finds no
+//! room looks for the chunk of which that is true first, and does what stands in its way, in this order:
+//!
+//! | in the way | |
+//! |---|---|
+//! | a session that is idle has the chunk | it is taken from it |
+//! | its commits are not durable | they are made durable |
+//! | older snapshots | the oldest is given up |
+//! | a writer that links a version, a reader that takes its snapshot | passes soon |
+//!
+//! If there is no such chunk, running transactions have all the memory: no snapshot is given up then, since none is in the way.
+//! Each turn frees a chunk sooner or later; that others take one after the other is borne for so long and no longer.
+
+use crate::manager::TxnManager;
+use foreshore_base::{Csn, Result};
+use foreshore_sync::model::mutant;
+use foreshore_sync::primitive::thread::yield_now;
+use foreshore_sync::{Clock, Nanos, pause};
+use std::time::Duration;
+
+/// How long one search may take as a whole.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A transaction's search for room for one entry.
+#[derive(Debug)]
+pub(crate) struct Search {
+    until: Nanos,
+    /// Whether the log has been forced: a commit may keep all that it has entered until it is durable.
+    forced: bool,
+}
+
+impl TxnManager {
+    pub(crate) fn search(&self) -> Search {
+        Search { until: self.time.now() + PATIENCE, forced: false }
+    }
+
+    /// Does something about the lack of room. `false` if there is no hope.
+    pub(crate) fn find_room(&self, search: &mut Search) -> Result<bool> {
+        pause::point("txn: found no room for undo");
+        if self.time.now() >= search.until {
+            return Ok(false);
+        }
+        if self.leave_idle_undo() {
+            return Ok(true);
+        }
+        match self.undo.first_to_go() {
+            None if search.forced => return Ok(false),
+            Some(newest) if newest <= self.log.durable().csn() => match self.readers.oldest() {
+                Some((csn, _)) if csn < newest || mutant("undo: what passes soon costs one more snapshot") => {
+                    // That one and no other: somebody else may give it up meanwhile, which may do for both.
+                    let is_it = |oldest| oldest == csn || mutant("undo: two who look for room give up two snapshots");
+                    self.kill_oldest_if(|oldest, _| is_it(oldest));
+                }
+                _ => self.wait_for_what_passes(newest, search.until),
+            },
+            _ => {
+                // WAIT: help - or park behind the leader.
+                self.log.force(self.log.current())?;
+                search.forced = true;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits until no writer touches what was replaced by commits below `newest`, and no reader is about to get a snapshot below it.
+    fn wait_for_what_passes(&self, newest: Csn, until: Nanos) {
+        while self.pins.is_any_below(newest) || self.readers.is_any_taking_below(newest) {
+            if self.time.now() >= until {
+                return;
+            }
+            // WAIT: window - a writer links one version, or a reader takes its snapshot; either may have lost its processor.
+            yield_now();
+        }
+    }
+
+    /// Leaves the chunks of idle sessions to others, for those stay with a session that ended while there was enough. Whether
+    /// there were any.
+    fn leave_idle_undo(&self) -> bool {
+        let mut chunks = Vec::new();
+        for is_own in [false, true] {
+            self.leases(is_own).each_idle(|lease| chunks.extend(lease.undo.take_open().into_iter().flatten()));
+        }
+        let any = !chunks.is_empty();
+        self.undo.leave(chunks.into_iter());
+        any
+    }
+}

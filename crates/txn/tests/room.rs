@@ -1,0 +1,146 @@
+//! Memory for undo is short: who looks for room finds what there is, gives up the snapshots that stand in the way and no other,
+//! and comes to an end.
+#![cfg(not(any(foreshore_loom, foreshore_shuttle)))]
+
+mod toy;
+
+use foreshore_base::{Error, Result, TableId};
+use foreshore_sync::pause;
+use foreshore_sync::primitive::thread;
+use foreshore_txn::{Snapshot, SnapshotKind, Txn, TxnManagerOptions, Undoable};
+use std::cell::{Cell, RefCell};
+use std::mem::ManuallyDrop;
+use std::rc::Rc;
+use std::sync::Arc;
+use toy::Toy;
+
+/// With it an entry has a chunk for itself.
+const LARGE: usize = 5000;
+const CHUNK: usize = 8 << 10;
+
+fn toy(chunks: usize) -> Arc<Toy> {
+    let options = TxnManagerOptions { undo_limit_bytes: chunks * CHUNK, ..toy::small() };
+    Arc::new(Toy::lazy_with(&[0; 4], options))
+}
+
+fn latest(toy: &Toy, label: &'static str) -> Snapshot {
+    toy.manager.snapshot(SnapshotKind::Latest, label).expect("a free slot")
+}
+
+/// A transaction that enters changes of no table, and so must not be rolled back.
+fn begin(toy: &Toy, label: &'static str) -> ManuallyDrop<Txn> {
+    ManuallyDrop::new(toy.begin(label))
+}
+
+/// Enters a change that takes a chunk.
+fn enter(txn: &mut Txn) -> Result<()> {
+    txn.ensure_xid()?;
+    txn.reserve(0, LARGE)?;
+    txn.push_undo(&Undoable { kind: 1, table: TableId(99), body: &[1; LARGE], before: None });
+    Ok(())
+}
+
+fn enter_many(txn: &mut Txn, chunks: usize) -> Result<()> {
+    (0..chunks).try_for_each(|_| enter(txn))
+}
+
+fn commit(txn: ManuallyDrop<Txn>) {
+    drop(ManuallyDrop::into_inner(txn).commit().expect("committed"));
+}
+
+fn is_too_large(outcome: &Result<()>) -> bool {
+    matches!(outcome, Err(Error::TransactionTooLarge { .. }))
+}
+
+#[test]
+fn only_snapshots_that_keep_something_are_given_up() {
+    let toy = toy(8);
+    let old = latest(&toy, "old");
+    let mut first = begin(&toy, "first");
+    enter_many(&mut first, 4).expect("nobody has any");
+    commit(first);
+    let young = latest(&toy, "young");
+    let mut large = begin(&toy, "large");
+    enter_many(&mut large, 7).expect("enough without what the old one sees");
+    assert!(old.is_killed() && !young.is_killed());
+    assert!(is_too_large(&enter_many(&mut large, 2)));
+    assert!(!young.is_killed(), "it is not in the way");
+    commit(large);
+}
+
+#[test]
+fn who_needs_too_much_is_told_so_beside_new_readers() {
+    let toy = toy(4);
+    let mut first = begin(&toy, "first");
+    enter(&mut first).expect("nobody has any");
+    commit(first);
+    let mut large = begin(&toy, "large");
+    let (turns, reader) = (Rc::new(Cell::new(0)), RefCell::new(None));
+    let (counter, others) = (turns.clone(), toy.clone());
+    pause::set("txn: found no room for undo", move || {
+        counter.set(counter.get() + 1);
+        assert!(counter.get() < 1000, "it goes on and on");
+        reader.replace(Some(latest(&others, "new")));
+    });
+    let outcome = enter_many(&mut large, 5);
+    pause::set("nowhere", || ());
+    assert!(is_too_large(&outcome) && turns.get() > 0);
+    assert_eq!(toy.manager.stats().snapshots_killed, 0, "none is in the way");
+    commit(large);
+}
+
+/// The commit has to be made durable, not the snapshot given up that has just seen it.
+#[test]
+fn a_snapshot_of_what_is_not_durable_yet_stays() {
+    let toy = toy(6);
+    let mut other = begin(&toy, "other");
+    enter_many(&mut other, 3).expect("half of all");
+    let mut large = begin(&toy, "large");
+    enter_many(&mut large, 3).expect("the other half");
+    let seen = Rc::new(RefCell::new(None));
+    let (keep, others, mut other, mut turn) = (seen.clone(), toy.clone(), Some(other), 0);
+    pause::set("txn: found no room for undo", move || {
+        turn += 1;
+        // In the first turn all has been made durable.
+        if let Some(other) = other.take_if(|_| turn == 2) {
+            commit(other);
+            *keep.borrow_mut() = Some(latest(&others, "latest"));
+        }
+    });
+    // In a turn of its own, in which there is more to hope for than in the others.
+    let mut third = begin(&toy, "third");
+    third.ensure_xid().expect("an xid");
+    let outcome = enter(&mut large);
+    pause::set("nowhere", || ());
+    outcome.expect("what has committed is needed by nobody");
+    let seen = seen.borrow();
+    assert!(!seen.as_ref().expect("taken").is_killed());
+    commit(third);
+    commit(large);
+}
+
+/// Who waits for a row may wait for one that needs the memory to end.
+#[test]
+fn who_waits_for_a_row_keeps_no_room_from_others() {
+    const WAITERS: usize = 3;
+    let toy = toy(WAITERS + 1);
+    let mut holder = toy.begin("holder");
+    toy.add(&mut holder, 0, 1).expect("free");
+    thread::scope(|scope| {
+        for _ in 0..WAITERS {
+            scope.spawn(|| {
+                let mut txn = toy.begin("waiter");
+                toy.add(&mut txn, 0, 1).expect("the row, and room again");
+                txn.commit().expect("committed").wait().expect("durable");
+            });
+        }
+        while toy.manager.stats().locks.waits < WAITERS as u64 {
+            thread::yield_now();
+        }
+        // A chunk that is empty.
+        let roomy = holder.reserve(0, CHUNK - 60);
+        holder.commit().expect("committed").wait().expect("durable");
+        roomy.expect("those who wait have no use for it");
+    });
+    assert_eq!(toy.value(0), 1 + WAITERS as i64);
+}
