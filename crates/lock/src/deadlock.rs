@@ -20,6 +20,8 @@
 use crate::manager::LockManager;
 use crate::owner::{Owner, Wait};
 use foreshore_base::{Error, MAX_NAMED, Result, Waiter};
+use foreshore_sync::model::mutant;
+use foreshore_sync::pause;
 
 impl LockManager {
     /// Refuses the wait that `owner` has just published if it closes a cycle. The edge is taken back then.
@@ -31,7 +33,7 @@ impl LockManager {
         let cycle = loop {
             let Some(cycle) = self.cycle_through(owner.index) else { return Ok(()) };
             // Otherwise somebody has gone on meanwhile, and there may be another one.
-            if self.stands(&cycle) {
+            if self.stands(&cycle) || mutant("deadlock: a cycle is read once") {
                 break cycle;
             }
         };
@@ -79,6 +81,9 @@ impl LockManager {
         let mut from: Vec<u32> = (0..self.slots.len() as u32).collect();
         let (mut open, mut blockers) = (vec![start], Vec::new());
         while let Some(owner) = open.pop() {
+            if owner != start {
+                pause::point("lock: a walk goes on");
+            }
             self.blockers(owner, &mut blockers);
             for blocker in blockers.drain(..) {
                 if blocker == start {

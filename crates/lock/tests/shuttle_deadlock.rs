@@ -1,0 +1,66 @@
+//! A walk that passes waiters at different times may see a cycle that never stood: nobody is refused for it.
+#![cfg(foreshore_shuttle)]
+
+use foreshore_base::TableId;
+use foreshore_lock::{LockManager, LockOptions, TableMode};
+use foreshore_sync::model::{shuttle, shuttle_mutated};
+use foreshore_sync::pause;
+use foreshore_sync::primitive::thread;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+const ITERATIONS: usize = 200;
+/// What two transactions have shared, and a third one wants for itself.
+const WANTED: TableId = TableId(1);
+/// What the third one has.
+const HELD: TableId = TableId(2);
+
+/// Each time that a walk of the third transaction goes on to one of the two, that one ends, and its slot's next transaction
+/// waits for the third: so the walk comes back to where it began, though nothing of the cycle's first edge is left. This happens in
+/// the first walk, and in the one that confirms.
+fn holders_that_end_when_they_are_passed() {
+    let locks = Arc::new(LockManager::new(LockOptions { max_owners: 4, share_slots: 64, ..LockOptions::default() }));
+    let lock = |owner: &mut _, table, mode| locks.lock_table(owner, table, mode, Duration::MAX).map(drop);
+    let mut third = locks.lease("third").expect("a slot");
+    lock(&mut third, HELD, TableMode::Exclusive).expect("free");
+    let mut holders: Vec<_> = ["first", "second"].map(|label| locks.lease(label).expect("a slot")).into();
+    holders.iter_mut().for_each(|holder| lock(holder, WANTED, TableMode::Shared).expect("free"));
+
+    let (walker, turned) = (thread::current().id(), Rc::new(Cell::new(0)));
+    let (theirs, count) = (locks.clone(), turned.clone());
+    pause::set("lock: a walk goes on", move || {
+        if thread::current().id() != walker {
+            return;
+        }
+        // The one that the walk has met last, to which it goes first.
+        let Some(mut owner) = holders.pop() else { return };
+        let (locks, before) = (theirs.clone(), theirs.stats().waits);
+        thread::spawn(move || {
+            locks.finish(&mut owner, None);
+            owner.begin("next");
+            let granted = locks.lock_table(&mut owner, HELD, TableMode::Shared, Duration::MAX);
+            granted.expect("the third one ends");
+            locks.finish(&mut owner, None);
+        });
+        while theirs.stats().waits == before {
+            thread::yield_now();
+        }
+        count.set(count.get() + 1);
+    });
+    lock(&mut third, WANTED, TableMode::Exclusive).expect("no cycle has stood");
+    assert_eq!(turned.get(), 2, "both were met by a walk");
+    locks.finish(&mut third, None);
+}
+
+#[test]
+fn a_cycle_that_never_stood_refuses_nobody() {
+    shuttle(ITERATIONS, holders_that_end_when_they_are_passed);
+}
+
+#[test]
+#[should_panic(expected = "no cycle has stood")]
+fn a_cycle_is_read_twice_in_the_same_terms() {
+    shuttle_mutated("deadlock: a cycle is read once", ITERATIONS, holders_that_end_when_they_are_passed);
+}
