@@ -23,8 +23,9 @@ impl Tree {
     /// Takes the ghosts out of the leaf of `key` that nobody needs, and says whether it has `need` free bytes now.
     ///
     /// A ghost goes when its deletion is durable: who then finds nothing where it was relies on nothing that may be lost. One
-    /// that ends a gap that somebody has scanned stays; a lock of the row itself goes by key and needs no ghost. No snapshot
-    /// sees what was there before it, so nobody looks for its undo; at restart, where that is not yet so, nothing is purged.
+    /// that ends a gap that somebody has scanned stays; a lock of the row itself goes by key and needs no ghost. Where nothing
+    /// else is left one of them stays, as after a rollback. No snapshot sees what was there before it, so nobody looks for its
+    /// undo; at restart, where that is not yet so, nothing is purged.
     fn purge(&self, txn: &mut Txn, key: &[u8], need: usize) -> Result<bool> {
         let bytes = change_cost(1, MAX_PURGE_BODY);
         let mut leaf: ExclusiveGuard<'_> = self.find(&mut Structure::of(txn), key, 0, bytes)?;
@@ -40,6 +41,9 @@ impl Tree {
             if header.is_ghost() && txn.is_settled(header.xid) && !txn.is_gap_locked(self.table, key) {
                 body.put_u16(at as u16);
             }
+        }
+        if body.len() == 2 * node.len() && pid != self.root {
+            body.truncate(body.len() - 2);
         }
         if body.is_empty() {
             return Ok(false);

@@ -30,7 +30,9 @@ struct Compensation<'a> {
 const GHOST_BODY: usize = 16;
 
 impl<'a> Compensation<'a> {
-    /// Leaves a ghost where an inserted row was: somebody has scanned the gap that ends there, or the row stays locked.
+    /// Leaves a ghost where an inserted row was: somebody has scanned the gap that ends there, the row stays locked, or the leaf
+    /// has no other entry. A large transaction that is taken back would leave many empty leaves, and whoever looks for the next
+    /// key has to read all of them at once.
     fn leave_ghost(&mut self) {
         let owner = GONE.owner();
         self.kind = TreeKind::RowRestore;
@@ -147,7 +149,9 @@ impl Trees {
                 tree.make_room(&mut Structure::of_undo(context), key, 0, grow)?;
                 continue;
             }
-            if way.kind == TreeKind::RowErase && (entry.keep.is_some() || context.is_gap_locked(entry.table, key)) {
+            let is_last = node.len() == 1 && pid != tree.root;
+            let stays = is_last || entry.keep.is_some() || context.is_gap_locked(entry.table, key);
+            if way.kind == TreeKind::RowErase && stays {
                 way.leave_ghost();
             }
             let Compensation { kind, ref body, .. } = way;

@@ -1,0 +1,70 @@
+//! Promise: leaves from which a rollback has taken all rows are in nobody's way, however many there are and however few frames.
+#![cfg(not(foreshore_shuttle))]
+
+mod common;
+
+use common::{Bed, WAYS, scan_by};
+use foreshore_base::Result;
+use foreshore_txn::{Isolation, Txn, TxnOptions};
+use std::ops::Bound::{Excluded, Unbounded};
+
+/// Rows between the two of the table; in leaves that are several times as many as the frames.
+const ROWS: usize = 400;
+const FRAMES: usize = 24;
+
+fn fill(bed: &Bed, txn: &mut Txn) -> Result<()> {
+    (0..ROWS).try_for_each(|n| bed.tree.insert_new(txn, format!("k{n:06}").as_bytes(), &[7; 1200]))
+}
+
+fn bed() -> Bed {
+    let bed = Bed::new(FRAMES);
+    for key in [b"a", b"z"] {
+        bed.run(|txn| bed.tree.insert_new(txn, key, b"row"));
+    }
+    bed
+}
+
+/// Scans at all levels and ways, and inserts before and behind.
+fn use_it(bed: &Bed) {
+    assert!(bed.verify().leaves > 3 * FRAMES);
+    for isolation in [Isolation::ReadCommitted, Isolation::Snapshot, Isolation::Serializable] {
+        for way in WAYS {
+            let mut txn = bed.txns.begin(TxnOptions { isolation, ..TxnOptions::default() }).unwrap();
+            assert_eq!(scan_by(way, &bed.tree, &mut txn, Unbounded, Unbounded).unwrap().len(), 2);
+            assert!(scan_by(way, &bed.tree, &mut txn, Excluded(b"a"), Excluded(b"k")).unwrap().is_empty());
+        }
+    }
+    for key in [b"b", b"y"] {
+        bed.run(|txn| bed.tree.insert_new(txn, key, b"row"));
+        bed.run(|txn| bed.tree.remove(txn, key));
+    }
+}
+
+#[test]
+fn after_a_rollback() {
+    let bed = bed();
+    let mut txn = bed.begin();
+    fill(&bed, &mut txn).unwrap();
+    txn.rollback().unwrap();
+    use_it(&bed);
+    // What is filled again and emptied again is no fuller.
+    let leaves = bed.verify().leaves;
+    bed.log.force(bed.log.current()).unwrap();
+    let mut txn = bed.begin();
+    fill(&bed, &mut txn).unwrap();
+    txn.rollback().unwrap();
+    assert!(bed.verify().leaves <= leaves + leaves / 4, "{} leaves, before {leaves}", bed.verify().leaves);
+    use_it(&bed);
+}
+
+#[test]
+fn after_a_rollback_at_restart() {
+    let bed = bed();
+    let mut txn = bed.begin();
+    fill(&bed, &mut txn).unwrap();
+    bed.log.force(bed.log.current()).unwrap();
+    std::mem::forget(txn);
+    let (bed, restart) = bed.halt();
+    assert_eq!((restart.losers, restart.undone), (1, ROWS));
+    use_it(&bed);
+}
