@@ -57,7 +57,7 @@ impl Tree {
     /// find, holds to its end.
     ///
     /// # Errors
-    /// `Deadlock`, `LockTimeout`, `SnapshotTooOld`, `TooManyTransactions`.
+    /// `Deadlock`, `LockTimeout`, `TableDropped`, `SnapshotTooOld`, `TooManyTransactions`.
     pub fn range(&self, txn: &mut Txn, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<Cursor> {
         let snapshot = txn.reads_at()?;
         self.lock(txn, TableMode::IntentShared)?;
@@ -71,7 +71,7 @@ impl Tree {
     /// passes over those that have been removed since, too.
     ///
     /// # Errors
-    /// As [`range`](Self::range).
+    /// As [`range`](Self::range). `RowLocked` if it does not wait, and the table is not free.
     pub fn range_locked(
         &self,
         txn: &mut Txn,
@@ -116,8 +116,9 @@ impl Cursor {
     /// The next row, or `None` at the end. `txn` is the transaction that the cursor was made for.
     ///
     /// # Errors
-    /// `Deadlock`, `LockTimeout`, `LockLimit`, `RowLocked`, `Conflict`, `SnapshotTooOld`, `TableDropped`, `Corrupted`, `Io`,
-    /// `OutOfFrames`, `Poisoned`. The next call goes on where this one began.
+    /// `Deadlock`, `LockTimeout`, `LockLimit`, `RowLocked`, `Conflict`, `SnapshotTooOld`, `TableDropped`, `DiskFull`, `Corrupted`,
+    /// `Io`, `OutOfFrames`, `Poisoned`; with locks for update also `TooManyTransactions` and `TransactionTooLarge`. The next call
+    /// goes on where this one began.
     pub fn next(&mut self, txn: &mut Txn) -> Result<Option<(&[u8], &[u8])>> {
         self.take(txn, End::Front)
     }
@@ -172,6 +173,8 @@ impl Cursor {
         }
         self.front.clear();
         self.back.clear();
+        // Who writes between rows has no use for many at a time.
+        self.step = 1;
         self.unread = self.from.clone().unless_empty();
     }
 

@@ -213,27 +213,58 @@ fn a_second_wait_for_a_row_has_its_whole_time() {
     });
 }
 
-/// A step that takes several rows is refused one of them. The others were not handed out, and are free.
+/// A step that would take several rows is refused one of them. Those before it are handed out first, and what lies behind it is
+/// free.
 #[test]
-fn a_refused_scan_leaves_rows_that_it_has_not_handed_out_to_others() {
+fn a_refused_scan_leaves_what_it_has_not_handed_out_to_others() {
     for isolation in [Isolation::ReadCommitted, Isolation::Serializable] {
         let bed = bed();
-        for key in [b"a", b"b", b"c"] {
+        for key in [b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h"] {
             bed.run(|txn| bed.tree.insert_new(txn, key, b"one"));
         }
+        bed.run(|txn| bed.tree.remove(txn, b"f"));
         let mut holder = bed.begin();
-        bed.tree.put(&mut holder, b"c", b"two").unwrap();
+        bed.tree.put(&mut holder, b"g", b"two").unwrap();
         let mut reader = begin_at(&bed, isolation, SOON);
         let mut cursor =
             bed.tree.range_locked(&mut reader, Bound::Unbounded, Bound::Unbounded, RowLock::share().no_wait()).unwrap();
-        assert_eq!(cursor.next(&mut reader).unwrap().unwrap().0, b"a");
-        let refused = cursor.next(&mut reader).map(|row| row.map(|(key, _)| key.to_vec()));
-        assert!(matches!(refused, Err(Error::RowLocked { .. })), "one step meets both: {refused:?}");
-        bed.tree.put(&mut hasty(&bed), b"b", b"two").unwrap();
-        assert!(bed.tree.put(&mut hasty(&bed), b"a", b"two").is_err(), "what was handed out is locked");
+        for key in [b"a", b"b", b"c", b"d", b"e"] {
+            assert_eq!(cursor.next(&mut reader).unwrap().unwrap().0, key);
+        }
+        for _ in 0..2 {
+            let refused = cursor.next(&mut reader).map(|row| row.map(|(key, _)| key.to_vec()));
+            assert!(matches!(refused, Err(Error::RowLocked { .. })), "{refused:?}");
+        }
+        bed.tree.put(&mut hasty(&bed), b"h", b"two").unwrap();
+        // The step that has handed out d and e has met the ghost behind them.
+        let ghost = bed.tree.put(&mut hasty(&bed), b"f", b"two");
+        assert_eq!(ghost.is_ok(), isolation == Isolation::ReadCommitted, "{ghost:?}");
+        for key in [b"a", b"b", b"c", b"d", b"e"] {
+            assert!(bed.tree.put(&mut hasty(&bed), key, b"two").is_err(), "what was handed out is locked");
+        }
         holder.rollback().unwrap();
-        assert_eq!(cursor.next(&mut reader).unwrap().unwrap().0, b"b", "it goes on where it was");
+        assert_eq!(cursor.next(&mut reader).unwrap().unwrap().0, b"g", "it goes on where it was");
     }
+}
+
+/// A step meets a row that is gone and then one that it is refused: what it has locked of the first goes out again.
+#[test]
+fn a_refused_scan_leaves_no_lock_of_what_it_has_met() {
+    let bed = bed();
+    for key in [b"a", b"b", b"c", b"d"] {
+        bed.run(|txn| bed.tree.insert_new(txn, key, b"one"));
+    }
+    bed.run(|txn| bed.tree.remove(txn, b"b"));
+    let mut holder = bed.begin();
+    bed.tree.put(&mut holder, b"c", b"two").unwrap();
+    let mut reader = hasty(&bed);
+    let mut cursor =
+        bed.tree.range_locked(&mut reader, Bound::Unbounded, Bound::Unbounded, RowLock::share().no_wait()).unwrap();
+    assert_eq!(cursor.next(&mut reader).unwrap().unwrap().0, b"a");
+    let refused = cursor.next(&mut reader).map(|row| row.map(|(key, _)| key.to_vec()));
+    assert!(matches!(refused, Err(Error::RowLocked { .. })), "one step meets both: {refused:?}");
+    bed.tree.put(&mut hasty(&bed), b"b", b"two").unwrap();
+    assert!(bed.tree.put(&mut hasty(&bed), b"a", b"two").is_err(), "what was handed out is locked");
 }
 
 /// The gap before a row is refused: the row is as free as before.

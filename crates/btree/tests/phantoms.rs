@@ -4,10 +4,11 @@
 
 mod common;
 
-use common::{Bed, WAYS, Way, scan, scan_by};
+use common::{Bed, WAYS, Way, scan_by};
 use foreshore_base::{Error, Result};
+use foreshore_lock::RowLock;
 use foreshore_sync::primitive::thread;
-use foreshore_txn::Txn;
+use foreshore_txn::{Isolation, Txn, TxnOptions};
 use std::ops::Bound;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::time::Duration;
@@ -271,23 +272,142 @@ fn a_range_in_which_nothing_can_lie_locks_nothing() {
     }
 }
 
-/// The holder of a row inserts in front of it while a scan waits for the row: the scan has not locked that gap yet.
+/// The holder of a row inserts in front of it and behind it while a scan waits for the row: the scan has not locked those gaps
+/// yet.
 #[test]
 fn a_scan_that_waits_for_a_row_keeps_its_holder_from_no_gap() {
-    let bed = bed(&["b", "f"]);
-    let mut writer = bed.begin();
-    bed.tree.update(&mut writer, b"f", b"new").unwrap();
-    thread::scope(|scope| {
-        let scan = scope.spawn(|| bed.run(|txn| scan(&bed.tree, txn, Unbounded, Unbounded)));
-        while bed.txns.stats().locks.waits < 1 {
-            thread::yield_now();
+    for (way, lock) in WAYS.into_iter().flat_map(|way| [(way, RowLock::share()), (way, RowLock::update())]) {
+        let bed = bed(&["b", "f"]);
+        let mut writer = bed.begin();
+        bed.tree.update(&mut writer, b"f", b"new").unwrap();
+        thread::scope(|scope| {
+            let scan = scope.spawn(|| {
+                bed.run(|txn| {
+                    let mut cursor = bed.tree.range_locked(txn, Unbounded, Unbounded, lock)?;
+                    way.collect(&mut cursor, txn)
+                })
+            });
+            while bed.txns.stats().locks.waits < 1 {
+                thread::yield_now();
+            }
+            bed.tree.insert_new(&mut writer, b"d", b"").unwrap();
+            bed.tree.insert_new(&mut writer, b"h", b"").unwrap();
+            drop(writer.commit().unwrap());
+            let seen: Vec<_> = scan.join().unwrap().into_iter().map(|(key, _)| key).collect();
+            assert_eq!(seen, [b"b", b"d", b"f", b"h"], "{way:?}");
+        });
+        assert_eq!(bed.txns.stats().locks.deadlocks, 0, "{way:?}");
+    }
+}
+
+/// Each takes the last row and adds one behind it.
+#[test]
+fn who_waits_for_the_last_row_keeps_nobody_from_adding_one() {
+    const ROUNDS: u16 = 200;
+    let bed = bed(&[]);
+    bed.run(|txn| bed.tree.insert_new(txn, &0_u16.to_be_bytes(), b""));
+    let append = || {
+        for _ in 0..ROUNDS {
+            bed.run(|txn| {
+                let mut cursor = bed.tree.range_locked(txn, Unbounded, Unbounded, RowLock::update())?;
+                let (last, _) = cursor.next_back(txn)?.expect("a row");
+                let last = u16::from_be_bytes(last.try_into().expect("two bytes"));
+                // The other comes here, too.
+                thread::yield_now();
+                bed.tree.insert_new(txn, &(last + 1).to_be_bytes(), b"")
+            });
         }
-        bed.tree.insert_new(&mut writer, b"d", b"").unwrap();
-        drop(writer.commit().unwrap());
-        let seen: Vec<_> = scan.join().unwrap().into_keys().collect();
-        assert_eq!(seen, [b"b", b"d", b"f"]);
+    };
+    thread::scope(|scope| {
+        scope.spawn(append);
+        scope.spawn(append);
     });
+    assert_eq!(bed.contents().len(), 1 + 2 * usize::from(ROUNDS));
     assert_eq!(bed.txns.stats().locks.deadlocks, 0);
+}
+
+/// Somebody waits for a gap to insert into it, so a scan that does not wait is refused that gap. By then it has handed out the
+/// row before the gap, wherever leaves end, and has locked nothing behind it; from the back it has no row of it.
+#[test]
+fn a_scan_that_is_refused_a_gap_has_handed_out_what_it_has_locked() {
+    for lock in [RowLock::share().no_wait(), RowLock::update().no_wait()] {
+        let (bed, names) = leaves();
+        for pair in names.windows(2) {
+            let (below, above) = (pair[0].as_bytes(), pair[1].as_bytes());
+            let mut reader = bed.begin_as("reader", Duration::from_secs(10));
+            assert!(keys(&bed, &mut reader, (Excluded(below), Excluded(above))).is_empty());
+            let middle = [&below[..3], b"5"].concat();
+            let before = bed.txns.stats().locks.waits;
+            thread::scope(|scope| {
+                let writer = scope.spawn(|| {
+                    let mut txn = bed.begin();
+                    bed.tree.insert_new(&mut txn, &middle, b"").unwrap();
+                    txn.rollback().unwrap();
+                });
+                while bed.txns.stats().locks.waits == before {
+                    thread::yield_now();
+                }
+                let mut up = bed.begin_as("up", Duration::ZERO);
+                let mut cursor = bed.tree.range_locked(&mut up, Included(below), Unbounded, lock).unwrap();
+                assert_eq!(cursor.next(&mut up).unwrap().unwrap().0, below, "{lock:?}");
+                assert!(matches!(cursor.next(&mut up), Err(Error::RowLocked { .. })));
+                let mut late = begin_late(&bed);
+                assert!(bed.tree.put(&mut late, below, b"new").is_err(), "what was handed out is locked");
+                bed.tree.put(&mut late, above, &VALUE).unwrap();
+                late.rollback().unwrap();
+                up.rollback().unwrap();
+                let mut down = bed.begin_as("down", Duration::ZERO);
+                let mut cursor = bed.tree.range_locked(&mut down, Unbounded, Excluded(&middle), lock).unwrap();
+                assert!(matches!(cursor.next_back(&mut down), Err(Error::RowLocked { .. })));
+                bed.tree.put(&mut begin_late(&bed), below, &VALUE).unwrap();
+                down.rollback().unwrap();
+                reader.rollback().unwrap();
+                writer.join().unwrap();
+            });
+        }
+    }
+}
+
+/// Its locks of rows are like those of all, and gaps are nothing to it.
+fn begin_late(bed: &Bed) -> Txn {
+    let (isolation, lock_timeout) = (Isolation::ReadCommitted, Duration::ZERO);
+    bed.txns.begin(TxnOptions { isolation, lock_timeout, ..TxnOptions::default() }).unwrap()
+}
+
+/// Who writes between two rows of a scan locks no row ahead of it.
+#[test]
+fn beyond_the_next_row_by_nobody_who_writes_between_rows() {
+    for way in [Way::Up, Way::Down] {
+        let names: Vec<String> = (b'a'..=b'p').map(|letter| char::from(letter).to_string()).collect();
+        let bed = bed(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        let mut reader = bed.begin_as("reader", Duration::from_secs(10));
+        let mut cursor = bed.tree.range(&mut reader, Unbounded, Excluded(b"q")).unwrap();
+        for n in 0..8_u8 {
+            let row = if way == Way::Up { cursor.next(&mut reader) } else { cursor.next_back(&mut reader) };
+            let at = usize::from(if way == Way::Up { n } else { 15 - n });
+            assert_eq!(row.unwrap().unwrap().0, names[at].as_bytes());
+            bed.tree.put(&mut reader, &[b'z', n], b"").unwrap();
+        }
+        for name in if way == Way::Up { &names[8..] } else { &names[..8] } {
+            attempt(&bed, |txn| bed.tree.update(txn, name.as_bytes(), b"new")).unwrap();
+        }
+    }
+}
+
+/// What a transaction has written it has locked, and a scan over it takes no room for further locks.
+#[test]
+fn a_scan_over_rows_of_ones_own_locks_no_row() {
+    let bed = bed(&[]);
+    let isolation = Isolation::ReadCommitted;
+    let mut txn = bed.txns.begin(TxnOptions { isolation, ..TxnOptions::default() }).unwrap();
+    for n in 0..200_u16 {
+        bed.tree.insert_new(&mut txn, &n.to_be_bytes(), b"").unwrap();
+    }
+    let mut cursor = bed.tree.range_locked(&mut txn, Unbounded, Unbounded, RowLock::share()).unwrap();
+    assert_eq!(Way::Up.collect(&mut cursor, &mut txn).unwrap().len(), 200);
+    assert_eq!(bed.txns.stats().locks.room_taken, 0);
+    let mut other = begin_late(&bed);
+    assert!(bed.tree.put(&mut other, &7_u16.to_be_bytes(), b"new").is_err(), "the row is locked");
 }
 
 /// A key in one's own gap cuts it in two, and both parts stay one's own.

@@ -1,8 +1,8 @@
 //! Scans that lock what they read.
 //!
 //! A serializable scan locks every key that it meets, dead or alive, together with the gap before it, and the gap in which it
-//! ends as well, unless that is the gap behind its upper bound. One from the back begins with that gap, and those of the keys
-//! that it meets keep new keys out to the right of where it stands. At other levels, and where it passes over rows that others
+//! ends as well, unless that is the gap behind its upper bound. One from the back has that gap from its first rows on, and those
+//! of the keys that it meets keep new keys out to the right of where it stands. At other levels, and where it passes over rows that others
 //! have, it locks rows alone. Shared locks are entered between reading a leaf and validating it, so that what is handed out is
 //! what was locked. The first steps take few rows at a time: who wants one row locks one. Rows locked for update are
 //! locked one by one, as by a write, and looked at again with that lock.
@@ -15,8 +15,8 @@
 //! snapshot that still has such a row it is passed over, whether its remover has ended or not. A row that is there and has changed
 //! since is a conflict as everywhere.
 //!
-//! **The holder first.** Whoever holds a row may be about to insert in front of it. So the gap is locked when the row is free,
-//! and not while its holder is waited for.
+//! **The holder first.** Whoever holds a row may be about to insert in front of it, or behind it if it is the last. So the gaps
+//! are locked when the row is free, and not while its holder is waited for.
 
 use super::Cursor;
 use super::span::{End, Rest, Span};
@@ -90,6 +90,31 @@ enum Met {
     First(Step),
 }
 
+/// A leaf that a step reads.
+struct LeafCopy<'a, 'p, const ONCE: bool> {
+    leaf: &'a ReadGuard<'p, ONCE>,
+    /// What it was when it was read.
+    node: &'a Node<'a>,
+    /// The entries that lie in the range.
+    inside: Range<usize>,
+    /// What has been read to the right of it.
+    further: Vec<ReadGuard<'p, ONCE>>,
+}
+
+impl<'a, const ONCE: bool> LeafCopy<'a, '_, ONCE> {
+    /// The entry of the range that is met after so many others.
+    const fn place(&self, met: usize, end: End) -> usize {
+        match end {
+            End::Front => self.inside.start + met,
+            End::Back => self.inside.end - 1 - met,
+        }
+    }
+
+    fn key(&self, tree: &Tree, at: usize) -> Result<&'a [u8]> {
+        self.node.key(at).map_err(|why| tree.corrupted(self.leaf.pid(), why))
+    }
+}
+
 impl Cursor {
     /// Takes the next rows of one leaf from one end of a span. What is passed over at that end is cut off.
     pub(super) fn lock_leaf(&mut self, txn: &mut Txn, span: &mut Span, end: End) -> Result<Rest> {
@@ -114,7 +139,11 @@ impl Cursor {
                 Step::Done(rest) => break rest,
                 Step::Changed => tree.restart(&mut restarts),
                 Step::Missing(pid) => drop(pin.replace(tree.pool().pin_as(pid, self.ahead.wanted())?)),
-                Step::Held(key, holder) => txn.wait_row(tree.table, &key, holder, &mut patience)?,
+                Step::Held(key, holder) => {
+                    // Of the row alone: writers that come later stay behind this reader.
+                    txn.share(Target::row(tree.table, &key))?;
+                    txn.wait_row(tree.table, &key, holder, &mut patience)?;
+                }
                 Step::Busy(key, part) => txn.share(Target { table: tree.table, key: key.as_deref(), part })?,
                 Step::Free(key) => {
                     let taken = self.take_row(&tree, txn, key, locking, span.bound(end));
@@ -180,96 +209,135 @@ impl Cursor {
         end: End,
         restarts: &mut Restarts,
     ) -> Result<Step> {
-        let locking = self.locking;
         let leaf: ReadGuard<'_, ONCE> = tree.find_again(&mut Structure::of(txn), span.goal(end), 0, 0, restarts)?;
         let mut page = [0; PAGE_SIZE];
         leaf.page().copy_to(0..PAGE_SIZE, &mut page);
         if !leaf.holds() {
             return Ok(Step::Changed);
         }
-        let damage = |why| tree.corrupted(leaf.pid(), why);
         let node = tree.parse(leaf.pid(), &page)?;
-        let inside = span.entries(&node).map_err(damage)?;
-        // Holds what is read to the right of the leaf.
-        let mut further = Vec::new();
-        // A scan from the back begins with the gap in which the range ends, one from the front comes there last.
-        let begins = end == End::Back && locking.gaps && !self.end_is_locked;
-        if begins && !mutant("gap: a scan from the back does not lock the gap behind it") {
-            match self.lock_end(tree, txn, span, (&leaf, &node, &inside), restarts, &mut further)? {
-                Ok(_) => {}
-                Err(step) => return Ok(step),
-            }
-        }
+        let inside = span.entries(&node).map_err(|why| tree.corrupted(leaf.pid(), why))?;
+        let mut copy = LeafCopy { leaf: &leaf, node: &node, inside, further: Vec::new() };
         let stale_counts = mutant("btree: a stale copy is a conflict");
         if stale_counts {
             // The writer needs the time of a whole rollback.
             thread::yield_now();
         }
-        let place = |met: usize| if end == End::Front { inside.start + met } else { inside.end - 1 - met };
-        let mut met = 0;
-        while met < inside.len() && self.has_room(met, end) {
-            let row = node.row(place(met)).map_err(damage)?;
-            met += 1;
-            match self.meet(tree, txn, locking, &row, leaf.pid()) {
-                Ok(Met::Row) => self.rows(end).push(row.key, row.value),
-                Ok(Met::Nothing) => {}
-                // With the gaps before it locked nothing comes before a free row, if nothing has.
-                Ok(Met::First(Step::Free(_))) if !leaf.holds() => return Ok(Step::Changed),
-                Ok(Met::First(step)) => return Ok(step),
-                // Of a copy that is stale nothing counts: the writer that it shows has taken its change back, perhaps.
-                Err(_) if !leaf.holds() && !stale_counts => return Ok(Step::Changed),
-                Err(error) => return Err(error),
-            }
-        }
-        let last = if met > 0 { Some(node.key(place(met - 1)).map_err(damage)?) } else { None };
-        // The gap in which the range ends, too, takes room, if it is in this leaf.
-        let is_full = end == End::Front && !self.has_room(met, end) && inside.end < node.len();
-        let rest = match last.filter(|last| met < inside.len() || is_full && !span.ends_with(last)) {
-            Some(last) => Rest::Row(last.to_vec()),
-            None if end == End::Front && locking.gaps => {
-                match self.lock_end(tree, txn, span, (&leaf, &node, &inside), restarts, &mut further)? {
-                    Ok(true) => span.rest_of(&node, &inside, end).map_err(damage)?,
-                    Ok(false) => Rest::Nothing,
-                    Err(step) => return Ok(step),
-                }
-            }
-            None => span.rest_of(&node, &inside, end).map_err(damage)?,
-        };
+        let step = self.lock_copy(tree, txn, (span, end), &mut copy, restarts);
         // The holders were asked before this: a version that still holds then says that nobody has rolled these rows back
-        // meanwhile, so a writer that has ended has committed.
-        let holds = leaf.holds() && further.iter().all(Access::holds);
-        Ok(if holds || mutant("gap: no validation after the locks") { Step::Done(rest) } else { Step::Changed })
+        // meanwhile, so a writer that has ended has committed. Of a copy that is stale nothing counts.
+        let counts = leaf.holds() && copy.further.iter().all(Access::holds)
+            || match &step {
+                Ok(Step::Done(_)) => mutant("gap: no validation after the locks"),
+                Err(_) => stale_counts,
+                Ok(_) => false,
+            };
+        if counts { step } else { Ok(Step::Changed) }
     }
 
-    /// Locks the gap behind the entries `inside` of a leaf, unless they end with the last key of the range, and says whether the
-    /// range goes on behind it; or what comes first.
+    /// Locks what a step takes of a leaf.
+    fn lock_copy<'p, const ONCE: bool>(
+        &mut self,
+        tree: &'p Tree,
+        txn: &mut Txn,
+        (span, end): (&Span, End),
+        copy: &mut LeafCopy<'_, 'p, ONCE>,
+        restarts: &Restarts,
+    ) -> Result<Step> {
+        // A scan from the back has the gap in which the range ends from its first rows on. Who waits asks for it after them. Who
+        // does not wait asks before, as the lock of a row for update cannot be given up.
+        let begins = end == End::Back && self.locking.gaps && !self.end_is_locked;
+        let begins = begins && !mutant("gap: a scan from the back does not lock the gap behind it");
+        let waits = self.locking.lock.on_conflict() == LockWait::Wait;
+        if begins
+            && !waits
+            && let Err(step) = self.lock_end(tree, txn, span, copy, restarts)?
+        {
+            return Ok(step);
+        }
+        let met = match self.lock_entries(tree, txn, end, copy)? {
+            Ok(met) => met,
+            Err(step) => return Ok(step),
+        };
+        if begins
+            && waits
+            && let Err(step) = self.lock_end(tree, txn, span, copy, restarts)?
+        {
+            return Ok(step);
+        }
+        let last = if met > 0 { Some(copy.key(tree, copy.place(met - 1, end))?) } else { None };
+        // A scan from the front comes last to the gap in which the range ends. It takes room as a row does.
+        let ends = end == End::Front && self.locking.gaps;
+        let is_full = ends && !self.has_room(met, end) && last.is_some_and(|last| !span.ends_with(last));
+        let row = |last: &[u8]| Rest::Row(last.to_vec());
+        if let Some(last) = last.filter(|_| met < copy.inside.len() || is_full) {
+            return Ok(Step::Done(row(last)));
+        }
+        if !ends {
+            let rest = span.rest_of(copy.node, &copy.inside, end);
+            return Ok(Step::Done(rest.map_err(|why| tree.corrupted(copy.leaf.pid(), why))?));
+        }
+        match (self.lock_end(tree, txn, span, copy, restarts), last) {
+            (Ok(Ok(next)), _) => Ok(Step::Done(next.map_or(Rest::Nothing, Rest::Leaf))),
+            (Ok(Err(_)) | Err(_), Some(last)) if !self.rows(end).is_empty() => Ok(Step::Done(row(last))),
+            (Ok(Err(step)), _) => Ok(step),
+            (Err(error), _) => Err(error),
+        }
+    }
+
+    /// Locks entries of a leaf as far as there is room for them, and says how many; or what comes before the first row.
+    fn lock_entries<const ONCE: bool>(
+        &mut self,
+        tree: &Tree,
+        txn: &mut Txn,
+        end: End,
+        copy: &LeafCopy<'_, '_, ONCE>,
+    ) -> Result<Result<usize, Step>> {
+        let pid = copy.leaf.pid();
+        let mut met = 0;
+        while met < copy.inside.len() && self.has_room(met, end) {
+            let row = copy.node.row(copy.place(met, end)).map_err(|why| tree.corrupted(pid, why))?;
+            match self.meet(tree, txn, &row, pid) {
+                Ok(Met::Row) => self.rows(end).push(row.key, row.value),
+                Ok(Met::Nothing) => {}
+                // That is for the next step: what is at hand is handed out before anything is waited for or refused.
+                Ok(Met::First(_)) | Err(_) if !self.rows(end).is_empty() => break,
+                Ok(Met::First(step)) => return Ok(Err(step)),
+                Err(error) => return Err(error),
+            }
+            met += 1;
+        }
+        Ok(Ok(met))
+    }
+
+    /// Locks the gap behind the entries of the range in a leaf, unless they end with its last key, and says with which key the
+    /// range goes on, if it does; or what comes first.
     fn lock_end<'p, const ONCE: bool>(
         &mut self,
         tree: &'p Tree,
         txn: &mut Txn,
         span: &Span,
-        (leaf, node, inside): (&ReadGuard<'p, ONCE>, &Node<'_>, &Range<usize>),
+        copy: &mut LeafCopy<'_, 'p, ONCE>,
         restarts: &Restarts,
-        further: &mut Vec<ReadGuard<'p, ONCE>>,
-    ) -> Result<Result<bool, Step>> {
-        let key = |at: usize| node.key(at).map_err(|why| tree.corrupted(leaf.pid(), why));
-        if !inside.is_empty() && span.ends_with(key(inside.end - 1)?) {
-            return Ok(Ok(false));
+    ) -> Result<Result<Option<Vec<u8>>, Step>> {
+        let behind = copy.inside.end;
+        if !copy.inside.is_empty() && span.ends_with(copy.key(tree, behind - 1)?) {
+            return Ok(Ok(None));
         }
-        let next = if inside.end < node.len() {
-            Some(key(inside.end)?.to_vec())
+        let next = if behind < copy.node.len() {
+            Some(copy.key(tree, behind)?.to_vec())
         } else {
-            match tree.key_beyond(leaf, restarts, further) {
+            match tree.key_beyond(copy.leaf, restarts, &mut copy.further) {
                 Ok(next) => next,
                 Err(Halt::Changed | Halt::Open(_)) => return Ok(Err(Step::Changed)),
                 Err(Halt::Missing(pid, _)) => return Ok(Err(Step::Missing(pid))),
                 Err(Halt::Failed(error)) => return Err(error),
             }
         };
-        if !self.share(txn, Target::gap(tree.table, next.as_deref()), self.locking)? {
+        if !self.share(txn, Target::gap(tree.table, next.as_deref()))? {
             return Ok(Err(Step::Busy(next, Part::GAP)));
         }
-        Ok(Ok(next.is_some_and(|next| !span.ends_before(&next))))
+        Ok(Ok(next.filter(|next| !span.ends_before(next))))
     }
 
     /// Whether a step that has met so many keys takes one more.
@@ -281,8 +349,8 @@ impl Cursor {
     }
 
     /// Locks a key of the range, unless something else comes first.
-    fn meet(&mut self, tree: &Tree, txn: &mut Txn, locking: Locking, row: &Row<'_>, pid: PageId) -> Result<Met> {
-        let (lock, is_row) = (locking.lock, !row.header.is_ghost());
+    fn meet(&mut self, tree: &Tree, txn: &mut Txn, row: &Row<'_>, pid: PageId) -> Result<Met> {
+        let (lock, gaps, is_row) = (self.locking.lock, self.locking.gaps, !row.header.is_ghost());
         let target = Target::row(tree.table, row.key);
         let mine = match txn.row_holder(row.header.xid) {
             RowHolder::Unknown => return Err(tree.corrupted(pid, NO_WRITER)),
@@ -292,32 +360,25 @@ impl Cursor {
             RowHolder::Other(_) if lock.strength() == Strength::Update => {
                 return Ok(Met::First(Step::Free(row.key.to_vec())));
             }
-            RowHolder::Other(holder) => {
-                // Of the row alone: writers that come later stay behind this reader.
-                let (entered, key) = (self.share(txn, target, locking)?, row.key.to_vec());
-                return Ok(Met::First(if entered {
-                    Step::Held(key, holder)
-                } else {
-                    Step::Busy(Some(key), Part::ROW)
-                }));
-            }
+            RowHolder::Other(holder) => return Ok(Met::First(Step::Held(row.key.to_vec(), holder))),
             RowHolder::Me => true,
             RowHolder::Nobody => false,
         };
-        if !is_row && locking.takes() {
+        if !is_row && self.locking.takes() {
             return Ok(Met::Nothing);
         }
         txn.check_conflict(tree.table, row.key, row.header.xid)?;
-        let free = is_row && !mine && lock.strength() == Strength::Update;
-        if free && lock.on_conflict() == LockWait::NoWait && locking.gaps {
-            // The gap first: the lock of a row cannot be given up if the gap is refused.
-            self.share(txn, Target::gap(tree.table, Some(row.key)), locking)?;
-        }
-        if free {
+        if is_row && !mine && lock.strength() == Strength::Update {
+            if lock.on_conflict() == LockWait::NoWait && gaps {
+                // The gap first: the lock of a row cannot be given up if the gap is refused.
+                self.share(txn, Target::gap(tree.table, Some(row.key)))?;
+            }
             return Ok(Met::First(Step::Free(row.key.to_vec())));
         }
-        if let Some(part) = locking.part(is_row)
-            && !self.share(txn, Target { part, ..target }, locking)?
+        // A row of one's own is locked in its header.
+        let part = if mine { gaps.then_some(Part::GAP) } else { self.locking.part(is_row) };
+        if let Some(part) = part
+            && !self.share(txn, Target { part, ..target })?
         {
             let busy = Step::Busy(Some(row.key.to_vec()), part);
             return Ok(if lock.on_conflict() == LockWait::Wait { Met::First(busy) } else { Met::Nothing });
@@ -326,9 +387,9 @@ impl Cursor {
     }
 
     /// Enters a shared lock if that needs no wait. False is an error for a scan that refuses to wait.
-    fn share(&mut self, txn: &mut Txn, target: Target<'_>, locking: Locking) -> Result<bool> {
+    fn share(&mut self, txn: &mut Txn, target: Target<'_>) -> Result<bool> {
         let share = txn.try_share_anew(target)?;
-        match locking.lock.on_conflict() {
+        match self.locking.lock.on_conflict() {
             LockWait::NoWait if share.is_none() => return Err(txn.refusal(target, None)),
             LockWait::NoWait | LockWait::SkipLocked => self.entered.extend(share),
             LockWait::Wait => {}

@@ -124,7 +124,7 @@ pub(super) enum Rest {
     Nothing,
     /// With that row.
     Row(Vec<u8>),
-    /// With a leaf, at that fence.
+    /// With a leaf: what lies further on begins from that key, or ends before it.
     Leaf(Vec<u8>),
 }
 
