@@ -74,8 +74,7 @@ pub(crate) fn measure(
     let rss_open_bytes = resident_bytes()?;
     let mut peak = Peak::begin()?;
     let (phase, lines) = (Phase::new(), config.count_rmw.then(|| Arc::new(rmw::Lines::new())));
-    // Rows that are not checked one by one follow each other on a bank that is warm.
-    let warm_up = if checks == Check::Skip { WARM_UP.min(config.secs) } else { WARM_UP };
+    let warm_up = warm_up(config, &db, work, checks)?;
     let window = config.secs + warm_up;
     progress.phase(&format!("{threads} threads, {}", config.commit), window.as_millis() as u64);
 
@@ -129,6 +128,15 @@ pub(crate) fn measure(
     *found = Audit { next_run: live.next_run.max(found.next_run + 1), ..live };
     let checks = reopened.map_or_else(Checks::none, |reopened| checked(work.checks(), live, reopened, expected));
     Ok(row(config, threads, &tally, (&before, &after), (rss_open_bytes, peak.bytes()), checks))
+}
+
+/// How long to warm up. Rows that are not checked one by one are short, and begin with what they need in memory.
+fn warm_up(config: &Config, db: &Db, work: &dyn Work, checks: Check) -> Result<Duration> {
+    if checks == Check::LiveAndReopened {
+        return Ok(WARM_UP);
+    }
+    work.read_in(db)?;
+    Ok(WARM_UP.min(config.secs))
 }
 
 /// Waits through warm-up and window, sampling memory, and returns what was read at the window's ends. Then through the passes in

@@ -178,6 +178,10 @@ impl Work for Tpcb {
         mark::check(db, dir, NAME, self.scale)
     }
 
+    fn read_in(&self, db: &Db) -> Result<()> {
+        check::read_in(db)
+    }
+
     fn audit(&self, db: &Db) -> Result<Audit> {
         let bank = check::audit(db, self.scale)?;
         Ok(Audit { is_sound: bank.sums_agree(), count: bank.history_rows, next_run: bank.next_run })
