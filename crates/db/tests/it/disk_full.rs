@@ -132,7 +132,7 @@ fn creation_on_a_full_disk_fails_and_works_later() {
 /// group of its own before it takes anything back.
 #[test]
 fn prepared_transactions_are_resolved_on_a_full_disk() {
-    for (count, rows) in [(5, 1), (40, 5), (1, 100)] {
+    for (count, rows) in [(5, 1), (40, 5), (1, 100), (1, 380)] {
         for restarts in [false, true] {
             let sim = disk(4);
             let mut db = open(&sim).unwrap();

@@ -114,12 +114,12 @@ fn sort_files(home: &Home, scanned: &Scanned, spares: usize) -> Result<List> {
             home.fs.remove(&home.dir.join(&name))?;
         }
     }
-    for number in home.segment_numbers()? {
-        if (first..=last).contains(&number) {
-            continue;
-        }
+    // Those behind the last are what the run before kept ready, perhaps for more sessions, and the disk may be full. All of them
+    // stay; of those before the first as many as are missing then.
+    let (before, behind): (Vec<_>, Vec<_>) = home.segment_numbers()?.into_iter().partition(|&number| number < first);
+    for number in behind.into_iter().chain(before).filter(|number| !(first..=last).contains(number)) {
         match home.open_segment(number) {
-            Ok((_, size)) if list.spare.len() < spares => list.spare.push((number, size)),
+            Ok((_, size)) if list.spare.len() < spares || number > last => list.spare.push((number, size)),
             Ok(_) | Err(Error::Corrupted { .. } | Error::Truncated { .. } | Error::Foreign { .. }) => {
                 home.fs.remove(&home.segment_path(number))?;
             }
