@@ -141,6 +141,9 @@ impl StatusWindow {
                 COMMITTING if number <= csn => {}
                 _ => return Sight::Invisible,
             }
+            if mutant("status: a commit is not pushed") {
+                return Sight::Invisible;
+            }
             let pushed = (csn.0 + 1) << 2 | COMMITTING;
             // ORDERING: AcqRel. Release, pairs with `commit`; Acquire, if the word is that of a later xid, its owner was handed it
             // after lo was raised. Failure: it was pushed higher or has committed, by which this loop ends.
@@ -190,7 +193,7 @@ impl StatusWindow {
         let mut word = COMMITTING;
         loop {
             let least = Csn(word >> 2);
-            if least > csn {
+            if least > csn && !mutant("status: a pushed commit keeps its number") {
                 csn = lift(least);
                 assert!(csn >= least, "a commit pushed to {least} has the number {csn}");
             }

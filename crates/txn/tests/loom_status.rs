@@ -215,3 +215,15 @@ fn a_pushed_commit_raises_the_clock() {
 fn a_commit_is_under_way_before_its_record() {
     mutated("commit: under way after the record", readers_and_commit);
 }
+
+#[test]
+#[should_panic(expected = "a snapshot changes")]
+fn a_reader_pushes_a_commit_out_of_its_way() {
+    mutated("status: a commit is not pushed", readers_and_commit);
+}
+
+#[test]
+#[should_panic(expected = "a snapshot changes")]
+fn a_commit_that_was_pushed_takes_the_higher_number() {
+    mutated("status: a pushed commit keeps its number", readers_and_commit);
+}

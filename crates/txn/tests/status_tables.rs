@@ -7,17 +7,22 @@ use foreshore_base::{Error, Result, Xid};
 use foreshore_io::Mem;
 use foreshore_txn::table::{StatusKind, StatusTable};
 use foreshore_txn::{RowHolder, Snapshot, SnapshotKind, TxnManagerOptions, Visibility};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use toy::{Toy, small};
 
-/// What every snapshot and a writer found, of each xid of a history of commits, rollbacks and locks that the kind of table
-/// does not change.
-fn history(kind: StatusKind) -> Vec<String> {
+fn table(kind: StatusKind) -> Option<Arc<dyn StatusTable>> {
+    kind.table(Xid(1), &Mem::null(), Path::new("status")).expect("memory")
+}
+
+/// What every snapshot and a writer found, of each xid of a history of commits, rollbacks and locks that the table does not
+/// change.
+fn history(table: Option<Arc<dyn StatusTable>>) -> Vec<String> {
     let options = TxnManagerOptions { status_capacity: 64, max_snapshots: 64, ..small() };
     let (toy, _) = Toy::new(Mem::null(), &[0; 4], options);
-    if let Some(table) = kind.table(Xid(1), &Mem::null(), Path::new("status")).expect("memory") {
+    if let Some(table) = table {
         toy.manager.set_status_table(table);
     }
     let mut seed = 7_u64;
@@ -56,17 +61,55 @@ fn history(kind: StatusKind) -> Vec<String> {
         let seen: Vec<Vec<bool>> =
             snapshots.iter().map(|snapshot| (1..=newest).map(|xid| sees(snapshot, xid)).collect()).collect();
         found.push(format!("{held:?} {seen:?}"));
+        assert!(toy.log.poisoned().is_none(), "the table agrees with the window");
     }
     assert!(newest > 100 && toy.manager.checkpoint_view().window_lo > Xid(50), "the window has moved");
-    assert!(toy.log.poisoned().is_none(), "the table agrees with the window");
     found
 }
 
 #[test]
 fn every_table_shows_the_same_of_one_history() {
-    let without = history(StatusKind::CsnMap);
+    let without = history(table(StatusKind::CsnMap));
     for kind in StatusKind::ALL {
-        assert!(history(kind) == without, "{kind}");
+        assert!(history(table(kind)) == without, "{kind}");
+    }
+}
+
+/// A table that is told the contrary of one of the ends that are `committed`, or not.
+#[derive(Debug)]
+struct MishearsOne {
+    table: Arc<dyn StatusTable>,
+    committed: bool,
+    ends: AtomicU64,
+}
+
+impl StatusTable for MishearsOne {
+    fn prepare(&self, xid: Xid) -> Result<()> {
+        self.table.prepare(xid)
+    }
+
+    fn set(&self, xid: Xid, committed: bool) -> Result<()> {
+        let mishears = committed == self.committed && self.ends.fetch_add(1, Ordering::Relaxed) == 7;
+        self.table.set(xid, committed != mishears)
+    }
+
+    fn has_committed(&self, xid: Xid) -> Result<bool> {
+        self.table.has_committed(xid)
+    }
+}
+
+/// Otherwise the test above would show nothing.
+#[test]
+fn a_table_that_errs_in_one_transaction_is_found_out() {
+    for kind in StatusKind::ALL {
+        for committed in [true, false] {
+            let Some(table) = table(kind) else { continue };
+            let wrong = Arc::new(MishearsOne { table, committed, ends: AtomicU64::new(0) });
+            let caught =
+                catch_unwind(AssertUnwindSafe(|| history(Some(wrong)))).expect_err("what it shows is not the same");
+            let why = caught.downcast_ref::<&str>().expect("a message");
+            assert_eq!(*why, "the table agrees with the window", "{kind}, {committed}");
+        }
     }
 }
 
