@@ -63,7 +63,7 @@ impl Arguments {
             Writes::Register => Kind::Register,
         };
         let Self { isolation, sessions, txns, keys, losses, seed, .. } = *self;
-        Config { kind, isolation, sessions, txns, keys, losses, seed }
+        Config { kind, isolation, sessions, txns, keys, losses, seed, planted: None }
     }
 }
 

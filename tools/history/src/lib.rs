@@ -30,7 +30,7 @@ mod history;
 mod json;
 
 pub use check::{Anomaly, Base, Dependency, Edge, Level, Violation, check};
-pub use drive::{Config, drive};
+pub use drive::{Config, Planted, drive};
 pub use edn::edn;
 pub use history::{Found, History, Kind, NEVER, Op, Outcome, Txn};
 pub use json::json;

@@ -66,6 +66,8 @@ pub struct Marks {
     pub purges: u64,
     /// Transactions rolled back.
     pub aborts: u64,
+    /// Times that a transaction has gone back to a savepoint, and had something to take back.
+    pub went_back: u64,
     /// Tables created and kept.
     pub tables: usize,
 }
@@ -83,6 +85,7 @@ impl Marks {
             && self.leaf_splits > 1
             && self.root_splits > 0
             && self.aborts > 1
+            && self.went_back > 1
             && self.tables > 1;
         assert!(all, "the script leaves something out: {self:?}");
     }
@@ -95,6 +98,8 @@ pub struct Script {
     random: Random,
     /// What may be found.
     pub oracle: Oracle,
+    went_back: u64,
+    forgets: bool,
 }
 
 impl Script {
@@ -126,13 +131,24 @@ impl Script {
     /// A history of `seed` on `sim`, which holds `contents`.
     #[must_use]
     pub fn new(sim: &Sim, seed: u64, contents: Contents) -> Self {
-        Self { sim: sim.clone(), random: Random::new(seed), oracle: Oracle::starting_with(contents) }
+        let oracle = Oracle::starting_with(contents);
+        Self { sim: sim.clone(), random: Random::new(seed), oracle, went_back: 0, forgets: false }
+    }
+
+    /// Has every way back to a savepoint forget one change, as an engine might. For tests of the oracle.
+    #[must_use]
+    pub fn forgetful(mut self) -> Self {
+        self.forgets = true;
+        self
     }
 
     /// Runs `rounds` of two transactions each, or until one meets an error of the disk.
     ///
     /// # Errors
     /// The error.
+    ///
+    /// # Panics
+    /// If a scan finds other rows than the script has left.
     pub fn run(&mut self, db: &Db, rounds: u32) -> Result<(), Error> {
         // Whoever opens a table for the first time asks the catalogue, which a creator keeps locked to its end.
         let known = GROUPS[0][..1].iter().chain(&GROUPS[1]);
@@ -171,6 +187,7 @@ impl Script {
             root_splits: stats.tree.root_splits,
             purges: stats.tree.purges,
             aborts: stats.txn.aborts,
+            went_back: self.went_back,
             tables: GROUPS[0][1..].iter().filter(|&&name| self.oracle.contents.contains_key(name)).count(),
         }
     }
@@ -183,7 +200,50 @@ impl Script {
     }
 
     fn change(&mut self, open: &mut Open) -> Result<(), Error> {
-        let which = self.random.below(8);
+        match self.random.below(10) {
+            8 => self.go_back(open),
+            9 => self.scan_down(open),
+            which => self.step(open, which),
+        }
+    }
+
+    /// Makes some changes and takes them back.
+    fn go_back(&mut self, open: &mut Open) -> Result<(), Error> {
+        let (savepoint, before) = (open.tx.savepoint()?, open.writes.clone());
+        for _ in 0..1 + self.random.below(4) {
+            let which = self.random.below(8);
+            self.step(open, which)?;
+        }
+        open.tx.rollback_to(&savepoint)?;
+        let undone = std::mem::replace(&mut open.writes, before);
+        let forgotten = undone.iter().find(|(place, value)| open.writes.get(place) != Some(value));
+        self.went_back += u64::from(forgotten.is_some());
+        if let Some(((name, key), value)) = forgotten.filter(|_| self.forgets) {
+            let table = open.tx.open(TableDef::<&[u8], &[u8]>::new(name))?;
+            match value {
+                Some(value) => drop(table.insert(&**key, &**value)?),
+                None => drop(table.remove(&**key)?),
+            }
+        }
+        self.scan_down(open)
+    }
+
+    /// Scans a small table from the back.
+    fn scan_down(&mut self, open: &Open) -> Result<(), Error> {
+        let name = open.tables[1 + self.random.below(2) as usize];
+        let mut left = self.oracle.contents.get(name).cloned().unwrap_or_default();
+        for ((_, key), value) in open.writes.iter().filter(|((table, _), _)| table == name) {
+            match value {
+                Some(value) => drop(left.insert(key.clone(), value.clone())),
+                None => drop(left.remove(key)),
+            }
+        }
+        let rows: Vec<_> = open.table(name)?.iter().rev().take(LOCKED).collect::<Result<_, _>>()?;
+        assert!(rows.into_iter().eq(left.into_iter().rev().take(LOCKED)), "{name} is not as the script has left it");
+        Ok(())
+    }
+
+    fn step(&mut self, open: &mut Open, which: u64) -> Result<(), Error> {
         match which {
             0..4 if open.tables[0] == "accounts" => self.transfer(open),
             0..5 => {

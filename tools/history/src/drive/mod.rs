@@ -1,4 +1,5 @@
-//! Makes histories: sessions at work on a database, by a seed, with rollbacks, losses of power and recoveries.
+//! Makes histories: sessions at work on a database, by a seed, with scans from both ends, rollbacks, some of them to savepoints,
+//! losses of power and recoveries.
 //!
 //! The seed decides what every session does, where power is lost and what survives. How sessions interleave is up to the
 //! system, so the same seed gives another history each time.
@@ -45,6 +46,17 @@ pub struct Config {
     pub losses: u64,
     /// Seed of all choices.
     pub seed: u64,
+    /// What goes wrong on purpose.
+    pub planted: Option<Planted>,
+}
+
+/// An error that the driver makes in place of the engine. Its histories show that such a one is found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    /// Who goes back to a savepoint leaves one write as it is.
+    Forgets,
+    /// A scan from the back comes to its end one row too early.
+    Short,
 }
 
 impl Config {

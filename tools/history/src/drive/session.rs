@@ -1,15 +1,18 @@
 //! A session: one transaction after the other.
 
-use super::Config;
 use super::record::Recorder;
 use super::store::{Store, Work};
+use super::{Config, Planted};
 use crate::Op;
 use foreshore::{Csn, Db, Error, ReadOptions, Transaction};
 use foreshore_sim::Random;
+use std::ops::Range;
 use std::thread;
 
 /// Of so many transactions, one is rolled back on purpose.
 const ROLLBACK: u64 = 8;
+/// Of so many, one goes back to a savepoint.
+const GOES_BACK: u64 = 4;
 
 /// A thread of control and its choices.
 #[derive(Debug)]
@@ -19,6 +22,29 @@ pub(super) struct Session {
     sessions: u64,
     keys: u64,
     done: u64,
+    planted: Option<Planted>,
+}
+
+/// The steps of a transaction.
+#[derive(Debug)]
+struct Plan {
+    ops: Vec<Op>,
+    /// Steps after which it goes back to where it was before them.
+    back: Range<usize>,
+}
+
+impl Plan {
+    /// The steps of which nothing is left: those that go back from the first write on. What was seen before that has been seen.
+    fn undone(&self) -> Range<usize> {
+        let first = self.back.clone().find(|&at| matches!(self.ops[at], Op::Write { .. }));
+        first.unwrap_or(self.back.end)..self.back.end
+    }
+
+    /// The steps that count.
+    fn kept(mut self) -> Vec<Op> {
+        self.ops.drain(self.undone());
+        self.ops
+    }
 }
 
 /// How a transaction ended.
@@ -33,7 +59,7 @@ impl Session {
     pub(super) fn new(config: &Config, number: u64) -> Self {
         let mut seeds = Random::new(config.seed ^ (number + 1) << 32);
         let random = Random::new(seeds.below(u64::MAX));
-        Self { random, process: number, sessions: config.sessions, keys: config.keys, done: 0 }
+        Self { random, process: number, sessions: config.sessions, keys: config.keys, done: 0, planted: config.planted }
     }
 
     /// Transactions so far.
@@ -47,8 +73,8 @@ impl Session {
     /// What the engine must not answer.
     pub(super) fn run(&mut self, db: &Db, store: &Store, recorder: &Recorder) -> Result<Ended, Error> {
         self.done += 1;
-        let ops = self.plan(recorder);
-        self.execute(db, store, recorder, ops)
+        let plan = self.plan(recorder);
+        self.execute(db, store, recorder, plan)
     }
 
     /// Reads every key in one transaction, while no other runs.
@@ -56,7 +82,8 @@ impl Session {
     /// # Errors
     /// Why it could not.
     pub(super) fn read_all(&mut self, db: &Db, store: &Store, recorder: &Recorder) -> Result<(), Error> {
-        let (number, mut ops) = self.invoke(recorder, vec![Op::Scan { keys: 0..self.keys, found: None }]);
+        let mut ops = vec![Op::Scan { keys: 0..self.keys, found: None }];
+        let number = recorder.invoke(self.process, ops.clone());
         let tx = db.begin_with(store.options());
         let mut work = store.work(&tx)?;
         work.lock_table()?;
@@ -66,12 +93,8 @@ impl Session {
         Ok(())
     }
 
-    fn invoke(&self, recorder: &Recorder, ops: Vec<Op>) -> (usize, Vec<Op>) {
-        (recorder.invoke(self.process, ops.clone()), ops)
-    }
-
     /// Chooses the steps of a transaction.
-    fn plan(&mut self, recorder: &Recorder) -> Vec<Op> {
+    fn plan(&mut self, recorder: &Recorder) -> Plan {
         let only_reads = self.random.below(6) == 0;
         let mut ops = Vec::new();
         for _ in 0..1 + self.random.below(4) {
@@ -91,20 +114,25 @@ impl Session {
                 }
             }
         }
-        ops
+        let mut back = 0..0;
+        if self.random.below(GOES_BACK) == 0 {
+            let (from, len) = (self.random.below(ops.len() as u64), ops.len() as u64);
+            back = from as usize..(from + 1 + self.random.below(len - from)) as usize;
+        }
+        Plan { ops, back }
     }
 
-    fn execute(&mut self, db: &Db, store: &Store, recorder: &Recorder, ops: Vec<Op>) -> Result<Ended, Error> {
-        let only_reads = !ops.iter().any(|op| matches!(op, Op::Write { .. }));
-        let (number, mut ops) = self.invoke(recorder, ops);
+    fn execute(&mut self, db: &Db, store: &Store, recorder: &Recorder, mut plan: Plan) -> Result<Ended, Error> {
+        let only_reads = !plan.ops.iter().any(|op| matches!(op, Op::Write { .. }));
+        let number = recorder.invoke(self.process, Plan { ops: plan.ops.clone(), back: plan.back.clone() }.kept());
         let tried = if only_reads && self.random.below(3) > 0 {
-            self.read(db, store, &mut ops)
+            self.read(db, store, &mut plan.ops)
         } else {
-            self.write(db, store, &mut ops)
+            self.write(db, store, &mut plan)
         };
         match tried {
             Tried::Committed(csn) => {
-                recorder.ok(number, ops, csn);
+                recorder.ok(number, plan.kept(), csn);
                 Ok(Ended::Well)
             }
             Tried::RolledBack => {
@@ -124,12 +152,12 @@ impl Session {
     }
 
     /// A transaction that may write.
-    fn write(&mut self, db: &Db, store: &Store, ops: &mut [Op]) -> Tried {
+    fn write(&mut self, db: &Db, store: &Store, plan: &mut Plan) -> Tried {
         let tx = db.begin_with(store.options());
         let seed = self.random.below(u64::MAX);
         let performed = store.work(&tx).and_then(|mut work| {
             work.shuffle(seed);
-            perform(&mut work, ops, &mut || self.pause())
+            self.perform_in(&tx, &mut work, plan)
         });
         if let Err(error) = performed {
             return Tried::Failed(error);
@@ -145,11 +173,35 @@ impl Session {
         }
     }
 
+    /// Does the steps of a plan, and goes back where it says so.
+    fn perform_in(&mut self, tx: &Transaction, work: &mut impl Work, plan: &mut Plan) -> Result<(), Error> {
+        let (back, undone) = (plan.back.clone(), plan.undone());
+        let (before, rest) = plan.ops.split_at_mut(back.start);
+        let (tried, after) = rest.split_at_mut(back.len());
+        perform(work, before, &mut || self.pause())?;
+        if !tried.is_empty() {
+            let savepoint = tx.savepoint()?;
+            perform(work, tried, &mut || self.pause())?;
+            tx.rollback_to(&savepoint)?;
+            let first = undone.start - back.start;
+            if self.planted == Some(Planted::Forgets)
+                && let Some(write) = tried.get(first)
+            {
+                perform(work, &mut [write.clone()], &mut || {})?;
+            }
+        }
+        perform(work, after, &mut || self.pause())
+    }
+
     /// A transaction that only reads: what is durable, or what is newest and counts once that is durable.
     fn read(&mut self, db: &Db, store: &Store, ops: &mut [Op]) -> Tried {
         let options = ReadOptions::new().label("history");
         let tx = db.read_with(if self.random.below(2) == 0 { options } else { options.latest() });
-        let performed = store.read(&tx).and_then(|mut work| perform(&mut work, ops, &mut || self.pause()));
+        let seed = self.random.below(u64::MAX);
+        let performed = store.read(&tx).and_then(|mut work| {
+            work.shuffle(seed);
+            perform(&mut work, ops, &mut || self.pause())
+        });
         let ended = performed.and_then(|()| tx.finish()).and_then(|ticket| ticket.wait().map(|()| ticket.csn()));
         ended.map_or_else(Tried::Failed, Tried::Committed)
     }

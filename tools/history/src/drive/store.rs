@@ -1,6 +1,6 @@
 //! Lists and registers in tables of a database.
 
-use super::Config;
+use super::{Config, Planted};
 use crate::check::Base;
 use crate::{Found, Kind};
 use foreshore::{
@@ -48,6 +48,7 @@ pub(super) struct Store {
     isolation: Isolation,
     base: Base,
     layout: Layout,
+    planted: Option<Planted>,
 }
 
 impl Store {
@@ -64,7 +65,7 @@ impl Store {
             Kind::Append if fits && config.seed.is_multiple_of(2) => Layout::Lists,
             Kind::Append => Layout::Elements,
         };
-        Self { isolation, base: config.isolation, layout }
+        Self { isolation, base: config.isolation, layout, planted: config.planted }
     }
 
     pub(super) fn options(&self) -> TxnOptions {
@@ -102,7 +103,7 @@ impl Store {
     }
 
     fn with<'tx>(&self, rows: Rows<'tx>) -> TableWork<'tx> {
-        TableWork { base: self.base, rows, random: Random::new(0) }
+        TableWork { base: self.base, rows, random: Random::new(0), planted: self.planted }
     }
 }
 
@@ -149,10 +150,11 @@ pub(super) struct TableWork<'tx> {
     base: Base,
     rows: Rows<'tx>,
     random: Random,
+    planted: Option<Planted>,
 }
 
 impl TableWork<'_> {
-    /// Chooses anew how reads lock.
+    /// Chooses anew how reads lock, and from which end scans come.
     pub(super) fn shuffle(&mut self, seed: u64) {
         self.random = Random::new(seed);
     }
@@ -170,6 +172,16 @@ impl TableWork<'_> {
     /// Whether a read that may lock for a write does so.
     fn locks(&mut self) -> bool {
         self.random.below(3) == 0
+    }
+
+    /// From where a scan takes its rows.
+    fn way(&mut self) -> Way {
+        let is_short = self.planted == Some(Planted::Short);
+        match self.random.below(3) {
+            0 => Way::Up,
+            1 => Way::Down { is_short },
+            _ => Way::Inwards,
+        }
     }
 
     /// The two places of a register, the first one read first or last.
@@ -215,8 +227,11 @@ impl TableWork<'_> {
     /// repeated then; at the other levels the transaction has to end, and at serializable this cannot be.
     fn add_element(&mut self, key: u64, value: u64) -> Result<(), Error> {
         loop {
+            let only_last = self.random.below(2) == 0;
             let Rows::Elements(elements) = &self.rows else { unreachable!("asked by its layout") };
-            let next = elements.range((key, 0)..(key + 1, 0)).try_fold(0, |_, row| Ok::<_, Error>(row?.0.1 + 1))?;
+            let mut list = elements.range((key, 0)..(key + 1, 0));
+            let last = if only_last { list.next_back() } else { list.last() };
+            let next = last.transpose()?.map_or(0, |row| row.0.1 + 1);
             match elements.table().insert_new((key, next), value) {
                 Err(Error::KeyExists) if self.base == Base::ReadCommitted => {}
                 result => return result,
@@ -238,7 +253,7 @@ impl Work for TableWork<'_> {
     }
 
     fn read(&mut self, key: u64) -> Result<Found, Error> {
-        let (locks, places) = (self.locks(), self.places(key));
+        let (locks, places, way) = (self.locks(), self.places(key), self.way());
         match &self.rows {
             Rows::Moving(registers) => {
                 let mut found = Found::new();
@@ -249,20 +264,27 @@ impl Work for TableWork<'_> {
             }
             Rows::Registers(registers) => Ok(registers.get(key, locks)?.into_iter().collect()),
             Rows::Lists(lists) => Ok(lists.get(key, locks)?.map_or_else(Vec::new, |list| elements(&list))),
-            Rows::Elements(rows) => rows.range((key, 0)..(key + 1, 0)).map(|row| row.map(|row| row.1)).collect(),
+            Rows::Elements(rows) => {
+                let rows = way.collect(rows.range((key, 0)..(key + 1, 0)))?;
+                Ok(rows.into_iter().map(|row| row.1).collect())
+            }
         }
     }
 
     fn scan(&mut self, keys: Range<u64>) -> Result<Vec<(u64, Found)>, Error> {
+        let way = self.way();
         match &self.rows {
             Rows::Registers(registers) => {
-                registers.range(keys).map(|row| row.map(|(key, version)| (key, vec![version]))).collect()
+                let rows = way.collect(registers.range(keys))?;
+                Ok(rows.into_iter().map(|(key, version)| (key, vec![version])).collect())
             }
-            Rows::Lists(lists) => lists.range(keys).map(|row| row.map(|(key, list)| (key, elements(&list)))).collect(),
+            Rows::Lists(lists) => {
+                let rows = way.collect(lists.range(keys))?;
+                Ok(rows.into_iter().map(|(key, list)| (key, elements(&list))).collect())
+            }
             Rows::Elements(rows) | Rows::Moving(rows) => {
                 let mut lists: Vec<(u64, Found)> = Vec::new();
-                for row in rows.range((keys.start, 0)..(keys.end, 0)) {
-                    let ((key, _), value) = row?;
+                for ((key, _), value) in way.collect(rows.range((keys.start, 0)..(keys.end, 0)))? {
                     match lists.last_mut().filter(|list| list.0 == key) {
                         Some((_, list)) => list.push(value),
                         None => lists.push((key, vec![value])),
@@ -271,6 +293,39 @@ impl Work for TableWork<'_> {
                 Ok(lists)
             }
         }
+    }
+}
+
+/// From which end rows are taken.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Up,
+    Down {
+        /// See [`Planted::Short`].
+        is_short: bool,
+    },
+    /// From both in turns.
+    Inwards,
+}
+
+impl Way {
+    /// The rows, in the order of their keys.
+    fn collect<T>(self, mut rows: impl DoubleEndedIterator<Item = Result<T, Error>>) -> Result<Vec<T>, Error> {
+        let (mut front, mut back) = (Vec::new(), Vec::new());
+        loop {
+            let from_back = match self {
+                Self::Up => false,
+                Self::Down { .. } => true,
+                Self::Inwards => front.len() > back.len(),
+            };
+            let Some(row) = (if from_back { rows.next_back() } else { rows.next() }) else { break };
+            if from_back { &mut back } else { &mut front }.push(row?);
+        }
+        if matches!(self, Self::Down { is_short: true }) {
+            back.pop();
+        }
+        front.extend(back.into_iter().rev());
+        Ok(front)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! `FORESHORE_HISTORIES` sets how many, `FORESHORE_HISTORY_SEED` the first seed.
 
-use foreshore_history::{Base, Config, History, Kind, Level, Outcome, check, drive};
+use foreshore_history::{Base, Config, History, Kind, Level, Outcome, Planted, check, drive};
 
 const HISTORIES: u64 = 200;
 
@@ -20,6 +20,7 @@ pub(crate) fn config(isolation: Base, seed: u64) -> Config {
         keys: 2 + seed % 6,
         losses: seed % 4,
         seed,
+        planted: None,
     }
 }
 
@@ -46,6 +47,21 @@ fn each_level_is_told_from_the_one_above() {
         let refused = (1..=40).filter(|&seed| check(&drive(&config(isolation, seed)).unwrap(), level).is_err()).count();
         println!("{refused} of 40 histories at {isolation} are not {above}");
         assert!(refused > 4, "{refused} of 40 histories at {isolation} are not {above}");
+    }
+}
+
+/// Going back to a savepoint and scans from the back are in the histories, and what goes wrong there is found out.
+#[test]
+fn what_goes_wrong_on_purpose_is_found_out() {
+    for planted in [Planted::Forgets, Planted::Short] {
+        let config = |seed| Config { planted: Some(planted), ..config(Base::Serializable, seed) };
+        let refused = (1..=20).filter(|&seed| {
+            let (config, history) = (config(seed), drive(&config(seed)));
+            history.is_err() || check(&history.unwrap(), config.level()).is_err()
+        });
+        let refused = refused.count();
+        println!("{refused} of 20 histories with {planted:?} are refused");
+        assert!(refused > 15, "{refused} of 20 histories with {planted:?} are refused");
     }
 }
 
