@@ -4,7 +4,7 @@ use crate::manager::Lease;
 use crate::txn::Txn;
 use crate::undo::{Before, Link, UndoPtr, Undoable};
 use crate::view::View;
-use foreshore_base::{Csn, Result};
+use foreshore_base::Result;
 
 impl Txn {
     /// The newest view of the readers that anybody has made, by which old versions are judged.
@@ -57,7 +57,7 @@ impl Txn {
     /// Since which commit the row has been what it is, and where the version before is, if somebody may look for one.
     fn behind(&mut self, before: &Before<'_>) -> Link {
         if self.xid == Some(before.xid) {
-            return Link { since: Csn(u64::MAX), next: before.undo, ..Link::default() };
+            return self.manager.undo.behind_own(before.undo);
         }
         let manager = self.manager.clone();
         let Lease { view, owner, .. } = self.lease_mut();

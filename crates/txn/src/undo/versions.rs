@@ -4,9 +4,9 @@
 //! before that one. Only who has the leaf of the row latched exclusively changes the header or the chain, so a reader
 //! that finds the version of the page unchanged afterwards has read a chain that was whole.
 
-use super::UndoPtr;
 use super::arena::Arena;
 use super::entry::Entry;
+use super::{Link, UndoPtr};
 use crate::view::View;
 use foreshore_base::Csn;
 use foreshore_sync::model::mutant;
@@ -81,6 +81,13 @@ impl Arena {
             behind = self.clear_behind(&entry, csn, pinned, view, Look::Now);
         }
         Some(count.max(CLEAR_EVERY))
+    }
+
+    /// How a change leads to `own`, the entry of a change before it of the same row and transaction, which goes no sooner than
+    /// this one. Who locks a row and then changes it has the way behind it cleared no more often than who changes it at once.
+    pub(crate) fn behind_own(&self, own: UndoPtr) -> Link {
+        let countdown = Entry::at(self, own).map_or(0, |own| own.countdown());
+        Link { since: Csn(u64::MAX), next: own, countdown, kept: false }
     }
 
     /// Drops the entries directly behind `kept`, made by commit `csn`, that no reader needs, and returns the first one that is left,
