@@ -1,6 +1,6 @@
 //! Waiting for a row whose tuple header names a live transaction.
 //!
-//! Waiters of a row park in one FIFO queue by the row's hash, whoever holds the row. Whoever ends wakes **one** waiter per
+//! After a few pauses waiters of a row park in one FIFO queue by the row's hash, whoever holds the row. Whoever ends wakes **one** waiter per
 //! row and lets it race: waking all would have them collide again, and handing the row over would make every later holder
 //! wait for a context switch.
 //!
@@ -83,6 +83,9 @@ impl LockManager {
         let target = Target::row(table, key);
         let (row, what) = (self.hash(target), What::Below(target));
         let since = patience.since(row, self.now());
+        if self.noted(&what, || self.ends_soon(is_live)) {
+            return Ok(());
+        }
         let Some(edge) = self.enter_debt(holder, row) else { return Ok(()) };
         if !is_live() {
             return Ok(());
@@ -92,6 +95,19 @@ impl LockManager {
         let outcome = self.park_for_row(owner, row, since, is_live, patience.timeout, &what);
         owner.set_wait(Wait::Nothing, None);
         outcome
+    }
+
+    /// Whether the holder ends while one can wait for it without a park, which takes as long as a short transaction.
+    fn ends_soon(&self, is_live: &dyn Fn() -> bool) -> bool {
+        let mut spin = self.row_spins.begin();
+        // WAIT: window - as bounded as the budget.
+        while spin.spin() {
+            if !is_live() {
+                spin.end();
+                return true;
+            }
+        }
+        false
     }
 
     fn park_for_row(

@@ -12,7 +12,8 @@ use foreshore_base::{Csn, Error, Lockable, MAX_NAMED_KEY, Result, TableId};
 use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_sync::spent::{self, Spent};
 use foreshore_sync::{
-    CachePadded, Clock, Hot, Hottest, LockRank, Mutex, Nanos, ParkOutcome, ParkTable, ShardedCounter, SystemClock, rmw,
+    CachePadded, Clock, Hot, Hottest, LockRank, Mutex, Nanos, ParkOutcome, ParkTable, ShardedCounter, SpinSite,
+    SystemClock, rmw,
 };
 use std::time::Duration;
 
@@ -69,6 +70,8 @@ pub struct LockManager {
     pub(crate) counts: ShareCounts,
     pub(crate) room: Room,
     pub(crate) park: ParkTable,
+    /// Whether it pays to spin in front of a park for a row's holder.
+    pub(crate) row_spins: SpinSite,
     pub(crate) intents: IntentKind,
     /// Held by a waiter while it confirms that it is a cycle's victim.
     pub(crate) confirming: Mutex<()>,
@@ -134,6 +137,7 @@ impl LockManager {
             counts: ShareCounts::new(options.share_slots),
             room: Room::new(options.max_shares, options.max_owners),
             park: ParkTable::new(),
+            row_spins: SpinSite::new(),
             intents: options.intents,
             confirming: Mutex::new(LockRank::Deadlock, ()),
             deadlocks: ShardedCounter::new(),
