@@ -19,6 +19,7 @@
 use crate::Space;
 use crate::space::MAP_DROP_COST;
 use foreshore_base::Result;
+use foreshore_sync::model::mutant;
 use foreshore_wal::Session;
 
 /// Map pages whose end is reserved for before a cut: those of 32 GiB.
@@ -41,8 +42,16 @@ impl Space {
         // As far as it is likely to matter, before others wait for the maps to go: they may hold the log space that this needs.
         // Never nothing: who asks for space for the first time may have to wait for a lane of the log.
         let maps = self.mapped().clamp(1, RESERVED_DROPS);
-        session.reserve_rollback(maps as usize * MAP_DROP_COST)?;
-        let started = self.stock.start_cut(|first_region| self.drop_maps(first_region, session))?;
+        let late = mutant("space: a cut asks for log space while others wait for it");
+        let reserve = |session: &mut Session, is_due: bool| match is_due {
+            true => session.reserve_rollback(maps as usize * MAP_DROP_COST),
+            false => Ok(()),
+        };
+        reserve(session, !late)?;
+        let started = self.stock.start_cut(|first_region| {
+            reserve(session, late)?;
+            self.drop_maps(first_region, session)
+        })?;
         Ok(started.map(|number| Cut { space: self, number }))
     }
 }

@@ -10,7 +10,7 @@ use foreshore_space::{Growth, Purpose, Space, SpaceOptions};
 use foreshore_sync::model::{shuttle, shuttle_mutated};
 use foreshore_sync::primitive::thread;
 use foreshore_sync::{LockRank, Mutex};
-use foreshore_wal::{Log, LogOptions};
+use foreshore_wal::{BufferKind, Log, LogOptions};
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -28,12 +28,17 @@ struct Bed {
 }
 
 fn bed(growth: Growth) -> Bed {
+    bed_with(growth, BufferKind::default())
+}
+
+fn bed_with(growth: Growth, buffer: BufferKind) -> Bed {
     let (dir, uuid) = (Path::new("/db"), Uuid([3; 16]));
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
     let options = LogOptions {
         segment_bytes: 1 << 20,
         ring_bytes: 1 << 18,
-        max_sessions: 4,
+        max_sessions: 8,
+        buffer,
         background: false,
         ..LogOptions::default()
     };
@@ -112,6 +117,34 @@ fn run(growth: Growth) {
         let pid = bed.space.take(0, Purpose::Rollback).unwrap();
         assert!(all.insert(pid) && pid.0 < stats.file_pages, "page {pid} again");
     }
+}
+
+/// One that takes pages has all space of the log meanwhile, and a cut needs some.
+fn cut_beside_one_who_has_the_log() {
+    let bed = Arc::new(bed_with(Growth::Inline, BufferKind::Mutex));
+    let many = |bed: &Bed| (0..4 * TAKES).map(|_| bed.take(0)).collect::<Vec<_>>();
+    many(&bed).into_iter().for_each(|pid| bed.give_back(pid));
+    let mut sessions = [(); 4].map(|()| bed.log.session().unwrap());
+    sessions.iter_mut().for_each(|session| session.reserve(bed.log.max_reserve()).unwrap());
+    let cutter = bed.clone();
+    let cuts = thread::spawn(move || drop(cutter.space.start_cut(&mut cutter.log.session().unwrap()).unwrap()));
+    many(&bed);
+    drop(sessions);
+    cuts.join().unwrap();
+}
+
+#[test]
+fn a_cut_waits_for_log_space_before_others_wait_for_it() {
+    shuttle(ITERATIONS / 3, cut_beside_one_who_has_the_log);
+}
+
+/// Both wait for ever then, the cut with looks at the log in between.
+#[test]
+#[should_panic(expected = "exceeded max_steps")]
+fn a_cut_that_asks_for_log_space_too_late_is_found() {
+    shuttle_mutated("space: a cut asks for log space while others wait for it", ITERATIONS, || {
+        cut_beside_one_who_has_the_log();
+    });
 }
 
 #[test]
