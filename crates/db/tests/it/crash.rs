@@ -5,7 +5,7 @@
 //! pages by all policies in turn, and so do the recoveries.
 
 use crate::script::{Random, Script, disk, open, options, read};
-use crate::support::{DIR, NUMBERS};
+use crate::support::{DIR, NUMBERS, POLICIES};
 use foreshore::ReplacementKind;
 use foreshore_io::sim::Persist;
 use std::{
@@ -16,18 +16,6 @@ use std::{
 const STRIDE: u64 = 20;
 /// One for each policy of replacement.
 const SEEDS: u64 = ReplacementKind::ALL.len() as u64;
-
-const POLICIES: [Persist; 9] = [
-    Persist::None,
-    Persist::All,
-    Persist::Prefix,
-    Persist::Suffix,
-    Persist::DropOne,
-    Persist::RandomHalf,
-    Persist::MetadataFirst,
-    Persist::DataFirst,
-    Persist::Torn,
-];
 
 #[test]
 fn every_acknowledged_commit_survives_power_loss() {

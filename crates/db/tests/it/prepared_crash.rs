@@ -4,7 +4,7 @@
 //! `FORESHORE_CRASH_STRIDE=1` visits every operation with every policy.
 
 use crate::script::{Random, disk, open, options};
-use crate::support::DIR;
+use crate::support::{DIR, POLICIES};
 use foreshore::{Db, Error, TableDef, Transaction, TxnOptions};
 use foreshore_io::sim::{Persist, Sim};
 use std::{
@@ -22,18 +22,6 @@ const ROWS: &str = "rows";
 const OLD: &str = "old";
 const MADE: &str = "made";
 const TABLES: [&str; 3] = [ROWS, OLD, MADE];
-
-const POLICIES: [Persist; 9] = [
-    Persist::None,
-    Persist::All,
-    Persist::Prefix,
-    Persist::Suffix,
-    Persist::DropOne,
-    Persist::RandomHalf,
-    Persist::MetadataFirst,
-    Persist::DataFirst,
-    Persist::Torn,
-];
 
 fn table(name: &'static str) -> Raw {
     TableDef::new(name)

@@ -1,6 +1,7 @@
 //! What several tests need.
 
 use foreshore::{Db, Error, Options, TableDef};
+use foreshore_io::sim::Persist;
 use foreshore_io::{Fs, Mem};
 use std::{
     path::{Path, PathBuf},
@@ -12,6 +13,19 @@ pub(crate) const TEXTS: TableDef<&str, &str> = TableDef::new("texts");
 
 /// Where databases on file systems in memory live.
 pub(crate) const DIR: &str = "/db";
+
+/// What a loss of power leaves of the unsynced effects, for loops over images of histories.
+pub(crate) const POLICIES: [Persist; 9] = [
+    Persist::None,
+    Persist::All,
+    Persist::Prefix,
+    Persist::Suffix,
+    Persist::DropOne,
+    Persist::RandomHalf,
+    Persist::MetadataFirst,
+    Persist::DataFirst,
+    Persist::Torn,
+];
 
 /// Small memory and small segments, so that tests evict, checkpoint and roll.
 pub(crate) fn small() -> Options {
