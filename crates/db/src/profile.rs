@@ -93,7 +93,7 @@ pub struct Profile {
 
 impl Profile {
     /// One of so many transactions of a thread is measured, on average.
-    pub const ONE_IN: u32 = 16;
+    pub const ONE_IN: u32 = 32;
 
     /// The time of all labels together.
     #[must_use]

@@ -98,7 +98,7 @@ pub(crate) struct Arguments {
     /// Count contended read-modify-writes behind the measured time: those on cache lines that another worker also writes
     #[arg(long)]
     count_rmw: bool,
-    /// Measure where the time of one in 16 transactions goes
+    /// Measure where the time of one in 32 transactions goes
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
     breakdown: bool,
     /// Write the report as JSON to this file; `-` is standard output, and the table goes to standard error
