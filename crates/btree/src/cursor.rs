@@ -36,7 +36,7 @@ pub struct Cursor {
     locking: Locking,
     /// What has not been read yet, between the rows at hand; `None` if that is nothing.
     unread: Option<Span>,
-    /// What the rows at hand were read from, and all between them.
+    /// What lies between the last rows that were handed out before those at hand.
     from: Span,
     /// Rows at hand.
     front: Rows,
@@ -135,6 +135,12 @@ impl Cursor {
         if txn.last_lsn() != self.copied_at {
             self.forget();
         }
+        // Not what a step has read: it may fail, or find no row, and there may be rows in it when it is read again.
+        if self.rows(end).is_empty()
+            && let Some(key) = self.rows(end).last(end).map(<[u8]>::to_vec)
+        {
+            *self.from.bound(end) = Bound::Excluded(key);
+        }
         while self.rows(end).is_empty()
             && let Some(mut span) = self.unread.take()
         {
@@ -185,7 +191,6 @@ impl Cursor {
             // Created by this transaction, which has taken that back.
             return Err(Error::TableDropped);
         }
-        self.from.bound(end).clone_from(span.bound(end));
         match self.snapshot.clone() {
             Some(snapshot) => match self.ahead.wanted() {
                 Wanted::Again => self.copy_leaf::<false>(txn, &snapshot, span, end),

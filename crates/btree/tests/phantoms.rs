@@ -374,6 +374,41 @@ fn begin_late(bed: &Bed) -> Txn {
     bed.txns.begin(TxnOptions { isolation, lock_timeout, ..TxnOptions::default() }).unwrap()
 }
 
+/// A scan goes on after a refusal where it was, with the rows that its transaction has written there meanwhile.
+#[test]
+fn of_its_own_behind_a_row_that_was_refused() {
+    let (bed, names) = leaves();
+    for at in 4..names.len() - 4 {
+        for end in [-1, 1] {
+            let mut writer = bed.begin();
+            bed.tree.put(&mut writer, names[at].as_bytes(), &VALUE).unwrap();
+            let mut reader = bed.begin_as("reader", Duration::ZERO);
+            let range = (Included(names[at - 4].as_bytes()), Included(names[at + 4].as_bytes()));
+            let mut cursor = bed.tree.range_locked(&mut reader, range.0, range.1, RowLock::share().no_wait()).unwrap();
+            let mut next = |reader: &mut Txn| {
+                let row = if end < 0 { cursor.next(reader) } else { cursor.next_back(reader) };
+                row.map(|row| row.map(|(key, _)| String::from_utf8(key.to_vec()).unwrap()))
+            };
+            let mut last = None;
+            let refused = loop {
+                match next(&mut reader) {
+                    Ok(row) => last = row,
+                    Err(error) => break error,
+                }
+            };
+            let (below, beside) = if end < 0 { (at - 1, at - 1) } else { (at, at + 1) };
+            assert!(matches!(refused, Error::RowLocked { .. }), "{refused}");
+            assert_eq!(last.as_ref(), Some(&names[beside]));
+            let own = format!("{}5", &names[below][..3]);
+            bed.tree.insert_new(&mut reader, own.as_bytes(), &VALUE).unwrap();
+            writer.rollback().unwrap();
+            assert_eq!(next(&mut reader).unwrap(), Some(own), "at {at}, {end}");
+            assert_eq!(next(&mut reader).unwrap().as_ref(), Some(&names[at]));
+            reader.rollback().unwrap();
+        }
+    }
+}
+
 /// Who writes between two rows of a scan locks no row ahead of it.
 #[test]
 fn beyond_the_next_row_by_nobody_who_writes_between_rows() {
