@@ -12,7 +12,7 @@
 //! page's home has the old one (see [`foreshore_buffer::Pool::pin_unread`]).
 
 use crate::descend::Unlinked;
-use crate::format::MAX_LEVEL;
+use crate::format::{LEAF_HEADER, MAX_LEVEL, SLOT};
 use crate::record::{DropTable, RowChange, TreeKind};
 use crate::tree::{Structure, Tree, record};
 use foreshore_base::codec::Put;
@@ -74,6 +74,23 @@ impl Tree {
     fn dropped_under(&self, txn: &mut Txn) -> Error {
         txn.observe_ended();
         Error::TableDropped
+    }
+
+    /// As [`insert_new`](Self::insert_new) into a catalogue, for who drops a table: on a full disk a leaf without room is split
+    /// with a page of those that are kept for rollbacks. The drop gives back more.
+    ///
+    /// # Errors
+    /// As [`insert_new`](Self::insert_new).
+    pub fn insert_dropped(&self, txn: &mut Txn, key: &[u8], row: &[u8]) -> Result<()> {
+        let need = SLOT + LEAF_HEADER + key.len() + row.len();
+        // A root first hands its contents down.
+        for _ in 0..2 {
+            match self.insert_new(txn, key, row) {
+                Err(Error::DiskFull { .. }) => self.make_room(&mut Structure::of_freeing(txn), key, 0, need)?,
+                inserted => return inserted,
+            }
+        }
+        self.insert_new(txn, key, row)
     }
 
     /// Frees up to `pages` pages of a tree whose table was dropped by commit `dropped`, and returns whether only the root

@@ -141,7 +141,7 @@ pub(crate) fn drop_table(engine: &Engine, live: &mut Live, name: &str) -> Result
     };
     engine.catalogue.remove(&mut live.txn, name.as_bytes())?;
     let row = TableRow { is_dropped: true, ..row };
-    engine.catalogue.insert_new(&mut live.txn, &dropped_key(row.table), &row.encode())?;
+    engine.catalogue.insert_dropped(&mut live.txn, &dropped_key(row.table), &row.encode())?;
     live.dropped.push(tree);
     Ok(true)
 }

@@ -29,8 +29,8 @@ use std::{mem, sync::Arc, time::Duration};
 pub(crate) const MIN_EXTENT: u64 = GRAIN;
 /// Largest growth of the file, in pages: 32 MiB.
 pub(crate) const MAX_EXTENT: u64 = 4096;
-/// Pages kept back for [`Purpose::Rollback`]: an undo, or the end of a table, splits at most one node a level, and few run
-/// at once.
+/// Pages kept back for [`Purpose::Rollback`]: an undo, or the drop or end of a table, splits at most one node a level, and few
+/// run at once.
 pub(crate) const KEPT_BACK: u64 = 32;
 /// Pages in a magazine.
 pub(crate) const MAGAZINE: usize = 16;

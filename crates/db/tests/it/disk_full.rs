@@ -83,6 +83,41 @@ fn a_table_can_be_dropped_on_a_full_disk_and_its_pages_be_used() {
     }
 }
 
+/// The catalogue notes what has been dropped, and where its leaf is full there is a page for that. What is dropped in one
+/// transaction has left nothing in it that a later row could lie in.
+#[test]
+fn many_tables_can_be_dropped_on_a_full_disk_at_once() {
+    const TABLES: u64 = 80;
+    for commits in [false, true] {
+        let sim = disk(3);
+        let db = open(&sim).unwrap();
+        let name = |n: u64| format!("{n:0100}");
+        (0..TABLES).for_each(|n| db.run(|tx| tx.open(TableDef::<u64, u64>::new(&name(n))).map(drop)).unwrap());
+        let insert = |n| db.run(|tx| tx.open(BLOBS)?.insert_new(n, &[7; 2000][..]));
+        insert(0).unwrap();
+        sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
+        let refused = (1..).find_map(|n| {
+            db.checkpoint().unwrap();
+            insert(n).err()
+        });
+        assert!(matches!(&refused, Some(Error::DiskFull { path }) if path.ends_with("data")), "{refused:?}");
+        let before = db.stats().tree.leaf_splits;
+        let tx = db.begin();
+        (0..TABLES).for_each(|n| assert!(tx.drop_table(&name(n)).unwrap(), "table {n}"));
+        assert!(db.stats().tree.leaf_splits > before, "there was room in the leaf");
+        if commits {
+            tx.commit().unwrap();
+            (0..TABLES).for_each(|_| db.step());
+        } else {
+            tx.rollback().unwrap();
+        }
+        let tx = db.begin();
+        (0..TABLES).for_each(|n| assert_eq!(tx.drop_table(&name(n)).unwrap(), !commits));
+        tx.rollback().unwrap();
+        db.check().unwrap();
+    }
+}
+
 #[test]
 fn no_space_from_any_operation_on_loses_nothing() {
     let base = disk(2);
