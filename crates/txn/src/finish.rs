@@ -7,6 +7,7 @@ use crate::resource::UndoContext;
 use crate::txn::Txn;
 use crate::undo::UndoPtr;
 use foreshore_base::{Csn, Error, Lsn, Result, Xid};
+use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_wal::{CommitTicket, Dep, Log, Record, Session, flags};
 use std::io;
@@ -61,8 +62,15 @@ impl Txn {
             manager.log.flush_soon(&mut lease.session, csn.lsn());
         }
         manager.commits.add(1);
-        let ticket = lease.session.ticket(lsn, csn, csn.lsn());
+        let (ticket, session) = (lease.session.ticket(lsn, csn, csn.lsn()), lease.session.number());
+        if hand_over && mutant("txn: callbacks before the locks are free") {
+            manager.log.acknowledge(session);
+        }
         manager.release(lease, csn);
+        if hand_over {
+            // They may want what this transaction had.
+            manager.log.acknowledge(session);
+        }
         Ok(ticket)
     }
 
@@ -77,8 +85,11 @@ impl Txn {
             manager.log.flush_soon(&mut lease.session, seen.lsn());
         }
         manager.commits.add(1);
-        let ticket = manager.log.ticket(seen.lsn(), seen, seen.lsn());
+        let (ticket, session) = (manager.log.ticket(seen.lsn(), seen, seen.lsn()), lease.session.number());
         manager.give_back(lease, seen);
+        if hand_over {
+            manager.log.acknowledge(session);
+        }
         ticket
     }
 

@@ -4,13 +4,15 @@
 
 mod toy;
 
+use foreshore_lock::TableMode;
 use foreshore_sync::model::{shuttle, shuttle_mutated};
 use foreshore_sync::pause;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::primitive::thread;
 use foreshore_txn::{EarlyRelease, TxnManagerOptions};
 use std::sync::Arc;
-use toy::Toy;
+use std::time::Duration;
+use toy::{TABLE, Toy};
 
 const ITERATIONS: usize = 200;
 const THREADS: u64 = 3;
@@ -130,6 +132,44 @@ fn who_begins_in_a_callback_gets_the_session_of_a_commit() {
 #[should_panic(expected = "deadlock")]
 fn sessions_come_back_before_callbacks_are_called() {
     shuttle_mutated("pipeline: releases among callbacks", ITERATIONS, callbacks_that_begin);
+}
+
+/// A callback wants the table that the next transaction of its session writes in, while others write the log.
+fn callbacks_that_lock() {
+    let options = TxnManagerOptions { max_sessions: 3, ..toy::small() };
+    // No time-outs: they come at any time here.
+    let mut toy = Toy::lazy_with(&[0], options);
+    toy.timeout = Duration::MAX;
+    let toy = Arc::new(toy);
+    let commit = |toy: &Toy| {
+        let mut writer = toy.begin("writer");
+        toy.add(&mut writer, 0, 1).expect("nobody waits for it for ever");
+        writer.commit_pipelined().expect("committed")
+    };
+    let called = Arc::new(AtomicU64::new(0));
+    let (other, counter) = (toy.clone(), called.clone());
+    commit(&toy).on_durable(move |outcome| {
+        outcome.expect("a log without faults");
+        let mut txn = other.begin("begun in a callback");
+        txn.lock_table(TABLE, TableMode::Shared).expect("free when the writer has committed");
+        counter.fetch_add(1, Ordering::Relaxed);
+    });
+    let log = toy.log.clone();
+    let leader = thread::spawn(move || log.force(log.current()).expect("durable"));
+    drop([(); 2].map(|()| commit(&toy)));
+    leader.join().expect("no panic");
+    assert_eq!((toy.log.stats().callback_panics, called.load(Ordering::Relaxed)), (0, 1));
+}
+
+#[test]
+fn a_callback_may_want_what_the_next_commit_has() {
+    shuttle(ITERATIONS, callbacks_that_lock);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn callbacks_are_called_when_the_locks_are_free() {
+    shuttle_mutated("txn: callbacks before the locks are free", ITERATIONS, callbacks_that_lock);
 }
 
 /// Two threads with two sessions, of which one takes its time to search for one.

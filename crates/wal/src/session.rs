@@ -249,8 +249,8 @@ impl Session {
         Ok(lsn)
     }
 
-    /// As [`crate::Log::ticket`], for a commit of this session: it calls the ticket's callback itself where its next commit
-    /// comes first.
+    /// As [`crate::Log::ticket`], for a commit of this session: [`crate::Log::acknowledge`] with its number calls the ticket's
+    /// callback, too.
     pub fn ticket(&self, record: Lsn, csn: Csn, target: Lsn) -> CommitTicket {
         CommitTicket::new(self.shared.clone(), self.slot, record, csn, target)
     }
@@ -259,7 +259,6 @@ impl Session {
         self.shared.check_target(lsn);
         let asked = self.shared.pipeline.measured_from();
         self.shared.pipeline.flush_soon(self.slot, lsn);
-        self.shared.pipeline.acknowledge(self.slot);
         self.forget_acked();
         if self.unacked.back().is_none_or(|&(last, _)| last < lsn) && lsn > self.shared.pipeline.durable() {
             self.unacked.push_back((lsn, asked));

@@ -32,7 +32,7 @@ pub(crate) struct Toy {
     pub(crate) manager: Arc<TxnManager>,
     pool: Pool,
     rows: u64,
-    timeout: Duration,
+    pub(crate) timeout: Duration,
 }
 
 /// Undoes on the pages, or fails when told to.

@@ -211,11 +211,16 @@ impl Log {
     }
 
     /// Asks for `lsn` to be durable soon, without waiting: for commits whose tickets are waited for elsewhere, or not at
-    /// all. Costs a store, a fence and a load; wakes the flusher only if it is parked and nobody writes. Callbacks of the
-    /// session's earlier tickets that are due are called. With [`LogOptions::max_unacked`] commits of the session on their
-    /// way its next reservation waits.
+    /// all. Costs a store, a fence and a load; wakes the flusher only if it is parked and nobody writes. With
+    /// [`LogOptions::max_unacked`] commits of the session on their way its next reservation waits.
     pub fn flush_soon(&self, session: &mut Session, lsn: Lsn) {
         session.flush_soon(lsn);
+    }
+
+    /// Calls the callbacks that are due of tickets of the session with this number (see [`Session::number`]): whoever commits
+    /// takes that off those who write. They are the code of others, so the caller holds nothing that they might want.
+    pub fn acknowledge(&self, session: usize) {
+        self.shared().pipeline.acknowledge(session);
     }
 
     /// Follows this log from group `from` on, or from the oldest group if that is [`GroupNo::ZERO`]: yields what is durable,
