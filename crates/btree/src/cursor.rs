@@ -220,27 +220,38 @@ impl Cursor {
         let tree = self.tree.clone();
         let mut page = [0; PAGE_SIZE];
         let mut restarts = Restarts::default();
+        txn.forget_fetched();
         loop {
             let leaf: ReadGuard<'_, ONCE> =
                 tree.find_again(&mut Structure::of(txn), span.goal(end), 0, 0, &mut restarts)?;
             leaf.page().copy_to(0..PAGE_SIZE, &mut page);
             // The copy has to be whole before it is looked at, and the page unchanged until the versions have been read.
             if leaf.holds() {
-                let pid = leaf.pid();
+                let (pid, mut is_spilled) = (leaf.pid(), false);
                 let rest = self.copy_rows(pid, &page, span, end, |row, image| {
                     let RowHeader { xid, undo, .. } = row.header;
                     match txn.see(snapshot, xid, UndoPtr::from_bits(undo), image, || leaf.holds()) {
                         Seen::Newest => Ok((!row.header.is_ghost()).then_some(false)),
                         Seen::Older(flags) => Ok((flags & GHOST == 0).then_some(true)),
                         Seen::Nothing => Ok(None),
+                        Seen::Spilled => {
+                            is_spilled = true;
+                            Ok(None)
+                        }
                         Seen::Lost => Err(tree.corrupted(pid, NO_VERSION)),
                     }
                 });
                 if leaf.holds() {
                     txn.check_snapshot(snapshot)?;
+                    if is_spilled {
+                        drop(leaf);
+                        txn.fetch()?;
+                        continue;
+                    }
                     return rest;
                 }
             }
+            txn.forget_fetched();
             tree.restart(&mut restarts);
         }
     }

@@ -31,6 +31,7 @@ impl Tree {
         // Against its end. Rows are not locked.
         self.lock(txn, TableMode::IntentShared)?;
         let mut restarts = Restarts::default();
+        txn.forget_fetched();
         loop {
             let leaf: ReadGuard<'_> = self.find_again(&mut Structure::of(txn), Goal::At(key), 0, 0, &mut restarts)?;
             let row = copy_row(&leaf, key, out).map(|row| {
@@ -40,6 +41,7 @@ impl Tree {
                 })
             });
             if !leaf.holds() && !mutant("btree: versions are not validated") {
+                txn.forget_fetched();
                 self.restart(&mut restarts);
                 continue;
             }
@@ -49,6 +51,11 @@ impl Tree {
                 Some((Seen::Newest, ghost)) => !ghost,
                 Some((Seen::Older(flags), _)) => flags & GHOST == 0,
                 Some((Seen::Nothing, _)) | None => false,
+                Some((Seen::Spilled, _)) => {
+                    drop(leaf);
+                    txn.fetch()?;
+                    continue;
+                }
                 Some((Seen::Lost, _)) => return Err(damage(NO_VERSION)),
             };
             if !is_there {

@@ -19,6 +19,8 @@ pub(crate) struct Files {
     pub(crate) data: PathBuf,
     /// Doublewrite areas.
     pub(crate) doublewrite: PathBuf,
+    /// Undo that memory has no room for; its name is there for a moment only.
+    pub(crate) spill: PathBuf,
 }
 
 /// What a directory holds.
@@ -41,6 +43,7 @@ impl Files {
             log: dir.join("log"),
             data: dir.join("data"),
             doublewrite: dir.join("dw"),
+            spill: dir.join("spill"),
         }
     }
 

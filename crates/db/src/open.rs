@@ -22,7 +22,7 @@ use foreshore_recovery::{CheckpointParts, Checkpointer, RecoveryStats, Replayed,
 use foreshore_space::{CATALOGUE_ROOT, Space, SpaceOptions, SuperBlock};
 use foreshore_sync::primitive::atomic::{AtomicU8, AtomicU32, Ordering};
 use foreshore_sync::{Daemon, EventCount, LockRank, Mutex, ShardedCounter, Signal, Step, ThreadSpawn};
-use foreshore_txn::{Isolation, Start, TakenOver, TxnManager, TxnManagerOptions};
+use foreshore_txn::{Isolation, SpillFile, Start, TakenOver, TxnManager, TxnManagerOptions};
 use foreshore_wal::{Log, LogOptions};
 use std::{
     hash::{BuildHasher, RandomState},
@@ -293,7 +293,7 @@ impl Parts {
     }
 
     fn transactions(&self, log: &Log, locks: LockManager, start: Start) -> Result<Arc<TxnManager>> {
-        let txns = TxnManager::new(self.txn_options(), log.clone(), Arc::new(locks), start)?;
+        let txns = TxnManager::new(self.txn_options()?, log.clone(), Arc::new(locks), start)?;
         let status = self.files.dir.join("status");
         if let Some(table) = self.options.status.table(start.next_xid, &*self.fenced, &status)? {
             txns.set_status_table(table);
@@ -301,17 +301,34 @@ impl Parts {
         Ok(txns)
     }
 
-    fn txn_options(&self) -> TxnManagerOptions {
+    fn txn_options(&self) -> Result<TxnManagerOptions> {
         let bytes = |share: u64| usize::try_from(share).unwrap_or(usize::MAX);
-        TxnManagerOptions {
+        Ok(TxnManagerOptions {
             max_sessions: self.options.max_transactions,
             own_sessions: OWN_TRANSACTIONS,
             status_capacity: bytes(self.memory.status_words()),
             undo_limit_bytes: bytes(self.memory.undo),
             snapshot_max_age: self.options.snapshot_max_age,
+            spill: self.spill_file()?,
             early_release: self.options.early_release,
             ..TxnManagerOptions::default()
+        })
+    }
+
+    /// The file for undo, which goes with the process that has it open.
+    fn spill_file(&self) -> Result<Option<SpillFile>> {
+        let path = &self.files.spill;
+        // After power loss its name may be there again.
+        if self.fenced.kind(path)?.is_some() {
+            self.fenced.remove(path)?;
         }
+        let limit_bytes = usize::try_from(self.options.spill_limit).unwrap_or(usize::MAX);
+        if limit_bytes == 0 {
+            return Ok(None);
+        }
+        let file = self.fenced.create(path)?;
+        self.fenced.remove(path)?;
+        Ok(Some(SpillFile { file, limit_bytes }))
     }
 }
 

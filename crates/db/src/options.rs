@@ -20,6 +20,8 @@ use std::{path::Path, sync::Arc, time::Duration};
 const MIN_SEGMENT: u64 = 64 << 10;
 /// Largest log segment, in bytes.
 const MAX_SEGMENT: u64 = 1 << 30;
+/// The longest file for undo.
+const MAX_SPILL: u64 = 1 << 40;
 /// Most transactions at once that may be asked for: what one checkpoint record lists.
 const MAX_TRANSACTIONS: usize = foreshore_recovery::MAX_ACTIVE;
 
@@ -43,6 +45,7 @@ const MAX_TRANSACTIONS: usize = foreshore_recovery::MAX_ACTIVE;
 /// | [`doublewrite`](Self::doublewrite) | `auto` |
 /// | [`lock_timeout`](Self::lock_timeout) | 10 s |
 /// | [`undo_limit`](Self::undo_limit) | an eighth of the memory limit |
+/// | [`spill_limit`](Self::spill_limit) | none |
 /// | [`snapshot_max_age`](Self::snapshot_max_age) | none |
 /// | [`max_transactions`](Self::max_transactions) | 1024 |
 /// | [`profile`](Self::profile) | off |
@@ -66,6 +69,7 @@ pub struct Options {
     pub(crate) doublewrite: DoublewriteKind,
     pub(crate) lock_timeout: Duration,
     pub(crate) undo_limit: Option<u64>,
+    pub(crate) spill_limit: u64,
     pub(crate) snapshot_max_age: Duration,
     pub(crate) max_transactions: usize,
     pub(crate) profile: bool,
@@ -101,6 +105,7 @@ impl Options {
             doublewrite: DoublewriteKind::default(),
             lock_timeout: Duration::from_secs(10),
             undo_limit: None,
+            spill_limit: 0,
             snapshot_max_age: Duration::MAX,
             max_transactions: 1024,
             profile: false,
@@ -227,12 +232,23 @@ impl Options {
     }
 
     /// Bytes of memory for what running transactions would have to take back, and for old versions of rows that readers see: from
-    /// 64 KiB to a quarter of the memory limit. Where they are spent, the oldest snapshots are given up, and their readers get
+    /// 64 KiB to a quarter of the memory limit. Where they are spent, some of it goes to a file, if there is one (see
+    /// [`spill_limit`](Self::spill_limit)); then the oldest snapshots are given up, and their readers get
     /// [`SnapshotTooOld`](Error::SnapshotTooOld); when no snapshot keeps any of them, a transaction that asks for more gets
     /// [`TransactionTooLarge`](Error::TransactionTooLarge).
     #[must_use]
     pub fn undo_limit(mut self, bytes: u64) -> Self {
         self.undo_limit = Some(bytes);
+        self
+    }
+
+    /// Bytes of a temporary file in the directory for what [`undo_limit`](Self::undo_limit) leaves no room for in memory: old versions,
+    /// then changes of running transactions, but for those behind a savepoint. None if zero; no more than 32 times the memory are used.
+    /// The name of the file goes as soon as it is open. Writers go on without it while it cannot be written. Who finds no room then
+    /// gets that error; a transaction that cannot read back what it has to take back stops the database.
+    #[must_use]
+    pub fn spill_limit(mut self, bytes: u64) -> Self {
+        self.spill_limit = bytes;
         self
     }
 
@@ -292,6 +308,9 @@ impl Options {
         }
         if !self.segment_bytes.is_power_of_two() || !(MIN_SEGMENT..=MAX_SEGMENT).contains(&self.segment_bytes) {
             return Err(out_of_range("segment_bytes", self.segment_bytes, "a power of two from 64 KiB to 1 GiB"));
+        }
+        if self.spill_limit > MAX_SPILL {
+            return Err(out_of_range("spill_limit", self.spill_limit, "up to 1 TiB"));
         }
         if self.log_budget < 4 * self.segment_bytes {
             return Err(out_of_range("log_budget", self.log_budget, "at least four segments"));

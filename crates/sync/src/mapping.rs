@@ -251,6 +251,21 @@ impl ByteArena {
         unsafe { std::slice::from_raw_parts_mut(self.as_ptr(range), len) }
     }
 
+    /// Gives the memory of `len_words` words from byte `offset` on back to the system, if they are whole pages; they read as zero
+    /// afterwards, as if zeros had been stored, each word at its own time.
+    ///
+    /// # Errors
+    /// Those of `madvise`. Some words may be zero then.
+    ///
+    /// # Panics
+    /// As [`ByteArena::words`].
+    pub fn release_words(&self, offset: usize, len_words: usize) -> io::Result<()> {
+        let words = self.words(offset, len_words);
+        // SAFETY: who has words meets atomic stores of zeros, which the contracts of the byte windows count as writes through
+        // `words`.
+        unsafe { self.release(offset..offset + size_of_val(words)) }
+    }
+
     /// Gives the memory of the whole pages inside `range` back to the system; they read as zero afterwards.
     ///
     /// # Safety
@@ -325,6 +340,19 @@ mod tests {
         let bytes = unsafe { arena.bytes(0..3 * page) };
         assert!(bytes[..page].iter().chain(&bytes[2 * page..]).all(|&byte| byte == 1), "partial pages are kept");
         assert!(bytes[page..2 * page].iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn released_words_read_as_zero_and_can_be_written_again() {
+        let page = rustix::param::page_size();
+        let arena = ByteArena::new(3 * page).expect("some memory");
+        let words = arena.words(0, 3 * page / 8);
+        words.iter().for_each(|word| word.store(1, Ordering::Relaxed));
+        arena.release_words(page, page / 8).expect("pages of our own");
+        let sum = || words.iter().map(|word| word.load(Ordering::Relaxed)).sum::<u64>();
+        assert_eq!(sum(), 2 * page as u64 / 8);
+        words[page / 8].store(5, Ordering::Relaxed);
+        assert_eq!(sum(), 2 * page as u64 / 8 + 5);
     }
 
     #[test]

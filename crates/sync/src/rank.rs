@@ -51,6 +51,8 @@ lock_ranks! {
     LogSegments,
     /// Pages of a status table: a miss reads and writes them.
     StatusTable,
+    /// Moving undo to its file: one at a time writes.
+    UndoSpill,
     /// Access to files, taken back when a database closes. Shared by calls in flight.
     FileFence,
     /// State of an open file or of a simulated disk.

@@ -23,9 +23,11 @@ impl Txn {
         kept
     }
 
-    /// Makes sure that one entry of `bytes` fits. Where memory is spent, snapshots may be given up (see [`crate::room`]).
+    /// Makes sure that one entry of `bytes` fits. Where memory is spent, undo is moved to its file, or snapshots are
+    /// given up (see [`crate::room`]).
     pub(crate) fn reserve_undo(&mut self, bytes: usize) -> Result<()> {
         let manager = self.manager.clone();
+        let may_agree = self.may_agree();
         let Lease { undo, view, .. } = self.lease_mut();
         let kept = view.newest_reader().is_some();
         let mut search = None;
@@ -34,7 +36,11 @@ impl Txn {
                 *view = manager.refresh_view();
                 view.horizon()
             });
-            if reserved.is_ok() || !manager.find_room(search.get_or_insert_with(|| manager.search()))? {
+            if reserved.is_ok() {
+                return Ok(());
+            }
+            undo.fill_up(may_agree);
+            if !manager.find_room(search.get_or_insert_with(|| manager.search()))? {
                 return reserved;
             }
         }

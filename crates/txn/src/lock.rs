@@ -162,9 +162,10 @@ impl Txn {
     ///
     /// A rollback that failed has given up its locks with its rows as they were: who was let on by it must not go on.
     fn waiting<T>(&mut self, wait: impl FnOnce(&mut Owner) -> Result<T>) -> Result<T> {
+        let may_agree = self.may_agree();
         let lease = self.lease_mut();
         lease.session.release();
-        lease.undo.release();
+        lease.undo.release(may_agree);
         let outcome = wait(&mut lease.owner)?;
         if self.manager.is_halted() {
             return Err(self.manager.log.poisoned().unwrap_or(Error::Closed));

@@ -10,12 +10,12 @@ use crate::slot::{self, ActiveSlots};
 use crate::status::StatusWindow;
 use crate::table::StatusTable;
 use crate::txn::{Txn, TxnOptions};
-use crate::undo::{Arena, Undo};
+use crate::undo::{Arena, SpillFile, Undo};
 use crate::view::{KeptView, View, Views};
-use foreshore_base::{Csn, Error, GroupNo, Lockable, Result, Xid};
-use foreshore_lock::{LockManager, LockStats, Owner};
+use foreshore_base::{Csn, Error, GroupNo, Result, Xid};
+use foreshore_lock::{LockManager, Owner};
 use foreshore_sync::primitive::atomic::AtomicBool;
-use foreshore_sync::{EventCount, Hot, ShardedCounter, SystemClock};
+use foreshore_sync::{EventCount, ShardedCounter, SystemClock};
 use foreshore_wal::{Log, Session};
 use std::fmt;
 use std::sync::Arc;
@@ -39,6 +39,8 @@ pub struct TxnManagerOptions {
     pub status_capacity: usize,
     /// Bytes that the undo of all transactions may take together: 16 KiB at least.
     pub undo_limit_bytes: usize,
+    /// Where undo goes when those are spent.
+    pub spill: Option<SpillFile>,
     /// Snapshots that are older are given up by writers who look for old versions that nobody needs.
     pub snapshot_max_age: Duration,
     /// Xids handed out between two moves of the ceiling, at least 2. A restart skips up to as many.
@@ -55,6 +57,7 @@ impl Default for TxnManagerOptions {
             max_snapshots: 1024,
             status_capacity: 1 << 20,
             undo_limit_bytes: 128 << 20,
+            spill: None,
             snapshot_max_age: Duration::MAX,
             xid_block: 1 << 16,
             early_release: EarlyRelease::default(),
@@ -85,29 +88,6 @@ pub struct CheckpointView {
     pub clock: Csn,
     /// Xids below it are frozen: their fate is durable.
     pub window_lo: Xid,
-}
-
-/// What the transaction manager has counted since its start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TxnStats {
-    /// Transactions committed.
-    pub commits: u64,
-    /// Transactions rolled back.
-    pub aborts: u64,
-    /// Sessions that transactions have, one after another. One that was made stays.
-    pub sessions: usize,
-    /// Lock waits, deadlocks and lock time-outs.
-    pub locks: LockStats,
-    /// Xids that have a word in the status window.
-    pub status_used: u64,
-    /// Words of the status window.
-    pub status_capacity: u64,
-    /// Bytes of undo memory in use, in chunks of 8 KiB.
-    pub undo_bytes: usize,
-    /// Old versions of rows that were taken out from between others because no reader sees them, while an older one stayed.
-    pub versions_pruned: u64,
-    /// Snapshots that were given up, because they were too old or what they kept took too much room.
-    pub snapshots_killed: u64,
 }
 
 /// What a transaction leases for its time.
@@ -189,7 +169,7 @@ impl TxnManager {
             leases: Leases::at_most(options.max_sessions),
             own_leases: Leases::at_most(options.own_sessions),
             returned: EventCount::new(),
-            undo: Arc::new(Arena::new(options.undo_limit_bytes)?),
+            undo: Arc::new(Arena::new(options.undo_limit_bytes, options.spill)?),
             max_sessions: options.max_sessions,
             early_release: options.early_release,
             snapshot_max_age: options.snapshot_max_age,
@@ -297,28 +277,6 @@ impl TxnManager {
     #[must_use]
     pub fn clock(&self) -> Csn {
         self.log.current().csn().max(self.first_clock)
-    }
-
-    /// Counters since the start.
-    #[must_use]
-    pub fn stats(&self) -> TxnStats {
-        TxnStats {
-            commits: self.commits.sum(),
-            aborts: self.aborts.sum(),
-            sessions: self.leases.made() + self.own_leases.made(),
-            locks: self.locks.stats(),
-            status_used: self.xids.next().0.saturating_sub(self.window.lo().0),
-            status_capacity: self.window.capacity() as u64,
-            undo_bytes: self.undo.used_bytes(),
-            versions_pruned: self.undo.pruned(),
-            snapshots_killed: self.kills.sum(),
-        }
-    }
-
-    /// What measured threads (see [`foreshore_sync::spent`]) have waited longest for.
-    #[must_use]
-    pub fn hot(&self) -> Vec<Hot<Lockable>> {
-        self.locks.hot()
     }
 
     /// Makes room for the next xid, which was refused. `kept_back`: from the log space for rollbacks, if need be.

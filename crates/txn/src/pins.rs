@@ -13,6 +13,7 @@ use foreshore_base::Csn;
 use foreshore_sync::CachePadded;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use foreshore_sync::primitive::thread::yield_now;
 
 /// A pin for each session, by the number of its lock owner.
 #[derive(Debug)]
@@ -62,6 +63,24 @@ impl Pins {
     /// Whether somebody may touch what was replaced by commits below `horizon`, which was announced.
     pub(crate) fn is_any_below(&self, horizon: Csn) -> bool {
         self.lowest().is_some_and(|pin| pin < horizon)
+    }
+
+    /// Waits until it has seen each session without a pin, which a session has for the time of one change, or `may_wait` no more;
+    /// tells whether it has. What the caller has stored before its `SeqCst` fence each later pin comes after.
+    pub(crate) fn have_all_been_off(&self, mut may_wait: impl FnMut() -> bool) -> bool {
+        // ORDERING: Relaxed, ordered by the caller's fence and that of `pin`.
+        let used = self.used.load(Ordering::Relaxed);
+        self.slots[..used].iter().all(|slot| {
+            // ORDERING: Acquire, pairs with `unpin`: what was changed under the pin is visible.
+            while slot.load(Ordering::Acquire) > 0 {
+                if !may_wait() {
+                    return false;
+                }
+                // WAIT: window - a writer links one version; it may have lost its processor.
+                yield_now();
+            }
+            true
+        })
     }
 
     /// Announces that all up to `horizon` may be freed, and returns how much of that the pins allow.

@@ -108,7 +108,7 @@ impl Txn {
         // It reads no more, and goes back to nothing.
         self.snapshot = None;
         self.savepoints.clear();
-        let body = encode_prepare(&self.prepare_body(name, note));
+        let body = encode_prepare(&self.prepare_body(name, note)?);
         // See the head of the file.
         let everything = self.manager.log.current();
         let dep = Dep::none().transaction(self.last_lsn).observed(self.observed()).page(everything);
@@ -122,18 +122,21 @@ impl Txn {
         Ok(Prepared { txn: self })
     }
 
-    fn prepare_body(&self, name: &str, note: &[u8]) -> PrepareBody {
-        let (owner, undo) = (&self.lease().owner, &self.lease().undo);
-        let row = |(kind, table, body)| LoggedChange { lsn: Lsn::ZERO, kind, table, body };
-        PrepareBody {
+    fn prepare_body(&mut self, name: &str, note: &[u8]) -> Result<PrepareBody> {
+        let mut rows = Vec::new();
+        let row = |kind, table, body| rows.push(LoggedChange { lsn: Lsn::ZERO, kind, table, body });
+        self.lease_mut().undo.unlogged(row)?;
+        rows.reverse();
+        let owner = &self.lease().owner;
+        Ok(PrepareBody {
             seed: self.manager.locks.seed(),
             name: name.into(),
             label: self.label.into(),
             tables: owner.held_tables().to_vec(),
             keys: owner.held_keys(),
-            rows: undo.unlogged().into_iter().map(row).collect(),
+            rows,
             note: note.into(),
-        }
+        })
     }
 }
 

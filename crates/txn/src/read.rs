@@ -60,6 +60,8 @@ pub enum Seen {
     Older(u16),
     /// No row.
     Nothing,
+    /// An older version that is in the file: after [`Txn::fetch`] it is seen.
+    Spilled,
     /// Nothing that makes sense. Either the page has changed since, or the snapshot was killed, or the row is damaged.
     Lost,
 }
@@ -130,13 +132,34 @@ impl Txn {
         }
         // What a killed one is led through may be circles of what was written over.
         let holds = || holds() && !snapshot.is_killed();
-        match self.manager.undo.older(undo, snapshot.csn(), image, holds) {
+        let mut older = self.manager.undo.older(undo, snapshot.csn(), image, holds);
+        if let Older::Spilled(from) = older {
+            older = self.fetched.get_or_insert_default().answer(from, snapshot.csn(), image);
+        }
+        match older {
             Older::Row(flags, csn) => {
                 self.observe_by(snapshot, csn);
                 Seen::Older(flags)
             }
             Older::Absent => Seen::Nothing,
+            Older::Spilled(_) => Seen::Spilled,
             Older::Lost => Seen::Lost,
+        }
+    }
+
+    /// Reads the older versions of which [`see`](Self::see) has said that they are in the file, so that they are seen if the same is
+    /// asked next. Called after the page was found as it had been and the snapshot in use, without a latch.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupted` if the file does not hold what was written.
+    pub fn fetch(&mut self) -> Result<()> {
+        self.fetched.as_mut().map_or(Ok(()), |fetched| self.manager.undo.fetch(fetched))
+    }
+
+    /// Forgets what was fetched, and what is to be: it was of another page.
+    pub fn forget_fetched(&mut self) {
+        if let Some(fetched) = &mut self.fetched {
+            fetched.forget();
         }
     }
 

@@ -7,14 +7,15 @@
 //! |---|---|
 //! | a session that is idle has the chunk | it is taken from it |
 //! | its commits are not durable | they are made durable |
-//! | older snapshots | the oldest is given up |
+//! | older snapshots | full chunks are moved to the file for undo, or the oldest snapshot is given up |
 //! | a writer that links a version, a reader that takes its snapshot | passes soon |
 //!
-//! If there is no such chunk, running transactions have all the memory: no snapshot is given up then, since none is in the way.
+//! If there is no such chunk, running transactions have all the memory: theirs are moved then, and no snapshot is given up, since
+//! none is in the way.
 //! Each turn frees a chunk sooner or later; that others take one after the other is borne for so long and no longer.
 
 use crate::manager::TxnManager;
-use foreshore_base::{Csn, Result};
+use foreshore_base::{Csn, Error, Result};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::thread::yield_now;
 use foreshore_sync::{Clock, Nanos, pause};
@@ -29,11 +30,13 @@ pub(crate) struct Search {
     until: Nanos,
     /// Whether the log has been forced: a commit may keep all that it has entered until it is durable.
     forced: bool,
+    /// Why nothing was moved to the file.
+    not_moved: Option<Error>,
 }
 
 impl TxnManager {
     pub(crate) fn search(&self) -> Search {
-        Search { until: self.time.now() + PATIENCE, forced: false }
+        Search { until: self.time.now() + PATIENCE, forced: false, not_moved: None }
     }
 
     /// Does something about the lack of room. `false` if there is no hope.
@@ -46,8 +49,10 @@ impl TxnManager {
             return Ok(true);
         }
         match self.undo.first_to_go() {
-            None if search.forced => return Ok(false),
+            None if self.has_moved_undo(search) => {}
+            None if search.forced => return search.not_moved.take().map_or(Ok(false), Err),
             Some(newest) if newest <= self.log.durable().csn() => match self.readers.oldest() {
+                Some((csn, _)) if csn < newest && self.has_moved_undo(search) => {}
                 Some((csn, _)) if csn < newest || mutant("undo: what passes soon costs one more snapshot") => {
                     // That one and no other: somebody else may give it up meanwhile, which may do for both.
                     let is_it = |oldest| oldest == csn || mutant("undo: two who look for room give up two snapshots");
@@ -62,6 +67,16 @@ impl TxnManager {
             }
         }
         Ok(true)
+    }
+
+    /// Whether undo was moved to its file, or somebody else has done it, so that there is room in memory.
+    fn has_moved_undo(&self, search: &mut Search) -> bool {
+        let may_wait = || self.time.now() < search.until;
+        let moved = self.undo.spill(self.log.durable().csn(), || self.pins.have_all_been_off(may_wait));
+        moved.unwrap_or_else(|error| {
+            search.not_moved = Some(error);
+            false
+        })
     }
 
     /// Waits until no writer touches what was replaced by commits below `newest`, and no reader is about to get a snapshot below it.

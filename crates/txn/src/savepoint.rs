@@ -45,6 +45,11 @@ impl Marks {
         Savepoint(token)
     }
 
+    /// Whether there is one that can be gone back to.
+    pub(crate) fn is_any_in_use(&self) -> bool {
+        self.0.iter().any(|mark| Arc::strong_count(&mark.token) > 1)
+    }
+
     fn place_of(&self, savepoint: &Savepoint) -> Result<usize> {
         let is_it = |mark: &Mark| Arc::ptr_eq(&mark.token, &savepoint.0);
         self.0.iter().rposition(is_it).ok_or(Error::NoSavepoint)
@@ -58,6 +63,10 @@ impl Marks {
 impl Txn {
     /// Marks the place that the transaction has reached.
     pub fn savepoint(&mut self) -> Savepoint {
+        if self.may_agree() {
+            // What is behind this place stays as it is.
+            self.lease_mut().undo.agree_to_move();
+        }
         let place = self.lease().undo.place();
         self.savepoints.add(place)
     }
@@ -112,7 +121,7 @@ impl TxnManager {
         let mut back = undo.back();
         while back.at != until {
             let at = back.at;
-            let (mut entry, holder) = undo.entry(&back);
+            let (mut entry, holder) = undo.entry(&back)?;
             // A row that the transaction had already stays locked by an older entry.
             entry.keep = (holder != context.xid() && keeps(&entry)).then_some(at);
             let is_kept_lock = entry.lsn == Lsn::ZERO && entry.keep.is_some();

@@ -6,6 +6,7 @@ use crate::read::Isolation;
 use crate::savepoint::Marks;
 use crate::snapshot::{Snapshot, SnapshotKind};
 use crate::status::Status;
+use crate::undo::Fetched;
 use foreshore_base::{Csn, GroupNo, Lsn, Result, Xid};
 use foreshore_buffer::format::UNDOABLE;
 use foreshore_buffer::{Change, ExclusiveGuard};
@@ -71,6 +72,8 @@ pub struct Txn {
     pub(crate) prepared_as: Option<Xid>,
     /// Of the whole transaction.
     pub(crate) snapshot: Option<Arc<Snapshot>>,
+    /// From the file of old versions.
+    pub(crate) fetched: Option<Box<Fetched>>,
     /// Those that can be rolled back to, by age.
     pub(crate) savepoints: Marks,
     /// The current reservation, made again after a wait: bytes of the log, and of the undo entry, if there is to be one.
@@ -97,6 +100,7 @@ impl Txn {
             reads: options.reads,
             prepared_as: None,
             snapshot: None,
+            fetched: None,
             savepoints: Marks::default(),
             reserved: (0, None),
         }
@@ -250,9 +254,15 @@ impl Txn {
     /// it, because the space is that of the log's buffer and others may wait for it. So does memory for undo where it is short.
     pub fn release(&mut self) {
         self.reserved = (0, None);
+        let may_agree = self.may_agree();
         let lease = self.lease_mut();
         lease.session.release();
-        lease.undo.release();
+        lease.undo.release(may_agree);
+    }
+
+    /// Whether it changes nothing of its undo until it takes back all, so that full chunks may be moved.
+    pub(crate) fn may_agree(&self) -> bool {
+        !self.savepoints.is_any_in_use()
     }
 
     /// Logs a change of this transaction and marks and stamps its `pages`; `dep` is what it rests on beside them and the

@@ -1,5 +1,5 @@
 //! The way behind a row is cleared of a version that nobody sees, while a session looks for memory to write its own entries
-//! to: what an old reader sees stays where the way leads.
+//! to, and moves old ones to a file if it finds none: what an old reader sees stays where the way leads.
 #![cfg(foreshore_shuttle)]
 #![allow(dead_code, unreachable_pub, reason = "the parts are taken as a whole")]
 
@@ -17,13 +17,17 @@ mod undo;
 mod view;
 
 use foreshore_base::{Csn, TableId, Xid};
-use foreshore_sync::Nanos;
-use foreshore_sync::model::{shuttle, shuttle_mutated};
+use foreshore_io::{Fs, Mem};
+use foreshore_sync::model::{choose, shuttle, shuttle_mutated};
+use foreshore_sync::pause;
+use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 use foreshore_sync::primitive::thread;
+use foreshore_sync::{LockRank, Mutex, Nanos};
 use pins::Pins;
 use readers::{About, Readers};
+use std::path::Path;
 use std::sync::Arc;
-use undo::{Arena, Before, Link, Older, Undo, UndoPtr, Undoable};
+use undo::{Arena, Before, Fetched, Link, Older, SpillFile, Undo, UndoPtr, Undoable};
 use view::View;
 
 const ITERATIONS: usize = 200;
@@ -42,7 +46,7 @@ fn push(undo: &mut Undo, since: u64, next: UndoPtr) -> UndoPtr {
 }
 
 fn clear_beside_another_session() {
-    let arena = Arc::new(Arena::new(64 << 10).expect("memory"));
+    let arena = Arc::new(Arena::new(64 << 10, None).expect("memory"));
     let (readers, pins) = (Readers::new(1), Pins::new(1));
     let about = About { label: "", since: Nanos::ZERO };
     let old = readers.take(about, || Xid(1), || Csn(15), None::<fn() -> Csn>, || Xid(1)).expect("a slot");
@@ -70,6 +74,222 @@ fn clear_beside_another_session() {
     assert_eq!(arena.older(header, old.csn, &mut image, || true), Older::Row(0, Csn(10)));
     assert!(image == [10; VALUE], "the version of commit 10");
     other.join().expect("the other session");
+}
+
+/// Lets a copy be made, if one is about to be, and holds up who has made it.
+fn wait_for_a_copy() {
+    let is_made = Arc::new(AtomicBool::new(false));
+    let made = is_made.clone();
+    pause::set("undo: written to the file", move || {
+        // ORDERING: SeqCst, in a model.
+        made.store(true, Ordering::SeqCst);
+        (0..choose(20)).for_each(|_| thread::yield_now());
+    });
+    for _ in 0..choose(200) {
+        // ORDERING: SeqCst, in a model.
+        if is_made.load(Ordering::SeqCst) {
+            return;
+        }
+        thread::yield_now();
+    }
+}
+
+/// Lets a wait go on for so many turns.
+fn patience(mut turns: u32) -> impl FnMut() -> bool {
+    move || {
+        turns = turns.saturating_sub(1);
+        turns > 0
+    }
+}
+
+/// Makes room for one more entry; false if there is none.
+fn make_room(arena: &Arena, pins: &Pins, undo: &mut Undo) -> bool {
+    while undo.reserve(VALUE, false, || Csn::ZERO).is_err() {
+        undo.fill_up(true);
+        if !arena.spill(Csn(40), || pins.have_all_been_off(patience(1000))).expect("a file") {
+            return false;
+        }
+    }
+    true
+}
+
+/// A row has three chunks, of commits 20, 30 and 40; one is free, and a transaction that runs has all others.
+fn clear_beside_a_move_to_the_file() {
+    let file = Mem::null().create(Path::new("/spill")).expect("a file");
+    let arena = Arc::new(Arena::new(80 << 10, Some(SpillFile { file, limit_bytes: 32 << 10 })).expect("memory"));
+    let (readers, pins) = (Readers::new(1), Arc::new(Pins::new(1)));
+    let about = About { label: "", since: Nanos::ZERO };
+    let old = readers.take(about, || Xid(1), || Csn(15), None::<fn() -> Csn>, || Xid(1)).expect("a slot");
+    let mut sessions = Vec::new();
+    let mut header = UndoPtr::NULL;
+    for since in [10, 20, 30] {
+        let mut undo = Undo::new(arena.clone());
+        header = push(&mut undo, since, header);
+        undo.end(Csn(since + 10));
+        sessions.push(undo);
+    }
+    // The entry that is cleared away leaves last.
+    [2, 0, 0].into_iter().for_each(|at| drop(sessions.remove(at)));
+    let mut running = Undo::new(arena.clone());
+    for _ in 0..6 {
+        push(&mut running, FOREIGN, UndoPtr::NULL);
+    }
+    let view = Arc::new(View::of(&readers, &pins, (Xid(1), [].into()), || Csn(40)));
+    let leaf = Arc::new(Mutex::new(LockRank::Database, ()));
+    let writer = {
+        let (arena, pins, view, leaf) = (arena.clone(), pins.clone(), view.clone(), leaf.clone());
+        thread::spawn(move || {
+            let _latched = leaf.lock();
+            pause::set("undo: about to look behind an entry", wait_for_a_copy);
+            let pinned = pins.pin(0, view.horizon());
+            assert!(arena.clear(header, Csn(40), pinned, &view).is_some(), "the reader needs one");
+            pins.unpin(0);
+        })
+    };
+    let other = {
+        let arena = arena.clone();
+        thread::spawn(move || {
+            let mut undo = Undo::new(arena.clone());
+            for _ in 0..3 {
+                if !make_room(&arena, &pins, &mut undo) {
+                    return;
+                }
+                push(&mut undo, FOREIGN, UndoPtr::NULL);
+            }
+        })
+    };
+    let read = || {
+        let (mut image, mut fetched) = (Vec::new(), Fetched::default());
+        let seen = loop {
+            let latched = leaf.lock();
+            let mut older = arena.older(header, old.csn, &mut image, || true);
+            drop(latched);
+            if let Older::Spilled(from) = older {
+                older = fetched.answer(from, old.csn, &mut image);
+            }
+            match older {
+                Older::Spilled(_) => arena.fetch(&mut fetched).expect("what was written"),
+                seen => break seen,
+            }
+        };
+        assert_eq!(seen, Older::Row(0, Csn(10)));
+        assert!(image == [10; VALUE], "the version of commit 10");
+    };
+    read();
+    writer.join().expect("the writer");
+    other.join().expect("the other session");
+    read();
+}
+
+/// A transaction enters changes until memory and file are spent or it has enough; its first one is of the row that `header` leads
+/// to. Then it takes all of them back.
+fn take_back(arena: &Arc<Arena>, pins: &Pins, header: &Mutex<UndoPtr>) {
+    let mut undo = Undo::new(arena.clone());
+    let mut entered = 0;
+    while entered < 5 && make_room(arena, pins, &mut undo) {
+        let mut leaf = header.lock();
+        let before = Before { undo: *leaf, ..Before::default() };
+        let change = Undoable { kind: 1, table: TableId(7), body: &[entered; VALUE], before: Some(before) };
+        let link = if entered == 0 { Link { since: Csn(20), next: *leaf, ..Link::default() } } else { Link::default() };
+        let entry = undo.push(&change, &link);
+        if entered == 0 {
+            *leaf = entry;
+        }
+        drop(leaf);
+        undo.release(choose(2) == 0);
+        entered += 1;
+    }
+    let mut back = undo.back();
+    for n in (0..entered).rev() {
+        let (entry, _) = undo.entry(&back).expect("what was written");
+        assert!(entry.body == [n; VALUE], "entry {n}");
+        if n == 0 {
+            *header.lock() = entry.next;
+        }
+        undo.drop_at(&mut back);
+    }
+    undo.end(Csn::ZERO);
+}
+
+/// The version that a reader sees lies behind the change of a transaction that runs.
+fn take_back_beside_a_move_to_the_file() {
+    let file = Mem::null().create(Path::new("/spill")).expect("a file");
+    let arena = Arc::new(Arena::new(48 << 10, Some(SpillFile { file, limit_bytes: 64 << 10 })).expect("memory"));
+    let pins = Arc::new(Pins::new(1));
+    let mut old = Undo::new(arena.clone());
+    let header = Arc::new(Mutex::new(LockRank::Database, push(&mut old, 10, UndoPtr::NULL)));
+    old.end(Csn(20));
+    drop(old);
+    let owner = {
+        let (arena, pins, header) = (arena.clone(), pins.clone(), header.clone());
+        thread::spawn(move || take_back(&arena, &pins, &header))
+    };
+    let other = {
+        let (arena, pins) = (arena.clone(), pins.clone());
+        thread::spawn(move || {
+            let mut undo = Undo::new(arena.clone());
+            for _ in 0..3 {
+                if make_room(&arena, &pins, &mut undo) {
+                    push(&mut undo, FOREIGN, UndoPtr::NULL);
+                }
+                undo.release(true);
+            }
+            undo.end(Csn(50));
+        })
+    };
+    for _ in 0..2 {
+        let (mut image, mut fetched) = (Vec::new(), Fetched::default());
+        let seen = loop {
+            let leaf = header.lock();
+            let mut older = arena.older(*leaf, Csn(15), &mut image, || true);
+            drop(leaf);
+            if let Older::Spilled(from) = older {
+                older = fetched.answer(from, Csn(15), &mut image);
+            }
+            match older {
+                Older::Spilled(_) => arena.fetch(&mut fetched).expect("what was written"),
+                seen => break seen,
+            }
+        };
+        assert_eq!(seen, Older::Row(0, Csn(10)));
+        assert!(image == [10; VALUE], "the version of commit 10");
+    }
+    owner.join().expect("the owner");
+    other.join().expect("the other session");
+}
+
+#[test]
+fn a_transaction_takes_back_what_is_moved() {
+    shuttle(ITERATIONS, take_back_beside_a_move_to_the_file);
+}
+
+#[test]
+#[should_panic]
+fn who_takes_back_looks_behind_the_copy() {
+    shuttle_mutated("undo: no look behind the copy", ITERATIONS, take_back_beside_a_move_to_the_file);
+}
+
+#[test]
+#[should_panic]
+fn who_has_not_agreed_keeps_its_chunks() {
+    shuttle_mutated("undo: a chunk leaves unasked", ITERATIONS, take_back_beside_a_move_to_the_file);
+}
+
+#[test]
+fn an_old_version_is_read_from_the_file() {
+    shuttle(ITERATIONS, clear_beside_a_move_to_the_file);
+}
+
+#[test]
+#[should_panic]
+fn who_moves_a_chunk_must_wait_for_the_pins() {
+    shuttle_mutated("undo: a chunk leaves under a pin", ITERATIONS, clear_beside_a_move_to_the_file);
+}
+
+#[test]
+#[should_panic]
+fn a_reader_looks_behind_what_it_has_read() {
+    shuttle_mutated("undo: a reader looks only before it reads", ITERATIONS, clear_beside_a_move_to_the_file);
 }
 
 #[test]

@@ -30,6 +30,7 @@ mod run;
 mod savepoints;
 mod script;
 mod snapshots;
+mod spill;
 mod stats;
 mod support;
 mod table_types;

@@ -7,13 +7,17 @@
 //!
 //! Where memory is short sessions do not sit on chunks between operations: they leave those that have room for others to
 //! fill. So small transactions can be many times more than chunks.
+//!
+//! Closed chunks may be moved to a file (see [`super::spill`]), and their memory is then given to others.
 
 use super::UndoPtr;
+use super::spill::{BOOKED, KEPT, MIXED, OPEN, Slots, Spill, SpillFile};
 use foreshore_base::{Csn, Error, Result};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
 use foreshore_sync::{ByteArena, LazyArray, LockRank, Mutex, ShardedCounter, Word, rmw};
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 
 /// Bytes of a chunk. An entry lies in one chunk.
 pub(super) const CHUNK: usize = 8 << 10;
@@ -29,14 +33,20 @@ const LOOKS: usize = 8;
 //
 //   newest  the largest commit number of a transaction with entries in it; raised by those who have lent it, and when it is closed
 //   lent    transactions that have entries in it, have not ended, and do not hold it
+//   kind    what is in it when it is full; see `spill`, as for `place`, `slot`, `sum` and `agreed`
 //   left    entries that nobody has dropped; modulo 2^64 too small by the number of entries until the chunk is closed
 //
 // 1. Only the holder of a chunk writes entries into it. Chunks change hands under the mutex of `Lists`.
 // 2. A chunk on the list of closed ones is used again when `lent` is zero, and `left` is zero or `newest` old enough: all
 //    three are final for entries of transactions that have ended, but for `left`, which only falls.
-const NEWEST: usize = 0;
-const LENT: usize = 1;
-const LEFT: usize = 2;
+pub(super) const NEWEST: usize = 0;
+pub(super) const LENT: usize = 1;
+pub(super) const LEFT: usize = 2;
+pub(super) const KIND: usize = 3;
+pub(super) const PLACE: usize = 4;
+pub(super) const SLOT: usize = 5;
+pub(super) const SUM: usize = 6;
+pub(super) const AGREED: usize = 7;
 const STATE_WORDS: usize = 8;
 
 /// Chunks that a session takes within an operation or two.
@@ -54,6 +64,8 @@ pub(crate) struct Open {
     pub(super) newest: Csn,
     /// Whether the transaction that runs has entries in it.
     pub(super) mine: bool,
+    /// Whether all entries were entered for old readers.
+    pub(super) kept: bool,
 }
 
 impl Open {
@@ -62,54 +74,77 @@ impl Open {
     }
 }
 
-#[derive(Debug)]
-struct Lists {
+#[derive(Debug, Default)]
+pub(super) struct Lists {
+    /// Those that nobody uses.
     free: Vec<usize>,
+    /// Those that nobody uses and whose memory others have.
+    absent: Vec<usize>,
     /// Chunks from this one on have never been used.
     fresh: usize,
     /// Those that were left with room in them.
-    partial: Vec<Open>,
-    closed: VecDeque<usize>,
+    pub(super) partial: Vec<Open>,
+    pub(super) closed: VecDeque<usize>,
+    /// Those in the file in which no transaction that runs has entries, by their newest commit.
+    pub(super) away: BinaryHeap<Reverse<(u64, usize)>>,
+    /// Those that are used and in memory. With those in `free`, and what is kept of those in the file, they are never more than
+    /// the limit.
+    pub(super) used: usize,
+    pub(super) slots: Slots,
+}
+
+impl Lists {
+    /// Chunks of memory in use, with those that hold what is kept of chunks in the file.
+    pub(super) fn in_memory(&self) -> usize {
+        self.used + self.slots.used() / BOOKED
+    }
 }
 
 /// The arena. Pointers into it count words.
 #[derive(Debug)]
 pub(crate) struct Arena {
-    memory: ByteArena,
+    pub(super) memory: ByteArena,
     states: LazyArray<AtomicU64>,
-    lists: Mutex<Lists>,
+    pub(super) lists: Mutex<Lists>,
+    pub(super) spill: Option<Spill>,
     /// Chunks in use, written under the mutex.
     used: AtomicUsize,
     /// Sessions, each of which may sit on chunks.
     sessions: AtomicUsize,
     limit: usize,
+    /// Chunks in memory and in the file.
+    total: usize,
     /// Entries that the way behind a row was cleared of.
     pub(super) pruned: ShardedCounter,
 }
 
 impl Arena {
-    /// An arena that takes at most `limit_bytes`, but two chunks at least.
-    pub(crate) fn new(limit_bytes: usize) -> Result<Self> {
+    /// An arena that takes at most `limit_bytes` of memory, but two chunks at least.
+    pub(crate) fn new(limit_bytes: usize, spill: Option<SpillFile>) -> Result<Self> {
         let limit = (limit_bytes / CHUNK).max(2);
+        let spill = spill.map(|to| Spill::new(to, limit));
+        let total = limit + spill.as_ref().map_or(0, |spill| spill.chunks);
         let map = |source| Error::io("map", "the undo arena", source);
+        // What is given back chunk by chunk cannot lie in large pages.
+        let region = if spill.is_some() { ByteArena::new } else { ByteArena::in_large_pages };
+        // The first chunk is never used: a pointer of zero leads nowhere.
+        let lists = Lists { fresh: 1, ..Lists::default() };
         Ok(Self {
-            // The first chunk is never used: a pointer of zero leads nowhere.
-            memory: ByteArena::in_large_pages((limit + 1) * CHUNK).map_err(map)?,
-            states: LazyArray::new((limit + 1) * STATE_WORDS).map_err(map)?,
-            lists: Mutex::new(
-                LockRank::Leaf,
-                Lists { free: Vec::new(), fresh: 1, partial: Vec::new(), closed: VecDeque::new() },
-            ),
+            memory: region((total + 1) * CHUNK).map_err(map)?,
+            states: LazyArray::new((total + 1) * STATE_WORDS).map_err(map)?,
+            lists: Mutex::new(LockRank::Leaf, lists),
+            spill,
             used: AtomicUsize::new(0),
             sessions: AtomicUsize::new(0),
             limit,
+            total,
             pruned: ShardedCounter::new(),
         })
     }
 
-    /// Bytes that may be used.
+    /// Bytes that may be used, in memory and in the file.
     pub(crate) const fn limit_bytes(&self) -> usize {
-        self.limit * CHUNK
+        self.total * CHUNK
     }
 
     /// Bytes of the chunks in use.
@@ -157,7 +192,7 @@ impl Arena {
     /// The words from `pointer` to the end of its chunk; `None` if it points outside.
     pub(super) fn words(&self, pointer: UndoPtr) -> Option<&[Word]> {
         let at = usize::try_from(pointer.bits()).ok()?;
-        (CHUNK_WORDS..(self.limit + 1) * CHUNK_WORDS)
+        (CHUNK_WORDS..(self.total + 1) * CHUNK_WORDS)
             .contains(&at)
             .then(|| self.memory.words(at * 8, CHUNK_WORDS - at % CHUNK_WORDS))
     }
@@ -179,39 +214,61 @@ impl Arena {
         let mut lists = self.lists.lock();
         self.recycle(&mut lists, LOOKS, horizon);
         if let Some(chunk) = self.unused(&mut lists) {
-            return Some(self.start(&lists, chunk));
+            return Some(self.start(&mut lists, chunk));
         }
         let all = lists.closed.len();
         self.recycle(&mut lists, all, horizon);
         let over = |open: &mut Open| self.is_over(open.chunk, open.entries, open.newest, horizon);
         let over: Vec<Open> = lists.partial.extract_if(.., over).collect();
-        for open in over {
-            self.reset(open.chunk);
-            lists.free.push(open.chunk);
-        }
-        match lists.free.pop() {
-            Some(chunk) => Some(self.start(&lists, chunk)),
+        over.iter().for_each(|open| self.free(&mut lists, open.chunk));
+        match self.unused(&mut lists) {
+            Some(chunk) => Some(self.start(&mut lists, chunk)),
             None => partial(&mut lists),
         }
     }
 
+    /// Whether a chunk that nobody uses may be used.
+    pub(super) fn has_room(&self, lists: &Lists) -> bool {
+        lists.in_memory() < self.limit
+    }
+
     fn unused(&self, lists: &mut Lists) -> Option<usize> {
-        lists.free.pop().or_else(|| {
-            (lists.fresh <= self.limit).then(|| {
+        if !self.has_room(lists) {
+            return None;
+        }
+        lists.free.pop().or_else(|| lists.absent.pop()).or_else(|| {
+            (lists.fresh <= self.total).then(|| {
                 lists.fresh += 1;
                 lists.fresh - 1
             })
         })
     }
 
-    fn start(&self, lists: &Lists, chunk: usize) -> Open {
+    fn start(&self, lists: &mut Lists, chunk: usize) -> Open {
+        lists.used += 1;
         self.note_used(lists);
-        Open { chunk, at: 0, entries: 0, newest: Csn::ZERO, mine: false }
+        Open { chunk, at: 0, entries: 0, newest: Csn::ZERO, mine: false, kept: true }
     }
 
-    fn note_used(&self, lists: &Lists) {
+    pub(super) fn note_used(&self, lists: &Lists) {
         // ORDERING: hint, see `is_short`; writers are kept apart by the mutex.
-        self.used.store(lists.fresh - 1 - lists.free.len(), Ordering::Relaxed);
+        self.used.store(lists.in_memory(), Ordering::Relaxed);
+    }
+
+    /// Nobody needs an entry of a chunk.
+    fn free(&self, lists: &mut Lists, chunk: usize) {
+        // ORDERING: Relaxed, the mutex orders them before the next use.
+        self.state(chunk, LEFT).store(0, Ordering::Relaxed);
+        // ORDERING: as above.
+        self.state(chunk, NEWEST).store(0, Ordering::Relaxed);
+        // ORDERING: as above.
+        self.state(chunk, KIND).store(OPEN, Ordering::Relaxed);
+        if self.bring_home(lists, chunk) {
+            lists.absent.push(chunk);
+        } else {
+            lists.free.push(chunk);
+            lists.used -= 1;
+        }
     }
 
     /// Looks at `most` of the closed chunks, those closed first, and makes free what nobody needs.
@@ -219,10 +276,18 @@ impl Arena {
         for _ in 0..most.min(lists.closed.len()) {
             let Some(chunk) = lists.closed.pop_front() else { return };
             if self.is_over(chunk, 0, Csn::ZERO, horizon) {
-                self.reset(chunk);
-                lists.free.push(chunk);
+                self.free(lists, chunk);
             } else {
                 lists.closed.push_back(chunk);
+            }
+        }
+        for _ in 0..most {
+            match lists.away.peek() {
+                Some(&Reverse((newest, chunk))) if newest <= horizon.0 => {
+                    lists.away.pop();
+                    self.free(lists, chunk);
+                }
+                _ => return,
             }
         }
     }
@@ -231,7 +296,7 @@ impl Arena {
     /// of them has entries of running transactions.
     pub(crate) fn first_to_go(&self) -> Option<Csn> {
         let lists = self.lists.lock();
-        if !lists.free.is_empty() || lists.fresh <= self.limit {
+        if self.has_room(&lists) {
             return Some(Csn::ZERO);
         }
         let closed = lists.closed.iter().filter_map(|&chunk| self.goes_at(chunk, 0, Csn::ZERO));
@@ -260,13 +325,6 @@ impl Arena {
         Some(newest.max(Csn(self.state(chunk, NEWEST).load(Ordering::Relaxed))))
     }
 
-    fn reset(&self, chunk: usize) {
-        // ORDERING: Relaxed, the mutex orders them before the next use.
-        self.state(chunk, LEFT).store(0, Ordering::Relaxed);
-        // ORDERING: as above.
-        self.state(chunk, NEWEST).store(0, Ordering::Relaxed);
-    }
-
     /// Takes back chunks that got full, in transactions that have ended.
     pub(super) fn close(&self, chunks: impl Iterator<Item = Open>) {
         let mut chunks = chunks.peekable();
@@ -279,13 +337,14 @@ impl Arena {
         self.note_used(&lists);
     }
 
-    fn close_one(&self, lists: &mut Lists, open: Open) {
+    pub(super) fn close_one(&self, lists: &mut Lists, open: Open) {
         self.note_newest(open.chunk, open.newest);
         // ORDERING: Relaxed, the mutex orders it before the look at it.
         self.state(open.chunk, LEFT).fetch_add(open.entries, Ordering::Relaxed);
+        // ORDERING: as above.
+        self.state(open.chunk, KIND).store(if open.kept { KEPT } else { MIXED }, Ordering::Relaxed);
         if self.is_over(open.chunk, 0, Csn(u64::MAX), Csn::ZERO) {
-            self.reset(open.chunk);
-            lists.free.push(open.chunk);
+            self.free(lists, open.chunk);
         } else {
             lists.closed.push_back(open.chunk);
         }
@@ -301,8 +360,7 @@ impl Arena {
                 self.state(open.chunk, LENT).fetch_add(1, Ordering::Relaxed);
             }
             if self.is_over(open.chunk, open.entries, Csn(u64::MAX), Csn::ZERO) {
-                self.reset(open.chunk);
-                lists.free.push(open.chunk);
+                self.free(&mut lists, open.chunk);
             } else if open.room() >= WORTH_FILLING {
                 lists.partial.push(open);
             } else {
@@ -320,7 +378,7 @@ impl Arena {
         debug_assert!(before > 0, "a chunk comes back once");
     }
 
-    fn note_newest(&self, chunk: usize, csn: Csn) {
+    pub(super) fn note_newest(&self, chunk: usize, csn: Csn) {
         // ORDERING: Relaxed, ordered by LENT or by the mutex.
         self.state(chunk, NEWEST).fetch_max(csn.0, Ordering::Relaxed);
     }
@@ -328,10 +386,10 @@ impl Arena {
     /// An entry of a chunk is not reached any more.
     pub(super) fn drop_entry(&self, pointer: UndoPtr) {
         // ORDERING: Release, pairs with `is_over`.
-        self.state(pointer.bits() as usize / CHUNK_WORDS, LEFT).fetch_sub(1, Ordering::Release);
+        self.state(pointer.chunk(), LEFT).fetch_sub(1, Ordering::Release);
     }
 
-    fn state(&self, chunk: usize, field: usize) -> &AtomicU64 {
+    pub(super) fn state(&self, chunk: usize, field: usize) -> &AtomicU64 {
         &self.states[chunk * STATE_WORDS + field]
     }
 }

@@ -132,7 +132,11 @@ pub(super) struct Entry<'a> {
 impl<'a> Entry<'a> {
     /// The entry at `pointer`; `None` if none can be there.
     pub(super) fn at(arena: &'a Arena, pointer: UndoPtr) -> Option<Self> {
-        let words = arena.words(pointer)?;
+        Self::of(arena.words(pointer)?)
+    }
+
+    /// The entry at the start of `words`; `None` if none can be there.
+    pub(super) fn of(words: &'a [Word]) -> Option<Self> {
         let (body, rest) = (unpack(load(words, WHAT)).0, unpack(load(words, PREVIOUS)).0);
         (self::words(body + rest) <= words.len()).then_some(Self { words, body, rest })
     }

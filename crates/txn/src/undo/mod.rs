@@ -1,20 +1,28 @@
-//! Undo in memory: what a running transaction would have to take back, and what others may still have to read.
+//! Undo: what a running transaction would have to take back, and what others may still have to read.
 //!
 //! An entry holds the very bytes that the log record of its change holds, so that a rollback at run time, from here, and
 //! one at restart, from the log, run the same code. A crash needs none of this memory.
 //!
 //! It also holds the row as it was before the change, whose transaction's entry, if there was one, is the next older
 //! version of the row. Entries outlive their transactions for as long as somebody may look for one (see [`arena`]).
+//! Where memory is spent they go to a temporary file (see [`spill`] and [`fetch`]).
 
 mod arena;
+mod back;
 mod entry;
+mod fetch;
+mod spill;
 mod versions;
 
 pub(crate) use arena::{Arena, Open};
+pub(crate) use fetch::Fetched;
+pub use spill::SpillFile;
 pub(crate) use versions::Older;
 
 use entry::Entry;
+use fetch::Copied;
 use foreshore_base::{Csn, Error, Lsn, Result, TableId, Xid};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A change that can be taken back.
@@ -57,6 +65,11 @@ impl UndoPtr {
     #[must_use]
     pub const fn bits(self) -> u64 {
         self.0
+    }
+
+    /// The chunk that it points to.
+    const fn chunk(self) -> usize {
+        self.0 as usize / arena::CHUNK_WORDS
     }
 }
 
@@ -104,6 +117,12 @@ pub(crate) struct Link {
     pub(crate) kept: bool,
 }
 
+/// Full chunks of a transaction that are let go together.
+const MANY: usize = 8;
+
+/// So many of the chunks last left to others are looked through for one that has come back.
+const SOON: usize = 4;
+
 /// The undo entries of one transaction at a time, and the chunks that its session fills.
 #[derive(Debug)]
 pub(crate) struct Undo {
@@ -116,9 +135,13 @@ pub(crate) struct Undo {
     full: Vec<Open>,
     /// Chunks with entries of the transaction that were left to others.
     lent: Vec<usize>,
+    /// Full chunks that may be moved to the file, or were, and how often each was left.
+    agreed: HashMap<usize, u64>,
     newest: UndoPtr,
     /// Bytes of the newest entry's body, as it is taken back.
     body: Vec<u8>,
+    /// The chunk that is taken back, if it may be moved.
+    copied: Copied,
 }
 
 /// A place among the entries of a transaction, and what it had of chunks there.
@@ -142,15 +165,6 @@ impl Place {
     }
 }
 
-/// How far a rollback has come.
-#[derive(Debug)]
-pub(crate) struct Back {
-    /// The entry that is next; null behind the oldest.
-    pub(crate) at: UndoPtr,
-    /// The last one that was kept, which leads to it; null if all newer ones were dropped.
-    stays: UndoPtr,
-}
-
 impl Undo {
     pub(crate) fn new(arena: Arc<Arena>) -> Self {
         arena.enter();
@@ -160,8 +174,10 @@ impl Undo {
             spare: None,
             full: Vec::new(),
             lent: Vec::new(),
+            agreed: HashMap::new(),
             newest: UndoPtr::NULL,
             body: Vec::new(),
+            copied: Copied::default(),
         }
     }
 
@@ -199,6 +215,7 @@ impl Undo {
         open.at += entry::write(place, change, link, self.newest);
         open.entries += 1;
         open.mine = true;
+        open.kept &= apart;
         self.newest = pointer;
         pointer
     }
@@ -222,6 +239,24 @@ impl Undo {
         Place { newest: self.newest, full: self.full.len(), lent: self.lent.len(), open }
     }
 
+    /// Lets full chunks be moved to the file. The transaction can go back to no [`Place`], so it changes nothing of what it has
+    /// entered until it takes back all.
+    pub(crate) fn agree_to_move(&mut self) {
+        if self.arena.can_spill() {
+            self.arena.agree(&mut self.full, &mut self.lent, &mut self.agreed);
+        }
+    }
+
+    /// Memory is spent: what was left with little room is full, and may be moved as well if `may_agree`.
+    pub(crate) fn fill_up(&mut self, may_agree: bool) {
+        if self.arena.can_spill() {
+            self.arena.close_partial();
+        }
+        if may_agree {
+            self.agree_to_move();
+        }
+    }
+
     /// All entries behind `place` have been dropped or kept. Gives up chunks that have none left of this transaction, whoever
     /// else has some there, so that who goes back again and again needs no more memory each time.
     pub(crate) fn give_back(&mut self, place: &Place) {
@@ -229,7 +264,7 @@ impl Undo {
         // With those that were full or left before: they have no newer entries, or got newer ones in another of these ways.
         let (mut mine, mut next) = (place.open.to_vec(), self.newest);
         while next != place.newest {
-            mine.push(next.bits() as usize / arena::CHUNK_WORDS);
+            mine.push(next.chunk());
             next = Entry::at(arena, next).expect("an arena holds whole entries").previous();
         }
         mine.sort_unstable();
@@ -244,66 +279,15 @@ impl Undo {
         open.iter_mut().flatten().for_each(|open| open.mine &= is_mine(open.chunk));
     }
 
-    /// What was not logged, in its order: kind, table and body of each entry.
-    pub(crate) fn unlogged(&self) -> Vec<(u8, TableId, Box<[u8]>)> {
-        let (mut found, mut next) = (Vec::new(), self.newest);
-        while next != UndoPtr::NULL {
-            let entry = Entry::at(&self.arena, next).expect("an arena holds whole entries");
-            if entry.lsn() == Lsn::ZERO {
-                let mut body = Vec::new();
-                entry.append_body(&mut body);
-                found.push((entry.kind(), entry.table(), body.into()));
-            }
-            next = entry.previous();
-        }
-        found.reverse();
-        found
-    }
-
-    /// A way back through the entries, from the newest one on.
-    pub(crate) const fn back(&self) -> Back {
-        Back { at: self.newest, stays: UndoPtr::NULL }
-    }
-
-    /// The entry at which `back` has arrived, and the xid that its row had before.
-    pub(crate) fn entry(&mut self, back: &Back) -> (UndoEntry<'_>, Xid) {
-        let entry = Entry::at(&self.arena, back.at).expect("an arena holds whole entries");
-        self.body.clear();
-        entry.append_body(&mut self.body);
-        let (lsn, kind, table, next, holder) = (entry.lsn(), entry.kind(), entry.table(), entry.next(), entry.holder());
-        let is_taken_back = entry.is_taken_back();
-        (UndoEntry { lsn, is_taken_back, kind, table, body: &self.body, next, keep: None }, holder)
-    }
-
-    /// Drops the entry at which `back` has arrived: all of it has been taken back.
-    pub(crate) fn drop_at(&mut self, back: &mut Back) {
-        let entry = Entry::at(&self.arena, back.at).expect("an entry that is dropped exists");
-        let (previous, len) = (entry.previous(), entry.len());
-        self.arena.drop_entry(back.at);
-        // Who goes back to a savepoint again and again writes where it wrote before.
-        let (chunk, at) = (back.at.bits() as usize / arena::CHUNK_WORDS, back.at.bits() as usize % arena::CHUNK_WORDS);
-        let is_last = |open: &&mut Open| open.chunk == chunk && open.at == at + len;
-        if let Some(open) = self.open.iter_mut().flatten().find(is_last) {
-            open.at -= len;
-        }
-        match Entry::at(&self.arena, back.stays) {
-            Some(newer) => newer.set_previous(previous),
-            None => self.newest = previous,
-        }
-        back.at = previous;
-    }
-
-    /// Keeps the entry at which `back` has arrived, as the lock of its row.
-    pub(crate) fn keep_at(&mut self, back: &mut Back) {
-        let entry = Entry::at(&self.arena, back.at).expect("an entry that is kept exists");
-        entry.leave_as_lock();
-        *back = Back { at: entry.previous(), stays: back.at };
-    }
-
-    /// An operation is over: where memory is short, others may have what it does not need.
-    pub(crate) fn release(&mut self) {
-        if self.arena.is_short() {
+    /// An operation is over: where memory is short, others may have what it does not need. `may_agree`: the transaction can go back
+    /// to no [`Place`], so full chunks may be moved to the file, though it may not come back soon.
+    pub(crate) fn release(&mut self, may_agree: bool) {
+        let is_short = self.arena.is_short();
+        if is_short {
             self.leave();
+        }
+        if may_agree && (is_short || self.full.len() >= MANY) {
+            self.agree_to_move();
         }
     }
 
@@ -314,8 +298,15 @@ impl Undo {
     }
 
     fn leave(&mut self) {
-        let chunks = self.take_open();
-        self.lent.extend(chunks.iter().flatten().filter(|open| open.mine).map(|open| open.chunk));
+        let mut chunks = self.take_open();
+        for open in chunks.iter_mut().flatten().filter(|open| open.mine) {
+            // One that comes back soon is counted once.
+            if self.lent.iter().rev().take(SOON).any(|&chunk| chunk == open.chunk) {
+                open.mine = false;
+            } else {
+                self.lent.push(open.chunk);
+            }
+        }
         if chunks.iter().any(Option::is_some) {
             self.arena.leave(chunks.into_iter().flatten());
         }
@@ -326,11 +317,13 @@ impl Undo {
         let full = self.full.drain(..).map(|open| Open { newest: open.newest.max(csn), ..open });
         self.arena.close(full);
         self.lent.drain(..).for_each(|chunk| self.arena.ended(chunk, csn));
+        self.arena.take_leave(&mut self.agreed, csn);
+        self.copied = Copied::default();
         for open in self.open.iter_mut().flatten().filter(|open| open.mine) {
             (open.newest, open.mine) = (open.newest.max(csn), false);
         }
         self.newest = UndoPtr::NULL;
-        self.release();
+        self.release(false);
     }
 }
 

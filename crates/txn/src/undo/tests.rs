@@ -1,4 +1,5 @@
 use super::arena::CHUNK;
+use super::back::Back;
 use super::*;
 use crate::pins::Pins;
 use crate::readers::{About, Readers};
@@ -9,7 +10,7 @@ use foreshore_sync::Nanos;
 const ALL: fn() -> Csn = || Csn(u64::MAX);
 
 fn arena(limit: usize) -> Arc<Arena> {
-    Arc::new(Arena::new(limit).expect("memory"))
+    Arc::new(Arena::new(limit, None).expect("memory"))
 }
 
 fn change(kind: u8, body: &[u8]) -> Undoable<'_> {
@@ -18,7 +19,7 @@ fn change(kind: u8, body: &[u8]) -> Undoable<'_> {
 
 fn newest(undo: &mut Undo) -> Option<UndoEntry<'_>> {
     let back = undo.back();
-    (back.at != UndoPtr::NULL).then(|| undo.entry(&back).0)
+    (back.at != UndoPtr::NULL).then(|| undo.entry(&back).expect("in memory").0)
 }
 
 fn pop(undo: &mut Undo) {
@@ -83,7 +84,7 @@ fn entries_that_stay_as_locks_are_in_the_way_of_none() {
     let all = |undo: &mut Undo| {
         let (mut back, mut found) = (undo.back(), Vec::new());
         while back.at != UndoPtr::NULL {
-            let (entry, _) = undo.entry(&back);
+            let (entry, _) = undo.entry(&back).expect("in memory");
             found.push((entry.kind, entry.lsn.0, entry.is_taken_back));
             back = Back { at: Entry::at(&undo.arena, back.at).expect("an entry").previous(), stays: UndoPtr::NULL };
         }
@@ -143,7 +144,7 @@ fn goes_back_over_chunks(limit: usize) {
     let enter = |undo: &mut Undo, len: usize| {
         undo.reserve(len, false, ALL).expect("what was taken back is free");
         undo.push(&change(1, &vec![len as u8; len]), &Link::default());
-        undo.release();
+        undo.release(true);
     };
     enter(&mut undo, 101);
     let mut place = undo.place();
@@ -263,7 +264,7 @@ fn many_small_transactions_share_few_chunks() {
             let body = [round, n as u8];
             undo.reserve(1000, false, ALL).expect("room for all");
             undo.push(&change(1, &body), &Link::default());
-            undo.release();
+            undo.release(true);
         }
     }
     for (n, undo) in running.iter_mut().enumerate() {
@@ -293,7 +294,7 @@ fn a_chunk_that_others_fill_waits_for_all_of_them() {
     third.push(&change(3, &[3; CHUNK - 100]), &Link::default());
     first.reserve(100, false, ALL).expect("a chunk");
     first.push(&change(1, &[1; 100]), &Link::default());
-    first.release();
+    first.release(true);
     second.reserve(CHUNK - 500, false, ALL).expect("the rest of it");
     second.push(&change(2, &[2; CHUNK - 500]), &Link::default());
     second.end(Csn(5));

@@ -6,11 +6,14 @@
 
 use super::arena::Arena;
 use super::entry::Entry;
+use super::fetch::Spot;
 use super::{Link, UndoPtr};
 use crate::view::View;
 use foreshore_base::Csn;
 use foreshore_sync::model::mutant;
+use foreshore_sync::pause;
 use foreshore_sync::primitive::thread::yield_now;
+use std::ops::ControlFlow;
 
 /// Entries that are followed between two looks at whether that still makes sense.
 const STRIDE: usize = 64;
@@ -34,6 +37,21 @@ pub(crate) enum Older {
     Absent,
     /// Nothing that makes sense: the page has changed meanwhile, or the snapshot was killed.
     Lost,
+    /// It is to be asked of [`Arena::fetch`] from an entry on that is in the file.
+    Spilled(Spot),
+}
+
+/// What a snapshot at `at` finds in an entry: what it sees, or where to look next.
+pub(super) fn look(entry: Option<Entry<'_>>, at: Csn, image: &mut Vec<u8>) -> ControlFlow<Older, UndoPtr> {
+    let Some(entry) = entry else { return ControlFlow::Break(Older::Lost) };
+    let since = entry.since();
+    if since > at {
+        return ControlFlow::Continue(entry.next());
+    }
+    let Some(flags) = entry.flags() else { return ControlFlow::Break(Older::Absent) };
+    image.clear();
+    entry.append_image(image);
+    ControlFlow::Break(Older::Row(flags, since))
 }
 
 impl Arena {
@@ -43,15 +61,16 @@ impl Arena {
         let mut next = entry;
         // A damaged page may lead into a circle.
         for step in 1..=self.limit_bytes() / 8 {
-            let Some(entry) = Entry::at(self, next) else { return Older::Lost };
-            let since = entry.since();
-            if since <= at {
-                let Some(flags) = entry.flags() else { return Older::Absent };
-                image.clear();
-                entry.append_image(image);
-                return Older::Row(flags, since);
+            let early = mutant("undo: a reader looks only before it reads").then(|| self.spot(next));
+            early.iter().for_each(|_| yield_now());
+            let look = look(Entry::at(self, next), at, image);
+            if let Some(spot) = early.unwrap_or_else(|| self.spot(next)) {
+                return Older::Spilled(spot);
             }
-            next = entry.next();
+            match look {
+                ControlFlow::Break(older) => return older,
+                ControlFlow::Continue(behind) => next = behind,
+            }
             if step % STRIDE == 0 && !holds() {
                 return Older::Lost;
             }
@@ -67,8 +86,12 @@ impl Arena {
     /// behind, and behind what a reader saw the last time, dead ones are looked for only once in so many changes as entries
     /// were found there the last time: a change costs the same however many there are.
     ///
-    /// Entries are looked at if the horizon that the caller has pinned is below the commit that made them.
+    /// Entries are looked at if the horizon that the caller has pinned is below the commit that made them. What is in the file, or on
+    /// its way there, stays as it is, with all behind it.
     pub(crate) fn clear(&self, first: UndoPtr, csn: Csn, pinned: Csn, view: &View) -> Option<u32> {
+        if csn > pinned && self.is_leaving(first) {
+            return Some(CLEAR_EVERY);
+        }
         let first = self.reachable(first, csn, pinned)?;
         if first.countdown() > 1 {
             self.clear_behind(&first, csn, pinned, view, Look::Soon);
@@ -85,6 +108,7 @@ impl Arena {
 
     /// How a change leads to `own`, the entry of a change before it of the same row and transaction, which goes no sooner than
     /// this one. Who locks a row and then changes it has the way behind it cleared no more often than who changes it at once.
+    /// One that is in the file reads as zeros, which only lets somebody look sooner.
     pub(crate) fn behind_own(&self, own: UndoPtr) -> Link {
         let countdown = Entry::at(self, own).map_or(0, |own| own.countdown());
         Link { since: Csn(u64::MAX), next: own, countdown, kept: false }
@@ -105,6 +129,11 @@ impl Arena {
                 return None;
             }
             let until = kept.since().min(csn);
+            pause::point("undo: about to look behind an entry");
+            if until > pinned && self.is_leaving(kept.next()) {
+                kept.set_seen_behind(true);
+                return None;
+            }
             let entry = self.reachable(kept.next(), until, pinned)?;
             if !view.is_dead(entry.since(), until) && !mutant("undo: a version that a reader sees is dropped") {
                 // Otherwise it is too new to be judged, which passes soon.

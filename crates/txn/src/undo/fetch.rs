@@ -1,0 +1,192 @@
+//! Reading undo back from the file to which it was moved.
+//!
+//! A reader looks behind each entry that it has read whether the chunk was still there: memory that was given back reads as
+//! zeros. What is in the file it notes, and reads when it has left the leaf, without a latch; then it looks at the leaf once more.
+//! What it has found counts if the leaf leads to the same entry in the same place: the entry was linked all the time. Who clears the
+//! way does not get behind an entry in the file, nor behind one of a transaction that runs, so nobody has touched what lies behind.
+//! And it stays while the reader's snapshot does.
+//!
+//! A transaction that takes back what may be moved reads copies of the chunks, from memory or from the file.
+
+use super::UndoPtr;
+use super::arena::{Arena, CHUNK, CHUNK_WORDS, PLACE, SLOT, SUM};
+use super::entry::Entry;
+use super::spill::{HOME, LEAVING};
+use super::versions::{Older, look};
+use foreshore_base::{Csn, Error, Place, Result, crc32c};
+use foreshore_io::AlignedBuf;
+use foreshore_sync::Word;
+use foreshore_sync::model::mutant;
+use foreshore_sync::primitive::atomic::{Ordering, fence};
+use foreshore_sync::primitive::thread::yield_now;
+use std::ops::ControlFlow;
+
+/// An entry that is in the file, and where its chunk is. Never the same again once the entry is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spot {
+    entry: UndoPtr,
+    place: u64,
+}
+
+/// The copy of a chunk.
+#[derive(Debug, Default)]
+pub(crate) struct Copied {
+    /// The first chunk, which is never used, if there is no copy.
+    chunk: usize,
+    /// Its place when it was read from the file.
+    place: u64,
+    words: Box<[Word]>,
+}
+
+impl Copied {
+    /// The entry at `pointer`, which is in the chunk.
+    pub(super) fn entry(&self, pointer: UndoPtr) -> Option<Entry<'_>> {
+        Entry::of(self.words.get(pointer.bits() as usize % CHUNK_WORDS..)?)
+    }
+}
+
+/// What a reader has fetched from the file, for the rows of one leaf.
+#[derive(Debug, Default)]
+pub(crate) struct Fetched {
+    /// By which snapshot it looks.
+    at: Csn,
+    /// From where on it has to look.
+    wanted: Vec<Spot>,
+    /// What it has found from where on.
+    answers: Vec<(Spot, Older, Vec<u8>)>,
+    /// The last chunk that was read.
+    copied: Copied,
+}
+
+impl Fetched {
+    /// What a snapshot at `at` sees from an entry on, if it has been fetched. Otherwise that is fetched next.
+    pub(crate) fn answer(&mut self, from: Spot, at: Csn, image: &mut Vec<u8>) -> Older {
+        if self.at != at {
+            self.forget();
+            self.at = at;
+        }
+        let Some((_, answer, found)) = self.answers.iter().find(|(asked, ..)| *asked == from) else {
+            self.wanted.push(from);
+            return Older::Spilled(from);
+        };
+        image.clone_from(found);
+        *answer
+    }
+
+    /// Nobody asks again.
+    pub(crate) fn forget(&mut self) {
+        self.wanted.clear();
+        self.answers.clear();
+    }
+}
+
+impl Arena {
+    /// Where an entry that was read was in the file, so that what was read means nothing; `None` if it was in memory.
+    pub(super) fn spot(&self, entry: UndoPtr) -> Option<Spot> {
+        self.spill.as_ref()?;
+        // ORDERING: Acquire, what was read is validated: memory is given back after the place is stored.
+        fence(Ordering::Acquire);
+        let place = self.place(entry);
+        (place > LEAVING).then_some(Spot { entry, place })
+    }
+
+    /// Looks for what [`Fetched::answer`] has missed. Reads the file, so no latch is held; the snapshot that asks is in use, and
+    /// the page that led to the entries was validated. Some answers may still be missing if what led to them has changed since.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupted` if the file does not hold what was written.
+    pub(crate) fn fetch(&self, fetched: &mut Fetched) -> Result<()> {
+        for from in std::mem::take(&mut fetched.wanted) {
+            let mut image = Vec::new();
+            if let Some(answer) = self.fetch_from(from, fetched, &mut image)? {
+                fetched.answers.push((from, answer, image));
+            }
+        }
+        Ok(())
+    }
+
+    fn fetch_from(&self, from: Spot, fetched: &mut Fetched, image: &mut Vec<u8>) -> Result<Option<Older>> {
+        let (mut next, at, copied) = (from.entry, fetched.at, &mut fetched.copied);
+        if self.place(next) != from.place {
+            return Ok(None);
+        }
+        // As in `older`.
+        for _ in 0..self.limit_bytes() / 8 {
+            let place = self.place(next);
+            let step = if place <= LEAVING {
+                let step = look(Entry::at(self, next), at, image);
+                if self.spot(next).is_some() {
+                    continue;
+                }
+                step
+            } else {
+                if (copied.chunk, copied.place) != (next.chunk(), place)
+                    && !self.read_back(next.chunk(), place, copied)?
+                {
+                    return Ok(None);
+                }
+                look(copied.entry(next), at, image)
+            };
+            match step {
+                ControlFlow::Break(answer) => return Ok(Some(answer)),
+                ControlFlow::Continue(behind) => next = behind,
+            }
+        }
+        Ok(Some(Older::Lost))
+    }
+
+    /// Copies a chunk in which the caller has entries, and has agreed that it leaves.
+    ///
+    /// # Errors
+    /// As [`fetch`](Self::fetch).
+    pub(super) fn copy(&self, chunk: usize, copied: &mut Copied) -> Result<()> {
+        while copied.chunk != chunk {
+            // ORDERING: Acquire, slot and sum are those of the place; pairs with `spill`.
+            let place = self.state(chunk, PLACE).load(Ordering::Acquire);
+            if place > LEAVING {
+                // The place does not change before the caller has ended.
+                self.read_back(chunk, place, copied)?;
+                continue;
+            }
+            let early = mutant("undo: no look behind the copy");
+            early.then(yield_now);
+            // ORDERING: Relaxed, validated below.
+            let word = |word: &Word| Word::new(word.load(Ordering::Relaxed));
+            let words = self.memory.words(chunk * CHUNK, CHUNK_WORDS).iter().map(word).collect();
+            // ORDERING: Acquire, what was read is validated: memory is given back after the place is stored.
+            fence(Ordering::Acquire);
+            // ORDERING: Relaxed, ordered by the fence. In memory it changes no more than in the file.
+            let stays = self.state(chunk, PLACE).load(Ordering::Relaxed) <= LEAVING;
+            if stays || early {
+                *copied = Copied { chunk, place: HOME, words };
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a chunk from the file; false if it has become free.
+    fn read_back(&self, chunk: usize, place: u64, copied: &mut Copied) -> Result<bool> {
+        let spill = self.spill.as_ref().expect("only then is a chunk in the file");
+        // ORDERING: Relaxed on both, they are those of the place, or it has changed.
+        let (slot, sum) =
+            (self.state(chunk, SLOT).load(Ordering::Relaxed), self.state(chunk, SUM).load(Ordering::Relaxed));
+        copied.chunk = 0;
+        spill.read.add(1);
+        let mut bytes = AlignedBuf::new(CHUNK);
+        let offset = slot * CHUNK as u64;
+        let read = spill.file.read_at(&mut bytes, offset);
+        // ORDERING: SeqCst, the read comes before the look: a slot is written again after its chunk was free.
+        fence(Ordering::SeqCst);
+        // ORDERING: Relaxed, ordered by the fence.
+        if self.state(chunk, PLACE).load(Ordering::Relaxed) != place {
+            return Ok(false);
+        }
+        if read? < CHUNK || u64::from(crc32c(&bytes)) != sum {
+            let why = "old versions of rows are not what was written";
+            return Err(Error::corrupted(spill.file.path(), Place::Offset(offset), why));
+        }
+        let words = bytes.chunks_exact(8).map(|word| Word::new(u64::from_le_bytes(word.try_into().expect("8 bytes"))));
+        *copied = Copied { chunk, place, words: words.collect() };
+        Ok(true)
+    }
+}
