@@ -112,6 +112,46 @@ fn full_lanes_find_their_place_on_a_full_disk() {
     assert!(matches!(error, Some(Error::DiskFull { .. })), "{error:?} after {refused}");
 }
 
+/// Segments that are to be used again are not lost where that fails: after a restart there are some that already have
+/// their name, and some of old groups.
+#[test]
+fn a_failure_of_the_preparer_costs_no_segment() {
+    let (mut failures, mut needed) = (0, None);
+    // The first time without a failure.
+    for at in [1000].into_iter().chain(0..12) {
+        let sim = Sim::new(1);
+        let fs: Arc<dyn Fs> = Arc::new(sim.clone());
+        let log = fresh(&fs, &small());
+        let mut session = log.session().unwrap();
+        for tag in 0..100 {
+            log.force(append(&mut session, tag, &payload(tag, 3000)).unwrap()).unwrap();
+        }
+        // Old segments become spare ones when both slots of the control file are past them.
+        let keep = log.next_group();
+        (0..2).for_each(|_| log.truncate(keep).unwrap());
+        drop(session);
+        log.close().unwrap();
+        drop(log);
+        let (log, _) = open(&fs, &small()).unwrap();
+        let _sessions: Vec<_> = (0..4).map(|_| log.session().unwrap()).collect();
+        let segments = || fs.list(&dir()).unwrap().iter().filter(|name| name.ends_with(".seg")).count();
+        let before = segments();
+        sim.inject(Fault { at: sim.ops() + at, kind: FaultKind::Eio, sticky: false });
+        let mut steps = 0;
+        loop {
+            match log.prepare_step() {
+                NextWake::Now => steps += 1,
+                NextWake::After(_) => failures += 1,
+                NextWake::OnSignal => break,
+            }
+        }
+        assert!(steps > 0 && segments() >= before, "{} of {before} are left after a failure at {at}", segments());
+        let made = log.stats().segments_made;
+        assert_eq!(made, *needed.get_or_insert(made), "one instead of one that was lost by the failure at {at}");
+    }
+    assert!(failures > 6, "{failures}");
+}
+
 #[test]
 fn the_preparer_tries_again_when_space_is_back() {
     let sim = Sim::new(1);

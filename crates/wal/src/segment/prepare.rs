@@ -95,7 +95,17 @@ impl Segments {
         };
         // ORDERING: Relaxed, a flag about the disk that every attempt sets anew.
         self.full.store(matches!(prepared, Err(Error::DiskFull { .. })), Ordering::Relaxed);
-        let file = prepared?;
+        let file = match prepared {
+            Ok(file) => file,
+            Err(error) => {
+                // On a full disk there may be no other.
+                let is_there = |&(old, _): &(u64, u64)| {
+                    self.home.fs.kind(&self.home.segment_path(old)).is_ok_and(|kind| kind.is_some())
+                };
+                self.list.lock().spare.extend(spare.filter(is_there));
+                return Err(error);
+            }
+        };
         let mut list = self.list.lock();
         list.next_number = number + 1;
         list.ready.push_back(Ready { number, size: self.segment_bytes, file });
@@ -112,13 +122,21 @@ impl Segments {
         Ok(file)
     }
 
-    /// Gives the file of segment `old` to segment `number`. Groups inside keep numbers and checksums that continue no
-    /// chain from here on, so readers pass them over.
+    /// Gives the file of segment `old` to segment `number`, under a name and header that are certainly durable, also if they are
+    /// the same: a sync of the run before may have failed. Groups inside keep numbers and checksums that continue no chain from
+    /// here on, so readers pass them over. After a failure the file mostly is where it was.
     fn recycle(&self, old: u64, number: u64) -> Result<Arc<dyn File>> {
-        let fs = &self.home.fs;
+        let (fs, home) = (&self.home.fs, self.home.segment_path(old));
         let temporary = self.home.dir.join(temporary_name(number));
-        fs.rename(&self.home.segment_path(old), &temporary)?;
-        let file = finish_segment(&self.home, &*fs.open(&temporary)?, number, self.segment_bytes)?;
+        fs.rename(&home, &temporary)?;
+        let finished =
+            fs.open(&temporary).and_then(|file| finish_segment(&self.home, &*file, number, self.segment_bytes));
+        if finished.is_err() {
+            // The error at hand says more than a failure of these.
+            let names = [temporary, self.home.segment_path(number)];
+            let _ = names.iter().any(|name| fs.rename(name, &home).is_ok());
+        }
+        let file = finished?;
         // ORDERING: Relaxed, a counter.
         self.recycled.fetch_add(1, Ordering::Relaxed);
         Ok(file)
