@@ -10,10 +10,11 @@
 //!
 //! How many frames the queue has before its oldest go first is its **quota**, one in [`LEAST`] to begin with. A table that is
 //! scanned again and again would never stay in memory with that, also where nobody else wants the frames. So the ids of the
-//! pages that have passed are kept for a while. One that a scan brings in again would have been there in a longer queue,
-//! and the quota grows by a frame; each page that comes in for anybody else takes a frame back. That is how ARC shares its
-//! memory between its two lists (Megiddo and Modha, FAST 2003). The quota ends at [`MOST`], and ids are kept for as many departures
-//! as lie between the two: a scan of more than that is read from disk each time, and takes nothing from anybody.
+//! pages that have passed are kept for a while, and whether they had passed before. One that a scan brings in for the third time
+//! would have been there in a longer queue, and the quota grows by a frame; each page that comes in for anybody else takes a
+//! frame back. That is how ARC shares its memory between its two lists (Megiddo and Modha, FAST 2003), but that a second scan
+//! shows nothing yet: a check after a backup, say. The quota ends at [`MOST`], and ids are kept for as many departures as lie
+//! between the two: a scan of more than that is read from disk each time, and takes nothing from anybody.
 //!
 //! **Every passing page is in the queue**, or in the hands of a thread that looks at it, because a policy need not know of it: who
 //! takes an entry out gives up the frame, or tells the policy, or puts the entry back. Entries may be stale, of a page that has
@@ -51,12 +52,21 @@ pub enum Wanted {
 /// The queue, in the order of arrival.
 #[derive(Debug)]
 pub(crate) struct Passing {
-    queue: Mutex<VecDeque<(FrameNo, PageId)>>,
+    queue: Mutex<VecDeque<Entry>>,
     /// Entries up to which the policy's victims go first.
     quota: AtomicUsize,
     bounds: RangeInclusive<usize>,
-    /// Pages that have left through the queue.
-    gone: Ghosts,
+    /// Pages that have left through the queue for the first time, and again.
+    gone: [Ghosts; 2],
+}
+
+/// A place in the queue.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    no: FrameNo,
+    pid: PageId,
+    /// Whether it had passed before.
+    again: bool,
 }
 
 impl Passing {
@@ -66,7 +76,7 @@ impl Passing {
             queue: Mutex::new(LockRank::Leaf, VecDeque::new()),
             quota: AtomicUsize::new(least),
             bounds: least..=most,
-            gone: Ghosts::new(most - least)?,
+            gone: [Ghosts::new(most - least)?, Ghosts::new(most - least)?],
         })
     }
 
@@ -75,12 +85,19 @@ impl Passing {
         self.quota.load(Ordering::Relaxed)
     }
 
-    /// Page `pid` comes in for a scan. If it has passed of late the queue was too short for it.
-    fn come(&self, pid: PageId) {
-        if self.gone.take(pid) && self.quota() < *self.bounds.end() {
+    /// Page `pid` comes in for a scan. If it has passed twice of late the queue was too short for it.
+    fn come(&self, no: FrameNo, pid: PageId) {
+        let [once, twice] = self.gone.each_ref().map(|gone| gone.take(pid));
+        if twice && self.quota() < *self.bounds.end() {
             // ORDERING: as in `quota`; that threads that do this at once go beyond the bound by their number makes no difference.
             self.quota.fetch_add(1, Ordering::Relaxed);
         }
+        self.put(Entry { no, pid, again: once || twice });
+    }
+
+    /// A page has left through the queue.
+    fn go(&self, entry: Entry) {
+        self.gone[usize::from(entry.again)].add(entry.pid);
     }
 
     /// A page comes in for somebody else, who has the frame from the scans.
@@ -93,13 +110,13 @@ impl Passing {
     }
 
     /// Takes the oldest entry if there are more than `keep`.
-    fn take(&self, keep: usize) -> Option<(FrameNo, PageId)> {
+    fn take(&self, keep: usize) -> Option<Entry> {
         let mut queue = self.queue.lock();
         if queue.len() > keep { queue.pop_front() } else { None }
     }
 
-    fn put(&self, no: FrameNo, pid: PageId) {
-        self.queue.lock().push_back((no, pid));
+    fn put(&self, entry: Entry) {
+        self.queue.lock().push_back(entry);
     }
 }
 
@@ -109,9 +126,8 @@ impl Core {
         match wanted {
             Wanted::Again => self.passing.yield_one(),
             Wanted::Once => {
-                self.passing.come(pid);
                 self.frames[no as usize].set_passing();
-                self.passing.put(no, pid);
+                self.passing.come(no, pid);
             }
         }
         wanted == Wanted::Once
@@ -135,7 +151,8 @@ impl Core {
         // Each once: those that stay stand behind the others then.
         let turns = self.passing.queue.lock().len();
         for _ in 0..turns {
-            let Some((no, pid)) = self.passing.take(keep) else { break };
+            let Some(entry) = self.passing.take(keep) else { break };
+            let Entry { no, pid, .. } = entry;
             let frame = &self.frames[no as usize];
             let mut flow = ControlFlow::Continue(());
             if frame.uses() > 0 || frame.is_dirty() {
@@ -144,11 +161,11 @@ impl Core {
             } else if self.passes(no, pid) {
                 flow = consider(no);
                 if !self.passes(no, pid) {
-                    self.passing.gone.add(pid);
+                    self.passing.go(entry);
                 }
             }
             if self.passes(no, pid) && !mutant("passing: who cannot go leaves the queue") {
-                self.passing.put(no, pid);
+                self.passing.put(entry);
             }
             flow?;
             if hand_overs == 0 {
