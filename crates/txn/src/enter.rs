@@ -40,7 +40,7 @@ impl Txn {
                 return Ok(());
             }
             undo.fill_up(may_agree);
-            if !manager.find_room(search.get_or_insert_with(|| manager.search()))? {
+            if !manager.find_room(search.get_or_insert_with(|| manager.search()), bytes)? {
                 return reserved;
             }
         }

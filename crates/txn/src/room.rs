@@ -39,8 +39,8 @@ impl TxnManager {
         Search { until: self.time.now() + PATIENCE, forced: false, not_moved: None }
     }
 
-    /// Does something about the lack of room. `false` if there is no hope.
-    pub(crate) fn find_room(&self, search: &mut Search) -> Result<bool> {
+    /// Does something about the lack of room for an entry of `bytes`. `false` if there is no hope.
+    pub(crate) fn find_room(&self, search: &mut Search, bytes: usize) -> Result<bool> {
         pause::point("txn: found no room for undo");
         if self.time.now() >= search.until {
             return Ok(false);
@@ -48,7 +48,7 @@ impl TxnManager {
         if self.leave_idle_undo() {
             return Ok(true);
         }
-        match self.undo.first_to_go() {
+        match self.undo.first_to_go(bytes) {
             None if self.has_moved_undo(search) => {}
             None if search.forced => return search.not_moved.take().map_or(Ok(false), Err),
             Some(newest) if newest <= self.log.durable().csn() => match self.readers.oldest() {

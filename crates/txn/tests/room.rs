@@ -119,6 +119,31 @@ fn a_snapshot_of_what_is_not_durable_yet_stays() {
     commit(large);
 }
 
+/// A chunk that an operation has held until now has room as it is.
+#[test]
+fn no_snapshot_is_given_up_for_room_that_somebody_leaves() {
+    let toy = toy(2);
+    let old = latest(&toy, "old");
+    let mut first = begin(&toy, "first");
+    enter(&mut first).expect("nobody has any");
+    ManuallyDrop::into_inner(first).commit().expect("committed").wait().expect("durable");
+    let mut other = begin(&toy, "other");
+    other.ensure_xid().expect("an xid");
+    other.reserve(0, LARGE).expect("the last chunk");
+    other.push_undo(&Undoable { kind: 1, table: TableId(99), body: &[1; 100], before: None });
+    let other = Rc::new(RefCell::new(other));
+    let leaver = other.clone();
+    let mut small = begin(&toy, "small");
+    small.ensure_xid().expect("an xid");
+    pause::set("txn: found no room for undo", move || leaver.borrow_mut().release());
+    let outcome = small.reserve(0, 4000);
+    pause::set("nowhere", || ());
+    outcome.expect("the chunk that was left");
+    assert!(!old.is_killed(), "it is not in the way");
+    commit(small);
+    commit(Rc::into_inner(other).expect("the only one").into_inner());
+}
+
 /// Who waits for a row may wait for one that needs the memory to end.
 #[test]
 fn who_waits_for_a_row_keeps_no_room_from_others() {

@@ -10,8 +10,8 @@
 //!
 //! Closed chunks may be moved to a file (see [`super::spill`]), and their memory is then given to others.
 
-use super::UndoPtr;
 use super::spill::{BOOKED, KEPT, MIXED, OPEN, Slots, Spill, SpillFile};
+use super::{UndoPtr, entry};
 use foreshore_base::{Csn, Error, Result};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -292,11 +292,11 @@ impl Arena {
         }
     }
 
-    /// The lowest horizon at which there is room: that of the chunk that goes first of those that nobody holds. `None` if each
-    /// of them has entries of running transactions.
-    pub(crate) fn first_to_go(&self) -> Option<Csn> {
-        let lists = self.lists.lock();
-        if self.has_room(&lists) {
+    /// The lowest horizon at which there is room for an entry of `bytes`: that of the chunk that goes first of those that nobody
+    /// holds, or zero if one has room as it is. `None` if each of them has entries of running transactions.
+    pub(crate) fn first_to_go(&self, bytes: usize) -> Option<Csn> {
+        let (lists, words) = (self.lists.lock(), entry::words(bytes));
+        if self.has_room(&lists) || lists.partial.iter().any(|open| open.room() >= words) {
             return Some(Csn::ZERO);
         }
         let closed = lists.closed.iter().filter_map(|&chunk| self.goes_at(chunk, 0, Csn::ZERO));

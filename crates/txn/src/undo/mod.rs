@@ -190,9 +190,12 @@ impl Undo {
             return Ok(());
         }
         assert!(words <= arena::CHUNK_WORDS, "a chunk has room for the undo of a row of any size");
-        let spare = self.arena.take(words, horizon);
-        let small = self.spare.replace(spare.ok_or(Error::TransactionTooLarge { max: self.arena.limit_bytes() })?);
-        self.full.extend(small);
+        let Some(spare) = self.arena.take(words, horizon) else {
+            // Apart from what is kept for readers lies only what there is room for.
+            let is_enough = fits(&self.open[0]);
+            return if is_enough { Ok(()) } else { Err(Error::TransactionTooLarge { max: self.arena.limit_bytes() }) };
+        };
+        self.full.extend(self.spare.replace(spare));
         Ok(())
     }
 

@@ -256,6 +256,18 @@ fn the_limit_is_shared_and_refuses_before_anything_is_entered() {
 }
 
 #[test]
+fn who_has_room_needs_none_for_what_old_readers_keep() {
+    let arena = arena(2 * CHUNK);
+    let (mut first, mut second) = (Undo::new(arena.clone()), Undo::new(arena.clone()));
+    first.reserve(100, false, ALL).expect("memory");
+    first.push(&change(1, &[0; 100]), &Link::default());
+    second.reserve(CHUNK / 2, false, ALL).expect("the last chunk");
+    first.reserve(100, true, ALL).expect("beside the first entry");
+    first.push(&change(1, &[0; 100]), &Link { kept: true, ..Link::default() });
+    assert!(first.reserve(CHUNK - 200, true, ALL).is_err());
+}
+
+#[test]
 fn many_small_transactions_share_few_chunks() {
     let arena = arena(8 * CHUNK);
     let mut running: Vec<Undo> = (0..100).map(|_| Undo::new(arena.clone())).collect();
