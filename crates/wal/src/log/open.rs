@@ -149,10 +149,11 @@ fn start(options: &LogOptions, durable: Lsn, floor: Lsn, next: GroupNo, sink: Si
     let totals = Arc::new(Totals::default());
     let groups = (0..options.width()).map(|_| Flight::new(options.max_group(), &totals)).collect();
     let sealer = Sealer { buffer: buffer.clone(), sink };
+    let pipeline = Pipeline::new(sealer, groups, durable, next, slots.clone(), options.group);
+    let pipeline = pipeline.measuring(options.measure_waits);
     Ok(Shared {
         buffer,
-        pipeline: Pipeline::new(sealer, groups, durable, next, slots.clone(), options.group)
-            .measuring(options.measure_waits),
+        pipeline: if options.background { pipeline.amassing() } else { pipeline },
         slots,
         segments,
         totals,

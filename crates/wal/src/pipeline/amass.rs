@@ -71,21 +71,13 @@ pub(super) struct Amass {
     vain: AtomicU64,
     /// Waits before the next one in halves.
     untested: AtomicU64,
-    #[cfg(foreshore_loom)]
-    is_modelled: bool,
+    /// Whether there is any patience.
+    is_on: bool,
 }
 
 // ORDERING: Relaxed for all of these, hints: who misreads them writes a group a little early or late. `sleeps` alone keeps
 // others from ringing, see `Pipeline::is_amassing`.
 impl Amass {
-    /// Not in models of anything else, for which it would be more to go through.
-    fn is_modelled(&self) -> bool {
-        #[cfg(foreshore_loom)]
-        return self.is_modelled;
-        #[cfg(not(foreshore_loom))]
-        true
-    }
-
     fn get(field: &AtomicU64) -> u64 {
         // ORDERING: Relaxed, see above.
         field.load(Ordering::Relaxed)
@@ -199,16 +191,16 @@ impl Amass {
 }
 
 impl<L: Leader> Pipeline<L> {
-    /// A model whose flusher lets commits come before each group.
-    #[cfg(foreshore_loom)]
+    /// Gives the flushers patience, which is for those that have a thread: one that is called in steps does what there is to do,
+    /// whatever the clock says.
     pub fn amassing(mut self) -> Self {
-        self.amass.is_modelled = true;
+        self.amass.is_on = true;
         self
     }
 
     /// How long a flusher that might begin a group lets commits come first; `None` if it shall begin.
     pub(super) fn amass(&self) -> Option<Duration> {
-        if !self.amass.is_modelled() {
+        if !self.amass.is_on {
             return None;
         }
         let next = self.window.next();
@@ -229,7 +221,7 @@ impl<L: Leader> Pipeline<L> {
     /// Whether a flusher looks by itself when it has let commits come, so that nobody needs to ring. Behind a `SeqCst` fence:
     /// one that looks already sees what came before.
     pub(super) fn is_amassing(&self) -> bool {
-        if !self.amass.is_modelled() {
+        if !self.amass.is_on {
             return false;
         }
         // ORDERING: Relaxed, ordered by the caller's fence and the one in `flush`.
