@@ -245,7 +245,7 @@ impl Cursor {
                     txn.check_snapshot(snapshot)?;
                     if is_spilled {
                         drop(leaf);
-                        txn.fetch()?;
+                        txn.fetch(snapshot)?;
                         continue;
                     }
                     return rest;

@@ -53,7 +53,7 @@ impl Tree {
                 Some((Seen::Nothing, _)) | None => false,
                 Some((Seen::Spilled, _)) => {
                     drop(leaf);
-                    txn.fetch()?;
+                    txn.fetch(snapshot)?;
                     continue;
                 }
                 Some((Seen::Lost, _)) => return Err(damage(NO_VERSION)),

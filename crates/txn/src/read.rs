@@ -152,8 +152,9 @@ impl Txn {
     ///
     /// # Errors
     /// `Io`; `Corrupted` if the file does not hold what was written.
-    pub fn fetch(&mut self) -> Result<()> {
-        self.fetched.as_mut().map_or(Ok(()), |fetched| self.manager.undo.fetch(fetched))
+    pub fn fetch(&mut self, snapshot: &Snapshot) -> Result<()> {
+        let is_killed = || snapshot.is_killed();
+        self.fetched.as_mut().map_or(Ok(()), |fetched| self.manager.undo.fetch(fetched, &is_killed))
     }
 
     /// Forgets what was fetched, and what is to be: it was of another page.

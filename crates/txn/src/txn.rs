@@ -262,7 +262,7 @@ impl Txn {
 
     /// Whether it changes nothing of its undo until it takes back all, so that full chunks may be moved.
     pub(crate) fn may_agree(&self) -> bool {
-        !self.savepoints.is_any_in_use()
+        self.manager.undo.can_spill() && !self.savepoints.is_any_in_use()
     }
 
     /// Logs a change of this transaction and marks and stamps its `pages`; `dep` is what it rests on beside them and the

@@ -583,3 +583,29 @@ fn an_operation_that_fails_loses_nothing() {
         strike(sim, &format!("read {at}"));
     }
 }
+
+/// What lies in the file takes a part of the memory, and a place.
+#[test]
+fn a_snapshot_ends_where_what_it_keeps_in_the_file_leaves_no_room() {
+    for stays in [false, true] {
+        let (db, reader, _) = with_an_old_reader();
+        // The file is full, or nearly.
+        let mut value = 0;
+        while db.stats().txn.undo_spilled_bytes < 3 << 20 {
+            value += 1;
+            change_all(&db, value);
+        }
+        assert_eq!(get(&reader, 1).unwrap(), Some(1));
+        // With a savepoint all of it stays in memory, of which it needs three quarters.
+        let last = if stays { ROWS / 8 } else { ROWS };
+        db.run(|tx| {
+            let savepoint = if stays { Some(tx.savepoint()?) } else { None };
+            let numbers = tx.open(NUMBERS)?;
+            let changed = (0..last).try_for_each(|n| numbers.insert(n, -2).map(drop));
+            drop(savepoint);
+            changed
+        })
+        .unwrap_or_else(|error| panic!("{stays}: {error}, {:?}", db.stats().txn));
+        assert!(matches!(get(&reader, 1), Err(Error::SnapshotTooOld { .. })), "{stays}");
+    }
+}

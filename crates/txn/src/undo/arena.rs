@@ -216,8 +216,7 @@ impl Arena {
         if let Some(chunk) = self.unused(&mut lists) {
             return Some(self.start(&mut lists, chunk));
         }
-        let all = lists.closed.len();
-        self.recycle(&mut lists, all, horizon);
+        self.recycle(&mut lists, usize::MAX, horizon);
         let over = |open: &mut Open| self.is_over(open.chunk, open.entries, open.newest, horizon);
         let over: Vec<Open> = lists.partial.extract_if(.., over).collect();
         over.iter().for_each(|open| self.free(&mut lists, open.chunk));
@@ -271,7 +270,8 @@ impl Arena {
         }
     }
 
-    /// Looks at `most` of the closed chunks, those closed first, and makes free what nobody needs.
+    /// Looks at `most` of the closed chunks, those closed first, and makes free what nobody needs. As many of those in the file,
+    /// or as there have to be for one in memory.
     fn recycle(&self, lists: &mut Lists, most: usize, horizon: Csn) {
         for _ in 0..most.min(lists.closed.len()) {
             let Some(chunk) = lists.closed.pop_front() else { return };
@@ -281,7 +281,10 @@ impl Arena {
                 lists.closed.push_back(chunk);
             }
         }
-        for _ in 0..most {
+        for n in 0..most {
+            if n >= LOOKS && self.has_room(lists) {
+                return;
+            }
             match lists.away.peek() {
                 Some(&Reverse((newest, chunk))) if newest <= horizon.0 => {
                     lists.away.pop();
@@ -301,7 +304,9 @@ impl Arena {
         }
         let closed = lists.closed.iter().filter_map(|&chunk| self.goes_at(chunk, 0, Csn::ZERO));
         let partial = lists.partial.iter().filter_map(|open| self.goes_at(open.chunk, open.entries, open.newest));
-        closed.chain(partial).min()
+        // One in the file takes a part of the memory too, and a place that another may have.
+        let away = lists.away.peek().map(|&Reverse((newest, _))| Csn(newest));
+        closed.chain(partial).chain(away).min()
     }
 
     /// Whether nobody needs an entry of a chunk that nobody holds.

@@ -91,27 +91,37 @@ impl Arena {
     }
 
     /// Looks for what [`Fetched::answer`] has missed. Reads the file, so no latch is held; the snapshot that asks is in use, and
-    /// the page that led to the entries was validated. Some answers may still be missing if what led to them has changed since.
+    /// the page that led to the entries was validated. Some answers may still be missing if what led to them has changed since,
+    /// or once `is_killed` says that the snapshot is not in use any more.
     ///
     /// # Errors
     /// `Io`; `Corrupted` if the file does not hold what was written.
-    pub(crate) fn fetch(&self, fetched: &mut Fetched) -> Result<()> {
+    pub(crate) fn fetch(&self, fetched: &mut Fetched, is_killed: &dyn Fn() -> bool) -> Result<()> {
         for from in std::mem::take(&mut fetched.wanted) {
             let mut image = Vec::new();
-            if let Some(answer) = self.fetch_from(from, fetched, &mut image)? {
+            if let Some(answer) = self.fetch_from(from, fetched, &mut image, is_killed)? {
                 fetched.answers.push((from, answer, image));
             }
         }
         Ok(())
     }
 
-    fn fetch_from(&self, from: Spot, fetched: &mut Fetched, image: &mut Vec<u8>) -> Result<Option<Older>> {
+    fn fetch_from(
+        &self,
+        from: Spot,
+        fetched: &mut Fetched,
+        image: &mut Vec<u8>,
+        is_killed: &dyn Fn() -> bool,
+    ) -> Result<Option<Older>> {
         let (mut next, at, copied) = (from.entry, fetched.at, &mut fetched.copied);
         if self.place(next) != from.place {
             return Ok(None);
         }
-        // As in `older`.
+        // As in `older`. What a killed one is led through may be circles of what was written over.
         for _ in 0..self.limit_bytes() / 8 {
+            if is_killed() {
+                return Ok(None);
+            }
             let place = self.place(next);
             let step = if place <= LEAVING {
                 let step = look(Entry::at(self, next), at, image);

@@ -122,7 +122,7 @@ impl Spill {
 
 impl Arena {
     /// Whether there is a file.
-    pub(super) const fn can_spill(&self) -> bool {
+    pub(crate) const fn can_spill(&self) -> bool {
         self.spill.is_some()
     }
 
