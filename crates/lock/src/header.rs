@@ -1,8 +1,8 @@
 //! Waiting for a row whose tuple header names a live transaction.
 //!
-//! After a few pauses waiters of a row park in one FIFO queue by the row's hash, whoever holds the row. Whoever ends wakes **one** waiter per
-//! row and lets it race: waking all would have them collide again, and handing the row over would make every later holder
-//! wait for a context switch.
+//! After a few pauses waiters of a row park in one FIFO queue by the row's hash, whoever holds the row. Whoever ends wakes
+//! **one** waiter per row and lets it race: waking all would have them collide again, and handing the row over would make every
+//! later holder wait for a context switch.
 //!
 //! **No waiter is forgotten.** A *debt* is a row in the list of a running transaction: it will wake one waiter of the row
 //! when it ends. Claim: whenever a thread is parked for a row, the row is the debt of a transaction that has not ended, or

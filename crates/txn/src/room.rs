@@ -10,9 +10,9 @@
 //! | older snapshots | full chunks are moved to the file for undo, or the oldest snapshot is given up |
 //! | a writer that links a version, a reader that takes its snapshot | passes soon |
 //!
-//! If there is no such chunk, running transactions have all the memory: theirs are moved then, and no snapshot is given up, since
-//! none is in the way.
-//! Each turn frees a chunk sooner or later; that others take one after the other is borne for so long and no longer.
+//! What lies in the file counts as well, for it takes a part of the memory. If there is no such chunk, running transactions have all
+//! the memory, or their operations hold what is left of it: theirs are moved then, and no snapshot is given up, since none is
+//! in the way. Each turn frees a chunk sooner or later; that others take one after the other is borne for so long and no longer.
 
 use crate::manager::TxnManager;
 use foreshore_base::{Csn, Error, Result};

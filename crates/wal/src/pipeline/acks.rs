@@ -2,7 +2,8 @@
 //!
 //! Any number may be outstanding. They lie in shards, by session slot, each ordered by LSN: a completed group costs one load,
 //! and then work for those alone that it acknowledges. Who completes a group calls them, or the session whose shard it is
-//! after its next commit, when that has released its locks, whichever comes first: so acknowledging is shared among those who commit.
+//! after its next commit, when that has released its locks, whichever comes first: so acknowledging is shared among those who
+//! commit.
 //!
 //! There are two such collections: what only gives back, and waits for nobody, is called before the code of others.
 //!
