@@ -43,13 +43,14 @@ impl Space {
         // Never nothing: who asks for space for the first time may have to wait for a lane of the log.
         let maps = self.mapped().clamp(1, RESERVED_DROPS);
         let late = mutant("space: a cut asks for log space while others wait for it");
-        let reserve = |session: &mut Session, is_due: bool| match is_due {
-            true => session.reserve_rollback(maps as usize * MAP_DROP_COST),
-            false => Ok(()),
-        };
-        reserve(session, !late)?;
+        let reserve = |session: &mut Session| session.reserve_rollback(maps as usize * MAP_DROP_COST);
+        if !late {
+            reserve(session)?;
+        }
         let started = self.stock.start_cut(|first_region| {
-            reserve(session, late)?;
+            if late {
+                reserve(session)?;
+            }
             self.drop_maps(first_region, session)
         })?;
         Ok(started.map(|number| Cut { space: self, number }))
