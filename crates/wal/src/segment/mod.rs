@@ -129,6 +129,8 @@ pub(crate) struct List {
     pub(crate) ready: VecDeque<Ready>,
     /// Files whose groups nobody needs, with their sizes: the next ready segments.
     pub(crate) spare: Vec<(u64, u64)>,
+    /// The spare one that could not be prepared the last time that this failed.
+    pub(crate) failed: Option<u64>,
     /// The number of the next segment to prepare.
     pub(crate) next_number: u64,
 }

@@ -98,11 +98,13 @@ impl Segments {
         let file = match prepared {
             Ok(file) => file,
             Err(error) => {
-                // On a full disk there may be no other.
+                // On a full disk there may be no other. One that fails twice running may be bad, and is not tried again.
                 let is_there = |&(old, _): &(u64, u64)| {
                     self.home.fs.kind(&self.home.segment_path(old)).is_ok_and(|kind| kind.is_some())
                 };
-                self.list.lock().spare.extend(spare.filter(is_there));
+                let mut list = self.list.lock();
+                let failed = std::mem::replace(&mut list.failed, spare.map(|(old, _)| old));
+                list.spare.extend(spare.filter(|&(old, _)| failed != Some(old)).filter(is_there));
                 return Err(error);
             }
         };
