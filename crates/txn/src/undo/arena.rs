@@ -270,8 +270,7 @@ impl Arena {
         }
     }
 
-    /// Looks at `most` of the closed chunks, those closed first, and makes free what nobody needs. As many of those in the file,
-    /// or as there have to be for one in memory.
+    /// Makes free what nobody needs of `most` closed chunks, and of as many in the file, or as there have to be for one in memory.
     fn recycle(&self, lists: &mut Lists, most: usize, horizon: Csn) {
         for _ in 0..most.min(lists.closed.len()) {
             let Some(chunk) = lists.closed.pop_front() else { return };
@@ -282,10 +281,8 @@ impl Arena {
             }
         }
         for n in 0..most {
-            if n >= LOOKS && self.has_room(lists) {
-                return;
-            }
             match lists.away.peek() {
+                _ if n >= LOOKS && self.has_room(lists) => return,
                 Some(&Reverse((newest, chunk))) if newest <= horizon.0 => {
                     lists.away.pop();
                     self.free(lists, chunk);
@@ -304,8 +301,10 @@ impl Arena {
         }
         let closed = lists.closed.iter().filter_map(|&chunk| self.goes_at(chunk, 0, Csn::ZERO));
         let partial = lists.partial.iter().filter_map(|open| self.goes_at(open.chunk, open.entries, open.newest));
-        // One in the file takes a part of the memory too, and a place that another may have.
-        let away = lists.away.peek().map(|&Reverse((newest, _))| Csn(newest));
+        // Those in the file take a part of the memory too, and places that others may have; fewer than that make no room.
+        let (used, most) = (lists.slots.used(), self.spill.as_ref().map_or(0, |spill| spill.chunks));
+        let makes_room = |_: &&_| used == most || used >= BOOKED && lists.away.len() > used % BOOKED;
+        let away = lists.away.peek().filter(makes_room).map(|&Reverse((newest, _))| Csn(newest));
         closed.chain(partial).chain(away).min()
     }
 
