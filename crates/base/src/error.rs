@@ -1,6 +1,6 @@
 //! The one error type, of every layer and of the public face.
 
-use crate::{GroupNo, Lockable, PageId, TableId, Waiter};
+use crate::{GroupNo, Lockable, PageId, TableRef, Waiter};
 use std::{fmt, io, path::PathBuf, sync::Arc, time::Duration};
 
 /// A result with Foreshore's [`Error`].
@@ -172,7 +172,7 @@ pub enum Error {
         /// Label of a holder.
         holder: &'static str,
         /// What was waited for.
-        what: String,
+        what: Lockable,
         /// How long.
         waited: Duration,
     },
@@ -188,7 +188,7 @@ pub enum Error {
     /// Retryable.
     Conflict {
         /// The table.
-        table: TableId,
+        table: TableRef,
         /// The encoded key of the row.
         key: Arc<[u8]>,
     },
@@ -239,11 +239,12 @@ pub enum Error {
         /// The limit in bytes.
         max: usize,
     },
-    /// The memory for shared locks of rows is given out, to this transaction or to others. Retryable, best by a
-    /// transaction that locks the table as a whole before it reads, and so needs none of it; `Db::run` does that.
+    /// The memory for shared locks of rows is given out, to this transaction or to others. Retryable, since others give theirs back,
+    /// though `Db::run` gives it to its caller at once: the next run would take as many. Locks are never escalated. A transaction
+    /// that locks the table as a whole before it reads, by `Table::lock_against_writes`, needs none of that memory.
     LockLimit {
         /// The table of the row, or of the gap.
-        table: TableId,
+        table: TableRef,
         /// The limit, in locks.
         max: usize,
     },

@@ -15,4 +15,4 @@ mod waits;
 pub use crc::{crc32c, crc32c_append};
 pub use error::{Error, Place, Result};
 pub use ids::{Csn, GroupNo, Incarnation, Lsn, PageId, TableId, Uuid, Xid};
-pub use waits::{Lockable, MAX_NAMED, MAX_NAMED_KEY, Waiter};
+pub use waits::{Lockable, MAX_NAMED, MAX_NAMED_KEY, TableRef, Waiter};

@@ -1,23 +1,73 @@
 //! Who waits for what: the cycle that an error names.
 
-use crate::TableId;
-use std::fmt;
+use crate::{Error, TableId};
+use std::{fmt, sync::Arc};
 
 /// Most waiters of a cycle, and most bytes of a key, that an error names.
 pub const MAX_NAMED: usize = 8;
 /// See [`MAX_NAMED`].
 pub const MAX_NAMED_KEY: usize = 64;
 
+/// A table as an error names it. Two are equal if their numbers are.
+#[derive(Clone, Debug)]
+pub struct TableRef {
+    /// Its number.
+    pub id: TableId,
+    /// Its name. Below the catalogue nobody knows it; so it is put in on the way up, unless the table is another
+    /// transaction's that has not committed, or one of the engine's own.
+    pub name: Option<Arc<str>>,
+}
+
+impl From<TableId> for TableRef {
+    fn from(id: TableId) -> Self {
+        Self { id, name: None }
+    }
+}
+
+impl PartialEq for TableRef {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+impl Eq for TableRef {}
+
+impl fmt::Display for TableRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "{name:?}"),
+            None => write!(f, "{}", self.id),
+        }
+    }
+}
+
 /// What a transaction waits for. Keys are encoded, and cut off after [`MAX_NAMED_KEY`] bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Lockable {
     /// A whole table.
-    Table(TableId),
+    Table(TableRef),
     /// A key, whether it exists or not.
-    Row(TableId, Vec<u8>),
+    Row(TableRef, Vec<u8>),
     /// The keys between a key and the one before it; without a key those behind the last.
-    Gap(TableId, Option<Vec<u8>>),
+    Gap(TableRef, Option<Vec<u8>>),
+}
+
+impl Lockable {
+    /// Its table.
+    #[must_use]
+    pub const fn table(&self) -> &TableRef {
+        match self {
+            Self::Table(table) | Self::Row(table, _) | Self::Gap(table, _) => table,
+        }
+    }
+
+    /// The same, to put its name in.
+    pub const fn table_mut(&mut self) -> &mut TableRef {
+        match self {
+            Self::Table(table) | Self::Row(table, _) | Self::Gap(table, _) => table,
+        }
+    }
 }
 
 impl fmt::Display for Lockable {
@@ -38,4 +88,24 @@ pub struct Waiter {
     pub label: &'static str,
     /// What it waits for: the next one in the cycle has it, or waits for it in front.
     pub waits_for: Lockable,
+}
+
+impl Error {
+    /// Puts in the names of the tables that it speaks of, by their numbers.
+    pub fn name_tables(&mut self, name: impl Fn(TableId) -> Option<Arc<str>>) {
+        let put = |table: &mut TableRef| table.name = name(table.id);
+        match self {
+            Self::Deadlock { cycle } => {
+                let named = |waiter: &Waiter| {
+                    let mut waiter = waiter.clone();
+                    put(waiter.waits_for.table_mut());
+                    waiter
+                };
+                *cycle = cycle.iter().map(named).collect();
+            }
+            Self::LockTimeout { what, .. } | Self::RowLocked { what, .. } => put(what.table_mut()),
+            Self::Conflict { table, .. } | Self::LockLimit { table, .. } => put(table),
+            _ => {}
+        }
+    }
 }

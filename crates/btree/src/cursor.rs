@@ -12,7 +12,7 @@ use self::ahead::ReadAhead;
 use self::locked::Locking;
 use self::span::{End, Rest, Rows, Span};
 use crate::descend::{Access, ReadGuard, Restarts};
-use crate::format::{GHOST, RowHeader};
+use crate::format::{GHOST, RowHeader, SLOT};
 use crate::node::{NO_VERSION, Row};
 use crate::tree::{Structure, Tree};
 use foreshore_base::limits::PAGE_SIZE;
@@ -22,6 +22,9 @@ use foreshore_lock::{NewShare, RowLock, Strength, TableMode};
 use foreshore_txn::{Seen, Snapshot, Txn, UndoPtr};
 use std::ops::Bound;
 use std::sync::Arc;
+
+/// No leaf has more entries.
+const MAX_STEP: usize = PAGE_SIZE / SLOT;
 
 /// A scan of part of a tree. Made by [`Tree::range`]. Rows may be taken from both ends in turns; each is handed out once.
 ///
@@ -45,7 +48,7 @@ pub struct Cursor {
     copied_at: Lsn,
     /// What the step that runs has locked shared and may give up.
     entered: Vec<NewShare>,
-    /// How many entries of a leaf the next step takes at most, if it locks them.
+    /// How many entries of a leaf the next step takes at most: few where each is locked, or the transaction writes between them.
     step: usize,
     /// Whether the gap in which the range ends is locked, if gaps are.
     end_is_locked: bool,
@@ -94,6 +97,7 @@ impl Tree {
         lock: RowLock,
         (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
     ) -> Cursor {
+        let step = if snapshot.is_some() { MAX_STEP } else { 1 };
         let from = Span { lower: lower.map(<[u8]>::to_vec), upper: upper.map(<[u8]>::to_vec) };
         Cursor {
             tree: self.clone(),
@@ -105,7 +109,7 @@ impl Tree {
             back: Rows::default(),
             copied_at: txn.last_lsn(),
             entered: Vec::new(),
-            step: 1,
+            step,
             end_is_locked: false,
             ahead: ReadAhead::default(),
         }
@@ -192,12 +196,21 @@ impl Cursor {
             return Err(Error::TableDropped);
         }
         match self.snapshot.clone() {
-            Some(snapshot) => match self.ahead.wanted() {
-                Wanted::Again => self.copy_leaf::<false>(txn, &snapshot, span, end),
-                Wanted::Once => self.copy_leaf::<true>(txn, &snapshot, span, end),
-            },
+            Some(snapshot) => {
+                let rest = match self.ahead.wanted() {
+                    Wanted::Again => self.copy_leaf::<false>(txn, &snapshot, span, end),
+                    Wanted::Once => self.copy_leaf::<true>(txn, &snapshot, span, end),
+                }?;
+                self.take_more();
+                Ok(rest)
+            }
             None => self.lock_leaf(txn, span, end),
         }
+    }
+
+    /// The next step takes twice as much.
+    fn take_more(&mut self) {
+        self.step = (2 * self.step).min(MAX_STEP);
     }
 
     /// Notes what is left behind a step.
@@ -256,7 +269,7 @@ impl Cursor {
         }
     }
 
-    /// Copies the rows of a leaf. `see` says whether there is a row, and if so, whether its value is the one that it has put into
+    /// Copies rows of a leaf, a step at most. `see` says whether there is a row, and if so, whether its value is the one that it has put into
     /// the buffer.
     fn copy_rows(
         &mut self,
@@ -269,15 +282,23 @@ impl Cursor {
         let tree = self.tree.clone();
         let damage = |why| tree.corrupted(pid, why);
         let node = tree.parse(pid, page)?;
+        let all = span.entries(&node).map_err(damage)?;
+        let inside = match end {
+            End::Front => all.start..all.end.min(all.start + self.step),
+            End::Back => all.start.max(all.end.saturating_sub(self.step))..all.end,
+        };
         let rows = self.rows(end);
         rows.clear();
-        let inside = span.entries(&node).map_err(damage)?;
         let mut image = Vec::new();
         for at in inside.clone() {
             let row = node.row(at).map_err(damage)?;
             let Some(is_older) = see(&row, &mut image)? else { continue };
             rows.push(row.key, if is_older { &image } else { row.value });
         }
-        span.rest_of(&node, &inside, end).map_err(damage)
+        if inside == all {
+            return span.rest_of(&node, &inside, end).map_err(damage);
+        }
+        let last = if end == End::Front { inside.end - 1 } else { inside.start };
+        Ok(Rest::Row(node.key(last).map_err(damage)?.to_vec()))
     }
 }

@@ -14,6 +14,7 @@
 use crate::descend::Unlinked;
 use crate::format::{LEAF_HEADER, MAX_LEVEL, SLOT};
 use crate::record::{DropTable, RowChange, TreeKind};
+use crate::recover::{GHOST_BODY, to_ghost};
 use crate::tree::{Structure, Tree, record};
 use foreshore_base::codec::Put;
 use foreshore_base::limits::MAX_KEY;
@@ -31,7 +32,7 @@ const IN_USE: u64 = 0;
 const RETIRED: u64 = u64::MAX;
 
 /// Largest body of the record that ends a table.
-const MAX_DROP_BODY: usize = 16 + MAX_KEY;
+const MAX_DROP_BODY: usize = 16 + MAX_KEY + GHOST_BODY;
 
 impl Tree {
     /// Marks a table as dropped, for whoever still has this tree or a clone of it: locks of the table then fail with
@@ -107,7 +108,9 @@ impl Tree {
         Ok(false)
     }
 
-    /// Ends a table of which only the root is left: the row of `key` goes from `self`, the catalogue, and the root is free.
+    /// Ends a table of which only the root is left: the row of `key` goes from `self`, the catalogue, and the root is free. The last
+    /// row of a leaf stays as a ghost, as after a rollback: keys of dropped tables only grow, and many empty leaves in a row
+    /// would be in the way of whoever looks for the next key.
     ///
     /// # Errors
     /// As [`free_some`](Self::free_some).
@@ -116,9 +119,11 @@ impl Tree {
         let structure = &mut Structure::of_freeing(txn);
         let lsn = self.pool().shared(table.root)?.lsn();
         let map = self.trees.space().map_page(table.root, structure.session, structure.purpose)?;
-        let (mut row, mut body) = (Vec::new(), Vec::with_capacity(MAX_DROP_BODY));
-        row.put_short_bytes(key);
-        DropTable { root: table.root, row: RowChange { kind: TreeKind::RowErase, body: &row } }.encode(&mut body);
+        let mut erase = Vec::new();
+        erase.put_short_bytes(key);
+        let erase = RowChange { kind: TreeKind::RowErase, body: &erase };
+        let ghost = to_ghost(key);
+        let ghost = RowChange { kind: TreeKind::RowRestore, body: &ghost };
         loop {
             let structure = &mut Structure::of_freeing(txn);
             let mut leaf: ExclusiveGuard<'_> = self.find(structure, key, 0, change_cost(2, MAX_DROP_BODY))?;
@@ -131,6 +136,9 @@ impl Tree {
                 txn.end_exclusive();
                 continue;
             }
+            let is_last = self.parse(leaf.pid(), &leaf)?.len() == 1 && leaf.pid() != self.root;
+            let mut body = Vec::with_capacity(MAX_DROP_BODY);
+            DropTable { root: table.root, row: if is_last { ghost } else { erase } }.encode(&mut body);
             let mut map = map.exclusive();
             let record = record(TreeKind::DropTable, 0, 0, self.table, &[leaf.pid(), map.pid()], &body);
             let dep = Dep::none().freed(lsn).observed(dropped);

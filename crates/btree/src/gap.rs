@@ -98,7 +98,8 @@ impl Tree {
         } else if mutant("gap: the next leaf is not looked at") {
             None
         } else {
-            let mut restarts = Restarts::spent();
+            let waits = mutant("gap: the next leaf is read without latches");
+            let mut restarts = if waits { Restarts::default() } else { Restarts::spent() };
             beyond = loop {
                 match self.key_beyond(leaf, &restarts, &mut Vec::<ReadGuard<'_>>::new()) {
                     Ok(next) => break next,

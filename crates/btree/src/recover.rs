@@ -26,18 +26,22 @@ struct Compensation<'a> {
     grow: usize,
 }
 
-/// Bytes by which a ghost's compensation may be longer than that of an insert.
-const GHOST_BODY: usize = 16;
+/// Bytes by which [`to_ghost`] may be longer than the body of a [`TreeKind::RowErase`].
+pub(crate) const GHOST_BODY: usize = 16;
+
+/// Body of the [`TreeKind::RowRestore`] that leaves a ghost where a row was.
+pub(crate) fn to_ghost(key: &[u8]) -> Vec<u8> {
+    let mut body = Vec::with_capacity(key.len() + GHOST_BODY);
+    RowRestore { owner: GONE.owner(), key, prefix: 0, cut: 0, middle: &[] }.encode(&mut body);
+    body
+}
 
 impl<'a> Compensation<'a> {
     /// Leaves a ghost where an inserted row was: somebody has scanned the gap that ends there, the row stays locked, or the leaf
     /// has no other entry. A large transaction that is taken back would leave many empty leaves, and whoever looks for the next
     /// key has to read all of them at once.
     fn leave_ghost(&mut self) {
-        let owner = GONE.owner();
-        self.kind = TreeKind::RowRestore;
-        self.body.clear();
-        RowRestore { owner, key: self.key, prefix: 0, cut: 0, middle: &[] }.encode(&mut self.body);
+        (self.kind, self.body) = (TreeKind::RowRestore, to_ghost(self.key));
     }
 
     fn of(change: RowChange<'a>) -> Result<Self, node::Damage> {

@@ -1,4 +1,4 @@
-//! Who was told that there is no row rests on the commits that deleted it, like who has read one (T2): nothing of that is
+//! Who was told that there is no row rests on the commits that deleted it, like who has read one (T2, E3): nothing of that is
 //! acknowledged before those commits are durable.
 
 mod common;

@@ -1,10 +1,12 @@
-//! Promise: leaves from which a rollback has taken all rows are in nobody's way, however many there are and however few frames.
+//! Promise: leaves from which a rollback, or the end of dropped tables, has taken all rows are in nobody's way, however many there are
+//! and however few frames.
 #![cfg(not(foreshore_shuttle))]
 
 mod common;
 
 use common::{Bed, WAYS, scan_by};
-use foreshore_base::Result;
+use foreshore_base::{Result, TableId};
+use foreshore_btree::Tree;
 use foreshore_txn::{Isolation, Txn, TxnOptions};
 use std::ops::Bound::{Excluded, Unbounded};
 
@@ -66,5 +68,28 @@ fn after_a_rollback_at_restart() {
     std::mem::forget(txn);
     let (bed, restart) = bed.halt();
     assert_eq!((restart.losers, restart.undone), (1, ROWS));
+    use_it(&bed);
+}
+
+/// Their rows have keys that never come again.
+#[test]
+fn after_the_end_of_dropped_tables() {
+    let bed = bed();
+    let name = |n: usize| format!("k{n:06}").into_bytes();
+    let trees: Vec<Tree> = (0..ROWS)
+        .map(|n| {
+            let table = TableId(10 + n as u32);
+            bed.run(|txn| bed.tree.create_table(txn, &name(n), table, |_| vec![7; 1200]))
+        })
+        .collect();
+    bed.log.force(bed.log.current()).unwrap();
+    for (n, tree) in trees.iter().enumerate() {
+        let mut txn = bed.begin();
+        assert!(tree.free_some(&mut txn, bed.txns.clock(), 1).unwrap(), "only the root");
+        bed.tree.end_table(&mut txn, &name(n), tree, bed.txns.clock()).unwrap();
+        txn.rollback().unwrap();
+    }
+    use_it(&bed);
+    let (bed, _) = bed.crash();
     use_it(&bed);
 }

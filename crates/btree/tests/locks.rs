@@ -38,7 +38,7 @@ fn a_reader_waits_for_a_writer_and_names_it() {
     bed.tree.put(&mut writer, b"row", b"two").unwrap();
     let mut reader = hasty(&bed);
     match read(&bed, &mut reader, b"row") {
-        Err(Error::LockTimeout { holder: "writer", what, .. }) => assert!(what.contains("row"), "{what}"),
+        Err(Error::LockTimeout { holder: "writer", what, .. }) => assert!(what.to_string().contains("row"), "{what}"),
         other => panic!("{other:?}"),
     }
     drop(reader);

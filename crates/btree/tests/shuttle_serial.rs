@@ -5,6 +5,7 @@
 
 mod common;
 
+use common::four::{FIXED, KEYS, fill, tag, value};
 use common::{Bed, Rng, WAYS, Way};
 use foreshore_base::{Error, Result};
 use foreshore_lock::RowLock;
@@ -18,33 +19,8 @@ use std::time::Duration;
 
 const ITERATIONS: usize = 150;
 
-/// Rows that nobody changes. With them the table has two leaves.
-const FIXED: [&[u8]; 4] = [b"0", b"1", b"5", b"9"];
-/// The keys of the transactions, at the ends of leaves and between.
-const KEYS: [&[u8]; 4] = [b"2", b"4", b"6", b"8"];
-/// The fixed rows fill a leaf but for some bytes.
-const FIXED_VALUE: [u8; 1900] = [0; 1900];
-
 fn bed() -> Arc<Bed> {
-    let bed = Bed::new(32);
-    for key in FIXED {
-        bed.run(|txn| bed.tree.insert_new(txn, key, &FIXED_VALUE));
-    }
-    bed.run(|txn| bed.tree.insert_new(txn, KEYS[1], &value(0)));
-    bed.run(|txn| bed.tree.insert_new(txn, KEYS[2], &value(0)));
-    assert!(bed.verify().pages.len() > 2, "more than one leaf");
-    Arc::new(bed)
-}
-
-/// Values of different sizes, so that some need the room of others.
-fn value(tag: u16) -> Vec<u8> {
-    let mut value = vec![0; 200 + usize::from(tag % 7) * 200];
-    value[..2].copy_from_slice(&tag.to_be_bytes());
-    value
-}
-
-fn tag(value: &[u8]) -> u16 {
-    u16::from_be_bytes([value[0], value[1]])
+    Arc::new(fill(Bed::new(32)))
 }
 
 fn begin(bed: &Bed) -> Txn {

@@ -42,7 +42,10 @@ impl Core {
             Uses::WithPin { .. } => {}
             // The policy does not know the page yet.
             Uses::Told if slot.frame().is_passing() => slot.frame().count_use(1),
-            Uses::Told => self.replacer.on_use(&self.frames, slot.no()),
+            Uses::Told => {
+                slot.frame().count_use(0);
+                self.replacer.on_use(&self.frames, slot.no());
+            }
         }
     }
 

@@ -10,10 +10,10 @@ pub type FrameNo = u32;
 
 // The meta word.
 //
-//   31      30     29       28        27        26       25  24 23    20 19            0
-//  +-------+------+--------+---------+---------+---------+------+--------+---------------+
-//  | DIRTY | MAIN | REDONE | LOADING | EVICTED | PASSING | zero |  uses  |     pins      |
-//  +-------+------+--------+---------+---------+---------+------+--------+---------------+
+//   31      30     29       28        27        26       25      24 23    20 19            0
+//  +-------+------+--------+---------+---------+---------+----------+--------+---------------+
+//  | DIRTY | MAIN | REDONE | LOADING | EVICTED | PASSING | recently |  uses  |     pins      |
+//  +-------+------+--------+---------+---------+---------+----------+--------+---------------+
 //
 // pins:       holders of `Pinned`. From 0 to 1 only under a latch of the frame, so that the holder of the exclusive latch
 //             who sees 0 may evict. Further pins and the release of one need no latch: who meets a pin shares it, and with it
@@ -21,6 +21,8 @@ pub type FrameNo = u32;
 // uses:       uses of the page up to the cap of the policy, less what its hand took away. Raised by any fix, set by the
 //             policy as the page comes in. A hint: losing one costs a read at most.
 // MAIN:       for the policy `s3c`, under the lock of the frame's shard; else zero.
+// recently:   two if the page has been used, though not by a scan; less as scans go on, see `passing.rs`. Zero as the page comes
+//             in. A hint.
 // PASSING:    the page has come in for a scan, and the policy does not know it. Set and cleared under the exclusive latch, cleared
 //             by who evicts too; see `passing.rs`.
 // EVICTED:    for `nbgclock`, whose steps are in `nb.rs`: the frame is free, or about to be; else zero.
@@ -38,6 +40,11 @@ pub type FrameNo = u32;
 pub(crate) const PINS: u32 = (1 << 20) - 1;
 pub(crate) const USE: u32 = 1 << 20;
 pub(crate) const USES: u32 = 15 * USE;
+pub(crate) const RECENTLY: u32 = 3 << 24;
+/// The page has been used just now.
+pub(crate) const USED: u32 = 2 << 24;
+/// By so much that gets less.
+const A_WHILE: u32 = 1 << 24;
 pub(crate) const PASSING: u32 = 1 << 26;
 pub(crate) const EVICTED: u32 = 1 << 27;
 pub(crate) const LOADING: u32 = 1 << 28;
@@ -49,6 +56,17 @@ const _: () =
 
 /// Most uses that a frame counts.
 pub(crate) const MAX_USES: u8 = (USES / USE) as u8;
+
+/// [`Frame::use_bits`] from which on one more use makes no difference where `cap` uses count.
+pub(crate) const fn enough(cap: u8) -> u32 {
+    USED | (cap as u32 * USE)
+}
+
+/// The word after a use.
+pub(crate) const fn used(meta: u32, cap: u8) -> u32 {
+    let counts = meta & USES < cap as u32 * USE;
+    (meta & !RECENTLY | USED) + if counts { USE } else { 0 }
+}
 
 /// Latch and state of a frame, one cache line; its bytes are in the arena of the pool.
 ///
@@ -187,22 +205,38 @@ impl Frame {
     pub fn count_use(&self, cap: u8) {
         // ORDERING: Relaxed, a hint for the policy, which orders nothing; here and below.
         let meta = self.meta.load(Ordering::Relaxed);
-        if meta & USES < u32::from(cap) * USE {
+        if meta & (RECENTLY | USES) < enough(cap) {
             rmw::contended_at(&self.meta);
-            let _ = self.meta.compare_exchange(meta, meta + USE, Ordering::Relaxed, Ordering::Relaxed);
+            let _ = self.meta.compare_exchange(meta, used(meta, cap), Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
-    /// Uses counted, each [`USE`].
+    /// Whether the page was used recently.
+    pub(crate) fn is_recent(&self) -> bool {
+        // ORDERING: as in `count_use`.
+        self.meta.load(Ordering::Relaxed) & RECENTLY != 0
+    }
+
+    /// Has the last use of the page be a while ago; none at all if `long`.
+    pub(crate) fn grow_old(&self, long: bool) {
+        // ORDERING: as in `count_use`.
+        let meta = self.meta.load(Ordering::Relaxed);
+        if meta & RECENTLY != 0 {
+            let to = if long { meta & !RECENTLY } else { meta - A_WHILE };
+            let _ = self.meta.compare_exchange(meta, to, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// Uses counted and how recent they are, to compare with [`enough`].
     #[inline]
     pub(crate) fn use_bits(&self) -> u32 {
         // ORDERING: as in `count_use`.
-        self.meta.load(Ordering::Relaxed) & USES
+        self.meta.load(Ordering::Relaxed) & (RECENTLY | USES)
     }
 
     /// Uses counted.
     pub fn uses(&self) -> u8 {
-        (self.use_bits() / USE) as u8
+        (self.use_bits() % A_WHILE / USE) as u8
     }
 
     /// Takes one use away; true if the page is to be spared, because there was one, or the word changed just now.
@@ -234,8 +268,9 @@ impl Frame {
     /// Makes a page that has just come in one that passes through. The caller holds the exclusive latch.
     pub fn set_passing(&self) {
         // ORDERING: as in `count_use`; the latch orders it for who decides by it.
-        let _ =
-            self.meta.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |meta| Some(meta & !(USES | MAIN) | PASSING));
+        let _ = self.meta.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |meta| {
+            Some(meta & !(RECENTLY | USES | MAIN) | PASSING)
+        });
     }
 
     /// Takes that back. The caller holds the exclusive latch.

@@ -21,7 +21,8 @@
 //! | evict | who looks for a frame | `pins` = 0, `uses` = 0, not DIRTY | EVICTED, nothing else |
 //!
 //! DIRTY and REDONE change beside them, as in every other mode: set with a pin held, so no page with a lost change is evicted. So
-//! does PASSING, which is set before a page enters and says nothing about who may evict.
+//! does PASSING, which is set before a page enters and says nothing about who may evict, and `recently`, but that the
+//! fix that reads a page is no use of one that was there.
 //!
 //! 1. Only who evicts takes the page out of the table, clears the page id and passes the frame on, with one exception: who
 //!    finds the entry of an evicted page, and the thread that evicts it out of step, takes the entry out. It holds the latch
@@ -30,7 +31,9 @@
 //!    made, written home and evicted meanwhile: the frame would have had to go in between.
 
 use crate::format::blank_page;
-use crate::frame::{DIRTY, EVICTED, Frame, FrameNo, Kept, LOADING, MAIN, PASSING, PINS, REDONE, USE, USES};
+use crate::frame::{
+    DIRTY, EVICTED, Frame, FrameNo, Kept, LOADING, MAIN, PASSING, PINS, RECENTLY, REDONE, USE, USES, used,
+};
 use crate::guard::{ExclusiveGuard, Slot};
 use crate::load::Fill;
 use crate::passing::Wanted;
@@ -44,7 +47,7 @@ use foreshore_sync::primitive::atomic::Ordering;
 /// Whether the state machine has a step from the word `from` to the word `to`.
 pub fn transition_allowed(from: u32, to: u32) -> bool {
     // What changes beside the machine is left out, and so is a field that only others use.
-    let [from, to] = [from, to].map(|word| word & !(REDONE | MAIN | PASSING));
+    let [from, to] = [from, to].map(|word| word & !(REDONE | MAIN | PASSING | RECENTLY));
     let (pins, uses) = (from & PINS, from & USES);
     if from & EVICTED != 0 {
         return from == EVICTED && to & !USES == LOADING;
@@ -84,7 +87,7 @@ impl Frame {
         let mut from = self.meta.load(Ordering::Relaxed);
         while from & EVICTED == 0 || mutant("nbgclock: fix an evicted page") {
             assert!(from & PINS < PINS, "too many pins on page {}", self.pid());
-            let to = from + 1 + if from & USES < u32::from(cap) * USE { USE } else { 0 };
+            let to = if cap > 0 { used(from, cap) + 1 } else { from + 1 };
             // ORDERING: Acquire, pairs with `enter` (the page id) and `loaded` (the bytes).
             match self.meta.compare_exchange_weak(from, to, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => {
@@ -100,8 +103,8 @@ impl Frame {
     /// load. The caller holds the exclusive latch and a pin, and has put the page into the frame.
     pub fn loaded(&self) {
         // ORDERING: Release, pairs with `fix` and `is_loading`: the bytes are seen by who reads on.
-        let from = self.meta.fetch_and(!LOADING, Ordering::Release);
-        check(from, from & !LOADING);
+        let from = self.meta.fetch_and(!(LOADING | RECENTLY), Ordering::Release);
+        check(from, from & !(LOADING | RECENTLY));
     }
 
     /// age. True if the page is to be spared: it is fixed, or passing, or has a use left, or its word changes just now.

@@ -13,7 +13,9 @@
 //! pages that have passed are kept for a while, and whether they had passed before. One that a scan brings in for the third time
 //! would have been there in a longer queue, and the quota grows by a frame; each page that comes in for anybody else takes a
 //! frame back. That is how ARC shares its memory between its two lists (Megiddo and Modha, FAST 2003), but that a second scan
-//! shows nothing yet: a check after a backup, say. The quota ends at [`MOST`], and ids are kept for as many departures as lie
+//! shows nothing yet: a check after a backup, say. Pages that are always there never come in. So a victim of the policy that
+//! was used while the last such row of pages came, or the one before, is spared and takes a frame back too: scans grow at the cost
+//! of pages that nobody uses. The quota ends at [`MOST`], and ids are kept for as many departures as lie
 //! between the two: a scan of more than that is read from disk each time, and takes nothing from anybody.
 //!
 //! **Every passing page is in the queue**, or in the hands of a thread that looks at it, because a policy need not know of it: who
@@ -26,16 +28,18 @@ use crate::replace::Ghosts;
 use foreshore_base::PageId;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
-use foreshore_sync::{LockRank, Mutex};
+use foreshore_sync::{CachePadded, LockRank, Mutex};
 use std::collections::VecDeque;
 use std::io;
-use std::ops::{ControlFlow, RangeInclusive};
+use std::ops::{ControlFlow, Range, RangeInclusive};
 
 /// Of so many frames one at least may hold a passing page before the oldest of them go first. Twice what scans read ahead, so
 /// that they come to those pages before they leave.
 const LEAST: usize = 8;
 /// Of four frames so many at most.
 const MOST: usize = 3;
+/// Victims of the policy that a sweep passes over because they were used. A bound, so that somebody is named soon.
+const SPARED: usize = 16;
 /// Pages that a sweep gives over to the policy before it asks the policy, whose turn a long row of them would only put off.
 const HAND_OVERS: usize = 16;
 
@@ -56,8 +60,11 @@ pub(crate) struct Passing {
     /// Entries up to which the policy's victims go first.
     quota: AtomicUsize,
     bounds: RangeInclusive<usize>,
-    /// Pages that have left through the queue for the first time, and again.
-    gone: [Ghosts; 2],
+    /// Pages that have left through the queue, with a mark if they had passed before.
+    gone: Ghosts,
+    frames: usize,
+    /// Pages that have come.
+    come: CachePadded<AtomicUsize>,
 }
 
 /// A place in the queue.
@@ -76,7 +83,9 @@ impl Passing {
             queue: Mutex::new(LockRank::Leaf, VecDeque::new()),
             quota: AtomicUsize::new(least),
             bounds: least..=most,
-            gone: [Ghosts::new(most - least)?, Ghosts::new(most - least)?],
+            gone: Ghosts::new(most - least)?,
+            frames,
+            come: CachePadded::new(AtomicUsize::new(0)),
         })
     }
 
@@ -85,22 +94,36 @@ impl Passing {
         self.quota.load(Ordering::Relaxed)
     }
 
+    /// Positions of frames, beyond their number too, whose uses grow old as a page comes in: all frames once while as many come as
+    /// are kept in mind.
+    fn lap(&self) -> Range<usize> {
+        let span = (self.bounds.end() - self.bounds.start()).max(1);
+        // ORDERING: ticket; a hand that guards nothing.
+        let come = self.come.fetch_add(1, Ordering::Relaxed);
+        come * self.frames / span..(come + 1) * self.frames / span
+    }
+
     /// Page `pid` comes in for a scan. If it has passed twice of late the queue was too short for it.
     fn come(&self, no: FrameNo, pid: PageId) {
-        let [once, twice] = self.gone.each_ref().map(|gone| gone.take(pid));
-        if twice && self.quota() < *self.bounds.end() {
+        let passed = self.gone.take(pid);
+        if passed == Some(true) && self.quota() < *self.bounds.end() {
             // ORDERING: as in `quota`; that threads that do this at once go beyond the bound by their number makes no difference.
             self.quota.fetch_add(1, Ordering::Relaxed);
         }
-        self.put(Entry { no, pid, again: once || twice });
+        self.put(Entry { no, pid, again: passed.is_some() });
     }
 
     /// A page has left through the queue.
     fn go(&self, entry: Entry) {
-        self.gone[usize::from(entry.again)].add(entry.pid);
+        self.gone.add(entry.pid, entry.again);
     }
 
-    /// A page comes in for somebody else, who has the frame from the scans.
+    /// Whether the scans have a larger share than the least.
+    fn has_more(&self) -> bool {
+        self.quota() > *self.bounds.start()
+    }
+
+    /// Somebody else has a frame from the scans, as far as they have more than the least.
     fn yield_one(&self) {
         let quota = self.quota();
         if quota > *self.bounds.start() {
@@ -124,10 +147,16 @@ impl Core {
     /// Page `pid` comes into the frame, whose exclusive latch is held. True if it passes through; else the policy is to hear of it.
     pub(crate) fn on_arrival(&self, no: FrameNo, pid: PageId, wanted: Wanted) -> bool {
         match wanted {
-            Wanted::Again => self.passing.yield_one(),
+            Wanted::Again => {
+                self.frames[no as usize].grow_old(true);
+                self.passing.yield_one();
+            }
             Wanted::Once => {
                 self.frames[no as usize].set_passing();
                 self.passing.come(no, pid);
+                for no in self.passing.lap() {
+                    self.frames[no % self.frames.len()].grow_old(false);
+                }
             }
         }
         wanted == Wanted::Once
@@ -136,7 +165,15 @@ impl Core {
     /// Hands frames to `consider`, the one to give up first, until it breaks or there are no more.
     pub(crate) fn sweep(&self, consider: &mut dyn FnMut(FrameNo) -> ControlFlow<()>) -> ControlFlow<()> {
         self.sweep_passing(self.passing.quota(), HAND_OVERS, consider)?;
-        self.replacer.sweep(&self.frames, consider)?;
+        let mut spared = 0;
+        self.replacer.sweep(&self.frames, &mut |no| {
+            if spared == SPARED || !self.passing.has_more() || !self.frames[no as usize].is_recent() {
+                return consider(no);
+            }
+            spared += 1;
+            self.passing.yield_one();
+            self.sweep_passing(self.passing.quota(), HAND_OVERS, consider)
+        })?;
         self.sweep_passing(0, usize::MAX, consider)
     }
 
@@ -216,6 +253,27 @@ mod tests {
             assert_eq!((frame.uses(), frame.is_passing()), (before, false), "{kind}");
             assert!(pool.core.passing.queue.lock().is_empty());
         }
+    }
+
+    #[test]
+    fn what_was_scanned_long_ago_is_forgotten() {
+        let passing = Passing::new(128).expect("memory");
+        let (least, span) = (passing.quota(), 128 * MOST as u64 / 4 - 128 / LEAST as u64);
+        let scan = |pids: std::ops::Range<u64>| {
+            for pid in pids.map(PageId) {
+                passing.come(0, pid);
+                passing.go(passing.take(0).expect("it has come"));
+            }
+        };
+        scan(1..11);
+        scan(1..11);
+        // Others, for the first time.
+        scan(100..100 + 2 * span);
+        scan(1..11);
+        assert_eq!(passing.quota(), least);
+        scan(1..11);
+        scan(1..11);
+        assert_eq!(passing.quota(), least + 10, "now it is the third time");
     }
 
     #[test]

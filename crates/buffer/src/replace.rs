@@ -25,7 +25,7 @@ mod two_q;
 
 pub(crate) use ghosts::Ghosts;
 
-use crate::frame::{Frame, FrameNo, MAX_USES, USE};
+use crate::frame::{Frame, FrameNo, MAX_USES, enough};
 use foreshore_base::{Error, PageId};
 use std::fmt;
 use std::io;
@@ -165,7 +165,7 @@ impl Uses {
     pub(crate) fn enough(self) -> u32 {
         match self {
             Self::Told => u32::MAX,
-            Self::Counted { cap } => u32::from(cap) * USE,
+            Self::Counted { cap } => enough(cap),
             // The pin has counted it.
             Self::WithPin { .. } => 0,
         }

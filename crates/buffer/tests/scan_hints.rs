@@ -93,6 +93,31 @@ fn a_table_that_is_scanned_again_and_again_stays_in_memory() {
     }
 }
 
+/// Pages that never leave are never missed, and count by their uses.
+#[test]
+fn a_table_that_is_scanned_again_and_again_takes_nothing_from_pages_in_use() {
+    let fs = store();
+    for replacement in ReplacementKind::ALL {
+        let bed = warm(&fs, replacement);
+        let hot = 1..1 + FRAMES * 3 / 4;
+        for _ in 0..8 {
+            reads(&bed, hot.clone(), Wanted::Again);
+        }
+        assert_eq!(reads(&bed, hot.clone(), Wanted::Again), 0, "{replacement}: they fit");
+        let table = SCANNED.start + 1..SCANNED.start + 1 + FRAMES / 2;
+        let mut missed = 0;
+        for _ in 0..40 {
+            reads(&bed, table.clone(), Wanted::Once);
+            missed += reads(&bed, hot.clone(), Wanted::Again);
+        }
+        let read = 40 * (hot.end - hot.start);
+        assert!(missed <= read / 50, "{replacement}: {missed} of {read} uses missed");
+        // Those that nobody uses any more give way.
+        let read: Vec<u64> = (0..16).map(|_| reads(&bed, table.clone(), Wanted::Once)).collect();
+        assert_eq!(read[8..], [0; 8], "{replacement}: {read:?}");
+    }
+}
+
 #[test]
 fn a_page_of_a_scan_that_somebody_else_uses_stays() {
     let fs = store();

@@ -23,9 +23,11 @@ use foreshore_io::AlignedBuf;
 use foreshore_lock::TableMode;
 use foreshore_space::{UNREACHED, map_of};
 use foreshore_sync::primitive::atomic::Ordering;
+use foreshore_sync::{SystemClock, pause};
 use foreshore_txn::Txn;
 use std::collections::{HashMap, HashSet};
 use std::ops::Bound;
+use std::time::Duration;
 
 /// Pages that are read before who waits for the table gets it.
 const PIECE: u32 = 64;
@@ -45,8 +47,11 @@ pub struct Report {
 }
 
 pub(crate) fn check(db: &Db) -> Result<Report> {
-    let listed = db.run_with(TxnOptions::new().label("check"), |tx| tx.with(list))?;
-    let mut check = Check { engine: db.engine(), listed, owned: HashSet::new(), report: Report::default() };
+    let engine = db.engine();
+    // WAIT: park - for the check whose turn it is. No lock is held here, and it waits for locks within their time limit.
+    let _turn = engine.checks.take(&SystemClock::new(), Duration::MAX);
+    let listed = db.run_with(TxnOptions::check(), |tx| tx.with(list))?;
+    let mut check = Check { engine, listed, owned: HashSet::new(), report: Report::default() };
     check.walk_all()?;
     check.compare_maps()?;
     check.engine.pool.flush_all()?;
@@ -110,7 +115,8 @@ impl<'e> Hold<'e> {
     /// Lets who waits go first.
     fn renew(&mut self) -> Result<()> {
         self.give_up();
-        let txn = self.txn.insert(self.engine.begin(TxnOptions::new().label("check"))?);
+        let txn = self.txn.insert(self.engine.begin(TxnOptions::check())?);
+        pause::point("check: has a transaction");
         txn.lock_table(self.tree.table(), TableMode::IntentShared)?;
         if self.tree.is_retired() { Err(Error::TableDropped) } else { Ok(()) }
     }

@@ -107,7 +107,8 @@ impl Db {
     /// every tree, and that each page is owned once or free. Readers and writers of rows do not wait for it. Who drops a
     /// table that is being walked waits for a few pages, and the check waits for those who have created or dropped tables.
     ///
-    /// What changes meanwhile counts as it is met: the rows of the report are those of no one moment.
+    /// What changes meanwhile counts as it is met: the rows of the report are those of no one moment. Checks run one after another;
+    /// one has a place also where there are as many transactions as there may be.
     ///
     /// # Errors
     /// `Corrupted` with the first thing that is wrong; otherwise as a transaction's.

@@ -15,8 +15,8 @@ use foreshore_io::{DirLock, File, Fs};
 use foreshore_recovery::{Checkpointer, RecoveryStats};
 use foreshore_space::Space;
 use foreshore_sync::primitive::atomic::{AtomicU8, AtomicU32, Ordering, fence};
-use foreshore_sync::{Daemon, EventCount, LockRank, Mutex, ShardedCounter, Step};
-use foreshore_txn::{Txn, TxnManager};
+use foreshore_sync::{Daemon, EventCount, LockRank, Mutex, ShardedCounter, Step, Turns};
+use foreshore_txn::{SnapshotLimits, Txn, TxnManager};
 use foreshore_wal::Log;
 use std::sync::Arc;
 
@@ -75,6 +75,8 @@ pub(crate) struct Engine {
     pub(crate) idle: EventCount,
     /// What transactions share that are run again.
     pub(crate) repeats: Repeats,
+    /// One check at a time: each has the session that is kept for it.
+    pub(crate) checks: Turns,
     pub(crate) profiler: Profiler,
     /// Draws of [`step`](Self::step).
     pub(crate) steps: Mutex<u64>,
@@ -101,7 +103,10 @@ impl Engine {
         // counters. One of the two sees the other.
         fence(Ordering::SeqCst);
         let begun = match self.state.load(Ordering::Relaxed) {
-            OPEN => self.check_open().and_then(|()| self.txns.begin(self.below(options))),
+            OPEN => self.check_open().and_then(|()| match self.txns.begin(self.below(options)) {
+                Err(Error::TooManyTransactions { .. }) if options.is_check => self.txns.begin_own(self.below(options)),
+                begun => begun,
+            }),
             _ => Err(Error::Closed),
         };
         begun.inspect_err(|_| self.transaction_ended())
@@ -117,13 +122,13 @@ impl Engine {
         }
     }
 
-    /// Does something that `close` waits for as it does for a transaction.
+    /// Does something that `close` waits for as it does for a transaction, also where the log has stopped.
     pub(crate) fn working<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         self.begun.add(1);
         // ORDERING: store, fence, look: as in `begin`.
         fence(Ordering::SeqCst);
         let done = match self.state.load(Ordering::Relaxed) {
-            OPEN => self.check_open().and_then(|()| work()),
+            OPEN => work(),
             _ => Err(Error::Closed),
         };
         self.transaction_ended();
@@ -131,11 +136,17 @@ impl Engine {
     }
 
     fn below(&self, options: TxnOptions) -> foreshore_txn::TxnOptions {
+        let SnapshotLimits { max_age, max_bytes } = self.options.snapshot_limits;
+        let snapshot_limits = SnapshotLimits {
+            max_age: options.snapshot_max_age.unwrap_or(max_age),
+            max_bytes: options.snapshot_max_bytes.unwrap_or(max_bytes),
+        };
         foreshore_txn::TxnOptions {
             label: options.label,
             lock_timeout: options.lock_timeout.unwrap_or(self.options.lock_timeout),
             isolation: options.isolation,
             reads: options.reads,
+            snapshot_limits: Some(snapshot_limits),
         }
     }
 

@@ -72,7 +72,7 @@ mod vacuum;
 pub use check::Report;
 pub use db::Db;
 pub use foreshore_base::key::{Key, Value};
-pub use foreshore_base::{Csn, Error, Lockable, Lsn, PageId, Place, Result, TableId, Waiter, Xid, limits};
+pub use foreshore_base::{Csn, Error, Lockable, Lsn, PageId, Place, Result, TableId, TableRef, Waiter, Xid, limits};
 pub use foreshore_buffer::{DoublewriteKind, PageWrites, ReplacementKind, ReplacementWeights};
 pub use foreshore_io::Device;
 pub use foreshore_lock::{IntentKind, LockWait, Locked, RowLock, Strength};

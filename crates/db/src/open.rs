@@ -21,7 +21,7 @@ use foreshore_lock::{LockManager, LockOptions};
 use foreshore_recovery::{CheckpointParts, Checkpointer, RecoveryStats, Replayed, replay, undo};
 use foreshore_space::{CATALOGUE_ROOT, Space, SpaceOptions, SuperBlock};
 use foreshore_sync::primitive::atomic::{AtomicU8, AtomicU32, Ordering};
-use foreshore_sync::{Daemon, EventCount, LockRank, Mutex, ShardedCounter, Signal, Step, ThreadSpawn};
+use foreshore_sync::{Daemon, EventCount, LockRank, Mutex, ShardedCounter, Signal, Step, ThreadSpawn, Turns};
 use foreshore_txn::{Isolation, SpillFile, Start, TakenOver, TxnManager, TxnManagerOptions};
 use foreshore_wal::{Log, LogOptions};
 use std::{
@@ -32,8 +32,8 @@ use std::{
     sync::Arc,
 };
 
-/// Transactions beside those of the user: of the thread that frees pages.
-const OWN_TRANSACTIONS: usize = 1;
+/// Transactions beside those of the user: of the thread that frees pages, and of a check.
+const OWN_TRANSACTIONS: usize = 2;
 /// Log sessions beside those of transactions: of the checkpointer, and of creation or undo.
 const OWN_SESSIONS: usize = 2;
 
@@ -225,6 +225,7 @@ impl Parts {
             ended: ShardedCounter::new(),
             idle: EventCount::new(),
             repeats: Repeats::new(options.step_seed),
+            checks: Turns::default(),
             profiler: Profiler::new(options.profile),
             steps: Mutex::new(LockRank::Leaf, options.step_seed),
             options: options.clone(),
@@ -308,7 +309,7 @@ impl Parts {
             own_sessions: OWN_TRANSACTIONS,
             status_capacity: bytes(self.memory.status_words()),
             undo_limit_bytes: bytes(self.memory.undo),
-            snapshot_max_age: self.options.snapshot_max_age,
+            snapshot_limits: self.options.snapshot_limits,
             spill: self.spill_file()?,
             early_release: self.options.early_release,
             ..TxnManagerOptions::default()

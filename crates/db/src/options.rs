@@ -11,8 +11,8 @@ use foreshore_buffer::{DoublewriteKind, ReplacementKind};
 use foreshore_io::{Device, Fs};
 use foreshore_lock::IntentKind;
 use foreshore_space::Growth;
-use foreshore_txn::EarlyRelease;
 use foreshore_txn::table::StatusKind;
+use foreshore_txn::{EarlyRelease, SnapshotLimits};
 use foreshore_wal::{BufferKind, GroupPolicy, WaitKind};
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -22,6 +22,8 @@ const MIN_SEGMENT: u64 = 64 << 10;
 const MAX_SEGMENT: u64 = 1 << 30;
 /// The longest file for undo.
 const MAX_SPILL: u64 = 1 << 40;
+/// The fewest bytes that a snapshot may be limited to: a chunk of undo.
+const MIN_SNAPSHOT: u64 = 8 << 10;
 /// Most transactions at once that may be asked for: what one checkpoint record lists.
 const MAX_TRANSACTIONS: usize = foreshore_recovery::MAX_ACTIVE;
 
@@ -36,7 +38,7 @@ const MAX_TRANSACTIONS: usize = foreshore_recovery::MAX_ACTIVE;
 /// | [`log_wait`](Self::log_wait) | `park` |
 /// | [`log_slots`](Self::log_slots) | 4 |
 /// | [`group`](Self::group) | `greedy` |
-/// | [`log_budget`](Self::log_budget) | 256 MiB |
+/// | [`log_budget`](Self::log_budget) | 512 MiB |
 /// | [`early_release`](Self::early_release) | `full` |
 /// | [`replacement`](Self::replacement) | `s3c` |
 /// | [`status`](Self::status) | `csnmap` |
@@ -47,6 +49,7 @@ const MAX_TRANSACTIONS: usize = foreshore_recovery::MAX_ACTIVE;
 /// | [`undo_limit`](Self::undo_limit) | an eighth of the memory limit |
 /// | [`spill_limit`](Self::spill_limit) | none |
 /// | [`snapshot_max_age`](Self::snapshot_max_age) | none |
+/// | [`snapshot_max_bytes`](Self::snapshot_max_bytes) | none |
 /// | [`max_transactions`](Self::max_transactions) | 1024 |
 /// | [`profile`](Self::profile) | off |
 /// | [`background`](Self::background) | on |
@@ -70,7 +73,7 @@ pub struct Options {
     pub(crate) lock_timeout: Duration,
     pub(crate) undo_limit: Option<u64>,
     pub(crate) spill_limit: u64,
-    pub(crate) snapshot_max_age: Duration,
+    pub(crate) snapshot_limits: SnapshotLimits,
     pub(crate) max_transactions: usize,
     pub(crate) profile: bool,
     pub(crate) background: bool,
@@ -96,7 +99,7 @@ impl Options {
             log_wait: WaitKind::default(),
             log_slots: 4,
             group: GroupPolicy::Greedy,
-            log_budget: 256 << 20,
+            log_budget: 512 << 20,
             replacement: ReplacementKind::default(),
             status: StatusKind::default(),
             intents: IntentKind::default(),
@@ -106,7 +109,7 @@ impl Options {
             lock_timeout: Duration::from_secs(10),
             undo_limit: None,
             spill_limit: 0,
-            snapshot_max_age: Duration::MAX,
+            snapshot_limits: SnapshotLimits::NONE,
             max_transactions: 1024,
             profile: false,
             background: true,
@@ -244,7 +247,8 @@ impl Options {
 
     /// Bytes of a temporary file in the directory for what [`undo_limit`](Self::undo_limit) leaves no room for in memory: old versions,
     /// then changes of running transactions, but for those behind a savepoint. None if zero; no more than 32 times the memory are used.
-    /// The name of the file goes as soon as it is open. Writers go on without it while it cannot be written. Who finds no room then
+    /// The name of the file goes as soon as it is open. It never shrinks while the database is open: what is free in it is used again.
+    /// Writers go on without it while it cannot be written. Who finds no room then
     /// gets that error; a transaction that cannot read back what it has to take back stops the database.
     #[must_use]
     pub fn spill_limit(mut self, bytes: u64) -> Self {
@@ -254,10 +258,20 @@ impl Options {
 
     /// How old a snapshot may be, more than zero, when writers begin to look for room: an older one is given up, and its reader gets
     /// [`SnapshotTooOld`](Error::SnapshotTooOld). While nobody writes, it stays. [`Stats::oldest_snapshot`](crate::Stats::oldest_snapshot)
-    /// tells the oldest by its label.
+    /// tells the oldest by its label. A transaction may have a limit of its own: see [`TxnOptions`](crate::TxnOptions::snapshot_max_age)
+    /// and [`ReadOptions`](crate::ReadOptions::snapshot_max_age).
     #[must_use]
     pub fn snapshot_max_age(mut self, age: Duration) -> Self {
-        self.snapshot_max_age = age;
+        self.snapshot_limits.max_age = age;
+        self
+    }
+
+    /// How many bytes of old versions may be kept for the oldest snapshot alone, at least 8 KiB, when writers begin to look for room:
+    /// beyond that it is given up, as one that is too old. They are counted in chunks of 8 KiB, as
+    /// [`Stats::oldest_snapshot`](crate::Stats::oldest_snapshot) does. A transaction may have a limit of its own.
+    #[must_use]
+    pub fn snapshot_max_bytes(mut self, bytes: u64) -> Self {
+        self.snapshot_limits.max_bytes = bytes;
         self
     }
 
@@ -268,8 +282,8 @@ impl Options {
         self
     }
 
-    /// Whether it is measured where the time of transactions goes, for [`Db::profile`]. One transaction in 16 of a thread is
-    /// measured. It can be switched while the database is open ([`Db::set_profiling`]).
+    /// Whether it is measured where the time of transactions goes, for [`Db::profile`]. One transaction in
+    /// [`Profile::ONE_IN`](crate::Profile::ONE_IN) of a thread is measured, on average. It can be switched while the database is open ([`Db::set_profiling`]).
     #[must_use]
     pub fn profile(mut self, on: bool) -> Self {
         self.profile = on;
@@ -303,8 +317,11 @@ impl Options {
 
     fn check(&self) -> Result<()> {
         MemoryShares::of(self.memory_limit, self.undo_limit)?;
-        if self.snapshot_max_age.is_zero() {
+        if self.snapshot_limits.max_age.is_zero() {
             return Err(out_of_range("snapshot_max_age", 0, "more than no time"));
+        }
+        if self.snapshot_limits.max_bytes < MIN_SNAPSHOT {
+            return Err(out_of_range("snapshot_max_bytes", self.snapshot_limits.max_bytes, "at least 8 KiB"));
         }
         if !self.segment_bytes.is_power_of_two() || !(MIN_SEGMENT..=MAX_SEGMENT).contains(&self.segment_bytes) {
             return Err(out_of_range("segment_bytes", self.segment_bytes, "a power of two from 64 KiB to 1 GiB"));

@@ -12,6 +12,7 @@ use foreshore_sync::{Clock, Hot, LockRank, Mutex, Nanos, SystemClock};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::ops::{AddAssign, Sub};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How the time of transactions was spent, from begin to end.
@@ -238,11 +239,10 @@ impl Db {
         let engine = self.engine();
         let mut labels: Vec<_> = engine.profiler.labels.lock().iter().map(|(&label, &split)| (label, split)).collect();
         labels.sort_by_key(|(label, split)| (std::cmp::Reverse(split.total()), *label));
-        let key = |Hot { key, times: waits, spent: waited, over }: Hot<Lockable>| HotKey {
-            name: key.to_string(),
-            waits,
-            waited,
-            over,
+        let key = |Hot { mut key, times: waits, spent: waited, over }: Hot<Lockable>| {
+            let table = key.table_mut();
+            table.name = engine.tables.by_id(table.id).map(|info| Arc::clone(&info.name));
+            HotKey { name: key.to_string(), waits, waited, over }
         };
         let page = |Hot { key: page, times: waits, spent: waited, over }| HotPage { page, waits, waited, over };
         Profile {

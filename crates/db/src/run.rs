@@ -1,7 +1,7 @@
 //! Transactions as closures that are repeated when others stood in their way.
 
 use crate::{Db, Durability, Transaction, TxnOptions};
-use foreshore_base::{Error, TableId};
+use foreshore_base::Error;
 use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
 use foreshore_sync::{Clock, Parker, SystemClock, Turn, Turns, thread_index};
 use std::{cell::Cell, sync::Arc, time::Duration};
@@ -23,9 +23,9 @@ impl Db {
     ///
     /// A run that others ended (a deadlock, a conflict, a lock timeout, a lack of sessions) is rolled back and `f` is called
     /// again, after a random pause of at most 10 ms; those that have met others often run one at a time, after a wait of at
-    /// most 2 s, unless this thread has another transaction open. If one was ended by [`LockLimit`](Error::LockLimit) the next lock that table against writes before they call
-    /// `f`. Any other error rolls back and is given back, and so does a panic. The result, be it a value or an
-    /// error, never rests on a commit that is not durable.
+    /// most 2 s, unless this thread has another transaction open. Any other error rolls back and is given back, and so does a panic.
+    /// [`LockLimit`](Error::LockLimit) is such an error: the next run would take as many locks, and others do without them meanwhile.
+    /// The result, be it a value or an error, never rests on a commit that is not durable.
     ///
     /// # Errors
     /// What `f` returned, or why the transaction could not commit. [`Error::Exhausted`] after 100 runs, with what ended the
@@ -46,9 +46,6 @@ impl Db {
     ) -> Result<T, E> {
         let is_relaxed = options.durability == Durability::Relaxed;
         let (mut again, mut was_measured): (Option<Again>, bool) = (None, false);
-        // Of which an earlier run has read more rows than there is room for locks. They are locked while nothing else is, so
-        // that nobody who holds them can be waiting for this transaction.
-        let mut whole: Vec<TableId> = Vec::new();
         for runs in 1.. {
             // WAIT: park - see `Again::wait`; not before the first run.
             let turn = again.as_mut().and_then(|again| {
@@ -56,11 +53,14 @@ impl Db {
                 if was_measured { self.engine().profiler.between_runs(options.label, wait) } else { wait() }
             });
             let tx = self.begin_with(options);
-            let ready = whole.iter().try_for_each(|&table| tx.lock_against_writes(table));
-            let result = ready.map_err(E::from).and_then(|()| f(&tx));
-            let cause = match (tx.failure().filter(Error::is_retryable), result) {
+            let result = f(&tx);
+            let cause = match (tx.failure(), result) {
                 // Whatever the closure has made of it.
-                (Some(cause), _) => cause,
+                (Some(cause), _) if is_run_again(&cause) => cause,
+                (Some(cause), Ok(_)) => {
+                    end(&tx, turn)?;
+                    return Err(cause.into());
+                }
                 (None, Ok(value)) => match tx.pre_commit(is_relaxed) {
                     Ok(ticket) => {
                         // The locks are free: the next one need not wait for the disk.
@@ -69,20 +69,17 @@ impl Db {
                         tx.measured(|| ticket.wait())?;
                         return Ok(value);
                     }
-                    Err(error) if error.is_retryable() => error,
+                    Err(error) if is_run_again(&error) => error,
                     Err(error) => return Err(error.into()),
                 },
-                (None, Err(error)) => {
-                    self.end(&tx, turn, is_relaxed)?;
+                (_, Err(error)) => {
+                    end(&tx, turn)?;
                     return Err(error);
                 }
             };
             if runs == MAX_RUNS {
-                self.end(&tx, turn, is_relaxed)?;
+                end(&tx, turn)?;
                 return Err(Error::Exhausted { runs, cause: Arc::new(cause) }.into());
-            }
-            if let Error::LockLimit { table, .. } = cause {
-                whole.push(table);
             }
             again.get_or_insert_with(|| Again::new(self)).has_met =
                 matches!(cause, Error::Deadlock { .. } | Error::Conflict { .. });
@@ -90,17 +87,18 @@ impl Db {
         }
         unreachable!("the last run returns")
     }
+}
 
-    /// Ends `tx` without a commit. An answer that tells what another commit did must not be given while power loss could take
-    /// that commit back, and the next one in line need not wait for the disk.
-    fn end(&self, tx: &Transaction, turn: Option<Turn<'_>>, is_relaxed: bool) -> Result<(), Error> {
-        let watermark = tx.end_without_commit();
-        drop(turn);
-        let log = &self.engine().log;
-        // WAIT: help - or park behind the leader.
-        let wait = || tx.measured(|| log.force(watermark.lsn()));
-        if is_relaxed || watermark.lsn() <= log.durable() { Ok(()) } else { wait() }
-    }
+/// Whether a transaction that this error ended is run again.
+const fn is_run_again(error: &Error) -> bool {
+    error.is_retryable() && !matches!(error, Error::LockLimit { .. })
+}
+
+/// Ends `tx` without a commit. The next one in line need not wait for the disk.
+fn end(tx: &Transaction, turn: Option<Turn<'_>>) -> Result<(), Error> {
+    let watermark = tx.end_without_commit();
+    drop(turn);
+    tx.settle(watermark)
 }
 
 /// What all transactions share that are run again.

@@ -7,13 +7,13 @@ use foreshore_sync::{LockRank, Mutex};
 use std::{
     any::TypeId,
     hash::{BuildHasher, RandomState},
-    sync::OnceLock,
+    sync::{Arc, OnceLock},
 };
 
 /// A table of the catalogue.
 #[derive(Debug)]
 pub(crate) struct TableInfo {
-    pub(crate) name: Box<str>,
+    pub(crate) name: Arc<str>,
     pub(crate) tree: Tree,
     pub(crate) key_type: Box<str>,
     pub(crate) value_type: Box<str>,
@@ -135,6 +135,12 @@ impl<T: Named> Tables<T> {
         self.list[chunk].get().and_then(|chunk| chunk[at].get()).expect("a table is in the list before its name")
     }
 
+    /// The table with that id, if it is known, dropped or not. Looks at all of them.
+    pub(crate) fn by_id(&self, id: TableId) -> Option<&T> {
+        let known = (0..).map(place).map_while(|(chunk, at)| self.list.get(chunk)?.get()?[at].get());
+        known.into_iter().find(|table| table.id() == id)
+    }
+
     /// Adds a table unless it, or a later one of that name, is there, and returns the one that is.
     pub(crate) fn add(&self, table: T) -> &T {
         let mut count = self.writer.lock();
@@ -222,7 +228,9 @@ mod tests {
         for n in 0..3000 {
             assert_eq!(tables.get(&name(n)).map(|entry| entry.1), Some(n));
             assert_eq!(tables.add(entry(&name(n), n)).1, n, "the first entry stays");
+            assert_eq!(tables.by_id(TableId(n)).map(|entry| &*entry.0), Some(&*name(n)));
         }
+        assert!(tables.by_id(TableId(3000)).is_none());
     }
 
     #[test]

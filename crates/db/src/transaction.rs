@@ -1,5 +1,7 @@
 //! Transactions as a user sees them.
 
+mod finish;
+
 use crate::engine::Engine;
 use crate::profile::Meter;
 use crate::run::Begun;
@@ -8,9 +10,7 @@ use crate::{Durability, Table, TableDef, TxnOptions, catalogue};
 use foreshore_base::key::{Key, Value};
 use foreshore_base::{Csn, Error, Result, TableId};
 use foreshore_btree::Tree;
-use foreshore_lock::TableMode;
 use foreshore_txn::Txn;
-use foreshore_wal::CommitTicket;
 use std::{cell::RefCell, fmt, mem, sync::Arc};
 
 /// A transaction. It may move to another thread between two calls; dropped, it is rolled back.
@@ -23,8 +23,10 @@ use std::{cell::RefCell, fmt, mem, sync::Arc};
 /// [`Error::TableTypes`], [`Error::NoTable`], [`Error::NoSavepoint`]) and one that somebody else's lock is answered with on
 /// request ([`Error::RowLocked`]) change nothing, and the transaction goes on.
 ///
-/// What it is told, values and errors, rests on commits that may not be durable before its own is. [`Db::run`](crate::Db::run) waits
-/// for them also without a commit, and so does, but with [`Durability::Relaxed`], the answer that a table is gone.
+/// What it is told, values and errors, rests on commits that may not be durable before its own is. Who acts upon it ends the
+/// transaction first: a durable [`commit`](Self::commit) waits for them, and so does, without a commit, [`rollback`](Self::rollback),
+/// also after an error that has ended the transaction. [`Db::run`](crate::Db::run) does both, the answer that a table is gone waits by
+/// itself, and a drop never does. With [`Durability::Relaxed`] nobody waits.
 pub struct Transaction {
     engine: Arc<Engine>,
     state: RefCell<State>,
@@ -76,6 +78,12 @@ impl Live {
     pub(crate) fn created(&self, name: &str) -> Option<&TableInfo> {
         self.created.iter().find(|info| *info.name == *name && !self.has_dropped(info.tree.table()))
     }
+
+    /// Puts the names of tables into an error of this transaction.
+    fn name_tables(&self, engine: &Engine, error: &mut Error) {
+        let own = |id| self.created.iter().find(|info| info.tree.table() == id);
+        error.name_tables(|id| own(id).or_else(|| engine.tables.by_id(id)).map(|info| Arc::clone(&info.name)));
+    }
 }
 
 /// A place in a transaction that it can go back to. Made by [`Transaction::savepoint`].
@@ -86,20 +94,6 @@ pub struct Savepoint {
     created: usize,
     /// How many it had dropped.
     dropped: usize,
-}
-
-impl Engine {
-    /// Others learn of the tables that commit `csn` has created and dropped. The latter are retired.
-    pub(crate) fn know_tables(&self, created: Vec<TableInfo>, dropped: Vec<Tree>, csn: Csn) {
-        for mut table in created.into_iter().filter(|info| !info.tree.is_retired()) {
-            table.created = csn;
-            self.tables.add(table);
-        }
-        if !dropped.is_empty() {
-            dropped.iter().for_each(|tree| tree.dropped_by(csn));
-            self.reclaimer.add(dropped, csn);
-        }
-    }
 }
 
 impl Transaction {
@@ -196,109 +190,6 @@ impl Transaction {
         })
     }
 
-    /// Locks a table as a whole.
-    pub(crate) fn lock_against_writes(&self, table: TableId) -> Result<()> {
-        self.with(|_, live| live.txn.lock_table(table, TableMode::Shared))
-    }
-
-    /// Commits, and waits until the commit survives power loss; with [`Durability::Relaxed`] it does not wait.
-    /// Returns the place of the transaction in the order of commits.
-    ///
-    /// # Errors
-    /// `RolledBack` if an earlier error ended the transaction. `Poisoned`: whether the commit survives is unknown, and
-    /// [`Db::reopen`](crate::Db::reopen) tells. A full disk is none: the space of a commit record is kept free.
-    pub fn commit(self) -> Result<Csn> {
-        let ticket = self.pre_commit(self.durability == Durability::Relaxed)?;
-        // WAIT: park - for durability, or help by writing the group when the log is free. Not at all if relaxed.
-        self.measured(|| ticket.wait())?;
-        Ok(ticket.csn())
-    }
-
-    /// Commits without waiting for the disk. The order is fixed and the locks are free; the ticket tells when the commit
-    /// is durable. With [`Durability::Relaxed`] the ticket resolves at once, and
-    /// [`harden`](CommitTicket::harden) makes it wait for the disk after all.
-    ///
-    /// # Errors
-    /// Those of [`commit`](Self::commit).
-    pub fn commit_pipelined(self) -> Result<CommitTicket> {
-        self.pre_commit(true)
-    }
-
-    /// Prepares the transaction under `name`, the first phase of a commit in two. When this returns, what it did and all its locks
-    /// survive power loss, and it is up to [`Db::commit_prepared`](crate::Db::commit_prepared) or
-    /// [`Db::rollback_prepared`](crate::Db::rollback_prepared) to end it, now or after any number of restarts. Durable whatever
-    /// [`TxnOptions::durability`] says.
-    ///
-    /// Until then it keeps one of the [`max_transactions`](crate::Options::max_transactions), its log, and, as any transaction that has
-    /// written, what tells later ones apart from it: if it waits for very long, others are refused with `TooManyTransactions`. Errors
-    /// name it by its label; after a restart by its name.
-    ///
-    /// # Errors
-    /// `PreparedName`, `PreparedExists`, `DiskFull`, `TooManyTransactions`: it is rolled back. `RolledBack` if an earlier error ended it.
-    /// `Poisoned`: whether it is prepared is unknown, and [`Db::reopen`](crate::Db::reopen) and [`Db::prepared`](crate::Db::prepared) tell.
-    pub fn prepare(self, name: &str) -> Result<()> {
-        self.with(|_, _| Ok(()))?;
-        let place = self.engine.prepared.take_name(name)?;
-        let State::Live(live) = self.state.replace(State::Over) else {
-            unreachable!("a failed transaction has answered above");
-        };
-        let prepared = self.measured(|| self.engine.prepare(place, *live));
-        self.engine.transaction_ended();
-        prepared
-    }
-
-    /// Takes everything back.
-    ///
-    /// # Errors
-    /// `Poisoned`: the next open takes it back. A transaction that an error ended before is rolled back already, which
-    /// is no error here.
-    pub fn rollback(self) -> Result<()> {
-        match self.state.replace(State::Over) {
-            State::Live(live) => {
-                let take_back = || self.engine.check_open().and_then(|()| live.txn.rollback().map(drop));
-                let ended = self.measured(take_back);
-                self.engine.transaction_ended();
-                ended
-            }
-            State::Failed { .. } | State::Over => Ok(()),
-        }
-    }
-
-    /// `hand_over`: the flusher shall make the commit durable, since this thread may not wait for it.
-    pub(crate) fn pre_commit(&self, hand_over: bool) -> Result<CommitTicket> {
-        self.with(|_, _| Ok(()))?;
-        let State::Live(live) = self.state.replace(State::Over) else {
-            unreachable!("a failed transaction has answered above");
-        };
-        let Live { txn, created, dropped, .. } = *live;
-        // Before the locks go. A commit that fails has stopped the log.
-        dropped.iter().for_each(Tree::retire);
-        let commit = || if hand_over { txn.commit_pipelined() } else { txn.commit() };
-        let committed = self.measured(commit);
-        self.engine.transaction_ended();
-        let ticket = committed?;
-        self.engine.know_tables(created, dropped, ticket.csn());
-        Ok(if self.durability == Durability::Relaxed { ticket.relax() } else { ticket })
-    }
-
-    /// Ends the transaction without a commit and returns the newest commit that its answers rest on.
-    pub(crate) fn end_without_commit(&self) -> Csn {
-        match self.state.replace(State::Over) {
-            State::Live(live) => self.take_back(*live),
-            State::Failed { watermark, .. } => watermark,
-            State::Over => Csn::ZERO,
-        }
-    }
-
-    /// Rolls back and returns the newest commit that the transaction has seen, which is the same if the rollback fails.
-    fn take_back(&self, live: Live) -> Csn {
-        let watermark = live.txn.observed();
-        // A rollback that fails stops the log, and everybody hears of that.
-        let _ = self.measured(|| live.txn.rollback());
-        self.engine.transaction_ended();
-        watermark
-    }
-
     /// Does `work` of this transaction, and measures it if its time is measured.
     #[inline(always)]
     pub(crate) fn measured<T>(&self, work: impl FnOnce() -> T) -> T {
@@ -333,19 +224,21 @@ impl Transaction {
             live.txn.release();
             outcome
         });
-        let error = match outcome {
+        let mut error = match outcome {
             Ok(value) => return Ok(value),
-            Err(error) if leaves_transaction(&error) => return Err(error),
             Err(error) => error,
         };
+        live.name_tables(&self.engine, &mut error);
+        if leaves_transaction(&error) {
+            return Err(error);
+        }
         let State::Live(live) = mem::replace(&mut *state, State::Over) else {
             unreachable!("the operation ran");
         };
         self.meter.iter().for_each(|meter| meter.fail(&error));
         let watermark = self.take_back(*live);
-        let waits = matches!(error, Error::TableDropped) && self.durability == Durability::Durable;
-        // WAIT: help - or park behind the leader. Without a commit nobody else would wait until the drop is durable.
-        let waited = if waits { self.measured(|| self.engine.log.force(watermark.lsn())) } else { Ok(()) };
+        // Nobody is told of a table that is gone for good before it is.
+        let waited = if matches!(error, Error::TableDropped) { self.settle(watermark) } else { Ok(()) };
         let error = waited.err().unwrap_or(error);
         *state = State::Failed { error: error.clone(), watermark, has_begun: true };
         Err(error)

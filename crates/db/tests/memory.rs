@@ -2,7 +2,7 @@
 //!
 //! A program of its own, since resident memory is counted for a whole process.
 
-use foreshore::{Db, Device, Error, Options, TableDef};
+use foreshore::{Db, Device, Durability, Error, Options, TableDef, TxnOptions};
 use std::{fs, path::Path};
 
 const ROWS: TableDef<u64, &[u8]> = TableDef::new("rows");
@@ -18,7 +18,11 @@ fn main() -> Result<(), Error> {
     let open = resident();
     load(&db, 30_000, 1500)?;
     let loaded = resident();
-    let rows = db.run(|tx| tx.open(ROWS)?.iter().try_fold(0, |count, row| row.map(|_| count + 1)))?;
+    let rows = db.run(|tx| {
+        let table = tx.open(ROWS)?;
+        table.lock_against_writes()?;
+        table.iter().try_fold(0, |count, row| row.map(|_| count + 1))
+    })?;
     assert_eq!(rows, 30_000_u64);
     let stats = db.stats();
     assert!(stats.space.used_pages * 8192 > 2 * LIMIT, "the data is larger than the memory: {:?}", stats.space);
@@ -29,6 +33,8 @@ fn main() -> Result<(), Error> {
     drop(db);
     fs::remove_dir_all(&dir).expect("the directory can be removed");
     many_transactions(&dir)?;
+    fs::remove_dir_all(&dir).expect("the directory can be removed");
+    tables_come_and_go(&dir)?;
     fs::remove_dir_all(&dir).expect("the directory can be removed");
     Ok(())
 }
@@ -59,12 +65,45 @@ fn many_transactions(dir: &Path) -> Result<(), Error> {
     for (id, tx) in (0..COUNT).zip(open) {
         if id % 2 == 0 { tx.commit().map(drop)? } else { tx.rollback()? }
     }
-    let rows = db.run(|tx| tx.open(ROWS)?.iter().collect::<Result<Vec<_>, _>>())?;
+    let rows = db.run(|tx| {
+        let table = tx.open(ROWS)?;
+        table.lock_against_writes()?;
+        table.iter().collect::<Result<Vec<_>, _>>()
+    })?;
     assert_eq!(rows.len() as u64, 2 * COUNT);
     for (id, row) in rows {
         let expected = if id / 2 % 2 == 0 { vec![1; 60] } else { vec![7; 100] };
         assert_eq!(row, expected, "row {id}");
     }
+    db.check().map(drop)
+}
+
+/// Little is kept of tables that were dropped, and nothing else grows with their number.
+fn tables_come_and_go(dir: &Path) -> Result<(), Error> {
+    const COUNT: u64 = 3000;
+    let db = Options::new()
+        .memory_limit(LIMIT)
+        .device(Device::Buffered)
+        .segment_bytes(1 << 20)
+        .log_budget(16 << 20)
+        .open(dir)?;
+    let relaxed = TxnOptions::new().durability(Durability::Relaxed);
+    let come_and_go = |from: u64, count: u64| {
+        (from..from + count).try_for_each(|n| {
+            let name = format!("table {n}");
+            db.run_with(relaxed, |tx| tx.open(TableDef::<u64, &[u8]>::new(&name))?.insert(n, &[7; 100][..]).map(drop))?;
+            db.run_with(relaxed, |tx| tx.drop_table(&name).map(drop))
+        })
+    };
+    come_and_go(0, COUNT)?;
+    db.vacuum()?;
+    let (before, used) = (resident(), db.stats().space.used_pages);
+    come_and_go(COUNT, COUNT)?;
+    db.vacuum()?;
+    let (more, pages) = (resident().saturating_sub(before), db.stats().space.used_pages - used);
+    println!("{COUNT} tables that are gone: {more} bytes resident, {pages} pages");
+    assert!(more <= COUNT * 2000, "{more} bytes for {COUNT} tables");
+    assert!(pages <= COUNT / 50, "{pages} pages for {COUNT} tables");
     db.check().map(drop)
 }
 

@@ -73,8 +73,6 @@ impl<T: Send + 'static> Crew<T> {
         state.next += 1;
         state.batches.push(Batch { number, left: count, error: None });
         state.tasks.extend(tasks.map(|task| (number, task)));
-        // One of them is for this thread.
-        (1..count.min(self.most + 1)).for_each(|_| self.shared.work.notify_one());
         loop {
             if let Some(error) = state.end(number) {
                 return error.map_or(Ok(()), Err);
@@ -118,7 +116,12 @@ impl<T> Shared<T> {
         if early {
             self.count(&mut state, number, Ok(()));
         }
+        let more = !state.tasks.is_empty();
         drop(state);
+        // Who has a task wakes one for the next. So nobody wakes for what is gone by then, nor to a lock that is held.
+        if more {
+            self.work.notify_one();
+        }
         let done = (self.act)(task);
         state = self.state.lock();
         if !early {

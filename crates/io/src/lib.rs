@@ -39,7 +39,7 @@ pub use aligned::AlignedBuf;
 pub use device::Device;
 pub use disk::{Disk, ReadOnly, filesystem_name, syncs};
 pub use fs::{Backend, DirLock, File, Fs, Kind};
-pub use layer::FileLayer;
+pub use layer::{FileLayer, FsLayer};
 pub use mem::Mem;
 pub use sim::Sim;
 

@@ -17,21 +17,32 @@
 //! owners must be the same transactions before and after that. Locks are held to the end, so each edge still
 //! stands then, unless a waiter gave up: that may refuse a wait that would have ended, which costs a retry.
 
-use crate::manager::LockManager;
+use crate::manager::{LockManager, What};
 use crate::owner::{Owner, Wait};
 use foreshore_base::{Error, MAX_NAMED, Result, Waiter};
 use foreshore_sync::model::mutant;
 use foreshore_sync::pause;
 
 impl LockManager {
-    /// Refuses the wait that `owner` has just published if it closes a cycle. The edge is taken back then.
-    pub(crate) fn refuse_cycle(&self, owner: &Owner) -> Result<()> {
-        if self.cycle_through(owner.index).is_none() {
-            return Ok(());
-        }
+    /// Shows that `owner` waits, and refuses the wait if it closes a cycle. The edge is taken back then. The wait is counted
+    /// once that is decided.
+    pub(crate) fn publish(&self, owner: &Owner, edge: Wait, what: &What<'_>) -> Result<()> {
+        let closes_none =
+            mutant("deadlock: walks before it publishes") && self.cycle_through(owner.index, edge).is_none();
+        owner.set_wait(edge, Some(what));
+        let outcome = if closes_none { Ok(()) } else { self.refuse_cycle(owner, edge) };
+        self.count_wait();
+        outcome
+    }
+
+    fn refuse_cycle(&self, owner: &Owner, edge: Wait) -> Result<()> {
+        let Some(seen) = self.cycle_through(owner.index, edge) else { return Ok(()) };
         let confirmed = self.confirming.lock();
         let cycle = loop {
-            let Some(cycle) = self.cycle_through(owner.index) else { return Ok(()) };
+            if mutant("deadlock: who sees a cycle is its victim") {
+                break seen;
+            }
+            let Some(cycle) = self.cycle_through(owner.index, edge) else { return Ok(()) };
             // Otherwise somebody has gone on meanwhile, and there may be another one.
             if self.stands(&cycle) || mutant("deadlock: a cycle is read once") {
                 break cycle;
@@ -75,16 +86,18 @@ impl LockManager {
         self.slots.get(index).shown().label
     }
 
-    /// A path of waits from `start` back to itself, without its end. Visits each owner at most once.
-    fn cycle_through(&self, start: u32) -> Option<Vec<u32>> {
+    /// A path of waits from `start`, by its own `edge`, back to itself, without its end. Visits each owner at most once.
+    fn cycle_through(&self, start: u32, edge: Wait) -> Option<Vec<u32>> {
         // From whom the walk came to an owner; itself for one that was not met.
         let mut from: Vec<u32> = (0..self.slots.len() as u32).collect();
         let (mut open, mut blockers) = (vec![start], Vec::new());
         while let Some(owner) = open.pop() {
-            if owner != start {
+            if owner == start {
+                self.blockers_by(edge, owner, &mut blockers);
+            } else {
                 pause::point("lock: a walk goes on");
+                self.blockers(owner, &mut blockers);
             }
-            self.blockers(owner, &mut blockers);
             for blocker in blockers.drain(..) {
                 if blocker == start {
                     let mut path = vec![owner];
@@ -103,10 +116,15 @@ impl LockManager {
         None
     }
 
-    /// Adds whom `index` waits for. A waiter whose holder has ended is made to look again.
+    /// Adds whom `index` waits for.
     fn blockers(&self, index: u32, into: &mut Vec<u32>) {
-        let wait = self.slots.get(index).shown().wait;
-        match wait {
+        let edge = self.slots.get(index).shown().wait;
+        self.blockers_by(edge, index, into);
+    }
+
+    /// Adds those to whom an edge of `index` leads. A waiter whose holder has ended is made to look again.
+    fn blockers_by(&self, edge: Wait, index: u32, into: &mut Vec<u32>) {
+        match edge {
             Wait::Nothing => (),
             Wait::Table(table) => self.table_blockers(index, table, into),
             Wait::Row(row, part) => self.row_blockers(index, row, part, into),

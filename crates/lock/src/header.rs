@@ -83,18 +83,20 @@ impl LockManager {
         let target = Target::row(table, key);
         let (row, what) = (self.hash(target), What::Below(target));
         let since = patience.since(row, self.now());
-        if self.noted(&what, || self.ends_soon(is_live)) {
-            return Ok(());
-        }
-        let Some(edge) = self.enter_debt(holder, row) else { return Ok(()) };
-        if !is_live() {
-            return Ok(());
-        }
-        owner.set_wait(edge, Some(&what));
-        self.count_wait();
-        let outcome = self.park_for_row(owner, row, since, is_live, patience.timeout, &what);
-        owner.set_wait(Wait::Nothing, None);
-        outcome
+        self.noted(&what, || {
+            if self.ends_soon(is_live) {
+                return Ok(());
+            }
+            let Some(edge) = self.enter_debt(holder, row) else { return Ok(()) };
+            if !is_live() {
+                return Ok(());
+            }
+            let outcome = self
+                .publish(owner, edge, &what)
+                .and_then(|()| self.park_for_row(owner, row, since, is_live, patience.timeout, &what));
+            owner.set_wait(Wait::Nothing, None);
+            outcome
+        })
     }
 
     /// Whether the holder ends while one can wait for it without a park, which takes as long as a short transaction.
@@ -119,10 +121,9 @@ impl LockManager {
         timeout: Duration,
         what: &What<'_>,
     ) -> Result<()> {
-        self.refuse_cycle(owner)?;
         let left = self.time_left(since, timeout);
         // WAIT: park - until the row's holder ends, or a walk finds this edge stale.
-        match self.noted(what, || self.park.park(row.park_key(), left, is_live)) {
+        match self.park.park(row.park_key(), left, is_live) {
             ParkOutcome::Invalid => Ok(()),
             ParkOutcome::Unparked(_) if is_live() => Ok(()),
             ParkOutcome::Unparked(_) => {

@@ -96,9 +96,11 @@ impl What<'_> {
         // Enough of a key to know it by; keys may have a thousand bytes.
         let cut = |key: &[u8]| key[..key.len().min(MAX_NAMED_KEY)].to_vec();
         match *self {
-            Self::Table(table) => Lockable::Table(table),
-            Self::Below(Target { table, key: Some(key), part }) if part != Part::GAP => Lockable::Row(table, cut(key)),
-            Self::Below(Target { table, key, .. }) => Lockable::Gap(table, key.map(cut)),
+            Self::Table(table) => Lockable::Table(table.into()),
+            Self::Below(Target { table, key: Some(key), part }) if part != Part::GAP => {
+                Lockable::Row(table.into(), cut(key))
+            }
+            Self::Below(Target { table, key, .. }) => Lockable::Gap(table.into(), key.map(cut)),
         }
     }
 }
@@ -262,9 +264,7 @@ impl LockManager {
     ) -> Result<()> {
         if !wait.published {
             wait.published = true;
-            owner.set_wait(edge, Some(what));
-            self.waits.add(1);
-            self.refuse_cycle(owner)?;
+            self.publish(owner, edge, what)?;
         }
         let left = self.time_left(wait.since, wait.timeout);
         // WAIT: park - until a release makes this waiter grantable.
@@ -295,7 +295,7 @@ impl LockManager {
     /// Counts a time-out and names a holder.
     pub(crate) fn timed_out(&self, owner: &Owner, waited: Duration, what: &What<'_>) -> Error {
         self.timeouts.add(1);
-        Error::LockTimeout { holder: self.first_blocker(owner), what: what.named().to_string(), waited }
+        Error::LockTimeout { holder: self.first_blocker(owner), what: what.named(), waited }
     }
 
     pub(crate) fn count_wait(&self) {

@@ -31,7 +31,7 @@ impl Room {
         rmw::contended(1);
         // ORDERING: Relaxed, a number that publishes nothing.
         let taken = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(step));
-        taken.map(|_| has + step).map_err(|_| Error::LockLimit { table, max: self.max })
+        taken.map(|_| has + step).map_err(|_| Error::LockLimit { table: table.into(), max: self.max })
     }
 
     /// Takes back what an owner with room for `has` took, and returns its own.

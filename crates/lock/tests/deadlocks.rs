@@ -102,9 +102,11 @@ impl Edge {
 
     fn named(self, at: usize) -> Lockable {
         match self {
-            Self::Writer | Self::Owner | Self::Reader | Self::ReaderUpgrade => Lockable::Row(TABLE, key(at).to_vec()),
-            Self::Scan | Self::ScanUpgrade => Lockable::Gap(TABLE, Some(key(at).to_vec())),
-            Self::Table | Self::TableUpgrade => Lockable::Table(Self::table(at)),
+            Self::Writer | Self::Owner | Self::Reader | Self::ReaderUpgrade => {
+                Lockable::Row(TABLE.into(), key(at).to_vec())
+            }
+            Self::Scan | Self::ScanUpgrade => Lockable::Gap(TABLE.into(), Some(key(at).to_vec())),
+            Self::Table | Self::TableUpgrade => Lockable::Table(Self::table(at).into()),
         }
     }
 }

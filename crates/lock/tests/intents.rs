@@ -92,6 +92,7 @@ fn more_tables_than_words_lose_no_lock_and_no_tag() {
     }
 }
 
+/// E3, of tables.
 #[test]
 fn a_tag_is_of_the_tables_that_were_written() {
     let locks = manager(IntentKind::Fastpath);

@@ -28,7 +28,7 @@ impl Txn {
     pub(crate) fn reserve_undo(&mut self, bytes: usize) -> Result<()> {
         let manager = self.manager.clone();
         let may_agree = self.may_agree();
-        let Lease { undo, view, .. } = self.lease_mut();
+        let Lease { undo, view, session, .. } = self.lease_mut();
         let kept = view.newest_reader().is_some();
         let mut search = None;
         loop {
@@ -39,8 +39,10 @@ impl Txn {
             if reserved.is_ok() {
                 return Ok(());
             }
+            // Those who have the room may wait for log space, which the caller reserves again after this.
+            session.release();
             undo.fill_up(may_agree);
-            if !manager.find_room(search.get_or_insert_with(|| manager.search()), bytes)? {
+            if !manager.find_room(search.get_or_insert_with(|| manager.search()), undo, bytes)? {
                 return reserved;
             }
         }

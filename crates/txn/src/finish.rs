@@ -8,6 +8,7 @@ use crate::txn::Txn;
 use crate::undo::UndoPtr;
 use foreshore_base::{Csn, Error, Lsn, Result, Xid};
 use foreshore_sync::model::mutant;
+use foreshore_sync::pause;
 use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_wal::{CommitTicket, Dep, Log, Record, Session, flags};
 use std::io;
@@ -38,12 +39,13 @@ impl Txn {
         let (Some(xid), Some(tag)) = (self.xid, self.logged_as()) else { return Ok(self.end_unlogged(hand_over)) };
         // A commit may use what is kept back: a rollback in its place would take more.
         let reserved = self.session().reserve_rollback(Session::cost(MARK_LEN));
-        if self.prepared_as.is_some() {
-            // Nobody takes it back in this run.
-            reserved.as_ref().inspect_err(|cause| self.manager.halt(cause)).ok();
+        if let Err(cause) = reserved {
+            self.give_up_prepared(&cause);
+            return Err(cause);
         }
-        reserved?;
         let mut lease = self.lease.take().expect("a running transaction has its lease");
+        lease.undo.set_busy();
+        pause::point("txn: about to give up its undo");
         let manager = &self.manager;
         // Before the record: a snapshot that could see the commit finds it under way.
         manager.window.begin_commit(xid);
@@ -72,6 +74,16 @@ impl Txn {
             manager.log.acknowledge(session);
         }
         Ok(ticket)
+    }
+
+    /// Nobody in this run takes back what was prepared and cannot commit, nor ends it another way. Those who wait for what it holds
+    /// are let on, and told that everything has stopped.
+    fn give_up_prepared(&mut self, cause: &Error) {
+        if self.prepared_as.is_some() {
+            let manager = self.manager.clone();
+            manager.halt(cause);
+            manager.locks.finish(&mut self.lease_mut().owner, None);
+        }
     }
 
     /// Commits a transaction that has changed and locked no row. Its place in the order is that of the newest commit it has
@@ -105,6 +117,7 @@ impl Txn {
 
     pub(crate) fn take_back(&mut self) -> Result<()> {
         let Some(mut lease) = self.lease.take() else { return Ok(()) };
+        lease.undo.set_busy();
         let manager = &self.manager;
         let unwinds = HaltOnPanic(manager);
         let outcome = self.undo_all(&mut lease);

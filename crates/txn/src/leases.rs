@@ -79,7 +79,10 @@ impl Leases {
 
     /// Takes a lease back.
     pub(crate) fn give_back(&self, lease: Box<Lease>) {
-        self.lock(lease.home).idle.push(lease);
+        let mut shard = self.lock(lease.home);
+        // Who finds it so finds it here: see `undo::outlook`.
+        lease.undo.set_idle();
+        shard.idle.push(lease);
     }
 
     /// How many there are.

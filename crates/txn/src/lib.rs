@@ -51,6 +51,7 @@ pub use manager::{CheckpointView, Start, TxnManager, TxnManagerOptions};
 pub use past::Visibility;
 pub use prepared::{InDoubt, LoggedChange, MAX_PREPARED_NAME, PrepareBody, Prepared, TakeOver, TakenOver};
 pub use read::{Isolation, Seen};
+pub use readers::SnapshotLimits;
 pub use resource::{ResourceManager, UndoContext};
 pub use savepoint::Savepoint;
 pub use slot::OldestActive;

@@ -4,18 +4,19 @@ use crate::ceiling::{Bound, RAISE_COST, Xids};
 use crate::early_release::EarlyRelease;
 use crate::leases::Leases;
 use crate::pins::Pins;
-use crate::readers::Readers;
+use crate::readers::{Readers, SnapshotLimits};
 use crate::resource::ResourceManager;
 use crate::slot::{self, ActiveSlots};
-use crate::status::StatusWindow;
+use crate::status::{Status, StatusWindow};
 use crate::table::StatusTable;
 use crate::txn::{Txn, TxnOptions};
 use crate::undo::{Arena, SpillFile, Undo};
 use crate::view::{KeptView, View, Views};
 use foreshore_base::{Csn, Error, GroupNo, Result, Xid};
 use foreshore_lock::{LockManager, Owner};
+use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::AtomicBool;
-use foreshore_sync::{EventCount, ShardedCounter, SystemClock};
+use foreshore_sync::{EventCount, ShardedCounter, SystemClock, pause};
 use foreshore_wal::{Log, Session};
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 /// Xids drawn between two moves of the status window.
-const SLIDE_STRIDE: u64 = 4096;
+pub(crate) const SLIDE_STRIDE: u64 = 4096;
 
 /// Sizes of a transaction manager.
 #[derive(Clone, Debug)]
@@ -41,8 +42,10 @@ pub struct TxnManagerOptions {
     pub undo_limit_bytes: usize,
     /// Where undo goes when those are spent.
     pub spill: Option<SpillFile>,
-    /// Snapshots that are older are given up by writers who look for old versions that nobody needs.
-    pub snapshot_max_age: Duration,
+    /// How long a transaction looks for room for undo where others take one chunk after the other.
+    pub undo_patience: Duration,
+    /// Snapshots beyond these are given up by writers who look for old versions that nobody needs.
+    pub snapshot_limits: SnapshotLimits,
     /// Xids handed out between two moves of the ceiling, at least 2. A restart skips up to as many.
     pub xid_block: u64,
     /// What a commit releases before it is durable.
@@ -58,7 +61,8 @@ impl Default for TxnManagerOptions {
             status_capacity: 1 << 20,
             undo_limit_bytes: 128 << 20,
             spill: None,
-            snapshot_max_age: Duration::MAX,
+            undo_patience: Duration::from_secs(10),
+            snapshot_limits: SnapshotLimits::NONE,
             xid_block: 1 << 16,
             early_release: EarlyRelease::default(),
         }
@@ -129,7 +133,8 @@ pub struct TxnManager {
     pub(crate) undo: Arc<Arena>,
     max_sessions: usize,
     pub(crate) early_release: EarlyRelease,
-    pub(crate) snapshot_max_age: Duration,
+    pub(crate) undo_patience: Duration,
+    pub(crate) snapshot_limits: SnapshotLimits,
     pub(crate) kills: ShardedCounter,
     pub(crate) commits: ShardedCounter,
     pub(crate) aborts: ShardedCounter,
@@ -172,7 +177,8 @@ impl TxnManager {
             undo: Arc::new(Arena::new(options.undo_limit_bytes, options.spill)?),
             max_sessions: options.max_sessions,
             early_release: options.early_release,
-            snapshot_max_age: options.snapshot_max_age,
+            undo_patience: options.undo_patience,
+            snapshot_limits: options.snapshot_limits,
             kills: ShardedCounter::new(),
             commits: ShardedCounter::new(),
             aborts: ShardedCounter::new(),
@@ -257,9 +263,19 @@ impl TxnManager {
 
     /// Takes the lease of a transaction that has ended with commit number `csn`; zero if it was taken back.
     pub(crate) fn give_back(&self, mut lease: Box<Lease>, csn: Csn) {
-        lease.undo.end(csn);
+        if lease.undo.has_any() {
+            lease.undo.set_busy();
+        }
+        let tells = lease.undo.end(csn);
         lease.session.release();
+        if mutant("undo: idle before its lease is") {
+            lease.undo.set_idle();
+        }
+        pause::point("txn: a lease is about to be idle");
         self.leases(lease.is_own).give_back(lease);
+        if tells {
+            self.undo.tell();
+        }
     }
 
     /// What a checkpoint has to record. The caller has loaded the log's next group before. Xids that sessions keep for later are
@@ -298,10 +314,8 @@ impl TxnManager {
                 if self.slide(u64::MAX) == 0 {
                     // WAIT: help - or park behind the leader: the oldest commit in the window is not durable.
                     self.log.force(self.log.current())?;
-                    let lo = self.window.lo();
-                    self.void_left(self.xids.next());
-                    let is_held = self.slide(u64::MAX) == 0 && self.window.lo() == lo;
-                    if is_held && self.xids.settle(&self.log, &self.window) == Bound::Window {
+                    pause::point("txn: the window is full");
+                    if self.is_window_held() && self.xids.settle(&self.log, &self.window) == Bound::Window {
                         let oldest = self.oldest_active().map_or("", |active| active.label);
                         return Err(Error::TooManyTransactions { max: self.window.capacity(), oldest });
                     }
@@ -310,6 +324,15 @@ impl TxnManager {
         }
         self.xids.settle(&self.log, &self.window);
         Ok(())
+    }
+
+    /// Whether a transaction that runs holds the window. One that has committed only just keeps it until that is durable.
+    fn is_window_held(&self) -> bool {
+        let lo = self.window.lo();
+        if self.is_window_waiting() {
+            self.void_left(self.xids.next());
+        }
+        self.slide(u64::MAX) == 0 && self.window.lo() == lo && self.window.get(lo) == Status::Live
     }
 
     /// Moves window and ceiling on ahead of need, by who drew `xid`.

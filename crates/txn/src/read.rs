@@ -6,6 +6,7 @@ use crate::snapshot::Snapshot;
 use crate::txn::Txn;
 use crate::undo::{Older, UndoPtr};
 use foreshore_base::{Csn, Error, Result, TableId, Xid};
+use foreshore_sync::model::mutant;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -82,7 +83,7 @@ impl Txn {
     }
 
     fn take_snapshot(&self) -> Result<Arc<Snapshot>> {
-        self.manager.snapshot(self.reads, self.label).map(Arc::new)
+        self.manager.snapshot_within(self.reads, self.label, self.snapshot_limits).map(Arc::new)
     }
 
     /// The snapshot by which an operation that begins now reads; `None` if it reads what is newest, under locks.
@@ -178,10 +179,10 @@ impl Txn {
     /// `Conflict`; `SnapshotTooOld`, for a snapshot that was killed sees what it should not, and has no say on what is purged.
     pub fn check_conflict(&self, table: TableId, key: &[u8], xid: Xid) -> Result<()> {
         let Some(snapshot) = &self.snapshot else { return Ok(()) };
-        let is_mine = self.xid == Some(xid) || xid == Xid::ZERO;
+        let is_mine = self.xid == Some(xid) || xid == Xid::ZERO || mutant("txn: the last updater wins");
         let sees = is_mine || matches!(snapshot.visibility(xid), Visibility::Visible(_));
         // Afterwards: who finds that the window has moved without regard to the snapshot finds it killed.
         self.check_snapshot(snapshot)?;
-        if sees { Ok(()) } else { Err(Error::Conflict { table, key: key.into() }) }
+        if sees { Ok(()) } else { Err(Error::Conflict { table: table.into(), key: key.into() }) }
     }
 }

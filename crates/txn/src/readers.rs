@@ -18,7 +18,7 @@
 
 use foreshore_base::{Csn, Xid};
 use foreshore_sync::model::mutant;
-use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use foreshore_sync::{CachePadded, LockRank, Mutex, Nanos, rmw, thread_index};
 use std::time::Duration;
 
@@ -44,11 +44,33 @@ struct Slot {
     about: Mutex<(About, Toll)>,
 }
 
+/// What a snapshot may take before it is given up, though there is room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnapshotLimits {
+    /// Time.
+    pub max_age: Duration,
+    /// Bytes that are kept for it alone, while it is the oldest.
+    pub max_bytes: u64,
+}
+
+impl SnapshotLimits {
+    /// Whatever it takes.
+    pub const NONE: Self = Self { max_age: Duration::MAX, max_bytes: u64::MAX };
+}
+
 /// What is told of a reader that others wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct About {
     pub(crate) label: &'static str,
     pub(crate) since: Nanos,
+    pub(crate) limits: SnapshotLimits,
+}
+
+impl About {
+    /// A reader without limits.
+    pub(crate) const fn new(label: &'static str, since: Nanos) -> Self {
+        Self { label, since, limits: SnapshotLimits::NONE }
+    }
 }
 
 /// What a reader had taken when its snapshot was taken from it.
@@ -92,16 +114,18 @@ pub(crate) struct Readers {
     slots: Box<[CachePadded<Slot>]>,
     /// Slots from here on were never used.
     used: AtomicUsize,
+    /// Whether a reader has ever had limits.
+    limited: AtomicBool,
 }
 
 impl Readers {
     pub(crate) fn new(count: usize) -> Self {
-        let about = || (About { label: "", since: Nanos::ZERO }, Toll::default());
+        let about = || (About::new("", Nanos::ZERO), Toll::default());
         let slot = |_| {
             let (state, hi) = (AtomicU64::new(FREE), AtomicU64::new(0));
             CachePadded::new(Slot { state, hi, about: Mutex::new(LockRank::Leaf, about()) })
         };
-        Self { slots: (0..count).map(slot).collect(), used: AtomicUsize::new(0) }
+        Self { slots: (0..count).map(slot).collect(), used: AtomicUsize::new(0), limited: AtomicBool::new(false) }
     }
 
     pub(crate) fn capacity(&self) -> usize {
@@ -128,6 +152,11 @@ impl Readers {
         let (csn, hi) = read_snapshot(bound, durable, clock, next);
         let slot = &self.slots[at];
         slot.about.lock().0 = about;
+        // ORDERING: Relaxed, published by the state. The first one with limits sets it for good.
+        if about.limits != SnapshotLimits::NONE && !self.limited.load(Ordering::Relaxed) {
+            // ORDERING: as above.
+            self.limited.store(true, Ordering::Relaxed);
+        }
         // ORDERING: Relaxed, published by the state.
         slot.hi.store(hi.0, Ordering::Relaxed);
         // ORDERING: publish, pairs with `all`.
@@ -203,41 +232,63 @@ impl Readers {
 
     /// The oldest snapshot, if there is one.
     pub(crate) fn oldest(&self) -> Option<(Csn, About)> {
-        self.oldest_slot().map(|(csn, at)| (csn, self.slots[at].about.lock().0))
+        self.taken().min().map(|(csn, at)| (csn, self.slots[at].about.lock().0))
     }
 
     /// Takes the oldest snapshot from its reader, if `judge` gives a toll for it: it counts no more. Returns what it was.
     pub(crate) fn kill_oldest(&self, judge: impl Fn(Csn, &About) -> Option<Toll>) -> Option<(Csn, About, Toll)> {
-        while let Some((csn, at)) = self.oldest_slot() {
-            let slot = &self.slots[at];
-            let about = slot.about.lock().0;
+        while let Some((csn, at)) = self.taken().min() {
+            let about = self.slots[at].about.lock().0;
             let toll = judge(csn, &about)?;
-            // Locked, so that who finds it killed finds the toll.
-            let mut told = slot.about.lock();
-            // Another may have the slot by now, with the same snapshot. Who has it next is told of only after the exchange.
-            if told.0 != about {
-                continue;
+            if self.kill(csn, at, &about, toll) {
+                return Some((csn, about, toll));
             }
-            // ORDERING: AcqRel, pairs with `is_killed`: what is written over comes after.
-            let killed = slot.state.compare_exchange(csn.0 << 2 | TAKEN, KILLED, Ordering::AcqRel, Ordering::Relaxed);
-            // Failed: it has ended by itself, and another is the oldest.
-            if killed.is_ok() {
-                told.1 = toll;
-                return Some((csn, told.0, toll));
-            }
+            // It has ended by itself, and another is the oldest.
         }
         None
     }
 
-    fn oldest_slot(&self) -> Option<(Csn, usize)> {
+    /// Takes all snapshots from their readers for which `judge` gives a toll, and returns how many. Who comes meanwhile may be missed.
+    pub(crate) fn kill_each(&self, judge: impl Fn(Csn, &About) -> Option<Toll>) -> usize {
+        let doomed = self.taken().filter(|&(csn, at)| {
+            let about = self.slots[at].about.lock().0;
+            judge(csn, &about).is_some_and(|toll| self.kill(csn, at, &about, toll))
+        });
+        doomed.count()
+    }
+
+    /// Whether a reader may have limits.
+    pub(crate) fn is_any_limited(&self) -> bool {
+        // ORDERING: hint; who misses it looks the next time.
+        self.limited.load(Ordering::Relaxed)
+    }
+
+    /// Takes the snapshot `csn` from the reader in slot `at`, if it is still the one that `about` tells of.
+    fn kill(&self, csn: Csn, at: usize, about: &About, toll: Toll) -> bool {
+        let slot = &self.slots[at];
+        // Locked, so that who finds it killed finds the toll.
+        let mut told = slot.about.lock();
+        // Another may have the slot by now, with the same snapshot. Who has it next is told of only after the exchange.
+        if told.0 != *about {
+            return false;
+        }
+        // ORDERING: AcqRel, pairs with `is_killed`: what is written over comes after.
+        let killed = slot.state.compare_exchange(csn.0 << 2 | TAKEN, KILLED, Ordering::AcqRel, Ordering::Relaxed);
+        if killed.is_ok() {
+            told.1 = toll;
+        }
+        killed.is_ok()
+    }
+
+    /// The snapshots in use, each with its slot.
+    fn taken(&self) -> impl Iterator<Item = (Csn, usize)> {
         // ORDERING: hint, as all of this: the kill checks.
         let used = self.used.load(Ordering::Relaxed);
-        let taken = self.slots[..used].iter().enumerate().filter_map(|(at, slot)| {
+        self.slots[..used].iter().enumerate().filter_map(|(at, slot)| {
             // ORDERING: as above.
             let state = slot.state.load(Ordering::Relaxed);
             (state & 3 == TAKEN).then_some((Csn(state >> 2), at))
-        });
-        taken.min()
+        })
     }
 }
 

@@ -10,19 +10,22 @@
 //! | older snapshots | full chunks are moved to the file for undo, or the oldest snapshot is given up |
 //! | a writer that links a version, a reader that takes its snapshot | passes soon |
 //!
-//! What lies in the file counts as well, for it takes a part of the memory. If there is no such chunk, running transactions have all
-//! the memory, or their operations hold what is left of it: theirs are moved then, and no snapshot is given up, since none is
-//! in the way. Each turn frees a chunk sooner or later; that others take one after the other is borne for so long and no longer.
+//! What lies in the file counts as well, for it takes a part of the memory. If there is no such chunk, others have all the memory, and
+//! no snapshot is given up, since none is in the way. What running transactions have is moved to the file then. What operations
+//! that are under way hold, and commits that keep all they have until they are durable, comes back soon, and is waited for; the
+//! caller holds nothing meanwhile that one of those could wait for. Each turn frees a chunk sooner or later; that others
+//! take one after the other is borne for so long and no longer.
 
 use crate::manager::TxnManager;
+use crate::undo::{Outlook, Undo};
 use foreshore_base::{Csn, Error, Result};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::thread::yield_now;
 use foreshore_sync::{Clock, Nanos, pause};
 use std::time::Duration;
 
-/// How long one search may take as a whole.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long somebody who has told nobody of what he has given up is waited for.
+const MOMENT: Duration = Duration::from_millis(10);
 
 /// A transaction's search for room for one entry.
 #[derive(Debug)]
@@ -34,24 +37,33 @@ pub(crate) struct Search {
     not_moved: Option<Error>,
 }
 
+impl Search {
+    /// There is no hope, or no time left.
+    fn give_up(&mut self) -> Result<bool> {
+        self.not_moved.take().map_or(Ok(false), Err)
+    }
+}
+
 impl TxnManager {
     pub(crate) fn search(&self) -> Search {
-        Search { until: self.time.now() + PATIENCE, forced: false, not_moved: None }
+        Search { until: self.time.now() + self.undo_patience, forced: false, not_moved: None }
     }
 
-    /// Does something about the lack of room for an entry of `bytes`. `false` if there is no hope.
-    pub(crate) fn find_room(&self, search: &mut Search, bytes: usize) -> Result<bool> {
+    /// Does something about the lack of room in `undo` for an entry of `bytes`. `false` if there is no hope.
+    pub(crate) fn find_room(&self, search: &mut Search, undo: &Undo, bytes: usize) -> Result<bool> {
         pause::point("txn: found no room for undo");
         if self.time.now() >= search.until {
-            return Ok(false);
+            return search.give_up();
         }
-        if self.leave_idle_undo() {
+        let calm = self.undo.calm();
+        if self.leave_idle_undo(undo) {
             return Ok(true);
         }
-        match self.undo.first_to_go(bytes) {
-            None if self.has_moved_undo(search) => {}
-            None if search.forced => return search.not_moved.take().map_or(Ok(false), Err),
-            Some(newest) if newest <= self.log.durable().csn() => match self.readers.oldest() {
+        match self.undo.outlook(bytes, calm) {
+            Outlook::Soon | Outlook::Never if self.has_moved_undo(search) => {}
+            Outlook::Never if search.forced => return search.give_up(),
+            Outlook::Soon if search.forced => self.wait_for_the_busy(search, bytes)?,
+            Outlook::From(newest) if newest <= self.log.durable().csn() => match self.readers.oldest() {
                 Some((csn, _)) if csn < newest && self.has_moved_undo(search) => {}
                 Some((csn, _)) if csn < newest || mutant("undo: what passes soon costs one more snapshot") => {
                     // That one and no other: somebody else may give it up meanwhile, which may do for both.
@@ -79,6 +91,19 @@ impl TxnManager {
         })
     }
 
+    /// Waits for those who are about to give up what they hold. A commit that keeps it until it is durable may have come since the
+    /// log was forced.
+    fn wait_for_the_busy(&self, search: &Search, bytes: usize) -> Result<()> {
+        let lingers = |is_own| self.leases(is_own).lingering.lock().now > 0;
+        let is_any = lingers(false) || lingers(true);
+        if is_any && !mutant("undo: a commit that lingers is not made durable") {
+            // WAIT: help - or park behind the leader.
+            self.log.force(self.log.current())?;
+        }
+        self.undo.wait_for_others(bytes, search.until.since(self.time.now()).min(MOMENT));
+        Ok(())
+    }
+
     /// Waits until no writer touches what was replaced by commits below `newest`, and no reader is about to get a snapshot below it.
     fn wait_for_what_passes(&self, newest: Csn, until: Nanos) {
         while self.pins.is_any_below(newest) || self.readers.is_any_taking_below(newest) {
@@ -91,14 +116,27 @@ impl TxnManager {
     }
 
     /// Leaves the chunks of idle sessions to others, for those stay with a session that ended while there was enough. Whether
-    /// there were any.
-    fn leave_idle_undo(&self) -> bool {
+    /// there were any. By who has `undo`.
+    fn leave_idle_undo(&self, undo: &Undo) -> bool {
         let mut chunks = Vec::new();
         for is_own in [false, true] {
-            self.leases(is_own).each_idle(|lease| chunks.extend(lease.undo.take_open().into_iter().flatten()));
+            self.leases(is_own).each_idle(|lease| {
+                if lease.undo.has_open() {
+                    // Before others find them gone.
+                    if !mutant("undo: idle while it takes from the idle") {
+                        undo.set_busy();
+                    }
+                    chunks.extend(lease.undo.take_open().into_iter().flatten());
+                }
+            });
         }
-        let any = !chunks.is_empty();
+        if chunks.is_empty() {
+            return false;
+        }
+        pause::point("undo: a chunk is in hand");
         self.undo.leave(chunks.into_iter());
-        any
+        undo.set_idle();
+        self.undo.tell();
+        true
     }
 }

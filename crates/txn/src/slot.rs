@@ -1,6 +1,7 @@
 //! What a checkpoint sees of a running transaction.
 
-use crate::manager::TxnManager;
+use crate::manager::{SLIDE_STRIDE, TxnManager};
+use crate::status::Status;
 use foreshore_base::{GroupNo, Xid};
 use foreshore_sync::model::mutant;
 use foreshore_sync::{CachePadded, LockRank, Mutex};
@@ -9,6 +10,8 @@ use std::time::Duration;
 
 /// Most xids that a session draws at once. Their status words are lines of their own.
 const MOST_DRAWN: usize = 64;
+/// So many moves of the window a session may take to use what it has drawn, at least.
+const STRIDES: u64 = 4;
 
 /// A transaction that has an xid and has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,12 +54,14 @@ impl ActiveSlots {
     }
 
     /// Shows the next xid of the session, from a block that `draw` draws where none is left, with the group that the log is
-    /// about to fill; `None` if none could be drawn. In the log it has another xid if it was prepared before a restart.
+    /// about to fill; `None` if none could be drawn. `begin` has its status tell that it runs: under the lock, so that who takes
+    /// what is left finds no xid that is neither left nor running. In the log it has another xid if it was prepared before a restart.
     pub(crate) fn enter(
         &self,
         index: usize,
         first_group: impl FnOnce() -> GroupNo,
         draw: impl FnOnce() -> Option<Range<u64>>,
+        begin: impl FnOnce(Xid),
         logged_as: Option<Xid>,
     ) -> Option<Xid> {
         let mut slot = self.slots[index].lock();
@@ -67,6 +72,7 @@ impl ActiveSlots {
             slot.left = draw()?;
         }
         let xid = Xid(slot.left.next().expect("a block has xids"));
+        begin(xid);
         slot.active = Some(Active { xid: logged_as.unwrap_or(xid), first_group });
         Some(xid)
     }
@@ -129,11 +135,18 @@ impl TxnManager {
         self.active.take_left(below, |left| left.for_each(|xid| self.window.void(Xid(xid))))
     }
 
-    /// Takes what was drawn so long ago that the next xid is a quarter of the window ahead of it: what sessions have that go on
-    /// drawing stays with them, for they would draw anew each time.
+    /// Whether what a session keeps for later holds the window. What is behind one that runs is in nobody's way.
+    pub(crate) fn is_window_waiting(&self) -> bool {
+        self.window.get(self.window.lo()) == Status::Spare
+    }
+
+    /// Takes what holds the window and was drawn so long ago that a session that goes on drawing has used it, for those would draw anew each time: a
+    /// few strides ago, in which each session may have drawn two blocks, and a quarter of the window at most.
     pub(crate) fn void_old(&self) {
-        let old = Xid(self.xids.next().0.saturating_sub(self.window.capacity() as u64 / 4));
-        if old > self.window.lo() {
+        let sessions = (self.leases(false).made() + self.leases(true).made()) as u64;
+        let in_use = STRIDES * SLIDE_STRIDE + 2 * self.draws * sessions;
+        let old = Xid(self.xids.next().0.saturating_sub(in_use.min(self.window.capacity() as u64 / 4)));
+        if old > self.window.lo() && self.is_window_waiting() {
             self.void_left(old);
         }
     }

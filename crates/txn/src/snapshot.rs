@@ -2,7 +2,7 @@
 
 use crate::manager::TxnManager;
 use crate::past::{Past, Visibility};
-use crate::readers::{About, Mark, Toll};
+use crate::readers::{About, Mark, SnapshotLimits, Toll};
 use crate::status::Status;
 use crate::view::{KeptView, View};
 use foreshore_base::{Csn, Error, Result, Xid};
@@ -91,7 +91,17 @@ impl TxnManager {
     /// # Errors
     /// `TooManyTransactions` when as many are in use as the options say.
     pub fn snapshot(self: &Arc<Self>, kind: SnapshotKind, label: &'static str) -> Result<Snapshot> {
-        let about = About { label, since: self.time.now() };
+        self.snapshot_within(kind, label, self.snapshot_limits)
+    }
+
+    /// The same, for a reader with limits of its own.
+    pub(crate) fn snapshot_within(
+        self: &Arc<Self>,
+        kind: SnapshotKind,
+        label: &'static str,
+        limits: SnapshotLimits,
+    ) -> Result<Snapshot> {
+        let about = About { label, since: self.time.now(), limits };
         let durable = || self.log.durable().csn();
         let clock = (kind == SnapshotKind::Latest).then_some(|| self.log.commit_clock());
         let mark = self.readers.take(about, || self.window.lo(), durable, clock, || self.xids.next());
@@ -103,9 +113,11 @@ impl TxnManager {
         Ok(Snapshot { manager: self.clone(), mark, past })
     }
 
-    /// Looks at all readers, gives up those that are too old, and shares the view with everybody.
+    /// Looks at all readers, gives up those beyond their limits, and shares the view with everybody.
     pub(crate) fn refresh_view(&self) -> KeptView {
-        self.kill_old_snapshots();
+        if self.readers.is_any_limited() {
+            self.kill_beyond_limits();
+        }
         // The window before what is durable: what it has passed is no newer than that.
         let past = self.window.late();
         self.views.share(View::of(&self.readers, &self.pins, past, || self.log.durable().csn()))
@@ -143,13 +155,17 @@ impl TxnManager {
         Some(described(csn, &about, toll))
     }
 
-    fn kill_old_snapshots(&self) {
-        let most = self.snapshot_max_age;
-        if most == Duration::MAX {
-            return;
-        }
+    /// Any that is too old; and the oldest, while too much is kept for it alone. What a younger one keeps alone is not known: the
+    /// older ones may need it too.
+    fn kill_beyond_limits(&self) {
         let now = self.time.now();
-        while self.kill_oldest_if(|_, about| now.since(about.since) > most).is_some() {}
+        let is_old = |about: &About| now.since(about.since) > about.limits.max_age;
+        let killed = self.readers.kill_each(|csn, about| is_old(about).then(|| self.toll_of(csn, about)));
+        self.kills.add(killed as u64);
+        let is_large = |csn, about: &About| {
+            about.limits.max_bytes < u64::MAX && self.toll_of(csn, about).bytes > about.limits.max_bytes
+        };
+        while self.kill_oldest_if(is_large).is_some() {}
     }
 
     /// What the snapshot at `csn` takes, if it is the oldest.

@@ -3,6 +3,7 @@
 use crate::format::MARK_LEN;
 use crate::manager::{Lease, TxnManager};
 use crate::read::Isolation;
+use crate::readers::SnapshotLimits;
 use crate::savepoint::Marks;
 use crate::snapshot::{Snapshot, SnapshotKind};
 use crate::status::Status;
@@ -26,6 +27,8 @@ pub struct TxnOptions {
     pub isolation: Isolation,
     /// Which snapshots it reads by, if it does.
     pub reads: SnapshotKind,
+    /// What these may take; `None` for what the manager's options say.
+    pub snapshot_limits: Option<SnapshotLimits>,
 }
 
 impl Default for TxnOptions {
@@ -35,6 +38,7 @@ impl Default for TxnOptions {
             lock_timeout: Duration::from_secs(10),
             isolation: Isolation::default(),
             reads: SnapshotKind::Latest,
+            snapshot_limits: None,
         }
     }
 }
@@ -68,6 +72,7 @@ pub struct Txn {
     pub(crate) label: &'static str,
     pub(crate) isolation: Isolation,
     pub(crate) reads: SnapshotKind,
+    pub(crate) snapshot_limits: SnapshotLimits,
     /// Once it is prepared, the xid under which the log has it: after a restart that is not the one in rows.
     pub(crate) prepared_as: Option<Xid>,
     /// Of the whole transaction.
@@ -88,6 +93,7 @@ const _: () = {
 
 impl Txn {
     pub(crate) fn new(manager: Arc<TxnManager>, lease: Box<Lease>, options: TxnOptions) -> Self {
+        let snapshot_limits = options.snapshot_limits.unwrap_or(manager.snapshot_limits);
         Self {
             manager,
             lease: Some(lease),
@@ -98,6 +104,7 @@ impl Txn {
             label: options.label,
             isolation: options.isolation,
             reads: options.reads,
+            snapshot_limits,
             prepared_as: None,
             snapshot: None,
             fetched: None,
@@ -173,12 +180,12 @@ impl Txn {
         let lease = self.lease_mut();
         let index = lease.owner.index();
         let xid = loop {
-            if let Some(xid) = manager.active.enter(index, &first_group, || manager.draw_block(), logged_as) {
+            let (draw, begin) = (|| manager.draw_block(), |xid| manager.window.begin(xid));
+            if let Some(xid) = manager.active.enter(index, &first_group, draw, begin, logged_as) {
                 break xid;
             }
             manager.raise_limit(&mut lease.session, logged_as.is_some())?;
         };
-        manager.window.begin(xid);
         lease.owner.set_xid(xid);
         self.xid = Some(xid);
         Ok(xid)

@@ -23,7 +23,7 @@ fn assert_waits_for(reader: foreshore_wal::CommitTicket, writer: &foreshore_wal:
     assert!(writer.is_durable(), "acknowledged before what it has read");
 }
 
-/// T1.
+/// T1 and E4: a commit is acknowledged when it and its watermark are durable.
 #[test]
 fn a_reader_of_a_row_waits_for_its_writer() {
     let toy = Toy::lazy(&[1]);
@@ -35,7 +35,7 @@ fn a_reader_of_a_row_waits_for_its_writer() {
     assert_waits_for(reader, &writer);
 }
 
-/// T2, for who locks the whole table.
+/// T2 and E3, for who locks the whole table.
 #[test]
 fn a_reader_of_absence_waits_for_the_last_writer_of_the_table() {
     let toy = Toy::lazy(&[1]);
@@ -70,6 +70,7 @@ fn who_overwrites_what_was_locked_only_rests_on_what_the_locker_has_seen() {
     assert_waits_for(reader.commit().expect("committed"), &writer);
 }
 
+/// E6, for who rolls back.
 #[test]
 fn a_rollback_hands_out_what_its_answers_rest_on() {
     let toy = Toy::lazy(&[1, 1]);
@@ -85,6 +86,7 @@ fn with(early_release: EarlyRelease) -> Toy {
     Toy::lazy_with(&[1, 1], TxnManagerOptions { early_release, ..toy::small() })
 }
 
+/// E5, of rows: what is released early is a matter of locks.
 #[test]
 fn without_early_release_a_row_is_locked_until_its_commit_is_durable() {
     for early_release in [EarlyRelease::Off, EarlyRelease::SharedOnly] {
@@ -105,6 +107,7 @@ fn without_early_release_a_row_is_locked_until_its_commit_is_durable() {
     assert!(!writer.is_durable());
 }
 
+/// E5, of shared locks.
 #[test]
 fn shared_locks_go_early_unless_nothing_does() {
     for (early_release, is_kept) in

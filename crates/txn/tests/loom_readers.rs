@@ -53,7 +53,7 @@ impl World {
     }
 
     fn take(&self, latest: bool) -> Mark {
-        let about = About { label: "", since: Nanos::ZERO };
+        let about = About::new("", Nanos::ZERO);
         let clock = latest.then_some(|| Csn(self.clock.load(Ordering::Acquire)));
         let next = || Xid(self.next.load(Ordering::Acquire));
         let mark = self.readers.take(about, || self.window.lo(), || self.durable(), clock, next);

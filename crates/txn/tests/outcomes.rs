@@ -5,7 +5,8 @@ mod toy;
 
 use foreshore_base::{Csn, Error, Xid};
 use foreshore_buffer::format::{CLR, UNDOABLE};
-use foreshore_io::{Fs, Mem};
+use foreshore_io::sim::{Fault, FaultKind, Persist};
+use foreshore_io::{Fs, Mem, Sim};
 use foreshore_lock::TableMode;
 use foreshore_sync::available_parallelism;
 use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
@@ -16,6 +17,7 @@ use foreshore_wal::flags;
 use std::sync::Arc;
 use toy::{Rows, TABLE, Toy, decode, log_options, records, small};
 
+/// E1: who has read a commit comes after it.
 #[test]
 fn a_commit_frees_the_row_and_its_number_is_observed() {
     let (toy, _) = Toy::new(Mem::null(), &[1, 2], small());
@@ -134,6 +136,45 @@ fn a_rollback_restores_values_and_headers_and_logs_each_step() {
     let commits: Vec<_> = log.iter().filter(|record| decode(record).kind == COMMIT).collect();
     assert!(matches!(&commits[..], [one] if one.tag == before.0 && one.flags == flags::COMMIT));
     assert!(log.iter().any(|record| decode(record).kind == XID_CEILING && record.tag == 0));
+}
+
+/// E2: nothing takes a commit back, though the disk refuses it. Its row stays as it is, others find it committed, and the log has
+/// nothing of it after its commit record, if that has got there.
+#[test]
+fn a_commit_that_the_disk_refuses_is_not_taken_back() {
+    let mut on_disk = 0;
+    for seed in 0..20 {
+        let sim = Sim::new(seed);
+        let (toy, rows) = Toy::lazy_on(sim.clone(), &[1, 1], small());
+        sim.sync_dir("".as_ref()).expect("the log keeps its name");
+        let (mut judge, mut running) = (toy.begin("judge"), toy.begin("running"));
+        toy.add(&mut running, 1, 10).expect("free");
+        let mut writer = toy.begin("writer");
+        toy.add(&mut writer, 0, 10).expect("free");
+        let xid = writer.xid().expect("it wrote");
+        let ticket = writer.commit().expect("committed");
+        assert!(!ticket.is_durable(), "nobody has waited for it");
+        rows.panics.store(true, Ordering::Relaxed);
+        sim.inject(Fault { at: sim.ops(), kind: FaultKind::Eio, sticky: true });
+        assert!(matches!(ticket.wait(), Err(Error::Poisoned { .. })));
+        drop(ticket);
+        assert!(matches!(running.rollback(), Err(Error::Poisoned { .. })), "the log has stopped");
+        assert_eq!((toy.value(0), toy.header(0), judge.row_holder(xid)), (11, xid, RowHolder::Nobody));
+        assert!(judge.observed() > Csn::ZERO, "it counts as a commit");
+        assert_eq!(toy.manager.stats().commits, 1);
+        drop((judge, toy));
+        // What the refused write has left, as a loss of power shows it.
+        sim.power_off();
+        let policy = &Persist::ALL[seed as usize % Persist::ALL.len()];
+        let fs: Arc<dyn Fs> = Arc::new(sim.crash_image(policy, seed));
+        let log = records(&fs);
+        let ours: Vec<_> = log.iter().filter(|record| record.tag == xid.0).map(decode).collect();
+        let kinds: Vec<_> = ours.iter().map(|record| (record.kind == COMMIT, record.flags == CLR)).collect();
+        // A group is there or not.
+        assert!(matches!(kinds[..], [] | [(false, false), (true, false)]), "{kinds:?}");
+        on_disk += usize::from(!kinds.is_empty());
+    }
+    assert!((1..20).contains(&on_disk), "{on_disk} of 20 commits were on the disk");
 }
 
 #[test]

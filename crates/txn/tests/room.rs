@@ -7,11 +7,12 @@ mod toy;
 use foreshore_base::{Error, Result, TableId};
 use foreshore_sync::pause;
 use foreshore_sync::primitive::thread;
-use foreshore_txn::{Snapshot, SnapshotKind, Txn, TxnManagerOptions, Undoable};
+use foreshore_txn::{EarlyRelease, Snapshot, SnapshotKind, Txn, TxnManagerOptions, Undoable};
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use toy::Toy;
 
 /// With it an entry has a chunk for itself.
@@ -142,6 +143,79 @@ fn no_snapshot_is_given_up_for_room_that_somebody_leaves() {
     assert!(!old.is_killed(), "it is not in the way");
     commit(small);
     commit(Rc::into_inner(other).expect("the only one").into_inner());
+}
+
+/// A transaction inside an operation, which holds the last of two chunks.
+fn holder_of_the_last(toy: &Toy) -> ManuallyDrop<Txn> {
+    let mut first = begin(toy, "first");
+    enter(&mut first).expect("nobody has any");
+    first.release();
+    let mut holder = begin(toy, "inside an operation");
+    holder.ensure_xid().expect("an xid");
+    holder.reserve(0, LARGE).expect("the last chunk");
+    holder
+}
+
+#[test]
+fn what_an_operation_holds_is_waited_for() {
+    let toy = toy(2);
+    let holder = Rc::new(RefCell::new(holder_of_the_last(&toy)));
+    let mut other = begin(&toy, "other");
+    other.ensure_xid().expect("an xid");
+    let (leaver, mut turn) = (holder.clone(), 0);
+    pause::set("txn: found no room for undo", move || {
+        turn += 1;
+        // In the first turn the log is forced, and in the next ones there is nothing else to hope for.
+        if turn == 4 {
+            leaver.borrow_mut().release();
+        }
+    });
+    let outcome = other.reserve(0, LARGE);
+    pause::set("nowhere", || ());
+    outcome.expect("it was left in the end");
+    commit(other);
+    commit(Rc::into_inner(holder).expect("the only one").into_inner());
+}
+
+/// It may have come since the log was forced, and nobody else may force it.
+#[test]
+fn what_a_commit_keeps_until_it_is_durable_is_waited_for() {
+    let options = TxnManagerOptions { undo_limit_bytes: 4 * CHUNK, early_release: EarlyRelease::Off, ..toy::small() };
+    let toy = Arc::new(Toy::lazy_with(&[0; 4], options));
+    let mut writer = begin(&toy, "writer");
+    enter_many(&mut writer, 4).expect("nobody has any");
+    writer.release();
+    let (mut writer, mut turn) = (Some(writer), 0);
+    pause::set("txn: found no room for undo", move || {
+        turn += 1;
+        if let Some(writer) = writer.take_if(|_| turn == 2) {
+            drop(ManuallyDrop::into_inner(writer).commit_pipelined().expect("committed"));
+        }
+    });
+    let mut other = begin(&toy, "other");
+    let outcome = enter(&mut other);
+    pause::set("nowhere", || ());
+    outcome.expect("all of it comes back");
+    commit(other);
+}
+
+#[test]
+fn a_search_ends_in_time_and_tells_of_the_limit() {
+    const PATIENCE: Duration = Duration::from_millis(50);
+    let options = TxnManagerOptions { undo_limit_bytes: 2 * CHUNK, undo_patience: PATIENCE, ..toy::small() };
+    let toy = Arc::new(Toy::lazy_with(&[0; 4], options));
+    let seen = latest(&toy, "in nobody's way");
+    let holder = holder_of_the_last(&toy);
+    let mut other = begin(&toy, "other");
+    other.ensure_xid().expect("an xid");
+    let began = Instant::now();
+    let outcome = other.reserve(0, LARGE);
+    assert!(matches!(outcome, Err(Error::TransactionTooLarge { max }) if max == 2 * CHUNK), "{outcome:?}");
+    assert!(began.elapsed() >= PATIENCE, "who is inside an operation may have left in time");
+    assert!(!seen.is_killed());
+    commit(holder);
+    enter(&mut other).expect("it can go on");
+    commit(other);
 }
 
 /// Who waits for a row may wait for one that needs the memory to end.

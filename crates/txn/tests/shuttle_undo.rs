@@ -1,7 +1,7 @@
 //! The way behind a row is cleared of a version that nobody sees, while a session looks for memory to write its own entries
 //! to, and moves old ones to a file if it finds none: what an old reader sees stays where the way leads.
 #![cfg(foreshore_shuttle)]
-#![allow(dead_code, unreachable_pub, reason = "the parts are taken as a whole")]
+#![allow(dead_code, unreachable_pub, unused_imports, reason = "the parts are taken as a whole")]
 
 #[path = "../src/past.rs"]
 mod past;
@@ -48,7 +48,7 @@ fn push(undo: &mut Undo, since: u64, next: UndoPtr) -> UndoPtr {
 fn clear_beside_another_session() {
     let arena = Arc::new(Arena::new(64 << 10, None).expect("memory"));
     let (readers, pins) = (Readers::new(1), Pins::new(1));
-    let about = About { label: "", since: Nanos::ZERO };
+    let about = About::new("", Nanos::ZERO);
     let old = readers.take(about, || Xid(1), || Csn(15), None::<fn() -> Csn>, || Xid(1)).expect("a slot");
     // Commits 10, 20, 30 and 40 have changed the row. The reader sees that of 10, and nobody that of 20.
     let mut undo = Undo::new(arena.clone());
@@ -118,7 +118,7 @@ fn clear_beside_a_move_to_the_file() {
     let file = Mem::null().create(Path::new("/spill")).expect("a file");
     let arena = Arc::new(Arena::new(80 << 10, Some(SpillFile { file, limit_bytes: 32 << 10 })).expect("memory"));
     let (readers, pins) = (Readers::new(1), Arc::new(Pins::new(1)));
-    let about = About { label: "", since: Nanos::ZERO };
+    let about = About::new("", Nanos::ZERO);
     let old = readers.take(about, || Xid(1), || Csn(15), None::<fn() -> Csn>, || Xid(1)).expect("a slot");
     let mut sessions = Vec::new();
     let mut header = UndoPtr::NULL;

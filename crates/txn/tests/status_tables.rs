@@ -3,27 +3,71 @@
 
 mod toy;
 
-use foreshore_base::{Error, Result, Xid};
-use foreshore_io::Mem;
-use foreshore_txn::table::{StatusKind, StatusTable};
-use foreshore_txn::{RowHolder, Snapshot, SnapshotKind, TxnManagerOptions, Visibility};
+use foreshore_base::{Csn, Error, Result, Xid};
+use foreshore_io::{File, FileLayer, Fs, Mem};
+use foreshore_txn::table::{Lru, StatusKind, StatusTable};
+use foreshore_txn::{RowHolder, Snapshot, SnapshotKind, Start, TxnManagerOptions, Visibility};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use toy::{Toy, small};
 
-fn table(kind: StatusKind) -> Option<Arc<dyn StatusTable>> {
-    kind.table(Xid(1), &Mem::null(), Path::new("status")).expect("memory")
+/// Xids to a page of `lru`.
+const PAGE: u64 = 32 << 10;
+/// Pages of xids from before a history.
+const OLD: u64 = 40;
+/// The first xid of a history, so near the end of a page that the history goes on in the next one.
+const BEGIN: u64 = 1 + OLD * PAGE - 60;
+/// Of the old pages, so many are asked for at each step: more than `lru:8` has in memory.
+const ASKED: u64 = 10;
+
+/// A file that counts what is read of it.
+#[derive(Debug)]
+struct Counted {
+    file: Arc<dyn File>,
+    reads: Arc<AtomicU64>,
+}
+
+impl FileLayer for Counted {
+    fn below(&self) -> &dyn File {
+        &*self.file
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.file.read_at(buf, offset)
+    }
+}
+
+/// An xid of an old page.
+fn old(page: u64) -> Xid {
+    Xid(1 + page * PAGE + page)
+}
+
+/// A table in which one transaction of each old page has ended, and the count of pages that it has read since.
+fn table(kind: StatusKind) -> (Option<Arc<dyn StatusTable>>, Arc<AtomicU64>) {
+    let (fs, path, reads) = (Mem::null(), Path::new("status"), Arc::<AtomicU64>::default());
+    let table = if let StatusKind::Lru { buffers, banks } = kind {
+        let file = Counted { file: fs.create(path).expect("memory"), reads: reads.clone() };
+        Some(Arc::new(Lru::new(Xid(1), buffers, banks, Arc::new(file))) as Arc<dyn StatusTable>)
+    } else {
+        kind.table(Xid(1), &fs, path).expect("memory")
+    };
+    if let Some(table) = &table {
+        (0..OLD).for_each(|page| table.set(old(page), page % 3 > 0).expect("memory"));
+    }
+    reads.store(0, Ordering::Relaxed);
+    (table, reads)
 }
 
 /// What every snapshot and a writer found, of each xid of a history of commits, rollbacks and locks that the table does not
-/// change.
+/// change. Its xids lie in two pages, and others of old pages are met all the while.
 fn history(table: Option<Arc<dyn StatusTable>>) -> Vec<String> {
     let options = TxnManagerOptions { status_capacity: 64, max_snapshots: 64, ..small() };
-    let (toy, _) = Toy::new(Mem::null(), &[0; 4], options);
-    if let Some(table) = table {
-        toy.manager.set_status_table(table);
+    let (toy, _) = Toy::starting(Start { next_xid: Xid(BEGIN), clock: Csn::ZERO }, &[0; 4], options);
+    if let Some(table) = &table {
+        toy.manager.set_status_table(table.clone());
     }
     let mut seed = 7_u64;
     let mut draw = |below: u64| {
@@ -33,7 +77,7 @@ fn history(table: Option<Arc<dyn StatusTable>>) -> Vec<String> {
     let mut open: [Option<foreshore_txn::Txn>; 4] = [const { None }; 4];
     let mut snapshots: Vec<Snapshot> = Vec::new();
     let (mut found, mut newest) = (Vec::new(), 0);
-    for _ in 0..600 {
+    for step in 0..600 {
         let row = draw(4);
         let slot = &mut open[row as usize];
         match (slot.take(), draw(8)) {
@@ -56,22 +100,38 @@ fn history(table: Option<Arc<dyn StatusTable>>) -> Vec<String> {
         }
         let mut judge = toy.begin("judge");
         let held = |xid| matches!(judge.row_holder(Xid(xid)), RowHolder::Other(_));
-        let held: Vec<bool> = (1..=newest).map(held).collect();
+        let held: Vec<bool> = (BEGIN..=newest).map(held).collect();
         let sees = |snapshot: &Snapshot, xid| snapshot.visibility(Xid(xid)) != Visibility::Invisible;
         let seen: Vec<Vec<bool>> =
-            snapshots.iter().map(|snapshot| (1..=newest).map(|xid| sees(snapshot, xid)).collect()).collect();
+            snapshots.iter().map(|snapshot| (BEGIN..=newest).map(|xid| sees(snapshot, xid)).collect()).collect();
         found.push(format!("{held:?} {seen:?}"));
+        for page in (0..ASKED).map(|nth| (step * 7 + nth) % OLD) {
+            assert_eq!(judge.row_holder(old(page)), RowHolder::Nobody);
+        }
         assert!(toy.log.poisoned().is_none(), "the table agrees with the window");
     }
-    assert!(newest > 100 && toy.manager.checkpoint_view().window_lo > Xid(50), "the window has moved");
+    assert!(newest > BEGIN + 100 && toy.manager.checkpoint_view().window_lo > Xid(BEGIN + 50), "the window has moved");
+    for page in (0..OLD).filter(|_| table.is_some()) {
+        let has_committed = table.as_ref().expect("asked above").has_committed(old(page));
+        assert_eq!(has_committed.expect("memory"), page % 3 > 0, "what was evicted has come back");
+    }
     found
 }
 
 #[test]
 fn every_table_shows_the_same_of_one_history() {
-    let without = history(table(StatusKind::CsnMap));
+    let without = history(None);
     for kind in StatusKind::ALL {
-        assert!(history(table(kind)) == without, "{kind}");
+        let (table, reads) = table(kind);
+        assert!(history(table) == without, "{kind}");
+        let reads = reads.load(Ordering::Relaxed);
+        println!("{kind}: {reads} pages read");
+        // Two pages of the history and as many of the old ones as are asked for do not fit into 8 buffers; all together into 128.
+        match kind {
+            StatusKind::Lru { buffers: 8, .. } => assert!(reads > 600 * ASKED / 2, "{kind}: {reads} pages read"),
+            StatusKind::Lru { buffers: 32, .. } => assert!(reads > 600, "{kind}: {reads} pages read"),
+            _ => assert!(reads < 2 * OLD, "{kind}: {reads} pages read"),
+        }
     }
 }
 
@@ -103,7 +163,7 @@ impl StatusTable for MishearsOne {
 fn a_table_that_errs_in_one_transaction_is_found_out() {
     for kind in StatusKind::ALL {
         for committed in [true, false] {
-            let Some(table) = table(kind) else { continue };
+            let (Some(table), _) = table(kind) else { continue };
             let wrong = Arc::new(MishearsOne { table, committed, ends: AtomicU64::new(0) });
             let caught =
                 catch_unwind(AssertUnwindSafe(|| history(Some(wrong)))).expect_err("what it shows is not the same");

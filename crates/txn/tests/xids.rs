@@ -5,13 +5,16 @@ mod toy;
 
 use foreshore_base::{Csn, Error, GroupNo, Uuid, Xid};
 use foreshore_io::{Fs, Mem};
+use foreshore_sync::pause;
 use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 use foreshore_sync::primitive::thread;
 use foreshore_txn::format::{XID_CEILING, decode_ceiling};
 use foreshore_txn::{RowHolder, Start, TxnManagerOptions};
 use foreshore_wal::Log;
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 use toy::{Toy, decode, log_options, records, small};
 
@@ -86,6 +89,77 @@ fn an_old_transaction_that_holds_the_window_is_named() {
     drop(old.commit_pipelined().expect("committed"));
     let mut txn = toy.begin("young");
     toy.add(&mut txn, 0, 1).expect("there is room again");
+}
+
+/// It keeps the window until it is durable, which is nobody's fault.
+#[test]
+fn who_has_only_just_committed_does_not_hold_the_window() {
+    let toy = Toy::lazy_with(&[0, 0], TxnManagerOptions { status_capacity: 16, ..small() });
+    let mut old = toy.begin("old");
+    toy.add(&mut old, 1, 1).expect("free");
+    let mut old = Some(old);
+    let turns = Rc::new(Cell::new(0));
+    let counter = turns.clone();
+    pause::set("txn: the window is full", move || {
+        counter.set(counter.get() + 1);
+        drop(old.take().map(|old| old.commit_pipelined().expect("committed")));
+    });
+    let outcomes: Vec<_> = (0..40)
+        .map(|_| {
+            let mut txn = toy.begin("young");
+            toy.add(&mut txn, 0, 1).map(|_| drop(txn.commit_pipelined().expect("committed")))
+        })
+        .collect();
+    pause::set("nowhere", || ());
+    outcomes.into_iter().for_each(|outcome| outcome.expect("nobody who runs holds the window"));
+    assert!(turns.get() > 0, "it was full");
+}
+
+/// Behind one that runs they are in nobody's way.
+#[test]
+fn xids_that_sessions_keep_stay_with_them_where_they_do_not_hold_the_window() {
+    let options = TxnManagerOptions { status_capacity: 1 << 10, max_sessions: 4, ..small() };
+    let (toy, _) = Toy::new(Mem::null(), &[0; 3], options);
+    let mut old = toy.begin("old");
+    toy.add(&mut old, 0, 1).expect("free");
+    let mut keeper = toy.begin("keeper");
+    toy.add(&mut keeper, 1, 1).expect("free");
+    let drawn = keeper.xid().expect("it wrote");
+    let refused = loop {
+        let mut txn = toy.begin("young");
+        match toy.add(&mut txn, 2, 1) {
+            Ok(_) => drop(txn.commit_pipelined().expect("committed")),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, Error::TooManyTransactions { oldest: "old", .. }), "{refused:?}");
+    drop(keeper.commit_pipelined().expect("committed"));
+    let mut next = toy.begin("next");
+    toy.add(&mut next, 1, 1).expect("its session has an xid");
+    assert_eq!(next.xid(), Some(Xid(drawn.0 + 1)));
+    drop(next.commit_pipelined().expect("committed"));
+    drop(old.commit_pipelined().expect("committed"));
+}
+
+/// The window is as small as what runs needs, however large it may be.
+#[test]
+fn what_is_left_of_an_old_block_holds_the_window_for_a_while_only() {
+    let options = TxnManagerOptions { status_capacity: 1 << 20, max_sessions: 4, ..small() };
+    let (toy, _) = Toy::new(Mem::null(), &[0, 0], options);
+    let mut first = toy.begin("first");
+    toy.add(&mut first, 1, 1).expect("free");
+    let writer = toy.begin("has another session");
+    drop(first.commit_pipelined().expect("committed"));
+    let idle = toy.begin("has the session of the first");
+    drop(writer);
+    for _ in 0..40_000 {
+        let mut txn = toy.begin("writer");
+        toy.lock(&mut txn, 0).expect("free");
+        drop(txn.commit_pipelined().expect("committed"));
+    }
+    let used = toy.manager.stats().status_used;
+    assert!(used < 30_000, "{used}");
+    drop(idle);
 }
 
 /// What a checkpoint relies on: an xid below the view's next one that is not active has ended, at or below its clock, and

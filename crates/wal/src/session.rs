@@ -142,8 +142,12 @@ impl Session {
                 shared.admit_space()?;
             }
             Ok(shared.buffer.admit(lane, more))
-        })?;
-        self.credit += admitted;
+        });
+        if admitted.is_err() && self.credit == 0 {
+            // Nothing ends here, and others wait for the lane.
+            self.leave();
+        }
+        self.credit += admitted?;
         Ok(())
     }
 

@@ -23,6 +23,8 @@ struct Promised {
     /// Operations of the disk after which the acknowledgements came: (op, acked, truncated).
     history: Vec<(u64, u64, u64)>,
     created: Option<u64>,
+    /// Segment files used again, by run.
+    recycled: Vec<u64>,
 }
 
 impl Promised {
@@ -48,15 +50,27 @@ fn as_fs(sim: &Sim) -> Arc<dyn Fs> {
     Arc::new(sim.clone())
 }
 
+/// The options of each run of the script.
+type Runs = [LogOptions; 3];
+
+fn alike(options: &LogOptions) -> Runs {
+    [options.clone(), options.clone(), options.clone()]
+}
+
+/// Runs with segments that grow and shrink: what one has left, the next one uses in another size.
+fn of_all_sizes() -> Runs {
+    [64 << 10, 128 << 10, 64 << 10].map(|segment_bytes| LogOptions { segment_bytes, ..small() })
+}
+
 /// Appends, forces, rolls, truncates, recycles, closes and opens again. Stops at the first error and returns it.
-fn script(sim: &Sim, options: &LogOptions, promised: &mut Promised) -> Result<()> {
+fn script(sim: &Sim, runs: &Runs, promised: &mut Promised) -> Result<()> {
     let fs = as_fs(sim);
     // The name of the log's directory is its owner's to keep.
     fs.create_dir(&dir())?;
     fs.sync_dir(Path::new("/"))?;
-    create(&fs, options)?;
+    create(&fs, &runs[0])?;
     promised.created = Some(sim.ops());
-    for run in 0..3 {
+    for (run, options) in runs.iter().enumerate() {
         let (log, _) = open(&fs, options)?;
         let mut session = log.session()?;
         let mut groups = Vec::new();
@@ -98,6 +112,7 @@ fn script(sim: &Sim, options: &LogOptions, promised: &mut Promised) -> Result<()
         }
         drop(session);
         log.close()?;
+        promised.recycled.push(log.stats().segments_recycled);
         promised.acked = promised.appended.len() as u64;
         promised.note(sim);
     }
@@ -122,38 +137,49 @@ fn check(recovered: &Recovered, promised: &Promised, acked: u64, truncated: u64,
     expected
 }
 
+/// Loses power at each operation, or each `stride`-th, and opens again with the options of the last run.
+fn power_loss(runs: &Runs, stride: u64) -> Promised {
+    let sim = Sim::new(7);
+    let mut promised = Promised::default();
+    script(&sim, runs, &mut promised).unwrap();
+    let created = promised.created.unwrap();
+    let mut points = sim.crash_points();
+    let mut images = 0;
+    loop {
+        let op = points.op();
+        if op >= created && op.is_multiple_of(stride) {
+            let (acked, truncated) = promised.at(op);
+            for policy in Persist::ALL {
+                let image = points.image(&policy, op);
+                let context = format!("op {op}, {policy:?}");
+                let (log, recovered) = open(&as_fs(&image), &runs[2]).unwrap_or_else(|e| panic!("{context}: {e}"));
+                let found = check(&recovered, &promised, acked, truncated, &context);
+                if op.is_multiple_of(16) {
+                    goes_on_and_crashes_again(&image, log, found, &promised, truncated, &context);
+                }
+                images += 1;
+            }
+        }
+        if !points.advance() {
+            break;
+        }
+    }
+    assert!(images > 500, "{images} images");
+    promised
+}
+
 #[test]
 fn power_loss_at_every_operation_loses_nothing_acknowledged() {
     for buffer in KINDS {
-        let options = LogOptions { buffer, ..small() };
-        let sim = Sim::new(7);
-        let mut promised = Promised::default();
-        script(&sim, &options, &mut promised).unwrap();
-        let created = promised.created.unwrap();
-        let mut points = sim.crash_points();
-        let mut images = 0;
-        loop {
-            let op = points.op();
-            // Both buffers do the same operations; one of them takes every third.
-            if op >= created && (buffer == KINDS[1] || op.is_multiple_of(3)) {
-                let (acked, truncated) = promised.at(op);
-                for policy in Persist::ALL {
-                    let image = points.image(&policy, op);
-                    let context = format!("op {op}, {policy:?}");
-                    let (log, recovered) = open(&as_fs(&image), &options).unwrap_or_else(|e| panic!("{context}: {e}"));
-                    let found = check(&recovered, &promised, acked, truncated, &context);
-                    if op.is_multiple_of(16) {
-                        goes_on_and_crashes_again(&image, log, found, &promised, truncated, &context);
-                    }
-                    images += 1;
-                }
-            }
-            if !points.advance() {
-                break;
-            }
-        }
-        assert!(images > 500, "{images} images");
+        // All buffers do the same operations; one of them takes every third.
+        power_loss(&alike(&LogOptions { buffer, ..small() }), if buffer == KINDS[1] { 1 } else { 3 });
     }
+}
+
+#[test]
+fn power_loss_while_segments_change_their_size_loses_nothing_acknowledged() {
+    let promised = power_loss(&of_all_sizes(), 1);
+    assert!(promised.recycled[1] > 0 && promised.recycled[2] > 0, "{:?}", promised.recycled);
 }
 
 /// What was recovered once stays, also when the first thing after the start is another power loss.
@@ -203,10 +229,14 @@ fn power_loss_during_creation_leaves_a_log_or_none() {
 
 /// Runs the script with a fault at each operation, opens again, and checks; then power is lost.
 fn every_fault(kind: FaultKind, sticky: bool, step: usize) {
+    every_fault_of(&alike(&small()), kind, sticky, step);
+}
+
+fn every_fault_of(runs: &Runs, kind: FaultKind, sticky: bool, step: usize) {
     let options = small();
     let total = {
         let sim = Sim::new(7);
-        script(&sim, &options, &mut Promised::default()).unwrap();
+        script(&sim, runs, &mut Promised::default()).unwrap();
         sim.ops()
     };
     let mut failures = 0;
@@ -214,7 +244,7 @@ fn every_fault(kind: FaultKind, sticky: bool, step: usize) {
         let sim = Sim::new(7);
         sim.inject(Fault { at, kind, sticky });
         let mut promised = Promised::default();
-        let outcome = script(&sim, &options, &mut promised);
+        let outcome = script(&sim, runs, &mut promised);
         sim.clear_faults();
         let context = format!("{kind:?} at {at}");
         if let Err(error) = outcome {
@@ -246,4 +276,10 @@ fn a_failing_disk_is_answered_and_never_acknowledged() {
 #[test]
 fn a_full_disk_is_answered_and_loses_nothing() {
     every_fault(FaultKind::Enospc, true, 1);
+}
+
+#[test]
+fn a_failed_operation_while_segments_change_their_size_is_answered() {
+    every_fault_of(&of_all_sizes(), FaultKind::Eio, false, 1);
+    every_fault_of(&of_all_sizes(), FaultKind::Enospc, true, 1);
 }

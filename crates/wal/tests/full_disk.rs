@@ -4,12 +4,13 @@
 mod common;
 
 use common::*;
-use foreshore_base::Error;
+use foreshore_base::{Error, Result};
 use foreshore_io::sim::{Fault, FaultKind};
-use foreshore_io::{Fs, Sim};
+use foreshore_io::{File, FileLayer, Fs, FsLayer, Sim};
 use foreshore_sync::NextWake;
-use foreshore_wal::{BufferKind, Dep, LogOptions, Record, Session};
-use std::sync::Arc;
+use foreshore_wal::{BufferKind, Dep, Log, LogOptions, Record, Session};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 #[test]
 fn ordinary_work_stops_and_rollbacks_fit() {
@@ -150,6 +151,160 @@ fn a_failure_of_the_preparer_costs_no_segment() {
         assert_eq!(made, *needed.get_or_insert(made), "one instead of one that was lost by the failure at {at}");
     }
     assert!(failures > 6, "{failures}");
+}
+
+/// A log with segments of `before` bytes, some of them spare, opened for segments of `after` bytes and more sessions.
+fn opened_for_another_size(sim: &Sim, before: u64, after: u64) -> (Log, Vec<Session>) {
+    let fs: Arc<dyn Fs> = Arc::new(sim.clone());
+    let with = |segment_bytes| LogOptions { segment_bytes, ..small() };
+    let log = fresh(&fs, &with(before));
+    let mut session = log.session().unwrap();
+    for tag in 0..200 {
+        log.force(append(&mut session, tag, &payload(tag, 3000)).unwrap()).unwrap();
+    }
+    let keep = log.next_group();
+    (0..2).for_each(|_| log.truncate(keep).unwrap());
+    drop(session);
+    log.close().unwrap();
+    drop(log);
+    let (log, _) = open(&fs, &with(after)).unwrap();
+    let sessions = (0..4).map(|_| log.session().unwrap()).collect();
+    (log, sessions)
+}
+
+/// Lengths of the segments, by number.
+fn lengths(sim: &Sim) -> Vec<u64> {
+    let names = sim.list(&dir()).unwrap();
+    let segments = names.iter().filter(|name| name.ends_with(".seg"));
+    segments.map(|name| sim.open(&dir().join(name)).unwrap().len().unwrap()).collect()
+}
+
+/// What is in the log after it has gone on for a while, and after a restart.
+fn goes_on(sim: &Sim, log: Log, mut sessions: Vec<Session>, size: u64) {
+    for tag in 200..260 {
+        log.force(append(&mut sessions[0], tag, &payload(tag, 3000)).unwrap()).unwrap();
+        log.prepare_step();
+    }
+    let ready = lengths(sim);
+    assert!(ready.iter().rev().take(3).all(|&len| len == size), "{ready:?}");
+    drop((log, sessions));
+    let fs: Arc<dyn Fs> = Arc::new(sim.clone());
+    let (_, recovered) = open(&fs, &LogOptions { segment_bytes: size, ..small() }).unwrap();
+    let found = tags(&recovered);
+    assert_eq!(found, (found[0]..260).collect::<Vec<_>>());
+    assert!(found[0] <= 200, "{found:?}");
+}
+
+#[test]
+fn spare_segments_of_another_size_are_cut_though_the_disk_is_full() {
+    let sim = Sim::new(1);
+    let (log, sessions) = opened_for_another_size(&sim, 256 << 10, 64 << 10);
+    let before = lengths(&sim).len();
+    sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
+    while log.prepare_step() == NextWake::Now {}
+    let after = lengths(&sim);
+    assert!(log.stats().segments_recycled >= 2 && log.stats().segments_made == 0, "{:?}", log.stats());
+    assert!(after.len() == before && after[1..].iter().filter(|&&len| len == 64 << 10).count() >= 2, "{after:?}");
+    sim.clear_faults();
+    goes_on(&sim, log, sessions, 64 << 10);
+}
+
+#[test]
+fn spare_segments_of_another_size_grow() {
+    let sim = Sim::new(1);
+    let (log, sessions) = opened_for_another_size(&sim, 64 << 10, 128 << 10);
+    let before = lengths(&sim).len();
+    while log.prepare_step() == NextWake::Now {}
+    let (after, stats) = (lengths(&sim), log.stats());
+    assert!(stats.segments_recycled > 0 && after.len() as u64 == before as u64 + stats.segments_made, "{after:?}");
+    goes_on(&sim, log, sessions, 128 << 10);
+}
+
+/// One that cannot grow gives its space to the next one.
+#[test]
+fn spare_segments_that_are_too_small_are_given_to_a_full_disk() {
+    let sim = Sim::new(1);
+    let (log, sessions) = opened_for_another_size(&sim, 64 << 10, 128 << 10);
+    let before = lengths(&sim);
+    // The space for one of them to grow is there when another is gone: each tries two operations that need space.
+    let next = sim.ops();
+    sim.inject(Fault { at: next + 1, kind: FaultKind::Enospc, sticky: false });
+    assert_ne!(log.prepare_step(), NextWake::OnSignal);
+    let after = lengths(&sim);
+    assert!(sim.faults_met() == 1 && log.stats().segments_recycled == 1, "{after:?}");
+    assert_eq!(after.len(), before.len() - 1);
+    // Nothing gives enough.
+    sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
+    assert!(matches!(log.prepare_step(), NextWake::After(_)));
+    assert!(lengths(&sim)[1..].iter().all(|&len| len == 128 << 10), "none that is too small is left: {after:?}");
+    sim.clear_faults();
+    goes_on(&sim, log, sessions, 128 << 10);
+}
+
+/// A disk with a file that cannot be synced, whatever its name is at the time.
+#[derive(Debug)]
+struct Spoilt {
+    disk: Sim,
+    bad: Mutex<PathBuf>,
+}
+
+#[derive(Debug)]
+struct BadFile(Arc<dyn File>);
+
+impl FileLayer for BadFile {
+    fn below(&self) -> &dyn File {
+        &*self.0
+    }
+
+    fn sync(&self) -> Result<()> {
+        Err(Error::io("sync", self.path(), std::io::Error::other("a bad block")))
+    }
+}
+
+impl FsLayer for Spoilt {
+    fn below(&self) -> &dyn Fs {
+        &self.disk
+    }
+
+    fn wrap(&self, file: Arc<dyn File>) -> Arc<dyn File> {
+        if file.path() == *self.bad.lock().unwrap() { Arc::new(BadFile(file)) } else { file }
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        let mut bad = self.bad.lock().unwrap();
+        self.disk.rename(from, to)?;
+        if *bad == from {
+            *bad = to.to_owned();
+        }
+        Ok(())
+    }
+}
+
+/// A spare segment that fails twice running is not tried a third time before all others, as long as the log is open.
+#[test]
+fn a_bad_file_does_not_keep_others_from_being_used() {
+    let sim = Sim::new(1);
+    let (log, sessions) = opened_for_another_size(&sim, 64 << 10, 64 << 10);
+    drop((log, sessions));
+    // One of those behind the last has the number of the next segment, so it goes first.
+    let names = sim.list(&dir()).unwrap();
+    let bad = dir().join(names.iter().filter(|name| name.ends_with(".seg")).nth_back(0).unwrap());
+    let spoilt = Arc::new(Spoilt { disk: sim.clone(), bad: Mutex::new(bad.clone()) });
+    let fs: Arc<dyn Fs> = spoilt.clone();
+    let (log, _) = open(&fs, &small()).unwrap();
+    let mut sessions: Vec<_> = (0..4).map(|_| log.session().unwrap()).collect();
+    let steps: Vec<bool> = std::iter::from_fn(|| match log.prepare_step() {
+        NextWake::Now => Some(true),
+        NextWake::After(_) => Some(false),
+        NextWake::OnSignal => None,
+    })
+    .take(20)
+    .collect();
+    assert_eq!(steps.iter().filter(|&&step| !step).count(), 2, "{steps:?}");
+    assert!(steps.len() < 20 && log.stats().segments_recycled > 1, "{steps:?}");
+    assert_eq!(*spoilt.bad.lock().unwrap(), bad, "it is where it was");
+    let lsn = append(&mut sessions[0], 1, b"on").unwrap();
+    log.force(lsn).unwrap();
 }
 
 #[test]

@@ -192,23 +192,32 @@ impl Wake for ThreadWaker {
     }
 }
 
+/// Polls a future until `lsn` is durable.
+fn poll(log: &Log, lsn: Lsn) {
+    let parker = Parker::new();
+    let waker = Waker::from(Arc::new(ThreadWaker(parker.unparker())));
+    let mut key = None;
+    while log.pipeline.durable() < lsn {
+        key = log.pipeline.register_waker(0, lsn, key.take(), &waker);
+        if key.is_some() {
+            parker.park();
+        }
+    }
+}
+
 /// A future that nobody asked the flusher for, and the flusher.
 fn awaited() {
     let log = log(1);
+    join([spawn(&log, |log| poll(log, log.append())), spawn(&log, |log| log.flush_until(Lsn(1)))]);
+}
+
+/// A waker is registered while its group is completed by another thread, which comes once.
+fn awaited_beside_a_leader() {
+    let log = log(1);
+    let lsn = log.append();
     join([
-        spawn(&log, |log| {
-            let lsn = log.append();
-            let parker = Parker::new();
-            let waker = Waker::from(Arc::new(ThreadWaker(parker.unparker())));
-            let mut key = None;
-            while log.pipeline.durable() < lsn {
-                key = log.pipeline.register_waker(0, lsn, key.take(), &waker);
-                if key.is_some() {
-                    parker.park();
-                }
-            }
-        }),
-        spawn(&log, |log| log.flush_until(Lsn(1))),
+        spawn(&log, move |log| poll(log, lsn)),
+        spawn(&log, move |log| log.pipeline.force(lsn).expect("a log without faults")),
     ]);
 }
 
@@ -378,6 +387,11 @@ fn a_future_is_not_forgotten() {
 }
 
 #[test]
+fn a_future_beside_a_leader_is_not_forgotten() {
+    check(awaited_beside_a_leader);
+}
+
+#[test]
 fn a_callback_is_not_forgotten() {
     check(called_back);
 }
@@ -391,6 +405,12 @@ fn a_callback_of_a_taken_shard_is_not_forgotten() {
 #[should_panic(expected = "a callback is called once")]
 fn registering_without_a_look_is_noticed() {
     mutated("acks: no look after the registration", called_back);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn registering_a_waker_without_a_look_is_noticed() {
+    mutated("acks: no look after the registration", awaited_beside_a_leader);
 }
 
 #[test]

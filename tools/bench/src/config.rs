@@ -135,6 +135,10 @@ pub struct Config {
     pub device: Device,
     /// The engine's memory limit, in bytes.
     pub memory: u64,
+    /// Most bytes of the file for undo that memory has no room for; none if zero.
+    pub spill: u64,
+    /// Whether a snapshot is held over each row.
+    pub reader: bool,
     /// Bytes of a log segment.
     pub segment: u64,
     /// Exponent of Zipf's distribution over the accounts; 0: as the specification draws them.
@@ -170,6 +174,8 @@ impl Default for Config {
             doublewrite: DoublewriteKind::default(),
             device: Device::Auto,
             memory: 1 << 30,
+            spill: 0,
+            reader: false,
             segment: 64 << 20,
             skew: 0.0,
             seed: 1,
@@ -230,7 +236,7 @@ impl Config {
     pub fn summary(&self) -> String {
         format!(
             "scale {} commit {} isolation {} log-buffer {} wait {} slots {} group {} elr {} replacement {} status {} \
-             intents {} growth {} doublewrite {} device {} memory {} segment {} skew {} seed {} secs {} repeat {}",
+             intents {} growth {} doublewrite {} device {} memory {} spill {} reader {} segment {} skew {} seed {} secs {} repeat {}",
             self.scale,
             self.commit,
             isolation_name(self.isolation),
@@ -246,6 +252,8 @@ impl Config {
             self.doublewrite,
             self.device,
             show_bytes(self.memory),
+            show_bytes(self.spill),
+            self.reader,
             show_bytes(self.segment),
             self.skew,
             self.seed,
@@ -353,6 +361,7 @@ mod tests {
             "isolation",
             "log_buffer",
             "memory",
+            "reader",
             "repeat",
             "replacement",
             "scale",
@@ -361,6 +370,7 @@ mod tests {
             "segment",
             "skew",
             "slots",
+            "spill",
             "status",
             "threads",
             "wait",

@@ -1,4 +1,4 @@
-//! The engine's counters that a row reports, as differences over its window.
+//! The engine's counters that a row reports, as differences over its window but where it says something else.
 
 use foreshore::Db;
 use std::ops::Sub;
@@ -13,6 +13,10 @@ pub(crate) struct Counters {
     pub(crate) pages_read: u64,
     pub(crate) pages_written: u64,
     pub(crate) checkpoints: u64,
+    /// Since the open.
+    pub(crate) snapshots_killed: u64,
+    /// At the moment.
+    pub(crate) undo_spilled_bytes: u64,
 }
 
 impl Counters {
@@ -26,6 +30,8 @@ impl Counters {
             pages_read: stats.pool.pages_read,
             pages_written: stats.pool.pages_written,
             checkpoints: stats.checkpoint.checkpoints,
+            snapshots_killed: stats.txn.snapshots_killed,
+            undo_spilled_bytes: stats.txn.undo_spilled_bytes as u64,
         }
     }
 }
@@ -42,6 +48,8 @@ impl Sub for Counters {
             pages_read: self.pages_read - before.pages_read,
             pages_written: self.pages_written - before.pages_written,
             checkpoints: self.checkpoints - before.checkpoints,
+            snapshots_killed: self.snapshots_killed,
+            undo_spilled_bytes: self.undo_spilled_bytes,
         }
     }
 }

@@ -16,7 +16,7 @@ use std::{
 const CLOSE_WAIT: Duration = Duration::from_secs(10);
 
 /// The engine's log budget by default, and the segments that it must have room for.
-const LOG_BUDGET: u64 = 256 << 20;
+const LOG_BUDGET: u64 = 512 << 20;
 const SEGMENTS_OF_BUDGET: u64 = 4;
 
 /// A directory and the file system that holds it, through which every open of the run goes: what lies in memory
@@ -53,6 +53,7 @@ impl Home {
         self.options = Options::new()
             .fs(Arc::clone(&self.fs))
             .memory_limit(config.memory)
+            .spill_limit(config.spill)
             .segment_bytes(config.segment)
             .log_budget(LOG_BUDGET.max(config.segment.saturating_mul(SEGMENTS_OF_BUDGET)))
             .log_buffer(config.log_buffer)

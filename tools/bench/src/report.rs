@@ -111,7 +111,7 @@ pub struct Row {
     pub cpu_user_cores: f64,
     /// Of it system time, in ticks of the kernel.
     pub cpu_system_cores: f64,
-    /// Times that a thread gave up its core, per commit.
+    /// Times that a thread gave up its core, per commit: slept, or yielded while it waited for the log.
     pub voluntary_switches_per_txn: f64,
     /// Bytes of log groups, headers and padding included, per commit.
     pub log_bytes_per_txn: f64,
@@ -139,6 +139,12 @@ pub struct Row {
     /// out to be the worker's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tagged_rmw_per_txn: Option<f64>,
+    /// Snapshots that were given up, if one was held.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshots_killed: Option<u64>,
+    /// Undo in its file at the end, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub undo_spilled_bytes: Option<u64>,
     /// Where the time went, if that was measured.
     pub breakdown: Option<Breakdown>,
     /// Whether the rows are sound and no commit is missing.

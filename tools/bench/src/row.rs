@@ -10,7 +10,7 @@ use crate::{
     units::thousandths,
     workload::{Audit, Work, Worker},
 };
-use foreshore::{Db, Profile, TimeSplit};
+use foreshore::{Db, Profile, ReadOptions, TimeSplit};
 use foreshore_base::Result;
 use foreshore_sync::rmw;
 use std::{
@@ -46,7 +46,8 @@ struct Sample {
 
 impl Sample {
     fn take(db: &Db) -> Result<Self> {
-        let (switches, counters) = (voluntary_switches()?, Counters::read(db));
+        // A kernel counts a yield as if the thread had been pushed aside.
+        let (switches, counters) = (voluntary_switches()? + db.stats().log.yields, Counters::read(db));
         let cpu_split = user_and_system_seconds()?;
         Ok(Self {
             at: Instant::now(),
@@ -73,6 +74,7 @@ pub(crate) fn measure(
     let db = home.open()?;
     let rss_open_bytes = resident_bytes()?;
     let mut peak = Peak::begin()?;
+    let reader = config.reader.then(|| db.read_with(ReadOptions::new().label("held over the row")));
     let (phase, lines) = (Phase::new(), config.count_rmw.then(|| Arc::new(rmw::Lines::new())));
     let warm_up = warm_up(config, &db, work, checks)?;
     let window = config.secs + warm_up;
@@ -102,6 +104,7 @@ pub(crate) fn measure(
         Ok::<_, foreshore_base::Error>((tally, before, after))
     })?;
 
+    drop(reader);
     let (live, reopened) = match checks {
         Check::Skip => {
             Home::close(&db)?;
@@ -221,6 +224,8 @@ fn row(
         rss_open_bytes,
         contended_rmw_per_txn: config.count_rmw.then(|| per(tally.rmw, tally.counted)),
         tagged_rmw_per_txn: config.count_rmw.then(|| per(tally.rmw + tally.rmw_alone, tally.counted)),
+        snapshots_killed: config.reader.then_some(counters.snapshots_killed),
+        undo_spilled_bytes: (config.spill > 0).then_some(counters.undo_spilled_bytes),
         breakdown: config.breakdown.then(|| {
             let spent = after.spent - before.spent;
             Breakdown::new(spent, Profile::ONE_IN, tally.waited, after.at - before.at, threads)

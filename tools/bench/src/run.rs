@@ -104,6 +104,21 @@ mod tests {
         assert!(contended > 8.0 && contended < tagged, "{contended} of {tagged}");
     }
 
+    #[test]
+    fn a_snapshot_is_held_where_there_is_a_file_for_what_it_sees() {
+        let config = Config { reader: true, memory: 16 << 20, scale: 10_000, ..config() };
+        let config = Config { device: foreshore::Device::Null, ..config };
+        // The memory for undo is spent after some 10,000 updates.
+        for (spill, killed) in [(0, 1), (64 << 20, 0)] {
+            let config = Config { spill, ..config.clone() };
+            let report = run(Workload::Update, &config, &Silent).unwrap();
+            let row = &report.rows[0];
+            assert!(report.passed() && row.commits > 0);
+            assert_eq!(row.snapshots_killed, Some(killed), "{row:?}");
+            assert_eq!(row.undo_spilled_bytes.is_some_and(|bytes| bytes > 0), spill > 0, "{row:?}");
+        }
+    }
+
     /// Each thread has its own table, so the latches of its pages are its own.
     #[test]
     fn what_goes_to_lines_of_one_worker_is_told_apart() {

@@ -86,6 +86,12 @@ pub(crate) struct Arguments {
     /// The engine's memory limit
     #[arg(long, default_value = "1GiB", value_parser = |text: &str| units::size("memory", text))]
     memory: u64,
+    /// Largest size of a temporary file for undo that memory has no room for; 0: none
+    #[arg(long, default_value = "0", value_parser = |text: &str| units::size("spill", text))]
+    spill: u64,
+    /// Hold a snapshot over each row
+    #[arg(long)]
+    reader: bool,
     /// Size of a log segment
     #[arg(long, default_value = "64MiB", value_parser = |text: &str| units::size("segment", text))]
     segment: u64,
@@ -130,6 +136,8 @@ impl Arguments {
             doublewrite: self.doublewrite,
             device: self.device,
             memory: self.memory,
+            spill: self.spill,
+            reader: self.reader,
             segment: self.segment,
             skew: self.skew,
             seed: self.seed,

@@ -16,5 +16,5 @@ mod shrink;
 
 pub use oracle::{Contents, Fingerprint, Oracle};
 pub use random::Random;
-pub use script::{Marks, Script, open, options};
+pub use script::{Marks, Script, open, options, spills};
 pub use shrink::{Shrink, ShrinkMarks};

@@ -1,7 +1,7 @@
 //! A seeded history: transactions over several tables, two of them open at a time, with everything a disk is used for.
 
 use crate::{Contents, Oracle, Random};
-use foreshore::{Db, Error, Options, ReplacementKind, Table, TableDef, Transaction};
+use foreshore::{Db, Error, Options, ReadOptions, ReadTransaction, ReplacementKind, Table, TableDef, Transaction};
 use foreshore_io::sim::Persist;
 use foreshore_io::{Fs, Sim};
 use std::collections::BTreeMap;
@@ -23,11 +23,22 @@ type Writes = BTreeMap<(String, Vec<u8>), Option<Vec<u8>>>;
 /// the other: there is one thread. The history creates the last two tables of the first group.
 const GROUPS: [[&str; 3]; 2] = [["accounts", "notes", "grown"], ["others", "names", "more"]];
 
+/// Rounds for which a snapshot is held.
+const HELD: u32 = 20;
+
+/// Whether memory for undo is short in the runs of `seed`, so that some of it goes to a file.
+#[must_use]
+pub const fn spills(seed: u64) -> bool {
+    seed % 8 == 2
+}
+
 /// Engine options of every run: the smallest segments and memory, background work inline. The seed also chooses how pages are
-/// replaced.
+/// replaced, and whether undo goes to a file.
 #[must_use]
 pub fn options(sim: &Sim, seed: u64) -> Options {
-    Options::new()
+    let options = Options::new();
+    let options = if spills(seed) { options.undo_limit(64 << 10).spill_limit(1 << 20) } else { options };
+    options
         .memory_limit(4 << 20)
         .segment_bytes(64 << 10)
         .log_budget(256 << 10)
@@ -68,6 +79,8 @@ pub struct Marks {
     pub aborts: u64,
     /// Times that a transaction has gone back to a savepoint, and had something to take back.
     pub went_back: u64,
+    /// Chunks of undo read back from their file.
+    pub undo_fetches: u64,
     /// Tables created and kept.
     pub tables: usize,
 }
@@ -100,6 +113,7 @@ pub struct Script {
     pub oracle: Oracle,
     went_back: u64,
     forgets: bool,
+    spills: bool,
 }
 
 impl Script {
@@ -132,7 +146,7 @@ impl Script {
     #[must_use]
     pub fn new(sim: &Sim, seed: u64, contents: Contents) -> Self {
         let oracle = Oracle::starting_with(contents);
-        Self { sim: sim.clone(), random: Random::new(seed), oracle, went_back: 0, forgets: false }
+        Self { sim: sim.clone(), random: Random::new(seed), oracle, went_back: 0, forgets: false, spills: spills(seed) }
     }
 
     /// Has every way back to a savepoint forget one change, as an engine might. For tests of the oracle.
@@ -153,7 +167,11 @@ impl Script {
         // Whoever opens a table for the first time asks the catalogue, which a creator keeps locked to its end.
         let known = GROUPS[0][..1].iter().chain(&GROUPS[1]);
         db.run(|tx| known.clone().try_for_each(|name| tx.open(Raw::new(name)).map(drop)))?;
+        let mut held: Option<Held> = None;
         for round in 0..rounds {
+            if self.spills && round % HELD == 0 {
+                held.replace(self.hold(db)).map_or(Ok(()), Held::look)?;
+            }
             let mut open = GROUPS.map(|tables| Open { tables, tx: db.begin(), writes: Writes::new() });
             for _ in 0..2 + self.random.below(6) {
                 let which = self.random.below(2) as usize;
@@ -170,7 +188,13 @@ impl Script {
                 self.oracle.wait_for_one(|| self.sim.ops())?;
             }
         }
-        Ok(())
+        held.map_or(Ok(()), Held::look)
+    }
+
+    /// A snapshot of what has been committed.
+    fn hold(&self, db: &Db) -> Held {
+        let sees = self.oracle.contents.get("accounts").cloned().unwrap_or_default();
+        Held { tx: db.read_with(ReadOptions::new().latest()), sees }
     }
 
     /// What the history has made the engine do since `db` was opened.
@@ -188,6 +212,7 @@ impl Script {
             purges: stats.tree.purges,
             aborts: stats.txn.aborts,
             went_back: self.went_back,
+            undo_fetches: stats.txn.undo_fetches,
             tables: GROUPS[0][1..].iter().filter(|&&name| self.oracle.contents.contains_key(name)).count(),
         }
     }
@@ -300,6 +325,27 @@ impl Script {
             self.oracle.follow(tx.commit_pipelined()?);
         }
         Ok(())
+    }
+}
+
+/// A reader, and the accounts that it sees.
+struct Held {
+    tx: ReadTransaction,
+    sees: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Held {
+    /// Reads all accounts, unless the snapshot was given up.
+    fn look(self) -> Result<(), Error> {
+        let read = || self.tx.open(Raw::new("accounts"))?.iter().collect::<Result<Vec<_>, Error>>();
+        match read() {
+            Err(Error::SnapshotTooOld { .. }) => Ok(()),
+            Err(error) => Err(error),
+            Ok(rows) => {
+                assert!(rows.into_iter().eq(self.sees), "a snapshot sees other accounts than it has seen");
+                Ok(())
+            }
+        }
     }
 }
 

@@ -67,7 +67,11 @@ impl Shrink {
     pub fn run(&mut self, db: &Db) -> Result<(), Error> {
         self.fill(db, ROWS)?;
         // More pages than there are frames: some of the table's are evicted.
-        db.run(|tx| tx.open(Raw::new("accounts"))?.iter().try_for_each(|row| row.map(drop)))?;
+        db.run(|tx| {
+            let table = tx.open(Raw::new("accounts"))?;
+            table.lock_against_writes()?;
+            table.iter().try_for_each(|row| row.map(drop))
+        })?;
         self.drop_table(db)?;
         self.transfer(db)?;
         self.cut_bytes += db.vacuum()?;

@@ -6,7 +6,7 @@
 use foreshore_io::Sim;
 use foreshore_io::sim::{Fault, FaultKind};
 use foreshore_sim::faults::{self, Strike};
-use foreshore_sim::{Contents, Script, open};
+use foreshore_sim::{Contents, Script, open, spills};
 use std::ops::Range;
 
 const STRIDE: u64 = 40;
@@ -33,7 +33,10 @@ struct History {
 
 impl History {
     fn new(rounds: u32) -> Self {
-        let seed = number("FORESHORE_SIM_SEED", 1);
+        Self::of(number("FORESHORE_SIM_SEED", 1), rounds)
+    }
+
+    fn of(seed: u64, rounds: u32) -> Self {
         let (disk, contents) = Script::loaded().unwrap();
         let whole = disk.fork();
         let mut script = Script::new(&whole, seed, contents.clone());
@@ -41,6 +44,7 @@ impl History {
         script.run(&db, rounds).unwrap();
         let (operations, reads) = (disk.ops()..whole.ops(), disk.reads()..whole.reads());
         let space_ops = whole.space_ops();
+        assert_eq!(spills(seed), script.marks(&db).undo_fetches > 0, "undo is read back where it goes to a file");
         script.oracle.forget_tickets();
         Self { seed, disk, contents, rounds, operations, space_ops, reads }
     }
@@ -107,4 +111,21 @@ fn signals_lose_nothing() {
 #[test]
 fn short_writes_go_unnoticed() {
     assert!(History::new(SHORT).fail(FaultKind::ShortWrite(1024), false, 1) > 2);
+}
+
+/// A seed of a history whose undo goes to a file.
+const SPILLS: u64 = 2;
+
+#[test]
+fn a_history_with_undo_in_a_file_is_the_same_each_time() {
+    let [first, second] = [(); 2].map(|()| History::of(SPILLS, SHORT));
+    assert_eq!((first.operations, first.reads), (second.operations, second.reads));
+}
+
+#[test]
+fn a_disk_that_fails_under_undo_in_a_file_loses_nothing() {
+    let history = History::of(SPILLS, SHORT);
+    assert!(history.fail(FaultKind::Eio, false, 1) > 2);
+    assert!(history.fail(FaultKind::Enospc, true, 3) > 0);
+    assert!(history.strike_all(&history.reads, 8, Strike::Read) > 2);
 }

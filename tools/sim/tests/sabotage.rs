@@ -1,7 +1,7 @@
 //! The rig sees what it is for: an engine that leaves out a step of its protocol with the disk is found out.
 
 use foreshore_base::Result;
-use foreshore_io::{Backend, DirLock, File, FileLayer, Fs, Kind, Sim};
+use foreshore_io::{File, FileLayer, Fs, FsLayer, Sim};
 use foreshore_sim::{Script, crash, open, options};
 use std::path::Path;
 use std::sync::Arc;
@@ -70,51 +70,17 @@ struct CarelessFile {
     neglect: Arc<Neglect>,
 }
 
-impl Careless {
+impl FsLayer for Careless {
+    fn below(&self) -> &dyn Fs {
+        &self.disk
+    }
+
     fn wrap(&self, file: Arc<dyn File>) -> Arc<dyn File> {
         Arc::new(CarelessFile { file, neglect: self.neglect.clone() })
-    }
-}
-
-impl Fs for Careless {
-    fn create_dir(&self, dir: &Path) -> Result<()> {
-        self.disk.create_dir(dir)
-    }
-
-    fn kind(&self, path: &Path) -> Result<Option<Kind>> {
-        self.disk.kind(path)
-    }
-
-    fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
-        self.disk.open(path).map(|file| self.wrap(file))
-    }
-
-    fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
-        self.disk.create(path).map(|file| self.wrap(file))
-    }
-
-    fn list(&self, dir: &Path) -> Result<Vec<String>> {
-        self.disk.list(dir)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.disk.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> Result<()> {
-        self.disk.remove(path)
     }
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         if self.neglect.step() == Some(Neglected::Names) { Ok(()) } else { self.disk.sync_dir(dir) }
-    }
-
-    fn lock(&self, path: &Path) -> Result<Box<dyn DirLock>> {
-        self.disk.lock(path)
-    }
-
-    fn backend(&self) -> Backend {
-        self.disk.backend()
     }
 }
 

@@ -9,7 +9,8 @@
 //!
 //! **Who does not wait** leaves no lock of what it has not handed out: the shared ones that a step has entered go out again if
 //! it comes to nothing, because the leaf has changed or a row is refused; and a row is locked for update when nothing before it
-//! can be refused any more.
+//! can be refused any more. What stays are the locks of keys without a row that a serializable scan has passed since the last row
+//! that it handed out: they keep nobody from a row, and who inserts there waits as if the scan had gone on.
 //!
 //! **Who takes what there is**, for update and passing over what others have, does not ask for rows that are gone. By a
 //! snapshot that still has such a row it is passed over, whether its remover has ended or not. A row that is there and has changed
@@ -21,7 +22,6 @@
 use super::Cursor;
 use super::span::{End, Rest, Span};
 use crate::descend::{Access, Halt, ReadGuard, Restarts};
-use crate::format::SLOT;
 use crate::node::{NO_WRITER, Node, Row};
 use crate::tree::{Structure, Tree};
 use crate::write::Intent;
@@ -161,7 +161,7 @@ impl Cursor {
         if end == End::Back {
             self.back.reverse();
         }
-        self.step = (2 * self.step).min(PAGE_SIZE / SLOT);
+        self.take_more();
         Ok(rest)
     }
 

@@ -3,17 +3,20 @@
 // Every test binary compiles the whole module and uses part of it.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod four;
+
 use foreshore_base::{Csn, Lsn, Result, TableId, Uuid, Xid};
 use foreshore_btree::{Cursor, Tree, TreeReport, Trees};
 use foreshore_buffer::format::{CLR, UNDOABLE};
 use foreshore_buffer::{ChangeRecord, Pool, PoolOptions, ReplacementKind};
 use foreshore_io::{File, Fs, Mem};
-use foreshore_lock::{LockManager, LockOptions};
+use foreshore_lock::{IntentKind, LockManager, LockOptions};
 use foreshore_space::{CATALOGUE_ROOT, Growth, Space, SpaceOptions};
 use foreshore_sync::primitive::MODEL;
 use foreshore_txn::format::{COMMIT, END, split_clr};
 use foreshore_txn::{
-    ResourceManager, Start, Txn, TxnManager, TxnManagerOptions, TxnOptions, UndoContext, UndoEntry, UndoPtr,
+    EarlyRelease, ResourceManager, Start, Txn, TxnManager, TxnManagerOptions, TxnOptions, UndoContext, UndoEntry,
+    UndoPtr,
 };
 use foreshore_wal::{Log, LogOptions, Recovered};
 use std::collections::{BTreeMap, HashMap};
@@ -82,14 +85,26 @@ fn base(fs: &Mem, frames: usize, replacement: ReplacementKind) -> Base {
 /// Bytes for undo. In a model each chunk has objects of the checker.
 const UNDO: usize = if MODEL { 1 << 20 } else { 128 << 20 };
 
-fn bed(fs: &Mem, (frames, undo): (usize, usize), base: Base, space: Arc<Space>, trees: Trees, start: Start) -> Bed {
+/// How locks are taken and given up.
+pub type Modes = (EarlyRelease, IntentKind);
+
+fn bed(
+    fs: &Mem,
+    (frames, undo, modes): (usize, usize, Modes),
+    base: Base,
+    space: Arc<Space>,
+    trees: Trees,
+    start: Start,
+) -> Bed {
     let Base { log, pool, file, .. } = base;
-    let locks = Arc::new(LockManager::new(LockOptions { max_owners: 64, ..LockOptions::default() }));
+    let (early_release, intents) = modes;
+    let locks = Arc::new(LockManager::new(LockOptions { max_owners: 64, intents, ..LockOptions::default() }));
     let mut options = TxnManagerOptions {
         max_sessions: 64,
         max_snapshots: 16,
         xid_block: 1 << 10,
         undo_limit_bytes: undo,
+        early_release,
         ..TxnManagerOptions::default()
     };
     if MODEL {
@@ -110,24 +125,29 @@ impl Bed {
 
     /// A new database with so many bytes for undo.
     pub fn with_undo(frames: usize, undo: usize) -> Self {
-        Self::with(frames, undo, ReplacementKind::default())
+        Self::with((frames, undo, Modes::default()), ReplacementKind::default())
+    }
+
+    /// A new database whose locks are taken and given up as `modes` say.
+    pub fn with_modes(frames: usize, modes: Modes) -> Self {
+        Self::with((frames, UNDO, modes), ReplacementKind::default())
     }
 
     /// A new database whose pool has another policy.
     pub fn with_policy(frames: usize, replacement: ReplacementKind) -> Self {
-        Self::with(frames, UNDO, replacement)
+        Self::with((frames, UNDO, Modes::default()), replacement)
     }
 
-    fn with(frames: usize, undo: usize, replacement: ReplacementKind) -> Self {
+    fn with(sizes: (usize, usize, Modes), replacement: ReplacementKind) -> Self {
         let fs = Mem::null();
-        let base = base(&fs, frames, replacement);
+        let base = base(&fs, sizes.0, replacement);
         let space = Arc::new(Space::new(base.pool.clone(), base.file.clone(), SPACE));
         let trees = Trees::new(base.pool.clone(), space.clone());
         let mut session = base.log.session().unwrap();
         space.create(&mut session).unwrap();
         trees.create_catalogue(&mut session, TABLE).unwrap();
         drop(session);
-        bed(&fs, (frames, undo), base, space, trees, Start { next_xid: Xid(1), clock: Csn(0) })
+        bed(&fs, sizes, base, space, trees, Start { next_xid: Xid(1), clock: Csn(0) })
     }
 
     /// Stops without writing pages home, with the log durable to its end, and restarts.
@@ -314,7 +334,7 @@ pub fn restart(fs: &Mem, frames: usize, limit: usize) -> (Bed, Restart) {
         UndoContext::new(&mut session, xid, loser.last_lsn).log_end().unwrap();
     }
     drop(session);
-    (bed(fs, (frames, UNDO), base, space, trees, start), done)
+    (bed(fs, (frames, UNDO, Modes::default()), base, space, trees, start), done)
 }
 
 /// Records that lay out a new database: the first map page and the root.

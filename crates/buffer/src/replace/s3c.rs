@@ -143,7 +143,7 @@ impl Replacer for S3c {
     }
 
     fn on_load(&self, frames: &Frames, no: FrameNo, pid: PageId) {
-        let main = self.ghosts.take(pid);
+        let main = self.ghosts.take(pid).is_some();
         frames[no as usize].place(0, main);
         if !main {
             let (shard, index) = self.shard(no);
@@ -158,7 +158,7 @@ impl Replacer for S3c {
         let Small { links, list, listed } = &mut *shard.small.lock();
         if std::mem::take(&mut listed[index as usize]) {
             list.remove(links, index);
-            self.ghosts.add(pid);
+            self.ghosts.add(pid, false);
         }
         frames[no as usize].place(0, false);
     }

@@ -23,6 +23,9 @@ pub struct TxnOptions {
     pub(crate) isolation: Isolation,
     pub(crate) reads: SnapshotKind,
     pub(crate) lock_timeout: Option<Duration>,
+    pub(crate) snapshot_max_age: Option<Duration>,
+    pub(crate) snapshot_max_bytes: Option<u64>,
+    pub(crate) is_check: bool,
 }
 
 impl Default for TxnOptions {
@@ -41,7 +44,15 @@ impl TxnOptions {
             isolation: Isolation::Serializable,
             reads: SnapshotKind::Latest,
             lock_timeout: None,
+            snapshot_max_age: None,
+            snapshot_max_bytes: None,
+            is_check: false,
         }
+    }
+
+    /// For a check: where the user's transactions leave no session, it has one that is kept for it.
+    pub(crate) const fn check() -> Self {
+        Self { is_check: true, ..Self::new().label("check") }
     }
 
     /// A name that the errors of others show when they wait for this transaction.
@@ -71,6 +82,22 @@ impl TxnOptions {
         self.lock_timeout = Some(timeout);
         self
     }
+
+    /// How old the snapshot may be that it reads by, in place of the database's
+    /// [`snapshot_max_age`](crate::Options::snapshot_max_age); with [`Duration::MAX`] as old as there is room for.
+    #[must_use]
+    pub const fn snapshot_max_age(mut self, age: Duration) -> Self {
+        self.snapshot_max_age = Some(age);
+        self
+    }
+
+    /// How many bytes may be kept for that snapshot alone, in place of the database's
+    /// [`snapshot_max_bytes`](crate::Options::snapshot_max_bytes); with [`u64::MAX`] as many as there is room for.
+    #[must_use]
+    pub const fn snapshot_max_bytes(mut self, bytes: u64) -> Self {
+        self.snapshot_max_bytes = Some(bytes);
+        self
+    }
 }
 
 /// How a read transaction reads.
@@ -78,13 +105,15 @@ impl TxnOptions {
 pub struct ReadOptions {
     pub(crate) label: &'static str,
     pub(crate) is_latest: bool,
+    pub(crate) snapshot_max_age: Option<Duration>,
+    pub(crate) snapshot_max_bytes: Option<u64>,
 }
 
 impl ReadOptions {
     /// What is durable, and no label.
     #[must_use]
     pub const fn new() -> Self {
-        Self { label: "", is_latest: false }
+        Self { label: "", is_latest: false, snapshot_max_age: None, snapshot_max_bytes: None }
     }
 
     /// A name that errors and statistics show for the snapshot.
@@ -102,10 +131,26 @@ impl ReadOptions {
         self
     }
 
+    /// See [`TxnOptions::snapshot_max_age`].
+    #[must_use]
+    pub const fn snapshot_max_age(mut self, age: Duration) -> Self {
+        self.snapshot_max_age = Some(age);
+        self
+    }
+
+    /// See [`TxnOptions::snapshot_max_bytes`].
+    #[must_use]
+    pub const fn snapshot_max_bytes(mut self, bytes: u64) -> Self {
+        self.snapshot_max_bytes = Some(bytes);
+        self
+    }
+
     pub(crate) const fn below(self) -> TxnOptions {
         TxnOptions {
             isolation: Isolation::Snapshot,
             reads: if self.is_latest { SnapshotKind::Latest } else { SnapshotKind::Durable },
+            snapshot_max_age: self.snapshot_max_age,
+            snapshot_max_bytes: self.snapshot_max_bytes,
             ..TxnOptions::new().label(self.label)
         }
     }

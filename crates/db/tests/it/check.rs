@@ -2,10 +2,11 @@
 
 use crate::support::{DIR, NUMBERS, Snapshot, TempDir, fill, in_memory, open, small};
 use foreshore::limits::PAGE_SIZE;
-use foreshore::{Db, Error, Place, TableDef, TxnOptions};
+use foreshore::{Db, Device, Error, Place, TableDef, TxnOptions};
 use foreshore_base::crc32c;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -81,6 +82,42 @@ fn a_check_passes_beside_a_transaction_that_stays_open() {
     drop(table);
     open.commit().unwrap();
     assert_eq!(db.check().unwrap().tables, 1);
+}
+
+/// It needs a session, and so do all others that are asked for at the same time.
+#[test]
+fn a_check_has_a_place_beside_as_many_transactions_as_there_may_be() {
+    let db = small().max_transactions(2).device(Device::Null).open(DIR).unwrap();
+    fill(&db, 100);
+    let open = [db.begin(), db.begin()];
+    let is_refused = || matches!(db.begin().open(NUMBERS), Err(Error::TooManyTransactions { .. }));
+    assert!(is_refused());
+    let inside = Arc::new(AtomicUsize::new(0));
+    thread::scope(|scope| {
+        let checks: Vec<_> = (0..8)
+            .map(|_| {
+                let (db, inside) = (&db, Arc::clone(&inside));
+                scope.spawn(move || {
+                    let stays = move || {
+                        assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0, "there is one place");
+                        (0..20).for_each(|_| thread::yield_now());
+                        inside.fetch_sub(1, Ordering::Relaxed);
+                    };
+                    #[cfg(debug_assertions)]
+                    foreshore_sync::pause::set("check: has a transaction", stays);
+                    #[cfg(not(debug_assertions))]
+                    drop(stays);
+                    db.check()
+                })
+            })
+            .collect();
+        for check in checks {
+            assert_eq!(check.join().unwrap().unwrap().rows, 100);
+        }
+    });
+    assert!(is_refused(), "the place is for checks");
+    drop(open);
+    assert!(!is_refused());
 }
 
 /// Changes rows of two tables until `over`.

@@ -1,7 +1,8 @@
 //! What a commit promises in each of its forms.
 
 use crate::support::{NUMBERS, fill, in_memory};
-use foreshore::{CommitTicket, Db, Durability, Error, Options, TxnOptions};
+use foreshore::{CommitTicket, Db, Durability, Error, Options, ReadOptions, ReadTransaction, TxnOptions};
+use foreshore_io::sim::Persist;
 use foreshore_io::{Device, Fs};
 use std::{
     future::Future,
@@ -129,6 +130,50 @@ fn who_reads_a_commit_is_acknowledged_after_it() {
     assert!(!writer.is_durable() && !ticket.is_durable());
     ticket.wait().unwrap();
     assert!(writer.is_durable());
+}
+
+/// A row that was changed, one that was removed, and a range that has become empty.
+#[test]
+fn a_reader_of_the_latest_is_acknowledged_after_what_it_has_read() {
+    type Read = fn(&ReadTransaction) -> bool;
+    let reads: [Read; 3] = [
+        |reader| reader.open(NUMBERS).unwrap().get(0).unwrap() == Some(1),
+        |reader| reader.open(NUMBERS).unwrap().get(2).unwrap().is_none(),
+        |reader| reader.open(NUMBERS).unwrap().range(2..).next().is_none(),
+    ];
+    let change = |db: &Db| {
+        let tx = write(db, 0, TxnOptions::new());
+        tx.open(NUMBERS).unwrap().remove(2).unwrap();
+        tx.commit_pipelined().unwrap()
+    };
+    for sees in reads {
+        let db = slow();
+        fill(&db, 3);
+        let written = change(&db);
+        let reader = db.read_with(ReadOptions::new().latest());
+        assert!(sees(&reader), "it waits for nobody");
+        reader.finish().unwrap().wait().unwrap();
+        assert!(written.is_durable());
+    }
+    for sees in reads {
+        let sim = crate::script::disk(5);
+        let db = crate::script::options(&sim).open(crate::support::DIR).unwrap();
+        fill(&db, 3);
+        let found_after_power_loss = || {
+            let again = crate::script::open(&sim.crash_image(&Persist::None, 1)).unwrap();
+            sees(&again.read())
+        };
+        let _written = change(&db);
+        let reader = db.read_with(ReadOptions::new().latest());
+        assert!(sees(&reader));
+        let mut ticket = pin!(reader.finish().unwrap());
+        let mut poll = || ticket.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(poll().is_pending() && !found_after_power_loss(), "what was read may be lost");
+        while poll().is_pending() {
+            db.step();
+        }
+        assert!(found_after_power_loss(), "acknowledged, and lost");
+    }
 }
 
 #[test]

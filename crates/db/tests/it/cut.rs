@@ -46,7 +46,11 @@ fn history(db: &Db) -> Result<u64, Error> {
 fn verify(db: &Db) -> Result<(), String> {
     db.check().map_err(|error| format!("check: {error}"))?;
     let rows = |name: &str| {
-        let found = db.run(|tx| tx.open(TableDef::<u64, &[u8]>::new(name))?.iter().collect::<Result<Vec<_>, Error>>());
+        let found = db.run(|tx| {
+            let table = tx.open(TableDef::<u64, &[u8]>::new(name))?;
+            table.lock_against_writes()?;
+            table.iter().collect::<Result<Vec<_>, Error>>()
+        });
         found.map_err(|error| format!("{name}: {error}"))
     };
     for (round, name) in (0..).zip(NAMES) {

@@ -21,7 +21,9 @@ fn assert_pairs(rows: &[u64], when: &str) {
 }
 
 fn keys(tx: &Transaction) -> Result<Vec<u64>, Error> {
-    tx.open(NUMBERS)?.iter().map(|row| Ok(row?.0)).collect()
+    let table = tx.open(NUMBERS)?;
+    table.lock_against_writes()?;
+    table.iter().map(|row| Ok(row?.0)).collect()
 }
 
 fn insert_pair(db: &Db, pair: u64) {

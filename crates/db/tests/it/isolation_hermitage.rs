@@ -147,6 +147,32 @@ mod read_committed {
     }
 
     #[test]
+    fn p4_with_a_write_that_is_taken_back() {
+        read_committed(
+            "a r1 => 10
+             b r1 => 10
+             a w1=11
+             b w1=12 => waits
+             a rollback
+             b => ok
+             b commit",
+            "1=12 2=20",
+        );
+    }
+
+    #[test]
+    fn p4_after_the_other() {
+        read_committed(
+            "a r1 => 10
+             b w1=12
+             b commit
+             a w1=11
+             a commit",
+            "1=11 2=20",
+        );
+    }
+
+    #[test]
     fn g_single() {
         read_committed(
             "a r1 => 10
@@ -618,6 +644,32 @@ mod serializable {
     }
 
     #[test]
+    fn p4_with_a_write_that_is_taken_back() {
+        serializable(
+            "a r1 => 10
+             b r1 => 10
+             a w1=11 => waits
+             b w1=12 => deadlock
+             a => ok
+             a rollback",
+            "1=10 2=20",
+        );
+    }
+
+    #[test]
+    fn p4_after_the_other() {
+        serializable(
+            "a r1 => 10
+             b w1=12 => waits
+             a w1=11
+             a commit
+             b => ok
+             b commit",
+            "1=12 2=20",
+        );
+    }
+
+    #[test]
     fn g_single() {
         serializable(
             "a r1 => 10
@@ -654,6 +706,22 @@ mod serializable {
              b w1=12 => waits
              a x=20 => deadlock
              b => ok
+             b w2=18
+             b commit",
+            "1=12 2=18",
+        );
+    }
+
+    /// The other's reads would keep the write out: it comes before them.
+    #[test]
+    fn g_single_with_a_write_that_is_taken_back() {
+        serializable(
+            "a r1 => 10
+             a x=20 => 2=20
+             b all => waits
+             a rollback
+             b => 1=10 2=20
+             b w1=12
              b w2=18
              b commit",
             "1=12 2=18",

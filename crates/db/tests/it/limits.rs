@@ -55,6 +55,7 @@ fn options_out_of_range_name_themselves() {
         ("segment_bytes", Options::new().segment_bytes(32 << 10)),
         ("log_budget", Options::new().log_budget(1 << 20)),
         ("snapshot_max_age", Options::new().snapshot_max_age(std::time::Duration::ZERO)),
+        ("snapshot_max_bytes", Options::new().snapshot_max_bytes(8191)),
         ("max_transactions", Options::new().max_transactions(0)),
         ("max_transactions", Options::new().max_transactions(1025)),
     ];

@@ -19,6 +19,7 @@ mod isolation_stage;
 mod limits;
 mod lock;
 mod model;
+mod named;
 mod poison;
 mod prepared;
 mod prepared_crash;

@@ -4,9 +4,10 @@
 //! `FORESHORE_FAULT_STRIDE=1` fails every operation in turn.
 
 use crate::script::{Script, disk, open};
-use crate::support::NUMBERS;
-use foreshore::{Durability, Error, TxnOptions};
+use crate::support::{NUMBERS, TEXTS};
+use foreshore::{Db, Durability, Error, Transaction, TxnOptions};
 use foreshore_io::sim::{Fault, FaultKind};
+use std::thread;
 use std::time::{Duration, Instant};
 
 const STRIDE: usize = 17;
@@ -85,7 +86,7 @@ fn a_refused_rollback_leaves_nothing_for_close_to_wait_for() {
     assert!(began.elapsed() < Duration::from_secs(10), "it waited for a transaction that has ended");
 }
 
-/// The closure has seen a commit that was never durable, and the log stops before it can be. What it has to say about that
+/// E6: the closure has seen a commit that was never durable, and the log stops before it can be. What it has to say about that
 /// commit must not get out.
 #[test]
 fn an_error_that_rests_on_a_lost_commit_is_not_given_back() {
@@ -117,4 +118,54 @@ fn an_error_that_rests_on_a_lost_commit_is_not_given_back() {
     let db = db.reopen().unwrap();
     let found = db.run(|tx| tx.open(NUMBERS)?.get(1)).unwrap();
     assert_eq!(found, Some(1), "the answer would have told of a value that never was");
+}
+
+/// Nobody ends a prepared transaction once the log has stopped. Who waits for its locks learns that from the one who tries.
+#[test]
+fn who_waits_for_a_prepared_transaction_learns_that_the_log_has_stopped() {
+    type Does<T> = fn(&T) -> Result<(), Error>;
+    let waits: [Does<Transaction>; 4] = [
+        |tx| tx.open(NUMBERS)?.insert(1, 3).map(drop),
+        |tx| tx.open(NUMBERS)?.get(1).map(drop),
+        |tx| tx.open(NUMBERS)?.insert(5, 5).map(drop),
+        |tx| tx.drop_table("numbers").map(drop),
+    ];
+    let resolve: [Does<Db>; 2] = [|db| db.commit_prepared("waits").map(drop), |db| db.rollback_prepared("waits")];
+    for resolve in resolve {
+        let sim = disk(8);
+        let db = open(&sim).unwrap();
+        db.run(|tx| tx.open(NUMBERS)?.insert(1, 1).map(drop)).unwrap();
+        let other = db.begin();
+        other.open(TEXTS).unwrap().insert("more", "to write").unwrap();
+        let tx = db.begin();
+        let numbers = tx.open(NUMBERS).unwrap();
+        numbers.insert(1, 2).unwrap();
+        assert_eq!(numbers.get(5).unwrap(), None);
+        tx.prepare("waits").unwrap();
+        let before = db.stats().lock.waits;
+        thread::scope(|scope| {
+            let db = &db;
+            let wait = move |work: Does<Transaction>| {
+                let tx = db.begin_with(TxnOptions::new().lock_timeout(Duration::from_secs(60)));
+                work(&tx)
+            };
+            let waiting = waits.map(|work| scope.spawn(move || wait(work)));
+            while db.stats().lock.waits < before + waits.len() as u64 {
+                thread::yield_now();
+            }
+            sim.inject(Fault { at: sim.ops(), kind: FaultKind::Eio, sticky: true });
+            other.commit().unwrap_err();
+            for _ in 0..2 {
+                assert!(matches!(resolve(db), Err(Error::Poisoned { .. })));
+            }
+            for thread in waiting {
+                let ended = thread.join().unwrap();
+                assert!(matches!(ended, Err(Error::Poisoned { .. })), "{ended:?}");
+            }
+        });
+        sim.clear_faults();
+        let db = db.reopen().unwrap();
+        db.commit_prepared("waits").unwrap();
+        assert_eq!(db.run(|tx| tx.open(NUMBERS)?.get(1)).unwrap(), Some(2));
+    }
 }

@@ -2,7 +2,11 @@
 
 use crate::support::{DIR, NUMBERS, fill, small};
 use foreshore::{Db, Device, Error, Profile, TableDef, TimeSplit, TxnOptions};
+#[cfg(debug_assertions)]
+use foreshore_sync::pause;
 use foreshore_sync::primitive::thread;
+#[cfg(debug_assertions)]
+use std::sync::mpsc;
 use std::time::Duration;
 
 /// Runs a transaction with this label on a thread of its own, whose first one is measured.
@@ -63,11 +67,86 @@ fn a_wait_for_a_row_is_told_with_its_key() {
     drop(holder);
     let profile = db.profile();
     let hottest = &profile.hot_keys[0];
-    assert!(hottest.waited >= patience && hottest.waits >= 1 && hottest.over.is_zero(), "{hottest:?}");
+    assert!(hottest.waited >= patience && hottest.waits == 1 && hottest.over.is_zero(), "{hottest:?}");
     assert!(hottest.name.contains("key"), "{hottest:?}");
     // A transaction that others have stopped was in vain as a whole.
     let split = split(&profile, "waiter");
     assert!(split.retry >= patience && split.lock_wait.is_zero() && split.work.is_zero(), "{split:?}");
+}
+
+#[test]
+fn a_wait_for_a_row_that_is_granted_is_part_of_the_transactions_time() {
+    let db = small().device(Device::Null).profile(true).open(DIR).unwrap();
+    fill(&db, 10);
+    let holder = db.begin();
+    holder.open(NUMBERS).unwrap().insert(3, 0).unwrap();
+    let waits = db.stats().lock.waits;
+    let held = Duration::from_millis(5);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // The first of its thread is measured.
+            let waiter = db.begin_with(TxnOptions::new().label("waiter"));
+            assert_eq!(waiter.open(NUMBERS).unwrap().insert(3, 1).unwrap(), Some(0));
+            waiter.commit().unwrap();
+        });
+        while db.stats().lock.waits == waits {
+            thread::yield_now();
+        }
+        std::thread::sleep(held);
+        holder.commit().unwrap();
+    });
+    let profile = db.profile();
+    let split = split(&profile, "waiter");
+    assert!(split.lock_wait >= held && split.retry.is_zero() && !split.work.is_zero(), "{split:?}");
+    assert!(split.total() >= split.lock_wait + split.work, "{split:?}");
+    let hottest = &profile.hot_keys[0];
+    assert!(hottest.waits >= 1 && hottest.waited >= held, "{hottest:?}");
+}
+
+/// The one stops between the draw of its record's stamp and the end of its change, with the leaf latched.
+#[test]
+#[cfg(debug_assertions)]
+fn a_wait_for_a_leaf_that_another_changes_is_told_with_its_page() {
+    // Nobody can see that the other one has come to the leaf: it is given time, and more of it if that was not enough.
+    for round in 0..12 {
+        let db = small().device(Device::Null).profile(true).open(DIR).unwrap();
+        fill(&db, 10);
+        let (stopped, has_stopped) = mpsc::channel();
+        let (go_on, may_go_on) = mpsc::channel();
+        let (waited, has_waited) = mpsc::channel();
+        thread::scope(|scope| {
+            let db = &db;
+            scope.spawn(move || {
+                let one = db.begin();
+                let table = one.open(NUMBERS).unwrap();
+                let mut first = true;
+                pause::set("wal: draw", move || {
+                    if std::mem::take(&mut first) {
+                        stopped.send(()).unwrap();
+                        may_go_on.recv().unwrap();
+                    }
+                });
+                table.insert(3, 1).unwrap();
+                one.commit().unwrap();
+            });
+            has_stopped.recv().unwrap();
+            scope.spawn(move || {
+                run_labelled(db, "waiter", 4);
+                waited.send(()).unwrap();
+            });
+            let time = Duration::from_millis(5 << round);
+            assert!(has_waited.recv_timeout(time).is_err(), "it has passed the one who has the leaf");
+            go_on.send(()).unwrap();
+        });
+        let profile = db.profile();
+        let split = split(&profile, "waiter");
+        let Some(hottest) = profile.hot_pages.first() else { continue };
+        assert!(hottest.waits >= 1 && !hottest.waited.is_zero(), "{hottest:?}");
+        assert!(!split.latch_wait.is_zero() && split.lock_wait.is_zero() && split.retry.is_zero(), "{split:?}");
+        assert!(profile.hot_keys.is_empty(), "{:?}", profile.hot_keys);
+        return;
+    }
+    panic!("nobody has waited for the leaf");
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! What was not committed is not there: after a rollback, a drop, a panic, an error, and in the pages of the file.
 
 use crate::support::{DIR, NUMBERS, Snapshot, TEXTS, fill, in_memory, numbers, open, small};
-use foreshore::{Error, TableDef};
+use foreshore::{Db, Durability, Error, Isolation, TableDef, TxnOptions};
+use foreshore_io::sim::Persist;
 use foreshore_io::{Fs, Mem};
 use std::{sync::Arc, time::Duration};
 
@@ -132,4 +133,91 @@ fn a_transaction_that_begins_after_a_checkpoint_and_is_lost_is_taken_back() {
     let killed = Snapshot::of(&fs).restore();
     assert_eq!(numbers(&open(&killed).unwrap()), [(0, 10), (1, 10), (2, 20), (3, 3)]);
     drop(lost);
+}
+
+/// What a transaction is told of a commit that is not durable, and what is left of that commit when power is lost after the
+/// transaction has ended without one of its own.
+#[test]
+fn what_a_rollback_has_told_survives_power_loss() {
+    type Tell = fn(&foreshore::Transaction);
+    // Told by a value, by nothing where there was something, by an error that was asked for, and by one that ends the transaction.
+    let tells: [(Isolation, Tell); 4] = [
+        (Isolation::Serializable, |tx| assert_eq!(tx.open(NUMBERS).unwrap().get(1).unwrap(), Some(10))),
+        (Isolation::Serializable, |tx| assert_eq!(tx.open(NUMBERS).unwrap().get(2).unwrap(), None)),
+        (Isolation::Serializable, |tx| {
+            assert!(matches!(tx.open(NUMBERS).unwrap().insert_new(3, 0), Err(Error::KeyExists)));
+        }),
+        (Isolation::Snapshot, |tx| {
+            assert!(matches!(tx.open(NUMBERS).unwrap().insert(1, 0), Err(Error::Conflict { .. })));
+            assert!(matches!(tx.open(NUMBERS), Err(Error::RolledBack)));
+        }),
+    ];
+    type End = fn(foreshore::Transaction, &Db);
+    let relaxed = TxnOptions::new().durability(Durability::Relaxed);
+    // Whether the transaction is relaxed, how it ends, and whether that waits for what it was told.
+    let ends: [(TxnOptions, End, bool); 6] = [
+        (TxnOptions::new(), |tx, _| tx.rollback().unwrap(), true),
+        (TxnOptions::new(), |tx, _| tx.rollback_pipelined().unwrap().wait().unwrap(), true),
+        (
+            TxnOptions::new(),
+            |tx, db| {
+                let ticket = tx.rollback_pipelined().unwrap();
+                assert!(!ticket.is_durable(), "nobody has written it");
+                while !ticket.is_durable() {
+                    db.step();
+                }
+            },
+            true,
+        ),
+        (TxnOptions::new(), |tx, _| drop(tx), false),
+        (relaxed, |tx, _| tx.rollback().unwrap(), false),
+        (relaxed, |tx, _| tx.rollback_pipelined().unwrap().wait().unwrap(), false),
+    ];
+    for (isolation, tell) in tells {
+        for (at, (options, end, waits)) in ends.into_iter().enumerate() {
+            let sim = crate::script::disk(3);
+            let db = crate::script::options(&sim).open(DIR).unwrap();
+            db.run(|tx| {
+                let table = tx.open(NUMBERS)?;
+                (1..3).try_for_each(|key| table.insert(key, 1).map(drop))
+            })
+            .unwrap();
+            let tx = db.begin_with(options.isolation(isolation));
+            let told = db.begin_with(relaxed);
+            let table = told.open(NUMBERS).unwrap();
+            table.insert(1, 10).unwrap();
+            table.remove(2).unwrap();
+            table.insert(3, 10).unwrap();
+            told.commit().unwrap();
+            tell(&tx);
+            end(tx, &db);
+            let again = crate::script::open(&sim.crash_image(&Persist::None, 1)).unwrap();
+            let expected = if waits { [(1, 10), (3, 10)] } else { [(1, 1), (2, 1)] };
+            assert_eq!(numbers(&again), expected, "{isolation}, end {at}");
+        }
+    }
+}
+
+#[test]
+fn a_rollback_that_was_told_of_nothing_new_leaves_the_disk_alone() {
+    let sim = crate::script::disk(3);
+    let db = crate::script::options(&sim).open(DIR).unwrap();
+    db.run(|tx| tx.open(NUMBERS)?.insert(1, 1).map(drop)).unwrap();
+    let others = db.begin_with(TxnOptions::new().durability(Durability::Relaxed));
+    others.open(NUMBERS).unwrap().insert(2, 2).unwrap();
+    let before = sim.ops();
+    let relaxed = others.commit_pipelined().unwrap();
+    for pipelined in [false, true] {
+        let tx = db.begin();
+        let table = tx.open(NUMBERS).unwrap();
+        assert_eq!(table.get(1).unwrap(), Some(1));
+        table.insert(1, 5).unwrap();
+        if pipelined {
+            assert!(tx.rollback_pipelined().unwrap().is_durable());
+        } else {
+            tx.rollback().unwrap();
+        }
+    }
+    assert_eq!(sim.ops(), before, "what it did not see it does not wait for");
+    assert!(!relaxed.is_durable());
 }

@@ -326,12 +326,30 @@ fn who_reads_more_rows_than_there_is_room_for_locks_is_told() {
     must_wait(begin(&db, "writer", Isolation::ReadCommitted).open(NUMBERS).unwrap().insert(1, 5));
 }
 
-/// Writers hold rows and intents of the table all the time. The scan does not ask for the table while it has rows.
 #[test]
-fn a_large_scan_of_a_busy_table_is_run_once_more_and_no_oftener() {
+fn a_run_tells_that_there_is_no_room_for_locks_whatever_the_closure_makes_of_it() {
+    let (db, _) = in_memory();
+    fill(&db, MANY);
+    let counted = db.run(|tx| Ok::<_, Error>(tx.open(NUMBERS)?.iter().take_while(Result::is_ok).count()));
+    assert!(matches!(counted, Err(Error::LockLimit { .. })), "{counted:?}");
+}
+
+/// Writers hold rows and intents of the table all the time. Nothing is locked that was not asked for.
+#[test]
+fn a_run_that_finds_no_room_for_locks_is_told_at_once_and_one_that_locks_the_table_needs_none() {
     let (db, _) = in_memory();
     fill(&db, MANY);
     let (runs, ended) = (AtomicU32::new(0), AtomicBool::new(false));
+    let sum = |locks_table: bool| {
+        db.run(|tx| {
+            runs.fetch_add(1, Ordering::Relaxed);
+            let table = tx.open(NUMBERS)?;
+            if locks_table {
+                table.lock_against_writes()?;
+            }
+            table.iter().map(|row| row.map(|(_, value)| value)).sum::<Result<i64, Error>>()
+        })
+    };
     std::thread::scope(|scope| {
         for writer in 0..2 {
             let (db, ended) = (&db, &ended);
@@ -343,14 +361,12 @@ fn a_large_scan_of_a_busy_table_is_run_once_more_and_no_oftener() {
                 }
             });
         }
-        for _ in 0..3 {
-            runs.store(0, Ordering::Relaxed);
-            let sum = db.run(|tx| {
-                runs.fetch_add(1, Ordering::Relaxed);
-                tx.open(NUMBERS)?.iter().map(|row| row.map(|(_, value)| value)).sum::<Result<i64, Error>>()
-            });
-            assert_eq!(sum.unwrap(), (0..MANY as i64).sum());
-            assert_eq!(runs.load(Ordering::Relaxed), 2);
+        for round in 1..4 {
+            let refused = sum(false);
+            assert!(matches!(refused, Err(Error::LockLimit { max, .. }) if (max as u64) < MANY), "{refused:?}");
+            assert_eq!(runs.load(Ordering::Relaxed), 2 * round - 1, "it is not run again");
+            assert_eq!(sum(true).unwrap(), (0..MANY as i64).sum());
+            assert_eq!(runs.load(Ordering::Relaxed), 2 * round);
         }
         ended.store(true, Ordering::Relaxed);
     });

@@ -159,6 +159,7 @@ fn who_finds_no_free_transaction_gives_the_others_time() {
     assert_eq!(numbers(&db), [(0, 10), (1, 10), (2, 10)]);
 }
 
+/// E6: a result without a commit waits like one.
 #[test]
 fn a_refusal_waits_for_the_commit_that_it_rests_on() {
     const DELAY: Duration = Duration::from_millis(60);

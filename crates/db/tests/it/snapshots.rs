@@ -187,6 +187,8 @@ fn ghosts_stay_while_a_reader_sees_the_rows() {
     for _ in 0..3 {
         db.run(|tx| {
             let numbers = tx.open(NUMBERS)?;
+            // What is not there to remove is locked too.
+            numbers.lock_against_writes()?;
             (0..2000).try_for_each(|n| numbers.remove(n).map(drop))?;
             (0..2000).try_for_each(|n| numbers.insert(10_000 + n, 1).map(drop))
         })
@@ -253,6 +255,61 @@ fn a_snapshot_that_is_too_old_is_given_up_by_those_who_write() {
     assert!(stats.oldest_snapshot.is_none_or(|oldest| oldest.label != "old"));
     // Others are as young as they should be.
     assert!(db.read().open(NUMBERS).unwrap().get(7).unwrap().is_some());
+}
+
+#[test]
+fn a_snapshot_for_which_too_much_is_kept_is_given_up_by_those_who_write() {
+    const MOST: u64 = 40 << 10;
+    let db = small().device(Device::Null).snapshot_max_bytes(MOST).open(DIR).unwrap();
+    fill(&db, 3000);
+    let exempt = ReadOptions::new().label("exempt").snapshot_max_bytes(u64::MAX);
+    for (reader, limit) in [(ReadOptions::new().label("old"), Some(MOST)), (exempt, None)] {
+        let reader = db.read_with(reader);
+        for from in (0..3000).step_by(100) {
+            db.run(|tx| {
+                let numbers = tx.open(NUMBERS)?;
+                (from..from + 100).try_for_each(|n| numbers.insert(n, 1 - n as i64).map(drop))
+            })
+            .unwrap();
+        }
+        assert!(db.stats().memory_use.undo < db.stats().memory.undo, "there is room for more");
+        match (reader.open(NUMBERS).and_then(|rows| rows.get(7)), limit) {
+            (Err(Error::SnapshotTooOld { label: "old", bytes, .. }), Some(most)) => {
+                assert!(bytes > most && bytes < most + (64 << 10), "{bytes} bytes");
+            }
+            (Ok(Some(_)), None) => {
+                let oldest = db.stats().oldest_snapshot.expect("it is in use");
+                assert!(oldest.label == "exempt" && oldest.bytes > MOST, "{oldest:?}");
+            }
+            (outcome, _) => panic!("{outcome:?}"),
+        }
+    }
+    assert_eq!(db.stats().txn.snapshots_killed, 1);
+}
+
+/// One that may stay keeps no other from its limit.
+#[test]
+fn a_transaction_may_have_a_limit_of_its_own_for_its_snapshot() {
+    let db = small().device(Device::Null).open(DIR).unwrap();
+    fill(&db, 500);
+    let stays = db.read_with(ReadOptions::new().label("stays"));
+    let own = TxnOptions::new().isolation(Isolation::Snapshot).label("own").snapshot_max_age(AGE);
+    let goes = db.begin_with(own);
+    assert_eq!(get(&goes, 7), Some(7));
+    for round in 1..10_000 {
+        db.run(|tx| {
+            let numbers = tx.open(NUMBERS)?;
+            (0..500).try_for_each(|n| numbers.insert(n, round).map(drop))
+        })
+        .unwrap();
+        assert_eq!(stays.open(NUMBERS).unwrap().get(7).unwrap(), Some(7), "round {round}");
+        match goes.open(NUMBERS).and_then(|numbers| numbers.get(7)) {
+            Ok(found) => assert_eq!(found, Some(7), "round {round}"),
+            Err(Error::SnapshotTooOld { label: "own", age, .. }) => return assert!(age >= AGE, "{age:?}"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("it is still there")
 }
 
 #[test]

@@ -5,8 +5,7 @@ use crate::support::{DIR, NUMBERS, TempDir, fill, numbers, small};
 use foreshore::{Db, Device, Error, Options, ReadOptions, ReadTransaction, Stats, Transaction};
 use foreshore_base::Result;
 use foreshore_io::sim::{Fault, FaultKind, Persist};
-use foreshore_io::{Backend, DirLock, File, FileLayer, Fs, Kind, Mem, Sim};
-use std::path::Path;
+use foreshore_io::{File, FileLayer, Fs, FsLayer, Mem, Sim};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -42,47 +41,14 @@ impl Moody {
     }
 }
 
-impl Fs for Moody {
-    fn create_dir(&self, dir: &Path) -> Result<()> {
-        self.disk.create_dir(dir)
+impl FsLayer for Moody {
+    fn below(&self) -> &dyn Fs {
+        &self.disk
     }
 
-    fn kind(&self, path: &Path) -> Result<Option<Kind>> {
-        self.disk.kind(path)
-    }
-
-    fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
-        self.disk.open(path)
-    }
-
-    fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
-        let file = self.disk.create(path)?;
-        let is_moody = path.ends_with("spill");
-        Ok(if is_moody { Arc::new(MoodyFile { file, mood: self.mood.clone() }) } else { file })
-    }
-
-    fn list(&self, dir: &Path) -> Result<Vec<String>> {
-        self.disk.list(dir)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.disk.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> Result<()> {
-        self.disk.remove(path)
-    }
-
-    fn sync_dir(&self, dir: &Path) -> Result<()> {
-        self.disk.sync_dir(dir)
-    }
-
-    fn lock(&self, path: &Path) -> Result<Box<dyn DirLock>> {
-        self.disk.lock(path)
-    }
-
-    fn backend(&self) -> Backend {
-        self.disk.backend()
+    fn wrap(&self, file: Arc<dyn File>) -> Arc<dyn File> {
+        let is_moody = file.path().ends_with("spill");
+        if is_moody { Arc::new(MoodyFile { file, mood: self.mood.clone() }) } else { file }
     }
 }
 
@@ -608,4 +574,30 @@ fn a_snapshot_ends_where_what_it_keeps_in_the_file_leaves_no_room() {
         .unwrap_or_else(|error| panic!("{stays}: {error}, {:?}", db.stats().txn));
         assert!(matches!(get(&reader, 1), Err(Error::SnapshotTooOld { .. })), "{stays}");
     }
+}
+
+/// What lies in the file takes a part of the memory, but less than a chunk of it: ending the reader would give room to nobody.
+#[test]
+fn a_snapshot_stays_where_what_it_keeps_in_the_file_makes_no_room() {
+    let db = options().fs(Arc::new(Moody::new())).open(DIR).unwrap();
+    fill(&db, ROWS);
+    let reader = db.read();
+    let kept = ROWS / 3;
+    for from in (0..kept).step_by(100) {
+        db.run(|tx| {
+            let numbers = tx.open(NUMBERS)?;
+            (from..from + 100).try_for_each(|n| numbers.insert(n, -1).map(drop))
+        })
+        .unwrap();
+    }
+    // With a savepoint all of it stays in memory, out of which it drives all else, and has too little then.
+    let refused = db.run(|tx| {
+        let _savepoint = tx.savepoint()?;
+        let numbers = tx.open(NUMBERS)?;
+        (kept..ROWS).try_for_each(|n| numbers.insert(n, -2).map(drop))
+    });
+    assert!(matches!(refused, Err(Error::TransactionTooLarge { .. })), "{refused:?}");
+    let spilled = db.stats().txn.undo_spilled_bytes as u64;
+    assert!(spilled > 0 && spilled < 2 * MEMORY, "{spilled}");
+    sees_all(&reader);
 }

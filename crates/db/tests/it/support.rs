@@ -54,9 +54,14 @@ pub(crate) fn fill(db: &Db, count: u64) {
     }
 }
 
-/// All rows of a table of numbers.
+/// All rows of a table of numbers, however many.
 pub(crate) fn numbers(db: &Db) -> Vec<(u64, i64)> {
-    db.run(|tx| tx.open(NUMBERS)?.iter().collect::<Result<Vec<_>, Error>>()).unwrap()
+    db.run(|tx| {
+        let table = tx.open(NUMBERS)?;
+        table.lock_against_writes()?;
+        table.iter().collect::<Result<Vec<_>, Error>>()
+    })
+    .unwrap()
 }
 
 /// A directory on the real disk, removed on drop.

@@ -95,7 +95,12 @@ fn nobody_stops_while_the_file_is_cut_again_and_again() {
                                 })
                                 .unwrap();
                             }
-                            let rows = db.run(|tx| tx.open(def)?.iter().collect::<Result<Vec<_>, Error>>()).unwrap();
+                            let rows = db.run(|tx| {
+                                let table = tx.open(def)?;
+                                table.lock_against_writes()?;
+                                table.iter().collect::<Result<Vec<_>, Error>>()
+                            });
+                            let rows = rows.unwrap();
                             assert_eq!(rows.len(), 1200);
                             assert!(rows.iter().all(|(_, value)| *value == [round; 300]));
                             db.run(|tx| tx.drop_table(&name).map(drop)).unwrap();

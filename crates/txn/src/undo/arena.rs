@@ -10,14 +10,16 @@
 //!
 //! Closed chunks may be moved to a file (see [`super::spill`]), and their memory is then given to others.
 
+use super::UndoPtr;
+use super::outlook::Busy;
 use super::spill::{BOOKED, KEPT, MIXED, OPEN, Slots, Spill, SpillFile};
-use super::{UndoPtr, entry};
 use foreshore_base::{Csn, Error, Result};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
-use foreshore_sync::{ByteArena, LazyArray, LockRank, Mutex, ShardedCounter, Word, rmw};
+use foreshore_sync::{ByteArena, EventCount, LazyArray, LockRank, Mutex, ShardedCounter, Word, rmw};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
 
 /// Bytes of a chunk. An entry lies in one chunk.
 pub(super) const CHUNK: usize = 8 << 10;
@@ -91,6 +93,8 @@ pub(super) struct Lists {
     /// the limit.
     pub(super) used: usize,
     pub(super) slots: Slots,
+    /// One for each session.
+    pub(super) busy: Vec<Arc<Busy>>,
 }
 
 impl Lists {
@@ -116,6 +120,8 @@ pub(crate) struct Arena {
     total: usize,
     /// Entries that the way behind a row was cleared of.
     pub(super) pruned: ShardedCounter,
+    /// Where threads wait for others to give up chunks.
+    pub(super) left: EventCount,
 }
 
 impl Arena {
@@ -139,6 +145,7 @@ impl Arena {
             limit,
             total,
             pruned: ShardedCounter::new(),
+            left: EventCount::new(),
         })
     }
 
@@ -169,16 +176,20 @@ impl Arena {
         self.pruned.sum()
     }
 
-    /// One session more.
-    pub(super) fn enter(&self) {
+    /// One session more, and where it shows that it is busy.
+    pub(super) fn enter(&self) -> Arc<Busy> {
         // ORDERING: hint, see `is_short`.
         self.sessions.fetch_add(1, Ordering::Relaxed);
+        let busy = Arc::<Busy>::default();
+        self.lists.lock().busy.push(busy.clone());
+        busy
     }
 
     /// One session less.
-    pub(super) fn exit(&self) {
+    pub(super) fn exit(&self, busy: &Arc<Busy>) {
         // ORDERING: hint, see `is_short`.
         self.sessions.fetch_sub(1, Ordering::Relaxed);
+        self.lists.lock().busy.retain(|other| !Arc::ptr_eq(other, busy));
     }
 
     /// Whether sessions should leave chunks to others: what is unused is no more than a few for each.
@@ -198,32 +209,37 @@ impl Arena {
     }
 
     /// A chunk with room for `words`, or `None` if memory is spent. `horizon`: entries that were made by a transaction with a
-    /// commit number up to it are needed by nobody. It is asked for only if a chunk that has been left does not do.
-    pub(super) fn take(&self, words: usize, horizon: impl FnOnce() -> Csn) -> Option<Open> {
+    /// commit number up to it are needed by nobody. It is asked for only if a chunk that has been left does not do. `busy`: who has
+    /// the chunk from now on.
+    pub(super) fn take(&self, words: usize, horizon: impl FnOnce() -> Csn, busy: &Busy) -> Option<Open> {
+        // Under the mutex, see `super::outlook`.
+        let has = |open: Open| {
+            busy.set(!mutant("undo: busy with a chunk in hand"));
+            open
+        };
         let partial = |lists: &mut Lists| {
             let fits = lists.partial.iter().rposition(|open| open.room() >= words)?;
             Some(lists.partial.swap_remove(fits))
         };
         rmw::contended(2);
-        if self.is_short()
-            && let Some(open) = partial(&mut self.lists.lock())
-        {
-            return Some(open);
+        if self.is_short() {
+            let mut lists = self.lists.lock();
+            if let Some(open) = partial(&mut lists) {
+                return Some(has(open));
+            }
         }
         let horizon = horizon();
         let mut lists = self.lists.lock();
         self.recycle(&mut lists, LOOKS, horizon);
         if let Some(chunk) = self.unused(&mut lists) {
-            return Some(self.start(&mut lists, chunk));
+            return Some(has(self.start(&mut lists, chunk)));
         }
         self.recycle(&mut lists, usize::MAX, horizon);
         let over = |open: &mut Open| self.is_over(open.chunk, open.entries, open.newest, horizon);
         let over: Vec<Open> = lists.partial.extract_if(.., over).collect();
         over.iter().for_each(|open| self.free(&mut lists, open.chunk));
-        match self.unused(&mut lists) {
-            Some(chunk) => Some(self.start(&mut lists, chunk)),
-            None => partial(&mut lists),
-        }
+        let unused = self.unused(&mut lists).map(|chunk| self.start(&mut lists, chunk));
+        unused.or_else(|| partial(&mut lists)).map(has)
     }
 
     /// Whether a chunk that nobody uses may be used.
@@ -292,22 +308,6 @@ impl Arena {
         }
     }
 
-    /// The lowest horizon at which there is room for an entry of `bytes`: that of the chunk that goes first of those that nobody
-    /// holds, or zero if one has room as it is. `None` if each of them has entries of running transactions.
-    pub(crate) fn first_to_go(&self, bytes: usize) -> Option<Csn> {
-        let (lists, words) = (self.lists.lock(), entry::words(bytes));
-        if self.has_room(&lists) || lists.partial.iter().any(|open| open.room() >= words) {
-            return Some(Csn::ZERO);
-        }
-        let closed = lists.closed.iter().filter_map(|&chunk| self.goes_at(chunk, 0, Csn::ZERO));
-        let partial = lists.partial.iter().filter_map(|open| self.goes_at(open.chunk, open.entries, open.newest));
-        // Those in the file take a part of the memory too, and places that others may have; fewer than that make no room.
-        let (used, most) = (lists.slots.used(), self.spill.as_ref().map_or(0, |spill| spill.chunks));
-        let makes_room = |_: &&_| used == most || used >= BOOKED && lists.away.len() > used % BOOKED;
-        let away = lists.away.peek().filter(makes_room).map(|&Reverse((newest, _))| Csn(newest));
-        closed.chain(partial).chain(away).min()
-    }
-
     /// Whether nobody needs an entry of a chunk that nobody holds.
     fn is_over(&self, chunk: usize, entries: u64, newest: Csn, horizon: Csn) -> bool {
         let at = self.goes_at(chunk, entries, newest);
@@ -316,7 +316,7 @@ impl Arena {
 
     /// From which horizon on nobody needs an entry of a chunk that nobody holds; `entries` and `newest` are what it does not know yet.
     /// `None` while a transaction with entries in it runs.
-    fn goes_at(&self, chunk: usize, entries: u64, newest: Csn) -> Option<Csn> {
+    pub(super) fn goes_at(&self, chunk: usize, entries: u64, newest: Csn) -> Option<Csn> {
         // ORDERING: Acquire, pairs with `ended`: the other two are final.
         if self.state(chunk, LENT).load(Ordering::Acquire) > 0 {
             return None;

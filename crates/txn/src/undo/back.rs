@@ -56,13 +56,13 @@ impl Undo {
 
     /// Makes sure that an entry of the transaction can be [`read`](Self::read): a chunk may go to the file at any time once that is agreed.
     fn get_ready(&mut self, at: UndoPtr) -> Result<()> {
-        if self.agreed.contains_key(&at.chunk()) { self.arena.copy(at.chunk(), &mut self.copied) } else { Ok(()) }
+        if self.agreed.contains_key(&at.chunk()) { self.arena.copy(at.chunk(), &mut self.copies) } else { Ok(()) }
     }
 
     /// An entry of the transaction that is in memory, or ready.
     fn read(&self, at: UndoPtr) -> Entry<'_> {
         let entry =
-            if self.agreed.contains_key(&at.chunk()) { self.copied.entry(at) } else { Entry::at(&self.arena, at) };
+            if self.agreed.contains_key(&at.chunk()) { self.copies.entry(at) } else { Entry::at(&self.arena, at) };
         entry.expect("an arena holds whole entries")
     }
 

@@ -29,19 +29,47 @@ pub(crate) struct Spot {
 }
 
 /// The copy of a chunk.
-#[derive(Debug, Default)]
-pub(crate) struct Copied {
-    /// The first chunk, which is never used, if there is no copy.
+#[derive(Debug)]
+struct Copied {
     chunk: usize,
     /// Its place when it was read from the file.
     place: u64,
     words: Box<[Word]>,
 }
 
-impl Copied {
-    /// The entry at `pointer`, which is in the chunk.
+/// Copies that are kept at once: the ways back lie in some chunks side by side.
+const COPIES: usize = 8;
+
+/// The copies that were used last, the last of them at the end.
+#[derive(Debug, Default)]
+pub(crate) struct Copies(Vec<Copied>);
+
+impl Copies {
+    /// The entry at `pointer`, if there is a copy of its chunk.
     pub(super) fn entry(&self, pointer: UndoPtr) -> Option<Entry<'_>> {
-        Entry::of(self.words.get(pointer.bits() as usize % CHUNK_WORDS..)?)
+        let copied = self.0.iter().rfind(|copied| copied.chunk == pointer.chunk())?;
+        Entry::of(copied.words.get(pointer.bits() as usize % CHUNK_WORDS..)?)
+    }
+
+    /// Whether there is a copy of a chunk, read from that `place` if one is given. It is used now.
+    fn has(&mut self, chunk: usize, place: Option<u64>) -> bool {
+        let is_it = |copied: &Copied| copied.chunk == chunk && place.is_none_or(|place| copied.place == place);
+        let at = self.0.iter().rposition(is_it);
+        at.inspect(|&at| self.0[at..].rotate_left(1)).is_some()
+    }
+
+    /// Keeps a copy in place of another one of the chunk, or of the one that was used longest ago.
+    fn keep(&mut self, copied: Copied) {
+        self.0.retain(|other| other.chunk != copied.chunk);
+        if self.0.len() == COPIES {
+            self.0.remove(0);
+        }
+        self.0.push(copied);
+    }
+
+    /// Keeps the copy that was used last.
+    fn keep_last(&mut self) {
+        self.0.drain(..self.0.len().saturating_sub(1));
     }
 }
 
@@ -54,8 +82,7 @@ pub(crate) struct Fetched {
     wanted: Vec<Spot>,
     /// What it has found from where on.
     answers: Vec<(Spot, Older, Vec<u8>)>,
-    /// The last chunk that was read.
-    copied: Copied,
+    copies: Copies,
 }
 
 impl Fetched {
@@ -73,10 +100,11 @@ impl Fetched {
         *answer
     }
 
-    /// Nobody asks again.
+    /// Nobody asks again. The next leaf's rows may begin in the chunk that was read last.
     pub(crate) fn forget(&mut self) {
         self.wanted.clear();
         self.answers.clear();
+        self.copies.keep_last();
     }
 }
 
@@ -113,7 +141,7 @@ impl Arena {
         image: &mut Vec<u8>,
         is_killed: &dyn Fn() -> bool,
     ) -> Result<Option<Older>> {
-        let (mut next, at, copied) = (from.entry, fetched.at, &mut fetched.copied);
+        let (mut next, at, copies) = (from.entry, fetched.at, &mut fetched.copies);
         if self.place(next) != from.place {
             return Ok(None);
         }
@@ -130,12 +158,11 @@ impl Arena {
                 }
                 step
             } else {
-                if (copied.chunk, copied.place) != (next.chunk(), place)
-                    && !self.read_back(next.chunk(), place, copied)?
-                {
-                    return Ok(None);
+                if !copies.has(next.chunk(), Some(place)) {
+                    let Some(copied) = self.read_back(next.chunk(), place)? else { return Ok(None) };
+                    copies.keep(copied);
                 }
-                look(copied.entry(next), at, image)
+                look(copies.entry(next), at, image)
             };
             match step {
                 ControlFlow::Break(answer) => return Ok(Some(answer)),
@@ -149,13 +176,13 @@ impl Arena {
     ///
     /// # Errors
     /// As [`fetch`](Self::fetch).
-    pub(super) fn copy(&self, chunk: usize, copied: &mut Copied) -> Result<()> {
-        while copied.chunk != chunk {
+    pub(super) fn copy(&self, chunk: usize, copies: &mut Copies) -> Result<()> {
+        while !copies.has(chunk, None) {
             // ORDERING: Acquire, slot and sum are those of the place; pairs with `spill`.
             let place = self.state(chunk, PLACE).load(Ordering::Acquire);
             if place > LEAVING {
                 // The place does not change before the caller has ended.
-                self.read_back(chunk, place, copied)?;
+                self.read_back(chunk, place)?.into_iter().for_each(|copied| copies.keep(copied));
                 continue;
             }
             let early = mutant("undo: no look behind the copy");
@@ -168,19 +195,18 @@ impl Arena {
             // ORDERING: Relaxed, ordered by the fence. In memory it changes no more than in the file.
             let stays = self.state(chunk, PLACE).load(Ordering::Relaxed) <= LEAVING;
             if stays || early {
-                *copied = Copied { chunk, place: HOME, words };
+                copies.keep(Copied { chunk, place: HOME, words });
             }
         }
         Ok(())
     }
 
-    /// Reads a chunk from the file; false if it has become free.
-    fn read_back(&self, chunk: usize, place: u64, copied: &mut Copied) -> Result<bool> {
+    /// Reads a chunk from the file; `None` if it has become free.
+    fn read_back(&self, chunk: usize, place: u64) -> Result<Option<Copied>> {
         let spill = self.spill.as_ref().expect("only then is a chunk in the file");
         // ORDERING: Relaxed on both, they are those of the place, or it has changed.
         let (slot, sum) =
             (self.state(chunk, SLOT).load(Ordering::Relaxed), self.state(chunk, SUM).load(Ordering::Relaxed));
-        copied.chunk = 0;
         spill.read.add(1);
         let mut bytes = AlignedBuf::new(CHUNK);
         let offset = slot * CHUNK as u64;
@@ -189,14 +215,13 @@ impl Arena {
         fence(Ordering::SeqCst);
         // ORDERING: Relaxed, ordered by the fence.
         if self.state(chunk, PLACE).load(Ordering::Relaxed) != place {
-            return Ok(false);
+            return Ok(None);
         }
         if read? < CHUNK || u64::from(crc32c(&bytes)) != sum {
             let why = "old versions of rows are not what was written";
             return Err(Error::corrupted(spill.file.path(), Place::Offset(offset), why));
         }
         let words = bytes.chunks_exact(8).map(|word| Word::new(u64::from_le_bytes(word.try_into().expect("8 bytes"))));
-        *copied = Copied { chunk, place, words: words.collect() };
-        Ok(true)
+        Ok(Some(Copied { chunk, place, words: words.collect() }))
     }
 }

@@ -11,17 +11,22 @@ mod arena;
 mod back;
 mod entry;
 mod fetch;
+mod outlook;
 mod spill;
 mod versions;
 
 pub(crate) use arena::{Arena, Open};
 pub(crate) use fetch::Fetched;
+pub(crate) use outlook::Outlook;
 pub use spill::SpillFile;
 pub(crate) use versions::Older;
 
 use entry::Entry;
-use fetch::Copied;
+use fetch::Copies;
 use foreshore_base::{Csn, Error, Lsn, Result, TableId, Xid};
+use foreshore_sync::model::mutant;
+use foreshore_sync::pause;
+use outlook::Busy;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -127,6 +132,7 @@ const SOON: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Undo {
     arena: Arc<Arena>,
+    busy: Arc<Busy>,
     /// Where entries go: those that go soon, and those that old readers keep.
     open: [Option<Open>; 2],
     /// The next one: room is reserved before it is known how much is needed.
@@ -140,8 +146,8 @@ pub(crate) struct Undo {
     newest: UndoPtr,
     /// Bytes of the newest entry's body, as it is taken back.
     body: Vec<u8>,
-    /// The chunk that is taken back, if it may be moved.
-    copied: Copied,
+    /// Of the chunks that are taken back and may be moved.
+    copies: Copies,
 }
 
 /// A place among the entries of a transaction, and what it had of chunks there.
@@ -167,9 +173,10 @@ impl Place {
 
 impl Undo {
     pub(crate) fn new(arena: Arc<Arena>) -> Self {
-        arena.enter();
+        let busy = arena.enter();
         Self {
             arena,
+            busy,
             open: [None, None],
             spare: None,
             full: Vec::new(),
@@ -177,7 +184,7 @@ impl Undo {
             agreed: HashMap::new(),
             newest: UndoPtr::NULL,
             body: Vec::new(),
-            copied: Copied::default(),
+            copies: Copies::default(),
         }
     }
 
@@ -187,14 +194,20 @@ impl Undo {
         let words = entry::words(bytes);
         let fits = |open: &Option<Open>| open.as_ref().is_some_and(|open| open.room() >= words);
         if fits(&self.spare) || (fits(&self.open[0]) && (!kept || fits(&self.open[1]))) {
+            self.set_busy();
             return Ok(());
         }
         assert!(words <= arena::CHUNK_WORDS, "a chunk has room for the undo of a row of any size");
-        let Some(spare) = self.arena.take(words, horizon) else {
+        let Some(spare) = self.arena.take(words, horizon, &self.busy) else {
             // Apart from what is kept for readers lies only what there is room for.
-            let is_enough = fits(&self.open[0]);
-            return if is_enough { Ok(()) } else { Err(Error::TransactionTooLarge { max: self.arena.limit_bytes() }) };
+            if !fits(&self.open[0]) {
+                return Err(Error::TransactionTooLarge { max: self.arena.limit_bytes() });
+            }
+            self.set_busy();
+            return Ok(());
         };
+        pause::point("undo: a chunk is in hand");
+        self.set_busy();
         self.full.extend(self.spare.replace(spare));
         Ok(())
     }
@@ -250,8 +263,20 @@ impl Undo {
         }
     }
 
-    /// Memory is spent: what was left with little room is full, and may be moved as well if `may_agree`.
+    /// The transaction is about to give up chunks (see [`outlook`]).
+    pub(crate) fn set_busy(&self) {
+        self.busy.set(true);
+    }
+
+    /// It has given up what it does not keep.
+    pub(crate) fn set_idle(&self) {
+        self.busy.set(false);
+    }
+
+    /// Memory is spent: nothing is kept from others, and what was left with little room is full, and may be moved as well if
+    /// `may_agree`.
     pub(crate) fn fill_up(&mut self, may_agree: bool) {
+        self.release(false);
         if self.arena.can_spill() {
             self.arena.close_partial();
         }
@@ -285,12 +310,19 @@ impl Undo {
     /// An operation is over: where memory is short, others may have what it does not need. `may_agree`: the transaction can go back
     /// to no [`Place`], so full chunks may be moved to the file, though it may not come back soon.
     pub(crate) fn release(&mut self, may_agree: bool) {
-        let is_short = self.arena.is_short();
-        if is_short {
-            self.leave();
+        let (is_short, was_busy) = (self.arena.is_short(), self.busy.get());
+        if mutant("undo: idle with a chunk in hand") {
+            self.set_idle();
         }
+        pause::point("undo: a chunk is in hand");
+        // Who looks for room gives up what he has once, and wakes nobody afterwards.
+        let tells = is_short && (self.leave() || was_busy);
         if may_agree && (is_short || self.full.len() >= MANY) {
             self.agree_to_move();
+        }
+        self.set_idle();
+        if tells {
+            self.arena.tell();
         }
     }
 
@@ -300,7 +332,8 @@ impl Undo {
         [young, kept, &mut self.spare].map(Option::take)
     }
 
-    fn leave(&mut self) {
+    /// Leaves what has room to others. Whether there was any.
+    fn leave(&mut self) -> bool {
         let mut chunks = self.take_open();
         for open in chunks.iter_mut().flatten().filter(|open| open.mine) {
             // One that comes back soon is counted once.
@@ -310,30 +343,47 @@ impl Undo {
                 self.lent.push(open.chunk);
             }
         }
-        if chunks.iter().any(Option::is_some) {
+        let any = chunks.iter().any(Option::is_some);
+        if any {
             self.arena.leave(chunks.into_iter().flatten());
         }
+        any
     }
 
-    /// The transaction has ended with this commit number, zero if all its entries were dropped.
-    pub(crate) fn end(&mut self, csn: Csn) {
+    /// Whether it has chunks that are not full.
+    pub(crate) fn has_open(&self) -> bool {
+        self.spare.is_some() || self.open.iter().any(Option::is_some)
+    }
+
+    /// Whether it has anything that others may wait for.
+    pub(crate) fn has_any(&self) -> bool {
+        self.has_open() || !(self.full.is_empty() && self.lent.is_empty() && self.agreed.is_empty())
+    }
+
+    /// The transaction has ended with this commit number, zero if all its entries were dropped. Returns whether [`Arena::tell`] is to
+    /// be called once it is idle.
+    pub(crate) fn end(&mut self, csn: Csn) -> bool {
+        let was_short = self.arena.is_short();
         let full = self.full.drain(..).map(|open| Open { newest: open.newest.max(csn), ..open });
         self.arena.close(full);
         self.lent.drain(..).for_each(|chunk| self.arena.ended(chunk, csn));
         self.arena.take_leave(&mut self.agreed, csn);
-        self.copied = Copied::default();
+        self.copies = Copies::default();
         for open in self.open.iter_mut().flatten().filter(|open| open.mine) {
             (open.newest, open.mine) = (open.newest.max(csn), false);
         }
         self.newest = UndoPtr::NULL;
-        self.release(false);
+        if self.arena.is_short() {
+            self.leave();
+        }
+        was_short
     }
 }
 
 impl Drop for Undo {
     fn drop(&mut self) {
         self.leave();
-        self.arena.exit();
+        self.arena.exit(&self.busy);
     }
 }
 

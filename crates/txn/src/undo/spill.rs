@@ -63,7 +63,8 @@ const MOST: usize = BOOKED / 2;
 /// A file for undo.
 #[derive(Clone, Debug)]
 pub struct SpillFile {
-    /// The file, which nobody else uses. What is in it is of no use afterwards.
+    /// The file, which nobody else uses. What is in it is of no use afterwards. It grows by what is moved at once, uses free
+    /// places again, and never shrinks.
     pub file: Arc<dyn File>,
     /// How long it may get. Of more than 32 times the memory for undo the rest is not used.
     pub limit_bytes: usize,

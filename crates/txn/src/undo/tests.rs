@@ -4,7 +4,9 @@ use super::*;
 use crate::pins::Pins;
 use crate::readers::{About, Readers};
 use crate::view::View;
+use foreshore_io::{Fs, Mem};
 use foreshore_sync::Nanos;
+use std::path::Path;
 
 /// All that has ended may go.
 const ALL: fn() -> Csn = || Csn(u64::MAX);
@@ -63,7 +65,7 @@ fn a_small_chunk_in_reserve_is_not_taken_for_room() {
     let mut undo = Undo::new(arena.clone());
     undo.reserve(100, false, ALL).expect("fits");
     undo.push(&change(1, &[1; 100]), &Link::default());
-    let small = arena.take(100, ALL).expect("memory");
+    let small = arena.take(100, ALL, &undo.busy).expect("memory");
     undo.spare = Some(Open { at: arena::CHUNK_WORDS - 100, ..small });
     undo.reserve(3000, false, ALL).expect("fits");
     undo.push(&change(2, &[2; 3000]), &Link { kept: true, ..Link::default() });
@@ -380,7 +382,7 @@ fn old_readers_keep_what_they_see_and_nothing_else() {
     let arena = arena(16 * CHUNK);
     let mut row = Row::new(&arena);
     let take = |csn: u64| {
-        let about = About { label: "", since: Nanos::ZERO };
+        let about = About::new("", Nanos::ZERO);
         readers.take(about, || Xid(1), || Csn(csn), None::<fn() -> Csn>, || Xid(1)).expect("a slot")
     };
     let mut marks = Vec::new();
@@ -412,7 +414,7 @@ fn who_changes_a_row_twice_looks_at_what_others_see_as_seldom() {
     let (readers, pins) = (Readers::new(1), Pins::new(1));
     let arena = arena(16 * CHUNK);
     let mut row = Row::new(&arena);
-    let about = About { label: "", since: Nanos::ZERO };
+    let about = About::new("", Nanos::ZERO);
     readers.take(about, || Xid(1), || Csn(15), None::<fn() -> Csn>, || Xid(1)).expect("a slot");
     let countdowns = (0..CHANGES).map(|_| {
         let durable = row.header.0;
@@ -423,4 +425,30 @@ fn who_changes_a_row_twice_looks_at_what_others_see_as_seldom() {
     let anew = countdowns.windows(2).filter(|pair| pair[1] + 1 != pair[0]).count();
     assert!(anew <= CHANGES / 15 + 2, "{anew} times: {:?}", &countdowns[..50]);
     assert_eq!(row.read(&arena, Csn(15)), Csn(10));
+}
+
+/// Entries that old readers keep lie apart from those made beside them.
+#[test]
+fn what_lies_in_two_chunks_in_turn_is_read_back_once() {
+    let file = Mem::null().create(Path::new("spill")).expect("a new file");
+    let spill = SpillFile { file, limit_bytes: 1 << 20 };
+    let arena = Arc::new(Arena::new(64 * CHUNK, Some(spill)).expect("memory"));
+    let (mut undo, mut other) = (Undo::new(arena.clone()), Undo::new(arena.clone()));
+    for n in 0..400 {
+        undo.reserve(300, true, ALL).expect("fits");
+        undo.push(&change(1, &[n as u8; 300]), &Link { kept: n % 2 == 0, ..Link::default() });
+    }
+    undo.agree_to_move();
+    while other.reserve(CHUNK - 100, false, || Csn::ZERO).is_ok() {
+        other.push(&change(1, &[0; CHUNK - 100]), &Link::default());
+    }
+    assert!(arena.spill(Csn::ZERO, || true).expect("written"));
+    for n in (0..400).rev() {
+        assert_eq!(newest(&mut undo).expect("an entry").body, [n as u8; 300]);
+        pop(&mut undo);
+    }
+    let (bytes, reads) = arena.spilled();
+    assert!(bytes > 4 * CHUNK && reads <= (bytes / CHUNK) as u64, "{reads} reads of {bytes} bytes");
+    undo.end(Csn::ZERO);
+    other.end(Csn::ZERO);
 }

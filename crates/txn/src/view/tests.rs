@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 fn reader(readers: &Readers, csn: u64, hi: u64) -> Mark {
-    let about = About { label: "reader", since: Nanos::ZERO };
+    let about = About::new("reader", Nanos::ZERO);
     readers.take(about, || Xid(1), || Csn(csn), None::<fn() -> Csn>, || Xid(hi)).expect("a free slot")
 }
 
@@ -71,6 +71,19 @@ fn a_killed_reader_needs_nothing_and_learns_of_it() {
     assert_eq!(view(&readers, &pins, 50).horizon(), Csn(50));
 }
 
+#[test]
+fn of_each_reader_it_is_judged_whether_it_is_killed() {
+    let (readers, pins) = (Readers::new(4), Pins::new(1));
+    let marks = [reader(&readers, 20, 60), reader(&readers, 30, 80), reader(&readers, 40, 90)];
+    readers.release(&marks[1]);
+    let toll = |csn: Csn| Toll { age: Duration::ZERO, bytes: csn.0 };
+    assert_eq!(readers.kill_each(|csn, _| (csn > Csn(20)).then(|| toll(csn))), 1, "one of them has ended");
+    assert_eq!(marks.each_ref().map(|mark| readers.toll(mark)), [None, None, Some(toll(Csn(40)))]);
+    assert_eq!(view(&readers, &pins, 50).horizon(), Csn(20), "an older one stays");
+    assert_eq!(readers.kill_each(|csn, _| Some(toll(csn))), 1);
+    assert_eq!(view(&readers, &pins, 50).horizon(), Csn(50));
+}
+
 /// Between the look at a reader and the kill its slot goes to another, who has the same snapshot.
 #[test]
 fn a_reader_is_judged_by_what_is_told_of_itself() {
@@ -82,7 +95,7 @@ fn a_reader_is_judged_by_what_is_told_of_itself() {
             return None;
         }
         readers.release(&old);
-        let about = About { label: "reader", since: Nanos(1) };
+        let about = About::new("reader", Nanos(1));
         let next = readers.take(about, || Xid(1), || Csn(20), None::<fn() -> Csn>, || Xid(60));
         young.set(next);
         Some(Toll::default())
@@ -94,7 +107,7 @@ fn a_reader_is_judged_by_what_is_told_of_itself() {
 fn slots_run_out_and_come_back() {
     let readers = Readers::new(2);
     let marks = [reader(&readers, 1, 1), reader(&readers, 2, 1)];
-    let about = About { label: "", since: Nanos::ZERO };
+    let about = About::new("", Nanos::ZERO);
     let third = || readers.take(about, || Xid(1), || Csn(3), None::<fn() -> Csn>, || Xid(1));
     assert!(third().is_none());
     readers.release(&marks[0]);
@@ -104,7 +117,7 @@ fn slots_run_out_and_come_back() {
 #[test]
 fn a_snapshot_of_the_latest_is_not_below_what_is_durable() {
     let readers = Readers::new(2);
-    let about = About { label: "", since: Nanos::ZERO };
+    let about = About::new("", Nanos::ZERO);
     let take = |clock: u64| {
         let mark = readers.take(about, || Xid(1), || Csn(30), Some(|| Csn(clock)), || Xid(1)).expect("a free slot");
         readers.release(&mark);

@@ -77,6 +77,13 @@ impl Toy {
         Self::open(&fs, values, options, Start { next_xid: Xid(1), clock: Default::default() })
     }
 
+    /// With a log in memory, beginning elsewhere.
+    pub(crate) fn starting(start: Start, values: &[i64], options: TxnManagerOptions) -> (Self, Arc<Rows>) {
+        let fs: Arc<dyn Fs> = Arc::new(foreshore_io::Mem::null());
+        Log::create(&fs, Path::new("log"), Uuid::default(), &log_options()).expect("a new log");
+        Self::open(&fs, values, options, start)
+    }
+
     /// With a log that nobody writes before somebody waits for it.
     pub(crate) fn lazy(values: &[i64]) -> Self {
         Self::lazy_with(values, small())
@@ -84,10 +91,15 @@ impl Toy {
 
     /// The same with options of the manager.
     pub(crate) fn lazy_with(values: &[i64], options: TxnManagerOptions) -> Self {
-        let fs: Arc<dyn Fs> = Arc::new(foreshore_io::Mem::null());
+        Self::lazy_on(foreshore_io::Mem::null(), values, options).0
+    }
+
+    /// The same with its log on a file system.
+    pub(crate) fn lazy_on(fs: impl Fs + 'static, values: &[i64], options: TxnManagerOptions) -> (Self, Arc<Rows>) {
+        let fs: Arc<dyn Fs> = Arc::new(fs);
         let log = LogOptions { background: false, ..log_options() };
         Log::create(&fs, Path::new("log"), Uuid::default(), &log).expect("a new log");
-        Self::with_log(&fs, values, options, Start { next_xid: Xid(1), clock: Default::default() }, &log).0
+        Self::with_log(&fs, values, options, Start { next_xid: Xid(1), clock: Default::default() }, &log)
     }
 
     /// With another log buffer.

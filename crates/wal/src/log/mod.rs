@@ -88,6 +88,8 @@ pub struct LogStats {
     pub watchers: usize,
     /// Callbacks and wakers of tickets that panicked.
     pub callback_panics: u64,
+    /// Times that a thread which waited for durability has yielded its processor instead of parking at once.
+    pub yields: u64,
     /// What waits for durability were spent on, if that is measured.
     pub waits: Waits,
 }
@@ -285,6 +287,7 @@ impl Log {
             segments_recycled,
             watchers: shared.pipeline.watchers(),
             callback_panics,
+            yields: shared.pipeline.yields(),
             waits: shared.pipeline.waits(),
         }
     }

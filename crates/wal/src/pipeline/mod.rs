@@ -40,6 +40,7 @@ mod lead;
 mod pace;
 mod passage;
 mod space;
+mod turns;
 mod waiters;
 mod window;
 
@@ -63,6 +64,7 @@ use pace::{Pace, Start};
 use passage::Passages;
 use std::sync::Arc;
 use std::time::Duration;
+use turns::Turns;
 use waiters::Waiters;
 use window::Window;
 
@@ -132,6 +134,7 @@ pub struct Pipeline<L: Leader> {
     pace: Pace,
     gather: Gather,
     amass: Amass,
+    turns: CachePadded<Turns>,
     waiters: Waiters,
     acks: Acks,
     /// Calls that only give back. They come first: who is called by `acks` may wait for what they give.
@@ -169,6 +172,7 @@ impl<L: Leader> Pipeline<L> {
             pace: Pace::new(policy),
             gather: Gather::default(),
             amass: Amass::default(),
+            turns: CachePadded::new(Turns::default()),
             waiters: Waiters::new(),
             acks: Acks::new(slots.len()),
             releases: Acks::new(slots.len()),
@@ -253,6 +257,7 @@ impl<L: Leader> Pipeline<L> {
     /// # Errors
     /// `Poisoned`: the record may or may not survive.
     pub fn force(&self, lsn: Lsn) -> Result<()> {
+        self.take_turns(lsn);
         let forced = self.force_while(lsn, |parker, pause| {
             // WAIT: park - the leader's hand-off ends it, or the pause is over.
             match pause {

@@ -7,6 +7,7 @@ use foreshore_base::{Error, GroupNo, Result};
 use foreshore_io::{AlignedBuf, File};
 use foreshore_sync::NextWake;
 use foreshore_sync::primitive::atomic::Ordering;
+use std::cmp;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,19 +26,7 @@ pub(crate) fn create_segment(home: &Home, number: u64, size: u64, zero_fill: boo
         home.fs.remove(&temporary)?;
     }
     let file = home.fs.create(&temporary)?;
-    let filled = (|| {
-        file.allocate(0, size)?;
-        if zero_fill {
-            let zeros = AlignedBuf::new(PIECE.min(usize::try_from(size).unwrap_or(PIECE)));
-            let mut at = 0;
-            while at < size {
-                let len = (zeros.len() as u64).min(size - at);
-                file.write_at(&zeros[..len as usize], at)?;
-                at += len;
-            }
-        }
-        finish_segment(home, &*file, number, size)
-    })();
+    let filled = grow(&*file, 0, size, zero_fill).and_then(|()| finish_segment(home, &*file, number, size));
     match filled {
         Ok(file) => Ok(file),
         Err(error) => {
@@ -46,6 +35,21 @@ pub(crate) fn create_segment(home: &Home, number: u64, size: u64, zero_fill: boo
             Err(error)
         }
     }
+}
+
+/// Gives a file the blocks of `from..to`.
+fn grow(file: &dyn File, from: u64, to: u64, zero_fill: bool) -> Result<()> {
+    file.allocate(from, to - from)?;
+    if zero_fill {
+        let zeros = AlignedBuf::new(PIECE.min(usize::try_from(to - from).unwrap_or(PIECE)));
+        let mut at = from;
+        while at < to {
+            let len = (zeros.len() as u64).min(to - at);
+            file.write_at(&zeros[..len as usize], at)?;
+            at += len;
+        }
+    }
+    Ok(())
 }
 
 /// Writes the header, syncs and gives the file its name.
@@ -81,18 +85,19 @@ impl Segments {
 
     /// Prepares the next segment, from a spare file where there is one. `_control` excludes other preparers.
     pub(super) fn prepare_one(&self, _control: &mut Control) -> Result<()> {
-        let (number, spare) = {
-            let mut list = self.list.lock();
-            let number = list.next_number;
-            // A spare file that has the name already goes first, so that none is ever overwritten.
-            let own = list.spare.iter().position(|&(spare, _)| spare == number);
-            (number, own.map(|i| list.spare.swap_remove(i)).or_else(|| list.spare.pop()))
-        };
-        let prepared = match spare {
-            Some((old, size)) if size == self.segment_bytes => self.recycle(old, number),
-            Some((old, _)) => self.home.fs.remove(&self.home.segment_path(old)).and_then(|()| self.make(number)),
-            None => self.make(number),
-        };
+        let (number, mut spare) = self.next_to_prepare();
+        let mut prepared = self.prepare_from(spare, number);
+        while let (Err(Error::DiskFull { .. }), Some((old, size))) = (&prepared, spare)
+            && size < self.segment_bytes
+        {
+            // What it lacks the disk does not have. The next one may do with what it gives back.
+            if let Err(error) = self.home.fs.remove(&self.home.segment_path(old)) {
+                prepared = Err(error);
+                break;
+            }
+            spare = self.next_to_prepare().1;
+            prepared = self.prepare_from(spare, number);
+        }
         // ORDERING: Relaxed, a flag about the disk that every attempt sets anew.
         self.full.store(matches!(prepared, Err(Error::DiskFull { .. })), Ordering::Relaxed);
         let file = match prepared {
@@ -117,6 +122,23 @@ impl Segments {
         Ok(())
     }
 
+    /// The number of the next segment and the spare file for it, which is not in the list any more.
+    fn next_to_prepare(&self) -> (u64, Option<(u64, u64)>) {
+        let mut list = self.list.lock();
+        let number = list.next_number;
+        // One that has the name already goes first, so that none is ever overwritten. Then the largest, which give space back.
+        let first = list.spare.iter().enumerate().max_by_key(|&(_, &(old, size))| (old == number, size));
+        let first = first.map(|(i, _)| i);
+        (number, first.map(|i| list.spare.swap_remove(i)))
+    }
+
+    fn prepare_from(&self, spare: Option<(u64, u64)>, number: u64) -> Result<Arc<dyn File>> {
+        match spare {
+            Some((old, size)) => self.recycle(old, size, number),
+            None => self.make(number),
+        }
+    }
+
     fn make(&self, number: u64) -> Result<Arc<dyn File>> {
         let file = create_segment(&self.home, number, self.segment_bytes, self.zero_fill)?;
         // ORDERING: Relaxed, a counter.
@@ -124,15 +146,21 @@ impl Segments {
         Ok(file)
     }
 
-    /// Gives the file of segment `old` to segment `number`, under a name and header that are certainly durable, also if they are
-    /// the same: a sync of the run before may have failed. Groups inside keep numbers and checksums that continue no chain from
-    /// here on, so readers pass them over. After a failure the file mostly is where it was.
-    fn recycle(&self, old: u64, number: u64) -> Result<Arc<dyn File>> {
+    /// Gives the file of segment `old`, of `size` bytes, to segment `number`, under a name and header that are certainly durable,
+    /// also if they are the same: a sync of the run before may have failed. Groups inside keep numbers and checksums that continue
+    /// no chain from here on, so readers pass them over. After a failure the file mostly is where it was, with the old header.
+    fn recycle(&self, old: u64, size: u64, number: u64) -> Result<Arc<dyn File>> {
         let (fs, home) = (&self.home.fs, self.home.segment_path(old));
         let temporary = self.home.dir.join(temporary_name(number));
         fs.rename(&home, &temporary)?;
-        let finished =
-            fs.open(&temporary).and_then(|file| finish_segment(&self.home, &*file, number, self.segment_bytes));
+        let finished = fs.open(&temporary).and_then(|file| {
+            match size.cmp(&self.segment_bytes) {
+                cmp::Ordering::Less => grow(&*file, size, self.segment_bytes, self.zero_fill)?,
+                cmp::Ordering::Equal => {}
+                cmp::Ordering::Greater => file.set_len(self.segment_bytes)?,
+            }
+            finish_segment(&self.home, &*file, number, self.segment_bytes)
+        });
         if finished.is_err() {
             // The error at hand says more than a failure of these.
             let names = [temporary, self.home.segment_path(number)];
@@ -171,7 +199,7 @@ impl Segments {
             let mut list = self.list.lock();
             while list.live.len() > 1 && list.live[0].number < needed {
                 let live = list.live.pop_front().expect("more than one");
-                match list.spare.len() < most && live.size == self.segment_bytes {
+                match list.spare.len() < most {
                     true => list.spare.push((live.number, live.size)),
                     false => surplus.push(live.number),
                 }

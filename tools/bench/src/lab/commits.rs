@@ -114,7 +114,9 @@ pub(super) struct Sample {
 
 impl Sample {
     fn take(log: &Log) -> Result<Self> {
-        let (switches, stats) = (voluntary_switches()?, log.stats());
+        let stats = log.stats();
+        // A kernel counts a yield as if the thread had been pushed aside.
+        let switches = voluntary_switches()? + stats.yields;
         Ok(Self { at: Instant::now(), cpu: user_and_system_seconds()?, switches, stats })
     }
 

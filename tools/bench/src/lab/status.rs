@@ -1,7 +1,8 @@
-//! `status`: how many look-ups of what became of a transaction threads make, and how many they note.
+//! `status`: how many look-ups of what became of a transaction threads make, and how many they note; and what that is to TPC-B.
 
 use super::{
     Experiment, Lab, Row,
+    bank::Bank,
     chart::{Axis, Panel, Plot},
     drive::{Counted, Span, Worker, drive},
     log_insert::span,
@@ -9,8 +10,8 @@ use super::{
     repeat::{median, rounds},
     row::find,
 };
-use crate::random::Random;
-use foreshore::StatusKind;
+use crate::{Config, random::Random, report};
+use foreshore::{Device, StatusKind};
 use foreshore_base::{Result, Xid};
 use foreshore_io::Mem;
 use foreshore_txn::table::{CsnMap, StatusTable};
@@ -20,7 +21,7 @@ use std::{
     sync::Arc,
     sync::atomic::{AtomicU64, Ordering},
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// Xids that have ended when the look-ups begin, a power of two: 32 pages of PostgreSQL's.
@@ -35,6 +36,9 @@ const STRIDE: u64 = 4096;
 const DRAWN: usize = 1 << 16;
 /// Look-ups between two looks at the time.
 const LOOKUPS: usize = 16;
+/// The tables that TPC-B runs with, and its threads.
+const OF_TPCB: [StatusKind; 2] = [StatusKind::Direct, StatusKind::CsnMap];
+const TPCB_THREADS: usize = 32;
 
 pub(super) struct StatusLab;
 
@@ -77,7 +81,8 @@ impl Experiment for StatusLab {
     fn differs(&self) -> &'static str {
         "The tables are driven by themselves, without transactions around them. A million transactions have ended, which is 32 pages \
          of 8 KiB, in a file in memory: a miss costs a copy and no disk. Look-ups are drawn from all of them, or from the 4096 \
-         newest. Notes are timed while nobody looks."
+         newest. Notes are timed while nobody looks. TPC-B, with pipelined commits to a device in memory, shows what is left of \
+         the difference when all else is done, too; the slides have only that."
     }
 
     fn measure(&self, lab: &mut Lab<'_>) -> Result<Vec<Row>> {
@@ -108,7 +113,9 @@ impl Experiment for StatusLab {
                 .measured("commits_per_s", commits)
                 .with("repeats", repeats)
         };
-        Ok(points.iter().zip(measured).map(row).collect())
+        let mut rows: Vec<Row> = points.iter().zip(measured).map(row).collect();
+        rows.extend(tpcb(lab)?);
+        Ok(rows)
     }
 
     fn panels(&self, rows: &[Row]) -> Vec<Panel> {
@@ -117,7 +124,8 @@ impl Experiment for StatusLab {
             y: Axis::log("look-ups per second", 10),
             of: ["threads", "lookups_per_s"],
         };
-        plot.panels(rows, |row| row.text("distribution").to_owned(), |row| row.text("status").to_owned())
+        let lookups: Vec<Row> = rows.iter().filter(|row| row.get("tps").is_none()).cloned().collect();
+        plot.panels(&lookups, |row| row.text("distribution").to_owned(), |row| row.text("status").to_owned())
     }
 
     fn promises(&self, rows: &[Row]) -> Vec<Promise> {
@@ -134,11 +142,46 @@ impl Experiment for StatusLab {
             let promise = "ns of a hot look-up of csnmap, 1 thread";
             Some(Promise::new(promise, at("csnmap", "hot", 1, "lookup_ns")?, Bound::Most(5.0)))
         };
-        [ratio("direct"), ratio("csnmap"), cost()].into_iter().flatten().collect()
+        let whole = || {
+            let tps = |status: &str| {
+                rows.iter().find(|row| row.text("status") == status && row.get("tps").is_some())?.number("tps")
+            };
+            let promise = format!("TPC-B of {TPCB_THREADS} threads: csnmap / direct");
+            Some(Promise::new(promise, tps("csnmap")? / tps("direct")?, Bound::Least(0.97)))
+        };
+        [ratio("direct"), ratio("csnmap"), cost(), whole()].into_iter().flatten().collect()
     }
 }
 
 const UNIFORM: &str = "uniform";
+
+/// TPC-B with one table and the other, in turns.
+fn tpcb(lab: &mut Lab<'_>) -> Result<Vec<Row>> {
+    let base = Config {
+        device: Device::Null,
+        scale: lab.settings.scale.unwrap_or(10),
+        secs: lab.settings.secs.unwrap_or(Duration::from_millis(lab.choose(5000, 2000))),
+        seed: lab.settings.seed,
+        ..Config::default()
+    };
+    lab.configure("tpcb_scale", base.scale);
+    lab.configure("tpcb_clients", base.clients);
+    lab.configure("tpcb_secs", base.secs.as_secs_f64());
+    let mut bank = Bank::load(lab, &base)?;
+    let measured = rounds(lab, 9, &OF_TPCB, |&status| bank.row(lab, &Config { status, ..base.clone() }, TPCB_THREADS))?;
+    bank.check(lab, &base)?;
+    let row = |(status, measured): (&StatusKind, Vec<report::Row>)| {
+        let (middle, keys) = median(&measured, |row: &report::Row| row.tps);
+        Row::new()
+            .with("status", status.to_string())
+            .with("distribution", "tpcb")
+            .with("threads", TPCB_THREADS)
+            .measured("tps", middle.tps)
+            .measured("p50_us", middle.p50_us)
+            .with("repeats", keys.into_iter().map(f64::round).collect::<Vec<_>>())
+    };
+    Ok(OF_TPCB.iter().zip(measured).map(row).collect())
+}
 
 impl Point {
     fn distribution(&self) -> &'static str {

@@ -36,6 +36,8 @@ fn row(tps: f64) -> Row {
         rss_open_bytes: 1 << 25,
         contended_rmw_per_txn: None,
         tagged_rmw_per_txn: None,
+        snapshots_killed: None,
+        undo_spilled_bytes: None,
         breakdown: None,
         checks: checks(None),
         repeats: Vec::new(),

@@ -1,8 +1,7 @@
 //! A simulated disk whose log takes its time, so that commits are under way while others read what they wrote.
 
 use foreshore::Result;
-use foreshore_io::{Backend, DirLock, File, FileLayer, Fs, Kind, Sim};
-use std::path::Path;
+use foreshore_io::{File, FileLayer, Fs, FsLayer, Sim};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -22,10 +21,6 @@ pub(super) struct SlowDisk {
 impl SlowDisk {
     pub(super) fn new(below: &Sim) -> Self {
         Self { below: below.clone(), writes: Arc::default() }
-    }
-
-    fn layer(&self, below: Arc<dyn File>) -> Arc<dyn File> {
-        Arc::new(SlowFile { below, writes: Arc::clone(&self.writes) })
     }
 }
 
@@ -54,44 +49,12 @@ impl FileLayer for SlowFile {
     }
 }
 
-impl Fs for SlowDisk {
-    fn create_dir(&self, dir: &Path) -> Result<()> {
-        self.below.create_dir(dir)
+impl FsLayer for SlowDisk {
+    fn below(&self) -> &dyn Fs {
+        &self.below
     }
 
-    fn kind(&self, path: &Path) -> Result<Option<Kind>> {
-        self.below.kind(path)
-    }
-
-    fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
-        self.below.open(path).map(|file| self.layer(file))
-    }
-
-    fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
-        self.below.create(path).map(|file| self.layer(file))
-    }
-
-    fn list(&self, dir: &Path) -> Result<Vec<String>> {
-        self.below.list(dir)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.below.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> Result<()> {
-        self.below.remove(path)
-    }
-
-    fn sync_dir(&self, dir: &Path) -> Result<()> {
-        self.below.sync_dir(dir)
-    }
-
-    fn lock(&self, path: &Path) -> Result<Box<dyn DirLock>> {
-        self.below.lock(path)
-    }
-
-    fn backend(&self) -> Backend {
-        self.below.backend()
+    fn wrap(&self, below: Arc<dyn File>) -> Arc<dyn File> {
+        Arc::new(SlowFile { below, writes: Arc::clone(&self.writes) })
     }
 }

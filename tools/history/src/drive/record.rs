@@ -49,7 +49,7 @@ impl Recorder {
         })
     }
 
-    /// A transaction has committed, and its session has been told.
+    /// A transaction has committed, and its session has been told, be it after a loss of power.
     pub(super) fn ok(&self, number: usize, ops: Vec<Op>, csn: Csn) {
         self.with(|notes| {
             let moment = notes.moment();
@@ -80,12 +80,14 @@ impl Recorder {
         });
     }
 
-    /// The database has been opened: what was in flight is there by now or never will be.
-    pub(super) fn recovered(&self) {
+    /// The database has been opened: what was in flight is there by now or never will be, but for what `is_prepared`.
+    pub(super) fn recovered(&self, is_prepared: impl Fn(usize) -> bool) {
         self.with(|notes| {
             let moment = notes.moment();
-            for txn in notes.history.txns.iter_mut().filter(|txn| txn.settled == NEVER) {
-                txn.settled = moment;
+            for (number, txn) in notes.history.txns.iter_mut().enumerate() {
+                if txn.settled == NEVER && !is_prepared(number) {
+                    txn.settled = moment;
+                }
             }
         });
     }

@@ -4,7 +4,7 @@ use super::record::Recorder;
 use super::store::{Store, Work};
 use super::{Config, Planted};
 use crate::Op;
-use foreshore::{Csn, Db, Error, ReadOptions, Transaction};
+use foreshore::{CommitTicket, Csn, Db, Error, ReadOptions, ReadTransaction, Transaction};
 use foreshore_sim::Random;
 use std::ops::Range;
 use std::thread;
@@ -13,6 +13,9 @@ use std::thread;
 const ROLLBACK: u64 = 8;
 /// Of so many, one goes back to a savepoint.
 const GOES_BACK: u64 = 4;
+
+/// Of so many that are not, one is committed in two phases.
+const PREPARES: u64 = 4;
 
 /// A thread of control and its choices.
 #[derive(Debug)]
@@ -23,6 +26,21 @@ pub(super) struct Session {
     keys: u64,
     done: u64,
     planted: Option<Planted>,
+    /// See [`Session::set_heavy`].
+    is_heavy: bool,
+    in_doubt: Option<InDoubt>,
+}
+
+/// A transaction that may have been prepared when power was lost.
+#[derive(Debug)]
+struct InDoubt {
+    number: usize,
+    ops: Vec<Op>,
+}
+
+/// The name that a transaction is prepared under.
+pub(super) fn name(number: usize) -> String {
+    format!("T{number}")
 }
 
 /// The steps of a transaction.
@@ -59,12 +77,18 @@ impl Session {
     pub(super) fn new(config: &Config, number: u64) -> Self {
         let mut seeds = Random::new(config.seed ^ (number + 1) << 32);
         let random = Random::new(seeds.below(u64::MAX));
-        Self { random, process: number, sessions: config.sessions, keys: config.keys, done: 0, planted: config.planted }
+        let (sessions, keys, planted) = (config.sessions, config.keys, config.planted);
+        Self { random, process: number, sessions, keys, done: 0, planted, is_heavy: false, in_doubt: None }
     }
 
     /// Transactions so far.
     pub(super) const fn done(&self) -> u64 {
         self.done
+    }
+
+    /// Says whether transactions write more than the history shows.
+    pub(super) const fn set_heavy(&mut self, is_heavy: bool) {
+        self.is_heavy = is_heavy;
     }
 
     /// Runs a transaction.
@@ -75,6 +99,59 @@ impl Session {
         self.done += 1;
         let plan = self.plan(recorder);
         self.execute(db, store, recorder, plan)
+    }
+
+    /// Reads every key by one snapshot, before and after what happens in `between`, instead of its transactions up to the `goal`.
+    ///
+    /// # Errors
+    /// What the engine must not answer, and those of `between`.
+    pub(super) fn read_twice(
+        &mut self,
+        db: &Db,
+        store: &Store,
+        recorder: &Recorder,
+        goal: u64,
+        between: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<Ended, Error> {
+        if let Ended::Stopped(error) = self.resolve(db, recorder)? {
+            return Ok(Ended::Stopped(error));
+        }
+        self.done = goal;
+        let scan = Op::Scan { keys: 0..self.keys, found: None };
+        let mut ops = vec![scan.clone(), scan];
+        let number = recorder.invoke(self.process, ops.clone());
+        let tx = self.begin_to_read(db);
+        let read = |ops: &mut [Op]| perform(&mut store.read(&tx)?, ops, &mut || {});
+        let before = read(&mut ops[..1]);
+        between()?;
+        let read = before.and_then(|()| read(&mut ops[1..]));
+        let tried = self.end_of_read(tx, read);
+        self.note(store, recorder, number, tried, ops)
+    }
+
+    /// Commits or rolls back what was prepared when power was lost.
+    ///
+    /// # Errors
+    /// What the engine must not answer.
+    pub(super) fn resolve(&mut self, db: &Db, recorder: &Recorder) -> Result<Ended, Error> {
+        let Some(in_doubt) = self.in_doubt.take() else { return Ok(Ended::Well) };
+        let number = in_doubt.number;
+        let tried = match db.prepared() {
+            // It was not prepared yet, or had ended, and the recovery has settled it.
+            Ok(prepared) if prepared.iter().all(|found| found.name != name(number)) => return Ok(Ended::Well),
+            // Where power is lost already, too: others may wait for it.
+            _ => self.end(db, number),
+        };
+        match tried {
+            Tried::Committed(csn) if self.planted != Some(Planted::Mistold) => recorder.ok(number, in_doubt.ops, csn),
+            Tried::Committed(_) | Tried::RolledBack => recorder.fail(number),
+            Tried::Failed(error) => return Err(error),
+            Tried::Unknown(error) | Tried::InDoubt(error) => {
+                self.in_doubt = Some(in_doubt);
+                return Ok(Ended::Stopped(error));
+            }
+        }
+        Ok(Ended::Well)
     }
 
     /// Reads every key in one transaction, while no other runs.
@@ -128,11 +205,23 @@ impl Session {
         let tried = if only_reads && self.random.below(3) > 0 {
             self.read(db, store, &mut plan.ops)
         } else {
-            self.write(db, store, &mut plan)
+            self.write(db, store, &mut plan, number)
         };
+        self.note(store, recorder, number, tried, plan.kept())
+    }
+
+    /// Notes how a transaction ended, and what its steps have found if they count.
+    fn note(
+        &mut self,
+        store: &Store,
+        recorder: &Recorder,
+        number: usize,
+        tried: Tried,
+        ops: Vec<Op>,
+    ) -> Result<Ended, Error> {
         match tried {
             Tried::Committed(csn) => {
-                recorder.ok(number, plan.kept(), csn);
+                recorder.ok(number, ops, csn);
                 Ok(Ended::Well)
             }
             Tried::RolledBack => {
@@ -144,20 +233,31 @@ impl Session {
                 judge(error, store)
             }
             Tried::Unknown(error) => {
-                recorder.info(number);
-                self.process += self.sessions;
+                self.unanswered(recorder, number);
+                Ok(Ended::Stopped(error))
+            }
+            Tried::InDoubt(error) => {
+                self.unanswered(recorder, number);
+                self.in_doubt = Some(InDoubt { number, ops });
                 Ok(Ended::Stopped(error))
             }
         }
     }
 
+    /// The process ends here, as nobody has answered it.
+    fn unanswered(&mut self, recorder: &Recorder, number: usize) {
+        recorder.info(number);
+        self.process += self.sessions;
+    }
+
     /// A transaction that may write.
-    fn write(&mut self, db: &Db, store: &Store, plan: &mut Plan) -> Tried {
+    fn write(&mut self, db: &Db, store: &Store, plan: &mut Plan, number: usize) -> Tried {
         let tx = db.begin_with(store.options());
         let seed = self.random.below(u64::MAX);
         let performed = store.work(&tx).and_then(|mut work| {
             work.shuffle(seed);
-            self.perform_in(&tx, &mut work, plan)
+            self.perform_in(&tx, &mut work, plan)?;
+            if self.is_heavy { store.weigh(&tx, self.process) } else { Ok(()) }
         });
         if let Err(error) = performed {
             return Tried::Failed(error);
@@ -166,11 +266,35 @@ impl Session {
         if self.random.below(ROLLBACK) == 0 {
             return tx.rollback().map_or_else(Tried::Failed, |()| Tried::RolledBack);
         }
+        if self.random.below(PREPARES) == 0 {
+            return match tx.prepare(&name(number)) {
+                Ok(()) => {
+                    self.pause();
+                    self.end(db, number)
+                }
+                Err(error @ (Error::Poisoned { .. } | Error::Closed)) => Tried::InDoubt(error),
+                Err(error) => Tried::Failed(error),
+            };
+        }
         match commit(tx, self.random.below(2) == 0) {
             Ok(csn) => Tried::Committed(csn),
             Err(error @ (Error::Poisoned { .. } | Error::Closed)) => Tried::Unknown(error),
             Err(error) => Tried::Failed(error),
         }
+    }
+
+    /// Ends a prepared transaction, one way or the other.
+    fn end(&mut self, db: &Db, number: usize) -> Tried {
+        let name = name(number);
+        let ended = if self.random.below(3) == 0 {
+            db.rollback_prepared(&name).map(|()| Tried::RolledBack)
+        } else {
+            db.commit_prepared(&name).map(Tried::Committed)
+        };
+        ended.unwrap_or_else(|error| match error {
+            Error::Poisoned { .. } | Error::Closed => Tried::InDoubt(error),
+            _ => Tried::Failed(error),
+        })
     }
 
     /// Does the steps of a plan, and goes back where it says so.
@@ -195,15 +319,29 @@ impl Session {
 
     /// A transaction that only reads: what is durable, or what is newest and counts once that is durable.
     fn read(&mut self, db: &Db, store: &Store, ops: &mut [Op]) -> Tried {
-        let options = ReadOptions::new().label("history");
-        let tx = db.read_with(if self.random.below(2) == 0 { options } else { options.latest() });
+        let tx = self.begin_to_read(db);
         let seed = self.random.below(u64::MAX);
         let performed = store.read(&tx).and_then(|mut work| {
             work.shuffle(seed);
             perform(&mut work, ops, &mut || self.pause())
         });
-        let ended = performed.and_then(|()| tx.finish()).and_then(|ticket| ticket.wait().map(|()| ticket.csn()));
-        ended.map_or_else(Tried::Failed, Tried::Committed)
+        self.end_of_read(tx, performed)
+    }
+
+    fn begin_to_read(&mut self, db: &Db) -> ReadTransaction {
+        let options = ReadOptions::new().label("history");
+        db.read_with(if self.random.below(4) == 0 { options } else { options.latest() })
+    }
+
+    fn end_of_read(&self, tx: ReadTransaction, performed: Result<(), Error>) -> Tried {
+        let is_early = self.planted == Some(Planted::Early);
+        let answer = |ticket: CommitTicket| {
+            if !is_early {
+                ticket.wait()?;
+            }
+            Ok(ticket.csn())
+        };
+        performed.and_then(|()| tx.finish()).and_then(answer).map_or_else(Tried::Failed, Tried::Committed)
     }
 
     /// Lets others come in between; with few cores they would seldom do otherwise.
@@ -222,6 +360,8 @@ enum Tried {
     Failed(Error),
     /// The answer to its commit is that nobody knows.
     Unknown(Error),
+    /// The same of one that may be prepared.
+    InDoubt(Error),
 }
 
 /// Does the steps and notes what they find.

@@ -50,18 +50,25 @@ fn each_level_is_told_from_the_one_above() {
     }
 }
 
-/// Going back to a savepoint and scans from the back are in the histories, and what goes wrong there is found out.
+/// Going back to a savepoint and scans from the back are in the histories, reads that rest on what is not durable when power is
+/// lost, and transactions that are prepared then; and what goes wrong there is found out.
 #[test]
 fn what_goes_wrong_on_purpose_is_found_out() {
-    for planted in [Planted::Forgets, Planted::Short] {
-        let config = |seed| Config { planted: Some(planted), ..config(Base::Serializable, seed) };
+    for (planted, least) in [(Planted::Forgets, 16), (Planted::Short, 16), (Planted::Early, 5), (Planted::Mistold, 5)] {
+        let config = |seed| match config(Base::Serializable, seed) {
+            // What goes wrong only at some losses of power, each of which meets another moment.
+            config if matches!(planted, Planted::Early | Planted::Mistold) => {
+                Config { planted: Some(planted), losses: 24, sessions: 6, keys: 2, txns: 400, ..config }
+            }
+            config => Config { planted: Some(planted), ..config },
+        };
         let refused = (1..=20).filter(|&seed| {
             let (config, history) = (config(seed), drive(&config(seed)));
             history.is_err() || check(&history.unwrap(), config.level()).is_err()
         });
         let refused = refused.count();
         println!("{refused} of 20 histories with {planted:?} are refused");
-        assert!(refused > 15, "{refused} of 20 histories with {planted:?} are refused");
+        assert!(refused >= least, "{refused} of 20 histories with {planted:?} are refused");
     }
 }
 

@@ -1,0 +1,159 @@
+//! The end of a transaction: commit, prepare or rollback.
+
+use super::{Live, State, Transaction};
+use crate::Durability;
+use crate::engine::Engine;
+use crate::tables::TableInfo;
+use foreshore_base::{Csn, Result};
+use foreshore_btree::Tree;
+use foreshore_wal::CommitTicket;
+
+impl Engine {
+    /// Others learn of the tables that commit `csn` has created and dropped. The latter are retired.
+    pub(crate) fn know_tables(&self, created: Vec<TableInfo>, dropped: Vec<Tree>, csn: Csn) {
+        for mut table in created.into_iter().filter(|info| !info.tree.is_retired()) {
+            table.created = csn;
+            self.tables.add(table);
+        }
+        if !dropped.is_empty() {
+            dropped.iter().for_each(|tree| tree.dropped_by(csn));
+            self.reclaimer.add(dropped, csn);
+        }
+    }
+}
+
+impl Transaction {
+    /// Commits, and waits until the commit survives power loss; with [`Durability::Relaxed`] it does not wait.
+    /// Returns the place of the transaction in the order of commits.
+    ///
+    /// # Errors
+    /// `RolledBack` if an earlier error ended the transaction. `Poisoned`: whether the commit survives is unknown, and
+    /// [`Db::reopen`](crate::Db::reopen) tells. A full disk is none: the space of a commit record is kept free.
+    pub fn commit(self) -> Result<Csn> {
+        let ticket = self.pre_commit(self.durability == Durability::Relaxed)?;
+        // WAIT: park - for durability, or help by writing the group when the log is free. Not at all if relaxed.
+        self.measured(|| ticket.wait())?;
+        Ok(ticket.csn())
+    }
+
+    /// Commits without waiting for the disk. The order is fixed and the locks are free; the ticket tells when the commit
+    /// is durable. With [`Durability::Relaxed`] the ticket resolves at once, and
+    /// [`harden`](CommitTicket::harden) makes it wait for the disk after all.
+    ///
+    /// # Errors
+    /// Those of [`commit`](Self::commit).
+    pub fn commit_pipelined(self) -> Result<CommitTicket> {
+        self.pre_commit(true)
+    }
+
+    /// Prepares the transaction under `name`, the first phase of a commit in two. When this returns, what it did and all its locks
+    /// survive power loss, and it is up to [`Db::commit_prepared`](crate::Db::commit_prepared) or
+    /// [`Db::rollback_prepared`](crate::Db::rollback_prepared) to end it, now or after any number of restarts. Durable whatever
+    /// [`TxnOptions::durability`] says.
+    ///
+    /// Until then it keeps one of the [`max_transactions`](crate::Options::max_transactions), its log, and, as any transaction that has
+    /// written, what tells later ones apart from it: if it waits for very long, others are refused with `TooManyTransactions`. Errors
+    /// name it by its label; after a restart by its name.
+    ///
+    /// # Errors
+    /// `PreparedName`, `PreparedExists`, `DiskFull`, `TooManyTransactions`: it is rolled back. `RolledBack` if an earlier error ended it.
+    /// `Poisoned`: whether it is prepared is unknown, and [`Db::reopen`](crate::Db::reopen) and [`Db::prepared`](crate::Db::prepared) tell.
+    pub fn prepare(self, name: &str) -> Result<()> {
+        self.with(|_, _| Ok(()))?;
+        let place = self.engine.prepared.take_name(name)?;
+        let State::Live(live) = self.state.replace(State::Over) else {
+            unreachable!("a failed transaction has answered above");
+        };
+        let prepared = self.measured(|| self.engine.prepare(place, *live));
+        self.engine.transaction_ended();
+        prepared
+    }
+
+    /// Takes everything back, and waits until all that the transaction was told, values and errors, survives power loss; with
+    /// [`Durability::Relaxed`] it does not wait. Mostly there is nothing to wait for: nobody else's commit that it has seen is still
+    /// on its way to the disk. Where a thread must not wait, as in a callback of a ticket, there is
+    /// [`rollback_pipelined`](Self::rollback_pipelined).
+    ///
+    /// # Errors
+    /// `Poisoned`: the next open takes it back. A transaction that an error ended before is rolled back already, which
+    /// is no error here.
+    pub fn rollback(self) -> Result<()> {
+        let watermark = self.undo()?;
+        self.settle(watermark)
+    }
+
+    /// Takes everything back without waiting for the disk. The ticket tells when all that the transaction was told is durable; its
+    /// commit number is that of the newest commit among it. With [`Durability::Relaxed`] the ticket resolves at once.
+    ///
+    /// # Errors
+    /// Those of [`rollback`](Self::rollback).
+    pub fn rollback_pipelined(self) -> Result<CommitTicket> {
+        let seen = self.undo()?;
+        let ticket = self.engine.log.ticket(seen.lsn(), seen, seen.lsn());
+        Ok(match self.durability {
+            Durability::Relaxed => ticket.relax(),
+            Durability::Durable if ticket.is_durable() => ticket,
+            // Whoever committed what was seen may not have asked for the disk yet.
+            Durability::Durable => ticket.harden(),
+        })
+    }
+
+    /// Takes everything back and returns the newest commit that the transaction's answers rest on.
+    fn undo(&self) -> Result<Csn> {
+        match self.state.replace(State::Over) {
+            State::Live(live) => {
+                let take_back = || self.engine.check_open().and_then(|()| live.txn.rollback());
+                let ended = self.measured(take_back);
+                self.engine.transaction_ended();
+                ended
+            }
+            State::Failed { watermark, .. } => Ok(watermark),
+            State::Over => Ok(Csn::ZERO),
+        }
+    }
+
+    /// Waits until commit `watermark` is durable. An answer that tells what another commit did must not be acted upon while power
+    /// loss could take that commit back.
+    pub(crate) fn settle(&self, watermark: Csn) -> Result<()> {
+        if self.durability == Durability::Relaxed || watermark.lsn() <= self.engine.log.durable() {
+            return Ok(());
+        }
+        // WAIT: help - or park behind the leader.
+        self.measured(|| self.engine.log.force(watermark.lsn()))
+    }
+
+    /// `hand_over`: the flusher shall make the commit durable, since this thread may not wait for it.
+    pub(crate) fn pre_commit(&self, hand_over: bool) -> Result<CommitTicket> {
+        self.with(|_, _| Ok(()))?;
+        let State::Live(live) = self.state.replace(State::Over) else {
+            unreachable!("a failed transaction has answered above");
+        };
+        let Live { txn, created, dropped, .. } = *live;
+        // Before the locks go. A commit that fails has stopped the log.
+        dropped.iter().for_each(Tree::retire);
+        let commit = || if hand_over { txn.commit_pipelined() } else { txn.commit() };
+        let committed = self.measured(commit);
+        self.engine.transaction_ended();
+        let ticket = committed?;
+        self.engine.know_tables(created, dropped, ticket.csn());
+        Ok(if self.durability == Durability::Relaxed { ticket.relax() } else { ticket })
+    }
+
+    /// Ends the transaction without a commit and returns the newest commit that its answers rest on.
+    pub(crate) fn end_without_commit(&self) -> Csn {
+        match self.state.replace(State::Over) {
+            State::Live(live) => self.take_back(*live),
+            State::Failed { watermark, .. } => watermark,
+            State::Over => Csn::ZERO,
+        }
+    }
+
+    /// Rolls back and returns the newest commit that the transaction has seen, which is the same if the rollback fails.
+    pub(super) fn take_back(&self, live: Live) -> Csn {
+        let watermark = live.txn.observed();
+        // A rollback that fails stops the log, and everybody hears of that.
+        let _ = self.measured(|| live.txn.rollback());
+        self.engine.transaction_ended();
+        watermark
+    }
+}
