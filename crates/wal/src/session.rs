@@ -7,6 +7,7 @@ use crate::record::{MAX_TAG, Record, flags};
 use crate::ticket::CommitTicket;
 use foreshore_base::{Csn, Error, Lsn, Result};
 use foreshore_sync::Nanos;
+use foreshore_sync::model::mutant;
 use foreshore_sync::spent::{self, Spent};
 use std::collections::VecDeque;
 use std::fmt;
@@ -143,7 +144,7 @@ impl Session {
             }
             Ok(shared.buffer.admit(lane, more))
         });
-        if admitted.is_err() && self.credit == 0 {
+        if admitted.is_err() && self.credit == 0 && !mutant("lanes: one that is refused keeps its lane") {
             // Nothing ends here, and others wait for the lane.
             self.leave();
         }

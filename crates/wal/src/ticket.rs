@@ -121,9 +121,10 @@ impl CommitTicket {
     /// Calls `function` once when the commit is durable, relaxed or not, or with `Poisoned` when it cannot be. Costs no thread: it is
     /// called by whoever writes the group, by the flusher, or by this thread if the answer is known.
     ///
-    /// It should be short, for it may delay the next group, and must not wait for this log. Nor for a lock, unless with a limit: who
-    /// writes the group may be in the middle of a transaction that has the lock. Nor may it close or reopen the database. A panic in it is counted and goes
-    /// no further. If the log is dropped before, so is `function`; a `Log` inside of it keeps the log alive until then.
+    /// It should be short, for it may delay the next group, and must not wait for this log. Nor for a lock, unless with a limit:
+    /// who writes the group may be in the middle of a transaction that has the lock. Nor may it close or reopen the database. A
+    /// panic in it is counted and goes no further. If the log is dropped before, so is `function`; a `Log` inside of it keeps the
+    /// log alive until then.
     pub fn on_durable(self, function: impl FnOnce(Result<()>) + Send + 'static) {
         let weak = Arc::downgrade(&self.shared);
         let target = self.target;

@@ -113,55 +113,17 @@ fn full_lanes_find_their_place_on_a_full_disk() {
     assert!(matches!(error, Some(Error::DiskFull { .. })), "{error:?} after {refused}");
 }
 
-/// Segments that are to be used again are not lost where that fails: after a restart there are some that already have
-/// their name, and some of old groups.
-#[test]
-fn a_failure_of_the_preparer_costs_no_segment() {
-    let (mut failures, mut needed) = (0, None);
-    // The first time without a failure.
-    for at in [1000].into_iter().chain(0..12) {
-        let sim = Sim::new(1);
-        let fs: Arc<dyn Fs> = Arc::new(sim.clone());
-        let log = fresh(&fs, &small());
-        let mut session = log.session().unwrap();
-        for tag in 0..100 {
-            log.force(append(&mut session, tag, &payload(tag, 3000)).unwrap()).unwrap();
-        }
-        // Old segments become spare ones when both slots of the control file are past them.
-        let keep = log.next_group();
-        (0..2).for_each(|_| log.truncate(keep).unwrap());
-        drop(session);
-        log.close().unwrap();
-        drop(log);
-        let (log, _) = open(&fs, &small()).unwrap();
-        let _sessions: Vec<_> = (0..4).map(|_| log.session().unwrap()).collect();
-        let segments = || fs.list(&dir()).unwrap().iter().filter(|name| name.ends_with(".seg")).count();
-        let before = segments();
-        sim.inject(Fault { at: sim.ops() + at, kind: FaultKind::Eio, sticky: false });
-        let mut steps = 0;
-        loop {
-            match log.prepare_step() {
-                NextWake::Now => steps += 1,
-                NextWake::After(_) => failures += 1,
-                NextWake::OnSignal => break,
-            }
-        }
-        assert!(steps > 0 && segments() >= before, "{} of {before} are left after a failure at {at}", segments());
-        let made = log.stats().segments_made;
-        assert_eq!(made, *needed.get_or_insert(made), "one instead of one that was lost by the failure at {at}");
-    }
-    assert!(failures > 6, "{failures}");
-}
-
-/// A log with segments of `before` bytes, some of them spare, opened for segments of `after` bytes and more sessions.
-fn opened_for_another_size(sim: &Sim, before: u64, after: u64) -> (Log, Vec<Session>) {
+/// A log with so many records in segments of `before` bytes, some of them spare, opened again for segments of `after` bytes and
+/// more sessions.
+fn opened_again(sim: &Sim, records: u64, before: u64, after: u64) -> (Log, Vec<Session>) {
     let fs: Arc<dyn Fs> = Arc::new(sim.clone());
     let with = |segment_bytes| LogOptions { segment_bytes, ..small() };
     let log = fresh(&fs, &with(before));
     let mut session = log.session().unwrap();
-    for tag in 0..200 {
+    for tag in 0..records {
         log.force(append(&mut session, tag, &payload(tag, 3000)).unwrap()).unwrap();
     }
+    // Old segments become spare ones when both slots of the control file are past them.
     let keep = log.next_group();
     (0..2).for_each(|_| log.truncate(keep).unwrap());
     drop(session);
@@ -177,6 +139,33 @@ fn lengths(sim: &Sim) -> Vec<u64> {
     let names = sim.list(&dir()).unwrap();
     let segments = names.iter().filter(|name| name.ends_with(".seg"));
     segments.map(|name| sim.open(&dir().join(name)).unwrap().len().unwrap()).collect()
+}
+
+/// Segments that are to be used again are not lost where that fails: after a restart there are some that already have
+/// their name, and some of old groups.
+#[test]
+fn a_failure_of_the_preparer_costs_no_segment() {
+    let (mut failures, mut needed) = (0, None);
+    // The first time without a failure.
+    for at in [1000].into_iter().chain(0..12) {
+        let sim = Sim::new(1);
+        let (log, _sessions) = opened_again(&sim, 100, 64 << 10, 64 << 10);
+        let segments = || lengths(&sim).len();
+        let before = segments();
+        sim.inject(Fault { at: sim.ops() + at, kind: FaultKind::Eio, sticky: false });
+        let mut steps = 0;
+        loop {
+            match log.prepare_step() {
+                NextWake::Now => steps += 1,
+                NextWake::After(_) => failures += 1,
+                NextWake::OnSignal => break,
+            }
+        }
+        assert!(steps > 0 && segments() >= before, "{} of {before} are left after a failure at {at}", segments());
+        let made = log.stats().segments_made;
+        assert_eq!(made, *needed.get_or_insert(made), "one instead of one that was lost by the failure at {at}");
+    }
+    assert!(failures > 6, "{failures}");
 }
 
 /// What is in the log after it has gone on for a while, and after a restart.
@@ -198,7 +187,7 @@ fn goes_on(sim: &Sim, log: Log, mut sessions: Vec<Session>, size: u64) {
 #[test]
 fn spare_segments_of_another_size_are_cut_though_the_disk_is_full() {
     let sim = Sim::new(1);
-    let (log, sessions) = opened_for_another_size(&sim, 256 << 10, 64 << 10);
+    let (log, sessions) = opened_again(&sim, 200, 256 << 10, 64 << 10);
     let before = lengths(&sim).len();
     sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
     while log.prepare_step() == NextWake::Now {}
@@ -212,7 +201,7 @@ fn spare_segments_of_another_size_are_cut_though_the_disk_is_full() {
 #[test]
 fn spare_segments_of_another_size_grow() {
     let sim = Sim::new(1);
-    let (log, sessions) = opened_for_another_size(&sim, 64 << 10, 128 << 10);
+    let (log, sessions) = opened_again(&sim, 200, 64 << 10, 128 << 10);
     let before = lengths(&sim).len();
     while log.prepare_step() == NextWake::Now {}
     let (after, stats) = (lengths(&sim), log.stats());
@@ -224,7 +213,7 @@ fn spare_segments_of_another_size_grow() {
 #[test]
 fn spare_segments_that_are_too_small_are_given_to_a_full_disk() {
     let sim = Sim::new(1);
-    let (log, sessions) = opened_for_another_size(&sim, 64 << 10, 128 << 10);
+    let (log, sessions) = opened_again(&sim, 200, 64 << 10, 128 << 10);
     let before = lengths(&sim);
     // The space for one of them to grow is there when another is gone: each tries two operations that need space.
     let next = sim.ops();
@@ -239,6 +228,39 @@ fn spare_segments_that_are_too_small_are_given_to_a_full_disk() {
     assert!(lengths(&sim)[1..].iter().all(|&len| len == 128 << 10), "none that is too small is left: {after:?}");
     sim.clear_faults();
     goes_on(&sim, log, sessions, 128 << 10);
+}
+
+/// A disk from which nothing can be removed any more once it has been full.
+#[derive(Debug)]
+struct Clinging(Sim);
+
+impl FsLayer for Clinging {
+    fn below(&self) -> &dyn Fs {
+        &self.0
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        match self.0.faults_met() {
+            0 => self.0.remove(path),
+            _ => Err(Error::io("unlink", path, std::io::Error::other("it stays"))),
+        }
+    }
+}
+
+/// That the disk is full is what a session hears, though one that is too small cannot be given to it.
+#[test]
+fn a_spare_segment_that_cannot_be_removed_hides_no_full_disk() {
+    let sim = Sim::new(1);
+    let (log, sessions) = opened_again(&sim, 200, 64 << 10, 64 << 10);
+    drop((log, sessions));
+    let fs: Arc<dyn Fs> = Arc::new(Clinging(sim.clone()));
+    let (log, _) = open(&fs, &LogOptions { segment_bytes: 128 << 10, ..small() }).unwrap();
+    let (before, mut session) = (lengths(&sim), log.session().unwrap());
+    sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
+    let mut refused = (0..100).map(|tag| append(&mut session, tag, &payload(tag, 3000)).and_then(|lsn| log.force(lsn)));
+    let error = refused.find_map(Result::err);
+    assert!(matches!(error, Some(Error::DiskFull { .. })), "{error:?}");
+    assert!(log.poisoned().is_none() && lengths(&sim) == before, "{before:?}");
 }
 
 /// A disk with a file that cannot be synced, whatever its name is at the time.
@@ -284,7 +306,7 @@ impl FsLayer for Spoilt {
 #[test]
 fn a_bad_file_does_not_keep_others_from_being_used() {
     let sim = Sim::new(1);
-    let (log, sessions) = opened_for_another_size(&sim, 64 << 10, 64 << 10);
+    let (log, sessions) = opened_again(&sim, 200, 64 << 10, 64 << 10);
     drop((log, sessions));
     // One of those behind the last has the number of the next segment, so it goes first.
     let names = sim.list(&dir()).unwrap();

@@ -118,6 +118,12 @@ fn who_gives_up_on_a_lane_wakes_the_next() {
 }
 
 #[test]
+#[should_panic(expected = "deadlock")]
+fn who_is_refused_leaves_its_lane() {
+    shuttle_mutated("lanes: one that is refused keeps its lane", 10 * ITERATIONS, stop_beside_turns);
+}
+
+#[test]
 #[should_panic]
 fn a_cut_looks_at_shared_lanes() {
     shuttle_mutated("lanes: shared lanes are passed over", ITERATIONS, take_turns);

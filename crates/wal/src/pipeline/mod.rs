@@ -28,9 +28,9 @@
 //! `next - head < D`, so that neither memory nor completion of two groups ever meet.
 //!
 //! **Failures.** A group that fails stays in the window. Nothing is acknowledged any more, neither behind it nor in front of it,
-//! though it may reach the disk. So behind the last acknowledged group a disk may hold any subset of `D` groups, some of them torn, the later ones in the
-//! next segment perhaps. Each carries in its header the newest group that was known to be durable when it was
-//! sealed, which is at most `D` groups older than itself.
+//! though it may reach the disk. So behind the last acknowledged group a disk may hold any subset of `D` groups, some of them torn,
+//! the later ones in the next segment perhaps. Each carries in its header the newest group that was known to be durable when it
+//! was sealed, which is at most `D` groups older than itself.
 
 mod acks;
 mod amass;
@@ -40,9 +40,9 @@ mod lead;
 mod pace;
 mod passage;
 mod space;
-mod turns;
 mod waiters;
 mod window;
+mod yields;
 
 pub use acks::Key;
 pub(crate) use acks::SHARDS;
@@ -64,9 +64,9 @@ use pace::{Pace, Start};
 use passage::Passages;
 use std::sync::Arc;
 use std::time::Duration;
-use turns::Turns;
 use waiters::Waiters;
 use window::Window;
+use yields::Yields;
 
 /// How long a leader pauses when an appender below its target is stopped in its copy.
 const STALL: Duration = Duration::from_micros(50);
@@ -134,7 +134,7 @@ pub struct Pipeline<L: Leader> {
     pace: Pace,
     gather: Gather,
     amass: Amass,
-    turns: CachePadded<Turns>,
+    yields: CachePadded<Yields>,
     waiters: Waiters,
     acks: Acks,
     /// Calls that only give back. They come first: who is called by `acks` may wait for what they give.
@@ -172,7 +172,7 @@ impl<L: Leader> Pipeline<L> {
             pace: Pace::new(policy),
             gather: Gather::default(),
             amass: Amass::default(),
-            turns: CachePadded::new(Turns::default()),
+            yields: CachePadded::new(Yields::default()),
             waiters: Waiters::new(),
             acks: Acks::new(slots.len()),
             releases: Acks::new(slots.len()),
@@ -257,7 +257,7 @@ impl<L: Leader> Pipeline<L> {
     /// # Errors
     /// `Poisoned`: the record may or may not survive.
     pub fn force(&self, lsn: Lsn) -> Result<()> {
-        self.take_turns(lsn);
+        self.yield_once(lsn);
         let forced = self.force_while(lsn, |parker, pause| {
             // WAIT: park - the leader's hand-off ends it, or the pause is over.
             match pause {

@@ -6,7 +6,7 @@ use foreshore_base::{Error, Lsn, Result};
 use foreshore_io::sim::{OpNo, Persist};
 use foreshore_io::{Fs, Sim};
 use foreshore_sync::primitive::thread::{self, JoinHandle};
-use foreshore_sync::{Condvar, LockRank, Mutex, NextWake};
+use foreshore_sync::{LockRank, Mutex, NextWake};
 use foreshore_wal::{BufferKind, Dep, GroupPolicy, Log, LogOptions, Record, Recovered, Session, flags};
 use std::ops::Range;
 use std::path::Path;
@@ -37,26 +37,7 @@ struct Flying {
 }
 
 /// Answers of acknowledgements in the order in which they came: the number of the group, and whether it is durable.
-struct Answers {
-    list: Mutex<Vec<(u64, bool)>>,
-    came: Condvar,
-}
-
-impl Answers {
-    fn add(&self, group: u64, durable: bool) {
-        self.list.lock().push((group, durable));
-        self.came.notify_all();
-    }
-
-    /// Waits until there are `count`: who waits for a commit may be the one that calls, and not be done with it.
-    fn wait_for(&self, count: u64) {
-        let mut list = self.list.lock();
-        while (list.len() as u64) < count {
-            // WAIT: park - for the next answer.
-            list = self.came.wait(list);
-        }
-    }
-}
+type Answers = Arc<Mutex<Vec<(u64, bool)>>>;
 
 pub(crate) struct Flights {
     pub(crate) sim: Sim,
@@ -65,7 +46,7 @@ pub(crate) struct Flights {
     up: Vec<Flying>,
     /// LSNs of the records, by tag: the chain in the order of dependency.
     pub(crate) chain: Vec<Lsn>,
-    answers: Arc<Answers>,
+    answers: Answers,
     /// Threads that wait for a group, by its number.
     waiters: Vec<(u64, JoinHandle<Result<()>>)>,
 }
@@ -80,7 +61,7 @@ impl Flights {
         let log = fresh(&fs(&sim), &deep(buffer));
         let sessions = (0..LINKS).map(|_| log.session().expect("there are more")).collect();
         sim.hold(|path| path.extension().is_some_and(|name| name == "seg"));
-        let answers = Arc::new(Answers { list: Mutex::new(LockRank::Leaf, Vec::new()), came: Condvar::new() });
+        let answers = Arc::new(Mutex::new(LockRank::Leaf, Vec::new()));
         let (up, chain, waiters) = (Vec::new(), Vec::new(), Vec::new());
         let mut flights = Self { sim, log, sessions, up, chain, answers, waiters };
         for _ in 0..before {
@@ -104,7 +85,7 @@ impl Flights {
         let answers = self.answers.clone();
         let ticket = session.ticket(last, last.csn(), last);
         self.log.flush_soon(session, last);
-        ticket.on_durable(move |answer| answers.add(group, answer.is_ok()));
+        ticket.on_durable(move |answer| answers.lock().push((group, answer.is_ok())));
         let log = self.log.clone();
         let writer = thread::spawn(move || {
             assert_eq!(log.flush_step(), NextWake::Now, "a group is due");
@@ -120,12 +101,6 @@ impl Flights {
         let flying = self.up.remove(nth);
         self.sim.release(flying.no);
         flying.writer.join().expect("a group is written");
-        self.answered();
-    }
-
-    /// Waits until all have been answered that are to be.
-    fn answered(&self) {
-        self.answers.wait_for(if self.log.poisoned().is_some() { self.groups() } else { self.durable() });
     }
 
     /// Lets any of the groups in flight land.
@@ -133,7 +108,6 @@ impl Flights {
         let flight = self.sim.release_any(seed).expect("one is in flight");
         let nth = self.up.iter().position(|flying| flying.no == flight.no).expect("each group is known");
         self.up.remove(nth).writer.join().expect("a group is written");
-        self.answered();
     }
 
     /// Lets the write of a group fail, counted as in [`Self::land`].
@@ -141,7 +115,6 @@ impl Flights {
         let flying = self.up.remove(nth);
         self.sim.fail(flying.no);
         flying.writer.join().expect("a failed write is no panic");
-        self.answered();
     }
 
     /// Puts of each group in flight the sectors on the medium that `reached` says, of so many, and returns the disk as a
@@ -176,7 +149,7 @@ impl Flights {
 
     /// What has been answered so far.
     pub(crate) fn answers(&self) -> Vec<(u64, bool)> {
-        self.answers.list.lock().clone()
+        self.answers.lock().clone()
     }
 
     /// Waits for all who wait, and says of which groups they learnt that they are durable. The others learn that the log has
