@@ -50,7 +50,7 @@ impl Db {
         self.begin_with(TxnOptions::new())
     }
 
-    /// Begins a transaction.
+    /// Begins a transaction. As with [`begin`](Self::begin), options out of range are refused at the first operation.
     #[must_use]
     pub fn begin_with(&self, options: TxnOptions) -> Transaction {
         Transaction::begin(self.engine(), options)

@@ -2,6 +2,7 @@
 
 use crate::fence::Gate;
 use crate::files::Files;
+use crate::options::check_limits;
 use crate::prepared::PreparedList;
 use crate::profile::Profiler;
 use crate::reclaim::Reclaimer;
@@ -103,8 +104,8 @@ impl Engine {
         // counters. One of the two sees the other.
         fence(Ordering::SeqCst);
         let begun = match self.state.load(Ordering::Relaxed) {
-            OPEN => self.check_open().and_then(|()| match self.txns.begin(self.below(options)) {
-                Err(Error::TooManyTransactions { .. }) if options.is_check => self.txns.begin_own(self.below(options)),
+            OPEN => self.below(options).and_then(|below| match self.txns.begin(below) {
+                Err(Error::TooManyTransactions { .. }) if options.is_check => self.txns.begin_own(below),
                 begun => begun,
             }),
             _ => Err(Error::Closed),
@@ -117,7 +118,7 @@ impl Engine {
     pub(crate) fn begin_own(&self, options: TxnOptions) -> Result<Txn> {
         // ORDERING: hint. The thread ends soon even if it misses that the database closes.
         match self.state.load(Ordering::Relaxed) {
-            OPEN => self.check_open().and_then(|()| self.txns.begin_own(self.below(options))),
+            OPEN => self.below(options).and_then(|below| self.txns.begin_own(below)),
             _ => Err(Error::Closed),
         }
     }
@@ -135,19 +136,22 @@ impl Engine {
         done
     }
 
-    fn below(&self, options: TxnOptions) -> foreshore_txn::TxnOptions {
+    /// The options for the layer below. Refuses what [`Self::check_open`] does, and limits out of range.
+    fn below(&self, options: TxnOptions) -> Result<foreshore_txn::TxnOptions> {
+        self.check_open()?;
         let SnapshotLimits { max_age, max_bytes } = self.options.snapshot_limits;
         let snapshot_limits = SnapshotLimits {
             max_age: options.snapshot_max_age.unwrap_or(max_age),
             max_bytes: options.snapshot_max_bytes.unwrap_or(max_bytes),
         };
-        foreshore_txn::TxnOptions {
+        check_limits(snapshot_limits)?;
+        Ok(foreshore_txn::TxnOptions {
             label: options.label,
             lock_timeout: options.lock_timeout.unwrap_or(self.options.lock_timeout),
             isolation: options.isolation,
             reads: options.reads,
             snapshot_limits: Some(snapshot_limits),
-        }
+        })
     }
 
     /// A transaction that has begun is over.

@@ -317,12 +317,7 @@ impl Options {
 
     fn check(&self) -> Result<()> {
         MemoryShares::of(self.memory_limit, self.undo_limit)?;
-        if self.snapshot_limits.max_age.is_zero() {
-            return Err(out_of_range("snapshot_max_age", 0, "more than no time"));
-        }
-        if self.snapshot_limits.max_bytes < MIN_SNAPSHOT {
-            return Err(out_of_range("snapshot_max_bytes", self.snapshot_limits.max_bytes, "at least 8 KiB"));
-        }
+        check_limits(self.snapshot_limits)?;
         if !self.segment_bytes.is_power_of_two() || !(MIN_SEGMENT..=MAX_SEGMENT).contains(&self.segment_bytes) {
             return Err(out_of_range("segment_bytes", self.segment_bytes, "a power of two from 64 KiB to 1 GiB"));
         }
@@ -337,6 +332,17 @@ impl Options {
         }
         Ok(())
     }
+}
+
+/// Refuses limits of snapshots that are out of range: the database's, and those of one transaction.
+pub(crate) fn check_limits(limits: SnapshotLimits) -> Result<()> {
+    if limits.max_age.is_zero() {
+        return Err(out_of_range("snapshot_max_age", 0, "more than no time"));
+    }
+    if limits.max_bytes < MIN_SNAPSHOT {
+        return Err(out_of_range("snapshot_max_bytes", limits.max_bytes, "at least 8 KiB"));
+    }
+    Ok(())
 }
 
 fn out_of_range(name: &'static str, value: u64, expected: &str) -> Error {

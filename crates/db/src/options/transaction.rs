@@ -84,7 +84,8 @@ impl TxnOptions {
     }
 
     /// How old the snapshot may be that it reads by, in place of the database's
-    /// [`snapshot_max_age`](crate::Options::snapshot_max_age); with [`Duration::MAX`] as old as there is room for.
+    /// [`snapshot_max_age`](crate::Options::snapshot_max_age); with [`Duration::MAX`] as old as there is room for. With none at all
+    /// the first operation answers `InvalidOption`.
     #[must_use]
     pub const fn snapshot_max_age(mut self, age: Duration) -> Self {
         self.snapshot_max_age = Some(age);
@@ -92,7 +93,8 @@ impl TxnOptions {
     }
 
     /// How many bytes may be kept for that snapshot alone, in place of the database's
-    /// [`snapshot_max_bytes`](crate::Options::snapshot_max_bytes); with [`u64::MAX`] as many as there is room for.
+    /// [`snapshot_max_bytes`](crate::Options::snapshot_max_bytes); with [`u64::MAX`] as many as there is room for. With fewer than
+    /// 8 KiB the first operation answers `InvalidOption`.
     #[must_use]
     pub const fn snapshot_max_bytes(mut self, bytes: u64) -> Self {
         self.snapshot_max_bytes = Some(bytes);

@@ -2,9 +2,10 @@
 
 use crate::support::{TEXTS, in_memory};
 use foreshore::{
-    Error, Options, TableDef,
+    Error, Options, ReadOptions, TableDef, TxnOptions,
     limits::{MAX_KEY, MAX_TABLE_NAME, MAX_VALUE},
 };
+use std::time::Duration;
 
 #[test]
 fn the_longest_key_and_value_fit_and_longer_ones_do_not() {
@@ -54,7 +55,7 @@ fn options_out_of_range_name_themselves() {
         ("segment_bytes", Options::new().segment_bytes(100_000)),
         ("segment_bytes", Options::new().segment_bytes(32 << 10)),
         ("log_budget", Options::new().log_budget(1 << 20)),
-        ("snapshot_max_age", Options::new().snapshot_max_age(std::time::Duration::ZERO)),
+        ("snapshot_max_age", Options::new().snapshot_max_age(Duration::ZERO)),
         ("snapshot_max_bytes", Options::new().snapshot_max_bytes(8191)),
         ("max_transactions", Options::new().max_transactions(0)),
         ("max_transactions", Options::new().max_transactions(1025)),
@@ -67,10 +68,30 @@ fn options_out_of_range_name_themselves() {
     }
 }
 
+/// Those of one transaction are in the same range as the database's. It takes no place.
+#[test]
+fn limits_of_a_transaction_out_of_range_name_themselves() {
+    let db = crate::support::small().max_transactions(1).device(foreshore::Device::Null).open("/db").unwrap();
+    db.run(|tx| tx.open(TEXTS)?.insert("k", "v")).unwrap();
+    let (age, bytes) = (Duration::ZERO, 8191);
+    let (all, reads) = (TxnOptions::new(), ReadOptions::new());
+    let refused = [
+        ("snapshot_max_age", db.begin_with(all.snapshot_max_age(age)).open(TEXTS).map(drop)),
+        ("snapshot_max_bytes", db.begin_with(all.snapshot_max_bytes(bytes)).open(TEXTS).map(drop)),
+        ("snapshot_max_age", db.read_with(reads.snapshot_max_age(age)).open(TEXTS).map(drop)),
+        ("snapshot_max_bytes", db.read_with(reads.snapshot_max_bytes(bytes)).open(TEXTS).map(drop)),
+    ];
+    for (wanted, refused) in refused {
+        assert!(matches!(refused, Err(Error::InvalidOption { name, .. }) if name == wanted), "{wanted}: {refused:?}");
+    }
+    let least = reads.snapshot_max_age(Duration::from_nanos(1)).snapshot_max_bytes(bytes + 1);
+    assert_eq!(db.read_with(least).open(TEXTS).unwrap().get("k").unwrap().as_deref(), Some("v"));
+}
+
 #[test]
 fn one_transaction_more_than_allowed_is_refused_until_one_ends() {
     let db = crate::support::small().max_transactions(3).device(foreshore::Device::Null).open("/db").unwrap();
-    let label = |label| foreshore::TxnOptions::new().label(label);
+    let label = |label| TxnOptions::new().label(label);
     let held: Vec<_> = ["oldest", "second", "third"].map(|name| db.begin_with(label(name))).into();
     match db.begin().open(TEXTS) {
         Err(error @ Error::TooManyTransactions { max: 3, .. }) => assert!(error.is_retryable()),

@@ -140,35 +140,43 @@ fn insert_experiments_measure_rates_and_count_contention(files: &Files) {
     }
 }
 
-/// Runs one experiment on a device that takes 300 us, long enough for commits to come through on a busy machine.
-fn run_on_a_slow_device(experiment: &str, secs: Duration) -> (Vec<Value>, String) {
-    let scratch = Scratch::new(experiment);
-    let device = Device::Delay(Duration::from_micros(300));
-    let settings = Settings { device, secs: Some(secs), threads: vec![2], ..settings() };
-    run(experiment, &settings, &scratch.0, &Silent, &mut |_| Ok(())).unwrap();
-    let json: Value = serde_json::from_str(&scratch.read(&format!("{experiment}.json"))).unwrap();
-    (json["rows"].as_array().unwrap().clone(), scratch.read(&format!("{experiment}.svg")))
+/// Runs one experiment on a device that takes 300 us, long enough for commits to come through on a busy machine: for longer
+/// where a row is not complete.
+fn run_on_a_slow_device(experiment: &str, is_complete: impl Fn(&Value) -> bool) -> (Vec<Value>, String) {
+    let run_for = |millis| {
+        let scratch = Scratch::new(experiment);
+        let device = Device::Delay(Duration::from_micros(300));
+        let secs = Some(Duration::from_millis(millis));
+        let settings = Settings { device, secs, threads: vec![2], ..settings() };
+        run(experiment, &settings, &scratch.0, &Silent, &mut |_| Ok(())).unwrap();
+        let json: Value = serde_json::from_str(&scratch.read(&format!("{experiment}.json"))).unwrap();
+        (json["rows"].as_array().unwrap().clone(), scratch.read(&format!("{experiment}.svg")))
+    };
+    let (rows, svg) = run_for(200);
+    if rows.iter().all(is_complete) { (rows, svg) } else { run_for(1000) }
 }
 
 #[test]
 fn commits_are_counted_when_they_are_durable() {
-    // On a machine that is busy with other tests, too, some commits fall into each window.
-    let (rows, svg) = run_on_a_slow_device("log-threads", Duration::from_millis(200));
-    let (slow, null): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row["device"] != "null");
+    let is_slow = |row: &Value| row["device"] != "null";
+    let counts = |row: &Value| row["tps"].as_f64().unwrap() > 0.0;
+    let (rows, svg) = run_on_a_slow_device("log-threads", |row| !is_slow(row) || counts(row));
+    let (slow, null): (Vec<_>, Vec<_>) = rows.iter().partition(|row| is_slow(row));
     assert_eq!(slow.len(), null.len());
     for row in slow {
-        assert!(row["tps"].as_f64().unwrap() > 0.0 && row["p50_us"].as_f64().unwrap() >= 300.0, "{row}");
+        assert!(counts(row) && row["p50_us"].as_f64().unwrap() >= 300.0, "{row}");
     }
     assert!(chart::tests::elements(&svg)["polyline"] > 0);
 }
 
 #[test]
 fn an_open_loop_takes_the_latency_of_durable_commits() {
-    let (rows, svg) = run_on_a_slow_device("group-timer", Duration::from_millis(200));
+    let has_samples = |row: &Value| row["samples"].as_u64().unwrap() > 0;
+    let (rows, svg) = run_on_a_slow_device("group-timer", |row| has_samples(row) && row["waits"].is_object());
     let (peaks, loads): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.get("load_per_s").is_none());
     assert_eq!(loads.len(), peaks.len() * QUICK_LOADS);
     for row in &rows {
-        assert!(row["samples"].as_u64().unwrap() > 0 && row["mean_us"].as_f64().unwrap() >= 300.0, "{row}");
+        assert!(has_samples(row) && row["mean_us"].as_f64().unwrap() >= 300.0, "{row}");
         let waits = row["waits"].as_object().unwrap_or_else(|| panic!("no waits in {row}"));
         assert_eq!(waits.keys().collect::<Vec<_>>(), ["a", "b", "c", "d", "e"]);
         // The write of a group takes what the device takes.
