@@ -26,13 +26,19 @@ fn keys(tx: &Transaction) -> Result<Vec<u64>, Error> {
     table.iter().map(|row| Ok(row?.0)).collect()
 }
 
+/// Runs a transaction in which no wait may run out of time. Those of the engine's own may: it has little patience where it
+/// frees pages of dropped tables.
+fn run_in_time<T>(db: &Db, f: impl Fn(&Transaction) -> Result<T, Error>) -> T {
+    let in_time = |e: &Error| assert!(!matches!(e, Error::LockTimeout { .. }), "{e}");
+    db.run(|tx| f(tx).inspect_err(in_time)).unwrap()
+}
+
 fn insert_pair(db: &Db, pair: u64) {
-    db.run(|tx| {
+    run_in_time(db, |tx| {
         tx.open(NUMBERS)?.insert(2 * pair, 0)?;
         thread::yield_now();
         tx.open(NUMBERS)?.insert(2 * pair + 1, 0).map(drop)
-    })
-    .unwrap();
+    });
 }
 
 #[test]
@@ -75,16 +81,16 @@ fn writers_go_on_beside_those_who_change_tables() {
                     for round in 0..100 {
                         insert_pair(db, writer << 32 | round);
                         let text = format!("{writer} {round}");
-                        db.run(|tx| tx.open(TEXTS)?.insert(text.as_str(), "").map(drop)).unwrap();
+                        run_in_time(db, |tx| tx.open(TEXTS)?.insert(text.as_str(), "").map(drop));
                     }
                 });
             }
             scope.spawn(|| {
                 for round in 0..20 {
                     let name = format!("table {}", round % 3);
-                    db.run(|tx| tx.open(TableDef::<u64, u64>::new(&name))?.insert(round, round).map(drop)).unwrap();
+                    run_in_time(&db, |tx| tx.open(TableDef::<u64, u64>::new(&name))?.insert(round, round).map(drop));
                     if round % 2 == 0 {
-                        db.run(|tx| tx.drop_table(&name).map(drop)).unwrap();
+                        run_in_time(&db, |tx| tx.drop_table(&name).map(drop));
                     }
                     if round % 5 == 0 {
                         db.check().unwrap();
@@ -96,7 +102,6 @@ fn writers_go_on_beside_those_who_change_tables() {
         assert_eq!(db.run(keys).unwrap().len(), 2 * 100 * WRITERS as usize, "{intents}");
         let texts = db.run(|tx| tx.open(TEXTS)?.iter().collect::<Result<Vec<_>, Error>>()).unwrap();
         assert_eq!(texts.len(), 100 * WRITERS as usize, "{intents}");
-        assert_eq!(db.stats().lock.timeouts, 0, "{intents}");
         db.check().unwrap();
         db.close(Duration::ZERO).unwrap();
     }
