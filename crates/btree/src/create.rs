@@ -4,13 +4,13 @@
 //! record too, after the pages below the root have been freed as [`crate::drop`] says. So neither a crash nor a rollback
 //! at any point leaks a page or leaves a table half there.
 
+use crate::before::before;
 use crate::format::{LEAF_HEADER, RowHeader, SLOT};
 use crate::node::{self, NO_WRITER, Node};
 use crate::record::{CreateTable, Delta, RowChange, RowInsert, RowWrite, TreeKind};
 use crate::recover::FreedRoot;
 use crate::split::NewPage;
 use crate::tree::{Structure, Tree, Trees, record, to_log};
-use crate::write::before;
 use foreshore_base::limits::{MAX_KEY, MAX_VALUE};
 use foreshore_base::{Error, PageId, Result, TableId};
 use foreshore_buffer::format::UNDOABLE;

@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod apply;
+mod before;
 mod create;
 mod cursor;
 mod descend;

@@ -3,11 +3,11 @@
 //! The pages have the rows as the last change left them. Going back over the changes gives the value before each, which
 //! is the version that readers are to see; going forth again enters them.
 
+use crate::before::before;
 use crate::format::RowHeader;
 use crate::node::{self, Damage};
 use crate::record::{CreateTable, Delta, RowChange, RowInsert, RowLock, RowWrite, TreeKind};
 use crate::tree::{Structure, Tree, Trees};
-use crate::write::before;
 use foreshore_base::codec::Put;
 use foreshore_base::{Lsn, PageId, Result, TableId, Xid};
 use foreshore_buffer::ExclusiveGuard;

@@ -5,6 +5,7 @@
 //! back, unlatch and queue behind the readers. Only then is anything logged. A new row has readers too, of its key and of the
 //! gap that it falls into: they are looked for before it is inserted (see [`Tree::obstacle`]).
 
+use crate::before::{before, before_lock};
 use crate::format::{GHOST, LEAF_HEADER, RowHeader, SLOT};
 use crate::gap::Obstacle;
 use crate::node::{self, NO_WRITER, Row};
@@ -84,23 +85,6 @@ struct Found {
     at: usize,
     header: RowHeader,
     mine: bool,
-}
-
-/// A row before a change, with its value unless it is a ghost. The bytes `differs` of the value are in the body of the change,
-/// from byte `at` on.
-pub(crate) fn before(header: RowHeader, value: &[u8], differs: Range<usize>, at: usize) -> Before<'_> {
-    let (front, back) =
-        if header.is_ghost() { (&[][..], &[][..]) } else { (&value[..differs.start], &value[differs.end..]) };
-    let middle = if header.is_ghost() { 0..0 } else { differs };
-    let short = |number: usize| u16::try_from(number).expect("values and records have 16-bit lengths");
-    Before {
-        xid: header.xid,
-        flags: header.flags,
-        undo: UndoPtr::from_bits(header.undo),
-        front,
-        middle: (short(at), short(middle.len())),
-        back,
-    }
 }
 
 impl Tree {
@@ -238,6 +222,7 @@ impl Tree {
             }
         };
         let row = node.row(at).map_err(damage)?;
+        txn.expect_undo(UndoPtr::from_bits(row.header.undo));
         let mine = match txn.row_holder(row.header.xid) {
             RowHolder::Other(holder) => return Ok(Try::Held(holder)),
             RowHolder::Me => true,
@@ -260,6 +245,8 @@ impl Tree {
             return Ok(Try::Absent);
         }
         let old = (!ghost).then(|| row.value.to_vec());
+        let (header, lock) = before_lock(txn, mine, row.header);
+        let row = Row { header, ..row };
         let written = new.map(|new| self.write_body(xid, &row, intent == Intent::Remove, new));
         if !found.mine && !self.take_header(txn, xid, &mut leaf, key, found)? {
             return Ok(Try::Shared);
@@ -267,7 +254,7 @@ impl Tree {
         let value = old.as_deref().unwrap_or_default();
         match written {
             Some((logged, differs)) => {
-                let before = before(found.header, value, differs, RowWrite::old_middle(key));
+                let before = Before { lock, ..before(header, value, differs, RowWrite::old_middle(key)) };
                 self.log_row(txn, &mut leaf, key, &logged, Some(before))?;
             }
             None if !found.mine => self.enter_lock(txn, xid, &mut leaf, key, found, value)?,

@@ -37,7 +37,8 @@ fn get(bed: &Bed, txn: &mut Txn, row: u64) -> Result<u64> {
     Ok(amount(&out))
 }
 
-/// Moves an amount from one row to another, once or after it has gone back to a savepoint, or takes half of that back.
+/// Moves an amount from one row to another, once or after it has gone back to a savepoint, which may lie between the lock of a row
+/// and its change, or takes half of that back.
 fn transfer(bed: &Bed, rng: &mut Rng) -> Result<()> {
     let (from, to) = (rng.below(ROWS as usize) as u64, rng.below(ROWS as usize) as u64);
     let mut txn = bed.txns.begin(TxnOptions { lock_timeout: Duration::ZERO, ..TxnOptions::default() })?;
@@ -50,6 +51,13 @@ fn transfer(bed: &Bed, rng: &mut Rng) -> Result<()> {
     for (row, change) in [(from, -1_i64), (to, 1)] {
         let mut old = Vec::new();
         bed.tree.get_for_update(&mut txn, &row.to_be_bytes(), &mut old)?;
+        if rng.below(4) == 0 {
+            let (savepoint, mut again) = (txn.savepoint(), Vec::new());
+            bed.tree.put(&mut txn, &row.to_be_bytes(), &value(0))?;
+            txn.rollback_to(&savepoint, |_| false)?;
+            bed.tree.get_for_update(&mut txn, &row.to_be_bytes(), &mut again)?;
+            assert!(again == old, "as it was at the savepoint");
+        }
         bed.tree.put(&mut txn, &row.to_be_bytes(), &value(amount(&old).wrapping_add_signed(change)))?;
         if rng.below(4) == 0 {
             return txn.rollback().map(drop);
@@ -128,6 +136,12 @@ fn a_rollback_must_restore_the_way_to_older_versions() {
 #[should_panic]
 fn versions_that_a_reader_sees_must_not_be_dropped() {
     shuttle_mutated("undo: a version that a reader sees is dropped", 20 * ITERATIONS, sums);
+}
+
+#[test]
+#[should_panic]
+fn the_place_of_a_lock_must_not_be_taken_across_a_savepoint() {
+    shuttle_mutated("txn: the place of a lock is taken across a savepoint", ITERATIONS, sums);
 }
 
 #[test]

@@ -91,3 +91,52 @@ fn who_finds_a_table_gone_rests_on_who_dropped_it() {
         assert!(other.rollback().unwrap() >= csn, "{isolation}");
     }
 }
+
+/// Undo of a row that is locked and then changed is that of one that is changed at once, where nothing came in between.
+#[test]
+fn a_change_takes_the_place_of_the_lock_of_its_row() {
+    const ROWS: u8 = 40;
+    let used = |locks: bool, commits: bool| {
+        let bed = Bed::new(64);
+        for row in 0..ROWS {
+            bed.run(|txn| bed.tree.insert_new(txn, &[row], &value(row)));
+        }
+        bed.log.force(bed.log.current()).unwrap();
+        let mut reader = begin(&bed);
+        let mut writer = bed.begin();
+        for row in 0..ROWS {
+            let mut old = Vec::new();
+            if locks {
+                assert!(bed.tree.get_for_update(&mut writer, &[row], &mut old).unwrap());
+            }
+            if row % 2 == 0 {
+                bed.tree.put(&mut writer, &[row], &value(row + 100)).unwrap();
+            } else {
+                bed.tree.remove(&mut writer, &[row]).unwrap();
+            }
+        }
+        let used = bed.txns.stats().undo_bytes;
+        let seen = |reader: &mut Txn, row: u8| {
+            let mut found = Vec::new();
+            bed.tree.get(reader, &[row], &mut found).unwrap().then_some(found)
+        };
+        assert!((0..ROWS).all(|row| seen(&mut reader, row) == Some(value(row))), "beside the writer");
+        if commits {
+            drop(writer.commit().unwrap());
+        } else {
+            writer.rollback().unwrap();
+        }
+        assert!((0..ROWS).all(|row| seen(&mut reader, row) == Some(value(row))), "behind the writer");
+        let mut late = begin(&bed);
+        let after = |row: u8| match (commits, row % 2) {
+            (false, _) => Some(value(row)),
+            (true, 0) => Some(value(row + 100)),
+            (true, _) => None,
+        };
+        assert!((0..ROWS).all(|row| seen(&mut late, row) == after(row)), "when it has ended");
+        used
+    };
+    for commits in [true, false] {
+        assert_eq!(used(true, commits), used(false, commits));
+    }
+}

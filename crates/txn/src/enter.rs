@@ -5,6 +5,7 @@ use crate::txn::Txn;
 use crate::undo::{Before, Link, UndoPtr, Undoable};
 use crate::view::View;
 use foreshore_base::Result;
+use foreshore_sync::model::mutant;
 
 impl Txn {
     /// The newest view of the readers that anybody has made, by which old versions are judged.
@@ -53,13 +54,35 @@ impl Txn {
     /// that covers the row, whose last holder has ended or is this transaction.
     pub fn push_undo(&mut self, change: &Undoable<'_>) -> UndoPtr {
         assert!(self.xid.is_some(), "a transaction that changes has an xid");
-        let link = change.before.map_or_else(Link::default, |before| self.behind(&before));
+        let link = match &change.before {
+            None => Link::default(),
+            Some(before) if before.lock != UndoPtr::NULL => self.lease_mut().undo.take_lock(before.lock),
+            Some(before) => self.behind(before),
+        };
         let mut change = *change;
         // What the transaction itself had made of the row no reader ever sees, and its way back is in the body.
         if let Some(before) = change.before.as_mut().filter(|before| self.xid == Some(before.xid)) {
             *before = Before { front: &[], middle: (0, 0), back: &[], ..*before };
         }
         self.lease_mut().undo.push(&change, &link)
+    }
+
+    /// A change of the row whose header has `undo` is about to be entered, or its lock, if nobody else holds the row. What of the undo will
+    /// be looked at is fetched meanwhile: beside an old reader every update looks at the entry of the one before it.
+    pub fn expect_undo(&self, undo: UndoPtr) {
+        if self.lease().view.newest_reader().is_some() {
+            self.manager.undo.prefetch(undo);
+        }
+    }
+
+    /// What a row was before this transaction locked it, without the value, if a change of the row may take the place of the lock, whose
+    /// entry is `undo` in the row's header: nothing was entered since, and no savepoint lies between. The change is entered with this as
+    /// what was before, so that the row has one entry and not two.
+    #[must_use]
+    pub fn before_lock(&self, undo: UndoPtr) -> Option<Before<'static>> {
+        let goes_back =
+            self.savepoints.is_any_at(undo) && !mutant("txn: the place of a lock is taken across a savepoint");
+        self.lease().undo.before_lock(undo).filter(|_| !goes_back)
     }
 
     /// Since which commit the row has been what it is, and where the version before is, if somebody may look for one.
@@ -79,13 +102,12 @@ impl Txn {
             return Link { since, kept, ..Link::default() };
         }
         if view.newest_reader().is_none() {
-            return Link { since, next: before.undo, countdown: 0, kept };
+            return Link { since, next: before.undo, kept, ..Link::default() };
         }
         // What a collector frees meanwhile lies below the pin.
         let pinned = manager.pins.pin(owner.index(), view.horizon());
-        let left = manager.undo.clear(before.undo, since, pinned, view);
+        let link = manager.undo.clear(before.undo, since, pinned, view);
         manager.pins.unpin(owner.index());
-        let next = if left.is_some() { before.undo } else { UndoPtr::NULL };
-        Link { since, next, countdown: left.unwrap_or_default(), kept }
+        Link { kept, ..link }
     }
 }

@@ -50,6 +50,12 @@ impl Marks {
         self.0.iter().any(|mark| Arc::strong_count(&mark.token) > 1)
     }
 
+    /// Whether one that can be gone back to has `entry` as its newest one.
+    pub(crate) fn is_any_at(&self, entry: UndoPtr) -> bool {
+        let mut there = self.0.iter().rev().take_while(|mark| mark.place.newest == entry);
+        there.any(|mark| Arc::strong_count(&mark.token) > 1)
+    }
+
     fn place_of(&self, savepoint: &Savepoint) -> Result<usize> {
         let is_it = |mark: &Mark| Arc::ptr_eq(&mark.token, &savepoint.0);
         self.0.iter().rposition(is_it).ok_or(Error::NoSavepoint)

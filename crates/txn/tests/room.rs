@@ -237,7 +237,7 @@ fn who_waits_for_a_row_keeps_no_room_from_others() {
             thread::yield_now();
         }
         // A chunk that is empty.
-        let roomy = holder.reserve(0, CHUNK - 60);
+        let roomy = holder.reserve(0, CHUNK - 64);
         holder.commit().expect("committed").wait().expect("durable");
         roomy.expect("those who wait have no use for it");
     });

@@ -38,11 +38,15 @@ const FOREIGN: u64 = 15;
 
 /// Enters a change of a row whose value is made of bytes of its commit's number.
 fn push(undo: &mut Undo, since: u64, next: UndoPtr) -> UndoPtr {
+    push_linked(undo, since, &Link { since: Csn(since), next, ..Link::default() })
+}
+
+fn push_linked(undo: &mut Undo, csn: u64, link: &Link) -> UndoPtr {
     undo.reserve(VALUE, false, || Csn::ZERO).expect("memory");
-    let value = [since as u8; VALUE];
+    let value = [csn as u8; VALUE];
     let before = Before { back: &value, ..Before::default() };
     let change = Undoable { kind: 1, table: TableId(7), body: &[], before: Some(before) };
-    undo.push(&change, &Link { since: Csn(since), next, ..Link::default() })
+    undo.push(&change, link)
 }
 
 fn clear_beside_another_session() {
@@ -69,10 +73,59 @@ fn clear_beside_another_session() {
             undo.end(Csn::ZERO);
         })
     };
-    assert!(arena.clear(header, Csn(40), view.horizon(), &view).is_some(), "the reader needs one");
+    assert_ne!(arena.clear(header, Csn(40), view.horizon(), &view).next, UndoPtr::NULL, "the reader needs one");
     let mut image = Vec::new();
     assert_eq!(arena.older(header, old.csn, &mut image, || true), Older::Row(0, Csn(10)));
     assert!(image == [10; VALUE], "the version of commit 10");
+    other.join().expect("the other session");
+}
+
+/// Transactions change a row whose versions but one are dead, and some are taken back.
+fn change_beside_another_session() {
+    let arena = Arc::new(Arena::new(80 << 10, None).expect("memory"));
+    let (readers, pins) = (Readers::new(1), Pins::new(1));
+    let about = About::new("", Nanos::ZERO);
+    let old = readers.take(about, || Xid(1), || Csn(15), None::<fn() -> Csn>, || Xid(1)).expect("a slot");
+    let other = {
+        let arena = arena.clone();
+        thread::spawn(move || {
+            let mut undo = Undo::new(arena);
+            for _ in 0..16 {
+                push(&mut undo, FOREIGN, UndoPtr::NULL);
+                undo.end(Csn::ZERO);
+                thread::yield_now();
+            }
+        })
+    };
+    let mut undo = Undo::new(arena.clone());
+    let (mut header, mut csn) = (UndoPtr::NULL, Csn(10));
+    for _ in 0..16 {
+        let view = View::of(&readers, &pins, (Xid(1), [].into()), || csn.max(old.csn));
+        let link = if header == UndoPtr::NULL {
+            Link { since: csn, ..Link::default() }
+        } else {
+            arena.clear(header, csn, view.horizon(), &view)
+        };
+        let entry = push_linked(&mut undo, csn.0, &link);
+        (0..choose(4)).for_each(|_| thread::yield_now());
+        let mut image = Vec::new();
+        let mut sees = |header, at| {
+            assert!(matches!(arena.older(header, at, &mut image, || true), Older::Row(0, since) if since <= at));
+            u64::from(image[0])
+        };
+        assert_eq!((sees(entry, old.csn), sees(entry, csn)), (10, csn.0));
+        if csn > old.csn && choose(2) == 0 {
+            let mut back = undo.back();
+            assert_eq!(undo.entry(&back).expect("in memory").0.next, header, "what the header led to");
+            undo.drop_at(&mut back);
+            undo.end(Csn::ZERO);
+        } else {
+            (header, csn) = (entry, Csn(csn.0 + 10));
+            undo.end(csn);
+        }
+        (0..choose(4)).for_each(|_| thread::yield_now());
+        assert_eq!(sees(header, old.csn), 10, "behind {csn}");
+    }
     other.join().expect("the other session");
 }
 
@@ -142,7 +195,7 @@ fn clear_beside_a_move_to_the_file() {
             let _latched = leaf.lock();
             pause::set("undo: about to look behind an entry", wait_for_a_copy);
             let pinned = pins.pin(0, view.horizon());
-            assert!(arena.clear(header, Csn(40), pinned, &view).is_some(), "the reader needs one");
+            assert_ne!(arena.clear(header, Csn(40), pinned, &view).next, UndoPtr::NULL, "the reader needs one");
             pins.unpin(0);
         })
     };
@@ -301,4 +354,21 @@ fn an_old_version_stays_in_reach() {
 #[should_panic]
 fn an_entry_must_be_read_before_it_is_dropped() {
     shuttle_mutated("undo: an entry is dropped before it is read", ITERATIONS, clear_beside_another_session);
+}
+
+#[test]
+fn an_old_version_stays_behind_changes_that_are_taken_back() {
+    shuttle(ITERATIONS, change_beside_another_session);
+}
+
+#[test]
+#[should_panic]
+fn what_is_passed_must_stay_while_the_change_may_be_taken_back() {
+    shuttle_mutated("undo: what is passed goes before the change is sure", ITERATIONS, change_beside_another_session);
+}
+
+#[test]
+#[should_panic]
+fn what_is_passed_must_go_once() {
+    shuttle_mutated("undo: what is passed goes again and again", ITERATIONS, change_beside_another_session);
 }

@@ -62,7 +62,11 @@ fn work(db: &Db) -> Transaction {
     words.insert("a", "x").unwrap();
     words.remove("b").unwrap();
     // What is taken back stays locked.
+    assert_eq!(numbers.get_for_update(8).unwrap(), Some(8));
     let savepoint = tx.savepoint().unwrap();
+    numbers.insert(8, -8).unwrap();
+    assert_eq!(numbers.get_for_update(9).unwrap(), Some(9));
+    numbers.insert(9, -9).unwrap();
     numbers.insert(6, -6).unwrap();
     numbers.insert(1002, 1).unwrap();
     numbers.remove(7).unwrap();
@@ -76,7 +80,7 @@ fn work(db: &Db) -> Transaction {
 /// What [`work`] holds is held, under `label`, and readers see what was before it.
 fn is_held(db: &Db, label: &str) {
     let written = |key: u64| stopped_by(db, hasty(), |tx| tx.open(NUMBERS)?.insert(key, 7));
-    for key in [1, 2, 3, 4, 5, 6, 7, 10, 20, 22, 24, 1000, 1001, 1002, 1003, 2000] {
+    for key in [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 22, 24, 1000, 1001, 1002, 1003, 2000] {
         assert_eq!(written(key), label, "{key}");
     }
     for isolation in [Isolation::Snapshot, Isolation::ReadCommitted] {

@@ -1,7 +1,7 @@
 //! The way back through the entries of a transaction, from the newest one on.
 
 use super::entry::Entry;
-use super::{Open, Undo, UndoEntry, UndoPtr, arena};
+use super::{Before, Link, Open, Undo, UndoEntry, UndoPtr, arena};
 use foreshore_base::{Lsn, Result, TableId, Xid};
 
 /// How far a rollback has come.
@@ -48,7 +48,8 @@ impl Undo {
         body.clear();
         let entry = self.read(back.at);
         entry.append_body(&mut body);
-        let (lsn, kind, table, next, holder) = (entry.lsn(), entry.kind(), entry.table(), entry.next(), entry.holder());
+        let (lsn, kind, table, next, holder) =
+            (entry.lsn(), entry.kind(), entry.table(), entry.behind(), entry.holder());
         let is_taken_back = entry.is_taken_back();
         self.body = body;
         Ok((UndoEntry { lsn, is_taken_back, kind, table, body: &self.body, next, keep: None }, holder))
@@ -72,16 +73,47 @@ impl Undo {
         let (previous, len) = (entry.previous(), entry.len());
         self.arena.drop_entry(back.at);
         // Who goes back to a savepoint again and again writes where it wrote before.
-        let (chunk, at) = (back.at.chunk(), back.at.bits() as usize % arena::CHUNK_WORDS);
-        let is_last = |open: &&mut Open| open.chunk == chunk && open.at == at + len;
-        if let Some(open) = self.open.iter_mut().flatten().find(is_last) {
-            open.at -= len;
+        if let Some(place) = self.ends_with(back.at, len) {
+            self.open[place].as_mut().expect("it was found").at -= len;
         }
         match Entry::at(&self.arena, back.stays) {
             Some(newer) => newer.set_previous(previous),
             None => self.newest = previous,
         }
         back.at = previous;
+    }
+
+    /// Where the session fills a chunk that ends with the entry `at` of that length.
+    fn ends_with(&self, at: UndoPtr, len: usize) -> Option<usize> {
+        let end = at.bits() as usize % arena::CHUNK_WORDS + len;
+        let is_last = |open: &Open| open.chunk == at.chunk() && open.at == end;
+        self.open.iter().position(|open| open.as_ref().is_some_and(is_last))
+    }
+
+    /// What the row was, if `lock` is the newest entry, at the end of a chunk, and only the lock of a row that there was.
+    pub(crate) fn before_lock(&self, lock: UndoPtr) -> Option<Before<'static>> {
+        if lock != self.newest {
+            return None;
+        }
+        let entry = Entry::at(&self.arena, lock)?;
+        self.ends_with(lock, entry.len())?;
+        let is_lock = entry.lsn() == Lsn::ZERO && !entry.is_taken_back();
+        let flags = entry.flags().filter(|_| is_lock)?;
+        Some(Before { xid: entry.holder(), flags, undo: entry.behind(), lock, ..Before::default() })
+    }
+
+    /// Takes that entry out, and returns how the next one, the change of the row, is linked in its place. Under the latch that covers
+    /// the row: who has been led to the lock finds that the leaf has changed.
+    pub(crate) fn take_lock(&mut self, lock: UndoPtr) -> Link {
+        assert!(lock == self.newest, "nothing was entered since the row was locked");
+        let entry = Entry::at(&self.arena, lock).expect("an arena holds whole entries");
+        let place = self.ends_with(lock, entry.len()).expect("the lock ends a chunk");
+        let (link, previous, len) = (entry.link(place == 1), entry.previous(), entry.len());
+        let open = self.open[place].as_mut().expect("it was found");
+        open.at -= len;
+        open.entries -= 1;
+        self.newest = previous;
+        link
     }
 
     /// Keeps the entry at which `back` has arrived, as the lock of its row.

@@ -8,7 +8,8 @@
 //!  4 since when: the commit number of that holder
 //!  5 the entry of that holder u48 | bytes of the rest that come before the middle u16
 //!  6 where the middle is in the body u16 | its bytes u16 | changes of the row until the way behind is cleared u32
-//!  7 body, rest of the image
+//!  7 the entry of the last holder u48, if 4 and 5 lead past it: dead, and dropped when this transaction has ended
+//!  8 body, rest of the image
 //! ```
 //!
 //! The value that the row had is a middle, which the body of the log record holds anyway, with the rest around it.
@@ -30,10 +31,11 @@ const OWNER: usize = 3;
 const SINCE: usize = 4;
 const NEXT: usize = 5;
 const MIDDLE: usize = 6;
+const PASSED: usize = 7;
 /// Words in front of the body.
-const HEADER: usize = 7;
+pub(super) const HEADER: usize = 8;
 /// Flag: there was no row.
-const ABSENT: u8 = 1;
+const ABSENT: u64 = 1 << 40;
 /// Flag: some reader saw what is behind the entry, when somebody last looked.
 const SEEN: u64 = 2 << 40;
 /// Flag: the change is taken back, and the entry is left as the lock of its row.
@@ -72,8 +74,8 @@ pub(super) fn write(words: &[Word], change: &Undoable<'_>, link: &Link, previous
     // ORDERING: Release, pairs with the fence of who validates: see the head of the file.
     fence(Ordering::Release);
     store(words, LSN, 0);
-    let flags = if change.before.is_none() { ABSENT } else { 0 };
-    store(words, WHAT, pack(body, u64::from(change.table.0) | u64::from(change.kind) << 32 | u64::from(flags) << 40));
+    let flags = if change.before.is_none() { ABSENT } else { 0 } | if link.seen { SEEN } else { 0 };
+    store(words, WHAT, pack(body, u64::from(change.table.0) | u64::from(change.kind) << 32 | flags));
     store(words, PREVIOUS, pack(rest, previous.bits()));
     store(words, OWNER, before.xid.0 << 16 | u64::from(before.flags));
     store(words, SINCE, link.since.0);
@@ -83,6 +85,7 @@ pub(super) fn write(words: &[Word], change: &Undoable<'_>, link: &Link, previous
         MIDDLE,
         u64::from(before.middle.0) | u64::from(before.middle.1) << 16 | u64::from(link.countdown) << 32,
     );
+    store(words, PASSED, link.passed.bits());
     let mut at = HEADER * 8;
     for part in [change.body, before.front, before.back] {
         store_bytes(words, at, part);
@@ -192,9 +195,25 @@ impl<'a> Entry<'a> {
         Xid(load(self.words, OWNER) >> 16)
     }
 
-    /// The entry of the holder before.
+    /// The entry of the next older version that somebody may see.
     pub(super) fn next(&self) -> UndoPtr {
         UndoPtr(unpack(load(self.words, NEXT)).1)
+    }
+
+    /// The entry of the holder before, if [`next`](Self::next) leads past it.
+    pub(super) fn passed(&self) -> UndoPtr {
+        UndoPtr::from_bits(load(self.words, PASSED))
+    }
+
+    /// Forgets that entry, which is dropped. By who has the leaf of the row latched exclusively.
+    pub(super) fn forget_passed(&self) {
+        store(self.words, PASSED, 0);
+    }
+
+    /// What the row's header led to before the change.
+    pub(super) fn behind(&self) -> UndoPtr {
+        let passed = self.passed();
+        if passed == UndoPtr::NULL { self.next() } else { passed }
     }
 
     /// Since which commit the row had been as it was before the change.
@@ -202,9 +221,15 @@ impl<'a> Entry<'a> {
         Csn(load(self.words, SINCE))
     }
 
+    /// How it is linked to the version before.
+    pub(super) fn link(&self, kept: bool) -> Link {
+        let (since, next, passed) = (self.since(), self.next(), self.passed());
+        Link { since, next, passed, seen: self.is_seen_behind(), countdown: self.countdown(), kept }
+    }
+
     /// The flags of the row before; `None` if there was none.
     pub(super) fn flags(&self) -> Option<u16> {
-        let is_absent = (load(self.words, WHAT) >> 40) as u8 & ABSENT != 0;
+        let is_absent = load(self.words, WHAT) & ABSENT != 0;
         (!is_absent).then(|| load(self.words, OWNER) as u16)
     }
 

@@ -4,11 +4,16 @@
 //! one at restart, from the log, run the same code. A crash needs none of this memory.
 //!
 //! It also holds the row as it was before the change, whose transaction's entry, if there was one, is the next older
-//! version of the row. Entries outlive their transactions for as long as somebody may look for one (see [`arena`]).
+//! version of the row. If nobody sees that version the entry leads past it, and keeps it for a rollback alone (see
+//! [`versions`]). Where a transaction locks a row and enters nothing before it changes the row, the change takes the place
+//! of the lock: a row that is changed has one entry then, as if it had not been locked before.
+//!
+//! Entries outlive their transactions for as long as somebody may look for one (see [`arena`]).
 //! Where memory is spent they go to a temporary file (see [`spill`] and [`fetch`]).
 
 mod arena;
 mod back;
+mod change;
 mod entry;
 mod fetch;
 mod outlook;
@@ -16,6 +21,8 @@ mod spill;
 mod versions;
 
 pub(crate) use arena::{Arena, Open};
+pub(crate) use change::Link;
+pub use change::{Before, UndoEntry, Undoable};
 pub(crate) use fetch::Fetched;
 pub(crate) use outlook::Outlook;
 pub use spill::SpillFile;
@@ -23,33 +30,12 @@ pub(crate) use versions::Older;
 
 use entry::Entry;
 use fetch::Copies;
-use foreshore_base::{Csn, Error, Lsn, Result, TableId, Xid};
+use foreshore_base::{Csn, Error, Lsn, Result};
 use foreshore_sync::model::mutant;
 use foreshore_sync::pause;
 use outlook::Busy;
 use std::collections::HashMap;
 use std::sync::Arc;
-
-/// A change that can be taken back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UndoEntry<'a> {
-    /// LSN of its record. Zero for what is only the lock of a row, in its tuple header.
-    pub lsn: Lsn,
-    /// Whether it is only a lock because the change is taken back and the lock was kept: the kind and the body are still those of
-    /// the change.
-    pub is_taken_back: bool,
-    /// The kind of its record, or one of the resource manager's own for what is not logged.
-    pub kind: u8,
-    /// The table changed.
-    pub table: TableId,
-    /// The body of its record.
-    pub body: &'a [u8],
-    /// The undo pointer that the tuple header gets back. Null at restart, where nobody follows one.
-    pub next: UndoPtr,
-    /// The entry itself, if the transaction goes on and keeps the row locked: the tuple header then keeps its xid, and this as
-    /// its undo pointer.
-    pub keep: Option<UndoPtr>,
-}
 
 /// Where an entry lies, in the 48 bits that a tuple header has for it: a word of the arena, or null. It means something only
 /// to those who cannot see what the transaction whose xid stands beside it has done.
@@ -78,52 +64,11 @@ impl UndoPtr {
     }
 }
 
-/// A change as it is entered.
-#[derive(Clone, Copy, Debug)]
-pub struct Undoable<'a> {
-    /// See [`UndoEntry`].
-    pub kind: u8,
-    /// See [`UndoEntry`].
-    pub table: TableId,
-    /// See [`UndoEntry`].
-    pub body: &'a [u8],
-    /// The row before, if there was one.
-    pub before: Option<Before<'a>>,
-}
-
-/// A row before a change: its header, and its value in three parts.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Before<'a> {
-    /// The xid in its header.
-    pub xid: Xid,
-    /// The flags beside the xid. They mean what the resource manager means by them.
-    pub flags: u16,
-    /// The undo pointer in its header.
-    pub undo: UndoPtr,
-    /// The first part of the value.
-    pub front: &'a [u8],
-    /// Where the second part is in the body of the change, and its length.
-    pub middle: (u16, u16),
-    /// The last part.
-    pub back: &'a [u8],
-}
-
-/// How an entry is linked to the version before.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Link {
-    /// Since which commit the row has been as it is.
-    pub(crate) since: Csn,
-    /// The entry of who made it so.
-    pub(crate) next: UndoPtr,
-    /// See [`Arena::clear`].
-    pub(crate) countdown: u32,
-    /// Whether an old reader sees what the change replaces. Such entries lie apart: they stay, while those that were made
-    /// beside them go soon.
-    pub(crate) kept: bool,
-}
-
 /// Full chunks of a transaction that are let go together.
 const MANY: usize = 8;
+
+/// Words of memory that is asked for before it is written: those of an entry of a small row.
+const AHEAD: usize = 32;
 
 /// So many of the chunks last left to others are looked through for one that has come back.
 const SOON: usize = 4;
@@ -232,6 +177,9 @@ impl Undo {
         open.entries += 1;
         open.mine = true;
         open.kept &= apart;
+        // Where there are old readers chunks are used again after so long that no cache has them.
+        let next = UndoPtr((open.chunk * arena::CHUNK_WORDS + open.at) as u64);
+        self.arena.prefetch_words(next, open.room().min(AHEAD));
         self.newest = pointer;
         pointer
     }

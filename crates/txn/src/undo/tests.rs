@@ -4,6 +4,7 @@ use super::*;
 use crate::pins::Pins;
 use crate::readers::{About, Readers};
 use crate::view::View;
+use foreshore_base::{TableId, Xid};
 use foreshore_io::{Fs, Mem};
 use foreshore_sync::Nanos;
 use std::path::Path;
@@ -335,10 +336,18 @@ impl Row {
         let (csn, first) = self.header;
         let kept = view.newest_reader().is_some();
         self.undo.reserve(100, kept, || view.horizon()).expect("what nobody needs goes");
-        let left = arena.clear(first, csn, view.horizon(), view);
-        let next = if left.is_some() { first } else { UndoPtr::NULL };
         let kept = view.newest_reader().is_some_and(|newest| csn <= newest);
-        let mut link = Link { since: csn, next, countdown: left.unwrap_or_default(), kept };
+        if again {
+            // A change of another transaction, which is taken back.
+            let link = Link { kept, ..arena.clear(first, csn, view.horizon(), view) };
+            self.undo.push(&change(1, &[]), &link);
+            let leads = [link.next, link.passed] != [UndoPtr::NULL; 2];
+            let back = newest(&mut self.undo).expect("an entry").next;
+            assert_eq!(back, if leads { first } else { UndoPtr::NULL });
+            pop(&mut self.undo);
+            self.undo.end(Csn::ZERO);
+        }
+        let mut link = Link { kept, ..arena.clear(first, csn, view.horizon(), view) };
         for _ in 0..=usize::from(again) {
             let value = csn.0.to_le_bytes();
             let before = Before { back: &value, ..Before::default() };
@@ -425,6 +434,45 @@ fn who_changes_a_row_twice_looks_at_what_others_see_as_seldom() {
     let anew = countdowns.windows(2).filter(|pair| pair[1] + 1 != pair[0]).count();
     assert!(anew <= CHANGES / 15 + 2, "{anew} times: {:?}", &countdowns[..50]);
     assert_eq!(row.read(&arena, Csn(15)), Csn(10));
+}
+
+/// So that a row that is locked and then changed has one entry, as one that is changed at once.
+#[test]
+fn a_change_takes_the_place_of_the_lock_of_its_row() {
+    let arena = arena(1 << 20);
+    let mut undo = Undo::new(arena.clone());
+    let link =
+        Link { since: Csn(30), next: UndoPtr(7000), passed: UndoPtr(8000), seen: true, countdown: 5, kept: true };
+    let before = Before { xid: Xid(9), flags: 3, back: &[9; 100], ..Before::default() };
+    for kept in [false, true] {
+        undo.reserve(300, kept, ALL).expect("fits");
+        let first = undo.push(&change(1, &[1]), &Link { kept, ..Link::default() });
+        assert!(undo.before_lock(first).is_none(), "of a row that was not there");
+        undo.reserve(300, kept, ALL).expect("fits");
+        let lock = undo.push(&Undoable { before: Some(before), ..change(2, &[2; 30]) }, &Link { kept, ..link });
+        let found = undo.before_lock(lock).expect("the newest one is a lock");
+        assert_eq!((found.xid, found.flags, found.undo, found.lock), (Xid(9), 3, UndoPtr(8000), lock));
+        assert!(undo.before_lock(first).is_none(), "not the newest one");
+        let taken = undo.take_lock(lock);
+        assert_eq!(taken, Link { kept, ..link });
+        undo.reserve(300, kept, ALL).expect("fits");
+        let entry = undo.push(&Undoable { before: Some(before), ..change(3, &[3; 20]) }, &taken);
+        assert_eq!(entry, lock, "in its place");
+        undo.stamp_newest(Lsn(1));
+        assert!(undo.before_lock(entry).is_none(), "a change");
+        let found = newest(&mut undo).expect("the change");
+        assert_eq!((found.kind, found.next, found.body), (3, UndoPtr(8000), &[3; 20][..]));
+        let mut image = Vec::new();
+        assert_eq!(arena.older(entry, Csn(30), &mut image, || true), Older::Row(3, Csn(30)));
+        assert!(image == [9; 100]);
+        pop(&mut undo);
+        assert_eq!(newest(&mut undo).expect("the first").kind, 1);
+        pop(&mut undo);
+    }
+    assert!(newest(&mut undo).is_none());
+    undo.end(Csn::ZERO);
+    drop(undo);
+    assert_eq!(arena.used_bytes(), 0, "all was counted");
 }
 
 /// Entries that old readers keep lie apart from those made beside them.

@@ -1,11 +1,11 @@
 //! Older versions of a row, one behind the other.
 //!
 //! The header of a row leads to the entry of its last holder, which has the row as it was before and leads to the entry of the holder
-//! before that one. Only who has the leaf of the row latched exclusively changes the header or the chain, so a reader
+//! before that one, or past it if no reader sees the version in it. Only who has the leaf of the row latched exclusively changes the header or the chain, so a reader
 //! that finds the version of the page unchanged afterwards has read a chain that was whole.
 
 use super::arena::Arena;
-use super::entry::Entry;
+use super::entry::{Entry, HEADER};
 use super::fetch::Spot;
 use super::{Link, UndoPtr};
 use crate::view::View;
@@ -20,6 +20,9 @@ const STRIDE: usize = 64;
 
 /// Changes of a row, at least, between two times that the way behind it is cleared.
 const CLEAR_EVERY: u32 = 16;
+
+/// A mutant.
+const EARLY: &str = "undo: what is passed goes before the change is sure";
 
 /// When to look again at what a reader saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +57,11 @@ pub(super) fn look(entry: Option<Entry<'_>>, at: Csn, image: &mut Vec<u8>) -> Co
     ControlFlow::Break(Older::Row(flags, since))
 }
 
+/// Whether nobody sees the version of commit `from` that commit `to` has replaced.
+fn is_dead(view: &View, from: Csn, to: Csn) -> bool {
+    view.is_dead(from, to) || mutant("undo: a version that a reader sees is dropped")
+}
+
 impl Arena {
     /// The version of a row that a snapshot at `at` sees, which does not see the change that `entry` takes back. Its value goes to
     /// `image`. `holds` tells whether the page that led here is as it was.
@@ -78,32 +86,90 @@ impl Arena {
         Older::Lost
     }
 
+    /// Asks for the memory of an entry whose header will be looked at soon, if it is where the pointer says.
+    pub(crate) fn prefetch(&self, entry: UndoPtr) {
+        self.prefetch_words(entry, HEADER);
+    }
+
+    /// Asks for some words that will be used soon, which begin anywhere in a cache line.
+    pub(super) fn prefetch_words(&self, from: UndoPtr, words: usize) {
+        const LINE: usize = 64;
+        let (from, end) = (from.bits() as usize * 8, (from.bits() as usize + words) * 8);
+        (from / LINE * LINE..end).step_by(LINE).for_each(|at| self.memory.prefetch(at));
+    }
+
     /// Clears the way behind a row of entries that no reader needs, so that a reader who stays long keeps the version that it sees
     /// and not all that came after. `first` is the entry of the row's last holder, whose commit number is `csn`; both have
-    /// ended. Returns the countdown of the entry of the next change. `None`: nobody needs any of it.
+    /// ended. Returns how the entry of the next change leads there: nowhere, if nobody needs any of it.
     ///
-    /// The first entry stays, as the next change may be taken back. What is dead directly behind it goes at once; further
+    /// The first entry stays, as the next change may be taken back. If the version in it is dead the next change leads past it, and
+    /// whoever comes after that drops it, without a look at it. What else is dead directly behind goes at once; further
     /// behind, and behind what a reader saw the last time, dead ones are looked for only once in so many changes as entries
     /// were found there the last time: a change costs the same however many there are.
     ///
     /// Entries are looked at if the horizon that the caller has pinned is below the commit that made them. What is in the file, or on
     /// its way there, stays as it is, with all behind it.
-    pub(crate) fn clear(&self, first: UndoPtr, csn: Csn, pinned: Csn, view: &View) -> Option<u32> {
+    pub(crate) fn clear(&self, first: UndoPtr, csn: Csn, pinned: Csn, view: &View) -> Link {
+        let link = Link { since: csn, next: first, ..Link::default() };
         if csn > pinned && self.is_leaving(first) {
-            return Some(CLEAR_EVERY);
+            return Link { countdown: CLEAR_EVERY, ..link };
         }
-        let first = self.reachable(first, csn, pinned)?;
-        if first.countdown() > 1 {
-            self.clear_behind(&first, csn, pinned, view, Look::Soon);
-            return Some(first.countdown() - 1);
+        let Some(entry) = self.reachable(first, csn, pinned) else { return Link { next: UndoPtr::NULL, ..link } };
+        self.drop_passed(&entry, csn, pinned);
+        let countdown = if entry.countdown() > 1 {
+            self.clear_behind(&entry, csn, pinned, view, Look::Soon);
+            entry.countdown() - 1
+        } else {
+            self.clear_all_behind(&entry, csn, pinned, view).max(CLEAR_EVERY)
+        };
+        let until = entry.since().min(csn);
+        let is_dead = is_dead(view, entry.since(), csn);
+        if is_dead && until > pinned {
+            if mutant(EARLY) {
+                self.drop_entry(first);
+            }
+            return Link {
+                since: until,
+                next: entry.next(),
+                passed: first,
+                seen: entry.is_seen_behind(),
+                countdown,
+                ..link
+            };
         }
-        let mut behind = self.clear_behind(&first, csn, pinned, view, Look::Now);
+        // Otherwise it is too new to be judged, which passes soon.
+        Link { seen: !is_dead && csn <= view.floor(), countdown, ..link }
+    }
+
+    /// Clears all of the way behind an entry. Returns how many entries are there, with this one.
+    fn clear_all_behind(&self, entry: &Entry<'_>, csn: Csn, pinned: Csn, view: &View) -> u32 {
+        let mut behind = self.clear_behind(entry, csn, pinned, view, Look::Now);
         let mut count = 1;
         while let Some((entry, csn)) = behind {
             count += 1;
             behind = self.clear_behind(&entry, csn, pinned, view, Look::Now);
         }
-        Some(count.max(CLEAR_EVERY))
+        count
+    }
+
+    /// Drops the entry that `entry`, made by commit `csn`, leads past: nobody takes that change back any more.
+    ///
+    /// What is led past was made no earlier than the commit that `entry` names. Where that is not above what is pinned its chunk may
+    /// have gone, and it with that.
+    fn drop_passed(&self, entry: &Entry<'_>, csn: Csn, pinned: Csn) {
+        let passed = entry.passed();
+        if passed == UndoPtr::NULL {
+            return;
+        }
+        if !mutant("undo: what is passed goes again and again") {
+            entry.forget_passed();
+        }
+        if entry.since().min(csn) > pinned {
+            if !mutant(EARLY) {
+                self.drop_entry(passed);
+            }
+            self.pruned.add(1);
+        }
     }
 
     /// How a change leads to `own`, the entry of a change before it of the same row and transaction, which goes no sooner than
@@ -111,7 +177,7 @@ impl Arena {
     /// One that is in the file reads as zeros, which only lets somebody look sooner.
     pub(crate) fn behind_own(&self, own: UndoPtr) -> Link {
         let countdown = Entry::at(self, own).map_or(0, |own| own.countdown());
-        Link { since: Csn(u64::MAX), next: own, countdown, kept: false }
+        Link { since: Csn(u64::MAX), next: own, countdown, ..Link::default() }
     }
 
     /// Drops the entries directly behind `kept`, made by commit `csn`, that no reader needs, and returns the first one that is left,
@@ -135,8 +201,9 @@ impl Arena {
                 return None;
             }
             let entry = self.reachable(kept.next(), until, pinned)?;
-            if !view.is_dead(entry.since(), until) && !mutant("undo: a version that a reader sees is dropped") {
-                // Otherwise it is too new to be judged, which passes soon.
+            self.drop_passed(&entry, until, pinned);
+            if !is_dead(view, entry.since(), until) {
+                // As above.
                 kept.set_seen_behind(until <= view.floor());
                 return Some((entry, until));
             }

@@ -1,0 +1,32 @@
+//! Rows before a change.
+
+use crate::format::RowHeader;
+use foreshore_txn::{Before, Txn, UndoPtr};
+use std::ops::Range;
+
+/// A row before a change, with its value unless it is a ghost. The bytes `differs` of the value are in the body of the change,
+/// from byte `at` on.
+pub(crate) fn before(header: RowHeader, value: &[u8], differs: Range<usize>, at: usize) -> Before<'_> {
+    let (front, back) =
+        if header.is_ghost() { (&[][..], &[][..]) } else { (&value[..differs.start], &value[differs.end..]) };
+    let middle = if header.is_ghost() { 0..0 } else { differs };
+    let short = |number: usize| u16::try_from(number).expect("values and records have 16-bit lengths");
+    Before {
+        xid: header.xid,
+        flags: header.flags,
+        undo: UndoPtr::from_bits(header.undo),
+        lock: UndoPtr::NULL,
+        front,
+        middle: (short(at), short(middle.len())),
+        back,
+    }
+}
+
+/// The header that a change of a row replaces, and the entry of the lock whose place the change takes: where the transaction has
+/// entered nothing since it locked the row, which is then `mine`, the header from before that.
+pub(crate) fn before_lock(txn: &Txn, mine: bool, header: RowHeader) -> (RowHeader, UndoPtr) {
+    let lock = if mine { txn.before_lock(UndoPtr::from_bits(header.undo)) } else { None };
+    lock.map_or((header, UndoPtr::NULL), |Before { xid, flags, undo, lock, .. }| {
+        (RowHeader { xid, flags, undo: undo.bits() }, lock)
+    })
+}
