@@ -49,7 +49,8 @@ impl Core {
         Err(Error::OutOfFrames { frames: self.frames.len() })
     }
 
-    fn pop_free(&self) -> Option<FrameNo> {
+    /// [`Core::take_frame`] of the free ones only.
+    pub(crate) fn pop_free(&self) -> Option<FrameNo> {
         let (no, left) = self.free.pop(&self.frames)?;
         if left < self.low_mark() {
             self.low.notify();

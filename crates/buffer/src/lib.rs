@@ -4,9 +4,10 @@
 //! load of the page table and one latch, or, optimistic, two loads of its version; a miss costs one read however many
 //! threads meet it, but under `nbgclock`, which lets them read side by side. [`change()`] logs a change and is the only
 //! place that does. Dirty pages go home in batches, behind the log (the write-ahead rule is one function of the cleaner) and
-//! through the doublewrite file, and no latch is held over a read or write of anything but the page being read.
+//! through the doublewrite file, and no latch is held over a read or write of anything but the pages being read.
 //!
-//! Pages that will be wanted soon are read by background threads ([`Pool::prefetch`]), which nobody waits for. Pages that are
+//! While frames are plentiful a miss brings in the pages beside the one that is wanted, with the same read, so that a pool warms up
+//! soon. Pages that will be wanted soon are read by background threads ([`Pool::prefetch`]), which nobody waits for. Pages that are
 //! [`Wanted`] once, as a scan wants them, take turns in a small part of the frames and push out no others.
 //!
 //! What upper layers keep to: every page that a structure change latches is resident before its first latch
@@ -15,6 +16,7 @@
 pub mod format;
 
 mod ahead;
+mod around;
 mod change;
 mod cleaner;
 mod doublewrite;

@@ -34,33 +34,55 @@ impl Core {
         }
         self.counters.misses.add(1);
         let no = self.take_frame()?;
-        let frame = &self.frames[no as usize];
-        frame.set_pid(pid);
-        frame.set_loading(true);
-        if !self.table.insert(pid, no) {
-            self.give_back(no);
+        if !self.enter(no, pid) {
             return Ok(None);
         }
+        if self.reads_around
+            && (fill, wanted) == (Fill::Read, Wanted::Again)
+            && let Some(guard) = self.load_around(no, pid)
+        {
+            return Ok(Some(guard));
+        }
         match self.fetch(pid, fill) {
-            Ok(page) => {
-                let mut guard = ExclusiveGuard::adopt(self.slot(no), true);
-                match page {
-                    Some(page) => guard.put(&page),
-                    None => guard.put(&blank_page(pid)),
-                }
-                frame.set_loading(false);
-                if !self.on_arrival(no, pid, wanted) {
-                    self.replacer.on_load(&self.frames, no, pid);
-                }
-                Ok(Some(guard))
-            }
+            Ok(page) => Ok(Some(self.arrive(no, pid, page.as_deref(), wanted))),
             Err(e) => {
-                // Waiters wake, find the page gone and try for themselves.
-                self.table.remove(pid, no);
-                self.give_back(no);
+                self.retract(no, pid);
                 Err(e)
             }
         }
+    }
+
+    /// Enters `pid` in the page table, in a free frame whose exclusive latch is held: from here on everybody waits for the read.
+    /// False if the page is there already; the frame is free again then.
+    pub(crate) fn enter(&self, no: FrameNo, pid: PageId) -> bool {
+        let frame = &self.frames[no as usize];
+        frame.set_pid(pid);
+        frame.set_loading(true);
+        let entered = self.table.insert(pid, no);
+        if !entered {
+            self.give_back(no);
+        }
+        entered
+    }
+
+    /// A page that was entered comes in; `None` for a blank one.
+    pub(crate) fn arrive(&self, no: FrameNo, pid: PageId, page: Option<&[u8]>, wanted: Wanted) -> ExclusiveGuard<'_> {
+        let mut guard = ExclusiveGuard::adopt(self.slot(no), true);
+        match page {
+            Some(page) => guard.put(page),
+            None => guard.put(&blank_page(pid)),
+        }
+        self.frames[no as usize].set_loading(false);
+        if !self.on_arrival(no, pid, wanted) {
+            self.replacer.on_load(&self.frames, no, pid);
+        }
+        guard
+    }
+
+    /// A page that was entered does not come in. Waiters wake, find it gone and try for themselves.
+    pub(crate) fn retract(&self, no: FrameNo, pid: PageId) {
+        self.table.remove(pid, no);
+        self.give_back(no);
     }
 
     /// Returns a frame whose exclusive latch is held, and that is not in the page table, to the free ones.

@@ -71,6 +71,9 @@ pub struct PoolOptions {
     pub replacement: ReplacementKind,
     /// Whether pages go through the doublewrite file.
     pub doublewrite: DoublewriteKind,
+    /// Whether a miss brings in the pages beside the one that is wanted while frames are plentiful. `nbgclock` never does so. Off to
+    /// compare policies, which are to see the pages that are asked for and no others.
+    pub read_around: bool,
 }
 
 impl Default for PoolOptions {
@@ -80,6 +83,7 @@ impl Default for PoolOptions {
             background: true,
             replacement: ReplacementKind::default(),
             doublewrite: DoublewriteKind::default(),
+            read_around: true,
         }
     }
 }

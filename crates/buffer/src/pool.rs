@@ -58,6 +58,8 @@ pub(crate) struct Core {
     /// Rung when free frames run low.
     pub(crate) low: Signal,
     pub(crate) ahead: Ahead,
+    /// Whether pages come in with their neighbours.
+    pub(crate) reads_around: bool,
 }
 
 /// The buffer pool of one database. Clones share it; the last one to go stops its threads and writes nothing.
@@ -129,6 +131,7 @@ impl Pool {
             hot: Hottest::new(),
             low: Signal::new(),
             ahead: Ahead::new(options.frames),
+            reads_around: options.read_around,
         });
         if core.uses.with_pin().is_some() {
             core.frames.iter().for_each(|frame| frame.start_evicted());
@@ -300,8 +303,7 @@ impl Pool {
     }
 
     /// [`Pool::flush_older_than`] that also writes at least one in `share` of all dirty pages: those of the extents with the oldest
-    /// ones. Called again and again as
-    /// the log grows it keeps pages from getting old all at the same time.
+    /// ones. Called again and again as the log grows it keeps pages from getting old all at the same time.
     pub fn flush_some(&self, group: GroupNo, share: usize) -> Result<()> {
         self.core.flush_some(group, share)
     }
@@ -336,8 +338,7 @@ impl Pool {
         self.core.frames.iter().filter_map(|frame| frame.rec_group()).min()
     }
 
-    /// Mends torn pages from the doublewrite file and returns how many. Comes before redo; `durable` is the end of the
-    /// recovered log.
+    /// Mends torn pages from the doublewrite file and returns how many. Comes before redo; the recovered log ends at `durable`.
     ///
     /// # Errors
     /// `Corrupted` if an image that is needed holds more than the durable log; `Io`.

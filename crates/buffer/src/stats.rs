@@ -34,11 +34,12 @@ pub struct PoolStats {
     pub frames_free: u64,
     /// Pages in frames that differ from their home on disk.
     pub pages_dirty: u64,
-    /// Fixes of a page that no frame held, and reads ahead. Several threads that meet the same missing page count several times.
+    /// Fixes of a page that no frame held, and reads ahead of scans. Several threads that meet the same missing page count several
+    /// times; pages that come in with one that is missing do not.
     pub misses: u64,
-    /// Pages read from the data file.
+    /// Pages read from the data file, several at a time or one.
     pub pages_read: u64,
-    /// Pages brought in ahead of need. Under `nbgclock` somebody else may have read one of them in the same moment.
+    /// Pages brought in ahead of need, for scans or beside a page that was missing. Under `nbgclock` somebody else may have read one of them in the same moment.
     pub pages_ahead: u64,
     /// Pages read that somebody else had read meanwhile; only `nbgclock` lets that happen.
     pub reads_redundant: u64,

@@ -7,6 +7,7 @@ use common::{Bed, Rng, check, count, create, init, open, pool_options};
 use foreshore_base::codec::u64_at;
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, GroupNo, PageId, Result, crc32c};
+use foreshore_buffer::PoolOptions;
 use foreshore_io::sim::{Fault, FaultKind, Persist};
 use foreshore_io::{AlignedBuf, Fs, Sim};
 use std::path::Path;
@@ -199,7 +200,7 @@ fn a_read_error_fails_one_fix_and_no_more() {
         init(&bed.pool, &mut session, PageId(1)).expect("init");
         bed.pool.flush_all().expect("flush");
     }
-    let bed = open(&fs, &pool_options(FRAMES)).expect("open");
+    let bed = open(&fs, &PoolOptions { read_around: false, ..pool_options(FRAMES) }).expect("open");
     sim.inject_read_error(sim.reads(), false);
     assert!(matches!(bed.pool.shared(PageId(1)), Err(Error::Io { op: "read", .. })));
     assert_eq!(check(&bed.pool.shared(PageId(1)).expect("the next read"), PageId(1)), 0);

@@ -105,8 +105,8 @@ fn no_count_is_lost_without_doublewrite() {
 }
 
 /// Twelve threads fix the same missing page. Each read is held back until all threads are on their way, or, if `reading`,
-/// until all of them read.
-fn meet_at_a_miss(replacement: ReplacementKind, reading: bool) -> PoolStats {
+/// until all of them read. Returns how many reads there were too.
+fn meet_at_a_miss(replacement: ReplacementKind, reading: bool) -> (PoolStats, usize) {
     const THREADS: usize = 12;
     let fs = mem(8);
     {
@@ -115,15 +115,16 @@ fn meet_at_a_miss(replacement: ReplacementKind, reading: bool) -> PoolStats {
         init(&bed.pool, &mut session, PageId(3)).expect("init");
         bed.pool.flush_all().expect("flush");
     }
-    let arrived = Arc::new((AtomicUsize::new(0), EventCount::new()));
+    let (arrived, reads) = (Arc::new((AtomicUsize::new(0), EventCount::new())), Arc::new(AtomicUsize::new(0)));
     let arrive = |arrived: &(AtomicUsize, EventCount)| {
         arrived.0.fetch_add(1, Ordering::SeqCst);
         arrived.1.notify_all();
     };
     let bed = open_with(&fs, &PoolOptions { replacement, ..pool_options(16) }, |_, inner| {
-        let arrived = arrived.clone();
+        let (arrived, reads) = (arrived.clone(), reads.clone());
         let watch = Box::new(move |event: Event<'_>| {
             let Event::Read(_) = event else { return };
+            reads.fetch_add(1, Ordering::Relaxed);
             if reading {
                 arrive(&arrived);
             }
@@ -153,15 +154,17 @@ fn meet_at_a_miss(replacement: ReplacementKind, reading: bool) -> PoolStats {
             });
         }
     });
-    bed.pool.stats()
+    (bed.pool.stats(), reads.load(Ordering::Relaxed))
 }
 
 #[test]
 fn threads_that_miss_the_same_page_read_it_once() {
     for replacement in ReplacementKind::ALL {
         if replacement != ReplacementKind::NB_GCLOCK {
-            let stats = meet_at_a_miss(replacement, false);
-            assert_eq!((stats.pages_read, stats.reads_redundant), (1, 0), "{replacement}");
+            let (stats, reads) = meet_at_a_miss(replacement, false);
+            // Those beside it were never written.
+            assert_eq!((reads, stats.pages_read, stats.pages_ahead), (1, 7, 0), "{replacement}");
+            assert_eq!(stats.reads_redundant, 0, "{replacement}");
             assert_eq!(stats.frames_free, 15, "frames taken in vain went back");
         }
     }
@@ -169,8 +172,8 @@ fn threads_that_miss_the_same_page_read_it_once() {
 
 #[test]
 fn nbgclock_lets_threads_read_the_same_page_and_keeps_one() {
-    let stats = meet_at_a_miss(ReplacementKind::NB_GCLOCK, true);
-    assert_eq!((stats.pages_read, stats.reads_redundant, stats.misses), (12, 11, 12));
+    let (stats, reads) = meet_at_a_miss(ReplacementKind::NB_GCLOCK, true);
+    assert_eq!((reads, stats.pages_read, stats.reads_redundant, stats.misses), (12, 12, 11, 12));
     assert_eq!(stats.frames_free, 15, "frames taken in vain went back");
 }
 

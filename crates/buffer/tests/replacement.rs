@@ -35,7 +35,7 @@ fn trace() -> Vec<u64> {
 
 /// Share of reads that the pool serves from memory.
 fn pool_hits(fs: &Arc<dyn Fs>, replacement: ReplacementKind, frames: usize, trace: &[u64]) -> f64 {
-    let bed = open(fs, &PoolOptions { replacement, ..pool_options(frames) }).expect("open");
+    let bed = open(fs, &PoolOptions { replacement, read_around: false, ..pool_options(frames) }).expect("open");
     for (n, &pid) in trace.iter().enumerate() {
         let pid = PageId(pid);
         match n % 2 {

@@ -30,9 +30,14 @@ fn store() -> Arc<dyn Fs> {
     fs
 }
 
+/// Pages come one by one.
+fn options(replacement: ReplacementKind) -> PoolOptions {
+    PoolOptions { replacement, read_around: false, ..pool_options(FRAMES as usize) }
+}
+
 /// A pool in which the hot pages have been used several times, and others once, before.
 fn warm(fs: &Arc<dyn Fs>, replacement: ReplacementKind) -> Bed {
-    let bed = open(fs, &PoolOptions { replacement, ..pool_options(FRAMES as usize) }).expect("open");
+    let bed = open(fs, &options(replacement)).expect("open");
     for pids in [OTHERS, HOT, HOT, HOT, HOT] {
         reads(&bed, pids, Wanted::Again);
     }
@@ -143,7 +148,7 @@ fn a_page_of_a_scan_that_somebody_else_uses_stays() {
 fn pages_that_pass_through_give_way_to_others_to_the_last() {
     let fs = store();
     for replacement in ReplacementKind::ALL {
-        let bed = open(&fs, &PoolOptions { replacement, ..pool_options(FRAMES as usize) }).expect("open");
+        let bed = open(&fs, &options(replacement)).expect("open");
         reads(&bed, SCANNED.start..SCANNED.start + FRAMES, Wanted::Once);
         let guards: Vec<_> = (1..=FRAMES).map(|pid| bed.pool.pin(PageId(pid)).expect("a frame")).collect();
         drop(guards);

@@ -61,10 +61,14 @@ impl File for Disk {
         if self.reads.fetch_add(1, Ordering::Relaxed) % 7 == 6 {
             return Err(Error::io("read", self.path().to_owned(), io::ErrorKind::TimedOut.into()));
         }
-        buf.copy_from_slice(&self.pages.lock()[(offset / PAGE_SIZE as u64) as usize]);
-        // The image is old by the time it is used.
-        thread::yield_now();
-        Ok(buf.len())
+        let (mut len, pages) = (0, buf.len() / PAGE_SIZE);
+        for (number, page) in (offset / PAGE_SIZE as u64..=PAGES).zip(buf.chunks_exact_mut(PAGE_SIZE)) {
+            page.copy_from_slice(&self.pages.lock()[number as usize]);
+            len += page.len();
+            // The image is old by the time it is used, those of several pages more so.
+            (0..if pages == 1 { 1 } else { 6 }).for_each(|_| thread::yield_now());
+        }
+        Ok(len)
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
@@ -176,7 +180,9 @@ fn pool(frames: usize, replacement: ReplacementKind) -> (Pool, Log) {
     let doublewrite = Mem::null().create(Path::new("doublewrite")).expect("memory");
     let uuid = Uuid([1; 16]);
     Pool::create_files(&*doublewrite, uuid).expect("memory");
-    let options = PoolOptions { frames, background: false, replacement, doublewrite: DoublewriteKind::Off };
+    let doublewrite_kind = DoublewriteKind::Off;
+    let options =
+        PoolOptions { frames, background: false, replacement, doublewrite: doublewrite_kind, read_around: true };
     (Pool::open(Arc::new(Disk::new()), doublewrite, uuid, log.clone(), &options).expect("a pool"), log)
 }
 
@@ -283,4 +289,45 @@ fn who_waits_with_a_latch_waits_for_the_page_that_was_meant() {
 fn a_wait_with_a_latch_for_whatever_is_in_a_frame_is_noticed() {
     let name = "pool: wait beside a latch for whatever is in the frame";
     shuttle_mutated(name, SCHEDULES, || meet_in_a_frame(ReplacementKind::Clock));
+}
+
+/// Pages 2 and 3 come with one read. While one thread reads page 2, the other brings page 3 in, changes it, and has it leave.
+fn neighbours(replacement: ReplacementKind) {
+    const TURNS: u64 = 4;
+    let (pool, log) = pool(FRAMES, replacement);
+    let reader = {
+        let pool = pool.clone();
+        move || {
+            for number in [2, 4, 2, 6, 2, 4, 2] {
+                drop(insist(|| pool.shared(PageId(number))));
+                insist(|| pool.provide_step());
+            }
+        }
+    };
+    let writer = {
+        let pool = pool.clone();
+        move || {
+            let mut session = log.session().expect("a session");
+            for turn in 1..=TURNS {
+                assert_eq!(count(&pool, &mut session, PageId(3)), turn, "page 3 is stale");
+                pool.clean_step().expect("nothing but reads fails");
+                insist(|| pool.provide_step());
+            }
+        }
+    };
+    let threads = [thread::spawn(reader), thread::spawn(writer)];
+    threads.into_iter().for_each(|thread| thread.join().expect("a thread ends"));
+    assert_eq!(read(&pool, PageId(3), 0), Some(TURNS), "page 3 is stale");
+}
+
+#[test]
+fn a_neighbour_comes_in_as_it_is_whoever_changes_it_meanwhile() {
+    shuttle(SCHEDULES, || ReplacementKind::ALL.into_iter().for_each(neighbours));
+}
+
+#[test]
+#[should_panic]
+fn neighbours_that_are_entered_after_the_read_are_noticed() {
+    let name = "pool: neighbours are entered after the read";
+    shuttle_mutated(name, SCHEDULES, || neighbours(ReplacementKind::Clock));
 }

@@ -186,6 +186,7 @@ impl Parts {
             background: options.background,
             replacement: options.replacement,
             doublewrite: options.doublewrite,
+            ..PoolOptions::default()
         };
         let pool = Pool::open(Arc::clone(&data), doublewrite, superblock.uuid, log.clone(), &pool_options)?;
         let space = Arc::new(Space::new(pool.clone(), Arc::clone(&data), self.space_options()));

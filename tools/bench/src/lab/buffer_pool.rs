@@ -27,14 +27,16 @@ pub(super) fn reads() -> u64 {
 
 /// A pool with nothing in it, whose pages are all clean.
 ///
-/// Nothing but a miss empties frames, one at a time, so that hits are those of the policy.
+/// Nothing but a miss empties frames, one at a time, and it reads one page, so that hits are those of the policy.
 pub(super) fn pool(replacement: ReplacementKind, frames: usize) -> Result<Pool> {
-    open(Arc::new(Blank), &PoolOptions { frames, background: false, replacement, doublewrite: DoublewriteKind::Off })
+    let doublewrite = DoublewriteKind::Off;
+    open(Arc::new(Blank), &PoolOptions { frames, background: false, replacement, doublewrite, read_around: false })
 }
 
 /// A pool over `data` that runs as in production. Its pages are all clean too.
 pub(super) fn miss_pool(data: Arc<dyn File>, replacement: ReplacementKind, frames: usize) -> Result<Pool> {
-    open(data, &PoolOptions { frames, background: true, replacement, doublewrite: DoublewriteKind::Off })
+    let doublewrite = DoublewriteKind::Off;
+    open(data, &PoolOptions { frames, background: true, replacement, doublewrite, read_around: true })
 }
 
 fn open(data: Arc<dyn File>, options: &PoolOptions) -> Result<Pool> {
