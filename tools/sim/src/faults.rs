@@ -10,7 +10,7 @@ use foreshore_io::sim::{Fault, FaultKind, Persist};
 pub enum Strike {
     /// An operation that changes or syncs something.
     Operation(Fault),
-    /// A read, with `EIO`, by its number.
+    /// A read, with `EIO`, by its number, and the next one: a page whose neighbours fail with it is read once more alone.
     Read(u64),
 }
 
@@ -30,7 +30,7 @@ pub fn strike(disk: &Sim, contents: &Contents, seed: u64, rounds: u32, strike: S
             fault.kind
         }
         Strike::Read(at) => {
-            sim.inject_read_error(at, false);
+            [at, at + 1].into_iter().for_each(|at| sim.inject_read_error(at, false));
             FaultKind::Eio
         }
     };
