@@ -67,22 +67,24 @@ impl Txn {
         self.lease_mut().undo.push(&change, &link)
     }
 
-    /// A change of the row whose header has `undo` is about to be entered, or its lock, if nobody else holds the row. What of the undo will
-    /// be looked at is fetched meanwhile: beside an old reader every update looks at the entry of the one before it.
+    /// A change of the row whose header has `undo` is about to be entered, or its lock, if nobody else holds the row. What of
+    /// the undo will be looked at is fetched meanwhile: beside an old reader every update looks at the entry of the one before
+    /// it.
     pub fn expect_undo(&self, undo: UndoPtr) {
         if self.lease().view.newest_reader().is_some() {
             self.manager.undo.prefetch(undo);
         }
     }
 
-    /// What a row was before this transaction locked it, without the value, if a change of the row may take the place of the lock, whose
-    /// entry is `undo` in the row's header: nothing was entered since, and no savepoint lies between. The change is entered with this as
-    /// what was before, so that the row has one entry and not two.
+    /// What a row was before this transaction locked it, without the value, if a change of the row may take the place of the
+    /// lock, whose entry is `undo` in the row's header: nothing was entered since, and no savepoint lies between. The change is
+    /// entered with this as what was before, so that the row has one entry and not two.
     #[must_use]
     pub fn before_lock(&self, undo: UndoPtr) -> Option<Before<'static>> {
+        // The savepoints are looked through only for a lock that is the newest entry.
         let goes_back =
-            self.savepoints.is_any_at(undo) && !mutant("txn: the place of a lock is taken across a savepoint");
-        self.lease().undo.before_lock(undo).filter(|_| !goes_back)
+            || self.savepoints.is_any_at(undo) && !mutant("txn: the place of a lock is taken across a savepoint");
+        self.lease().undo.before_lock(undo).filter(|_| !goes_back())
     }
 
     /// Since which commit the row has been what it is, and where the version before is, if somebody may look for one.

@@ -129,6 +129,63 @@ fn change_beside_another_session() {
     other.join().expect("the other session");
 }
 
+/// Changes a row that commits 50 and 60 have changed before, each in a chunk of its own, and that commit 110 has led past the
+/// version of the former. Of two readers then the older one ends, and nobody needs the first two any more.
+fn change_when_the_older_reader_has_ended() {
+    let arena = Arc::new(Arena::new(80 << 10, None).expect("memory"));
+    let (readers, pins) = (Readers::new(2), Pins::new(1));
+    let take = |csn| {
+        let about = About::new("", Nanos::ZERO);
+        readers.take(about, || Xid(1), || Csn(csn), None::<fn() -> Csn>, || Xid(1)).expect("a slot")
+    };
+    let (old, young) = (take(15), take(100));
+    let mut header = UndoPtr::NULL;
+    for (since, csn) in [(10, 50), (50, 60)] {
+        let mut undo = Undo::new(arena.clone());
+        header = push(&mut undo, since, header);
+        undo.end(Csn(csn));
+        // So it is full.
+        push(&mut undo, FOREIGN, UndoPtr::NULL);
+        undo.end(Csn::ZERO);
+    }
+    let view = View::of(&readers, &pins, (Xid(1), [].into()), || Csn(100));
+    let link = arena.clear(header, Csn(60), view.horizon(), &view);
+    assert_eq!((link.passed, link.since), (header, Csn(50)), "nobody sees the version of commit 50");
+    let mut undo = Undo::new(arena.clone());
+    let header = push_linked(&mut undo, 60, &link);
+    undo.end(Csn(110));
+    let mut image = Vec::new();
+    assert!(matches!(arena.older(header, old.csn, &mut image, || true), Older::Row(0, Csn(10))));
+    readers.release(&old);
+    let view = View::of(&readers, &pins, (Xid(1), [].into()), || Csn(110));
+    assert_eq!(view.horizon(), young.csn);
+    let horizon = view.horizon();
+    let other = {
+        let arena = arena.clone();
+        thread::spawn(move || {
+            let mut undo = Undo::new(arena.clone());
+            let mut enter = |value: u64| {
+                undo.reserve(VALUE, false, || horizon).expect("memory");
+                let entry = push_linked(&mut undo, value, &Link { since: Csn(90), ..Link::default() });
+                undo.end(Csn(120));
+                thread::yield_now();
+                (entry, value)
+            };
+            let entered: Vec<(UndoPtr, u64)> = (201..206).map(&mut enter).collect();
+            let mut image = Vec::new();
+            for (entry, value) in entered {
+                assert_eq!(arena.older(entry, horizon, &mut image, || true), Older::Row(0, Csn(90)));
+                assert!(image == [value as u8; VALUE], "the version before {value}");
+            }
+        })
+    };
+    (0..choose(8)).for_each(|_| thread::yield_now());
+    assert_eq!(arena.clear(header, Csn(110), horizon, &view).next, header, "the younger reader sees it");
+    assert_eq!(arena.older(header, young.csn, &mut image, || true), Older::Row(0, Csn(50)));
+    assert!(image == [60; VALUE], "the version of commit 60");
+    other.join().expect("the other session");
+}
+
 /// Lets a copy be made, if one is about to be, and holds up who has made it.
 fn wait_for_a_copy() {
     let is_made = Arc::new(AtomicBool::new(false));
@@ -235,48 +292,57 @@ fn clear_beside_a_move_to_the_file() {
 }
 
 /// A transaction enters changes until memory and file are spent or it has enough; its first one is of the row that `header` leads
-/// to. Then it takes all of them back.
-fn take_back(arena: &Arc<Arena>, pins: &Pins, header: &Mutex<UndoPtr>) {
+/// to, linked as `behind` says. Then it takes all of them back, or commits, if it `may_stay`. Whether it has committed.
+fn take_back(
+    arena: &Arc<Arena>,
+    pins: &Pins,
+    header: &Mutex<UndoPtr>,
+    behind: impl Fn(UndoPtr) -> Link,
+    may_stay: bool,
+) -> bool {
     let mut undo = Undo::new(arena.clone());
-    let mut entered = 0;
+    let (mut entered, mut before_it) = (0, UndoPtr::NULL);
     while entered < 5 && make_room(arena, pins, &mut undo) {
         let mut leaf = header.lock();
         let before = Before { undo: *leaf, ..Before::default() };
         let change = Undoable { kind: 1, table: TableId(7), body: &[entered; VALUE], before: Some(before) };
-        let link = if entered == 0 { Link { since: Csn(20), next: *leaf, ..Link::default() } } else { Link::default() };
+        let link = if entered == 0 { behind(*leaf) } else { Link::default() };
         let entry = undo.push(&change, &link);
         if entered == 0 {
+            before_it = *leaf;
             *leaf = entry;
         }
         drop(leaf);
         undo.release(choose(2) == 0);
         entered += 1;
     }
+    if may_stay && entered > 0 && choose(2) == 0 {
+        undo.end(Csn(40));
+        return true;
+    }
     let mut back = undo.back();
     for n in (0..entered).rev() {
         let (entry, _) = undo.entry(&back).expect("what was written");
         assert!(entry.body == [n; VALUE], "entry {n}");
         if n == 0 {
+            assert_eq!(entry.next, before_it, "what the header led to");
             *header.lock() = entry.next;
         }
         undo.drop_at(&mut back);
     }
     undo.end(Csn::ZERO);
+    false
 }
 
-/// The version that a reader sees lies behind the change of a transaction that runs.
-fn take_back_beside_a_move_to_the_file() {
-    let file = Mem::null().create(Path::new("/spill")).expect("a file");
-    let arena = Arc::new(Arena::new(48 << 10, Some(SpillFile { file, limit_bytes: 64 << 10 })).expect("memory"));
-    let pins = Arc::new(Pins::new(1));
-    let mut old = Undo::new(arena.clone());
-    let header = Arc::new(Mutex::new(LockRank::Database, push(&mut old, 10, UndoPtr::NULL)));
-    old.end(Csn(20));
-    drop(old);
-    let owner = {
-        let (arena, pins, header) = (arena.clone(), pins.clone(), header.clone());
-        thread::spawn(move || take_back(&arena, &pins, &header))
-    };
+/// Two sessions, of which one owns changes of the row that `header` leads to and the other needs room, while readers look for the
+/// version of commit 10.
+fn beside_a_move_to_the_file(
+    arena: &Arc<Arena>,
+    pins: &Arc<Pins>,
+    header: &Arc<Mutex<UndoPtr>>,
+    owner: impl FnOnce() + Send + 'static,
+) {
+    let owner = thread::spawn(owner);
     let other = {
         let (arena, pins) = (arena.clone(), pins.clone());
         thread::spawn(move || {
@@ -290,7 +356,7 @@ fn take_back_beside_a_move_to_the_file() {
             undo.end(Csn(50));
         })
     };
-    for _ in 0..2 {
+    let read = || {
         let (mut image, mut fetched) = (Vec::new(), Fetched::default());
         let seen = loop {
             let leaf = header.lock();
@@ -306,9 +372,68 @@ fn take_back_beside_a_move_to_the_file() {
         };
         assert_eq!(seen, Older::Row(0, Csn(10)));
         assert!(image == [10; VALUE], "the version of commit 10");
-    }
+    };
+    (0..2).for_each(|_| read());
     owner.join().expect("the owner");
     other.join().expect("the other session");
+    read();
+}
+
+/// The version that a reader sees lies behind that of a transaction that runs, which leads past a dead one between.
+fn pass_beside_a_move_to_the_file() {
+    let file = Mem::null().create(Path::new("/spill")).expect("a file");
+    let arena = Arc::new(Arena::new(48 << 10, Some(SpillFile { file, limit_bytes: 64 << 10 })).expect("memory"));
+    let (readers, pins) = (Readers::new(1), Arc::new(Pins::new(1)));
+    let about = About::new("", Nanos::ZERO);
+    readers.take(about, || Xid(1), || Csn(15), None::<fn() -> Csn>, || Xid(1)).expect("a slot");
+    let mut first = UndoPtr::NULL;
+    for since in [10, 20] {
+        let mut undo = Undo::new(arena.clone());
+        first = push(&mut undo, since, first);
+        undo.end(Csn(since + 10));
+    }
+    let header = Arc::new(Mutex::new(LockRank::Database, first));
+    let view = View::of(&readers, &pins, (Xid(1), [].into()), || Csn(40));
+    let owner = {
+        let (arena, pins, header) = (arena.clone(), pins.clone(), header.clone());
+        move || {
+            let clear = |first: UndoPtr, csn: u64| {
+                let pinned = pins.pin(0, view.horizon());
+                let link = arena.clear(first, Csn(csn), pinned, &view);
+                pins.unpin(0);
+                link
+            };
+            if take_back(&arena, &pins, &header, |first| clear(first, 30), true) {
+                let leaf = header.lock();
+                assert_ne!(clear(*leaf, 40).next, UndoPtr::NULL, "the reader needs one");
+            } else {
+                assert_eq!(*header.lock(), first);
+            }
+        }
+    };
+    beside_a_move_to_the_file(&arena, &pins, &header, owner);
+}
+
+/// The version that a reader sees lies behind the change of a transaction that runs.
+fn take_back_beside_a_move_to_the_file() {
+    let file = Mem::null().create(Path::new("/spill")).expect("a file");
+    let arena = Arc::new(Arena::new(48 << 10, Some(SpillFile { file, limit_bytes: 64 << 10 })).expect("memory"));
+    let pins = Arc::new(Pins::new(1));
+    let mut old = Undo::new(arena.clone());
+    let header = Arc::new(Mutex::new(LockRank::Database, push(&mut old, 10, UndoPtr::NULL)));
+    old.end(Csn(20));
+    drop(old);
+    let owner = {
+        let (arena, pins, header) = (arena.clone(), pins.clone(), header.clone());
+        let behind = |next| Link { since: Csn(20), next, ..Link::default() };
+        move || assert!(!take_back(&arena, &pins, &header, behind, false))
+    };
+    beside_a_move_to_the_file(&arena, &pins, &header, owner);
+}
+
+#[test]
+fn what_is_passed_may_go_to_the_file() {
+    shuttle(ITERATIONS, pass_beside_a_move_to_the_file);
 }
 
 #[test]
@@ -371,4 +496,16 @@ fn what_is_passed_must_stay_while_the_change_may_be_taken_back() {
 #[should_panic]
 fn what_is_passed_must_go_once() {
     shuttle_mutated("undo: what is passed goes again and again", ITERATIONS, change_beside_another_session);
+}
+
+#[test]
+fn what_is_passed_goes_with_its_chunk_when_the_older_reader_has_ended() {
+    shuttle(ITERATIONS, change_when_the_older_reader_has_ended);
+}
+
+#[test]
+#[should_panic(expected = "the version before")]
+fn what_is_passed_must_not_go_twice_when_the_older_reader_has_ended() {
+    let mutant = "undo: what is passed goes without a look at the pin";
+    shuttle_mutated(mutant, ITERATIONS, change_when_the_older_reader_has_ended);
 }

@@ -54,6 +54,62 @@ fn a_reader_sees_the_rows_as_they_were_when_it_began() {
     db.check().unwrap();
 }
 
+/// What takes the place of a lock is taken back as far as a savepoint before the lock, which stays, and the row is changed again.
+#[test]
+fn rows_that_are_locked_and_changed_and_taken_back_and_changed_again_are_read_as_they_were() {
+    const ROWS: u64 = 6;
+    let (db, _) = in_memory();
+    fill(&db, ROWS);
+    let change = |tx: &Transaction, key: u64, new: Option<i64>| {
+        let numbers = tx.open(NUMBERS).unwrap();
+        new.map_or_else(|| numbers.remove(key).unwrap(), |new| numbers.insert(key, new).unwrap())
+    };
+    let seen = |reader: &foreshore::ReadTransaction| -> Vec<Option<i64>> {
+        let numbers = reader.open(NUMBERS).unwrap();
+        (0..ROWS).map(|key| numbers.get(key).unwrap()).collect()
+    };
+    let (first, mut rows) = (db.read(), (0..ROWS).map(|n| Some(n as i64)).collect::<Vec<_>>());
+    let began = rows.clone();
+    for round in 1..=24_i64 {
+        let last = db.read();
+        let is_as_it_was = |rows: &[Option<i64>], when: &str| {
+            assert_eq!(seen(&first), began, "round {round}, {when}");
+            assert_eq!(seen(&last), rows, "round {round}, {when}");
+            assert_eq!(seen(&db.read()), rows, "round {round}, {when}");
+        };
+        let tx = db.begin();
+        let mut after = rows.clone();
+        for key in 0..ROWS {
+            let old = rows[key as usize];
+            // Before the lock, and for some rows one more between the lock and the change.
+            let before = tx.savepoint().unwrap();
+            assert_eq!(tx.open(NUMBERS).unwrap().get_for_update(key).unwrap(), old);
+            let between = (key % 3 == 1).then(|| tx.savepoint().unwrap());
+            for turn in 0..=key % 2 {
+                assert_eq!(change(&tx, key, (turn == 0).then_some(-round)), old);
+                is_as_it_was(&rows, "before it is taken back");
+                tx.rollback_to(between.as_ref().filter(|_| turn == 0).unwrap_or(&before)).unwrap();
+                assert_eq!(get(&tx, key), old);
+                is_as_it_was(&rows, "when it is taken back");
+            }
+            after[key as usize] = ((round + key as i64) % 3 > 0).then_some(100 * round + key as i64);
+            assert_eq!(change(&tx, key, after[key as usize]), old);
+            is_as_it_was(&rows, "when it is changed again");
+        }
+        if round % 2 == 0 {
+            tx.rollback().unwrap();
+            is_as_it_was(&rows, "when all is taken back");
+        } else {
+            tx.commit().unwrap();
+            assert_eq!((seen(&first), seen(&last)), (began.clone(), rows), "round {round}");
+            rows = after;
+            assert_eq!(seen(&db.read()), rows, "round {round}");
+        }
+    }
+    drop(first);
+    db.check().unwrap();
+}
+
 #[test]
 fn old_values_of_any_length_come_back_whole() {
     const BLOBS: TableDef<u64, &[u8]> = TableDef::new("blobs");

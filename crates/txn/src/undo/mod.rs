@@ -177,7 +177,7 @@ impl Undo {
         open.entries += 1;
         open.mine = true;
         open.kept &= apart;
-        // Where there are old readers chunks are used again after so long that no cache has them.
+        // Whether or not there are old readers; beside them chunks are used again after so long that no cache has them.
         let next = UndoPtr((open.chunk * arena::CHUNK_WORDS + open.at) as u64);
         self.arena.prefetch_words(next, open.room().min(AHEAD));
         self.newest = pointer;

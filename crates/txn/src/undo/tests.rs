@@ -475,6 +475,166 @@ fn a_change_takes_the_place_of_the_lock_of_its_row() {
     assert_eq!(arena.used_bytes(), 0, "all was counted");
 }
 
+/// A lock lies at the end of a chunk in which there is no room for the change.
+#[test]
+fn a_change_that_does_not_fit_in_the_place_of_the_lock_lies_elsewhere() {
+    let arena = arena(1 << 20);
+    for (kept, commits) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut undo = Undo::new(arena.clone());
+        let before = Before { xid: Xid(9), flags: 3, back: &[9; 100], ..Before::default() };
+        let link = Link { since: Csn(30), next: UndoPtr(7000), passed: UndoPtr(8000), kept, ..Link::default() };
+        undo.reserve(CHUNK - 600, kept, ALL).expect("fits");
+        let first = undo.push(&change(1, &[1; CHUNK - 600]), &Link { kept, ..Link::default() });
+        undo.reserve(300, kept, ALL).expect("fits");
+        let lock = undo.push(&Undoable { before: Some(before), ..change(2, &[2; 30]) }, &link);
+        assert_eq!(lock.chunk(), first.chunk(), "behind the first");
+        undo.reserve(1000, kept, ALL).expect("fits");
+        assert!(undo.before_lock(lock).is_some());
+        let taken = undo.take_lock(lock);
+        assert_eq!((taken, undo.newest()), (link, first));
+        let entry = undo.push(&Undoable { before: Some(before), ..change(3, &[3; 900]) }, &taken);
+        assert_ne!(entry.chunk(), lock.chunk(), "elsewhere");
+        undo.stamp_newest(Lsn(1));
+        let mut image = Vec::new();
+        assert_eq!(arena.older(entry, Csn(30), &mut image, || true), Older::Row(3, Csn(30)));
+        assert!(image == [9; 100]);
+        if commits {
+            undo.end(Csn(40));
+            // Somebody clears the ways that lead to both.
+            [first, entry].into_iter().for_each(|entry| arena.drop_entry(entry));
+        } else {
+            let found = newest(&mut undo).expect("the change");
+            assert_eq!((found.kind, found.next, found.body), (3, UndoPtr(8000), &[3; 900][..]));
+            pop(&mut undo);
+            assert_eq!(newest(&mut undo).expect("the first").body, [1; CHUNK - 600]);
+            pop(&mut undo);
+            assert!(newest(&mut undo).is_none());
+            undo.end(Csn::ZERO);
+        }
+        drop(undo);
+        let mut other = Undo::new(arena.clone());
+        other.reserve(CHUNK - 100, false, || Csn::ZERO).expect("memory");
+        drop(other);
+        assert_eq!(arena.used_bytes(), 0, "all was counted, kept: {kept}, commits: {commits}");
+    }
+}
+
+/// Enters changes until memory is spent. Each has a chunk of its own.
+fn fill(undo: &mut Undo) -> usize {
+    let fits = |undo: &mut Undo| undo.reserve(CHUNK - 100, false, || Csn::ZERO).is_ok();
+    let mut entered = 0;
+    while fits(undo) {
+        undo.push(&change(5, &[5; CHUNK - 100]), &Link::default());
+        entered += 1;
+    }
+    entered
+}
+
+/// The row that a snapshot sees, in memory or in the file.
+fn row_at(arena: &Arena, header: UndoPtr, at: Csn) -> (Older, Vec<u8>) {
+    let (mut image, mut fetched) = (Vec::new(), Fetched::default());
+    loop {
+        let mut older = arena.older(header, at, &mut image, || true);
+        if let Older::Spilled(from) = older {
+            older = fetched.answer(from, at, &mut image);
+        }
+        match older {
+            Older::Spilled(_) => arena.fetch(&mut fetched, &|| false).expect("what was written"),
+            seen => return (seen, image),
+        }
+    }
+}
+
+/// The last holder's entry goes to the file while a change that leads past it is not sure.
+fn passes_what_goes_to_the_file(commits: bool) {
+    const MEMORY: usize = 8;
+    let file = Mem::null().create(Path::new("spill")).expect("a new file");
+    let arena = Arc::new(Arena::new(MEMORY * CHUNK, Some(SpillFile { file, limit_bytes: 1 << 20 })).expect("memory"));
+    let (readers, pins) = (Readers::new(1), Pins::new(1));
+    let about = About::new("", Nanos::ZERO);
+    let old = readers.take(about, || Xid(1), || Csn(15), None::<fn() -> Csn>, || Xid(1)).expect("a slot");
+    let enter = |since: u64, csn: u64, next: UndoPtr| {
+        let mut undo = Undo::new(arena.clone());
+        undo.reserve(CHUNK - 100, false, || Csn::ZERO).expect("memory");
+        let before = Before { back: &[since as u8; CHUNK - 100], ..Before::default() };
+        let link = Link { since: Csn(since), next, ..Link::default() };
+        let entry = undo.push(&Undoable { before: Some(before), ..change(1, &[]) }, &link);
+        undo.end(Csn(csn));
+        entry
+    };
+    let seen = enter(10, 20, UndoPtr::NULL);
+    let passed = enter(20, 30, seen);
+    let view = View::of(&readers, &pins, (Xid(1), [].into()), || Csn(40));
+    let mut undo = Undo::new(arena.clone());
+    let row = |link: &Link, undo: &mut Undo| {
+        undo.push(&Undoable { before: Some(Before::default()), ..change(2, &[2; CHUNK - 100]) }, link)
+    };
+    let link = arena.clear(passed, Csn(30), old.csn, &view);
+    assert_eq!((link.since, link.next, link.passed), (Csn(20), seen, passed));
+    undo.reserve(CHUNK - 100, false, || Csn::ZERO).expect("memory");
+    let entry = row(&link, &mut undo);
+    let mut entered = fill(&mut undo);
+    assert!(arena.spill(Csn(40), || true).expect("written"));
+    assert_eq!([seen, passed, entry].map(|entry| arena.is_leaving(entry)), [true, true, false]);
+    let is_seen = |header: UndoPtr| {
+        let (found, image) = row_at(&arena, header, old.csn);
+        found == Older::Row(0, Csn(10)) && image == [10; CHUNK - 100]
+    };
+    assert!(is_seen(entry), "past the one, to the other, both in the file");
+    if commits {
+        undo.end(Csn(40));
+        let link = arena.clear(entry, Csn(40), old.csn, &view);
+        assert_eq!((link.since, link.next, link.passed), (Csn(20), seen, entry));
+        assert_eq!(arena.pruned(), 1, "what is in the file is counted as gone");
+        assert_eq!(arena.clear(entry, Csn(40), old.csn, &view).next, seen);
+        assert_eq!(arena.pruned(), 1, "once");
+        undo.reserve(CHUNK - 100, false, || Csn::ZERO).expect("what has moved made room");
+        let next = row(&link, &mut undo);
+        assert!(is_seen(next));
+        assert_eq!(newest(&mut undo).expect("the next one").next, entry);
+        pop(&mut undo);
+        assert!(is_seen(entry));
+    } else {
+        entered += fill(&mut undo);
+        undo.agree_to_move();
+        assert!(arena.spill(Csn(40), || true).expect("written") && arena.is_leaving(entry));
+        assert!(is_seen(entry), "from the file on");
+        for _ in 0..entered {
+            assert_eq!(newest(&mut undo).expect("an entry").body, [5; CHUNK - 100]);
+            pop(&mut undo);
+        }
+        let found = newest(&mut undo).expect("the change");
+        assert_eq!((found.kind, found.next), (2, passed), "what the header led to");
+        pop(&mut undo);
+        assert!(is_seen(passed));
+    }
+    assert!(newest(&mut undo).is_none());
+    undo.end(Csn::ZERO);
+    drop(undo);
+    readers.release(&old);
+    let mut last = Undo::new(arena.clone());
+    for n in 0..MEMORY {
+        last.reserve(CHUNK - 100, false, ALL).expect("each chunk came back once");
+        last.push(&change(1, &[n as u8; CHUNK - 100]), &Link::default());
+    }
+    assert_eq!(arena.spilled().0, 0, "nothing stays in the file");
+    for n in (0..MEMORY).rev() {
+        assert_eq!(newest(&mut last).expect("an entry").body, [n as u8; CHUNK - 100]);
+        pop(&mut last);
+    }
+    last.end(Csn::ZERO);
+}
+
+#[test]
+fn who_takes_back_a_change_leads_to_what_it_has_passed_in_the_file() {
+    passes_what_goes_to_the_file(false);
+}
+
+#[test]
+fn what_is_passed_goes_though_it_is_in_the_file() {
+    passes_what_goes_to_the_file(true);
+}
+
 /// Entries that old readers keep lie apart from those made beside them.
 #[test]
 fn what_lies_in_two_chunks_in_turn_is_read_back_once() {

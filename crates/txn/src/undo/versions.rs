@@ -1,8 +1,9 @@
 //! Older versions of a row, one behind the other.
 //!
-//! The header of a row leads to the entry of its last holder, which has the row as it was before and leads to the entry of the holder
-//! before that one, or past it if no reader sees the version in it. Only who has the leaf of the row latched exclusively changes the header or the chain, so a reader
-//! that finds the version of the page unchanged afterwards has read a chain that was whole.
+//! The header of a row leads to the entry of its last holder, which has the row as it was before and leads to the entry of
+//! the holder before that one, or past it if no reader sees the version in it. Only who has the leaf of the row latched
+//! exclusively changes the header or the chain, so a reader that finds the version of the page unchanged afterwards has
+//! read a chain that was whole.
 
 use super::arena::Arena;
 use super::entry::{Entry, HEADER};
@@ -164,7 +165,7 @@ impl Arena {
         if !mutant("undo: what is passed goes again and again") {
             entry.forget_passed();
         }
-        if entry.since().min(csn) > pinned {
+        if entry.since().min(csn) > pinned || mutant("undo: what is passed goes without a look at the pin") {
             if !mutant(EARLY) {
                 self.drop_entry(passed);
             }
