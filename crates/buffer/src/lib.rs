@@ -6,9 +6,9 @@
 //! place that does. Dirty pages go home in batches, behind the log (the write-ahead rule is one function of the cleaner) and
 //! through the doublewrite file, and no latch is held over a read or write of anything but the pages being read.
 //!
-//! While frames are plentiful a miss brings in the pages beside the one that is wanted, with the same read, so that a pool warms up
-//! soon. Pages that will be wanted soon are read by background threads ([`Pool::prefetch`]), which nobody waits for. Pages that are
-//! [`Wanted`] once, as a scan wants them, take turns in a small part of the frames and push out no others.
+//! While frames are plentiful a miss brings in the pages beside the one that is wanted, with the same read, so that a pool
+//! warms up soon. Pages that will be wanted soon are read by background threads ([`Pool::prefetch`]), which nobody waits for.
+//! Pages that are [`Wanted`] once, as a scan wants them, take turns in a small part of the frames and push out no others.
 //!
 //! What upper layers keep to: every page that a structure change latches is resident before its first latch
 //! ([`Pool::pin`]), and log space is reserved before it too. Then nobody waits for the disk with a latch held.

@@ -39,7 +39,8 @@ pub struct PoolStats {
     pub misses: u64,
     /// Pages read from the data file, several at a time or one.
     pub pages_read: u64,
-    /// Pages brought in ahead of need, for scans or beside a page that was missing. Under `nbgclock` somebody else may have read one of them in the same moment.
+    /// Pages brought in ahead of need, for scans or beside a page that was missing. Under `nbgclock` somebody else may have read
+    /// one of them in the same moment.
     pub pages_ahead: u64,
     /// Pages read that somebody else had read meanwhile; only `nbgclock` lets that happen.
     pub reads_redundant: u64,
