@@ -1,4 +1,4 @@
-//! What this process uses: memory, processor time, context switches. Linux's `/proc`.
+//! What this process uses, and what others take from its machine: memory, processor time, context switches. Linux's `/proc`.
 
 use foreshore_base::{Error, Result};
 use rustix::time::{ClockId, clock_gettime};
@@ -31,6 +31,21 @@ pub fn cpu_seconds() -> f64 {
 pub fn user_and_system_seconds() -> Result<[f64; 2]> {
     Ok(split_times(&read("/proc/self/stat")?)
         .map(|ticks| ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
+}
+
+/// Time since boot for which a core of this machine had work and a hypervisor ran others, in seconds; 0 where nothing lies
+/// under the machine.
+///
+/// # Errors
+/// `Io` where `/proc` is not mounted.
+pub fn stolen_seconds() -> Result<f64> {
+    Ok(stolen_ticks(&read("/proc/stat")?) as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// Ticks of stolen time: the eighth number of all cores together.
+fn stolen_ticks(stat: &str) -> u64 {
+    let cores = stat.lines().find_map(|line| line.strip_prefix("cpu "));
+    cores.and_then(|times| times.split_whitespace().nth(7)?.parse().ok()).unwrap_or(0)
 }
 
 /// Ticks of user and system time: the fourteenth and fifteenth field, counted behind the name, which may hold spaces.
@@ -128,6 +143,15 @@ mod tests {
         let sum: f64 = user_and_system_seconds().unwrap().iter().sum();
         // The kernel counts ticks, and the clock that is read after them goes on.
         assert!(sum <= cpu_seconds() + 0.03, "{sum}");
+    }
+
+    #[test]
+    fn stolen_time_is_that_of_all_cores() {
+        let stat = "cpu  10 20 30 40 50 60 70 80 90 100\ncpu0 1 2 3 4 5 6 7 8 9 10\n";
+        assert_eq!(stolen_ticks(stat), 80);
+        assert_eq!(stolen_ticks("cpu  1 2 3\ncpu0 1 2 3 4 5 6 7 8"), 0, "an old kernel");
+        let begun = stolen_seconds().unwrap();
+        assert!(stolen_seconds().unwrap() >= begun);
     }
 
     #[test]

@@ -111,6 +111,8 @@ pub struct Row {
     pub cpu_user_cores: f64,
     /// Of it system time, in ticks of the kernel.
     pub cpu_system_cores: f64,
+    /// Time that a hypervisor took from cores with work, over wall time: rows are alike only where it is next to none.
+    pub cpu_stolen_cores: f64,
     /// Times that a thread gave up its core, per commit: slept, or yielded while it waited for the log.
     pub voluntary_switches_per_txn: f64,
     /// Bytes of log groups, headers and padding included, per commit.
@@ -187,7 +189,7 @@ pub struct Report {
     pub rows: Vec<Row>,
 }
 
-const COLUMNS: [&str; 16] = [
+const COLUMNS: [&str; 17] = [
     "threads",
     "clients",
     "tps",
@@ -197,6 +199,7 @@ const COLUMNS: [&str; 16] = [
     "p99.9 us",
     "retries",
     "cores",
+    "stolen",
     "switches",
     "log B",
     "txns/group",
@@ -238,7 +241,10 @@ impl Report {
         );
         let cells: Vec<Vec<String>> = self.rows.iter().map(|row| self.cells(row)).collect();
         text.push_str(&table::render(&COLUMNS, &cells));
-        text.push_str("\nswitches and log B are per transaction; per sync: commits per time of one durable write\n");
+        text.push_str(
+            "\nstolen: cores with work that a hypervisor gave to others; switches and log B are per transaction; per sync: \
+             commits per time of one durable write\n",
+        );
         text
     }
 
@@ -256,6 +262,7 @@ impl Report {
             show(row.p999_us),
             row.retries.to_string(),
             show(row.cpu_cores),
+            show(row.cpu_stolen_cores),
             show(row.voluntary_switches_per_txn),
             show(row.log_bytes_per_txn),
             show(row.txns_per_group),

@@ -4,7 +4,7 @@ use crate::{
     Config, Progress,
     counters::Counters,
     home::Home,
-    process::{Peak, cpu_seconds, resident_bytes, user_and_system_seconds, voluntary_switches},
+    process::{Peak, cpu_seconds, resident_bytes, stolen_seconds, user_and_system_seconds, voluntary_switches},
     report::{Breakdown, Checks, Row},
     terminal::{Phase, Tally, Terminal},
     units::thousandths,
@@ -39,6 +39,8 @@ struct Sample {
     cpu_seconds: f64,
     /// User and system, in ticks of the kernel.
     cpu_split: [f64; 2],
+    /// From the whole machine, in ticks of the kernel.
+    stolen_seconds: f64,
     switches: u64,
     counters: Counters,
     spent: TimeSplit,
@@ -53,6 +55,7 @@ impl Sample {
             at: Instant::now(),
             cpu_seconds: cpu_seconds(),
             cpu_split,
+            stolen_seconds: stolen_seconds()?,
             switches,
             counters,
             spent: db.profile().total(),
@@ -211,6 +214,7 @@ fn row(
         cpu_cores: thousandths((after.cpu_seconds - before.cpu_seconds) / seconds),
         cpu_user_cores: thousandths((after.cpu_split[0] - before.cpu_split[0]) / seconds),
         cpu_system_cores: thousandths((after.cpu_split[1] - before.cpu_split[1]) / seconds),
+        cpu_stolen_cores: thousandths((after.stolen_seconds - before.stolen_seconds) / seconds),
         voluntary_switches_per_txn: per(after.switches.saturating_sub(before.switches), tally.commits),
         log_bytes_per_txn: per(counters.log_bytes, tally.commits),
         log_groups: counters.log_groups,

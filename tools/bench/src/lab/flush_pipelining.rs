@@ -116,6 +116,7 @@ fn row(commit: Commit, clients: usize, rows: &[report::Row]) -> Row {
         .measured("voluntary_switches_per_txn", median.voluntary_switches_per_txn)
         .measured("cpu_user_cores", median.cpu_user_cores)
         .measured("cpu_system_cores", median.cpu_system_cores)
+        .measured("cpu_stolen_cores", median.cpu_stolen_cores)
         .measured("txns_per_group", median.txns_per_group)
         .with("repeats", keys.into_iter().map(f64::round).collect::<Vec<_>>())
 }

@@ -5,7 +5,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::Value;
 
 /// Names that scripts may rely on: first what varies, then what is measured, then what is added to them.
-const FIELDS: [&str; 71] = [
+const FIELDS: [&str; 73] = [
     "buffer",
     "threads",
     "clients",
@@ -61,6 +61,8 @@ const FIELDS: [&str; 71] = [
     // Added.
     "wait",
     "ring_bytes",
+    "cpu_stolen_cores",
+    "stolen_by_time",
     "repeats",
     "seconds",
     "refused",

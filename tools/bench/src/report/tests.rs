@@ -23,6 +23,7 @@ fn row(tps: f64) -> Row {
         cpu_cores: 1.5,
         cpu_user_cores: 1.0,
         cpu_system_cores: 0.5,
+        cpu_stolen_cores: 0.25,
         voluntary_switches_per_txn: 0.01,
         log_bytes_per_txn: 700.0,
         log_groups: 10,
@@ -71,7 +72,7 @@ fn the_json_has_the_agreed_fields() {
     assert_eq!(
         keys(&json["rows"][0]),
         "aborts breakdown checkpoints checks clients commits contended_rmw_per_txn cpu_cores \
-         cpu_system_cores cpu_user_cores data_syncs \
+         cpu_stolen_cores cpu_system_cores cpu_user_cores data_syncs \
          log_bytes_per_txn log_groups log_writes p50_us p95_us p999_us p99_us pages_read pages_written retries \
          rss_open_bytes rss_peak_bytes seconds threads tps txns_per_group voluntary_switches_per_txn"
     );
