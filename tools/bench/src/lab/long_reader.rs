@@ -5,6 +5,7 @@ use super::{
     chart::{Axis, Panel, Plot},
     promise::{Bound, Promise},
     row::find,
+    turn::Turn,
 };
 use crate::{
     Config,
@@ -13,13 +14,17 @@ use crate::{
     process::stolen_seconds,
     random::Random,
     terminal::{Phase, Terminal},
-    units::thousandths,
     workload::Transactions,
 };
 use foreshore::{Db, Durability, ReadOptions, ReadTransaction, TableDef, Transaction, TxnOptions};
 use foreshore_base::Result;
 use std::{
-    fmt, thread,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -27,13 +32,12 @@ use std::{
 const ROWS: u64 = 10_000;
 /// Bytes of a row, which begins with how often it was updated.
 const ROW_BYTES: usize = 100;
-/// Rows that a reader who does nothing reads at the start, and again at the end.
+/// Rows that a reader reads again at the end.
 const FIRST: u64 = 100;
 /// Of the limit a share is for old versions: without pruning it is spent within seconds.
 const MEMORY: u64 = 256 << 20;
-/// Of the cores so much may go to others of the same host in a slice that counts: a rate beside another says something of the
-/// reader only where both had the machine.
-const STOLEN: f64 = 0.03;
+/// Writers have a database to themselves for so long at a time: what the machine gives them changes more slowly.
+const TURN: Duration = Duration::from_secs(1);
 
 type Rows = TableDef<'static, u64, &'static [u8]>;
 const HOT: Rows = Rows::new("hot");
@@ -44,9 +48,9 @@ pub(super) struct LongReader;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reader {
     None,
-    /// Holds its snapshot and reads its first rows at the start and at the end.
+    /// Holds its snapshot, and reads its first rows at the start and at the end.
     Idle,
-    /// Reads all rows at the start, and all once more, evenly over its time.
+    /// Reads all rows at the start, all once more, evenly over its time, and the first at the end.
     Slow,
 }
 
@@ -60,38 +64,32 @@ impl fmt::Display for Reader {
     }
 }
 
-/// One stretch of time.
+/// What the writers of one database did.
 #[derive(Clone, Debug)]
-struct Stretch {
+struct Trace {
     reader: Reader,
+    /// Length of all turns.
     seconds: f64,
-    slices: Vec<Slice>,
+    /// Commits a second in each turn.
+    tps: Vec<f64>,
+    /// Cores with work that a hypervisor gave to others, in each turn.
+    stolen_cores: Vec<f64>,
     undo_bytes_max: u64,
     /// Versions taken out from between others.
     pruned: u64,
-    /// Whether the reader read the same at the end.
+    /// Whether the reader read the same again.
     unchanged: Option<bool>,
 }
 
-/// A second of a stretch, or a tenth of a short one.
-#[derive(Clone, Copy, Debug)]
-struct Slice {
-    /// Commits a second.
-    tps: f64,
-    /// Cores with work that a hypervisor gave to others.
-    stolen_cores: f64,
+impl Trace {
+    /// Commits a second after the first turn, in which the reader came.
+    fn settled(&self) -> f64 {
+        mean(&self.tps[1.min(self.tps.len() - 1)..])
+    }
 }
 
-impl Stretch {
-    /// Commits a second after the first slice: the mean of the slices in which the machine was the writers' own, or of all
-    /// where these are not even half.
-    fn settled(&self) -> f64 {
-        let settled = &self.slices[1.min(self.slices.len() - 1)..];
-        let own: Vec<f64> =
-            settled.iter().filter(|slice| slice.stolen_cores <= STOLEN).map(|slice| slice.tps).collect();
-        let counted = if own.len() * 2 < settled.len() { settled.iter().map(|slice| slice.tps).collect() } else { own };
-        counted.iter().sum::<f64>() / counted.len() as f64
-    }
+fn mean(of: &[f64]) -> f64 {
+    of.iter().sum::<f64>() / of.len() as f64
 }
 
 impl Experiment for LongReader {
@@ -110,19 +108,25 @@ impl Experiment for LongReader {
 
     fn differs(&self) -> &'static str {
         "Of the versions of a row those stay that a snapshot sees. Writers update rows of one table at random, one a \
-         transaction; before, between and after the readers nobody reads. A reader's row is compared with the mean of \
-         the two beside it, without the seconds in which a hypervisor ran others."
+         transaction. There are three such databases, one for each reader and one for none, whose writers take turns of a \
+         second, since the machine and its disk may change within a minute."
     }
 
     fn measure(&self, lab: &mut Lab<'_>) -> Result<Vec<Row>> {
         let threads = lab.threads(&[2], &[2])[0];
         let held = lab.settings.secs.unwrap_or(Duration::from_secs(lab.choose(60, 10)));
         let config = Config { device: lab.settings.device, memory: MEMORY, ..Config::default() };
-        let home = Home::new(&config)?;
-        let db = home.open()?;
-        lab.machine = Machine::probe(home.fs(), home.dir(), home.filesystem()?)?;
-        load(&db)?;
-        let shares = db.stats().memory;
+        let mut homes = Vec::new();
+        let mut beds = Vec::new();
+        for reader in [Reader::None, Reader::Idle, Reader::Slow] {
+            let home = Home::new(&config)?;
+            let db = home.open()?;
+            load(&db)?;
+            beds.push((reader, db));
+            homes.push(home);
+        }
+        lab.machine = Machine::probe(homes[0].fs(), homes[0].dir(), homes[0].filesystem()?)?;
+        let shares = beds[0].1.stats().memory;
         lab.configure("threads", threads);
         lab.configure("clients", config.clients);
         lab.configure("rows", ROWS);
@@ -130,50 +134,20 @@ impl Experiment for LongReader {
         lab.configure("memory", shares.limit);
         lab.configure("undo_limit_bytes", shares.undo);
         lab.configure("secs", held.as_secs_f64());
-        let alone = (held / 3).max(held.min(Duration::from_secs(5)));
-        let order = [Reader::None, Reader::Idle, Reader::None, Reader::Slow, Reader::None];
-        let phase = Phase::new();
-        let stretches = thread::scope(|scope| {
-            let writers: Vec<_> = (0..threads as u64)
-                .map(|thread| {
-                    let at_random = Updates { random: Random::new(lab.settings.seed, thread), key: 0, count: 0 };
-                    let writer = Terminal::new(&config, &db, &phase, Box::new(at_random));
-                    scope.spawn(move || writer.work())
-                })
-                .collect();
-            // A moment to warm up.
-            let warm = follow(&db, &phase, Reader::None, held.min(Duration::from_secs(1)));
-            let stretches: Result<Vec<Stretch>> = order
-                .iter()
-                .map(|&reader| {
-                    lab.progress.phase(&format!("reader: {reader}"), 1);
-                    follow(&db, &phase, reader, if reader == Reader::None { alone } else { held })
-                })
-                .collect();
-            phase.raise(Phase::STOP);
-            let mut commits = 0;
-            for writer in writers {
-                commits += writer.join().expect("a writer ends")?.all_commits;
-            }
-            warm?;
-            assert_eq!(updates(&db)?, commits, "each commit is one update");
-            stretches
-        })?;
-        Home::close(&db)?;
-        Ok(stretches.iter().map(|stretch| row(stretch, threads)).collect())
+        lab.progress.phase("writers in turns", 1);
+        let traces = in_turns(&config, &beds, threads, held, lab.settings.seed)?;
+        beds.iter().try_for_each(|(_, db)| Home::close(db))?;
+        Ok(traces.iter().map(|trace| row(trace, threads)).collect())
     }
 
     fn panels(&self, rows: &[Row]) -> Vec<Panel> {
-        let mut begun = 0.0;
         let mut points = Vec::new();
         for row in rows {
             let tps = row.get("tps_by_time").and_then(|tps| tps.as_array().cloned()).unwrap_or_default();
             let step = row.number("seconds").unwrap_or_default() / tps.len().max(1) as f64;
-            for tps in tps.iter().filter_map(serde_json::Value::as_f64) {
-                begun += step;
-                points.push(
-                    Row::new().with("reader", row.text("reader")).measured("seconds", begun).measured("tps", tps),
-                );
+            for (turn, tps) in tps.iter().filter_map(serde_json::Value::as_f64).enumerate() {
+                let at = step * (turn + 1) as f64;
+                points.push(Row::new().with("reader", row.text("reader")).measured("seconds", at).measured("tps", tps));
             }
         }
         let (x, y) = (Axis::linear("seconds"), Axis::linear("commits per second"));
@@ -184,11 +158,8 @@ impl Experiment for LongReader {
     fn promises(&self, rows: &[Row]) -> Vec<Promise> {
         let of = |reader: Reader, field| find(rows, &[("reader", reader.to_string().into())], field);
         let beside = |reader: Reader| {
-            let at = rows.iter().position(|row| row.text("reader") == reader.to_string())?;
-            let tps = |at: usize| rows.get(at)?.number("tps");
-            let without = f64::midpoint(tps(at.checked_sub(1)?)?, tps(at + 1)?);
             let promise = format!("commits a second after the first: {reader} reader / none");
-            Some(Promise::new(promise, tps(at)? / without, Bound::Least(0.9)))
+            Some(Promise::new(promise, of(reader, "tps")? / of(Reader::None, "tps")?, Bound::Least(0.9)))
         };
         let same = |reader: Reader| {
             let at = rows.iter().find(|row| row.text("reader") == reader.to_string())?;
@@ -204,21 +175,19 @@ impl Experiment for LongReader {
     }
 }
 
-fn row(stretch: &Stretch, threads: usize) -> Row {
-    let Stretch { reader, seconds, slices, undo_bytes_max, pruned, unchanged } = stretch;
-    let stolen = slices.iter().map(|slice| slice.stolen_cores);
+fn row(trace: &Trace, threads: usize) -> Row {
+    let Trace { reader, seconds, tps, stolen_cores, undo_bytes_max, pruned, unchanged } = trace;
     Row::new()
         .with("reader", reader.to_string())
         .with("threads", threads)
         .measured("seconds", *seconds)
-        .with("tps", stretch.settled().round())
+        .with("tps", trace.settled().round())
         .with("undo_bytes_max", *undo_bytes_max)
         .measured("undo_share_max", *undo_bytes_max as f64 / (MEMORY / 8) as f64)
         .with("versions_pruned", *pruned)
         .with("unchanged", *unchanged)
-        .measured("cpu_stolen_cores", stolen.clone().sum::<f64>() / slices.len() as f64)
-        .with("tps_by_time", slices.iter().map(|slice| slice.tps.round()).collect::<Vec<_>>())
-        .with("stolen_by_time", stolen.map(thousandths).collect::<Vec<_>>())
+        .measured("cpu_stolen_cores", mean(stolen_cores))
+        .with("tps_by_time", tps.iter().map(|tps| tps.round()).collect::<Vec<_>>())
 }
 
 fn load(db: &Db) -> Result<()> {
@@ -250,8 +219,10 @@ fn updates(db: &Db) -> Result<u64> {
     tx.open(HOT)?.iter().try_fold(0, |sum, row| Ok(sum + updates_of(&row?.1)))
 }
 
-/// Updates of random rows.
+/// Updates of random rows, in turn.
 struct Updates {
+    turn: Arc<Turn>,
+    mine: usize,
     random: Random,
     key: u64,
     /// Makes each update different.
@@ -260,6 +231,7 @@ struct Updates {
 
 impl Transactions for Updates {
     fn draw(&mut self) {
+        self.turn.wait(self.mine);
         self.key = self.random.below(ROWS);
     }
 
@@ -273,49 +245,95 @@ impl Transactions for Updates {
     }
 }
 
-/// Looks at the writers for so long, beside `reader`. Ends early if one has failed.
-fn follow(db: &Db, phase: &Phase, reader: Reader, time: Duration) -> Result<Stretch> {
-    let (begun, slice) = (Instant::now(), (time / 10).min(Duration::from_secs(1)));
+/// Has writers on all databases, each of which is theirs for `held` in all, beside its reader. Ends early if one has failed.
+fn in_turns(config: &Config, beds: &[(Reader, Db)], threads: usize, held: Duration, seed: u64) -> Result<Vec<Trace>> {
+    let (phase, turn, is_over) = (Phase::new(), Arc::new(Turn::default()), AtomicBool::new(false));
     thread::scope(|scope| {
-        let reading = (reader != Reader::None).then(|| scope.spawn(move || read(db, phase, reader, begun + time)));
-        let mut slices = Vec::new();
-        let first = db.stats();
-        let (mut last, mut commits, mut undo_bytes_max) = (begun, first.txn.commits, first.memory_use.undo);
-        let mut stolen = stolen_seconds()?;
-        while begun.elapsed() < time && (phase.get() != Phase::STOP || slices.is_empty()) {
-            thread::sleep(slice.saturating_sub(last.elapsed()));
-            let (now, stats, stolen_now) = (Instant::now(), db.stats(), stolen_seconds()?);
-            let seconds = (now - last).as_secs_f64();
-            slices.push(Slice {
-                tps: (stats.txn.commits - commits) as f64 / seconds,
-                stolen_cores: (stolen_now - stolen) / seconds,
-            });
-            undo_bytes_max = undo_bytes_max.max(stats.memory_use.undo);
-            (last, commits, stolen) = (now, stats.txn.commits, stolen_now);
+        let mut writers = Vec::new();
+        for (mine, (_, db)) in beds.iter().enumerate() {
+            for thread in 0..threads as u64 {
+                let at_random =
+                    Updates { turn: Arc::clone(&turn), mine, random: Random::new(seed, thread), key: 0, count: 0 };
+                let writer = Terminal::new(config, db, &phase, Box::new(at_random));
+                writers.push((mine, scope.spawn(move || writer.work())));
+            }
         }
-        let unchanged = reading.map(|reading| reading.join().expect("a reader ends")).transpose()?;
-        let (seconds, pruned) = (begun.elapsed().as_secs_f64(), db.stats().txn.versions_pruned);
-        Ok(Stretch { reader, seconds, slices, undo_bytes_max, pruned: pruned - first.txn.versions_pruned, unchanged })
+        let warm_up = take_turns(beds, &phase, &turn, TURN.min(held));
+        let time = held * beds.len() as u32;
+        let mut readers = Vec::new();
+        for (reader, db) in beds {
+            let is_over = &is_over;
+            readers.push((*reader != Reader::None).then(|| scope.spawn(move || read(db, *reader, time, is_over))));
+        }
+        let traces = take_turns(beds, &phase, &turn, held);
+        is_over.store(true, Ordering::Release);
+        phase.raise(Phase::STOP);
+        turn.give(Turn::ALL);
+        let mut commits = vec![0; beds.len()];
+        for (mine, writer) in writers {
+            commits[mine] += writer.join().expect("a writer ends")?.all_commits;
+        }
+        warm_up?;
+        let mut traces = traces?;
+        for (trace, reader) in traces.iter_mut().zip(readers) {
+            trace.unchanged = reader.map(|reader| reader.join().expect("a reader ends")).transpose()?;
+        }
+        for ((_, db), commits) in beds.iter().zip(commits) {
+            assert_eq!(updates(db)?, commits, "each commit is one update");
+        }
+        Ok(traces)
     })
 }
 
-/// Reads until the time is over, and tells whether rows that were read twice were the same.
-fn read(db: &Db, phase: &Phase, reader: Reader, until: Instant) -> Result<bool> {
+/// Gives each database its turn, until each has had `held` in all, and looks at what the writers do in it.
+fn take_turns(beds: &[(Reader, Db)], phase: &Phase, turn: &Turn, held: Duration) -> Result<Vec<Trace>> {
+    let length = TURN.min(held / 10);
+    let pruned: Vec<u64> = beds.iter().map(|(_, db)| db.stats().txn.versions_pruned).collect();
+    let trace = |&(reader, _): &(Reader, Db)| Trace {
+        reader,
+        seconds: 0.0,
+        tps: Vec::new(),
+        stolen_cores: Vec::new(),
+        undo_bytes_max: 0,
+        pruned: 0,
+        unchanged: None,
+    };
+    let mut traces: Vec<Trace> = beds.iter().map(trace).collect();
+    while traces.iter().any(|trace| trace.seconds < held.as_secs_f64()) && phase.get() != Phase::STOP {
+        for (mine, ((_, db), trace)) in beds.iter().zip(&mut traces).enumerate() {
+            turn.give(mine);
+            let (begun, commits, stolen) = (Instant::now(), db.stats().txn.commits, stolen_seconds()?);
+            thread::sleep(length);
+            let (seconds, stats) = (begun.elapsed().as_secs_f64(), db.stats());
+            trace.seconds += seconds;
+            trace.tps.push((stats.txn.commits - commits) as f64 / seconds);
+            trace.stolen_cores.push((stolen_seconds()? - stolen) / seconds);
+            trace.undo_bytes_max = trace.undo_bytes_max.max(stats.memory_use.undo);
+            trace.pruned = stats.txn.versions_pruned - pruned[mine];
+        }
+    }
+    Ok(traces)
+}
+
+/// Reads until the time is over, and tells whether rows that were read again were the same.
+fn read(db: &Db, reader: Reader, time: Duration, is_over: &AtomicBool) -> Result<bool> {
     let tx = db.read_with(ReadOptions::new().label("long reader"));
     let begun = Instant::now();
-    let time = until.saturating_duration_since(begun);
     let rows = if reader == Reader::Slow { ROWS } else { FIRST };
     let first: Vec<Vec<u8>> = values(&tx, rows)?;
     let table = tx.open(HOT)?;
-    let mut unchanged = first.len() as u64 == rows;
-    for (key, value) in (0..rows).zip(&first) {
-        let due = if reader == Reader::Slow { begun + time.mul_f64(key as f64 / rows as f64) } else { until };
-        while Instant::now() < due && phase.get() != Phase::STOP {
-            thread::sleep((due - Instant::now()).min(Duration::from_millis(100)));
+    let (mut again, mut unchanged) = (0, first.len() as u64 == rows);
+    while !is_over.load(Ordering::Acquire) {
+        let due = begun + time.mul_f64(again as f64 / rows as f64);
+        if reader == Reader::Idle || Instant::now() < due {
+            thread::sleep(Duration::from_millis(5));
+            continue;
         }
-        unchanged &= table.get_with(key, |row| row == value)?.unwrap_or(false);
+        let row = &first[(again % rows) as usize];
+        unchanged &= table.get_with(again % rows, |now| now == row)?.unwrap_or(false);
+        again += 1;
     }
-    Ok(unchanged)
+    Ok(unchanged && values(&tx, FIRST)? == first[..FIRST as usize])
 }
 
 fn values(tx: &ReadTransaction, rows: u64) -> Result<Vec<Vec<u8>>> {
@@ -327,56 +345,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_finds_its_rows_while_writers_are_counted() {
+    fn readers_find_their_rows_while_writers_take_turns() {
         let config = Config { device: foreshore::Device::Null, memory: MEMORY, ..Config::default() };
-        let home = Home::new(&config).unwrap();
-        let db = home.open().unwrap();
-        load(&db).unwrap();
-        let phase = Phase::new();
-        thread::scope(|scope| {
-            let at_random = Updates { random: Random::new(1, 0), key: 0, count: 0 };
-            let writer = Terminal::new(&config, &db, &phase, Box::new(at_random));
-            let writer = scope.spawn(move || writer.work());
-            for reader in [Reader::Slow, Reader::Idle, Reader::None] {
-                let stretch = follow(&db, &phase, reader, Duration::from_millis(400)).unwrap();
-                assert_eq!(stretch.unchanged, (reader != Reader::None).then_some(true), "{stretch:?}");
-                assert!(stretch.settled() > 0.0 && stretch.undo_bytes_max > 0, "{stretch:?}");
-            }
-            phase.raise(Phase::STOP);
-            let commits = writer.join().unwrap().unwrap().all_commits;
-            assert_eq!(updates(&db).unwrap(), commits);
-        });
+        let readers = [Reader::Slow, Reader::Idle, Reader::None];
+        let homes = readers.map(|_| Home::new(&config).unwrap());
+        let beds: Vec<(Reader, Db)> = readers.into_iter().zip(homes.iter().map(|home| home.open().unwrap())).collect();
+        beds.iter().for_each(|(_, db)| load(db).unwrap());
+        let traces = in_turns(&config, &beds, 1, Duration::from_millis(400), 1).unwrap();
+        assert_eq!(traces.iter().map(|trace| trace.reader).collect::<Vec<_>>(), readers);
+        for trace in traces {
+            assert_eq!(trace.unchanged, (trace.reader != Reader::None).then_some(true), "{trace:?}");
+            assert!(trace.settled() > 0.0 && trace.undo_bytes_max > 0, "{trace:?}");
+            assert!(trace.seconds >= 0.4 && trace.seconds < 4.0, "{trace:?}");
+        }
     }
 
     #[test]
-    fn losses_are_told_from_the_stretches_beside() {
-        let stretch = |reader, tps: &[f64]| Stretch {
+    fn losses_are_told_from_the_turns_without_a_reader() {
+        let trace = |reader, tps: &[f64]| Trace {
             reader,
             seconds: 1.0,
-            slices: tps.iter().map(|&tps| Slice { tps, stolen_cores: 0.0 }).collect(),
+            tps: tps.to_vec(),
+            stolen_cores: vec![0.0; tps.len()],
             undo_bytes_max: MEMORY / 7,
             pruned: 0,
             unchanged: (reader != Reader::None).then_some(true),
         };
-        let none = |tps| stretch(Reader::None, &[0.0, tps]);
-        // The first slice does not count.
-        let rows = [none(90.0), stretch(Reader::Idle, &[1.0, 80.0, 82.0]), none(110.0)].map(|s| row(&s, 1));
-        let promises = LongReader.promises(&rows);
+        // The first turn does not count.
+        let of = [trace(Reader::None, &[0.0, 90.0, 110.0]), trace(Reader::Idle, &[1.0, 80.0, 82.0])];
+        let promises = LongReader.promises(&of.map(|trace| row(&trace, 1)));
         let measured: Vec<(f64, bool)> = promises.iter().map(|promise| (promise.measured, promise.held)).collect();
         assert_eq!(measured[0], (0.81, false));
         assert_eq!(measured[1], (1.0, true));
         assert!(!measured[2].1, "above its share");
-    }
-
-    #[test]
-    fn slices_of_others_do_not_count_while_most_are_the_writers_own() {
-        let settled = |slices: &[(f64, f64)]| {
-            let slices = slices.iter().map(|&(tps, stolen_cores)| Slice { tps, stolen_cores }).collect();
-            let (undo_bytes_max, pruned) = (0, 0);
-            Stretch { reader: Reader::None, seconds: 1.0, slices, undo_bytes_max, pruned, unchanged: None }.settled()
-        };
-        assert_eq!(settled(&[(9.0, 0.0), (80.0, 0.0), (10.0, 0.5), (90.0, 0.01)]), 85.0);
-        assert_eq!(settled(&[(9.0, 0.0), (80.0, 0.0), (10.0, 0.5), (30.0, 0.2)]), 40.0);
-        assert_eq!(settled(&[(9.0, 0.4)]), 9.0);
     }
 }

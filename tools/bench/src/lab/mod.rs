@@ -45,6 +45,7 @@ mod repeat;
 mod row;
 mod status;
 mod subject;
+mod turn;
 
 pub use outcome::Outcome;
 pub use promise::{Bound, Promise};

@@ -75,7 +75,7 @@ impl Outcome {
         let config: Vec<String> = self.config.iter().map(|(name, value)| format!("{name} {}", plain(value))).collect();
         let mut columns: Vec<&'static str> = Vec::new();
         for name in self.rows.iter().flat_map(Row::names) {
-            if !columns.contains(&name) && !["repeats", "tps_by_time", "stolen_by_time"].contains(&name) {
+            if !columns.contains(&name) && !["repeats", "tps_by_time"].contains(&name) {
                 columns.push(name);
             }
         }

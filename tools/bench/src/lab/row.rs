@@ -5,7 +5,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::Value;
 
 /// Names that scripts may rely on: first what varies, then what is measured, then what is added to them.
-const FIELDS: [&str; 73] = [
+const FIELDS: [&str; 72] = [
     "buffer",
     "threads",
     "clients",
@@ -62,7 +62,6 @@ const FIELDS: [&str; 73] = [
     "wait",
     "ring_bytes",
     "cpu_stolen_cores",
-    "stolen_by_time",
     "repeats",
     "seconds",
     "refused",
