@@ -37,10 +37,11 @@ fn exactly<P, M>(
     Ok(measured)
 }
 
-/// The point at `step` of a round: each round begins elsewhere, and every other one runs backwards.
+/// The point at `step` of a round: each round begins elsewhere, and every other two run backwards. Of two points each comes
+/// first as often as the other: AB, BA, BA, AB.
 fn place(step: usize, round: usize, points: usize, rounds: usize) -> usize {
     let along = (step + round * (points / rounds + 1)) % points;
-    if round.is_multiple_of(2) { along } else { points - 1 - along }
+    if (round / 2).is_multiple_of(2) { along } else { points - 1 - along }
 }
 
 /// The measurement whose `key` is the median, the lower of the middle two, and all keys in the order of rounds.
@@ -65,6 +66,8 @@ mod tests {
             }
         }
         assert_ne!(place(0, 0, 10, 3), place(0, 2, 10, 3));
+        let first: Vec<usize> = (0..8).map(|round| place(0, round, 2, 8)).collect();
+        assert_eq!(first, [0, 1, 1, 0, 0, 1, 1, 0]);
     }
 
     #[test]

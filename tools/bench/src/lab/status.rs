@@ -143,11 +143,15 @@ impl Experiment for StatusLab {
             Some(Promise::new(promise, at("csnmap", "hot", 1, "lookup_ns")?, Bound::Most(5.0)))
         };
         let whole = || {
+            // Round by round: what the machine gives changes more from one round to another than from one row to the next.
             let tps = |status: &str| {
-                rows.iter().find(|row| row.text("status") == status && row.get("tps").is_some())?.number("tps")
+                let row = rows.iter().find(|row| row.text("status") == status && row.get("tps").is_some())?;
+                row.get("repeats")?.as_array()?.iter().map(serde_json::Value::as_f64).collect::<Option<Vec<f64>>>()
             };
-            let promise = format!("TPC-B of {TPCB_THREADS} threads: csnmap / direct");
-            Some(Promise::new(promise, tps("csnmap")? / tps("direct")?, Bound::Least(0.97)))
+            let ratios: Vec<f64> =
+                tps("csnmap")?.iter().zip(tps("direct")?).map(|(ours, other)| ours / other).collect();
+            let promise = format!("TPC-B of {TPCB_THREADS} threads: csnmap / direct, median of rounds");
+            Some(Promise::new(promise, median(&ratios, |ratio| *ratio).0, Bound::Least(0.97)))
         };
         [ratio("direct"), ratio("csnmap"), cost(), whole()].into_iter().flatten().collect()
     }
