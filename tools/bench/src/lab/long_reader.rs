@@ -20,10 +20,7 @@ use foreshore::{Db, Durability, ReadOptions, ReadTransaction, TableDef, Transact
 use foreshore_base::Result;
 use std::{
     fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -32,7 +29,7 @@ use std::{
 const ROWS: u64 = 10_000;
 /// Bytes of a row, which begins with how often it was updated.
 const ROW_BYTES: usize = 100;
-/// Rows that a reader reads again at the end.
+/// Rows that a reader who does nothing reads at the start, and again at the end.
 const FIRST: u64 = 100;
 /// Of the limit a share is for old versions: without pruning it is spent within seconds.
 const MEMORY: u64 = 256 << 20;
@@ -50,7 +47,7 @@ enum Reader {
     None,
     /// Holds its snapshot, and reads its first rows at the start and at the end.
     Idle,
-    /// Reads all rows at the start, all once more, evenly over its time, and the first at the end.
+    /// Reads all rows at the start, all once more, evenly over its turns, and all at the end.
     Slow,
 }
 
@@ -247,8 +244,9 @@ impl Transactions for Updates {
 
 /// Has writers on all databases, each of which is theirs for `held` in all, beside its reader. Ends early if one has failed.
 fn in_turns(config: &Config, beds: &[(Reader, Db)], threads: usize, held: Duration, seed: u64) -> Result<Vec<Trace>> {
-    let (phase, turn, is_over) = (Phase::new(), Arc::new(Turn::default()), AtomicBool::new(false));
+    let (phase, turn) = (Phase::new(), Arc::new(Turn::default()));
     thread::scope(|scope| {
+        let end = End { phase: &phase, turn: &turn };
         let mut writers = Vec::new();
         for (mine, (_, db)) in beds.iter().enumerate() {
             for thread in 0..threads as u64 {
@@ -259,16 +257,14 @@ fn in_turns(config: &Config, beds: &[(Reader, Db)], threads: usize, held: Durati
             }
         }
         let warm_up = take_turns(beds, &phase, &turn, TURN.min(held));
-        let time = held * beds.len() as u32;
         let mut readers = Vec::new();
-        for (reader, db) in beds {
-            let is_over = &is_over;
-            readers.push((*reader != Reader::None).then(|| scope.spawn(move || read(db, *reader, time, is_over))));
+        for (mine, &(reader, ref db)) in beds.iter().enumerate() {
+            let (turn, phase) = (&*turn, &phase);
+            let is_mine = move || turn.is(mine);
+            readers.push((reader != Reader::None).then(|| scope.spawn(move || read(db, reader, held, phase, is_mine))));
         }
         let traces = take_turns(beds, &phase, &turn, held);
-        is_over.store(true, Ordering::Release);
-        phase.raise(Phase::STOP);
-        turn.give(Turn::ALL);
+        drop(end);
         let mut commits = vec![0; beds.len()];
         for (mine, writer) in writers {
             commits[mine] += writer.join().expect("a writer ends")?.all_commits;
@@ -299,41 +295,62 @@ fn take_turns(beds: &[(Reader, Db)], phase: &Phase, turn: &Turn, held: Duration)
         unchanged: None,
     };
     let mut traces: Vec<Trace> = beds.iter().map(trace).collect();
-    while traces.iter().any(|trace| trace.seconds < held.as_secs_f64()) && phase.get() != Phase::STOP {
-        for (mine, ((_, db), trace)) in beds.iter().zip(&mut traces).enumerate() {
-            turn.give(mine);
-            let (begun, commits, stolen) = (Instant::now(), db.stats().txn.commits, stolen_seconds()?);
-            thread::sleep(length);
-            let (seconds, stats) = (begun.elapsed().as_secs_f64(), db.stats());
-            trace.seconds += seconds;
-            trace.tps.push((stats.txn.commits - commits) as f64 / seconds);
-            trace.stolen_cores.push((stolen_seconds()? - stolen) / seconds);
-            trace.undo_bytes_max = trace.undo_bytes_max.max(stats.memory_use.undo);
-            trace.pruned = stats.txn.versions_pruned - pruned[mine];
+    // There and back: what one leaves behind meets both neighbours.
+    let (there, back) = (0..beds.len(), (0..beds.len()).rev());
+    for mine in there.chain(back).cycle() {
+        let is_over = traces.iter().all(|trace| trace.seconds >= held.as_secs_f64());
+        if is_over || phase.get() == Phase::STOP {
+            break;
         }
+        let ((_, db), trace) = (&beds[mine], &mut traces[mine]);
+        turn.give(mine);
+        let (begun, commits, stolen) = (Instant::now(), db.stats().txn.commits, stolen_seconds()?);
+        thread::sleep(length);
+        let (seconds, stats) = (begun.elapsed().as_secs_f64(), db.stats());
+        trace.seconds += seconds;
+        trace.tps.push((stats.txn.commits - commits) as f64 / seconds);
+        trace.stolen_cores.push((stolen_seconds()? - stolen) / seconds);
+        trace.undo_bytes_max = trace.undo_bytes_max.max(stats.memory_use.undo);
+        trace.pruned = stats.txn.versions_pruned - pruned[mine];
     }
     Ok(traces)
 }
 
-/// Reads until the time is over, and tells whether rows that were read again were the same.
-fn read(db: &Db, reader: Reader, time: Duration, is_over: &AtomicBool) -> Result<bool> {
+/// Ends writers and readers with its life, also where the thread that leads them panics.
+struct End<'a> {
+    phase: &'a Phase,
+    turn: &'a Turn,
+}
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.phase.raise(Phase::STOP);
+        self.turn.give(Turn::ALL);
+    }
+}
+
+/// Reads until the end, in its own turns, and tells whether rows that were read again were the same.
+fn read(db: &Db, reader: Reader, held: Duration, phase: &Phase, is_mine: impl Fn() -> bool) -> Result<bool> {
     let tx = db.read_with(ReadOptions::new().label("long reader"));
-    let begun = Instant::now();
     let rows = if reader == Reader::Slow { ROWS } else { FIRST };
     let first: Vec<Vec<u8>> = values(&tx, rows)?;
     let table = tx.open(HOT)?;
     let (mut again, mut unchanged) = (0, first.len() as u64 == rows);
-    while !is_over.load(Ordering::Acquire) {
-        let due = begun + time.mul_f64(again as f64 / rows as f64);
-        if reader == Reader::Idle || Instant::now() < due {
-            thread::sleep(Duration::from_millis(5));
-            continue;
+    let (mut own, mut last) = (Duration::ZERO, Instant::now());
+    while phase.get() != Phase::STOP {
+        // WAIT: window - some rows are due after it.
+        thread::sleep(Duration::from_millis(5));
+        let now = Instant::now();
+        own += if is_mine() { now - last } else { Duration::ZERO };
+        last = now;
+        let due = (own.as_secs_f64() / held.as_secs_f64() * rows as f64) as u64;
+        while reader == Reader::Slow && again < due && phase.get() != Phase::STOP {
+            let row = &first[(again % rows) as usize];
+            unchanged &= table.get_with(again % rows, |now| now == row)?.unwrap_or(false);
+            again += 1;
         }
-        let row = &first[(again % rows) as usize];
-        unchanged &= table.get_with(again % rows, |now| now == row)?.unwrap_or(false);
-        again += 1;
     }
-    Ok(unchanged && values(&tx, FIRST)? == first[..FIRST as usize])
+    Ok(unchanged && values(&tx, rows)? == first)
 }
 
 fn values(tx: &ReadTransaction, rows: u64) -> Result<Vec<Vec<u8>>> {
@@ -358,6 +375,18 @@ mod tests {
             assert!(trace.settled() > 0.0 && trace.undo_bytes_max > 0, "{trace:?}");
             assert!(trace.seconds >= 0.4 && trace.seconds < 4.0, "{trace:?}");
         }
+    }
+
+    #[test]
+    fn who_has_no_turn_draws_nothing() {
+        let turn = Arc::new(Turn::default());
+        let mut updates = Updates { turn: Arc::clone(&turn), mine: 1, random: Random::new(1, 0), key: 0, count: 0 };
+        thread::scope(|scope| {
+            let drawn = scope.spawn(move || updates.draw());
+            thread::sleep(Duration::from_millis(5));
+            assert!(!drawn.is_finished());
+            turn.give(1);
+        });
     }
 
     #[test]

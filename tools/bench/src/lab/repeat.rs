@@ -37,11 +37,14 @@ fn exactly<P, M>(
     Ok(measured)
 }
 
-/// The point at `step` of a round: each round begins elsewhere, and every other two run backwards. Of two points each comes
+/// The point at `step` of a round: each round begins elsewhere, and every other one runs backwards. Of two points each comes
 /// first as often as the other: AB, BA, BA, AB.
 fn place(step: usize, round: usize, points: usize, rounds: usize) -> usize {
+    if points == 2 {
+        return (step + round.div_ceil(2)) % 2;
+    }
     let along = (step + round * (points / rounds + 1)) % points;
-    if (round / 2).is_multiple_of(2) { along } else { points - 1 - along }
+    if round.is_multiple_of(2) { along } else { points - 1 - along }
 }
 
 /// The measurement whose `key` is the median, the lower of the middle two, and all keys in the order of rounds.
@@ -58,7 +61,7 @@ mod tests {
 
     #[test]
     fn every_round_visits_every_point_once_and_begins_elsewhere() {
-        for (points, rounds) in [(10, 3), (1, 5), (7, 7), (4, 9)] {
+        for (points, rounds) in [(10, 3), (1, 5), (2, 5), (7, 7), (4, 9)] {
             for round in 0..rounds {
                 let mut seen: Vec<usize> = (0..points).map(|step| place(step, round, points, rounds)).collect();
                 seen.sort_unstable();
@@ -66,8 +69,10 @@ mod tests {
             }
         }
         assert_ne!(place(0, 0, 10, 3), place(0, 2, 10, 3));
-        let first: Vec<usize> = (0..8).map(|round| place(0, round, 2, 8)).collect();
-        assert_eq!(first, [0, 1, 1, 0, 0, 1, 1, 0]);
+        let first = |points, rounds| (0..rounds).map(|round| place(0, round, points, rounds)).collect::<Vec<_>>();
+        assert_eq!(first(2, 8), [0, 1, 1, 0, 0, 1, 1, 0]);
+        assert_eq!(first(2, 2), [0, 1]);
+        assert_eq!(first(5, 3), [0, 2, 4]);
     }
 
     #[test]

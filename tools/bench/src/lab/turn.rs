@@ -20,6 +20,7 @@ impl Turn {
     /// From now on `to` has it.
     pub(super) fn give(&self, to: usize) {
         let _guard = self.lock.lock();
+        // ORDERING: Release, with the load in `is`. Under the lock, so that nobody looks before it and parks after the call below.
         self.of.store(to, Ordering::Release);
         self.changed.notify_all();
     }
@@ -28,11 +29,13 @@ impl Turn {
     pub(super) fn wait(&self, mine: usize) {
         if !self.is(mine) {
             let guard = self.lock.lock().expect("nobody panics with it");
+            // WAIT: park - `give` ends it.
             drop(self.changed.wait_while(guard, |()| !self.is(mine)));
         }
     }
 
-    fn is(&self, mine: usize) -> bool {
+    pub(super) fn is(&self, mine: usize) -> bool {
+        // ORDERING: Acquire, with the store in `give`.
         let of = self.of.load(Ordering::Acquire);
         of == mine || of == Self::ALL
     }
