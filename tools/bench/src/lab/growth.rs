@@ -284,11 +284,14 @@ mod tests {
 
     #[test]
     fn both_ways_of_growing_are_measured_while_the_file_is_cut() {
-        let span = Span { warm_up: Duration::ZERO, window: Duration::from_millis(1500) };
         for growth in [Growth::Inline, Growth::Ahead] {
             let point = Point { growth, device: Device::Null, load: Some(2000.0), seed: 1 };
-            let measured = point.measure(span).unwrap();
-            assert!(measured.inserts > 0 && measured.growths > 0, "{growth}: {measured:?}");
+            // A busy machine may not finish one load of the churn within the first window.
+            let windows = [1500, 15_000].map(Duration::from_millis);
+            let mut tries = windows.map(|window| Span { warm_up: Duration::ZERO, window }).into_iter();
+            let measured = tries.find_map(|span| Some(point.measure(span).unwrap()).filter(|it| it.growths > 0));
+            let measured = measured.expect("the file grew in one of the windows");
+            assert!(measured.inserts > 0, "{growth}: no insert");
             assert!(measured.us(0.5) > 0.0 && measured.max_us() >= measured.us(0.9999));
         }
     }
