@@ -12,6 +12,7 @@ use foreshore_base::codec::u32_at;
 use foreshore_base::limits::{BLOCK, PAGE_SIZE};
 use foreshore_base::{Error, Lsn, Place, Result, Uuid};
 use foreshore_io::{AlignedBuf, File};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 #[derive(Debug)]
@@ -34,7 +35,9 @@ impl Doublewrite {
         file.sync()
     }
 
+    /// Opens the file and looks for the newest batch, past the page cache: it may show a batch whose sync has failed.
     pub(crate) fn open(file: Arc<dyn File>, uuid: Uuid) -> Result<Self> {
+        file.read_past_cache()?;
         let mut block = AlignedBuf::new(BLOCK);
         let len = file.read_at(&mut block, 0)?;
         let path = || file.path().to_owned();
@@ -75,30 +78,55 @@ impl Doublewrite {
         self.file.sync()
     }
 
-    /// Writes the image of every page home whose home is not whole, syncs, and returns how many.
+    /// Writes the images of the two newest batches home, makes them durable there, and returns how many homes were not whole.
+    ///
+    /// Homes that read whole are written, too: where a failed sync has left the page clean, the cache shows an image that the
+    /// medium does not have, and not every file system lets a reader look past the cache. Every page that may be so is in these
+    /// batches: a batch begins only when the homes of the last but one are durable, and none begins after a failed sync.
+    ///
+    /// Why no image replaces a newer page:
+    /// - The newest batch holds the newest image that was ever on its way home, of each of its pages.
+    /// - Of a page in both batches the image of the newer one counts.
+    /// - A home that is whole and of a greater LSN came from elsewhere, for example with another file in the place of this one. It
+    ///   stays.
+    ///
+    /// An image of the same LSN as its home may differ from it in what is not logged. Either is a state that a crash may leave.
     pub(crate) fn restore(&self, data: &dyn File, durable: Lsn) -> Result<usize> {
         let mut restored = 0;
-        let mut block = AlignedBuf::new(BLOCK);
-        // The newer area first: once its image is home, the older one finds the home whole.
+        let mut done = HashSet::new();
         for area in [self.newest, 1 - self.newest] {
-            let len = self.file.read_at(&mut block, area_offset(area))?;
-            let Some(batch) = Batch::decode(&block[..len], self.uuid) else { continue };
-            if batch.sequence + 1 < self.sequence {
-                continue;
-            }
-            let mut images = AlignedBuf::new(batch.entries.len() * PAGE_SIZE);
-            let len = self.file.read_at(&mut images, area_offset(area) + BLOCK as u64)?;
-            for (entry, image) in batch.entries.iter().zip(images[..len].chunks_exact(PAGE_SIZE)) {
-                restored += usize::from(self.restore_page(data, entry, image, durable)?);
+            let Some((batch, images)) = self.read(area)? else { continue };
+            for (entry, image) in batch.entries.iter().zip(images.chunks_exact(PAGE_SIZE)) {
+                if done.contains(&entry.pid) {
+                    continue;
+                }
+                let home = self.restore_page(data, entry, image, durable)?;
+                restored += usize::from(home == Home::WasTorn);
+                if home != Home::Stays {
+                    done.insert(entry.pid);
+                }
             }
         }
-        // Even if all homes are whole: a process that ended may have left them so without a sync, and the areas are written
-        // over from now on.
+        // The areas are written over from now on.
         data.sync()?;
         Ok(restored)
     }
 
-    fn restore_page(&self, data: &dyn File, entry: &Entry, image: &[u8], durable: Lsn) -> Result<bool> {
+    /// The batch in `area` and its images, if it is one of the two newest.
+    fn read(&self, area: usize) -> Result<Option<(Batch, AlignedBuf)>> {
+        let mut block = AlignedBuf::new(BLOCK);
+        let len = self.file.read_at(&mut block, area_offset(area))?;
+        let Some(batch) = Batch::decode(&block[..len], self.uuid) else { return Ok(None) };
+        if batch.sequence + 1 < self.sequence {
+            return Ok(None);
+        }
+        let mut images = AlignedBuf::new(batch.entries.len() * PAGE_SIZE);
+        let len = self.file.read_at(&mut images, area_offset(area) + BLOCK as u64)?;
+        images[len..].fill(0);
+        Ok(Some((batch, images)))
+    }
+
+    fn restore_page(&self, data: &dyn File, entry: &Entry, image: &[u8], durable: Lsn) -> Result<Home> {
         // Whether the home is ahead of the log is found out when it is fixed; here it only matters that it is whole.
         let any = Lsn(u64::MAX);
         let mut home = AlignedBuf::new(PAGE_SIZE);
@@ -106,22 +134,31 @@ impl Doublewrite {
         if len == 0 {
             // The file ends before it. Either its end was cut off, and the page was free. Or a growth was lost in a crash,
             // and no sync has followed the first home write of the page: then its whole life is in the log.
-            return Ok(false);
+            return Ok(Home::Stays);
         }
-        if verify_page(&home[..len], entry.pid, any).is_ok() {
-            return Ok(false);
-        }
+        let is_torn = verify_page(&home[..len], entry.pid, any).is_err();
         let is_whole = verify_page(image, entry.pid, any).is_ok() && u32_at(image, format::AT_CRC) == entry.crc;
-        if !is_whole {
-            return Ok(false);
+        if !is_whole || !is_torn && page_lsn(&home) > entry.lsn {
+            return Ok(Home::Stays);
         }
         if page_lsn(image) != entry.lsn || entry.lsn > durable {
+            if !is_torn {
+                return Ok(Home::Stays);
+            }
             let why = "the image that a torn page needs holds a change that the log has lost";
             return Err(Error::corrupted(self.file.path(), Place::Page(entry.pid), why));
         }
         data.write_at(image, entry.pid.offset())?;
-        Ok(true)
+        Ok(if is_torn { Home::WasTorn } else { Home::WasWhole })
     }
+}
+
+/// What a home was before its image was written there, if it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Home {
+    WasTorn,
+    WasWhole,
+    Stays,
 }
 
 #[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]

@@ -87,6 +87,12 @@ impl File for Disk {
         Ok(())
     }
 
+    fn read_past_cache(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn read_cached(&self) {}
+
     fn len(&self) -> Result<u64> {
         Ok((PAGES + 1) * PAGE_SIZE as u64)
     }

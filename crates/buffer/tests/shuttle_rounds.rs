@@ -153,6 +153,12 @@ impl File for Data {
         Ok(())
     }
 
+    fn read_past_cache(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn read_cached(&self) {}
+
     fn len(&self) -> Result<u64> {
         Ok(PageId(PAGES + 1).offset())
     }
@@ -205,6 +211,12 @@ impl File for Doublewrite {
     fn sync(&self) -> Result<()> {
         Ok(())
     }
+
+    fn read_past_cache(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn read_cached(&self) {}
 
     fn len(&self) -> Result<u64> {
         Ok(self.0.0.lock().doublewrite.len() as u64)

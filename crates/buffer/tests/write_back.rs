@@ -339,6 +339,14 @@ impl File for Picky {
         self.0.sync()
     }
 
+    fn read_past_cache(&self) -> Result<()> {
+        self.0.read_past_cache()
+    }
+
+    fn read_cached(&self) {
+        self.0.read_cached();
+    }
+
     fn len(&self) -> Result<u64> {
         self.0.len()
     }

@@ -130,6 +130,14 @@ impl File for FencedFile {
         self.gate.pass(|| self.inner.sync())
     }
 
+    fn read_past_cache(&self) -> Result<()> {
+        self.gate.pass(|| self.inner.read_past_cache())
+    }
+
+    fn read_cached(&self) {
+        self.inner.read_cached();
+    }
+
     fn len(&self) -> Result<u64> {
         self.inner.len()
     }
@@ -163,6 +171,7 @@ mod tests {
         assert!(matches!(file.write_many(&[(b"after!", 0)]), Err(Error::Closed)));
         assert!(matches!(file.write_whole(&[(b"after!", 0)]), Err(Error::Closed)));
         assert!(matches!(file.sync(), Err(Error::Closed)));
+        assert!(matches!(file.read_past_cache(), Err(Error::Closed)));
         assert!(matches!(file.set_len(1), Err(Error::Closed)));
         assert!(matches!(file.allocate(0, 4096), Err(Error::Closed)));
         assert!(matches!(fs.create(&dir.join("g")), Err(Error::Closed)));

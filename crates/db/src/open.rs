@@ -175,6 +175,9 @@ impl Parts {
     fn start(&self, lock: Box<dyn DirLock>, is_new: bool) -> Result<Arc<Engine>> {
         let Self { files, fenced, options, memory, .. } = self;
         let (data, doublewrite) = (fenced.open(&files.data)?, fenced.open(&files.doublewrite)?);
+        // The cache may show superblocks and pages whose sync has failed, to this process or to one before. The log and the
+        // doublewrite file look past it by themselves.
+        data.read_past_cache()?;
         let (mut superblock, _) = SuperBlock::read_newest(&*data)?;
         Pool::check_files(&doublewrite, superblock.uuid)?;
         let (log, recovered) = Log::open(fenced, &files.log, superblock.uuid, &log_options(options, memory))?;
@@ -204,6 +207,8 @@ impl Parts {
         let (txns, taken_over, recovery) = self.recover(&log, &trees, replayed)?;
         let checkpointer = self.checkpointer(&log, &pool, &txns, &space, &data, superblock)?;
         checkpointer.checkpoint()?;
+        // Whatever was only in the cache has been redone, written again and synced.
+        data.read_cached();
         if is_new {
             fenced.remove(&files.unfinished)?;
             fenced.sync_dir(&files.dir)?;

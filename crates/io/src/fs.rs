@@ -112,8 +112,21 @@ pub trait File: Send + Sync + Debug {
         Ok(false)
     }
 
-    /// Makes all earlier writes and the length durable.
+    /// Makes all earlier writes and the length durable. Fails for ever once a sync of this open file has failed, whatever the
+    /// error: a write that it stands for may be lost. [`File::write_durable`] stands for itself, and works again.
     fn sync(&self) -> Result<()>;
+
+    /// From now on reads show what is on the medium, whatever the page cache of the operating system holds, until
+    /// [`File::read_cached`]. What the cache has not yet written is written first. For a file that was just opened and not
+    /// written to: what earlier writers have lost is no error here, because the caller sees what is left.
+    ///
+    /// # Errors
+    /// `Io` or `DiskFull` if the cache cannot be written.
+    fn read_past_cache(&self) -> Result<()>;
+
+    /// Ends [`File::read_past_cache`]: reads may come from the page cache again. The cache may still hold what it held then, but
+    /// for what was written since. So the caller has written everything again that it found to be different.
+    fn read_cached(&self);
 
     /// Length in bytes.
     fn len(&self) -> Result<u64>;

@@ -62,6 +62,16 @@ pub trait FileLayer: Send + Sync + Debug {
         self.below().sync()
     }
 
+    /// See [`File::read_past_cache`].
+    fn read_past_cache(&self) -> Result<()> {
+        self.below().read_past_cache()
+    }
+
+    /// See [`File::read_cached`].
+    fn read_cached(&self) {
+        self.below().read_cached();
+    }
+
     /// See [`File::set_len`].
     fn set_len(&self, len: u64) -> Result<()> {
         self.below().set_len(len)
@@ -96,6 +106,14 @@ impl<L: FileLayer> File for L {
 
     fn sync(&self) -> Result<()> {
         FileLayer::sync(self)
+    }
+
+    fn read_past_cache(&self) -> Result<()> {
+        FileLayer::read_past_cache(self)
+    }
+
+    fn read_cached(&self) {
+        FileLayer::read_cached(self);
     }
 
     fn len(&self) -> Result<u64> {

@@ -16,7 +16,11 @@
 //!
 //! **Errors.** Every operation answers with [`foreshore_base::Error`] and names the file. A full disk is
 //! [`foreshore_base::Error::DiskFull`]. A write or a sync that failed is never tried again here: after a failed sync
-//! the kernel may drop the dirty pages and report success the next time.
+//! the kernel may drop the dirty pages and report success the next time. A failed sync fails every writer that wrote before
+//! it ended (`syncs`).
+//!
+//! **The page cache.** After a failed sync it shows bytes that are not on the medium, and calls them clean. A caller that
+//! recovers reads past it: [`File::read_past_cache`].
 
 mod aligned;
 // Kernels, `pub` for the models in `tests/`, which see them under `foreshore_loom` only.
@@ -34,6 +38,8 @@ mod pause;
 mod reap;
 mod retry;
 pub mod sim;
+#[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
+mod syncs;
 
 pub use aligned::AlignedBuf;
 pub use device::Device;
@@ -48,4 +54,5 @@ pub use sim::Sim;
 pub mod model {
     pub use crate::crew::Crew;
     pub use crate::reap::{Completions, Desk};
+    pub use crate::syncs::Syncs;
 }

@@ -308,6 +308,13 @@ impl File for MemFile {
         Ok(())
     }
 
+    /// There is no cache in front of memory.
+    fn read_past_cache(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn read_cached(&self) {}
+
     fn len(&self) -> Result<u64> {
         Ok(self.contents.0.read().len)
     }

@@ -126,6 +126,37 @@ fn the_lock_excludes_other_processes_and_dies_with_its_owner() {
     drop(disk.lock(&lock_path).unwrap());
 }
 
+/// On a file system with direct I/O this goes through a second descriptor, elsewhere through the first one.
+#[test]
+fn a_buffered_file_shows_the_same_past_the_cache() {
+    let (_, dir) = scratch("past-cache");
+    let path = dir.join("file");
+    let disk = Disk::buffered(&dir).unwrap();
+    let mut block = AlignedBuf::new(4096);
+    let file = disk.create(&path).unwrap();
+    let mut put = |byte: u8, at: u64| {
+        block.fill(byte);
+        file.write_at(&block, at).unwrap();
+    };
+    put(7, 0);
+    put(8, 4096);
+    let reader = disk.open(&path).unwrap();
+    reader.read_past_cache().unwrap();
+    let read = || {
+        let mut bytes = AlignedBuf::new(16384);
+        let len = reader.read_at(&mut bytes, 0).unwrap();
+        bytes[..len].chunks(4096).map(|block| (block.len(), block[0], block[block.len() - 1])).collect::<Vec<_>>()
+    };
+    assert_eq!(read(), [(4096, 7, 7), (4096, 8, 8)]);
+    // What is only in the cache is written first.
+    put(9, 4096);
+    reader.set_len(8192 + 100).unwrap();
+    assert_eq!(read(), [(4096, 7, 7), (4096, 9, 9), (100, 0, 0)]);
+    reader.read_cached();
+    assert_eq!(read(), [(4096, 7, 7), (4096, 9, 9), (100, 0, 0)]);
+    reader.sync().unwrap();
+}
+
 #[test]
 fn a_reader_reads_and_changes_nothing() {
     let (disk, dir) = scratch("reader");

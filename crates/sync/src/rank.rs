@@ -55,6 +55,8 @@ lock_ranks! {
     UndoSpill,
     /// Access to files, taken back when a database closes. Shared by calls in flight.
     FileFence,
+    /// Syncs of one open file, which take turns.
+    FileSync,
     /// State of an open file or of a simulated disk.
     File,
     /// Making a session, and the search of all shards for an idle one.

@@ -83,7 +83,7 @@ pub(crate) fn scan_by(home: &Home, control: &Control, rule: Rule) -> Result<Scan
     if is_lost && numbers.binary_search(&start.segment).is_err() {
         return Err(Error::LostLog { dir: home.dir.clone(), missing: start.first });
     }
-    let (file, size) = home.open_segment(start.segment)?;
+    let (file, size) = home.open_past_cache(start.segment)?;
     let mut scanned = Scanned {
         live: vec![(Live::new(start.segment, size, start.first, start.prev_crc), file)],
         next: start.first,
@@ -180,7 +180,7 @@ impl Scanned {
             None => return Ok(false),
         };
         // It carries log that counts, so its header must be sound too.
-        let (file, size) = home.open_segment(number)?;
+        let (file, size) = home.open_past_cache(number)?;
         self.live.push((Live::new(number, size, first, prev_crc), file));
         Ok(true)
     }

@@ -1,14 +1,14 @@
 //! An open file of the operating system.
 
-use super::many::Writers;
+use super::{many::Writers, past::PastCache};
 #[cfg(feature = "uring")]
 use super::uring::Ring;
 use crate::{
     AlignedBuf, File,
     retry::{self, RawFile, uninterrupted},
+    syncs::Syncs,
 };
 use foreshore_base::{Error, Result, limits::BLOCK};
-use foreshore_sync::{LockRank, Mutex};
 #[cfg(feature = "uring")]
 use rustix::fd::AsFd;
 use rustix::{
@@ -32,10 +32,6 @@ const WHOLE_REFUSED: [Errno; 3] = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS]
 /// `STATX_WRITE_ATOMIC`: asks for the lengths of such writes.
 const STATX_WRITE_ATOMIC: u32 = 0x0001_0000;
 
-fn not_failed() -> Mutex<Option<Errno>> {
-    Mutex::new(LockRank::File, None)
-}
-
 /// A file opened by [`Disk`](crate::Disk).
 #[derive(Debug)]
 pub(super) struct DiskFile {
@@ -44,8 +40,10 @@ pub(super) struct DiskFile {
     direct: bool,
     /// Who writes batches, if not the caller one after another.
     writers: Option<Arc<Writers>>,
-    /// Held during a sync: how the first one failed.
-    failed: Mutex<Option<Errno>>,
+    syncs: Syncs,
+    past_cache: PastCache,
+    /// Whether somebody else writes the file, and this only looks at it.
+    looks_only: bool,
     #[cfg(feature = "uring")]
     ring: Option<Arc<Ring>>,
 }
@@ -57,10 +55,18 @@ impl DiskFile {
             path,
             direct,
             writers: None,
-            failed: not_failed(),
+            syncs: Syncs::new(),
+            past_cache: PastCache::new(),
+            looks_only: false,
             #[cfg(feature = "uring")]
             ring: None,
         }
+    }
+
+    /// The file, which another process writes: its cache stays as that one has it.
+    pub(super) fn looking_only(mut self) -> Self {
+        self.looks_only = true;
+        self
     }
 
     /// The file, with batches written by `writers`.
@@ -92,21 +98,8 @@ impl DiskFile {
         Error::io(op, &self.path, e)
     }
 
-    /// Syncs take turns, and none succeeds after one that failed. The kernel tells an open file of lost pages once: of two syncs
-    /// side by side one would learn of it, and the other report success for the pages of both.
-    fn fdatasync(&self) -> Result<()> {
-        let mut failed = self.failed.lock();
-        if let Some(errno) = *failed {
-            return Err(self.error("sync", errno.into()));
-        }
-        // Not repeated, not even after EINTR: a second call may report success for pages that the first one dropped.
-        fs::fdatasync(&self.fd).map_err(|errno| {
-            // A full disk is over when there is space, and nothing that was promised lies in blocks that were never given.
-            if !matches!(errno, Errno::NOSPC | Errno::DQUOT) {
-                *failed = Some(errno);
-            }
-            self.error("sync", errno.into())
-        })
+    fn fdatasync(&self) -> io::Result<()> {
+        Ok(fs::fdatasync(&self.fd)?)
     }
 
     /// Writes zeros from the end of the file up to `end`, for file systems without `fallocate`.
@@ -157,7 +150,8 @@ impl File for DiskFile {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        retry::read_full(self, buf, offset).map_err(|e| self.error("read", e))
+        let read = self.past_cache.read_full(buf, offset).unwrap_or_else(|| retry::read_full(self, buf, offset));
+        read.map_err(|e| self.error("read", e))
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
@@ -165,8 +159,13 @@ impl File for DiskFile {
     }
 
     fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
-        retry::write_full(self, buf, offset, self.direct).map_err(|e| self.error("write", e))?;
-        if self.direct { Ok(()) } else { self.fdatasync() }
+        let write = || retry::write_full(self, buf, offset, self.direct);
+        let written = match self.direct {
+            // The kernel reports lost pages of the open file to such a write, too, and then no longer to a sync.
+            true => write().inspect_err(|e| self.syncs.note_failure(e)),
+            false => self.syncs.write_durable(write, || self.fdatasync()),
+        };
+        written.map_err(|e| self.error("write", e))
     }
 
     fn write_many(&self, parts: &[(&[u8], u64)]) -> Result<()> {
@@ -193,7 +192,19 @@ impl File for DiskFile {
     }
 
     fn sync(&self) -> Result<()> {
-        self.fdatasync()
+        self.syncs.sync_all(|| self.fdatasync()).map_err(|e| self.error("sync", e))
+    }
+
+    fn read_past_cache(&self) -> Result<()> {
+        if self.looks_only {
+            return Ok(());
+        }
+        let begun = self.past_cache.begin(&self.fd, &self.path, !self.direct);
+        begun.map_err(|e| self.error("read past the cache", e))
+    }
+
+    fn read_cached(&self) {
+        self.past_cache.end();
     }
 
     fn len(&self) -> Result<u64> {
@@ -227,16 +238,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_sync_succeeds_after_one_that_failed() {
+    fn a_failed_sync_fails_the_file_and_forgives_later_durable_writes() {
         let open = |path: &Path| fs::open(path, fs::OFlags::RDWR | fs::OFlags::CREATE, fs::Mode::RUSR).unwrap();
         let path = std::env::temp_dir().join(format!("foreshore-sync-{}", std::process::id()));
         // A device that cannot be synced stands for one that fails once.
         let mut file = DiskFile::new(open("/dev/null".as_ref()), path.clone(), false);
         let first = file.sync().unwrap_err().to_string();
+        assert!(file.write_durable(&[1], 0).is_err());
         file.fd = open(&path);
         fs::fdatasync(&file.fd).unwrap();
         assert_eq!(file.sync().unwrap_err().to_string(), first);
-        assert_eq!(file.write_durable(&[1], 0).unwrap_err().to_string(), first);
+        file.write_durable(&[1], 0).unwrap();
+        assert_eq!(file.sync().unwrap_err().to_string(), first);
         DiskFile::new(open(&path), path.clone(), false).sync().unwrap();
         std::fs::remove_file(path).unwrap();
     }

@@ -3,6 +3,7 @@
 mod file;
 mod lock;
 mod many;
+mod past;
 mod place;
 mod read_only;
 #[cfg(feature = "uring")]

@@ -45,10 +45,10 @@ impl Fs for ReadOnly {
         let direct = open_file(path, OFlags::RDONLY | OFlags::DIRECT, "open");
         let refuses = |e: &io::Error| e.kind() == io::ErrorKind::InvalidInput;
         match direct {
-            Ok(fd) => Ok(Arc::new(DiskFile::new(fd, path.into(), true))),
+            Ok(fd) => Ok(Arc::new(DiskFile::new(fd, path.into(), true).looking_only())),
             Err(Error::Io { source, .. }) if refuses(&source) => {
                 let fd = open_file(path, OFlags::RDONLY, "open")?;
-                Ok(Arc::new(DiskFile::new(fd, path.into(), false)))
+                Ok(Arc::new(DiskFile::new(fd, path.into(), false).looking_only()))
             }
             Err(error) => Err(error),
         }

@@ -67,6 +67,17 @@ impl Content {
         }
     }
 
+    /// Takes over the blocks of `other` that `which` names.
+    pub(super) fn refresh(&mut self, other: &Self, mut which: impl FnMut(usize) -> bool) {
+        let blocks = self.blocks.len().max(other.blocks.len());
+        self.blocks.resize(blocks, None);
+        for (number, block) in self.blocks.iter_mut().enumerate() {
+            if which(number) {
+                *block = other.blocks.get(number).cloned().flatten();
+            }
+        }
+    }
+
     /// Makes the file at least `len` long.
     pub(super) fn grow(&mut self, len: u64) {
         self.len = self.len.max(len);

@@ -6,10 +6,13 @@ pub type OpNo = u64;
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
-    /// The operation fails with `EIO`. Of a write, any part may be on the medium or not. After a failed sync, what
-    /// it should have made durable stays visible and is never made durable by a later sync, as Linux file systems
-    /// that mark failed pages clean behave.
+    /// The operation fails with `EIO`. Of a write, any part may be on the medium or not. After a failed sync, the bytes that
+    /// it should have made durable stay visible and are never made durable by a later sync, as Linux file systems that mark
+    /// failed pages clean behave. Lengths are metadata, which a later sync makes durable.
     Eio,
+    /// A sync fails with `ENOSPC`, as one of [`FaultKind::Eio`] does: the file system has promised space that the device does not
+    /// have. Other operations do not meet it.
+    LateEnospc,
     /// No space. Only operations that may need some fail: creating, growing, allocating, and writing where nothing
     /// is allocated.
     Enospc,
@@ -59,6 +62,7 @@ impl Fault {
                 matches!(class, Class::Write { space: true } | Class::Length { space: true } | Class::Create)
             }
             FaultKind::ShortWrite(_) => matches!(class, Class::Write { .. }),
+            FaultKind::LateEnospc => class == Class::Sync,
             FaultKind::Eintr => !matches!(class, Class::Create | Class::Name),
         }
     }

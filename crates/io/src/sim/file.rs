@@ -8,8 +8,10 @@ use super::{
 use crate::{
     File,
     retry::{self, RawFile, uninterrupted},
+    syncs::Syncs,
 };
 use foreshore_base::{Error, Result};
+use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::{
     fmt, io,
     path::{Path, PathBuf},
@@ -20,12 +22,38 @@ pub(super) struct SimFile {
     state: Arc<Machine>,
     path: PathBuf,
     ino: Ino,
+    syncs: Syncs,
+    /// Write-back errors of the file that this handle has reported, or that were reported before it was opened.
+    seen: AtomicU64,
+    past_cache: AtomicBool,
 }
 
 impl SimFile {
     /// A handle on `ino`, which has been counted.
-    pub(super) fn new(state: Arc<Machine>, path: PathBuf, ino: Ino) -> Self {
-        Self { state, path, ino }
+    pub(super) fn new(state: Arc<Machine>, path: PathBuf, ino: Ino, seen: u64) -> Self {
+        let (syncs, past_cache) = (Syncs::new(), AtomicBool::new(false));
+        Self { state, path, ino, syncs, seen: AtomicU64::new(seen), past_cache }
+    }
+
+    /// One sync, as the kernel does it.
+    fn sync_once(&self) -> io::Result<()> {
+        self.state.operation(Class::Sync, |state, fault| {
+            // ORDERING: Relaxed, all under the lock of the state.
+            let mut seen = self.seen.load(Ordering::Relaxed);
+            if matches!(fault, Some(FaultKind::Eio | FaultKind::LateEnospc)) {
+                state.add_error(self.ino);
+            }
+            let is_error = state.report_error(self.ino, &mut seen) && fault.is_none();
+            // ORDERING: as above.
+            self.seen.store(seen, Ordering::Relaxed);
+            state.refuse(fault, Op::FailedSync(self.ino))?;
+            let done = if state.lying { Op::Nothing } else { Op::Sync(self.ino) };
+            if is_error {
+                state.note(done);
+                return Err(rustix::io::Errno::IO.into());
+            }
+            Ok(((), done))
+        })
     }
 
     fn error(&self, op: &'static str, e: io::Error) -> Error {
@@ -60,7 +88,9 @@ impl RawFile for SimFile {
     }
 
     fn read_once(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.state.lock().read(self.ino, buf, offset)
+        // ORDERING: Relaxed, a test asks for it before it reads.
+        let past_cache = self.past_cache.load(Ordering::Relaxed);
+        self.state.lock().read(self.ino, buf, offset, past_cache)
     }
 
     fn write_once(&self, buf: &[u8], offset: u64, durable: bool) -> io::Result<usize> {
@@ -119,7 +149,13 @@ impl File for SimFile {
     }
 
     fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
-        retry::write_full(self, buf, offset, true).map_err(|e| self.error("write", e))
+        let is_buffered = self.state.lock().buffered;
+        let write = || retry::write_full(self, buf, offset, !is_buffered);
+        let written = match is_buffered {
+            false => write().inspect_err(|e| self.syncs.note_failure(e)),
+            true => self.syncs.write_durable(write, || self.sync_once()),
+        };
+        written.map_err(|e| self.error("write", e))
     }
 
     /// As threads do it side by side: in an order that nobody chose, and to the end whatever fails.
@@ -155,11 +191,21 @@ impl File for SimFile {
     }
 
     fn sync(&self) -> Result<()> {
-        let synced = self.state.operation(Class::Sync, |state, fault| {
-            state.refuse(fault, Op::FailedSync(self.ino))?;
-            Ok(((), if state.lying { Op::Nothing } else { Op::Sync(self.ino) }))
-        });
-        synced.map_err(|e| self.error("sync", e))
+        self.syncs.sync_all(|| self.sync_once()).map_err(|e| self.error("sync", e))
+    }
+
+    fn read_past_cache(&self) -> Result<()> {
+        let synced = self.sync_once().or_else(|_| self.sync_once());
+        synced.map_err(|e| self.error("read past the cache", e))?;
+        self.state.lock().drop_cache(self.ino);
+        // ORDERING: Relaxed, as in `read_once`.
+        self.past_cache.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn read_cached(&self) {
+        // ORDERING: Relaxed, as in `read_once`.
+        self.past_cache.store(false, Ordering::Relaxed);
     }
 
     fn len(&self) -> Result<u64> {

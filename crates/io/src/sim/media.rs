@@ -1,6 +1,6 @@
 //! What would survive: the durable image, and the effects that no sync has reached.
 
-use super::{content::Content, fault::OpNo};
+use super::{content::Content, fault::OpNo, persist::sectors, rng::Rng};
 use crate::names::{Names, Node, parent};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -163,6 +163,8 @@ pub(super) enum Op {
     FailedWrite(Effect),
     Sync(Ino),
     FailedSync(Ino),
+    /// A look past the cache: of what failed syncs have left, these bytes are on the medium and the others are not.
+    Settle(Ino, Vec<Effect>),
     SyncDir(PathBuf),
     FailedSyncDir(PathBuf),
     /// Nothing happened.
@@ -233,7 +235,13 @@ impl Media {
             Op::FailedWrite(effect) => self.pending.push(Pending { effect, stranded: true }),
             Op::Sync(ino) => self.commit_file(ino),
             Op::SyncDir(dir) => self.commit_dir(&dir),
-            Op::FailedSync(ino) => self.strand(|effect| effect.file() == Some(ino)),
+            Op::FailedSync(ino) => self.strand(|effect| matches!(effect, Effect::Write { ino: of, .. } if *of == ino)),
+            Op::Settle(ino, landed) => {
+                self.pending.retain(|pending| !pending.stranded || pending.effect.file() != Some(ino));
+                for effect in landed {
+                    commit(&mut self.files, &mut self.pending, ino, &effect);
+                }
+            }
             Op::FailedSyncDir(dir) => self.strand(|effect| effect.dir().as_ref() == Some(&dir)),
             Op::Nothing => {}
         }
@@ -243,6 +251,34 @@ impl Media {
         for pending in &mut self.pending {
             pending.stranded |= which(&pending.effect);
         }
+    }
+
+    /// Decides what is on the medium of the bytes of a file whose sync has failed: all, nothing, or each sector by coin. `None` if
+    /// there are no such bytes.
+    pub(super) fn settle(&self, ino: Ino, rng: &mut Rng) -> Option<Vec<Effect>> {
+        let is_left = |pending: &&Pending| pending.stranded && pending.effect.file() == Some(ino);
+        self.pending.iter().find(is_left)?;
+        let share = [0.0, 1.0, 0.5, 0.5][rng.below(4) as usize];
+        let mut landed = Vec::new();
+        for pending in self.pending.iter().filter(is_left) {
+            let Effect::Write { offset, bytes, whole, .. } = &pending.effect else { continue };
+            let parts: Vec<_> = match whole {
+                true => vec![0..bytes.get().len()],
+                false => sectors(*offset, bytes.get().len()).collect(),
+            };
+            let parts = parts.into_iter().filter(|_| rng.chance(share));
+            landed.extend(parts.filter_map(|part| pending.effect.part(part.start, part.end)));
+        }
+        Some(landed)
+    }
+
+    /// A file with everything that a sync could make durable.
+    pub(super) fn written(&self, ino: Ino) -> Content {
+        let mut content = self.files.get(&ino).cloned().unwrap_or_default();
+        for pending in self.pending.iter().filter(|pending| !pending.stranded && pending.effect.file() == Some(ino)) {
+            pending.effect.apply(&mut content);
+        }
+        content
     }
 
     /// Makes every effect on a file durable.

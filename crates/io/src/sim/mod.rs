@@ -13,6 +13,11 @@
 //! So a file whose name was not synced is lost whatever was written to it, and a file renamed before its bytes were
 //! synced may have the new name and none of the bytes.
 //!
+//! **The page cache.** A sync that fails marks the bytes that it should have written clean: reads show them, no later sync writes
+//! them, power loss brings the old ones back, and [`File::read_past_cache`] shows which of them the medium has. As Linux does,
+//! a file reports the error of a write-back once to every open handle. With [`Sim::set_buffered`] a durable write is a write to
+//! the cache and a sync, as that of [`Disk::buffered`](crate::Disk::buffered) is.
+//!
 //! Operations that change or sync are numbered, reads are counted apart. [`Fault`]s strike by these numbers, below the
 //! loops that the real disk uses. The operations are recorded, so that one run of a script yields the crash images of
 //! all its points ([`Sim::crash_points`]). Used from one thread, everything follows from the seeds. With several, durable
@@ -122,6 +127,30 @@ impl Sim {
         self.state.lock().whole_writes = possible;
     }
 
+    /// Whether durable writes are writes to a page cache that a sync writes back. A new disk and the images of crashes have none.
+    pub fn set_buffered(&self, buffered: bool) {
+        self.state.lock().buffered = buffered;
+    }
+
+    /// The operations so far that synced a file or a directory.
+    #[must_use]
+    pub fn sync_ops(&self) -> Vec<OpNo> {
+        self.state.lock().sync_ops.clone()
+    }
+
+    /// Lets the kernel write a file back by itself, and fail. The next sync of each of its handles says so; a handle that is opened
+    /// later says so if none has before.
+    ///
+    /// # Errors
+    /// `Io` if there is no such file.
+    pub fn fail_write_back(&self, path: &Path) -> Result<()> {
+        let mut state = self.state.lock();
+        let ino = state.names.file(&normal(path)).map_err(|e| Error::io("write back", path, e))?;
+        state.add_error(ino);
+        state.note(Op::FailedSync(ino));
+        Ok(())
+    }
+
     /// Stops recording operations and drops the record. For long runs: [`Sim::crash_image`] still works, and
     /// [`Sim::crash_points`] has the present alone.
     pub fn stop_recording(&self) {
@@ -184,8 +213,8 @@ impl Sim {
             .map_err(|e| Error::io(op, path, e))
     }
 
-    fn handle(&self, path: &Path, ino: media::Ino) -> Arc<dyn File> {
-        Arc::new(SimFile::new(Arc::clone(&self.state), path.to_owned(), ino))
+    fn handle(&self, path: &Path, ino: media::Ino, seen: u64) -> Arc<dyn File> {
+        Arc::new(SimFile::new(Arc::clone(&self.state), path.to_owned(), ino, seen))
     }
 }
 
@@ -216,8 +245,9 @@ impl Fs for Sim {
     fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
         let mut state = self.state.lock();
         let ino = state.open(&normal(path)).map_err(|e| Error::io("open", path, e))?;
+        let seen = state.sample_errors(ino);
         drop(state);
-        Ok(self.handle(path, ino))
+        Ok(self.handle(path, ino, seen))
     }
 
     fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
@@ -226,7 +256,7 @@ impl Fs for Sim {
             state.hold(ino);
             Ok((ino, Some(Effect::Create { path: normal(path), ino })))
         })?;
-        Ok(self.handle(path, ino))
+        Ok(self.handle(path, ino, 0))
     }
 
     fn list(&self, dir: &Path) -> Result<Vec<String>> {

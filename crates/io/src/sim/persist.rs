@@ -70,7 +70,7 @@ enum Fate {
 }
 
 /// Sectors that `[offset, offset + len)` touches: part of the range in each, as offsets from its start.
-fn sectors(offset: u64, len: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+pub(super) fn sectors(offset: u64, len: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
     let mut done = 0;
     std::iter::from_fn(move || {
         let within = ((offset + done as u64) % SECTOR as u64) as usize;

@@ -40,8 +40,21 @@ pub(super) struct State {
     pub(super) lying: bool,
     /// Whether writes that are whole or not at all are possible.
     pub(super) whole_writes: bool,
+    /// Whether writes go to a page cache that syncs write back.
+    pub(super) buffered: bool,
+    /// Write-back errors of a file.
+    pub(super) errors: BTreeMap<Ino, Errors>,
+    /// Syncs of files and directories.
+    pub(super) sync_ops: Vec<OpNo>,
     pub(super) crashed: bool,
     pub(super) flights: Flights,
+}
+
+/// The write-back errors of a file, counted: a handle that has seen less reports one at its next sync.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Errors {
+    met: u64,
+    reported: u64,
 }
 
 /// The state, and where threads wait for it to change.
@@ -129,6 +142,9 @@ impl State {
             faults_met: 0,
             lying: false,
             whole_writes: false,
+            buffered: false,
+            errors: BTreeMap::new(),
+            sync_ops: Vec::new(),
             crashed: false,
             flights: Flights::default(),
         }
@@ -159,6 +175,9 @@ impl State {
         let number = self.ops;
         if (Fault { at: number, kind: FaultKind::Enospc, sticky: false }).strikes(number, class) {
             self.space_ops.push(number);
+        }
+        if class == Class::Sync {
+            self.sync_ops.push(number);
         }
         let fault = self.faults.iter().find(|fault| fault.strikes(number, class)).map(|fault| fault.kind);
         self.faults_met += u64::from(fault.is_some());
@@ -192,6 +211,7 @@ impl State {
     pub(super) fn refuse(&mut self, fault: Option<FaultKind>, failed: Op) -> io::Result<()> {
         let (left, error) = match fault {
             Some(FaultKind::Eio) => (failed, eio()),
+            Some(FaultKind::LateEnospc) => (failed, rustix::io::Errno::NOSPC.into()),
             Some(FaultKind::Enospc) => (Op::Nothing, rustix::io::Errno::NOSPC.into()),
             Some(FaultKind::Eintr) => (Op::Nothing, rustix::io::Errno::INTR.into()),
             Some(FaultKind::ShortWrite(_) | FaultKind::Crash) | None => return Ok(()),
@@ -267,6 +287,7 @@ impl State {
     pub(super) fn reap(&mut self, ino: Ino) {
         if !self.handles.contains_key(&ino) && !self.names.files().any(|named| named == ino) {
             self.files.remove(&ino);
+            self.errors.remove(&ino);
         }
     }
 
@@ -283,8 +304,44 @@ impl State {
         }
     }
 
-    /// Counts a read and reads.
-    pub(super) fn read(&mut self, ino: Ino, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    /// The error count that a new handle has seen: one that no handle has reported is reported to it, too (`errseq_sample`).
+    pub(super) fn sample_errors(&self, ino: Ino) -> u64 {
+        self.errors.get(&ino).map_or(0, |errors| errors.reported)
+    }
+
+    /// Notes that the write-back of a file has failed.
+    pub(super) fn add_error(&mut self, ino: Ino) {
+        self.errors.entry(ino).or_default().met += 1;
+    }
+
+    /// Whether a file has an error that a handle has not `seen`, which it has then.
+    pub(super) fn report_error(&mut self, ino: Ino, seen: &mut u64) -> bool {
+        let Some(errors) = self.errors.get_mut(&ino) else { return false };
+        let is_new = *seen < errors.met;
+        (*seen, errors.reported) = (errors.met, errors.met);
+        is_new
+    }
+
+    /// Decides what the medium has of bytes whose write-back failed, drops about half of the cache, or all of it where nothing is
+    /// cached, and from there on the medium is what [`State::medium`] shows.
+    pub(super) fn drop_cache(&mut self, ino: Ino) {
+        let mut rng = Rng::new(&[self.seed, self.ops, ino]);
+        if let Some(landed) = self.media.settle(ino, &mut rng) {
+            self.note(Op::Settle(ino, landed));
+        }
+        let (medium, is_buffered) = (self.medium(ino), self.buffered);
+        self.content(ino).refresh(&medium, |_| !is_buffered || rng.chance(0.5));
+    }
+
+    /// What a read past the cache shows, which makes the cache write back before.
+    fn medium(&self, ino: Ino) -> Content {
+        let mut medium = self.media.written(ino);
+        medium.grow(self.files.get(&ino).map_or(0, Content::len));
+        medium
+    }
+
+    /// Counts a read and reads, past the cache or not.
+    pub(super) fn read(&mut self, ino: Ino, buf: &mut [u8], offset: u64, past_cache: bool) -> io::Result<usize> {
         self.need_power()?;
         let number = self.reads;
         self.reads += 1;
@@ -292,6 +349,6 @@ impl State {
             self.faults_met += 1;
             return Err(eio());
         }
-        Ok(self.content(ino).read(buf, offset))
+        Ok(if past_cache { self.medium(ino).read(buf, offset) } else { self.content(ino).read(buf, offset) })
     }
 }

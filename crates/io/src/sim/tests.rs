@@ -232,6 +232,8 @@ fn what_a_failed_sync_lost_is_not_saved_by_the_next() {
     file.write_at(&[2; BLOCK], 0).unwrap();
     strike(&sim, FaultKind::Eio);
     assert!(matches!(file.sync(), Err(Error::Io { op: "sync", .. })));
+    assert!(file.sync().is_err(), "it stands for the lost write");
+    let file = sim.open(FILE.as_ref()).unwrap();
     file.sync().unwrap();
     assert_eq!(bytes(&sim), [2; BLOCK]);
     assert_eq!(bytes(&sim.crash_image(&Persist::None, 0)), [1; BLOCK]);
@@ -239,6 +241,90 @@ fn what_a_failed_sync_lost_is_not_saved_by_the_next() {
     file.write_durable(&[3; SECTOR], 0).unwrap();
     let image = bytes(&sim.crash_image(&Persist::All, 0));
     assert!(image[..SECTOR].iter().all(|&b| b == 3) && image[SECTOR..].iter().all(|&b| b == 2));
+}
+
+/// What a file shows through `handle`.
+fn shown(handle: &dyn File) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(handle.len().unwrap()).unwrap()];
+    handle.read_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+#[test]
+fn a_failed_write_back_is_reported_once_to_each_handle() {
+    let (sim, file) = with_file(BLOCK);
+    sim.set_buffered(true);
+    let [second, third] = [(); 2].map(|()| sim.open(FILE.as_ref()).unwrap());
+    file.write_at(&[2; BLOCK], 0).unwrap();
+    sim.fail_write_back(FILE.as_ref()).unwrap();
+    let late = sim.open(FILE.as_ref()).unwrap();
+    assert!(second.sync().is_err());
+    assert!(third.sync().is_err());
+    assert!(late.sync().is_err(), "nobody had reported it when this handle was opened");
+    assert!(file.write_durable(&[3; SECTOR], 0).is_err(), "its earlier write is lost, and it has not heard of that");
+    file.write_durable(&[3; SECTOR], 0).unwrap();
+    sim.open(FILE.as_ref()).unwrap().sync().unwrap();
+    assert_eq!(bytes(&sim.crash_image(&Persist::None, 0)), [vec![3; SECTOR], vec![1; BLOCK - SECTOR]].concat());
+}
+
+#[test]
+fn a_durable_write_is_one_to_the_cache_and_a_sync_where_there_is_one() {
+    let (sim, file) = with_file(2 * BLOCK);
+    sim.set_buffered(true);
+    let start = sim.ops();
+    file.write_at(&[2; BLOCK], 0).unwrap();
+    sim.inject(Fault { at: start + 2, kind: FaultKind::LateEnospc, sticky: false });
+    assert!(matches!(file.write_durable(&[3; BLOCK], BLOCK as u64), Err(Error::DiskFull { .. })));
+    assert_eq!(sim.sync_ops().last(), Some(&(start + 2)));
+    let (new, old) = ([[2; BLOCK], [3; BLOCK]].concat(), [[1; BLOCK], [1; BLOCK]].concat());
+    assert_eq!((bytes(&sim), bytes(&sim.crash_image(&Persist::None, 0))), (new, old));
+    // A later writer is forgiven, and its sync says nothing of the others.
+    file.write_durable(&[4; BLOCK], BLOCK as u64).unwrap();
+    assert_eq!(bytes(&sim.crash_image(&Persist::None, 0)), [[1; BLOCK], [4; BLOCK]].concat());
+}
+
+#[test]
+fn a_look_past_the_cache_shows_what_power_loss_leaves() {
+    let (mut kept, mut mixed) = (0, 0);
+    for seed in 0..50 {
+        let (sim, file) = with_file(8 * BLOCK);
+        sim.set_buffered(true);
+        (0..seed).for_each(|_| file.sync().unwrap());
+        file.write_at(&[2; 8 * BLOCK], 0).unwrap();
+        file.set_len(9 * BLOCK as u64).unwrap();
+        strike(&sim, FaultKind::Eio);
+        assert!(file.sync().is_err());
+        let file = sim.open(FILE.as_ref()).unwrap();
+        assert_eq!(shown(&*file)[..8 * BLOCK], [2; 8 * BLOCK], "the cache says nothing");
+        file.write_at(&[5; BLOCK], 8 * BLOCK as u64).unwrap();
+        file.read_past_cache().unwrap();
+        let medium = shown(&*file);
+        for policy in [Persist::None, Persist::All, Persist::Torn] {
+            assert!(bytes(&sim.crash_image(&policy, seed)) == medium, "{policy:?}");
+        }
+        let records = sim.crash_points();
+        assert!(bytes(&sim.image_at(sim.ops(), &Persist::None, seed)) == medium, "{records:?}");
+        mixed += usize::from(medium.contains(&1) && medium.contains(&2));
+        // What is written now shows, whatever the cache has kept.
+        file.write_at(&[7; BLOCK], 0).unwrap();
+        assert_eq!(shown(&*file)[..BLOCK], [7; BLOCK]);
+        file.read_cached();
+        assert_eq!(shown(&*file)[..BLOCK], [7; BLOCK]);
+        kept += usize::from(shown(&*file)[BLOCK..] != medium[BLOCK..]);
+    }
+    assert!(kept > 10 && mixed > 10, "{kept} caches with old bytes, {mixed} media with some of the new ones");
+}
+
+#[test]
+fn a_look_past_the_cache_bears_one_failure() {
+    let (sim, file) = with_file(BLOCK);
+    file.write_at(&[2; BLOCK], 0).unwrap();
+    strike(&sim, FaultKind::Eio);
+    sim.open(FILE.as_ref()).unwrap().read_past_cache().unwrap();
+    let start = sim.ops();
+    (start..start + 2).for_each(|at| sim.inject(Fault { at, kind: FaultKind::Eio, sticky: false }));
+    let refused = sim.open(FILE.as_ref()).unwrap().read_past_cache();
+    assert!(matches!(refused, Err(Error::Io { op: "read past the cache", .. })), "{refused:?}");
 }
 
 #[test]
@@ -262,7 +348,7 @@ fn a_failed_write_may_be_on_the_medium() {
     strike(&sim, FaultKind::Eio);
     assert!(file.write_durable(&[2; BLOCK], 0).is_err());
     assert_eq!(bytes(&sim), [1; BLOCK]);
-    file.sync().unwrap();
+    sim.open(FILE.as_ref()).unwrap().sync().unwrap();
     assert_eq!(bytes(&sim.crash_image(&Persist::None, 0)), [1; BLOCK]);
     assert_eq!(bytes(&sim.crash_image(&Persist::All, 0)), [2; BLOCK]);
 }

@@ -42,13 +42,14 @@ impl Control {
         home.fs.sync_dir(&home.dir)
     }
 
-    /// Reads both slots. Nothing is written.
+    /// Reads both slots, past the page cache: it may show a slot whose sync has failed. Nothing is written.
     ///
     /// # Errors
     /// `Foreign` or `Newer` if either slot says so, `Corrupted` or `Truncated` if neither is sound.
     pub(crate) fn open(home: &Home) -> Result<Self> {
         let path = home.dir.join(NAME);
         let file = home.fs.open(&path)?;
+        file.read_past_cache()?;
         let mut bytes = AlignedBuf::new(2 * BLOCK);
         let read = file.read_at(&mut bytes, 0)?;
         let mut slots = [None, None];

@@ -32,8 +32,18 @@ impl Home {
 
     /// Opens segment `number` and checks its header and length.
     pub(crate) fn open_segment(&self, number: u64) -> Result<(Arc<dyn File>, u64)> {
-        let path = self.segment_path(number);
-        let file = self.fs.open(&path)?;
+        self.check_segment(number, self.fs.open(&self.segment_path(number))?)
+    }
+
+    /// As [`Self::open_segment`], for a start: reads go past the page cache, which may show groups whose sync has failed.
+    pub(crate) fn open_past_cache(&self, number: u64) -> Result<(Arc<dyn File>, u64)> {
+        let file = self.fs.open(&self.segment_path(number))?;
+        file.read_past_cache()?;
+        self.check_segment(number, file)
+    }
+
+    fn check_segment(&self, number: u64, file: Arc<dyn File>) -> Result<(Arc<dyn File>, u64)> {
+        let path = file.path().to_owned();
         let mut block = AlignedBuf::new(BLOCK);
         let read = file.read_at(&mut block, 0)?;
         let header = SegmentHeader::decode(&block[..read], &path, self.uuid)?;

@@ -90,6 +90,12 @@ impl File for Blank {
         Ok(())
     }
 
+    fn read_past_cache(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn read_cached(&self) {}
+
     fn len(&self) -> Result<u64> {
         Ok(u64::MAX)
     }
