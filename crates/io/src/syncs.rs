@@ -29,6 +29,7 @@ pub struct Syncs {
 }
 
 impl Syncs {
+    /// The syncs of a file that was just opened.
     pub fn new() -> Self {
         Self { failed: AtomicU64::new(0), turn: Mutex::new(LockRank::FileSync, None) }
     }

@@ -91,7 +91,7 @@ fn the_kernel_writes_back_and_fails() {
     let mut threads: Vec<_> = (0..2)
         .map(|page| {
             let file = file.clone();
-            thread::spawn(move || drop(write(&file, page)))
+            thread::spawn(move || _ = write(&file, page))
         })
         .collect();
     let kernel = file.clone();

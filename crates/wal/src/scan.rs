@@ -83,7 +83,7 @@ pub(crate) fn scan_by(home: &Home, control: &Control, rule: Rule) -> Result<Scan
     if is_lost && numbers.binary_search(&start.segment).is_err() {
         return Err(Error::LostLog { dir: home.dir.clone(), missing: start.first });
     }
-    let (file, size) = home.open_past_cache(start.segment)?;
+    let (file, size) = home.check_segment(start.segment, home.open_past_cache(start.segment)?)?;
     let mut scanned = Scanned {
         live: vec![(Live::new(start.segment, size, start.first, start.prev_crc), file)],
         next: start.first,
@@ -171,8 +171,7 @@ impl Scanned {
 
     /// Whether segment `number` continues the chain, at its first group or behind a hole; then it becomes the last segment.
     fn roll(&mut self, home: &Home, reader: &mut GroupReader, number: u64) -> Result<bool> {
-        let path = home.segment_path(number);
-        let file = home.fs.open(&path)?;
+        let file = home.open_past_cache(number)?;
         let size = file.len()?;
         let (first, prev_crc) = match find(reader, (&*file, size), FIRST_GROUP, &self.chain(home), &self.tail)? {
             Some((_, Link::Next(header, _))) => (header.group, self.prev_crc),
@@ -180,7 +179,7 @@ impl Scanned {
             None => return Ok(false),
         };
         // It carries log that counts, so its header must be sound too.
-        let (file, size) = home.open_past_cache(number)?;
+        let (file, size) = home.check_segment(number, file)?;
         self.live.push((Live::new(number, size, first, prev_crc), file));
         Ok(true)
     }

@@ -58,10 +58,10 @@ pub fn strike(disk: &Sim, contents: &Contents, seed: u64, rounds: u32, strike: S
 fn judge(kind: FaultKind, error: &Error) -> Result<(), String> {
     let fits = match kind {
         // A sync is not repeated, whatever it failed with; everything else is repeated after a signal.
-        FaultKind::Eio | FaultKind::Crash | FaultKind::Eintr => {
+        FaultKind::Eio | FaultKind::LateEio | FaultKind::Crash | FaultKind::Eintr => {
             matches!(error, Error::Io { .. } | Error::Poisoned { .. })
         }
-        FaultKind::Enospc => {
+        FaultKind::Enospc | FaultKind::LateEnospc => {
             matches!(error, Error::DiskFull { .. })
                 || matches!(error, Error::Poisoned { cause } if matches!(**cause, Error::DiskFull { .. }))
         }

@@ -3,7 +3,7 @@
 //! One thread runs a seeded [`Script`] of transactions on a [`foreshore_io::Sim`]; background work is stepped inline by the
 //! same seed. The disk keeps a record of its operations, so that one run gives the disk as a power loss at any of them may
 //! leave it. The [`Oracle`] knows what may be found there. [`crash`] visits the power losses, [`faults`] the failing
-//! operations. [`Shrink`] is a script of its own, of a file that grows and is cut off.
+//! operations, [`write_back`] the page cache after a write-back has failed. [`Shrink`] is a script of its own, of a file that grows and is cut off.
 
 #![forbid(unsafe_code)]
 
@@ -13,6 +13,7 @@ mod oracle;
 mod random;
 mod script;
 mod shrink;
+pub mod write_back;
 
 pub use oracle::{Contents, Fingerprint, Oracle};
 pub use random::Random;

@@ -171,22 +171,25 @@ impl Oracle {
     /// # Errors
     /// Says which read failed.
     pub fn read(&self, db: &Db) -> Result<Fingerprint, String> {
-        let read = || -> Result<Fingerprint, Error> {
-            let mut sum = Fingerprint::default();
-            for name in &self.tables {
-                let tx = db.begin();
-                let table = tx.open(TableDef::<&[u8], &[u8]>::new(name))?;
-                table.lock_against_writes()?;
-                for row in table.iter() {
-                    let (key, value) = row?;
-                    sum = sum.with(name, &key, &value);
-                }
-                // Opening creates what is missing; this must not.
-                tx.rollback()?;
-            }
-            Ok(sum)
+        self.rows(db).map(|contents| Fingerprint::of(&contents))
+    }
+
+    /// The rows of all tables of the history.
+    ///
+    /// # Errors
+    /// Says which read failed.
+    pub fn rows(&self, db: &Db) -> Result<Contents, String> {
+        let read = |name: &String| {
+            let tx = db.begin();
+            let table = tx.open(TableDef::<&[u8], &[u8]>::new(name))?;
+            table.lock_against_writes()?;
+            let rows = table.iter().collect::<Result<BTreeMap<_, _>, Error>>()?;
+            // Opening creates what is missing; this must not.
+            tx.rollback()?;
+            Ok((name.clone(), rows))
         };
-        read().map_err(|error| format!("read: {error}"))
+        let contents: Result<Contents, Error> = self.tables.iter().map(read).collect();
+        contents.map_err(|error| format!("read: {error}"))
     }
 }
 

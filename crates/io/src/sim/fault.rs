@@ -10,8 +10,9 @@ pub enum FaultKind {
     /// it should have made durable stay visible and are never made durable by a later sync, as Linux file systems that mark
     /// failed pages clean behave. Lengths are metadata, which a later sync makes durable.
     Eio,
-    /// A sync fails with `ENOSPC`, as one of [`FaultKind::Eio`] does: the file system has promised space that the device does not
-    /// have. Other operations do not meet it.
+    /// A sync fails as by [`FaultKind::Eio`]: a page cannot be written back. Other operations do not meet it.
+    LateEio,
+    /// The same with `ENOSPC`: the file system has promised space that the device does not have.
     LateEnospc,
     /// No space. Only operations that may need some fail: creating, growing, allocating, and writing where nothing
     /// is allocated.
@@ -62,7 +63,7 @@ impl Fault {
                 matches!(class, Class::Write { space: true } | Class::Length { space: true } | Class::Create)
             }
             FaultKind::ShortWrite(_) => matches!(class, Class::Write { .. }),
-            FaultKind::LateEnospc => class == Class::Sync,
+            FaultKind::LateEio | FaultKind::LateEnospc => class == Class::Sync,
             FaultKind::Eintr => !matches!(class, Class::Create | Class::Name),
         }
     }

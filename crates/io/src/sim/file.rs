@@ -40,7 +40,7 @@ impl SimFile {
         self.state.operation(Class::Sync, |state, fault| {
             // ORDERING: Relaxed, all under the lock of the state.
             let mut seen = self.seen.load(Ordering::Relaxed);
-            if matches!(fault, Some(FaultKind::Eio | FaultKind::LateEnospc)) {
+            if matches!(fault, Some(FaultKind::Eio | FaultKind::LateEio | FaultKind::LateEnospc)) {
                 state.add_error(self.ino);
             }
             let is_error = state.report_error(self.ino, &mut seen) && fault.is_none();

@@ -127,7 +127,7 @@ impl State {
             Some(FaultKind::Enospc) => (Op::Nothing, Err(Errno::NOSPC)),
             Some(FaultKind::Eintr) => (Op::Nothing, Err(Errno::INTR)),
             Some(FaultKind::ShortWrite(n)) => (landed(self, n.min(len)), Ok(n.min(len))),
-            Some(FaultKind::LateEnospc | FaultKind::Crash) | None => (landed(self, len), Ok(len)),
+            Some(FaultKind::LateEio | FaultKind::LateEnospc | FaultKind::Crash) | None => (landed(self, len), Ok(len)),
         };
         self.note(Op::Land(no, Box::new(op)));
         self.flights.find(no).result = Some(result);

@@ -210,7 +210,7 @@ impl State {
     /// Ends the operation with the error that `fault` asks for, if it asks for one. `failed` is what `EIO` leaves.
     pub(super) fn refuse(&mut self, fault: Option<FaultKind>, failed: Op) -> io::Result<()> {
         let (left, error) = match fault {
-            Some(FaultKind::Eio) => (failed, eio()),
+            Some(FaultKind::Eio | FaultKind::LateEio) => (failed, eio()),
             Some(FaultKind::LateEnospc) => (failed, rustix::io::Errno::NOSPC.into()),
             Some(FaultKind::Enospc) => (Op::Nothing, rustix::io::Errno::NOSPC.into()),
             Some(FaultKind::Eintr) => (Op::Nothing, rustix::io::Errno::INTR.into()),

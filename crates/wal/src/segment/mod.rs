@@ -35,14 +35,15 @@ impl Home {
         self.check_segment(number, self.fs.open(&self.segment_path(number))?)
     }
 
-    /// As [`Self::open_segment`], for a start: reads go past the page cache, which may show groups whose sync has failed.
-    pub(crate) fn open_past_cache(&self, number: u64) -> Result<(Arc<dyn File>, u64)> {
+    /// Opens segment `number` for a start: reads go past the page cache, which may show groups whose sync has failed.
+    pub(crate) fn open_past_cache(&self, number: u64) -> Result<Arc<dyn File>> {
         let file = self.fs.open(&self.segment_path(number))?;
         file.read_past_cache()?;
-        self.check_segment(number, file)
+        Ok(file)
     }
 
-    fn check_segment(&self, number: u64, file: Arc<dyn File>) -> Result<(Arc<dyn File>, u64)> {
+    /// Checks header and length of segment `number`.
+    pub(crate) fn check_segment(&self, number: u64, file: Arc<dyn File>) -> Result<(Arc<dyn File>, u64)> {
         let path = file.path().to_owned();
         let mut block = AlignedBuf::new(BLOCK);
         let read = file.read_at(&mut block, 0)?;
