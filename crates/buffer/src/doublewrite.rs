@@ -169,26 +169,100 @@ mod tests {
     use foreshore_io::{Fs, Mem};
     use std::path::Path;
 
+    /// A page `pid` of LSN `lsn` with `mark` in its body, sealed.
+    fn page(pid: PageId, lsn: Lsn, mark: u8) -> (Entry, Vec<u8>) {
+        let mut page = format::blank_page(pid).to_vec();
+        page[format::AT_LSN..format::AT_LSN + 8].copy_from_slice(&lsn.0.to_le_bytes());
+        page[PAGE_SIZE - 1] = mark;
+        let crc = format::seal_page(&mut page);
+        (Entry { pid, lsn, crc }, page)
+    }
+
+    struct Bed {
+        file: Arc<dyn File>,
+        data: Arc<dyn File>,
+        uuid: Uuid,
+    }
+
+    impl Bed {
+        /// An empty doublewrite file, and a data file of eight pages of zeros.
+        fn new() -> Self {
+            let (mem, uuid) = (Mem::null(), Uuid([1; 16]));
+            let create = |name: &str| mem.create(Path::new(name)).expect("a file");
+            let (file, data) = (create("doublewrite"), create("data"));
+            data.set_len(PageId(8).offset()).expect("pages of zeros");
+            Doublewrite::format(&*file, uuid).expect("format");
+            Self { file, data, uuid }
+        }
+
+        fn open(&self) -> Doublewrite {
+            Doublewrite::open(self.file.clone(), self.uuid).expect("open")
+        }
+
+        fn batch(&self, area: usize, sequence: u64, pages: &[(Entry, Vec<u8>)]) {
+            let mut buf = AlignedBuf::new(AREA_BYTES);
+            for ((_, page), room) in pages.iter().zip(buf[BLOCK..].chunks_exact_mut(PAGE_SIZE)) {
+                room.copy_from_slice(page);
+            }
+            let entries = pages.iter().map(|&(entry, _)| entry).collect();
+            self.open().write(area, &Batch { sequence, entries }, &mut buf).expect("write");
+        }
+
+        /// Writes a home.
+        fn home(&self, (entry, page): &(Entry, Vec<u8>)) {
+            self.data.write_at(page, entry.pid.offset()).expect("write");
+        }
+
+        /// Restores and returns how many homes were torn.
+        fn restore(&self, durable: Lsn) -> usize {
+            self.open().restore(&*self.data, durable).expect("restore")
+        }
+
+        /// The mark of the page at home.
+        fn mark(&self, pid: PageId) -> u8 {
+            let mut page = [0; PAGE_SIZE];
+            self.data.read_at(&mut page, pid.offset()).expect("read");
+            page[PAGE_SIZE - 1]
+        }
+    }
+
     #[test]
     fn an_image_older_than_the_last_two_batches_mends_nothing() {
-        let (mem, uuid, pid) = (Mem::null(), Uuid([1; 16]), PageId(3));
-        let create = |name: &str| mem.create(Path::new(name)).expect("a file");
-        let (file, data) = (create("doublewrite"), create("data"));
-        data.set_len(pid.offset() + PAGE_SIZE as u64).expect("a page of zeros");
-        Doublewrite::format(&*file, uuid).expect("format");
-        let mut buf = AlignedBuf::new(AREA_BYTES);
-        buf[BLOCK..BLOCK + PAGE_SIZE].copy_from_slice(&format::blank_page(pid));
-        let crc = format::seal_page(&mut buf[BLOCK..BLOCK + PAGE_SIZE]);
-        let mut restored = |sequences: [u64; 2]| {
-            let doublewrite = Doublewrite::open(file.clone(), uuid).expect("open");
-            let image = Batch { sequence: sequences[0], entries: vec![Entry { pid, lsn: Lsn::ZERO, crc }] };
-            doublewrite.write(0, &image, &mut buf).expect("write");
-            let none = Batch { sequence: sequences[1], entries: Vec::new() };
-            doublewrite.write(1, &none, &mut AlignedBuf::new(AREA_BYTES)).expect("write");
-            let doublewrite = Doublewrite::open(file.clone(), uuid).expect("open");
-            doublewrite.restore(&*data, Lsn::ZERO).expect("restore")
+        let (bed, pid) = (Bed::new(), PageId(3));
+        let restored = |sequences: [u64; 2]| {
+            bed.batch(0, sequences[0], &[page(pid, Lsn::ZERO, 1)]);
+            bed.batch(1, sequences[1], &[]);
+            bed.restore(Lsn::ZERO)
         };
         assert_eq!(restored([7, 9]), 0, "the page may have been written since");
         assert_eq!(restored([7, 8]), 1);
+    }
+
+    #[test]
+    fn whole_homes_are_written_again_and_the_newest_image_counts() {
+        let (bed, p, q) = (Bed::new(), PageId(3), PageId(4));
+        bed.home(&page(p, Lsn(10), 1));
+        bed.home(&page(q, Lsn(10), 1));
+        bed.batch(0, 8, &[page(p, Lsn(30), 3)]);
+        bed.batch(1, 7, &[page(p, Lsn(20), 2), page(q, Lsn(10), 2)]);
+        assert_eq!(bed.restore(Lsn(100)), 0, "none was torn");
+        assert_eq!((bed.mark(p), bed.mark(q)), (3, 2));
+    }
+
+    #[test]
+    fn an_image_does_not_replace_a_newer_home_and_is_not_ahead_of_the_log() {
+        let (bed, p, q) = (Bed::new(), PageId(3), PageId(4));
+        bed.home(&page(p, Lsn(21), 1));
+        bed.home(&page(q, Lsn(10), 1));
+        bed.batch(0, 8, &[page(p, Lsn(20), 2), page(q, Lsn(30), 3)]);
+        assert_eq!(bed.restore(Lsn(29)), 0);
+        assert_eq!((bed.mark(p), bed.mark(q)), (1, 1));
+        // A torn image was never on its way home: the one before counts.
+        let mut torn = page(q, Lsn(30), 3);
+        torn.1[100] ^= 1;
+        bed.batch(0, 8, &[torn]);
+        bed.batch(1, 7, &[page(q, Lsn(20), 2)]);
+        assert_eq!(bed.restore(Lsn(100)), 0);
+        assert_eq!(bed.mark(q), 2);
     }
 }

@@ -11,15 +11,31 @@ const SPAN: u64 = 300;
 /// Starts after a failure, with a history behind each.
 const STARTS: u32 = 2;
 
+/// What a start can see of the medium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cache {
+    /// It reads past the cache.
+    Passed,
+    /// It sees the cache alone, and homes are written again from the doublewrite file.
+    Opaque,
+}
+
 /// Runs histories of `rounds` rounds on a copy of `disk` with a page cache, whose write-back fails for a while in each. The
 /// database starts again, in the same process or as another would, with the cache as it is. The last history meets no failure;
 /// power is lost behind it. Returns how many histories were cut short.
 ///
 /// # Errors
 /// Says what is lost or wrong.
-pub fn fail_and_lose_power(disk: &Sim, contents: &Contents, seed: u64, rounds: u32) -> Result<u32, String> {
+pub fn fail_and_lose_power(
+    disk: &Sim,
+    contents: &Contents,
+    cache: Cache,
+    seed: u64,
+    rounds: u32,
+) -> Result<u32, String> {
     let sim = disk.fork();
     sim.set_buffered(true);
+    sim.set_cache_opaque(cache == Cache::Opaque);
     let mut random = Random::new(seed);
     let (mut contents, mut cut) = (contents.clone(), 0);
     let mut db = open(&sim, seed).map_err(|error| format!("open: {error}"))?;

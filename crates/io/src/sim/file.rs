@@ -197,9 +197,12 @@ impl File for SimFile {
     fn read_past_cache(&self) -> Result<()> {
         let synced = self.sync_once().or_else(|_| self.sync_once());
         synced.map_err(|e| self.error("read past the cache", e))?;
-        self.state.lock().drop_cache(self.ino);
-        // ORDERING: Relaxed, as in `read_once`.
-        self.past_cache.store(true, Ordering::Relaxed);
+        let mut state = self.state.lock();
+        if !state.opaque {
+            state.drop_cache(self.ino);
+            // ORDERING: Relaxed, as in `read_once`.
+            self.past_cache.store(true, Ordering::Relaxed);
+        }
         Ok(())
     }
 

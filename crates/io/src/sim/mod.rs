@@ -132,6 +132,12 @@ impl Sim {
         self.state.lock().buffered = buffered;
     }
 
+    /// Whether nothing lets a reader look past the page cache: there is no direct I/O, and the cache drops no page. Then
+    /// [`File::read_past_cache`] writes back, and shows what the cache shows. A new disk and the images of crashes have no such cache.
+    pub fn set_cache_opaque(&self, opaque: bool) {
+        self.state.lock().opaque = opaque;
+    }
+
     /// The operations so far that synced a file or a directory.
     #[must_use]
     pub fn sync_ops(&self) -> Vec<OpNo> {

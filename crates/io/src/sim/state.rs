@@ -42,6 +42,8 @@ pub(super) struct State {
     pub(super) whole_writes: bool,
     /// Whether writes go to a page cache that syncs write back.
     pub(super) buffered: bool,
+    /// Whether no read looks past the page cache.
+    pub(super) opaque: bool,
     /// Write-back errors of a file.
     pub(super) errors: BTreeMap<Ino, Errors>,
     /// Syncs of files and directories.
@@ -143,6 +145,7 @@ impl State {
             lying: false,
             whole_writes: false,
             buffered: false,
+            opaque: false,
             errors: BTreeMap::new(),
             sync_ops: Vec::new(),
             crashed: false,
