@@ -83,6 +83,18 @@ impl File for Disk {
         self.write_at(buf, offset)
     }
 
+    fn write_many(&self, parts: &[(&[u8], u64)]) -> Result<()> {
+        parts.iter().try_for_each(|&(buf, offset)| self.write_at(buf, offset))
+    }
+
+    fn writes_whole(&self, _: usize) -> bool {
+        false
+    }
+
+    fn write_whole(&self, _: &[(&[u8], u64)]) -> Result<bool> {
+        Ok(false)
+    }
+
     fn sync(&self) -> Result<()> {
         Ok(())
     }

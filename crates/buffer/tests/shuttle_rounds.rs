@@ -141,6 +141,18 @@ impl File for Data {
         unreachable!("pages go home without a sync each")
     }
 
+    fn write_many(&self, parts: &[(&[u8], u64)]) -> Result<()> {
+        parts.iter().try_for_each(|&(buf, offset)| self.write_at(buf, offset))
+    }
+
+    fn writes_whole(&self, _: usize) -> bool {
+        false
+    }
+
+    fn write_whole(&self, _: &[(&[u8], u64)]) -> Result<bool> {
+        Ok(false)
+    }
+
     fn sync(&self) -> Result<()> {
         let began: Vec<_> = self.0.0.lock().homes.iter().map(|home| (home.writes[0], home.written.clone())).collect();
         self.0.step();
@@ -206,6 +218,18 @@ impl File for Doublewrite {
         }
         self.0.step();
         Ok(())
+    }
+
+    fn write_many(&self, parts: &[(&[u8], u64)]) -> Result<()> {
+        parts.iter().try_for_each(|&(buf, offset)| self.write_at(buf, offset))
+    }
+
+    fn writes_whole(&self, _: usize) -> bool {
+        false
+    }
+
+    fn write_whole(&self, _: &[(&[u8], u64)]) -> Result<bool> {
+        Ok(false)
     }
 
     fn sync(&self) -> Result<()> {

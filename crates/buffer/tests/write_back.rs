@@ -7,7 +7,7 @@ use foreshore_base::limits::{PAGE_SIZE, SECTOR};
 use foreshore_base::{Error, GroupNo, Lsn, PageId, Place, Result};
 use foreshore_buffer::format::{page_checksum, page_lsn, verify_page};
 use foreshore_buffer::{DoublewriteKind, PageWrites, Pool, PoolOptions};
-use foreshore_io::{File, Fs, Mem, Sim};
+use foreshore_io::{File, FileLayer, Fs, Mem, Sim};
 use foreshore_sync::{LockRank, Mutex};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -308,21 +308,9 @@ fn a_foreign_newer_or_cut_doublewrite_file_is_refused() {
 #[derive(Debug)]
 struct Picky(Arc<dyn File>);
 
-impl File for Picky {
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        self.0.read_at(buf, offset)
-    }
-
-    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.0.write_at(buf, offset)
-    }
-
-    fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.0.write_durable(buf, offset)
+impl FileLayer for Picky {
+    fn below(&self) -> &dyn File {
+        &*self.0
     }
 
     fn writes_whole(&self, _: usize) -> bool {
@@ -333,30 +321,6 @@ impl File for Picky {
         let taken: Vec<_> = parts.iter().copied().filter(|&(_, offset)| offset != P.offset()).collect();
         self.0.write_many(&taken)?;
         Ok(taken.len() == parts.len())
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.0.sync()
-    }
-
-    fn read_past_cache(&self) -> Result<()> {
-        self.0.read_past_cache()
-    }
-
-    fn read_cached(&self) {
-        self.0.read_cached();
-    }
-
-    fn len(&self) -> Result<u64> {
-        self.0.len()
-    }
-
-    fn set_len(&self, len: u64) -> Result<()> {
-        self.0.set_len(len)
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
-        self.0.allocate(offset, len)
     }
 }
 

@@ -5,7 +5,7 @@
 //! and refuses those that follow.
 
 use foreshore_base::{Error, Result};
-use foreshore_io::{Backend, DirLock, File, Fs, Kind};
+use foreshore_io::{DirLock, File, FileLayer, Fs, FsLayer};
 use foreshore_sync::{LockRank, RwLock};
 use std::{path::Path, sync::Arc};
 
@@ -43,31 +43,23 @@ impl Fenced {
     pub(crate) fn new(inner: Arc<dyn Fs>, gate: Arc<Gate>) -> Self {
         Self { inner, gate }
     }
+}
+
+impl FsLayer for Fenced {
+    fn below(&self) -> &dyn Fs {
+        &*self.inner
+    }
 
     fn wrap(&self, file: Arc<dyn File>) -> Arc<dyn File> {
         Arc::new(FencedFile { inner: file, gate: Arc::clone(&self.gate) })
     }
-}
 
-impl Fs for Fenced {
     fn create_dir(&self, dir: &Path) -> Result<()> {
         self.gate.pass(|| self.inner.create_dir(dir))
     }
 
-    fn kind(&self, path: &Path) -> Result<Option<Kind>> {
-        self.inner.kind(path)
-    }
-
-    fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
-        self.inner.open(path).map(|file| self.wrap(file))
-    }
-
     fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
         self.gate.pass(|| self.inner.create(path)).map(|file| self.wrap(file))
-    }
-
-    fn list(&self, dir: &Path) -> Result<Vec<String>> {
-        self.inner.list(dir)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
@@ -85,10 +77,6 @@ impl Fs for Fenced {
     fn lock(&self, path: &Path) -> Result<Box<dyn DirLock>> {
         self.gate.pass(|| self.inner.lock(path))
     }
-
-    fn backend(&self) -> Backend {
-        self.inner.backend()
-    }
 }
 
 #[derive(Debug)]
@@ -97,13 +85,9 @@ struct FencedFile {
     gate: Arc<Gate>,
 }
 
-impl File for FencedFile {
-    fn path(&self) -> &Path {
-        self.inner.path()
-    }
-
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        self.inner.read_at(buf, offset)
+impl FileLayer for FencedFile {
+    fn below(&self) -> &dyn File {
+        &*self.inner
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
@@ -118,10 +102,6 @@ impl File for FencedFile {
         self.gate.pass(|| self.inner.write_many(parts))
     }
 
-    fn writes_whole(&self, len: usize) -> bool {
-        self.inner.writes_whole(len)
-    }
-
     fn write_whole(&self, parts: &[(&[u8], u64)]) -> Result<bool> {
         self.gate.pass(|| self.inner.write_whole(parts))
     }
@@ -132,14 +112,6 @@ impl File for FencedFile {
 
     fn read_past_cache(&self) -> Result<()> {
         self.gate.pass(|| self.inner.read_past_cache())
-    }
-
-    fn read_cached(&self) {
-        self.inner.read_cached();
-    }
-
-    fn len(&self) -> Result<u64> {
-        self.inner.len()
     }
 
     fn set_len(&self, len: u64) -> Result<()> {
@@ -160,7 +132,7 @@ mod tests {
     fn a_shut_gate_keeps_writes_out_and_lets_reads_through() {
         let gate = Gate::new();
         let mem: Arc<dyn Fs> = Arc::new(Mem::null());
-        let fs = Fenced::new(Arc::clone(&mem), Arc::clone(&gate));
+        let fs: Arc<dyn Fs> = Arc::new(Fenced::new(Arc::clone(&mem), Arc::clone(&gate)));
         let dir = Path::new("/d");
         fs.create_dir(dir).unwrap();
         let file = fs.create(&dir.join("f")).unwrap();

@@ -77,7 +77,8 @@ pub trait Fs: Send + Sync + Debug {
 /// Exclusive ownership of a directory, given up on drop.
 pub trait DirLock: Send + Sync + Debug {}
 
-/// An open file. Calls of several threads may overlap.
+/// An open file. Calls of several threads may overlap. No method has a default that a [`FileLayer`](crate::FileLayer) might
+/// take instead of the file below.
 pub trait File: Send + Sync + Debug {
     /// The path that it was opened with.
     fn path(&self) -> &Path;
@@ -94,23 +95,15 @@ pub trait File: Send + Sync + Debug {
 
     /// Several [`File::write_at`] whose ranges do not overlap, in any order and as many at once as keeps the device busy.
     /// After an error any part of any of them may be written.
-    fn write_many(&self, parts: &[(&[u8], u64)]) -> Result<()> {
-        parts.iter().try_for_each(|&(buf, offset)| self.write_at(buf, offset))
-    }
+    fn write_many(&self, parts: &[(&[u8], u64)]) -> Result<()>;
 
     /// Whether the device promises that a write of `len` bytes at a multiple of `len` is on it whole or not at all after power
     /// loss: see [`File::write_whole`].
-    fn writes_whole(&self, len: usize) -> bool {
-        let _ = len;
-        false
-    }
+    fn writes_whole(&self, len: usize) -> bool;
 
     /// As [`File::write_many`], of parts each of which is written whole or not at all, also where power is lost. False if the
     /// device refuses that for some part, which then is as it was; others may be written.
-    fn write_whole(&self, parts: &[(&[u8], u64)]) -> Result<bool> {
-        let _ = parts;
-        Ok(false)
-    }
+    fn write_whole(&self, parts: &[(&[u8], u64)]) -> Result<bool>;
 
     /// Makes all earlier writes and the length durable. Fails for ever once a sync of this open file has failed, whatever the
     /// error: a write that it stands for may be lost. [`File::write_durable`] stands for itself, and works again.

@@ -1,4 +1,4 @@
-//! A file in front of another one, and a file system.
+//! Layers on files and on file systems.
 
 use crate::{Backend, DirLock, File, Fs, Kind};
 use foreshore_base::Result;
@@ -6,8 +6,15 @@ use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A [`File`] that hands on to the one below all that it does not do itself: for tests and experiments that fail, watch or
-/// count some operations. Each part of a [`File::write_many`] passes through [`FileLayer::write_at`].
+/// A [`File`] that forwards each method to the file below, except those that it overrides. For gates, and for tests and
+/// experiments that fail, watch or count some operations.
+///
+/// Each part of a [`File::write_many`] passes through [`FileLayer::write_at`], so a layer on writes overrides one method.
+/// [`File::write_whole`] goes to the file below as it is, because no sequence of other calls keeps its promise. A layer on
+/// writes overrides it, too, if the file below may offer it.
+///
+/// **Invariant:** no method of [`File`] or [`Fs`] has a default but [`File::is_empty`], so none bypasses the file below by
+/// being forgotten here: the compiler asks for it. A test keeps it so.
 ///
 /// ```
 /// use foreshore_io::{File, FileLayer, Fs, Mem};
@@ -34,50 +41,60 @@ use std::sync::Arc;
 /// # Ok::<(), foreshore_base::Error>(())
 /// ```
 pub trait FileLayer: Send + Sync + Debug {
-    /// The file behind.
+    /// The file below.
     fn below(&self) -> &dyn File;
 
-    /// See [`File::read_at`].
+    /// Overrides [`File::read_at`].
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         self.below().read_at(buf, offset)
     }
 
-    /// See [`File::write_at`].
+    /// Overrides [`File::write_at`].
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.below().write_at(buf, offset)
     }
 
-    /// See [`File::write_durable`].
+    /// Overrides [`File::write_durable`].
     fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.below().write_durable(buf, offset)
     }
 
-    /// See [`File::write_many`].
+    /// Overrides [`File::write_many`].
     fn write_many(&self, parts: &[(&[u8], u64)]) -> Result<()> {
-        parts.iter().try_for_each(|&(buf, offset)| self.write_at(buf, offset))
+        parts.iter().try_for_each(|&(buf, offset)| FileLayer::write_at(self, buf, offset))
     }
 
-    /// See [`File::sync`].
+    /// Overrides [`File::writes_whole`].
+    fn writes_whole(&self, len: usize) -> bool {
+        self.below().writes_whole(len)
+    }
+
+    /// Overrides [`File::write_whole`].
+    fn write_whole(&self, parts: &[(&[u8], u64)]) -> Result<bool> {
+        self.below().write_whole(parts)
+    }
+
+    /// Overrides [`File::sync`].
     fn sync(&self) -> Result<()> {
         self.below().sync()
     }
 
-    /// See [`File::read_past_cache`].
+    /// Overrides [`File::read_past_cache`].
     fn read_past_cache(&self) -> Result<()> {
         self.below().read_past_cache()
     }
 
-    /// See [`File::read_cached`].
+    /// Overrides [`File::read_cached`].
     fn read_cached(&self) {
         self.below().read_cached();
     }
 
-    /// See [`File::set_len`].
+    /// Overrides [`File::set_len`].
     fn set_len(&self, len: u64) -> Result<()> {
         self.below().set_len(len)
     }
 
-    /// See [`File::allocate`].
+    /// Overrides [`File::allocate`].
     fn allocate(&self, offset: u64, len: u64) -> Result<()> {
         self.below().allocate(offset, len)
     }
@@ -102,6 +119,14 @@ impl<L: FileLayer> File for L {
 
     fn write_many(&self, parts: &[(&[u8], u64)]) -> Result<()> {
         FileLayer::write_many(self, parts)
+    }
+
+    fn writes_whole(&self, len: usize) -> bool {
+        FileLayer::writes_whole(self, len)
+    }
+
+    fn write_whole(&self, parts: &[(&[u8], u64)]) -> Result<bool> {
+        FileLayer::write_whole(self, parts)
     }
 
     fn sync(&self) -> Result<()> {
@@ -129,7 +154,8 @@ impl<L: FileLayer> File for L {
     }
 }
 
-/// An [`Fs`] that hands on to the one below all that it does not do itself, and puts a layer on the files that it likes.
+/// An [`Fs`] that forwards each method to the file system below, except those that it overrides, and puts a layer on files
+/// of its choice.
 ///
 /// ```
 /// use foreshore_io::{Fs, FsLayer, Mem};
@@ -155,43 +181,53 @@ impl<L: FileLayer> File for L {
 /// # Ok::<(), foreshore_base::Error>(())
 /// ```
 pub trait FsLayer: Send + Sync + Debug {
-    /// The file system behind.
+    /// The file system below.
     fn below(&self) -> &dyn Fs;
 
-    /// What stands in front of `file`, which has been opened or created below.
+    /// The layer on `file`, which has been opened or created below; `file` itself for none.
     fn wrap(&self, file: Arc<dyn File>) -> Arc<dyn File> {
         file
     }
 
-    /// See [`Fs::open`].
+    /// Overrides [`Fs::create_dir`].
+    fn create_dir(&self, dir: &Path) -> Result<()> {
+        self.below().create_dir(dir)
+    }
+
+    /// Overrides [`Fs::open`].
     fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
         self.below().open(path).map(|file| self.wrap(file))
     }
 
-    /// See [`Fs::create`].
+    /// Overrides [`Fs::create`].
     fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
         self.below().create(path).map(|file| self.wrap(file))
     }
 
-    /// See [`Fs::rename`].
+    /// Overrides [`Fs::rename`].
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         self.below().rename(from, to)
     }
 
-    /// See [`Fs::remove`].
+    /// Overrides [`Fs::remove`].
     fn remove(&self, path: &Path) -> Result<()> {
         self.below().remove(path)
     }
 
-    /// See [`Fs::sync_dir`].
+    /// Overrides [`Fs::sync_dir`].
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         self.below().sync_dir(dir)
+    }
+
+    /// Overrides [`Fs::lock`].
+    fn lock(&self, path: &Path) -> Result<Box<dyn DirLock>> {
+        self.below().lock(path)
     }
 }
 
 impl<L: FsLayer> Fs for L {
     fn create_dir(&self, dir: &Path) -> Result<()> {
-        self.below().create_dir(dir)
+        FsLayer::create_dir(self, dir)
     }
 
     fn kind(&self, path: &Path) -> Result<Option<Kind>> {
@@ -223,10 +259,51 @@ impl<L: FsLayer> Fs for L {
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn DirLock>> {
-        self.below().lock(path)
+        FsLayer::lock(self, path)
     }
 
     fn backend(&self) -> Backend {
         self.below().backend()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Sim;
+
+    #[derive(Debug)]
+    struct Plain(Arc<dyn File>);
+
+    impl FileLayer for Plain {
+        fn below(&self) -> &dyn File {
+            &*self.0
+        }
+    }
+
+    #[test]
+    fn whole_writes_reach_the_file_below_a_layer() {
+        let sim = Sim::new(1);
+        sim.set_whole_writes(true);
+        let file: Arc<dyn File> = Arc::new(Plain(sim.create(Path::new("f")).unwrap()));
+        assert!(file.writes_whole(8192));
+        assert!(file.write_whole(&[(&[7; 8192], 0)]).unwrap());
+        assert_eq!(file.len().unwrap(), 8192);
+    }
+
+    /// The methods of a trait in `source` that have a body.
+    fn defaults<'a>(source: &'a str, name: &str) -> Vec<&'a str> {
+        let start = source.find(&format!("pub trait {name}:")).expect("the trait");
+        let end = start + source[start..].find("\n}").expect("its end");
+        let methods = source[start..end].split("    fn ").skip(1);
+        let with_body = methods.filter(|method| method.find('{').is_some_and(|at| !method[..at].contains(';')));
+        with_body.map(|method| &method[..method.find('(').expect("a signature")]).collect()
+    }
+
+    #[test]
+    fn no_method_has_a_default_that_a_layer_would_take_instead_of_the_file_below() {
+        let source = include_str!("fs.rs");
+        assert_eq!(defaults(source, "File"), ["is_empty"]);
+        assert!(defaults(source, "Fs").is_empty());
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::format::{CtlSlot, FIRST_GROUP, SegmentHeader};
 use crate::scan::craft::Craft;
 use foreshore_base::Lsn;
-use foreshore_io::File;
+use foreshore_io::{File, FsLayer};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 
 const SIZE: u64 = 64 << 10;
@@ -146,48 +146,16 @@ impl std::fmt::Debug for Meddled {
     }
 }
 
-impl Fs for Meddled {
+impl FsLayer for Meddled {
+    fn below(&self) -> &dyn Fs {
+        &*self.inner
+    }
+
     fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
         if self.opens.fetch_add(1, Ordering::Relaxed) == self.at {
             (self.meddle)();
         }
         self.inner.open(path)
-    }
-
-    fn list(&self, dir: &Path) -> Result<Vec<String>> {
-        self.inner.list(dir)
-    }
-
-    fn kind(&self, path: &Path) -> Result<Option<foreshore_io::Kind>> {
-        self.inner.kind(path)
-    }
-
-    fn backend(&self) -> foreshore_io::Backend {
-        self.inner.backend()
-    }
-
-    fn create_dir(&self, _: &Path) -> Result<()> {
-        unreachable!("a follower writes nothing")
-    }
-
-    fn create(&self, _: &Path) -> Result<Arc<dyn File>> {
-        unreachable!("a follower writes nothing")
-    }
-
-    fn rename(&self, _: &Path, _: &Path) -> Result<()> {
-        unreachable!("a follower writes nothing")
-    }
-
-    fn remove(&self, _: &Path) -> Result<()> {
-        unreachable!("a follower writes nothing")
-    }
-
-    fn sync_dir(&self, _: &Path) -> Result<()> {
-        unreachable!("a follower writes nothing")
-    }
-
-    fn lock(&self, _: &Path) -> Result<Box<dyn foreshore_io::DirLock>> {
-        unreachable!("a follower locks nothing")
     }
 }
 
