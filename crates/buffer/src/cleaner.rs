@@ -15,6 +15,11 @@
 //!    change without a log record. (Redo changes pages by records of older groups; a page that it changed after the
 //!    copy keeps the group it had.)
 //!
+//! A device that offers whole writes may refuse one later on, for want of space for example: XFS writes a page whole by writing
+//! it elsewhere. From then on, until the pool is opened again, pages go the way that is left. The round that meets the
+//! refusal takes the offer from all rounds that begin later, before it writes an image. So no image in the doublewrite file
+//! is older than a page that was written whole after it: a page of the round stays with the round until it is home.
+//!
 //! Each round has an area of the doublewrite file and is held, by a mutex, until its pages are safe at home; the two take
 //! turns. The mutex is never held by a thread that waits for a latch, so a thread may wait for it while it holds one.
 
@@ -28,7 +33,7 @@ use foreshore_base::limits::{BLOCK, PAGE_SIZE};
 use foreshore_base::{Error, GroupNo, Lsn, Result};
 use foreshore_io::{AlignedBuf, File};
 use foreshore_sync::model::mutant;
-use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
+use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_sync::{Condvar, LockRank, Mutex, MutexGuard};
 use std::io;
 
@@ -38,10 +43,8 @@ pub(crate) struct Cleaner {
     doublewrite: Doublewrite,
     /// Whether the device was found to write pages whole.
     offers_whole: bool,
-    /// Whether pages are written so. Falls, once, when the device refuses.
-    whole: AtomicBool,
-    /// Whether pages that are not go through the doublewrite file.
-    doubles: bool,
+    /// How pages are written that the device does not write whole.
+    otherwise: PageWrites,
     rounds: [Mutex<Round>; 2],
     flight: Mutex<Flight>,
     /// Notified when a round has ended.
@@ -57,6 +60,8 @@ struct Flight {
     next: usize,
     /// By round.
     frames: [Vec<FrameNo>; 2],
+    /// How the rounds that begin from now on write their pages. [`PageWrites::Whole`] ends, once, when the device refuses.
+    way: PageWrites,
 }
 
 /// What a thread that cleans works with.
@@ -85,19 +90,24 @@ impl Cleaner {
         };
         // Not over the newest batch first.
         let (sequence, next) = (doublewrite.sequence, 1 - doublewrite.newest);
-        let flight = Mutex::new(LockRank::Leaf, Flight { sequence, next, frames: [Vec::new(), Vec::new()] });
-        let whole = AtomicBool::new(offers_whole && kind != DoublewriteKind::On);
-        let doubles = kind != DoublewriteKind::Off;
+        let otherwise = if kind == DoublewriteKind::Off { PageWrites::Plain } else { PageWrites::Doublewrite };
+        let way = if offers_whole && kind != DoublewriteKind::On { PageWrites::Whole } else { otherwise };
+        let flight = Mutex::new(LockRank::Leaf, Flight { sequence, next, frames: [Vec::new(), Vec::new()], way });
         let rounds = [round(0), round(1)];
-        Self { doublewrite, offers_whole, whole, doubles, rounds, flight, landed: Condvar::new() }
+        Self { doublewrite, offers_whole, otherwise, rounds, flight, landed: Condvar::new() }
     }
 
-    /// What the device offers, and how pages are written home.
+    /// Whether the device offers whole writes, and how pages are written home now.
     pub(crate) fn ways(&self) -> (bool, PageWrites) {
-        let otherwise = if self.doubles { PageWrites::Doublewrite } else { PageWrites::Plain };
-        // ORDERING: hint. A write that is asked to be whole is so or is refused, whenever that is.
-        let way = if self.whole.load(Ordering::Relaxed) { PageWrites::Whole } else { otherwise };
-        (self.offers_whole, way)
+        (self.offers_whole, self.flight.lock().way)
+    }
+
+    /// Ends whole writes for all rounds that begin from now on. Comes before an image of the round that was refused one: a
+    /// later round that wrote a page of it whole would leave an older image behind.
+    fn end_whole_writes(&self) {
+        if !mutant("cleaner: a round begins with whole writes after an image") {
+            self.flight.lock().way = self.otherwise;
+        }
     }
 
     pub(crate) fn restore(&self, data: &dyn File, durable: Lsn) -> Result<usize> {
@@ -147,9 +157,9 @@ impl Cleaner {
         self.flight.lock().frames.concat()
     }
 
-    /// Enters `frames` as under way in `round`, whose turn it is, and returns them and the number of the batch. Those that
-    /// are under way in the other round go to `busy` instead.
-    fn board(&self, round: &Round, frames: &[FrameNo], busy: &mut Vec<FrameNo>) -> (u64, Vec<FrameNo>) {
+    /// Enters `frames` as under way in `round`, whose turn it is, and returns them, the number of the batch, and how it is
+    /// written. Those that are under way in the other round go to `busy` instead.
+    fn board(&self, round: &Round, frames: &[FrameNo], busy: &mut Vec<FrameNo>) -> (Vec<FrameNo>, u64, PageWrites) {
         let mut flight = self.flight.lock();
         assert_eq!(flight.next, round.area, "rounds take turns");
         let is_other = |no: &FrameNo| {
@@ -160,7 +170,7 @@ impl Cleaner {
         flight.frames[round.area].clone_from(&own);
         flight.sequence += 1;
         flight.next = 1 - round.area;
-        (flight.sequence, own)
+        (own, flight.sequence, flight.way)
     }
 
     /// Ends what `board` began.
@@ -255,7 +265,7 @@ impl Core {
         frames.sort_by_cached_key(|&no| self.frames[no as usize].pid());
         let group = self.log.next_group();
         let mut busy = Vec::new();
-        let (sequence, own) = self.cleaner.board(round, frames, &mut busy);
+        let (own, sequence, way) = self.cleaner.board(round, frames, &mut busy);
         let mut flying = Flying { core: self, area: round.area, rings: !provides, unwinds: true };
         for no in own {
             let slot = self.slot(no);
@@ -270,7 +280,7 @@ impl Core {
             }
         }
         flying.rings |= !round.copies.is_empty();
-        let written = if round.copies.is_empty() { Ok(()) } else { self.write_batch(round, sequence) };
+        let written = if round.copies.is_empty() { Ok(()) } else { self.write_batch(round, sequence, way) };
         if written.is_ok() {
             self.settle(round, group, &mut busy);
         }
@@ -292,21 +302,20 @@ impl Core {
         self.log.poisoned().map_or(Ok(()), |cause| Err(Error::poisoned(&cause)))
     }
 
-    fn write_batch(&self, round: &mut Round, sequence: u64) -> Result<()> {
+    fn write_batch(&self, round: &mut Round, sequence: u64, way: PageWrites) -> Result<()> {
         let newest = round.copies.iter().map(|copied| copied.entry.lsn).max().unwrap_or_default();
         self.write_ahead(newest)?;
         let pages = round.copies.len() as u64;
         self.counters.batches.add(1);
-        if self.cleaner.ways().1 == PageWrites::Whole {
+        if way == PageWrites::Whole {
             if self.fatal(round.write_whole(&*self.data))? {
                 self.counters.pages_written.add(pages);
                 return self.end_batch();
             }
-            // What was written is whole, and an image of it in the doublewrite file is of use to nobody.
-            // ORDERING: hint, see `ways`.
-            self.cleaner.whole.store(false, Ordering::Relaxed);
+            // Pages of this round that the device did write are whole, and are written once more with the others.
+            self.cleaner.end_whole_writes();
         }
-        if self.cleaner.doubles {
+        if self.cleaner.otherwise == PageWrites::Doublewrite {
             let entries = round.copies.iter().map(|copied| copied.entry).collect();
             let batch = Batch { sequence, entries };
             let area = if mutant("cleaner: both rounds use one area") { 0 } else { round.area };

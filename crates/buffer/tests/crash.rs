@@ -7,7 +7,7 @@ use common::{Bed, Rng, check, count, create, init, open, pool_options};
 use foreshore_base::codec::u64_at;
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, GroupNo, PageId, Result, crc32c};
-use foreshore_buffer::PoolOptions;
+use foreshore_buffer::{PageWrites, PoolOptions, PoolStats};
 use foreshore_io::sim::{Fault, FaultKind, Persist};
 use foreshore_io::{AlignedBuf, Fs, Sim};
 use std::path::Path;
@@ -56,7 +56,7 @@ fn checkpoint(fs: &Arc<dyn Fs>, bed: &Bed, index: u64) -> Result<()> {
 }
 
 /// Dirties and cleans pages, far more than there are frames, with checkpoints in between.
-fn script(sim: &Sim, rounds: u64, acks: &mut Vec<Ack>) -> Result<()> {
+fn script(sim: &Sim, rounds: u64, acks: &mut Vec<Ack>) -> Result<PoolStats> {
     let fs: Arc<dyn Fs> = Arc::new(sim.clone());
     let bed = open(&fs, &pool_options(FRAMES))?;
     let mut session = bed.log.session()?;
@@ -80,8 +80,9 @@ fn script(sim: &Sim, rounds: u64, acks: &mut Vec<Ack>) -> Result<()> {
         }
     }
     let stats = bed.pool.stats();
-    assert!(stats.evictions > 0 && stats.doublewrite_batches > 0 && stats.pages_read > 0, "{stats:?}");
-    Ok(())
+    assert!(stats.evictions > 0 && stats.batches > 0 && stats.pages_read > 0, "{stats:?}");
+    assert_eq!(stats.doublewrite_batches > 0, stats.page_writes == PageWrites::Doublewrite, "{stats:?}");
+    Ok(stats)
 }
 
 fn fresh(seed: u64) -> Sim {
@@ -164,6 +165,47 @@ fn an_error_at_any_operation_is_typed_and_loses_nothing() {
             verify(&sim.crash_image(&Persist::None, at), &acks, &format!("{kind:?} at {at}, then a crash"));
         }
     }
+}
+
+#[test]
+fn whole_writes_that_find_no_space_give_way_to_the_doublewrite_file_and_nothing_is_lost() {
+    const ROUNDS: u64 = 40;
+    let start = |seed| {
+        let sim = fresh(seed);
+        sim.set_whole_writes(true);
+        sim
+    };
+    let ops: Vec<_> = {
+        let sim = start(7);
+        let first = sim.ops();
+        assert_eq!(script(&sim, ROUNDS, &mut Vec::new()).expect("the script runs").page_writes, PageWrites::Whole);
+        sim.space_ops().into_iter().filter(|&op| op >= first).collect()
+    };
+    let (mut refused, mut images, mut restored) = (0, 0, 0);
+    for at in ops {
+        let sim = start(7);
+        sim.inject(Fault { at, kind: FaultKind::Enospc, sticky: false });
+        let mut acks = Vec::new();
+        // Other operations that need space may fail.
+        let Ok(stats) = script(&sim, ROUNDS, &mut acks) else { continue };
+        assert_eq!(stats.page_writes, PageWrites::Doublewrite, "operation {at}: {stats:?}");
+        refused += 1;
+        let mut points = sim.crash_points();
+        while points.advance() {
+            let op = points.op();
+            if op < at || op > at + 12 && !(op + at).is_multiple_of(61) {
+                continue;
+            }
+            let policy = [Persist::Torn, Persist::None, Persist::RandomHalf][op as usize % 3];
+            let image = points.image(&policy, op);
+            image.set_whole_writes(op.is_multiple_of(2));
+            acks.sort_by_key(|ack| ack.ops);
+            let known = &acks[..acks.partition_point(|ack| ack.ops <= op)];
+            restored += verify(&image, known, &format!("refused at {at}, operation {op}, {policy:?}"));
+            images += 1;
+        }
+    }
+    assert!(refused > 20 && images > 200 && restored > 0, "{refused} refusals, {images} images, {restored} restored");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Promise: whenever the power goes, and however the rounds of several threads that clean at once interleave, the images in the
-//! doublewrite file mend every page that is torn, and never bring back one that is older than its last sync.
+//! doublewrite file mend every page that is torn, and never bring back one that is older than its last sync. That holds while a
+//! device that writes pages whole stops doing so, too.
 #![cfg(foreshore_shuttle)]
 
 mod common;
@@ -30,6 +31,8 @@ struct Home {
     written: Vec<u8>,
     /// Writes so far, and how many of them the last sync knew.
     writes: [u64; 2],
+    /// Whether the last write cannot be torn.
+    is_whole: bool,
 }
 
 /// What both files hold.
@@ -37,6 +40,8 @@ struct Media {
     doublewrite: Vec<u8>,
     /// By page number.
     homes: Vec<Home>,
+    /// Whether the device offers whole writes. It refuses one now and then.
+    offers_whole: bool,
 }
 
 /// Both files, for everybody.
@@ -44,14 +49,14 @@ struct Media {
 struct Machine(Arc<Mutex<Media>>);
 
 impl Machine {
-    fn new() -> Self {
+    fn new(offers_whole: bool) -> Self {
         let home = |number| {
             let mut page = blank_page(PageId(number)).to_vec();
             let checksum = page_checksum(&page).to_le_bytes();
             page[..checksum.len()].copy_from_slice(&checksum);
-            Home { synced: page.clone(), written: page, writes: [0, 0] }
+            Home { synced: page.clone(), written: page, writes: [0, 0], is_whole: true }
         };
-        let media = Media { doublewrite: Vec::new(), homes: (0..=PAGES).map(home).collect() };
+        let media = Media { doublewrite: Vec::new(), homes: (0..=PAGES).map(home).collect(), offers_whole };
         Self(Arc::new(Mutex::new(LockRank::Leaf, media)))
     }
 
@@ -63,8 +68,10 @@ impl Machine {
         }
     }
 
-    /// Every page whose last write is not synced is torn. Then a restart.
+    /// Every page whose last write is not synced and may be torn is torn, and one or none is lost. Then a restart. An image of the
+    /// lost page, if there is one, must not be older than its last sync.
     fn lose_power(&self) {
+        let lost = PageId(choose(PAGES + 1));
         let mem = Mem::null();
         let create = |name: &str| mem.create(Path::new(name)).expect("memory");
         let (data, doublewrite) = (create("data"), create("doublewrite"));
@@ -73,9 +80,12 @@ impl Machine {
             doublewrite.write_at(&media.doublewrite, 0).expect("memory");
             for (number, home) in (0..).zip(&media.homes) {
                 let mut page = home.written.clone();
-                if home.writes[0] != home.writes[1] {
+                if home.writes[0] != home.writes[1] && !home.is_whole {
                     let cut = PAGE_SIZE / 2;
                     page[cut..].copy_from_slice(&home.synced[cut..]);
+                }
+                if number > 0 && number == lost.0 {
+                    page.fill(0xee);
                 }
                 data.write_at(&page, PageId(number).offset()).expect("memory");
             }
@@ -87,6 +97,10 @@ impl Machine {
         let mut page = vec![0; PAGE_SIZE];
         for (pid, synced) in (0..).map(PageId).zip(synced) {
             data.read_at(&mut page, pid.offset()).expect("memory");
+            if pid == lost && page[0] == 0xee && page[PAGE_SIZE - 1] == 0xee {
+                // The file has no image of it.
+                continue;
+            }
             verify_page(&page, pid, Lsn(u64::MAX)).unwrap_or_else(|flaw| panic!("page {pid}: {}", flaw.why()));
             assert!(page_lsn(&page) >= synced, "page {pid} is older than its last sync");
         }
@@ -131,6 +145,7 @@ impl File for Data {
                 let home = &mut self.0.0.lock().homes[number as usize];
                 home.written.copy_from_slice(page);
                 home.writes[0] += 1;
+                home.is_whole = false;
             }
             self.0.step();
         }
@@ -146,11 +161,26 @@ impl File for Data {
     }
 
     fn writes_whole(&self, _: usize) -> bool {
-        false
+        self.0.0.lock().offers_whole
     }
 
-    fn write_whole(&self, _: &[(&[u8], u64)]) -> Result<bool> {
-        Ok(false)
+    fn write_whole(&self, parts: &[(&[u8], u64)]) -> Result<bool> {
+        let mut all = true;
+        for (page, offset) in parts {
+            {
+                let mut media = self.0.0.lock();
+                let taken = choose(4) != 0;
+                if taken {
+                    let home = &mut media.homes[(offset / PAGE_SIZE as u64) as usize];
+                    home.written.copy_from_slice(page);
+                    home.writes[0] += 1;
+                    home.is_whole = true;
+                }
+                all &= taken;
+            }
+            self.0.step();
+        }
+        Ok(all)
     }
 
     fn sync(&self) -> Result<()> {
@@ -268,7 +298,16 @@ fn work(pool: &Pool, session: &mut Session) {
 }
 
 fn storm() {
-    let (machine, log) = (Machine::new(), log());
+    storm_on(Machine::new(false));
+}
+
+/// The device offers whole writes and refuses one at any moment.
+fn storm_with_a_refusal() {
+    storm_on(Machine::new(true));
+}
+
+fn storm_on(machine: Machine) {
+    let log = log();
     let doublewrite = Arc::new(Doublewrite(machine.clone()));
     Pool::create_files(&*doublewrite, common::UUID).expect("memory");
     let options = PoolOptions { frames: PAGES as usize, background: false, ..PoolOptions::default() };
@@ -293,6 +332,17 @@ fn storm() {
 #[test]
 fn images_mend_whatever_a_power_loss_tears() {
     shuttle(SCHEDULES, storm);
+}
+
+#[test]
+fn images_mend_what_is_torn_after_a_device_has_refused_a_whole_write() {
+    shuttle(SCHEDULES, storm_with_a_refusal);
+}
+
+#[test]
+#[should_panic]
+fn an_image_that_is_older_than_a_later_whole_write_is_noticed() {
+    shuttle_mutated("cleaner: a round begins with whole writes after an image", SCHEDULES, storm_with_a_refusal);
 }
 
 #[test]

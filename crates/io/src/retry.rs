@@ -4,6 +4,7 @@
 //! meet the code that runs in production.
 
 use foreshore_base::limits::BLOCK;
+use rustix::io::Errno;
 use std::io;
 
 /// Calls without a full block of progress before an aligned transfer is given up.
@@ -19,6 +20,9 @@ pub(crate) trait RawFile {
 
     /// One write, `durable` when it returns if asked for. May write less than all of `buf`.
     fn write_once(&self, buf: &[u8], offset: u64, durable: bool) -> io::Result<usize>;
+
+    /// One write that is on the medium whole or not at all, also after power loss.
+    fn write_whole_once(&self, buf: &[u8], offset: u64) -> io::Result<usize>;
 
     /// Length in bytes.
     fn length(&self) -> io::Result<u64>;
@@ -79,6 +83,24 @@ pub(crate) fn write_full(file: &impl RawFile, buf: &[u8], offset: u64, durable: 
         done += n - n % BLOCK;
     }
     Ok(())
+}
+
+/// How a kernel or a file system refuses a write that is whole or not at all. It has written nothing then.
+///
+/// - `EINVAL`: the bytes do not lie where the device can do it; `EOPNOTSUPP`: the file system cannot (`pwritev2(2)`,
+///   `RWF_ATOMIC`); `ENOSYS`: the kernel knows no `pwritev2`.
+/// - `ENOSPC`, `EDQUOT`: the file system writes such bytes elsewhere, and has no space for that. XFS with reflink does so since
+///   Linux 6.16 (`xfs_atomic_write_cow_iomap_begin`). A plain write in place needs no space.
+const WHOLE_REFUSED: [Errno; 5] = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS, Errno::NOSPC, Errno::DQUOT];
+
+/// Writes `buf` whole or not at all. False if that is refused.
+pub(crate) fn write_whole(file: &impl RawFile, buf: &[u8], offset: u64) -> io::Result<bool> {
+    match uninterrupted(|| file.write_whole_once(buf, offset)) {
+        Ok(written) if written == buf.len() => Ok(true),
+        Ok(_) => Err(io::ErrorKind::WriteZero.into()),
+        Err(e) if WHOLE_REFUSED.iter().any(|refusal| e.raw_os_error() == Some(refusal.raw_os_error())) => Ok(false),
+        Err(e) => Err(e),
+    }
 }
 
 /// Counts transfers of less than a block in a row, and gives up on too many.

@@ -84,3 +84,24 @@ fn power_loss_leaves_each_part_as_it_was_or_as_it_should_be() {
         assert!(mixed > 0, "the parts are written each for itself");
     }
 }
+
+#[test]
+fn a_full_disk_refuses_a_whole_write_and_takes_a_plain_one_in_its_place() {
+    let sim = Sim::new(1);
+    sim.set_whole_writes(true);
+    let file = sim.create(Path::new("/f")).unwrap();
+    file.allocate(0, 3 * PAGE_SIZE as u64).unwrap();
+    let two = page(2);
+    let parts: Vec<_> = (0..3).map(|at| (&two[..], at * PAGE_SIZE as u64)).collect();
+    sim.inject(Fault { at: sim.ops() + 1, kind: FaultKind::Enospc, sticky: false });
+    assert!(!file.write_whole(&parts).unwrap());
+    let mut found = pages(&sim);
+    found.sort_unstable();
+    assert_eq!(found, [Some(0), Some(2), Some(2)], "the others are written");
+    sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
+    assert!(!file.write_whole(&parts).unwrap());
+    file.write_many(&parts).unwrap();
+    assert_eq!(pages(&sim), [Some(2); 3]);
+    sim.clear_faults();
+    assert!(file.write_whole(&parts).unwrap());
+}

@@ -27,8 +27,6 @@ const ZEROS: usize = 64 * BLOCK;
 
 /// `RWF_ATOMIC`, of Linux 6.11: the write is on the device whole or not at all. Needs direct I/O.
 const WHOLE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x40);
-/// How a kernel or file system refuses it, before it writes anything: unknown, or not where the bytes lie.
-const WHOLE_REFUSED: [Errno; 3] = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS];
 /// `STATX_WRITE_ATOMIC`: asks for the lengths of such writes.
 const STATX_WRITE_ATOMIC: u32 = 0x0001_0000;
 
@@ -82,18 +80,6 @@ impl DiskFile {
         self
     }
 
-    /// One write that is on the device whole or not at all. False if the kernel refuses such a write there: it has written
-    /// nothing then.
-    pub(super) fn write_whole_once(&self, buf: &[u8], offset: u64) -> io::Result<bool> {
-        let write = || Ok(rustix::io::pwritev2(&self.fd, &[IoSlice::new(buf)], offset, WHOLE)?);
-        match uninterrupted(write) {
-            Ok(written) if written == buf.len() => Ok(true),
-            Ok(_) => Err(io::ErrorKind::WriteZero.into()),
-            Err(e) if WHOLE_REFUSED.iter().any(|refusal| e.raw_os_error() == Some(refusal.raw_os_error())) => Ok(false),
-            Err(e) => Err(e),
-        }
-    }
-
     fn error(&self, op: &'static str, e: io::Error) -> Error {
         Error::io(op, &self.path, e)
     }
@@ -137,6 +123,10 @@ impl RawFile for DiskFile {
         } else {
             Ok(rustix::io::pwrite(&self.fd, buf, offset)?)
         }
+    }
+
+    fn write_whole_once(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
+        Ok(rustix::io::pwritev2(&self.fd, &[IoSlice::new(buf)], offset, WHOLE)?)
     }
 
     fn length(&self) -> io::Result<u64> {

@@ -41,7 +41,7 @@ pub(super) fn writers() -> Writers {
         let (file, buf) = unsafe { (&*part.file, slice::from_raw_parts(part.buf.cast::<u8>(), part.buf.len())) };
         let written = match part.refused {
             None => retry::write_full(file, buf, part.offset, false),
-            Some(refused) => file.write_whole_once(buf, part.offset).map(|is_written| {
+            Some(refused) => retry::write_whole(file, buf, part.offset).map(|is_written| {
                 if !is_written {
                     // SAFETY: as above.
                     // ORDERING: Relaxed, the end of the batch orders it before the load.

@@ -8,6 +8,7 @@ enum Turn {
     Short(usize),
     Interrupted,
     Fails,
+    Says(Errno),
 }
 
 struct Script {
@@ -30,6 +31,7 @@ impl Script {
             Some(Turn::Short(n)) => Ok(n.min(whole)),
             Some(Turn::Interrupted) => Err(io::ErrorKind::Interrupted.into()),
             Some(Turn::Fails) => Err(io::Error::other("broken")),
+            Some(Turn::Says(errno)) => Err(errno.into()),
         }
     }
 }
@@ -54,6 +56,10 @@ impl RawFile for Script {
         bytes.resize(end, 0);
         bytes[offset as usize..offset as usize + n].copy_from_slice(&buf[..n]);
         Ok(n)
+    }
+
+    fn write_whole_once(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
+        self.write_once(buf, offset, false)
     }
 
     fn length(&self) -> io::Result<u64> {
@@ -120,6 +126,18 @@ fn a_failure_is_reported_and_not_repeated() {
     let file = Script::new(false, vec![1; 10], [Turn::Fails]);
     assert!(write_full(&file, &[1; 10], 0, true).is_err());
     assert_eq!(*file.calls.borrow(), 1);
+}
+
+#[test]
+fn a_whole_write_that_needs_space_or_is_unknown_is_refused_and_an_error_is_one() {
+    for errno in [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS, Errno::NOSPC, Errno::DQUOT] {
+        let file = Script::new(true, Vec::new(), [Turn::Interrupted, Turn::Says(errno)]);
+        assert!(!write_whole(&file, &pattern(BLOCK), 0).unwrap(), "{errno}");
+        assert!(write_whole(&file, &pattern(BLOCK), 0).unwrap());
+    }
+    for turn in [Turn::Says(Errno::IO), Turn::Says(Errno::ROFS), Turn::Short(512), Turn::Fails] {
+        assert!(write_whole(&Script::new(true, Vec::new(), [turn]), &pattern(BLOCK), 0).is_err());
+    }
 }
 
 #[test]

@@ -14,8 +14,8 @@ pub enum FaultKind {
     LateEio,
     /// The same with `ENOSPC`: the file system has promised space that the device does not have.
     LateEnospc,
-    /// No space. Only operations that may need some fail: creating, growing, allocating, and writing where nothing
-    /// is allocated.
+    /// No space. Only operations that may need some fail: creating, growing, allocating, writing where nothing is
+    /// allocated, and writes that are whole or not at all ([`File::write_whole`](crate::File::write_whole)).
     Enospc,
     /// A write stops after so many bytes and returns that count. Other operations do not meet it.
     ShortWrite(usize),

@@ -97,6 +97,10 @@ impl RawFile for SimFile {
         self.write_as(buf, offset, durable, false)
     }
 
+    fn write_whole_once(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
+        self.write_as(buf, offset, false, true)
+    }
+
     fn length(&self) -> io::Result<u64> {
         let mut state = self.state.lock();
         state.need_power()?;
@@ -113,7 +117,8 @@ impl SimFile {
             drop(state);
             return self.state.write_held(ino, &self.path, buf, offset);
         }
-        let space = !state.content(ino).is_allocated(offset, buf.len());
+        // A file system may have to write elsewhere what is to be whole, as XFS with reflink does.
+        let space = whole || !state.content(ino).is_allocated(offset, buf.len());
         let result = state.operation(Class::Write { space }, |state, fault| {
             let n = match fault {
                 Some(FaultKind::ShortWrite(n)) if !whole => n.min(buf.len()),
@@ -182,12 +187,12 @@ impl File for SimFile {
             }
             state.shuffle(&mut order);
         }
-        let mut written = Ok(());
+        let mut written = Ok(true);
         for (buf, offset) in order {
-            let one = uninterrupted(|| self.write_as(buf, *offset, false, true)).map_err(|e| self.error("write", e));
-            written = written.and(one.map(drop));
+            let one = retry::write_whole(self, buf, *offset).map_err(|e| self.error("write", e));
+            written = written.and_then(|all| Ok(one? && all));
         }
-        written.map(|()| true)
+        written
     }
 
     fn sync(&self) -> Result<()> {

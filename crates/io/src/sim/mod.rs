@@ -121,8 +121,8 @@ impl Sim {
         self.state.lock().lying = lying;
     }
 
-    /// Whether the device can write whole or not at all ([`File::write_whole`]), of any length. A new disk and the images of
-    /// crashes cannot.
+    /// Whether the device can write whole or not at all ([`File::write_whole`]), of any length. Such a write may need space,
+    /// also where some is allocated. A new disk and the images of crashes cannot.
     pub fn set_whole_writes(&self, possible: bool) {
         self.state.lock().whole_writes = possible;
     }
