@@ -14,7 +14,8 @@ const EXPECTED: &str = if cfg!(feature = "uring") {
 /// Where a database keeps its files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Device {
-    /// [`Device::Direct`] where the file system allows it, else [`Device::Buffered`].
+    /// [`Device::Direct`], or [`Device::Buffered`] where the file system does not support direct I/O. A trial that fails for
+    /// another reason, such as a full disk, is an error. The statistics name the one that is used.
     #[default]
     Auto,
     /// Files, past the page cache.
@@ -33,7 +34,7 @@ impl Device {
     /// Opens the backend for a database in `dir`, which need not exist yet.
     ///
     /// # Errors
-    /// `InvalidOption` if direct I/O or io_uring was asked for and is not possible there.
+    /// `InvalidOption` if direct I/O or io_uring was asked for and is not possible there; what a trial fails with otherwise.
     pub fn open(&self, dir: &Path) -> Result<Arc<dyn Fs>> {
         Ok(match self {
             Self::Auto => Arc::new(Disk::auto(dir)?),

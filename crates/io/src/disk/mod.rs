@@ -53,10 +53,9 @@ impl Disk {
     /// Direct I/O on the file system that holds `dir`. `dir` need not exist yet.
     ///
     /// # Errors
-    /// `InvalidOption` if that file system refuses `O_DIRECT` or `RWF_DSYNC`.
+    /// `InvalidOption` if that file system refuses `O_DIRECT` or `RWF_DSYNC`; what the trial fails with otherwise.
     pub fn direct(dir: &Path) -> Result<Self> {
-        place::probe_direct(dir)?;
-        Self::new(dir, true)
+        if place::takes_direct(dir)? { Self::new(dir, true) } else { Err(place::no_direct(dir)?) }
     }
 
     /// Buffered I/O on the file system that holds `dir`. `dir` need not exist yet.
@@ -64,9 +63,12 @@ impl Disk {
         Self::new(dir, false)
     }
 
-    /// Direct I/O where a trial in `dir` works, else buffered I/O, which promises the same.
+    /// Direct I/O, or buffered I/O, which promises the same, where a trial in `dir` shows that the file system refuses direct I/O.
+    ///
+    /// # Errors
+    /// What the trial fails with otherwise: a full disk or a read-only file system does not make the mode another one.
     pub fn auto(dir: &Path) -> Result<Self> {
-        Self::direct(dir).or_else(|_| Self::buffered(dir))
+        Self::new(dir, place::takes_direct(dir)?)
     }
 
     fn new(dir: &Path, direct: bool) -> Result<Self> {
@@ -109,6 +111,7 @@ impl Disk {
         let wrap = |e: rustix::io::Errno| Error::io(op, path, e.into());
         if extra.contains(OFlags::CREATE) {
             fs::fchmod(&fd, FILE_MODE).map_err(wrap)?;
+            place::write_in_place(&fd);
         }
         #[cfg(feature = "uring")]
         if self.ring.is_some() {

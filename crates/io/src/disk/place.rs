@@ -6,7 +6,7 @@ use foreshore_base::{Error, Result, limits::BLOCK};
 use rustix::fd::AsFd;
 use rustix::{
     fd::OwnedFd,
-    fs::{self, AtFlags, CWD, OFlags},
+    fs::{self, AtFlags, CWD, FileType, IFlags, MemfdFlags, Mode, OFlags},
     io::{Errno, ReadWriteFlags},
 };
 use std::{
@@ -32,7 +32,7 @@ const NAMES: [(u32, &str); 15] = [
     (0x0102_1997, "9p"),
     (0x4D44, "vfat"),
 ];
-/// What a file system answers to a kind of write that it does not have.
+/// What a kernel or a file system answers to a kind of transfer that it does not have.
 const REFUSALS: [Errno; 3] = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS];
 const TMPFS: u32 = 0x0102_1994;
 const RAMFS: u32 = 0x8584_58F6;
@@ -62,49 +62,122 @@ fn existing(dir: &Path) -> PathBuf {
     found.unwrap_or(Path::new(".")).to_owned()
 }
 
-/// Tries a direct durable write in `dir` or its nearest existing ancestor. Leaves nothing behind.
-pub(super) fn probe_direct(dir: &Path) -> Result<()> {
-    let write =
-        |fd: &OwnedFd, buf: &[u8]| Ok(rustix::io::pwritev2(fd, &[IoSlice::new(buf)], 0, ReadWriteFlags::DSYNC)?);
-    if try_write(dir, write)? {
-        return Ok(());
-    }
-    Err(Error::InvalidOption {
+/// Whether files in `dir`, which need not exist yet, take direct I/O with durable writes. Leaves nothing behind.
+///
+/// An existing file answers without space and on a read-only file system: opened for direct I/O, it gives a block. Otherwise a
+/// new file has to take a block and give it back. Only these answers mean that direct I/O is not supported:
+///
+/// - `EINVAL` of the open: "The filesystem does not support the `O_DIRECT` flag" (`open(2)`);
+/// - `EINVAL` of the aligned transfer: the alignment does not suit the file (`read(2)`, `write(2)`);
+/// - `EOPNOTSUPP` of the write: `RWF_DSYNC` is unknown (`pwritev2(2)`), or `ENOSYS`: the call is (`syscalls(2)`).
+///
+/// # Errors
+/// Whatever else the trial fails with: a full disk, a read-only file system.
+pub(super) fn takes_direct(dir: &Path) -> Result<bool> {
+    takes(dir, |fd, buf| Ok(rustix::io::pwritev2(fd, &[IoSlice::new(buf)], 0, ReadWriteFlags::DSYNC)?))
+}
+
+/// The refusal of direct I/O in `dir`.
+pub(super) fn no_direct(dir: &Path) -> Result<Error> {
+    Ok(Error::InvalidOption {
         name: "device",
         value: "direct".into(),
         expected: format!("auto or buffered: {} refuses O_DIRECT with RWF_DSYNC", filesystem_name(dir)?),
     })
 }
 
-/// [`probe_direct`] through a ring.
+/// Refuses a place that does not take direct I/O with durable writes through `ring`.
 #[cfg(feature = "uring")]
 pub(super) fn probe_uring(dir: &Path, ring: &super::uring::Ring) -> Result<()> {
-    let write = |fd: &OwnedFd, buf: &[u8]| Ok(ring.write_durable(fd.as_fd(), buf, 0)?.unwrap_or(0));
-    if try_write(dir, write)? {
+    if takes(dir, |fd, buf| Ok(ring.write_durable(fd.as_fd(), buf, 0)?.unwrap_or(0)))? {
         return Ok(());
     }
     Err(super::uring::refused(&format!("{} refuses O_DIRECT with RWF_DSYNC in a ring", filesystem_name(dir)?)))
 }
 
-/// Whether `write` writes a block to a file opened for direct I/O in `dir` or its nearest existing ancestor.
-fn try_write(dir: &Path, write: impl Fn(&OwnedFd, &[u8]) -> io::Result<usize>) -> Result<bool> {
-    let dir = existing(dir);
-    let (path, created) = create_probe(&dir)?;
+/// [`takes_direct`], with durable writes by `write`.
+fn takes(dir: &Path, write: impl Fn(&OwnedFd, &[u8]) -> io::Result<usize>) -> Result<bool> {
+    let place = existing(dir);
+    let by_file = if place == dir { existing_file_takes_direct(dir)? } else { None };
+    let Some(takes_direct) = by_file else { return new_file_takes(&place, write) };
+    // Durable writes are then known to the kernel or not: the file system sees but the request to sync.
+    Ok(takes_direct && memory_takes(&place, write)?)
+}
+
+/// Whether the largest file of `dir` gives a block to a direct read, or the next one where that cannot be opened. `None` without
+/// such a file.
+fn existing_file_takes_direct(dir: &Path) -> Result<Option<bool>> {
+    let wrap = |e: Errno| Error::io("list", dir, e.into());
+    let listing = fs::openat(CWD, dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let listing = listing.map_err(wrap)?;
+    let mut files = Vec::new();
+    for entry in fs::Dir::read_from(&listing).map_err(wrap)? {
+        let name = entry.map_err(wrap)?.file_name().to_owned();
+        // A file that is gone by now is none.
+        let Ok(stat) = fs::statat(&listing, &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+        if FileType::from_raw_mode(stat.st_mode).is_file() && stat.st_size >= BLOCK as i64 {
+            files.push((stat.st_size, name));
+        }
+    }
+    files.sort_unstable();
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::DIRECT;
+    for (_, name) in files.iter().rev() {
+        match fs::openat(&listing, name, flags, Mode::empty()) {
+            Ok(fd) => {
+                let read = rustix::io::pread(&fd, &mut *AlignedBuf::new(BLOCK), 0);
+                // A block that cannot be read says nothing about direct I/O.
+                return Ok(Some(read.is_ok_and(|n| n == BLOCK) || read.is_err_and(|e| !REFUSALS.contains(&e))));
+            }
+            Err(Errno::INVAL) => return Ok(Some(false)),
+            Err(_) => {}
+        }
+    }
+    Ok(None)
+}
+
+/// Whether `write` writes a block to a new file in `dir`, opened for direct I/O.
+fn new_file_takes(dir: &Path, write: impl Fn(&OwnedFd, &[u8]) -> io::Result<usize>) -> Result<bool> {
+    let (path, created) = create_probe(dir)?;
     drop(created);
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::DIRECT;
     let opened = fs::openat(CWD, &path, flags, super::FILE_MODE);
     fs::unlinkat(CWD, &path, AtFlags::empty()).map_err(|e| Error::io("remove", &path, e.into()))?;
+    let fd = match opened {
+        Ok(fd) => fd,
+        Err(Errno::INVAL) => return Ok(false),
+        Err(e) => return Err(Error::io("open", path, e.into())),
+    };
     let mut buf = AlignedBuf::new(BLOCK);
-    let wrote = opened.map_err(io::Error::from).and_then(|fd| {
-        let wrote = write(&fd, &buf)?;
+    let wrote = write(&fd, &buf).and_then(|wrote| {
         let read = rustix::io::pread(&fd, &mut *buf, 0)?;
         Ok(wrote == BLOCK && read == BLOCK)
     });
-    match wrote {
-        Ok(works) => Ok(works),
+    unless_refused(wrote, &path)
+}
+
+/// Whether `write` writes a block to a file in memory.
+fn memory_takes(dir: &Path, write: impl Fn(&OwnedFd, &[u8]) -> io::Result<usize>) -> Result<bool> {
+    let fd = fs::memfd_create("foreshore-probe", MemfdFlags::CLOEXEC);
+    let fd = fd.map_err(|e| Error::io("create a file in memory to try direct I/O", dir, e.into()))?;
+    unless_refused(write(&fd, &AlignedBuf::new(BLOCK)).map(|wrote| wrote == BLOCK), dir)
+}
+
+fn unless_refused(tried: io::Result<bool>, path: &Path) -> Result<bool> {
+    match tried {
         Err(e) if REFUSALS.map(|refusal| Some(refusal.raw_os_error())).contains(&e.raw_os_error()) => Ok(false),
-        Err(e) => Err(Error::io("probe", dir, e)),
+        tried => tried.map_err(|e| Error::io("write", path, e)),
     }
+}
+
+/// Asks that a file that has just been created, and is empty, is written in place: without that btrfs writes every change
+/// elsewhere, so a full disk fails writes to space that was allocated, and falls back to the page cache for direct writes
+/// with checksums. `FS_NOCOW_FL` of `ioctl_iflags(2)`: "on btrfs, the flag should be set on new or empty files".
+///
+/// Other file systems have no such flag and refuse it, which is no error: they write in place.
+pub(super) fn write_in_place(fd: &OwnedFd) {
+    let Ok(flags) = fs::ioctl_getflags(fd) else { return };
+    // A compressed file cannot be written in place; the flag comes from the directory.
+    let _ = fs::ioctl_setflags(fd, (flags | IFlags::NOCOW) - IFlags::COMPRESSED);
 }
 
 /// Creates an empty file of a name that nobody else uses.
@@ -117,7 +190,42 @@ fn create_probe(dir: &Path) -> Result<(PathBuf, OwnedFd)> {
             Ok(fd) => return Ok((path, fd)),
             // Left by a process that was killed, or made by another thread just now.
             Err(Errno::EXIST) => attempt += 1,
-            Err(e) => return Err(Error::io("probe", path, e.into())),
+            Err(e) => return Err(Error::io("create", path, e.into())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("foreshore-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    /// With a file in the directory and without one.
+    #[test]
+    fn a_write_that_is_unknown_is_a_refusal_and_a_full_disk_is_an_error() {
+        let dir = scratch("refusals");
+        if !takes_direct(&dir).unwrap() {
+            return eprintln!("{} takes no direct I/O", filesystem_name(&dir).unwrap());
+        }
+        for has_file in [false, true] {
+            if has_file {
+                std::fs::write(dir.join("data"), [1; 2 * BLOCK]).unwrap();
+            }
+            for errno in REFUSALS {
+                assert!(!takes(&dir, |_, _| Err(errno.into())).unwrap(), "{errno}");
+            }
+            assert!(matches!(takes(&dir, |_, _| Err(Errno::NOSPC.into())), Err(Error::DiskFull { .. })));
+            for errno in [Errno::IO, Errno::ROFS, Errno::ACCESS, Errno::MFILE] {
+                assert!(matches!(takes(&dir, |_, _| Err(errno.into())), Err(Error::Io { .. })), "{errno}");
+            }
+            assert_eq!(std::fs::read_dir(&dir).unwrap().count(), usize::from(has_file));
+        }
+        assert_eq!(std::fs::read(dir.join("data")).unwrap(), [1; 2 * BLOCK]);
+        std::fs::remove_dir_all(dir).unwrap();
     }
 }
