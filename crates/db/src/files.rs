@@ -1,8 +1,11 @@
 //! The files of a database directory.
 
+use crate::marker;
 use foreshore_base::{Error, Place, Result};
 use foreshore_io::{Fs, Kind};
+use foreshore_space::SuperBlock;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Paths in a database directory.
 #[derive(Clone, Debug)]
@@ -11,7 +14,7 @@ pub(crate) struct Files {
     pub(crate) dir: PathBuf,
     /// Held locked while the database is open.
     pub(crate) lock: PathBuf,
-    /// There while the other files are being created: a directory that has it holds no database yet.
+    /// There while the other files are being created, see `marker`.
     pub(crate) unfinished: PathBuf,
     /// Directory of the log.
     pub(crate) log: PathBuf,
@@ -47,14 +50,14 @@ impl Files {
         }
     }
 
-    /// Looks what the directory holds.
+    /// Looks what the directory holds. Nothing is written.
     ///
     /// # Errors
     /// `Corrupted` if some files of a database are there and others are missing, `Foreign` if something else stands in
-    /// the place of one.
-    pub(crate) fn contents(&self, fs: &dyn Fs) -> Result<Contents> {
+    /// the place of one, or if `UNFINISHED` does not belong to the other files.
+    pub(crate) fn contents(&self, fs: &Arc<dyn Fs>) -> Result<Contents> {
         if fs.kind(&self.unfinished)?.is_some() {
-            return Ok(Contents::Unfinished);
+            return marker::check(fs, self).map(|()| Contents::Unfinished);
         }
         let wanted = [(&self.data, Kind::File), (&self.log, Kind::Dir), (&self.doublewrite, Kind::File)];
         let mut missing = None;
@@ -72,11 +75,29 @@ impl Files {
         match (found, missing) {
             (0, _) => Ok(Contents::Nothing),
             (_, None) => Ok(Contents::Database),
-            (_, Some(path)) => Err(Error::corrupted(path, Place::File, "the file is missing")),
+            (_, Some(path)) => {
+                self.check_owner(&**fs)?;
+                Err(Error::corrupted(path, Place::File, "the file is missing"))
+            }
         }
     }
 
-    /// Removes what an unfinished creation has left, the marker last.
+    /// An error if what is there of `data`, log and doublewrite file is not of a database.
+    fn check_owner(&self, fs: &dyn Fs) -> Result<()> {
+        if fs.kind(&self.data)?.is_some() {
+            return match SuperBlock::read_newest(&*fs.open(&self.data)?) {
+                Err(error @ Error::Foreign { .. }) => Err(error),
+                _ => Ok(()),
+            };
+        }
+        let has_doublewrite = fs.kind(&self.doublewrite)?.is_some();
+        if has_doublewrite || fs.list(&self.log)?.iter().any(|name| name == "ctl" || name.ends_with(".seg")) {
+            return Ok(());
+        }
+        Err(Error::Foreign { path: self.log.clone(), why: "it holds no file of a log" })
+    }
+
+    /// Removes what an unfinished creation has left, durably, but for the marker.
     pub(crate) fn clear(&self, fs: &dyn Fs) -> Result<()> {
         if fs.kind(&self.log)? == Some(Kind::Dir) {
             for name in fs.list(&self.log)? {

@@ -53,6 +53,7 @@ mod engine;
 mod fence;
 mod files;
 mod format;
+mod marker;
 mod memory;
 mod open;
 mod options;

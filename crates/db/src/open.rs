@@ -6,6 +6,7 @@ use crate::engine::{Closing, Engine, OPEN};
 use crate::fence::{Fenced, Gate};
 use crate::files::{Contents, Files};
 use crate::format::{CATALOGUE, dropped_key};
+use crate::marker;
 use crate::prepared::{PreparedList, take_over};
 use crate::profile::Profiler;
 use crate::reclaim::Reclaimer;
@@ -70,7 +71,7 @@ impl Engine {
         let gate = Gate::new();
         let fenced: Arc<dyn Fs> = Arc::new(Fenced::new(Arc::clone(&fs), Arc::clone(&gate)));
         let memory = MemoryShares::of(options.memory_limit, options.undo_limit)?;
-        let contents = files.contents(&*fenced)?;
+        let contents = files.contents(&fenced)?;
         if contents != Contents::Database {
             create_files(&files, &fenced, contents, &log_options(options, &memory))?;
         }
@@ -120,33 +121,29 @@ fn log_options(options: &Options, memory: &MemoryShares) -> LogOptions {
     }
 }
 
-/// Creates the files of a new database. The marker goes first and is removed last, after the first checkpoint: until then
-/// nothing has been acknowledged, and the next open begins anew.
+/// Creates the files of a new database, the marker first: while it is there, the next open begins anew.
 fn create_files(files: &Files, fs: &Arc<dyn Fs>, contents: Contents, options: &LogOptions) -> Result<()> {
-    match contents {
-        Contents::Unfinished => files.clear(&**fs)?,
-        _ => {
-            fs.create(&files.unfinished)?;
-            fs.sync_dir(&files.dir)?;
-        }
+    if contents == Contents::Unfinished {
+        files.clear(&**fs)?;
     }
     let uuid = new_uuid();
-    Log::create(fs, &files.log, uuid, options)?;
-    Pool::create_files(&*fs.create(&files.doublewrite)?, uuid)?;
-    let data = fs.create(&files.data)?;
     let superblock = SuperBlock {
         uuid,
         seq: 0,
         checkpoint_lsn: foreshore_base::Lsn::ZERO,
         checkpoint_group: foreshore_base::GroupNo::ZERO,
-        scan_start: foreshore_base::GroupNo::ZERO,
+        // A restart before the first checkpoint reads all of the log.
+        scan_start: Log::FIRST_GROUP,
         data_pages: 0,
         xid_ceiling: foreshore_base::Xid(1),
         clean: false,
         features: 0,
         created: 0,
     };
-    superblock.write_next(&*data)?;
+    marker::write(&**fs, files, &superblock)?;
+    Log::create(fs, &files.log, uuid, options)?;
+    Pool::create_files(&*fs.create(&files.doublewrite)?, uuid)?;
+    superblock.write_next(&*fs.create(&files.data)?)?;
     fs.sync_dir(&files.dir)
 }
 
@@ -178,12 +175,9 @@ impl Parts {
         // The cache may show superblocks and pages whose sync has failed, to this process or to one before. The log and the
         // doublewrite file look past it by themselves.
         data.read_past_cache()?;
-        let (mut superblock, _) = SuperBlock::read_newest(&*data)?;
+        let (superblock, _) = SuperBlock::read_newest(&*data)?;
         Pool::check_files(&doublewrite, superblock.uuid)?;
         let (log, recovered) = Log::open(fenced, &files.log, superblock.uuid, &log_options(options, memory))?;
-        if is_new {
-            superblock.scan_start = recovered.first_group();
-        }
         let pool_options = PoolOptions {
             frames: memory.frames,
             background: options.background,
@@ -206,13 +200,15 @@ impl Parts {
         }
         let (txns, taken_over, recovery) = self.recover(&log, &trees, replayed)?;
         let checkpointer = self.checkpointer(&log, &pool, &txns, &space, &data, superblock)?;
-        checkpointer.checkpoint()?;
-        // Whatever was only in the cache has been redone, written again and synced.
-        data.read_cached();
         if is_new {
+            // A restart finds everything in the log from here on, and no superblock names a checkpoint beside the marker.
+            log.force(log.current())?;
             fenced.remove(&files.unfinished)?;
             fenced.sync_dir(&files.dir)?;
         }
+        checkpointer.checkpoint()?;
+        // Whatever was only in the cache has been redone, written again and synced.
+        data.read_cached();
         let engine = Engine {
             files: files.clone(),
             fs: Arc::clone(&self.fs),

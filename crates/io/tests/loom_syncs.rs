@@ -54,7 +54,10 @@ impl Cache {
     }
 
     fn assert_durable(&self, page: usize) {
-        assert!(self.0.lock().durable.contains(&page), "page {page} is lost, and its writer was told that it is durable");
+        assert!(
+            self.0.lock().durable.contains(&page),
+            "page {page} is lost, and its writer was told that it is durable"
+        );
     }
 }
 

@@ -1,9 +1,12 @@
 //! Creating a database: private files, and no moment at which a crash leaves an empty database in the place of a full one.
 
-use crate::support::{DIR, NUMBERS, TempDir, closed_database, open, small};
+use crate::support::{DIR, POLICIES, Snapshot, TempDir, fill, numbers, open, small};
 use foreshore::Error;
-use foreshore_io::{Fs, Mem};
-use std::{os::unix::fs::PermissionsExt, path::Path, sync::Arc};
+use foreshore_io::sim::Persist;
+use foreshore_io::{Fs, Mem, Sim};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 #[test]
 fn directories_are_0700_and_files_0600() {
@@ -24,20 +27,143 @@ fn directories_are_0700_and_files_0600() {
     drop(db);
 }
 
-#[test]
-fn a_creation_that_was_cut_short_is_begun_anew() {
-    // Every mixture of files that creation may leave, under its marker.
-    let sound = closed_database();
-    for kept in 0..=sound.0.len() {
-        let mut files = sound.clone();
-        files.0.truncate(kept);
-        let fs = files.restore();
-        fs.create(&Path::new(DIR).join("UNFINISHED")).unwrap();
-        let db = open(&fs).unwrap();
-        assert_eq!(db.run(|tx| tx.open(NUMBERS)?.get(1)).unwrap(), None, "nothing had been acknowledged");
-        assert_eq!(fs.kind(&Path::new(DIR).join("UNFINISHED")).unwrap(), None);
-        db.check().unwrap();
+fn marker() -> PathBuf {
+    Path::new(DIR).join("UNFINISHED")
+}
+
+/// A disk on which a database was created, from its first operation on.
+fn creation(seed: u64) -> (Sim, foreshore::Db) {
+    let sim = Sim::new(seed);
+    let fs: Arc<dyn Fs> = Arc::new(sim.clone());
+    let db = small().background(false).fs(fs).open(DIR).unwrap();
+    (sim, db)
+}
+
+/// The marker of a creation, as it is while the creation goes on.
+fn written_marker(sim: &Sim) -> Vec<u8> {
+    let mut points = sim.crash_points();
+    loop {
+        let image = points.image(&Persist::All, 1);
+        if image.kind(&Path::new(DIR).join("dw")).unwrap().is_some() {
+            return image.contents(&marker()).unwrap();
+        }
+        assert!(points.advance());
     }
+}
+
+#[test]
+fn a_creation_that_is_cut_short_anywhere_is_finished_or_begun_anew() {
+    let (sim, db) = creation(1);
+    drop(db);
+    let (mut points, mut begun, mut done, mut again) = (sim.crash_points(), 0, 0, 0);
+    loop {
+        for policy in POLICIES {
+            let image = points.image(&policy, points.op());
+            let is_marked = image.kind(&marker()).unwrap().is_some();
+            let is_made = image.kind(&Path::new(DIR).join("data")).unwrap().is_some();
+            *(if is_marked { &mut begun } else { &mut done }) += u64::from(is_made);
+            let open = |sim: &Sim| small().background(false).fs(Arc::new(sim.clone())).open(DIR);
+            let what = format!("operation {}, {policy:?}", points.op());
+            let first = image.ops();
+            let db = open(&image).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(image.kind(&marker()).unwrap(), None, "{what}");
+            fill(&db, 3);
+            db.check().unwrap_or_else(|error| panic!("{what}: {error}"));
+            drop(db);
+            // Power is lost once more, while what was left is removed or the creation goes on.
+            let mut second = image.crash_points();
+            while second.op() < first + (points.op() * 7) % (image.ops() - first) && second.advance() {}
+            let image = second.image(&policy, points.op());
+            let db = open(&image).unwrap_or_else(|error| panic!("{what}, then {}: {error}", second.op()));
+            db.check().unwrap();
+            again += 1;
+        }
+        if !points.advance() {
+            break;
+        }
+    }
+    assert!(begun > 20 && done > 20 && again > 100, "{begun} begun, {done} done, {again} cut short again");
+}
+
+/// Opening is refused, and nothing has changed.
+fn refused(fs: &Arc<dyn Fs>, what: &str) {
+    let before = (Snapshot::of(fs), fs.list(Path::new(DIR)).unwrap());
+    let error = open(fs).expect_err(what);
+    let is_typed = match &error {
+        Error::Foreign { path, .. } => path.starts_with(DIR),
+        Error::Corrupted { file, .. } | Error::Truncated { file, .. } => file.starts_with(DIR),
+        Error::LostLog { .. } => true,
+        _ => false,
+    };
+    assert!(is_typed, "{what}: {error:?}");
+    let mut names = fs.list(Path::new(DIR)).unwrap();
+    names.retain(|name| name != "LOCK" || before.1.contains(name));
+    assert!((Snapshot::of(fs), names) == before, "{what}: files were changed");
+}
+
+#[test]
+fn a_stray_marker_costs_nothing_whatever_else_is_wrong() {
+    let (sim, db) = creation(2);
+    fill(&db, 300);
+    drop(db);
+    let others = written_marker(&creation(3).0);
+    let own = written_marker(&sim);
+    let fs: Arc<dyn Fs> = Arc::new(sim);
+    let sound = Snapshot::of(&fs);
+    let zeros = |files: &mut Snapshot, range: std::ops::Range<usize>| files.file("data")[range].fill(0);
+    let strays: [(&str, &[u8]); 4] =
+        [("empty", b""), ("text", b"not finished\n"), ("another's", &others), ("its own", &own)];
+    for (stray, bytes) in strays {
+        let check = |what: &str, spoil: &dyn Fn(&mut Snapshot)| {
+            let mut files = sound.clone();
+            spoil(&mut files);
+            let fs = files.restore();
+            fs.create(&marker()).unwrap().write_at(bytes, 0).unwrap();
+            refused(&fs, &format!("{stray} marker, {what}"));
+        };
+        check("sound", &|_| {});
+        check("slot 0 zero", &|files| zeros(files, 0..4096));
+        check("slot 1 zero", &|files| zeros(files, 8192..8192 + 4096));
+        check("both slots zero", &|files| zeros(files, 0..16384));
+        check("both slots damaged", &|files| (0..2).for_each(|slot| files.file("data")[slot * 8192 + 50] ^= 1));
+        check("data empty", &|files| files.file("data").clear());
+        check("data missing", &|files| files.0.retain(|(name, _)| name != "data"));
+        check("data and dw missing", &|files| files.0.retain(|(name, _)| name.starts_with("log/")));
+        check("log missing", &|files| files.0.retain(|(name, _)| !name.starts_with("log/")));
+        check("log and dw missing", &|files| files.0.retain(|(name, _)| name == "data"));
+    }
+    let db = open(&sound.restore()).unwrap();
+    assert_eq!(numbers(&db).len(), 300, "it was a sound database");
+}
+
+#[test]
+fn a_marker_with_nothing_beside_it_is_no_obstacle() {
+    for bytes in [&b""[..], b"not finished\n"] {
+        let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+        fs.create_dir(Path::new(DIR)).unwrap();
+        fs.create(&marker()).unwrap().write_at(bytes, 0).unwrap();
+        drop(open(&fs).unwrap());
+        assert_eq!(fs.kind(&marker()).unwrap(), None);
+    }
+}
+
+#[test]
+fn a_directory_with_files_of_something_else_is_foreign() {
+    let foreign = |name: &str, bytes: &[u8]| {
+        let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+        let path = Path::new(DIR).join(name);
+        fs.create_dir(path.parent().unwrap()).unwrap();
+        fs.create(&path).unwrap().write_at(bytes, 0).unwrap();
+        match open(&fs) {
+            Err(Error::Foreign { path: named, .. }) => assert!(path.starts_with(named)),
+            other => panic!("{name}: {other:?}"),
+        }
+        assert_eq!(crate::support::read(&fs, name), bytes);
+    };
+    foreign("data", b"a,b\n1,2\n");
+    foreign("data", &[7; 64 << 10]);
+    foreign("data", b"");
+    foreign("log/server.txt", b"started");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! An open file of the operating system.
 
-use super::{many::Writers, past::PastCache};
 #[cfg(feature = "uring")]
 use super::uring::Ring;
+use super::{many::Writers, past::PastCache};
 use crate::{
     AlignedBuf, File,
     retry::{self, RawFile, uninterrupted},

@@ -9,6 +9,7 @@ use crate::lanes::SharedLanes;
 use crate::options::LogOptions;
 use crate::pipeline::{Pipeline, SHARDS, Waits};
 use crate::reader::Recovered;
+use crate::scan::FIRST;
 use crate::segment::Segments;
 use crate::session::Session;
 use crate::slots::Slots;
@@ -95,6 +96,9 @@ pub struct LogStats {
 }
 
 impl Log {
+    /// Number of the first group of a new log.
+    pub const FIRST_GROUP: GroupNo = FIRST;
+
     /// Makes a new, empty log in `dir`, whose parent exists. What an earlier attempt left there without a control file is
     /// removed. All is durable when it returns, but for the name of `dir` itself.
     ///

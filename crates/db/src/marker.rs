@@ -1,0 +1,91 @@
+//! The file `UNFINISHED`: tells a creation that was cut short, which the next open removes, from a database.
+//!
+//! It holds the superblock that the creation begins with, whose uuid goes into every file. Creation:
+//!
+//! 1. marker, written durably, and its name: no other file is there yet;
+//! 2. log, doublewrite file, `data` with the same superblock; the first pages, and their log durable;
+//! 3. the name of the marker is removed, durably;
+//! 4. the first checkpoint, and the superblock that names it; `open` returns.
+//!
+//! **Invariant:** nothing that was acknowledged is removed. A marker counts only where there is nothing beside it, or where all
+//! that is beside it can be of a creation before step 3: `data` and log carry the uuid of the marker, or end before they could,
+//! no superblock names a checkpoint, and the log holds no record of a transaction or a checkpoint. A stray file of that name fails
+//! the first of these, whatever else is damaged or missing.
+
+use crate::files::Files;
+use foreshore_base::limits::{BLOCK, PAGE_SIZE};
+use foreshore_base::{Error, GroupNo, Lsn, Result, Uuid};
+use foreshore_buffer::format::{ChangeRecord, TRANSACTION_KINDS};
+use foreshore_io::{Fs, Kind};
+use foreshore_space::SuperBlock;
+use foreshore_wal::Follower;
+use std::sync::Arc;
+
+/// Writes the marker of a creation, durably. Nothing else is there.
+pub(crate) fn write(fs: &dyn Fs, files: &Files, superblock: &SuperBlock) -> Result<()> {
+    let is_there = fs.kind(&files.unfinished)?.is_some();
+    let marker = if is_there { fs.open(&files.unfinished)? } else { fs.create(&files.unfinished)? };
+    superblock.write_next(&*marker)?;
+    fs.sync_dir(&files.dir)
+}
+
+/// Checks that what lies beside the marker may be removed. Nothing is written.
+///
+/// # Errors
+/// `Foreign` if the marker does not belong to the other files; what is wrong with them, or what reading failed with.
+pub(crate) fn check(fs: &Arc<dyn Fs>, files: &Files) -> Result<()> {
+    if is_alone(&**fs, files)? {
+        return Ok(());
+    }
+    let stray = |why| Error::Foreign { path: files.unfinished.clone(), why };
+    if fs.kind(&files.unfinished)? != Some(Kind::File) {
+        return Err(stray("a directory stands in the place of a file"));
+    }
+    let uuid = match SuperBlock::read_newest(&*fs.open(&files.unfinished)?) {
+        Ok((superblock, _)) => superblock.uuid,
+        Err(Error::Foreign { .. } | Error::Corrupted { .. } | Error::Truncated { .. }) => {
+            return Err(stray("no creation of a database has written it; remove it to open what lies beside it"));
+        }
+        Err(error) => return Err(error),
+    };
+    let is_begun = is_begun_data(&**fs, files, uuid)? && is_begun_log(fs, files, uuid)?;
+    if is_begun { Ok(()) } else { Err(stray("a complete database lies beside it; remove it to open that")) }
+}
+
+/// Whether there is no file of a database but the marker.
+fn is_alone(fs: &dyn Fs, files: &Files) -> Result<bool> {
+    let has_log = match fs.kind(&files.log)? {
+        Some(Kind::Dir) => !fs.list(&files.log)?.is_empty(),
+        other => other.is_some(),
+    };
+    Ok(!has_log && fs.kind(&files.data)?.is_none() && fs.kind(&files.doublewrite)?.is_none())
+}
+
+/// Whether `data` is missing, or as a creation leaves it that has taken no checkpoint.
+fn is_begun_data(fs: &dyn Fs, files: &Files, uuid: Uuid) -> Result<bool> {
+    if fs.kind(&files.data)?.is_none() {
+        return Ok(true);
+    }
+    let data = fs.open(&files.data)?;
+    match SuperBlock::read_newest(&*data) {
+        Ok((newest, older)) => Ok(older.is_none() && newest.uuid == uuid && newest.checkpoint_lsn == Lsn::ZERO),
+        // Power was lost before the first superblock was durable: the file has nothing else.
+        Err(Error::Foreign { .. } | Error::Corrupted { .. }) if data.len()? <= (PAGE_SIZE + BLOCK) as u64 => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the log has no control file yet, or none but records of a creation before its checkpoint.
+fn is_begun_log(fs: &Arc<dyn Fs>, files: &Files, uuid: Uuid) -> Result<bool> {
+    if fs.kind(&files.log.join("ctl"))?.is_none() {
+        return Ok(true);
+    }
+    let mut follower = Follower::open(fs, &files.log, uuid, GroupNo::ZERO)?;
+    while let Some(record) = follower.read()? {
+        let change = ChangeRecord::decode(&record.payload);
+        if change.map_or(true, |change| TRANSACTION_KINDS.contains(&change.kind)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
