@@ -106,6 +106,10 @@ impl RawFile for Direct<'_> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    fn write_whole_once(&self, _: &[u8], _: u64) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     fn length(&self) -> io::Result<u64> {
         Ok(u64::try_from(fs::fstat(self.0)?.st_size).unwrap_or(0))
     }
