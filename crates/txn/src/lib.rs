@@ -30,6 +30,7 @@ mod linger;
 mod lock;
 mod manager;
 mod past;
+mod pinned;
 mod pins;
 mod prepared;
 mod read;

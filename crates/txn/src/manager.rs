@@ -35,8 +35,9 @@ pub struct TxnManagerOptions {
     pub own_sessions: usize,
     /// Snapshots in use at once.
     pub max_snapshots: usize,
-    /// Words of the status window, 8 bytes each, a power of two: how many xids may be drawn while one is running. Sessions may have
-    /// drawn an eighth of them for later.
+    /// Words of the status window, 8 bytes each, a power of two. A transaction that still runs when half as many xids were drawn after
+    /// its own is pinned, and at most half of the words may be those of pinned ones. Sessions may have drawn an eighth of them
+    /// for later.
     pub status_capacity: usize,
     /// Bytes that the undo of all transactions may take together: 16 KiB at least.
     pub undo_limit_bytes: usize,
@@ -90,7 +91,7 @@ pub struct CheckpointView {
     pub ceiling: Xid,
     /// At or above the last LSN of every transaction that counts as ended.
     pub clock: Csn,
-    /// Xids below it are frozen: their fate is durable.
+    /// Xids below it that are not in `active` are frozen: their fate is durable.
     pub window_lo: Xid,
 }
 
@@ -153,7 +154,7 @@ impl TxnManager {
         assert!(sessions > 0, "somebody may begin a transaction");
         assert!(options.status_capacity >= 16, "the window is moved by eighths");
         assert!(options.max_snapshots > 0, "a transaction may read");
-        let window = StatusWindow::new(options.status_capacity, start.next_xid)?;
+        let window = StatusWindow::new(options.status_capacity, sessions, start.next_xid)?;
         let (readers, pins) = (Readers::new(options.max_snapshots), Pins::new(sessions));
         let first_view = View::of(&readers, &pins, window.late(), || log.durable().csn());
         Ok(Arc::new(Self {
@@ -326,7 +327,8 @@ impl TxnManager {
         Ok(())
     }
 
-    /// Whether a transaction that runs holds the window. One that has committed only just keeps it until that is durable.
+    /// Whether transactions that run hold the window: as many as it can pin, and one more. One that has only just committed keeps
+    /// it until that is durable.
     fn is_window_held(&self) -> bool {
         let lo = self.window.lo();
         if self.is_window_waiting() {

@@ -25,16 +25,19 @@ pub(crate) struct Past {
 
 #[derive(Debug)]
 struct Known {
-    /// Xids below it and below `hi` are visible but for the late ones.
+    /// Xids below it and below `hi` are visible but for those in the two lists.
     upto: Xid,
-    /// Ascending.
+    /// Those whose commits are above the snapshot, ascending.
     late: Vec<Xid>,
+    /// Those that were pinned: what is known of them is of no use once they have ended.
+    pinned: Vec<Xid>,
 }
 
 impl Past {
     pub(crate) fn new(mark: &Mark) -> Self {
-        let known = Known { upto: mark.lo, late: Vec::new() };
-        Self { clear: AtomicU64::new(mark.lo.0), known: Mutex::new(LockRank::Leaf, known) }
+        let upto = mark.frozen.below;
+        let known = Known { upto, late: Vec::new(), pinned: Vec::new() };
+        Self { clear: AtomicU64::new(upto.0), known: Mutex::new(LockRank::Leaf, known) }
     }
 
     /// What the snapshot `mark` sees of `xid`.
@@ -44,7 +47,7 @@ impl Past {
             return Visibility::Invisible;
         }
         // ORDERING: Relaxed, each value of it is true of the snapshot, and it says nothing of anything else.
-        if xid.0 < self.clear.load(Ordering::Relaxed) {
+        if mark.frozen.has(xid) || xid.0 < self.clear.load(Ordering::Relaxed) {
             return Visibility::Visible(Csn::ZERO);
         }
         match window.see(xid, mark.csn) {
@@ -55,17 +58,18 @@ impl Past {
         }
     }
 
-    /// Whether the commit of `xid`, which the window has passed, is above the snapshot.
+    /// Whether the commit of `xid`, which is frozen, is above the snapshot.
     fn is_late(&self, window: &StatusWindow, mark: &Mark, xid: Xid) -> bool {
         let mut known = self.known.lock();
-        if xid >= known.upto {
+        if xid >= known.upto || known.pinned.contains(&xid) {
             drop(known);
-            let (upto, late) = window.late_for(mark.csn);
+            let (upto, late, pinned) = window.late_for(mark.csn);
             known = self.known.lock();
-            // Another thread may have looked since, and later.
-            if upto > known.upto {
-                *known = Known { upto, late };
-                let clear = known.late.first().copied().unwrap_or(upto);
+            // Another thread may have looked since, and later: pinned xids become fewer while the window stands.
+            if upto > known.upto || (upto == known.upto && pinned.len() <= known.pinned.len()) {
+                let clear =
+                    late.first().into_iter().chain(pinned.iter().min()).fold(upto, |clear, &xid| clear.min(xid));
+                *known = Known { upto, late, pinned };
                 // ORDERING: Relaxed, as in `visibility`.
                 self.clear.store(clear.0, Ordering::Relaxed);
             }

@@ -2,7 +2,7 @@
 //!
 //! A reader publishes in its slot, in this order:
 //!
-//! 1. `lo`, the start of the status window, is read.
+//! 1. Which xids are frozen is read from the status window.
 //! 2. A **bound**, what is durable at this moment, is stored; `SeqCst` fence.
 //! 3. The snapshot `s` is read: what is durable, or the clock of commits if that is greater. So `s >= bound`.
 //! 4. `hi`, the next xid, is read.
@@ -82,13 +82,38 @@ pub(crate) struct Toll {
     pub(crate) bytes: u64,
 }
 
+/// Xids that were frozen at one moment: their transactions had ended, and their fate was durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FrozenXids {
+    /// Those below it.
+    pub(crate) below: Xid,
+    /// Those above it that are below `lo`.
+    pub(crate) above: Xid,
+    /// The start of the status window.
+    pub(crate) lo: Xid,
+}
+
+impl FrozenXids {
+    /// Whether `xid` is one of them.
+    pub(crate) fn has(&self, xid: Xid) -> bool {
+        xid < self.below || (self.above < xid && xid < self.lo)
+    }
+}
+
+impl From<Xid> for FrozenXids {
+    /// All below the start of the window: none is pinned.
+    fn from(lo: Xid) -> Self {
+        Self { below: lo, above: Xid::ZERO, lo }
+    }
+}
+
 /// A slot that a reader has: its snapshot. Given back by [`Readers::release`].
 #[derive(Debug)]
 pub(crate) struct Mark {
     slot: usize,
     pub(crate) csn: Csn,
-    /// Xids below it belong to commits at or below `csn`, or to transactions that were taken back.
-    pub(crate) lo: Xid,
+    /// These xids belong to commits at or below `csn`, or to transactions that were rolled back.
+    pub(crate) frozen: FrozenXids,
     /// Xids from here on belong to commits above `csn`.
     pub(crate) hi: Xid,
 }
@@ -132,17 +157,17 @@ impl Readers {
         self.slots.len()
     }
 
-    /// Takes a snapshot; `None` if all slots are in use. `lo`, `durable` and `next` are read as the head of this file
+    /// Takes a snapshot; `None` if all slots are in use. `frozen`, `durable` and `next` are read as the head of this file
     /// says, and so is `clock`, if the snapshot is to be the latest.
     pub(crate) fn take(
         &self,
         about: About,
-        lo: impl FnOnce() -> Xid,
+        frozen: impl FnOnce() -> FrozenXids,
         durable: impl Fn() -> Csn,
         clock: Option<impl FnOnce() -> Csn>,
         next: impl FnOnce() -> Xid,
     ) -> Option<Mark> {
-        let lo = lo();
+        let frozen = frozen();
         let bound = durable();
         let at = self.claim(bound)?;
         if !mutant("readers: no fence behind the bound") {
@@ -161,7 +186,7 @@ impl Readers {
         slot.hi.store(hi.0, Ordering::Relaxed);
         // ORDERING: publish, pairs with `all`.
         slot.state.store(csn.0 << 2 | TAKEN, Ordering::Release);
-        Some(Mark { slot: at, csn, lo, hi })
+        Some(Mark { slot: at, csn, frozen, hi })
     }
 
     /// Finds a free slot, near those that this thread had before, and shows the bound in it.

@@ -40,8 +40,8 @@ struct Slot {
 /// left in the block, and the checkpointer takes it away: no transaction will ever have it. The lock lets the checkpointer
 /// park if the owner is off its core in between.
 ///
-/// What is left in blocks holds the status window, too. It is taken away when it has become old, and all of it where the window
-/// is full.
+/// What is left in blocks holds the status window. It is taken away when it has become old, and all of it where the window is
+/// full.
 #[derive(Debug)]
 pub(crate) struct ActiveSlots {
     slots: Box<[CachePadded<Mutex<Slot>>]>,
@@ -54,25 +54,30 @@ impl ActiveSlots {
     }
 
     /// Shows the next xid of the session, from a block that `draw` draws where none is left, with the group that the log is
-    /// about to fill; `None` if none could be drawn. `begin` has its status tell that it runs: under the lock, so that who takes
-    /// what is left finds no xid that is neither left nor running. In the log it has another xid if it was prepared before a restart.
+    /// about to fill; `None` if none could be drawn. `begin` has its status tell that it runs, or says that the xid is void and the
+    /// next one is taken: under the lock, so that a thread that takes what is left finds no xid that is neither left nor
+    /// running. In the log it has another xid if it was prepared before a restart.
     pub(crate) fn enter(
         &self,
         index: usize,
         first_group: impl FnOnce() -> GroupNo,
-        draw: impl FnOnce() -> Option<Range<u64>>,
-        begin: impl FnOnce(Xid),
+        draw: impl Fn() -> Option<Range<u64>>,
+        begin: impl Fn(Xid) -> bool,
         logged_as: Option<Xid>,
     ) -> Option<Xid> {
         let mut slot = self.slots[index].lock();
         assert!(slot.active.is_none(), "a transaction draws one xid");
         // The group first: a record of this transaction cannot land before it.
         let first_group = first_group();
-        if slot.left.is_empty() {
-            slot.left = draw()?;
-        }
-        let xid = Xid(slot.left.next().expect("a block has xids"));
-        begin(xid);
+        let xid = loop {
+            if slot.left.is_empty() {
+                slot.left = draw()?;
+            }
+            let xid = Xid(slot.left.next().expect("a block has xids"));
+            if begin(xid) {
+                break xid;
+            }
+        };
         slot.active = Some(Active { xid: logged_as.unwrap_or(xid), first_group });
         Some(xid)
     }
@@ -108,7 +113,7 @@ impl ActiveSlots {
     }
 }
 
-/// The transaction that holds the status window.
+/// The running transaction with the smallest xid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OldestActive {
     /// Its xid.
@@ -135,7 +140,7 @@ impl TxnManager {
         self.active.take_left(below, |left| left.for_each(|xid| self.window.void(Xid(xid))))
     }
 
-    /// Whether what a session keeps for later holds the window. What is behind one that runs is in nobody's way.
+    /// Whether what a session keeps for later holds the window.
     pub(crate) fn is_window_waiting(&self) -> bool {
         self.window.get(self.window.lo()) == Status::Spare
     }
@@ -151,8 +156,7 @@ impl TxnManager {
         }
     }
 
-    /// The running transaction with the smallest xid, which holds the status window. Others may have begun before it, as sessions
-    /// draw xids in blocks.
+    /// The running transaction with the smallest xid. Others may have begun before it, as sessions draw xids in blocks.
     #[must_use]
     pub fn oldest_active(&self) -> Option<OldestActive> {
         let (index, active) = self.active.all().min_by_key(|(_, active)| active.xid)?;

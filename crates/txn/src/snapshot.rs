@@ -104,7 +104,7 @@ impl TxnManager {
         let about = About { label, since: self.time.now(), limits };
         let durable = || self.log.durable().csn();
         let clock = (kind == SnapshotKind::Latest).then_some(|| self.log.commit_clock());
-        let mark = self.readers.take(about, || self.window.lo(), durable, clock, || self.xids.next());
+        let mark = self.readers.take(about, || self.window.frozen(), durable, clock, || self.xids.next());
         let Some(mark) = mark else {
             let oldest = self.readers.oldest().map_or("", |(_, about)| about.label);
             return Err(Error::TooManyTransactions { max: self.readers.capacity(), oldest });

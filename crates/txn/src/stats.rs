@@ -16,8 +16,10 @@ pub struct TxnStats {
     pub sessions: usize,
     /// Lock waits, deadlocks and lock time-outs.
     pub locks: LockStats,
-    /// Xids that have a word in the status window.
+    /// Xids that have a word in the status window, pinned ones included.
     pub status_used: u64,
+    /// Pinned xids: their transactions still run, though as many were drawn since as half the window has words.
+    pub status_pinned: u64,
     /// Words of the status window.
     pub status_capacity: u64,
     /// Bytes of undo memory in use, in chunks of 8 KiB.
@@ -37,12 +39,14 @@ impl TxnManager {
     #[must_use]
     pub fn stats(&self) -> TxnStats {
         let (undo_spilled_bytes, undo_fetches) = self.undo.spilled();
+        let status_pinned = self.window.pinned() as u64;
         TxnStats {
             commits: self.commits.sum(),
             aborts: self.aborts.sum(),
             sessions: self.leases(false).made() + self.leases(true).made(),
             locks: self.locks.stats(),
-            status_used: self.xids.next().0.saturating_sub(self.window.lo().0),
+            status_used: self.xids.next().0.saturating_sub(self.window.lo().0) + status_pinned,
+            status_pinned,
             status_capacity: self.window.capacity() as u64,
             undo_bytes: self.undo.used_bytes(),
             undo_spilled_bytes,

@@ -1,6 +1,7 @@
 //! The status window: what became of each recent xid, readable without a wait.
 
-use crate::readers::{Reader, Readers};
+use crate::pinned::PinnedXids;
+use crate::readers::FrozenXids;
 use foreshore_base::{Csn, Error, Result, Xid};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
@@ -13,7 +14,7 @@ use std::ops::Range;
 pub(crate) enum Status {
     /// It runs, or it has begun to commit and its number is not settled.
     Live,
-    /// A session has drawn the xid, and no transaction has it.
+    /// No transaction has the xid, or had it.
     Spare,
     /// It was rolled back; nothing of it is left.
     Aborted,
@@ -35,32 +36,49 @@ pub(crate) enum Sight {
 
 // A word of the window.
 //
-//   bits 0..2   0 live | 1 aborted | 2 committing | 3 committed
-//   bits 2..64  CSN, if committed; the least that it may be, if committing; 1 for a spare xid, which is live otherwise
+//   bits 0..2   0 open | 1 aborted | 2 committing | 3 committed
+//   bits 2..64  if open: 0 free, 1 spare, 2 live; if committing: the least number that the commit may have; if committed: its CSN
 //
-// Xid x has word x mod capacity while lo <= x < cleared, with cleared <= lo + capacity.
+// Xid x has word x mod capacity while lo <= x < cleared, with cleared <= lo + capacity, and while it is pinned.
 //
-// 1. A word is zero when its xid is drawn. Under the lock of its slot a session makes what it draws spare, and there it takes
-//    an xid for a transaction, or somebody takes it away from the session for ever and stores 1 in place of spare. The
-//    transaction with the xid alone stores 0 in place of spare, 1 or 2 in place of 0, and 3 in place of 2. One that logs its
-//    commit stores 2 before it appends the record, whose LSN is its least number. So who reads a snapshot at or above that LSN
-//    from the log's clock, or from what is durable, finds 2 or 3.
-// 2. Anybody may *push* a committing one: raise the number in the word. Who has raised it above a snapshot may call the
+// 1. A word is free until its xid is drawn. Under the lock of its slot a session makes what it draws spare. There it takes an xid
+//    for a transaction, spare -> live, or another thread takes the xid away from the session for ever, spare -> aborted. The
+//    transaction with the xid alone stores what follows: live -> aborted, or live -> committing -> committed. One that logs its
+//    commit stores "committing" before it appends the record, whose LSN is its least number. A reader that takes a snapshot at
+//    or above that LSN from the log's clock, or from what is durable, finds "committing" or "committed".
+// 2. Any reader may *push* a committing word: raise the number in it. A reader that has raised it above a snapshot may call the
 //    transaction invisible to that snapshot, for its number will be at or above the one in the word. The clock of commits
-//    is raised to a number that was pushed before the word becomes 3: who is told of the commit is at or above it in all
-//    later snapshots.
-// 3. lo passes x only when its word is final and, if committed, the CSN is durable. So "below lo" tells a reader all it
-//    needs but for the snapshots that are older than the commit: for those it is put among the late ones first. No owner of a
-//    word that was passed writes it again.
-// 4. The slider raises lo first, then stores zero into the words passed, then raises cleared. An xid is handed out only
-//    below cleared.
-// 5. A reader loads the word, then looks at lo again. If the word was reset or belongs to a later xid, the reader has
-//    synchronised with a store that came after lo was raised, and finds its xid frozen. The same goes for one that has
-//    pushed: it may have pushed a later xid in vain.
+//    is raised to a number that was pushed before the word becomes committed: a thread that is told of the commit is at or above
+//    it in all later snapshots.
+// 3. lo passes x when its word is final and, if committed, the CSN is durable. An xid below lo that is not pinned is *frozen*,
+//    which is all that a reader needs but for the snapshots that are older than the commit: for those it is put among the late
+//    ones first. The owner of a frozen xid never writes its word again.
+// 4. lo passes x also when it is live or committing and half a window of xids was drawn after it. It is *pinned* first (see
+//    [`PinnedXids`]). Its word stays where it is and changes as before; readers push it as before. The slider unpins x when
+//    rule 3 allows it: it notes the late commit, then removes x from the list. It leaves the word as it is.
+// 5. An xid whose word was a pinned xid's when cleared was raised over it is *void*: no transaction ever has it. A session that
+//    draws it finds a word that is not free, or finds lo above the xid. A word that belongs to no void xid is free until it is
+//    spare, and holds lo until it is final. So a session knows what it has drawn by the word and lo, whenever it looks.
+// 6. The slider pins, raises lo, then stores "free" into the words passed, but for those of pinned xids, then raises cleared. An xid
+//    is drawn only below cleared.
+// 7. A reader loads the word, then looks again at what gave the xid that word: lo, or the list for a pinned one. If the word was
+//    reset or belongs to a later xid, the reader has synchronised with a store that came after lo was raised, or after x was
+//    unpinned, and finds its xid frozen. A reader that has pushed looks again, too: it may have pushed a later xid in vain.
+const FREE: u64 = 0;
 const SPARE: u64 = 1 << 2;
+const LIVE: u64 = 2 << 2;
 const ABORTED: u64 = 1;
 const COMMITTING: u64 = 2;
 const COMMITTED: u64 = 3;
+
+/// How an xid has its word.
+#[derive(Clone, Copy, Debug)]
+enum Claim {
+    /// It is not below the start of the window.
+    Recent,
+    /// It is pinned, in this slot of the list.
+    Pinned(usize),
+}
 
 /// Status words of the xids from the oldest that matters to the newest handed out.
 pub(crate) struct StatusWindow {
@@ -69,20 +87,24 @@ pub(crate) struct StatusWindow {
     lo: CachePadded<AtomicU64>,
     /// Contract above.
     cleared: AtomicU64,
-    /// Commits that the window has passed and that are above the snapshot of some reader, who cannot tell by the xid. Held by who
-    /// slides.
+    /// Xids below `lo` that still have their words. Changed under the mutex of `late`.
+    pinned: PinnedXids,
+    /// Commits that the window has passed and that are above the snapshot of some reader, which cannot tell by the xid. Held by
+    /// the slider.
     late: Mutex<BTreeMap<Xid, Csn>>,
 }
 
 impl StatusWindow {
-    /// A window of `capacity` words, a power of two, that starts at `first`: everything below is frozen.
-    pub(crate) fn new(capacity: usize, first: Xid) -> Result<Self> {
+    /// A window of `capacity` words, a power of two, that starts at `first`: everything below is frozen. So many xids may be
+    /// pinned as there are `sessions`, but half of the words stay for others.
+    pub(crate) fn new(capacity: usize, sessions: usize, first: Xid) -> Result<Self> {
         assert!(capacity.is_power_of_two(), "words are found by a mask");
         let words = LazyArray::new(capacity).map_err(|source| Error::io("map", "the status window", source))?;
         Ok(Self {
             words,
             lo: CachePadded::new(AtomicU64::new(first.0)),
             cleared: AtomicU64::new(first.0 + capacity as u64),
+            pinned: PinnedXids::new(sessions.min(capacity / 2)),
             late: Mutex::new(LockRank::Leaf, BTreeMap::new()),
         })
     }
@@ -91,10 +113,25 @@ impl StatusWindow {
         self.words.len()
     }
 
-    /// The oldest xid that has a word.
+    /// The start of the window: older xids are frozen or pinned.
     pub(crate) fn lo(&self) -> Xid {
-        // ORDERING: Acquire, pairs with the raise in `slide`: what froze the xids below is visible.
+        // ORDERING: Acquire, pairs with the raise in `slide`: what froze or pinned the xids below is visible.
         Xid(self.lo.load(Ordering::Acquire))
+    }
+
+    /// How many xids are pinned.
+    pub(crate) fn pinned(&self) -> usize {
+        self.pinned.all().count()
+    }
+
+    /// Which xids are frozen.
+    pub(crate) fn frozen(&self) -> FrozenXids {
+        // The start first: what is pinned below it is in the list, or was removed, and then it is frozen.
+        let lo = self.lo();
+        if mutant("status: pinned xids count as frozen") {
+            return FrozenXids::from(lo);
+        }
+        FrozenXids { below: self.pinned.oldest().min(lo), above: self.pinned.newest(), lo }
     }
 
     /// The first xid that has no word yet.
@@ -105,33 +142,35 @@ impl StatusWindow {
 
     /// The status of an xid that was handed out, now or earlier.
     pub(crate) fn get(&self, xid: Xid) -> Status {
-        if xid < self.lo() {
-            return Status::Frozen;
-        }
-        // ORDERING: Acquire, pairs with `set`, so that a commit's effects are visible, and with the reset in `slide`.
-        let word = self.word(xid).load(Ordering::Acquire);
-        if !mutant("status: no second look at the window") && xid < self.lo() {
-            return Status::Frozen;
-        }
-        match word & 3 {
-            ABORTED => Status::Aborted,
-            COMMITTED => Status::Committed(Csn(word >> 2)),
-            _ if word == SPARE => Status::Spare,
-            _ => Status::Live,
+        loop {
+            let Some(claim) = self.claim(xid) else { return Status::Frozen };
+            // ORDERING: Acquire, pairs with `set`, so that a commit's effects are visible, and with the reset in `slide`.
+            let word = self.word(xid).load(Ordering::Acquire);
+            if !mutant("status: no second look at the window") && !self.is_still(claim, xid) {
+                continue;
+            }
+            match word & 3 {
+                ABORTED => return Status::Aborted,
+                COMMITTED => return Status::Committed(Csn(word >> 2)),
+                _ if word == FREE || word == SPARE => return Status::Spare,
+                // The word of a void xid is that of the pinned one. Only damaged rows name void xids.
+                _ if matches!(claim, Claim::Recent) && self.is_void(xid) => return Status::Aborted,
+                // ORDERING: Acquire, as above. A pinned xid that has just gone from the list left a final word.
+                _ if self.word(xid).load(Ordering::Acquire) == word => return Status::Live,
+                _ => {}
+            }
         }
     }
 
     /// What a snapshot at `csn` sees of `xid`, which was handed out. The same each time it is asked.
     pub(crate) fn see(&self, xid: Xid, csn: Csn) -> Sight {
         loop {
-            if xid < self.lo() {
-                return Sight::Frozen;
-            }
+            let Some(claim) = self.claim(xid) else { return Sight::Frozen };
             let word = self.word(xid);
             // ORDERING: Acquire, as in `get`.
             let seen = word.load(Ordering::Acquire);
-            if xid < self.lo() {
-                return Sight::Frozen;
+            if !self.is_still(claim, xid) {
+                continue;
             }
             let number = Csn(seen >> 2);
             match seen & 3 {
@@ -148,41 +187,82 @@ impl StatusWindow {
             // ORDERING: AcqRel. Release, pairs with `commit`; Acquire, if the word is that of a later xid, its owner was handed it
             // after lo was raised. Failure: it was pushed higher or has committed, by which this loop ends.
             if word.compare_exchange(seen, pushed, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-                && (mutant("status: no look at the window after a push") || xid >= self.lo())
+                && (mutant("status: no look at the window after a push") || self.is_still(claim, xid))
             {
                 return Sight::Invisible;
             }
         }
     }
 
-    /// A session has drawn `xids`, which no transaction has yet. Under the lock of its slot.
-    pub(crate) fn set_aside(&self, xids: Range<u64>) {
-        for xid in xids.map(Xid) {
-            debug_assert!(self.lo() <= xid && xid < self.cleared(), "{xid} has a word");
-            // ORDERING: Release, after lo, as the reset (rule 5): the draw came after that. Pairs with `get`.
-            self.word(xid).store(SPARE, spare_order());
+    /// How `xid` has its word; `None` if it is frozen.
+    fn claim(&self, xid: Xid) -> Option<Claim> {
+        if xid >= self.lo() {
+            return Some(Claim::Recent);
+        }
+        self.pinned.find(xid).map(Claim::Pinned)
+    }
+
+    /// Whether a word that was loaded, or pushed, after `xid` had a claim to it was the word of `xid`.
+    fn is_still(&self, claim: Claim, xid: Xid) -> bool {
+        match claim {
+            Claim::Recent => xid >= self.lo(),
+            Claim::Pinned(slot) => mutant("status: no second look at the pin") || self.pinned.is_in(slot, xid),
         }
     }
 
-    /// A transaction has taken `xid` of those set aside.
-    pub(crate) fn begin(&self, xid: Xid) {
-        // ORDERING: Relaxed, stored by this session.
-        debug_assert_eq!(self.word(xid).load(Ordering::Relaxed), SPARE, "{xid} was set aside");
-        // ORDERING: Release, as in `set_aside`. Who finds the xid in a header synchronises by the latch.
-        self.word(xid).store(0, spare_order());
+    /// Whether the word of `xid`, which is not below the start, is that of a pinned one.
+    fn is_void(&self, xid: Xid) -> bool {
+        !self.pinned.is_empty() && self.pinned.all().any(|pinned| self.index(pinned) == self.index(xid))
     }
 
-    /// No transaction will have `xid`, one of those set aside that the caller has taken away.
+    /// A session has drawn `xids`, which no transaction has yet. Under the lock of its slot. Void ones stay as they are.
+    pub(crate) fn set_aside(&self, xids: Range<u64>) {
+        for xid in xids.map(Xid) {
+            if self.is_own(xid, FREE) || mutant("status: void xids are drawn") {
+                // ORDERING: Release, after lo, as the reset (rule 7): the draw came after that. Pairs with `get`.
+                self.word(xid).store(SPARE, spare_order());
+            }
+        }
+    }
+
+    /// A transaction takes `xid` of those that its session has drawn. `false`, and nothing has changed, if it is void.
+    #[must_use]
+    pub(crate) fn begin(&self, xid: Xid) -> bool {
+        let is_own = self.is_own(xid, SPARE);
+        if is_own {
+            // ORDERING: Release, as in `set_aside`. A thread that finds the xid in a header synchronises by the latch.
+            self.word(xid).store(LIVE, spare_order());
+        }
+        is_own
+    }
+
+    /// A transaction has `xid`, which no session has set aside.
+    pub(crate) fn enter(&self, xid: Xid) {
+        assert!(self.is_own(xid, FREE), "{xid} is new");
+        // ORDERING: Release, as in `set_aside`.
+        self.word(xid).store(LIVE, spare_order());
+    }
+
+    /// No transaction will have `xid`, one of those drawn that the caller has taken away from their session.
     pub(crate) fn void(&self, xid: Xid) {
-        self.set(xid, SPARE, ABORTED);
+        if self.is_own(xid, SPARE) {
+            self.set(xid, SPARE, ABORTED);
+        }
+    }
+
+    /// Whether `xid`, which the caller's session has drawn, has its word, and that is `state`: rule 5.
+    fn is_own(&self, xid: Xid, state: u64) -> bool {
+        debug_assert!(xid < self.cleared(), "{xid} has a word");
+        // ORDERING: Acquire, as in `get`: if the word was reset for a later xid, lo is above this one.
+        self.word(xid).load(Ordering::Acquire) == state && xid >= self.lo()
     }
 
     /// The transaction with `xid` is about to append its commit record: from here on readers push it out of their way. Its
     /// own doing, once.
     pub(crate) fn begin_commit(&self, xid: Xid) {
-        debug_assert!(self.lo() <= xid && xid < self.cleared(), "{xid} has a word");
+        debug_assert!(self.claim(xid).is_some(), "{xid} has a word");
         // ORDERING: Relaxed load, the word is the owner's while it is live.
-        assert_eq!(self.word(xid).load(Ordering::Relaxed), 0, "{xid} runs");
+        assert_eq!(self.word(xid).load(Ordering::Relaxed), LIVE, "{xid} runs");
         // ORDERING: Release, pairs with `see`; comes before the draw of the commit's LSN, which orders it for rule 1.
         self.word(xid).store(COMMITTING, Ordering::Release);
     }
@@ -212,100 +292,41 @@ impl StatusWindow {
 
     /// Ends the transaction with `xid` as rolled back.
     pub(crate) fn abort(&self, xid: Xid) {
-        self.set(xid, 0, ABORTED);
+        self.set(xid, LIVE, ABORTED);
     }
 
     fn set(&self, xid: Xid, from: u64, status: u64) {
-        debug_assert!(self.lo() <= xid && xid < self.cleared(), "{xid} has a word");
+        debug_assert!(self.claim(xid).is_some(), "{xid} has a word");
         rmw::contended_at(self.word(xid));
         // ORDERING: publish, as in `commit`.
         let before = self.word(xid).swap(status, Ordering::AcqRel);
         assert_eq!(before, from, "the status of {xid} is set once");
     }
 
-    /// Moves the window's start up, over at most `most` xids below `next`, the first not handed out. Returns how many.
-    /// `durable` was read before, as was `next`.
-    pub(crate) fn slide(&self, next: Xid, durable: Csn, most: u64, readers: &Readers) -> u64 {
-        let mut late = self.late.lock();
-        let lo = self.lo().0;
-        let (mut end, mut newest) = (lo, Csn::ZERO);
-        while end < next.0.min(lo.saturating_add(most)) {
-            let Some(csn) = self.past(Xid(end), durable) else { break };
-            (end, newest) = (end + 1, newest.max(csn));
-        }
-        if end == lo {
-            return 0;
-        }
-        let late_first = !mutant("status: late after the window moves");
-        if late_first {
-            self.pass(lo..end, newest, readers, &mut late);
-        }
-        if !mutant("status: words reset before the window moves") {
-            // ORDERING: Release, pairs with `lo`.
-            self.lo.store(end, Ordering::Release);
-        }
-        if !late_first {
-            drop(late);
-            self.pass(lo..end, newest, readers, &mut self.late.lock());
-        }
-        for xid in lo..end {
-            // ORDERING: Release, after lo: a reader that finds the reset finds lo raised (rule 5). Pairs with `get`.
-            self.word(Xid(xid)).store(0, Ordering::Release);
-        }
-        // ORDERING: as above; a no-op unless the line above was switched off.
-        self.lo.store(end, Ordering::Release);
-        // ORDERING: publish, pairs with `cleared`.
-        self.cleared.store(end + self.words.len() as u64, Ordering::Release);
-        end - lo
-    }
-
-    /// Notes for the readers which of the xids, all past, commits above their snapshots were, and forgets what no reader
-    /// asks for any more. How many are noted is bounded by what ran, and what sessions had drawn, when the oldest snapshots were
-    /// taken.
-    fn pass(&self, xids: Range<u64>, newest: Csn, readers: &Readers, late: &mut BTreeMap<Xid, Csn>) {
-        // The commit numbers were read before.
-        let readers: Vec<Reader> = readers.all().collect();
-        let asks = |xid, csn| readers.iter().any(|reader| reader.asks_for(xid, csn));
-        late.retain(|&xid, &mut csn| asks(xid, csn));
-        if readers.iter().all(|reader| reader.csn >= newest) {
-            return;
-        }
-        for xid in xids.map(Xid) {
-            // ORDERING: Relaxed, it was read before, and is final.
-            let word = self.word(xid).load(Ordering::Relaxed);
-            let csn = Csn(word >> 2);
-            if word & 3 == COMMITTED && asks(xid, csn) {
-                late.insert(xid, csn);
-            }
-        }
-    }
-
-    /// The commit number of an xid that was handed out and needs its word no longer, zero if it was rolled back.
-    fn past(&self, xid: Xid, durable: Csn) -> Option<Csn> {
-        // ORDERING: Acquire, pairs with `commit`: the slider's raise carries the commit on to readers of lo.
-        let word = self.word(xid).load(Ordering::Acquire);
-        match word & 3 {
-            ABORTED => Some(Csn::ZERO),
-            COMMITTED => Some(Csn(word >> 2)).filter(|&csn| csn <= durable),
-            _ => None,
-        }
-    }
-
-    /// Xids that the window has passed and whose commits are above `csn`, ascending, but for those that every reader with that
-    /// snapshot knows by their size; and the start of the window: they are all below it that there are.
-    pub(crate) fn late_for(&self, csn: Csn) -> (Xid, Vec<Xid>) {
+    /// What a reader with a snapshot at `csn` has to know of the xids below the start of the window: the start, the late ones with
+    /// commits above `csn`, ascending, but for those that every reader with that snapshot knows by their size, and the pinned ones.
+    pub(crate) fn late_for(&self, csn: Csn) -> (Xid, Vec<Xid>, Vec<Xid>) {
         let late = self.late.lock();
-        (self.lo(), late.iter().filter(|&(_, &number)| number > csn).map(|(&xid, _)| xid).collect())
+        let above = late.iter().filter(|&(_, &number)| number > csn).map(|(&xid, _)| xid).collect();
+        (self.lo(), above, self.pinned.all().collect())
     }
 
-    /// The start of the window, and all late commits below it that some reader may ask for, ascending.
-    pub(crate) fn late(&self) -> (Xid, Box<[(Xid, Csn)]>) {
+    /// The start of the window, and below it, ascending, all late commits that some reader may ask for, and the pinned xids, which
+    /// have no number yet.
+    pub(crate) fn late(&self) -> (Xid, Box<[(Xid, Option<Csn>)]>) {
         let late = self.late.lock();
-        (self.lo(), late.iter().map(|(&xid, &csn)| (xid, csn)).collect())
+        let pinned = self.pinned.all().map(|xid| (xid, None));
+        let mut all: Vec<_> = late.iter().map(|(&xid, &csn)| (xid, Some(csn))).chain(pinned).collect();
+        all.sort_unstable();
+        (self.lo(), all.into())
     }
 
     fn word(&self, xid: Xid) -> &AtomicU64 {
-        &self.words[xid.0 as usize & (self.words.len() - 1)]
+        &self.words[self.index(xid)]
+    }
+
+    fn index(&self, xid: Xid) -> usize {
+        xid.0 as usize & (self.words.len() - 1)
     }
 }
 
@@ -315,6 +336,8 @@ fn spare_order() -> Ordering {
     if mutant("status: relaxed spare xids") { Ordering::Relaxed } else { Ordering::Release }
 }
 
+#[path = "status/slide.rs"]
+mod slide;
 #[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
 #[path = "status/tests.rs"]
 mod tests;

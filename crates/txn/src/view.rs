@@ -22,17 +22,17 @@ pub struct View {
     horizon: Csn,
     /// Start of the status window before anything else was read.
     lo: Xid,
-    /// Commits of xids below `lo` that a reader may ask for, ascending.
-    late: Box<[(Xid, Csn)]>,
+    /// Commits of xids below `lo` that a reader may ask for, and pinned xids, which have no number yet, ascending.
+    late: Box<[(Xid, Option<Csn>)]>,
 }
 
 impl View {
-    /// The readers of `readers`. `lo` is the window's start, `late` the commits below it that somebody may ask for, both read
-    /// before; `floor` reads what is durable, or less.
+    /// The readers of `readers`. `lo` is the window's start, `late` the commits below it that a reader may ask for with the pinned
+    /// xids, both read before; `floor` reads what is durable, or less.
     pub(crate) fn of(
         readers: &Readers,
         pins: &Pins,
-        (lo, late): (Xid, Box<[(Xid, Csn)]>),
+        (lo, late): (Xid, Box<[(Xid, Option<Csn>)]>),
         floor: impl Fn() -> Csn,
     ) -> Self {
         let read_first = floor();
@@ -87,7 +87,7 @@ impl View {
             return None;
         }
         if let Ok(at) = self.late.binary_search_by_key(&xid, |&(xid, _)| xid) {
-            return Some(self.late[at].1);
+            return self.late[at].1;
         }
         // Its number is above the snapshots it is invisible to, and not above the others, nor those to come.
         let blind = self.readers.iter().rev().find(|&&(_, hi)| hi <= xid);

@@ -5,6 +5,8 @@
 
 #[path = "../src/past.rs"]
 mod past;
+#[path = "../src/pinned.rs"]
+mod pinned;
 #[path = "../src/pins.rs"]
 mod pins;
 #[path = "../src/readers.rs"]
@@ -38,8 +40,22 @@ struct World {
 
 impl World {
     fn new() -> Arc<Self> {
+        Self::of(1)
+    }
+
+    /// Xid 1 runs, and the window has passed it: it is pinned.
+    fn with_pinned() -> Arc<Self> {
+        let world = Self::of(2);
+        world.window.enter(Xid(1));
+        world.next.store(2, Ordering::Release);
+        world.slide();
+        assert_eq!(world.window.pinned(), 1);
+        world
+    }
+
+    fn of(words: usize) -> Arc<Self> {
         Arc::new(Self {
-            window: StatusWindow::new(1, Xid(1)).expect("memory"),
+            window: StatusWindow::new(words, 1, Xid(1)).expect("memory"),
             readers: Readers::new(1),
             pins: Pins::new(1),
             next: AtomicU64::new(1),
@@ -56,13 +72,17 @@ impl World {
         let about = About::new("", Nanos::ZERO);
         let clock = latest.then_some(|| Csn(self.clock.load(Ordering::Acquire)));
         let next = || Xid(self.next.load(Ordering::Acquire));
-        let mark = self.readers.take(about, || self.window.lo(), || self.durable(), clock, next);
+        let mark = self.readers.take(about, || self.window.frozen(), || self.durable(), clock, next);
         mark.expect("a free slot")
     }
 
-    /// Draws an xid, commits it and makes the commit durable.
+    /// Draws xid 1, unless it runs already, commits it and makes the commit durable.
     fn commit(&self) -> Csn {
-        let xid = Xid(self.next.fetch_add(1, Ordering::AcqRel));
+        let xid = Xid(1);
+        if self.window.pinned() == 0 {
+            assert_eq!(self.next.fetch_add(1, Ordering::AcqRel), 1);
+            self.window.enter(xid);
+        }
         self.window.begin_commit(xid);
         let csn = Csn(self.clock.fetch_add(1, Ordering::AcqRel) + 1);
         let csn = self.window.commit(xid, csn, |least| {
@@ -80,8 +100,7 @@ impl World {
 
 /// A snapshot sees a commit if and only if the commit is not above it, whenever it asks, though the window passes the
 /// commit.
-fn snapshot_and_slider(latest: bool) {
-    let world = World::new();
+fn snapshot_and_slider(world: Arc<World>, latest: bool) {
     let commits = world.clone();
     let writer = thread::spawn(move || {
         let csn = commits.commit();
@@ -119,8 +138,7 @@ fn view_and_snapshot() {
 }
 
 /// The number that a view gives for a commit that the window has passed is above a snapshot if and only if the commit is.
-fn view_of_the_past() {
-    let world = World::new();
+fn view_of_the_past(world: Arc<World>) {
     let (collects, reads) = (world.clone(), world.clone());
     let writer = thread::spawn(move || {
         let csn = world.commit();
@@ -163,12 +181,12 @@ fn pin_and_collector() {
 
 #[test]
 fn a_durable_snapshot_sees_the_same_when_the_window_has_moved() {
-    check(|| snapshot_and_slider(false));
+    check(|| snapshot_and_slider(World::new(), false));
 }
 
 #[test]
 fn a_latest_snapshot_sees_the_same_when_the_window_has_moved() {
-    check(|| snapshot_and_slider(true));
+    check(|| snapshot_and_slider(World::new(), true));
 }
 
 #[test]
@@ -178,7 +196,7 @@ fn nothing_that_a_reader_sees_is_dead() {
 
 #[test]
 fn a_forgotten_commit_is_above_the_same_snapshots() {
-    check(view_of_the_past);
+    check(|| view_of_the_past(World::new()));
 }
 
 #[test]
@@ -189,25 +207,25 @@ fn nothing_is_freed_under_a_pin() {
 #[test]
 #[should_panic(expected = "and the commit")]
 fn a_reader_shows_a_bound_before_it_takes_its_snapshot() {
-    mutated("readers: bound shown late", || snapshot_and_slider(false));
+    mutated("readers: bound shown late", || snapshot_and_slider(World::new(), false));
 }
 
 #[test]
 #[should_panic(expected = "and the commit")]
 fn a_reader_fences_behind_its_bound() {
-    mutated("readers: no fence behind the bound", || snapshot_and_slider(true));
+    mutated("readers: no fence behind the bound", || snapshot_and_slider(World::new(), true));
 }
 
 #[test]
 #[should_panic(expected = "and the commit")]
 fn a_slider_fences_before_it_looks_at_the_readers() {
-    mutated("readers: no fence before the look", || snapshot_and_slider(true));
+    mutated("readers: no fence before the look", || snapshot_and_slider(World::new(), true));
 }
 
 #[test]
 #[should_panic(expected = "and the commit")]
 fn late_commits_are_noted_before_the_window_moves() {
-    mutated("status: late after the window moves", || snapshot_and_slider(false));
+    mutated("status: late after the window moves", || snapshot_and_slider(World::new(), false));
 }
 
 #[test]
@@ -219,7 +237,7 @@ fn a_view_reads_its_floor_first() {
 #[test]
 #[should_panic(expected = "stands for")]
 fn a_view_reads_the_window_before_its_floor() {
-    mutated("view: floor read before the window", view_of_the_past);
+    mutated("view: floor read before the window", || view_of_the_past(World::new()));
 }
 
 #[test]
@@ -232,4 +250,37 @@ fn a_writer_looks_behind_its_pin() {
 #[should_panic(expected = "was freed")]
 fn a_collector_fences_behind_its_announcement() {
     mutated("pins: no fence behind the announcement", pin_and_collector);
+}
+
+#[test]
+fn a_durable_snapshot_sees_the_same_when_a_commit_is_unpinned() {
+    check(|| snapshot_and_slider(World::with_pinned(), false));
+}
+
+#[test]
+fn a_latest_snapshot_sees_the_same_when_a_commit_is_unpinned() {
+    check(|| snapshot_and_slider(World::with_pinned(), true));
+}
+
+#[test]
+fn an_unpinned_commit_is_above_the_same_snapshots() {
+    check(|| view_of_the_past(World::with_pinned()));
+}
+
+#[test]
+#[should_panic(expected = "and the commit")]
+fn an_unpinned_commit_is_noted_first() {
+    mutated("status: unpinned without a note", || snapshot_and_slider(World::with_pinned(), false));
+}
+
+#[test]
+#[should_panic(expected = "and the commit")]
+fn a_snapshot_takes_no_pinned_xid_for_a_frozen_one() {
+    mutated("status: pinned xids count as frozen", || snapshot_and_slider(World::with_pinned(), false));
+}
+
+#[test]
+#[should_panic(expected = "and the commit")]
+fn a_late_commit_is_noted_before_it_is_unpinned() {
+    mutated("status: late after the window moves", || snapshot_and_slider(World::with_pinned(), false));
 }

@@ -3,6 +3,8 @@
 #![cfg(foreshore_loom)]
 #![allow(dead_code, reason = "the window is taken as a whole")]
 
+#[path = "../src/pinned.rs"]
+mod pinned;
 #[path = "../src/readers.rs"]
 mod readers;
 #[path = "../src/status.rs"]
@@ -14,13 +16,15 @@ use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::primitive::thread;
 use readers::Readers;
 use status::{Sight, Status, StatusWindow};
+use std::ops::Range;
 use std::sync::Arc;
 
 fn window(capacity: usize) -> StatusWindow {
-    StatusWindow::new(capacity, Xid(1)).expect("memory")
+    StatusWindow::new(capacity, 1, Xid(1)).expect("memory")
 }
 
 fn commit(window: &StatusWindow, xid: Xid, csn: Csn) {
+    window.enter(xid);
     window.begin_commit(xid);
     window.commit(xid, csn, |least| least);
 }
@@ -56,7 +60,7 @@ fn reader_and_next_owner() {
     let session = thread::spawn(move || {
         if draws.cleared() > Xid(2) {
             draws.set_aside(2..3);
-            draws.begin(Xid(2));
+            assert!(draws.begin(Xid(2)), "it is not void");
         }
     });
     let reader = thread::spawn(move || {
@@ -68,10 +72,27 @@ fn reader_and_next_owner() {
     reader.join().expect("the reader ends");
 }
 
+/// Looks twice at xid 1, which is committing.
+fn push_twice(window: &StatusWindow, durable: &AtomicU64) {
+    // A snapshot below the commit pushes; one at or above it must see it.
+    let csn = Csn(10);
+    let sight = window.see(Xid(1), csn);
+    let later = window.see(Xid(1), csn);
+    match (sight, later) {
+        (Sight::Invisible, Sight::Visible(_)) => panic!("another was pushed"),
+        // Passed: its number is durable, and what this model's reader may not see is told by it.
+        (Sight::Invisible, Sight::Frozen) => {
+            assert!(durable.load(Ordering::Acquire) > csn.0, "another was pushed");
+        }
+        _ => {}
+    }
+}
+
 /// As `reader_and_slider`, while xid 1 is committing: a snapshot that was taken when it was durable must not push xid 2 and call 1
 /// invisible.
 fn push_and_slider() {
     let window = Arc::new(window(1));
+    window.enter(Xid(1));
     window.begin_commit(Xid(1));
     let durable = Arc::new(AtomicU64::new(0));
     let (slides, raises) = (window.clone(), durable.clone());
@@ -79,23 +100,105 @@ fn push_and_slider() {
         let csn = slides.commit(Xid(1), Csn(10), |least| least);
         raises.store(csn.0, Ordering::Release);
         slides.slide(Xid(2), csn, 1, &Readers::new(1));
+        slides.enter(Xid(2));
         slides.begin_commit(Xid(2));
     });
+    let reader = thread::spawn(move || push_twice(&window, &durable));
+    slider.join().expect("the slider ends");
+    reader.join().expect("the reader ends");
+}
+
+/// A window of two words that has passed xid 1, which runs and is pinned: it has the word of xids 3 and 5, too.
+fn with_pinned() -> Arc<StatusWindow> {
+    let window = window(2);
+    window.enter(Xid(1));
+    assert_eq!(window.slide(Xid(2), Csn(1), 1, &Readers::new(1)), 1);
+    assert_eq!((window.lo(), window.pinned()), (Xid(2), 1));
+    Arc::new(window)
+}
+
+/// Draws xids as a session, and has each that is not void commit.
+fn draw_and_commit(window: &StatusWindow, xids: Range<u64>, csn: Csn) {
+    window.set_aside(xids.clone());
+    for xid in xids.map(Xid).filter(|&xid| window.begin(xid)) {
+        window.begin_commit(xid);
+        window.commit(xid, csn, |least| least);
+    }
+}
+
+/// Xid 1 runs while the window passes it, and while the next xids, one of them with its word, are drawn: a reader finds it live.
+fn reader_and_pinner() {
+    let window = Arc::new(window(2));
+    window.enter(Xid(1));
+    let slides = window.clone();
+    let slider = thread::spawn(move || {
+        slides.slide(Xid(2), Csn(1), 1, &Readers::new(1));
+        draw_and_commit(&slides, 2..slides.cleared().0, Csn(20));
+    });
     let reader = thread::spawn(move || {
-        // A snapshot below the commit pushes; one at or above it must see it.
-        let csn = Csn(10);
-        let sight = window.see(Xid(1), csn);
-        let later = window.see(Xid(1), csn);
-        match (sight, later) {
-            (Sight::Invisible, Sight::Visible(_)) => panic!("another was pushed"),
-            // Passed: its number is durable, and what this model's reader may not see is told by it.
-            (Sight::Invisible, Sight::Frozen) => {
-                assert!(durable.load(Ordering::Acquire) > csn.0, "another was pushed");
-            }
-            _ => {}
-        }
+        let status = window.get(Xid(1));
+        assert_eq!(status, Status::Live, "another's status");
     });
     slider.join().expect("the slider ends");
+    reader.join().expect("the reader ends");
+}
+
+/// Xid 1 has committed and is unpinned, and xid 5 gets its word: a reader finds 1 committed, with its own number, or frozen.
+fn reader_and_unpinner() {
+    let window = with_pinned();
+    commit(&window, Xid(2), Csn(5));
+    window.begin_commit(Xid(1));
+    window.commit(Xid(1), Csn(10), |least| least);
+    let slides = window.clone();
+    let slider = thread::spawn(move || {
+        slides.slide(Xid(4), Csn(10), 2, &Readers::new(1));
+        assert_eq!((slides.cleared(), slides.pinned()), (Xid(6), 0));
+        draw_and_commit(&slides, 5..6, Csn(20));
+    });
+    let reader = thread::spawn(move || {
+        let status = window.get(Xid(1));
+        assert!(matches!(status, Status::Committed(Csn(10)) | Status::Frozen), "another's status: {status:?}");
+    });
+    slider.join().expect("the slider ends");
+    reader.join().expect("the reader ends");
+}
+
+/// As `push_and_slider`, with xid 1 pinned and its word used again by xid 5.
+fn push_and_unpinner() {
+    let window = with_pinned();
+    commit(&window, Xid(2), Csn(5));
+    window.begin_commit(Xid(1));
+    let durable = Arc::new(AtomicU64::new(0));
+    let (slides, raises) = (window.clone(), durable.clone());
+    let slider = thread::spawn(move || {
+        let csn = slides.commit(Xid(1), Csn(10), |least| least);
+        raises.store(csn.0, Ordering::Release);
+        slides.slide(Xid(4), csn, 2, &Readers::new(1));
+        slides.enter(Xid(5));
+        slides.begin_commit(Xid(5));
+    });
+    let reader = thread::spawn(move || push_twice(&window, &durable));
+    slider.join().expect("the slider ends");
+    reader.join().expect("the reader ends");
+}
+
+/// A reader that finds a pinned xid frozen sees what came before its commit.
+fn unpinned_is_published() {
+    let window = with_pinned();
+    let clock = Arc::new(AtomicU64::new(0));
+    let (sets, raises) = (window.clone(), clock.clone());
+    let writer = thread::spawn(move || {
+        raises.store(10, Ordering::Relaxed);
+        sets.begin_commit(Xid(1));
+        sets.commit(Xid(1), Csn(10), |least| least);
+        sets.slide(Xid(2), Csn(10), 2, &Readers::new(1));
+    });
+    let reader = thread::spawn(move || {
+        if window.get(Xid(1)) == Status::Frozen {
+            assert_eq!(clock.load(Ordering::Relaxed), 10, "the clock is behind the list");
+        }
+    });
+    writer.join().expect("the writer ends");
     reader.join().expect("the reader ends");
 }
 
@@ -121,6 +224,7 @@ fn commit_is_published() {
 /// it (T10). The log is a clock that commits are drawn from.
 fn readers_and_commit() {
     let window = Arc::new(window(2));
+    window.enter(Xid(1));
     let clock = Arc::new(AtomicU64::new(10));
     let told = Arc::new(AtomicU64::new(0));
     let (sets, draws, tells) = (window.clone(), clock.clone(), told.clone());
@@ -226,4 +330,54 @@ fn a_reader_pushes_a_commit_out_of_its_way() {
 #[should_panic(expected = "a snapshot changes")]
 fn a_commit_that_was_pushed_takes_the_higher_number() {
     mutated("status: a pushed commit keeps its number", readers_and_commit);
+}
+
+#[test]
+fn a_reader_finds_a_pinned_xid_live() {
+    check(reader_and_pinner);
+}
+
+#[test]
+#[should_panic(expected = "another's status")]
+fn an_xid_is_pinned_before_the_window_passes_it() {
+    mutated("status: the window moves before its xids are pinned", reader_and_pinner);
+}
+
+#[test]
+#[should_panic(expected = "another's status")]
+fn xids_with_the_word_of_a_pinned_one_are_void() {
+    mutated("status: void xids are drawn", reader_and_pinner);
+}
+
+#[test]
+fn a_reader_never_takes_the_word_of_an_unpinned_xid_for_its_own() {
+    check(reader_and_unpinner);
+}
+
+#[test]
+#[should_panic(expected = "another's status")]
+fn a_reader_looks_at_the_pin_twice() {
+    mutated("status: no second look at the pin", reader_and_unpinner);
+}
+
+#[test]
+fn a_push_of_a_pinned_xid_never_hits_another_unnoticed() {
+    check(push_and_unpinner);
+}
+
+#[test]
+#[should_panic(expected = "another was pushed")]
+fn a_reader_that_has_pushed_looks_at_the_pin_again() {
+    mutated("status: no look at the window after a push", push_and_unpinner);
+}
+
+#[test]
+fn an_unpinned_commit_publishes_what_came_before_it() {
+    check(unpinned_is_published);
+}
+
+#[test]
+#[should_panic(expected = "the clock is behind the list")]
+fn a_removal_from_the_list_is_published() {
+    mutated("pinned: relaxed removal", unpinned_is_published);
 }

@@ -5,6 +5,8 @@
 
 #[path = "../src/past.rs"]
 mod past;
+#[path = "../src/pinned.rs"]
+mod pinned;
 #[path = "../src/pins.rs"]
 mod pins;
 #[path = "../src/readers.rs"]
@@ -53,7 +55,7 @@ fn clear_beside_another_session() {
     let arena = Arc::new(Arena::new(64 << 10, None).expect("memory"));
     let (readers, pins) = (Readers::new(1), Pins::new(1));
     let about = About::new("", Nanos::ZERO);
-    let old = readers.take(about, || Xid(1), || Csn(15), None::<fn() -> Csn>, || Xid(1)).expect("a slot");
+    let old = readers.take(about, || Xid(1).into(), || Csn(15), None::<fn() -> Csn>, || Xid(1)).expect("a slot");
     // Commits 10, 20, 30 and 40 have changed the row. The reader sees that of 10, and nobody that of 20.
     let mut undo = Undo::new(arena.clone());
     let mut header = UndoPtr::NULL;
@@ -85,7 +87,7 @@ fn change_beside_another_session() {
     let arena = Arc::new(Arena::new(80 << 10, None).expect("memory"));
     let (readers, pins) = (Readers::new(1), Pins::new(1));
     let about = About::new("", Nanos::ZERO);
-    let old = readers.take(about, || Xid(1), || Csn(15), None::<fn() -> Csn>, || Xid(1)).expect("a slot");
+    let old = readers.take(about, || Xid(1).into(), || Csn(15), None::<fn() -> Csn>, || Xid(1)).expect("a slot");
     let other = {
         let arena = arena.clone();
         thread::spawn(move || {
@@ -136,7 +138,7 @@ fn change_when_the_older_reader_has_ended() {
     let (readers, pins) = (Readers::new(2), Pins::new(1));
     let take = |csn| {
         let about = About::new("", Nanos::ZERO);
-        readers.take(about, || Xid(1), || Csn(csn), None::<fn() -> Csn>, || Xid(1)).expect("a slot")
+        readers.take(about, || Xid(1).into(), || Csn(csn), None::<fn() -> Csn>, || Xid(1)).expect("a slot")
     };
     let (old, young) = (take(15), take(100));
     let mut header = UndoPtr::NULL;
@@ -229,7 +231,7 @@ fn clear_beside_a_move_to_the_file() {
     let arena = Arc::new(Arena::new(80 << 10, Some(SpillFile { file, limit_bytes: 32 << 10 })).expect("memory"));
     let (readers, pins) = (Readers::new(1), Arc::new(Pins::new(1)));
     let about = About::new("", Nanos::ZERO);
-    let old = readers.take(about, || Xid(1), || Csn(15), None::<fn() -> Csn>, || Xid(1)).expect("a slot");
+    let old = readers.take(about, || Xid(1).into(), || Csn(15), None::<fn() -> Csn>, || Xid(1)).expect("a slot");
     let mut sessions = Vec::new();
     let mut header = UndoPtr::NULL;
     for since in [10, 20, 30] {
@@ -385,7 +387,7 @@ fn pass_beside_a_move_to_the_file() {
     let arena = Arc::new(Arena::new(48 << 10, Some(SpillFile { file, limit_bytes: 64 << 10 })).expect("memory"));
     let (readers, pins) = (Readers::new(1), Arc::new(Pins::new(1)));
     let about = About::new("", Nanos::ZERO);
-    readers.take(about, || Xid(1), || Csn(15), None::<fn() -> Csn>, || Xid(1)).expect("a slot");
+    readers.take(about, || Xid(1).into(), || Csn(15), None::<fn() -> Csn>, || Xid(1)).expect("a slot");
     let mut first = UndoPtr::NULL;
     for since in [10, 20] {
         let mut undo = Undo::new(arena.clone());

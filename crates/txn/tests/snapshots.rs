@@ -80,6 +80,50 @@ fn an_old_snapshot_lets_the_window_move_and_sees_the_same() {
     assert!(judge.is_settled(late) && judge.is_settled(after));
 }
 
+/// An old transaction that the window has passed, and has pinned, ends while snapshots from before and after that are in use.
+#[test]
+fn snapshots_see_the_end_of_a_pinned_transaction_as_any_other() {
+    for commits in [true, false] {
+        let (toy, _) = Toy::new(Mem::null(), &[0; 2], TxnManagerOptions { status_capacity: 16, ..small() });
+        let early = snapshot(&toy, SnapshotKind::Latest);
+        let mut idle = toy.begin("idle");
+        toy.add(&mut idle, 1, 1).expect("free");
+        let pinned = idle.xid().expect("it wrote");
+        let middle = snapshot(&toy, SnapshotKind::Latest);
+        let some: Vec<Xid> = (0..100).map(|_| commit_one(&toy, 0).0).collect();
+        assert!(toy.manager.checkpoint_view().window_lo > some[50], "the window has passed it");
+        let late = snapshot(&toy, SnapshotKind::Latest);
+        let all = [&early, &middle, &late];
+        let look = |turn| {
+            assert_eq!(all.map(|one| sees(one, pinned)), [false; 3], "{turn}");
+            assert_eq!(all.map(|one| sees(one, some[5])), [false, false, true], "{turn}");
+            assert_eq!(all.map(|one| sees(one, some[99])), [false, false, true], "{turn}");
+        };
+        look("while it runs");
+        let mut judge = toy.begin("judge");
+        assert!(!judge.is_settled(pinned), "it runs");
+        if commits {
+            drop(idle.commit().expect("committed"));
+            look("when it has committed");
+        } else {
+            idle.rollback().expect("undone");
+            assert_eq!(all.map(|one| sees(one, pinned)), [false, true, true], "what it left is what was before");
+        }
+        (0..100).for_each(|_| _ = commit_one(&toy, 0));
+        assert_eq!(toy.manager.stats().status_pinned, 0);
+        if commits {
+            look("when it is not pinned any more");
+            assert!(!judge.is_settled(pinned), "a reader needs what was before");
+        } else {
+            assert_eq!(all.map(|one| sees(one, pinned)), [false, true, true], "what it left is what was before");
+        }
+        assert!(sees(&snapshot(&toy, SnapshotKind::Durable), pinned));
+        drop((early, middle, late));
+        judge.refresh_view();
+        assert!(judge.is_settled(pinned));
+    }
+}
+
 /// What is known of the past covers more than what the snapshot could see.
 #[test]
 fn a_snapshot_that_the_window_has_passed_sees_nothing_new() {

@@ -9,13 +9,14 @@ use foreshore_sync::pause;
 use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 use foreshore_sync::primitive::thread;
 use foreshore_txn::format::{XID_CEILING, decode_ceiling};
-use foreshore_txn::{RowHolder, Start, TxnManagerOptions};
+use foreshore_txn::{RowHolder, Start, TxnManagerOptions, TxnOptions};
 use foreshore_wal::Log;
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use toy::{Toy, decode, log_options, records, small};
 
 fn ceiling_in(fs: &Arc<dyn Fs>) -> Xid {
@@ -69,26 +70,81 @@ fn the_window_slides_over_what_is_durable_and_numbers_before_it_are_free() {
     assert_eq!(txn.observed(), Csn::ZERO, "what is frozen is durable");
 }
 
+/// One idle writer, and many times as many commits as the window has words.
 #[test]
-fn an_old_transaction_that_holds_the_window_is_named() {
-    let options = TxnManagerOptions { status_capacity: 16, ..small() };
-    let (toy, _) = Toy::new(Mem::null(), &[0, 0], options);
+fn an_old_transaction_does_not_stop_the_others() {
+    for status_capacity in [16, 1 << 10] {
+        let (toy, _) = Toy::new(Mem::null(), &[0, 0], TxnManagerOptions { status_capacity, ..small() });
+        let mut old = toy.begin("old");
+        toy.add(&mut old, 1, 1).expect("free");
+        let xid = old.xid().expect("it wrote");
+        let many = 20 * status_capacity as i64;
+        for n in 1..=many {
+            let mut txn = toy.begin("young");
+            assert_eq!(toy.add(&mut txn, 0, 1).expect("an idle writer is in nobody's way"), n);
+            assert_eq!(txn.row_holder(xid), RowHolder::Other(xid), "it has its row still");
+            drop(txn.commit_pipelined().expect("committed"));
+        }
+        let (view, stats) = (toy.manager.checkpoint_view(), toy.manager.stats());
+        assert!(view.window_lo > xid && stats.status_pinned == 1, "{view:?}, {stats:?}");
+        assert_eq!(view.active.iter().map(|active| active.0).collect::<Vec<_>>(), [xid]);
+        let oldest = toy.manager.oldest_active().expect("it runs");
+        assert_eq!((oldest.xid, oldest.label), (xid, "old"));
+        // Others wait for its row, and get it when it ends.
+        let options = TxnOptions { label: "waits", lock_timeout: Duration::from_millis(20), ..TxnOptions::default() };
+        let mut waits = toy.manager.begin(options).expect("a session");
+        assert!(matches!(toy.add(&mut waits, 1, 1), Err(Error::LockTimeout { holder: "old", .. })));
+        drop(waits);
+        drop(old.commit_pipelined().expect("committed"));
+        let mut next = toy.begin("next");
+        assert_eq!(toy.add(&mut next, 1, 1).expect("free"), 2);
+        drop(next.commit_pipelined().expect("committed"));
+        for _ in 0..2 * status_capacity {
+            let mut txn = toy.begin("young");
+            toy.add(&mut txn, 0, 1).expect("free");
+            drop(txn.commit_pipelined().expect("committed"));
+        }
+        assert_eq!(toy.manager.stats().status_pinned, 0);
+    }
+}
+
+/// What it has changed comes back though the window has passed it.
+#[test]
+fn an_old_transaction_is_rolled_back() {
+    let (toy, _) = Toy::new(Mem::null(), &[0, 7], TxnManagerOptions { status_capacity: 16, ..small() });
     let mut old = toy.begin("old");
     toy.add(&mut old, 1, 1).expect("free");
-    let error = loop {
+    for _ in 0..1000 {
         let mut txn = toy.begin("young");
-        match toy.add(&mut txn, 0, 1) {
-            Ok(_) => drop(txn.commit_pipelined().expect("committed")),
+        toy.add(&mut txn, 0, 1).expect("free");
+        drop(txn.commit_pipelined().expect("committed"));
+    }
+    old.rollback().expect("undone");
+    assert_eq!((toy.value(0), toy.value(1)), (1000, 7));
+}
+
+/// Half of the words may be those of pinned xids.
+#[test]
+fn more_old_transactions_than_the_window_can_pin_are_refused_by_name() {
+    let options = TxnManagerOptions { status_capacity: 16, ..small() };
+    let (toy, _) = Toy::new(Mem::null(), &[0; 20], options);
+    let mut old = Vec::new();
+    let error = loop {
+        let mut txn = toy.begin("old");
+        match toy.add(&mut txn, 1 + old.len() as u64, 1) {
+            Ok(_) => old.push(txn),
             Err(error) => break error,
         }
     };
     assert!(matches!(error, Error::TooManyTransactions { max: 16, oldest: "old" }), "{error:?}");
-    let oldest = toy.manager.oldest_active().expect("it runs");
-    assert_eq!((Some(oldest.xid), oldest.label), (old.xid(), "old"));
-    assert_eq!(toy.value(0), 15, "a window of 16 less the old one");
-    drop(old.commit_pipelined().expect("committed"));
-    let mut txn = toy.begin("young");
-    toy.add(&mut txn, 0, 1).expect("there is room again");
+    assert_eq!(old.len(), 16, "as many as there are words");
+    drop(old.pop().expect("some").commit_pipelined().expect("committed"));
+    drop(old.drain(..8).map(|txn| txn.rollback().expect("undone")).collect::<Vec<_>>());
+    for n in 1..=100 {
+        let mut txn = toy.begin("young");
+        assert_eq!(toy.add(&mut txn, 0, 1).expect("there is room again"), n);
+        drop(txn.commit_pipelined().expect("committed"));
+    }
 }
 
 /// It keeps the window until it is durable, which is nobody's fault.
@@ -113,32 +169,6 @@ fn who_has_only_just_committed_does_not_hold_the_window() {
     pause::set("nowhere", || ());
     outcomes.into_iter().for_each(|outcome| outcome.expect("nobody who runs holds the window"));
     assert!(turns.get() > 0, "it was full");
-}
-
-/// Behind one that runs they are in nobody's way.
-#[test]
-fn xids_that_sessions_keep_stay_with_them_where_they_do_not_hold_the_window() {
-    let options = TxnManagerOptions { status_capacity: 1 << 10, max_sessions: 4, ..small() };
-    let (toy, _) = Toy::new(Mem::null(), &[0; 3], options);
-    let mut old = toy.begin("old");
-    toy.add(&mut old, 0, 1).expect("free");
-    let mut keeper = toy.begin("keeper");
-    toy.add(&mut keeper, 1, 1).expect("free");
-    let drawn = keeper.xid().expect("it wrote");
-    let refused = loop {
-        let mut txn = toy.begin("young");
-        match toy.add(&mut txn, 2, 1) {
-            Ok(_) => drop(txn.commit_pipelined().expect("committed")),
-            Err(error) => break error,
-        }
-    };
-    assert!(matches!(refused, Error::TooManyTransactions { oldest: "old", .. }), "{refused:?}");
-    drop(keeper.commit_pipelined().expect("committed"));
-    let mut next = toy.begin("next");
-    toy.add(&mut next, 1, 1).expect("its session has an xid");
-    assert_eq!(next.xid(), Some(Xid(drawn.0 + 1)));
-    drop(next.commit_pipelined().expect("committed"));
-    drop(old.commit_pipelined().expect("committed"));
 }
 
 /// The window is as small as what runs needs, however large it may be.

@@ -17,7 +17,7 @@ impl CsnMap {
     /// # Errors
     /// `Io` when the window cannot be mapped.
     pub fn new(first: Xid, capacity: usize) -> Result<Self> {
-        Ok(Self { window: StatusWindow::new(capacity, first)?, readers: Readers::new(1) })
+        Ok(Self { window: StatusWindow::new(capacity, 0, first)?, readers: Readers::new(1) })
     }
 }
 
@@ -37,6 +37,7 @@ impl StatusTable for CsnMap {
     }
 
     fn set(&self, xid: Xid, committed: bool) -> Result<()> {
+        self.window.enter(xid);
         if committed {
             self.window.begin_commit(xid);
             self.window.commit(xid, Csn(xid.0), |least| least);

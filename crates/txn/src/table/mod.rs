@@ -162,7 +162,8 @@ impl TxnManager {
     #[inline]
     pub(crate) fn ask(&self, xid: Xid, by_window: Option<bool>) {
         if let Some(table) = self.table.get().filter(|_| xid < self.xids.next()) {
-            self.ask_table(&**table, xid, by_window);
+            // The table may have forgotten what became of a pinned xid.
+            self.ask_table(&**table, xid, by_window.filter(|_| xid >= self.window.lo()));
         }
     }
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 fn reader(readers: &Readers, csn: u64, hi: u64) -> Mark {
     let about = About::new("reader", Nanos::ZERO);
-    readers.take(about, || Xid(1), || Csn(csn), None::<fn() -> Csn>, || Xid(hi)).expect("a free slot")
+    readers.take(about, || Xid(1).into(), || Csn(csn), None::<fn() -> Csn>, || Xid(hi)).expect("a free slot")
 }
 
 fn view(readers: &Readers, pins: &Pins, floor: u64) -> View {
-    View::of(readers, pins, (Xid(100), [(Xid(30), Csn(45))].into()), || Csn(floor))
+    View::of(readers, pins, (Xid(100), [(Xid(30), Some(Csn(45)))].into()), || Csn(floor))
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_reader_is_judged_by_what_is_told_of_itself() {
         }
         readers.release(&old);
         let about = About::new("reader", Nanos(1));
-        let next = readers.take(about, || Xid(1), || Csn(20), None::<fn() -> Csn>, || Xid(60));
+        let next = readers.take(about, || Xid(1).into(), || Csn(20), None::<fn() -> Csn>, || Xid(60));
         young.set(next);
         Some(Toll::default())
     });
@@ -108,7 +108,7 @@ fn slots_run_out_and_come_back() {
     let readers = Readers::new(2);
     let marks = [reader(&readers, 1, 1), reader(&readers, 2, 1)];
     let about = About::new("", Nanos::ZERO);
-    let third = || readers.take(about, || Xid(1), || Csn(3), None::<fn() -> Csn>, || Xid(1));
+    let third = || readers.take(about, || Xid(1).into(), || Csn(3), None::<fn() -> Csn>, || Xid(1));
     assert!(third().is_none());
     readers.release(&marks[0]);
     assert_eq!(third().expect("one is free").csn, Csn(3));
@@ -119,7 +119,8 @@ fn a_snapshot_of_the_latest_is_not_below_what_is_durable() {
     let readers = Readers::new(2);
     let about = About::new("", Nanos::ZERO);
     let take = |clock: u64| {
-        let mark = readers.take(about, || Xid(1), || Csn(30), Some(|| Csn(clock)), || Xid(1)).expect("a free slot");
+        let mark =
+            readers.take(about, || Xid(1).into(), || Csn(30), Some(|| Csn(clock)), || Xid(1)).expect("a free slot");
         readers.release(&mark);
         mark.csn
     };
