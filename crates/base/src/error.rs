@@ -202,6 +202,14 @@ pub enum Error {
         /// About how many bytes of old versions were kept for no other.
         bytes: u64,
     },
+    /// The transaction ran for longer than `Options::transaction_max_age` allows, and was rolled back. Retryable, though `Db::run` gives
+    /// it to its caller at once: the next run may take as long.
+    TransactionTooOld {
+        /// Its label.
+        label: &'static str,
+        /// How long it had run.
+        age: Duration,
+    },
     /// No table has the name.
     NoTable {
         /// The name.
@@ -299,6 +307,7 @@ impl Error {
                 | Self::LockTimeout { .. }
                 | Self::Conflict { .. }
                 | Self::SnapshotTooOld { .. }
+                | Self::TransactionTooOld { .. }
                 | Self::TooManyTransactions { .. }
                 | Self::TableDropped
                 | Self::LockLimit { .. }
@@ -357,6 +366,9 @@ impl fmt::Display for Error {
             }
             Self::SnapshotTooOld { label, age, bytes } => {
                 write!(f, "the snapshot of {label:?} was given up, {age:?} old, with {bytes} bytes kept for it alone")
+            }
+            Self::TransactionTooOld { label, age } => {
+                write!(f, "transaction {label:?} ran for {age:?}, longer than transaction_max_age, and was rolled back")
             }
             Self::NoTable { name } => write!(f, "there is no table {name:?}"),
             Self::PreparedName { name } => write!(f, "{name:?} cannot name a prepared transaction"),

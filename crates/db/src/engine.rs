@@ -2,6 +2,7 @@
 
 use crate::fence::Gate;
 use crate::files::Files;
+use crate::max_age::AgingTransactions;
 use crate::options::check_limits;
 use crate::prepared::PreparedList;
 use crate::profile::Profiler;
@@ -74,6 +75,8 @@ pub(crate) struct Engine {
     pub(crate) ended: ShardedCounter,
     /// `close` waits here for the last transaction.
     pub(crate) idle: EventCount,
+    /// Transactions that may become too old.
+    pub(crate) aging: AgingTransactions,
     /// What transactions share that are run again.
     pub(crate) repeats: Repeats,
     /// One check at a time: each has the session that is kept for it.
@@ -189,6 +192,7 @@ impl Engine {
                 Step::step(&*self.checkpointer);
                 self.space.extend_step();
                 drop(self.reclaim_some());
+                self.end_old_transactions();
             }
         }
     }

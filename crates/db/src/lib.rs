@@ -54,6 +54,7 @@ mod fence;
 mod files;
 mod format;
 mod marker;
+mod max_age;
 mod memory;
 mod open;
 mod options;

@@ -7,6 +7,7 @@ use crate::fence::{Fenced, Gate};
 use crate::files::{Contents, Files};
 use crate::format::{CATALOGUE, dropped_key};
 use crate::marker;
+use crate::max_age::{AgingTransactions, EndOld};
 use crate::prepared::{PreparedList, take_over};
 use crate::profile::Profiler;
 use crate::reclaim::Reclaimer;
@@ -91,6 +92,9 @@ impl Engine {
         }
         let checkpointer: Arc<dyn Step> = Arc::clone(&self.checkpointer) as _;
         self.spawn("foreshore-checkpoint", self.checkpointer.signal(), checkpointer)?;
+        if self.options.transaction_max_age.is_some() {
+            self.spawn("foreshore-max-age", Signal::new(), Arc::new(EndOld(Arc::downgrade(self))))?;
+        }
         self.spawn("foreshore-space", self.space.signal(), Arc::new(Upkeep(Arc::downgrade(self))))
     }
 
@@ -226,6 +230,7 @@ impl Parts {
             begun: ShardedCounter::new(),
             ended: ShardedCounter::new(),
             idle: EventCount::new(),
+            aging: AgingTransactions::new(options.transaction_max_age),
             repeats: Repeats::new(options.step_seed),
             checks: Turns::default(),
             profiler: Profiler::new(options.profile),

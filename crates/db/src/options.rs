@@ -50,6 +50,7 @@ const MAX_TRANSACTIONS: usize = foreshore_recovery::MAX_ACTIVE;
 /// | [`spill_limit`](Self::spill_limit) | none |
 /// | [`snapshot_max_age`](Self::snapshot_max_age) | none |
 /// | [`snapshot_max_bytes`](Self::snapshot_max_bytes) | none |
+/// | [`transaction_max_age`](Self::transaction_max_age) | none |
 /// | [`max_transactions`](Self::max_transactions) | 1024 |
 /// | [`profile`](Self::profile) | off |
 /// | [`background`](Self::background) | on |
@@ -74,6 +75,7 @@ pub struct Options {
     pub(crate) undo_limit: Option<u64>,
     pub(crate) spill_limit: u64,
     pub(crate) snapshot_limits: SnapshotLimits,
+    pub(crate) transaction_max_age: Option<Duration>,
     pub(crate) max_transactions: usize,
     pub(crate) profile: bool,
     pub(crate) background: bool,
@@ -110,6 +112,7 @@ impl Options {
             undo_limit: None,
             spill_limit: 0,
             snapshot_limits: SnapshotLimits::NONE,
+            transaction_max_age: None,
             max_transactions: 1024,
             profile: false,
             background: true,
@@ -275,6 +278,17 @@ impl Options {
         self
     }
 
+    /// How long a transaction may run, more than zero. An older one is rolled back, and its operations and its commit answer
+    /// [`TransactionTooOld`](Error::TransactionTooOld). A background thread rolls back those that are idle, so that their locks, log
+    /// and versions are free. An operation under way is not interrupted; the next one answers the error. Prepared transactions, those
+    /// that only read, checks and background work have no such limit. [`Stats::oldest_transaction`](crate::Stats::oldest_transaction)
+    /// tells which one keeps the most log.
+    #[must_use]
+    pub fn transaction_max_age(mut self, age: Duration) -> Self {
+        self.transaction_max_age = Some(age);
+        self
+    }
+
     /// How many transactions may run at once, from 1 to 1024.
     #[must_use]
     pub fn max_transactions(mut self, count: usize) -> Self {
@@ -318,6 +332,9 @@ impl Options {
     fn check(&self) -> Result<()> {
         MemoryShares::of(self.memory_limit, self.undo_limit)?;
         check_limits(self.snapshot_limits)?;
+        if self.transaction_max_age.is_some_and(|age| age.is_zero()) {
+            return Err(out_of_range("transaction_max_age", 0, "more than no time"));
+        }
         if !self.segment_bytes.is_power_of_two() || !(MIN_SEGMENT..=MAX_SEGMENT).contains(&self.segment_bytes) {
             return Err(out_of_range("segment_bytes", self.segment_bytes, "a power of two from 64 KiB to 1 GiB"));
         }

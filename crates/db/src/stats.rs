@@ -8,7 +8,7 @@ use foreshore_buffer::PoolStats;
 use foreshore_lock::{LockStats, SHARE_BYTES};
 use foreshore_recovery::{CheckpointStats, RecoveryStats};
 use foreshore_space::SpaceStats;
-use foreshore_txn::{OldestSnapshot, TxnStats};
+use foreshore_txn::{OldestSnapshot, OldestTransaction, TxnStats};
 use foreshore_wal::LogStats;
 
 /// Counters of every layer since the database was opened.
@@ -29,6 +29,8 @@ pub struct Stats {
     pub txn: TxnStats,
     /// Transactions that are prepared and keep their log.
     pub prepared: u64,
+    /// The running transaction whose log is the oldest, and what is kept for it.
+    pub oldest_transaction: Option<OldestTransaction>,
     /// The oldest snapshot in use, for which versions are kept.
     pub oldest_snapshot: Option<OldestSnapshot>,
     /// Waits for locks.
@@ -62,6 +64,7 @@ impl Engine {
             space: self.space.stats(),
             tree: self.trees.stats(),
             prepared: self.prepared.count() as u64,
+            oldest_transaction: self.txns.oldest_transaction(),
             oldest_snapshot: self.txns.oldest_snapshot(),
             lock: txn.locks,
             txn,

@@ -1,6 +1,9 @@
 //! Transactions as a user sees them.
 
 mod finish;
+mod seat;
+
+pub(crate) use seat::{Aging, Found, Seat, State};
 
 use crate::engine::Engine;
 use crate::profile::Meter;
@@ -11,7 +14,7 @@ use foreshore_base::key::{Key, Value};
 use foreshore_base::{Csn, Error, Result, TableId};
 use foreshore_btree::Tree;
 use foreshore_txn::Txn;
-use std::{cell::RefCell, fmt, mem, sync::Arc};
+use std::{fmt, mem, sync::Arc};
 
 /// A transaction. It may move to another thread between two calls; dropped, it is rolled back.
 ///
@@ -29,28 +32,12 @@ use std::{cell::RefCell, fmt, mem, sync::Arc};
 /// itself, and a drop never does. With [`Durability::Relaxed`] nobody waits.
 pub struct Transaction {
     engine: Arc<Engine>,
-    state: RefCell<State>,
+    seat: Seat,
     durability: Durability,
     /// If it is measured.
     meter: Option<Box<Meter>>,
     /// Counts it in the thread that began it.
     _begun: Begun,
-}
-
-/// Where a transaction stands.
-enum State {
-    /// It runs.
-    Live(Box<Live>),
-    /// It never began, or was rolled back by this error.
-    Failed {
-        error: Error,
-        /// Commits that the error rests on.
-        watermark: Csn,
-        /// Whether it ran before, so that the caller has had the error.
-        has_begun: bool,
-    },
-    /// Committed or rolled back by the owner, who has given up the transaction with it.
-    Over,
 }
 
 /// A running transaction and its buffers.
@@ -113,13 +100,12 @@ impl Transaction {
                 State::Failed { error, watermark: Csn::ZERO, has_begun: false }
             }
         };
-        Self {
-            engine: Arc::clone(engine),
-            state: RefCell::new(state),
-            durability: options.durability,
-            meter,
-            _begun: Begun::here(),
-        }
+        let seat = if options.is_read || options.is_check {
+            Seat::own(state)
+        } else {
+            engine.aging.seat(options.label, state)
+        };
+        Self { engine: Arc::clone(engine), seat, durability: options.durability, meter, _begun: Begun::here() }
     }
 
     /// Opens a table, and creates it where there is none. Creation is part of the transaction: other transactions that
@@ -203,20 +189,34 @@ impl Transaction {
 
     /// The error that ended the transaction, if one did.
     pub(crate) fn failure(&self) -> Option<Error> {
-        match &*self.state.borrow() {
-            State::Failed { error, .. } => Some(error.clone()),
-            State::Live(_) | State::Over => None,
-        }
+        self.seat.failure()
     }
 
     /// Runs one operation. An error that the caller did not ask for ends the transaction.
     pub(crate) fn with<'t, T>(&'t self, operation: impl FnOnce(&'t Engine, &mut Live) -> Result<T>) -> Result<T> {
-        let mut state = self.state.borrow_mut();
-        let live = match &mut *state {
+        match &self.seat {
+            Seat::Own(state) => self.operate(&mut state.borrow_mut(), operation),
+            Seat::Shared(aging) => {
+                let mut state = aging.take();
+                if let Some(error) = self.engine.aging.too_old(aging).filter(|_| matches!(*state, State::Live(_))) {
+                    return Err(self.fail(&mut state, error, false));
+                }
+                self.operate(&mut state, operation)
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn operate<'t, T>(
+        &'t self,
+        state: &mut State,
+        operation: impl FnOnce(&'t Engine, &mut Live) -> Result<T>,
+    ) -> Result<T> {
+        let live = match state {
             State::Live(live) => live,
             State::Failed { has_begun: true, .. } => return Err(Error::RolledBack),
             State::Failed { error, .. } => return Err(error.clone()),
-            State::Over => unreachable!("who ends a transaction gives it up"),
+            State::Busy | State::Over => unreachable!("who ends a transaction gives it up"),
         };
         let outcome = self.measured(|| {
             let outcome = self.engine.check_open().and_then(|()| operation(&self.engine, live));
@@ -229,26 +229,27 @@ impl Transaction {
             Err(error) => error,
         };
         live.name_tables(&self.engine, &mut error);
-        if leaves_transaction(&error) {
-            return Err(error);
-        }
-        let State::Live(live) = mem::replace(&mut *state, State::Over) else {
-            unreachable!("the operation ran");
+        if leaves_transaction(&error) { Err(error) } else { Err(self.fail(state, error, true)) }
+    }
+
+    /// Ends the transaction, which runs, with an error, and returns what the caller is told. `is_told`: later operations answer that it was
+    /// rolled back; otherwise they answer the error, too.
+    fn fail(&self, state: &mut State, error: Error, is_told: bool) -> Error {
+        let State::Live(live) = mem::replace(state, State::Over) else {
+            unreachable!("it runs");
         };
         self.meter.iter().for_each(|meter| meter.fail(&error));
         let watermark = self.take_back(*live);
         // Nobody is told of a table that is gone for good before it is.
         let waited = if matches!(error, Error::TableDropped) { self.settle(watermark) } else { Ok(()) };
         let error = waited.err().unwrap_or(error);
-        *state = State::Failed { error: error.clone(), watermark, has_begun: true };
-        Err(error)
+        *state = State::Failed { error: error.clone(), watermark, has_begun: is_told };
+        error
     }
 
     /// Gives a buffer back for the next lookup.
     pub(crate) fn give_back(&self, buffer: Vec<u8>) {
-        if let State::Live(live) = &mut *self.state.borrow_mut() {
-            live.found = buffer;
-        }
+        self.seat.give_back(buffer);
     }
 }
 
@@ -269,7 +270,7 @@ const fn leaves_transaction(error: &Error) -> bool {
 
 impl Drop for Transaction {
     fn drop(&mut self) {
-        if let State::Live(live) = mem::replace(self.state.get_mut(), State::Over) {
+        if let State::Live(live) = self.seat.replace(State::Over) {
             // Its own drop rolls it back.
             self.measured(|| drop(live));
             self.engine.transaction_ended();
@@ -282,11 +283,6 @@ impl Drop for Transaction {
 
 impl fmt::Debug for Transaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = match &*self.state.borrow() {
-            State::Live(_) => "live",
-            State::Failed { .. } => "rolled back",
-            State::Over => "over",
-        };
-        f.debug_struct("Transaction").field("state", &state).finish_non_exhaustive()
+        f.debug_struct("Transaction").field("state", &self.seat).finish_non_exhaustive()
     }
 }

@@ -55,7 +55,7 @@ pub use read::{Isolation, Seen};
 pub use readers::SnapshotLimits;
 pub use resource::{ResourceManager, UndoContext};
 pub use savepoint::Savepoint;
-pub use slot::OldestActive;
+pub use slot::OldestTransaction;
 pub use snapshot::{OldestSnapshot, Snapshot, SnapshotKind};
 pub use stats::TxnStats;
 pub use txn::{RowHolder, Txn, TxnOptions};

@@ -317,7 +317,7 @@ impl TxnManager {
                     self.log.force(self.log.current())?;
                     pause::point("txn: the window is full");
                     if self.is_window_held() && self.xids.settle(&self.log, &self.window) == Bound::Window {
-                        let oldest = self.oldest_active().map_or("", |active| active.label);
+                        let oldest = self.oldest_transaction().map_or("", |active| active.label);
                         return Err(Error::TooManyTransactions { max: self.window.capacity(), oldest });
                     }
                 }

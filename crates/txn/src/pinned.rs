@@ -15,7 +15,6 @@
 //! In the usual case nothing is pinned, `oldest` is above all xids, and a reader loads one word.
 
 use foreshore_base::Xid;
-use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Where no xid is pinned.
@@ -100,9 +99,8 @@ impl PinnedXids {
     /// Unpins an xid, whose late commit is noted. By the slider.
     pub(crate) fn remove(&self, xid: Xid) {
         let slot = self.used().iter().position(|slot| at(slot) == xid).expect("a pinned xid");
-        let order = if mutant("pinned: relaxed removal") { Ordering::Relaxed } else { Ordering::Release };
         // ORDERING: Release, pairs with `at`: a reader that misses the xid finds its late commit.
-        self.slots[slot].store(0, order);
+        self.slots[slot].store(0, Ordering::Release);
         self.cover();
     }
 

@@ -4,6 +4,7 @@ use crate::manager::{SLIDE_STRIDE, TxnManager};
 use crate::status::Status;
 use foreshore_base::{GroupNo, Xid};
 use foreshore_sync::model::mutant;
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::{CachePadded, LockRank, Mutex};
 use std::ops::Range;
 use std::time::Duration;
@@ -45,12 +46,26 @@ struct Slot {
 #[derive(Debug)]
 pub(crate) struct ActiveSlots {
     slots: Box<[CachePadded<Mutex<Slot>>]>,
+    /// Undo entries of the transaction in each slot after its last operation. Written by its session.
+    versions: Box<[CachePadded<AtomicU64>]>,
 }
 
 impl ActiveSlots {
     pub(crate) fn new(count: usize) -> Self {
         let slot = |_| CachePadded::new(Mutex::new(LockRank::Leaf, Slot::default()));
-        Self { slots: (0..count).map(slot).collect() }
+        let versions = (0..count).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
+        Self { slots: (0..count).map(slot).collect(), versions }
+    }
+
+    /// The transaction in a slot has so many undo entries. By its session.
+    pub(crate) fn note_versions(&self, index: usize, versions: u64) {
+        // ORDERING: hint, a statistic.
+        self.versions[index].store(versions, Ordering::Relaxed);
+    }
+
+    fn versions(&self, index: usize) -> u64 {
+        // ORDERING: hint, a statistic.
+        self.versions[index].load(Ordering::Relaxed)
     }
 
     /// Shows the next xid of the session, from a block that `draw` draws where none is left, with the group that the log is
@@ -113,17 +128,21 @@ impl ActiveSlots {
     }
 }
 
-/// The running transaction with the smallest xid.
+/// The running transaction whose log is the oldest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OldestActive {
+pub struct OldestTransaction {
     /// Its xid.
     pub xid: Xid,
     /// The first log group that it keeps from being truncated.
     pub first_group: GroupNo,
     /// Its label.
     pub label: &'static str,
-    /// How long it has run.
+    /// How long it has run. One that was prepared before the last restart has run since then.
     pub age: Duration,
+    /// About how many bytes of log are kept for it.
+    pub log_bytes: u64,
+    /// Versions of rows that are kept for its rollback.
+    pub versions: u64,
 }
 
 impl TxnManager {
@@ -156,12 +175,14 @@ impl TxnManager {
         }
     }
 
-    /// The running transaction with the smallest xid. Others may have begun before it, as sessions draw xids in blocks.
+    /// The running transaction whose log is the oldest, of those that have an xid.
     #[must_use]
-    pub fn oldest_active(&self) -> Option<OldestActive> {
-        let (index, active) = self.active.all().min_by_key(|(_, active)| active.xid)?;
+    pub fn oldest_transaction(&self) -> Option<OldestTransaction> {
+        let by_log = |&(_, active): &(usize, Active)| (active.first_group, active.xid);
+        let (index, Active { xid, first_group }) = self.active.all().min_by_key(by_log)?;
         let (label, age) = self.locks.running(index)?;
-        Some(OldestActive { xid: active.xid, first_group: active.first_group, label, age })
+        let (log_bytes, versions) = (self.log.bytes_since(first_group), self.active.versions(index));
+        Some(OldestTransaction { xid, first_group, label, age, log_bytes, versions })
     }
 }
 

@@ -212,7 +212,8 @@ impl StatusWindow {
 
     /// Whether the word of `xid`, which is not below the start, is that of a pinned one.
     fn is_void(&self, xid: Xid) -> bool {
-        !self.pinned.is_empty() && self.pinned.all().any(|pinned| self.index(pinned) == self.index(xid))
+        let has_its_word = |pinned| pinned != xid && self.index(pinned) == self.index(xid);
+        !self.pinned.is_empty() && self.pinned.all().any(has_its_word)
     }
 
     /// A session has drawn `xids`, which no transaction has yet. Under the lock of its slot. Void ones stay as they are.
@@ -254,7 +255,8 @@ impl StatusWindow {
     fn is_own(&self, xid: Xid, state: u64) -> bool {
         debug_assert!(xid < self.cleared(), "{xid} has a word");
         // ORDERING: Acquire, as in `get`: if the word was reset for a later xid, lo is above this one.
-        self.word(xid).load(Ordering::Acquire) == state && xid >= self.lo()
+        let is_state = self.word(xid).load(Ordering::Acquire) == state;
+        is_state && (mutant("status: no look at the window at a draw") || xid >= self.lo())
     }
 
     /// The transaction with `xid` is about to append its commit record: from here on readers push it out of their way. Its

@@ -262,9 +262,14 @@ impl Txn {
     pub fn release(&mut self) {
         self.reserved = (0, None);
         let may_agree = self.may_agree();
+        let has_xid = self.xid.is_some();
         let lease = self.lease_mut();
         lease.session.release();
         lease.undo.release(may_agree);
+        if has_xid {
+            let lease = self.lease();
+            self.manager.active.note_versions(lease.owner.index(), lease.undo.entries());
+        }
     }
 
     /// Whether it changes nothing of its undo until it takes back all, so that full chunks may be moved.

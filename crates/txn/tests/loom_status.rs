@@ -182,24 +182,27 @@ fn push_and_unpinner() {
     reader.join().expect("the reader ends");
 }
 
-/// A reader that finds a pinned xid frozen sees what came before its commit.
-fn unpinned_is_published() {
+/// Xid 1 has ended, and a session has drawn xid 3, which is void, and stands still. Meanwhile the window passes both, and another
+/// session draws xid 5, which has the same word: that one has it alone.
+fn stalled_draw() {
     let window = with_pinned();
-    let clock = Arc::new(AtomicU64::new(0));
-    let (sets, raises) = (window.clone(), clock.clone());
-    let writer = thread::spawn(move || {
-        raises.store(10, Ordering::Relaxed);
-        sets.begin_commit(Xid(1));
-        sets.commit(Xid(1), Csn(10), |least| least);
-        sets.slide(Xid(2), Csn(10), 2, &Readers::new(1));
+    commit(&window, Xid(2), Csn(5));
+    window.abort(Xid(1));
+    let (slides, draws) = (window.clone(), window.clone());
+    let slider = thread::spawn(move || {
+        slides.slide(Xid(4), Csn(10), 2, &Readers::new(1));
+        slides.set_aside(5..6);
+        assert!(slides.begin(Xid(5)), "it is not void");
+        assert_eq!(slides.get(Xid(5)), Status::Live);
     });
-    let reader = thread::spawn(move || {
-        if window.get(Xid(1)) == Status::Frozen {
-            assert_eq!(clock.load(Ordering::Relaxed), 10, "the clock is behind the list");
-        }
+    let session = thread::spawn(move || {
+        draws.set_aside(3..4);
+        assert!(!draws.begin(Xid(3)), "it is void");
+        draws.void(Xid(3));
     });
-    writer.join().expect("the writer ends");
-    reader.join().expect("the reader ends");
+    slider.join().expect("the slider ends");
+    session.join().expect("the session ends");
+    assert_eq!(window.get(Xid(5)), Status::Live, "another's status");
 }
 
 /// Who sees a commit sees what came before it.
@@ -372,12 +375,12 @@ fn a_reader_that_has_pushed_looks_at_the_pin_again() {
 }
 
 #[test]
-fn an_unpinned_commit_publishes_what_came_before_it() {
-    check(unpinned_is_published);
+fn a_session_that_stood_still_takes_no_word_from_another() {
+    check(stalled_draw);
 }
 
 #[test]
-#[should_panic(expected = "the clock is behind the list")]
-fn a_removal_from_the_list_is_published() {
-    mutated("pinned: relaxed removal", unpinned_is_published);
+#[should_panic]
+fn a_session_looks_at_the_window_when_it_has_drawn() {
+    mutated("status: no look at the window at a draw", stalled_draw);
 }

@@ -88,8 +88,9 @@ fn an_old_transaction_does_not_stop_the_others() {
         let (view, stats) = (toy.manager.checkpoint_view(), toy.manager.stats());
         assert!(view.window_lo > xid && stats.status_pinned == 1, "{view:?}, {stats:?}");
         assert_eq!(view.active.iter().map(|active| active.0).collect::<Vec<_>>(), [xid]);
-        let oldest = toy.manager.oldest_active().expect("it runs");
-        assert_eq!((oldest.xid, oldest.label), (xid, "old"));
+        let oldest = toy.manager.oldest_transaction().expect("it runs");
+        assert_eq!((oldest.xid, oldest.label, oldest.versions), (xid, "old", 1));
+        assert!(oldest.log_bytes > 16 * 20, "{oldest:?}");
         // Others wait for its row, and get it when it ends.
         let options = TxnOptions { label: "waits", lock_timeout: Duration::from_millis(20), ..TxnOptions::default() };
         let mut waits = toy.manager.begin(options).expect("a session");

@@ -26,6 +26,8 @@ pub struct TxnOptions {
     pub(crate) snapshot_max_age: Option<Duration>,
     pub(crate) snapshot_max_bytes: Option<u64>,
     pub(crate) is_check: bool,
+    /// Whether it only reads.
+    pub(crate) is_read: bool,
 }
 
 impl Default for TxnOptions {
@@ -47,6 +49,7 @@ impl TxnOptions {
             snapshot_max_age: None,
             snapshot_max_bytes: None,
             is_check: false,
+            is_read: false,
         }
     }
 
@@ -153,6 +156,7 @@ impl ReadOptions {
             reads: if self.is_latest { SnapshotKind::Latest } else { SnapshotKind::Durable },
             snapshot_max_age: self.snapshot_max_age,
             snapshot_max_bytes: self.snapshot_max_bytes,
+            is_read: true,
             ..TxnOptions::new().label(self.label)
         }
     }

@@ -51,9 +51,8 @@ impl Transaction {
     /// [`Db::rollback_prepared`](crate::Db::rollback_prepared) to end it, now or after any number of restarts. Durable whatever
     /// [`TxnOptions::durability`] says.
     ///
-    /// Until then it keeps one of the [`max_transactions`](crate::Options::max_transactions), its log, and, as any transaction that has
-    /// written, what tells later ones apart from it: if it waits for very long, others are refused with `TooManyTransactions`. Errors
-    /// name it by its label; after a restart by its name.
+    /// Until then it keeps one of the [`max_transactions`](crate::Options::max_transactions) and its log. Errors name it by its label;
+    /// after a restart by its name.
     ///
     /// # Errors
     /// `PreparedName`, `PreparedExists`, `DiskFull`, `TooManyTransactions`: it is rolled back. `RolledBack` if an earlier error ended it.
@@ -61,9 +60,7 @@ impl Transaction {
     pub fn prepare(self, name: &str) -> Result<()> {
         self.with(|_, _| Ok(()))?;
         let place = self.engine.prepared.take_name(name)?;
-        let State::Live(live) = self.state.replace(State::Over) else {
-            unreachable!("a failed transaction has answered above");
-        };
+        let live = self.take_live()?;
         let prepared = self.measured(|| self.engine.prepare(place, *live));
         self.engine.transaction_ended();
         prepared
@@ -100,7 +97,7 @@ impl Transaction {
 
     /// Takes everything back and returns the newest commit that the transaction's answers rest on.
     fn undo(&self) -> Result<Csn> {
-        match self.state.replace(State::Over) {
+        match self.seat.replace(State::Over) {
             State::Live(live) => {
                 let take_back = || self.engine.check_open().and_then(|()| live.txn.rollback());
                 let ended = self.measured(take_back);
@@ -108,7 +105,7 @@ impl Transaction {
                 ended
             }
             State::Failed { watermark, .. } => Ok(watermark),
-            State::Over => Ok(Csn::ZERO),
+            State::Busy | State::Over => Ok(Csn::ZERO),
         }
     }
 
@@ -122,12 +119,22 @@ impl Transaction {
         self.measured(|| self.engine.log.force(watermark.lsn()))
     }
 
+    /// Takes the transaction out to end it. It may have become too old since its last operation.
+    fn take_live(&self) -> Result<Box<Live>> {
+        match self.seat.replace(State::Over) {
+            State::Live(live) => Ok(live),
+            State::Failed { error, watermark, has_begun } => {
+                self.seat.replace(State::Failed { error: error.clone(), watermark, has_begun });
+                Err(error)
+            }
+            State::Busy | State::Over => unreachable!("a transaction is ended once, and not by its own operation"),
+        }
+    }
+
     /// `hand_over`: the flusher shall make the commit durable, since this thread may not wait for it.
     pub(crate) fn pre_commit(&self, hand_over: bool) -> Result<CommitTicket> {
         self.with(|_, _| Ok(()))?;
-        let State::Live(live) = self.state.replace(State::Over) else {
-            unreachable!("a failed transaction has answered above");
-        };
+        let live = self.take_live()?;
         let Live { txn, created, dropped, .. } = *live;
         // Before the locks go. A commit that fails has stopped the log.
         dropped.iter().for_each(Tree::retire);
@@ -141,10 +148,10 @@ impl Transaction {
 
     /// Ends the transaction without a commit and returns the newest commit that its answers rest on.
     pub(crate) fn end_without_commit(&self) -> Csn {
-        match self.state.replace(State::Over) {
+        match self.seat.replace(State::Over) {
             State::Live(live) => self.take_back(*live),
             State::Failed { watermark, .. } => watermark,
-            State::Over => Csn::ZERO,
+            State::Busy | State::Over => Csn::ZERO,
         }
     }
 

@@ -57,6 +57,7 @@ fn options_out_of_range_name_themselves() {
         ("log_budget", Options::new().log_budget(1 << 20)),
         ("snapshot_max_age", Options::new().snapshot_max_age(Duration::ZERO)),
         ("snapshot_max_bytes", Options::new().snapshot_max_bytes(8191)),
+        ("transaction_max_age", Options::new().transaction_max_age(Duration::ZERO)),
         ("max_transactions", Options::new().max_transactions(0)),
         ("max_transactions", Options::new().max_transactions(1025)),
     ];

@@ -18,6 +18,7 @@ mod isolation_hermitage;
 mod isolation_stage;
 mod limits;
 mod lock;
+mod max_age;
 mod model;
 mod named;
 mod poison;

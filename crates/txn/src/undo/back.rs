@@ -72,6 +72,7 @@ impl Undo {
         let entry = self.read(back.at);
         let (previous, len) = (entry.previous(), entry.len());
         self.arena.drop_entry(back.at);
+        self.entries -= 1;
         // Who goes back to a savepoint again and again writes where it wrote before.
         if let Some(place) = self.ends_with(back.at, len) {
             self.open[place].as_mut().expect("it was found").at -= len;
@@ -112,7 +113,7 @@ impl Undo {
         let open = self.open[place].as_mut().expect("it was found");
         open.at -= len;
         open.entries -= 1;
-        self.newest = previous;
+        (self.newest, self.entries) = (previous, self.entries - 1);
         link
     }
 

@@ -89,6 +89,8 @@ pub(crate) struct Undo {
     /// Full chunks that may be moved to the file, or were, and how often each was left.
     agreed: HashMap<usize, u64>,
     newest: UndoPtr,
+    /// How many entries the transaction has.
+    entries: u64,
     /// Bytes of the newest entry's body, as it is taken back.
     body: Vec<u8>,
     /// Of the chunks that are taken back and may be moved.
@@ -128,6 +130,7 @@ impl Undo {
             lent: Vec::new(),
             agreed: HashMap::new(),
             newest: UndoPtr::NULL,
+            entries: 0,
             body: Vec::new(),
             copies: Copies::default(),
         }
@@ -181,6 +184,7 @@ impl Undo {
         let next = UndoPtr((open.chunk * arena::CHUNK_WORDS + open.at) as u64);
         self.arena.prefetch_words(next, open.room().min(AHEAD));
         self.newest = pointer;
+        self.entries += 1;
         pointer
     }
 
@@ -195,6 +199,11 @@ impl Undo {
     /// The newest entry. What is entered from now on lies behind it.
     pub(crate) const fn newest(&self) -> UndoPtr {
         self.newest
+    }
+
+    /// How many entries the transaction has: as many versions of rows it keeps.
+    pub(crate) const fn entries(&self) -> u64 {
+        self.entries
     }
 
     /// The place that the transaction has reached.
@@ -320,7 +329,7 @@ impl Undo {
         for open in self.open.iter_mut().flatten().filter(|open| open.mine) {
             (open.newest, open.mine) = (open.newest.max(csn), false);
         }
-        self.newest = UndoPtr::NULL;
+        (self.newest, self.entries) = (UndoPtr::NULL, 0);
         if self.arena.is_short() {
             self.leave();
         }

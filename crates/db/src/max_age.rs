@@ -1,0 +1,104 @@
+//! Transactions that run for too long are rolled back.
+//!
+//! With [`Options::transaction_max_age`](crate::Options::transaction_max_age) each transaction of a user shares its state with a
+//! background thread (see [`Seat`]). The thread wakes when the next one becomes too old, takes it from its owner if no operation
+//! of it is under way, and rolls it back. An owner that comes back before that finds out by itself.
+
+use crate::engine::Engine;
+use crate::transaction::{Aging, Found, Seat, State};
+use foreshore_base::Error;
+use foreshore_sync::{Clock, LockRank, Mutex, NextWake, Step, SystemClock, thread_index};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// After how long a transaction is looked at again that is too old and has an operation under way.
+const RETRY: Duration = Duration::from_millis(50);
+/// Lists, so that threads that begin transactions at the same time do not meet.
+const SHARDS: usize = 16;
+/// A list with fewer entries is not cleared of those that have ended.
+const MIN_CLEARED: usize = 64;
+
+/// The transactions that may become too old.
+pub(crate) struct AgingTransactions {
+    clock: SystemClock,
+    max_age: Option<Duration>,
+    /// Those that have ended stay until their list has doubled, or the thread comes by.
+    shards: Box<[Mutex<Vec<Weak<Aging>>>]>,
+}
+
+impl AgingTransactions {
+    pub(crate) fn new(max_age: Option<Duration>) -> Self {
+        let shards = if max_age.is_some() { SHARDS } else { 0 };
+        let shards = (0..shards).map(|_| Mutex::new(LockRank::Leaf, Vec::new())).collect();
+        Self { clock: SystemClock::new(), max_age, shards }
+    }
+
+    /// A seat for a transaction that begins now.
+    pub(crate) fn seat(&self, label: &'static str, state: State) -> Seat {
+        if self.max_age.is_none() {
+            return Seat::own(state);
+        }
+        let aging = Aging::new(label, self.clock.now(), state);
+        let mut list = self.shards[thread_index() % SHARDS].lock();
+        if list.len() == list.capacity() {
+            list.retain(|aging| aging.strong_count() > 0);
+            let more = list.len().max(MIN_CLEARED);
+            list.reserve(more);
+        }
+        list.push(Arc::downgrade(&aging));
+        Seat::Shared(aging)
+    }
+
+    /// The error that ends a transaction, if it is too old.
+    pub(crate) fn too_old(&self, aging: &Aging) -> Option<Error> {
+        let age = self.clock.now().since(aging.began);
+        (age >= self.max_age?).then_some(Error::TransactionTooOld { label: aging.label, age })
+    }
+
+    fn all(&self) -> Vec<Arc<Aging>> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            shard.lock().retain(|aging| {
+                let found = aging.upgrade();
+                all.extend(found.clone());
+                found.is_some()
+            });
+        }
+        all
+    }
+}
+
+impl Engine {
+    /// Rolls back the transactions that are too old and idle. Returns when to look again; `None` without a limit of age.
+    pub(crate) fn end_old_transactions(&self) -> Option<Duration> {
+        // One that begins from now on becomes too old later.
+        let mut next = self.aging.max_age?;
+        for aging in self.aging.all() {
+            let Some(error) = self.aging.too_old(&aging) else {
+                let left = self.aging.max_age?.saturating_sub(self.aging.clock.now().since(aging.began));
+                next = next.min(left);
+                continue;
+            };
+            match aging.end(error) {
+                Found::Idle(live) => {
+                    // A rollback that fails stops the log, and everybody hears of that.
+                    let _ = live.txn.rollback();
+                    self.transaction_ended();
+                }
+                Found::Busy => next = next.min(RETRY),
+                Found::Ended => {}
+            }
+        }
+        Some(next)
+    }
+}
+
+/// The step that rolls back transactions that are too old. It does not keep the engine alive.
+pub(crate) struct EndOld(pub(crate) Weak<Engine>);
+
+impl Step for EndOld {
+    fn step(&self) -> NextWake {
+        let next = self.0.upgrade().and_then(|engine| engine.end_old_transactions());
+        next.map_or(NextWake::OnSignal, NextWake::After)
+    }
+}
