@@ -107,6 +107,10 @@ impl From<Xid> for FrozenXids {
     }
 }
 
+/// Xids below the start of the status window of which size alone does not tell what became of them, ascending: late commits, each
+/// with its number, and pinned xids, which have none yet.
+pub(crate) type LateXids = Box<[(Xid, Option<Csn>)]>;
+
 /// A slot that a reader has: its snapshot. Given back by [`Readers::release`].
 #[derive(Debug)]
 pub(crate) struct Mark {

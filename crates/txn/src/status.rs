@@ -1,7 +1,7 @@
 //! The status window: what became of each recent xid, readable without a wait.
 
 use crate::pinned::PinnedXids;
-use crate::readers::FrozenXids;
+use crate::readers::{FrozenXids, LateXids};
 use foreshore_base::{Csn, Error, Result, Xid};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
@@ -315,7 +315,7 @@ impl StatusWindow {
 
     /// The start of the window, and below it, ascending, all late commits that some reader may ask for, and the pinned xids, which
     /// have no number yet.
-    pub(crate) fn late(&self) -> (Xid, Box<[(Xid, Option<Csn>)]>) {
+    pub(crate) fn late(&self) -> (Xid, LateXids) {
         let late = self.late.lock();
         let pinned = self.pinned.all().map(|xid| (xid, None));
         let mut all: Vec<_> = late.iter().map(|(&xid, &csn)| (xid, Some(csn))).chain(pinned).collect();

@@ -1,7 +1,7 @@
 //! Who still needs what: a view of all readers, by which old versions of rows are judged.
 
 use crate::pins::Pins;
-use crate::readers::{Reader, Readers};
+use crate::readers::{LateXids, Reader, Readers};
 use foreshore_base::{Csn, Xid};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
@@ -23,18 +23,13 @@ pub struct View {
     /// Start of the status window before anything else was read.
     lo: Xid,
     /// Commits of xids below `lo` that a reader may ask for, and pinned xids, which have no number yet, ascending.
-    late: Box<[(Xid, Option<Csn>)]>,
+    late: LateXids,
 }
 
 impl View {
     /// The readers of `readers`. `lo` is the window's start, `late` the commits below it that a reader may ask for with the pinned
     /// xids, both read before; `floor` reads what is durable, or less.
-    pub(crate) fn of(
-        readers: &Readers,
-        pins: &Pins,
-        (lo, late): (Xid, Box<[(Xid, Option<Csn>)]>),
-        floor: impl Fn() -> Csn,
-    ) -> Self {
+    pub(crate) fn of(readers: &Readers, pins: &Pins, (lo, late): (Xid, LateXids), floor: impl Fn() -> Csn) -> Self {
         let read_first = floor();
         let mut found: Vec<Reader> = readers.all().collect();
         let above = if mutant("view: floor read after the readers") { floor() } else { read_first };

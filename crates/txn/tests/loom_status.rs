@@ -192,17 +192,17 @@ fn stalled_draw() {
     let slider = thread::spawn(move || {
         slides.slide(Xid(4), Csn(10), 2, &Readers::new(1));
         slides.set_aside(5..6);
-        assert!(slides.begin(Xid(5)), "it is not void");
-        assert_eq!(slides.get(Xid(5)), Status::Live);
+        assert!(slides.begin(Xid(5)), "two have the word");
+        assert_eq!(slides.get(Xid(5)), Status::Live, "two have the word");
     });
     let session = thread::spawn(move || {
         draws.set_aside(3..4);
-        assert!(!draws.begin(Xid(3)), "it is void");
+        assert!(!draws.begin(Xid(3)), "two have the word");
         draws.void(Xid(3));
     });
     slider.join().expect("the slider ends");
     session.join().expect("the session ends");
-    assert_eq!(window.get(Xid(5)), Status::Live, "another's status");
+    assert_eq!(window.get(Xid(5)), Status::Live, "two have the word");
 }
 
 /// Who sees a commit sees what came before it.
@@ -380,7 +380,7 @@ fn a_session_that_stood_still_takes_no_word_from_another() {
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "two have the word")]
 fn a_session_looks_at_the_window_when_it_has_drawn() {
     mutated("status: no look at the window at a draw", stalled_draw);
 }
