@@ -1,31 +1,10 @@
 //! The one error type, of every layer and of the public face.
 
-use crate::{GroupNo, Lockable, PageId, TableRef, Waiter};
+use crate::{GroupNo, Lockable, Place, TableRef, Waiter};
 use std::{fmt, io, path::PathBuf, sync::Arc, time::Duration};
 
 /// A result with Foreshore's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
-
-/// Where in a file something is wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// A page of the data file.
-    Page(PageId),
-    /// A byte offset.
-    Offset(u64),
-    /// The file as a whole.
-    File,
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Page(id) => write!(f, "page {id}"),
-            Self::Offset(at) => write!(f, "offset {at}"),
-            Self::File => f.write_str("the whole file"),
-        }
-    }
-}
 
 /// What went wrong, and with which thing.
 ///
@@ -367,9 +346,7 @@ impl fmt::Display for Error {
             Self::SnapshotTooOld { label, age, bytes } => {
                 write!(f, "the snapshot of {label:?} was given up, {age:?} old, with {bytes} bytes kept for it alone")
             }
-            Self::TransactionTooOld { label, age } => {
-                write!(f, "transaction {label:?} ran for {age:?}, longer than transaction_max_age, and was rolled back")
-            }
+            Self::TransactionTooOld { label, age } => write_too_old(f, label, *age),
             Self::NoTable { name } => write!(f, "there is no table {name:?}"),
             Self::PreparedName { name } => write!(f, "{name:?} cannot name a prepared transaction"),
             Self::PreparedExists { name } => write!(f, "a transaction is prepared under the name {name:?}"),
@@ -388,6 +365,10 @@ impl fmt::Display for Error {
             }
         }
     }
+}
+
+fn write_too_old(f: &mut fmt::Formatter<'_>, label: &str, age: Duration) -> fmt::Result {
+    write!(f, "transaction {label:?} ran for {age:?}, longer than transaction_max_age, and was rolled back")
 }
 
 fn write_cycle(f: &mut fmt::Formatter<'_>, cycle: &[Waiter]) -> fmt::Result {

@@ -10,9 +10,11 @@ mod error;
 mod ids;
 pub mod key;
 pub mod limits;
+mod place;
 mod waits;
 
 pub use crc::{crc32c, crc32c_append};
-pub use error::{Error, Place, Result};
+pub use error::{Error, Result};
 pub use ids::{Csn, GroupNo, Incarnation, Lsn, PageId, TableId, Uuid, Xid};
+pub use place::Place;
 pub use waits::{Lockable, MAX_NAMED, MAX_NAMED_KEY, TableRef, Waiter};

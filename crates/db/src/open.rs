@@ -244,8 +244,7 @@ impl Parts {
             txns,
             trees,
         };
-        let known = engine.load_catalogue()?;
-        engine.hold_again(taken_over, &known)?;
+        engine.hold_again(taken_over, &engine.load_catalogue()?)?;
         Ok(Arc::new(engine))
     }
 

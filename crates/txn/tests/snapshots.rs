@@ -84,7 +84,7 @@ fn an_old_snapshot_lets_the_window_move_and_sees_the_same() {
 #[test]
 fn snapshots_see_the_end_of_a_pinned_transaction_as_any_other() {
     for commits in [true, false] {
-        let (toy, _) = Toy::new(Mem::null(), &[0; 2], TxnManagerOptions { status_capacity: 16, ..small() });
+        let (toy, _) = Toy::new(Mem::null(), &[0; 3], TxnManagerOptions { status_capacity: 16, ..small() });
         let early = snapshot(&toy, SnapshotKind::Latest);
         let mut idle = toy.begin("idle");
         toy.add(&mut idle, 1, 1).expect("free");
@@ -92,6 +92,9 @@ fn snapshots_see_the_end_of_a_pinned_transaction_as_any_other() {
         let middle = snapshot(&toy, SnapshotKind::Latest);
         let some: Vec<Xid> = (0..100).map(|_| commit_one(&toy, 0).0).collect();
         assert!(toy.manager.checkpoint_view().window_lo > some[50], "the window has passed it");
+        let mut other = toy.begin("other");
+        toy.add(&mut other, 2, 1).expect("free");
+        let passed = other.xid().expect("it wrote");
         let late = snapshot(&toy, SnapshotKind::Latest);
         let all = [&early, &middle, &late];
         let look = |turn| {
@@ -100,6 +103,9 @@ fn snapshots_see_the_end_of_a_pinned_transaction_as_any_other() {
             assert_eq!(all.map(|one| sees(one, some[99])), [false, false, true], "{turn}");
         };
         look("while it runs");
+        drop(other.commit().expect("committed"));
+        (0..100).for_each(|_| _ = commit_one(&toy, 0));
+        assert!(!sees(&late, passed), "what it knows of the past it has learned while the old one is pinned");
         let mut judge = toy.begin("judge");
         assert!(!judge.is_settled(pinned), "it runs");
         if commits {

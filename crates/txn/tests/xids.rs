@@ -77,6 +77,7 @@ fn an_old_transaction_does_not_stop_the_others() {
         let (toy, _) = Toy::new(Mem::null(), &[0, 0], TxnManagerOptions { status_capacity, ..small() });
         let mut old = toy.begin("old");
         toy.add(&mut old, 1, 1).expect("free");
+        old.release();
         let xid = old.xid().expect("it wrote");
         let many = 20 * status_capacity as i64;
         for n in 1..=many {
