@@ -1,10 +1,12 @@
 //! Guards the promise that a write-back that fails for a while loses nothing in buffered mode, on a real file system.
 //!
-//! An ext4 lies in a file in a tmpfs. Another file fills the tmpfs, so that the kernel cannot write back what goes to new blocks,
-//! and then gives the space back. The database starts again, writes on, and takes checkpoints, which give up the log. Then the file
-//! system is mounted anew: what only the page cache had is gone.
+//! An ext4 lies in a file in a tmpfs. The blocks that the data file has reserved and not written are holes in that file. Another
+//! file fills the tmpfs, so that the kernel cannot write back what goes there, and then gives the space back. The database starts
+//! again, writes on, and takes checkpoints, which give up the log. Then the file system is mounted anew: what only the page cache
+//! had is gone.
 //!
-//! Needs root, mounts and `mkfs.ext4`; without them it says so and is skipped. `FORESHORE_WRITE_BACKS` sets the number of runs.
+//! Needs root, mounts, `mkfs.ext4`, `filefrag` and `fallocate`; without them it says so and is skipped. `FORESHORE_WRITE_BACKS`
+//! sets the number of runs.
 
 use foreshore::{Db, Device, Error, Options, TableDef};
 use std::collections::BTreeMap;
@@ -45,6 +47,7 @@ fn run(bed: &Bed, seed: u64) -> Result<bool, String> {
     write(&db, &mut writers, 100).map_err(said("load"))?;
     db.checkpoint().map_err(said("first checkpoint"))?;
 
+    bed.punch_unwritten()?;
     let fill = bed.fill();
     let outcome = write(&db, &mut writers, 400).and_then(|()| db.checkpoint());
     fs::remove_file(fill).map_err(|error| error.to_string())?;
@@ -166,20 +169,19 @@ impl Bed {
         for dir in [&bed.tmpfs, &bed.ext4] {
             fs::create_dir_all(dir).map_err(|error| error.to_string())?;
         }
-        command("mount", &["-t", "tmpfs", "-o", "size=48m", "tmpfs", text(&bed.tmpfs)])?;
+        command("mount", &["-t", "tmpfs", "-o", "size=64m", "tmpfs", text(&bed.tmpfs)])?;
         let image = bed.tmpfs.join("image");
-        let file = fs::File::create(&image).map_err(|error| error.to_string())?;
-        file.set_len(64 << 20).map_err(|error| error.to_string())?;
-        // Journal and inodes have their blocks, so that write-backs of the database's own bytes fail and the file system goes on.
-        let options = "nodiscard,lazy_itable_init=0,lazy_journal_init=0";
-        let make = ["-q", "-F", "-b", "4096", "-N", "256", "-J", "size=4", "-m", "0", "-E", options, text(&image)];
-        command("mkfs.ext4", &make)?;
+        fs::File::create(&image).and_then(|file| file.set_len(48 << 20)).map_err(|error| error.to_string())?;
+        command("mkfs.ext4", &["-q", "-F", "-b", "4096", "-J", "size=4", "-m", "0", "-E", "nodiscard", text(&image)])?;
+        // Every block gets its space, so that only those fail that are taken out again, and the file system goes on.
+        let mut file = fs::OpenOptions::new().write(true).open(&image).map_err(|error| error.to_string())?;
+        fs::read(&image).and_then(|bytes| file.write_all(&bytes)).map_err(|error| error.to_string())?;
         bed.mount()?;
         Ok(bed)
     }
 
     fn mount(&self) -> Result<(), String> {
-        command("mount", &["-o", "loop,errors=continue", text(&self.tmpfs.join("image")), text(&self.ext4)])
+        command("mount", &["-o", "loop", text(&self.tmpfs.join("image")), text(&self.ext4)]).map(drop)
     }
 
     fn mount_anew(&self) -> Result<(), String> {
@@ -190,6 +192,23 @@ impl Bed {
     fn open(&self) -> Result<Db, Error> {
         let options = Options::new().memory_limit(8 << 20).segment_bytes(64 << 10).log_budget(512 << 10);
         options.device(Device::Buffered).open(self.ext4.join("db"))
+    }
+
+    /// Takes the space from blocks that the data file has reserved and not written.
+    fn punch_unwritten(&self) -> Result<(), String> {
+        let image = self.tmpfs.join("image");
+        let mut punched = 0;
+        for line in command("filefrag", &["-v", "-b4096", text(&self.ext4.join("db/data"))])?.lines() {
+            // "   1:       96..     127:       8352..      8383:     32:             unwritten"
+            let numbers: Vec<u64> = line.split([':', '.', ' ']).filter_map(|number| number.parse().ok()).collect();
+            let (true, [_, _, _, first, _, count, ..]) = (line.contains("unwritten"), numbers.as_slice()) else {
+                continue;
+            };
+            let [offset, len] = [first, count].map(|blocks| (blocks * 4096).to_string());
+            command("fallocate", &["--punch-hole", "--offset", &offset, "--length", &len, text(&image)])?;
+            punched += count;
+        }
+        if punched > 0 { Ok(()) } else { Err("the data file has no unwritten blocks".into()) }
     }
 
     /// Fills the tmpfs with a file of this name.
@@ -218,10 +237,11 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("a path of this repository")
 }
 
-fn command(name: &str, arguments: &[&str]) -> Result<(), String> {
+/// Runs a program and returns its output.
+fn command(name: &str, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(name).args(arguments).output().map_err(|error| format!("{name}: {error}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    if output.status.success() { Ok(()) } else { Err(format!("{name} {}: {}", arguments.join(" "), said.trim())) }
+    let [out, said] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    if output.status.success() { Ok(out) } else { Err(format!("{name} {}: {}", arguments.join(" "), said.trim())) }
 }
 
 /// SplitMix64.
