@@ -110,7 +110,7 @@ pub trait File: Send + Sync + Debug {
     fn sync(&self) -> Result<()>;
 
     /// From now on reads show what is on the medium, whatever the page cache of the operating system holds, until
-    /// [`File::read_cached`]. What the cache has not yet written is written first. For a file that was just opened and not
+    /// [`File::read_cached`]. What the cache has not yet written is written first, and as much of it as can be is dropped. For a file that was just opened and not
     /// written to: what earlier writers have lost is no error here, because the caller sees what is left.
     ///
     /// # Errors

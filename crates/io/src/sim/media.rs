@@ -262,11 +262,11 @@ impl Media {
         let mut landed = Vec::new();
         for pending in self.pending.iter().filter(is_left) {
             let Effect::Write { offset, bytes, whole, .. } = &pending.effect else { continue };
-            let parts: Vec<_> = match whole {
-                true => vec![0..bytes.get().len()],
-                false => sectors(*offset, bytes.get().len()).collect(),
-            };
-            let parts = parts.into_iter().filter(|_| rng.chance(share));
+            if *whole {
+                landed.extend(rng.chance(share).then(|| pending.effect.clone()));
+                continue;
+            }
+            let parts = sectors(*offset, bytes.get().len()).filter(|_| rng.chance(share));
             landed.extend(parts.filter_map(|part| pending.effect.part(part.start, part.end)));
         }
         Some(landed)
