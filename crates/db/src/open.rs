@@ -182,14 +182,7 @@ impl Parts {
         let (superblock, _) = SuperBlock::read_newest(&*data)?;
         Pool::check_files(&doublewrite, superblock.uuid)?;
         let (log, recovered) = Log::open(fenced, &files.log, superblock.uuid, &log_options(options, memory))?;
-        let pool_options = PoolOptions {
-            frames: memory.frames,
-            background: options.background,
-            replacement: options.replacement,
-            doublewrite: options.doublewrite,
-            ..PoolOptions::default()
-        };
-        let pool = Pool::open(Arc::clone(&data), doublewrite, superblock.uuid, log.clone(), &pool_options)?;
+        let pool = Pool::open(Arc::clone(&data), doublewrite, superblock.uuid, log.clone(), &self.pool_options())?;
         let space = Arc::new(Space::new(pool.clone(), Arc::clone(&data), self.space_options()));
         let trees = Arc::new(Trees::new(pool.clone(), Arc::clone(&space)));
         let replayed = replay(&files.log, &log, &recovered, &superblock, &pool, &*trees)?;
@@ -287,6 +280,16 @@ impl Parts {
             // A restart reads the pages of this log through a pool of that size, so a small pool gets a short log.
             log_budget: self.options.log_budget.min(self.options.memory_limit / 2),
         })
+    }
+
+    fn pool_options(&self) -> PoolOptions {
+        PoolOptions {
+            frames: self.memory.frames,
+            background: self.options.background,
+            replacement: self.options.replacement,
+            doublewrite: self.options.doublewrite,
+            ..PoolOptions::default()
+        }
     }
 
     fn space_options(&self) -> SpaceOptions {
