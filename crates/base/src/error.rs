@@ -14,16 +14,16 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// An operation on a file failed.
     Io {
-        /// The operation: `read`, `write`, `sync`, `open` …
+        /// The operation, as what cannot be done to the file: `read`, `write`, `start a thread for` …
         op: &'static str,
         /// The file.
         path: PathBuf,
         /// What the system said.
         source: Arc<io::Error>,
     },
-    /// No space to grow a file. The writer that needed it fails; reads go on, and freed space makes writes go on.
+    /// No space for a file. The writer that needed it fails; reads go on, and freed space makes writes go on.
     DiskFull {
-        /// The file that could not grow.
+        /// The file that needed it.
         path: PathBuf,
     },
     /// Bytes on disk are not what was written, and no sound copy exists.
@@ -44,10 +44,12 @@ pub enum Error {
         /// The length it must at least have.
         expected: u64,
     },
-    /// A log group that had been acknowledged is missing though later ones exist: lost media, not a torn tail.
+    /// A log group that was durable is missing, as what comes after it shows: lost media, not a torn tail.
     LostLog {
-        /// The log directory.
-        dir: PathBuf,
+        /// The segment that should hold the group, or go on before it.
+        file: PathBuf,
+        /// Where in it the group is missing.
+        offset: u64,
         /// The first missing group.
         missing: GroupNo,
     },
@@ -251,16 +253,20 @@ pub enum Error {
     },
 }
 
+/// The operations on files that need space. A sync does where space is given late, a name where its directory grows.
+const ASK_SPACE: [&str; 8] =
+    ["allocate space for", "create", "lock", "remove", "rename", "set the length of", "sync", "write"];
+
 impl Error {
-    /// Wraps what the system said about `op` on `path`. A full disk gets its own variant.
+    /// Wraps what the system said about `op` on `path`. A full disk gets its own variant, where `op` asks for space.
     pub fn io(op: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
+        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         let path = path.into();
-        match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-                Self::DiskFull { path }
-            }
-            _ => Self::Io { op, path, source: Arc::new(source) },
+        let is_full = matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge);
+        if is_full && ASK_SPACE.contains(&op) {
+            return Self::DiskFull { path };
         }
+        Self::Io { op, path, source: Arc::new(source) }
     }
 
     /// Corruption of `file` at `place`.
@@ -298,21 +304,18 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io { op, path, source } => write!(f, "{op} of {} failed: {source}", path.display()),
-            Self::DiskFull { path } => write!(f, "no space to grow {}", path.display()),
+            Self::Io { op, path, source } => write!(f, "cannot {op} {}: {source}", path.display()),
+            Self::DiskFull { path } => write!(f, "no space for {} (disk, quota or file size limit)", path.display()),
+            Self::Corrupted { file, place: Place::File, why } => write!(f, "{} is corrupted: {why}", file.display()),
             Self::Corrupted { file, place, why } => write!(f, "{} is corrupted at {place}: {why}", file.display()),
             Self::Truncated { file, len, expected } => {
                 write!(f, "{} is truncated: {len} bytes, at least {expected} expected", file.display())
             }
-            Self::LostLog { dir, missing } => {
-                write!(f, "group {missing} of the log in {} is lost though later ones exist", dir.display())
+            Self::LostLog { file, offset, missing } => {
+                write!(f, "log group {missing} was durable and is missing in {} at offset {offset}", file.display())
             }
             Self::LogTruncated { dir, wanted, first } => {
-                write!(
-                    f,
-                    "group {wanted} of the log in {} has been given up, {first} is the oldest kept",
-                    dir.display()
-                )
+                write!(f, "group {wanted} of the log in {} is given up, {first} is the oldest kept", dir.display())
             }
             Self::LogRetracted { dir, group } => {
                 write!(f, "group {group} of the log in {} was read unconfirmed and lost in a crash", dir.display())
@@ -331,10 +334,10 @@ impl fmt::Display for Error {
             Self::TableTypes { table, stored, wanted } => write!(f, "table {table} holds {stored}, not {wanted}"),
             Self::TableDropped => f.write_str("the table was dropped"),
             Self::Exhausted { runs, cause } => {
-                write!(f, "given up after {runs} runs, the last of which ended by: {cause}")
+                write!(f, "the transaction was run {runs} times without success; last cause: {cause}")
             }
             Self::NoSavepoint => f.write_str("the transaction has no such savepoint, or has gone back behind it"),
-            Self::KeyExists => f.write_str("the key exists"),
+            Self::KeyExists => f.write_str("the table already has the key"),
             Self::Deadlock { cycle } => write_cycle(f, cycle),
             Self::LockTimeout { holder, what, waited } => {
                 write!(f, "no lock on {what} within {waited:?}, held by {holder:?}")
@@ -357,7 +360,7 @@ impl fmt::Display for Error {
             }
             Self::TransactionTooLarge { max } => write!(f, "the transaction needs more than {max} bytes of memory"),
             Self::LockLimit { table, max } => {
-                write!(f, "no room for one more shared lock in table {table}: all {max} are given out")
+                write!(f, "no memory for one more shared lock in table {table}: all {max} are in use")
             }
             Self::OutOfFrames { frames } => write!(f, "all {frames} frames of the pool are in use at once"),
             Self::InvalidOption { name, value, expected } => {

@@ -243,7 +243,7 @@ impl Drop for Flying<'_> {
     fn drop(&mut self) {
         if self.unwinds {
             let why = io::Error::other("a round of the cleaner unwinds");
-            self.core.log.poison(&Error::io("clean", self.core.data.path(), why));
+            self.core.log.poison(&Error::io("write pages to", self.core.data.path(), why));
         }
         self.core.cleaner.land(self.area);
         if self.rings {

@@ -106,7 +106,7 @@ impl Pool {
         options: &PoolOptions,
     ) -> Result<Self> {
         options.check()?;
-        let out_of_memory = |e| Error::io("map", data.path(), e);
+        let out_of_memory = |e| Error::io("map memory for", data.path(), e);
         let doublewrite = Doublewrite::open(doublewrite, uuid)?;
         let replacer = options.replacement.build(options.frames).map_err(out_of_memory)?;
         let frames: Box<[_]> = (0..options.frames).map(|_| Frame::new()).collect();
@@ -149,10 +149,10 @@ impl Pool {
                 log.poison(&Error::io(op, failed, io::Error::other(message.to_owned())));
             };
             Daemon::spawn(&ThreadSpawn, name, signal.clone(), step, Box::new(on_panic))
-                .map_err(|e| Error::io("spawn", path, e))
+                .map_err(|e| Error::io("start a thread for", path, e))
         };
         let mut daemons =
-            vec![start("foreshore-pages", "clean", &core.low, Arc::new(Provider { core: core.clone() }))?];
+            vec![start("foreshore-pages", "write pages to", &core.low, Arc::new(Provider { core: core.clone() }))?];
         if core.ahead.depth() > 0 {
             for bell in &core.ahead.bells {
                 daemons.push(start("foreshore-ahead", "read", bell, Arc::new(Reader { core: core.clone() }))?);

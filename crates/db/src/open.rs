@@ -101,10 +101,10 @@ impl Engine {
     fn spawn(&self, name: &'static str, signal: Signal, step: Arc<dyn Step>) -> Result<()> {
         let (log, dir) = (self.log.clone(), self.files.dir.clone());
         let on_panic = Box::new(move |name: &str, message: &str| {
-            log.poison(&Error::io("background work", dir, io::Error::other(format!("{name}: {message}"))));
+            log.poison(&Error::io("do background work for", dir, io::Error::other(format!("{name}: {message}"))));
         });
         let daemon = Daemon::spawn(&ThreadSpawn, name, signal, step, on_panic)
-            .map_err(|error| Error::io("spawn", &self.files.dir, error))?;
+            .map_err(|error| Error::io("start a thread for", &self.files.dir, error))?;
         self.closing.lock().daemons.push(daemon);
         Ok(())
     }

@@ -332,7 +332,7 @@ impl File for MemFile {
     }
 
     fn set_len(&self, len: u64) -> Result<()> {
-        check_range(0, len).map_err(|e| self.error("set length", e))?;
+        check_range(0, len).map_err(|e| self.error("set the length of", e))?;
         if self.contents.set_len(len) {
             self.pause.run();
         }
@@ -340,9 +340,10 @@ impl File for MemFile {
     }
 
     fn allocate(&self, offset: u64, len: u64) -> Result<()> {
-        check_range(offset, len).map_err(|e| self.error("allocate", e))?;
+        check_range(offset, len).map_err(|e| self.error("allocate space for", e))?;
         if len != 0 {
-            let len = usize::try_from(len).map_err(|_| self.error("allocate", io::ErrorKind::StorageFull.into()))?;
+            let len = usize::try_from(len)
+                .map_err(|_| self.error("allocate space for", io::ErrorKind::StorageFull.into()))?;
             let grows = {
                 let mut table = self.contents.0.write();
                 let before = table.len;

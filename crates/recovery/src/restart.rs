@@ -72,13 +72,13 @@ pub fn replay(
 ) -> Result<Replayed> {
     if superblock.checkpoint_lsn > recovered.end() {
         // The superblock was switched when the checkpoint was durable.
-        return Err(Error::LostLog { dir: log_dir.to_owned(), missing: recovered.next_group() });
+        return Err(recovered.lost(recovered.next_group()));
     }
     if superblock.scan_start < recovered.first_group() {
-        return Err(Error::LostLog { dir: log_dir.to_owned(), missing: superblock.scan_start });
+        return Err(recovered.lost(superblock.scan_start));
     }
     if superblock.scan_start > recovered.next_group() {
-        return Err(Error::LostLog { dir: log_dir.to_owned(), missing: recovered.next_group() });
+        return Err(recovered.lost(recovered.next_group()));
     }
     let malformed = |why| Error::corrupted(log_dir, Place::File, why);
     let mut stats = RecoveryStats { was_clean: superblock.clean, ..RecoveryStats::default() };

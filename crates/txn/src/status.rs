@@ -99,7 +99,8 @@ impl StatusWindow {
     /// pinned as there are `sessions`, but half of the words stay for others.
     pub(crate) fn new(capacity: usize, sessions: usize, first: Xid) -> Result<Self> {
         assert!(capacity.is_power_of_two(), "words are found by a mask");
-        let words = LazyArray::new(capacity).map_err(|source| Error::io("map", "the status window", source))?;
+        let words =
+            LazyArray::new(capacity).map_err(|source| Error::io("map memory for", "the status window", source))?;
         Ok(Self {
             words,
             lo: CachePadded::new(AtomicU64::new(first.0)),

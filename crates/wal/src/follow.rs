@@ -24,7 +24,7 @@
 mod cursor;
 mod watch;
 
-use crate::format::{Decoded, GroupHeader};
+use crate::format::{Decoded, FIRST_GROUP, GroupHeader};
 use crate::log::Shared;
 use crate::reader::{GroupReader, Merge, Read};
 use crate::record::LoggedRecord;
@@ -199,7 +199,7 @@ impl Follower {
             self.run = 0;
             if !self.move_on()? {
                 return match self.at.next <= self.confirmed {
-                    true => Err(Error::LostLog { dir: self.home.dir.clone(), missing: self.at.next }),
+                    true => Err(self.at.lost(self.at.next)),
                     false => Ok(false),
                 };
             }
@@ -284,10 +284,10 @@ impl Follower {
             return Err(self.truncated(at.next));
         }
         if (at.next, at.prev_crc) != (self.at.next, self.at.prev_crc) {
-            let (dir, group) = (self.home.dir.clone(), GroupNo(self.at.next.0 - 1));
+            let group = GroupNo(self.at.next.0 - 1);
             return Err(match self.witness {
-                Witness::Nobody => Error::LogRetracted { dir, group },
-                Witness::Log(_) | Witness::Groups => Error::LostLog { dir, missing: group },
+                Witness::Nobody => Error::LogRetracted { dir: self.home.dir.clone(), group },
+                Witness::Log(_) | Witness::Groups => at.lost(group),
             });
         }
         self.at = at;
@@ -367,7 +367,8 @@ fn front(home: &Home) -> Result<Cursor> {
             // The log may be truncated between the two looks, and the file be another segment already.
             Err(_) if attempts < ATTEMPTS && read_control(home)?.newest() != start => attempts += 1,
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
-                return Err(Error::LostLog { dir: home.dir.clone(), missing: start.first });
+                let file = home.segment_path(start.segment);
+                return Err(Error::LostLog { file, offset: FIRST_GROUP, missing: start.first });
             }
             Err(error) => return Err(error),
         }

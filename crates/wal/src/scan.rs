@@ -80,8 +80,9 @@ pub(crate) fn scan_by(home: &Home, control: &Control, rule: Rule) -> Result<Scan
     let start = control.newest();
     let numbers = home.segment_numbers()?;
     let is_lost = start.first != FIRST || numbers.last().is_some_and(|&last| last > start.segment);
+    let lost = || Error::LostLog { file: home.segment_path(start.segment), offset: FIRST_GROUP, missing: start.first };
     if is_lost && numbers.binary_search(&start.segment).is_err() {
-        return Err(Error::LostLog { dir: home.dir.clone(), missing: start.first });
+        return Err(lost());
     }
     let (file, size) = home.check_segment(start.segment, home.open_past_cache(start.segment)?)?;
     let mut scanned = Scanned {
@@ -110,7 +111,7 @@ pub(crate) fn scan_by(home: &Home, control: &Control, rule: Rule) -> Result<Scan
     rule.conclude(&mut scanned.cuts);
     // The control file names a later group only when that one is durable.
     if scanned.tail.is_empty() && start.first != FIRST {
-        return Err(Error::LostLog { dir: home.dir.clone(), missing: start.first });
+        return Err(lost());
     }
     Ok(scanned)
 }
@@ -215,7 +216,8 @@ impl Scanned {
                 && header.incarnation >= oldest
             {
                 if header.acked_upto >= self.next {
-                    return Err(Error::LostLog { dir: home.dir.clone(), missing: self.next });
+                    let (last, file) = self.live.last().expect("the first segment");
+                    return Err(Error::LostLog { file: file.path().into(), offset: last.end, missing: self.next });
                 }
                 self.incarnation = self.incarnation.max(header.incarnation);
                 self.max_lsn = self.max_lsn.max(header.cut);

@@ -162,11 +162,17 @@ fn a_hole_before_acknowledged_groups_is_lost_media() {
     let sim = written();
     let damaged = sim.fork();
     damaged.patch(&segment(1), 2 * BLOCK, &[0; 3 * BLOCK as usize]).unwrap();
-    assert!(matches!(open_damaged(&damaged), Err(Error::LostLog { missing: GroupNo(2), .. })));
+    let check = |damaged: &Sim, group: u64| match open_damaged(damaged) {
+        Err(Error::LostLog { file, offset, missing }) => {
+            assert_eq!((file, offset, missing), (segment(1), group * BLOCK, GroupNo(group)));
+        }
+        other => panic!("{other:?}"),
+    };
+    check(&damaged, 2);
     // Where the first group itself is gone.
     let damaged = sim.fork();
     damaged.patch(&segment(1), BLOCK, &[0; BLOCK as usize]).unwrap();
-    assert!(matches!(open_damaged(&damaged), Err(Error::LostLog { missing: GroupNo(1), .. })));
+    check(&damaged, 1);
     // Where all that follows lies in later segments, and the first segment or one between is missing.
     let sim = Sim::new(1);
     let log = fresh(&as_fs(&sim), &small());

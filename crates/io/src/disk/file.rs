@@ -204,11 +204,11 @@ impl File for DiskFile {
     fn set_len(&self, len: u64) -> Result<()> {
         retry::check_range(0, len)
             .and_then(|()| uninterrupted(|| Ok(fs::ftruncate(&self.fd, len)?)))
-            .map_err(|e| self.error("set length", e))
+            .map_err(|e| self.error("set the length of", e))
     }
 
     fn allocate(&self, offset: u64, len: u64) -> Result<()> {
-        retry::check_range(offset, len).map_err(|e| self.error("allocate", e))?;
+        retry::check_range(offset, len).map_err(|e| self.error("allocate space for", e))?;
         if len == 0 {
             return Ok(());
         }
@@ -219,7 +219,7 @@ impl File for DiskFile {
                 result => break result.map_err(io::Error::from),
             }
         }
-        .map_err(|e| self.error("allocate", e))
+        .map_err(|e| self.error("allocate space for", e))
     }
 }
 

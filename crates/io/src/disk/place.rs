@@ -158,7 +158,7 @@ fn new_file_takes(dir: &Path, write: impl Fn(&OwnedFd, &[u8]) -> io::Result<usiz
 /// Whether `write` writes a block to a file in memory.
 fn memory_takes(dir: &Path, write: impl Fn(&OwnedFd, &[u8]) -> io::Result<usize>) -> Result<bool> {
     let fd = fs::memfd_create("foreshore-probe", MemfdFlags::CLOEXEC);
-    let fd = fd.map_err(|e| Error::io("create a file in memory to try direct I/O", dir, e.into()))?;
+    let fd = fd.map_err(|e| Error::io("try direct I/O in", dir, e.into()))?;
     unless_refused(write(&fd, &AlignedBuf::new(BLOCK)).map(|wrote| wrote == BLOCK), dir)
 }
 

@@ -226,7 +226,7 @@ impl File for SimFile {
             let effect = Effect::SetLen { ino: self.ino, len };
             uninterrupted(|| self.resize_once(len > self.length()?, &effect))
         };
-        resize().map_err(|e| self.error("set length", e))
+        resize().map_err(|e| self.error("set the length of", e))
     }
 
     fn allocate(&self, offset: u64, len: u64) -> Result<()> {
@@ -235,6 +235,6 @@ impl File for SimFile {
             let effect = Effect::Allocate { ino: self.ino, offset, len };
             if len == 0 { Ok(()) } else { uninterrupted(|| self.resize_once(true, &effect)) }
         };
-        resize().map_err(|e| self.error("allocate", e))
+        resize().map_err(|e| self.error("allocate space for", e))
     }
 }

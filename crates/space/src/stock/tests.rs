@@ -21,7 +21,7 @@ impl FileLayer for Limited {
     fn set_len(&self, len: u64) -> Result<()> {
         self.file.set_len(len)?;
         match self.lies.load(Ordering::Relaxed) {
-            true => Err(Error::io("set length", self.path(), io::ErrorKind::Other.into())),
+            true => Err(Error::io("set the length of", self.path(), io::ErrorKind::Other.into())),
             false => Ok(()),
         }
     }

@@ -31,7 +31,8 @@ impl Direct {
     /// # Errors
     /// `Io` when the array cannot be mapped.
     pub fn new(first: Xid) -> Result<Self> {
-        let words = LazyArray::new((XIDS / PER_WORD) as usize).map_err(|e| Error::io("map", "the status table", e))?;
+        let words = LazyArray::new((XIDS / PER_WORD) as usize)
+            .map_err(|e| Error::io("map memory for", "the status table", e))?;
         // From the start of a word on, for words are made ready whole.
         let ready = CachePadded::new(AtomicU64::new(first.0 / PER_WORD * PER_WORD));
         let table = Self { words, first, ready, preparing: Mutex::new(LockRank::Leaf, ()) };

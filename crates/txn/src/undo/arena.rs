@@ -130,7 +130,7 @@ impl Arena {
         let limit = (limit_bytes / CHUNK).max(2);
         let spill = spill.map(|to| Spill::new(to, limit));
         let total = limit + spill.as_ref().map_or(0, |spill| spill.chunks);
-        let map = |source| Error::io("map", "the undo arena", source);
+        let map = |source| Error::io("map memory for", "the undo arena", source);
         // What is given back chunk by chunk cannot lie in large pages.
         let region = if spill.is_some() { ByteArena::new } else { ByteArena::in_large_pages };
         // The first chunk is never used: a pointer of zero leads nowhere.

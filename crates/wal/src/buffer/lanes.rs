@@ -226,7 +226,7 @@ impl Lanes {
         if !mutant("lanes: no fence in the cut") {
             // b of the proof; pairs with the light side in `append`.
             let fenced = self.fence.heavy(cut.size >= SPARING);
-            fenced.map_err(|error| Error::io("membarrier", "log", error))?;
+            fenced.map_err(|error| Error::io("use membarrier for", "log", error))?;
         }
         // ORDERING: AcqRel, a read-modify-write as all changes of the clock. Keeps the steps of commits short.
         self.clock.fetch_max(g, Ordering::AcqRel);

@@ -53,6 +53,11 @@ impl Cursor {
         }
     }
 
+    /// The error of a group that was durable and is not here.
+    pub(super) fn lost(&self, missing: GroupNo) -> Error {
+        Error::LostLog { file: self.file.path().into(), offset: self.offset, missing }
+    }
+
     /// Steps over the next group of the chain. Looks behind holes only where a start may have left one.
     pub(super) fn step(&mut self, home: &Home, reader: &mut GroupReader, holes: bool) -> Result<Option<Step>> {
         loop {

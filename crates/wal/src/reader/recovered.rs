@@ -48,6 +48,14 @@ impl Recovered {
         self.next_group
     }
 
+    /// The error of a group that was durable and is not in the log: before its first group, or behind its last.
+    #[must_use]
+    pub fn lost(&self, missing: GroupNo) -> Error {
+        let (first, last) = (&self.live[0], &self.live[self.live.len() - 1]);
+        let ((_, file), offset) = if missing < self.next_group { (first, FIRST_GROUP) } else { (last, last.0.end) };
+        Error::LostLog { file: file.path().into(), offset, missing }
+    }
+
     /// The incarnation that has begun.
     #[must_use]
     pub const fn incarnation(&self) -> Incarnation {

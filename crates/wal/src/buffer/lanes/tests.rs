@@ -35,7 +35,7 @@ fn a_cut_without_its_fence_is_an_error() {
     fill(&lanes);
     staging.clear();
     let error = lanes.drain(cut, &mut staging).expect_err("the fence is refused");
-    assert!(matches!(error, Error::Io { op: "membarrier", .. }), "{error:?}");
+    assert!(matches!(error, Error::Io { op: "use membarrier for", .. }), "{error:?}");
     assert_eq!(staging.data_len(), 0, "nothing is copied by a cut that says nothing");
 }
 

@@ -1,0 +1,94 @@
+//! Promise: an error says what was refused, on what, in words that a user reads once.
+
+use foreshore_base::{Error, GroupNo, Lockable, PageId, Place, TableId, TableRef, Waiter};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One of each kind.
+fn all() -> Vec<Error> {
+    let cause = Arc::new(Error::io("sync", "/db/data", io::Error::from_raw_os_error(5)));
+    let table = || TableRef { id: TableId(7), name: Some("accounts".into()) };
+    let what = Lockable::Table(table());
+    let waiter = |label| Waiter { label, waits_for: what.clone() };
+    vec![
+        (*cause).clone(),
+        Error::io("write", "/db/data", io::Error::from_raw_os_error(28)),
+        Error::corrupted("/db/data", Place::Page(PageId(9)), "the checksum does not fit"),
+        Error::corrupted("/db/dw", Place::File, "the file is missing"),
+        Error::Truncated { file: "/db/data".into(), len: 1, expected: 2 },
+        Error::LostLog { file: "/db/log/1.seg".into(), offset: 8192, missing: GroupNo(7) },
+        Error::LogTruncated { dir: "/db/log".into(), wanted: GroupNo(7), first: GroupNo(8) },
+        Error::LogRetracted { dir: "/db/log".into(), group: GroupNo(7) },
+        Error::Foreign { path: "/db/data".into(), why: "it has no superblock" },
+        Error::Newer { path: "/db/data".into(), found: 2, supported: 1 },
+        Error::Locked { path: "/db".into() },
+        Error::Poisoned { cause: cause.clone() },
+        Error::Closed,
+        Error::RolledBack,
+        Error::KeyTooLarge { len: 2000, max: 1024 },
+        Error::ValueTooLarge { len: 4000, max: 2048 },
+        Error::TableName { name: String::new() },
+        Error::TableTypes { table: "accounts".into(), stored: "u64, i64".into(), wanted: "u64, u64".into() },
+        Error::TableDropped,
+        Error::Exhausted { runs: 100, cause },
+        Error::NoSavepoint,
+        Error::KeyExists,
+        Error::Deadlock { cycle: [waiter("a"), waiter("b")].into() },
+        Error::LockTimeout { holder: "a", what: what.clone(), waited: Duration::from_secs(1) },
+        Error::RowLocked { what: what.clone(), holder: "a" },
+        Error::Conflict { table: table(), key: [1, 2].into() },
+        Error::SnapshotTooOld { label: "report", age: Duration::from_secs(9), bytes: 10 },
+        Error::NoTable { name: "accounts".into() },
+        Error::PreparedName { name: String::new() },
+        Error::PreparedExists { name: "x".into() },
+        Error::NoPrepared { name: "x".into() },
+        Error::PreparedBusy { name: "x".into() },
+        Error::LockLimit { table: table(), max: 10 },
+        Error::OutOfFrames { frames: 16 },
+        Error::InvalidOption { name: "frames", value: "1".into(), expected: "16 to 100".into() },
+    ]
+}
+
+#[test]
+fn no_message_stumbles() {
+    let prepositions = ["for", "of", "in", "on", "at", "to", "from", "with"];
+    for error in all() {
+        let message = error.to_string();
+        let words: Vec<_> = message.split(' ').collect();
+        for two in words.windows(2) {
+            let doubled = two[0] == two[1] || two.iter().all(|word| prepositions.contains(word));
+            assert!(!doubled, "{message}");
+        }
+        assert!(message.len() > 10 && !message.ends_with(['.', ' ']), "{message}");
+    }
+}
+
+#[test]
+fn an_operation_reads_as_what_cannot_be_done() {
+    let said = |op| Error::io(op, "/db/log", io::Error::other("no memory")).to_string();
+    assert_eq!(said("read"), "cannot read /db/log: no memory");
+    assert_eq!(said("reserve memory for"), "cannot reserve memory for /db/log: no memory");
+}
+
+#[test]
+fn no_space_is_said_where_space_was_asked_for_and_nowhere_else() {
+    // ENOSPC, EDQUOT and EFBIG.
+    for errno in [28, 122, 27] {
+        let said = |op| Error::io(op, "/db/data", io::Error::from_raw_os_error(errno));
+        for op in ["write", "sync", "create", "allocate space for", "set the length of", "rename", "remove", "lock"] {
+            assert!(matches!(said(op), Error::DiskFull { .. }), "{op}");
+        }
+        for op in ["read", "open", "list", "stat", "map memory for", "start a thread for"] {
+            assert!(matches!(said(op), Error::Io { .. }), "{op}");
+        }
+    }
+}
+
+#[test]
+fn a_lost_group_is_named_with_its_place_and_a_missing_file_without_one() {
+    let error = Error::LostLog { file: "/db/log/3.seg".into(), offset: 8192, missing: GroupNo(7) };
+    assert_eq!(error.to_string(), "log group 7 was durable and is missing in /db/log/3.seg at offset 8192");
+    let missing = Error::corrupted("/db/dw", Place::File, "the file is missing");
+    assert_eq!(missing.to_string(), "/db/dw is corrupted: the file is missing");
+}
