@@ -99,6 +99,15 @@ pub enum Error {
     Closed,
     /// The transaction was rolled back already, by an earlier error in it.
     RolledBack,
+    /// The rollback of a transaction found no free page, no log space or a damaged page, and is parked: its rows stay locked. The engine
+    /// tries it again when space is freed, and from time to time. It answers the rollback itself, and writers that meet one of
+    /// the rows. Not retryable: freed space ends it, or a restart.
+    RollbackParked {
+        /// Label of the transaction that is rolled back.
+        label: &'static str,
+        /// Why the rollback could not go on.
+        cause: Arc<Error>,
+    },
     /// A key over the limit.
     KeyTooLarge {
         /// Encoded length in bytes.
@@ -328,6 +337,9 @@ impl fmt::Display for Error {
             Self::Poisoned { cause } => write!(f, "the log has stopped, reopen the database: {cause}"),
             Self::Closed => f.write_str("the database is closed"),
             Self::RolledBack => f.write_str("the transaction was rolled back by an earlier error"),
+            Self::RollbackParked { label, cause } => {
+                write!(f, "the rollback of {label:?} is parked until it can go on, its rows stay locked: {cause}")
+            }
             Self::KeyTooLarge { len, max } => write!(f, "the key has {len} bytes, at most {max} are allowed"),
             Self::ValueTooLarge { len, max } => write!(f, "the value has {len} bytes, at most {max} are allowed"),
             Self::TableName { name } => write!(f, "{name:?} cannot name a table"),
@@ -383,7 +395,9 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Io { source, .. } => Some(&**source),
-            Self::Poisoned { cause } | Self::Exhausted { cause, .. } => Some(&**cause),
+            Self::Poisoned { cause } | Self::Exhausted { cause, .. } | Self::RollbackParked { cause, .. } => {
+                Some(&**cause)
+            }
             _ => None,
         }
     }

@@ -13,7 +13,7 @@ use foreshore_base::{Lsn, PageId, Result, TableId, Xid};
 use foreshore_buffer::ExclusiveGuard;
 use foreshore_space::{CATALOGUE_ROOT, Purpose};
 use foreshore_txn::{Before, LoggedChange, TakeOver, UndoPtr, Undoable};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// A change as undo in memory has it.
 struct Change<'a> {
@@ -111,11 +111,22 @@ impl Trees {
             changes.iter().map(|logged| Change::of(logged, names).map_err(damage)).collect::<Result<_>>()?;
         // The value behind the change that comes next, going back.
         let mut values: HashMap<(TableId, &[u8]), Vec<u8>> = HashMap::new();
+        let mut lost: HashSet<(TableId, &[u8])> = HashSet::new();
         for change in changes.iter_mut().rev() {
             let table = change.logged.table;
+            if lost.contains(&(table, change.key)) {
+                continue;
+            }
             let after = match values.remove(&(table, change.key)) {
                 Some(value) => value,
-                None => self.tree(table, change.root).held_row(again, change.key)?,
+                None => match self.tree(table, change.root).held_row(again, change.key) {
+                    Ok(value) => value,
+                    Err(cause) => {
+                        again.leave_out(cause)?;
+                        lost.insert((table, change.key));
+                        continue;
+                    }
+                },
             };
             if change.header.is_some() {
                 let Delta { prefix, old, new } = change.delta;
@@ -125,7 +136,7 @@ impl Trees {
             }
         }
         let mut newest: HashMap<(TableId, &[u8]), UndoPtr> = HashMap::new();
-        for change in &changes {
+        for change in changes.iter().filter(|change| !lost.contains(&(change.logged.table, change.key))) {
             let row = newest.entry((change.logged.table, change.key)).or_default();
             *row = self.hold_row(again, change, *row)?;
         }

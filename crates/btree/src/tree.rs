@@ -6,8 +6,8 @@ use foreshore_base::limits::{MAX_KEY, MAX_VALUE};
 use foreshore_base::{Error, PageId, Result, TableId};
 use foreshore_buffer::{Change, ChangeRecord, ExclusiveGuard, Pool, change};
 use foreshore_space::{Purpose, Space};
-use foreshore_sync::ShardedCounter;
 use foreshore_sync::primitive::atomic::AtomicU64;
+use foreshore_sync::{ShardedCounter, Signal};
 use foreshore_txn::{Txn, UndoContext};
 use foreshore_wal::{Dep, Session};
 use std::sync::Arc;
@@ -82,6 +82,12 @@ impl Trees {
     #[must_use]
     pub fn tree(&self, table: TableId, root: PageId) -> Tree {
         Tree { trees: self.clone(), table, root, gone: Arc::default() }
+    }
+
+    /// The signal of the thread that grows the data file.
+    #[must_use]
+    pub fn space_signal(&self) -> Signal {
+        self.base.space.signal()
     }
 
     pub(crate) fn counters(&self) -> &Counters {

@@ -193,6 +193,7 @@ impl Engine {
                 self.space.extend_step();
                 drop(self.reclaim_some());
                 self.end_old_transactions();
+                self.txns.retry_parked();
             }
         }
     }

@@ -255,6 +255,8 @@ impl Parts {
         };
         let txns = self.transactions(log, locks, start)?;
         txns.set_resource_manager(Arc::clone(trees) as _);
+        // The thread that frees pages, which is why one may go on.
+        txns.signal_parked(trees.space_signal());
         let mut taken_over = take_over(&txns, in_doubt)?;
         undo(log, &txns, &**trees, losers, &mut stats)?;
         taken_over.iter_mut().try_for_each(TakenOver::hold_rows)?;

@@ -9,7 +9,11 @@ use std::time::Duration;
 /// After how long what could not be done is tried again.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// The step that grows the file, and frees the pages of dropped tables when that is done. It does not keep the engine alive.
+/// How often parked rollbacks are tried again while nothing else wakes the thread. Each try costs a descent and a system call.
+const RETRY_PARKED: Duration = Duration::from_millis(200);
+
+/// The step that grows the file, frees the pages of dropped tables when that is done, and tries parked rollbacks again. It does not keep
+/// the engine alive.
 pub(crate) struct Upkeep(pub(crate) Weak<Engine>);
 
 impl Step for Upkeep {
@@ -19,14 +23,22 @@ impl Step for Upkeep {
         if grown == NextWake::Now {
             return grown;
         }
-        match engine.reclaim_some() {
-            Ok(true) => NextWake::Now,
+        let reclaimed = engine.reclaim_some();
+        let is_parked = engine.txns.retry_parked() > 0;
+        let next = match reclaimed {
+            Ok(true) => return NextWake::Now,
             Ok(false) | Err(Error::Closed | Error::Poisoned { .. }) => grown,
             // A check goes on in the table, all sessions are in use, the disk is full.
-            Err(_) => match grown {
-                NextWake::After(pause) => NextWake::After(pause.min(RETRY)),
-                _ => NextWake::After(RETRY),
-            },
-        }
+            Err(_) => no_later(grown, RETRY),
+        };
+        if is_parked && engine.log.poisoned().is_none() { no_later(next, RETRY_PARKED) } else { next }
+    }
+}
+
+/// The next step, after `pause` at the latest.
+fn no_later(next: NextWake, pause: Duration) -> NextWake {
+    match next {
+        NextWake::After(sooner) => NextWake::After(sooner.min(pause)),
+        _ => NextWake::After(pause),
     }
 }

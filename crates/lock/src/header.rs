@@ -21,6 +21,10 @@
 //! 3. *Giving up* without having been woken (time, cycle) consumes nothing.
 //! 4. *Equal hashes* share a queue: a wake-up may reach a waiter of the other row, and 2 holds for it as for any.
 //!
+//! 5. *Hiding.* A transaction whose rollback is parked stays live and holds its rows, and its waiters are not to wait for it. It takes its
+//!    xid out of its slot and its list with it, under the slot's lock, and unparks then, as at its end. A woken waiter finds the
+//!    holder gone and makes the row its own debt by 2.
+//!
 //! A debt may be paid to nobody, or a second time: the waiter looks again and parks again. A parked thread whose edge names a
 //! transaction that has ended (its row has a new holder by barging) is made to look again by any walk for deadlocks that
 //! meets it, so that no cycle hides behind a stale edge.
@@ -31,6 +35,7 @@ use crate::owner::{Owner, Wait};
 use crate::target::Target;
 use foreshore_base::{Result, TableId, Xid};
 use foreshore_sync::model::mutant;
+use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_sync::{Nanos, ParkOutcome};
 use std::time::Duration;
 
@@ -87,13 +92,16 @@ impl LockManager {
             if self.ends_soon(is_live) {
                 return Ok(());
             }
-            let Some(edge) = self.enter_debt(holder, row) else { return Ok(()) };
-            if !is_live() {
+            let Some((index, edge)) = self.enter_debt(holder, row) else { return Ok(()) };
+            // ORDERING: Acquire, pairs with `hide`: a holder that is hidden is waited for no longer.
+            let is_shown = || self.slots.get(index).xid.load(Ordering::Acquire) == holder.0;
+            let is_held = || is_live() && (is_shown() || mutant("parked: a waiter stays with a hidden holder"));
+            if !is_held() {
                 return Ok(());
             }
             let outcome = self
                 .publish(owner, edge, &what)
-                .and_then(|()| self.park_for_row(owner, row, since, is_live, patience.timeout, &what));
+                .and_then(|()| self.park_for_row(owner, row, since, &is_held, patience.timeout, &what));
             owner.set_wait(Wait::Nothing, None);
             outcome
         })
@@ -146,13 +154,28 @@ impl LockManager {
         }
     }
 
-    /// Makes the row a debt of `holder` and returns the edge to it; `None` when it has ended.
-    fn enter_debt(&self, holder: Xid, row: RowHash) -> Option<Wait> {
+    /// Hides the running transaction of the owner with this number (see [`Owner::index`]) from those who wait for its rows: each of them looks again, and its caller decides by other
+    /// means what becomes of the wait. [`Owner::set_xid`] shows it again.
+    pub fn hide(&self, owner: usize) {
+        let slot = self.slots.get(u32::try_from(owner).expect("owners are numbered in 32 bits"));
+        let rows = {
+            let mut shown = slot.shown();
+            // ORDERING: publish, pairs with `Slots::find` and with the validation of a waiter that is about to park.
+            slot.xid.store(0, Ordering::Release);
+            std::mem::take(&mut shown.rows)
+        };
+        for row in rows {
+            self.park.unpark_one(row.park_key(), 0);
+        }
+    }
+
+    /// Makes the row a debt of `holder` and returns its slot and the edge to it; `None` when it has ended, or is hidden.
+    fn enter_debt(&self, holder: Xid, row: RowHash) -> Option<(u32, Wait)> {
         let (index, mut shown) = self.slots.find(holder)?;
         if !mutant("hand-off: row not entered with the holder") {
             owe(&mut shown.rows, row);
         }
-        Some(Wait::Holder { index, term: shown.term, row })
+        Some((index, Wait::Holder { index, term: shown.term, row }))
     }
 }
 

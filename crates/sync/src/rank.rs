@@ -33,6 +33,8 @@ lock_ranks! {
     Cleaner,
     /// The xid ceiling: raising it appends to the log.
     XidCeiling,
+    /// The list of parked rollbacks. One that leaves it shows its xid under this lock.
+    ParkedRollbacks,
     /// Confirming a deadlock: one waiter at a time decides to be the victim.
     Deadlock,
     /// A shard of the table locks.

@@ -3,6 +3,7 @@
 use crate::early_release::EarlyRelease;
 use crate::format::{COMMIT, MARK_LEN, encode_mark};
 use crate::manager::{Lease, TxnManager};
+use crate::parked::Rollback;
 use crate::resource::UndoContext;
 use crate::txn::Txn;
 use crate::undo::UndoPtr;
@@ -20,7 +21,7 @@ impl Txn {
     /// writes the group itself if the log is free.
     ///
     /// # Errors
-    /// `Poisoned`, and then it is rolled back.
+    /// `Poisoned`, and then it is rolled back; `RolledBack` after a rollback to a savepoint that stopped half-way.
     pub fn commit(self) -> Result<CommitTicket> {
         self.pre_commit(false)
     }
@@ -37,6 +38,9 @@ impl Txn {
         // With an xid it has changed rows or locked them: readers by snapshots find that xid in their headers, and have to find
         // it on one side of theirs for good. So its commit takes a stamp like any other.
         let (Some(xid), Some(tag)) = (self.xid, self.logged_as()) else { return Ok(self.end_unlogged(hand_over)) };
+        if self.is_broken {
+            return Err(Error::RolledBack);
+        }
         // A commit may use what is kept back: a rollback in its place would take more.
         let reserved = self.session().reserve_rollback(Session::cost(MARK_LEN));
         if let Err(cause) = reserved {
@@ -109,58 +113,77 @@ impl Txn {
     /// commits up to it.
     ///
     /// # Errors
-    /// `Poisoned`: the rollback could not be completed, the log has stopped, and the next restart takes it back.
+    /// `RollbackParked`: the rest is taken back later (see [`TxnManager::parked`]). `Poisoned`: the rollback could not be completed, the log has
+    /// stopped, and the next restart takes it back.
     pub fn rollback(mut self) -> Result<Csn> {
         self.take_back()?;
         Ok(self.observed())
     }
 
     pub(crate) fn take_back(&mut self) -> Result<()> {
-        let Some(mut lease) = self.lease.take() else { return Ok(()) };
-        lease.undo.set_busy();
-        let manager = &self.manager;
-        let unwinds = HaltOnPanic(manager);
-        let outcome = self.undo_all(&mut lease);
-        std::mem::forget(unwinds);
-        match &outcome {
-            // It still shows as running: a group that was being cut when the log stopped may carry a checkpoint to the disk.
-            Err(cause) => manager.halt(cause),
-            Ok(()) if self.xid.is_some() => manager.active.leave(lease.owner.index()),
-            Ok(()) => {}
+        let Some(lease) = self.lease.take() else { return Ok(()) };
+        match self.to_rollback(lease) {
+            Ok(rollback) => self.manager.roll_back(rollback),
+            Err(lease) => self.manager.end_rollback(lease, false, Ok(())),
         }
-        manager.locks.finish(&mut lease.owner, None);
-        manager.aborts.add(1);
-        // What was not taken back stays for ever, and so does what it says of the rows.
-        manager.give_back(lease, if outcome.is_ok() { Csn::ZERO } else { Csn(u64::MAX) });
-        outcome
-    }
-
-    fn undo_all(&self, lease: &mut Lease) -> Result<()> {
-        let (Some(xid), Some(tag)) = (self.xid, self.logged_as()) else { return Ok(()) };
-        let manager = &self.manager;
-        if let Some(error) = manager.log.poisoned() {
-            return Err(error);
-        }
-        let Lease { session, undo, .. } = lease;
-        let mut context = UndoContext::new(session, xid, self.last_lsn).logged_as(tag).beside(&manager.locks);
-        if self.prepared_as.is_some() {
-            let decided = context.log_abort()?;
-            // WAIT: help - or park behind the leader. A restart that found it prepared again would lock once more what others may
-            // have taken by then: the first row that is given back is free at once.
-            manager.log.force(decided)?;
-        }
-        manager.undo_back_to(&mut context, undo, UndoPtr::NULL, |_| false)?;
-        if self.last_lsn > Lsn::ZERO {
-            context.log_end()?;
-        }
-        manager.note(xid, false)?;
-        // Only now do others see that nothing is left.
-        manager.window.abort(xid);
-        Ok(())
     }
 }
 
 impl TxnManager {
+    /// Takes back what is left of a transaction, as far as that goes.
+    pub(crate) fn try_rollback(&self, mut rollback: Rollback) -> (Rollback, Result<()>) {
+        rollback.lease.undo.set_busy();
+        let unwinds = HaltOnPanic(self);
+        let outcome = self.undo_all(&mut rollback);
+        std::mem::forget(unwinds);
+        (rollback, outcome)
+    }
+
+    /// Ends a rollback with its outcome. `has_xid`: it had changed or locked rows.
+    pub(crate) fn end_rollback(&self, mut lease: Box<Lease>, has_xid: bool, outcome: Result<()>) -> Result<()> {
+        lease.undo.set_busy();
+        match &outcome {
+            // It still shows as running: a group that was being cut when the log stopped may carry a checkpoint to the disk.
+            Err(cause) => self.halt(cause),
+            Ok(()) if has_xid => self.active.leave(lease.owner.index()),
+            Ok(()) => {}
+        }
+        self.locks.finish(&mut lease.owner, None);
+        self.aborts.add(1);
+        // What was not taken back stays for ever, and so does what it says of the rows.
+        self.give_back(lease, if outcome.is_ok() { Csn::ZERO } else { Csn(u64::MAX) });
+        outcome
+    }
+
+    fn undo_all(&self, rollback: &mut Rollback) -> Result<()> {
+        if let Some(error) = self.log.poisoned() {
+            return Err(error);
+        }
+        let Rollback { lease, xid, logged_as, last_lsn, is_prepared, lost, .. } = rollback;
+        let Lease { session, undo, .. } = &mut **lease;
+        let mut context = UndoContext::new(session, *xid, *last_lsn).logged_as(*logged_as).beside(&self.locks);
+        if *is_prepared {
+            let decided = context.log_abort()?;
+            // WAIT: help - or park behind the leader. A restart that found it prepared again would lock once more what others may
+            // have taken by then: the first row that is given back is free at once.
+            self.log.force(decided)?;
+            *is_prepared = false;
+        }
+        let undone = self.undo_back_to(&mut context, undo, UndoPtr::NULL, |_| false);
+        *last_lsn = context.last_lsn();
+        undone?;
+        if let Some(cause) = lost {
+            return Err(cause.clone());
+        }
+        if *last_lsn > Lsn::ZERO {
+            context.log_end()?;
+        }
+        self.note(*xid, false)?;
+        // Only now do others see that nothing is left.
+        self.window.abort(*xid);
+        Ok(())
+    }
+
     /// Releases what a commit holds, as early as that is allowed, and takes the lease back.
     fn release(self: &Arc<Self>, mut lease: Box<Lease>, csn: Csn) {
         match self.early_release {
@@ -226,7 +249,7 @@ impl Drop for Txn {
         if self.prepared_as.is_some() {
             return;
         }
-        // A rollback that fails stops the log, and everybody hears of that.
+        // A rollback that is parked is listed, and one that fails stops the log.
         let _ = self.take_back();
     }
 }

@@ -29,6 +29,7 @@ mod leases;
 mod linger;
 mod lock;
 mod manager;
+mod parked;
 mod past;
 mod pinned;
 mod pins;
@@ -49,6 +50,7 @@ mod view;
 
 pub use early_release::EarlyRelease;
 pub use manager::{CheckpointView, Start, TxnManager, TxnManagerOptions};
+pub use parked::{ParkedRollback, Unfinished};
 pub use past::Visibility;
 pub use prepared::{InDoubt, LoggedChange, MAX_PREPARED_NAME, PrepareBody, Prepared, TakeOver, TakenOver};
 pub use read::{Isolation, Seen};

@@ -126,7 +126,7 @@ impl Txn {
     /// look again. Without latches.
     ///
     /// # Errors
-    /// As [`lock_table`](Self::lock_table).
+    /// `RollbackParked` where the rollback of the holder is parked; as [`lock_table`](Self::lock_table).
     pub fn wait_row(&mut self, table: TableId, key: &[u8], holder: Xid, patience: &mut Patience) -> Result<()> {
         let manager = self.manager.clone();
         self.waiting(|owner| {
@@ -134,6 +134,9 @@ impl Txn {
                 // WAIT: help - or park behind the leader: the holder has only its durability to wait for. With early release of
                 // all locks nobody comes here.
                 return manager.log.force(csn.lsn());
+            }
+            if let Some(refusal) = manager.parked_refusal(holder) {
+                return Err(refusal);
             }
             let is_live = || manager.window.get(holder) == Status::Live && !manager.is_halted();
             manager.locks.wait_xid(owner, table, key, holder, &is_live, patience)

@@ -3,6 +3,7 @@
 use crate::ceiling::{Bound, RAISE_COST, Xids};
 use crate::early_release::EarlyRelease;
 use crate::leases::Leases;
+use crate::parked::ParkedList;
 use crate::pins::Pins;
 use crate::readers::{Readers, SnapshotLimits};
 use crate::resource::ResourceManager;
@@ -125,6 +126,7 @@ pub struct TxnManager {
     first_clock: Csn,
     /// A rollback was given up: the rows of its transaction stay locked for ever, and nobody may wait for them.
     pub(crate) halted: AtomicBool,
+    pub(crate) parked: ParkedList,
     resources: OnceLock<Arc<dyn ResourceManager>>,
     pub(crate) table: OnceLock<Arc<dyn StatusTable>>,
     leases: Leases,
@@ -170,6 +172,7 @@ impl TxnManager {
             time: SystemClock::new(),
             first_clock: start.clock,
             halted: AtomicBool::new(false),
+            parked: ParkedList::new(),
             resources: OnceLock::new(),
             table: OnceLock::new(),
             leases: Leases::at_most(options.max_sessions),

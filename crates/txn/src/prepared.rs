@@ -104,6 +104,9 @@ impl Txn {
         if !(1..=MAX_PREPARED_NAME).contains(&name.len()) {
             return Err(Error::PreparedName { name: name.to_owned() });
         }
+        if self.is_broken {
+            return Err(Error::RolledBack);
+        }
         let xid = self.ensure_xid()?;
         // It reads no more, and goes back to nothing.
         self.snapshot = None;
@@ -158,7 +161,8 @@ impl Prepared {
     /// Takes everything back. Others get what was locked once the decision is durable, and then it returns.
     ///
     /// # Errors
-    /// `Poisoned`: the next restart tells what has become of it.
+    /// `RollbackParked`: the decision is durable, and the rest is taken back later. `Poisoned`: the next restart tells what has become of
+    /// it.
     pub fn rollback(mut self) -> Result<()> {
         self.txn.take_back()
     }
@@ -207,7 +211,7 @@ impl TakenOver {
         txn.last_lsn = in_doubt.last_lsn;
         let changes = [&in_doubt.body.rows[..], &in_doubt.changes[..]].concat();
         let manager = txn.manager.clone();
-        manager.resources().take_over(&mut TakeOver { txn, was }, &changes)?;
+        manager.resources().take_over(&mut TakeOver::of_prepared(txn, was), &changes)?;
         txn.release();
         Ok(())
     }
@@ -226,14 +230,43 @@ impl TakenOver {
     }
 }
 
-/// A prepared transaction whose rows are being held again.
+/// A prepared transaction, or one that could not be taken back, whose rows are being held again.
 #[derive(Debug)]
 pub struct TakeOver<'a> {
     txn: &'a mut Txn,
     was: Xid,
+    /// Whether changes on damaged pages may be left out.
+    may_lose: bool,
+    /// Why some were.
+    lost: Option<Error>,
 }
 
-impl TakeOver<'_> {
+impl<'a> TakeOver<'a> {
+    fn of_prepared(txn: &'a mut Txn, was: Xid) -> Self {
+        Self { txn, was, may_lose: false, lost: None }
+    }
+
+    pub(crate) fn of_loser(txn: &'a mut Txn, was: Xid) -> Self {
+        Self { txn, was, may_lose: true, lost: None }
+    }
+
+    pub(crate) fn into_lost(self) -> Option<Error> {
+        self.lost
+    }
+
+    /// Leaves out a change whose row cannot be reached because of `cause`. Refused, with the same error, unless the page is damaged and the
+    /// transaction is to be rolled back: the next restart then finds the change in the log.
+    ///
+    /// # Errors
+    /// `cause`.
+    pub fn leave_out(&mut self, cause: Error) -> Result<()> {
+        if !self.may_lose || !matches!(cause, Error::Corrupted { .. }) {
+            return Err(cause);
+        }
+        self.lost.get_or_insert(cause);
+        Ok(())
+    }
+
     /// The xid that goes into the headers of its rows.
     #[must_use]
     pub fn xid(&self) -> Xid {

@@ -10,6 +10,7 @@
 
 use crate::finish::HaltOnPanic;
 use crate::manager::{Lease, TxnManager};
+use crate::parked::leaves_rollback;
 use crate::resource::UndoContext;
 use crate::txn::Txn;
 use crate::undo::{Place, Undo, UndoEntry, UndoPtr};
@@ -89,7 +90,8 @@ impl Txn {
     /// created since, and are gone.
     ///
     /// # Errors
-    /// `NoSavepoint`, and nothing has changed. `Poisoned`: it could not be completed, and the log has stopped.
+    /// `NoSavepoint`, and nothing has changed. `DiskFull`, `Corrupted` or `OutOfFrames`: it could not be completed, and the transaction can
+    /// only be rolled back as a whole from here on. `Poisoned`: as those, and the log has stopped.
     pub fn rollback_to(&mut self, savepoint: &Savepoint, is_new: impl Fn(TableId) -> bool) -> Result<()> {
         let place = self.savepoints.place_of(savepoint)?;
         self.savepoints.0.truncate(place + 1);
@@ -107,7 +109,12 @@ impl Txn {
             };
             std::mem::forget(unwinds);
             self.last_lsn = context.last_lsn();
-            undone.inspect_err(|cause| manager.halt(cause))?;
+            undone.inspect_err(|cause| {
+                self.is_broken = true;
+                if !leaves_rollback(cause) {
+                    manager.halt(cause);
+                }
+            })?;
             self.lease_mut().undo.give_back(&until);
         }
         // The locks that were kept lie before it from now on.

@@ -12,6 +12,9 @@ pub struct TxnStats {
     pub commits: u64,
     /// Transactions rolled back.
     pub aborts: u64,
+    /// Rollbacks that are parked now: they wait for free space, or for a restart where a page is damaged (see
+    /// [`TxnManager::parked`]).
+    pub parked: usize,
     /// Sessions that transactions have, one after another. One that was made stays.
     pub sessions: usize,
     /// Lock waits, deadlocks and lock time-outs.
@@ -43,6 +46,7 @@ impl TxnManager {
         TxnStats {
             commits: self.commits.sum(),
             aborts: self.aborts.sum(),
+            parked: self.parked.count(),
             sessions: self.leases(false).made() + self.leases(true).made(),
             locks: self.locks.stats(),
             status_used: self.xids.next().0.saturating_sub(self.window.lo().0) + status_pinned,

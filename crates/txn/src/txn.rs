@@ -77,6 +77,8 @@ pub struct Txn {
     pub(crate) prepared_as: Option<Xid>,
     /// Of the whole transaction.
     pub(crate) snapshot: Option<Arc<Snapshot>>,
+    /// A rollback to a savepoint stopped half-way: it can only be rolled back as a whole.
+    pub(crate) is_broken: bool,
     /// From the file of old versions.
     pub(crate) fetched: Option<Box<Fetched>>,
     /// Those that can be rolled back to, by age.
@@ -107,6 +109,7 @@ impl Txn {
             snapshot_limits,
             prepared_as: None,
             snapshot: None,
+            is_broken: false,
             fetched: None,
             savepoints: Marks::default(),
             reserved: (0, None),

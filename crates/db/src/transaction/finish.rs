@@ -72,6 +72,9 @@ impl Transaction {
     /// [`rollback_pipelined`](Self::rollback_pipelined).
     ///
     /// # Errors
+    /// `RollbackParked`: a full disk or a damaged page stops it half-way. The transaction is over; the engine takes the rest back when space is
+    /// freed, or the next open does. Until then its rows stay locked, other writers of them get the same error, and readers by
+    /// snapshot see them as they were before. [`Stats::txn`](crate::Stats::txn) counts such rollbacks.
     /// `Poisoned`: the next open takes it back. A transaction that an error ended before is rolled back already, which
     /// is no error here.
     pub fn rollback(self) -> Result<()> {
@@ -158,7 +161,7 @@ impl Transaction {
     /// Rolls back and returns the newest commit that the transaction has seen, which is the same if the rollback fails.
     pub(super) fn take_back(&self, live: Live) -> Csn {
         let watermark = live.txn.observed();
-        // A rollback that fails stops the log, and everybody hears of that.
+        // A rollback that is parked is counted in the statistics, and one that fails stops the log.
         let _ = self.measured(|| live.txn.rollback());
         self.engine.transaction_ended();
         watermark

@@ -7,7 +7,7 @@ use foreshore_buffer::format::UNDOABLE;
 use foreshore_buffer::{Change, ChangeRecord, ExclusiveGuard, PageMut, Pool, PoolOptions, change_cost};
 use foreshore_io::Fs;
 use foreshore_lock::{LockManager, LockOptions, TableMode, Target};
-use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
+use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
 use foreshore_txn::{
     LoggedChange, ResourceManager, RowHolder, Start, TakeOver, Txn, TxnManager, TxnManagerOptions, TxnOptions,
     UndoContext, UndoEntry, Undoable,
@@ -40,6 +40,8 @@ pub(crate) struct Rows {
     pool: Pool,
     pub(crate) fails: AtomicBool,
     pub(crate) panics: AtomicBool,
+    /// The row that finds no page on its way back.
+    pub(crate) stuck: AtomicU64,
 }
 
 pub(crate) fn small() -> TxnManagerOptions {
@@ -143,8 +145,12 @@ impl Toy {
         let locks =
             Arc::new(LockManager::new(LockOptions { max_owners: 64, share_slots: 1 << 10, ..LockOptions::default() }));
         let manager = TxnManager::new(options, log.clone(), locks, start).expect("a manager");
-        let resources =
-            Arc::new(Rows { pool: pool.clone(), fails: AtomicBool::new(false), panics: AtomicBool::new(false) });
+        let resources = Arc::new(Rows {
+            pool: pool.clone(),
+            fails: AtomicBool::new(false),
+            panics: AtomicBool::new(false),
+            stuck: AtomicU64::new(u64::MAX),
+        });
         manager.set_resource_manager(resources.clone());
         let rows = values.len() as u64;
         (Self { log, manager, pool, rows, timeout: Duration::from_secs(60) }, resources)
@@ -287,6 +293,9 @@ impl ResourceManager for Rows {
         let mut next = || from.u64().expect("our own body");
         let (row, before) = (next(), next());
         assert_eq!(entry.table, TABLE);
+        if self.stuck.load(Ordering::Relaxed) == row {
+            return Err(Error::DiskFull { path: "data".into() });
+        }
         context.reserve(UndoContext::clr_cost(1, BODY))?;
         let mut page = self.pool.exclusive(page_of(row))?;
         assert_eq!(header(&page), context.xid(), "the row is still locked");

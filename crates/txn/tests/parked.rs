@@ -1,0 +1,182 @@
+//! A rollback that finds no page stops in front of the change, keeps its rows and is tried again.
+#![cfg(not(any(foreshore_loom, foreshore_shuttle)))]
+
+mod toy;
+
+use foreshore_base::{Error, GroupNo, Lsn, Xid};
+use foreshore_buffer::format::{CLR, UNDOABLE};
+use foreshore_io::{Fs, Mem};
+use foreshore_lock::TableMode;
+use foreshore_sync::primitive::atomic::Ordering;
+use foreshore_sync::primitive::thread;
+use foreshore_txn::format::END;
+use foreshore_txn::{LoggedChange, Start, Txn, Unfinished};
+use std::ops::Range;
+use std::sync::Arc;
+use toy::{TABLE, Toy, decode, records, small};
+
+fn is_parked<T>(outcome: Result<T, Error>, of: &str) -> bool {
+    match outcome {
+        Err(Error::RollbackParked { label, cause }) => label == of && matches!(*cause, Error::DiskFull { .. }),
+        _ => false,
+    }
+}
+
+fn add_each(toy: &Toy, txn: &mut Txn, rows: Range<u64>, amount: i64) {
+    for row in rows {
+        toy.add(txn, row, amount).expect("free");
+    }
+}
+
+#[test]
+fn a_rollback_without_a_page_keeps_its_rows_until_it_is_tried_again() {
+    let (toy, rows) = Toy::new(Mem::null(), &[1, 2, 3], small());
+    let mut txn = toy.begin("large");
+    add_each(&toy, &mut txn, 0..3, 10);
+    rows.stuck.store(1, Ordering::Relaxed);
+    assert!(is_parked(txn.rollback(), "large"));
+    assert_eq!([0, 1, 2].map(|row| toy.value(row)), [11, 12, 3], "what comes before the row that is stuck is back");
+    let parked = toy.manager.parked();
+    assert_eq!((parked.len(), parked[0].label, toy.manager.stats().parked), (1, "large", 1));
+    assert!(toy.log.poisoned().is_none());
+
+    let mut other = toy.begin("other");
+    assert_eq!(toy.add(&mut other, 2, 1).expect("back"), 4);
+    // Neither waits, though each would for a minute.
+    assert!(is_parked(toy.add(&mut other, 1, 1), "large"));
+    assert!(is_parked(toy.add(&mut other, 0, 1), "large"));
+    assert!(is_parked(toy.get(&mut other, 0), "large"));
+    assert!(!other.try_lock_table(TABLE, TableMode::Exclusive), "its table is not dropped under it");
+    assert_eq!(toy.manager.retry_parked(), 1, "nothing has changed");
+    assert_eq!(toy.manager.checkpoint_view().active.len(), 2, "a restart would take it back");
+
+    rows.stuck.store(u64::MAX, Ordering::Relaxed);
+    assert_eq!(toy.manager.retry_parked(), 0);
+    assert_eq!([0, 1].map(|row| toy.add(&mut other, row, 0).expect("free")), [1, 2]);
+    other.commit().expect("committed").wait().expect("durable");
+    assert_eq!((toy.manager.stats().parked, toy.manager.checkpoint_view().active.len()), (0, 0));
+}
+
+#[test]
+fn each_change_is_compensated_once_however_often_a_rollback_is_tried() {
+    let mem = Mem::null();
+    let fs: Arc<dyn Fs> = Arc::new(mem.clone());
+    let (toy, rows) = Toy::new(mem, &[0; 4], small());
+    let mut txn = toy.begin("large");
+    add_each(&toy, &mut txn, 0..4, 1);
+    for stuck in [3, 2, 2, 0] {
+        rows.stuck.store(stuck, Ordering::Relaxed);
+        match toy.manager.stats().parked {
+            0 => assert!(is_parked(std::mem::replace(&mut txn, toy.begin("next")).rollback(), "large")),
+            _ => assert_eq!(toy.manager.retry_parked(), 1),
+        }
+    }
+    rows.stuck.store(u64::MAX, Ordering::Relaxed);
+    assert_eq!(toy.manager.retry_parked(), 0);
+    assert_eq!(toy.sum(), 0);
+    drop(txn);
+    toy.log.close().expect("closed");
+    drop(toy);
+    let all = records(&fs);
+    let count = |is: &dyn Fn(u8, u8) -> bool| {
+        let is = |record| {
+            let change = decode(record);
+            is(change.kind, change.flags)
+        };
+        all.iter().filter(|record| is(record)).count()
+    };
+    let kinds = (count(&|_, flags| flags & UNDOABLE != 0), count(&|_, flags| flags & CLR != 0));
+    assert_eq!((kinds, count(&|kind, _| kind == END)), ((4, 4), 1));
+}
+
+#[test]
+fn one_that_waits_for_a_row_is_told_when_the_rollback_of_its_holder_is_parked() {
+    let (toy, rows) = Toy::new(Mem::null(), &[0; 2], small());
+    let mut txn = toy.begin("large");
+    add_each(&toy, &mut txn, 0..2, 1);
+    rows.stuck.store(1, Ordering::Relaxed);
+    thread::scope(|scope| {
+        let waiters = [0, 1, 1].map(|row| {
+            let toy = &toy;
+            scope.spawn(move || {
+                let mut waiter = toy.begin("waiter");
+                is_parked(toy.add(&mut waiter, row, 1), "large")
+            })
+        });
+        while toy.manager.stats().locks.waits < 3 {
+            thread::yield_now();
+        }
+        assert!(is_parked(txn.rollback(), "large"));
+        assert!(waiters.map(|waiter| waiter.join().expect("no panic")).iter().all(|&told| told));
+    });
+}
+
+#[test]
+fn a_savepoint_that_cannot_be_gone_back_to_leaves_a_transaction_that_only_ends() {
+    let (toy, rows) = Toy::new(Mem::null(), &[0; 3], small());
+    let mut txn = toy.begin("large");
+    toy.add(&mut txn, 0, 1).expect("free");
+    let savepoint = txn.savepoint();
+    add_each(&toy, &mut txn, 1..3, 1);
+    rows.stuck.store(1, Ordering::Relaxed);
+    assert!(matches!(txn.rollback_to(&savepoint, |_| false), Err(Error::DiskFull { .. })));
+    assert!(toy.log.poisoned().is_none());
+    // Its end is a rollback, which is parked in turn.
+    assert!(matches!(txn.commit(), Err(Error::RolledBack)));
+    assert_eq!(toy.manager.stats().parked, 1);
+    rows.stuck.store(u64::MAX, Ordering::Relaxed);
+    assert_eq!((toy.manager.retry_parked(), toy.sum()), (0, 0));
+}
+
+/// A restart hands over what it could not take back: the rows are locked again under a new xid, and the records carry the old one.
+#[test]
+fn a_loser_of_a_restart_is_parked_and_ends_later() {
+    let mem = Mem::null();
+    let fs: Arc<dyn Fs> = Arc::new(mem.clone());
+    log_of_a_loser(mem);
+    let start = Start { next_xid: Xid(64), clock: Default::default() };
+    let found = records(&fs);
+    let changes: Vec<LoggedChange> = found
+        .iter()
+        .filter(|record| decode(record).flags & UNDOABLE != 0)
+        .map(|record| LoggedChange {
+            lsn: record.lsn,
+            kind: decode(record).kind,
+            table: TABLE,
+            body: decode(record).body.into(),
+        })
+        .collect();
+    let (was, last_lsn) = (Xid(found.last().expect("records").tag), changes.last().expect("two").lsn);
+    let (toy, rows) = Toy::open(&fs, &[5, 6], small(), start);
+    let cause = Error::DiskFull { path: "data".into() };
+    let unfinished = Unfinished { xid: was, first_group: GroupNo(1), last_lsn, changes, cause };
+    toy.manager.park(unfinished).expect("parked");
+    assert_eq!(toy.manager.checkpoint_view().active, [(was, GroupNo(1))], "its log is kept");
+    let mut other = toy.begin("other");
+    assert!(is_parked(toy.add(&mut other, 0, 1), "rollback at restart"));
+    rows.stuck.store(0, Ordering::Relaxed);
+    assert_eq!(toy.manager.retry_parked(), 1);
+    rows.stuck.store(u64::MAX, Ordering::Relaxed);
+    assert_eq!(toy.manager.retry_parked(), 0);
+    assert_eq!([0, 1].map(|row| toy.add(&mut other, row, 0).expect("free")), [0, 0]);
+    drop(other);
+    toy.log.close().expect("closed");
+    drop((toy, rows));
+    let ended = records(&fs);
+    let of_loser = ended.iter().filter(|record| record.tag == was.0 && record.lsn > last_lsn);
+    let kinds: Vec<u8> = of_loser.map(|record| decode(record).kind).collect();
+    assert_eq!((kinds.len(), kinds.last()), (3, Some(&END)), "two compensations and the end");
+}
+
+/// Two changes that nobody has committed, in rows of zero.
+fn log_of_a_loser(mem: Mem) {
+    let (toy, rows) = Toy::new(mem, &[0, 0], small());
+    let mut txn = toy.begin("lost");
+    toy.add(&mut txn, 0, 5).expect("free");
+    toy.add(&mut txn, 1, 6).expect("free");
+    assert!(txn.last_lsn() > Lsn::ZERO);
+    toy.log.force(toy.log.current()).expect("durable");
+    rows.stuck.store(1, Ordering::Relaxed);
+    assert!(is_parked(txn.rollback(), "lost"));
+    toy.log.close().expect("closed");
+}
