@@ -61,6 +61,7 @@ mod session;
 #[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
 mod slots;
 mod ticket;
+mod undo_log;
 
 /// The kernels, for models in `tests/`.
 #[cfg(any(foreshore_loom, foreshore_shuttle))]
@@ -82,6 +83,7 @@ pub use reader::{RecordIter, Recovered};
 pub use record::{LoggedRecord, MAX_LARGE, MAX_RECORD, MAX_TAG, Record, flags};
 pub use session::Session;
 pub use ticket::CommitTicket;
+pub use undo_log::undo_log_cost;
 
 // What the interface above is made of, so that a program that wants a log alone depends on this crate alone.
 pub use foreshore_base::{Csn, Error, GroupNo, Lsn, Result, Uuid};

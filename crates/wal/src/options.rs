@@ -71,6 +71,9 @@ impl Default for LogOptions {
     }
 }
 
+/// Log space for the records of one restart that compensate nothing.
+const RESTART_BYTES: u64 = 64 << 10;
+
 /// Fewest lanes of `lanes`, where there are as many sessions.
 const MIN_LANES: usize = 4;
 
@@ -196,15 +199,41 @@ impl LogOptions {
         (self.ring_bytes / (4 * self.max_sessions)).min(16 << 10) / 8 * 8
     }
 
-    /// Prepared log space kept back, in bytes, for rollbacks and one checkpoint, and for what `sessions` have been admitted
-    /// for before space was short: a segment, and a full ring with room for padding, and for each session a group of what it
-    /// does just now, and its lane.
+    /// Prepared log space, in bytes, below which more is prepared, and ordinary reservations are refused on a full disk: what is in flight,
+    /// what a restart needs, and a margin in which segments are prepared while writers go on.
     pub(crate) fn kept_back(&self, sessions: usize) -> u64 {
-        let lanes = if self.buffer == BufferKind::Lanes { self.lanes_of(sessions) * self.lane_bytes() } else { 0 };
-        self.segment_bytes.max(2 * self.ring_bytes as u64) + (lanes + sessions * 2 * BLOCK) as u64
+        self.margin() + self.for_restart() + self.in_flight_bytes(sessions)
     }
 
-    /// Segments to keep ready: enough for `kept_back` bytes, and one to fill.
+    /// A segment, or a full ring with its padding.
+    pub(crate) fn margin(&self) -> u64 {
+        self.segment_bytes.max(2 * self.ring_bytes as u64)
+    }
+
+    /// What one restart logs beside compensations: it repeats the groups that were in flight, and raises the ceiling of xids, ends
+    /// transactions and takes a checkpoint.
+    pub(crate) fn for_restart(&self) -> u64 {
+        RESTART_BYTES + (self.width() * self.max_group()) as u64
+    }
+
+    /// What `sessions` may have been admitted for and not sealed yet: the buffer, and for each session a group of what it does
+    /// just now, and one of the record that ends its transaction.
+    pub(crate) fn in_flight_bytes(&self, sessions: usize) -> u64 {
+        let buffer = match self.buffer {
+            BufferKind::Lanes => self.lanes_of(sessions) * self.lane_bytes(),
+            _ => self.ring_bytes,
+        };
+        (buffer + sessions * 2 * BLOCK) as u64
+    }
+
+    /// Bytes of prepared segments that hold `bytes` of groups for certain: the end of a segment stays empty where the next group
+    /// does not fit.
+    pub(crate) fn prepared_for(&self, bytes: u64) -> u64 {
+        let waste = format::FIRST_GROUP + self.max_group() as u64;
+        bytes + (bytes * waste).div_ceil(self.segment_bytes - waste)
+    }
+
+    /// Segments to keep ready: enough for `kept_back` bytes, grants included, and one to fill.
     pub(crate) fn ready_target(&self, kept_back: u64) -> usize {
         let for_kept_back = kept_back.div_ceil(self.segment_bytes - format::FIRST_GROUP);
         let for_kept_back = usize::try_from(for_kept_back).unwrap_or(usize::MAX - 1) + 1;

@@ -5,6 +5,7 @@ use crate::format::record_size;
 use crate::log::Shared;
 use crate::record::{MAX_TAG, Record, flags};
 use crate::ticket::CommitTicket;
+use crate::undo_log::UndoLog;
 use foreshore_base::{Csn, Error, Lsn, Result};
 use foreshore_sync::Nanos;
 use foreshore_sync::model::mutant;
@@ -28,6 +29,8 @@ pub struct Session {
     lane: Option<usize>,
     /// Bytes that may still be appended.
     credit: u64,
+    /// Log space for the rollback of its transaction.
+    undo_log: UndoLog,
     /// Commits that the flusher was asked for and that are not known to be durable, ascending, and when, if that is measured.
     unacked: VecDeque<(Lsn, Option<Nanos>)>,
     /// Whether waits are measured.
@@ -40,11 +43,15 @@ impl fmt::Debug for Session {
     }
 }
 
-/// Whether a reservation may use the space kept back for rollbacks and a checkpoint.
+/// How far down into the prepared log space a reservation may reach (see [`crate::undo_log`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
+    /// Not into what rollbacks and a restart need.
     Ordinary,
+    /// Not into what is in flight.
     Rollback,
+    /// To the end: each takes a group at most, which is kept back for its session.
+    End,
 }
 
 impl Session {
@@ -53,7 +60,8 @@ impl Session {
         shared.expect_sessions(slot + 1);
         let measures = shared.pipeline.measured_from().is_some();
         let lane = shared.lanes.of_slot(slot);
-        Ok(Self { shared: shared.clone(), slot, lane, credit: 0, unacked: VecDeque::new(), measures })
+        let (shared, undo_log) = (shared.clone(), UndoLog::default());
+        Ok(Self { shared, slot, lane, credit: 0, undo_log, unacked: VecDeque::new(), measures })
     }
 
     /// A small number that no other session has at the same time.
@@ -83,16 +91,65 @@ impl Session {
         self.admit(max_bytes, Purpose::Ordinary)
     }
 
-    /// As [`Session::reserve`], for what ends work, and for checkpoints: rollbacks, and commits of what was reserved for before.
-    /// May use the log space that is kept back for them.
+    /// As [`Session::reserve`], for compensations and checkpoints: may use the log space that is kept back for them.
+    ///
+    /// # Errors
+    /// `DiskFull` if no more is prepared than what is in flight may take, and none can be made: nothing has changed, and it may be
+    /// tried again. `Poisoned`.
+    ///
+    /// # Panics
+    /// As [`Session::reserve`].
+    pub fn reserve_rollback(&mut self, max_bytes: usize) -> Result<()> {
+        self.admit(max_bytes, Purpose::Rollback)
+    }
+
+    /// As [`Session::reserve`], for the record that ends a transaction: a commit, an end, a decision. It is never refused.
     ///
     /// # Errors
     /// `Poisoned`.
     ///
     /// # Panics
     /// As [`Session::reserve`].
-    pub fn reserve_rollback(&mut self, max_bytes: usize) -> Result<()> {
-        self.admit(max_bytes, Purpose::Rollback)
+    pub fn reserve_end(&mut self, max_bytes: usize) -> Result<()> {
+        self.admit(max_bytes, Purpose::End)
+    }
+
+    /// Makes sure that compensations of `bytes` together (see [`undo_log_cost`](crate::undo_log_cost)) can be charged. Without latches.
+    ///
+    /// # Errors
+    /// `DiskFull` if there is no prepared log space for them and none can be made; what making it failed with.
+    #[inline]
+    pub fn reserve_undo_log(&mut self, bytes: u64) -> Result<()> {
+        self.undo_log.reserve(&self.shared, bytes)
+    }
+
+    /// Charges the session with `bytes` of log for a compensation. They were reserved; or, at a restart, the run before had charged
+    /// them.
+    #[inline]
+    pub fn charge_undo_log(&mut self, bytes: u64) {
+        self.undo_log.charge(&self.shared, bytes);
+    }
+
+    /// Bytes of log that are charged for compensations.
+    #[must_use]
+    pub const fn undo_log(&self) -> u64 {
+        self.undo_log.charged()
+    }
+
+    /// A compensation is logged for which `bytes` were charged.
+    pub fn pay_undo_log(&mut self, bytes: u64) {
+        self.undo_log.pay(&self.shared, bytes);
+    }
+
+    /// Lowers the charge to `bytes`: what was charged beyond is taken back.
+    pub fn lower_undo_log(&mut self, bytes: u64) {
+        self.undo_log.lower(&self.shared, bytes);
+    }
+
+    /// Its transaction is over, and nothing of it will be compensated any more.
+    #[inline]
+    pub fn end_undo_log(&mut self) {
+        self.undo_log.end(&self.shared);
     }
 
     #[inline(always)]
@@ -107,6 +164,9 @@ impl Session {
         if purpose == Purpose::Ordinary && need > 0 {
             // Credit is no space on disk: a session may turn each record into a group of its own.
             self.shared.admit_space()?;
+        }
+        if purpose == Purpose::Rollback && need > 0 {
+            self.shared.admit_rollback()?;
         }
         if need <= self.credit {
             return Ok(());
@@ -294,6 +354,8 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.leave();
+        self.undo_log.end(&self.shared);
+        self.undo_log.give_back(&self.shared, 0);
         self.shared.slots.release(self.slot);
     }
 }

@@ -352,6 +352,12 @@ impl Shared {
         self.segments.as_ref().map_or(Ok(()), |segments| segments.admit())
     }
 
+    /// Whether a reservation of a rollback may go on: more space is prepared than what is in flight may take.
+    #[inline]
+    pub(crate) fn admit_rollback(&self) -> Result<()> {
+        self.segments.as_ref().map_or(Ok(()), |segments| segments.admit_rollback())
+    }
+
     /// Keeps log space back for `sessions` at once.
     pub(crate) fn expect_sessions(&self, sessions: usize) {
         if let Some(segments) = &self.segments {

@@ -8,11 +8,13 @@ pub(crate) use prepare::create_segment;
 
 use crate::format::{FIRST_GROUP, SegmentHeader, number_of, segment_name};
 use crate::options::LogOptions;
+use crate::undo_log::GRANT;
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, GroupNo, Result, Uuid};
 use foreshore_io::{AlignedBuf, File, Fs};
+use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
-use foreshore_sync::{LockRank, Mutex, Signal};
+use foreshore_sync::{LockRank, Mutex, Signal, rmw};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -154,6 +156,8 @@ pub(crate) struct Segments {
     options: LogOptions,
     /// Grows with the sessions ever at work at once, by `expect_sessions`.
     kept_back: AtomicU64,
+    /// Prepared bytes that sessions were granted for compensations. Changes by blocks.
+    granted: AtomicU64,
     zero_fill: bool,
     /// Held while segments are prepared or recycled and while the control slots move: one of these at a time.
     control: Mutex<Control>,
@@ -178,6 +182,7 @@ impl Segments {
             segment_bytes: options.segment_bytes,
             options: options.clone(),
             kept_back: AtomicU64::new(options.kept_back(0)),
+            granted: AtomicU64::new(0),
             control: Mutex::new(LockRank::LogCtl, control),
             list: Mutex::new(LockRank::LogSegments, list),
             ready_bytes: AtomicU64::new(ready),
@@ -211,16 +216,61 @@ impl Segments {
         }
     }
 
-    /// Whether prepared space has fallen below what is kept back.
-    fn is_short(&self) -> bool {
+    /// Prepared space that is spoken for: what is kept back, and what sessions were granted.
+    fn spoken_for(&self) -> u64 {
+        // ORDERING: Relaxed, as in `expect_sessions`, and as in `grant`.
+        self.kept_back.load(Ordering::Relaxed) + self.granted.load(Ordering::Relaxed)
+    }
+
+    /// Whether prepared space has fallen below what is spoken for.
+    pub(crate) fn is_short(&self) -> bool {
+        self.ahead() < self.spoken_for()
+    }
+
+    /// Whether ordinary reservations would use what rollbacks or a restart need.
+    fn is_spent(&self) -> bool {
+        self.ahead() + self.options.margin() < self.spoken_for()
+    }
+
+    /// Whether there is no more than what is in flight may take.
+    fn is_at_end(&self) -> bool {
+        let spared = self.options.margin() + self.options.for_restart();
         // ORDERING: Relaxed, as in `expect_sessions`.
-        self.ahead() < self.kept_back.load(Ordering::Relaxed)
+        self.ahead() + spared < self.kept_back.load(Ordering::Relaxed)
     }
 
     /// Segments to keep ready.
     fn ready_target(&self) -> usize {
-        // ORDERING: Relaxed, as in `expect_sessions`.
-        self.options.ready_target(self.kept_back.load(Ordering::Relaxed))
+        self.options.ready_target(self.spoken_for())
+    }
+
+    /// Grants space for compensations, in blocks of [`GRANT`] bytes.
+    ///
+    /// # Errors
+    /// As [`admit`](Self::admit): nothing is granted then.
+    pub(crate) fn grant(&self, blocks: u64) -> Result<()> {
+        self.grant_again(blocks);
+        // Counted before the look, so that of two sessions that ask for the last block none overlooks the other's.
+        self.admit().inspect_err(|_| self.take_back(blocks))
+    }
+
+    /// Grants what had been granted in the run before.
+    pub(crate) fn grant_again(&self, blocks: u64) {
+        rmw::contended(1);
+        // ORDERING: Relaxed, a sum that each look compares anew; the space itself is handed over by `ready_bytes` and the list.
+        self.granted.fetch_add(blocks * self.options.prepared_for(GRANT), Ordering::Relaxed);
+        if self.is_short() {
+            self.preparer.notify();
+        }
+    }
+
+    /// Takes granted blocks back.
+    pub(crate) fn take_back(&self, blocks: u64) {
+        rmw::contended(1);
+        let bytes = blocks * self.options.prepared_for(GRANT);
+        // ORDERING: Relaxed, as in `grant_again`.
+        let before = self.granted.fetch_sub(bytes, Ordering::Relaxed);
+        assert!(before >= bytes, "no more is taken back than was granted");
     }
 
     /// Whether an ordinary reservation may go on. Where space ahead has fallen below what is kept back, the caller helps
@@ -242,9 +292,30 @@ impl Segments {
             return outcome.and(Err(Error::DiskFull { path: self.home.dir.clone() }));
         }
         match outcome {
-            Err(Error::DiskFull { .. }) | Ok(()) => Ok(()),
+            Err(Error::DiskFull { .. }) | Ok(()) if mutant("segments: writers use what rollbacks need") => Ok(()),
+            Err(Error::DiskFull { .. }) | Ok(()) => self.prepare_while(Self::is_spent),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether a reservation of a rollback may go on.
+    ///
+    /// # Errors
+    /// As [`admit`](Self::admit).
+    pub(crate) fn admit_rollback(&self) -> Result<()> {
+        self.prepare_while(Self::is_at_end)
+    }
+
+    /// Prepares segments as long as space `is_missing`, or waits for the thread that does.
+    fn prepare_while(&self, is_missing: impl Fn(&Self) -> bool) -> Result<()> {
+        while is_missing(self) {
+            // WAIT: park - behind the thread that prepares a segment just now.
+            let mut control = self.control.lock();
+            if is_missing(self) {
+                self.prepare_one(&mut control)?;
+            }
+        }
+        Ok(())
     }
 
     /// The next segment to fill, whose first group is `first`. Prepared inline if none is ready.

@@ -1,0 +1,121 @@
+//! The account of log space for rollbacks.
+//!
+//! A transaction charges its session with what its compensation records will take, change by change, before the changes are logged. The
+//! space lies on the disk: prepared segments ahead of the log, over what is kept back for records under way, for the next
+//! checkpoint and for a restart. So a rollback of any size finds its log on a full disk, now or after a restart, which finds the
+//! prepared segments there.
+//!
+//! ```text
+//! prepared ahead  >=  granted to sessions  +  restart  +  in flight        before an ordinary reservation
+//! prepared ahead  >=  in flight                                            before one of a rollback or a checkpoint
+//! ```
+//!
+//! Sessions take space from the account that all share in blocks, and keep one from transaction to transaction, so that small
+//! transactions change nothing shared.
+//!
+//! **Invariant:** what a session has charged is at most what it was granted.
+
+use crate::log::Shared;
+use foreshore_base::Result;
+use foreshore_base::limits::BLOCK;
+
+/// Bytes that are granted at once, and that an idle session keeps where space is not short. A small transaction with a change of
+/// any size stays within one.
+pub(crate) const GRANT: u64 = 32 << 10;
+
+/// What the groups that carry a compensation add to it: headers and padding. Groups are cut where a lane is full, for commits, which
+/// have a group of their own reserved, and once for a batch of up to 64 pages that go home. Half of such a batch pays for the
+/// group here.
+const GROUP_SHARE: u64 = BLOCK as u64 / 32;
+
+/// What one session has charged and been granted.
+#[derive(Debug, Default)]
+pub(crate) struct UndoLog {
+    charged: u64,
+    granted: u64,
+}
+
+/// Bytes of the account for a compensation that takes `cost` bytes of a reservation.
+#[must_use]
+pub const fn undo_log_cost(cost: usize) -> u64 {
+    let cost = cost as u64;
+    // A lane is cut at half its size at the earliest, and an eighth of that is more than a block and the table of a group.
+    cost + cost / 8 + GROUP_SHARE
+}
+
+impl UndoLog {
+    /// Bytes charged.
+    pub(crate) const fn charged(&self) -> u64 {
+        self.charged
+    }
+
+    /// Makes sure that `bytes` can be charged.
+    #[inline]
+    pub(crate) fn reserve(&mut self, shared: &Shared, bytes: u64) -> Result<()> {
+        match (self.charged + bytes).checked_sub(self.granted) {
+            None | Some(0) => Ok(()),
+            Some(missing) => self.take(shared, missing),
+        }
+    }
+
+    #[cold]
+    fn take(&mut self, shared: &Shared, missing: u64) -> Result<()> {
+        let blocks = missing.div_ceil(GRANT);
+        if let Some(segments) = &shared.segments {
+            segments.grant(blocks)?;
+        }
+        self.granted += blocks * GRANT;
+        Ok(())
+    }
+
+    /// Charges `bytes`, which were reserved or have been charged in the run before: then the space is there already.
+    #[inline]
+    pub(crate) fn charge(&mut self, shared: &Shared, bytes: u64) {
+        self.charged += bytes;
+        if let Some(missing) = self.charged.checked_sub(self.granted).filter(|&missing| missing > 0) {
+            let blocks = missing.div_ceil(GRANT);
+            if let Some(segments) = &shared.segments {
+                segments.grant_again(blocks);
+            }
+            self.granted += blocks * GRANT;
+        }
+    }
+
+    /// Lowers the charge by `bytes`, as far as there is one.
+    pub(crate) fn pay(&mut self, shared: &Shared, bytes: u64) {
+        self.lower(shared, self.charged.saturating_sub(bytes));
+    }
+
+    /// Lowers the charge to `charged`, and gives back the blocks that it does not need.
+    #[inline]
+    pub(crate) fn lower(&mut self, shared: &Shared, charged: u64) {
+        self.charged = self.charged.min(charged);
+        // Two more than needed, so that a charge that goes up and down at a border costs nothing.
+        if self.granted > self.charged.next_multiple_of(GRANT) + GRANT {
+            self.give_back(shared, GRANT);
+        }
+    }
+
+    /// The transaction is over.
+    #[inline]
+    pub(crate) fn end(&mut self, shared: &Shared) {
+        self.charged = 0;
+        let is_short = self.granted > 0 && shared.segments.as_ref().is_some_and(|segments| segments.is_short());
+        let keep = if is_short { 0 } else { GRANT };
+        if self.granted > keep {
+            self.give_back(shared, keep);
+        }
+    }
+
+    /// Gives back what is granted beyond the charge and `keep`.
+    #[cold]
+    pub(crate) fn give_back(&mut self, shared: &Shared, keep: u64) {
+        let keep = self.charged.next_multiple_of(GRANT) + keep;
+        if let Some(more) = self.granted.checked_sub(keep) {
+            if let Some(segments) = &shared.segments {
+                segments.take_back(more / GRANT);
+            }
+            self.granted -= more;
+        }
+    }
+}

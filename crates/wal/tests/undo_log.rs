@@ -1,0 +1,98 @@
+//! The account of log space for rollbacks: what is charged is on the disk, and nobody else gets it.
+#![cfg(not(any(foreshore_loom, foreshore_shuttle)))]
+
+mod common;
+
+use common::*;
+use foreshore_base::Error;
+use foreshore_io::sim::{Fault, FaultKind, Persist};
+use foreshore_io::{Fs, Sim};
+use foreshore_sync::NextWake;
+use foreshore_wal::{Dep, Log, Record, Session, undo_log_cost};
+use std::sync::Arc;
+
+const PAYLOAD: usize = 3000;
+const COUNT: u64 = 400;
+
+fn one(session: &mut Session, tag: u64) {
+    session.append(Record { tag, flags: 0, parts: &[&payload(tag, PAYLOAD)] }, Dep::none());
+}
+
+/// Charges `COUNT` compensations, fills the disk, and lets another session log until it is refused.
+fn charged(sim: &Sim) -> (Log, Session, u64) {
+    let fs: Arc<dyn Fs> = Arc::new(sim.clone());
+    let log = fresh(&fs, &small());
+    let mut session = log.session().unwrap();
+    for _ in 0..COUNT {
+        let cost = undo_log_cost(Session::cost(PAYLOAD));
+        session.reserve_undo_log(cost).unwrap();
+        session.charge_undo_log(cost);
+    }
+    while log.prepare_step() == NextWake::Now {}
+    sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
+    let mut other = log.session().unwrap();
+    let mut tag = 0;
+    let refused = loop {
+        match append(&mut other, tag, &payload(tag, PAYLOAD)) {
+            Ok(lsn) => log.force(lsn).unwrap(),
+            Err(error) => break error,
+        }
+        tag += 1;
+    };
+    assert!(matches!(refused, Error::DiskFull { .. }), "{refused:?}");
+    assert!(matches!(other.reserve_undo_log(1 << 20), Err(Error::DiskFull { .. })), "nor is it granted twice");
+    (log, session, tag)
+}
+
+#[test]
+fn compensations_find_the_log_that_they_are_charged_for() {
+    let sim = Sim::new(1);
+    let (log, mut session, mut tag) = charged(&sim);
+    for _ in 0..COUNT {
+        session.reserve_rollback(Session::cost(PAYLOAD)).unwrap();
+        one(&mut session, tag);
+        session.pay_undo_log(Session::cost(PAYLOAD) as u64);
+        tag += 1;
+    }
+    session.reserve_end(Session::cost(8)).unwrap();
+    session.end_undo_log();
+    log.force(log.current()).unwrap();
+    assert!(log.poisoned().is_none());
+    assert_eq!(session.undo_log(), 0);
+}
+
+/// The prepared segments are there after a restart, which repeats the last group and goes on with the compensations.
+#[test]
+fn a_restart_on_a_full_disk_finds_what_was_charged_before() {
+    let sim = Sim::new(2);
+    let (log, session, mut tag) = charged(&sim);
+    drop((session, log));
+    for round in 0..3 {
+        let sim = sim.crash_image(&Persist::All, round);
+        sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
+        let fs: Arc<dyn Fs> = Arc::new(sim.clone());
+        let (log, _) = open(&fs, &small()).unwrap();
+        let mut session = log.session().unwrap();
+        for _ in 0..COUNT {
+            session.reserve_rollback(Session::cost(PAYLOAD)).unwrap();
+            one(&mut session, tag);
+            tag += 1;
+        }
+        session.reserve_rollback(16 << 10).unwrap();
+        log.force(log.current()).unwrap();
+        assert!(log.poisoned().is_none(), "round {round}");
+    }
+}
+
+#[test]
+fn what_is_given_back_goes_to_others() {
+    let sim = Sim::new(3);
+    let (log, mut session, tag) = charged(&sim);
+    let mut other = log.session().unwrap();
+    assert!(append(&mut other, tag, &payload(tag, PAYLOAD)).is_err());
+    session.end_undo_log();
+    for tag in tag..tag + 100 {
+        let lsn = append(&mut other, tag, &payload(tag, PAYLOAD)).unwrap();
+        log.force(lsn).unwrap();
+    }
+}
