@@ -140,7 +140,8 @@ impl Tree {
         let record = record(TreeKind::CreateTable, UNDOABLE, 0b010, self.table, &pages, &body);
         self.trees.apply(&record, &mut [leaf, &mut root, &mut map])?;
         let before = ghost.map(|header| before(header, &[], 0..0, 0));
-        let change = Undoable { kind: TreeKind::CreateTable as u8, table: self.table, body: &body, before };
+        let change =
+            Undoable { kind: TreeKind::CreateTable as u8, table: self.table, body: &body, before, structure: 0 };
         let undo = txn.push_undo(&change);
         txn.log_change(&to_log(&record, &[&body]), Dep::none(), &mut [leaf, &mut root, &mut map]);
         self.point_to_undo(leaf, key, undo)

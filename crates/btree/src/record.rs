@@ -129,7 +129,7 @@ impl<'a> RowInsert<'a> {
         let undo_at = bytes.len();
         bytes.put_u64(self.root.0);
         bytes.put_short_bytes(self.key);
-        Logged { kind: TreeKind::RowInsert, undo_kind: TreeKind::RowErase, bytes, undo_at }
+        Logged { kind: TreeKind::RowInsert, undo_kind: TreeKind::RowErase, bytes, undo_at, grows: 0 }
     }
 }
 
@@ -169,7 +169,8 @@ impl<'a> RowWrite<'a> {
         let undo_at = bytes.len();
         bytes.put_u64(self.root.0);
         self.restore().encode(&mut bytes);
-        Logged { kind: TreeKind::RowWrite, undo_kind: TreeKind::RowRestore, bytes, undo_at }
+        let grows = self.delta.old.len().saturating_sub(self.delta.new.len());
+        Logged { kind: TreeKind::RowWrite, undo_kind: TreeKind::RowRestore, bytes, undo_at, grows }
     }
 
     /// Where the old middle is in the undo.
@@ -195,6 +196,8 @@ pub(crate) struct Logged {
     pub(crate) undo_kind: TreeKind,
     bytes: Vec<u8>,
     undo_at: usize,
+    /// Bytes that the row grows by when the change is taken back.
+    pub(crate) grows: usize,
 }
 
 impl Logged {

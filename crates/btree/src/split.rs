@@ -13,16 +13,27 @@ use crate::format::{INNER_HEADER, MAX_INNER_ENTRY, SLOT};
 use crate::node::{Damage, Goal, Node, build_part, encode_image, separator};
 use crate::record::{Link, Split, TreeKind};
 use crate::tree::{Structure, Tree, Trees, record};
-use foreshore_base::limits::{MAX_KEY, PAGE_SIZE};
+use foreshore_base::limits::{MAX_KEY, MAX_VALUE, PAGE_SIZE};
 use foreshore_base::{Error, PageId, Result};
 use foreshore_buffer::{ExclusiveGuard, Pinned, change_cost};
 use foreshore_space::Space;
+use foreshore_txn::MAX_STRUCTURE;
 use foreshore_wal::Dep;
 
 /// Largest body of a record of a split or a growth.
 const MAX_SPLIT_BODY: usize = 16 + MAX_KEY + PAGE_SIZE;
 /// Largest body of a record that links a sibling.
 const MAX_LINK_BODY: usize = 8 + MAX_KEY;
+
+/// Log that splits may take before a row can grow by so many bytes when it is taken back. A split leaves a quarter of a page free in the
+/// node of the row at least, as rows take up to three eighths: so the splits of a rollback are as many as the quarters that its rows grow by,
+/// beside the first of each page. Those take what is kept back, and where that is used up the rollback is parked.
+pub(crate) const fn structure_cost(grows: usize) -> u64 {
+    let split = change_cost(3, MAX_SPLIT_BODY) + change_cost(2, MAX_LINK_BODY);
+    (grows * split).div_ceil(PAGE_SIZE / 4) as u64
+}
+
+const _: () = assert!(structure_cost(MAX_VALUE) <= MAX_STRUCTURE);
 
 /// A page that was handed out, with a frame, and its map page in memory. Taken before the first latch; goes back if it is
 /// not linked. Until then the page keeps the bytes of its last life, which a crash may bring back.

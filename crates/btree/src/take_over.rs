@@ -7,6 +7,7 @@ use crate::before::before;
 use crate::format::RowHeader;
 use crate::node::{self, Damage};
 use crate::record::{CreateTable, Delta, RowChange, RowInsert, RowLock, RowWrite, TreeKind};
+use crate::split::structure_cost;
 use crate::tree::{Structure, Tree, Trees};
 use foreshore_base::codec::Put;
 use foreshore_base::{Lsn, PageId, Result, TableId, Xid};
@@ -156,7 +157,8 @@ impl Trees {
             let is_first = previous == UndoPtr::NULL && header.xid == again.xid();
             Before { undo: previous, xid: if is_first { Xid::ZERO } else { header.xid }, ..before }
         });
-        let undo = Undoable { kind: kind as u8, table: logged.table, body, before: earlier };
+        let structure = structure_cost(change.delta.old.len().saturating_sub(change.delta.new.len()));
+        let undo = Undoable { kind: kind as u8, table: logged.table, body, before: earlier, structure };
         let pointer = again.enter(&undo, logged.lsn);
         let pid = leaf.pid();
         let damage = |why| self.corrupted(pid, why);

@@ -10,6 +10,7 @@ use crate::format::{GHOST, LEAF_HEADER, RowHeader, SLOT};
 use crate::gap::Obstacle;
 use crate::node::{self, NO_WRITER, Row};
 use crate::record::{Delta, Logged, RowInsert, RowLock, RowWrite, TreeKind};
+use crate::split::structure_cost;
 use crate::tree::{Structure, Tree, record, to_log};
 use foreshore_base::limits::MAX_VALUE;
 use foreshore_base::{Error, PageId, Result, Xid};
@@ -328,7 +329,7 @@ impl Tree {
         // The value too, though it is as it was: who reads an older version takes it from here when the entries of younger ones
         // have gone.
         let before = Some(before(found.header, value, 0..0, 0));
-        let change = Undoable { kind: TreeKind::RowLock as u8, table: self.table, body: &body, before };
+        let change = Undoable { kind: TreeKind::RowLock as u8, table: self.table, body: &body, before, structure: 0 };
         let undo = txn.push_undo(&change).bits();
         let pid = leaf.pid();
         node::set_header(leaf, found.at, RowHeader { xid, flags: found.header.flags, undo })
@@ -351,7 +352,13 @@ impl Tree {
         let record = record(logged.kind, UNDOABLE, 0, self.table, &[pid], body);
         // Refused before anything is changed, so no undo entry is left without its change.
         self.trees.apply(&record, &mut [leaf])?;
-        let undo = Undoable { kind: logged.undo_kind as u8, table: self.table, body: undo, before };
+        let undo = Undoable {
+            kind: logged.undo_kind as u8,
+            table: self.table,
+            body: undo,
+            before,
+            structure: structure_cost(logged.grows),
+        };
         let undo = txn.push_undo(&undo);
         txn.log_change(&to_log(&record, &[body]), Dep::none(), &mut [leaf]);
         self.point_to_undo(leaf, key, undo)

@@ -327,7 +327,8 @@ impl Parts {
         })
     }
 
-    /// The file for undo, which goes with the process that has it open.
+    /// The file for undo, which is made when it is needed, and goes with the process that has it open. A start on a full disk needs no
+    /// space for it.
     fn spill_file(&self) -> Result<Option<SpillFile>> {
         let path = &self.files.spill;
         // After power loss its name may be there again.
@@ -338,9 +339,13 @@ impl Parts {
         if limit_bytes == 0 {
             return Ok(None);
         }
-        let file = self.fenced.create(path)?;
-        self.fenced.remove(path)?;
-        Ok(Some(SpillFile { file, limit_bytes }))
+        let (fs, path) = (Arc::clone(&self.fenced), path.clone());
+        let make = move || {
+            let file = fs.create(&path)?;
+            fs.remove(&path)?;
+            Ok(file)
+        };
+        Ok(Some(SpillFile::new(make, limit_bytes)))
     }
 }
 

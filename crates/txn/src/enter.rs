@@ -2,7 +2,7 @@
 
 use crate::manager::Lease;
 use crate::txn::Txn;
-use crate::undo::{Before, Link, UndoPtr, Undoable};
+use crate::undo::{Before, Link, MAX_STRUCTURE, UndoPtr, Undoable};
 use crate::view::View;
 use foreshore_base::Result;
 use foreshore_sync::model::mutant;
@@ -54,6 +54,10 @@ impl Txn {
     /// that covers the row, whose last holder has ended or is this transaction.
     pub fn push_undo(&mut self, change: &Undoable<'_>) -> UndoPtr {
         assert!(self.xid.is_some(), "a transaction that changes has an xid");
+        assert!(change.structure <= MAX_STRUCTURE, "{} bytes for changes of structure", change.structure);
+        if change.structure > 0 {
+            self.session().charge_undo_log(change.structure);
+        }
         let link = match &change.before {
             None => Link::default(),
             Some(before) if before.lock != UndoPtr::NULL => self.lease_mut().undo.take_lock(before.lock),

@@ -3,7 +3,7 @@
 use crate::early_release::EarlyRelease;
 use crate::format::{COMMIT, MARK_LEN, encode_mark};
 use crate::manager::{Lease, TxnManager};
-use crate::parked::Rollback;
+use crate::parked::{Rollback, Stop};
 use crate::resource::UndoContext;
 use crate::txn::Txn;
 use crate::undo::UndoPtr;
@@ -42,7 +42,7 @@ impl Txn {
             return Err(Error::RolledBack);
         }
         // A commit may use what is kept back: a rollback in its place would take more.
-        let reserved = self.session().reserve_rollback(Session::cost(MARK_LEN));
+        let reserved = self.session().reserve_end(Session::cost(MARK_LEN));
         if let Err(cause) = reserved {
             self.give_up_prepared(&cause);
             return Err(cause);
@@ -131,7 +131,7 @@ impl Txn {
 
 impl TxnManager {
     /// Takes back what is left of a transaction, as far as that goes.
-    pub(crate) fn try_rollback(&self, mut rollback: Rollback) -> (Rollback, Result<()>) {
+    pub(crate) fn try_rollback(&self, mut rollback: Rollback) -> (Rollback, Result<(), Stop>) {
         rollback.lease.undo.set_busy();
         let unwinds = HaltOnPanic(self);
         let outcome = self.undo_all(&mut rollback);
@@ -155,9 +155,9 @@ impl TxnManager {
         outcome
     }
 
-    fn undo_all(&self, rollback: &mut Rollback) -> Result<()> {
+    fn undo_all(&self, rollback: &mut Rollback) -> Result<(), Stop> {
         if let Some(error) = self.log.poisoned() {
-            return Err(error);
+            return Err(Stop::Ends(error));
         }
         let Rollback { lease, xid, logged_as, last_lsn, is_prepared, lost, .. } = rollback;
         let Lease { session, undo, .. } = &mut **lease;
@@ -173,7 +173,7 @@ impl TxnManager {
         *last_lsn = context.last_lsn();
         undone?;
         if let Some(cause) = lost {
-            return Err(cause.clone());
+            return Err(Stop::Waits(cause.clone()));
         }
         if *last_lsn > Lsn::ZERO {
             context.log_end()?;
@@ -195,7 +195,8 @@ impl TxnManager {
             EarlyRelease::SharedOnly => self.locks.release_shared(&mut lease.owner),
             EarlyRelease::Off => {}
         }
-        // What its last operation reserved and did not use is not kept that long.
+        // What its last operation reserved and did not use is not kept that long, nor what a rollback would have taken.
+        lease.session.end_undo_log();
         lease.session.release();
         self.linger(lease, csn);
     }
@@ -214,7 +215,7 @@ fn lift(log: &Log, session: &mut Session, xid: Xid, lsn: Lsn, least: Csn) -> Csn
         return least;
     }
     // Stamps are positions: a second record has one above all that a reader can have taken for its snapshot so far.
-    match session.reserve_rollback(Session::cost(MARK_LEN)) {
+    match session.reserve_end(Session::cost(MARK_LEN)) {
         Ok(()) => append_commit(session, xid, Dep::none().transaction(lsn)).csn(),
         // The log has stopped, whether the commit survives is unknown, and nothing becomes durable up to that number.
         Err(_) => least,

@@ -61,5 +61,5 @@ pub use slot::OldestTransaction;
 pub use snapshot::{OldestSnapshot, Snapshot, SnapshotKind};
 pub use stats::TxnStats;
 pub use txn::{RowHolder, Txn, TxnOptions};
-pub use undo::{Before, SpillFile, UndoEntry, UndoPtr, Undoable};
+pub use undo::{Before, MAX_STRUCTURE, SpillFile, UndoEntry, UndoPtr, Undoable};
 pub use view::View;

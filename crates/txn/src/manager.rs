@@ -271,6 +271,7 @@ impl TxnManager {
             lease.undo.set_busy();
         }
         let tells = lease.undo.end(csn);
+        lease.session.end_undo_log();
         lease.session.release();
         if mutant("undo: idle before its lease is") {
             lease.undo.set_idle();

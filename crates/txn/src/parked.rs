@@ -126,14 +126,29 @@ impl ParkedList {
     }
 }
 
-/// Whether a rollback that met `cause` may be tried again. Any other error stops the log.
-const fn may_wait(cause: &Error) -> bool {
-    matches!(cause, Error::DiskFull { .. } | Error::Corrupted { .. } | Error::OutOfFrames { .. })
+/// Why a rollback has not been completed.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// It stands in front of a change that may be taken back later.
+    Waits(Error),
+    /// It cannot go on in this run: the log has stopped, or undo that was moved to a file cannot be read.
+    Ends(Error),
 }
 
-/// Whether a rollback to a savepoint that met `cause` leaves a transaction that can still be rolled back as a whole.
-pub(crate) const fn leaves_rollback(cause: &Error) -> bool {
-    may_wait(cause)
+impl Stop {
+    /// What the resource manager has answered for a change.
+    pub(crate) fn at_change(cause: Error) -> Self {
+        match cause {
+            Error::DiskFull { .. } | Error::Corrupted { .. } | Error::OutOfFrames { .. } => Self::Waits(cause),
+            _ => Self::Ends(cause),
+        }
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(cause: Error) -> Self {
+        Self::Ends(cause)
+    }
 }
 
 impl TxnManager {
@@ -196,10 +211,11 @@ impl TxnManager {
     pub(crate) fn roll_back(&self, rollback: Rollback) -> Result<()> {
         let (rollback, outcome) = self.try_rollback(rollback);
         match outcome {
-            Err(cause) if may_wait(&cause) && !mutant("parked: a rollback without a page stops the log") => {
+            Ok(()) => self.end_rollback(rollback.lease, true, Ok(())),
+            Err(Stop::Waits(cause)) if !mutant("parked: a rollback without a page stops the log") => {
                 Err(self.park_rollback(rollback, cause))
             }
-            outcome => self.end_rollback(rollback.lease, true, outcome),
+            Err(Stop::Waits(cause) | Stop::Ends(cause)) => self.end_rollback(rollback.lease, true, Err(cause)),
         }
     }
 

@@ -20,6 +20,7 @@
 
 use crate::format::{PREPARE, decode_prepare, encode_mark, encode_prepare};
 use crate::manager::TxnManager;
+use crate::resource::compensation_cost;
 use crate::txn::{Txn, TxnOptions};
 use crate::undo::{UndoPtr, Undoable};
 use foreshore_base::{Error, GroupNo, Lsn, Result, TableId, Xid};
@@ -296,7 +297,10 @@ impl<'a> TakeOver<'a> {
     pub fn enter(&mut self, change: &Undoable<'_>, lsn: Lsn) -> UndoPtr {
         let pointer = self.txn.push_undo(change);
         if lsn > Lsn::ZERO {
-            self.txn.lease_mut().undo.stamp_newest(lsn);
+            let lease = self.txn.lease_mut();
+            let body = lease.undo.stamp_newest(lsn);
+            // The run before had it, and its prepared segments are there.
+            lease.session.charge_undo_log(compensation_cost(body));
         }
         pointer
     }

@@ -8,7 +8,7 @@ use foreshore_base::{Lsn, Result, TableId, Xid};
 use foreshore_buffer::format::{CLR, UNDOABLE};
 use foreshore_buffer::{Change, ChangeRecord, ExclusiveGuard};
 use foreshore_lock::LockManager;
-use foreshore_wal::{Dep, Record, Session};
+use foreshore_wal::{Dep, Record, Session, undo_log_cost};
 
 /// Whoever owns the pages: applies logged changes again and takes changes back.
 pub trait ResourceManager: Send + Sync {
@@ -40,6 +40,14 @@ pub trait ResourceManager: Send + Sync {
     /// # Errors
     /// `Corrupted` when rows and changes do not fit together; `TransactionTooLarge`, `Io`, `OutOfFrames`, `Poisoned`.
     fn take_over(&self, again: &mut TakeOver<'_>, changes: &[LoggedChange]) -> Result<()>;
+}
+
+/// Bytes by which the body of a compensation may be longer than that of its undo entry: a row that leaves a ghost instead of nothing.
+const LONGER: usize = 16;
+
+/// Log space that is charged for the compensation of an undo entry with a body of so many bytes, on up to two pages.
+pub(crate) fn compensation_cost(body: usize) -> u64 {
+    undo_log_cost(UndoContext::clr_cost(2, body + LONGER))
 }
 
 /// The rollback of one transaction, at run time or at restart.
@@ -115,7 +123,7 @@ impl<'a> UndoContext<'a> {
     /// Before the first latch.
     ///
     /// # Errors
-    /// `Poisoned`.
+    /// `DiskFull`, if more was used than the account provides for; `Poisoned`.
     pub fn reserve(&mut self, bytes: usize) -> Result<()> {
         self.session.reserve_rollback(bytes)
     }
@@ -141,6 +149,8 @@ impl<'a> UndoContext<'a> {
         let clr = Change { flags: (change.flags & !UNDOABLE) | CLR, body: &body, ..*change };
         let dep = dep.transaction(self.last_lsn.max(entry.lsn));
         self.last_lsn = foreshore_buffer::change(self.session, dep, self.tag.0, &clr, pages);
+        // The share of the group stays until the end: structure that goes with the rows takes log, too.
+        self.session.pay_undo_log(Self::clr_cost(2, entry.body.len() + LONGER) as u64);
         self.last_lsn
     }
 
@@ -161,7 +171,7 @@ impl<'a> UndoContext<'a> {
     }
 
     fn log_mark(&mut self, kind: u8) -> Result<Lsn> {
-        self.session.reserve_rollback(Session::cost(MARK_LEN))?;
+        self.session.reserve_end(Session::cost(MARK_LEN))?;
         let record = Record { tag: self.tag.0, flags: 0, parts: &[&encode_mark(kind)] };
         self.last_lsn = self.session.append(record, Dep::none().transaction(self.last_lsn));
         Ok(self.last_lsn)

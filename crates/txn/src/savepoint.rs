@@ -10,7 +10,7 @@
 
 use crate::finish::HaltOnPanic;
 use crate::manager::{Lease, TxnManager};
-use crate::parked::leaves_rollback;
+use crate::parked::Stop;
 use crate::resource::UndoContext;
 use crate::txn::Txn;
 use crate::undo::{Place, Undo, UndoEntry, UndoPtr};
@@ -28,6 +28,8 @@ pub(crate) struct Mark {
     token: Arc<()>,
     /// What is newer than this among the undo entries goes.
     place: Place,
+    /// Log that was charged for compensations.
+    undo_log: u64,
 }
 
 /// The savepoints of a transaction, in the order of their places.
@@ -35,14 +37,14 @@ pub(crate) struct Mark {
 pub(crate) struct Marks(Vec<Mark>);
 
 impl Marks {
-    fn add(&mut self, place: Place) -> Savepoint {
+    fn add(&mut self, place: Place, undo_log: u64) -> Savepoint {
         if self.0.len() == self.0.capacity() {
             // Nobody can go back to one that has been dropped. With room for as many again as are left, it is not done often.
             self.0.retain(|mark| Arc::strong_count(&mark.token) > 1);
             self.0.reserve(self.0.len().max(4));
         }
         let token = Arc::new(());
-        self.0.push(Mark { token: token.clone(), place });
+        self.0.push(Mark { token: token.clone(), place, undo_log });
         Savepoint(token)
     }
 
@@ -74,8 +76,8 @@ impl Txn {
             // What is behind this place stays as it is.
             self.lease_mut().undo.agree_to_move();
         }
-        let place = self.lease().undo.place();
-        self.savepoints.add(place)
+        let (place, undo_log) = (self.lease().undo.place(), self.lease().session.undo_log());
+        self.savepoints.add(place, undo_log)
     }
 
     /// Whether [`rollback_to`](Self::rollback_to) can go back to `savepoint`.
@@ -95,7 +97,8 @@ impl Txn {
     pub fn rollback_to(&mut self, savepoint: &Savepoint, is_new: impl Fn(TableId) -> bool) -> Result<()> {
         let place = self.savepoints.place_of(savepoint)?;
         self.savepoints.0.truncate(place + 1);
-        let until = self.savepoints.0[place].place;
+        let Mark { place: until, undo_log, .. } = &self.savepoints.0[place];
+        let (until, undo_log) = (*until, *undo_log);
         if let Some(xid) = self.xid.filter(|_| self.lease().undo.newest() != until.newest) {
             let manager = self.manager.clone();
             let unwinds = HaltOnPanic(&manager);
@@ -104,18 +107,22 @@ impl Txn {
             undo.set_busy();
             let mut context = UndoContext::new(session, xid, last_lsn).beside(&manager.locks);
             let undone = match manager.log.poisoned() {
-                Some(error) => Err(error),
+                Some(error) => Err(Stop::Ends(error)),
                 None => manager.undo_back_to(&mut context, undo, until.newest, |entry| !is_new(entry.table)),
             };
             std::mem::forget(unwinds);
             self.last_lsn = context.last_lsn();
-            undone.inspect_err(|cause| {
-                self.is_broken = true;
-                if !leaves_rollback(cause) {
-                    manager.halt(cause);
+            self.is_broken |= undone.is_err();
+            match undone {
+                Ok(()) => {}
+                Err(Stop::Waits(cause)) => return Err(cause),
+                Err(Stop::Ends(cause)) => {
+                    manager.halt(&cause);
+                    return Err(cause);
                 }
-            })?;
+            }
             self.lease_mut().undo.give_back(&until);
+            self.session().lower_undo_log(undo_log);
         }
         // The locks that were kept lie before it from now on.
         self.savepoints.0[place].place = self.lease().undo.place();
@@ -131,7 +138,7 @@ impl TxnManager {
         undo: &mut Undo,
         until: UndoPtr,
         keeps: impl Fn(&UndoEntry<'_>) -> bool,
-    ) -> Result<()> {
+    ) -> Result<(), Stop> {
         let mut back = undo.back();
         while back.at != until {
             let at = back.at;
@@ -139,7 +146,7 @@ impl TxnManager {
             // A row that the transaction had already stays locked by an older entry.
             entry.keep = (holder != context.xid() && keeps(&entry)).then_some(at);
             let is_kept_lock = entry.lsn == Lsn::ZERO && entry.keep.is_some();
-            if is_kept_lock || self.resources().undo(context, &entry)? {
+            if is_kept_lock || self.resources().undo(context, &entry).map_err(Stop::at_change)? {
                 undo.keep_at(&mut back);
             } else {
                 undo.drop_at(&mut back);
@@ -157,19 +164,19 @@ mod tests {
     fn who_replaces_a_savepoint_again_and_again_keeps_few() {
         let mut marks = Marks::default();
         let null = Place::at(UndoPtr::NULL);
-        let first = marks.add(Place::at(UndoPtr::from_bits(1)));
-        let mut latest = marks.add(null);
+        let first = marks.add(Place::at(UndoPtr::from_bits(1)), 0);
+        let mut latest = marks.add(null, 0);
         for round in 2..10_000 {
-            latest = marks.add(Place::at(UndoPtr::from_bits(round)));
+            latest = marks.add(Place::at(UndoPtr::from_bits(round)), 0);
             assert!(marks.0.len() < 16, "round {round}: {}", marks.0.len());
             for (savepoint, bits) in [(&first, 1), (&latest, round)] {
                 assert_eq!(marks.0[marks.place_of(savepoint).expect("not dropped")].place.newest.bits(), bits);
             }
         }
-        let many: Vec<Savepoint> = (0..10_000).map(|_| marks.add(null)).collect();
+        let many: Vec<Savepoint> = (0..10_000).map(|_| marks.add(null, 0)).collect();
         assert!(many.iter().chain([&first, &latest]).all(|savepoint| marks.place_of(savepoint).is_ok()));
         drop(many);
-        (0..20_000).for_each(|_| drop(marks.add(null)));
+        (0..20_000).for_each(|_| drop(marks.add(null, 0)));
         marks.0.retain(|mark| Arc::strong_count(&mark.token) > 1);
         assert_eq!(marks.0.len(), 2);
     }

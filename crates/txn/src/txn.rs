@@ -4,10 +4,12 @@ use crate::format::MARK_LEN;
 use crate::manager::{Lease, TxnManager};
 use crate::read::Isolation;
 use crate::readers::SnapshotLimits;
+use crate::resource::compensation_cost;
 use crate::savepoint::Marks;
 use crate::snapshot::{Snapshot, SnapshotKind};
 use crate::status::Status;
 use crate::undo::Fetched;
+use crate::undo::MAX_STRUCTURE;
 use foreshore_base::{Csn, GroupNo, Lsn, Result, Xid};
 use foreshore_buffer::format::UNDOABLE;
 use foreshore_buffer::{Change, ExclusiveGuard};
@@ -256,6 +258,7 @@ impl Txn {
         // The commit record goes with it, so that a commit after changes has it already as a rule.
         let bytes = log_bytes + Session::cost(MARK_LEN);
         lease.session.reserve(bytes)?;
+        lease.session.reserve_undo_log(compensation_cost(undo_bytes) + MAX_STRUCTURE)?;
         self.reserved = (bytes, Some(undo_bytes));
         Ok(())
     }
@@ -288,7 +291,8 @@ impl Txn {
         let lease = self.lease_mut();
         let lsn = foreshore_buffer::change(&mut lease.session, dep, xid.0, change, pages);
         if change.flags & UNDOABLE != 0 {
-            lease.undo.stamp_newest(lsn);
+            let body = lease.undo.stamp_newest(lsn);
+            lease.session.charge_undo_log(compensation_cost(body));
         }
         self.last_lsn = lsn;
         lsn
@@ -302,7 +306,9 @@ impl Txn {
     pub(crate) fn reserve_again(&mut self) -> Result<()> {
         let (log_bytes, undo_bytes) = self.reserved;
         undo_bytes.map_or(Ok(()), |bytes| self.reserve_undo(bytes))?;
-        self.session().reserve(log_bytes)
+        self.session().reserve(log_bytes)?;
+        let undo_log = undo_bytes.map_or(0, |bytes| compensation_cost(bytes) + MAX_STRUCTURE);
+        self.session().reserve_undo_log(undo_log)
     }
 
     pub(crate) fn lease(&self) -> &Lease {

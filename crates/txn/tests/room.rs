@@ -37,7 +37,7 @@ fn begin(toy: &Toy, label: &'static str) -> ManuallyDrop<Txn> {
 fn enter(txn: &mut Txn) -> Result<()> {
     txn.ensure_xid()?;
     txn.reserve(0, LARGE)?;
-    txn.push_undo(&Undoable { kind: 1, table: TableId(99), body: &[1; LARGE], before: None });
+    txn.push_undo(&Undoable { kind: 1, table: TableId(99), body: &[1; LARGE], before: None, structure: 0 });
     Ok(())
 }
 
@@ -131,7 +131,7 @@ fn no_snapshot_is_given_up_for_room_that_somebody_leaves() {
     let mut other = begin(&toy, "other");
     other.ensure_xid().expect("an xid");
     other.reserve(0, LARGE).expect("the last chunk");
-    other.push_undo(&Undoable { kind: 1, table: TableId(99), body: &[1; 100], before: None });
+    other.push_undo(&Undoable { kind: 1, table: TableId(99), body: &[1; 100], before: None, structure: 0 });
     let other = Rc::new(RefCell::new(other));
     let leaver = other.clone();
     let mut small = begin(&toy, "small");

@@ -26,7 +26,7 @@ fn enter(txn: &mut Txn, bytes: usize, before: Option<Before<'_>>) -> UndoPtr {
     txn.ensure_xid().expect("an xid");
     txn.reserve(0, bytes).expect("what the first snapshot kept was enough");
     let body = vec![1; bytes];
-    txn.push_undo(&Undoable { kind: 1, table: TableId(99), body: &body, before })
+    txn.push_undo(&Undoable { kind: 1, table: TableId(99), body: &body, before, structure: 0 })
 }
 
 /// Those that a failure has cut short are not rolled back.

@@ -47,7 +47,7 @@ fn push_linked(undo: &mut Undo, csn: u64, link: &Link) -> UndoPtr {
     undo.reserve(VALUE, false, || Csn::ZERO).expect("memory");
     let value = [csn as u8; VALUE];
     let before = Before { back: &value, ..Before::default() };
-    let change = Undoable { kind: 1, table: TableId(7), body: &[], before: Some(before) };
+    let change = Undoable { kind: 1, table: TableId(7), body: &[], before: Some(before), structure: 0 };
     undo.push(&change, link)
 }
 
@@ -228,7 +228,7 @@ fn make_room(arena: &Arena, pins: &Pins, undo: &mut Undo) -> bool {
 /// A row has three chunks, of commits 20, 30 and 40; one is free, and a transaction that runs has all others.
 fn clear_beside_a_move_to_the_file() {
     let file = Mem::null().create(Path::new("/spill")).expect("a file");
-    let arena = Arc::new(Arena::new(80 << 10, Some(SpillFile { file, limit_bytes: 32 << 10 })).expect("memory"));
+    let arena = Arc::new(Arena::new(80 << 10, Some(SpillFile::of(file, 32 << 10))).expect("memory"));
     let (readers, pins) = (Readers::new(1), Arc::new(Pins::new(1)));
     let about = About::new("", Nanos::ZERO);
     let old = readers.take(about, || Xid(1).into(), || Csn(15), None::<fn() -> Csn>, || Xid(1)).expect("a slot");
@@ -307,7 +307,8 @@ fn take_back(
     while entered < 5 && make_room(arena, pins, &mut undo) {
         let mut leaf = header.lock();
         let before = Before { undo: *leaf, ..Before::default() };
-        let change = Undoable { kind: 1, table: TableId(7), body: &[entered; VALUE], before: Some(before) };
+        let change =
+            Undoable { kind: 1, table: TableId(7), body: &[entered; VALUE], before: Some(before), structure: 0 };
         let link = if entered == 0 { behind(*leaf) } else { Link::default() };
         let entry = undo.push(&change, &link);
         if entered == 0 {
@@ -384,7 +385,7 @@ fn beside_a_move_to_the_file(
 /// The version that a reader sees lies behind that of a transaction that runs, which leads past a dead one between.
 fn pass_beside_a_move_to_the_file() {
     let file = Mem::null().create(Path::new("/spill")).expect("a file");
-    let arena = Arc::new(Arena::new(48 << 10, Some(SpillFile { file, limit_bytes: 64 << 10 })).expect("memory"));
+    let arena = Arc::new(Arena::new(48 << 10, Some(SpillFile::of(file, 64 << 10))).expect("memory"));
     let (readers, pins) = (Readers::new(1), Arc::new(Pins::new(1)));
     let about = About::new("", Nanos::ZERO);
     readers.take(about, || Xid(1).into(), || Csn(15), None::<fn() -> Csn>, || Xid(1)).expect("a slot");
@@ -419,7 +420,7 @@ fn pass_beside_a_move_to_the_file() {
 /// The version that a reader sees lies behind the change of a transaction that runs.
 fn take_back_beside_a_move_to_the_file() {
     let file = Mem::null().create(Path::new("/spill")).expect("a file");
-    let arena = Arc::new(Arena::new(48 << 10, Some(SpillFile { file, limit_bytes: 64 << 10 })).expect("memory"));
+    let arena = Arc::new(Arena::new(48 << 10, Some(SpillFile::of(file, 64 << 10))).expect("memory"));
     let pins = Arc::new(Pins::new(1));
     let mut old = Undo::new(arena.clone());
     let header = Arc::new(Mutex::new(LockRank::Database, push(&mut old, 10, UndoPtr::NULL)));

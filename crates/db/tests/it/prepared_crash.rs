@@ -391,7 +391,9 @@ fn a_rollback_that_is_cut_short_goes_on() {
     loop {
         let op = points.op();
         if op >= from && (op - from).is_multiple_of(((to - from) / 16).max(1)) {
-            let image = points.image(&POLICIES[(op % POLICIES.len() as u64) as usize], op);
+            // The decision is the first write: without it the transaction still waits.
+            let policy = if op == from { 0 } else { op % POLICIES.len() as u64 };
+            let image = points.image(&POLICIES[policy as usize], op);
             let db = open(&image).unwrap_or_else(|error| panic!("operation {op}: {error:?}"));
             assert_eq!(read(&db).unwrap(), before, "operation {op}");
             if db.prepared().unwrap().is_empty() {

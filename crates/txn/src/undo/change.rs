@@ -35,7 +35,13 @@ pub struct Undoable<'a> {
     pub body: &'a [u8],
     /// The row before, if there was one.
     pub before: Option<Before<'a>>,
+    /// Bytes of log that changes of structure may take before the row can come back, at most [`MAX_STRUCTURE`]: a row that is made
+    /// smaller may find its page full.
+    pub structure: u64,
 }
+
+/// The most log that one undo entry is charged with for changes of structure.
+pub const MAX_STRUCTURE: u64 = 12 << 10;
 
 /// A row before a change: its header, and its value in three parts.
 #[derive(Clone, Copy, Debug, Default)]

@@ -144,6 +144,11 @@ impl<'a> Entry<'a> {
         (self::words(body + rest) <= words.len()).then_some(Self { words, body, rest })
     }
 
+    /// Bytes of its body.
+    pub(super) const fn body_len(&self) -> usize {
+        self.body
+    }
+
     /// Its length in words.
     pub(super) const fn len(&self) -> usize {
         words(self.body + self.rest)

@@ -210,7 +210,7 @@ impl Arena {
         spill.read.add(1);
         let mut bytes = AlignedBuf::new(CHUNK);
         let offset = slot * CHUNK as u64;
-        let read = spill.file.read_at(&mut bytes, offset);
+        let read = spill.file().read_at(&mut bytes, offset);
         // ORDERING: SeqCst, the read comes before the look: a slot is written again after its chunk was free.
         fence(Ordering::SeqCst);
         // ORDERING: Relaxed, ordered by the fence.
@@ -219,7 +219,7 @@ impl Arena {
         }
         if read? < CHUNK || u64::from(crc32c(&bytes)) != sum {
             let why = "old versions of rows are not what was written";
-            return Err(Error::corrupted(spill.file.path(), Place::Offset(offset), why));
+            return Err(Error::corrupted(spill.file().path(), Place::Offset(offset), why));
         }
         let words = bytes.chunks_exact(8).map(|word| Word::new(u64::from_le_bytes(word.try_into().expect("8 bytes"))));
         Ok(Some(Copied { chunk, place, words: words.collect() }))

@@ -22,7 +22,7 @@ mod versions;
 
 pub(crate) use arena::{Arena, Open};
 pub(crate) use change::Link;
-pub use change::{Before, UndoEntry, Undoable};
+pub use change::{Before, MAX_STRUCTURE, UndoEntry, Undoable};
 pub(crate) use fetch::Fetched;
 pub(crate) use outlook::Outlook;
 pub use spill::SpillFile;
@@ -188,12 +188,13 @@ impl Undo {
         pointer
     }
 
-    /// Gives the newest entry the LSN of its record.
-    pub(crate) fn stamp_newest(&mut self, lsn: Lsn) {
+    /// Gives the newest entry the LSN of its record, and returns the length of its body.
+    pub(crate) fn stamp_newest(&mut self, lsn: Lsn) -> usize {
         let entry =
             Entry::at(&self.arena, self.newest).expect("an undoable change has an undo entry before it is logged");
         assert!(entry.lsn() == Lsn::ZERO, "an undo entry is stamped once");
         entry.set_lsn(lsn);
+        entry.body_len()
     }
 
     /// The newest entry. What is entered from now on lies behind it.

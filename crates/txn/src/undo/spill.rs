@@ -25,7 +25,8 @@ use foreshore_sync::primitive::atomic::{Ordering, fence};
 use foreshore_sync::{LockRank, Mutex, ShardedCounter};
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 
 // The place of a chunk.
 //
@@ -60,19 +61,42 @@ pub(super) const BOOKED: usize = 64;
 /// The file is so many times as large as memory at most: what is kept of it takes half of that then.
 const MOST: usize = BOOKED / 2;
 
+/// Makes the file for undo.
+type MakeFile = dyn Fn() -> Result<Arc<dyn File>> + Send + Sync;
+
 /// A file for undo.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct SpillFile {
-    /// The file, which nobody else uses. What is in it is of no use afterwards. It grows by what is moved at once, uses free
-    /// places again, and never shrinks.
-    pub file: Arc<dyn File>,
-    /// How long it may get. Of more than 32 times the memory for undo the rest is not used.
-    pub limit_bytes: usize,
+    make: Arc<MakeFile>,
+    limit_bytes: usize,
+}
+
+impl SpillFile {
+    /// The file that `make` makes when undo is moved there for the first time, so that a start needs no space for it. The file is used
+    /// by one arena alone, and what is in it is of no use afterwards. It grows by what is moved at once, uses free places again,
+    /// and never shrinks. Of a `limit_bytes` of more than 32 times the memory for undo the rest is not used.
+    pub fn new(make: impl Fn() -> Result<Arc<dyn File>> + Send + Sync + 'static, limit_bytes: usize) -> Self {
+        Self { make: Arc::new(make), limit_bytes }
+    }
+
+    /// A file that is there.
+    #[must_use]
+    pub fn of(file: Arc<dyn File>, limit_bytes: usize) -> Self {
+        Self::new(move || Ok(Arc::clone(&file)), limit_bytes)
+    }
+}
+
+impl fmt::Debug for SpillFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpillFile").field("limit_bytes", &self.limit_bytes).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]
 pub(super) struct Spill {
-    pub(super) file: Arc<dyn File>,
+    to: SpillFile,
+    /// Once something was moved there. Written under `moved`.
+    file: OnceLock<Arc<dyn File>>,
     /// How many chunks it may hold.
     pub(super) chunks: usize,
     /// How many chunks were moved, by who moves some.
@@ -117,7 +141,22 @@ impl Spill {
     /// Beside so many chunks in memory.
     pub(super) fn new(to: SpillFile, limit: usize) -> Self {
         let chunks = (to.limit_bytes / CHUNK).min(MOST * limit);
-        Self { file: to.file, chunks, moved: Mutex::new(LockRank::UndoSpill, 0), read: ShardedCounter::new() }
+        let moved = Mutex::new(LockRank::UndoSpill, 0);
+        Self { to, file: OnceLock::new(), chunks, moved, read: ShardedCounter::new() }
+    }
+
+    /// The file, in which something lies.
+    pub(super) fn file(&self) -> &dyn File {
+        &**self.file.get().expect("a chunk was moved to the file")
+    }
+
+    /// The file, made if it is not there. By the thread that moves chunks.
+    fn made_file(&self) -> Result<&dyn File> {
+        if self.file.get().is_none() {
+            let made = (self.to.make)()?;
+            assert!(self.file.set(made).is_ok(), "one thread at a time moves chunks");
+        }
+        Ok(self.file())
     }
 }
 
@@ -219,7 +258,7 @@ impl Arena {
         let offset = |slot: u64| slot * CHUNK as u64;
         let parts: Vec<(&[u8], u64)> =
             bytes.chunks_exact(CHUNK).zip(leaving).map(|(copy, &(_, slot))| (copy, offset(slot))).collect();
-        spill.file.write_many(&parts)
+        spill.made_file()?.write_many(&parts)
     }
 
     /// Puts chunks where they belong when they have moved, or have not.

@@ -17,7 +17,7 @@ fn arena(limit: usize) -> Arc<Arena> {
 }
 
 fn change(kind: u8, body: &[u8]) -> Undoable<'_> {
-    Undoable { kind, table: TableId(7), body, before: None }
+    Undoable { kind, table: TableId(7), body, before: None, structure: 0 }
 }
 
 fn newest(undo: &mut Undo) -> Option<UndoEntry<'_>> {
@@ -549,7 +549,7 @@ fn row_at(arena: &Arena, header: UndoPtr, at: Csn) -> (Older, Vec<u8>) {
 fn passes_what_goes_to_the_file(commits: bool) {
     const MEMORY: usize = 8;
     let file = Mem::null().create(Path::new("spill")).expect("a new file");
-    let arena = Arc::new(Arena::new(MEMORY * CHUNK, Some(SpillFile { file, limit_bytes: 1 << 20 })).expect("memory"));
+    let arena = Arc::new(Arena::new(MEMORY * CHUNK, Some(SpillFile::of(file, 1 << 20))).expect("memory"));
     let (readers, pins) = (Readers::new(1), Pins::new(1));
     let about = About::new("", Nanos::ZERO);
     let old = readers.take(about, || Xid(1).into(), || Csn(15), None::<fn() -> Csn>, || Xid(1)).expect("a slot");
@@ -639,7 +639,7 @@ fn what_is_passed_goes_though_it_is_in_the_file() {
 #[test]
 fn what_lies_in_two_chunks_in_turn_is_read_back_once() {
     let file = Mem::null().create(Path::new("spill")).expect("a new file");
-    let spill = SpillFile { file, limit_bytes: 1 << 20 };
+    let spill = SpillFile::of(file, 1 << 20);
     let arena = Arc::new(Arena::new(64 * CHUNK, Some(spill)).expect("memory"));
     let (mut undo, mut other) = (Undo::new(arena.clone()), Undo::new(arena.clone()));
     for n in 0..400 {

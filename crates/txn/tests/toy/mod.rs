@@ -248,12 +248,12 @@ impl Toy {
         body.put_u64(row);
         body.put_u64(before.0);
         let Some(amount) = amount else {
-            txn.push_undo(&Undoable { kind: LOCK, table: TABLE, body: &body, before: None });
+            txn.push_undo(&Undoable { kind: LOCK, table: TABLE, body: &body, before: None, structure: 0 });
             return old;
         };
         body.put_u64(old as u64);
         body.put_u64((old + amount) as u64);
-        let pointer = txn.push_undo(&Undoable { kind: SET, table: TABLE, body: &body, before: None });
+        let pointer = txn.push_undo(&Undoable { kind: SET, table: TABLE, body: &body, before: None, structure: 0 });
         assert!(pointer.bits() < 1 << 48);
         let change = Change { kind: SET, flags: UNDOABLE, init_mask: 0, table: TABLE, body: &[&body] };
         txn.log_change(&change, Dep::none(), &mut [page]);
@@ -327,7 +327,10 @@ impl ResourceManager for Rows {
             let body = [&row.to_le_bytes()[..], &before.to_le_bytes(), &change.body[16..]].concat();
             again.reserve(BODY)?;
             let mut page = self.pool.exclusive(page_of(row))?;
-            again.enter(&Undoable { kind: change.kind, table: change.table, body: &body, before: None }, change.lsn);
+            again.enter(
+                &Undoable { kind: change.kind, table: change.table, body: &body, before: None, structure: 0 },
+                change.lsn,
+            );
             page.mark_dirty();
             page.write(AT_HEADER, &again.xid().0.to_le_bytes());
         }

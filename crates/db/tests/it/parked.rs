@@ -1,0 +1,220 @@
+//! Rollbacks on a full disk: their log is there, and one that finds no page is parked, harms nobody else and goes on when there is
+//! space. Nothing is poisoned.
+
+use crate::script::{disk, options};
+use crate::support::{DIR, NUMBERS};
+use foreshore::{Db, Error, Options, TableDef, Transaction, TxnOptions};
+use foreshore_io::Sim;
+use foreshore_io::sim::{Fault, FaultKind, Persist};
+use std::time::Duration;
+
+const BLOBS: TableDef<u64, &[u8]> = TableDef::new("blobs");
+/// Keys of rows that stay lie apart, so that others fit between.
+const APART: u64 = 1000;
+
+/// Memory for the undo of large transactions.
+fn roomy(sim: &Sim) -> Options {
+    options(sim).memory_limit(32 << 20).undo_limit(8 << 20)
+}
+
+fn open(sim: &Sim) -> Result<Db, Error> {
+    roomy(sim).open(DIR)
+}
+
+fn fill_disk(sim: &Sim) {
+    sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
+}
+
+/// Rows of 2,000 bytes, `count` of them.
+fn with_rows(db: &Db, count: u64) {
+    for n in 0..count {
+        db.run(|tx| tx.open(BLOBS)?.insert(n * APART, &[1; 2000][..]).map(drop)).unwrap();
+        db.step();
+    }
+}
+
+fn verify_rows(db: &Db, count: u64) {
+    let reader = db.read();
+    let table = reader.open(BLOBS).unwrap();
+    for n in 0..count {
+        assert_eq!(table.get(n * APART).unwrap().as_deref(), Some(&[1; 2000][..]), "row {n}");
+    }
+}
+
+/// Gives every row of the table another value of `len` bytes.
+fn change_all(tx: &Transaction, count: u64, len: usize) -> Result<(), Error> {
+    let table = tx.open(BLOBS)?;
+    (0..count).try_for_each(|n| table.insert(n * APART, &vec![2; len][..]).map(drop))
+}
+
+/// Inserts rows beside those of [`with_rows`] until the data file has no page left for any of them. The log has space.
+fn use_up_pages(db: &Db, count: u64) {
+    let mut refused = 0;
+    for n in 0.. {
+        match db.run(|tx| tx.open(BLOBS)?.insert(n % count * APART + 1 + n / count, &[3; 1900][..]).map(drop)) {
+            Ok(()) => refused = 0,
+            Err(Error::DiskFull { path }) if path.ends_with("data") => refused += 1,
+            Err(error) => panic!("{error:?}"),
+        }
+        if refused > count {
+            return;
+        }
+    }
+}
+
+/// A database on a full disk with a transaction that has made its rows small, and whose pages others have filled since.
+fn shrunk(seed: u64, count: u64) -> (Sim, Db, Transaction) {
+    let sim = disk(seed);
+    // So that much of the log is prepared, and it is the data file that lacks space.
+    let db = roomy(&sim).segment_bytes(4 << 20).log_budget(16 << 20).open(DIR).unwrap();
+    with_rows(&db, count);
+    db.run(|tx| tx.open(NUMBERS)?.insert(1, 1).map(drop)).unwrap();
+    let tx = db.begin_with(TxnOptions::new().label("shrinks"));
+    change_all(&tx, count, 10).unwrap();
+    (0..100).for_each(|_| db.step());
+    fill_disk(&sim);
+    use_up_pages(&db, count);
+    (sim, db, tx)
+}
+
+fn is_parked<T>(outcome: Result<T, Error>) -> bool {
+    matches!(outcome, Err(Error::RollbackParked { label: "shrinks", .. }))
+}
+
+const ROWS: u64 = 600;
+
+#[test]
+fn a_rollback_that_finds_no_page_is_parked_and_goes_on_when_there_is_space() {
+    let (sim, db, tx) = shrunk(1, ROWS);
+    assert!(is_parked(tx.rollback()));
+    assert_eq!(db.stats().txn.parked, 1);
+    // A row that is not back yet: the oldest change is the last.
+    let write = |key| db.run(|tx| tx.open(BLOBS)?.insert(key, &[9; 5][..]).map(drop));
+    assert!(is_parked(write(0)));
+    verify_rows(&db, ROWS);
+    assert_eq!(db.run(|tx| tx.open(NUMBERS)?.get(1)).unwrap(), Some(1));
+    (0..100).for_each(|_| db.step());
+    assert_eq!(db.stats().txn.parked, 1, "the disk is as full as before");
+    db.checkpoint().unwrap();
+
+    sim.clear_faults();
+    (0..100).for_each(|_| db.step());
+    assert_eq!(db.stats().txn.parked, 0);
+    verify_rows(&db, ROWS);
+    db.check().unwrap();
+    write(0).unwrap();
+}
+
+#[test]
+fn a_drop_and_a_savepoint_and_a_prepared_transaction_are_parked_alike() {
+    for way in 0..3 {
+        let (sim, db, tx) = shrunk(2 + way, ROWS);
+        match way {
+            0 => drop(tx),
+            1 => {
+                let savepoint = tx.savepoint().unwrap();
+                let _ = change_all(&tx, ROWS, 9);
+                // Whichever of the two was refused first has ended the transaction.
+                let _ = tx.rollback_to(&savepoint);
+                let _ = tx.rollback();
+            }
+            _ => {
+                tx.prepare("name").unwrap();
+                assert!(is_parked(db.rollback_prepared("name")));
+                assert!(matches!(db.rollback_prepared("name"), Err(Error::NoPrepared { .. })));
+            }
+        }
+        assert_eq!(db.stats().txn.parked, 1, "way {way}");
+        verify_rows(&db, ROWS);
+        // What is left is a loser of the next start.
+        db.close(Duration::ZERO).unwrap();
+        sim.clear_faults();
+        let db = open(&sim).unwrap();
+        verify_rows(&db, ROWS);
+        assert_eq!((db.stats().txn.parked, db.stats().recovery.losers), (0, 1), "way {way}");
+        db.check().unwrap();
+    }
+}
+
+/// Log for compensations is on the disk before it is full: those of this transaction are several times what is kept back otherwise.
+#[test]
+fn a_rollback_finds_its_log_on_a_full_disk_whatever_its_size() {
+    for (rows, restarts) in [(1500, false), (1500, true)] {
+        let sim = disk(7);
+        let db = open(&sim).unwrap();
+        with_rows(&db, rows);
+        let tx = db.begin();
+        change_all(&tx, rows, 2000).unwrap();
+        fill_disk(&sim);
+        let refused = (0..100_000).find_map(|n| db.run(|tx| tx.open(NUMBERS)?.insert(n, 1).map(drop)).err());
+        assert!(matches!(refused, Some(Error::DiskFull { .. })), "{refused:?}");
+        let db = match restarts {
+            false => {
+                tx.rollback().unwrap();
+                db
+            }
+            true => {
+                db.checkpoint().unwrap();
+                let sim = sim.crash_image(&Persist::None, 1);
+                fill_disk(&sim);
+                open(&sim).unwrap()
+            }
+        };
+        verify_rows(&db, rows);
+    }
+}
+
+/// Whatever operation is the first that finds no space: the transaction that meets it ends, and nothing else does.
+#[test]
+fn no_operation_that_finds_no_space_poisons() {
+    let base = disk(8);
+    let db = options(&base).open(DIR).unwrap();
+    with_rows(&db, 60);
+    db.close(Duration::ZERO).unwrap();
+    drop(db);
+    let work = |db: &Db| -> Result<(), Error> {
+        let tx = db.begin();
+        change_all(&tx, 60, 10)?;
+        let savepoint = tx.savepoint()?;
+        for n in 0..40 {
+            let _ = db.run(|tx| tx.open(BLOBS)?.insert(n * APART + 1, &[3; 1900][..]).map(drop));
+        }
+        change_all(&tx, 60, 1900)?;
+        tx.rollback_to(&savepoint)?;
+        tx.prepare("name")?;
+        db.checkpoint()?;
+        db.rollback_prepared("name")
+    };
+    let sim = base.fork();
+    let db = options(&sim).spill_limit(1 << 20).open(DIR).unwrap();
+    let first = sim.ops();
+    work(&db).unwrap();
+    let ops: Vec<u64> = sim.space_ops().into_iter().filter(|&op| op >= first).collect();
+    assert!(ops.len() > 10, "{} operations that need space", ops.len());
+    drop(db);
+    for at in ops {
+        let sim = base.fork();
+        let db = options(&sim).spill_limit(1 << 20).open(DIR).unwrap();
+        sim.inject(Fault { at, kind: FaultKind::Enospc, sticky: true });
+        match work(&db) {
+            Ok(()) | Err(Error::DiskFull { .. } | Error::RolledBack | Error::RollbackParked { .. }) => {}
+            Err(error) => panic!("operation {at}: {error:?}"),
+        }
+        verify_rows(&db, 60);
+        drop(db);
+        if at % 2 == 0 {
+            sim.clear_faults();
+        }
+        let db =
+            options(&sim).spill_limit(1 << 20).open(DIR).unwrap_or_else(|error| panic!("operation {at}: {error:?}"));
+        for name in db.prepared().unwrap() {
+            let _ = db.rollback_prepared(&name.name);
+        }
+        verify_rows(&db, 60);
+        sim.clear_faults();
+        (0..50).for_each(|_| db.step());
+        assert_eq!(db.stats().txn.parked, 0, "operation {at}");
+        db.run(|tx| change_all(tx, 60, 10)).unwrap();
+        db.check().unwrap();
+    }
+}

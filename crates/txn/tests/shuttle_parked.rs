@@ -1,0 +1,58 @@
+//! A rollback that is parked while others come to wait for its row, and that is tried again: each of them gets the row or is told, and
+//! none waits for ever.
+#![cfg(foreshore_shuttle)]
+
+mod toy;
+
+use foreshore_base::Error;
+use foreshore_io::Mem;
+use foreshore_sync::model::{shuttle, shuttle_mutated};
+use foreshore_sync::primitive::atomic::Ordering;
+use foreshore_sync::primitive::thread;
+use foreshore_txn::TxnManagerOptions;
+use std::sync::Arc;
+use std::time::Duration;
+use toy::Toy;
+
+const ITERATIONS: usize = 500;
+
+/// Two writers come to the row of a transaction that another thread rolls back, in vain at first.
+fn a_row_of_a_parked_rollback() {
+    let options = TxnManagerOptions { status_capacity: 64, undo_limit_bytes: 64 << 10, ..toy::small() };
+    let (mut toy, rows) = Toy::lazy_on(Mem::null(), &[0], options);
+    toy.timeout = Duration::MAX;
+    let toy = Arc::new(toy);
+    let mut txn = toy.begin("large");
+    toy.add(&mut txn, 0, 100).expect("free");
+    rows.stuck.store(0, Ordering::Relaxed);
+    let writers = [1, 1].map(|amount| {
+        let toy = toy.clone();
+        thread::spawn(move || {
+            let mut writer = toy.begin("writer");
+            match toy.add(&mut writer, 0, amount) {
+                Ok(_) => {
+                    drop(writer.commit_pipelined().expect("committed"));
+                    amount
+                }
+                Err(Error::RollbackParked { .. }) => 0,
+                Err(error) => panic!("{error:?}"),
+            }
+        })
+    });
+    assert!(matches!(txn.rollback(), Err(Error::RollbackParked { .. })));
+    rows.stuck.store(u64::MAX, Ordering::Relaxed);
+    assert_eq!(toy.manager.retry_parked(), 0);
+    let added: i64 = writers.into_iter().map(|writer| writer.join().expect("no panic")).sum();
+    assert_eq!(toy.sum(), added);
+}
+
+#[test]
+fn no_writer_waits_for_a_parked_rollback() {
+    shuttle(ITERATIONS, a_row_of_a_parked_rollback);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_writer_that_is_about_to_park_looks_whether_its_holder_is_hidden() {
+    shuttle_mutated("parked: a waiter stays with a hidden holder", ITERATIONS, a_row_of_a_parked_rollback);
+}
