@@ -203,7 +203,11 @@ impl Parts {
             fenced.remove(&files.unfinished)?;
             fenced.sync_dir(&files.dir)?;
         }
-        checkpointer.checkpoint()?;
+        match checkpointer.checkpoint() {
+            // The next restart reads the same log again. A database that is new has no other.
+            Err(Error::DiskFull { .. }) if !is_new => {}
+            taken => taken?,
+        }
         // Whatever was only in the cache has been redone, written again and synced.
         data.read_cached();
         let engine = Engine {

@@ -22,8 +22,8 @@
 //! 4. *Equal hashes* share a queue: a wake-up may reach a waiter of the other row, and 2 holds for it as for any.
 //!
 //! 5. *Hiding.* A transaction whose rollback is parked stays live and holds its rows, and its waiters are not to wait for it. It takes its
-//!    xid out of its slot and its list with it, under the slot's lock, and unparks then, as at its end. A woken waiter finds the
-//!    holder gone and makes the row its own debt by 2.
+//!    xid out of its slot, under the slot's lock, and wakes one waiter of each row in its list then. The rows stay in the list: if
+//!    it is shown again before a woken waiter has looked, that waiter finds its holder live and relies on the debt by 2.
 //!
 //! A debt may be paid to nobody, or a second time: the waiter looks again and parks again. A parked thread whose edge names a
 //! transaction that has ended (its row has a new holder by barging) is made to look again by any walk for deadlocks that
@@ -162,7 +162,11 @@ impl LockManager {
             let mut shown = slot.shown();
             // ORDERING: publish, pairs with `Slots::find` and with the validation of a waiter that is about to park.
             slot.xid.store(0, Ordering::Release);
-            std::mem::take(&mut shown.rows)
+            // They stay its debts: a waiter that is woken when it is shown again rests on that.
+            match mutant("parked: a hidden holder forgets its debts") {
+                true => std::mem::take(&mut shown.rows),
+                false => shown.rows.clone(),
+            }
         };
         for row in rows {
             self.park.unpark_one(row.park_key(), 0);

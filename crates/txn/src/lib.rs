@@ -50,7 +50,7 @@ mod view;
 
 pub use early_release::EarlyRelease;
 pub use manager::{CheckpointView, Start, TxnManager, TxnManagerOptions};
-pub use parked::{ParkedRollback, Unfinished};
+pub use parked::{ParkedRollback, Unfinished, may_wait};
 pub use past::Visibility;
 pub use prepared::{InDoubt, LoggedChange, MAX_PREPARED_NAME, PrepareBody, Prepared, TakeOver, TakenOver};
 pub use read::{Isolation, Seen};

@@ -61,10 +61,17 @@ struct Parked {
 /// The parked rollbacks of a manager.
 #[derive(Debug)]
 pub(crate) struct ParkedList {
-    list: Mutex<VecDeque<Parked>>,
-    /// The length of the list, for those who have nothing to look for there.
+    list: Mutex<List>,
+    /// The length of the list and those that are being tried, for those who have nothing to look for there.
     count: AtomicUsize,
     signal: OnceLock<Signal>,
+}
+
+#[derive(Debug, Default)]
+struct List {
+    waiting: VecDeque<Parked>,
+    /// Rollbacks that were taken out and are being tried.
+    tried: usize,
 }
 
 /// A parked rollback, as [`TxnManager::parked`] lists it.
@@ -97,33 +104,48 @@ pub struct Unfinished {
 
 impl ParkedList {
     pub(crate) fn new() -> Self {
-        let list = Mutex::new(LockRank::ParkedRollbacks, VecDeque::new());
+        let list = Mutex::new(LockRank::ParkedRollbacks, List::default());
         Self { list, count: AtomicUsize::new(0), signal: OnceLock::new() }
     }
 
     fn add(&self, parked: Parked) {
         let mut list = self.list.lock();
-        list.push_back(parked);
-        // ORDERING: Release, pairs with `has_any`.
-        self.count.store(list.len(), Ordering::Release);
+        list.waiting.push_back(parked);
+        self.note_count(&list);
+    }
+
+    fn note_count(&self, list: &List) {
+        // ORDERING: Release, pairs with `count`.
+        self.count.store(list.waiting.len() + list.tried, Ordering::Release);
+    }
+
+    /// One that was taken out has ended or is back in the list.
+    fn end_try(&self) {
+        let mut list = self.list.lock();
+        list.tried -= 1;
+        self.note_count(&list);
     }
 
     /// Takes out the one that was parked first. Its waiters find it live from here on.
     fn take(&self) -> Option<Parked> {
         let mut list = self.list.lock();
-        let Parked { rollback, .. } = list.front_mut()?;
+        let Parked { rollback, .. } = list.waiting.front_mut()?;
         // Before it leaves the list: see the head of the file.
         rollback.lease.owner.set_xid(rollback.xid);
-        let parked = list.pop_front();
-        // ORDERING: Release, as in `add`.
-        self.count.store(list.len(), Ordering::Release);
-        parked
+        list.tried += 1;
+        list.waiting.pop_front()
     }
 
     pub(crate) fn count(&self) -> usize {
         // ORDERING: Acquire, pairs with `add`: a waiter that finds its holder hidden finds it in the list.
         self.count.load(Ordering::Acquire)
     }
+}
+
+/// Whether a rollback that met `cause` may be tried again. Any other error stops the log.
+#[must_use]
+pub const fn may_wait(cause: &Error) -> bool {
+    matches!(cause, Error::DiskFull { .. } | Error::Corrupted { .. } | Error::OutOfFrames { .. })
 }
 
 /// Why a rollback has not been completed.
@@ -138,10 +160,7 @@ pub(crate) enum Stop {
 impl Stop {
     /// What the resource manager has answered for a change.
     pub(crate) fn at_change(cause: Error) -> Self {
-        match cause {
-            Error::DiskFull { .. } | Error::Corrupted { .. } | Error::OutOfFrames { .. } => Self::Waits(cause),
-            _ => Self::Ends(cause),
-        }
+        if may_wait(&cause) { Self::Waits(cause) } else { Self::Ends(cause) }
     }
 }
 
@@ -165,7 +184,7 @@ impl TxnManager {
             let Rollback { label, xid, .. } = parked.rollback;
             ParkedRollback { label, xid, age: now.since(parked.since), cause: Arc::clone(&parked.cause) }
         };
-        self.parked.list.lock().iter().map(shown).collect()
+        self.parked.list.lock().waiting.iter().map(shown).collect()
     }
 
     /// Tries each parked rollback once more. Returns how many are parked when it ends. For one thread or several.
@@ -174,6 +193,7 @@ impl TxnManager {
             let Some(Parked { rollback, .. }) = self.parked.take() else { break };
             // One that is parked again is in the list; one that stops the log tells everybody.
             let _ = self.roll_back(rollback);
+            self.parked.end_try();
         }
         self.parked.count()
     }
@@ -242,7 +262,7 @@ impl TxnManager {
             return None;
         }
         let list = self.parked.list.lock();
-        let parked = list.iter().find(|parked| parked.rollback.xid == holder)?;
+        let parked = list.waiting.iter().find(|parked| parked.rollback.xid == holder)?;
         Some(Error::RollbackParked { label: parked.rollback.label, cause: Arc::clone(&parked.cause) })
     }
 }

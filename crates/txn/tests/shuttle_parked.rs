@@ -16,8 +16,17 @@ use toy::Toy;
 
 const ITERATIONS: usize = 500;
 
-/// Two writers come to the row of a transaction that another thread rolls back, in vain at first.
 fn a_row_of_a_parked_rollback() {
+    writers_of_a_parked_rollback(false);
+}
+
+fn a_row_that_stays_parked() {
+    writers_of_a_parked_rollback(true);
+}
+
+/// Two writers come to the row of a transaction that another thread rolls back, in vain at first. `stays`: it is tried again when they
+/// have ended.
+fn writers_of_a_parked_rollback(stays: bool) {
     let options = TxnManagerOptions { status_capacity: 64, undo_limit_bytes: 64 << 10, ..toy::small() };
     let (mut toy, rows) = Toy::lazy_on(Mem::null(), &[0], options);
     toy.timeout = Duration::MAX;
@@ -40,19 +49,36 @@ fn a_row_of_a_parked_rollback() {
         })
     });
     assert!(matches!(txn.rollback(), Err(Error::RollbackParked { .. })));
-    rows.stuck.store(u64::MAX, Ordering::Relaxed);
-    assert_eq!(toy.manager.retry_parked(), 0);
-    let added: i64 = writers.into_iter().map(|writer| writer.join().expect("no panic")).sum();
+    let join = || writers.into_iter().map(|writer| writer.join().expect("no panic")).sum();
+    let retry = || {
+        rows.stuck.store(u64::MAX, Ordering::Relaxed);
+        assert_eq!(toy.manager.retry_parked(), 0);
+    };
+    let added: i64 = if stays {
+        let added = join();
+        retry();
+        added
+    } else {
+        retry();
+        join()
+    };
     assert_eq!(toy.sum(), added);
 }
 
 #[test]
 fn no_writer_waits_for_a_parked_rollback() {
     shuttle(ITERATIONS, a_row_of_a_parked_rollback);
+    shuttle(ITERATIONS, a_row_that_stays_parked);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_writer_that_is_about_to_park_looks_whether_its_holder_is_hidden() {
-    shuttle_mutated("parked: a waiter stays with a hidden holder", ITERATIONS, a_row_of_a_parked_rollback);
+    shuttle_mutated("parked: a waiter stays with a hidden holder", ITERATIONS, a_row_that_stays_parked);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_hidden_holder_keeps_its_debts() {
+    shuttle_mutated("parked: a hidden holder forgets its debts", 4 * ITERATIONS, a_row_of_a_parked_rollback);
 }

@@ -2,11 +2,11 @@
 //! space. Nothing is poisoned.
 
 use crate::script::{disk, options};
-use crate::support::{DIR, NUMBERS};
+use crate::support::{DIR, NUMBERS, POLICIES};
 use foreshore::{Db, Error, Options, TableDef, Transaction, TxnOptions};
 use foreshore_io::Sim;
 use foreshore_io::sim::{Fault, FaultKind, Persist};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const BLOBS: TableDef<u64, &[u8]> = TableDef::new("blobs");
 /// Keys of rows that stay lie apart, so that others fit between.
@@ -51,19 +51,23 @@ fn change_all(tx: &Transaction, count: u64, len: usize) -> Result<(), Error> {
 fn use_up_pages(db: &Db, count: u64) {
     let mut refused = 0;
     for n in 0.. {
-        match db.run(|tx| tx.open(BLOBS)?.insert(n % count * APART + 1 + n / count, &[3; 1900][..]).map(drop)) {
+        // On both sides, for a split leaves the row on one of them.
+        let (beside, away) = (n % count * APART + APART / 2, 1 + n / count / 2);
+        let key = if n / count % 2 == 0 { beside - APART / 2 + away } else { beside + APART / 2 - away };
+        match db.run(|tx| tx.open(BLOBS)?.insert(key, &[3; 1900][..]).map(drop)) {
             Ok(()) => refused = 0,
             Err(Error::DiskFull { path }) if path.ends_with("data") => refused += 1,
             Err(error) => panic!("{error:?}"),
         }
-        if refused > count {
+        if refused > 2 * count {
             return;
         }
     }
 }
 
 /// A database on a full disk with a transaction that has made its rows small, and whose pages others have filled since.
-fn shrunk(seed: u64, count: u64) -> (Sim, Db, Transaction) {
+fn shrunk(seed: u64) -> (Sim, Db, Transaction) {
+    let count = ROWS;
     let sim = disk(seed);
     // So that much of the log is prepared, and it is the data file that lacks space.
     let db = roomy(&sim).segment_bytes(4 << 20).log_budget(16 << 20).open(DIR).unwrap();
@@ -85,7 +89,7 @@ const ROWS: u64 = 600;
 
 #[test]
 fn a_rollback_that_finds_no_page_is_parked_and_goes_on_when_there_is_space() {
-    let (sim, db, tx) = shrunk(1, ROWS);
+    let (sim, db, tx) = shrunk(1);
     assert!(is_parked(tx.rollback()));
     assert_eq!(db.stats().txn.parked, 1);
     // A row that is not back yet: the oldest change is the last.
@@ -105,10 +109,64 @@ fn a_rollback_that_finds_no_page_is_parked_and_goes_on_when_there_is_space() {
     write(0).unwrap();
 }
 
+/// With threads of its own the database goes on by itself.
+#[test]
+fn a_parked_rollback_needs_no_help() {
+    let (sim, db, tx) = shrunk(1);
+    tx.prepare("name").unwrap();
+    db.close(Duration::ZERO).unwrap();
+    drop(db);
+    let db = roomy(&sim).background(true).open(DIR).unwrap();
+    assert!(matches!(db.rollback_prepared("name"), Err(Error::RollbackParked { .. })));
+    assert_eq!(db.stats().txn.parked, 1);
+    sim.clear_faults();
+    let until = Instant::now() + Duration::from_secs(30);
+    while db.stats().txn.parked > 0 {
+        assert!(Instant::now() < until, "it is not tried again");
+        std::thread::yield_now();
+    }
+    verify_rows(&db, ROWS);
+    db.check().unwrap();
+}
+
+/// A restart needs no space, however often it is cut short, though a prepared transaction keeps all log.
+#[test]
+fn a_full_disk_opens_again_and_again() {
+    let sim = disk(9);
+    let db = open(&sim).unwrap();
+    with_rows(&db, 50);
+    let tx = db.begin();
+    change_all(&tx, 50, 2000).unwrap();
+    tx.prepare("name").unwrap();
+    let lost = db.begin();
+    (0..50).for_each(|n| drop(lost.open(BLOBS).unwrap().insert(n * APART + 1, &[4; 500][..]).unwrap()));
+    db.sync().unwrap();
+    fill_disk(&sim);
+    let refused = (0..100_000).find_map(|n| db.run(|tx| tx.open(NUMBERS)?.insert(n, 1).map(drop)).err());
+    assert!(matches!(refused, Some(Error::DiskFull { .. })), "{refused:?}");
+    let mut sim = sim.crash_image(&Persist::None, 0);
+    for round in 0..40 {
+        fill_disk(&sim);
+        let opened = options(&sim).memory_limit(32 << 20).spill_limit(64 << 20).open(DIR);
+        let db = opened.unwrap_or_else(|error| panic!("round {round}: {error:?}"));
+        verify_rows(&db, 50);
+        assert_eq!(db.prepared().unwrap().len(), 1);
+        // Power is lost in the middle of the next one, too.
+        sim = sim.crash_image(&POLICIES[round as usize % POLICIES.len()], round);
+    }
+    fill_disk(&sim);
+    let db = open(&sim).unwrap();
+    db.rollback_prepared("name").unwrap();
+    verify_rows(&db, 50);
+    sim.clear_faults();
+    db.run(|tx| tx.open(NUMBERS)?.insert(1, 1).map(drop)).unwrap();
+    db.check().unwrap();
+}
+
 #[test]
 fn a_drop_and_a_savepoint_and_a_prepared_transaction_are_parked_alike() {
     for way in 0..3 {
-        let (sim, db, tx) = shrunk(2 + way, ROWS);
+        let (sim, db, tx) = shrunk(2 + way);
         match way {
             0 => drop(tx),
             1 => {
