@@ -99,9 +99,9 @@ pub enum Error {
     Closed,
     /// The transaction was rolled back already, by an earlier error in it.
     RolledBack,
-    /// The rollback of a transaction found no free page, no log space or a damaged page, and is parked: its rows stay locked. The engine
-    /// tries it again when space is freed, and from time to time. It answers the rollback itself, and writers that meet one of
-    /// the rows. Not retryable: freed space ends it, or a restart.
+    /// The rollback of a transaction found no free page, no log space or a damaged page, and is parked: its rows stay
+    /// locked, and the engine tries it again when space is freed. Answers the rollback itself, and writers that meet
+    /// one of the rows. Not retryable: freed space ends it, or a restart.
     RollbackParked {
         /// Label of the transaction that is rolled back.
         label: &'static str,
@@ -337,9 +337,7 @@ impl fmt::Display for Error {
             Self::Poisoned { cause } => write!(f, "the log has stopped, reopen the database: {cause}"),
             Self::Closed => f.write_str("the database is closed"),
             Self::RolledBack => f.write_str("the transaction was rolled back by an earlier error"),
-            Self::RollbackParked { label, cause } => {
-                write!(f, "the rollback of {label:?} is parked until it can go on, its rows stay locked: {cause}")
-            }
+            Self::RollbackParked { label, cause } => write!(f, "the rollback of {label:?} is parked: {cause}"),
             Self::KeyTooLarge { len, max } => write!(f, "the key has {len} bytes, at most {max} are allowed"),
             Self::ValueTooLarge { len, max } => write!(f, "the value has {len} bytes, at most {max} are allowed"),
             Self::TableName { name } => write!(f, "{name:?} cannot name a table"),

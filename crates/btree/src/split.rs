@@ -25,9 +25,10 @@ const MAX_SPLIT_BODY: usize = 16 + MAX_KEY + PAGE_SIZE;
 /// Largest body of a record that links a sibling.
 const MAX_LINK_BODY: usize = 8 + MAX_KEY;
 
-/// Log that splits may take before a row can grow by so many bytes when it is taken back. A split leaves a quarter of a page free in the
-/// node of the row at least, as rows take up to three eighths: so the splits of a rollback are as many as the quarters that its rows grow by,
-/// beside the first of each page. Those take what is kept back, and where that is used up the rollback is parked.
+/// Log that splits may take before a row can grow by so many bytes when it is taken back. A split leaves a quarter of a
+/// page free in the node of the row at least, as rows take up to three eighths: so the splits of a rollback are as many
+/// as the quarters that its rows grow by, beside the first of each page. Those take what is kept back, and where that
+/// is used up the rollback is parked.
 pub(crate) const fn structure_cost(grows: usize) -> u64 {
     let split = change_cost(3, MAX_SPLIT_BODY) + change_cost(2, MAX_LINK_BODY);
     (grows * split).div_ceil(PAGE_SIZE / 4) as u64

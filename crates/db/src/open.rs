@@ -151,6 +151,15 @@ fn create_files(files: &Files, fs: &Arc<dyn Fs>, contents: Contents, options: &L
     fs.sync_dir(&files.dir)
 }
 
+/// Takes the checkpoint that ends a start. On a disk without log space for it the next restart reads the same log
+/// again; a database that is new has no other.
+fn take_first_checkpoint(checkpointer: &Checkpointer, is_new: bool) -> Result<()> {
+    match checkpointer.checkpoint() {
+        Err(Error::DiskFull { .. }) if !is_new => Ok(()),
+        taken => taken,
+    }
+}
+
 /// 128 bits from the hash keys that the standard library draws from the system.
 fn new_uuid() -> Uuid {
     let mut bytes = [0; 16];
@@ -203,11 +212,7 @@ impl Parts {
             fenced.remove(&files.unfinished)?;
             fenced.sync_dir(&files.dir)?;
         }
-        match checkpointer.checkpoint() {
-            // The next restart reads the same log again. A database that is new has no other.
-            Err(Error::DiskFull { .. }) if !is_new => {}
-            taken => taken?,
-        }
+        take_first_checkpoint(&checkpointer, is_new)?;
         // Whatever was only in the cache has been redone, written again and synced.
         data.read_cached();
         let engine = Engine {
@@ -331,8 +336,8 @@ impl Parts {
         })
     }
 
-    /// The file for undo, which is made when it is needed, and goes with the process that has it open. A start on a full disk needs no
-    /// space for it.
+    /// The file for undo, which is made when it is needed, and goes with the process that has it open. A start on a
+    /// full disk needs no space for it.
     fn spill_file(&self) -> Result<Option<SpillFile>> {
         let path = &self.files.spill;
         // After power loss its name may be there again.

@@ -147,8 +147,8 @@ impl Db {
     /// Takes a prepared transaction back. That is durable when this returns.
     ///
     /// # Errors
-    /// As [`commit_prepared`](Self::commit_prepared). `RollbackParked`: the decision is durable, and the rest is taken back later (see
-    /// [`Transaction::rollback`](crate::Transaction::rollback)).
+    /// As [`commit_prepared`](Self::commit_prepared). `RollbackParked`: the decision is durable, and the rest is taken
+    /// back later (see [`Transaction::rollback`](crate::Transaction::rollback)).
     pub fn rollback_prepared(&self, name: &str) -> Result<()> {
         let engine = self.engine();
         engine.working(|| engine.rollback_prepared(name))

@@ -162,9 +162,9 @@ impl Transaction {
     /// since, answers [`Error::TableDropped`], which ends the transaction.
     ///
     /// # Errors
-    /// `NoSavepoint` for one of another transaction, or one that is gone: nothing has changed then. `RolledBack`. `DiskFull` or
-    /// `Corrupted`: it stopped half-way, and the whole transaction is rolled back, as far as that goes (see
-    /// [`rollback`](Self::rollback)). `Poisoned`: the next open takes the whole transaction back.
+    /// `NoSavepoint` for one of another transaction, or one that is gone: nothing has changed then. `RolledBack`.
+    /// `DiskFull` or `Corrupted`: it stopped half-way, and the whole transaction is rolled back, as far as that goes
+    /// (see [`rollback`](Self::rollback)). `Poisoned`: the next open takes the whole transaction back.
     pub fn rollback_to(&self, savepoint: &Savepoint) -> Result<()> {
         self.with(|_, live| {
             let Live { txn, created, dropped, .. } = live;

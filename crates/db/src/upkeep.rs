@@ -9,11 +9,12 @@ use std::time::Duration;
 /// After how long what could not be done is tried again.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// How often parked rollbacks are tried again while nothing else wakes the thread. Each try costs a descent and a system call.
+/// How often parked rollbacks are tried again while nothing else wakes the thread. Each try costs a descent and a
+/// system call.
 const RETRY_PARKED: Duration = Duration::from_millis(200);
 
-/// The step that grows the file, frees the pages of dropped tables when that is done, and tries parked rollbacks again. It does not keep
-/// the engine alive.
+/// The step that grows the file, frees the pages of dropped tables when that is done, and tries parked rollbacks again.
+/// It does not keep the engine alive.
 pub(crate) struct Upkeep(pub(crate) Weak<Engine>);
 
 impl Step for Upkeep {

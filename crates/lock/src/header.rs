@@ -21,9 +21,10 @@
 //! 3. *Giving up* without having been woken (time, cycle) consumes nothing.
 //! 4. *Equal hashes* share a queue: a wake-up may reach a waiter of the other row, and 2 holds for it as for any.
 //!
-//! 5. *Hiding.* A transaction whose rollback is parked stays live and holds its rows, and its waiters are not to wait for it. It takes its
-//!    xid out of its slot, under the slot's lock, and wakes one waiter of each row in its list then. The rows stay in the list: if
-//!    it is shown again before a woken waiter has looked, that waiter finds its holder live and relies on the debt by 2.
+//! 5. *Hiding.* A transaction whose rollback is parked stays live and holds its rows, and its waiters are not to wait
+//!    for it. It takes its xid out of its slot, under the slot's lock, and wakes one waiter of each row in its list
+//!    then. The rows stay in the list: if it is shown again before a woken waiter has looked, that waiter finds its
+//!    holder live and relies on the debt by 2.
 //!
 //! A debt may be paid to nobody, or a second time: the waiter looks again and parks again. A parked thread whose edge names a
 //! transaction that has ended (its row has a new holder by barging) is made to look again by any walk for deadlocks that
@@ -154,8 +155,9 @@ impl LockManager {
         }
     }
 
-    /// Hides the running transaction of the owner with this number (see [`Owner::index`]) from those who wait for its rows: each of them looks again, and its caller decides by other
-    /// means what becomes of the wait. [`Owner::set_xid`] shows it again.
+    /// Hides the running transaction of the owner with this number (see [`Owner::index`]) from those who wait for its
+    /// rows: each of them looks again, and its caller decides by other means what becomes of the wait.
+    /// [`Owner::set_xid`] shows it again.
     pub fn hide(&self, owner: usize) {
         let slot = self.slots.get(u32::try_from(owner).expect("owners are numbered in 32 bits"));
         let rows = {
@@ -173,7 +175,8 @@ impl LockManager {
         }
     }
 
-    /// Makes the row a debt of `holder` and returns its slot and the edge to it; `None` when it has ended, or is hidden.
+    /// Makes the row a debt of `holder` and returns its slot and the edge to it; `None` when it has ended, or is
+    /// hidden.
     fn enter_debt(&self, holder: Xid, row: RowHash) -> Option<(u32, Wait)> {
         let (index, mut shown) = self.slots.find(holder)?;
         if !mutant("hand-off: row not entered with the holder") {

@@ -113,8 +113,8 @@ impl Txn {
     /// commits up to it.
     ///
     /// # Errors
-    /// `RollbackParked`: the rest is taken back later (see [`TxnManager::parked`]). `Poisoned`: the rollback could not be completed, the log has
-    /// stopped, and the next restart takes it back.
+    /// `RollbackParked`: the rest is taken back later (see [`TxnManager::parked`]). `Poisoned`: the rollback could not
+    /// be completed, the log has stopped, and the next restart takes it back.
     pub fn rollback(mut self) -> Result<Csn> {
         self.take_back()?;
         Ok(self.observed())

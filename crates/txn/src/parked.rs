@@ -1,8 +1,9 @@
 //! Parked rollbacks: those that found no free page, no log space or a damaged page on their way.
 //!
-//! A row that was made smaller may need a split to come back, and a split needs a page. Where the disk has none the rollback stops in
-//! front of that change and is parked: what it has taken back is logged, the rest of its rows stay locked, and nothing is
-//! poisoned. Its transaction counts as running: checkpoints list it, and the next restart takes it back if this run does not.
+//! A row that was made smaller may need a split to come back, and a split needs a page. Where the disk has none the
+//! rollback stops in front of that change and is parked: what it has taken back is logged, the rest of its rows stay
+//! locked, and nothing is poisoned. Its transaction counts as running: checkpoints list it, and the next restart takes
+//! it back if this run does not.
 //!
 //! | state | row headers | slot of its lock owner | list |
 //! |---|---|---|---|
@@ -11,11 +12,11 @@
 //! | tried again | its xid, live | shows the xid | - |
 //! | ended | as before the transaction | free | - |
 //!
-//! To park: enter the list, then hide. To try again: show, then leave the list. So a writer that finds no holder to wait for finds
-//! the rollback in the list, and is refused with [`Error::RollbackParked`]; it never spins.
+//! To park: enter the list, then hide. To try again: show, then leave the list. So a writer that finds no holder to
+//! wait for finds the rollback in the list, and is refused with [`Error::RollbackParked`]; it never spins.
 //!
-//! The owner of the manager calls [`TxnManager::retry_parked`] when space was freed and from time to time; the signal of
-//! [`TxnManager::signal_parked`] tells when there is a reason to begin.
+//! The owner of the manager calls [`TxnManager::retry_parked`] when space was freed and from time to time; the signal
+//! of [`TxnManager::signal_parked`] tells when there is a reason to begin.
 //!
 //! **Invariant:** a rollback is parked only between two of its changes, so it is tried again from where it stopped.
 
@@ -171,7 +172,8 @@ impl From<Error> for Stop {
 }
 
 impl TxnManager {
-    /// Names the thread that calls [`retry_parked`](Self::retry_parked): it is signalled when a rollback is parked. The first call counts.
+    /// Names the thread that calls [`retry_parked`](Self::retry_parked): it is signalled when a rollback is parked. The
+    /// first call counts.
     pub fn signal_parked(&self, signal: Signal) {
         let _ = self.parked.signal.set(signal);
     }
@@ -198,12 +200,14 @@ impl TxnManager {
         self.parked.count()
     }
 
-    /// Takes over a transaction that a restart has undone in part, and parks its rollback. Its rows get a new xid and are locked, as those
-    /// of a prepared transaction. A change on a damaged page is left to the next restart, for which the transaction stays in the
-    /// log. Before any other transaction begins, and after all that can be undone has been.
+    /// Takes over a transaction that a restart has undone in part, and parks its rollback. Its rows get a new xid and
+    /// are locked, as those of a prepared transaction. A change on a damaged page is left to the next restart, for
+    /// which the transaction stays in the log. Before any other transaction begins, and after all that can be undone
+    /// has been.
     ///
     /// # Errors
-    /// Those of [`ResourceManager::take_over`](crate::ResourceManager::take_over) but for `Corrupted` pages, and of drawing an xid.
+    /// Those of [`ResourceManager::take_over`](crate::ResourceManager::take_over) but for `Corrupted` pages, and of
+    /// drawing an xid.
     pub fn park(self: &Arc<Self>, unfinished: Unfinished) -> Result<()> {
         let Unfinished { xid: was, first_group, last_lsn, changes, cause } = unfinished;
         let mut txn = self.begin(TxnOptions { label: RESTART, ..TxnOptions::default() })?;

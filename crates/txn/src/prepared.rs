@@ -162,8 +162,8 @@ impl Prepared {
     /// Takes everything back. Others get what was locked once the decision is durable, and then it returns.
     ///
     /// # Errors
-    /// `RollbackParked`: the decision is durable, and the rest is taken back later. `Poisoned`: the next restart tells what has become of
-    /// it.
+    /// `RollbackParked`: the decision is durable, and the rest is taken back later. `Poisoned`: the next restart tells
+    /// what has become of it.
     pub fn rollback(mut self) -> Result<()> {
         self.txn.take_back()
     }
@@ -255,8 +255,8 @@ impl<'a> TakeOver<'a> {
         self.lost
     }
 
-    /// Leaves out a change whose row cannot be reached because of `cause`. Refused, with the same error, unless the page is damaged and the
-    /// transaction is to be rolled back: the next restart then finds the change in the log.
+    /// Leaves out a change whose row cannot be reached because of `cause`. Refused, with the same error, unless the
+    /// page is damaged and the transaction is to be rolled back: the next restart then finds the change in the log.
     ///
     /// # Errors
     /// `cause`.

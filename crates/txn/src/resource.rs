@@ -28,21 +28,22 @@ pub trait ResourceManager: Send + Sync {
     /// lasts, covers the row anyway. A row that was not there before is kept as a ghost then.
     ///
     /// # Errors
-    /// `DiskFull`, `Corrupted`, `OutOfFrames`: the change is not taken back, and it is tried again later (see [`TxnManager::parked`]). Any other
-    /// stops the log.
+    /// `DiskFull`, `Corrupted`, `OutOfFrames`: the change is not taken back, and it is tried again later (see
+    /// [`TxnManager::parked`]). Any other stops the log.
     fn undo(&self, context: &mut UndoContext<'_>, entry: &UndoEntry<'_>) -> Result<bool>;
 
-    /// Has the rows of a prepared transaction, or of one that could not be taken back, held again after a restart: enters for each of `changes`, which are in their order,
-    /// how it is taken back and what the row was before, and leaves the xid that the transaction has now in the headers of the
-    /// rows. Its last changes are in their pages. Nobody else changes one. All changes of a row whose page is damaged go to
-    /// [`TakeOver::leave_out`].
+    /// Has the rows of a prepared transaction, or of one that could not be taken back, held again after a restart:
+    /// enters for each of `changes`, which are in their order, how it is taken back and what the row was before, and
+    /// leaves the xid that the transaction has now in the headers of the rows. Its last changes are in their pages.
+    /// Nobody else changes one. All changes of a row whose page is damaged go to [`TakeOver::leave_out`].
     ///
     /// # Errors
     /// `Corrupted` when rows and changes do not fit together; `TransactionTooLarge`, `Io`, `OutOfFrames`, `Poisoned`.
     fn take_over(&self, again: &mut TakeOver<'_>, changes: &[LoggedChange]) -> Result<()>;
 }
 
-/// Bytes by which the body of a compensation may be longer than that of its undo entry: a row that leaves a ghost instead of nothing.
+/// Bytes by which the body of a compensation may be longer than that of its undo entry: a row that leaves a ghost
+/// instead of nothing.
 const LONGER: usize = 16;
 
 /// Log space that is charged for the compensation of an undo entry with a body of so many bytes, on up to two pages.

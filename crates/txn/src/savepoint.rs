@@ -92,8 +92,8 @@ impl Txn {
     /// created since, and are gone.
     ///
     /// # Errors
-    /// `NoSavepoint`, and nothing has changed. `DiskFull`, `Corrupted` or `OutOfFrames`: it could not be completed, and the transaction can
-    /// only be rolled back as a whole from here on. `Poisoned`: as those, and the log has stopped.
+    /// `NoSavepoint`, and nothing has changed. `DiskFull`, `Corrupted` or `OutOfFrames`: it could not be completed, and
+    /// the transaction can only be rolled back as a whole from here on. `Poisoned`: as those, and the log has stopped.
     pub fn rollback_to(&mut self, savepoint: &Savepoint, is_new: impl Fn(TableId) -> bool) -> Result<()> {
         let place = self.savepoints.place_of(savepoint)?;
         self.savepoints.0.truncate(place + 1);

@@ -128,7 +128,8 @@ fn a_savepoint_that_cannot_be_gone_back_to_leaves_a_transaction_that_only_ends()
     assert_eq!((toy.manager.retry_parked(), toy.sum()), (0, 0));
 }
 
-/// A restart hands over what it could not take back: the rows are locked again under a new xid, and the records carry the old one.
+/// A restart hands over what it could not take back: the rows are locked again under a new xid, and the records carry
+/// the old one.
 #[test]
 fn a_loser_of_a_restart_is_parked_and_ends_later() {
     let mem = Mem::null();

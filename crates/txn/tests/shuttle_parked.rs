@@ -1,5 +1,5 @@
-//! A rollback that is parked while others come to wait for its row, and that is tried again: each of them gets the row or is told, and
-//! none waits for ever.
+//! A rollback that is parked while others come to wait for its row, and that is tried again: each of them gets the row
+//! or is told, and none waits for ever.
 #![cfg(foreshore_shuttle)]
 
 mod toy;
@@ -24,8 +24,8 @@ fn a_row_that_stays_parked() {
     writers_of_a_parked_rollback(true);
 }
 
-/// Two writers come to the row of a transaction that another thread rolls back, in vain at first. `stays`: it is tried again when they
-/// have ended.
+/// Two writers come to the row of a transaction that another thread rolls back, in vain at first. `stays`: it is tried
+/// again when they have ended.
 fn writers_of_a_parked_rollback(stays: bool) {
     let options = TxnManagerOptions { status_capacity: 64, undo_limit_bytes: 64 << 10, ..toy::small() };
     let (mut toy, rows) = Toy::lazy_on(Mem::null(), &[0], options);

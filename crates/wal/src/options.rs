@@ -199,8 +199,8 @@ impl LogOptions {
         (self.ring_bytes / (4 * self.max_sessions)).min(16 << 10) / 8 * 8
     }
 
-    /// Prepared log space, in bytes, below which more is prepared, and ordinary reservations are refused on a full disk: what is in flight,
-    /// what a restart needs, and a margin in which segments are prepared while writers go on.
+    /// Prepared log space, in bytes, below which more is prepared, and ordinary reservations are refused on a full
+    /// disk: what is in flight, what a restart needs, and a margin in which segments are prepared while writers go on.
     pub(crate) fn kept_back(&self, sessions: usize) -> u64 {
         self.margin() + self.for_restart() + self.in_flight_bytes(sessions)
     }
@@ -210,14 +210,14 @@ impl LogOptions {
         self.segment_bytes.max(2 * self.ring_bytes as u64)
     }
 
-    /// What one restart logs beside compensations: it repeats the groups that were in flight, and raises the ceiling of xids, ends
-    /// transactions and takes a checkpoint.
+    /// What one restart logs beside compensations: it repeats the groups that were in flight, and raises the ceiling of
+    /// xids, ends transactions and takes a checkpoint.
     pub(crate) fn for_restart(&self) -> u64 {
         RESTART_BYTES + (self.width() * self.max_group()) as u64
     }
 
-    /// What `sessions` may have been admitted for and not sealed yet: the buffer, and for each session a group of what it does
-    /// just now, and one of the record that ends its transaction.
+    /// What `sessions` may have been admitted for and not sealed yet: the buffer, and for each session a group of what
+    /// it does just now, and one of the record that ends its transaction.
     pub(crate) fn in_flight_bytes(&self, sessions: usize) -> u64 {
         let buffer = match self.buffer {
             BufferKind::Lanes => self.lanes_of(sessions) * self.lane_bytes(),
@@ -226,8 +226,8 @@ impl LogOptions {
         (buffer + sessions * 2 * BLOCK) as u64
     }
 
-    /// Bytes of prepared segments that hold `bytes` of groups for certain: the end of a segment stays empty where the next group
-    /// does not fit.
+    /// Bytes of prepared segments that hold `bytes` of groups for certain: the end of a segment stays empty where the
+    /// next group does not fit.
     pub(crate) fn prepared_for(&self, bytes: u64) -> u64 {
         let waste = format::FIRST_GROUP + self.max_group() as u64;
         bytes + (bytes * waste).div_ceil(self.segment_bytes - waste)

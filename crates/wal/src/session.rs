@@ -94,8 +94,8 @@ impl Session {
     /// As [`Session::reserve`], for compensations and checkpoints: may use the log space that is kept back for them.
     ///
     /// # Errors
-    /// `DiskFull` if no more is prepared than what is in flight may take, and none can be made: nothing has changed, and it may be
-    /// tried again. `Poisoned`.
+    /// `DiskFull` if no more is prepared than what is in flight may take, and none can be made: nothing has changed,
+    /// and it may be tried again. `Poisoned`.
     ///
     /// # Panics
     /// As [`Session::reserve`].
@@ -103,7 +103,8 @@ impl Session {
         self.admit(max_bytes, Purpose::Rollback)
     }
 
-    /// As [`Session::reserve`], for the record that ends a transaction: a commit, an end, a decision. It is never refused.
+    /// As [`Session::reserve`], for the record that ends a transaction: a commit, an end, a decision. It is never
+    /// refused.
     ///
     /// # Errors
     /// `Poisoned`.
@@ -114,7 +115,8 @@ impl Session {
         self.admit(max_bytes, Purpose::End)
     }
 
-    /// Makes sure that compensations of `bytes` together (see [`undo_log_cost`](crate::undo_log_cost)) can be charged. Without latches.
+    /// Makes sure that compensations of `bytes` together (see [`undo_log_cost`](crate::undo_log_cost)) can be charged.
+    /// Without latches.
     ///
     /// # Errors
     /// `DiskFull` if there is no prepared log space for them and none can be made; what making it failed with.
@@ -123,8 +125,8 @@ impl Session {
         self.undo_log.reserve(&self.shared, bytes)
     }
 
-    /// Charges the session with `bytes` of log for a compensation. They were reserved; or, at a restart, the run before had charged
-    /// them.
+    /// Charges the session with `bytes` of log for a compensation. They were reserved; or, at a restart, the run before
+    /// had charged them.
     #[inline]
     pub fn charge_undo_log(&mut self, bytes: u64) {
         self.undo_log.charge(&self.shared, bytes);

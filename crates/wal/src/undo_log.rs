@@ -1,17 +1,17 @@
 //! The account of log space for rollbacks.
 //!
-//! A transaction charges its session with what its compensation records will take, change by change, before the changes are logged. The
-//! space lies on the disk: prepared segments ahead of the log, over what is kept back for records under way, for the next
-//! checkpoint and for a restart. So a rollback of any size finds its log on a full disk, now or after a restart, which finds the
-//! prepared segments there.
+//! A transaction charges its session with what its compensation records will take, change by change, before the changes
+//! are logged. The space lies on the disk: prepared segments ahead of the log, over what is kept back for records under
+//! way, for the next checkpoint and for a restart. So a rollback of any size finds its log on a full disk, now or after
+//! a restart, which finds the prepared segments there.
 //!
 //! ```text
 //! prepared ahead  >=  granted to sessions  +  restart  +  in flight        before an ordinary reservation
 //! prepared ahead  >=  in flight                                            before one of a rollback or a checkpoint
 //! ```
 //!
-//! Sessions take space from the account that all share in blocks, and keep one from transaction to transaction, so that small
-//! transactions change nothing shared.
+//! Sessions take space from the account that all share in blocks, and keep one from transaction to transaction, so that
+//! small transactions change nothing shared.
 //!
 //! **Invariant:** what a session has charged is at most what it was granted.
 
@@ -19,13 +19,13 @@ use crate::log::Shared;
 use foreshore_base::Result;
 use foreshore_base::limits::BLOCK;
 
-/// Bytes that are granted at once, and that an idle session keeps where space is not short. A small transaction with a change of
-/// any size stays within one.
+/// Bytes that are granted at once, and that an idle session keeps where space is not short. A small transaction with a
+/// change of any size stays within one.
 pub(crate) const GRANT: u64 = 32 << 10;
 
-/// What the groups that carry a compensation add to it: headers and padding. Groups are cut where a lane is full, for commits, which
-/// have a group of their own reserved, and once for a batch of up to 64 pages that go home. Half of such a batch pays for the
-/// group here.
+/// What the groups that carry a compensation add to it: headers and padding. Groups are cut where a lane is full, for
+/// commits, which have a group of their own reserved, and once for a batch of up to 64 pages that go home. Half of such
+/// a batch pays for the group here.
 const GROUP_SHARE: u64 = BLOCK as u64 / 32;
 
 /// What one session has charged and been granted.
@@ -39,7 +39,8 @@ pub(crate) struct UndoLog {
 #[must_use]
 pub const fn undo_log_cost(cost: usize) -> u64 {
     let cost = cost as u64;
-    // A lane is cut at half its size at the earliest, and an eighth of that is more than a block and the table of a group.
+    // A lane is cut at half its size at the earliest, and an eighth of that is more than a block and the table of a
+    // group.
     cost + cost / 8 + GROUP_SHARE
 }
 

@@ -348,7 +348,8 @@ fn the_preparer_tries_again_when_space_is_back() {
     assert!(!matches!(log.prepare_step(), NextWake::After(_)));
 }
 
-/// Compensations are refused before what is in flight may lack space, so the log goes on, and records that end transactions with it.
+/// Compensations are refused before what is in flight may lack space, so the log goes on, and records that end
+/// transactions with it.
 #[test]
 fn what_is_kept_back_ends_in_a_refusal_and_not_in_a_stop() {
     let sim = Sim::new(1);

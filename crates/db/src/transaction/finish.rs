@@ -72,11 +72,11 @@ impl Transaction {
     /// [`rollback_pipelined`](Self::rollback_pipelined).
     ///
     /// # Errors
-    /// `RollbackParked`: a full disk or a damaged page stops it half-way. The transaction is over; the engine takes the rest back when space is
-    /// freed, or the next open does. Until then its rows stay locked, other writers of them get the same error, and readers by
-    /// snapshot see them as they were before. [`Stats::txn`](crate::Stats::txn) counts such rollbacks.
-    /// `Poisoned`: the next open takes it back. A transaction that an error ended before is rolled back already, which
-    /// is no error here.
+    /// `RollbackParked`: a full disk or a damaged page stops it half-way. The transaction is over; the engine takes the
+    /// rest back when space is freed, or the next open does. Until then its rows stay locked, other writers of them get
+    /// the same error, and readers by snapshot see them as they were before. [`Stats::txn`](crate::Stats::txn) counts
+    /// such rollbacks. `Poisoned`: the next open takes it back. A transaction that an error ended before is rolled back
+    /// already, which is no error here.
     pub fn rollback(self) -> Result<()> {
         let watermark = self.undo()?;
         self.settle(watermark)

@@ -1,5 +1,5 @@
-//! Rollbacks on a full disk: their log is there, and one that finds no page is parked, harms nobody else and goes on when there is
-//! space. Nothing is poisoned.
+//! Rollbacks on a full disk: their log is there, and one that finds no page is parked, harms nobody else and goes on
+//! when there is space. Nothing is poisoned.
 
 use crate::script::{disk, options};
 use crate::support::{DIR, NUMBERS, POLICIES};
@@ -194,7 +194,8 @@ fn a_drop_and_a_savepoint_and_a_prepared_transaction_are_parked_alike() {
     }
 }
 
-/// Log for compensations is on the disk before it is full: those of this transaction are several times what is kept back otherwise.
+/// Log for compensations is on the disk before it is full: those of this transaction are several times what is kept
+/// back otherwise.
 #[test]
 fn a_rollback_finds_its_log_on_a_full_disk_whatever_its_size() {
     for (rows, restarts) in [(1500, false), (1500, true)] {

@@ -1,5 +1,6 @@
-//! Real file systems of 128 MiB that are full: a large transaction that spills is rolled back, nothing is poisoned, the directory opens
-//! again while it is full, and writes go on by themselves when there is space. Skipped, by name, where they cannot be mounted.
+//! Real file systems of 128 MiB that are full: a large transaction that spills is rolled back, nothing is poisoned, the
+//! directory opens again while it is full, and writes go on by themselves when there is space. Skipped, by name, where
+//! they cannot be mounted.
 
 use foreshore::{Db, Error, Options, TableDef, Transaction};
 use std::fs;

@@ -35,8 +35,8 @@ pub struct Undoable<'a> {
     pub body: &'a [u8],
     /// The row before, if there was one.
     pub before: Option<Before<'a>>,
-    /// Bytes of log that changes of structure may take before the row can come back, at most [`MAX_STRUCTURE`]: a row that is made
-    /// smaller may find its page full.
+    /// Bytes of log that changes of structure may take before the row can come back, at most [`MAX_STRUCTURE`]: a row
+    /// that is made smaller may find its page full.
     pub structure: u64,
 }
 

@@ -72,9 +72,10 @@ pub struct SpillFile {
 }
 
 impl SpillFile {
-    /// The file that `make` makes when undo is moved there for the first time, so that a start needs no space for it. The file is used
-    /// by one arena alone, and what is in it is of no use afterwards. It grows by what is moved at once, uses free places again,
-    /// and never shrinks. Of a `limit_bytes` of more than 32 times the memory for undo the rest is not used.
+    /// The file that `make` makes when undo is moved there for the first time, so that a start needs no space for it.
+    /// The file is used by one arena alone, and what is in it is of no use afterwards. It grows by what is moved at
+    /// once, uses free places again, and never shrinks. Of a `limit_bytes` of more than 32 times the memory for undo
+    /// the rest is not used.
     pub fn new(make: impl Fn() -> Result<Arc<dyn File>> + Send + Sync + 'static, limit_bytes: usize) -> Self {
         Self { make: Arc::new(make), limit_bytes }
     }

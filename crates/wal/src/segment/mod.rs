@@ -257,7 +257,8 @@ impl Segments {
     /// Grants what had been granted in the run before.
     pub(crate) fn grant_again(&self, blocks: u64) {
         rmw::contended(1);
-        // ORDERING: Relaxed, a sum that each look compares anew; the space itself is handed over by `ready_bytes` and the list.
+        // ORDERING: Relaxed, a sum that each look compares anew; the space itself is handed over by `ready_bytes` and
+        // the list.
         self.granted.fetch_add(blocks * self.options.prepared_for(GRANT), Ordering::Relaxed);
         if self.is_short() {
             self.preparer.notify();
