@@ -82,3 +82,9 @@ fn a_writer_that_is_about_to_park_looks_whether_its_holder_is_hidden() {
 fn a_hidden_holder_keeps_its_debts() {
     shuttle_mutated("parked: a hidden holder forgets its debts", 4 * ITERATIONS, a_row_of_a_parked_rollback);
 }
+
+#[test]
+#[should_panic(expected = "RollbackParked")]
+fn a_rollback_without_a_page_does_not_stop_the_log() {
+    shuttle_mutated("parked: a rollback without a page stops the log", 1, a_row_of_a_parked_rollback);
+}

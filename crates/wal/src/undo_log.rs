@@ -24,9 +24,9 @@ use foreshore_base::limits::BLOCK;
 pub(crate) const GRANT: u64 = 32 << 10;
 
 /// What the groups that carry a compensation add to it: headers and padding. Groups are cut where a lane is full, for
-/// commits, which have a group of their own reserved, and once for a batch of up to 64 pages that go home. Half of such
-/// a batch pays for the group here.
-const GROUP_SHARE: u64 = BLOCK as u64 / 32;
+/// commits, which have a group of their own reserved, and once for a batch of up to 64 pages that go home. Each page of a
+/// batch has a compensation at least, and pays for its part of the group here.
+const GROUP_SHARE: u64 = BLOCK as u64 / 64;
 
 /// What one session has charged and been granted.
 #[derive(Debug, Default)]

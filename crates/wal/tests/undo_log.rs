@@ -7,7 +7,7 @@ use common::*;
 use foreshore_base::Error;
 use foreshore_io::sim::{Fault, FaultKind, Persist};
 use foreshore_io::{Fs, Sim};
-use foreshore_sync::NextWake;
+use foreshore_sync::{NextWake, rmw};
 use foreshore_wal::{Dep, Log, Record, Session, undo_log_cost};
 use std::sync::Arc;
 
@@ -95,4 +95,31 @@ fn what_is_given_back_goes_to_others() {
         let lsn = append(&mut other, tag, &payload(tag, PAYLOAD)).unwrap();
         log.force(lsn).unwrap();
     }
+}
+
+/// Sessions take the account's space in blocks and keep one, so that small transactions meet nobody there.
+#[test]
+fn small_transactions_change_nothing_shared() {
+    let fs: Arc<dyn Fs> = Arc::new(Sim::new(4));
+    let log = fresh(&fs, &small());
+    while log.prepare_step() == NextWake::Now {}
+    let mut session = log.session().unwrap();
+    let transaction = |session: &mut Session| {
+        for _ in 0..4 {
+            session.reserve_undo_log(16 << 10).unwrap();
+            session.charge_undo_log(500);
+        }
+        session.pay_undo_log(500);
+        session.lower_undo_log(500);
+        session.end_undo_log();
+    };
+    transaction(&mut session);
+    let before = rmw::counted();
+    (0..100).for_each(|_| transaction(&mut session));
+    assert_eq!(rmw::counted(), before);
+    // A large one takes many at once and gives them back.
+    session.reserve_undo_log(400 << 10).unwrap();
+    session.charge_undo_log(400 << 10);
+    session.end_undo_log();
+    assert_eq!(rmw::counted(), before + 2);
 }

@@ -12,7 +12,6 @@ use crate::undo_log::GRANT;
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, GroupNo, Result, Uuid};
 use foreshore_io::{AlignedBuf, File, Fs};
-use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
 use foreshore_sync::{LockRank, Mutex, Signal, rmw};
 use std::collections::VecDeque;
@@ -293,7 +292,6 @@ impl Segments {
             return outcome.and(Err(Error::DiskFull { path: self.home.dir.clone() }));
         }
         match outcome {
-            Err(Error::DiskFull { .. }) | Ok(()) if mutant("segments: writers use what rollbacks need") => Ok(()),
             Err(Error::DiskFull { .. }) | Ok(()) => self.prepare_while(Self::is_spent),
             Err(error) => Err(error),
         }
