@@ -25,7 +25,7 @@ use foreshore_space::{CATALOGUE_ROOT, Space, SpaceOptions, SuperBlock};
 use foreshore_sync::primitive::atomic::{AtomicU8, AtomicU32, Ordering};
 use foreshore_sync::{Daemon, EventCount, LockRank, Mutex, ShardedCounter, Signal, Step, ThreadSpawn, Turns};
 use foreshore_txn::{Isolation, SpillFile, Start, TakenOver, TxnManager, TxnManagerOptions};
-use foreshore_wal::{Log, LogOptions};
+use foreshore_wal::{Log, LogOptions, Recovered};
 use std::{
     hash::{BuildHasher, RandomState},
     io,
@@ -138,6 +138,7 @@ fn create_files(files: &Files, fs: &Arc<dyn Fs>, contents: Contents, options: &L
         checkpoint_group: foreshore_base::GroupNo::ZERO,
         // A restart before the first checkpoint reads all of the log.
         scan_start: Log::FIRST_GROUP,
+        redo_start: Log::FIRST_GROUP,
         data_pages: 0,
         xid_ceiling: foreshore_base::Xid(1),
         clean: false,
@@ -195,8 +196,6 @@ impl Parts {
         let space = Arc::new(Space::new(pool.clone(), Arc::clone(&data), self.space_options()));
         let trees = Arc::new(Trees::new(pool.clone(), Arc::clone(&space)));
         let replayed = replay(&files.log, &log, &recovered, &superblock, &pool, &*trees)?;
-        // Its segments may be recycled from here on.
-        drop(recovered);
         if is_new {
             let mut session = log.session()?;
             space.create(&mut session)?;
@@ -204,7 +203,9 @@ impl Parts {
         } else {
             space.load()?;
         }
-        let (txns, taken_over, recovery) = self.recover(&log, &trees, replayed)?;
+        let (txns, taken_over, recovery) = self.recover(&log, &recovered, &trees, replayed)?;
+        // Its segments may be recycled from here on.
+        drop(recovered);
         let checkpointer = self.checkpointer(&log, &pool, &txns, &space, &data, superblock)?;
         if is_new {
             // A restart finds everything in the log from here on, and no superblock names a checkpoint beside the marker.
@@ -254,10 +255,11 @@ impl Parts {
     fn recover(
         &self,
         log: &Log,
+        recovered: &Recovered,
         trees: &Arc<Trees>,
         replayed: Replayed,
     ) -> Result<(Arc<TxnManager>, Vec<TakenOver>, RecoveryStats)> {
-        let Replayed { losers, in_doubt, start, mut stats, .. } = replayed;
+        let Replayed { mut unended, in_doubt, start, mut stats, .. } = replayed;
         let locks = match in_doubt.first() {
             Some(found) => LockManager::with_seed(self.lock_options(), found.body.seed),
             None => LockManager::new(self.lock_options()),
@@ -267,8 +269,11 @@ impl Parts {
         // The thread that frees pages, which is why one may go on.
         txns.signal_parked(trees.space_signal());
         let mut taken_over = take_over(&txns, in_doubt)?;
-        undo(log, &txns, &**trees, losers, &mut stats)?;
-        taken_over.iter_mut().try_for_each(TakenOver::hold_rows)?;
+        undo(log, recovered, &txns, &**trees, &mut unended, &mut stats)?;
+        for taken in &mut taken_over {
+            let changes = unended.changes_of(recovered, taken.in_doubt().xid)?;
+            taken.hold_rows(changes)?;
+        }
         Ok((txns, taken_over, stats))
     }
 

@@ -1,37 +1,44 @@
 //! Analysis: which transactions were running when the log ended, and which of their changes stand.
 
 use crate::format::CheckpointBody;
+use crate::stretch::Stretches;
+use crate::trace::Trace;
 use foreshore_base::{Csn, GroupNo, Lsn, Xid};
 use foreshore_buffer::format::{CLR, ChangeRecord, UNDOABLE};
 use foreshore_txn::format::{self as records, ABORT, CHECKPOINT, COMMIT, END, PREPARE, XID_CEILING};
-use foreshore_txn::{InDoubt, LoggedChange, PrepareBody};
+use foreshore_txn::{InDoubt, PrepareBody};
 use std::collections::{BTreeMap, HashSet};
 
-/// A transaction whose end has not been seen.
-#[derive(Debug, Default)]
-pub(crate) struct Open {
-    /// In log order; the last one is undone first.
-    pub(crate) undo: Vec<LoggedChange>,
-    pub(crate) last_lsn: Lsn,
-    /// The first group that a record of it was met in.
-    first_group: Option<GroupNo>,
-    /// It has prepared, and there is no decision yet.
-    prepared: Option<Box<PrepareBody>>,
-    /// A compensation was met for a change that was not.
-    unmatched: bool,
+/// Memory that a change takes beside its body when it is read again.
+const CHANGE_BYTES: usize = 64;
+
+/// Where a record was met.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At {
+    pub(crate) xid: Xid,
+    pub(crate) lsn: Lsn,
+    pub(crate) group: GroupNo,
 }
 
-impl Open {
-    fn into_doubt(self, xid: Xid) -> Option<InDoubt> {
-        let Self { undo: changes, last_lsn, first_group, prepared, .. } = self;
-        Some(InDoubt { xid, first_group: first_group?, last_lsn, changes, body: *prepared? })
-    }
+/// A transaction whose end has not been seen.
+#[derive(Debug)]
+pub(crate) struct Open {
+    /// Its changes.
+    pub(crate) trace: Trace,
+    pub(crate) last_lsn: Lsn,
+    /// The first group that a record of it was met in.
+    pub(crate) first_group: GroupNo,
+    /// It has prepared, and there is no decision yet.
+    prepared: Option<Box<PrepareBody>>,
+    /// A compensation was met that does not fit its changes.
+    is_unmatched: bool,
 }
 
 /// What one pass over the log finds out.
 #[derive(Debug)]
 pub(crate) struct Analysis {
     open: BTreeMap<Xid, Open>,
+    stretches: Stretches,
     ceiling: Xid,
     clock: Csn,
     /// LSN of the checkpoint record to look for; zero if there has been no checkpoint.
@@ -47,22 +54,35 @@ pub(crate) struct Outcome {
     pub(crate) losers: BTreeMap<Xid, Open>,
     /// Those that wait for a decision, by xid.
     pub(crate) in_doubt: Vec<InDoubt>,
+    /// Their changes.
+    pub(crate) prepared: BTreeMap<Xid, Trace>,
+    /// The log in which the changes of all these lie.
+    pub(crate) stretches: Stretches,
     /// First xid that nobody has been given.
     pub(crate) next_xid: Xid,
     pub(crate) clock: Csn,
 }
 
 impl Analysis {
-    /// Starts with what the superblock says.
-    pub(crate) fn new(checkpoint_lsn: Lsn, ceiling: Xid) -> Self {
-        Self { open: BTreeMap::new(), ceiling, clock: Csn::ZERO, wanted: checkpoint_lsn, checkpoint: None, commits: 0 }
+    /// Starts with what the superblock says. The log is read again in stretches of `stretch` bytes.
+    pub(crate) fn new(checkpoint_lsn: Lsn, ceiling: Xid, stretch: usize) -> Self {
+        Self {
+            open: BTreeMap::new(),
+            stretches: Stretches::new(stretch),
+            ceiling,
+            clock: Csn::ZERO,
+            wanted: checkpoint_lsn,
+            checkpoint: None,
+            commits: 0,
+        }
     }
 
     /// Takes note of a record. Records come in log order.
     ///
     /// # Errors
     /// Says what is wrong with a record that no engine writes.
-    pub(crate) fn note(&mut self, xid: Xid, lsn: Lsn, record: &ChangeRecord<'_>) -> Result<(), &'static str> {
+    pub(crate) fn note(&mut self, at: At, record: &ChangeRecord<'_>) -> Result<(), &'static str> {
+        let At { xid, lsn, .. } = at;
         match record.kind {
             COMMIT => {
                 self.open.remove(&xid);
@@ -87,40 +107,38 @@ impl Analysis {
             }
             _ if xid == Xid::ZERO => {}
             PREPARE => {
-                let open = self.open.entry(xid).or_default();
-                open.last_lsn = lsn;
-                open.prepared = Some(Box::new(PrepareBody::decode(record.body)?));
+                self.open(at).prepared = Some(Box::new(PrepareBody::decode(record.body)?));
             }
-            ABORT => {
-                let open = self.open.entry(xid).or_default();
-                open.last_lsn = lsn;
-                open.prepared = None;
-            }
-            _ => self.note_change(xid, lsn, record)?,
+            ABORT => self.open(at).prepared = None,
+            _ => self.note_change(at, record)?,
         }
         Ok(())
     }
 
-    /// Takes note of the group that the record of a transaction stands in.
-    pub(crate) fn note_group(&mut self, xid: Xid, group: GroupNo) {
-        if let Some(open) = self.open.get_mut(&xid) {
-            open.first_group = Some(open.first_group.map_or(group, |first| first.min(group)));
-        }
+    /// The transaction of a record.
+    fn open(&mut self, At { xid, lsn, group }: At) -> &mut Open {
+        let open = self.open.entry(xid).or_insert_with(|| Open {
+            trace: Trace::default(),
+            last_lsn: lsn,
+            first_group: group,
+            prepared: None,
+            is_unmatched: false,
+        });
+        open.last_lsn = lsn;
+        open.first_group = open.first_group.min(group);
+        open
     }
 
-    fn note_change(&mut self, xid: Xid, lsn: Lsn, record: &ChangeRecord<'_>) -> Result<(), &'static str> {
-        let open = self.open.entry(xid).or_default();
-        open.last_lsn = lsn;
+    fn note_change(&mut self, at: At, record: &ChangeRecord<'_>) -> Result<(), &'static str> {
         if record.flags & CLR != 0 {
-            let (compensates, _) = records::split_clr(record.body).ok_or("a compensation record is too short")?;
-            // Rollback goes backwards, so it is nearly always the last one.
-            match open.undo.iter().rposition(|entry| entry.lsn == compensates) {
-                Some(at) => drop(open.undo.remove(at)),
-                None => open.unmatched = true,
-            }
+            let (change, _) = records::split_clr(record.body).ok_or("a compensation record is too short")?;
+            let open = self.open(at);
+            open.is_unmatched |= !open.trace.take_back(change, at.lsn);
         } else if record.flags & UNDOABLE != 0 {
-            let body = record.body.into();
-            open.undo.push(LoggedChange { lsn, kind: record.kind, table: record.table, body });
+            let stretch = self.stretches.note(at.lsn, at.group, CHANGE_BYTES + record.body.len());
+            self.open(at).trace.add(at.lsn, stretch);
+        } else {
+            self.open(at);
         }
         Ok(())
     }
@@ -138,17 +156,23 @@ impl Analysis {
         } else if self.wanted != Lsn::ZERO {
             return Err("the checkpoint that the superblock names is not in the log");
         }
-        if self.open.values().any(|open| open.unmatched) {
-            return Err("a compensation names a change that is not in the log");
+        if self.open.values().any(|open| open.is_unmatched) {
+            return Err("a compensation names a change that is not in the log, or not the newest");
         }
         if self.open.keys().next_back().is_some_and(|&last| last >= self.ceiling) {
             return Err("a record carries an xid that was never handed out");
         }
-        let (in_doubt, losers): (BTreeMap<_, _>, _) =
-            self.open.into_iter().partition(|(_, open)| open.prepared.is_some());
-        let in_doubt = in_doubt.into_iter().map(|(xid, open)| open.into_doubt(xid));
-        let in_doubt = in_doubt.collect::<Option<_>>().ok_or("a prepared transaction without a place in the log")?;
-        Ok(Outcome { losers, in_doubt, next_xid: self.ceiling, clock: self.clock })
+        let (mut losers, mut in_doubt, mut prepared) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
+        for (xid, mut open) in self.open {
+            let Some(body) = open.prepared.take() else {
+                losers.insert(xid, open);
+                continue;
+            };
+            in_doubt.push(InDoubt { xid, first_group: open.first_group, last_lsn: open.last_lsn, body: *body });
+            prepared.insert(xid, open.trace);
+        }
+        let (stretches, next_xid, clock) = (self.stretches, self.ceiling, self.clock);
+        Ok(Outcome { losers, in_doubt, prepared, stretches, next_xid, clock })
     }
 }
 

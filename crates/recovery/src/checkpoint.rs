@@ -1,8 +1,9 @@
 //! Fuzzy checkpoints: a durable note of where redo begins, taken while everybody goes on.
 //!
 //! The order of the steps is what makes the note true; each one says what it relies on. Fuzzy checkpoints go back to
-//! ARIES; that the scan may begin at the oldest group which a dirty page needs, and not at the checkpoint, is its
-//! dirty page table reduced to one number.
+//! ARIES; that redo may begin at the oldest group which a dirty page needs, and not at the checkpoint, is its
+//! dirty page table reduced to one number, the **redo start**. The **scan start** is the first group of the oldest transaction
+//! where that is older: from there to the redo start the log is read for the analysis alone.
 
 use crate::format::{BODY_ENTRY, BODY_HEADER, CheckpointBody};
 use crate::pace::{Mark, PORTIONS, Pace};
@@ -55,8 +56,10 @@ pub struct CheckpointStats {
     pub checkpoints: u64,
     /// Checkpoints that failed.
     pub failures: u64,
-    /// Log group that a restart would begin at.
+    /// Log group that a restart would begin to read at.
     pub scan_start: GroupNo,
+    /// Log group from which on a restart would apply changes to pages. What lies before it is kept for transactions alone.
+    pub redo_start: GroupNo,
 }
 
 /// Takes checkpoints: when it is told to, and as a step whenever the log has grown by a quarter of its budget.
@@ -78,6 +81,7 @@ pub struct Checkpointer {
     state: Mutex<State>,
     signal: Signal,
     scan_start: AtomicU64,
+    redo_start: AtomicU64,
     checkpoints: AtomicU64,
     failures: AtomicU64,
 }
@@ -113,6 +117,7 @@ impl Checkpointer {
         let pace = Pace::new(log_budget, log.written_bytes(), log.bytes_since(superblock.scan_start));
         Ok(Self {
             scan_start: AtomicU64::new(superblock.scan_start.0),
+            redo_start: AtomicU64::new(superblock.redo_start.0),
             state: Mutex::new(LockRank::Checkpoint, State { session, older: GroupNo::ZERO, newest: superblock, pace }),
             signal: Signal::new(),
             checkpoints: AtomicU64::new(0),
@@ -175,6 +180,7 @@ impl Checkpointer {
             checkpoints: self.checkpoints.load(Ordering::Relaxed),
             failures: self.failures.load(Ordering::Relaxed),
             scan_start: GroupNo(self.scan_start.load(Ordering::Relaxed)),
+            redo_start: GroupNo(self.redo_start.load(Ordering::Relaxed)),
         }
     }
 
@@ -199,10 +205,12 @@ impl Checkpointer {
         let oldest_page = self.pool.min_rec_group().unwrap_or(begin);
         let oldest_transaction = view.active.iter().map(|&(_, group)| group).min().unwrap_or(begin);
         assert!(oldest_transaction >= state.newest.scan_start, "transaction in log before {}", state.newest.scan_start);
-        // A page may name a group before the last scan start: of a thread that stood still between its look at the next
+        // A page may name a group before the last redo start: of a thread that stood still between its look at the next
         // group and its mark since before that checkpoint began, which found the page clean. So the record was appended
         // later, and is not in what was given up.
-        let scan_start = begin.min(oldest_page).min(oldest_transaction).max(state.newest.scan_start);
+        let redo_start = begin.min(oldest_page).max(state.newest.redo_start);
+        // What is older is read for the transactions alone: no page lacks a change of it, see `replay`.
+        let scan_start = redo_start.min(oldest_transaction);
 
         let (active, clock) = (view.active, view.clock);
         let is_clean = reach == Reach::Last && active.is_empty() && scan_start == begin;
@@ -221,6 +229,7 @@ impl Checkpointer {
             checkpoint_lsn: lsn,
             checkpoint_group: group,
             scan_start,
+            redo_start,
             data_pages: self.space.file_pages(),
             xid_ceiling: body.ceiling,
             clean: is_clean,
@@ -238,6 +247,7 @@ impl Checkpointer {
         state.pace.taken(at);
         // ORDERING: hint, for statistics.
         self.scan_start.store(scan_start.0, Ordering::Relaxed);
+        self.redo_start.store(redo_start.0, Ordering::Relaxed);
         // The slot that is now the older one is the fallback, and keeps its log. Twice, because the log keeps what the
         // older of its own two control slots names: after the second call both name the same.
         self.log.truncate(older)?;

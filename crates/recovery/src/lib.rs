@@ -15,6 +15,10 @@ mod checkpoint;
 mod format;
 mod pace;
 mod restart;
+mod stretch;
+mod trace;
+mod undo;
 
 pub use checkpoint::{CheckpointParts, CheckpointStats, Checkpointer, MAX_ACTIVE};
-pub use restart::{Losers, RecoveryStats, Replayed, replay, undo};
+pub use restart::{RecoveryStats, Replayed, replay};
+pub use undo::{Unended, undo};

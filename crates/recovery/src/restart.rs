@@ -1,21 +1,47 @@
 //! Restart: repeat history, then take back what had not committed.
 //!
-//! After ARIES (Mohan et al., 1992), with analysis and redo in one pass over the log, since the superblock names a group
-//! that lies before everything either of them needs. Restart may itself be cut short at any point and begin again: redo
-//! skips what a page already holds, and compensations, which are redone like any change, take the changes they
-//! compensate out of what is left to undo.
+//! After ARIES (Mohan et al., 1992), with analysis and redo in one pass over the log. The superblock names two groups: the
+//! scan start lies before everything that either of them needs, the redo start before everything that a page needs. Groups between
+//! them are read for the analysis alone.
+//!
+//! Restart may itself be cut short at any point and begin again: redo skips what a page already holds, and compensations, which are
+//! redone like any change, take the changes they compensate out of what is left to undo.
+//!
+//! **Why no page needs a record of a group before the redo start.** Let `R` be the redo start of the superblock that counts, and `r` a
+//! record of an earlier group that changed page `p`.
+//!
+//! 1. The checkpoint loaded the number of the next group, `begin`, before all else, and `R` is not above it. So `r` was appended before
+//!    that load, and `p` marked dirty before `r` was appended, since a group that was at most that of `r`.
+//! 2. The checkpoint then wrote pages, and took `R` as the least group that a dirty page needed. `p` was not among these, or `R` were not
+//!    above the group of `r`. So `p` had been written with `r` after it was marked, and is clean or was marked again for later records.
+//! 3. The data file was synced before the superblock was written: that image of `p`, or a newer one, is home.
+//! 4. Home writes after that put newer images in its place. Where power loss tears one, its image in the doublewrite file is newer
+//!    still, and has `r`. A page that fell behind the end of the file by a growth that was lost had no sync after its first write, so it was
+//!    dirty at the checkpoint, or was initialised after it: all its records are at `R` or behind.
+//! 5. A page that is formatted anew has an initialising record. If that is at `R` or behind, redo starts from it, and needs nothing of
+//!    the earlier use of the id; if it lies before `R`, steps 1 to 4 hold for it as for any record.
+//!
+//! Records of one page need not lie in groups in the order of their LSNs: one cut may travel in several groups. The argument is about
+//! each record alone, and so is the comparison with the LSN of the page, which skips those that it holds.
+//!
+//! Each slot of the superblock has its own pair. A restart that falls back to the older one reads and redoes from there: its pages were
+//! synced before it was written, newer images do no harm, and the log from its scan start on is kept.
 
-use crate::analysis::{Analysis, Open, Outcome};
+use crate::analysis::{Analysis, At, Outcome};
+use crate::undo::Unended;
+use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Csn, Error, PageId, Place, Result, Xid};
 use foreshore_buffer::Pool;
 use foreshore_buffer::format::{CLR, ChangeRecord};
 use foreshore_space::SuperBlock;
-use foreshore_txn::{InDoubt, ResourceManager, Start, TxnManager, UndoContext, UndoEntry, UndoPtr, format::split_clr};
+use foreshore_txn::{InDoubt, ResourceManager, Start, format::split_clr};
 use foreshore_wal::{Log, LoggedRecord, Recovered};
-use std::{
-    collections::{BTreeMap, BinaryHeap},
-    path::Path,
-};
+use std::path::Path;
+
+/// Share of the pool's memory that the changes of one stretch of log may take beside it.
+const STRETCH_SHARE: usize = 16;
+/// Smallest stretch, in bytes: each costs a look for its beginning.
+const MIN_STRETCH: usize = 16 << 10;
 
 /// What a restart did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,6 +51,8 @@ pub struct RecoveryStats {
     pub was_clean: bool,
     /// Records read.
     pub records: u64,
+    /// Those among them that lie before the redo start, and concern no page.
+    pub analysed: u64,
     /// Commits among them.
     pub commits: u64,
     /// Changes of pages that were applied again.
@@ -39,15 +67,11 @@ pub struct RecoveryStats {
     pub restored: u64,
 }
 
-/// The transactions that were running when the log ended.
-#[derive(Debug)]
-pub struct Losers(BTreeMap<Xid, Open>);
-
 /// What replay leaves to do.
 #[derive(Debug)]
 pub struct Replayed {
-    /// To be undone, once transactions and trees are wired.
-    pub losers: Losers,
+    /// To be undone, once transactions and trees are wired, and the changes of those in doubt.
+    pub unended: Unended,
     /// To be taken over, once transactions and trees are wired.
     pub in_doubt: Vec<InDoubt>,
     /// Where xids and commit stamps go on.
@@ -77,20 +101,26 @@ pub fn replay(
     if superblock.scan_start < recovered.first_group() {
         return Err(recovered.lost(superblock.scan_start));
     }
-    if superblock.scan_start > recovered.next_group() {
+    if superblock.redo_start > recovered.next_group() {
         return Err(recovered.lost(recovered.next_group()));
     }
     let malformed = |why| Error::corrupted(log_dir, Place::File, why);
     let mut stats = RecoveryStats { was_clean: superblock.clean, ..RecoveryStats::default() };
     stats.restored = pool.restore_doublewrite(log.durable())? as u64;
-    let mut analysis = Analysis::new(superblock.checkpoint_lsn, superblock.xid_ceiling);
+    let stretch = (pool.frames() * PAGE_SIZE / STRETCH_SHARE).max(MIN_STRETCH);
+    let mut analysis = Analysis::new(superblock.checkpoint_lsn, superblock.xid_ceiling, stretch);
     for record in recovered.records(superblock.scan_start) {
         let record = record?;
         let mut change = ChangeRecord::decode(&record.payload).map_err(malformed)?;
         stats.records += 1;
         stats.was_clean &= record.lsn <= superblock.checkpoint_lsn;
-        analysis.note(Xid(record.tag), record.lsn, &change).map_err(malformed)?;
-        analysis.note_group(Xid(record.tag), record.group);
+        let at = At { xid: Xid(record.tag), lsn: record.lsn, group: record.group };
+        analysis.note(at, &change).map_err(malformed)?;
+        if record.group < superblock.redo_start {
+            // See the head of the file.
+            stats.analysed += 1;
+            continue;
+        }
         if change.flags & CLR != 0 {
             // What it compensates matters to the analysis only.
             change.body = split_clr(change.body).ok_or_else(|| malformed("a compensation record is too short"))?.1;
@@ -100,13 +130,13 @@ pub fn replay(
         }
     }
     stats.commits = analysis.commits;
-    let Outcome { losers, in_doubt, next_xid, clock } = analysis.finish().map_err(malformed)?;
+    let Outcome { losers, in_doubt, prepared, stretches, next_xid, clock } = analysis.finish().map_err(malformed)?;
     let start = Start { next_xid, clock: clock.max(Csn(recovered.max_lsn().0)) };
     stats.prepared = in_doubt.len() as u64;
     if in_doubt.iter().any(|found| found.body.seed != in_doubt[0].body.seed) {
         return Err(malformed("prepared transactions have keys hashed by two seeds"));
     }
-    Ok(Replayed { losers: Losers(losers), in_doubt, start, stats })
+    Ok(Replayed { unended: Unended::new(log_dir, stretches, losers, prepared), in_doubt, start, stats })
 }
 
 /// Applies a change to one of its pages unless the page holds it. Returns whether it did.
@@ -130,45 +160,4 @@ fn redo_page(
     redo.redo(change, index, &mut page)?;
     page.set_lsn(record.lsn);
     Ok(true)
-}
-
-/// Takes back what `losers` did, newest change first over all of them, and logs the end of each. Space and trees work as
-/// they do at run time; nobody else changes a page. Prepared transactions have been taken over, but for their rows.
-///
-/// # Errors
-/// `DiskFull`, `Io`, `Corrupted`, `Poisoned`. The next restart goes on where this one stopped.
-pub fn undo(
-    log: &Log,
-    txns: &TxnManager,
-    manager: &dyn ResourceManager,
-    losers: Losers,
-    stats: &mut RecoveryStats,
-) -> Result<()> {
-    let Losers(mut losers) = losers;
-    if losers.is_empty() {
-        return Ok(());
-    }
-    let mut session = log.session()?;
-    let newest = |open: &Open| open.undo.last().map(|entry| entry.lsn);
-    // In descending order over all of them: two losers may have changed one page, and a change is taken back from the
-    // state that it left. Those with nothing left come last.
-    let mut queue: BinaryHeap<_> = losers.iter().map(|(&xid, open)| (newest(open), xid)).collect();
-    while let Some((_, xid)) = queue.pop() {
-        let open = losers.get_mut(&xid).expect("the queue holds losers");
-        let mut context = UndoContext::at_restart(&mut session, xid, open.last_lsn).among(txns);
-        let Some(entry) = open.undo.pop() else {
-            context.log_end()?;
-            stats.losers += 1;
-            continue;
-        };
-        let (lsn, body) = (entry.lsn, &entry.body);
-        let (kind, table, next) = (entry.kind, entry.table, UndoPtr::NULL);
-        let entry = UndoEntry { lsn, is_taken_back: false, kind, table, body, next, keep: None };
-        manager.undo(&mut context, &entry)?;
-        open.last_lsn = context.last_lsn();
-        stats.undone += 1;
-        queue.push((newest(open), xid));
-    }
-    drop(session);
-    log.force(log.current())
 }

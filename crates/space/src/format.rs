@@ -10,9 +10,9 @@
 //!  | magic | version | page size | uuid | seq | checkpoint lsn | checkpoint group | scan start | data pages | xid ceiling
 //!  | u64   | u32     | u32       | 16 B | u64 | u64            | u64              | u64        | u64        | u64
 //!
-//!  80      84         88        96 .. 4092   4092
-//!  | flags | features | created | zeros      | crc32c of bytes 0..4092 |
-//!  | u32   | u32      | u64     |            | u32                     |
+//!  80      84         88        96           104 .. 4092   4092
+//!  | flags | features | created | redo start | zeros       | crc32c of bytes 0..4092 |
+//!  | u32   | u32      | u64     | u64        |             | u32                     |
 //! ```
 //!
 //! **Map page** `k` is page `2 + k * REGION_PAGES`. Behind the common page header stands one bit for each page of the
@@ -51,11 +51,12 @@ const AT_XID_CEILING: usize = 72;
 const AT_FLAGS: usize = 80;
 const AT_FEATURES: usize = 84;
 const AT_CREATED: usize = 88;
+const AT_REDO_START: usize = 96;
 const AT_CRC: usize = BLOCK - 4;
 
 const FLAG_CLEAN: u32 = 1;
 
-const _: () = assert!(AT_CREATED + 8 <= AT_CRC && BLOCK <= PAGE_SIZE);
+const _: () = assert!(AT_REDO_START + 8 <= AT_CRC && BLOCK <= PAGE_SIZE);
 const _: () = assert!(REGION_PAGES.is_multiple_of(64));
 
 /// What recovery starts from. Everything else is in the log or reached from here.
@@ -69,8 +70,10 @@ pub struct SuperBlock {
     pub checkpoint_lsn: Lsn,
     /// A group at or before the one that holds the checkpoint record.
     pub checkpoint_group: GroupNo,
-    /// First group that restart reads.
+    /// First group that restart reads: that of the oldest transaction, or the redo start.
     pub scan_start: GroupNo,
+    /// First group that restart applies to pages. Every page holds the changes of the groups before it.
+    pub redo_start: GroupNo,
     /// Pages that the data file must at least have. A shorter file has lost data.
     pub data_pages: u64,
     /// First xid that no transaction has been given yet.
@@ -101,6 +104,7 @@ impl SuperBlock {
         put(AT_FLAGS, &if self.clean { FLAG_CLEAN } else { 0 }.to_le_bytes());
         put(AT_FEATURES, &self.features.to_le_bytes());
         put(AT_CREATED, &self.created.to_le_bytes());
+        put(AT_REDO_START, &self.redo_start.0.to_le_bytes());
         let crc = crc32c(&slot[..AT_CRC]);
         slot[AT_CRC..BLOCK].copy_from_slice(&crc.to_le_bytes());
     }
@@ -121,6 +125,11 @@ impl SuperBlock {
         if u32_at(slot, AT_PAGE_SIZE) as usize != PAGE_SIZE {
             return Slot::PageSize;
         }
+        let (scan_start, redo_start) = (GroupNo(u64_at(slot, AT_SCAN_START)), GroupNo(u64_at(slot, AT_REDO_START)));
+        if redo_start < scan_start {
+            // The checksum fits by chance, or the writer erred: changes that no page may lack would not be read.
+            return Slot::Damaged;
+        }
         let mut uuid = Uuid::default();
         uuid.0.copy_from_slice(&slot[AT_UUID..AT_UUID + 16]);
         Slot::Sound(Self {
@@ -128,7 +137,8 @@ impl SuperBlock {
             seq: u64_at(slot, AT_SEQ),
             checkpoint_lsn: Lsn(u64_at(slot, AT_CHECKPOINT_LSN)),
             checkpoint_group: GroupNo(u64_at(slot, AT_CHECKPOINT_GROUP)),
-            scan_start: GroupNo(u64_at(slot, AT_SCAN_START)),
+            scan_start,
+            redo_start,
             data_pages: u64_at(slot, AT_DATA_PAGES),
             xid_ceiling: Xid(u64_at(slot, AT_XID_CEILING)),
             clean: u32_at(slot, AT_FLAGS) & FLAG_CLEAN != 0,

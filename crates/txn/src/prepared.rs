@@ -82,8 +82,6 @@ pub struct InDoubt {
     pub first_group: GroupNo,
     /// LSN of its last record.
     pub last_lsn: Lsn,
-    /// Its changes that stand, in log order.
-    pub changes: Vec<LoggedChange>,
     /// What its prepare record says.
     pub body: PrepareBody,
 }
@@ -200,19 +198,20 @@ impl TakenOver {
         &self.in_doubt
     }
 
-    /// Has its rows held again, under a new xid, and enters its undo.
+    /// Has its rows held again, under a new xid, and enters its undo. `changes` are those of it that stand, in log order.
     ///
     /// # Errors
     /// Those of [`ResourceManager::take_over`](crate::ResourceManager::take_over), and of drawing an xid.
-    pub fn hold_rows(&mut self) -> Result<()> {
+    pub fn hold_rows(&mut self, changes: Vec<LoggedChange>) -> Result<()> {
         let Self { txn, in_doubt } = self;
         let (was, first_group) = (in_doubt.xid, in_doubt.first_group);
         let xid = txn.draw_xid(|| first_group, Some(was))?;
         txn.manager.prepare_status(xid)?;
         txn.last_lsn = in_doubt.last_lsn;
-        let changes = [&in_doubt.body.rows[..], &in_doubt.changes[..]].concat();
+        let mut all = std::mem::take(&mut in_doubt.body.rows);
+        all.extend(changes);
         let manager = txn.manager.clone();
-        manager.resources().take_over(&mut TakeOver::of_prepared(txn, was), &changes)?;
+        manager.resources().take_over(&mut TakeOver::of_prepared(txn, was), &all)?;
         txn.release();
         Ok(())
     }

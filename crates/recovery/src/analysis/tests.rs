@@ -15,48 +15,63 @@ fn mark(kind: u8, body: &[u8]) -> ChangeRecord<'_> {
     record
 }
 
-fn left(outcome: &Outcome) -> Vec<(u64, Vec<u64>)> {
-    let lsns = |open: &Open| open.undo.iter().map(|entry| entry.lsn.0).collect();
-    outcome.losers.iter().map(|(xid, open)| (xid.0, lsns(open))).collect()
+fn at(xid: u64, lsn: u64) -> At {
+    At { xid: Xid(xid), lsn: Lsn(lsn), group: GroupNo(1) }
+}
+
+/// Which of `lsns` stand, if those are all that do.
+fn standing(trace: &Trace, lsns: &[u64]) -> Vec<u64> {
+    let standing: Vec<u64> = lsns.iter().copied().filter(|&lsn| trace.stands(Lsn(lsn))).collect();
+    assert_eq!(standing.len() as u64, trace.left(), "{trace:?}");
+    standing
+}
+
+/// The losers, each with what is left of its `changes`, which are pairs of LSN and xid.
+fn left(outcome: &Outcome, changes: &[(u64, u64)]) -> Vec<(u64, Vec<u64>)> {
+    let of = |xid: u64| changes.iter().filter(|change| change.1 == xid).map(|change| change.0).collect::<Vec<_>>();
+    outcome.losers.iter().map(|(xid, open)| (xid.0, standing(&open.trace, &of(xid.0)))).collect()
 }
 
 #[test]
 fn commits_and_ends_leave_only_the_others() {
-    let mut analysis = Analysis::new(Lsn::ZERO, Xid(100));
-    for (lsn, xid) in [(10, 1), (20, 2), (30, 3), (40, 1), (50, 4)] {
-        analysis.note(Xid(xid), Lsn(lsn), &change(UNDOABLE, b"body")).unwrap();
+    let mut analysis = Analysis::new(Lsn::ZERO, Xid(100), 64);
+    let changes = [(10, 1), (20, 2), (30, 3), (40, 1), (50, 4)];
+    for (lsn, xid) in changes {
+        analysis.note(at(xid, lsn), &change(UNDOABLE, b"body")).unwrap();
     }
-    analysis.note(Xid(2), Lsn(60), &mark(COMMIT, &[])).unwrap();
-    analysis.note(Xid(3), Lsn(70), &mark(END, &[])).unwrap();
+    analysis.note(at(2, 60), &mark(COMMIT, &[])).unwrap();
+    analysis.note(at(3, 70), &mark(END, &[])).unwrap();
     // A page action without a transaction is nobody's to undo.
-    analysis.note(Xid::ZERO, Lsn(80), &change(0, b"split")).unwrap();
+    analysis.note(at(0, 80), &change(0, b"split")).unwrap();
     assert_eq!(analysis.commits, 1);
     let outcome = analysis.finish().unwrap();
-    assert_eq!(left(&outcome), [(1, vec![10, 40]), (4, vec![50])]);
-    assert_eq!(&*outcome.losers[&Xid(4)].undo[0].body, b"body");
+    assert_eq!(left(&outcome, &changes), [(1, vec![10, 40]), (4, vec![50])]);
+    // Stretches are of 64 bytes here, so each change has its own.
+    assert_eq!(outcome.stretches.count(), 5);
+    assert_eq!(outcome.losers[&Xid(1)].trace.runs().collect::<Vec<_>>(), [0..=0, 3..=3]);
     assert_eq!((outcome.next_xid, outcome.clock), (Xid(100), Csn(70)));
 }
 
 #[test]
 fn a_compensation_takes_its_change_out_and_is_never_undone() {
-    let mut analysis = Analysis::new(Lsn::ZERO, Xid(100));
+    let mut analysis = Analysis::new(Lsn::ZERO, Xid(100), 64);
     for lsn in [10, 20, 30] {
-        analysis.note(Xid(1), Lsn(lsn), &change(UNDOABLE, &[])).unwrap();
+        analysis.note(at(1, lsn), &change(UNDOABLE, &[])).unwrap();
     }
     for (lsn, compensates) in [(40, 30_u64), (50, 20)] {
-        analysis.note(Xid(1), Lsn(lsn), &change(CLR, &compensates.to_le_bytes())).unwrap();
+        analysis.note(at(1, lsn), &change(CLR, &compensates.to_le_bytes())).unwrap();
     }
     let outcome = analysis.finish().unwrap();
-    assert_eq!(left(&outcome), [(1, vec![10])]);
+    assert_eq!(left(&outcome, &[(10, 1), (20, 1), (30, 1)]), [(1, vec![10])]);
     assert_eq!(outcome.losers[&Xid(1)].last_lsn, Lsn(50));
 }
 
 #[test]
 fn a_loser_that_was_taken_back_wholly_still_needs_its_end() {
-    let mut analysis = Analysis::new(Lsn::ZERO, Xid(100));
-    analysis.note(Xid(1), Lsn(10), &change(UNDOABLE, &[])).unwrap();
-    analysis.note(Xid(1), Lsn(20), &change(CLR, &10_u64.to_le_bytes())).unwrap();
-    assert_eq!(left(&analysis.finish().unwrap()), [(1, vec![])]);
+    let mut analysis = Analysis::new(Lsn::ZERO, Xid(100), 64);
+    analysis.note(at(1, 10), &change(UNDOABLE, &[])).unwrap();
+    analysis.note(at(1, 20), &change(CLR, &10_u64.to_le_bytes())).unwrap();
+    assert_eq!(left(&analysis.finish().unwrap(), &[(10, 1)]), [(1, vec![])]);
 }
 
 #[test]
@@ -68,16 +83,17 @@ fn who_had_ended_at_the_checkpoint_is_no_loser() {
         active: vec![(Xid(2), GroupNo(1)), (Xid(6), GroupNo(1))],
     };
     let bytes = body.encode();
-    let mut analysis = Analysis::new(Lsn(50), Xid(100));
+    let mut analysis = Analysis::new(Lsn(50), Xid(100), 64);
     // 1 ended before the scan begins, as far as its commit goes; 2 and 6 ran on; 7 began after the checkpoint looked.
-    for (lsn, xid) in [(10, 1), (20, 2), (30, 6), (40, 7)] {
-        analysis.note(Xid(xid), Lsn(lsn), &change(UNDOABLE, &[])).unwrap();
+    let changes = [(10, 1), (20, 2), (30, 6), (40, 7)];
+    for (lsn, xid) in changes {
+        analysis.note(at(xid, lsn), &change(UNDOABLE, &[])).unwrap();
     }
     // Nor does a compensation without its change matter in one that has ended.
-    analysis.note(Xid(3), Lsn(41), &change(CLR, &5_u64.to_le_bytes())).unwrap();
-    analysis.note(Xid::ZERO, Lsn(50), &mark(CHECKPOINT, &bytes)).unwrap();
+    analysis.note(at(3, 41), &change(CLR, &5_u64.to_le_bytes())).unwrap();
+    analysis.note(at(0, 50), &mark(CHECKPOINT, &bytes)).unwrap();
     let outcome = analysis.finish().unwrap();
-    assert_eq!(left(&outcome), [(2, vec![20]), (6, vec![30]), (7, vec![40])]);
+    assert_eq!(left(&outcome, &changes), [(2, vec![20]), (6, vec![30]), (7, vec![40])]);
     assert_eq!((outcome.next_xid, outcome.clock), (Xid(200), Csn(45)));
 }
 
@@ -85,38 +101,38 @@ fn who_had_ended_at_the_checkpoint_is_no_loser() {
 fn only_the_checkpoint_of_the_superblock_counts() {
     let newer = CheckpointBody { next_xid: Xid(50), ceiling: Xid(100), clock: Csn(1), active: vec![] };
     let bytes = newer.encode();
-    let mut analysis = Analysis::new(Lsn::ZERO, Xid(100));
-    analysis.note(Xid(1), Lsn(10), &change(UNDOABLE, &[])).unwrap();
+    let mut analysis = Analysis::new(Lsn::ZERO, Xid(100), 64);
+    analysis.note(at(1, 10), &change(UNDOABLE, &[])).unwrap();
     // Its superblock was never written, so what it says may rest on what is lost.
-    analysis.note(Xid::ZERO, Lsn(20), &mark(CHECKPOINT, &bytes)).unwrap();
-    assert_eq!(left(&analysis.finish().unwrap()), [(1, vec![10])]);
+    analysis.note(at(0, 20), &mark(CHECKPOINT, &bytes)).unwrap();
+    assert_eq!(left(&analysis.finish().unwrap(), &[(10, 1)]), [(1, vec![10])]);
 }
 
 #[test]
 fn ceilings_only_rise() {
-    let mut analysis = Analysis::new(Lsn::ZERO, Xid(100));
-    analysis.note(Xid::ZERO, Lsn(10), &mark(XID_CEILING, &300_u64.to_le_bytes())).unwrap();
-    analysis.note(Xid::ZERO, Lsn(20), &mark(XID_CEILING, &200_u64.to_le_bytes())).unwrap();
+    let mut analysis = Analysis::new(Lsn::ZERO, Xid(100), 64);
+    analysis.note(at(0, 10), &mark(XID_CEILING, &300_u64.to_le_bytes())).unwrap();
+    analysis.note(at(0, 20), &mark(XID_CEILING, &200_u64.to_le_bytes())).unwrap();
     assert_eq!(analysis.finish().unwrap().next_xid, Xid(300));
 }
 
 #[test]
 fn logs_that_no_engine_writes_are_refused() {
-    let missing = Analysis::new(Lsn(10), Xid(100));
+    let missing = Analysis::new(Lsn(10), Xid(100), 64);
     assert!(missing.finish().is_err(), "the checkpoint is not there");
 
-    let mut unmatched = Analysis::new(Lsn::ZERO, Xid(100));
-    unmatched.note(Xid(1), Lsn(10), &change(CLR, &5_u64.to_le_bytes())).unwrap();
+    let mut unmatched = Analysis::new(Lsn::ZERO, Xid(100), 64);
+    unmatched.note(at(1, 10), &change(CLR, &5_u64.to_le_bytes())).unwrap();
     assert!(unmatched.finish().is_err(), "what a live transaction compensates is in the scan");
 
-    let mut beyond = Analysis::new(Lsn::ZERO, Xid(100));
-    beyond.note(Xid(100), Lsn(10), &change(UNDOABLE, &[])).unwrap();
+    let mut beyond = Analysis::new(Lsn::ZERO, Xid(100), 64);
+    beyond.note(at(100, 10), &change(UNDOABLE, &[])).unwrap();
     assert!(beyond.finish().is_err(), "an xid at the ceiling was never handed out");
 
-    let mut short = Analysis::new(Lsn::ZERO, Xid(100));
-    assert!(short.note(Xid(1), Lsn(10), &change(CLR, &[1, 2])).is_err());
-    assert!(short.note(Xid::ZERO, Lsn(10), &mark(XID_CEILING, &[1])).is_err());
-    assert!(short.note(Xid::ZERO, Lsn(10), &mark(CHECKPOINT, &[1])).is_err());
+    let mut short = Analysis::new(Lsn::ZERO, Xid(100), 64);
+    assert!(short.note(at(1, 10), &change(CLR, &[1, 2])).is_err());
+    assert!(short.note(at(0, 10), &mark(XID_CEILING, &[1])).is_err());
+    assert!(short.note(at(0, 10), &mark(CHECKPOINT, &[1])).is_err());
 }
 
 /// The body of a prepare record under `name`, with nothing locked.
@@ -130,39 +146,38 @@ fn prepare_body(name: &str) -> Vec<u8> {
 
 #[test]
 fn who_has_prepared_waits_until_it_has_ended_or_is_being_taken_back() {
-    let mut analysis = Analysis::new(Lsn::ZERO, Xid(100));
+    let mut analysis = Analysis::new(Lsn::ZERO, Xid(100), 64);
     for xid in 1..=5 {
-        analysis.note(Xid(xid), Lsn(10 * xid), &change(UNDOABLE, &[])).unwrap();
-        analysis.note_group(Xid(xid), GroupNo(20 - xid));
+        let at = At { group: GroupNo(20 - xid), ..at(xid, 10 * xid) };
+        analysis.note(at, &change(UNDOABLE, &[])).unwrap();
     }
     // 5 takes something back before, which decides nothing.
-    analysis.note(Xid(5), Lsn(55), &change(UNDOABLE, &[])).unwrap();
-    analysis.note(Xid(5), Lsn(56), &change(CLR, &55_u64.to_le_bytes())).unwrap();
+    let later = |lsn| At { group: GroupNo(25), ..at(5, lsn) };
+    analysis.note(later(55), &change(UNDOABLE, &[])).unwrap();
+    analysis.note(later(56), &change(CLR, &55_u64.to_le_bytes())).unwrap();
     for xid in 1..=5 {
         let body = prepare_body(&format!("n{xid}"));
-        analysis.note(Xid(xid), Lsn(60 + xid), &mark(PREPARE, &body)).unwrap();
-        analysis.note_group(Xid(xid), GroupNo(30));
+        analysis.note(At { group: GroupNo(30), ..at(xid, 60 + xid) }, &mark(PREPARE, &body)).unwrap();
     }
-    analysis.note(Xid(1), Lsn(70), &mark(COMMIT, &[])).unwrap();
-    analysis.note(Xid(2), Lsn(71), &mark(END, &[])).unwrap();
-    analysis.note(Xid(3), Lsn(72), &mark(ABORT, &[])).unwrap();
+    analysis.note(at(1, 70), &mark(COMMIT, &[])).unwrap();
+    analysis.note(at(2, 71), &mark(END, &[])).unwrap();
+    analysis.note(at(3, 72), &mark(ABORT, &[])).unwrap();
     let outcome = analysis.finish().unwrap();
-    assert_eq!(left(&outcome), [(3, vec![30])], "its rollback had been decided");
+    assert_eq!(left(&outcome, &[(30, 3)]), [(3, vec![30])], "its rollback had been decided");
     let found: Vec<_> = outcome.in_doubt.iter().map(|found| (found.xid.0, &*found.body.name)).collect();
     assert_eq!(found, [(4, "n4"), (5, "n5")]);
     let five = &outcome.in_doubt[1];
     assert_eq!((five.first_group, five.last_lsn), (GroupNo(15), Lsn(65)));
-    assert_eq!(five.changes.iter().map(|change| change.lsn.0).collect::<Vec<_>>(), [50]);
+    assert_eq!(standing(&outcome.prepared[&Xid(5)], &[50, 55]), [50]);
 }
 
 #[test]
 fn prepare_records_that_no_engine_writes_are_refused() {
-    let mut analysis = Analysis::new(Lsn::ZERO, Xid(100));
-    assert!(analysis.note(Xid(1), Lsn(10), &mark(PREPARE, &[1, 2])).is_err());
-    analysis.note(Xid(2), Lsn(10), &mark(PREPARE, &prepare_body("n"))).unwrap();
-    analysis.note_group(Xid(2), GroupNo(1));
+    let mut analysis = Analysis::new(Lsn::ZERO, Xid(100), 64);
+    assert!(analysis.note(at(1, 10), &mark(PREPARE, &[1, 2])).is_err());
+    analysis.note(at(2, 10), &mark(PREPARE, &prepare_body("n"))).unwrap();
     let body = CheckpointBody { next_xid: Xid(5), ceiling: Xid(200), clock: Csn(45), active: vec![] };
     analysis.wanted = Lsn(50);
-    analysis.note(Xid::ZERO, Lsn(50), &mark(CHECKPOINT, &body.encode())).unwrap();
+    analysis.note(at(0, 50), &mark(CHECKPOINT, &body.encode())).unwrap();
     assert!(analysis.finish().unwrap().in_doubt.is_empty(), "it had ended at the checkpoint");
 }

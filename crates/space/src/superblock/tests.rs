@@ -10,6 +10,7 @@ fn sample() -> SuperBlock {
         checkpoint_lsn: Lsn(0x1122_3344_5566),
         checkpoint_group: GroupNo(17),
         scan_start: GroupNo(12),
+        redo_start: GroupNo(15),
         data_pages: 2,
         xid_ceiling: Xid(65_536),
         clean: true,
@@ -94,6 +95,21 @@ fn what_is_not_ours_is_told_from_what_is_damaged() {
 }
 
 #[test]
+fn a_slot_that_begins_to_redo_what_it_does_not_read_is_not_believed() {
+    let file = file();
+    let only = sample().write_next(&*file).unwrap();
+    for (redo, is_sound) in [(11_u8, false), (12, true), (13, true)] {
+        forge(&*file, only.slot(), |block| block[96] = redo);
+        assert_eq!(
+            SuperBlock::read_newest(&*file).is_ok(),
+            is_sound,
+            "redo from {redo}, read from {}",
+            only.scan_start
+        );
+    }
+}
+
+#[test]
 fn a_misplaced_slot_is_not_believed() {
     let file = file();
     let only = sample().write_next(&*file).unwrap();
@@ -121,7 +137,7 @@ fn the_bytes_of_version_1_stay() {
     expected.extend_from_slice(b"FORESHOR");
     expected.extend_from_slice(&[1, 0, 0, 0, 0, 0x20, 0, 0]);
     expected.extend_from_slice(b"0123456789abcdef");
-    for word in [5_u64, 0x1122_3344_5566, 17, 12, 2, 65_536, 1, 1_700_000_000] {
+    for word in [5_u64, 0x1122_3344_5566, 17, 12, 2, 65_536, 1, 1_700_000_000, 15] {
         expected.extend_from_slice(&word.to_le_bytes());
     }
     assert_eq!(slot[..expected.len()], expected);

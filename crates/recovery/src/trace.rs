@@ -1,0 +1,113 @@
+//! What the analysis keeps of the changes of one transaction: in which stretches of the log they lie, and which were taken back.
+//!
+//! **Memory** does not grow with the number of changes:
+//!
+//! - Stretches are kept as at most [`MAX_SPANS`] spans. One more joins the two that are closest; undo then reads what is between them in
+//!   vain.
+//! - What was taken back is kept as intervals of LSNs. A rollback goes from the newest change to the oldest, so a compensation tells
+//!   that everything newer has been taken back, too. Between two intervals a change stands, so a rollback of all has one in the
+//!   end, and so has a transaction that goes back to one savepoint again and again.
+//!
+//! [`Trace::left`] counts what must be found when the log is read again, so a log to which the intervals do not apply is noticed.
+
+use crate::stretch::StretchNo;
+use foreshore_base::Lsn;
+use std::ops::RangeInclusive;
+
+/// Most spans of stretches that are kept of a transaction.
+const MAX_SPANS: usize = 32;
+
+/// A range of LSNs in which no change stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Gone {
+    /// The first change behind the range before this one.
+    before: Lsn,
+    from: Lsn,
+    /// Does not belong to it.
+    to: Lsn,
+}
+
+/// The changes of a transaction, as the log has them.
+#[derive(Debug, Default)]
+pub(crate) struct Trace {
+    /// First and last stretch of each, ascending, with stretches between them.
+    spans: Vec<(StretchNo, StretchNo)>,
+    /// Ascending and disjoint.
+    taken_back: Vec<Gone>,
+    /// The first change; zero before it.
+    first: Lsn,
+    /// The first change since the last compensation; zero if there is none.
+    fresh: Lsn,
+    /// Changes met.
+    changes: u64,
+    /// Compensations met.
+    compensations: u64,
+}
+
+impl Trace {
+    /// A change was met, newer than all before.
+    pub(crate) fn add(&mut self, lsn: Lsn, stretch: StretchNo) {
+        for place in [&mut self.first, &mut self.fresh] {
+            if *place == Lsn::ZERO {
+                *place = lsn;
+            }
+        }
+        self.changes += 1;
+        match self.spans.last_mut() {
+            Some((_, last)) if *last + 1 >= stretch => *last = stretch,
+            _ => self.spans.push((stretch, stretch)),
+        }
+        if self.spans.len() > MAX_SPANS {
+            let gap = |at: &usize| self.spans[at + 1].0 - self.spans[*at].1;
+            let closest = (0..MAX_SPANS).min_by_key(gap).expect("there are spans");
+            self.spans[closest].1 = self.spans.remove(closest + 1).1;
+        }
+    }
+
+    /// A compensation at `lsn` was met that takes the change at `change` back. False if no rollback does so: there is no such
+    /// change, or a newer one stands.
+    pub(crate) fn take_back(&mut self, change: Lsn, lsn: Lsn) -> bool {
+        self.compensations += 1;
+        let is_there = self.first <= change && change < lsn && self.compensations <= self.changes;
+        if !is_there || (self.fresh != Lsn::ZERO && change < self.fresh) {
+            return false;
+        }
+        // All that is newer has been taken back.
+        let mut before = self.fresh;
+        while let Some(newer) = self.taken_back.pop_if(|newer| newer.from >= change) {
+            before = newer.before;
+        }
+        match self.taken_back.last_mut() {
+            Some(older) if older.to > change => return false,
+            Some(older) if before == change => older.to = lsn,
+            _ => self.taken_back.push(Gone { before, from: change, to: lsn }),
+        }
+        self.fresh = Lsn::ZERO;
+        true
+    }
+
+    /// Whether the change at `lsn` stands.
+    pub(crate) fn stands(&self, lsn: Lsn) -> bool {
+        let after = self.taken_back.partition_point(|gone| gone.from <= lsn);
+        after.checked_sub(1).is_none_or(|i| self.taken_back[i].to <= lsn)
+    }
+
+    /// How many changes stand.
+    pub(crate) const fn left(&self) -> u64 {
+        self.changes - self.compensations
+    }
+
+    /// Whether `stretch` may have changes of the transaction.
+    pub(crate) fn is_in(&self, stretch: StretchNo) -> bool {
+        let after = self.spans.partition_point(|&(first, _)| first <= stretch);
+        after.checked_sub(1).is_some_and(|i| stretch <= self.spans[i].1)
+    }
+
+    /// The stretches that may have changes of it, in runs, ascending.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = RangeInclusive<StretchNo>> {
+        self.spans.iter().map(|&(first, last)| first..=last)
+    }
+}
+
+#[cfg(test)]
+mod tests;
