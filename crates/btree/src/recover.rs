@@ -114,6 +114,16 @@ impl ResourceManager for Trees {
         }
     }
 
+    fn row_of<'c>(&self, kind: u8, body: &'c [u8]) -> Result<Option<&'c [u8]>> {
+        let key = match TreeKind::from_number(kind) {
+            Some(TreeKind::CreateTable) => return Ok(None),
+            Some(TreeKind::RowInsert) => RowInsert::decode(body).map(|insert| insert.key),
+            Some(TreeKind::RowWrite) => RowWrite::decode(body).map(|write| write.key),
+            _ => Err("a change of unknown kind"),
+        };
+        key.map(Some).map_err(|why| self.corrupted(PageId::ZERO, why))
+    }
+
     fn take_over(&self, again: &mut TakeOver<'_>, changes: &[LoggedChange]) -> Result<()> {
         self.hold_again(again, changes)
     }

@@ -3,7 +3,7 @@
 //! A program of its own, since resident memory is counted for a whole process.
 
 use foreshore::{Db, Device, Durability, Error, Options, TableDef, TxnOptions};
-use std::{fs, path::Path};
+use std::{env, fs, path::Path, process::Command};
 
 const ROWS: TableDef<u64, &[u8]> = TableDef::new("rows");
 
@@ -12,6 +12,9 @@ const LIMIT: u64 = 16 << 20;
 const SLACK: u64 = 32 << 20;
 
 fn main() -> Result<(), Error> {
+    if let Ok(role) = env::var("FORESHORE_MEMORY_CHILD") {
+        return restart_child(&role, Path::new(&env::var("FORESHORE_MEMORY_DIR").expect("given with the role")));
+    }
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("memory-{}", std::process::id()));
     // A buffered device: what the kernel caches is not the engine's.
     let db = Options::new().memory_limit(LIMIT).device(Device::Buffered).log_budget(256 << 20).open(&dir)?;
@@ -36,6 +39,7 @@ fn main() -> Result<(), Error> {
     fs::remove_dir_all(&dir).expect("the directory can be removed");
     tables_come_and_go(&dir)?;
     fs::remove_dir_all(&dir).expect("the directory can be removed");
+    restart_takes_back_more_than_memory_holds(&dir);
     Ok(())
 }
 
@@ -105,6 +109,65 @@ fn tables_come_and_go(dir: &Path) -> Result<(), Error> {
     assert!(more <= COUNT * 2000, "{more} bytes for {COUNT} tables");
     assert!(pages <= COUNT / 50, "{pages} pages for {COUNT} tables");
     db.check().map(drop)
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    env::var(name).map_or(default, |text| text.parse().expect("a number"))
+}
+
+/// The loser of a restart logs many times the memory limit. `FORESHORE_RESTART_ROWS` and `FORESHORE_RESTART_LIMIT` (bytes) ask for another
+/// size, such as 500000 and 67108864.
+fn restart_takes_back_more_than_memory_holds(dir: &Path) {
+    let empty = dir.with_extension("empty");
+    let run = |role: &str, dir: &Path| {
+        let mut child = Command::new(env::current_exe().expect("it runs"));
+        let output =
+            child.env("FORESHORE_MEMORY_CHILD", role).env("FORESHORE_MEMORY_DIR", dir).output().expect("it starts");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{role}: {text} {}", String::from_utf8_lossy(&output.stderr));
+        print!("{text}");
+        text.lines()
+            .last()
+            .and_then(|line| line.split(' ').next_back()?.parse::<u64>().ok())
+            .expect("the peak comes last")
+    };
+    run("load", dir);
+    run("open", &empty);
+    let (base, most, limit) = (run("open", &empty), run("restart", dir), restart_limit());
+    fs::remove_dir_all(dir).expect("the directory can be removed");
+    fs::remove_dir_all(&empty).expect("the directory can be removed");
+    println!("restart: {most} bytes resident at most, {base} of an empty database, limit {limit}");
+    assert!(most <= base + limit * 13 / 10, "{most} bytes resident in a restart, {base} in that of an empty database");
+}
+
+fn restart_limit() -> u64 {
+    number("FORESHORE_RESTART_LIMIT", LIMIT)
+}
+
+/// One process of that test, whose peak is its own.
+fn restart_child(role: &str, dir: &Path) -> Result<(), Error> {
+    let options = Options::new().memory_limit(restart_limit()).spill_limit(4 << 30).device(Device::Buffered);
+    let (db, rows) = (options.open(dir)?, number("FORESHORE_RESTART_ROWS", 40_000));
+    if role == "load" {
+        let tx = db.begin();
+        let table = tx.open(ROWS)?;
+        (0..rows).try_for_each(|id| table.insert_new(id, &[id as u8; 2000][..]))?;
+        db.sync()?;
+        println!("{rows} rows not committed, peak {}", peak());
+        // As if killed.
+        std::process::exit(0);
+    }
+    let recovery = db.stats().recovery;
+    assert_eq!(recovery.undone, if role == "restart" { rows } else { 0 }, "{recovery:?}");
+    println!("{role}: {recovery:?}, peak {}", peak());
+    Ok(())
+}
+
+/// The most bytes that this process has had resident.
+fn peak() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").expect("Linux tells");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux says the peak");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
 }
 
 fn load(db: &Db, count: u64, len: usize) -> Result<(), Error> {

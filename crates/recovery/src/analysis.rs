@@ -5,7 +5,7 @@ use crate::stretch::Stretches;
 use crate::trace::Trace;
 use foreshore_base::{Csn, GroupNo, Lsn, Xid};
 use foreshore_buffer::format::{CLR, ChangeRecord, UNDOABLE};
-use foreshore_txn::format::{self as records, ABORT, CHECKPOINT, COMMIT, END, PREPARE, XID_CEILING};
+use foreshore_txn::format::{self as records, ABORT, CHECKPOINT, COMMIT, END, PASS, PREPARE, XID_CEILING};
 use foreshore_txn::{InDoubt, PrepareBody};
 use std::collections::{BTreeMap, HashSet};
 
@@ -110,6 +110,12 @@ impl Analysis {
                 self.open(at).prepared = Some(Box::new(PrepareBody::decode(record.body)?));
             }
             ABORT => self.open(at).prepared = None,
+            PASS => {
+                let changes =
+                    records::decode_pass(record.body).ok_or("a record of changes passed over is malformed")?;
+                let open = self.open(at);
+                changes.for_each(|change| open.is_unmatched |= !open.trace.pass(change, lsn));
+            }
             _ => self.note_change(at, record)?,
         }
         Ok(())

@@ -59,10 +59,12 @@ pub struct RecoveryStats {
     pub redone: u64,
     /// Transactions that are prepared and wait for a decision.
     pub prepared: u64,
-    /// Transactions that were taken back.
+    /// Transactions that had not committed.
     pub losers: u64,
     /// Changes that were taken back.
     pub undone: u64,
+    /// Transactions among the losers whose rollback is parked, for want of a page or because of a damaged one.
+    pub parked: u64,
     /// Torn pages restored from the doublewrite file.
     pub restored: u64,
 }

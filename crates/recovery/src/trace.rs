@@ -8,10 +8,14 @@
 //!   that everything newer has been taken back, too. Between two intervals a change stands, so a rollback of all has one in the
 //!   end, and so has a transaction that goes back to one savepoint again and again.
 //!
+//! - A change that a rollback passed over stands, though older ones were taken back, until a compensation names it. These are kept one by
+//!   one. They are few, or else too many to be parked: a parked rollback has each of them in memory.
+//!
 //! [`Trace::left`] counts what must be found when the log is read again, so a log to which the intervals do not apply is noticed.
 
 use crate::stretch::StretchNo;
 use foreshore_base::Lsn;
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 /// Most spans of stretches that are kept of a transaction.
@@ -34,6 +38,8 @@ pub(crate) struct Trace {
     spans: Vec<(StretchNo, StretchNo)>,
     /// Ascending and disjoint.
     taken_back: Vec<Gone>,
+    /// Changes that stand in spite of that.
+    passed: BTreeSet<Lsn>,
     /// The first change; zero before it.
     first: Lsn,
     /// The first change since the last compensation; zero if there is none.
@@ -68,7 +74,22 @@ impl Trace {
     /// change, or a newer one stands.
     pub(crate) fn take_back(&mut self, change: Lsn, lsn: Lsn) -> bool {
         self.compensations += 1;
-        let is_there = self.first <= change && change < lsn && self.compensations <= self.changes;
+        self.compensations <= self.changes && (self.passed.remove(&change) || self.go_past(change, lsn))
+    }
+
+    /// A record at `lsn` was met that says that the rollback passed over `change`. False as for [`take_back`](Self::take_back).
+    pub(crate) fn pass(&mut self, change: Lsn, lsn: Lsn) -> bool {
+        self.go_past(change, lsn) && self.passed.insert(change)
+    }
+
+    /// Whether a rollback has passed over the change at `lsn`.
+    pub(crate) fn is_passed(&self, lsn: Lsn) -> bool {
+        self.passed.contains(&lsn)
+    }
+
+    /// A rollback goes on behind `change`, by a record at `lsn`.
+    fn go_past(&mut self, change: Lsn, lsn: Lsn) -> bool {
+        let is_there = Lsn::ZERO < self.first && self.first <= change && change < lsn;
         if !is_there || (self.fresh != Lsn::ZERO && change < self.fresh) {
             return false;
         }
@@ -89,7 +110,7 @@ impl Trace {
     /// Whether the change at `lsn` stands.
     pub(crate) fn stands(&self, lsn: Lsn) -> bool {
         let after = self.taken_back.partition_point(|gone| gone.from <= lsn);
-        after.checked_sub(1).is_none_or(|i| self.taken_back[i].to <= lsn)
+        after.checked_sub(1).is_none_or(|i| self.taken_back[i].to <= lsn) || self.is_passed(lsn)
     }
 
     /// How many changes stand.

@@ -2,20 +2,22 @@
 //!
 //! The order matters where two losers have changed one row, or one page: a change is taken back from the state that it left.
 //!
-//! **Memory:** the changes of one stretch of the log at a time. Changes of prepared transactions are read for one transaction at a time,
+//! **Memory:** the changes of one stretch of the log at a time, and those that were passed over, which are handed on to be parked. Changes of prepared transactions are read for one transaction at a time,
 //! all of them: whoever takes it over enters them in its undo, which bounds them.
 
 use crate::analysis::Open;
 use crate::restart::RecoveryStats;
 use crate::stretch::{StretchNo, Stretches};
 use crate::trace::Trace;
-use foreshore_base::{Error, Place, Result, Xid};
+use foreshore_base::{Error, Lsn, Place, Result, Xid};
 use foreshore_buffer::format::{CLR, ChangeRecord, UNDOABLE};
-use foreshore_txn::{LoggedChange, ResourceManager, TxnManager, UndoContext, UndoEntry, UndoPtr};
+use foreshore_txn::{LoggedChange, ResourceManager, TxnManager, UndoContext, UndoEntry, UndoPtr, Unfinished, may_wait};
 use foreshore_wal::{Log, LoggedRecord, Recovered, Session};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const TOO_FEW: &str = "changes of a transaction without an end are not in the log, or were compensated out of order";
 
@@ -24,7 +26,7 @@ const TOO_FEW: &str = "changes of a transaction without an end are not in the lo
 pub struct Unended {
     log_dir: PathBuf,
     stretches: Stretches,
-    losers: BTreeMap<Xid, Open>,
+    losers: BTreeMap<Xid, Rollback>,
     prepared: BTreeMap<Xid, Trace>,
 }
 
@@ -35,6 +37,11 @@ impl Unended {
         losers: BTreeMap<Xid, Open>,
         prepared: BTreeMap<Xid, Trace>,
     ) -> Self {
+        let rollback = |(xid, open): (Xid, Open)| {
+            let left = open.trace.left();
+            (xid, Rollback { open, left, passed: Vec::new(), unsaid: Vec::new(), rows: HashSet::new(), cause: None })
+        };
+        let losers = losers.into_iter().map(rollback).collect();
         Self { log_dir: log_dir.to_owned(), stretches, losers, prepared }
     }
 
@@ -79,10 +86,10 @@ impl Unended {
     /// The changes of losers in a stretch that are left, in log order.
     fn losers_in(&self, log: &Recovered, stretch: StretchNo) -> Result<Vec<(Xid, LoggedChange)>> {
         let mut changes = Vec::new();
-        if self.losers.values().any(|open| open.trace.is_in(stretch)) {
+        if self.losers.values().any(|rollback| rollback.open.trace.is_in(stretch)) {
             self.read(log, stretch..=stretch, |record, change| {
                 let xid = Xid(record.tag);
-                if self.losers.get(&xid).is_some_and(|open| open.trace.stands(record.lsn)) {
+                if self.losers.get(&xid).is_some_and(|rollback| rollback.open.trace.stands(record.lsn)) {
                     changes.push((xid, logged(record, change)));
                 }
             })?;
@@ -95,15 +102,34 @@ fn logged(record: &LoggedRecord, change: &ChangeRecord<'_>) -> LoggedChange {
     LoggedChange { lsn: record.lsn, kind: change.kind, table: change.table, body: change.body.into() }
 }
 
+/// The undo of one loser.
+#[derive(Debug)]
+struct Rollback {
+    open: Open,
+    /// Changes that are left.
+    left: u64,
+    /// Those that were passed over, the newest first.
+    passed: Vec<LoggedChange>,
+    /// LSNs of those that the log does not say so of.
+    unsaid: Vec<Lsn>,
+    /// Hashes of their rows.
+    rows: HashSet<u64>,
+    /// Why the first of them could not be taken back.
+    cause: Option<Error>,
+}
+
 /// Takes back what losers did and logs the end of each. Space and trees work as they do at run time; nobody else changes a page.
 /// Prepared transactions have been taken over, but for their rows.
 ///
+/// A change that finds no page, or a damaged one, is passed over, with the older changes of its row, and with those that rest on all
+/// changes of the transaction. The rest is taken back. What was passed over is parked at the end: its rows stay locked.
+///
 /// # Errors
-/// `DiskFull`, `Io`, `Corrupted`, `Poisoned`. The next restart goes on where this one stopped.
+/// `Io`, `Corrupted`, `Poisoned`; those of [`TxnManager::park`]. The next restart goes on where this one stopped.
 pub fn undo(
     log: &Log,
     recovered: &Recovered,
-    txns: &TxnManager,
+    txns: &Arc<TxnManager>,
     manager: &dyn ResourceManager,
     unended: &mut Unended,
     stats: &mut RecoveryStats,
@@ -111,38 +137,82 @@ pub fn undo(
     if unended.losers.is_empty() {
         return Ok(());
     }
-    let mut session = log.session()?;
-    let mut left: BTreeMap<Xid, u64> = unended.losers.iter().map(|(&xid, open)| (xid, open.trace.left())).collect();
+    let mut undo = Undo { session: log.session()?, txns, manager, hasher: RandomState::new() };
     for stretch in (0..unended.stretches.count()).rev() {
         for (xid, change) in unended.losers_in(recovered, stretch)?.into_iter().rev() {
-            let (Some(open), Some(left)) = (unended.losers.get_mut(&xid), left.get_mut(&xid)) else { continue };
-            *left = left.checked_sub(1).ok_or_else(|| Error::corrupted(&unended.log_dir, Place::File, TOO_FEW))?;
-            undo_change(&mut session, txns, manager, (xid, open), &change)?;
-            stats.undone += 1;
+            let Some(rollback) = unended.losers.get_mut(&xid) else { continue };
+            match rollback.left.checked_sub(1) {
+                Some(left) => rollback.left = left,
+                None => return Err(unended.corrupted(TOO_FEW)),
+            }
+            stats.undone += u64::from(undo.take_back(xid, rollback, change)?);
         }
     }
-    if left.values().any(|&left| left > 0) {
+    if unended.losers.values().any(|rollback| rollback.left > 0) {
         return Err(unended.corrupted(TOO_FEW));
     }
-    for (xid, open) in std::mem::take(&mut unended.losers) {
-        UndoContext::at_restart(&mut session, xid, open.last_lsn).log_end()?;
+    let mut unfinished = Vec::new();
+    for (xid, Rollback { open, mut passed, cause, .. }) in std::mem::take(&mut unended.losers) {
         stats.losers += 1;
+        let Open { last_lsn, first_group, .. } = open;
+        match cause {
+            None => drop(UndoContext::at_restart(&mut undo.session, xid, last_lsn).log_end()?),
+            Some(cause) => {
+                passed.reverse();
+                unfinished.push(Unfinished { xid, first_group, last_lsn, changes: passed, cause });
+            }
+        }
     }
-    drop(session);
-    log.force(log.current())
+    drop(undo);
+    log.force(log.current())?;
+    stats.parked = unfinished.len() as u64;
+    unfinished.into_iter().try_for_each(|unfinished| txns.park(unfinished))
 }
 
+/// What the undo of all losers works with.
+struct Undo<'a> {
+    session: Session,
+    txns: &'a TxnManager,
+    manager: &'a dyn ResourceManager,
+    hasher: RandomState,
+}
+
+impl Undo<'_> {
+    /// Takes a change back, or passes over it. Returns whether it was taken back.
+    fn take_back(&mut self, xid: Xid, rollback: &mut Rollback, change: LoggedChange) -> Result<bool> {
+        let row = self.manager.row_of(change.kind, &change.body)?;
+        let row = row.map(|row| self.hasher.hash_one((change.table.0, row)));
+        // An equal hash of another row passes over one change more, which is tried again as any.
+        let waits = !rollback.rows.is_empty() && row.is_none_or(|row| rollback.rows.contains(&row));
+        if !waits {
+            let mut context = UndoContext::at_restart(&mut self.session, xid, rollback.open.last_lsn).among(self.txns);
+            let outcome = undo_change(self.manager, &mut context, &mut rollback.unsaid, &change);
+            rollback.open.last_lsn = context.last_lsn();
+            match outcome {
+                Ok(()) => return Ok(true),
+                Err(cause) if may_wait(&cause) => drop(rollback.cause.get_or_insert(cause)),
+                Err(cause) => return Err(cause),
+            }
+        }
+        if !rollback.open.trace.is_passed(change.lsn) {
+            rollback.unsaid.push(change.lsn);
+        }
+        rollback.rows.insert(row.unwrap_or_default());
+        rollback.passed.push(change);
+        Ok(false)
+    }
+}
+
+/// Takes a change back. What its transaction has passed over is said in the log before.
 fn undo_change(
-    session: &mut Session,
-    txns: &TxnManager,
     manager: &dyn ResourceManager,
-    (xid, open): (Xid, &mut Open),
+    context: &mut UndoContext<'_>,
+    unsaid: &mut Vec<Lsn>,
     change: &LoggedChange,
 ) -> Result<()> {
-    let mut context = UndoContext::at_restart(session, xid, open.last_lsn).among(txns);
+    context.log_pass(unsaid)?;
+    unsaid.clear();
     let LoggedChange { lsn, kind, table, ref body } = *change;
     let entry = UndoEntry { lsn, is_taken_back: false, kind, table, body, next: UndoPtr::NULL, keep: None };
-    manager.undo(&mut context, &entry)?;
-    open.last_lsn = context.last_lsn();
-    Ok(())
+    manager.undo(context, &entry).map(drop)
 }

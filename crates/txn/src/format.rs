@@ -11,6 +11,7 @@
 //! | checkpoint | 99 | 0 | belongs to recovery |
 //! | prepare | 100 | xid | below |
 //! | decision to roll back | 101 | xid | empty |
+//! | changes passed over | 102 | xid | LSNs of the changes, the newest first, n x u64 |
 //!
 //! A compensation record has the kind, the table and the pages of the change that takes another one back, and the flag
 //! [`CLR`](foreshore_buffer::format::CLR). Its body:
@@ -20,6 +21,10 @@
 //!  | LSN of the change   | body of the kind |
 //!  | taken back, u64     |                  |
 //! ```
+//!
+//! A rollback goes from the newest change of its transaction to the oldest, so a compensation tells that all newer changes have been
+//! taken back. A change that a restart could not take back is *passed over*: the record that says so comes before the compensation of any
+//! older change, and the change stands until a compensation names it.
 //!
 //! A transaction with a prepare record ends by its commit or end record, however many restarts later. A record behind it that
 //! says so decides that it is rolled back; it is durable before anything is taken back, and any lock let go. The body, all
@@ -57,8 +62,10 @@ pub const CHECKPOINT: u8 = 99;
 pub const PREPARE: u8 = 100;
 /// A prepared transaction is to be rolled back.
 pub const ABORT: u8 = 101;
+/// A rollback leaves a change for later and goes on with older ones.
+pub const PASS: u8 = 102;
 
-const _: () = assert!(*TRANSACTION_KINDS.start() <= COMMIT && ABORT <= *TRANSACTION_KINDS.end());
+const _: () = assert!(*TRANSACTION_KINDS.start() <= COMMIT && PASS <= *TRANSACTION_KINDS.end());
 
 /// Payload bytes of a commit or end record.
 pub const MARK_LEN: usize = change_header_len(0);
@@ -80,6 +87,16 @@ pub fn encode_mark(kind: u8) -> [u8; MARK_LEN] {
 pub fn decode_ceiling(body: &[u8]) -> Option<Xid> {
     let ceiling = u64::from_le_bytes(body.try_into().ok()?);
     (1..=MAX_XID).contains(&ceiling).then_some(Xid(ceiling))
+}
+
+/// Most changes that a record of kind [`PASS`] names.
+pub(crate) const MAX_PASSED: usize = 512;
+
+/// The changes named by the body of a record of kind [`PASS`], the newest first; `None` for a body that no engine writes.
+#[must_use]
+pub fn decode_pass(body: &[u8]) -> Option<impl Iterator<Item = Lsn>> {
+    let (lsns, []) = body.as_chunks::<8>() else { return None };
+    (!lsns.is_empty()).then(|| lsns.iter().map(|lsn| Lsn(u64::from_le_bytes(*lsn))))
 }
 
 /// Splits the body of a compensation into the LSN of the change taken back and the body of its kind; `None` if it is too
@@ -163,7 +180,7 @@ mod tests {
 
     #[test]
     fn marks_decode_as_changes_without_pages() {
-        for kind in [COMMIT, END, XID_CEILING, CHECKPOINT, PREPARE] {
+        for kind in [COMMIT, END, XID_CEILING, CHECKPOINT, PREPARE, ABORT, PASS] {
             let bytes = encode_mark(kind);
             let record = ChangeRecord::decode(&bytes).expect("our own record");
             assert_eq!((record.kind, record.pages(), record.body), (kind, &[][..], &[][..]));
@@ -177,6 +194,9 @@ mod tests {
         assert_eq!(decode_ceiling(&0_u64.to_le_bytes()), None);
         assert_eq!(decode_ceiling(&(MAX_XID + 1).to_le_bytes()), None);
         assert_eq!(decode_ceiling(&[1; 7]), None);
+        let passed = decode_pass(&[2, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]).map(Iterator::collect::<Vec<_>>);
+        assert_eq!(passed, Some(vec![Lsn(258), Lsn(1)]));
+        assert!([0, 7, 9].iter().all(|&len| decode_pass(&[1; 9][..len]).is_none()));
         assert_eq!(split_clr(&[1, 0, 0, 0, 0, 0, 0, 0, 7, 8]), Some((Lsn(1), &[7, 8][..])));
         assert_eq!(split_clr(&[1; 7]), None);
     }

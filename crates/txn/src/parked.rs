@@ -143,7 +143,7 @@ impl ParkedList {
     }
 }
 
-/// Whether a rollback that met `cause` may be tried again. Any other error stops the log.
+/// Whether a rollback that met `cause` at a change may try that again later. Any other error stops the log.
 #[must_use]
 pub const fn may_wait(cause: &Error) -> bool {
     matches!(cause, Error::DiskFull { .. } | Error::Corrupted { .. } | Error::OutOfFrames { .. })

@@ -1,6 +1,6 @@
 //! The way to the pages: redo and undo of changes, implemented above this layer and wired once.
 
-use crate::format::{ABORT, CLR_PREFIX, END, MARK_LEN, encode_mark};
+use crate::format::{ABORT, CLR_PREFIX, END, MARK_LEN, MAX_PASSED, PASS, encode_mark};
 use crate::manager::TxnManager;
 use crate::prepared::{LoggedChange, TakeOver};
 use crate::undo::UndoEntry;
@@ -31,6 +31,13 @@ pub trait ResourceManager: Send + Sync {
     /// `DiskFull`, `Corrupted`, `OutOfFrames`: the change is not taken back, and it is tried again later (see
     /// [`TxnManager::parked`]). Any other stops the log.
     fn undo(&self, context: &mut UndoContext<'_>, entry: &UndoEntry<'_>) -> Result<bool>;
+
+    /// The row that a change of `kind` with `body` concerns, as bytes that differ from those of all other rows of its
+    /// table. `None` for a change that rests on all that its transaction does later, such as the creation of a table.
+    ///
+    /// # Errors
+    /// `Corrupted` for a body that no engine writes.
+    fn row_of<'c>(&self, kind: u8, body: &'c [u8]) -> Result<Option<&'c [u8]>>;
 
     /// Has the rows of a prepared transaction, or of one that could not be taken back, held again after a restart:
     /// enters for each of `changes`, which are in their order, how it is taken back and what the row was before, and
@@ -163,6 +170,20 @@ impl<'a> UndoContext<'a> {
         self.log_mark(END)
     }
 
+    /// Logs that the rollback leaves `changes` for later, which come from the newest to the oldest. Before the compensation of an older
+    /// one.
+    ///
+    /// # Errors
+    /// `DiskFull`: nothing has changed. `Poisoned`.
+    pub fn log_pass(&mut self, changes: &[Lsn]) -> Result<()> {
+        for changes in changes.chunks(MAX_PASSED) {
+            let body: Vec<u8> = changes.iter().flat_map(|change| change.0.to_le_bytes()).collect();
+            self.session.reserve_rollback(Session::cost(MARK_LEN + body.len()))?;
+            self.append(&[&encode_mark(PASS), &body]);
+        }
+        Ok(())
+    }
+
     /// Logs that a prepared transaction is to be rolled back.
     ///
     /// # Errors
@@ -173,8 +194,12 @@ impl<'a> UndoContext<'a> {
 
     fn log_mark(&mut self, kind: u8) -> Result<Lsn> {
         self.session.reserve_end(Session::cost(MARK_LEN))?;
-        let record = Record { tag: self.tag.0, flags: 0, parts: &[&encode_mark(kind)] };
+        Ok(self.append(&[&encode_mark(kind)]))
+    }
+
+    fn append(&mut self, parts: &[&[u8]]) -> Lsn {
+        let record = Record { tag: self.tag.0, flags: 0, parts };
         self.last_lsn = self.session.append(record, Dep::none().transaction(self.last_lsn));
-        Ok(self.last_lsn)
+        self.last_lsn
     }
 }

@@ -27,6 +27,7 @@ mod prepared;
 mod prepared_crash;
 mod profile;
 mod ranges;
+mod restart;
 mod rollback;
 mod row_locks;
 mod run;

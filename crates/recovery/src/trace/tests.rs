@@ -88,6 +88,32 @@ fn compensations_that_no_rollback_logs_are_told() {
     assert!(!older.take_back(Lsn(10), Lsn(50)), "a newer one stands");
 }
 
+/// A restart passes over what it cannot take back, a later one tries again, and so may the run between them, in any order.
+#[test]
+fn what_was_passed_over_stands_until_it_is_named() {
+    let mut trace = Trace::default();
+    (1..=6_u64).for_each(|i| trace.add(Lsn(10 * i), 0));
+    let all = [10, 20, 30, 40, 50, 60];
+    let standing = |trace: &Trace| {
+        let standing: Vec<u64> = all.into_iter().filter(|&lsn| trace.stands(Lsn(lsn))).collect();
+        assert_eq!(standing.len() as u64, trace.left());
+        standing
+    };
+    assert!(trace.take_back(Lsn(60), Lsn(70)) && trace.pass(Lsn(50), Lsn(71)) && trace.pass(Lsn(40), Lsn(72)));
+    assert_eq!(standing(&trace), [10, 20, 30, 40, 50]);
+    assert!(trace.take_back(Lsn(30), Lsn(73)));
+    assert_eq!(standing(&trace), [10, 20, 40, 50]);
+    assert!(trace.is_passed(Lsn(50)) && !trace.is_passed(Lsn(20)));
+    // The next restart finds space for one.
+    assert!(trace.take_back(Lsn(40), Lsn(80)) && trace.take_back(Lsn(20), Lsn(81)));
+    assert_eq!(standing(&trace), [10, 50]);
+    assert!(!trace.take_back(Lsn(40), Lsn(90)), "twice");
+    let mut trace = Trace { compensations: 4, ..trace };
+    assert!(!trace.pass(Lsn(50), Lsn(90)), "it had been passed over");
+    assert!(trace.take_back(Lsn(50), Lsn(91)) && trace.take_back(Lsn(10), Lsn(92)));
+    assert_eq!((standing(&trace), trace.passed.len()), (vec![], 0));
+}
+
 #[test]
 fn spans_are_few_and_the_closest_are_joined() {
     let mut trace = Trace::default();

@@ -284,6 +284,10 @@ impl ResourceManager for Rows {
         Ok(())
     }
 
+    fn row_of<'c>(&self, _kind: u8, body: &'c [u8]) -> Result<Option<&'c [u8]>> {
+        Ok(body.get(..8))
+    }
+
     fn undo(&self, context: &mut UndoContext<'_>, entry: &UndoEntry<'_>) -> Result<bool> {
         if self.fails.load(Ordering::Relaxed) {
             return Err(Error::io("read", "data", std::io::Error::other("the disk is gone")));
