@@ -152,20 +152,23 @@ pub fn undo(
         return Err(unended.corrupted(TOO_FEW));
     }
     let mut unfinished = Vec::new();
-    for (xid, Rollback { open, mut passed, cause, .. }) in std::mem::take(&mut unended.losers) {
+    for (xid, Rollback { open, mut passed, unsaid, cause, .. }) in std::mem::take(&mut unended.losers) {
         stats.losers += 1;
         let Open { last_lsn, first_group, .. } = open;
-        match cause {
-            None => drop(UndoContext::at_restart(&mut undo.session, xid, last_lsn).log_end()?),
-            Some(cause) => {
-                passed.reverse();
-                unfinished.push(Unfinished { xid, first_group, last_lsn, changes: passed, cause });
-            }
-        }
+        let mut context = UndoContext::at_restart(&mut undo.session, xid, last_lsn);
+        let Some(cause) = cause else {
+            context.log_end()?;
+            continue;
+        };
+        // One of them may be on a damaged page, and the run then goes on with older ones.
+        context.log_pass(&unsaid)?;
+        passed.reverse();
+        unfinished.push(Unfinished { xid, first_group, last_lsn: context.last_lsn(), changes: passed, cause });
     }
     drop(undo);
     log.force(log.current())?;
     stats.parked = unfinished.len() as u64;
+    // WAIT: help - no wait of its own; drawing an xid may have to write the log.
     unfinished.into_iter().try_for_each(|unfinished| txns.park(unfinished))
 }
 
@@ -190,8 +193,10 @@ impl Undo<'_> {
             rollback.open.last_lsn = context.last_lsn();
             match outcome {
                 Ok(()) => return Ok(true),
-                Err(cause) if may_wait(&cause) => drop(rollback.cause.get_or_insert(cause)),
-                Err(cause) => return Err(cause),
+                Err(cause) if !may_wait(&cause) => return Err(cause),
+                Err(cause) => {
+                    rollback.cause.get_or_insert(cause);
+                }
             }
         }
         if !rollback.open.trace.is_passed(change.lsn) {

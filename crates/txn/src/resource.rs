@@ -171,14 +171,14 @@ impl<'a> UndoContext<'a> {
     }
 
     /// Logs that the rollback leaves `changes` for later, which come from the newest to the oldest. Before the compensation of an older
-    /// one.
+    /// one. It takes less log than was charged for the compensations of these.
     ///
     /// # Errors
-    /// `DiskFull`: nothing has changed. `Poisoned`.
+    /// `Poisoned`.
     pub fn log_pass(&mut self, changes: &[Lsn]) -> Result<()> {
         for changes in changes.chunks(MAX_PASSED) {
             let body: Vec<u8> = changes.iter().flat_map(|change| change.0.to_le_bytes()).collect();
-            self.session.reserve_rollback(Session::cost(MARK_LEN + body.len()))?;
+            self.session.reserve_end(Session::cost(MARK_LEN + body.len()))?;
             self.append(&[&encode_mark(PASS), &body]);
         }
         Ok(())
