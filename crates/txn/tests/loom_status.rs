@@ -198,7 +198,6 @@ fn stalled_draw() {
     let session = thread::spawn(move || {
         draws.set_aside(3..4);
         assert!(!draws.begin(Xid(3)), "two have the word");
-        draws.void(Xid(3));
     });
     slider.join().expect("the slider ends");
     session.join().expect("the session ends");
