@@ -209,7 +209,7 @@ impl Follower {
         }
         if header.group >= self.from {
             let bytes = self.reader.bytes(&header);
-            self.merge.push(&Read { header: &header, bytes, file: &file, offset }, Lsn(u64::MAX))?;
+            self.merge.push(&Read { header: &header, bytes, path: file.path(), offset }, Lsn(u64::MAX))?;
         }
         self.run += 1;
         self.looks = 0;

@@ -46,7 +46,9 @@ const _: () = assert!(MAX_GROUP as u64 <= LOOK_AHEAD);
 #[derive(Debug)]
 pub(crate) struct Scanned {
     /// Segments from the first group on; the last one holds the end of the chain.
-    pub(crate) live: Vec<(Live, Arc<dyn File>)>,
+    pub(crate) live: Vec<Live>,
+    /// The file of the last one. At most two segments are open at a time, however many there are.
+    pub(crate) file: Arc<dyn File>,
     pub(crate) next: GroupNo,
     pub(crate) prev_crc: u32,
     /// The last groups: the very last one and those before it that no header says to be durable. Ascending.
@@ -86,7 +88,8 @@ pub(crate) fn scan_by(home: &Home, control: &Control, rule: Rule) -> Result<Scan
     }
     let (file, size) = home.check_segment(start.segment, home.open_past_cache(start.segment)?)?;
     let mut scanned = Scanned {
-        live: vec![(Live::new(start.segment, size, start.first, start.prev_crc), file)],
+        live: vec![Live::new(start.segment, size, start.first, start.prev_crc)],
+        file,
         next: start.first,
         prev_crc: start.prev_crc,
         tail: Vec::new(),
@@ -98,7 +101,7 @@ pub(crate) fn scan_by(home: &Home, control: &Control, rule: Rule) -> Result<Scan
     let mut reader = GroupReader::new(size);
     loop {
         scanned.scan_segment(home, &mut reader)?;
-        let number = scanned.live.last().expect("the first segment").0.number + 1;
+        let number = scanned.last().number + 1;
         // What follows in this segment comes before what follows in the next one.
         if scanned.pass_hole(home, &mut reader)? {
             continue;
@@ -117,6 +120,11 @@ pub(crate) fn scan_by(home: &Home, control: &Control, rule: Rule) -> Result<Scan
 }
 
 impl Scanned {
+    /// The last segment.
+    pub(crate) fn last(&self) -> &Live {
+        self.live.last().expect("the first segment")
+    }
+
     fn chain(&self, home: &Home) -> Chain {
         let incarnation = self.cuts.last().map_or(Incarnation(0), |&(incarnation, _)| incarnation);
         Chain { uuid: home.uuid, group: self.next, prev_crc: self.prev_crc, incarnation }
@@ -126,12 +134,11 @@ impl Scanned {
     fn scan_segment(&mut self, home: &Home, reader: &mut GroupReader) -> Result<()> {
         loop {
             let index = self.live.len() - 1;
-            let (live, file) = &self.live[index];
-            let (file, size, offset) = (file.clone(), live.size, live.end);
+            let (file, size, offset) = (self.file.clone(), self.live[index].size, self.live[index].end);
             let (header, crc) = match link(reader, (&*file, size), offset, &self.chain(home), &self.tail)? {
                 Some(Link::Next(header, crc)) => (header, crc),
                 Some(Link::Again(header, _)) => {
-                    self.live[index].0.skip(offset + u64::from(header.total_len));
+                    self.live[index].skip(offset + u64::from(header.total_len));
                     continue;
                 }
                 None => return Ok(()),
@@ -141,7 +148,7 @@ impl Scanned {
             visit(reader.bytes(&header), &header, floor, |_, lsn, _| max = max.max(lsn))
                 .map_err(|why| Error::corrupted(file.path(), Place::Offset(offset), why))?;
             let (len, prev_crc) = (u64::from(header.total_len), self.prev_crc);
-            self.live[index].0.push(header.group, offset, offset + len);
+            self.live[index].push(header.group, offset, offset + len);
             self.tail.retain(|before| before.group > header.acked_upto);
             self.tail.push(Accepted { group: header.group, segment: index, offset, len, crc, prev_crc });
             self.accept(&header, crc, max);
@@ -150,11 +157,10 @@ impl Scanned {
 
     /// Passes over a hole behind the end of the last segment; true if there is something behind it.
     fn pass_hole(&mut self, home: &Home, reader: &mut GroupReader) -> Result<bool> {
-        let (live, file) = self.live.last().expect("the first segment");
-        let from = live.end + BLOCK as u64;
-        let found = find(reader, (&**file, live.size), from, &self.chain(home), &self.tail)?;
+        let (from, size) = (self.last().end + BLOCK as u64, self.last().size);
+        let found = find(reader, (&*self.file, size), from, &self.chain(home), &self.tail)?;
         if let Some((at, _)) = found {
-            self.live.last_mut().expect("the first segment").0.skip(at);
+            self.live.last_mut().expect("the first segment").skip(at);
         }
         Ok(found.is_some())
     }
@@ -181,13 +187,14 @@ impl Scanned {
         };
         // It carries log that counts, so its header must be sound too.
         let (file, size) = home.check_segment(number, file)?;
-        self.live.push((Live::new(number, size, first, prev_crc), file));
+        self.live.push(Live::new(number, size, first, prev_crc));
+        self.file = file;
         Ok(true)
     }
 
     /// Refuses the log if a header behind the end of the chain says that the missing group was durable.
     fn look_ahead(&mut self, home: &Home, reader: &mut GroupReader, numbers: &[u64]) -> Result<()> {
-        let (last, file) = self.live.last().map(|(live, file)| (live.clone(), file.clone())).expect("one segment");
+        let (last, file) = (self.last().clone(), self.file.clone());
         let mut budget = LOOK_AHEAD;
         self.witness(home, reader, (&*file, last.size), last.end, &mut budget)?;
         for &number in numbers.iter().filter(|&&number| number > last.number) {

@@ -53,8 +53,8 @@ pub(super) fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOption
     let options = &LogOptions { segment_bytes, ..options.clone() };
     // Nothing has been written up to here. The log was perhaps read from a cache: it is made durable before anybody rests
     // on it, or a later power loss takes groups away from under others that follow them.
-    for (_, file) in &scanned.live {
-        file.sync()?;
+    for live in &scanned.live {
+        fs.open(&home.segment_path(live.number))?.sync()?;
     }
     fs.sync_dir(dir)?;
     // Both slots carry the incarnation before its first group: records of an earlier one that were dropped now can never
@@ -62,10 +62,10 @@ pub(super) fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOption
     let incarnation = Incarnation(scanned.incarnation.0 + 1);
     control.renew(incarnation)?;
     let list = sort_files(&home, &scanned, options.ready_target(options.kept_back(0)))?;
-    let segments = Arc::new(Segments::new(home, options, control, list));
+    let segments = Arc::new(Segments::new(home.clone(), options, control, list));
     let tail = repeat_last(&scanned, incarnation, &segments)?;
     let recovered = Recovered {
-        uuid,
+        home,
         end: scanned.end(),
         live: scanned.live,
         cuts: scanned.cuts,
@@ -83,15 +83,15 @@ pub(super) fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOption
 /// Writes the last groups, those that no header says to be durable, once more behind themselves, see `scan`, and returns
 /// where the next one goes.
 fn repeat_last(scanned: &Scanned, incarnation: Incarnation, segments: &Segments) -> Result<Tail> {
-    let (live, file) = &scanned.live[scanned.live.len() - 1];
-    let mut tail =
-        Tail { incarnation, prev_crc: scanned.prev_crc, file: file.clone(), offset: live.end, size: live.size };
+    let (prev_crc, file, live) = (scanned.prev_crc, scanned.file.clone(), scanned.last());
+    let mut tail = Tail { incarnation, prev_crc, file, offset: live.end, size: live.size };
     for last in &scanned.tail {
-        let (live, file) = &scanned.live[last.segment];
+        let live = &scanned.live[last.segment];
+        let file = segments.home.fs.open(&segments.home.segment_path(live.number))?;
         let (group, prev_crc) = (last.group, last.prev_crc);
         let chain = Chain { uuid: segments.home.uuid, group, prev_crc, incarnation: Incarnation(0) };
         let mut reader = GroupReader::new(live.size);
-        let Some((header, _)) = reader.group(&**file, live.size, last.offset, &chain)? else {
+        let Some((header, _)) = reader.group(&*file, live.size, last.offset, &chain)? else {
             let place = Place::Offset(last.offset);
             return Err(Error::corrupted(file.path(), place, "one of the last groups changed while it was read"));
         };
@@ -106,8 +106,8 @@ fn repeat_last(scanned: &Scanned, incarnation: Incarnation, segments: &Segments)
 /// Sorts what lies in the directory: live segments, and spare ones, which become ready ones under a name and header that
 /// are certainly durable. What cannot be used is removed.
 fn sort_files(home: &Home, scanned: &Scanned, spares: usize) -> Result<List> {
-    let mut list = List { live: scanned.live.iter().map(|(live, _)| live.clone()).collect(), ..List::default() };
-    let (first, last) = (scanned.live[0].0.number, scanned.live[scanned.live.len() - 1].0.number);
+    let mut list = List { live: scanned.live.iter().cloned().collect(), ..List::default() };
+    let (first, last) = (scanned.live[0].number, scanned.last().number);
     list.next_number = last + 1;
     for name in home.fs.list(&home.dir)? {
         if number_of(&name, ".tmp").is_some() || name == "ctl.tmp" {

@@ -11,10 +11,9 @@ use super::parts::visit;
 use crate::format::{Envelope, GroupHeader};
 use crate::record::LoggedRecord;
 use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Place, Result};
-use foreshore_io::File;
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 
 /// A record that was found and not yet handed out.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +30,7 @@ struct Found {
 #[derive(Debug)]
 struct Kept {
     group: GroupNo,
-    file: Arc<dyn File>,
+    path: PathBuf,
     offset: u64,
     bytes: Vec<u8>,
     /// Records not yet handed out.
@@ -40,7 +39,7 @@ struct Kept {
 
 impl Kept {
     fn corrupted(&self, why: &'static str) -> Error {
-        Error::corrupted(self.file.path(), Place::Offset(self.offset), why)
+        Error::corrupted(&self.path, Place::Offset(self.offset), why)
     }
 }
 
@@ -48,7 +47,7 @@ impl Kept {
 pub(crate) struct Read<'a> {
     pub(crate) header: &'a GroupHeader,
     pub(crate) bytes: &'a [u8],
-    pub(crate) file: &'a Arc<dyn File>,
+    pub(crate) path: &'a Path,
     pub(crate) offset: u64,
 }
 
@@ -108,11 +107,11 @@ impl Merge {
                 self.found.push(Found { lsn, kept, at: u32::try_from(at).expect("a group is at most 1 MiB"), lane });
             }
         })
-        .map_err(|why| Error::corrupted(read.file.path(), Place::Offset(read.offset), why))?;
+        .map_err(|why| Error::corrupted(read.path, Place::Offset(read.offset), why))?;
         let left = self.found.len() - before;
         if left > 0 {
-            let (file, bytes) = (read.file.clone(), read.bytes.to_vec());
-            self.kept.push_back(Kept { group: read.header.group, file, offset: read.offset, bytes, left });
+            let (path, bytes) = (read.path.to_owned(), read.bytes.to_vec());
+            self.kept.push_back(Kept { group: read.header.group, path, offset: read.offset, bytes, left });
             // Extents are ascending runs, which this sort merges.
             self.found.sort_by_key(|found| found.lsn);
         }

@@ -4,17 +4,17 @@ use super::merge::{Merge, Read};
 use super::{Chain, GroupReader};
 use crate::format::{Decoded, FIRST_GROUP, GroupHeader};
 use crate::record::LoggedRecord;
-use crate::segment::Live;
+use crate::segment::{Home, Live};
 use foreshore_base::limits::BLOCK;
-use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Place, Result, Uuid};
+use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Place, Result};
 use foreshore_io::File;
 use std::sync::Arc;
 
 /// What a log held when it was opened.
 #[derive(Debug)]
 pub struct Recovered {
-    pub(crate) uuid: Uuid,
-    pub(crate) live: Vec<(Live, Arc<dyn File>)>,
+    pub(crate) home: Home,
+    pub(crate) live: Vec<Live>,
     pub(crate) cuts: Vec<(Incarnation, Lsn)>,
     pub(crate) end: Lsn,
     pub(crate) max_lsn: Lsn,
@@ -38,7 +38,7 @@ impl Recovered {
     /// The oldest group that can be read.
     #[must_use]
     pub fn first_group(&self) -> GroupNo {
-        let first = &self.live[0].0;
+        let first = &self.live[0];
         first.first_read().unwrap_or(first.first)
     }
 
@@ -71,11 +71,11 @@ impl Recovered {
     /// If `from` is before [`Self::first_group`].
     pub fn records(&self, from: GroupNo) -> RecordIter<'_> {
         assert!(from >= self.first_group(), "group {from} was truncated");
-        let begins = |(live, _): &(Live, _)| live.first_read().is_some_and(|first| first <= from);
+        let begins = |live: &Live| live.first_read().is_some_and(|first| first <= from);
         let segment = self.live.iter().rposition(begins).unwrap_or(0);
-        let (next, offset) = self.live[segment].0.seek(from);
-        let (reader, merge) = (GroupReader::new(self.live[segment].0.size), Merge::default());
-        RecordIter { log: self, reader, merge, from, segment, offset, next, failed: false }
+        let (next, offset) = self.live[segment].seek(from);
+        let (reader, merge) = (GroupReader::new(self.live[segment].size), Merge::default());
+        RecordIter { log: self, reader, merge, from, segment, file: None, offset, next, failed: false }
     }
 
     /// Records of `incarnation` count up to here.
@@ -93,6 +93,8 @@ pub struct RecordIter<'a> {
     pub(super) merge: Merge,
     from: GroupNo,
     segment: usize,
+    /// Its file, once it is read.
+    file: Option<Arc<dyn File>>,
     offset: u64,
     next: GroupNo,
     failed: bool,
@@ -127,17 +129,23 @@ impl RecordIter<'_> {
 
     /// Reads the next group of the chain.
     fn read_group(&mut self) -> Result<()> {
-        let (live, file) = &self.log.live[self.segment];
+        let Recovered { home, live, .. } = self.log;
+        let live = &live[self.segment];
         self.offset = live.unskipped(self.offset);
         if self.offset == live.end && self.segment + 1 < self.log.live.len() {
             self.segment += 1;
+            self.file = None;
             self.offset = FIRST_GROUP;
             return Ok(());
         }
+        let file = match &self.file {
+            Some(file) => file,
+            None => self.file.insert(home.fs.open(&home.segment_path(live.number))?),
+        };
         let found = match GroupHeader::decode(self.reader.view(&**file, self.offset, BLOCK)?) {
             Decoded::Header(header, _) if header.group == self.next => {
                 let chain = Chain {
-                    uuid: self.log.uuid,
+                    uuid: home.uuid,
                     group: self.next,
                     prev_crc: header.prev_crc,
                     incarnation: self.merge.incarnation(),
@@ -159,7 +167,7 @@ impl RecordIter<'_> {
         if header.group >= self.from {
             let bytes = self.reader.bytes(&header);
             let limit = self.log.limit(header.incarnation);
-            self.merge.push(&Read { header: &header, bytes, file, offset: self.offset }, limit)?;
+            self.merge.push(&Read { header: &header, bytes, path: file.path(), offset: self.offset }, limit)?;
         }
         self.offset += u64::from(header.total_len);
         self.next = header.group.next();

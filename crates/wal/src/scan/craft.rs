@@ -140,7 +140,7 @@ impl Craft {
     pub(crate) fn recover(&self, rule: Rule) -> Result<(Scanned, Recovered)> {
         let scanned = scan_by(&self.home, &Control::open(&self.home)?, rule)?;
         let recovered = Recovered {
-            uuid: UUID,
+            home: self.home.clone(),
             end: scanned.end(),
             live: scanned.live.clone(),
             cuts: scanned.cuts.clone(),

@@ -396,7 +396,7 @@ impl World {
             let (scanned, recovered) =
                 self.craft.recover(self.rule).map_err(|error| Wrong::Refused(error.to_string()))?;
             let found = self.judge(&recovered)?;
-            let (live, _) = scanned.live.last().expect("one segment");
+            let live = scanned.last();
             (self.craft.segment, self.craft.at) = (live.number, live.end);
             (self.craft.next, self.craft.prev_crc) = (scanned.next.0, scanned.prev_crc);
             if self.random.one_in(8) {
@@ -425,7 +425,7 @@ impl World {
     /// Writes the last groups again; false if that is cut short.
     fn repeat(&mut self, scanned: &Scanned) -> bool {
         for last in &scanned.tail {
-            let (_, file) = &scanned.live[last.segment];
+            let file = self.craft.file(scanned.live[last.segment].number);
             let mut bytes = vec![0; last.len as usize];
             file.read_at(&mut bytes, last.offset).unwrap();
             let place = self.place(bytes.len());
