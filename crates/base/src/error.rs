@@ -232,10 +232,17 @@ pub enum Error {
         /// Label of the oldest transaction.
         oldest: &'static str,
     },
-    /// The transaction is larger than its memory. Not retryable.
+    /// The transaction needs more undo memory than there is, even while no other transaction holds any. Not retryable.
     TransactionTooLarge {
-        /// The limit in bytes.
+        /// The limit in bytes, of memory and file together.
         max: usize,
+    },
+    /// Other transactions hold the undo memory that this one needs, and wait for its locks or did not end in time. Retryable.
+    UndoMemory {
+        /// The limit in bytes, of memory and file together.
+        max: usize,
+        /// Label of a transaction that holds some.
+        holder: &'static str,
     },
     /// The memory for shared locks of rows is given out, to this transaction or to others. Retryable, since others give theirs back,
     /// though `Db::run` gives it to its caller at once: the next run would take as many. Locks are never escalated. A transaction
@@ -303,6 +310,7 @@ impl Error {
                 | Self::SnapshotTooOld { .. }
                 | Self::TransactionTooOld { .. }
                 | Self::TooManyTransactions { .. }
+                | Self::UndoMemory { .. }
                 | Self::TableDropped
                 | Self::LockLimit { .. }
                 | Self::Exhausted { .. }
@@ -368,7 +376,16 @@ impl fmt::Display for Error {
             Self::TooManyTransactions { max, oldest } => {
                 write!(f, "more than {max} transactions at once, the oldest is {oldest:?}")
             }
-            Self::TransactionTooLarge { max } => write!(f, "the transaction needs more than {max} bytes of memory"),
+            Self::TransactionTooLarge { max } => write!(
+                f,
+                "the transaction needs more than all {max} bytes for undo: raise memory_limit, or spill_limit so that more of it \
+                 goes to a file"
+            ),
+            Self::UndoMemory { max, holder } => write!(
+                f,
+                "other transactions, among them {holder:?}, hold the {max} bytes for undo: run the transaction again, or raise \
+                 memory_limit or spill_limit"
+            ),
             Self::LockLimit { table, max } => {
                 write!(f, "no memory for one more shared lock in table {table}: all {max} are in use")
             }

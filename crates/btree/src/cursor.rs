@@ -121,7 +121,7 @@ impl Cursor {
     ///
     /// # Errors
     /// `Deadlock`, `LockTimeout`, `LockLimit`, `RowLocked`, `Conflict`, `SnapshotTooOld`, `TableDropped`, `DiskFull`, `Corrupted`,
-    /// `Io`, `OutOfFrames`, `Poisoned`; with locks for update also `TooManyTransactions` and `TransactionTooLarge`. The next call
+    /// `Io`, `OutOfFrames`, `Poisoned`; with locks for update also `TooManyTransactions`, `TransactionTooLarge`, `UndoMemory`. The next call
     /// goes on where this one began.
     pub fn next(&mut self, txn: &mut Txn) -> Result<Option<(&[u8], &[u8])>> {
         self.take(txn, End::Front)

@@ -107,7 +107,7 @@ impl Tree {
     /// Gives `key` a value and returns the one that it had.
     ///
     /// # Errors
-    /// `KeyTooLarge`, `ValueTooLarge`; `Conflict`, `Deadlock`, `LockTimeout`, `TooManyTransactions`, `TransactionTooLarge`;
+    /// `KeyTooLarge`, `ValueTooLarge`; `Conflict`, `Deadlock`, `LockTimeout`, `TooManyTransactions`, `TransactionTooLarge`, `UndoMemory`;
     /// `DiskFull`, `Io`, `Corrupted`, `OutOfFrames`, `Poisoned`. The row is then as it was.
     pub fn put(&self, txn: &mut Txn, key: &[u8], value: &[u8]) -> Result<Option<Vec<u8>>> {
         self.write(txn, key, Intent::Put(value))

@@ -95,7 +95,7 @@ fn sums() {
             Error::Deadlock { .. }
             | Error::LockTimeout { .. }
             | Error::SnapshotTooOld { .. }
-            | Error::TransactionTooLarge { .. },
+            | Error::UndoMemory { .. },
         ) => {}
         Err(error) => panic!("{error}"),
     };

@@ -240,8 +240,9 @@ impl Options {
     /// Bytes of memory for what running transactions would have to take back, and for old versions of rows that readers see: from
     /// 64 KiB to a quarter of the memory limit. Where they are spent, some of it goes to a file, if there is one (see
     /// [`spill_limit`](Self::spill_limit)); then the oldest snapshots are given up, and their readers get
-    /// [`SnapshotTooOld`](Error::SnapshotTooOld); when no snapshot keeps any of them, or others have taken all
-    /// that came free for ten seconds, a transaction that asks for more gets [`TransactionTooLarge`](Error::TransactionTooLarge).
+    /// [`SnapshotTooOld`](Error::SnapshotTooOld). A transaction that others keep from its share waits for them, for ten seconds at most. If
+    /// they wait for it too, it gets [`UndoMemory`](Error::UndoMemory), and [`Db::run`](crate::Db::run) runs it again. One that does not
+    /// fit while no other holds any gets [`TransactionTooLarge`](Error::TransactionTooLarge).
     #[must_use]
     pub fn undo_limit(mut self, bytes: u64) -> Self {
         self.undo_limit = Some(bytes);

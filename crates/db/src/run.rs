@@ -21,8 +21,8 @@ const MAX_LINE: Duration = Duration::from_secs(2);
 impl Db {
     /// Runs `f` in a transaction and commits it. Durable when it returns.
     ///
-    /// A run that others ended (a deadlock, a conflict, a lock timeout, a lack of sessions) is rolled back and `f` is called
-    /// again, after a random pause of at most 10 ms; those that have met others often run one at a time, after a wait of at
+    /// A run that others ended (a deadlock, a conflict, a lock timeout, a lack of sessions or of memory for undo) is rolled back and `f`
+    /// is called again, after a random pause of at most 10 ms; those that have met others often run one at a time, after a wait of at
     /// most 2 s, unless this thread has another transaction open. Any other error rolls back and is given back, and so does a panic.
     /// [`LockLimit`](Error::LockLimit) is such an error: the next run would take as many locks, and others do without them meanwhile.
     /// So is [`TransactionTooOld`](Error::TransactionTooOld): the next run may take as long.
@@ -83,7 +83,7 @@ impl Db {
                 return Err(Error::Exhausted { runs, cause: Arc::new(cause) }.into());
             }
             again.get_or_insert_with(|| Again::new(self)).has_met =
-                matches!(cause, Error::Deadlock { .. } | Error::Conflict { .. });
+                matches!(cause, Error::Deadlock { .. } | Error::Conflict { .. } | Error::UndoMemory { .. });
             was_measured = tx.is_measured();
         }
         unreachable!("the last run returns")

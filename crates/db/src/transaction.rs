@@ -20,7 +20,7 @@ use std::{fmt, mem, sync::Arc};
 ///
 /// Several tables may be open in it at once. A call that has to wait for a lock blocks the thread.
 ///
-/// An error that others caused (a conflict, a deadlock, a lock timeout, a table that was dropped, no room for locks) or that the engine met (a full disk, an I/O error) ends the
+/// An error that others caused (a conflict, a deadlock, a lock timeout, a table that was dropped, no memory for locks or undo) or that the engine met (a full disk, an I/O error) ends the
 /// transaction: it is rolled back at once, and every later call answers [`Error::RolledBack`]. An error in what was
 /// asked for ([`Error::KeyExists`], [`Error::KeyTooLarge`], [`Error::ValueTooLarge`], [`Error::TableName`],
 /// [`Error::TableTypes`], [`Error::NoTable`], [`Error::NoSavepoint`]) and one that somebody else's lock is answered with on

@@ -32,6 +32,9 @@ impl LockManager {
         owner.set_wait(edge, Some(what));
         let outcome = if closes_none { Ok(()) } else { self.refuse_cycle(owner, edge) };
         self.count_wait();
+        if let Some(watcher) = self.watcher.get().filter(|_| !mutant("memory: a wait for a lock is not told")) {
+            watcher.notify_all();
+        }
         outcome
     }
 
@@ -117,7 +120,7 @@ impl LockManager {
     }
 
     /// Adds whom `index` waits for.
-    fn blockers(&self, index: u32, into: &mut Vec<u32>) {
+    pub(crate) fn blockers(&self, index: u32, into: &mut Vec<u32>) {
         let edge = self.slots.get(index).shown().wait;
         self.blockers_by(edge, index, into);
     }

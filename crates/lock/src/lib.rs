@@ -31,6 +31,7 @@ mod header;
 mod held;
 mod intent;
 mod manager;
+mod memory;
 mod mode;
 mod owner;
 mod room;

@@ -12,9 +12,10 @@ use foreshore_base::{Csn, Error, Lockable, MAX_NAMED_KEY, Result, TableId};
 use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_sync::spent::{self, Spent};
 use foreshore_sync::{
-    CachePadded, Clock, Hot, Hottest, LockRank, Mutex, Nanos, ParkOutcome, ParkTable, ShardedCounter, SpinSite,
-    SystemClock, rmw,
+    CachePadded, Clock, EventCount, Hot, Hottest, LockRank, Mutex, Nanos, ParkOutcome, ParkTable, ShardedCounter,
+    SpinSite, SystemClock, rmw,
 };
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Shards of the table locks and of the row entries; few under loom, whose state they would bloat.
@@ -76,6 +77,8 @@ pub struct LockManager {
     /// Held by a waiter while it confirms that it is a cycle's victim.
     pub(crate) confirming: Mutex<()>,
     pub(crate) deadlocks: ShardedCounter,
+    /// Notified whenever an owner begins to wait for a lock.
+    pub(crate) watcher: OnceLock<Arc<EventCount>>,
     hasher: RowHasher,
     clock: SystemClock,
     waits: ShardedCounter,
@@ -143,6 +146,7 @@ impl LockManager {
             intents: options.intents,
             confirming: Mutex::new(LockRank::Deadlock, ()),
             deadlocks: ShardedCounter::new(),
+            watcher: OnceLock::new(),
             hasher,
             clock: SystemClock::new(),
             waits: ShardedCounter::new(),

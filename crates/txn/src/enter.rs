@@ -24,29 +24,20 @@ impl Txn {
         kept
     }
 
-    /// Makes sure that one entry of `bytes` fits. Where memory is spent, undo is moved to its file, or snapshots are
-    /// given up (see [`crate::room`]).
+    /// Makes sure that one entry of `bytes` fits. Where memory is spent, the transaction waits for some (see [`crate::room`]).
     pub(crate) fn reserve_undo(&mut self, bytes: usize) -> Result<()> {
+        self.reserve_undo_or_wait(bytes, true)
+    }
+
+    /// As [`reserve_undo`](Self::reserve_undo). `waits` says whether to wait for other transactions.
+    pub(crate) fn reserve_undo_or_wait(&mut self, bytes: usize, waits: bool) -> Result<()> {
         let manager = self.manager.clone();
         let may_agree = self.may_agree();
-        let Lease { undo, view, session, .. } = self.lease_mut();
-        let kept = view.newest_reader().is_some();
-        let mut search = None;
-        loop {
-            let reserved = undo.reserve(bytes, kept, || {
-                *view = manager.refresh_view();
-                view.horizon()
-            });
-            if reserved.is_ok() {
-                return Ok(());
-            }
-            // Those who have the room may wait for log space, which the caller reserves again after this.
-            session.release();
-            undo.fill_up(may_agree);
-            if !manager.find_room(search.get_or_insert_with(|| manager.search()), undo, bytes)? {
-                return reserved;
-            }
+        let lease = self.lease_mut();
+        if manager.try_reserve_undo(lease, bytes).is_ok() {
+            return Ok(());
         }
+        manager.wait_for_undo(lease, bytes, may_agree, waits)
     }
 
     /// Enters how a change is taken back, and what the row was, before the change itself, and returns what the tuple header

@@ -48,7 +48,6 @@ impl Txn {
             return Err(cause);
         }
         let mut lease = self.lease.take().expect("a running transaction has its lease");
-        lease.undo.set_busy();
         pause::point("txn: about to give up its undo");
         let manager = &self.manager;
         // Before the record: a snapshot that could see the commit finds it under way.
@@ -132,7 +131,6 @@ impl Txn {
 impl TxnManager {
     /// Takes back what is left of a transaction, as far as that goes.
     pub(crate) fn try_rollback(&self, mut rollback: Rollback) -> (Rollback, Result<(), Stop>) {
-        rollback.lease.undo.set_busy();
         let unwinds = HaltOnPanic(self);
         let outcome = self.undo_all(&mut rollback);
         std::mem::forget(unwinds);
@@ -141,7 +139,6 @@ impl TxnManager {
 
     /// Ends a rollback with its outcome. `has_xid`: it had changed or locked rows.
     pub(crate) fn end_rollback(&self, mut lease: Box<Lease>, has_xid: bool, outcome: Result<()>) -> Result<()> {
-        lease.undo.set_busy();
         match &outcome {
             // It still shows as running: a group that was being cut when the log stopped may carry a checkpoint to the disk.
             Err(cause) => self.halt(cause),

@@ -45,6 +45,17 @@ struct Shard {
     last: usize,
 }
 
+impl Shard {
+    /// An idle lease. It holds the chunks that a transaction before has left in it.
+    fn take(&mut self) -> Option<Box<Lease>> {
+        let lease = self.idle.pop()?;
+        if lease.undo.has_open() && !mutant("leases: chunks that a lease brings along are not counted") {
+            lease.undo.note_holds(true);
+        }
+        Some(lease)
+    }
+}
+
 impl Leases {
     pub(crate) fn at_most(count: usize) -> Self {
         let shard = |_| {
@@ -80,8 +91,8 @@ impl Leases {
     /// Takes a lease back.
     pub(crate) fn give_back(&self, lease: Box<Lease>) {
         let mut shard = self.lock(lease.home);
-        // Who finds it so finds it here: see `undo::outlook`.
-        lease.undo.set_idle();
+        // Under the mutex: a session without memory has its chunks where a search finds them (see `undo::queue`).
+        lease.undo.note_holds(false);
         shard.idle.push(lease);
     }
 
@@ -113,7 +124,7 @@ impl Leases {
             for index in 0..self.shards.len() {
                 let mut shard = self.lock(index);
                 shard.barred = barred;
-                found = found.or_else(|| shard.idle.pop());
+                found = found.or_else(|| shard.take());
                 drop(shard);
                 pause::point("txn: searched a shard");
             }
@@ -135,7 +146,7 @@ impl Leases {
         if shard.barred && !mutant("leases: taken from under a search") {
             return None;
         }
-        shard.idle.pop()
+        shard.take()
     }
 
     fn lock(&self, index: usize) -> MutexGuard<'_, Shard> {

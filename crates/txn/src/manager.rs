@@ -44,7 +44,7 @@ pub struct TxnManagerOptions {
     pub undo_limit_bytes: usize,
     /// Where undo goes when those are spent.
     pub spill: Option<SpillFile>,
-    /// How long a transaction looks for room for undo where others take one chunk after the other.
+    /// How long a transaction waits for undo memory that others hold. [`Duration::MAX`] is no limit.
     pub undo_patience: Duration,
     /// Snapshots beyond these are given up by writers who look for old versions that nobody needs.
     pub snapshot_limits: SnapshotLimits,
@@ -159,6 +159,8 @@ impl TxnManager {
         let window = StatusWindow::new(options.status_capacity, sessions, start.next_xid)?;
         let (readers, pins) = (Readers::new(options.max_snapshots), Pins::new(sessions));
         let first_view = View::of(&readers, &pins, window.late(), || log.durable().csn());
+        let undo = Arc::new(Arena::new(options.undo_limit_bytes, options.spill)?);
+        locks.watch_waits(undo.changed().clone());
         Ok(Arc::new(Self {
             log,
             locks,
@@ -178,7 +180,7 @@ impl TxnManager {
             leases: Leases::at_most(options.max_sessions),
             own_leases: Leases::at_most(options.own_sessions),
             returned: EventCount::new(),
-            undo: Arc::new(Arena::new(options.undo_limit_bytes, options.spill)?),
+            undo,
             max_sessions: options.max_sessions,
             early_release: options.early_release,
             undo_patience: options.undo_patience,
@@ -261,26 +263,22 @@ impl TxnManager {
         let owner = self.locks.lease(label)?;
         let session = self.log.session()?;
         let undo = Undo::new(self.undo.clone());
+        undo.set_owner(owner.index());
         let (view, home) = (self.views.newest(), self.leases(is_own).home());
         Ok(Box::new(Lease { session, owner, undo, view, is_own, home }))
     }
 
     /// Takes the lease of a transaction that has ended with commit number `csn`; zero if it was taken back.
     pub(crate) fn give_back(&self, mut lease: Box<Lease>, csn: Csn) {
-        if lease.undo.has_any() {
-            lease.undo.set_busy();
-        }
-        let tells = lease.undo.end(csn);
+        lease.undo.end(csn);
         lease.session.end_undo_log();
         lease.session.release();
-        if mutant("undo: idle before its lease is") {
-            lease.undo.set_idle();
+        if mutant("undo: a session holds nothing before its lease is idle") {
+            lease.undo.note_holds(false);
         }
         pause::point("txn: a lease is about to be idle");
         self.leases(lease.is_own).give_back(lease);
-        if tells {
-            self.undo.tell();
-        }
+        self.undo.tell();
     }
 
     /// What a checkpoint has to record. The caller has loaded the log's next group before. Xids that sessions keep for later are

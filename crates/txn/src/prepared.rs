@@ -287,9 +287,9 @@ impl<'a> TakeOver<'a> {
     /// Makes sure that one entry of so many bytes, of its body and of the row before, can be entered.
     ///
     /// # Errors
-    /// `TransactionTooLarge`: the memory is smaller than it was.
+    /// `TransactionTooLarge`, `UndoMemory`: the memory is smaller than it was. Nobody is waited for, as no transaction ends yet.
     pub fn reserve(&mut self, bytes: usize) -> Result<()> {
-        self.txn.reserve_undo(bytes)
+        self.txn.reserve_undo_or_wait(bytes, false)
     }
 
     /// Enters how a change is taken back, and what the row was. Called under the latch that covers the row.

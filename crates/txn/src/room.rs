@@ -1,74 +1,174 @@
-//! Room for undo where memory is short.
+//! Waits for undo memory.
 //!
-//! What transactions that have ended have left in memory goes once its commits are durable and no snapshot is older. Who finds no
-//! room looks for the chunk of which that is true first, and does what stands in its way, in this order:
+//! A session that finds no chunk joins the queue (`undo::queue`). The first in the queue does what stands in the way of a chunk, in this
+//! order:
 //!
 //! | in the way | |
 //! |---|---|
-//! | a session that is idle has the chunk | it is taken from it |
-//! | its commits are not durable | they are made durable |
-//! | older snapshots | full chunks are moved to the file for undo, or the oldest snapshot is given up |
+//! | an idle session has the chunk | it is taken from that session |
+//! | the commits in it are not durable | they are made durable |
+//! | older snapshots | full chunks are moved to the file for undo, or the oldest snapshot is cancelled |
 //! | a writer that links a version, a reader that takes its snapshot | passes soon |
 //!
-//! What lies in the file counts as well, for it takes a part of the memory. If there is no such chunk, others have all the memory, and
-//! no snapshot is given up, since none is in the way. What running transactions have is moved to the file then. What operations
-//! that are under way hold, and commits that keep all they have until they are durable, comes back soon, and is waited for; the
-//! caller holds nothing meanwhile that one of those could wait for. Each turn frees a chunk sooner or later; that others
-//! take one after the other is borne for so long and no longer.
+//! What lies in the file counts as well, since it takes a part of the memory. Where running transactions hold all memory, full chunks of
+//! theirs are moved to the file. If that is not possible either, the session waits, and the transaction ends only in these cases:
+//!
+//! | no other session holds memory | `TransactionTooLarge`: it does not fit alone |
+//! | it joined last, and each holder waits for memory, or by way of locks for an owner that does | `UndoMemory`: its rollback lets the others go on |
+//! | the time is over | `UndoMemory` |
+//!
+//! **No deadlock.** When the last running holder begins to wait, for a lock or for memory, all sessions in the queue look again, and the one
+//! that joined last ends. The first in the queue ends only if no other session waits for memory.
 
-use crate::manager::TxnManager;
-use crate::undo::{Outlook, Undo};
+use crate::manager::{Lease, TxnManager};
+use crate::undo::Queued;
 use foreshore_base::{Csn, Error, Result};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::thread::yield_now;
-use foreshore_sync::{Clock, Nanos, pause};
+use foreshore_sync::{Clock, EventCount, EventKey, Nanos, pause};
 use std::time::Duration;
-
-/// How long somebody who has told nobody of what he has given up is waited for.
-const MOMENT: Duration = Duration::from_millis(10);
 
 /// A transaction's search for room for one entry.
 #[derive(Debug)]
-pub(crate) struct Search {
-    until: Nanos,
+struct Search {
+    bytes: usize,
+    /// Whether it waits for transactions that run.
+    waits: bool,
+    /// `None` without a limit, which is [`Duration::MAX`].
+    until: Option<Nanos>,
     /// Whether the log has been forced: a commit may keep all that it has entered until it is durable.
     forced: bool,
     /// Why nothing was moved to the file.
     not_moved: Option<Error>,
 }
 
-impl Search {
-    /// There is no hope, or no time left.
-    fn give_up(&mut self) -> Result<bool> {
-        self.not_moved.take().map_or(Ok(false), Err)
+/// A registration for a wait, which ends without one when it is dropped.
+struct Wait<'a> {
+    event: &'a EventCount,
+    key: Option<EventKey>,
+}
+
+impl<'a> Wait<'a> {
+    fn prepare(event: &'a EventCount) -> Self {
+        Self { event, key: Some(event.prepare()) }
+    }
+
+    fn wait(mut self, most: Option<Duration>) {
+        if let Some(key) = self.key.take() {
+            self.event.wait(key, most);
+        }
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.event.cancel(key);
+        }
     }
 }
 
 impl TxnManager {
-    pub(crate) fn search(&self) -> Search {
-        Search { until: self.time.now() + self.undo_patience, forced: false, not_moved: None }
+    /// Makes sure that one entry of `bytes` fits, if there is memory.
+    pub(crate) fn try_reserve_undo(&self, lease: &mut Lease, bytes: usize) -> Result<()> {
+        let Lease { undo, view, .. } = lease;
+        let kept = view.newest_reader().is_some();
+        undo.reserve(bytes, kept, || {
+            *view = self.refresh_view();
+            view.horizon()
+        })
     }
 
-    /// Does something about the lack of room in `undo` for an entry of `bytes`. `false` if there is no hope.
-    pub(crate) fn find_room(&self, search: &mut Search, undo: &Undo, bytes: usize) -> Result<bool> {
-        pause::point("txn: found no room for undo");
-        if self.time.now() >= search.until {
-            return search.give_up();
+    /// Waits in the queue until one entry of `bytes` fits. What the session has of the log's space goes back: the holders may need it to
+    /// end. The caller reserves it again.
+    #[cold]
+    pub(crate) fn wait_for_undo(&self, lease: &mut Lease, bytes: usize, may_agree: bool, waits: bool) -> Result<()> {
+        lease.session.release();
+        lease.undo.join_queue();
+        let until = (self.undo_patience < Duration::MAX).then(|| self.time.now() + self.undo_patience);
+        let mut search = Search { bytes, waits, until, forced: false, not_moved: None };
+        let outcome = self.search_undo(&mut search, lease, may_agree);
+        lease.undo.leave_queue();
+        outcome
+    }
+
+    fn search_undo(&self, search: &mut Search, lease: &mut Lease, may_agree: bool) -> Result<()> {
+        loop {
+            if let Some(error) = self.log.poisoned() {
+                return Err(error);
+            }
+            lease.undo.fill_up(may_agree);
+            let mut wait = Wait::prepare(self.undo.changed());
+            let before = lease.undo.begin_look(search.bytes);
+            if before.is_first {
+                self.take_idle_undo(lease);
+            }
+            if self.try_reserve_undo(lease, search.bytes).is_ok() {
+                return Ok(());
+            }
+            pause::point("txn: found no room for undo");
+            if before.is_first {
+                if !self.is_over(search.until) && self.make_room(search, lease)? {
+                    continue;
+                }
+                // It does not wake itself.
+                drop(wait);
+                lease.undo.end_look();
+                wait = Wait::prepare(self.undo.changed());
+            }
+            if self.may_wait(search, lease, &before)? {
+                // WAIT: park - for a session that gives memory up, and not if each holder waits for this one.
+                wait.wait(search.until.map(|until| until.since(self.time.now())));
+            }
         }
-        let calm = self.undo.calm();
-        if self.leave_idle_undo(undo) {
-            return Ok(true);
+    }
+
+    /// Whether to wait for others; otherwise to look again. `before`: what there was when the look began.
+    ///
+    /// # Errors
+    /// `TransactionTooLarge`, `UndoMemory`; why nothing was moved to the file.
+    fn may_wait(&self, search: &mut Search, lease: &Lease, before: &Queued) -> Result<bool> {
+        let now = lease.undo.queued(search.bytes);
+        let (comes_free, is_over) = (now.soonest.is_some(), self.is_over(search.until));
+        if (comes_free || now.first_looks) && !is_over {
+            return Ok(!now.is_first);
         }
-        match self.undo.outlook(bytes, calm) {
-            Outlook::Soon | Outlook::Never if self.has_moved_undo(search) => {}
-            Outlook::Never if search.forced => return search.give_up(),
-            Outlook::Soon if search.forced => self.wait_for_the_busy(search, bytes)?,
-            Outlook::From(newest) if newest <= self.log.durable().csn() => match self.readers.oldest() {
+        let max = self.undo.limit_bytes();
+        if now.is_first && !comes_free && now.none_has_held_since(before) {
+            return Err(search.not_moved.take().unwrap_or(Error::TransactionTooLarge { max }));
+        }
+        if now.holders.is_empty() && !is_over && search.waits {
+            // Those that held some have given it up: the first looks again.
+            return Ok(!now.is_first);
+        }
+        let is_stuck = || {
+            let goes_on = self.locks.any_goes_on(&now.holders, &now.waiters);
+            // Unless one of them has been served meanwhile.
+            now.is_last && !goes_on && lease.undo.queued(search.bytes) == now
+        };
+        if is_over || !search.waits || is_stuck() && !mutant("undo: no wait for memory is in vain") {
+            let running = now.holders.iter().find_map(|&holder| self.locks.running(holder));
+            return Err(Error::UndoMemory { max, holder: running.map_or("", |(label, _)| label) });
+        }
+        Ok(true)
+    }
+
+    /// Does something about the lack of memory, by the first in the queue. `false` if there is nothing to do but to wait.
+    fn make_room(&self, search: &mut Search, lease: &Lease) -> Result<bool> {
+        match lease.undo.queued(search.bytes).soonest {
+            None if self.has_moved_undo(search) => {}
+            None if search.forced => {
+                if self.is_any_lingering() {
+                    // WAIT: help - or park behind the leader.
+                    self.log.force(self.log.current())?;
+                }
+                return Ok(false);
+            }
+            Some(newest) if newest <= self.log.durable().csn() => match self.readers.oldest() {
                 Some((csn, _)) if csn < newest && self.has_moved_undo(search) => {}
                 Some((csn, _)) if csn < newest || mutant("undo: what passes soon costs one more snapshot") => {
-                    // That one and no other: somebody else may give it up meanwhile, which may do for both.
-                    let is_it = |oldest| oldest == csn || mutant("undo: two who look for room give up two snapshots");
-                    self.kill_oldest_if(|oldest, _| is_it(oldest));
+                    // That one and no other: it may end meanwhile by itself, which may do.
+                    self.kill_oldest_if(|oldest, _| oldest == csn);
                 }
                 _ => self.wait_for_what_passes(newest, search.until),
             },
@@ -81,9 +181,21 @@ impl TxnManager {
         Ok(true)
     }
 
-    /// Whether undo was moved to its file, or somebody else has done it, so that there is room in memory.
+    fn is_over(&self, until: Option<Nanos>) -> bool {
+        until.is_some_and(|until| self.time.now() >= until)
+    }
+
+    /// Whether a commit keeps its memory until it is durable. It may have come since the log was forced.
+    fn is_any_lingering(&self) -> bool {
+        let lingers = |is_own| self.leases(is_own).lingering.lock().now > 0;
+        let is_any = lingers(false) || lingers(true);
+        is_any && !mutant("undo: a commit that lingers is not made durable")
+    }
+
+    /// Whether undo was moved to its file, or another session has done it, so that there is room in memory.
     fn has_moved_undo(&self, search: &mut Search) -> bool {
-        let may_wait = || self.time.now() < search.until;
+        let until = search.until;
+        let may_wait = || !self.is_over(until);
         let moved = self.undo.spill(self.log.durable().csn(), || self.pins.have_all_been_off(may_wait));
         moved.unwrap_or_else(|error| {
             search.not_moved = Some(error);
@@ -91,23 +203,10 @@ impl TxnManager {
         })
     }
 
-    /// Waits for those who are about to give up what they hold. A commit that keeps it until it is durable may have come since the
-    /// log was forced.
-    fn wait_for_the_busy(&self, search: &Search, bytes: usize) -> Result<()> {
-        let lingers = |is_own| self.leases(is_own).lingering.lock().now > 0;
-        let is_any = lingers(false) || lingers(true);
-        if is_any && !mutant("undo: a commit that lingers is not made durable") {
-            // WAIT: help - or park behind the leader.
-            self.log.force(self.log.current())?;
-        }
-        self.undo.wait_for_others(bytes, search.until.since(self.time.now()).min(MOMENT));
-        Ok(())
-    }
-
     /// Waits until no writer touches what was replaced by commits below `newest`, and no reader is about to get a snapshot below it.
-    fn wait_for_what_passes(&self, newest: Csn, until: Nanos) {
+    fn wait_for_what_passes(&self, newest: Csn, until: Option<Nanos>) {
         while self.pins.is_any_below(newest) || self.readers.is_any_taking_below(newest) {
-            if self.time.now() >= until {
+            if self.is_over(until) {
                 return;
             }
             // WAIT: window - a writer links one version, or a reader takes its snapshot; either may have lost its processor.
@@ -115,28 +214,15 @@ impl TxnManager {
         }
     }
 
-    /// Leaves the chunks of idle sessions to others, for those stay with a session that ended while there was enough. Whether
-    /// there were any. By who has `undo`.
-    fn leave_idle_undo(&self, undo: &Undo) -> bool {
+    /// Takes the chunks of idle sessions, for those stay with a session that ended while there was enough, and leaves them to others.
+    fn take_idle_undo(&self, lease: &Lease) {
         let mut chunks = Vec::new();
         for is_own in [false, true] {
-            self.leases(is_own).each_idle(|lease| {
-                if lease.undo.has_open() {
-                    // Before others find them gone.
-                    if !mutant("undo: idle while it takes from the idle") {
-                        undo.set_busy();
-                    }
-                    chunks.extend(lease.undo.take_open().into_iter().flatten());
-                }
-            });
+            self.leases(is_own).each_idle(|idle| chunks.extend(idle.undo.take_open().into_iter().flatten()));
         }
-        if chunks.is_empty() {
-            return false;
+        if !chunks.is_empty() {
+            pause::point("undo: a chunk is in hand");
+            lease.undo.leave_chunks(chunks);
         }
-        pause::point("undo: a chunk is in hand");
-        self.undo.leave(chunks.into_iter());
-        undo.set_idle();
-        self.undo.tell();
-        true
     }
 }

@@ -104,7 +104,6 @@ impl Txn {
             let unwinds = HaltOnPanic(&manager);
             let last_lsn = self.last_lsn;
             let Lease { session, undo, .. } = self.lease_mut();
-            undo.set_busy();
             let mut context = UndoContext::new(session, xid, last_lsn).beside(&manager.locks);
             let undone = match manager.log.poisoned() {
                 Some(error) => Err(Stop::Ends(error)),

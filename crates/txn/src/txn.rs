@@ -251,7 +251,7 @@ impl Txn {
     /// and the rest of the value before, can be entered. Without latches; waits by this transaction keep it.
     ///
     /// # Errors
-    /// `TransactionTooLarge`, `DiskFull`, `Poisoned`. Nothing has changed then.
+    /// `TransactionTooLarge`, `UndoMemory`, `DiskFull`, `Poisoned`. Nothing has changed then.
     pub fn reserve(&mut self, log_bytes: usize, undo_bytes: usize) -> Result<()> {
         self.reserve_undo(undo_bytes)?;
         let lease = self.lease_mut();

@@ -1,17 +1,19 @@
 //! Memory for undo is short while a writer is about to link a version to an old one: the snapshot that keeps the memory is given
-//! up, and none that keeps nothing. And it is short where more writers are inside operations than there are chunks.
+//! up, and none that keeps nothing. And it is short where transactions hold it: they wait, and none is taken for too large that others
+//! keep from its share.
 #![cfg(foreshore_shuttle)]
 
 mod toy;
 
-use foreshore_base::TableId;
-use foreshore_sync::model::{shuttle, shuttle_mutated};
+use foreshore_base::{Error, TableId};
+use foreshore_lock::TableMode;
+use foreshore_sync::model::{choose, shuttle, shuttle_mutated};
 use foreshore_sync::pause;
-use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
+use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
 use foreshore_sync::primitive::thread;
 use foreshore_txn::{Before, EarlyRelease, SnapshotKind, Txn, TxnManagerOptions, UndoPtr, Undoable};
 use std::mem::ManuallyDrop;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use toy::Toy;
 
@@ -55,7 +57,7 @@ fn one_is_given_up() {
         })
     };
     let mut large = ManuallyDrop::new(toy.begin("large"));
-    (0..CHUNKS - 3).for_each(|_| drop(enter(&mut large, LARGE, None)));
+    (0..CHUNKS - 3).for_each(|_| _ = enter(&mut large, LARGE, None));
     linker.join().expect("the writer");
     commit(large);
     assert!(oldest.is_killed(), "there was not enough for both");
@@ -73,13 +75,7 @@ fn a_pin_must_not_cost_the_next_snapshot() {
     shuttle_mutated("undo: what passes soon costs one more snapshot", ITERATIONS, one_is_given_up);
 }
 
-#[test]
-#[should_panic(expected = "was enough")]
-fn who_is_late_must_look_again() {
-    shuttle_mutated("undo: two who look for room give up two snapshots", ITERATIONS, one_is_given_up);
-}
-
-/// Two writers and one chunk that has room. Nobody keeps it for longer than his operation takes, or his rollback.
+/// Two writers and one chunk that has room. Neither keeps it for longer than its operation takes, or its rollback.
 fn writers_share_a_chunk() {
     let options = TxnManagerOptions { undo_limit_bytes: 2 << 13, max_sessions: 4, ..toy::small() };
     let toy = Arc::new(Toy::lazy_with(&[0; 2], options));
@@ -87,7 +83,7 @@ fn writers_share_a_chunk() {
     enter(&mut large, LARGE, None);
     enter(&mut large, 2900, None);
     large.release();
-    // Who has a chunk in hand is held up.
+    // A session with a chunk in hand is held up.
     pause::set("undo: a chunk is in hand", || (0..100).for_each(|_| thread::yield_now()));
     let writers = [0, 1].map(|row| {
         let toy = toy.clone();
@@ -110,22 +106,192 @@ fn more_writers_than_chunks_share_them() {
     shuttle(ITERATIONS, writers_share_a_chunk);
 }
 
+/// One transaction holds all chunks but one, and wants that one too. Small transactions use it, one after the other. They may leave it in an
+/// idle lease, if memory is not short yet.
+fn all_but_one_chunk() {
+    let options = TxnManagerOptions {
+        undo_limit_bytes: CHUNKS << 13,
+        undo_patience: Duration::MAX,
+        max_sessions: 4,
+        ..toy::small()
+    };
+    let toy = Arc::new(Toy::lazy_with(&[0; 2], options));
+    let mut large = ManuallyDrop::new(toy.begin("large"));
+    let fill = |large: &mut Txn| (1..CHUNKS).for_each(|_| _ = enter(large, LARGE, None));
+    let hold_up = || (0..choose(200)).for_each(|_| thread::yield_now());
+    let points = ["undo: a chunk is in hand", "txn: a lease is about to be idle", "undo: counted a session"];
+    pause::set(points[choose(3) as usize], hold_up);
+    let fills_at = choose(3);
+    if fills_at == 0 {
+        fill(&mut large);
+    }
+    let mut first = ManuallyDrop::new(toy.begin("first"));
+    enter(&mut first, 100, None);
+    first.release();
+    commit(first);
+    if fills_at == 1 {
+        fill(&mut large);
+    }
+    let small = {
+        let toy = toy.clone();
+        thread::spawn(move || {
+            for row in 0..2 {
+                let mut txn = toy.begin("small");
+                hold_up();
+                toy.add(&mut txn, row, 1).expect("it waits");
+                txn.release();
+                drop(txn.commit().expect("committed"));
+            }
+        })
+    };
+    if fills_at == 2 {
+        fill(&mut large);
+    }
+    let outcome = large.reserve(0, LARGE);
+    large.release();
+    small.join().expect("it is refused nothing");
+    outcome.expect("the last chunk comes free");
+    commit(large);
+}
+
 #[test]
-#[should_panic(expected = "TransactionTooLarge")]
-fn who_is_inside_an_operation_is_waited_for() {
-    shuttle_mutated("undo: nobody who is busy is waited for", ITERATIONS, writers_share_a_chunk);
+fn memory_that_others_hold_makes_no_transaction_too_large() {
+    shuttle(10 * ITERATIONS, all_but_one_chunk);
 }
 
 #[test]
 #[should_panic(expected = "TransactionTooLarge")]
-fn a_session_is_busy_before_it_takes_a_chunk() {
-    shuttle_mutated("undo: busy with a chunk in hand", ITERATIONS, writers_share_a_chunk);
+fn a_session_holds_memory_before_it_takes_a_chunk() {
+    shuttle_mutated("undo: a session with a chunk in hand does not hold it", 10 * ITERATIONS, all_but_one_chunk);
 }
 
 #[test]
 #[should_panic(expected = "TransactionTooLarge")]
-fn a_session_is_busy_until_it_has_left_its_chunks() {
-    shuttle_mutated("undo: idle with a chunk in hand", ITERATIONS, writers_share_a_chunk);
+fn a_session_holds_memory_until_it_has_given_it_up() {
+    shuttle_mutated("undo: a session gives its chunk up after it is counted", 10 * ITERATIONS, all_but_one_chunk);
+}
+
+#[test]
+#[should_panic(expected = "TransactionTooLarge")]
+fn a_session_holds_memory_until_its_lease_is_idle() {
+    shuttle_mutated("undo: a session holds nothing before its lease is idle", 10 * ITERATIONS, all_but_one_chunk);
+}
+
+#[test]
+#[should_panic(expected = "TransactionTooLarge")]
+fn a_lease_brings_its_chunks_along() {
+    shuttle_mutated("leases: chunks that a lease brings along are not counted", 10 * ITERATIONS, all_but_one_chunk);
+}
+
+#[test]
+#[should_panic(expected = "UndoMemory")]
+fn a_session_with_a_chunk_in_hand_does_not_wait() {
+    shuttle_mutated("undo: a session waits with a chunk in hand", 10 * ITERATIONS, all_but_one_chunk);
+}
+
+#[test]
+#[should_panic(expected = "TransactionTooLarge")]
+fn holders_are_counted_twice() {
+    shuttle_mutated("undo: holders are counted once", 10 * ITERATIONS, all_but_one_chunk);
+}
+
+/// Three transactions hold all memory, and a table each. Each wants more memory and the next one's table, in any order, and waits without
+/// a limit of time.
+fn locks_and_memory() {
+    const ALL: usize = 3;
+    let options = TxnManagerOptions {
+        undo_limit_bytes: ALL << 13,
+        undo_patience: Duration::MAX,
+        max_sessions: 4,
+        ..toy::small()
+    };
+    let mut toy = Toy::lazy_with(&[0], options);
+    toy.timeout = Duration::MAX;
+    let toy = Arc::new(toy);
+    let table = |number: usize| TableId((number % ALL) as u32);
+    let all = [0; ALL].map(|_| {
+        let mut txn = ManuallyDrop::new(toy.begin("writer"));
+        enter(&mut txn, LARGE, None);
+        txn.release();
+        txn
+    });
+    let well = Arc::new(AtomicUsize::new(0));
+    let writers: Vec<_> = all
+        .into_iter()
+        .enumerate()
+        .map(|(number, mut txn)| {
+            let well = well.clone();
+            thread::spawn(move || {
+                let mut both = || {
+                    txn.lock_table(table(number), TableMode::Exclusive)?;
+                    let memory_first = choose(2) == 0;
+                    if memory_first {
+                        txn.reserve(0, LARGE)?;
+                    }
+                    txn.lock_table(table(number + 1), TableMode::Exclusive)?;
+                    txn.reserve(0, LARGE)
+                };
+                match both() {
+                    // ORDERING: SeqCst, in a model.
+                    Ok(()) => drop(well.fetch_add(1, Ordering::SeqCst)),
+                    Err(Error::UndoMemory { .. } | Error::Deadlock { .. }) => {}
+                    Err(error) => panic!("{error:?}"),
+                }
+                // It gives all up, as a rollback does.
+                commit(txn);
+            })
+        })
+        .collect();
+    writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
+    // ORDERING: SeqCst, in a model.
+    assert!(well.load(Ordering::SeqCst) > 0, "the end of one lets another go on");
+}
+
+/// The same for two, one of which waits for memory with a lock that the other one waits for.
+fn a_lock_under_a_wait_for_memory() {
+    let options =
+        TxnManagerOptions { undo_limit_bytes: 2 << 13, undo_patience: Duration::MAX, max_sessions: 4, ..toy::small() };
+    let mut toy = Toy::lazy_with(&[0; 1], options);
+    toy.timeout = Duration::MAX;
+    let toy = Arc::new(toy);
+    let mut asks = ManuallyDrop::new(toy.begin("asks"));
+    enter(&mut asks, LARGE, None);
+    let mut locks = ManuallyDrop::new(toy.begin("locks"));
+    enter(&mut locks, LARGE, None);
+    asks.lock_table(TableId(5), TableMode::Exclusive).expect("free");
+    (asks.release(), locks.release());
+    let locker = thread::spawn(move || {
+        let granted = locks.lock_table(TableId(5), TableMode::Exclusive);
+        (granted.is_ok(), ManuallyDrop::into_inner(locks).commit().is_ok())
+    });
+    let refused = asks.reserve(0, LARGE);
+    assert!(matches!(refused, Err(Error::UndoMemory { holder: "locks", .. })), "{refused:?}");
+    commit(asks);
+    assert_eq!(locker.join().expect("no panic"), (true, true));
+}
+
+#[test]
+fn waits_for_locks_and_memory_end() {
+    shuttle(5 * ITERATIONS, locks_and_memory);
+    shuttle(ITERATIONS, a_lock_under_a_wait_for_memory);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn waits_for_memory_are_found_in_vain() {
+    shuttle_mutated("undo: no wait for memory is in vain", ITERATIONS, locks_and_memory);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn waits_for_locks_are_followed_to_waits_for_memory() {
+    shuttle_mutated("memory: waits for locks are not followed", ITERATIONS, a_lock_under_a_wait_for_memory);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_wait_for_a_lock_is_told_to_those_that_wait_for_memory() {
+    shuttle_mutated("memory: a wait for a lock is not told", ITERATIONS, a_lock_under_a_wait_for_memory);
 }
 
 /// All of it is kept by a commit that has come since the log was forced for the last time, unless another thread does that.
@@ -162,200 +328,7 @@ fn who_keeps_a_chunk_until_it_is_durable_is_made_durable() {
 }
 
 #[test]
-#[should_panic(expected = "TransactionTooLarge")]
+#[should_panic(expected = "UndoMemory")]
 fn the_log_is_forced_again_for_who_lingers() {
     shuttle_mutated("undo: a commit that lingers is not made durable", ITERATIONS, a_commit_lingers);
-}
-
-const ABOUT_TO_END: &str = "txn: about to give up its undo";
-
-/// Memory is full of a large transaction and a chunk that `second` and `first` have left without room.
-fn full_memory() -> (Arc<Toy>, [ManuallyDrop<Txn>; 3]) {
-    let options = TxnManagerOptions { undo_limit_bytes: 2 << 13, max_sessions: 4, ..toy::small() };
-    let toy = Arc::new(Toy::lazy_with(&[0; 2], options));
-    let mut txns = ["large", "second", "first"].map(|label| ManuallyDrop::new(toy.begin(label)));
-    for (txn, bytes) in [(0, LARGE), (0, 2900), (2, LARGE), (1, 2900)] {
-        enter(&mut txns[txn], bytes, None);
-        txns[txn].release();
-    }
-    (toy, txns)
-}
-
-/// Somebody searches from when the first has begun to end.
-fn search_beside(toy: &Toy, enders: impl FnOnce() -> Vec<thread::JoinHandle<()>>, has_begun: &Arc<AtomicBool>) {
-    let mut other = ManuallyDrop::new(toy.begin("other"));
-    other.ensure_xid().expect("an xid");
-    let enders = enders();
-    wait_for(has_begun);
-    let outcome = other.reserve(0, LARGE);
-    enders.into_iter().for_each(|ender| ender.join().expect("no panic"));
-    pause::set("nowhere", || ());
-    outcome.expect("there was hope all the time");
-    commit(other);
-}
-
-fn raise(flag: &Arc<AtomicBool>) {
-    flag.store(true, Ordering::SeqCst);
-}
-
-/// All of the first one's end comes between two steps of who looks.
-fn an_ender_passes_who_looks() {
-    let (toy, [large, second, first]) = full_memory();
-    commit(second);
-    let [has_begun, may, done] = [0; 3].map(|_| Arc::new(AtomicBool::new(false)));
-    let (begun, is_done) = (has_begun.clone(), done.clone());
-    pause::set(ABOUT_TO_END, move || {
-        let (first_may, first_done, mut looks) = (may.clone(), is_done.clone(), 0);
-        pause::set("undo: looked at the chunks", move || {
-            looks += 1;
-            // After the first the log was forced.
-            if looks == 2 {
-                raise(&first_may);
-                wait_for(&first_done);
-            }
-        });
-        raise(&begun);
-        wait_for(&may);
-    });
-    let ender = || {
-        vec![thread::spawn(move || {
-            commit(first);
-            raise(&done);
-        })]
-    };
-    search_beside(&toy, ender, &has_begun);
-    commit(large);
-}
-
-#[test]
-fn who_is_about_to_end_is_waited_for() {
-    shuttle(ITERATIONS, an_ender_passes_who_looks);
-}
-
-#[test]
-#[should_panic(expected = "TransactionTooLarge")]
-fn who_is_busy_is_counted_before_the_look() {
-    shuttle_mutated("undo: who is busy is counted after the look", ITERATIONS, an_ender_passes_who_looks);
-}
-
-/// The second is counted, begins to end, and only then the first has ended and is counted.
-fn two_enders_pass_who_counts() {
-    let (toy, [large, second, first]) = full_memory();
-    let [first_begun, second_may, second_begun, first_may, first_done] =
-        [0; 5].map(|_| Arc::new(AtomicBool::new(false)));
-    let (begun, may, done) = (first_begun.clone(), first_may.clone(), first_done.clone());
-    let go = second_may.clone();
-    pause::set(ABOUT_TO_END, move || {
-        let (go, second_begun, first_may, first_done) = (go.clone(), second_begun.clone(), may.clone(), done.clone());
-        let mut counted = 0;
-        pause::set("undo: counted a session", move || {
-            counted += 1;
-            // In the second turn, behind the large and the second one. In the first the log was forced.
-            if counted != 5 {
-                return;
-            }
-            let begun = second_begun.clone();
-            pause::set(ABOUT_TO_END, move || {
-                raise(&begun);
-                // It is held up.
-                (0..100).for_each(|_| thread::yield_now());
-            });
-            raise(&go);
-            wait_for(&second_begun);
-            raise(&first_may);
-            wait_for(&first_done);
-        });
-        raise(&begun);
-        wait_for(&may);
-    });
-    let enders = || {
-        let first = thread::spawn(move || {
-            commit(first);
-            raise(&first_done);
-        });
-        let second = thread::spawn(move || {
-            wait_for(&second_may);
-            commit(second);
-        });
-        vec![first, second]
-    };
-    search_beside(&toy, enders, &first_begun);
-    commit(large);
-}
-
-#[test]
-fn who_begins_to_end_beside_who_counts_is_waited_for() {
-    shuttle(ITERATIONS, two_enders_pass_who_counts);
-}
-
-#[test]
-#[should_panic(expected = "TransactionTooLarge")]
-fn who_is_busy_is_counted_twice() {
-    shuttle_mutated("undo: who is busy is counted once", ITERATIONS, two_enders_pass_who_counts);
-}
-
-fn wait_for(flag: &Arc<AtomicBool>) {
-    while !flag.load(Ordering::SeqCst) {
-        thread::yield_now();
-    }
-}
-
-/// An idle session has the only chunk with room, or is about to be idle: two look for it, and each needs a part.
-fn searchers_share_what_an_idle_session_has() {
-    let options = TxnManagerOptions { undo_limit_bytes: CHUNKS << 13, max_sessions: 4, ..toy::small() };
-    let toy = Arc::new(Toy::lazy_with(&[0; 2], options));
-    let mut first = ManuallyDrop::new(toy.begin("first"));
-    enter(&mut first, 100, None);
-    let (large, filled) = (Arc::new(Mutex::new(None)), Arc::new(AtomicBool::new(false)));
-    let (filler, keep, has_filled) = (toy.clone(), large.clone(), filled.clone());
-    // Memory is spent only now, so it has kept its chunk.
-    pause::set("txn: a lease is about to be idle", move || {
-        if has_filled.load(Ordering::SeqCst) {
-            return;
-        }
-        let mut txn = ManuallyDrop::new(filler.begin("large"));
-        for _ in 1..CHUNKS {
-            enter(&mut txn, LARGE, None);
-        }
-        enter(&mut txn, 2900, None);
-        txn.release();
-        keep.lock().expect("no panic").replace(txn);
-        has_filled.store(true, Ordering::SeqCst);
-        // It is held up.
-        (0..100).for_each(|_| thread::yield_now());
-    });
-    let searchers = [0, 1].map(|_| {
-        let (toy, filled) = (toy.clone(), filled.clone());
-        thread::spawn(move || {
-            wait_for(&filled);
-            let mut txn = ManuallyDrop::new(toy.begin("searcher"));
-            enter(&mut txn, 2900, None);
-            commit(txn);
-        })
-    });
-    commit(first);
-    searchers.into_iter().for_each(|searcher| searcher.join().expect("it is refused nothing"));
-    pause::set("nowhere", || ());
-    commit(large.lock().expect("no panic").take().expect("it has filled the rest"));
-}
-
-#[test]
-fn what_idle_sessions_have_is_for_all() {
-    shuttle(ITERATIONS, searchers_share_what_an_idle_session_has);
-}
-
-#[test]
-#[should_panic(expected = "TransactionTooLarge")]
-fn who_takes_from_the_idle_is_busy() {
-    shuttle_mutated(
-        "undo: idle while it takes from the idle",
-        20 * ITERATIONS,
-        searchers_share_what_an_idle_session_has,
-    );
-}
-
-#[test]
-#[should_panic(expected = "TransactionTooLarge")]
-fn a_session_is_busy_until_its_lease_is_idle() {
-    shuttle_mutated("undo: idle before its lease is", ITERATIONS, searchers_share_what_an_idle_session_has);
 }

@@ -11,7 +11,7 @@
 //! Closed chunks may be moved to a file (see [`super::spill`]), and their memory is then given to others.
 
 use super::UndoPtr;
-use super::outlook::Busy;
+use super::queue::Holder;
 use super::spill::{BOOKED, KEPT, MIXED, OPEN, Slots, Spill, SpillFile};
 use foreshore_base::{Csn, Error, Result};
 use foreshore_sync::model::mutant;
@@ -94,7 +94,13 @@ pub(super) struct Lists {
     pub(super) used: usize,
     pub(super) slots: Slots,
     /// One for each session.
-    pub(super) busy: Vec<Arc<Busy>>,
+    pub(super) sessions: Vec<Arc<Holder>>,
+    /// Sessions that wait for memory.
+    pub(super) queue: VecDeque<Arc<Holder>>,
+    /// Whether the first of them looks for memory just now.
+    pub(super) is_looking: bool,
+    /// Whether something has changed that it may use and has not looked at.
+    pub(super) turn_due: bool,
 }
 
 impl Lists {
@@ -120,8 +126,8 @@ pub(crate) struct Arena {
     total: usize,
     /// Entries that the way behind a row was cleared of.
     pub(super) pruned: ShardedCounter,
-    /// Where threads wait for others to give up chunks.
-    pub(super) left: EventCount,
+    /// Where threads wait for memory.
+    pub(super) changed: Arc<EventCount>,
 }
 
 impl Arena {
@@ -145,7 +151,7 @@ impl Arena {
             limit,
             total,
             pruned: ShardedCounter::new(),
-            left: EventCount::new(),
+            changed: Arc::default(),
         })
     }
 
@@ -176,20 +182,20 @@ impl Arena {
         self.pruned.sum()
     }
 
-    /// One session more, and where it shows that it is busy.
-    pub(super) fn enter(&self) -> Arc<Busy> {
+    /// One session more, and where it shows whether it holds memory.
+    pub(super) fn enter(&self) -> Arc<Holder> {
         // ORDERING: hint, see `is_short`.
         self.sessions.fetch_add(1, Ordering::Relaxed);
-        let busy = Arc::<Busy>::default();
-        self.lists.lock().busy.push(busy.clone());
-        busy
+        let holder = Arc::<Holder>::default();
+        self.lists.lock().sessions.push(holder.clone());
+        holder
     }
 
     /// One session less.
-    pub(super) fn exit(&self, busy: &Arc<Busy>) {
+    pub(super) fn exit(&self, holder: &Arc<Holder>) {
         // ORDERING: hint, see `is_short`.
         self.sessions.fetch_sub(1, Ordering::Relaxed);
-        self.lists.lock().busy.retain(|other| !Arc::ptr_eq(other, busy));
+        self.lists.lock().sessions.retain(|other| !Arc::ptr_eq(other, holder));
     }
 
     /// Whether sessions should leave chunks to others: what is unused is no more than a few for each.
@@ -208,13 +214,16 @@ impl Arena {
             .then(|| self.memory.words(at * 8, CHUNK_WORDS - at % CHUNK_WORDS))
     }
 
-    /// A chunk with room for `words`, or `None` if memory is spent. `horizon`: entries that were made by a transaction with a
-    /// commit number up to it are needed by nobody. It is asked for only if a chunk that has been left does not do. `busy`: who has
-    /// the chunk from now on.
-    pub(super) fn take(&self, words: usize, horizon: impl FnOnce() -> Csn, busy: &Busy) -> Option<Open> {
-        // Under the mutex, see `super::outlook`.
-        let has = |open: Open| {
-            busy.set(!mutant("undo: busy with a chunk in hand"));
+    /// Takes a chunk with room for `words` for the session `me`, or `None` if memory is spent or the session has to wait for others to be
+    /// served. `horizon`: entries that were made by a transaction with a commit number up to it are needed by nobody. It is asked for
+    /// only if a chunk that has been left does not do.
+    pub(super) fn take(&self, words: usize, horizon: impl FnOnce() -> Csn, me: &Arc<Holder>) -> Option<Open> {
+        // Under the mutex, see `super::queue`.
+        let has = |lists: &mut Lists, open: Open| {
+            me.set(!mutant("undo: a session with a chunk in hand does not hold it"));
+            if !mutant("undo: a session waits with a chunk in hand") {
+                Self::serve(lists, me);
+            }
             open
         };
         let partial = |lists: &mut Lists| {
@@ -225,21 +234,28 @@ impl Arena {
         if self.is_short() {
             let mut lists = self.lists.lock();
             if let Some(open) = partial(&mut lists) {
-                return Some(has(open));
+                return Some(has(&mut lists, open));
+            }
+            if !Self::may_start(&lists, me) {
+                return None;
             }
         }
         let horizon = horizon();
         let mut lists = self.lists.lock();
+        if !Self::may_start(&lists, me) {
+            return partial(&mut lists).map(|open| has(&mut lists, open));
+        }
         self.recycle(&mut lists, LOOKS, horizon);
         if let Some(chunk) = self.unused(&mut lists) {
-            return Some(has(self.start(&mut lists, chunk)));
+            let open = self.start(&mut lists, chunk);
+            return Some(has(&mut lists, open));
         }
         self.recycle(&mut lists, usize::MAX, horizon);
         let over = |open: &mut Open| self.is_over(open.chunk, open.entries, open.newest, horizon);
         let over: Vec<Open> = lists.partial.extract_if(.., over).collect();
         over.iter().for_each(|open| self.free(&mut lists, open.chunk));
         let unused = self.unused(&mut lists).map(|chunk| self.start(&mut lists, chunk));
-        unused.or_else(|| partial(&mut lists)).map(has)
+        unused.or_else(|| partial(&mut lists)).map(|open| has(&mut lists, open))
     }
 
     /// Whether a chunk that nobody uses may be used.

@@ -16,7 +16,7 @@ mod back;
 mod change;
 mod entry;
 mod fetch;
-mod outlook;
+mod queue;
 mod spill;
 mod versions;
 
@@ -24,7 +24,7 @@ pub(crate) use arena::{Arena, Open};
 pub(crate) use change::Link;
 pub use change::{Before, MAX_STRUCTURE, UndoEntry, Undoable};
 pub(crate) use fetch::Fetched;
-pub(crate) use outlook::Outlook;
+pub(crate) use queue::Queued;
 pub use spill::SpillFile;
 pub(crate) use versions::Older;
 
@@ -33,7 +33,7 @@ use fetch::Copies;
 use foreshore_base::{Csn, Error, Lsn, Result};
 use foreshore_sync::model::mutant;
 use foreshore_sync::pause;
-use outlook::Busy;
+use queue::Holder;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -77,7 +77,7 @@ const SOON: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Undo {
     arena: Arc<Arena>,
-    busy: Arc<Busy>,
+    holder: Arc<Holder>,
     /// Where entries go: those that go soon, and those that old readers keep.
     open: [Option<Open>; 2],
     /// The next one: room is reserved before it is known how much is needed.
@@ -120,10 +120,10 @@ impl Place {
 
 impl Undo {
     pub(crate) fn new(arena: Arc<Arena>) -> Self {
-        let busy = arena.enter();
+        let holder = arena.enter();
         Self {
             arena,
-            busy,
+            holder,
             open: [None, None],
             spare: None,
             full: Vec::new(),
@@ -142,20 +142,20 @@ impl Undo {
         let words = entry::words(bytes);
         let fits = |open: &Option<Open>| open.as_ref().is_some_and(|open| open.room() >= words);
         if fits(&self.spare) || (fits(&self.open[0]) && (!kept || fits(&self.open[1]))) {
-            self.set_busy();
+            self.holder.set(true);
             return Ok(());
         }
         assert!(words <= arena::CHUNK_WORDS, "a chunk has room for the undo of a row of any size");
-        let Some(spare) = self.arena.take(words, horizon, &self.busy) else {
+        let Some(spare) = self.arena.take(words, horizon, &self.holder) else {
             // Apart from what is kept for readers lies only what there is room for.
             if !fits(&self.open[0]) {
                 return Err(Error::TransactionTooLarge { max: self.arena.limit_bytes() });
             }
-            self.set_busy();
+            self.holder.set(true);
             return Ok(());
         };
         pause::point("undo: a chunk is in hand");
-        self.set_busy();
+        self.holder.set(true);
         self.full.extend(self.spare.replace(spare));
         Ok(())
     }
@@ -214,21 +214,44 @@ impl Undo {
     }
 
     /// Lets full chunks be moved to the file. The transaction can go back to no [`Place`], so it changes nothing of what it has
-    /// entered until it takes back all.
-    pub(crate) fn agree_to_move(&mut self) {
-        if self.arena.can_spill() {
-            self.arena.agree(&mut self.full, &mut self.lent, &mut self.agreed);
-        }
+    /// entered until it takes back all. Whether there were any.
+    pub(crate) fn agree_to_move(&mut self) -> bool {
+        self.arena.can_spill() && self.arena.agree(&mut self.full, &mut self.lent, &mut self.agreed)
     }
 
-    /// The transaction is about to give up chunks (see [`outlook`]).
-    pub(crate) fn set_busy(&self) {
-        self.busy.set(true);
+    /// Names the lock owner of the session.
+    pub(crate) fn set_owner(&self, index: usize) {
+        self.holder.set_owner(index);
     }
 
-    /// It has given up what it does not keep.
-    pub(crate) fn set_idle(&self) {
-        self.busy.set(false);
+    /// Notes whether the session holds memory, when its lease is taken or given back.
+    pub(crate) fn note_holds(&self, holds: bool) {
+        self.holder.set(holds);
+    }
+
+    /// The session waits for memory from now on, until [`leave_queue`](Self::leave_queue).
+    pub(crate) fn join_queue(&self) {
+        self.arena.join_queue(&self.holder);
+    }
+
+    /// See [`join_queue`](Self::join_queue).
+    pub(crate) fn leave_queue(&self) {
+        self.arena.leave_queue(&self.holder);
+    }
+
+    /// Begins a look for room for an entry of `bytes` by a session in the queue.
+    pub(crate) fn begin_look(&self, bytes: usize) -> Queued {
+        self.arena.begin_look(&self.holder, bytes)
+    }
+
+    /// Ends a look of the first in the queue, which has found nothing.
+    pub(crate) fn end_look(&self) {
+        self.arena.end_look();
+    }
+
+    /// What the session finds that waits for an entry of `bytes`.
+    pub(crate) fn queued(&self, bytes: usize) -> Queued {
+        self.arena.queued(&self.holder, bytes)
     }
 
     /// Memory is spent: nothing is kept from others, and what was left with little room is full, and may be moved as well if
@@ -263,22 +286,24 @@ impl Undo {
         }
         lent.extract_if(place.lent.., |chunk| !is_mine(*chunk)).for_each(|chunk| arena.ended(chunk, Csn::ZERO));
         open.iter_mut().flatten().for_each(|open| open.mine &= is_mine(open.chunk));
+        arena.tell();
     }
 
     /// An operation is over: where memory is short, others may have what it does not need. `may_agree`: the transaction can go back
     /// to no [`Place`], so full chunks may be moved to the file, though it may not come back soon.
     pub(crate) fn release(&mut self, may_agree: bool) {
-        let (is_short, was_busy) = (self.arena.is_short(), self.busy.get());
-        if mutant("undo: idle with a chunk in hand") {
-            self.set_idle();
+        let is_short = self.arena.is_short();
+        if mutant("undo: a session gives its chunk up after it is counted") {
+            self.holder.set(false);
         }
         pause::point("undo: a chunk is in hand");
-        // Who looks for room gives up what he has once, and wakes nobody afterwards.
-        let tells = is_short && (self.leave() || was_busy);
+        let mut tells = is_short && self.leave();
         if may_agree && (is_short || self.full.len() >= MANY) {
-            self.agree_to_move();
+            tells |= self.agree_to_move();
         }
-        self.set_idle();
+        if !self.has_any() {
+            self.holder.set(false);
+        }
         if tells {
             self.arena.tell();
         }
@@ -288,6 +313,11 @@ impl Undo {
     pub(crate) fn take_open(&mut self) -> [Option<Open>; 3] {
         let [young, kept] = &mut self.open;
         [young, kept, &mut self.spare].map(Option::take)
+    }
+
+    /// Leaves chunks of idle sessions to all.
+    pub(crate) fn leave_chunks(&self, chunks: Vec<Open>) {
+        self.arena.leave(chunks.into_iter());
     }
 
     /// Leaves what has room to others. Whether there was any.
@@ -318,10 +348,9 @@ impl Undo {
         self.has_open() || !(self.full.is_empty() && self.lent.is_empty() && self.agreed.is_empty())
     }
 
-    /// The transaction has ended with this commit number, zero if all its entries were dropped. Returns whether [`Arena::tell`] is to
-    /// be called once it is idle.
-    pub(crate) fn end(&mut self, csn: Csn) -> bool {
-        let was_short = self.arena.is_short();
+    /// The transaction has ended with this commit number, zero if all its entries were dropped. The caller calls [`Arena::tell`] once the
+    /// lease is idle.
+    pub(crate) fn end(&mut self, csn: Csn) {
         let full = self.full.drain(..).map(|open| Open { newest: open.newest.max(csn), ..open });
         self.arena.close(full);
         self.lent.drain(..).for_each(|chunk| self.arena.ended(chunk, csn));
@@ -334,14 +363,13 @@ impl Undo {
         if self.arena.is_short() {
             self.leave();
         }
-        was_short
     }
 }
 
 impl Drop for Undo {
     fn drop(&mut self) {
         self.leave();
-        self.arena.exit(&self.busy);
+        self.arena.exit(&self.holder);
     }
 }
 

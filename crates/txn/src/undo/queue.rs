@@ -1,124 +1,187 @@
-//! What to hope for where there is no room for undo.
+//! The queue for undo memory, and which sessions hold some of it.
 //!
-//! Whether chunks come back depends on who holds them. A session is **busy** while it holds one for an operation, while it takes
-//! one from an idle session, and from the beginning of its transaction's end until its lease is idle; then it gives up what it
-//! holds. It says so before, or under the mutex under which it takes the chunk, and takes that back when it has given it up. To be
-//! busy and to be so no longer are counted. So who counts, looks through the idle sessions and all chunks, and counts the same
-//! again, with nobody busy, knows that those who hold chunks keep them for as long as their transactions run: so it was at one
-//! moment, for what is neither idle nor on a list nobody gave up meanwhile.
+//! A session that finds no chunk joins the queue. Only the first in the queue may start an unused chunk, so memory that comes free
+//! is not taken by sessions that ask later. The others may fill chunks that were left with room.
 //!
-//! Who looks for room is not busy: he gives up all that he has before, so that those who do wait for none that waits for them.
+//! A session **holds** memory from before it takes a chunk until it has given up all its chunks, or until its lease is idle and other
+//! sessions may take them. Beginnings and ends of that are counted. If the sum over all other sessions is the same before and after
+//! a search, and nobody holds in between, then what the search lacks is held by the searching session alone.
+//!
+//! **Invariant:** a session counts as holding before others can miss the chunk, and stops counting after they can find it.
 
 use super::arena::{Arena, Lists};
 use super::entry;
 use super::spill::BOOKED;
 use foreshore_base::Csn;
 use foreshore_sync::model::mutant;
-use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
-use foreshore_sync::{CachePadded, pause};
+use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
+use foreshore_sync::{CachePadded, EventCount, pause};
 use std::cmp::Reverse;
-use std::time::Duration;
+use std::sync::Arc;
 
-/// How long to wait before another look where somebody was busy and nobody is: those who look all the time keep the mutex from
-/// those who give up chunks.
-const BRIEFLY: Duration = Duration::from_millis(1);
-
-/// How often a session has become busy or ceased to be; odd while it is.
-#[derive(Debug)]
-pub(super) struct Busy(CachePadded<AtomicU64>);
-
-impl Default for Busy {
-    fn default() -> Self {
-        Self(CachePadded::new(AtomicU64::new(0)))
-    }
+/// What a session shows of its undo memory.
+#[derive(Debug, Default)]
+pub(super) struct Holder {
+    /// How often the session has begun or ceased to hold memory; odd while it holds some.
+    changes: CachePadded<AtomicU64>,
+    /// The number of its lock owner.
+    owner: AtomicUsize,
 }
 
-impl Busy {
-    /// By the session, in the order that the head of this file tells.
-    pub(super) fn set(&self, is_busy: bool) {
+impl Holder {
+    /// Called by the session only.
+    pub(super) fn set(&self, holds: bool) {
         // ORDERING: Relaxed, stored by this session.
-        let changes = self.0.load(Ordering::Relaxed);
-        if changes.is_multiple_of(2) == is_busy {
-            // ORDERING: Release, pairs with `calm`: who finds it idle finds what it gave up.
-            self.0.store(changes + 1, Ordering::Release);
+        let changes = self.changes.load(Ordering::Relaxed);
+        if changes.is_multiple_of(2) == holds {
+            // ORDERING: Release, pairs with `changes`: one that finds the session without memory finds what it gave up.
+            self.changes.store(changes + 1, Ordering::Release);
         }
     }
 
-    /// By the session.
-    pub(super) fn get(&self) -> bool {
-        // ORDERING: Relaxed, stored by this session.
-        !self.0.load(Ordering::Relaxed).is_multiple_of(2)
+    fn changes(&self) -> u64 {
+        // ORDERING: Acquire, pairs with `set`.
+        self.changes.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_owner(&self, index: usize) {
+        // ORDERING: Relaxed, stored before the session runs its first transaction.
+        self.owner.store(index, Ordering::Relaxed);
+    }
+
+    fn owner(&self) -> usize {
+        // ORDERING: Relaxed, final.
+        self.owner.load(Ordering::Relaxed)
     }
 }
 
-/// Nobody is busy. The same number again: nobody was in between.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Calm(u64);
+/// What a session that waits for memory finds, at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Queued {
+    /// Whether it is the first in the queue, which takes what comes free.
+    pub(crate) is_first: bool,
+    /// Whether it joined last.
+    pub(crate) is_last: bool,
+    /// Whether the first looks for memory, or has something to look at.
+    pub(crate) first_looks: bool,
+    /// See [`Arena::soonest`].
+    pub(crate) soonest: Option<Csn>,
+    /// The lock owners of all sessions in the queue.
+    pub(crate) waiters: Vec<usize>,
+    /// The lock owners of other sessions that hold memory.
+    pub(crate) holders: Vec<usize>,
+    /// How often all others have begun or ceased to hold memory.
+    changes: u64,
+}
 
-/// What there is to hope for where there is no room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outlook {
-    /// There is room from this horizon on; from zero on if there is some as it is.
-    From(Csn),
-    /// Somebody is about to give up what he holds.
-    Soon,
-    /// Transactions have all of it, and keep it while they run.
-    Never,
+impl Queued {
+    /// Whether no other session holds memory, or has held some since `before`.
+    pub(crate) fn none_has_held_since(&self, before: &Self) -> bool {
+        before.holders.is_empty() && (before.changes == self.changes || mutant("undo: holders are counted once"))
+    }
 }
 
 impl Arena {
-    /// Whether nobody is busy.
-    pub(crate) fn calm(&self) -> Option<Calm> {
-        calm(&self.lists.lock())
+    /// Puts a session at the end of the queue.
+    pub(super) fn join_queue(&self, me: &Arc<Holder>) {
+        let mut lists = self.lists.lock();
+        lists.turn_due |= lists.queue.is_empty();
+        lists.queue.push_back(me.clone());
     }
 
-    /// What to hope for who has no room for an entry of `bytes`: the lowest horizon at which there is some is that of the chunk that
-    /// goes first of those that nobody holds. `before`: as it was before the caller looked through the idle sessions.
-    pub(crate) fn outlook(&self, bytes: usize, before: Option<Calm>) -> Outlook {
-        let (lists, words) = (self.lists.lock(), entry::words(bytes));
-        if self.has_room(&lists) || lists.partial.iter().any(|open| open.room() >= words) {
-            return Outlook::From(Csn::ZERO);
+    /// Takes a session out of the queue. The next one may be the first now, or the last.
+    pub(super) fn leave_queue(&self, me: &Arc<Holder>) {
+        Self::serve(&mut self.lists.lock(), me);
+        self.tell();
+    }
+
+    /// Takes a session out of the queue that has a chunk. In one step with that: others do not find it waiting with memory in hand.
+    pub(super) fn serve(lists: &mut Lists, me: &Arc<Holder>) {
+        if is_first(lists, me) {
+            (lists.is_looking, lists.turn_due) = (false, true);
+        }
+        lists.queue.retain(|other| !Arc::ptr_eq(other, me));
+    }
+
+    /// Begins a look for room for an entry of `bytes`.
+    pub(super) fn begin_look(&self, me: &Arc<Holder>, bytes: usize) -> Queued {
+        let mut lists = self.lists.lock();
+        if is_first(&lists, me) {
+            (lists.is_looking, lists.turn_due) = (true, false);
+        }
+        self.queued_in(&lists, me, bytes)
+    }
+
+    /// The first in the queue has found nothing. The others look again whether to wait.
+    pub(super) fn end_look(&self) {
+        self.lists.lock().is_looking = false;
+        self.tell();
+    }
+
+    /// What a session that waits for an entry of `bytes` finds.
+    pub(super) fn queued(&self, me: &Arc<Holder>, bytes: usize) -> Queued {
+        self.queued_in(&self.lists.lock(), me, bytes)
+    }
+
+    fn queued_in(&self, lists: &Lists, me: &Arc<Holder>, bytes: usize) -> Queued {
+        let (mut holders, mut sum) = (Vec::new(), 0);
+        for other in lists.sessions.iter().filter(|&other| !Arc::ptr_eq(other, me)) {
+            let changes = other.changes();
+            sum += changes;
+            if !changes.is_multiple_of(2) {
+                holders.push(other.owner());
+            }
+            pause::point("undo: counted a session");
+        }
+        Queued {
+            is_first: is_first(lists, me),
+            is_last: lists.queue.back().is_some_and(|last| Arc::ptr_eq(last, me)),
+            first_looks: lists.is_looking || lists.turn_due,
+            soonest: self.soonest(lists, bytes),
+            waiters: lists.queue.iter().map(|waiter| waiter.owner()).collect(),
+            holders,
+            changes: sum,
+        }
+    }
+
+    /// The lowest horizon at which there is room for an entry of `bytes` without help of running transactions; zero if there is some
+    /// as it is, `None` if running transactions hold all memory.
+    fn soonest(&self, lists: &Lists, bytes: usize) -> Option<Csn> {
+        let words = entry::words(bytes);
+        if self.has_room(lists) || lists.partial.iter().any(|open| open.room() >= words) {
+            return Some(Csn::ZERO);
         }
         let closed = lists.closed.iter().filter_map(|&chunk| self.goes_at(chunk, 0, Csn::ZERO));
         let partial = lists.partial.iter().filter_map(|open| self.goes_at(open.chunk, open.entries, open.newest));
-        // Those in the file take a part of the memory too, and places that others may have; fewer than that make no room.
+        closed.chain(partial).chain(self.soonest_away(lists)).min()
+    }
+
+    /// The lowest horizon of the chunks in the file. They take a part of the memory too, and places that others may have; fewer than
+    /// that make no room.
+    fn soonest_away(&self, lists: &Lists) -> Option<Csn> {
         let (used, most) = (lists.slots.used(), self.spill.as_ref().map_or(0, |spill| spill.chunks));
-        let makes_room = |_: &&_| used == most || used >= BOOKED && lists.away.len() > used % BOOKED;
-        let away = lists.away.peek().filter(makes_room).map(|&Reverse((newest, _))| Csn(newest));
-        let soonest = closed.chain(partial).chain(away).min();
-        pause::point("undo: looked at the chunks");
-        let before = if mutant("undo: who is busy is counted after the look") { calm(&lists) } else { before };
-        let stays = before.is_some() && (mutant("undo: who is busy is counted once") || calm(&lists) == before);
-        match soonest {
-            Some(horizon) => Outlook::From(horizon),
-            None if stays || mutant("undo: nobody who is busy is waited for") => Outlook::Never,
-            None => Outlook::Soon,
-        }
+        let makes_room = used == most || used >= BOOKED && lists.away.len() > used % BOOKED;
+        let away = lists.away.peek().filter(|_| makes_room)?;
+        let Reverse((newest, _)) = *away;
+        Some(Csn(newest))
     }
 
-    /// Somebody is not busy any more, and others may wait for that.
+    /// Wakes all that wait for memory: a session has given some up, or something has changed that decides whether they may wait.
     pub(crate) fn tell(&self) {
-        self.left.notify_all();
+        self.changed.notify_all();
     }
 
-    /// Waits until somebody has given up what he held, while there is nothing but that to hope for an entry of `bytes`, and no longer
-    /// than `most`. What has ended where memory had not been short when it ended was given up without a word.
-    pub(crate) fn wait_for_others(&self, bytes: usize, most: Duration) {
-        let key = self.left.prepare();
-        // If nobody is busy any more, there may be nobody to tell.
-        let most = if self.calm().is_none() { most } else { most.min(BRIEFLY) };
-        if self.outlook(bytes, None) == Outlook::Soon {
-            // WAIT: park - until an operation or a transaction is over.
-            self.left.wait(key, Some(most));
-        } else {
-            self.left.cancel(key);
-        }
+    /// Where sessions wait for memory.
+    pub(crate) fn changed(&self) -> &Arc<EventCount> {
+        &self.changed
+    }
+
+    /// Whether `me` may start an unused chunk.
+    pub(super) fn may_start(lists: &Lists, me: &Arc<Holder>) -> bool {
+        lists.queue.is_empty() || is_first(lists, me) || mutant("undo: memory goes to a session that asks later")
     }
 }
 
-fn calm(lists: &Lists) -> Option<Calm> {
-    // ORDERING: Acquire, pairs with `Busy::set`; and what is looked at after it is looked at later.
-    let changes = lists.busy.iter().map(|busy| busy.0.load(Ordering::Acquire));
-    let mut changes = changes.inspect(|_| pause::point("undo: counted a session"));
-    changes.try_fold(0, |sum, changes| changes.is_multiple_of(2).then_some(sum + changes)).map(Calm)
+fn is_first(lists: &Lists, me: &Arc<Holder>) -> bool {
+    lists.queue.front().is_some_and(|first| Arc::ptr_eq(first, me))
 }

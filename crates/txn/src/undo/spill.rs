@@ -298,10 +298,12 @@ impl Arena {
 
     /// A transaction that runs agrees that its full chunks leave: those that it holds, which are closed, and those that it has left
     /// and that were closed since. It changes nothing in them until [`take_leave`](Self::take_leave), at its end.
-    pub(super) fn agree(&self, full: &mut Vec<Open>, left: &mut Vec<usize>, agreed: &mut HashMap<usize, u64>) {
+    /// Returns whether there were any.
+    pub(super) fn agree(&self, full: &mut Vec<Open>, left: &mut Vec<usize>, agreed: &mut HashMap<usize, u64>) -> bool {
         if full.is_empty() && left.is_empty() {
-            return;
+            return false;
         }
+        let mut has_agreed = false;
         let mut lists = self.lists.lock();
         for open in full.drain(..) {
             // ORDERING: Relaxed, under the mutex.
@@ -316,9 +318,12 @@ impl Arena {
                 // ORDERING: as above.
                 self.state(chunk, AGREED).fetch_add(1, Ordering::Relaxed);
                 *agreed.entry(chunk).or_default() += 1;
+                has_agreed = true;
             }
             is_open
         });
+        lists.turn_due |= has_agreed;
+        has_agreed
     }
 
     /// The transaction that has agreed has ended.

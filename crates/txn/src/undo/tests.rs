@@ -66,7 +66,7 @@ fn a_small_chunk_in_reserve_is_not_taken_for_room() {
     let mut undo = Undo::new(arena.clone());
     undo.reserve(100, false, ALL).expect("fits");
     undo.push(&change(1, &[1; 100]), &Link::default());
-    let small = arena.take(100, ALL, &undo.busy).expect("memory");
+    let small = arena.take(100, ALL, &undo.holder).expect("memory");
     undo.spare = Some(Open { at: arena::CHUNK_WORDS - 100, ..small });
     undo.reserve(3000, false, ALL).expect("fits");
     undo.push(&change(2, &[2; 3000]), &Link { kept: true, ..Link::default() });
@@ -256,6 +256,30 @@ fn the_limit_is_shared_and_refuses_before_anything_is_entered() {
     assert!(matches!(fill(&mut second, 1), Err(Error::TransactionTooLarge { max }) if max == 4 * CHUNK));
     first.end(Csn(9));
     fill(&mut second, 1).expect("given back");
+}
+
+#[test]
+fn the_first_in_the_queue_gets_the_chunk_that_comes_free() {
+    let arena = arena(2 * CHUNK);
+    let [mut holder, mut first, mut late] = [0; 3].map(|_| Undo::new(arena.clone()));
+    let body = [0; CHUNK / 2 + 100];
+    for _ in 0..2 {
+        holder.reserve(body.len(), false, ALL).expect("nobody has any");
+        holder.push(&change(1, &body), &Link::default());
+    }
+    assert!(first.reserve(body.len(), false, ALL).is_err());
+    first.join_queue();
+    assert!(first.queued(body.len()).is_first && first.queued(body.len()).is_last);
+    holder.end(Csn(1));
+    assert!(late.reserve(body.len(), false, ALL).is_err(), "it came later");
+    late.join_queue();
+    assert!(late.reserve(body.len(), false, ALL).is_err(), "and stands behind");
+    assert!(late.queued(body.len()).is_last && !late.queued(body.len()).is_first);
+    first.reserve(body.len(), false, ALL).expect("its turn");
+    first.leave_queue();
+    assert!(late.queued(body.len()).is_first);
+    late.reserve(body.len(), false, ALL).expect("the other chunk");
+    late.leave_queue();
 }
 
 #[test]
