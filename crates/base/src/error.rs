@@ -290,11 +290,11 @@ impl Error {
         Self::Corrupted { file: file.into(), place, why }
     }
 
-    /// The error that everybody gets after `cause` stopped the log.
+    /// The error that all get after `cause` stopped the log: `Closed` if it was closed.
     #[must_use]
     pub fn poisoned(cause: &Error) -> Self {
         match cause {
-            Self::Poisoned { .. } => cause.clone(),
+            Self::Poisoned { .. } | Self::Closed => cause.clone(),
             _ => Self::Poisoned { cause: Arc::new(cause.clone()) },
         }
     }

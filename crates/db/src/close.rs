@@ -8,7 +8,16 @@ use std::{sync::Arc, time::Duration};
 
 impl Engine {
     /// Closes the database once; later calls wait for the first and find nothing to do.
+    ///
+    /// Callbacks of users may run on the threads of the log, and may close the database themselves. So those threads are ended, and what
+    /// is left to call is called, when the lock is free.
     pub(crate) fn close(&self, wait: Duration) -> Result<()> {
+        let closed = self.close_under_lock(wait);
+        self.log.end_threads();
+        closed
+    }
+
+    fn close_under_lock(&self, wait: Duration) -> Result<()> {
         let mut closing = self.closing.lock();
         // ORDERING: hint. The mutex orders the writers, and this is one.
         if self.state.load(Ordering::Relaxed) == CLOSED {
@@ -21,16 +30,24 @@ impl Engine {
         let is_quiet = self.wait_for_transactions(wait);
         // ORDERING: hint, see `Engine::check_open`.
         self.state.store(CLOSED, Ordering::Relaxed);
+        self.end_waits();
         closing.daemons.clear();
         let finished = self.finish(is_quiet);
         self.pool.close();
-        let stopped = self.log.close();
+        let stopped = self.log.force(self.log.current());
         // From here nothing reaches the disk: whoever still waits for the log hears of it, and what is under way in other
         // layers meets the gate.
         self.log.poison(&Error::Closed);
         self.gate.shut();
         closing.lock = None;
         finished.and(stopped)
+    }
+
+    /// Wakes all that wait for what others do, with `Closed`, or why the log has stopped.
+    fn end_waits(&self) {
+        self.txns.stop(&self.log.poisoned().unwrap_or(Error::Closed));
+        self.repeats.close();
+        self.checks.close();
     }
 
     /// The final checkpoint. With transactions left it is an ordinary one, and the next open takes them back.

@@ -183,8 +183,9 @@ impl Engine {
         dropped.iter().for_each(Tree::retire);
         let ticket = prepared.commit()?;
         self.know_tables(created, dropped, ticket.csn());
-        // WAIT: park - for durability, or help by writing the group when the log is free.
-        ticket.wait()?;
+        // WAIT: park - for durability, or help by writing the group when the log is free. Not by the ticket: the name is still taken, and
+        // a callback of a user may want it.
+        self.log.force(ticket.csn().lsn())?;
         drop(place);
         Ok(ticket.csn())
     }

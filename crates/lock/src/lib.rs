@@ -37,6 +37,7 @@ mod owner;
 mod room;
 mod row;
 mod share_count;
+mod stop;
 mod table;
 mod target;
 

@@ -79,6 +79,8 @@ pub struct LockManager {
     pub(crate) deadlocks: ShardedCounter,
     /// Notified whenever an owner begins to wait for a lock.
     pub(crate) watcher: OnceLock<Arc<EventCount>>,
+    /// Why all waits have ended (see [`crate::stop`]).
+    pub(crate) stopped: OnceLock<Error>,
     hasher: RowHasher,
     clock: SystemClock,
     waits: ShardedCounter,
@@ -147,6 +149,7 @@ impl LockManager {
             confirming: Mutex::new(LockRank::Deadlock, ()),
             deadlocks: ShardedCounter::new(),
             watcher: OnceLock::new(),
+            stopped: OnceLock::new(),
             hasher,
             clock: SystemClock::new(),
             waits: ShardedCounter::new(),
@@ -266,6 +269,9 @@ impl LockManager {
         seen: u32,
         what: &What<'_>,
     ) -> Result<()> {
+        if let Some(cause) = self.stopped() {
+            return Err(cause.clone());
+        }
         if !wait.published {
             wait.published = true;
             self.publish(owner, edge, what)?;

@@ -18,6 +18,8 @@ struct Line {
     /// Whose turn it is. It is handed over, so nobody pushes in between.
     holder: Option<u64>,
     waiting: VecDeque<(u64, Unparker)>,
+    /// Whether nobody waits any more.
+    is_closed: bool,
 }
 
 /// A turn. It ends when this is dropped.
@@ -33,11 +35,14 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Waits for a turn, for at most `most` by `clock`.
+    /// Waits for a turn, for at most `most` by `clock`, or until [`close`](Self::close).
     pub fn take(&self, clock: &impl Clock, most: Duration) -> Option<Turn<'_>> {
         let (parker, until) = (Parker::current(), clock.now() + most);
         let me = {
             let mut line = self.line.lock();
+            if line.is_closed {
+                return None;
+            }
             line.last += 1;
             let me = line.last;
             if line.holder.is_none() {
@@ -58,13 +63,25 @@ impl Turns {
             if line.holder == Some(me) {
                 return Some(Turn { turns: self });
             }
-            if left.is_zero() {
+            if left.is_zero() || line.is_closed {
                 if !mutant("turns: who gives up stays in line") {
                     line.waiting.retain(|&(waiter, _)| waiter != me);
                 }
                 return None;
             }
         }
+    }
+}
+
+impl Turns {
+    /// Ends all waits, those that begin later too, without a turn.
+    pub fn close(&self) {
+        let waiting: Vec<Unparker> = {
+            let mut line = self.line.lock();
+            line.is_closed = true;
+            line.waiting.iter().map(|(_, unparker)| unparker.clone()).collect()
+        };
+        waiting.iter().for_each(Unparker::unpark);
     }
 }
 

@@ -223,12 +223,26 @@ impl TxnManager {
     /// Gives up after a rollback that failed: the log stops, and so do all waits.
     pub(crate) fn halt(&self, cause: &Error) {
         self.log.poison(cause);
+        self.stop(&Error::poisoned(cause));
+    }
+
+    /// Ends all waits of transactions, with `cause`: for locks, for undo memory, for a session. Called when the log has stopped or the
+    /// database closes, by a thread that holds no lock above [`LockRank::Database`](foreshore_sync::LockRank::Database).
+    pub fn stop(&self, cause: &Error) {
         // ORDERING: Release, pairs with `is_halted`; those who wait are woken after it.
         self.halted.store(true, Ordering::Release);
+        self.locks.stop(cause);
+        self.undo.tell();
+        self.returned.notify_all();
+    }
+
+    /// Why transactions do not go on.
+    pub(crate) fn stop_error(&self) -> Option<Error> {
+        self.locks.stopped().cloned().or_else(|| self.log.poisoned())
     }
 
     pub(crate) fn is_halted(&self) -> bool {
-        // ORDERING: Acquire, pairs with `halt`: the log is poisoned.
+        // ORDERING: Acquire, pairs with `stop`.
         self.halted.load(Ordering::Acquire)
     }
 }

@@ -30,6 +30,10 @@ impl TxnManager {
                 self.returned.cancel(key);
                 return Ok(lease);
             }
+            if let Some(error) = self.stop_error() {
+                self.returned.cancel(key);
+                return Err(error);
+            }
             // WAIT: help - or park behind the leader: the commit has only its durability to wait for.
             if let Err(error) = self.log.force(self.log.current()) {
                 self.returned.cancel(key);

@@ -171,7 +171,7 @@ impl Txn {
         lease.undo.release(may_agree);
         let outcome = wait(&mut lease.owner)?;
         if self.manager.is_halted() {
-            return Err(self.manager.log.poisoned().unwrap_or(Error::Closed));
+            return Err(self.manager.stop_error().unwrap_or(Error::Closed));
         }
         self.reserve_again()?;
         Ok(outcome)

@@ -161,7 +161,7 @@ impl TxnManager {
         let first_view = View::of(&readers, &pins, window.late(), || log.durable().csn());
         let undo = Arc::new(Arena::new(options.undo_limit_bytes, options.spill)?);
         locks.watch_waits(undo.changed().clone());
-        Ok(Arc::new(Self {
+        let manager = Arc::new(Self {
             log,
             locks,
             window,
@@ -188,7 +188,14 @@ impl TxnManager {
             kills: ShardedCounter::new(),
             commits: ShardedCounter::new(),
             aborts: ShardedCounter::new(),
-        }))
+        });
+        let weak = Arc::downgrade(&manager);
+        manager.log.on_stop(move || {
+            if let Some(manager) = weak.upgrade() {
+                manager.stop(&manager.log.poisoned().unwrap_or(Error::Closed));
+            }
+        });
+        Ok(manager)
     }
 
     /// Names who undoes changes. Once, before the first transaction writes.

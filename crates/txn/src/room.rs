@@ -94,7 +94,7 @@ impl TxnManager {
 
     fn search_undo(&self, search: &mut Search, lease: &mut Lease, may_agree: bool) -> Result<()> {
         loop {
-            if let Some(error) = self.log.poisoned() {
+            if let Some(error) = self.stop_error() {
                 return Err(error);
             }
             lease.undo.fill_up(may_agree);

@@ -51,6 +51,11 @@ impl SharedLanes {
         }
     }
 
+    /// The log has stopped: all that wait look again.
+    pub(crate) fn stop(&self) {
+        self.left.notify_all();
+    }
+
     /// Leaves a lane to others.
     pub(crate) fn leave(&self, lane: usize) {
         self.free.lock().push(lane);

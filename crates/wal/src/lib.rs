@@ -68,7 +68,7 @@ mod undo_log;
 pub mod model {
     pub use crate::buffer::{CArray, Decoupled, Delegated, Hybrid, Locked, Shape};
     pub use crate::buffer::{Drained, Faa, Lanes, Laser, LogBuffer, Ring, Staging};
-    pub use crate::pipeline::{Cut, Group, Leader, Led, Order, Pipeline};
+    pub use crate::pipeline::{Calls, Cut, Group, Leader, Led, Order, Pipeline};
     pub use crate::policy::GroupPolicy;
     pub use crate::slots::Slots;
 }

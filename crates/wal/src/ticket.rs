@@ -1,7 +1,7 @@
 //! Acknowledgements of commits.
 
 use crate::log::Shared;
-use crate::pipeline::Key;
+use crate::pipeline::{Calls, Key};
 use foreshore_base::{Csn, Error, Lsn, Result};
 use foreshore_sync::spent::{self, Spent};
 use foreshore_sync::{Clock, Parker, SystemClock};
@@ -89,7 +89,10 @@ impl CommitTicket {
         if self.is_relaxed {
             return Ok(());
         }
-        self.shared.force(self.target)
+        let waited = self.shared.force(self.target, Calls::Here);
+        // The caller has left the log, and what it waited for has released its locks.
+        self.shared.pipeline.acknowledge_all();
+        waited
     }
 
     /// Waits for at most `timeout` and returns whether the commit is acknowledged. A group that this thread writes itself
@@ -109,7 +112,10 @@ impl CommitTicket {
             // WAIT: park - the leader's hand-off or the limit ends it.
             !left.is_zero() && (parker.park_timeout(left) || pause.is_some())
         };
-        let durable = spent::during(Spent::LogWait, || self.shared.pipeline.force_while(self.target, park))?;
+        let wait = || self.shared.pipeline.force_while(self.target, Calls::Here, park);
+        let durable = spent::during(Spent::LogWait, wait);
+        self.shared.pipeline.acknowledge_all();
+        let durable = durable?;
         if durable {
             self.shared.pipeline.count_wait(self.target, asked, true);
         }

@@ -7,7 +7,7 @@ use foreshore_sync::primitive::Arc as Shared;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::primitive::thread::{self, JoinHandle};
 use foreshore_sync::{NextWake, Parker, Unparker};
-use foreshore_wal::model::{Cut, Group, GroupPolicy, Leader, Order, Pipeline, Slots};
+use foreshore_wal::model::{Calls, Cut, Group, GroupPolicy, Leader, Order, Pipeline, Slots};
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
@@ -65,9 +65,15 @@ impl Log {
         Lsn(self.tail.fetch_add(1, Ordering::AcqRel) + 1)
     }
 
+    /// As a ticket waits.
+    fn wait(&self, lsn: Lsn) {
+        self.pipeline.force_calling(lsn, Calls::Here).expect("a log without faults");
+        self.pipeline.acknowledge_all();
+    }
+
     fn commit(&self) {
         let lsn = self.append();
-        self.pipeline.force(lsn).expect("a log without faults");
+        self.wait(lsn);
         assert!(self.pipeline.durable() >= lsn, "acknowledged before it is durable");
     }
 
@@ -217,7 +223,7 @@ fn awaited_beside_a_leader() {
     let lsn = log.append();
     join([
         spawn(&log, move |log| poll(log, lsn)),
-        spawn(&log, move |log| log.pipeline.force(lsn).expect("a log without faults")),
+        spawn(&log, move |log| log.wait(lsn)),
     ]);
 }
 
@@ -233,7 +239,7 @@ fn called_back() {
     };
     join([
         spawn(&log, move |log| log.pipeline.call_when_durable(0, lsn, Box::new(callback.clone()))),
-        spawn(&log, move |log| log.pipeline.force(lsn).expect("a log without faults")),
+        spawn(&log, move |log| log.wait(lsn)),
     ]);
     assert_eq!(calls.load(Ordering::Relaxed), 1, "a callback is called once");
 }
@@ -249,11 +255,32 @@ fn called_back_twice() {
             let (lsn, noted) = (log.append(), noted.clone());
             let callback = move |_| _ = noted.fetch_add(1, Ordering::Relaxed);
             log.pipeline.call_when_durable(0, lsn, Box::new(callback));
-            log.pipeline.force(lsn).expect("a log without faults");
+            log.wait(lsn);
         })
     };
     join([commit(), commit()]);
     assert_eq!(calls.load(Ordering::Relaxed), 2, "a callback is called once");
+}
+
+/// A callback whose group a thread completes that may hold locks, and leaves the call to the flusher.
+fn called_by_the_flusher() {
+    let log = log(1);
+    let calls = Shared::new(AtomicU64::new(0));
+    let (lsn, noted, seen) = (log.append(), calls.clone(), calls);
+    let callback = move |_| {
+        noted.fetch_add(1, Ordering::Relaxed);
+    };
+    log.pipeline.call_when_durable(0, lsn, Box::new(callback));
+    join([
+        spawn(&log, move |log| log.pipeline.force(lsn).expect("a log without faults")),
+        spawn(&log, move |log| {
+            while seen.load(Ordering::Relaxed) == 0 {
+                if log.pipeline.flush_step(0) == NextWake::OnSignal && seen.load(Ordering::Relaxed) == 0 {
+                    log.pipeline.flusher_signal(0).wait(None);
+                }
+            }
+        }),
+    ]);
 }
 
 /// A log whose first write fails, and which must not see a second one.
@@ -293,9 +320,15 @@ impl FailingLog {
         Arc::new(Self { tail, writes, pipeline })
     }
 
+    /// As a ticket waits.
+    fn wait(&self, lsn: Lsn) {
+        self.pipeline.force_calling(lsn, Calls::Here).expect("a log without faults");
+        self.pipeline.acknowledge_all();
+    }
+
     fn commit(&self) {
         let lsn = Lsn(self.tail.fetch_add(1, Ordering::AcqRel) + 1);
-        assert!(matches!(self.pipeline.force(lsn), Err(Error::Poisoned { .. })));
+        assert!(matches!(self.pipeline.force(lsn), Err(Error::Closed)));
     }
 }
 
@@ -394,6 +427,23 @@ fn a_future_beside_a_leader_is_not_forgotten() {
 #[test]
 fn a_callback_is_not_forgotten() {
     check(called_back);
+}
+
+#[test]
+fn a_callback_that_is_left_to_the_flusher_is_not_forgotten() {
+    check(called_by_the_flusher);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn who_leaves_a_callback_to_the_flusher_signals_it() {
+    mutated("pipeline: calls are left to nobody", called_by_the_flusher);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn the_flusher_looks_for_callbacks_before_it_rests() {
+    mutated("pipeline: flusher rests without a look at the calls", called_by_the_flusher);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod bad_files;
 mod bank;
+mod callbacks;
 mod check;
 mod close;
 mod commit;
@@ -41,3 +42,4 @@ mod support;
 mod table_types;
 mod torn;
 mod vacuum;
+mod waits_end;

@@ -221,9 +221,7 @@ impl Arena {
         // Under the mutex, see `super::queue`.
         let has = |lists: &mut Lists, open: Open| {
             me.set(!mutant("undo: a session with a chunk in hand does not hold it"));
-            if !mutant("undo: a session waits with a chunk in hand") {
-                Self::serve(lists, me);
-            }
+            Self::serve(lists, me);
             open
         };
         let partial = |lists: &mut Lists| {

@@ -7,7 +7,7 @@ use crate::follow::Follower;
 use crate::group::{Sealer, Totals};
 use crate::lanes::SharedLanes;
 use crate::options::LogOptions;
-use crate::pipeline::{Pipeline, SHARDS, Waits};
+use crate::pipeline::{Calls, Pipeline, SHARDS, Waits};
 use crate::reader::Recovered;
 use crate::scan::FIRST;
 use crate::segment::Segments;
@@ -200,7 +200,7 @@ impl Log {
     /// # Panics
     /// If `lsn` is above [`Log::current`]: it would wait for a record that does not exist.
     pub fn force(&self, lsn: Lsn) -> Result<()> {
-        self.shared().force(lsn)
+        self.shared().force(lsn, Calls::Elsewhere)
     }
 
     /// The acknowledgement of a commit record at `record` with stamp `csn`, due when `target` is durable: the greater of
@@ -227,6 +227,17 @@ impl Log {
     /// takes that off those who write. They are the code of others, so the caller holds nothing that they might want.
     pub fn acknowledge(&self, session: usize) {
         self.shared().pipeline.acknowledge(session);
+    }
+
+    /// Calls the callbacks and wakers that are due of all tickets, as [`acknowledge`](Self::acknowledge) does.
+    pub fn acknowledge_all(&self) {
+        self.shared().pipeline.acknowledge_all();
+    }
+
+    /// Calls `function` once when the log has stopped, whatever the cause, on a thread that holds no lock of the log's users: a
+    /// flusher, or one that waits for a ticket.
+    pub fn on_stop(&self, function: impl FnOnce() + Send + 'static) {
+        self.shared().pipeline.call_when_stopped(Box::new(function));
     }
 
     /// Follows this log from group `from` on, or from the oldest group if that is [`GroupNo::ZERO`]: yields what is durable,
@@ -325,9 +336,16 @@ impl Log {
     /// `Poisoned`.
     pub fn close(&self) -> Result<()> {
         let forced = self.force(self.current());
+        self.end_threads();
+        forced
+    }
+
+    /// Stops the threads of this log, and calls what they would have called. The caller holds nothing that users' code might want, which
+    /// may run on those threads.
+    pub fn end_threads(&self) {
         let daemons = std::mem::take(&mut *self.handle.daemons.lock());
         daemons.into_iter().for_each(Daemon::stop);
-        forced
+        self.acknowledge_all();
     }
 
     fn shared(&self) -> &Shared {
@@ -375,10 +393,10 @@ impl Shared {
         self.segments.as_ref().map_or(Path::new(""), |segments| segments.dir())
     }
 
-    pub(crate) fn force(&self, lsn: Lsn) -> Result<()> {
+    pub(crate) fn force(&self, lsn: Lsn, calls: Calls) -> Result<()> {
         self.check_target(lsn);
         let asked = self.asked(lsn);
-        spent::during(Spent::LogWait, || self.pipeline.force(lsn))?;
+        spent::during(Spent::LogWait, || self.pipeline.force_calling(lsn, calls))?;
         self.pipeline.count_wait(lsn, asked, true);
         Ok(())
     }

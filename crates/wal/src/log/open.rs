@@ -75,7 +75,7 @@ pub(super) fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOption
     };
     let floor = recovered.end.max(recovered.max_lsn);
     let sink = Sink::Files { segments, tail };
-    let shared = Arc::new(start(options, recovered.end, floor, recovered.next_group, sink)?);
+    let shared = watch_stop(Arc::new(start(options, recovered.end, floor, recovered.next_group, sink)?));
     let daemons = if options.background { spawn(&shared)? } else { Vec::new() };
     Ok((Log::new(shared, daemons), recovered))
 }
@@ -132,7 +132,7 @@ fn sort_files(home: &Home, scanned: &Scanned, spares: usize) -> Result<List> {
 /// A log without files that starts empty.
 pub(super) fn discarding(options: &LogOptions) -> Result<Log> {
     options.check()?;
-    let shared = Arc::new(start(options, Lsn::ZERO, Lsn::ZERO, FIRST, Sink::Nowhere)?);
+    let shared = watch_stop(Arc::new(start(options, Lsn::ZERO, Lsn::ZERO, FIRST, Sink::Nowhere)?));
     let daemons = if options.background { spawn(&shared)? } else { Vec::new() };
     Ok(Log::new(shared, daemons))
 }
@@ -187,6 +187,14 @@ impl Step for Preparer {
     fn step(&self) -> NextWake {
         self.0.prepare_step()
     }
+}
+
+/// Has those that wait for a lane look again when the log has stopped.
+fn watch_stop(shared: Arc<Shared>) -> Arc<Shared> {
+    let weak = Arc::downgrade(&shared);
+    let stop = move || drop(weak.upgrade().inspect(|shared| shared.lanes.stop()));
+    shared.pipeline.call_when_stopped(Box::new(stop));
+    shared
 }
 
 fn spawn(shared: &Arc<Shared>) -> Result<Vec<Daemon>> {

@@ -1,11 +1,14 @@
 //! Acknowledgements that no thread waits for: the wakers of futures and callbacks, by the LSN they wait for.
 //!
 //! Any number may be outstanding. They lie in shards, by session slot, each ordered by LSN: a completed group costs one load,
-//! and then work for those alone that it acknowledges. Who completes a group calls them, or the session whose shard it is
-//! after its next commit, when that has released its locks, whichever comes first: so acknowledging is shared among those who
-//! commit.
+//! and then work for those alone that it acknowledges. They are called by threads that hold nothing, whichever comes first:
 //!
-//! There are two such collections: what only gives back, and waits for nobody, is called before the code of others.
+//! - a flusher, after its group, or signalled by a thread that completes a group elsewhere in the engine;
+//! - a thread that has waited for a ticket, before it returns to its caller;
+//! - the session whose shard it is after its next commit, when that has released its locks.
+//!
+//! There are three such collections: what only gives back, and waits for nobody, is called at once by the thread that completes the
+//! group; and what is called when the log stops.
 //!
 //! A shard has a *consumer token*: one thread at a time takes entries out and calls them, so a session's callbacks come in
 //! order, a callback that waits again does not recurse, and nobody waits for a token. Two store-buffering pairs with `SeqCst`
@@ -121,6 +124,23 @@ impl Acks {
         let shard = (key.1 % self.shards.len() as u64) as usize;
         // Dropping a waker runs code of its executor, so it happens after the lock.
         drop(self.edit(shard, |list| list.calls.remove(&key)));
+    }
+
+    /// Whether a call is due that no thread is about to make. Behind a `SeqCst` fence.
+    pub(super) fn is_due(&self, durable: impl Fn() -> (Lsn, Lsn)) -> bool {
+        // ORDERING: Relaxed on all three, as in `call_all`.
+        let mut used = self.used.load(Ordering::Relaxed);
+        let upto = durable().0;
+        while used != 0 {
+            let shard = &self.shards[used.trailing_zeros() as usize];
+            let first = shard.first.load(Ordering::Relaxed);
+            // The holder of the token looks again: second row of the table above.
+            if first != NONE && first <= upto.0 && !shard.taken.load(Ordering::Relaxed) {
+                return true;
+            }
+            used &= used - 1;
+        }
+        false
     }
 
     /// Calls all that are due in all shards. `durable` says up to where that is, and what is durable indeed. Behind a
@@ -252,6 +272,28 @@ impl<L: Leader> Pipeline<L> {
         // ORDERING: both rows of the table of `acks`.
         fence(Ordering::SeqCst);
         self.acks.call(slot, || self.acknowledged());
+    }
+
+    /// Calls what is due in all shards. Called by a thread that holds nothing that users' code might want.
+    pub fn acknowledge_all(&self) {
+        // ORDERING: both rows of the table of `acks`.
+        fence(Ordering::SeqCst);
+        self.stops.call_all(|| self.acknowledged());
+        self.acks.call_all(|| self.acknowledged());
+    }
+
+    /// Whether a callback or waker is due that no thread is about to call. Behind a `SeqCst` fence.
+    pub(super) fn has_due_calls(&self) -> bool {
+        self.acks.is_due(|| self.acknowledged()) || self.stops.is_due(|| self.acknowledged())
+    }
+
+    /// Calls `function` once when the log has stopped, on a thread that holds nothing.
+    pub fn call_when_stopped(&self, function: Box<dyn FnOnce() + Send>) {
+        // Nothing becomes durable up to that stamp.
+        self.stops.add(0, Lsn(u64::MAX - 1), Call::Function(Box::new(|_| function())));
+        // ORDERING: both rows of the table of `acks`.
+        fence(Ordering::SeqCst);
+        self.stops.call(0, || self.acknowledged());
     }
 
     /// Futures and callbacks that wait.

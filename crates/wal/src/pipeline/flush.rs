@@ -110,6 +110,8 @@ impl<L: Leader> Pipeline<L> {
     pub fn flush_step(&self, flusher: usize) -> NextWake {
         self.flushers.work(flusher);
         let next = self.flush();
+        // This thread holds nothing.
+        self.acknowledge_all();
         if next == NextWake::Now {
             return next;
         }
@@ -117,6 +119,9 @@ impl<L: Leader> Pipeline<L> {
             self.flushers.time(flusher);
         }
         self.flushers.rest(flusher);
+        if self.has_due_calls() && !mutant("pipeline: flusher rests without a look at the calls") {
+            return NextWake::Now;
+        }
         let waits = next == NextWake::OnSignal && !self.is_poisoned();
         let again = waits && self.is_open() && self.is_pending();
         if again && !mutant("pipeline: flusher rests without a look") { NextWake::Now } else { next }

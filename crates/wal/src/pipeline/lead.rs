@@ -25,18 +25,29 @@ pub enum Led {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Caller {
     /// A thread that waits for durability, and that keeps the duty itself.
-    Waiter,
+    Waiter(Calls),
     /// A session that wants space in that lane of the buffer.
     Space(usize),
     /// The flusher, which tries again after a pause.
     Flusher,
 }
 
+/// Which thread calls the callbacks and wakers that a group has made due. They are the code of users, and a group may be completed deep
+/// inside the engine, with locks held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Calls {
+    /// This one, after it has returned from the log.
+    Here,
+    /// A flusher.
+    Elsewhere,
+}
+
 /// Whom the end of a lead or of a group wakes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HandOff {
-    /// Who is satisfied, and who may lead: a waiting thread, the flusher, a thread that wants space.
-    Full,
+    /// Who is satisfied, and who may lead: a waiting thread, the flusher, a thread that wants space. Callbacks that are due are left to a
+    /// flusher, unless the thread calls them itself once it holds nothing.
+    Full(Calls),
     /// Who may lead.
     Lead,
     /// As the kind of caller says, after a lead without a group.
@@ -67,7 +78,7 @@ impl<L: Leader> Pipeline<L> {
         turn.after = match out {
             Err(Led::Nothing) => HandOff::Nothing(caller),
             // It stopped the log.
-            Err(Led::Sealed) => HandOff::Full,
+            Err(Led::Sealed) => HandOff::Full(Calls::Elsewhere),
             _ => HandOff::Lead,
         };
         turn.done = true;
@@ -91,7 +102,7 @@ impl<L: Leader> Pipeline<L> {
         let acked = GroupNo(self.window.head().0 - 1);
         let room = match caller {
             Caller::Space(lane) => Some(lane),
-            Caller::Waiter | Caller::Flusher => None,
+            Caller::Waiter(_) | Caller::Flusher => None,
         };
         let order = Order { number, sealed, acked, room };
         let came = self.pace.came();
@@ -107,12 +118,17 @@ impl<L: Leader> Pipeline<L> {
         // ORDERING: Release, pairs with `sealed`.
         self.sealed.store(cut.upto.0, Ordering::Release);
         self.window.seal(number);
+        let calls = match caller {
+            Caller::Waiter(calls) => calls,
+            Caller::Space(_) => Calls::Elsewhere,
+            Caller::Flusher => Calls::Here,
+        };
         let (now, raises) = (self.pace.now(), cut.upto > sealed);
         self.pace.sealed(now, came, cut.more, cut.bytes);
         self.gather.sealed(cut.bytes, raises);
         // Draining made room.
         self.space.notify_all();
-        Ok(Flight { pipeline: self, group: Some(group), number, cut: cut.upto, raises, sealed: now, done: false })
+        Ok(Flight { pipeline: self, group: Some(group), number, cut: cut.upto, raises, sealed: now, calls, done: false })
     }
 
     /// Whether nobody leads.
@@ -145,31 +161,33 @@ impl<L: Leader> Pipeline<L> {
         fence(Ordering::SeqCst);
         let start = self.is_open();
         if !self.waiters.is_empty() {
-            let next = (start && mode != HandOff::Nothing(Caller::Waiter)).then(|| self.sealed());
+            let is_waiter = matches!(mode, HandOff::Nothing(Caller::Waiter(_)));
+            let next = (start && !is_waiter).then(|| self.sealed());
             let upto = match mode {
-                HandOff::Full if self.is_poisoned() => Lsn(u64::MAX),
-                HandOff::Full => self.durable(),
+                HandOff::Full(_) if self.is_poisoned() => Lsn(u64::MAX),
+                HandOff::Full(_) => self.durable(),
                 HandOff::Lead | HandOff::Nothing(_) => Lsn::ZERO,
             };
-            if next.is_some() || mode == HandOff::Full {
+            if next.is_some() || matches!(mode, HandOff::Full(_)) {
                 self.waiters.wake(upto, next);
             }
         }
-        let rings = start && !matches!(mode, HandOff::Nothing(Caller::Waiter | Caller::Flusher));
+        let rings = start && !matches!(mode, HandOff::Nothing(Caller::Waiter(_) | Caller::Flusher));
         let rings = rings && self.is_pending() && !mutant("pipeline: leader forgets the flusher");
         if rings && !self.is_amassing() {
             self.flushers.ring();
         }
         // Who waits for space while nothing can be cut looks again by itself: it waits for an append.
-        if mode == HandOff::Full && self.is_poisoned() {
+        if matches!(mode, HandOff::Full(_)) && self.is_poisoned() {
             self.space.notify_all();
         } else if !matches!(mode, HandOff::Nothing(_)) && self.can_lead() {
             self.space.notify_one();
         }
-        // Last, for this is code of others, and those who wait for nobody first.
-        if mode == HandOff::Full {
+        if let HandOff::Full(calls) = mode {
             self.releases.call_all(|| self.acknowledged());
-            self.acks.call_all(|| self.acknowledged());
+            if calls == Calls::Elsewhere && self.has_due_calls() && !mutant("pipeline: calls are left to nobody") {
+                self.flushers.ring();
+            }
         }
     }
 }
@@ -186,7 +204,7 @@ impl<L: Leader> Drop for Turn<'_, L> {
         if !self.done {
             // Before the lead is free, so that nobody seals behind it.
             self.pipeline.stop(&unwinding());
-            self.after = HandOff::Full;
+            self.after = HandOff::Full(Calls::Elsewhere);
         }
         // ORDERING: Release, the next leader sees this one's state; pairs with the exchange in `lead`.
         self.pipeline.leading.store(false, Ordering::Release);
@@ -204,6 +222,7 @@ struct Flight<'a, L: Leader> {
     /// Whether its cut lies above the one before.
     raises: bool,
     sealed: Nanos,
+    calls: Calls,
     done: bool,
 }
 
@@ -231,7 +250,7 @@ impl<L: Leader> Flight<'_, L> {
                 if self.raises {
                     pipeline.note_completion(ended);
                 }
-                pipeline.hand_off(HandOff::Full);
+                pipeline.hand_off(HandOff::Full(self.calls));
             }
             Err(cause) => {
                 self.done = true;

@@ -46,7 +46,7 @@ mod yields;
 
 pub use acks::Key;
 pub(crate) use acks::SHARDS;
-pub use lead::Led;
+pub use lead::{Calls, Led};
 pub use passage::Waits;
 
 use crate::policy::GroupPolicy;
@@ -139,6 +139,8 @@ pub struct Pipeline<L: Leader> {
     acks: Acks,
     /// Calls that only give back. They come first: who is called by `acks` may wait for what they give.
     releases: Acks,
+    /// Calls that wait for the end of the log.
+    stops: Acks,
     cause: Mutex<Option<Error>>,
     /// Greatest LSN that a future waits for.
     polled: AtomicU64,
@@ -176,6 +178,7 @@ impl<L: Leader> Pipeline<L> {
             waiters: Waiters::new(),
             acks: Acks::new(slots.len()),
             releases: Acks::new(slots.len()),
+            stops: Acks::new(1),
             cause: Mutex::new(LockRank::LogWaiters, None),
             polled: AtomicU64::new(0),
             slots,
@@ -241,7 +244,7 @@ impl<L: Leader> Pipeline<L> {
     /// Stops the log: the first cause stays. Wakes everybody.
     pub fn poison(&self, cause: &Error) {
         self.stop(cause);
-        self.hand_off(HandOff::Full);
+        self.hand_off(HandOff::Full(Calls::Elsewhere));
         self.flushers.ring_all();
     }
 
@@ -257,8 +260,16 @@ impl<L: Leader> Pipeline<L> {
     /// # Errors
     /// `Poisoned`: the record may or may not survive.
     pub fn force(&self, lsn: Lsn) -> Result<()> {
+        self.force_calling(lsn, Calls::Elsewhere)
+    }
+
+    /// As [`Self::force`]; `calls` says which thread calls the callbacks that this has made due.
+    ///
+    /// # Errors
+    /// As [`Self::force`].
+    pub fn force_calling(&self, lsn: Lsn, calls: Calls) -> Result<()> {
         self.yield_once(lsn);
-        let forced = self.force_while(lsn, |parker, pause| {
+        let forced = self.force_while(lsn, calls, |parker, pause| {
             // WAIT: park - the leader's hand-off ends it, or the pause is over.
             match pause {
                 None => parker.park(),
@@ -275,7 +286,12 @@ impl<L: Leader> Pipeline<L> {
     ///
     /// # Errors
     /// As [`Self::force`].
-    pub fn force_while(&self, lsn: Lsn, mut park: impl FnMut(&Parker, Option<Duration>) -> bool) -> Result<bool> {
+    pub fn force_while(
+        &self,
+        lsn: Lsn,
+        calls: Calls,
+        mut park: impl FnMut(&Parker, Option<Duration>) -> bool,
+    ) -> Result<bool> {
         let (mut parker, mut place) = (None, None);
         if self.sealed() < lsn {
             self.pace.arrive();
@@ -285,7 +301,7 @@ impl<L: Leader> Pipeline<L> {
                 return answer.map(|()| true);
             }
             let led = if self.start_for(lsn) == Start::Now {
-                self.lead(Caller::Waiter, || self.sealed() < lsn)
+                self.lead(Caller::Waiter(calls), || self.sealed() < lsn)
             } else {
                 Led::Busy
             };

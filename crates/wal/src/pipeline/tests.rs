@@ -55,7 +55,7 @@ fn waiters_for_space_that_can_cut_nothing_do_not_wake_each_other() {
 fn a_limited_wait_ends_though_nothing_can_be_cut() {
     let pipeline = stopped();
     let mut pauses = 0;
-    let durable = pipeline.force_while(Lsn(8), |_, pause| {
+    let durable = pipeline.force_while(Lsn(8), Calls::Here, |_, pause| {
         assert_eq!(pause, Some(STALL));
         pauses += 1;
         pauses < 3
@@ -102,6 +102,8 @@ fn a_leader_that_panics_stops_the_log() {
         let led = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| pipeline.force(Lsn(8))));
         assert!(led.is_err(), "the panic is the leader's own");
         assert!(matches!(pipeline.force(Lsn(8)), Err(Error::Poisoned { .. })));
+        assert_eq!(called.load(Ordering::Relaxed), 0, "it is called where nothing is held");
+        let _ = pipeline.flush_step(0);
         assert_eq!(called.load(Ordering::Relaxed), 1, "the callback learns of it once");
         assert!(pipeline.space().wait(room, Some(Duration::ZERO)), "who waits for room is woken");
         assert_eq!(pipeline.lead_for_space(0), Led::Unwanted, "the lead is free, and nobody seals any more");
@@ -120,14 +122,14 @@ fn who_was_woken_is_the_timer_for_its_equals() {
     thread::scope(|scope| {
         let pipeline = &pipeline;
         let mut timers = Vec::new();
-        let durable = pipeline.force_while(Lsn(1), |_, timer| {
+        let durable = pipeline.force_while(Lsn(1), Calls::Here, |_, timer| {
             timers.push(timer);
             if timers.len() == 2 {
                 return false;
             }
             let park = park.clone();
             scope.spawn(move || {
-                let durable = pipeline.force_while(Lsn(1), |parker, timer| {
+                let durable = pipeline.force_while(Lsn(1), Calls::Here, |parker, timer| {
                     park.send(timer).expect("somebody waits for it");
                     timer.is_none() && {
                         parker.park();

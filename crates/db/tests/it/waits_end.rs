@@ -1,0 +1,163 @@
+//! A database that is closed, opened again or stopped by its disk wakes all that wait for what other transactions do, at once and with the
+//! reason. The limits of the waits are longer than the test.
+
+use crate::script::disk;
+use crate::support::{DIR, NUMBERS, TEXTS, fill, small};
+use foreshore::{Db, Error, ReadOptions, TxnOptions};
+use foreshore_io::Sim;
+use foreshore_io::sim::{Fault, FaultKind};
+use foreshore_sync::pause;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+/// A wait that nobody wakes takes this long.
+const LONG: Duration = Duration::from_secs(600);
+/// What takes longer has not been woken.
+const SOON: Duration = Duration::from_secs(60);
+
+/// What stops the database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    Close,
+    Reopen,
+    Poison,
+}
+
+fn database() -> (Db, Sim) {
+    let sim = disk(7);
+    let db = small().lock_timeout(LONG).undo_limit(64 << 10).fs(std::sync::Arc::new(sim.clone())).open(DIR).unwrap();
+    fill(&db, 100);
+    db.run(|tx| tx.open(TEXTS).map(drop)).unwrap();
+    (db, sim)
+}
+
+fn stop(db: &Db, sim: &Sim, how: Stop) {
+    match how {
+        Stop::Close => db.close(Duration::ZERO).unwrap(),
+        Stop::Reopen => drop(db.reopen().unwrap()),
+        Stop::Poison => {
+            sim.inject(Fault { at: sim.ops(), kind: FaultKind::Eio, sticky: true });
+            db.begin_with(TxnOptions::new().label("last")).commit().ok();
+            assert!(matches!(db.run(|tx| tx.open(TEXTS)?.insert("a", "b").map(drop)), Err(Error::Poisoned { .. })));
+        }
+    }
+}
+
+/// Has `waits` wait in a thread until the database is stopped.
+fn ends(how: Stop, name: &str, hold: impl FnOnce(&Db) -> foreshore::Transaction, waits: fn(&Db) -> Result<(), Error>) {
+    let (db, sim) = database();
+    let holder = hold(&db);
+    let before = db.stats().txn.locks.waits;
+    let (report, reports) = mpsc::channel();
+    let waiter = db.clone();
+    let thread = thread::spawn(move || report.send(waits(&waiter)).unwrap());
+    while db.stats().txn.locks.waits == before {
+        thread::yield_now();
+    }
+    stop(&db, &sim, how);
+    let outcome = reports.recv_timeout(SOON).unwrap_or_else(|_| panic!("{how:?}: nobody has woken {name}"));
+    match how {
+        Stop::Poison => assert!(matches!(outcome, Err(Error::Poisoned { .. })), "{name}: {outcome:?}"),
+        Stop::Close | Stop::Reopen => assert!(matches!(outcome, Err(Error::Closed)), "{how:?}, {name}: {outcome:?}"),
+    }
+    thread.join().unwrap();
+    drop(holder);
+}
+
+fn writer(db: &Db) -> foreshore::Transaction {
+    let tx = db.begin_with(TxnOptions::new().label("writer"));
+    tx.open(NUMBERS).unwrap().insert(1, -1).unwrap();
+    tx
+}
+
+fn reader(db: &Db) -> foreshore::Transaction {
+    let tx = db.begin_with(TxnOptions::new().label("reader"));
+    assert_eq!(tx.open(NUMBERS).unwrap().get(1).unwrap(), Some(1));
+    tx
+}
+
+#[test]
+fn waits_for_locks_end_when_the_database_stops() {
+    for how in [Stop::Close, Stop::Reopen, Stop::Poison] {
+        ends(how, "a writer that waits for a writer", writer, |db| db.begin().open(NUMBERS)?.insert(1, 2).map(drop));
+        ends(how, "a reader that waits for a writer", writer, |db| db.begin().open(NUMBERS)?.get(1).map(drop));
+        ends(how, "a writer that waits for a reader", reader, |db| db.begin().open(NUMBERS)?.insert(1, 2).map(drop));
+        ends(how, "one that waits for a table", writer, |db| db.begin().drop_table("numbers").map(drop));
+        ends(how, "a transaction that is run again", writer, |db| {
+            db.run(|tx| tx.open(NUMBERS)?.insert(1, 2).map(drop))
+        });
+    }
+}
+
+/// A transaction that holds most of the memory for undo, and does nothing.
+fn hoarder(db: &Db) -> foreshore::Transaction {
+    let tx = db.begin_with(TxnOptions::new().label("hoarder"));
+    let texts = tx.open(TEXTS).unwrap();
+    let long = "x".repeat(1500);
+    for key in ["a", "b", "c"] {
+        texts.insert(key, &*long).unwrap();
+    }
+    for _ in 0..26 {
+        texts.insert("a", &*long).unwrap();
+    }
+    tx
+}
+
+#[test]
+fn a_wait_for_undo_memory_ends_when_the_database_stops() {
+    for how in [Stop::Close, Stop::Poison] {
+        let (db, sim) = database();
+        let holder = hoarder(&db);
+        let ((report, reports), (begun, begins)) = (mpsc::channel(), mpsc::channel());
+        let waiter = db.clone();
+        let thread = thread::spawn(move || {
+            pause::set("txn: found no room for undo", move || begun.send(()).unwrap_or(()));
+            let tx = waiter.begin();
+            let long = "y".repeat(1500);
+            let outcome = tx.open(TEXTS).and_then(|texts| (0..200).try_for_each(|_| texts.insert("z", &*long).map(drop)));
+            pause::set("nowhere", || ());
+            report.send(outcome).unwrap();
+        });
+        begins.recv_timeout(SOON).expect("the memory is spent");
+        stop(&db, &sim, how);
+        let outcome = reports.recv_timeout(SOON).expect("woken");
+        match how {
+            Stop::Poison => assert!(matches!(outcome, Err(Error::Poisoned { .. })), "{outcome:?}"),
+            _ => assert!(matches!(outcome, Err(Error::Closed)), "{outcome:?}"),
+        }
+        thread.join().unwrap();
+        drop(holder);
+    }
+}
+
+/// Small transactions that others keep from the memory are run again, and each succeeds; a large one does too, if it fits alone.
+#[test]
+fn transactions_that_others_keep_from_undo_memory_come_through() {
+    let (db, _) = database();
+    let _old = db.read_with(ReadOptions::new().label("old"));
+    thread::scope(|scope| {
+        for thread in 0..8_u64 {
+            let db = &db;
+            scope.spawn(move || {
+                let long = "x".repeat(1500);
+                for round in 0..20 {
+                    let many = if thread == 0 { 12 } else { 3 };
+                    let keys: Vec<String> = (0..many).map(|n| format!("{}", (thread + n * 7 + round) % 24)).collect();
+                    db.run(|tx| {
+                        let texts = tx.open(TEXTS)?;
+                        keys.iter().try_for_each(|key| texts.insert(&**key, &*long).map(drop))
+                    })
+                    .unwrap_or_else(|error| panic!("thread {thread}: {error}"));
+                }
+            });
+        }
+    });
+    let refused = db.run(|tx| {
+        let (texts, long) = (tx.open(TEXTS)?, "z".repeat(1500));
+        (0..500).try_for_each(|n| texts.insert(&*format!("{}", n % 24), &*long).map(drop))
+    });
+    let Err(error @ Error::TransactionTooLarge { max: 65_536 }) = refused else { panic!("{refused:?}") };
+    let text = error.to_string();
+    assert!(text.contains("memory_limit") && text.contains("spill_limit"), "{text}");
+}
