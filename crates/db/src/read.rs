@@ -19,7 +19,9 @@ impl Db {
     /// Begins a transaction that only reads.
     #[must_use]
     pub fn read_with(&self, options: ReadOptions) -> ReadTransaction {
-        ReadTransaction { inner: self.begin_with(options.below()) }
+        let inner = self.begin_with(options.below());
+        inner.only_reads();
+        ReadTransaction { inner }
     }
 }
 

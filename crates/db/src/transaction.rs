@@ -188,6 +188,13 @@ impl Transaction {
         self.meter.is_some()
     }
 
+    /// It will not write.
+    pub(crate) fn only_reads(&self) {
+        if let State::Live(live) = &mut *self.state.borrow_mut() {
+            live.txn.leave_undo();
+        }
+    }
+
     /// The error that ended the transaction, if one did.
     pub(crate) fn failure(&self) -> Option<Error> {
         self.seat.failure()

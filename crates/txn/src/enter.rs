@@ -24,6 +24,13 @@ impl Txn {
         kept
     }
 
+    /// Says that the transaction will not write. Others may have the memory for undo that the one before has left in its session: a
+    /// reader may stay for long.
+    pub fn leave_undo(&mut self) {
+        assert!(self.xid.is_none(), "a transaction that only reads has no xid");
+        self.lease_mut().undo.leave_all();
+    }
+
     /// Makes sure that one entry of `bytes` fits. Where memory is spent, the transaction waits for some (see [`crate::room`]).
     pub(crate) fn reserve_undo(&mut self, bytes: usize) -> Result<()> {
         self.reserve_undo_or_wait(bytes, true)

@@ -232,7 +232,11 @@ fn a_future_that_is_dropped_or_forgotten_at_any_await_leaves_nothing() {
     drop(waker);
     assert_eq!(called.0.load(Ordering::Relaxed), 0);
     log.force(lsn).unwrap();
-    assert_eq!(called.0.load(Ordering::Relaxed), 0, "a force may be deep inside of something, and leaves it to the flusher");
+    assert_eq!(
+        called.0.load(Ordering::Relaxed),
+        0,
+        "a force may be deep inside of something, and leaves it to the flusher"
+    );
     while log.flush_step() == NextWake::Now {}
     assert_eq!((log.stats().watchers, wakers()), (0, 0), "those that were forgotten go when the commit is durable");
     assert_eq!((woken.0.load(Ordering::Relaxed), called.0.load(Ordering::Relaxed)), (10_001, 1));

@@ -221,10 +221,7 @@ fn awaited() {
 fn awaited_beside_a_leader() {
     let log = log(1);
     let lsn = log.append();
-    join([
-        spawn(&log, move |log| poll(log, lsn)),
-        spawn(&log, move |log| log.wait(lsn)),
-    ]);
+    join([spawn(&log, move |log| poll(log, lsn)), spawn(&log, move |log| log.wait(lsn))]);
 }
 
 /// A callback is registered while its group is completed by another thread.

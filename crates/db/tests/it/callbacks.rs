@@ -111,9 +111,10 @@ fn a_callback_may_close_the_database_that_others_close() {
         let (db, fs) = in_memory();
         fill(&db, 10);
         let (report, reports) = mpsc::channel();
-        for _ in 0..3 {
+        let tickets = [0; 3].map(|_| pipelined(&db));
+        for ticket in tickets {
             let (report, other) = (report.clone(), db.clone());
-            pipelined(&db).on_durable(move |_| report.send(other.close(Duration::ZERO)).unwrap());
+            ticket.on_durable(move |_| report.send(other.close(Duration::ZERO)).unwrap());
         }
         db.close(Duration::ZERO).unwrap();
         for _ in 0..3 {

@@ -39,7 +39,8 @@ fn stop(db: &Db, sim: &Sim, how: Stop) {
         Stop::Poison => {
             sim.inject(Fault { at: sim.ops(), kind: FaultKind::Eio, sticky: true });
             db.begin_with(TxnOptions::new().label("last")).commit().ok();
-            assert!(matches!(db.run(|tx| tx.open(TEXTS)?.insert("a", "b").map(drop)), Err(Error::Poisoned { .. })));
+            let refused = db.run(|tx| tx.open(TEXTS)?.insert("q", "r").map(drop));
+            assert!(matches!(refused, Err(Error::Poisoned { .. })), "{refused:?}");
         }
     }
 }
@@ -90,17 +91,16 @@ fn waits_for_locks_end_when_the_database_stops() {
     }
 }
 
+/// A large value, another one for each number and the next.
+fn long(n: u64) -> String {
+    ["x", "y", "z"][n as usize % 3].repeat(1500)
+}
+
 /// A transaction that holds most of the memory for undo, and does nothing.
 fn hoarder(db: &Db) -> foreshore::Transaction {
     let tx = db.begin_with(TxnOptions::new().label("hoarder"));
     let texts = tx.open(TEXTS).unwrap();
-    let long = "x".repeat(1500);
-    for key in ["a", "b", "c"] {
-        texts.insert(key, &*long).unwrap();
-    }
-    for _ in 0..26 {
-        texts.insert("a", &*long).unwrap();
-    }
+    (0..12).for_each(|n| drop(texts.insert("a", &*long(n)).unwrap()));
     tx
 }
 
@@ -114,8 +114,8 @@ fn a_wait_for_undo_memory_ends_when_the_database_stops() {
         let thread = thread::spawn(move || {
             pause::set("txn: found no room for undo", move || begun.send(()).unwrap_or(()));
             let tx = waiter.begin();
-            let long = "y".repeat(1500);
-            let outcome = tx.open(TEXTS).and_then(|texts| (0..200).try_for_each(|_| texts.insert("z", &*long).map(drop)));
+            let outcome =
+                tx.open(TEXTS).and_then(|texts| (0..200).try_for_each(|n| texts.insert("z", &*long(n)).map(drop)));
             pause::set("nowhere", || ());
             report.send(outcome).unwrap();
         });
@@ -140,13 +140,12 @@ fn transactions_that_others_keep_from_undo_memory_come_through() {
         for thread in 0..8_u64 {
             let db = &db;
             scope.spawn(move || {
-                let long = "x".repeat(1500);
                 for round in 0..20 {
                     let many = if thread == 0 { 12 } else { 3 };
                     let keys: Vec<String> = (0..many).map(|n| format!("{}", (thread + n * 7 + round) % 24)).collect();
                     db.run(|tx| {
                         let texts = tx.open(TEXTS)?;
-                        keys.iter().try_for_each(|key| texts.insert(&**key, &*long).map(drop))
+                        keys.iter().try_for_each(|key| texts.insert(&**key, &*long(thread + round)).map(drop))
                     })
                     .unwrap_or_else(|error| panic!("thread {thread}: {error}"));
                 }
@@ -154,8 +153,8 @@ fn transactions_that_others_keep_from_undo_memory_come_through() {
         }
     });
     let refused = db.run(|tx| {
-        let (texts, long) = (tx.open(TEXTS)?, "z".repeat(1500));
-        (0..500).try_for_each(|n| texts.insert(&*format!("{}", n % 24), &*long).map(drop))
+        let texts = tx.open(TEXTS)?;
+        (0..500).try_for_each(|n| texts.insert(&*format!("{}", n % 24), &*long(n)).map(drop))
     });
     let Err(error @ Error::TransactionTooLarge { max: 65_536 }) = refused else { panic!("{refused:?}") };
     let text = error.to_string();

@@ -315,6 +315,15 @@ impl Undo {
         [young, kept, &mut self.spare].map(Option::take)
     }
 
+    /// The transaction will not write: the chunks that the one before has left in the session go to others.
+    pub(crate) fn leave_all(&mut self) {
+        if self.has_open() {
+            self.leave();
+            self.holder.set(false);
+            self.arena.tell();
+        }
+    }
+
     /// Leaves chunks of idle sessions to all.
     pub(crate) fn leave_chunks(&self, chunks: Vec<Open>) {
         self.arena.leave(chunks.into_iter());

@@ -128,7 +128,16 @@ impl<L: Leader> Pipeline<L> {
         self.gather.sealed(cut.bytes, raises);
         // Draining made room.
         self.space.notify_all();
-        Ok(Flight { pipeline: self, group: Some(group), number, cut: cut.upto, raises, sealed: now, calls, done: false })
+        Ok(Flight {
+            pipeline: self,
+            group: Some(group),
+            number,
+            cut: cut.upto,
+            raises,
+            sealed: now,
+            calls,
+            done: false,
+        })
     }
 
     /// Whether nobody leads.
