@@ -188,10 +188,16 @@ impl Transaction {
         self.meter.is_some()
     }
 
-    /// It will not write.
+    /// Notes that the transaction will not write.
     pub(crate) fn only_reads(&self) {
-        if let State::Live(live) = &mut *self.state.borrow_mut() {
-            live.txn.leave_undo();
+        let leave_undo = |state: &mut State| {
+            if let State::Live(live) = state {
+                live.txn.leave_undo();
+            }
+        };
+        match &self.seat {
+            Seat::Own(state) => leave_undo(&mut state.borrow_mut()),
+            Seat::Shared(aging) => leave_undo(&mut aging.take()),
         }
     }
 

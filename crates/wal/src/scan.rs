@@ -223,8 +223,9 @@ impl Scanned {
                 && header.incarnation >= oldest
             {
                 if header.acked_upto >= self.next {
-                    let (last, file) = self.live.last().expect("the first segment");
-                    return Err(Error::LostLog { file: file.path().into(), offset: last.end, missing: self.next });
+                    let last = self.last();
+                    let file = home.segment_path(last.number);
+                    return Err(Error::LostLog { file, offset: last.end, missing: self.next });
                 }
                 self.incarnation = self.incarnation.max(header.incarnation);
                 self.max_lsn = self.max_lsn.max(header.cut);

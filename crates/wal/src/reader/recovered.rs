@@ -52,8 +52,8 @@ impl Recovered {
     #[must_use]
     pub fn lost(&self, missing: GroupNo) -> Error {
         let (first, last) = (&self.live[0], &self.live[self.live.len() - 1]);
-        let ((_, file), offset) = if missing < self.next_group { (first, FIRST_GROUP) } else { (last, last.0.end) };
-        Error::LostLog { file: file.path().into(), offset, missing }
+        let (live, offset) = if missing < self.next_group { (first, FIRST_GROUP) } else { (last, last.end) };
+        Error::LostLog { file: self.home.segment_path(live.number), offset, missing }
     }
 
     /// The incarnation that has begun.
