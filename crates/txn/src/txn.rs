@@ -257,8 +257,9 @@ impl Txn {
         let lease = self.lease_mut();
         // The commit record goes with it, so that a commit after changes has it already as a rule.
         let bytes = log_bytes + Session::cost(MARK_LEN);
-        lease.session.reserve(bytes)?;
+        // A wait for space gives the reservation of the buffer back, so that comes last.
         lease.session.reserve_undo_log(compensation_cost(undo_bytes) + MAX_STRUCTURE)?;
+        lease.session.reserve(bytes)?;
         self.reserved = (bytes, Some(undo_bytes));
         Ok(())
     }
@@ -306,9 +307,9 @@ impl Txn {
     pub(crate) fn reserve_again(&mut self) -> Result<()> {
         let (log_bytes, undo_bytes) = self.reserved;
         undo_bytes.map_or(Ok(()), |bytes| self.reserve_undo(bytes))?;
-        self.session().reserve(log_bytes)?;
         let undo_log = undo_bytes.map_or(0, |bytes| compensation_cost(bytes) + MAX_STRUCTURE);
-        self.session().reserve_undo_log(undo_log)
+        self.session().reserve_undo_log(undo_log)?;
+        self.session().reserve(log_bytes)
     }
 
     pub(crate) fn lease(&self) -> &Lease {

@@ -26,6 +26,12 @@ impl Totals {
         self.writes.fetch_add(writes, Ordering::Relaxed);
     }
 
+    /// Bytes of the groups written, padding included.
+    pub(crate) fn bytes(&self) -> u64 {
+        // ORDERING: Relaxed, a counter.
+        self.bytes.load(Ordering::Relaxed)
+    }
+
     /// Groups, their bytes, padding included, and how many were written.
     pub(crate) fn get(&self) -> (u64, u64, u64) {
         // ORDERING: Relaxed, counters.

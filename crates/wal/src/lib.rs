@@ -55,11 +55,14 @@ mod pipeline;
 mod policy;
 mod reader;
 mod record;
+#[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
+mod requests;
 mod scan;
 mod segment;
 mod session;
 #[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
 mod slots;
+mod throttle;
 mod ticket;
 mod undo_log;
 
@@ -70,6 +73,7 @@ pub mod model {
     pub use crate::buffer::{Drained, Faa, Lanes, Laser, LogBuffer, Ring, Staging};
     pub use crate::pipeline::{Calls, Cut, Group, Leader, Led, Order, Pipeline};
     pub use crate::policy::GroupPolicy;
+    pub use crate::requests::SpaceRequests;
     pub use crate::slots::Slots;
 }
 
@@ -81,7 +85,9 @@ pub use pipeline::Waits;
 pub use policy::GroupPolicy;
 pub use reader::{RecordIter, Recovered};
 pub use record::{LoggedRecord, MAX_LARGE, MAX_RECORD, MAX_TAG, Record, flags};
+pub use requests::{SpaceRequest, SpaceServer, SpaceWait};
 pub use session::Session;
+pub use throttle::LogLimits;
 pub use ticket::CommitTicket;
 pub use undo_log::undo_log_cost;
 

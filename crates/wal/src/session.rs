@@ -1,5 +1,7 @@
 //! Sessions: the right to append.
 
+mod space;
+
 use crate::dep::Dep;
 use crate::format::record_size;
 use crate::log::Shared;
@@ -31,6 +33,12 @@ pub struct Session {
     credit: u64,
     /// Log space for the rollback of its transaction.
     undo_log: UndoLog,
+    /// Bytes appended by ordinary work since it last paid for them to the throttle.
+    owed: u64,
+    /// What the newest reservation was for.
+    purpose: Purpose,
+    /// Whether ordinary reservations are for work that frees space.
+    frees: bool,
     /// Commits that the flusher was asked for and that are not known to be durable, ascending, and when, if that is measured.
     unacked: VecDeque<(Lsn, Option<Nanos>)>,
     /// Whether waits are measured.
@@ -60,8 +68,18 @@ impl Session {
         shared.expect_sessions(slot + 1);
         let measures = shared.pipeline.measured_from().is_some();
         let lane = shared.lanes.of_slot(slot);
-        let (shared, undo_log) = (shared.clone(), UndoLog::default());
-        Ok(Self { shared, slot, lane, credit: 0, undo_log, unacked: VecDeque::new(), measures })
+        Ok(Self {
+            shared: shared.clone(),
+            slot,
+            lane,
+            credit: 0,
+            undo_log: UndoLog::default(),
+            owed: 0,
+            purpose: Purpose::Ordinary,
+            frees: false,
+            unacked: VecDeque::new(),
+            measures,
+        })
     }
 
     /// A small number that no other session has at the same time.
@@ -78,17 +96,22 @@ impl Session {
 
     /// Makes sure that records of together `max_bytes` (see [`Session::cost`]) can be appended. Held until used,
     /// until [`Session::release`] or drop; a second reservation includes what is left of the first. May write a group to
-    /// make room, or park. Call it without latches.
+    /// make room, or park: also while too much log stands behind the redo start, and, where the disk is full, for log to be
+    /// given up. Call it without latches.
     ///
     /// # Errors
-    /// `DiskFull` if prepared log space is short and none can be made; `Poisoned`; what making log space failed with.
+    /// `DiskFull` if prepared log space is short, none can be made and none is given up; `Poisoned`; what making log space
+    /// failed with.
     ///
     /// # Panics
     /// If `max_bytes` is above [`crate::Log::max_reserve`].
     // Part of the caller: what it mostly does is a few comparisons, less than to pass its result through memory.
     #[inline(always)]
     pub fn reserve(&mut self, max_bytes: usize) -> Result<()> {
-        self.admit(max_bytes, Purpose::Ordinary)
+        match self.admit(max_bytes, Purpose::Ordinary) {
+            Err(Error::DiskFull { .. }) => self.reserve_after_wait(max_bytes),
+            admitted => admitted,
+        }
     }
 
     /// As [`Session::reserve`], for compensations and checkpoints: may use the log space that is kept back for them.
@@ -119,10 +142,16 @@ impl Session {
     /// Without latches.
     ///
     /// # Errors
-    /// `DiskFull` if there is no prepared log space for them and none can be made; what making it failed with.
+    /// `DiskFull` if there is no prepared log space for them, none can be made and none is given up; what making it failed
+    /// with; `Poisoned`.
     #[inline]
     pub fn reserve_undo_log(&mut self, bytes: u64) -> Result<()> {
-        self.undo_log.reserve(&self.shared, bytes)
+        match self.undo_log.reserve(&self.shared, bytes, self.frees) {
+            Err(Error::DiskFull { .. }) => {
+                self.repeat_after_wait(|session| session.undo_log.reserve(&session.shared, bytes, session.frees))
+            }
+            reserved => reserved,
+        }
     }
 
     /// Charges the session with `bytes` of log for a compensation. They were reserved; or, at a restart, the run before
@@ -162,10 +191,14 @@ impl Session {
         if purpose == Purpose::Ordinary && self.unacked.len() >= self.shared.max_unacked {
             spent::during(Spent::LogWait, || self.measured(Self::hold_back))?;
         }
-        let need = max_bytes as u64;
+        self.purpose = purpose;
+        let mut need = max_bytes as u64;
         if purpose == Purpose::Ordinary && need > 0 {
+            if self.owed > 0 {
+                need = self.pay(need)?;
+            }
             // Credit is no space on disk: a session may turn each record into a group of its own.
-            self.shared.admit_space()?;
+            self.shared.admit_space(self.frees)?;
         }
         if purpose == Purpose::Rollback && need > 0 {
             self.shared.admit_rollback()?;
@@ -179,6 +212,14 @@ impl Session {
         spent::during(Spent::LogWait, || self.measured(|session| session.refill(more, purpose)))
     }
 
+    /// Pays for what was appended, waiting if too much log stands behind the redo start. Returns what to reserve: `need`, or what
+    /// was reserved before, which a wait gives back.
+    #[inline]
+    fn pay(&mut self, need: u64) -> Result<u64> {
+        let owed = std::mem::take(&mut self.owed);
+        if self.shared.is_slowed() { self.slow_down(owed, need) } else { Ok(need) }
+    }
+
     /// Does `work`, and counts its time as spent before a record is in the buffer, if that is measured.
     fn measured<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
         let from = self.shared.pipeline.measured_from();
@@ -190,7 +231,7 @@ impl Session {
     }
 
     fn refill(&mut self, more: u64, purpose: Purpose) -> Result<()> {
-        let shared = &*self.shared;
+        let (shared, frees) = (&*self.shared, self.frees);
         let lane = match self.lane {
             Some(lane) => lane,
             None => shared.lanes.take(|| shared.pipeline.poison_error().map_or(Ok(()), Err))?,
@@ -202,7 +243,7 @@ impl Session {
         }
         let admitted = shared.pipeline.make_room(lane, Some(SPACE_RETRY), || {
             if purpose == Purpose::Ordinary {
-                shared.admit_space()?;
+                shared.admit_space(frees)?;
             }
             Ok(shared.buffer.admit(lane, more))
         });
@@ -265,6 +306,9 @@ impl Session {
         let size = record_size(payload);
         assert!(size as u64 <= self.credit, "a record of {size} bytes, {} reserved", self.credit);
         self.credit -= size as u64;
+        if self.purpose == Purpose::Ordinary {
+            self.owed += size as u64;
+        }
         let lane = self.lane.expect("credit is in a lane");
         let lsn = match self.measures {
             false => spent::during(Spent::LogInsert, || self.shared.buffer.append(lane, &record, dep)),

@@ -50,20 +50,20 @@ impl UndoLog {
         self.charged
     }
 
-    /// Makes sure that `bytes` can be charged.
+    /// Makes sure that `bytes` can be charged. `frees`: for work that frees space.
     #[inline]
-    pub(crate) fn reserve(&mut self, shared: &Shared, bytes: u64) -> Result<()> {
+    pub(crate) fn reserve(&mut self, shared: &Shared, bytes: u64, frees: bool) -> Result<()> {
         match (self.charged + bytes).checked_sub(self.granted) {
             None | Some(0) => Ok(()),
-            Some(missing) => self.take(shared, missing),
+            Some(missing) => self.take(shared, missing, frees),
         }
     }
 
     #[cold]
-    fn take(&mut self, shared: &Shared, missing: u64) -> Result<()> {
+    fn take(&mut self, shared: &Shared, missing: u64, frees: bool) -> Result<()> {
         let blocks = missing.div_ceil(GRANT);
         if let Some(segments) = &shared.segments {
-            segments.grant(blocks)?;
+            segments.grant(blocks, frees)?;
         }
         self.granted += blocks * GRANT;
         Ok(())

@@ -382,3 +382,34 @@ fn what_is_kept_back_ends_in_a_refusal_and_not_in_a_stop() {
     let (_, recovered) = open(&fs, &small()).unwrap();
     assert_eq!(tags(&recovered), (0..acked).collect::<Vec<_>>());
 }
+
+/// Work that frees space may use half of what is kept back, and no more.
+#[test]
+fn work_that_frees_space_goes_on_where_other_work_is_refused() {
+    let sim = Sim::new(1);
+    let fs: Arc<dyn Fs> = Arc::new(sim.clone());
+    let log = fresh(&fs, &small());
+    while log.prepare_step() == NextWake::Now {}
+    let mut session = log.session().unwrap();
+    sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
+    let mut go_on = || {
+        let before = log.written_bytes();
+        while let Ok(lsn) = append(&mut session, 1, &payload(1, 3000)) {
+            log.force(lsn).unwrap();
+        }
+        assert!(!session.set_frees(true));
+        let ordinary = log.written_bytes() - before;
+        while let Ok(lsn) = append(&mut session, 1, &payload(1, 3000)) {
+            log.force(lsn).unwrap();
+        }
+        assert!(session.set_frees(false));
+        (ordinary, log.written_bytes() - before - ordinary)
+    };
+    let (_, freeing) = go_on();
+    assert!(freeing >= 32 << 10, "{freeing} bytes for work that frees space");
+    assert_eq!(go_on(), (0, 0));
+    // The other half is for rollbacks.
+    session.reserve_rollback(Session::cost(3000)).unwrap();
+    let lsn = session.append(Record { tag: 1, flags: 0, parts: &[&payload(1, 3000)] }, Dep::none());
+    log.force(lsn).unwrap();
+}

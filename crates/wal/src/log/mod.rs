@@ -1,6 +1,7 @@
 //! The log as its users hold it.
 
 mod open;
+mod space;
 
 use crate::buffer::LogBuffer;
 use crate::follow::Follower;
@@ -10,9 +11,11 @@ use crate::options::LogOptions;
 use crate::pipeline::{Calls, Pipeline, SHARDS, Waits};
 use crate::reader::Recovered;
 use crate::scan::FIRST;
+use crate::requests::SpaceRequests;
 use crate::segment::Segments;
 use crate::session::Session;
 use crate::slots::Slots;
+use crate::throttle::Throttle;
 use crate::ticket::CommitTicket;
 use foreshore_base::{Csn, Error, GroupNo, Lsn, Result, Uuid};
 use foreshore_io::Fs;
@@ -43,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) quantum: u64,
     pub(crate) max_unacked: usize,
     pub(crate) lanes: SharedLanes,
+    pub(crate) requests: SpaceRequests,
+    pub(crate) throttle: Throttle,
     pub(crate) options: LogOptions,
 }
 
@@ -91,6 +96,8 @@ pub struct LogStats {
     pub callback_panics: u64,
     /// Times that a thread which waited for durability has yielded its processor instead of parking at once.
     pub yields: u64,
+    /// Nanoseconds that sessions were slowed down for because too much log stood behind the redo start, all together.
+    pub slowed_nanos: u64,
     /// What waits for durability were spent on, if that is measured.
     pub waits: Waits,
 }
@@ -265,22 +272,10 @@ impl Log {
             .map_or(Ok(()), |segments| segments.truncate(before, self.shared().pipeline.durable_group()))
     }
 
-    /// Bytes of all groups kept.
-    #[must_use]
-    pub fn retained_bytes(&self) -> u64 {
-        self.shared().segments.as_ref().map_or(0, |segments| segments.retained_bytes())
-    }
-
-    /// Bytes of the groups from `group` on, to the precision of a sixty-fourth of a segment.
-    #[must_use]
-    pub fn bytes_since(&self, group: GroupNo) -> u64 {
-        self.shared().segments.as_ref().map_or(0, |segments| segments.bytes_since(group))
-    }
-
     /// Bytes of all groups written since the log was opened, exactly. They stand still while nothing is appended.
     #[must_use]
     pub fn written_bytes(&self) -> u64 {
-        self.shared().totals.get().1
+        self.shared().totals.bytes()
     }
 
     /// Counters since the log was opened.
@@ -303,6 +298,7 @@ impl Log {
             watchers: shared.pipeline.watchers(),
             callback_panics,
             yields: shared.pipeline.yields(),
+            slowed_nanos: shared.throttle.waited(),
             waits: shared.pipeline.waits(),
         }
     }
@@ -364,10 +360,17 @@ const fn spread(lsn: Lsn) -> usize {
 }
 
 impl Shared {
-    /// Whether an ordinary reservation may go on: there is prepared space ahead.
+    /// Whether an ordinary reservation may go on: there is prepared space ahead. One that `frees` space may use half of what is
+    /// kept back.
     #[inline]
-    pub(crate) fn admit_space(&self) -> Result<()> {
-        self.segments.as_ref().map_or(Ok(()), |segments| segments.admit())
+    pub(crate) fn admit_space(&self, frees: bool) -> Result<()> {
+        self.segments.as_ref().map_or(Ok(()), |segments| segments.admit(frees))
+    }
+
+    /// Whether sessions are slowed down just now.
+    #[inline]
+    pub(crate) fn is_slowed(&self) -> bool {
+        self.throttle.slows(self.totals.bytes())
     }
 
     /// Whether a reservation of a rollback may go on: more space is prepared than what is in flight may take.

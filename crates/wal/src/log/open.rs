@@ -8,9 +8,11 @@ use crate::lanes::SharedLanes;
 use crate::options::{BufferKind, LogOptions};
 use crate::pipeline::Pipeline;
 use crate::reader::{Chain, GroupReader, Recovered};
+use crate::requests::SpaceRequests;
 use crate::scan::{FIRST, Scanned, scan};
 use crate::segment::{Control, Home, List, Segments, create_segment};
 use crate::slots::Slots;
+use crate::throttle::Throttle;
 use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Place, Result, Uuid};
 use foreshore_io::{AlignedBuf, Fs};
 use foreshore_sync::{Daemon, NextWake, OnPanic, Signal, Step, ThreadSpawn};
@@ -157,6 +159,8 @@ fn start(options: &LogOptions, durable: Lsn, floor: Lsn, next: GroupNo, sink: Si
         slots,
         segments,
         totals,
+        requests: SpaceRequests::default(),
+        throttle: Throttle::default(),
         max_record: options.max_record(),
         max_large: options.max_large(),
         max_reserve: options.max_reserve(),

@@ -247,10 +247,10 @@ impl Segments {
     ///
     /// # Errors
     /// As [`admit`](Self::admit): nothing is granted then.
-    pub(crate) fn grant(&self, blocks: u64) -> Result<()> {
+    pub(crate) fn grant(&self, blocks: u64, frees: bool) -> Result<()> {
         self.grant_again(blocks);
         // Counted before the look, so that of two sessions that ask for the last block none overlooks the other's.
-        self.admit().inspect_err(|_| self.take_back(blocks))
+        self.admit(frees).inspect_err(|_| self.take_back(blocks))
     }
 
     /// Grants what had been granted in the run before.
@@ -273,28 +273,33 @@ impl Segments {
         assert!(before >= bytes, "no more is taken back than was granted");
     }
 
-    /// Whether an ordinary reservation may go on. Where space ahead has fallen below what is kept back, the caller helps
-    /// to prepare a segment; if the disk is full, it is refused.
+    /// Whether an ordinary reservation may go on. Where space ahead has fallen below what is spoken for, the caller helps
+    /// to prepare a segment. On a full disk it is refused then; one that `frees` space is refused only when the margin is
+    /// used up, too.
     ///
     /// # Errors
     /// `DiskFull`, or what else preparing a segment failed with.
-    pub(crate) fn admit(&self) -> Result<()> {
+    pub(crate) fn admit(&self, frees: bool) -> Result<()> {
         if !self.is_short() {
             return Ok(());
         }
-        // WAIT: help - one caller at a time prepares; the others go on while the disk was not known to be full.
-        let outcome = match self.control.try_lock() {
-            Some(mut control) if self.is_short() => self.prepare_one(&mut control),
-            _ => Ok(()),
-        };
         // ORDERING: Relaxed, a flag about the disk that every attempt sets anew.
-        if self.is_short() && self.full.load(Ordering::Relaxed) {
-            return outcome.and(Err(Error::DiskFull { path: self.home.dir.clone() }));
+        if !self.full.load(Ordering::Relaxed) {
+            // WAIT: help - one caller at a time prepares; the others go on while the disk was not known to be full.
+            match self.control.try_lock() {
+                Some(mut control) if self.is_short() => match self.prepare_one(&mut control) {
+                    Ok(()) | Err(Error::DiskFull { .. }) => {}
+                    Err(error) => return Err(error),
+                },
+                _ => {}
+            }
         }
-        match outcome {
-            Err(Error::DiskFull { .. }) | Ok(()) => self.prepare_while(Self::is_spent),
-            Err(error) => Err(error),
-        }
+        // ORDERING: Relaxed, as above.
+        let keeps_margin = self.full.load(Ordering::Relaxed) && !frees;
+        self.prepare_while(if keeps_margin { Self::is_short } else { Self::is_spent }).map_err(|error| match error {
+            Error::DiskFull { .. } => Error::DiskFull { path: self.home.dir.clone() },
+            error => error,
+        })
     }
 
     /// Whether a reservation of a rollback may go on.
@@ -363,6 +368,11 @@ impl Segments {
             std::cmp::Ordering::Greater => live.end - FIRST_GROUP,
         };
         list.live.iter().enumerate().map(bytes).sum()
+    }
+
+    /// Whether the first segment lies before group `before`, which is durable.
+    pub(crate) fn can_truncate(&self, before: GroupNo) -> bool {
+        self.list.lock().live.get(1).is_some_and(|second| second.first <= before)
     }
 
     /// Bytes of all groups kept.

@@ -1,0 +1,55 @@
+//! What the owner of a log does about its space: how much is kept, what can be given up, and how fast it grows.
+
+use crate::log::Log;
+use crate::requests::{SpaceRequest, SpaceServer};
+use crate::throttle::LogLimits;
+use foreshore_base::GroupNo;
+
+impl Log {
+    /// Whether [`Log::truncate`] before `group`, twice, would give up a segment.
+    #[must_use]
+    pub fn can_truncate(&self, group: GroupNo) -> bool {
+        let segments = self.shared().segments.as_ref();
+        segments.is_some_and(|segments| segments.can_truncate(group.min(self.shared().pipeline.durable_group())))
+    }
+
+    /// Names who gives up log on request of sessions that find no space on the disk.
+    pub fn serve_space(&self, server: SpaceServer) {
+        self.shared().requests.serve(server);
+    }
+
+    /// The newest request for space, if it has no answer yet. For the one who serves; work for it begins after this call.
+    #[must_use]
+    pub fn space_requested(&self) -> Option<SpaceRequest> {
+        self.shared().requests.requested()
+    }
+
+    /// Answers a request and all before it: whether log was given up.
+    pub fn answer_space(&self, request: &SpaceRequest, freed: bool) {
+        self.shared().requests.answer(request, freed);
+    }
+
+    /// Slows sessions down, at their reservations, while more log than `limits` stands behind the redo start; `None` ends that.
+    /// Whoever calls this keeps on calling [`Log::redo_from`].
+    pub fn limit_backlog(&self, limits: Option<LogLimits>) {
+        self.shared().throttle.limit(limits);
+    }
+
+    /// Notes that a redo would begin at `group` by now.
+    pub fn redo_from(&self, group: GroupNo) {
+        let shared = self.shared();
+        shared.throttle.redo_from(shared.totals.bytes().saturating_sub(self.bytes_since(group)));
+    }
+
+    /// Bytes of all groups kept.
+    #[must_use]
+    pub fn retained_bytes(&self) -> u64 {
+        self.shared().segments.as_ref().map_or(0, |segments| segments.retained_bytes())
+    }
+
+    /// Bytes of the groups from `group` on, to the precision of a sixty-fourth of a segment.
+    #[must_use]
+    pub fn bytes_since(&self, group: GroupNo) -> u64 {
+        self.shared().segments.as_ref().map_or(0, |segments| segments.bytes_since(group))
+    }
+}

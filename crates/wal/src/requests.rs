@@ -1,0 +1,218 @@
+//! Requests for space: a writer that the disk has refused asks the owner of the log to give some of it up.
+//!
+//! 1. The writer draws a number, signals the owner's thread, and parks. It holds no latch, no lane and no ring space.
+//! 2. The owner's step takes the newest number, works, and answers it.
+//! 3. The answer says whether log was given up. The writer tries again.
+//!
+//! An owner without a thread is run by the writer instead.
+//!
+//! **Invariant:** the work behind the answer to a request began after the request was made.
+//! **Invariant:** a writer waits no longer than [`PATIENCE`] in all, and not at all where no owner serves.
+
+use foreshore_sync::model::mutant;
+use foreshore_sync::{Clock, Condvar, LockRank, Mutex, Nanos, Signal, Step, SystemClock};
+use std::fmt;
+use std::sync::Weak;
+use std::time::Duration;
+
+/// Longest wait of one writer, all its requests together: a checkpoint that writes a large pool home takes seconds.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often a waiting writer looks whether the log has stopped, which signals nothing here.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Who gives up log on request.
+#[derive(Clone, Default)]
+pub enum SpaceServer {
+    /// No one. Requests are refused at once.
+    #[default]
+    None,
+    /// A thread that this signal wakes.
+    Thread(Signal),
+    /// A step that the writer runs itself.
+    Inline(Weak<dyn Step>),
+}
+
+impl fmt::Debug for SpaceServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "None",
+            Self::Thread(_) => "Thread",
+            Self::Inline(_) => "Inline",
+        })
+    }
+}
+
+/// The requests that an owner serves, for its answer. Made by [`crate::Log::space_requested`].
+#[must_use = "a request is answered"]
+#[derive(Debug)]
+pub struct SpaceRequest {
+    number: u64,
+}
+
+/// The time that one writer has for its requests.
+#[derive(Debug)]
+pub struct SpaceWait {
+    clock: SystemClock,
+    end: Nanos,
+}
+
+impl Default for SpaceWait {
+    fn default() -> Self {
+        let clock = SystemClock::new();
+        Self { end: clock.now() + PATIENCE, clock }
+    }
+}
+
+impl SpaceWait {
+    fn left(&self) -> Duration {
+        self.end.since(self.clock.now())
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Number of the newest request, and of the newest one that is answered.
+    asked: u64,
+    answered: u64,
+    /// Number of the newest request whose answer gave up log.
+    freed: u64,
+    server: SpaceServer,
+}
+
+/// The requests of one log.
+#[derive(Debug)]
+pub struct SpaceRequests {
+    state: Mutex<State>,
+    answered: Condvar,
+}
+
+impl Default for SpaceRequests {
+    fn default() -> Self {
+        Self { state: Mutex::new(LockRank::Leaf, State::default()), answered: Condvar::new() }
+    }
+}
+
+impl SpaceRequests {
+    /// Names who serves from now on. Requests that wait are refused if no one does.
+    pub fn serve(&self, server: SpaceServer) {
+        self.state.lock().server = server;
+        self.answered.notify_all();
+    }
+
+    /// Makes a request and waits for its answer: whether log was given up. False too where no one serves, when `stopped`
+    /// says so, and when the time is over.
+    pub fn ask(&self, wait: &SpaceWait, stopped: impl Fn() -> bool) -> bool {
+        let (number, server) = {
+            let mut state = self.state.lock();
+            state.asked += 1;
+            (state.asked, state.server.clone())
+        };
+        match server {
+            SpaceServer::None => return false,
+            SpaceServer::Thread(signal) => signal.notify(),
+            SpaceServer::Inline(step) => {
+                let Some(step) = step.upgrade() else { return false };
+                // WAIT: help - the writer does the owner's work.
+                step.step();
+                return self.state.lock().freed >= number;
+            }
+        }
+        let mut state = self.state.lock();
+        while state.answered < number {
+            let left = wait.left();
+            if left.is_zero() || matches!(state.server, SpaceServer::None) || stopped() {
+                return false;
+            }
+            // WAIT: park - until the owner answers, which notifies, or briefly, to look whether the log has stopped.
+            state = self.answered.wait_timeout(state, left.min(LOOK)).0;
+        }
+        state.freed >= number
+    }
+
+    /// The newest request, if it has no answer yet.
+    pub fn requested(&self) -> Option<SpaceRequest> {
+        let state = self.state.lock();
+        (state.asked > state.answered).then_some(SpaceRequest { number: state.asked })
+    }
+
+    /// Answers `request` and all before it.
+    pub fn answer(&self, request: &SpaceRequest, freed: bool) {
+        let mut state = self.state.lock();
+        let number = if mutant("requests: the answer covers later requests") { state.asked } else { request.number };
+        state.answered = state.answered.max(number);
+        if freed {
+            state.freed = state.freed.max(number);
+        }
+        drop(state);
+        self.answered.notify_all();
+    }
+}
+
+#[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
+mod tests {
+    use super::*;
+    use foreshore_sync::NextWake;
+    use foreshore_sync::primitive::thread;
+    use std::sync::Arc;
+
+    #[test]
+    fn without_an_owner_a_request_is_refused_at_once() {
+        let requests = SpaceRequests::default();
+        let wait = SpaceWait::default();
+        assert!(!requests.ask(&wait, || false));
+        assert!(wait.left() > PATIENCE / 2, "it has not waited");
+    }
+
+    #[test]
+    fn an_answer_covers_the_requests_before_it_and_none_after() {
+        let requests = SpaceRequests::default();
+        let signal = Signal::new();
+        requests.serve(SpaceServer::Thread(signal.clone()));
+        thread::scope(|scope| {
+            let first = scope.spawn(|| requests.ask(&SpaceWait::default(), || false));
+            assert!(signal.wait(None));
+            let request = requests.requested().expect("the request that signalled");
+            let second = scope.spawn(|| requests.ask(&SpaceWait::default(), || false));
+            assert!(signal.wait(None));
+            requests.answer(&request, true);
+            assert!(first.join().expect("no panic"));
+            let request = requests.requested().expect("the second request has no answer");
+            requests.answer(&request, false);
+            assert!(!second.join().expect("no panic"));
+        });
+        assert!(requests.requested().is_none());
+    }
+
+    #[test]
+    fn a_writer_does_not_wait_for_an_owner_that_has_gone_or_a_log_that_has_stopped() {
+        let requests = SpaceRequests::default();
+        let signal = Signal::new();
+        requests.serve(SpaceServer::Thread(signal.clone()));
+        assert!(!requests.ask(&SpaceWait::default(), || true));
+        assert!(signal.wait(None));
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| requests.ask(&SpaceWait::default(), || false));
+            assert!(signal.wait(None));
+            requests.serve(SpaceServer::None);
+            assert!(!writer.join().expect("no panic"));
+        });
+    }
+
+    #[test]
+    fn an_owner_without_a_thread_is_run_by_the_writer() {
+        struct Owner(Arc<SpaceRequests>);
+        impl Step for Owner {
+            fn step(&self) -> NextWake {
+                let request = self.0.requested().expect("the writer has asked");
+                self.0.answer(&request, true);
+                NextWake::OnSignal
+            }
+        }
+        let requests = Arc::new(SpaceRequests::default());
+        let owner: Arc<dyn Step> = Arc::new(Owner(Arc::clone(&requests)));
+        requests.serve(SpaceServer::Inline(Arc::downgrade(&owner)));
+        assert!(requests.ask(&SpaceWait::default(), || false));
+        drop(owner);
+        assert!(!requests.ask(&SpaceWait::default(), || false), "the owner has gone");
+    }
+}

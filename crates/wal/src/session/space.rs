@@ -1,0 +1,65 @@
+//! Waits of sessions for the disk: for space that it has refused, and for the log to keep to its budget. Before any latch, and with
+//! nothing that others need: ring space and lane go back first.
+
+use super::{Purpose, Session};
+use crate::requests::SpaceWait;
+use foreshore_base::{Error, Result};
+use foreshore_sync::spent::{self, Spent};
+
+impl Session {
+    /// [`Session::reserve`] when the disk has refused space.
+    #[cold]
+    pub(super) fn reserve_after_wait(&mut self, max_bytes: usize) -> Result<()> {
+        let need = max_bytes.max(self.credit as usize);
+        self.repeat_after_wait(|session| session.admit(need, Purpose::Ordinary))
+    }
+
+    /// Repeats `reserve`, which the disk has refused space, each time that log was given up. Ring space goes back first.
+    #[cold]
+    pub(super) fn repeat_after_wait(&mut self, mut reserve: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
+        let wait = SpaceWait::default();
+        loop {
+            let freed = self.wait_for_space(&wait)?;
+            match reserve(self) {
+                // Other sessions may have been faster.
+                Err(Error::DiskFull { .. }) if freed => {}
+                reserved => return reserved,
+            }
+        }
+    }
+
+    /// Asks for log to be given up because the disk has refused space, for the log or another file, and waits for the answer:
+    /// whether some was. All calls with one `wait` together wait for a bounded time. What is reserved goes back first. Call it
+    /// without latches.
+    ///
+    /// # Errors
+    /// `Poisoned`.
+    pub fn wait_for_space(&mut self, wait: &SpaceWait) -> Result<bool> {
+        // The one who gives log up may need a lane, and room in the buffer.
+        self.leave();
+        let shared = &*self.shared;
+        let freed =
+            spent::during(Spent::LogWait, || shared.requests.ask(wait, || shared.pipeline.poison_error().is_some()));
+        shared.pipeline.poison_error().map_or(Ok(freed), Err)
+    }
+
+    /// Sets whether reservations from now on are for work that frees space. On a full disk such work may use the margin of
+    /// prepared log, too. Returns the former setting.
+    pub fn set_frees(&mut self, frees: bool) -> bool {
+        std::mem::replace(&mut self.frees, frees)
+    }
+
+    /// Pays `owed` bytes to the throttle. Returns what to reserve then: `need`, or what was reserved before.
+    #[cold]
+    pub(super) fn slow_down(&mut self, owed: u64, need: u64) -> Result<u64> {
+        let need = need.max(self.credit);
+        // What others need to go on, the one who moves the redo start among them.
+        self.leave();
+        let shared = &*self.shared;
+        let stopped = || shared.pipeline.poison_error();
+        spent::during(Spent::LogWait, || {
+            shared.throttle.pay(owed, || shared.totals.bytes(), || stopped().is_some());
+        });
+        stopped().map_or(Ok(need), Err)
+    }
+}

@@ -1,0 +1,211 @@
+//! The throttle: slows writers down while too much log stands behind the redo start.
+//!
+//! The owner of the log says from time to time where redo starts ([`Throttle::redo_from`]). Writers themselves see how far the
+//! log has grown since, so they are slowed even while the owner waits for the disk. The policy is in [`rate`].
+//!
+//! A writer pays at a reservation for the bytes that it has appended since the one before. Payments queue in one line:
+//!
+//! ```text
+//! granted ----- rate x time -----> issued: the sum of all payments
+//!                   ^ a payment that ends here waits until the line has been granted that far
+//! ```
+//!
+//! So the sum of all writers keeps to the rate however many they are, and none overtakes another. A payment that is nearly
+//! granted does not wait: a park of less than [`SHORTEST`] costs more than it slows. What it owes stays in the line.
+//!
+//! **Invariant:** a writer that waits here holds no latch, no lane and no ring space, so the owner's way to a new redo start
+//! needs nothing that a waiting writer has.
+
+mod rate;
+
+pub use rate::LogLimits;
+
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
+use foreshore_sync::{Clock, EventCount, LockRank, Mutex, Nanos, SystemClock};
+use std::time::Duration;
+
+/// Shortest wait that is worth a park.
+const SHORTEST: Duration = Duration::from_micros(100);
+/// Longest sleep before a writer looks again: how fast the line is granted may have changed, or the log have stopped.
+const LOOK: Duration = Duration::from_millis(10);
+
+#[derive(Debug)]
+struct Line {
+    limits: LogLimits,
+    /// Bytes, in floating point, so that a short time at a low rate counts.
+    issued: f64,
+    granted: f64,
+    /// When `granted` was last moved on.
+    at: Nanos,
+}
+
+/// See the head of the module.
+#[derive(Debug)]
+pub(crate) struct Throttle {
+    /// Where redo starts, in bytes of log written.
+    redo: AtomicU64,
+    /// Where writers are slowed from on, in the same bytes; never if `u64::MAX`.
+    slow_from: AtomicU64,
+    line: Mutex<Line>,
+    /// Notified when redo starts later.
+    moved: EventCount,
+    clock: SystemClock,
+    waited: AtomicU64,
+}
+
+impl Default for Throttle {
+    fn default() -> Self {
+        let (clock, limits) = (SystemClock::new(), LogLimits { soft: u64::MAX, hard: u64::MAX });
+        let line = Line { limits, issued: 0.0, granted: 0.0, at: clock.now() };
+        Self {
+            redo: AtomicU64::new(0),
+            slow_from: AtomicU64::new(u64::MAX),
+            line: Mutex::new(LockRank::Leaf, line),
+            moved: EventCount::new(),
+            clock,
+            waited: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Throttle {
+    /// Slows writers from now on by `limits`, or never where those are `None`.
+    pub(crate) fn limit(&self, limits: Option<LogLimits>) {
+        let limits = limits.unwrap_or(LogLimits { soft: u64::MAX, hard: u64::MAX });
+        self.line.lock().limits = limits;
+        // ORDERING: hint. The numbers are measures; each payment reads them anew.
+        self.redo_from(self.redo.load(Ordering::Relaxed));
+    }
+
+    /// Redo starts at `position`, in bytes of log written.
+    pub(crate) fn redo_from(&self, position: u64) {
+        let soft = self.line.lock().limits.soft;
+        // ORDERING: Relaxed, measures that each payment reads anew; whoever sleeps is notified below.
+        self.redo.store(position, Ordering::Relaxed);
+        self.slow_from.store(position.saturating_add(soft), Ordering::Relaxed);
+        self.moved.notify_all();
+    }
+
+    /// Whether a log with so many bytes written slows its writers.
+    #[inline]
+    pub(crate) fn slows(&self, written: u64) -> bool {
+        // ORDERING: Relaxed, as in `redo_from`.
+        written > self.slow_from.load(Ordering::Relaxed)
+    }
+
+    /// Nanoseconds that writers have waited here, all together.
+    pub(crate) fn waited(&self) -> u64 {
+        // ORDERING: Relaxed, a counter.
+        self.waited.load(Ordering::Relaxed)
+    }
+
+    /// Pays for `bytes`, waiting for its place in the line, while `written` bytes of log slow writers and `stopped` says no.
+    pub(crate) fn pay(&self, bytes: u64, written: impl Fn() -> u64, stopped: impl Fn() -> bool) {
+        let begun = self.clock.now();
+        let mine = {
+            let mut line = self.line.lock();
+            self.grant(&mut line, written());
+            line.issued += bytes as f64;
+            line.issued
+        };
+        loop {
+            let key = self.moved.prepare();
+            let left = self.left(mine, written());
+            if left < SHORTEST || stopped() {
+                self.moved.cancel(key);
+                break;
+            }
+            // WAIT: park - until the line has been granted so far; a later redo start notifies.
+            self.moved.wait(key, Some(left.min(LOOK)));
+        }
+        let waited = self.clock.now().since(begun);
+        // ORDERING: Relaxed, a counter.
+        self.waited.fetch_add(u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// How long a payment up to `mine` has to wait yet, as things stand.
+    fn left(&self, mine: f64, written: u64) -> Duration {
+        let mut line = self.line.lock();
+        let Some(rate) = self.grant(&mut line, written) else { return Duration::ZERO };
+        let owed = (mine - line.granted).max(0.0);
+        Duration::try_from_secs_f64(if owed == 0.0 { 0.0 } else { owed / rate }).unwrap_or(Duration::MAX)
+    }
+
+    /// Moves the line on to the present and returns the rate at which it moves; `None` without a limit.
+    fn grant(&self, line: &mut Line, written: u64) -> Option<f64> {
+        let now = self.clock.now();
+        let passed = now.since(line.at);
+        line.at = now;
+        // ORDERING: Relaxed, as in `redo_from`.
+        let backlog = written.saturating_sub(self.redo.load(Ordering::Relaxed));
+        let rate = rate::rate(backlog, line.limits);
+        let granted = rate.map_or(f64::INFINITY, |rate| rate * passed.as_secs_f64());
+        // What is not asked for is not saved up: after a pause there is no burst.
+        line.granted = (line.granted + granted).min(line.issued);
+        rate
+    }
+}
+
+#[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
+mod tests {
+    use super::*;
+    use foreshore_sync::primitive::thread;
+
+    const MIB: u64 = 1 << 20;
+
+    fn limited() -> Throttle {
+        let throttle = Throttle::default();
+        throttle.limit(Some(LogLimits { soft: 40 * MIB, hard: 48 * MIB }));
+        throttle
+    }
+
+    #[test]
+    fn nothing_is_slowed_below_the_soft_limit_or_without_limits() {
+        let throttle = limited();
+        assert!(!throttle.slows(40 * MIB) && throttle.slows(41 * MIB));
+        throttle.redo_from(10 * MIB);
+        assert!(!throttle.slows(50 * MIB) && throttle.slows(51 * MIB));
+        throttle.pay(1 << 40, || 50 * MIB, || false);
+        throttle.limit(None);
+        assert!(!throttle.slows(u64::MAX - 1));
+        throttle.pay(1 << 40, || u64::MAX - 1, || false);
+    }
+
+    #[test]
+    fn writers_together_keep_to_the_rate() {
+        let throttle = limited();
+        let begun = throttle.clock.now();
+        // 32 MiB a second at that backlog.
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..64).for_each(|_| throttle.pay(MIB / 64, || 44 * MIB, || false)));
+            }
+        });
+        let took = throttle.clock.now().since(begun);
+        assert!(took > Duration::from_millis(120), "4 MiB in {took:?}");
+        assert!(throttle.waited() > 0);
+    }
+
+    #[test]
+    fn a_writer_at_the_hard_limit_goes_on_when_redo_starts_later_or_the_log_has_stopped() {
+        let (throttle, looks) = (limited(), AtomicU64::new(0));
+        thread::scope(|scope| {
+            let written = || {
+                // ORDERING: Relaxed, a counter.
+                looks.fetch_add(1, Ordering::Relaxed);
+                48 * MIB
+            };
+            let (throttle, looks) = (&throttle, &looks);
+            let writer = scope.spawn(move || throttle.pay(1000, written, || false));
+            // It has come back from a sleep and waits on.
+            while looks.load(Ordering::Relaxed) < 4 {
+                assert!(!writer.is_finished());
+                thread::yield_now();
+            }
+            throttle.redo_from(20 * MIB);
+            writer.join().expect("no panic");
+        });
+        throttle.redo_from(0);
+        throttle.pay(1000, || 48 * MIB, || true);
+    }
+}
