@@ -41,6 +41,7 @@ mod stats;
 #[cfg_attr(not(any(foreshore_loom, foreshore_shuttle)), allow(unreachable_pub))]
 mod table;
 mod words;
+mod write_back;
 
 /// The kernels, for models in `tests/`.
 #[cfg(any(foreshore_loom, foreshore_shuttle))]

@@ -14,8 +14,9 @@ use crate::pinned::Pinned;
 use crate::replace::{Replacer, Uses};
 use crate::stats::{Counters, PoolStats};
 use crate::table::PageTable;
+use crate::write_back::{Helped, Helper};
 use foreshore_base::limits::PAGE_SIZE;
-use foreshore_base::{Error, GroupNo, Lsn, PageId, Place, Result, Uuid};
+use foreshore_base::{Error, Lsn, PageId, Place, Result, Uuid};
 use foreshore_io::File;
 use foreshore_sync::primitive::atomic::AtomicBool;
 use foreshore_sync::{
@@ -47,6 +48,8 @@ pub(crate) struct Core {
     /// Pages that scans have read.
     pub(crate) passing: Passing,
     pub(crate) cleaner: Cleaner,
+    /// The pages that go home just now, for the thread that helps.
+    pub(crate) helped: Helped,
     /// A sweep has met dirty pages only while the cleaner was at work: until a batch is home the next sweep would do no
     /// better, and only age the pages. A hint; every batch ends it.
     pub(crate) dry: AtomicBool,
@@ -123,6 +126,7 @@ impl Pool {
             // Without a background thread nothing but need empties frames, so what stays is the policy's choice alone.
             inline_batch: if options.background { INLINE_BATCH.min(options.frames / 8) } else { 1 },
             dry: AtomicBool::new(false),
+            helped: Helped::default(),
             passing: Passing::new(options.frames).map_err(out_of_memory)?,
             cleaner: Cleaner::new(doublewrite, options.doublewrite, data.writes_whole(PAGE_SIZE)),
             data,
@@ -140,7 +144,7 @@ impl Pool {
         Ok(Self { daemons: Arc::new(Mutex::new(LockRank::Leaf, daemons)), core })
     }
 
-    /// The thread that keeps frames free, and those that read ahead if the pool has frames for that.
+    /// The thread that keeps frames free, the one that helps to write pages home, and those that read ahead if the pool has frames for that.
     fn spawn(core: &Arc<Core>) -> Result<Vec<Daemon>> {
         let start = |name: &'static str, op: &'static str, signal: &Signal, step: Arc<dyn Step>| {
             let (log, path) = (core.log.clone(), core.data.path().to_owned());
@@ -153,6 +157,12 @@ impl Pool {
         };
         let mut daemons =
             vec![start("foreshore-pages", "write pages to", &core.low, Arc::new(Provider { core: core.clone() }))?];
+        daemons.push(start(
+            "foreshore-clean",
+            "write pages to",
+            &core.helped.signal,
+            Arc::new(Helper { core: core.clone() }),
+        )?);
         if core.ahead.depth() > 0 {
             for bell in &core.ahead.bells {
                 daemons.push(start("foreshore-ahead", "read", bell, Arc::new(Reader { core: core.clone() }))?);
@@ -291,28 +301,6 @@ impl Pool {
         Ok(Pinned::adopt(slot, pid))
     }
 
-    /// Writes every page home that is dirty at the time of the call, and syncs.
-    pub fn flush_all(&self) -> Result<()> {
-        self.core.flush(None)
-    }
-
-    /// Writes every page home that may hold a change from a group before `group`, and syncs: the log before `group` is
-    /// then not needed by any page. For checkpoints, which load [`Log::next_group`] first.
-    pub fn flush_older_than(&self, group: GroupNo) -> Result<()> {
-        self.core.flush(Some(group))
-    }
-
-    /// [`Pool::flush_older_than`] that also writes at least one in `share` of all dirty pages: those of the extents with the oldest
-    /// ones. Called again and again as the log grows it keeps pages from getting old all at the same time.
-    pub fn flush_some(&self, group: GroupNo, share: usize) -> Result<()> {
-        self.core.flush_some(group, share)
-    }
-
-    /// Writes one batch of the oldest dirty pages home and returns how many were written.
-    pub fn clean_step(&self) -> Result<usize> {
-        self.core.clean_oldest()
-    }
-
     /// Asks for pages that will be wanted soon to be read in the background. Waits for nothing; requests beyond the
     /// [`Scan::depth`] of a scan that is alone are dropped.
     pub fn prefetch(&self, pids: &[PageId]) {
@@ -330,12 +318,6 @@ impl Pool {
     pub fn provide_step(&self) -> Result<NextWake> {
         self.core.read_ahead();
         self.core.provide()
-    }
-
-    /// The oldest group that a dirty page needs; `None` if none does.
-    #[must_use]
-    pub fn min_rec_group(&self) -> Option<GroupNo> {
-        self.core.frames.iter().filter_map(|frame| frame.rec_group()).min()
     }
 
     /// Mends torn pages from the doublewrite file and returns how many. Comes before redo; the recovered log ends at `durable`.

@@ -50,7 +50,7 @@ fn read_checkpoint(fs: &Arc<dyn Fs>) -> GroupNo {
 
 fn checkpoint(fs: &Arc<dyn Fs>, bed: &Bed, index: u64) -> Result<()> {
     let group = bed.log.next_group();
-    bed.pool.flush_older_than(group)?;
+    bed.pool.flush_older_than(group, |_| Ok(()))?;
     let first = bed.pool.min_rec_group().map_or(group, |oldest| oldest.min(group));
     write_checkpoint(fs, index, first)
 }

@@ -66,7 +66,7 @@ fn stress(options: &PoolOptions) {
                         }
                         if seed == 0 && round % 100 == 50 {
                             let group = bed.log.next_group();
-                            bed.pool.flush_older_than(group).expect("flush");
+                            bed.pool.flush_older_than(group, |_| Ok(())).expect("flush");
                         }
                     }
                 });

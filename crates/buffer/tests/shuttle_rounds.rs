@@ -292,7 +292,7 @@ fn work(pool: &Pool, session: &mut Session) {
         match choose(3) {
             0 => pool.flush_all().expect("nothing fails"),
             1 => drop(pool.clean_step().expect("nothing fails")),
-            _ => pool.flush_older_than(pool.log().next_group()).expect("nothing fails"),
+            _ => pool.flush_older_than(pool.log().next_group(), |_| Ok(())).expect("nothing fails"),
         }
     }
 }

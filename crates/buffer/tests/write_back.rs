@@ -48,7 +48,7 @@ fn a_page_changed_while_it_is_written_stays_dirty_from_the_group_noted_before_th
     bed.log.force(lsn).expect("force");
     let group = bed.log.next_group();
     pool.set(bed.pool.clone()).expect("set once");
-    bed.pool.flush_older_than(group).expect("flush");
+    bed.pool.flush_older_than(group, |_| Ok(())).expect("flush");
     assert!(bed.log.next_group() > group);
     assert_eq!(bed.pool.min_rec_group(), Some(group), "the older change is home, the newer is not");
     let image = home(&fs, P);
@@ -98,7 +98,7 @@ fn a_checkpoint_flush_leaves_pages_that_are_dirty_since() {
     let group = bed.log.next_group();
     count(&bed.pool, &mut session, PageId(2)).expect("count");
     assert!(bed.pool.min_rec_group().expect("dirty pages") < group);
-    bed.pool.flush_older_than(group).expect("flush");
+    bed.pool.flush_older_than(group, |_| Ok(())).expect("flush");
     assert_eq!(bed.pool.min_rec_group(), Some(group));
     assert_eq!(bed.pool.stats().pages_dirty, 1);
     assert_eq!(check(&home(&fs, PageId(1)), PageId(1)), 1);
@@ -121,12 +121,12 @@ fn a_share_of_the_dirty_pages_goes_home_oldest_first_and_all_that_are_old() {
         assert_eq!((bed.pool.stats().pages_dirty, bed.pool.min_rec_group()), (dirty, groups.get(oldest).copied()));
     };
     left(7, 0);
-    bed.pool.flush_some(groups[0], 4).expect("flush");
+    bed.pool.flush_some(groups[0], 4, |_| Ok(())).expect("flush");
     left(5, 2);
     assert_eq!(check(&home(&fs, PageId(5)), PageId(5)), 1);
-    bed.pool.flush_some(groups[5], 16).expect("flush");
+    bed.pool.flush_some(groups[5], 16, |_| Ok(())).expect("flush");
     left(2, 5);
-    bed.pool.flush_some(groups[5], 1).expect("flush");
+    bed.pool.flush_some(groups[5], 1, |_| Ok(())).expect("flush");
     left(0, 7);
 }
 
@@ -184,7 +184,7 @@ fn pages_that_are_neighbours_come_to_have_one_age_and_none_goes_home_much_more_o
         let mut lap = vec![0; ALL as usize];
         for _ in 0..PORTIONS {
             change_all();
-            bed.pool.flush_some(GroupNo::ZERO, PORTIONS as usize).expect("flush");
+            bed.pool.flush_some(GroupNo::ZERO, PORTIONS as usize, |_| Ok(())).expect("flush");
             for (first, pages) in std::mem::take(&mut *writes.lock()) {
                 (first..first + pages).for_each(|pid| lap[pid as usize] += 1);
                 runs.push(pages);

@@ -31,6 +31,7 @@ impl Engine {
         // ORDERING: hint, see `Engine::check_open`.
         self.state.store(CLOSED, Ordering::Relaxed);
         self.end_waits();
+        self.checkpointer.retire();
         closing.daemons.clear();
         let finished = self.finish(is_quiet);
         self.pool.close();

@@ -87,6 +87,7 @@ impl Engine {
 
     /// Starts the threads that the engine itself drives.
     fn spawn_daemons(self: &Arc<Self>) -> Result<()> {
+        self.checkpointer.serve(self.options.background);
         if !self.options.background {
             return Ok(());
         }

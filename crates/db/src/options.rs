@@ -177,9 +177,8 @@ impl Options {
         self
     }
 
-    /// Bytes of log that a restart may have to read: checkpoints are taken twice as often as that fills, or as half the
-    /// memory limit does, if that is less. At least four segments. A transaction that stays open holds its log back
-    /// beyond it.
+    /// Bytes of log that a restart reads for pages, or half the memory limit, if that is less. At least four segments. Writers
+    /// are slowed down where the disk does not write pages as fast. A transaction that stays open keeps its log beyond it.
     #[must_use]
     pub fn log_budget(mut self, bytes: u64) -> Self {
         self.log_budget = bytes;

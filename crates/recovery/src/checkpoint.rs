@@ -6,7 +6,7 @@
 //! where that is older: from there to the redo start the log is read for the analysis alone.
 
 use crate::format::{BODY_ENTRY, BODY_HEADER, CheckpointBody};
-use crate::pace::{Mark, PORTIONS, Pace};
+use crate::pace::{Mark, PORTIONS, Pace, limits};
 use foreshore_base::{GroupNo, Result, TableId, Xid};
 use foreshore_buffer::Pool;
 use foreshore_buffer::format::{ChangeRecord, MAX_CHANGE_PAGES, change_header_len};
@@ -15,8 +15,11 @@ use foreshore_space::{Space, SuperBlock};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::{LockRank, Mutex, NextWake, Signal, Step};
 use foreshore_txn::{TxnManager, format::CHECKPOINT};
-use foreshore_wal::{Dep, Log, Record, Session};
-use std::{sync::Arc, time::Duration};
+use foreshore_wal::{Dep, Log, LogLimits, Record, Session, SpaceServer};
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 /// How often the step looks whether a checkpoint is due, and pages to be written.
 const LOOK: Duration = Duration::from_millis(20);
@@ -60,6 +63,10 @@ pub struct CheckpointStats {
     pub scan_start: GroupNo,
     /// Log group from which on a restart would apply changes to pages. What lies before it is kept for transactions alone.
     pub redo_start: GroupNo,
+    /// Bytes of log that hold changes of pages which are not home. Writers are slowed so that it keeps to the budget.
+    pub page_log_bytes: u64,
+    /// Bytes of log before those that are kept for open and prepared transactions only. The budget does not bound them.
+    pub transaction_log_bytes: u64,
 }
 
 /// Takes checkpoints: when it is told to, and as a step whenever the log has grown by a quarter of its budget.
@@ -67,11 +74,16 @@ pub struct CheckpointStats {
 /// A checkpoint that somebody takes has every page written that is dirty when it begins. The step writes pages all the time
 /// instead, so that there is no burst that anybody would have to wait for: whenever the log has grown by a thirty-second of
 /// its budget, the oldest sixteenth of the dirty pages, and those that have been dirty for half the budget. Its checkpoints
-/// write what has got that old meanwhile, and no more.
+/// write no pages. Where the disk does not keep up, it writes on without a pause, tells the log after each batch where redo
+/// would begin, and the log slows the writers.
+///
+/// A writer that the disk has refused space is answered by two checkpoints, if they let log be given up: the older superblock
+/// slot counts too.
 ///
 /// Falling back to the older superblock slot must find its log, so what the last two checkpoints need is kept. That is half
-/// the budget for the age of pages and two quarters for the checkpoints. What is appended while a portion or a checkpoint is
-/// being written comes on top, as do what the transactions need that are older, and the rest of the first segment.
+/// the budget for the age of pages, three quarters where the disk does not keep up, and two quarters for the checkpoints. What is
+/// appended while a checkpoint is being written comes on top, as do what the transactions need that are older, and the rest of
+/// the first segment.
 pub struct Checkpointer {
     log: Log,
     pool: Pool,
@@ -82,6 +94,9 @@ pub struct Checkpointer {
     signal: Signal,
     scan_start: AtomicU64,
     redo_start: AtomicU64,
+    limits: LogLimits,
+    /// Group from which on a page was last known to need the log.
+    page_start: AtomicU64,
     checkpoints: AtomicU64,
     failures: AtomicU64,
 }
@@ -98,8 +113,8 @@ struct State {
 /// The pages that a checkpoint writes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reach {
-    /// Those dirty since before a group.
-    Old(GroupNo),
+    /// None: they are written all the time.
+    None,
     /// All that are dirty when it begins.
     All,
     /// As `All`, when nothing runs any more.
@@ -114,10 +129,13 @@ impl Checkpointer {
     pub fn new(parts: CheckpointParts) -> Result<Self> {
         let CheckpointParts { log, pool, txns, space, data, superblock, log_budget } = parts;
         let session = log.session()?;
-        let pace = Pace::new(log_budget, log.written_bytes(), log.bytes_since(superblock.scan_start));
+        let limits = limits(log_budget);
+        let pace = Pace::new(log_budget, log.written_bytes(), log.bytes_since(superblock.redo_start));
         Ok(Self {
             scan_start: AtomicU64::new(superblock.scan_start.0),
             redo_start: AtomicU64::new(superblock.redo_start.0),
+            limits,
+            page_start: AtomicU64::new(superblock.redo_start.0),
             state: Mutex::new(LockRank::Checkpoint, State { session, older: GroupNo::ZERO, newest: superblock, pace }),
             signal: Signal::new(),
             checkpoints: AtomicU64::new(0),
@@ -134,6 +152,25 @@ impl Checkpointer {
     #[must_use]
     pub fn signal(&self) -> Signal {
         self.signal.clone()
+    }
+
+    /// Begins to slow writers down and to answer their requests for space, with a thread that drives the step; without one
+    /// the writers drive it.
+    pub fn serve(self: &Arc<Self>, has_thread: bool) {
+        let server = if has_thread {
+            self.log.limit_backlog(Some(self.limits));
+            SpaceServer::Thread(self.signal())
+        } else {
+            let step: Weak<Self> = Arc::downgrade(self);
+            SpaceServer::Inline(step)
+        };
+        self.log.serve_space(server);
+    }
+
+    /// Ends what [`Checkpointer::serve`] began, before the thread ends. Writers that wait go on.
+    pub fn retire(&self) {
+        self.log.serve_space(SpaceServer::None);
+        self.log.limit_backlog(None);
     }
 
     /// Takes a checkpoint, or waits for the one in progress and takes the next.
@@ -175,8 +212,15 @@ impl Checkpointer {
     /// Counters.
     #[must_use]
     pub fn stats(&self) -> CheckpointStats {
+        let page_start = self.page_start();
+        let page_log_bytes = self.log.bytes_since(page_start);
+        let oldest = self.txns.oldest_group().filter(|&oldest| oldest < page_start);
+        let transaction_log_bytes =
+            oldest.map_or(0, |oldest| self.log.bytes_since(oldest).saturating_sub(page_log_bytes));
         // ORDERING: hint, for statistics.
         CheckpointStats {
+            page_log_bytes,
+            transaction_log_bytes,
             checkpoints: self.checkpoints.load(Ordering::Relaxed),
             failures: self.failures.load(Ordering::Relaxed),
             scan_start: GroupNo(self.scan_start.load(Ordering::Relaxed)),
@@ -196,9 +240,11 @@ impl Checkpointer {
         // The group number comes before everything that is looked at: a page that turns dirty or a transaction that
         // begins after this load has all its records in this group or later.
         let Mark { at, group: begin } = self.mark();
-        match reach {
-            Reach::Old(limit) => self.pool.flush_older_than(limit.min(begin))?,
-            Reach::All | Reach::Last => self.pool.flush_older_than(begin)?,
+        if reach != Reach::None {
+            self.pool.flush_older_than(begin, |oldest| {
+                self.pages_from(oldest);
+                Ok(())
+            })?;
         }
         let view = self.txns.checkpoint_view();
         assert!(view.active.len() <= MAX_ACTIVE, "{} transactions at a checkpoint", view.active.len());
@@ -268,16 +314,61 @@ impl Checkpointer {
         Mark { at: self.log.written_bytes(), group: self.log.next_group() }
     }
 
-    /// One look: a portion of the dirty pages if the log has grown, and the checkpoint that is due.
+    /// The group from which on a page was last known to need the log. A page may need less by now.
+    fn page_start(&self) -> GroupNo {
+        // ORDERING: hint, a measure.
+        GroupNo(self.page_start.load(Ordering::Relaxed))
+    }
+
+    /// Notes that no page needs the log before `oldest`.
+    fn pages_from(&self, oldest: GroupNo) {
+        // ORDERING: hint, a measure.
+        self.page_start.store(oldest.0, Ordering::Relaxed);
+        self.log.redo_from(oldest);
+    }
+
+    /// Whether writers are slowed, or were if the log grew a little more.
+    fn is_behind(&self) -> bool {
+        self.log.bytes_since(self.page_start()) > self.limits.soft
+    }
+
+    /// One look: what writers have asked for, a portion of the dirty pages if the log has grown or the pages are behind, and the
+    /// checkpoint that is due.
     fn look(&self) -> Result<()> {
         let mut state = self.state.lock();
-        let now = self.mark();
-        let has_grown = state.pace.has_grown(now);
-        let old = state.pace.old(now);
-        if has_grown {
-            self.pool.flush_some(old, PORTIONS)?;
+        if let Some(request) = self.log.space_requested() {
+            let freed = self.give_up_log(&mut state);
+            self.log.answer_space(&request, matches!(freed, Ok(true)));
+            freed?;
         }
-        if state.pace.is_due(now) { self.take(&mut state, Reach::Old(old)) } else { Ok(()) }
+        let now = self.mark();
+        if state.pace.has_grown(now) || self.is_behind() {
+            let old = state.pace.old(now);
+            self.pool.flush_some(old, PORTIONS, |oldest| {
+                self.pages_from(oldest);
+                // One that fails is counted and stays due, and the pages go on: nothing else lets the writers go on.
+                let _ = self.take_due(&mut state);
+                Ok(())
+            })?;
+        }
+        self.take_due(&mut state)
+    }
+
+    fn take_due(&self, state: &mut State) -> Result<()> {
+        if state.pace.is_due(self.mark()) { self.take(state, Reach::None) } else { Ok(()) }
+    }
+
+    /// Takes two checkpoints if log can be given up after them. Returns whether it could.
+    fn give_up_log(&self, state: &mut State) -> Result<bool> {
+        let begin = self.log.next_group();
+        let transactions = self.txns.oldest_group();
+        if !self.log.can_truncate(transactions.map_or(begin, |oldest| oldest.min(begin))) {
+            // A checkpoint would only use up log.
+            return Ok(false);
+        }
+        self.take(state, Reach::All)?;
+        self.take(state, Reach::None)?;
+        Ok(true)
     }
 }
 
@@ -288,7 +379,9 @@ impl Step for Checkpointer {
         }
         // A failure is counted, if it is that of a checkpoint. It leaves the database as it was, or has stopped the log. The
         // checkpoint stays due; a portion that was not written is left to the next one.
-        let _ = self.look();
-        NextWake::After(LOOK)
+        match self.look() {
+            Ok(()) if self.is_behind() => NextWake::Now,
+            _ => NextWake::After(LOOK),
+        }
     }
 }

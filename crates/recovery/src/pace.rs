@@ -1,10 +1,20 @@
 //! The pace of checkpoints and of the writing between them, measured in bytes of log.
 
 use foreshore_base::GroupNo;
+use foreshore_wal::LogLimits;
 use std::collections::VecDeque;
 
 /// Portions in which the dirty pages are written while the log grows by the lag.
 pub(crate) const PORTIONS: usize = 16;
+
+/// When writers are slowed for pages that are not home: from five eighths of the budget on, and up to three quarters.
+///
+/// Pages are written when they have been dirty for half the budget, and are home within three portions of the log, three thirty-seconds
+/// of the budget, as long as the disk keeps up. So no writer is slowed then. With the quarter between two checkpoints redo
+/// begins within the budget in any case.
+pub(crate) const fn limits(budget: u64) -> LogLimits {
+    LogLimits { soft: budget / 8 * 5, hard: budget / 4 * 3 }
+}
 
 /// A place in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +87,13 @@ mod tests {
 
     fn mark(at: u64) -> Mark {
         Mark { at, group: GroupNo(1 + at / 100) }
+    }
+
+    #[test]
+    fn writers_are_slowed_after_the_pages_are_written_and_before_the_budget_is_spent() {
+        let limits = limits(BUDGET);
+        assert!(limits.soft > LAG + 3 * PORTION, "pages that are written in time slow no writer");
+        assert!(limits.hard + BUDGET / 4 <= BUDGET, "what is logged until the next checkpoint comes on top");
     }
 
     #[test]

@@ -184,6 +184,12 @@ impl TxnManager {
         let (log_bytes, versions) = (self.log.bytes_since(first_group), self.active.versions(index));
         Some(OldestTransaction { xid, first_group, label, age, log_bytes, versions })
     }
+
+    /// The first log group that a running transaction keeps from being truncated.
+    #[must_use]
+    pub fn oldest_group(&self) -> Option<GroupNo> {
+        self.active.all().map(|(_, active)| active.first_group).min()
+    }
 }
 
 /// Xids that a session draws at once, a power of two, so that the window moves at the first of a block. What all sessions have

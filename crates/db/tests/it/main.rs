@@ -19,6 +19,7 @@ mod isolation_hermitage;
 mod isolation_stage;
 mod limits;
 mod lock;
+mod log_budget;
 mod max_age;
 mod model;
 mod named;
