@@ -60,7 +60,7 @@ impl Tree {
         // Nobody has read a row of it, or a gap.
         self.lock(txn, TableMode::Exclusive)?;
         txn.ensure_xid()?;
-        let mut new = NewPage::take(&self.trees, &mut Structure::of(txn))?;
+        let mut new = txn.with_space(|txn| NewPage::take(&self.trees, &mut Structure::of(txn)))?;
         let value = value(new.page.pid());
         Self::check_value(&value)?;
         let mut patience = txn.patience();

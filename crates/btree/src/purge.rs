@@ -17,7 +17,10 @@ const MAX_PURGE_BODY: usize = PAGE_SIZE / SLOT * 2;
 impl Tree {
     /// Makes room for `need` more bytes in the leaf of `key`: by taking out ghosts, else by a split.
     pub(crate) fn room_for_row(&self, txn: &mut Txn, key: &[u8], need: usize) -> Result<()> {
-        if self.purge(txn, key, need)? { Ok(()) } else { self.make_room(&mut Structure::of(txn), key, 0, need) }
+        if self.purge(txn, key, need)? {
+            return Ok(());
+        }
+        txn.with_space(|txn| self.make_room(&mut Structure::of(txn), key, 0, need))
     }
 
     /// Takes the ghosts out of the leaf of `key` that nobody needs, and says whether it has `need` free bytes now.

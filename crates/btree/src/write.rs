@@ -151,6 +151,16 @@ impl Tree {
     fn write_by(&self, txn: &mut Txn, key: &[u8], intent: Intent<'_>, wait: LockWait) -> Result<Try> {
         Self::check_key(key)?;
         Self::check_value(intent.value().or(intent.new_row()).unwrap_or_default())?;
+        match intent {
+            Intent::Put(_) | Intent::Insert(_) | Intent::Update(_) => self.write_checked(txn, key, intent, wait),
+            // A full disk does not stop what frees space, nor the lock that mostly comes before it and that is not logged.
+            Intent::Lock | Intent::Take | Intent::Remove => {
+                txn.freeing(|txn| self.write_checked(txn, key, intent, wait))
+            }
+        }
+    }
+
+    fn write_checked(&self, txn: &mut Txn, key: &[u8], intent: Intent<'_>, wait: LockWait) -> Result<Try> {
         self.lock_by(txn, TableMode::IntentExclusive, wait)?;
         let xid = txn.ensure_xid()?;
         let mut patience = txn.patience();

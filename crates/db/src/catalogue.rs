@@ -139,9 +139,11 @@ pub(crate) fn drop_table(engine: &Engine, live: &mut Live, name: &str) -> Result
             engine.tables.add(info).tree.clone()
         }
     };
-    engine.catalogue.remove(&mut live.txn, name.as_bytes())?;
     let row = TableRow { is_dropped: true, ..row };
-    engine.catalogue.insert_dropped(&mut live.txn, &dropped_key(row.table), &row.encode())?;
+    live.txn.freeing(|txn| {
+        engine.catalogue.remove(txn, name.as_bytes())?;
+        engine.catalogue.insert_dropped(txn, &dropped_key(row.table), &row.encode())
+    })?;
     live.dropped.push(tree);
     Ok(true)
 }

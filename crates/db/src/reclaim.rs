@@ -102,7 +102,8 @@ impl Engine {
     }
 
     fn reclaim_piece(&self, mut txn: Txn, dropped: &Dropped) -> Result<()> {
-        let freed = self.free_piece(&mut txn, dropped).inspect_err(|_| self.reclaimer.postpone(dropped.tree.table()));
+        let freed = txn.freeing(|txn| self.free_piece(txn, dropped));
+        let freed = freed.inspect_err(|_| self.reclaimer.postpone(dropped.tree.table()));
         // Nothing of it is the transaction's to take back; what it holds are the locks.
         let ended = txn.rollback();
         freed.and(ended.map(drop))

@@ -280,6 +280,7 @@ impl TxnManager {
         lease.undo.end(csn);
         lease.session.end_undo_log();
         lease.session.release();
+        lease.session.set_frees(false);
         if mutant("undo: a session holds nothing before its lease is idle") {
             lease.undo.note_holds(false);
         }

@@ -10,10 +10,10 @@ use crate::snapshot::{Snapshot, SnapshotKind};
 use crate::status::Status;
 use crate::undo::Fetched;
 use crate::undo::MAX_STRUCTURE;
-use foreshore_base::{Csn, GroupNo, Lsn, Result, Xid};
+use foreshore_base::{Csn, Error, GroupNo, Lsn, Result, Xid};
 use foreshore_buffer::format::UNDOABLE;
 use foreshore_buffer::{Change, ExclusiveGuard};
-use foreshore_wal::{Dep, Session};
+use foreshore_wal::{Dep, Session, SpaceWait};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -162,6 +162,31 @@ impl Txn {
     /// The session, for changes of structure that belong to no transaction.
     pub fn session(&mut self) -> &mut Session {
         &mut self.lease_mut().session
+    }
+
+    /// Runs `work` of this transaction that frees space: it may use log space that is kept back on a full disk.
+    pub fn freeing<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+        let before = self.session().set_frees(true);
+        let done = work(self);
+        self.session().set_frees(before);
+        done
+    }
+
+    /// Runs `work`, and again where the disk has refused it space and log is given up on request, for a bounded time. Without
+    /// latches. What was reserved before is not reserved any more.
+    ///
+    /// # Errors
+    /// Those of `work`; `Poisoned`.
+    pub fn with_space<T>(&mut self, mut work: impl FnMut(&mut Self) -> Result<T>) -> Result<T> {
+        let (mut wait, mut freed) = (None, true);
+        loop {
+            let done = work(self);
+            if !matches!(done, Err(Error::DiskFull { .. })) || !freed {
+                return done;
+            }
+            self.release();
+            freed = self.session().wait_for_space(wait.get_or_insert_with(SpaceWait::default))?;
+        }
     }
 
     /// The transaction's xid; draws one the first time. Without latches: it may wait for the log.

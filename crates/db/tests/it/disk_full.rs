@@ -211,3 +211,100 @@ fn prepared_transactions_are_resolved_on_a_full_disk() {
         }
     }
 }
+
+/// Rows that are there are updated on a full disk for as long as one likes, without a step in between: the log goes round. A
+/// writer that finds no space asks for it, and two checkpoints make old segments new ones. Whenever the disk fills up.
+#[test]
+fn updates_go_on_on_a_full_disk() {
+    let base = disk(5);
+    let update = |db: &Db, n: u64| db.run(|tx| tx.open(BLOBS)?.insert(n % 50, &[n as u8; 500][..]).map(drop));
+    {
+        let db = open(&base).unwrap();
+        for n in 0..200 {
+            update(&db, n).unwrap();
+            db.step();
+        }
+        db.close(std::time::Duration::ZERO).unwrap();
+    }
+    for after in (0..120).step_by(3) {
+        let sim = base.fork();
+        let db = open(&sim).unwrap();
+        for n in 0..100 {
+            update(&db, n).unwrap();
+            db.step();
+        }
+        // In the middle of an operation, too.
+        sim.inject(Fault { at: sim.ops() + after, kind: FaultKind::Enospc, sticky: true });
+        let before = db.stats();
+        for n in 100..600 {
+            update(&db, n).unwrap_or_else(|error| panic!("full after {after} operations, update {n}: {error:?}"));
+        }
+        let stats = db.stats();
+        assert!(stats.log.group_bytes - before.log.group_bytes > 20 * 65536, "the log went round");
+        assert!(stats.checkpoint.checkpoints > before.checkpoint.checkpoints);
+        let db = db.reopen().unwrap();
+        assert_eq!(db.run(|tx| tx.open(BLOBS)?.get(599 % 50)).unwrap().as_deref(), Some(&[87; 500][..]));
+        db.check().unwrap();
+    }
+}
+
+/// The same with threads: writers wait for the checkpointer and are not refused.
+#[test]
+fn writers_wait_on_a_full_disk_until_the_checkpointer_has_given_up_log() {
+    const THREADS: u64 = 4;
+    let sim = disk(6);
+    let db = options(&sim).background(true).open(DIR).unwrap();
+    let update =
+        |thread: u64, n: u64| db.run(|tx| tx.open(BLOBS)?.insert(thread * 100 + n % 20, &[n as u8; 500][..]).map(drop));
+    (0..THREADS * 100).for_each(|n| update(n % THREADS, n / THREADS).unwrap());
+    sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            scope.spawn(move || (0..500).for_each(|n| update(thread, n).unwrap()));
+        }
+    });
+    assert_eq!(db.stats().checkpoint.failures, 0);
+    db.check().unwrap();
+}
+
+/// What frees space needs log, too. Some is kept back for it, also where an old transaction keeps all the log there is and no
+/// checkpoint would help: then none is taken, as it would only use up log.
+#[test]
+fn rows_and_tables_go_on_a_full_disk_whose_log_an_old_transaction_keeps() {
+    const OLD: TableDef<u64, &[u8]> = TableDef::new("old");
+    let sim = disk(7);
+    let db = open(&sim).unwrap();
+    let insert = |n: u64| db.run(|tx| tx.open(BLOBS)?.insert(n, &[n as u8; 500][..]).map(drop));
+    db.run(|tx| tx.open(OLD)?.insert(1, &[1; 2000][..]).map(drop)).unwrap();
+    db.run(|tx| tx.open(NUMBERS)?.insert(1, 1).map(drop)).unwrap();
+    for n in 0..100 {
+        insert(n).unwrap();
+        db.step();
+    }
+    let old = db.begin();
+    old.open(NUMBERS).unwrap().insert(1, 2).unwrap();
+    sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
+    let refused = (0..10_000).find_map(|n| insert(n % 100).err());
+    assert!(matches!(&refused, Some(Error::DiskFull { path }) if path.starts_with("/db/log")), "{refused:?}");
+    let before = db.stats().checkpoint;
+    for n in 0..20 {
+        assert!(matches!(insert(n), Err(Error::DiskFull { .. })));
+    }
+    assert_eq!(db.stats().checkpoint.checkpoints, before.checkpoints, "they would give up nothing");
+    assert!(before.transaction_log_bytes > before.page_log_bytes, "{before:?}");
+    for n in 0..5 {
+        assert!(db.run(|tx| tx.open(BLOBS)?.remove(n)).unwrap().is_some());
+    }
+    db.run(|tx| {
+        let blobs = tx.open(BLOBS)?;
+        assert!(blobs.get_for_update(5)?.is_some());
+        blobs.remove(5).map(drop)
+    })
+    .unwrap();
+    assert!(db.run(|tx| tx.drop_table(OLD.name())).unwrap());
+    db.vacuum().unwrap();
+    assert!(matches!(insert(50), Err(Error::DiskFull { .. })), "the old transaction is still there");
+    old.rollback().unwrap();
+    (0..200).for_each(|n| insert(n % 50).unwrap());
+    db.check().unwrap();
+}
