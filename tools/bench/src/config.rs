@@ -141,6 +141,14 @@ pub struct Config {
     pub reader: bool,
     /// Bytes of a log segment.
     pub segment: u64,
+    /// Bytes of log that may stand behind the redo start.
+    pub log_budget: u64,
+    /// Rows of the one table that all threads of `update` share; a table for each, of `scale` rows, if none.
+    pub rows: Option<u64>,
+    /// Bytes of a row of `update`.
+    pub row_bytes: usize,
+    /// Transactions a second of all threads together, begun at random times; as many as go if none.
+    pub load: Option<f64>,
     /// Exponent of Zipf's distribution over the accounts; 0: as the specification draws them.
     pub skew: f64,
     /// Seed of all randomness.
@@ -177,6 +185,10 @@ impl Default for Config {
             spill: 0,
             reader: false,
             segment: 64 << 20,
+            log_budget: 512 << 20,
+            rows: None,
+            row_bytes: 100,
+            load: None,
             skew: 0.0,
             seed: 1,
             count_rmw: false,
@@ -187,6 +199,8 @@ impl Default for Config {
 
 /// Most worker threads: each has a transaction, and the engine runs 1024 at once by default.
 const MAX_THREADS: usize = 1000;
+/// Bytes of a row of `update`: a count, and what the engine takes.
+const ROW_BYTES: std::ops::RangeInclusive<usize> = 8..=2048;
 /// Most transactions in flight per thread, and most repeats.
 const MANY: usize = 100_000;
 
@@ -225,6 +239,15 @@ impl Config {
         if !(1..=most).contains(&self.scale) {
             return Err(invalid("scale", &self.scale.to_string(), &format!("1 to {most} {of}")));
         }
+        if self.rows.is_some_and(|rows| !(1..=most).contains(&rows)) {
+            return Err(invalid("rows", &self.rows.unwrap_or(0).to_string(), &format!("1 to {most}")));
+        }
+        if !ROW_BYTES.contains(&self.row_bytes) {
+            return Err(invalid("row-bytes", &self.row_bytes.to_string(), "8 to 2048"));
+        }
+        if self.load.is_some_and(|load| !(1e-3..=1e9).contains(&load)) {
+            return Err(invalid("load", &self.load.unwrap_or(0.0).to_string(), "0.001 to 1000000000"));
+        }
         if !(0.0..=100.0).contains(&self.skew) {
             return Err(invalid("skew", &self.skew.to_string(), "0 to 100"));
         }
@@ -236,7 +259,7 @@ impl Config {
     pub fn summary(&self) -> String {
         format!(
             "scale {} commit {} isolation {} log-buffer {} wait {} slots {} group {} elr {} replacement {} status {} \
-             intents {} growth {} doublewrite {} device {} memory {} spill {} reader {} segment {} skew {} seed {} secs {} repeat {}",
+             intents {} growth {} doublewrite {} device {} memory {} spill {} reader {} segment {} log-budget {} rows {} row-bytes {} load {} skew {} seed {} secs {} repeat {}",
             self.scale,
             self.commit,
             isolation_name(self.isolation),
@@ -255,6 +278,10 @@ impl Config {
             show_bytes(self.spill),
             self.reader,
             show_bytes(self.segment),
+            show_bytes(self.log_budget),
+            self.rows.map_or("-".to_owned(), |rows| rows.to_string()),
+            self.row_bytes,
+            self.load.map_or("-".to_owned(), |load| load.to_string()),
             self.skew,
             self.seed,
             self.secs.as_secs_f64(),
@@ -327,6 +354,10 @@ mod tests {
             Config { repeat: 0, ..Config::default() },
             Config { scale: 0, ..Config::default() },
             Config { skew: -1.0, ..Config::default() },
+            Config { rows: Some(0), ..Config::default() },
+            Config { row_bytes: 7, ..Config::default() },
+            Config { load: Some(0.0), ..Config::default() },
+            Config { load: Some(f64::NAN), ..Config::default() },
             Config { skew: f64::NAN, ..Config::default() },
         ] {
             refused(broken.check(Workload::Tpcb));
@@ -359,11 +390,15 @@ mod tests {
             "growth",
             "intents",
             "isolation",
+            "load",
+            "log_budget",
             "log_buffer",
             "memory",
             "reader",
             "repeat",
             "replacement",
+            "row_bytes",
+            "rows",
             "scale",
             "secs",
             "seed",
@@ -381,5 +416,6 @@ mod tests {
         assert_eq!(json["isolation"], "serializable");
         assert_eq!(json["secs"], 10.0);
         assert_eq!(json["device"], "auto");
+        assert_eq!((&json["log_budget"], &json["row_bytes"]), (&(512_u64 << 20).into(), &100.into()));
     }
 }

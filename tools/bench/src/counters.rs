@@ -13,6 +13,7 @@ pub(crate) struct Counters {
     pub(crate) pages_read: u64,
     pub(crate) pages_written: u64,
     pub(crate) checkpoints: u64,
+    pub(crate) slowed_nanos: u64,
     /// Since the open.
     pub(crate) snapshots_killed: u64,
     /// At the moment.
@@ -30,6 +31,7 @@ impl Counters {
             pages_read: stats.pool.pages_read,
             pages_written: stats.pool.pages_written,
             checkpoints: stats.checkpoint.checkpoints,
+            slowed_nanos: stats.log.slowed_nanos,
             snapshots_killed: stats.txn.snapshots_killed,
             undo_spilled_bytes: stats.txn.undo_spilled_bytes as u64,
         }
@@ -48,6 +50,7 @@ impl Sub for Counters {
             pages_read: self.pages_read - before.pages_read,
             pages_written: self.pages_written - before.pages_written,
             checkpoints: self.checkpoints - before.checkpoints,
+            slowed_nanos: self.slowed_nanos - before.slowed_nanos,
             snapshots_killed: self.snapshots_killed,
             undo_spilled_bytes: self.undo_spilled_bytes,
         }

@@ -15,8 +15,7 @@ use std::{
 /// How long a close waits for transactions: there are none left by then.
 const CLOSE_WAIT: Duration = Duration::from_secs(10);
 
-/// The engine's log budget by default, and the segments that it must have room for.
-const LOG_BUDGET: u64 = 512 << 20;
+/// Segments that a log budget must have room for.
 const SEGMENTS_OF_BUDGET: u64 = 4;
 
 /// A directory and the file system that holds it, through which every open of the run goes: what lies in memory
@@ -55,7 +54,7 @@ impl Home {
             .memory_limit(config.memory)
             .spill_limit(config.spill)
             .segment_bytes(config.segment)
-            .log_budget(LOG_BUDGET.max(config.segment.saturating_mul(SEGMENTS_OF_BUDGET)))
+            .log_budget(config.log_budget.max(config.segment.saturating_mul(SEGMENTS_OF_BUDGET)))
             .log_buffer(config.log_buffer)
             .log_wait(config.wait)
             .log_slots(config.slots)

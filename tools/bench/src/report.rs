@@ -131,6 +131,10 @@ pub struct Row {
     pub pages_written: u64,
     /// Checkpoints taken.
     pub checkpoints: u64,
+    /// Most bytes of log kept for a restart at any look, of which there are a hundred a second.
+    pub log_retained_peak_bytes: u64,
+    /// Part of the time of all threads that they were slowed down for the log budget.
+    pub log_slowed: f64,
     /// Highest resident size from the open to the end of the live checks.
     pub rss_peak_bytes: u64,
     /// Resident size just after the open.

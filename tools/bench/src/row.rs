@@ -6,7 +6,7 @@ use crate::{
     home::Home,
     process::{Peak, cpu_seconds, resident_bytes, stolen_seconds, user_and_system_seconds, voluntary_switches},
     report::{Breakdown, Checks, Row},
-    terminal::{Phase, Tally, Terminal},
+    terminal::{Arrivals, Phase, Tally, Terminal},
     units::thousandths,
     workload::{Audit, Work, Worker},
 };
@@ -44,6 +44,8 @@ struct Sample {
     switches: u64,
     counters: Counters,
     spent: TimeSplit,
+    /// The most log that was kept at any look so far.
+    retained: u64,
 }
 
 impl Sample {
@@ -59,6 +61,7 @@ impl Sample {
             switches,
             counters,
             spent: db.profile().total(),
+            retained: db.stats().log_retained_bytes,
         })
     }
 }
@@ -87,7 +90,9 @@ pub(crate) fn measure(
         let workers: Vec<_> = (0..threads)
             .map(|thread| {
                 let worker = Worker { run: found.next_run, thread: thread as u32 };
-                let terminal = Terminal::new(config, &db, &phase, work.transactions(worker)).watching(lines.clone());
+                let arrivals = config.load.map(|load| Arrivals::new(load / threads as f64, config.seed, worker));
+                let terminal = Terminal::new(config, &db, &phase, work.transactions(worker)).arriving(arrivals);
+                let terminal = terminal.watching(lines.clone());
                 scope.spawn(move || terminal.work())
             })
             .collect();
@@ -98,10 +103,8 @@ pub(crate) fn measure(
         phase.raise(Phase::STOP);
         let mut tally = Tally::new();
         for worker in workers {
-            match worker.join() {
-                Ok(worked) => tally.add(&worked?),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
+            let worked = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            tally.add(&worked?);
         }
         let (before, after) = window?;
         Ok::<_, foreshore_base::Error>((tally, before, after))
@@ -155,11 +158,12 @@ fn watch(
     peak: &mut Peak,
     progress: &dyn Progress,
 ) -> Result<(Sample, Sample)> {
-    let begun = Instant::now();
+    let (begun, mut retained) = (Instant::now(), 0);
     let mut wait_until = |end: Duration| -> Result<()> {
         while begun.elapsed() < end && phase.get() != Phase::STOP {
             thread::sleep(TICK.min(end.saturating_sub(begun.elapsed())));
             peak.observe()?;
+            retained = retained.max(db.stats().log_retained_bytes);
             progress.at(begun.elapsed().as_millis() as u64);
         }
         Ok(())
@@ -175,7 +179,7 @@ fn watch(
         end += pass;
         wait_until(end)?;
     }
-    Ok((before, after))
+    Ok((before, Sample { retained, ..after }))
 }
 
 fn checked([rows, count]: [&str; 2], live: Audit, reopened: Audit, expected: u64) -> Checks {
@@ -224,6 +228,8 @@ fn row(
         pages_read: counters.pages_read,
         pages_written: counters.pages_written,
         checkpoints: counters.checkpoints,
+        log_retained_peak_bytes: after.retained,
+        log_slowed: thousandths(counters.slowed_nanos as f64 / 1e9 / seconds / threads as f64),
         rss_peak_bytes,
         rss_open_bytes,
         contended_rmw_per_txn: config.count_rmw.then(|| per(tally.rmw, tally.counted)),

@@ -1,6 +1,11 @@
 //! One worker thread: draws transactions, runs them, and counts what was acknowledged.
 
-use crate::{Config, config::Commit, workload::Transactions};
+use crate::{
+    Config,
+    config::Commit,
+    random::Random,
+    workload::{Transactions, Worker},
+};
 use foreshore::{CommitTicket, Csn, Db, Durability, Transaction, TxnOptions};
 use foreshore_base::Result;
 use foreshore_sync::rmw;
@@ -98,6 +103,33 @@ impl Tally {
     }
 }
 
+/// The times at which the transactions of an offered load begin, whatever becomes of those before.
+pub(crate) struct Arrivals {
+    random: Random,
+    /// Between two of them, on average.
+    gap: Duration,
+    next: Instant,
+}
+
+/// Tells the draws of arrivals from those of the workload.
+const ARRIVALS: u64 = 1 << 63;
+
+impl Arrivals {
+    /// `load` a second for one worker.
+    pub(crate) fn new(load: f64, seed: u64, worker: Worker) -> Self {
+        let random = Random::new(seed, ARRIVALS | worker.stream());
+        Self { random, gap: Duration::from_secs_f64(1.0 / load), next: Instant::now() }
+    }
+
+    /// Sleeps until the next arrival is due, and returns when that was. Gaps are exponential.
+    fn wait(&mut self) -> Instant {
+        let due = self.next;
+        self.next += self.gap.mul_f64(-(1.0 - self.random.fraction()).ln());
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        due
+    }
+}
+
 /// A worker.
 pub(crate) struct Terminal<'a> {
     db: &'a Db,
@@ -107,6 +139,8 @@ pub(crate) struct Terminal<'a> {
     commit: Commit,
     options: TxnOptions,
     transactions: Box<dyn Transactions + Send>,
+    /// When transactions begin; one after the other if none.
+    arrivals: Option<Arrivals>,
     /// Transactions in flight at most.
     clients: usize,
     /// Commits that are not yet known to be durable, oldest first, with the begin of their transaction.
@@ -130,6 +164,7 @@ impl<'a> Terminal<'a> {
             commit: config.commit,
             options: TxnOptions::new().label("bench").durability(durability).isolation(config.isolation),
             transactions,
+            arrivals: None,
             clients: config.in_flight(),
             in_flight: VecDeque::with_capacity(config.in_flight()),
             tally: Tally::new(),
@@ -139,6 +174,11 @@ impl<'a> Terminal<'a> {
     /// Has the worker watch these lines from [`Phase::WATCH`] on.
     pub(crate) fn watching(self, lines: Option<Arc<rmw::Lines>>) -> Self {
         Self { lines, ..self }
+    }
+
+    /// Has the worker begin its transactions at these times.
+    pub(crate) fn arriving(self, arrivals: Option<Arrivals>) -> Self {
+        Self { arrivals, ..self }
     }
 
     /// Runs transactions until the phase says stop, then waits until all are durable.
@@ -182,7 +222,8 @@ impl<'a> Terminal<'a> {
 
     /// Runs one transaction, again where the engine says that it may succeed then.
     fn transact(&mut self) -> Result<()> {
-        let begun = Instant::now();
+        // Of an offered load latency counts from the time at which the transaction was due.
+        let begun = self.arrivals.as_mut().map_or_else(Instant::now, Arrivals::wait);
         self.transactions.draw();
         loop {
             let tx = self.db.begin_with(self.options);

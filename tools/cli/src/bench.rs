@@ -92,9 +92,21 @@ pub(crate) struct Arguments {
     /// Hold a snapshot over each row
     #[arg(long)]
     reader: bool,
-    /// Size of a log segment
-    #[arg(long, default_value = "64MiB", value_parser = |text: &str| units::size("segment", text))]
-    segment: u64,
+    /// Size of a log segment [default: 64MiB, or a quarter of the log budget if that is less]
+    #[arg(long, value_parser = |text: &str| units::size("segment", text))]
+    segment: Option<u64>,
+    /// Log behind the redo start: at least four segments
+    #[arg(long, default_value = "512MiB", value_parser = |text: &str| units::size("log-budget", text))]
+    log_budget: u64,
+    /// Rows of update in one table that all threads share [default: a table for each thread]
+    #[arg(long)]
+    rows: Option<u64>,
+    /// Bytes of a row of update
+    #[arg(long, default_value_t = 100)]
+    row_bytes: usize,
+    /// Offered load: transactions a second, begun at random times whatever becomes of those before [default: as many as go]
+    #[arg(long)]
+    load: Option<f64>,
     /// Exponent of Zipf's distribution over the accounts; 0: as the specification draws them
     #[arg(long, default_value_t = 0.0)]
     skew: f64,
@@ -138,13 +150,23 @@ impl Arguments {
             memory: self.memory,
             spill: self.spill,
             reader: self.reader,
-            segment: self.segment,
+            segment: self.segment.unwrap_or_else(|| segment_for(self.log_budget)),
+            log_budget: self.log_budget,
+            rows: self.rows,
+            row_bytes: self.row_bytes,
+            load: self.load,
             skew: self.skew,
             seed: self.seed,
             count_rmw: self.count_rmw,
             breakdown: self.breakdown,
         }
     }
+}
+
+/// The largest segment up to the default of which four go into `log_budget`.
+fn segment_for(log_budget: u64) -> u64 {
+    let most = Config::default().segment;
+    (log_budget / 4).checked_ilog2().map_or(most, |log2| most.min(1 << log2))
 }
 
 /// Runs and reports. Returns whether every check is true.

@@ -33,6 +33,8 @@ fn row(tps: f64) -> Row {
         pages_read: 0,
         pages_written: 0,
         checkpoints: 0,
+        log_retained_peak_bytes: 0,
+        log_slowed: 0.0,
         rss_peak_bytes: 1 << 26,
         rss_open_bytes: 1 << 25,
         contended_rmw_per_txn: None,
@@ -73,7 +75,7 @@ fn the_json_has_the_agreed_fields() {
         keys(&json["rows"][0]),
         "aborts breakdown checkpoints checks clients commits contended_rmw_per_txn cpu_cores \
          cpu_stolen_cores cpu_system_cores cpu_user_cores data_syncs \
-         log_bytes_per_txn log_groups log_writes p50_us p95_us p999_us p99_us pages_read pages_written retries \
+         log_bytes_per_txn log_groups log_retained_peak_bytes log_slowed log_writes p50_us p95_us p999_us p99_us pages_read pages_written retries \
          rss_open_bytes rss_peak_bytes seconds threads tps txns_per_group voluntary_switches_per_txn"
     );
     assert_eq!(keys(&json["rows"][0]["checks"]), NAMES.join(" "));

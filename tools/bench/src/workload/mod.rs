@@ -3,7 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `tpcb` | TPC-B, the debit and credit of a bank |
-//! | `update` | each thread updates rows of a table of its own, one a transaction |
+//! | `update` | each thread updates rows of a table of its own, or of one that all share, one a transaction |
 //! | `insert` | each thread inserts into a table of its own, a thousand rows a transaction (the insert test of Shore-MT) |
 //! | `read` | point reads of one table, a hundred a transaction |
 //!
@@ -42,7 +42,7 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// A stream of draws that no other worker of any run on this database has.
-    const fn stream(self) -> u64 {
+    pub(crate) const fn stream(self) -> u64 {
         (self.run << 16) + self.thread as u64
     }
 }
@@ -90,7 +90,7 @@ pub(crate) fn work(workload: Workload, config: &Config) -> Box<dyn Work> {
     let threads = config.threads.iter().copied().max().unwrap_or(1);
     match workload {
         Workload::Tpcb => Box::new(tpcb::Tpcb::new(config)),
-        Workload::Update => Box::new(update::Update::new(config.seed, config.skew, config.scale, threads)),
+        Workload::Update => Box::new(update::Update::new(config, threads)),
         Workload::Insert => Box::new(insert::Insert::new(threads)),
         Workload::Read => Box::new(read::Read::new(config.seed, config.skew, config.scale)),
     }

@@ -54,5 +54,11 @@ pub(super) fn row(number: u64) -> [u8; ROW_BYTES] {
 
 /// The number that a row begins with; `None` if it is no row of these workloads.
 pub(super) fn number(row: &[u8]) -> Option<u64> {
-    (row.len() == ROW_BYTES).then(|| row[..8].try_into().map(u64::from_le_bytes).ok())?
+    number_of(row, ROW_BYTES)
+}
+
+/// [`number`] of a row of `bytes`.
+pub(super) fn number_of(row: &[u8], bytes: usize) -> Option<u64> {
+    let first = row.first_chunk().filter(|_| row.len() == bytes)?;
+    Some(u64::from_le_bytes(*first))
 }

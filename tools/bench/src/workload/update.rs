@@ -2,11 +2,14 @@
 //!
 //! A table has `scale` rows of 100 bytes, each of which begins with how often it was updated. What is left of the cost of a
 //! commit when nobody is in the way, and what threads share nevertheless, shows here.
+//!
+//! With `rows` there is one table for all threads. Each update then changes its whole row, of `row_bytes`, so that with many
+//! rows nearly each one makes a page dirty: the log grows as fast as pages have to be written home.
 
-use super::tables::{BATCH, Bytes, LOADING, OwnTables, number, row};
+use super::tables::{BATCH, Bytes, LOADING, OwnTables, number_of};
 use super::{Audit, Transactions, Work, Worker, mark};
-use crate::Progress;
 use crate::random::{Keys, Random};
+use crate::{Config, Progress};
 use foreshore::{Db, TableDef, Transaction};
 use foreshore_base::{Error, Result};
 use std::path::Path;
@@ -21,23 +24,28 @@ pub(super) struct Update {
     skew: f64,
     /// Rows of a table.
     rows: u64,
-    threads: usize,
+    row_bytes: usize,
+    tables: usize,
+    is_shared: bool,
 }
 
 impl Update {
-    pub(super) const fn new(seed: u64, skew: f64, rows: u64, threads: usize) -> Self {
-        Self { seed, skew, rows, threads }
+    pub(super) fn new(config: &Config, threads: usize) -> Self {
+        let Config { seed, skew, row_bytes, .. } = *config;
+        let (rows, is_shared) = (config.rows.unwrap_or(config.scale), config.rows.is_some());
+        Self { seed, skew, rows, row_bytes, tables: if is_shared { 1 } else { threads }, is_shared }
     }
 
     fn add_tables(&self, db: &Db, progress: &dyn Progress) -> Result<()> {
-        progress.phase("loading tables", self.threads as u64);
+        progress.phase("loading tables", self.tables as u64);
+        let row = vec![0; self.row_bytes];
         let mut made = 0;
-        TABLES.add(db, self.threads, |name| {
+        TABLES.add(db, self.tables, |name| {
             for first in (0..self.rows).step_by(BATCH as usize) {
                 let tx = db.begin_with(LOADING);
                 let table = tx.open(TableDef::<u64, Bytes>::new(name))?;
                 for key in first..self.rows.min(first + BATCH) {
-                    table.insert(key, &row(0)[..])?;
+                    table.insert(key, &row[..])?;
                 }
                 drop(table);
                 tx.commit()?;
@@ -74,7 +82,7 @@ impl Work for Update {
             table.lock_against_writes()?;
             for entry in table.iter() {
                 let (key, value) = entry?;
-                let updates = number(&value);
+                let updates = number_of(&value, self.row_bytes);
                 audit.is_sound &= key == expected && updates.is_some();
                 audit.count += updates.unwrap_or(0);
                 expected = key + 1;
@@ -91,7 +99,9 @@ impl Work for Update {
 
     fn transactions(&self, worker: Worker) -> Box<dyn Transactions + Send> {
         Box::new(Updates {
-            table: TABLES.name(worker.thread as usize),
+            table: TABLES.name(if self.is_shared { 0 } else { worker.thread as usize }),
+            row_bytes: self.row_bytes,
+            is_shared: self.is_shared,
             random: Random::new(self.seed, worker.stream()),
             keys: Keys::new(self.rows, self.skew),
             key: 0,
@@ -101,6 +111,8 @@ impl Work for Update {
 
 struct Updates {
     table: String,
+    row_bytes: usize,
+    is_shared: bool,
     random: Random,
     keys: Keys,
     key: u64,
@@ -115,7 +127,10 @@ impl Transactions for Updates {
         let foreign = || Error::Foreign { path: NAME.into(), why: "not the rows that this workload loads" };
         let table = tx.open(TableDef::<u64, Bytes>::new(&self.table))?;
         let mut value = table.get_for_update(self.key)?.ok_or_else(foreign)?;
-        let updates = number(&value).ok_or_else(foreign)?;
+        let updates = number_of(&value, self.row_bytes).ok_or_else(foreign)?;
+        if self.is_shared {
+            value.fill((updates + 1) as u8);
+        }
         value[..8].copy_from_slice(&(updates + 1).to_le_bytes());
         table.insert(self.key, &value[..])?;
         Ok(())
