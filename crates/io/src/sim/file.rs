@@ -203,7 +203,7 @@ impl File for SimFile {
         let synced = self.sync_once().or_else(|_| self.sync_once());
         synced.map_err(|e| self.error("read past the cache", e))?;
         let mut state = self.state.lock();
-        if !state.opaque {
+        if state.buffered && !state.opaque {
             state.drop_cache(self.ino);
             // ORDERING: Relaxed, as in `read_once`.
             self.past_cache.store(true, Ordering::Relaxed);

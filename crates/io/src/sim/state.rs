@@ -325,15 +325,14 @@ impl State {
         is_new
     }
 
-    /// Decides what the medium has of bytes whose write-back failed, drops about half of the cache, or all of it where nothing is
-    /// cached, and from there on the medium is what [`State::medium`] shows.
+    /// Decides what the medium has of bytes whose write-back failed, and drops about half of the cache.
     pub(super) fn drop_cache(&mut self, ino: Ino) {
         let mut rng = Rng::new(&[self.seed, self.ops, ino]);
         if let Some(landed) = self.media.settle(ino, &mut rng) {
             self.note(Op::Settle(ino, landed));
         }
-        let (medium, is_buffered) = (self.medium(ino), self.buffered);
-        self.content(ino).refresh(&medium, |_| !is_buffered || rng.chance(0.5));
+        let medium = self.medium(ino);
+        self.content(ino).refresh(&medium, |_| rng.chance(0.5));
     }
 
     /// What a read past the cache shows, which makes the cache write back before.
