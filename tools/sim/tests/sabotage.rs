@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const ROUNDS: u32 = 60;
-const STRIDE: u64 = 7;
+const STRIDE: u64 = 9;
 
 /// A step that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

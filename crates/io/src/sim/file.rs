@@ -200,10 +200,13 @@ impl File for SimFile {
     }
 
     fn read_past_cache(&self) -> Result<()> {
+        if !self.state.lock().buffered {
+            return Ok(());
+        }
         let synced = self.sync_once().or_else(|_| self.sync_once());
         synced.map_err(|e| self.error("read past the cache", e))?;
         let mut state = self.state.lock();
-        if state.buffered && !state.opaque {
+        if !state.opaque {
             state.drop_cache(self.ino);
             // ORDERING: Relaxed, as in `read_once`.
             self.past_cache.store(true, Ordering::Relaxed);

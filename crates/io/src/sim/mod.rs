@@ -16,7 +16,7 @@
 //! **The page cache.** A sync that fails marks the bytes that it should have written clean: reads show them, no later sync writes
 //! them, power loss brings the old ones back. As Linux does, a file reports the error of a write-back once to every open handle. With
 //! [`Sim::set_buffered`] a durable write is a write to the cache and a sync, as that of
-//! [`Disk::buffered`](crate::Disk::buffered) is, and [`File::read_past_cache`] shows which of those bytes the medium has.
+//! [`Disk::buffered`](crate::Disk::buffered) is, and [`File::read_past_cache`] shows which of those bytes the medium has; otherwise it does nothing.
 //!
 //! Operations that change or sync are numbered, reads are counted apart. [`Fault`]s strike by these numbers, below the
 //! loops that the real disk uses. The operations are recorded, so that one run of a script yields the crash images of

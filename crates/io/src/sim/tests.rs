@@ -318,6 +318,7 @@ fn a_look_past_the_cache_shows_what_power_loss_leaves() {
 #[test]
 fn a_look_past_the_cache_bears_one_failure() {
     let (sim, file) = with_file(BLOCK);
+    sim.set_buffered(true);
     file.write_at(&[2; BLOCK], 0).unwrap();
     strike(&sim, FaultKind::Eio);
     sim.open(FILE.as_ref()).unwrap().read_past_cache().unwrap();
