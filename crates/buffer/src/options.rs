@@ -13,7 +13,7 @@ pub const MIN_FRAMES: usize = if MODEL { 2 } else { 16 };
 ///
 /// A device may offer to write a page whole or not at all, also when power is lost: the kernel says so of a file
 /// (`STATX_WRITE_ATOMIC`, direct I/O only), and a write that asks for it (`RWF_ATOMIC`) is refused where it is not kept. If one
-/// is refused all the same, pages go the way that is left from there on.
+/// is refused all the same, for want of space for example, pages go the way that is left until the database is opened again.
 ///
 /// | name | the device offers it | it does not |
 /// |---|---|---|

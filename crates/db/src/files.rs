@@ -100,6 +100,12 @@ impl Files {
     /// Removes what an unfinished creation has left, durably, but for the marker.
     pub(crate) fn clear(&self, fs: &dyn Fs) -> Result<()> {
         if fs.kind(&self.log)? == Some(Kind::Dir) {
+            // First, and durably: without it the log is none, whatever else power loss leaves of its files.
+            let control = self.log.join("ctl");
+            if fs.kind(&control)?.is_some() {
+                fs.remove(&control)?;
+                fs.sync_dir(&self.log)?;
+            }
             for name in fs.list(&self.log)? {
                 fs.remove(&self.log.join(name))?;
             }

@@ -23,8 +23,12 @@ use std::sync::Arc;
 
 /// Writes the marker of a creation, durably. Nothing else is there.
 pub(crate) fn write(fs: &dyn Fs, files: &Files, superblock: &SuperBlock) -> Result<()> {
-    let is_there = fs.kind(&files.unfinished)?.is_some();
-    let marker = if is_there { fs.open(&files.unfinished)? } else { fs.create(&files.unfinished)? };
+    let marker = match fs.kind(&files.unfinished)? {
+        None => fs.create(&files.unfinished)?,
+        Some(_) => fs.open(&files.unfinished)?,
+    };
+    // Whatever an earlier one holds says nothing about this creation.
+    marker.set_len(0)?;
     superblock.write_next(&*marker)?;
     fs.sync_dir(&files.dir)
 }

@@ -134,13 +134,13 @@ fn who_neglects_nothing_is_not_found_out() {
 
 #[test]
 fn groups_that_are_not_durable_are_found_out() {
-    assert_found_out(Neglected::LogWrites, "is lost though later ones exist", &[]);
+    assert_found_out(Neglected::LogWrites, "was durable and is missing", &[]);
 }
 
 #[test]
 fn a_control_block_that_is_not_durable_is_found_out() {
     // A slot that is half written is refused, and one that is old misses groups.
-    assert_found_out(Neglected::LogControl, "is lost though later ones exist", &["log/ctl is corrupted"]);
+    assert_found_out(Neglected::LogControl, "was durable and is missing", &["log/ctl is corrupted"]);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn batches_that_are_not_durable_are_found_out() {
 fn names_that_are_not_synced_are_found_out() {
     // With its segment a whole stretch of the log is gone, before any page was written that would miss it, or after, or with
     // groups behind it. The oracle misses acknowledged commits.
-    let beside = ["holds a change that the log has lost", "is lost though later ones exist", "commits are there"];
+    let beside = ["holds a change that the log has lost", "was durable and is missing", "commits are there"];
     assert_found_out(Neglected::Names, "0 commits are there", &beside);
 }
 

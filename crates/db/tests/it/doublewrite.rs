@@ -3,9 +3,9 @@
 
 use crate::script::{Script, disk, options};
 use crate::support::DIR;
-use foreshore::{DoublewriteKind, PageWrites};
+use foreshore::{Db, DoublewriteKind, PageWrites};
 use foreshore_io::Sim;
-use foreshore_io::sim::Persist;
+use foreshore_io::sim::{Fault, FaultKind, Persist};
 
 const POLICIES: [Persist; 4] = [Persist::Torn, Persist::Prefix, Persist::RandomHalf, Persist::DropOne];
 
@@ -81,6 +81,21 @@ fn without_either_power_loss_tears_pages_and_that_is_said() {
 /// A kernel that refuses one such write, for where the page lies for example, has torn nothing.
 #[test]
 fn a_device_that_refuses_later_on_gets_doublewrites() {
+    refuse_later_on(|sim, _| sim.set_whole_writes(false));
+}
+
+/// A file system that writes them elsewhere refuses them when it is full. That stops nothing, and lasts until the next opening.
+#[test]
+fn a_full_disk_that_refuses_whole_writes_gets_doublewrites_and_keeps_them() {
+    refuse_later_on(|sim, db| {
+        sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
+        db.checkpoint().unwrap();
+        assert_eq!(db.stats().pool.page_writes, PageWrites::Doublewrite);
+        sim.clear_faults();
+    });
+}
+
+fn refuse_later_on(refuse: impl Fn(&Sim, &Db)) {
     let sim = disk(3);
     let mut script = Script::new(&sim, 3);
     sim.set_whole_writes(true);
@@ -88,7 +103,7 @@ fn a_device_that_refuses_later_on_gets_doublewrites() {
     script.run(&db, 60).unwrap();
     let before = db.stats().pool;
     assert_eq!((before.page_writes, before.doublewrite_batches), (PageWrites::Whole, 0));
-    sim.set_whole_writes(false);
+    refuse(&sim, &db);
     script.run(&db, 100).unwrap();
     let after = db.stats().pool;
     assert_eq!(after.page_writes, PageWrites::Doublewrite);
