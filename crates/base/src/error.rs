@@ -225,7 +225,7 @@ pub enum Error {
         /// The name.
         name: String,
     },
-    /// More transactions at once than the engine has sessions for, or a status window held by an old one. Retryable.
+    /// More transactions at once than the engine has sessions for, or more than the status window has words for. Retryable.
     TooManyTransactions {
         /// The limit.
         max: usize,

@@ -192,7 +192,7 @@ impl Txn {
     /// The transaction's xid; draws one the first time. Without latches: it may wait for the log.
     ///
     /// # Errors
-    /// `TooManyTransactions` when an old transaction holds the status window; `DiskFull`; `Poisoned`.
+    /// `TooManyTransactions` when more run than the status window has words for; `DiskFull`; `Poisoned`.
     pub fn ensure_xid(&mut self) -> Result<Xid> {
         if let Some(xid) = self.xid {
             return Ok(xid);
