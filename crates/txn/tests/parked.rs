@@ -128,6 +128,43 @@ fn a_savepoint_that_cannot_be_gone_back_to_leaves_a_transaction_that_only_ends()
     assert_eq!((toy.manager.retry_parked(), toy.sum()), (0, 0));
 }
 
+#[test]
+fn a_rollback_that_meets_a_damaged_page_is_parked() {
+    let (toy, rows) = Toy::new(Mem::null(), &[0; 3], small());
+    let mut txn = toy.begin("large");
+    add_each(&toy, &mut txn, 0..3, 1);
+    rows.damaged.store(1, Ordering::Relaxed);
+    let outcome = txn.rollback();
+    let cause = match &outcome {
+        Err(Error::RollbackParked { cause, .. }) => &**cause,
+        other => panic!("{other:?}"),
+    };
+    assert!(matches!(cause, Error::Corrupted { .. }), "{cause:?}");
+    assert_eq!((toy.manager.retry_parked(), toy.value(2)), (1, 0));
+    assert!(toy.log.poisoned().is_none());
+    toy.log.close().expect("closed beside it");
+}
+
+/// A change on a damaged page is left out, and the transaction does not end in this run: the next restart finds the change
+/// in the log.
+#[test]
+fn a_loser_with_a_damaged_page_stays_parked() {
+    let mem = Mem::null();
+    let fs: Arc<dyn Fs> = Arc::new(mem.clone());
+    log_of_a_loser(mem);
+    let (toy, rows) = Toy::open(&fs, &[5, 6], small(), Start { next_xid: Xid(64), clock: Default::default() });
+    rows.damaged.store(1, Ordering::Relaxed);
+    let body = |row: u64, new: i64| [row, 0, 0, new as u64].map(u64::to_le_bytes).concat().into();
+    let change = |n: u64| LoggedChange { lsn: Lsn(n + 1), kind: 40, table: TABLE, body: body(n, n as i64 + 5) };
+    let (changes, cause) = (vec![change(0), change(1)], Error::DiskFull { path: "data".into() });
+    let unfinished = Unfinished { xid: Xid(1), first_group: GroupNo(1), last_lsn: Lsn(2), changes, cause };
+    toy.manager.park(unfinished).expect("parked");
+    (0..3).for_each(|_| assert_eq!(toy.manager.retry_parked(), 1));
+    assert_eq!([0, 1].map(|row| toy.value(row)), [0, 6], "what is not damaged is back");
+    assert!(matches!(*toy.manager.parked()[0].cause, Error::Corrupted { .. }));
+    assert_eq!(toy.manager.checkpoint_view().active.len(), 1);
+}
+
 /// A restart hands over what it could not take back: the rows are locked again under a new xid, and the records carry
 /// the old one.
 #[test]

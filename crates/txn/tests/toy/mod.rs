@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 use foreshore_base::codec::{Decoder, Put, u64_at};
-use foreshore_base::{Error, Lsn, PageId, Result, TableId, Uuid, Xid};
+use foreshore_base::{Error, Lsn, PageId, Place, Result, TableId, Uuid, Xid};
 use foreshore_buffer::format::UNDOABLE;
 use foreshore_buffer::{Change, ChangeRecord, ExclusiveGuard, PageMut, Pool, PoolOptions, change_cost};
 use foreshore_io::Fs;
@@ -42,6 +42,8 @@ pub(crate) struct Rows {
     pub(crate) panics: AtomicBool,
     /// The row that finds no page on its way back.
     pub(crate) stuck: AtomicU64,
+    /// The row whose page is damaged.
+    pub(crate) damaged: AtomicU64,
 }
 
 pub(crate) fn small() -> TxnManagerOptions {
@@ -150,6 +152,7 @@ impl Toy {
             fails: AtomicBool::new(false),
             panics: AtomicBool::new(false),
             stuck: AtomicU64::new(u64::MAX),
+            damaged: AtomicU64::new(u64::MAX),
         });
         manager.set_resource_manager(resources.clone());
         let rows = values.len() as u64;
@@ -300,6 +303,9 @@ impl ResourceManager for Rows {
         if self.stuck.load(Ordering::Relaxed) == row {
             return Err(Error::DiskFull { path: "data".into() });
         }
+        if self.damaged.load(Ordering::Relaxed) == row {
+            return Err(Error::corrupted("data", Place::Page(page_of(row)), "the checksum does not fit"));
+        }
         context.reserve(UndoContext::clr_cost(1, BODY))?;
         let mut page = self.pool.exclusive(page_of(row))?;
         assert_eq!(header(&page), context.xid(), "the row is still locked");
@@ -330,7 +336,19 @@ impl ResourceManager for Rows {
             let before = if before == again.was().0 { again.xid().0 } else { before };
             let body = [&row.to_le_bytes()[..], &before.to_le_bytes(), &change.body[16..]].concat();
             again.reserve(BODY)?;
-            let mut page = self.pool.exclusive(page_of(row))?;
+            let page = self.pool.exclusive(page_of(row)).and_then(|page| match self.damaged.load(Ordering::Relaxed) {
+                damaged if damaged == row => {
+                    Err(Error::corrupted("data", Place::Page(page_of(row)), "the checksum does not fit"))
+                }
+                _ => Ok(page),
+            });
+            let mut page = match page {
+                Ok(page) => page,
+                Err(cause) => {
+                    again.leave_out(cause)?;
+                    continue;
+                }
+            };
             again.enter(
                 &Undoable { kind: change.kind, table: change.table, body: &body, before: None, structure: 0 },
                 change.lsn,
