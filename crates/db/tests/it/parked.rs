@@ -53,7 +53,7 @@ fn use_up_pages(db: &Db, count: u64) {
     for n in 0.. {
         // On both sides, for a split leaves the row on one of them.
         let (beside, away) = (n % count * APART + APART / 2, 1 + n / count / 2);
-        let key = if n / count % 2 == 0 { beside - APART / 2 + away } else { beside + APART / 2 - away };
+        let key = if (n / count).is_multiple_of(2) { beside - APART / 2 + away } else { beside + APART / 2 - away };
         match db.run(|tx| tx.open(BLOBS)?.insert(key, &[3; 1900][..]).map(drop)) {
             Ok(()) => refused = 0,
             Err(Error::DiskFull { path }) if path.ends_with("data") => refused += 1,
