@@ -155,7 +155,7 @@ impl LockManager {
         }
     }
 
-    /// Hides the running transaction of the owner with this number (see [`Owner::index`]) from those who wait for its
+    /// Hides the running transaction of the owner with this number (see [`Owner::index`]) from the waiters for its
     /// rows: each of them looks again, and its caller decides by other means what becomes of the wait.
     /// [`Owner::set_xid`] shows it again.
     pub fn hide(&self, owner: usize) {

@@ -63,7 +63,7 @@ struct Parked {
 #[derive(Debug)]
 pub(crate) struct ParkedList {
     list: Mutex<List>,
-    /// The length of the list and those that are being tried, for those who have nothing to look for there.
+    /// The length of the list and those that are being tried: mostly zero, and then the list is not locked.
     count: AtomicUsize,
     signal: OnceLock<Signal>,
 }

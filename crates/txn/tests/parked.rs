@@ -206,7 +206,7 @@ fn a_loser_of_a_restart_is_parked_and_ends_later() {
     assert_eq!((kinds.len(), kinds.last()), (3, Some(&END)), "two compensations and the end");
 }
 
-/// Two changes that nobody has committed, in rows of zero.
+/// Two changes that are not committed, in rows of zero.
 fn log_of_a_loser(mem: Mem) {
     let (toy, rows) = Toy::new(mem, &[0, 0], small());
     let mut txn = toy.begin("lost");

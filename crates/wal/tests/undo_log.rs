@@ -1,4 +1,4 @@
-//! The account of log space for rollbacks: what is charged is on the disk, and nobody else gets it.
+//! The account of log space for rollbacks: what is charged is on the disk, and no other session gets it.
 #![cfg(not(any(foreshore_loom, foreshore_shuttle)))]
 
 mod common;
@@ -97,7 +97,7 @@ fn what_is_given_back_goes_to_others() {
     }
 }
 
-/// Sessions take the account's space in blocks and keep one, so that small transactions meet nobody there.
+/// Sessions take space from the account in blocks and keep one, so that small transactions change nothing shared.
 #[test]
 fn small_transactions_change_nothing_shared() {
     let fs: Arc<dyn Fs> = Arc::new(Sim::new(4));

@@ -1,4 +1,4 @@
-//! Rollbacks on a full disk: their log is there, and one that finds no page is parked, harms nobody else and goes on
+//! Rollbacks on a full disk: their log is there, and one that finds no page is parked, harms no other transaction and goes on
 //! when there is space. Nothing is poisoned.
 
 use crate::script::{disk, options};

@@ -215,20 +215,20 @@ impl Segments {
         }
     }
 
-    /// Prepared space that is spoken for: what is kept back, and what sessions were granted.
-    fn spoken_for(&self) -> u64 {
+    /// Prepared space that is set aside: what is kept back, and what sessions were granted.
+    fn set_aside(&self) -> u64 {
         // ORDERING: Relaxed, as in `expect_sessions`, and as in `grant`.
         self.kept_back.load(Ordering::Relaxed) + self.granted.load(Ordering::Relaxed)
     }
 
-    /// Whether prepared space has fallen below what is spoken for.
+    /// Whether prepared space has fallen below what is set aside.
     pub(crate) fn is_short(&self) -> bool {
-        self.ahead() < self.spoken_for()
+        self.ahead() < self.set_aside()
     }
 
     /// Whether ordinary reservations would use what rollbacks or a restart need.
     fn is_spent(&self) -> bool {
-        self.ahead() + self.options.margin() < self.spoken_for()
+        self.ahead() + self.options.margin() < self.set_aside()
     }
 
     /// Whether there is no more than what is in flight may take.
@@ -240,7 +240,7 @@ impl Segments {
 
     /// Segments to keep ready.
     fn ready_target(&self) -> usize {
-        self.options.ready_target(self.spoken_for())
+        self.options.ready_target(self.set_aside())
     }
 
     /// Grants space for compensations, in blocks of [`GRANT`] bytes.
