@@ -376,16 +376,8 @@ impl fmt::Display for Error {
             Self::TooManyTransactions { max, oldest } => {
                 write!(f, "more than {max} transactions at once, the oldest is {oldest:?}")
             }
-            Self::TransactionTooLarge { max } => write!(
-                f,
-                "the transaction needs more than all {max} bytes for undo: raise memory_limit, or spill_limit so that more of it \
-                 goes to a file"
-            ),
-            Self::UndoMemory { max, holder } => write!(
-                f,
-                "other transactions, among them {holder:?}, hold the {max} bytes for undo: run the transaction again, or raise \
-                 memory_limit or spill_limit"
-            ),
+            Self::TransactionTooLarge { max } => write_too_large(f, *max),
+            Self::UndoMemory { max, holder } => write_undo_memory(f, *max, holder),
             Self::LockLimit { table, max } => {
                 write!(f, "no memory for one more shared lock in table {table}: all {max} are in use")
             }
@@ -399,6 +391,20 @@ impl fmt::Display for Error {
 
 fn write_too_old(f: &mut fmt::Formatter<'_>, label: &str, age: Duration) -> fmt::Result {
     write!(f, "transaction {label:?} ran for {age:?}, longer than transaction_max_age, and was rolled back")
+}
+
+fn write_too_large(f: &mut fmt::Formatter<'_>, max: usize) -> fmt::Result {
+    write!(
+        f,
+        "the transaction needs more than all {max} bytes for undo: raise memory_limit, or spill_limit for a larger file"
+    )
+}
+
+fn write_undo_memory(f: &mut fmt::Formatter<'_>, max: usize, holder: &str) -> fmt::Result {
+    write!(
+        f,
+        "others, among them {holder:?}, hold the {max} bytes for undo: run it again, or raise memory_limit or spill_limit"
+    )
 }
 
 fn write_cycle(f: &mut fmt::Formatter<'_>, cycle: &[Waiter]) -> fmt::Result {

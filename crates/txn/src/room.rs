@@ -55,6 +55,7 @@ impl<'a> Wait<'a> {
 
     fn wait(mut self, most: Option<Duration>) {
         if let Some(key) = self.key.take() {
+            // WAIT: park - see the caller.
             self.event.wait(key, most);
         }
     }

@@ -124,12 +124,14 @@ impl CommitTicket {
 }
 
 impl CommitTicket {
-    /// Calls `function` once when the commit is durable, relaxed or not, or with `Poisoned` when it cannot be. Costs no thread: it is
-    /// called by whoever writes the group, by the flusher, or by this thread if the answer is known.
+    /// Calls `function` once when the commit is durable, relaxed or not, or with `Poisoned` or `Closed` when it cannot be. Costs no
+    /// thread: it is called by the flusher, by a thread that has waited for a ticket or committed, before that returns to its caller, or
+    /// by this thread if the answer is known. None of them holds a lock of the engine then. So `function` may take a checkpoint, close or
+    /// reopen the database, or drop its last handle.
     ///
-    /// It should be short, for it may delay the next group, and must not wait for this log. Nor for a lock, unless with a limit:
-    /// who writes the group may be in the middle of a transaction that has the lock. Nor may it close or reopen the database. A
-    /// panic in it is counted and goes no further. If the log is dropped before, so is `function`; a `Log` inside of it keeps the
+    /// It should be short, for it delays the next group and other callbacks, and must not wait for a commit that the flusher is to make
+    /// durable. Nor for a lock, unless with a limit: the thread that calls it may have another transaction open. A panic in it is counted
+    /// and goes no further. If the log is dropped before, so is `function`; a `Log` inside of it keeps the
     /// log alive until then.
     pub fn on_durable(self, function: impl FnOnce(Result<()>) + Send + 'static) {
         let weak = Arc::downgrade(&self.shared);

@@ -120,7 +120,7 @@ pub(crate) struct Arena {
     /// Chunks in use, written under the mutex.
     used: AtomicUsize,
     /// Sessions, each of which may sit on chunks.
-    sessions: AtomicUsize,
+    pub(super) sessions: AtomicUsize,
     limit: usize,
     /// Chunks in memory and in the file.
     total: usize,
@@ -180,22 +180,6 @@ impl Arena {
     /// Entries that were taken out from between others.
     pub(crate) fn pruned(&self) -> u64 {
         self.pruned.sum()
-    }
-
-    /// One session more, and where it shows whether it holds memory.
-    pub(super) fn enter(&self) -> Arc<Holder> {
-        // ORDERING: hint, see `is_short`.
-        self.sessions.fetch_add(1, Ordering::Relaxed);
-        let holder = Arc::<Holder>::default();
-        self.lists.lock().sessions.push(holder.clone());
-        holder
-    }
-
-    /// One session less.
-    pub(super) fn exit(&self, holder: &Arc<Holder>) {
-        // ORDERING: hint, see `is_short`.
-        self.sessions.fetch_sub(1, Ordering::Relaxed);
-        self.lists.lock().sessions.retain(|other| !Arc::ptr_eq(other, holder));
     }
 
     /// Whether sessions should leave chunks to others: what is unused is no more than a few for each.

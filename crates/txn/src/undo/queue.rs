@@ -82,6 +82,22 @@ impl Queued {
 }
 
 impl Arena {
+    /// One session more, and where it shows whether it holds memory.
+    pub(super) fn enter(&self) -> Arc<Holder> {
+        // ORDERING: hint, see `is_short`.
+        self.sessions.fetch_add(1, Ordering::Relaxed);
+        let holder = Arc::<Holder>::default();
+        self.lists.lock().sessions.push(holder.clone());
+        holder
+    }
+
+    /// One session less.
+    pub(super) fn exit(&self, holder: &Arc<Holder>) {
+        // ORDERING: hint, see `is_short`.
+        self.sessions.fetch_sub(1, Ordering::Relaxed);
+        self.lists.lock().sessions.retain(|other| !Arc::ptr_eq(other, holder));
+    }
+
     /// Puts a session at the end of the queue.
     pub(super) fn join_queue(&self, me: &Arc<Holder>) {
         let mut lists = self.lists.lock();

@@ -216,9 +216,8 @@ impl Log {
         CommitTicket::new(self.handle.shared.clone(), spread(target), record, csn, target)
     }
 
-    /// Calls `function` once when `lsn` is durable, or when the log has stopped: on the thread that learns it, this one perhaps,
-    /// and before every callback of a ticket that this thread calls, for that may wait for what `function` gives back.
-    /// So `function` waits for nobody. A panic in it goes no further.
+    /// Calls `function` once when `lsn` is durable, or when the log has stopped: at once, on the thread that learns it, and before
+    /// callbacks of tickets, which may wait for what it gives back. So it waits for nobody. A panic in it goes no further.
     pub fn release_when_durable(&self, lsn: Lsn, function: impl FnOnce() + Send + 'static) {
         self.shared().pipeline.release_when_durable(spread(lsn), lsn, Box::new(|_| function()));
     }
@@ -241,8 +240,7 @@ impl Log {
         self.shared().pipeline.acknowledge_all();
     }
 
-    /// Calls `function` once when the log has stopped, whatever the cause, on a thread that holds no lock of the log's users: a
-    /// flusher, or one that waits for a ticket.
+    /// Calls `function` once when the log has stopped, on a thread that holds nothing, as callbacks of tickets.
     pub fn on_stop(&self, function: impl FnOnce() + Send + 'static) {
         self.shared().pipeline.call_when_stopped(Box::new(function));
     }
@@ -285,7 +283,6 @@ impl Log {
         let (records, record_bytes) = shared.slots.totals();
         let (groups, group_bytes, writes) = shared.totals.get();
         let (segments_made, segments_recycled) = shared.segments.as_ref().map_or((0, 0), |segments| segments.counts());
-        let callback_panics = shared.pipeline.callback_panics();
         LogStats {
             records,
             record_bytes,
@@ -296,7 +293,7 @@ impl Log {
             segments_made,
             segments_recycled,
             watchers: shared.pipeline.watchers(),
-            callback_panics,
+            callback_panics: shared.pipeline.callback_panics(),
             yields: shared.pipeline.yields(),
             slowed_nanos: shared.throttle.waited(),
             waits: shared.pipeline.waits(),
@@ -336,8 +333,7 @@ impl Log {
         forced
     }
 
-    /// Stops the threads of this log, and calls what they would have called. The caller holds nothing that users' code might want, which
-    /// may run on those threads.
+    /// Stops the threads of this log, then calls what they would have. The caller holds nothing that callbacks may want.
     pub fn end_threads(&self) {
         let daemons = std::mem::take(&mut *self.handle.daemons.lock());
         daemons.into_iter().for_each(Daemon::stop);

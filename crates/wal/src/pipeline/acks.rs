@@ -133,8 +133,9 @@ impl Acks {
         let upto = durable().0;
         while used != 0 {
             let shard = &self.shards[used.trailing_zeros() as usize];
+            // ORDERING: Relaxed, ordered by the caller's fence.
             let first = shard.first.load(Ordering::Relaxed);
-            // The holder of the token looks again: second row of the table above.
+            // ORDERING: as above. The holder of the token looks again: second row of the table above.
             if first != NONE && first <= upto.0 && !shard.taken.load(Ordering::Relaxed) {
                 return true;
             }
