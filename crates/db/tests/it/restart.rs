@@ -385,7 +385,7 @@ fn verify_ended(db: &Db, rows: &Rows) {
 #[test]
 fn the_stretches_of_these_tests_are_many() {
     let sim = disk(5);
-    let frames = options(&sim).open(DIR).unwrap().stats().pool.frames as u64;
+    let frames = options(&sim).open(DIR).unwrap().stats().pool.frames;
     // A stretch is a sixteenth of the pool; a large transaction above logs 420 rows of 1500 bytes.
     assert!(3 * (frames * 8192 / 16) < 420 * 1500, "{frames} frames");
 }
