@@ -219,12 +219,12 @@ impl Checkpointer {
             oldest.map_or(0, |oldest| self.log.bytes_since(oldest).saturating_sub(page_log_bytes));
         // ORDERING: hint, for statistics.
         CheckpointStats {
-            page_log_bytes,
-            transaction_log_bytes,
             checkpoints: self.checkpoints.load(Ordering::Relaxed),
             failures: self.failures.load(Ordering::Relaxed),
             scan_start: GroupNo(self.scan_start.load(Ordering::Relaxed)),
             redo_start: GroupNo(self.redo_start.load(Ordering::Relaxed)),
+            page_log_bytes,
+            transaction_log_bytes,
         }
     }
 

@@ -1,9 +1,9 @@
 //! What the owner of a log does about its space: how much is kept, what can be given up, and how fast it grows.
 
-use crate::log::Log;
+use crate::log::{Log, Shared};
 use crate::requests::{SpaceRequest, SpaceServer};
 use crate::throttle::LogLimits;
-use foreshore_base::GroupNo;
+use foreshore_base::{GroupNo, Result};
 
 impl Log {
     /// Whether [`Log::truncate`] before `group`, twice, would give up a segment.
@@ -51,5 +51,33 @@ impl Log {
     #[must_use]
     pub fn bytes_since(&self, group: GroupNo) -> u64 {
         self.shared().segments.as_ref().map_or(0, |segments| segments.bytes_since(group))
+    }
+}
+
+impl Shared {
+    /// Whether an ordinary reservation may go on: there is prepared space ahead. One that `frees` space may use the
+    /// margin.
+    #[inline]
+    pub(crate) fn admit_space(&self, frees: bool) -> Result<()> {
+        self.segments.as_ref().map_or(Ok(()), |segments| segments.admit(frees))
+    }
+
+    /// Whether sessions are slowed down just now.
+    #[inline]
+    pub(crate) fn is_slowed(&self) -> bool {
+        self.throttle.slows(self.totals.bytes())
+    }
+
+    /// Whether a reservation of a rollback may go on: more space is prepared than what is in flight may take.
+    #[inline]
+    pub(crate) fn admit_rollback(&self) -> Result<()> {
+        self.segments.as_ref().map_or(Ok(()), |segments| segments.admit_rollback())
+    }
+
+    /// Keeps log space back for `sessions` at once.
+    pub(crate) fn expect_sessions(&self, sessions: usize) {
+        if let Some(segments) = &self.segments {
+            segments.expect_sessions(sessions);
+        }
     }
 }
