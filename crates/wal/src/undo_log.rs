@@ -61,6 +61,9 @@ impl UndoLog {
 
     #[cold]
     fn take(&mut self, shared: &Shared, missing: u64, frees: bool) -> Result<()> {
+        if let Some(error) = shared.pipeline.poison_error() {
+            return Err(error);
+        }
         let blocks = missing.div_ceil(GRANT);
         if let Some(segments) = &shared.segments {
             segments.grant(blocks, frees)?;

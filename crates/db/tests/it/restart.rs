@@ -106,7 +106,7 @@ fn redo_from_behind_an_old_transaction_finds_every_change() {
     let (mut points, mut images, mut redone, mut analysed) = (sim.crash_points(), 0_u64, 0, 0);
     loop {
         let op = points.op();
-        if op >= from && op % 5 == 0 {
+        if op >= from && op % 3 == 0 {
             let image = points.image(&POLICIES[images as usize % POLICIES.len()], op);
             images += 1;
             let db = open(&image).unwrap_or_else(|error| panic!("operation {op}: {error:?}"));
