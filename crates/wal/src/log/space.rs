@@ -47,7 +47,7 @@ impl Log {
         self.shared().segments.as_ref().map_or(0, |segments| segments.retained_bytes())
     }
 
-    /// Bytes of the groups from `group` on, to the precision of a sixty-fourth of a segment.
+    /// Bytes of the groups from `group` on, to the precision of a group and a sixty-fourth of a segment, at most 256 KiB.
     #[must_use]
     pub fn bytes_since(&self, group: GroupNo) -> u64 {
         self.shared().segments.as_ref().map_or(0, |segments| segments.bytes_since(group))

@@ -68,6 +68,10 @@ impl Home {
     }
 }
 
+/// Farthest from one mark of a segment to the group behind which the next one is due. In a large segment a sixty-fourth may be
+/// more log than a small budget has.
+const MARK_DISTANCE: u64 = 256 << 10;
+
 /// A segment with groups in it.
 #[derive(Clone, Debug)]
 pub(crate) struct Live {
@@ -94,7 +98,8 @@ impl Live {
         assert!(offset >= self.end && end <= self.size, "groups of a segment follow each other");
         self.skip(offset);
         // A repeated group is no place to start from: the marks ascend.
-        if self.marks.last().is_none_or(|&(last, at)| group > last && offset - at >= self.size / 64) {
+        let distance = (self.size / 64).min(MARK_DISTANCE);
+        if self.marks.last().is_none_or(|&(last, at)| group > last && offset - at >= distance) {
             self.marks.push((group, offset));
         }
         self.end = end;
@@ -358,7 +363,7 @@ impl Segments {
         self.left_bytes.store(live.size - end, Ordering::Relaxed);
     }
 
-    /// Bytes of log from `group` on, to the precision of a sixty-fourth of a segment.
+    /// Bytes of log from `group` on, to the precision of a group and a sixty-fourth of a segment, or [`MARK_DISTANCE`].
     pub(crate) fn bytes_since(&self, group: GroupNo) -> u64 {
         let list = self.list.lock();
         let first = list.live.partition_point(|live| live.first <= group).saturating_sub(1);
@@ -390,3 +395,6 @@ impl Segments {
         &self.home.dir
     }
 }
+
+#[cfg(test)]
+mod tests;
