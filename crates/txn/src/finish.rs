@@ -122,7 +122,11 @@ impl Txn {
     pub(crate) fn take_back(&mut self) -> Result<()> {
         let Some(lease) = self.lease.take() else { return Ok(()) };
         match self.to_rollback(lease) {
-            Ok(rollback) => self.manager.roll_back(rollback),
+            Ok(rollback) => self.manager.roll_back(rollback).inspect_err(|error| {
+                if matches!(error, Error::RollbackParked { .. }) {
+                    self.manager.tell_parked();
+                }
+            }),
             Err(lease) => self.manager.end_rollback(lease, false, Ok(())),
         }
     }

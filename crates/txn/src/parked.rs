@@ -172,8 +172,8 @@ impl From<Error> for Stop {
 }
 
 impl TxnManager {
-    /// Names the thread that calls [`retry_parked`](Self::retry_parked): it is signalled when a rollback is parked. The
-    /// first call counts.
+    /// Names the thread that calls [`retry_parked`](Self::retry_parked): it is signalled when a rollback is parked for the
+    /// first time. The first call counts.
     pub fn signal_parked(&self, signal: Signal) {
         let _ = self.parked.signal.set(signal);
     }
@@ -228,6 +228,7 @@ impl TxnManager {
         let lease = txn.lease.take().expect("a running transaction has its lease");
         let rollback = Rollback { lease, xid, logged_as: was, last_lsn, label: RESTART, is_prepared: false, lost };
         let _ = self.park_rollback(rollback, cause);
+        self.tell_parked();
         Ok(())
     }
 
@@ -254,10 +255,15 @@ impl TxnManager {
         self.parked.add(Parked { rollback, cause: Arc::clone(&cause), since: self.time.now() });
         // After it is in the list: see the head of the file.
         self.locks.hide(owner);
+        Error::RollbackParked { label, cause }
+    }
+
+    /// Signals that a rollback has been parked. Not for one that was tried again and parked anew: the thread that tries would wake
+    /// itself, over and over.
+    pub(crate) fn tell_parked(&self) {
         if let Some(signal) = self.parked.signal.get() {
             signal.notify();
         }
-        Error::RollbackParked { label, cause }
     }
 
     /// The answer for a writer that meets a row of `holder`, if the rollback of that is parked.

@@ -7,12 +7,14 @@ use foreshore_base::{Error, GroupNo, Lsn, Xid};
 use foreshore_buffer::format::{CLR, UNDOABLE};
 use foreshore_io::{Fs, Mem};
 use foreshore_lock::TableMode;
+use foreshore_sync::Signal;
 use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_sync::primitive::thread;
 use foreshore_txn::format::END;
 use foreshore_txn::{LoggedChange, Start, Txn, Unfinished};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 use toy::{TABLE, Toy, decode, records, small};
 
 fn is_parked<T>(outcome: Result<T, Error>, of: &str) -> bool {
@@ -55,6 +57,25 @@ fn a_rollback_without_a_page_keeps_its_rows_until_it_is_tried_again() {
     assert_eq!([0, 1].map(|row| toy.add(&mut other, row, 0).expect("free")), [1, 2]);
     other.commit().expect("committed").wait().expect("durable");
     assert_eq!((toy.manager.stats().parked, toy.manager.checkpoint_view().active.len()), (0, 0));
+}
+
+/// The thread that tries again is told of each rollback once, or it would wake itself for as long as one is parked.
+#[test]
+fn a_rollback_that_is_parked_again_wakes_nobody() {
+    let (toy, rows) = Toy::new(Mem::null(), &[1], small());
+    let signal = Signal::new();
+    toy.manager.signal_parked(signal.clone());
+    let mut txn = toy.begin("large");
+    add_each(&toy, &mut txn, 0..1, 10);
+    rows.stuck.store(0, Ordering::Relaxed);
+    assert!(is_parked(txn.rollback(), "large"));
+    assert!(signal.wait(Some(Duration::ZERO)), "parked for the first time");
+    for _ in 0..3 {
+        assert_eq!(toy.manager.retry_parked(), 1);
+        assert!(!signal.wait(Some(Duration::ZERO)), "parked again");
+    }
+    rows.stuck.store(u64::MAX, Ordering::Relaxed);
+    assert_eq!(toy.manager.retry_parked(), 0);
 }
 
 #[test]
