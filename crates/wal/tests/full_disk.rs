@@ -383,7 +383,7 @@ fn what_is_kept_back_ends_in_a_refusal_and_not_in_a_stop() {
     assert_eq!(tags(&recovered), (0..acked).collect::<Vec<_>>());
 }
 
-/// Work that frees space may use half of what is kept back, and no more.
+/// Work that frees space may use the margin, and no more.
 #[test]
 fn work_that_frees_space_goes_on_where_other_work_is_refused() {
     let sim = Sim::new(1);
@@ -408,7 +408,7 @@ fn work_that_frees_space_goes_on_where_other_work_is_refused() {
     let (_, freeing) = go_on();
     assert!(freeing >= 32 << 10, "{freeing} bytes for work that frees space");
     assert_eq!(go_on(), (0, 0));
-    // The other half is for rollbacks.
+    // The rest is for rollbacks.
     session.reserve_rollback(Session::cost(3000)).unwrap();
     let lsn = session.append(Record { tag: 1, flags: 0, parts: &[&payload(1, 3000)] }, Dep::none());
     log.force(lsn).unwrap();

@@ -7,10 +7,9 @@ use foreshore_base::{Error, Result};
 use foreshore_sync::spent::{self, Spent};
 
 impl Session {
-    /// [`Session::reserve`] when the disk has refused space.
+    /// [`Session::reserve`] when the disk has refused space. `need`: what was reserved before is included.
     #[cold]
-    pub(super) fn reserve_after_wait(&mut self, max_bytes: usize) -> Result<()> {
-        let need = max_bytes.max(self.credit as usize);
+    pub(super) fn reserve_after_wait(&mut self, need: usize) -> Result<()> {
         self.repeat_after_wait(|session| session.admit(need, Purpose::Ordinary))
     }
 

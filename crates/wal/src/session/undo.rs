@@ -5,7 +5,7 @@ use foreshore_base::{Error, Result};
 
 impl Session {
     /// Makes sure that compensations of `bytes` together (see [`undo_log_cost`](crate::undo_log_cost)) can be charged.
-    /// Without latches.
+    /// Without latches, and before [`Session::reserve`]: a wait gives back what was reserved.
     ///
     /// # Errors
     /// `DiskFull` if there is no prepared log space for them, none can be made and none is given up; what making it failed
