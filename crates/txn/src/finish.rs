@@ -23,7 +23,7 @@ impl Txn {
     /// # Errors
     /// `Poisoned`, and then it is rolled back; `RolledBack` after a rollback to a savepoint that stopped half-way.
     pub fn commit(self) -> Result<CommitTicket> {
-        self.pre_commit(false)
+        self.pre_commit(false, |_| ())
     }
 
     /// As [`commit`](Self::commit), for a caller that does not wait: the flusher makes it durable.
@@ -31,13 +31,24 @@ impl Txn {
     /// # Errors
     /// `Poisoned`, and then it is rolled back.
     pub fn commit_pipelined(self) -> Result<CommitTicket> {
-        self.pre_commit(true)
+        self.commit_pipelined_then(|_| ())
     }
 
-    pub(crate) fn pre_commit(mut self, hand_over: bool) -> Result<CommitTicket> {
+    /// As [`commit_pipelined`](Self::commit_pipelined). `then` is called with the commit's number when the locks are free, before
+    /// callbacks that are due: they may wait for whatever the caller still counts as running.
+    ///
+    /// # Errors
+    /// As [`commit_pipelined`](Self::commit_pipelined); `then` was not called.
+    pub fn commit_pipelined_then(self, then: impl FnOnce(Csn)) -> Result<CommitTicket> {
+        self.pre_commit(true, then)
+    }
+
+    pub(crate) fn pre_commit(mut self, hand_over: bool, then: impl FnOnce(Csn)) -> Result<CommitTicket> {
         // With an xid it has changed rows or locked them: readers by snapshots find that xid in their headers, and have to find
         // it on one side of theirs for good. So its commit takes a stamp like any other.
-        let (Some(xid), Some(tag)) = (self.xid, self.logged_as()) else { return Ok(self.end_unlogged(hand_over)) };
+        let (Some(xid), Some(tag)) = (self.xid, self.logged_as()) else {
+            return Ok(self.end_unlogged(hand_over, then));
+        };
         if self.is_broken {
             return Err(Error::RolledBack);
         }
@@ -72,6 +83,7 @@ impl Txn {
             manager.log.acknowledge(session);
         }
         manager.release(lease, csn);
+        then(csn);
         if hand_over {
             // They may want what this transaction had.
             manager.log.acknowledge(session);
@@ -91,7 +103,7 @@ impl Txn {
 
     /// Commits a transaction that has changed and locked no row. Its place in the order is that of the newest commit it has
     /// seen, and so is the durability that its ticket waits for.
-    fn end_unlogged(mut self, hand_over: bool) -> CommitTicket {
+    fn end_unlogged(mut self, hand_over: bool, then: impl FnOnce(Csn)) -> CommitTicket {
         let mut lease = self.lease.take().expect("a running transaction has its lease");
         let (manager, seen) = (&self.manager, self.observed());
         manager.locks.finish(&mut lease.owner, None);
@@ -102,6 +114,7 @@ impl Txn {
         manager.commits.add(1);
         let (ticket, session) = (manager.log.ticket(seen.lsn(), seen, seen.lsn()), lease.session.number());
         manager.give_back(lease, seen);
+        then(seen);
         if hand_over {
             manager.log.acknowledge(session);
         }

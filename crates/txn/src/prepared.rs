@@ -154,7 +154,7 @@ impl Prepared {
     /// # Errors
     /// `Poisoned`: the next restart tells what has become of it.
     pub fn commit(self) -> Result<CommitTicket> {
-        self.txn.pre_commit(false)
+        self.txn.pre_commit(false, |_| ())
     }
 
     /// Takes everything back. Others get what was locked once the decision is durable, and then it returns.

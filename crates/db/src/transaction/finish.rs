@@ -141,11 +141,17 @@ impl Transaction {
         let Live { txn, created, dropped, .. } = *live;
         // Before the locks go. A commit that fails has stopped the log.
         dropped.iter().for_each(Tree::retire);
-        let commit = || if hand_over { txn.commit_pipelined() } else { txn.commit() };
-        let committed = self.measured(commit);
-        self.engine.transaction_ended();
-        let ticket = committed?;
-        self.engine.know_tables(created, dropped, ticket.csn());
+        let engine = &self.engine;
+        // Before a callback of another commit is called on this thread: it may close the database, which waits for this transaction.
+        let end = |csn| {
+            engine.know_tables(created, dropped, csn);
+            engine.transaction_ended();
+        };
+        let commit = || match hand_over {
+            true => txn.commit_pipelined_then(end),
+            false => txn.commit().inspect(|ticket| end(ticket.csn())),
+        };
+        let ticket = self.measured(commit).inspect_err(|_| engine.transaction_ended())?;
         Ok(if self.durability == Durability::Relaxed { ticket.relax() } else { ticket })
     }
 

@@ -3,13 +3,13 @@
 
 use crate::support::{DIR, NUMBERS, fill, in_memory, open, small};
 use foreshore::{CommitTicket, Db, Error, Transaction};
-use foreshore_io::Mem;
+use foreshore_io::{Fs, Mem};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Wake};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What takes longer waits for ever.
 const SOON: Duration = Duration::from_secs(60);
@@ -39,6 +39,30 @@ fn a_checkpoint_that_makes_a_commit_durable_does_not_call_its_callback() {
     write(&db).commit().unwrap();
     assert!(matches!(reports.try_recv(), Ok(Ok(()))));
     assert_eq!(db.stats().log.callback_panics, 0);
+}
+
+/// A commit calls callbacks that are due when nothing of its own transaction is left to wait for.
+#[test]
+fn a_callback_that_a_commit_calls_does_not_find_that_transaction_running() {
+    let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+    let db = small().background(false).fs(Arc::clone(&fs)).open(DIR).unwrap();
+    fill(&db, 10);
+    let (report, reports) = mpsc::channel();
+    let (ticket, other) = (pipelined(&db), db.clone());
+    ticket.on_durable(move |_| {
+        let begun = Instant::now();
+        report.send((other.close(SOON), begun.elapsed())).unwrap();
+    });
+    // It makes the commit durable and calls nothing.
+    db.checkpoint().unwrap();
+    let tx = write(&db);
+    assert!(reports.try_recv().is_err(), "the next commit calls it");
+    let ticket = tx.commit_pipelined().unwrap();
+    let (closed, took) = reports.try_recv().expect("called before the commit returns");
+    closed.unwrap();
+    assert!(took < SOON, "it waited for the transaction whose commit called it");
+    drop((ticket, db));
+    assert!(small().fs(fs).open(DIR).unwrap().stats().recovery.was_clean);
 }
 
 #[test]
