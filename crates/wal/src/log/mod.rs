@@ -356,34 +356,6 @@ const fn spread(lsn: Lsn) -> usize {
 }
 
 impl Shared {
-<<<<<<< HEAD
-=======
-    /// Whether an ordinary reservation may go on: there is prepared space ahead. One that `frees` space may use the margin, too.
-    #[inline]
-    pub(crate) fn admit_space(&self, frees: bool) -> Result<()> {
-        self.segments.as_ref().map_or(Ok(()), |segments| segments.admit(frees))
-    }
-
-    /// Whether sessions are slowed down just now.
-    #[inline]
-    pub(crate) fn is_slowed(&self) -> bool {
-        self.throttle.slows(self.totals.bytes())
-    }
-
-    /// Whether a reservation of a rollback may go on: more space is prepared than what is in flight may take.
-    #[inline]
-    pub(crate) fn admit_rollback(&self) -> Result<()> {
-        self.segments.as_ref().map_or(Ok(()), |segments| segments.admit_rollback())
-    }
-
-    /// Keeps log space back for `sessions` at once.
-    pub(crate) fn expect_sessions(&self, sessions: usize) {
-        if let Some(segments) = &self.segments {
-            segments.expect_sessions(sessions);
-        }
-    }
-
->>>>>>> 9b331c7 (wal: keep a reservation through both of its waits)
     /// Whether a lead ends with its copy: nobody waits for a device.
     pub(crate) fn drops_groups(&self) -> bool {
         self.segments.is_none()
