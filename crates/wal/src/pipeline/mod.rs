@@ -292,7 +292,7 @@ impl<L: Leader> Pipeline<L> {
         calls: Calls,
         mut park: impl FnMut(&Parker, Option<Duration>) -> bool,
     ) -> Result<bool> {
-        let (mut parker, mut place) = (None, None);
+        let (mut parker, mut place, mut owes_calls) = (None, None, false);
         if self.sealed() < lsn {
             self.pace.arrive();
         }
@@ -306,6 +306,7 @@ impl<L: Leader> Pipeline<L> {
                 Led::Busy
             };
             if matches!(led, Led::Sealed | Led::Unwanted) {
+                owes_calls |= led == Led::Sealed && calls == Calls::Here;
                 continue;
             }
             let parker = parker.get_or_insert_with(Parker::current);
@@ -333,6 +334,10 @@ impl<L: Leader> Pipeline<L> {
                 }
                 first
             });
+            // What its own group has made due does not wait for the next one.
+            if std::mem::take(&mut owes_calls) && self.has_due_calls() {
+                self.flushers.ring();
+            }
             // WAIT: window - for the stopped appender; park - for all else, see the callers.
             let go_on = park(parker, timer);
             self.waiters.leave(key);

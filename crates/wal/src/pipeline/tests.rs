@@ -64,6 +64,46 @@ fn a_limited_wait_ends_though_nothing_can_be_cut() {
     assert_eq!(pauses, 3);
 }
 
+/// The first group leaves out what an appender has not copied yet. After it nothing can be cut.
+struct Half;
+
+impl Leader for Half {
+    type Group = Self;
+
+    fn seal(&mut self, _group: &mut Self, order: Order) -> Result<Option<Cut>> {
+        Ok((order.number == GroupNo(1)).then_some(Cut { upto: Lsn(4), more: false, bytes: 4 }))
+    }
+}
+
+impl Group for Half {
+    fn write(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_leader_that_goes_on_waiting_leaves_the_callbacks_of_its_group_to_a_flusher() {
+    let slots = Slots::new(1);
+    slots.lease().expect("one slot");
+    let pipeline = Pipeline::new(Half, vec![Half], Lsn(0), GroupNo(1), Arc::new(slots), GroupPolicy::Greedy);
+    let called = Arc::new(AtomicU64::new(0));
+    let noted = called.clone();
+    pipeline.call_when_durable(
+        0,
+        Lsn(4),
+        Box::new(move |durable| _ = noted.fetch_add(u64::from(durable), Ordering::Relaxed)),
+    );
+    let is_rung = || pipeline.flusher_signal(0).wait(Some(Duration::ZERO));
+    assert!(is_rung(), "a callback asks for its group");
+    let durable = pipeline.force_while(Lsn(8), Calls::Here, |_, _| {
+        assert!(is_rung(), "nobody calls what is due");
+        pipeline.flush_step(0);
+        false
+    });
+    assert!(!durable.expect("no error"));
+    assert_eq!((pipeline.durable(), called.load(Ordering::Relaxed)), (Lsn(4), 1));
+}
+
 /// Panics where it is told to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Panics {
