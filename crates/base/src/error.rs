@@ -1,5 +1,6 @@
 //! The one error type, of every layer and of the public face.
 
+use crate::damage::write_damage;
 use crate::{GroupNo, Lockable, Place, TableRef, Waiter};
 use std::{fmt, io, path::PathBuf, sync::Arc, time::Duration};
 
@@ -26,8 +27,10 @@ pub enum Error {
         /// The file that needed it.
         path: PathBuf,
     },
-    /// Bytes on disk are not what was written, and no sound copy exists.
+    /// Bytes on disk are not what was written, and no sound copy exists. What else is in the database goes on.
     Corrupted {
+        /// The table that lost them, where the place is a page of one and the table is known.
+        table: Option<TableRef>,
         /// The file.
         file: PathBuf,
         /// Where in it.
@@ -285,11 +288,6 @@ impl Error {
         Self::Io { op, path, source: Arc::new(source) }
     }
 
-    /// Corruption of `file` at `place`.
-    pub fn corrupted(file: impl Into<PathBuf>, place: Place, why: &'static str) -> Self {
-        Self::Corrupted { file: file.into(), place, why }
-    }
-
     /// The error that all get after `cause` stopped the log: `Closed` if it was closed.
     #[must_use]
     pub fn poisoned(cause: &Error) -> Self {
@@ -323,8 +321,7 @@ impl fmt::Display for Error {
         match self {
             Self::Io { op, path, source } => write!(f, "cannot {op} {}: {source}", path.display()),
             Self::DiskFull { path } => write!(f, "no space for {} (disk, quota or file size limit)", path.display()),
-            Self::Corrupted { file, place: Place::File, why } => write!(f, "{} is corrupted: {why}", file.display()),
-            Self::Corrupted { file, place, why } => write!(f, "{} is corrupted at {place}: {why}", file.display()),
+            Self::Corrupted { table, file, place, why } => write_damage(f, table.as_ref(), file, *place, why),
             Self::Truncated { file, len, expected } => {
                 write!(f, "{} is truncated: {len} bytes, at least {expected} expected", file.display())
             }

@@ -6,6 +6,7 @@
 
 pub mod codec;
 mod crc;
+mod damage;
 mod error;
 mod ids;
 pub mod key;

@@ -104,7 +104,9 @@ impl Error {
                 *cycle = cycle.iter().map(named).collect();
             }
             Self::LockTimeout { what, .. } | Self::RowLocked { what, .. } => put(what.table_mut()),
-            Self::Conflict { table, .. } | Self::LockLimit { table, .. } => put(table),
+            Self::Conflict { table, .. }
+            | Self::LockLimit { table, .. }
+            | Self::Corrupted { table: Some(table), .. } => put(table),
             _ => {}
         }
     }

@@ -263,10 +263,10 @@ impl Tree {
                 Err(Halt::Missing(pid, missing)) => {
                     let pin = if missing == level { G::pin } else { Pool::pin };
                     pins.retain(|&(pinned, _)| pinned != missing);
-                    pins.push((missing, pin(self.pool(), pid)?));
+                    pins.push((missing, self.named(pin(self.pool(), pid))?));
                 }
                 Err(Halt::Changed) => self.restart(restarts),
-                Err(Halt::Failed(error)) => return Err(error),
+                Err(Halt::Failed(error)) => return Err(error.in_table(self.table)),
             }
         }
     }

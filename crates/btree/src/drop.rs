@@ -117,7 +117,7 @@ impl Tree {
     pub fn end_table(&self, txn: &mut Txn, key: &[u8], table: &Self, dropped: Csn) -> Result<()> {
         self.lock(txn, TableMode::IntentExclusive)?;
         let structure = &mut Structure::of_freeing(txn);
-        let lsn = self.pool().shared(table.root)?.lsn();
+        let lsn = table.named(self.pool().shared(table.root))?.lsn();
         let map = self.trees.space().map_page(table.root, structure.session, structure.purpose)?;
         let mut erase = Vec::new();
         erase.put_short_bytes(key);
@@ -157,7 +157,7 @@ impl Tree {
         let mut found = HashSet::new();
         let mut ahead = vec![self.root];
         while let Some(pid) = ahead.pop() {
-            let page = self.pool().shared(pid)?;
+            let page = self.named(self.pool().shared(pid))?;
             let damage = |why| self.corrupted(pid, why);
             if !found.insert(pid) {
                 return Err(damage("the page is reached twice"));
@@ -181,7 +181,7 @@ impl Tree {
     pub(crate) fn free_last(&self, structure: &mut Structure<'_>, dep: Dep) -> Result<bool> {
         let Some((parent, child)) = self.last_leaf(structure)? else { return Ok(false) };
         let map = self.trees.space().map_page(child, structure.session, structure.purpose)?;
-        let freed = self.pool().shared(child)?.lsn();
+        let freed = self.named(self.pool().shared(child))?.lsn();
         structure.reserve(change_cost(2, 8))?;
         {
             let (mut parent, mut map) = (parent.exclusive(), map.exclusive());
@@ -198,7 +198,7 @@ impl Tree {
         let (mut parent, mut pid, mut above) = (None, self.root, MAX_LEVEL + 1);
         let mut linked: Option<Unlinked> = None;
         loop {
-            let page: SharedGuard<'_> = self.pool().shared(pid)?;
+            let page: SharedGuard<'_> = self.named(self.pool().shared(pid))?;
             let damage = |why| self.corrupted(pid, why);
             let node = self.parse(pid, &page)?;
             // Not always the next level: an inner node that has lost its last child is a leaf.
@@ -228,7 +228,7 @@ impl Tree {
             };
             let child = child.map_err(damage)?;
             drop(page);
-            parent = Some(self.pool().pin(pid)?);
+            parent = Some(self.named(self.pool().pin(pid))?);
             pid = child;
         }
     }

@@ -105,7 +105,7 @@ impl Tree {
                     Ok(next) => break next,
                     Err(Halt::Changed) => self.restart(&mut restarts),
                     Err(Halt::Missing(pid, _)) => return Ok(Obstacle::Missing(pid)),
-                    Err(Halt::Failed(error)) => return Err(error),
+                    Err(Halt::Failed(error)) => return Err(error.in_table(self.table)),
                     Err(Halt::Open(_)) => unreachable!("siblings are followed over open splits"),
                 }
             };

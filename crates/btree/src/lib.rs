@@ -23,6 +23,7 @@ mod apply;
 mod before;
 mod create;
 mod cursor;
+mod damage;
 mod descend;
 mod drop;
 pub mod format;

@@ -1,12 +1,15 @@
 //! Redo and undo of the records of trees and of the space below them.
 
 use crate::apply::apply;
+use crate::damage::Row;
 use crate::format::{GHOST, RowHeader};
 use crate::node;
-use crate::record::{DropTable, RowChange, RowInsert, RowLock, RowRestore, RowWrite, TreeKind, decode_erase};
+use crate::record::{
+    CreateTable, DropTable, RowChange, RowInsert, RowLock, RowRestore, RowWrite, TreeKind, decode_erase,
+};
 use crate::tree::{Structure, Trees, record, to_log};
 use foreshore_base::codec::Put;
-use foreshore_base::{Lsn, PageId, Result, Xid};
+use foreshore_base::{Error, Lsn, PageId, Result, Xid};
 use foreshore_buffer::format::{CLR, SPACE_KINDS};
 use foreshore_buffer::{ChangeRecord, ExclusiveGuard, Pinned};
 use foreshore_sync::model::mutant;
@@ -94,6 +97,45 @@ impl ResourceManager for Trees {
     }
 
     fn undo(&self, context: &mut UndoContext<'_>, entry: &UndoEntry<'_>) -> Result<bool> {
+        let mut undone = self.undo_entry(context, entry);
+        while let Err(error @ Error::Corrupted { .. }) = undone {
+            let may_pass = entry.lsn > Lsn::ZERO && entry.keep.is_none();
+            let Some((root, key)) = place_of(entry).filter(|_| may_pass) else { return Err(error) };
+            let is_at_restart = context.is_at_restart();
+            undone = match self.tree(entry.table, root).meet_damage(context.session(), key, error, is_at_restart)? {
+                Row::TryAgain => self.undo_entry(context, entry),
+                Row::Lost => context.pass_for_good(entry).map(|()| false),
+            };
+        }
+        undone
+    }
+
+    fn row_of<'c>(&self, kind: u8, body: &'c [u8]) -> Result<Option<&'c [u8]>> {
+        let key = match TreeKind::from_number(kind) {
+            Some(TreeKind::CreateTable) => return Ok(None),
+            Some(TreeKind::RowInsert) => RowInsert::decode(body).map(|insert| insert.key),
+            Some(TreeKind::RowWrite) => RowWrite::decode(body).map(|write| write.key),
+            _ => Err("a change of unknown kind"),
+        };
+        key.map(Some).map_err(|why| self.corrupted(PageId::ZERO, why))
+    }
+
+    fn take_over(&self, again: &mut TakeOver<'_>, changes: &[LoggedChange]) -> Result<()> {
+        self.hold_again(again, changes)
+    }
+}
+
+/// Root and key of the row that an undo entry leads to.
+fn place_of<'a>(entry: &UndoEntry<'a>) -> Option<(PageId, &'a [u8])> {
+    let change = match TreeKind::from_number(entry.kind)? {
+        TreeKind::CreateTable => CreateTable::decode(entry.body).ok()?.row,
+        kind => RowChange { kind, body: entry.body },
+    };
+    Compensation::of(change).ok().map(|way| (way.root, way.key))
+}
+
+impl Trees {
+    fn undo_entry(&self, context: &mut UndoContext<'_>, entry: &UndoEntry<'_>) -> Result<bool> {
         match TreeKind::from_number(entry.kind) {
             Some(kind) if entry.lsn == Lsn::ZERO => {
                 if kind != TreeKind::RowLock && !entry.is_taken_back {
@@ -114,22 +156,6 @@ impl ResourceManager for Trees {
         }
     }
 
-    fn row_of<'c>(&self, kind: u8, body: &'c [u8]) -> Result<Option<&'c [u8]>> {
-        let key = match TreeKind::from_number(kind) {
-            Some(TreeKind::CreateTable) => return Ok(None),
-            Some(TreeKind::RowInsert) => RowInsert::decode(body).map(|insert| insert.key),
-            Some(TreeKind::RowWrite) => RowWrite::decode(body).map(|write| write.key),
-            _ => Err("a change of unknown kind"),
-        };
-        key.map(Some).map_err(|why| self.corrupted(PageId::ZERO, why))
-    }
-
-    fn take_over(&self, again: &mut TakeOver<'_>, changes: &[LoggedChange]) -> Result<()> {
-        self.hold_again(again, changes)
-    }
-}
-
-impl Trees {
     /// Takes the change of a row back, wherever the row is by now, and the lock of the row unless that is to be kept.
     pub(crate) fn undo_row(
         &self,

@@ -202,7 +202,7 @@ impl Tree {
             }
             let Some(mut left) = self.pool().try_exclusive(open.left)? else {
                 drop(parent);
-                pin = Some(self.pool().pin(open.left)?);
+                pin = Some(self.named(self.pool().pin(open.left))?);
                 continue;
             };
             let node = self.parse(open.left, &left)?;

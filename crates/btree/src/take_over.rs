@@ -4,13 +4,14 @@
 //! is the version that readers are to see; going forth again enters them.
 
 use crate::before::before;
+use crate::damage::Row;
 use crate::format::RowHeader;
 use crate::node::{self, Damage};
 use crate::record::{CreateTable, Delta, RowChange, RowInsert, RowLock, RowWrite, TreeKind};
 use crate::split::structure_cost;
 use crate::tree::{Structure, Tree, Trees};
 use foreshore_base::codec::Put;
-use foreshore_base::{Lsn, PageId, Result, TableId, Xid};
+use foreshore_base::{Error, Lsn, PageId, Result, TableId, Xid};
 use foreshore_buffer::ExclusiveGuard;
 use foreshore_space::{CATALOGUE_ROOT, Purpose};
 use foreshore_txn::{Before, LoggedChange, TakeOver, UndoPtr, Undoable};
@@ -112,6 +113,7 @@ impl Trees {
             changes.iter().map(|logged| Change::of(logged, names).map_err(damage)).collect::<Result<_>>()?;
         // The value behind the change that comes next, going back.
         let mut values: HashMap<(TableId, &[u8]), Vec<u8>> = HashMap::new();
+        // Rows that are out of reach: for good, or until the next restart.
         let mut lost: HashSet<(TableId, &[u8])> = HashSet::new();
         for change in changes.iter_mut().rev() {
             let table = change.logged.table;
@@ -120,8 +122,12 @@ impl Trees {
             }
             let after = match values.remove(&(table, change.key)) {
                 Some(value) => value,
-                None => match self.tree(table, change.root).held_row(again, change.key) {
-                    Ok(value) => value,
+                None => match self.tree(table, change.root).held_row_or_lost(again, change.key) {
+                    Ok(Some(value)) => value,
+                    Ok(None) => {
+                        lost.insert((table, change.key));
+                        continue;
+                    }
                     Err(cause) => {
                         again.leave_out(cause)?;
                         lost.insert((table, change.key));
@@ -137,10 +143,26 @@ impl Trees {
             }
         }
         let mut newest: HashMap<(TableId, &[u8]), UndoPtr> = HashMap::new();
-        for change in changes.iter().filter(|change| !lost.contains(&(change.logged.table, change.key))) {
+        for change in &changes {
+            if lost.contains(&(change.logged.table, change.key)) {
+                Self::enter_lost(again, change)?;
+                continue;
+            }
             let row = newest.entry((change.logged.table, change.key)).or_default();
             *row = self.hold_row(again, change, *row)?;
         }
+        Ok(())
+    }
+
+    /// Enters the change of a row that is out of reach, for its rollback to say in the log that it passed over it. That of a loser has
+    /// said so.
+    fn enter_lost(again: &mut TakeOver<'_>, change: &Change<'_>) -> Result<()> {
+        let Change { logged, kind, ref body, .. } = *change;
+        if again.is_loser() || logged.lsn == Lsn::ZERO {
+            return Ok(());
+        }
+        again.reserve(body.len())?;
+        again.enter(&Undoable { kind: kind as u8, table: logged.table, body, before: None, structure: 0 }, logged.lsn);
         Ok(())
     }
 
@@ -178,6 +200,19 @@ impl Tree {
     fn leaf_of(&self, again: &mut TakeOver<'_>, key: &[u8]) -> Result<ExclusiveGuard<'_>> {
         let (purpose, pages) = (Purpose::Rollback, Purpose::Rollback);
         self.find(&mut Structure { session: again.session(), purpose, pages }, key, 0, 0)
+    }
+
+    /// As [`held_row`](Self::held_row); `None` if damage hides the row for good.
+    fn held_row_or_lost(&self, again: &mut TakeOver<'_>, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        loop {
+            match self.held_row(again, key) {
+                Err(error @ Error::Corrupted { .. }) => match self.meet_damage(again.session(), key, error, true)? {
+                    Row::TryAgain => {}
+                    Row::Lost => return Ok(None),
+                },
+                held => return held.map(Some),
+            }
+        }
     }
 
     /// The value of a row that the transaction holds, alive or deleted.

@@ -135,7 +135,12 @@ impl Tree {
     }
 
     pub(crate) fn corrupted(&self, pid: PageId, why: Damage) -> Error {
-        self.trees.corrupted(pid, why)
+        self.trees.corrupted(pid, why).in_table(self.table)
+    }
+
+    /// Passes `result` on, with this table in an error that names a page of it.
+    pub(crate) fn named<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| error.in_table(self.table))
     }
 
     /// A view of a page of this tree.

@@ -9,6 +9,9 @@
 //! before what is below it. Every entry that it copied must lead to a node that it meets. A node that it meets without an
 //! entry was split off meanwhile: then either the node on its left says that its split is open, or the parent has the entry
 //! by now. A node that is split off behind the walk is not met: see [`Tree::reaches`].
+//!
+//! A walk may go on after damage. What lies below a damaged node is left out, and the walk goes on with the next entry of the node
+//! above it, whatever siblings would have said.
 
 use crate::descend::{Access, ReadGuard, Restarts};
 use crate::node::{Goal, Node, NodeView};
@@ -49,8 +52,9 @@ struct Next {
 struct Walk<'t, 'w> {
     tree: &'t Tree,
     watch: &'w mut dyn FnMut(PageId) -> Result<()>,
+    damage: &'w mut dyn FnMut(Error) -> Result<()>,
     report: TreeReport,
-    /// By level.
+    /// By level; none where damage hides it.
     next: Vec<Option<Next>>,
 }
 
@@ -62,24 +66,29 @@ impl Tree {
     /// # Errors
     /// `Corrupted` with the first page that is wrong; `Io`, `OutOfFrames`, `Poisoned`.
     pub fn verify(&self) -> Result<TreeReport> {
-        self.verify_with(&mut |_| Ok(()))
+        self.verify_with(&mut |_| Ok(()), &mut Err)
     }
 
-    /// The same, calling `watch` before each page is read, with nothing latched. An error that it returns ends the walk.
+    /// The same, calling `watch` before each page is read, with nothing latched, and `damage` with each `Corrupted` that the walk or
+    /// `watch` finds. An error that `damage` returns, or another one of `watch`, ends the walk. The pages of the report are then
+    /// all that were met, the damaged ones among them.
     ///
     /// # Errors
-    /// As [`verify`](Self::verify), and what `watch` returns.
-    pub fn verify_with(&self, watch: &mut dyn FnMut(PageId) -> Result<()>) -> Result<TreeReport> {
-        watch(self.root())?;
-        let root = self.copy_page(self.root())?;
-        let level = usize::from(self.parse(self.root(), &root)?.level());
-        let report = TreeReport { height: level + 1, ..TreeReport::default() };
-        let mut walk = Walk { tree: self, watch, report, next: vec![None; level + 1] };
-        walk.visit(level, &Next { pid: self.root(), low: Vec::new() }, &root)?;
-        match walk.next.iter().flatten().find(|next| next.pid != PageId::ZERO) {
-            Some(next) => Err(self.corrupted(next.pid, "a node behind the end of the level above")),
-            None => Ok(walk.report),
+    /// As [`verify`](Self::verify), and what `watch` and `damage` return.
+    pub fn verify_with(
+        &self,
+        watch: &mut dyn FnMut(PageId) -> Result<()>,
+        damage: &mut dyn FnMut(Error) -> Result<()>,
+    ) -> Result<TreeReport> {
+        let mut walk = Walk { tree: self, watch, damage, report: TreeReport::default(), next: Vec::new() };
+        match walk.walk_all() {
+            Err(error @ Error::Corrupted { .. }) => {
+                walk.report.pages.insert(self.root());
+                (walk.damage)(error)?;
+            }
+            walked => walked?,
         }
+        Ok(walk.report)
     }
 
     /// Whether the keys of the node at `pid` lead to it: for pages that a walk has not met. The table is not dropped
@@ -98,7 +107,7 @@ impl Tree {
 
     fn copy_page(&self, pid: PageId) -> Result<Box<[u8]>> {
         let mut page = vec![0; PAGE_SIZE].into_boxed_slice();
-        page.copy_from_slice(&self.pool().shared_as(pid, Wanted::Once)?);
+        page.copy_from_slice(&self.named(self.pool().shared_as(pid, Wanted::Once))?);
         Ok(page)
     }
 
@@ -119,6 +128,35 @@ impl Tree {
 }
 
 impl Walk<'_, '_> {
+    fn walk_all(&mut self) -> Result<()> {
+        let root = self.tree.root();
+        (self.watch)(root)?;
+        let page = self.tree.copy_page(root)?;
+        let level = usize::from(self.tree.parse(root, &page)?.level());
+        (self.report.height, self.next) = (level + 1, vec![None; level + 1]);
+        self.visit(level, &Next { pid: root, low: Vec::new() }, &page)?;
+        match self.next.iter().flatten().find(|next| next.pid != PageId::ZERO) {
+            Some(next) => Err(self.tree.corrupted(next.pid, "a node behind the end of the level above")),
+            None => Ok(()),
+        }
+    }
+
+    /// Copies a node that something leads to, and [visits](Self::visit) it.
+    fn enter(&mut self, level: usize, at: &Next) -> Result<bool> {
+        (self.watch)(at.pid)?;
+        let page = self.tree.copy_page(at.pid)?;
+        self.visit(level, at, &page)
+    }
+
+    /// Leaves out what is below a damaged node, and goes on at `entry`.
+    fn skip(&mut self, level: usize, at: &Next, entry: Option<&Next>, error: Error) -> Result<()> {
+        self.report.pages.insert(at.pid);
+        (self.damage)(error)?;
+        self.next[..level].fill(None);
+        self.next[level] = entry.cloned();
+        Ok(())
+    }
+
     /// Checks a node that was copied and, below it, what it leads to. Whether a split of it is open.
     fn visit(&mut self, level: usize, at: &Next, page: &[u8]) -> Result<bool> {
         let damage = |why| self.tree.corrupted(at.pid, why);
@@ -162,7 +200,8 @@ impl Walk<'_, '_> {
         // Whether the node on the left says that its split is open.
         let mut is_open = false;
         loop {
-            let child = self.next[below].clone().expect("set above, and by each visit");
+            // None only behind a damaged last child: where that ends nobody knows.
+            let Some(child) = self.next[below].clone() else { return Ok(()) };
             let is_beyond = child.pid == PageId::ZERO || high.is_some_and(|high| &child.low[..] >= high);
             match &entry {
                 Some(next) if is_beyond || next.low < child.low => {
@@ -183,9 +222,12 @@ impl Walk<'_, '_> {
                 _ if tree.leads_to(&child.low, node.level(), child.pid)? && !mutant(STALE) => {}
                 _ => return Err(tree.corrupted(child.pid, "no parent leads to the node")),
             }
-            (self.watch)(child.pid)?;
-            let page = tree.copy_page(child.pid)?;
-            is_open = self.visit(below, &child, &page)?;
+            is_open = match self.enter(below, &child) {
+                Err(error @ Error::Corrupted { .. }) => {
+                    self.skip(below, &child, entry.as_ref(), error).map(|()| false)?
+                }
+                entered => entered?,
+            };
         }
     }
 

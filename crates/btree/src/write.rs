@@ -204,7 +204,7 @@ impl Tree {
                 Try::Held(holder) => txn.wait_row(self.table, key, holder, patience)?,
                 Try::Shared => txn.wait_exclusive(row)?,
                 Try::Gap(next) => txn.wait_exclusive(Target::gap(self.table, next.as_deref()))?,
-                Try::Missing(pid) => drop(pin.replace(self.pool().pin(pid)?)),
+                Try::Missing(pid) => drop(pin.replace(self.named(self.pool().pin(pid))?)),
                 Try::Full(need) => self.room_for_row(txn, key, need)?,
             }
         }

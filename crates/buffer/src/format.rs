@@ -53,6 +53,8 @@ pub enum PageType {
     Map = 2,
     /// A node of a B+-tree.
     Tree = 3,
+    /// A page that recovery found damaged. Its flags are the number of the [`Flaw`], its body is what was found there.
+    Quarantined = 4,
 }
 
 impl PageType {
@@ -62,6 +64,7 @@ impl PageType {
         match number {
             2 => Some(Self::Map),
             3 => Some(Self::Tree),
+            4 => Some(Self::Quarantined),
             _ => None,
         }
     }
@@ -124,19 +127,22 @@ pub fn blank_page(pid: PageId) -> [u8; PAGE_SIZE] {
     page
 }
 
-/// Why a page as read from disk is refused.
+/// Why a page as read from disk is refused. The numbers are on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
 pub enum Flaw {
     /// The file ends before the page does.
-    Short,
+    Short = 1,
     /// Nothing but zeros.
-    NeverWritten,
+    NeverWritten = 2,
     /// The checksum does not fit: torn or rotten.
-    Checksum,
+    Checksum = 3,
     /// A sound page of another id: a misdirected write or read.
-    WrongPage,
+    WrongPage = 4,
     /// A change on it is not in the durable log.
-    AheadOfLog,
+    AheadOfLog = 5,
+    /// A sound page that is not what its log records, or the pages that lead to it, say.
+    Content = 6,
 }
 
 impl Flaw {
@@ -149,6 +155,7 @@ impl Flaw {
             Self::Checksum => "the checksum of the page does not fit",
             Self::WrongPage => "the page carries the id of another",
             Self::AheadOfLog => "the page holds a change that the log has lost",
+            Self::Content => "the page is not what the log says",
         }
     }
 }

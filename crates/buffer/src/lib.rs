@@ -36,6 +36,7 @@ mod page;
 mod passing;
 mod pinned;
 mod pool;
+mod quarantine;
 mod replace;
 mod stats;
 #[cfg_attr(not(any(foreshore_loom, foreshore_shuttle)), allow(unreachable_pub))]
@@ -61,5 +62,6 @@ pub use page::{PageMut, PageRead};
 pub use passing::Wanted;
 pub use pinned::Pinned;
 pub use pool::Pool;
+pub use quarantine::why_quarantined;
 pub use replace::{ReplacementKind, ReplacementWeights};
 pub use stats::{PageWrites, PoolStats};

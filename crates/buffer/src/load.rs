@@ -5,6 +5,7 @@ use crate::frame::FrameNo;
 use crate::guard::ExclusiveGuard;
 use crate::passing::Wanted;
 use crate::pool::Core;
+use crate::quarantine::quarantine;
 use crate::replace::Uses;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId, Place, Result};
@@ -16,8 +17,10 @@ use foreshore_sync::spent::{self, Spent};
 pub(crate) enum Fill {
     /// The page on disk.
     Read,
-    /// The page on disk, or a blank one if that cannot be read or is not whole.
+    /// The page on disk, or a blank one if that cannot be read or is damaged.
     ReadOrBlank,
+    /// The page on disk, or a quarantined one if that is damaged.
+    ReadOrQuarantined,
     /// A blank page; the disk is not asked.
     Blank,
 }
@@ -38,7 +41,7 @@ impl Core {
             return Ok(None);
         }
         if self.reads_around
-            && (fill, wanted) == (Fill::Read, Wanted::Again)
+            && matches!((fill, wanted), (Fill::Read | Fill::ReadOrQuarantined, Wanted::Again))
             && let Some(guard) = self.load_around(no, pid)
         {
             return Ok(Some(guard));
@@ -116,10 +119,17 @@ impl Core {
             Err(_) if fill == Fill::ReadOrBlank => return Ok(None),
             Err(e) => return Err(e),
         };
-        match verdict {
-            Ok(()) => Ok(Some(page)),
-            Err(Flaw::Short | Flaw::NeverWritten | Flaw::Checksum) if fill == Fill::ReadOrBlank => Ok(None),
-            Err(flaw) => Err(Error::corrupted(self.data.path(), Place::Page(pid), flaw.why())),
+        let Err(flaw) = verdict else { return Ok(Some(page)) };
+        match fill {
+            // The log has lost what the page holds, and so much more than a page is lost.
+            _ if flaw == Flaw::AheadOfLog => {}
+            Fill::ReadOrBlank => return Ok(None),
+            Fill::ReadOrQuarantined => {
+                quarantine(&mut page, pid, flaw);
+                return Ok(Some(page));
+            }
+            Fill::Read | Fill::Blank => {}
         }
+        Err(Error::corrupted(self.data.path(), Place::Page(pid), flaw.why()))
     }
 }

@@ -259,7 +259,7 @@ impl Core {
             if !frame.is_passing() {
                 self.replacer.on_load(&self.frames, slot.no(), pid);
             }
-        } else if fill == Fill::Read {
+        } else if matches!(fill, Fill::Read | Fill::ReadOrQuarantined) {
             self.counters.reads_redundant.add(1);
         }
         Ok(())

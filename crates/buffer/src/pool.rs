@@ -282,8 +282,8 @@ impl Pool {
         Ok(self.core.exclusive(pid, Fill::Blank)?.pin())
     }
 
-    /// [`Pool::exclusive`] for redo: a page that is unreadable, short, zero or torn comes as a blank one of LSN 0. Right
-    /// only for a record that initialises the page, since everything on it is then in the log from that record on.
+    /// [`Pool::exclusive`] for redo: a page that is unreadable or damaged comes as a blank one of LSN 0. Right only for a record
+    /// that initialises the page, since everything on it is then in the log from that record on.
     pub fn exclusive_or_blank(&self, pid: PageId) -> Result<ExclusiveGuard<'_>> {
         self.core.exclusive(pid, Fill::ReadOrBlank)
     }

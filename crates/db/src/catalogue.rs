@@ -10,7 +10,9 @@ use foreshore_base::{Csn, Error, Place, Result, TableId};
 use foreshore_btree::{Tree, Trees};
 use foreshore_lock::TableMode;
 use foreshore_sync::primitive::atomic::Ordering;
-use std::{any::TypeId, ops::Deref, sync::Arc};
+use foreshore_txn::Txn;
+use std::ops::{Bound, Deref};
+use std::{any::TypeId, sync::Arc};
 
 /// Highest catalogue row version that this build reads.
 const NEWEST: u32 = 1;
@@ -57,6 +59,7 @@ pub(crate) fn open_table<'e, K: Key + 'static, V: Value + 'static>(
         let info = engine.tables.add(table_info(&engine.trees, name, row, created));
         return use_table::<K, V>(info, live);
     }
+    engine.damage.check_tables()?;
     create_table::<K, V>(engine, live, name)
 }
 
@@ -70,7 +73,10 @@ pub(crate) fn known_table<'e, K: Key + 'static, V: Value + 'static>(
 ) -> Result<TreeRef<'e>> {
     // All tables are known from the moment at which their creation is acknowledged.
     let no_table = || Error::NoTable { name: name.to_owned() };
-    let info = engine.tables.last(name).ok_or_else(no_table)?;
+    let Some(info) = engine.tables.last(name) else {
+        engine.damage.check_tables()?;
+        return Err(no_table());
+    };
     let Some(csn) = info.tree.dropped() else { return use_table::<K, V>(info, live) };
     // WAIT: help - or park behind the leader.
     engine.log.force(csn.lsn())?;
@@ -146,6 +152,40 @@ pub(crate) fn drop_table(engine: &Engine, live: &mut Live, name: &str) -> Result
     })?;
     live.dropped.push(tree);
     Ok(true)
+}
+
+/// Calls `row` with each row of the catalogue that `txn` sees, and `damage` with each `Corrupted` that hides others.
+pub(crate) fn each_row(
+    catalogue: &Tree,
+    txn: &mut Txn,
+    mut row: impl FnMut(&[u8], &[u8]) -> Result<()>,
+    mut damage: impl FnMut(Error),
+) -> Result<()> {
+    let mut from = Vec::new();
+    loop {
+        let mut cursor = catalogue.range(txn, Bound::Included(&from), Bound::Unbounded)?;
+        let error = loop {
+            match cursor.next(txn) {
+                Ok(Some((key, value))) => {
+                    row(key, value)?;
+                    // The next key that there can be.
+                    from.clear();
+                    from.extend_from_slice(key);
+                    from.push(0);
+                }
+                Ok(None) => return Ok(()),
+                Err(error) => break error,
+            }
+        };
+        if error.damaged_page().is_none() {
+            return Err(error);
+        }
+        damage(error);
+        match catalogue.beyond_damage(&from)? {
+            Some(key) => from = key,
+            None => return Ok(()),
+        }
+    }
 }
 
 /// A table as the catalogue describes it.

@@ -10,11 +10,14 @@
 //!    makes it a node of its table, so a page that was allocated before it is read tells its table, unless that was dropped
 //!    and the page freed between the two.
 //! 4. *Homes.* The pages and their maps are read from the file, past the pool.
+//!
+//! Damage of a page is noted, and the check goes on: what lies below a damaged node is not walked, and neither are tables that a
+//! damaged leaf of the catalogue hides. Their pages are not taken for lost ones.
 
-use crate::catalogue::{decode, table_info};
+use crate::catalogue::{decode, each_row, table_info};
 use crate::engine::Engine;
 use crate::transaction::Live;
-use crate::{Db, TxnOptions};
+use crate::{DamagedPage, Db, TxnOptions};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId, Place, Result, TableId};
 use foreshore_btree::Tree;
@@ -26,7 +29,6 @@ use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_sync::{SystemClock, pause};
 use foreshore_txn::Txn;
 use std::collections::{HashMap, HashSet};
-use std::ops::Bound;
 use std::time::Duration;
 
 /// Pages that are read before who waits for the table gets it.
@@ -34,24 +36,35 @@ const PIECE: u32 = 64;
 /// Reads of a page until an error counts: one may meet a page that is freed, cut off and used again.
 const TRIES: u32 = 4;
 
-/// What [`Db::check`] has found in order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What [`Db::check`] and [`Db::examine`] have found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
     /// Tables, without the catalogue.
     pub tables: u64,
-    /// Rows in them.
+    /// Rows in them, as far as they can be read.
     pub rows: u64,
     /// Pages in use: those of all trees, the maps and the superblocks.
     pub pages: u64,
+    /// Pages among those that nothing uses, beside a map that was damaged once and is rebuilt.
+    pub unused: u64,
+    /// The pages that are damaged, in the order in which they were met.
+    pub damaged: Vec<DamagedPage>,
 }
 
 pub(crate) fn check(db: &Db) -> Result<Report> {
+    let report = examine(db)?;
+    let Some(DamagedPage { page, table, why }) = report.damaged.first().cloned() else { return Ok(report) };
+    Err(Error::Corrupted { table, file: db.engine().files.data.clone(), place: Place::Page(page), why })
+}
+
+pub(crate) fn examine(db: &Db) -> Result<Report> {
     let engine = db.engine();
     // WAIT: park - for the check whose turn it is. No lock is held here, and it waits for locks within their time limit.
     let _turn = engine.checks.take(&SystemClock::new(), Duration::MAX);
-    let listed = db.run_with(TxnOptions::check(), |tx| tx.with(list))?;
+    let (listed, hidden) = db.run_with(TxnOptions::check(), |tx| tx.with(list))?;
     let mut check = Check { engine, listed, owned: HashSet::new(), report: Report::default() };
+    hidden.into_iter().try_for_each(|error| check.note(error))?;
     check.walk_all()?;
     check.compare_maps()?;
     check.engine.pool.flush_all()?;
@@ -72,15 +85,17 @@ struct Listed {
     tables: HashMap<TableId, Known>,
     /// Tables with larger ids have come since.
     last: TableId,
+    /// Whether there may be others, which damage hides.
+    is_partial: bool,
 }
 
-fn list(engine: &Engine, live: &mut Live) -> Result<Listed> {
+/// The tables, and the damage that hides others.
+fn list(engine: &Engine, live: &mut Live) -> Result<(Listed, Vec<Error>)> {
     // Who creates or drops a table has committed, or has been rolled back, when this is granted.
     live.txn.lock_table(engine.catalogue.table(), TableMode::Shared)?;
     let created = live.txn.observed();
-    let mut tables = HashMap::new();
-    let mut cursor = engine.catalogue.range(&mut live.txn, Bound::Unbounded, Bound::Unbounded)?;
-    while let Some((name, row)) = cursor.next(&mut live.txn)? {
+    let (mut tables, mut hidden) = (HashMap::new(), Vec::new());
+    let learn = |name: &[u8], row: &[u8]| {
         let row = decode(&engine.files, row)?;
         let id = row.table;
         let known = match std::str::from_utf8(name) {
@@ -92,9 +107,12 @@ fn list(engine: &Engine, live: &mut Live) -> Result<Listed> {
             }
         };
         tables.insert(id, known);
-    }
+        Ok(())
+    };
+    each_row(&engine.catalogue, &mut live.txn, learn, |error| hidden.push(error))?;
     // ORDERING: hint. Ids are drawn under an intent that the lock excludes.
-    Ok(Listed { tables, last: TableId(engine.last_table.load(Ordering::Relaxed)) })
+    let last = TableId(engine.last_table.load(Ordering::Relaxed));
+    Ok((Listed { tables, last, is_partial: !hidden.is_empty() }, hidden))
 }
 
 /// A shared intent in a table.
@@ -151,13 +169,26 @@ struct Check<'e> {
 }
 
 impl Check<'_> {
+    /// Notes the page that an error names, once, and passes any other error on.
+    fn note(&mut self, error: Error) -> Result<()> {
+        let Error::Corrupted { ref table, place: Place::Page(page), why, .. } = error else { return Err(error) };
+        self.engine.damage.note(&error);
+        if self.report.damaged.iter().all(|known| known.page != page) {
+            let table = table.as_ref().map(|table| table.id);
+            self.report.damaged.push(self.engine.damaged_page(page, table, why));
+        }
+        Ok(())
+    }
+
     fn walk_all(&mut self) -> Result<()> {
         let engine = self.engine;
-        let found = engine.catalogue.verify_with(&mut |pid| engine.space.verify_in_use(pid))?;
+        let in_use = &mut |pid| engine.space.verify_in_use(pid);
+        let found = engine.catalogue.verify_with(in_use, &mut |error| self.note(error))?;
         self.owned = found.pages;
-        for known in self.listed.tables.values() {
+        let tables: Vec<_> = self.listed.tables.values().cloned().collect();
+        for known in &tables {
             let walked = match known {
-                Known::Live(tree) => walk(engine, tree).map(|(rows, pages)| {
+                Known::Live(tree) => walk(engine, tree, &mut |error| self.note(error)).map(|(rows, pages)| {
                     self.report.tables += 1;
                     self.report.rows += rows;
                     pages
@@ -168,21 +199,32 @@ impl Check<'_> {
                 Ok(pages) => self.owned.extend(pages),
                 // Since it was listed.
                 Err(Error::TableDropped) => {}
-                Err(error) => return Err(error),
+                Err(error) => self.note(error)?,
             }
         }
         Ok(())
     }
 
     fn compare_maps(&mut self) -> Result<()> {
-        let map = self.engine.space.each_allocated(&mut |pid| match self.owned.contains(&pid) {
-            true => Ok(()),
-            false => match self.unmet(pid) {
-                Err(Error::TableDropped) => Ok(()),
-                other => other,
-            },
-        })?;
-        self.report.pages = map.allocated;
+        let space = &self.engine.space;
+        let compared = space.each_allocated(&mut |pid| {
+            if self.owned.contains(&pid) {
+                return Ok(());
+            }
+            match self.unmet(pid) {
+                Ok(()) | Err(Error::TableDropped) => Ok(()),
+                Err(error) if error.damaged_page() == Some(pid) && space.may_be_unused(pid)? => {
+                    self.report.unused += 1;
+                    Ok(())
+                }
+                Err(error) => self.note(error),
+            }
+        });
+        match compared {
+            Ok(map) => self.report.pages = map.allocated,
+            // A map.
+            Err(error) => self.note(error)?,
+        }
         Ok(())
     }
 
@@ -210,6 +252,7 @@ impl Check<'_> {
                 None if table > self.listed.last && table.0 <= engine.last_table.load(Ordering::Relaxed) => {
                     return Ok(());
                 }
+                None if self.listed.is_partial => return Ok(()),
                 None => return unreached(),
             };
             let _hold = Hold::take(engine, tree)?;
@@ -234,22 +277,26 @@ impl Check<'_> {
     }
 
     /// Reads each page and each map from the file: a page that is resident hides what became of its home.
-    fn homes(&self) -> Result<()> {
+    fn homes(&mut self) -> Result<()> {
         let mut pages: Vec<_> = self.owned.iter().flat_map(|&pid| [map_of(pid), pid]).collect();
         pages.sort_unstable();
         pages.dedup();
         let mut buffers = [(); 2].map(|()| AlignedBuf::new(PAGE_SIZE));
-        pages.into_iter().try_for_each(|pid| check_home(self.engine, pid, &mut buffers))
+        pages.into_iter().try_for_each(|pid| match check_home(self.engine, pid, &mut buffers) {
+            Err(error) => self.note(error),
+            Ok(()) => Ok(()),
+        })
     }
 }
 
 /// Walks a tree whose table is in use, and returns its rows and pages.
-fn walk(engine: &Engine, tree: &Tree) -> Result<(u64, HashSet<PageId>)> {
+fn walk(engine: &Engine, tree: &Tree, damage: &mut dyn FnMut(Error) -> Result<()>) -> Result<(u64, HashSet<PageId>)> {
     let mut hold = Hold::take(engine, tree)?;
-    let found = tree.verify_with(&mut |pid| {
+    let in_use = &mut |pid| {
         hold.next_page()?;
         engine.space.verify_in_use(pid)
-    })?;
+    };
+    let found = tree.verify_with(in_use, damage)?;
     Ok((found.rows, found.pages))
 }
 

@@ -116,6 +116,14 @@ impl Db {
         crate::check::check(self)
     }
 
+    /// As [`check`](Self::check), but goes on after damage: the report names every damaged page, with its table where that is known.
+    ///
+    /// # Errors
+    /// `Corrupted` for damage that is none of a page; otherwise as a transaction's.
+    pub fn examine(&self) -> Result<Report> {
+        crate::check::examine(self)
+    }
+
     /// Closes the database: refuses new transactions, waits at most `wait` for running ones, takes a final checkpoint
     /// and gives the directory back. Every handle answers `Closed` afterwards.
     ///

@@ -1,5 +1,6 @@
 //! The layers of an open database, wired.
 
+use crate::damage::Damage;
 use crate::fence::Gate;
 use crate::files::Files;
 use crate::max_age::AgingTransactions;
@@ -63,6 +64,8 @@ pub(crate) struct Engine {
     pub(crate) reclaimer: Reclaimer,
     /// Transactions that wait to be resolved.
     pub(crate) prepared: PreparedList,
+    /// Damaged pages.
+    pub(crate) damage: Damage,
     /// Last table id given out.
     pub(crate) last_table: AtomicU32,
     pub(crate) checkpointer: Arc<Checkpointer>,

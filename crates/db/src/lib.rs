@@ -48,6 +48,7 @@
 mod catalogue;
 mod check;
 mod close;
+mod damage;
 mod db;
 mod engine;
 mod fence;
@@ -72,6 +73,7 @@ mod upkeep;
 mod vacuum;
 
 pub use check::Report;
+pub use damage::{DamageStats, DamagedPage};
 pub use db::Db;
 pub use foreshore_base::key::{Key, Value};
 pub use foreshore_base::{Csn, Error, Lockable, Lsn, PageId, Place, Result, TableId, TableRef, Waiter, Xid, limits};

@@ -1,7 +1,8 @@
 //! Opening a database: create it, or recover it, and wire the layers. `docs/recovery.md` lists what is found at a start
 //! and what becomes of it.
 
-use crate::catalogue::{decode, table_info};
+use crate::catalogue::{decode, each_row, table_info};
+use crate::damage::Damage;
 use crate::engine::{Closing, Engine, OPEN};
 use crate::fence::{Fenced, Gate};
 use crate::files::{Contents, Files};
@@ -29,7 +30,6 @@ use foreshore_wal::{Log, LogOptions, Recovered};
 use std::{
     hash::{BuildHasher, RandomState},
     io,
-    ops::Bound,
     path::Path,
     sync::Arc,
 };
@@ -145,6 +145,7 @@ fn create_files(files: &Files, fs: &Arc<dyn Fs>, contents: Contents, options: &L
         clean: false,
         features: 0,
         created: 0,
+        quarantined: Vec::new(),
     };
     marker::write(&**fs, files, &superblock)?;
     Log::create(fs, &files.log, uuid, options)?;
@@ -190,7 +191,7 @@ impl Parts {
         // The cache may show superblocks and pages whose sync has failed, to this process or to one before. The log and the
         // doublewrite file look past it by themselves.
         data.read_past_cache()?;
-        let (superblock, _) = SuperBlock::read_newest(&*data)?;
+        let (mut superblock, _) = SuperBlock::read_newest(&*data)?;
         Pool::check_files(&doublewrite, superblock.uuid)?;
         let (log, recovered) = Log::open(fenced, &files.log, superblock.uuid, &log_options(options, memory))?;
         let pool = Pool::open(Arc::clone(&data), doublewrite, superblock.uuid, log.clone(), &self.pool_options())?;
@@ -204,9 +205,11 @@ impl Parts {
         } else {
             space.load()?;
         }
+        superblock.quarantined.extend(&replayed.quarantined);
         let (txns, taken_over, recovery) = self.recover(&log, &recovered, &trees, replayed)?;
         // Its segments may be recycled from here on.
         drop(recovered);
+        let damage = Damage::found(&pool, &space, &mut superblock.quarantined)?;
         let checkpointer = self.checkpointer(&log, &pool, &txns, &space, &data, superblock)?;
         if is_new {
             // A restart finds everything in the log from here on, and no superblock names a checkpoint beside the marker.
@@ -226,6 +229,7 @@ impl Parts {
             tables: Tables::new(),
             reclaimer: Reclaimer::new(space.signal()),
             prepared: PreparedList::new(),
+            damage,
             last_table: AtomicU32::new(CATALOGUE.0),
             checkpointer: Arc::new(checkpointer),
             recovery,
@@ -370,9 +374,8 @@ impl Engine {
     fn load_catalogue(&self) -> Result<Vec<Tree>> {
         let mut known = Vec::new();
         let mut txn = self.begin_own(TxnOptions::new().label("open").isolation(Isolation::Snapshot))?;
-        let mut cursor = self.catalogue.range(&mut txn, Bound::Unbounded, Bound::Unbounded)?;
         let mut last = CATALOGUE;
-        while let Some((key, row)) = cursor.next(&mut txn)? {
+        let learn = |key: &[u8], row: &[u8]| {
             let row = decode(&self.files, row)?;
             last = last.max(row.table);
             let damage = |why| Error::corrupted(&self.files.data, Place::File, why);
@@ -382,11 +385,13 @@ impl Engine {
                 }
                 // The log in which the drop was found is durable.
                 self.reclaimer.add([self.trees.tree(row.table, row.root)], Csn::ZERO);
-                continue;
+                return Ok(());
             }
             let name = std::str::from_utf8(key).map_err(|_| damage("a name in the catalogue is not UTF-8"))?;
             known.push(self.tables.add(table_info(&self.trees, name, row, Csn::ZERO)).tree.clone());
-        }
+            Ok(())
+        };
+        each_row(&self.catalogue, &mut txn, learn, |error| self.damage.hide_tables(error))?;
         // ORDERING: hint. Nobody else has the engine yet.
         self.last_table.store(last.0, Ordering::Relaxed);
         txn.rollback()?;

@@ -1,7 +1,7 @@
 //! Counters of an open database.
 
 use crate::engine::Engine;
-use crate::{MemoryShares, MemoryUse};
+use crate::{DamageStats, MemoryShares, MemoryUse};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_btree::TreeStats;
 use foreshore_buffer::PoolStats;
@@ -37,6 +37,8 @@ pub struct Stats {
     pub lock: LockStats,
     /// Checkpoints.
     pub checkpoint: CheckpointStats,
+    /// Damaged pages that are known: quarantined ones, and those that something has met since the database was opened.
+    pub damage: DamageStats,
     /// What opening the database had to do.
     pub recovery: RecoveryStats,
     /// How the memory limit is shared out.
@@ -69,6 +71,7 @@ impl Engine {
             lock: txn.locks,
             txn,
             checkpoint: self.checkpointer.stats(),
+            damage: self.damage_stats(),
             recovery: self.recovery,
             memory: self.memory,
             memory_use,

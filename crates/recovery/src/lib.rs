@@ -14,6 +14,7 @@ mod analysis;
 mod checkpoint;
 mod format;
 mod pace;
+mod redo;
 mod restart;
 mod stretch;
 mod trace;

@@ -28,6 +28,7 @@
 //! synced before it was written, newer images do no harm, and the log from its scan start on is kept.
 
 use crate::analysis::{Analysis, At, Outcome};
+use crate::redo::Redoer;
 use crate::undo::Unended;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Csn, Error, PageId, Place, Result, Xid};
@@ -35,7 +36,7 @@ use foreshore_buffer::Pool;
 use foreshore_buffer::format::{CLR, ChangeRecord};
 use foreshore_space::SuperBlock;
 use foreshore_txn::{InDoubt, ResourceManager, Start, format::split_clr};
-use foreshore_wal::{Log, LoggedRecord, Recovered};
+use foreshore_wal::{Log, Recovered};
 use std::path::Path;
 
 /// Share of the pool's memory that the changes of one stretch of log may take beside it.
@@ -67,6 +68,8 @@ pub struct RecoveryStats {
     pub parked: u64,
     /// Torn pages restored from the doublewrite file.
     pub restored: u64,
+    /// Pages that redo met damaged, and that no image and no record rebuilds.
+    pub quarantined: u64,
 }
 
 /// What replay leaves to do.
@@ -78,6 +81,8 @@ pub struct Replayed {
     pub in_doubt: Vec<InDoubt>,
     /// Where xids and commit stamps go on.
     pub start: Start,
+    /// Pages that redo met and that are quarantined, map pages among them.
+    pub quarantined: Vec<PageId>,
     /// What has been done so far.
     pub stats: RecoveryStats,
 }
@@ -86,8 +91,8 @@ pub struct Replayed {
 /// page lacks. `redo` is called for changes of pages only, and touches nothing but the page it is given.
 ///
 /// # Errors
-/// `LostLog` or `Corrupted` if the log lacks what the superblock names; `Corrupted` for a page that no record in the log
-/// can rebuild; `Io`.
+/// `LostLog` or `Corrupted` if the log lacks what the superblock names; `Corrupted` for a page that is ahead of the log, or that is
+/// damaged and the database cannot do without; `Io`, also for a page that cannot be read.
 pub fn replay(
     log_dir: &Path,
     log: &Log,
@@ -111,6 +116,7 @@ pub fn replay(
     stats.restored = pool.restore_doublewrite(log.durable())? as u64;
     let stretch = (pool.frames() * PAGE_SIZE / STRETCH_SHARE).max(MIN_STRETCH);
     let mut analysis = Analysis::new(superblock.checkpoint_lsn, superblock.xid_ceiling, stretch);
+    let mut redoer = Redoer::new(pool, redo);
     for record in recovered.records(superblock.scan_start) {
         let record = record?;
         let mut change = ChangeRecord::decode(&record.payload).map_err(malformed)?;
@@ -128,7 +134,7 @@ pub fn replay(
             change.body = split_clr(change.body).ok_or_else(|| malformed("a compensation record is too short"))?.1;
         }
         for (index, &pid) in change.pages().iter().enumerate() {
-            stats.redone += u64::from(redo_page(pool, redo, &record, &change, index, pid)?);
+            stats.redone += u64::from(redoer.redo_page(&record, &change, index, pid)?);
         }
     }
     stats.commits = analysis.commits;
@@ -138,28 +144,8 @@ pub fn replay(
     if in_doubt.iter().any(|found| found.body.seed != in_doubt[0].body.seed) {
         return Err(malformed("prepared transactions have keys hashed by two seeds"));
     }
-    Ok(Replayed { unended: Unended::new(log_dir, stretches, losers, prepared), in_doubt, start, stats })
-}
-
-/// Applies a change to one of its pages unless the page holds it. Returns whether it did.
-fn redo_page(
-    pool: &Pool,
-    redo: &dyn ResourceManager,
-    record: &LoggedRecord,
-    change: &ChangeRecord<'_>,
-    index: usize,
-    pid: PageId,
-) -> Result<bool> {
-    let mut page = match change.initialises(index) {
-        true => pool.exclusive_or_blank(pid)?,
-        false => pool.exclusive(pid)?,
-    };
-    // Stamps on one page only grow, so this one comparison makes redo idempotent.
-    if page.lsn() >= record.lsn {
-        return Ok(false);
-    }
-    page.set_rec_group_for_redo(record.group);
-    redo.redo(change, index, &mut page)?;
-    page.set_lsn(record.lsn);
-    Ok(true)
+    let quarantined = redoer.finish()?;
+    stats.quarantined = quarantined.len() as u64;
+    let unended = Unended::new(log_dir, stretches, losers, prepared);
+    Ok(Replayed { unended, in_doubt, start, quarantined, stats })
 }

@@ -118,11 +118,21 @@ struct Rollback {
     cause: Option<Error>,
 }
 
+impl Rollback {
+    /// A change was passed over, and the log does not say so unless a restart before this one did.
+    fn note_passed(&mut self, change: Lsn) {
+        if !self.open.trace.is_passed(change) {
+            self.unsaid.push(change);
+        }
+    }
+}
+
 /// Takes back what losers did and logs the end of each. Space and trees work as they do at run time; nobody else changes a page.
 /// Prepared transactions have been taken over, but for their rows.
 ///
-/// A change that finds no page, or a damaged one, is passed over, with the older changes of its row, and with those that rest on all
-/// changes of the transaction. The rest is taken back. What was passed over is parked at the end: its rows stay locked.
+/// A change that finds no page, or a damaged one beside its way, is passed over, with the older changes of its row, and with those that
+/// rest on all changes of the transaction. The rest is taken back. What was passed over is parked at the end: its rows stay locked. A
+/// change whose row is out of reach, behind a page that is quarantined, is passed over for good, and keeps no transaction from its end.
 ///
 /// # Errors
 /// `Io`, `Corrupted`, `Poisoned`; those of [`TxnManager::park`]. The next restart goes on where this one stopped.
@@ -192,32 +202,35 @@ impl Undo<'_> {
             let outcome = undo_change(self.manager, &mut context, &mut rollback.unsaid, &change);
             rollback.open.last_lsn = context.last_lsn();
             match outcome {
-                Ok(()) => return Ok(true),
+                Ok(false) => {
+                    rollback.note_passed(change.lsn);
+                    return Ok(false);
+                }
+                Ok(true) => return Ok(true),
                 Err(cause) if !may_wait(&cause) => return Err(cause),
                 Err(cause) => {
                     rollback.cause.get_or_insert(cause);
                 }
             }
         }
-        if !rollback.open.trace.is_passed(change.lsn) {
-            rollback.unsaid.push(change.lsn);
-        }
+        rollback.note_passed(change.lsn);
         rollback.rows.insert(row.unwrap_or_default());
         rollback.passed.push(change);
         Ok(false)
     }
 }
 
-/// Takes a change back. What its transaction has passed over is said in the log before.
+/// Takes a change back. What its transaction has passed over is said in the log before. False if the row is out of reach for good.
 fn undo_change(
     manager: &dyn ResourceManager,
     context: &mut UndoContext<'_>,
     unsaid: &mut Vec<Lsn>,
     change: &LoggedChange,
-) -> Result<()> {
+) -> Result<bool> {
     context.log_pass(unsaid)?;
     unsaid.clear();
     let LoggedChange { lsn, kind, table, ref body } = *change;
     let entry = UndoEntry { lsn, is_taken_back: false, kind, table, body, next: UndoPtr::NULL, keep: None };
-    manager.undo(context, &entry).map(drop)
+    manager.undo(context, &entry)?;
+    Ok(!context.has_passed())
 }

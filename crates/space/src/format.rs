@@ -10,15 +10,17 @@
 //!  | magic | version | page size | uuid | seq | checkpoint lsn | checkpoint group | scan start | data pages | xid ceiling
 //!  | u64   | u32     | u32       | 16 B | u64 | u64            | u64              | u64        | u64        | u64
 //!
-//!  80      84         88        96           104 .. 4092   4092
-//!  | flags | features | created | redo start | zeros       | crc32c of bytes 0..4092 |
-//!  | u32   | u32      | u64     | u64        |             | u32                     |
+//!  80      84         88        96           104       108        112                             4092
+//!  | flags | features | created | redo start | count n | 0        | page id x n      | zeros      | crc32c of bytes 0..4092 |
+//!  | u32   | u32      | u64     | u64        | u32     | u32      | u64 each         |            | u32                     |
 //! ```
+//!
+//! The list names quarantined pages, [`MAX_LISTED`] at most.
 //!
 //! **Map page** `k` is page `2 + k * REGION_PAGES`. Behind the common page header stands one bit for each page of the
 //! region `k * REGION_PAGES ..`, lowest bit first, set while the page is allocated. Page flag [`MAP_HAS_NEXT`]: the map
 //! page of the following region exists. Regions exist without gaps, so the chain says how many there are whatever the
-//! length of the file.
+//! length of the file. Page flag [`MAP_REBUILT`]: the map was damaged once, and pages that no tree has may be marked as allocated.
 
 use crate::superblock::Slot;
 use foreshore_base::codec::{u32_at, u64_at};
@@ -34,6 +36,10 @@ pub const MAP_IN_REGION: u64 = 2;
 pub const CATALOGUE_ROOT: PageId = PageId(3);
 /// Flag of a map page: the map page of the following region exists.
 pub const MAP_HAS_NEXT: u16 = 1;
+/// Flag of a map page: the map was damaged, and what was allocated then is a guess that no page in use is left out of.
+pub const MAP_REBUILT: u16 = 2;
+/// Most quarantined pages that a superblock lists.
+pub const MAX_LISTED: usize = 480;
 
 /// Version of the superblock that this build writes and the newest that it reads.
 pub const SUPERBLOCK_VERSION: u32 = 1;
@@ -52,11 +58,14 @@ const AT_FLAGS: usize = 80;
 const AT_FEATURES: usize = 84;
 const AT_CREATED: usize = 88;
 const AT_REDO_START: usize = 96;
+const AT_LISTED: usize = 104;
+const AT_LIST: usize = 112;
 const AT_CRC: usize = BLOCK - 4;
 
 const FLAG_CLEAN: u32 = 1;
 
-const _: () = assert!(AT_REDO_START + 8 <= AT_CRC && BLOCK <= PAGE_SIZE);
+const _: () = assert!(AT_REDO_START + 8 == AT_LISTED && AT_LISTED + 8 == AT_LIST);
+const _: () = assert!(AT_LIST + MAX_LISTED * 8 <= AT_CRC && BLOCK <= PAGE_SIZE);
 const _: () = assert!(REGION_PAGES.is_multiple_of(64));
 
 /// What recovery starts from. Everything else is in the log or reached from here.
@@ -84,6 +93,8 @@ pub struct SuperBlock {
     pub features: u32,
     /// Time of creation in seconds since 1970, as the creator says.
     pub created: u64,
+    /// Pages that were found to be quarantined, [`MAX_LISTED`] at most are kept.
+    pub quarantined: Vec<PageId>,
 }
 
 impl SuperBlock {
@@ -105,6 +116,9 @@ impl SuperBlock {
         put(AT_FEATURES, &self.features.to_le_bytes());
         put(AT_CREATED, &self.created.to_le_bytes());
         put(AT_REDO_START, &self.redo_start.0.to_le_bytes());
+        let listed = self.quarantined.iter().take(MAX_LISTED);
+        put(AT_LISTED, &(listed.len() as u32).to_le_bytes());
+        listed.enumerate().for_each(|(n, pid)| put(AT_LIST + 8 * n, &pid.0.to_le_bytes()));
         let crc = crc32c(&slot[..AT_CRC]);
         slot[AT_CRC..BLOCK].copy_from_slice(&crc.to_le_bytes());
     }
@@ -144,6 +158,9 @@ impl SuperBlock {
             clean: u32_at(slot, AT_FLAGS) & FLAG_CLEAN != 0,
             features,
             created: u64_at(slot, AT_CREATED),
+            quarantined: (0..(u32_at(slot, AT_LISTED) as usize).min(MAX_LISTED))
+                .map(|n| PageId(u64_at(slot, AT_LIST + 8 * n)))
+                .collect(),
         })
     }
 }

@@ -11,10 +11,13 @@
 //! **Invariant:** no lock is held while the length of the file changes, and one thread at a time changes it.
 //!
 //! **Invariant:** a superblock promises no page that may be cut off.
+//!
+//! **Invariant:** no page in use is free by a map, also where the map was damaged and is rebuilt.
 
 #![forbid(unsafe_code)]
 
 mod compare;
+mod damage;
 pub mod format;
 mod free;
 mod growth;
@@ -26,7 +29,8 @@ mod stock;
 mod superblock;
 
 pub use compare::{MapReport, UNREACHED};
-pub use format::{CATALOGUE_ROOT, REGION_PAGES, SuperBlock};
+pub use damage::can_be_lost;
+pub use format::{CATALOGUE_ROOT, MAX_LISTED, REGION_PAGES, SuperBlock};
 pub use growth::Growth;
 pub use kinds::SpaceKind;
 pub use map::{is_allocated, map_of, mark_allocated, mark_free};

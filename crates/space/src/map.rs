@@ -1,6 +1,6 @@
 //! Operations on map pages. They are the redo actions, too: what was done at first is repeated by the same code.
 
-use crate::format::{MAP_HAS_NEXT, MAP_IN_REGION, REGION_PAGES};
+use crate::format::{MAP_HAS_NEXT, MAP_IN_REGION, MAP_REBUILT, REGION_PAGES};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{PageId, TableId};
 use foreshore_buffer::format::{PAGE_HEADER, page_flags, page_id, page_type};
@@ -52,6 +52,26 @@ pub(crate) fn init(page: &mut impl PageMut, region: u64) {
     page.set_page_flags(0);
     page.set_page_table(TableId::ZERO);
     page.write(PAGE_HEADER, &[reserved(region)]);
+}
+
+/// Makes a page the map page of `region` with each page before `end` marked as allocated: what is known of a region whose map was
+/// lost. The next region has a map page if it begins before the end.
+pub(crate) fn rebuild(page: &mut impl PageMut, region: u64, end: PageId) {
+    init(page, region);
+    let used = end.0.saturating_sub(region * REGION_PAGES).min(REGION_PAGES);
+    let (bytes, bits) = ((used / 8) as usize, used % 8);
+    page.fill(PAGE_HEADER..PAGE_HEADER + bytes, 0xff);
+    if bits > 0 {
+        let first = if bytes == 0 { reserved(region) } else { 0 };
+        page.write(PAGE_HEADER + bytes, &[first | ((1 << bits) - 1)]);
+    }
+    page.set_page_flags(MAP_REBUILT);
+    set_has_next(page, end > map_of_region(region + 1));
+}
+
+/// Whether the map was damaged once, so that pages which nobody uses may be marked as allocated.
+pub(crate) fn is_rebuilt(page: &[u8]) -> bool {
+    page_flags(page) & MAP_REBUILT != 0
 }
 
 /// Notes whether the map page of the following region exists.

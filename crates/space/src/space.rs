@@ -53,12 +53,14 @@ pub struct SpaceStats {
 /// **No method is called by a thread that holds a page latch.**
 pub struct Space {
     pub(crate) pool: Pool,
-    file: Arc<dyn File>,
+    pub(crate) file: Arc<dyn File>,
     pub(crate) stock: Stock,
     /// Regions that have a map page, the first ones. Written under `maps`.
     mapped: AtomicU64,
     /// Held to create and to drop map pages.
     maps: Mutex<()>,
+    /// Pages that [`Space::quarantine`] was called for.
+    pub(crate) quarantined: Mutex<Vec<PageId>>,
 }
 
 /// How space is managed.
@@ -88,7 +90,8 @@ impl Space {
     #[must_use]
     pub fn new(pool: Pool, file: Arc<dyn File>, options: SpaceOptions) -> Self {
         let stock = Stock::new(file.clone(), options);
-        Self { pool, file, stock, mapped: AtomicU64::new(0), maps: Mutex::new(LockRank::Space, ()) }
+        let (maps, quarantined) = (Mutex::new(LockRank::Space, ()), Mutex::new(LockRank::Leaf, Vec::new()));
+        Self { pool, file, stock, mapped: AtomicU64::new(0), maps, quarantined }
     }
 
     /// Lays out a new database: the first extent and the first map page.
@@ -103,17 +106,16 @@ impl Space {
         Ok(())
     }
 
-    /// Reads all map pages, after redo and before the first [`Space::take`].
+    /// Reads all map pages, after redo and before the first [`Space::take`]. One that is damaged is rebuilt.
     ///
     /// # Errors
-    /// `Corrupted` for a map page that is none; `Io`, `OutOfFrames`; `DiskFull` where redo needs pages that the file has
-    /// lost and that cannot be reserved again.
+    /// `Io`, `OutOfFrames`, `Poisoned`; `Corrupted` for a map page that is ahead of the log; `DiskFull` where redo needs pages that
+    /// the file has lost and that cannot be reserved again.
     pub fn load(&self) -> Result<()> {
         let mut maps = Vec::new();
         loop {
             let region = maps.len() as u64;
-            let page = self.pool.shared(map::map_of_region(region))?;
-            map::is_allocated(&page, map::map_of_region(region)).map_err(|why| self.corrupted(page.pid(), why))?;
+            let page = self.map_or_rebuilt(region)?;
             maps.push(map::words(&page));
             if !map::has_next(&page) {
                 break;
@@ -205,6 +207,7 @@ impl Space {
             Some(SpaceKind::MapInit) if record.initialises(index) => map::init(page, map::region_of(page.pid())),
             Some(SpaceKind::MapInit) => map::set_has_next(page, true),
             Some(SpaceKind::MapDrop) => map::set_has_next(page, false),
+            Some(SpaceKind::MapRebuild | SpaceKind::Quarantine) => return self.redo_damage(record, page),
             None => return Err(self.corrupted(page.pid(), "a log record of unknown kind")),
         }
         Ok(())

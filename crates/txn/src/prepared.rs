@@ -254,6 +254,12 @@ impl<'a> TakeOver<'a> {
         self.lost
     }
 
+    /// Whether the transaction is one that a restart could not take back. What it passed over is in the log.
+    #[must_use]
+    pub const fn is_loser(&self) -> bool {
+        self.may_lose
+    }
+
     /// Leaves out a change whose row cannot be reached because of `cause`. Refused, with the same error, unless the
     /// page is damaged and the transaction is to be rolled back: the next restart then finds the change in the log.
     ///

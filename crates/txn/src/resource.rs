@@ -22,7 +22,8 @@ pub trait ResourceManager: Send + Sync {
 
     /// Takes `entry` back by its key, wherever that lies by now: page and position may have moved. Reserves through
     /// [`UndoContext::reserve`] before its first latch, and logs what it does by [`UndoContext::log_clr`], unless the
-    /// entry is only a lock, which is not logged either.
+    /// entry is only a lock, which is not logged either. A row that is out of reach for readers, too, for good, is left as it
+    /// is, by [`UndoContext::pass_for_good`].
     ///
     /// Returns whether the row stays locked by [`UndoEntry::keep`]; `false` where that is none, or where another lock, which
     /// lasts, covers the row anyway. A row that was not there before is kept as a ghost then.
@@ -42,7 +43,8 @@ pub trait ResourceManager: Send + Sync {
     /// Has the rows of a prepared transaction, or of one that could not be taken back, held again after a restart:
     /// enters for each of `changes`, which are in their order, how it is taken back and what the row was before, and
     /// leaves the xid that the transaction has now in the headers of the rows. Its last changes are in their pages.
-    /// Nobody else changes one. All changes of a row whose page is damaged go to [`TakeOver::leave_out`].
+    /// Nobody else changes one. All changes of a row that damage keeps out of reach go to [`TakeOver::leave_out`], but for
+    /// those that its rollback will pass over for good.
     ///
     /// # Errors
     /// `Corrupted` when rows and changes do not fit together; `TransactionTooLarge`, `Io`, `OutOfFrames`, `Poisoned`.
@@ -67,18 +69,20 @@ pub struct UndoContext<'a> {
     tag: Xid,
     last_lsn: Lsn,
     at_restart: bool,
+    /// A change was passed over for good, and the log does not say so.
+    has_passed: bool,
     locks: Option<&'a LockManager>,
 }
 
 impl<'a> UndoContext<'a> {
     /// The rollback of `xid`, whose last record has `last_lsn`, logged through `session`.
     pub fn new(session: &'a mut Session, xid: Xid, last_lsn: Lsn) -> Self {
-        Self { session, xid, tag: xid, last_lsn, at_restart: false, locks: None }
+        Self { session, xid, tag: xid, last_lsn, at_restart: false, has_passed: false, locks: None }
     }
 
     /// The same at restart.
     pub fn at_restart(session: &'a mut Session, xid: Xid, last_lsn: Lsn) -> Self {
-        Self { session, xid, tag: xid, last_lsn, at_restart: true, locks: None }
+        Self { at_restart: true, ..Self::new(session, xid, last_lsn) }
     }
 
     /// The same, with the locks that prepared transactions have again.
@@ -182,6 +186,25 @@ impl<'a> UndoContext<'a> {
             self.append(&[&encode_mark(PASS), &body]);
         }
         Ok(())
+    }
+
+    /// Passes over the change of `entry` for good: its row is out of reach. A restart says so in the log before it takes back an older
+    /// change, unless one before it did.
+    ///
+    /// # Errors
+    /// `Poisoned`.
+    pub fn pass_for_good(&mut self, entry: &UndoEntry<'_>) -> Result<()> {
+        if self.at_restart {
+            self.has_passed = true;
+            return Ok(());
+        }
+        self.log_pass(&[entry.lsn])
+    }
+
+    /// Whether a change was passed over for good at a restart.
+    #[must_use]
+    pub const fn has_passed(&self) -> bool {
+        self.has_passed
     }
 
     /// Logs that a prepared transaction is to be rolled back.

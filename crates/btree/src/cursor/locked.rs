@@ -138,7 +138,7 @@ impl Cursor {
             match step? {
                 Step::Done(rest) => break rest,
                 Step::Changed => tree.restart(&mut restarts),
-                Step::Missing(pid) => drop(pin.replace(tree.pool().pin_as(pid, self.ahead.wanted())?)),
+                Step::Missing(pid) => drop(pin.replace(tree.named(tree.pool().pin_as(pid, self.ahead.wanted()))?)),
                 Step::Held(key, holder) => {
                     // Of the row alone: writers that come later stay behind this reader.
                     txn.share(Target::row(tree.table, &key))?;
@@ -331,7 +331,7 @@ impl Cursor {
                 Ok(next) => next,
                 Err(Halt::Changed | Halt::Open(_)) => return Ok(Err(Step::Changed)),
                 Err(Halt::Missing(pid, _)) => return Ok(Err(Step::Missing(pid))),
-                Err(Halt::Failed(error)) => return Err(error),
+                Err(Halt::Failed(error)) => return Err(error.in_table(tree.table)),
             }
         };
         if !self.share(txn, Target::gap(tree.table, next.as_deref()))? {

@@ -19,7 +19,7 @@ use crate::format::{
 };
 use foreshore_base::limits::{MAX_KEY, MAX_PAGES, MAX_VALUE, PAGE_SIZE};
 use foreshore_base::{PageId, TableId};
-use foreshore_buffer::{PageRead, PageType};
+use foreshore_buffer::{PageRead, PageType, why_quarantined};
 use std::cmp::Ordering;
 use std::ops::Range;
 
@@ -77,8 +77,10 @@ impl<P: PageRead> NodeView<P> {
     #[inline]
     pub(crate) fn view(page: P) -> Result<Self, Damage> {
         let (page_type, level, flags) = page.kind();
-        if page_type != Some(PageType::Tree) {
-            return Err("not a node of a tree");
+        match page_type {
+            Some(PageType::Tree) => {}
+            Some(PageType::Quarantined) => return Err(why_quarantined(flags)),
+            _ => return Err("not a node of a tree"),
         }
         let [len, heap, garbage, _] = quarters(page.word(AT_SLOTS));
         if heap > PAGE_SIZE || SLOTS + len * SLOT > heap || garbage > PAGE_SIZE - heap {
@@ -182,6 +184,13 @@ impl<P: PageRead> NodeView<P> {
             self.page.append_to(range, &mut high);
         }
         Ok(high)
+    }
+
+    /// A copy of the key of entry `index`.
+    pub(crate) fn copy_key(&self, index: usize) -> Result<Vec<u8>, Damage> {
+        let mut key = Vec::new();
+        self.page.append_to(self.key_range(self.slot(index)?)?, &mut key);
+        Ok(key)
     }
 
     #[inline]

@@ -42,3 +42,22 @@ fn another_page_is_refused() {
     page.set_page_type(PageType::Tree);
     assert!(mark_allocated(&mut page, PageId(9)).is_err());
 }
+
+#[test]
+fn a_rebuilt_map_has_every_page_before_the_end_allocated() {
+    for region in [0, 1] {
+        let first = region * REGION_PAGES;
+        for pages in [0, 1, 3, 4, 8, 9, 64, REGION_PAGES - 1, REGION_PAGES, REGION_PAGES + 2, REGION_PAGES + 3] {
+            let mut page = [0x5a; PAGE_SIZE];
+            page[8..16].copy_from_slice(&map_of_region(region).0.to_le_bytes());
+            rebuild(&mut page, region, PageId(first + pages));
+            for at in (0..80).chain(REGION_PAGES - 9..REGION_PAGES) {
+                let is_reserved = at == MAP_IN_REGION || (region == 0 && at < MAP_IN_REGION);
+                let expected = Ok(at < pages || is_reserved);
+                assert_eq!(is_allocated(&page, PageId(first + at)), expected, "{at} of {pages} in region {region}");
+            }
+            assert!(is_rebuilt(&page) && !is_rebuilt(&map(region)));
+            assert_eq!(has_next(&page), pages > REGION_PAGES + MAP_IN_REGION, "{pages} in region {region}");
+        }
+    }
+}

@@ -1,5 +1,5 @@
 use super::*;
-use foreshore_base::{GroupNo, Lsn, Uuid, Xid};
+use foreshore_base::{GroupNo, Lsn, PageId, Uuid, Xid};
 use foreshore_io::{Fs, Mem};
 use std::{path::Path, sync::Arc};
 
@@ -16,6 +16,7 @@ fn sample() -> SuperBlock {
         clean: true,
         features: 0,
         created: 1_700_000_000,
+        quarantined: vec![PageId(4), PageId(70_000)],
     }
 }
 
@@ -137,7 +138,7 @@ fn the_bytes_of_version_1_stay() {
     expected.extend_from_slice(b"FORESHOR");
     expected.extend_from_slice(&[1, 0, 0, 0, 0, 0x20, 0, 0]);
     expected.extend_from_slice(b"0123456789abcdef");
-    for word in [5_u64, 0x1122_3344_5566, 17, 12, 2, 65_536, 1, 1_700_000_000, 15] {
+    for word in [5_u64, 0x1122_3344_5566, 17, 12, 2, 65_536, 1, 1_700_000_000, 15, 2, 4, 70_000] {
         expected.extend_from_slice(&word.to_le_bytes());
     }
     assert_eq!(slot[..expected.len()], expected);

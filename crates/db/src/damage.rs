@@ -1,0 +1,115 @@
+//! Damaged pages that an open database knows of.
+//!
+//! They are those that recovery has quarantined, in this start or an earlier one, and those that an operation or a check has met
+//! since. Nothing depends on the list but what it tells: each damaged page refuses by itself what comes to it.
+
+use crate::engine::Engine;
+use foreshore_base::{Error, PageId, Place, Result, TableId, TableRef};
+use foreshore_buffer::Pool;
+use foreshore_space::{MAX_LISTED, Space, can_be_lost};
+use foreshore_sync::{LockRank, Mutex};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::OnceLock;
+
+/// Pages that are remembered. A database with more of them has lost more than pages.
+const MAX_KNOWN: usize = 4096;
+/// Pages that [`Stats`](crate::Stats) name.
+const FIRST: usize = 8;
+
+/// A page whose contents are lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DamagedPage {
+    /// Its number.
+    pub page: PageId,
+    /// The table that it belongs to, where that is known. Maps of pages belong to none.
+    pub table: Option<TableRef>,
+    /// What is wrong with it.
+    pub why: &'static str,
+}
+
+impl fmt::Display for DamagedPage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { page, table, why } = self;
+        match table {
+            Some(table) => write!(f, "table {table} page {page}: {why}"),
+            None => write!(f, "page {page}: {why}"),
+        }
+    }
+}
+
+/// What [`Stats`](crate::Stats) tell of damage.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DamageStats {
+    /// Damaged pages that are known. [`Db::examine`](crate::Db::examine) finds all that there are.
+    pub pages: u64,
+    /// The first of them, eight at most.
+    pub first: Vec<DamagedPage>,
+}
+
+type Known = BTreeMap<PageId, (Option<TableId>, &'static str)>;
+
+/// What an engine knows of damage.
+pub(crate) struct Damage {
+    pages: Mutex<Known>,
+    /// What hides tables, if the catalogue could not be read as a whole.
+    hidden: OnceLock<Error>,
+}
+
+impl Damage {
+    /// The pages that are damaged among `suspects` and those that the restart has quarantined by log records. Those of them that
+    /// the superblock is to list are left in `suspects`.
+    pub(crate) fn found(pool: &Pool, space: &Space, suspects: &mut Vec<PageId>) -> Result<Self> {
+        suspects.extend(space.quarantined());
+        let mut known = Known::new();
+        for pid in suspects.drain(..).filter(|&pid| can_be_lost(pid)).collect::<BTreeSet<_>>() {
+            match pool.quarantined(pid) {
+                Ok(None) => {}
+                Ok(Some((table, why))) => drop(known.insert(pid, (Some(table), why))),
+                Err(Error::Corrupted { why, .. }) => drop(known.insert(pid, (None, why))),
+                Err(error) => return Err(error),
+            }
+        }
+        suspects.extend(known.keys().take(MAX_LISTED));
+        Ok(Self { pages: Mutex::new(LockRank::Leaf, known), hidden: OnceLock::new() })
+    }
+
+    /// Notes a damaged page that `error` speaks of, if it does.
+    pub(crate) fn note(&self, error: &Error) {
+        let Error::Corrupted { table, place: Place::Page(page), why, .. } = error else { return };
+        let mut pages = self.pages.lock();
+        if pages.len() < MAX_KNOWN {
+            pages.entry(*page).or_insert((table.as_ref().map(|table| table.id), *why));
+        }
+    }
+
+    /// Notes that `error` hides tables.
+    pub(crate) fn hide_tables(&self, error: Error) {
+        self.note(&error);
+        let _ = self.hidden.set(error);
+    }
+
+    /// An error if there may be tables that nobody knows of: no name is free then, and no id known to be new.
+    pub(crate) fn check_tables(&self) -> Result<()> {
+        self.hidden.get().map_or(Ok(()), |error| Err(error.clone()))
+    }
+}
+
+impl Engine {
+    pub(crate) fn damage_stats(&self) -> DamageStats {
+        let (pages, first) = {
+            let known = self.damage.pages.lock();
+            (known.len() as u64, known.iter().take(FIRST).map(|(&page, &found)| (page, found)).collect::<Vec<_>>())
+        };
+        let first = first.into_iter().map(|(page, (table, why))| self.damaged_page(page, table, why)).collect();
+        DamageStats { pages, first }
+    }
+
+    /// A damaged page, with the name of its table.
+    pub(crate) fn damaged_page(&self, page: PageId, table: Option<TableId>, why: &'static str) -> DamagedPage {
+        let table = table.map(|id| TableRef { id, name: self.tables.by_id(id).map(|info| info.name.clone()) });
+        DamagedPage { page, table, why }
+    }
+}

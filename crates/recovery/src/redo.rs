@@ -1,0 +1,82 @@
+//! Redo of one record on one page, and what becomes of a page that is damaged.
+//!
+//! A page is damaged if its checksum or its id does not fit, if it was never written, or if a record does not fit what is on it.
+//! The doublewrite file has been asked by then. A record that initialises the page rebuilds it. Any other record finds nothing to
+//! be applied to, and the page is quarantined (`crates/buffer/src/quarantine.rs`): it misses that change for good.
+//!
+//! **A page that cannot be read** is not taken for damaged, and refuses the restart. It may be whole at the next one, and the log
+//! that it needs is still there then.
+
+use foreshore_base::{PageId, Result, TableId};
+use foreshore_buffer::format::Flaw;
+use foreshore_buffer::{ChangeRecord, ExclusiveGuard, Pool};
+use foreshore_space::{can_be_lost, map_of};
+use foreshore_txn::ResourceManager;
+use foreshore_wal::LoggedRecord;
+use std::collections::BTreeSet;
+
+/// Applies records to pages.
+pub(crate) struct Redoer<'a> {
+    pool: &'a Pool,
+    redo: &'a dyn ResourceManager,
+    quarantined: BTreeSet<PageId>,
+}
+
+impl<'a> Redoer<'a> {
+    pub(crate) const fn new(pool: &'a Pool, redo: &'a dyn ResourceManager) -> Self {
+        Self { pool, redo, quarantined: BTreeSet::new() }
+    }
+
+    /// Applies a change to one of its pages unless the page holds it. Returns whether the page lacked it.
+    pub(crate) fn redo_page(
+        &mut self,
+        record: &LoggedRecord,
+        change: &ChangeRecord<'_>,
+        index: usize,
+        pid: PageId,
+    ) -> Result<bool> {
+        let mut page = match change.initialises(index) {
+            true => self.pool.exclusive_or_blank(pid)?,
+            false if can_be_lost(pid) => self.pool.exclusive_or_quarantined(pid)?,
+            false => self.pool.exclusive(pid)?,
+        };
+        // Stamps on one page only grow, so this one comparison makes redo idempotent.
+        let lacks = page.lsn() < record.lsn;
+        if lacks {
+            page.set_rec_group_for_redo(record.group);
+            self.apply(change, index, &mut page)?;
+            page.set_lsn(record.lsn);
+        }
+        match page.is_quarantined() {
+            true => self.quarantined.insert(pid),
+            // From here on the log has all that is on it.
+            false => self.quarantined.remove(&pid),
+        };
+        Ok(lacks)
+    }
+
+    fn apply(&self, change: &ChangeRecord<'_>, index: usize, page: &mut ExclusiveGuard<'_>) -> Result<()> {
+        let pid = page.pid();
+        let table = if pid == map_of(pid) { TableId::ZERO } else { change.table };
+        if page.is_quarantined() && !change.initialises(index) {
+            page.quarantine(Flaw::Content, table);
+            return Ok(());
+        }
+        match self.redo.redo(change, index, page) {
+            Err(error) if error.damaged_page() == Some(pid) && can_be_lost(pid) => {
+                page.quarantine(Flaw::Content, table);
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    /// Ends redo, and returns the pages that are quarantined. They are home as such: nothing is logged before that, so a restart that
+    /// finds one of them whole finds the log that it needs, too.
+    pub(crate) fn finish(self) -> Result<Vec<PageId>> {
+        if !self.quarantined.is_empty() {
+            self.pool.flush_all()?;
+        }
+        Ok(self.quarantined.into_iter().collect())
+    }
+}
