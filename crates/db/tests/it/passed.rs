@@ -1,0 +1,110 @@
+//! Changes whose rows lie behind a quarantined page: a rollback passes over them for good, says so in the log, and ends.
+
+use crate::quarantine::{Kind, WIDE, damage, on_sim, options, pages, wide};
+use crate::support::{DIR, Snapshot};
+use foreshore::{Db, Error, Place};
+use foreshore_io::sim::Persist;
+use foreshore_io::{Fs, Mem, Sim};
+use std::sync::Arc;
+
+const ROWS: u64 = 2000;
+const NAME: &str = "changed";
+
+/// With a pool that is smaller than the table, so that the log of a rollback goes home in many groups.
+fn open(fs: &Arc<dyn Fs>) -> Result<Db, Error> {
+    options(fs).memory_limit(4 << 20).spill_limit(64 << 20).open(DIR)
+}
+
+/// A transaction has changed all rows. `prepared`: it is prepared; otherwise it runs when the process is killed.
+fn changed(prepared: bool) -> Snapshot {
+    let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+    let db = open(&fs).unwrap();
+    db.run(|tx| (0..ROWS).try_for_each(|n| tx.open(WIDE)?.insert(n, &wide(n, 0)[..]).map(drop))).unwrap();
+    db.checkpoint().unwrap();
+    let tx = db.begin();
+    let wides = tx.open(WIDE).unwrap();
+    (0..ROWS).for_each(|n| drop(wides.insert(n, &wide(n, 7)[..]).unwrap()));
+    match prepared {
+        true => tx.prepare(NAME).unwrap(),
+        false => std::mem::forget(tx),
+    }
+    db.sync().unwrap();
+    Snapshot::of(&fs)
+}
+
+/// The same on a simulated disk, with one leaf in the middle of the table damaged.
+fn damaged(prepared: bool) -> (Sim, u64) {
+    let mut files = changed(prepared);
+    let leaves: Vec<_> =
+        pages(&files).into_iter().filter(|&(page, kind, level)| page > 3 && (kind, level) == (3, 0)).collect();
+    let (page, ..) = leaves[leaves.len() / 2];
+    damage(&mut files, page, Kind::Flip);
+    (on_sim(&files), page)
+}
+
+/// Every row is as before the transaction, but for those on the damaged page. Returns how many are lost.
+fn read_back(db: &Db, page: u64, what: &str) -> u64 {
+    let mut lost = 0;
+    for n in 0..ROWS {
+        match db.read().open(WIDE).and_then(|table| table.get(n)) {
+            Ok(value) => assert_eq!(value, Some(wide(n, 0)), "{what}: row {n}"),
+            Err(Error::Corrupted { place: Place::Page(met), .. }) if met.0 == page => lost += 1,
+            Err(error) => panic!("{what}: row {n}: {error:?}"),
+        }
+    }
+    lost
+}
+
+/// Loses power at some operations of a rollback, and opens what is left. Returns how often the rollback had been completed in part.
+fn lose_power(sim: &Sim, page: u64, all: u64) -> u32 {
+    let (mut in_part, mut points) = (0, sim.crash_points());
+    let mut last = u64::MAX;
+    loop {
+        let what = format!("power lost in operation {}", points.op());
+        let image: Arc<dyn Fs> = Arc::new(points.image(&Persist::All, page));
+        let db = open(&image).unwrap_or_else(|error| panic!("{what}: {error:?}"));
+        let recovery = db.stats().recovery;
+        assert_eq!((recovery.parked, db.stats().txn.parked), (0, 0), "{what}: {recovery:?}");
+        if recovery.prepared == 0 {
+            assert_eq!(read_back(&db, page, &what), ROWS - all, "{what}");
+            in_part += u32::from((1..all).contains(&recovery.undone) && recovery.undone != last);
+            last = recovery.undone;
+        }
+        drop(db);
+        if !(0..sim.ops() / 50).all(|_| points.advance()) {
+            return in_part;
+        }
+    }
+}
+
+#[test]
+fn a_restart_cut_short_goes_on_behind_the_changes_that_it_passed_over() {
+    let (sim, page) = damaged(false);
+    let fs: Arc<dyn Fs> = Arc::new(sim.clone());
+    let db = open(&fs).unwrap();
+    let recovery = db.stats().recovery;
+    assert_eq!((recovery.losers, recovery.parked), (1, 0), "{recovery:?}");
+    let lost = read_back(&db, page, "first");
+    assert!(lost > 0 && recovery.undone == ROWS - lost, "{lost} lost, {recovery:?}");
+    let scan_start = db.stats().checkpoint.scan_start;
+    db.checkpoint().unwrap();
+    assert!(db.stats().checkpoint.scan_start > scan_start, "its log is given up");
+    drop(db);
+    let in_part = lose_power(&sim, page, ROWS - lost);
+    assert!(in_part > 2, "{in_part} restarts cut short");
+}
+
+#[test]
+fn a_prepared_transaction_is_rolled_back_behind_the_changes_that_it_passed_over() {
+    let (sim, page) = damaged(true);
+    let fs: Arc<dyn Fs> = Arc::new(sim.clone());
+    let db = open(&fs).unwrap();
+    db.rollback_prepared(NAME).unwrap();
+    let lost = read_back(&db, page, "first");
+    assert!(lost > 0, "{lost} lost");
+    assert_eq!(db.stats().txn.parked, 0);
+    db.sync().unwrap();
+    drop(db);
+    let in_part = lose_power(&sim, page, ROWS - lost);
+    assert!(in_part > 2, "{in_part} rollbacks cut short");
+}
