@@ -1,0 +1,100 @@
+//! The messages of errors: what was refused, on what, and what to do.
+
+use super::Error;
+use crate::Waiter;
+use crate::damage::write_damage;
+use std::fmt;
+use std::time::Duration;
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { op, path, source } => write!(f, "cannot {op} {}: {source}", path.display()),
+            Self::DiskFull { path } => write!(f, "no space for {} (disk, quota or file size limit)", path.display()),
+            Self::Corrupted { table, file, place, why } => write_damage(f, table.as_ref(), file, *place, why),
+            Self::Truncated { file, len, expected } => {
+                write!(f, "{} is truncated: {len} bytes, at least {expected} expected", file.display())
+            }
+            Self::LostLog { file, offset, missing } => {
+                write!(f, "log group {missing} was durable and is missing in {} at offset {offset}", file.display())
+            }
+            Self::LogTruncated { dir, wanted, first } => {
+                write!(f, "group {wanted} of the log in {} is given up, {first} is the oldest kept", dir.display())
+            }
+            Self::LogRetracted { dir, group } => {
+                write!(f, "group {group} of the log in {} was read unconfirmed and lost in a crash", dir.display())
+            }
+            Self::Foreign { path, why } => write!(f, "{} does not belong to this database: {why}", path.display()),
+            Self::Newer { path, found, supported } => {
+                write!(f, "{} has format version {found}, this build reads up to {supported}", path.display())
+            }
+            Self::Locked { path } => write!(f, "{} is open already", path.display()),
+            Self::Poisoned { cause } => write!(f, "the log has stopped, reopen the database: {cause}"),
+            Self::Closed => f.write_str("the database is closed"),
+            Self::RolledBack => f.write_str("the transaction was rolled back by an earlier error"),
+            Self::RollbackParked { label, cause } => write!(f, "the rollback of {label:?} is parked: {cause}"),
+            Self::KeyTooLarge { len, max } => write!(f, "the key has {len} bytes, at most {max} are allowed"),
+            Self::ValueTooLarge { len, max } => write!(f, "the value has {len} bytes, at most {max} are allowed"),
+            Self::TableName { name } => write!(f, "{name:?} cannot name a table"),
+            Self::TableTypes { table, stored, wanted } => write!(f, "table {table} holds {stored}, not {wanted}"),
+            Self::TableDropped => f.write_str("the table was dropped"),
+            Self::Exhausted { runs, cause } => {
+                write!(f, "the transaction was run {runs} times without success; last cause: {cause}")
+            }
+            Self::NoSavepoint => f.write_str("the transaction has no such savepoint, or has gone back behind it"),
+            Self::KeyExists => f.write_str("the table already has the key"),
+            Self::Deadlock { cycle } => write_cycle(f, cycle),
+            Self::LockTimeout { holder, what, waited } => {
+                write!(f, "no lock on {what} within {waited:?}, held by {holder:?}")
+            }
+            Self::RowLocked { what, holder } => write!(f, "{what} is locked by {holder:?}"),
+            Self::Conflict { table, key } => {
+                write!(f, "the row with key {key:02x?} of table {table} has changed since the snapshot was taken")
+            }
+            Self::SnapshotTooOld { label, age, bytes } => {
+                write!(f, "the snapshot of {label:?} was given up, {age:?} old, with {bytes} bytes kept for it alone")
+            }
+            Self::TransactionTooOld { label, age } => write_too_old(f, label, *age),
+            Self::NoTable { name } => write!(f, "there is no table {name:?}"),
+            Self::PreparedName { name } => write!(f, "{name:?} cannot name a prepared transaction"),
+            Self::PreparedExists { name } => write!(f, "a transaction is prepared under the name {name:?}"),
+            Self::NoPrepared { name } => write!(f, "no transaction is prepared under the name {name:?}"),
+            Self::PreparedBusy { name } => write!(f, "transaction {name:?} is being prepared or resolved"),
+            Self::TooManyTransactions { max, oldest } => {
+                write!(f, "more than {max} transactions at once, the oldest is {oldest:?}")
+            }
+            Self::TransactionTooLarge { max } => write_too_large(f, *max),
+            Self::UndoMemory { max, holder } => write_undo_memory(f, *max, holder),
+            Self::LockLimit { table, max } => {
+                write!(f, "no memory for one more shared lock in table {table}: all {max} are in use")
+            }
+            Self::OutOfFrames { frames } => write!(f, "all {frames} frames of the pool are in use at once"),
+            Self::InvalidOption { name, value, expected } => {
+                write!(f, "option {name} cannot be {value:?}, expected {expected}")
+            }
+        }
+    }
+}
+
+fn write_too_old(f: &mut fmt::Formatter<'_>, label: &str, age: Duration) -> fmt::Result {
+    write!(f, "transaction {label:?} ran for {age:?}, longer than transaction_max_age, and was rolled back")
+}
+
+fn write_too_large(f: &mut fmt::Formatter<'_>, max: usize) -> fmt::Result {
+    write!(
+        f,
+        "the transaction needs more than all {max} bytes for undo: raise memory_limit, or spill_limit for a larger file"
+    )
+}
+
+fn write_undo_memory(f: &mut fmt::Formatter<'_>, max: usize, holder: &str) -> fmt::Result {
+    write!(
+        f,
+        "others, among them {holder:?}, hold the {max} bytes for undo: run it again, or raise memory_limit or spill_limit"
+    )
+}
+
+fn write_cycle(f: &mut fmt::Formatter<'_>, cycle: &[Waiter]) -> fmt::Result {
+    f.write_str("deadlock:")?;
+    cycle.iter().try_for_each(|Waiter { label, waits_for }| write!(f, " {label:?} waits for {waits_for};"))
+}
