@@ -258,6 +258,7 @@ fn writers_wait_on_a_full_disk_until_the_checkpointer_has_given_up_log() {
         |thread: u64, n: u64| db.run(|tx| tx.open(BLOBS)?.insert(thread * 100 + n % 20, &[n as u8; 500][..]).map(drop));
     // An open transaction keeps log that two checkpoints give up later. As many sessions at once as later on: the space that
     // is kept back for them is made while there is some.
+    db.run(|tx| tx.open(BLOBS).and(tx.open(NUMBERS)).map(drop)).unwrap();
     let old = db.begin();
     old.open(NUMBERS).unwrap().insert(1, 1).unwrap();
     std::thread::scope(|scope| {
