@@ -240,9 +240,12 @@ impl Cursor {
             leaf.page().copy_to(0..PAGE_SIZE, &mut page);
             // The copy has to be whole before it is looked at, and the page unchanged until the versions have been read.
             if leaf.holds() {
-                let (pid, mut is_spilled) = (leaf.pid(), false);
+                let (pid, mut is_spilled, mut is_unfinished) = (leaf.pid(), false, false);
                 let rest = self.copy_rows(pid, &page, span, end, |row, image| {
                     let RowHeader { xid, undo, .. } = row.header;
+                    if is_unfinished {
+                        return Ok(None);
+                    }
                     match txn.see(snapshot, xid, UndoPtr::from_bits(undo), image, || leaf.holds()) {
                         Seen::Newest => Ok((!row.header.is_ghost()).then_some(false)),
                         Seen::Older(flags) => Ok((flags & GHOST == 0).then_some(true)),
@@ -251,17 +254,23 @@ impl Cursor {
                             is_spilled = true;
                             Ok(None)
                         }
+                        Seen::Unfinished => {
+                            is_unfinished = true;
+                            Ok(None)
+                        }
                         Seen::Lost => Err(tree.corrupted(pid, NO_VERSION)),
                     }
                 });
                 if leaf.holds() {
                     txn.check_snapshot(snapshot)?;
-                    if is_spilled {
+                    if is_spilled && !is_unfinished {
                         drop(leaf);
                         txn.fetch(snapshot)?;
                         continue;
                     }
-                    return rest;
+                    if !is_unfinished {
+                        return rest;
+                    }
                 }
             }
             txn.forget_fetched();

@@ -56,6 +56,11 @@ impl Tree {
                     txn.fetch(snapshot)?;
                     continue;
                 }
+                Some((Seen::Unfinished, _)) => {
+                    txn.forget_fetched();
+                    self.restart(&mut restarts);
+                    continue;
+                }
                 Some((Seen::Lost, _)) => return Err(damage(NO_VERSION)),
             };
             if !is_there {

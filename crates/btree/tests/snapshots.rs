@@ -6,7 +6,12 @@ mod common;
 use common::{Bed, TABLE};
 use foreshore_base::{Error, Result};
 use foreshore_lock::TableMode;
+use foreshore_space::CATALOGUE_ROOT;
+use foreshore_sync::pause;
+use foreshore_sync::primitive::thread;
 use foreshore_txn::{Isolation, SnapshotKind, Txn, TxnOptions};
+use std::ops::Bound;
+use std::sync::mpsc::sync_channel;
 
 fn begin(bed: &Bed) -> Txn {
     let options = TxnOptions { isolation: Isolation::Snapshot, reads: SnapshotKind::Latest, ..TxnOptions::default() };
@@ -72,6 +77,65 @@ fn rows_that_were_only_locked_are_read_by_older_snapshots() {
         assert!(found == value(row), "row {row} as it was");
     }
     drop(reader.commit().unwrap());
+}
+
+/// A search among many versions ends early when it finds the leaf latched. A writer that finds its row locked releases the latch without
+/// a change, and the leaf validates again. The reader then repeats the search.
+#[test]
+fn a_search_that_a_latch_has_ended_is_no_answer() {
+    // More than a reader follows between two looks at the leaf.
+    const CHANGES: u8 = 100;
+    type Read = fn(&Bed, &mut Txn) -> Vec<u8>;
+    let reads: [(&str, Read); 2] = [
+        ("get", |bed, txn| {
+            let mut found = Vec::new();
+            assert!(bed.tree.get(txn, b"row", &mut found).unwrap());
+            found
+        }),
+        ("scan", |bed, txn| {
+            let mut cursor = bed.tree.range(txn, Bound::Unbounded, Bound::Unbounded).unwrap();
+            cursor.next(txn).unwrap().unwrap().1.to_vec()
+        }),
+    ];
+    for (name, read) in reads {
+        let bed = Bed::new(64);
+        bed.run(|txn| bed.tree.insert_new(txn, b"row", b"old"));
+        let mut reader = begin(&bed);
+        let mut writer = bed.begin();
+        (0..CHANGES).for_each(|change| drop(bed.tree.put(&mut writer, b"row", &[change]).unwrap()));
+        // Each message is received before the sender goes on.
+        let ((to_latch, latch), (to_unlatch, unlatch)) = (sync_channel::<()>(0), sync_channel::<()>(0));
+        let (latched, wait_latched) = sync_channel(0);
+        let (unlatched, wait_unlatched) = sync_channel(0);
+        let (given_up, was_given_up) = sync_channel(1);
+        thread::scope(|scope| {
+            let pool = &bed.pool;
+            scope.spawn(move || {
+                latch.recv().unwrap();
+                let leaf = pool.exclusive(CATALOGUE_ROOT).unwrap();
+                latched.send(()).unwrap();
+                unlatch.recv().unwrap();
+                drop(leaf);
+                unlatched.send(()).unwrap();
+            });
+            let mut unlatch = Some(move || {
+                to_unlatch.send(()).unwrap();
+                wait_unlatched.recv().unwrap();
+                given_up.send(()).unwrap();
+            });
+            pause::set("undo: about to look at the page again", move || {
+                to_latch.send(()).unwrap();
+                wait_latched.recv().unwrap();
+                pause::set("undo: a search is given up", unlatch.take().expect("the hook is called once"));
+            });
+            assert_eq!(read(&bed, &mut reader), b"old", "{name}");
+            pause::set("nowhere", || ());
+        });
+        assert!(was_given_up.try_recv().is_ok(), "{name}: the search was given up once");
+        assert_eq!(read(&bed, &mut reader), b"old", "{name}");
+        writer.rollback().unwrap();
+        drop(reader.commit().unwrap());
+    }
 }
 
 /// That a table is gone rests on the commit that dropped it, which may be lost.

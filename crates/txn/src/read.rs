@@ -65,6 +65,9 @@ pub enum Seen {
     Spilled,
     /// Nothing that makes sense. Either the page has changed since, or the snapshot was killed, or the row is damaged.
     Lost,
+    /// Nothing: the search ended early, because the page was latched or had changed, or the snapshot was killed. The row has to
+    /// be read again, even if the page validates.
+    Unfinished,
 }
 
 impl Txn {
@@ -145,6 +148,7 @@ impl Txn {
             Older::Absent => Seen::Nothing,
             Older::Spilled(_) => Seen::Spilled,
             Older::Lost => Seen::Lost,
+            Older::Unfinished => Seen::Unfinished,
         }
     }
 

@@ -41,6 +41,9 @@ pub(crate) enum Older {
     Absent,
     /// Nothing that makes sense: the page has changed meanwhile, or the snapshot was killed.
     Lost,
+    /// The search ended early, because the page was latched or had changed, or the snapshot was killed. The search says nothing
+    /// about the row, even if the page validates afterwards: a writer may release its latch without a change.
+    Unfinished,
     /// It is to be asked of [`Arena::fetch`] from an entry on that is in the file.
     Spilled(Spot),
 }
@@ -65,7 +68,8 @@ fn is_dead(view: &View, from: Csn, to: Csn) -> bool {
 
 impl Arena {
     /// The version of a row that a snapshot at `at` sees, which does not see the change that `entry` takes back. Its value goes to
-    /// `image`. `holds` tells whether the page that led here is as it was.
+    /// `image`. `holds` tells whether the page that led here is as it was. It is false while a writer has the page latched, and true
+    /// again if that writer changes nothing.
     pub(crate) fn older(&self, entry: UndoPtr, at: Csn, image: &mut Vec<u8>, holds: impl Fn() -> bool) -> Older {
         let mut next = entry;
         // A damaged page may lead into a circle.
@@ -80,8 +84,12 @@ impl Arena {
                 ControlFlow::Break(older) => return older,
                 ControlFlow::Continue(behind) => next = behind,
             }
-            if step % STRIDE == 0 && !holds() {
-                return Older::Lost;
+            if step % STRIDE == 0 {
+                pause::point("undo: about to look at the page again");
+                if !holds() {
+                    pause::point("undo: a search is given up");
+                    return Older::Unfinished;
+                }
             }
         }
         Older::Lost
