@@ -262,8 +262,9 @@ fn called_back_twice() {
 /// A callback whose group a thread completes that may hold locks, and leaves the call to the flusher.
 fn called_by_the_flusher() {
     let log = log(1);
-    let calls = Shared::new(AtomicU64::new(0));
-    let (lsn, noted, seen) = (log.append(), calls.clone(), calls);
+    // Held by this thread to the end: loom aborts the process for an atomic that is dropped by a thread in a deadlock.
+    let calls = Arc::new(AtomicU64::new(0));
+    let (lsn, noted, seen) = (log.append(), calls.clone(), calls.clone());
     let callback = move |_| {
         noted.fetch_add(1, Ordering::Relaxed);
     };
