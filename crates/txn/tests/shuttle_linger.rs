@@ -10,6 +10,7 @@ use foreshore_sync::pause;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::primitive::thread;
 use foreshore_txn::{EarlyRelease, TxnManagerOptions};
+use foreshore_wal::Log;
 use std::sync::Arc;
 use std::time::Duration;
 use toy::{TABLE, Toy};
@@ -95,6 +96,12 @@ fn the_count_of_who_lingers_is_taken_twice() {
     shuttle_mutated("leases: lingering read once", ITERATIONS, one_lingers_since_the_count);
 }
 
+/// Makes the log durable and then calls what waits for that, as a thread that has waited for a ticket does.
+fn make_durable(log: &Log) {
+    log.force(log.current()).expect("durable");
+    log.acknowledge_all();
+}
+
 /// All sessions are kept by commits, and who acknowledges those begins a transaction in a callback.
 fn callbacks_that_begin() {
     let options = TxnManagerOptions { early_release: EarlyRelease::Off, max_sessions: 2, ..toy::small() };
@@ -116,7 +123,7 @@ fn callbacks_that_begin() {
     }
     let threads = [(); 2].map(|()| {
         let log = toy.log.clone();
-        thread::spawn(move || log.force(log.current()).expect("durable"))
+        thread::spawn(move || make_durable(&log))
     });
     threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
     assert_eq!(toy.log.stats().callback_panics, 0);
@@ -155,7 +162,7 @@ fn callbacks_that_lock() {
         counter.fetch_add(1, Ordering::Relaxed);
     });
     let log = toy.log.clone();
-    let leader = thread::spawn(move || log.force(log.current()).expect("durable"));
+    let leader = thread::spawn(move || make_durable(&log));
     drop([(); 2].map(|()| commit(&toy)));
     leader.join().expect("no panic");
     assert_eq!((toy.log.stats().callback_panics, called.load(Ordering::Relaxed)), (0, 1));
