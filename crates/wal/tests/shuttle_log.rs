@@ -410,14 +410,6 @@ fn a_future_that_does_not_ring_waits_for_ever() {
 
 #[test]
 #[should_panic]
-fn a_call_that_is_registered_late_is_missed() {
-    shuttle_mutated("acks: no look after the registration", 10_000, || {
-        on_memory(&Plan { writers: 3, ..Plan::pair(&[Way::Call]) })
-    });
-}
-
-#[test]
-#[should_panic]
 fn a_token_given_back_without_a_look_is_missed() {
     shuttle_mutated("acks: no look after the token", 10_000, || {
         // Two sessions, so that a ticket of the log falls into the shard of one of them, and no later call makes up for it.
