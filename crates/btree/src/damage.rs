@@ -21,7 +21,7 @@ use foreshore_wal::Session;
 pub(crate) enum Row {
     /// It tries again: the damaged page is quarantined now.
     TryAgain,
-    /// It leaves the row alone, which nobody comes to.
+    /// It leaves the row alone, which no operation can reach.
     Lost,
 }
 

@@ -200,7 +200,7 @@ impl Walk<'_, '_> {
         // Whether the node on the left says that its split is open.
         let mut is_open = false;
         loop {
-            // None only behind a damaged last child: where that ends nobody knows.
+            // None only behind a damaged last child: its upper bound is unknown.
             let Some(child) = self.next[below].clone() else { return Ok(()) };
             let is_beyond = child.pid == PageId::ZERO || high.is_some_and(|high| &child.low[..] >= high);
             match &entry {

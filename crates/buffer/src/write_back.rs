@@ -155,7 +155,7 @@ impl Core {
     /// Helps with a pass, if one goes on and a batch of it waits.
     pub(crate) fn help(&self) -> NextWake {
         let pass = self.helped.pass.lock().clone();
-        // An error is for the one who began the pass.
+        // An error is for the caller that began the pass.
         if pass.is_some_and(|pass| self.write_one(&pass)) { NextWake::Now } else { NextWake::OnSignal }
     }
 
@@ -173,7 +173,7 @@ impl Core {
                 let mut round = self.cleaner.round();
                 self.clean(&mut round, &mut left, false)?
             };
-            // Who looks for a frame finds pages now that can go.
+            // A thread that looks for a frame now finds pages to evict.
             self.freed.notify_one();
             for &no in &busy {
                 self.cleaner.wait_for(no);

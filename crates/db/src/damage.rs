@@ -91,7 +91,7 @@ impl Damage {
         let _ = self.hidden.set(error);
     }
 
-    /// An error if there may be tables that nobody knows of: no name is free then, and no id known to be new.
+    /// An error if there may be tables that the catalogue does not show: no name is free then, and no id known to be new.
     pub(crate) fn check_tables(&self) -> Result<()> {
         self.hidden.get().map_or(Ok(()), |error| Err(error.clone()))
     }

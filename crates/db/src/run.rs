@@ -116,7 +116,7 @@ impl Repeats {
         Self { seed: AtomicU64::new(seed), turns: Turns::default() }
     }
 
-    /// Nobody stands in line any more.
+    /// No transaction stands in line any more.
     pub(crate) fn close(&self) {
         self.turns.close();
     }

@@ -230,7 +230,7 @@ impl Transaction {
             State::Live(live) => live,
             State::Failed { has_begun: true, .. } => return Err(Error::RolledBack),
             State::Failed { error, .. } => return Err(error.clone()),
-            State::Busy | State::Over => unreachable!("who ends a transaction gives it up"),
+            State::Busy | State::Over => unreachable!("the call that ends a transaction gives it up"),
         };
         let outcome = self.measured(|| {
             let outcome = self.engine.check_open().and_then(|()| operation(&self.engine, live));

@@ -84,7 +84,7 @@ fn a_sync_fails() {
         })
         .collect();
     let told = writers.into_iter().filter_map(|writer| writer.join().ok()).filter(|told| *told).count();
-    assert!(told < 2, "nobody was told of the failure");
+    assert!(told < 2, "no handle was told of the failure");
     assert!(write(&file, 2), "a later writer is forgiven");
 }
 

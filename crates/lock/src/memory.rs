@@ -2,7 +2,7 @@
 //!
 //! Such a wait ends when *any* holder gives memory up, so it has no edge to one owner and takes no part in the search for cycles of locks.
 //! The wait is in vain if every holder waits for memory too, or, by way of locks, for an owner that does. The manager of the memory
-//! knows who holds some and who waits for it. It asks [`LockManager::any_goes_on`] whenever a wait of either kind begins.
+//! knows the holders and the waiters. It asks [`LockManager::any_goes_on`] whenever a wait of either kind begins.
 
 use crate::manager::LockManager;
 use foreshore_sync::EventCount;

@@ -13,7 +13,7 @@ impl LockManager {
     /// Ends all waits for locks, those that begin later too. Waits in queues end with `cause`; waits for holders of rows return, and the
     /// caller knows why. The first cause stays.
     pub fn stop(&self, cause: &Error) {
-        // Nobody waits for the outcome: another thread may have been faster, with the same effect.
+        // No thread waits for the outcome: another thread may have been faster, with the same effect.
         let _ = self.stopped.set(cause.clone());
         for index in 0..self.slots.used().len() as u32 {
             let edge = self.slots.get(index).shown().wait;

@@ -3,7 +3,7 @@
 //! The order matters where two losers have changed one row, or one page: a change is taken back from the state that it left.
 //!
 //! **Memory:** the changes of one stretch of the log at a time, and those that were passed over, which are handed on to be parked. Changes of prepared transactions are read for one transaction at a time,
-//! all of them: whoever takes it over enters them in its undo, which bounds them.
+//! all of them: the take-over enters them in its undo, which bounds them.
 
 use crate::analysis::Open;
 use crate::restart::RecoveryStats;
@@ -127,7 +127,7 @@ impl Rollback {
     }
 }
 
-/// Takes back what losers did and logs the end of each. Space and trees work as they do at run time; nobody else changes a page.
+/// Takes back what losers did and logs the end of each. Space and trees work as they do at run time; no other thread changes a page.
 /// Prepared transactions have been taken over, but for their rows.
 ///
 /// A change that finds no page, or a damaged one beside its way, is passed over, with the older changes of its row, and with those that

@@ -69,7 +69,7 @@ pub(crate) fn rebuild(page: &mut impl PageMut, region: u64, end: PageId) {
     set_has_next(page, end > map_of_region(region + 1));
 }
 
-/// Whether the map was damaged once, so that pages which nobody uses may be marked as allocated.
+/// Whether the map was damaged once, so that unused pages may be marked as allocated.
 pub(crate) fn is_rebuilt(page: &[u8]) -> bool {
     page_flags(page) & MAP_REBUILT != 0
 }

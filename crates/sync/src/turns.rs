@@ -18,7 +18,7 @@ struct Line {
     /// Whose turn it is. It is handed over, so nobody pushes in between.
     holder: Option<u64>,
     waiting: VecDeque<(u64, Unparker)>,
-    /// Whether nobody waits any more.
+    /// Whether no request waits any more.
     is_closed: bool,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A pinned xid keeps its word of the window. The list says which xids below the window's start have one.
 //!
-//! | who | does |
+//! | role | does |
 //! |---|---|
 //! | the slider, under its mutex | adds an xid before it raises the start of the window over it; removes it once its fate is durable |
 //! | readers of an xid below the start | look here before they call it frozen |

@@ -293,7 +293,7 @@ impl<'a> TakeOver<'a> {
     /// Makes sure that one entry of so many bytes, of its body and of the row before, can be entered.
     ///
     /// # Errors
-    /// `TransactionTooLarge`, `UndoMemory`: the memory is smaller than it was. Nobody is waited for, as no transaction ends yet.
+    /// `TransactionTooLarge`, `UndoMemory`: the memory is smaller than it was. It does not wait, as no transaction ends yet.
     pub fn reserve(&mut self, bytes: usize) -> Result<()> {
         self.txn.reserve_undo_or_wait(bytes, false)
     }

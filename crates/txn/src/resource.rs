@@ -43,7 +43,7 @@ pub trait ResourceManager: Send + Sync {
     /// Has the rows of a prepared transaction, or of one that could not be taken back, held again after a restart:
     /// enters for each of `changes`, which are in their order, how it is taken back and what the row was before, and
     /// leaves the xid that the transaction has now in the headers of the rows. Its last changes are in their pages.
-    /// Nobody else changes one. All changes of a row that damage keeps out of reach go to [`TakeOver::leave_out`], but for
+    /// No other thread changes one. All changes of a row that damage keeps out of reach go to [`TakeOver::leave_out`], but for
     /// those that its rollback will pass over for good.
     ///
     /// # Errors

@@ -58,7 +58,7 @@ fn only_snapshots_that_keep_something_are_given_up() {
     let toy = toy(8);
     let old = latest(&toy, "old");
     let mut first = begin(&toy, "first");
-    enter_many(&mut first, 4).expect("nobody has any");
+    enter_many(&mut first, 4).expect("no other session has any");
     commit(first);
     let young = latest(&toy, "young");
     let mut large = begin(&toy, "large");
@@ -73,7 +73,7 @@ fn only_snapshots_that_keep_something_are_given_up() {
 fn who_needs_too_much_is_told_so_beside_new_readers() {
     let toy = toy(4);
     let mut first = begin(&toy, "first");
-    enter(&mut first).expect("nobody has any");
+    enter(&mut first).expect("no other session has any");
     commit(first);
     let mut large = begin(&toy, "large");
     let (turns, reader) = (Rc::new(Cell::new(0)), RefCell::new(None));
@@ -126,7 +126,7 @@ fn no_snapshot_is_given_up_for_room_that_somebody_leaves() {
     let toy = toy(2);
     let old = latest(&toy, "old");
     let mut first = begin(&toy, "first");
-    enter(&mut first).expect("nobody has any");
+    enter(&mut first).expect("no other session has any");
     ManuallyDrop::into_inner(first).commit().expect("committed").wait().expect("durable");
     let mut other = begin(&toy, "other");
     other.ensure_xid().expect("an xid");
@@ -148,7 +148,7 @@ fn no_snapshot_is_given_up_for_room_that_somebody_leaves() {
 /// A transaction inside an operation, which holds the last of two chunks.
 fn holder_of_the_last(toy: &Toy) -> ManuallyDrop<Txn> {
     let mut first = begin(toy, "first");
-    enter(&mut first).expect("nobody has any");
+    enter(&mut first).expect("no other session has any");
     first.release();
     let mut holder = begin(toy, "inside an operation");
     holder.ensure_xid().expect("an xid");
@@ -183,7 +183,7 @@ fn what_a_commit_keeps_until_it_is_durable_is_waited_for() {
     let options = TxnManagerOptions { undo_limit_bytes: 4 * CHUNK, early_release: EarlyRelease::Off, ..toy::small() };
     let toy = Arc::new(Toy::lazy_with(&[0; 4], options));
     let mut writer = begin(&toy, "writer");
-    enter_many(&mut writer, 4).expect("nobody has any");
+    enter_many(&mut writer, 4).expect("no other session has any");
     writer.release();
     let (mut writer, mut turn) = (Some(writer), 0);
     pause::set("txn: found no room for undo", move || {

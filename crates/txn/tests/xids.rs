@@ -82,7 +82,7 @@ fn an_old_transaction_does_not_stop_the_others() {
         let many = 20 * status_capacity as i64;
         for n in 1..=many {
             let mut txn = toy.begin("young");
-            assert_eq!(toy.add(&mut txn, 0, 1).expect("an idle writer is in nobody's way"), n);
+            assert_eq!(toy.add(&mut txn, 0, 1).expect("an idle writer is in no one's way"), n);
             assert_eq!(txn.row_holder(xid), RowHolder::Other(xid), "it has its row still");
             drop(txn.commit_pipelined().expect("committed"));
         }

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How often a waiting writer looks whether the log has stopped, which signals nothing here.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Who gives up log on request.
+/// The server that gives up log on request.
 #[derive(Clone, Default)]
 pub enum SpaceServer {
     /// No one. Requests are refused at once.
@@ -93,7 +93,7 @@ impl Default for SpaceRequests {
 }
 
 impl SpaceRequests {
-    /// Names who serves from now on. Requests that wait are refused if no one does.
+    /// Names the server from now on. Requests that wait are refused if no one does.
     pub fn serve(&self, server: SpaceServer) {
         self.state.lock().server = server;
         self.answered.notify_all();

@@ -216,7 +216,7 @@ fn poison_from_outside_wakes_whoever_waits() {
     assert!(!parker.park_timeout(Duration::ZERO), "woken for nothing");
     let cause = Error::Closed;
     log.poison(&cause);
-    // By the flusher, or whoever holds nothing.
+    // By the flusher, or another thread that holds no lock.
     log.acknowledge_all();
     assert!(parker.park_timeout(Duration::ZERO), "the future was not woken");
     let outcome = future.as_mut().poll(&mut Context::from_waker(&waker));

@@ -65,7 +65,7 @@ pub fn fail_and_lose_power(
     Ok(cut)
 }
 
-/// Starts the database again, once write-backs work. Half of the starts meet one more failure, of which the kernel has told nobody.
+/// Starts the database again, once write-backs work. Half of the starts meet one more failure, which the kernel has not reported yet.
 fn start_again(sim: &Sim, db: Db, random: &mut Random) -> Result<Db, Error> {
     sim.clear_faults();
     if random.below(2) == 0 {

@@ -34,7 +34,7 @@ pub(crate) enum State {
         /// Whether it ran before, so that the caller has had the error.
         has_begun: bool,
     },
-    /// Committed or rolled back by the owner, who has given up the transaction with it.
+    /// Committed or rolled back by the owner, which has given up the transaction with it.
     Over,
 }
 
@@ -128,7 +128,7 @@ impl Aging {
         Taken { aging: self, state }
     }
 
-    /// Takes the transaction away from its owner, who is told `error`, unless an operation is under way.
+    /// Takes the transaction away from its owner, which is told `error`, unless an operation is under way.
     pub(crate) fn end(&self, error: Error) -> Found {
         let mut state = self.state.lock();
         let watermark = match &*state {

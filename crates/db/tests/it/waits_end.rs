@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// A wait that nobody wakes takes this long.
+/// A wait that is not woken takes this long.
 const LONG: Duration = Duration::from_secs(600);
 /// What takes longer has not been woken.
 const SOON: Duration = Duration::from_secs(60);
@@ -62,7 +62,7 @@ fn ends(how: Stop, name: &str, hold: impl FnOnce(&Db) -> foreshore::Transaction,
         thread::yield_now();
     }
     stop(&db, &sim, how);
-    let outcome = reports.recv_timeout(SOON).unwrap_or_else(|_| panic!("{how:?}: nobody has woken {name}"));
+    let outcome = reports.recv_timeout(SOON).unwrap_or_else(|_| panic!("{how:?}: {name} was not woken"));
     match how {
         Stop::Poison => assert!(matches!(outcome, Err(Error::Poisoned { .. })), "{name}: {outcome:?}"),
         Stop::Close | Stop::Reopen => assert!(matches!(outcome, Err(Error::Closed)), "{how:?}, {name}: {outcome:?}"),

@@ -40,7 +40,7 @@ pub(super) struct DiskFile {
     writers: Option<Arc<Writers>>,
     syncs: Syncs,
     past_cache: PastCache,
-    /// Whether somebody else writes the file, and this only looks at it.
+    /// Whether another handle writes the file, and this one only looks at it.
     looks_only: bool,
     #[cfg(feature = "uring")]
     ring: Option<Arc<Ring>>,

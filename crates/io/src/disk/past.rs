@@ -4,7 +4,7 @@
 //! show what the medium does not have, to every later opener, until it drops the page.
 //!
 //! 1. Sync. What the cache has not written goes to the medium first. A first failure may be old: the kernel reports to a new
-//!    opener what no earlier one has heard of. It is no error of the caller, who has written nothing and believes nothing but
+//!    opener what no earlier one has heard of. It is no error of the caller, which has written nothing and believes nothing but
 //!    the medium. The pages that it speaks of are clean afterwards. A second failure is of now, and is returned.
 //! 2. Drop the clean pages (`POSIX_FADV_DONTNEED`). The kernel keeps those that are in use. This matters for writes, too: ext4
 //!    keeps with a cached page that its block is mapped. Where the conversion of an unwritten extent has failed, a second write

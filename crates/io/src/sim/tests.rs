@@ -260,7 +260,7 @@ fn a_failed_write_back_is_reported_once_to_each_handle() {
     let late = sim.open(FILE.as_ref()).unwrap();
     assert!(second.sync().is_err());
     assert!(third.sync().is_err());
-    assert!(late.sync().is_err(), "nobody had reported it when this handle was opened");
+    assert!(late.sync().is_err(), "it was not reported before this handle was opened");
     assert!(file.write_durable(&[3; SECTOR], 0).is_err(), "its earlier write is lost, and it has not heard of that");
     file.write_durable(&[3; SECTOR], 0).unwrap();
     sim.open(FILE.as_ref()).unwrap().sync().unwrap();

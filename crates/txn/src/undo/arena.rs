@@ -199,7 +199,7 @@ impl Arena {
     }
 
     /// Takes a chunk with room for `words` for the session `me`, or `None` if memory is spent or the session has to wait for others to be
-    /// served. `horizon`: entries that were made by a transaction with a commit number up to it are needed by nobody. It is asked for
+    /// served. `horizon`: entries that were made by a transaction with a commit number up to it are not needed. It is asked for
     /// only if a chunk that has been left does not do.
     pub(super) fn take(&self, words: usize, horizon: impl FnOnce() -> Csn, me: &Arc<Holder>) -> Option<Open> {
         // Under the mutex, see `super::queue`.

@@ -5,7 +5,7 @@
 //!
 //! A session **holds** memory from before it takes a chunk until it has given up all its chunks, or until its lease is idle and other
 //! sessions may take them. Beginnings and ends of that are counted. If the sum over all other sessions is the same before and after
-//! a search, and nobody holds in between, then what the search lacks is held by the searching session alone.
+//! a search, and no session holds in between, then what the search lacks is held by the searching session alone.
 //!
 //! **Invariant:** a session counts as holding before others can miss the chunk, and stops counting after they can find it.
 

@@ -264,7 +264,7 @@ fn the_first_in_the_queue_gets_the_chunk_that_comes_free() {
     let [mut holder, mut first, mut late] = [0; 3].map(|_| Undo::new(arena.clone()));
     let body = [0; CHUNK / 2 + 100];
     for _ in 0..2 {
-        holder.reserve(body.len(), false, ALL).expect("nobody has any");
+        holder.reserve(body.len(), false, ALL).expect("no other session has any");
         holder.push(&change(1, &body), &Link::default());
     }
     assert!(first.reserve(body.len(), false, ALL).is_err());

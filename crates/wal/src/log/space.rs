@@ -13,12 +13,12 @@ impl Log {
         segments.is_some_and(|segments| segments.can_truncate(group.min(self.shared().pipeline.durable_group())))
     }
 
-    /// Names who gives up log on request of sessions that find no space on the disk.
+    /// Names the server that gives up log on request of sessions that find no space on the disk.
     pub fn serve_space(&self, server: SpaceServer) {
         self.shared().requests.serve(server);
     }
 
-    /// The newest request for space, if it has no answer yet. For the one who serves; work for it begins after this call.
+    /// The newest request for space, if it has no answer yet. For the server; work for it begins after this call.
     #[must_use]
     pub fn space_requested(&self) -> Option<SpaceRequest> {
         self.shared().requests.requested()
@@ -30,7 +30,7 @@ impl Log {
     }
 
     /// Slows sessions down, at their reservations, while more log than `limits` stands behind the redo start; `None` ends that.
-    /// Whoever calls this keeps on calling [`Log::redo_from`].
+    /// The caller keeps on calling [`Log::redo_from`].
     pub fn limit_backlog(&self, limits: Option<LogLimits>) {
         self.shared().throttle.limit(limits);
     }

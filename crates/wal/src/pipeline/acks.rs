@@ -7,7 +7,7 @@
 //! - a thread that has waited for a ticket, before it returns to its caller;
 //! - the session whose shard it is after its next commit, when that has released its locks.
 //!
-//! There are three such collections: what only gives back, and waits for nobody, is called at once by the thread that completes the
+//! There are three such collections: what only gives back, and never waits, is called at once by the thread that completes the
 //! group; and what is called when the log stops.
 //!
 //! A shard has a *consumer token*: one thread at a time takes entries out and calls them, so a session's callbacks come in

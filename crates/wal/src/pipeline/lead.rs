@@ -45,8 +45,8 @@ pub enum Calls {
 /// Whom the end of a lead or of a group wakes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HandOff {
-    /// Who is satisfied, and who may lead: a waiting thread, the flusher, a thread that wants space. Callbacks that are due are left to a
-    /// flusher, unless the thread calls them itself once it holds nothing.
+    /// Wakes the satisfied waiters and one that may lead: a waiting thread, the flusher, or a thread that wants space. Due
+    /// callbacks are left to a flusher, unless the thread calls them itself once it holds nothing.
     Full(Calls),
     /// Who may lead.
     Lead,
@@ -194,7 +194,7 @@ impl<L: Leader> Pipeline<L> {
         }
         if let HandOff::Full(calls) = mode {
             self.releases.call_all(|| self.acknowledged());
-            if calls == Calls::Elsewhere && self.has_due_calls() && !mutant("pipeline: calls are left to nobody") {
+            if calls == Calls::Elsewhere && self.has_due_calls() && !mutant("pipeline: calls are left to no thread") {
                 self.flushers.ring();
             }
         }

@@ -96,7 +96,7 @@ fn a_leader_that_goes_on_waiting_leaves_the_callbacks_of_its_group_to_a_flusher(
     let is_rung = || pipeline.flusher_signal(0).wait(Some(Duration::ZERO));
     assert!(is_rung(), "a callback asks for its group");
     let durable = pipeline.force_while(Lsn(8), Calls::Here, |_, _| {
-        assert!(is_rung(), "nobody calls what is due");
+        assert!(is_rung(), "no thread calls what is due");
         pipeline.flush_step(0);
         false
     });

@@ -34,7 +34,7 @@ impl Session {
     /// # Errors
     /// `Poisoned`.
     pub fn wait_for_space(&mut self, wait: &SpaceWait) -> Result<bool> {
-        // The one who gives log up may need a lane, and room in the buffer.
+        // The server of requests may need a lane, and room in the buffer.
         self.leave();
         let shared = &*self.shared;
         let freed =
@@ -52,7 +52,7 @@ impl Session {
     #[cold]
     pub(super) fn slow_down(&mut self, owed: u64, need: u64) -> Result<u64> {
         let need = need.max(self.credit);
-        // What others need to go on, the one who moves the redo start among them.
+        // The cleaner and the checkpointer need it to move the redo start.
         self.leave();
         let shared = &*self.shared;
         let stopped = || shared.pipeline.poison_error();

@@ -80,7 +80,7 @@ impl Throttle {
     /// Redo starts at `position`, in bytes of log written.
     pub(crate) fn redo_from(&self, position: u64) {
         let soft = self.line.lock().limits.soft;
-        // ORDERING: Relaxed, measures that each payment reads anew; whoever sleeps is notified below.
+        // ORDERING: Relaxed, measures that each payment reads anew; sleepers are notified below.
         self.redo.store(position, Ordering::Relaxed);
         self.slow_from.store(position.saturating_add(soft), Ordering::Relaxed);
         self.moved.notify_all();
