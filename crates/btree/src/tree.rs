@@ -134,6 +134,7 @@ impl Tree {
         self.trees.pool()
     }
 
+    #[cold]
     pub(crate) fn corrupted(&self, pid: PageId, why: Damage) -> Error {
         self.trees.corrupted(pid, why).in_table(self.table)
     }
@@ -144,6 +145,7 @@ impl Tree {
     }
 
     /// A view of a page of this tree.
+    #[inline]
     pub(crate) fn parse<'p>(&self, pid: PageId, page: &'p [u8]) -> Result<Node<'p>> {
         let node = Node::parse(page).map_err(|why| self.corrupted(pid, why))?;
         if node.table() != self.table {

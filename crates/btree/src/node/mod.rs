@@ -72,15 +72,18 @@ pub(crate) struct Place {
     pub(crate) value: Range<usize>,
 }
 
+#[cold]
+fn why_not_node(page_type: Option<PageType>, flags: u16) -> Damage {
+    if page_type == Some(PageType::Quarantined) { why_quarantined(flags) } else { "not a node of a tree" }
+}
+
 impl<P: PageRead> NodeView<P> {
     /// Checks the headers of a page.
     #[inline]
     pub(crate) fn view(page: P) -> Result<Self, Damage> {
         let (page_type, level, flags) = page.kind();
-        match page_type {
-            Some(PageType::Tree) => {}
-            Some(PageType::Quarantined) => return Err(why_quarantined(flags)),
-            _ => return Err("not a node of a tree"),
+        if page_type != Some(PageType::Tree) {
+            return Err(why_not_node(page_type, flags));
         }
         let [len, heap, garbage, _] = quarters(page.word(AT_SLOTS));
         if heap > PAGE_SIZE || SLOTS + len * SLOT > heap || garbage > PAGE_SIZE - heap {
@@ -273,6 +276,7 @@ impl<P: PageRead> NodeView<P> {
 
 impl<'a> Node<'a> {
     /// Checks that the bytes are a page, and its headers.
+    #[inline]
     pub(crate) fn parse(page: &'a [u8]) -> Result<Self, Damage> {
         if page.len() == PAGE_SIZE { Self::view(page) } else { Err("not a page") }
     }
