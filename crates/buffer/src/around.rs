@@ -110,6 +110,7 @@ impl Core {
         if !self.has_plenty() || !PageTable::in_range(pid) || self.table.get(pid).is_some() {
             return None;
         }
+        self.table.make_room(pid).ok()?;
         let no = self.pop_free()?;
         (mutant(LATE) || self.enter(no, pid)).then_some(no)
     }

@@ -250,6 +250,7 @@ mod tests {
         let frame = &core.frames[no as usize];
         frame.set_pid(pid);
         frame.set_loading(true);
+        core.table.make_room(pid).expect("memory");
         assert!(core.table.insert(pid, no));
         let before = frame.uses();
         thread::scope(|scope| {

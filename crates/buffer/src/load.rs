@@ -32,6 +32,7 @@ impl Core {
         if let Some(cause) = self.log.poisoned() {
             return Err(Error::poisoned(&cause));
         }
+        self.table.make_room(pid).map_err(|error| Error::io("map memory for", self.data.path(), error))?;
         if let Uses::WithPin { initial, .. } = self.uses {
             return self.claim(pid, initial, wanted).map(|()| None);
         }

@@ -115,7 +115,7 @@ impl Pool {
         let frames: Box<[_]> = (0..options.frames).map(|_| Frame::new()).collect();
         let core = Arc::new(Core {
             arena: ByteArena::new(options.frames * PAGE_SIZE).map_err(out_of_memory)?,
-            table: PageTable::new().map_err(out_of_memory)?,
+            table: PageTable::new(),
             parks: ParkTable::new(),
             free: FreeList::all(&frames),
             frames,
@@ -339,7 +339,9 @@ impl Pool {
     pub fn stats(&self) -> PoolStats {
         let free = self.core.free.len(&self.core.frames);
         let (whole_writes, page_writes) = self.core.cleaner.ways();
-        PoolStats { whole_writes, page_writes, ..self.core.counters.stats(self.core.frames.len(), free) }
+        let page_table_bytes = self.core.table.bytes();
+        let counted = self.core.counters.stats(self.core.frames.len(), free);
+        PoolStats { whole_writes, page_writes, page_table_bytes, ..counted }
     }
 
     /// Frames in the pool.

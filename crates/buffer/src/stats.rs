@@ -60,6 +60,9 @@ pub struct PoolStats {
     pub whole_writes: bool,
     /// How pages are written home now.
     pub page_writes: PageWrites,
+    /// Bytes mapped for the page table: 4 MiB for each 8 GiB of the data file of which a page has been in memory. At most as much is in
+    /// memory.
+    pub page_table_bytes: u64,
 }
 
 #[derive(Debug)]

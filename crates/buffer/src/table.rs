@@ -1,7 +1,7 @@
 //! The page table: from page id to frame, direct-mapped.
 //!
-//! One word a page id, in an array whose memory is committed by the system when it is first touched. No hash, no probe,
-//! no lock: a look-up is one load.
+//! One word a page id, in chunks of 2^20 that are mapped with the first page of theirs, and whose memory is committed by the system
+//! when it is first touched. No hash, no probe, no lock: a look-up is two loads.
 //!
 //! Contract of an entry (`u32`): 0 = the page is in no frame, else frame index + 1.
 //!
@@ -16,7 +16,7 @@
 use crate::frame::FrameNo;
 use foreshore_base::PageId;
 use foreshore_base::limits::MAX_PAGES;
-use foreshore_sync::LazyArray;
+use foreshore_sync::ChunkedArray;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::MODEL;
 use foreshore_sync::primitive::atomic::{AtomicU32, Ordering};
@@ -25,17 +25,20 @@ use std::io;
 /// Entries; few in models, where each one is an object of the checker.
 const ENTRIES: u64 = if MODEL { 64 } else { MAX_PAGES };
 
+/// Entries of a chunk: 4 MiB.
+const CHUNK: usize = if MODEL { 64 } else { 1 << 20 };
+
 /// The number of no frame.
 const NOWHERE: FrameNo = FrameNo::MAX;
 
 #[derive(Debug)]
 pub struct PageTable {
-    entries: LazyArray<AtomicU32>,
+    entries: ChunkedArray<AtomicU32>,
 }
 
 impl PageTable {
-    pub fn new() -> io::Result<Self> {
-        Ok(Self { entries: LazyArray::new(ENTRIES as usize)? })
+    pub fn new() -> Self {
+        Self { entries: ChunkedArray::new(ENTRIES as usize, CHUNK) }
     }
 
     /// Whether `pid` can be in the table at all. Ids come from pages, so they are checked before they are entered.
@@ -43,8 +46,21 @@ impl PageTable {
         pid.0 != 0 && pid.0 < ENTRIES
     }
 
+    /// Makes room for `pid`, which is in range, before it is entered.
+    ///
+    /// # Errors
+    /// When there is no memory for another chunk.
+    pub fn make_room(&self, pid: PageId) -> io::Result<()> {
+        self.entries.map(pid.0 as usize).map(drop)
+    }
+
+    /// Bytes of the chunks.
+    pub fn bytes(&self) -> u64 {
+        self.entries.mapped_bytes()
+    }
+
     fn entry(&self, pid: PageId) -> &AtomicU32 {
-        self.entries.get(pid.0 as usize).expect("ids are checked before they are entered")
+        self.entries.get(pid.0 as usize).expect("room is made before a page is entered")
     }
 
     /// The frame that probably holds `pid`; none holds one out of range.

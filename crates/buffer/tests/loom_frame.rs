@@ -29,13 +29,19 @@ unsafe impl Sync for Store {}
 // SAFETY: as above.
 unsafe impl Send for Store {}
 
+fn table() -> PageTable {
+    let table = PageTable::new();
+    table.make_room(ONE).expect("memory");
+    table
+}
+
 impl Store {
     /// Page 1 is in frame 0; frame 1 is free.
     fn new() -> Arc<Self> {
         let store = Self {
             frames: [Frame::new(), Frame::new()],
             bytes: [UnsafeCell::new(0), UnsafeCell::new(0)],
-            table: PageTable::new().expect("memory"),
+            table: table(),
             parks: ParkTable::new(),
             homes: [AtomicU64::new(0), AtomicU64::new(100), AtomicU64::new(200)],
             made: AtomicU64::new(0),

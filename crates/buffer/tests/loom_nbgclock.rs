@@ -27,14 +27,15 @@ unsafe impl Sync for Store {}
 // SAFETY: as above.
 unsafe impl Send for Store {}
 
+fn table() -> PageTable {
+    let table = PageTable::new();
+    table.make_room(ONE).expect("memory");
+    table
+}
+
 impl Store {
     fn new() -> Arc<Self> {
-        let store = Self {
-            frame: Frame::new(),
-            bytes: UnsafeCell::new(0),
-            table: PageTable::new().expect("memory"),
-            parks: ParkTable::new(),
-        };
+        let store = Self { frame: Frame::new(), bytes: UnsafeCell::new(0), table: table(), parks: ParkTable::new() };
         store.frame.start_evicted();
         store.claim(ONE, 0);
         Arc::new(store)

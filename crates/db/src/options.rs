@@ -33,7 +33,7 @@ const MAX_TRANSACTIONS: usize = foreshore_recovery::MAX_ACTIVE;
 /// |---|---|
 /// | [`memory_limit`](Self::memory_limit) | 1 GiB |
 /// | [`device`](Self::device) | `auto` |
-/// | [`segment_bytes`](Self::segment_bytes) | 64 MiB |
+/// | [`segment_bytes`](Self::segment_bytes) | 16 MiB |
 /// | [`log_buffer`](Self::log_buffer) | `lanes` |
 /// | [`log_wait`](Self::log_wait) | `park` |
 /// | [`log_slots`](Self::log_slots) | 4 |
@@ -96,7 +96,7 @@ impl Options {
             memory_limit: 1 << 30,
             device: Device::Auto,
             fs: None,
-            segment_bytes: 64 << 20,
+            segment_bytes: 16 << 20,
             log_buffer: BufferKind::default(),
             log_wait: WaitKind::default(),
             log_slots: 4,

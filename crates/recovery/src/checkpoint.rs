@@ -21,8 +21,8 @@ use std::{
     time::Duration,
 };
 
-/// How often the step looks whether a checkpoint is due, and pages to be written.
-const LOOK: Duration = Duration::from_millis(20);
+/// When the step tries again what has failed.
+const RETRY: Duration = Duration::from_millis(100);
 
 /// Checkpoints that [`Checkpointer::settle`] takes at most: the first may list transactions that are just ending.
 const SETTLE_TRIES: u32 = 4;
@@ -91,7 +91,6 @@ pub struct Checkpointer {
     space: Arc<Space>,
     data: Arc<dyn File>,
     state: Mutex<State>,
-    signal: Signal,
     scan_start: AtomicU64,
     redo_start: AtomicU64,
     limits: LogLimits,
@@ -137,7 +136,6 @@ impl Checkpointer {
             limits,
             page_start: AtomicU64::new(superblock.redo_start.0),
             state: Mutex::new(LockRank::Checkpoint, State { session, older: GroupNo::ZERO, newest: superblock, pace }),
-            signal: Signal::new(),
             checkpoints: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             log,
@@ -148,10 +146,10 @@ impl Checkpointer {
         })
     }
 
-    /// The bell of the thread that drives the step.
+    /// The signal of the thread that drives the step: that of the log's growth.
     #[must_use]
     pub fn signal(&self) -> Signal {
-        self.signal.clone()
+        self.log.growth_signal()
     }
 
     /// Begins to slow writers down and to answer their requests for space, with a thread that drives the step; without one
@@ -333,8 +331,8 @@ impl Checkpointer {
     }
 
     /// One look: what writers have asked for, a portion of the dirty pages if the log has grown or the pages are behind, and the
-    /// checkpoint that is due.
-    fn look(&self) -> Result<()> {
+    /// checkpoint that is due. Returns how many bytes of log are written when the next look is due.
+    fn look(&self) -> Result<u64> {
         let mut state = self.state.lock();
         if let Some(request) = self.log.space_requested() {
             let freed = self.give_up_log(&mut state);
@@ -351,7 +349,8 @@ impl Checkpointer {
                 Ok(())
             })?;
         }
-        self.take_due(&mut state)
+        self.take_due(&mut state)?;
+        Ok(state.pace.next_look())
     }
 
     fn take_due(&self, state: &mut State) -> Result<()> {
@@ -380,8 +379,9 @@ impl Step for Checkpointer {
         // A failure is counted, if it is that of a checkpoint. It leaves the database as it was, or has stopped the log. The
         // checkpoint stays due; a portion that was not written is left to the next one.
         match self.look() {
-            Ok(()) if self.is_behind() => NextWake::Now,
-            _ => NextWake::After(LOOK),
+            Ok(next) if !self.is_behind() && self.log.set_growth_mark(next) => NextWake::OnSignal,
+            Ok(_) => NextWake::Now,
+            Err(_) => NextWake::After(RETRY),
         }
     }
 }

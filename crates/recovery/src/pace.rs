@@ -56,10 +56,20 @@ impl Pace {
         now.at >= self.due
     }
 
+    /// Where the log has grown by a portion, or a checkpoint is due.
+    pub(crate) fn next_look(&self) -> u64 {
+        let grown = self.trail.back().map_or(0, |newest| newest.at + self.portion());
+        grown.min(self.due)
+    }
+
+    const fn portion(&self) -> u64 {
+        self.lag / PORTIONS as u64
+    }
+
     /// Goes on to `now`. True if the log has grown by a portion of the lag since the last time that it was true.
     pub(crate) fn has_grown(&mut self, now: Mark) -> bool {
         let newest = self.trail.back().copied();
-        if newest.is_some_and(|newest| now.at - newest.at < self.lag / PORTIONS as u64) {
+        if newest.is_some_and(|newest| now.at - newest.at < self.portion()) {
             return false;
         }
         self.trail.push_back(now);
@@ -104,7 +114,7 @@ mod tests {
         assert!(pace.has_grown(rest) && pace.is_due(rest));
         pace.taken(rest.at);
         for _ in 0..1000 {
-            assert!(!pace.has_grown(rest) && !pace.is_due(rest));
+            assert!(!pace.has_grown(rest) && !pace.is_due(rest) && pace.next_look() > rest.at);
         }
         assert_eq!(pace.trail.len(), 2);
     }
@@ -115,7 +125,10 @@ mod tests {
         let (mut grown, mut taken) = (0, 0);
         for at in (0..10 * BUDGET).step_by(100) {
             let now = mark(at);
-            grown += u64::from(pace.has_grown(now));
+            let looks = pace.next_look() <= at;
+            let (grows, due) = (pace.has_grown(now), pace.is_due(now));
+            assert_eq!(looks, grows || due || at == 0, "{at}");
+            grown += u64::from(grows);
             assert!(pace.trail.len() <= PORTIONS + 2, "{}", pace.trail.len());
             let old = pace.old(now);
             assert_eq!(old == GroupNo::ZERO, at < LAG, "{at}");

@@ -17,7 +17,7 @@
 //! | background work | [`Step`] run by a [`Daemon`], woken by its [`Signal`] |
 //! | a fence between many who pass often and one who passes seldom | [`AsymmetricFence`] |
 //! | tell where the time of a thread goes | [`spent`], [`Hottest`] |
-//! | memory that may be large and mostly untouched | [`LazyArray`], [`ByteArena`] |
+//! | memory that may be large and mostly untouched | [`LazyArray`], [`ChunkedArray`], [`ByteArena`] |
 
 pub mod model;
 pub mod pause;
@@ -54,7 +54,7 @@ pub use daemon::{Daemon, Joiner, NextWake, OnPanic, Signal, Spawn, Step, ThreadS
 pub use event_count::{EventCount, EventKey};
 pub use hottest::{Hot, Hottest};
 pub use latch::HybridLatch;
-pub use mapping::{ByteArena, LazyArray, Word, ZeroAtomic};
+pub use mapping::{ByteArena, ChunkedArray, LazyArray, Word, ZeroAtomic};
 pub use mcs::McsLock;
 pub use mutex::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use mutex8::Mutex8;

@@ -4,6 +4,7 @@ use crate::primitive::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::ops::{Index, Range};
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 use std::{fmt, io};
 
 /// A word of a [`ByteArena`]: std's atomic in every build, because a model checker's cannot be laid over memory.
@@ -131,6 +132,52 @@ impl<T: ZeroAtomic> Index<usize> for LazyArray<T> {
 impl<T: ZeroAtomic> fmt::Debug for LazyArray<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LazyArray").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+/// An array of atomics that is mapped a chunk at a time, so that its largest length costs no address space before it is needed.
+/// Chunks are added and never taken away. An element of a chunk is found by two loads.
+pub struct ChunkedArray<T: ZeroAtomic> {
+    chunks: Box<[OnceLock<LazyArray<T>>]>,
+    chunk_len: usize,
+}
+
+impl<T: ZeroAtomic> ChunkedArray<T> {
+    /// Up to `len` elements, all zero, in chunks of `chunk_len`, a power of two, none of which is mapped yet.
+    pub fn new(len: usize, chunk_len: usize) -> Self {
+        assert!(chunk_len.is_power_of_two(), "a chunk has {chunk_len} elements");
+        Self { chunks: (0..len.div_ceil(chunk_len)).map(|_| OnceLock::new()).collect(), chunk_len }
+    }
+
+    /// Element `index`, if its chunk is mapped.
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<&T> {
+        self.chunks.get(index / self.chunk_len)?.get()?.get(index % self.chunk_len)
+    }
+
+    /// Maps the chunk of element `index`, if it is not mapped yet. False if the array ends before it.
+    ///
+    /// # Errors
+    /// When the address range cannot be reserved.
+    pub fn map(&self, index: usize) -> io::Result<bool> {
+        let Some(chunk) = self.chunks.get(index / self.chunk_len) else { return Ok(false) };
+        if chunk.get().is_none() {
+            // Another thread may be the first; its chunk is the one then.
+            let _ = chunk.set(LazyArray::new(self.chunk_len)?);
+        }
+        Ok(true)
+    }
+
+    /// Bytes of the chunks that are mapped. What was not touched of them is not committed.
+    pub fn mapped_bytes(&self) -> u64 {
+        let mapped = self.chunks.iter().filter(|chunk| chunk.get().is_some()).count();
+        (mapped * self.chunk_len * size_of::<T>()) as u64
+    }
+}
+
+impl<T: ZeroAtomic> fmt::Debug for ChunkedArray<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChunkedArray").field("mapped_bytes", &self.mapped_bytes()).finish_non_exhaustive()
     }
 }
 

@@ -4,6 +4,7 @@ use crate::buffer::{Drained, LogBuffer, Staging};
 use crate::format::{FIRST_GROUP, GROUP_HEADER, GroupHeader};
 use crate::pipeline::{Cut, Group, Leader, Order};
 use crate::segment::Segments;
+use crate::watch::GrowthWatch;
 use foreshore_base::{GroupNo, Incarnation, Result, crc32c};
 use foreshore_io::File;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
@@ -14,7 +15,7 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     groups: AtomicU64,
-    bytes: AtomicU64,
+    bytes: GrowthWatch,
     writes: AtomicU64,
 }
 
@@ -22,21 +23,25 @@ impl Totals {
     fn add(&self, bytes: usize, writes: u64) {
         // ORDERING: Relaxed, counters.
         self.groups.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.writes.fetch_add(writes, Ordering::Relaxed);
+        self.bytes.add(bytes as u64);
     }
 
     /// Bytes of the groups written, padding included.
     pub(crate) fn bytes(&self) -> u64 {
-        // ORDERING: Relaxed, a counter.
-        self.bytes.load(Ordering::Relaxed)
+        self.bytes.written()
+    }
+
+    /// The watch over the bytes written.
+    pub(crate) const fn growth(&self) -> &GrowthWatch {
+        &self.bytes
     }
 
     /// Groups, their bytes, padding included, and how many were written.
     pub(crate) fn get(&self) -> (u64, u64, u64) {
         // ORDERING: Relaxed, counters.
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        (count(&self.groups), count(&self.bytes), count(&self.writes))
+        (count(&self.groups), self.bytes(), count(&self.writes))
     }
 }
 

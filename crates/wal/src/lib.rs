@@ -65,6 +65,8 @@ mod slots;
 mod throttle;
 mod ticket;
 mod undo_log;
+#[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
+mod watch;
 
 /// The kernels, for models in `tests/`.
 #[cfg(any(foreshore_loom, foreshore_shuttle))]
@@ -75,6 +77,7 @@ pub mod model {
     pub use crate::policy::GroupPolicy;
     pub use crate::requests::SpaceRequests;
     pub use crate::slots::Slots;
+    pub use crate::watch::GrowthWatch;
 }
 
 pub use dep::Dep;

@@ -53,7 +53,7 @@ pub struct LogOptions {
 impl Default for LogOptions {
     fn default() -> Self {
         Self {
-            segment_bytes: 64 << 20,
+            segment_bytes: 16 << 20,
             buffer: BufferKind::default(),
             ring_bytes: 16 << 20,
             wait: WaitKind::default(),

@@ -184,7 +184,7 @@ impl Default for Config {
             memory: 1 << 30,
             spill: 0,
             reader: false,
-            segment: 64 << 20,
+            segment: 16 << 20,
             log_budget: 512 << 20,
             rows: None,
             row_bytes: 100,

@@ -92,7 +92,7 @@ pub(crate) struct Arguments {
     /// Hold a snapshot over each row
     #[arg(long)]
     reader: bool,
-    /// Size of a log segment [default: 64MiB, or a quarter of the log budget if that is less]
+    /// Size of a log segment [default: 16MiB, or a quarter of the log budget if that is less]
     #[arg(long, value_parser = |text: &str| units::size("segment", text))]
     segment: Option<u64>,
     /// Log behind the redo start: at least four segments

@@ -4,6 +4,7 @@ use crate::log::{Log, Shared};
 use crate::requests::{SpaceRequest, SpaceServer};
 use crate::throttle::LogLimits;
 use foreshore_base::{GroupNo, Result};
+use foreshore_sync::Signal;
 
 impl Log {
     /// Whether [`Log::truncate`] before `group`, twice, would give up a segment.
@@ -39,6 +40,19 @@ impl Log {
     pub fn redo_from(&self, group: GroupNo) {
         let shared = self.shared();
         shared.throttle.redo_from(shared.totals.bytes().saturating_sub(self.bytes_since(group)));
+    }
+
+    /// The signal that [`Log::set_growth_mark`] has given.
+    #[must_use]
+    pub fn growth_signal(&self) -> Signal {
+        self.shared().totals.growth().signal()
+    }
+
+    /// Has [`Log::growth_signal`] given once, when `mark` bytes are written (see [`Log::written_bytes`]). Returns false, and gives no
+    /// signal, if they are already. The mark takes the place of the one before.
+    #[must_use]
+    pub fn set_growth_mark(&self, mark: u64) -> bool {
+        self.shared().totals.growth().set_mark(mark)
     }
 
     /// Bytes of all groups kept.
