@@ -122,7 +122,7 @@ impl LogOptions {
 
     /// Largest group in bytes: at least two fit a segment.
     pub(crate) fn max_group(&self) -> usize {
-        let half = usize::try_from(self.segment_bytes / 2).unwrap_or(format::MAX_GROUP);
+        let half = usize::try_from((self.segment_bytes - format::FIRST_GROUP) / 2).unwrap_or(format::MAX_GROUP);
         (half / BLOCK * BLOCK).min(format::MAX_GROUP)
     }
 

@@ -60,8 +60,8 @@ fn a_log_of_a_thousand_segments_opens_with_256_descriptors() {
     Log::create(&disk, &place, UUID, &options).expect("an empty directory takes a log");
     let (log, _) = Log::open(&disk, &place, UUID, &options).expect("a new log opens");
     let mut session = log.session().expect("one session");
-    // Of such groups a segment takes one.
-    let (bytes, many) = (payload(1, log.max_record()), SEGMENTS);
+    // Of such groups a segment takes two.
+    let (bytes, many) = (payload(1, log.max_record()), 2 * SEGMENTS);
     for tag in 0..many {
         let lsn = append(&mut session, tag, &bytes).expect("there is space");
         log.force(lsn).expect("durable");
