@@ -3,15 +3,16 @@
 
 mod common;
 
-use common::{Bed, Rng, check, count, create, init, open, pool_options};
+use common::{Bed, Rng, check, count, create, init, open, open_with, pool_options};
 use foreshore_base::codec::u64_at;
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, GroupNo, PageId, Result, crc32c};
 use foreshore_buffer::{PageWrites, PoolOptions, PoolStats};
-use foreshore_io::sim::{Fault, FaultKind, Persist};
-use foreshore_io::{AlignedBuf, Fs, Sim};
+use foreshore_io::sim::{Fault, FaultKind, OpNo, Persist};
+use foreshore_io::{AlignedBuf, File, FileLayer, Fs, Sim};
+use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 const PAGES: u64 = 28;
 const FRAMES: usize = 16;
@@ -57,8 +58,18 @@ fn checkpoint(fs: &Arc<dyn Fs>, bed: &Bed, index: u64) -> Result<()> {
 
 /// Dirties and cleans pages, far more than there are frames, with checkpoints in between.
 fn script(sim: &Sim, rounds: u64, acks: &mut Vec<Ack>) -> Result<PoolStats> {
+    script_on(sim, rounds, acks, |file| file)
+}
+
+/// As [`script`], with the data file wrapped.
+fn script_on(
+    sim: &Sim,
+    rounds: u64,
+    acks: &mut Vec<Ack>,
+    wrap: impl FnOnce(Arc<dyn File>) -> Arc<dyn File>,
+) -> Result<PoolStats> {
     let fs: Arc<dyn Fs> = Arc::new(sim.clone());
-    let bed = open(&fs, &pool_options(FRAMES))?;
+    let bed = open_with(&fs, &pool_options(FRAMES), |_, file| wrap(file))?;
     let mut session = bed.log.session()?;
     let mut rng = Rng(7);
     let mut newest = vec![None; PAGES as usize];
@@ -167,6 +178,27 @@ fn an_error_at_any_operation_is_typed_and_loses_nothing() {
     }
 }
 
+/// A data file that notes which operations of the disk are whole writes to it.
+#[derive(Debug)]
+struct Noting {
+    sim: Sim,
+    file: Arc<dyn File>,
+    whole: Arc<Mutex<BTreeSet<OpNo>>>,
+}
+
+impl FileLayer for Noting {
+    fn below(&self) -> &dyn File {
+        &*self.file
+    }
+
+    fn write_whole(&self, parts: &[(&[u8], u64)]) -> Result<bool> {
+        let first = self.sim.ops();
+        let written = self.file.write_whole(parts);
+        self.whole.lock().unwrap().extend(first..self.sim.ops());
+        written
+    }
+}
+
 #[test]
 fn whole_writes_that_find_no_space_give_way_to_the_doublewrite_file_and_nothing_is_lost() {
     const ROUNDS: u64 = 40;
@@ -175,21 +207,33 @@ fn whole_writes_that_find_no_space_give_way_to_the_doublewrite_file_and_nothing_
         sim.set_whole_writes(true);
         sim
     };
+    let whole = Arc::new(Mutex::new(BTreeSet::new()));
     let ops: Vec<_> = {
         let sim = start(7);
         let first = sim.ops();
-        assert_eq!(script(&sim, ROUNDS, &mut Vec::new()).expect("the script runs").page_writes, PageWrites::Whole);
+        let noting = |file| Arc::new(Noting { sim: sim.clone(), file, whole: whole.clone() }) as Arc<dyn File>;
+        let stats = script_on(&sim, ROUNDS, &mut Vec::new(), noting).expect("the script runs");
+        assert_eq!(stats.page_writes, PageWrites::Whole);
         sim.space_ops().into_iter().filter(|&op| op >= first).collect()
     };
+    let whole = whole.lock().unwrap();
+    assert!(whole.iter().all(|op| ops.contains(op)), "each of them may find no space");
     let (mut refused, mut images, mut restored) = (0, 0, 0);
     for at in ops {
         let sim = start(7);
         sim.inject(Fault { at, kind: FaultKind::Enospc, sticky: false });
         let mut acks = Vec::new();
-        // Other operations that need space may fail.
-        let Ok(stats) = script(&sim, ROUNDS, &mut acks) else { continue };
-        // The log goes on after some of its refusals. Those change nothing about the way to write, and nothing may be lost either.
-        refused += u32::from(stats.page_writes == PageWrites::Doublewrite);
+        let outcome = script(&sim, ROUNDS, &mut acks);
+        match &outcome {
+            Ok(stats) if whole.contains(&at) => {
+                assert_eq!(stats.page_writes, PageWrites::Doublewrite, "whole write {at}: {stats:?}");
+                refused += 1;
+            }
+            Err(error) if whole.contains(&at) => panic!("whole write {at} fails the caller: {error}"),
+            // The refusal is one of the log, which may go on, and says nothing about the way to write pages.
+            Ok(stats) => assert_eq!(stats.page_writes, PageWrites::Whole, "operation {at}: {stats:?}"),
+            Err(error) => assert!(matches!(error, Error::DiskFull { .. }), "operation {at}: {error}"),
+        }
         let mut points = sim.crash_points();
         while points.advance() {
             let op = points.op();
@@ -205,6 +249,7 @@ fn whole_writes_that_find_no_space_give_way_to_the_doublewrite_file_and_nothing_
             images += 1;
         }
     }
+    assert_eq!(refused, whole.len(), "each refusal is met");
     assert!(refused > 20 && images > 200 && restored > 0, "{refused} refusals, {images} images, {restored} restored");
 }
 
