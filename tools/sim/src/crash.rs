@@ -22,10 +22,10 @@ const WORKERS: u64 = 2;
 /// # Errors
 /// Says which image was recovered wrongly: seed, operation, policy, operation of the recovery.
 pub fn lose_power(oracle: &Oracle, sim: &Sim, seed: u64, stride: u64) -> Result<u64, String> {
-    look_for(oracle, sim, seed, stride, &|_| true)
+    look_for(oracle, sim, seed, (stride, &POLICIES), &|_| true)
 }
 
-/// As [`lose_power`], but goes on when what is wrong with an image is not what is `wanted`.
+/// As [`lose_power`], but with these policies, and goes on when what is wrong with an image is not what is `wanted`.
 ///
 /// # Errors
 /// The first recovery that is wrong in the way that is wanted.
@@ -33,7 +33,7 @@ pub fn look_for(
     oracle: &Oracle,
     sim: &Sim,
     seed: u64,
-    stride: u64,
+    (stride, policies): (u64, &[Persist]),
     wanted: &(dyn Fn(&str) -> bool + Sync),
 ) -> Result<u64, String> {
     let points = sim.crash_points();
@@ -41,28 +41,36 @@ pub fn look_for(
         let workers: Vec<_> = (0..WORKERS)
             .map(|worker| {
                 let points = points.clone();
-                scope.spawn(move || visit(oracle, points, seed, (stride * WORKERS, stride * worker), wanted))
+                let places = Places { stride: stride * WORKERS, first: stride * worker, policies };
+                scope.spawn(move || visit(oracle, points, seed, &places, wanted))
             })
             .collect();
         workers.into_iter().map(|worker| worker.join().unwrap_or_else(|_| Err("a worker panicked".to_owned()))).sum()
     })
 }
 
+/// The operations of which power is lost in every `stride`-th, from `first` on, and with what policies.
+struct Places<'p> {
+    stride: u64,
+    first: u64,
+    policies: &'p [Persist],
+}
+
 fn visit(
     oracle: &Oracle,
     mut points: CrashPoints,
     seed: u64,
-    (stride, first): (u64, u64),
+    &Places { stride, first, policies }: &Places<'_>,
     wanted: &dyn Fn(&str) -> bool,
 ) -> Result<u64, String> {
     let mut images = 0;
     loop {
         let op = points.op();
         if op % stride == first {
-            for policy in POLICIES {
+            for policy in policies {
                 images += 1;
                 let place = format!("seed {seed}, power lost in operation {op}, {policy:?}");
-                match recover(oracle, &points.image(&policy, op), op, images) {
+                match recover(oracle, &points.image(policy, op), op, images) {
                     Err(why) if wanted(&why) => return Err(format!("{place}: {why}")),
                     _ => {}
                 }
