@@ -5,9 +5,9 @@
 //! of it is under way, and rolls it back. An owner that comes back before that finds out by itself.
 
 use crate::engine::Engine;
-use crate::transaction::{Aging, Found, Seat, State};
+use crate::transaction::{Aging, Seat, State};
 use foreshore_base::Error;
-use foreshore_sync::{Clock, LockRank, Mutex, NextWake, Step, SystemClock, thread_index};
+use foreshore_sync::{Clock, LockRank, Mutex, NextWake, Revoked, Step, SystemClock, thread_index};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -80,13 +80,13 @@ impl Engine {
                 continue;
             };
             match aging.end(error) {
-                Found::Idle(live) => {
-                    // A rollback that fails stops the log, and everybody hears of that.
+                Revoked::Idle(live) => {
+                    // A rollback that fails stops the log, and all callers hear of that.
                     let _ = live.txn.rollback();
                     self.transaction_ended();
                 }
-                Found::Busy => next = next.min(RETRY),
-                Found::Ended => {}
+                Revoked::Busy => next = next.min(RETRY),
+                Revoked::Ended => {}
             }
         }
         Some(next)

@@ -19,9 +19,7 @@ impl Db {
     /// Begins a transaction that only reads.
     #[must_use]
     pub fn read_with(&self, options: ReadOptions) -> ReadTransaction {
-        let inner = self.begin_with(options.below());
-        inner.only_reads();
-        ReadTransaction { inner }
+        ReadTransaction { inner: self.begin_with(options.below()) }
     }
 }
 

@@ -3,7 +3,7 @@
 mod finish;
 mod seat;
 
-pub(crate) use seat::{Aging, Found, Seat, State};
+pub(crate) use seat::{Aging, Failure, Seat, State};
 
 use crate::engine::Engine;
 use crate::profile::Meter;
@@ -23,13 +23,13 @@ use std::{fmt, mem, sync::Arc};
 /// An error that others caused (a conflict, a deadlock, a lock timeout, a table that was dropped, no memory for locks or undo) or that the engine met (a full disk, an I/O error) ends the
 /// transaction: it is rolled back at once, and every later call answers [`Error::RolledBack`]. An error in what was
 /// asked for ([`Error::KeyExists`], [`Error::KeyTooLarge`], [`Error::ValueTooLarge`], [`Error::TableName`],
-/// [`Error::TableTypes`], [`Error::NoTable`], [`Error::NoSavepoint`]) and one that somebody else's lock is answered with on
+/// [`Error::TableTypes`], [`Error::NoTable`], [`Error::NoSavepoint`]) and one that another transaction's lock is answered with on
 /// request ([`Error::RowLocked`]) change nothing, and the transaction goes on.
 ///
-/// What it is told, values and errors, rests on commits that may not be durable before its own is. Who acts upon it ends the
+/// What it is told, values and errors, rests on commits that may not be durable before its own is. A caller that acts upon it ends the
 /// transaction first: a durable [`commit`](Self::commit) waits for them, and so does, without a commit, [`rollback`](Self::rollback),
 /// also after an error that has ended the transaction. [`Db::run`](crate::Db::run) does both, the answer that a table is gone waits by
-/// itself, and a drop never does. With [`Durability::Relaxed`] nobody waits.
+/// itself, and a drop never does. With [`Durability::Relaxed`] no call waits.
 pub struct Transaction {
     engine: Arc<Engine>,
     seat: Seat,
@@ -97,7 +97,7 @@ impl Transaction {
             })),
             Err(error) => {
                 meter.iter().for_each(|meter| meter.fail(&error));
-                State::Failed { error, watermark: Csn::ZERO, has_begun: false }
+                State::Failed(Failure { error, watermark: Csn::ZERO, has_begun: false })
             }
         };
         let seat = if options.is_read || options.is_check {
@@ -157,7 +157,7 @@ impl Transaction {
     /// goes on. It can go back to the same savepoint again; savepoints taken after it are gone.
     ///
     /// Locks stay until the transaction ends, also those of rows that are taken back: what has been read may have been acted
-    /// on. Rows that were inserted and taken back stay in their pages as ghosts, which nobody sees, until the transaction has ended
+    /// on. Rows that were inserted and taken back stay in their pages as ghosts, which no reader sees, until the transaction has ended
     /// and a later write into the page finds them. An iteration goes on behind the last key that it has given. A [`Table`] opened since, of a table that was created
     /// since, answers [`Error::TableDropped`], which ends the transaction.
     ///
@@ -188,19 +188,6 @@ impl Transaction {
         self.meter.is_some()
     }
 
-    /// Notes that the transaction will not write.
-    pub(crate) fn only_reads(&self) {
-        let leave_undo = |state: &mut State| {
-            if let State::Live(live) = state {
-                live.txn.leave_undo();
-            }
-        };
-        match &self.seat {
-            Seat::Own(state) => leave_undo(&mut state.borrow_mut()),
-            Seat::Shared(aging) => leave_undo(&mut aging.take()),
-        }
-    }
-
     /// The error that ended the transaction, if one did.
     pub(crate) fn failure(&self) -> Option<Error> {
         self.seat.failure()
@@ -228,8 +215,8 @@ impl Transaction {
     ) -> Result<T> {
         let live = match state {
             State::Live(live) => live,
-            State::Failed { has_begun: true, .. } => return Err(Error::RolledBack),
-            State::Failed { error, .. } => return Err(error.clone()),
+            State::Failed(Failure { has_begun: true, .. }) => return Err(Error::RolledBack),
+            State::Failed(Failure { error, .. }) => return Err(error.clone()),
             State::Busy | State::Over => unreachable!("the call that ends a transaction gives it up"),
         };
         let outcome = self.measured(|| {
@@ -255,10 +242,10 @@ impl Transaction {
         };
         self.meter.iter().for_each(|meter| meter.fail(&error));
         let watermark = self.take_back(*live);
-        // Nobody is told of a table that is gone for good before it is.
+        // No thread is told of a table that is gone for good before it is.
         let waited = if matches!(error, Error::TableDropped) { self.settle(watermark) } else { Ok(()) };
         let error = waited.err().unwrap_or(error);
-        *state = State::Failed { error: error.clone(), watermark, has_begun: is_told };
+        *state = State::Failed(Failure { error: error.clone(), watermark, has_begun: is_told });
         error
     }
 

@@ -14,6 +14,7 @@
 //! | wait for a state kept in some atomic word | [`ParkTable`] by key, [`EventCount`] for one place |
 //! | wake one known thread | [`Parker`], [`Unparker`] |
 //! | wake a hundred | [`WakeQueue`] |
+//! | work on a value that another thread may take away in between | [`Revocable`] |
 //! | background work | [`Step`] run by a [`Daemon`], woken by its [`Signal`] |
 //! | a fence between many who pass often and one who passes seldom | [`AsymmetricFence`] |
 //! | tell where the time of a thread goes | [`spent`], [`Hottest`] |
@@ -40,6 +41,7 @@ mod mutex8;
 mod park_table;
 mod parker;
 mod rank;
+mod revocable;
 mod spin;
 mod spin_site;
 mod turns;
@@ -61,6 +63,7 @@ pub use mutex8::Mutex8;
 pub use park_table::{ParkOutcome, ParkTable};
 pub use parker::{Parker, Unparker};
 pub use rank::{LockRank, lock_order_markdown};
+pub use revocable::{Custody, InUse, Revocable, Revoked};
 pub use spin::{SpinWait, available_parallelism};
 pub use spin_site::{SiteSpin, SpinSite};
 pub use turns::{Turn, Turns};

@@ -1,6 +1,6 @@
 //! The end of a transaction: commit, prepare or rollback.
 
-use super::{Live, State, Transaction};
+use super::{Failure, Live, State, Transaction};
 use crate::Durability;
 use crate::engine::Engine;
 use crate::tables::TableInfo;
@@ -67,7 +67,7 @@ impl Transaction {
     }
 
     /// Takes everything back, and waits until all that the transaction was told, values and errors, survives power loss; with
-    /// [`Durability::Relaxed`] it does not wait. Mostly there is nothing to wait for: nobody else's commit that it has seen is still
+    /// [`Durability::Relaxed`] it does not wait. Mostly there is nothing to wait for: no other transaction's commit that it has seen is still
     /// on its way to the disk. Where a thread must not wait, as in a callback of a ticket, there is
     /// [`rollback_pipelined`](Self::rollback_pipelined).
     ///
@@ -93,7 +93,7 @@ impl Transaction {
         Ok(match self.durability {
             Durability::Relaxed => ticket.relax(),
             Durability::Durable if ticket.is_durable() => ticket,
-            // Whoever committed what was seen may not have asked for the disk yet.
+            // The transaction that committed what was seen may not have asked for the disk yet.
             Durability::Durable => ticket.harden(),
         })
     }
@@ -107,7 +107,7 @@ impl Transaction {
                 self.engine.transaction_ended();
                 ended
             }
-            State::Failed { watermark, .. } => Ok(watermark),
+            State::Failed(Failure { watermark, .. }) => Ok(watermark),
             State::Busy | State::Over => Ok(Csn::ZERO),
         }
     }
@@ -126,8 +126,9 @@ impl Transaction {
     fn take_live(&self) -> Result<Box<Live>> {
         match self.seat.replace(State::Over) {
             State::Live(live) => Ok(live),
-            State::Failed { error, watermark, has_begun } => {
-                self.seat.replace(State::Failed { error: error.clone(), watermark, has_begun });
+            State::Failed(failure) => {
+                let error = failure.error.clone();
+                self.seat.replace(State::Failed(failure));
                 Err(error)
             }
             State::Busy | State::Over => unreachable!("a transaction is ended once, and not by its own operation"),
@@ -159,7 +160,7 @@ impl Transaction {
     pub(crate) fn end_without_commit(&self) -> Csn {
         match self.seat.replace(State::Over) {
             State::Live(live) => self.take_back(*live),
-            State::Failed { watermark, .. } => watermark,
+            State::Failed(Failure { watermark, .. }) => watermark,
             State::Busy | State::Over => Csn::ZERO,
         }
     }

@@ -1,41 +1,26 @@
 //! The seat of a transaction: where its state lies between two operations.
 //!
-//! A transaction has its state to itself, unless it may become too old while it is idle. Then it shares the state with the thread
-//! that ends old transactions. The mutex is held to exchange the state only:
-//!
-//! | state | the owner | the thread that ends old transactions |
-//! |---|---|---|
-//! | `Live` | takes it for an operation, and leaves `Busy`; ends it, and leaves `Over` | takes it, leaves `Failed`, and rolls back |
-//! | `Busy` | runs an operation, and puts back what has become of it | leaves it alone, and looks again |
-//! | `Failed` | is told | leaves it alone |
-//! | `Over` | has ended it | leaves it alone |
-//!
-//! **Invariant:** at any time one thread at most has the running transaction in hand.
+//! A transaction has its state to itself, unless it may become too old while it is idle. Then it shares the state, as a
+//! [`Revocable`], with the thread that ends old transactions.
 
 use super::Live;
 use foreshore_base::{Csn, Error};
-use foreshore_sync::{LockRank, Mutex, Nanos};
+use foreshore_sync::{Custody, InUse, LockRank, Nanos, Revocable, Revoked};
 use std::cell::RefCell;
-use std::ops::{Deref, DerefMut};
+use std::fmt;
 use std::sync::Arc;
-use std::{fmt, mem};
 
-/// Where a transaction stands.
-pub(crate) enum State {
-    /// It runs.
-    Live(Box<Live>),
-    /// An operation of it is under way.
-    Busy,
-    /// It never began, or was rolled back by this error.
-    Failed {
-        error: Error,
-        /// Commits that the error rests on.
-        watermark: Csn,
-        /// Whether it ran before, so that the caller has had the error.
-        has_begun: bool,
-    },
-    /// Committed or rolled back by the owner, which has given up the transaction with it.
-    Over,
+/// Where a transaction stands. `Failed`: it never began, or was rolled back. `Over`: committed or rolled back by the owner, which has
+/// given up the transaction with it.
+pub(crate) type State = Custody<Box<Live>, Failure>;
+
+/// Why a transaction does not run.
+pub(crate) struct Failure {
+    pub(crate) error: Error,
+    /// Commits that the error rests on.
+    pub(crate) watermark: Csn,
+    /// Whether it ran before, so that the caller has had the error.
+    pub(crate) has_begun: bool,
 }
 
 /// Where the state of a transaction lies.
@@ -50,13 +35,7 @@ pub(crate) enum Seat {
 pub(crate) struct Aging {
     pub(crate) label: &'static str,
     pub(crate) began: Nanos,
-    state: Mutex<State>,
-}
-
-/// The state of a transaction for the time of an operation. Dropped, it goes back.
-pub(crate) struct Taken<'a> {
-    aging: &'a Aging,
-    state: State,
+    state: Revocable<Box<Live>, Failure>,
 }
 
 impl Seat {
@@ -68,14 +47,14 @@ impl Seat {
     pub(super) fn replace(&self, state: State) -> State {
         match self {
             Self::Own(own) => own.replace(state),
-            Self::Shared(aging) => mem::replace(&mut *aging.state.lock(), state),
+            Self::Shared(aging) => aging.state.replace(state),
         }
     }
 
     /// The error that ended the transaction, if one did.
     pub(super) fn failure(&self) -> Option<Error> {
         self.look(|state| match state {
-            State::Failed { error, .. } => Some(error.clone()),
+            State::Failed(Failure { error, .. }) => Some(error.clone()),
             State::Live(_) | State::Busy | State::Over => None,
         })
     }
@@ -92,7 +71,7 @@ impl Seat {
     fn look<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
         match self {
             Self::Own(own) => look(&mut own.borrow_mut()),
-            Self::Shared(aging) => look(&mut aging.state.lock()),
+            Self::Shared(aging) => aging.state.look(look),
         }
     }
 }
@@ -101,64 +80,24 @@ impl fmt::Debug for Seat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.look(|state| match state {
             State::Live(_) | State::Busy => "live",
-            State::Failed { .. } => "rolled back",
+            State::Failed(_) => "rolled back",
             State::Over => "over",
         }))
     }
 }
 
-/// What the thread that ends old transactions finds.
-pub(crate) enum Found {
-    /// The transaction, which is the caller's to roll back.
-    Idle(Box<Live>),
-    /// An operation is under way.
-    Busy,
-    /// It has ended.
-    Ended,
-}
-
 impl Aging {
     pub(crate) fn new(label: &'static str, began: Nanos, state: State) -> Arc<Self> {
-        Arc::new(Self { label, began, state: Mutex::new(LockRank::Leaf, state) })
+        Arc::new(Self { label, began, state: Revocable::new(LockRank::Leaf, state) })
     }
 
     /// Takes the state for an operation. By the owner.
-    pub(crate) fn take(&self) -> Taken<'_> {
-        let state = mem::replace(&mut *self.state.lock(), State::Busy);
-        Taken { aging: self, state }
+    pub(crate) fn take(&self) -> InUse<'_, Box<Live>, Failure> {
+        self.state.take()
     }
 
     /// Takes the transaction away from its owner, which is told `error`, unless an operation is under way.
-    pub(crate) fn end(&self, error: Error) -> Found {
-        let mut state = self.state.lock();
-        let watermark = match &*state {
-            State::Live(live) => live.txn.observed(),
-            State::Busy => return Found::Busy,
-            State::Failed { .. } | State::Over => return Found::Ended,
-        };
-        match mem::replace(&mut *state, State::Failed { error, watermark, has_begun: false }) {
-            State::Live(live) => Found::Idle(live),
-            _ => unreachable!("it was live under the same lock"),
-        }
-    }
-}
-
-impl Deref for Taken<'_> {
-    type Target = State;
-
-    fn deref(&self) -> &State {
-        &self.state
-    }
-}
-
-impl DerefMut for Taken<'_> {
-    fn deref_mut(&mut self) -> &mut State {
-        &mut self.state
-    }
-}
-
-impl Drop for Taken<'_> {
-    fn drop(&mut self) {
-        *self.aging.state.lock() = mem::replace(&mut self.state, State::Over);
+    pub(crate) fn end(&self, error: Error) -> Revoked<Box<Live>> {
+        self.state.revoke(|live| Failure { error, watermark: live.txn.observed(), has_begun: false })
     }
 }
