@@ -67,10 +67,12 @@ fn visit(
     loop {
         let op = points.op();
         if op % stride == first {
-            for policy in policies {
+            for (at, policy) in policies.iter().enumerate() {
+                // A policy that stands there twice draws twice.
+                let before = policies[..at].iter().filter(|&before| before == policy).count() as u64;
                 images += 1;
                 let place = format!("seed {seed}, power lost in operation {op}, {policy:?}");
-                match recover(oracle, &points.image(policy, op), op, images) {
+                match recover(oracle, &points.image(policy, op | before << 32), op, images) {
                     Err(why) if wanted(&why) => return Err(format!("{place}: {why}")),
                     _ => {}
                 }

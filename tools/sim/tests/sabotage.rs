@@ -116,8 +116,8 @@ fn neglect(neglected: Option<Neglected>, counts: &(dyn Fn(&str) -> bool + Sync))
     script.oracle.forget_tickets();
     drop(db);
     let places: (u64, &[Persist]) = match neglected {
-        // Few losses take a segment that counts. All that are not synced go.
-        Some(Neglected::Names) => (1, &[Persist::None]),
+        // Few losses take a segment that counts without a sign: that of the name alone.
+        Some(Neglected::Names) => (1, &[Persist::RandomHalf; 2]),
         _ => (STRIDE, &crash::POLICIES),
     };
     crash::look_for(&script.oracle, &sim, 1, places, counts)
