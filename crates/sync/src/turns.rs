@@ -1,4 +1,4 @@
-//! Turns: one at a time, in the order of arrival, among those who wait for no longer than they say.
+//! Turns: one at a time, in the order of arrival, among those that wait for no longer than they say.
 
 use crate::model::mutant;
 use crate::{Clock, LockRank, Mutex, Parker, Unparker};
@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// A line of threads, the first of which has its turn. Threads that hold nothing another might need stand in it, so it takes
-/// part in no deadlock; who does hold something waits for no longer than it says.
+/// part in no deadlock; a thread that does hold something waits for no longer than it says.
 #[derive(Debug)]
 pub struct Turns {
     line: Mutex<Line>,
@@ -15,7 +15,7 @@ pub struct Turns {
 #[derive(Debug, Default)]
 struct Line {
     last: u64,
-    /// Whose turn it is. It is handed over, so nobody pushes in between.
+    /// Whose turn it is. It is handed over, so no thread pushes in between.
     holder: Option<u64>,
     waiting: VecDeque<(u64, Unparker)>,
     /// Whether no request waits any more.
@@ -35,7 +35,7 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Waits for a turn, for at most `most` by `clock`, or until [`close`](Self::close).
+    /// Waits for a turn, for at most `most` by `clock`, without a limit if that is [`Duration::MAX`], or until [`close`](Self::close).
     pub fn take(&self, clock: &impl Clock, most: Duration) -> Option<Turn<'_>> {
         let (parker, until) = (Parker::current(), clock.now() + most);
         let me = {
@@ -53,9 +53,9 @@ impl Turns {
             me
         };
         loop {
-            let left = until.since(clock.now());
+            let left = if most == Duration::MAX { most } else { until.since(clock.now()) };
             if !left.is_zero() {
-                // WAIT: park - for whoever has the turn, or for the end of the time.
+                // WAIT: park - for the end of the turns before, or of the time.
                 parker.park_timeout(left);
             }
             let mut line = self.line.lock();
@@ -81,7 +81,9 @@ impl Turns {
             line.is_closed = true;
             line.waiting.iter().map(|(_, unparker)| unparker.clone()).collect()
         };
-        waiting.iter().for_each(Unparker::unpark);
+        if !mutant("turns: a close wakes no request") {
+            waiting.iter().for_each(Unparker::unpark);
+        }
     }
 }
 

@@ -104,7 +104,7 @@ fn a_value_is_looked_at_and_taken_in_one_step() {
 }
 
 #[test]
-#[should_panic(expected = "the owner ends it once")]
+#[should_panic(expected = "the owner")]
 fn what_has_become_of_a_value_is_put_back() {
     mutated("revocable: work that ended the value puts nothing back", || both(true));
 }

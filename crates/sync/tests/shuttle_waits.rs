@@ -250,6 +250,30 @@ fn turns_are_one_at_a_time_and_who_gives_up_is_out_of_the_way() {
     shuttle(20_000, turns);
 }
 
+/// One has the turn and keeps it. Two wait for theirs, without a limit of time, when the line is closed.
+fn closed_line() {
+    let turns = Arc::new(Turns::default());
+    let kept = turns.take(&SystemClock::new(), Duration::ZERO);
+    assert!(kept.is_some(), "an empty line");
+    let waiters = [0, 1].map(|_| {
+        let turns = turns.clone();
+        thread::spawn(move || turns.take(&SystemClock::new(), Duration::MAX).is_none())
+    });
+    turns.close();
+    assert!(waiters.into_iter().all(|waiter| waiter.join().expect("it ends")), "the turn is taken");
+}
+
+#[test]
+fn a_line_that_is_closed_keeps_no_request() {
+    shuttle(5_000, closed_line);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_close_wakes_the_requests_in_line() {
+    shuttle_mutated("turns: a close wakes no request", 5_000, closed_line);
+}
+
 #[test]
 #[should_panic(expected = "nobody is left in line")]
 fn who_gives_up_has_to_leave_the_line() {

@@ -3,7 +3,7 @@
 //! A session with a slot below the number of own lanes has the lane of that number. The others take a shared lane when they
 //! reserve, and leave it with [`crate::Session::release`]. So what `lanes` takes in memory does not grow with the sessions.
 //!
-//! Who waits here holds no lane. Who has one waits for room in it, which a leader makes without a lane, for pages and for the
+//! A thread that waits here holds no lane. A thread that has one waits for room in it, which a leader makes without a lane, for pages and for the
 //! disk; locks and latches that others hold over a reservation it does not wait for, as with the space of a ring.
 
 use foreshore_base::Result;
@@ -35,7 +35,7 @@ impl SharedLanes {
     /// Takes a lane; waits while all are taken. `check` says whether to go on.
     pub(crate) fn take(&self, check: impl Fn() -> Result<()>) -> Result<usize> {
         loop {
-            // Who gives up may have been woken in the place of another.
+            // A thread that gives up may have been woken in the place of another.
             check().inspect_err(|_| {
                 if !mutant("lanes: one gives up without a word") {
                     self.left.notify_one();
@@ -46,14 +46,16 @@ impl SharedLanes {
                 self.left.cancel(key);
                 return Ok(lane);
             }
-            // WAIT: park - for one who leaves its lane: at the end of its operation, or before it waits for a lock.
+            // WAIT: park - for one that leaves its lane: at the end of its operation, or before it waits for a lock.
             self.left.wait(key, None);
         }
     }
 
     /// The log has stopped: all that wait look again.
     pub(crate) fn stop(&self) {
-        self.left.notify_all();
+        if !mutant("lanes: a stop wakes nobody") {
+            self.left.notify_all();
+        }
     }
 
     /// Leaves a lane to others.

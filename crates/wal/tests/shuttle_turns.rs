@@ -111,6 +111,38 @@ fn who_waits_for_a_lane_hears_that_the_log_has_stopped() {
     shuttle(ITERATIONS, stop_beside_turns);
 }
 
+/// A session keeps the shared lane, as one does whose operation takes long. Two wait for that lane when the log stops. A flusher tells
+/// them.
+fn stop_beside_a_lane_that_is_kept() {
+    let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+    let max_sessions = SESSIONS as usize + 1;
+    let options = LogOptions { max_sessions, lane_memory: 256 << 10, background: true, ..small() };
+    let log = fresh(&fs, &options);
+    let mut sessions: Vec<_> = (0..SESSIONS + 1).map(|_| log.session().expect("a session")).collect();
+    sessions[3].reserve(Session::cost(SIZE)).expect("a log that goes on");
+    let waiters = sessions.split_off(4).into_iter().map(|mut session| {
+        thread::spawn(move || {
+            let refused = session.reserve(Session::cost(SIZE));
+            assert!(matches!(refused, Err(Error::Closed)), "{refused:?}");
+            session
+        })
+    });
+    let waiters: Vec<_> = waiters.collect();
+    log.poison(&Error::Closed);
+    waiters.into_iter().for_each(|waiter| drop(waiter.join().expect("it is told")));
+}
+
+#[test]
+fn sessions_that_wait_for_a_lane_hear_of_a_stop_though_the_lane_is_kept() {
+    shuttle(ITERATIONS, stop_beside_a_lane_that_is_kept);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_stop_wakes_the_sessions_that_wait_for_a_lane() {
+    shuttle_mutated("lanes: a stop wakes nobody", ITERATIONS, stop_beside_a_lane_that_is_kept);
+}
+
 #[test]
 #[should_panic(expected = "deadlock")]
 fn who_gives_up_on_a_lane_wakes_the_next() {
