@@ -24,13 +24,6 @@ impl Txn {
         kept
     }
 
-    /// Says that the transaction will not write. Others may have the memory for undo that the one before has left in its session: a
-    /// reader may stay for long.
-    pub fn leave_undo(&mut self) {
-        assert!(self.xid.is_none(), "a transaction that only reads has no xid");
-        self.lease_mut().undo.leave_all();
-    }
-
     /// Makes sure that one entry of `bytes` fits. Where memory is spent, the transaction waits for some (see [`crate::room`]).
     pub(crate) fn reserve_undo(&mut self, bytes: usize) -> Result<()> {
         self.reserve_undo_or_wait(bytes, true)
@@ -69,7 +62,7 @@ impl Txn {
         self.lease_mut().undo.push(&change, &link)
     }
 
-    /// A change of the row whose header has `undo` is about to be entered, or its lock, if nobody else holds the row. What of
+    /// A change of the row whose header has `undo` is about to be entered, or its lock, if no other transaction holds the row. What of
     /// the undo will be looked at is fetched meanwhile: beside an old reader every update looks at the entry of the one before
     /// it.
     pub fn expect_undo(&self, undo: UndoPtr) {
@@ -89,7 +82,7 @@ impl Txn {
         self.lease().undo.before_lock(undo).filter(|_| !goes_back())
     }
 
-    /// Since which commit the row has been what it is, and where the version before is, if somebody may look for one.
+    /// Since which commit the row has been what it is, and where the version before is, if a transaction may look for one.
     fn behind(&mut self, before: &Before<'_>) -> Link {
         if self.xid == Some(before.xid) {
             return self.manager.undo.behind_own(before.undo);

@@ -1,8 +1,8 @@
 //! The leases of transactions: sessions, slots and undo that one transaction after another uses.
 //!
 //! They lie in shards by thread, so that a thread that runs one transaction after another has the same lease again and again,
-//! and with it the lane, the kept intents and the undo of the one before, and meets nobody on the way. A lease goes back
-//! to the shard of the thread that took it, whoever ends the transaction. Once there are more leases than threads that run at
+//! and with it the lane, the kept intents and the undo of the one before, and meets no other thread on the way. A lease goes back
+//! to the shard of the thread that took it, whichever thread ends the transaction. Once there are more leases than threads that run at
 //! once, an idle one of another shard is taken before one more is made: a lease keeps its log space for ever, and those of
 //! threads that have ended are of use to others only so.
 
@@ -20,7 +20,7 @@ const PER_CORE: usize = 2;
 pub(crate) struct Leases {
     shards: Box<[CachePadded<Mutex<Shard>>]>,
     most: usize,
-    /// How many more may be made. Who searches all shards for certain holds it for so long.
+    /// How many more may be made. A thread that searches all shards for certain holds it for so long.
     left: Mutex<usize>,
     /// Those of commits that keep them until they are durable.
     pub(crate) lingering: Mutex<Lingering>,
@@ -39,20 +39,15 @@ struct Shard {
     /// Those that no transaction has, the last used on top. Sessions and owners are given back only at the end.
     #[expect(clippy::vec_box, reason = "leases change hands at every begin and end, by pointer")]
     idle: Vec<Box<Lease>>,
-    /// Somebody searches all shards: what comes back stays for it.
+    /// A thread searches all shards: what comes back stays for it.
     barred: bool,
     /// The thread that had the shard last.
     last: usize,
 }
 
 impl Shard {
-    /// An idle lease. It holds the chunks that a transaction before has left in it.
     fn take(&mut self) -> Option<Box<Lease>> {
-        let lease = self.idle.pop()?;
-        if lease.undo.has_open() && !mutant("leases: chunks that a lease brings along are not counted") {
-            lease.undo.note_holds(true);
-        }
-        Some(lease)
+        self.idle.pop()
     }
 }
 
@@ -90,10 +85,7 @@ impl Leases {
 
     /// Takes a lease back.
     pub(crate) fn give_back(&self, lease: Box<Lease>) {
-        let mut shard = self.lock(lease.home);
-        // Under the mutex: a session without memory has its chunks where a search finds them (see `undo::queue`).
-        lease.undo.note_holds(false);
-        shard.idle.push(lease);
+        self.lock(lease.home).idle.push(lease);
     }
 
     /// How many there are.
@@ -116,7 +108,7 @@ impl Leases {
 
     /// An idle lease of any shard. `None`: at one moment all leases were in use.
     pub(crate) fn take_any(&self) -> Option<Box<Lease>> {
-        // One search at a time, and nobody else takes from a shard between its two looks. A shard that is empty both times was
+        // One search at a time, and no other thread takes from a shard between its two looks. A shard that is empty both times was
         // so all the time between, the moment after the first looks included.
         let _turn = self.left.lock();
         let mut found: Option<Box<Lease>> = None;
@@ -132,13 +124,6 @@ impl Leases {
         let mut lease = found?;
         lease.home = self.home();
         Some(lease)
-    }
-
-    /// Has `each` see all idle leases.
-    pub(crate) fn each_idle(&self, mut each: impl FnMut(&mut Lease)) {
-        for index in 0..self.shards.len() {
-            self.lock(index).idle.iter_mut().for_each(|lease| each(lease));
-        }
     }
 
     fn take_from(&self, index: usize) -> Option<Box<Lease>> {

@@ -15,7 +15,6 @@ use crate::undo::{Arena, SpillFile, Undo};
 use crate::view::{KeptView, View, Views};
 use foreshore_base::{Csn, Error, GroupNo, Result, Xid};
 use foreshore_lock::{LockManager, Owner};
-use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::AtomicBool;
 use foreshore_sync::{EventCount, ShardedCounter, SystemClock, pause};
 use foreshore_wal::{Log, Session};
@@ -46,7 +45,7 @@ pub struct TxnManagerOptions {
     pub spill: Option<SpillFile>,
     /// How long a transaction waits for undo memory that others hold. [`Duration::MAX`] is no limit.
     pub undo_patience: Duration,
-    /// Snapshots beyond these are given up by writers who look for old versions that nobody needs.
+    /// Snapshots beyond these are given up by writers that look for old versions that no transaction needs.
     pub snapshot_limits: SnapshotLimits,
     /// Xids handed out between two moves of the ceiling, at least 2. A restart skips up to as many.
     pub xid_block: u64,
@@ -124,7 +123,7 @@ pub struct TxnManager {
     pub(crate) time: SystemClock,
     /// The largest commit number at the start.
     first_clock: Csn,
-    /// A rollback was given up: the rows of its transaction stay locked for ever, and nobody may wait for them.
+    /// A rollback was given up: the rows of its transaction stay locked for ever, and no transaction may wait for them.
     pub(crate) halted: AtomicBool,
     pub(crate) parked: ParkedList,
     resources: OnceLock<Arc<dyn ResourceManager>>,
@@ -198,7 +197,7 @@ impl TxnManager {
         Ok(manager)
     }
 
-    /// Names who undoes changes. Once, before the first transaction writes.
+    /// Names the manager that undoes changes. Once, before the first transaction writes.
     ///
     /// # Panics
     /// The second time.
@@ -281,10 +280,7 @@ impl TxnManager {
         lease.session.end_undo_log();
         lease.session.release();
         lease.session.set_frees(false);
-        if mutant("undo: a session holds nothing before its lease is idle") {
-            lease.undo.note_holds(false);
-        }
-        pause::point("txn: a lease is about to be idle");
+        lease.undo.put_on_shelf();
         self.leases(lease.is_own).give_back(lease);
         self.undo.tell();
     }
@@ -293,7 +289,7 @@ impl TxnManager {
     /// taken from them, so that none below the next one is still to be used.
     #[must_use]
     pub fn checkpoint_view(&self) -> CheckpointView {
-        // The next xid before the slots: see `ActiveSlots`. The clock after them: who has left its slot is in it.
+        // The next xid before the slots: see `ActiveSlots`. The clock after them: a thread that has left its slot is in it.
         let next_xid = self.xids.next();
         let active = self.void_left(next_xid).iter().map(|active| (active.xid, active.first_group)).collect();
         let (clock, window_lo) = (self.clock(), self.window.lo());
@@ -347,7 +343,7 @@ impl TxnManager {
         self.slide(u64::MAX) == 0 && self.window.lo() == lo && self.window.get(lo) == Status::Live
     }
 
-    /// Moves window and ceiling on ahead of need, by who drew `xid`.
+    /// Moves window and ceiling on ahead of need, by the thread that drew `xid`.
     pub(crate) fn keep_ahead(&self, xid: Xid, session: &mut Session) -> Result<()> {
         let stride = SLIDE_STRIDE.min(self.window.capacity() as u64 / 8);
         if xid.0.is_multiple_of(stride) {

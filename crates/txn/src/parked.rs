@@ -137,6 +137,13 @@ impl ParkedList {
         list.waiting.pop_front()
     }
 
+    /// Adds the lock owners of those that wait to be tried again: they give nothing up by themselves.
+    fn add_owners(&self, owners: &mut Vec<usize>) {
+        if self.count() > 0 {
+            owners.extend(self.list.lock().waiting.iter().map(|parked| parked.rollback.lease.owner.index()));
+        }
+    }
+
     pub(crate) fn count(&self) -> usize {
         // ORDERING: Acquire, pairs with `add`: a waiter that finds its holder hidden finds it in the list.
         self.count.load(Ordering::Acquire)
@@ -193,7 +200,7 @@ impl TxnManager {
     pub fn retry_parked(&self) -> usize {
         for _ in 0..self.parked.count() {
             let Some(Parked { rollback, .. }) = self.parked.take() else { break };
-            // One that is parked again is in the list; one that stops the log tells everybody.
+            // One that is parked again is in the list; one that stops the log tells all callers.
             let _ = self.roll_back(rollback);
             self.parked.end_try();
         }
@@ -255,6 +262,10 @@ impl TxnManager {
         self.parked.add(Parked { rollback, cause: Arc::clone(&cause), since: self.time.now() });
         // After it is in the list: see the head of the file.
         self.locks.hide(owner);
+        // It keeps its undo memory until it is tried again: a session that waits for that waits in vain from here on.
+        if !mutant("parked: no session that waits for memory is told") {
+            self.undo.tell();
+        }
         Error::RollbackParked { label, cause }
     }
 
@@ -264,6 +275,14 @@ impl TxnManager {
         if let Some(signal) = self.parked.signal.get() {
             signal.notify();
         }
+    }
+
+    /// Whether one of the lock owners `holders` of undo memory goes on, now that `waiters` wait for some.
+    pub(crate) fn any_holder_goes_on(&self, holders: &[usize], mut waiters: Vec<usize>) -> bool {
+        if !mutant("parked: a parked rollback goes on") {
+            self.parked.add_owners(&mut waiters);
+        }
+        self.locks.any_goes_on(holders, &waiters)
     }
 
     /// The answer for a writer that meets a row of `holder`, if the rollback of that is parked.

@@ -5,7 +5,7 @@
 //!
 //! | in the way | |
 //! |---|---|
-//! | an idle session has the chunk | it is taken from that session |
+//! | a session has the chunk, and its transaction has ended or not changed anything | it is taken from that session |
 //! | the commits in it are not durable | they are made durable |
 //! | older snapshots | full chunks are moved to the file for undo, or the oldest snapshot is cancelled |
 //! | a writer that links a version, a reader that takes its snapshot | passes soon |
@@ -14,7 +14,7 @@
 //! theirs are moved to the file. If that is not possible either, the session waits, and the transaction ends only in these cases:
 //!
 //! | no other session holds memory | `TransactionTooLarge`: it does not fit alone |
-//! | it joined last, and each holder waits for memory, or by way of locks for an owner that does | `UndoMemory`: its rollback lets the others go on |
+//! | it joined last, and each holder waits for memory, or by way of locks for an owner that does, or is a parked rollback | `UndoMemory`: its rollback lets the others go on |
 //! | the time is over | `UndoMemory` |
 //!
 //! **No deadlock.** When the last running holder begins to wait, for a lock or for memory, all sessions in the queue look again, and the one
@@ -102,7 +102,7 @@ impl TxnManager {
             let mut wait = Wait::prepare(self.undo.changed());
             let before = lease.undo.begin_look(search.bytes);
             if before.is_first {
-                self.take_idle_undo(lease);
+                lease.undo.clear_shelves();
             }
             if self.try_reserve_undo(lease, search.bytes).is_ok() {
                 return Ok(());
@@ -143,7 +143,7 @@ impl TxnManager {
             return Ok(!now.is_first);
         }
         let is_stuck = || {
-            let goes_on = self.locks.any_goes_on(&now.holders, &now.waiters);
+            let goes_on = self.any_holder_goes_on(&now.holders, now.waiters.clone());
             // Unless one of them has been served meanwhile.
             now.is_last && !goes_on && lease.undo.queued(search.bytes) == now
         };
@@ -212,18 +212,6 @@ impl TxnManager {
             }
             // WAIT: window - a writer links one version, or a reader takes its snapshot; either may have lost its processor.
             yield_now();
-        }
-    }
-
-    /// Takes the chunks of idle sessions, for those stay with a session that ended while there was enough, and leaves them to others.
-    fn take_idle_undo(&self, lease: &Lease) {
-        let mut chunks = Vec::new();
-        for is_own in [false, true] {
-            self.leases(is_own).each_idle(|idle| chunks.extend(idle.undo.take_open().into_iter().flatten()));
-        }
-        if !chunks.is_empty() {
-            pause::point("undo: a chunk is in hand");
-            lease.undo.leave_chunks(chunks);
         }
     }
 }

@@ -3,18 +3,20 @@
 
 mod toy;
 
+use foreshore_base::TableId;
 use foreshore_base::{Error, GroupNo, Lsn, Xid};
 use foreshore_buffer::format::{CLR, UNDOABLE};
 use foreshore_io::{Fs, Mem};
 use foreshore_lock::TableMode;
 use foreshore_sync::Signal;
+use foreshore_sync::pause;
 use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_sync::primitive::thread;
 use foreshore_txn::format::END;
-use foreshore_txn::{LoggedChange, Start, Txn, Unfinished};
+use foreshore_txn::{LoggedChange, Start, Txn, TxnManagerOptions, Undoable, Unfinished};
 use std::ops::Range;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 use toy::{TABLE, Toy, decode, records, small};
 
 fn is_parked<T>(outcome: Result<T, Error>, of: &str) -> bool {
@@ -238,4 +240,64 @@ fn log_of_a_loser(mem: Mem) {
     rows.stuck.store(1, Ordering::Relaxed);
     assert!(is_parked(txn.rollback(), "lost"));
     toy.log.close().expect("closed");
+}
+
+/// Bytes of an entry that has a chunk of undo memory for itself.
+const LARGE: usize = 5000;
+
+/// A manager with two chunks of undo memory, and a transaction that holds both. Its newest change is one of row 0, which its rollback finds
+/// stuck.
+fn all_memory_in_one() -> (Toy, Txn) {
+    let options = TxnManagerOptions { undo_limit_bytes: 2 << 13, undo_patience: Duration::from_secs(600), ..small() };
+    let (toy, rows) = Toy::new(Mem::null(), &[0; 2], options);
+    let mut txn = toy.begin("large");
+    for _ in 0..2 {
+        txn.ensure_xid().expect("an xid");
+        txn.reserve(0, LARGE).expect("a chunk is left");
+        txn.push_undo(&Undoable { kind: 1, table: TableId(99), body: &[1; LARGE], before: None, structure: 0 });
+    }
+    toy.add(&mut txn, 0, 1).expect("free");
+    txn.release();
+    rows.stuck.store(0, Ordering::Relaxed);
+    (toy, txn)
+}
+
+fn lacks_memory(outcome: &Result<(), Error>) -> bool {
+    matches!(outcome, Err(Error::UndoMemory { holder: "large", .. }))
+}
+
+/// It gives its undo memory up when it has ended, and nothing that the waiting session could wait for ends it.
+#[test]
+fn undo_memory_of_a_parked_rollback_is_not_waited_for() {
+    let (toy, txn) = all_memory_in_one();
+    assert!(is_parked(txn.rollback(), "large"));
+    let mut other = toy.begin("other");
+    other.ensure_xid().expect("an xid");
+    let began = Instant::now();
+    let outcome = other.reserve(0, LARGE);
+    assert!(lacks_memory(&outcome), "it fits, but for the rollback: {outcome:?}");
+    assert!(began.elapsed() < Duration::from_secs(60));
+    assert!(toy.add(&mut other, 1, 1).is_ok(), "what the rollback has left is for others");
+}
+
+#[test]
+fn one_that_waits_for_undo_memory_is_told_when_its_holder_is_parked() {
+    let (toy, txn) = all_memory_in_one();
+    let (begun, begins) = mpsc::channel();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            pause::set("txn: found no room for undo", move || begun.send(()).unwrap_or(()));
+            let mut other = toy.begin("other");
+            other.ensure_xid().expect("an xid");
+            let began = Instant::now();
+            let outcome = other.reserve(0, LARGE);
+            pause::set("nowhere", || ());
+            assert!(began.elapsed() < Duration::from_secs(60));
+            outcome
+        });
+        begins.recv().expect("the memory is spent");
+        assert!(is_parked(txn.rollback(), "large"));
+        let outcome = waiter.join().expect("no panic");
+        assert!(lacks_memory(&outcome), "{outcome:?}");
+    });
 }

@@ -244,3 +244,22 @@ fn who_waits_for_a_row_keeps_no_room_from_others() {
     });
     assert_eq!(toy.value(0), 1 + WAITERS as i64);
 }
+
+/// It keeps the chunks of the transaction before in its session, and may be idle for long.
+#[test]
+fn a_transaction_that_has_changed_nothing_keeps_no_memory_from_others() {
+    let toy = toy(4);
+    let mut first = begin(&toy, "first");
+    first.ensure_xid().expect("an xid");
+    first.reserve(0, 100).expect("the first chunk");
+    first.push_undo(&Undoable { kind: 1, table: TableId(99), body: &[1; 100], before: None, structure: 0 });
+    ManuallyDrop::into_inner(first).commit().expect("committed").wait().expect("durable");
+    let mut idle = begin(&toy, "idle since it began");
+    let mut large = begin(&toy, "large");
+    let began = Instant::now();
+    enter_many(&mut large, 4).expect("all of the memory");
+    assert!(began.elapsed() < Duration::from_secs(5), "it waits for no transaction");
+    commit(large);
+    enter(&mut idle).expect("it goes on as any");
+    commit(idle);
+}

@@ -4,12 +4,13 @@
 
 mod toy;
 
-use foreshore_base::Error;
+use foreshore_base::{Error, TableId};
 use foreshore_io::Mem;
 use foreshore_sync::model::{shuttle, shuttle_mutated};
 use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_sync::primitive::thread;
-use foreshore_txn::TxnManagerOptions;
+use foreshore_txn::{TxnManagerOptions, Undoable};
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::Duration;
 use toy::Toy;
@@ -87,4 +88,56 @@ fn a_hidden_holder_keeps_its_debts() {
 #[should_panic(expected = "RollbackParked")]
 fn a_rollback_without_a_page_does_not_stop_the_log() {
     shuttle_mutated("parked: a rollback without a page stops the log", 1, a_row_of_a_parked_rollback);
+}
+
+/// Two transactions want undo memory, all of which one holds whose rollback is parked meanwhile. They wait without a limit of time.
+fn memory_of_a_parked_rollback() {
+    const LARGE: usize = 5000;
+    let options = TxnManagerOptions {
+        status_capacity: 64,
+        undo_limit_bytes: 2 << 13,
+        undo_patience: Duration::MAX,
+        max_sessions: 4,
+        ..toy::small()
+    };
+    let (toy, rows) = Toy::lazy_on(Mem::null(), &[0], options);
+    let toy = Arc::new(toy);
+    let mut txn = toy.begin("large");
+    for _ in 0..2 {
+        txn.ensure_xid().expect("an xid");
+        txn.reserve(0, LARGE).expect("a chunk is left");
+        txn.push_undo(&Undoable { kind: 1, table: TableId(99), body: &[1; LARGE], before: None, structure: 0 });
+    }
+    toy.add(&mut txn, 0, 1).expect("free");
+    txn.release();
+    rows.stuck.store(0, Ordering::Relaxed);
+    let waiters = [0, 1].map(|_| {
+        let toy = toy.clone();
+        thread::spawn(move || {
+            let mut waiter = ManuallyDrop::new(toy.begin("waiter"));
+            waiter.ensure_xid().expect("an xid");
+            let refused = waiter.reserve(0, LARGE);
+            assert!(matches!(refused, Err(Error::UndoMemory { holder: "large", .. })), "{refused:?}");
+            drop(ManuallyDrop::into_inner(waiter).commit_pipelined().expect("committed"));
+        })
+    });
+    assert!(matches!(txn.rollback(), Err(Error::RollbackParked { .. })));
+    waiters.into_iter().for_each(|waiter| waiter.join().expect("no panic"));
+}
+
+#[test]
+fn no_session_waits_for_memory_of_a_parked_rollback() {
+    shuttle(ITERATIONS, memory_of_a_parked_rollback);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_parked_rollback_gives_up_no_memory() {
+    shuttle_mutated("parked: a parked rollback goes on", ITERATIONS, memory_of_a_parked_rollback);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn sessions_that_wait_for_memory_are_told_of_a_parked_rollback() {
+    shuttle_mutated("parked: no session that waits for memory is told", ITERATIONS, memory_of_a_parked_rollback);
 }

@@ -173,14 +173,22 @@ fn a_session_holds_memory_until_it_has_given_it_up() {
 
 #[test]
 #[should_panic(expected = "TransactionTooLarge")]
-fn a_session_holds_memory_until_its_lease_is_idle() {
-    shuttle_mutated("undo: a session holds nothing before its lease is idle", 10 * ITERATIONS, all_but_one_chunk);
+fn a_session_holds_memory_until_it_is_on_the_shelf() {
+    shuttle_mutated(
+        "undo: a session holds nothing before its chunks are on the shelf",
+        10 * ITERATIONS,
+        all_but_one_chunk,
+    );
 }
 
 #[test]
 #[should_panic(expected = "TransactionTooLarge")]
-fn a_lease_brings_its_chunks_along() {
-    shuttle_mutated("leases: chunks that a lease brings along are not counted", 10 * ITERATIONS, all_but_one_chunk);
+fn a_session_holds_memory_before_it_takes_it_from_the_shelf() {
+    shuttle_mutated(
+        "undo: chunks of the shelf are taken before the session holds them",
+        10 * ITERATIONS,
+        all_but_one_chunk,
+    );
 }
 
 #[test]

@@ -4,11 +4,11 @@
 //! one at restart, from the log, run the same code. A crash needs none of this memory.
 //!
 //! It also holds the row as it was before the change, whose transaction's entry, if there was one, is the next older
-//! version of the row. If nobody sees that version the entry leads past it, and keeps it for a rollback alone (see
+//! version of the row. If no transaction sees that version the entry leads past it, and keeps it for a rollback alone (see
 //! [`versions`]). Where a transaction locks a row and enters nothing before it changes the row, the change takes the place
 //! of the lock: a row that is changed has one entry then, as if it had not been locked before.
 //!
-//! Entries outlive their transactions for as long as somebody may look for one (see [`arena`]).
+//! Entries outlive their transactions for as long as a transaction may look for one (see [`arena`]).
 //! Where memory is spent they go to a temporary file (see [`spill`] and [`fetch`]).
 
 mod arena;
@@ -33,12 +33,12 @@ use fetch::Copies;
 use foreshore_base::{Csn, Error, Lsn, Result};
 use foreshore_sync::model::mutant;
 use foreshore_sync::pause;
-use queue::Holder;
+use queue::{Holder, Shelf};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Where an entry lies, in the 48 bits that a tuple header has for it: a word of the arena, or null. It means something only
-/// to those who cannot see what the transaction whose xid stands beside it has done.
+/// to those that cannot see what the transaction whose xid stands beside it has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UndoPtr(u64);
 
@@ -137,9 +137,12 @@ impl Undo {
     }
 
     /// Makes sure that one entry with `bytes` of body and image fits. After it [`push`](Self::push) cannot fail.
-    /// `horizon` tells what nobody needs any more, if more memory has to be found. `kept`: there are old readers.
+    /// `horizon` tells what no transaction needs any more, if more memory has to be found. `kept`: there are old readers.
     pub(crate) fn reserve(&mut self, bytes: usize, kept: bool, horizon: impl FnOnce() -> Csn) -> Result<()> {
         let words = entry::words(bytes);
+        if !self.has_open() {
+            self.take_from_shelf();
+        }
         let fits = |open: &Option<Open>| open.as_ref().is_some_and(|open| open.room() >= words);
         if fits(&self.spare) || (fits(&self.open[0]) && (!kept || fits(&self.open[1]))) {
             self.holder.set(true);
@@ -224,9 +227,24 @@ impl Undo {
         self.holder.set_owner(index);
     }
 
-    /// Notes whether the session holds memory, when its lease is taken or given back.
-    pub(crate) fn note_holds(&self, holds: bool) {
-        self.holder.set(holds);
+    /// Takes back the chunks that the transaction before has filled in part, if no search has taken them.
+    fn take_from_shelf(&mut self) {
+        if let Some([young, kept, spare]) = self.holder.take_from_shelf() {
+            (self.open, self.spare) = ([young, kept], spare);
+        }
+    }
+
+    /// The transaction has ended: what is not full is for the next one of the session, and for every search before that.
+    pub(crate) fn put_on_shelf(&mut self) {
+        if mutant("undo: a session holds nothing before its chunks are on the shelf") {
+            self.holder.set(false);
+        }
+        pause::point("txn: a lease is about to be idle");
+        if self.has_open() {
+            let chunks = self.take_open();
+            self.holder.put_on_shelf(chunks);
+        }
+        self.holder.set(false);
     }
 
     /// The session waits for memory from now on, until [`leave_queue`](Self::leave_queue).
@@ -266,8 +284,8 @@ impl Undo {
         }
     }
 
-    /// All entries behind `place` have been dropped or kept. Gives up chunks that have none left of this transaction, whoever
-    /// else has some there, so that who goes back again and again needs no more memory each time.
+    /// All entries behind `place` have been dropped or kept. Gives up chunks that have none left of this transaction, though others
+    /// have some there, so that a thread that goes back again and again needs no more memory each time.
     pub(crate) fn give_back(&mut self, place: &Place) {
         let Self { arena, full, lent, open, .. } = self;
         // With those that were full or left before: they have no newer entries, or got newer ones in another of these ways.
@@ -309,24 +327,15 @@ impl Undo {
         }
     }
 
-    /// The chunks that are not full. Those of a session that no transaction has may go to [`Arena::leave`].
-    pub(crate) fn take_open(&mut self) -> [Option<Open>; 3] {
+    /// The chunks that are not full.
+    fn take_open(&mut self) -> Shelf {
         let [young, kept] = &mut self.open;
         [young, kept, &mut self.spare].map(Option::take)
     }
 
-    /// The transaction will not write: the chunks that the one before has left in the session go to others.
-    pub(crate) fn leave_all(&mut self) {
-        if self.has_open() {
-            self.leave();
-            self.holder.set(false);
-            self.arena.tell();
-        }
-    }
-
-    /// Leaves chunks of idle sessions to all.
-    pub(crate) fn leave_chunks(&self, chunks: Vec<Open>) {
-        self.arena.leave(chunks.into_iter());
+    /// Leaves the chunks on the shelves of all sessions to all.
+    pub(crate) fn clear_shelves(&self) {
+        self.arena.clear_shelves();
     }
 
     /// Leaves what has room to others. Whether there was any.
@@ -348,12 +357,12 @@ impl Undo {
     }
 
     /// Whether it has chunks that are not full.
-    pub(crate) fn has_open(&self) -> bool {
+    fn has_open(&self) -> bool {
         self.spare.is_some() || self.open.iter().any(Option::is_some)
     }
 
     /// Whether it has anything that others may wait for.
-    pub(crate) fn has_any(&self) -> bool {
+    fn has_any(&self) -> bool {
         self.has_open() || !(self.full.is_empty() && self.lent.is_empty() && self.agreed.is_empty())
     }
 
@@ -379,6 +388,7 @@ impl Drop for Undo {
     fn drop(&mut self) {
         self.leave();
         self.arena.exit(&self.holder);
+        self.arena.leave(self.holder.clear_shelf().into_iter().flatten());
     }
 }
 

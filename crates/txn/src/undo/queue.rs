@@ -3,32 +3,77 @@
 //! A session that finds no chunk joins the queue. Only the first in the queue may start an unused chunk, so memory that comes free
 //! is not taken by sessions that ask later. The others may fill chunks that were left with room.
 //!
-//! A session **holds** memory from before it takes a chunk until it has given up all its chunks, or until its lease is idle and other
-//! sessions may take them. Beginnings and ends of that are counted. If the sum over all other sessions is the same before and after
+//! Between two transactions the chunks that a session fills lie on its **shelf**, until the next one enters its first change. A search
+//! takes the chunks of all shelves, so a transaction that has begun and changed nothing keeps no memory from others.
+//!
+//! A session **holds** memory from before it takes a chunk until it has given up all its chunks, or has put them on its shelf.
+//! Beginnings and ends of that are counted. If the sum over all other sessions is the same before and after
 //! a search, and no session holds in between, then what the search lacks is held by the searching session alone.
 //!
 //! **Invariant:** a session counts as holding before others can miss the chunk, and stops counting after they can find it.
 
-use super::arena::{Arena, Lists};
+use super::arena::{Arena, Lists, Open};
 use super::entry;
 use super::spill::BOOKED;
 use foreshore_base::Csn;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
-use foreshore_sync::{CachePadded, EventCount, pause};
+use foreshore_sync::{CachePadded, EventCount, LockRank, Mutex, pause};
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+/// The chunks that a session fills: those of entries that go soon and that old readers keep, and the next one.
+pub(super) type Shelf = [Option<Open>; 3];
+
 /// What a session shows of its undo memory.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Holder {
     /// How often the session has begun or ceased to hold memory; odd while it holds some.
     changes: CachePadded<AtomicU64>,
     /// The number of its lock owner.
     owner: AtomicUsize,
+    /// Its chunks while no transaction has any use for them.
+    shelf: Mutex<Shelf>,
+}
+
+impl Default for Holder {
+    fn default() -> Self {
+        let shelf = Mutex::new(LockRank::Leaf, Shelf::default());
+        Self { changes: CachePadded::default(), owner: AtomicUsize::default(), shelf }
+    }
 }
 
 impl Holder {
+    /// Puts chunks on the shelf, which is empty. Called by the session, which ceases to hold memory.
+    pub(super) fn put_on_shelf(&self, chunks: Shelf) {
+        let none = std::mem::replace(&mut *self.shelf.lock(), chunks);
+        debug_assert!(
+            none.iter().all(Option::is_none),
+            "a session takes its chunks from the shelf before it takes others"
+        );
+    }
+
+    /// Takes the chunks from the shelf, if there are any. Called by the session, which then holds memory.
+    pub(super) fn take_from_shelf(&self) -> Option<Shelf> {
+        let mut shelf = self.shelf.lock();
+        if shelf.iter().all(Option::is_none) {
+            return None;
+        }
+        let chunks = std::mem::take(&mut *shelf);
+        if mutant("undo: chunks of the shelf are taken before the session holds them") {
+            drop(shelf);
+            pause::point("undo: a chunk is in hand");
+        }
+        // Under the mutex: a search that misses the chunks finds that the session holds them.
+        self.set(true);
+        Some(chunks)
+    }
+
+    /// Takes the chunks from the shelf for other sessions.
+    pub(super) fn clear_shelf(&self) -> Shelf {
+        std::mem::take(&mut *self.shelf.lock())
+    }
+
     /// Called by the session only.
     pub(super) fn set(&self, holds: bool) {
         // ORDERING: Relaxed, stored by this session.
@@ -96,6 +141,17 @@ impl Arena {
         // ORDERING: hint, see `is_short`.
         self.sessions.fetch_sub(1, Ordering::Relaxed);
         self.lists.lock().sessions.retain(|other| !Arc::ptr_eq(other, holder));
+    }
+
+    /// Leaves the chunks on the shelves of all sessions to all.
+    pub(super) fn clear_shelves(&self) {
+        let sessions = self.lists.lock().sessions.clone();
+        let chunks = sessions.iter().flat_map(|session| session.clear_shelf()).flatten();
+        let chunks: Vec<Open> = chunks.collect();
+        if !chunks.is_empty() {
+            pause::point("undo: a chunk is in hand");
+            self.leave(chunks.into_iter());
+        }
     }
 
     /// Puts a session at the end of the queue.
