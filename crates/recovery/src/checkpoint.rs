@@ -1,4 +1,4 @@
-//! Fuzzy checkpoints: a durable note of where redo begins, taken while everybody goes on.
+//! Fuzzy checkpoints: a durable note of where redo begins, taken while all transactions go on.
 //!
 //! The order of the steps is what makes the note true; each one says what it relies on. Fuzzy checkpoints go back to
 //! ARIES; that redo may begin at the oldest group which a dirty page needs, and not at the checkpoint, is its
@@ -24,7 +24,7 @@ use std::{
 /// When the step tries again what has failed.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Checkpoints that [`Checkpointer::settle`] takes at most: the first may list transactions that are just ending.
+/// Checkpoints that [`Checkpointer::settle`] takes at most.
 const SETTLE_TRIES: u32 = 4;
 
 /// Most transactions that a checkpoint record can list: what the smallest log segment takes in one record.
@@ -71,7 +71,7 @@ pub struct CheckpointStats {
 
 /// Takes checkpoints: when it is told to, and as a step whenever the log has grown by a quarter of its budget.
 ///
-/// A checkpoint that somebody takes has every page written that is dirty when it begins. The step writes pages all the time
+/// A checkpoint that a caller takes has every page written that is dirty when it begins. The step writes pages all the time
 /// instead, so that there is no burst that anybody would have to wait for: whenever the log has grown by a thirty-second of
 /// its budget, the oldest sixteenth of the dirty pages, and those that have been dirty for half the budget. Its checkpoints
 /// write no pages. Where the disk does not keep up, it writes on without a pause, tells the log after each batch where redo
@@ -104,8 +104,8 @@ struct State {
     /// Held for good, so that a checkpoint never lacks one.
     session: Session,
     newest: SuperBlock,
-    /// Where the scan of the superblock before it begins.
-    older: GroupNo,
+    /// The redo start of the superblock before it.
+    older_redo: GroupNo,
     pace: Pace,
 }
 
@@ -135,7 +135,10 @@ impl Checkpointer {
             redo_start: AtomicU64::new(superblock.redo_start.0),
             limits,
             page_start: AtomicU64::new(superblock.redo_start.0),
-            state: Mutex::new(LockRank::Checkpoint, State { session, older: GroupNo::ZERO, newest: superblock, pace }),
+            state: Mutex::new(
+                LockRank::Checkpoint,
+                State { session, older_redo: GroupNo::ZERO, newest: superblock, pace },
+            ),
             checkpoints: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             log,
@@ -187,8 +190,9 @@ impl Checkpointer {
         self.take(&mut self.state.lock(), Reach::Last)
     }
 
-    /// Takes two checkpoints, and up to two more, until no restart reads the log before `group`. Returns whether that came
-    /// true: a transaction that is older holds it up. Every superblock was written after the call began.
+    /// Takes two checkpoints, and up to two more, until no restart applies a record of a group before `group` to a page. Returns whether
+    /// that came true. Every superblock was written after the call began. An older transaction does not hold it up: what a
+    /// restart reads for that one alone concerns no page (see [`replay`](crate::replay)).
     ///
     /// # Errors
     /// As [`Checkpointer::checkpoint`].
@@ -198,7 +202,7 @@ impl Checkpointer {
             self.checkpoint()?;
             taken += 1;
             let state = self.state.lock();
-            if taken >= 2 && state.newest.scan_start.min(state.older) >= group {
+            if taken >= 2 && state.newest.redo_start.min(state.older_redo) >= group {
                 return Ok(true);
             }
             if taken == SETTLE_TRIES {
@@ -268,7 +272,7 @@ impl Checkpointer {
         self.log.force(lsn)?;
         assert!(self.log.durable() >= lsn, "a forced record is durable");
 
-        let older = state.newest.scan_start;
+        let (older, older_redo) = (state.newest.scan_start, state.newest.redo_start);
         let next = SuperBlock {
             checkpoint_lsn: lsn,
             checkpoint_group: group,
@@ -280,7 +284,7 @@ impl Checkpointer {
             ..state.newest.clone()
         };
         match next.write_next(&*self.data) {
-            Ok(written) => (state.newest, state.older) = (written, older),
+            Ok(written) => (state.newest, state.older_redo) = (written, older_redo),
             Err(error) => {
                 // The slot may hold the old superblock, the new one or neither, and a second attempt would write the
                 // other, sound one.

@@ -4,8 +4,9 @@
 //!    gives the cut up and takes them: nobody waits for it. Map pages of regions that lie wholly beyond go by a record each.
 //! 2. *Settle.* The log is forced, and `group` is the next group: all records that touch a page beyond the cut lie before
 //!    it, the record that freed the page last of them. Two checkpoints are taken. Both superblocks then promise a file that
-//!    ends at the cut at most, and if both scans begin at `group` or later, which an old transaction may prevent, no restart
-//!    reads a record that touches a page beyond, and no such page is dirty.
+//!    ends at the cut at most, and redo of both begins at `group` or later: no restart applies a record to a page beyond, and no
+//!    such page is dirty. Log before the redo start, which an old transaction may keep, is read for the analysis and for undo.
+//!    Undo finds rows by their keys, so it meets pages in use only.
 //! 3. *Cut.* Unless the cut was given up, the file gets its new length.
 //!
 //! **A crash** before the new length is on disk leaves a file that is longer than promised: [`Space::load`] finds free pages
