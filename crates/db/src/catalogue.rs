@@ -17,7 +17,7 @@ use std::{any::TypeId, sync::Arc};
 /// Highest catalogue row version that this build reads.
 const NEWEST: u32 = 1;
 
-/// A tree to work in: of a table that everybody may see, or of one that only its transaction knows.
+/// A tree to work in: of a table that all transactions may see, or of one that only its transaction knows.
 #[derive(Clone, Debug)]
 pub(crate) enum TreeRef<'e> {
     Known(&'e Tree),
@@ -48,7 +48,7 @@ pub(crate) fn open_table<'e, K: Key + 'static, V: Value + 'static>(
         check_types::<K, V>(info)?;
         return Ok(TreeRef::Created(info.tree.clone()));
     }
-    // Who asks for an unknown table takes the catalogue for itself until the end: of several that want to create one,
+    // A transaction that asks for an unknown table takes the catalogue for itself until the end: of several that want to create one,
     // each waits for the one before, instead of all sharing the absence and none being able to end it.
     live.txn.lock_table(engine.catalogue.table(), TableMode::Exclusive)?;
     if engine.catalogue.get_newest(&mut live.txn, name.as_bytes(), &mut live.found)? {
@@ -112,7 +112,7 @@ fn create_table<'e, K: Key + 'static, V: Value + 'static>(
     live: &mut Live,
     name: &str,
 ) -> Result<TreeRef<'e>> {
-    // Before the id is drawn: who reads the catalogue under its shared lock then finds a table of every id that was drawn, or
+    // Before the id is drawn: a thread that reads the catalogue under its shared lock then finds a table of every id that was drawn, or
     // its transaction was rolled back.
     live.txn.lock_table(engine.catalogue.table(), TableMode::IntentExclusive)?;
     // ORDERING: ticket. An id of a transaction that is rolled back is not used again.
@@ -129,13 +129,13 @@ fn create_table<'e, K: Key + 'static, V: Value + 'static>(
 /// Drops the table `name`, if there is one: the catalogue forgets the name, and keeps the table as a dropped one until its
 /// last page is free.
 pub(crate) fn drop_table(engine: &Engine, live: &mut Live, name: &str) -> Result<bool> {
-    // Nobody creates the table or learns of it meanwhile.
+    // No thread creates the table or learns of it meanwhile.
     live.txn.lock_table(engine.catalogue.table(), TableMode::Exclusive)?;
     if !engine.catalogue.get_newest(&mut live.txn, name.as_bytes(), &mut live.found)? {
         return Ok(false);
     }
     let row = decode(&engine.files, &live.found)?;
-    // Who has used the table has ended after this, and who has opened it finds it gone when he locks it.
+    // A transaction that has used the table has ended after this, and one that has opened it finds it gone when it locks it.
     live.txn.lock_table(row.table, TableMode::Exclusive)?;
     let tree = match live.created(name) {
         Some(info) => info.tree.clone(),

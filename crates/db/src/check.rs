@@ -3,7 +3,7 @@
 //! 1. *List.* The tables are read from the catalogue under its shared lock, which goes at once. A table with a larger id than
 //!    any drawn by then has come since, and is none of this check's business.
 //! 2. *Walk.* Each tree is walked beside its readers and writers. A shared intent keeps the table from being dropped, and is
-//!    taken anew every few pages, so that who drops the table waits for a piece of the walk only; the walk ends there then.
+//!    taken anew every few pages, so that a thread that drops the table waits for a piece of the walk only; the walk ends there then.
 //!    Each page must be allocated when the walk comes to it.
 //! 3. *Compare.* Each page that the maps have as allocated must have been met, or have come since: then it is what it says it
 //!    is, a node of a table that came since, or one that the keys of its tree lead to. A page is allocated by the record that
@@ -31,7 +31,7 @@ use foreshore_txn::Txn;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-/// Pages that are read before who waits for the table gets it.
+/// Pages that are read before a thread that waits for the table gets it.
 const PIECE: u32 = 64;
 /// Reads of a page until an error counts: one may meet a page that is freed, cut off and used again.
 const TRIES: u32 = 4;
@@ -91,7 +91,7 @@ struct Listed {
 
 /// The tables, and the damage that hides others.
 fn list(engine: &Engine, live: &mut Live) -> Result<(Listed, Vec<Error>)> {
-    // Who creates or drops a table has committed, or has been rolled back, when this is granted.
+    // A transaction that creates or drops a table has committed, or has been rolled back, when this is granted.
     live.txn.lock_table(engine.catalogue.table(), TableMode::Shared)?;
     let created = live.txn.observed();
     let (mut tables, mut hidden) = (HashMap::new(), Vec::new());
@@ -130,7 +130,7 @@ impl<'e> Hold<'e> {
         Ok(hold)
     }
 
-    /// Lets who waits go first.
+    /// Lets a thread that waits go first.
     fn renew(&mut self) -> Result<()> {
         self.give_up();
         let txn = self.txn.insert(self.engine.begin(TxnOptions::check())?);

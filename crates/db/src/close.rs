@@ -2,22 +2,51 @@
 
 use crate::engine::{CLOSED, CLOSING, Engine};
 use foreshore_base::{Error, Result};
-use foreshore_sync::primitive::atomic::{Ordering, fence};
-use foreshore_sync::{Clock, SystemClock};
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering, fence};
+use foreshore_sync::{Clock, Nanos, SystemClock};
 use std::{sync::Arc, time::Duration};
 
+/// Until when a close waits for transactions: the earliest end that any call asks for.
+///
+/// **Invariant:** the end never moves to a later time, so a call waits no longer than it asks for, though another one closes.
+pub(crate) struct Deadline {
+    clock: SystemClock,
+    until: AtomicU64,
+}
+
+impl Deadline {
+    pub(crate) fn new() -> Self {
+        Self { clock: SystemClock::new(), until: AtomicU64::new(Nanos::MAX.0) }
+    }
+
+    /// Asks for an end `wait` from now.
+    fn lower(&self, wait: Duration) {
+        // ORDERING: Relaxed. The caller notifies the waiting thread after it, which orders the two.
+        self.until.fetch_min((self.clock.now() + wait).0, Ordering::Relaxed);
+    }
+
+    /// The time that is left.
+    fn left(&self) -> Duration {
+        // ORDERING: Relaxed, as in `lower`: read between `prepare` and `wait`.
+        Nanos(self.until.load(Ordering::Relaxed)).since(self.clock.now())
+    }
+}
+
 impl Engine {
-    /// Closes the database once; later calls wait for the first and find nothing to do.
+    /// Closes the database once; later calls wait for the first and find nothing to do. One that is ready to wait less for transactions
+    /// shortens the wait of the first.
     ///
     /// Callbacks of users may run on the threads of the log, and may close the database themselves. So those threads are ended, and what
     /// is left to call is called, when the lock is free.
     pub(crate) fn close(&self, wait: Duration) -> Result<()> {
-        let closed = self.close_under_lock(wait);
+        self.deadline.lower(wait);
+        self.idle.notify_all();
+        let closed = self.close_under_lock();
         self.log.end_threads();
         closed
     }
 
-    fn close_under_lock(&self, wait: Duration) -> Result<()> {
+    fn close_under_lock(&self) -> Result<()> {
         let mut closing = self.closing.lock();
         // ORDERING: hint. The mutex orders the writers, and this is one.
         if self.state.load(Ordering::Relaxed) == CLOSED {
@@ -27,7 +56,7 @@ impl Engine {
         // state and does not begin.
         self.state.store(CLOSING, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        let is_quiet = self.wait_for_transactions(wait);
+        let is_quiet = self.wait_for_transactions();
         // ORDERING: hint, see `Engine::check_open`.
         self.state.store(CLOSED, Ordering::Relaxed);
         self.end_waits();
@@ -36,7 +65,7 @@ impl Engine {
         let finished = self.finish(is_quiet);
         self.pool.close();
         let stopped = self.log.force(self.log.current());
-        // From here nothing reaches the disk: whoever still waits for the log hears of it, and what is under way in other
+        // From here nothing reaches the disk: a thread that still waits for the log hears of it, and what is under way in other
         // layers meets the gate.
         self.log.poison(&Error::Closed);
         self.gate.shut();
@@ -59,27 +88,25 @@ impl Engine {
         if !is_quiet {
             return self.checkpointer.checkpoint();
         }
-        // What nobody has waited for, such as relaxed commits and freed pages, comes before the checkpoint, too.
+        // What no thread has waited for, such as relaxed commits and freed pages, comes before the checkpoint, too.
         self.log.force(self.log.current())?;
         self.checkpointer.close()
     }
 
-    /// Whether all transactions have ended, after waiting for them at most `wait`.
-    fn wait_for_transactions(&self, wait: Duration) -> bool {
-        let clock = SystemClock::new();
-        let deadline = clock.now() + wait;
+    /// Whether all transactions have ended, after waiting for them until the deadline.
+    fn wait_for_transactions(&self) -> bool {
         loop {
             let key = self.idle.prepare();
             if self.is_idle() {
                 self.idle.cancel(key);
                 return true;
             }
-            let left = deadline.since(clock.now());
+            let left = self.deadline.left();
             if left.is_zero() {
                 self.idle.cancel(key);
                 return false;
             }
-            // WAIT: park - for transactions to end, each of which notifies, or until the caller's time is over.
+            // WAIT: park - for transactions to end or the deadline to be lowered, each of which notifies, or until that time.
             self.idle.wait(key, Some(left));
         }
     }

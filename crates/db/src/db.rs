@@ -20,7 +20,7 @@ struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // Nobody is left to tell. The next open recovers whatever this could not write.
+        // No thread is left to tell. The next open recovers whatever this could not write.
         let _ = self.engine.close(Duration::ZERO);
     }
 }
@@ -72,7 +72,7 @@ impl Db {
         engine.log.force(engine.log.current())
     }
 
-    /// Takes a checkpoint: what is committed goes to the data file and a restart has nearly nothing to redo. Nobody
+    /// Takes a checkpoint: what is committed goes to the data file and a restart has nearly nothing to redo. No thread
     /// stops for it, and no commit depends on it.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl Db {
 
     /// Frees the pages of all dropped tables, which background work does otherwise, and cuts the free pages at the end of the
     /// data file off, but for a reserve. Returns by how many bytes the file is shorter. Others read and write meanwhile; if
-    /// they use the reserve up, or if a transaction is older than the last use of those pages, the file stays as it is.
+    /// they use the reserve up, the file stays as it is.
     ///
     /// Pages in use are not moved: the file ends behind the last of them.
     ///
@@ -104,8 +104,8 @@ impl Db {
     }
 
     /// Checks the whole database while others use it: every page's checksum in memory and on disk, the order and links of
-    /// every tree, and that each page is owned once or free. Readers and writers of rows do not wait for it. Who drops a
-    /// table that is being walked waits for a few pages, and the check waits for those who have created or dropped tables.
+    /// every tree, and that each page is owned once or free. Readers and writers of rows do not wait for it. A transaction that drops a
+    /// table that is being walked waits for a few pages, and the check waits for those that have created or dropped tables.
     ///
     /// What changes meanwhile counts as it is met: the rows of the report are those of no one moment. Checks run one after another;
     /// one has a place also where there are as many transactions as there may be.
@@ -130,6 +130,9 @@ impl Db {
     /// Transactions that are left when the wait is over answer `Closed` too. They are not rolled back here: the log
     /// stops, and the next open takes back what they did.
     ///
+    /// While another call closes the database, this one waits for it. The shortest `wait` of such calls counts for all, that of
+    /// [`reopen`](Self::reopen), which is none, too.
+    ///
     /// # Errors
     /// `Poisoned` or what the final checkpoint met. The database is closed all the same, and the next open recovers it.
     pub fn close(&self, wait: Duration) -> Result<()> {
@@ -137,7 +140,8 @@ impl Db {
     }
 
     /// Stops the database, whatever its state, and opens it again: after a failed write or sync this tells what has
-    /// survived. Waits for the writes in flight, not for transactions. Older handles answer `Closed`.
+    /// survived. Waits for the writes in flight, not for transactions, and ends the wait of a [`close`](Self::close) for them. Older
+    /// handles answer `Closed`.
     ///
     /// # Errors
     /// See [`Options::open`].

@@ -1,5 +1,6 @@
 //! The layers of an open database, wired.
 
+use crate::close::Deadline;
 use crate::damage::Damage;
 use crate::fence::Gate;
 use crate::files::Files;
@@ -78,12 +79,14 @@ pub(crate) struct Engine {
     pub(crate) ended: ShardedCounter,
     /// `close` waits here for the last transaction.
     pub(crate) idle: EventCount,
+    /// For how long.
+    pub(crate) deadline: Deadline,
     /// Transactions that may become too old.
     pub(crate) aging: AgingTransactions,
     /// What transactions share that are run again.
-    pub(crate) repeats: Repeats,
+    pub(crate) repeats: Arc<Repeats>,
     /// One check at a time: each has the session that is kept for it.
-    pub(crate) checks: Turns,
+    pub(crate) checks: Arc<Turns>,
     pub(crate) profiler: Profiler,
     /// Draws of [`step`](Self::step).
     pub(crate) steps: Mutex<u64>,
@@ -188,7 +191,7 @@ impl Engine {
             1 => {
                 self.log.prepare_step();
             }
-            // A failure of these stops the log, and everybody hears of that.
+            // A failure of these stops the log, and all callers hear of that.
             2 => drop(self.pool.clean_step()),
             3 => drop(self.pool.provide_step()),
             _ => {

@@ -33,11 +33,11 @@
 //!
 //! **Durability.** [`Transaction::commit`] returns when the commit survives power loss.
 //! [`Transaction::commit_pipelined`] returns at once with a [`CommitTicket`] that tells, waits, or is awaited. The locks
-//! of a transaction go when its commit record is in the log buffer; who reads what it wrote is acknowledged after it.
+//! of a transaction go when its commit record is in the log buffer; a thread that reads what it wrote is acknowledged after it.
 //! [`Transaction::rollback_to`] takes back what came after a [`Savepoint`], and the transaction goes on.
 //!
 //! **Isolation** is serializable, by strict two-phase locking, unless [`TxnOptions::isolation`] says otherwise.
-//! [`Db::read`] begins a transaction that reads by a snapshot and waits for nobody. A transaction that waits blocks its thread; an
+//! [`Db::read`] begins a transaction that reads by a snapshot and waits for no writer. A transaction that waits blocks its thread; an
 //! asynchronous program runs transactions on threads of its own. [`Db::run`] repeats those that a deadlock ended.
 //!
 //! **Failure.** A failed write or sync of the log stops the database: everything answers [`Error::Poisoned`] until

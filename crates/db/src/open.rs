@@ -2,6 +2,7 @@
 //! and what becomes of it.
 
 use crate::catalogue::{decode, each_row, table_info};
+use crate::close::Deadline;
 use crate::damage::Damage;
 use crate::engine::{Closing, Engine, OPEN};
 use crate::fence::{Fenced, Gate};
@@ -220,6 +221,13 @@ impl Parts {
         take_first_checkpoint(&checkpointer, is_new)?;
         // Whatever was only in the cache has been redone, written again and synced.
         data.read_cached();
+        let (repeats, checks) = (Arc::new(Repeats::new(options.step_seed)), Arc::new(Turns::default()));
+        let lines = (Arc::clone(&repeats), Arc::clone(&checks));
+        // As it does for those that wait for locks, memory or sessions.
+        log.on_stop(move || {
+            lines.0.close();
+            lines.1.close();
+        });
         let engine = Engine {
             files: files.clone(),
             fs: Arc::clone(&self.fs),
@@ -238,9 +246,10 @@ impl Parts {
             begun: ShardedCounter::new(),
             ended: ShardedCounter::new(),
             idle: EventCount::new(),
+            deadline: Deadline::new(),
             aging: AgingTransactions::new(options.transaction_max_age),
-            repeats: Repeats::new(options.step_seed),
-            checks: Turns::default(),
+            repeats,
+            checks,
             profiler: Profiler::new(options.profile),
             steps: Mutex::new(LockRank::Leaf, options.step_seed),
             options: options.clone(),
@@ -392,7 +401,7 @@ impl Engine {
             Ok(())
         };
         each_row(&self.catalogue, &mut txn, learn, |error| self.damage.hide_tables(error))?;
-        // ORDERING: hint. Nobody else has the engine yet.
+        // ORDERING: hint. No other thread has the engine yet.
         self.last_table.store(last.0, Ordering::Relaxed);
         txn.rollback()?;
         Ok(known)

@@ -251,7 +251,7 @@ impl Options {
     /// Bytes of a temporary file in the directory for what [`undo_limit`](Self::undo_limit) leaves no room for in memory: old versions,
     /// then changes of running transactions, but for those behind a savepoint. None if zero; no more than 32 times the memory are used.
     /// The name of the file goes as soon as it is open. It never shrinks while the database is open: what is free in it is used again.
-    /// Writers go on without it while it cannot be written. Who finds no room then
+    /// Writers go on without it while it cannot be written. A thread that finds no room then
     /// gets that error; a transaction that cannot read back what it has to take back stops the database.
     #[must_use]
     pub fn spill_limit(mut self, bytes: u64) -> Self {
@@ -260,7 +260,7 @@ impl Options {
     }
 
     /// How old a snapshot may be, more than zero, when writers begin to look for room: an older one is given up, and its reader gets
-    /// [`SnapshotTooOld`](Error::SnapshotTooOld). While nobody writes, it stays. [`Stats::oldest_snapshot`](crate::Stats::oldest_snapshot)
+    /// [`SnapshotTooOld`](Error::SnapshotTooOld). While no thread writes, it stays. [`Stats::oldest_snapshot`](crate::Stats::oldest_snapshot)
     /// tells the oldest by its label. A transaction may have a limit of its own: see [`TxnOptions`](crate::TxnOptions::snapshot_max_age)
     /// and [`ReadOptions`](crate::ReadOptions::snapshot_max_age).
     #[must_use]

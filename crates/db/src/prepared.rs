@@ -32,7 +32,7 @@ pub struct PreparedTxn {
 
 /// What is behind a name.
 enum Slot {
-    /// Somebody is about to prepare, or to resolve.
+    /// A call is about to prepare, or to resolve.
     Busy,
     Waiting(Box<Waiting>),
 }
@@ -86,7 +86,7 @@ impl PreparedList {
         self.names.lock().values().filter(|place| matches!(place, Slot::Waiting(_))).count()
     }
 
-    /// Takes a name that nobody has.
+    /// Takes a name that is free.
     pub(crate) fn take_name(&self, name: &str) -> Result<Name<'_>> {
         if !(1..=MAX_PREPARED_NAME).contains(&name.len()) {
             return Err(Error::PreparedName { name: name.to_owned() });
@@ -99,7 +99,7 @@ impl PreparedList {
         Ok(Name { list: self, name: name.into() })
     }
 
-    /// Takes out who waits behind a name, which stays taken; `None` if nobody does.
+    /// Takes out the transaction that waits behind a name, which stays taken; `None` if none does.
     fn take(&self, name: &str) -> Result<Option<(Name<'_>, Box<Waiting>)>> {
         let mut names = self.names.lock();
         let Some(place) = names.get_mut(name) else { return Ok(None) };
@@ -197,7 +197,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The answer for a name that nobody waits behind. Whoever has had it has ended, durably: a name is free after that.
+    /// The answer for a name behind which no transaction waits. One that has had it has ended, durably: a name is free after that.
     fn no_prepared(&self, name: &str) -> Result<Error> {
         self.check_open()?;
         Ok(Error::NoPrepared { name: name.to_owned() })
@@ -215,7 +215,7 @@ impl Engine {
             })?;
             let ids = note.created.iter().map(|(_, row)| row.table).chain(note.dropped.iter().map(|&(table, _)| table));
             for table in ids {
-                // ORDERING: hint. Nobody else has the engine yet.
+                // ORDERING: hint. No other thread has the engine yet.
                 self.last_table.fetch_max(table.0, Ordering::Relaxed);
             }
             let created = note.created.into_iter();

@@ -10,7 +10,7 @@ use crate::format::dropped_key;
 use foreshore_base::{Csn, Error, Result, TableId};
 use foreshore_btree::Tree;
 use foreshore_lock::TableMode;
-use foreshore_sync::{LockRank, Mutex, Signal};
+use foreshore_sync::{Clock, LockRank, Mutex, Nanos, Signal, SystemClock};
 use foreshore_txn::Txn;
 use std::time::Duration;
 
@@ -21,48 +21,88 @@ const LABEL: &str = "reclaim";
 /// How long the background thread waits for a check that goes on in the table. It has other work.
 const PATIENCE: Duration = Duration::from_millis(5);
 
+/// Pause after the first try that meets a damaged page. It doubles with each that follows.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// Longest pause. A damaged page mostly stays damaged, and each try reads pages on the way to it.
+const MAX_PAUSE: Duration = Duration::from_secs(60);
+
+/// When a table is tried again whose pages cannot be freed because one is damaged.
+#[derive(Clone, Copy, Debug, Default)]
+struct Backoff {
+    pause: Duration,
+    due: Nanos,
+}
+
+impl Backoff {
+    /// After one more try, at `now`, that met damage.
+    fn next(self, now: Nanos) -> Self {
+        let pause = (2 * self.pause).clamp(FIRST_PAUSE, MAX_PAUSE);
+        Self { pause, due: now + pause }
+    }
+
+    fn left(self, now: Nanos) -> Duration {
+        self.due.since(now)
+    }
+}
+
 /// A table that was dropped.
 #[derive(Clone, Debug)]
 struct Dropped {
     tree: Tree,
     /// The commit that dropped it.
     by: Csn,
+    backoff: Backoff,
 }
 
 /// What is left to free.
 pub(crate) struct Reclaimer {
     tables: Mutex<Vec<Dropped>>,
-    /// Rings when there is something.
+    clock: SystemClock,
+    /// Notified when there is something.
     signal: Signal,
 }
 
 impl Reclaimer {
-    /// With the bell of the thread that does the work.
+    /// With the signal of the thread that does the work.
     pub(crate) fn new(signal: Signal) -> Self {
-        Self { tables: Mutex::new(LockRank::Leaf, Vec::new()), signal }
+        Self { tables: Mutex::new(LockRank::Leaf, Vec::new()), clock: SystemClock::new(), signal }
     }
 
     /// Takes on tables that commit `by` dropped.
     pub(crate) fn add(&self, trees: impl IntoIterator<Item = Tree>, by: Csn) {
-        self.tables.lock().extend(trees.into_iter().map(|tree| Dropped { tree, by }));
+        let dropped = trees.into_iter().map(|tree| Dropped { tree, by, backoff: Backoff::default() });
+        self.tables.lock().extend(dropped);
         self.signal.notify();
     }
 
-    fn first(&self) -> Option<Dropped> {
-        self.tables.lock().first().cloned()
+    /// A table whose turn it is, if there is one, and after how long the next one has its turn; `None` if no table is left.
+    fn due(&self) -> Option<(Option<Dropped>, Duration)> {
+        let now = self.clock.now();
+        let tables = self.tables.lock();
+        let pause = tables.iter().map(|dropped| dropped.backoff.left(now)).min()?;
+        Some((tables.iter().find(|dropped| dropped.backoff.left(now).is_zero()).cloned(), pause))
     }
 
-    /// Whether pages of a dropped table are left. Stays so for who holds the table's lock.
+    /// The first table that is not among `others`.
+    fn first_but(&self, others: &[TableId]) -> Option<Dropped> {
+        self.tables.lock().iter().find(|dropped| !others.contains(&dropped.tree.table())).cloned()
+    }
+
+    /// Whether pages of a dropped table are left. Does not change while the caller holds the table's lock.
     pub(crate) fn has(&self, table: TableId) -> bool {
         self.tables.lock().iter().any(|dropped| dropped.tree.table() == table)
     }
 
-    /// Lets the other tables go first. Whatever keeps this one may last.
-    fn postpone(&self, table: TableId) {
+    /// Lets the other tables go first, because of `cause`. One with a damaged page is not tried for a while.
+    fn postpone(&self, table: TableId, cause: &Error) {
+        let now = self.clock.now();
         let mut tables = self.tables.lock();
-        if tables.first().is_some_and(|dropped| dropped.tree.table() == table) {
-            tables.rotate_left(1);
+        let Some(at) = tables.iter().position(|dropped| dropped.tree.table() == table) else { return };
+        let mut dropped = tables.remove(at);
+        if let Error::Corrupted { .. } = cause {
+            dropped.backoff = dropped.backoff.next(now);
         }
+        tables.push(dropped);
     }
 
     fn remove(&self, table: TableId) {
@@ -71,28 +111,27 @@ impl Reclaimer {
 }
 
 impl Engine {
-    /// Frees some pages of a dropped table, and returns whether there is one left. For background work.
-    pub(crate) fn reclaim_some(&self) -> Result<bool> {
-        let Some(dropped) = self.reclaimer.first() else { return Ok(false) };
+    /// Frees some pages of a dropped table, and returns after how long to go on; `None` if no table is left. For background work.
+    pub(crate) fn reclaim_some(&self) -> Result<Option<Duration>> {
+        let Some((due, pause)) = self.reclaimer.due() else { return Ok(None) };
+        let Some(dropped) = due else { return Ok(Some(pause)) };
         let txn = self.begin_own(TxnOptions::new().label(LABEL).lock_timeout(PATIENCE))?;
-        self.reclaim_piece(txn, &dropped)?;
-        Ok(self.reclaimer.first().is_some())
+        match self.reclaim_piece(txn, &dropped) {
+            // The others go on, and the table has its turn later.
+            Ok(()) | Err(Error::Corrupted { .. }) => Ok(self.reclaimer.due().map(|(_, pause)| pause)),
+            Err(error) => Err(error),
+        }
     }
 
     /// Frees all pages of all dropped tables. Those that are damaged keep no other from it.
     pub(crate) fn reclaim_all(&self) -> Result<()> {
         let (mut damaged, mut found) = (Vec::new(), Ok(()));
-        while let Some(dropped) = self.reclaimer.first() {
-            let table = dropped.tree.table();
-            // It went behind the others then.
-            if damaged.contains(&table) {
-                break;
-            }
+        while let Some(dropped) = self.reclaimer.first_but(&damaged) {
             let txn = self.begin(TxnOptions::new().label(LABEL))?;
             let freed = self.reclaim_piece(txn, &dropped);
             self.transaction_ended();
             if let Err(Error::Corrupted { .. }) = freed {
-                damaged.push(table);
+                damaged.push(dropped.tree.table());
                 found = found.and(freed);
             } else {
                 freed?;
@@ -103,13 +142,13 @@ impl Engine {
 
     fn reclaim_piece(&self, mut txn: Txn, dropped: &Dropped) -> Result<()> {
         let freed = txn.freeing(|txn| self.free_piece(txn, dropped));
-        let freed = freed.inspect_err(|_| self.reclaimer.postpone(dropped.tree.table()));
-        // Nothing of it is the transaction's to take back; what it holds are the locks.
+        let freed = freed.inspect_err(|cause| self.reclaimer.postpone(dropped.tree.table(), cause));
+        // Nothing of it is the transaction's to roll back; what it holds are the locks.
         let ended = txn.rollback();
         freed.and(ended.map(drop))
     }
 
-    fn free_piece(&self, txn: &mut Txn, Dropped { tree, by }: &Dropped) -> Result<()> {
+    fn free_piece(&self, txn: &mut Txn, Dropped { tree, by, .. }: &Dropped) -> Result<()> {
         let table = tree.table();
         // In the order in which a check takes them.
         txn.lock_table(self.catalogue.table(), TableMode::IntentExclusive)?;
@@ -120,5 +159,26 @@ impl Engine {
             self.reclaimer.remove(table);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_with_a_damaged_page_is_tried_less_and_less_often() {
+        let (mut backoff, mut now, mut tries) = (Backoff::default(), Nanos::ZERO, 0);
+        assert!(backoff.left(now).is_zero(), "the first try does not wait");
+        while now < Nanos::from(Duration::from_secs(3600)) {
+            let last = backoff;
+            backoff = last.next(now);
+            tries += 1;
+            let expected = if tries == 1 { FIRST_PAUSE } else { (2 * last.pause).min(MAX_PAUSE) };
+            assert_eq!((backoff.left(now), backoff.pause), (expected, expected));
+            now = backoff.due;
+            assert!(backoff.left(now).is_zero());
+        }
+        assert!(tries < 80, "{tries} tries in an hour");
     }
 }

@@ -3,7 +3,7 @@
 use crate::{Db, Durability, Transaction, TxnOptions};
 use foreshore_base::Error;
 use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
-use foreshore_sync::{Clock, Parker, SystemClock, Turn, Turns, thread_index};
+use foreshore_sync::{Clock, Parker, SystemClock, Turn, Turns, pause, thread_index};
 use std::{cell::Cell, sync::Arc, time::Duration};
 
 /// How often a transaction is run before it is given up.
@@ -127,14 +127,14 @@ struct Again {
     clock: SystemClock,
     /// State of the generator, another one for each transaction.
     random: u64,
-    /// Whether the last run was ended because it met others, who would meet it again. In all other cases there is nothing to
+    /// Whether the last run was ended because it met others, which would meet it again. In all other cases there is nothing to
     /// get out of the way of, and only time helps.
     has_met: bool,
 }
 
 impl Again {
     fn new(db: &Db) -> Self {
-        // ORDERING: ticket, for a seed that nobody else has.
+        // ORDERING: ticket, for a seed that no other thread has.
         let seed = db.engine().repeats.seed.fetch_add(1, Ordering::Relaxed);
         Self { clock: SystemClock::new(), random: mixed(seed), has_met: false }
     }
@@ -142,6 +142,7 @@ impl Again {
     /// Waits before run number `runs`, holding nothing. The turn, if it gets one, lasts for the run.
     fn wait<'db>(&mut self, db: &'db Db, runs: u32) -> Option<Turn<'db>> {
         if self.is_for_line(runs) {
+            pause::point("run: stands in line");
             return db.engine().repeats.turns.take(&self.clock, MAX_LINE);
         }
         let until = self.clock.now() + self.pause(runs);
@@ -150,7 +151,7 @@ impl Again {
             if left.is_zero() {
                 return None;
             }
-            // WAIT: park - to the end of the time; nobody wakes this thread early but a stale token.
+            // WAIT: park - to the end of the time; no thread wakes this thread early but a stale token.
             Parker::current().park_timeout(left);
         }
     }
@@ -161,7 +162,7 @@ impl Again {
         runs > RUNS_BEFORE_LINE && self.has_met && !Begun::has_open() && !Unresolved::has_any()
     }
 
-    /// A random time, longer after more runs, so that those who met do not meet again.
+    /// A random time, longer after more runs, so that those that met do not meet again.
     fn pause(&mut self, runs: u32) -> Duration {
         let longest = FIRST_PAUSE.saturating_mul(1 << runs.min(10)).min(MAX_PAUSE);
         self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -200,7 +201,7 @@ impl Begun {
 
 impl Drop for Begun {
     fn drop(&mut self) {
-        // Unless another thread ends it: who is counted once too often pauses instead of standing in line.
+        // Unless another thread ends it: a thread that is counted once too often pauses instead of standing in line.
         if thread_index() == self.0 {
             OPEN.set(OPEN.get().saturating_sub(1));
         }

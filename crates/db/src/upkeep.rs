@@ -27,8 +27,10 @@ impl Step for Upkeep {
         let reclaimed = engine.reclaim_some();
         let is_parked = engine.txns.retry_parked() > 0;
         let next = match reclaimed {
-            Ok(true) => return NextWake::Now,
-            Ok(false) | Err(Error::Closed | Error::Poisoned { .. }) => grown,
+            Ok(Some(Duration::ZERO)) => return NextWake::Now,
+            // A damaged page is in the way.
+            Ok(Some(pause)) => no_later(grown, pause),
+            Ok(None) | Err(Error::Closed | Error::Poisoned { .. }) => grown,
             // A check goes on in the table, all sessions are in use, the disk is full.
             Err(_) => no_later(grown, RETRY),
         };

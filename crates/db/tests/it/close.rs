@@ -2,6 +2,7 @@
 
 use crate::support::{NUMBERS, fill, in_memory, numbers, open};
 use foreshore::Error;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -73,6 +74,40 @@ fn reopen_gives_a_fresh_handle() {
     assert_eq!(numbers(&again), before);
     let third = again.reopen().unwrap();
     assert_eq!(numbers(&third), before);
+}
+
+/// A caller that will not wait shortens the wait of the call that closes: neither waits for the transaction.
+#[test]
+fn a_long_close_is_cut_short_by_one_that_does_not_wait() {
+    const LONG: Duration = Duration::from_secs(600);
+    for reopens in [true, false] {
+        let (db, fs) = in_memory();
+        fill(&db, 10);
+        let before = numbers(&db);
+        let tx = db.begin();
+        tx.open(NUMBERS).unwrap().insert(3, 33).unwrap();
+        let (report, reports) = mpsc::channel();
+        let (closer, shortens) = (db.clone(), db.clone());
+        let (closed, again) = (report.clone(), report);
+        let long = std::thread::spawn(move || closed.send(closer.close(LONG).map(|()| None)));
+        while !matches!(db.begin().open(NUMBERS), Err(Error::Closed)) {
+            std::thread::yield_now();
+        }
+        assert!(matches!(open(&fs), Err(Error::Locked { .. })), "an open by path does not wait at all");
+        let short = std::thread::spawn(move || {
+            again.send(match reopens {
+                true => shortens.reopen().map(Some),
+                false => shortens.close(Duration::ZERO).map(|()| None),
+            })
+        });
+        let outcomes = [(); 2].map(|()| reports.recv_timeout(LONG / 10).expect("no call waits for the transaction"));
+        let reopened = outcomes.map(Result::unwrap).into_iter().flatten().next();
+        assert_eq!(reopened.is_some(), reopens);
+        let again = reopened.unwrap_or_else(|| open(&fs).unwrap());
+        assert_eq!(numbers(&again), before, "what the transaction did is taken back");
+        assert!(matches!(tx.commit(), Err(Error::Closed)));
+        [long, short].into_iter().for_each(|thread| thread.join().unwrap().unwrap());
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A dropped table goes as a whole, with the transaction that drops it, and its pages come back.
 
-use crate::support::{NUMBERS, Snapshot, TEXTS, fill, in_memory, numbers, open, small};
+use crate::quarantine::{Kind, damage, options, pages};
+use crate::support::{DIR, NUMBERS, Snapshot, TEXTS, fill, in_memory, numbers, open, small};
 use foreshore::limits::{BLOCK, PAGE_SIZE};
 use foreshore::{Db, Error, Isolation, TableDef, TxnOptions};
 use foreshore_io::{Fs, Mem};
@@ -321,4 +322,34 @@ fn a_database_that_is_closed_while_pages_become_free_is_closed_cleanly() {
         assert!(db.stats().recovery.was_clean);
         db.check().unwrap();
     }
+}
+
+/// Background work tries a dropped table with a damaged page less and less often, and frees the pages of others beside it.
+#[test]
+fn a_damaged_page_of_a_dropped_table_is_not_read_over_and_over() {
+    let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+    let db = options(&fs).open(DIR).unwrap();
+    fill_blobs(&db, 60);
+    db.close(Duration::ZERO).unwrap();
+    let mut files = Snapshot::of(&fs);
+    let leaf = pages(&files).into_iter().find(|&(page, kind, level)| page > 4 && (kind, level) == (3, 0)).unwrap().0;
+    damage(&mut files, leaf, Kind::Flip);
+    let fs = files.restore();
+    let db = options(&fs).open(DIR).unwrap();
+    fill(&db, 100);
+    for table in [BLOBS.name(), NUMBERS.name()] {
+        assert!(db.run(|tx| tx.drop_table(table)).unwrap());
+    }
+    let aborts = || db.stats().txn.aborts;
+    let before = aborts();
+    (0..5_000).for_each(|_| db.step());
+    let tries = aborts() - before;
+    // A fifth of the steps free pages. The pauses between tries double, so the time that the machine takes hardly matters.
+    assert!((2..100).contains(&tries), "{tries} transactions");
+    assert!(matches!(db.vacuum(), Err(Error::Corrupted { .. })), "it is tried at once when a caller asks for it");
+    let used = db.stats().space.used_pages;
+    fill(&db, 100);
+    drop_numbers(&db);
+    (0..5_000).for_each(|_| db.step());
+    assert_eq!(db.stats().space.used_pages, used, "the pages of another table come back");
 }

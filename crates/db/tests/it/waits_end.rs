@@ -3,13 +3,13 @@
 
 use crate::script::disk;
 use crate::support::{DIR, NUMBERS, TEXTS, fill, small};
-use foreshore::{Db, Error, ReadOptions, TxnOptions};
+use foreshore::{Db, EarlyRelease, Error, Isolation, ReadOptions, TxnOptions};
 use foreshore_io::Sim;
 use foreshore_io::sim::{Fault, FaultKind};
 use foreshore_sync::pause;
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A wait that is not woken takes this long.
 const LONG: Duration = Duration::from_secs(600);
@@ -164,4 +164,110 @@ fn transactions_that_others_keep_from_undo_memory_come_through() {
     let Err(error @ Error::TransactionTooLarge { max: 65_536 }) = refused else { panic!("{refused:?}") };
     let text = error.to_string();
     assert!(text.contains("memory_limit") && text.contains("spill_limit"), "{text}");
+}
+
+/// Whether `outcome` tells that the database was stopped, and how.
+fn tells(outcome: &Result<(), Error>, how: Stop) -> bool {
+    match how {
+        Stop::Poison => matches!(outcome, Err(Error::Poisoned { .. })),
+        Stop::Close | Stop::Reopen => matches!(outcome, Err(Error::Closed)),
+    }
+}
+
+/// A commit keeps the only session until it is durable, and its log is on the way to the disk.
+#[test]
+fn a_wait_for_a_session_ends_when_the_database_stops() {
+    for how in [Stop::Close, Stop::Reopen, Stop::Poison] {
+        let sim = disk(7);
+        let one = small().max_transactions(1).early_release(EarlyRelease::Off);
+        let db = one.fs(std::sync::Arc::new(sim.clone())).open(DIR).unwrap();
+        fill(&db, 10);
+        let tx = db.begin();
+        tx.open(NUMBERS).unwrap().insert(1, -1).unwrap();
+        sim.hold(|path| path.extension().is_some_and(|extension| extension == "seg"));
+        let ticket = tx.commit_pipelined().unwrap();
+        let flight = sim.wait_for_flights(1)[0].no;
+        let ((report, reports), (begun, begins)) = (mpsc::channel(), mpsc::channel());
+        let waiter = db.clone();
+        let waiter = thread::spawn(move || {
+            pause::set("txn: counted who lingers", move || begun.send(()).unwrap_or(()));
+            let outcome = waiter.begin().open(NUMBERS).map(drop);
+            pause::set("nowhere", || ());
+            report.send(outcome).unwrap();
+        });
+        begins.recv_timeout(SOON).expect("no session is left");
+        thread::scope(|scope| {
+            let stopper = scope.spawn(|| match how {
+                Stop::Close => db.close(Duration::ZERO).unwrap(),
+                Stop::Reopen => drop(db.reopen().unwrap()),
+                Stop::Poison => {}
+            });
+            if how == Stop::Poison {
+                sim.fail(flight);
+            } else {
+                // The last checkpoint waits for the disk as well.
+                while !matches!(db.prepared(), Err(Error::Closed)) {
+                    thread::yield_now();
+                }
+            }
+            sim.stop_holding();
+            let outcome = reports.recv_timeout(SOON).unwrap_or_else(|_| panic!("{how:?}: not woken"));
+            assert!(tells(&outcome, how), "{how:?}: {outcome:?}");
+            stopper.join().unwrap();
+        });
+        assert_eq!(ticket.wait().is_ok(), how != Stop::Poison, "{how:?}");
+        waiter.join().unwrap();
+    }
+}
+
+/// Runs a transaction that a commit of another one ends in each of its runs, so that it stands in line before the ninth. Calls
+/// `has_turn` then.
+fn meets_others(db: &Db, has_turn: impl Fn()) -> Result<(), Error> {
+    let mut runs = 0;
+    db.run_with(TxnOptions::new().isolation(Isolation::Snapshot), |tx| {
+        runs += 1;
+        if runs > 8 {
+            has_turn();
+        }
+        let numbers = tx.open(NUMBERS)?;
+        numbers.get(1)?;
+        db.run(|other| other.open(NUMBERS)?.insert(1, runs).map(drop))?;
+        numbers.insert(1, -runs).map(drop)
+    })
+}
+
+/// A request in line gives up after two seconds by itself, so the time counts here. One of some tries is not held up by the machine.
+#[test]
+fn a_wait_in_line_ends_when_the_database_stops() {
+    for how in [Stop::Close, Stop::Reopen, Stop::Poison] {
+        let takes = (0..10).map(|_| {
+            let (db, sim) = database();
+            let ((turn, turns), (go_on, goes_on), (stands, in_line)) =
+                (mpsc::channel(), mpsc::channel(), mpsc::channel());
+            let (first, second) = (db.clone(), db.clone());
+            let first = thread::spawn(move || {
+                meets_others(&first, || {
+                    turn.send(()).unwrap();
+                    goes_on.recv().unwrap_or(());
+                })
+            });
+            turns.recv_timeout(SOON).expect("the first has the turn");
+            let second = thread::spawn(move || {
+                pause::set("run: stands in line", move || stands.send(()).unwrap_or(()));
+                let outcome = meets_others(&second, || ());
+                pause::set("nowhere", || ());
+                (outcome, Instant::now())
+            });
+            in_line.recv_timeout(SOON).expect("the second stands in line");
+            let begun = Instant::now();
+            stop(&db, &sim, how);
+            let (outcome, ended) = second.join().unwrap();
+            assert!(tells(&outcome, how), "{how:?}: {outcome:?}");
+            drop(go_on);
+            let outcome = first.join().unwrap();
+            assert!(tells(&outcome, how), "{how:?}: {outcome:?}");
+            ended - begun
+        });
+        assert!(takes.into_iter().any(|took| took < Duration::from_secs(1)), "{how:?}: not woken");
+    }
 }
