@@ -61,7 +61,7 @@ pub(crate) fn check(db: &Db) -> Result<Report> {
 pub(crate) fn examine(db: &Db) -> Result<Report> {
     let engine = db.engine();
     // WAIT: park - for the check whose turn it is. No lock is held here, and it waits for locks within their time limit.
-    let _turn = engine.checks.take(&SystemClock::new(), Duration::MAX);
+    let _turn = engine.lines.checks.take(&SystemClock::new(), Duration::MAX);
     let (listed, hidden) = db.run_with(TxnOptions::check(), |tx| tx.with(list))?;
     let mut check = Check { engine, listed, owned: HashSet::new(), report: Report::default() };
     hidden.into_iter().try_for_each(|error| check.note(error))?;

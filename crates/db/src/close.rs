@@ -3,26 +3,29 @@
 use crate::engine::{CLOSED, CLOSING, Engine};
 use foreshore_base::{Error, Result};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering, fence};
-use foreshore_sync::{Clock, Nanos, SystemClock};
+use foreshore_sync::{Clock, EventCount, Nanos, SystemClock};
 use std::{sync::Arc, time::Duration};
 
-/// Until when a close waits for transactions: the earliest end that any call asks for.
+/// Where a close waits for transactions, until the earliest end that any call asks for.
 ///
 /// **Invariant:** the end never moves to a later time, so a call waits no longer than it asks for, though another one closes.
-pub(crate) struct Deadline {
+pub(crate) struct Idle {
+    /// Notified when a transaction has ended.
+    pub(crate) event: EventCount,
     clock: SystemClock,
     until: AtomicU64,
 }
 
-impl Deadline {
+impl Idle {
     pub(crate) fn new() -> Self {
-        Self { clock: SystemClock::new(), until: AtomicU64::new(Nanos::MAX.0) }
+        Self { event: EventCount::new(), clock: SystemClock::new(), until: AtomicU64::new(Nanos::MAX.0) }
     }
 
     /// Asks for an end `wait` from now.
     fn lower(&self, wait: Duration) {
-        // ORDERING: Relaxed. The caller notifies the waiting thread after it, which orders the two.
+        // ORDERING: Relaxed, the notification orders it before the look of the thread that waits.
         self.until.fetch_min((self.clock.now() + wait).0, Ordering::Relaxed);
+        self.event.notify_all();
     }
 
     /// The time that is left.
@@ -39,8 +42,7 @@ impl Engine {
     /// Callbacks of users may run on the threads of the log, and may close the database themselves. So those threads are ended, and what
     /// is left to call is called, when the lock is free.
     pub(crate) fn close(&self, wait: Duration) -> Result<()> {
-        self.deadline.lower(wait);
-        self.idle.notify_all();
+        self.idle.lower(wait);
         let closed = self.close_under_lock();
         self.log.end_threads();
         closed
@@ -76,8 +78,7 @@ impl Engine {
     /// Wakes all that wait for what others do, with `Closed`, or why the log has stopped.
     fn end_waits(&self) {
         self.txns.stop(&self.log.poisoned().unwrap_or(Error::Closed));
-        self.repeats.close();
-        self.checks.close();
+        self.lines.close();
     }
 
     /// The final checkpoint. With transactions left it is an ordinary one, and the next open takes them back.
@@ -96,18 +97,18 @@ impl Engine {
     /// Whether all transactions have ended, after waiting for them until the deadline.
     fn wait_for_transactions(&self) -> bool {
         loop {
-            let key = self.idle.prepare();
+            let key = self.idle.event.prepare();
             if self.is_idle() {
-                self.idle.cancel(key);
+                self.idle.event.cancel(key);
                 return true;
             }
-            let left = self.deadline.left();
+            let left = self.idle.left();
             if left.is_zero() {
-                self.idle.cancel(key);
+                self.idle.event.cancel(key);
                 return false;
             }
             // WAIT: park - for transactions to end or the deadline to be lowered, each of which notifies, or until that time.
-            self.idle.wait(key, Some(left));
+            self.idle.event.wait(key, Some(left));
         }
     }
 

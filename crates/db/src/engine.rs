@@ -1,6 +1,6 @@
 //! The layers of an open database, wired.
 
-use crate::close::Deadline;
+use crate::close::Idle;
 use crate::damage::Damage;
 use crate::fence::Gate;
 use crate::files::Files;
@@ -9,7 +9,7 @@ use crate::options::check_limits;
 use crate::prepared::PreparedList;
 use crate::profile::Profiler;
 use crate::reclaim::Reclaimer;
-use crate::run::Repeats;
+use crate::run::Lines;
 use crate::tables::{TableInfo, Tables};
 use crate::{MemoryShares, Options, TxnOptions};
 use foreshore_base::{Error, Result};
@@ -19,7 +19,7 @@ use foreshore_io::{DirLock, File, Fs};
 use foreshore_recovery::{Checkpointer, RecoveryStats};
 use foreshore_space::Space;
 use foreshore_sync::primitive::atomic::{AtomicU8, AtomicU32, Ordering, fence};
-use foreshore_sync::{Daemon, EventCount, LockRank, Mutex, ShardedCounter, Step, Turns};
+use foreshore_sync::{Daemon, LockRank, Mutex, ShardedCounter, Step};
 use foreshore_txn::{SnapshotLimits, Txn, TxnManager};
 use foreshore_wal::Log;
 use std::sync::Arc;
@@ -78,15 +78,11 @@ pub(crate) struct Engine {
     pub(crate) begun: ShardedCounter,
     pub(crate) ended: ShardedCounter,
     /// `close` waits here for the last transaction.
-    pub(crate) idle: EventCount,
-    /// For how long.
-    pub(crate) deadline: Deadline,
+    pub(crate) idle: Idle,
     /// Transactions that may become too old.
     pub(crate) aging: AgingTransactions,
-    /// What transactions share that are run again.
-    pub(crate) repeats: Arc<Repeats>,
-    /// One check at a time: each has the session that is kept for it.
-    pub(crate) checks: Arc<Turns>,
+    /// Where transactions that are run again wait for each other, and checks, each of which has the session that is kept for it.
+    pub(crate) lines: Lines,
     pub(crate) profiler: Profiler,
     /// Draws of [`step`](Self::step).
     pub(crate) steps: Mutex<u64>,
@@ -167,7 +163,7 @@ impl Engine {
     #[inline]
     pub(crate) fn transaction_ended(&self) {
         self.ended.add(1);
-        self.idle.notify_all();
+        self.idle.event.notify_all();
     }
 
     /// Whether no transaction runs. Exact once the state keeps new ones out.

@@ -2,7 +2,7 @@
 //! and what becomes of it.
 
 use crate::catalogue::{decode, each_row, table_info};
-use crate::close::Deadline;
+use crate::close::Idle;
 use crate::damage::Damage;
 use crate::engine::{Closing, Engine, OPEN};
 use crate::fence::{Fenced, Gate};
@@ -13,7 +13,7 @@ use crate::max_age::{AgingTransactions, EndOld};
 use crate::prepared::{PreparedList, take_over};
 use crate::profile::Profiler;
 use crate::reclaim::Reclaimer;
-use crate::run::Repeats;
+use crate::run::Lines;
 use crate::tables::Tables;
 use crate::upkeep::Upkeep;
 use crate::{MemoryShares, Options, TxnOptions};
@@ -25,7 +25,7 @@ use foreshore_lock::{LockManager, LockOptions};
 use foreshore_recovery::{CheckpointParts, Checkpointer, RecoveryStats, Replayed, replay, undo};
 use foreshore_space::{CATALOGUE_ROOT, Space, SpaceOptions, SuperBlock};
 use foreshore_sync::primitive::atomic::{AtomicU8, AtomicU32, Ordering};
-use foreshore_sync::{Daemon, EventCount, LockRank, Mutex, ShardedCounter, Signal, Step, ThreadSpawn, Turns};
+use foreshore_sync::{Daemon, LockRank, Mutex, ShardedCounter, Signal, Step, ThreadSpawn};
 use foreshore_txn::{Isolation, SpillFile, Start, TakenOver, TxnManager, TxnManagerOptions};
 use foreshore_wal::{Log, LogOptions, Recovered};
 use std::{
@@ -221,13 +221,6 @@ impl Parts {
         take_first_checkpoint(&checkpointer, is_new)?;
         // Whatever was only in the cache has been redone, written again and synced.
         data.read_cached();
-        let (repeats, checks) = (Arc::new(Repeats::new(options.step_seed)), Arc::new(Turns::default()));
-        let lines = (Arc::clone(&repeats), Arc::clone(&checks));
-        // As it does for those that wait for locks, memory or sessions.
-        log.on_stop(move || {
-            lines.0.close();
-            lines.1.close();
-        });
         let engine = Engine {
             files: files.clone(),
             fs: Arc::clone(&self.fs),
@@ -245,11 +238,9 @@ impl Parts {
             closing: Closing::new(lock),
             begun: ShardedCounter::new(),
             ended: ShardedCounter::new(),
-            idle: EventCount::new(),
-            deadline: Deadline::new(),
+            idle: Idle::new(),
             aging: AgingTransactions::new(options.transaction_max_age),
-            repeats,
-            checks,
+            lines: Lines::new(&log, options.step_seed),
             profiler: Profiler::new(options.profile),
             steps: Mutex::new(LockRank::Leaf, options.step_seed),
             options: options.clone(),

@@ -4,6 +4,7 @@ use crate::{Db, Durability, Transaction, TxnOptions};
 use foreshore_base::Error;
 use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
 use foreshore_sync::{Clock, Parker, SystemClock, Turn, Turns, pause, thread_index};
+use foreshore_wal::Log;
 use std::{cell::Cell, sync::Arc, time::Duration};
 
 /// How often a transaction is run before it is given up.
@@ -102,6 +103,30 @@ fn end(tx: &Transaction, turn: Option<Turn<'_>>) -> Result<(), Error> {
     tx.settle(watermark)
 }
 
+/// The lines that threads stand in. A stop of the log ends their waits, as it does those for locks, memory and sessions.
+pub(crate) struct Lines {
+    pub(crate) repeats: Arc<Repeats>,
+    /// One check at a time.
+    pub(crate) checks: Arc<Turns>,
+}
+
+impl Lines {
+    pub(crate) fn new(log: &Log, seed: u64) -> Self {
+        let [lines, watched] = {
+            let (repeats, checks) = (Arc::new(Repeats::new(seed)), Arc::new(Turns::default()));
+            [(); 2].map(|()| Self { repeats: Arc::clone(&repeats), checks: Arc::clone(&checks) })
+        };
+        log.on_stop(move || watched.close());
+        lines
+    }
+
+    /// No thread stands in line any more.
+    pub(crate) fn close(&self) {
+        self.repeats.turns.close();
+        self.checks.close();
+    }
+}
+
 /// What all transactions share that are run again.
 #[derive(Debug)]
 pub(crate) struct Repeats {
@@ -112,13 +137,8 @@ pub(crate) struct Repeats {
 }
 
 impl Repeats {
-    pub(crate) fn new(seed: u64) -> Self {
+    fn new(seed: u64) -> Self {
         Self { seed: AtomicU64::new(seed), turns: Turns::default() }
-    }
-
-    /// No transaction stands in line any more.
-    pub(crate) fn close(&self) {
-        self.turns.close();
     }
 }
 
@@ -135,7 +155,7 @@ struct Again {
 impl Again {
     fn new(db: &Db) -> Self {
         // ORDERING: ticket, for a seed that no other thread has.
-        let seed = db.engine().repeats.seed.fetch_add(1, Ordering::Relaxed);
+        let seed = db.engine().lines.repeats.seed.fetch_add(1, Ordering::Relaxed);
         Self { clock: SystemClock::new(), random: mixed(seed), has_met: false }
     }
 
@@ -143,7 +163,7 @@ impl Again {
     fn wait<'db>(&mut self, db: &'db Db, runs: u32) -> Option<Turn<'db>> {
         if self.is_for_line(runs) {
             pause::point("run: stands in line");
-            return db.engine().repeats.turns.take(&self.clock, MAX_LINE);
+            return db.engine().lines.repeats.turns.take(&self.clock, MAX_LINE);
         }
         let until = self.clock.now() + self.pause(runs);
         loop {
