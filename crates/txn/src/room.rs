@@ -138,8 +138,10 @@ impl TxnManager {
         if now.is_first && !comes_free && now.none_has_held_since(before) {
             return Err(search.not_moved.take().unwrap_or(Error::TransactionTooLarge { max }));
         }
-        if now.holders.is_empty() && !is_over && search.waits {
-            // Those that held some have given it up: the first looks again.
+        let waits_behind = mutant("undo: a session that holds all memory waits behind others");
+        if now.holders.is_empty() && (now.is_first || waits_behind) && !is_over && search.waits {
+            // Those that held some have given it up: the first looks again. Another one holds all memory itself, and those before it
+            // wait for that.
             return Ok(!now.is_first);
         }
         let is_stuck = || {

@@ -334,3 +334,42 @@ fn who_keeps_a_chunk_until_it_is_durable_is_made_durable() {
 fn the_log_is_forced_again_for_who_lingers() {
     shuttle_mutated("undo: a commit that lingers is not made durable", ITERATIONS, a_commit_lingers);
 }
+
+/// One transaction holds all memory and wants more, behind another that holds none and wants some. Neither has a limit of time.
+fn all_memory_behind_another() {
+    let options =
+        TxnManagerOptions { undo_limit_bytes: 2 << 13, undo_patience: Duration::MAX, max_sessions: 4, ..toy::small() };
+    let toy = Arc::new(Toy::lazy_with(&[0], options));
+    let mut large = ManuallyDrop::new(toy.begin("large"));
+    (0..2).for_each(|_| _ = enter(&mut large, LARGE, None));
+    large.release();
+    let small = {
+        let toy = toy.clone();
+        thread::spawn(move || {
+            let mut small = ManuallyDrop::new(toy.begin("small"));
+            small.ensure_xid().expect("an xid");
+            let outcome = small.reserve(0, LARGE);
+            // If it came last, it is the one to end.
+            assert!(matches!(outcome, Ok(()) | Err(Error::UndoMemory { .. })), "{outcome:?}");
+            commit(small);
+        })
+    };
+    let refused = large.reserve(0, LARGE);
+    assert!(
+        matches!(refused, Err(Error::UndoMemory { .. } | Error::TransactionTooLarge { .. })),
+        "there is no more: {refused:?}"
+    );
+    commit(large);
+    small.join().expect("no panic");
+}
+
+#[test]
+fn a_transaction_that_holds_all_memory_waits_for_none() {
+    shuttle(ITERATIONS, all_memory_behind_another);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn the_holder_of_all_memory_does_not_wait_behind_others() {
+    shuttle_mutated("undo: a session that holds all memory waits behind others", ITERATIONS, all_memory_behind_another);
+}
