@@ -27,6 +27,8 @@ pub enum Error {
     DiskFull {
         /// The file that needed it.
         path: PathBuf,
+        /// The label of the oldest transaction, if log is kept for it that could be given up otherwise.
+        held_by: Option<&'static str>,
     },
     /// Bytes on disk are not what was written, and no sound copy exists. What else is in the database goes on.
     Corrupted {
@@ -284,7 +286,7 @@ impl Error {
         let path = path.into();
         let is_full = matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge);
         if is_full && ASK_SPACE.contains(&op) {
-            return Self::DiskFull { path };
+            return Self::DiskFull { path, held_by: None };
         }
         Self::Io { op, path, source: Arc::new(source) }
     }

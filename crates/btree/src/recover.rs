@@ -7,6 +7,7 @@ use crate::node;
 use crate::record::{
     CreateTable, DropTable, RowChange, RowInsert, RowLock, RowRestore, RowWrite, TreeKind, decode_erase,
 };
+use crate::take_over::rename;
 use crate::tree::{Structure, Trees, record, to_log};
 use foreshore_base::codec::Put;
 use foreshore_base::{Error, Lsn, PageId, Result, Xid};
@@ -62,7 +63,7 @@ impl<'a> Compensation<'a> {
                 let grow = restore.middle.len().saturating_sub(restore.cut);
                 Ok(Self { root: write.root, key: write.key, kind: TreeKind::RowRestore, body, grow })
             }
-            // From memory, which keeps the compensation behind the root.
+            // From memory, or a copy of that in the log: it keeps the compensation behind the root.
             kind @ (TreeKind::RowErase | TreeKind::RowRestore) => {
                 let (root, compensation) = change.body.split_first_chunk().ok_or("an undo entry that is cut off")?;
                 let root = PageId(u64::from_le_bytes(*root));
@@ -115,9 +116,17 @@ impl ResourceManager for Trees {
             Some(TreeKind::CreateTable) => return Ok(None),
             Some(TreeKind::RowInsert) => RowInsert::decode(body).map(|insert| insert.key),
             Some(TreeKind::RowWrite) => RowWrite::decode(body).map(|write| write.key),
+            Some(kind @ (TreeKind::RowErase | TreeKind::RowRestore)) => {
+                RowLock::of(RowChange { kind, body }).map(|row| row.key)
+            }
             _ => Err("a change of unknown kind"),
         };
         key.map(Some).map_err(|why| self.corrupted(PageId::ZERO, why))
+    }
+
+    fn rename(&self, kind: u8, body: &[u8], was: Xid, is: Xid) -> Result<Vec<u8>> {
+        let renamed = TreeKind::from_number(kind).ok_or("an undo entry of unknown kind");
+        renamed.and_then(|kind| rename(kind, body, (was, is))).map_err(|why| self.corrupted(PageId::ZERO, why))
     }
 
     fn take_over(&self, again: &mut TakeOver<'_>, changes: &[LoggedChange]) -> Result<()> {
@@ -186,7 +195,7 @@ impl Trees {
             }
             if grow > node.free() {
                 drop(leaf);
-                tree.make_room(&mut Structure::of_undo(context), key, 0, grow)?;
+                tree.room_for_undo(context, key, grow)?;
                 continue;
             }
             let is_last = node.len() == 1 && pid != tree.root;

@@ -7,7 +7,7 @@ use crate::before::before;
 use crate::damage::Row;
 use crate::format::RowHeader;
 use crate::node::{self, Damage};
-use crate::record::{CreateTable, Delta, RowChange, RowInsert, RowLock, RowWrite, TreeKind};
+use crate::record::{CreateTable, Delta, RowChange, RowInsert, RowLock, RowRestore, RowWrite, TreeKind, decode_erase};
 use crate::split::structure_cost;
 use crate::tree::{Structure, Tree, Trees};
 use foreshore_base::codec::Put;
@@ -27,13 +27,15 @@ struct Change<'a> {
     body: Vec<u8>,
     /// The header of the row before; none if there was no row.
     header: Option<RowHeader>,
-    /// What differs from the value before.
-    delta: Delta<'a>,
+    /// Length of the prefix that the value has in common with the one before.
+    prefix: usize,
+    /// Bytes behind it that the change has made, up to the common suffix.
+    cut: usize,
+    /// What was there before.
+    old: &'a [u8],
     /// The value before, unless the row was deleted.
     value: Vec<u8>,
 }
-
-const SAME: Delta<'static> = Delta { prefix: 0, old: &[], new: &[] };
 
 impl<'a> Change<'a> {
     /// A change of a transaction that had the xid `was` and now has `is`.
@@ -45,57 +47,79 @@ impl<'a> Change<'a> {
             let header = renamed(lock.old_owner, was, is);
             let mut body = Vec::with_capacity(logged.body.len());
             RowLock { old_owner: header.owner(), ..lock }.encode(&mut body);
-            let header = Some(header);
-            return Ok(Self {
-                logged,
-                root: lock.root,
-                key: lock.key,
-                kind,
-                body,
-                header,
-                delta: SAME,
-                value: Vec::new(),
-            });
+            let (root, key, header) = (lock.root, lock.key, Some(header));
+            return Ok(Self { logged, root, key, kind, body, header, prefix: 0, cut: 0, old: &[], value: Vec::new() });
         }
         if kind != TreeKind::CreateTable {
             return Self::of_row(logged, RowChange { kind, body: &logged.body }, (was, is));
         }
         let create = CreateTable::decode(&logged.body)?;
         let row = Self::of_row(logged, create.row, (was, is))?;
-        let mut inner = Vec::with_capacity(logged.body.len());
-        match create.row.kind {
-            TreeKind::RowWrite => {
-                let write = RowWrite::decode(create.row.body)?;
-                RowWrite { old_owner: renamed(write.old_owner, was, is).owner(), ..write }.encode(&mut inner);
-            }
-            _ => inner.put(create.row.body),
-        }
-        let mut body = Vec::with_capacity(logged.body.len());
-        CreateTable { row: RowChange { kind: create.row.kind, body: &inner }, ..create }.encode(&mut body);
+        let body = rename(kind, &logged.body, (was, is))?;
         Ok(Self { kind, body, root: CATALOGUE_ROOT, ..row })
     }
 
     fn of_row(logged: &'a LoggedChange, change: RowChange<'a>, (was, is): (Xid, Xid)) -> Result<Self, Damage> {
         let mut body = Vec::with_capacity(change.body.len());
-        let value = Vec::new();
-        match change.kind {
+        let (kind, restore, root) = match change.kind {
             TreeKind::RowInsert => {
                 let RowInsert { root, key, .. } = RowInsert::decode(change.body)?;
                 body.put_u64(root.0);
                 body.put_short_bytes(key);
-                Ok(Self { logged, root, key, kind: TreeKind::RowErase, body, header: None, delta: SAME, value })
+                return Ok(Self::of_new_row(logged, root, key, body));
             }
             TreeKind::RowWrite => {
                 let write = RowWrite::decode(change.body)?;
-                let header = renamed(write.old_owner, was, is);
-                let RowWrite { root, key, delta, .. } = write;
-                body.put_u64(root.0);
-                RowWrite { old_owner: header.owner(), ..write }.restore().encode(&mut body);
-                Ok(Self { logged, root, key, kind: TreeKind::RowRestore, body, header: Some(header), delta, value })
+                (TreeKind::RowRestore, write.restore(), write.root)
             }
-            _ => Err("a change that is none of a row"),
-        }
+            // A copy of an undo entry.
+            kind @ (TreeKind::RowErase | TreeKind::RowRestore) => {
+                let (root, compensation) = change.body.split_first_chunk().ok_or("an undo entry that is cut off")?;
+                let root = PageId(u64::from_le_bytes(*root));
+                if kind == TreeKind::RowErase {
+                    body.put(change.body);
+                    return Ok(Self::of_new_row(logged, root, decode_erase(compensation)?, body));
+                }
+                (kind, RowRestore::decode(compensation)?, root)
+            }
+            _ => return Err("a change that is none of a row"),
+        };
+        let header = renamed(restore.owner, was, is);
+        body.put_u64(root.0);
+        RowRestore { owner: header.owner(), ..restore }.encode(&mut body);
+        let RowRestore { key, prefix, cut, middle: old, .. } = restore;
+        Ok(Self { logged, root, key, kind, body, header: Some(header), prefix, cut, old, value: Vec::new() })
     }
+
+    fn of_new_row(logged: &'a LoggedChange, root: PageId, key: &'a [u8], body: Vec<u8>) -> Self {
+        let (kind, value) = (TreeKind::RowErase, Vec::new());
+        Self { logged, root, key, kind, body, header: None, prefix: 0, cut: 0, old: &[], value }
+    }
+}
+
+/// The body of an undo entry of `kind`, under the second of the two xids in place of the first.
+pub(crate) fn rename(kind: TreeKind, body: &[u8], (was, is): (Xid, Xid)) -> Result<Vec<u8>, Damage> {
+    let mut out = Vec::with_capacity(body.len());
+    match kind {
+        TreeKind::RowWrite => {
+            let write = RowWrite::decode(body)?;
+            RowWrite { old_owner: renamed(write.old_owner, was, is).owner(), ..write }.encode(&mut out);
+        }
+        TreeKind::RowRestore => {
+            let (root, compensation) = body.split_first_chunk::<8>().ok_or("an undo entry that is cut off")?;
+            let restore = RowRestore::decode(compensation)?;
+            out.put(root);
+            RowRestore { owner: renamed(restore.owner, was, is).owner(), ..restore }.encode(&mut out);
+        }
+        TreeKind::CreateTable => {
+            let create = CreateTable::decode(body)?;
+            let row = rename(create.row.kind, create.row.body, (was, is))?;
+            CreateTable { row: RowChange { kind: create.row.kind, body: &row }, ..create }.encode(&mut out);
+        }
+        // It names no owner before.
+        _ => out.put(body),
+    }
+    Ok(out)
 }
 
 /// The header with that owner, under the xid that the transaction has now.
@@ -136,8 +160,7 @@ impl Trees {
                 },
             };
             if change.header.is_some() {
-                let Delta { prefix, old, new } = change.delta;
-                let value = Delta::splice(&after, prefix, new.len(), old).map_err(damage)?;
+                let value = Delta::splice(&after, change.prefix, change.cut, change.old).map_err(damage)?;
                 change.value.clone_from(&value);
                 values.insert((table, change.key), value);
             }
@@ -173,13 +196,13 @@ impl Trees {
         let tree = self.tree(logged.table, change.root);
         let mut leaf = tree.leaf_of(again, key)?;
         let earlier = change.header.map(|header| {
-            let Delta { prefix, old, .. } = change.delta;
+            let Change { prefix, old, .. } = *change;
             let before = before(header, &change.value, prefix..prefix + old.len(), RowWrite::old_middle(key));
             // What is not among the changes was there before the transaction.
             let is_first = previous == UndoPtr::NULL && header.xid == again.xid();
             Before { undo: previous, xid: if is_first { Xid::ZERO } else { header.xid }, ..before }
         });
-        let structure = structure_cost(change.delta.old.len().saturating_sub(change.delta.new.len()));
+        let structure = structure_cost(change.old.len().saturating_sub(change.cut));
         let undo = Undoable { kind: kind as u8, table: logged.table, body, before: earlier, structure };
         let pointer = again.enter(&undo, logged.lsn);
         let pid = leaf.pid();

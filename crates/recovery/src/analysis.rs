@@ -5,7 +5,9 @@ use crate::stretch::Stretches;
 use crate::trace::Trace;
 use foreshore_base::{Csn, GroupNo, Lsn, Xid};
 use foreshore_buffer::format::{CLR, ChangeRecord, UNDOABLE};
-use foreshore_txn::format::{self as records, ABORT, CHECKPOINT, COMMIT, END, PASS, PREPARE, XID_CEILING};
+use foreshore_txn::format::{
+    self as records, ABORT, CHECKPOINT, COMMIT, COPY, CopyBody, END, PASS, PREPARE, XID_CEILING,
+};
 use foreshore_txn::{InDoubt, PrepareBody};
 use std::collections::{BTreeMap, HashSet};
 
@@ -32,6 +34,19 @@ pub(crate) struct Open {
     prepared: Option<Box<PrepareBody>>,
     /// A compensation was met that does not fit its changes.
     is_unmatched: bool,
+    /// A set of copies of its changes that is not complete yet.
+    copies: Option<Copies>,
+}
+
+/// A set of copies of what is left of a rollback.
+#[derive(Debug)]
+struct Copies {
+    /// The changes in it.
+    trace: Trace,
+    /// LSN of its first record.
+    from: Lsn,
+    /// No record of it lies in an earlier group.
+    first_group: GroupNo,
 }
 
 /// What one pass over the log finds out.
@@ -116,6 +131,7 @@ impl Analysis {
                 let open = self.open(at);
                 changes.for_each(|change| open.is_unmatched |= !open.trace.pass(change, lsn));
             }
+            COPY => self.note_copies(at, record.body)?,
             _ => self.note_change(at, record)?,
         }
         Ok(())
@@ -129,10 +145,34 @@ impl Analysis {
             first_group: group,
             prepared: None,
             is_unmatched: false,
+            copies: None,
         });
         open.last_lsn = lsn;
         open.first_group = open.first_group.min(group);
         open
+    }
+
+    /// Takes note of a record of a set of copies. Before the set is complete it counts for nothing; from then on nothing earlier of the
+    /// transaction counts, and a part of it may be missing.
+    fn note_copies(&mut self, at: At, body: &[u8]) -> Result<(), &'static str> {
+        let body = CopyBody::decode(body).ok_or("a record of copied changes is malformed")?;
+        let bytes = body.changes.iter().map(|change| CHANGE_BYTES + change.body.len()).sum();
+        let stretch = self.stretches.note(at.lsn, at.group, bytes);
+        let open = self.open(at);
+        if body.is_first {
+            open.copies = Some(Copies { trace: Trace::default(), from: at.lsn, first_group: at.group });
+        }
+        // The scan began behind the first record of the set, so a later one counts.
+        let Some(copies) = &mut open.copies else { return Ok(()) };
+        copies.first_group = copies.first_group.min(at.group);
+        body.changes.iter().for_each(|change| copies.trace.add(change.lsn, stretch));
+        if body.is_last {
+            let Some(Copies { trace, from, first_group }) = open.copies.take() else { return Ok(()) };
+            open.trace = trace.copied(from, at.lsn);
+            open.first_group = first_group;
+            open.is_unmatched = false;
+        }
+        Ok(())
     }
 
     fn note_change(&mut self, at: At, record: &ChangeRecord<'_>) -> Result<(), &'static str> {

@@ -5,6 +5,8 @@
 //! dirty page table reduced to one number, the **redo start**. The **scan start** is the first group of the oldest transaction
 //! where that is older: from there to the redo start the log is read for the analysis alone.
 
+mod request;
+
 use crate::format::{BODY_ENTRY, BODY_HEADER, CheckpointBody};
 use crate::pace::{Mark, PORTIONS, Pace, limits};
 use foreshore_base::{GroupNo, Result, TableId, Xid};
@@ -338,11 +340,7 @@ impl Checkpointer {
     /// checkpoint that is due. Returns how many bytes of log are written when the next look is due.
     fn look(&self) -> Result<u64> {
         let mut state = self.state.lock();
-        if let Some(request) = self.log.space_requested() {
-            let freed = self.give_up_log(&mut state);
-            self.log.answer_space(&request, matches!(freed, Ok(true)));
-            freed?;
-        }
+        self.answer_request(&mut state)?;
         let now = self.mark();
         if state.pace.has_grown(now) || self.is_behind() {
             let old = state.pace.old(now);
@@ -358,20 +356,13 @@ impl Checkpointer {
     }
 
     fn take_due(&self, state: &mut State) -> Result<()> {
-        if state.pace.is_due(self.mark()) { self.take(state, Reach::None) } else { Ok(()) }
-    }
-
-    /// Takes two checkpoints if log can be given up after them. Returns whether it could.
-    fn give_up_log(&self, state: &mut State) -> Result<bool> {
-        let begin = self.log.next_group();
-        let transactions = self.txns.oldest_group();
-        if !self.log.can_truncate(transactions.map_or(begin, |oldest| oldest.min(begin))) {
-            // A checkpoint would only use up log.
-            return Ok(false);
+        if !state.pace.is_due(self.mark()) {
+            return Ok(());
         }
-        self.take(state, Reach::All)?;
-        self.take(state, Reach::None)?;
-        Ok(true)
+        // A parked rollback may stay for long. What pages need stays anyway.
+        let pages = self.page_start();
+        self.txns.copy_forward(|group, copies| state.pace.lets_go(self.log.truncatable(group.min(pages)), copies));
+        self.take(state, Reach::None)
     }
 }
 

@@ -16,6 +16,14 @@ pub(crate) const fn limits(budget: u64) -> LogLimits {
     LogLimits { soft: budget / 8 * 5, hard: budget / 4 * 3 }
 }
 
+/// Log that the two checkpoints take that give up other log.
+const TWO_CHECKPOINTS: u64 = 16 << 10;
+
+/// Whether a full disk has more log when `let_go` bytes of segments are given up for `copies` bytes of parked rollbacks.
+pub(crate) const fn gains_log(let_go: u64, copies: u64) -> bool {
+    let_go > copies + TWO_CHECKPOINTS
+}
+
 /// A place in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
@@ -64,6 +72,13 @@ impl Pace {
 
     const fn portion(&self) -> u64 {
         self.lag / PORTIONS as u64
+    }
+
+    /// Whether parked rollbacks are copied forward though the disk is not full: `copies` bytes, which let `let_go` bytes of segments go. All
+    /// copies together are then at most half of the log, and what is kept for the rollbacks is at most twice what is left of
+    /// them, and what is logged between two checkpoints.
+    pub(crate) const fn lets_go(&self, let_go: u64, copies: u64) -> bool {
+        let_go > 2 * copies + self.interval
     }
 
     /// Goes on to `now`. True if the log has grown by a portion of the lag since the last time that it was true.
@@ -143,6 +158,24 @@ mod tests {
         }
         let most = 10 * BUDGET / PORTION;
         assert!((most * 9 / 10..most).contains(&grown) && taken > 40, "{grown} {taken}");
+    }
+
+    #[test]
+    fn rollbacks_are_copied_where_that_gives_more_log_than_it_takes() {
+        let pace = Pace::new(BUDGET, 0, 0);
+        for (let_go, copies, on_request, when_due) in [
+            (0, 0, false, false),
+            (BUDGET / 4, 0, false, false),
+            (TWO_CHECKPOINTS + 1, 0, true, true),
+            (1 << 20, 1 << 20, false, false),
+            ((1 << 20) + TWO_CHECKPOINTS, 1 << 20, false, false),
+            ((1 << 20) + TWO_CHECKPOINTS + 1, 1 << 20, true, false),
+            ((2 << 20) + BUDGET / 4, 1 << 20, true, false),
+            ((2 << 20) + BUDGET / 4 + 1, 1 << 20, true, true),
+        ] {
+            assert_eq!(gains_log(let_go, copies), on_request, "{let_go} for {copies}");
+            assert_eq!(pace.lets_go(let_go, copies), when_due, "{let_go} for {copies}");
+        }
     }
 
     #[test]

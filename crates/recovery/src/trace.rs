@@ -11,6 +11,9 @@
 //! - A change that a rollback passed over stands, though older ones were taken back, until a compensation names it. These are kept one by
 //!   one. They are few, or else too many to be parked: a parked rollback has each of them in memory.
 //!
+//! - Where the changes of a rollback were copied forward, the trace is that of the last complete set of copies, and says which records
+//!   those are. A change has the LSN that it had.
+//!
 //! [`Trace::left`] counts what must be found when the log is read again, so a log to which the intervals do not apply is noticed.
 
 use crate::stretch::StretchNo;
@@ -48,6 +51,8 @@ pub(crate) struct Trace {
     changes: u64,
     /// Compensations met.
     compensations: u64,
+    /// LSNs of the first and the last record of the copies that it is about; `None` if it is about the changes' own records.
+    copies: Option<(Lsn, Lsn)>,
 }
 
 impl Trace {
@@ -68,6 +73,16 @@ impl Trace {
             let closest = (0..MAX_SPANS).min_by_key(gap).expect("there are spans");
             self.spans[closest].1 = self.spans.remove(closest + 1).1;
         }
+    }
+
+    /// The same for changes that are copies, in records from `first` to `last`.
+    pub(crate) fn copied(self, first: Lsn, last: Lsn) -> Self {
+        Self { copies: Some((first, last)), ..self }
+    }
+
+    /// Whether the changes in the record at `lsn`, which are copies or not, are those that the trace is about.
+    pub(crate) fn is_about(&self, lsn: Lsn, are_copies: bool) -> bool {
+        self.copies.map_or(!are_copies, |(first, last)| are_copies && first <= lsn && lsn <= last)
     }
 
     /// A compensation at `lsn` was met that takes the change at `change` back. False if no rollback does so: there is no such

@@ -11,14 +11,16 @@ use crate::stretch::{StretchNo, Stretches};
 use crate::trace::Trace;
 use foreshore_base::{Error, Lsn, Place, Result, Xid};
 use foreshore_buffer::format::{CLR, ChangeRecord, UNDOABLE};
+use foreshore_txn::format::{COPY, CopiedChange, CopyBody};
 use foreshore_txn::{LoggedChange, ResourceManager, TxnManager, UndoContext, UndoEntry, UndoPtr, Unfinished, may_wait};
-use foreshore_wal::{Log, LoggedRecord, Recovered, Session};
+use foreshore_wal::{Log, Recovered, Session};
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+const MALFORMED: &str = "a record of copied changes is malformed";
 const TOO_FEW: &str = "changes of a transaction without an end are not in the log, or were compensated out of order";
 
 /// The transactions that had not ended when the log did, and where in it their changes are.
@@ -49,18 +51,31 @@ impl Unended {
         Error::corrupted(&self.log_dir, Place::File, why)
     }
 
-    /// Calls `found` for each change in a run of stretches that can be taken back.
-    fn read(
+    /// Calls `found` for each change in a run of stretches that stands, of the transactions that `trace_of` knows, in log order.
+    fn read<'t>(
         &self,
         log: &Recovered,
         run: RangeInclusive<StretchNo>,
-        mut found: impl FnMut(&LoggedRecord, &ChangeRecord<'_>),
+        trace_of: impl Fn(Xid) -> Option<&'t Trace>,
+        mut found: impl FnMut(Xid, LoggedChange),
     ) -> Result<()> {
         for record in self.stretches.read(log, run) {
             let record = record?;
+            let xid = Xid(record.tag);
+            let Some(trace) = trace_of(xid) else { continue };
             let change = ChangeRecord::decode(&record.payload).map_err(|why| self.corrupted(why))?;
-            if change.flags & (CLR | UNDOABLE) == UNDOABLE {
-                found(&record, &change);
+            let (lsn, are_copies) = (record.lsn, change.kind == COPY);
+            if !trace.is_about(lsn, are_copies) {
+                continue;
+            }
+            if are_copies {
+                let body = CopyBody::decode(change.body).ok_or_else(|| self.corrupted(MALFORMED))?;
+                let left = body.changes.into_iter().filter(|change| trace.stands(change.lsn));
+                left.for_each(|CopiedChange { lsn, kind, table, body }| {
+                    found(xid, LoggedChange { lsn, kind, table, body: body.into() });
+                });
+            } else if change.flags & (CLR | UNDOABLE) == UNDOABLE && trace.stands(lsn) {
+                found(xid, LoggedChange { lsn, kind: change.kind, table: change.table, body: change.body.into() });
             }
         }
         Ok(())
@@ -74,11 +89,7 @@ impl Unended {
         let Some(trace) = self.prepared.get(&xid) else { return Ok(Vec::new()) };
         let mut changes = Vec::new();
         for run in trace.runs() {
-            self.read(log, run, |record, change| {
-                if Xid(record.tag) == xid && trace.stands(record.lsn) {
-                    changes.push(logged(record, change));
-                }
-            })?;
+            self.read(log, run, |other| (other == xid).then_some(trace), |_, change| changes.push(change))?;
         }
         if changes.len() as u64 == trace.left() { Ok(changes) } else { Err(self.corrupted(TOO_FEW)) }
     }
@@ -87,19 +98,11 @@ impl Unended {
     fn losers_in(&self, log: &Recovered, stretch: StretchNo) -> Result<Vec<(Xid, LoggedChange)>> {
         let mut changes = Vec::new();
         if self.losers.values().any(|rollback| rollback.open.trace.is_in(stretch)) {
-            self.read(log, stretch..=stretch, |record, change| {
-                let xid = Xid(record.tag);
-                if self.losers.get(&xid).is_some_and(|rollback| rollback.open.trace.stands(record.lsn)) {
-                    changes.push((xid, logged(record, change)));
-                }
-            })?;
+            let trace_of = |xid| self.losers.get(&xid).map(|rollback| &rollback.open.trace);
+            self.read(log, stretch..=stretch, trace_of, |xid, change| changes.push((xid, change)))?;
         }
         Ok(changes)
     }
-}
-
-fn logged(record: &LoggedRecord, change: &ChangeRecord<'_>) -> LoggedChange {
-    LoggedChange { lsn: record.lsn, kind: change.kind, table: change.table, body: change.body.into() }
 }
 
 /// The undo of one loser.

@@ -233,7 +233,7 @@ impl Stock {
     fn allocate(&self, from: u64, pages: u64) -> Result<u64> {
         let pages = pages.min(MAX_PAGES.saturating_sub(from));
         if pages == 0 {
-            return Err(Error::DiskFull { path: self.file.path().to_owned() });
+            return Err(Error::DiskFull { path: self.file.path().to_owned(), held_by: None });
         }
         let allocate = |pages: u64| self.file.allocate(PageId(from).offset(), pages * PAGE_SIZE as u64);
         match allocate(pages) {

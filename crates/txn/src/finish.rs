@@ -173,9 +173,9 @@ impl TxnManager {
         if let Some(error) = self.log.poisoned() {
             return Err(Stop::Ends(error));
         }
-        let Rollback { lease, xid, logged_as, last_lsn, is_prepared, lost, .. } = rollback;
+        let Rollback { lease, xid, logged_as, last_lsn, is_prepared, lost, copy_cost, .. } = rollback;
         let Lease { session, undo, .. } = &mut **lease;
-        let mut context = UndoContext::new(session, *xid, *last_lsn).logged_as(*logged_as).beside(&self.locks);
+        let mut context = UndoContext::new(session, *xid, *last_lsn).logged_as(*logged_as).among(self);
         if *is_prepared {
             let decided = context.log_abort()?;
             // WAIT: help - or park behind the leader. A restart that found it prepared again would lock once more what others may
@@ -184,6 +184,9 @@ impl TxnManager {
             *is_prepared = false;
         }
         let undone = self.undo_back_to(&mut context, undo, UndoPtr::NULL, |_| false);
+        if *last_lsn < context.last_lsn() {
+            *copy_cost = None;
+        }
         *last_lsn = context.last_lsn();
         undone?;
         if let Some(cause) = lost {

@@ -12,6 +12,7 @@
 //! | prepare | 100 | xid | below |
 //! | decision to roll back | 101 | xid | empty |
 //! | changes passed over | 102 | xid | LSNs of the changes, the newest first, n x u64 |
+//! | changes copied forward | 103 | xid | below |
 //!
 //! A compensation record has the kind, the table and the pages of the change that takes another one back, and the flag
 //! [`CLR`](foreshore_buffer::format::CLR). Its body:
@@ -25,6 +26,19 @@
 //! A rollback goes from the newest change of its transaction to the oldest, so a compensation tells that all newer changes have been
 //! taken back. A change that a restart could not take back is *passed over*: the record that says so comes before the compensation of any
 //! older change, and the change stands until a compensation names it.
+//!
+//! A rollback that is parked for long has its remaining changes *copied* to the end of the log, so that the log behind can go. The copies
+//! are a set of records, the first and the last of which say so. Once the last one is there, the changes of the set are all that is
+//! left of the transaction, and no earlier record of it counts. A set without its last record counts for nothing. A change keeps
+//! its LSN, by which compensations name it. The body:
+//!
+//! ```text
+//!  0        1
+//!  | flags  | n x { LSN u64, kind u8, table u32, body: len u16, bytes }, the oldest first |
+//!  | u8     |
+//! ```
+//!
+//! Flags: 1 the first record of the set, 2 the last. Kind and body are those of the undo entry in memory.
 //!
 //! A transaction with a prepare record ends by its commit or end record, however many restarts later. A record behind it that
 //! says so decides that it is rolled back; it is durable before anything is taken back, and any lock let go. The body, all
@@ -64,8 +78,10 @@ pub const PREPARE: u8 = 100;
 pub const ABORT: u8 = 101;
 /// A rollback leaves a change for later and goes on with older ones.
 pub const PASS: u8 = 102;
+/// What is left of a rollback, copied to the end of the log.
+pub const COPY: u8 = 103;
 
-const _: () = assert!(*TRANSACTION_KINDS.start() <= COMMIT && PASS <= *TRANSACTION_KINDS.end());
+const _: () = assert!(*TRANSACTION_KINDS.start() <= COMMIT && COPY <= *TRANSACTION_KINDS.end());
 
 /// Payload bytes of a commit or end record.
 pub const MARK_LEN: usize = change_header_len(0);
@@ -97,6 +113,65 @@ pub(crate) const MAX_PASSED: usize = 512;
 pub fn decode_pass(body: &[u8]) -> Option<impl Iterator<Item = Lsn>> {
     let (lsns, []) = body.as_chunks::<8>() else { return None };
     (!lsns.is_empty()).then(|| lsns.iter().map(|lsn| Lsn(u64::from_le_bytes(*lsn))))
+}
+
+/// Flag of the first record of a set of copies.
+pub(crate) const COPY_FIRST: u8 = 1;
+/// Flag of the last one.
+pub(crate) const COPY_LAST: u8 = 2;
+/// Bytes of a copy in front of the body of its change.
+pub(crate) const COPY_HEADER: usize = 15;
+
+/// Appends a change to the body of a record of kind [`COPY`].
+pub(crate) fn encode_copied(change: &CopiedChange<'_>, out: &mut Vec<u8>) {
+    out.put_u64(change.lsn.0);
+    out.put_u8(change.kind);
+    out.put_u32(change.table.0);
+    out.put_short_bytes(change.body);
+}
+
+/// A change in a record of kind [`COPY`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopiedChange<'a> {
+    /// LSN of the change itself.
+    pub lsn: Lsn,
+    /// The kind of its undo entry.
+    pub kind: u8,
+    /// The table changed.
+    pub table: TableId,
+    /// The body of its undo entry.
+    pub body: &'a [u8],
+}
+
+/// The body of a record of kind [`COPY`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyBody<'a> {
+    /// Whether a set begins with it.
+    pub is_first: bool,
+    /// Whether it completes the set.
+    pub is_last: bool,
+    /// Its changes, the oldest first.
+    pub changes: Vec<CopiedChange<'a>>,
+}
+
+impl<'a> CopyBody<'a> {
+    /// Decodes the body of a record of kind [`COPY`]; `None` for one that no engine writes.
+    #[must_use]
+    pub fn decode(body: &'a [u8]) -> Option<Self> {
+        let mut from = Decoder::new(body);
+        let flags = from.u8().ok()?;
+        let mut changes = Vec::new();
+        while !from.rest().is_empty() {
+            let mut change = || -> Result<_, Short> {
+                let (lsn, kind, table) = (Lsn(from.u64()?), from.u8()?, TableId(from.u32()?));
+                Ok(CopiedChange { lsn, kind, table, body: from.short_bytes()? })
+            };
+            changes.push(change().ok()?);
+        }
+        let is_known = flags & !(COPY_FIRST | COPY_LAST) == 0;
+        let (is_first, is_last) = (flags & COPY_FIRST != 0, flags & COPY_LAST != 0);
+        is_known.then_some(Self { is_first, is_last, changes })
+    }
 }
 
 /// Splits the body of a compensation into the LSN of the change taken back and the body of its kind; `None` if it is too
@@ -180,7 +255,7 @@ mod tests {
 
     #[test]
     fn marks_decode_as_changes_without_pages() {
-        for kind in [COMMIT, END, XID_CEILING, CHECKPOINT, PREPARE, ABORT, PASS] {
+        for kind in [COMMIT, END, XID_CEILING, CHECKPOINT, PREPARE, ABORT, PASS, COPY] {
             let bytes = encode_mark(kind);
             let record = ChangeRecord::decode(&bytes).expect("our own record");
             assert_eq!((record.kind, record.pages(), record.body), (kind, &[][..], &[][..]));
@@ -199,6 +274,24 @@ mod tests {
         assert!([0, 7, 9].iter().all(|&len| decode_pass(&[1; 9][..len]).is_none()));
         assert_eq!(split_clr(&[1, 0, 0, 0, 0, 0, 0, 0, 7, 8]), Some((Lsn(1), &[7, 8][..])));
         assert_eq!(split_clr(&[1; 7]), None);
+    }
+
+    #[test]
+    fn a_copy_record_has_these_bytes_and_others_are_refused() {
+        let mut bytes = vec![COPY_FIRST | COPY_LAST];
+        let change = CopiedChange { lsn: Lsn(258), kind: 35, table: TableId(9), body: &[5, 6] };
+        encode_copied(&change, &mut bytes);
+        assert_eq!(bytes, [3, 2, 1, 0, 0, 0, 0, 0, 0, 35, 9, 0, 0, 0, 2, 0, 5, 6]);
+        assert_eq!(bytes.len(), 1 + COPY_HEADER + change.body.len());
+        encode_copied(&CopiedChange { lsn: Lsn(259), body: &[], ..change }, &mut bytes);
+        let decoded = CopyBody::decode(&bytes).expect("our own body");
+        assert!(decoded.is_first && decoded.is_last);
+        assert_eq!(decoded.changes.iter().map(|change| change.lsn.0).collect::<Vec<_>>(), [258, 259]);
+        for len in 0..bytes.len() {
+            assert_eq!(CopyBody::decode(&bytes[..len]).is_some(), [1, 18].contains(&len), "{len} bytes");
+        }
+        bytes[0] = 4;
+        assert_eq!(CopyBody::decode(&bytes), None);
     }
 
     fn prepared() -> PrepareBody {

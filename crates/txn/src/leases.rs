@@ -126,6 +126,13 @@ impl Leases {
         Some(lease)
     }
 
+    /// Has `each` see all idle leases.
+    pub(crate) fn each_idle(&self, mut each: impl FnMut(&mut Lease)) {
+        for index in 0..self.shards.len() {
+            self.lock(index).idle.iter_mut().for_each(|lease| each(lease));
+        }
+    }
+
     fn take_from(&self, index: usize) -> Option<Box<Lease>> {
         let mut shard = self.lock(index);
         if shard.barred && !mutant("leases: taken from under a search") {

@@ -25,6 +25,7 @@ mod early_release;
 mod enter;
 mod finish;
 pub mod format;
+mod forward;
 mod leases;
 mod linger;
 mod lock;
@@ -49,6 +50,7 @@ mod undo;
 mod view;
 
 pub use early_release::EarlyRelease;
+pub use forward::Forward;
 pub use manager::{CheckpointView, Start, TxnManager, TxnManagerOptions};
 pub use parked::{ParkedRollback, Unfinished, may_wait};
 pub use past::Visibility;

@@ -194,6 +194,8 @@ impl TxnManager {
                 manager.stop(&manager.log.poisoned().unwrap_or(Error::Closed));
             }
         });
+        let weak = Arc::downgrade(&manager);
+        manager.log.on_shortage(move || weak.upgrade().map_or(0, |manager| manager.take_idle_undo_log()));
         Ok(manager)
     }
 

@@ -9,7 +9,7 @@
 //! |---|---|---|---|
 //! | running | its xid, live | shows the xid | - |
 //! | parked | its xid, live | hides it | has it |
-//! | tried again | its xid, live | shows the xid | - |
+//! | tried again, or copied forward ([`crate::forward`]) | its xid, live | shows the xid | - |
 //! | ended | as before the transaction | free | - |
 //!
 //! To park: enter the list, then hide. To try again: show, then leave the list. So a writer that finds no holder to
@@ -49,12 +49,14 @@ pub(crate) struct Rollback {
     pub(crate) is_prepared: bool,
     /// Some of its changes lie on damaged pages: only a restart can take them back.
     pub(crate) lost: Option<Error>,
+    /// Log that a copy of what is left takes, if that is known.
+    pub(crate) copy_cost: Option<u64>,
 }
 
 /// A rollback in the list.
 #[derive(Debug)]
-struct Parked {
-    rollback: Rollback,
+pub(crate) struct Parked {
+    pub(crate) rollback: Rollback,
     cause: Arc<Error>,
     since: Nanos,
 }
@@ -120,6 +122,13 @@ impl ParkedList {
         self.count.store(list.waiting.len() + list.tried, Ordering::Release);
     }
 
+    /// Slots of those that have all their changes in memory, and whether any rollback is being tried.
+    pub(crate) fn movable(&self) -> (Vec<usize>, bool) {
+        let list = self.list.lock();
+        let movable = list.waiting.iter().filter(|parked| parked.rollback.lost.is_none());
+        (movable.map(|parked| parked.rollback.lease.owner.index()).collect(), list.tried > 0)
+    }
+
     /// One that was taken out has ended or is back in the list.
     fn end_try(&self) {
         let mut list = self.list.lock();
@@ -130,9 +139,8 @@ impl ParkedList {
     /// Takes out the one that was parked first. Its waiters find it live from here on.
     fn take(&self) -> Option<Parked> {
         let mut list = self.list.lock();
-        let Parked { rollback, .. } = list.waiting.front_mut()?;
-        // Before it leaves the list: see the head of the file.
-        rollback.lease.owner.set_xid(rollback.xid);
+        let parked = list.waiting.front_mut()?;
+        parked.show();
         list.tried += 1;
         list.waiting.pop_front()
     }
@@ -144,9 +152,27 @@ impl ParkedList {
         }
     }
 
+    /// Takes out those that `wanted` says so of.
+    pub(crate) fn take_all(&self, wanted: impl Fn(&Parked) -> bool) -> Vec<Parked> {
+        let mut list = self.list.lock();
+        let List { waiting, tried } = &mut *list;
+        let (mut taken, left): (Vec<Parked>, Vec<Parked>) = waiting.drain(..).partition(wanted);
+        taken.iter_mut().for_each(Parked::show);
+        *waiting = left.into();
+        *tried += taken.len();
+        taken
+    }
+
     pub(crate) fn count(&self) -> usize {
         // ORDERING: Acquire, pairs with `add`: a waiter that finds its holder hidden finds it in the list.
         self.count.load(Ordering::Acquire)
+    }
+}
+
+impl Parked {
+    /// Shows its xid. Before it leaves the list: see the head of the file.
+    fn show(&mut self) {
+        self.rollback.lease.owner.set_xid(self.rollback.xid);
     }
 }
 
@@ -233,7 +259,16 @@ impl TxnManager {
         }
         txn.release();
         let lease = txn.lease.take().expect("a running transaction has its lease");
-        let rollback = Rollback { lease, xid, logged_as: was, last_lsn, label: RESTART, is_prepared: false, lost };
+        let rollback = Rollback {
+            lease,
+            xid,
+            logged_as: was,
+            last_lsn,
+            label: RESTART,
+            is_prepared: false,
+            lost,
+            copy_cost: None,
+        };
         let _ = self.park_rollback(rollback, cause);
         self.tell_parked();
         Ok(())
@@ -251,22 +286,32 @@ impl TxnManager {
         }
     }
 
-    fn park_rollback(&self, mut rollback: Rollback, cause: Error) -> Error {
+    fn park_rollback(&self, rollback: Rollback, cause: Error) -> Error {
         let (label, cause) = (rollback.label, Arc::new(cause));
-        let lease = &mut *rollback.lease;
+        self.put_into_list(Parked { rollback, cause: Arc::clone(&cause), since: self.time.now() });
+        Error::RollbackParked { label, cause }
+    }
+
+    /// Ends the try of a rollback that stands where it stood before.
+    pub(crate) fn end_try(&self, parked: Parked) {
+        self.put_into_list(parked);
+        self.parked.end_try();
+    }
+
+    fn put_into_list(&self, mut parked: Parked) {
+        let lease = &mut *parked.rollback.lease;
         lease.session.release();
         lease.undo.release(false);
         // What it has read protects nothing any more. What it has written keeps its tables from being dropped.
         self.locks.release_shared(&mut lease.owner);
         let owner = lease.owner.index();
-        self.parked.add(Parked { rollback, cause: Arc::clone(&cause), since: self.time.now() });
+        self.parked.add(parked);
         // After it is in the list: see the head of the file.
         self.locks.hide(owner);
         // It keeps its undo memory until it is tried again: a session that waits for that waits in vain from here on.
         if !mutant("parked: no session that waits for memory is told") {
             self.undo.tell();
         }
-        Error::RollbackParked { label, cause }
     }
 
     /// Signals that a rollback has been parked. Not for one that was tried again and parked anew: the thread that tries would wake
@@ -301,6 +346,7 @@ impl Txn {
     pub(crate) fn to_rollback(&self, lease: Box<Lease>) -> Result<Rollback, Box<Lease>> {
         let (Some(xid), Some(logged_as)) = (self.xid, self.logged_as()) else { return Err(lease) };
         let Self { last_lsn, label, .. } = *self;
-        Ok(Rollback { lease, xid, logged_as, last_lsn, label, is_prepared: self.prepared_as.is_some(), lost: None })
+        let is_prepared = self.prepared_as.is_some();
+        Ok(Rollback { lease, xid, logged_as, last_lsn, label, is_prepared, lost: None, copy_cost: None })
     }
 }

@@ -4,10 +4,9 @@ use crate::format::{ABORT, CLR_PREFIX, END, MARK_LEN, MAX_PASSED, PASS, encode_m
 use crate::manager::TxnManager;
 use crate::prepared::{LoggedChange, TakeOver};
 use crate::undo::UndoEntry;
-use foreshore_base::{Lsn, Result, TableId, Xid};
+use foreshore_base::{Csn, Lsn, Result, TableId, Xid};
 use foreshore_buffer::format::{CLR, UNDOABLE};
 use foreshore_buffer::{Change, ChangeRecord, ExclusiveGuard};
-use foreshore_lock::LockManager;
 use foreshore_wal::{Dep, Record, Session, undo_log_cost};
 
 /// Whoever owns the pages: applies logged changes again and takes changes back.
@@ -40,6 +39,13 @@ pub trait ResourceManager: Send + Sync {
     /// `Corrupted` for a body that no engine writes.
     fn row_of<'c>(&self, kind: u8, body: &'c [u8]) -> Result<Option<&'c [u8]>>;
 
+    /// The body of an undo entry of `kind` with the xid `is` of its transaction in place of `was`: the log has the transaction under
+    /// another xid than the rows have after a restart.
+    ///
+    /// # Errors
+    /// `Corrupted` for a body that no engine writes.
+    fn rename(&self, kind: u8, body: &[u8], was: Xid, is: Xid) -> Result<Vec<u8>>;
+
     /// Has the rows of a prepared transaction, or of one that could not be taken back, held again after a restart:
     /// enters for each of `changes`, which are in their order, how it is taken back and what the row was before, and
     /// leaves the xid that the transaction has now in the headers of the rows. Its last changes are in their pages.
@@ -71,13 +77,14 @@ pub struct UndoContext<'a> {
     at_restart: bool,
     /// A change was passed over for good, and the log does not say so.
     has_passed: bool,
-    locks: Option<&'a LockManager>,
+    /// The transactions that it runs among.
+    txns: Option<&'a TxnManager>,
 }
 
 impl<'a> UndoContext<'a> {
     /// The rollback of `xid`, whose last record has `last_lsn`, logged through `session`.
     pub fn new(session: &'a mut Session, xid: Xid, last_lsn: Lsn) -> Self {
-        Self { session, xid, tag: xid, last_lsn, at_restart: false, has_passed: false, locks: None }
+        Self { session, xid, tag: xid, last_lsn, at_restart: false, has_passed: false, txns: None }
     }
 
     /// The same at restart.
@@ -85,10 +92,10 @@ impl<'a> UndoContext<'a> {
         Self { at_restart: true, ..Self::new(session, xid, last_lsn) }
     }
 
-    /// The same, with the locks that prepared transactions have again.
+    /// The same among others, which have locks. At a restart those are prepared transactions.
     #[must_use]
     pub fn among(self, txns: &'a TxnManager) -> Self {
-        self.beside(&txns.locks)
+        Self { txns: Some(txns), ..self }
     }
 
     /// The same for one that has another xid in the log.
@@ -96,15 +103,22 @@ impl<'a> UndoContext<'a> {
         Self { tag, ..self }
     }
 
-    /// The same beside others that have locks.
-    pub(crate) fn beside(self, locks: &'a LockManager) -> Self {
-        Self { locks: Some(locks), ..self }
-    }
-
     /// Whether the gap before `key` is locked, so that the key has to stay where it is. Under the exclusive latch of its page.
     #[must_use]
     pub fn is_gap_locked(&self, table: TableId, key: &[u8]) -> bool {
-        self.locks.is_some_and(|locks| locks.is_gap_locked(table, key))
+        self.txns.is_some_and(|txns| txns.locks.is_gap_locked(table, key))
+    }
+
+    /// As [`Txn::is_settled`](crate::Txn::is_settled). Never at a restart, where it is not yet known.
+    #[must_use]
+    pub fn is_settled(&self, header_xid: Xid) -> bool {
+        !self.at_restart && self.txns.is_some_and(|txns| txns.is_settled(header_xid))
+    }
+
+    /// At or above the commit number of every transaction that has ended.
+    #[must_use]
+    pub fn ended(&self) -> Csn {
+        self.txns.map_or(Csn::ZERO, TxnManager::clock)
     }
 
     /// Whether this is a restart. A row may then carry the lock of another transaction: locks in headers are not logged,

@@ -216,4 +216,13 @@ impl TxnManager {
             yield_now();
         }
     }
+
+    /// Takes the log space that idle sessions keep for the rollbacks of their next transactions, in blocks.
+    pub(crate) fn take_idle_undo_log(&self) -> u64 {
+        let mut blocks = 0;
+        for is_own in [false, true] {
+            self.leases(is_own).each_idle(|idle| blocks += idle.session.take_idle_undo_log());
+        }
+        blocks
+    }
 }

@@ -104,7 +104,7 @@ impl Txn {
             let unwinds = HaltOnPanic(&manager);
             let last_lsn = self.last_lsn;
             let Lease { session, undo, .. } = self.lease_mut();
-            let mut context = UndoContext::new(session, xid, last_lsn).beside(&manager.locks);
+            let mut context = UndoContext::new(session, xid, last_lsn).among(&manager);
             let undone = match manager.log.poisoned() {
                 Some(error) => Err(Stop::Ends(error)),
                 None => manager.undo_back_to(&mut context, undo, until.newest, |entry| !is_new(entry.table)),

@@ -2,7 +2,7 @@
 
 use crate::manager::{SLIDE_STRIDE, TxnManager};
 use crate::status::Status;
-use foreshore_base::{GroupNo, Xid};
+use foreshore_base::{Error, GroupNo, Xid};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::{CachePadded, LockRank, Mutex};
@@ -97,6 +97,19 @@ impl ActiveSlots {
         Some(xid)
     }
 
+    /// The first group of the transaction that runs on the session of a slot.
+    pub(crate) fn first_group(&self, index: usize) -> Option<GroupNo> {
+        self.slots[index].lock().active.map(|active| active.first_group)
+    }
+
+    /// What the log has of the transaction lies in `first_group` or behind from now on. It runs, on the session of this slot.
+    pub(crate) fn move_on(&self, index: usize, first_group: GroupNo) {
+        let mut slot = self.slots[index].lock();
+        let active = slot.active.as_mut().expect("a transaction that runs");
+        assert!(first_group >= active.first_group, "log comes later, never earlier");
+        active.first_group = first_group;
+    }
+
     /// The transaction has ended: its status is final, and its last record is in the log.
     pub(crate) fn leave(&self, index: usize) {
         let left = self.slots[index].lock().active.take();
@@ -183,6 +196,16 @@ impl TxnManager {
         let (label, age) = self.locks.running(index)?;
         let (log_bytes, versions) = (self.log.bytes_since(first_group), self.active.versions(index));
         Some(OldestTransaction { xid, first_group, label, age, log_bytes, versions })
+    }
+
+    /// Names the oldest transaction in an error that says that the disk is full, if log could be given up but for that one.
+    #[cold]
+    pub(crate) fn name_log_holder(&self, error: Error) -> Error {
+        let Error::DiskFull { path, held_by: None } = error else { return error };
+        let keeps = |oldest: &OldestTransaction| {
+            self.log.truncatable(self.log.next_group()) > self.log.truncatable(oldest.first_group)
+        };
+        Error::DiskFull { path, held_by: self.oldest_transaction().filter(keeps).map(|oldest| oldest.label) }
     }
 
     /// The first log group that a running transaction keeps from being truncated.

@@ -123,6 +123,21 @@ impl TxnManager {
         self.views.share(View::of(&self.readers, &self.pins, past, || self.log.durable().csn()))
     }
 
+    /// See [`Txn::is_settled`](crate::Txn::is_settled).
+    pub(crate) fn is_settled(&self, header_xid: Xid) -> bool {
+        let view = self.views.newest();
+        match self.csn_by(&view, header_xid) {
+            Some(csn) if csn <= view.horizon() => true,
+            // A newer view can tell more, unless a reader is the reason that is known.
+            Some(csn) if csn <= view.floor() || csn.lsn() > self.log.durable() => false,
+            None if self.window.get(header_xid) == Status::Live => false,
+            _ => {
+                let view = self.refresh_view();
+                self.csn_by(&view, header_xid).is_some_and(|csn| csn <= view.horizon())
+            }
+        }
+    }
+
     /// The commit number of the transaction with `xid`, or one that says the same to every reader (see
     /// [`View::csn_of_frozen`]); zero if it left nothing that a reader may miss. `None` if it has not ended, or so that only a newer view
     /// can tell.

@@ -182,7 +182,7 @@ impl Txn {
         loop {
             let done = work(self);
             if !matches!(done, Err(Error::DiskFull { .. })) || !freed {
-                return done;
+                return done.map_err(|error| self.manager.name_log_holder(error));
             }
             self.release();
             freed = self.session().wait_for_space(wait.get_or_insert_with(SpaceWait::default))?;
@@ -258,18 +258,7 @@ impl Txn {
     /// a ghost of it may be purged.
     #[must_use]
     pub fn is_settled(&self, header_xid: Xid) -> bool {
-        let manager = &self.manager;
-        let view = manager.views.newest();
-        match manager.csn_by(&view, header_xid) {
-            Some(csn) if csn <= view.horizon() => true,
-            // A newer view can tell more, unless a reader is the reason that is known.
-            Some(csn) if csn <= view.floor() || csn.lsn() > manager.log.durable() => false,
-            None if manager.window.get(header_xid) == Status::Live => false,
-            _ => {
-                let view = manager.refresh_view();
-                manager.csn_by(&view, header_xid).is_some_and(|csn| csn <= view.horizon())
-            }
-        }
+        self.manager.is_settled(header_xid)
     }
 
     /// Makes sure that records of `log_bytes` together (see [`Session::cost`]) and one undo entry, of `undo_bytes` in its body
@@ -279,12 +268,9 @@ impl Txn {
     /// `TransactionTooLarge`, `UndoMemory`, `DiskFull`, `Poisoned`. Nothing has changed then.
     pub fn reserve(&mut self, log_bytes: usize, undo_bytes: usize) -> Result<()> {
         self.reserve_undo(undo_bytes)?;
-        let lease = self.lease_mut();
         // The commit record goes with it, so that a commit after changes has it already as a rule.
         let bytes = log_bytes + Session::cost(MARK_LEN);
-        // A wait for space gives the reservation of the buffer back, so that comes last.
-        lease.session.reserve_undo_log(compensation_cost(undo_bytes) + MAX_STRUCTURE)?;
-        lease.session.reserve(bytes)?;
+        self.reserve_log(bytes, compensation_cost(undo_bytes) + MAX_STRUCTURE)?;
         self.reserved = (bytes, Some(undo_bytes));
         Ok(())
     }
@@ -333,8 +319,14 @@ impl Txn {
         let (log_bytes, undo_bytes) = self.reserved;
         undo_bytes.map_or(Ok(()), |bytes| self.reserve_undo(bytes))?;
         let undo_log = undo_bytes.map_or(0, |bytes| compensation_cost(bytes) + MAX_STRUCTURE);
-        self.session().reserve_undo_log(undo_log)?;
-        self.session().reserve(log_bytes)
+        self.reserve_log(log_bytes, undo_log)
+    }
+
+    fn reserve_log(&mut self, log_bytes: usize, undo_log: u64) -> Result<()> {
+        let session = self.session();
+        // A wait for space gives the reservation of the buffer back, so that comes last.
+        let reserved = session.reserve_undo_log(undo_log).and_then(|()| session.reserve(log_bytes));
+        reserved.map_err(|error| self.manager.name_log_holder(error))
     }
 
     pub(crate) fn lease(&self) -> &Lease {

@@ -12,8 +12,8 @@ use foreshore_sync::Signal;
 use foreshore_sync::pause;
 use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_sync::primitive::thread;
-use foreshore_txn::format::END;
-use foreshore_txn::{LoggedChange, Start, Txn, TxnManagerOptions, Undoable, Unfinished};
+use foreshore_txn::format::{COPY, CopyBody, END};
+use foreshore_txn::{Forward, LoggedChange, Start, Txn, TxnManagerOptions, Undoable, Unfinished};
 use std::ops::Range;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -179,7 +179,7 @@ fn a_loser_with_a_damaged_page_stays_parked() {
     rows.damaged.store(1, Ordering::Relaxed);
     let body = |row: u64, new: i64| [row, 0, 0, new as u64].map(u64::to_le_bytes).concat().into();
     let change = |n: u64| LoggedChange { lsn: Lsn(n + 1), kind: 40, table: TABLE, body: body(n, n as i64 + 5) };
-    let (changes, cause) = (vec![change(0), change(1)], Error::DiskFull { path: "data".into() });
+    let (changes, cause) = (vec![change(0), change(1)], Error::DiskFull { path: "data".into(), held_by: None });
     let unfinished = Unfinished { xid: Xid(1), first_group: GroupNo(1), last_lsn: Lsn(2), changes, cause };
     toy.manager.park(unfinished).expect("parked");
     (0..3).for_each(|_| assert_eq!(toy.manager.retry_parked(), 1));
@@ -209,7 +209,7 @@ fn a_loser_of_a_restart_is_parked_and_ends_later() {
         .collect();
     let (was, last_lsn) = (Xid(found.last().expect("records").tag), changes.last().expect("two").lsn);
     let (toy, rows) = Toy::open(&fs, &[5, 6], small(), start);
-    let cause = Error::DiskFull { path: "data".into() };
+    let cause = Error::DiskFull { path: "data".into(), held_by: None };
     let unfinished = Unfinished { xid: was, first_group: GroupNo(1), last_lsn, changes, cause };
     toy.manager.park(unfinished).expect("parked");
     assert_eq!(toy.manager.checkpoint_view().active, [(was, GroupNo(1))], "its log is kept");
@@ -300,4 +300,52 @@ fn one_that_waits_for_undo_memory_is_told_when_its_holder_is_parked() {
         let outcome = waiter.join().expect("no panic");
         assert!(lacks_memory(&outcome), "{outcome:?}");
     });
+}
+
+/// The log behind a parked rollback may go: what is left of it is copied, once or more often, and compensated once.
+#[test]
+fn a_parked_rollback_is_copied_to_the_end_of_the_log() {
+    let mem = Mem::null();
+    let fs: Arc<dyn Fs> = Arc::new(mem.clone());
+    let (toy, rows) = Toy::new(mem, &[0; 1500], small());
+    let mut txn = toy.begin("large");
+    add_each(&toy, &mut txn, 0..1500, 1);
+    // A lock is not logged, and not copied.
+    toy.lock(&mut txn, 0).expect("its own");
+    let first = toy.manager.oldest_group().expect("it runs");
+    let force = || toy.log.force(toy.log.current()).expect("written");
+    force();
+    rows.stuck.store(1400, Ordering::Relaxed);
+    assert!(is_parked(txn.rollback(), "large"));
+    assert_eq!(toy.manager.copy_forward(|_, _| false), Forward::Nothing);
+    assert_eq!(toy.manager.oldest_group(), Some(first));
+    force();
+    // Another one that is older than the copies keeps the log.
+    let mut other = toy.begin("other");
+    assert_eq!(toy.add(&mut other, 1450, 0).expect("back"), 0);
+    let begun = toy.manager.oldest_group().map(|_| toy.log.next_group()).expect("both run");
+    assert_eq!(toy.manager.copy_forward(|group, copies| group <= begun && copies < 100_000), Forward::Done);
+    other.rollback().expect("nothing in its way");
+    force();
+    assert!(toy.manager.oldest_group().expect("it is parked") >= begun);
+    assert_eq!((toy.manager.parked().len(), toy.manager.stats().parked), (1, 1));
+    assert_eq!(toy.manager.retry_parked(), 1);
+    assert!(is_parked(toy.add(&mut toy.begin("other"), 1400, 1), "large"));
+    assert_eq!(toy.manager.copy_forward(|_, _| true), Forward::Done);
+    rows.stuck.store(u64::MAX, Ordering::Relaxed);
+    assert_eq!(toy.manager.retry_parked(), 0);
+    assert_eq!(toy.sum(), 0);
+    toy.log.close().expect("closed");
+    drop(toy);
+
+    let all = records(&fs);
+    let sets: Vec<_> = all.iter().map(decode).filter(|change| change.kind == COPY).collect();
+    let sets: Vec<_> = sets.iter().map(|change| CopyBody::decode(change.body).expect("our own body")).collect();
+    assert!(sets.len() > 4, "{} records", sets.len());
+    let ends = |is: fn(&CopyBody<'_>) -> bool| sets.iter().filter(|body| is(body)).count();
+    assert_eq!((ends(|body| body.is_first), ends(|body| body.is_last)), (2, 2));
+    let undoable = all.iter().filter(|record| decode(record).flags & UNDOABLE != 0);
+    let own: Vec<_> = undoable.map(|record| record.lsn).take(1401).collect();
+    let copied: Vec<_> = sets.iter().flat_map(|body| body.changes.iter().map(|change| change.lsn)).collect();
+    assert!(copied == [own.clone(), own].concat(), "the oldest first, by their own LSNs");
 }

@@ -57,6 +57,8 @@ mod reader;
 mod record;
 #[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
 mod requests;
+#[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
+mod returns;
 mod scan;
 mod segment;
 mod session;
@@ -76,6 +78,7 @@ pub mod model {
     pub use crate::pipeline::{Calls, Cut, Group, Leader, Led, Order, Pipeline};
     pub use crate::policy::GroupPolicy;
     pub use crate::requests::SpaceRequests;
+    pub use crate::returns::Returns;
     pub use crate::slots::Slots;
     pub use crate::watch::GrowthWatch;
 }

@@ -64,7 +64,7 @@ impl Default for SpaceWait {
 }
 
 impl SpaceWait {
-    fn left(&self) -> Duration {
+    pub(crate) fn left(&self) -> Duration {
         self.end.since(self.clock.now())
     }
 }

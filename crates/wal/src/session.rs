@@ -1,5 +1,6 @@
 //! Sessions: the right to append.
 
+mod pieces;
 mod space;
 mod undo;
 
@@ -13,6 +14,7 @@ use foreshore_base::{Csn, Error, Lsn, Result};
 use foreshore_sync::Nanos;
 use foreshore_sync::model::mutant;
 use foreshore_sync::spent::{self, Spent};
+use pieces::Pieces;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -44,6 +46,10 @@ pub struct Session {
     unacked: VecDeque<(Lsn, Option<Nanos>)>,
     /// Whether waits are measured.
     measures: bool,
+    /// Whether log space is kept back for what it has in flight.
+    is_counted: bool,
+    /// Whether its slot says that it holds log space for the rollback of its transaction.
+    shows_holds: bool,
 }
 
 impl fmt::Debug for Session {
@@ -80,6 +86,8 @@ impl Session {
             frees: false,
             unacked: VecDeque::new(),
             measures,
+            is_counted: false,
+            shows_holds: false,
         })
     }
 
@@ -190,6 +198,10 @@ impl Session {
 
     fn refill(&mut self, more: u64, purpose: Purpose) -> Result<()> {
         let (shared, frees) = (&*self.shared, self.frees);
+        if !self.is_counted {
+            shared.count_session(self.slot + 1, (purpose == Purpose::Ordinary).then_some(frees))?;
+            self.is_counted = true;
+        }
         let lane = match self.lane {
             Some(lane) => lane,
             None => shared.lanes.take(|| shared.pipeline.poison_error().map_or(Ok(()), Err))?,
@@ -297,7 +309,7 @@ impl Session {
             return Ok(self.append(record, dep));
         }
         assert!(record.flags & !flags::CALLER == 0, "flags {:#x} are not the caller's", record.flags);
-        let mut pieces = Pieces { parts: record.parts, at: 0 };
+        let mut pieces = Pieces::of(record.parts);
         let (mut first, mut lsn, mut left) = (None::<Lsn>, dep.lsn(), total);
         while left > 0 {
             let len = left.min(self.shared.max_record - 8);
@@ -358,34 +370,8 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.leave();
-        self.undo_log.end(&self.shared);
+        self.end_undo_log();
         self.undo_log.give_back(&self.shared, 0);
         self.shared.slots.release(self.slot);
-    }
-}
-
-/// Walks over a payload in pieces of given lengths.
-struct Pieces<'a> {
-    parts: &'a [&'a [u8]],
-    at: usize,
-}
-
-impl<'a> Pieces<'a> {
-    /// The next `len` bytes, which are there.
-    fn take(&mut self, mut len: usize) -> Vec<&'a [u8]> {
-        let mut taken = Vec::new();
-        while len > 0 {
-            let (part, rest) = self.parts.split_first().expect("the lengths add up to the payload");
-            let piece = &part[self.at..];
-            if piece.len() > len {
-                taken.push(&piece[..len]);
-                self.at += len;
-                return taken;
-            }
-            len -= piece.len();
-            taken.push(piece);
-            (self.parts, self.at) = (rest, 0);
-        }
-        taken
     }
 }

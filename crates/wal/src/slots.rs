@@ -13,6 +13,8 @@ pub struct Slot {
     bytes: AtomicU64,
     /// Nanoseconds until records were in the buffer, if they are measured.
     waited: AtomicU64,
+    /// Whether its transaction holds log space for its rollback: 0 or 1.
+    holds: AtomicU64,
 }
 
 /// All slots. Their number is fixed; scans go up to the highest one ever leased.
@@ -34,6 +36,7 @@ impl Slots {
                 records: AtomicU64::new(0),
                 bytes: AtomicU64::new(0),
                 waited: AtomicU64::new(0),
+                holds: AtomicU64::new(0),
             })
         };
         let free = Mutex::new(LockRank::Leaf, (0..count).rev().collect());
@@ -99,6 +102,14 @@ impl Slots {
         })
     }
 
+    /// Records appended by other sessions than the one with this slot.
+    pub fn records_but(&self, index: usize) -> u64 {
+        // ORDERING: Relaxed, counters.
+        let records = |slot: &CachePadded<Slot>| slot.records.load(Ordering::Relaxed);
+        let all = self.slots[..self.used_len()].iter().enumerate();
+        all.filter(|&(other, _)| other != index).map(|(_, slot)| records(slot)).sum()
+    }
+
     /// The sum of what [`Slot::count_wait`] counted.
     pub fn waited(&self) -> u64 {
         // ORDERING: Relaxed, counters.
@@ -111,6 +122,18 @@ impl Slot {
     pub fn count_wait(&self, nanos: u64) {
         // ORDERING: Relaxed, a counter with one writer.
         self.waited.store(self.waited.load(Ordering::Relaxed) + nanos, Ordering::Relaxed);
+    }
+
+    /// Notes whether the transaction holds log space for its rollback.
+    pub fn note_holds(&self, holds: bool) {
+        // ORDERING: Relaxed, a hint: a wait that rests on it looks again.
+        self.holds.store(u64::from(holds), Ordering::Relaxed);
+    }
+
+    /// Whether the transaction holds log space for its rollback.
+    pub fn holds_space(&self) -> bool {
+        // ORDERING: Relaxed, as in `note_holds`.
+        self.holds.load(Ordering::Relaxed) > 0
     }
 
     /// Counts a record of `size` bytes.

@@ -11,13 +11,16 @@
 //! ```
 //!
 //! Sessions take space from the account that all share in blocks, and keep one from transaction to transaction, so that
-//! small transactions change nothing shared.
+//! small transactions change nothing shared. Where a session is refused, that one goes back, too, and others wait for blocks to come
+//! back (see [`crate::returns`]).
 //!
 //! **Invariant:** what a session has charged is at most what it was granted.
 
 use crate::log::Shared;
+use crate::segment::Segments;
 use foreshore_base::Result;
 use foreshore_base::limits::BLOCK;
+use std::sync::Arc;
 
 /// Bytes that are granted at once, and that an idle session keeps where space is not short. A small transaction with a
 /// change of any size stays within one.
@@ -48,6 +51,11 @@ impl UndoLog {
     /// Bytes charged.
     pub(crate) const fn charged(&self) -> u64 {
         self.charged
+    }
+
+    /// Bytes granted.
+    pub(crate) const fn granted(&self) -> u64 {
+        self.granted
     }
 
     /// Makes sure that `bytes` can be charged. `frees`: for work that frees space.
@@ -100,15 +108,28 @@ impl UndoLog {
         }
     }
 
+    /// Whether copies of `bytes` can be logged from what was granted.
+    pub(crate) fn admit_copy(&self, shared: &Shared, bytes: u64) -> Result<()> {
+        shared.segments.as_ref().map_or(Ok(()), |segments| segments.admit_copy(self.granted / GRANT, bytes))
+    }
+
     /// The transaction is over.
     #[inline]
     pub(crate) fn end(&mut self, shared: &Shared) {
         self.charged = 0;
-        let is_short = self.granted > 0 && shared.segments.as_ref().is_some_and(|segments| segments.is_short());
-        let keep = if is_short { 0 } else { GRANT };
+        let is_wanted = |segments: &Arc<Segments>| segments.is_short() || segments.returns().is_waited_for();
+        let is_wanted = self.granted > 0 && shared.segments.as_ref().is_some_and(is_wanted);
+        let keep = if is_wanted { 0 } else { GRANT };
         if self.granted > keep {
             self.give_back(shared, keep);
         }
+    }
+
+    /// Takes the blocks that are granted and charged by nothing.
+    pub(crate) fn take_idle(&mut self) -> u64 {
+        let blocks = (self.granted - self.charged.next_multiple_of(GRANT).min(self.granted)) / GRANT;
+        self.granted -= blocks * GRANT;
+        blocks
     }
 
     /// Gives back what is granted beyond the charge and `keep`.

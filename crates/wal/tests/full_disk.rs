@@ -413,3 +413,26 @@ fn work_that_frees_space_goes_on_where_other_work_is_refused() {
     let lsn = session.append(Record { tag: 1, flags: 0, parts: &[&payload(1, 3000)] }, Dep::none());
     log.force(lsn).unwrap();
 }
+
+/// Sessions that begin on a full disk are refused, and take nothing from rollbacks and checkpoints of those that were there.
+#[test]
+fn sessions_that_begin_on_a_full_disk_leave_rollbacks_their_space() {
+    let sim = Sim::new(1);
+    let fs: Arc<dyn Fs> = Arc::new(sim.clone());
+    let log = fresh(&fs, &LogOptions { buffer: BufferKind::Lanes, ..small() });
+    let mut first = log.session().unwrap();
+    log.force(append(&mut first, 0, &payload(0, 3000)).unwrap()).unwrap();
+    while log.prepare_step() == NextWake::Now {}
+    sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
+    while let Ok(lsn) = append(&mut first, 1, &payload(1, 3000)) {
+        log.force(lsn).unwrap();
+    }
+    let mut others: Vec<_> = (0..7).map(|_| log.session().unwrap()).collect();
+    for other in &mut others {
+        let refused = append(other, 2, b"small");
+        assert!(matches!(refused, Err(Error::DiskFull { .. })), "{refused:?}");
+    }
+    first.reserve_rollback(Session::cost(3000)).unwrap();
+    let lsn = first.append(Record { tag: 3, flags: 0, parts: &[&payload(3, 3000)] }, Dep::none());
+    log.force(lsn).unwrap();
+}

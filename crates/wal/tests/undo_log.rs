@@ -9,7 +9,8 @@ use foreshore_io::sim::{Fault, FaultKind, Persist};
 use foreshore_io::{Fs, Sim};
 use foreshore_sync::{NextWake, rmw};
 use foreshore_wal::{Dep, Log, Record, Session, undo_log_cost};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
 
 const PAYLOAD: usize = 3000;
 const COUNT: u64 = 400;
@@ -122,4 +123,70 @@ fn small_transactions_change_nothing_shared() {
     session.charge_undo_log(400 << 10);
     session.end_undo_log();
     assert_eq!(rmw::counted(), before + 2);
+}
+
+/// A session that the full disk refuses waits for one that works and gives its space back.
+#[test]
+fn a_refused_session_waits_for_space_that_another_one_gives_back() {
+    let sim = Sim::new(5);
+    let (log, mut session, mut tag) = charged(&sim);
+    let mut other = log.session().unwrap();
+    thread::scope(|scope| {
+        let (asks, asked) = mpsc::channel();
+        let refused = scope.spawn(move || {
+            asks.send(()).unwrap();
+            other.reserve_undo_log(400 << 10)
+        });
+        asked.recv().unwrap();
+        // It works: compensations, each a group of its own.
+        for _ in 0..COUNT / 2 {
+            session.reserve_rollback(Session::cost(PAYLOAD)).unwrap();
+            one(&mut session, tag);
+            session.pay_undo_log(Session::cost(PAYLOAD) as u64);
+            tag += 1;
+            log.force(log.current()).unwrap();
+        }
+        session.end_undo_log();
+        refused.join().unwrap().unwrap();
+    });
+}
+
+/// One that does not work gives nothing back, and sessions that wait for each other do not wait for ever.
+#[test]
+fn a_refused_session_does_not_wait_for_one_that_is_left_open() {
+    let sim = Sim::new(6);
+    let (log, session, _) = charged(&sim);
+    let mut others = [log.session().unwrap(), log.session().unwrap()];
+    let began = std::time::Instant::now();
+    for other in &mut others {
+        assert!(matches!(other.reserve_undo_log(400 << 10), Err(Error::DiskFull { .. })));
+    }
+    assert!(began.elapsed() < std::time::Duration::from_secs(5), "it has not waited to the end");
+    drop(session);
+}
+
+/// What idle sessions keep for later goes to a session that is refused.
+#[test]
+fn a_refused_session_takes_what_idle_ones_keep() {
+    let sim = Sim::new(7);
+    let fs: Arc<dyn Fs> = Arc::new(sim.clone());
+    let log = fresh(&fs, &small());
+    let mut sessions: Vec<Session> = (0..7).map(|_| log.session().unwrap()).collect();
+    for session in &mut sessions {
+        session.reserve_undo_log(1).unwrap();
+    }
+    while log.prepare_step() == NextWake::Now {}
+    sessions.iter_mut().for_each(Session::end_undo_log);
+    while log.prepare_step() == NextWake::Now {}
+    sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
+    let mut other = log.session().unwrap();
+    while other.reserve_undo_log(1 << 15).is_ok() {
+        other.charge_undo_log(1 << 15);
+    }
+    let idle = Mutex::new(sessions);
+    log.on_shortage(move || idle.lock().unwrap().iter_mut().map(Session::take_idle_undo_log).sum());
+    for _ in 0..7 {
+        other.reserve_undo_log(1 << 15).unwrap();
+        other.charge_undo_log(1 << 15);
+    }
 }

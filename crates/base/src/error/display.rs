@@ -4,13 +4,14 @@ use super::Error;
 use crate::Waiter;
 use crate::damage::write_damage;
 use std::fmt;
+use std::path::Path;
 use std::time::Duration;
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io { op, path, source } => write!(f, "cannot {op} {}: {source}", path.display()),
-            Self::DiskFull { path } => write!(f, "no space for {} (disk, quota or file size limit)", path.display()),
+            Self::DiskFull { path, held_by } => write_full(f, path, *held_by),
             Self::Corrupted { table, file, place, why } => write_damage(f, table.as_ref(), file, *place, why),
             Self::Truncated { file, len, expected } => {
                 write!(f, "{} is truncated: {len} bytes, at least {expected} expected", file.display())
@@ -97,4 +98,11 @@ fn write_undo_memory(f: &mut fmt::Formatter<'_>, max: usize, holder: &str) -> fm
 fn write_cycle(f: &mut fmt::Formatter<'_>, cycle: &[Waiter]) -> fmt::Result {
     f.write_str("deadlock:")?;
     cycle.iter().try_for_each(|Waiter { label, waits_for }| write!(f, " {label:?} waits for {waits_for};"))
+}
+
+fn write_full(f: &mut fmt::Formatter<'_>, path: &Path, held_by: Option<&str>) -> fmt::Result {
+    write!(f, "no space for {} (disk, quota or file size limit)", path.display())?;
+    held_by.map_or(Ok(()), |label| {
+        write!(f, "; the oldest transaction, {label:?}, keeps log that could be given up: end it")
+    })
 }

@@ -3,7 +3,7 @@
 
 use crate::script::{Script, disk, open, options};
 use crate::support::{DIR, NUMBERS};
-use foreshore::{Db, Error, TableDef, Transaction};
+use foreshore::{Db, Error, TableDef, Transaction, TxnOptions};
 use foreshore_io::sim::{Fault, FaultKind, Persist};
 
 const BLOBS: TableDef<u64, &[u8]> = TableDef::new("blobs");
@@ -24,7 +24,7 @@ fn writes_are_refused_reads_go_on_and_freed_space_lets_writes_go_on() {
         db.step();
         assert!(written < 10_000, "the disk was never full");
     };
-    assert!(matches!(&error, Error::DiskFull { path } if path.starts_with(DIR)), "{error:?}");
+    assert!(matches!(&error, Error::DiskFull { path, .. } if path.starts_with(DIR)), "{error:?}");
     assert_eq!(db.run(|tx| tx.open(NUMBERS)?.get(1)).unwrap(), Some(11));
     // What was open can be given up, and what was committed is there.
     let tx = db.begin();
@@ -67,7 +67,7 @@ fn a_table_can_be_dropped_on_a_full_disk_and_its_pages_be_used() {
                 db.checkpoint().unwrap();
                 match insert(n) {
                     Ok(()) => {}
-                    Err(Error::DiskFull { path }) if path.ends_with("data") => return n,
+                    Err(Error::DiskFull { path, .. }) if path.ends_with("data") => return n,
                     Err(error) => panic!("{error:?}"),
                 }
             }
@@ -100,7 +100,7 @@ fn many_tables_can_be_dropped_on_a_full_disk_at_once() {
             db.checkpoint().unwrap();
             insert(n).err()
         });
-        assert!(matches!(&refused, Some(Error::DiskFull { path }) if path.ends_with("data")), "{refused:?}");
+        assert!(matches!(&refused, Some(Error::DiskFull { path, .. }) if path.ends_with("data")), "{refused:?}");
         let before = db.stats().tree.leaf_splits;
         let tx = db.begin();
         (0..TABLES).for_each(|n| assert!(tx.drop_table(&name(n)).unwrap(), "table {n}"));
@@ -291,14 +291,18 @@ fn rows_and_tables_go_on_a_full_disk_whose_log_an_old_transaction_keeps() {
         insert(n).unwrap();
         db.step();
     }
-    let old = db.begin();
+    let old = db.begin_with(TxnOptions::new().label("old"));
     old.open(NUMBERS).unwrap().insert(1, 2).unwrap();
     // Log that it keeps alone: no page needs it behind a checkpoint.
     (0..300).for_each(|n| insert(n % 100).unwrap());
     db.checkpoint().unwrap();
     sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
     let refused = (0..10_000).find_map(|n| insert(n % 100).err());
-    assert!(matches!(&refused, Some(Error::DiskFull { path }) if path.starts_with("/db/log")), "{refused:?}");
+    let is_named = |error: &Error| match error {
+        Error::DiskFull { path, held_by } => path.starts_with("/db/log") && *held_by == Some("old"),
+        _ => false,
+    };
+    assert!(refused.as_ref().is_some_and(is_named), "{refused:?}");
     let before = db.stats().checkpoint;
     for n in 0..20 {
         assert!(matches!(insert(n), Err(Error::DiskFull { .. })));

@@ -56,7 +56,7 @@ fn use_up_pages(db: &Db, count: u64) {
         let key = if (n / count).is_multiple_of(2) { beside - APART / 2 + away } else { beside + APART / 2 - away };
         match db.run(|tx| tx.open(BLOBS)?.insert(key, &[3; 1900][..]).map(drop)) {
             Ok(()) => refused = 0,
-            Err(Error::DiskFull { path }) if path.ends_with("data") => refused += 1,
+            Err(Error::DiskFull { path, .. }) if path.ends_with("data") => refused += 1,
             Err(error) => panic!("{error:?}"),
         }
         if refused > 2 * count {
@@ -67,10 +67,13 @@ fn use_up_pages(db: &Db, count: u64) {
 
 /// A database on a full disk with a transaction that has made its rows small, and whose pages others have filled since.
 fn shrunk(seed: u64) -> (Sim, Db, Transaction) {
-    let count = ROWS;
-    let sim = disk(seed);
     // So that much of the log is prepared, and it is the data file that lacks space.
-    let db = roomy(&sim).segment_bytes(4 << 20).log_budget(16 << 20).open(DIR).unwrap();
+    shrunk_with(seed, ROWS, 4 << 20)
+}
+
+fn shrunk_with(seed: u64, count: u64, segment_bytes: u64) -> (Sim, Db, Transaction) {
+    let sim = disk(seed);
+    let db = roomy(&sim).segment_bytes(segment_bytes).log_budget(4 * segment_bytes).open(DIR).unwrap();
     with_rows(&db, count);
     db.run(|tx| tx.open(NUMBERS)?.insert(1, 1).map(drop)).unwrap();
     let tx = db.begin_with(TxnOptions::new().label("shrinks"));
@@ -275,5 +278,108 @@ fn no_operation_that_finds_no_space_poisons() {
         assert_eq!(db.stats().txn.parked, 0, "operation {at}");
         db.run(|tx| change_all(tx, 60, 10)).unwrap();
         db.check().unwrap();
+    }
+}
+
+/// Ghosts are taken out of a leaf before a rollback asks for a page.
+#[test]
+fn a_rollback_takes_the_space_of_rows_that_were_removed() {
+    let (_sim, db, tx) = shrunk_with(11, ROWS, 16 << 20);
+    let beside: Vec<u64> = {
+        let reader = db.read();
+        let keys = reader.open(BLOBS).unwrap().iter().map(|row| row.unwrap().0);
+        keys.filter(|key| !key.is_multiple_of(APART)).collect()
+    };
+    for key in beside {
+        db.run(|tx| tx.open(BLOBS)?.remove(key)).unwrap();
+    }
+    let before = db.stats().tree;
+    tx.rollback().unwrap();
+    let after = db.stats().tree;
+    assert!(after.purges > before.purges && after.leaf_splits == before.leaf_splits, "{before:?} {after:?}");
+    verify_rows(&db, ROWS);
+    db.check().unwrap();
+}
+
+/// A parked rollback on a full disk, and a table beside it.
+fn parked_with_others(seed: u64) -> (Sim, Db) {
+    let (sim, db, tx) = shrunk_with(seed, 150, 2 << 20);
+    db.checkpoint().unwrap();
+    assert!(is_parked(tx.rollback()));
+    (sim, db)
+}
+
+fn update_others(db: &Db, n: u64) -> Result<(), Error> {
+    db.run(|tx| tx.open(NUMBERS)?.insert(1, n.cast_signed()).map(drop))
+}
+
+/// The log behind a parked rollback is let go: its changes are copied to the end of the log, again and again.
+#[test]
+fn the_log_goes_round_beside_a_parked_rollback() {
+    let (sim, db) = parked_with_others(12);
+    let before = db.stats().log.group_bytes;
+    let mut n = 2;
+    while db.stats().log.group_bytes - before < 40 << 20 {
+        update_others(&db, n).unwrap_or_else(|error| panic!("update {n}: {error}"));
+        n += 1;
+    }
+    assert_eq!(db.stats().txn.parked, 1);
+    db.run(|tx| tx.open(BLOBS)?.remove(APART / 2)).unwrap();
+    // The next start finds what is left in the copies, and so does the one behind that.
+    let mut sim = sim.crash_image(&Persist::None, 1);
+    for round in 0..3 {
+        fill_disk(&sim);
+        let db = roomy(&sim)
+            .segment_bytes(2 << 20)
+            .log_budget(8 << 20)
+            .open(DIR)
+            .unwrap_or_else(|error| panic!("{round}: {error}"));
+        assert_eq!((db.stats().txn.parked, db.stats().recovery.parked), (1, 1), "round {round}");
+        verify_rows(&db, 150);
+        let before = db.stats().log.group_bytes;
+        while db.stats().log.group_bytes - before < 20 << 20 {
+            update_others(&db, n).unwrap_or_else(|error| panic!("round {round}, update {n}: {error}"));
+            n += 1;
+        }
+        sim = sim.crash_image(&POLICIES[round % POLICIES.len()], round as u64);
+    }
+    let db = roomy(&sim).segment_bytes(2 << 20).log_budget(8 << 20).open(DIR).unwrap();
+    (0..100).for_each(|_| db.step());
+    assert_eq!(db.stats().txn.parked, 0);
+    verify_rows(&db, 150);
+    db.check().unwrap();
+}
+
+/// Power is lost at every operation while what is left of a rollback is copied and the log behind it goes.
+#[test]
+fn power_is_lost_while_a_parked_rollback_is_copied() {
+    let (sim, db) = parked_with_others(13);
+    let mut n = 2;
+    for _ in 0..2 {
+        let range = loop {
+            let (before, first) = (db.stats().checkpoint.scan_start, sim.ops());
+            update_others(&db, n).unwrap();
+            if db.stats().checkpoint.scan_start > before {
+                break first..sim.ops();
+            }
+            n += 1;
+        };
+        assert!(range.end - range.start > 10, "{range:?}");
+        for op in range {
+            let policy = &POLICIES[op as usize % POLICIES.len()];
+            let image = sim.image_at(op, policy, op);
+            fill_disk(&image);
+            let reopened = roomy(&image).segment_bytes(2 << 20).log_budget(8 << 20).open(DIR);
+            let db = reopened.unwrap_or_else(|error| panic!("operation {op}: {error}"));
+            verify_rows(&db, 150);
+            let newest = db.run(|tx| tx.open(NUMBERS)?.get(1)).unwrap().map(i64::cast_unsigned);
+            assert!([Some(n - 1), Some(n)].contains(&newest), "operation {op}: {newest:?}, not {n}");
+            assert_eq!(db.stats().txn.parked, 1, "operation {op}");
+            image.clear_faults();
+            (0..100).for_each(|_| db.step());
+            assert_eq!(db.stats().txn.parked, 0, "operation {op}");
+            verify_rows(&db, 150);
+            db.check().unwrap_or_else(|error| panic!("operation {op}: {error}"));
+        }
     }
 }

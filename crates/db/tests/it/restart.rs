@@ -231,11 +231,15 @@ impl FileLayer for Full {
     }
 
     fn set_len(&self, len: u64) -> Result<(), Error> {
-        if len > self.0.len()? { Err(Error::DiskFull { path: self.0.path().into() }) } else { self.0.set_len(len) }
+        if len > self.0.len()? {
+            Err(Error::DiskFull { path: self.0.path().into(), held_by: None })
+        } else {
+            self.0.set_len(len)
+        }
     }
 
     fn allocate(&self, _: u64, _: u64) -> Result<(), Error> {
-        Err(Error::DiskFull { path: self.0.path().into() })
+        Err(Error::DiskFull { path: self.0.path().into(), held_by: None })
     }
 }
 
@@ -274,7 +278,7 @@ fn without_a_page_and_with_a_loser() -> (Sim, Rows) {
     drop(db);
     let db = open_full(&sim);
     let refused = (0..10_000).find_map(|n| db.run(|tx| tx.open(FILLER)?.insert_new(n, &[7; 2000][..])).err());
-    assert!(matches!(&refused, Some(Error::DiskFull { path }) if path.ends_with("data")), "{refused:?}");
+    assert!(matches!(&refused, Some(Error::DiskFull { path, .. }) if path.ends_with("data")), "{refused:?}");
     let loser = db.begin();
     for n in 0..MANY {
         match n % 10 {

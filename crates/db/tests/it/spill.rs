@@ -75,7 +75,7 @@ impl FileLayer for MoodyFile {
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         assert!(offset + buf.len() as u64 <= 16 << 20, "no more than it may have");
         match self.mood.load(Ordering::SeqCst) {
-            IS_FULL => Err(Error::DiskFull { path: self.path().to_owned() }),
+            IS_FULL => Err(Error::DiskFull { path: self.path().to_owned(), held_by: None }),
             _ => self.file.write_at(buf, offset),
         }
     }

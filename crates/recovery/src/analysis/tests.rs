@@ -181,3 +181,88 @@ fn prepare_records_that_no_engine_writes_are_refused() {
     analysis.note(at(0, 50), &mark(CHECKPOINT, &body.encode())).unwrap();
     assert!(analysis.finish().unwrap().in_doubt.is_empty(), "it had ended at the checkpoint");
 }
+
+/// Bit 0 for the first record of a set, bit 1 for the last.
+fn copies(flags: u8, lsns: &[u64]) -> Vec<u8> {
+    let change = |lsn: &u64| [&lsn.to_le_bytes()[..], &[TREE_KIND, 2, 0, 0, 0, 1, 0, 9]].concat();
+    std::iter::once(flags).chain(lsns.iter().flat_map(change)).collect()
+}
+
+/// Changes at 10 to 50; what comes then is (LSN, flags or none for a compensation, LSNs). Which stand, and which records are theirs.
+fn after_copies(first: u64, then: &[(u64, Option<u8>, &[u64])]) -> (Vec<u64>, Vec<u64>) {
+    let mut analysis = Analysis::new(Lsn::ZERO, Xid(100), 64);
+    let changes = [10, 20, 30, 40, 50];
+    for lsn in changes.into_iter().filter(|&lsn| lsn >= first) {
+        analysis.note(at(1, lsn), &change(UNDOABLE, b"body")).unwrap();
+    }
+    for &(lsn, flags, lsns) in then.iter().filter(|(lsn, ..)| *lsn >= first) {
+        match flags {
+            Some(flags) => analysis.note(at(1, lsn), &mark(COPY, &copies(flags, lsns))).unwrap(),
+            None => lsns.iter().for_each(|change_at| {
+                analysis.note(at(1, lsn), &change(CLR, &change_at.to_le_bytes())).unwrap();
+            }),
+        }
+    }
+    let outcome = analysis.finish().unwrap();
+    let trace = &outcome.losers[&Xid(1)].trace;
+    let originals = changes.into_iter().map(|lsn| (lsn, false, vec![lsn]));
+    let copies = then.iter().filter(|(_, flags, _)| flags.is_some()).map(|&(lsn, _, lsns)| (lsn, true, lsns.to_vec()));
+    let all = originals.chain(copies);
+    let theirs: Vec<_> = all.filter(|&(lsn, are_copies, _)| trace.is_about(Lsn(lsn), are_copies)).collect();
+    let found = theirs.iter().flat_map(|(.., lsns)| lsns.clone()).collect::<Vec<_>>();
+    (standing(trace, &found), theirs.into_iter().map(|(lsn, ..)| lsn).collect())
+}
+
+#[test]
+fn the_last_complete_set_of_copies_is_all_that_is_left_of_a_rollback() {
+    let (from, to) = (Some(1), Some(2));
+    let whole: &[(u64, Option<u8>, &[u64])] = &[(60, None, &[50]), (70, from, &[10, 20]), (80, to, &[30, 40])];
+    assert_eq!(after_copies(0, whole), (vec![10, 20, 30, 40], vec![70, 80]));
+    // A scan that begins in the middle of what the set replaces.
+    assert_eq!(after_copies(45, whole), (vec![10, 20, 30, 40], vec![70, 80]));
+    // The rollback goes on: its compensations name the changes themselves.
+    let on = [whole, &[(90, None, &[40]), (95, None, &[30])]].concat();
+    assert_eq!(after_copies(55, &on), (vec![10, 20], vec![70, 80]));
+    // Copied once more.
+    let again = [&on[..], &[(100, Some(3), &[10, 20])]].concat();
+    assert_eq!(after_copies(0, &again), (vec![10, 20], vec![100]));
+    // A scan that begins within a set that a later one replaces.
+    assert_eq!(after_copies(75, &again), (vec![10, 20], vec![100]));
+    assert_eq!(after_copies(99, &[&again[..], &[(110, None, &[20])]].concat()), (vec![10], vec![100]));
+}
+
+#[test]
+fn a_set_of_copies_that_is_not_complete_counts_for_nothing() {
+    let cut: &[(u64, Option<u8>, &[u64])] = &[(60, None, &[50]), (70, Some(1), &[10, 20]), (80, Some(0), &[30])];
+    let own = vec![10, 20, 30, 40, 50];
+    assert_eq!(after_copies(0, cut), (vec![10, 20, 30, 40], own.clone()));
+    // The rollback goes on from the changes themselves, and a later set is complete.
+    let on = [cut, &[(90, None, &[40])]].concat();
+    assert_eq!(after_copies(0, &on), (vec![10, 20, 30], own));
+    let whole = [&on[..], &[(100, Some(1), &[10]), (110, Some(2), &[20, 30])]].concat();
+    assert_eq!(after_copies(0, &whole), (vec![10, 20, 30], vec![100, 110]));
+    // And behind a complete one.
+    let behind = [&whole[..], &[(120, None, &[30]), (130, Some(1), &[10])]].concat();
+    assert_eq!(after_copies(0, &behind), (vec![10, 20], vec![100, 110]));
+}
+
+#[test]
+fn the_first_group_of_a_rollback_is_that_of_its_copies() {
+    let mut analysis = Analysis::new(Lsn::ZERO, Xid(100), 64);
+    let in_group = |lsn, group| At { group: GroupNo(group), ..at(1, lsn) };
+    analysis.note(in_group(10, 3), &change(UNDOABLE, b"body")).unwrap();
+    analysis.note(in_group(20, 8), &mark(COPY, &copies(1, &[10]))).unwrap();
+    // One cut may travel in several groups.
+    analysis.note(in_group(30, 7), &mark(COPY, &copies(2, &[]))).unwrap();
+    let outcome = analysis.finish().unwrap();
+    let open = &outcome.losers[&Xid(1)];
+    assert_eq!((open.first_group, open.last_lsn), (GroupNo(7), Lsn(30)));
+    assert_eq!(left(&outcome, &[(10, 1)]), [(1, vec![10])]);
+}
+
+#[test]
+fn copies_that_no_engine_writes_are_refused() {
+    let note = |body: &[u8]| Analysis::new(Lsn::ZERO, Xid(100), 64).note(at(1, 10), &mark(COPY, body));
+    assert!(note(&[]).is_err() && note(&[4]).is_err() && note(&[3, 1, 2]).is_err());
+    assert!(note(&[3]).is_ok());
+}

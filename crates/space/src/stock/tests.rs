@@ -28,7 +28,7 @@ impl FileLayer for Limited {
 
     fn allocate(&self, offset: u64, len: u64) -> Result<()> {
         if offset + len > PageId(self.room.load(Ordering::Relaxed)).offset() {
-            return Err(Error::DiskFull { path: self.path().to_owned() });
+            return Err(Error::DiskFull { path: self.path().to_owned(), held_by: None });
         }
         self.file.allocate(offset, len)
     }

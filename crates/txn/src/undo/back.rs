@@ -4,6 +4,9 @@ use super::entry::Entry;
 use super::{Before, Link, Open, Undo, UndoEntry, UndoPtr, arena};
 use foreshore_base::{Lsn, Result, TableId, Xid};
 
+/// Entries between two places that are noted on the way from the newest entry to the oldest.
+const NOTED: usize = 512;
+
 /// How far a rollback has come.
 #[derive(Debug)]
 pub(crate) struct Back {
@@ -31,6 +34,63 @@ impl Undo {
             next = entry.previous();
         }
         Ok(())
+    }
+
+    /// Hands out what was logged and stands, the oldest first: LSN, kind, table and body of each entry.
+    ///
+    /// # Errors
+    /// Those of `each`; as [`unlogged`](Self::unlogged).
+    pub(crate) fn logged(&mut self, mut each: impl FnMut(Lsn, u8, TableId, &[u8]) -> Result<()>) -> Result<()> {
+        // Entries lead to older ones only. Some are noted on the way to the oldest, and all those from one of them to the next.
+        let (mut noted, mut some, mut body) = (Vec::new(), Vec::with_capacity(NOTED), Vec::new());
+        let (mut next, mut count) = (self.newest, 0_usize);
+        while next != UndoPtr::NULL {
+            if count.is_multiple_of(NOTED) {
+                noted.push(next);
+            }
+            count += 1;
+            next = self.previous(next)?;
+        }
+        for newest in noted.into_iter().rev() {
+            let mut next = newest;
+            while next != UndoPtr::NULL && some.len() < NOTED {
+                some.push(next);
+                next = self.previous(next)?;
+            }
+            for at in some.drain(..).rev() {
+                self.get_ready(at)?;
+                let entry = self.read(at);
+                if entry.lsn() > Lsn::ZERO {
+                    body.clear();
+                    entry.append_body(&mut body);
+                    each(entry.lsn(), entry.kind(), entry.table(), &body)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of the bodies of what was logged and stands, with `more` for each.
+    ///
+    /// # Errors
+    /// As [`unlogged`](Self::unlogged).
+    pub(crate) fn logged_bytes(&mut self, more: usize) -> Result<u64> {
+        let (mut next, mut bytes) = (self.newest, 0);
+        while next != UndoPtr::NULL {
+            self.get_ready(next)?;
+            let entry = self.read(next);
+            if entry.lsn() > Lsn::ZERO {
+                bytes += (entry.body_len() + more) as u64;
+            }
+            next = entry.previous();
+        }
+        Ok(bytes)
+    }
+
+    /// The entry before that one.
+    fn previous(&mut self, at: UndoPtr) -> Result<UndoPtr> {
+        self.get_ready(at)?;
+        Ok(self.read(at).previous())
     }
 
     /// A way back through the entries, from the newest one on.

@@ -291,6 +291,14 @@ impl ResourceManager for Rows {
         Ok(body.get(..8))
     }
 
+    fn rename(&self, _kind: u8, body: &[u8], was: Xid, is: Xid) -> Result<Vec<u8>> {
+        let mut body = body.to_vec();
+        if body[8..16] == was.0.to_le_bytes() {
+            body[8..16].copy_from_slice(&is.0.to_le_bytes());
+        }
+        Ok(body)
+    }
+
     fn undo(&self, context: &mut UndoContext<'_>, entry: &UndoEntry<'_>) -> Result<bool> {
         if self.fails.load(Ordering::Relaxed) {
             return Err(Error::io("read", "data", std::io::Error::other("the disk is gone")));
@@ -301,7 +309,7 @@ impl ResourceManager for Rows {
         let (row, before) = (next(), next());
         assert_eq!(entry.table, TABLE);
         if self.stuck.load(Ordering::Relaxed) == row {
-            return Err(Error::DiskFull { path: "data".into() });
+            return Err(Error::DiskFull { path: "data".into(), held_by: None });
         }
         if self.damaged.load(Ordering::Relaxed) == row {
             return Err(Error::corrupted("data", Place::Page(page_of(row)), "the checksum does not fit"));

@@ -23,7 +23,7 @@ use foreshore_sync::spent::{self, Spent};
 use foreshore_sync::{Daemon, LockRank, Mutex, Nanos, NextWake};
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A log in use. Clones are handles of the same log; the last one dropped stops its threads without flushing, see
 /// [`Log::close`].
@@ -47,9 +47,13 @@ pub(crate) struct Shared {
     pub(crate) max_unacked: usize,
     pub(crate) lanes: SharedLanes,
     pub(crate) requests: SpaceRequests,
+    pub(crate) idle: OnceLock<TakeIdle>,
     pub(crate) throttle: Throttle,
     pub(crate) options: LogOptions,
 }
+
+/// Takes what idle sessions were granted for compensations, in blocks.
+pub(crate) type TakeIdle = Box<dyn Fn() -> u64 + Send + Sync>;
 
 struct Handle {
     shared: Arc<Shared>,

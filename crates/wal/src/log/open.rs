@@ -17,7 +17,7 @@ use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Place, Result, Uuid};
 use foreshore_io::{AlignedBuf, Fs};
 use foreshore_sync::{Daemon, NextWake, OnPanic, Signal, Step, ThreadSpawn};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Number of the first segment.
 const FIRST_SEGMENT: u64 = 1;
@@ -160,6 +160,7 @@ fn start(options: &LogOptions, durable: Lsn, floor: Lsn, next: GroupNo, sink: Si
         segments,
         totals,
         requests: SpaceRequests::default(),
+        idle: OnceLock::new(),
         throttle: Throttle::default(),
         max_record: options.max_record(),
         max_large: options.max_large(),

@@ -2,16 +2,25 @@
 
 use crate::log::{Log, Shared};
 use crate::requests::{SpaceRequest, SpaceServer};
+use crate::returns::Returns;
 use crate::throttle::LogLimits;
 use foreshore_base::{GroupNo, Result};
 use foreshore_sync::Signal;
 
 impl Log {
-    /// Whether [`Log::truncate`] before `group`, twice, would give up a segment.
+    /// Bytes of the segments that [`Log::truncate`] before `group`, twice, would give up.
     #[must_use]
-    pub fn can_truncate(&self, group: GroupNo) -> bool {
+    pub fn truncatable(&self, group: GroupNo) -> u64 {
         let segments = self.shared().segments.as_ref();
-        segments.is_some_and(|segments| segments.can_truncate(group.min(self.shared().pipeline.durable_group())))
+        segments.map_or(0, |segments| segments.truncatable(group.min(self.shared().pipeline.durable_group())))
+    }
+
+    /// Names the function that takes from idle sessions what they were granted for compensations, by [`Session::take_idle_undo_log`], and
+    /// returns how much that was. It is called by a session that the disk has refused space, without latches. The first call counts.
+    ///
+    /// [`Session::take_idle_undo_log`]: crate::Session::take_idle_undo_log
+    pub fn on_shortage(&self, take: impl Fn() -> u64 + Send + Sync + 'static) {
+        let _ = self.shared().idle.set(Box::new(take));
     }
 
     /// Names the server that gives up log on request of sessions that find no space on the disk.
@@ -88,10 +97,28 @@ impl Shared {
         self.segments.as_ref().map_or(Ok(()), |segments| segments.admit_rollback())
     }
 
-    /// Keeps log space back for `sessions` at once.
+    /// Has log space prepared for `sessions` at once.
     pub(crate) fn expect_sessions(&self, sessions: usize) {
         if let Some(segments) = &self.segments {
             segments.expect_sessions(sessions);
+        }
+    }
+
+    /// Keeps log space back for `sessions` at once, before the last of them appends. `frees`: for ordinary work that frees space or does
+    /// not, which may be refused; `None` for what is never refused.
+    pub(crate) fn count_session(&self, sessions: usize, frees: Option<bool>) -> Result<()> {
+        self.segments.as_ref().map_or(Ok(()), |segments| segments.count_session(sessions, frees))
+    }
+
+    /// Where sessions wait for space that others give back. None of a log without files.
+    pub(crate) fn returns(&self) -> Option<&Returns> {
+        self.segments.as_ref().map(|segments| segments.returns())
+    }
+
+    /// Takes what idle sessions were granted.
+    pub(crate) fn take_from_idle(&self) {
+        if let (Some(segments), Some(take)) = (&self.segments, self.idle.get()) {
+            segments.take_back(take());
         }
     }
 }

@@ -1,19 +1,22 @@
 //! Segment files: made ahead of need, filled in order, recycled when the log before a group is no longer needed.
 
 mod control;
+mod grants;
+mod live;
 mod prepare;
 
 pub(crate) use control::Control;
+pub(crate) use live::Live;
 pub(crate) use prepare::create_segment;
 
 use crate::format::{FIRST_GROUP, SegmentHeader, number_of, segment_name};
 use crate::options::LogOptions;
-use crate::undo_log::GRANT;
+use crate::returns::Returns;
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, GroupNo, Result, Uuid};
 use foreshore_io::{AlignedBuf, File, Fs};
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
-use foreshore_sync::{LockRank, Mutex, Signal, rmw};
+use foreshore_sync::{LockRank, Mutex, Signal};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -68,68 +71,6 @@ impl Home {
     }
 }
 
-/// Farthest from one mark of a segment to the group behind which the next one is due. In a large segment a sixty-fourth may be
-/// more log than a small budget has.
-const MARK_DISTANCE: u64 = 256 << 10;
-
-/// A segment with groups in it.
-#[derive(Clone, Debug)]
-pub(crate) struct Live {
-    pub(crate) number: u64,
-    pub(crate) size: u64,
-    pub(crate) first: GroupNo,
-    /// Header checksum of the group before the first one.
-    pub(crate) prev_crc: u32,
-    /// Groups at some distance from each other, with their offsets: where a reader may start.
-    pub(crate) marks: Vec<(GroupNo, u64)>,
-    /// Ranges that hold no group of the chain: repeated groups, and places of groups that did not survive. Ascending.
-    pub(crate) skips: Vec<(u64, u64)>,
-    /// Offset after the last group.
-    pub(crate) end: u64,
-}
-
-impl Live {
-    pub(crate) fn new(number: u64, size: u64, first: GroupNo, prev_crc: u32) -> Self {
-        Self { number, size, first, prev_crc, marks: Vec::new(), skips: Vec::new(), end: FIRST_GROUP }
-    }
-
-    /// Notes that `group` was put at `offset` and ends at `end`.
-    pub(crate) fn push(&mut self, group: GroupNo, offset: u64, end: u64) {
-        assert!(offset >= self.end && end <= self.size, "groups of a segment follow each other");
-        self.skip(offset);
-        // A repeated group is no place to start from: the marks ascend.
-        let distance = (self.size / 64).min(MARK_DISTANCE);
-        if self.marks.last().is_none_or(|&(last, at)| group > last && offset - at >= distance) {
-            self.marks.push((group, offset));
-        }
-        self.end = end;
-    }
-
-    /// Notes that the chain goes on at `offset` at the earliest.
-    pub(crate) fn skip(&mut self, offset: u64) {
-        if offset > self.end {
-            self.skips.push((self.end, offset));
-            self.end = offset;
-        }
-    }
-
-    /// The place at or behind `offset` that is not skipped.
-    pub(crate) fn unskipped(&self, offset: u64) -> u64 {
-        self.skips.iter().fold(offset, |at, &(from, to)| if at == from { to } else { at })
-    }
-
-    /// The first group to read here, behind repeated ones; `None` if there is none yet.
-    pub(crate) fn first_read(&self) -> Option<GroupNo> {
-        self.marks.first().map(|&(group, _)| group)
-    }
-
-    /// The last known place at or before `group`.
-    pub(crate) fn seek(&self, group: GroupNo) -> (GroupNo, u64) {
-        let after = self.marks.partition_point(|&(at, _)| at <= group);
-        after.checked_sub(1).map_or((self.first, FIRST_GROUP), |i| self.marks[i])
-    }
-}
-
 /// A segment that waits for its first group.
 #[derive(Debug)]
 pub(crate) struct Ready {
@@ -158,10 +99,13 @@ pub(crate) struct Segments {
     pub(crate) home: Home,
     segment_bytes: u64,
     options: LogOptions,
-    /// Grows with the sessions ever at work at once, by `expect_sessions`.
+    /// Grows with the sessions ever at work at once, by `count_session`.
     kept_back: AtomicU64,
+    /// What `kept_back` would be if all sessions ever leased at once were at work.
+    expected: AtomicU64,
     /// Prepared bytes that sessions were granted for compensations. Changes by blocks.
     granted: AtomicU64,
+    returns: Returns,
     zero_fill: bool,
     /// Held while segments are prepared or recycled and while the control slots move: one of these at a time.
     control: Mutex<Control>,
@@ -186,6 +130,8 @@ impl Segments {
             segment_bytes: options.segment_bytes,
             options: options.clone(),
             kept_back: AtomicU64::new(options.kept_back(0)),
+            expected: AtomicU64::new(options.kept_back(0)),
+            returns: Returns::default(),
             granted: AtomicU64::new(0),
             control: Mutex::new(LockRank::LogCtl, control),
             list: Mutex::new(LockRank::LogSegments, list),
@@ -207,17 +153,6 @@ impl Segments {
     fn ahead(&self) -> u64 {
         // ORDERING: Relaxed, a measure; the segments themselves are handed over under the list's lock.
         self.ready_bytes.load(Ordering::Relaxed) + self.left_bytes.load(Ordering::Relaxed)
-    }
-
-    /// Keeps space back for `sessions` at once.
-    pub(crate) fn expect_sessions(&self, sessions: usize) {
-        let kept_back = self.options.kept_back(sessions);
-        // ORDERING: Relaxed, a bound that each look compares anew.
-        if self.kept_back.load(Ordering::Relaxed) < kept_back {
-            // ORDERING: as above.
-            self.kept_back.fetch_max(kept_back, Ordering::Relaxed);
-            self.preparer.notify();
-        }
     }
 
     /// Prepared space that is set aside: what is kept back, and what sessions were granted.
@@ -245,37 +180,9 @@ impl Segments {
 
     /// Segments to keep ready.
     fn ready_target(&self) -> usize {
-        self.options.ready_target(self.set_aside())
-    }
-
-    /// Grants space for compensations, in blocks of [`GRANT`] bytes.
-    ///
-    /// # Errors
-    /// As [`admit`](Self::admit): nothing is granted then.
-    pub(crate) fn grant(&self, blocks: u64, frees: bool) -> Result<()> {
-        self.grant_again(blocks);
-        // Counted before the look, so that of two sessions that ask for the last block none overlooks the other's.
-        self.admit(frees).inspect_err(|_| self.take_back(blocks))
-    }
-
-    /// Grants what had been granted in the run before.
-    pub(crate) fn grant_again(&self, blocks: u64) {
-        rmw::contended(1);
-        // ORDERING: Relaxed, a sum that each look compares anew; the space itself is handed over by `ready_bytes` and
-        // the list.
-        self.granted.fetch_add(blocks * self.options.prepared_for(GRANT), Ordering::Relaxed);
-        if self.is_short() {
-            self.preparer.notify();
-        }
-    }
-
-    /// Takes granted blocks back.
-    pub(crate) fn take_back(&self, blocks: u64) {
-        rmw::contended(1);
-        let bytes = blocks * self.options.prepared_for(GRANT);
-        // ORDERING: Relaxed, as in `grant_again`.
-        let before = self.granted.fetch_sub(bytes, Ordering::Relaxed);
-        assert!(before >= bytes, "no more is taken back than was granted");
+        // ORDERING: Relaxed, as in `expect_sessions`, and as in `grant`.
+        let expected = self.expected.load(Ordering::Relaxed) + self.granted.load(Ordering::Relaxed);
+        self.options.ready_target(self.set_aside().max(expected))
     }
 
     /// Whether an ordinary reservation may go on. Where space ahead has fallen below what is spoken for, the caller helps
@@ -302,7 +209,7 @@ impl Segments {
         // ORDERING: Relaxed, as above.
         let keeps_margin = self.full.load(Ordering::Relaxed) && !frees;
         self.prepare_while(if keeps_margin { Self::is_short } else { Self::is_spent }).map_err(|error| match error {
-            Error::DiskFull { .. } => Error::DiskFull { path: self.home.dir.clone() },
+            Error::DiskFull { .. } => Error::DiskFull { path: self.home.dir.clone(), held_by: None },
             error => error,
         })
     }
@@ -363,7 +270,7 @@ impl Segments {
         self.left_bytes.store(live.size - end, Ordering::Relaxed);
     }
 
-    /// Bytes of log from `group` on, to the precision of a group and a sixty-fourth of a segment, or [`MARK_DISTANCE`].
+    /// Bytes of log from `group` on, to the precision of a group and a sixty-fourth of a segment, at most 256 KiB.
     pub(crate) fn bytes_since(&self, group: GroupNo) -> u64 {
         let list = self.list.lock();
         let first = list.live.partition_point(|live| live.first <= group).saturating_sub(1);
@@ -375,9 +282,11 @@ impl Segments {
         list.live.iter().enumerate().map(bytes).sum()
     }
 
-    /// Whether the first segment lies before group `before`, which is durable.
-    pub(crate) fn can_truncate(&self, before: GroupNo) -> bool {
-        self.list.lock().live.get(1).is_some_and(|second| second.first <= before)
+    /// Bytes of the segments that lie before group `before`, which is durable.
+    pub(crate) fn truncatable(&self, before: GroupNo) -> u64 {
+        let list = self.list.lock();
+        let first = list.live.partition_point(|live| live.first <= before).saturating_sub(1);
+        list.live.iter().take(first).map(|live| live.size).sum()
     }
 
     /// Bytes of all groups kept.

@@ -119,6 +119,7 @@ impl Segments {
         drop(list);
         // ORDERING: Relaxed, a measure.
         self.ready_bytes.fetch_add(self.segment_bytes - FIRST_GROUP, Ordering::Relaxed);
+        self.returns().notify();
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-use super::{Live, MARK_DISTANCE};
+use super::live::{Live, MARK_DISTANCE};
 use crate::format::{FIRST_GROUP, MAX_GROUP};
 use foreshore_base::GroupNo;
 use foreshore_base::limits::BLOCK;

@@ -3,6 +3,7 @@
 
 use super::{Purpose, Session};
 use crate::requests::SpaceWait;
+use crate::returns::Registered;
 use foreshore_base::{Error, Result};
 use foreshore_sync::spent::{self, Spent};
 
@@ -13,18 +14,45 @@ impl Session {
         self.repeat_after_wait(|session| session.admit(need, Purpose::Ordinary))
     }
 
-    /// Repeats `reserve`, which the disk has refused space, each time that log was given up. Ring space goes back first.
+    /// Repeats `reserve`, which the disk has refused space, each time that log was given up, or that another session gave space back.
+    /// Ring space goes back first, and what was granted and is not charged.
     #[cold]
     pub(super) fn repeat_after_wait(&mut self, mut reserve: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
-        let wait = SpaceWait::default();
+        let (wait, shared, slot) = (SpaceWait::default(), self.shared.clone(), self.slot);
+        self.undo_log.give_back(&shared, 0);
+        shared.take_from_idle();
         loop {
+            self.show_holds();
+            // Before the request, too: a transaction that ends behind it may have kept the log.
+            let registered = shared.returns().map(|returns| returns.register());
             let freed = self.wait_for_space(&wait)?;
             match reserve(self) {
                 // Other sessions may have been faster.
                 Err(Error::DiskFull { .. }) if freed => {}
-                reserved => return reserved,
+                Err(error @ Error::DiskFull { .. }) => {
+                    self.leave();
+                    let holds = self.show_holds();
+                    let holders = || shared.slots.used().filter(|slot| slot.holds_space()).count();
+                    let work = || shared.slots.records_but(slot);
+                    // WAIT: park - see `returns`.
+                    let comes = |waiter: Registered<'_>| waiter.wait(holds, holders, work, wait.left());
+                    if !registered.is_some_and(|waiter| spent::during(Spent::LogWait, || comes(waiter))) {
+                        return Err(error);
+                    }
+                }
+                reserved => {
+                    self.show_holds();
+                    return reserved;
+                }
             }
         }
+    }
+
+    /// Shows whether the transaction holds log space for its rollback, and returns it.
+    fn show_holds(&mut self) -> bool {
+        self.shows_holds = self.undo_log.granted() > 0;
+        self.shared.slots.get(self.slot).note_holds(self.shows_holds);
+        self.shows_holds
     }
 
     /// Asks for log to be given up because the disk has refused space, for the log or another file, and waits for the answer:

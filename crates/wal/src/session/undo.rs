@@ -12,6 +12,11 @@ impl Session {
     /// with; `Poisoned`.
     #[inline]
     pub fn reserve_undo_log(&mut self, bytes: u64) -> Result<()> {
+        // Shown before it has some, so that a session that is refused for want of it finds it.
+        if !self.shows_holds {
+            self.shared.slots.get(self.slot).note_holds(true);
+            self.shows_holds = true;
+        }
         match self.undo_log.reserve(&self.shared, bytes, self.frees) {
             Err(Error::DiskFull { .. }) => {
                 self.repeat_after_wait(|session| session.undo_log.reserve(&session.shared, bytes, session.frees))
@@ -43,9 +48,34 @@ impl Session {
         self.undo_log.lower(&self.shared, bytes);
     }
 
+    /// Makes sure that copies of `bytes` of what is left to compensate can be logged, from what is charged for that and what no other
+    /// session was granted.
+    ///
+    /// # Errors
+    /// `DiskFull` if there is less; `Poisoned`; what making log space failed with.
+    pub fn admit_copy(&mut self, bytes: u64) -> Result<()> {
+        if let Some(error) = self.shared.pipeline.poison_error() {
+            return Err(error);
+        }
+        self.undo_log.admit_copy(&self.shared, bytes)
+    }
+
     /// Its transaction is over, and nothing of it will be compensated any more.
     #[inline]
     pub fn end_undo_log(&mut self) {
         self.undo_log.end(&self.shared);
+        if std::mem::take(&mut self.shows_holds) {
+            self.shared.slots.get(self.slot).note_holds(false);
+            // After it: a session may just have parked because of this one.
+            self.shared.returns().filter(|returns| returns.is_waited_for()).inspect(|returns| returns.notify());
+        }
+    }
+
+    /// Takes the blocks that the session was granted and keeps for later: its transaction is over. [`Log::give_back_undo_log`] gives them
+    /// to others.
+    ///
+    /// [`Log::give_back_undo_log`]: crate::Log::give_back_undo_log
+    pub fn take_idle_undo_log(&mut self) -> u64 {
+        self.undo_log.take_idle()
     }
 }

@@ -1,0 +1,51 @@
+//! Requests of writers that the full disk has refused: log is given up for them.
+
+use super::{Checkpointer, Reach, State};
+use crate::pace::gains_log;
+use foreshore_base::Result;
+use foreshore_txn::Forward;
+
+/// What came of a request for log.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Freed {
+    /// Some was given up.
+    Some,
+    /// All of it is needed.
+    Nothing,
+    /// It is known later: a rollback that keeps some is just being tried.
+    Later,
+}
+
+impl Checkpointer {
+    /// Answers what writers have asked for.
+    pub(super) fn answer_request(&self, state: &mut State) -> Result<()> {
+        let Some(request) = self.log.space_requested() else { return Ok(()) };
+        let freed = self.give_up_log(state);
+        // Without an answer the next look finds the request again.
+        if !matches!(freed, Ok(Freed::Later)) {
+            self.log.answer_space(&request, matches!(freed, Ok(Freed::Some)));
+        }
+        freed.map(drop)
+    }
+
+    /// Takes two checkpoints if log can be given up after them. Parked rollbacks that keep it are copied forward before.
+    fn give_up_log(&self, state: &mut State) -> Result<Freed> {
+        let begin = self.log.next_group();
+        let is_kept = || {
+            let transactions = self.txns.oldest_group();
+            self.log.truncatable(transactions.map_or(begin, |oldest| oldest.min(begin))) == 0
+        };
+        if is_kept() {
+            match self.txns.copy_forward(|group, copies| gains_log(self.log.truncatable(group), copies)) {
+                // A checkpoint would only use up log.
+                Forward::Nothing => return Ok(Freed::Nothing),
+                Forward::Busy => return Ok(Freed::Later),
+                Forward::Done if is_kept() => return Ok(Freed::Nothing),
+                Forward::Done => {}
+            }
+        }
+        self.take(state, Reach::All)?;
+        self.take(state, Reach::None)?;
+        Ok(Freed::Some)
+    }
+}
