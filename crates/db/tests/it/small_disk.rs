@@ -1,22 +1,30 @@
-//! Real file systems of 128 MiB that are full: a large transaction that spills is rolled back, nothing is poisoned, the
-//! directory opens again while it is full, and writes go on by themselves when there is space. Skipped, by name, where
-//! they cannot be mounted.
+//! Real file systems that are full: a large transaction that spills is rolled back, nothing is poisoned, the directory opens again
+//! and again while it is full and writers are at work, and writes go on by themselves when there is space. Skipped, by name,
+//! where they cannot be mounted.
+//!
+//! `FORESHORE_FULL_OPENS=100` opens each 100 times while it is full. `FORESHORE_FULL_MIB` is the size of each, 128 without it; XFS
+//! takes 320 at least.
 
 use foreshore::{Db, Error, Options, TableDef, Transaction};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const BLOBS: TableDef<u64, &[u8]> = TableDef::new("blobs");
 const MIB: u64 = 1 << 20;
-const SIZE: u64 = 128 * MIB;
 /// Rows of 1,000 bytes that are there before.
 const ROWS: u64 = 8000;
+
+fn number(name: &str, usual: u64) -> u64 {
+    std::env::var(name).map_or(usual, |text| text.parse().unwrap())
+}
 
 /// A file system, unmounted on drop.
 struct Small {
     at: PathBuf,
+    size: u64,
     image: Option<PathBuf>,
 }
 
@@ -27,19 +35,22 @@ fn ran(program: &str, args: &[&str]) -> bool {
 impl Small {
     /// A new one of that kind; `None` where it cannot be made or mounted.
     fn mount(kind: &str) -> Option<Self> {
+        let least = if kind == "xfs" { 320 } else { 128 };
+        let size = number("FORESHORE_FULL_MIB", least).max(least) * MIB;
         let base = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let at = base.join(format!("small-{kind}-{}", std::process::id()));
         fs::create_dir_all(&at).ok()?;
         let target = at.to_str()?.to_owned();
         if kind == "tmpfs" {
-            let size = format!("size={SIZE}");
-            return ran("mount", &["-t", "tmpfs", "-o", &size, "tmpfs", &target]).then_some(Self { at, image: None });
+            let option = format!("size={size}");
+            let made = ran("mount", &["-t", "tmpfs", "-o", &option, "tmpfs", &target]);
+            return made.then_some(Self { at, size, image: None });
         }
         let image = base.join(format!("small-{kind}-{}.img", std::process::id()));
-        fs::File::create(&image).and_then(|file| file.set_len(SIZE)).ok()?;
+        fs::File::create(&image).and_then(|file| file.set_len(size)).ok()?;
         let name = image.to_str()?.to_owned();
         let made = ran(&format!("mkfs.{kind}"), &["-q", &name]) && ran("mount", &["-o", "loop", &name, &target]);
-        let small = Self { at, image: Some(image) };
+        let small = Self { at, size, image: Some(image) };
         if made {
             return Some(small);
         }
@@ -85,9 +96,57 @@ fn verify(db: &Db) {
     }
 }
 
+/// Opens the directory again and again while the disk is full, each time in the middle of what writers do: rows that are changed and
+/// taken back, others that come and go.
+fn opens_under_load(small: &Small, mut db: Db, kind: &str) -> Db {
+    let rest = small.at.join("rest");
+    for round in 0..number("FORESHORE_FULL_OPENS", 4) {
+        let _ = fs::write(&rest, vec![7; small.size as usize]);
+        let (ended, tx) = (AtomicBool::new(false), db.begin());
+        let outcome = |done: Result<(), Error>| match done {
+            Ok(()) => {}
+            Err(
+                Error::DiskFull { .. } | Error::RollbackParked { .. } | Error::RolledBack | Error::LockTimeout { .. },
+            ) => {}
+            Err(Error::TransactionTooLarge { .. } | Error::UndoMemory { .. } | Error::Closed) => {}
+            Err(error) => panic!("{kind}, open {round}: {error:?}"),
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..2 {
+                let (db, ended) = (&db, &ended);
+                scope.spawn(move || {
+                    for n in 0.. {
+                        let key = ROWS + 1 + thread * 1000 + n % 200;
+                        outcome(match n % 3 {
+                            2 => db.run(|tx| tx.open(BLOBS)?.remove(key - 1).map(drop)),
+                            _ => db.run(|tx| tx.open(BLOBS)?.insert(key, &[n as u8; 700][..]).map(drop)),
+                        });
+                        if ended.load(Ordering::Relaxed) {
+                            return;
+                        }
+                    }
+                });
+            }
+            let from = round * 37 % (ROWS - 300);
+            let change = |n| tx.open(BLOBS)?.insert(n, &[3; 5][..]).map(drop);
+            outcome((from..from + 300).try_for_each(change));
+            ended.store(true, Ordering::Relaxed);
+        });
+        // As after a kill: the transaction is not rolled back before.
+        db.close(Duration::ZERO).unwrap_or_else(|error| panic!("{kind}, close {round}: {error}"));
+        drop(tx);
+        db = open(small).unwrap_or_else(|error| panic!("{kind}, open {round} while full: {error}"));
+        verify(&db);
+        fs::remove_file(&rest).unwrap();
+    }
+    db.check().unwrap_or_else(|error| panic!("{kind}: {error}"));
+    println!("{kind}: {} opens of a full file system of {} MiB", number("FORESHORE_FULL_OPENS", 4), small.size / MIB);
+    db
+}
+
 fn on(kind: &str) {
     let Some(small) = Small::mount(kind) else {
-        println!("skipped: a {kind} of 128 MiB cannot be mounted here");
+        println!("skipped: a small {kind} cannot be mounted here");
         return;
     };
     let mut db = open(&small).unwrap();
@@ -110,7 +169,7 @@ fn on(kind: &str) {
         db.check().unwrap_or_else(|error| panic!("{kind}: {error}"));
         // Whatever is left is taken by others.
         let rest = small.at.join("rest");
-        let _ = fs::write(&rest, vec![7; SIZE as usize]);
+        let _ = fs::write(&rest, vec![7; small.size as usize]);
         db = db.reopen().unwrap_or_else(|error| panic!("{kind}, reopened while full: {error}"));
         verify(&db);
         let tx = db.begin();
@@ -122,6 +181,7 @@ fn on(kind: &str) {
         verify(&db);
         fs::remove_file(&rest).unwrap();
     }
+    db = opens_under_load(&small, db, kind);
     fs::remove_file(&ballast).unwrap();
     let until = std::time::Instant::now() + Duration::from_secs(20);
     loop {
@@ -143,4 +203,14 @@ fn a_full_tmpfs_stops_writers_and_nothing_else() {
 #[test]
 fn a_full_ext4_stops_writers_and_nothing_else() {
     on("ext4");
+}
+
+#[test]
+fn a_full_xfs_stops_writers_and_nothing_else() {
+    on("xfs");
+}
+
+#[test]
+fn a_full_btrfs_stops_writers_and_nothing_else() {
+    on("btrfs");
 }
