@@ -32,12 +32,14 @@ fn a_reservation_outlasts_a_wait_for_the_budget_and_one_for_the_disk() {
     let log = fresh(&fs, &small());
     while log.prepare_step() == NextWake::Now {}
     let mut session = log.session().unwrap();
+    // One that begins on a full disk would get nothing.
+    let mut other = log.session().unwrap();
+    append(&mut other, 0, b"small").unwrap();
     // Now there is something to pay for, and much is reserved.
     append(&mut session, 1, b"small").unwrap();
     log.force(log.current()).unwrap();
     session.reserve_rollback(RECORDS * Session::cost(6000)).unwrap();
     sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
-    let mut other = log.session().unwrap();
     while let Ok(lsn) = append(&mut other, 1, &payload(1, 3000)) {
         log.force(lsn).unwrap();
     }
