@@ -175,7 +175,7 @@ pub enum Error {
     /// A row that was asked for without a wait is locked, or its table is. Nothing has changed, and the transaction goes on. Not retryable:
     /// who does not wait wants to know.
     RowLocked {
-        /// The row, the gap before it, or the table.
+        /// The row or the table.
         what: Lockable,
         /// Label of a holder.
         holder: &'static str,
@@ -250,15 +250,6 @@ pub enum Error {
         /// Label of a transaction that holds some.
         holder: &'static str,
     },
-    /// The memory for shared locks of rows is given out, to this transaction or to others. Retryable, since others give theirs back,
-    /// though `Db::run` gives it to its caller at once: the next run would take as many. Locks are never escalated. A transaction
-    /// that locks the table as a whole before it reads, by `Table::lock_against_writes`, needs none of that memory.
-    LockLimit {
-        /// The table of the row, or of the gap.
-        table: TableRef,
-        /// The limit, in locks.
-        max: usize,
-    },
     /// Every frame of the pool is in use at once.
     OutOfFrames {
         /// Frames in the pool.
@@ -313,7 +304,6 @@ impl Error {
                 | Self::TooManyTransactions { .. }
                 | Self::UndoMemory { .. }
                 | Self::TableDropped
-                | Self::LockLimit { .. }
                 | Self::Exhausted { .. }
         )
     }

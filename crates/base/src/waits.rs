@@ -49,8 +49,6 @@ pub enum Lockable {
     Table(TableRef),
     /// A key, whether it exists or not.
     Row(TableRef, Vec<u8>),
-    /// The keys between a key and the one before it; without a key those behind the last.
-    Gap(TableRef, Option<Vec<u8>>),
 }
 
 impl Lockable {
@@ -58,14 +56,14 @@ impl Lockable {
     #[must_use]
     pub const fn table(&self) -> &TableRef {
         match self {
-            Self::Table(table) | Self::Row(table, _) | Self::Gap(table, _) => table,
+            Self::Table(table) | Self::Row(table, _) => table,
         }
     }
 
     /// The same, to put its name in.
     pub const fn table_mut(&mut self) -> &mut TableRef {
         match self {
-            Self::Table(table) | Self::Row(table, _) | Self::Gap(table, _) => table,
+            Self::Table(table) | Self::Row(table, _) => table,
         }
     }
 }
@@ -75,8 +73,6 @@ impl fmt::Display for Lockable {
         match self {
             Self::Table(table) => write!(f, "table {table}"),
             Self::Row(table, key) => write!(f, "table {table} key {}", key.escape_ascii()),
-            Self::Gap(table, Some(key)) => write!(f, "table {table} gap before key {}", key.escape_ascii()),
-            Self::Gap(table, None) => write!(f, "table {table} gap at the end"),
         }
     }
 }
@@ -104,9 +100,7 @@ impl Error {
                 *cycle = cycle.iter().map(named).collect();
             }
             Self::LockTimeout { what, .. } | Self::RowLocked { what, .. } => put(what.table_mut()),
-            Self::Conflict { table, .. }
-            | Self::LockLimit { table, .. }
-            | Self::Corrupted { table: Some(table), .. } => put(table),
+            Self::Conflict { table, .. } | Self::Corrupted { table: Some(table), .. } => put(table),
             _ => {}
         }
     }

@@ -44,7 +44,6 @@ fn all() -> Vec<Error> {
         Error::PreparedExists { name: "x".into() },
         Error::NoPrepared { name: "x".into() },
         Error::PreparedBusy { name: "x".into() },
-        Error::LockLimit { table: table(), max: 10 },
         Error::OutOfFrames { frames: 16 },
         Error::InvalidOption { name: "frames", value: "1".into(), expected: "16 to 100".into() },
     ]

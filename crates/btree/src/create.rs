@@ -57,7 +57,7 @@ impl Tree {
         value: impl FnOnce(PageId) -> Vec<u8>,
     ) -> Result<Tree> {
         Self::check_key(key)?;
-        // Nobody has read a row of it, or a gap.
+        // No transaction has read a key of it.
         self.lock(txn, TableMode::Exclusive)?;
         txn.ensure_xid()?;
         let mut new = txn.with_space(|txn| NewPage::take(&self.trees, &mut Structure::of(txn)))?;

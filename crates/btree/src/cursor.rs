@@ -9,7 +9,7 @@ mod locked;
 mod span;
 
 use self::ahead::ReadAhead;
-use self::locked::Locking;
+use self::locked::{Entered, Locking};
 use self::span::{End, Rest, Rows, Span};
 use crate::descend::{Access, ReadGuard, Restarts};
 use crate::format::{GHOST, RowHeader, SLOT};
@@ -18,7 +18,7 @@ use crate::tree::{Structure, Tree};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, Lsn, PageId, Result};
 use foreshore_buffer::Wanted;
-use foreshore_lock::{NewShare, RowLock, Strength, TableMode};
+use foreshore_lock::{RowLock, Strength, TableMode};
 use foreshore_txn::{Seen, Snapshot, Txn, UndoPtr};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -46,12 +46,10 @@ pub struct Cursor {
     back: Rows,
     /// The transaction's last change when the rows were copied.
     copied_at: Lsn,
-    /// What the step that runs has locked shared and may give up.
-    entered: Vec<NewShare>,
+    /// What the step that runs has locked shared and may give up, in the order of its requests.
+    entered: Vec<Entered>,
     /// How many entries of a leaf the next step takes at most: few where each is locked, or the transaction writes between them.
     step: usize,
-    /// Whether the gap in which the range ends is locked, if gaps are.
-    end_is_locked: bool,
     ahead: ReadAhead,
 }
 
@@ -110,7 +108,6 @@ impl Tree {
             copied_at: txn.last_lsn(),
             entered: Vec::new(),
             step,
-            end_is_locked: false,
             ahead: ReadAhead::default(),
         }
     }
@@ -120,7 +117,7 @@ impl Cursor {
     /// The next row, or `None` at the end. `txn` is the transaction that the cursor was made for.
     ///
     /// # Errors
-    /// `Deadlock`, `LockTimeout`, `LockLimit`, `RowLocked`, `Conflict`, `SnapshotTooOld`, `TableDropped`, `DiskFull`, `Corrupted`,
+    /// `Deadlock`, `LockTimeout`, `RowLocked`, `Conflict`, `SnapshotTooOld`, `TableDropped`, `DiskFull`, `Corrupted`,
     /// `Io`, `OutOfFrames`, `Poisoned`; with locks for update also `TooManyTransactions`, `TransactionTooLarge`, `UndoMemory`. The next call
     /// goes on where this one began.
     pub fn next(&mut self, txn: &mut Txn) -> Result<Option<(&[u8], &[u8])>> {

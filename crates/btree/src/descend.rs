@@ -44,11 +44,6 @@ pub(crate) enum Reading {
 pub(crate) struct Restarts(u32);
 
 impl Restarts {
-    /// For who has a node latched already: reading without latches may wait for whatever page a frame holds by then.
-    pub(crate) const fn spent() -> Self {
-        Self(MAX_RESTARTS)
-    }
-
     pub(crate) const fn reading(&self) -> Reading {
         if self.0 < MAX_RESTARTS { Reading::Optimistic } else { Reading::Latched }
     }
@@ -362,7 +357,7 @@ impl Tree {
 }
 
 /// Passes on what was found by an id that was read in `node`. Only if that holds the id was ever there, and an error counts.
-pub(crate) fn led_to<'p, T>(node: &impl Access<'p>, found: Result<Option<T>>) -> Result<Option<T>, Halt> {
+fn led_to<'p, T>(node: &impl Access<'p>, found: Result<Option<T>>) -> Result<Option<T>, Halt> {
     let too_early = found.is_err() && mutant("btree: an id is refused before it is validated");
     if !node.holds() && !too_early && !mutant("btree: child read without validating the parent") {
         return Err(Halt::Changed);

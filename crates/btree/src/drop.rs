@@ -127,10 +127,9 @@ impl Tree {
         loop {
             let structure = &mut Structure::of_freeing(txn);
             let mut leaf: ExclusiveGuard<'_> = self.find(structure, key, 0, change_cost(2, MAX_DROP_BODY))?;
-            // Who has read the row, or scanned up to it, has the catalogue as it was until the end.
-            let read = |target: &Target<'_>| txn.shared_by_other(*target);
-            let targets = [Target::row(self.table, key), Target::gap(self.table, Some(key))];
-            if let Some(target) = targets.into_iter().find(read) {
+            // A transaction that has read the row, or scanned over it, has the catalogue as it was until its end.
+            let target = Target::row(self.table, key);
+            if txn.shared_by_other(target) {
                 drop(leaf);
                 txn.wait_exclusive(target)?;
                 txn.end_exclusive();

@@ -27,7 +27,6 @@ mod damage;
 mod descend;
 mod drop;
 pub mod format;
-mod gap;
 mod locking;
 mod lookup;
 mod node;

@@ -63,7 +63,7 @@ impl Tree {
     /// end of the transaction: the key is locked shared, whether it exists or not.
     ///
     /// # Errors
-    /// `KeyTooLarge`, `Deadlock`, `LockTimeout`, `LockLimit`, `Corrupted`, `Io`, `OutOfFrames`, `Poisoned`.
+    /// `KeyTooLarge`, `Deadlock`, `LockTimeout`, `Corrupted`, `Io`, `OutOfFrames`, `Poisoned`.
     pub fn get_newest(&self, txn: &mut Txn, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
         Ok(matches!(self.get_shared(txn, key, LockWait::Wait, out)?, (Locked::Row(()), _)))
     }
@@ -94,8 +94,8 @@ impl Tree {
             let row = row.map(|row| row.map(|(header, ghost)| (txn.row_holder(header.xid), ghost, header.xid)));
             // Who does not wait comes second where there is a holder, and enters nothing. In between the row may find one: the
             // next look at the header says whose the row is, and the lock goes out again.
-            let shares = waits
-                || !matches!(row, Ok(Some((RowHolder::Other(_), ..)))) && self.enter(txn, target, &mut entered)?;
+            let shares =
+                waits || !matches!(row, Ok(Some((RowHolder::Other(_), ..)))) && self.enter(txn, target, &mut entered);
             if !early && !leaf.holds() {
                 self.restart(&mut restarts);
                 continue;
@@ -127,11 +127,11 @@ impl Tree {
     }
 
     /// Locks a key shared if that needs no wait. `entered` gets what is to go out again if the request is refused after all.
-    fn enter(&self, txn: &mut Txn, target: Target<'_>, entered: &mut Option<NewShare>) -> Result<bool> {
-        let share = txn.try_share_anew(target)?;
+    fn enter(&self, txn: &mut Txn, target: Target<'_>, entered: &mut Option<NewShare>) -> bool {
+        let share = txn.try_share_anew(target);
         // What a later try of the same request enters is nothing.
         *entered = entered.or(share);
-        Ok(share.is_some())
+        share.is_some()
     }
 
     /// Locks a key shared; false if it is passed over. `entered` as for [`enter`](Self::enter).
@@ -145,7 +145,7 @@ impl Tree {
         if wait == LockWait::Wait {
             return txn.share(target).map(|()| true);
         }
-        if self.enter(txn, target, entered)? {
+        if self.enter(txn, target, entered) {
             return Ok(true);
         }
         self.refuse(txn, target, None, wait).map(|()| false)

@@ -6,7 +6,7 @@ use crate::record::TreeKind;
 use crate::tree::{Structure, Tree, record};
 use foreshore_base::codec::Put;
 use foreshore_base::limits::PAGE_SIZE;
-use foreshore_base::{Csn, Result, Xid};
+use foreshore_base::{Result, Xid};
 use foreshore_buffer::{ExclusiveGuard, change_cost};
 use foreshore_txn::{Txn, UndoContext};
 use foreshore_wal::Dep;
@@ -16,22 +16,12 @@ const MAX_PURGE_BODY: usize = PAGE_SIZE / SLOT * 2;
 /// Log that a purge takes.
 const PURGE_COST: usize = change_cost(1, MAX_PURGE_BODY);
 
-/// What a search for room knows of ghosts.
-struct Ghosts<'a> {
-    /// Whether the deletion by the writer with this xid is durable, and no snapshot sees what was there before.
-    is_settled: &'a dyn Fn(Xid) -> bool,
-    /// Whether a transaction has locked the gap that ends with this key.
-    is_gap_locked: &'a dyn Fn(&[u8]) -> bool,
-}
-
 impl Tree {
     /// Makes room for `need` more bytes in the leaf of `key`: by taking out ghosts, else by a split.
     pub(crate) fn room_for_row(&self, txn: &mut Txn, key: &[u8], need: usize) -> Result<()> {
         let leaf: ExclusiveGuard<'_> = self.find(&mut Structure::of(txn), key, 0, PURGE_COST)?;
-        let ghosts =
-            Ghosts { is_settled: &|xid| txn.is_settled(xid), is_gap_locked: &|key| txn.is_gap_locked(self.table, key) };
-        let (purge, ended) = (self.to_purge(&leaf, need, &ghosts)?, txn.ended());
-        if self.purge(&mut Structure::of(txn), leaf, need, &purge, ended)? {
+        let purge = self.to_purge(&leaf, need, |xid| txn.is_settled(xid))?;
+        if self.purge(&mut Structure::of(txn), leaf, need, &purge)? {
             return Ok(());
         }
         txn.with_space(|txn| self.make_room(&mut Structure::of(txn), key, 0, need))
@@ -41,12 +31,8 @@ impl Tree {
     /// logs is less than what is charged for the bytes that it frees (see [`structure_cost`](crate::split::structure_cost)).
     pub(crate) fn room_for_undo(&self, context: &mut UndoContext<'_>, key: &[u8], need: usize) -> Result<()> {
         let leaf: ExclusiveGuard<'_> = self.find(&mut Structure::of_undo(context), key, 0, PURGE_COST)?;
-        let ghosts = Ghosts {
-            is_settled: &|xid| context.is_settled(xid),
-            is_gap_locked: &|key| context.is_gap_locked(self.table, key),
-        };
-        let (purge, ended) = (self.to_purge(&leaf, need, &ghosts)?, context.ended());
-        if self.purge(&mut Structure::of_undo(context), leaf, need, &purge, ended)? {
+        let purge = self.to_purge(&leaf, need, |xid| context.is_settled(xid))?;
+        if self.purge(&mut Structure::of_undo(context), leaf, need, &purge)? {
             return Ok(());
         }
         self.make_room(&mut Structure::of_undo(context), key, 0, need)
@@ -54,11 +40,11 @@ impl Tree {
 
     /// The body of a purge of the ghosts in a leaf that are not needed; empty if there are none, or `need` bytes are free.
     ///
-    /// A ghost goes when its deletion is durable: who then finds nothing where it was relies on nothing that may be lost. One
-    /// that ends a gap that somebody has scanned stays; a lock of the row itself goes by key and needs no ghost. Where nothing
-    /// else is left one of them stays, as after a rollback. No snapshot sees what was there before it, so nobody looks for its
-    /// undo; at restart, where that is not yet so, nothing is purged.
-    fn to_purge(&self, leaf: &ExclusiveGuard<'_>, need: usize, ghosts: &Ghosts<'_>) -> Result<Vec<u8>> {
+    /// A ghost goes when its deletion is durable: a reader that then finds nothing where it was relies on nothing that
+    /// may be lost. Locks go by keys and need no ghost. Where nothing else is left one of them stays, as after a
+    /// rollback. No snapshot sees what was there before it, so nobody looks for its undo; at restart, where that is not
+    /// yet so, nothing is purged.
+    fn to_purge(&self, leaf: &ExclusiveGuard<'_>, need: usize, is_settled: impl Fn(Xid) -> bool) -> Result<Vec<u8>> {
         let damage = |why| self.corrupted(leaf.pid(), why);
         let node = self.parse(leaf.pid(), leaf)?;
         let mut body = Vec::new();
@@ -66,8 +52,8 @@ impl Tree {
             return Ok(body);
         }
         for at in 0..node.len() {
-            let Row { header, key, .. } = node.row(at).map_err(damage)?;
-            if header.is_ghost() && (ghosts.is_settled)(header.xid) && !(ghosts.is_gap_locked)(key) {
+            let Row { header, .. } = node.row(at).map_err(damage)?;
+            if header.is_ghost() && is_settled(header.xid) {
                 body.put_u16(at as u16);
             }
         }
@@ -77,21 +63,18 @@ impl Tree {
         Ok(body)
     }
 
-    /// Logs a purge with that body, if it has one, and says whether the leaf has `need` free bytes now. `ended`: at or above the commit
-    /// number of every transaction that has ended.
+    /// Logs a purge with that body, if it has one, and says whether the leaf has `need` free bytes now.
     fn purge(
         &self,
         structure: &mut Structure<'_>,
         mut leaf: ExclusiveGuard<'_>,
         need: usize,
         body: &[u8],
-        ended: Csn,
     ) -> Result<bool> {
         let pid = leaf.pid();
         if !body.is_empty() {
             let record = record(TreeKind::Purge, 0, 0, self.table, &[pid], body);
-            // Whoever had a gap locked that ended here has given it up since, and must not have it again after a restart.
-            structure.apply(&self.trees, &record, &mut [&mut leaf], Dep::none().observed(ended))?;
+            structure.apply(&self.trees, &record, &mut [&mut leaf], Dep::none())?;
             self.trees.counters().purges.add(1);
         }
         Ok(Node::parse(&leaf).map_err(|why| self.corrupted(pid, why))?.free() >= need)

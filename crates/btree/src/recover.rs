@@ -41,9 +41,8 @@ pub(crate) fn to_ghost(key: &[u8]) -> Vec<u8> {
 }
 
 impl<'a> Compensation<'a> {
-    /// Leaves a ghost where an inserted row was: somebody has scanned the gap that ends there, the row stays locked, or the leaf
-    /// has no other entry. A large transaction that is taken back would leave many empty leaves, and whoever looks for the next
-    /// key has to read all of them at once.
+    /// Leaves a ghost where an inserted row was: the row stays locked, or the leaf has no other entry. A large
+    /// transaction that is taken back would leave many empty leaves.
     fn leave_ghost(&mut self) {
         (self.kind, self.body) = (TreeKind::RowRestore, to_ghost(self.key));
     }
@@ -199,7 +198,7 @@ impl Trees {
                 continue;
             }
             let is_last = node.len() == 1 && pid != tree.root;
-            let stays = is_last || entry.keep.is_some() || context.is_gap_locked(entry.table, key);
+            let stays = is_last || entry.keep.is_some();
             if way.kind == TreeKind::RowErase && stays {
                 way.leave_ghost();
             }

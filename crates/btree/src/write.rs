@@ -1,21 +1,21 @@
 //! Writing one row: lock, change, log.
 //!
-//! A row's write lock is the xid in its header. The order on a row, ghost or not, that somebody else may have shared, all of
-//! it under the exclusive latch of the leaf: store the xid, fence, look for shared locks; if there are, put the old header
-//! back, unlatch and queue behind the readers. Only then is anything logged. A new row has readers too, of its key and of the
-//! gap that it falls into: they are looked for before it is inserted (see [`Tree::obstacle`]).
+//! A row's write lock is the xid in its header. The order on a row, ghost or not, that somebody else may have shared,
+//! all of it under the exclusive latch of the leaf: store the xid, fence, look for shared locks; if there are, put the
+//! old header back, unlatch and queue behind the readers. Only then is anything logged. A new row has readers too, of
+//! its key and of intervals with it. They are looked for before it is inserted: the latch is what a scan that validates
+//! the leaf sees.
 
 use crate::before::{before, before_lock};
 use crate::format::{GHOST, LEAF_HEADER, RowHeader, SLOT};
-use crate::gap::Obstacle;
 use crate::node::{self, NO_WRITER, Row};
 use crate::record::{Delta, Logged, RowInsert, RowLock, RowWrite, TreeKind};
 use crate::split::structure_cost;
 use crate::tree::{Structure, Tree, record, to_log};
 use foreshore_base::limits::MAX_VALUE;
-use foreshore_base::{Error, PageId, Result, Xid};
+use foreshore_base::{Error, Result, Xid};
 use foreshore_buffer::format::UNDOABLE;
-use foreshore_buffer::{ExclusiveGuard, Pinned, change_cost};
+use foreshore_buffer::{ExclusiveGuard, change_cost};
 use foreshore_lock::{LockWait, Locked, Patience, TableMode, Target};
 use foreshore_sync::model::mutant;
 use foreshore_txn::{Before, Isolation, RowHolder, Txn, UndoPtr, Undoable};
@@ -70,12 +70,8 @@ enum Try {
     Held(Xid),
     /// Other transactions have the row shared.
     Shared,
-    /// Other transactions have the gap shared that ends at that key.
-    Gap(Option<Vec<u8>>),
     /// It is passed over.
     Skipped,
-    /// That page is not in memory.
-    Missing(PageId),
     /// The leaf needs so many free bytes.
     Full(usize),
 }
@@ -181,11 +177,10 @@ impl Tree {
         patience: &mut Patience,
     ) -> Result<Try> {
         let row = Target::row(self.table, key);
-        // Only a serializable one promises that it stays so, and a scan does that by its gaps.
+        // Only a serializable one promises that it stays so, and a scan does that by its intervals.
         let mut absent = txn.isolation() != Isolation::Serializable
             || intent == Intent::Take && !mutant("btree: a scan locks what is not there");
         let mut entered = None;
-        let mut pin: Option<Pinned<'_>> = None;
         loop {
             let outcome = self.try_write(txn, xid, key, intent);
             // A turn keeps out the very transactions that this one may have to wait for next.
@@ -203,8 +198,6 @@ impl Tree {
                 }
                 Try::Held(holder) => txn.wait_row(self.table, key, holder, patience)?,
                 Try::Shared => txn.wait_exclusive(row)?,
-                Try::Gap(next) => txn.wait_exclusive(Target::gap(self.table, next.as_deref()))?,
-                Try::Missing(pid) => drop(pin.replace(self.named(self.pool().pin(pid))?)),
                 Try::Full(need) => self.room_for_row(txn, key, need)?,
             }
         }
@@ -220,16 +213,12 @@ impl Tree {
         let node = self.parse(pid, &leaf)?;
         let at = match node.search(key).map_err(damage)? {
             Ok(at) => at,
-            Err(at) => {
+            Err(_) => {
                 txn.check_conflict(self.table, key, Xid::ZERO)?;
                 let Some(value) = intent.new_row() else { return Ok(Try::Absent) };
                 let need = SLOT + LEAF_HEADER + key.len() + value.len();
                 let is_full = need > node.free();
-                return if is_full {
-                    Ok(Try::Full(need))
-                } else {
-                    self.try_insert(txn, xid, &mut leaf, at, (key, value))
-                };
+                return if is_full { Ok(Try::Full(need)) } else { self.try_insert(txn, xid, &mut leaf, (key, value)) };
             }
         };
         let row = node.row(at).map_err(damage)?;
@@ -274,20 +263,16 @@ impl Tree {
         Ok(Try::Done(old))
     }
 
-    /// Inserts a row in front of entry `at` of a leaf that has the room.
-    fn try_insert<'p>(
-        &'p self,
+    /// Inserts a row into a leaf that has the room.
+    fn try_insert(
+        &self,
         txn: &mut Txn,
         xid: Xid,
-        leaf: &mut ExclusiveGuard<'p>,
-        at: usize,
+        leaf: &mut ExclusiveGuard<'_>,
         (key, value): (&[u8], &[u8]),
     ) -> Result<Try> {
-        match self.obstacle(txn, leaf, key, at)? {
-            Obstacle::None => {}
-            Obstacle::Row => return Ok(Try::Shared),
-            Obstacle::Gap(next) => return Ok(Try::Gap(next)),
-            Obstacle::Missing(pid) => return Ok(Try::Missing(pid)),
+        if txn.shared_by_other(Target::row(self.table, key)) {
+            return Ok(Try::Shared);
         }
         let owner = RowHeader { xid, flags: 0, undo: 0 }.owner();
         let logged = RowInsert { root: self.root, owner, key, value }.logged();

@@ -86,15 +86,14 @@ fn excludes(bed: impl Fn() -> Bed, range: Range<'_>, out: &[&str], free: &[&str]
 #[test]
 fn between_the_rows_of_a_range_and_at_its_ends() {
     let bed = || bed(&["b", "d", "f", "h"]);
-    // The gap before b comes with the key.
-    excludes(bed, (Included(b"b"), Included(b"f")), &["a", "c", "e"], &["g", "i"]);
+    excludes(bed, (Included(b"b"), Included(b"f")), &["c", "e"], &["a", "g", "i"]);
     excludes(bed, (Excluded(b"b"), Excluded(b"f")), &["c", "e"], &["a", "g"]);
 }
 
 #[test]
 fn in_a_range_without_rows() {
     let bed = || bed(&["b", "h"]);
-    excludes(bed, (Included(b"d"), Included(b"f")), &["d", "e", "f"], &["a", "i"]);
+    excludes(bed, (Included(b"d"), Included(b"f")), &["d", "e", "f"], &["a", "c", "g", "i"]);
 }
 
 #[test]
@@ -106,8 +105,8 @@ fn in_an_empty_table() {
 #[test]
 fn beyond_the_last_key() {
     let bed = || bed(&["b"]);
-    excludes(bed, (Included(b"c"), Unbounded), &["c", "z"], &["a"]);
-    excludes(bed, (Unbounded, Included(b"c")), &["a", "c", "z"], &[]);
+    excludes(bed, (Included(b"c"), Unbounded), &["c", "z"], &["a", "bb"]);
+    excludes(bed, (Unbounded, Included(b"c")), &["a", "c"], &["cc", "z"]);
 }
 
 /// Keys `k000`, `k010` and so on: a few leaves.
@@ -119,7 +118,7 @@ fn leaves() -> (Bed, Vec<String>) {
 }
 
 #[test]
-fn in_every_gap_of_many_leaves() {
+fn between_all_rows_of_many_leaves() {
     let (_, names) = leaves();
     let new: Vec<String> = names.iter().map(|name| format!("{}5", &name[..3])).collect();
     let new: Vec<&str> = new.iter().map(String::as_str).collect();
@@ -128,7 +127,7 @@ fn in_every_gap_of_many_leaves() {
 
 /// For every pair of neighbours one scan of what is between them, of which one is the end of a leaf. The rest is free.
 #[test]
-fn in_a_gap_that_ends_in_the_next_leaf() {
+fn between_the_last_row_of_a_leaf_and_the_first_of_the_next() {
     let (bed, names) = leaves();
     for (at, pair) in names.windows(2).enumerate() {
         let middle = format!("{}5", &pair[0][..3]);
@@ -170,12 +169,12 @@ fn after_splits_of_the_leaves_that_were_scanned() {
 }
 
 #[test]
-fn where_the_key_at_the_end_of_the_gap_is_deleted_and_its_leaf_purged() {
+fn where_the_rows_beside_the_range_are_deleted_and_their_leaf_is_purged() {
     let bed = bed(&["b", "h", "m", "p"]);
     let mut reader = bed.begin_as("reader", Duration::from_secs(10));
     let range = (Included(&b"d"[..]), Included(&b"f"[..]));
     assert!(keys(&bed, &mut reader, range).is_empty());
-    // The gap is locked, its end is not.
+    // The range is locked, the rows beside it are not.
     for key in [&b"h"[..], b"m"] {
         attempt(&bed, |txn| bed.tree.remove(txn, key)).unwrap();
     }
@@ -183,7 +182,7 @@ fn where_the_key_at_the_end_of_the_gap_is_deleted_and_its_leaf_purged() {
     for n in 0..8 {
         insert(&bed, &format!("z{n}")).unwrap();
     }
-    assert!(bed.trees.stats().purges > 0, "the ghost that may go is gone");
+    assert!(bed.trees.stats().purges > 0, "the ghosts are gone");
     assert!(is_kept_out(insert(&bed, "e")), "a phantom");
     assert!(keys(&bed, &mut reader, range).is_empty());
     drop(reader.commit().unwrap());
@@ -192,7 +191,7 @@ fn where_the_key_at_the_end_of_the_gap_is_deleted_and_its_leaf_purged() {
 }
 
 #[test]
-fn where_the_insert_of_the_key_at_the_end_of_the_gap_is_taken_back() {
+fn where_the_insert_of_a_key_beside_the_range_is_taken_back() {
     let bed = bed(&["b", "p"]);
     let mut writer = bed.begin();
     bed.tree.insert_new(&mut writer, b"h", &VALUE).unwrap();
@@ -220,7 +219,7 @@ fn where_a_row_of_the_range_was_deleted() {
         attempt(&bed, |txn| bed.tree.remove(txn, b"d")).unwrap();
         bed
     };
-    excludes(bed, (Included(b"b"), Included(b"f")), &["c", "d", "e"], &["g"]);
+    excludes(bed, (Included(b"b"), Included(b"f")), &["c", "d", "e"], &["a", "g"]);
 }
 
 #[test]
@@ -232,10 +231,11 @@ fn by_a_deletion_or_a_change_in_the_range() {
         assert!(is_kept_out(attempt(&bed, |txn| bed.tree.remove(txn, key))));
         assert!(is_kept_out(attempt(&bed, |txn| bed.tree.update(txn, key, b"new"))));
     }
-    // The gap before f is the range's, the row is not.
+    // The row f is not of the range, nor are keys between its end and f.
     attempt(&bed, |txn| bed.tree.update(txn, b"f", b"new")).unwrap();
     attempt(&bed, |txn| bed.tree.remove(txn, b"f")).unwrap();
     assert!(is_kept_out(insert(&bed, "e")));
+    insert(&bed, "ee").unwrap();
 }
 
 /// However many rows a step takes, and whatever the transaction writes in between.
@@ -272,10 +272,10 @@ fn a_range_in_which_nothing_can_lie_locks_nothing() {
     }
 }
 
-/// The holder of a row inserts in front of it and behind it while a scan waits for the row: the scan has not locked those gaps
-/// yet.
+/// The holder of a row inserts in front of it and behind it while a scan waits for the row: the scan has not covered
+/// those keys yet.
 #[test]
-fn a_scan_that_waits_for_a_row_keeps_its_holder_from_no_gap() {
+fn a_scan_that_waits_for_a_row_keeps_its_holder_from_no_key_beside_it() {
     for (way, lock) in WAYS.into_iter().flat_map(|way| [(way, RowLock::share()), (way, RowLock::update())]) {
         let bed = bed(&["b", "f"]);
         let mut writer = bed.begin();
@@ -326,10 +326,11 @@ fn who_waits_for_the_last_row_keeps_nobody_from_adding_one() {
     assert_eq!(bed.txns.stats().locks.deadlocks, 0);
 }
 
-/// Somebody waits for a gap to insert into it, so a scan that does not wait is refused that gap. By then it has handed out the
-/// row before the gap, wherever leaves end, and has locked nothing behind it; from the back it has no row of it.
+/// A writer is queued on a key to insert it, so a scan that does not wait is refused that key. By then it has handed
+/// out the row before the key, wherever leaves end, and has locked nothing behind it; from the back it has no row of
+/// it.
 #[test]
-fn a_scan_that_is_refused_a_gap_has_handed_out_what_it_has_locked() {
+fn a_scan_that_is_refused_a_key_has_handed_out_what_it_has_locked() {
     for lock in [RowLock::share().no_wait(), RowLock::update().no_wait()] {
         let (bed, names) = leaves();
         for pair in names.windows(2) {
@@ -357,7 +358,7 @@ fn a_scan_that_is_refused_a_gap_has_handed_out_what_it_has_locked() {
                 late.rollback().unwrap();
                 up.rollback().unwrap();
                 let mut down = bed.begin_as("down", Duration::ZERO);
-                let mut cursor = bed.tree.range_locked(&mut down, Unbounded, Excluded(&middle), lock).unwrap();
+                let mut cursor = bed.tree.range_locked(&mut down, Unbounded, Included(&middle), lock).unwrap();
                 assert!(matches!(cursor.next_back(&mut down), Err(Error::RowLocked { .. })));
                 bed.tree.put(&mut begin_late(&bed), below, &VALUE).unwrap();
                 down.rollback().unwrap();
@@ -368,7 +369,7 @@ fn a_scan_that_is_refused_a_gap_has_handed_out_what_it_has_locked() {
     }
 }
 
-/// Its locks of rows are like those of all, and gaps are nothing to it.
+/// Its locks of rows are like those of all, and it scans no range.
 fn begin_late(bed: &Bed) -> Txn {
     let (isolation, lock_timeout) = (Isolation::ReadCommitted, Duration::ZERO);
     bed.txns.begin(TxnOptions { isolation, lock_timeout, ..TxnOptions::default() }).unwrap()
@@ -445,7 +446,7 @@ fn a_scan_over_rows_of_ones_own_locks_no_row() {
     assert!(bed.tree.put(&mut other, &7_u16.to_be_bytes(), b"new").is_err(), "the row is locked");
 }
 
-/// A key in one's own gap cuts it in two, and both parts stay one's own.
+/// A key in one's own range changes nothing about the range.
 #[test]
 fn before_a_key_that_the_scanner_itself_has_inserted() {
     let (bed, names) = leaves();
@@ -469,9 +470,9 @@ fn before_a_key_that_the_scanner_itself_has_inserted() {
     bed.verify();
 }
 
-/// Two have scanned the gap: neither inserts into it while the other is there.
+/// Two have scanned the range: neither inserts into it while the other is there.
 #[test]
-fn in_a_gap_that_two_have_scanned() {
+fn in_a_range_that_two_have_scanned() {
     let bed = bed(&["b", "h"]);
     let range = (Included(&b"d"[..]), Included(&b"f"[..]));
     let mut reader = bed.begin_as("reader", Duration::from_secs(10));
@@ -484,7 +485,7 @@ fn in_a_gap_that_two_have_scanned() {
 }
 
 #[test]
-fn by_writers_in_one_gap_without_scans_nobody_waits() {
+fn writers_between_two_rows_without_scans_do_not_wait() {
     let bed = bed(&["b", "h"]);
     let mut writers: Vec<Txn> = (0..4).map(|_| bed.begin_as("writer", Duration::from_millis(1))).collect();
     for (at, writer) in writers.iter_mut().enumerate() {
@@ -528,12 +529,13 @@ fn who_takes_the_last_row_locks_that_and_the_end() {
         attempt(&bed, |txn| bed.tree.update(txn, key, b"new")).unwrap();
     }
     insert(&bed, "e").unwrap();
-    assert!(is_kept_out(insert(&bed, "g")) && is_kept_out(insert(&bed, "i")));
+    insert(&bed, "g").unwrap();
+    assert!(is_kept_out(insert(&bed, "hh")) && is_kept_out(insert(&bed, "i")));
     let mut rest = Vec::new();
     while let Some((key, _)) = cursor.next_back(&mut reader).unwrap() {
         rest.push(String::from_utf8(key.to_vec()).unwrap());
     }
-    assert_eq!(rest, ["f", "e", "d", "b"]);
+    assert_eq!(rest, ["g", "f", "e", "d", "b"]);
     assert!(is_kept_out(insert(&bed, "a")));
 }
 

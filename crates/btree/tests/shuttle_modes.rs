@@ -330,8 +330,8 @@ fn transactions_of_all_levels_see_what_theirs_allow() {
 
 #[test]
 #[should_panic(expected = "not of its level")]
-fn a_gap_that_ends_in_the_next_leaf_and_is_not_looked_at_is_noticed() {
-    shuttle_mutated("gap: the next leaf is not looked at", 10 * ITERATIONS, || alike(Isolation::Serializable));
+fn a_scan_that_covers_its_rows_alone_is_noticed() {
+    shuttle_mutated("range: a step covers its rows alone", 10 * ITERATIONS, || alike(Isolation::Serializable));
 }
 
 #[test]

@@ -230,5 +230,6 @@ fn what_a_scan_was_to_be_locked_by_is_given_up() {
 #[test]
 #[should_panic(expected = "a lock stays behind")]
 fn what_a_refused_scan_was_to_be_locked_by_is_given_up() {
-    shuttle_mutated(STAYS, ITERATIONS, || beside_a_writer(Isolation::Serializable, b"c", whole_range));
+    let name = "range: what is given up stays";
+    shuttle_mutated(name, ITERATIONS, || beside_a_writer(Isolation::Serializable, b"c", whole_range));
 }

@@ -30,7 +30,8 @@ pub struct MemoryShares {
     pub undo: u64,
     /// Transaction status words.
     pub status: u64,
-    /// Shared row locks: a transaction that would exceed it ends with `LockLimit`. Other locks are in the rows, or few.
+    /// Shared locks of keys and intervals. Where the share of a transaction is spent, its locks are merged into wider
+    /// intervals. Other locks are in the rows, or few.
     pub locks: u64,
     /// Frames of the buffer pool with their page table: what is left.
     pub pool: u64,
@@ -52,7 +53,7 @@ pub struct MemoryUse {
     pub undo: u64,
     /// Words of the status window.
     pub status: u64,
-    /// Room for shared row locks that large transactions have taken.
+    /// What large transactions have taken for shared locks of keys and intervals.
     pub locks: u64,
     /// Frames that hold pages.
     pub pool: u64,
@@ -88,7 +89,7 @@ impl MemoryShares {
         Ok(Self { limit, log_buffer, staging, undo, status, locks, pool, frames })
     }
 
-    /// Shared row locks that there is memory for.
+    /// Point locks that there is memory for.
     pub(crate) fn max_shares(&self) -> usize {
         usize::try_from(self.locks).unwrap_or(usize::MAX) / SHARE_BYTES
     }
@@ -114,7 +115,7 @@ mod tests {
             let shares = MemoryShares::of(limit, None).unwrap();
             assert!(shares.ring_bytes().is_power_of_two(), "{limit}");
             let sum = shares.log_buffer + shares.staging + shares.undo + shares.status + shares.locks + shares.pool;
-            assert!(shares.max_shares() >= 512, "{limit}: {}", shares.max_shares());
+            assert!(shares.max_shares() >= 400, "{limit}: {}", shares.max_shares());
             assert_eq!(sum, limit);
             assert!(shares.frames as u64 * (PAGE_SIZE as u64 + FRAME_OVERHEAD) <= shares.pool);
             assert!(shares.frames >= 256, "{limit}: {}", shares.frames);

@@ -265,11 +265,7 @@ impl Parts {
         replayed: Replayed,
     ) -> Result<(Arc<TxnManager>, Vec<TakenOver>, RecoveryStats)> {
         let Replayed { mut unended, in_doubt, start, mut stats, .. } = replayed;
-        let locks = match in_doubt.first() {
-            Some(found) => LockManager::with_seed(self.lock_options(), found.body.seed),
-            None => LockManager::new(self.lock_options()),
-        };
-        let txns = self.transactions(log, locks, start)?;
+        let txns = self.transactions(log, LockManager::new(self.lock_options()), start)?;
         txns.set_resource_manager(Arc::clone(trees) as _);
         // The thread that frees pages, which is why one may go on.
         txns.signal_parked(trees.space_signal());

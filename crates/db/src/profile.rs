@@ -105,7 +105,7 @@ impl Profile {
     }
 }
 
-/// A key, gap or table that transactions wait for. Whatever has more than a 64th of all such waits is among those listed.
+/// A key or table that transactions wait for. Whatever has more than a 64th of all such waits is among those listed.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct HotKey {

@@ -25,8 +25,7 @@ impl Db {
     /// A run that others ended (a deadlock, a conflict, a lock timeout, a lack of sessions or of memory for undo) is rolled back and `f`
     /// is called again, after a random pause of at most 10 ms; those that have met others often run one at a time, after a wait of at
     /// most 2 s, unless this thread has another transaction open. Any other error rolls back and is given back, and so does a panic.
-    /// [`LockLimit`](Error::LockLimit) is such an error: the next run would take as many locks, and others do without them meanwhile.
-    /// So is [`TransactionTooOld`](Error::TransactionTooOld): the next run may take as long.
+    /// [`TransactionTooOld`](Error::TransactionTooOld) is such an error: the next run may take as long.
     /// The result, be it a value or an error, never rests on a commit that is not durable.
     ///
     /// # Errors
@@ -93,7 +92,7 @@ impl Db {
 
 /// Whether a transaction that this error ended is run again.
 const fn is_run_again(error: &Error) -> bool {
-    error.is_retryable() && !matches!(error, Error::LockLimit { .. } | Error::TransactionTooOld { .. })
+    error.is_retryable() && !matches!(error, Error::TransactionTooOld { .. })
 }
 
 /// Ends `tx` without a commit. The next one in line need not wait for the disk.

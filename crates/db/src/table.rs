@@ -22,7 +22,7 @@ use std::{
 ///
 /// Keys and values are passed by value or by reference, and come back owned: `insert(&7, &100)`, `get("name")`. Every
 /// method fails with `RolledBack` once an error has ended the transaction, with `Deadlock` or `LockTimeout` where others
-/// stand in the way, with `LockLimit` where too many rows have been read, and with `Poisoned`, `Closed`, `DiskFull`, `Io` or `Corrupted` as the engine does.
+/// stand in the way, and with `Poisoned`, `Closed`, `DiskFull`, `Io` or `Corrupted` as the engine does.
 pub struct Table<'tx, K, V> {
     tx: &'tx Transaction,
     tree: TreeRef<'tx>,
@@ -113,9 +113,9 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         })
     }
 
-    /// Locks the whole table: nobody else writes in it until this transaction ends. Its own reads then need no locks of
-    /// rows, so there may be any number of them; without this a transaction that has read too many rows ends with
-    /// `LockLimit`. Best called before anything else is locked, as who waits for it while others wait for him is a deadlock.
+    /// Locks the whole table against writes of other transactions until this transaction ends. Its own reads then need
+    /// no locks of rows. Best called before anything else is locked: a transaction that waits for the table while
+    /// others wait for its locks is in a deadlock.
     ///
     /// # Errors
     /// As for every method.
@@ -168,16 +168,16 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         })
     }
 
-    /// Rows with keys in `range`, in the order of the keys, or from the last one back, or from both ends. What has been iterated
-    /// over, rows and the gaps between them, is locked against writes of others until the transaction ends. Rows that this
-    /// transaction writes while it iterates are seen if they lie ahead.
+    /// Rows with keys in `range`, in the order of the keys, or from the last one back, or from both ends. The interval
+    /// of keys that has been iterated over is locked against writes of others until the transaction ends. Rows that
+    /// this transaction writes while it iterates are seen if they lie ahead.
     pub fn range<'k, Q: Borrow<K::Ref<'k>>>(&self, range: impl RangeBounds<Q>) -> Range<'tx, K, V> {
         self.range_by(range, None)
     }
 
-    /// The newest rows with keys in `range`, in the order of the keys, each locked as `lock` says when the iterator comes to it.
-    /// A serializable transaction locks the gaps between them too, so that no rows come; with [`RowLock::skip_locked`] it does
-    /// not, since it does not ask for all rows then.
+    /// The newest rows with keys in `range`, in the order of the keys, each locked as `lock` says when the iterator
+    /// comes to it. A serializable transaction locks the keys between them too, so that no rows come; with
+    /// [`RowLock::skip_locked`] it does not, since it does not ask for all rows then.
     ///
     /// At [`Isolation::Snapshot`](crate::Isolation::Snapshot) a row that has changed since the snapshot is a `Conflict`, also one
     /// that has been removed.
@@ -233,7 +233,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         self.iter().next().transpose()
     }
 
-    /// The row with the largest key. Locks it, what is behind it, and the gap before it, as [`range`](Self::range) does.
+    /// The row with the largest key. Locks it, and what is behind it, as [`range`](Self::range) does.
     ///
     /// # Errors
     /// As for every method.

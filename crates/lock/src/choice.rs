@@ -106,7 +106,7 @@ impl LockManager {
             Some(xid) => self.slots.find(xid).map(|(_, shown)| shown.label),
             None => self.other_at(owner, target).map(|index| self.label_of(index)),
         };
-        refused(&What::Below(target), holder)
+        refused(&What::Row(target), holder)
     }
 
     /// The error for who does not wait for `table`.

@@ -130,7 +130,12 @@ impl LockManager {
         match edge {
             Wait::Nothing => (),
             Wait::Table(table) => self.table_blockers(index, table, into),
-            Wait::Row(row, part) => self.row_blockers(index, row, part, into),
+            Wait::Row(row) => self.row_blockers(index, row, into),
+            Wait::Turn(row, table) => {
+                self.row_blockers(index, row, into);
+                self.covering(index, table, into);
+            }
+            Wait::Range(table) => self.range_blockers(index, table, into),
             Wait::Holder { index: holder, term, row } => {
                 if self.slots.get(holder).shown().term == term {
                     into.push(holder);

@@ -26,22 +26,11 @@ pub(crate) struct RowHasher {
 impl RowHasher {
     /// A hasher with a seed of its own.
     pub(crate) fn new() -> Self {
-        Self::with_seed(RandomState::new().hash_one(MIX))
+        Self { seed: RandomState::new().hash_one(MIX) }
     }
 
-    /// The hasher with that seed.
-    pub(crate) const fn with_seed(seed: u64) -> Self {
-        Self { seed }
-    }
-
-    pub(crate) const fn seed(self) -> u64 {
-        self.seed
-    }
-
-    /// The hash of `key` in `table`, or of the end of the table.
-    pub(crate) fn hash(self, table: TableId, key: Option<&[u8]>) -> RowHash {
-        // No key is as long as the end.
-        let (key, len) = key.map_or((&[][..], u64::MAX), |key| (key, key.len() as u64));
+    /// The hash of `key` in `table`.
+    pub(crate) fn hash(self, table: TableId, key: &[u8]) -> RowHash {
         let mut state = fold(self.seed ^ u64::from(table.0), MIX[0]);
         let (words, rest) = key.as_chunks::<8>();
         for word in words {
@@ -50,7 +39,7 @@ impl RowHasher {
         let mut tail = [0; 8];
         tail[..rest.len()].copy_from_slice(rest);
         // The length tells a key from the same key with zeros behind it.
-        RowHash(fold(state ^ u64::from_le_bytes(tail), MIX[1] ^ len))
+        RowHash(fold(state ^ u64::from_le_bytes(tail), MIX[1] ^ key.len() as u64))
     }
 }
 
@@ -107,12 +96,11 @@ mod tests {
         let mut seen = HashSet::new();
         for table in 0..3 {
             for len in 0..40 {
-                assert!(seen.insert(hasher.hash(TableId(table), Some(&vec![0; len])).0), "zeros of length {len}");
+                assert!(seen.insert(hasher.hash(TableId(table), &vec![0; len]).0), "zeros of length {len}");
             }
             for n in 1..20_000_u64 {
-                assert!(seen.insert(hasher.hash(TableId(table), Some(&n.to_be_bytes())).0));
+                assert!(seen.insert(hasher.hash(TableId(table), &n.to_be_bytes()).0));
             }
-            assert!(seen.insert(hasher.hash(TableId(table), None).0), "the end is no key");
         }
     }
 
@@ -121,7 +109,7 @@ mod tests {
         let hasher = RowHasher::new();
         let mut slots = [0_u32; 64];
         for n in 0..6400_u64 {
-            slots[hasher.hash(TableId(1), Some(&n.to_be_bytes())).0 as usize % 64] += 1;
+            slots[hasher.hash(TableId(1), &n.to_be_bytes()).0 as usize % 64] += 1;
         }
         assert!(slots.iter().all(|&n| (40..200).contains(&n)), "{slots:?}");
     }

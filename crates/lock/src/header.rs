@@ -87,7 +87,7 @@ impl LockManager {
     ) -> Result<()> {
         assert!(owner.turn.is_none(), "a turn ends before its writer waits for another transaction");
         let target = Target::row(table, key);
-        let (row, what) = (self.hash(target), What::Below(target));
+        let (row, what) = (self.hash(target), What::Row(target));
         let since = patience.since(row, self.now());
         self.noted(&what, || {
             if self.ends_soon(is_live) {
@@ -100,9 +100,10 @@ impl LockManager {
             if !is_held() {
                 return Ok(());
             }
+            let reads = owner.shares.has(row) || self.covers_itself(owner, target);
             let outcome = self
                 .publish(owner, edge, &what)
-                .and_then(|()| self.park_for_row(owner, row, since, &is_held, patience.timeout, &what));
+                .and_then(|()| self.park_for_row(owner, (row, reads), since, &is_held, patience.timeout, &what));
             owner.set_wait(Wait::Nothing, None);
             outcome
         })
@@ -124,7 +125,7 @@ impl LockManager {
     fn park_for_row(
         &self,
         owner: &Owner,
-        row: RowHash,
+        (row, reads): (RowHash, bool),
         since: Nanos,
         is_live: &dyn Fn() -> bool,
         timeout: Duration,
@@ -136,7 +137,7 @@ impl LockManager {
             ParkOutcome::Invalid => Ok(()),
             ParkOutcome::Unparked(_) if is_live() => Ok(()),
             ParkOutcome::Unparked(_) => {
-                if owner.shares.contains(&row) {
+                if reads {
                     self.park.unpark_one(row.park_key(), 0);
                 } else if !mutant("hand-off: woken waiter owes nothing") {
                     owe(&mut owner.slot().shown().rows, row);

@@ -1,22 +1,20 @@
 //! The locks of a transaction as a list, and taking them again by it: for those that outlive a restart.
-//!
-//! Keys are listed by hash. So the manager that takes them again has the seed of the one that held them, and two keys with
-//! one hash are locked as one there, too.
 
-use crate::hash::RowHash;
+use crate::interval::Interval;
 use crate::manager::LockManager;
 use crate::mode::TableMode;
 use crate::owner::Owner;
-use crate::target::Part;
-use foreshore_base::{Result, TableId};
+use crate::range::MAX_INTERVALS;
+use crate::target::Target;
+use foreshore_base::TableId;
 
-/// A key that is locked shared: its hash, and what of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HeldKey {
-    /// Of the table and the key, or the end of the table.
-    pub hash: u64,
-    /// What of it.
-    pub part: Part,
+/// Keys of a table that are locked shared. A point lock is the interval of its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldRange {
+    /// The table.
+    pub table: TableId,
+    /// The keys.
+    pub keys: Interval,
 }
 
 impl Owner {
@@ -26,29 +24,37 @@ impl Owner {
         &self.tables
     }
 
-    /// Keys and gaps that it has shared.
+    /// Keys that it has locked shared.
     #[must_use]
-    pub fn held_keys(&self) -> Vec<HeldKey> {
-        let part_of =
-            |row: RowHash| self.manager.entries(row).get(&row.0).and_then(|entry| entry.sharers.part_of(self.index));
-        let held = |&row: &RowHash| part_of(row).map(|part| HeldKey { hash: row.0, part });
-        self.shares.iter().filter_map(held).collect()
+    pub fn held_ranges(&self) -> Vec<HeldRange> {
+        let point = |(table, key)| HeldRange { table, keys: Interval::of_key(key) };
+        let mut held: Vec<HeldRange> = self.shares.iter().map(point).collect();
+        for &(table, _) in &self.ranges {
+            let ranges = self.manager.ranges_of(self.index, table);
+            held.extend(ranges.iter().map(|keys| HeldRange { table, keys: keys.clone() }));
+        }
+        held
     }
 }
 
 impl LockManager {
-    /// Takes keys that were held when the manager before ended. Before anybody else asks for a lock, so there is nobody to wait for.
-    ///
-    /// # Errors
-    /// [`LockLimit`](foreshore_base::Error::LockLimit), for table zero: whose key it is is not known.
-    pub fn take_keys(&self, owner: &mut Owner, keys: &[HeldKey]) -> Result<()> {
-        for &HeldKey { hash, part } in keys {
-            if owner.shares.len() == owner.room {
-                owner.room = self.room.more(owner.room, TableId::ZERO)?;
+    /// Takes keys that were held when the manager before ended. Before any other owner asks for a lock, so there is
+    /// nothing to wait for. Where there is less memory for locks than there was then, the locks are coarser.
+    pub fn take_ranges(&self, owner: &mut Owner, held: &[HeldRange]) {
+        for HeldRange { table, keys } in held {
+            match keys.as_key() {
+                Some(key) => {
+                    let target = Target::row(*table, key);
+                    let row = self.hash(target);
+                    if !owner.shares.has(row) {
+                        self.enter(owner, self.entries(row), row, target);
+                    }
+                }
+                None => {
+                    self.widen_ranges(owner, *table, keys.clone(), MAX_INTERVALS);
+                    self.keep_share(owner);
+                }
             }
-            let row = RowHash(hash);
-            self.enter(owner, self.entries(row), row, part);
         }
-        Ok(())
     }
 }

@@ -3,11 +3,13 @@
 use crate::hash::{RowHash, RowHasher, Spread};
 use crate::intent::IntentKind;
 use crate::owner::{Owner, Slots, Wait};
+use crate::range::RangeShard;
 use crate::room::Room;
 use crate::row::RowShard;
+use crate::share::Shares;
 use crate::share_count::ShareCounts;
 use crate::table::TableShard;
-use crate::target::{Part, Target};
+use crate::target::Target;
 use foreshore_base::{Csn, Error, Lockable, MAX_NAMED_KEY, Result, TableId};
 use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_sync::spent::{self, Spent};
@@ -18,9 +20,10 @@ use foreshore_sync::{
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Shards of the table locks and of the row entries; few under loom, whose state they would bloat.
+/// Shards of the table locks, of the row entries and of the intervals; few under loom, whose state they would bloat.
 const TABLE_SHARDS: usize = if cfg!(foreshore_loom) { 1 } else { 64 };
 const ROW_SHARDS: usize = if cfg!(foreshore_loom) { 1 } else { 256 };
+const RANGE_SHARDS: usize = if cfg!(foreshore_loom) { 1 } else { 64 };
 
 /// Sizes of a lock manager.
 #[derive(Clone, Debug)]
@@ -30,14 +33,16 @@ pub struct LockOptions {
     /// Counters of shared row locks, 4 bytes each, a power of two. More of them mean fewer writers that look into a table
     /// because of a reader elsewhere.
     pub share_slots: usize,
-    /// Shared row locks at once, [`SHARE_BYTES`] of memory each.
+    /// Memory for point locks and intervals, in units of [`SHARE_BYTES`]. A point lock of a short key takes one. Where
+    /// it is spent, locks are merged.
     pub max_shares: usize,
     /// Where intents on tables are entered.
     pub intents: IntentKind,
 }
 
-/// Bytes of memory that a shared row lock takes at most: its entry in a table that may be half empty, and its owner's note.
-pub const SHARE_BYTES: usize = 256;
+/// Bytes of memory that a point lock of a short key takes at most: its entry in a table that may be half empty, its
+/// owner's note, and its key.
+pub const SHARE_BYTES: usize = 320;
 
 impl Default for LockOptions {
     fn default() -> Self {
@@ -54,7 +59,8 @@ pub struct LockStats {
     pub deadlocks: u64,
     /// Waits that ran out of time.
     pub timeouts: u64,
-    /// Shared row locks for which large transactions have room now, beyond what each transaction has room for anyway.
+    /// What transactions have taken of the common memory for point locks and intervals, in units of [`SHARE_BYTES`],
+    /// beyond what each has anyway.
     pub room_taken: u64,
 }
 
@@ -69,6 +75,7 @@ pub struct LockManager {
     pub(crate) tables: Box<[CachePadded<TableShard>]>,
     pub(crate) rows: Box<[CachePadded<RowShard>]>,
     pub(crate) counts: ShareCounts,
+    pub(crate) ranges: Box<[CachePadded<RangeShard>]>,
     pub(crate) room: Room,
     pub(crate) park: ParkTable,
     /// Whether it pays to spin in front of a park for a row's holder.
@@ -92,7 +99,7 @@ pub struct LockManager {
 #[derive(Clone, Copy)]
 pub(crate) enum What<'a> {
     Table(TableId),
-    Below(Target<'a>),
+    Row(Target<'a>),
 }
 
 impl What<'_> {
@@ -102,10 +109,7 @@ impl What<'_> {
         let cut = |key: &[u8]| key[..key.len().min(MAX_NAMED_KEY)].to_vec();
         match *self {
             Self::Table(table) => Lockable::Table(table.into()),
-            Self::Below(Target { table, key: Some(key), part }) if part != Part::GAP => {
-                Lockable::Row(table.into(), cut(key))
-            }
-            Self::Below(Target { table, key, .. }) => Lockable::Gap(table.into(), key.map(cut)),
+            Self::Row(Target { table, key }) => Lockable::Row(table.into(), cut(key)),
         }
     }
 }
@@ -124,24 +128,12 @@ impl LockManager {
     /// When `max_owners` does not fit 32 bits or `share_slots` is not a power of two.
     #[must_use]
     pub fn new(options: LockOptions) -> Self {
-        Self::with_hasher(options, RowHasher::new())
-    }
-
-    /// The same, with the [`seed`](Self::seed) of an earlier one, so that keys have the hashes that they had there.
-    ///
-    /// # Panics
-    /// As [`new`](Self::new).
-    #[must_use]
-    pub fn with_seed(options: LockOptions, seed: u64) -> Self {
-        Self::with_hasher(options, RowHasher::with_seed(seed))
-    }
-
-    fn with_hasher(options: LockOptions, hasher: RowHasher) -> Self {
         Self {
             slots: Slots::new(options.max_owners),
             tables: (0..TABLE_SHARDS).map(|_| CachePadded::new(TableShard::new())).collect(),
             rows: (0..ROW_SHARDS).map(|_| CachePadded::new(RowShard::new())).collect(),
             counts: ShareCounts::new(options.share_slots),
+            ranges: (0..RANGE_SHARDS).map(|_| CachePadded::new(RangeShard::new())).collect(),
             room: Room::new(options.max_shares, options.max_owners),
             park: ParkTable::new(),
             row_spins: SpinSite::new(),
@@ -150,18 +142,12 @@ impl LockManager {
             deadlocks: ShardedCounter::new(),
             watcher: OnceLock::new(),
             stopped: OnceLock::new(),
-            hasher,
+            hasher: RowHasher::new(),
             clock: SystemClock::new(),
             waits: ShardedCounter::new(),
             timeouts: ShardedCounter::new(),
             hot: Hottest::new(),
         }
-    }
-
-    /// What the hashes of keys depend on.
-    #[must_use]
-    pub const fn seed(&self) -> u64 {
-        self.hasher.seed()
     }
 
     /// Counters since the start.
@@ -171,7 +157,7 @@ impl LockManager {
             waits: self.waits.sum(),
             deadlocks: self.deadlocks.sum(),
             timeouts: self.timeouts.sum(),
-            room_taken: self.room.taken(self.slots.len()) as u64,
+            room_taken: self.room.taken() as u64,
         }
     }
 
@@ -197,13 +183,7 @@ impl LockManager {
         for (table, mode) in owner.tables.drain(..) {
             self.release_table(owner.index, table, mode, csn);
         }
-        for row in owner.shares.drain(..) {
-            self.release_share(owner.index, row);
-        }
-        if owner.room > self.room.own() {
-            owner.shares = Vec::new();
-            owner.room = self.room.settle(owner.room);
-        }
+        self.release_keys(owner);
         // The status is final before the rows come out, so that whoever registers later finds the term over or the
         // holder dead.
         for row in owner.end_term() {
@@ -212,8 +192,8 @@ impl LockManager {
         debug_assert!(owner.is_idle());
     }
 
-    /// Releases the shared locks of `owner` before the others, at its commit: those of rows, and those of tables in which it
-    /// wrote nothing.
+    /// Releases the shared locks of `owner` before the others, at its commit: those of keys, and those of tables in
+    /// which it wrote nothing.
     pub fn release_shared(&self, owner: &mut Owner) {
         let mut kept = Vec::with_capacity(owner.tables.len());
         for (table, mode) in owner.tables.drain(..) {
@@ -224,8 +204,21 @@ impl LockManager {
             }
         }
         owner.tables = kept;
-        for row in owner.shares.drain(..) {
+        self.release_keys(owner);
+    }
+
+    /// Releases point locks and intervals.
+    fn release_keys(&self, owner: &mut Owner) {
+        for row in owner.shares.drain() {
             self.release_share(owner.index, row);
+        }
+        for (table, _) in owner.ranges.drain(..) {
+            self.release_ranges(owner.index, table);
+        }
+        owner.charged = 0;
+        if owner.room > self.room.own() {
+            owner.shares = Shares::default();
+            owner.room = self.room.settle(owner.room);
         }
     }
 

@@ -4,7 +4,7 @@ use crate::hash::RowHash;
 use crate::intent::Intents;
 use crate::manager::{LockManager, What};
 use crate::mode::TableMode;
-use crate::target::Part;
+use crate::share::Shares;
 use foreshore_base::{Csn, Error, Lockable, Result, TableId, Xid};
 use foreshore_sync::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
 use foreshore_sync::{CachePadded, LockRank, Mutex, MutexGuard, Nanos};
@@ -19,8 +19,12 @@ pub(crate) enum Wait {
     Holder { index: u32, term: u64, row: RowHash },
     /// Its turn in the queue of a table.
     Table(TableId),
-    /// Its turn at the entry of a key, for a part of it.
-    Row(RowHash, Part),
+    /// Writers at the entry of a key, to read it.
+    Row(RowHash),
+    /// Its turn to write a key of a table.
+    Turn(RowHash, TableId),
+    /// Writers queued on keys of an interval in a table.
+    Range(TableId),
 }
 
 /// What others see of an owner.
@@ -145,11 +149,18 @@ pub struct Owner {
     pub(crate) manager: Arc<LockManager>,
     pub(crate) index: u32,
     pub(crate) tables: Vec<(TableId, TableMode)>,
-    pub(crate) shares: Vec<RowHash>,
-    /// How many of them there may be.
+    /// Its point locks.
+    pub(crate) shares: Shares,
+    /// Tables in which it has intervals, and what these take of its share.
+    pub(crate) ranges: Vec<(TableId, usize)>,
+    /// What point locks and intervals take of its share.
+    pub(crate) charged: usize,
+    /// Its share, in the same units.
     pub(crate) room: usize,
-    /// The key of which this owner has an exclusive turn.
-    pub(crate) turn: Option<RowHash>,
+    /// How often its locks have been merged for want of memory.
+    pub(crate) widened: u64,
+    /// The key, by its row and table, of which this owner has an exclusive turn.
+    pub(crate) turn: Option<(RowHash, TableId)>,
 }
 
 impl Owner {
@@ -195,12 +206,26 @@ impl Owner {
         self.table_mode(table).is_some_and(|held| held.covers(mode))
     }
 
+    /// What its intervals in a table take of its share.
+    pub(crate) fn ranges_cost(&self, table: TableId) -> usize {
+        self.ranges.iter().find(|&&(id, _)| id == table).map_or(0, |&(_, cost)| cost)
+    }
+
+    /// Notes what its intervals in a table take now.
+    pub(crate) fn note_ranges(&mut self, table: TableId, cost: usize) {
+        self.charged = self.charged - self.ranges_cost(table) + cost;
+        match self.ranges.iter_mut().find(|(id, _)| *id == table) {
+            Some((_, noted)) => *noted = cost,
+            None => self.ranges.push((table, cost)),
+        }
+    }
+
     pub(crate) fn slot(&self) -> &Slot {
         self.manager.slots.get(self.index)
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.tables.is_empty() && self.shares.is_empty() && self.turn.is_none()
+        self.tables.is_empty() && self.shares.is_empty() && self.ranges.is_empty() && self.turn.is_none()
     }
 
     /// Shows what it waits for, and how an error names that.
@@ -241,9 +266,17 @@ impl LockManager {
             let oldest = self.slots.oldest().map_or("", |(label, _)| label);
             return Err(Error::TooManyTransactions { max: self.slots.len(), oldest });
         };
-        let (tables, shares) = (Vec::new(), Vec::new());
-        let room = self.room.own();
-        let mut owner = Owner { manager: self.clone(), index, tables, shares, room, turn: None };
+        let mut owner = Owner {
+            manager: self.clone(),
+            index,
+            tables: Vec::new(),
+            shares: Shares::default(),
+            ranges: Vec::new(),
+            charged: 0,
+            room: self.room.own(),
+            widened: 0,
+            turn: None,
+        };
         owner.begin(label);
         Ok(owner)
     }

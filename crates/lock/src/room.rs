@@ -1,40 +1,47 @@
-//! Room for shared row locks: the one kind of lock of which a transaction may have any number.
+//! Memory for point locks and intervals: the locks of which a transaction may have any number.
 
-use foreshore_base::{Error, Result, TableId};
 use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
 use foreshore_sync::rmw;
 
-/// Most locks that a transaction has room for without asking.
+/// Most units that a transaction has without asking.
 const MOST_OWN: usize = 64;
 
-/// What all owners share. Each has room for a few locks of its own, so that small transactions never meet here, and takes more
-/// from the rest by as many at a time. Where there are fewer than two locks an owner nobody has room of its own, and all of it
-/// goes one by one to who comes first.
+/// Most units that one transaction takes of what is common: the keys of its locks lie in one vector of less than 4 GiB.
+const MOST_TAKEN: usize = 1 << 22;
+
+/// What all owners share, in units of [`SHARE_BYTES`](crate::SHARE_BYTES). Each has a few units of its own, so that
+/// small transactions never meet here, and takes more from the rest by as many at a time, up to a quarter of the rest.
+/// Where there are fewer than two units an owner none has units of its own, and all of them go one by one.
 #[derive(Debug)]
 pub(crate) struct Room {
-    max: usize,
-    /// Locks that each owner has room for anyway.
+    /// Units that each owner has anyway.
     own: usize,
+    /// What all have in common.
+    common: usize,
     left: AtomicUsize,
 }
 
 impl Room {
-    /// Room for `max` locks, half of it for owners of their own.
+    /// Room for `max` units, half of it for owners of their own.
     pub(crate) fn new(max: usize, owners: usize) -> Self {
         let own = (max / 2 / owners.max(1)).min(MOST_OWN);
-        Self { max, own, left: AtomicUsize::new(max - own * owners) }
+        let common = max - own * owners;
+        Self { own, common, left: AtomicUsize::new(common) }
     }
 
-    /// Locks that an owner with room for `has` may hold after it has taken more, for a lock in `table`.
-    pub(crate) fn more(&self, has: usize, table: TableId) -> Result<usize> {
+    /// Units that an owner with `has` units may use after it has taken more; `None` if its share is spent.
+    pub(crate) fn more(&self, has: usize) -> Option<usize> {
         let step = self.own.max(1);
+        if has + step > self.own + self.common.div_ceil(4).min(MOST_TAKEN) {
+            return None;
+        }
         rmw::contended(1);
         // ORDERING: Relaxed, a number that publishes nothing.
         let taken = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(step));
-        taken.map(|_| has + step).map_err(|_| Error::LockLimit { table: table.into(), max: self.max })
+        taken.ok().map(|_| has + step)
     }
 
-    /// Takes back what an owner with room for `has` took, and returns its own.
+    /// Takes back what an owner with `has` units took, and returns its own.
     pub(crate) fn settle(&self, has: usize) -> usize {
         if has > self.own {
             rmw::contended(1);
@@ -44,14 +51,14 @@ impl Room {
         self.own
     }
 
-    /// Locks that an owner has room for at the start.
+    /// Units that an owner has at the start.
     pub(crate) fn own(&self) -> usize {
         self.own
     }
 
-    /// Locks for which owners hold room beyond their own.
-    pub(crate) fn taken(&self, owners: usize) -> usize {
+    /// Units that owners have beyond their own.
+    pub(crate) fn taken(&self) -> usize {
         // ORDERING: as in `more`.
-        (self.max - self.own * owners).saturating_sub(self.left.load(Ordering::Relaxed))
+        self.common - self.left.load(Ordering::Relaxed)
     }
 }

@@ -6,7 +6,8 @@
 //! 1. A reader enters its entry, **announces** it, and only then reads the tuple header.
 //! 2. A writer stores its xid in the header, and only then **looks**. Either it sees the count, or the reader sees the xid.
 //! 3. A reader leaves its entry, and only then **retires** it, when its commit record is appended: a writer that finds the
-//!    count zero comes after it. Who has handed out nothing that it read under its entry may leave it at any time.
+//!    count zero comes after it. A reader that has handed out nothing that it read under its entry, or that an
+//!    interval of its own covers, may leave it at any time.
 //! 4. It is one counter a slot, never a sum over several: a sum read piece by piece may be zero while it never was.
 
 use foreshore_sync::model::mutant;

@@ -6,7 +6,7 @@
 mod toy;
 
 use foreshore_base::{Error, Lockable, Result, TableId, Waiter};
-use foreshore_lock::{TableMode, Target};
+use foreshore_lock::{Interval, TableMode, Target};
 use foreshore_sync::primitive::thread;
 use foreshore_sync::{Clock, SystemClock};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -26,11 +26,11 @@ const MODES: [TableMode; 5] = [
     EXCLUSIVE,
 ];
 
-/// Rows and gaps are shared or exclusive; nobody has a gap exclusively for longer than an insert takes.
+/// Rows and ranges are shared or exclusive; no owner has a range exclusively for longer than an insert takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Row,
-    Gap,
+    Range,
     Table,
 }
 
@@ -49,13 +49,14 @@ struct Ask {
 impl Ask {
     fn lock(self, toy: &Toy, txn: &mut ToyTxn<'_>) -> Result<()> {
         let key = key(self.thing);
-        let gap = Target::gap(TABLE, Some(&key));
         match (self.kind, self.mode) {
             (Kind::Row, TableMode::Shared) => txn.read(self.thing).map(drop),
             (Kind::Row, _) => txn.lock(self.thing).map(drop),
-            (Kind::Gap, TableMode::Shared) => toy.locks.share(&mut txn.owner, gap, PATIENCE),
-            (Kind::Gap, _) => {
-                toy.locks.wait_exclusive(&mut txn.owner, gap, PATIENCE)?;
+            (Kind::Range, TableMode::Shared) => {
+                toy.locks.cover(&mut txn.owner, TABLE, &Interval::of_key(&key), PATIENCE)
+            }
+            (Kind::Range, _) => {
+                toy.locks.wait_exclusive(&mut txn.owner, Target::row(TABLE, &key), PATIENCE)?;
                 toy.locks.end_exclusive(&mut txn.owner);
                 Ok(())
             }
@@ -67,8 +68,7 @@ impl Ask {
 /// How an error names a thing.
 fn named(thing: usize, kind: Kind) -> Lockable {
     match kind {
-        Kind::Row => Lockable::Row(TABLE.into(), key(thing).to_vec()),
-        Kind::Gap => Lockable::Gap(TABLE.into(), Some(key(thing).to_vec())),
+        Kind::Row | Kind::Range => Lockable::Row(TABLE.into(), key(thing).to_vec()),
         Kind::Table => Lockable::Table(table(thing).into()),
     }
 }
@@ -155,7 +155,7 @@ impl Reference {
             return false;
         }
         if thing.in_the_way(member, mode, thing.queue.len()).is_empty() {
-            if ask.kind != Kind::Gap || mode != EXCLUSIVE {
+            if ask.kind != Kind::Range || mode != EXCLUSIVE {
                 thing.holders.retain(|&(holder, _)| holder != member);
                 thing.holders.push((member, mode));
             }
@@ -278,7 +278,7 @@ impl Driver<'_> {
         let kind = graph.things[thing].kind;
         let mode = match kind {
             Kind::Table => MODES[self.below(MODES.len())],
-            Kind::Row | Kind::Gap => [TableMode::Shared, EXCLUSIVE][self.below(2)],
+            Kind::Row | Kind::Range => [TableMode::Shared, EXCLUSIVE][self.below(2)],
         };
         Ask { thing, kind, mode }
     }
@@ -304,7 +304,7 @@ impl Driver<'_> {
     /// All begin, each with some things that are free.
     fn begin(&mut self) -> Reference {
         let things = (0..THINGS).map(|_| {
-            let kind = [Kind::Row, Kind::Row, Kind::Gap, Kind::Table][self.below(4)];
+            let kind = [Kind::Row, Kind::Row, Kind::Range, Kind::Table][self.below(4)];
             Thing { kind, holders: Vec::new(), queue: Vec::new() }
         });
         let mut graph = Reference { things: things.collect(), live: (0..MEMBERS).collect() };
@@ -314,8 +314,8 @@ impl Driver<'_> {
                 let ask = self.draw(&graph);
                 let waits = graph.ask(member, ask);
                 graph.things[ask.thing].queue.clear();
-                // An insert has nothing afterwards, and would wait for those who begin with the gap.
-                if !waits && (ask.kind, ask.mode) != (Kind::Gap, EXCLUSIVE) {
+                // An insert has nothing afterwards, and would wait for those that begin with the range.
+                if !waits && (ask.kind, ask.mode) != (Kind::Range, EXCLUSIVE) {
                     asks.push(ask);
                 }
             }

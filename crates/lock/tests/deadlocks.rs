@@ -5,7 +5,7 @@
 mod toy;
 
 use foreshore_base::{Error, Lockable, MAX_NAMED, Result, TableId, Waiter};
-use foreshore_lock::{TableMode, Target};
+use foreshore_lock::{Interval, TableMode, Target};
 use foreshore_sync::primitive::thread;
 use foreshore_sync::{Clock, SystemClock};
 use std::sync::Barrier;
@@ -27,13 +27,13 @@ enum Edge {
     Owner,
     /// It has read the row, another wants to write it.
     Reader,
-    /// It has scanned the gap, another wants to insert.
+    /// It has scanned the key, another wants to insert it.
     Scan,
     /// It has the table.
     Table,
     /// Both have read the row, the other wants to write it.
     ReaderUpgrade,
-    /// Both have scanned the gap, the other wants to insert.
+    /// Both have scanned the key, the other wants to insert it.
     ScanUpgrade,
     /// Both have read the whole table, the other wants to write in it.
     TableUpgrade,
@@ -62,7 +62,7 @@ impl Edge {
             Self::Writer | Self::Owner => txn.lock(at).map(drop).expect("free"),
             Self::Reader | Self::ReaderUpgrade => txn.read(at).map(drop).expect("free"),
             Self::Scan | Self::ScanUpgrade => {
-                assert!(toy.locks.try_share(&mut txn.owner, Target::gap(TABLE, Some(&key(at)))).expect("room"));
+                assert!(toy.locks.try_cover(&mut txn.owner, TABLE, &Interval::of_key(&key(at))));
             }
             Self::Table => {
                 toy.locks.lock_table(&mut txn.owner, Self::table(at), TableMode::Exclusive, PATIENCE).expect("free");
@@ -85,7 +85,7 @@ impl Edge {
             Self::Writer => txn.read(at).map(drop),
             Self::Owner | Self::Reader | Self::ReaderUpgrade => txn.lock(at).map(drop),
             Self::Scan | Self::ScanUpgrade => {
-                toy.locks.wait_exclusive(&mut txn.owner, Target::gap(TABLE, Some(&key(at))), PATIENCE)?;
+                toy.locks.wait_exclusive(&mut txn.owner, Target::row(TABLE, &key(at)), PATIENCE)?;
                 toy.locks.end_exclusive(&mut txn.owner);
                 Ok(())
             }
@@ -102,11 +102,8 @@ impl Edge {
 
     fn named(self, at: usize) -> Lockable {
         match self {
-            Self::Writer | Self::Owner | Self::Reader | Self::ReaderUpgrade => {
-                Lockable::Row(TABLE.into(), key(at).to_vec())
-            }
-            Self::Scan | Self::ScanUpgrade => Lockable::Gap(TABLE.into(), Some(key(at).to_vec())),
             Self::Table | Self::TableUpgrade => Lockable::Table(Self::table(at).into()),
+            _ => Lockable::Row(TABLE.into(), key(at).to_vec()),
         }
     }
 }

@@ -79,7 +79,7 @@ fn readers_of_a_row_and_a_writer() {
     let row = Target::row(TABLE, b"row");
     stream(
         &locks,
-        |owner| locks.try_share(owner, row).expect("room"),
+        |owner| locks.try_share(owner, row),
         |owner| locks.share(owner, row, LONG).expect("granted"),
         |owner| {
             locks.wait_exclusive(owner, row, ENOUGH).expect("it gets its turn");

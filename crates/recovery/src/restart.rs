@@ -141,9 +141,6 @@ pub fn replay(
     let Outcome { losers, in_doubt, prepared, stretches, next_xid, clock } = analysis.finish().map_err(malformed)?;
     let start = Start { next_xid, clock: clock.max(Csn(recovered.max_lsn().0)) };
     stats.prepared = in_doubt.len() as u64;
-    if in_doubt.iter().any(|found| found.body.seed != in_doubt[0].body.seed) {
-        return Err(malformed("prepared transactions have keys hashed by two seeds"));
-    }
     let quarantined = redoer.finish()?;
     stats.quarantined = quarantined.len() as u64;
     let unended = Unended::new(log_dir, stretches, losers, prepared);

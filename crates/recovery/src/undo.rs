@@ -150,7 +150,7 @@ pub fn undo(
     if unended.losers.is_empty() {
         return Ok(());
     }
-    let mut undo = Undo { session: log.session()?, txns, manager, hasher: RandomState::new() };
+    let mut undo = Undo { session: log.session()?, manager, hasher: RandomState::new() };
     for stretch in (0..unended.stretches.count()).rev() {
         for (xid, change) in unended.losers_in(recovered, stretch)?.into_iter().rev() {
             let Some(rollback) = unended.losers.get_mut(&xid) else { continue };
@@ -188,7 +188,6 @@ pub fn undo(
 /// What the undo of all losers works with.
 struct Undo<'a> {
     session: Session,
-    txns: &'a TxnManager,
     manager: &'a dyn ResourceManager,
     hasher: RandomState,
 }
@@ -201,7 +200,7 @@ impl Undo<'_> {
         // An equal hash of another row passes over one change more, which is tried again as any.
         let waits = !rollback.rows.is_empty() && row.is_none_or(|row| rollback.rows.contains(&row));
         if !waits {
-            let mut context = UndoContext::at_restart(&mut self.session, xid, rollback.open.last_lsn).among(self.txns);
+            let mut context = UndoContext::at_restart(&mut self.session, xid, rollback.open.last_lsn);
             let outcome = undo_change(self.manager, &mut context, &mut rollback.unsaid, &change);
             rollback.open.last_lsn = context.last_lsn();
             match outcome {

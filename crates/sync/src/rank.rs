@@ -41,6 +41,8 @@ lock_ranks! {
     TableLocks,
     /// A shard of the shared row locks.
     RowLocks,
+    /// A shard of the range locks.
+    RangeLocks,
     /// What one transaction shows to those who wait for it.
     LockOwner,
     /// Cutting and sealing of log groups.

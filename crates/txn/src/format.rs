@@ -45,16 +45,17 @@
 //! integers little-endian:
 //!
 //! ```text
-//!  hash seed u64 | name: len u16, bytes | label: len u16, bytes
+//!  name: len u16, bytes | label: len u16, bytes
 //!  | tables: count u32, n x { table u32, mode u8 }
-//!  | keys:   count u32, n x { hash u64, part u8 }
+//!  | ranges: count u32, n x { table u32, has_high u8, low: len u16, bytes, high: len u16, bytes }
 //!  | rows:   count u32, n x { kind u8, table u32, body: len u16, bytes }
 //!  | note (rest)
 //! ```
 //!
-//! Tables are locked in mode 0 IS, 1 IX, 2 S, 3 SIX, 4 X. Keys are locked shared, by their hash under the seed: part 1 the row, 2 the gap
-//! before it, 3 both. Rows are locked in their headers and were not changed, or back at a savepoint not any more: what their undo entries say. The note is the
-//! caller's.
+//! Tables are locked in mode 0 IS, 1 IX, 2 S, 3 SIX, 4 X. Ranges are locked shared: the keys from `low` up to `high`,
+//! without `high` itself; where `has_high` is 0 there is no `high`, and they go to the end of the table. Rows are
+//! locked in their headers and were not changed, or back at a savepoint not any more: what their undo entries say. The
+//! note is the caller's.
 
 use crate::prepared::{LoggedChange, PrepareBody};
 use foreshore_base::codec::{Decoder, Put, Short};
@@ -62,7 +63,7 @@ use foreshore_base::limits::MAX_XID;
 use foreshore_base::{Lsn, TableId, Xid};
 use foreshore_buffer::ChangeRecord;
 use foreshore_buffer::format::{MAX_CHANGE_PAGES, TRANSACTION_KINDS, change_header_len};
-use foreshore_lock::{HeldKey, Part, TableMode};
+use foreshore_lock::{HeldRange, Interval, TableMode};
 
 /// The transaction has committed.
 pub const COMMIT: u8 = 96;
@@ -196,7 +197,6 @@ const MODES: [TableMode; 5] = [
 pub(crate) fn encode_prepare(body: &PrepareBody) -> Vec<u8> {
     let count = |len: usize| u32::try_from(len).expect("locks are fewer than 2^32");
     let mut out = Vec::new();
-    out.put_u64(body.seed);
     out.put_short_bytes(body.name.as_bytes());
     out.put_short_bytes(body.label.as_bytes());
     out.put_u32(count(body.tables.len()));
@@ -204,10 +204,14 @@ pub(crate) fn encode_prepare(body: &PrepareBody) -> Vec<u8> {
         out.put_u32(table.0);
         out.put_u8(MODES.iter().position(|known| known == mode).expect("every mode has a number") as u8);
     }
-    out.put_u32(count(body.keys.len()));
-    for key in &body.keys {
-        out.put_u64(key.hash);
-        out.put_u8(key.part.bits());
+    out.put_u32(count(body.ranges.len()));
+    for HeldRange { table, keys } in &body.ranges {
+        out.put_u32(table.0);
+        out.put_u8(u8::from(keys.high().is_some()));
+        out.put_short_bytes(keys.low());
+        if let Some(high) = keys.high() {
+            out.put_short_bytes(high);
+        }
     }
     out.put_u32(count(body.rows.len()));
     for row in &body.rows {
@@ -226,27 +230,31 @@ pub(crate) fn decode_prepare(body: &[u8]) -> Result<PrepareBody, &'static str> {
 
 fn prepare_fields(body: &[u8]) -> Result<Result<PrepareBody, &'static str>, Short> {
     let mut from = Decoder::new(body);
-    let seed = from.u64()?;
     let (name, label) = (from.short_bytes()?, from.short_bytes()?);
     let (Ok(name), Ok(label)) = (std::str::from_utf8(name), std::str::from_utf8(label)) else {
         return Ok(Err("a prepare record has a name that is not UTF-8"));
     };
-    let (mut tables, mut keys, mut rows) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut tables, mut ranges, mut rows) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..from.u32()? {
         let (table, mode) = (TableId(from.u32()?), from.u8()?);
         let Some(&mode) = MODES.get(usize::from(mode)) else { return Ok(Err("a prepare record has an unknown mode")) };
         tables.push((table, mode));
     }
     for _ in 0..from.u32()? {
-        let (hash, part) = (from.u64()?, from.u8()?);
-        let Some(part) = Part::from_bits(part) else { return Ok(Err("a prepare record locks an unknown part")) };
-        keys.push(HeldKey { hash, part });
+        let (table, has_high, low) = (TableId(from.u32()?), from.u8()?, from.short_bytes()?);
+        let high = match has_high {
+            0 => None,
+            1 => Some(from.short_bytes()?),
+            _ => return Ok(Err("a prepare record has an unknown kind of bound")),
+        };
+        let Some(keys) = Interval::from_parts(low, high) else { return Ok(Err("a prepare record locks no key")) };
+        ranges.push(HeldRange { table, keys });
     }
     for _ in 0..from.u32()? {
         let (kind, table) = (from.u8()?, TableId(from.u32()?));
         rows.push(LoggedChange { lsn: Lsn::ZERO, kind, table, body: from.short_bytes()?.into() });
     }
-    Ok(Ok(PrepareBody { seed, name: name.into(), label: label.into(), tables, keys, rows, note: from.rest().into() }))
+    Ok(Ok(PrepareBody { name: name.into(), label: label.into(), tables, ranges, rows, note: from.rest().into() }))
 }
 
 #[cfg(test)]
@@ -297,11 +305,13 @@ mod tests {
     fn prepared() -> PrepareBody {
         let rows = vec![LoggedChange { lsn: Lsn::ZERO, kind: 36, table: TableId(9), body: Box::new([5, 6]) }];
         PrepareBody {
-            seed: 0x0807_0605_0403_0201,
             name: "n".into(),
             label: "lb".into(),
             tables: vec![(TableId(7), TableMode::IntentExclusive), (TableId(8), TableMode::Exclusive)],
-            keys: vec![HeldKey { hash: 3, part: Part::ROW_AND_GAP }],
+            ranges: vec![
+                HeldRange { table: TableId(7), keys: Interval::from_parts(&[1], Some(&[1, 2])).expect("not empty") },
+                HeldRange { table: TableId(8), keys: Interval::from_parts(&[], None).expect("not empty") },
+            ],
             rows,
             note: Box::new([0xAA]),
         }
@@ -311,9 +321,9 @@ mod tests {
     fn a_prepare_record_has_these_bytes() {
         let bytes = encode_prepare(&prepared());
         let expected: Vec<u8> = [
-            &[1, 2, 3, 4, 5, 6, 7, 8, 1, 0, b'n', 2, 0, b'l', b'b'][..],
+            &[1, 0, b'n', 2, 0, b'l', b'b'][..],
             &[2, 0, 0, 0, 7, 0, 0, 0, 1, 8, 0, 0, 0, 4],
-            &[1, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 3],
+            &[2, 0, 0, 0, 7, 0, 0, 0, 1, 1, 0, 1, 2, 0, 1, 2, 8, 0, 0, 0, 0, 0, 0],
             &[1, 0, 0, 0, 36, 9, 0, 0, 0, 2, 0, 5, 6],
             &[0xAA],
         ]
@@ -329,7 +339,7 @@ mod tests {
         for len in 0..bytes.len() - 1 {
             assert!(decode_prepare(&bytes[..len]).is_err(), "{len} bytes");
         }
-        for (at, byte) in [(10, 0xFF), (13, 0xFF), (23, 5), (41, 0), (41, 4), (15, 0xFF), (29, 0xFF)] {
+        for (at, byte) in [(2, 0xFF), (5, 0xFF), (15, 5), (29, 2), (33, 0), (7, 0xFF), (21, 0xFF)] {
             let mut bytes = bytes.clone();
             bytes[at] = byte;
             assert!(decode_prepare(&bytes).is_err(), "byte {at}");

@@ -3,7 +3,7 @@
 use crate::status::Status;
 use crate::txn::Txn;
 use foreshore_base::{Csn, Error, Result, TableId, Xid};
-use foreshore_lock::{Gap, NewShare, Owner, Patience, TableMode, Target};
+use foreshore_lock::{Interval, NewRange, NewShare, Owner, Patience, TableMode, Target};
 
 impl Txn {
     /// Locks a table to the end of the transaction, or strengthens its lock. In a mode that reads the whole table the
@@ -38,9 +38,9 @@ impl Txn {
     /// See [`LockManager::share`](foreshore_lock::LockManager::share).
     ///
     /// # Errors
-    /// `LockLimit`, before it waits and before anything has changed; as [`lock_table`](Self::lock_table).
+    /// As [`lock_table`](Self::lock_table).
     pub fn share(&mut self, target: Target<'_>) -> Result<()> {
-        if self.try_share(target)? {
+        if self.try_share(target) {
             return Ok(());
         }
         let (manager, timeout) = (self.manager.clone(), self.lock_timeout);
@@ -49,19 +49,13 @@ impl Txn {
 
     /// As [`share`](Self::share) if that does not have to wait; otherwise `false`, and nothing has changed. Latches may be
     /// held.
-    ///
-    /// # Errors
-    /// `LockLimit`.
-    pub fn try_share(&mut self, target: Target<'_>) -> Result<bool> {
+    pub fn try_share(&mut self, target: Target<'_>) -> bool {
         let lease = self.lease.as_mut().expect("a running transaction has its lease");
         self.manager.locks.try_share(&mut lease.owner, target)
     }
 
-    /// As [`try_share`](Self::try_share), for who may give up what it has asked for; `None` for its `false`.
-    ///
-    /// # Errors
-    /// `LockLimit`.
-    pub fn try_share_anew(&mut self, target: Target<'_>) -> Result<Option<NewShare>> {
+    /// As [`try_share`](Self::try_share), for a caller that may give up what it has asked for; `None` for its `false`.
+    pub fn try_share_anew(&mut self, target: Target<'_>) -> Option<NewShare> {
         let lease = self.lease.as_mut().expect("a running transaction has its lease");
         self.manager.locks.try_share_anew(&mut lease.owner, target)
     }
@@ -72,31 +66,37 @@ impl Txn {
         self.manager.locks.unshare(&mut lease.owner, share);
     }
 
+    /// See [`LockManager::cover`](foreshore_lock::LockManager::cover).
+    ///
+    /// # Errors
+    /// As [`lock_table`](Self::lock_table).
+    pub fn cover(&mut self, table: TableId, interval: &Interval) -> Result<()> {
+        let (manager, timeout) = (self.manager.clone(), self.lock_timeout);
+        self.waiting(|owner| manager.locks.cover(owner, table, interval, timeout))
+    }
+
+    /// See [`LockManager::try_cover`](foreshore_lock::LockManager::try_cover). Latches may be held.
+    pub fn try_cover(&mut self, table: TableId, interval: &Interval) -> bool {
+        let lease = self.lease.as_mut().expect("a running transaction has its lease");
+        self.manager.locks.try_cover(&mut lease.owner, table, interval)
+    }
+
+    /// See [`LockManager::try_cover_anew`](foreshore_lock::LockManager::try_cover_anew).
+    pub fn try_cover_anew(&mut self, table: TableId, interval: &Interval) -> Option<NewRange> {
+        let lease = self.lease.as_mut().expect("a running transaction has its lease");
+        self.manager.locks.try_cover_anew(&mut lease.owner, table, interval)
+    }
+
+    /// See [`LockManager::uncover`](foreshore_lock::LockManager::uncover).
+    pub fn uncover(&mut self, range: NewRange) {
+        let lease = self.lease.as_mut().expect("a running transaction has its lease");
+        self.manager.locks.uncover(&mut lease.owner, range);
+    }
+
     /// See [`LockManager::shared_by_other`](foreshore_lock::LockManager::shared_by_other).
     #[must_use]
     pub fn shared_by_other(&self, target: Target<'_>) -> bool {
         self.manager.locks.shared_by_other(&self.lease().owner, target)
-    }
-
-    /// See [`LockManager::gap_before`](foreshore_lock::LockManager::gap_before).
-    #[must_use]
-    pub fn gap_before(&self, table: TableId, next: Option<&[u8]>) -> Gap {
-        self.manager.locks.gap_before(&self.lease().owner, table, next)
-    }
-
-    /// See [`LockManager::inherit_gap`](foreshore_lock::LockManager::inherit_gap).
-    ///
-    /// # Errors
-    /// `LockLimit`.
-    pub fn inherit_gap(&mut self, table: TableId, key: &[u8]) -> Result<()> {
-        let lease = self.lease.as_mut().expect("a running transaction has its lease");
-        self.manager.locks.inherit_gap(&mut lease.owner, table, key)
-    }
-
-    /// See [`LockManager::is_gap_locked`](foreshore_lock::LockManager::is_gap_locked).
-    #[must_use]
-    pub fn is_gap_locked(&self, table: TableId, key: &[u8]) -> bool {
-        self.manager.locks.is_gap_locked(table, key)
     }
 
     /// See [`LockManager::wait_exclusive`](foreshore_lock::LockManager::wait_exclusive).
@@ -152,6 +152,12 @@ impl Txn {
     #[must_use]
     pub fn refusal(&self, target: Target<'_>, holder: Option<Xid>) -> Error {
         self.manager.locks.refusal(&self.lease().owner, target, holder)
+    }
+
+    /// See [`LockManager::range_refusal`](foreshore_lock::LockManager::range_refusal).
+    #[must_use]
+    pub fn range_refusal(&self, table: TableId, interval: &Interval) -> Error {
+        self.manager.locks.range_refusal(&self.lease().owner, table, interval)
     }
 
     /// See [`LockManager::table_refusal`](foreshore_lock::LockManager::table_refusal).

@@ -9,14 +9,12 @@
 //! a word for it, its undo pointers lead into this run's arena, and what the last run left in a header means nothing, as ever. Headers
 //! are not logged, so this may happen any number of times. The steps, each for all prepared transactions:
 //!
-//! 1. [`TxnManager::take_over`]: shared locks of keys and gaps, by their hashes. The lock manager has the seed of the run before. Before
-//!    others are undone: their undo leaves what ends a locked gap where it is.
+//! 1. [`TxnManager::take_over`]: shared locks of keys and intervals, by their bounds.
 //! 2. [`TakenOver::hold_rows`]: the rows, when all others have been undone, so what is in them is its own.
 //! 3. [`TakenOver::hold_tables`]: the locks of tables, when the catalogue has been read.
 //!
-//! **Why the prepare record has an LSN above all stamps.** A gap is locked by the key at its end, which may have come with a record of
-//! somebody else that this transaction does not otherwise rest on. And whoever gave up a lock or a name that this one has got has
-//! logged why. All of that must survive where the prepare record does.
+//! **Why the prepare record has an LSN above all stamps.** A transaction that gave up a lock or a name that this one
+//! has got has logged why. That must survive where the prepare record does.
 
 use crate::format::{PREPARE, decode_prepare, encode_mark, encode_prepare};
 use crate::manager::TxnManager;
@@ -24,7 +22,7 @@ use crate::resource::compensation_cost;
 use crate::txn::{Txn, TxnOptions};
 use crate::undo::{UndoPtr, Undoable};
 use foreshore_base::{Error, GroupNo, Lsn, Result, TableId, Xid};
-use foreshore_lock::{HeldKey, TableMode};
+use foreshore_lock::{HeldRange, TableMode};
 use foreshore_wal::{CommitTicket, Dep, Record, Session};
 use std::sync::Arc;
 
@@ -47,16 +45,14 @@ pub struct LoggedChange {
 /// What a prepare record says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrepareBody {
-    /// Of the hashes of keys.
-    pub seed: u64,
     /// The name by which it is resolved.
     pub name: Box<str>,
     /// The label of the transaction.
     pub label: Box<str>,
     /// Tables locked.
     pub tables: Vec<(TableId, TableMode)>,
-    /// Keys and gaps that are locked shared.
-    pub keys: Vec<HeldKey>,
+    /// Keys that are locked shared.
+    pub ranges: Vec<HeldRange>,
     /// Rows that are locked and were not changed, or not in the end.
     pub rows: Vec<LoggedChange>,
     /// The caller's.
@@ -131,11 +127,10 @@ impl Txn {
         rows.reverse();
         let owner = &self.lease().owner;
         Ok(PrepareBody {
-            seed: self.manager.locks.seed(),
             name: name.into(),
             label: self.label.into(),
             tables: owner.held_tables().to_vec(),
-            keys: owner.held_keys(),
+            ranges: owner.held_ranges(),
             rows,
             note: note.into(),
         })
@@ -178,15 +173,11 @@ impl TxnManager {
     /// Takes a prepared transaction over from the run before, with its shared locks of keys. Before any other transaction begins.
     ///
     /// # Errors
-    /// `TooManyTransactions` or `LockLimit` if the options leave less room than they did in the run before; `Poisoned`.
-    ///
-    /// # Panics
-    /// When the lock manager has another seed.
+    /// `TooManyTransactions` if the options leave less room than they did in the run before; `Poisoned`.
     pub fn take_over(self: &Arc<Self>, in_doubt: InDoubt, label: &'static str) -> Result<TakenOver> {
-        assert_eq!(self.locks.seed(), in_doubt.body.seed, "keys have the hashes of the run before");
         let mut txn = self.begin(TxnOptions { label, ..TxnOptions::default() })?;
         txn.prepared_as = Some(in_doubt.xid);
-        self.locks.take_keys(&mut txn.lease_mut().owner, &in_doubt.body.keys)?;
+        self.locks.take_ranges(&mut txn.lease_mut().owner, &in_doubt.body.ranges);
         Ok(TakenOver { txn, in_doubt })
     }
 }

@@ -20,7 +20,7 @@ pub enum Isolation {
     /// has changed or locked since, and committed, fails with `Conflict`: the first one wins.
     Snapshot,
     /// As if transactions ran one after the other: strict two-phase locking of keys, whether they exist or not, and of
-    /// the gaps between them.
+    /// intervals of keys.
     #[default]
     Serializable,
 }

@@ -4,7 +4,7 @@ use crate::format::{ABORT, CLR_PREFIX, END, MARK_LEN, MAX_PASSED, PASS, encode_m
 use crate::manager::TxnManager;
 use crate::prepared::{LoggedChange, TakeOver};
 use crate::undo::UndoEntry;
-use foreshore_base::{Csn, Lsn, Result, TableId, Xid};
+use foreshore_base::{Lsn, Result, Xid};
 use foreshore_buffer::format::{CLR, UNDOABLE};
 use foreshore_buffer::{Change, ChangeRecord, ExclusiveGuard};
 use foreshore_wal::{Dep, Record, Session, undo_log_cost};
@@ -29,7 +29,7 @@ pub trait ResourceManager: Send + Sync {
     ///
     /// # Errors
     /// `DiskFull`, `Corrupted`, `OutOfFrames`: the change is not taken back, and it is tried again later (see
-    /// [`TxnManager::parked`]). Any other stops the log.
+    /// [`TxnManager::parked`](crate::TxnManager::parked)). Any other stops the log.
     fn undo(&self, context: &mut UndoContext<'_>, entry: &UndoEntry<'_>) -> Result<bool>;
 
     /// The row that a change of `kind` with `body` concerns, as bytes that differ from those of all other rows of its
@@ -92,7 +92,7 @@ impl<'a> UndoContext<'a> {
         Self { at_restart: true, ..Self::new(session, xid, last_lsn) }
     }
 
-    /// The same among others, which have locks. At a restart those are prepared transactions.
+    /// The same among others, of which it asks whether they are settled.
     #[must_use]
     pub fn among(self, txns: &'a TxnManager) -> Self {
         Self { txns: Some(txns), ..self }
@@ -103,22 +103,10 @@ impl<'a> UndoContext<'a> {
         Self { tag, ..self }
     }
 
-    /// Whether the gap before `key` is locked, so that the key has to stay where it is. Under the exclusive latch of its page.
-    #[must_use]
-    pub fn is_gap_locked(&self, table: TableId, key: &[u8]) -> bool {
-        self.txns.is_some_and(|txns| txns.locks.is_gap_locked(table, key))
-    }
-
     /// As [`Txn::is_settled`](crate::Txn::is_settled). Never at a restart, where it is not yet known.
     #[must_use]
     pub fn is_settled(&self, header_xid: Xid) -> bool {
         !self.at_restart && self.txns.is_some_and(|txns| txns.is_settled(header_xid))
-    }
-
-    /// At or above the commit number of every transaction that has ended.
-    #[must_use]
-    pub fn ended(&self) -> Csn {
-        self.txns.map_or(Csn::ZERO, TxnManager::clock)
     }
 
     /// Whether this is a restart. A row may then carry the lock of another transaction: locks in headers are not logged,

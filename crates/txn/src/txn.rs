@@ -136,12 +136,6 @@ impl Txn {
         self.observed
     }
 
-    /// At or above the last LSN of every transaction that has given up a lock by now. Looks at every lane of the log.
-    #[must_use]
-    pub fn ended(&self) -> Csn {
-        self.manager.clock()
-    }
-
     /// LSN of its last record, zero before the first.
     #[must_use]
     pub const fn last_lsn(&self) -> Lsn {

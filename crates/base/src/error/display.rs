@@ -66,9 +66,6 @@ impl fmt::Display for Error {
             }
             Self::TransactionTooLarge { max } => write_too_large(f, *max),
             Self::UndoMemory { max, holder } => write_undo_memory(f, *max, holder),
-            Self::LockLimit { table, max } => {
-                write!(f, "no memory for one more shared lock in table {table}: all {max} are in use")
-            }
             Self::OutOfFrames { frames } => write!(f, "all {frames} frames of the pool are in use at once"),
             Self::InvalidOption { name, value, expected } => {
                 write!(f, "option {name} cannot be {value:?}, expected {expected}")

@@ -1,34 +1,34 @@
 //! Scans that lock what they read.
 //!
-//! A serializable scan locks every key that it meets, dead or alive, together with the gap before it, and the gap in which it
-//! ends as well, unless that is the gap behind its upper bound. One from the back has that gap from its first rows on, and those
-//! of the keys that it meets keep new keys out to the right of where it stands. At other levels, and where it passes over rows that others
-//! have, it locks rows alone. Shared locks are entered between reading a leaf and validating it, so that what is handed out is
-//! what was locked. The first steps take few rows at a time: who wants one row locks one. Rows locked for update are
-//! locked one by one, as by a write, and looked at again with that lock.
+//! A serializable scan covers what it passes by an interval of keys, which grows with each step to exactly the last key
+//! that the step hands out; a step that comes to the end of a leaf covers up to the leaf's fence, and one that comes to
+//! the end of the range up to the bound that was asked for. A scan from the back does the same downwards. The rest is
+//! as [`foreshore_lock`] has it (`range.rs`): the interval grows between reading a leaf and validating it, so that what
+//! is handed out is what was locked. Rows need no locks of their own then. At other levels, and where the scan passes
+//! over rows that others have, it locks rows alone. The first steps take few rows at a time: a caller that wants one
+//! row locks one. Rows locked for update are locked one by one, as by a write, and looked at again with that lock.
 //!
-//! **Who does not wait** leaves no lock of what it has not handed out: the shared ones that a step has entered go out again if
-//! it comes to nothing, because the leaf has changed or a row is refused; and a row is locked for update when nothing before it
-//! can be refused any more. What stays are the locks of keys without a row that a serializable scan has passed since the last row
-//! that it handed out: they keep nobody from a row, and who inserts there waits as if the scan had gone on.
+//! **`no_wait` and `skip_locked`** leave no lock of what the scan has not handed out: what a step has entered goes out
+//! again if it comes to nothing, because the leaf has changed or a row is refused. A row is locked for update when
+//! nothing before it can be refused any more: its interval comes first.
 //!
-//! **Who takes what there is**, for update and passing over what others have, does not ask for rows that are gone. By a
-//! snapshot that still has such a row it is passed over, whether its remover has ended or not. A row that is there and has changed
-//! since is a conflict as everywhere.
+//! **`skip_locked` for update** does not ask for rows that are gone. By a snapshot that still has such a row it is
+//! passed over, whether its remover has ended or not. A row that is there and has changed since is a conflict as
+//! everywhere.
 //!
-//! **The holder first.** Whoever holds a row may be about to insert in front of it, or behind it if it is the last. So the gaps
-//! are locked when the row is free, and not while its holder is waited for.
+//! **The holder first.** The holder of a row may be about to insert in front of it, or behind it if it is the last. So
+//! the interval grows over a row when it is free, and not while its holder is waited for.
 
 use super::Cursor;
 use super::span::{End, Rest, Span};
-use crate::descend::{Access, Halt, ReadGuard, Restarts};
+use crate::descend::{Access, ReadGuard, Restarts};
 use crate::node::{NO_WRITER, Node, Row};
 use crate::tree::{Structure, Tree};
 use crate::write::Intent;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId, Result, Xid};
-use foreshore_buffer::{Pinned, Wanted};
-use foreshore_lock::{LockWait, Locked, Part, RowLock, Strength, Target};
+use foreshore_buffer::Wanted;
+use foreshore_lock::{Interval, LockWait, Locked, NewRange, NewShare, RowLock, Strength, Target};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::thread;
 use foreshore_txn::{Isolation, RowHolder, Txn};
@@ -38,30 +38,26 @@ use std::ops::{Bound, Range};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Locking {
     lock: RowLock,
-    /// Whether nothing may come where it has found nothing.
-    gaps: bool,
+    /// Whether what it passes stays as it is, and not only the rows.
+    ranges: bool,
 }
 
 impl Locking {
     pub(super) fn new(lock: RowLock, isolation: Isolation) -> Self {
-        Self { lock, gaps: isolation == Isolation::Serializable && lock.on_conflict() != LockWait::SkipLocked }
+        Self { lock, ranges: isolation == Isolation::Serializable && lock.on_conflict() != LockWait::SkipLocked }
     }
 
     /// Whether it is for rows to take, of which those that are gone are none.
     fn takes(self) -> bool {
         self.lock.strength() == Strength::Update && self.lock.on_conflict() == LockWait::SkipLocked
     }
+}
 
-    /// What is locked shared of a key that nobody else holds.
-    fn part(self, is_row: bool) -> Option<Part> {
-        let row = if is_row { self.lock.strength() == Strength::Share } else { self.gaps };
-        match (row, self.gaps) {
-            (true, true) => Some(Part::ROW_AND_GAP),
-            (true, false) => Some(Part::ROW),
-            (false, true) => Some(Part::GAP),
-            (false, false) => None,
-        }
-    }
+/// A lock that a step has entered.
+#[derive(Debug)]
+pub(super) enum Entered {
+    Row(NewShare),
+    Range(NewRange),
 }
 
 /// What a step has come to.
@@ -70,14 +66,16 @@ enum Step {
     Done(Rest),
     /// The leaf has changed while it was read.
     Changed,
-    /// That page is not in memory.
-    Missing(PageId),
+    /// A writer is queued on a key that the step would cover. With fewer rows it may come before that key.
+    Fewer,
     /// Another transaction holds the row.
     Held(Vec<u8>, Xid),
     /// A row that is to be locked for update.
     Free(Vec<u8>),
-    /// A lock that is waited for: of a row, of the gap before that key, or of both.
-    Busy(Option<Vec<u8>>, Part),
+    /// A writer has its turn at the row, or waits for it.
+    Busy(Vec<u8>),
+    /// A writer is queued on a key of the interval.
+    Behind(Interval),
 }
 
 /// What becomes of one key.
@@ -97,8 +95,6 @@ struct LeafCopy<'a, 'p, const ONCE: bool> {
     node: &'a Node<'a>,
     /// The entries that lie in the range.
     inside: Range<usize>,
-    /// What has been read to the right of it.
-    further: Vec<ReadGuard<'p, ONCE>>,
 }
 
 impl<'a, const ONCE: bool> LeafCopy<'a, '_, ONCE> {
@@ -121,7 +117,6 @@ impl Cursor {
         let (tree, locking) = (self.tree.clone(), self.locking);
         let mut restarts = Restarts::default();
         let mut patience = txn.patience();
-        let mut pin: Option<Pinned<'_>> = None;
         let rest = loop {
             self.rows(end).clear();
             self.copied_at = txn.last_lsn();
@@ -138,13 +133,14 @@ impl Cursor {
             match step? {
                 Step::Done(rest) => break rest,
                 Step::Changed => tree.restart(&mut restarts),
-                Step::Missing(pid) => drop(pin.replace(tree.named(tree.pool().pin_as(pid, self.ahead.wanted()))?)),
+                Step::Fewer => self.step = 1,
                 Step::Held(key, holder) => {
                     // Of the row alone: writers that come later stay behind this reader.
                     txn.share(Target::row(tree.table, &key))?;
                     txn.wait_row(tree.table, &key, holder, &mut patience)?;
                 }
-                Step::Busy(key, part) => txn.share(Target { table: tree.table, key: key.as_deref(), part })?,
+                Step::Busy(key) => txn.share(Target::row(tree.table, &key))?,
+                Step::Behind(interval) => txn.cover(tree.table, &interval)?,
                 Step::Free(key) => {
                     let taken = self.take_row(&tree, txn, key, locking, span.bound(end));
                     if !matches!(taken, Ok(true)) {
@@ -157,7 +153,6 @@ impl Cursor {
             }
         };
         self.entered.clear();
-        self.end_is_locked |= end == End::Back;
         if end == End::Back {
             self.back.reverse();
         }
@@ -167,13 +162,16 @@ impl Cursor {
 
     /// Takes out again what the step that runs has entered.
     fn give_up(&mut self, txn: &mut Txn) {
-        for share in self.entered.drain(..) {
-            txn.unshare(share);
+        for entered in self.entered.drain(..).rev() {
+            match entered {
+                Entered::Row(share) => txn.unshare(share),
+                Entered::Range(range) => txn.uncover(range),
+            }
         }
     }
 
     /// Locks for update a row that was free when it was met, and says whether that is done. From then on it is the first that a
-    /// scan without gaps looks for: what has become free before it meanwhile would leave its lock behind for nothing.
+    /// scan of rows alone looks for: what has become free before it meanwhile would leave its lock behind for nothing.
     fn take_row(
         &mut self,
         tree: &Tree,
@@ -184,7 +182,7 @@ impl Cursor {
     ) -> Result<bool> {
         match tree.lock_row(txn, &key, Intent::Take, locking.lock.on_conflict()) {
             Ok(Locked::Row(_)) => {
-                if !locking.gaps && !mutant("btree: a scan looks for another row than it has locked") {
+                if !locking.ranges && !mutant("btree: a scan looks for another row than it has locked") {
                     *from = Bound::Included(key);
                 }
                 Ok(true)
@@ -217,18 +215,18 @@ impl Cursor {
         }
         let node = tree.parse(leaf.pid(), &page)?;
         let inside = span.entries(&node).map_err(|why| tree.corrupted(leaf.pid(), why))?;
-        let mut copy = LeafCopy { leaf: &leaf, node: &node, inside, further: Vec::new() };
+        let copy = LeafCopy { leaf: &leaf, node: &node, inside };
         let stale_counts = mutant("btree: a stale copy is a conflict");
         if stale_counts {
             // The writer needs the time of a whole rollback.
             thread::yield_now();
         }
-        let step = self.lock_copy(tree, txn, (span, end), &mut copy, restarts);
+        let step = self.lock_copy(tree, txn, (span, end), &copy);
         // The holders were asked before this: a version that still holds then says that nobody has rolled these rows back
         // meanwhile, so a writer that has ended has committed. Of a copy that is stale nothing counts.
-        let counts = leaf.holds() && copy.further.iter().all(Access::holds)
+        let counts = leaf.holds()
             || match &step {
-                Ok(Step::Done(_)) => mutant("gap: no validation after the locks"),
+                Ok(Step::Done(_)) => mutant("range: no validation after the lock"),
                 Err(_) => stale_counts,
                 Ok(_) => false,
             };
@@ -236,52 +234,65 @@ impl Cursor {
     }
 
     /// Locks what a step takes of a leaf.
-    fn lock_copy<'p, const ONCE: bool>(
+    fn lock_copy<const ONCE: bool>(
         &mut self,
-        tree: &'p Tree,
+        tree: &Tree,
         txn: &mut Txn,
         (span, end): (&Span, End),
-        copy: &mut LeafCopy<'_, 'p, ONCE>,
-        restarts: &Restarts,
+        copy: &LeafCopy<'_, '_, ONCE>,
     ) -> Result<Step> {
-        // A scan from the back has the gap in which the range ends from its first rows on. Who waits asks for it after them. Who
-        // does not wait asks before, as the lock of a row for update cannot be given up.
-        let begins = end == End::Back && self.locking.gaps && !self.end_is_locked;
-        let begins = begins && !mutant("gap: a scan from the back does not lock the gap behind it");
-        let waits = self.locking.lock.on_conflict() == LockWait::Wait;
-        if begins
-            && !waits
-            && let Err(step) = self.lock_end(tree, txn, span, copy, restarts)?
-        {
-            return Ok(step);
-        }
+        let ranges = self.locking.ranges;
         let met = match self.lock_entries(tree, txn, end, copy)? {
             Ok(met) => met,
+            Err(Step::Free(key)) if ranges && self.locking.lock.on_conflict() == LockWait::NoWait => {
+                // The interval first: the lock of a row cannot be given up if the interval is refused.
+                let refused = self.cover(tree, txn, span.passed(end, &Rest::Row(key.clone())))?;
+                return Ok(refused.unwrap_or(Step::Free(key)));
+            }
             Err(step) => return Ok(step),
         };
-        if begins
-            && waits
-            && let Err(step) = self.lock_end(tree, txn, span, copy, restarts)?
-        {
-            return Ok(step);
-        }
         let last = if met > 0 { Some(copy.key(tree, copy.place(met - 1, end))?) } else { None };
-        // A scan from the front comes last to the gap in which the range ends. It takes room as a row does.
-        let ends = end == End::Front && self.locking.gaps;
-        let is_full = ends && !self.has_room(met, end) && last.is_some_and(|last| !span.ends_with(last));
-        let row = |last: &[u8]| Rest::Row(last.to_vec());
-        if let Some(last) = last.filter(|_| met < copy.inside.len() || is_full) {
-            return Ok(Step::Done(row(last)));
+        // What lies behind the last row takes room as a row does.
+        let has_room = !ranges || self.has_room(end);
+        let is_full = |last: &[u8]| !has_room && !span.ends_with(end, last);
+        let rest = match last {
+            Some(last) if met < copy.inside.len() || is_full(last) => Rest::Row(last.to_vec()),
+            _ => {
+                let rest = span.rest_of(copy.node, &copy.inside, end);
+                rest.map_err(|why| tree.corrupted(copy.leaf.pid(), why))?
+            }
+        };
+        if !ranges {
+            return Ok(Step::Done(rest));
         }
-        if !ends {
-            let rest = span.rest_of(copy.node, &copy.inside, end);
-            return Ok(Step::Done(rest.map_err(|why| tree.corrupted(copy.leaf.pid(), why))?));
-        }
-        match (self.lock_end(tree, txn, span, copy, restarts), last) {
-            (Ok(Ok(next)), _) => Ok(Step::Done(next.map_or(Rest::Nothing, Rest::Leaf))),
-            (Ok(Err(_)) | Err(_), Some(last)) if !self.rows(end).is_empty() => Ok(Step::Done(row(last))),
-            (Ok(Err(step)), _) => Ok(step),
-            (Err(error), _) => Err(error),
+        let interval = if mutant("range: a step covers its rows alone") {
+            match last {
+                Some(last) => Interval::of_key(last),
+                None => return Ok(Step::Done(rest)),
+            }
+        } else {
+            span.passed(end, &rest)
+        };
+        Ok(self.cover(tree, txn, interval)?.unwrap_or(Step::Done(rest)))
+    }
+
+    /// Covers the keys that a step passes; or says what comes first.
+    fn cover(&mut self, tree: &Tree, txn: &mut Txn, interval: Interval) -> Result<Option<Step>> {
+        let waits = self.locking.lock.on_conflict() == LockWait::Wait;
+        let is_covered = if waits {
+            txn.try_cover(tree.table, &interval)
+        } else {
+            let new = txn.try_cover_anew(tree.table, &interval);
+            let is_covered = new.is_some();
+            self.entered.extend(new.map(Entered::Range));
+            is_covered
+        };
+        match is_covered {
+            true => Ok(None),
+            // What comes before the writer's key is handed out first.
+            false if self.step > 1 => Ok(Some(Step::Fewer)),
+            false if waits => Ok(Some(Step::Behind(interval))),
+            false => Err(txn.range_refusal(tree.table, &interval)),
         }
     }
 
@@ -295,7 +306,7 @@ impl Cursor {
     ) -> Result<Result<usize, Step>> {
         let pid = copy.leaf.pid();
         let mut met = 0;
-        while met < copy.inside.len() && self.has_room(met, end) {
+        while met < copy.inside.len() && self.has_room(end) {
             let row = copy.node.row(copy.place(met, end)).map_err(|why| tree.corrupted(pid, why))?;
             match self.meet(tree, txn, &row, pid) {
                 Ok(Met::Row) => self.rows(end).push(row.key, row.value),
@@ -310,47 +321,15 @@ impl Cursor {
         Ok(Ok(met))
     }
 
-    /// Locks the gap behind the entries of the range in a leaf, unless they end with its last key, and says with which key the
-    /// range goes on, if it does; or what comes first.
-    fn lock_end<'p, const ONCE: bool>(
-        &mut self,
-        tree: &'p Tree,
-        txn: &mut Txn,
-        span: &Span,
-        copy: &mut LeafCopy<'_, 'p, ONCE>,
-        restarts: &Restarts,
-    ) -> Result<Result<Option<Vec<u8>>, Step>> {
-        let behind = copy.inside.end;
-        if !copy.inside.is_empty() && span.ends_with(copy.key(tree, behind - 1)?) {
-            return Ok(Ok(None));
-        }
-        let next = if behind < copy.node.len() {
-            Some(copy.key(tree, behind)?.to_vec())
-        } else {
-            match tree.key_beyond(copy.leaf, restarts, &mut copy.further) {
-                Ok(next) => next,
-                Err(Halt::Changed | Halt::Open(_)) => return Ok(Err(Step::Changed)),
-                Err(Halt::Missing(pid, _)) => return Ok(Err(Step::Missing(pid))),
-                Err(Halt::Failed(error)) => return Err(error.in_table(tree.table)),
-            }
-        };
-        if !self.share(txn, Target::gap(tree.table, next.as_deref()))? {
-            return Ok(Err(Step::Busy(next, Part::GAP)));
-        }
-        Ok(Ok(next.filter(|next| !span.ends_before(next))))
-    }
-
-    /// Whether a step that has met so many keys takes one more.
-    fn has_room(&mut self, met: usize, end: End) -> bool {
-        match self.locking.lock.strength() {
-            Strength::Share => met < self.step,
-            Strength::Update => self.rows(end).is_empty(),
-        }
+    /// Whether a step takes one more row than are at hand.
+    fn has_room(&mut self, end: End) -> bool {
+        let most = if self.locking.lock.strength() == Strength::Share { self.step } else { 1 };
+        self.rows(end).len() < most
     }
 
     /// Locks a key of the range, unless something else comes first.
     fn meet(&mut self, tree: &Tree, txn: &mut Txn, row: &Row<'_>, pid: PageId) -> Result<Met> {
-        let (lock, gaps, is_row) = (self.locking.lock, self.locking.gaps, !row.header.is_ghost());
+        let (lock, is_row) = (self.locking.lock, !row.header.is_ghost());
         let target = Target::row(tree.table, row.key);
         let mine = match txn.row_holder(row.header.xid) {
             RowHolder::Unknown => return Err(tree.corrupted(pid, NO_WRITER)),
@@ -368,30 +347,28 @@ impl Cursor {
             return Ok(Met::Nothing);
         }
         txn.check_conflict(tree.table, row.key, row.header.xid)?;
-        if is_row && !mine && lock.strength() == Strength::Update {
-            if lock.on_conflict() == LockWait::NoWait && gaps {
-                // The gap first: the lock of a row cannot be given up if the gap is refused.
-                self.share(txn, Target::gap(tree.table, Some(row.key)))?;
-            }
+        if !is_row {
+            return Ok(Met::Nothing);
+        }
+        if !mine && lock.strength() == Strength::Update {
             return Ok(Met::First(Step::Free(row.key.to_vec())));
         }
-        // A row of one's own is locked in its header.
-        let part = if mine { gaps.then_some(Part::GAP) } else { self.locking.part(is_row) };
-        if let Some(part) = part
-            && !self.share(txn, Target { part, ..target })?
-        {
-            let busy = Step::Busy(Some(row.key.to_vec()), part);
-            return Ok(if lock.on_conflict() == LockWait::Wait { Met::First(busy) } else { Met::Nothing });
+        // A row of one's own is locked in its header, and one in an interval by that.
+        if mine || self.locking.ranges || self.share(txn, target)? {
+            return Ok(Met::Row);
         }
-        Ok(if is_row { Met::Row } else { Met::Nothing })
+        Ok(match lock.on_conflict() {
+            LockWait::Wait => Met::First(Step::Busy(row.key.to_vec())),
+            LockWait::NoWait | LockWait::SkipLocked => Met::Nothing,
+        })
     }
 
-    /// Enters a shared lock if that needs no wait. False is an error for a scan that refuses to wait.
+    /// Enters a shared lock of a row if that needs no wait. False is an error for a scan that refuses to wait.
     fn share(&mut self, txn: &mut Txn, target: Target<'_>) -> Result<bool> {
-        let share = txn.try_share_anew(target)?;
+        let share = txn.try_share_anew(target);
         match self.locking.lock.on_conflict() {
             LockWait::NoWait if share.is_none() => return Err(txn.refusal(target, None)),
-            LockWait::NoWait | LockWait::SkipLocked => self.entered.extend(share),
+            LockWait::NoWait | LockWait::SkipLocked => self.entered.extend(share.map(Entered::Row)),
             LockWait::Wait => {}
         }
         Ok(share.is_some())

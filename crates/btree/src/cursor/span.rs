@@ -1,6 +1,7 @@
 //! What is left of a range, and the rows of it that are at hand.
 
 use crate::node::{Damage, Goal, Node};
+use foreshore_lock::Interval;
 use std::ops::{Bound, Range};
 
 /// The end of a range that rows are taken from.
@@ -54,9 +55,13 @@ impl Span {
         }
     }
 
-    /// Whether it ends with `key`.
-    pub(super) fn ends_with(&self, key: &[u8]) -> bool {
-        matches!(&self.upper, Bound::Included(upper) if key == &upper[..])
+    /// Whether `key` is the last one of it for a scan from one end.
+    pub(super) fn ends_with(&self, end: End, key: &[u8]) -> bool {
+        let last = match end {
+            End::Front => &self.upper,
+            End::Back => &self.lower,
+        };
+        matches!(last, Bound::Included(last) if key == &last[..])
     }
 
     /// The leaf in which it begins or ends.
@@ -109,6 +114,21 @@ impl Span {
         self.unless_empty()
     }
 
+    /// The keys that a step passes that ends with `rest`: from the end of the span on, or up to it.
+    pub(super) fn passed(&self, end: End, rest: &Rest) -> Interval {
+        let (mut lower, mut upper) = (self.lower.as_ref().map(Vec::as_slice), self.upper.as_ref().map(Vec::as_slice));
+        match (end, rest) {
+            (_, Rest::Nothing) => {}
+            (End::Front, Rest::Row(key)) => upper = Bound::Included(key),
+            (End::Back, Rest::Row(key)) => lower = Bound::Included(key),
+            (End::Front, Rest::Leaf(fence)) if self.ends_before(fence) => {}
+            (End::Front, Rest::Leaf(fence)) => upper = Bound::Excluded(fence),
+            (End::Back, Rest::Leaf(fence)) if self.begins_from(fence) => {}
+            (End::Back, Rest::Leaf(fence)) => lower = Bound::Included(fence),
+        }
+        Interval::between(lower, upper)
+    }
+
     pub(super) fn bound(&mut self, end: End) -> &mut Bound<Vec<u8>> {
         match end {
             End::Front => &mut self.lower,
@@ -148,6 +168,11 @@ impl Rows {
     /// Whether none is left.
     pub(super) const fn is_empty(&self) -> bool {
         self.left.start == self.left.end
+    }
+
+    /// Rows that were added, taken or not.
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
     }
 
     /// Adds a row at the end.

@@ -69,7 +69,7 @@ fn a_range_that_was_read_gets_no_phantoms() {
     elsewhere.open(NUMBERS).unwrap().insert(100, 0).unwrap();
     elsewhere.commit().unwrap();
     assert_eq!(sum(), 27);
-    // Behind its last row a range without an upper end has a gap, too.
+    // A range without an upper end goes on behind its last row.
     assert_eq!(table.range(100..).count(), 1);
     must_wait(impatient(&db).open(NUMBERS).unwrap().insert(101, 0));
     assert_eq!(table.range(100..).count(), 1);

@@ -31,6 +31,7 @@ mod prepared;
 mod prepared_crash;
 mod profile;
 mod quarantine;
+mod range_locks;
 mod ranges;
 mod restart;
 mod rollback;

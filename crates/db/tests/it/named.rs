@@ -1,7 +1,7 @@
 //! Errors that others caused name them: by label, by the name of the table, and by the key.
 
-use crate::support::{DIR, NUMBERS, TEXTS, fill, in_memory, small};
-use foreshore::{Device, Error, Isolation, Key, Lockable, RowLock, TableDef, TxnOptions};
+use crate::support::{NUMBERS, TEXTS, fill, in_memory};
+use foreshore::{Error, Isolation, Key, Lockable, RowLock, TxnOptions};
 use std::{sync::Barrier, time::Duration};
 
 fn number(key: u64) -> Vec<u8> {
@@ -80,16 +80,4 @@ fn refusals_name_the_table_and_the_key() {
     let Error::LockTimeout { what, holder: "holder", .. } = &error else { panic!("{error:?}") };
     assert_eq!(row(what), (Some("numbers"), &number(1)[..]));
     assert!(error.to_string().contains("table \"numbers\" key"), "{error}");
-}
-
-#[test]
-fn a_limit_of_locks_names_a_table_that_is_not_committed() {
-    const NEW: TableDef<u64, u64> = TableDef::new("new");
-    let db = small().device(Device::Null).open(DIR).unwrap();
-    let tx = db.begin();
-    let table = tx.open(NEW).unwrap();
-    // What is not there is locked too.
-    let refused = (0..1 << 20).find_map(|n| table.get(n).err());
-    let Some(error @ Error::LockLimit { .. }) = refused else { panic!("{refused:?}") };
-    assert!(error.to_string().contains("table \"new\""), "{error}");
 }

@@ -185,7 +185,7 @@ fn history(db: &Db, sim: &Sim, start: State, seed: u64) -> History {
         rows.get_for_update(40).unwrap().unwrap();
         rows.get(50).unwrap().unwrap();
         assert_eq!(rows.get(55).unwrap(), None);
-        // The gap ends at the row of one that will be taken back.
+        // Beside the row of one that will be taken back.
         assert_eq!(rows.range(381..390).count(), 0);
         plan.kept.extend([(ROWS, 40), (ROWS, 50), (ROWS, 55), (ROWS, 60), (ROWS, 65), (ROWS, 385)]);
     });

@@ -1,17 +1,10 @@
-//! Locks of rows on request, for who waits and who does not; and reads of more rows than there is room for locks.
+//! Locks of rows on request, with and without waits.
 
 use crate::support::{NUMBERS, fill, in_memory, numbers};
 use foreshore::{Db, Error, Isolation, Lockable, Locked, RowLock, TableDef, Transaction, TxnOptions};
-use std::{
-    ops::RangeFull,
-    sync::atomic::{AtomicBool, AtomicU32, Ordering},
-    time::Duration,
-};
+use std::{ops::RangeFull, time::Duration};
 
 const LEVELS: [Isolation; 3] = [Isolation::ReadCommitted, Isolation::Snapshot, Isolation::Serializable];
-
-/// More rows than the test databases have room for locks.
-const MANY: u64 = 3000;
 
 fn begin(db: &Db, label: &'static str, isolation: Isolation) -> Transaction {
     db.begin_with(TxnOptions::new().label(label).isolation(isolation).lock_timeout(Duration::from_millis(20)))
@@ -304,71 +297,4 @@ fn a_worker_passes_over_jobs_that_were_done_since_its_snapshot() {
     db.run(|tx| tx.open(NUMBERS)?.insert(0, 5)).unwrap();
     let refused = all(&worker, RowLock::update().skip_locked());
     assert!(matches!(refused, Err(Error::Conflict { .. })), "{refused:?}");
-}
-
-#[test]
-fn who_reads_more_rows_than_there_is_room_for_locks_is_told() {
-    let (db, _) = in_memory();
-    fill(&db, MANY);
-    let tx = db.begin();
-    let table = tx.open(NUMBERS).unwrap();
-    let refused = table.iter().find_map(Result::err);
-    let Some(error @ Error::LockLimit { table: _, max }) = refused else { panic!("{refused:?}") };
-    assert!((max as u64) < MANY && error.is_retryable());
-    assert!(matches!(table.get(1), Err(Error::RolledBack)));
-    assert_eq!(db.stats().memory_use.locks, 0, "what it had is free again");
-    // Who has locked the table needs no room.
-    let tx = db.begin();
-    let table = tx.open(NUMBERS).unwrap();
-    table.lock_against_writes().unwrap();
-    assert_eq!(table.iter().count() as u64, MANY);
-    assert_eq!(db.stats().memory_use.locks, 0);
-    must_wait(begin(&db, "writer", Isolation::ReadCommitted).open(NUMBERS).unwrap().insert(1, 5));
-}
-
-#[test]
-fn a_run_tells_that_there_is_no_room_for_locks_whatever_the_closure_makes_of_it() {
-    let (db, _) = in_memory();
-    fill(&db, MANY);
-    let counted = db.run(|tx| Ok::<_, Error>(tx.open(NUMBERS)?.iter().take_while(Result::is_ok).count()));
-    assert!(matches!(counted, Err(Error::LockLimit { .. })), "{counted:?}");
-}
-
-/// Writers hold rows and intents of the table all the time. Nothing is locked that was not asked for.
-#[test]
-fn a_run_that_finds_no_room_for_locks_is_told_at_once_and_one_that_locks_the_table_needs_none() {
-    let (db, _) = in_memory();
-    fill(&db, MANY);
-    let (runs, ended) = (AtomicU32::new(0), AtomicBool::new(false));
-    let sum = |locks_table: bool| {
-        db.run(|tx| {
-            runs.fetch_add(1, Ordering::Relaxed);
-            let table = tx.open(NUMBERS)?;
-            if locks_table {
-                table.lock_against_writes()?;
-            }
-            table.iter().map(|row| row.map(|(_, value)| value)).sum::<Result<i64, Error>>()
-        })
-    };
-    std::thread::scope(|scope| {
-        for writer in 0..2 {
-            let (db, ended) = (&db, &ended);
-            scope.spawn(move || {
-                let mut number = writer;
-                while !ended.load(Ordering::Relaxed) {
-                    number = (number + 2) % MANY;
-                    db.run(|tx| tx.open(NUMBERS)?.insert(number, number as i64).map(drop)).unwrap();
-                }
-            });
-        }
-        for round in 1..4 {
-            let refused = sum(false);
-            assert!(matches!(refused, Err(Error::LockLimit { max, .. }) if (max as u64) < MANY), "{refused:?}");
-            assert_eq!(runs.load(Ordering::Relaxed), 2 * round - 1, "it is not run again");
-            assert_eq!(sum(true).unwrap(), (0..MANY as i64).sum());
-            assert_eq!(runs.load(Ordering::Relaxed), 2 * round);
-        }
-        ended.store(true, Ordering::Relaxed);
-    });
-    assert_eq!(db.stats().lock.deadlocks, 0);
 }

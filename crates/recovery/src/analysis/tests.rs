@@ -137,8 +137,7 @@ fn logs_that_no_engine_writes_are_refused() {
 
 /// The body of a prepare record under `name`, with nothing locked.
 fn prepare_body(name: &str) -> Vec<u8> {
-    let mut body = vec![0; 8];
-    body.extend([name.len() as u8, 0]);
+    let mut body = vec![name.len() as u8, 0];
     body.extend(name.as_bytes());
     body.extend([0; 14]);
     body

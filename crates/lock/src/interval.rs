@@ -1,0 +1,263 @@
+//! Intervals of keys, and the disjoint intervals that one owner has in one table.
+
+use std::ops::Bound;
+
+/// The keys from `low` up to `high`, without `high` itself; without a `high` up to the end of the table.
+///
+/// Every pair of bounds has this form, because the smallest key above `k` is `k` with a zero byte behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interval {
+    low: Vec<u8>,
+    high: Option<Vec<u8>>,
+}
+
+/// The smallest key above `key`.
+fn above(key: &[u8]) -> Vec<u8> {
+    let mut next = Vec::with_capacity(key.len() + 1);
+    next.extend_from_slice(key);
+    next.push(0);
+    next
+}
+
+impl Interval {
+    /// The keys between two bounds.
+    #[must_use]
+    pub fn between(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Self {
+        let low = match lower {
+            Bound::Included(key) => key.to_vec(),
+            Bound::Excluded(key) => above(key),
+            Bound::Unbounded => Vec::new(),
+        };
+        let high = match upper {
+            Bound::Included(key) => Some(above(key)),
+            Bound::Excluded(key) => Some(key.to_vec()),
+            Bound::Unbounded => None,
+        };
+        Self { low, high }
+    }
+
+    /// The interval of one key.
+    #[must_use]
+    pub fn of_key(key: &[u8]) -> Self {
+        Self { low: key.to_vec(), high: Some(above(key)) }
+    }
+
+    /// The interval that [`low`](Self::low) and [`high`](Self::high) describe; `None` if no key lies in it.
+    #[must_use]
+    pub fn from_parts(low: &[u8], high: Option<&[u8]>) -> Option<Self> {
+        let interval = Self { low: low.to_vec(), high: high.map(<[u8]>::to_vec) };
+        (!interval.is_empty()).then_some(interval)
+    }
+
+    /// The smallest key of it.
+    #[must_use]
+    pub fn low(&self) -> &[u8] {
+        &self.low
+    }
+
+    /// The smallest key above it; `None` if it goes to the end of the table.
+    #[must_use]
+    pub fn high(&self) -> Option<&[u8]> {
+        self.high.as_deref()
+    }
+
+    /// Whether no key lies in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.high.as_ref().is_some_and(|high| *high <= self.low)
+    }
+
+    /// Its only key; `None` if there are more.
+    #[must_use]
+    pub fn as_key(&self) -> Option<&[u8]> {
+        let (last, key) = self.high.as_ref()?.split_last()?;
+        (*last == 0 && key == self.low).then_some(&self.low)
+    }
+
+    /// Whether `key` lies in it.
+    #[must_use]
+    pub fn contains(&self, key: &[u8]) -> bool {
+        &self.low[..] <= key && !self.ends_at_or_before(key)
+    }
+
+    /// Whether all keys of `other` lie in it.
+    fn covers(&self, other: &Self) -> bool {
+        self.low <= other.low
+            && match (&self.high, &other.high) {
+                (None, _) => true,
+                (Some(_), None) => false,
+                (Some(mine), Some(high)) => mine >= high,
+            }
+    }
+
+    fn ends_at_or_before(&self, key: &[u8]) -> bool {
+        self.high.as_ref().is_some_and(|high| &high[..] <= key)
+    }
+
+    /// Widens it to the end of `other`, if that lies beyond its own.
+    fn reach_end_of(&mut self, other: Self) {
+        self.high = match (self.high.take(), other.high) {
+            (Some(mine), Some(high)) => Some(mine.max(high)),
+            _ => None,
+        };
+    }
+
+    /// Widens it to the smallest interval with all keys of both.
+    pub(crate) fn widen_to(&mut self, mut other: Self) {
+        if other.low < self.low {
+            std::mem::swap(&mut self.low, &mut other.low);
+        }
+        self.reach_end_of(other);
+    }
+
+    /// Bytes of its bounds.
+    fn len(&self) -> usize {
+        self.low.len() + self.high.as_ref().map_or(0, Vec::len)
+    }
+}
+
+/// Disjoint intervals in the order of their low bounds. No two touch: those that do are one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Intervals(Vec<Interval>);
+
+impl Intervals {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Interval> {
+        self.0.iter()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Bytes of all bounds.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.iter().map(Interval::len).sum()
+    }
+
+    /// The last interval that begins at `key` or before it.
+    fn at(&self, key: &[u8]) -> Option<&Interval> {
+        let behind = self.0.partition_point(|interval| &interval.low[..] <= key);
+        self.0[..behind].last()
+    }
+
+    pub(crate) fn contains(&self, key: &[u8]) -> bool {
+        self.at(key).is_some_and(|interval| interval.contains(key))
+    }
+
+    pub(crate) fn covers(&self, other: &Interval) -> bool {
+        self.at(&other.low).is_some_and(|interval| interval.covers(other))
+    }
+
+    /// Adds the keys of an interval that is not empty.
+    pub(crate) fn add(&mut self, mut new: Interval) {
+        let first = self.0.partition_point(|old| old.high.as_ref().is_some_and(|high| *high < new.low));
+        let touches = |old: &Interval| new.high.as_ref().is_none_or(|high| *high >= old.low);
+        let behind = first + self.0[first..].partition_point(touches);
+        for old in self.0.drain(first..behind) {
+            new.widen_to(old);
+        }
+        self.0.insert(first, new);
+    }
+
+    /// Merges neighbours, those with the least distance first, until there are at most `most` intervals.
+    pub(crate) fn merge_down_to(&mut self, most: usize) {
+        while self.0.len() > most.max(1) {
+            let shared = self.shared_prefix();
+            let distance = |at: &usize| {
+                let end = self.0[at - 1].high.as_deref().unwrap_or_default();
+                leading(&self.0[*at].low[shared..]) - leading(&end[shared.min(end.len())..])
+            };
+            let nearest = (1..self.0.len()).min_by_key(distance).expect("two are left");
+            let right = self.0.remove(nearest);
+            self.0[nearest - 1].reach_end_of(right);
+        }
+    }
+
+    /// Bytes that all bounds between the first low bound and the last one have in front.
+    fn shared_prefix(&self) -> usize {
+        let (Some(first), Some(last)) = (self.0.first(), self.0.last()) else { return 0 };
+        first.low.iter().zip(&last.low).take_while(|(a, b)| a == b).count()
+    }
+}
+
+/// The first bytes as a number, so that the order of numbers is that of keys.
+fn leading(bytes: &[u8]) -> u64 {
+    let mut first = [0; 8];
+    let len = bytes.len().min(8);
+    first[..len].copy_from_slice(&bytes[..len]);
+    u64::from_be_bytes(first)
+}
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn interval(low: u8, high: u8) -> Interval {
+        Interval::between(Bound::Included(&[low]), Bound::Excluded(&[high]))
+    }
+
+    #[test]
+    fn bounds_of_every_kind_hold_the_keys_between_them() {
+        let bounds = [Bound::Unbounded, Bound::Included(&b"b"[..]), Bound::Excluded(&b"b"[..])];
+        let upper = [Bound::Unbounded, Bound::Included(&b"d"[..]), Bound::Excluded(&b"d"[..])];
+        let keys: [&[u8]; 9] = [b"", b"a", b"a\xff", b"b", b"b\0", b"c", b"d", b"d\0", b"e"];
+        for (lower, upper) in bounds.into_iter().flat_map(|lower| upper.map(|upper| (lower, upper))) {
+            let interval = Interval::between(lower, upper);
+            for key in keys {
+                use std::ops::RangeBounds;
+                let expected = (lower, upper).contains(key);
+                assert_eq!(interval.contains(key), expected, "{key:?} in {lower:?}..{upper:?}");
+            }
+        }
+        assert!(Interval::between(Bound::Excluded(b"b"), Bound::Included(b"b")).is_empty());
+        assert_eq!(Interval::of_key(b"b").as_key(), Some(&b"b"[..]));
+        assert_eq!(Interval::between(Bound::Included(b"b"), Bound::Excluded(b"c")).as_key(), None);
+    }
+
+    #[test]
+    fn a_set_has_the_keys_of_all_that_were_added_and_no_two_that_touch() {
+        let mut seed = 1_u64;
+        let mut below = |n: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            ((seed >> 33) % n) as u8
+        };
+        for _ in 0..2_000 {
+            let (mut set, mut keys) = (Intervals::default(), BTreeSet::new());
+            for _ in 0..8 {
+                let low = below(40);
+                let high = low + 1 + below(6);
+                set.add(interval(low, high));
+                keys.extend(low..high);
+                assert!((0..60).all(|key| set.contains(&[key]) == keys.contains(&key)), "{set:?}");
+                assert!(set.0.windows(2).all(|pair| pair[0].high.as_ref().unwrap() < &pair[1].low), "{set:?}");
+                assert!(set.covers(&interval(low, high)));
+            }
+            let before = set.clone();
+            set.merge_down_to(2);
+            assert!(set.len() <= 2 && keys.iter().all(|key| set.contains(&[*key])), "{before:?} {set:?}");
+        }
+    }
+
+    #[test]
+    fn the_nearest_neighbours_are_merged_first() {
+        let mut set = Intervals::default();
+        for low in [1, 10, 12, 30] {
+            set.add(Interval::of_key(&[7, 7, low]));
+        }
+        set.merge_down_to(3);
+        assert!(set.contains(&[7, 7, 11]) && !set.contains(&[7, 7, 5]) && !set.contains(&[7, 7, 20]));
+        set.merge_down_to(2);
+        assert!(set.contains(&[7, 7, 5]) && !set.contains(&[7, 7, 20]));
+        set.merge_down_to(0);
+        assert!(set.len() == 1 && set.contains(&[7, 7, 20]) && !set.contains(&[7, 7, 31]));
+        set.add(Interval::between(Bound::Included(&[9]), Bound::Unbounded));
+        set.add(Interval::between(Bound::Unbounded, Bound::Included(&[1])));
+        set.merge_down_to(1);
+        assert_eq!(set.0, [Interval::between(Bound::Unbounded, Bound::Unbounded)]);
+    }
+}

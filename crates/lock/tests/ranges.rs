@@ -1,0 +1,170 @@
+//! Range locks, and what becomes of point locks where memory is short.
+#![cfg(not(foreshore_loom))]
+
+#[expect(dead_code, reason = "shared with other tests")]
+mod toy;
+
+use foreshore_base::{Error, TableId};
+use foreshore_lock::{Interval, LockManager, LockOptions, Owner, TableMode, Target};
+use foreshore_sync::primitive::thread;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+use toy::{PATIENCE, TABLE, Toy, key};
+
+fn until_waits(toy: &Toy, waits: u64) {
+    while toy.locks.stats().waits < waits {
+        thread::yield_now();
+    }
+}
+
+/// The keys of rows from one to another.
+fn keys(from: usize, to: usize) -> Interval {
+    Interval::between(Bound::Included(&key(from)), Bound::Included(&key(to)))
+}
+
+/// It reads keys of two tables, far more of them in the first.
+#[test]
+fn a_reader_whose_share_is_spent_has_one_interval_in_place_of_its_locks() {
+    let options = LockOptions { max_owners: 2, share_slots: 64, max_shares: 160, ..LockOptions::default() };
+    let locks = Arc::new(LockManager::new(options));
+    let [mut large, mut writer] = ["large", "writer"].map(|label| locks.lease(label).expect("two slots"));
+    let beside = TableId(TABLE.0 + 1);
+    let read = |owner: &mut Owner, table, row| locks.share(owner, Target::row(table, &key(row)), Duration::ZERO);
+    let is_locked = |table, row| locks.shared_by_other(&writer, Target::row(table, &key(row)));
+    read(&mut large, beside, 1).expect("free");
+    read(&mut large, beside, 9).expect("free");
+    // Its own forty, and no more than a quarter of the eighty that are common.
+    for row in 0..38 {
+        read(&mut large, TABLE, 2 * row).expect("free");
+    }
+    assert_eq!(locks.stats().room_taken, 0);
+    assert!(is_locked(TABLE, 74) && !is_locked(TABLE, 73), "rows one by one");
+    for row in 38..1000 {
+        read(&mut large, TABLE, 2 * row).expect("its locks are merged");
+        assert!(locks.stats().room_taken <= 20);
+        assert!(is_locked(TABLE, 0) && is_locked(TABLE, 2 * row) && !is_locked(TABLE, 2 * row + 1), "{row}");
+    }
+    assert!(is_locked(TABLE, 73) && is_locked(TABLE, 601), "merged");
+    assert!(
+        is_locked(beside, 1) && !is_locked(beside, 2) && is_locked(beside, 9),
+        "the table that takes most is merged"
+    );
+    assert_eq!(large.held_ranges().iter().filter(|held| held.table == beside).count(), 2);
+    // What an interval covers takes no more locks.
+    let held = large.held_ranges();
+    (0..500).for_each(|row| read(&mut large, TABLE, row).expect("covered"));
+    assert_eq!(large.held_ranges(), held);
+    let refused = locks.wait_exclusive(&mut writer, Target::row(TABLE, &key(73)), Duration::ZERO);
+    assert!(matches!(refused, Err(Error::LockTimeout { holder: "large", .. })), "{refused:?}");
+    locks.finish(&mut large, None);
+    assert_eq!(locks.stats().room_taken, 0);
+    assert!((0..2000).all(|row| !locks.shared_by_other(&writer, Target::row(TABLE, &key(row)))));
+}
+
+/// However little memory there is, and however many tables: no lock is refused, and each table has one interval in the
+/// end.
+#[test]
+fn locks_are_coarser_where_there_is_no_memory_for_them() {
+    let options = LockOptions { max_owners: 2, share_slots: 64, max_shares: 1, ..LockOptions::default() };
+    let locks = Arc::new(LockManager::new(options));
+    let [mut reader, writer] = ["reader", "writer"].map(|label| locks.lease(label).expect("two slots"));
+    for table in 0..20 {
+        for row in [5, 1, 9] {
+            locks.share(&mut reader, Target::row(TableId(table), &key(row)), Duration::ZERO).expect("free");
+            let point = Interval::of_key(&key(100 + row));
+            assert!(locks.try_cover(&mut reader, TableId(table), &point));
+        }
+    }
+    for table in (0..20).map(TableId) {
+        assert!(
+            [1, 5, 9, 101, 109].into_iter().all(|row| locks.shared_by_other(&writer, Target::row(table, &key(row))))
+        );
+        assert!([0, 110].into_iter().all(|row| !locks.shared_by_other(&writer, Target::row(table, &key(row)))));
+        assert!(reader.held_ranges().iter().filter(|held| held.table == table).count() <= 2, "{table}");
+    }
+    assert!(locks.stats().room_taken <= 1);
+}
+
+/// What a request that does not wait has added is given back, but for locks that were merged meanwhile.
+#[test]
+fn intervals_that_are_given_up_leave_those_from_before() {
+    let options = LockOptions { max_owners: 2, share_slots: 64, max_shares: 40, ..LockOptions::default() };
+    let locks = Arc::new(LockManager::new(options));
+    let [mut reader, writer] = ["reader", "writer"].map(|label| locks.lease(label).expect("two slots"));
+    let is_locked = |row| locks.shared_by_other(&writer, Target::row(TABLE, &key(row)));
+    let first = locks.try_cover_anew(&mut reader, TABLE, &keys(1, 3)).expect("free");
+    let second = locks.try_cover_anew(&mut reader, TABLE, &keys(2, 7)).expect("free");
+    let third = locks.try_cover_anew(&mut reader, TABLE, &keys(3, 5)).expect("free");
+    locks.uncover(&mut reader, third);
+    assert!((1..8).all(is_locked), "nothing was new");
+    locks.uncover(&mut reader, second);
+    assert!(is_locked(3) && !is_locked(4));
+    locks.uncover(&mut reader, first);
+    assert!((0..9).all(|row| !is_locked(row)));
+    assert!(reader.held_ranges().is_empty());
+    let kept = locks.try_cover_anew(&mut reader, TABLE, &keys(1, 1)).expect("free");
+    (0..100).for_each(|row| assert!(locks.try_share(&mut reader, Target::row(TABLE, &key(10 + 2 * row)))));
+    locks.uncover(&mut reader, kept);
+    assert!(is_locked(1) && is_locked(11), "merged");
+    locks.finish(&mut reader, None);
+    assert!((0..300).all(|row| !is_locked(row)));
+}
+
+#[test]
+fn a_transaction_that_may_read_the_whole_table_enters_no_keys() {
+    let options = LockOptions { max_owners: 2, share_slots: 64, max_shares: 1, ..LockOptions::default() };
+    let locks = Arc::new(LockManager::new(options));
+    let [mut reader, writer] = ["reader", "writer"].map(|label| locks.lease(label).expect("two slots"));
+    locks.lock_table(&mut reader, TABLE, TableMode::IntentShared, Duration::ZERO).expect("free");
+    locks.share(&mut reader, Target::row(TABLE, &key(0)), Duration::ZERO).expect("free");
+    assert!(locks.shared_by_other(&writer, Target::row(TABLE, &key(0))), "an intent reads rows one by one");
+    for mode in [TableMode::Shared, TableMode::SharedIntentExclusive, TableMode::Exclusive] {
+        locks.lock_table(&mut reader, TABLE, mode, Duration::ZERO).expect("free");
+        for row in 1..10 {
+            locks.share(&mut reader, Target::row(TABLE, &key(row)), Duration::ZERO).expect("covered");
+            assert!(locks.try_share(&mut reader, Target::row(TABLE, &key(row))));
+            assert!(locks.try_cover(&mut reader, TABLE, &Interval::of_key(&key(row))));
+            assert!(!locks.shared_by_other(&writer, Target::row(TABLE, &key(row))), "{mode:?} {row}");
+        }
+    }
+}
+
+/// A writer waits for a key that a scan and a reader have. New intervals and point locks of the key come behind it,
+/// unless their owner is one of those that it waits for; other keys are free.
+#[test]
+fn a_new_interval_waits_behind_a_writer_that_its_owner_does_not_block() {
+    let toy = Toy::new(&[0; 4], 16, PATIENCE);
+    let (mut scan, mut reader, mut writer) = (toy.begin("scan"), toy.begin("reader"), toy.begin("writer"));
+    assert!(toy.locks.try_cover(&mut scan.owner, TABLE, &keys(0, 1)));
+    reader.read(1).expect("free");
+    thread::scope(|scope| {
+        let locks = &toy.locks;
+        let write = scope.spawn(move || {
+            locks.wait_exclusive(&mut writer.owner, Target::row(TABLE, &key(1)), PATIENCE).expect("granted");
+            writer
+        });
+        until_waits(&toy, 1);
+        assert!(toy.locks.try_cover(&mut scan.owner, TABLE, &keys(0, 3)), "the writer waits for the scan");
+        assert!(toy.locks.try_share(&mut scan.owner, Target::row(TABLE, &key(1))), "it has the key");
+        assert!(toy.locks.try_cover(&mut reader.owner, TABLE, &keys(0, 2)), "the writer waits for the reader");
+        let mut late = toy.begin("late");
+        assert!(!toy.locks.try_cover(&mut late.owner, TABLE, &keys(0, 1)), "behind the writer");
+        assert!(!toy.locks.try_share(&mut late.owner, Target::row(TABLE, &key(1))), "behind the writer");
+        assert!(toy.locks.try_cover(&mut late.owner, TABLE, &keys(2, 3)), "other keys");
+        let refused = toy.locks.range_refusal(&late.owner, TABLE, &keys(0, 1));
+        assert!(matches!(refused, Error::RowLocked { holder: "writer", .. }), "{refused}");
+        let waits = scope.spawn(move || {
+            locks.cover(&mut late.owner, TABLE, &keys(0, 1), PATIENCE).expect("granted behind the writer");
+            late.commit();
+        });
+        until_waits(&toy, 2);
+        scan.commit();
+        reader.commit();
+        let mut writer = write.join().expect("granted");
+        assert!(!waits.is_finished(), "the turn keeps it out");
+        toy.locks.end_exclusive(&mut writer.owner);
+        waits.join().expect("granted");
+        writer.commit();
+    });
+}
