@@ -190,6 +190,35 @@ fn where_the_rows_beside_the_range_are_deleted_and_their_leaf_is_purged() {
     bed.verify();
 }
 
+/// No ghost stays for a lock.
+#[test]
+fn where_the_ghosts_of_the_range_are_purged_and_its_leaf_is_split() {
+    for way in WAYS {
+        let bed = bed(&["b", "d", "f", "h"]);
+        for key in [&b"d"[..], b"f"] {
+            attempt(&bed, |txn| bed.tree.remove(txn, key)).unwrap();
+        }
+        settle(&bed);
+        let mut reader = bed.begin_as("reader", Duration::from_secs(10));
+        let range = (Included(&b"c"[..]), Excluded(&b"h"[..]));
+        assert!(keys_by(way, &bed, &mut reader, range).is_empty());
+        let ghosts = bed.verify().ghosts;
+        for n in 0..20 {
+            insert(&bed, &format!("a{n:02}")).unwrap();
+        }
+        assert!(bed.trees.stats().purges > 0 && bed.trees.stats().leaf_splits + bed.trees.stats().root_splits > 2);
+        assert!(ghosts == 2 && bed.verify().ghosts == 0, "{way:?}");
+        for key in ["c", "d", "e", "f", "g"] {
+            assert!(is_kept_out(insert(&bed, key)), "a phantom at {key}, {way:?}");
+        }
+        insert(&bed, "bb").unwrap();
+        assert!(keys_by(way, &bed, &mut reader, range).is_empty());
+        drop(reader.commit().unwrap());
+        insert(&bed, "e").unwrap();
+        bed.verify();
+    }
+}
+
 #[test]
 fn where_the_insert_of_a_key_beside_the_range_is_taken_back() {
     let bed = bed(&["b", "p"]);

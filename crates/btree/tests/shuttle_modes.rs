@@ -7,7 +7,7 @@
 mod common;
 
 use common::four::{FIXED, KEYS, fill, tag, value};
-use common::{Bed, Rng, WAYS, Way};
+use common::{Bed, Modes, Rng, WAYS, Way};
 use foreshore_base::{Csn, Error, Result};
 use foreshore_lock::{IntentKind, LockWait, Locked, RowLock, TableMode};
 use foreshore_sync::model::{choose, shuttle, shuttle_mutated};
@@ -263,7 +263,10 @@ fn play(bed: &Bed, level: Isolation, ops: &[Op], commits: bool) -> Played {
 fn six(levels: [Isolation; TXNS as usize], rng: &mut Rng) {
     let early_release = [EarlyRelease::Off, EarlyRelease::SharedOnly, EarlyRelease::Full][rng.below(3)];
     let intents = [IntentKind::Fastpath, IntentKind::Table][rng.below(2)];
-    let bed = Arc::new(fill(Bed::with_modes(32, (early_release, intents))));
+    // Little of it, so that locks are merged.
+    let lock_memory = [1, 1 << 10][rng.below(2)];
+    let modes = Modes { early_release, intents, lock_memory };
+    let bed = Arc::new(fill(Bed::with_modes(32, modes)));
     bed.log.force(bed.log.current()).expect("a sound log");
     let threads: Vec<_> = (0..TXNS)
         .zip(levels)
@@ -283,10 +286,9 @@ fn six(levels: [Isolation; TXNS as usize], rng: &mut Rng) {
     for txn in &played {
         let at = writers.iter().position(|writer| std::ptr::eq(*writer, txn));
         let range = at.map_or(0..states.0.len(), |at| at..at + 1);
-        let plan = (early_release, intents);
         assert!(
             range.into_iter().any(|at| states.allow(txn, at)),
-            "not of its level: {txn:?} {at:?} {plan:?}: {played:?}"
+            "not of its level: {txn:?} {at:?} {modes:?}: {played:?}"
         );
     }
     let mut txn = bed.begin_as("test", Duration::MAX);

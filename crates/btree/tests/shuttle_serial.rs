@@ -6,7 +6,7 @@
 mod common;
 
 use common::four::{FIXED, KEYS, fill, tag, value};
-use common::{Bed, Rng, WAYS, Way};
+use common::{Bed, Modes, Rng, WAYS, Way};
 use foreshore_base::{Error, Result};
 use foreshore_lock::RowLock;
 use foreshore_sync::model::{shuttle, shuttle_mutated};
@@ -178,7 +178,10 @@ fn winding(rng: &mut Rng, number: u16) -> (Vec<Op>, bool) {
 
 /// Six transactions of three threads over four keys.
 fn histories(seed: u64, script: fn(&mut Rng, u16) -> (Vec<Op>, bool)) {
-    let bed = bed();
+    histories_in(bed(), seed, script);
+}
+
+fn histories_in(bed: Arc<Bed>, seed: u64, script: fn(&mut Rng, u16) -> (Vec<Op>, bool)) {
     let mut rng = Rng(seed);
     let threads: Vec<_> = (0..3)
         .map(|thread| {
@@ -340,6 +343,51 @@ fn six_transactions_on_four_keys_are_serial() {
     for seed in 0..8 {
         shuttle(ITERATIONS / 6, move || histories(seed, script));
     }
+}
+
+/// A database in which the locks of a transaction in a table are one interval.
+fn poor_bed() -> Arc<Bed> {
+    Arc::new(fill(Bed::with_modes(32, Modes { lock_memory: 1, ..Modes::default() })))
+}
+
+#[test]
+fn six_transactions_whose_locks_are_merged_are_serial() {
+    for seed in 0..8 {
+        shuttle(ITERATIONS / 6, move || histories_in(poor_bed(), seed, script));
+    }
+}
+
+/// A transaction reads a row, then another, for which its locks are merged, and finds the first one as it was.
+fn reads_again() {
+    let bed = poor_bed();
+    let writer = thread::spawn({
+        let bed = bed.clone();
+        move || {
+            let mut txn = begin(&bed);
+            bed.tree.put(&mut txn, KEYS[1], &value(7)).expect("it has nothing that others wait for");
+            drop(txn.commit().expect("a commit"));
+        }
+    });
+    let mut txn = begin(&bed);
+    let seen = [KEYS[1], KEYS[2], KEYS[1]].map(|key| {
+        let mut out = Vec::new();
+        assert!(bed.tree.get(&mut txn, key, &mut out).expect("the writer waits for nothing else"));
+        tag(&out)
+    });
+    assert_eq!(seen[0], seen[2], "a row has changed");
+    drop(txn.commit().expect("a commit"));
+    writer.join().expect("the writer");
+}
+
+#[test]
+fn a_row_stays_as_it_is_while_its_lock_is_merged() {
+    shuttle(ITERATIONS, reads_again);
+}
+
+#[test]
+#[should_panic(expected = "a row has changed")]
+fn a_lock_goes_after_it_has_been_merged() {
+    shuttle_mutated("range: point locks go before they are merged", 10 * ITERATIONS, reads_again);
 }
 
 #[test]

@@ -86,7 +86,20 @@ fn base(fs: &Mem, frames: usize, replacement: ReplacementKind) -> Base {
 const UNDO: usize = if MODEL { 1 << 20 } else { 128 << 20 };
 
 /// How locks are taken and given up.
-pub type Modes = (EarlyRelease, IntentKind);
+#[derive(Clone, Copy, Debug)]
+pub struct Modes {
+    pub early_release: EarlyRelease,
+    pub intents: IntentKind,
+    /// Memory for locks, in those of short keys.
+    pub lock_memory: usize,
+}
+
+impl Default for Modes {
+    fn default() -> Self {
+        let LockOptions { intents, max_shares, .. } = LockOptions::default();
+        Self { early_release: EarlyRelease::default(), intents, lock_memory: max_shares }
+    }
+}
 
 fn bed(
     fs: &Mem,
@@ -97,8 +110,9 @@ fn bed(
     start: Start,
 ) -> Bed {
     let Base { log, pool, file, .. } = base;
-    let (early_release, intents) = modes;
-    let locks = Arc::new(LockManager::new(LockOptions { max_owners: 64, intents, ..LockOptions::default() }));
+    let Modes { early_release, intents, lock_memory: max_shares } = modes;
+    let locks =
+        Arc::new(LockManager::new(LockOptions { max_owners: 64, intents, max_shares, ..LockOptions::default() }));
     let mut options = TxnManagerOptions {
         max_sessions: 64,
         max_snapshots: 16,
