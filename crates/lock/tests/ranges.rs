@@ -168,3 +168,28 @@ fn a_new_interval_waits_behind_a_writer_that_its_owner_does_not_block() {
         writer.commit();
     });
 }
+
+/// Readers wait for the writer of a row, the first of them under an interval. It is woken, and wakes the next one at
+/// once: its own end may be far away.
+#[test]
+fn a_reader_under_an_interval_keeps_no_other_reader_waiting() {
+    let toy = Toy::new(&[0], 16, Duration::from_secs(10));
+    let mut writer = toy.begin("writer");
+    writer.add(0, 1).expect("free");
+    thread::scope(|scope| {
+        let toy = &toy;
+        let mut readers = Vec::new();
+        for waits in 1..4 {
+            let mut reader = toy.begin("reader");
+            if waits == 1 {
+                // As after a merge.
+                assert!(toy.locks.try_cover(&mut reader.owner, TABLE, &keys(0, 9)));
+            }
+            readers.push(scope.spawn(move || (reader.read(0), reader)));
+            until_waits(toy, waits);
+        }
+        writer.commit();
+        let ended: Vec<_> = readers.into_iter().map(|reader| reader.join().expect("no panic")).collect();
+        assert!(ended.iter().all(|(read, _)| matches!(read, Ok(1))), "woken while the first goes on");
+    });
+}
