@@ -132,8 +132,12 @@ impl LockManager {
         let mut wait = self.queue_wait(timeout);
         let outcome = loop {
             let seen = self.signal_of(owner.index);
-            let key = match self.enter_range(owner, table, interval, true, None) {
-                Ok(()) => break Ok(()),
+            let mut new = NewRange { table, before: None, widened: owner.widened };
+            let key = match self.enter_range(owner, table, interval, true, Some(&mut new)) {
+                Ok(()) => {
+                    self.uncover(owner, new);
+                    break Ok(());
+                }
                 Err(key) => key,
             };
             let what = What::Row(Target::row(table, &key));

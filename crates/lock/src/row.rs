@@ -274,7 +274,7 @@ impl LockManager {
         let turn = entry.turns.iter().position(|&writer| writer == owner);
         if turn.is_some() {
             into.extend(entry.sharers.iter().filter(|&reader| reader != owner));
-        } else if entry.sharers.has(owner) {
+        } else if !entry.waiting.contains(&owner) {
             return;
         }
         into.extend(entry.turns.iter().take(turn.unwrap_or(usize::MAX)));

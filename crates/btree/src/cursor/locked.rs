@@ -279,14 +279,9 @@ impl Cursor {
     /// Covers the keys that a step passes; or says what comes first.
     fn cover(&mut self, tree: &Tree, txn: &mut Txn, interval: Interval) -> Result<Option<Step>> {
         let waits = self.locking.lock.on_conflict() == LockWait::Wait;
-        let is_covered = if waits {
-            txn.try_cover(tree.table, &interval)
-        } else {
-            let new = txn.try_cover_anew(tree.table, &interval);
-            let is_covered = new.is_some();
-            self.entered.extend(new.map(Entered::Range));
-            is_covered
-        };
+        let new = txn.try_cover_anew(tree.table, &interval);
+        let is_covered = new.is_some();
+        self.entered.extend(new.map(Entered::Range));
         match is_covered {
             true => Ok(None),
             // What comes before the writer's key is handed out first.
