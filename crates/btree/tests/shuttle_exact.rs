@@ -67,7 +67,7 @@ fn a_scan_that_waits_for_a_holder_covers_nothing_in_its_way() {
     shuttle(5_000, the_holder_first);
 }
 
-/// The same for a scan that has waited behind a queued writer (`Step::Behind`): what `cover` enters for it is what it would have
+/// The same for a scan that has waited behind a queued writer (`Step::Behind`): what it entered for that is what it would have
 /// passed before that writer wrote.
 fn behind_a_writer() {
     let bed = Arc::new(Bed::new(32));

@@ -306,7 +306,8 @@ fn who_waits_with_a_latch_waits_for_the_page_that_was_meant() {
 #[should_panic]
 fn a_wait_with_a_latch_for_whatever_is_in_a_frame_is_noticed() {
     let name = "pool: wait beside a latch for whatever is in the frame";
-    shuttle_mutated(name, SCHEDULES, || meet_in_a_frame(ReplacementKind::Clock));
+    // Few schedules meet in the one frame.
+    shuttle_mutated(name, 10 * SCHEDULES, || meet_in_a_frame(ReplacementKind::Clock));
 }
 
 /// Pages 2 and 3 come with one read. While one thread reads page 2, the other brings page 3 in, changes it, and has it leave.

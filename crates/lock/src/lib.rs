@@ -10,7 +10,7 @@
 //! | table IS, IX | a word of the owner's slot, or the head (see [`IntentKind`]) | as above, while a strong lock is there |
 //! | row X | **tuple header** (xid and its status); nothing here | [`LockManager::wait_xid`]: parked by row, one woken at a time |
 //! | key S | [`LockManager::share`]: an entry by key hash, and a counter that writers read | behind an exclusive waiter |
-//! | keys of an interval S | [`LockManager::cover`]: a list per table, and a counter that writers read (`range.rs`) | behind a writer queued on a key in it |
+//! | keys of an interval S | [`LockManager::try_cover`]: a list per table, and a counter that writers read (`range.rs`) | behind a writer queued on a key in it |
 //! | row X or insert over foreign S | [`LockManager::wait_exclusive`]: a turn in the key's entry, a place in the table's list, upgrades first | until no foreign lock has the key |
 //!
 //! **A writer sees readers** without entering a table: it stores its xid in the header, fences and reads two counters;

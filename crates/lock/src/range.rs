@@ -123,12 +123,18 @@ impl LockManager {
         entered.ok().map(|()| new)
     }
 
-    /// As [`try_cover`](Self::try_cover), but waits while writers of other transactions are queued on keys of the
-    /// interval.
+    /// Waits until no writer of another transaction is queued on a key of the interval. Nothing is covered then: the rows may be
+    /// others by now, and the caller looks again which keys it needs.
     ///
     /// # Errors
     /// [`Deadlock`](Error::Deadlock), [`LockTimeout`](Error::LockTimeout).
-    pub fn cover(&self, owner: &mut Owner, table: TableId, interval: &Interval, timeout: Duration) -> Result<()> {
+    pub fn wait_to_cover(
+        &self,
+        owner: &mut Owner,
+        table: TableId,
+        interval: &Interval,
+        timeout: Duration,
+    ) -> Result<()> {
         let mut wait = self.queue_wait(timeout);
         let outcome = loop {
             let seen = self.signal_of(owner.index);

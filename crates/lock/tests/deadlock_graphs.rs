@@ -53,7 +53,11 @@ impl Ask {
             (Kind::Row, TableMode::Shared) => txn.read(self.thing).map(drop),
             (Kind::Row, _) => txn.lock(self.thing).map(drop),
             (Kind::Range, TableMode::Shared) => {
-                toy.locks.cover(&mut txn.owner, TABLE, &Interval::of_key(&key), PATIENCE)
+                let interval = Interval::of_key(&key);
+                while !toy.locks.try_cover(&mut txn.owner, TABLE, &interval) {
+                    toy.locks.wait_to_cover(&mut txn.owner, TABLE, &interval, PATIENCE)?;
+                }
+                Ok(())
             }
             (Kind::Range, _) => {
                 toy.locks.wait_exclusive(&mut txn.owner, Target::row(TABLE, &key), PATIENCE)?;

@@ -66,13 +66,13 @@ impl Txn {
         self.manager.locks.unshare(&mut lease.owner, share);
     }
 
-    /// See [`LockManager::cover`](foreshore_lock::LockManager::cover).
+    /// See [`LockManager::wait_to_cover`](foreshore_lock::LockManager::wait_to_cover).
     ///
     /// # Errors
     /// As [`lock_table`](Self::lock_table).
-    pub fn cover(&mut self, table: TableId, interval: &Interval) -> Result<()> {
+    pub fn wait_to_cover(&mut self, table: TableId, interval: &Interval) -> Result<()> {
         let (manager, timeout) = (self.manager.clone(), self.lock_timeout);
-        self.waiting(|owner| manager.locks.cover(owner, table, interval, timeout))
+        self.waiting(|owner| manager.locks.wait_to_cover(owner, table, interval, timeout))
     }
 
     /// See [`LockManager::try_cover`](foreshore_lock::LockManager::try_cover). Latches may be held.

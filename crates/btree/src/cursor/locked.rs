@@ -140,7 +140,7 @@ impl Cursor {
                     txn.wait_row(tree.table, &key, holder, &mut patience)?;
                 }
                 Step::Busy(key) => txn.share(Target::row(tree.table, &key))?,
-                Step::Behind(interval) => txn.cover(tree.table, &interval)?,
+                Step::Behind(interval) => txn.wait_to_cover(tree.table, &interval)?,
                 Step::Free(key) => {
                     let taken = self.take_row(&tree, txn, key, locking, span.bound(end));
                     if !matches!(taken, Ok(true)) {
