@@ -42,7 +42,7 @@ impl Tree {
     ///
     /// A ghost goes when its deletion is durable: a reader that then finds nothing where it was relies on nothing that
     /// may be lost. Locks go by keys and need no ghost. Where nothing else is left one of them stays, as after a
-    /// rollback. No snapshot sees what was there before it, so nobody looks for its undo; at restart, where that is not
+    /// rollback. No snapshot sees what was there before it, so no reader looks for its undo; at restart, where that is not
     /// yet so, nothing is purged.
     fn to_purge(&self, leaf: &ExclusiveGuard<'_>, need: usize, is_settled: impl Fn(Xid) -> bool) -> Result<Vec<u8>> {
         let damage = |why| self.corrupted(leaf.pid(), why);

@@ -1,6 +1,6 @@
 //! Writing one row: lock, change, log.
 //!
-//! A row's write lock is the xid in its header. The order on a row, ghost or not, that somebody else may have shared,
+//! A row's write lock is the xid in its header. The order on a row, ghost or not, that another transaction may have shared,
 //! all of it under the exclusive latch of the leaf: store the xid, fence, look for shared locks; if there are, put the
 //! old header back, unlatch and queue behind the readers. Only then is anything logged. A new row has readers too, of
 //! its key and of intervals with it. They are looked for before it is inserted: the latch is what a scan that validates

@@ -7,10 +7,29 @@ mod common;
 
 use common::Bed;
 use foreshore_sync::model::shuttle;
-use foreshore_sync::primitive::thread;
+use foreshore_sync::primitive::thread::{self, JoinHandle};
 use std::ops::Bound::Unbounded;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Inserts b, and c behind it, in a thread. Neither insert may be refused.
+fn write_two(bed: &Arc<Bed>) -> JoinHandle<()> {
+    let bed = bed.clone();
+    thread::spawn(move || {
+        let mut txn = bed.begin_as("writer", Duration::MAX);
+        bed.tree.insert_new(&mut txn, b"b", b"").expect("free, or behind its readers");
+        bed.tree.insert_new(&mut txn, b"c", b"").expect("the reader waits for b, and has read nothing");
+        drop(txn.commit().expect("a commit"));
+    })
+}
+
+/// Takes the first row of a scan of the whole table.
+fn read_first(bed: &Bed) {
+    let mut reader = bed.begin_as("reader", Duration::MAX);
+    let mut cursor = bed.tree.range(&mut reader, Unbounded, Unbounded).expect("a cursor");
+    let first = cursor.next(&mut reader).map(|row| row.map(|(key, _)| key.to_vec()));
+    assert!(first.is_ok(), "{first:?}");
+}
 
 fn first_of_an_empty_table() {
     let bed = Arc::new(Bed::new(32));
@@ -29,7 +48,7 @@ fn first_of_an_empty_table() {
     if first.is_some() {
         // It has handed out one row, and nothing behind it.
         let mut other = bed.begin_as("other", Duration::ZERO);
-        bed.tree.insert_new(&mut other, b"z", b"").expect("nobody has read that far");
+        bed.tree.insert_new(&mut other, b"z", b"").expect("no scan has read that far");
         drop(other.commit().expect("a commit"));
     }
     drop(reader);
@@ -41,24 +60,12 @@ fn a_step_that_is_done_again_covers_what_it_hands_out() {
     shuttle(600, first_of_an_empty_table);
 }
 
-/// The doc of `cursor/locked.rs`: the interval grows over a row when it is free, and not while its holder is waited for. The
-/// holder puts another row behind it: nobody has read that far, so there is no cycle.
+/// The interval grows over a row when it is free, and not while the scan waits for its holder. The holder puts another row
+/// behind it: no scan has read that far, so there is no cycle.
 fn the_holder_first() {
     let bed = Arc::new(Bed::new(32));
-    let writer = thread::spawn({
-        let bed = bed.clone();
-        move || {
-            let mut txn = bed.begin_as("writer", Duration::MAX);
-            bed.tree.insert_new(&mut txn, b"b", b"").expect("the first");
-            bed.tree.insert_new(&mut txn, b"c", b"").expect("the reader waits for b, and has read nothing");
-            drop(txn.commit().expect("a commit"));
-        }
-    });
-    let mut reader = bed.begin_as("reader", Duration::MAX);
-    let mut cursor = bed.tree.range(&mut reader, Unbounded, Unbounded).expect("a cursor");
-    let first = cursor.next(&mut reader).map(|row| row.map(|(key, _)| key.to_vec()));
-    assert!(first.is_ok(), "{first:?}");
-    drop(reader);
+    let writer = write_two(&bed);
+    read_first(&bed);
     writer.join().expect("a writer");
 }
 
@@ -67,8 +74,8 @@ fn a_scan_that_waits_for_a_holder_covers_nothing_in_its_way() {
     shuttle(5_000, the_holder_first);
 }
 
-/// The same for a scan that has waited behind a queued writer (`Step::Behind`): what it entered for that is what it would have
-/// passed before that writer wrote.
+/// The same for a scan that has waited behind a queued writer: it covers nothing of what it would have passed before that
+/// writer wrote.
 fn behind_a_writer() {
     let bed = Arc::new(Bed::new(32));
     let mut first = bed.begin_as("first", Duration::MAX);
@@ -78,24 +85,11 @@ fn behind_a_writer() {
             thread::yield_now();
         }
     };
-    let writer = thread::spawn({
-        let bed = bed.clone();
-        move || {
-            let mut txn = bed.begin_as("writer", Duration::MAX);
-            bed.tree.insert_new(&mut txn, b"b", b"").expect("behind the first");
-            bed.tree.insert_new(&mut txn, b"c", b"").expect("the reader waits for b, and has read nothing");
-            drop(txn.commit().expect("a commit"));
-        }
-    });
+    let writer = write_two(&bed);
     waits(&bed, 1);
     let reader = thread::spawn({
         let bed = bed.clone();
-        move || {
-            let mut reader = bed.begin_as("reader", Duration::MAX);
-            let mut cursor = bed.tree.range(&mut reader, Unbounded, Unbounded).expect("a cursor");
-            let row = cursor.next(&mut reader).map(|row| row.map(|(key, _)| key.to_vec()));
-            assert!(row.is_ok(), "{row:?}");
-        }
+        move || read_first(&bed)
     });
     waits(&bed, 2);
     drop(first.commit().expect("a commit"));

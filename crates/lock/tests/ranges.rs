@@ -156,7 +156,7 @@ fn a_new_interval_waits_behind_a_writer_that_its_owner_does_not_block() {
         assert!(matches!(refused, Error::RowLocked { holder: "writer", .. }), "{refused}");
         let waits = scope.spawn(move || {
             locks.wait_to_cover(&mut late.owner, TABLE, &keys(0, 1), PATIENCE).expect("granted behind the writer");
-            assert!(locks.try_cover(&mut late.owner, TABLE, &keys(0, 1)), "nobody is queued");
+            assert!(locks.try_cover(&mut late.owner, TABLE, &keys(0, 1)), "no writer is queued");
             late.commit();
         });
         until_waits(&toy, 2);

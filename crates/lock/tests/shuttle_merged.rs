@@ -1,5 +1,5 @@
 //! A reader that has waited for a writer's turn has its new lock merged into an interval at once. Until it takes its edge back, a
-//! writer that meets the interval must not see a cycle: the reader waits for nobody, and the writer for the reader alone.
+//! writer that meets the interval must not see a cycle: the reader waits for no owner, and the writer for the reader alone.
 #![cfg(foreshore_shuttle)]
 
 use foreshore_base::TableId;
@@ -18,11 +18,11 @@ fn merged_reader() {
         ["reader", "first", "second"].map(|label| locks.lease(label).expect("a slot"));
     assert!(locks.try_share(&mut reader, target(b"a")));
     // A writer has its turn at the key: as between `wait_exclusive` and the latch.
-    locks.wait_exclusive(&mut first, target(b"k"), Duration::MAX).expect("nobody is there");
+    locks.wait_exclusive(&mut first, target(b"k"), Duration::MAX).expect("no other owner is there");
     let read = thread::spawn({
         let locks = locks.clone();
         move || {
-            locks.share(&mut reader, target(b"k"), Duration::MAX).expect("nobody waits for the reader yet");
+            locks.share(&mut reader, target(b"k"), Duration::MAX).expect("no owner waits for the reader yet");
             reader
         }
     });
@@ -32,7 +32,7 @@ fn merged_reader() {
             // As a writer under its latch.
             if locks.shared_by_other(&second, target(b"k")) {
                 let granted = locks.wait_exclusive(&mut second, target(b"k"), Duration::MAX);
-                granted.expect("the reader waits for nobody");
+                granted.expect("the reader waits for no owner");
                 locks.end_exclusive(&mut second);
             }
             second
@@ -46,6 +46,6 @@ fn merged_reader() {
 }
 
 #[test]
-fn a_reader_whose_lock_was_merged_waits_for_nobody() {
+fn a_reader_whose_lock_was_merged_waits_for_no_owner() {
     shuttle(20_000, merged_reader);
 }

@@ -367,6 +367,20 @@ mod tests {
     }
 
     #[test]
+    fn a_chunked_array_maps_a_chunk_when_it_is_asked_to() {
+        let array = ChunkedArray::<AtomicU32>::new(1 << 31, 1 << 10);
+        assert!(array.get(0).is_none() && array.mapped_bytes() == 0);
+        assert!(array.map(1023).expect("some memory") && array.map(1 << 30).expect("some memory"));
+        array.get(1023).expect("mapped").store(7, Ordering::Relaxed);
+        // A second call changes nothing.
+        assert!(array.map(0).expect("mapped"));
+        let load = |index| array.get(index).map(|element| element.load(Ordering::Relaxed));
+        assert_eq!([load(0), load(1023), load(1024), load(1 << 30)], [Some(0), Some(7), None, Some(0)]);
+        assert_eq!(array.mapped_bytes(), 2 * 4096);
+        assert!(!array.map(1 << 31).expect("no chunk is asked for") && array.get(1 << 31).is_none());
+    }
+
+    #[test]
     fn a_large_array_commits_only_what_is_touched() {
         // 512 GiB of addresses: more than any machine that runs tests can commit.
         let array = LazyArray::<AtomicU64>::new(1 << 36).expect("a large address space");

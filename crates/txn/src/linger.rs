@@ -22,7 +22,7 @@ impl TxnManager {
             let key = self.returned.prepare();
             // Before the look: one that is not counted any more is idle, or another has it.
             let before = *leases.lingering.lock();
-            pause::point("txn: counted who lingers");
+            pause::point("txn: counted the commits that linger");
             let lease = leases.take_any();
             // And after it: another may have committed with the one that came back, and have taken that one's place.
             let none_since = leases.lingering.lock().ever == before.ever || mutant("leases: lingering read once");

@@ -73,7 +73,7 @@ fn one_lingers_since_the_count() {
     let log = toy.log.clone();
     let acknowledger = thread::spawn(move || log.force(log.current()).expect("durable"));
     let (mut writer, mut next, other) = (Some(writer), None, toy.clone());
-    pause::set("txn: counted who lingers", move || {
+    pause::set("txn: counted the commits that linger", move || {
         if let Some(writer) = writer.take() {
             drop(writer.commit_pipelined().expect("committed"));
             next = Some(other.begin("the next one"));

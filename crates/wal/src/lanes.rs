@@ -53,7 +53,7 @@ impl SharedLanes {
 
     /// The log has stopped: all that wait look again.
     pub(crate) fn stop(&self) {
-        if !mutant("lanes: a stop wakes nobody") {
+        if !mutant("lanes: a stop wakes no waiter") {
             self.left.notify_all();
         }
     }

@@ -13,8 +13,8 @@
 //! 5. Without a notification for [`LOOK`] it goes on with step 1 if others have logged anything meanwhile. Otherwise it is refused: a
 //!    transaction whose owner leaves it open gives nothing back.
 //!
-//! **Invariant:** not all sessions that hold space are parked here, so of those that wait for each other the last one is refused at once. A cycle that goes over locks ends with the
-//! time that each has for all its waits.
+//! **Invariant:** not all sessions that hold space are parked here, so of those that wait for each other the last one is
+//! refused at once. A cycle that goes over locks ends with the time that each has for all its waits.
 
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::MODEL;

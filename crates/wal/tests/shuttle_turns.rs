@@ -140,7 +140,7 @@ fn sessions_that_wait_for_a_lane_hear_of_a_stop_though_the_lane_is_kept() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_stop_wakes_the_sessions_that_wait_for_a_lane() {
-    shuttle_mutated("lanes: a stop wakes nobody", ITERATIONS, stop_beside_a_lane_that_is_kept);
+    shuttle_mutated("lanes: a stop wakes no waiter", ITERATIONS, stop_beside_a_lane_that_is_kept);
 }
 
 #[test]

@@ -187,7 +187,7 @@ fn a_wait_for_a_session_ends_when_the_database_stops() {
         let ((report, reports), (begun, begins)) = (mpsc::channel(), mpsc::channel());
         let waiter = db.clone();
         let waiter = thread::spawn(move || {
-            pause::set("txn: counted who lingers", move || begun.send(()).unwrap_or(()));
+            pause::set("txn: counted the commits that linger", move || begun.send(()).unwrap_or(()));
             let outcome = waiter.begin().open(NUMBERS).map(drop);
             pause::set("nowhere", || ());
             report.send(outcome).unwrap();
