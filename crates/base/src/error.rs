@@ -151,6 +151,17 @@ pub enum Error {
         /// What ended the last run.
         cause: Arc<Error>,
     },
+    /// A transaction was run again and again until the time for it was over. Retryable, if somebody has more patience.
+    Deadline {
+        /// Label of the transaction that stood in its way last; empty if none is known.
+        holder: &'static str,
+        /// How often it was run.
+        runs: u32,
+        /// How long that took.
+        elapsed: Duration,
+        /// What ended the last run.
+        cause: Arc<Error>,
+    },
     /// A savepoint of another transaction, or one that was taken after the place to which the transaction has gone back since.
     NoSavepoint,
     /// `insert_new` met the key.
@@ -166,6 +177,17 @@ pub enum Error {
     /// A lock was not granted in time. Retryable.
     LockTimeout {
         /// Label of a holder.
+        holder: &'static str,
+        /// What was waited for.
+        what: Lockable,
+        /// How long.
+        waited: Duration,
+    },
+    /// A lock was waited for that only the waiting thread could free: it has begun the transaction that holds the lock, or that a holder
+    /// waits for, and no other thread has worked for that one since. Answered after a tenth of a second. Not retryable: the holder
+    /// has to end first, or to be one transaction with the waiter, or to be given to another thread before this one waits.
+    OwnThreadLock {
+        /// Label of the transaction of this thread.
         holder: &'static str,
         /// What was waited for.
         what: Lockable,
@@ -291,6 +313,23 @@ impl Error {
         }
     }
 
+    /// Label of the transaction that stood in the way, where this error knows one.
+    #[must_use]
+    pub fn blocker(&self) -> Option<&'static str> {
+        match self {
+            // The victim waits for the next one of the cycle.
+            Self::Deadlock { cycle } => cycle.get(1).map(|blocker| blocker.label),
+            Self::LockTimeout { holder, .. }
+            | Self::OwnThreadLock { holder, .. }
+            | Self::RowLocked { holder, .. }
+            | Self::UndoMemory { holder, .. }
+            | Self::Deadline { holder, .. } => Some(holder),
+            Self::TooManyTransactions { oldest, .. } => Some(oldest),
+            Self::Exhausted { cause, .. } => cause.blocker(),
+            _ => None,
+        }
+    }
+
     /// Whether the same transaction may succeed when it is run again.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
@@ -305,6 +344,7 @@ impl Error {
                 | Self::UndoMemory { .. }
                 | Self::TableDropped
                 | Self::Exhausted { .. }
+                | Self::Deadline { .. }
         )
     }
 }
@@ -313,9 +353,10 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Io { source, .. } => Some(&**source),
-            Self::Poisoned { cause } | Self::Exhausted { cause, .. } | Self::RollbackParked { cause, .. } => {
-                Some(&**cause)
-            }
+            Self::Poisoned { cause }
+            | Self::Exhausted { cause, .. }
+            | Self::Deadline { cause, .. }
+            | Self::RollbackParked { cause, .. } => Some(&**cause),
             _ => None,
         }
     }

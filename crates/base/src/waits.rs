@@ -99,7 +99,9 @@ impl Error {
                 };
                 *cycle = cycle.iter().map(named).collect();
             }
-            Self::LockTimeout { what, .. } | Self::RowLocked { what, .. } => put(what.table_mut()),
+            Self::LockTimeout { what, .. } | Self::OwnThreadLock { what, .. } | Self::RowLocked { what, .. } => {
+                put(what.table_mut());
+            }
             Self::Conflict { table, .. } | Self::Corrupted { table: Some(table), .. } => put(table),
             _ => {}
         }

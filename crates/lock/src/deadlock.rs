@@ -8,9 +8,16 @@
 //! the cycle before it: publishing and walking pass through the locks of the slots, and of two that publish at once at
 //! least one sees the other.
 //!
-//! **One victim.** Of two that publish at once both may see the cycle. A waiter that saw one walks again under the lock
-//! `confirming`, and takes its edge back under it if the cycle still stands; the other then finds it broken. So the victim is
-//! the waiter that closed the cycle and confirmed first, which has done least waiting.
+//! **One victim.** Of two that publish at once both may see the cycle. So a waiter that saw one walks again under the lock
+//! `confirming` and decides there, by [`crate::victim`], which member is the victim:
+//!
+//! 1. Itself: it takes its edge back under `confirming`, and its request is refused.
+//! 2. Another one: it marks that one with a *verdict*, under the lock of its slot and only if it still waits as it did, and wakes it.
+//!    From here on walks pass it as if it did not wait. Then it walks again, because its edge may close more than one cycle.
+//!
+//! A waiter looks for a verdict before it walks under `confirming`, before each sleep, and when its wait ends. A verdict counts unless
+//! the request was granted meanwhile. In both cases the victim's edge is gone, so a walk that passed it has missed no cycle. The
+//! marker raises the victim's signal behind the verdict, and a waiter sleeps only while its signal stands still, so it misses none.
 //!
 //! **No cycle of what was.** A walk reads one edge after another. Who was in the way when its waiter was passed may have ended
 //! when it is passed itself, and wait as its slot's next transaction. So the edges of a cycle are read once more, and its
@@ -19,9 +26,11 @@
 
 use crate::manager::{LockManager, What};
 use crate::owner::{Owner, Wait};
+use crate::victim::{self, Member};
 use foreshore_base::{Error, MAX_NAMED, Result, Waiter};
 use foreshore_sync::model::mutant;
-use foreshore_sync::pause;
+use foreshore_sync::{pause, thread_index};
+use std::sync::Arc;
 
 impl LockManager {
     /// Shows that `owner` waits, and refuses the wait if it closes a cycle. The edge is taken back then. The wait is counted
@@ -29,8 +38,8 @@ impl LockManager {
     pub(crate) fn publish(&self, owner: &Owner, edge: Wait, what: &What<'_>) -> Result<()> {
         let closes_none =
             mutant("deadlock: walks before it publishes") && self.cycle_through(owner.index, edge).is_none();
-        owner.set_wait(edge, Some(what));
-        let outcome = if closes_none { Ok(()) } else { self.refuse_cycle(owner, edge) };
+        owner.begin_wait(edge, what);
+        let outcome = if closes_none { Ok(()) } else { self.break_cycles(owner, edge) };
         self.count_wait();
         if let Some(watcher) = self.watcher.get().filter(|_| !mutant("memory: a wait for a lock is not told")) {
             watcher.notify_all();
@@ -38,30 +47,87 @@ impl LockManager {
         outcome
     }
 
-    fn refuse_cycle(&self, owner: &Owner, edge: Wait) -> Result<()> {
-        let Some(seen) = self.cycle_through(owner.index, edge) else { return Ok(()) };
+    /// Breaks the cycles that `edge` closes. Fails if `owner` is a victim itself.
+    fn break_cycles(&self, owner: &Owner, edge: Wait) -> Result<()> {
+        let Some(mut cycle) = self.cycle_through(owner.index, edge) else { return Ok(()) };
         let confirmed = self.confirming.lock();
+        let is_hasty = mutant("deadlock: who sees a cycle is its victim");
         let cycle = loop {
-            if mutant("deadlock: who sees a cycle is its victim") {
-                break seen;
+            self.check_verdict(owner)?;
+            if !is_hasty {
+                let Some(found) = self.cycle_through(owner.index, edge) else { return Ok(()) };
+                cycle = found;
             }
-            let Some(cycle) = self.cycle_through(owner.index, edge) else { return Ok(()) };
-            // Otherwise somebody has gone on meanwhile, and there may be another one.
-            if self.stands(&cycle) || mutant("deadlock: a cycle is read once") {
-                break cycle;
+            // Otherwise a waiter has gone on meanwhile, and there may be another cycle.
+            let Some(members) = self.stands(&cycle).or_else(|| is_hasty.then(|| self.members(&cycle))) else {
+                continue;
+            };
+            let victim = victim::choose(&members, owner.index);
+            cycle.rotate_left(victim);
+            if members[victim].index == owner.index {
+                break self.named(&cycle);
             }
+            pause::point("lock: a victim is chosen");
+            self.mark(&members[victim], self.named(&cycle));
         };
-        let cycle = cycle.into_iter().take(MAX_NAMED).filter_map(|index| self.waiter(index)).collect();
-        owner.set_wait(Wait::Nothing, None);
+        owner.end_wait();
         drop(confirmed);
-        self.deadlocks.add(1);
-        Err(Error::Deadlock { cycle })
+        Err(self.refused(cycle))
     }
 
-    /// Whether each of `cycle` waits for the next one, and the last one for the first, all in the same transactions.
-    fn stands(&self, cycle: &[u32]) -> bool {
-        let terms = || cycle.iter().map(|&index| self.slots.get(index).shown().term).collect::<Vec<_>>();
-        let before = terms();
+    fn refused(&self, cycle: Arc<[Waiter]>) -> Error {
+        self.deadlocks.add(1);
+        Error::Deadlock { cycle }
+    }
+
+    /// Fails if the wait of `owner` has a verdict. The edge is taken back then.
+    pub(crate) fn check_verdict(&self, owner: &Owner) -> Result<()> {
+        let is_victim = owner.slot().shown().verdict.is_some();
+        if is_victim { self.end_ungranted(owner) } else { Ok(()) }
+    }
+
+    /// Ends a wait that has not been granted. Fails if it has a verdict.
+    pub(crate) fn end_ungranted(&self, owner: &Owner) -> Result<()> {
+        owner.end_wait().map_or(Ok(()), |cycle| Err(self.refused(cycle)))
+    }
+
+    /// Has another waiter be the victim of `cycle`, unless the wait that was seen has ended: then there is no cycle any more.
+    fn mark(&self, victim: &Member, cycle: Arc<[Waiter]>) {
+        let is_early = mutant("deadlock: a victim is woken before its verdict");
+        if is_early {
+            self.wake_victim(victim.index, self.slots.get(victim.index).shown().wait);
+        }
+        let edge = {
+            let mut shown = self.slots.get(victim.index).shown();
+            if !shown.waits_as(victim) && !mutant("deadlock: a verdict meets a later wait") {
+                return;
+            }
+            shown.verdict = Some(cycle);
+            shown.wait
+        };
+        if !is_early {
+            self.wake_victim(victim.index, edge);
+        }
+    }
+
+    /// Others that wait for the same row look again, too.
+    fn wake_victim(&self, index: u32, edge: Wait) {
+        self.wake(&[index]);
+        if let Wait::Holder { row, .. } = edge {
+            self.park.unpark_all(row.park_key(), 0);
+        }
+    }
+
+    fn members(&self, cycle: &[u32]) -> Vec<Member> {
+        cycle.iter().map(|&index| self.slots.get(index).member(index)).collect()
+    }
+
+    /// The members of `cycle`, if each waits for the next one, and the last one for the first, all in the same waits.
+    fn stands(&self, cycle: &[u32]) -> Option<Vec<Member>> {
+        let before = self.members(cycle);
+        if mutant("deadlock: a cycle is read once") {
+            return Some(before);
+        }
         let mut blockers = Vec::new();
         let next = cycle.iter().cycle().skip(1);
         let waits = cycle.iter().zip(next).all(|(&waiter, next)| {
@@ -69,7 +135,11 @@ impl LockManager {
             self.blockers(waiter, &mut blockers);
             blockers.contains(next)
         });
-        waits && terms() == before
+        (waits && self.members(cycle) == before).then_some(before)
+    }
+
+    fn named(&self, cycle: &[u32]) -> Arc<[Waiter]> {
+        cycle.iter().take(MAX_NAMED).filter_map(|&index| self.waiter(index)).collect()
     }
 
     /// An owner and what it waits for; `None` if that wait has ended since.
@@ -119,10 +189,42 @@ impl LockManager {
         None
     }
 
-    /// Adds whom `index` waits for.
+    /// Adds whom `index` waits for: nobody, if its wait has a verdict.
     pub(crate) fn blockers(&self, index: u32, into: &mut Vec<u32>) {
-        let edge = self.slots.get(index).shown().wait;
+        let edge = {
+            let shown = self.slots.get(index).shown();
+            if shown.verdict.is_some() {
+                return;
+            }
+            shown.wait
+        };
         self.blockers_by(edge, index, into);
+    }
+
+    /// Label of a transaction of this thread that `owner` waits for by `edge`, or through other waiters, and that does not wait itself:
+    /// it cannot end before this wait does.
+    pub(crate) fn own_thread_blocker(&self, owner: &Owner, edge: Wait) -> Option<&'static str> {
+        let mut met = vec![false; self.slots.len()];
+        let (mut open, mut blockers) = (vec![owner.index], Vec::new());
+        while let Some(waiter) = open.pop() {
+            if waiter == owner.index {
+                self.blockers_by(edge, waiter, &mut blockers);
+            } else {
+                self.blockers(waiter, &mut blockers);
+            }
+            for blocker in blockers.drain(..) {
+                if std::mem::replace(&mut met[blocker as usize], true) || blocker == owner.index {
+                    continue;
+                }
+                let shown = self.slots.get(blocker).shown();
+                if shown.wait == Wait::Nothing && shown.thread == Some(thread_index()) {
+                    return Some(shown.label);
+                }
+                drop(shown);
+                open.push(blocker);
+            }
+        }
+        None
     }
 
     /// Adds those to whom an edge of `index` leads. A waiter whose holder has ended is made to look again.

@@ -34,6 +34,7 @@ use crate::hash::RowHash;
 use crate::manager::{LockManager, What};
 use crate::owner::{Owner, Wait};
 use crate::target::Target;
+use crate::wait_time::WaitTime;
 use foreshore_base::{Result, TableId, Xid};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::Ordering;
@@ -45,8 +46,8 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     timeout: Duration,
-    /// The row waited for last, and since when.
-    last: Option<(RowHash, Nanos)>,
+    /// The row waited for last, and the times of that wait.
+    last: Option<(RowHash, WaitTime)>,
 }
 
 impl Patience {
@@ -62,9 +63,9 @@ impl Patience {
         self.last.is_some()
     }
 
-    fn since(&mut self, row: RowHash, now: Nanos) -> Nanos {
+    fn time_for(&mut self, row: RowHash, now: Nanos) -> &mut WaitTime {
         let last = self.last.filter(|&(last, _)| last == row);
-        self.last.insert(last.unwrap_or((row, now))).1
+        &mut self.last.insert(last.unwrap_or_else(|| (row, WaitTime::new(now, self.timeout)))).1
     }
 }
 
@@ -88,7 +89,7 @@ impl LockManager {
         assert!(owner.turn.is_none(), "a turn ends before its writer waits for another transaction");
         let target = Target::row(table, key);
         let (row, what) = (self.hash(target), What::Row(target));
-        let since = patience.since(row, self.now());
+        let time = patience.time_for(row, self.now());
         self.noted(&what, || {
             if self.ends_soon(is_live) {
                 return Ok(());
@@ -101,11 +102,16 @@ impl LockManager {
                 return Ok(());
             }
             let reads = owner.shares.has(row) || self.covers_itself(owner, target);
+            let seen = self.signal_of(owner.index);
+            let has_signal = || self.signal_of(owner.index) != seen;
+            let is_unchanged = || is_held() && (!has_signal() || mutant("deadlock: a waiter for a row has no signal"));
             let outcome = self
                 .publish(owner, edge, &what)
-                .and_then(|()| self.park_for_row(owner, (row, reads), since, &is_held, patience.timeout, &what));
-            owner.set_wait(Wait::Nothing, None);
-            outcome
+                .and_then(|()| self.park_within(owner, row.park_key(), time, edge, &what, &is_unchanged))
+                .map(|outcome| self.note_woken(owner, (row, reads), outcome, &is_held));
+            // It has not got the row: if it is a victim, it ends.
+            let verdict = self.end_ungranted(owner);
+            outcome.and(verdict)
         })
     }
 
@@ -122,29 +128,23 @@ impl LockManager {
         false
     }
 
-    fn park_for_row(
+    /// What a waiter owes for a wake-up: see the head of the file.
+    fn note_woken(
         &self,
         owner: &Owner,
         (row, reads): (RowHash, bool),
-        since: Nanos,
-        is_live: &dyn Fn() -> bool,
-        timeout: Duration,
-        what: &What<'_>,
-    ) -> Result<()> {
-        let left = self.time_left(since, timeout);
-        // WAIT: park - until the row's holder ends, or a walk finds this edge stale.
-        match self.park.park(row.park_key(), left, is_live) {
-            ParkOutcome::Invalid => Ok(()),
-            ParkOutcome::Unparked(_) if is_live() => Ok(()),
-            ParkOutcome::Unparked(_) => {
+        outcome: ParkOutcome,
+        is_held: &dyn Fn() -> bool,
+    ) {
+        match outcome {
+            ParkOutcome::Unparked(_) if !is_held() => {
                 if reads {
                     self.park.unpark_one(row.park_key(), 0);
                 } else if !mutant("hand-off: woken waiter owes nothing") {
                     owe(&mut owner.slot().shown().rows, row);
                 }
-                Ok(())
             }
-            ParkOutcome::TimedOut => Err(self.timed_out(owner, self.now().since(since), what)),
+            _ => {}
         }
     }
 

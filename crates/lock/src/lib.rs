@@ -45,6 +45,8 @@ mod stop;
 mod table;
 mod table_ranges;
 mod target;
+mod victim;
+mod wait_time;
 
 pub use choice::{LockWait, Locked, RowLock, Strength};
 pub use header::Patience;
@@ -57,3 +59,4 @@ pub use owner::Owner;
 pub use range::NewRange;
 pub use row::NewShare;
 pub use target::Target;
+pub use victim::{Attempt, IMMUNE_AFTER};

@@ -10,12 +10,13 @@ use crate::share::Shares;
 use crate::share_count::ShareCounts;
 use crate::table::TableShard;
 use crate::target::Target;
+use crate::wait_time::WaitTime;
 use foreshore_base::{Csn, Error, Lockable, MAX_NAMED_KEY, Result, TableId};
 use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_sync::spent::{self, Spent};
 use foreshore_sync::{
-    CachePadded, Clock, EventCount, Hot, Hottest, LockRank, Mutex, Nanos, ParkOutcome, ParkTable, ShardedCounter,
-    SpinSite, SystemClock, rmw,
+    CachePadded, Clock, EventCount, Hot, Hottest, LockRank, Mutex, Nanos, ParkTable, ShardedCounter, SpinSite,
+    SystemClock, rmw,
 };
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -66,9 +67,9 @@ pub struct LockStats {
 
 /// Locks of tables and rows, and the waits for them.
 ///
-/// Every wait parks its thread; it ends by a grant, by [`Error::Deadlock`] for the waiter that closed a cycle, or by
-/// [`Error::LockTimeout`]. After either error the transaction is rolled back by its owner. A timeout of [`Duration::MAX`] is
-/// no limit.
+/// Every wait parks its thread. It ends by a grant or by an error, after which the owner rolls its transaction back:
+/// [`Error::Deadlock`] for the victim of a cycle, [`Error::LockTimeout`], or [`Error::OwnThreadLock`] where only this thread could end the
+/// transaction that is waited for. A timeout of [`Duration::MAX`] is no limit.
 #[derive(Debug)]
 pub struct LockManager {
     pub(crate) slots: Slots,
@@ -81,7 +82,7 @@ pub struct LockManager {
     /// Whether it pays to spin in front of a park for a row's holder.
     pub(crate) row_spins: SpinSite,
     pub(crate) intents: IntentKind,
-    /// Held by a waiter while it confirms that it is a cycle's victim.
+    /// Held by a waiter while it confirms a cycle and chooses the victim.
     pub(crate) confirming: Mutex<()>,
     pub(crate) deadlocks: ShardedCounter,
     /// Notified whenever an owner begins to wait for a lock.
@@ -116,8 +117,7 @@ impl What<'_> {
 
 /// A wait in a queue of tables or rows, from its first look to its end.
 pub(crate) struct QueueWait {
-    since: Nanos,
-    timeout: Duration,
+    time: WaitTime,
     published: bool,
 }
 
@@ -222,7 +222,9 @@ impl LockManager {
         }
     }
 
-    pub(crate) fn now(&self) -> Nanos {
+    /// The time by the clock that stamps the begins of transactions.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
         self.clock.now()
     }
 
@@ -248,7 +250,7 @@ impl LockManager {
     }
 
     pub(crate) fn queue_wait(&self, timeout: Duration) -> QueueWait {
-        QueueWait { since: self.now(), timeout, published: false }
+        QueueWait { time: WaitTime::new(self.now(), timeout), published: false }
     }
 
     /// One sleep in a queue. The owner stands in it already; the caller looks at it again afterwards.
@@ -269,14 +271,11 @@ impl LockManager {
             wait.published = true;
             self.publish(owner, edge, what)?;
         }
-        let left = self.time_left(wait.since, wait.timeout);
-        // WAIT: park - until a release makes this waiter grantable.
-        let park = || self.park.park(u64::from(owner.index), left, || self.signal_of(owner.index) == seen);
-        let outcome = self.noted(what, park);
-        match outcome {
-            ParkOutcome::TimedOut => Err(self.timed_out(owner, self.now().since(wait.since), what)),
-            ParkOutcome::Invalid | ParkOutcome::Unparked(_) => Ok(()),
-        }
+        self.check_verdict(owner)?;
+        let is_unseen = || self.signal_of(owner.index) == seen;
+        // WAIT: park - until a release makes this waiter grantable, or it becomes a victim.
+        self.noted(what, || self.park_within(owner, u64::from(owner.index), &mut wait.time, edge, what, &is_unseen))
+            .map(drop)
     }
 
     /// Does `wait` for `what`, and notes it if the thread is measured.
@@ -288,11 +287,6 @@ impl LockManager {
     #[must_use]
     pub fn hot(&self) -> Vec<Hot<Lockable>> {
         self.hot.list()
-    }
-
-    /// What is left of a time limit; `None` if there is none.
-    pub(crate) fn time_left(&self, since: Nanos, timeout: Duration) -> Option<Duration> {
-        (timeout < Duration::MAX).then(|| timeout.saturating_sub(self.now().since(since)))
     }
 
     /// Counts a time-out and names a holder.
@@ -310,7 +304,8 @@ impl QueueWait {
     /// Takes the edge back, whatever the outcome.
     pub(crate) fn end(self, owner: &Owner) {
         if self.published {
-            owner.set_wait(Wait::Nothing, None);
+            // A verdict that comes after the grant means nothing, and an error has been found before.
+            owner.end_wait();
         }
     }
 }

@@ -5,9 +5,10 @@ use crate::intent::Intents;
 use crate::manager::{LockManager, What};
 use crate::mode::TableMode;
 use crate::share::Shares;
-use foreshore_base::{Csn, Error, Lockable, Result, TableId, Xid};
+use crate::victim::{Attempt, Member};
+use foreshore_base::{Csn, Error, Lockable, Result, TableId, Waiter, Xid};
 use foreshore_sync::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
-use foreshore_sync::{CachePadded, LockRank, Mutex, MutexGuard, Nanos};
+use foreshore_sync::{CachePadded, LockRank, Mutex, MutexGuard, Nanos, thread_index};
 use std::sync::Arc;
 
 /// What an owner waits for. Who that is, is looked up anew by each walk, because queues change while their waiters sleep.
@@ -46,8 +47,18 @@ pub(crate) struct Shown {
     pub(crate) term: u64,
     pub(crate) label: &'static str,
     pub(crate) began: Nanos,
+    /// Start of its first attempt, and how often it was the victim of a deadlock.
+    first: Nanos,
+    losses: u32,
+    /// The thread that works for it, if one is known to (see [`Owner::set_thread`]).
+    pub(crate) thread: Option<usize>,
     pub(crate) leased: bool,
     pub(crate) wait: Wait,
+    /// Number of the wait; and what the transaction had to undo when that began.
+    wait_no: u64,
+    undo_bytes: u64,
+    /// The cycle of which this waiter is the victim, from it on. Set by the waiter that closed the cycle. It goes with the wait.
+    pub(crate) verdict: Option<Arc<[Waiter]>>,
     /// How errors of others name what it waits for.
     pub(crate) named: Option<Lockable>,
     /// Rows of which this transaction wakes one waiter each when it ends.
@@ -60,8 +71,14 @@ impl Slot {
             term: 1,
             label: "",
             began: Nanos::ZERO,
+            first: Nanos::ZERO,
+            losses: 0,
+            thread: None,
             leased: false,
             wait: Wait::Nothing,
+            wait_no: 0,
+            undo_bytes: 0,
+            verdict: None,
             named: None,
             rows: Vec::new(),
         };
@@ -75,6 +92,19 @@ impl Slot {
 
     pub(crate) fn shown(&self) -> MutexGuard<'_, Shown> {
         self.state.lock()
+    }
+
+    /// Its transaction as a member of a cycle.
+    pub(crate) fn member(&self, index: u32) -> Member {
+        let Shown { term, wait_no, undo_bytes, first, losses, .. } = *self.shown();
+        Member { index, term, wait_no, undo_bytes, first, losses }
+    }
+}
+
+impl Shown {
+    /// Whether it still waits as it did when `member` was read.
+    pub(crate) fn waits_as(&self, member: &Member) -> bool {
+        self.wait != Wait::Nothing && (self.term, self.wait_no) == (member.term, member.wait_no)
     }
 }
 
@@ -161,6 +191,11 @@ pub struct Owner {
     pub(crate) widened: u64,
     /// The key, by its row and table, of which this owner has an exclusive turn.
     pub(crate) turn: Option<(RowHash, TableId)>,
+    began: Nanos,
+    /// As the slot has it, which others read.
+    thread: Option<usize>,
+    /// What its transaction has to undo; shown when it begins to wait.
+    undo_bytes: u64,
 }
 
 impl Owner {
@@ -170,15 +205,44 @@ impl Owner {
         self.index as usize
     }
 
-    /// Starts a transaction in this slot under `label`, which errors of others will name.
+    /// Starts a transaction in this slot under `label`, which errors of others will name. The calling thread works for it.
     ///
     /// # Panics
     /// When locks of an earlier one are still held.
     pub fn begin(&mut self, label: &'static str) {
+        self.begin_attempt(label, Attempt::default());
+    }
+
+    /// As [`begin`](Self::begin), for a transaction that is run again.
+    ///
+    /// # Panics
+    /// As [`begin`](Self::begin).
+    pub fn begin_attempt(&mut self, label: &'static str, attempt: Attempt) {
         assert!(self.is_idle(), "a transaction begins without locks");
-        let began = self.manager.now();
+        (self.began, self.thread, self.undo_bytes) = (self.manager.now(), Some(thread_index()), 0);
         let mut shown = self.slot().shown();
-        (shown.label, shown.began, shown.leased) = (label, began, true);
+        (shown.label, shown.began, shown.leased) = (label, self.began, true);
+        (shown.first, shown.losses) = (attempt.first.unwrap_or(self.began), attempt.losses);
+        shown.thread = self.thread;
+    }
+
+    /// When the transaction began, by [`LockManager::now`].
+    #[must_use]
+    pub const fn began(&self) -> Nanos {
+        self.began
+    }
+
+    /// Names the thread that works for the transaction: the one without which it does not end. `None` where another can end it, too.
+    pub fn set_thread(&mut self, thread: Option<usize>) {
+        if self.thread != thread {
+            self.thread = thread;
+            self.slot().shown().thread = thread;
+        }
+    }
+
+    /// Sets what the transaction has to undo, by which victims of deadlocks are chosen. Others see it when the owner waits.
+    pub const fn set_undo_bytes(&mut self, bytes: u64) {
+        self.undo_bytes = bytes;
     }
 
     /// Shows the xid to those who will wait for it. Called before the xid is written to a tuple header.
@@ -228,11 +292,20 @@ impl Owner {
         self.tables.is_empty() && self.shares.is_empty() && self.ranges.is_empty() && self.turn.is_none()
     }
 
-    /// Shows what it waits for, and how an error names that.
-    pub(crate) fn set_wait(&self, wait: Wait, what: Option<&What<'_>>) {
-        let named = what.map(What::named);
+    /// Shows what it waits for, how an error names that, and what its transaction has to undo.
+    pub(crate) fn begin_wait(&self, wait: Wait, what: &What<'_>) {
+        let named = Some(what.named());
         let mut shown = self.slot().shown();
         (shown.wait, shown.named) = (wait, named);
+        shown.wait_no += 1;
+        shown.undo_bytes = self.undo_bytes;
+    }
+
+    /// Takes the edge back. Returns the cycle of which this waiter has become the victim.
+    pub(crate) fn end_wait(&self) -> Option<Arc<[Waiter]>> {
+        let mut shown = self.slot().shown();
+        (shown.wait, shown.named) = (Wait::Nothing, None);
+        shown.verdict.take()
     }
 
     /// Ends the term: what it shows goes back, and the rows to wake come out.
@@ -276,6 +349,9 @@ impl LockManager {
             room: self.room.own(),
             widened: 0,
             turn: None,
+            began: Nanos::ZERO,
+            thread: None,
+            undo_bytes: 0,
         };
         owner.begin(label);
         Ok(owner)

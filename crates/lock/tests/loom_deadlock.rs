@@ -1,5 +1,5 @@
-//! Models of waits that close a cycle at once: somebody sees it, and one alone is refused. A cycle that nobody sees shows as
-//! a deadlock of the model, for no wait has an end of its own.
+//! Models of waits that close a cycle at once: a waiter sees it, and one alone is refused, the one with the least to undo. A
+//! cycle that no waiter sees, and a victim that is not told, show as a deadlock of the model, for no wait has an end of its own.
 #![cfg(foreshore_loom)]
 
 use foreshore_base::{Error, Result, TableId, Xid};
@@ -98,11 +98,17 @@ struct Outcome {
 }
 
 fn all(members: &'static [Member]) -> Vec<Outcome> {
+    weighed(members, &[0; 3])
+}
+
+/// Each has so many bytes to undo.
+fn weighed(members: &'static [Member], undo_bytes: &[u64]) -> Vec<Outcome> {
     let model = Arc::new(Model::new(members.len()));
     let owners: Vec<_> = (0..members.len())
         .map(|member| {
             let mut owner = model.locks.lease("member").expect("a slot");
             owner.set_xid(xid(member));
+            owner.set_undo_bytes(undo_bytes[member]);
             members[member].has.iter().for_each(|&thing| model.lock(&mut owner, thing).expect("free"));
             owner
         })
@@ -126,6 +132,16 @@ fn ring(members: &'static [Member], tail: usize) {
     let refused: Vec<_> = all(members).iter().map(|outcome| outcome.refused_by).collect();
     assert_eq!(refused[..cycle].iter().flatten().count(), 1, "one victim of a cycle");
     assert_eq!(refused.iter().flatten().collect::<Vec<_>>(), [&cycle], "it is in the cycle, and told all of it");
+}
+
+/// All of `members` are a cycle, of which the one with the least to undo is refused.
+fn ring_with_victim(members: &'static [Member], undo_bytes: &[u64]) {
+    let refused: Vec<_> = weighed(members, undo_bytes).iter().map(|outcome| outcome.refused_by).collect();
+    let least = (0..members.len()).min_by_key(|&member| undo_bytes[member]);
+    for (member, refused) in refused.into_iter().enumerate() {
+        let expected = (Some(member) == least).then_some(members.len());
+        assert_eq!(refused, expected, "the member with the least to undo is the victim");
+    }
 }
 
 const TABLES: [Member; 2] =
@@ -185,6 +201,39 @@ fn who_waits_for_a_cycle_is_not_refused() {
 #[test]
 fn a_cycle_of_an_edge_that_moves_is_found() {
     check(an_edge_that_moves);
+}
+
+#[test]
+fn of_two_that_wait_for_tables_the_one_with_less_to_undo_is_refused() {
+    check(|| ring_with_victim(&TABLES, &[5, 1]));
+}
+
+#[test]
+fn of_two_that_wait_for_rows_the_one_with_less_to_undo_is_refused() {
+    check(|| ring_with_victim(&ROWS_OF_BOTH, &[1, 5]));
+}
+
+#[test]
+fn of_two_that_wait_for_a_table_and_a_row_the_one_with_less_to_undo_is_refused() {
+    check(|| ring_with_victim(&MIXED, &[5, 1]));
+    check(|| ring_with_victim(&MIXED, &[1, 5]));
+}
+
+#[test]
+fn of_three_that_wait_the_one_with_the_least_to_undo_is_refused() {
+    check(|| ring_with_victim(&THREE, &[5, 1, 3]));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_victim_in_a_queue_is_woken_behind_its_verdict() {
+    mutated("deadlock: a victim is woken before its verdict", || ring_with_victim(&TABLES, &[5, 1]));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_victim_at_a_row_sleeps_only_while_its_signal_stands_still() {
+    mutated("deadlock: a waiter for a row has no signal", || ring_with_victim(&ROWS_OF_BOTH, &[5, 1]));
 }
 
 #[test]

@@ -1,7 +1,8 @@
-//! A walk that passes waiters at different times may see a cycle that never stood: nobody is refused for it.
+//! A walk that passes waiters at different times may see a cycle that never stood: no request is refused for it. Nor is a
+//! request that a victim of a cycle makes after its wait has ended by itself.
 #![cfg(foreshore_shuttle)]
 
-use foreshore_base::TableId;
+use foreshore_base::{Error, TableId};
 use foreshore_lock::{LockManager, LockOptions, TableMode};
 use foreshore_sync::model::{shuttle, shuttle_mutated};
 use foreshore_sync::pause;
@@ -63,4 +64,53 @@ fn a_cycle_that_never_stood_refuses_nobody() {
 #[should_panic(expected = "no cycle has stood")]
 fn a_cycle_is_read_twice_in_the_same_terms() {
     shuttle_mutated("deadlock: a cycle is read once", ITERATIONS, holders_that_end_when_they_are_passed);
+}
+
+/// The victim of a cycle runs out of time between its choice and its verdict, rolls back, and its slot's next transaction waits
+/// for a third one, which ends.
+fn a_victim_that_has_given_up() {
+    let locks = Arc::new(LockManager::new(LockOptions { max_owners: 4, share_slots: 64, ..LockOptions::default() }));
+    const OF_THIRD: TableId = TableId(3);
+    let lock = |owner: &mut _, table, timeout| locks.lock_table(owner, table, TableMode::Exclusive, timeout);
+    let [mut closer, mut victim, mut third] =
+        ["closer", "victim", "third"].map(|label| locks.lease(label).expect("a slot"));
+    lock(&mut closer, HELD, Duration::MAX).expect("free");
+    lock(&mut victim, WANTED, Duration::MAX).expect("free");
+    lock(&mut third, OF_THIRD, Duration::MAX).expect("free");
+    closer.set_undo_bytes(5);
+
+    let theirs = locks.clone();
+    let member = thread::spawn(move || {
+        let first = theirs.lock_table(&mut victim, HELD, TableMode::Exclusive, Duration::from_micros(300));
+        theirs.finish(&mut victim, None);
+        if !matches!(first, Err(Error::LockTimeout { .. })) {
+            return;
+        }
+        victim.begin("next");
+        let second = theirs.lock_table(&mut victim, OF_THIRD, TableMode::Exclusive, Duration::MAX);
+        second.expect("this wait closes no cycle");
+        theirs.finish(&mut victim, None);
+    });
+    while locks.stats().waits == 0 {
+        thread::yield_now();
+    }
+    pause::set("lock: a victim is chosen", || (0..20).for_each(|_| thread::yield_now()));
+    // Unless the victim was faster.
+    let granted = lock(&mut closer, WANTED, Duration::MAX);
+    pause::set("nowhere", || ());
+    granted.expect("the victim ends");
+    locks.finish(&mut closer, None);
+    locks.finish(&mut third, None);
+    member.join().expect("no panic");
+}
+
+#[test]
+fn a_verdict_meets_the_wait_that_it_was_made_for() {
+    shuttle(ITERATIONS, a_victim_that_has_given_up);
+}
+
+#[test]
+#[should_panic(expected = "this wait closes no cycle")]
+fn a_verdict_names_a_wait() {
+    shuttle_mutated("deadlock: a verdict meets a later wait", ITERATIONS, a_victim_that_has_given_up);
 }

@@ -1,8 +1,8 @@
 //! The messages of errors: what was refused, on what, and what to do.
 
 use super::Error;
-use crate::Waiter;
 use crate::damage::write_damage;
+use crate::{Lockable, Waiter};
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
@@ -42,12 +42,14 @@ impl fmt::Display for Error {
             Self::Exhausted { runs, cause } => {
                 write!(f, "the transaction was run {runs} times without success; last cause: {cause}")
             }
+            Self::Deadline { holder, runs, elapsed, cause } => write_deadline(f, holder, *runs, *elapsed, cause),
             Self::NoSavepoint => f.write_str("the transaction has no such savepoint, or has gone back behind it"),
             Self::KeyExists => f.write_str("the table already has the key"),
             Self::Deadlock { cycle } => write_cycle(f, cycle),
             Self::LockTimeout { holder, what, waited } => {
                 write!(f, "no lock on {what} within {waited:?}, held by {holder:?}")
             }
+            Self::OwnThreadLock { holder, what, waited } => write_own_thread(f, holder, what, *waited),
             Self::RowLocked { what, holder } => write!(f, "{what} is locked by {holder:?}"),
             Self::Conflict { table, key } => {
                 write!(f, "the row with key {key:02x?} of table {table} has changed since the snapshot was taken")
@@ -72,6 +74,27 @@ impl fmt::Display for Error {
             }
         }
     }
+}
+
+fn write_deadline(
+    f: &mut fmt::Formatter<'_>,
+    holder: &str,
+    runs: u32,
+    elapsed: Duration,
+    cause: &Error,
+) -> fmt::Result {
+    write!(f, "the transaction was run {runs} times in {elapsed:?}, up to its deadline")?;
+    if !holder.is_empty() {
+        write!(f, ", blocked by {holder:?}")?;
+    }
+    write!(f, "; last cause: {cause}")
+}
+
+fn write_own_thread(f: &mut fmt::Formatter<'_>, holder: &str, what: &Lockable, waited: Duration) -> fmt::Result {
+    write!(
+        f,
+        "no lock on {what} within {waited:?}: transaction {holder:?} stands in the way, which this thread has begun; end it first"
+    )
 }
 
 fn write_too_old(f: &mut fmt::Formatter<'_>, label: &str, age: Duration) -> fmt::Result {
