@@ -20,13 +20,16 @@
 
 #![forbid(unsafe_code)]
 
+mod begin;
 mod ceiling;
 mod early_release;
 mod enter;
 mod finish;
 pub mod format;
 mod forward;
+mod grown;
 mod leases;
+mod line;
 mod linger;
 mod lock;
 mod manager;

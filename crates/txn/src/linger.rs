@@ -45,7 +45,9 @@ impl TxnManager {
     }
 
     /// A commit keeps its locks and its lease until it is durable.
-    pub(crate) fn linger(self: &Arc<Self>, lease: Box<Lease>, csn: Csn) {
+    pub(crate) fn linger(self: &Arc<Self>, mut lease: Box<Lease>, csn: Csn) {
+        // It ends in whatever thread acknowledges it.
+        lease.owner.set_thread(None);
         let lingers = Lingers::new(self, lease.is_own);
         self.log.release_when_durable(csn.lsn(), move || lingers.end(lease, csn));
     }

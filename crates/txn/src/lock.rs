@@ -16,7 +16,7 @@ impl Txn {
         if self.try_lock_table(table, mode) {
             return Ok(());
         }
-        let (manager, timeout) = (self.manager.clone(), self.lock_timeout);
+        let (manager, timeout) = (self.manager.clone(), self.lock_timeout());
         let mut tag = Csn::ZERO;
         let granted = self.waiting(|owner| {
             tag = manager.locks.lock_table(owner, table, mode, timeout)?;
@@ -43,7 +43,7 @@ impl Txn {
         if self.try_share(target) {
             return Ok(());
         }
-        let (manager, timeout) = (self.manager.clone(), self.lock_timeout);
+        let (manager, timeout) = (self.manager.clone(), self.lock_timeout());
         self.waiting(|owner| manager.locks.share(owner, target, timeout))
     }
 
@@ -71,7 +71,7 @@ impl Txn {
     /// # Errors
     /// As [`lock_table`](Self::lock_table).
     pub fn wait_to_cover(&mut self, table: TableId, interval: &Interval) -> Result<()> {
-        let (manager, timeout) = (self.manager.clone(), self.lock_timeout);
+        let (manager, timeout) = (self.manager.clone(), self.lock_timeout());
         self.waiting(|owner| manager.locks.wait_to_cover(owner, table, interval, timeout))
     }
 
@@ -104,7 +104,7 @@ impl Txn {
     /// # Errors
     /// As [`lock_table`](Self::lock_table). There is no turn to end then.
     pub fn wait_exclusive(&mut self, target: Target<'_>) -> Result<()> {
-        let (manager, timeout) = (self.manager.clone(), self.lock_timeout);
+        let (manager, timeout) = (self.manager.clone(), self.lock_timeout());
         let granted = self.waiting(|owner| manager.locks.wait_exclusive(owner, target, timeout));
         // The wait may have succeeded and the reservation after it failed.
         granted.inspect_err(|_| self.end_exclusive())
@@ -118,8 +118,8 @@ impl Txn {
 
     /// What an operation that may wait for rows begins with.
     #[must_use]
-    pub const fn patience(&self) -> Patience {
-        Patience::new(self.lock_timeout)
+    pub fn patience(&self) -> Patience {
+        Patience::new(self.lock_timeout())
     }
 
     /// Waits for `holder`, whom [`row_holder`](Self::row_holder) named for the row, and returns when there is reason to
@@ -175,6 +175,7 @@ impl Txn {
         let lease = self.lease_mut();
         lease.session.release();
         lease.undo.release(may_agree);
+        lease.owner.set_undo_bytes(lease.session.undo_log() + lease.undo.entries());
         let outcome = wait(&mut lease.owner)?;
         if self.manager.is_halted() {
             return Err(self.manager.stop_error().unwrap_or(Error::Closed));

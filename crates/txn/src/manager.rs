@@ -3,6 +3,7 @@
 use crate::ceiling::{Bound, RAISE_COST, Xids};
 use crate::early_release::EarlyRelease;
 use crate::leases::Leases;
+use crate::line::Line;
 use crate::parked::ParkedList;
 use crate::pins::Pins;
 use crate::readers::{Readers, SnapshotLimits};
@@ -10,13 +11,12 @@ use crate::resource::ResourceManager;
 use crate::slot::{self, ActiveSlots};
 use crate::status::{Status, StatusWindow};
 use crate::table::StatusTable;
-use crate::txn::{Txn, TxnOptions};
 use crate::undo::{Arena, SpillFile, Undo};
 use crate::view::{KeptView, View, Views};
 use foreshore_base::{Csn, Error, GroupNo, Result, Xid};
 use foreshore_lock::{LockManager, Owner};
 use foreshore_sync::primitive::atomic::AtomicBool;
-use foreshore_sync::{EventCount, ShardedCounter, SystemClock, pause};
+use foreshore_sync::{EventCount, Nanos, ShardedCounter, SystemClock, pause};
 use foreshore_wal::{Log, Session};
 use std::fmt;
 use std::sync::Arc;
@@ -33,8 +33,8 @@ pub struct TxnManagerOptions {
     pub max_sessions: usize,
     /// Transactions of the engine's own at once, beside those (see [`TxnManager::begin_own`]).
     pub own_sessions: usize,
-    /// Snapshots in use at once.
-    pub max_snapshots: usize,
+    /// Snapshots in use at once that need no lock to be taken.
+    pub snapshot_slots: usize,
     /// Words of the status window, 8 bytes each, a power of two. A transaction that still runs when half as many xids were drawn after
     /// its own is pinned, and at most half of the words may be those of pinned ones. Sessions may have drawn an eighth of them
     /// for later.
@@ -58,7 +58,7 @@ impl Default for TxnManagerOptions {
         Self {
             max_sessions: 1024,
             own_sessions: 0,
-            max_snapshots: 1024,
+            snapshot_slots: 1024,
             status_capacity: 1 << 20,
             undo_limit_bytes: 128 << 20,
             spill: None,
@@ -130,10 +130,11 @@ pub struct TxnManager {
     pub(crate) table: OnceLock<Arc<dyn StatusTable>>,
     leases: Leases,
     own_leases: Leases,
-    /// Where threads wait for the lease of a commit to come back.
+    /// Where threads wait for a lease to come back.
     pub(crate) returned: EventCount,
+    pub(crate) line: Line,
     pub(crate) undo: Arc<Arena>,
-    max_sessions: usize,
+    pub(crate) max_sessions: usize,
     pub(crate) early_release: EarlyRelease,
     pub(crate) undo_patience: Duration,
     pub(crate) snapshot_limits: SnapshotLimits,
@@ -154,9 +155,9 @@ impl TxnManager {
         let sessions = options.max_sessions + options.own_sessions;
         assert!(sessions > 0, "somebody may begin a transaction");
         assert!(options.status_capacity >= 16, "the window is moved by eighths");
-        assert!(options.max_snapshots > 0, "a transaction may read");
+        assert!(options.snapshot_slots > 0, "a transaction may read");
         let window = StatusWindow::new(options.status_capacity, sessions, start.next_xid)?;
-        let (readers, pins) = (Readers::new(options.max_snapshots), Pins::new(sessions));
+        let (readers, pins) = (Readers::new(options.snapshot_slots), Pins::new(sessions));
         let first_view = View::of(&readers, &pins, window.late(), || log.durable().csn());
         let undo = Arc::new(Arena::new(options.undo_limit_bytes, options.spill)?);
         locks.watch_waits(undo.changed().clone());
@@ -179,6 +180,7 @@ impl TxnManager {
             leases: Leases::at_most(options.max_sessions),
             own_leases: Leases::at_most(options.own_sessions),
             returned: EventCount::new(),
+            line: Line::default(),
             undo,
             max_sessions: options.max_sessions,
             early_release: options.early_release,
@@ -207,84 +209,8 @@ impl TxnManager {
         assert!(self.resources.set(resources).is_ok(), "the resource manager is wired once");
     }
 
-    /// Begins a transaction. Waits for a commit to become durable if that is what keeps the last session.
-    ///
-    /// # Errors
-    /// `TooManyTransactions` when all sessions are in use; `Poisoned`.
-    pub fn begin(self: &Arc<Self>, options: TxnOptions) -> Result<Txn> {
-        self.begin_with(options, false)
-    }
-
-    /// Begins a transaction of the engine's own. It takes no session away from the others.
-    ///
-    /// # Errors
-    /// As [`begin`](Self::begin).
-    pub fn begin_own(self: &Arc<Self>, options: TxnOptions) -> Result<Txn> {
-        self.begin_with(options, true)
-    }
-
-    fn begin_with(self: &Arc<Self>, options: TxnOptions, is_own: bool) -> Result<Txn> {
-        let leases = self.leases(is_own);
-        let idle = leases.take();
-        // After it was taken: the lease of a rollback that failed comes back when the log has stopped, and is not used again.
-        if let Some(error) = self.log.poisoned() {
-            idle.into_iter().for_each(|lease| leases.give_back(lease));
-            return Err(error);
-        }
-        let lease = match idle {
-            Some(mut lease) => {
-                lease.owner.begin(options.label);
-                lease
-            }
-            None => self.new_lease(options.label, is_own)?,
-        };
-        let mut txn = Txn::new(self.clone(), lease, options);
-        txn.take_first_snapshot()?;
-        Ok(txn)
-    }
-
     pub(crate) const fn leases(&self, is_own: bool) -> &Leases {
         if is_own { &self.own_leases } else { &self.leases }
-    }
-
-    fn new_lease(&self, label: &'static str, is_own: bool) -> Result<Box<Lease>> {
-        let leases = self.leases(is_own);
-        let idle = match leases.take_elsewhere() {
-            None if leases.may_make_one() => return self.make_lease(label, is_own).inspect_err(|_| leases.not_made()),
-            None => self.returned_lease(leases)?,
-            found => found,
-        };
-        // As above: the one that is taken here may be that of a failed rollback, and one that is missing may be lost.
-        if let Some(error) = self.log.poisoned() {
-            idle.into_iter().for_each(|lease| leases.give_back(lease));
-            return Err(error);
-        }
-        let Some(mut lease) = idle else {
-            let oldest = self.locks.oldest().map_or("", |(label, _)| label);
-            return Err(Error::TooManyTransactions { max: self.max_sessions, oldest });
-        };
-        lease.owner.begin(label);
-        Ok(lease)
-    }
-
-    fn make_lease(&self, label: &'static str, is_own: bool) -> Result<Box<Lease>> {
-        let owner = self.locks.lease(label)?;
-        let session = self.log.session()?;
-        let undo = Undo::new(self.undo.clone());
-        undo.set_owner(owner.index());
-        let (view, home) = (self.views.newest(), self.leases(is_own).home());
-        Ok(Box::new(Lease { session, owner, undo, view, is_own, home }))
-    }
-
-    /// Takes the lease of a transaction that has ended with commit number `csn`; zero if it was taken back.
-    pub(crate) fn give_back(&self, mut lease: Box<Lease>, csn: Csn) {
-        lease.undo.end(csn);
-        lease.session.end_undo_log();
-        lease.session.release();
-        lease.session.set_frees(false);
-        lease.undo.put_on_shelf();
-        self.leases(lease.is_own).give_back(lease);
-        self.undo.tell();
     }
 
     /// What a checkpoint has to record. The caller has loaded the log's next group before. Xids that sessions keep for later are
@@ -296,6 +222,12 @@ impl TxnManager {
         let active = self.void_left(next_xid).iter().map(|active| (active.xid, active.first_group)).collect();
         let (clock, window_lo) = (self.clock(), self.window.lo());
         CheckpointView { next_xid, active, ceiling: self.xids.ceiling(), clock, window_lo }
+    }
+
+    /// The time by the clock that stamps the begins of transactions.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        self.locks.now()
     }
 
     /// At or above the last LSN and the commit number of every transaction that has ended.

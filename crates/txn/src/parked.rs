@@ -304,6 +304,7 @@ impl TxnManager {
         lease.undo.release(false);
         // What it has read protects nothing any more. What it has written keeps its tables from being dropped.
         self.locks.release_shared(&mut lease.owner);
+        lease.owner.set_thread(None);
         let owner = lease.owner.index();
         self.parked.add(parked);
         // After it is in the list: see the head of the file.

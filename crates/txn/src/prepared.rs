@@ -117,6 +117,8 @@ impl Txn {
         self.manager.log.force(lsn)?;
         self.release();
         self.prepared_as = Some(xid);
+        // Any thread may resolve it.
+        self.lease_mut().owner.set_thread(None);
         Ok(Prepared { txn: self })
     }
 
@@ -217,6 +219,7 @@ impl TakenOver {
         for &(table, mode) in &self.in_doubt.body.tables {
             manager.locks.try_lock_table(owner, table, mode).ok_or("two prepared transactions exclude each other")?;
         }
+        owner.set_thread(None);
         Ok(Prepared { txn: self.txn })
     }
 }

@@ -78,25 +78,24 @@ impl Txn {
     }
 
     /// Takes the snapshot of the whole transaction, if it reads by one.
-    pub(crate) fn take_first_snapshot(&mut self) -> Result<()> {
+    pub(crate) fn take_first_snapshot(&mut self) {
         if self.isolation == Isolation::Snapshot {
-            self.snapshot = Some(self.take_snapshot()?);
+            self.snapshot = Some(self.take_snapshot());
         }
-        Ok(())
     }
 
-    fn take_snapshot(&self) -> Result<Arc<Snapshot>> {
-        self.manager.snapshot_within(self.reads, self.label, self.snapshot_limits).map(Arc::new)
+    fn take_snapshot(&self) -> Arc<Snapshot> {
+        Arc::new(self.manager.snapshot_within(self.reads, self.label, self.snapshot_limits))
     }
 
     /// The snapshot by which an operation that begins now reads; `None` if it reads what is newest, under locks.
     ///
     /// # Errors
-    /// `TooManyTransactions` when as many snapshots are in use as the options say; `SnapshotTooOld`.
+    /// `SnapshotTooOld`.
     pub fn reads_at(&self) -> Result<Option<Arc<Snapshot>>> {
         match self.isolation {
             Isolation::Serializable => Ok(None),
-            Isolation::ReadCommitted => self.take_snapshot().map(Some),
+            Isolation::ReadCommitted => Ok(Some(self.take_snapshot())),
             Isolation::Snapshot => {
                 let snapshot = self.snapshot.clone().expect("taken at the start");
                 self.check_snapshot(&snapshot)?;

@@ -16,10 +16,11 @@
 //! An xid at or above `hi` belongs to a commit above `s`: had its number been drawn by the time `s` was read, what came
 //! before it in that transaction, the draw of the xid, would have been visible at step 4.
 
+use crate::grown::Grown;
 use foreshore_base::{Csn, Xid};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use foreshore_sync::{CachePadded, LockRank, Mutex, Nanos, rmw, thread_index};
+use foreshore_sync::{LockRank, Mutex, Nanos, rmw, thread_index};
 use std::time::Duration;
 
 // The state of a slot.
@@ -140,29 +141,34 @@ impl Reader {
 /// The slots of all readers.
 #[derive(Debug)]
 pub(crate) struct Readers {
-    slots: Box<[CachePadded<Slot>]>,
-    /// Slots from here on were never used.
+    slots: Grown<Slot>,
+    /// Slots of the fixed part from here on were never used.
     used: AtomicUsize,
     /// Whether a reader has ever had limits.
     limited: AtomicBool,
 }
 
 impl Readers {
+    /// With a fixed part of `count` slots.
     pub(crate) fn new(count: usize) -> Self {
-        let about = || (About::new("", Nanos::ZERO), Toll::default());
-        let slot = |_| {
+        let slot = || {
+            let about = (About::new("", Nanos::ZERO), Toll::default());
             let (state, hi) = (AtomicU64::new(FREE), AtomicU64::new(0));
-            CachePadded::new(Slot { state, hi, about: Mutex::new(LockRank::Leaf, about()) })
+            Slot { state, hi, about: Mutex::new(LockRank::Leaf, about) }
         };
-        Self { slots: (0..count).map(slot).collect(), used: AtomicUsize::new(0), limited: AtomicBool::new(false) }
+        Self { slots: Grown::new(count, slot), used: AtomicUsize::new(0), limited: AtomicBool::new(false) }
     }
 
-    pub(crate) fn capacity(&self) -> usize {
-        self.slots.len()
+    /// All slots that may be in use, with their numbers.
+    fn in_use(&self) -> impl Iterator<Item = (usize, &Slot)> {
+        // ORDERING: Relaxed, ordered by the fence of `all`; elsewhere a hint.
+        let used = self.used.load(Ordering::Relaxed);
+        let fixed = self.slots.fixed()[..used].iter().map(|slot| &**slot).enumerate();
+        fixed.chain(self.slots.extra_in_use())
     }
 
-    /// Takes a snapshot; `None` if all slots are in use. `frozen`, `durable` and `next` are read as the head of this file
-    /// says, and so is `clock`, if the snapshot is to be the latest.
+    /// Takes a snapshot. `frozen`, `durable` and `next` are read as the head of this file says, and so is `clock`, if the
+    /// snapshot is to be the latest.
     pub(crate) fn take(
         &self,
         about: About,
@@ -170,16 +176,15 @@ impl Readers {
         durable: impl Fn() -> Csn,
         clock: Option<impl FnOnce() -> Csn>,
         next: impl FnOnce() -> Xid,
-    ) -> Option<Mark> {
+    ) -> Mark {
         let frozen = frozen();
         let bound = durable();
-        let at = self.claim(bound)?;
+        let (at, slot) = self.claim(bound);
         if !mutant("readers: no fence behind the bound") {
             // ORDERING: store, fence, look: step 2; pairs with the fence of `all`.
             fence(Ordering::SeqCst);
         }
         let (csn, hi) = read_snapshot(bound, durable, clock, next);
-        let slot = &self.slots[at];
         slot.about.lock().0 = about;
         // ORDERING: Relaxed, published by the state. The first one with limits sets it for good.
         if about.limits != SnapshotLimits::NONE && !self.limited.load(Ordering::Relaxed) {
@@ -190,16 +195,17 @@ impl Readers {
         slot.hi.store(hi.0, Ordering::Relaxed);
         // ORDERING: publish, pairs with `all`.
         slot.state.store(csn.0 << 2 | TAKEN, Ordering::Release);
-        Some(Mark { slot: at, csn, frozen, hi })
+        Mark { slot: at, csn, frozen, hi }
     }
 
     /// Finds a free slot, near those that this thread had before, and shows the bound in it.
-    fn claim(&self, bound: Csn) -> Option<usize> {
+    fn claim(&self, bound: Csn) -> (usize, &Slot) {
         let shown = if mutant("readers: bound shown late") { FREE | (1 << 62) } else { bound.0 << 2 | BOUND };
-        let first = thread_index() % self.slots.len();
-        let order = (first..self.slots.len()).chain(0..first);
-        order.into_iter().find(|&at| {
-            let state = &self.slots[at].state;
+        let fixed = self.slots.fixed();
+        let first = thread_index() % fixed.len();
+        let mut order = (first..fixed.len()).chain(0..first);
+        let free = order.find(|&at| {
+            let state = &fixed[at].state;
             // ORDERING: hint, the exchange decides.
             if state.load(Ordering::Relaxed) != FREE {
                 return false;
@@ -212,25 +218,36 @@ impl Readers {
             rmw::contended(1);
             // ORDERING: Acquire, claim: what the last reader stored here came before. Otherwise ordered by the caller's fence.
             state.compare_exchange(FREE, shown, Ordering::Acquire, Ordering::Relaxed).is_ok()
-        })
+        });
+        free.map_or_else(
+            // ORDERING: Relaxed, as the exchange; the last reader's stores come before by the lock.
+            || self.slots.claim_extra(|slot| slot.state.store(shown, Ordering::Relaxed)),
+            |at| (at, &*fixed[at]),
+        )
+    }
+
+    /// The slot that a reader has.
+    fn slot_of(&self, mark: &Mark) -> &Slot {
+        self.slots.slot(mark.slot).expect("a reader has its slot")
     }
 
     /// The reader has ended.
     pub(crate) fn release(&self, mark: &Mark) {
         // ORDERING: Release, what it has read was read before; pairs with `all` and the next claim.
-        self.slots[mark.slot].state.store(FREE, Ordering::Release);
+        self.slot_of(mark).state.store(FREE, Ordering::Release);
+        self.slots.release(mark.slot);
     }
 
     /// Whether the snapshot was taken from its reader. Asked after a read, before what was read is handed out.
     pub(crate) fn is_killed(&self, mark: &Mark) -> bool {
         // ORDERING: Acquire orders the reads before it, if they end in an Acquire fence: who wrote over what was read came
         // after the kill.
-        self.slots[mark.slot].state.load(Ordering::Acquire) == KILLED
+        self.slot_of(mark).state.load(Ordering::Acquire) == KILLED
     }
 
     /// The same, and what it had taken.
     pub(crate) fn toll(&self, mark: &Mark) -> Option<Toll> {
-        self.is_killed(mark).then(|| self.slots[mark.slot].about.lock().1)
+        self.is_killed(mark).then(|| self.slot_of(mark).about.lock().1)
     }
 
     /// All readers. What the caller judges by was read before, and the bounds that it finds are not missed by that.
@@ -239,9 +256,7 @@ impl Readers {
             // ORDERING: store, fence, look: pairs with the fence of `take`.
             fence(Ordering::SeqCst);
         }
-        // ORDERING: Relaxed, ordered by the fence.
-        let used = self.used.load(Ordering::Relaxed);
-        self.slots[..used].iter().filter_map(|slot| {
+        self.in_use().filter_map(|(_, slot)| {
             // ORDERING: Acquire, `hi` is that of the state; pairs with `take`.
             let state = slot.state.load(Ordering::Acquire);
             let csn = Csn(state >> 2);
@@ -261,15 +276,15 @@ impl Readers {
 
     /// The oldest snapshot, if there is one.
     pub(crate) fn oldest(&self) -> Option<(Csn, About)> {
-        self.taken().min().map(|(csn, at)| (csn, self.slots[at].about.lock().0))
+        self.taken().min_by_key(|&(csn, at, _)| (csn, at)).map(|(csn, _, slot)| (csn, slot.about.lock().0))
     }
 
     /// Takes the oldest snapshot from its reader, if `judge` gives a toll for it: it counts no more. Returns what it was.
     pub(crate) fn kill_oldest(&self, judge: impl Fn(Csn, &About) -> Option<Toll>) -> Option<(Csn, About, Toll)> {
-        while let Some((csn, at)) = self.taken().min() {
-            let about = self.slots[at].about.lock().0;
+        while let Some((csn, _, slot)) = self.taken().min_by_key(|&(csn, at, _)| (csn, at)) {
+            let about = slot.about.lock().0;
             let toll = judge(csn, &about)?;
-            if self.kill(csn, at, &about, toll) {
+            if slot.kill(csn, &about, toll) {
                 return Some((csn, about, toll));
             }
             // It has ended by itself, and another is the oldest.
@@ -279,9 +294,9 @@ impl Readers {
 
     /// Takes all snapshots from their readers for which `judge` gives a toll, and returns how many. Who comes meanwhile may be missed.
     pub(crate) fn kill_each(&self, judge: impl Fn(Csn, &About) -> Option<Toll>) -> usize {
-        let doomed = self.taken().filter(|&(csn, at)| {
-            let about = self.slots[at].about.lock().0;
-            judge(csn, &about).is_some_and(|toll| self.kill(csn, at, &about, toll))
+        let doomed = self.taken().filter(|&(csn, _, slot)| {
+            let about = slot.about.lock().0;
+            judge(csn, &about).is_some_and(|toll| slot.kill(csn, &about, toll))
         });
         doomed.count()
     }
@@ -292,32 +307,31 @@ impl Readers {
         self.limited.load(Ordering::Relaxed)
     }
 
-    /// Takes the snapshot `csn` from the reader in slot `at`, if it is still the one that `about` tells of.
-    fn kill(&self, csn: Csn, at: usize, about: &About, toll: Toll) -> bool {
-        let slot = &self.slots[at];
+    /// The snapshots in use, each with its slot. A hint, as all of this: the kill checks.
+    fn taken(&self) -> impl Iterator<Item = (Csn, usize, &Slot)> {
+        self.in_use().filter_map(|(at, slot)| {
+            // ORDERING: hint.
+            let state = slot.state.load(Ordering::Relaxed);
+            (state & 3 == TAKEN).then_some((Csn(state >> 2), at, slot))
+        })
+    }
+}
+
+impl Slot {
+    /// Takes the snapshot `csn` from the reader in this slot, if it is still the one that `about` tells of.
+    fn kill(&self, csn: Csn, about: &About, toll: Toll) -> bool {
         // Locked, so that who finds it killed finds the toll.
-        let mut told = slot.about.lock();
+        let mut told = self.about.lock();
         // Another may have the slot by now, with the same snapshot. Who has it next is told of only after the exchange.
         if told.0 != *about {
             return false;
         }
         // ORDERING: AcqRel, pairs with `is_killed`: what is written over comes after.
-        let killed = slot.state.compare_exchange(csn.0 << 2 | TAKEN, KILLED, Ordering::AcqRel, Ordering::Relaxed);
+        let killed = self.state.compare_exchange(csn.0 << 2 | TAKEN, KILLED, Ordering::AcqRel, Ordering::Relaxed);
         if killed.is_ok() {
             told.1 = toll;
         }
         killed.is_ok()
-    }
-
-    /// The snapshots in use, each with its slot.
-    fn taken(&self) -> impl Iterator<Item = (Csn, usize)> {
-        // ORDERING: hint, as all of this: the kill checks.
-        let used = self.used.load(Ordering::Relaxed);
-        self.slots[..used].iter().enumerate().filter_map(|(at, slot)| {
-            // ORDERING: as above.
-            let state = slot.state.load(Ordering::Relaxed);
-            (state & 3 == TAKEN).then_some((Csn(state >> 2), at))
-        })
     }
 }
 

@@ -5,7 +5,7 @@ use crate::past::{Past, Visibility};
 use crate::readers::{About, Mark, SnapshotLimits, Toll};
 use crate::status::Status;
 use crate::view::{KeptView, View};
-use foreshore_base::{Csn, Error, Result, Xid};
+use foreshore_base::{Csn, Xid};
 use foreshore_sync::Clock;
 use std::fmt;
 use std::sync::Arc;
@@ -87,10 +87,8 @@ impl fmt::Debug for Snapshot {
 
 impl TxnManager {
     /// Takes a snapshot. `label` is shown by errors and warnings that name its reader.
-    ///
-    /// # Errors
-    /// `TooManyTransactions` when as many are in use as the options say.
-    pub fn snapshot(self: &Arc<Self>, kind: SnapshotKind, label: &'static str) -> Result<Snapshot> {
+    #[must_use]
+    pub fn snapshot(self: &Arc<Self>, kind: SnapshotKind, label: &'static str) -> Snapshot {
         self.snapshot_within(kind, label, self.snapshot_limits)
     }
 
@@ -100,17 +98,13 @@ impl TxnManager {
         kind: SnapshotKind,
         label: &'static str,
         limits: SnapshotLimits,
-    ) -> Result<Snapshot> {
+    ) -> Snapshot {
         let about = About { label, since: self.time.now(), limits };
         let durable = || self.log.durable().csn();
         let clock = (kind == SnapshotKind::Latest).then_some(|| self.log.commit_clock());
         let mark = self.readers.take(about, || self.window.frozen(), durable, clock, || self.xids.next());
-        let Some(mark) = mark else {
-            let oldest = self.readers.oldest().map_or("", |(_, about)| about.label);
-            return Err(Error::TooManyTransactions { max: self.readers.capacity(), oldest });
-        };
         let past = Past::new(&mark);
-        Ok(Snapshot { manager: self.clone(), mark, past })
+        Snapshot { manager: self.clone(), mark, past }
     }
 
     /// Looks at all readers, gives up those beyond their limits, and shares the view with everybody.

@@ -13,6 +13,8 @@ use crate::undo::MAX_STRUCTURE;
 use foreshore_base::{Csn, Error, GroupNo, Lsn, Result, Xid};
 use foreshore_buffer::format::UNDOABLE;
 use foreshore_buffer::{Change, ExclusiveGuard};
+use foreshore_lock::Attempt;
+use foreshore_sync::{Nanos, thread_index};
 use foreshore_wal::{Dep, Session, SpaceWait};
 use std::fmt;
 use std::sync::Arc;
@@ -25,6 +27,12 @@ pub struct TxnOptions {
     pub label: &'static str,
     /// How long it waits for a lock.
     pub lock_timeout: Duration,
+    /// How long it waits in line for a session to begin in.
+    pub session_timeout: Duration,
+    /// How long after the begin of its first attempt all its waits for locks are over.
+    pub deadline: Option<Duration>,
+    /// What came before, if it is run again.
+    pub attempt: Attempt,
     /// What it may see of others.
     pub isolation: Isolation,
     /// Which snapshots it reads by, if it does.
@@ -38,6 +46,9 @@ impl Default for TxnOptions {
         Self {
             label: "",
             lock_timeout: Duration::from_secs(10),
+            session_timeout: Duration::ZERO,
+            deadline: None,
+            attempt: Attempt::default(),
             isolation: Isolation::default(),
             reads: SnapshotKind::Latest,
             snapshot_limits: None,
@@ -70,7 +81,9 @@ pub struct Txn {
     /// LSN of its last record, zero before the first.
     pub(crate) last_lsn: Lsn,
     observed: Csn,
-    pub(crate) lock_timeout: Duration,
+    lock_timeout: Duration,
+    /// When all its waits for locks are over.
+    deadline: Option<Nanos>,
     pub(crate) label: &'static str,
     pub(crate) isolation: Isolation,
     pub(crate) reads: SnapshotKind,
@@ -98,8 +111,10 @@ const _: () = {
 impl Txn {
     pub(crate) fn new(manager: Arc<TxnManager>, lease: Box<Lease>, options: TxnOptions) -> Self {
         let snapshot_limits = options.snapshot_limits.unwrap_or(manager.snapshot_limits);
+        let first = options.attempt.first.unwrap_or(lease.owner.began());
         Self {
             manager,
+            deadline: options.deadline.map(|deadline| first + deadline),
             lease: Some(lease),
             xid: None,
             last_lsn: Lsn::ZERO,
@@ -128,6 +143,24 @@ impl Txn {
     #[must_use]
     pub const fn label(&self) -> &'static str {
         self.label
+    }
+
+    /// When this attempt began, by the clock of the lock manager.
+    #[must_use]
+    pub fn began(&self) -> Nanos {
+        self.lease().owner.began()
+    }
+
+    /// Notes that the calling thread works for it.
+    pub fn note_thread(&mut self) {
+        self.lease_mut().owner.set_thread(Some(thread_index()));
+    }
+
+    /// How long a wait for a lock that begins now may last.
+    #[must_use]
+    pub(crate) fn lock_timeout(&self) -> Duration {
+        let left = self.deadline.map(|deadline| deadline.since(self.manager.locks.now()));
+        left.map_or(self.lock_timeout, |left| left.min(self.lock_timeout))
     }
 
     /// The newest commit that the transaction has read from.

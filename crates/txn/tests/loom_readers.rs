@@ -3,6 +3,8 @@
 #![cfg(foreshore_loom)]
 #![allow(dead_code, reason = "the parts are taken as a whole")]
 
+#[path = "../src/grown.rs"]
+mod grown;
 #[path = "../src/past.rs"]
 mod past;
 #[path = "../src/pinned.rs"]
@@ -23,7 +25,7 @@ use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::primitive::thread;
 use past::{Past, Visibility};
 use pins::Pins;
-use readers::{About, Mark, Readers};
+use readers::{About, Mark, Readers, Toll};
 use status::StatusWindow;
 use std::sync::Arc;
 use view::View;
@@ -72,8 +74,15 @@ impl World {
         let about = About::new("", Nanos::ZERO);
         let clock = latest.then_some(|| Csn(self.clock.load(Ordering::Acquire)));
         let next = || Xid(self.next.load(Ordering::Acquire));
-        let mark = self.readers.take(about, || self.window.frozen(), || self.durable(), clock, next);
-        mark.expect("a free slot")
+        self.readers.take(about, || self.window.frozen(), || self.durable(), clock, next)
+    }
+
+    /// A killed reader has the only fixed slot, so the next one gets an extra slot.
+    fn with_extra() -> Arc<Self> {
+        let world = Self::of(1);
+        world.take(false);
+        assert_eq!(world.readers.kill_each(|_, _| Some(Toll::default())), 1);
+        world
     }
 
     /// Draws xid 1, unless it runs already, commits it and makes the commit durable.
@@ -122,8 +131,7 @@ fn snapshot_and_slider(world: Arc<World>, latest: bool) {
 }
 
 /// What a view calls dead is what no reader sees that it does not know.
-fn view_and_snapshot() {
-    let world = World::new();
+fn view_and_snapshot(world: Arc<World>) {
     let (collects, reads) = (world.clone(), world.clone());
     let writer = thread::spawn(move || world.durable.store(20, Ordering::Release));
     let reader = thread::spawn(move || reads.take(false).csn);
@@ -191,7 +199,7 @@ fn a_latest_snapshot_sees_the_same_when_the_window_has_moved() {
 
 #[test]
 fn nothing_that_a_reader_sees_is_dead() {
-    check(view_and_snapshot);
+    check(|| view_and_snapshot(World::new()));
 }
 
 #[test]
@@ -231,7 +239,7 @@ fn late_commits_are_noted_before_the_window_moves() {
 #[test]
 #[should_panic(expected = "a version in use is dead")]
 fn a_view_reads_its_floor_first() {
-    mutated("view: floor read after the readers", view_and_snapshot);
+    mutated("view: floor read after the readers", || view_and_snapshot(World::new()));
 }
 
 #[test]
@@ -283,4 +291,26 @@ fn a_snapshot_takes_no_pinned_xid_for_a_frozen_one() {
 #[should_panic(expected = "and the commit")]
 fn a_late_commit_is_noted_before_it_is_unpinned() {
     mutated("status: late after the window moves", || snapshot_and_slider(World::with_pinned(), false));
+}
+
+#[test]
+fn nothing_that_a_reader_in_an_extra_slot_sees_is_dead() {
+    check(|| view_and_snapshot(World::with_extra()));
+}
+
+#[test]
+fn a_snapshot_in_an_extra_slot_sees_the_same_when_the_window_has_moved() {
+    check(|| snapshot_and_slider(World::with_extra(), true));
+}
+
+#[test]
+#[should_panic(expected = "is dead")]
+fn an_extra_slot_is_counted_before_its_reader_fences() {
+    mutated("readers: an extra slot is not counted", || view_and_snapshot(World::with_extra()));
+}
+
+#[test]
+#[should_panic(expected = "and the commit")]
+fn a_reader_in_an_extra_slot_fences_behind_its_bound() {
+    mutated("readers: no fence behind the bound", || snapshot_and_slider(World::with_extra(), true));
 }

@@ -8,13 +8,14 @@ use foreshore_buffer::format::{CLR, UNDOABLE};
 use foreshore_io::sim::{Fault, FaultKind, Persist};
 use foreshore_io::{Fs, Mem, Sim};
 use foreshore_lock::TableMode;
-use foreshore_sync::available_parallelism;
 use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 use foreshore_sync::primitive::thread;
+use foreshore_sync::{available_parallelism, pause};
 use foreshore_txn::format::{COMMIT, END, XID_CEILING, split_clr};
-use foreshore_txn::{RowHolder, Txn, TxnManagerOptions};
+use foreshore_txn::{RowHolder, Txn, TxnManagerOptions, TxnOptions};
 use foreshore_wal::flags;
 use std::sync::Arc;
+use std::time::Duration;
 use toy::{Rows, TABLE, Toy, decode, log_options, records, small};
 
 /// E1: who has read a commit comes after it.
@@ -318,6 +319,31 @@ fn sessions_are_counted_and_come_back() {
         for txn in running {
             drop(txn.commit().expect("nothing to do"));
         }
+    }
+}
+
+/// A thread that ends a transaction and begins the next one at once comes behind those that wait for its session.
+#[test]
+fn a_transaction_that_begins_comes_behind_those_in_line() {
+    let (toy, _) = Toy::new(Mem::null(), &[1], TxnManagerOptions { max_sessions: 1, ..small() });
+    let patient = TxnOptions { session_timeout: Duration::from_secs(60), ..TxnOptions::default() };
+    for _ in 0..20 {
+        let running = toy.begin("running");
+        let (stands, is_first) = std::sync::mpsc::channel();
+        let was_served = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                pause::set("txn: first in line", move || stands.send(()).unwrap_or_default());
+                let txn = toy.manager.begin(patient).expect("a session comes back");
+                pause::set("nowhere", || ());
+                was_served.store(true, Ordering::Release);
+                drop(txn);
+            });
+            is_first.recv().expect("it stands in line");
+            drop(running);
+            drop(toy.manager.begin(patient).expect("a session comes back"));
+            assert!(was_served.load(Ordering::Acquire), "it went ahead of the line");
+        });
     }
 }
 

@@ -3,7 +3,7 @@
 
 mod toy;
 
-use foreshore_base::{Csn, Error, Xid};
+use foreshore_base::{Csn, Xid};
 use foreshore_io::Mem;
 use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 use foreshore_sync::primitive::thread;
@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use toy::{Toy, small};
 
 fn snapshot(toy: &Toy, kind: SnapshotKind) -> Snapshot {
-    toy.manager.snapshot(kind, "reader").expect("a free slot")
+    toy.manager.snapshot(kind, "reader")
 }
 
 /// Commits one change and returns its xid and number.
@@ -199,9 +199,9 @@ fn who_only_locks_a_row_is_as_late_as_what_it_locks() {
 fn a_killed_snapshot_knows_it_and_the_next_one_is_the_oldest() {
     let (toy, _) = Toy::new(Mem::null(), &[0], small());
     assert_eq!(toy.manager.oldest_snapshot(), None);
-    let first = toy.manager.snapshot(SnapshotKind::Latest, "first").expect("a free slot");
+    let first = toy.manager.snapshot(SnapshotKind::Latest, "first");
     let (_, csn) = commit_one(&toy, 0);
-    let second = toy.manager.snapshot(SnapshotKind::Latest, "second").expect("a free slot");
+    let second = toy.manager.snapshot(SnapshotKind::Latest, "second");
     assert!(second.csn() >= csn && first.csn() < csn);
     let killed = toy.manager.kill_oldest_snapshot().expect("two are in use");
     assert_eq!((killed.label, killed.csn), ("first", first.csn()));
@@ -209,14 +209,24 @@ fn a_killed_snapshot_knows_it_and_the_next_one_is_the_oldest() {
     assert_eq!(toy.manager.oldest_snapshot().map(|oldest| oldest.label), Some("second"));
 }
 
+/// More snapshots than fixed slots, each with a row's version that it alone needs.
 #[test]
-fn snapshots_are_counted() {
-    let (toy, _) = Toy::new(Mem::null(), &[0], TxnManagerOptions { max_snapshots: 2, ..small() });
-    let held = [(); 2].map(|()| snapshot(&toy, SnapshotKind::Durable));
-    let refused = toy.manager.snapshot(SnapshotKind::Durable, "third").expect_err("two are held");
-    assert!(matches!(refused, Error::TooManyTransactions { max: 2, oldest: "reader" }), "{refused:?}");
-    drop(held);
-    snapshot(&toy, SnapshotKind::Durable);
+fn snapshots_are_as_many_as_are_taken() {
+    let (toy, _) = Toy::new(Mem::null(), &[0], TxnManagerOptions { snapshot_slots: 2, ..small() });
+    for _ in 0..3 {
+        let mut held: Vec<_> = (0..40).map(|_| (snapshot(&toy, SnapshotKind::Latest), commit_one(&toy, 0))).collect();
+        let oldest = held[0].0.csn();
+        assert_eq!(toy.manager.oldest_snapshot().map(|oldest| oldest.csn), Some(oldest));
+        for (snapshot, (xid, csn)) in &held {
+            assert!(snapshot.csn() < *csn && !sees(snapshot, *xid));
+        }
+        let newest = held.pop().expect("forty").0;
+        drop(held);
+        assert_eq!(toy.manager.oldest_snapshot().map(|oldest| oldest.csn), Some(newest.csn()), "in an extra slot");
+        assert_eq!(toy.manager.kill_oldest_snapshot().map(|killed| killed.csn), Some(newest.csn()));
+        assert!(newest.is_killed());
+    }
+    assert_eq!(toy.manager.oldest_snapshot(), None);
 }
 
 /// Writers commit while readers push them: each answer stays, agrees with the number that the writer was told, and a commit

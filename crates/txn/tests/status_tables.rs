@@ -64,7 +64,7 @@ fn table(kind: StatusKind) -> (Option<Arc<dyn StatusTable>>, Arc<AtomicU64>) {
 /// What every snapshot and a writer found, of each xid of a history of commits, rollbacks and locks that the table does not
 /// change. Its xids lie in two pages, and others of old pages are met all the while.
 fn history(table: Option<Arc<dyn StatusTable>>) -> Vec<String> {
-    let options = TxnManagerOptions { status_capacity: 64, max_snapshots: 64, ..small() };
+    let options = TxnManagerOptions { status_capacity: 64, snapshot_slots: 64, ..small() };
     let (toy, _) = Toy::starting(Start { next_xid: Xid(BEGIN), clock: Csn::ZERO }, &[0; 4], options);
     if let Some(table) = &table {
         toy.manager.set_status_table(table.clone());
@@ -93,7 +93,7 @@ fn history(table: Option<Arc<dyn StatusTable>>) -> Vec<String> {
             (Some(txn), 3) => drop(txn.commit().expect("committed")),
             (txn, 4) => {
                 *slot = txn;
-                snapshots.push(toy.manager.snapshot(SnapshotKind::Latest, "reader").expect("a free slot"));
+                snapshots.push(toy.manager.snapshot(SnapshotKind::Latest, "reader"));
                 drop((snapshots.len() > 8).then(|| snapshots.remove(draw(8) as usize)));
             }
             (txn, _) => *slot = txn,

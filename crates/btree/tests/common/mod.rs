@@ -115,7 +115,7 @@ fn bed(
         Arc::new(LockManager::new(LockOptions { max_owners: 64, intents, max_shares, ..LockOptions::default() }));
     let mut options = TxnManagerOptions {
         max_sessions: 64,
-        max_snapshots: 16,
+        snapshot_slots: 16,
         xid_block: 1 << 10,
         undo_limit_bytes: undo,
         early_release,

@@ -416,7 +416,7 @@ fn old_readers_keep_what_they_see_and_nothing_else() {
     let mut row = Row::new(&arena);
     let take = |csn: u64| {
         let about = About::new("", Nanos::ZERO);
-        readers.take(about, || Xid(1).into(), || Csn(csn), None::<fn() -> Csn>, || Xid(1)).expect("a slot")
+        readers.take(about, || Xid(1).into(), || Csn(csn), None::<fn() -> Csn>, || Xid(1))
     };
     let mut marks = Vec::new();
     for round in 0..20_000_u64 {
@@ -448,7 +448,7 @@ fn who_changes_a_row_twice_looks_at_what_others_see_as_seldom() {
     let arena = arena(16 * CHUNK);
     let mut row = Row::new(&arena);
     let about = About::new("", Nanos::ZERO);
-    readers.take(about, || Xid(1).into(), || Csn(15), None::<fn() -> Csn>, || Xid(1)).expect("a slot");
+    readers.take(about, || Xid(1).into(), || Csn(15), None::<fn() -> Csn>, || Xid(1));
     let countdowns = (0..CHANGES).map(|_| {
         let durable = row.header.0;
         row.change(&arena, &View::of(&readers, &pins, (Xid(1), [].into()), || durable), true);
@@ -576,7 +576,7 @@ fn passes_what_goes_to_the_file(commits: bool) {
     let arena = Arc::new(Arena::new(MEMORY * CHUNK, Some(SpillFile::of(file, 1 << 20))).expect("memory"));
     let (readers, pins) = (Readers::new(1), Pins::new(1));
     let about = About::new("", Nanos::ZERO);
-    let old = readers.take(about, || Xid(1).into(), || Csn(15), None::<fn() -> Csn>, || Xid(1)).expect("a slot");
+    let old = readers.take(about, || Xid(1).into(), || Csn(15), None::<fn() -> Csn>, || Xid(1));
     let enter = |since: u64, csn: u64, next: UndoPtr| {
         let mut undo = Undo::new(arena.clone());
         undo.reserve(CHUNK - 100, false, || Csn::ZERO).expect("memory");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 fn reader(readers: &Readers, csn: u64, hi: u64) -> Mark {
     let about = About::new("reader", Nanos::ZERO);
-    readers.take(about, || Xid(1).into(), || Csn(csn), None::<fn() -> Csn>, || Xid(hi)).expect("a free slot")
+    readers.take(about, || Xid(1).into(), || Csn(csn), None::<fn() -> Csn>, || Xid(hi))
 }
 
 fn view(readers: &Readers, pins: &Pins, floor: u64) -> View {
@@ -97,21 +97,30 @@ fn a_reader_is_judged_by_what_is_told_of_itself() {
         readers.release(&old);
         let about = About::new("reader", Nanos(1));
         let next = readers.take(about, || Xid(1).into(), || Csn(20), None::<fn() -> Csn>, || Xid(60));
-        young.set(next);
+        young.set(Some(next));
         Some(Toll::default())
     });
     assert!(killed.is_none() && !readers.is_killed(&young.take().expect("a free slot")), "{killed:?}");
 }
 
 #[test]
-fn slots_run_out_and_come_back() {
+fn more_readers_than_fixed_slots_are_all_found_until_they_end() {
     let readers = Readers::new(2);
-    let marks = [reader(&readers, 1, 1), reader(&readers, 2, 1)];
-    let about = About::new("", Nanos::ZERO);
-    let third = || readers.take(about, || Xid(1).into(), || Csn(3), None::<fn() -> Csn>, || Xid(1));
-    assert!(third().is_none());
-    readers.release(&marks[0]);
-    assert_eq!(third().expect("one is free").csn, Csn(3));
+    let found = || {
+        let mut found: Vec<_> = readers.all().map(|reader| reader.csn.0).collect();
+        found.sort_unstable();
+        found
+    };
+    // In the second round the slots are used again, in another order.
+    for forwards in [true, false] {
+        let mut marks: Vec<_> = (1..=40).map(|csn| reader(&readers, csn, 1)).collect();
+        assert_eq!(found(), (1..=40).collect::<Vec<_>>());
+        while !marks.is_empty() {
+            let ended = if forwards { marks.remove(0) } else { marks.pop().expect("one") };
+            readers.release(&ended);
+            assert_eq!(found(), marks.iter().map(|mark| mark.csn.0).collect::<Vec<_>>());
+        }
+    }
 }
 
 #[test]
@@ -119,8 +128,7 @@ fn a_snapshot_of_the_latest_is_not_below_what_is_durable() {
     let readers = Readers::new(2);
     let about = About::new("", Nanos::ZERO);
     let take = |clock: u64| {
-        let mark =
-            readers.take(about, || Xid(1).into(), || Csn(30), Some(|| Csn(clock)), || Xid(1)).expect("a free slot");
+        let mark = readers.take(about, || Xid(1).into(), || Csn(30), Some(|| Csn(clock)), || Xid(1));
         readers.release(&mark);
         mark.csn
     };

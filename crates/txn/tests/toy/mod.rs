@@ -50,7 +50,7 @@ pub(crate) fn small() -> TxnManagerOptions {
     TxnManagerOptions {
         max_sessions: 64,
         own_sessions: 0,
-        max_snapshots: 8,
+        snapshot_slots: 8,
         status_capacity: 1 << 10,
         undo_limit_bytes: 1 << 20,
         xid_block: 64,
