@@ -19,10 +19,11 @@ use foreshore_io::{DirLock, File, Fs};
 use foreshore_recovery::{Checkpointer, RecoveryStats};
 use foreshore_space::Space;
 use foreshore_sync::primitive::atomic::{AtomicU8, AtomicU32, Ordering, fence};
-use foreshore_sync::{Daemon, LockRank, Mutex, ShardedCounter, Step};
+use foreshore_sync::{Daemon, LockRank, Mutex, Nanos, ShardedCounter, Step};
 use foreshore_txn::{SnapshotLimits, Txn, TxnManager};
 use foreshore_wal::Log;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What an engine says to callers.
 ///
@@ -118,6 +119,15 @@ impl Engine {
         begun.inspect_err(|_| self.transaction_ended())
     }
 
+    /// When a transaction asked to begin that `error` has kept from it.
+    pub(crate) fn failed_to_begin(&self, options: TxnOptions, error: &Error) -> Nanos {
+        let now = self.txns.now();
+        match self.below(options) {
+            Ok(below) if matches!(error, Error::TooManyTransactions { .. }) => now - below.session_timeout,
+            _ => now,
+        }
+    }
+
     /// Begins a transaction of background work. It takes none away from the user, and is not counted: `close` waits for the
     /// thread that has it, before the last checkpoint.
     pub(crate) fn begin_own(&self, options: TxnOptions) -> Result<Txn> {
@@ -150,9 +160,15 @@ impl Engine {
             max_bytes: options.snapshot_max_bytes.unwrap_or(max_bytes),
         };
         check_limits(snapshot_limits)?;
+        let lock_timeout = options.lock_timeout.unwrap_or(self.options.lock_timeout);
+        // A check has a session of its own where there is none.
+        let session_timeout = if options.is_check { Duration::ZERO } else { lock_timeout };
         Ok(foreshore_txn::TxnOptions {
             label: options.label,
-            lock_timeout: options.lock_timeout.unwrap_or(self.options.lock_timeout),
+            lock_timeout,
+            session_timeout: options.deadline.map_or(session_timeout, |deadline| deadline.min(session_timeout)),
+            deadline: options.deadline,
+            attempt: options.attempt,
             isolation: options.isolation,
             reads: options.reads,
             snapshot_limits: Some(snapshot_limits),

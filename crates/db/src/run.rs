@@ -2,8 +2,9 @@
 
 use crate::{Db, Durability, Transaction, TxnOptions};
 use foreshore_base::Error;
+use foreshore_lock::Attempt;
 use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
-use foreshore_sync::{Clock, Parker, SystemClock, Turn, Turns, pause, thread_index};
+use foreshore_sync::{Clock, Nanos, Parker, SystemClock, Turn, Turns, pause, thread_index};
 use foreshore_wal::Log;
 use std::{cell::Cell, sync::Arc, time::Duration};
 
@@ -16,21 +17,28 @@ const MAX_PAUSE: Duration = Duration::from_millis(10);
 /// After so many runs a transaction that met others does not pause but stands in line: a crowd at one row, of which one gets
 /// through at a time and all others meet again, becomes a queue.
 const RUNS_BEFORE_LINE: u32 = 8;
+/// A transaction is repeated for so many times as long as it waits for a lock, unless it says otherwise.
+const LOCK_TIMEOUTS: u32 = 3;
 /// Longest wait in line. Then it runs anyway: the one whose turn it is may wait for something that this thread is to do.
 const MAX_LINE: Duration = Duration::from_secs(2);
 
 impl Db {
     /// Runs `f` in a transaction and commits it. Durable when it returns.
     ///
-    /// A run that others ended (a deadlock, a conflict, a lock timeout, a lack of sessions or of memory for undo) is rolled back and `f`
-    /// is called again, after a random pause of at most 10 ms; those that have met others often run one at a time, after a wait of at
-    /// most 2 s, unless this thread has another transaction open. Any other error rolls back and is given back, and so does a panic.
-    /// [`TransactionTooOld`](Error::TransactionTooOld) is such an error: the next run may take as long.
+    /// A run that others ended (a deadlock, a conflict, a lack of sessions or of memory for undo) is rolled back and `f` is called
+    /// again, after a random pause of at most 10 ms. Transactions that have met others often run one at a time, after a wait of at
+    /// most 2 s, unless this thread has another transaction open. A transaction that was the victim of two deadlocks loses none
+    /// to a younger one any more, so that each gets through. Any other error rolls back and is given back, and so does a panic.
+    ///
+    /// Two retryable errors are given back as well, because the next run would probably end in the same way:
+    /// [`LockTimeout`](Error::LockTimeout), unless a [deadline](TxnOptions::deadline) is set, and
+    /// [`TransactionTooOld`](Error::TransactionTooOld).
+    ///
     /// The result, be it a value or an error, never rests on a commit that is not durable.
     ///
     /// # Errors
-    /// What `f` returned, or why the transaction could not commit. [`Error::Exhausted`] after 100 runs, with what ended the
-    /// last one.
+    /// What `f` returned, or why the transaction could not commit. [`Error::Exhausted`] after 100 runs, and [`Error::Deadline`]
+    /// after the [deadline](TxnOptions::deadline), with what ended the last run.
     pub fn run<T, E: From<Error>>(&self, f: impl FnMut(&Transaction) -> Result<T, E>) -> Result<T, E> {
         self.run_with(TxnOptions::new(), f)
     }
@@ -53,11 +61,12 @@ impl Db {
                 let mut wait = || again.wait(self, runs);
                 if was_measured { self.engine().profiler.between_runs(options.label, wait) } else { wait() }
             });
-            let tx = self.begin_with(options);
+            let attempt = again.as_ref().map(|again| again.attempt).unwrap_or_default();
+            let tx = self.begin_with(TxnOptions { attempt, ..options });
             let result = f(&tx);
             let cause = match (tx.failure(), result) {
                 // Whatever the closure has made of it.
-                (Some(cause), _) if is_run_again(&cause) => cause,
+                (Some(cause), _) if is_run_again(&cause, options) => cause,
                 (Some(cause), Ok(_)) => {
                     end(&tx, turn)?;
                     return Err(cause.into());
@@ -70,7 +79,7 @@ impl Db {
                         tx.measured(|| if options.is_check { tx.settle(ticket.csn()) } else { ticket.wait() })?;
                         return Ok(value);
                     }
-                    Err(error) if is_run_again(&error) => error,
+                    Err(error) if is_run_again(&error, options) => error,
                     Err(error) => return Err(error.into()),
                 },
                 (_, Err(error)) => {
@@ -78,12 +87,12 @@ impl Db {
                     return Err(error);
                 }
             };
-            if runs == MAX_RUNS {
+            let again = again.get_or_insert_with(|| Again::new(self, tx.began(), options));
+            if let Some(cause) = again.gives_up(self, runs, &cause) {
                 end(&tx, turn)?;
-                return Err(Error::Exhausted { runs, cause: Arc::new(cause) }.into());
+                return Err(cause.into());
             }
-            again.get_or_insert_with(|| Again::new(self)).has_met =
-                matches!(cause, Error::Deadlock { .. } | Error::Conflict { .. } | Error::UndoMemory { .. });
+            again.note(&cause);
             was_measured = tx.is_measured();
         }
         unreachable!("the last run returns")
@@ -91,8 +100,12 @@ impl Db {
 }
 
 /// Whether a transaction that this error ended is run again.
-const fn is_run_again(error: &Error) -> bool {
-    error.is_retryable() && !matches!(error, Error::TransactionTooOld { .. })
+const fn is_run_again(error: &Error, options: TxnOptions) -> bool {
+    match error {
+        Error::LockTimeout { .. } => options.deadline.is_some(),
+        Error::TransactionTooOld { .. } => false,
+        _ => error.is_retryable(),
+    }
 }
 
 /// Ends `tx` without a commit. The next one in line need not wait for the disk.
@@ -144,6 +157,11 @@ impl Repeats {
 /// What a transaction needs that is run again.
 struct Again {
     clock: SystemClock,
+    /// How long it is repeated, from the begin of the first run on.
+    limit: Duration,
+    first: Nanos,
+    /// For the next run.
+    attempt: Attempt,
     /// State of the generator, another one for each transaction.
     random: u64,
     /// Whether the last run was ended because it met others, which would meet it again. In all other cases there is nothing to
@@ -152,17 +170,47 @@ struct Again {
 }
 
 impl Again {
-    fn new(db: &Db) -> Self {
+    fn new(db: &Db, first: Nanos, options: TxnOptions) -> Self {
+        let engine = db.engine();
         // ORDERING: ticket, for a seed that no other thread has.
-        let seed = db.engine().lines.repeats.seed.fetch_add(1, Ordering::Relaxed);
-        Self { clock: SystemClock::new(), random: mixed(seed), has_met: false }
+        let seed = engine.lines.repeats.seed.fetch_add(1, Ordering::Relaxed);
+        let lock_timeout = options.lock_timeout.unwrap_or(engine.options.lock_timeout);
+        let limit = options.deadline.unwrap_or_else(|| lock_timeout.saturating_mul(LOCK_TIMEOUTS));
+        Self { limit, first, attempt: Attempt { first: Some(first), losses: 0 }, ..Self::seeded(seed) }
+    }
+
+    fn seeded(seed: u64) -> Self {
+        let (first, attempt) = (Nanos::ZERO, Attempt::default());
+        let (clock, random) = (SystemClock::new(), mixed(seed));
+        Self { clock, limit: Duration::MAX, first, attempt, random, has_met: false }
+    }
+
+    fn elapsed(&self, db: &Db) -> Duration {
+        db.engine().txns.now().since(self.first)
+    }
+
+    /// The answer, if the run with this number, which `cause` has ended, was the last one.
+    fn gives_up(&self, db: &Db, runs: u32, cause: &Error) -> Option<Error> {
+        let elapsed = self.elapsed(db);
+        if elapsed >= self.limit {
+            let holder = cause.blocker().unwrap_or_default();
+            return Some(Error::Deadline { holder, runs, elapsed, cause: Arc::new(cause.clone()) });
+        }
+        (runs == MAX_RUNS).then(|| Error::Exhausted { runs, cause: Arc::new(cause.clone()) })
+    }
+
+    /// Notes what has ended a run.
+    const fn note(&mut self, cause: &Error) {
+        self.has_met = matches!(cause, Error::Deadlock { .. } | Error::Conflict { .. } | Error::UndoMemory { .. });
+        self.attempt.losses += matches!(cause, Error::Deadlock { .. }) as u32;
     }
 
     /// Waits before run number `runs`, holding nothing. The turn, if it gets one, lasts for the run.
     fn wait<'db>(&mut self, db: &'db Db, runs: u32) -> Option<Turn<'db>> {
         if self.is_for_line(runs) {
             pause::point("run: stands in line");
-            return db.engine().lines.repeats.turns.take(&self.clock, MAX_LINE);
+            let left = self.limit.saturating_sub(self.elapsed(db));
+            return db.engine().lines.repeats.turns.take(&self.clock, MAX_LINE.min(left));
         }
         let until = self.clock.now() + self.pause(runs);
         loop {
@@ -261,7 +309,7 @@ mod tests {
     #[test]
     fn pauses_are_random_by_seed_and_bounded() {
         let pauses = |seed| {
-            let mut again = Again { clock: SystemClock::new(), random: mixed(seed), has_met: false };
+            let mut again = Again::seeded(seed);
             (2..MAX_RUNS).map(|runs| again.pause(runs)).collect::<Vec<_>>()
         };
         assert_eq!(pauses(1), pauses(1));
@@ -273,7 +321,7 @@ mod tests {
     #[test]
     fn neighbours_pause_independently() {
         let pauses = |seed| {
-            let mut again = Again { clock: SystemClock::new(), random: mixed(seed), has_met: false };
+            let mut again = Again::seeded(seed);
             (0..50).map(|_| again.pause(20)).collect::<Vec<_>>()
         };
         for seed in 0..100 {
@@ -287,7 +335,7 @@ mod tests {
     #[test]
     fn only_who_met_others_and_is_not_nested_stands_in_line() {
         let db = Options::new().memory_limit(16 << 20).fs(Arc::new(Mem::null())).open("/db").unwrap();
-        let mut again = Again::new(&db);
+        let mut again = Again::new(&db, Nanos::ZERO, TxnOptions::new());
         let line = |again: &Again| (2..=MAX_RUNS).filter(|&runs| again.is_for_line(runs)).count();
         assert_eq!(line(&again), 0, "time has to pass");
         again.has_met = true;
@@ -306,7 +354,7 @@ mod tests {
     }
 
     fn has_met_others(db: &Db) -> Again {
-        Again { has_met: true, ..Again::new(db) }
+        Again { has_met: true, ..Again::new(db, Nanos::ZERO, TxnOptions::new()) }
     }
 
     #[test]

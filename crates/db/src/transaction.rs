@@ -13,6 +13,7 @@ use crate::{Durability, Table, TableDef, TxnOptions, catalogue};
 use foreshore_base::key::{Key, Value};
 use foreshore_base::{Csn, Error, Result, TableId};
 use foreshore_btree::Tree;
+use foreshore_sync::Nanos;
 use foreshore_txn::Txn;
 use std::{fmt, mem, sync::Arc};
 
@@ -20,7 +21,9 @@ use std::{fmt, mem, sync::Arc};
 ///
 /// Several tables may be open in it at once. A call that has to wait for a lock blocks the thread.
 ///
-/// An error that others caused (a conflict, a deadlock, a lock timeout, a table that was dropped, no memory for locks or undo) or that the engine met (a full disk, an I/O error) ends the
+/// An error that others caused (a conflict, a deadlock, a lock timeout, a table that was dropped, no memory for locks or
+/// undo), a wait for another transaction of the same thread ([`Error::OwnThreadLock`]), or an error that the engine met (a
+/// full disk, an I/O error) ends the
 /// transaction: it is rolled back at once, and every later call answers [`Error::RolledBack`]. An error in what was
 /// asked for ([`Error::KeyExists`], [`Error::KeyTooLarge`], [`Error::ValueTooLarge`], [`Error::TableName`],
 /// [`Error::TableTypes`], [`Error::NoTable`], [`Error::NoSavepoint`]) and one that another transaction's lock is answered with on
@@ -34,6 +37,8 @@ pub struct Transaction {
     engine: Arc<Engine>,
     seat: Seat,
     durability: Durability,
+    /// By the clock of the lock manager.
+    began: Nanos,
     /// If it is measured.
     meter: Option<Box<Meter>>,
     /// Counts it in the thread that began it.
@@ -56,6 +61,11 @@ pub(crate) struct Live {
 }
 
 impl Live {
+    fn new(txn: Txn) -> Box<Self> {
+        let (key, value, found) = (Vec::new(), Vec::new(), Vec::new());
+        Box::new(Self { txn, key, value, found, created: Vec::new(), dropped: Vec::new() })
+    }
+
     /// Whether this transaction has dropped the table.
     pub(crate) fn has_dropped(&self, table: TableId) -> bool {
         self.dropped.iter().any(|tree| tree.table() == table)
@@ -86,18 +96,12 @@ pub struct Savepoint {
 impl Transaction {
     pub(crate) fn begin(engine: &Arc<Engine>, options: TxnOptions) -> Self {
         let meter = engine.profiler.meter(options.label);
-        let state = match engine.profiler.during(meter.as_deref(), || engine.begin(options)) {
-            Ok(txn) => State::Live(Box::new(Live {
-                txn,
-                key: Vec::new(),
-                value: Vec::new(),
-                found: Vec::new(),
-                created: Vec::new(),
-                dropped: Vec::new(),
-            })),
+        let (began, state) = match engine.profiler.during(meter.as_deref(), || engine.begin(options)) {
+            Ok(txn) => (txn.began(), State::Live(Live::new(txn))),
             Err(error) => {
                 meter.iter().for_each(|meter| meter.fail(&error));
-                State::Failed(Failure { error, watermark: Csn::ZERO, has_begun: false })
+                let failure = Failure { error, watermark: Csn::ZERO, has_begun: false };
+                (engine.failed_to_begin(options, &failure.error), State::Failed(failure))
             }
         };
         let seat = if options.is_read || options.is_check {
@@ -105,7 +109,7 @@ impl Transaction {
         } else {
             engine.aging.seat(options.label, state)
         };
-        Self { engine: Arc::clone(engine), seat, durability: options.durability, meter, _begun: Begun::here() }
+        Self { engine: Arc::clone(engine), seat, durability: options.durability, began, meter, _begun: Begun::here() }
     }
 
     /// Opens a table, and creates it where there is none. Creation is part of the transaction: other transactions that
@@ -188,6 +192,11 @@ impl Transaction {
         self.meter.is_some()
     }
 
+    /// When it began, by the clock of the lock manager.
+    pub(crate) const fn began(&self) -> Nanos {
+        self.began
+    }
+
     /// The error that ended the transaction, if one did.
     pub(crate) fn failure(&self) -> Option<Error> {
         self.seat.failure()
@@ -219,6 +228,7 @@ impl Transaction {
             State::Failed(Failure { error, .. }) => return Err(error.clone()),
             State::Busy | State::Over => unreachable!("the call that ends a transaction gives it up"),
         };
+        live.txn.note_thread();
         let outcome = self.measured(|| {
             let outcome = self.engine.check_open().and_then(|()| operation(&self.engine, live));
             // The caller may take its time before the next call: log space is not kept for it.

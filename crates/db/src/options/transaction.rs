@@ -1,5 +1,6 @@
 //! What a caller may choose for a transaction when it begins.
 
+use foreshore_lock::Attempt;
 use foreshore_txn::{Isolation, SnapshotKind};
 use std::time::Duration;
 
@@ -23,11 +24,14 @@ pub struct TxnOptions {
     pub(crate) isolation: Isolation,
     pub(crate) reads: SnapshotKind,
     pub(crate) lock_timeout: Option<Duration>,
+    pub(crate) deadline: Option<Duration>,
     pub(crate) snapshot_max_age: Option<Duration>,
     pub(crate) snapshot_max_bytes: Option<u64>,
     pub(crate) is_check: bool,
     /// Whether it only reads.
     pub(crate) is_read: bool,
+    /// What came before, if it is run again.
+    pub(crate) attempt: Attempt,
 }
 
 impl Default for TxnOptions {
@@ -46,10 +50,12 @@ impl TxnOptions {
             isolation: Isolation::Serializable,
             reads: SnapshotKind::Latest,
             lock_timeout: None,
+            deadline: None,
             snapshot_max_age: None,
             snapshot_max_bytes: None,
             is_check: false,
             is_read: false,
+            attempt: Attempt { first: None, losses: 0 },
         }
     }
 
@@ -79,10 +85,22 @@ impl TxnOptions {
         self
     }
 
-    /// How long it waits for a lock.
+    /// How long it waits for a lock, and how long it waits to begin where as many transactions run as may run at once.
     #[must_use]
     pub const fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = Some(timeout);
+        self
+    }
+
+    /// How long [`Db::run_with`](crate::Db::run_with) repeats the transaction; without it three times the lock timeout. When it is over
+    /// the answer to a run that others ended is [`Deadline`](crate::Error::Deadline). A run that needs no wait goes on beyond it.
+    ///
+    /// A deadline that is set here also ends waits for locks, and with it a run that met [`LockTimeout`](crate::Error::LockTimeout) is
+    /// repeated. Counted from the begin of the first run. A transaction of [`Db::begin_with`](crate::Db::begin_with) is not repeated, and
+    /// its waits for locks end with `LockTimeout`.
+    #[must_use]
+    pub const fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
         self
     }
 

@@ -1,13 +1,14 @@
 //! `run` repeats what others ended, gives back what the closure refused, and commits nothing then.
 
 use crate::support::{NUMBERS, fill, in_memory, numbers};
-use foreshore::{Durability, Error, Options, TxnOptions};
+use foreshore::{Db, Durability, Error, Options, TxnOptions};
 use foreshore_io::{Device, Fs, Mem};
 use std::{
     path::Path,
     sync::{
         Arc, Barrier,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
+        mpsc,
     },
     time::{Duration, Instant},
 };
@@ -107,56 +108,206 @@ fn a_storm_of_upgrades_of_one_row_lets_everybody_through() {
     assert!(db.stats().lock.deadlocks >= u64::from(THREADS) - 1, "one got through at first");
 }
 
-#[test]
-fn who_is_ended_each_time_hears_what_ended_the_last_run() {
+/// A row that another thread's transaction has locked.
+fn with_a_locked_row(work: impl FnOnce(&Db)) {
     let (db, _) = in_memory();
     fill(&db, 1);
-    let other = db.begin_with(TxnOptions::new().label("the other"));
-    other.open(NUMBERS).unwrap().insert(0, 5).unwrap();
-    let mut runs = 0;
-    let hasty = TxnOptions::new().lock_timeout(Duration::ZERO);
-    let outcome: Result<(), Refused> = db.run_with(hasty, |tx| {
-        runs += 1;
-        // What the closure makes of the error does not hide it.
-        tx.open(NUMBERS)?.insert(0, 1).map(drop).map_err(|_| Refused::NotEnough(runs))
+    let ((locked, is_locked), (over, is_over)) = (mpsc::channel(), mpsc::channel::<()>());
+    std::thread::scope(|scope| {
+        let of_other = db.clone();
+        scope.spawn(move || {
+            let other = of_other.begin_with(TxnOptions::new().label("the other"));
+            other.open(NUMBERS).unwrap().insert(0, 5).unwrap();
+            locked.send(()).unwrap();
+            is_over.recv().expect_err("nothing is sent");
+            other.rollback().unwrap();
+        });
+        is_locked.recv().unwrap();
+        work(&db);
+        drop(over);
     });
-    let Err(Refused::Engine(Error::Exhausted { runs: 100, cause })) = outcome else { panic!("{outcome:?}") };
-    assert!(matches!(*cause, Error::LockTimeout { holder: "the other", .. }), "{cause}");
-    assert_eq!(runs, 100);
-    other.rollback().unwrap();
     assert_eq!(numbers(&db), [(0, 0)]);
 }
 
-/// All transactions are taken for longer than a run needs to be refused a hundred times.
 #[test]
-fn who_finds_no_free_transaction_gives_the_others_time() {
-    const LONG: Duration = Duration::from_millis(100);
+fn a_lock_timeout_is_given_back_unless_there_is_a_deadline() {
+    with_a_locked_row(|db| {
+        let mut runs = 0;
+        let hasty = TxnOptions::new().lock_timeout(Duration::ZERO);
+        let outcome = db.run_with(hasty, |tx| {
+            runs += 1;
+            tx.open(NUMBERS)?.insert(0, 1).map(drop)
+        });
+        assert!(matches!(outcome, Err(Error::LockTimeout { holder: "the other", .. })), "{outcome:?}");
+        assert_eq!(runs, 1);
+    });
+}
+
+#[test]
+fn who_is_ended_each_time_hears_what_ended_the_last_run() {
+    with_a_locked_row(|db| {
+        let mut runs = 0;
+        let hasty = TxnOptions::new().lock_timeout(Duration::ZERO).deadline(Duration::MAX);
+        let outcome: Result<(), Refused> = db.run_with(hasty, |tx| {
+            runs += 1;
+            // What the closure makes of the error does not hide it.
+            tx.open(NUMBERS)?.insert(0, 1).map(drop).map_err(|_| Refused::NotEnough(runs))
+        });
+        let Err(Refused::Engine(Error::Exhausted { runs: 100, cause })) = outcome else { panic!("{outcome:?}") };
+        assert!(matches!(*cause, Error::LockTimeout { holder: "the other", .. }), "{cause}");
+        assert_eq!(runs, 100);
+    });
+}
+
+#[test]
+fn a_deadline_ends_waits_and_names_the_blocker() {
+    const DEADLINE: Duration = Duration::from_millis(150);
+    with_a_locked_row(|db| {
+        // One wait as long as the deadline, or many short ones.
+        for (timeout, many) in [(Duration::from_secs(600), false), (Duration::from_millis(20), true)] {
+            let (mut count, began) = (0, Instant::now());
+            let outcome = db.run_with(TxnOptions::new().lock_timeout(timeout).deadline(DEADLINE), |tx| {
+                count += 1;
+                tx.open(NUMBERS)?.insert(0, 1).map(drop)
+            });
+            let Err(Error::Deadline { holder: "the other", runs, elapsed, cause }) = outcome else {
+                panic!("{outcome:?}")
+            };
+            assert_eq!((runs, runs > 1), (count, many));
+            assert!(
+                DEADLINE <= elapsed && elapsed <= began.elapsed() && elapsed < Duration::from_secs(60),
+                "{elapsed:?}"
+            );
+            assert!(matches!(*cause, Error::LockTimeout { .. }), "{cause}");
+        }
+    });
+}
+
+/// A closure that has the time for it may take longer than the deadline.
+#[test]
+fn a_run_that_waits_for_nobody_goes_on_beyond_its_deadline() {
+    let (db, _) = in_memory();
+    let options = TxnOptions::new().deadline(Duration::ZERO);
+    db.run_with(options, |tx| tx.open(NUMBERS)?.insert(1, 1).map(drop)).unwrap();
+    assert_eq!(numbers(&db), [(1, 1)]);
+}
+
+#[test]
+fn a_wait_for_a_transaction_of_the_same_thread_is_told_in_time() {
+    let (db, _) = in_memory();
+    fill(&db, 1);
+    let began = Instant::now();
+    let outer = db.begin_with(TxnOptions::new().label("outer"));
+    outer.open(NUMBERS).unwrap().insert(0, 1).unwrap();
+    let patient = TxnOptions::new().lock_timeout(Duration::from_secs(600));
+    let mut runs = 0;
+    let inner = db.run_with(patient, |tx| {
+        runs += 1;
+        tx.open(NUMBERS)?.get(0).map(drop)
+    });
+    assert!(matches!(inner, Err(Error::OwnThreadLock { holder: "outer", .. })), "{inner:?}");
+    assert!(inner.unwrap_err().to_string().contains("\"numbers\""), "the table is named");
+    assert!(runs == 1 && began.elapsed() < Duration::from_secs(60));
+    // Another thread may end it while this one waits.
+    std::thread::scope(|scope| {
+        let ((given, is_given), (_hold, never)) = (mpsc::channel(), mpsc::channel::<()>());
+        scope.spawn(move || {
+            outer.open(NUMBERS).unwrap().insert(0, 2).unwrap();
+            given.send(()).unwrap();
+            never.recv_timeout(Duration::from_millis(250)).unwrap_err();
+            outer.commit().unwrap();
+        });
+        is_given.recv().unwrap();
+        assert_eq!(db.run_with(patient, |tx| tx.open(NUMBERS)?.get(0)).unwrap(), Some(2));
+    });
+}
+
+/// All transactions are taken by threads that end them in their time.
+#[test]
+fn a_transaction_waits_in_line_to_begin() {
+    const THREADS: i64 = 8;
     let db = Options::new().memory_limit(16 << 20).max_transactions(2).fs(Arc::new(Mem::null())).open("/db").unwrap();
     fill(&db, 2);
-    let all_are_taken = Barrier::new(3);
-    let refused = AtomicU32::new(0);
     std::thread::scope(|scope| {
-        for key in [0, 1] {
-            let (db, all_are_taken) = (&db, &all_are_taken);
+        for key in 0..THREADS {
+            let db = &db;
             scope.spawn(move || {
-                let tx = db.begin();
-                tx.open(NUMBERS).unwrap().insert(key, 10).unwrap();
-                all_are_taken.wait();
-                // Work that takes so long.
-                std::thread::sleep(LONG);
-                tx.commit().unwrap();
+                for _ in 0..20 {
+                    let tx = db.begin();
+                    tx.open(NUMBERS).expect("a session in time").insert(key as u64, key).unwrap();
+                    std::thread::yield_now();
+                    tx.commit().unwrap();
+                }
             });
         }
-        all_are_taken.wait();
-        db.run(|tx| {
-            let table = tx.open(NUMBERS);
-            refused.fetch_add(u32::from(table.is_err()), Ordering::Relaxed);
-            table?.insert(2, 10).map(drop)
-        })
-        .unwrap();
     });
-    assert!(refused.into_inner() > 8, "runs that pause are not 100 ms apart");
-    assert_eq!(numbers(&db), [(0, 10), (1, 10), (2, 10)]);
+    assert_eq!(numbers(&db).len(), THREADS as usize);
+    let taken = [db.begin_with(TxnOptions::new().label("first")), db.begin()];
+    let (began, short) = (Instant::now(), TxnOptions::new().lock_timeout(Duration::from_millis(50)));
+    let refused = db.begin_with(short).open(NUMBERS).map(drop);
+    assert!(matches!(refused, Err(Error::TooManyTransactions { max: 2, oldest: "first" })), "{refused:?}");
+    assert!(began.elapsed() >= Duration::from_millis(50));
+    let again = db.run_with(short, |tx| tx.open(NUMBERS).map(drop));
+    assert!(matches!(again, Err(Error::Deadline { holder: "first", .. })), "{again:?}");
+    drop(taken);
+    db.begin_with(short).open(NUMBERS).unwrap();
+}
+
+/// One updates all rows in the order of the keys; the others five random ones each.
+#[test]
+fn a_large_transaction_beside_many_small_ones_gets_through() {
+    const ROWS: u64 = 20_000;
+    const SMALL: usize = 8;
+    let db = Options::new().memory_limit(64 << 20).fs(Arc::new(Mem::null())).open("/db").unwrap();
+    fill(&db, ROWS);
+    let (over, commits, failed) = (AtomicBool::new(false), AtomicU32::new(0), AtomicU32::new(0));
+    let mut runs = 0;
+    let (before, after) = std::thread::scope(|scope| {
+        for seed in 1..=SMALL as u64 {
+            let (db, over, commits, failed) = (&db, &over, &commits, &failed);
+            scope.spawn(move || {
+                let mut state = seed;
+                while !over.load(Ordering::Relaxed) {
+                    let done = db.run(|tx| {
+                        let table = tx.open(NUMBERS)?;
+                        (0..5).try_for_each(|_| {
+                            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                            let key = (state >> 33) % ROWS;
+                            let value = table.get_for_update(key)?.expect("a row");
+                            table.insert(key, value + 1).map(drop)
+                        })
+                    });
+                    let count = if done.is_ok() { commits } else { failed };
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        while commits.load(Ordering::Relaxed) < 100 {
+            std::thread::yield_now();
+        }
+        let before = commits.load(Ordering::Relaxed);
+        let large = db.run(|tx| {
+            runs += 1;
+            let table = tx.open(NUMBERS)?;
+            (0..ROWS).try_for_each(|key| {
+                let value = table.get_for_update(key)?.expect("a row");
+                table.insert(key, value + 1_000_000).map(drop)
+            })
+        });
+        let after = commits.load(Ordering::Relaxed);
+        while commits.load(Ordering::Relaxed) < after + 100 {
+            std::thread::yield_now();
+        }
+        over.store(true, Ordering::Relaxed);
+        large.expect("it gets through");
+        (before, after)
+    });
+    assert!(runs <= 20, "{runs} runs");
+    assert_eq!(failed.into_inner(), 0, "the small ones get through, too");
+    let sum: i64 = numbers(&db).iter().map(|&(_, value)| value).sum();
+    let first: i64 = (0..ROWS as i64).sum();
+    assert_eq!(sum, first + ROWS as i64 * 1_000_000 + 5 * i64::from(commits.into_inner()));
+    println!("{runs} runs of the large one, {} commits of small ones meanwhile", after - before);
 }
 
 /// E6: a result without a commit waits like one.

@@ -403,3 +403,20 @@ fn a_limit_of_undo_out_of_range_is_refused() {
         assert!(matches!(refused, Err(Error::InvalidOption { name: "undo_limit", .. })), "{refused:?}");
     }
 }
+
+/// Each iterator of a read-committed transaction reads by a snapshot of its own.
+#[test]
+fn thousands_of_iterators_are_open_at_once() {
+    let (db, _) = in_memory();
+    fill(&db, 2);
+    let tx = db.begin_with(TxnOptions::new().isolation(Isolation::ReadCommitted));
+    let table = tx.open(NUMBERS).unwrap();
+    let mut open: Vec<_> = (0..3000).map(|_| table.iter()).collect();
+    for first in open.iter_mut().map(Iterator::next) {
+        assert_eq!(first.unwrap().unwrap(), (0, 0));
+    }
+    db.run(|tx| tx.open(NUMBERS)?.insert(1, 10)).unwrap();
+    let values: Vec<_> = open.into_iter().map(|mut rows| rows.next().unwrap().unwrap().1).collect();
+    assert_eq!(values, [1; 3000], "each goes on by its snapshot");
+    assert_eq!(table.get(1).unwrap(), Some(10));
+}
