@@ -72,6 +72,8 @@ enum Try {
     Shared,
     /// It is passed over.
     Skipped,
+    /// To draw an xid needs a wait.
+    NoXid,
     /// The leaf needs so many free bytes.
     Full(usize),
 }
@@ -158,20 +160,24 @@ impl Tree {
 
     fn write_checked(&self, txn: &mut Txn, key: &[u8], intent: Intent<'_>, wait: LockWait) -> Result<Try> {
         self.lock_by(txn, TableMode::IntentExclusive, wait)?;
-        let xid = txn.ensure_xid()?;
+        if intent.new_row().is_some() {
+            // It changes a row, or locks one.
+            txn.ensure_xid()?;
+        }
         let mut patience = txn.patience();
-        let outcome = self.write_in_turn(txn, xid, (key, intent), wait, &mut patience);
-        // Who was woken to take the row, and has not, does not keep the next one waiting.
+        let outcome = self.write_in_turn(txn, (key, intent), wait, &mut patience);
+        // A waiter that was woken but did not take the row wakes the next waiter.
         if patience.has_waited() && !matches!(outcome, Ok(Try::Done(_))) {
             txn.pass_on(self.table, key);
         }
-        outcome
+        let done = outcome?;
+        txn.after_xid()?;
+        Ok(done)
     }
 
     fn write_in_turn(
         &self,
         txn: &mut Txn,
-        xid: Xid,
         (key, intent): (&[u8], Intent<'_>),
         wait: LockWait,
         patience: &mut Patience,
@@ -182,7 +188,7 @@ impl Tree {
             || intent == Intent::Take && !mutant("btree: a scan locks what is not there");
         let mut entered = None;
         loop {
-            let outcome = self.try_write(txn, xid, key, intent);
+            let outcome = self.try_write(txn, key, intent);
             // A turn keeps out the very transactions that this one may have to wait for next.
             txn.end_exclusive();
             match outcome? {
@@ -198,12 +204,13 @@ impl Tree {
                 }
                 Try::Held(holder) => txn.wait_row(self.table, key, holder, patience)?,
                 Try::Shared => txn.wait_exclusive(row)?,
+                Try::NoXid => drop(txn.ensure_xid()?),
                 Try::Full(need) => self.room_for_row(txn, key, need)?,
             }
         }
     }
 
-    fn try_write(&self, txn: &mut Txn, xid: Xid, key: &[u8], intent: Intent<'_>) -> Result<Try> {
+    fn try_write(&self, txn: &mut Txn, key: &[u8], intent: Intent<'_>) -> Result<Try> {
         let value = intent.value().or(intent.new_row()).unwrap_or_default();
         let body_max = ROW_BODY + key.len() + value.len() + MAX_VALUE;
         txn.reserve(change_cost(1, body_max), ROW_BODY + key.len() + MAX_VALUE)?;
@@ -217,8 +224,11 @@ impl Tree {
                 txn.check_conflict(self.table, key, Xid::ZERO)?;
                 let Some(value) = intent.new_row() else { return Ok(Try::Absent) };
                 let need = SLOT + LEAF_HEADER + key.len() + value.len();
-                let is_full = need > node.free();
-                return if is_full { Ok(Try::Full(need)) } else { self.try_insert(txn, xid, &mut leaf, (key, value)) };
+                if need > node.free() {
+                    return Ok(Try::Full(need));
+                }
+                let Some(xid) = txn.try_xid() else { return Ok(Try::NoXid) };
+                return self.try_insert(txn, xid, &mut leaf, (key, value));
             }
         };
         let row = node.row(at).map_err(damage)?;
@@ -244,6 +254,7 @@ impl Tree {
         } else if ghost {
             return Ok(Try::Absent);
         }
+        let Some(xid) = txn.try_xid() else { return Ok(Try::NoXid) };
         let old = (!ghost).then(|| row.value.to_vec());
         let (header, lock) = before_lock(txn, mine, row.header);
         let row = Row { header, ..row };

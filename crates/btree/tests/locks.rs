@@ -112,6 +112,30 @@ fn key_exists_holds_the_row() {
 }
 
 #[test]
+fn what_changes_and_locks_no_row_draws_no_xid_and_what_changes_none_logs_nothing() {
+    let bed = bed();
+    let records = || bed.log.stats().records;
+    let before = records();
+    let mut txn = bed.begin();
+    assert_eq!(bed.tree.remove(&mut txn, b"absent").unwrap(), None);
+    assert_eq!(bed.tree.update(&mut txn, b"absent", b"!").unwrap(), None);
+    assert!(!bed.tree.get_for_update(&mut txn, b"absent", &mut Vec::new()).unwrap());
+    assert_eq!(txn.xid(), None, "that a row is absent is no header's affair");
+    assert!(bed.tree.get_for_update(&mut txn, b"row", &mut Vec::new()).unwrap());
+    assert!(matches!(bed.tree.insert_new(&mut txn, b"row", b"two"), Err(Error::KeyExists)));
+    assert!(txn.xid().is_some(), "a row is locked");
+    let mut other = hasty(&bed);
+    assert!(matches!(bed.tree.remove(&mut other, b"row"), Err(Error::LockTimeout { .. })));
+    drop(other);
+    assert!(txn.commit().unwrap().is_durable());
+    assert_eq!(records(), before);
+    let mut next = hasty(&bed);
+    assert!(bed.tree.remove(&mut next, b"row").unwrap().is_some(), "the lock is gone");
+    next.commit().unwrap().wait().unwrap();
+    assert_eq!(records(), before + 2);
+}
+
+#[test]
 fn a_row_that_was_only_locked_still_leads_to_its_last_writer() {
     let bed = bed();
     let mut writer = bed.begin();
@@ -197,8 +221,13 @@ fn a_second_wait_for_a_row_has_its_whole_time() {
             let mut txn = begin_at(&bed, Isolation::ReadCommitted, timeout);
             let began = clock.now();
             assert_eq!(bed.tree.update(&mut txn, b"new", b"two").unwrap(), None);
-            let mut again = bed.begin();
-            bed.tree.insert_new(&mut again, b"new", b"one").unwrap();
+            let insert = || {
+                let mut again = bed.begin();
+                bed.tree.insert_new(&mut again, b"new", b"one").unwrap();
+                again
+            };
+            // In another thread: a wait for one of this thread ends early.
+            let _again = thread::scope(|scope| scope.spawn(insert).join().unwrap());
             // Time that must not count.
             while clock.now().since(began) < timeout / 4 {
                 thread::yield_now();

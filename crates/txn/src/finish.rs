@@ -44,13 +44,16 @@ impl Txn {
     }
 
     pub(crate) fn pre_commit(mut self, hand_over: bool, then: impl FnOnce(Csn)) -> Result<CommitTicket> {
-        // With an xid it has changed rows or locked them: readers by snapshots find that xid in their headers, and have to find
-        // it on one side of theirs for good. So its commit takes a stamp like any other.
+        // With an xid it has changed rows or locked them, and readers by snapshots find that xid in their headers. They have to find it
+        // on one side of theirs for good. So the commit takes a stamp, unless it puts all those headers back.
         let (Some(xid), Some(tag)) = (self.xid, self.logged_as()) else {
             return Ok(self.end_unlogged(hand_over, then));
         };
         if self.is_broken {
             return Err(Error::RolledBack);
+        }
+        if self.last_lsn == Lsn::ZERO && !mutant("txn: a transaction with locks only logs its commit") {
+            return self.end_unchanged(hand_over, then);
         }
         // A commit may use what is kept back: a rollback in its place would take more.
         let reserved = self.session().reserve_end(Session::cost(MARK_LEN));
@@ -101,24 +104,69 @@ impl Txn {
         }
     }
 
-    /// Commits a transaction that has changed and locked no row. Its place in the order is that of the newest commit it has
-    /// seen, and so is the durability that its ticket waits for.
-    fn end_unlogged(mut self, hand_over: bool, then: impl FnOnce(Csn)) -> CommitTicket {
-        let mut lease = self.lease.take().expect("a running transaction has its lease");
-        let (manager, seen) = (&self.manager, self.observed());
-        manager.locks.finish(&mut lease.owner, None);
-        // Whoever committed what was seen may not have asked for a flush yet.
-        if hand_over && seen.lsn() > manager.log.durable() {
-            manager.log.flush_soon(&mut lease.session, seen.lsn());
+    /// The place in the order of commits of a transaction that changes nothing. Called before it gives up a lock.
+    ///
+    /// It is not below what the transaction has read. The commit numbers of frozen rows are not known any more, but such rows are
+    /// durable, and a snapshot is not below what it sees. Nor is it above both that and what was observed, so no ticket waits
+    /// for more.
+    fn place(&self) -> Csn {
+        let durable = self.manager.log.durable().csn();
+        let frozen = self.snapshot.as_ref().map_or(durable, |snapshot| snapshot.csn().min(durable));
+        self.observed().max(frozen)
+    }
+
+    /// The ticket of a transaction that logs nothing. It waits for what was observed, and for nothing beyond.
+    fn unlogged_ticket(&self, lease: &mut Lease, place: Csn, hand_over: bool) -> CommitTicket {
+        let (log, seen) = (&self.manager.log, self.observed().lsn());
+        // The committer of what was seen may not have asked for a flush yet.
+        if hand_over && seen > log.durable() {
+            log.flush_soon(&mut lease.session, seen);
         }
+        log.ticket(place.lsn(), place, place.lsn())
+    }
+
+    /// Commits a transaction that has changed and locked no row.
+    fn end_unlogged(mut self, hand_over: bool, then: impl FnOnce(Csn)) -> CommitTicket {
+        let place = self.place();
+        let mut lease = self.lease.take().expect("a running transaction has its lease");
+        let (ticket, session) = (self.unlogged_ticket(&mut lease, place, hand_over), lease.session.number());
+        let manager = &self.manager;
+        manager.locks.finish(&mut lease.owner, None);
         manager.commits.add(1);
-        let (ticket, session) = (manager.log.ticket(seen.lsn(), seen, seen.lsn()), lease.session.number());
-        manager.give_back(lease, seen);
-        then(seen);
+        manager.give_back(lease, self.observed());
+        then(place);
         if hand_over {
             manager.log.acknowledge(session);
         }
         ticket
+    }
+
+    /// Commits a transaction that has locked rows and changed none: it puts their headers back, as a rollback does, and logs nothing.
+    /// Where a damaged page keeps it from that the rest is parked. For the caller it has committed in any case.
+    fn end_unchanged(mut self, hand_over: bool, then: impl FnOnce(Csn)) -> Result<CommitTicket> {
+        let place = self.place();
+        let mut lease = self.lease.take().expect("a running transaction has its lease");
+        let (ticket, session) = (self.unlogged_ticket(&mut lease, place, hand_over), lease.session.number());
+        let manager = &self.manager;
+        let Ok(rollback) = self.to_rollback(lease) else {
+            unreachable!("a transaction that has locked rows has an xid")
+        };
+        let (rollback, outcome) = manager.try_rollback(rollback);
+        match outcome {
+            Ok(()) => manager.end_undone(rollback.lease, true, Ok(()))?,
+            Err(Stop::Waits(cause)) => {
+                // The list has it.
+                let _ = manager.park_rollback(rollback, cause);
+                manager.tell_parked();
+            }
+            Err(Stop::Ends(cause)) => manager.end_undone(rollback.lease, true, Err(cause))?,
+        }
+        manager.commits.add(1);
+        then(place);
+        if hand_over {
+            manager.log.acknowledge(session);
+        }
+        Ok(ticket)
     }
 
     /// Takes everything back and returns the watermark: a result that is handed out in spite of the rollback rests on
@@ -155,7 +203,12 @@ impl TxnManager {
     }
 
     /// Ends a rollback with its outcome. `has_xid`: it had changed or locked rows.
-    pub(crate) fn end_rollback(&self, mut lease: Box<Lease>, has_xid: bool, outcome: Result<()>) -> Result<()> {
+    pub(crate) fn end_rollback(&self, lease: Box<Lease>, has_xid: bool, outcome: Result<()>) -> Result<()> {
+        self.aborts.add(1);
+        self.end_undone(lease, has_xid, outcome)
+    }
+
+    fn end_undone(&self, mut lease: Box<Lease>, has_xid: bool, outcome: Result<()>) -> Result<()> {
         match &outcome {
             // It still shows as running: a group that was being cut when the log stopped may carry a checkpoint to the disk.
             Err(cause) => self.halt(cause),
@@ -163,7 +216,6 @@ impl TxnManager {
             Ok(()) => {}
         }
         self.locks.finish(&mut lease.owner, None);
-        self.aborts.add(1);
         // What was not taken back stays for ever, and so does what it says of the rows.
         self.give_back(lease, if outcome.is_ok() { Csn::ZERO } else { Csn(u64::MAX) });
         outcome

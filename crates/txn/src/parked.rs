@@ -286,7 +286,7 @@ impl TxnManager {
         }
     }
 
-    fn park_rollback(&self, rollback: Rollback, cause: Error) -> Error {
+    pub(crate) fn park_rollback(&self, rollback: Rollback, cause: Error) -> Error {
         let (label, cause) = (rollback.label, Arc::new(cause));
         self.put_into_list(Parked { rollback, cause: Arc::clone(&cause), since: self.time.now() });
         Error::RollbackParked { label, cause }

@@ -17,7 +17,8 @@ pub enum Isolation {
     /// Each operation reads by a snapshot of its own, and waits for nobody. Writes change what is newest.
     ReadCommitted,
     /// All operations read by one snapshot, taken at the start, and wait for nobody. A write to a row that another transaction
-    /// has changed or locked since, and committed, fails with `Conflict`: the first one wins.
+    /// has changed or locked since, and committed, fails with `Conflict`: the first one wins. A transaction that has only
+    /// locked rows, and changed none, leaves no conflict behind.
     Snapshot,
     /// As if transactions ran one after the other: strict two-phase locking of keys, whether they exist or not, and of
     /// intervals of keys.
@@ -126,10 +127,13 @@ impl Txn {
         image: &mut Vec<u8>,
         holds: impl Fn() -> bool,
     ) -> Seen {
-        if self.xid == Some(xid) || xid == Xid::ZERO {
+        let is_mine = self.xid == Some(xid);
+        // A row that the transaction has locked and not changed is what it was before: the snapshot may be older than that.
+        let is_changed = is_mine && (!self.manager.undo.is_lock(undo) || mutant("txn: a locked row is seen as it is"));
+        if is_changed || xid == Xid::ZERO {
             return Seen::Newest;
         }
-        if let Visibility::Visible(csn) = snapshot.visibility(xid) {
+        if let Visibility::Visible(csn) = if is_mine { Visibility::Invisible } else { snapshot.visibility(xid) } {
             self.observe_by(snapshot, csn);
             return Seen::Newest;
         }

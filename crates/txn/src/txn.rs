@@ -78,6 +78,8 @@ pub struct Txn {
     /// Taken at the end.
     pub(crate) lease: Option<Box<Lease>>,
     pub(crate) xid: Option<Xid>,
+    /// It was drawn, and the window and the ceiling of xids may have to move up.
+    is_new_xid: bool,
     /// LSN of its last record, zero before the first.
     pub(crate) last_lsn: Lsn,
     observed: Csn,
@@ -117,6 +119,7 @@ impl Txn {
             deadline: options.deadline.map(|deadline| first + deadline),
             lease: Some(lease),
             xid: None,
+            is_new_xid: false,
             last_lsn: Lsn::ZERO,
             observed: Csn::ZERO,
             lock_timeout: options.lock_timeout,
@@ -231,21 +234,53 @@ impl Txn {
         Ok(xid)
     }
 
+    /// The transaction's xid, which is drawn if that needs no wait; otherwise `None`. Latches may be held, and what is reserved stays.
+    /// When they are free again the caller calls [`after_xid`](Self::after_xid).
+    ///
+    /// For operations that may find that they change and lock nothing: they need no xid then.
+    pub fn try_xid(&mut self) -> Option<Xid> {
+        if self.xid.is_none() {
+            let manager = self.manager.clone();
+            self.enter_xid(&|| manager.log.next_group(), None);
+            self.is_new_xid = self.xid.is_some();
+        }
+        self.xid
+    }
+
+    /// What the draw of an xid by [`try_xid`](Self::try_xid) has left to do. Without latches. Reservations end.
+    ///
+    /// # Errors
+    /// As [`ensure_xid`](Self::ensure_xid).
+    pub fn after_xid(&mut self) -> Result<()> {
+        match self.xid {
+            Some(xid) if std::mem::take(&mut self.is_new_xid) => {
+                let manager = self.manager.clone();
+                manager.keep_ahead(xid, self.session())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Draws the xid, and shows it, or the one that the log has it under, to checkpoints.
     pub(crate) fn draw_xid(&mut self, first_group: impl Fn() -> GroupNo, logged_as: Option<Xid>) -> Result<Xid> {
         let manager = self.manager.clone();
-        let lease = self.lease_mut();
-        let index = lease.owner.index();
-        let xid = loop {
-            let (draw, begin) = (|| manager.draw_block(), |xid| manager.window.begin(xid));
-            if let Some(xid) = manager.active.enter(index, &first_group, draw, begin, logged_as) {
-                break xid;
+        loop {
+            if let Some(xid) = self.enter_xid(&first_group, logged_as) {
+                return Ok(xid);
             }
-            manager.raise_limit(&mut lease.session, logged_as.is_some())?;
-        };
-        lease.owner.set_xid(xid);
+            manager.raise_limit(&mut self.lease_mut().session, logged_as.is_some())?;
+        }
+    }
+
+    /// Draws the xid if one is left.
+    fn enter_xid(&mut self, first_group: &impl Fn() -> GroupNo, logged_as: Option<Xid>) -> Option<Xid> {
+        let manager = self.manager.clone();
+        let owner = &mut self.lease_mut().owner;
+        let (draw, begin) = (|| manager.draw_block(), |xid| manager.window.begin(xid));
+        let xid = manager.active.enter(owner.index(), first_group, draw, begin, logged_as)?;
+        owner.set_xid(xid);
         self.xid = Some(xid);
-        Ok(xid)
+        self.xid
     }
 
     /// Who holds the row whose header names `header_xid`. Called under the latch that covers the header, or between an optimistic

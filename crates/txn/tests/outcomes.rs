@@ -179,7 +179,7 @@ fn a_commit_that_the_disk_refuses_is_not_taken_back() {
 }
 
 #[test]
-fn a_reader_logs_nothing_and_who_locks_a_row_no_more_than_its_commit() {
+fn a_transaction_that_changes_nothing_logs_nothing_whether_it_has_locked_rows_or_not() {
     let (toy, _) = Toy::new(Mem::null(), &[1, 2], small());
     let mut writer = toy.begin("writer");
     toy.add(&mut writer, 0, 1).expect("free");
@@ -194,13 +194,20 @@ fn a_reader_logs_nothing_and_who_locks_a_row_no_more_than_its_commit() {
     let read = reader.commit().expect("committed");
     assert_eq!(read.csn(), written.csn(), "its place is that of what it has seen");
     assert_eq!(toy.log.stats().records, before);
-    // Snapshots find its xid in the header, and have to know on which side of theirs it is.
+    let stats = toy.manager.stats();
     let locked = locker.commit().expect("committed");
-    assert!(locked.csn() > written.csn());
-    assert_eq!(toy.log.stats().records, before + 1);
-    assert_eq!(toy.header(1), xid, "the header stays, its xid has ended");
+    assert_eq!(locked.csn(), written.csn());
+    assert_eq!(toy.log.stats().records, before);
+    assert_ne!(toy.header(1), xid, "the header is as before");
+    let now = toy.manager.stats();
+    assert_eq!((now.commits, now.aborts), (stats.commits + 1, stats.aborts));
     let mut next = toy.begin("next");
     assert_eq!(toy.add(&mut next, 1, 1).expect("free"), 3);
+    drop(next);
+    // The number of what it has read is not known any more, but that it is durable.
+    toy.log.force(toy.log.current()).expect("durable");
+    let idle = toy.begin("idle").commit().expect("committed");
+    assert!(idle.csn() >= written.csn() && idle.is_durable());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Serializable: what one transaction has seen stays true until it ends.
 
 use crate::support::{NUMBERS, fill, in_memory};
-use foreshore::{Db, Error, TxnOptions};
+use foreshore::{Db, Error, Isolation, TxnOptions};
 use std::time::Duration;
 
 /// A transaction that gives up soon where another stands in its way.
@@ -139,4 +139,24 @@ fn a_transaction_may_move_to_another_thread() {
     .join()
     .unwrap();
     assert_eq!(crate::support::numbers(&db), [(0, 5), (1, 6)]);
+}
+
+/// What it has locked, and what others had changed before that, is no part of the snapshot of a scan that began earlier.
+#[test]
+fn a_read_committed_scan_sees_one_snapshot_also_of_rows_that_the_transaction_locks_meanwhile() {
+    const ROWS: u64 = 2000;
+    let (db, _) = in_memory();
+    fill(&db, ROWS);
+    let tx = db.begin_with(TxnOptions::new().isolation(Isolation::ReadCommitted));
+    let table = tx.open(NUMBERS).unwrap();
+    let mut scan = table.iter();
+    assert_eq!(scan.next().unwrap().unwrap(), (0, 0));
+    db.run(|tx| tx.open(NUMBERS)?.insert(ROWS - 2, -1)).unwrap();
+    assert_eq!(table.get_for_update(ROWS - 2).unwrap(), Some(-1), "what is newest");
+    assert_eq!(table.get_for_update(ROWS - 3).unwrap(), Some(ROWS as i64 - 3));
+    table.insert(ROWS - 1, -2).unwrap();
+    let rows: Vec<_> = scan.map(Result::unwrap).skip(ROWS as usize - 4).collect();
+    let seen = [(ROWS - 3, ROWS as i64 - 3), (ROWS - 2, ROWS as i64 - 2), (ROWS - 1, -2)];
+    assert_eq!(rows, seen, "its own change, and nothing else that is new");
+    assert_eq!(table.get(ROWS - 2).unwrap(), Some(-1), "the next statement");
 }
