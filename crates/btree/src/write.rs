@@ -160,19 +160,15 @@ impl Tree {
 
     fn write_checked(&self, txn: &mut Txn, key: &[u8], intent: Intent<'_>, wait: LockWait) -> Result<Try> {
         self.lock_by(txn, TableMode::IntentExclusive, wait)?;
-        if intent.new_row().is_some() {
-            // It changes a row, or locks one.
-            txn.ensure_xid()?;
-        }
+        // It changes a row, or locks one.
+        intent.new_row().map_or(Ok(()), |_| txn.ensure_xid().map(drop))?;
         let mut patience = txn.patience();
         let outcome = self.write_in_turn(txn, (key, intent), wait, &mut patience);
         // A waiter that was woken but did not take the row wakes the next waiter.
         if patience.has_waited() && !matches!(outcome, Ok(Try::Done(_))) {
             txn.pass_on(self.table, key);
         }
-        let done = outcome?;
-        txn.after_xid()?;
-        Ok(done)
+        outcome.and_then(|done| txn.after_xid().map(|()| done))
     }
 
     fn write_in_turn(

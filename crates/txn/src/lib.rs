@@ -51,6 +51,7 @@ pub mod table;
 mod txn;
 mod undo;
 mod view;
+mod xid;
 
 pub use early_release::EarlyRelease;
 pub use forward::Forward;

@@ -10,7 +10,7 @@ use crate::snapshot::{Snapshot, SnapshotKind};
 use crate::status::Status;
 use crate::undo::Fetched;
 use crate::undo::MAX_STRUCTURE;
-use foreshore_base::{Csn, Error, GroupNo, Lsn, Result, Xid};
+use foreshore_base::{Csn, Error, Lsn, Result, Xid};
 use foreshore_buffer::format::UNDOABLE;
 use foreshore_buffer::{Change, ExclusiveGuard};
 use foreshore_lock::Attempt;
@@ -79,7 +79,7 @@ pub struct Txn {
     pub(crate) lease: Option<Box<Lease>>,
     pub(crate) xid: Option<Xid>,
     /// It was drawn, and the window and the ceiling of xids may have to move up.
-    is_new_xid: bool,
+    pub(crate) is_new_xid: bool,
     /// LSN of its last record, zero before the first.
     pub(crate) last_lsn: Lsn,
     observed: Csn,
@@ -217,70 +217,6 @@ impl Txn {
             self.release();
             freed = self.session().wait_for_space(wait.get_or_insert_with(SpaceWait::default))?;
         }
-    }
-
-    /// The transaction's xid; draws one the first time. Without latches: it may wait for the log.
-    ///
-    /// # Errors
-    /// `TooManyTransactions` when more run than the status window has words for; `DiskFull`; `Poisoned`.
-    pub fn ensure_xid(&mut self) -> Result<Xid> {
-        if let Some(xid) = self.xid {
-            return Ok(xid);
-        }
-        let manager = self.manager.clone();
-        let xid = self.draw_xid(|| manager.log.next_group(), None)?;
-        manager.keep_ahead(xid, self.session())?;
-        self.reserve_again()?;
-        Ok(xid)
-    }
-
-    /// The transaction's xid, which is drawn if that needs no wait; otherwise `None`. Latches may be held, and what is reserved stays.
-    /// When they are free again the caller calls [`after_xid`](Self::after_xid).
-    ///
-    /// For operations that may find that they change and lock nothing: they need no xid then.
-    pub fn try_xid(&mut self) -> Option<Xid> {
-        if self.xid.is_none() {
-            let manager = self.manager.clone();
-            self.enter_xid(&|| manager.log.next_group(), None);
-            self.is_new_xid = self.xid.is_some();
-        }
-        self.xid
-    }
-
-    /// What the draw of an xid by [`try_xid`](Self::try_xid) has left to do. Without latches. Reservations end.
-    ///
-    /// # Errors
-    /// As [`ensure_xid`](Self::ensure_xid).
-    pub fn after_xid(&mut self) -> Result<()> {
-        match self.xid {
-            Some(xid) if std::mem::take(&mut self.is_new_xid) => {
-                let manager = self.manager.clone();
-                manager.keep_ahead(xid, self.session())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Draws the xid, and shows it, or the one that the log has it under, to checkpoints.
-    pub(crate) fn draw_xid(&mut self, first_group: impl Fn() -> GroupNo, logged_as: Option<Xid>) -> Result<Xid> {
-        let manager = self.manager.clone();
-        loop {
-            if let Some(xid) = self.enter_xid(&first_group, logged_as) {
-                return Ok(xid);
-            }
-            manager.raise_limit(&mut self.lease_mut().session, logged_as.is_some())?;
-        }
-    }
-
-    /// Draws the xid if one is left.
-    fn enter_xid(&mut self, first_group: &impl Fn() -> GroupNo, logged_as: Option<Xid>) -> Option<Xid> {
-        let manager = self.manager.clone();
-        let owner = &mut self.lease_mut().owner;
-        let (draw, begin) = (|| manager.draw_block(), |xid| manager.window.begin(xid));
-        let xid = manager.active.enter(owner.index(), first_group, draw, begin, logged_as)?;
-        owner.set_xid(xid);
-        self.xid = Some(xid);
-        self.xid
     }
 
     /// Who holds the row whose header names `header_xid`. Called under the latch that covers the header, or between an optimistic
