@@ -143,7 +143,20 @@ pub enum Error {
         wanted: String,
     },
     /// The table was dropped after this transaction had opened it. Retryable: to open it again creates it anew.
-    TableDropped,
+    TableDropped {
+        /// The table.
+        table: TableRef,
+    },
+    /// A key or a value in a table does not decode to the type that it is read as. The page is sound: the type was changed without its
+    /// name, or the decoding of a type of the user's own refuses what its encoding has written.
+    Undecodable {
+        /// The table.
+        table: TableRef,
+        /// The encoded key of the row.
+        key: Arc<[u8]>,
+        /// Which part of the row does not decode.
+        part: &'static str,
+    },
     /// A transaction was run again and again, and others ended each run. Retryable, if somebody has more patience.
     Exhausted {
         /// How often it was run.
@@ -165,7 +178,12 @@ pub enum Error {
     /// A savepoint of another transaction, or one that was taken after the place to which the transaction has gone back since.
     NoSavepoint,
     /// `insert_new` met the key.
-    KeyExists,
+    KeyExists {
+        /// The table.
+        table: TableRef,
+        /// The encoded key.
+        key: Arc<[u8]>,
+    },
     /// The transaction was chosen to end a cycle of waits. Retryable.
     Deadlock {
         /// The cycle, from the victim on: each waits for the next, and the last for the first. The first [`MAX_NAMED`] of a
@@ -342,7 +360,7 @@ impl Error {
                 | Self::TransactionTooOld { .. }
                 | Self::TooManyTransactions { .. }
                 | Self::UndoMemory { .. }
-                | Self::TableDropped
+                | Self::TableDropped { .. }
                 | Self::Exhausted { .. }
                 | Self::Deadline { .. }
         )

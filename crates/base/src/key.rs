@@ -24,6 +24,7 @@
 
 mod fixed;
 mod nested;
+pub(crate) mod shown;
 mod text;
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Who waits for what: the cycle that an error names.
 
+use crate::key::shown::write_key;
 use crate::{Error, TableId};
 use std::{fmt, sync::Arc};
 
@@ -16,11 +17,20 @@ pub struct TableRef {
     /// Its name. Below the catalogue nobody knows it; so it is put in on the way up, unless the table is another
     /// transaction's that has not committed, or one of the engine's own.
     pub name: Option<Arc<str>>,
+    /// The name of the type of its keys, by which messages show them decoded. It comes with the name of the table.
+    pub key_type: Option<Arc<str>>,
+}
+
+impl TableRef {
+    /// Writes a key of it.
+    pub(crate) fn write_key(&self, f: &mut fmt::Formatter<'_>, key: &[u8]) -> fmt::Result {
+        write_key(f, self.key_type.as_deref(), key)
+    }
 }
 
 impl From<TableId> for TableRef {
     fn from(id: TableId) -> Self {
-        Self { id, name: None }
+        Self { id, name: None, key_type: None }
     }
 }
 
@@ -72,7 +82,10 @@ impl fmt::Display for Lockable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Table(table) => write!(f, "table {table}"),
-            Self::Row(table, key) => write!(f, "table {table} key {}", key.escape_ascii()),
+            Self::Row(table, key) => {
+                write!(f, "table {table} key ")?;
+                table.write_key(f, key)
+            }
         }
     }
 }
@@ -87,9 +100,9 @@ pub struct Waiter {
 }
 
 impl Error {
-    /// Puts in the names of the tables that it speaks of, by their numbers.
-    pub fn name_tables(&mut self, name: impl Fn(TableId) -> Option<Arc<str>>) {
-        let put = |table: &mut TableRef| table.name = name(table.id);
+    /// Puts in the names of the tables that it speaks of, and those of the types of their keys, by the numbers of the tables.
+    pub fn name_tables(&mut self, names: impl Fn(TableId) -> Option<(Arc<str>, Arc<str>)>) {
+        let put = |table: &mut TableRef| (table.name, table.key_type) = names(table.id).unzip();
         match self {
             Self::Deadlock { cycle } => {
                 let named = |waiter: &Waiter| {
@@ -102,7 +115,11 @@ impl Error {
             Self::LockTimeout { what, .. } | Self::OwnThreadLock { what, .. } | Self::RowLocked { what, .. } => {
                 put(what.table_mut());
             }
-            Self::Conflict { table, .. } | Self::Corrupted { table: Some(table), .. } => put(table),
+            Self::KeyExists { table, .. }
+            | Self::TableDropped { table }
+            | Self::Undecodable { table, .. }
+            | Self::Conflict { table, .. }
+            | Self::Corrupted { table: Some(table), .. } => put(table),
             _ => {}
         }
     }

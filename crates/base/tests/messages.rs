@@ -8,7 +8,7 @@ use std::time::Duration;
 /// One of each kind.
 fn all() -> Vec<Error> {
     let cause = Arc::new(Error::io("sync", "/db/data", io::Error::from_raw_os_error(5)));
-    let table = || TableRef { id: TableId(7), name: Some("accounts".into()) };
+    let table = || TableRef { id: TableId(7), name: Some("accounts".into()), key_type: Some("u16".into()) };
     let what = Lockable::Table(table());
     let waiter = |label| Waiter { label, waits_for: what.clone() };
     vec![
@@ -30,12 +30,13 @@ fn all() -> Vec<Error> {
         Error::ValueTooLarge { len: 4000, max: 2048 },
         Error::TableName { name: String::new() },
         Error::TableTypes { table: "accounts".into(), stored: "u64, i64".into(), wanted: "u64, u64".into() },
-        Error::TableDropped,
+        Error::TableDropped { table: table() },
+        Error::Undecodable { table: table(), key: [0, 2].into(), part: "value" },
         Error::Exhausted { runs: 100, cause: cause.clone() },
         Error::Deadline { holder: "a", runs: 9, elapsed: Duration::from_secs(30), cause },
         Error::OwnThreadLock { holder: "a", what: what.clone(), waited: Duration::from_millis(100) },
         Error::NoSavepoint,
-        Error::KeyExists,
+        Error::KeyExists { table: table(), key: [1, 2].into() },
         Error::Deadlock { cycle: [waiter("a"), waiter("b")].into() },
         Error::LockTimeout { holder: "a", what: what.clone(), waited: Duration::from_secs(1) },
         Error::RowLocked { what: what.clone(), holder: "a" },
@@ -92,4 +93,16 @@ fn a_lost_group_is_named_with_its_place_and_a_missing_file_without_one() {
     assert_eq!(error.to_string(), "log group 7 was durable and is missing in /db/log/3.seg at offset 8192");
     let missing = Error::corrupted("/db/dw", Place::File, "the file is missing");
     assert_eq!(missing.to_string(), "/db/dw is corrupted: the file is missing");
+}
+
+#[test]
+fn keys_are_shown_decoded() {
+    let table = || TableRef { id: TableId(7), name: Some("accounts".into()), key_type: Some("u16".into()) };
+    let says = |error: Error| assert!(error.to_string().ends_with("key 258"), "{error}");
+    says(Error::KeyExists { table: table(), key: [1, 2].into() });
+    says(Error::Conflict { table: table(), key: [1, 2].into() });
+    says(Error::Undecodable { table: table(), key: [1, 2].into(), part: "value" });
+    let what = Lockable::Row(table(), vec![1, 2]);
+    assert_eq!(what.to_string(), "table \"accounts\" key 258");
+    assert!(Error::RowLocked { what, holder: "a" }.to_string().contains("key 258"));
 }

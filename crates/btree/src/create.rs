@@ -85,7 +85,7 @@ impl Tree {
                     RowHolder::Unknown => return Err(damage(NO_WRITER)),
                 }
                 if !header.is_ghost() {
-                    return Err(Error::KeyExists);
+                    return Err(self.key_exists(key));
                 }
                 ghost = Some(header);
             }
@@ -100,6 +100,10 @@ impl Tree {
             new.linked();
             return Ok(self.trees.tree(table, new.page.pid()));
         }
+    }
+
+    pub(crate) fn key_exists(&self, key: &[u8]) -> Error {
+        Error::KeyExists { table: self.table.into(), key: key.into() }
     }
 
     /// The row change that enters a table, and the room that it needs: a new row, or the return of a ghost.

@@ -16,7 +16,7 @@ use crate::format::{GHOST, RowHeader, SLOT};
 use crate::node::{NO_VERSION, Row};
 use crate::tree::{Structure, Tree};
 use foreshore_base::limits::PAGE_SIZE;
-use foreshore_base::{Error, Lsn, PageId, Result};
+use foreshore_base::{Error, Lsn, PageId, Result, TableId};
 use foreshore_buffer::Wanted;
 use foreshore_lock::{RowLock, Strength, TableMode};
 use foreshore_txn::{Seen, Snapshot, Txn, UndoPtr};
@@ -185,12 +185,18 @@ impl Cursor {
         self.unread = self.from.clone().unless_empty();
     }
 
+    /// Its table.
+    #[must_use]
+    pub const fn table(&self) -> TableId {
+        self.tree.table()
+    }
+
     /// Copies the rows of one leaf, or, if they are locked, some of them, at one end of what has not been read.
     fn fill(&mut self, txn: &mut Txn, span: &mut Span, end: End) -> Result<Rest> {
         self.copied_at = txn.last_lsn();
         if self.tree.is_retired() {
             // Created by this transaction, which has taken that back.
-            return Err(Error::TableDropped);
+            return Err(Error::TableDropped { table: self.tree.table().into() });
         }
         match self.snapshot.clone() {
             Some(snapshot) => {

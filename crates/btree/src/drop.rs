@@ -74,7 +74,7 @@ impl Tree {
     #[cold]
     fn dropped_under(&self, txn: &mut Txn) -> Error {
         txn.observe_ended();
-        Error::TableDropped
+        Error::TableDropped { table: self.table.into() }
     }
 
     /// As [`insert_new`](Self::insert_new) into a catalogue, for who drops a table: on a full disk a leaf without room is split

@@ -13,7 +13,7 @@ use crate::record::{Delta, Logged, RowInsert, RowLock, RowWrite, TreeKind};
 use crate::split::structure_cost;
 use crate::tree::{Structure, Tree, record, to_log};
 use foreshore_base::limits::MAX_VALUE;
-use foreshore_base::{Error, Result, Xid};
+use foreshore_base::{Result, Xid};
 use foreshore_buffer::format::UNDOABLE;
 use foreshore_buffer::{ExclusiveGuard, change_cost};
 use foreshore_lock::{LockWait, Locked, Patience, TableMode, Target};
@@ -118,7 +118,7 @@ impl Tree {
     pub fn insert_new(&self, txn: &mut Txn, key: &[u8], value: &[u8]) -> Result<()> {
         match self.write(txn, key, Intent::Insert(value))? {
             None => Ok(()),
-            Some(_) => Err(Error::KeyExists),
+            Some(_) => Err(self.key_exists(key)),
         }
     }
 

@@ -103,7 +103,7 @@ fn a_scan_keeps_writers_out() {
 fn key_exists_holds_the_row() {
     let bed = bed();
     let mut txn = bed.begin();
-    assert!(matches!(bed.tree.insert_new(&mut txn, b"row", b"two"), Err(Error::KeyExists)));
+    assert!(matches!(bed.tree.insert_new(&mut txn, b"row", b"two"), Err(Error::KeyExists { .. })));
     let mut other = hasty(&bed);
     assert!(matches!(bed.tree.remove(&mut other, b"row"), Err(Error::LockTimeout { .. })));
     drop(other);
@@ -122,7 +122,7 @@ fn what_changes_and_locks_no_row_draws_no_xid_and_what_changes_none_logs_nothing
     assert!(!bed.tree.get_for_update(&mut txn, b"absent", &mut Vec::new()).unwrap());
     assert_eq!(txn.xid(), None, "that a row is absent is no header's affair");
     assert!(bed.tree.get_for_update(&mut txn, b"row", &mut Vec::new()).unwrap());
-    assert!(matches!(bed.tree.insert_new(&mut txn, b"row", b"two"), Err(Error::KeyExists)));
+    assert!(matches!(bed.tree.insert_new(&mut txn, b"row", b"two"), Err(Error::KeyExists { .. })));
     assert!(txn.xid().is_some(), "a row is locked");
     let mut other = hasty(&bed);
     assert!(matches!(bed.tree.remove(&mut other, b"row"), Err(Error::LockTimeout { .. })));

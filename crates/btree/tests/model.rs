@@ -21,7 +21,7 @@ fn transaction(bed: &Bed, model: &mut Model, rng: &mut Rng, keys: usize) {
             4 => {
                 let value = value(rng);
                 let result = bed.tree.insert_new(&mut txn, &key, &value);
-                assert_eq!(matches!(result, Err(Error::KeyExists)), mine.contains_key(&key));
+                assert_eq!(matches!(result, Err(Error::KeyExists { .. })), mine.contains_key(&key));
                 mine.entry(key).or_insert(value);
             }
             5 => {

@@ -86,7 +86,7 @@ fn run(bed: &Bed, txn: &mut Txn, op: Op) -> Result<Seen> {
         Op::Table(mode, _) => Ok(if txn.try_lock_table(common::TABLE, mode) { Seen::Table } else { Seen::Refused }),
     };
     match seen {
-        Err(Error::KeyExists) => Ok(Seen::Exists),
+        Err(Error::KeyExists { .. }) => Ok(Seen::Exists),
         Err(Error::RowLocked { .. }) => Ok(Seen::Refused),
         seen => seen,
     }

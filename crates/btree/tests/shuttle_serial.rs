@@ -87,7 +87,7 @@ fn run(bed: &Bed, txn: &mut Txn, op: Op) -> Result<Seen> {
         Op::Put(key, new) => old(tree.put(txn, KEYS[key], &value(new))?),
         Op::Insert(key, new) => match tree.insert_new(txn, KEYS[key], &value(new)) {
             Ok(()) => Seen::Row(None),
-            Err(Error::KeyExists) => Seen::Row(Some(0)),
+            Err(Error::KeyExists { .. }) => Seen::Row(Some(0)),
             Err(error) => return Err(error),
         },
         Op::Update(key, new) => old(tree.update(txn, KEYS[key], &value(new))?),

@@ -36,7 +36,7 @@ fn a_committed_table_survives_with_its_rows() {
     let tree = create(&bed, &mut txn, b"accounts").unwrap();
     let model = fill(&tree, &mut txn, 200, &mut Rng(1));
     let refused = create(&bed, &mut txn, b"accounts");
-    assert!(matches!(refused, Err(Error::KeyExists)), "{refused:?}");
+    assert!(matches!(refused, Err(Error::KeyExists { .. })), "{refused:?}");
     drop(txn.commit().unwrap());
     bed.verify_with(&[&tree]);
     let root = tree.root();
@@ -163,6 +163,6 @@ fn a_page_that_is_handed_out_and_not_linked_keeps_its_last_life() {
     // The record that freed the root may be lost in a crash, and the page go home before: then it must be a root still.
     let freed = bed.pool.shared(root).unwrap().to_vec();
     let mut txn = bed.begin();
-    assert!(matches!(create(&bed, &mut txn, b"taken"), Err(Error::KeyExists)));
+    assert!(matches!(create(&bed, &mut txn, b"taken"), Err(Error::KeyExists { .. })));
     assert!(*bed.pool.shared(root).unwrap() == freed[..], "the page was changed without a record");
 }

@@ -136,7 +136,7 @@ impl<'e> Hold<'e> {
         let txn = self.txn.insert(self.engine.begin(TxnOptions::check())?);
         pause::point("check: has a transaction");
         txn.lock_table(self.tree.table(), TableMode::IntentShared)?;
-        if self.tree.is_retired() { Err(Error::TableDropped) } else { Ok(()) }
+        if self.tree.is_retired() { Err(dropped(self.tree)) } else { Ok(()) }
     }
 
     /// Called for each page.
@@ -198,7 +198,7 @@ impl Check<'_> {
             match walked {
                 Ok(pages) => self.owned.extend(pages),
                 // Since it was listed.
-                Err(Error::TableDropped) => {}
+                Err(Error::TableDropped { .. }) => {}
                 Err(error) => self.note(error)?,
             }
         }
@@ -212,7 +212,7 @@ impl Check<'_> {
                 return Ok(());
             }
             match self.unmet(pid) {
-                Ok(()) | Err(Error::TableDropped) => Ok(()),
+                Ok(()) | Err(Error::TableDropped { .. }) => Ok(()),
                 Err(error) if error.damaged_page() == Some(pid) && space.may_be_unused(pid)? => {
                     self.report.unused += 1;
                     Ok(())
@@ -300,11 +300,15 @@ fn walk(engine: &Engine, tree: &Tree, damage: &mut dyn FnMut(Error) -> Result<()
     Ok((found.rows, found.pages))
 }
 
+fn dropped(tree: &Tree) -> Error {
+    Error::TableDropped { table: tree.table().into() }
+}
+
 /// The pages that are left of a dropped table. None is freed meanwhile.
 fn walk_dropped(engine: &Engine, tree: &Tree) -> Result<HashSet<PageId>> {
     let _hold = Hold::take(engine, tree)?;
     if !engine.reclaimer.has(tree.table()) {
-        return Err(Error::TableDropped);
+        return Err(dropped(tree));
     }
     let pages = tree.pages()?;
     pages.iter().try_for_each(|&pid| engine.space.verify_in_use(pid))?;

@@ -109,7 +109,8 @@ impl Engine {
 
     /// A damaged page, with the name of its table.
     pub(crate) fn damaged_page(&self, page: PageId, table: Option<TableId>, why: &'static str) -> DamagedPage {
-        let table = table.map(|id| TableRef { id, name: self.tables.by_id(id).map(|info| info.name.clone()) });
+        let table = table
+            .map(|id| TableRef { name: self.tables.by_id(id).map(|info| info.name.clone()), ..TableRef::from(id) });
         DamagedPage { page, table, why }
     }
 }

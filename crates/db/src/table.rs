@@ -5,7 +5,7 @@ use crate::catalogue::TreeRef;
 use crate::transaction::Live;
 use foreshore_base::key::{Key, Value};
 use foreshore_base::limits::{MAX_KEY, MAX_VALUE};
-use foreshore_base::{Error, Place, Result};
+use foreshore_base::{Error, Result, TableId};
 use foreshore_btree::{Cursor, Tree};
 use foreshore_lock::{Locked, RowLock};
 use foreshore_txn::Txn;
@@ -22,7 +22,8 @@ use std::{
 ///
 /// Keys and values are passed by value or by reference, and come back owned: `insert(&7, &100)`, `get("name")`. Every
 /// method fails with `RolledBack` once an error has ended the transaction, with `Deadlock` or `LockTimeout` where others
-/// stand in the way, and with `Poisoned`, `Closed`, `DiskFull`, `Io` or `Corrupted` as the engine does.
+/// stand in the way, with `Undecodable` where a row does not decode to the types of the table, and with `Poisoned`, `Closed`,
+/// `DiskFull`, `Io` or `Corrupted` as the engine does.
 pub struct Table<'tx, K, V> {
     tx: &'tx Transaction,
     tree: TreeRef<'tx>,
@@ -39,7 +40,11 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// # Errors
     /// As for every method. `KeyTooLarge`.
     pub fn get<'k>(&self, key: impl Borrow<K::Ref<'k>>) -> Result<Option<V::Owned>> {
-        self.get_with(key, Self::value)?.transpose()
+        match self.get_with(key, V::decode)? {
+            None => Ok(None),
+            Some(Some(value)) => Ok(Some(value)),
+            Some(None) => self.tx.with(|_, live| Err(self.undecodable(&live.key, "value"))),
+        }
     }
 
     /// Calls `read` with the encoded value of `key`, which for `&[u8]` and `&str` are its bytes. Saves the owned copy.
@@ -106,7 +111,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
             encode_key::<K>(key, &mut live.key)?;
             let Live { txn, key, found, .. } = live;
             Ok(match self.tree.get_locked(txn, key, lock, found)? {
-                Locked::Row(()) => Locked::Row(Self::value(found)?),
+                Locked::Row(()) => Locked::Row(self.value(key, found)?),
                 Locked::Absent => Locked::Absent,
                 Locked::Skipped => Locked::Skipped,
             })
@@ -137,7 +142,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
             encode_key::<K>(key, &mut live.key)?;
             encode_value::<V>(value, &mut live.value)?;
             let old = self.tree.put(&mut live.txn, &live.key, &live.value)?;
-            old.map(|old| Self::value(&old)).transpose()
+            old.map(|old| self.value(&live.key, &old)).transpose()
         })
     }
 
@@ -164,7 +169,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         self.tx.with(|_, live| {
             encode_key::<K>(key, &mut live.key)?;
             let old = self.tree.remove(&mut live.txn, &live.key)?;
-            old.map(|old| Self::value(&old)).transpose()
+            old.map(|old| self.value(&live.key, &old)).transpose()
         })
     }
 
@@ -259,8 +264,12 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         Range::new(self, Bound::Unbounded, Bound::Unbounded, None)
     }
 
-    fn value(bytes: &[u8]) -> Result<V::Owned> {
-        V::decode(bytes).ok_or_else(|| undecodable("a value does not decode to the type of its table"))
+    fn value(&self, key: &[u8], bytes: &[u8]) -> Result<V::Owned> {
+        V::decode(bytes).ok_or_else(|| self.undecodable(key, "value"))
+    }
+
+    fn undecodable(&self, key: &[u8], part: &'static str) -> Error {
+        undecodable(self.tree.table(), key, part)
     }
 }
 
@@ -272,8 +281,8 @@ fn existing<T>(found: Locked<T>) -> Option<T> {
     }
 }
 
-fn undecodable(why: &'static str) -> Error {
-    Error::corrupted("data", Place::File, why)
+fn undecodable(table: TableId, key: &[u8], part: &'static str) -> Error {
+    Error::Undecodable { table: table.into(), key: key.into(), part }
 }
 
 /// Encodes a key and checks its length.
@@ -338,10 +347,12 @@ impl<'tx, K: Key, V: Value> Range<'tx, K, V> {
             }));
         }
         let Scan::Running(cursor) = scan else { return Ok(None) };
+        let table = cursor.table();
         let Some((key, value)) = step(cursor, &mut live.txn)? else { return Ok(None) };
-        let key = K::decode_key(key).ok_or_else(|| undecodable("a key does not decode to the type of its table"))?;
-        let value = V::decode(value).ok_or_else(|| undecodable("a value does not decode to the type of its table"))?;
-        Ok(Some((key, value)))
+        let refused = |part| undecodable(table, key, part);
+        let owned = K::decode_key(key).ok_or_else(|| refused("key"))?;
+        let value = V::decode(value).ok_or_else(|| refused("value"))?;
+        Ok(Some((owned, value)))
     }
 
     fn step(&mut self, step: Step) -> Option<Result<(K::Owned, V::Owned)>> {

@@ -24,6 +24,11 @@ pub(crate) struct TableInfo {
 }
 
 impl TableInfo {
+    /// Its name and that of the type of its keys, for errors.
+    pub(crate) fn names(&self) -> (Arc<str>, Arc<str>) {
+        (Arc::clone(&self.name), (&*self.key_type).into())
+    }
+
     pub(crate) fn new(name: &str, tree: Tree, key_type: String, value_type: String, created: Csn) -> Self {
         Self {
             name: name.into(),

@@ -79,7 +79,7 @@ impl Live {
     /// Puts the names of tables into an error of this transaction.
     fn name_tables(&self, engine: &Engine, error: &mut Error) {
         let own = |id| self.created.iter().find(|info| info.tree.table() == id);
-        error.name_tables(|id| own(id).or_else(|| engine.tables.by_id(id)).map(|info| Arc::clone(&info.name)));
+        error.name_tables(|id| own(id).or_else(|| engine.tables.by_id(id)).map(TableInfo::names));
     }
 }
 
@@ -253,7 +253,7 @@ impl Transaction {
         self.meter.iter().for_each(|meter| meter.fail(&error));
         let watermark = self.take_back(*live);
         // No thread is told of a table that is gone for good before it is.
-        let waited = if matches!(error, Error::TableDropped) { self.settle(watermark) } else { Ok(()) };
+        let waited = if matches!(error, Error::TableDropped { .. }) { self.settle(watermark) } else { Ok(()) };
         let error = waited.err().unwrap_or(error);
         *state = State::Failed(Failure { error: error.clone(), watermark, has_begun: is_told });
         error
@@ -269,7 +269,7 @@ impl Transaction {
 const fn leaves_transaction(error: &Error) -> bool {
     matches!(
         error,
-        Error::KeyExists
+        Error::KeyExists { .. }
             | Error::KeyTooLarge { .. }
             | Error::ValueTooLarge { .. }
             | Error::TableName { .. }

@@ -2,7 +2,7 @@
 
 use super::Error;
 use crate::damage::write_damage;
-use crate::{Lockable, Waiter};
+use crate::{Lockable, TableRef, Waiter};
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
@@ -38,22 +38,21 @@ impl fmt::Display for Error {
             Self::ValueTooLarge { len, max } => write!(f, "the value has {len} bytes, at most {max} are allowed"),
             Self::TableName { name } => write!(f, "{name:?} cannot name a table"),
             Self::TableTypes { table, stored, wanted } => write!(f, "table {table} holds {stored}, not {wanted}"),
-            Self::TableDropped => f.write_str("the table was dropped"),
+            Self::TableDropped { table } => write!(f, "table {table} was dropped since it was opened, open it again"),
+            Self::Undecodable { table, key, part } => write_undecodable(f, part, table, key),
             Self::Exhausted { runs, cause } => {
                 write!(f, "the transaction was run {runs} times without success; last cause: {cause}")
             }
             Self::Deadline { holder, runs, elapsed, cause } => write_deadline(f, holder, *runs, *elapsed, cause),
             Self::NoSavepoint => f.write_str("the transaction has no such savepoint, or has gone back behind it"),
-            Self::KeyExists => f.write_str("the table already has the key"),
+            Self::KeyExists { table, key } => write_exists(f, table, key),
             Self::Deadlock { cycle } => write_cycle(f, cycle),
             Self::LockTimeout { holder, what, waited } => {
                 write!(f, "no lock on {what} within {waited:?}, held by {holder:?}")
             }
             Self::OwnThreadLock { holder, what, waited } => write_own_thread(f, holder, what, *waited),
             Self::RowLocked { what, holder } => write!(f, "{what} is locked by {holder:?}"),
-            Self::Conflict { table, key } => {
-                write!(f, "the row with key {key:02x?} of table {table} has changed since the snapshot was taken")
-            }
+            Self::Conflict { table, key } => write_conflict(f, table, key),
             Self::SnapshotTooOld { label, age, bytes } => {
                 write!(f, "the snapshot of {label:?} was given up, {age:?} old, with {bytes} bytes kept for it alone")
             }
@@ -74,6 +73,21 @@ impl fmt::Display for Error {
             }
         }
     }
+}
+
+fn write_undecodable(f: &mut fmt::Formatter<'_>, part: &str, table: &TableRef, key: &[u8]) -> fmt::Result {
+    write!(f, "the {part} of a row does not decode to its type: table {table} key ")?;
+    table.write_key(f, key)
+}
+
+fn write_conflict(f: &mut fmt::Formatter<'_>, table: &TableRef, key: &[u8]) -> fmt::Result {
+    write!(f, "the row has changed since the snapshot was taken: table {table} key ")?;
+    table.write_key(f, key)
+}
+
+fn write_exists(f: &mut fmt::Formatter<'_>, table: &TableRef, key: &[u8]) -> fmt::Result {
+    write!(f, "table {table} already has the key ")?;
+    table.write_key(f, key)
 }
 
 fn write_deadline(

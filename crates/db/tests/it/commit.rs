@@ -217,5 +217,5 @@ fn commits_are_numbered_in_their_order() {
         assert!(csn > last);
         last = csn;
     }
-    assert!(matches!(db.run(|tx| tx.open(NUMBERS)?.insert_new(0, 0)), Err(Error::KeyExists)));
+    assert!(matches!(db.run(|tx| tx.open(NUMBERS)?.insert_new(0, 0)), Err(Error::KeyExists { .. })));
 }

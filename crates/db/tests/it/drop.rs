@@ -108,9 +108,9 @@ fn who_has_opened_a_table_and_not_used_it_learns_that_it_is_gone() {
     let range = scanned.range::<u64>(..);
     drop_numbers(&db);
     let error = read.get(1).unwrap_err();
-    assert!(matches!(error, Error::TableDropped) && error.is_retryable(), "{error}");
-    assert!(matches!(written.insert(1, 1), Err(Error::TableDropped)));
-    assert!(matches!(range.collect::<Result<Vec<_>, _>>(), Err(Error::TableDropped)));
+    assert!(matches!(error, Error::TableDropped { .. }) && error.is_retryable(), "{error}");
+    assert!(matches!(written.insert(1, 1), Err(Error::TableDropped { .. })));
+    assert!(matches!(range.collect::<Result<Vec<_>, _>>(), Err(Error::TableDropped { .. })));
     assert!(matches!(reader.commit(), Err(Error::RolledBack)));
     drop((writer, scanner));
     assert_eq!(numbers(&db), []);
@@ -210,7 +210,7 @@ fn nobody_hears_of_a_lost_drop_through_a_table_that_was_open() {
         let ticket = tx.commit_pipelined().unwrap();
         assert!(!ticket.is_durable(), "nobody waits for it yet");
         let answer = if by_snapshot { read.get(1) } else { written.insert(1, 1) };
-        assert!(matches!(answer, Err(Error::TableDropped)), "{answer:?}");
+        assert!(matches!(answer, Err(Error::TableDropped { .. })), "{answer:?}");
         assert!(ticket.is_durable(), "by a snapshot: {by_snapshot}");
         let kept = Snapshot::of(&fs).restore();
         assert!(matches!(open(&kept).unwrap().read().open(NUMBERS), Err(Error::NoTable { .. })));

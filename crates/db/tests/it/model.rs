@@ -143,7 +143,7 @@ fn apply(tx: &Transaction, model: &mut Model, operation: &Operation) {
         }
         Operation::InsertNew(key, value) => match table.insert_new(&**key, &**value) {
             Ok(()) => assert_eq!(model.insert(key.clone(), value.clone()), None),
-            Err(Error::KeyExists) => assert!(model.contains_key(key)),
+            Err(Error::KeyExists { .. }) => assert!(model.contains_key(key)),
             Err(error) => panic!("{error:?}"),
         },
         Operation::Remove(key) => assert_eq!(table.remove(&**key).unwrap(), model.remove(key)),

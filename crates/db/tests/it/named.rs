@@ -1,7 +1,7 @@
 //! Errors that others caused name them: by label, by the name of the table, and by the key.
 
 use crate::support::{NUMBERS, TEXTS, fill, in_memory};
-use foreshore::{Error, Isolation, Key, Lockable, RowLock, TxnOptions};
+use foreshore::{Error, Isolation, Key, Lockable, RowLock, TableDef, TxnOptions, Value};
 use std::{sync::Barrier, time::Duration};
 
 fn number(key: u64) -> Vec<u8> {
@@ -51,7 +51,7 @@ fn a_deadlock_names_all_who_wait_and_what_for() {
     assert_eq!(found, expected, "from the victim on");
     let told = failed[victim].as_ref().unwrap().to_string();
     for part in
-        ["\"numbers first\" waits for table \"texts\" key one", "\"texts first\" waits for table \"numbers\" key"]
+        ["\"numbers first\" waits for table \"texts\" key \"one\"", "\"texts first\" waits for table \"numbers\" key 1"]
     {
         assert!(told.contains(part), "{told}");
     }
@@ -80,4 +80,71 @@ fn refusals_name_the_table_and_the_key() {
     let Error::LockTimeout { what, holder: "holder", .. } = &error else { panic!("{error:?}") };
     assert_eq!(row(what), (Some("numbers"), &number(1)[..]));
     assert!(error.to_string().contains("table \"numbers\" key"), "{error}");
+}
+
+#[test]
+fn messages_show_the_table_and_the_decoded_key() {
+    const PAIRS: TableDef<(&str, i64), i64> = TableDef::new("pairs");
+    let (db, _) = in_memory();
+    db.run(|tx| tx.open(PAIRS)?.insert_new(("a", -7), 1)).unwrap();
+    let tx = db.begin();
+    let exists = tx.open(PAIRS).unwrap().insert_new(("a", -7), 2).unwrap_err();
+    assert_eq!(exists.to_string(), "table \"pairs\" already has the key (\"a\", -7)");
+    let Error::KeyExists { table, .. } = &exists else { panic!("{exists:?}") };
+    assert_eq!(table.name.as_deref(), Some("pairs"));
+    assert_eq!(tx.open(PAIRS).unwrap().get(("a", -7)).unwrap(), Some(1), "the transaction goes on");
+    tx.commit().unwrap();
+    let (late, dropper) = (db.begin(), db.begin());
+    let table = late.open(PAIRS).unwrap();
+    dropper.drop_table("pairs").unwrap();
+    dropper.commit().unwrap();
+    let dropped = table.get(("a", -7)).unwrap_err();
+    assert!(matches!(dropped, Error::TableDropped { .. }) && dropped.to_string().contains("\"pairs\""), "{dropped}");
+}
+
+/// A number below a thousand, of a user that writes down what it then does not take back.
+#[derive(Debug)]
+struct Small;
+
+impl Value for Small {
+    type Ref<'a> = u64;
+    type Owned = u64;
+
+    fn type_name() -> String {
+        "small".into()
+    }
+
+    fn encode(value: &u64, out: &mut Vec<u8>) {
+        out.extend_from_slice(&value.to_le_bytes());
+    }
+
+    fn decode(bytes: &[u8]) -> Option<u64> {
+        Some(u64::from_le_bytes(bytes.try_into().ok()?)).filter(|&value| value < 1000)
+    }
+}
+
+#[test]
+fn a_value_that_does_not_decode_is_no_damage_and_names_its_row() {
+    const SMALL: TableDef<u64, Small> = TableDef::new("small");
+    let (db, _) = in_memory();
+    db.run(|tx| {
+        let table = tx.open(SMALL)?;
+        (0..5).try_for_each(|key| table.insert(key, key * 300).map(drop))
+    })
+    .unwrap();
+    type Ask = fn(&foreshore::Table<'_, u64, Small>) -> Result<(), Error>;
+    let refused = |ask: Ask| {
+        let tx = db.begin();
+        let error = ask(&tx.open(SMALL).unwrap()).unwrap_err();
+        assert!(matches!(error, Error::Undecodable { part: "value", .. }) && !error.is_retryable(), "{error:?}");
+        assert!(error.to_string().ends_with("table \"small\" key 4"), "{error}");
+    };
+    refused(|table| table.get(4).map(drop));
+    refused(|table| table.get_for_update(4).map(drop));
+    refused(|table| table.insert(4, 1).map(drop));
+    refused(|table| table.remove(4).map(drop));
+    refused(|table| table.range(3..).try_for_each(|row| row.map(drop)));
+    refused(|table| table.last().map(drop));
+    db.run(|tx| tx.open(SMALL)?.get(3)).unwrap();
+    db.check().expect("the pages are sound");
 }

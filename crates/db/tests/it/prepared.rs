@@ -148,7 +148,7 @@ fn is_resolved(db: &Db, committed: bool) {
         let words = tx.open(WORDS)?;
         let (a, b) = if committed { ("x", None) } else { ("short", Some("short")) };
         assert_eq!((words.get("a")?.as_deref(), words.get("b")?.as_deref()), (Some(a), b));
-        Err::<(), _>(Error::KeyExists)
+        Err::<(), _>(Error::NoSavepoint)
     })
     .unwrap_err();
     let read = db.read();

@@ -189,9 +189,9 @@ fn taking_back_counts_as_the_transactions_time() {
             let outcome = db.run_with(TxnOptions::new().label("undone"), |tx| {
                 tx.open(NUMBERS)?.insert(3, 0)?;
                 thread::scope(|scope| scope.spawn(push_out).join().unwrap());
-                Err::<(), _>(Error::KeyExists)
+                Err::<(), _>(Error::NoSavepoint)
             });
-            assert!(matches!(outcome, Err(Error::KeyExists)), "{outcome:?}");
+            assert!(matches!(outcome, Err(Error::NoSavepoint)), "{outcome:?}");
         });
     });
     assert!(db.stats().pool.pages_read > before, "the page that is changed back had left");

@@ -145,7 +145,7 @@ fn what_a_rollback_has_told_survives_power_loss() {
         (Isolation::Serializable, |tx| assert_eq!(tx.open(NUMBERS).unwrap().get(1).unwrap(), Some(10))),
         (Isolation::Serializable, |tx| assert_eq!(tx.open(NUMBERS).unwrap().get(2).unwrap(), None)),
         (Isolation::Serializable, |tx| {
-            assert!(matches!(tx.open(NUMBERS).unwrap().insert_new(3, 0), Err(Error::KeyExists)));
+            assert!(matches!(tx.open(NUMBERS).unwrap().insert_new(3, 0), Err(Error::KeyExists { .. })));
         }),
         (Isolation::Snapshot, |tx| {
             assert!(matches!(tx.open(NUMBERS).unwrap().insert(1, 0), Err(Error::Conflict { .. })));

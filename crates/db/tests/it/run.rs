@@ -323,7 +323,7 @@ fn a_refusal_waits_for_the_commit_that_it_rests_on() {
     let csn = relaxed.commit().unwrap();
     assert!(started.elapsed() < DELAY, "a relaxed commit does not wait for the device");
     let refused = db.run(|tx| tx.open(NUMBERS)?.insert_new(2, 3));
-    assert!(matches!(refused, Err(Error::KeyExists)));
+    assert!(matches!(refused, Err(Error::KeyExists { .. })));
     let durable = db.durable_csn();
     assert!(durable >= csn, "refused at {durable} because of the commit {csn}");
 }

@@ -229,7 +229,7 @@ fn a_table_that_is_gone_with_its_creation_says_so() {
         let fresh = tx.open(NUMBERS).unwrap();
         fresh.insert(1, 1).unwrap();
         let outcome = if iterate { range.next().unwrap().map(drop) } else { table.insert(3, 3).map(drop) };
-        assert!(matches!(outcome, Err(Error::TableDropped)), "{outcome:?}");
+        assert!(matches!(outcome, Err(Error::TableDropped { .. })), "{outcome:?}");
         assert!(matches!(tx.savepoint(), Err(Error::RolledBack)));
     }
     assert_eq!(numbers(&db), []);

@@ -135,5 +135,5 @@ fn the_log_is_kept_for_a_transaction_that_stays_open() {
     let db = crate::support::open(&fs).unwrap();
     assert_eq!(db.stats().recovery.losers, 1);
     assert_eq!(crate::support::numbers(&db), before);
-    assert!(matches!(db.run(|tx| tx.open(NUMBERS)?.insert_new(5, 0)), Err(Error::KeyExists)));
+    assert!(matches!(db.run(|tx| tx.open(NUMBERS)?.insert_new(5, 0)), Err(Error::KeyExists { .. })));
 }

@@ -78,7 +78,7 @@ impl Store {
 
     /// Whether an error is one that appends to a list of rows meet: at a snapshot the row may be there already.
     pub(super) fn expects(&self, error: &Error) -> bool {
-        self.base == Base::Snapshot && matches!(error, Error::KeyExists)
+        self.base == Base::Snapshot && matches!(error, Error::KeyExists { .. })
     }
 
     /// Makes the tables, so that no transaction of the history has to.
@@ -231,7 +231,7 @@ impl TableWork<'_> {
                 return lists.table().insert(key, &*list).map(drop);
             }
             match lists.table().insert_new(key, &value.to_le_bytes()[..]) {
-                Err(Error::KeyExists) if self.base == Base::ReadCommitted => {}
+                Err(Error::KeyExists { .. }) if self.base == Base::ReadCommitted => {}
                 result => return result,
             }
         }
@@ -247,7 +247,7 @@ impl TableWork<'_> {
             let last = if only_last { list.next_back() } else { list.last() };
             let next = last.transpose()?.map_or(0, |row| row.0.1 + 1);
             match elements.table().insert_new((key, next), value) {
-                Err(Error::KeyExists) if self.base == Base::ReadCommitted => {}
+                Err(Error::KeyExists { .. }) if self.base == Base::ReadCommitted => {}
                 result => return result,
             }
         }

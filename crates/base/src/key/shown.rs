@@ -1,0 +1,166 @@
+//! Keys as messages show them: decoded by the type name that the catalogue has.
+
+use super::Key;
+use crate::MAX_NAMED_KEY;
+use crate::codec::Decoder;
+use std::fmt::{self, Debug, Write};
+
+/// Writes a key, decoded by the name of its type. One that was cut off, or does not decode, is shown as its bytes.
+pub(crate) fn write_key(f: &mut impl Write, type_name: Option<&str>, key: &[u8]) -> fmt::Result {
+    match type_name.and_then(|name| shown(name, key)) {
+        Some(text) => f.write_str(&text),
+        None if key.len() < MAX_NAMED_KEY => write!(f, "\"{}\"", key.escape_ascii()),
+        None => write!(f, "\"{}\"…", key[..MAX_NAMED_KEY].escape_ascii()),
+    }
+}
+
+fn shown(type_name: &str, key: &[u8]) -> Option<String> {
+    let (mut name, mut from, mut out) = (type_name, Decoder::new(key), String::new());
+    show(&mut name, &mut from, true, &mut out)?;
+    (name.is_empty() && from.is_empty()).then_some(out)
+}
+
+/// Shows one value of the type that `name` begins with, and takes both away. `whole`: it is the rest of the key.
+fn show(name: &mut &str, from: &mut Decoder<'_>, whole: bool, out: &mut String) -> Option<()> {
+    if let Some(parts) = name.strip_prefix('(') {
+        *name = parts;
+        return show_tuple(name, from, out);
+    }
+    if let Some(inner) = name.strip_prefix("option<") {
+        *name = inner;
+        return show_option(name, from, whole, out);
+    }
+    let end = name.find([',', ')', '>']).unwrap_or(name.len());
+    let (own, rest) = name.split_at(end);
+    *name = rest;
+    match own {
+        "bool" => put::<bool>(from, out),
+        "u8" => put::<u8>(from, out),
+        "u16" => put::<u16>(from, out),
+        "u32" => put::<u32>(from, out),
+        "u64" => put::<u64>(from, out),
+        "u128" => put::<u128>(from, out),
+        "i8" => put::<i8>(from, out),
+        "i16" => put::<i16>(from, out),
+        "i32" => put::<i32>(from, out),
+        "i64" => put::<i64>(from, out),
+        "i128" => put::<i128>(from, out),
+        "str" if whole => add(out, &std::str::from_utf8(rest_of(from)).ok()?),
+        "str" => put::<&str>(from, out),
+        "bytes" if whole => add_bytes(out, rest_of(from)),
+        "bytes" => add_bytes(out, &<&[u8] as Key>::decode_key_part(from)?),
+        array => {
+            let len = array.strip_prefix("[u8;")?.strip_suffix(']')?.parse().ok()?;
+            add_bytes(out, from.bytes(len).ok()?)
+        }
+    }
+}
+
+fn show_tuple(name: &mut &str, from: &mut Decoder<'_>, out: &mut String) -> Option<()> {
+    out.push('(');
+    loop {
+        show(name, from, false, out)?;
+        let mut rest = name.chars();
+        let separator = rest.next()?;
+        *name = rest.as_str();
+        match separator {
+            ',' => out.push_str(", "),
+            ')' => break,
+            _ => return None,
+        }
+    }
+    out.push(')');
+    Some(())
+}
+
+fn show_option(name: &mut &str, from: &mut Decoder<'_>, whole: bool, out: &mut String) -> Option<()> {
+    match from.u8().ok()? {
+        0 => {
+            out.push_str("None");
+            *name = after_type(name)?;
+        }
+        1 => {
+            out.push_str("Some(");
+            show(name, from, whole, out)?;
+            out.push(')');
+        }
+        _ => return None,
+    }
+    *name = name.strip_prefix('>')?;
+    Some(())
+}
+
+/// What follows the type that `name` begins with.
+fn after_type(name: &str) -> Option<&str> {
+    let mut depth = 0_usize;
+    for (at, sign) in name.char_indices() {
+        match sign {
+            '(' | '<' => depth += 1,
+            ',' | ')' | '>' if depth == 0 => return Some(&name[at..]),
+            ')' | '>' => depth -= 1,
+            _ => {}
+        }
+    }
+    None
+}
+
+fn rest_of<'a>(from: &mut Decoder<'a>) -> &'a [u8] {
+    let rest = from.rest();
+    from.bytes(rest.len()).expect("the rest is there")
+}
+
+fn put<K: Key>(from: &mut Decoder<'_>, out: &mut String) -> Option<()> {
+    add(out, &K::decode_key_part(from)?)
+}
+
+fn add(out: &mut String, value: &impl Debug) -> Option<()> {
+    write!(out, "{value:?}").ok()
+}
+
+fn add_bytes(out: &mut String, bytes: &[u8]) -> Option<()> {
+    write!(out, "b\"{}\"", bytes.escape_ascii()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn says<K: Key>(key: &K::Ref<'_>) -> String {
+        let (mut bytes, mut text) = (Vec::new(), String::new());
+        K::encode_key(key, &mut bytes);
+        write_key(&mut text, Some(&K::type_name()), &bytes).expect("text");
+        text
+    }
+
+    #[test]
+    fn keys_of_every_type_are_shown_as_their_users_write_them() {
+        assert_eq!(says::<u64>(&7), "7");
+        assert_eq!(says::<i32>(&-7), "-7");
+        assert_eq!(says::<bool>(&true), "true");
+        assert_eq!(says::<&str>(&"é \"x\""), r#""é \"x\"""#);
+        assert_eq!(says::<&[u8]>(&&b"a\0b"[..]), r#"b"a\x00b""#);
+        assert_eq!(says::<[u8; 2]>(&[1, 65]), r#"b"\x01A""#);
+        assert_eq!(says::<Option<u8>>(&None), "None");
+        assert_eq!(says::<Option<&str>>(&Some("x")), r#"Some("x")"#);
+        assert_eq!(says::<(u32, &str, &[u8])>(&(1, "a", &b"b"[..])), r#"(1, "a", b"b")"#);
+        assert_eq!(says::<(Option<(u8, i8)>, Option<u16>)>(&(None, Some(2))), "(None, Some(2))");
+        assert_eq!(says::<(Option<(u8, i8)>, Option<u16>)>(&(Some((1, -1)), None)), "(Some((1, -1)), None)");
+    }
+
+    #[test]
+    fn what_does_not_decode_is_shown_as_bytes() {
+        let says = |name, key: &[u8]| {
+            let mut text = String::new();
+            write_key(&mut text, name, key).expect("text");
+            text
+        };
+        assert_eq!(says(None, b"a\x01"), r#""a\x01""#);
+        for name in ["u64", "(u8", "(u8,u8", "option<u8", "option<", "[u8;x]", "[u8;99]", "new", "", "bool", "(,)"] {
+            assert_eq!(says(Some(name), b"a\x02"), r#""a\x02""#, "{name}");
+        }
+        assert_eq!(says(Some("u64"), &[b'a'; 70]), format!("\"{}\"…", "a".repeat(64)), "cut off");
+        for name in ["u64", "str", "(str,u8)", "option<(u8,bytes)>"] {
+            (0_u8..=255).for_each(|first| drop(says(Some(name), &[first, 1, 0, 255, 0])));
+        }
+    }
+}
