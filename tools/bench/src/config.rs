@@ -21,6 +21,8 @@ pub enum Workload {
     Insert,
     /// Point reads, a hundred a transaction.
     Read,
+    /// Producers insert at the end of a table, consumers take its first row that is free, one row a transaction.
+    Queue,
 }
 
 impl Workload {
@@ -31,6 +33,7 @@ impl Workload {
             Self::Update => ("rows of a table", 100_000, 1_000_000_000),
             Self::Insert => ("no rows", 1, 1),
             Self::Read => ("rows", 1_000_000, 1_000_000_000),
+            Self::Queue => ("no rows", 1, 1),
         }
     }
 
@@ -52,6 +55,17 @@ pub enum Commit {
     Pipelined,
     /// At pre-commit. The same log and flusher; what a relaxed transaction gets.
     Async,
+}
+
+/// How a consumer of a queue takes a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Claim {
+    /// The first row that no other transaction has locked.
+    #[default]
+    SkipLocked,
+    /// The first row. Of several consumers only one at a time gets on.
+    First,
 }
 
 /// Gives a fieldless enum the names that users type. A name that is not here is refused with those that are.
@@ -76,7 +90,8 @@ macro_rules! names {
     };
 }
 
-names!(Workload, "workload", "tpcb" => Tpcb, "update" => Update, "insert" => Insert, "read" => Read);
+names!(Workload, "workload", "tpcb" => Tpcb, "update" => Update, "insert" => Insert, "read" => Read, "queue" => Queue);
+names!(Claim, "claim", "skip-locked" => SkipLocked, "first" => First);
 names!(Commit, "commit", "blocking" => Blocking, "pipelined" => Pipelined, "async" => Async);
 
 /// Everything that a run depends on, defaults filled in.
@@ -139,14 +154,28 @@ pub struct Config {
     pub spill: u64,
     /// Whether a snapshot is held over each row.
     pub reader: bool,
+    /// How long it is held; to the end of the row if that is not said.
+    #[serde(serialize_with = "optional_seconds")]
+    pub reader_secs: Option<Duration>,
     /// Bytes of a log segment.
     pub segment: u64,
     /// Bytes of log that may stand behind the redo start.
     pub log_budget: u64,
     /// Rows of the one table that all threads of `update` share; a table for each, of `scale` rows, if none.
     pub rows: Option<u64>,
-    /// Bytes of a row of `update`.
+    /// Bytes of a row of `update` and `queue`.
     pub row_bytes: usize,
+    /// Rows of a transaction of `insert`.
+    pub batch: u32,
+    /// Threads of `queue` that insert. Together with the consumers they are its threads.
+    pub producers: usize,
+    /// Threads of `queue` that take rows. Without any, nothing slows the producers down.
+    pub consumers: usize,
+    /// Rows that are in the queue at any time, at least; twice as many at most.
+    pub backlog: u64,
+    /// How consumers of `queue` take a row.
+    #[serde(serialize_with = "text")]
+    pub claim: Claim,
     /// Transactions a second of all threads together, begun at random times; as many as go if none.
     pub load: Option<f64>,
     /// Exponent of Zipf's distribution over the accounts; 0: as the specification draws them.
@@ -184,10 +213,16 @@ impl Default for Config {
             memory: 1 << 30,
             spill: 0,
             reader: false,
+            reader_secs: None,
             segment: 16 << 20,
             log_budget: 512 << 20,
             rows: None,
             row_bytes: 100,
+            batch: 1000,
+            producers: 1,
+            consumers: 1,
+            backlog: 100,
+            claim: Claim::default(),
             load: None,
             skew: 0.0,
             seed: 1,
@@ -199,7 +234,7 @@ impl Default for Config {
 
 /// Most worker threads: each has a transaction, and the engine runs 1024 at once by default.
 const MAX_THREADS: usize = 1000;
-/// Bytes of a row of `update`: a count, and what the engine takes.
+/// Bytes of a row of `update` and `queue`: a number, and what the engine takes.
 const ROW_BYTES: std::ops::RangeInclusive<usize> = 8..=2048;
 /// Most transactions in flight per thread, and most repeats.
 const MANY: usize = 100_000;
@@ -232,6 +267,8 @@ impl Config {
         self.threads.iter().try_for_each(|&threads| count("threads", threads, MAX_THREADS))?;
         count("clients", self.clients, MANY)?;
         count("repeat", self.repeat, MANY)?;
+        count("batch", self.batch as usize, MANY)?;
+        self.check_queue(workload)?;
         if self.secs.is_zero() {
             return Err(invalid("secs", "0", "a time above zero"));
         }
@@ -254,12 +291,30 @@ impl Config {
         Ok(())
     }
 
+    fn check_queue(&self, workload: Workload) -> Result<()> {
+        let threads = self.producers.saturating_add(self.consumers);
+        if workload != Workload::Queue {
+            return Ok(());
+        }
+        if self.producers == 0 {
+            return Err(invalid("producers", "0", "at least one"));
+        }
+        if self.threads != [threads] {
+            let given: Vec<String> = self.threads.iter().map(ToString::to_string).collect();
+            return Err(invalid("threads", &given.join(","), &format!("{threads}, the producers and consumers")));
+        }
+        if !(1..=MANY as u64).contains(&self.backlog) {
+            return Err(invalid("backlog", &self.backlog.to_string(), &format!("1 to {MANY}")));
+        }
+        Ok(())
+    }
+
     /// One line for the head of a table.
     #[must_use]
     pub fn summary(&self) -> String {
         format!(
             "scale {} commit {} isolation {} log-buffer {} wait {} slots {} group {} elr {} replacement {} status {} \
-             intents {} growth {} doublewrite {} device {} memory {} spill {} reader {} segment {} log-budget {} rows {} row-bytes {} load {} skew {} seed {} secs {} repeat {}",
+             intents {} growth {} doublewrite {} device {} memory {} spill {} reader {} segment {} log-budget {} rows {} row-bytes {} batch {} producers {} consumers {} backlog {} claim {} load {} skew {} seed {} secs {} repeat {}",
             self.scale,
             self.commit,
             isolation_name(self.isolation),
@@ -281,6 +336,11 @@ impl Config {
             show_bytes(self.log_budget),
             self.rows.map_or("-".to_owned(), |rows| rows.to_string()),
             self.row_bytes,
+            self.batch,
+            self.producers,
+            self.consumers,
+            self.backlog,
+            self.claim,
             self.load.map_or("-".to_owned(), |load| load.to_string()),
             self.skew,
             self.seed,
@@ -296,6 +356,13 @@ fn text<T: fmt::Display, S: Serializer>(value: &T, serializer: S) -> std::result
 
 fn seconds<S: Serializer>(value: &Duration, serializer: S) -> std::result::Result<S::Ok, S::Error> {
     serializer.serialize_f64(value.as_secs_f64())
+}
+
+fn optional_seconds<S: Serializer>(value: &Option<Duration>, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    match value {
+        Some(value) => serializer.serialize_some(&value.as_secs_f64()),
+        None => serializer.serialize_none(),
+    }
 }
 
 fn path<S: Serializer>(value: &Option<PathBuf>, serializer: S) -> std::result::Result<S::Ok, S::Error> {
@@ -329,7 +396,7 @@ mod tests {
     fn names_that_are_not_built_are_refused_with_those_that_are() {
         assert_eq!("async".parse::<Commit>().unwrap(), Commit::Async);
         assert_eq!(refused("lazy".parse::<Commit>()), "blocking, pipelined, async");
-        assert_eq!(refused("tpcc".parse::<Workload>()), "tpcb, update, insert, read");
+        assert_eq!(refused("tpcc".parse::<Workload>()), "tpcb, update, insert, read, queue");
         assert_eq!(refused("sleep".parse::<WaitKind>()), "spin or park");
         assert_eq!(refused("x_only".parse::<EarlyRelease>()), "off, s_only or full");
         assert!(refused("lru".parse::<StatusKind>()).contains("csnmap"));
@@ -359,8 +426,20 @@ mod tests {
             Config { load: Some(0.0), ..Config::default() },
             Config { load: Some(f64::NAN), ..Config::default() },
             Config { skew: f64::NAN, ..Config::default() },
+            Config { batch: 0, ..Config::default() },
         ] {
             refused(broken.check(Workload::Tpcb));
+        }
+        let queue = Config { threads: vec![3], producers: 2, scale: 1, ..Config::default() };
+        queue.check(Workload::Queue).unwrap();
+        for broken in [
+            Config { threads: vec![2], ..queue.clone() },
+            Config { threads: vec![3, 3], ..queue.clone() },
+            Config { producers: 0, consumers: 3, ..queue.clone() },
+            Config { backlog: 0, ..queue },
+        ] {
+            broken.check(Workload::Tpcb).unwrap();
+            refused(broken.check(Workload::Queue));
         }
     }
 
@@ -378,9 +457,13 @@ mod tests {
         let mut names: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
         names.sort_unstable();
         let expected = [
+            "backlog",
+            "batch",
             "breakdown",
+            "claim",
             "clients",
             "commit",
+            "consumers",
             "count_rmw",
             "device",
             "dir",
@@ -394,7 +477,9 @@ mod tests {
             "log_budget",
             "log_buffer",
             "memory",
+            "producers",
             "reader",
+            "reader_secs",
             "repeat",
             "replacement",
             "row_bytes",

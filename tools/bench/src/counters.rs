@@ -6,6 +6,8 @@ use std::ops::Sub;
 /// Counts since the database was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Counters {
+    /// Since the open.
+    pub(crate) commits: u64,
     pub(crate) log_bytes: u64,
     pub(crate) log_groups: u64,
     pub(crate) log_writes: u64,
@@ -24,6 +26,7 @@ impl Counters {
     pub(crate) fn read(db: &Db) -> Self {
         let stats = db.stats();
         Self {
+            commits: stats.txn.commits,
             log_bytes: stats.log.group_bytes,
             log_groups: stats.log.groups,
             log_writes: stats.log.writes,
@@ -43,6 +46,7 @@ impl Sub for Counters {
 
     fn sub(self, before: Self) -> Self {
         Self {
+            commits: self.commits,
             log_bytes: self.log_bytes - before.log_bytes,
             log_groups: self.log_groups - before.log_groups,
             log_writes: self.log_writes - before.log_writes,

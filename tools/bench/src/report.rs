@@ -97,6 +97,10 @@ pub struct Row {
     pub seconds: f64,
     /// Commits per second.
     pub tps: f64,
+    /// Commits in each whole second, at pre-commit.
+    pub tps_each_second: Vec<u64>,
+    /// Size of the data file at the end of each whole second.
+    pub file_bytes_each_second: Vec<u64>,
     /// Median latency, from begin to acknowledgement.
     pub p50_us: f64,
     /// 95 of 100 are faster.

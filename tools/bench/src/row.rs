@@ -10,8 +10,8 @@ use crate::{
     units::thousandths,
     workload::{Audit, Work, Worker},
 };
-use foreshore::{Db, Profile, ReadOptions, TimeSplit};
-use foreshore_base::Result;
+use foreshore::{Db, Profile, ReadOptions, ReadTransaction, TimeSplit};
+use foreshore_base::{Result, limits::PAGE_SIZE};
 use foreshore_sync::rmw;
 use std::{
     sync::Arc,
@@ -46,6 +46,8 @@ struct Sample {
     spent: TimeSplit,
     /// The most log that was kept at any look so far.
     retained: u64,
+    /// Commits, and size of the data file, at the end of each second so far.
+    seconds: Vec<(u64, u64)>,
 }
 
 impl Sample {
@@ -62,6 +64,7 @@ impl Sample {
             counters,
             spent: db.profile().total(),
             retained: db.stats().log_retained_bytes,
+            seconds: Vec::new(),
         })
     }
 }
@@ -79,8 +82,7 @@ pub(crate) fn measure(
 ) -> Result<Row> {
     let db = home.open()?;
     let rss_open_bytes = resident_bytes()?;
-    let mut peak = Peak::begin()?;
-    let reader = config.reader.then(|| db.read_with(ReadOptions::new().label("held over the row")));
+    let mut looks = Looks::begin(&db, config, progress)?;
     let (phase, lines) = (Phase::new(), config.count_rmw.then(|| Arc::new(rmw::Lines::new())));
     let warm_up = warm_up(config, &db, work, checks)?;
     let window = config.secs + warm_up;
@@ -99,7 +101,7 @@ pub(crate) fn measure(
         // However short the row is: a line that both write now and then is to be known as such.
         let passes = [WARM_UP, config.secs.min(WARM_UP)];
         let passes: &[Duration] = if config.count_rmw { &passes } else { &[] };
-        let window = watch(&db, &phase, (warm_up, config.secs), passes, &mut peak, progress);
+        let window = watch(&mut looks, &phase, (warm_up, config.secs), passes);
         phase.raise(Phase::STOP);
         let mut tally = Tally::new();
         for worker in workers {
@@ -110,12 +112,13 @@ pub(crate) fn measure(
         Ok::<_, foreshore_base::Error>((tally, before, after))
     })?;
 
+    let Looks { mut peak, reader, .. } = looks;
     drop(reader);
+    let expected = work.count_after(found.count, tally.all_commits);
     let (live, reopened) = match checks {
         Check::Skip => {
             Home::close(&db)?;
-            let count = found.count + tally.all_commits * work.count_per_commit();
-            (Audit { is_sound: true, count, next_run: found.next_run + 1 }, None)
+            (Audit { is_sound: true, count: expected, next_run: found.next_run + 1 }, None)
         }
         Check::LiveAndReopened => {
             progress.phase("checking", 2);
@@ -133,7 +136,6 @@ pub(crate) fn measure(
             (live, Some(reopened))
         }
     };
-    let expected = found.count + tally.all_commits * work.count_per_commit();
     *found = Audit { next_run: live.next_run.max(found.next_run + 1), ..live };
     let checks = reopened.map_or_else(Checks::none, |reopened| checked(work.checks(), live, reopened, expected));
     Ok(row(config, threads, &tally, (&before, &after), (rss_open_bytes, peak.bytes()), checks))
@@ -148,38 +150,66 @@ fn warm_up(config: &Config, db: &Db, work: &dyn Work, checks: Check) -> Result<D
     Ok(WARM_UP.min(config.secs))
 }
 
-/// Waits through warm-up and window, sampling memory, and returns what was read at the window's ends. Then through the passes in
+/// What the main thread does while the workers are at work.
+struct Looks<'a> {
+    db: &'a Db,
+    peak: Peak,
+    /// The most log that was kept at any look.
+    retained: u64,
+    /// The snapshot that is held.
+    reader: Option<ReadTransaction>,
+    /// From the begin on.
+    held: Duration,
+    progress: &'a dyn Progress,
+}
+
+impl<'a> Looks<'a> {
+    fn begin(db: &'a Db, config: &Config, progress: &'a dyn Progress) -> Result<Self> {
+        let peak = Peak::begin()?;
+        let reader = config.reader.then(|| db.read_with(ReadOptions::new().label("held over the row")));
+        Ok(Self { db, peak, retained: 0, reader, held: config.reader_secs.unwrap_or(Duration::MAX), progress })
+    }
+
+    /// Looks at memory, log and snapshot until `end`, or until a worker has failed.
+    fn until(&mut self, end: Duration, begun: Instant, phase: &Phase) -> Result<()> {
+        while begun.elapsed() < end && phase.get() != Phase::STOP {
+            thread::sleep(TICK.min(end.saturating_sub(begun.elapsed())));
+            self.peak.observe()?;
+            self.retained = self.retained.max(self.db.stats().log_retained_bytes);
+            self.reader.take_if(|_| begun.elapsed() >= self.held);
+            self.progress.at(begun.elapsed().as_millis() as u64);
+        }
+        Ok(())
+    }
+}
+
+/// Waits through warm-up and window, and returns what was read at the window's ends. Then through the passes in
 /// which read-modify-writes are counted, if any: to watch the lines, and to count. Ends early when a worker has failed.
 fn watch(
-    db: &Db,
+    looks: &mut Looks<'_>,
     phase: &Phase,
     (warm_up, secs): (Duration, Duration),
     passes: &[Duration],
-    peak: &mut Peak,
-    progress: &dyn Progress,
 ) -> Result<(Sample, Sample)> {
-    let (begun, mut retained) = (Instant::now(), 0);
-    let mut wait_until = |end: Duration| -> Result<()> {
-        while begun.elapsed() < end && phase.get() != Phase::STOP {
-            thread::sleep(TICK.min(end.saturating_sub(begun.elapsed())));
-            peak.observe()?;
-            retained = retained.max(db.stats().log_retained_bytes);
-            progress.at(begun.elapsed().as_millis() as u64);
-        }
-        Ok(())
-    };
-    wait_until(warm_up)?;
+    let (db, begun) = (looks.db, Instant::now());
+    looks.until(warm_up, begun, phase)?;
     let before = Sample::take(db)?;
     phase.raise(Phase::MEASURE);
-    wait_until(warm_up + secs)?;
+    let mut seconds = Vec::new();
+    for second in 1..=secs.as_secs() {
+        looks.until(warm_up + Duration::from_secs(second), begun, phase)?;
+        let stats = db.stats();
+        seconds.push((stats.txn.commits, stats.space.file_pages * PAGE_SIZE as u64));
+    }
+    looks.until(warm_up + secs, begun, phase)?;
     let after = Sample::take(db)?;
     let mut end = begun.elapsed();
     for (&pass, to) in passes.iter().zip([Phase::WATCH, Phase::COUNT]) {
         phase.raise(to);
         end += pass;
-        wait_until(end)?;
+        looks.until(end, begun, phase)?;
     }
-    Ok((before, Sample { retained, ..after }))
+    Ok((before, Sample { retained: looks.retained, seconds, ..after }))
 }
 
 fn checked([rows, count]: [&str; 2], live: Audit, reopened: Audit, expected: u64) -> Checks {
@@ -202,6 +232,8 @@ fn row(
     let seconds = (after.at - before.at).as_secs_f64();
     let counters = after.counters - before.counters;
     let per = |count: u64, of: u64| if of == 0 { 0.0 } else { thousandths(count as f64 / of as f64) };
+    let commits = [before.counters.commits].into_iter().chain(after.seconds.iter().map(|&(commits, _)| commits));
+    let tps_each_second = after.seconds.iter().zip(commits).map(|(&(until, _), from)| until - from).collect();
     let latency_us = |quantile| thousandths(tally.latency.value_at_quantile(quantile) as f64 / 1000.0);
     Row {
         threads,
@@ -211,6 +243,8 @@ fn row(
         retries: tally.retries,
         seconds: thousandths(seconds),
         tps: thousandths(tally.commits as f64 / seconds),
+        tps_each_second,
+        file_bytes_each_second: after.seconds.iter().map(|&(_, bytes)| bytes).collect(),
         p50_us: latency_us(0.5),
         p95_us: latency_us(0.95),
         p99_us: latency_us(0.99),

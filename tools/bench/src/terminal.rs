@@ -204,7 +204,9 @@ impl<'a> Terminal<'a> {
                 counted_from.get_or_insert_with(|| (rmw::counted(), rmw::alone()));
                 self.tally.counted += 1;
             }
-            self.transact()?;
+            if self.transactions.wait_due() {
+                self.transact()?;
+            }
             if self.in_flight.len() >= self.clients {
                 self.acknowledge_oldest()?;
             }
@@ -228,7 +230,10 @@ impl<'a> Terminal<'a> {
         loop {
             let tx = self.db.begin_with(self.options);
             match self.transactions.apply(&tx).and_then(|()| self.commit(tx, begun)) {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    self.transactions.committed();
+                    return Ok(());
+                }
                 Err(e) if e.is_retryable() => {
                     let counts = u64::from(self.phase.get() == Phase::MEASURE);
                     if self.phase.get() == Phase::STOP {

@@ -8,7 +8,7 @@ use foreshore::{
 };
 use foreshore_bench::{
     Config, Report,
-    config::{Commit, Workload},
+    config::{Claim, Commit, Workload},
     units,
 };
 use std::{
@@ -21,12 +21,12 @@ use std::{
 /// Each row runs the workload with one number of threads; all rows share one database.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// What to run: tpcb, update, insert, read
+    /// What to run: tpcb, update, insert, read, queue
     workload: Workload,
     /// Where the database lives [default: a fresh directory below this one, removed at the end]
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Worker threads, one row each [default: the number of cores]
+    /// Worker threads, one row each [default: the number of cores; of queue its producers and consumers]
     #[arg(long, value_delimiter = ',')]
     threads: Vec<usize>,
     /// Transactions in flight per thread with pipelined commits
@@ -92,6 +92,9 @@ pub(crate) struct Arguments {
     /// Hold a snapshot over each row
     #[arg(long)]
     reader: bool,
+    /// Hold it so long, from the start of the warm-up on [default: to the end of the row]
+    #[arg(long, requires = "reader", value_parser = |text: &str| units::time("reader-secs", text))]
+    reader_secs: Option<Duration>,
     /// Size of a log segment [default: 16MiB, or a quarter of the log budget if that is less]
     #[arg(long, value_parser = |text: &str| units::size("segment", text))]
     segment: Option<u64>,
@@ -101,9 +104,24 @@ pub(crate) struct Arguments {
     /// Rows of update in one table that all threads share [default: a table for each thread]
     #[arg(long)]
     rows: Option<u64>,
-    /// Bytes of a row of update
+    /// Bytes of a row of update and queue
     #[arg(long, default_value_t = 100)]
     row_bytes: usize,
+    /// Rows of a transaction of insert
+    #[arg(long, default_value_t = 1000)]
+    batch: u32,
+    /// Threads of queue that insert rows
+    #[arg(long, default_value_t = 1)]
+    producers: usize,
+    /// Threads of queue that take rows; 0: the queue grows
+    #[arg(long, default_value_t = 1)]
+    consumers: usize,
+    /// Rows that are in the queue at any time: at least so many, at most twice as many
+    #[arg(long, default_value_t = 100)]
+    backlog: u64,
+    /// How consumers of queue take a row: skip-locked (the first that no other has locked), first
+    #[arg(long, default_value_t)]
+    claim: Claim,
     /// Offered load: transactions a second, begun at random times whatever becomes of those before [default: as many as go]
     #[arg(long)]
     load: Option<f64>,
@@ -126,7 +144,11 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     fn config(&self) -> Config {
-        let threads = if self.threads.is_empty() { Config::default().threads } else { self.threads.clone() };
+        let threads = match (&self.threads[..], self.workload) {
+            ([], Workload::Queue) => vec![self.producers + self.consumers],
+            ([], _) => Config::default().threads,
+            (threads, _) => threads.to_vec(),
+        };
         Config {
             dir: self.dir.clone(),
             threads,
@@ -150,10 +172,16 @@ impl Arguments {
             memory: self.memory,
             spill: self.spill,
             reader: self.reader,
+            reader_secs: self.reader_secs,
             segment: self.segment.unwrap_or_else(|| segment_for(self.log_budget)),
             log_budget: self.log_budget,
             rows: self.rows,
             row_bytes: self.row_bytes,
+            batch: self.batch,
+            producers: self.producers,
+            consumers: self.consumers,
+            backlog: self.backlog,
+            claim: self.claim,
             load: self.load,
             skew: self.skew,
             seed: self.seed,

@@ -16,6 +16,8 @@ fn row(tps: f64) -> Row {
         retries: 3,
         seconds: 1.0,
         tps,
+        tps_each_second: vec![],
+        file_bytes_each_second: vec![],
         p50_us: 80.0,
         p95_us: 90.0,
         p99_us: 100.0,
@@ -74,9 +76,9 @@ fn the_json_has_the_agreed_fields() {
     assert_eq!(
         keys(&json["rows"][0]),
         "aborts breakdown checkpoints checks clients commits contended_rmw_per_txn cpu_cores \
-         cpu_stolen_cores cpu_system_cores cpu_user_cores data_syncs \
+         cpu_stolen_cores cpu_system_cores cpu_user_cores data_syncs file_bytes_each_second \
          log_bytes_per_txn log_groups log_retained_peak_bytes log_slowed log_writes p50_us p95_us p999_us p99_us pages_read pages_written retries \
-         rss_open_bytes rss_peak_bytes seconds threads tps txns_per_group voluntary_switches_per_txn"
+         rss_open_bytes rss_peak_bytes seconds threads tps tps_each_second txns_per_group voluntary_switches_per_txn"
     );
     assert_eq!(keys(&json["rows"][0]["checks"]), NAMES.join(" "));
     assert!(json["rows"][0]["breakdown"].is_null() && json["rows"][0]["contended_rmw_per_txn"].is_null());

@@ -1,4 +1,4 @@
-//! The insert test of Shore-MT: each thread inserts records of 100 bytes into a table of its own and commits every thousand.
+//! The insert test of Shore-MT: each thread inserts records of 100 bytes into a table of its own and commits every thousand, or as many as `batch` says.
 //!
 //! Source: Johnson et al., "Shore-MT: a scalable storage manager for the multicore era", section 3.
 
@@ -12,9 +12,6 @@ use std::path::Path;
 const NAME: &str = "insert";
 const TABLES: OwnTables = OwnTables { workload: NAME, mark: "insert tables" };
 
-/// Rows of a transaction.
-const ROWS: u64 = 1000;
-
 /// Run, transaction, row.
 type InsertKey = (u64, u64, u32);
 
@@ -22,11 +19,13 @@ type InsertKey = (u64, u64, u32);
 #[derive(Debug)]
 pub(super) struct Insert {
     threads: usize,
+    /// Rows of a transaction.
+    batch: u32,
 }
 
 impl Insert {
-    pub(super) const fn new(threads: usize) -> Self {
-        Self { threads }
+    pub(super) const fn new(threads: usize, batch: u32) -> Self {
+        Self { threads, batch }
     }
 
     fn add_tables(&self, db: &Db) -> Result<()> {
@@ -46,11 +45,11 @@ impl Work for Insert {
 
     fn load(&self, db: &Db, _: &dyn Progress) -> Result<()> {
         self.add_tables(db)?;
-        mark::set(db, NAME, 1)
+        mark::set(db, NAME, u64::from(self.batch))
     }
 
     fn resume(&self, db: &Db, dir: &Path) -> Result<()> {
-        mark::check(db, dir, NAME, 1)?;
+        mark::check(db, dir, NAME, ("batch", u64::from(self.batch)))?;
         self.add_tables(db)
     }
 
@@ -66,7 +65,7 @@ impl Work for Insert {
             for entry in table.iter() {
                 let ((run, transaction, at), value) = entry?;
                 audit.is_sound &= at == expected && number(&value) == Some(transaction);
-                expected = (at + 1) % ROWS as u32;
+                expected = (at + 1) % self.batch;
                 audit.count += 1;
                 audit.next_run = audit.next_run.max(run + 1);
             }
@@ -76,18 +75,19 @@ impl Work for Insert {
         Ok(audit)
     }
 
-    fn count_per_commit(&self) -> u64 {
-        ROWS
+    fn count_after(&self, before: u64, commits: u64) -> u64 {
+        before + commits * u64::from(self.batch)
     }
 
     fn transactions(&self, worker: Worker) -> Box<dyn Transactions + Send> {
-        Box::new(Inserts { table: TABLES.name(worker.thread as usize), run: worker.run, drawn: 0 })
+        Box::new(Inserts { table: TABLES.name(worker.thread as usize), run: worker.run, batch: self.batch, drawn: 0 })
     }
 }
 
 struct Inserts {
     table: String,
     run: u64,
+    batch: u32,
     /// Transactions drawn.
     drawn: u64,
 }
@@ -99,6 +99,6 @@ impl Transactions for Inserts {
 
     fn apply(&mut self, tx: &Transaction) -> Result<()> {
         let table = tx.open(TableDef::<InsertKey, Bytes>::new(&self.table))?;
-        (0..ROWS as u32).try_for_each(|at| table.insert_new((self.run, self.drawn, at), &row(self.drawn)[..]))
+        (0..self.batch).try_for_each(|at| table.insert_new((self.run, self.drawn, at), &row(self.drawn)[..]))
     }
 }

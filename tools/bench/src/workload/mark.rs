@@ -26,13 +26,13 @@ pub(super) fn get(db: &Db, name: &str) -> Result<Option<u64>> {
     }
 }
 
-/// Refuses a database in `dir` that was not loaded with `workload` at `scale`.
-pub(super) fn check(db: &Db, dir: &Path, workload: &str, scale: u64) -> Result<()> {
+/// Refuses a database in `dir` that was not loaded with `workload` with that option.
+pub(super) fn check(db: &Db, dir: &Path, workload: &str, (option, value): (&'static str, u64)) -> Result<()> {
     match get(db, workload)? {
-        Some(loaded) if loaded == scale => Ok(()),
+        Some(loaded) if loaded == value => Ok(()),
         Some(loaded) => Err(Error::InvalidOption {
-            name: "scale",
-            value: scale.to_string(),
+            name: option,
+            value: value.to_string(),
             expected: format!("{loaded}, which {} is loaded at", dir.display()),
         }),
         None => {

@@ -6,11 +6,13 @@
 //! | `update` | each thread updates rows of a table of its own, or of one that all share, one a transaction |
 //! | `insert` | each thread inserts into a table of its own, a thousand rows a transaction (the insert test of Shore-MT) |
 //! | `read` | point reads of one table, a hundred a transaction |
+//! | `queue` | producers and consumers of the rows of one table |
 //!
 //! A workload is a [`Work`] and an entry in [`Workload`].
 
 mod insert;
 mod mark;
+mod queue;
 mod read;
 mod tables;
 mod tpcb;
@@ -69,8 +71,8 @@ pub(crate) trait Work: Sync {
     /// Looks at all rows of a quiet database.
     fn audit(&self, db: &Db) -> Result<Audit>;
 
-    /// How much a commit adds to the count of an audit.
-    fn count_per_commit(&self) -> u64;
+    /// What an audit counts after `commits` since one that counted `before`.
+    fn count_after(&self, before: u64, commits: u64) -> u64;
 
     /// The transactions of one worker.
     fn transactions(&self, worker: Worker) -> Box<dyn Transactions + Send>;
@@ -78,11 +80,19 @@ pub(crate) trait Work: Sync {
 
 /// Draws transactions and runs them.
 pub(crate) trait Transactions {
+    /// Whether there is one to draw. Waits a moment where there is none.
+    fn wait_due(&mut self) -> bool {
+        true
+    }
+
     /// Draws the next one.
     fn draw(&mut self);
 
     /// Runs the one that was drawn last, again after an error that a retry may cure.
     fn apply(&mut self, tx: &Transaction) -> Result<()>;
+
+    /// The one that was applied last has committed.
+    fn committed(&mut self) {}
 }
 
 /// The workload that `config` sizes.
@@ -91,8 +101,9 @@ pub(crate) fn work(workload: Workload, config: &Config) -> Box<dyn Work> {
     match workload {
         Workload::Tpcb => Box::new(tpcb::Tpcb::new(config)),
         Workload::Update => Box::new(update::Update::new(config, threads)),
-        Workload::Insert => Box::new(insert::Insert::new(threads)),
+        Workload::Insert => Box::new(insert::Insert::new(threads, config.batch)),
         Workload::Read => Box::new(read::Read::new(config.seed, config.skew, config.scale)),
+        Workload::Queue => Box::new(queue::Queue::new(config)),
     }
 }
 

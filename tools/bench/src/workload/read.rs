@@ -49,7 +49,7 @@ impl Work for Read {
     }
 
     fn resume(&self, db: &Db, dir: &Path) -> Result<()> {
-        mark::check(db, dir, NAME, self.rows)
+        mark::check(db, dir, NAME, ("scale", self.rows))
     }
 
     fn audit(&self, db: &Db) -> Result<Audit> {
@@ -67,8 +67,8 @@ impl Work for Read {
         Ok(audit)
     }
 
-    fn count_per_commit(&self) -> u64 {
-        0
+    fn count_after(&self, before: u64, _: u64) -> u64 {
+        before
     }
 
     fn transactions(&self, worker: Worker) -> Box<dyn Transactions + Send> {

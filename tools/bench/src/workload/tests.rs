@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Silent, run};
+use crate::{Silent, config::Claim, run};
 use foreshore::{Device, TableDef};
 use std::time::Duration;
 
@@ -40,6 +40,13 @@ fn every_workload_passes_its_own_checks() {
         let report = run(workload, &config(scale), &Silent).unwrap();
         assert!(report.passed() && report.rows[0].commits > 0, "{workload}: {:?}", report.rows[0].checks);
     }
+    let shapes = [(2, 2, Claim::SkipLocked), (1, 1, Claim::First), (2, 0, Claim::SkipLocked)];
+    for (producers, consumers, claim) in shapes {
+        let threads = vec![producers + consumers];
+        let config = Config { threads, producers, consumers, claim, backlog: 20, ..config(1) };
+        let report = run(Workload::Queue, &config, &Silent).unwrap();
+        assert!(report.passed() && report.rows[0].commits > 0, "{claim}: {:?}", report.rows[0].checks);
+    }
 }
 
 #[test]
@@ -58,7 +65,7 @@ fn audits_count_every_commit_and_more_threads_get_their_tables() {
         let audit = two.audit(&db).unwrap();
         assert!(empty.is_sound && audit.is_sound, "{workload}");
         assert_eq!(audit.count, empty.count + 5 * count, "{workload}");
-        assert_eq!(two.count_per_commit(), count);
+        assert_eq!(two.count_after(7, 2), 7 + 2 * count);
     }
 }
 
@@ -92,4 +99,34 @@ fn a_database_at_another_scale_or_of_another_workload_is_refused() {
     resume(Workload::Update, 500).unwrap();
     assert!(matches!(resume(Workload::Update, 600), Err(foreshore::Error::InvalidOption { name: "scale", .. })));
     assert!(matches!(resume(Workload::Read, 500), Err(foreshore::Error::Foreign { .. })));
+}
+
+#[test]
+fn a_queue_keeps_its_rows_within_their_bounds_and_misses_one_that_is_lost() {
+    let db = memory();
+    let queue = work(Workload::Queue, &Config { backlog: 5, ..config(1) });
+    queue.load(&db, &Silent).unwrap();
+    let begun = queue.audit(&db).unwrap();
+    assert_eq!((begun.is_sound, begun.count), (true, 5));
+    let [mut insert, mut take] = [0, 1].map(|thread| queue.transactions(Worker { run: 0, thread }));
+    let until_idle = |worker: &mut Box<dyn Transactions + Send>| {
+        let mut rows = 0;
+        while worker.wait_due() {
+            worker.draw();
+            let tx = db.begin();
+            worker.apply(&tx).unwrap();
+            tx.commit().unwrap();
+            worker.committed();
+            rows += 1;
+        }
+        rows
+    };
+    assert_eq!([until_idle(&mut take), until_idle(&mut insert), until_idle(&mut take)], [0, 5, 5]);
+    let expected = queue.count_after(begun.count, 10);
+    let tx = db.begin();
+    // The oldest five were taken.
+    assert!(tx.open(TableDef::<u64, &[u8]>::new("queue")).unwrap().remove(5).unwrap().is_some());
+    tx.commit().unwrap();
+    let found = queue.audit(&db).unwrap();
+    assert_eq!((expected, found.count), (5, 4));
 }

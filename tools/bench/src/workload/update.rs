@@ -68,7 +68,7 @@ impl Work for Update {
     }
 
     fn resume(&self, db: &Db, dir: &Path) -> Result<()> {
-        mark::check(db, dir, NAME, self.rows)?;
+        mark::check(db, dir, NAME, ("scale", self.rows))?;
         self.add_tables(db, &crate::Silent)
     }
 
@@ -93,8 +93,8 @@ impl Work for Update {
         Ok(audit)
     }
 
-    fn count_per_commit(&self) -> u64 {
-        1
+    fn count_after(&self, before: u64, commits: u64) -> u64 {
+        before + commits
     }
 
     fn transactions(&self, worker: Worker) -> Box<dyn Transactions + Send> {

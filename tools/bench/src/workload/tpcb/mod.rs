@@ -175,7 +175,7 @@ impl Work for Tpcb {
     }
 
     fn resume(&self, db: &Db, dir: &Path) -> Result<()> {
-        mark::check(db, dir, NAME, self.scale)
+        mark::check(db, dir, NAME, ("scale", self.scale))
     }
 
     fn read_in(&self, db: &Db) -> Result<()> {
@@ -187,8 +187,8 @@ impl Work for Tpcb {
         Ok(Audit { is_sound: bank.sums_agree(), count: bank.history_rows, next_run: bank.next_run })
     }
 
-    fn count_per_commit(&self) -> u64 {
-        1
+    fn count_after(&self, before: u64, commits: u64) -> u64 {
+        before + commits
     }
 
     fn transactions(&self, worker: Worker) -> Box<dyn Transactions + Send> {
