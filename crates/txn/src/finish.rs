@@ -52,6 +52,7 @@ impl Txn {
         if self.is_broken {
             return Err(Error::RolledBack);
         }
+        self.note_thread();
         if self.last_lsn == Lsn::ZERO && !mutant("txn: a transaction with locks only logs its commit") {
             return self.end_unchanged(hand_over, then);
         }
@@ -181,6 +182,9 @@ impl Txn {
     }
 
     pub(crate) fn take_back(&mut self) -> Result<()> {
+        if self.lease.is_some() {
+            self.note_thread();
+        }
         let Some(lease) = self.lease.take() else { return Ok(()) };
         match self.to_rollback(lease) {
             Ok(rollback) => self.manager.roll_back(rollback).inspect_err(|error| {

@@ -15,8 +15,9 @@ use foreshore_txn::format::{COMMIT, END, XID_CEILING, split_clr};
 use foreshore_txn::{RowHolder, Txn, TxnManagerOptions, TxnOptions};
 use foreshore_wal::flags;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::Duration;
-use toy::{Rows, TABLE, Toy, decode, log_options, records, small};
+use toy::{Rows, TABLE, Toy, decode, log_options, page_of, records, small};
 
 /// E1: who has read a commit comes after it.
 #[test]
@@ -376,4 +377,27 @@ fn nobody_is_refused_while_a_session_is_idle() {
     for work in [&make as &(dyn Fn() + Sync), &run] {
         thread::scope(|scope| (0..THREADS).for_each(|_| drop(scope.spawn(work))));
     }
+}
+
+/// The thread that ends a transaction works for it, as long as that takes.
+#[test]
+fn who_waits_for_a_transaction_of_its_own_that_another_thread_ends_is_let_on() {
+    let (toy, _) = Toy::new(Mem::null(), &[1, 1], small());
+    let mut given = toy.begin("given away");
+    toy.add(&mut given, 0, 1).expect("free");
+    toy.add(&mut given, 1, 1).expect("free");
+    let ((latched, is_latched), (_hold, never)) = (channel(), channel::<()>());
+    thread::scope(|scope| {
+        let toy = &toy;
+        scope.spawn(move || {
+            let page = toy.pool.exclusive(page_of(1)).expect("resident");
+            latched.send(()).expect("received");
+            never.recv_timeout(Duration::from_millis(300)).expect_err("nothing is sent");
+            drop(page);
+        });
+        is_latched.recv().expect("sent");
+        scope.spawn(move || given.rollback().expect("undone"));
+        let mut waiter = toy.begin("waiter");
+        assert_eq!(toy.get(&mut waiter, 0).expect("the other thread rolls it back"), 1);
+    });
 }

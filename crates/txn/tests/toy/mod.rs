@@ -30,7 +30,7 @@ const BODY: usize = 32;
 pub(crate) struct Toy {
     pub(crate) log: Log,
     pub(crate) manager: Arc<TxnManager>,
-    pool: Pool,
+    pub(crate) pool: Pool,
     rows: u64,
     pub(crate) timeout: Duration,
 }
