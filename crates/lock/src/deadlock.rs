@@ -29,7 +29,7 @@ use crate::owner::{Owner, Wait};
 use crate::victim::{self, Member};
 use foreshore_base::{Error, MAX_NAMED, Result, Waiter};
 use foreshore_sync::model::mutant;
-use foreshore_sync::{pause, thread_index};
+use foreshore_sync::pause;
 use std::sync::Arc;
 
 impl LockManager {
@@ -216,8 +216,9 @@ impl LockManager {
                 if std::mem::replace(&mut met[blocker as usize], true) || blocker == owner.index {
                     continue;
                 }
-                let shown = self.slots.get(blocker).shown();
-                if shown.wait == Wait::Nothing && shown.thread == Some(thread_index()) {
+                let slot = self.slots.get(blocker);
+                let shown = slot.shown();
+                if shown.wait == Wait::Nothing && slot.is_of_this_thread() {
                     return Some(shown.label);
                 }
                 drop(shown);

@@ -7,7 +7,8 @@ use crate::mode::TableMode;
 use crate::share::Shares;
 use crate::victim::{Attempt, Member};
 use foreshore_base::{Csn, Error, Lockable, Result, TableId, Waiter, Xid};
-use foreshore_sync::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
+use foreshore_sync::primitive::MODEL;
+use foreshore_sync::primitive::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use foreshore_sync::{CachePadded, LockRank, Mutex, MutexGuard, Nanos, thread_index};
 use std::sync::Arc;
 
@@ -35,10 +36,15 @@ pub(crate) struct Slot {
     pub(crate) xid: AtomicU64,
     /// Counts wake-ups by queues. A waiter reads it before it looks at the queue and sleeps only while it stands still.
     pub(crate) signal: AtomicU32,
+    /// The thread that works for its transaction, [`NO_THREAD`] if none is known to (see [`Owner::set_thread`]).
+    thread: AtomicUsize,
     /// Its tables, if intents take the fast path.
     pub(crate) intents: Intents,
     state: Mutex<Shown>,
 }
+
+/// In place of a thread's number.
+const NO_THREAD: usize = usize::MAX;
 
 /// The part of a slot that needs its lock.
 #[derive(Debug)]
@@ -50,8 +56,6 @@ pub(crate) struct Shown {
     /// Start of its first attempt, and how often it was the victim of a deadlock.
     first: Nanos,
     losses: u32,
-    /// The thread that works for it, if one is known to (see [`Owner::set_thread`]).
-    pub(crate) thread: Option<usize>,
     pub(crate) leased: bool,
     pub(crate) wait: Wait,
     /// Number of the wait; and what the transaction had to undo when that began.
@@ -73,7 +77,6 @@ impl Slot {
             began: Nanos::ZERO,
             first: Nanos::ZERO,
             losses: 0,
-            thread: None,
             leased: false,
             wait: Wait::Nothing,
             wait_no: 0,
@@ -85,6 +88,7 @@ impl Slot {
         CachePadded::new(Self {
             xid: AtomicU64::new(0),
             signal: AtomicU32::new(0),
+            thread: AtomicUsize::new(NO_THREAD),
             intents: Intents::new(),
             state: Mutex::new(LockRank::LockOwner, shown),
         })
@@ -92,6 +96,21 @@ impl Slot {
 
     pub(crate) fn shown(&self) -> MutexGuard<'_, Shown> {
         self.state.lock()
+    }
+
+    /// Names the thread that works for its transaction. Threads of a model have no numbers.
+    fn set_thread(&self, thread: Option<usize>) {
+        if !MODEL {
+            // ORDERING: Relaxed, see `is_of_this_thread`.
+            self.thread.store(thread.unwrap_or(NO_THREAD), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the calling thread works for its transaction.
+    pub(crate) fn is_of_this_thread(&self) -> bool {
+        // ORDERING: Relaxed. A thread sees its own store, and nobody else stores its number. Another one's that is seen late
+        // only makes a waiter look once more.
+        self.thread.load(Ordering::Relaxed) == thread_index()
     }
 
     /// Its transaction as a member of a cycle.
@@ -148,6 +167,11 @@ impl Slots {
         Some(index)
     }
 
+    /// Whether the calling thread works for a transaction other than that of slot `index`.
+    pub(crate) fn has_another_of_this_thread(&self, index: u32) -> bool {
+        (0..).zip(self.used()).any(|(other, slot)| other != index && slot.is_of_this_thread())
+    }
+
     fn give_back(&self, index: u32) {
         self.free.lock().push(index);
     }
@@ -192,7 +216,7 @@ pub struct Owner {
     /// The key, by its row and table, of which this owner has an exclusive turn.
     pub(crate) turn: Option<(RowHash, TableId)>,
     began: Nanos,
-    /// As the slot has it, which others read.
+    /// As the slot has it, which others read, until its transaction ends.
     thread: Option<usize>,
     /// What its transaction has to undo; shown when it begins to wait.
     undo_bytes: u64,
@@ -223,7 +247,7 @@ impl Owner {
         let mut shown = self.slot().shown();
         (shown.label, shown.began, shown.leased) = (label, self.began, true);
         (shown.first, shown.losses) = (attempt.first.unwrap_or(self.began), attempt.losses);
-        shown.thread = self.thread;
+        self.slot().set_thread(self.thread);
     }
 
     /// When the transaction began, by [`LockManager::now`].
@@ -236,7 +260,7 @@ impl Owner {
     pub fn set_thread(&mut self, thread: Option<usize>) {
         if self.thread != thread {
             self.thread = thread;
-            self.slot().shown().thread = thread;
+            self.slot().set_thread(thread);
         }
     }
 
@@ -314,6 +338,7 @@ impl Owner {
         let mut shown = slot.shown();
         // ORDERING: publish, after the status was made final; pairs with `Slots::find`.
         slot.xid.store(0, Ordering::Release);
+        slot.set_thread(None);
         shown.term += 1;
         shown.leased = false;
         assert!(shown.wait == Wait::Nothing, "a transaction ends while it waits for {:?}", shown.wait);

@@ -2,7 +2,10 @@
 //!
 //! A thread that waits for a transaction that it has begun itself waits for ever: the transaction cannot end before the wait does.
 //! So a waiter looks, first after [`FIRST_LOOK`], then each time that its wait has doubled, whether the path of waits leads to a running
-//! transaction of its own thread. A wait that is over before costs nothing.
+//! transaction of its own thread. A wait that is over before costs a look at the slots.
+//!
+//! A waiter for a row leaves its queue to look, and comes back at its end. So only a waiter looks whose thread works for another
+//! transaction, too, when the wait begins: while it waits its thread begins none and takes none.
 
 use crate::manager::{LockManager, What};
 use crate::owner::{Owner, Wait};
@@ -21,11 +24,13 @@ pub(crate) struct WaitTime {
     timeout: Duration,
     /// After how long it looks for transactions of its own thread.
     next_look: Duration,
+    /// Whether it looks at all; known from the first park on.
+    looks: Option<bool>,
 }
 
 impl WaitTime {
     pub(crate) const fn new(since: Nanos, timeout: Duration) -> Self {
-        Self { since, timeout, next_look: FIRST_LOOK }
+        Self { since, timeout, next_look: FIRST_LOOK, looks: None }
     }
 }
 
@@ -40,11 +45,13 @@ impl LockManager {
         what: &What<'_>,
         is_unchanged: &dyn Fn() -> bool,
     ) -> Result<ParkOutcome> {
+        // Threads of a model have no numbers.
+        let has_another = || !MODEL && self.slots.has_another_of_this_thread(owner.index);
+        let may_look = *time.looks.get_or_insert_with(has_another);
         loop {
             let waited = self.now().since(time.since);
             let left = (time.timeout < Duration::MAX).then(|| time.timeout.saturating_sub(waited));
-            // Threads of a model have no numbers.
-            let looks = !MODEL && left.is_none_or(|left| time.next_look.saturating_sub(waited) < left);
+            let looks = may_look && left.is_none_or(|left| time.next_look.saturating_sub(waited) < left);
             let rest = if looks { Some(time.next_look.saturating_sub(waited)) } else { left };
             // WAIT: park - for what the caller says.
             match self.park.park(key, rest, is_unchanged) {
