@@ -113,14 +113,13 @@ impl LockManager {
     /// The lock counts from the moment the caller validates, afterwards, the leaf that it has read before. Nothing is
     /// covered if the transaction's lock of the table lets it read all of it.
     pub fn try_cover(&self, owner: &mut Owner, table: TableId, interval: &Interval) -> bool {
-        self.enter_range(owner, table, interval, false, None).is_ok()
+        self.enter_range(owner, table, interval, None)
     }
 
     /// As [`try_cover`](Self::try_cover), for a caller that may give up what it has asked for; `None` for its `false`.
     pub fn try_cover_anew(&self, owner: &mut Owner, table: TableId, interval: &Interval) -> Option<NewRange> {
         let mut new = NewRange { table, before: None, widened: owner.widened };
-        let entered = self.enter_range(owner, table, interval, false, Some(&mut new));
-        entered.ok().map(|()| new)
+        self.enter_range(owner, table, interval, Some(&mut new)).then_some(new)
     }
 
     /// Waits until no writer of another transaction is queued on a key of the interval. Nothing is covered then: the rows may be
@@ -138,14 +137,7 @@ impl LockManager {
         let mut wait = self.queue_wait(timeout);
         let outcome = loop {
             let seen = self.signal_of(owner.index);
-            let mut new = NewRange { table, before: None, widened: owner.widened };
-            let key = match self.enter_range(owner, table, interval, true, Some(&mut new)) {
-                Ok(()) => {
-                    self.uncover(owner, new);
-                    break Ok(());
-                }
-                Err(key) => key,
-            };
+            let Some(key) = self.stand_behind(owner, table, interval) else { break Ok(()) };
             let what = What::Row(Target::row(table, &key));
             if let Err(error) = self.sleep(owner, &mut wait, Wait::Range(table), seen, &what) {
                 break Err(error);
@@ -175,33 +167,38 @@ impl LockManager {
         }
     }
 
-    /// Adds the interval; or names the key of a writer that comes first, and enters the scan among those that wait if
-    /// it may.
-    fn enter_range(
-        &self,
-        owner: &mut Owner,
-        table: TableId,
-        interval: &Interval,
-        may_wait: bool,
-        new: Option<&mut NewRange>,
-    ) -> std::result::Result<(), Vec<u8>> {
+    /// The key of a writer that comes before a scan of `owner`. The scan is among those that wait until there is none. It covers
+    /// nothing in between: writers that it kept out so would be queued when it looks again.
+    fn stand_behind(&self, owner: &Owner, table: TableId, interval: &Interval) -> Option<Vec<u8>> {
+        if interval.is_empty() || owner.covers(table, TableMode::Shared) {
+            return None;
+        }
+        rmw::contended(2);
+        let mut tables = self.range_shard(table).tables.lock();
+        let ranges = tables.get_mut(&table)?;
+        let first = comes_first(ranges, owner, interval).map(|writer| writer.key.clone());
+        ranges.waiting.retain(|&(scan, _)| scan != owner.index);
+        if first.is_some() {
+            ranges.waiting.push((owner.index, interval.clone()));
+        } else if ranges.is_empty() {
+            tables.remove(&table);
+        }
+        first
+    }
+
+    /// Adds the interval, unless a writer comes first.
+    fn enter_range(&self, owner: &mut Owner, table: TableId, interval: &Interval, new: Option<&mut NewRange>) -> bool {
         let index = owner.index;
         if interval.is_empty() || owner.covers(table, TableMode::Shared) {
-            return Ok(());
+            return true;
         }
         let shard = self.range_shard(table);
         rmw::contended(2);
         let mut tables = shard.tables.lock();
         let ranges = tables.entry(table).or_default();
-        let comes_first = |writer: &&Queued| !owner.shares.has(writer.row);
-        let first = ranges.queued_in(index, interval).find(comes_first).map(|writer| writer.key.clone());
-        if let Some(key) = first {
-            if may_wait && !ranges.waiting.iter().any(|&(scan, _)| scan == index) {
-                ranges.waiting.push((index, interval.clone()));
-            }
-            return Err(key);
+        if comes_first(ranges, owner, interval).is_some() {
+            return false;
         }
-        ranges.waiting.retain(|&(scan, _)| scan != index);
         let held = ranges.of(index);
         let is_new = held.is_none_or(|held| !held.covers(interval));
         if is_new {
@@ -216,7 +213,7 @@ impl LockManager {
         }
         extended();
         self.keep_share(owner);
-        Ok(())
+        true
     }
 
     /// Adds an interval, counts it, and returns what the owner's intervals in the table take of its share now.
@@ -366,6 +363,11 @@ impl LockManager {
     fn range_shard(&self, table: TableId) -> &RangeShard {
         &self.ranges[table.0 as usize % self.ranges.len()]
     }
+}
+
+/// A writer for which a scan of `owner` waits: it is queued on a key of the interval, and does not wait for that owner.
+fn comes_first<'a>(ranges: &'a TableRanges, owner: &Owner, interval: &Interval) -> Option<&'a Queued> {
+    ranges.queued_in(owner.index, interval).find(|writer| !owner.shares.has(writer.row))
 }
 
 /// What intervals take of their owner's share, in units of [`SHARE_BYTES`](crate::SHARE_BYTES).

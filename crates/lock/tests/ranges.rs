@@ -111,6 +111,20 @@ fn intervals_that_are_given_up_leave_those_from_before() {
     assert!((0..300).all(|row| !is_locked(row)));
 }
 
+/// The rows may be others after the wait. A lock of what nobody has read would stay, where it is merged with others.
+#[test]
+fn a_wait_for_the_writers_in_an_interval_leaves_the_locks_as_they_are() {
+    let options = LockOptions { max_owners: 2, share_slots: 64, max_shares: 40, ..LockOptions::default() };
+    let locks = Arc::new(LockManager::new(options));
+    let [mut reader, writer] = ["reader", "writer"].map(|label| locks.lease(label).expect("two slots"));
+    (0..10).for_each(|row| assert!(locks.try_share(&mut reader, Target::row(TABLE, &key(10 + 2 * row)))));
+    let held = reader.held_ranges();
+    assert_eq!(held.len(), 10, "as many as fit");
+    locks.wait_to_cover(&mut reader, TABLE, &keys(0, 3), Duration::ZERO).expect("no writer is queued");
+    assert_eq!(reader.held_ranges(), held);
+    assert!([1, 11].into_iter().all(|row| !locks.shared_by_other(&writer, Target::row(TABLE, &key(row)))));
+}
+
 #[test]
 fn a_transaction_that_may_read_the_whole_table_enters_no_keys() {
     let options = LockOptions { max_owners: 2, share_slots: 64, max_shares: 1, ..LockOptions::default() };
