@@ -110,11 +110,11 @@ impl LockManager {
         }
     }
 
-    /// Others that wait for the same row look again, too.
+    /// It waits in a queue or for a row.
     fn wake_victim(&self, index: u32, edge: Wait) {
         self.wake(&[index]);
         if let Wait::Holder { row, .. } = edge {
-            self.park.unpark_all(row.park_key(), 0);
+            self.park.unpark_role(row.park_key(), index, 0);
         }
     }
 
@@ -243,7 +243,7 @@ impl LockManager {
                 if self.slots.get(holder).shown().term == term {
                     into.push(holder);
                 } else {
-                    self.park.unpark_all(row.park_key(), 0);
+                    self.park.unpark_role(row.park_key(), index, 0);
                 }
             }
         }

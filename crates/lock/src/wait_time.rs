@@ -54,7 +54,7 @@ impl LockManager {
             let looks = may_look && left.is_none_or(|left| time.next_look.saturating_sub(waited) < left);
             let rest = if looks { Some(time.next_look.saturating_sub(waited)) } else { left };
             // WAIT: park - for what the caller says.
-            match self.park.park(key, rest, is_unchanged) {
+            match self.park.park_as(key, owner.index, rest, is_unchanged) {
                 ParkOutcome::TimedOut if looks => {
                     time.next_look = time.next_look.saturating_mul(2);
                     if let Some(holder) = self.own_thread_blocker(owner, edge) {

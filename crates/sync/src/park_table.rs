@@ -28,6 +28,8 @@ pub enum ParkOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pick {
     Wake,
+    /// It stays, and the one behind it is looked at.
+    Skip,
     Stop,
 }
 
@@ -145,8 +147,8 @@ impl ParkTable {
         self.park_as(key, 0, timeout, validate)
     }
 
-    /// As [`ParkTable::park`], with a role that [`ParkTable::unpark_while`] shows to its filter.
-    pub(crate) fn park_as(
+    /// As [`ParkTable::park`], with a role by which [`ParkTable::unpark_role`] finds it.
+    pub fn park_as(
         &self,
         key: u64,
         role: u32,
@@ -207,6 +209,12 @@ impl ParkTable {
         self.unpark_while(key, tag, |_| Pick::Wake, |_| ())
     }
 
+    /// Wakes the threads that wait at `key` in a role, gives each `tag` and returns their number. The others keep their places.
+    pub fn unpark_role(&self, key: u64, role: u32, tag: u64) -> usize {
+        let pick = |other| if other == role { Pick::Wake } else { Pick::Skip };
+        self.unpark_while(key, tag, pick, |_| ())
+    }
+
     /// Whether a thread waits at `key`. Exact only for a caller that keeps threads from coming and going.
     pub fn has_waiters(&self, key: u64) -> bool {
         self.look(key).is_some_and(|bucket| bucket.queue.lock().iter().any(|waiter| waiter.key == key))
@@ -233,13 +241,18 @@ impl ParkTable {
                     at += 1;
                     continue;
                 }
-                if pick(waiter.role) == Pick::Stop {
-                    left_behind = true;
-                    break;
+                match pick(waiter.role) {
+                    Pick::Wake => {
+                        let waiter = queue.remove(at).expect("the index was just read");
+                        waiter.node.release(tag);
+                        woken.push(waiter.node);
+                    }
+                    Pick::Skip => (left_behind, at) = (true, at + 1),
+                    Pick::Stop => {
+                        left_behind = true;
+                        break;
+                    }
                 }
-                let waiter = queue.remove(at).expect("the index was just read");
-                waiter.node.release(tag);
-                woken.push(waiter.node);
             }
             // ORDERING: Relaxed, changed under the lock; a count read too high only costs a waker the lock.
             bucket.waiting.fetch_sub(woken.len(), Ordering::Relaxed);

@@ -80,6 +80,22 @@ fn keys_that_share_a_bucket_do_not_share_wake_ups() {
 }
 
 #[test]
+fn those_of_a_role_are_woken_and_the_others_keep_their_places() {
+    let table = ParkTable::new();
+    thread::scope(|scope| {
+        let [first, second, third, fourth] = [5, 7, 5, 6].map(|role| queue(scope, &table, 1, role));
+        assert_eq!(table.unpark_role(1, 8, 2), 0);
+        assert_eq!(table.unpark_role(1, 5, 2), 2);
+        assert_eq!([first, third].map(outcome), [ParkOutcome::Unparked(2); 2]);
+        for (handle, tag) in [(second, 3), (fourth, 4)] {
+            assert!(table.unpark_one(1, tag));
+            assert_eq!(outcome(handle), ParkOutcome::Unparked(tag));
+        }
+        assert!(!table.unpark_one(1, 5));
+    });
+}
+
+#[test]
 fn a_filter_stops_the_wake_up_and_learns_who_stays() {
     let table = ParkTable::new();
     let below_two = |role| if role < 2 { Pick::Wake } else { Pick::Stop };
