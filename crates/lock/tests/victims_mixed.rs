@@ -9,6 +9,7 @@ use foreshore_base::{Error, Result, TableId};
 use foreshore_lock::{Attempt, Interval, TableMode};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::primitive::thread;
+use foreshore_sync::{Clock, SystemClock};
 use std::ops::Bound;
 use std::time::Duration;
 use toy::{TABLE, Toy, ToyTxn, key};
@@ -55,6 +56,8 @@ fn step(toy: &Toy, txn: &mut ToyTxn<'_>, random: &mut Random) -> Result<()> {
 #[test]
 fn no_cycle_is_missed_and_no_transaction_starves() {
     let toy = Toy::new(&[0; ROWS as usize], 4_000_000, PATIENCE);
+    let clock = SystemClock::new();
+    let began = clock.now();
     let (victims, most) = (AtomicU64::new(0), AtomicU64::new(0));
     thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -86,6 +89,7 @@ fn no_cycle_is_missed_and_no_transaction_starves() {
             });
         }
     });
+    assert!(clock.now().since(began) < PATIENCE, "a victim was not woken");
     let stats = toy.locks.stats();
     eprintln!("{stats:?}, most losses of one: {}", most.load(Ordering::Relaxed));
     assert_eq!((stats.deadlocks, stats.timeouts), (victims.load(Ordering::Relaxed), 0));
