@@ -57,17 +57,19 @@ fn a_reader_of_nothing_new_waits_for_nobody() {
     writer.wait().expect("durable");
 }
 
+/// A transaction that has only locked rows leaves nothing that could be read: it waits for what it has seen, and no other for it.
 #[test]
-fn who_overwrites_what_was_locked_only_rests_on_what_the_locker_has_seen() {
+fn what_was_only_locked_rests_on_nothing_that_the_locker_has_seen() {
     let toy = Toy::lazy(&[1, 1]);
     let writer = committed_by_a_writer(&toy);
     let mut locker = toy.begin("locker");
     toy.get(&mut locker, 0).expect("free");
     toy.lock(&mut locker, 1).expect("free");
-    drop(locker.commit().expect("committed"));
+    let locked = locker.commit().expect("committed");
     let mut reader = toy.begin("reader");
     toy.get(&mut reader, 1).expect("free");
-    assert_waits_for(reader.commit().expect("committed"), &writer);
+    assert!(reader.commit().expect("committed").is_durable(), "it waits for what it has not read");
+    assert_waits_for(locked, &writer);
 }
 
 /// E6, for who rolls back.

@@ -28,9 +28,11 @@ fn latest(toy: &Toy, label: &'static str) -> Snapshot {
     toy.manager.snapshot(SnapshotKind::Latest, label)
 }
 
-/// A transaction that enters changes of no table, and so must not be rolled back.
+/// A transaction that enters changes of no table, and so must not be rolled back. Its commit is logged, and leaves them.
 fn begin(toy: &Toy, label: &'static str) -> ManuallyDrop<Txn> {
-    ManuallyDrop::new(toy.begin(label))
+    let mut txn = toy.begin(label);
+    toy.log_a_change(&mut txn);
+    ManuallyDrop::new(txn)
 }
 
 /// Enters a change that takes a chunk.

@@ -31,8 +31,9 @@ fn enter(txn: &mut Txn, bytes: usize, before: Option<Before<'_>>) -> UndoPtr {
     txn.push_undo(&Undoable { kind: 1, table: TableId(99), body: &body, before, structure: 0 })
 }
 
-/// Those that a failure has cut short are not rolled back.
-fn commit(txn: ManuallyDrop<Txn>) {
+/// Those that a failure has cut short are not rolled back. The commit is logged, and leaves the changes of no table.
+fn commit(toy: &Toy, mut txn: ManuallyDrop<Txn>) {
+    toy.log_a_change(&mut txn);
     ManuallyDrop::into_inner(txn).commit().expect("committed").wait().expect("durable");
 }
 
@@ -45,7 +46,7 @@ fn one_is_given_up() {
     let mut first = ManuallyDrop::new(toy.begin("first"));
     let entered: Vec<UndoPtr> = (0..CHUNKS / 2).map(|_| enter(&mut first, LARGE, None)).collect();
     let (xid, undo) = (first.xid().expect("drawn"), *entered.last().expect("some"));
-    commit(first);
+    commit(&toy, first);
     let young = take("young");
     let linker = {
         let toy = toy.clone();
@@ -53,13 +54,13 @@ fn one_is_given_up() {
             let mut txn = ManuallyDrop::new(toy.begin("linker"));
             txn.refresh_view();
             enter(&mut txn, 100, Some(Before { xid, undo, ..Before::default() }));
-            commit(txn);
+            commit(&toy, txn);
         })
     };
     let mut large = ManuallyDrop::new(toy.begin("large"));
     (0..CHUNKS - 3).for_each(|_| _ = enter(&mut large, LARGE, None));
     linker.join().expect("the writer");
-    commit(large);
+    commit(&toy, large);
     assert!(oldest.is_killed(), "there was not enough for both");
     assert!(!young.is_killed(), "what the first one kept was enough");
 }
@@ -98,7 +99,7 @@ fn writers_share_a_chunk() {
     pause::set("nowhere", || ());
     outcomes.into_iter().for_each(|outcome| outcome.expect("it is refused nothing"));
     assert_eq!(toy.sum(), 1);
-    commit(large);
+    commit(&toy, large);
 }
 
 #[test]
@@ -128,7 +129,7 @@ fn all_but_one_chunk() {
     let mut first = ManuallyDrop::new(toy.begin("first"));
     enter(&mut first, 100, None);
     first.release();
-    commit(first);
+    commit(&toy, first);
     if fills_at == 1 {
         fill(&mut large);
     }
@@ -151,7 +152,7 @@ fn all_but_one_chunk() {
     large.release();
     small.join().expect("it is refused nothing");
     outcome.expect("the last chunk comes free");
-    commit(large);
+    commit(&toy, large);
 }
 
 #[test]
@@ -222,7 +223,7 @@ fn locks_and_memory() {
         .into_iter()
         .enumerate()
         .map(|(number, mut txn)| {
-            let well = well.clone();
+            let (toy, well) = (toy.clone(), well.clone());
             thread::spawn(move || {
                 let mut both = || {
                     txn.lock_table(table(number), TableMode::Exclusive)?;
@@ -240,7 +241,7 @@ fn locks_and_memory() {
                     Err(error) => panic!("{error:?}"),
                 }
                 // It gives all up, as a rollback does.
-                commit(txn);
+                commit(&toy, txn);
             })
         })
         .collect();
@@ -262,13 +263,14 @@ fn a_lock_under_a_wait_for_memory() {
     enter(&mut locks, LARGE, None);
     asks.lock_table(TableId(5), TableMode::Exclusive).expect("free");
     (asks.release(), locks.release());
+    toy.log_a_change(&mut locks);
     let locker = thread::spawn(move || {
         let granted = locks.lock_table(TableId(5), TableMode::Exclusive);
         (granted.is_ok(), ManuallyDrop::into_inner(locks).commit().is_ok())
     });
     let refused = asks.reserve(0, LARGE);
     assert!(matches!(refused, Err(Error::UndoMemory { holder: "locks", .. })), "{refused:?}");
-    commit(asks);
+    commit(&toy, asks);
     assert_eq!(locker.join().expect("no panic"), (true, true));
 }
 
@@ -321,7 +323,7 @@ fn a_commit_lingers() {
     pause::set("nowhere", || ());
     acknowledger.join().expect("no panic");
     outcome.expect("all of it comes back");
-    commit(other);
+    commit(&toy, other);
 }
 
 #[test]
@@ -351,7 +353,7 @@ fn all_memory_behind_another() {
             let outcome = small.reserve(0, LARGE);
             // If it came last, it is the one to end.
             assert!(matches!(outcome, Ok(()) | Err(Error::UndoMemory { .. })), "{outcome:?}");
-            commit(small);
+            commit(&toy, small);
         })
     };
     let refused = large.reserve(0, LARGE);
@@ -359,7 +361,7 @@ fn all_memory_behind_another() {
         matches!(refused, Err(Error::UndoMemory { .. } | Error::TransactionTooLarge { .. })),
         "there is no more: {refused:?}"
     );
-    commit(large);
+    commit(&toy, large);
     small.join().expect("no panic");
 }
 

@@ -167,6 +167,16 @@ impl Toy {
         self.manager.begin(TxnOptions { label, lock_timeout: self.timeout, ..TxnOptions::default() })
     }
 
+    /// Logs a change that takes no undo entry, so that the commit of the transaction is logged.
+    pub(crate) fn log_a_change(&self, txn: &mut Txn) {
+        txn.ensure_xid().expect("an xid");
+        txn.session().reserve(change_cost(1, 0)).expect("log space");
+        let mut page = self.pool.exclusive(page_of(0)).expect("a frame");
+        let change = Change { kind: SET, flags: 0, init_mask: 0, table: TABLE, body: &[] };
+        txn.log_change(&change, Dep::none(), &mut [&mut page]);
+        txn.session().release();
+    }
+
     pub(crate) fn sum(&self) -> i64 {
         (0..self.rows).map(|row| self.value(row)).sum()
     }
