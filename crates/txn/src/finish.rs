@@ -44,17 +44,21 @@ impl Txn {
     }
 
     pub(crate) fn pre_commit(mut self, hand_over: bool, then: impl FnOnce(Csn)) -> Result<CommitTicket> {
-        // With an xid it has changed rows or locked them, and readers by snapshots find that xid in their headers. They have to find it
-        // on one side of theirs for good. So the commit takes a stamp, unless it puts all those headers back.
         let (Some(xid), Some(tag)) = (self.xid, self.logged_as()) else {
-            return Ok(self.end_unlogged(hand_over, then));
+            let place = self.place();
+            return Ok(self.end_unlogged(place, hand_over, then));
         };
         if self.is_broken {
             return Err(Error::RolledBack);
         }
         self.note_thread();
+        // With an xid it has changed rows or locked them, and readers by snapshots find that xid in their headers. They have to find it
+        // on one side of theirs for good. So the commit takes a stamp, unless it puts all those headers back.
         if self.last_lsn == Lsn::ZERO && !mutant("txn: a transaction with locks only logs its commit") {
-            return self.end_unchanged(hand_over, then);
+            let place = self.place();
+            if self.puts_locks_back() {
+                return Ok(self.end_unlogged(place, hand_over, then));
+            }
         }
         // A commit may use what is kept back: a rollback in its place would take more.
         let reserved = self.session().reserve_end(Session::cost(MARK_LEN));
@@ -126,48 +130,35 @@ impl Txn {
         log.ticket(place.lsn(), place, place.lsn())
     }
 
-    /// Commits a transaction that has changed and locked no row.
-    fn end_unlogged(mut self, hand_over: bool, then: impl FnOnce(Csn)) -> CommitTicket {
-        let place = self.place();
+    /// Puts the headers of all rows back that the transaction has locked and not changed, and ends its xid, as a rollback does. `false`
+    /// if a damaged page, or the file of old versions, keeps it from that: the rest of the headers has to find a commit.
+    fn puts_locks_back(&mut self) -> bool {
+        let lease = self.lease.take().expect("a running transaction has its lease");
+        let Ok(rollback) = self.to_rollback(lease) else {
+            unreachable!("a transaction that has locked rows has an xid")
+        };
+        let (rollback, outcome) = self.manager.try_rollback(rollback);
+        self.lease = Some(rollback.lease);
+        outcome.is_ok()
+    }
+
+    /// Commits a transaction that has changed no row, and has locked none or put their headers back, at its `place`.
+    fn end_unlogged(mut self, place: Csn, hand_over: bool, then: impl FnOnce(Csn)) -> CommitTicket {
         let mut lease = self.lease.take().expect("a running transaction has its lease");
         let (ticket, session) = (self.unlogged_ticket(&mut lease, place, hand_over), lease.session.number());
         let manager = &self.manager;
+        if self.xid.is_some() {
+            manager.active.leave(lease.owner.index());
+        }
         manager.locks.finish(&mut lease.owner, None);
         manager.commits.add(1);
-        manager.give_back(lease, self.observed());
+        // It has no undo entry, or none any more.
+        manager.give_back(lease, Csn::ZERO);
         then(place);
         if hand_over {
             manager.log.acknowledge(session);
         }
         ticket
-    }
-
-    /// Commits a transaction that has locked rows and changed none: it puts their headers back, as a rollback does, and logs nothing.
-    /// Where a damaged page keeps it from that the rest is parked. For the caller it has committed in any case.
-    fn end_unchanged(mut self, hand_over: bool, then: impl FnOnce(Csn)) -> Result<CommitTicket> {
-        let place = self.place();
-        let mut lease = self.lease.take().expect("a running transaction has its lease");
-        let (ticket, session) = (self.unlogged_ticket(&mut lease, place, hand_over), lease.session.number());
-        let manager = &self.manager;
-        let Ok(rollback) = self.to_rollback(lease) else {
-            unreachable!("a transaction that has locked rows has an xid")
-        };
-        let (rollback, outcome) = manager.try_rollback(rollback);
-        match outcome {
-            Ok(()) => manager.end_undone(rollback.lease, true, Ok(()))?,
-            Err(Stop::Waits(cause)) => {
-                // The list has it.
-                let _ = manager.park_rollback(rollback, cause);
-                manager.tell_parked();
-            }
-            Err(Stop::Ends(cause)) => manager.end_undone(rollback.lease, true, Err(cause))?,
-        }
-        manager.commits.add(1);
-        then(place);
-        if hand_over {
-            manager.log.acknowledge(session);
-        }
-        Ok(ticket)
     }
 
     /// Takes everything back and returns the watermark: a result that is handed out in spite of the rollback rests on
@@ -207,12 +198,8 @@ impl TxnManager {
     }
 
     /// Ends a rollback with its outcome. `has_xid`: it had changed or locked rows.
-    pub(crate) fn end_rollback(&self, lease: Box<Lease>, has_xid: bool, outcome: Result<()>) -> Result<()> {
+    pub(crate) fn end_rollback(&self, mut lease: Box<Lease>, has_xid: bool, outcome: Result<()>) -> Result<()> {
         self.aborts.add(1);
-        self.end_undone(lease, has_xid, outcome)
-    }
-
-    fn end_undone(&self, mut lease: Box<Lease>, has_xid: bool, outcome: Result<()>) -> Result<()> {
         match &outcome {
             // It still shows as running: a group that was being cut when the log stopped may carry a checkpoint to the disk.
             Err(cause) => self.halt(cause),

@@ -330,6 +330,27 @@ fn sessions_are_counted_and_come_back() {
     }
 }
 
+/// Headers that cannot be put back need the commit: the rows are free in any case, and nothing stops.
+#[test]
+fn locks_that_cannot_be_put_back_end_with_a_logged_commit() {
+    let (toy, rows) = Toy::new(Mem::null(), &[1, 2, 3], small());
+    let mut locker = toy.begin("locker");
+    for row in 0..3 {
+        toy.lock(&mut locker, row).expect("free");
+    }
+    let before = toy.log.stats().records;
+    // Its way back goes from row 2 to row 0.
+    rows.damaged.store(1, Ordering::Relaxed);
+    locker.commit().expect("committed").wait().expect("durable");
+    assert!(toy.manager.parked().is_empty(), "a transaction that has committed keeps no row");
+    assert_eq!(toy.log.stats().records, before + 1);
+    let mut next = toy.begin("next");
+    for row in 0..3 {
+        toy.add(&mut next, row, 1).expect("free");
+    }
+    drop(next.commit().expect("committed"));
+}
+
 /// A thread that ends a transaction and begins the next one at once comes behind those that wait for its session.
 #[test]
 fn a_transaction_that_begins_comes_behind_those_in_line() {
