@@ -50,7 +50,7 @@ impl Drop for Place<'_> {
 impl TxnManager {
     /// A session for a transaction that has found none, after a wait in line.
     pub(crate) fn lease_in_line(&self, options: &TxnOptions) -> Result<Box<Lease>> {
-        let most = options.session_timeout;
+        let most = options.time_for_a_session(self.locks.now());
         if most.is_zero() {
             return Err(self.no_session());
         }

@@ -29,7 +29,7 @@ pub struct TxnOptions {
     pub lock_timeout: Duration,
     /// How long it waits in line for a session to begin in.
     pub session_timeout: Duration,
-    /// How long after the begin of its first attempt all its waits for locks are over.
+    /// How long after the begin of its first attempt all its waits for locks and for a session are over.
     pub deadline: Option<Duration>,
     /// What came before, if it is run again.
     pub attempt: Attempt,
@@ -53,6 +53,14 @@ impl Default for TxnOptions {
             reads: SnapshotKind::Latest,
             snapshot_limits: None,
         }
+    }
+}
+
+impl TxnOptions {
+    /// How long a wait for a session that begins now may last.
+    pub(crate) fn time_for_a_session(&self, now: Nanos) -> Duration {
+        let left = self.deadline.map(|deadline| (self.attempt.first.unwrap_or(now) + deadline).since(now));
+        left.map_or(self.session_timeout, |left| left.min(self.session_timeout))
     }
 }
 

@@ -376,6 +376,24 @@ fn a_transaction_that_begins_comes_behind_those_in_line() {
     }
 }
 
+/// The deadline is that of all attempts together, and the wait for a session is one of the waits.
+#[test]
+fn a_wait_in_line_ends_with_the_deadline_of_the_first_attempt() {
+    let (toy, _) = Toy::new(Mem::null(), &[1], TxnManagerOptions { max_sessions: 1, ..small() });
+    let _running = toy.begin("running");
+    let first = Some(toy.manager.now());
+    std::thread::sleep(Duration::from_millis(20));
+    let again = TxnOptions {
+        session_timeout: Duration::from_secs(20),
+        deadline: Some(Duration::from_millis(10)),
+        attempt: foreshore_lock::Attempt { first, losses: 0 },
+        ..TxnOptions::default()
+    };
+    let began = std::time::Instant::now();
+    assert!(matches!(toy.manager.begin(again), Err(Error::TooManyTransactions { .. })));
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+}
+
 /// As many threads as sessions, each with one transaction at a time, and all sessions made by threads that have ended.
 #[test]
 fn nobody_is_refused_while_a_session_is_idle() {

@@ -95,9 +95,9 @@ impl TxnOptions {
     /// How long [`Db::run_with`](crate::Db::run_with) repeats the transaction; without it three times the lock timeout. When it is over
     /// the answer to a run that others ended is [`Deadline`](crate::Error::Deadline). A run that needs no wait goes on beyond it.
     ///
-    /// A deadline that is set here also ends waits for locks, and with it a run that met [`LockTimeout`](crate::Error::LockTimeout) is
-    /// repeated. Counted from the begin of the first run. A transaction of [`Db::begin_with`](crate::Db::begin_with) is not repeated, and
-    /// its waits for locks end with `LockTimeout`.
+    /// A deadline that is set here also ends waits for locks and to begin, and with it a run that met
+    /// [`LockTimeout`](crate::Error::LockTimeout) is repeated. Counted from the begin of the first run. A transaction of
+    /// [`Db::begin_with`](crate::Db::begin_with) is not repeated, and its waits for locks end with `LockTimeout`.
     #[must_use]
     pub const fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
