@@ -128,10 +128,11 @@ impl Txn {
         holds: impl Fn() -> bool,
     ) -> Seen {
         let is_mine = self.xid == Some(xid);
-        // A row that the transaction has locked and not changed is what it was before: the snapshot may be older than that.
-        let is_changed = is_mine && (!self.manager.undo.is_lock(undo) || mutant("txn: a locked row is seen as it is"));
-        if is_changed || xid == Xid::ZERO {
+        if xid == Xid::ZERO {
             return Seen::Newest;
+        }
+        if let Some(seen) = if is_mine { self.see_own(snapshot, undo) } else { None } {
+            return seen;
         }
         if let Visibility::Visible(csn) = if is_mine { Visibility::Invisible } else { snapshot.visibility(xid) } {
             self.observe_by(snapshot, csn);
@@ -153,6 +154,19 @@ impl Txn {
             Older::Lost => Seen::Lost,
             Older::Unfinished => Seen::Unfinished,
         }
+    }
+
+    /// What it sees of a row that it has changed; `None` for one that it has locked and not changed. That is what it was before: a
+    /// snapshot may be older. The snapshot of the whole transaction is not, as it would not have been locked.
+    fn see_own(&mut self, snapshot: &Snapshot, undo: UndoPtr) -> Option<Seen> {
+        if self.snapshot.is_some() || mutant("txn: a locked row is seen as it is") {
+            return Some(Seen::Newest);
+        }
+        let is_lock = match self.manager.undo.is_lock(undo) {
+            Ok(is_lock) => Some(is_lock),
+            Err(spot) => self.fetched.get_or_insert_default().is_lock(spot, snapshot.csn()),
+        };
+        is_lock.map_or(Some(Seen::Spilled), |is_lock| (!is_lock).then_some(Seen::Newest))
     }
 
     /// Reads the older versions of which [`see`](Self::see) has said that they are in the file, so that they are seen if the same is

@@ -2,7 +2,7 @@
 //! what large transactions would have to take back.
 
 use crate::support::{DIR, NUMBERS, TempDir, fill, numbers, small};
-use foreshore::{Db, Device, Error, Options, ReadOptions, ReadTransaction, Stats, Transaction};
+use foreshore::{Db, Device, Error, Isolation, Options, ReadOptions, ReadTransaction, Stats, Transaction, TxnOptions};
 use foreshore_base::Result;
 use foreshore_io::sim::{Fault, FaultKind, Persist};
 use foreshore_io::{File, FileLayer, Fs, FsLayer, Mem, Sim};
@@ -601,4 +601,23 @@ fn a_snapshot_stays_where_what_it_keeps_in_the_file_makes_no_room() {
     let spilled = db.stats().txn.undo_spilled_bytes as u64;
     assert!(spilled > 0 && spilled < 2 * MEMORY, "{spilled}");
     sees_all(&reader);
+}
+
+/// Locks of rows that are in the file are still only locks.
+#[test]
+fn a_read_committed_scan_sees_one_snapshot_though_its_own_locks_are_in_the_file() {
+    const LAST: u64 = ROWS - 1;
+    let db = options().fs(Arc::new(Mem::null())).open(DIR).unwrap();
+    fill(&db, ROWS);
+    let tx = db.begin_with(TxnOptions::new().isolation(Isolation::ReadCommitted));
+    let table = tx.open(NUMBERS).unwrap();
+    let mut scan = table.iter();
+    assert_eq!(scan.next().unwrap().unwrap(), (0, 0));
+    db.run(|tx| tx.open(NUMBERS)?.insert(LAST, -1)).unwrap();
+    assert_eq!(table.get_for_update(LAST).unwrap(), Some(-1), "what is newest");
+    for n in 0..ROWS - 1 {
+        assert_eq!(table.get_for_update(n).unwrap(), Some(n as i64));
+    }
+    assert!(db.stats().txn.undo_spilled_bytes > 0, "its locks are more than memory has");
+    assert_eq!(scan.last().unwrap().unwrap(), (LAST, LAST as i64), "what was there when the scan began");
 }

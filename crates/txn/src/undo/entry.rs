@@ -162,6 +162,11 @@ impl<'a> Entry<'a> {
         store(self.words, LSN, lsn.0);
     }
 
+    /// Whether it is only the lock of its row.
+    pub(super) fn is_lock(&self) -> bool {
+        self.lsn() == Lsn::ZERO
+    }
+
     /// Whether the change is taken back, and the entry is left as the lock of its row.
     pub(super) fn is_taken_back(&self) -> bool {
         load(self.words, WHAT) & TAKEN_BACK != 0

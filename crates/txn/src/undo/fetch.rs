@@ -73,6 +73,17 @@ impl Copies {
     }
 }
 
+/// What a reader has found.
+#[derive(Debug)]
+struct Answer {
+    /// From where on.
+    from: Spot,
+    found: Older,
+    image: Vec<u8>,
+    /// Whether the entry from which on it has looked is only the lock of its row.
+    is_lock: bool,
+}
+
 /// What a reader has fetched from the file, for the rows of one leaf.
 #[derive(Debug, Default)]
 pub(crate) struct Fetched {
@@ -80,24 +91,33 @@ pub(crate) struct Fetched {
     at: Csn,
     /// From where on it has to look.
     wanted: Vec<Spot>,
-    /// What it has found from where on.
-    answers: Vec<(Spot, Older, Vec<u8>)>,
+    answers: Vec<Answer>,
     copies: Copies,
 }
 
 impl Fetched {
     /// What a snapshot at `at` sees from an entry on, if it has been fetched. Otherwise that is fetched next.
     pub(crate) fn answer(&mut self, from: Spot, at: Csn, image: &mut Vec<u8>) -> Older {
+        let Some(answer) = self.find(from, at) else { return Older::Spilled(from) };
+        image.clone_from(&answer.image);
+        answer.found
+    }
+
+    /// Whether that entry is only the lock of its row, if it has been fetched. Otherwise it is fetched next.
+    pub(crate) fn is_lock(&mut self, entry: Spot, at: Csn) -> Option<bool> {
+        self.find(entry, at).map(|answer| answer.is_lock)
+    }
+
+    fn find(&mut self, from: Spot, at: Csn) -> Option<&Answer> {
         if self.at != at {
             self.forget();
             self.at = at;
         }
-        let Some((_, answer, found)) = self.answers.iter().find(|(asked, ..)| *asked == from) else {
+        let found = self.answers.iter().find(|answer| answer.from == from);
+        if found.is_none() {
             self.wanted.push(from);
-            return Older::Spilled(from);
-        };
-        image.clone_from(found);
-        *answer
+        }
+        found
     }
 
     /// Nobody asks again. The next leaf's rows may begin in the chunk that was read last.
@@ -127,8 +147,9 @@ impl Arena {
     pub(crate) fn fetch(&self, fetched: &mut Fetched, is_killed: &dyn Fn() -> bool) -> Result<()> {
         for from in std::mem::take(&mut fetched.wanted) {
             let mut image = Vec::new();
-            if let Some(answer) = self.fetch_from(from, fetched, &mut image, is_killed)? {
-                fetched.answers.push((from, answer, image));
+            let mut is_lock = false;
+            if let Some(found) = self.fetch_from(from, fetched, (&mut image, &mut is_lock), is_killed)? {
+                fetched.answers.push(Answer { from, found, image, is_lock });
             }
         }
         Ok(())
@@ -138,7 +159,7 @@ impl Arena {
         &self,
         from: Spot,
         fetched: &mut Fetched,
-        image: &mut Vec<u8>,
+        (image, is_lock): (&mut Vec<u8>, &mut bool),
         is_killed: &dyn Fn() -> bool,
     ) -> Result<Option<Older>> {
         let (mut next, at, copies) = (from.entry, fetched.at, &mut fetched.copies);
@@ -162,7 +183,9 @@ impl Arena {
                     let Some(copied) = self.read_back(next.chunk(), place)? else { return Ok(None) };
                     copies.keep(copied);
                 }
-                look(copies.entry(next), at, image)
+                let entry = copies.entry(next);
+                *is_lock |= next == from.entry && entry.is_some_and(|entry| entry.is_lock());
+                look(entry, at, image)
             };
             match step {
                 ControlFlow::Break(answer) => return Ok(Some(answer)),

@@ -10,7 +10,7 @@ use super::entry::{Entry, HEADER};
 use super::fetch::Spot;
 use super::{Link, UndoPtr};
 use crate::view::View;
-use foreshore_base::{Csn, Lsn};
+use foreshore_base::Csn;
 use foreshore_sync::model::mutant;
 use foreshore_sync::pause;
 use foreshore_sync::primitive::thread::yield_now;
@@ -95,11 +95,11 @@ impl Arena {
         Older::Lost
     }
 
-    /// Whether the entry is only the lock of its row. For one of the caller's own transaction: a change of it has an LSN from before the
-    /// latch of its leaf was free. Not said of an entry that is in the file.
-    pub(crate) fn is_lock(&self, entry: UndoPtr) -> bool {
-        let is_lock = Entry::at(self, entry).is_some_and(|entry| entry.lsn() == Lsn::ZERO);
-        is_lock && self.spot(entry).is_none()
+    /// Whether the entry is only the lock of its row; where it is, if it is in the file. For one of the caller's own transaction: a change
+    /// of it has an LSN from before the latch of its leaf was free.
+    pub(crate) fn is_lock(&self, entry: UndoPtr) -> Result<bool, Spot> {
+        let is_lock = Entry::at(self, entry).is_some_and(|entry| entry.is_lock());
+        self.spot(entry).map_or(Ok(is_lock), Err)
     }
 
     /// Asks for the memory of an entry whose header will be looked at soon, if it is where the pointer says.
