@@ -133,6 +133,50 @@ fn a_wait_for_undo_memory_ends_when_the_database_stops() {
     }
 }
 
+/// The first in line for a session, and the one behind it.
+#[test]
+fn a_wait_in_line_for_a_session_ends_when_the_database_stops() {
+    for how in [Stop::Close, Stop::Reopen, Stop::Poison] {
+        let sim = disk(7);
+        let options = small().lock_timeout(LONG).max_transactions(1).fs(std::sync::Arc::new(sim.clone()));
+        let db = options.open(DIR).unwrap();
+        fill(&db, 1);
+        let holder = db.begin();
+        let ((report, reports), (stands, is_first)) = (mpsc::channel(), mpsc::channel());
+        let threads = [true, false].map(|first| {
+            let (waiter, report, stands) = (db.clone(), report.clone(), stands.clone());
+            let thread = thread::spawn(move || {
+                pause::set("txn: first in line", move || stands.send(()).unwrap_or(()));
+                let outcome = waiter.begin().open(NUMBERS).map(drop);
+                pause::set("nowhere", || ());
+                report.send(outcome).unwrap();
+            });
+            if first {
+                is_first.recv_timeout(SOON).expect("it stands in line");
+            }
+            thread
+        });
+        // The second one has most probably come by then; if not, it finds that all has stopped.
+        reports.recv_timeout(Duration::from_millis(50)).unwrap_err();
+        match how {
+            Stop::Poison => {
+                sim.inject(Fault { at: sim.ops(), kind: FaultKind::Eio, sticky: true });
+                db.checkpoint().unwrap_err();
+            }
+            _ => stop(&db, &sim, how),
+        }
+        for _ in &threads {
+            let outcome = reports.recv_timeout(SOON).unwrap_or_else(|_| panic!("{how:?}: not woken"));
+            match how {
+                Stop::Poison => assert!(matches!(outcome, Err(Error::Poisoned { .. })), "{outcome:?}"),
+                _ => assert!(matches!(outcome, Err(Error::Closed)), "{how:?}: {outcome:?}"),
+            }
+        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        drop(holder);
+    }
+}
+
 /// Small transactions that others keep from the memory are run again, and each succeeds; a large one does too, if it fits alone.
 #[test]
 fn transactions_that_others_keep_from_undo_memory_come_through() {
