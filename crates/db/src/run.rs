@@ -175,7 +175,9 @@ impl Again {
         // ORDERING: ticket, for a seed that no other thread has.
         let seed = engine.lines.repeats.seed.fetch_add(1, Ordering::Relaxed);
         let lock_timeout = options.lock_timeout.unwrap_or(engine.options.lock_timeout);
-        let limit = options.deadline.unwrap_or_else(|| lock_timeout.saturating_mul(LOCK_TIMEOUTS));
+        // A transaction that waits for no lock at all is repeated as long as others are.
+        let waits = lock_timeout.max(engine.options.lock_timeout);
+        let limit = options.deadline.unwrap_or_else(|| waits.saturating_mul(LOCK_TIMEOUTS));
         Self { limit, first, attempt: Attempt { first: Some(first), losses: 0 }, ..Self::seeded(seed) }
     }
 

@@ -4,6 +4,7 @@ use crate::manager::{Lease, TxnManager};
 use crate::txn::{Txn, TxnOptions};
 use crate::undo::Undo;
 use foreshore_base::{Csn, Result};
+use foreshore_sync::primitive::atomic::{Ordering, fence};
 use std::sync::Arc;
 
 impl TxnManager {
@@ -57,7 +58,13 @@ impl TxnManager {
         let leases = self.leases(is_own);
         let idle = match leases.take_elsewhere() {
             None if leases.may_make_one() => {
-                return self.make_lease(is_own).inspect_err(|_| leases.not_made()).map(Some);
+                let failed = |_: &_| {
+                    leases.not_made();
+                    // ORDERING: store, fence, look: a waiter announces itself, fences and looks for a lease.
+                    fence(Ordering::SeqCst);
+                    self.tell_line();
+                };
+                return self.make_lease(is_own).inspect_err(failed).map(Some);
             }
             None => self.returned_lease(leases)?,
             found => found,

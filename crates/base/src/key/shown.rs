@@ -5,10 +5,11 @@ use crate::MAX_NAMED_KEY;
 use crate::codec::Decoder;
 use std::fmt::{self, Debug, Write};
 
-/// Writes a key, decoded by the name of its type. One that was cut off, or does not decode, is shown as its bytes.
+/// Writes a key, decoded by the name of its type. One that does not decode is shown as its bytes.
 pub(crate) fn write_key(f: &mut impl Write, type_name: Option<&str>, key: &[u8]) -> fmt::Result {
     match type_name.and_then(|name| shown(name, key)) {
-        Some(text) => f.write_str(&text),
+        Some(text) if key.len() < MAX_NAMED_KEY => f.write_str(&text),
+        Some(text) => write!(f, "{text}…"),
         None if key.len() < MAX_NAMED_KEY => write!(f, "\"{}\"", key.escape_ascii()),
         None => write!(f, "\"{}\"…", key[..MAX_NAMED_KEY].escape_ascii()),
     }

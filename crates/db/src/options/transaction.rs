@@ -92,7 +92,7 @@ impl TxnOptions {
         self
     }
 
-    /// How long [`Db::run_with`](crate::Db::run_with) repeats the transaction; without it three times the lock timeout. When it is over
+    /// How long [`Db::run_with`](crate::Db::run_with) repeats the transaction; without it three times the lock timeout, or that of the database if that is longer. When it is over
     /// the answer to a run that others ended is [`Deadline`](crate::Error::Deadline). A run that needs no wait goes on beyond it.
     ///
     /// A deadline that is set here also ends waits for locks and to begin, and with it a run that met

@@ -1,7 +1,7 @@
 //! `run` repeats what others ended, gives back what the closure refused, and commits nothing then.
 
 use crate::support::{NUMBERS, fill, in_memory, numbers};
-use foreshore::{Db, Durability, Error, Options, TxnOptions};
+use foreshore::{Db, Durability, Error, Isolation, Options, TxnOptions};
 use foreshore_io::{Device, Fs, Mem};
 use std::{
     path::Path,
@@ -248,6 +248,7 @@ fn a_transaction_waits_in_line_to_begin() {
     let refused = db.begin_with(short).open(NUMBERS).map(drop);
     assert!(matches!(refused, Err(Error::TooManyTransactions { max: 2, oldest: "first" })), "{refused:?}");
     assert!(began.elapsed() >= Duration::from_millis(50));
+    let short = short.deadline(Duration::from_millis(150));
     let again = db.run_with(short, |tx| tx.open(NUMBERS).map(drop));
     assert!(matches!(again, Err(Error::Deadline { holder: "first", .. })), "{again:?}");
     drop(taken);
@@ -327,4 +328,22 @@ fn a_refusal_waits_for_the_commit_that_it_rests_on() {
     assert!(matches!(refused, Err(Error::KeyExists { .. })));
     let durable = db.durable_csn();
     assert!(durable >= csn, "refused at {durable} because of the commit {csn}");
+}
+
+#[test]
+fn a_transaction_that_waits_for_no_lock_is_run_again_after_a_conflict() {
+    let (db, _) = in_memory();
+    fill(&db, 2);
+    let options = TxnOptions::new().isolation(Isolation::Snapshot).lock_timeout(Duration::ZERO);
+    let mut runs = 0;
+    let done = db.run_with(options, |tx| {
+        let table = tx.open(NUMBERS)?;
+        table.get(1)?;
+        runs += 1;
+        if runs == 1 {
+            db.run(|tx| tx.open(NUMBERS)?.insert(1, 7).map(drop))?;
+        }
+        table.insert(1, 8).map(drop)
+    });
+    assert!(done.is_ok() && runs == 2, "{runs} runs: {done:?}");
 }
