@@ -253,7 +253,9 @@ impl Checkpointer {
         let view = self.txns.checkpoint_view();
         assert!(view.active.len() <= MAX_ACTIVE, "{} transactions at a checkpoint", view.active.len());
         let oldest_page = self.pool.min_rec_group().unwrap_or(begin);
-        let oldest_transaction = view.active.iter().map(|&(_, group)| group).min().unwrap_or(begin);
+        // One without a record has none before `begin`.
+        let active: Vec<_> = view.active.iter().map(|&(xid, group)| (xid, group.unwrap_or(begin))).collect();
+        let oldest_transaction = active.iter().map(|&(_, group)| group).min().unwrap_or(begin);
         assert!(oldest_transaction >= state.newest.scan_start, "transaction in log before {}", state.newest.scan_start);
         // A page may name a group before the last redo start: of a thread that stood still between its look at the next
         // group and its mark since before that checkpoint began, which found the page clean. So the record was appended
@@ -262,7 +264,7 @@ impl Checkpointer {
         // What is older is read for the transactions alone: no page lacks a change of it, see `replay`.
         let scan_start = redo_start.min(oldest_transaction);
 
-        let (active, clock) = (view.active, view.clock);
+        let clock = view.clock;
         let is_clean = reach == Reach::Last && active.is_empty() && scan_start == begin;
         let body = CheckpointBody { next_xid: view.next_xid, ceiling: view.ceiling, clock, active };
         let group = self.log.next_group();

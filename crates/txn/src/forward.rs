@@ -93,7 +93,7 @@ impl TxnManager {
         let (mut from, mut limit) = (next, next);
         for (index, active) in self.active.all() {
             let least = if movable.contains(&index) { &mut from } else { &mut limit };
-            *least = active.first_group.min(*least);
+            *least = active.first_group.map_or(*least, |group| group.min(*least));
         }
         if from >= limit || !is_worth(limit, 0) {
             return if is_any_tried { Forward::Busy } else { Forward::Nothing };

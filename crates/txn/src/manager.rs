@@ -84,9 +84,9 @@ pub struct Start {
 pub struct CheckpointView {
     /// A transaction with an xid below it that is not in `active` has ended, with its last LSN at or below `clock`.
     pub next_xid: Xid,
-    /// Running transactions that have an xid, each with the first log group that may hold a record of it. An xid at or
-    /// above `next_xid` may be among them.
-    pub active: Vec<(Xid, GroupNo)>,
+    /// Running transactions that have an xid, each with the first log group that may hold a record of it. `None`: its first record
+    /// comes in the log's next group as of before the look, or later. An xid at or above `next_xid` may be among them.
+    pub active: Vec<(Xid, Option<GroupNo>)>,
     /// No xid at or above it has been handed out.
     pub ceiling: Xid,
     /// At or above the last LSN of every transaction that counts as ended.

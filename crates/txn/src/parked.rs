@@ -244,7 +244,7 @@ impl TxnManager {
     pub fn park(self: &Arc<Self>, unfinished: Unfinished) -> Result<()> {
         let Unfinished { xid: was, first_group, last_lsn, changes, cause } = unfinished;
         let mut txn = self.begin(TxnOptions { label: RESTART, ..TxnOptions::default() })?;
-        let xid = txn.draw_xid(|| first_group, Some(was))?;
+        let xid = txn.draw_xid(Some((was, first_group)))?;
         // From here on its end does not take it back: it is handed to the list, or stays for the next restart.
         txn.prepared_as = Some(was);
         self.prepare_status(xid)?;

@@ -111,6 +111,7 @@ impl Txn {
         let everything = self.manager.log.current();
         let dep = Dep::none().transaction(self.last_lsn).observed(self.observed()).page(everything);
         let record = Record { tag: xid.0, flags: 0, parts: &[&encode_mark(PREPARE), &body] };
+        self.before_record();
         let lsn = self.session().append_large(record, dep)?;
         self.last_lsn = lsn;
         // WAIT: help - or park behind the leader.
@@ -198,7 +199,7 @@ impl TakenOver {
     pub fn hold_rows(&mut self, changes: Vec<LoggedChange>) -> Result<()> {
         let Self { txn, in_doubt } = self;
         let (was, first_group) = (in_doubt.xid, in_doubt.first_group);
-        let xid = txn.draw_xid(|| first_group, Some(was))?;
+        let xid = txn.draw_xid(Some((was, first_group)))?;
         txn.manager.prepare_status(xid)?;
         txn.last_lsn = in_doubt.last_lsn;
         let mut all = std::mem::take(&mut in_doubt.body.rows);

@@ -19,8 +19,8 @@ const STRIDES: u64 = 4;
 pub(crate) struct Active {
     /// That of its records.
     pub(crate) xid: Xid,
-    /// No record of it lies in an earlier log group.
-    pub(crate) first_group: GroupNo,
+    /// No record of it lies in an earlier log group. `None` as long as it has no record: it needs no log.
+    pub(crate) first_group: Option<GroupNo>,
 }
 
 /// A session's xids.
@@ -40,6 +40,10 @@ struct Slot {
 /// drawn under the lock before. So the checkpointer finds the xid active; or its transaction has ended; or it is
 /// left in the block, and the checkpointer takes it away: no transaction will ever have it. The lock lets the checkpointer
 /// park if the owner is off its core in between.
+///
+/// A transaction shows the group that the log is about to fill before it appends its first record, and holds back no log before: with
+/// an xid and no record it may wait for log space, which others can only be given if it lets old log go. A checkpointer that finds no
+/// group has loaded the next group before it looked, so the first record comes in that group or a later one.
 ///
 /// What is left in blocks holds the status window. It is taken away when it has become old, and all of it where the window is
 /// full.
@@ -68,22 +72,20 @@ impl ActiveSlots {
         self.versions[index].load(Ordering::Relaxed)
     }
 
-    /// Shows the next xid of the session, from a block that `draw` draws where none is left, with the group that the log is
-    /// about to fill; `None` if none could be drawn. `begin` has its status tell that it runs, or says that the xid is void and the
+    /// Shows the next xid of the session, from a block that `draw` draws where none is left; `None` if none could be drawn.
+    /// `first_group` is that of a transaction of the run before, which has records. `begin` has its status tell that it runs, or says that the xid is void and the
     /// next one is taken: under the lock, so that a thread that takes what is left finds no xid that is neither left nor
     /// running. In the log it has another xid if it was prepared before a restart.
     pub(crate) fn enter(
         &self,
         index: usize,
-        first_group: impl FnOnce() -> GroupNo,
+        first_group: Option<GroupNo>,
         draw: impl Fn() -> Option<Range<u64>>,
         begin: impl Fn(Xid) -> bool,
         logged_as: Option<Xid>,
     ) -> Option<Xid> {
         let mut slot = self.slots[index].lock();
         assert!(slot.active.is_none(), "a transaction draws one xid");
-        // The group first: a record of this transaction cannot land before it.
-        let first_group = first_group();
         let xid = loop {
             if slot.left.is_empty() {
                 slot.left = draw()?;
@@ -99,15 +101,24 @@ impl ActiveSlots {
 
     /// The first group of the transaction that runs on the session of a slot.
     pub(crate) fn first_group(&self, index: usize) -> Option<GroupNo> {
-        self.slots[index].lock().active.map(|active| active.first_group)
+        self.slots[index].lock().active.and_then(|active| active.first_group)
+    }
+
+    /// The first record of the transaction that runs on the session of a slot is about to be appended. `next_group` is called under the
+    /// lock: a checkpointer that has loaded a later group finds the one noted.
+    pub(crate) fn note_first_record(&self, index: usize, next_group: impl FnOnce() -> GroupNo) {
+        let mut slot = self.slots[index].lock();
+        let active = slot.active.as_mut().expect("a transaction that runs");
+        assert!(active.first_group.is_none(), "a transaction has one first record");
+        active.first_group = Some(next_group());
     }
 
     /// What the log has of the transaction lies in `first_group` or behind from now on. It runs, on the session of this slot.
     pub(crate) fn move_on(&self, index: usize, first_group: GroupNo) {
         let mut slot = self.slots[index].lock();
         let active = slot.active.as_mut().expect("a transaction that runs");
-        assert!(first_group >= active.first_group, "log comes later, never earlier");
-        active.first_group = first_group;
+        assert!(active.first_group.is_some_and(|before| before <= first_group), "log comes later, never earlier");
+        active.first_group = Some(first_group);
     }
 
     /// The transaction has ended: its status is final, and its last record is in the log.
@@ -146,8 +157,8 @@ impl ActiveSlots {
 pub struct OldestTransaction {
     /// Its xid.
     pub xid: Xid,
-    /// The first log group that it keeps from being truncated.
-    pub first_group: GroupNo,
+    /// The first log group that it keeps from being truncated; `None` if the log has no record of it.
+    pub first_group: Option<GroupNo>,
     /// Its label.
     pub label: &'static str,
     /// How long it has run. One that was prepared before the last restart has run since then.
@@ -188,13 +199,15 @@ impl TxnManager {
         }
     }
 
-    /// The running transaction whose log is the oldest, of those that have an xid.
+    /// The running transaction whose log is the oldest, of those that have an xid. Those without a record come last, the one with the
+    /// oldest xid first.
     #[must_use]
     pub fn oldest_transaction(&self) -> Option<OldestTransaction> {
-        let by_log = |&(_, active): &(usize, Active)| (active.first_group, active.xid);
+        let by_log = |&(_, active): &(usize, Active)| (active.first_group.is_none(), active.first_group, active.xid);
         let (index, Active { xid, first_group }) = self.active.all().min_by_key(by_log)?;
         let (label, age) = self.locks.running(index)?;
-        let (log_bytes, versions) = (self.log.bytes_since(first_group), self.active.versions(index));
+        let (log_bytes, versions) =
+            (first_group.map_or(0, |group| self.log.bytes_since(group)), self.active.versions(index));
         Some(OldestTransaction { xid, first_group, label, age, log_bytes, versions })
     }
 
@@ -203,7 +216,8 @@ impl TxnManager {
     pub(crate) fn name_log_holder(&self, error: Error) -> Error {
         let Error::DiskFull { path, held_by: None } = error else { return error };
         let keeps = |oldest: &OldestTransaction| {
-            self.log.truncatable(self.log.next_group()) > self.log.truncatable(oldest.first_group)
+            let kept = oldest.first_group.map(|group| self.log.truncatable(group));
+            kept.is_some_and(|kept| self.log.truncatable(self.log.next_group()) > kept)
         };
         Error::DiskFull { path, held_by: self.oldest_transaction().filter(keeps).map(|oldest| oldest.label) }
     }
@@ -211,7 +225,7 @@ impl TxnManager {
     /// The first log group that a running transaction keeps from being truncated.
     #[must_use]
     pub fn oldest_group(&self) -> Option<GroupNo> {
-        self.active.all().map(|(_, active)| active.first_group).min()
+        self.active.all().filter_map(|(_, active)| active.first_group).min()
     }
 }
 

@@ -14,6 +14,7 @@ use foreshore_base::{Csn, Error, Lsn, Result, Xid};
 use foreshore_buffer::format::UNDOABLE;
 use foreshore_buffer::{Change, ExclusiveGuard};
 use foreshore_lock::Attempt;
+use foreshore_sync::model::mutant;
 use foreshore_sync::{Nanos, thread_index};
 use foreshore_wal::{Dep, Session, SpaceWait};
 use std::fmt;
@@ -305,15 +306,30 @@ impl Txn {
     /// transaction itself. If it is [`UNDOABLE`], the newest undo entry is the one that takes it back.
     pub fn log_change(&mut self, change: &Change<'_>, dep: Dep, pages: &mut [&mut ExclusiveGuard<'_>]) -> Lsn {
         let xid = self.xid.expect("a transaction that changes has an xid");
+        let is_late = mutant("txn: the first record is noted behind it");
+        if !is_late {
+            self.before_record();
+        }
         let dep = dep.transaction(self.last_lsn).observed(self.observed);
         let lease = self.lease_mut();
         let lsn = foreshore_buffer::change(&mut lease.session, dep, xid.0, change, pages);
+        if is_late {
+            self.before_record();
+        }
+        let lease = self.lease_mut();
         if change.flags & UNDOABLE != 0 {
             let body = lease.undo.stamp_newest(lsn);
             lease.session.charge_undo_log(compensation_cost(body));
         }
         self.last_lsn = lsn;
         lsn
+    }
+
+    /// A record of this transaction is about to be appended: checkpoints keep the log from here on if it is the first one.
+    pub(crate) fn before_record(&self) {
+        if self.last_lsn == Lsn::ZERO && !mutant("txn: checkpoints overlook the first record") {
+            self.manager.active.note_first_record(self.lease().owner.index(), || self.manager.log.next_group());
+        }
     }
 
     /// The xid that its records carry.

@@ -13,7 +13,7 @@ impl Txn {
             return Ok(xid);
         }
         let manager = self.manager.clone();
-        let xid = self.draw_xid(|| manager.log.next_group(), None)?;
+        let xid = self.draw_xid(None)?;
         manager.keep_ahead(xid, self.session())?;
         self.reserve_again()?;
         Ok(xid)
@@ -25,8 +25,7 @@ impl Txn {
     /// For operations that may find that they change and lock nothing: they need no xid then.
     pub fn try_xid(&mut self) -> Option<Xid> {
         if self.xid.is_none() {
-            let manager = self.manager.clone();
-            self.enter_xid(&|| manager.log.next_group(), None);
+            self.enter_xid(None);
             self.is_new_xid = self.xid.is_some();
         }
         self.xid
@@ -46,20 +45,22 @@ impl Txn {
         }
     }
 
-    /// Draws the xid, and shows it, or the one that the log has it under, to checkpoints.
-    pub(crate) fn draw_xid(&mut self, first_group: impl Fn() -> GroupNo, logged_as: Option<Xid>) -> Result<Xid> {
+    /// Draws the xid, and shows it to checkpoints. `logged`: the xid that the log has a transaction of the run before under, and the
+    /// group of its first record.
+    pub(crate) fn draw_xid(&mut self, logged: Option<(Xid, GroupNo)>) -> Result<Xid> {
         let manager = self.manager.clone();
         loop {
-            if let Some(xid) = self.enter_xid(&first_group, logged_as) {
+            if let Some(xid) = self.enter_xid(logged) {
                 return Ok(xid);
             }
-            manager.raise_limit(&mut self.lease_mut().session, logged_as.is_some())?;
+            manager.raise_limit(&mut self.lease_mut().session, logged.is_some())?;
         }
     }
 
     /// Draws the xid if one is left.
-    fn enter_xid(&mut self, first_group: &impl Fn() -> GroupNo, logged_as: Option<Xid>) -> Option<Xid> {
+    fn enter_xid(&mut self, logged: Option<(Xid, GroupNo)>) -> Option<Xid> {
         let manager = self.manager.clone();
+        let (logged_as, first_group) = logged.unzip();
         let owner = &mut self.lease_mut().owner;
         let (draw, begin) = (|| manager.draw_block(), |xid| manager.window.begin(xid));
         let xid = manager.active.enter(owner.index(), first_group, draw, begin, logged_as)?;

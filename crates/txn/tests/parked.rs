@@ -212,7 +212,7 @@ fn a_loser_of_a_restart_is_parked_and_ends_later() {
     let cause = Error::DiskFull { path: "data".into(), held_by: None };
     let unfinished = Unfinished { xid: was, first_group: GroupNo(1), last_lsn, changes, cause };
     toy.manager.park(unfinished).expect("parked");
-    assert_eq!(toy.manager.checkpoint_view().active, [(was, GroupNo(1))], "its log is kept");
+    assert_eq!(toy.manager.checkpoint_view().active, [(was, Some(GroupNo(1)))], "its log is kept");
     let mut other = toy.begin("other");
     assert!(is_parked(toy.add(&mut other, 0, 1), "rollback at restart"));
     rows.stuck.store(0, Ordering::Relaxed);

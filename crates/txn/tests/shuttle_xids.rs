@@ -4,7 +4,7 @@
 
 mod toy;
 
-use foreshore_base::Xid;
+use foreshore_base::{GroupNo, Xid};
 use foreshore_sync::model::{shuttle, shuttle_mutated};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::primitive::thread;
@@ -65,6 +65,67 @@ fn a_view_counts_no_xid_that_is_still_to_be_used() {
 #[test]
 fn a_small_window_is_moved_over_what_sessions_have_left() {
     shuttle(ITERATIONS / 10, || writers_and_checkpoints(64, 40));
+}
+
+/// Writers whose first records come in any group, and a checkpointer beside them: the log from its scan start on has all records of a
+/// transaction that it counts as running.
+fn first_records(times: i64) {
+    let toy = Arc::new(Toy::lazy_with(&[0; WORKERS as usize], TxnManagerOptions { max_sessions: 3, ..toy::small() }));
+    // The xid of each worker's transaction once its first record is durable, until its commit; and a group behind that record.
+    let durable = Arc::new([const { AtomicU64::new(0) }; WORKERS as usize]);
+    let workers = (0..WORKERS).map(|row| {
+        let (toy, durable) = (toy.clone(), durable.clone());
+        thread::spawn(move || {
+            for _ in 0..times {
+                let mut txn = toy.begin("writer");
+                toy.lock(&mut txn, row).expect("its own row");
+                toy.add(&mut txn, row, 1).expect("its own row");
+                toy.log.force(txn.last_lsn()).expect("written");
+                let xid = txn.xid().expect("it wrote").0;
+                assert!(xid < 1 << 32, "both fit a word");
+                durable[row as usize].store(toy.log.next_group().0 << 32 | xid, Ordering::SeqCst);
+                thread::yield_now();
+                durable[row as usize].store(0, Ordering::SeqCst);
+                drop(txn.commit_pipelined().expect("committed"));
+            }
+        })
+    });
+    let (workers, viewed): (Vec<_>, _) = (workers.collect(), toy.clone());
+    let checkpointer = thread::spawn(move || {
+        for _ in 0..3 {
+            let begin = viewed.log.next_group();
+            let before = durable.each_ref().map(|word| word.load(Ordering::SeqCst));
+            let view = viewed.manager.checkpoint_view();
+            let after = durable.each_ref().map(|word| word.load(Ordering::SeqCst));
+            for (word, _) in before.into_iter().zip(after).filter(|(before, after)| *before > 0 && before == after) {
+                let (behind, xid) = (GroupNo(word >> 32), Xid(word & 0xffff_ffff));
+                let first = view.active.iter().find(|&&(active, _)| active == xid).expect("it runs").1;
+                assert!(
+                    first.unwrap_or(begin) < behind,
+                    "the first record of {xid} lies before {behind}, not in {view:?}"
+                );
+            }
+        }
+    });
+    workers.into_iter().for_each(|worker| worker.join().expect("a worker"));
+    checkpointer.join().expect("the checkpointer");
+}
+
+#[test]
+fn a_view_keeps_the_log_from_each_first_record_on() {
+    shuttle(ITERATIONS, || first_records(3));
+}
+
+#[test]
+#[should_panic(expected = "the first record of")]
+fn a_first_record_is_noted() {
+    shuttle_mutated("txn: checkpoints overlook the first record", ITERATIONS, || first_records(3));
+}
+
+#[test]
+#[should_panic(expected = "the first record of")]
+fn a_first_record_is_noted_before_it_is_appended() {
+    shuttle_mutated("txn: the first record is noted behind it", ITERATIONS, || first_records(3));
 }
 
 /// A session has drawn three xids and has used one. Whoever takes the others, nobody finds one still to be used after its own view.

@@ -229,7 +229,7 @@ fn views_miss_no_running_transaction(options: TxnManagerOptions) {
                 assert_eq!(judge.row_holder(xid), RowHolder::Nobody, "{xid} runs and is not in {view:?}");
             }
             assert!(judge.observed() <= view.clock, "{view:?}");
-            assert!(view.active.iter().all(|&(xid, first)| xid < view.ceiling && first <= toy.log.next_group()));
+            assert!(view.active.iter().all(|&(xid, first)| xid < view.ceiling && first <= Some(toy.log.next_group())));
             assert!(group <= toy.log.next_group());
             viewed += u64::from(view.next_xid > Xid(1));
         }
@@ -332,4 +332,28 @@ fn an_xid_that_is_still_to_be_used_is_not_below_the_next_one() {
         }
         both.into_iter().for_each(|txn| drop(txn.commit_pipelined().expect("committed")));
     }
+}
+
+/// Locks are not logged. The log is kept from the first record on, however long before it the xid was drawn.
+#[test]
+fn a_transaction_without_a_record_keeps_no_log() {
+    let (toy, _) = Toy::new(Mem::null(), &[0, 0], small());
+    let mut old = toy.begin("locks");
+    toy.lock(&mut old, 0).expect("free");
+    let xid = old.xid().expect("it locked");
+    for n in 1..=3 {
+        let mut txn = toy.begin("young");
+        assert_eq!(toy.add(&mut txn, 1, 1).expect("free"), n);
+        txn.commit().expect("committed").wait().expect("written");
+    }
+    assert_eq!(toy.manager.checkpoint_view().active, [(xid, None)], "a checkpoint has to know it");
+    assert_eq!(toy.manager.oldest_group(), None);
+    let next = toy.log.next_group();
+    assert_eq!(toy.add(&mut old, 0, 1).expect("its own"), 1);
+    assert_eq!(toy.manager.checkpoint_view().active, [(xid, Some(next))]);
+    toy.log.force(toy.log.current()).expect("written");
+    assert_eq!(toy.add(&mut old, 0, 1).expect("its own"), 2);
+    assert_eq!(toy.manager.oldest_group(), Some(next), "the first record is not the last");
+    drop(old.commit().expect("committed"));
+    assert_eq!(toy.manager.oldest_group(), None);
 }
