@@ -74,6 +74,10 @@ impl Default for LogOptions {
 /// Log space for the records of one restart that compensate nothing.
 const RESTART_BYTES: u64 = 64 << 10;
 
+/// Least log space for work that frees space: some transactions at once, each with a block granted for its rollback and with its
+/// records.
+const FREEING_BYTES: u64 = 256 << 10;
+
 /// Fewest lanes of `lanes`, where there are as many sessions.
 const MIN_LANES: usize = 4;
 
@@ -200,37 +204,48 @@ impl LogOptions {
     }
 
     /// Prepared log space, in bytes, below which more is prepared, and ordinary reservations are refused on a full
-    /// disk: what is in flight, what a restart needs, and a margin in which segments are prepared while writers go on.
+    /// disk: what is in flight, what a restart needs, the end of the segment in use, and the margin.
     pub(crate) fn kept_back(&self, sessions: usize) -> u64 {
-        self.margin() + self.for_restart() + self.in_flight_bytes(sessions)
+        self.margin() + self.for_restart() + self.in_flight_bytes(sessions) + self.tail()
     }
 
-    /// A segment, or a full ring with its padding.
+    /// What work that frees space may use on a full disk, and checkpoints. Without it all groups still find their place: what they
+    /// leave empty of segments is in the other parts. On a disk that is not full writers may use it, too, while a segment is being
+    /// prepared; a segment more than is kept back is ready by then, so that they rarely do.
     pub(crate) fn margin(&self) -> u64 {
-        self.segment_bytes.max(2 * self.ring_bytes as u64)
+        match self.buffer {
+            BufferKind::Lanes => (self.segment_bytes / 2).max(FREEING_BYTES),
+            // A full ring with its padding comes on top: nothing bounds the groups that a ring is drained in.
+            _ => self.segment_bytes.max(2 * self.ring_bytes as u64),
+        }
     }
 
-    /// What one restart logs beside compensations: it repeats the groups that were in flight, and raises the ceiling of
-    /// xids, ends transactions and takes a checkpoint.
+    /// Prepared space for what one restart logs beside compensations: it repeats the groups that were in flight, and raises the
+    /// ceiling of xids, ends transactions and takes a checkpoint.
     pub(crate) fn for_restart(&self) -> u64 {
-        RESTART_BYTES + (self.width() * self.max_group()) as u64
+        self.prepared_for(RESTART_BYTES + (self.width() * self.max_group()) as u64)
     }
 
-    /// What `sessions` may have been admitted for and not sealed yet: the buffer, and for each session a group of what
-    /// it does just now, and one of the record that ends its transaction.
+    /// Prepared space for what `sessions` may have been admitted for and not sealed yet: the buffer, and for each session a group of
+    /// what it does just now, and one of the record that ends its transaction.
     pub(crate) fn in_flight_bytes(&self, sessions: usize) -> u64 {
         let buffer = match self.buffer {
             BufferKind::Lanes => self.lanes_of(sessions) * self.lane_bytes(),
             _ => self.ring_bytes,
         };
-        (buffer + sessions * 2 * BLOCK) as u64
+        self.prepared_for((buffer + sessions * 2 * BLOCK) as u64)
     }
 
-    /// Bytes of prepared segments that hold `bytes` of groups for certain: the end of a segment stays empty where the
-    /// next group does not fit.
+    /// Most bytes that stay empty at the end of a segment: less than the next group takes, and groups are whole blocks.
+    fn tail(&self) -> u64 {
+        (self.max_group() - BLOCK) as u64
+    }
+
+    /// Bytes of prepared segments, their headers not counted, that hold `bytes` of groups for certain, in any order and of any sizes:
+    /// each segment that is left holds all but a [`tail`](Self::tail). That of the segment in use comes on top, once for all.
     pub(crate) fn prepared_for(&self, bytes: u64) -> u64 {
-        let waste = format::FIRST_GROUP + self.max_group() as u64;
-        bytes + (bytes * waste).div_ceil(self.segment_bytes - waste)
+        let tail = self.tail();
+        bytes + (bytes * tail).div_ceil(self.segment_bytes - format::FIRST_GROUP - tail)
     }
 
     /// Segments to keep ready: enough for `kept_back` bytes, grants included, and one to fill.
@@ -332,3 +347,6 @@ impl From<WaitKind> for WaitMode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

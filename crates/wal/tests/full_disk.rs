@@ -17,10 +17,15 @@ fn ordinary_work_stops_and_rollbacks_fit() {
     let sim = Sim::new(1);
     let fs: Arc<dyn Fs> = Arc::new(sim.clone());
     let log = fresh(&fs, &small());
-    while log.prepare_step() == NextWake::Now {}
     let mut session = log.session().unwrap();
-    sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
+    // Log that can be given up later.
     let mut tag = 0;
+    while tag < 40 {
+        log.force(append(&mut session, tag, &payload(tag, 3000)).unwrap()).unwrap();
+        tag += 1;
+    }
+    while log.prepare_step() == NextWake::Now {}
+    sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
     let refused = loop {
         match append(&mut session, tag, &payload(tag, 3000)) {
             Ok(lsn) => log.force(lsn).unwrap(),
@@ -88,29 +93,38 @@ fn small_groups_of_many_sessions_do_not_use_up_what_is_kept_back() {
     }
 }
 
-/// Lanes may hold more than the ring of other buffers does.
+/// Lanes may hold more than the ring of other buffers does. Also where work that `frees` space has used up the margin, and with records
+/// whose groups leave much of the segments empty.
 #[test]
 fn full_lanes_find_their_place_on_a_full_disk() {
-    let sim = Sim::new(1);
-    let fs: Arc<dyn Fs> = Arc::new(sim.clone());
-    let log = fresh(&fs, &LogOptions { buffer: BufferKind::Lanes, ..small() });
-    let mut sessions: Vec<_> = (0..8).map(|_| log.session().unwrap()).collect();
-    while log.prepare_step() == NextWake::Now {}
-    sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
-    // Nobody forces, so nothing is written before all lanes are full; a lane that is full makes room by itself.
-    let mut refused = 0;
-    'sessions: for session in &mut sessions {
-        for _ in 0..14 {
-            if append(session, 1, &payload(1, 4000)).is_err() {
-                refused += 1;
-                continue 'sessions;
+    for (frees, len) in [(false, 4000), (true, 4000), (false, 7000), (true, 7000)] {
+        let sim = Sim::new(1);
+        let fs: Arc<dyn Fs> = Arc::new(sim.clone());
+        let log = fresh(&fs, &LogOptions { buffer: BufferKind::Lanes, ..small() });
+        let mut sessions: Vec<_> = (0..8).map(|_| log.session().unwrap()).collect();
+        while log.prepare_step() == NextWake::Now {}
+        sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
+        sessions.iter_mut().for_each(|session| assert!(!session.set_frees(frees)));
+        // Nobody forces, so nothing is written before all lanes are full; a lane that is full makes room by itself.
+        let mut refused = 0;
+        'sessions: for session in &mut sessions {
+            for _ in 0..56_000 / len {
+                if append(session, 1, &payload(1, len)).is_err() {
+                    refused += 1;
+                    continue 'sessions;
+                }
             }
         }
+        log.force(log.current()).unwrap();
+        let error = (0..)
+            .find_map(|tag| append(&mut sessions[0], tag, &payload(tag, len)).and_then(|lsn| log.force(lsn)).err());
+        assert!(matches!(error, Some(Error::DiskFull { .. })), "{error:?} after {refused}");
+        // Then all at once, until each is refused.
+        for session in &mut sessions {
+            while append(session, 1, &payload(1, len)).is_ok() {}
+        }
+        log.force(log.current()).unwrap();
     }
-    log.force(log.current()).unwrap();
-    let error =
-        (0..).find_map(|tag| append(&mut sessions[0], tag, &payload(tag, 4000)).and_then(|lsn| log.force(lsn)).err());
-    assert!(matches!(error, Some(Error::DiskFull { .. })), "{error:?} after {refused}");
 }
 
 /// A log with so many records in segments of `before` bytes, some of them spare, opened again for segments of `after` bytes and

@@ -13,6 +13,7 @@ mod disk_full;
 mod doublewrite;
 mod drop;
 mod flip;
+mod footprint;
 mod full_disks;
 mod intents;
 mod isolation;

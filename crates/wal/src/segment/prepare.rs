@@ -193,9 +193,10 @@ impl Segments {
         Ok(())
     }
 
-    /// Turns live segments below `needed` into spare ones, and removes spare ones beyond what is kept ready.
+    /// Turns live segments below `needed` into spare ones, and removes some beyond what is kept ready: a checkpoint gives up several
+    /// at once, and a spare file is a segment that need not be filled with zeros.
     fn give_up(&self, needed: u64) -> Result<()> {
-        let (mut surplus, most) = (Vec::new(), self.ready_target());
+        let (mut surplus, most) = (Vec::new(), self.ready_target() + self.options.ready_segments);
         {
             let mut list = self.list.lock();
             while list.live.len() > 1 && list.live[0].number < needed {
