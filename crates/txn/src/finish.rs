@@ -66,6 +66,7 @@ impl Txn {
             self.give_up_prepared(&cause);
             return Err(cause);
         }
+        self.before_record();
         let mut lease = self.lease.take().expect("a running transaction has its lease");
         pause::point("txn: about to give up its undo");
         let manager = &self.manager;

@@ -134,7 +134,7 @@ fn truncated_segments_are_used_again_and_the_rest_stays() {
     let stats = log.stats();
     assert_eq!((stats.records, stats.groups, stats.writes), (400, 400, 400));
     assert!(stats.segments_recycled > 10, "{stats:?}");
-    assert!(stats.segments_made < 12, "{stats:?}");
+    assert!(stats.segments_made < 16, "{stats:?}");
     assert!(log.retained_bytes() < 400 * 4096);
     let kept = log.bytes_since(groups[360]);
     assert!((40 * 4096..=41 * 4096).contains(&kept), "{kept}");
