@@ -3,6 +3,8 @@
 #![cfg(foreshore_loom)]
 #![allow(dead_code, reason = "the window is taken as a whole")]
 
+#[path = "../src/grown.rs"]
+mod grown;
 #[path = "../src/pinned.rs"]
 mod pinned;
 #[path = "../src/readers.rs"]

@@ -5,6 +5,8 @@
 
 #[path = "../src/past.rs"]
 mod past;
+#[path = "../src/grown.rs"]
+mod grown;
 #[path = "../src/pinned.rs"]
 mod pinned;
 #[path = "../src/pins.rs"]
@@ -55,7 +57,7 @@ fn clear_beside_another_session() {
     let arena = Arc::new(Arena::new(64 << 10, None).expect("memory"));
     let (readers, pins) = (Readers::new(1), Pins::new(1));
     let about = About::new("", Nanos::ZERO);
-    let old = readers.take(about, || Xid(1).into(), || Csn(15), None::<fn() -> Csn>, || Xid(1)).expect("a slot");
+    let old = readers.take(about, || Xid(1).into(), || Csn(15), None::<fn() -> Csn>, || Xid(1));
     // Commits 10, 20, 30 and 40 have changed the row. The reader sees that of 10, and nobody that of 20.
     let mut undo = Undo::new(arena.clone());
     let mut header = UndoPtr::NULL;
@@ -87,7 +89,7 @@ fn change_beside_another_session() {
     let arena = Arc::new(Arena::new(80 << 10, None).expect("memory"));
     let (readers, pins) = (Readers::new(1), Pins::new(1));
     let about = About::new("", Nanos::ZERO);
-    let old = readers.take(about, || Xid(1).into(), || Csn(15), None::<fn() -> Csn>, || Xid(1)).expect("a slot");
+    let old = readers.take(about, || Xid(1).into(), || Csn(15), None::<fn() -> Csn>, || Xid(1));
     let other = {
         let arena = arena.clone();
         thread::spawn(move || {
@@ -138,7 +140,7 @@ fn change_when_the_older_reader_has_ended() {
     let (readers, pins) = (Readers::new(2), Pins::new(1));
     let take = |csn| {
         let about = About::new("", Nanos::ZERO);
-        readers.take(about, || Xid(1).into(), || Csn(csn), None::<fn() -> Csn>, || Xid(1)).expect("a slot")
+        readers.take(about, || Xid(1).into(), || Csn(csn), None::<fn() -> Csn>, || Xid(1))
     };
     let (old, young) = (take(15), take(100));
     let mut header = UndoPtr::NULL;
@@ -231,7 +233,7 @@ fn clear_beside_a_move_to_the_file() {
     let arena = Arc::new(Arena::new(80 << 10, Some(SpillFile::of(file, 32 << 10))).expect("memory"));
     let (readers, pins) = (Readers::new(1), Arc::new(Pins::new(1)));
     let about = About::new("", Nanos::ZERO);
-    let old = readers.take(about, || Xid(1).into(), || Csn(15), None::<fn() -> Csn>, || Xid(1)).expect("a slot");
+    let old = readers.take(about, || Xid(1).into(), || Csn(15), None::<fn() -> Csn>, || Xid(1));
     let mut sessions = Vec::new();
     let mut header = UndoPtr::NULL;
     for since in [10, 20, 30] {
@@ -388,7 +390,7 @@ fn pass_beside_a_move_to_the_file() {
     let arena = Arc::new(Arena::new(48 << 10, Some(SpillFile::of(file, 64 << 10))).expect("memory"));
     let (readers, pins) = (Readers::new(1), Arc::new(Pins::new(1)));
     let about = About::new("", Nanos::ZERO);
-    readers.take(about, || Xid(1).into(), || Csn(15), None::<fn() -> Csn>, || Xid(1)).expect("a slot");
+    readers.take(about, || Xid(1).into(), || Csn(15), None::<fn() -> Csn>, || Xid(1));
     let mut first = UndoPtr::NULL;
     for since in [10, 20] {
         let mut undo = Undo::new(arena.clone());
