@@ -4,7 +4,6 @@ use crate::interval::Interval;
 use crate::manager::LockManager;
 use crate::mode::TableMode;
 use crate::owner::Owner;
-use crate::range::MAX_INTERVALS;
 use crate::target::Target;
 use foreshore_base::TableId;
 
@@ -51,7 +50,7 @@ impl LockManager {
                     }
                 }
                 None => {
-                    self.widen_ranges(owner, *table, keys.clone(), MAX_INTERVALS);
+                    self.widen_ranges(owner, *table, keys.clone());
                     self.keep_share(owner);
                 }
             }

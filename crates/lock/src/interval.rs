@@ -1,22 +1,24 @@
 //! Intervals of keys, and the disjoint intervals that one owner has in one table.
 
 use std::ops::Bound;
+use std::sync::Arc;
 
 /// The keys from `low` up to `high`, without `high` itself; without a `high` up to the end of the table.
 ///
 /// Every pair of bounds has this form, because the smallest key above `k` is `k` with a zero byte behind it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Copies share the bounds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interval {
-    low: Vec<u8>,
-    high: Option<Vec<u8>>,
+    low: Arc<[u8]>,
+    high: Option<Arc<[u8]>>,
 }
 
 /// The smallest key above `key`.
-fn above(key: &[u8]) -> Vec<u8> {
+fn above(key: &[u8]) -> Arc<[u8]> {
     let mut next = Vec::with_capacity(key.len() + 1);
     next.extend_from_slice(key);
     next.push(0);
-    next
+    next.into()
 }
 
 impl Interval {
@@ -24,13 +26,13 @@ impl Interval {
     #[must_use]
     pub fn between(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Self {
         let low = match lower {
-            Bound::Included(key) => key.to_vec(),
+            Bound::Included(key) => key.into(),
             Bound::Excluded(key) => above(key),
-            Bound::Unbounded => Vec::new(),
+            Bound::Unbounded => Arc::default(),
         };
         let high = match upper {
             Bound::Included(key) => Some(above(key)),
-            Bound::Excluded(key) => Some(key.to_vec()),
+            Bound::Excluded(key) => Some(key.into()),
             Bound::Unbounded => None,
         };
         Self { low, high }
@@ -39,13 +41,13 @@ impl Interval {
     /// The interval of one key.
     #[must_use]
     pub fn of_key(key: &[u8]) -> Self {
-        Self { low: key.to_vec(), high: Some(above(key)) }
+        Self { low: key.into(), high: Some(above(key)) }
     }
 
     /// The interval that [`low`](Self::low) and [`high`](Self::high) describe; `None` if no key lies in it.
     #[must_use]
     pub fn from_parts(low: &[u8], high: Option<&[u8]>) -> Option<Self> {
-        let interval = Self { low: low.to_vec(), high: high.map(<[u8]>::to_vec) };
+        let interval = Self { low: low.into(), high: high.map(Arc::from) };
         (!interval.is_empty()).then_some(interval)
     }
 
@@ -71,7 +73,7 @@ impl Interval {
     #[must_use]
     pub fn as_key(&self) -> Option<&[u8]> {
         let (last, key) = self.high.as_ref()?.split_last()?;
-        (*last == 0 && key == self.low).then_some(&self.low)
+        (*last == 0 && *key == *self.low).then_some(&self.low)
     }
 
     /// Whether `key` lies in it.
@@ -90,8 +92,18 @@ impl Interval {
             }
     }
 
-    fn ends_at_or_before(&self, key: &[u8]) -> bool {
+    /// Whether no key from `key` on lies in it.
+    pub(crate) fn ends_at_or_before(&self, key: &[u8]) -> bool {
         self.high.as_ref().is_some_and(|high| &high[..] <= key)
+    }
+
+    /// Whether it ends behind the end of `other`.
+    pub(crate) fn ends_behind(&self, other: &Self) -> bool {
+        match (&self.high, &other.high) {
+            (_, None) => false,
+            (None, Some(_)) => true,
+            (Some(mine), Some(high)) => mine > high,
+        }
     }
 
     /// Widens it to the end of `other`, if that lies beyond its own.
@@ -112,36 +124,47 @@ impl Interval {
 
     /// Bytes of its bounds.
     fn len(&self) -> usize {
-        self.low.len() + self.high.as_ref().map_or(0, Vec::len)
+        self.low.len() + self.high.as_ref().map_or(0, |high| high.len())
     }
 }
 
 /// Disjoint intervals in the order of their low bounds. No two touch: those that do are one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Intervals(Vec<Interval>);
+pub(crate) struct Intervals {
+    list: Vec<Interval>,
+    /// Bytes of all bounds.
+    bytes: usize,
+}
+
+/// What a change has made of some intervals: `removed` are gone, and `added` have all of their keys.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Change {
+    pub(crate) removed: Vec<Interval>,
+    pub(crate) added: Vec<Interval>,
+}
 
 impl Intervals {
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Interval> {
-        self.0.iter()
+        self.list.iter()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.list.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.list.is_empty()
     }
 
     /// Bytes of all bounds.
     pub(crate) fn bytes(&self) -> usize {
-        self.0.iter().map(Interval::len).sum()
+        self.bytes
     }
 
     /// The last interval that begins at `key` or before it.
     fn at(&self, key: &[u8]) -> Option<&Interval> {
-        let behind = self.0.partition_point(|interval| &interval.low[..] <= key);
-        self.0[..behind].last()
+        let behind = self.list.partition_point(|interval| &interval.low[..] <= key);
+        self.list[..behind].last()
     }
 
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
@@ -152,35 +175,86 @@ impl Intervals {
         self.at(&other.low).is_some_and(|interval| interval.covers(other))
     }
 
-    /// Adds the keys of an interval that is not empty.
-    pub(crate) fn add(&mut self, mut new: Interval) {
-        let first = self.0.partition_point(|old| old.high.as_ref().is_some_and(|high| *high < new.low));
+    /// Adds the keys of an interval that is not empty. What it touches becomes one with it.
+    pub(crate) fn add(&mut self, mut new: Interval) -> Change {
+        let first = self.list.partition_point(|old| old.high.as_ref().is_some_and(|high| *high < new.low));
         let touches = |old: &Interval| new.high.as_ref().is_none_or(|high| *high >= old.low);
-        let behind = first + self.0[first..].partition_point(touches);
-        for old in self.0.drain(first..behind) {
-            new.widen_to(old);
+        let behind = first + self.list[first..].partition_point(touches);
+        for old in &self.list[first..behind] {
+            new.widen_to(old.clone());
         }
-        self.0.insert(first, new);
+        self.bytes += new.len();
+        let removed: Vec<Interval> = self.list.splice(first..behind, [new.clone()]).collect();
+        self.bytes -= removed.iter().map(Interval::len).sum::<usize>();
+        Change { removed, added: vec![new] }
+    }
+
+    /// Takes back an [`add`](Self::add), the newest one first. False, and nothing has changed, if its interval has been merged since.
+    pub(crate) fn take_back(&mut self, change: &Change) -> bool {
+        let [whole] = &change.added[..] else { return false };
+        let at = self.list.partition_point(|interval| interval.low < whole.low);
+        if self.list.get(at) != Some(whole) {
+            return false;
+        }
+        self.bytes = self.bytes - whole.len() + change.removed.iter().map(Interval::len).sum::<usize>();
+        self.list.splice(at..=at, change.removed.iter().cloned());
+        true
+    }
+
+    /// Takes out the last ones, at most so many.
+    pub(crate) fn take_last(&mut self, most: usize) -> Self {
+        let list = self.list.split_off(self.list.len().saturating_sub(most));
+        let bytes = list.iter().map(Interval::len).sum();
+        self.bytes -= bytes;
+        Self { list, bytes }
     }
 
     /// Merges neighbours, those with the least distance first, until there are at most `most` intervals.
-    pub(crate) fn merge_down_to(&mut self, most: usize) {
-        while self.0.len() > most.max(1) {
-            let shared = self.shared_prefix();
-            let distance = |at: &usize| {
-                let end = self.0[at - 1].high.as_deref().unwrap_or_default();
-                leading(&self.0[*at].low[shared..]) - leading(&end[shared.min(end.len())..])
-            };
-            let nearest = (1..self.0.len()).min_by_key(distance).expect("two are left");
-            let right = self.0.remove(nearest);
-            self.0[nearest - 1].reach_end_of(right);
+    pub(crate) fn merge_down_to(&mut self, most: usize) -> Change {
+        let most = most.max(1);
+        let Some(surplus) = self.list.len().checked_sub(most).filter(|&surplus| surplus > 0) else {
+            return Change::default();
+        };
+        let shared = self.shared_prefix();
+        let distance = |at: usize| {
+            let end = self.list[at - 1].high.as_deref().unwrap_or_default();
+            leading(&self.list[at].low[shared..]) - leading(&end[shared.min(end.len())..])
+        };
+        let mut gaps: Vec<(u64, usize)> = (1..self.list.len()).map(|at| (distance(at), at)).collect();
+        gaps.select_nth_unstable(surplus - 1);
+        let mut goes = vec![false; self.list.len()];
+        gaps[..surplus].iter().for_each(|&(_, at)| goes[at] = true);
+
+        let mut change = Change::default();
+        let mut kept: Vec<Interval> = Vec::with_capacity(most);
+        let mut is_merged = false;
+        for (interval, goes) in std::mem::take(&mut self.list).into_iter().zip(goes) {
+            match kept.last_mut().filter(|_| goes) {
+                None => {
+                    change.added.extend(kept.last().filter(|_| is_merged).cloned());
+                    is_merged = false;
+                    kept.push(interval);
+                }
+                Some(left) => {
+                    if !is_merged {
+                        change.removed.push(left.clone());
+                    }
+                    is_merged = true;
+                    change.removed.push(interval.clone());
+                    left.reach_end_of(interval);
+                }
+            }
         }
+        change.added.extend(kept.last().filter(|_| is_merged).cloned());
+        self.list = kept;
+        self.bytes = self.list.iter().map(Interval::len).sum();
+        change
     }
 
     /// Bytes that all bounds between the first low bound and the last one have in front.
     fn shared_prefix(&self) -> usize {
-        let (Some(first), Some(last)) = (self.0.first(), self.0.last()) else { return 0 };
-        first.low.iter().zip(&last.low).take_while(|(a, b)| a == b).count()
+        let (Some(first), Some(last)) = (self.list.first(), self.list.last()) else { return 0 };
+        first.low.iter().zip(&last.low[..]).take_while(|(a, b)| a == b).count()
     }
 }
 
@@ -231,15 +305,27 @@ mod tests {
             for _ in 0..8 {
                 let low = below(40);
                 let high = low + 1 + below(6);
+                let before = set.clone();
+                let change = set.add(interval(low, high));
+                let after = set.clone();
+                assert!(set.take_back(&change) && set == before, "{before:?} with {change:?} is {after:?}");
+                assert!(change.removed == change.added || !set.take_back(&change), "once");
                 set.add(interval(low, high));
                 keys.extend(low..high);
                 assert!((0..60).all(|key| set.contains(&[key]) == keys.contains(&key)), "{set:?}");
-                assert!(set.0.windows(2).all(|pair| pair[0].high.as_ref().unwrap() < &pair[1].low), "{set:?}");
+                assert!(set.list.windows(2).all(|pair| pair[0].high.as_ref().unwrap() < &pair[1].low), "{set:?}");
                 assert!(set.covers(&interval(low, high)));
             }
-            let before = set.clone();
-            set.merge_down_to(2);
-            assert!(set.len() <= 2 && keys.iter().all(|key| set.contains(&[*key])), "{before:?} {set:?}");
+            let (before, most) = (set.clone(), 1 + usize::from(below(8)));
+            let change = set.merge_down_to(most);
+            assert!(set.len() == before.len().min(most), "{before:?} {set:?}");
+            assert!(keys.iter().all(|key| set.contains(&[*key])), "{before:?} {set:?}");
+            // The change says what has become of which.
+            let kept = before.iter().filter(|old| !change.removed.contains(old)).chain(&change.added);
+            let mut kept: Vec<_> = kept.cloned().collect();
+            kept.sort_by(|a, b| a.low.cmp(&b.low));
+            assert_eq!(kept, set.list, "{before:?}");
+            assert_eq!(set.bytes, set.iter().map(Interval::len).sum::<usize>());
         }
     }
 
@@ -258,6 +344,6 @@ mod tests {
         set.add(Interval::between(Bound::Included(&[9]), Bound::Unbounded));
         set.add(Interval::between(Bound::Unbounded, Bound::Included(&[1])));
         set.merge_down_to(1);
-        assert_eq!(set.0, [Interval::between(Bound::Unbounded, Bound::Unbounded)]);
+        assert_eq!(set.list, [Interval::between(Bound::Unbounded, Bound::Unbounded)]);
     }
 }

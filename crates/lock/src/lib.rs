@@ -32,6 +32,7 @@ mod header;
 mod held;
 mod intent;
 mod interval;
+mod interval_tree;
 mod manager;
 mod memory;
 mod mode;

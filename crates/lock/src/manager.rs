@@ -42,8 +42,8 @@ pub struct LockOptions {
 }
 
 /// Bytes of memory that a point lock of a short key takes at most: its entry in a table that may be half empty, its
-/// owner's note, and its key.
-pub const SHARE_BYTES: usize = 320;
+/// owner's note, in a list and in a set, and its key.
+pub const SHARE_BYTES: usize = 352;
 
 impl Default for LockOptions {
     fn default() -> Self {

@@ -2,7 +2,7 @@
 //!
 //! | part | where | changed by |
 //! |---|---|---|
-//! | intervals of an owner in a table, disjoint, ordered by low bound | the table's list, latched | the owner |
+//! | intervals of an owner in a table, disjoint, ordered by low bound; and those of all owners, by key | the table's list, latched | the owner |
 //! | writers queued on a key that is covered | the table's list | the writer |
 //! | scans that wait for such a writer | the table's list | the scan |
 //! | count of owners with intervals | a padded atomic beside the list, shared by tables whose ids fall together | as the intervals |
@@ -34,20 +34,17 @@
 //! dimension; the handshake is that of [`crate::share_count`].
 
 use crate::hash::{RowHash, Spread};
-use crate::interval::{Interval, Intervals};
+use crate::interval::{Change, Interval, Intervals};
 use crate::manager::{LockManager, Map, What};
 use crate::mode::TableMode;
 use crate::owner::{Owner, Wait};
-use crate::table_ranges::{Queued, TableRanges};
+use crate::table_ranges::{Addition, MAX_INTERVALS, Queued, TableRanges};
 use crate::target::Target;
 use foreshore_base::{Error, Result, TableId};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU32, Ordering, fence};
 use foreshore_sync::{CachePadded, LockRank, Mutex, rmw};
 use std::time::Duration;
-
-/// Most intervals of one owner in one table. More of them are merged, the nearest ones first.
-pub(crate) const MAX_INTERVALS: usize = 16;
 
 /// Tables whose ids fall together.
 #[derive(Debug)]
@@ -62,8 +59,8 @@ pub(crate) struct RangeShard {
 #[derive(Clone, Debug)]
 pub struct NewRange {
     table: TableId,
-    /// The intervals from before; `None` if nothing was added.
-    before: Option<Intervals>,
+    /// What has become of the intervals from before; `None` if nothing was added.
+    change: Option<Change>,
     /// How often the owner's locks had been merged.
     widened: u64,
 }
@@ -118,7 +115,7 @@ impl LockManager {
 
     /// As [`try_cover`](Self::try_cover), for a caller that may give up what it has asked for; `None` for its `false`.
     pub fn try_cover_anew(&self, owner: &mut Owner, table: TableId, interval: &Interval) -> Option<NewRange> {
-        let mut new = NewRange { table, before: None, widened: owner.widened };
+        let mut new = NewRange { table, change: None, widened: owner.widened };
         self.enter_range(owner, table, interval, Some(&mut new)).then_some(new)
     }
 
@@ -154,14 +151,13 @@ impl LockManager {
     /// has handed out nothing that it read under that lock. Where locks have been merged since, the intervals stay as
     /// wide as they are.
     pub fn uncover(&self, owner: &mut Owner, new: NewRange) {
-        let NewRange { table, before: Some(before), widened } = new else { return };
+        let NewRange { table, change: Some(change), widened } = new else { return };
         if widened != owner.widened || mutant("range: what is given up stays") {
             return;
         }
-        let is_all = before.is_empty();
-        owner.note_ranges(table, cost_of(&before));
-        self.change_ranges(table, |ranges| ranges.replace(owner.index, before));
-        if is_all {
+        let left = self.change_ranges(table, |ranges| ranges.take_back(owner.index, change));
+        owner.note_ranges(table, left.unwrap_or(0));
+        if left.is_none() {
             owner.ranges.retain(|&(held, _)| held != table);
             self.range_shard(table).retire();
         }
@@ -200,14 +196,14 @@ impl LockManager {
             return false;
         }
         let held = ranges.of(index);
-        let is_new = held.is_none_or(|held| !held.covers(interval));
-        if is_new {
-            if let Some(new) = new {
-                new.before = Some(held.cloned().unwrap_or_default());
-            }
-            let cost = self.add_range(shard, ranges, index, interval.clone(), MAX_INTERVALS);
+        if held.is_none_or(|held| !held.covers(interval)) {
+            let Addition { is_merged, cost, change, .. } = self.add_range(shard, ranges, index, interval.clone());
             drop(tables);
+            owner.widened += u64::from(is_merged);
             owner.note_ranges(table, cost);
+            if let Some(new) = new {
+                new.change = Some(change);
+            }
         } else {
             drop(tables);
         }
@@ -216,39 +212,30 @@ impl LockManager {
         true
     }
 
-    /// Adds an interval, counts it, and returns what the owner's intervals in the table take of its share now.
-    fn add_range(
-        &self,
-        shard: &RangeShard,
-        ranges: &mut TableRanges,
-        owner: u32,
-        interval: Interval,
-        most: usize,
-    ) -> usize {
-        if ranges.add(owner, interval) {
+    /// Adds an interval, and counts it.
+    fn add_range(&self, shard: &RangeShard, ranges: &mut TableRanges, owner: u32, interval: Interval) -> Addition {
+        let added = ranges.add(owner, interval, MAX_INTERVALS);
+        if added.is_first {
             shard.announce();
         }
-        let held = ranges.held.iter_mut().find(|(holder, _)| *holder == owner);
-        let (_, held) = held.expect("an interval was added");
-        held.merge_down_to(most);
-        cost_of(held)
+        added
     }
 
-    /// Adds an interval whatever writers are queued in it, and merges those of the table until there are at most
-    /// `most`.
-    pub(crate) fn widen_ranges(&self, owner: &mut Owner, table: TableId, interval: Interval, most: usize) {
+    /// Adds an interval whatever writers are queued in it.
+    pub(crate) fn widen_ranges(&self, owner: &mut Owner, table: TableId, interval: Interval) {
         let shard = self.range_shard(table);
         let mut tables = shard.tables.lock();
         let ranges = tables.entry(table).or_default();
-        let cost = self.add_range(shard, ranges, owner.index, interval, most);
+        let Addition { is_merged, cost, .. } = self.add_range(shard, ranges, owner.index, interval);
         drop(tables);
         extended();
+        owner.widened += u64::from(is_merged);
         owner.note_ranges(table, cost);
     }
 
     /// Takes all intervals of `owner` in a table out.
     pub(crate) fn release_ranges(&self, owner: u32, table: TableId) {
-        self.change_ranges(table, |ranges| ranges.replace(owner, Intervals::default()));
+        while !self.change_ranges(table, |ranges| ranges.remove_some(owner)).is_done {}
         self.range_shard(table).retire();
     }
 
@@ -265,7 +252,7 @@ impl LockManager {
     pub(crate) fn is_covered(&self, owner: u32, target: Target<'_>) -> bool {
         rmw::contended(2);
         let tables = self.range_shard(target.table).tables.lock();
-        tables.get(&target.table).is_some_and(|ranges| ranges.others_at(owner, target.key).next().is_some())
+        tables.get(&target.table).is_some_and(|ranges| ranges.other_at(owner, target.key).is_some())
     }
 
     /// Whether an interval of `owner` covers the key.
@@ -306,17 +293,18 @@ impl LockManager {
     }
 
     /// Changes intervals or waiting scans of a table, and wakes the writers whose keys no other owner covers then.
-    fn change_ranges(&self, table: TableId, change: impl FnOnce(&mut TableRanges)) {
+    fn change_ranges<R>(&self, table: TableId, change: impl FnOnce(&mut TableRanges) -> R) -> R {
         rmw::contended(2);
         let mut tables = self.range_shard(table).tables.lock();
         let ranges = tables.get_mut(&table).expect("a table with intervals or waiting scans has a list");
-        change(ranges);
+        let changed = change(ranges);
         let woken = ranges.uncovered();
         if ranges.is_empty() {
             tables.remove(&table);
         }
         drop(tables);
         self.wake(&woken);
+        changed
     }
 
     /// Adds the owners that cover the key on which `owner` is queued.
@@ -324,7 +312,7 @@ impl LockManager {
         let tables = self.range_shard(table).tables.lock();
         let Some(ranges) = tables.get(&table) else { return };
         let queued = ranges.queued.iter().find(|writer| writer.owner == owner);
-        into.extend(queued.into_iter().flat_map(|writer| ranges.others_at(owner, &writer.key)));
+        queued.inspect(|writer| ranges.others_at(owner, &writer.key, into));
     }
 
     /// Adds the writers for which a scan of `owner` waits.
@@ -342,7 +330,7 @@ impl LockManager {
     /// Another owner that covers the key.
     pub(crate) fn other_over(&self, owner: &Owner, target: Target<'_>) -> Option<u32> {
         let tables = self.range_shard(target.table).tables.lock();
-        tables.get(&target.table)?.others_at(owner.index, target.key).next()
+        tables.get(&target.table)?.other_at(owner.index, target.key)
     }
 
     /// The error for a scan that does not wait for the writers queued in `interval`.
@@ -368,9 +356,4 @@ impl LockManager {
 /// A writer for which a scan of `owner` waits: it is queued on a key of the interval, and does not wait for that owner.
 fn comes_first<'a>(ranges: &'a TableRanges, owner: &Owner, interval: &Interval) -> Option<&'a Queued> {
     ranges.queued_in(owner.index, interval).find(|writer| !owner.shares.has(writer.row))
-}
-
-/// What intervals take of their owner's share, in units of [`SHARE_BYTES`](crate::SHARE_BYTES).
-fn cost_of(held: &Intervals) -> usize {
-    (size_of::<Interval>() * held.len() + 2 * held.bytes()).div_ceil(crate::SHARE_BYTES)
 }

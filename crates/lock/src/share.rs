@@ -13,13 +13,14 @@
 //!
 //! **Order:** first the interval, counted and fenced, then the point locks go (see [`crate::range`]).
 
-use crate::hash::RowHash;
+use crate::hash::{RowHash, Spread};
 use crate::interval::Interval;
 use crate::manager::{LockManager, SHARE_BYTES};
 use crate::owner::Owner;
 use crate::target::Target;
 use foreshore_base::TableId;
 use foreshore_sync::model::mutant;
+use std::collections::HashSet;
 
 /// A point lock.
 #[derive(Clone, Copy, Debug)]
@@ -31,11 +32,16 @@ struct Share {
     len: u32,
 }
 
+/// Most locks that are looked through one by one.
+const FEW: usize = 32;
+
 /// The point locks of an owner, with their keys.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
     list: Vec<Share>,
     keys: Vec<u8>,
+    /// The rows of all of them, where there were more than a few.
+    rows: HashSet<RowHash, Spread>,
 }
 
 impl Shares {
@@ -49,7 +55,10 @@ impl Shares {
     }
 
     pub(crate) fn has(&self, row: RowHash) -> bool {
-        self.list.iter().any(|share| share.row == row)
+        match self.rows.is_empty() {
+            true => self.list.iter().any(|share| share.row == row),
+            false => self.rows.contains(&row),
+        }
     }
 
     /// Tables and keys.
@@ -67,6 +76,11 @@ impl Shares {
         let (at, len) = (position(self.keys.len()), position(target.key.len()));
         self.keys.extend_from_slice(target.key);
         self.list.push(Share { row, table: target.table, at, len });
+        if !self.rows.is_empty() {
+            self.rows.insert(row);
+        } else if self.list.len() > FEW {
+            self.rows.extend(self.list.iter().map(|share| share.row));
+        }
         cost(target.key.len())
     }
 
@@ -74,6 +88,7 @@ impl Shares {
     pub(crate) fn remove(&mut self, row: RowHash) -> Option<usize> {
         let at = self.list.iter().rposition(|share| share.row == row)?;
         let share = self.list.swap_remove(at);
+        self.rows.remove(&row);
         // What is given up is mostly what was added last.
         if (share.at + share.len) as usize == self.keys.len() {
             self.keys.truncate(share.at as usize);
@@ -104,6 +119,7 @@ impl Shares {
     /// Takes all out.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = RowHash> {
         self.keys.clear();
+        self.rows = HashSet::default();
         self.list.drain(..).map(|share| share.row)
     }
 
@@ -162,10 +178,40 @@ impl LockManager {
         if too_early {
             rows.iter().for_each(|&row| self.release_share(owner.index, row));
         }
-        self.widen_ranges(owner, table, hull, 1);
+        self.widen_ranges(owner, table, hull);
         if !too_early {
             rows.iter().for_each(|&row| self.release_share(owner.index, row));
         }
         owner.room = self.room.settle(owner.room);
+    }
+}
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests {
+    use super::*;
+    use crate::hash::RowHasher;
+
+    /// Few locks, and many, of which some are given up and some are merged.
+    #[test]
+    fn a_lock_is_found_among_few_and_many() {
+        let (hasher, mut shares, tables) = (RowHasher::new(), Shares::default(), [TableId(1), TableId(2)]);
+        let target = |n: u64| (tables[n as usize % 2], n.to_be_bytes());
+        let row = |n: u64| hasher.hash(target(n).0, &target(n).1);
+        let mut held = Vec::new();
+        for n in 0..4 * FEW as u64 {
+            let (table, key) = target(n);
+            shares.push(row(n), Target::row(table, &key));
+            held.push(n);
+            if n % 3 == 0 {
+                let gone = held.swap_remove(held.len() / 2);
+                assert!(shares.remove(row(gone)).is_some() && shares.remove(row(gone)).is_none());
+            }
+            (0..4 * FEW as u64).for_each(|m| assert_eq!(shares.has(row(m)), held.contains(&m), "{m} of {held:?}"));
+        }
+        let (rows, _, hull) = shares.take_table(tables[0]).expect("it has some");
+        assert!(held.iter().all(|&n| rows.contains(&row(n)) == (n % 2 == 0) && shares.has(row(n)) == (n % 2 == 1)));
+        assert!(held.iter().filter(|&n| n % 2 == 0).all(|n| hull.contains(&n.to_be_bytes())));
+        assert_eq!(shares.drain().count(), held.iter().filter(|&n| n % 2 == 1).count());
+        assert!((0..4 * FEW as u64).all(|n| !shares.has(row(n))) && shares.is_empty());
     }
 }

@@ -125,6 +125,86 @@ fn a_wait_for_the_writers_in_an_interval_leaves_the_locks_as_they_are() {
     assert!([1, 11].into_iter().all(|row| !locks.shared_by_other(&writer, Target::row(TABLE, &key(row)))));
 }
 
+/// A thousand small scans by each of some transactions stay what they are: writers of the keys between them go on.
+#[test]
+fn many_small_scans_lock_no_keys_between_them() {
+    const SCANS: usize = 1000;
+    let options = LockOptions { max_owners: 4, share_slots: 64, max_shares: 1 << 16, ..LockOptions::default() };
+    let locks = Arc::new(LockManager::new(options));
+    let mut readers = ["one", "two", "three"].map(|label| locks.lease(label).expect("a slot"));
+    let writer = locks.lease("writer").expect("a slot");
+    let is_locked = |row| locks.shared_by_other(&writer, Target::row(TABLE, &key(row)));
+    let low = |reader: usize, scan: usize| 20 * ((scan * 7919) % SCANS) + 6 * reader;
+    for scan in 0..SCANS {
+        for (at, reader) in readers.iter_mut().enumerate() {
+            assert!(locks.try_cover(reader, TABLE, &keys(low(at, scan), low(at, scan) + 2)));
+        }
+    }
+    let check = |first: usize| {
+        for row in 0..20 * SCANS {
+            let (reader, within) = (row % 20 / 6, row % 20 % 6);
+            assert_eq!(is_locked(row), (first..3).contains(&reader) && within <= 2, "row {row}");
+        }
+    };
+    for (first, reader) in readers.iter_mut().enumerate() {
+        check(first);
+        assert_eq!(reader.held_ranges().len(), SCANS);
+        locks.finish(reader, None);
+    }
+    check(3);
+    assert_eq!(locks.stats().room_taken, 0);
+}
+
+/// More than that are merged, the nearest ones first. A request whose intervals were merged is not given up.
+#[test]
+fn very_many_small_scans_are_merged_with_their_neighbours() {
+    let options = LockOptions { max_owners: 2, share_slots: 64, max_shares: 1 << 16, ..LockOptions::default() };
+    let locks = Arc::new(LockManager::new(options));
+    let [mut reader, writer] = ["reader", "writer"].map(|label| locks.lease(label).expect("two slots"));
+    let is_locked = |row| locks.shared_by_other(&writer, Target::row(TABLE, &key(row)));
+    let mut most = 0;
+    // Pairs of keys near each other, and far from the next pair.
+    for pair in 0..3000 {
+        for row in [100 * pair, 100 * pair + 2] {
+            let before = reader.held_ranges().len();
+            let new = locks.try_cover_anew(&mut reader, TABLE, &keys(row, row)).expect("free");
+            let held = reader.held_ranges().len();
+            assert!((2..=1024).contains(&held) || held == before + 1, "{held} intervals after {before}");
+            if held < before {
+                locks.uncover(&mut reader, new);
+                assert!(is_locked(row), "merged, and so it stays");
+            }
+            most = most.max(held);
+        }
+    }
+    assert!(most > 1000);
+    assert!((0..3000).all(|pair| is_locked(100 * pair) && is_locked(100 * pair + 2)));
+    let between = (0..500).filter(|&pair| is_locked(100 * pair + 1)).count();
+    assert!(between > 400, "{between} of 500 pairs are merged");
+    assert!(!is_locked(300_000));
+    locks.finish(&mut reader, None);
+    assert!((0..300_000).step_by(7).all(|row| !is_locked(row)));
+    assert_eq!(locks.stats().room_taken, 0);
+}
+
+/// However long a scan is, it has one interval.
+#[test]
+fn a_long_scan_has_one_interval_that_grows() {
+    let options = LockOptions { max_owners: 2, share_slots: 64, max_shares: 128, ..LockOptions::default() };
+    let locks = Arc::new(LockManager::new(options));
+    let [mut scan, writer] = ["scan", "writer"].map(|label| locks.lease(label).expect("two slots"));
+    for leaf in 0..50_000 {
+        let new = locks.try_cover_anew(&mut scan, TABLE, &keys(60 * leaf, 60 * leaf + 60)).expect("free");
+        if leaf % 1000 == 7 {
+            locks.uncover(&mut scan, new);
+            assert!(!locks.shared_by_other(&writer, Target::row(TABLE, &key(60 * leaf + 1))));
+            assert!(locks.try_cover(&mut scan, TABLE, &keys(60 * leaf, 60 * leaf + 60)));
+        }
+        assert!(locks.shared_by_other(&writer, Target::row(TABLE, &key(60 * leaf + 1))));
+    }
+    assert_eq!((scan.held_ranges().len(), locks.stats().room_taken), (1, 0));
+}
+
 #[test]
 fn a_transaction_that_may_read_the_whole_table_enters_no_keys() {
     let options = LockOptions { max_owners: 2, share_slots: 64, max_shares: 1, ..LockOptions::default() };
