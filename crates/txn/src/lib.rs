@@ -64,7 +64,7 @@ pub use readers::SnapshotLimits;
 pub use resource::{ResourceManager, UndoContext};
 pub use savepoint::Savepoint;
 pub use slot::OldestTransaction;
-pub use snapshot::{OldestSnapshot, Snapshot, SnapshotKind};
+pub use snapshot::{OldestSnapshot, ReadOperation, Snapshot, SnapshotKind};
 pub use stats::TxnStats;
 pub use txn::{RowHolder, Txn, TxnOptions};
 pub use undo::{Before, MAX_STRUCTURE, SpillFile, UndoEntry, UndoPtr, Undoable};

@@ -147,6 +147,12 @@ impl Prepared {
         self.txn.logged_as().expect("a prepared transaction has an xid")
     }
 
+    /// The xid in the headers of its rows. After a restart it is not the one that its records carry.
+    #[must_use]
+    pub fn xid_in_rows(&self) -> Xid {
+        self.txn.xid().expect("a prepared transaction has an xid")
+    }
+
     /// Commits it, as [`Txn::commit`] does.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use crate::past::Visibility;
 use crate::readers::Toll;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{ReadOperation, Snapshot};
 use crate::txn::Txn;
 use crate::undo::{Older, UndoPtr};
 use foreshore_base::{Csn, Error, Result, TableId, Xid};
@@ -105,15 +105,24 @@ impl Txn {
         }
     }
 
+    /// Begins an operation that reads by `snapshot` what may go when no snapshot needs it.
+    ///
+    /// # Errors
+    /// `SnapshotTooOld`.
+    pub fn begin_read<'s>(&self, snapshot: &'s Snapshot) -> Result<ReadOperation<'s>> {
+        snapshot.enter().ok_or_else(|| self.too_old(snapshot.toll().unwrap_or_default()))
+    }
+
+    fn too_old(&self, Toll { age, bytes }: Toll) -> Error {
+        Error::SnapshotTooOld { label: self.label, age, bytes }
+    }
+
     /// Asked after a read, and before anything of it is handed out.
     ///
     /// # Errors
     /// `SnapshotTooOld`: what was read may be wrong.
     pub fn check_snapshot(&self, snapshot: &Snapshot) -> Result<()> {
-        match snapshot.toll() {
-            Some(Toll { age, bytes }) => Err(Error::SnapshotTooOld { label: self.label, age, bytes }),
-            None => Ok(()),
-        }
+        snapshot.toll().map_or(Ok(()), |toll| Err(self.too_old(toll)))
     }
 
     /// What this transaction sees by `snapshot` of a row whose header has `xid` and `undo`. Called under the latch that covers the

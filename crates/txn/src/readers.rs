@@ -15,6 +15,15 @@
 //!
 //! An xid at or above `hi` belongs to a commit above `s`: had its number been drawn by the time `s` was read, what came
 //! before it in that transaction, the draw of the xid, would have been visible at step 4.
+//!
+//! **Operations.** A cancelled reader may be in the middle of an operation, and finds out at its end. What that
+//! operation may still come to, such as the pages of a dropped table, is used otherwise only after it.
+//!
+//! | reader | collector |
+//! |---|---|
+//! | counts its operation; `SeqCst` fence; reads if it is not cancelled | finds it cancelled; `SeqCst` fence; looks at the count |
+//!
+//! So the collector finds the operation, or the reader finds itself cancelled.
 
 use crate::grown::Grown;
 use foreshore_base::{Csn, Xid};
@@ -42,6 +51,8 @@ struct Slot {
     /// Contract above.
     state: AtomicU64,
     hi: AtomicU64,
+    /// Operations of the reader that are under way.
+    operations: AtomicUsize,
     about: Mutex<(About, Toll)>,
 }
 
@@ -154,7 +165,8 @@ impl Readers {
         let slot = || {
             let about = (About::new("", Nanos::ZERO), Toll::default());
             let (state, hi) = (AtomicU64::new(FREE), AtomicU64::new(0));
-            Slot { state, hi, about: Mutex::new(LockRank::Leaf, about) }
+            let operations = AtomicUsize::new(0);
+            Slot { state, hi, operations, about: Mutex::new(LockRank::Leaf, about) }
         };
         Self { slots: Grown::new(count, slot), used: AtomicUsize::new(0), limited: AtomicBool::new(false) }
     }
@@ -248,6 +260,39 @@ impl Readers {
     /// The same, and what it had taken.
     pub(crate) fn toll(&self, mark: &Mark) -> Option<Toll> {
         self.is_killed(mark).then(|| self.slot_of(mark).about.lock().1)
+    }
+
+    /// Counts an operation of the reader, and says whether it may read. [`leave`](Self::leave) ends the operation,
+    /// either way.
+    pub(crate) fn enter(&self, mark: &Mark) -> bool {
+        // ORDERING: Relaxed, ordered by the fence.
+        self.slot_of(mark).operations.fetch_add(1, Ordering::Relaxed);
+        if !mutant("readers: no fence behind the count of an operation") {
+            // ORDERING: store, fence, look: pairs with the fence of `is_any_cancelled_at_work`.
+            fence(Ordering::SeqCst);
+        }
+        !self.is_killed(mark)
+    }
+
+    /// Ends an operation of the reader.
+    pub(crate) fn leave(&self, mark: &Mark) {
+        // ORDERING: Release, what the operation has read was read before; pairs with `is_any_cancelled_at_work`.
+        self.slot_of(mark).operations.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Whether an operation is under way of a reader that the caller has found cancelled, or has not found for that
+    /// reason.
+    pub(crate) fn is_any_cancelled_at_work(&self) -> bool {
+        if !mutant("readers: no fence before the look at operations") {
+            // ORDERING: store, fence, look: pairs with the fence of `enter`.
+            fence(Ordering::SeqCst);
+        }
+        self.in_use().any(|(_, slot)| {
+            // ORDERING: Acquire, pairs with `leave`, and with `release` where another reader has the slot by now.
+            let state = slot.state.load(Ordering::Acquire);
+            // ORDERING: as above.
+            state == KILLED && slot.operations.load(Ordering::Acquire) > 0
+        })
     }
 
     /// All readers. What the caller judges by was read before, and the bounds that it finds are not missed by that.

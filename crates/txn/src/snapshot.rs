@@ -7,6 +7,7 @@ use crate::status::Status;
 use crate::view::{KeptView, View};
 use foreshore_base::{Csn, Xid};
 use foreshore_sync::Clock;
+use foreshore_sync::model::mutant;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,6 +68,13 @@ impl Snapshot {
         self.manager.readers.is_killed(&self.mark)
     }
 
+    /// Begins an operation; `None` if the snapshot was cancelled.
+    pub(crate) fn enter(&self) -> Option<ReadOperation<'_>> {
+        // Made before the look, so that its drop ends the operation in any case.
+        let operation = ReadOperation { snapshot: self };
+        self.manager.readers.enter(&self.mark).then_some(operation)
+    }
+
     /// What it had taken, if it was killed.
     pub(crate) fn toll(&self) -> Option<Toll> {
         self.manager.readers.toll(&self.mark)
@@ -82,6 +90,21 @@ impl Drop for Snapshot {
 impl fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Snapshot").field("csn", &self.csn()).field("killed", &self.is_killed()).finish_non_exhaustive()
+    }
+}
+
+/// An operation that reads by a snapshot, begun by [`Txn::begin_read`](crate::Txn::begin_read). Until its drop nothing
+/// that the snapshot may need is used otherwise, though the snapshot be cancelled meanwhile: [`TxnManager::passed`]
+/// waits for it.
+#[must_use = "its drop ends the operation"]
+#[derive(Debug)]
+pub struct ReadOperation<'s> {
+    snapshot: &'s Snapshot,
+}
+
+impl Drop for ReadOperation<'_> {
+    fn drop(&mut self) {
+        self.snapshot.manager.readers.leave(&self.snapshot.mark);
     }
 }
 
@@ -115,6 +138,17 @@ impl TxnManager {
         // The window before what is durable: what it has passed is no newer than that.
         let past = self.window.late();
         self.views.share(View::of(&self.readers, &self.pins, past, || self.log.durable().csn()))
+    }
+
+    /// The commit up to which what commits took away, such as the pages of dropped tables, may be used otherwise: it is
+    /// durable, no reader has a snapshot below it, now or later, and no operation of a cancelled reader is under way.
+    /// Zero while one is. What is passed stays so: a reader that was cancelled begins no operation.
+    #[must_use]
+    pub fn passed(&self) -> Csn {
+        let horizon = self.refresh_view().horizon();
+        // After the view, which leaves cancelled readers out.
+        let is_at_work = self.readers.is_any_cancelled_at_work() && !mutant("txn: no wait for cancelled readers");
+        if is_at_work { Csn::ZERO } else { horizon }
     }
 
     /// See [`Txn::is_settled`](crate::Txn::is_settled).

@@ -189,6 +189,32 @@ fn pin_and_collector() {
     writer.join().expect("the writer ends");
 }
 
+/// What only the cancelled reader could come to is used otherwise when its operation is over.
+fn operation_and_collector() {
+    let world = World::new();
+    let mark = world.take(false);
+    world.durable.store(20, Ordering::Release);
+    let used_again = Arc::new(AtomicU64::new(0));
+    let (cancels, collects, uses) = (world.clone(), world.clone(), used_again.clone());
+    let canceller = thread::spawn(move || cancels.readers.kill_each(|_, _| Some(Toll::default())));
+    let collector = thread::spawn(move || {
+        let is_needed = collects.readers.all().any(|reader| reader.csn < Csn(15));
+        let is_at_work = collects.readers.is_any_cancelled_at_work();
+        if !is_needed && (!is_at_work || mutant("readers: operations are not looked for")) {
+            uses.store(1, Ordering::Relaxed);
+        }
+    });
+    let reader = thread::spawn(move || {
+        if world.readers.enter(&mark) {
+            assert_eq!(used_again.load(Ordering::Relaxed), 0, "a page in use was freed");
+        }
+        world.readers.leave(&mark);
+    });
+    canceller.join().expect("the canceller ends");
+    collector.join().expect("the collector ends");
+    reader.join().expect("the reader ends");
+}
+
 #[test]
 fn a_durable_snapshot_sees_the_same_when_the_window_has_moved() {
     check(|| snapshot_and_slider(World::new(), false));
@@ -212,6 +238,29 @@ fn a_forgotten_commit_is_above_the_same_snapshots() {
 #[test]
 fn nothing_is_freed_under_a_pin() {
     check(pin_and_collector);
+}
+
+#[test]
+fn nothing_is_freed_under_an_operation_of_a_cancelled_reader() {
+    check(operation_and_collector);
+}
+
+#[test]
+#[should_panic(expected = "was freed")]
+fn a_collector_looks_for_operations_of_cancelled_readers() {
+    mutated("readers: operations are not looked for", operation_and_collector);
+}
+
+#[test]
+#[should_panic(expected = "was freed")]
+fn a_reader_fences_behind_the_count_of_its_operation() {
+    mutated("readers: no fence behind the count of an operation", operation_and_collector);
+}
+
+#[test]
+#[should_panic(expected = "was freed")]
+fn a_collector_fences_before_it_looks_at_operations() {
+    mutated("readers: no fence before the look at operations", operation_and_collector);
 }
 
 #[test]
