@@ -29,7 +29,7 @@ impl Trees {
     /// # Errors
     /// `DiskFull`, `Io`, `OutOfFrames`, `Poisoned`.
     pub fn create_catalogue(&self, session: &mut Session, table: TableId) -> Result<Tree> {
-        let structure = &mut Structure { session, purpose: Purpose::Data, pages: Purpose::Data };
+        let structure = &mut Structure { session, purpose: Purpose::Data, pages: Purpose::Data, links: true };
         let mut new = NewPage::take(self, structure)?;
         assert_eq!(new.page.pid(), CATALOGUE_ROOT, "the catalogue is created before anything else");
         structure.reserve(change_cost(2, 0))?;

@@ -61,7 +61,10 @@ impl Tree {
     /// `Deadlock`, `LockTimeout`, `TableDropped`, `SnapshotTooOld`, `TooManyTransactions`.
     pub fn range(&self, txn: &mut Txn, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<Cursor> {
         let snapshot = txn.reads_at()?;
-        self.lock(txn, TableMode::IntentShared)?;
+        match &snapshot {
+            Some(snapshot) => drop(self.begin_read(txn, snapshot)?),
+            None => self.lock(txn, TableMode::IntentShared)?,
+        }
         Ok(self.cursor(txn, snapshot, RowLock::share(), (lower, upper)))
     }
 
@@ -194,21 +197,21 @@ impl Cursor {
     /// Copies the rows of one leaf, or, if they are locked, some of them, at one end of what has not been read.
     fn fill(&mut self, txn: &mut Txn, span: &mut Span, end: End) -> Result<Rest> {
         self.copied_at = txn.last_lsn();
+        if let Some(snapshot) = self.snapshot.clone() {
+            let _operation = self.tree.begin_read(txn, &snapshot)?;
+            let copied = match self.ahead.wanted() {
+                Wanted::Again => self.copy_leaf::<false>(txn, &snapshot, span, end),
+                Wanted::Once => self.copy_leaf::<true>(txn, &snapshot, span, end),
+            };
+            let rest = copied.map_err(|error| self.tree.judge(txn, &snapshot, error))?;
+            self.take_more();
+            return Ok(rest);
+        }
         if self.tree.is_retired() {
-            // Created by this transaction, which has taken that back.
+            // Created by this transaction, which has rolled that back.
             return Err(Error::TableDropped { table: self.tree.table().into() });
         }
-        match self.snapshot.clone() {
-            Some(snapshot) => {
-                let rest = match self.ahead.wanted() {
-                    Wanted::Again => self.copy_leaf::<false>(txn, &snapshot, span, end),
-                    Wanted::Once => self.copy_leaf::<true>(txn, &snapshot, span, end),
-                }?;
-                self.take_more();
-                Ok(rest)
-            }
-            None => self.lock_leaf(txn, span, end),
-        }
+        self.lock_leaf(txn, span, end)
     }
 
     /// The next step takes twice as much.
@@ -239,7 +242,7 @@ impl Cursor {
         txn.forget_fetched();
         loop {
             let leaf: ReadGuard<'_, ONCE> =
-                tree.find_again(&mut Structure::of(txn), span.goal(end), 0, 0, &mut restarts)?;
+                tree.find_again(&mut Structure::of_reader(txn), span.goal(end), 0, 0, &mut restarts)?;
             leaf.page().copy_to(0..PAGE_SIZE, &mut page);
             // The copy has to be whole before it is looked at, and the page unchanged until the versions have been read.
             if leaf.holds() {

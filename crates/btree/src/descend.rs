@@ -212,7 +212,7 @@ impl Tree {
         self.find_again(structure, Goal::At(key), level, bytes, &mut Restarts::default())
     }
 
-    /// [`Tree::find`] for who has been disturbed before.
+    /// [`Tree::find`] for an operation that has been disturbed before. Readers by a snapshot pass by all open splits.
     pub(crate) fn find_again<'p, G: Access<'p>>(
         &'p self,
         structure: &mut Structure<'_>,
@@ -221,7 +221,7 @@ impl Tree {
         bytes: usize,
         restarts: &mut Restarts,
     ) -> Result<G> {
-        let mut report = true;
+        let mut report = structure.links;
         let mut linked: Option<Unlinked> = None;
         loop {
             structure.reserve(bytes)?;

@@ -1,9 +1,10 @@
 //! Tables go: the pages of a tree become free.
 //!
-//! A table goes when its creation is taken back, or when a transaction that dropped it has committed. Either way nobody
-//! uses the tree any more, and its pages are freed one by one, the last leaf first, each by one record together with the
-//! entry that leads to it. Stopped anywhere, the tree is whole as far as it goes, and the next try goes on. The root is
-//! freed by the record that takes the row out of the catalogue, so the row stands for as long as a page does.
+//! A table goes when its creation is rolled back, or when a transaction that dropped it has committed and no reader by
+//! a snapshot needs it ([`crate::end`]). Either way no operation uses the tree any more. Its pages are freed one by
+//! one, the last leaf first, each by one record together with the entry that leads to it. Stopped anywhere, the tree is
+//! whole as far as it goes, and the next try goes on. The root is freed by the record that takes the row out of the
+//! catalogue, so the row stands for as long as a page does.
 //!
 //! **Why a freed page may be used again at once.** The record that frees a page rests on the last change of the page, on
 //! the commit that dropped the table, and on the map page. The record that takes the page into use rests on the map page
@@ -21,62 +22,14 @@ use foreshore_base::limits::MAX_KEY;
 use foreshore_base::{Csn, Error, PageId, Result};
 use foreshore_buffer::{ExclusiveGuard, Pinned, SharedGuard, change_cost};
 use foreshore_lock::{TableMode, Target};
-use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_txn::Txn;
 use foreshore_wal::Dep;
 use std::collections::HashSet;
-
-/// What [`Tree::gone`] says of a table that is there.
-const IN_USE: u64 = 0;
-/// The same of one that is dropped by a commit whose number is not noted yet; otherwise it is that number.
-const RETIRED: u64 = u64::MAX;
 
 /// Largest body of the record that ends a table.
 const MAX_DROP_BODY: usize = 16 + MAX_KEY + GHOST_BODY;
 
 impl Tree {
-    /// Marks a table as dropped, for whoever still has this tree or a clone of it: locks of the table then fail with
-    /// `TableDropped`. By the holder of the exclusive table lock, whose commit can no longer fail.
-    pub fn retire(&self) {
-        // ORDERING: Relaxed, the table lock orders it: who is granted a lock after this thread has given up its own sees it.
-        self.gone.store(RETIRED, Ordering::Relaxed);
-    }
-
-    /// Notes the number of the commit that dropped a table which was [retired](Self::retire).
-    pub fn dropped_by(&self, csn: Csn) {
-        // ORDERING: Relaxed, the number is all that matters.
-        self.gone.store(csn.0, Ordering::Relaxed);
-    }
-
-    /// Whether [`retire`](Self::retire) was called.
-    #[must_use]
-    #[inline]
-    pub fn is_retired(&self) -> bool {
-        // ORDERING: Relaxed, see `retire`.
-        self.gone.load(Ordering::Relaxed) != IN_USE
-    }
-
-    /// The commit that dropped the table, from the moment at which it is noted.
-    #[must_use]
-    pub fn dropped(&self) -> Option<Csn> {
-        // ORDERING: Relaxed, see `dropped_by`.
-        Some(self.gone.load(Ordering::Relaxed)).filter(|&csn| csn != IN_USE && csn != RETIRED).map(Csn)
-    }
-
-    /// Locks the table, which may have been dropped since the caller got to know it.
-    #[inline]
-    pub(crate) fn lock(&self, txn: &mut Txn, mode: TableMode) -> Result<()> {
-        txn.lock_table(self.table, mode)?;
-        if self.is_retired() { Err(self.dropped_under(txn)) } else { Ok(()) }
-    }
-
-    /// The error for who was granted a lock of a table that is gone. It rests on the commit that dropped the table.
-    #[cold]
-    fn dropped_under(&self, txn: &mut Txn) -> Error {
-        txn.observe_ended();
-        Error::TableDropped { table: self.table.into() }
-    }
-
     /// As [`insert_new`](Self::insert_new) into a catalogue, for who drops a table: on a full disk a leaf without room is split
     /// with a page of those that are kept for rollbacks. The drop gives back more.
     ///
@@ -94,8 +47,10 @@ impl Tree {
         self.insert_new(txn, key, row)
     }
 
-    /// Frees up to `pages` pages of a tree whose table was dropped by commit `dropped`, and returns whether only the root
-    /// is left. The transaction holds the table exclusively; nothing of what is done here can be taken back by it.
+    /// Frees up to `pages` pages of a tree whose table was dropped by commit `dropped`, and returns whether only the
+    /// root is left. The transaction holds the table exclusively, and
+    /// [`TxnManager::passed`](foreshore_txn::TxnManager::passed) has reached `dropped`. Nothing of what is done here
+    /// can be rolled back.
     ///
     /// # Errors
     /// `DiskFull`, `Io`, `Corrupted`, `OutOfFrames`, `Poisoned`. What has been freed is free, and the next try goes on.

@@ -9,8 +9,9 @@
 //! - [`Tree`]: the rows of one table, by key, in serializable transactions.
 //! - [`Cursor`]: a scan in key order.
 //!
-//! **Invariant:** a node whose high fence lies below what its parent says is marked incomplete; whoever goes right over
-//! such a node finishes its split.
+//! **Invariant:** a node whose high fence lies below what its parent says is marked incomplete. An operation that goes
+//! right over such a node finishes its split, but for readers by a snapshot, which hold no lock of the table and change
+//! nothing.
 //!
 //! **Invariant:** what was read without a latch counts, damage included, only after the version of its page has been validated.
 //!
@@ -26,6 +27,7 @@ mod cursor;
 mod damage;
 mod descend;
 mod drop;
+mod end;
 pub mod format;
 mod locking;
 mod lookup;

@@ -5,7 +5,6 @@ use crate::format::{GHOST, RowHeader};
 use crate::node::{Damage, Goal, NO_VERSION, NodeView};
 use crate::tree::{Structure, Tree};
 use foreshore_base::Result;
-use foreshore_lock::TableMode;
 use foreshore_sync::model::mutant;
 use foreshore_txn::{Seen, Snapshot, Txn, UndoPtr};
 
@@ -14,7 +13,8 @@ impl Tree {
     /// isolation of the transaction.
     ///
     /// # Errors
-    /// `KeyTooLarge`, `Deadlock`, `LockTimeout`, `SnapshotTooOld`, `TooManyTransactions`, `Corrupted`, `Io`, `OutOfFrames`, `Poisoned`.
+    /// `KeyTooLarge`, `Deadlock`, `LockTimeout`, `TableDropped`, `SnapshotTooOld`, `Corrupted`, `Io`, `OutOfFrames`,
+    /// `Poisoned`.
     pub fn get(&self, txn: &mut Txn, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
         match txn.reads_at()? {
             Some(snapshot) => self.get_at(txn, &snapshot, key, out),
@@ -22,18 +22,22 @@ impl Tree {
         }
     }
 
-    /// As [`get`](Self::get), by a snapshot.
+    /// Copies the value of `key` as `snapshot` sees it, and says whether there is one. Takes no lock.
     ///
     /// # Errors
     /// As [`get`](Self::get).
     pub fn get_at(&self, txn: &mut Txn, snapshot: &Snapshot, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
         Self::check_key(key)?;
-        // Against its end. Rows are not locked.
-        self.lock(txn, TableMode::IntentShared)?;
+        let _operation = self.begin_read(txn, snapshot)?;
+        self.read_at(txn, snapshot, key, out).map_err(|error| self.judge(txn, snapshot, error))
+    }
+
+    fn read_at(&self, txn: &mut Txn, snapshot: &Snapshot, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
         let mut restarts = Restarts::default();
         txn.forget_fetched();
         loop {
-            let leaf: ReadGuard<'_> = self.find_again(&mut Structure::of(txn), Goal::At(key), 0, 0, &mut restarts)?;
+            let structure = &mut Structure::of_reader(txn);
+            let leaf: ReadGuard<'_> = self.find_again(structure, Goal::At(key), 0, 0, &mut restarts)?;
             let row = copy_row(&leaf, key, out).map(|row| {
                 row.map(|(header, ghost)| {
                     let seen = txn.see(snapshot, header.xid, UndoPtr::from_bits(header.undo), out, || leaf.holds());

@@ -222,7 +222,7 @@ const GONE: Damage = "a row of a prepared transaction is gone";
 impl Tree {
     fn leaf_of(&self, again: &mut TakeOver<'_>, key: &[u8]) -> Result<ExclusiveGuard<'_>> {
         let (purpose, pages) = (Purpose::Rollback, Purpose::Rollback);
-        self.find(&mut Structure { session: again.session(), purpose, pages }, key, 0, 0)
+        self.find(&mut Structure { session: again.session(), purpose, pages, links: true }, key, 0, 0)
     }
 
     /// As [`held_row`](Self::held_row); `None` if damage hides the row for good.

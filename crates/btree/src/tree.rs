@@ -1,12 +1,12 @@
 //! Trees of a database, and what they share.
 
+use crate::end::TableEnd;
 use crate::node::{Damage, Node};
 use crate::record::TreeKind;
 use foreshore_base::limits::{MAX_KEY, MAX_VALUE};
 use foreshore_base::{Error, PageId, Result, TableId};
 use foreshore_buffer::{Change, ChangeRecord, ExclusiveGuard, Pool, change};
 use foreshore_space::{Purpose, Space};
-use foreshore_sync::primitive::atomic::AtomicU64;
 use foreshore_sync::{ShardedCounter, Signal};
 use foreshore_txn::{Txn, UndoContext};
 use foreshore_wal::{Dep, Session};
@@ -81,7 +81,7 @@ impl Trees {
     /// The tree of `table`, whose root is page `root`.
     #[must_use]
     pub fn tree(&self, table: TableId, root: PageId) -> Tree {
-        Tree { trees: self.clone(), table, root, gone: Arc::default() }
+        Tree { trees: self.clone(), table, root, end: Arc::default() }
     }
 
     /// The signal of the thread that grows the data file.
@@ -113,8 +113,8 @@ pub struct Tree {
     pub(crate) trees: Trees,
     pub(crate) table: TableId,
     pub(crate) root: PageId,
-    /// Whether the table was dropped, and by which commit (see [`crate::drop`]); shared by clones.
-    pub(crate) gone: Arc<AtomicU64>,
+    /// Shared by clones.
+    pub(crate) end: Arc<TableEnd>,
 }
 
 impl Tree {
@@ -170,12 +170,20 @@ pub(crate) struct Structure<'s> {
     pub(crate) purpose: Purpose,
     /// What pages are taken for.
     pub(crate) pages: Purpose,
+    /// Whether open splits on the way are finished.
+    pub(crate) links: bool,
 }
 
 impl<'s> Structure<'s> {
     /// For those who read or write data, and help on their way.
     pub(crate) fn of(txn: &'s mut Txn) -> Self {
-        Self { session: txn.session(), purpose: Purpose::Data, pages: Purpose::Data }
+        Self { session: txn.session(), purpose: Purpose::Data, pages: Purpose::Data, links: true }
+    }
+
+    /// For readers by a snapshot. They hold no lock of the table, which may be dropped meanwhile, and leave it as it
+    /// is.
+    pub(crate) fn of_reader(txn: &'s mut Txn) -> Self {
+        Self { links: false, ..Self::of(txn) }
     }
 
     /// For those who free pages. They may need one to link what a full disk has left open, and give back more.
@@ -185,7 +193,7 @@ impl<'s> Structure<'s> {
 
     /// For those who take a transaction back.
     pub(crate) fn of_undo(context: &'s mut UndoContext<'_>) -> Self {
-        Self { session: context.session(), purpose: Purpose::Rollback, pages: Purpose::Rollback }
+        Self { session: context.session(), purpose: Purpose::Rollback, pages: Purpose::Rollback, links: true }
     }
 
     /// Makes sure that records of `bytes` together (see [`change_cost`]) can be appended. Before the first latch.

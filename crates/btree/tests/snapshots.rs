@@ -4,13 +4,15 @@
 mod common;
 
 use common::{Bed, TABLE};
-use foreshore_base::{Error, Result};
+use foreshore_base::{Csn, Error, Result, TableId};
+use foreshore_btree::Tree;
 use foreshore_lock::TableMode;
 use foreshore_space::CATALOGUE_ROOT;
 use foreshore_sync::pause;
 use foreshore_sync::primitive::thread;
 use foreshore_txn::{Isolation, SnapshotKind, Txn, TxnOptions};
 use std::ops::Bound;
+use std::rc::Rc;
 use std::sync::mpsc::sync_channel;
 
 fn begin(bed: &Bed) -> Txn {
@@ -146,7 +148,7 @@ fn who_finds_a_table_gone_rests_on_who_dropped_it() {
     let mut dropper = bed.begin();
     dropper.lock_table(TABLE, TableMode::Exclusive).unwrap();
     bed.tree.put(&mut dropper, b"row", b"new").unwrap();
-    bed.tree.retire();
+    bed.tree.retire(dropper.xid().unwrap());
     let csn = dropper.commit().unwrap().csn();
     for isolation in [Isolation::ReadCommitted, Isolation::Snapshot, Isolation::Serializable] {
         let mut other = bed.txns.begin(TxnOptions { isolation, ..TxnOptions::default() }).unwrap();
@@ -203,4 +205,75 @@ fn a_change_takes_the_place_of_the_lock_of_its_row() {
     for commits in [true, false] {
         assert_eq!(used(true, commits), used(false, commits));
     }
+}
+
+/// What looks like damage to a reader by a snapshot counts while the snapshot is in use and the table there for it.
+#[test]
+fn damage_that_a_reader_by_a_snapshot_meets_is_judged_again() {
+    type Read = fn(&Tree, &mut Txn, &dyn Fn()) -> Result<()>;
+    let reads: [Read; 2] = [
+        |tree, txn, begin| {
+            begin();
+            tree.get(txn, b"row", &mut Vec::new()).map(drop)
+        },
+        |tree, txn, begin| {
+            let mut cursor = tree.range(txn, Bound::Unbounded, Bound::Unbounded)?;
+            begin();
+            cursor.next(txn).map(drop)
+        },
+    ];
+    for read in reads {
+        let bed = Bed::new(64);
+        bed.run(|txn| bed.tree.insert_new(txn, b"row", b"old"));
+        // The pages of this tree are those of another table, as they are when a table is gone.
+        let gone = bed.trees.tree(TableId(9), bed.tree.root());
+        let meets = |meanwhile: &dyn Fn()| {
+            let mut reader = begin(&bed);
+            let met = read(&gone, &mut reader, meanwhile).unwrap_err();
+            pause::set("nowhere", || ());
+            reader.rollback().unwrap();
+            met
+        };
+        let on_its_way = |hook: Rc<dyn Fn()>| pause::set("btree: a reader by a snapshot is on its way", move || hook());
+        assert!(matches!(meets(&|| ()), Error::Corrupted { .. }), "nothing explains it");
+        let txns = bed.txns.clone();
+        let cancel: Rc<dyn Fn()> = Rc::new(move || assert!(txns.kill_oldest_snapshot().is_some()));
+        let met = meets(&|| on_its_way(cancel.clone()));
+        assert!(matches!(met, Error::SnapshotTooOld { .. }), "the snapshot was cancelled meanwhile: {met}");
+        let ends = gone.clone();
+        let drops: Rc<dyn Fn()> = Rc::new(move || ends.dropped_by(Csn(1)));
+        let met = meets(&|| on_its_way(drops.clone()));
+        assert!(matches!(met, Error::TableDropped { .. }), "the table was dropped meanwhile: {met}");
+    }
+}
+
+/// A reader by a snapshot has no lock that keeps the table: it passes by splits that are open, which other operations
+/// finish.
+#[test]
+fn a_reader_by_a_snapshot_passes_by_open_splits() {
+    let bed = Bed::new(512);
+    for row in 0..60_u8 {
+        bed.run(|txn| bed.tree.insert_new(txn, &[row; 500], &[row; 900]));
+    }
+    bed.log.force(bed.log.current()).unwrap();
+    let fs = bed.fs.clone();
+    drop(bed);
+    let (records, mut open) = (common::lsns(&fs, 512).len(), 0);
+    for limit in common::LAYOUT_RECORDS..=records {
+        let (bed, _) = common::restart(&fs, 512, limit);
+        let before = bed.verify().open_splits;
+        let mut reader = begin(&bed);
+        let rows = common::scan(&bed.tree, &mut reader, Bound::Unbounded, Bound::Unbounded).unwrap();
+        let mut out = Vec::new();
+        for (key, value) in &rows {
+            assert!(bed.tree.get(&mut reader, key, &mut out).unwrap() && out == *value, "after {limit} records");
+        }
+        drop(reader);
+        assert_eq!(bed.verify().open_splits, before, "after {limit} records");
+        assert_eq!(bed.contents(), rows, "a scan that locks finds the same");
+        assert_eq!(bed.verify().open_splits, 0, "and finishes what it finds open");
+        assert_eq!(bed.pool.stats().pages_written, 0, "the next prefix starts from a blank file, too");
+        open += before;
+    }
+    assert!(open > 0, "no split was open");
 }

@@ -10,7 +10,7 @@ use foreshore_base::{Csn, Error, Place, Result, TableId};
 use foreshore_btree::{Tree, Trees};
 use foreshore_lock::TableMode;
 use foreshore_sync::primitive::atomic::Ordering;
-use foreshore_txn::Txn;
+use foreshore_txn::{Isolation, Snapshot, Txn};
 use std::ops::{Bound, Deref};
 use std::{any::TypeId, sync::Arc};
 
@@ -35,13 +35,18 @@ impl Deref for TreeRef<'_> {
     }
 }
 
-/// The tree of the table `name` with keys `K` and values `V`.
+/// The tree of the table `name` with keys `K` and values `V`: the one that the transaction's snapshot sees, if it has
+/// one.
 pub(crate) fn open_table<'e, K: Key + 'static, V: Value + 'static>(
     engine: &'e Engine,
     live: &mut Live,
     name: &str,
 ) -> Result<TreeRef<'e>> {
-    if let Some(info) = engine.tables.get(name).filter(|info| !live.has_dropped(info.tree.table())) {
+    let known = match whole_snapshot(&live.txn)? {
+        Some(snapshot) => seen_by(engine, &snapshot, name),
+        None => engine.tables.get(name),
+    };
+    if let Some(info) = known.filter(|info| !live.has_dropped(info.tree.table())) {
         return use_table::<K, V>(info, live);
     }
     if let Some(info) = live.created(name) {
@@ -63,7 +68,8 @@ pub(crate) fn open_table<'e, K: Key + 'static, V: Value + 'static>(
     create_table::<K, V>(engine, live, name)
 }
 
-/// The tree of the table `name`, if there is one. A table that is being dropped is one until the commit is numbered.
+/// The tree of the table `name` that the transaction's snapshot sees, if there is one; or that of a table that was
+/// created since, in which the snapshot sees nothing.
 ///
 /// That there is none is told at once, without a commit. So the commit that dropped the table is durable by then.
 pub(crate) fn known_table<'e, K: Key + 'static, V: Value + 'static>(
@@ -71,16 +77,38 @@ pub(crate) fn known_table<'e, K: Key + 'static, V: Value + 'static>(
     live: &mut Live,
     name: &str,
 ) -> Result<TreeRef<'e>> {
-    // All tables are known from the moment at which their creation is acknowledged.
     let no_table = || Error::NoTable { name: name.to_owned() };
-    let Some(info) = engine.tables.last(name) else {
-        engine.damage.check_tables()?;
-        return Err(no_table());
-    };
-    let Some(csn) = info.tree.dropped() else { return use_table::<K, V>(info, live) };
+    let Some(snapshot) = whole_snapshot(&live.txn)? else { return Err(no_table()) };
+    if let Some(info) = seen_by(engine, &snapshot, name) {
+        return use_table::<K, V>(info, live);
+    }
+    engine.damage.check_tables()?;
+    // All tables are known from the moment at which their creation is acknowledged. A snapshot may see a commit before
+    // that.
+    if engine.catalogue.get_at(&mut live.txn, &snapshot, name.as_bytes(), &mut live.found)? {
+        let row = decode(&engine.files, &live.found)?;
+        let id = row.table;
+        engine.tables.add(table_info(&engine.trees, name, row, live.txn.observed()));
+        let info = engine.tables.all(name).find(|info| info.tree.table() == id).ok_or_else(no_table)?;
+        return use_table::<K, V>(info, live);
+    }
+    let gone = engine.tables.all(name).find_map(|info| info.tree.gone_at(&snapshot)).unwrap_or_default();
+    live.txn.observe(gone);
     // WAIT: help - or park behind the leader.
-    engine.log.force(csn.lsn())?;
+    engine.log.force(gone.lsn())?;
     Err(no_table())
+}
+
+/// The snapshot by which a transaction reads from its begin to its end, if it does.
+fn whole_snapshot(txn: &Txn) -> Result<Option<Arc<Snapshot>>> {
+    if txn.isolation() == Isolation::Snapshot { txn.reads_at() } else { Ok(None) }
+}
+
+/// The table `name` that `snapshot` sees. Tables of a name come one after the other, so that is the oldest one whose
+/// drop the snapshot does not see. Where that one was created after the snapshot was taken, the snapshot sees no row of
+/// it.
+fn seen_by<'e>(engine: &'e Engine, snapshot: &Snapshot, name: &str) -> Option<&'e TableInfo> {
+    engine.tables.all(name).take_while(|info| info.tree.gone_at(snapshot).is_none()).last()
 }
 
 fn use_table<'e, K: Key + 'static, V: Value + 'static>(info: &'e TableInfo, live: &mut Live) -> Result<TreeRef<'e>> {

@@ -83,9 +83,9 @@ impl Db {
         engine.checkpointer.checkpoint()
     }
 
-    /// Frees the pages of all dropped tables, which background work does otherwise, and cuts the free pages at the end of the
-    /// data file off, but for a reserve. Returns by how many bytes the file is shorter. Others read and write meanwhile; if
-    /// they use the reserve up, the file stays as it is.
+    /// Frees the pages of all dropped tables that no snapshot from before the drop needs, which background work does
+    /// otherwise, and cuts the free pages at the end of the data file off, but for a reserve. Returns by how many bytes
+    /// the file is shorter. Others read and write meanwhile; if they use the reserve up, the file stays as it is.
     ///
     /// Pages in use are not moved: the file ends behind the last of them.
     ///

@@ -228,7 +228,7 @@ impl Parts {
             gate: Arc::clone(&self.gate),
             catalogue: trees.tree(CATALOGUE, CATALOGUE_ROOT),
             tables: Tables::new(),
-            reclaimer: Reclaimer::new(space.signal()),
+            reclaimer: Reclaimer::new(space.signal(), options.background),
             prepared: PreparedList::new(),
             damage,
             last_table: AtomicU32::new(CATALOGUE.0),

@@ -180,7 +180,7 @@ impl Engine {
         let Some((place, waiting)) = self.prepared.take(name)? else { return Err(self.no_prepared(name)?) };
         let Waiting { prepared, created, dropped, .. } = *waiting;
         // Before the locks go. A commit that fails has stopped the log.
-        dropped.iter().for_each(Tree::retire);
+        dropped.iter().for_each(|tree| tree.retire(prepared.xid_in_rows()));
         let ticket = prepared.commit()?;
         self.know_tables(created, dropped, ticket.csn());
         // WAIT: park - for durability, or help by writing the group when the log is free. Not by the ticket: the name is still taken, and

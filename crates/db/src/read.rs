@@ -1,4 +1,4 @@
-//! Transactions that only read: by one snapshot, without locks of rows.
+//! Transactions that only read: by one snapshot, without locks.
 
 use crate::{Db, Range, ReadOptions, Table, TableDef, Transaction};
 use foreshore_base::Result;
@@ -8,7 +8,7 @@ use std::{borrow::Borrow, ops::RangeBounds};
 
 impl Db {
     /// Begins a transaction that reads what is durable now, and the same for as long as it runs. It waits for no writer, and
-    /// no writer for it; only to drop a table that it has read has to wait.
+    /// no writer for it, nor does a transaction that drops a table which it reads.
     ///
     /// It sees every commit that was acknowledged as durable before. Never fails here, see [`begin`](Self::begin).
     #[must_use]
@@ -26,7 +26,8 @@ impl Db {
 /// A transaction that only reads, all of it by one snapshot: it comes after the writers whose commits it sees and before all
 /// others. Begun by [`Db::read`].
 ///
-/// Old versions of rows are kept for it. If they take too much room it is given up, and its operations answer
+/// Old versions of rows are kept for it, and the pages of tables that are dropped meanwhile. If it becomes too old, or
+/// old versions take too much room, it is cancelled, and its operations answer
 /// [`SnapshotTooOld`](crate::Error::SnapshotTooOld).
 #[derive(Debug)]
 pub struct ReadTransaction {
@@ -34,11 +35,11 @@ pub struct ReadTransaction {
 }
 
 impl ReadTransaction {
-    /// Opens a table. One that was created after the snapshot was taken is empty, and one that was dropped after it is gone. That
-    /// it is gone is told when the drop is durable.
+    /// Opens a table, as it was when the snapshot was taken: one that was dropped since is there with its rows, also
+    /// where another has its name by now. One that was created since, under a name that was free, is empty.
     ///
     /// # Errors
-    /// `NoTable`, `TableName`, `TableTypes`, and those of any operation.
+    /// `NoTable`, `TableName`, `TableTypes`, `SnapshotTooOld`, and those of any operation.
     pub fn open<K: Key + 'static, V: Value + 'static>(&self, def: TableDef<'_, K, V>) -> Result<ReadTable<'_, K, V>> {
         self.inner.open_existing(def).map(|table| ReadTable { table })
     }

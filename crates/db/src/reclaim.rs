@@ -1,8 +1,10 @@
 //! The pages of dropped tables become free.
 //!
-//! A dropped table stands in the catalogue, under a key of its own, until its last page is free. The pages are freed a few
-//! at a time, by a background thread or by [`crate::Db::vacuum`], after the commit that dropped the table; a restart finds
-//! the row and goes on.
+//! A dropped table stands in the catalogue, under a key of its own, until its last page is free. Its pages are **held**
+//! until the commit that dropped it is durable and no snapshot from before that commit is in use: readers by such a
+//! snapshot go on in the table, and hold no lock of it (see [`foreshore_btree::Tree::gone_at`]). Then they are freed a
+//! few at a time, by a background thread or by [`crate::Db::vacuum`]. A restart finds the row in the catalogue and goes
+//! on; it knows no snapshots.
 
 use crate::TxnOptions;
 use crate::engine::Engine;
@@ -21,12 +23,14 @@ const LABEL: &str = "reclaim";
 /// How long the background thread waits for a check that goes on in the table. It has other work.
 const PATIENCE: Duration = Duration::from_millis(5);
 
-/// Pause after the first try that meets a damaged page. It doubles with each that follows.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// Longest pause. A damaged page mostly stays damaged, and each try reads pages on the way to it.
-const MAX_PAUSE: Duration = Duration::from_secs(60);
+/// Pause after the first try, and the longest one. It doubles from try to try.
+type Pauses = [Duration; 2];
+/// For a table with a damaged page, which mostly stays damaged: each try reads pages on the way to it.
+const DAMAGED: Pauses = [Duration::from_millis(50), Duration::from_secs(60)];
+/// For a table that is held. The first pause is a few flushes of the log; the longest leaves an idle machine alone.
+const HELD: Pauses = [Duration::from_millis(5), Duration::from_millis(500)];
 
-/// When a table is tried again whose pages cannot be freed because one is damaged.
+/// When a table is tried again whose pages could not be freed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Backoff {
     pause: Duration,
@@ -34,9 +38,9 @@ struct Backoff {
 }
 
 impl Backoff {
-    /// After one more try, at `now`, that met damage.
-    fn next(self, now: Nanos) -> Self {
-        let pause = (2 * self.pause).clamp(FIRST_PAUSE, MAX_PAUSE);
+    /// The state after one more try in vain, at `now`.
+    fn next(self, now: Nanos, [first, longest]: Pauses) -> Self {
+        let pause = (2 * self.pause).clamp(first, longest);
         Self { pause, due: now + pause }
     }
 
@@ -54,65 +58,111 @@ struct Dropped {
     backoff: Backoff,
 }
 
+/// Tables that were dropped and have pages left.
+#[derive(Default)]
+struct DroppedTables {
+    /// Those that a snapshot may need.
+    held: Vec<Dropped>,
+    /// When those are looked at again.
+    look: Backoff,
+    /// Those that none needs.
+    free: Vec<Dropped>,
+}
+
 /// What is left to free.
 pub(crate) struct Reclaimer {
-    tables: Mutex<Vec<Dropped>>,
+    tables: Mutex<DroppedTables>,
     clock: SystemClock,
     /// Notified when there is something.
     signal: Signal,
+    /// Whether threads do the work. Without them nothing that is done depends on time, but for damage.
+    has_threads: bool,
 }
 
 impl Reclaimer {
     /// With the signal of the thread that does the work.
-    pub(crate) fn new(signal: Signal) -> Self {
-        Self { tables: Mutex::new(LockRank::Leaf, Vec::new()), clock: SystemClock::new(), signal }
+    pub(crate) fn new(signal: Signal, has_threads: bool) -> Self {
+        let tables = Mutex::new(LockRank::Leaf, DroppedTables::default());
+        Self { tables, clock: SystemClock::new(), signal, has_threads }
     }
 
     /// Takes on tables that commit `by` dropped.
     pub(crate) fn add(&self, trees: impl IntoIterator<Item = Tree>, by: Csn) {
         let dropped = trees.into_iter().map(|tree| Dropped { tree, by, backoff: Backoff::default() });
-        self.tables.lock().extend(dropped);
+        {
+            let mut tables = self.tables.lock();
+            tables.held.extend(dropped);
+            tables.look = Backoff::default();
+        }
         self.signal.notify();
+    }
+
+    /// The newest commit that dropped a held table, if it is time to look whether that is needed any more.
+    fn newest_held(&self, is_due: impl Fn(Duration) -> bool) -> Option<Csn> {
+        let tables = self.tables.lock();
+        let newest = tables.held.iter().map(|dropped| dropped.by).max()?;
+        is_due(tables.look.left(self.clock.now())).then_some(newest)
+    }
+
+    /// Lets go of what commits up to `passed` dropped: no snapshot needs it, and that stays so.
+    fn let_go(&self, passed: Csn) {
+        let now = self.clock.now();
+        let mut tables = self.tables.lock();
+        let DroppedTables { held, look, free } = &mut *tables;
+        free.extend(held.extract_if(.., |dropped| dropped.by <= passed));
+        if self.has_threads {
+            *look = look.next(now, HELD);
+        }
     }
 
     /// A table whose turn it is, if there is one, and after how long the next one has its turn; `None` if no table is left.
     fn due(&self) -> Option<(Option<Dropped>, Duration)> {
         let now = self.clock.now();
         let tables = self.tables.lock();
-        let pause = tables.iter().map(|dropped| dropped.backoff.left(now)).min()?;
-        Some((tables.iter().find(|dropped| dropped.backoff.left(now).is_zero()).cloned(), pause))
+        let look = (!tables.held.is_empty()).then(|| tables.look.left(now));
+        let pause = tables.free.iter().map(|dropped| dropped.backoff.left(now)).chain(look).min()?;
+        Some((tables.free.iter().find(|dropped| dropped.backoff.left(now).is_zero()).cloned(), pause))
     }
 
-    /// The first table that is not among `others`.
+    /// The first table that no snapshot needs and that is not among `others`.
     fn first_but(&self, others: &[TableId]) -> Option<Dropped> {
-        self.tables.lock().iter().find(|dropped| !others.contains(&dropped.tree.table())).cloned()
+        self.tables.lock().free.iter().find(|dropped| !others.contains(&dropped.tree.table())).cloned()
     }
 
     /// Whether pages of a dropped table are left. Does not change while the caller holds the table's lock.
     pub(crate) fn has(&self, table: TableId) -> bool {
-        self.tables.lock().iter().any(|dropped| dropped.tree.table() == table)
+        let tables = self.tables.lock();
+        tables.held.iter().chain(&tables.free).any(|dropped| dropped.tree.table() == table)
+    }
+
+    /// How many tables a snapshot may need.
+    pub(crate) fn held(&self) -> u64 {
+        self.tables.lock().held.len() as u64
     }
 
     /// Lets the other tables go first, because of `cause`. One with a damaged page is not tried for a while.
     fn postpone(&self, table: TableId, cause: &Error) {
         let now = self.clock.now();
-        let mut tables = self.tables.lock();
-        let Some(at) = tables.iter().position(|dropped| dropped.tree.table() == table) else { return };
-        let mut dropped = tables.remove(at);
+        let free = &mut self.tables.lock().free;
+        let Some(at) = free.iter().position(|dropped| dropped.tree.table() == table) else { return };
+        let mut dropped = free.remove(at);
         if let Error::Corrupted { .. } = cause {
-            dropped.backoff = dropped.backoff.next(now);
+            dropped.backoff = dropped.backoff.next(now, DAMAGED);
         }
-        tables.push(dropped);
+        free.push(dropped);
     }
 
     fn remove(&self, table: TableId) {
-        self.tables.lock().retain(|dropped| dropped.tree.table() != table);
+        self.tables.lock().free.retain(|dropped| dropped.tree.table() != table);
     }
 }
 
 impl Engine {
     /// Frees some pages of a dropped table, and returns after how long to go on; `None` if no table is left. For background work.
     pub(crate) fn reclaim_some(&self) -> Result<Option<Duration>> {
+        if self.reclaimer.newest_held(|left| left.is_zero()).is_some() {
+            self.reclaimer.let_go(self.txns.passed());
+        }
         let Some((due, pause)) = self.reclaimer.due() else { return Ok(None) };
         let Some(dropped) = due else { return Ok(Some(pause)) };
         let txn = self.begin_own(TxnOptions::new().label(LABEL).lock_timeout(PATIENCE))?;
@@ -123,8 +173,14 @@ impl Engine {
         }
     }
 
-    /// Frees all pages of all dropped tables. Those that are damaged keep no other from it.
+    /// Frees all pages of all dropped tables but those that a snapshot needs. Those that are damaged keep no other from
+    /// it.
     pub(crate) fn reclaim_all(&self) -> Result<()> {
+        if let Some(newest) = self.reclaimer.newest_held(|_| true) {
+            // WAIT: help - or park behind the leader: before the drop is durable every snapshot is from before it.
+            self.log.force(newest.lsn())?;
+            self.reclaimer.let_go(self.txns.passed());
+        }
         let (mut damaged, mut found) = (Vec::new(), Ok(()));
         while let Some(dropped) = self.reclaimer.first_but(&damaged) {
             let txn = self.begin(TxnOptions::new().label(LABEL))?;
@@ -172,9 +228,9 @@ mod tests {
         assert!(backoff.left(now).is_zero(), "the first try does not wait");
         while now < Nanos::from(Duration::from_secs(3600)) {
             let last = backoff;
-            backoff = last.next(now);
+            backoff = last.next(now, DAMAGED);
             tries += 1;
-            let expected = if tries == 1 { FIRST_PAUSE } else { (2 * last.pause).min(MAX_PAUSE) };
+            let expected = if tries == 1 { DAMAGED[0] } else { (2 * last.pause).min(DAMAGED[1]) };
             assert_eq!((backoff.left(now), backoff.pause), (expected, expected));
             now = backoff.due;
             assert!(backoff.left(now).is_zero());

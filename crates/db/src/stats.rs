@@ -23,6 +23,9 @@ pub struct Stats {
     pub pool: PoolStats,
     /// Pages of the data file.
     pub space: SpaceStats,
+    /// Dropped tables whose pages are kept because a snapshot from before the drop is in use, or the drop is not
+    /// durable yet.
+    pub held_tables: u64,
     /// Changes of the structure of trees.
     pub tree: TreeStats,
     /// Transactions.
@@ -64,6 +67,7 @@ impl Engine {
             log_retained_bytes: self.log.retained_bytes(),
             pool,
             space: self.space.stats(),
+            held_tables: self.reclaimer.held(),
             tree: self.trees.stats(),
             prepared: self.prepared.count() as u64,
             oldest_transaction: self.txns.oldest_transaction(),

@@ -93,13 +93,23 @@ struct Entry {
     newest: AtomicUsize,
 }
 
+/// A table in the list.
+struct Listed<T> {
+    table: T,
+    /// Place of the table that had the name before.
+    before: Option<usize>,
+}
+
+/// A part of the list.
+type Chunk<T> = Box<[OnceLock<Listed<T>>]>;
+
 /// Name to table. Entries are only ever added: a reader follows set-once cells and writes nothing, so that opening a table
 /// costs no contended memory access. What is known of a dropped table stays in memory until the database is closed, since
 /// readers may look at it: some hundred bytes each.
 pub(crate) struct Tables<T> {
     hasher: RandomState,
     levels: [OnceLock<Box<[OnceLock<Entry>]>>; LEVELS],
-    list: [OnceLock<Box<[OnceLock<T>]>>; CHUNKS],
+    list: [OnceLock<Chunk<T>>; CHUNKS],
     /// Tables in the list.
     writer: Mutex<usize>,
 }
@@ -116,34 +126,44 @@ impl<T: Named> Tables<T> {
 
     /// The table with that name, if it is known and has not been dropped.
     pub(crate) fn get(&self, name: &str) -> Option<&T> {
-        self.last(name).filter(|table| !table.is_dropped())
+        self.all(name).next().filter(|table| !table.is_dropped())
     }
 
-    /// The last table with that name that is known, dropped or not.
-    pub(crate) fn last(&self, name: &str) -> Option<&T> {
+    /// The tables that have had that name, dropped or not, the newest first.
+    pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &T> {
+        let newest = self.entry(name).map(|entry| self.newest(entry));
+        let all = std::iter::successors(newest, |listed| listed.before.map(|at| self.at(at)));
+        all.map(|listed| &listed.table)
+    }
+
+    fn entry(&self, name: &str) -> Option<&Entry> {
         let hash = self.hasher.hash_one(name);
         for level in &self.levels {
             for slot in probe(level.get()?, hash) {
                 // An empty slot ends the search: entries go to the first free one and never leave.
                 let entry = slot.get()?;
                 if *entry.name == *name {
-                    return Some(self.newest(entry));
+                    return Some(entry);
                 }
             }
         }
         None
     }
 
-    fn newest(&self, entry: &Entry) -> &T {
+    fn newest(&self, entry: &Entry) -> &Listed<T> {
         // ORDERING: consume, pairs with the store in `add`.
-        let (chunk, at) = place(entry.newest.load(Ordering::Acquire));
+        self.at(entry.newest.load(Ordering::Acquire))
+    }
+
+    fn at(&self, index: usize) -> &Listed<T> {
+        let (chunk, at) = place(index);
         self.list[chunk].get().and_then(|chunk| chunk[at].get()).expect("a table is in the list before its name")
     }
 
     /// The table with that id, if it is known, dropped or not. Looks at all of them.
     pub(crate) fn by_id(&self, id: TableId) -> Option<&T> {
         let known = (0..).map(place).map_while(|(chunk, at)| self.list.get(chunk)?.get()?[at].get());
-        known.into_iter().find(|table| table.id() == id)
+        known.into_iter().map(|listed| &listed.table).find(|table| table.id() == id)
     }
 
     /// Adds a table unless it, or a later one of that name, is there, and returns the one that is.
@@ -155,21 +175,23 @@ impl<T: Named> Tables<T> {
             for slot in probe(slots, hash) {
                 match slot.get() {
                     Some(entry) if *entry.name == *table.name() => {
-                        let known = self.newest(entry);
-                        // Who adds a table that he created may come after the one who dropped it.
+                        let known = &self.newest(entry).table;
+                        // The creator of a table may add it after another transaction has dropped it.
                         if known.id() < table.id() {
-                            let at = self.push(&mut count, table);
+                            // ORDERING: Relaxed, stored under the lock.
+                            let before = Some(entry.newest.load(Ordering::Relaxed));
+                            let at = self.push(&mut count, Listed { table, before });
                             // ORDERING: publish, pairs with `newest`.
                             entry.newest.store(at, Ordering::Release);
-                            return self.newest(entry);
+                            return &self.newest(entry).table;
                         }
                         return known;
                     }
                     Some(_) => {}
                     None => {
                         let name = table.name().into();
-                        let newest = AtomicUsize::new(self.push(&mut count, table));
-                        return self.newest(slot.get_or_init(|| Entry { name, newest }));
+                        let newest = AtomicUsize::new(self.push(&mut count, Listed { table, before: None }));
+                        return &self.newest(slot.get_or_init(|| Entry { name, newest })).table;
                     }
                 }
             }
@@ -178,7 +200,7 @@ impl<T: Named> Tables<T> {
     }
 
     /// Appends to the list and returns the place.
-    fn push(&self, count: &mut usize, table: T) -> usize {
+    fn push(&self, count: &mut usize, table: Listed<T>) -> usize {
         let (chunk, at) = place(*count);
         let slots = self.list[chunk].get_or_init(|| (0..CHUNK << chunk).map(|_| OnceLock::new()).collect());
         assert!(slots[at].set(table).is_ok(), "a place is given once");
@@ -249,6 +271,8 @@ mod tests {
             assert!(tables.get("again").is_none());
             assert_eq!(tables.add(entry("again", id)).2.load(Ordering::Relaxed), 1, "its creator comes late");
             assert!(tables.get("again").is_none());
+            assert!(tables.all("again").map(|entry| entry.1).eq((1..=id).rev()), "the newest first");
         }
+        assert_eq!(tables.all("never").count(), 0);
     }
 }

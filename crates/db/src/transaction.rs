@@ -115,6 +115,9 @@ impl Transaction {
     /// Opens a table, and creates it where there is none. Creation is part of the transaction: other transactions that
     /// ask for a table which is not there wait until this one ends.
     ///
+    /// At [`Isolation::Snapshot`](crate::Isolation::Snapshot) a table that was dropped since the transaction began is
+    /// still there to read, and a write to it answers [`Error::TableDropped`].
+    ///
     /// # Errors
     /// `TableName`, `TableTypes`, and those of any operation.
     pub fn open<K: Key + 'static, V: Value + 'static>(&self, def: TableDef<'_, K, V>) -> Result<Table<'_, K, V>> {
@@ -133,10 +136,11 @@ impl Transaction {
         Ok(Table::new(self, tree))
     }
 
-    /// Drops the table `name` with all its rows, and says whether there was one. Waits until no other transaction uses it;
-    /// those that have opened it and not used it yet get [`Error::TableDropped`]. Its pages become free in the background
-    /// once this transaction has committed. What this transaction still writes through a [`Table`] that it opened before
-    /// goes with the table.
+    /// Drops the table `name` with all its rows, and says whether there was one. Waits until no other transaction
+    /// writes it or holds locks in it; those that have opened it and not used it yet get [`Error::TableDropped`].
+    /// Readers by a snapshot are not waited for: those from before the commit go on reading the table. Its pages become
+    /// free in the background once this transaction has committed and no such snapshot is left. What this transaction
+    /// still writes through a [`Table`] that it opened before goes with the table.
     ///
     /// # Errors
     /// `TableName`, and those of any operation.
@@ -175,7 +179,7 @@ impl Transaction {
             txn.check_savepoint(&savepoint.below)?;
             let new = &created[savepoint.created..];
             txn.rollback_to(&savepoint.below, |table| new.iter().any(|info| info.tree.table() == table))?;
-            created.drain(savepoint.created..).for_each(|info| info.tree.retire());
+            created.drain(savepoint.created..).for_each(|info| info.tree.withdraw());
             dropped.truncate(savepoint.dropped);
             Ok(())
         })

@@ -6,8 +6,8 @@ use foreshore_base::Result;
 use foreshore_base::limits::PAGE_SIZE;
 
 impl Engine {
-    /// Frees what was dropped and cuts the end of the file off. Returns how many bytes are gone. A damaged table is told of when
-    /// all else is done.
+    /// Frees what was dropped, but for tables that an older snapshot still reads, and cuts the end of the file off.
+    /// Returns how many bytes are gone. A damaged table is told of when all else is done.
     pub(crate) fn vacuum(&self) -> Result<u64> {
         let reclaimed = self.reclaim_all();
         let gone = self.cut_end()?;

@@ -3,10 +3,10 @@
 #![cfg(foreshore_shuttle)]
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "the parts are taken as a whole")]
 
-#[path = "../src/past.rs"]
-mod past;
 #[path = "../src/grown.rs"]
 mod grown;
+#[path = "../src/past.rs"]
+mod past;
 #[path = "../src/pinned.rs"]
 mod pinned;
 #[path = "../src/pins.rs"]

@@ -54,7 +54,14 @@ impl Cursor {
         }
         ahead.window = (2 * ahead.window).min(most);
         // An error is for the scan, if it gets there.
-        let leaves = self.tree.leaves_of(&mut Structure::of(txn), span, end, ahead.window).unwrap_or_default();
+        let leaves = match &self.snapshot {
+            None => self.tree.leaves_of(&mut Structure::of(txn), span, end, ahead.window),
+            Some(snapshot) => self
+                .tree
+                .begin_read(txn, snapshot)
+                .and_then(|_operation| self.tree.leaves_of(&mut Structure::of_reader(txn), span, end, ahead.window)),
+        };
+        let leaves = leaves.unwrap_or_default();
         // At the end of a node there are fewer.
         ahead.left = leaves.len();
         pool.prefetch(&leaves);

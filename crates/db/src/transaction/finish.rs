@@ -6,11 +6,13 @@ use crate::engine::Engine;
 use crate::tables::TableInfo;
 use foreshore_base::{Csn, Result};
 use foreshore_btree::Tree;
+use foreshore_sync::pause;
 use foreshore_wal::CommitTicket;
 
 impl Engine {
     /// Others learn of the tables that commit `csn` has created and dropped. The latter are retired.
     pub(crate) fn know_tables(&self, created: Vec<TableInfo>, dropped: Vec<Tree>, csn: Csn) {
+        pause::point("db: about to make tables known");
         for mut table in created.into_iter().filter(|info| !info.tree.is_retired()) {
             table.created = csn;
             self.tables.add(table);
@@ -141,7 +143,7 @@ impl Transaction {
         let live = self.take_live()?;
         let Live { txn, created, dropped, .. } = *live;
         // Before the locks go. A commit that fails has stopped the log.
-        dropped.iter().for_each(Tree::retire);
+        dropped.iter().for_each(|tree| tree.retire(txn.xid().expect("the drop has changed the catalogue")));
         let engine = &self.engine;
         // Before a callback of another commit is called on this thread: it may close the database, which waits for this transaction.
         let end = |csn| {

@@ -3,7 +3,7 @@
 use crate::quarantine::{Kind, damage, options, pages};
 use crate::support::{DIR, NUMBERS, Snapshot, TEXTS, fill, in_memory, numbers, open, small};
 use foreshore::limits::{BLOCK, PAGE_SIZE};
-use foreshore::{Db, Error, Isolation, TableDef, TxnOptions};
+use foreshore::{Db, Error, Isolation, ReadOptions, TableDef, TxnOptions};
 use foreshore_io::{Fs, Mem};
 use std::sync::{Arc, mpsc};
 use std::{thread, time::Duration};
@@ -173,7 +173,10 @@ fn nobody_hears_of_a_drop_that_may_be_lost() {
     }
     type Ask = fn(&Db);
     let asks: [(&str, Ask); 3] = [
-        ("who reads", |db| assert!(matches!(db.read().open(NUMBERS), Err(Error::NoTable { .. })))),
+        ("a reader of the latest", |db| {
+            let reader = db.read_with(ReadOptions::new().latest());
+            assert!(matches!(reader.open(NUMBERS), Err(Error::NoTable { .. })));
+        }),
         ("who drops it again", |db| assert!(!drop_numbers(db))),
         ("who refuses to go on", |db| {
             db.run(|tx| if tx.drop_table(NUMBERS.name())? { Ok(()) } else { Err(Gone) }).expect_err("it is gone");
@@ -189,6 +192,12 @@ fn nobody_hears_of_a_drop_that_may_be_lost() {
         let ticket = tx.commit_pipelined().unwrap();
         let lost = Snapshot::of(&fs).restore();
         assert!(open(&lost).unwrap().read().open(NUMBERS).is_ok(), "a loss of power before takes the drop back");
+        assert_eq!(
+            db.read().open(NUMBERS).unwrap().get(3).unwrap(),
+            Some(3),
+            "a reader of what is durable does not see it"
+        );
+        assert!(!ticket.is_durable(), "nor does it wait");
         ask(&db);
         assert!(ticket.is_durable(), "{who}");
         let kept = Snapshot::of(&fs).restore();
@@ -200,10 +209,12 @@ fn nobody_hears_of_a_drop_that_may_be_lost() {
 #[test]
 fn nobody_hears_of_a_lost_drop_through_a_table_that_was_open() {
     for by_snapshot in [true, false] {
+        let at = |isolation| TxnOptions::new().isolation(isolation);
         let fs: Arc<dyn Fs> = Arc::new(Mem::null());
         let db = small().background(false).fs(Arc::clone(&fs)).open("/db").unwrap();
         fill(&db, 10);
-        let (reader, writer) = (db.read(), db.begin());
+        // Each of its statements reads what is committed by then.
+        let (reader, writer) = (db.begin_with(at(Isolation::ReadCommitted)), db.begin());
         let (read, written) = (reader.open(NUMBERS).unwrap(), writer.open(NUMBERS).unwrap());
         let tx = db.begin();
         assert!(tx.drop_table(NUMBERS.name()).unwrap());

@@ -12,6 +12,7 @@ mod cut;
 mod disk_full;
 mod doublewrite;
 mod drop;
+mod drop_snapshots;
 mod flip;
 mod footprint;
 mod full_disks;

@@ -1,0 +1,152 @@
+//! The end of a table, as operations that have its tree open learn of it.
+//!
+//! Writers and locking readers hold a lock of the table, which a transaction that drops it waits for. Readers by a
+//! snapshot hold none: a table that was dropped by a commit above their snapshot is there for them, by this protocol.
+//!
+//! 1. *Drop.* The dropper notes its xid in the tree before its commit record, and the number of the commit afterwards.
+//!    A reader asks its snapshot about either. A reader whose snapshot is at or above the commit finds one of them: it
+//!    has read a clock that was raised behind the note.
+//! 2. *Read.* Each operation shows itself in the slot of its snapshot ([`Txn::begin_read`]), then looks at the note. It
+//!    changes nothing in the tree, not even an open split.
+//! 3. *Free.* Pages are freed when [`foreshore_txn::TxnManager::passed`] has reached the commit: no snapshot is below
+//!    it, and no operation of a cancelled reader is under way.
+//!
+//! **Invariant:** no page of a table is freed during an operation that reads the table by a snapshot.
+//!
+//! What such an operation takes for damage is judged again all the same ([`Tree::judge`]) before it is called so: pages
+//! are validated by the id of the table in them, so no reader takes a page of another table for its own.
+
+use crate::tree::Tree;
+use foreshore_base::{Csn, Error, Result, Xid};
+use foreshore_lock::TableMode;
+use foreshore_sync::pause;
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
+use foreshore_txn::{ReadOperation, Snapshot, Txn, Visibility};
+
+/// Whether a table is dropped.
+///
+/// ```text
+///  bits 0..2   0 in use | 1 dropping | 2 dropped | 3 withdrawn
+///  bits 2..64  the xid of the dropper, if dropping; the number of its commit, if dropped
+/// ```
+///
+/// 1. 0 -> 1 -> 2: by the dropper, which holds the table exclusively up to its commit, before its commit record and
+///    when that has its number.
+/// 2. 0 -> 3: by the creator, which rolls the creation back. No other transaction knows the tree.
+#[derive(Debug, Default)]
+pub(crate) struct TableEnd(AtomicU64);
+
+/// A state of [`TableEnd`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    InUse,
+    Dropping(Xid),
+    Dropped(Csn),
+    Withdrawn,
+}
+
+impl TableEnd {
+    fn stage(&self) -> Stage {
+        // ORDERING: Acquire, pairs with `set`: what the dropper did before is visible.
+        let word = self.0.load(Ordering::Acquire);
+        match word & 3 {
+            0 => Stage::InUse,
+            1 => Stage::Dropping(Xid(word >> 2)),
+            2 => Stage::Dropped(Csn(word >> 2)),
+            _ => Stage::Withdrawn,
+        }
+    }
+
+    fn set(&self, stage: Stage) {
+        let word = match stage {
+            Stage::InUse => 0,
+            Stage::Dropping(xid) => xid.0 << 2 | 1,
+            Stage::Dropped(csn) => csn.0 << 2 | 2,
+            Stage::Withdrawn => 3,
+        };
+        // ORDERING: Release, before the clock is raised to the commit, whose readers find it; a thread that is granted
+        // a lock of the table finds it by that.
+        self.0.store(word, Ordering::Release);
+    }
+}
+
+impl Tree {
+    /// Marks the table as dropped by transaction `by`, which holds it exclusively and whose commit can no longer fail.
+    /// Locks of the table then fail with `TableDropped`, and so do readers whose snapshot sees the commit.
+    pub fn retire(&self, by: Xid) {
+        self.end.set(Stage::Dropping(by));
+    }
+
+    /// Notes the number of the commit that dropped a table which was [retired](Self::retire).
+    pub fn dropped_by(&self, csn: Csn) {
+        self.end.set(Stage::Dropped(csn));
+    }
+
+    /// Marks a table as never created, by the transaction that has created it and has rolled that back.
+    pub fn withdraw(&self) {
+        self.end.set(Stage::Withdrawn);
+    }
+
+    /// Whether the table was dropped, or its creation rolled back.
+    #[must_use]
+    #[inline]
+    pub fn is_retired(&self) -> bool {
+        self.end.stage() != Stage::InUse
+    }
+
+    /// The commit that dropped the table, if `snapshot` sees it; zero if nothing has to become durable for that.
+    #[must_use]
+    pub fn gone_at(&self, snapshot: &Snapshot) -> Option<Csn> {
+        match self.end.stage() {
+            Stage::InUse => None,
+            Stage::Dropping(xid) => match snapshot.visibility(xid) {
+                Visibility::Visible(csn) => Some(csn),
+                Visibility::Invisible => None,
+            },
+            Stage::Dropped(csn) => (csn <= snapshot.csn()).then_some(csn),
+            Stage::Withdrawn => Some(Csn::ZERO),
+        }
+    }
+
+    /// Locks the table, which may have been dropped since the caller got to know it.
+    #[inline]
+    pub(crate) fn lock(&self, txn: &mut Txn, mode: TableMode) -> Result<()> {
+        txn.lock_table(self.table, mode)?;
+        if self.is_retired() { Err(self.dropped_under(txn)) } else { Ok(()) }
+    }
+
+    /// The error for a transaction that was granted a lock of a table that is gone. It rests on the commit that dropped
+    /// the table.
+    #[cold]
+    fn dropped_under(&self, txn: &mut Txn) -> Error {
+        txn.observe_ended();
+        Error::TableDropped { table: self.table.into() }
+    }
+
+    /// Begins an operation that reads the table by `snapshot`, without a lock of it.
+    pub(crate) fn begin_read<'s>(&self, txn: &mut Txn, snapshot: &'s Snapshot) -> Result<ReadOperation<'s>> {
+        let operation = txn.begin_read(snapshot)?;
+        self.check_there(txn, snapshot)?;
+        pause::point("btree: a reader by a snapshot is on its way");
+        Ok(operation)
+    }
+
+    fn check_there(&self, txn: &mut Txn, snapshot: &Snapshot) -> Result<()> {
+        let Some(csn) = self.gone_at(snapshot) else { return Ok(()) };
+        // A cancelled snapshot sees what it should not.
+        txn.check_snapshot(snapshot)?;
+        txn.observe(csn);
+        Err(Error::TableDropped { table: self.table.into() })
+    }
+
+    /// Judges an error of an operation that read by `snapshot` again: what looks like damage counts only while the
+    /// snapshot was not cancelled and the table is there for it.
+    #[cold]
+    pub(crate) fn judge(&self, txn: &mut Txn, snapshot: &Snapshot, error: Error) -> Error {
+        if !matches!(error, Error::Corrupted { .. }) {
+            return error;
+        }
+        let judged = txn.check_snapshot(snapshot).and_then(|()| self.check_there(txn, snapshot));
+        judged.err().unwrap_or(error)
+    }
+}
