@@ -253,7 +253,11 @@ impl Cursor {
                         return Ok(None);
                     }
                     match txn.see(snapshot, xid, UndoPtr::from_bits(undo), image, || leaf.holds()) {
-                        Seen::Newest => Ok((!row.header.is_ghost()).then_some(false)),
+                        Seen::Newest if row.header.is_ghost() => {
+                            tree.note_ghost(pid, row.key);
+                            Ok(None)
+                        }
+                        Seen::Newest => Ok(Some(false)),
                         Seen::Older(flags) => Ok((flags & GHOST == 0).then_some(true)),
                         Seen::Nothing => Ok(None),
                         Seen::Spilled => {

@@ -33,6 +33,7 @@ mod locking;
 mod lookup;
 mod node;
 mod purge;
+mod queue;
 mod record;
 mod recover;
 mod split;
@@ -42,6 +43,8 @@ mod verify;
 mod write;
 
 pub use cursor::Cursor;
+pub use purge::PurgedLeaf;
+pub use queue::{QueuedLeaf, QueuedRange};
 pub use record::TreeKind;
 pub use tree::{Tree, TreeStats, Trees};
 pub use verify::TreeReport;

@@ -1,13 +1,13 @@
-//! Room in a leaf: its ghosts go, or it is split.
+//! Deleted rows leave their leaves: in the background, and where a row needs the space.
 
 use crate::format::SLOT;
-use crate::node::{Node, Row};
+use crate::node::{Damage, Node, Row};
 use crate::record::TreeKind;
 use crate::tree::{Structure, Tree, record};
 use foreshore_base::codec::Put;
 use foreshore_base::limits::PAGE_SIZE;
-use foreshore_base::{Result, Xid};
-use foreshore_buffer::{ExclusiveGuard, change_cost};
+use foreshore_base::{Error, PageId, Result, Xid};
+use foreshore_buffer::{ExclusiveGuard, Wanted, change_cost};
 use foreshore_txn::{Txn, UndoContext};
 use foreshore_wal::Dep;
 
@@ -16,12 +16,37 @@ const MAX_PURGE_BODY: usize = PAGE_SIZE / SLOT * 2;
 /// Log that a purge takes.
 const PURGE_COST: usize = change_cost(1, MAX_PURGE_BODY);
 
+/// What [`Tree::purge_leaf`] has left.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PurgedLeaf {
+    /// The page of the leaf.
+    pub page: PageId,
+    /// Deleted rows that went.
+    pub purged: usize,
+    /// Deleted rows that had to stay.
+    pub held: usize,
+    /// The youngest of their writers: when its end is settled the rest may go.
+    pub youngest: Xid,
+    /// The key at which the next leaf begins.
+    pub next: Option<Vec<u8>>,
+    /// Whether less than a third of the leaf is in use, and it is not the only one.
+    pub is_thin: bool,
+}
+
+/// Deleted rows of a leaf.
+struct Ghosts {
+    /// The body of the record that takes those out that may go.
+    body: Vec<u8>,
+    held: usize,
+    youngest: Xid,
+}
+
 impl Tree {
-    /// Makes room for `need` more bytes in the leaf of `key`: by taking out ghosts, else by a split.
+    /// Makes free space of `need` more bytes in the leaf of `key`: by taking out ghosts, else by a split.
     pub(crate) fn room_for_row(&self, txn: &mut Txn, key: &[u8], need: usize) -> Result<()> {
         let leaf: ExclusiveGuard<'_> = self.find(&mut Structure::of(txn), key, 0, PURGE_COST)?;
-        let purge = self.to_purge(&leaf, need, |xid| txn.is_settled(xid))?;
-        if self.purge(&mut Structure::of(txn), leaf, need, &purge)? {
+        let body = self.to_purge(&leaf, need, |xid| txn.is_settled(xid))?;
+        if self.purge_for(&mut Structure::of(txn), leaf, need, &body)? {
             return Ok(());
         }
         txn.with_space(|txn| self.make_room(&mut Structure::of(txn), key, 0, need))
@@ -31,40 +56,24 @@ impl Tree {
     /// logs is less than what is charged for the bytes that it frees (see [`structure_cost`](crate::split::structure_cost)).
     pub(crate) fn room_for_undo(&self, context: &mut UndoContext<'_>, key: &[u8], need: usize) -> Result<()> {
         let leaf: ExclusiveGuard<'_> = self.find(&mut Structure::of_undo(context), key, 0, PURGE_COST)?;
-        let purge = self.to_purge(&leaf, need, |xid| context.is_settled(xid))?;
-        if self.purge(&mut Structure::of_undo(context), leaf, need, &purge)? {
+        let body = self.to_purge(&leaf, need, |xid| context.is_settled(xid))?;
+        if self.purge_for(&mut Structure::of_undo(context), leaf, need, &body)? {
             return Ok(());
         }
         self.make_room(&mut Structure::of_undo(context), key, 0, need)
     }
 
     /// The body of a purge of the ghosts in a leaf that are not needed; empty if there are none, or `need` bytes are free.
-    ///
-    /// A ghost goes when its deletion is durable: a reader that then finds nothing where it was relies on nothing that
-    /// may be lost. Locks go by keys and need no ghost. Where nothing else is left one of them stays, as after a
-    /// rollback. No snapshot sees what was there before it, so no reader looks for its undo; at restart, where that is not
-    /// yet so, nothing is purged.
     fn to_purge(&self, leaf: &ExclusiveGuard<'_>, need: usize, is_settled: impl Fn(Xid) -> bool) -> Result<Vec<u8>> {
-        let damage = |why| self.corrupted(leaf.pid(), why);
         let node = self.parse(leaf.pid(), leaf)?;
-        let mut body = Vec::new();
         if node.free() >= need {
-            return Ok(body);
+            return Ok(Vec::new());
         }
-        for at in 0..node.len() {
-            let Row { header, .. } = node.row(at).map_err(damage)?;
-            if header.is_ghost() && is_settled(header.xid) {
-                body.put_u16(at as u16);
-            }
-        }
-        if body.len() == 2 * node.len() && leaf.pid() != self.root {
-            body.truncate(body.len() - 2);
-        }
-        Ok(body)
+        Ok(ghosts_of(&node, is_settled).map_err(|why| self.corrupted(leaf.pid(), why))?.body)
     }
 
     /// Logs a purge with that body, if it has one, and says whether the leaf has `need` free bytes now.
-    fn purge(
+    fn purge_for(
         &self,
         structure: &mut Structure<'_>,
         mut leaf: ExclusiveGuard<'_>,
@@ -73,10 +82,85 @@ impl Tree {
     ) -> Result<bool> {
         let pid = leaf.pid();
         if !body.is_empty() {
-            let record = record(TreeKind::Purge, 0, 0, self.table, &[pid], body);
-            structure.apply(&self.trees, &record, &mut [&mut leaf], Dep::none())?;
-            self.trees.counters().purges.add(1);
+            self.log_purge(structure, &mut leaf, body)?;
         }
         Ok(Node::parse(&leaf).map_err(|why| self.corrupted(pid, why))?.free() >= need)
     }
+
+    /// Takes the ghosts out of the leaf of `key` that may go: those whose deletion is durable, and whose row no snapshot sees. Takes
+    /// the log space that is kept back on a full disk.
+    ///
+    /// # Errors
+    /// `DiskFull`, `Io`, `Corrupted`, `OutOfFrames`, `Poisoned`.
+    pub fn purge_leaf(&self, txn: &mut Txn, key: &[u8]) -> Result<PurgedLeaf> {
+        txn.freeing(|txn| {
+            let mut leaf: ExclusiveGuard<'_> = self.find(&mut Structure::of_freeing(txn), key, 0, PURGE_COST)?;
+            let pid = leaf.pid();
+            let damage = |why| self.corrupted(pid, why);
+            let node = self.parse(pid, &leaf)?;
+            let next = node.high().map_err(damage)?.map(<[u8]>::to_vec);
+            let Ghosts { body, held, youngest } = ghosts_of(&node, |xid| txn.is_settled(xid)).map_err(damage)?;
+            if !body.is_empty() {
+                self.log_purge(&mut Structure::of_freeing(txn), &mut leaf, &body)?;
+            }
+            let is_thin = pid != self.root && Node::parse(&leaf).map_err(damage)?.is_thin().map_err(damage)?;
+            Ok(PurgedLeaf { page: pid, purged: body.len() / 2, held, youngest, next, is_thin })
+        })
+    }
+
+    fn log_purge(&self, structure: &mut Structure<'_>, leaf: &mut ExclusiveGuard<'_>, body: &[u8]) -> Result<()> {
+        let record = record(TreeKind::Purge, 0, 0, self.table, &[leaf.pid()], body);
+        structure.apply(&self.trees, &record, &mut [leaf], Dep::none())?;
+        self.trees.counters().purges.add(1);
+        Ok(())
+    }
+
+    /// The key at which the leaf in page `pid` begins; `None` if the page is no leaf of this tree any more.
+    ///
+    /// # Errors
+    /// What a read can fail with.
+    pub fn first_key_of(&self, pid: PageId) -> Result<Option<Vec<u8>>> {
+        let page = match self.pool().shared_as(pid, Wanted::Once) {
+            Ok(page) => page,
+            // A page that was freed may lie beyond the end of the file.
+            Err(Error::Corrupted { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let Ok(node) = Node::parse(&page) else { return Ok(None) };
+        if node.table() != self.table || !node.is_leaf() {
+            return Ok(None);
+        }
+        Ok(node.low().ok().map(<[u8]>::to_vec))
+    }
+
+    /// Has the background purge look at the leaf of `key`, in page `pid`, which has a deleted row or little else.
+    #[inline]
+    pub(crate) fn note_ghost(&self, pid: PageId, key: &[u8]) {
+        self.trees.queue().add(self.table, pid, || key.to_vec());
+    }
+}
+
+/// Collects the deleted rows of a leaf.
+///
+/// A ghost goes when its deletion is durable: a reader that then finds nothing where it was relies on nothing that may be lost. Locks
+/// go by keys and need no ghost. No snapshot sees what was there before it, so no reader looks for its undo; at restart, where
+/// that is not yet so, nothing is purged. Where nothing else is left one ghost stays, as after a rollback.
+fn ghosts_of(node: &Node<'_>, is_settled: impl Fn(Xid) -> bool) -> Result<Ghosts, Damage> {
+    let mut ghosts = Ghosts { body: Vec::new(), held: 0, youngest: Xid::ZERO };
+    for at in 0..node.len() {
+        let Row { header, .. } = node.row(at)?;
+        if !header.is_ghost() {
+            continue;
+        }
+        if is_settled(header.xid) {
+            ghosts.body.put_u16(at as u16);
+        } else {
+            ghosts.held += 1;
+            ghosts.youngest = ghosts.youngest.max(header.xid);
+        }
+    }
+    if ghosts.body.len() == 2 * node.len() && !node.is_root() {
+        ghosts.body.truncate(ghosts.body.len().saturating_sub(2));
+    }
+    Ok(ghosts)
 }

@@ -217,6 +217,9 @@ impl Trees {
                     context.log_clr(entry, &to_log(&record, &[body]), dep, &mut [&mut leaf, &mut map]);
                 }
             }
+            if !has_predecessor {
+                tree.note_ghost(pid, key);
+            }
             if let Some(entry) = entry.keep {
                 // Not logged: a crash ends the lock.
                 return tree.edit_header(&mut leaf, key, |old| RowHeader {

@@ -2,6 +2,7 @@
 
 use crate::end::TableEnd;
 use crate::node::{Damage, Node};
+use crate::queue::{LeafQueue, QueuedLeaf, QueuedRange};
 use crate::record::TreeKind;
 use foreshore_base::limits::{MAX_KEY, MAX_VALUE};
 use foreshore_base::{Error, PageId, Result, TableId};
@@ -10,6 +11,7 @@ use foreshore_space::{Purpose, Space};
 use foreshore_sync::{ShardedCounter, Signal};
 use foreshore_txn::{Txn, UndoContext};
 use foreshore_wal::{Dep, Session};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// All trees of a database. Redo and undo of their records are its [`foreshore_txn::ResourceManager`]. Cheap to clone.
@@ -24,6 +26,7 @@ struct Base {
     pool: Pool,
     space: Arc<Space>,
     counters: Counters,
+    queue: LeafQueue,
 }
 
 #[derive(Debug)]
@@ -62,7 +65,7 @@ impl Trees {
             purges: ShardedCounter::new(),
             restarts: ShardedCounter::new(),
         };
-        Self { base: Arc::new(Base { pool, space, counters }) }
+        Self { base: Arc::new(Base { pool, space, counters, queue: LeafQueue::new() }) }
     }
 
     /// Counters.
@@ -88,6 +91,29 @@ impl Trees {
     #[must_use]
     pub fn space_signal(&self) -> Signal {
         self.base.space.signal()
+    }
+
+    /// The signal of the thread that purges: given when a leaf is queued and [`purge_sleeps`](Self::purge_sleeps) has said yes.
+    #[must_use]
+    pub fn purge_signal(&self) -> Signal {
+        self.queue().signal()
+    }
+
+    /// Takes out the leaves, and the ranges of leaves, that have deleted rows or little else.
+    pub fn take_queued(&self, out: impl FnMut(QueuedLeaf)) -> BTreeMap<TableId, QueuedRange> {
+        self.queue().wake();
+        self.queue().take(out);
+        self.queue().take_ranges()
+    }
+
+    /// Says that the thread that purges waits for its signal. False if a leaf is queued: then it does not.
+    #[must_use]
+    pub fn purge_sleeps(&self) -> bool {
+        self.queue().sleep()
+    }
+
+    pub(crate) fn queue(&self) -> &LeafQueue {
+        &self.base.queue
     }
 
     pub(crate) fn counters(&self) -> &Counters {

@@ -263,6 +263,9 @@ impl Tree {
             Some((logged, differs)) => {
                 let before = Before { lock, ..before(header, value, differs, RowWrite::old_middle(key)) };
                 self.log_row(txn, &mut leaf, key, &logged, Some(before))?;
+                if intent == Intent::Remove {
+                    self.note_ghost(pid, key);
+                }
             }
             None if !found.mine => self.enter_lock(txn, xid, &mut leaf, key, found, value)?,
             None => {}

@@ -8,6 +8,7 @@ use crate::max_age::AgingTransactions;
 use crate::options::check_limits;
 use crate::prepared::PreparedList;
 use crate::profile::Profiler;
+use crate::purge::Purger;
 use crate::reclaim::Reclaimer;
 use crate::run::Lines;
 use crate::tables::{TableInfo, Tables};
@@ -64,6 +65,8 @@ pub(crate) struct Engine {
     pub(crate) tables: Tables<TableInfo>,
     /// Dropped tables whose pages are not all free yet.
     pub(crate) reclaimer: Reclaimer,
+    /// Leaves with deleted rows.
+    pub(crate) purger: Purger,
     /// Transactions that wait to be resolved.
     pub(crate) prepared: PreparedList,
     /// Damaged pages.
@@ -210,6 +213,7 @@ impl Engine {
                 Step::step(&*self.checkpointer);
                 self.space.extend_step();
                 drop(self.reclaim_some());
+                self.purge_step();
                 self.end_old_transactions();
                 self.txns.retry_parked();
             }

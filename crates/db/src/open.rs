@@ -12,6 +12,7 @@ use crate::marker;
 use crate::max_age::{AgingTransactions, EndOld};
 use crate::prepared::{PreparedList, take_over};
 use crate::profile::Profiler;
+use crate::purge::{Purge, Purger};
 use crate::reclaim::Reclaimer;
 use crate::run::Lines;
 use crate::tables::Tables;
@@ -35,8 +36,8 @@ use std::{
     sync::Arc,
 };
 
-/// Transactions beside those of the user: of the thread that frees pages, and of a check.
-const OWN_TRANSACTIONS: usize = 2;
+/// Transactions beside those of the user: of the thread that frees pages, of the one that purges, and of a check.
+const OWN_TRANSACTIONS: usize = 3;
 /// Log sessions beside those of transactions: of the checkpointer, and of creation or undo.
 const OWN_SESSIONS: usize = 2;
 
@@ -97,6 +98,7 @@ impl Engine {
         if self.options.transaction_max_age.is_some() {
             self.spawn("foreshore-max-age", Signal::new(), Arc::new(EndOld(Arc::downgrade(self))))?;
         }
+        self.spawn("foreshore-purge", self.trees.purge_signal(), Arc::new(Purge(Arc::downgrade(self))))?;
         self.spawn("foreshore-space", self.space.signal(), Arc::new(Upkeep(Arc::downgrade(self))))
     }
 
@@ -229,6 +231,7 @@ impl Parts {
             catalogue: trees.tree(CATALOGUE, CATALOGUE_ROOT),
             tables: Tables::new(),
             reclaimer: Reclaimer::new(space.signal(), options.background),
+            purger: Purger::default(),
             prepared: PreparedList::new(),
             damage,
             last_table: AtomicU32::new(CATALOGUE.0),

@@ -1,7 +1,7 @@
 //! Counters of an open database.
 
 use crate::engine::Engine;
-use crate::{DamageStats, MemoryShares, MemoryUse};
+use crate::{DamageStats, HeldRows, MemoryShares, MemoryUse};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_btree::TreeStats;
 use foreshore_buffer::PoolStats;
@@ -28,6 +28,8 @@ pub struct Stats {
     pub held_tables: u64,
     /// Changes of the structure of trees.
     pub tree: TreeStats,
+    /// Deleted rows that have to stay for snapshots, by table.
+    pub held: Vec<HeldRows>,
     /// Transactions.
     pub txn: TxnStats,
     /// Transactions that are prepared and keep their log.
@@ -69,6 +71,7 @@ impl Engine {
             space: self.space.stats(),
             held_tables: self.reclaimer.held(),
             tree: self.trees.stats(),
+            held: self.purger.held(),
             prepared: self.prepared.count() as u64,
             oldest_transaction: self.txns.oldest_transaction(),
             oldest_snapshot: self.txns.oldest_snapshot(),

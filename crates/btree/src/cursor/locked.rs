@@ -338,6 +338,9 @@ impl Cursor {
             RowHolder::Me => true,
             RowHolder::Nobody => false,
         };
+        if !is_row && !mine {
+            tree.note_ghost(pid, row.key);
+        }
         if !is_row && self.locking.takes() {
             return Ok(Met::Nothing);
         }

@@ -1,0 +1,311 @@
+//! Deleted rows leave their tables in the background.
+//!
+//! Operations that delete rows, or meet deleted ones, queue the leaf (see [`foreshore_btree::Trees::take_queued`]). A leaf in which a
+//! deleted row has to stay, because a snapshot sees it or its deletion is not durable, is **held**: it is looked at again when no
+//! snapshot needs what the youngest of its deletions replaced. At most [`MAX_HELD`] leaves are held one by one; the others of
+//! a table are a range of keys, whose leaves are all looked at then.
+
+use crate::TxnOptions;
+use crate::engine::Engine;
+use foreshore_base::{Csn, Error, PageId, Result, TableId, Xid};
+use foreshore_btree::{PurgedLeaf, QueuedLeaf, QueuedRange, Tree};
+use foreshore_lock::TableMode;
+use foreshore_sync::{LockRank, Mutex, NextWake, Step};
+use foreshore_txn::Txn;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::mem;
+use std::sync::Weak;
+use std::time::Duration;
+
+/// Leaves that are looked at under one hold of their tables' locks. Each may be read from the disk before.
+const PIECE: usize = 128;
+/// Leaves that are held one by one.
+const MAX_HELD: usize = 4096;
+/// Of the transactions that purge.
+const LABEL: &str = "purge";
+/// Shortest and longest time between two looks at leaves that are held. The first is a few flushes of the log; the last leaves an idle
+/// machine alone.
+const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(500)];
+
+/// Deleted rows of one table that have to stay, since a snapshot may see them or their deletion is not durable yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeldRows {
+    /// The table.
+    pub table: TableId,
+    /// Leaves that have such rows, as far as the purge has met them.
+    pub leaves: u64,
+    /// The rows in them when it did.
+    pub rows: u64,
+}
+
+/// A leaf that the purge comes back to.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    table: TableId,
+    /// The youngest writer of a row that stays; zero if the leaf was not looked at.
+    youngest: Xid,
+    rows: u64,
+}
+
+/// Leaves that the purge comes back to and that have no entry of their own.
+#[derive(Debug)]
+struct HeldRange {
+    keys: QueuedRange,
+    held: Held,
+    leaves: u64,
+}
+
+/// What is left to do.
+#[derive(Debug, Default)]
+struct Work {
+    leaves: VecDeque<QueuedLeaf>,
+    /// From the key that comes next.
+    ranges: BTreeMap<TableId, QueuedRange>,
+    held: HashMap<PageId, Held>,
+    held_ranges: BTreeMap<TableId, HeldRange>,
+    /// Where the horizon of all snapshots was at the last look.
+    horizon: Csn,
+    pause: Duration,
+}
+
+/// The purge of all tables.
+pub(crate) struct Purger {
+    /// Taken by the step that runs.
+    work: Mutex<Option<Work>>,
+    held: Mutex<Vec<HeldRows>>,
+}
+
+impl Default for Purger {
+    fn default() -> Self {
+        let leaf = LockRank::Leaf;
+        Self { work: Mutex::new(leaf, Some(Work::default())), held: Mutex::new(leaf, Vec::new()) }
+    }
+}
+
+impl Purger {
+    /// What has to stay, by table.
+    pub(crate) fn held(&self) -> Vec<HeldRows> {
+        self.held.lock().clone()
+    }
+}
+
+/// The step that purges. It does not keep the engine alive.
+pub(crate) struct Purge(pub(crate) Weak<Engine>);
+
+impl Step for Purge {
+    fn step(&self) -> NextWake {
+        self.0.upgrade().map_or(NextWake::OnSignal, |engine| engine.purge_step())
+    }
+}
+
+fn widen(range: &mut QueuedRange, other: QueuedRange) {
+    let QueuedRange { from, to } = other;
+    if from < range.from {
+        range.from = from;
+    }
+    if to > range.to {
+        range.to = to;
+    }
+}
+
+impl Work {
+    fn add_range(&mut self, table: TableId, range: QueuedRange) {
+        match self.ranges.get_mut(&table) {
+            Some(known) => widen(known, range),
+            None => drop(self.ranges.insert(table, range)),
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.leaves.is_empty() && self.ranges.is_empty()
+    }
+
+    fn holds_any(&self) -> bool {
+        !self.held.is_empty() || !self.held_ranges.is_empty()
+    }
+
+    /// Comes back to what was held if nothing keeps it any more. `horizon`: where that of all snapshots is now.
+    fn release(&mut self, txn: &Txn, horizon: Csn) {
+        let has_moved = mem::replace(&mut self.horizon, horizon) != horizon;
+        let may_go = |held: &Held| held.youngest == Xid::ZERO || has_moved && txn.is_settled(held.youngest);
+        let leaves = &mut self.leaves;
+        self.held.retain(|&page, held| {
+            let goes = may_go(held);
+            if goes {
+                leaves.push_back(QueuedLeaf { table: held.table, page });
+            }
+            !goes
+        });
+        let goes = |(&table, range): (&TableId, &HeldRange)| may_go(&range.held).then_some(table);
+        for table in self.held_ranges.iter().filter_map(goes).collect::<Vec<_>>() {
+            let range = self.held_ranges.remove(&table).expect("just found");
+            self.add_range(table, range.keys);
+        }
+    }
+
+    /// Comes back to a leaf later.
+    fn hold(&mut self, page: PageId, key: &[u8], held: Held) {
+        if self.held.len() < MAX_HELD || self.held.contains_key(&page) {
+            self.held.insert(page, held);
+            return;
+        }
+        let keys = QueuedRange { from: key.to_vec(), to: key.to_vec() };
+        match self.held_ranges.get_mut(&held.table) {
+            Some(range) => {
+                widen(&mut range.keys, keys);
+                range.held.youngest = range.held.youngest.max(held.youngest);
+                range.held.rows += held.rows;
+                range.leaves += 1;
+            }
+            None => drop(self.held_ranges.insert(held.table, HeldRange { keys, held, leaves: 1 })),
+        }
+    }
+
+    fn held_rows(&self) -> Vec<HeldRows> {
+        let mut tables = BTreeMap::new();
+        let leaves = self.held.values().map(|held| (held, 1));
+        for (held, leaves) in leaves.chain(self.held_ranges.values().map(|range| (&range.held, range.leaves))) {
+            let table = held.table;
+            let sum = tables.entry(table).or_insert(HeldRows { table, ..HeldRows::default() });
+            sum.leaves += leaves;
+            sum.rows += held.rows;
+        }
+        tables.into_values().collect()
+    }
+}
+
+/// Tables that one piece of work has locked.
+struct Locked<'e> {
+    engine: &'e Engine,
+    trees: HashMap<TableId, Option<Tree>>,
+}
+
+impl Locked<'_> {
+    /// The tree of a table that is there, with a shared intent, which keeps it from being dropped. `Err` if another transaction has
+    /// the table for itself.
+    fn tree(&mut self, txn: &mut Txn, table: TableId) -> Result<Option<Tree>, TableId> {
+        if let Some(known) = self.trees.get(&table) {
+            return Ok(known.clone());
+        }
+        if !txn.try_lock_table(table, TableMode::IntentShared) {
+            return Err(table);
+        }
+        let catalogue = &self.engine.catalogue;
+        let tree = if table == catalogue.table() {
+            Some(catalogue.clone())
+        } else {
+            self.engine.tables.by_id(table).map(|info| info.tree.clone()).filter(|tree| !tree.is_retired())
+        };
+        self.trees.insert(table, tree.clone());
+        Ok(tree)
+    }
+}
+
+impl Engine {
+    /// Does a piece of the purge.
+    pub(crate) fn purge_step(&self) -> NextWake {
+        let Some(mut work) = self.purger.work.lock().take() else { return NextWake::OnSignal };
+        let done = self.purge_piece(&mut work);
+        *self.purger.held.lock() = work.held_rows();
+        let (is_done, holds_any, pause) = (work.is_done(), work.holds_any(), work.pause);
+        *self.purger.work.lock() = Some(work);
+        match done {
+            Err(Error::Closed | Error::Poisoned { .. }) => NextWake::OnSignal,
+            // All sessions are in use, the disk is full, no frame is free.
+            Err(_) => NextWake::After(PAUSES[1]),
+            Ok(()) if !is_done => NextWake::Now,
+            Ok(()) if holds_any => NextWake::After(pause),
+            Ok(()) if self.trees.purge_sleeps() => NextWake::OnSignal,
+            Ok(()) => NextWake::Now,
+        }
+    }
+
+    fn purge_piece(&self, work: &mut Work) -> Result<()> {
+        let before = work.leaves.len();
+        let Work { leaves, held, .. } = work;
+        let ranges = self.trees.take_queued(|leaf| {
+            // A leaf that is held waits for what it waits for, and the rows that are new with it.
+            held.remove(&leaf.page);
+            leaves.push_back(leaf);
+        });
+        let is_new = work.leaves.len() > before || !ranges.is_empty();
+        ranges.into_iter().for_each(|(table, range)| work.add_range(table, range));
+        if work.is_done() && !work.holds_any() {
+            return Ok(());
+        }
+        let mut txn = self.begin_own(TxnOptions::new().label(LABEL))?;
+        let horizon = txn.refresh_view().horizon();
+        work.release(&txn, horizon);
+        let purged = self.purge_some(&mut txn, work);
+        // What it holds are locks of tables.
+        let ended = txn.rollback().map(drop);
+        let progress = is_new || *purged.as_ref().unwrap_or(&0) > 0;
+        work.pause = if progress { PAUSES[0] } else { (2 * work.pause).clamp(PAUSES[0], PAUSES[1]) };
+        purged.map(drop).and(ended)
+    }
+
+    /// Purges up to [`PIECE`] leaves and returns how many rows went.
+    fn purge_some(&self, txn: &mut Txn, work: &mut Work) -> Result<usize> {
+        let mut locked = Locked { engine: self, trees: HashMap::new() };
+        let mut purged = 0;
+        for _ in 0..PIECE {
+            let Some(leaf) = work.leaves.pop_front() else { break };
+            let QueuedLeaf { table, page } = leaf;
+            let tree = match locked.tree(txn, table) {
+                Ok(Some(tree)) => tree,
+                Ok(None) => continue,
+                Err(_) => {
+                    work.hold(page, &[], Held { table, youngest: Xid::ZERO, rows: 0 });
+                    continue;
+                }
+            };
+            let done = tree.first_key_of(page).and_then(|key| match key {
+                Some(key) => self.purge_leaf(txn, &tree, &key, work).map(|done| done.purged),
+                None => Ok(0),
+            });
+            match done {
+                Ok(rows) => purged += rows,
+                Err(Error::Corrupted { .. }) => {}
+                Err(error) => {
+                    work.leaves.push_front(leaf);
+                    return Err(error);
+                }
+            }
+        }
+        for _ in 0..PIECE {
+            let Some((&table, range)) = work.ranges.first_key_value() else { break };
+            let range = range.clone();
+            let Ok(Some(tree)) = locked.tree(txn, table) else {
+                work.ranges.remove(&table);
+                if locked.trees.get(&table).is_none() {
+                    let held = Held { table, youngest: Xid::ZERO, rows: 0 };
+                    work.held_ranges.insert(table, HeldRange { keys: range, held, leaves: 0 });
+                }
+                continue;
+            };
+            let next = match self.purge_leaf(txn, &tree, &range.from, work) {
+                Ok(done) => {
+                    purged += done.purged;
+                    done.next
+                }
+                Err(Error::Corrupted { .. }) => tree.beyond_damage(&range.from)?,
+                Err(error) => return Err(error),
+            };
+            match next.filter(|next| *next <= range.to) {
+                Some(from) => drop(work.ranges.insert(table, QueuedRange { from, ..range })),
+                None => drop(work.ranges.remove(&table)),
+            }
+        }
+        Ok(purged)
+    }
+
+    fn purge_leaf(&self, txn: &mut Txn, tree: &Tree, key: &[u8], work: &mut Work) -> Result<PurgedLeaf> {
+        let done = tree.purge_leaf(txn, key)?;
+        if done.held > 0 {
+            let held = Held { table: tree.table(), youngest: done.youngest, rows: done.held as u64 };
+            work.hold(done.page, key, held);
+        }
+        Ok(done)
+    }
+}
