@@ -6,8 +6,8 @@ pub const PAGE_SIZE: usize = 8192;
 pub const BLOCK: usize = 4096;
 /// Bytes that a device writes whole; the unit of tearing in the fault model.
 pub const SECTOR: usize = 512;
-/// Largest encoded key, in bytes (an eighth of a page).
-pub const MAX_KEY: usize = 1024;
+/// Largest encoded key, in bytes. Two rows of the largest key and value fit a page with any fences.
+pub const MAX_KEY: usize = 992;
 /// Largest encoded value, in bytes (a quarter of a page).
 pub const MAX_VALUE: usize = 2048;
 /// Largest length of a table name, in bytes of UTF-8.

@@ -26,7 +26,7 @@ fn all() -> Vec<Error> {
         Error::Poisoned { cause: cause.clone() },
         Error::Closed,
         Error::RolledBack,
-        Error::KeyTooLarge { len: 2000, max: 1024 },
+        Error::KeyTooLarge { len: 2000, max: 992 },
         Error::ValueTooLarge { len: 4000, max: 2048 },
         Error::TableName { name: String::new() },
         Error::TableTypes { table: "accounts".into(), stored: "u64, i64".into(), wanted: "u64, u64".into() },

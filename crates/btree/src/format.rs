@@ -8,8 +8,8 @@
 //!
 //!  node header:
 //!  32       34     36        38         40              48               56        58        60         62
-//!  | slots  | heap | garbage | reserved | right sibling | leftmost child | low at  | low len | high at  | high len |
-//!  | u16    | u16  | u16     | u16 = 0  | u64           | u64            | u16     | u16     | u16      | u16      |
+//!  | slots  | heap | garbage | run end  | right sibling | leftmost child | low at  | low len | high at  | high len |
+//!  | u16    | u16  | u16     | u16      | u64           | u64            | u16     | u16     | u16      | u16      |
 //!
 //!  slot:         0 tuple at u16 | 2 key length u16 | 4 head u32: first 4 bytes of the key, big-endian, zero-padded
 //!  leaf tuple:   0 xid48 << 16 | flags16   8 undo48 << 16 | value length 16   16 key ... value ...
@@ -17,7 +17,8 @@
 //! ```
 //!
 //! Slots are in key order. The heap grows downwards and holds tuples and the two fences in any order; `garbage` counts
-//! its dead bytes. A node holds keys `low <= key < high`. Entry `i` of an inner node leads to keys from its own on;
+//! its dead bytes. `run end` is one more than the entry that was inserted last, or 0 if that is not known: a key that belongs at
+//! that entry goes on with an ascending run. It is a hint. A node holds keys `low <= key < high`. Entry `i` of an inner node leads to keys from its own on;
 //! keys below the first lead to the leftmost child. The level in the page header is 0 for a leaf.
 //!
 //! Page flags: [`INCOMPLETE`] and [`HAS_HIGH`]. Tuple flags: [`GHOST`] and [`OVERFLOW`].
@@ -39,6 +40,7 @@ pub const OVERFLOW: u16 = 2;
 pub(crate) const AT_SLOTS: usize = PAGE_HEADER;
 pub(crate) const AT_HEAP: usize = PAGE_HEADER + 2;
 pub(crate) const AT_GARBAGE: usize = PAGE_HEADER + 4;
+pub(crate) const AT_RUN_END: usize = PAGE_HEADER + 6;
 pub(crate) const AT_RIGHT: usize = PAGE_HEADER + 8;
 pub(crate) const AT_LEFTMOST: usize = PAGE_HEADER + 16;
 pub(crate) const AT_LOW: usize = PAGE_HEADER + 24;
@@ -62,10 +64,10 @@ pub(crate) const MAX_INNER_ENTRY: usize = SLOT + INNER_HEADER + MAX_KEY;
 
 const _: () = assert!(SLOTS == 64 && PAGE_SIZE <= u16::MAX as usize);
 // Fields that are read as one word.
-const _: () = assert!(AT_HEAP == AT_SLOTS + 2 && AT_GARBAGE == AT_SLOTS + 4 && AT_HIGH == AT_LOW + 4);
-// Between the largest fences, every entry fits an empty leaf, and an inner node that is too full for one more entry has
+const _: () = assert!(AT_HEAP == AT_SLOTS + 2 && AT_GARBAGE == AT_SLOTS + 4 && AT_RUN_END == AT_SLOTS + 6 && AT_HIGH == AT_LOW + 4);
+// Between the largest fences, two of any entries fit a leaf, and an inner node that is too full for one more entry has
 // at least four: so splitting always makes room.
-const _: () = assert!(SLOTS + 2 * MAX_KEY + MAX_LEAF_ENTRY <= PAGE_SIZE);
+const _: () = assert!(SLOTS + 2 * MAX_KEY + 2 * MAX_LEAF_ENTRY <= PAGE_SIZE);
 const _: () = assert!(SLOTS + 2 * MAX_KEY + 5 * MAX_INNER_ENTRY <= PAGE_SIZE);
 
 /// Header of a leaf tuple: who wrote or locked the row last.

@@ -100,7 +100,7 @@ impl Tree {
                 self.link(structure, &Unlinked { left: pid, level, separator })?;
                 continue;
             }
-            let separator = self.split(structure, &mut node, &mut new, key)?;
+            let separator = self.split(structure, &mut node, &mut new, (key, need))?;
             break Unlinked { left: pid, level, separator };
         };
         drop(new);
@@ -117,12 +117,12 @@ impl Tree {
         structure: &mut Structure<'_>,
         left: &mut ExclusiveGuard<'p>,
         new: &mut NewPage<'p>,
-        key: &[u8],
+        (key, need): (&[u8], usize),
     ) -> Result<Vec<u8>> {
         let pid = left.pid();
         let damage = |why| self.corrupted(pid, why);
         let node = self.parse(pid, left)?;
-        let cut = choose_cut(&node, key).map_err(damage)?;
+        let cut = choose_cut(&node, key, need).map_err(damage)?;
         let first = cut.from + usize::from(!node.is_leaf());
         let fences = (&cut.separator[..], node.high().map_err(damage)?);
         let image = build_part(&node, first..node.len(), fences, node.right(), cut.leftmost).map_err(damage)?;
@@ -223,17 +223,33 @@ impl Tree {
     }
 }
 
-/// Cuts a node that `key` does not fit. Halves it by bytes; at the right end of the tree, where keys arrive in order, nine
-/// tenths stay, so that full nodes are left behind.
-fn choose_cut(node: &Node<'_>, key: &[u8]) -> Result<Cut, Damage> {
+/// Of a node to which keys come in ascending order, so much stays in the left half, in tenths. The rest is for keys that come
+/// a little late.
+const RUN_TENTHS: usize = 9;
+
+/// Cuts a node that an entry of `need` bytes for `key` does not fit.
+///
+/// | where the key belongs | the left node keeps |
+/// |---|---|
+/// | at the right end of the level, or of a node, behind the key that was inserted last | nine tenths |
+/// | behind the key that was inserted last, with others on its right | what lies on its left, up to nine tenths |
+/// | elsewhere | half of the bytes |
+///
+/// So ascending runs leave full nodes behind, wherever in the tree they are. In the second case the keys on the right are none of the
+/// run, and the node on the left goes on with it.
+fn choose_cut(node: &Node<'_>, key: &[u8], need: usize) -> Result<Cut, Damage> {
     let len = node.len();
-    let at = node.search(key)?.unwrap_or_else(|at| at);
+    let found = node.search(key)?;
+    let at = found.unwrap_or_else(|at| at);
     let mut sizes = Vec::with_capacity(len);
     for index in 0..len {
         sizes.push(SLOT + node.tuple(index)?.1.len());
     }
     let total: usize = sizes.iter().sum();
-    let share = if at == len && node.high()?.is_none() { total * 9 / 10 } else { total / 2 };
+    let is_run = found.is_err() && node.is_run_end(at);
+    let is_inside = is_run && at < len;
+    let is_ascending = is_run || at == len && node.high()?.is_none();
+    let share = if is_ascending { total * RUN_TENTHS / 10 } else { total / 2 };
     let mut left = 0;
     let reach = sizes.iter().take_while(|&&size| {
         left += size;
@@ -246,6 +262,11 @@ fn choose_cut(node: &Node<'_>, key: &[u8]) -> Result<Cut, Damage> {
             // One large row: the new one gets a leaf for itself.
             1 if at == 0 => (0, separator(key, node.key(0)?)?),
             1 => (1, separator(node.key(0)?, key)?),
+            _ if is_inside && at <= from => {
+                let before: usize = sizes[..at].iter().sum();
+                let fits = before + need <= total + node.free();
+                (at, if fits { separator(key, node.key(at)?)? } else { separator(node.key(at - 1)?, key)? })
+            }
             _ => {
                 let from = from.min(len - 1);
                 (from, separator(node.key(from - 1)?, node.key(from)?)?)
@@ -257,6 +278,6 @@ fn choose_cut(node: &Node<'_>, key: &[u8]) -> Result<Cut, Damage> {
         return Err("an inner node with few entries is full");
     }
     // The entry in the middle moves up: its key parts the halves, its child is the right one's first.
-    let from = from.min(len - 2);
+    let from = if is_inside { from.min(at) } else { from }.min(len - 2);
     Ok(Cut { from, separator: node.key(from)?.to_vec(), leftmost: Some(node.child(from)?) })
 }

@@ -4,7 +4,7 @@
 
 use super::{Damage, Node};
 use crate::format::{
-    AT_GARBAGE, AT_HEAP, AT_LEFTMOST, AT_RIGHT, AT_SLOTS, HAS_HIGH, LEAF_HEADER, RowHeader, SLOT, SLOTS, key_head,
+    AT_GARBAGE, AT_HEAP, AT_LEFTMOST, AT_RIGHT, AT_RUN_END, AT_SLOTS, HAS_HIGH, LEAF_HEADER, RowHeader, SLOT, SLOTS, key_head,
 };
 use foreshore_base::limits::{MAX_KEY, MAX_VALUE, PAGE_SIZE};
 use foreshore_base::{PageId, TableId};
@@ -65,6 +65,7 @@ fn insert(page: &mut impl PageMut, index: usize, parts: &[&[u8]], key: &[u8]) ->
     page.copy_within(SLOTS + index * SLOT..SLOTS + len * SLOT, SLOTS + (index + 1) * SLOT);
     write_slot(page, index, at, key);
     put_u16(page, AT_SLOTS, len + 1);
+    put_u16(page, AT_RUN_END, index + 1);
     Ok(())
 }
 
@@ -150,6 +151,7 @@ pub(crate) fn remove(page: &mut impl PageMut, index: usize) -> Result<(), Damage
     }
     page.copy_within(SLOTS + (index + 1) * SLOT..SLOTS + len * SLOT, SLOTS + index * SLOT);
     put_u16(page, AT_SLOTS, len - 1);
+    put_u16(page, AT_RUN_END, 0);
     put_u16(page, AT_GARBAGE, garbage);
     Ok(())
 }

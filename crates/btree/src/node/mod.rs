@@ -52,6 +52,7 @@ pub(crate) struct NodeView<P> {
     len: usize,
     heap: usize,
     garbage: usize,
+    run_end: usize,
 }
 
 /// A view of plain bytes.
@@ -85,14 +86,14 @@ impl<P: PageRead> NodeView<P> {
         if page_type != Some(PageType::Tree) {
             return Err(why_not_node(page_type, flags));
         }
-        let [len, heap, garbage, _] = quarters(page.word(AT_SLOTS));
+        let [len, heap, garbage, run_end] = quarters(page.word(AT_SLOTS));
         if heap > PAGE_SIZE || SLOTS + len * SLOT > heap || garbage > PAGE_SIZE - heap {
             return Err("the bounds of the node do not fit");
         }
         if level > MAX_LEVEL {
             return Err("the level of the node is out of range");
         }
-        Ok(Self { page, level, flags, len, heap, garbage })
+        Ok(Self { page, level, flags, len, heap, garbage, run_end })
     }
 
     /// Distance from the leaves.
@@ -121,6 +122,11 @@ impl<P: PageRead> NodeView<P> {
     /// Bytes that new entries can use without compaction.
     pub(crate) const fn contiguous(&self) -> usize {
         self.heap - (SLOTS + self.len * SLOT)
+    }
+
+    /// Whether an entry at place `at` would come right behind the one that was inserted last. A hint.
+    pub(crate) const fn is_run_end(&self, at: usize) -> bool {
+        at > 0 && self.run_end == at
     }
 
     pub(crate) const fn is_incomplete(&self) -> bool {

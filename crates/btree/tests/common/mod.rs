@@ -5,6 +5,7 @@
 
 pub mod four;
 
+use foreshore_base::limits::MAX_KEY;
 use foreshore_base::{Csn, Lsn, Result, TableId, Uuid, Xid};
 use foreshore_btree::{Cursor, Tree, TreeReport, Trees};
 use foreshore_buffer::format::{CLR, UNDOABLE};
@@ -381,7 +382,7 @@ impl Rng {
 pub fn key(number: usize) -> Vec<u8> {
     let mut key = format!("{:04}", number * 7919 % 10_000).into_bytes();
     match number % 5 {
-        0 => key.resize(1024, b'x'),
+        0 => key.resize(MAX_KEY, b'x'),
         1 => key.splice(0..0, std::iter::repeat_n(b'p', 500)).for_each(drop),
         2 => key.resize(90, 0),
         _ => {}
