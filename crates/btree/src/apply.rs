@@ -4,8 +4,8 @@
 use crate::format::{HAS_HIGH, INCOMPLETE, RowHeader};
 use crate::node::{self, Damage, Node};
 use crate::record::{
-    CreateTable, Delta, DropTable, Link, RowChange, RowInsert, RowRestore, RowWrite, Split, TreeKind, decode_erase,
-    decode_page, decode_purge,
+    Absorb, CreateTable, Delta, DropTable, Link, RowChange, RowInsert, RowRestore, RowWrite, Split, TreeKind,
+    decode_erase, decode_page, decode_purge,
 };
 use foreshore_base::limits::MAX_PAGES;
 use foreshore_base::{PageId, TableId};
@@ -66,6 +66,17 @@ pub(crate) fn apply(record: &ChangeRecord<'_>, index: usize, page: &mut impl Pag
         (TreeKind::DropTable, 1) => mark_free(page, in_range(DropTable::decode(body)?.root)?),
         (TreeKind::FreeLast, 0) => drop_last_child(page, record.table),
         (TreeKind::FreeLast, 1) => mark_free(page, in_range(decode_page(body)?)?),
+        (TreeKind::Unlink, 0) => unlink(page, &Link::decode(body)?),
+        (TreeKind::Unlink, 1) => {
+            node::set_flags(page, INCOMPLETE, 0);
+            Ok(())
+        }
+        (TreeKind::Merge, 0) => {
+            let Absorb { page: right, image } = Absorb::decode(body)?;
+            node::absorb(page, right, image)
+        }
+        (TreeKind::Collapse, 0) => collapse(page, record.table, Absorb::decode(body)?),
+        (TreeKind::Merge | TreeKind::Collapse, 1) => mark_free(page, in_range(Absorb::decode(body)?.page)?),
         (TreeKind::RowLock, _) => Err("a lock is not logged"),
         _ => Err(NO_PAGE),
     }
@@ -134,6 +145,24 @@ fn split_left(page: &mut impl PageMut, split: &Split<'_>, right: PageId) -> Resu
     page.write(PAGE_HEADER, &left[PAGE_HEADER..]);
     node::set_flags(page, INCOMPLETE | HAS_HIGH, 0);
     Ok(())
+}
+
+/// Takes the entry that leads to the right node of a merge from its parent.
+fn unlink(page: &mut impl PageMut, link: &Link<'_>) -> Result<(), Damage> {
+    let parent = Node::parse(page.bytes())?;
+    match parent.search(link.separator)? {
+        Ok(at) if !parent.is_leaf() && parent.child(at)? == link.right => node::remove(page, at),
+        _ => Err("the entry of a merged node is not there"),
+    }
+}
+
+/// The root becomes what its only child was.
+fn collapse(page: &mut impl PageMut, table: TableId, child: Absorb<'_>) -> Result<(), Damage> {
+    let root = Node::parse(page.bytes())?;
+    if root.is_leaf() || root.len() > 0 || root.leftmost()? != child.page {
+        return Err("a root that has other children collapses");
+    }
+    node::apply_image(page, table, child.image)
 }
 
 /// Takes the last child from a node; one that has none left is an empty leaf.

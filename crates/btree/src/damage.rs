@@ -84,7 +84,10 @@ impl Tree {
             let Ok(guard) = self.descend::<ReadGuard<'_>>(Goal::At(key), level, false, &mut restarts)? else {
                 continue;
             };
-            let found = NodeView::view(guard.page()).and_then(|node| next_separator(&node, key));
+            let found = NodeView::view(guard.page()).and_then(|node| match node.level() {
+                found if found == level => next_separator(&node, key),
+                _ => Err("a level above the root is referred to"),
+            });
             if guard.holds() {
                 return found.map_err(|why| self.corrupted(guard.pid(), why));
             }

@@ -64,7 +64,9 @@ pub(crate) const MAX_INNER_ENTRY: usize = SLOT + INNER_HEADER + MAX_KEY;
 
 const _: () = assert!(SLOTS == 64 && PAGE_SIZE <= u16::MAX as usize);
 // Fields that are read as one word.
-const _: () = assert!(AT_HEAP == AT_SLOTS + 2 && AT_GARBAGE == AT_SLOTS + 4 && AT_RUN_END == AT_SLOTS + 6 && AT_HIGH == AT_LOW + 4);
+const _: () = assert!(
+    AT_HEAP == AT_SLOTS + 2 && AT_GARBAGE == AT_SLOTS + 4 && AT_RUN_END == AT_SLOTS + 6 && AT_HIGH == AT_LOW + 4
+);
 // Between the largest fences, two of any entries fit a leaf, and an inner node that is too full for one more entry has
 // at least four: so splitting always makes room.
 const _: () = assert!(SLOTS + 2 * MAX_KEY + 2 * MAX_LEAF_ENTRY <= PAGE_SIZE);

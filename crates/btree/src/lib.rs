@@ -31,6 +31,7 @@ mod end;
 pub mod format;
 mod locking;
 mod lookup;
+mod merge;
 mod node;
 mod purge;
 mod queue;

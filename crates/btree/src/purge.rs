@@ -115,6 +115,25 @@ impl Tree {
         Ok(())
     }
 
+    /// As [`note_ghost`](Self::note_ghost) for a row that a scan has met.
+    #[inline]
+    pub(crate) fn note_if_ghost(&self, pid: PageId, row: &Row<'_>) {
+        if row.header.is_ghost() {
+            self.note_ghost(pid, row.key);
+        }
+    }
+
+    /// As [`note_ghost`](Self::note_ghost) for a leaf that got rows of another one, if a deleted one is among them.
+    pub(crate) fn note_ghosts_of(&self, pid: PageId, leaf: &Node<'_>) {
+        if !leaf.is_leaf() {
+            return;
+        }
+        let rows = (0..leaf.len()).filter_map(|at| leaf.row(at).ok());
+        if let Some(ghost) = rows.into_iter().find(|row| row.header.is_ghost()) {
+            self.note_ghost(pid, ghost.key);
+        }
+    }
+
     /// The key at which the leaf in page `pid` begins; `None` if the page is no leaf of this tree any more.
     ///
     /// # Errors
@@ -144,7 +163,7 @@ impl Tree {
 ///
 /// A ghost goes when its deletion is durable: a reader that then finds nothing where it was relies on nothing that may be lost. Locks
 /// go by keys and need no ghost. No snapshot sees what was there before it, so no reader looks for its undo; at restart, where
-/// that is not yet so, nothing is purged. Where nothing else is left one ghost stays, as after a rollback.
+/// that is not yet so, nothing is purged.
 fn ghosts_of(node: &Node<'_>, is_settled: impl Fn(Xid) -> bool) -> Result<Ghosts, Damage> {
     let mut ghosts = Ghosts { body: Vec::new(), held: 0, youngest: Xid::ZERO };
     for at in 0..node.len() {
@@ -158,9 +177,6 @@ fn ghosts_of(node: &Node<'_>, is_settled: impl Fn(Xid) -> bool) -> Result<Ghosts
             ghosts.held += 1;
             ghosts.youngest = ghosts.youngest.max(header.xid);
         }
-    }
-    if ghosts.body.len() == 2 * node.len() && !node.is_root() {
-        ghosts.body.truncate(ghosts.body.len().saturating_sub(2));
     }
     Ok(ghosts)
 }

@@ -81,7 +81,7 @@ impl LeafQueue {
     fn add_new(&self, bucket: &[AtomicU64; BUCKET], word: u64, low: impl FnOnce() -> Vec<u8>) {
         let is_in = bucket.iter().any(|slot| {
             // ORDERING: Relaxed, the fence below orders it before the look at `is_awake`.
-            matches!(slot.compare_exchange(0, word, Ordering::Relaxed, Ordering::Relaxed), Ok(_))
+            slot.compare_exchange(0, word, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         });
         if !is_in {
             let (table, low) = (TableId((word >> 32) as u32), low());
@@ -187,7 +187,7 @@ mod tests {
         for page in 1..=many {
             let key = page.to_be_bytes().to_vec();
             let is_queued = leaves.binary_search_by_key(&PageId(page), |leaf| leaf.page).is_ok();
-            assert!(is_queued || (&range.from <= &key && &key <= &range.to), "page {page} is forgotten");
+            assert!(is_queued || (range.from <= key && key <= range.to), "page {page} is forgotten");
         }
         assert!(queue.sleep());
     }

@@ -16,6 +16,9 @@
 //!  create-table  catalogue leaf, root*, map   root u64 | table u32 | kind u8 of the row change | its body
 //!  drop-table    catalogue leaf, map          root u64 | kind u8 of the row change | its body
 //!  free-last     parent, map                  child u64
+//!  unlink        parent, left                 right u64 | separator
+//!  merge         left, map                    right u64 | image of right
+//!  collapse      root, map                    child u64 | image of child
 //! ```
 //!
 //! `*`: the record initialises the page. `owner` is the first word of a row header, xid and flags. A row change carries
@@ -57,12 +60,18 @@ foreshore_space::record_kinds! {
         DropTable = 46 => "drop-table",
         /// The last child of a node of a table that is going away is free.
         FreeLast = 47 => "free-last",
+        /// First step of a merge, and the reverse of [`TreeKind::Link`]: the parent forgets the right node.
+        Unlink = 48 => "unlink",
+        /// Second step of a merge: the left node takes what the right one has, which is free.
+        Merge = 49 => "merge",
+        /// The root takes what its only child has, which is free, and sinks one level.
+        Collapse = 50 => "collapse",
     }
 }
 
 const _: () = {
     assert!(TreeKind::RowInsert as u8 == *foreshore_buffer::format::TREE_KINDS.start());
-    assert!(TreeKind::FreeLast as u8 <= *foreshore_buffer::format::TREE_KINDS.end());
+    assert!(TreeKind::Collapse as u8 <= *foreshore_buffer::format::TREE_KINDS.end());
 };
 
 const SHORT: Damage = "the body of a record is cut short";
@@ -278,7 +287,7 @@ impl<'a> Split<'a> {
     }
 }
 
-/// Body of [`TreeKind::Link`].
+/// Body of [`TreeKind::Link`] and [`TreeKind::Unlink`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Link<'a> {
     pub(crate) right: PageId,
@@ -293,6 +302,25 @@ impl<'a> Link<'a> {
 
     pub(crate) fn decode(body: &'a [u8]) -> Result<Self, Damage> {
         decode(body, |from| Ok(Self { right: PageId(from.u64()?), separator: from.rest() }))
+    }
+}
+
+/// Body of [`TreeKind::Merge`] and [`TreeKind::Collapse`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Absorb<'a> {
+    /// The page that is free, and what it had.
+    pub(crate) page: PageId,
+    pub(crate) image: &'a [u8],
+}
+
+impl<'a> Absorb<'a> {
+    /// Appends everything but the image, which the caller appends behind it.
+    pub(crate) fn encode_front(out: &mut Vec<u8>, page: PageId) {
+        out.put_u64(page.0);
+    }
+
+    pub(crate) fn decode(body: &'a [u8]) -> Result<Self, Damage> {
+        decode(body, |from| Ok(Self { page: PageId(from.u64()?), image: from.rest() }))
     }
 }
 

@@ -23,7 +23,7 @@ use foreshore_wal::Dep;
 /// Largest body of a record of a split or a growth.
 const MAX_SPLIT_BODY: usize = 16 + MAX_KEY + PAGE_SIZE;
 /// Largest body of a record that links a sibling.
-const MAX_LINK_BODY: usize = 8 + MAX_KEY;
+pub(crate) const MAX_LINK_BODY: usize = 8 + MAX_KEY;
 
 /// Log that splits may take before a row can grow by so many bytes when it is taken back. A split leaves a quarter of a
 /// page free in the node of the row at least, as rows take up to three eighths: so the splits of a rollback are as many
@@ -84,11 +84,12 @@ impl Tree {
     /// split. The caller looks again. No latch is held.
     pub(crate) fn make_room(&self, structure: &mut Structure<'_>, key: &[u8], level: u8, need: usize) -> Result<()> {
         let mut new = NewPage::take(&self.trees, structure)?;
+        let mut linked = None;
         let open = loop {
             let mut node: ExclusiveGuard<'_> = self.find(structure, key, level, change_cost(3, MAX_SPLIT_BODY))?;
             let pid = node.pid();
             let view = self.parse(pid, &node)?;
-            if view.free() >= need {
+            if view.free() >= need || view.level() != level {
                 return Ok(());
             }
             if pid == self.root {
@@ -96,6 +97,10 @@ impl Tree {
             }
             if view.is_incomplete() {
                 let separator = view.high().map_err(|why| self.corrupted(pid, why))?.unwrap_or_default().to_vec();
+                // The link changes the node, and so does who opens the split again. None of both can be done to a damaged one.
+                if linked.replace((pid, node.lsn())) == Some((pid, node.lsn())) {
+                    return Err(self.corrupted(pid, "the split of a node stays open"));
+                }
                 drop(node);
                 self.link(structure, &Unlinked { left: pid, level, separator })?;
                 continue;
@@ -135,6 +140,7 @@ impl Tree {
         let record = record(TreeKind::Split, 0, 0b010, self.table, &pages, &body);
         structure.apply(&self.trees, &record, &mut [left, &mut right, &mut map], Dep::none())?;
         new.linked();
+        self.note_ghosts_of(right.pid(), &self.parse(right.pid(), &right)?);
         let counters = self.trees.counters();
         let splits = if first == cut.from { &counters.leaf_splits } else { &counters.inner_splits };
         splits.add(1);
@@ -163,8 +169,9 @@ impl Tree {
             let pages = [self.root, child.pid(), map.pid()];
             let record = record(TreeKind::Grow, 0, 0b010, self.table, &pages, &body);
             structure.apply(&self.trees, &record, &mut [&mut root, &mut child, &mut map], Dep::none())?;
+            new.linked();
+            self.note_ghosts_of(child.pid(), &self.parse(child.pid(), &child)?);
         }
-        new.linked();
         self.trees.counters().root_splits.add(1);
         Ok(())
     }
@@ -179,6 +186,10 @@ impl Tree {
             let pid = parent.pid();
             let damage = |why| self.corrupted(pid, why);
             let view = self.parse(pid, &parent)?;
+            if view.level() != open.level + 1 {
+                // The root has taken what the nodes on that level had, and knows of all that were split.
+                return Ok(());
+            }
             if view.child_for(&open.separator).map_err(damage)? != open.left {
                 drop(parent);
                 // Linked already; or a sibling further left is not, and comes first.

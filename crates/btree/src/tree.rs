@@ -35,6 +35,8 @@ pub(crate) struct Counters {
     pub(crate) inner_splits: ShardedCounter,
     pub(crate) root_splits: ShardedCounter,
     pub(crate) purges: ShardedCounter,
+    pub(crate) merges: ShardedCounter,
+    pub(crate) collapses: ShardedCounter,
     pub(crate) restarts: ShardedCounter,
 }
 
@@ -50,6 +52,10 @@ pub struct TreeStats {
     pub root_splits: u64,
     /// Leaves that ghosts were taken out of.
     pub purges: u64,
+    /// Nodes that a neighbour took the entries of, and whose pages are free.
+    pub merges: u64,
+    /// Roots that took what their only child had.
+    pub collapses: u64,
     /// Reads of nodes that were in vain because the node changed meanwhile.
     pub restarts: u64,
 }
@@ -63,6 +69,8 @@ impl Trees {
             inner_splits: ShardedCounter::new(),
             root_splits: ShardedCounter::new(),
             purges: ShardedCounter::new(),
+            merges: ShardedCounter::new(),
+            collapses: ShardedCounter::new(),
             restarts: ShardedCounter::new(),
         };
         Self { base: Arc::new(Base { pool, space, counters, queue: LeafQueue::new() }) }
@@ -71,12 +79,14 @@ impl Trees {
     /// Counters.
     #[must_use]
     pub fn stats(&self) -> TreeStats {
-        let Counters { leaf_splits, inner_splits, root_splits, purges, restarts } = self.counters();
+        let Counters { leaf_splits, inner_splits, root_splits, purges, merges, collapses, restarts } = self.counters();
         TreeStats {
             leaf_splits: leaf_splits.sum(),
             inner_splits: inner_splits.sum(),
             root_splits: root_splits.sum(),
             purges: purges.sum(),
+            merges: merges.sum(),
+            collapses: collapses.sum(),
             restarts: restarts.sum(),
         }
     }

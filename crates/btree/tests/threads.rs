@@ -4,6 +4,7 @@ mod common;
 
 use common::{Bed, Model, Rng, key};
 use foreshore_base::Error;
+use foreshore_base::limits::MAX_KEY;
 use foreshore_sync::primitive::thread;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ const SHARED_KEYS: usize = 12;
 fn own_key(thread: u64, number: usize) -> Vec<u8> {
     // Neighbours in the tree belong to different threads.
     let mut key = key(number);
-    key.truncate(1023);
+    key.truncate(MAX_KEY - 1);
     key.push(b'0' + thread as u8);
     key
 }

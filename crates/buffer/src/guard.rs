@@ -202,6 +202,12 @@ impl<'a> ExclusiveGuard<'a> {
         self.write(AT_LSN, &lsn.0.to_le_bytes());
     }
 
+    /// Makes what readers without a latch have read of the page count no more, although its bytes stay: the page leaves the
+    /// structure that led to it.
+    pub fn expire_reads(&mut self) {
+        self.changed = true;
+    }
+
     /// Keeps the page in memory until the pin is dropped, beyond the guard.
     pub fn pin(&self) -> Pinned<'a> {
         self.slot.frame().pin();

@@ -48,6 +48,7 @@
 mod catalogue;
 mod check;
 mod close;
+mod daemons;
 mod damage;
 mod db;
 mod engine;

@@ -9,14 +9,13 @@ use crate::fence::{Fenced, Gate};
 use crate::files::{Contents, Files};
 use crate::format::{CATALOGUE, dropped_key};
 use crate::marker;
-use crate::max_age::{AgingTransactions, EndOld};
+use crate::max_age::AgingTransactions;
 use crate::prepared::{PreparedList, take_over};
 use crate::profile::Profiler;
-use crate::purge::{Purge, Purger};
+use crate::purge::Purger;
 use crate::reclaim::Reclaimer;
 use crate::run::Lines;
 use crate::tables::Tables;
-use crate::upkeep::Upkeep;
 use crate::{MemoryShares, Options, TxnOptions};
 use foreshore_base::{Csn, Error, Place, Result, Uuid};
 use foreshore_btree::{Tree, Trees};
@@ -26,12 +25,11 @@ use foreshore_lock::{LockManager, LockOptions};
 use foreshore_recovery::{CheckpointParts, Checkpointer, RecoveryStats, Replayed, replay, undo};
 use foreshore_space::{CATALOGUE_ROOT, Space, SpaceOptions, SuperBlock};
 use foreshore_sync::primitive::atomic::{AtomicU8, AtomicU32, Ordering};
-use foreshore_sync::{Daemon, LockRank, Mutex, ShardedCounter, Signal, Step, ThreadSpawn};
+use foreshore_sync::{LockRank, Mutex, ShardedCounter};
 use foreshore_txn::{Isolation, SpillFile, Start, TakenOver, TxnManager, TxnManagerOptions};
 use foreshore_wal::{Log, LogOptions, Recovered};
 use std::{
     hash::{BuildHasher, RandomState},
-    io,
     path::Path,
     sync::Arc,
 };
@@ -85,32 +83,6 @@ impl Engine {
         });
         // What a failed start has wired comes apart without touching the files again.
         engine.inspect_err(|_| parts.gate.shut())
-    }
-
-    /// Starts the threads that the engine itself drives.
-    fn spawn_daemons(self: &Arc<Self>) -> Result<()> {
-        self.checkpointer.serve(self.options.background);
-        if !self.options.background {
-            return Ok(());
-        }
-        let checkpointer: Arc<dyn Step> = Arc::clone(&self.checkpointer) as _;
-        self.spawn("foreshore-checkpoint", self.checkpointer.signal(), checkpointer)?;
-        if self.options.transaction_max_age.is_some() {
-            self.spawn("foreshore-max-age", Signal::new(), Arc::new(EndOld(Arc::downgrade(self))))?;
-        }
-        self.spawn("foreshore-purge", self.trees.purge_signal(), Arc::new(Purge(Arc::downgrade(self))))?;
-        self.spawn("foreshore-space", self.space.signal(), Arc::new(Upkeep(Arc::downgrade(self))))
-    }
-
-    fn spawn(&self, name: &'static str, signal: Signal, step: Arc<dyn Step>) -> Result<()> {
-        let (log, dir) = (self.log.clone(), self.files.dir.clone());
-        let on_panic = Box::new(move |name: &str, message: &str| {
-            log.poison(&Error::io("do background work for", dir, io::Error::other(format!("{name}: {message}"))));
-        });
-        let daemon = Daemon::spawn(&ThreadSpawn, name, signal, step, on_panic)
-            .map_err(|error| Error::io("start a thread for", &self.files.dir, error))?;
-        self.closing.lock().daemons.push(daemon);
-        Ok(())
     }
 }
 
@@ -215,10 +187,7 @@ impl Parts {
         let damage = Damage::found(&pool, &space, &mut superblock.quarantined)?;
         let checkpointer = self.checkpointer(&log, &pool, &txns, &space, &data, superblock)?;
         if is_new {
-            // A restart finds everything in the log from here on, and no superblock names a checkpoint beside the marker.
-            log.force(log.current())?;
-            fenced.remove(&files.unfinished)?;
-            fenced.sync_dir(&files.dir)?;
+            self.remove_marker(&log)?;
         }
         take_first_checkpoint(&checkpointer, is_new)?;
         // Whatever was only in the cache has been redone, written again and synced.
@@ -257,6 +226,13 @@ impl Parts {
         };
         engine.hold_again(taken_over, &engine.load_catalogue()?)?;
         Ok(Arc::new(engine))
+    }
+
+    /// A restart finds everything in the log from here on, and no superblock names a checkpoint beside the marker.
+    fn remove_marker(&self, log: &Log) -> Result<()> {
+        log.force(log.current())?;
+        self.fenced.remove(&self.files.unfinished)?;
+        self.fenced.sync_dir(&self.files.dir)
     }
 
     /// Wires transactions, undoes those that had not committed, and takes over those that are prepared, but for their locks of tables.

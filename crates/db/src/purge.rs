@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use foreshore_base::{Csn, Error, PageId, Result, TableId, Xid};
 use foreshore_btree::{PurgedLeaf, QueuedLeaf, QueuedRange, Tree};
 use foreshore_lock::TableMode;
-use foreshore_sync::{LockRank, Mutex, NextWake, Step};
+use foreshore_sync::{LockRank, Mutex, NextWake, Step, SystemClock, Turn};
 use foreshore_txn::Txn;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::mem;
@@ -162,6 +162,17 @@ impl Work {
         }
     }
 
+    /// Comes back to a range of leaves that was not looked at.
+    fn hold_range(&mut self, table: TableId, keys: QueuedRange) {
+        match self.held_ranges.get_mut(&table) {
+            Some(range) => widen(&mut range.keys, keys),
+            None => {
+                let held = Held { table, youngest: Xid::ZERO, rows: 0 };
+                self.held_ranges.insert(table, HeldRange { keys, held, leaves: 0 });
+            }
+        }
+    }
+
     fn held_rows(&self) -> Vec<HeldRows> {
         let mut tables = BTreeMap::new();
         let leaves = self.held.values().map(|held| (held, 1));
@@ -179,9 +190,17 @@ impl Work {
 struct Locked<'e> {
     engine: &'e Engine,
     trees: HashMap<TableId, Option<Tree>>,
+    /// Keeps checks out, which count on pages to stay; none of one that could not be had.
+    turn: Option<Option<Turn<'e>>>,
 }
 
 impl Locked<'_> {
+    /// Whether no check runs, until this is dropped.
+    fn may_free(&mut self) -> bool {
+        let engine = self.engine;
+        self.turn.get_or_insert_with(|| engine.lines.checks.take(&SystemClock::new(), Duration::ZERO)).is_some()
+    }
+
     /// The tree of a table that is there, with a shared intent, which keeps it from being dropped. `Err` if another transaction has
     /// the table for itself.
     fn tree(&mut self, txn: &mut Txn, table: TableId) -> Result<Option<Tree>, TableId> {
@@ -247,7 +266,7 @@ impl Engine {
 
     /// Purges up to [`PIECE`] leaves and returns how many rows went.
     fn purge_some(&self, txn: &mut Txn, work: &mut Work) -> Result<usize> {
-        let mut locked = Locked { engine: self, trees: HashMap::new() };
+        let mut locked = Locked { engine: self, trees: HashMap::new(), turn: None };
         let mut purged = 0;
         for _ in 0..PIECE {
             let Some(leaf) = work.leaves.pop_front() else { break };
@@ -261,7 +280,7 @@ impl Engine {
                 }
             };
             let done = tree.first_key_of(page).and_then(|key| match key {
-                Some(key) => self.purge_leaf(txn, &tree, &key, work).map(|done| done.purged),
+                Some(key) => self.purge_leaf(txn, &tree, &key, (work, &mut locked)).map(|done| done.purged),
                 None => Ok(0),
             });
             match done {
@@ -278,13 +297,12 @@ impl Engine {
             let range = range.clone();
             let Ok(Some(tree)) = locked.tree(txn, table) else {
                 work.ranges.remove(&table);
-                if locked.trees.get(&table).is_none() {
-                    let held = Held { table, youngest: Xid::ZERO, rows: 0 };
-                    work.held_ranges.insert(table, HeldRange { keys: range, held, leaves: 0 });
+                if !locked.trees.contains_key(&table) {
+                    work.hold_range(table, range);
                 }
                 continue;
             };
-            let next = match self.purge_leaf(txn, &tree, &range.from, work) {
+            let next = match self.purge_leaf(txn, &tree, &range.from, (work, &mut locked)) {
                 Ok(done) => {
                     purged += done.purged;
                     done.next
@@ -300,11 +318,25 @@ impl Engine {
         Ok(purged)
     }
 
-    fn purge_leaf(&self, txn: &mut Txn, tree: &Tree, key: &[u8], work: &mut Work) -> Result<PurgedLeaf> {
+    /// Purges one leaf, and frees it if that leaves little in it.
+    fn purge_leaf(
+        &self,
+        txn: &mut Txn,
+        tree: &Tree,
+        key: &[u8],
+        (work, locked): (&mut Work, &mut Locked<'_>),
+    ) -> Result<PurgedLeaf> {
         let done = tree.purge_leaf(txn, key)?;
+        let (table, rows) = (tree.table(), done.held as u64);
         if done.held > 0 {
-            let held = Held { table: tree.table(), youngest: done.youngest, rows: done.held as u64 };
-            work.hold(done.page, key, held);
+            work.hold(done.page, key, Held { table, youngest: done.youngest, rows });
+        }
+        if done.is_thin {
+            if locked.may_free() {
+                tree.merge_leaf(txn, key)?;
+            } else {
+                work.hold(done.page, key, Held { table, youngest: Xid::ZERO, rows });
+            }
         }
         Ok(done)
     }

@@ -69,8 +69,8 @@ impl Cursor {
 }
 
 impl Tree {
-    /// Copies the node on `level` that covers the goal.
-    fn copy_node(
+    /// Copies the node on `level` that covers the goal; the root where that level is gone.
+    pub(crate) fn copy_node(
         &self,
         structure: &mut Structure<'_>,
         goal: Goal<'_>,
@@ -95,6 +95,10 @@ impl Tree {
         let pid = self.copy_node(structure, goal, 1, &mut page)?;
         let damage = |why| self.corrupted(pid, why);
         let node = self.parse(pid, &page)?;
+        if node.level() != 1 {
+            // The root is the only leaf by now.
+            return Ok(Vec::new());
+        }
         let leaves = match end {
             End::Front => leaves_up(&node, goal, span, most),
             End::Back => leaves_down(&node, goal, span, most),

@@ -338,9 +338,7 @@ impl Cursor {
             RowHolder::Me => true,
             RowHolder::Nobody => false,
         };
-        if !is_row && !mine {
-            tree.note_ghost(pid, row.key);
-        }
+        tree.note_if_ghost(pid, row);
         if !is_row && self.locking.takes() {
             return Ok(Met::Nothing);
         }

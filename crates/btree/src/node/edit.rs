@@ -4,7 +4,8 @@
 
 use super::{Damage, Node};
 use crate::format::{
-    AT_GARBAGE, AT_HEAP, AT_LEFTMOST, AT_RIGHT, AT_RUN_END, AT_SLOTS, HAS_HIGH, LEAF_HEADER, RowHeader, SLOT, SLOTS, key_head,
+    AT_GARBAGE, AT_HEAP, AT_LEFTMOST, AT_RIGHT, AT_RUN_END, AT_SLOTS, HAS_HIGH, LEAF_HEADER, RowHeader, SLOT, SLOTS,
+    key_head,
 };
 use foreshore_base::limits::{MAX_KEY, MAX_VALUE, PAGE_SIZE};
 use foreshore_base::{PageId, TableId};

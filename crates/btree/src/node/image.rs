@@ -6,9 +6,9 @@
 //!
 //! The hole between slots and heap is not logged; it is zeros in a node that was just built.
 
-use super::edit::{copy_entries, init, set_fences, set_leftmost, set_right};
+use super::edit::{copy_entries, init, insert_inner, set_fences, set_flags, set_leftmost, set_right};
 use super::{Damage, Node};
-use crate::format::{SLOT, SLOTS};
+use crate::format::{HAS_HIGH, INCOMPLETE, SLOT, SLOTS};
 use foreshore_base::codec::{Decoder, Put, Short};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{PageId, TableId};
@@ -43,6 +43,28 @@ pub(crate) fn encode_image(out: &mut Vec<u8>, page: &[u8]) -> Result<(), Damage>
     out.put_u16(page_flags(page));
     out.put_short_bytes(&page[PAGE_HEADER..front]);
     out.put(&page[node.heap..]);
+    Ok(())
+}
+
+/// Adds to a node what its right sibling had, by the image of that one, and takes over its high fence, sibling and open split.
+pub(crate) fn absorb(page: &mut impl PageMut, right: PageId, image: &[u8]) -> Result<(), Damage> {
+    let left = Node::parse(page.bytes())?;
+    let mut copy = [0; PAGE_SIZE];
+    apply_image(&mut copy, left.table(), image)?;
+    let from = Node::parse(&copy)?;
+    if left.right() != right || left.level() != from.level() || left.high()? != Some(from.low()?) {
+        return Err("a node absorbs one that is not its sibling");
+    }
+    let leftmost = if left.is_leaf() { None } else { Some(left.leftmost()?) };
+    let mut fresh = build_part(&left, 0..left.len(), (left.low()?, from.high()?), from.right(), leftmost)?;
+    if !from.is_leaf() {
+        insert_inner(&mut fresh, left.len(), from.low()?, from.leftmost()?)?;
+    }
+    copy_entries(&mut fresh, &from, 0..from.len(), |_| true)?;
+    let open = if from.is_incomplete() { INCOMPLETE } else { 0 };
+    let has_high = if from.has_high() { HAS_HIGH } else { 0 };
+    page.write(PAGE_HEADER, &fresh[PAGE_HEADER..]);
+    set_flags(page, has_high | open, (HAS_HIGH | INCOMPLETE) & !(has_high | open));
     Ok(())
 }
 

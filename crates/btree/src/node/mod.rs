@@ -4,6 +4,7 @@
 //! [`Damage`], never a panic.
 
 mod edit;
+mod fill;
 mod goal;
 mod image;
 
@@ -11,7 +12,7 @@ pub(crate) use edit::{
     fits, init, insert_inner, insert_leaf, remove, replace_value, retain, set_flags, set_header, set_leftmost,
 };
 pub(crate) use goal::Goal;
-pub(crate) use image::{apply_image, build_part, encode_image};
+pub(crate) use image::{absorb, apply_image, build_part, encode_image};
 
 use crate::format::{
     AT_LEFTMOST, AT_LOW, AT_RIGHT, AT_SLOTS, GHOST, HAS_HIGH, INCOMPLETE, INNER_HEADER, LEAF_HEADER, MAX_LEVEL,
@@ -319,22 +320,6 @@ impl<'a> Node<'a> {
         debug_assert!(self.is_leaf());
         let Place { header, key, value } = self.place(index)?;
         Ok(Row { header, key: &self.page[key], value: &self.page[value] })
-    }
-
-    /// Whether the node covers all keys.
-    pub(crate) fn is_root(&self) -> bool {
-        !self.has_high() && self.low_range().is_ok_and(|low| low.is_empty())
-    }
-
-    /// Bytes of all entries, slots included.
-    pub(crate) fn entry_bytes(&self) -> Result<usize, Damage> {
-        let fences = self.low()?.len() + self.high()?.map_or(0, <[u8]>::len);
-        (PAGE_SIZE - SLOTS).checked_sub(self.free() + fences).ok_or("the heap of the node does not add up")
-    }
-
-    /// Whether less than a third of the node is in use.
-    pub(crate) fn is_thin(&self) -> Result<bool, Damage> {
-        Ok(3 * self.entry_bytes()? < PAGE_SIZE - SLOTS)
     }
 
     /// Checks everything that one node can tell: bounds, order, fences, and that no byte of the heap is used twice.

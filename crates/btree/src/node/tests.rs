@@ -63,18 +63,19 @@ fn separators_are_the_shortest_prefix_that_parts() {
 }
 
 #[test]
-fn the_largest_row_fits_between_the_largest_fences() {
+fn two_of_the_largest_rows_fit_between_the_largest_fences() {
     let mut low = [1; MAX_KEY];
     let mut high = [1; MAX_KEY];
     (low[MAX_KEY - 1], high[MAX_KEY - 1]) = (0, 2);
     let empty = leaf();
     let mut page = build_part(&Node::parse(&empty).unwrap(), 0..0, (&low, Some(&high)), PageId(9), None).unwrap();
     insert_leaf(&mut page, 0, header(1), &[1; MAX_KEY], &[5; MAX_VALUE]).unwrap();
+    insert_leaf(&mut page, 0, header(1), &low, &[5; MAX_VALUE]).unwrap();
     Node::parse(&page).unwrap().validate().unwrap();
     assert!(Node::parse(&page).unwrap().free() < MAX_LEAF_ENTRY);
-    // A second one does not fit, and the refusal changes nothing.
+    // A third one does not fit, and the refusal changes nothing.
     let before = page;
-    assert!(insert_leaf(&mut page, 0, header(1), &low, &[5; MAX_VALUE]).is_err());
+    assert!(insert_leaf(&mut page, 2, header(1), &[1; MAX_KEY - 1], &[5; MAX_VALUE]).is_err());
     assert_eq!(page, before);
 }
 

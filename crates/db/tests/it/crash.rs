@@ -39,6 +39,7 @@ fn lose_power(seed: u64, stride: u64) {
     let db = options(&sim).step_seed(seed).replacement(replacement(seed)).open(DIR).unwrap();
     script.run(&db, 160).unwrap();
     let stats = db.stats();
+    assert!(stats.tree.purges > 0 && stats.tree.merges > 0, "{:?}", stats.tree);
     assert!(stats.checkpoint.checkpoints > 3 && stats.log.segments_recycled > 0, "{stats:?}");
     let mut points = sim.crash_points();
     let mut images = 0_u64;

@@ -2,7 +2,7 @@
 //! test loses data.
 
 use crate::script::{Script, disk, options};
-use crate::support::DIR;
+use crate::support::{DIR, NUMBERS};
 use foreshore::{Db, DoublewriteKind, PageWrites};
 use foreshore_io::Sim;
 use foreshore_io::sim::{Fault, FaultKind, Persist};
@@ -88,6 +88,8 @@ fn a_device_that_refuses_later_on_gets_doublewrites() {
 #[test]
 fn a_full_disk_that_refuses_whole_writes_gets_doublewrites_and_keeps_them() {
     refuse_later_on(|sim, db| {
+        // Something to write.
+        db.run(|tx| tx.open(NUMBERS)?.insert(1, 1).map(drop)).unwrap();
         sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
         db.checkpoint().unwrap();
         assert_eq!(db.stats().pool.page_writes, PageWrites::Doublewrite);

@@ -32,6 +32,7 @@ mod poison;
 mod prepared;
 mod prepared_crash;
 mod profile;
+mod purge;
 mod quarantine;
 mod range_locks;
 mod ranges;

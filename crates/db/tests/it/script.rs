@@ -125,7 +125,7 @@ impl Script {
     fn change(&mut self, tx: &Transaction, after: &mut Model) -> Result<(), Error> {
         let key = self.random.below(120) as u32;
         let name = format!("name {}", self.random.below(20));
-        match self.random.below(11) {
+        match self.random.below(12) {
             0 | 1 => {
                 let old = tx.open(ROWS)?.remove(key)?;
                 assert_eq!(old, after.rows.remove(&key));
@@ -142,6 +142,16 @@ impl Script {
                     let (name, number) = (format!("{:0900}", self.random.below(300)), self.random.below(1000));
                     let old = table.insert(&*name, number)?;
                     assert_eq!(old, after.deep.insert(name, number));
+                }
+            }
+            11 => {
+                let table = tx.open(DEEP)?;
+                // All of them, or a part in a row: leaves become empty, and inner nodes with them.
+                let names: Vec<String> = after.deep.keys().cloned().collect();
+                let (from, of) = (self.random.below(names.len() as u64 + 1), [1, 2, names.len()]);
+                let count = names.len() / of[self.random.below(3) as usize].max(1);
+                for name in names.into_iter().cycle().skip(from as usize).take(count) {
+                    assert_eq!(table.remove(&*name)?, after.deep.remove(&name));
                 }
             }
             6 if self.random.below(3) == 0 => match self.random.below(4) {

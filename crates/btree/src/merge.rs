@@ -1,0 +1,320 @@
+//! Nodes that hold little go: merges in two steps, and the collapse of the root.
+//!
+//! 1. *Unlink*: the parent loses the separator of the right node, and the left one is marked incomplete. One record with parent and
+//!    left node. The tree is now as after the first step of a split, and any traverser may finish that split instead.
+//! 2. *Merge*: the left node takes entries, high fence, sibling and mark of the right one, and the map has the right page as free.
+//!    One record with left node and map page, which carries what the right node had.
+//!
+//! The left node stays latched from the first step to the second, unless the right one holds too much by then: the two are linked
+//! again. Both belong to one parent. A node that is the only child of its parent goes after that parent has been merged.
+//!
+//! A root with one child takes what the child has, and sinks one level (*collapse*).
+//!
+//! **Why no reader is led astray.** A page is reached by an id that was read in its parent, or in its left sibling, and counts once
+//! that node has been validated (see [`crate::descend`]). Step 1 changes the parent and step 2 the left node. So a reader
+//! that comes to the page later fails there. A reader that came to it before fails at the page itself: it is latched exclusively in
+//! step 2, and its version moves although its bytes stay.
+//!
+//! **Why the page may be used again at once.** The record of step 2 rests on the last change of the page and on the map page, like
+//! that of [`crate::drop`].
+
+use crate::descend::Unlinked;
+use crate::format::{INCOMPLETE, INNER_HEADER, SLOT, SLOTS};
+use crate::node::{self, Damage, Goal, Node, build_part, encode_image};
+use crate::record::{Absorb, Link, TreeKind};
+use crate::split::MAX_LINK_BODY;
+use crate::tree::{Structure, Tree, record};
+use foreshore_base::limits::PAGE_SIZE;
+use foreshore_base::{PageId, Result};
+use foreshore_buffer::{ExclusiveGuard, Pinned, Wanted, change_cost};
+use foreshore_sync::model::mutant;
+use foreshore_txn::Txn;
+use foreshore_wal::Dep;
+
+/// Largest body of a merge or a collapse.
+const MAX_ABSORB_BODY: usize = 16 + PAGE_SIZE;
+/// Bytes of a node for entries and fences.
+const CAPACITY: usize = PAGE_SIZE - SLOTS;
+
+/// Two neighbours below one parent.
+struct Pair {
+    left: PageId,
+    right: PageId,
+    separator: Vec<u8>,
+}
+
+/// What the parent of a thin node tells.
+struct Family {
+    /// Pairs that the node is part of, the better one first.
+    pairs: Vec<Pair>,
+    /// Whether the parent is the root.
+    is_top: bool,
+}
+
+impl Tree {
+    /// Frees the leaf of `key` if it is thin: a neighbour takes its rows, or it takes those of a neighbour. Parents that become thin
+    /// go in the same way, and the root collapses. Returns how many pages are free. Nothing is done where no neighbour has the
+    /// free space.
+    ///
+    /// The caller holds the table against its drop, and no check of the tree runs.
+    ///
+    /// # Errors
+    /// `DiskFull`, `Io`, `Corrupted`, `OutOfFrames`, `Poisoned`. What has been freed is free.
+    pub fn merge_leaf(&self, txn: &mut Txn, key: &[u8]) -> Result<usize> {
+        txn.freeing(|txn| self.merge_up(&mut Structure::of_freeing(txn), key))
+    }
+
+    fn merge_up(&self, structure: &mut Structure<'_>, key: &[u8]) -> Result<usize> {
+        let mut freed = 0;
+        loop {
+            // Again, for a leaf that had no neighbour below its parent, or is thin with what it took.
+            match self.merge_path(structure, key)? {
+                0 => return Ok(freed),
+                pages => freed += pages,
+            }
+        }
+    }
+
+    /// Merges the nodes that cover `key`, from the leaf up, as long as they are thin and lose entries.
+    fn merge_path(&self, structure: &mut Structure<'_>, key: &[u8]) -> Result<usize> {
+        let (mut freed, mut level) = (0, 0);
+        while let Some(Family { pairs, is_top }) = self.family(structure, key, level)? {
+            let mut merged = false;
+            for pair in &pairs {
+                merged = self.merge(structure, pair, level)?;
+                if merged {
+                    freed += 1;
+                    break;
+                }
+            }
+            if !merged && !pairs.is_empty() {
+                break;
+            }
+            if is_top {
+                freed += self.collapse(structure)?;
+                break;
+            }
+            // The parent has one entry less, or none at all.
+            level += 1;
+        }
+        Ok(freed)
+    }
+
+    /// The pairs that the node on `level` that covers `key` may be merged in; `None` if it is the root, or not thin.
+    fn family(&self, structure: &mut Structure<'_>, key: &[u8], level: u8) -> Result<Option<Family>> {
+        let mut page = [0; PAGE_SIZE];
+        let pid = self.copy_node(structure, Goal::At(key), level, &mut page)?;
+        let damage = |why| self.corrupted(pid, why);
+        let thin = self.parse(pid, &page)?;
+        if pid == self.root || thin.level() != level || !thin.is_thin().map_err(damage)? {
+            return Ok(None);
+        }
+        let above = self.copy_node(structure, Goal::At(key), level + 1, &mut page)?;
+        let parent = self.parse(above, &page)?;
+        if parent.level() != level + 1 {
+            return Ok(None);
+        }
+        let pairs = pairs_of(&parent, key, pid).map_err(|why| self.corrupted(above, why))?;
+        Ok(Some(Family { pairs, is_top: above == self.root }))
+    }
+
+    /// Merges two neighbours on `level`; false if they changed, or hold too much.
+    fn merge(&self, structure: &mut Structure<'_>, pair: &Pair, level: u8) -> Result<bool> {
+        let pins = [pair.left, pair.right].map(|pid| self.named(self.pool().pin_as(pid, Wanted::Once)));
+        let [left_pin, right_pin] = pins;
+        let (left_pin, right_pin) = (left_pin?, right_pin?);
+        if !self.would_fit(&left_pin, &right_pin)? {
+            return Ok(false);
+        }
+        let map = self.trees.space().map_page(pair.right, structure.session, structure.purpose)?;
+        let bytes = change_cost(2, MAX_LINK_BODY) + change_cost(2, MAX_ABSORB_BODY);
+        let Some(mut left) = self.unlink(structure, pair, level, bytes)? else { return Ok(false) };
+        let merged = self.absorb(structure, pair, &mut left, &right_pin, &map);
+        drop(left);
+        if merged? {
+            self.trees.space().give_back(pair.right);
+            return Ok(true);
+        }
+        let open = Unlinked { left: pair.left, level, separator: pair.separator.clone() };
+        self.link(structure, &open).map(|()| false)
+    }
+
+    /// Whether the left one of two nodes can take what the right one has, as far as one can tell without both latches.
+    fn would_fit(&self, left: &Pinned<'_>, right: &Pinned<'_>) -> Result<bool> {
+        let mut copy = [0; PAGE_SIZE];
+        copy.copy_from_slice(&left.shared());
+        let right_page = right.shared();
+        // One of them may have been freed, and be another's page by now.
+        let (Ok(first), Ok(second)) = (Node::parse(&copy), Node::parse(&right_page)) else { return Ok(false) };
+        fits(&first, &second).map_err(|why| self.corrupted(right.pid(), why))
+    }
+
+    /// First step. Returns the left node, latched; `None` if the two are no neighbours any more.
+    fn unlink<'p>(
+        &'p self,
+        structure: &mut Structure<'_>,
+        pair: &Pair,
+        level: u8,
+        bytes: usize,
+    ) -> Result<Option<ExclusiveGuard<'p>>> {
+        let mut parent: ExclusiveGuard<'_> = self.find(structure, &pair.separator, level + 1, bytes)?;
+        let pid = parent.pid();
+        let damage = |why| self.corrupted(pid, why);
+        let view = self.parse(pid, &parent)?;
+        if view.level() != level + 1 || !are_neighbours(&view, pair).map_err(damage)? {
+            return Ok(None);
+        }
+        // It is pinned, so that this waits for the holder of its latch and for nothing else.
+        let Some(mut left) = self.pool().try_exclusive(pair.left)? else { return Ok(None) };
+        let node = self.parse(pair.left, &left)?;
+        let high = node.high().map_err(|why| self.corrupted(pair.left, why))?;
+        if node.is_incomplete() || node.right() != pair.right || high != Some(&pair.separator) {
+            return Ok(None);
+        }
+        let mut body = Vec::with_capacity(MAX_LINK_BODY);
+        Link { right: pair.right, separator: &pair.separator }.encode(&mut body);
+        let record = record(TreeKind::Unlink, 0, 0, self.table, &[pid, pair.left], &body);
+        structure.apply(&self.trees, &record, &mut [&mut parent, &mut left], Dep::none())?;
+        Ok(Some(left))
+    }
+
+    /// Second step; false if the right node holds too much.
+    fn absorb<'p>(
+        &'p self,
+        structure: &mut Structure<'_>,
+        pair: &Pair,
+        left: &mut ExclusiveGuard<'p>,
+        right: &Pinned<'p>,
+        map: &Pinned<'p>,
+    ) -> Result<bool> {
+        let damage = |why| self.corrupted(pair.right, why);
+        let mut right = right.exclusive();
+        let node = self.parse(pair.right, &right)?;
+        if !fits(&self.parse(pair.left, left)?, &node).map_err(damage)? {
+            return Ok(false);
+        }
+        let mut body = Vec::with_capacity(MAX_ABSORB_BODY);
+        Absorb::encode_front(&mut body, pair.right);
+        encode_image(&mut body, &image_of(&node).map_err(damage)?).map_err(damage)?;
+        let mut map = map.exclusive();
+        let record = record(TreeKind::Merge, 0, 0, self.table, &[pair.left, map.pid()], &body);
+        let dep = Dep::none().freed(right.lsn());
+        structure.apply(&self.trees, &record, &mut [left, &mut map], dep)?;
+        expire(&mut right);
+        self.note_ghosts_of(pair.left, &self.parse(pair.left, left)?);
+        self.trees.counters().merges.add(1);
+        Ok(true)
+    }
+
+    /// The root takes what its only child has, as often as it has only one. Returns how many pages are free.
+    fn collapse(&self, structure: &mut Structure<'_>) -> Result<usize> {
+        let mut freed = 0;
+        while let Some(child) = self.only_child()? {
+            let pin = self.named(self.pool().pin(child))?;
+            let map = self.trees.space().map_page(child, structure.session, structure.purpose)?;
+            structure.reserve(change_cost(2, MAX_ABSORB_BODY))?;
+            {
+                let mut root = self.named(self.pool().exclusive(self.root))?;
+                let view = self.parse(self.root, &root)?;
+                let damage = |why| self.corrupted(self.root, why);
+                if view.is_leaf() || view.len() > 0 || view.leftmost().map_err(damage)? != child {
+                    break;
+                }
+                let mut page = pin.exclusive();
+                let node = self.parse(child, &page)?;
+                let damage = |why| self.corrupted(child, why);
+                if node.level() + 1 != view.level() {
+                    return Err(damage("a node on the wrong level"));
+                }
+                if !node.is_root() {
+                    // Its split is open.
+                    break;
+                }
+                let mut body = Vec::with_capacity(MAX_ABSORB_BODY);
+                Absorb::encode_front(&mut body, child);
+                encode_image(&mut body, &image_of(&node).map_err(damage)?).map_err(damage)?;
+                let mut map = map.exclusive();
+                let record = record(TreeKind::Collapse, 0, 0, self.table, &[self.root, map.pid()], &body);
+                let dep = Dep::none().freed(page.lsn());
+                structure.apply(&self.trees, &record, &mut [&mut root, &mut map], dep)?;
+                expire(&mut page);
+            }
+            self.trees.space().give_back(child);
+            self.trees.counters().collapses.add(1);
+            freed += 1;
+        }
+        Ok(freed)
+    }
+
+    /// The child of a root that has one.
+    fn only_child(&self) -> Result<Option<PageId>> {
+        let root = self.named(self.pool().shared(self.root))?;
+        let view = self.parse(self.root, &root)?;
+        if view.is_leaf() || view.len() > 0 {
+            return Ok(None);
+        }
+        view.leftmost().map(Some).map_err(|why| self.corrupted(self.root, why))
+    }
+}
+
+/// Ends what readers without a latch may know of a page that is free now.
+fn expire(page: &mut ExclusiveGuard<'_>) {
+    if !mutant("btree: a page is freed behind its readers") {
+        page.expire_reads();
+    }
+}
+
+/// The pairs below `parent` of the node that covers `key`, which is page `thin`.
+fn pairs_of(parent: &Node<'_>, key: &[u8], thin: PageId) -> Result<Vec<Pair>, Damage> {
+    let entries = parent.entries_to(Goal::At(key))?;
+    let child = |entries: usize| match entries {
+        0 => parent.leftmost(),
+        entries => parent.child(entries - 1),
+    };
+    let mut pairs = Vec::new();
+    // It was split, or merged, meanwhile.
+    if child(entries)? != thin {
+        return Ok(pairs);
+    }
+    let pair = |entries: usize| {
+        let (left, right) = (child(entries - 1)?, child(entries)?);
+        Ok::<_, Damage>(Pair { left, right, separator: parent.key(entries - 1)?.to_vec() })
+    };
+    // Into the left one first: what goes is then little.
+    if entries > 0 {
+        pairs.push(pair(entries)?);
+    }
+    if entries < parent.len() {
+        pairs.push(pair(entries + 1)?);
+    }
+    Ok(pairs)
+}
+
+/// Whether the parent leads to both nodes of a pair, side by side.
+fn are_neighbours(parent: &Node<'_>, pair: &Pair) -> Result<bool, Damage> {
+    let Ok(at) = parent.search(&pair.separator)? else { return Ok(false) };
+    let left = if at == 0 { parent.leftmost()? } else { parent.child(at - 1)? };
+    Ok(left == pair.left && parent.child(at)? == pair.right)
+}
+
+/// Whether `left` can take what `right` has and is no fuller than a node that is not split at the next row: three quarters. An empty
+/// one takes whatever fits.
+fn fits(left: &Node<'_>, right: &Node<'_>) -> Result<bool, Damage> {
+    let separator = if right.is_leaf() { 0 } else { SLOT + INNER_HEADER + right.low()?.len() };
+    let entries = [left.entry_bytes()?, right.entry_bytes()?];
+    let fences = left.low()?.len() + right.high()?.map_or(0, <[u8]>::len);
+    let sum = entries[0] + entries[1] + separator + fences;
+    let most = if entries.contains(&0) { CAPACITY } else { CAPACITY * 3 / 4 };
+    Ok(sum <= most)
+}
+
+/// A node without garbage, its open split included.
+fn image_of(node: &Node<'_>) -> Result<[u8; PAGE_SIZE], Damage> {
+    let leftmost = if node.is_leaf() { None } else { Some(node.leftmost()?) };
+    let fences = (node.low()?, node.high()?);
+    let mut image = build_part(node, 0..node.len(), fences, node.right(), leftmost)?;
+    if node.is_incomplete() {
+        node::set_flags(&mut image, INCOMPLETE, 0);
+    }
+    Ok(image)
+}

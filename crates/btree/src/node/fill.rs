@@ -1,0 +1,23 @@
+//! How full a node is.
+
+use super::{Damage, Node};
+use crate::format::SLOTS;
+use foreshore_base::limits::PAGE_SIZE;
+
+impl Node<'_> {
+    /// Whether the node covers all keys.
+    pub(crate) fn is_root(&self) -> bool {
+        !self.has_high() && self.low_range().is_ok_and(|low| low.is_empty())
+    }
+
+    /// Bytes of all entries, slots included.
+    pub(crate) fn entry_bytes(&self) -> Result<usize, Damage> {
+        let fences = self.low()?.len() + self.high()?.map_or(0, <[u8]>::len);
+        (PAGE_SIZE - SLOTS).checked_sub(self.free() + fences).ok_or("the heap of the node does not add up")
+    }
+
+    /// Whether less than a third of the node is in use.
+    pub(crate) fn is_thin(&self) -> Result<bool, Damage> {
+        Ok(3 * self.entry_bytes()? < PAGE_SIZE - SLOTS)
+    }
+}

@@ -1,0 +1,175 @@
+//! Leaves that are emptied or thin are freed, inner nodes with them, and the root collapses; after a crash at any record of that the
+//! tree is whole.
+#![cfg(not(foreshore_shuttle))]
+
+mod common;
+
+use common::{Bed, Model, Rng, WAYS, restart, scan_by};
+use foreshore_base::PageId;
+use foreshore_txn::Txn;
+use std::ops::Bound::Unbounded;
+
+/// Long keys, so that a few thousand rows make three levels.
+fn key(number: usize) -> Vec<u8> {
+    format!("{number:0300}").into_bytes()
+}
+
+fn fill(bed: &Bed, numbers: impl Iterator<Item = usize>) {
+    for number in numbers {
+        bed.run(|txn| bed.tree.put(txn, &key(number), &[7; 40]));
+    }
+}
+
+fn empty(bed: &Bed, numbers: impl Iterator<Item = usize>) {
+    for number in numbers {
+        bed.run(|txn| bed.tree.remove(txn, &key(number)));
+    }
+    bed.log.force(bed.log.current()).unwrap();
+}
+
+/// What the background thread does, once for each leaf that is queued.
+fn purge(bed: &Bed) -> usize {
+    let (mut leaves, mut freed) = (Vec::new(), 0);
+    let ranges = bed.trees.take_queued(|leaf| leaves.push(leaf.page));
+    let mut txn = bed.begin();
+    for page in leaves {
+        freed += purge_page(bed, &mut txn, page);
+    }
+    for range in ranges.into_values() {
+        freed += purge_range(bed, &mut txn, range.from, &range.to);
+    }
+    txn.rollback().unwrap();
+    freed
+}
+
+fn purge_range(bed: &Bed, txn: &mut Txn, from: Vec<u8>, to: &[u8]) -> usize {
+    let (mut freed, mut from) = (0, Some(from));
+    while let Some(key) = from.filter(|key| &key[..] <= to) {
+        let done = bed.tree.purge_leaf(txn, &key).unwrap();
+        freed += if done.is_thin { bed.tree.merge_leaf(txn, &key).unwrap() } else { 0 };
+        from = done.next;
+    }
+    freed
+}
+
+fn purge_page(bed: &Bed, txn: &mut Txn, page: PageId) -> usize {
+    let Some(key) = bed.tree.first_key_of(page).unwrap() else { return 0 };
+    let done = bed.tree.purge_leaf(txn, &key).unwrap();
+    assert_eq!(done.held, 0, "all deletions are durable, and no snapshot is held");
+    if done.is_thin { bed.tree.merge_leaf(txn, &key).unwrap() } else { 0 }
+}
+
+const ROWS: usize = 3000;
+
+#[test]
+fn an_emptied_tree_is_one_leaf_again() {
+    let bed = Bed::new(256);
+    fill(&bed, 0..ROWS);
+    let before = bed.verify();
+    assert!(before.height >= 3, "{before:?}");
+    empty(&bed, 0..ROWS);
+    let freed = purge(&bed);
+    let after = bed.verify();
+    assert_eq!((after.height, after.pages.len(), after.ghosts), (1, 1, 0), "{after:?}");
+    assert_eq!(freed, before.pages.len() - 1);
+    assert!(bed.trees.stats().collapses >= 2);
+    fill(&bed, 0..ROWS);
+    assert_eq!(bed.verify().rows, ROWS as u64);
+    let (bed, _) = bed.crash();
+    assert_eq!(bed.verify().rows, ROWS as u64);
+}
+
+/// From either end, and from the middle to both.
+#[test]
+fn what_is_left_stays_within_a_few_leaves() {
+    let orders: [fn(usize) -> usize; 3] = [|n| n, |n| ROWS - 1 - n, |n| n * 7919 % ROWS];
+    for order in orders {
+        let bed = Bed::new(256);
+        fill(&bed, 0..ROWS);
+        let full = bed.verify().leaves;
+        for part in 0..30 {
+            empty(&bed, (part * ROWS / 30..(part + 1) * ROWS / 30).map(order));
+            purge(&bed);
+            let found = bed.verify();
+            let left = ROWS - (part + 1) * ROWS / 30;
+            assert_eq!((found.rows, found.ghosts), (left as u64, 0));
+            assert!(found.leaves <= 4 * full * left / ROWS + 2, "{left} rows in {} of {full} leaves", found.leaves);
+        }
+        assert_eq!(bed.verify().pages.len(), 1);
+    }
+}
+
+/// Scans and single rows are as a map has them, whatever merges there were.
+#[test]
+fn rows_stay_where_they_are_to_their_readers() {
+    for seed in 0..20 {
+        let (bed, mut rng, mut model) = (Bed::new(64), Rng(seed), Model::new());
+        for _ in 0..30 {
+            for _ in 0..rng.below(120) {
+                let key = common::key(rng.below(400));
+                if rng.below(5) < 3 {
+                    bed.run(|txn| bed.tree.remove(txn, &key));
+                    model.remove(&key);
+                } else {
+                    let value = common::value(&mut rng);
+                    bed.run(|txn| bed.tree.put(txn, &key, &value));
+                    model.insert(key, value);
+                }
+            }
+            bed.log.force(bed.log.current()).unwrap();
+            purge(&bed);
+            assert_eq!(bed.verify().ghosts, 0);
+            for way in WAYS {
+                let found = bed.run(|txn| scan_by(way, &bed.tree, txn, Unbounded, Unbounded));
+                assert_eq!(found, model, "seed {seed}");
+            }
+        }
+        assert!(bed.trees.stats().merges > 5, "{:?}", bed.trees.stats());
+        let (bed, _) = bed.crash();
+        assert_eq!(bed.contents(), model, "seed {seed}");
+        bed.verify();
+    }
+}
+
+/// Every record of a history that fills, purges, merges and collapses is the last one once.
+#[test]
+fn a_crash_behind_any_record_leaves_a_whole_tree() {
+    let bed = Bed::new(256);
+    let rows = 150;
+    fill(&bed, 0..rows);
+    let filled = bed.verify();
+    assert!(filled.height >= 2);
+    let from = bed.log.current();
+    empty(&bed, 0..rows);
+    purge(&bed);
+    assert_eq!(bed.verify().height, 1);
+    fill(&bed, 0..rows);
+    bed.log.force(bed.log.current()).unwrap();
+    assert_eq!(bed.pool.stats().pages_written, 0, "the data file is blank");
+    let fs = bed.fs.clone();
+    drop(bed);
+    let lsns = common::lsns(&fs, 256);
+    let first = lsns.partition_point(|lsn| *lsn <= from);
+    let (mut open_splits, mut heights, mut freed) = (0, [0; 4], 0);
+    for limit in first..=lsns.len() {
+        let (bed, _) = restart(&fs, 256, limit);
+        let found = bed.verify();
+        open_splits += found.open_splits;
+        heights[found.height] += 1;
+        let before = bed.contents();
+        if limit % 2 == 0 {
+            let mut txn = bed.begin();
+            freed += purge_range(&bed, &mut txn, Vec::new(), &[0xff]);
+            txn.rollback().unwrap();
+            assert_eq!(bed.verify().ghosts, 0, "{limit} records");
+            assert_eq!(bed.contents(), before, "{limit} records");
+        }
+        // What is half done is finished by those who pass, and the tree can be used.
+        fill(&bed, 0..rows);
+        let found = bed.verify();
+        assert_eq!((found.rows, found.open_splits), (rows as u64, 0), "{limit} records");
+        assert_eq!(bed.pool.stats().pages_written, 0, "the next prefix starts from a blank file, too");
+    }
+    assert!(open_splits > 3, "{open_splits} crashes between the two steps of a merge");
+    assert!(freed > 100 && heights[1] > 0 && heights[2] > 0, "{freed} pages, {heights:?}");
+}
