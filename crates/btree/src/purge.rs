@@ -16,6 +16,10 @@ const MAX_PURGE_BODY: usize = PAGE_SIZE / SLOT * 2;
 /// Log that a purge takes.
 const PURGE_COST: usize = change_cost(1, MAX_PURGE_BODY);
 
+/// Of so many rows of a leaf one at least is deleted where the purge changes the page at once: each change is a log record, and a page
+/// to write.
+const FEW: usize = 8;
+
 /// What [`Tree::purge_leaf`] has left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PurgedLeaf {
@@ -23,6 +27,8 @@ pub struct PurgedLeaf {
     pub page: PageId,
     /// Deleted rows that went.
     pub purged: usize,
+    /// Deleted rows that may go, and were too few for a change of the page.
+    pub few: usize,
     /// Deleted rows that had to stay.
     pub held: usize,
     /// The youngest of their writers: when its end is settled the rest may go.
@@ -87,12 +93,12 @@ impl Tree {
         Ok(Node::parse(&leaf).map_err(|why| self.corrupted(pid, why))?.free() >= need)
     }
 
-    /// Takes the ghosts out of the leaf of `key` that may go: those whose deletion is durable, and whose row no snapshot sees. Takes
-    /// the log space that is kept back on a full disk.
+    /// Takes the ghosts out of the leaf of `key` that may go: those whose deletion is durable, and whose row no snapshot sees. Without
+    /// `all` it leaves them where they are fewer than one in [`FEW`] rows. Takes the log space that is kept back on a full disk.
     ///
     /// # Errors
     /// `DiskFull`, `Io`, `Corrupted`, `OutOfFrames`, `Poisoned`.
-    pub fn purge_leaf(&self, txn: &mut Txn, key: &[u8]) -> Result<PurgedLeaf> {
+    pub fn purge_leaf(&self, txn: &mut Txn, key: &[u8], all: bool) -> Result<PurgedLeaf> {
         txn.freeing(|txn| {
             let mut leaf: ExclusiveGuard<'_> = self.find(&mut Structure::of_freeing(txn), key, 0, PURGE_COST)?;
             let pid = leaf.pid();
@@ -100,11 +106,13 @@ impl Tree {
             let node = self.parse(pid, &leaf)?;
             let next = node.high().map_err(damage)?.map(<[u8]>::to_vec);
             let Ghosts { body, held, youngest } = ghosts_of(&node, |xid| txn.is_settled(xid)).map_err(damage)?;
-            if !body.is_empty() {
+            let settled = body.len() / 2;
+            let purged = if all || settled * FEW >= node.len() { settled } else { 0 };
+            if purged > 0 {
                 self.log_purge(&mut Structure::of_freeing(txn), &mut leaf, &body)?;
             }
             let is_thin = pid != self.root && Node::parse(&leaf).map_err(damage)?.is_thin().map_err(damage)?;
-            Ok(PurgedLeaf { page: pid, purged: body.len() / 2, held, youngest, next, is_thin })
+            Ok(PurgedLeaf { page: pid, purged, few: settled - purged, held, youngest, next, is_thin })
         })
     }
 

@@ -25,7 +25,7 @@ fn thinned() -> Arc<Bed> {
         bed.run(|txn| bed.tree.remove(txn, &[key]));
     }
     bed.log.force(bed.log.current()).expect("the log");
-    bed.run(|txn| (0..ROWS).try_for_each(|key| bed.tree.purge_leaf(txn, &[key]).map(drop)));
+    bed.run(|txn| (0..ROWS).try_for_each(|key| bed.tree.purge_leaf(txn, &[key], true).map(drop)));
     assert!(bed.verify().leaves >= 3);
     Arc::new(bed)
 }

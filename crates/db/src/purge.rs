@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use foreshore_base::{Csn, Error, PageId, Result, TableId, Xid};
 use foreshore_btree::{PurgedLeaf, QueuedLeaf, QueuedRange, Tree};
 use foreshore_lock::TableMode;
-use foreshore_sync::{LockRank, Mutex, NextWake, Step, SystemClock, Turn};
+use foreshore_sync::{Clock, LockRank, Mutex, Nanos, NextWake, Step, SystemClock, Turn};
 use foreshore_txn::Txn;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::mem;
@@ -26,6 +26,9 @@ const LABEL: &str = "purge";
 /// Shortest and longest time between two looks at leaves that are held. The first is a few flushes of the log; the last leaves an idle
 /// machine alone.
 const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(500)];
+
+/// How long a leaf may keep a few deleted rows that nothing holds, so that they leave it together.
+const DELAY: Duration = Duration::from_secs(1);
 
 /// Deleted rows of one table that have to stay, since a snapshot may see them or their deletion is not durable yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,9 +46,19 @@ pub struct HeldRows {
 #[derive(Clone, Copy, Debug)]
 struct Held {
     table: TableId,
-    /// The youngest writer of a row that stays; zero if the leaf was not looked at.
-    youngest: Xid,
+    until: Until,
     rows: u64,
+}
+
+/// What a leaf is held for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Until {
+    /// For a lock or a check, which end without a sign.
+    NextLook,
+    /// It has a few rows that may go at this time.
+    Time(Nanos),
+    /// What this transaction deleted, the last of the leaf, may go.
+    Settled(Xid),
 }
 
 /// Leaves that the purge comes back to and that have no entry of their own.
@@ -59,7 +72,8 @@ struct HeldRange {
 /// What is left to do.
 #[derive(Debug, Default)]
 struct Work {
-    leaves: VecDeque<QueuedLeaf>,
+    /// Each with the time at which all of its rows go that may.
+    leaves: VecDeque<(QueuedLeaf, Option<Nanos>)>,
     /// From the key that comes next.
     ranges: BTreeMap<TableId, QueuedRange>,
     held: HashMap<PageId, Held>,
@@ -109,6 +123,16 @@ fn widen(range: &mut QueuedRange, other: QueuedRange) {
     }
 }
 
+impl Held {
+    /// The time at which the few rows of the leaf go.
+    const fn due(&self) -> Option<Nanos> {
+        match self.until {
+            Until::Time(time) => Some(time),
+            Until::NextLook | Until::Settled(_) => None,
+        }
+    }
+}
+
 impl Work {
     fn add_range(&mut self, table: TableId, range: QueuedRange) {
         match self.ranges.get_mut(&table) {
@@ -126,14 +150,18 @@ impl Work {
     }
 
     /// Comes back to what was held if nothing keeps it any more. `horizon`: where that of all snapshots is now.
-    fn release(&mut self, txn: &Txn, horizon: Csn) {
+    fn release(&mut self, txn: &Txn, horizon: Csn, now: Nanos) {
         let has_moved = mem::replace(&mut self.horizon, horizon) != horizon;
-        let may_go = |held: &Held| held.youngest == Xid::ZERO || has_moved && txn.is_settled(held.youngest);
+        let may_go = |held: &Held| match held.until {
+            Until::NextLook => true,
+            Until::Time(time) => time <= now,
+            Until::Settled(youngest) => has_moved && txn.is_settled(youngest),
+        };
         let leaves = &mut self.leaves;
         self.held.retain(|&page, held| {
             let goes = may_go(held);
             if goes {
-                leaves.push_back(QueuedLeaf { table: held.table, page });
+                leaves.push_back((QueuedLeaf { table: held.table, page }, held.due()));
             }
             !goes
         });
@@ -154,7 +182,7 @@ impl Work {
         match self.held_ranges.get_mut(&held.table) {
             Some(range) => {
                 widen(&mut range.keys, keys);
-                range.held.youngest = range.held.youngest.max(held.youngest);
+                range.held.until = range.held.until.max(held.until);
                 range.held.rows += held.rows;
                 range.leaves += 1;
             }
@@ -167,7 +195,7 @@ impl Work {
         match self.held_ranges.get_mut(&table) {
             Some(range) => widen(&mut range.keys, keys),
             None => {
-                let held = Held { table, youngest: Xid::ZERO, rows: 0 };
+                let held = Held { table, until: Until::NextLook, rows: 0 };
                 self.held_ranges.insert(table, HeldRange { keys, held, leaves: 0 });
             }
         }
@@ -244,9 +272,9 @@ impl Engine {
         let before = work.leaves.len();
         let Work { leaves, held, .. } = work;
         let ranges = self.trees.take_queued(|leaf| {
-            // A leaf that is held waits for what it waits for, and the rows that are new with it.
-            held.remove(&leaf.page);
-            leaves.push_back(leaf);
+            // With the rows that are new it may be worth a change.
+            let due = held.remove(&leaf.page).and_then(|held| held.due());
+            leaves.push_back((leaf, due));
         });
         let is_new = work.leaves.len() > before || !ranges.is_empty();
         ranges.into_iter().for_each(|(table, range)| work.add_range(table, range));
@@ -255,8 +283,9 @@ impl Engine {
         }
         let mut txn = self.begin_own(TxnOptions::new().label(LABEL))?;
         let horizon = txn.refresh_view().horizon();
-        work.release(&txn, horizon);
-        let purged = self.purge_some(&mut txn, work);
+        let now = SystemClock::new().now();
+        work.release(&txn, horizon, now);
+        let purged = self.purge_some(&mut txn, work, now);
         // What it holds are locks of tables.
         let ended = txn.rollback().map(drop);
         let progress = is_new || *purged.as_ref().unwrap_or(&0) > 0;
@@ -265,29 +294,33 @@ impl Engine {
     }
 
     /// Purges up to [`PIECE`] leaves and returns how many rows went.
-    fn purge_some(&self, txn: &mut Txn, work: &mut Work) -> Result<usize> {
+    fn purge_some(&self, txn: &mut Txn, work: &mut Work, now: Nanos) -> Result<usize> {
         let mut locked = Locked { engine: self, trees: HashMap::new(), turn: None };
         let mut purged = 0;
         for _ in 0..PIECE {
-            let Some(leaf) = work.leaves.pop_front() else { break };
+            let Some((leaf, due)) = work.leaves.pop_front() else { break };
             let QueuedLeaf { table, page } = leaf;
             let tree = match locked.tree(txn, table) {
                 Ok(Some(tree)) => tree,
                 Ok(None) => continue,
                 Err(_) => {
-                    work.hold(page, &[], Held { table, youngest: Xid::ZERO, rows: 0 });
+                    work.hold(page, &[], Held { table, until: Until::NextLook, rows: 0 });
                     continue;
                 }
             };
             let done = tree.first_key_of(page).and_then(|key| match key {
-                Some(key) => self.purge_leaf(txn, &tree, &key, (work, &mut locked)).map(|done| done.purged),
+                Some(key) => {
+                    // Without threads nothing that is done depends on time.
+                    let due = if self.options.background { due.unwrap_or(now + DELAY) } else { now };
+                    self.purge_leaf(txn, &tree, &key, (work, &mut locked), (now, due)).map(|done| done.purged)
+                }
                 None => Ok(0),
             });
             match done {
                 Ok(rows) => purged += rows,
                 Err(Error::Corrupted { .. }) => {}
                 Err(error) => {
-                    work.leaves.push_front(leaf);
+                    work.leaves.push_front((leaf, due));
                     return Err(error);
                 }
             }
@@ -302,7 +335,7 @@ impl Engine {
                 }
                 continue;
             };
-            let next = match self.purge_leaf(txn, &tree, &range.from, (work, &mut locked)) {
+            let next = match self.purge_leaf(txn, &tree, &range.from, (work, &mut locked), (now, now)) {
                 Ok(done) => {
                     purged += done.purged;
                     done.next
@@ -318,25 +351,29 @@ impl Engine {
         Ok(purged)
     }
 
-    /// Purges one leaf, and frees it if that leaves little in it.
+    /// Purges one leaf, and frees it if that leaves little in it. Rows that are few go at the time `due`.
     fn purge_leaf(
         &self,
         txn: &mut Txn,
         tree: &Tree,
         key: &[u8],
         (work, locked): (&mut Work, &mut Locked<'_>),
+        (now, due): (Nanos, Nanos),
     ) -> Result<PurgedLeaf> {
-        let done = tree.purge_leaf(txn, key)?;
-        let (table, rows) = (tree.table(), done.held as u64);
-        if done.held > 0 {
-            work.hold(done.page, key, Held { table, youngest: done.youngest, rows });
+        let done = tree.purge_leaf(txn, key, due <= now)?;
+        let mut until = if done.held > 0 { Some(Until::Settled(done.youngest)) } else { None };
+        if done.few > 0 {
+            until = Some(Until::Time(due));
         }
         if done.is_thin {
             if locked.may_free() {
                 tree.merge_leaf(txn, key)?;
             } else {
-                work.hold(done.page, key, Held { table, youngest: Xid::ZERO, rows });
+                until = Some(Until::NextLook);
             }
+        }
+        if let Some(until) = until {
+            work.hold(done.page, key, Held { table: tree.table(), until, rows: done.held as u64 });
         }
         Ok(done)
     }
