@@ -3,7 +3,8 @@
 //! A table is a tree of pages: rows in the leaves, separators above, every node between two fences. The page of the root
 //! never changes. Ways down read nodes without latches, as long as others do not write there all the time. Latches are taken
 //! from the root downwards and from left to right, at most two of nodes at a time, then the map page; nobody waits for the
-//! disk under a latch.
+//! disk under a latch. Splits and merges have two steps each, between which the tree is the same: a node whose right sibling the
+//! parent does not know.
 //!
 //! - [`Trees`]: all trees of a database; redo and undo of their records.
 //! - [`Tree`]: the rows of one table, by key, in serializable transactions.

@@ -297,14 +297,14 @@ fn are_neighbours(parent: &Node<'_>, pair: &Pair) -> Result<bool, Damage> {
     Ok(left == pair.left && parent.child(at)? == pair.right)
 }
 
-/// Whether `left` can take what `right` has and is no fuller than a node that is not split at the next row: three quarters. An empty
+/// Whether `left` can take what `right` has and is then at most seven eighths full, so that the next rows do not split it again. An empty
 /// one takes whatever fits.
 fn fits(left: &Node<'_>, right: &Node<'_>) -> Result<bool, Damage> {
     let separator = if right.is_leaf() { 0 } else { SLOT + INNER_HEADER + right.low()?.len() };
     let entries = [left.entry_bytes()?, right.entry_bytes()?];
     let fences = left.low()?.len() + right.high()?.map_or(0, <[u8]>::len);
     let sum = entries[0] + entries[1] + separator + fences;
-    let most = if entries.contains(&0) { CAPACITY } else { CAPACITY * 3 / 4 };
+    let most = if entries.contains(&0) { CAPACITY } else { CAPACITY * 7 / 8 };
     Ok(sum <= most)
 }
 

@@ -35,7 +35,7 @@ pub struct PurgedLeaf {
     pub youngest: Xid,
     /// The key at which the next leaf begins.
     pub next: Option<Vec<u8>>,
-    /// Whether less than a third of the leaf is in use, and it is not the only one.
+    /// Whether less than half of the leaf is in use, and it is not the only one.
     pub is_thin: bool,
 }
 

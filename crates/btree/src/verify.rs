@@ -1,5 +1,7 @@
 //! Checking a whole tree while others read and change it.
 //!
+//! No node is merged meanwhile: the caller keeps [`Tree::merge_leaf`](crate::Tree::merge_leaf) from running.
+//!
 //! Nodes are copied one at a time, each under a shared latch. That finds no false alarm, although the tree changes between
 //! two copies, because of what never changes while the table is there: a node stays, with the key at which it begins; an
 //! entry of an inner node leads to the same child, in that node or in one on its right; and where a node ends, as far as it
@@ -61,7 +63,7 @@ struct Walk<'t, 'w> {
 impl Tree {
     /// Reads the whole tree and checks every node, the order of all keys, fences against parents and siblings, levels, and
     /// that each page is reached once. Every page comes through the pool, whose checks apply. Others may change the tree
-    /// meanwhile, but its table is not dropped.
+    /// meanwhile, but its table is not dropped, and no node of it is merged.
     ///
     /// # Errors
     /// `Corrupted` with the first page that is wrong; `Io`, `OutOfFrames`, `Poisoned`.

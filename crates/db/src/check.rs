@@ -11,6 +11,9 @@
 //!    and the page freed between the two.
 //! 4. *Homes.* The pages and their maps are read from the file, past the pool.
 //!
+//! Merges of nodes would free pages behind the check. The purge, which does them, gives way: it takes the turn of a check for each piece of
+//! that work, and puts it off where a check has it.
+//!
 //! Damage of a page is noted, and the check goes on: what lies below a damaged node is not walked, and neither are tables that a
 //! damaged leaf of the catalogue hides. Their pages are not taken for lost ones.
 

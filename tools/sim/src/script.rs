@@ -75,6 +75,8 @@ pub struct Marks {
     pub root_splits: u64,
     /// Leaves that ghosts were taken out of.
     pub purges: u64,
+    /// Nodes merged.
+    pub merges: u64,
     /// Transactions rolled back.
     pub aborts: u64,
     /// Times that a transaction has gone back to a savepoint, and had something to take back.
@@ -210,6 +212,7 @@ impl Script {
             leaf_splits: stats.tree.leaf_splits,
             root_splits: stats.tree.root_splits,
             purges: stats.tree.purges,
+            merges: stats.tree.merges,
             aborts: stats.txn.aborts,
             went_back: self.went_back,
             undo_fetches: stats.txn.undo_fetches,
