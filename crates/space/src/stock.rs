@@ -50,7 +50,6 @@ pub(crate) struct State {
     /// Number of the newest cut that was started.
     cuts: u64,
     cuts_done: u64,
-    extent: u64,
     /// Growths, and those by a thread that needed a page.
     growths: u64,
     growths_inline: u64,
@@ -102,7 +101,6 @@ impl Stock {
             resizing: false,
             cuts: 0,
             cuts_done: 0,
-            extent: MIN_EXTENT,
             growths: 0,
             growths_inline: 0,
             pace: Pace::new(clock.map_or(Nanos::ZERO, |clock| clock.now())),
@@ -221,10 +219,6 @@ impl Stock {
             assert_eq!(state.free.file_pages(), from, "one thread at a time changes the length");
             state.free.extend(from + pages);
             state.growths += 1;
-            // Extents double, so that their number is logarithmic, up to a size that is soon allocated.
-            if pages == state.extent {
-                state.extent = (pages * 2).min(MAX_EXTENT);
-            }
             state.pace.note_growth(took);
             Ok(())
         })
@@ -285,7 +279,7 @@ impl Stock {
                 return Err(NextWake::Now);
             }
             state.resizing = true;
-            Ok((state.free.file_pages(), state.extent))
+            Ok((state.free.file_pages(), extent(state.free.file_pages())))
         });
         match plan.map(|(from, pages)| self.finish_growth(from, pages)) {
             Ok(Ok(())) => NextWake::Now,
@@ -338,7 +332,6 @@ impl Stock {
         self.resize(|state| {
             // After an error, too: the file may have the new length all the same, so nothing beyond is relied on.
             let gone = state.free.finish_cut();
-            state.extent = MIN_EXTENT;
             cut?;
             state.cuts_done += 1;
             Ok(gone)
@@ -367,6 +360,19 @@ impl Stock {
             growths_inline: state.growths_inline,
             cuts: state.cuts_done,
         }
+    }
+}
+
+/// Pages that a file of `file_pages` grows by ahead of need: an eighth of it, so that the number of growths is logarithmic and a file
+/// is little larger than what it holds, up to a size that is soon allocated.
+const fn extent(file_pages: u64) -> u64 {
+    let share = file_pages / 8 / GRAIN * GRAIN;
+    if share < MIN_EXTENT {
+        MIN_EXTENT
+    } else if share > MAX_EXTENT {
+        MAX_EXTENT
+    } else {
+        share
     }
 }
 
