@@ -252,6 +252,7 @@ impl Tree {
     ) -> Result<Result<G, Unlinked>> {
         // One a level, so that a way down makes progress however small the pool is.
         let mut pins: Vec<(u8, Pinned<'p>)> = Vec::new();
+        let mut refused = None;
         loop {
             match self.walk(goal, level, report, restarts.reading()) {
                 Ok(guard) => return Ok(Ok(guard)),
@@ -259,7 +260,12 @@ impl Tree {
                 Err(Halt::Missing(pid, missing)) => {
                     let pin = if missing == level { G::pin } else { Pool::pin };
                     pins.retain(|&(pinned, _)| pinned != missing);
-                    pins.push((missing, self.named(pin(self.pool(), pid))?));
+                    match pin(self.pool(), pid) {
+                        Ok(pin) => pins.push((missing, pin)),
+                        // It may have been merged away since it was found, and cut off. If not, the same way leads to it.
+                        Err(Error::Corrupted { .. }) if refused != Some(pid) => refused = Some(pid),
+                        Err(error) => return Err(error.in_table(self.table)),
+                    }
                 }
                 Err(Halt::Changed) => self.restart(restarts),
                 Err(Halt::Failed(error)) => return Err(error.in_table(self.table)),
