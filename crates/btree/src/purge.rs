@@ -94,7 +94,7 @@ impl Tree {
     }
 
     /// Takes the ghosts out of the leaf of `key` that may go: those whose deletion is durable, and whose row no snapshot sees. Without
-    /// `all` it leaves them where they are fewer than one in [`FEW`] rows. Takes the log space that is kept back on a full disk.
+    /// `all` it leaves them where they are fewer than one in eight rows. Takes the log space that is kept back on a full disk.
     ///
     /// # Errors
     /// `DiskFull`, `Io`, `Corrupted`, `OutOfFrames`, `Poisoned`.
