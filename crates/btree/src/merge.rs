@@ -2,7 +2,7 @@
 //!
 //! 1. *Unlink*: the parent loses the separator of the right node, and the left one is marked incomplete. One record with parent and
 //!    left node. The tree is now as after the first step of a split, and any traverser may finish that split instead.
-//! 2. *Merge*: the left node takes entries, high fence, sibling and mark of the right one, and the map has the right page as free.
+//! 2. *Merge*: the left node takes entries, high fence and sibling of the right one, loses the mark, and the map has the right page as free.
 //!    One record with left node and map page, which carries what the right node had.
 //!
 //! The left node stays latched from the first step to the second, unless the right one holds too much by then: the two are linked
@@ -19,14 +19,15 @@
 //! that of [`crate::drop`].
 
 use crate::descend::Unlinked;
-use crate::format::{INCOMPLETE, INNER_HEADER, SLOT, SLOTS};
-use crate::node::{self, Damage, Goal, Node, build_part, encode_image};
+use crate::format::{INNER_HEADER, SLOT, SLOTS};
+use crate::node::{Damage, Goal, Node, build_part, encode_image};
 use crate::record::{Absorb, Link, TreeKind};
 use crate::split::MAX_LINK_BODY;
 use crate::tree::{Structure, Tree, record};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{PageId, Result};
 use foreshore_buffer::{ExclusiveGuard, Pinned, Wanted, change_cost};
+use foreshore_space::is_allocated;
 use foreshore_sync::model::mutant;
 use foreshore_txn::Txn;
 use foreshore_wal::Dep;
@@ -126,7 +127,7 @@ impl Tree {
         if !self.would_fit(&left_pin, &right_pin)? {
             return Ok(false);
         }
-        let map = self.trees.space().map_page(pair.right, structure.session, structure.purpose)?;
+        let map = self.map_of(structure, pair.right)?;
         let bytes = change_cost(2, MAX_LINK_BODY) + change_cost(2, MAX_ABSORB_BODY);
         let Some(mut left) = self.unlink(structure, pair, level, bytes)? else { return Ok(false) };
         let merged = self.absorb(structure, pair, &mut left, &right_pin, &map);
@@ -139,6 +140,18 @@ impl Tree {
         self.link(structure, &open).map(|()| false)
     }
 
+    /// The map page of a page that is about to be freed. A map that has the page as free is damaged, and is found out before anything is
+    /// changed. The answer stays: this thread alone frees pages of the tree.
+    fn map_of(&self, structure: &mut Structure<'_>, pid: PageId) -> Result<Pinned<'_>> {
+        let map = self.trees.space().map_page(pid, structure.session, structure.purpose)?;
+        let is_allocated = is_allocated(&map.shared(), pid).and_then(|found| match found {
+            true => Ok(()),
+            false => Err("the map has a page as free that is in use"),
+        });
+        is_allocated.map_err(|why| self.corrupted(map.pid(), why))?;
+        Ok(map)
+    }
+
     /// Whether the left one of two nodes can take what the right one has, as far as one can tell without both latches.
     fn would_fit(&self, left: &Pinned<'_>, right: &Pinned<'_>) -> Result<bool> {
         let mut copy = [0; PAGE_SIZE];
@@ -146,6 +159,9 @@ impl Tree {
         let right_page = right.shared();
         // One of them may have been freed, and be another's page by now.
         let (Ok(first), Ok(second)) = (Node::parse(&copy), Node::parse(&right_page)) else { return Ok(false) };
+        if is_open(&second) {
+            return Ok(false);
+        }
         fits(&first, &second).map_err(|why| self.corrupted(right.pid(), why))
     }
 
@@ -178,7 +194,7 @@ impl Tree {
         Ok(Some(left))
     }
 
-    /// Second step; false if the right node holds too much.
+    /// Second step; false if the right node holds too much, or a split of it is open: the mark of the left node stands for this merge alone.
     fn absorb<'p>(
         &'p self,
         structure: &mut Structure<'_>,
@@ -190,7 +206,7 @@ impl Tree {
         let damage = |why| self.corrupted(pair.right, why);
         let mut right = right.exclusive();
         let node = self.parse(pair.right, &right)?;
-        if !fits(&self.parse(pair.left, left)?, &node).map_err(damage)? {
+        if is_open(&node) || !fits(&self.parse(pair.left, left)?, &node).map_err(damage)? {
             return Ok(false);
         }
         let mut body = Vec::with_capacity(MAX_ABSORB_BODY);
@@ -211,7 +227,7 @@ impl Tree {
         let mut freed = 0;
         while let Some(child) = self.only_child()? {
             let pin = self.named(self.pool().pin(child))?;
-            let map = self.trees.space().map_page(child, structure.session, structure.purpose)?;
+            let map = self.map_of(structure, child)?;
             structure.reserve(change_cost(2, MAX_ABSORB_BODY))?;
             {
                 let mut root = self.named(self.pool().exclusive(self.root))?;
@@ -257,6 +273,11 @@ impl Tree {
     }
 }
 
+/// Whether a split of the right node of a pair is open.
+fn is_open(right: &Node<'_>) -> bool {
+    right.is_incomplete() && !mutant("btree: a merge takes a node whose split is open")
+}
+
 /// Ends what readers without a latch may know of a page that is free now.
 fn expire(page: &mut ExclusiveGuard<'_>) {
     if !mutant("btree: a page is freed behind its readers") {
@@ -297,24 +318,20 @@ fn are_neighbours(parent: &Node<'_>, pair: &Pair) -> Result<bool, Damage> {
     Ok(left == pair.left && parent.child(at)? == pair.right)
 }
 
-/// Whether `left` can take what `right` has and is then at most seven eighths full, so that the next rows do not split it again. An empty
+/// Whether `left` can take what `right` has and is then at most fifteen sixteenths full, so that the next row does not split it again. An empty
 /// one takes whatever fits.
 fn fits(left: &Node<'_>, right: &Node<'_>) -> Result<bool, Damage> {
     let separator = if right.is_leaf() { 0 } else { SLOT + INNER_HEADER + right.low()?.len() };
     let entries = [left.entry_bytes()?, right.entry_bytes()?];
     let fences = left.low()?.len() + right.high()?.map_or(0, <[u8]>::len);
     let sum = entries[0] + entries[1] + separator + fences;
-    let most = if entries.contains(&0) { CAPACITY } else { CAPACITY * 7 / 8 };
+    let most = if entries.contains(&0) { CAPACITY } else { CAPACITY * 15 / 16 };
     Ok(sum <= most)
 }
 
-/// A node without garbage, its open split included.
+/// A node without garbage. No split of it is open.
 fn image_of(node: &Node<'_>) -> Result<[u8; PAGE_SIZE], Damage> {
     let leftmost = if node.is_leaf() { None } else { Some(node.leftmost()?) };
     let fences = (node.low()?, node.high()?);
-    let mut image = build_part(node, 0..node.len(), fences, node.right(), leftmost)?;
-    if node.is_incomplete() {
-        node::set_flags(&mut image, INCOMPLETE, 0);
-    }
-    Ok(image)
+    build_part(node, 0..node.len(), fences, node.right(), leftmost)
 }

@@ -173,3 +173,63 @@ fn a_crash_behind_any_record_leaves_a_whole_tree() {
     assert!(open_splits > 3, "{open_splits} crashes between the two steps of a merge");
     assert!(freed > 100 && heights[1] > 0 && heights[2] > 0, "{freed} pages, {heights:?}");
 }
+
+/// A node whose split is open is left alone: its left neighbour does not take it over, and nothing is damaged.
+#[test]
+fn an_open_split_is_not_merged_away() {
+    let bed = Bed::new(256);
+    const KEPT: usize = 4;
+    let rows = 150;
+    let from = bed.log.current();
+    fill(&bed, 0..rows);
+    bed.log.force(bed.log.current()).unwrap();
+    let fs = bed.fs.clone();
+    drop(bed);
+    let lsns = common::lsns(&fs, 256);
+    let mut seen = 0;
+    for limit in lsns.partition_point(|lsn| *lsn <= from)..=lsns.len() {
+        let (bed, _) = restart(&fs, 256, limit);
+        let found = bed.verify();
+        if found.open_splits == 0 || found.rows < 60 {
+            continue;
+        }
+        // The last rows stay, so that no operation passes over the open split.
+        let gone = 0..found.rows as usize - KEPT;
+        empty(&bed, gone.clone());
+        assert_eq!(bed.verify().open_splits, 1, "{limit} records");
+        seen += 1;
+        let mut txn = bed.begin();
+        for number in gone.clone().chain(gone) {
+            if bed.tree.purge_leaf(&mut txn, &key(number), true).unwrap().is_thin {
+                bed.tree.merge_leaf(&mut txn, &key(number)).unwrap();
+            }
+        }
+        txn.rollback().unwrap();
+        let found = bed.verify();
+        assert_eq!((found.open_splits, found.rows as usize), (1, KEPT), "{limit} records");
+        fill(&bed, 0..rows);
+        let found = bed.verify();
+        assert_eq!((found.open_splits, found.rows), (0, rows as u64), "{limit} records");
+    }
+    assert!(seen > 0, "an open split was in a neighbour's way");
+}
+
+/// A map that has a page of the tree as free is damaged: the pair that the page is of stays, and the log goes on.
+#[test]
+fn a_map_that_contradicts_the_tree_stops_no_log() {
+    let bed = Bed::new(256);
+    fill(&bed, 0..200);
+    empty(&bed, 0..200);
+    let pages = bed.verify().pages;
+    for page in pages.into_iter().filter(|&page| page != bed.tree.root()) {
+        let mut map = bed.pool.exclusive(foreshore_space::map_of(page)).unwrap();
+        foreshore_space::mark_free(&mut map, page).unwrap();
+    }
+    let mut txn = bed.begin();
+    assert!(bed.tree.purge_leaf(&mut txn, &key(0), true).unwrap().is_thin);
+    let error = bed.tree.merge_leaf(&mut txn, &key(0)).unwrap_err();
+    assert!(matches!(error, foreshore_base::Error::Corrupted { .. }), "{error}");
+    txn.rollback().unwrap();
+    assert!(bed.log.poisoned().is_none());
+    assert_eq!(bed.tree.verify().unwrap().open_splits, 0);
+}

@@ -1,5 +1,5 @@
-//! A reader beside a merge of the leaves that it reads, and beside the next life of the page that is freed: the real tree over the real
-//! pool, under many orders of steps.
+//! Readers and writers beside merges: of the leaves that they read or split, and beside the next life of the page that is freed. The real tree
+//! over the real pool, under many orders of steps.
 #![cfg(foreshore_shuttle)]
 
 mod common;
@@ -75,6 +75,57 @@ fn reader_beside_merges() {
     merge_and_grow(&bed);
     readers.into_iter().for_each(|reader| reader.join().expect("a reader"));
     bed.verify();
+}
+
+/// Adds rows behind all others until their leaf has been split.
+fn split(bed: &Bed) -> u8 {
+    let mut added = 0;
+    for row in 0..4 {
+        let mut txn = bed.begin();
+        match bed.tree.insert_new(&mut txn, &[ROWS, row], &[row; 1800]) {
+            Ok(()) => {
+                drop(txn.commit().expect("a commit"));
+                added += 1;
+            }
+            Err(Error::LockTimeout { .. } | Error::Deadlock { .. }) => drop(txn.rollback().expect("a rollback")),
+            Err(error) => panic!("row {row}: {error}"),
+        }
+    }
+    added
+}
+
+fn writer_beside_merges() {
+    let bed = thinned();
+    let writer = thread::spawn({
+        let bed = bed.clone();
+        move || split(&bed)
+    });
+    let reader = thread::spawn({
+        let bed = bed.clone();
+        move || {
+            let mut txn = bed.begin();
+            for key in [7, 11] {
+                assert!(bed.tree.get(&mut txn, &[key], &mut Vec::new()).expect("no lock is in the way"), "row {key}");
+            }
+            drop(txn.commit().expect("a commit"));
+        }
+    });
+    bed.run(|txn| (0..=ROWS).rev().try_for_each(|key| bed.tree.merge_leaf(txn, &[key]).map(drop)));
+    let added = writer.join().expect("a writer");
+    reader.join().expect("a reader");
+    let found = bed.tree.verify().unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(found.rows, u64::from(ROWS / 4 + added));
+}
+
+#[test]
+fn splits_beside_merges_lose_no_leaf() {
+    shuttle(ITERATIONS, writer_beside_merges);
+}
+
+#[test]
+#[should_panic(expected = "is damaged at page")]
+fn an_open_split_that_is_merged_away_is_noticed() {
+    shuttle_mutated("btree: a merge takes a node whose split is open", 20 * ITERATIONS, writer_beside_merges);
 }
 
 #[test]

@@ -46,7 +46,7 @@ pub(crate) fn encode_image(out: &mut Vec<u8>, page: &[u8]) -> Result<(), Damage>
     Ok(())
 }
 
-/// Adds to a node what its right sibling had, by the image of that one, and takes over its high fence, sibling and open split.
+/// Adds to a node what its right sibling had, by the image of that one, and takes over its high fence and sibling.
 pub(crate) fn absorb(page: &mut impl PageMut, right: PageId, image: &[u8]) -> Result<(), Damage> {
     let left = Node::parse(page.bytes())?;
     let mut copy = [0; PAGE_SIZE];
@@ -55,16 +55,18 @@ pub(crate) fn absorb(page: &mut impl PageMut, right: PageId, image: &[u8]) -> Re
     if left.right() != right || left.level() != from.level() || left.high()? != Some(from.low()?) {
         return Err("a node absorbs one that is not its sibling");
     }
+    if from.is_incomplete() {
+        return Err("a node absorbs one whose split is open");
+    }
     let leftmost = if left.is_leaf() { None } else { Some(left.leftmost()?) };
     let mut fresh = build_part(&left, 0..left.len(), (left.low()?, from.high()?), from.right(), leftmost)?;
     if !from.is_leaf() {
         insert_inner(&mut fresh, left.len(), from.low()?, from.leftmost()?)?;
     }
     copy_entries(&mut fresh, &from, 0..from.len(), |_| true)?;
-    let open = if from.is_incomplete() { INCOMPLETE } else { 0 };
     let has_high = if from.has_high() { HAS_HIGH } else { 0 };
     page.write(PAGE_HEADER, &fresh[PAGE_HEADER..]);
-    set_flags(page, has_high | open, (HAS_HIGH | INCOMPLETE) & !(has_high | open));
+    set_flags(page, has_high, (HAS_HIGH | INCOMPLETE) & !has_high);
     Ok(())
 }
 
