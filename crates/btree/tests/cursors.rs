@@ -156,7 +156,9 @@ fn by_a_snapshot(frames: usize) {
             });
         }
         let mut rng = Rng(2);
-        for _ in 0..ROUNDS {
+        let mut rounds = 0;
+        while rounds < ROUNDS || bed.trees.stats().leaf_splits <= 20 {
+            rounds += 1;
             let mut txn = begin(&bed, Isolation::Snapshot);
             let (lower, upper) = (bound(&mut rng), bound(&mut rng));
             let seen = WAYS.map(|way| scan_by(way, &bed.tree, &mut txn, as_slice(&lower), as_slice(&upper)).unwrap());
