@@ -301,6 +301,7 @@ impl Cursor {
         let tree = self.tree.clone();
         let damage = |why| tree.corrupted(pid, why);
         let node = tree.parse(pid, page)?;
+        tree.note_if_empty(pid, &node);
         let all = span.entries(&node).map_err(damage)?;
         let inside = match end {
             End::Front => all.start..all.end.min(all.start + self.step),

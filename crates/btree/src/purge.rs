@@ -31,11 +31,11 @@ pub struct PurgedLeaf {
     pub few: usize,
     /// Deleted rows that had to stay.
     pub held: usize,
-    /// The youngest of their writers: when its end is settled the rest may go.
-    pub youngest: Xid,
+    /// The first of their writers: when its end is settled some may go.
+    pub oldest: Xid,
     /// The key at which the next leaf begins.
     pub next: Option<Vec<u8>>,
-    /// Whether less than half of the leaf is in use, and it is not the only one.
+    /// Whether less than three quarters of the leaf are in use, and it is not the only one.
     pub is_thin: bool,
 }
 
@@ -44,7 +44,7 @@ struct Ghosts {
     /// The body of the record that takes those out that may go.
     body: Vec<u8>,
     held: usize,
-    youngest: Xid,
+    oldest: Xid,
 }
 
 impl Tree {
@@ -105,14 +105,14 @@ impl Tree {
             let damage = |why| self.corrupted(pid, why);
             let node = self.parse(pid, &leaf)?;
             let next = node.high().map_err(damage)?.map(<[u8]>::to_vec);
-            let Ghosts { body, held, youngest } = ghosts_of(&node, |xid| txn.is_settled(xid)).map_err(damage)?;
+            let Ghosts { body, held, oldest } = ghosts_of(&node, |xid| txn.is_settled(xid)).map_err(damage)?;
             let settled = body.len() / 2;
             let purged = if all || settled * FEW >= node.len() { settled } else { 0 };
             if purged > 0 {
                 self.log_purge(&mut Structure::of_freeing(txn), &mut leaf, &body)?;
             }
             let is_thin = pid != self.root && Node::parse(&leaf).map_err(damage)?.is_thin().map_err(damage)?;
-            Ok(PurgedLeaf { page: pid, purged, few: settled - purged, held, youngest, next, is_thin })
+            Ok(PurgedLeaf { page: pid, purged, few: settled - purged, held, oldest, next, is_thin })
         })
     }
 
@@ -139,6 +139,26 @@ impl Tree {
         let rows = (0..leaf.len()).filter_map(|at| leaf.row(at).ok());
         if let Some(ghost) = rows.into_iter().find(|row| row.header.is_ghost()) {
             self.note_ghost(pid, ghost.key);
+        }
+    }
+
+    /// Has the background purge look at a leaf in page `pid` unless `key` has a row there: a rollback has left a ghost, or less than there
+    /// was.
+    pub(crate) fn note_unless_row(&self, pid: PageId, leaf: &Node<'_>, key: &[u8]) -> Result<(), Damage> {
+        let is_row = match leaf.search(key)? {
+            Ok(at) => !leaf.row(at)?.header.is_ghost(),
+            Err(_) => false,
+        };
+        if !is_row {
+            self.note_ghost(pid, key);
+        }
+        Ok(())
+    }
+
+    /// Has the background purge look at a leaf in page `pid` that has no row.
+    pub(crate) fn note_if_empty(&self, pid: PageId, leaf: &Node<'_>) {
+        if leaf.len() == 0 && pid != self.root && leaf.is_leaf() {
+            self.trees.queue().add(self.table, pid, || leaf.low().unwrap_or_default().to_vec());
         }
     }
 
@@ -173,7 +193,7 @@ impl Tree {
 /// go by keys and need no ghost. No snapshot sees what was there before it, so no reader looks for its undo; at restart, where
 /// that is not yet so, nothing is purged.
 fn ghosts_of(node: &Node<'_>, is_settled: impl Fn(Xid) -> bool) -> Result<Ghosts, Damage> {
-    let mut ghosts = Ghosts { body: Vec::new(), held: 0, youngest: Xid::ZERO };
+    let mut ghosts = Ghosts { body: Vec::new(), held: 0, oldest: Xid(u64::MAX) };
     for at in 0..node.len() {
         let Row { header, .. } = node.row(at)?;
         if !header.is_ghost() {
@@ -183,7 +203,7 @@ fn ghosts_of(node: &Node<'_>, is_settled: impl Fn(Xid) -> bool) -> Result<Ghosts
             ghosts.body.put_u16(at as u16);
         } else {
             ghosts.held += 1;
-            ghosts.youngest = ghosts.youngest.max(header.xid);
+            ghosts.oldest = ghosts.oldest.min(header.xid);
         }
     }
     Ok(ghosts)

@@ -48,6 +48,8 @@ pub(crate) struct LeafQueue {
     /// Table in the upper half and page in the lower, which is never zero in use; 0: free.
     buckets: Box<[CachePadded<[AtomicU64; BUCKET]>]>,
     ranges: Mutex<BTreeMap<TableId, QueuedRange>>,
+    /// The bucket that is looked at next.
+    next: AtomicU64,
     is_awake: AtomicBool,
     signal: Signal,
 }
@@ -57,6 +59,7 @@ impl LeafQueue {
         Self {
             buckets: (0..BUCKETS).map(|_| CachePadded::new(std::array::from_fn(|_| AtomicU64::new(0)))).collect(),
             ranges: Mutex::new(LockRank::Leaf, BTreeMap::new()),
+            next: AtomicU64::new(0),
             is_awake: AtomicBool::new(false),
             signal: Signal::new(),
         }
@@ -124,25 +127,36 @@ impl LeafQueue {
         is_empty
     }
 
-    fn is_empty(&self) -> bool {
+    /// Whether nothing is in the queue.
+    pub(crate) fn is_empty(&self) -> bool {
         // ORDERING: Relaxed, ordered by the fence of `sleep`.
         let mut slots = self.buckets.iter().flat_map(|bucket| bucket.iter());
         slots.all(|slot| slot.load(Ordering::Relaxed) == 0) && self.ranges.lock().is_empty()
     }
 
-    /// Takes all leaves out.
-    pub(crate) fn take(&self, mut out: impl FnMut(QueuedLeaf)) {
-        for slot in self.buckets.iter().flat_map(|bucket| bucket.iter()) {
-            // ORDERING: hint, as most slots are free.
-            if slot.load(Ordering::Relaxed) == 0 {
-                continue;
+    /// Takes leaves out, about `most` at most: the slots of one bucket go together. The next call goes on behind them, so that no leaf waits
+    /// for those that are added again and again.
+    pub(crate) fn take(&self, most: usize, mut out: impl FnMut(QueuedLeaf)) {
+        // ORDERING: hint, one thread takes leaves out.
+        let first = self.next.load(Ordering::Relaxed);
+        let (mut at, mut taken) = (first, 0);
+        while at < first + BUCKETS as u64 && taken < most {
+            for slot in self.buckets[at as usize % BUCKETS].iter() {
+                // ORDERING: hint, as most slots are free.
+                if slot.load(Ordering::Relaxed) == 0 {
+                    continue;
+                }
+                // ORDERING: Relaxed, the page is read under its latch.
+                let word = slot.swap(0, Ordering::Relaxed);
+                if word != 0 {
+                    taken += 1;
+                    out(QueuedLeaf { table: TableId((word >> 32) as u32), page: PageId(word & 0xffff_ffff) });
+                }
             }
-            // ORDERING: Relaxed, the page is read under its latch.
-            let word = slot.swap(0, Ordering::Relaxed);
-            if word != 0 {
-                out(QueuedLeaf { table: TableId((word >> 32) as u32), page: PageId(word & 0xffff_ffff) });
-            }
+            at += 1;
         }
+        // ORDERING: hint, as above.
+        self.next.store(at % BUCKETS as u64, Ordering::Relaxed);
     }
 
     /// Takes all ranges out.
@@ -157,7 +171,7 @@ mod tests {
 
     fn taken(queue: &LeafQueue) -> Vec<QueuedLeaf> {
         let mut leaves = Vec::new();
-        queue.take(|leaf| leaves.push(leaf));
+        queue.take(usize::MAX, |leaf| leaves.push(leaf));
         leaves.sort_by_key(|leaf| leaf.page);
         leaves
     }

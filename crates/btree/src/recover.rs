@@ -217,9 +217,7 @@ impl Trees {
                     context.log_clr(entry, &to_log(&record, &[body]), dep, &mut [&mut leaf, &mut map]);
                 }
             }
-            if !has_predecessor {
-                tree.note_ghost(pid, key);
-            }
+            tree.note_unless_row(pid, &tree.parse(pid, &leaf)?, key).map_err(damage)?;
             if let Some(entry) = entry.keep {
                 // Not logged: a crash ends the lock.
                 return tree.edit_header(&mut leaf, key, |old| RowHeader {
@@ -248,6 +246,9 @@ impl Trees {
             holder = old.xid;
             RowHeader { undo: entry.next.bits(), ..RowHeader::from_owner(lock.old_owner) }
         })?;
+        if RowHeader::from_owner(lock.old_owner).is_ghost() {
+            tree.note_ghost(leaf.pid(), lock.key);
+        }
         if holder != context.xid() {
             return Err(self.corrupted(leaf.pid(), "a locked row has another owner"));
         }

@@ -109,10 +109,17 @@ impl Trees {
         self.queue().signal()
     }
 
-    /// Takes out the leaves, and the ranges of leaves, that have deleted rows or little else.
-    pub fn take_queued(&self, out: impl FnMut(QueuedLeaf)) -> BTreeMap<TableId, QueuedRange> {
+    /// Says that the thread that purges is awake and needs no signal, and returns whether a leaf is queued.
+    #[must_use]
+    pub fn wake_purge(&self) -> bool {
         self.queue().wake();
-        self.queue().take(out);
+        !self.queue().is_empty()
+    }
+
+    /// Takes out the leaves, about `most` at most, and all ranges of leaves that have deleted rows or little else.
+    pub fn take_queued(&self, most: usize, out: impl FnMut(QueuedLeaf)) -> BTreeMap<TableId, QueuedRange> {
+        self.queue().wake();
+        self.queue().take(most, out);
         self.queue().take_ranges()
     }
 

@@ -218,7 +218,10 @@ impl Tree {
             Ok(at) => at,
             Err(_) => {
                 txn.check_conflict(self.table, key, Xid::ZERO)?;
-                let Some(value) = intent.new_row() else { return Ok(Try::Absent) };
+                let Some(value) = intent.new_row() else {
+                    self.note_if_empty(pid, &node);
+                    return Ok(Try::Absent);
+                };
                 let need = SLOT + LEAF_HEADER + key.len() + value.len();
                 if need > node.free() {
                     return Ok(Try::Full(need));

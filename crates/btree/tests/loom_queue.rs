@@ -25,7 +25,7 @@ fn a_leaf_beside_the_last_look() {
             let mut taken = 0;
             while taken == 0 {
                 queue.wake();
-                queue.take(|_| taken += 1);
+                queue.take(usize::MAX, |_| taken += 1);
                 if taken == 0 && queue.sleep() {
                     // Without an end if the signal is missing: loom calls that a deadlock.
                     queue.signal().wait(None);

@@ -30,7 +30,7 @@ fn empty(bed: &Bed, numbers: impl Iterator<Item = usize>) {
 /// What the background thread does, once for each leaf that is queued.
 fn purge(bed: &Bed) -> usize {
     let (mut leaves, mut freed) = (Vec::new(), 0);
-    let ranges = bed.trees.take_queued(|leaf| leaves.push(leaf.page));
+    let ranges = bed.trees.take_queued(usize::MAX, |leaf| leaves.push(leaf.page));
     let mut txn = bed.begin();
     for page in leaves {
         freed += purge_page(bed, &mut txn, page);

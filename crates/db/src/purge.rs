@@ -1,99 +1,61 @@
 //! Deleted rows leave their tables in the background.
 //!
-//! Operations that delete rows, or meet deleted ones, queue the leaf (see [`foreshore_btree::Trees::take_queued`]). A leaf in which a
-//! deleted row has to stay, because a snapshot sees it or its deletion is not durable, is **held**: it is looked at again when no
-//! snapshot needs what the youngest of its deletions replaced. At most [`MAX_HELD`] leaves are held one by one; the others of
-//! a table are a range of keys, whose leaves are all looked at then.
+//! Operations that delete rows, or meet deleted ones or an empty leaf, queue the leaf (see [`foreshore_btree::Trees::take_queued`]). A step
+//! takes a bounded number of leaves, purges them, and merges those that are thin with a neighbour. What has to stay is
+//! held and looked at again (see [`held`]).
+//!
+//! **Beside a check** nothing is purged: a check counts on pages to stay, and leaves that are emptied and not freed would be in the way of
+//! scans.
+//!
+//! **Pace.** The steps of a sweep, which may read a whole table, take half of a thread's time. A step that had nothing to do is
+//! followed by a pause, and the pauses double up to [`PAUSES`].
+//!
+//! **What fails** is given up, and poisons nothing: damage gives up the leaf, want of space or of a session puts the leaf off.
+
+mod held;
+
+pub use held::HeldRows;
 
 use crate::TxnOptions;
 use crate::engine::Engine;
-use foreshore_base::{Csn, Error, PageId, Result, TableId, Xid};
-use foreshore_btree::{PurgedLeaf, QueuedLeaf, QueuedRange, Tree};
+use foreshore_base::{Error, Result, TableId};
+use foreshore_btree::{PurgedLeaf, QueuedLeaf, Tree};
 use foreshore_lock::TableMode;
-use foreshore_sync::{Clock, LockRank, Mutex, Nanos, NextWake, Step, SystemClock, Turn};
+use foreshore_sync::{Clock, LockRank, Mutex, Nanos, NextWake, Step, SystemClock};
 use foreshore_txn::Txn;
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::mem;
+use held::{Held, Until, Work};
+use std::collections::HashMap;
 use std::sync::Weak;
 use std::time::Duration;
 
-/// Leaves that are looked at under one hold of their tables' locks. Each may be read from the disk before.
+/// Leaves of each kind (queued, held, swept) that one step looks at. Each may be read from the disk before.
 const PIECE: usize = 128;
-/// Leaves that are held one by one.
-const MAX_HELD: usize = 4096;
 /// Of the transactions that purge.
 const LABEL: &str = "purge";
 /// Shortest and longest time between two looks at leaves that are held. The first is a few flushes of the log; the last leaves an idle
 /// machine alone.
-const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(500)];
-
+const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_secs(1)];
 /// How long a leaf may keep a few deleted rows that nothing holds, so that they leave it together.
 const DELAY: Duration = Duration::from_secs(1);
-
-/// Deleted rows of one table that have to stay, since a snapshot may see them or their deletion is not durable yet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct HeldRows {
-    /// The table.
-    pub table: TableId,
-    /// Leaves that have such rows, as far as the purge has met them.
-    pub leaves: u64,
-    /// The rows in them when it did.
-    pub rows: u64,
-}
-
-/// A leaf that the purge comes back to.
-#[derive(Clone, Copy, Debug)]
-struct Held {
-    table: TableId,
-    until: Until,
-    rows: u64,
-}
-
-/// What a leaf is held for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Until {
-    /// For a lock or a check, which end without a sign.
-    NextLook,
-    /// It has a few rows that may go at this time.
-    Time(Nanos),
-    /// What this transaction deleted, the last of the leaf, may go.
-    Settled(Xid),
-}
-
-/// Leaves that the purge comes back to and that have no entry of their own.
-#[derive(Debug)]
-struct HeldRange {
-    keys: QueuedRange,
-    held: Held,
-    leaves: u64,
-}
-
-/// What is left to do.
-#[derive(Debug, Default)]
-struct Work {
-    /// Each with the time at which all of its rows go that may.
-    leaves: VecDeque<(QueuedLeaf, Option<Nanos>)>,
-    /// From the key that comes next.
-    ranges: BTreeMap<TableId, QueuedRange>,
-    held: HashMap<PageId, Held>,
-    held_ranges: BTreeMap<TableId, HeldRange>,
-    /// Where the horizon of all snapshots was at the last look.
-    horizon: Csn,
-    pause: Duration,
-}
 
 /// The purge of all tables.
 pub(crate) struct Purger {
     /// Taken by the step that runs.
     work: Mutex<Option<Work>>,
     held: Mutex<Vec<HeldRows>>,
+    pause: Mutex<Duration>,
+    clock: SystemClock,
 }
 
 impl Default for Purger {
     fn default() -> Self {
         let leaf = LockRank::Leaf;
-        Self { work: Mutex::new(leaf, Some(Work::default())), held: Mutex::new(leaf, Vec::new()) }
+        Self {
+            work: Mutex::new(leaf, Some(Work::default())),
+            held: Mutex::new(leaf, Vec::new()),
+            pause: Mutex::new(leaf, PAUSES[0]),
+            clock: SystemClock::new(),
+        }
     }
 }
 
@@ -101,6 +63,13 @@ impl Purger {
     /// What has to stay, by table.
     pub(crate) fn held(&self) -> Vec<HeldRows> {
         self.held.lock().clone()
+    }
+
+    /// The pause after a step.
+    fn pause(&self, has_progress: bool) -> Duration {
+        let mut pause = self.pause.lock();
+        *pause = if has_progress { PAUSES[0] } else { (2 * *pause).clamp(PAUSES[0], PAUSES[1]) };
+        *pause
     }
 }
 
@@ -113,129 +82,120 @@ impl Step for Purge {
     }
 }
 
-fn widen(range: &mut QueuedRange, other: QueuedRange) {
-    let QueuedRange { from, to } = other;
-    if from < range.from {
-        range.from = from;
-    }
-    if to > range.to {
-        range.to = to;
-    }
+/// What a step has left to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    /// Nothing.
+    Nothing,
+    /// Leaves that wait for a snapshot, a lock, a check, or a time.
+    Held,
+    /// Leaves to sweep.
+    Sweep,
+    /// Leaves that may be purged.
+    Leaves,
 }
 
-impl Held {
-    /// The time at which the few rows of the leaf go.
-    const fn due(&self) -> Option<Nanos> {
-        match self.until {
-            Until::Time(time) => Some(time),
-            Until::NextLook | Until::Settled(_) => None,
-        }
-    }
+/// What a step has done.
+#[derive(Clone, Copy, Debug, Default)]
+struct Done {
+    /// Leaves that nothing was known of.
+    new: usize,
+    /// Rows purged, and pages freed.
+    gone: usize,
 }
 
-impl Work {
-    fn add_range(&mut self, table: TableId, range: QueuedRange) {
-        match self.ranges.get_mut(&table) {
-            Some(known) => widen(known, range),
-            None => drop(self.ranges.insert(table, range)),
-        }
-    }
-
-    fn is_done(&self) -> bool {
-        self.leaves.is_empty() && self.ranges.is_empty()
-    }
-
-    fn holds_any(&self) -> bool {
-        !self.held.is_empty() || !self.held_ranges.is_empty()
-    }
-
-    /// Comes back to what was held if nothing keeps it any more. `horizon`: where that of all snapshots is now.
-    fn release(&mut self, txn: &Txn, horizon: Csn, now: Nanos) {
-        let has_moved = mem::replace(&mut self.horizon, horizon) != horizon;
-        let may_go = |held: &Held| match held.until {
-            Until::NextLook => true,
-            Until::Time(time) => time <= now,
-            Until::Settled(youngest) => has_moved && txn.is_settled(youngest),
-        };
-        let leaves = &mut self.leaves;
-        self.held.retain(|&page, held| {
-            let goes = may_go(held);
-            if goes {
-                leaves.push_back((QueuedLeaf { table: held.table, page }, held.due()));
-            }
-            !goes
-        });
-        let goes = |(&table, range): (&TableId, &HeldRange)| may_go(&range.held).then_some(table);
-        for table in self.held_ranges.iter().filter_map(goes).collect::<Vec<_>>() {
-            let range = self.held_ranges.remove(&table).expect("just found");
-            self.add_range(table, range.keys);
-        }
-    }
-
-    /// Comes back to a leaf later.
-    fn hold(&mut self, page: PageId, key: &[u8], held: Held) {
-        if self.held.len() < MAX_HELD || self.held.contains_key(&page) {
-            self.held.insert(page, held);
-            return;
-        }
-        let keys = QueuedRange { from: key.to_vec(), to: key.to_vec() };
-        match self.held_ranges.get_mut(&held.table) {
-            Some(range) => {
-                widen(&mut range.keys, keys);
-                range.held.until = range.held.until.max(held.until);
-                range.held.rows += held.rows;
-                range.leaves += 1;
-            }
-            None => drop(self.held_ranges.insert(held.table, HeldRange { keys, held, leaves: 1 })),
-        }
-    }
-
-    /// Comes back to a range of leaves that was not looked at.
-    fn hold_range(&mut self, table: TableId, keys: QueuedRange) {
-        match self.held_ranges.get_mut(&table) {
-            Some(range) => widen(&mut range.keys, keys),
-            None => {
-                let held = Held { table, until: Until::NextLook, rows: 0 };
-                self.held_ranges.insert(table, HeldRange { keys, held, leaves: 0 });
-            }
-        }
-    }
-
-    fn held_rows(&self) -> Vec<HeldRows> {
-        let mut tables = BTreeMap::new();
-        let leaves = self.held.values().map(|held| (held, 1));
-        for (held, leaves) in leaves.chain(self.held_ranges.values().map(|range| (&range.held, range.leaves))) {
-            let table = held.table;
-            let sum = tables.entry(table).or_insert(HeldRows { table, ..HeldRows::default() });
-            sum.leaves += leaves;
-            sum.rows += held.rows;
-        }
-        tables.into_values().collect()
-    }
-}
-
-/// Tables that one piece of work has locked.
-struct Locked<'e> {
+/// One step's transaction, and the tables that it has locked.
+struct Piece<'e> {
     engine: &'e Engine,
+    txn: Txn,
     trees: HashMap<TableId, Option<Tree>>,
-    /// Keeps checks out, which count on pages to stay; none of one that could not be had.
-    turn: Option<Option<Turn<'e>>>,
+    /// Tables that another transaction has for itself.
+    locked: Vec<TableId>,
+    now: Nanos,
+    done: Done,
 }
 
-impl Locked<'_> {
-    /// Whether no check runs, until this is dropped.
-    fn may_free(&mut self) -> bool {
-        let engine = self.engine;
-        self.turn.get_or_insert_with(|| engine.lines.checks.take(&SystemClock::new(), Duration::ZERO)).is_some()
+impl Engine {
+    /// Does a piece of the purge.
+    pub(crate) fn purge_step(&self) -> NextWake {
+        let Some(mut work) = self.purger.work.lock().take() else { return NextWake::OnSignal };
+        let began = self.purger.clock.now();
+        let left = self.purge_piece(&mut work);
+        *self.purger.held.lock() = work.held_rows();
+        *self.purger.work.lock() = Some(work);
+        match left {
+            Err(Error::Closed | Error::Poisoned { .. }) => NextWake::OnSignal,
+            // All sessions are in use, the disk is full, no frame is free.
+            Err(_) => NextWake::After(PAUSES[1]),
+            Ok((Left::Leaves, _)) => NextWake::Now,
+            Ok((Left::Sweep, _)) => NextWake::After(self.purger.clock.now().since(began).max(PAUSES[0])),
+            Ok((Left::Held, Done { new, gone })) => NextWake::After(self.purger.pause(new + gone > 0)),
+            Ok((Left::Nothing, _)) if self.trees.purge_sleeps() => NextWake::OnSignal,
+            Ok((Left::Nothing, _)) => NextWake::Now,
+        }
     }
 
-    /// The tree of a table that is there, with a shared intent, which keeps it from being dropped. `Err` if another transaction has
-    /// the table for itself.
-    fn tree(&mut self, txn: &mut Txn, table: TableId) -> Result<Option<Tree>, TableId> {
+    fn purge_piece(&self, work: &mut Work) -> Result<(Left, Done)> {
+        if work.is_empty() && !self.trees.wake_purge() {
+            return Ok((Left::Nothing, Done::default()));
+        }
+        let Some(_turn) = self.lines.checks.take(&self.purger.clock, Duration::ZERO) else {
+            return Ok((Left::Held, Done::default()));
+        };
+        let txn = self.begin_own(TxnOptions::new().label(LABEL))?;
+        let now = self.purger.clock.now();
+        let (trees, locked) = (HashMap::new(), Vec::new());
+        let mut piece = Piece { engine: self, txn, trees, locked, now, done: Done::default() };
+        let left = piece.run(work);
+        let Piece { txn, done, .. } = piece;
+        // What it holds are locks of tables.
+        let ended = txn.rollback().map(drop);
+        left.and_then(|left| ended.map(|()| (left, done)))
+    }
+}
+
+impl Piece<'_> {
+    fn run(&mut self, work: &mut Work) -> Result<Left> {
+        self.txn.refresh_view();
+        let (txn, now) = (&self.txn, self.now);
+        let may_go = |until| match until {
+            Until::Time(time) => time <= now,
+            Until::Settled(xid) => txn.was_settled(xid),
+        };
+        let released = work.released(may_go, PIECE);
+        let mut queued = Vec::new();
+        for (table, range) in self.engine.trees.take_queued(PIECE, |leaf| queued.push(leaf)) {
+            work.add_range(table, range);
+        }
+        let is_full = released.len() >= PIECE || queued.len() >= PIECE;
+        for leaf in released {
+            // After an error it is still held, and nothing keeps it.
+            self.purge_known(work, leaf, true)?;
+        }
+        for (at, &leaf) in queued.iter().enumerate() {
+            let is_held = work.is_held(leaf, self.now) && self.engine.options.background;
+            if !is_held {
+                self.done.new += 1;
+                self.purge_known(work, leaf, false).inspect_err(|_| put_off(work, &queued[at..]))?;
+            }
+        }
+        let swept = self.sweep(work)?;
+        Ok(match () {
+            () if is_full => Left::Leaves,
+            () if swept => Left::Sweep,
+            () if !work.is_empty() => Left::Held,
+            () => Left::Nothing,
+        })
+    }
+
+    /// The tree of a table, with a shared intent, which keeps it from being dropped; `None` if it is gone or not committed.
+    /// `Err` if another transaction has the table for itself.
+    fn tree(&mut self, table: TableId) -> Result<Option<Tree>, TableId> {
         if let Some(known) = self.trees.get(&table) {
             return Ok(known.clone());
         }
-        if !txn.try_lock_table(table, TableMode::IntentShared) {
+        if self.locked.contains(&table) || !self.txn.try_lock_table(table, TableMode::IntentShared) {
+            self.locked.push(table);
             return Err(table);
         }
         let catalogue = &self.engine.catalogue;
@@ -247,134 +207,99 @@ impl Locked<'_> {
         self.trees.insert(table, tree.clone());
         Ok(tree)
     }
-}
 
-impl Engine {
-    /// Does a piece of the purge.
-    pub(crate) fn purge_step(&self) -> NextWake {
-        let Some(mut work) = self.purger.work.lock().take() else { return NextWake::OnSignal };
-        let done = self.purge_piece(&mut work);
-        *self.purger.held.lock() = work.held_rows();
-        let (is_done, holds_any, pause) = (work.is_done(), work.holds_any(), work.pause);
-        *self.purger.work.lock() = Some(work);
-        match done {
-            Err(Error::Closed | Error::Poisoned { .. }) => NextWake::OnSignal,
-            // All sessions are in use, the disk is full, no frame is free.
-            Err(_) => NextWake::After(PAUSES[1]),
-            Ok(()) if !is_done => NextWake::Now,
-            Ok(()) if holds_any => NextWake::After(pause),
-            Ok(()) if self.trees.purge_sleeps() => NextWake::OnSignal,
-            Ok(()) => NextWake::Now,
+    /// Purges a leaf of which the page is known. Damage gives it up.
+    fn purge_known(&mut self, work: &mut Work, leaf: QueuedLeaf, is_due: bool) -> Result<()> {
+        let QueuedLeaf { table, page } = leaf;
+        match self.tree(table) {
+            Ok(Some(tree)) => {
+                work.meet(table);
+                let purged = match tree.first_key_of(page) {
+                    Ok(Some(key)) => self.purge_leaf(work, &tree, &key, is_due).map(|leaf| Some(leaf.page)),
+                    Ok(None) => Ok(None),
+                    Err(error) => Err(error),
+                };
+                match purged {
+                    Ok(Some(found)) if found == page => {}
+                    // Its page is free, or has another life; its rows are in the leaf that was found.
+                    Ok(_) | Err(Error::Corrupted { .. }) => work.forget(page),
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(None) => work.forget_table(table),
+            // Its leaves are not counted one by one until the lock is gone.
+            Err(_) => {
+                work.forget(page);
+                work.add_all(table);
+            }
         }
+        Ok(())
     }
 
-    fn purge_piece(&self, work: &mut Work) -> Result<()> {
-        let before = work.leaves.len();
-        let Work { leaves, held, .. } = work;
-        let ranges = self.trees.take_queued(|leaf| {
-            // With the rows that are new it may be worth a change.
-            let due = held.remove(&leaf.page).and_then(|held| held.due());
-            leaves.push_back((leaf, due));
-        });
-        let is_new = work.leaves.len() > before || !ranges.is_empty();
-        ranges.into_iter().for_each(|(table, range)| work.add_range(table, range));
-        if work.is_done() && !work.holds_any() {
-            return Ok(());
-        }
-        let mut txn = self.begin_own(TxnOptions::new().label(LABEL))?;
-        let horizon = txn.refresh_view().horizon();
-        let now = SystemClock::new().now();
-        work.release(&txn, horizon, now);
-        let purged = self.purge_some(&mut txn, work, now);
-        // What it holds are locks of tables.
-        let ended = txn.rollback().map(drop);
-        let progress = is_new || *purged.as_ref().unwrap_or(&0) > 0;
-        work.pause = if progress { PAUSES[0] } else { (2 * work.pause).clamp(PAUSES[0], PAUSES[1]) };
-        purged.map(drop).and(ended)
-    }
-
-    /// Purges up to [`PIECE`] leaves and returns how many rows went.
-    fn purge_some(&self, txn: &mut Txn, work: &mut Work, now: Nanos) -> Result<usize> {
-        let mut locked = Locked { engine: self, trees: HashMap::new(), turn: None };
-        let mut purged = 0;
-        for _ in 0..PIECE {
-            let Some((leaf, due)) = work.leaves.pop_front() else { break };
-            let QueuedLeaf { table, page } = leaf;
-            let tree = match locked.tree(txn, table) {
+    /// Goes on with the sweep of one table, and says whether there is more to sweep.
+    fn sweep(&mut self, work: &mut Work) -> Result<bool> {
+        let mut left = PIECE;
+        while let Some(table) = work.next_sweep(|table| self.locked.contains(&table)) {
+            if left == 0 {
+                return Ok(true);
+            }
+            let tree = match self.tree(table) {
                 Ok(Some(tree)) => tree,
-                Ok(None) => continue,
-                Err(_) => {
-                    work.hold(page, &[], Held { table, until: Until::NextLook, rows: 0 });
+                Ok(None) => {
+                    work.forget_table(table);
                     continue;
                 }
+                Err(_) => continue,
             };
-            let done = tree.first_key_of(page).and_then(|key| match key {
-                Some(key) => {
-                    // Without threads nothing that is done depends on time.
-                    let due = if self.options.background { due.unwrap_or(now + DELAY) } else { now };
-                    self.purge_leaf(txn, &tree, &key, (work, &mut locked), (now, due)).map(|done| done.purged)
-                }
-                None => Ok(0),
-            });
-            match done {
-                Ok(rows) => purged += rows,
-                Err(Error::Corrupted { .. }) => {}
-                Err(error) => {
-                    work.leaves.push_front((leaf, due));
-                    return Err(error);
-                }
+            while let Some(from) = work.sweep_from(table).filter(|_| left > 0) {
+                left -= 1;
+                let next = match self.purge_leaf(work, &tree, &from, true) {
+                    // A damaged leaf is given up, and so is what lies behind it if the way there is lost.
+                    Err(Error::Corrupted { .. }) => match tree.beyond_damage(&from) {
+                        Err(Error::Corrupted { .. }) => None,
+                        next => next?,
+                    },
+                    leaf => leaf?.next,
+                };
+                work.sweep_to(table, next);
             }
         }
-        for _ in 0..PIECE {
-            let Some((&table, range)) = work.ranges.first_key_value() else { break };
-            let range = range.clone();
-            let Ok(Some(tree)) = locked.tree(txn, table) else {
-                work.ranges.remove(&table);
-                if !locked.trees.contains_key(&table) {
-                    work.hold_range(table, range);
-                }
-                continue;
-            };
-            let next = match self.purge_leaf(txn, &tree, &range.from, (work, &mut locked), (now, now)) {
-                Ok(done) => {
-                    purged += done.purged;
-                    done.next
-                }
-                Err(Error::Corrupted { .. }) => tree.beyond_damage(&range.from)?,
-                Err(error) => return Err(error),
-            };
-            match next.filter(|next| *next <= range.to) {
-                Some(from) => drop(work.ranges.insert(table, QueuedRange { from, ..range })),
-                None => drop(work.ranges.remove(&table)),
-            }
-        }
-        Ok(purged)
+        Ok(false)
     }
 
-    /// Purges one leaf, and frees it if that leaves little in it. Rows that are few go at the time `due`.
-    fn purge_leaf(
-        &self,
-        txn: &mut Txn,
-        tree: &Tree,
-        key: &[u8],
-        (work, locked): (&mut Work, &mut Locked<'_>),
-        (now, due): (Nanos, Nanos),
-    ) -> Result<PurgedLeaf> {
-        let done = tree.purge_leaf(txn, key, due <= now)?;
-        let mut until = if done.held > 0 { Some(Until::Settled(done.youngest)) } else { None };
-        if done.few > 0 {
-            until = Some(Until::Time(due));
-        }
-        if done.is_thin {
-            if locked.may_free() {
-                tree.merge_leaf(txn, key)?;
-            } else {
-                until = Some(Until::NextLook);
+    /// Purges one leaf, and merges it if that leaves little in it. A few rows stay for a while unless they are due.
+    fn purge_leaf(&mut self, work: &mut Work, tree: &Tree, key: &[u8], is_due: bool) -> Result<PurgedLeaf> {
+        // Without threads nothing that is done depends on time.
+        let all = is_due || !self.engine.options.background;
+        let leaf = tree.purge_leaf(&mut self.txn, key, all)?;
+        self.done.gone += leaf.purged;
+        let until = match leaf.oldest {
+            _ if leaf.few > 0 => Some(Until::Time(self.now + DELAY)),
+            oldest if leaf.held > 0 => Some(Until::Settled(oldest)),
+            _ => None,
+        };
+        match until {
+            Some(until) => {
+                let (table, rows) = (tree.table(), leaf.held as u64);
+                work.hold(leaf.page, key, Held { table, until, rows, looked: self.now });
             }
+            None => work.forget(leaf.page),
         }
-        if let Some(until) = until {
-            work.hold(done.page, key, Held { table: tree.table(), until, rows: done.held as u64 });
+        if leaf.is_thin {
+            self.done.gone += match tree.merge_leaf(&mut self.txn, key) {
+                // Of a neighbour, or of the map. The leaf itself is sound.
+                Err(Error::Corrupted { .. }) => 0,
+                pages => pages?,
+            };
         }
-        Ok(done)
+        Ok(leaf)
     }
 }
+
+/// Has leaves that were not come to looked at by sweeps of their tables.
+fn put_off(work: &mut Work, leaves: &[QueuedLeaf]) {
+    leaves.iter().for_each(|leaf| work.add_all(leaf.table));
+}
+
+#[cfg(test)]
+mod tests;

@@ -268,6 +268,13 @@ impl Txn {
         self.manager.is_settled(header_xid)
     }
 
+    /// As [`is_settled`](Self::is_settled), as far as the view tells that this transaction has.
+    #[must_use]
+    pub fn was_settled(&self, header_xid: Xid) -> bool {
+        let view = &self.lease().view;
+        self.manager.csn_by(view, header_xid).is_some_and(|csn| csn <= view.horizon())
+    }
+
     /// Makes sure that records of `log_bytes` together (see [`Session::cost`]) and one undo entry, of `undo_bytes` in its body
     /// and the rest of the value before, can be entered. Without latches; waits by this transaction keep it.
     ///

@@ -214,6 +214,7 @@ impl Cursor {
             return Ok(Step::Changed);
         }
         let node = tree.parse(leaf.pid(), &page)?;
+        tree.note_if_empty(leaf.pid(), &node);
         let inside = span.entries(&node).map_err(|why| tree.corrupted(leaf.pid(), why))?;
         let copy = LeafCopy { leaf: &leaf, node: &node, inside };
         let stale_counts = mutant("btree: a stale copy is a conflict");

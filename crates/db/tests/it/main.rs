@@ -33,6 +33,7 @@ mod prepared;
 mod prepared_crash;
 mod profile;
 mod purge;
+mod purge_stress;
 mod quarantine;
 mod range_locks;
 mod ranges;

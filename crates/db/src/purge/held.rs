@@ -1,0 +1,228 @@
+//! What the purge comes back to.
+//!
+//! | state | a leaf is in it | it leaves it |
+//! |---|---|---|
+//! | queued | in the queue of the trees, once (see [`foreshore_btree::Trees::take_queued`]) | when the purge takes it |
+//! | held | in [`Work::held`], once, while a deleted row has to stay | when the first such row may go, or at a time |
+//! | swept | by its keys, in the [`Sweep`] of its table | when the sweep has passed it |
+//!
+//! **Bounds.** The queue has a fixed size, and [`MAX_HELD`] leaves are held one by one. The leaves that do not fit are a range of keys
+//! of their table, all leaves of which are looked at. So memory does not grow with the leaves, and no leaf is forgotten.
+//!
+//! A table is swept as a whole once after the database is opened, as soon as one of its leaves is queued: leaves that were emptied before,
+//! and not freed, are found then.
+
+use foreshore_base::limits::MAX_KEY;
+use foreshore_base::{PageId, TableId, Xid};
+use foreshore_btree::{QueuedLeaf, QueuedRange};
+use foreshore_sync::Nanos;
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+/// Leaves that are held one by one.
+pub(super) const MAX_HELD: usize = 4096;
+/// Time within which a leaf that is held is looked at once, however often scans queue it.
+const LOOKS: Duration = Duration::from_secs(1);
+
+/// Deleted rows of one table that have to stay, since a snapshot may see them or their deletion is not durable yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeldRows {
+    /// The table.
+    pub table: TableId,
+    /// Leaves that have such rows, as far as the purge has met them.
+    pub leaves: u64,
+    /// The rows in them when it did.
+    pub rows: u64,
+}
+
+/// What a leaf is held for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Until {
+    /// It has a few rows that may go, and go together at this time.
+    Time(Nanos),
+    /// What this transaction deleted may go.
+    Settled(Xid),
+}
+
+/// A leaf that the purge comes back to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    pub(super) table: TableId,
+    pub(super) until: Until,
+    pub(super) rows: u64,
+    /// When the purge looked at it.
+    pub(super) looked: Nanos,
+}
+
+/// Leaves that are held together. The first of them says until when.
+#[derive(Debug)]
+struct HeldRange {
+    keys: QueuedRange,
+    until: Until,
+    leaves: u64,
+    rows: u64,
+}
+
+/// Leaves of one table that are looked at in key order.
+#[derive(Debug, Default)]
+pub(super) struct Sweep {
+    /// From the key that comes next.
+    now: Option<QueuedRange>,
+    /// Comes after that, so that no key waits behind a range that begins again.
+    next: Option<QueuedRange>,
+    held: Option<HeldRange>,
+}
+
+/// What the purge comes back to.
+#[derive(Debug, Default)]
+pub(super) struct Work {
+    held: HashMap<PageId, Held>,
+    /// Of all tables that a leaf was queued of.
+    sweeps: BTreeMap<TableId, Sweep>,
+    /// The table that was swept last.
+    swept: TableId,
+}
+
+/// All keys of a table.
+fn all_keys() -> QueuedRange {
+    QueuedRange { from: Vec::new(), to: vec![0xff; MAX_KEY + 1] }
+}
+
+fn widen(range: &mut QueuedRange, other: QueuedRange) {
+    let QueuedRange { from, to } = other;
+    if from < range.from {
+        range.from = from;
+    }
+    if to > range.to {
+        range.to = to;
+    }
+}
+
+fn add(range: &mut Option<QueuedRange>, other: QueuedRange) {
+    match range {
+        Some(known) => widen(known, other),
+        None => *range = Some(other),
+    }
+}
+
+impl Work {
+    /// Whether there is nothing to come back to.
+    pub(super) fn is_empty(&self) -> bool {
+        self.held.is_empty() && !self.sweeps.values().any(|sweep| sweep.is_due() || sweep.held.is_some())
+    }
+
+    /// Notes that leaves of a table have deleted rows, or little else.
+    pub(super) fn meet(&mut self, table: TableId) {
+        self.sweep(table);
+    }
+
+    fn sweep(&mut self, table: TableId) -> &mut Sweep {
+        self.sweeps.entry(table).or_insert_with(|| Sweep { next: Some(all_keys()), ..Sweep::default() })
+    }
+
+    /// Has all leaves between two keys looked at.
+    pub(super) fn add_range(&mut self, table: TableId, range: QueuedRange) {
+        add(&mut self.sweep(table).next, range);
+    }
+
+    /// Has all leaves of a table looked at.
+    pub(super) fn add_all(&mut self, table: TableId) {
+        self.add_range(table, all_keys());
+    }
+
+    /// Whether a queued leaf is held for something that has not come, and was looked at a moment ago.
+    pub(super) fn is_held(&self, leaf: QueuedLeaf, now: Nanos) -> bool {
+        let held = self.held.get(&leaf.page).filter(|held| held.table == leaf.table);
+        held.is_some_and(|held| now.since(held.looked) < LOOKS)
+    }
+
+    /// Up to `most` held leaves that nothing keeps any more. Ranges that nothing keeps are swept.
+    pub(super) fn released(&mut self, may_go: impl Fn(Until) -> bool, most: usize) -> Vec<QueuedLeaf> {
+        for sweep in self.sweeps.values_mut() {
+            if let Some(held) = sweep.held.take_if(|held| may_go(held.until)) {
+                add(&mut sweep.next, held.keys);
+            }
+        }
+        let goes = self.held.iter().filter(|(_, held)| may_go(held.until));
+        goes.map(|(&page, held)| QueuedLeaf { table: held.table, page }).take(most).collect()
+    }
+
+    /// Comes back to a leaf later.
+    pub(super) fn hold(&mut self, page: PageId, key: &[u8], held: Held) {
+        if self.held.len() < MAX_HELD || self.held.contains_key(&page) {
+            self.held.insert(page, held);
+            return;
+        }
+        let Held { table, until, rows, .. } = held;
+        let keys = QueuedRange { from: key.to_vec(), to: key.to_vec() };
+        match &mut self.sweep(table).held {
+            Some(range) => {
+                widen(&mut range.keys, keys);
+                range.leaves += 1;
+                range.rows += rows;
+            }
+            none => *none = Some(HeldRange { keys, until, leaves: 1, rows }),
+        }
+    }
+
+    /// Forgets a leaf that has nothing to come back to.
+    pub(super) fn forget(&mut self, page: PageId) {
+        self.held.remove(&page);
+    }
+
+    /// Forgets a table that is gone.
+    pub(super) fn forget_table(&mut self, table: TableId) {
+        self.held.retain(|_, held| held.table != table);
+        self.sweeps.remove(&table);
+    }
+
+    /// The next table that has leaves to sweep, in turn, but for those that `is_out` says.
+    pub(super) fn next_sweep(&mut self, is_out: impl Fn(TableId) -> bool) -> Option<TableId> {
+        let due = |(&table, sweep): (&TableId, &Sweep)| (sweep.is_due() && !is_out(table)).then_some(table);
+        let behind = self.sweeps.range(TableId(self.swept.0.saturating_add(1))..).find_map(due);
+        let table = behind.or_else(|| self.sweeps.iter().find_map(due))?;
+        self.swept = table;
+        Some(table)
+    }
+
+    /// The key at which the sweep of a table goes on.
+    pub(super) fn sweep_from(&mut self, table: TableId) -> Option<Vec<u8>> {
+        let sweep = self.sweeps.get_mut(&table)?;
+        if sweep.now.is_none() {
+            sweep.now = sweep.next.take();
+        }
+        sweep.now.as_ref().map(|range| range.from.clone())
+    }
+
+    /// Goes on with the sweep of a table at `next`, or ends it.
+    pub(super) fn sweep_to(&mut self, table: TableId, next: Option<Vec<u8>>) {
+        let Some(sweep) = self.sweeps.get_mut(&table) else { return };
+        let next = next.filter(|next| sweep.now.as_ref().is_some_and(|range| *next <= range.to));
+        match (next, &mut sweep.now) {
+            (Some(next), Some(range)) => range.from = next,
+            _ => sweep.now = None,
+        }
+    }
+
+    pub(super) fn held_rows(&self) -> Vec<HeldRows> {
+        let mut tables = BTreeMap::new();
+        let leaves = self.held.values().map(|held| (held.table, 1, held.rows));
+        let ranges = self
+            .sweeps
+            .iter()
+            .filter_map(|(&table, sweep)| sweep.held.as_ref().map(|range| (table, range.leaves, range.rows)));
+        for (table, leaves, rows) in leaves.chain(ranges).filter(|&(_, _, rows)| rows > 0) {
+            let sum = tables.entry(table).or_insert(HeldRows { table, ..HeldRows::default() });
+            sum.leaves += leaves;
+            sum.rows += rows;
+        }
+        tables.into_values().collect()
+    }
+}
+
+impl Sweep {
+    const fn is_due(&self) -> bool {
+        self.now.is_some() || self.next.is_some()
+    }
+}
