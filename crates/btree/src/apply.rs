@@ -75,6 +75,13 @@ pub(crate) fn apply(record: &ChangeRecord<'_>, index: usize, page: &mut impl Pag
             let Absorb { page: right, image } = Absorb::decode(body)?;
             node::absorb(page, right, image)
         }
+        (TreeKind::Shift, 0) => {
+            let Absorb { page: right, image } = Absorb::decode(body)?;
+            node::absorb(page, right, image)?;
+            node::set_flags(page, INCOMPLETE, 0);
+            Ok(())
+        }
+        (TreeKind::Shift, 1) => node::give_away(page, Absorb::decode(body)?.image),
         (TreeKind::Collapse, 0) => collapse(page, record.table, Absorb::decode(body)?),
         (TreeKind::Merge | TreeKind::Collapse, 1) => mark_free(page, in_range(Absorb::decode(body)?.page)?),
         (TreeKind::RowLock, _) => Err("a lock is not logged"),

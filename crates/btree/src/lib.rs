@@ -30,6 +30,7 @@ mod descend;
 mod drop;
 mod end;
 pub mod format;
+mod level;
 mod locking;
 mod lookup;
 mod merge;

@@ -8,7 +8,8 @@
 //! The left node stays latched from the first step to the second, unless the right one holds too much by then: the two are linked
 //! again. Both belong to one parent. A node that is the only child of its parent goes after that parent has been merged.
 //!
-//! A root with one child takes what the child has, and sinks one level (*collapse*).
+//! A root with one child takes what the child has, and sinks one level (*collapse*). Leaves of which no two fit one are leveled out, three to
+//! two (see [`crate::level`]).
 //!
 //! **Why no reader is led astray.** A page is reached by an id that was read in its parent, or in its left sibling, and counts once
 //! that node has been validated (see [`crate::descend`]). Step 1 changes the parent and step 2 the left node. So a reader
@@ -33,15 +34,17 @@ use foreshore_txn::Txn;
 use foreshore_wal::Dep;
 
 /// Largest body of a merge or a collapse.
-const MAX_ABSORB_BODY: usize = 16 + PAGE_SIZE;
+pub(crate) const MAX_ABSORB_BODY: usize = 16 + PAGE_SIZE;
 /// Bytes of a node for entries and fences.
 const CAPACITY: usize = PAGE_SIZE - SLOTS;
+/// Bytes of them at most that a merge leaves in use, so that the next row does not split the node again.
+pub(crate) const MOST: usize = CAPACITY * 15 / 16;
 
 /// Two neighbours below one parent.
-struct Pair {
-    left: PageId,
-    right: PageId,
-    separator: Vec<u8>,
+pub(crate) struct Pair {
+    pub(crate) left: PageId,
+    pub(crate) right: PageId,
+    pub(crate) separator: Vec<u8>,
 }
 
 /// What the parent of a thin node tells.
@@ -88,6 +91,10 @@ impl Tree {
                     break;
                 }
             }
+            if let ([first, second], false, 0) = (&pairs[..], merged, level) {
+                merged = self.level_out(structure, first, second)?;
+                freed += usize::from(merged);
+            }
             if !merged && !pairs.is_empty() {
                 break;
             }
@@ -120,7 +127,7 @@ impl Tree {
     }
 
     /// Merges two neighbours on `level`; false if they changed, or hold too much.
-    fn merge(&self, structure: &mut Structure<'_>, pair: &Pair, level: u8) -> Result<bool> {
+    pub(crate) fn merge(&self, structure: &mut Structure<'_>, pair: &Pair, level: u8) -> Result<bool> {
         let pins = [pair.left, pair.right].map(|pid| self.named(self.pool().pin_as(pid, Wanted::Once)));
         let [left_pin, right_pin] = pins;
         let (left_pin, right_pin) = (left_pin?, right_pin?);
@@ -166,7 +173,7 @@ impl Tree {
     }
 
     /// First step. Returns the left node, latched; `None` if the two are no neighbours any more.
-    fn unlink<'p>(
+    pub(crate) fn unlink<'p>(
         &'p self,
         structure: &mut Structure<'_>,
         pair: &Pair,
@@ -274,7 +281,7 @@ impl Tree {
 }
 
 /// Whether a split of the right node of a pair is open.
-fn is_open(right: &Node<'_>) -> bool {
+pub(crate) fn is_open(right: &Node<'_>) -> bool {
     right.is_incomplete() && !mutant("btree: a merge takes a node whose split is open")
 }
 
@@ -325,7 +332,7 @@ fn fits(left: &Node<'_>, right: &Node<'_>) -> Result<bool, Damage> {
     let entries = [left.entry_bytes()?, right.entry_bytes()?];
     let fences = left.low()?.len() + right.high()?.map_or(0, <[u8]>::len);
     let sum = entries[0] + entries[1] + separator + fences;
-    let most = if entries.contains(&0) { CAPACITY } else { CAPACITY * 15 / 16 };
+    let most = if entries.contains(&0) { CAPACITY } else { MOST };
     Ok(sum <= most)
 }
 

@@ -19,6 +19,7 @@
 //!  unlink        parent, left                 right u64 | separator
 //!  merge         left, map                    right u64 | image of right
 //!  collapse      root, map                    child u64 | image of child
+//!  shift         left, right                  right u64 | image of what moves, between its fences
 //! ```
 //!
 //! `*`: the record initialises the page. `owner` is the first word of a row header, xid and flags. A row change carries
@@ -28,14 +29,14 @@
 use crate::node::Damage;
 use foreshore_base::codec::{Decoder, Put, Short};
 use foreshore_base::{PageId, TableId};
+use foreshore_buffer::format::TREE_KINDS;
 
 foreshore_space::record_kinds! {
     /// Kinds of record of trees. Numbers are on disk.
     pub enum TreeKind {
         /// A new row. Undone by [`TreeKind::RowErase`].
         RowInsert = 32 => "row-insert",
-        /// A change of header and value: update, delete (the ghost flag), return of a ghost. Undone by
-        /// [`TreeKind::RowRestore`].
+        /// A change of header and value: update, delete (ghost flag), return of a ghost. Undone by [`TreeKind::RowRestore`].
         RowWrite = 33 => "row-write",
         /// Compensation of an insert: the row is taken out.
         RowErase = 34 => "row-erase",
@@ -66,13 +67,12 @@ foreshore_space::record_kinds! {
         Merge = 49 => "merge",
         /// The root takes what its only child has, which is free, and sinks one level.
         Collapse = 50 => "collapse",
+        /// Instead of the second step of a merge: the first rows of the right leaf go to the left one.
+        Shift = 51 => "shift",
     }
 }
 
-const _: () = {
-    assert!(TreeKind::RowInsert as u8 == *foreshore_buffer::format::TREE_KINDS.start());
-    assert!(TreeKind::Collapse as u8 <= *foreshore_buffer::format::TREE_KINDS.end());
-};
+const _: () = assert!(TreeKind::RowInsert as u8 == *TREE_KINDS.start() && TreeKind::Shift as u8 <= *TREE_KINDS.end());
 
 const SHORT: Damage = "the body of a record is cut short";
 
@@ -305,10 +305,10 @@ impl<'a> Link<'a> {
     }
 }
 
-/// Body of [`TreeKind::Merge`] and [`TreeKind::Collapse`].
+/// Body of [`TreeKind::Merge`], [`TreeKind::Collapse`] and [`TreeKind::Shift`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Absorb<'a> {
-    /// The page that is free, and what it had.
+    /// The page that is free, and what it had; of a shift, the right leaf, and what it gives away.
     pub(crate) page: PageId,
     pub(crate) image: &'a [u8],
 }

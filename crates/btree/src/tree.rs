@@ -36,6 +36,7 @@ pub(crate) struct Counters {
     pub(crate) root_splits: ShardedCounter,
     pub(crate) purges: ShardedCounter,
     pub(crate) merges: ShardedCounter,
+    pub(crate) shifts: ShardedCounter,
     pub(crate) collapses: ShardedCounter,
     pub(crate) restarts: ShardedCounter,
 }
@@ -54,6 +55,8 @@ pub struct TreeStats {
     pub purges: u64,
     /// Nodes that a neighbour took the entries of, and whose pages are free.
     pub merges: u64,
+    /// Leaves that gave rows to their left neighbour, so that three became two.
+    pub shifts: u64,
     /// Roots that took what their only child had.
     pub collapses: u64,
     /// Reads of nodes that were in vain because the node changed meanwhile.
@@ -70,6 +73,7 @@ impl Trees {
             root_splits: ShardedCounter::new(),
             purges: ShardedCounter::new(),
             merges: ShardedCounter::new(),
+            shifts: ShardedCounter::new(),
             collapses: ShardedCounter::new(),
             restarts: ShardedCounter::new(),
         };
@@ -79,13 +83,15 @@ impl Trees {
     /// Counters.
     #[must_use]
     pub fn stats(&self) -> TreeStats {
-        let Counters { leaf_splits, inner_splits, root_splits, purges, merges, collapses, restarts } = self.counters();
+        let Counters { leaf_splits, inner_splits, root_splits, purges, merges, shifts, collapses, restarts } =
+            self.counters();
         TreeStats {
             leaf_splits: leaf_splits.sum(),
             inner_splits: inner_splits.sum(),
             root_splits: root_splits.sum(),
             purges: purges.sum(),
             merges: merges.sum(),
+            shifts: shifts.sum(),
             collapses: collapses.sum(),
             restarts: restarts.sum(),
         }

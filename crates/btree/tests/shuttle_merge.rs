@@ -77,6 +77,50 @@ fn reader_beside_merges() {
     bed.verify();
 }
 
+/// Leaves of three, two and three rows: of four that a leaf has the space for, so that no two fit one leaf.
+fn uneven() -> Arc<Bed> {
+    let bed = Bed::new(32);
+    for key in 0..ROWS {
+        bed.run(|txn| bed.tree.insert_new(txn, &[key], &[key; 1800]));
+    }
+    bed.run(|txn| bed.tree.remove(txn, &[4]));
+    bed.log.force(bed.log.current()).expect("the log");
+    bed.run(|txn| (0..ROWS).try_for_each(|key| bed.tree.purge_leaf(txn, &[key], true).map(drop)));
+    Arc::new(bed)
+}
+
+fn readers_beside_shifts() {
+    let bed = uneven();
+    let readers: Vec<_> = (0..2)
+        .map(|_| {
+            let bed = bed.clone();
+            thread::spawn(move || {
+                let mut txn = bed.begin();
+                for key in [3, 5, 3] {
+                    let found = bed.tree.get(&mut txn, &[key], &mut Vec::new()).expect("no lock is in the way");
+                    assert!(found, "row {key} stays");
+                }
+                drop(txn.commit().expect("a commit"));
+            })
+        })
+        .collect();
+    bed.run(|txn| bed.tree.merge_leaf(txn, &[3]).map(drop));
+    readers.into_iter().for_each(|reader| reader.join().expect("a reader"));
+    assert_eq!(bed.trees.stats().shifts, 1, "{:?}", bed.trees.stats());
+    assert_eq!(bed.verify().rows, u64::from(ROWS) - 1);
+}
+
+#[test]
+fn readers_are_not_led_astray_by_shifts() {
+    shuttle(ITERATIONS, readers_beside_shifts);
+}
+
+#[test]
+#[should_panic(expected = "stays")]
+fn a_row_that_moves_is_missed_without_a_look_at_the_parent() {
+    shuttle_mutated("btree: child read without validating the parent", 20 * ITERATIONS, readers_beside_shifts);
+}
+
 /// Adds rows behind all others until their leaf has been split.
 fn split(bed: &Bed) -> u8 {
     let mut added = 0;

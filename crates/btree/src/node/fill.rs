@@ -1,13 +1,18 @@
 //! How full a node is.
 
 use super::{Damage, Node};
-use crate::format::SLOTS;
+use crate::format::{SLOT, SLOTS};
 use foreshore_base::limits::PAGE_SIZE;
 
 impl Node<'_> {
     /// Whether the node covers all keys.
     pub(crate) fn is_root(&self) -> bool {
         !self.has_high() && self.low_range().is_ok_and(|low| low.is_empty())
+    }
+
+    /// Bytes of entry `index`, its slot included.
+    pub(crate) fn entry_size(&self, index: usize) -> Result<usize, Damage> {
+        Ok(SLOT + self.tuple(index)?.1.len())
     }
 
     /// Bytes of all entries, slots included.

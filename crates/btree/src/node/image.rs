@@ -70,6 +70,24 @@ pub(crate) fn absorb(page: &mut impl PageMut, right: PageId, image: &[u8]) -> Re
     Ok(())
 }
 
+/// Takes from a leaf the rows of an image, which has its first ones. It then begins where they end.
+pub(crate) fn give_away(page: &mut impl PageMut, image: &[u8]) -> Result<(), Damage> {
+    let leaf = Node::parse(page.bytes())?;
+    let mut copy = [0; PAGE_SIZE];
+    apply_image(&mut copy, leaf.table(), image)?;
+    let gone = Node::parse(&copy)?;
+    let low = gone.high()?.ok_or("what a leaf gives away has no end")?;
+    if !leaf.is_leaf() || !gone.is_leaf() || leaf.is_incomplete() || leaf.low()? != gone.low()? {
+        return Err("a leaf gives away what it does not have");
+    }
+    if gone.len() >= leaf.len() || leaf.key(gone.len())? < low {
+        return Err("a leaf gives away what does not end between two rows");
+    }
+    let fresh = build_part(&leaf, gone.len()..leaf.len(), (low, leaf.high()?), leaf.right(), None)?;
+    page.write(PAGE_HEADER, &fresh[PAGE_HEADER..]);
+    Ok(())
+}
+
 /// Makes a page the node of an image.
 pub(crate) fn apply_image(page: &mut impl PageMut, table: TableId, image: &[u8]) -> Result<(), Damage> {
     let mut fresh = [0; PAGE_SIZE];

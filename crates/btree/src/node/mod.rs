@@ -12,7 +12,7 @@ pub(crate) use edit::{
     fits, init, insert_inner, insert_leaf, remove, replace_value, retain, set_flags, set_header, set_leftmost,
 };
 pub(crate) use goal::Goal;
-pub(crate) use image::{absorb, apply_image, build_part, encode_image};
+pub(crate) use image::{absorb, apply_image, build_part, encode_image, give_away};
 
 use crate::format::{
     AT_LEFTMOST, AT_LOW, AT_RIGHT, AT_SLOTS, GHOST, HAS_HIGH, INCOMPLETE, INNER_HEADER, LEAF_HEADER, MAX_LEVEL,

@@ -1,0 +1,150 @@
+//! Three leaves become two, where no two of them fit one: the left one takes rows of the middle one, and the rest goes with the right one.
+//!
+//! 1. *Unlink* the middle leaf, as for a merge (see [`crate::merge`]).
+//! 2. *Shift*: the left leaf takes the first rows of the middle one, and the key at which the others begin is its high fence. One record with
+//!    both leaves. The tree is still as after the first step of a split, at another key.
+//! 3. *Link* the middle leaf, as in the second step of a split.
+//! 4. *Merge* the right leaf into the middle one.
+//!
+//! **Why no reader is led astray.** Each of the three nodes that a reader of a row that moves has come by is changed under its exclusive
+//! latch: the parent in step 1, both leaves in step 2. The steps hold the left leaf from the first to the second one.
+//!
+//! Random inserts and removes of as many rows leave leaves 80 % full, not 65: what leaves have more or less than their share by chance is leveled
+//! out, and so fewer of them split.
+
+use crate::descend::Unlinked;
+use crate::merge::{MAX_ABSORB_BODY, MOST, Pair, is_open};
+use crate::node::{Damage, Node, build_part, encode_image, give_away, separator};
+use crate::record::{Absorb, TreeKind};
+use crate::split::MAX_LINK_BODY;
+use crate::tree::{Structure, Tree, record};
+use foreshore_base::limits::PAGE_SIZE;
+use foreshore_base::{PageId, Result};
+use foreshore_buffer::{ExclusiveGuard, Pinned, Wanted, change_cost};
+use foreshore_wal::Dep;
+
+impl Tree {
+    /// Makes two leaves of three: `first` has the left and the middle one, `second` the middle and the right one. False if they hold too much,
+    /// or have changed.
+    pub(crate) fn level_out(&self, structure: &mut Structure<'_>, first: &Pair, second: &Pair) -> Result<bool> {
+        let pages = [first.left, first.right, second.right];
+        let [left, middle, right] = pages.map(|pid| self.named(self.pool().pin_as(pid, Wanted::Once)));
+        let (left, middle, right) = (left?, middle?, right?);
+        let Some(most) = self.plan(&left, &middle, &right)? else { return Ok(false) };
+        if !self.shift(structure, first, &middle, most)? {
+            return Ok(false);
+        }
+        self.merge(structure, second, 0)
+    }
+
+    /// How many bytes the left leaf has when the two share the rows of three; `None` if they cannot.
+    fn plan(&self, left: &Pinned<'_>, middle: &Pinned<'_>, right: &Pinned<'_>) -> Result<Option<usize>> {
+        let mut copies = [[0; PAGE_SIZE]; 3];
+        for (copy, page) in copies.iter_mut().zip([left, middle, right]) {
+            copy.copy_from_slice(&page.shared());
+        }
+        let [Ok(left), Ok(middle), Ok(right)] = copies.each_ref().map(|copy| Node::parse(copy)) else {
+            return Ok(None);
+        };
+        plan(&left, &middle, &right).map_err(|why| self.corrupted(self.root, why))
+    }
+
+    /// Steps 1 to 3: the left leaf of a pair has `most` bytes at most afterwards. False if nothing moves.
+    fn shift<'p>(
+        &'p self,
+        structure: &mut Structure<'_>,
+        pair: &Pair,
+        right: &Pinned<'p>,
+        most: usize,
+    ) -> Result<bool> {
+        let bytes = change_cost(2, MAX_LINK_BODY) + change_cost(2, MAX_ABSORB_BODY);
+        let Some(mut left) = self.unlink(structure, pair, 0, bytes)? else { return Ok(false) };
+        let shifted = self.shift_rows(structure, pair.right, &mut left, &mut right.exclusive(), most);
+        drop(left);
+        let low = shifted?;
+        let is_done = low.is_some();
+        let separator = low.unwrap_or_else(|| pair.separator.clone());
+        self.link(structure, &Unlinked { left: pair.left, level: 0, separator }).map(|()| is_done)
+    }
+
+    /// Step 2. Returns the key at which the right leaf begins then; `None` if it stays as it is.
+    fn shift_rows<'p>(
+        &self,
+        structure: &mut Structure<'_>,
+        pid: PageId,
+        left: &mut ExclusiveGuard<'p>,
+        right: &mut ExclusiveGuard<'p>,
+        most: usize,
+    ) -> Result<Option<Vec<u8>>> {
+        let damage = |why| self.corrupted(pid, why);
+        let from = self.parse(pid, right)?;
+        let Some(Moved { image, low }) = moved(&self.parse(left.pid(), left)?, &from, most).map_err(damage)? else {
+            return Ok(None);
+        };
+        let mut body = Vec::with_capacity(MAX_ABSORB_BODY);
+        Absorb::encode_front(&mut body, pid);
+        let front = body.len();
+        encode_image(&mut body, &image).map_err(damage)?;
+        // What is wrong with the right leaf is found out before the left one is changed.
+        let mut copy = [0; PAGE_SIZE];
+        copy.copy_from_slice(right);
+        give_away(&mut copy, &body[front..]).map_err(damage)?;
+        let record = record(TreeKind::Shift, 0, 0, self.table, &[left.pid(), pid], &body);
+        structure.apply(&self.trees, &record, &mut [left, right], Dep::none())?;
+        self.note_ghosts_of(left.pid(), &self.parse(left.pid(), left)?);
+        self.trees.counters().shifts.add(1);
+        Ok(Some(low))
+    }
+}
+
+/// Bytes of the first rows of a leaf that are `most` together at most, and how many rows they are. One row stays.
+fn first_rows(leaf: &Node<'_>, most: usize) -> Result<(usize, usize), Damage> {
+    let (mut sum, mut count) = (0, 0);
+    while count + 1 < leaf.len() {
+        let more = leaf.entry_size(count)?;
+        if sum + more > most {
+            break;
+        }
+        (sum, count) = (sum + more, count + 1);
+    }
+    Ok((sum, count))
+}
+
+fn plan(left: &Node<'_>, middle: &Node<'_>, right: &Node<'_>) -> Result<Option<usize>, Damage> {
+    let nodes = [left, middle, right];
+    if nodes.iter().any(|node| !node.is_leaf() || node.len() == 0) || is_open(middle) || is_open(right) {
+        return Ok(None);
+    }
+    let (before, rest) = (left.entry_bytes()?, middle.entry_bytes()? + right.entry_bytes()?);
+    let most = (before + rest) / 2;
+    let (sum, count) = first_rows(middle, most.saturating_sub(before))?;
+    if count == 0 {
+        return Ok(None);
+    }
+    let fence = middle.key(count)?.len();
+    let ends = [left.low()?.len() + before + sum + fence, fence + rest - sum + right.high()?.map_or(0, <[u8]>::len)];
+    Ok(ends.iter().all(|&bytes| bytes <= MOST).then_some(most))
+}
+
+/// Rows that go from a leaf to its left neighbour.
+struct Moved {
+    image: [u8; PAGE_SIZE],
+    /// The key at which the others begin.
+    low: Vec<u8>,
+}
+
+/// What the left leaf takes, up to `most` bytes with its own; `None` if it has no space.
+fn moved(left: &Node<'_>, right: &Node<'_>, most: usize) -> Result<Option<Moved>, Damage> {
+    let before = left.entry_bytes()?;
+    let (sum, count) = first_rows(right, most.saturating_sub(before))?;
+    if is_open(right) || count == 0 {
+        return Ok(None);
+    }
+    let low = separator(right.key(count - 1)?, right.key(count)?)?.to_vec();
+    if left.low()?.len() + before + sum + low.len() > MOST {
+        return Ok(None);
+    }
+    let fences = (right.low()?, Some(&low[..]));
+    let image = build_part(right, 0..count, fences, left.right(), None)?;
+    Ok(Some(Moved { image, low }))
+}
