@@ -1,25 +1,27 @@
-//! The way down to a node, by optimistic lock coupling (Leis, Haubenschild and Neumann, "Optimistic Lock Coupling", 2019).
+//! The way down to a node, by optimistic lock coupling (Leis, Haubenschild and Neumann, "Optimistic Lock Coupling",
+//! 2019).
 //!
 //! Nodes on the way are read without a latch, so that readers of the root do not meet on its cache line:
 //!
 //! 1. note the version of a node, read in it where the key leads;
 //! 2. find the child: note its version, or latch it;
-//! 3. validate the version of the upper node, and only now believe the child. From here on the child is known to have been
-//!    the right one when its version was noted, whatever becomes of the upper node.
+//! 3. validate the version of the upper node, and only now believe the child. From here on the child is known to have
+//!    been the right one when its version was noted, whatever becomes of the upper node.
 //! 4. A child that does not cover the key has an open split: go on to its sibling in the same three steps.
 //!
-//! A version that does not validate starts the way again from the root. After [`MAX_RESTARTS`] of them nodes are latched shared
-//! on the way, each one before the one above it is released. So every way ends, however many threads write in turns on
-//! however few cores.
+//! A version that does not validate starts the way again from the root. After [`MAX_RESTARTS`] of them nodes are
+//! latched shared on the way, each one before the one above it is released. So every way ends, however many threads
+//! write in turns on however few cores.
 //!
-//! Whoever writes latches the node that it came for in step 2, and waits for the latch there, parked: that costs the one
-//! exchange that raising a noted version to a latch would cost, and a hot leaf makes its writers queue instead of restart.
-//! Whoever reads validates the leaf itself, once it has copied what it wants ([`Access::holds`]).
+//! Whoever writes latches the node that it came for in step 2, and waits for the latch there, parked: that costs the
+//! one exchange that raising a noted version to a latch would cost, and a hot leaf makes its writers queue instead of
+//! restart. Whoever reads validates the leaf itself, once it has copied what it wants ([`Access::holds`]).
 //!
-//! What is read before it is validated may be nonsense: every offset is checked, loops are bounded, and damage counts only if
-//! the version holds ([`Tree::sound`]). A page that is not in memory is pinned, which may read it, with nothing latched; then
-//! the way starts again. That is no restart to be counted, as pins stay. The same goes for a page that somebody has latched
-//! while another one is latched here, unless it is pinned: a thread waits with a latch only for a page that stays.
+//! What is read before it is validated may be nonsense: every offset is checked, loops are bounded, and damage counts
+//! only if the version holds ([`Tree::sound`]). A page that is not in memory is pinned, which may read it, with nothing
+//! latched; then the way starts again. That is no restart to be counted, as pins stay. The same goes for a page that
+//! somebody has latched while another one is latched here, unless it is pinned: a thread waits with a latch only for a
+//! page that stays.
 
 use crate::node::{Damage, Goal, NodeView};
 use crate::tree::{Structure, Tree};
@@ -198,8 +200,8 @@ impl From<Error> for Halt {
 }
 
 impl Tree {
-    /// Finds the node on `level` that covers the goal; the root where that level is gone since the caller knew of it. Finishes open splits that it meets; one that lacks the space is passed by
-    /// over its sibling.
+    /// Finds the node on `level` that covers the goal; the root where that level is gone since the caller knew of it.
+    /// Finishes open splits that it meets; one that lacks the space is passed by over its sibling.
     ///
     /// Log space of `bytes` is reserved when the latch is there, although the finished splits have used some.
     pub(crate) fn find<'p, G: Access<'p>>(
@@ -262,7 +264,8 @@ impl Tree {
                     pins.retain(|&(pinned, _)| pinned != missing);
                     match pin(self.pool(), pid) {
                         Ok(pin) => pins.push((missing, pin)),
-                        // It may have been merged away since it was found, and cut off. If not, the same way leads to it.
+                        // It may have been merged away since it was found, and cut off. If not, the same way leads to
+                        // it.
                         Err(Error::Corrupted { .. }) if refused != Some(pid) => refused = Some(pid),
                         Err(error) => return Err(error.in_table(self.table)),
                     }
@@ -312,8 +315,8 @@ impl Tree {
 
     /// Goes to the sibling that covers the goal; a left node that is latched stays so until the right one is.
     ///
-    /// A node that does not cover the goal that its parent sent here has an open split: parents learn of siblings and nodes
-    /// lose the mark in one step, under both latches, and a sibling is linked only after the node on its left.
+    /// A node that does not cover the goal that its parent sent here has an open split: parents learn of siblings and
+    /// nodes lose the mark in one step, under both latches, and a sibling is linked only after the node on its left.
     fn move_right<'p, G: Access<'p>>(
         &'p self,
         mut guard: G,
@@ -361,7 +364,8 @@ impl Tree {
     }
 }
 
-/// Passes on what was found by an id that was read in `node`. Only if that holds the id was ever there, and an error counts.
+/// Passes on what was found by an id that was read in `node`. Only if that holds the id was ever there, and an error
+/// counts.
 fn led_to<'p, T>(node: &impl Access<'p>, found: Result<Option<T>>) -> Result<Option<T>, Halt> {
     let too_early = found.is_err() && mutant("btree: an id is refused before it is validated");
     if !node.holds() && !too_early && !mutant("btree: child read without validating the parent") {

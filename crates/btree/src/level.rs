@@ -1,16 +1,19 @@
-//! Three leaves become two, where no two of them fit one: the left one takes rows of the middle one, and the rest goes with the right one.
+//! Three leaves become two, where no two of them fit one: the left one takes rows of the middle one, and the rest goes
+//! with the right one.
 //!
 //! 1. *Unlink* the middle leaf, as for a merge (see [`crate::merge`]).
-//! 2. *Shift*: the left leaf takes the first rows of the middle one, and the key at which the others begin is its high fence. One record with
-//!    both leaves. The tree is still as after the first step of a split, at another key.
+//! 2. *Shift*: the left leaf takes the first rows of the middle one, and the key at which the others begin is its high
+//!    fence. One record with both leaves. The tree is still as after the first step of a split, at another key.
 //! 3. *Link* the middle leaf, as in the second step of a split.
 //! 4. *Merge* the right leaf into the middle one.
 //!
-//! **Why no reader is led astray.** Each of the three nodes that a reader of a row that moves has come by is changed under its exclusive
-//! latch: the parent in step 1, both leaves in step 2. The steps hold the left leaf from the first to the second one.
+//! **Why no reader is led astray.** Each of the three nodes that a reader of a row that moves has come by is changed
+//! under its exclusive latch: the parent in step 1, both leaves in step 2. The steps hold the left leaf from the first
+//! to the second one.
 //!
-//! Random inserts and removes of as many rows leave leaves 80 % full, not 65: what leaves have more or less than their share by chance is leveled
-//! out, and so fewer of them split.
+//! Random inserts and removes of as many rows leave leaves 75 to 80 % full, not 65: what leaves have more or less than
+//! their share by chance is leveled out. It is the redistribution of B*-trees (Knuth, *The Art of Computer
+//! Programming*, volume 3, section 6.2.4), done where rows leave and not where they come.
 
 use crate::descend::Unlinked;
 use crate::merge::{MAX_ABSORB_BODY, MOST, Pair, is_open};
@@ -24,8 +27,8 @@ use foreshore_buffer::{ExclusiveGuard, Pinned, Wanted, change_cost};
 use foreshore_wal::Dep;
 
 impl Tree {
-    /// Makes two leaves of three: `first` has the left and the middle one, `second` the middle and the right one. False if they hold too much,
-    /// or have changed.
+    /// Makes two leaves of three: `first` has the left and the middle one, `second` the middle and the right one. False
+    /// if they hold too much, or have changed.
     pub(crate) fn level_out(&self, structure: &mut Structure<'_>, first: &Pair, second: &Pair) -> Result<bool> {
         let pages = [first.left, first.right, second.right];
         let [left, middle, right] = pages.map(|pid| self.named(self.pool().pin_as(pid, Wanted::Once)));

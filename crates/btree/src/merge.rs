@@ -1,23 +1,25 @@
 //! Nodes that hold little go: merges in two steps, and the collapse of the root.
 //!
-//! 1. *Unlink*: the parent loses the separator of the right node, and the left one is marked incomplete. One record with parent and
-//!    left node. The tree is now as after the first step of a split, and any traverser may finish that split instead.
-//! 2. *Merge*: the left node takes entries, high fence and sibling of the right one, loses the mark, and the map has the right page as free.
-//!    One record with left node and map page, which carries what the right node had.
+//! 1. *Unlink*: the parent loses the separator of the right node, and the left one is marked incomplete. One record
+//!    with parent and left node. The tree is now as after the first step of a split, and any traverser may finish that
+//!    split instead.
+//! 2. *Merge*: the left node takes entries, high fence and sibling of the right one, loses the mark, and the map has
+//!    the right page as free. One record with left node and map page, which carries what the right node had.
 //!
-//! The left node stays latched from the first step to the second, unless the right one holds too much by then: the two are linked
-//! again. Both belong to one parent. A node that is the only child of its parent goes after that parent has been merged.
+//! The left node stays latched from the first step to the second, unless the right one holds too much by then: the two
+//! are linked again. Both belong to one parent. A node that is the only child of its parent goes after that parent has
+//! been merged.
 //!
-//! A root with one child takes what the child has, and sinks one level (*collapse*). Leaves of which no two fit one are leveled out, three to
-//! two (see [`crate::level`]).
+//! A root with one child takes what the child has, and sinks one level (*collapse*). Leaves of which no two fit one are
+//! leveled out, three to two (see [`crate::level`]).
 //!
-//! **Why no reader is led astray.** A page is reached by an id that was read in its parent, or in its left sibling, and counts once
-//! that node has been validated (see [`crate::descend`]). Step 1 changes the parent and step 2 the left node. So a reader
-//! that comes to the page later fails there. A reader that came to it before fails at the page itself: it is latched exclusively in
-//! step 2, and its version moves although its bytes stay.
+//! **Why no reader is led astray.** A page is reached by an id that was read in its parent, or in its left sibling, and
+//! counts once that node has been validated (see [`crate::descend`]). Step 1 changes the parent and step 2 the left
+//! node. So a reader that comes to the page later fails there. A reader that came to it before fails at the page
+//! itself: it is latched exclusively in step 2, and its version moves although its bytes stay.
 //!
-//! **Why the page may be used again at once.** The record of step 2 rests on the last change of the page and on the map page, like
-//! that of [`crate::drop`].
+//! **Why the page may be used again at once.** The record of step 2 rests on the last change of the page and on the map
+//! page, like that of [`crate::drop`].
 
 use crate::descend::Unlinked;
 use crate::format::{INNER_HEADER, SLOT, SLOTS};
@@ -56,9 +58,9 @@ struct Family {
 }
 
 impl Tree {
-    /// Frees the leaf of `key` if it is thin: a neighbour takes its rows, or it takes those of a neighbour. Parents that become thin
-    /// go in the same way, and the root collapses. Returns how many pages are free. Nothing is done where no neighbour has the
-    /// free space.
+    /// Frees the leaf of `key` if it is thin: a neighbour takes its rows, or it takes those of a neighbour. Parents
+    /// that become thin go in the same way, and the root collapses. Returns how many pages are free. Nothing is done
+    /// where no neighbour has the free space.
     ///
     /// The caller holds the table against its drop, and no check of the tree runs.
     ///
@@ -147,8 +149,8 @@ impl Tree {
         self.link(structure, &open).map(|()| false)
     }
 
-    /// The map page of a page that is about to be freed. A map that has the page as free is damaged, and is found out before anything is
-    /// changed. The answer stays: this thread alone frees pages of the tree.
+    /// The map page of a page that is about to be freed. A map that has the page as free is damaged, and is found out
+    /// before anything is changed. The answer stays: this thread alone frees pages of the tree.
     fn map_of(&self, structure: &mut Structure<'_>, pid: PageId) -> Result<Pinned<'_>> {
         let map = self.trees.space().map_page(pid, structure.session, structure.purpose)?;
         let is_allocated = is_allocated(&map.shared(), pid).and_then(|found| match found {
@@ -201,7 +203,8 @@ impl Tree {
         Ok(Some(left))
     }
 
-    /// Second step; false if the right node holds too much, or a split of it is open: the mark of the left node stands for this merge alone.
+    /// Second step; false if the right node holds too much, or a split of it is open: the mark of the left node stands
+    /// for this merge alone.
     fn absorb<'p>(
         &'p self,
         structure: &mut Structure<'_>,
@@ -325,8 +328,8 @@ fn are_neighbours(parent: &Node<'_>, pair: &Pair) -> Result<bool, Damage> {
     Ok(left == pair.left && parent.child(at)? == pair.right)
 }
 
-/// Whether `left` can take what `right` has and is then at most fifteen sixteenths full, so that the next row does not split it again. An empty
-/// one takes whatever fits.
+/// Whether `left` can take what `right` has and is then at most fifteen sixteenths full, so that the next row does not
+/// split it again. An empty one takes whatever fits.
 fn fits(left: &Node<'_>, right: &Node<'_>) -> Result<bool, Damage> {
     let separator = if right.is_leaf() { 0 } else { SLOT + INNER_HEADER + right.low()?.len() };
     let entries = [left.entry_bytes()?, right.entry_bytes()?];

@@ -16,8 +16,8 @@ const MAX_PURGE_BODY: usize = PAGE_SIZE / SLOT * 2;
 /// Log that a purge takes.
 const PURGE_COST: usize = change_cost(1, MAX_PURGE_BODY);
 
-/// Of so many rows of a leaf one at least is deleted where the purge changes the page at once: each change is a log record, and a page
-/// to write.
+/// Of so many rows of a leaf one at least is deleted where the purge changes the page at once: each change is a log
+/// record, and a page to write.
 const FEW: usize = 8;
 
 /// What [`Tree::purge_leaf`] has left.
@@ -58,8 +58,9 @@ impl Tree {
         txn.with_space(|txn| self.make_room(&mut Structure::of(txn), key, 0, need))
     }
 
-    /// As [`room_for_row`](Self::room_for_row), for a row that comes back. A purge needs no page, which a full disk may not have. What it
-    /// logs is less than what is charged for the bytes that it frees (see [`structure_cost`](crate::split::structure_cost)).
+    /// As [`room_for_row`](Self::room_for_row), for a row that comes back. A purge needs no page, which a full disk may
+    /// not have. What it logs is less than what is charged for the bytes that it frees (see
+    /// [`structure_cost`](crate::split::structure_cost)).
     pub(crate) fn room_for_undo(&self, context: &mut UndoContext<'_>, key: &[u8], need: usize) -> Result<()> {
         let leaf: ExclusiveGuard<'_> = self.find(&mut Structure::of_undo(context), key, 0, PURGE_COST)?;
         let body = self.to_purge(&leaf, need, |xid| context.is_settled(xid))?;
@@ -69,7 +70,8 @@ impl Tree {
         self.make_room(&mut Structure::of_undo(context), key, 0, need)
     }
 
-    /// The body of a purge of the ghosts in a leaf that are not needed; empty if there are none, or `need` bytes are free.
+    /// The body of a purge of the ghosts in a leaf that are not needed; empty if there are none, or `need` bytes are
+    /// free.
     fn to_purge(&self, leaf: &ExclusiveGuard<'_>, need: usize, is_settled: impl Fn(Xid) -> bool) -> Result<Vec<u8>> {
         let node = self.parse(leaf.pid(), leaf)?;
         if node.free() >= need {
@@ -93,8 +95,9 @@ impl Tree {
         Ok(Node::parse(&leaf).map_err(|why| self.corrupted(pid, why))?.free() >= need)
     }
 
-    /// Takes the ghosts out of the leaf of `key` that may go: those whose deletion is durable, and whose row no snapshot sees. Without
-    /// `all` it leaves them where they are fewer than one in eight rows. Takes the log space that is kept back on a full disk.
+    /// Takes the ghosts out of the leaf of `key` that may go: those whose deletion is durable, and whose row no
+    /// snapshot sees. Without `all` it leaves them where they are fewer than one in eight rows. Takes the log space
+    /// that is kept back on a full disk.
     ///
     /// # Errors
     /// `DiskFull`, `Io`, `Corrupted`, `OutOfFrames`, `Poisoned`.
@@ -142,8 +145,8 @@ impl Tree {
         }
     }
 
-    /// Has the background purge look at a leaf in page `pid` unless `key` has a row there: a rollback has left a ghost, or less than there
-    /// was.
+    /// Has the background purge look at a leaf in page `pid` unless `key` has a row there: a rollback has left a ghost,
+    /// or less than there was.
     pub(crate) fn note_unless_row(&self, pid: PageId, leaf: &Node<'_>, key: &[u8]) -> Result<(), Damage> {
         let is_row = match leaf.search(key)? {
             Ok(at) => !leaf.row(at)?.header.is_ghost(),
@@ -189,9 +192,9 @@ impl Tree {
 
 /// Collects the deleted rows of a leaf.
 ///
-/// A ghost goes when its deletion is durable: a reader that then finds nothing where it was relies on nothing that may be lost. Locks
-/// go by keys and need no ghost. No snapshot sees what was there before it, so no reader looks for its undo; at restart, where
-/// that is not yet so, nothing is purged.
+/// A ghost goes when its deletion is durable: a reader that then finds nothing where it was relies on nothing that may
+/// be lost. Locks go by keys and need no ghost. No snapshot sees what was there before it, so no reader looks for its
+/// undo; at restart, where that is not yet so, nothing is purged.
 fn ghosts_of(node: &Node<'_>, is_settled: impl Fn(Xid) -> bool) -> Result<Ghosts, Damage> {
     let mut ghosts = Ghosts { body: Vec::new(), held: 0, oldest: Xid(u64::MAX) };
     for at in 0..node.len() {

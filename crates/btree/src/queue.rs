@@ -1,9 +1,9 @@
 //! Leaves that hold deleted rows, or little else, for the background purge.
 //!
-//! A slot holds one leaf, as table and page, so a leaf that many removes meet stands in the queue once. A bucket of slots is one
-//! cache line: an operation that meets a leaf which is in the queue reads that line and writes nothing. Where the bucket of a leaf is
-//! full, the key at which the leaf begins widens a range of its table, and the purge looks at all leaves of the range. So memory is
-//! bounded and no leaf is forgotten.
+//! A slot holds one leaf, as table and page, so a leaf that many removes meet stands in the queue once. A bucket of
+//! slots is one cache line: an operation that meets a leaf which is in the queue reads that line and writes nothing.
+//! Where the bucket of a leaf is full, the key at which the leaf begins widens a range of its table, and the purge
+//! looks at all leaves of the range. So memory is bounded and no leaf is forgotten.
 //!
 //! **Signal.** The purge is awake or asleep ([`LeafQueue::is_awake`]):
 //!
@@ -134,8 +134,8 @@ impl LeafQueue {
         slots.all(|slot| slot.load(Ordering::Relaxed) == 0) && self.ranges.lock().is_empty()
     }
 
-    /// Takes leaves out, about `most` at most: the slots of one bucket go together. The next call goes on behind them, so that no leaf waits
-    /// for those that are added again and again.
+    /// Takes leaves out, about `most` at most: the slots of one bucket go together. The next call goes on behind them,
+    /// so that no leaf waits for those that are added again and again.
     pub(crate) fn take(&self, most: usize, mut out: impl FnMut(QueuedLeaf)) {
         // ORDERING: hint, one thread takes leaves out.
         let first = self.next.load(Ordering::Relaxed);

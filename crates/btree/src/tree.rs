@@ -109,7 +109,8 @@ impl Trees {
         self.base.space.signal()
     }
 
-    /// The signal of the thread that purges: given when a leaf is queued and [`purge_sleeps`](Self::purge_sleeps) has said yes.
+    /// The signal of the thread that purges: given when a leaf is queued and [`purge_sleeps`](Self::purge_sleeps) has
+    /// said yes.
     #[must_use]
     pub fn purge_signal(&self) -> Signal {
         self.queue().signal()
@@ -289,8 +290,8 @@ pub(crate) fn record<'a>(
 impl Trees {
     /// Applies a record to its pages, which are latched in its order.
     ///
-    /// A damaged page is refused before it is changed. If an earlier page of the record has been changed by then, memory and
-    /// log contradict each other, and the log stops.
+    /// A damaged page is refused before it is changed. If an earlier page of the record has been changed by then,
+    /// memory and log contradict each other, and the log stops.
     pub(crate) fn apply(&self, record: &ChangeRecord<'_>, pages: &mut [&mut ExclusiveGuard<'_>]) -> Result<()> {
         assert_eq!(record.pages().len(), pages.len(), "a record names the pages that it changes");
         for (index, page) in pages.iter_mut().enumerate() {

@@ -1,5 +1,5 @@
-//! Leaves that are emptied or thin are freed, inner nodes with them, and the root collapses; after a crash at any record of that the
-//! tree is whole.
+//! Leaves that are emptied or thin are freed, inner nodes with them, and the root collapses; after a crash at any
+//! record of that the tree is whole.
 #![cfg(not(foreshore_shuttle))]
 
 mod common;

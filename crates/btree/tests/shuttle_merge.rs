@@ -1,5 +1,5 @@
-//! Readers and writers beside merges: of the leaves that they read or split, and beside the next life of the page that is freed. The real tree
-//! over the real pool, under many orders of steps.
+//! Readers and writers beside merges: of the leaves that they read or split, and beside the next life of the page that
+//! is freed. The real tree over the real pool, under many orders of steps.
 #![cfg(foreshore_shuttle)]
 
 mod common;

@@ -1,16 +1,17 @@
 //! Deleted rows leave their tables in the background.
 //!
-//! Operations that delete rows, or meet deleted ones or an empty leaf, queue the leaf (see [`foreshore_btree::Trees::take_queued`]). A step
-//! takes a bounded number of leaves, purges them, and merges those that are thin with a neighbour. What has to stay is
-//! held and looked at again (see [`held`]).
+//! Operations that delete rows, or meet deleted ones or an empty leaf, queue the leaf (see
+//! [`foreshore_btree::Trees::take_queued`]). A step takes a bounded number of leaves, purges them, and merges those
+//! that are thin with a neighbour. What has to stay is held and looked at again (see [`held`]).
 //!
-//! **Beside a check** nothing is purged: a check counts on pages to stay, and leaves that are emptied and not freed would be in the way of
-//! scans.
+//! **Beside a check** nothing is purged: a check counts on pages to stay, and leaves that are emptied and not freed
+//! would be in the way of scans.
 //!
-//! **Pace.** The steps of a sweep, which may read a whole table, take half of a thread's time. A step that had nothing to do is
-//! followed by a pause, and the pauses double up to [`PAUSES`].
+//! **Pace.** The steps of a sweep, which may read a whole table, take half of a thread's time. A step that had nothing
+//! to do is followed by a pause, and the pauses double up to [`PAUSES`].
 //!
-//! **What fails** is given up, and poisons nothing: damage gives up the leaf, want of space or of a session puts the leaf off.
+//! **What fails** is given up, and poisons nothing: damage gives up the leaf, want of space or of a session puts the
+//! leaf off.
 
 mod held;
 
@@ -32,8 +33,8 @@ use std::time::Duration;
 const PIECE: usize = 128;
 /// Of the transactions that purge.
 const LABEL: &str = "purge";
-/// Shortest and longest time between two looks at leaves that are held. The first is a few flushes of the log; the last leaves an idle
-/// machine alone.
+/// Shortest and longest time between two looks at leaves that are held. The first is a few flushes of the log; the last
+/// leaves an idle machine alone.
 const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_secs(1)];
 /// How long a leaf may keep a few deleted rows that nothing holds, so that they leave it together.
 const DELAY: Duration = Duration::from_secs(1);
@@ -188,8 +189,8 @@ impl Piece<'_> {
         })
     }
 
-    /// The tree of a table, with a shared intent, which keeps it from being dropped; `None` if it is gone or not committed.
-    /// `Err` if another transaction has the table for itself.
+    /// The tree of a table, with a shared intent, which keeps it from being dropped; `None` if it is gone or not
+    /// committed. `Err` if another transaction has the table for itself.
     fn tree(&mut self, table: TableId) -> Result<Option<Tree>, TableId> {
         if let Some(known) = self.trees.get(&table) {
             return Ok(known.clone());

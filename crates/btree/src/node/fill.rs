@@ -21,8 +21,8 @@ impl Node<'_> {
         (PAGE_SIZE - SLOTS).checked_sub(self.free() + fences).ok_or("the heap of the node does not add up")
     }
 
-    /// Whether less than three quarters of the node are in use: then it looks for a neighbour to merge with. Random inserts and removes of as
-    /// many rows leave nodes 60 % full with a half, and 65 % with three quarters.
+    /// Whether less than three quarters of the node are in use: then it looks for a neighbour to merge with. Random
+    /// inserts and removes of as many rows leave nodes 60 % full with a half, and 65 % with three quarters.
     pub(crate) fn is_thin(&self) -> Result<bool, Damage> {
         Ok(4 * self.entry_bytes()? < 3 * (PAGE_SIZE - SLOTS))
     }

@@ -6,11 +6,12 @@
 //! | held | in [`Work::held`], once, while a deleted row has to stay | when the first such row may go, or at a time |
 //! | swept | by its keys, in the [`Sweep`] of its table | when the sweep has passed it |
 //!
-//! **Bounds.** The queue has a fixed size, and [`MAX_HELD`] leaves are held one by one. The leaves that do not fit are a range of keys
-//! of their table, all leaves of which are looked at. So memory does not grow with the leaves, and no leaf is forgotten.
+//! **Bounds.** The queue has a fixed size, and [`MAX_HELD`] leaves are held one by one. The leaves that do not fit are
+//! a range of keys of their table, all leaves of which are looked at. So memory does not grow with the leaves, and no
+//! leaf is forgotten.
 //!
-//! A table is swept as a whole once after the database is opened, as soon as one of its leaves is queued: leaves that were emptied before,
-//! and not freed, are found then.
+//! A table is swept as a whole once after the database is opened, as soon as one of its leaves is queued: leaves that
+//! were emptied before, and not freed, are found then.
 
 use foreshore_base::limits::MAX_KEY;
 use foreshore_base::{PageId, TableId, Xid};

@@ -1,5 +1,5 @@
-//! Promise: the space of deleted rows comes back by itself, after a reopen and after a long reader too, and what a snapshot holds of it is
-//! counted.
+//! Promise: the space of deleted rows comes back by itself, after a reopen and after a long reader too, and what a
+//! snapshot holds of it is counted.
 
 use crate::support::{DIR, NUMBERS, TEXTS, fill, small};
 use foreshore::{Db, ReadOptions, TableDef, TxnOptions};
@@ -57,7 +57,8 @@ fn an_emptied_table_is_small_again() {
     assert_eq!(db.check().unwrap().rows, ROWS);
 }
 
-/// Nothing queues a leaf while a database is closed: the next scan does, of one leaf at least, and the rest of the table is swept.
+/// Nothing queues a leaf while a database is closed: the next scan does, of one leaf at least, and the rest of the
+/// table is swept.
 #[test]
 fn a_scan_after_a_reopen_has_deleted_rows_purged() {
     for is_locked in [true, false] {
