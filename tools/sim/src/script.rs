@@ -99,6 +99,8 @@ impl Marks {
             && self.segments > 1
             && self.leaf_splits > 1
             && self.root_splits > 0
+            && self.purges > 0
+            && self.merges > 0
             && self.aborts > 1
             && self.went_back > 1
             && self.tables > 1;

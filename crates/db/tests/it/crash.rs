@@ -39,7 +39,9 @@ fn lose_power(seed: u64, stride: u64) {
     let db = options(&sim).step_seed(seed).replacement(replacement(seed)).open(DIR).unwrap();
     script.run(&db, 160).unwrap();
     let stats = db.stats();
-    assert!(stats.tree.purges > 0 && stats.tree.merges > 0, "{:?}", stats.tree);
+    let tree = stats.tree;
+    let is_complete = tree.purges > 0 && tree.merges > 0 && tree.shifts > 0 && tree.collapses > 0;
+    assert!(is_complete, "{tree:?}");
     assert!(stats.checkpoint.checkpoints > 3 && stats.log.segments_recycled > 0, "{stats:?}");
     let mut points = sim.crash_points();
     let mut images = 0_u64;
