@@ -36,6 +36,8 @@ const LABEL: &str = "purge";
 /// Shortest and longest time between two looks at leaves that are held. The first is a few flushes of the log; the last
 /// leaves an idle machine alone.
 const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_secs(1)];
+/// How long the purge stands in line behind a check before it looks whether the database is closed.
+const PATIENCE: Duration = Duration::from_millis(200);
 /// How long a leaf may keep a few deleted rows that nothing holds, so that they leave it together.
 const DELAY: Duration = Duration::from_secs(1);
 
@@ -140,7 +142,9 @@ impl Engine {
         if work.is_empty() && !self.trees.wake_purge() {
             return Ok((Left::Nothing, Done::default()));
         }
-        let Some(_turn) = self.lines.checks.take(&self.purger.clock, Duration::ZERO) else {
+        // WAIT: park - for the check whose turn it is, so that checks in a row do not keep the purge out. Nothing is held.
+        let patience = if self.options.background { PATIENCE } else { Duration::ZERO };
+        let Some(_turn) = self.lines.checks.take(&self.purger.clock, patience) else {
             return Ok((Left::Held, Done::default()));
         };
         let txn = self.begin_own(TxnOptions::new().label(LABEL))?;
