@@ -115,7 +115,7 @@ mod tests {
             let shares = MemoryShares::of(limit, None).unwrap();
             assert!(shares.ring_bytes().is_power_of_two(), "{limit}");
             let sum = shares.log_buffer + shares.staging + shares.undo + shares.status + shares.locks + shares.pool;
-            assert!(shares.max_shares() >= 400, "{limit}: {}", shares.max_shares());
+            assert!(shares.max_shares() >= 350, "{limit}: {}", shares.max_shares());
             assert_eq!(sum, limit);
             assert!(shares.frames as u64 * (PAGE_SIZE as u64 + FRAME_OVERHEAD) <= shares.pool);
             assert!(shares.frames >= 256, "{limit}: {}", shares.frames);
