@@ -98,8 +98,9 @@ fn recover(oracle: &Oracle, image: &Sim, op: u64, number: u64) -> Result<(), Str
     let again = points.image(&policy, seed);
     let db = reopen(&again, seed, &nested)?;
     let second = oracle.verify(&db, op).map_err(|why| format!("{nested}: {why}"))?;
-    if second != found {
-        return Err(format!("{nested}: the second recovery found something else"));
+    // More may be there: what a torn group lacks may be the zeros that the first recovery was about to write over it.
+    if second.last < found.first {
+        return Err(format!("{nested}: the second recovery found less, {second:?} and not {found:?}"));
     }
     if number.is_multiple_of(WRITE_EVERY) {
         write_and_lose(oracle, &again, db).map_err(|why| format!("{nested}, then written to: {why}"))?;

@@ -54,6 +54,13 @@ struct Commit {
     ticket: Option<CommitTicket>,
 }
 
+/// How many commits a database holds: the least and the largest number of them that leave what was found.
+#[derive(Clone, Copy, Debug)]
+pub struct Counts {
+    pub(crate) first: usize,
+    pub(crate) last: usize,
+}
+
 /// The history of a script: its commits in their order, and what each must survive.
 #[derive(Debug, Default)]
 pub struct Oracle {
@@ -146,19 +153,20 @@ impl Oracle {
 
     /// Checks `db`, opened after the history was cut at operation `op`: its structure is sound, and it holds what some
     /// prefix of the commits left. That prefix has every commit that was acknowledged by then and none that was not asked
-    /// for. Returns what was found.
+    /// for. Returns how many were found.
     ///
     /// # Errors
     /// Says what is wrong.
-    pub fn verify(&self, db: &Db, op: u64) -> Result<Fingerprint, String> {
+    pub fn verify(&self, db: &Db, op: u64) -> Result<Counts, String> {
         db.check().map_err(|error| format!("check: {error}"))?;
         let found = self.read(db)?;
         let acknowledged = |commit: &Commit| commit.acknowledged.is_some_and(|at| at <= op);
         let least = self.commits.iter().rposition(acknowledged).map_or(0, |last| last + 1);
         let most = self.commits.iter().take_while(|commit| commit.asked <= op).count();
         let state = |count: usize| count.checked_sub(1).map_or(self.start, |last| self.commits[last].after);
-        if (least..=most).any(|count| state(count) == found) {
-            return Ok(found);
+        let mut counts = (least..=most).filter(|&count| state(count) == found);
+        if let Some(first) = counts.next() {
+            return Ok(Counts { first, last: counts.next_back().unwrap_or(first) });
         }
         Err(match (0..=self.commits.len()).find(|&count| state(count) == found) {
             Some(count) => format!("{count} commits are there, {least} to {most} may be"),

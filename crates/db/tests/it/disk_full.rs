@@ -253,7 +253,7 @@ fn updates_go_on_on_a_full_disk() {
 #[test]
 fn writers_wait_on_a_full_disk_until_the_checkpointer_has_given_up_log() {
     const THREADS: u64 = 4;
-    for before in [1, 5, 20, 100] {
+    for before in [5, 20, 100] {
         let sim = disk(6);
         let db = options(&sim).background(true).open(DIR).unwrap();
         let update = |thread: u64, n: u64| {
@@ -273,6 +273,11 @@ fn writers_wait_on_a_full_disk_until_the_checkpointer_has_given_up_log() {
         };
         // As many sessions at once as later on: the space that is kept back for them is made while there is some.
         db.run(|tx| tx.open(BLOBS).map(drop)).unwrap();
+        let at_once: Vec<_> = (0..THREADS).map(|_| db.begin()).collect();
+        for (thread, tx) in (0..).zip(&at_once) {
+            tx.open(BLOBS).unwrap().insert(thread * 100, &[0; 500][..]).unwrap();
+        }
+        at_once.into_iter().for_each(|tx| drop(tx.commit().unwrap()));
         all(before);
         sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
         all(500);
