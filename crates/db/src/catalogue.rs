@@ -42,16 +42,16 @@ pub(crate) fn open_table<'e, K: Key + 'static, V: Value + 'static>(
     live: &mut Live,
     name: &str,
 ) -> Result<TreeRef<'e>> {
+    if let Some(info) = live.created(name) {
+        check_types::<K, V>(info)?;
+        return Ok(TreeRef::Created(info.tree.clone()));
+    }
     let known = match whole_snapshot(&live.txn)? {
-        Some(snapshot) => seen_by(engine, &snapshot, name),
+        Some(snapshot) => seen_by(engine, live, &snapshot, name)?,
         None => engine.tables.get(name),
     };
     if let Some(info) = known.filter(|info| !live.has_dropped(info.tree.table())) {
         return use_table::<K, V>(info, live);
-    }
-    if let Some(info) = live.created(name) {
-        check_types::<K, V>(info)?;
-        return Ok(TreeRef::Created(info.tree.clone()));
     }
     // A transaction that asks for an unknown table takes the catalogue for itself until the end: of several that want to create one,
     // each waits for the one before, instead of all sharing the absence and none being able to end it.
@@ -79,7 +79,7 @@ pub(crate) fn known_table<'e, K: Key + 'static, V: Value + 'static>(
 ) -> Result<TreeRef<'e>> {
     let no_table = || Error::NoTable { name: name.to_owned() };
     let Some(snapshot) = whole_snapshot(&live.txn)? else { return Err(no_table()) };
-    if let Some(info) = seen_by(engine, &snapshot, name) {
+    if let Some(info) = seen_by(engine, live, &snapshot, name)? {
         return use_table::<K, V>(info, live);
     }
     engine.damage.check_tables()?;
@@ -105,10 +105,17 @@ fn whole_snapshot(txn: &Txn) -> Result<Option<Arc<Snapshot>>> {
 }
 
 /// The table `name` that `snapshot` sees. Tables of a name come one after the other, so that is the oldest one whose
-/// drop the snapshot does not see. Where that one was created after the snapshot was taken, the snapshot sees no row of
-/// it.
-fn seen_by<'e>(engine: &'e Engine, snapshot: &Snapshot, name: &str) -> Option<&'e TableInfo> {
-    engine.tables.all(name).take_while(|info| info.tree.gone_at(snapshot).is_none()).last()
+/// drop the snapshot does not see. If that one was created after the snapshot was taken, the name was free: then it is
+/// the newest one, while that is in use, and the snapshot sees no row of it.
+///
+/// The transaction has not created the table itself.
+fn seen_by<'e>(engine: &'e Engine, live: &mut Live, snapshot: &Snapshot, name: &str) -> Result<Option<&'e TableInfo>> {
+    let oldest = engine.tables.all(name).take_while(|info| info.tree.gone_at(snapshot).is_none()).last();
+    // `created` is at or above the commit that created the table.
+    let may_have_come_since = |info: &&TableInfo| info.tree.is_retired() && info.created > snapshot.csn();
+    let Some(info) = oldest.filter(may_have_come_since) else { return Ok(oldest) };
+    let was_there = engine.catalogue.get_at(&mut live.txn, snapshot, name.as_bytes(), &mut live.found)?;
+    Ok(if was_there { Some(info) } else { engine.tables.get(name) })
 }
 
 fn use_table<'e, K: Key + 'static, V: Value + 'static>(info: &'e TableInfo, live: &mut Live) -> Result<TreeRef<'e>> {

@@ -157,6 +157,29 @@ fn a_snapshot_transaction_reads_its_table_and_is_refused_to_write_to_it() {
     }
 }
 
+/// A name that was free for the snapshot, and is free again, is free: a table that has come and gone since is not there
+/// for the transaction, and its types say nothing.
+#[test]
+fn a_table_that_has_come_and_gone_since_a_snapshot_does_not_take_its_name() {
+    let (db, _fs) = in_memory();
+    let options = TxnOptions::new().isolation(Isolation::Snapshot);
+    let (creates, finds, reader) = (db.begin_with(options), db.begin_with(options), db.read());
+    db.run(|tx| tx.open(TableDef::<&str, &str>::new(NUMBERS.name()))?.insert("one", "two").map(drop)).unwrap();
+    drop_numbers(&db);
+    assert!(matches!(reader.open(NUMBERS), Err(Error::NoTable { .. })));
+    for n in 1..=2 {
+        let table = creates.open(NUMBERS).unwrap();
+        table.insert_new(n, 10).unwrap();
+        assert_eq!(table.iter().count(), n as usize, "the table that it has created");
+    }
+    creates.commit().unwrap();
+    assert_eq!(finds.open(NUMBERS).unwrap().iter().count(), 0, "created since, under a name that was free");
+    finds.open(NUMBERS).unwrap().insert(3, 30).unwrap();
+    finds.commit().unwrap();
+    assert_eq!(reader.open(NUMBERS).unwrap().iter().count(), 0);
+    assert_eq!(db.read().open(NUMBERS).unwrap().iter().count(), 3);
+}
+
 /// Statements of a read-committed transaction have snapshots of their own: the next one sees the drop.
 #[test]
 fn a_read_committed_transaction_learns_of_a_drop_at_its_next_statement() {
