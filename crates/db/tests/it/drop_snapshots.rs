@@ -457,6 +457,44 @@ fn a_latest_reader_finds_a_table_before_its_creator_has_made_it_known() {
     }
 }
 
+/// A prepared transaction that has dropped and created a table, resolved in the run that prepared it or in the next one,
+/// takes the table from no reader by an older snapshot.
+#[test]
+fn a_prepared_drop_takes_no_table_from_older_snapshots() {
+    for (is_reopened, commits) in [(false, true), (true, true), (true, false)] {
+        let (mut db, fs) = in_memory();
+        db.run(|tx| tx.open(TEXTS)?.insert("kept", "here").map(drop)).unwrap();
+        let before = settle(&db);
+        fill_round(&db, 1);
+        let tx = db.begin();
+        assert!(tx.drop_table(NUMBERS.name()).unwrap());
+        tx.open(NUMBERS).unwrap().insert(0, 1).unwrap();
+        tx.prepare("drops").unwrap();
+        if is_reopened {
+            db.close(Duration::ZERO).unwrap();
+            db = open(&fs).unwrap();
+        }
+        let reader = db.read();
+        let handle = reader.open(NUMBERS).unwrap();
+        assert_eq!(round_of(&reader), 1, "it is prepared");
+        if commits {
+            db.commit_prepared("drops").unwrap();
+        } else {
+            db.rollback_prepared("drops").unwrap();
+        }
+        db.vacuum().unwrap();
+        assert_eq!(db.stats().held_tables, u64::from(commits));
+        fill(&db, 1000);
+        assert_eq!((round_of(&reader), handle.get(9).unwrap()), (1, Some(10_009)));
+        assert_eq!(db.read().open(NUMBERS).unwrap().iter().count(), if commits { 1000 } else { ROWS as usize });
+        drop(reader);
+        settle(&db);
+        assert_eq!(db.stats().held_tables, 0);
+        drop_numbers(&db);
+        assert_eq!(settle(&db), before, "reopened: {is_reopened}, commits: {commits}");
+    }
+}
+
 /// Power is lost at every operation of the disk from a drop on, with a snapshot from before in use, and pages held,
 /// given back and used again. No page is lost, and none is used twice.
 #[test]
