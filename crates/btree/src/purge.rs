@@ -37,6 +37,8 @@ pub struct PurgedLeaf {
     pub next: Option<Vec<u8>>,
     /// Whether less than three quarters of the leaf are in use, and it is not the only one.
     pub is_thin: bool,
+    /// Whether less than a third of the leaf is in use, and it is not the only one.
+    pub is_sparse: bool,
 }
 
 /// Deleted rows of a leaf.
@@ -114,8 +116,10 @@ impl Tree {
             if purged > 0 {
                 self.log_purge(&mut Structure::of_freeing(txn), &mut leaf, &body)?;
             }
-            let is_thin = pid != self.root && Node::parse(&leaf).map_err(damage)?.is_thin().map_err(damage)?;
-            Ok(PurgedLeaf { page: pid, purged, few: settled - purged, held, oldest, next, is_thin })
+            let (node, few) = (Node::parse(&leaf).map_err(damage)?, settled - purged);
+            let is_thin = pid != self.root && node.is_thin().map_err(damage)?;
+            let is_sparse = is_thin && node.is_sparse().map_err(damage)?;
+            Ok(PurgedLeaf { page: pid, purged, few, held, oldest, next, is_thin, is_sparse })
         })
     }
 

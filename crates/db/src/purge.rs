@@ -98,6 +98,18 @@ enum Left {
     Leaves,
 }
 
+/// Why a leaf is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    /// An operation has met deleted rows in it, or none at all.
+    Queued,
+    /// Nothing keeps its deleted rows any more.
+    Released,
+    /// It lies between keys that are swept. Merged only if the sweep has purged it, or if it is sparse: a table filled
+    /// in random order has many thin leaves that no row has left, and one remove must not rewrite them all.
+    Swept,
+}
+
 /// What a step has done.
 #[derive(Clone, Copy, Debug, Default)]
 struct Done {
@@ -175,13 +187,13 @@ impl Piece<'_> {
         let is_full = released.len() >= PIECE || queued.len() >= PIECE;
         for leaf in released {
             // After an error it is still held, and nothing keeps it.
-            self.purge_known(work, leaf, true)?;
+            self.purge_known(work, leaf, Look::Released)?;
         }
         for (at, &leaf) in queued.iter().enumerate() {
             let is_held = work.is_held(leaf, self.now) && self.engine.options.background;
             if !is_held {
                 self.done.new += 1;
-                self.purge_known(work, leaf, false).inspect_err(|_| put_off(work, &queued[at..]))?;
+                self.purge_known(work, leaf, Look::Queued).inspect_err(|_| put_off(work, &queued[at..]))?;
             }
         }
         let swept = self.sweep(work)?;
@@ -214,13 +226,13 @@ impl Piece<'_> {
     }
 
     /// Purges a leaf of which the page is known. Damage gives it up.
-    fn purge_known(&mut self, work: &mut Work, leaf: QueuedLeaf, is_due: bool) -> Result<()> {
+    fn purge_known(&mut self, work: &mut Work, leaf: QueuedLeaf, look: Look) -> Result<()> {
         let QueuedLeaf { table, page } = leaf;
         match self.tree(table) {
             Ok(Some(tree)) => {
                 work.meet(table);
                 let purged = match tree.first_key_of(page) {
-                    Ok(Some(key)) => self.purge_leaf(work, &tree, &key, is_due).map(|leaf| Some(leaf.page)),
+                    Ok(Some(key)) => self.purge_leaf(work, &tree, &key, look).map(|leaf| Some(leaf.page)),
                     Ok(None) => Ok(None),
                     Err(error) => Err(error),
                 };
@@ -258,7 +270,7 @@ impl Piece<'_> {
             };
             while let Some(from) = work.sweep_from(table).filter(|_| left > 0) {
                 left -= 1;
-                let next = match self.purge_leaf(work, &tree, &from, true) {
+                let next = match self.purge_leaf(work, &tree, &from, Look::Swept) {
                     // A damaged leaf is given up, and so is what lies behind it if the way there is lost.
                     Err(Error::Corrupted { .. }) => match tree.beyond_damage(&from) {
                         Err(Error::Corrupted { .. }) => None,
@@ -273,7 +285,8 @@ impl Piece<'_> {
     }
 
     /// Purges one leaf, and merges it if that leaves little in it. A few rows stay for a while unless they are due.
-    fn purge_leaf(&mut self, work: &mut Work, tree: &Tree, key: &[u8], is_due: bool) -> Result<PurgedLeaf> {
+    fn purge_leaf(&mut self, work: &mut Work, tree: &Tree, key: &[u8], look: Look) -> Result<PurgedLeaf> {
+        let (is_due, is_swept) = (look != Look::Queued, look == Look::Swept);
         // Without threads nothing that is done depends on time.
         let all = is_due || !self.engine.options.background;
         let leaf = tree.purge_leaf(&mut self.txn, key, all)?;
@@ -290,7 +303,7 @@ impl Piece<'_> {
             }
             None => work.forget(leaf.page),
         }
-        if leaf.is_thin {
+        if leaf.is_sparse || leaf.is_thin && (leaf.purged > 0 || !is_swept) {
             self.done.gone += match tree.merge_leaf(&mut self.txn, key) {
                 // Of a neighbour, or of the map. The leaf itself is sound.
                 Err(Error::Corrupted { .. }) => 0,

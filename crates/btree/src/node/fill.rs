@@ -26,4 +26,9 @@ impl Node<'_> {
     pub(crate) fn is_thin(&self) -> Result<bool, Damage> {
         Ok(4 * self.entry_bytes()? < 3 * (PAGE_SIZE - SLOTS))
     }
+
+    /// Whether less than a third of the node is in use. No split leaves so little.
+    pub(crate) fn is_sparse(&self) -> Result<bool, Damage> {
+        Ok(3 * self.entry_bytes()? < PAGE_SIZE - SLOTS)
+    }
 }
