@@ -283,11 +283,12 @@ pub enum Error {
         /// The limit in bytes, of memory and file together.
         max: usize,
     },
-    /// Other transactions hold the undo memory that this one needs, and wait for its locks or did not end in time. Retryable.
+    /// Other transactions hold the undo memory that this one needs, and wait for its locks or did not end in time; or have ended, and
+    /// their entries lie beside its own, which keep them in memory. Retryable.
     UndoMemory {
         /// The limit in bytes, of memory and file together.
         max: usize,
-        /// Label of a transaction that holds some.
+        /// Label of a transaction that holds some; empty where none is known.
         holder: &'static str,
     },
     /// Every frame of the pool is in use at once.

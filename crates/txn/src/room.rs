@@ -14,6 +14,7 @@
 //! theirs are moved to the file. If that is not possible either, the session waits, and the transaction ends only in these cases:
 //!
 //! | no other session holds memory | `TransactionTooLarge`: it does not fit alone |
+//! | no other session holds memory, and transactions that have ended left their entries between its own | `UndoMemory`: its end frees them, and it fits alone |
 //! | it joined last, and each holder waits for memory, or by way of locks for an owner that does, or is a parked rollback | `UndoMemory`: its rollback lets the others go on |
 //! | the time is over | `UndoMemory` |
 //!
@@ -136,7 +137,10 @@ impl TxnManager {
         }
         let max = self.undo.limit_bytes();
         if now.is_first && !comes_free && now.none_has_held_since(before) {
-            return Err(search.not_moved.take().unwrap_or(Error::TransactionTooLarge { max }));
+            let mixed = lease.undo.fits_alone() && !mutant("undo: entries of others count as its own");
+            let refused =
+                if mixed { Error::UndoMemory { max, holder: "" } } else { Error::TransactionTooLarge { max } };
+            return Err(search.not_moved.take().unwrap_or(refused));
         }
         let waits_behind = mutant("undo: a session that holds all memory waits behind others");
         if now.holders.is_empty() && (now.is_first || waits_behind) && !is_over && search.waits {

@@ -92,6 +92,36 @@ fn who_needs_too_much_is_told_so_beside_new_readers() {
     commit(large);
 }
 
+/// The entries of transactions that have ended stay for as long as the chunks have one of a transaction that runs.
+#[test]
+fn who_shares_its_chunks_is_not_too_large_but_run_again() {
+    let toy = toy(2);
+    let enter = |txn: &mut Txn, len: usize| {
+        txn.ensure_xid()?;
+        txn.reserve(0, len)?;
+        txn.push_undo(&Undoable { kind: 1, table: TableId(99), body: &[1; LARGE][..len], before: None, structure: 0 });
+        txn.release();
+        Ok(())
+    };
+    let mut small = begin(&toy, "small");
+    for len in [100, 3000] {
+        enter(&mut small, len).expect("a chunk has room");
+        let mut other = begin(&toy, "other");
+        enter(&mut other, LARGE).expect("beside the small one");
+        commit(other);
+    }
+    let refused: Result<()> = enter(&mut small, 3000);
+    assert!(matches!(refused, Err(Error::UndoMemory { holder: "", .. })), "{refused:?}");
+    commit(small);
+    let mut again = begin(&toy, "again");
+    for len in [100, 3000, 3000] {
+        enter(&mut again, len).expect("it fits alone");
+    }
+    enter(&mut again, 3000).expect("two such entries have room in a chunk");
+    assert!(is_too_large(&enter(&mut again, 3000)), "and is told where it does not");
+    commit(again);
+}
+
 /// The commit has to be made durable, not the snapshot given up that has just seen it.
 #[test]
 fn a_snapshot_of_what_is_not_durable_yet_stays() {

@@ -123,10 +123,11 @@ fn write_too_large(f: &mut fmt::Formatter<'_>, max: usize) -> fmt::Result {
 }
 
 fn write_undo_memory(f: &mut fmt::Formatter<'_>, max: usize, holder: &str) -> fmt::Result {
-    write!(
-        f,
-        "others, among them {holder:?}, hold the {max} bytes for undo: run it again, or raise memory_limit or spill_limit"
-    )
+    f.write_str("others")?;
+    if !holder.is_empty() {
+        write!(f, ", among them {holder:?},")?;
+    }
+    write!(f, " hold the {max} bytes for undo: run it again, or raise memory_limit or spill_limit")
 }
 
 fn write_cycle(f: &mut fmt::Formatter<'_>, cycle: &[Waiter]) -> fmt::Result {

@@ -160,6 +160,19 @@ impl Arena {
         self.total * CHUNK
     }
 
+    /// Words that the entries of one transaction may have for which one more entry is sure to fit in memory, if no other transaction
+    /// enters anything. `most`: the largest room that it asks for.
+    ///
+    /// A refusal finds all chunks taken. A chunk is passed over by a transaction only where it has less room than was asked for, or
+    /// too little to be left to others. So each chunk without entries of others has at least the words that are counted here.
+    pub(super) fn sure_words(&self, most: usize) -> usize {
+        let (booked, passed_over) = match &self.spill {
+            Some(spill) => (spill.chunks.div_ceil(BOOKED), CHUNK_WORDS / 2),
+            None => (0, WORTH_FILLING),
+        };
+        self.limit.saturating_sub(booked) * (CHUNK_WORDS - most.max(passed_over))
+    }
+
     /// Bytes of the chunks in use.
     pub(crate) fn used_bytes(&self) -> usize {
         // ORDERING: hint, for statistics.

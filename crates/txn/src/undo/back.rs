@@ -133,6 +133,7 @@ impl Undo {
         let (previous, len) = (entry.previous(), entry.len());
         self.arena.drop_entry(back.at);
         self.entries -= 1;
+        self.words -= len;
         // Who goes back to a savepoint again and again writes where it wrote before.
         if let Some(place) = self.ends_with(back.at, len) {
             self.open[place].as_mut().expect("it was found").at -= len;
@@ -173,7 +174,7 @@ impl Undo {
         let open = self.open[place].as_mut().expect("it was found");
         open.at -= len;
         open.entries -= 1;
-        (self.newest, self.entries) = (previous, self.entries - 1);
+        (self.newest, self.entries, self.words) = (previous, self.entries - 1, self.words - len);
         link
     }
 

@@ -91,6 +91,10 @@ pub(crate) struct Undo {
     newest: UndoPtr,
     /// How many entries the transaction has.
     entries: u64,
+    /// Words of these entries.
+    words: usize,
+    /// The most words that the transaction has asked for at once.
+    most: usize,
     /// Bytes of the newest entry's body, as it is taken back.
     body: Vec<u8>,
     /// Of the chunks that are taken back and may be moved.
@@ -131,6 +135,8 @@ impl Undo {
             agreed: HashMap::new(),
             newest: UndoPtr::NULL,
             entries: 0,
+            words: 0,
+            most: 0,
             body: Vec::new(),
             copies: Copies::default(),
         }
@@ -140,6 +146,7 @@ impl Undo {
     /// `horizon` tells what no transaction needs any more, if more memory has to be found. `kept`: there are old readers.
     pub(crate) fn reserve(&mut self, bytes: usize, kept: bool, horizon: impl FnOnce() -> Csn) -> Result<()> {
         let words = entry::words(bytes);
+        self.most = self.most.max(words);
         if !self.has_open() {
             self.take_from_shelf();
         }
@@ -179,7 +186,8 @@ impl Undo {
         let open = open.expect("room for an undo entry was reserved");
         let pointer = UndoPtr((open.chunk * arena::CHUNK_WORDS + open.at) as u64);
         let place = self.arena.words(pointer).expect("a chunk of the arena");
-        open.at += entry::write(place, change, link, self.newest);
+        let len = entry::write(place, change, link, self.newest);
+        open.at += len;
         open.entries += 1;
         open.mine = true;
         open.kept &= apart;
@@ -188,6 +196,7 @@ impl Undo {
         self.arena.prefetch_words(next, open.room().min(AHEAD));
         self.newest = pointer;
         self.entries += 1;
+        self.words += len;
         pointer
     }
 
@@ -208,6 +217,11 @@ impl Undo {
     /// How many entries the transaction has: as many versions of rows it keeps.
     pub(crate) const fn entries(&self) -> u64 {
         self.entries
+    }
+
+    /// Whether the transaction, with the entry that it has just asked for, is sure to fit if no other enters anything.
+    pub(crate) fn fits_alone(&self) -> bool {
+        self.words <= self.arena.sure_words(self.most)
     }
 
     /// The place that the transaction has reached.
@@ -377,7 +391,7 @@ impl Undo {
         for open in self.open.iter_mut().flatten().filter(|open| open.mine) {
             (open.newest, open.mine) = (open.newest.max(csn), false);
         }
-        (self.newest, self.entries) = (UndoPtr::NULL, 0);
+        (self.newest, self.entries, self.words, self.most) = (UndoPtr::NULL, 0, 0, 0);
         if self.arena.is_short() {
             self.leave();
         }
