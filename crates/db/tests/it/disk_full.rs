@@ -277,7 +277,9 @@ fn writers_wait_on_a_full_disk_until_the_checkpointer_has_given_up_log() {
         for (thread, tx) in (0..).zip(&at_once) {
             tx.open(BLOBS).unwrap().insert(thread * 100, &[0; 500][..]).unwrap();
         }
-        at_once.into_iter().for_each(|tx| drop(tx.commit().unwrap()));
+        for tx in at_once {
+            tx.commit().unwrap();
+        }
         all(before);
         sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
         all(500);
