@@ -26,7 +26,7 @@ pub(super) const CHUNK: usize = 8 << 10;
 /// Words of a chunk.
 pub(super) const CHUNK_WORDS: usize = CHUNK / 8;
 /// A chunk with fewer words left is not worth filling by others.
-const WORTH_FILLING: usize = 64;
+pub(super) const WORTH_FILLING: usize = 64;
 /// Closed chunks that are looked at whenever a chunk is taken: more than one, so that the search for those that can be
 /// used again keeps up.
 const LOOKS: usize = 8;
@@ -121,7 +121,7 @@ pub(crate) struct Arena {
     used: AtomicUsize,
     /// Sessions, each of which may sit on chunks.
     pub(super) sessions: AtomicUsize,
-    limit: usize,
+    pub(super) limit: usize,
     /// Chunks in memory and in the file.
     total: usize,
     /// Entries that the way behind a row was cleared of.
@@ -158,19 +158,6 @@ impl Arena {
     /// Bytes that may be used, in memory and in the file.
     pub(crate) const fn limit_bytes(&self) -> usize {
         self.total * CHUNK
-    }
-
-    /// Words that the entries of one transaction may have for which one more entry is sure to fit in memory, if no other transaction
-    /// enters anything. `most`: the largest room that it asks for.
-    ///
-    /// A refusal finds all chunks taken. A chunk is passed over by a transaction only where it has less room than was asked for, or
-    /// too little to be left to others. So each chunk without entries of others has at least the words that are counted here.
-    pub(super) fn sure_words(&self, most: usize) -> usize {
-        let (booked, passed_over) = match &self.spill {
-            Some(spill) => (spill.chunks.div_ceil(BOOKED), CHUNK_WORDS / 2),
-            None => (0, WORTH_FILLING),
-        };
-        self.limit.saturating_sub(booked) * (CHUNK_WORDS - most.max(passed_over))
     }
 
     /// Bytes of the chunks in use.

@@ -16,6 +16,7 @@ mod back;
 mod change;
 mod entry;
 mod fetch;
+mod fit;
 mod queue;
 mod spill;
 mod versions;
@@ -217,11 +218,6 @@ impl Undo {
     /// How many entries the transaction has: as many versions of rows it keeps.
     pub(crate) const fn entries(&self) -> u64 {
         self.entries
-    }
-
-    /// Whether the transaction, with the entry that it has just asked for, is sure to fit if no other enters anything.
-    pub(crate) fn fits_alone(&self) -> bool {
-        self.words <= self.arena.sure_words(self.most)
     }
 
     /// The place that the transaction has reached.
