@@ -120,7 +120,7 @@ fn every_snapshot_is_one_state() {
     shuttle(ITERATIONS, sums);
 }
 
-/// The rest of what small transactions are refused for is repeated.
+/// Entries of transactions that have ended take the room of a small one, which fits alone.
 #[test]
 #[should_panic(expected = "needs more than all")]
 fn a_small_transaction_between_entries_of_others_is_not_too_large() {
