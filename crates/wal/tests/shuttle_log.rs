@@ -326,7 +326,7 @@ fn failing(plan: &Plan) {
     let fs = disk(&sim);
     let log = fresh(&fs, &plan.options);
     let kind = [FaultKind::Eio, FaultKind::Eio, FaultKind::Enospc, FaultKind::Crash][pick(4)];
-    sim.inject(Fault { at: sim.ops() + choose(40), kind, sticky: choose(2) == 0 });
+    sim.inject(Fault { at: sim.ops() + choose(120), kind, sticky: choose(2) == 0 });
     let books = Arc::new(Books::default());
     for outcome in run(&log, plan, &books, || {}) {
         let typed = |error: &Error| matches!(error, Error::Poisoned { .. } | Error::Io { .. } | Error::DiskFull { .. });
