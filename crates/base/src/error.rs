@@ -157,14 +157,14 @@ pub enum Error {
         /// Which part of the row does not decode.
         part: &'static str,
     },
-    /// A transaction was run again and again, and others ended each run. Retryable, if somebody has more patience.
+    /// A transaction was run again and again, and others ended each run. Retryable, if the caller has more patience.
     Exhausted {
         /// How often it was run.
         runs: u32,
         /// What ended the last run.
         cause: Arc<Error>,
     },
-    /// A transaction was run again and again until the time for it was over. Retryable, if somebody has more patience.
+    /// A transaction was run again and again until the time for it was over. Retryable, if the caller has more patience.
     Deadline {
         /// Label of the transaction that stood in its way last; empty if none is known.
         holder: &'static str,

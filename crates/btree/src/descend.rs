@@ -13,14 +13,14 @@
 //! latched shared on the way, each one before the one above it is released. So every way ends, however many threads
 //! write in turns on however few cores.
 //!
-//! Whoever writes latches the node that it came for in step 2, and waits for the latch there, parked: that costs the
+//! A writer latches the node that it came for in step 2, and waits for the latch there, parked: that costs the
 //! one exchange that raising a noted version to a latch would cost, and a hot leaf makes its writers queue instead of
-//! restart. Whoever reads validates the leaf itself, once it has copied what it wants ([`Access::holds`]).
+//! restart. A reader validates the leaf itself, once it has copied what it wants ([`Access::holds`]).
 //!
 //! What is read before it is validated may be nonsense: every offset is checked, loops are bounded, and damage counts
 //! only if the version holds ([`Tree::sound`]). A page that is not in memory is pinned, which may read it, with nothing
 //! latched; then the way starts again. That is no restart to be counted, as pins stay. The same goes for a page that
-//! somebody has latched while another one is latched here, unless it is pinned: a thread waits with a latch only for a
+//! another thread has latched while another one is latched here, unless it is pinned: a thread waits with a latch only for a
 //! page that stays.
 
 use crate::node::{Damage, Goal, NodeView};

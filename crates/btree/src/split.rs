@@ -97,7 +97,7 @@ impl Tree {
             }
             if view.is_incomplete() {
                 let separator = view.high().map_err(|why| self.corrupted(pid, why))?.unwrap_or_default().to_vec();
-                // The link changes the node, and so does who opens the split again. None of both can be done to a damaged one.
+                // The link changes the node, and so does the operation that opens the split again. None of both can be done to a damaged one.
                 if linked.replace((pid, node.lsn())) == Some((pid, node.lsn())) {
                     return Err(self.corrupted(pid, "the split of a node stays open"));
                 }

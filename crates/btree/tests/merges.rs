@@ -169,7 +169,7 @@ fn a_crash_behind_any_record_leaves_a_whole_tree() {
             assert_eq!(bed.verify().ghosts, 0, "{limit} records");
             assert_eq!(bed.contents(), before, "{limit} records");
         }
-        // What is half done is finished by those who pass, and the tree can be used.
+        // What is half done is finished by later operations, and the tree can be used.
         fill(&bed, 0..rows);
         let found = bed.verify();
         assert_eq!((found.rows, found.open_splits), (rows as u64, 0), "{limit} records");

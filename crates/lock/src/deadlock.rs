@@ -189,7 +189,7 @@ impl LockManager {
         None
     }
 
-    /// Adds whom `index` waits for: nobody, if its wait has a verdict.
+    /// Adds the owners that `index` waits for: none, if its wait has a verdict.
     pub(crate) fn blockers(&self, index: u32, into: &mut Vec<u32>) {
         let edge = {
             let shown = self.slots.get(index).shown();

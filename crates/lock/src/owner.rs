@@ -108,7 +108,7 @@ impl Slot {
 
     /// Whether the calling thread works for its transaction.
     pub(crate) fn is_of_this_thread(&self) -> bool {
-        // ORDERING: Relaxed. A thread sees its own store, and nobody else stores its number. Another one's that is seen late
+        // ORDERING: Relaxed. A thread sees its own store, and no other thread stores its number. Another one's that is seen late
         // only makes a waiter look once more.
         self.thread.load(Ordering::Relaxed) == thread_index()
     }

@@ -111,7 +111,7 @@ fn intervals_that_are_given_up_leave_those_from_before() {
     assert!((0..300).all(|row| !is_locked(row)));
 }
 
-/// The rows may be others after the wait. A lock of what nobody has read would stay, where it is merged with others.
+/// The rows may be others after the wait. A lock of what was not read would stay, where it is merged with others.
 #[test]
 fn a_wait_for_the_writers_in_an_interval_leaves_the_locks_as_they_are() {
     let options = LockOptions { max_owners: 2, share_slots: 64, max_shares: 40, ..LockOptions::default() };

@@ -1,4 +1,4 @@
-//! The victim of a deadlock is the member with the least to undo, whoever closes the cycle; one that has lost twice is immune to
+//! The victim of a deadlock is the member with the least to undo, whichever member closes the cycle; one that has lost twice is immune to
 //! younger ones. A wait for a transaction of the same thread is told.
 #![cfg(not(foreshore_loom))]
 

@@ -105,7 +105,7 @@ fn full_lanes_find_their_place_on_a_full_disk() {
         while log.prepare_step() == NextWake::Now {}
         sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
         sessions.iter_mut().for_each(|session| assert!(!session.set_frees(frees)));
-        // Nobody forces, so nothing is written before all lanes are full; a lane that is full makes room by itself.
+        // No session forces, so nothing is written before all lanes are full; a lane that is full makes room by itself.
         let mut refused = 0;
         'sessions: for session in &mut sessions {
             for _ in 0..56_000 / len {
