@@ -51,7 +51,7 @@ impl LockManager {
     fn break_cycles(&self, owner: &Owner, edge: Wait) -> Result<()> {
         let Some(mut cycle) = self.cycle_through(owner.index, edge) else { return Ok(()) };
         let confirmed = self.confirming.lock();
-        let is_hasty = mutant("deadlock: who sees a cycle is its victim");
+        let is_hasty = mutant("deadlock: a waiter that sees a cycle is its victim");
         let cycle = loop {
             self.check_verdict(owner)?;
             if !is_hasty {

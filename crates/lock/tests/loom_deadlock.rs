@@ -251,5 +251,5 @@ fn a_waiter_for_a_row_walks_when_it_has_published_its_edge() {
 #[test]
 #[should_panic(expected = "one victim of a cycle")]
 fn a_victim_confirms_that_it_is_one() {
-    mutated("deadlock: who sees a cycle is its victim", || ring(&TABLES, 0));
+    mutated("deadlock: a waiter that sees a cycle is its victim", || ring(&TABLES, 0));
 }

@@ -1,7 +1,7 @@
 //! An array of slots that grows: a fixed part, which its owner claims from without a lock, and chunks for what goes beyond it.
 //!
-//! Slots have numbers, those of the fixed part first. A chunk is made when all before it are full, and stays. Who has which
-//! slot of the chunks is kept under a lock; looks at the slots in use take none.
+//! Slots have numbers, those of the fixed part first. A chunk is made when all before it are full, and stays. The list
+//! of free slots of the chunks is kept under a lock; looks at the slots in use take none.
 
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};

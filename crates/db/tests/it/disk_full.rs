@@ -253,7 +253,7 @@ fn updates_go_on_on_a_full_disk() {
 #[test]
 fn writers_wait_on_a_full_disk_until_the_checkpointer_has_given_up_log() {
     const THREADS: u64 = 4;
-    for before in [5, 20, 100] {
+    for before in [1, 5, 20, 100] {
         let sim = disk(6);
         let db = options(&sim).background(true).open(DIR).unwrap();
         let update = |thread: u64, n: u64| {
