@@ -102,6 +102,12 @@ impl IntervalTree {
         (!node.interval.contains(key) || found(node.owner)) && self.visit(node.right, key, found)
     }
 
+    /// Intervals in it.
+    #[cfg(all(test, not(foreshore_loom)))]
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len() - self.free.len()
+    }
+
     fn node(&self, at: u32) -> &Node {
         &self.nodes[at as usize]
     }

@@ -179,3 +179,6 @@ fn update(tree: &mut IntervalTree, owner: u32, change: &Change) {
 fn cost_of(held: &Intervals) -> usize {
     (INTERVAL_BYTES * held.len() + held.bytes()).div_ceil(crate::SHARE_BYTES)
 }
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests;
