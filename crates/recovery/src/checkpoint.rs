@@ -34,6 +34,9 @@ pub const MAX_ACTIVE: usize = 1024;
 
 const _: () = assert!(change_header_len(0) + BODY_HEADER + MAX_ACTIVE * BODY_ENTRY <= 20 << 10);
 
+/// Most log that a checkpoint takes: its record, in a group of its own.
+const MOST_LOG: u64 = 24 << 10;
+
 /// What a checkpointer works on.
 #[allow(missing_debug_implementations)]
 pub struct CheckpointParts {
@@ -179,9 +182,12 @@ impl Checkpointer {
     /// Takes a checkpoint, or waits for the one in progress and takes the next.
     ///
     /// # Errors
-    /// `Poisoned`, `DiskFull`, `Io`. The newest checkpoint is then the one before, and nothing is lost.
+    /// `Poisoned`, `DiskFull`, `Io`. The newest checkpoint is then the one before, and nothing is lost. On a full disk it
+    /// takes no log that rollbacks may need, unless log is given up after it.
     pub fn checkpoint(&self) -> Result<()> {
-        self.take(&mut self.state.lock(), Reach::All)
+        let mut state = self.state.lock();
+        self.admit(&mut state)?;
+        self.take(&mut state, Reach::All)
     }
 
     /// The last checkpoint of a run, with no transaction running: the superblock says that the database was closed.

@@ -365,3 +365,33 @@ fn rows_and_tables_go_on_a_full_disk_whose_log_an_old_transaction_keeps() {
     (0..200).for_each(|n| insert(n % 50).unwrap());
     db.check().unwrap();
 }
+
+/// A checkpoint takes log. Those that a caller asks for give none up while an old transaction keeps all of it, and leave
+/// what the rollback of that one takes, and a restart.
+#[test]
+fn any_number_of_checkpoints_on_a_full_disk_leave_rollbacks_their_log() {
+    let sim = disk(6);
+    let db = open(&sim).unwrap();
+    let insert = |n: u64| db.run(|tx| tx.open(BLOBS)?.insert(n, &[n as u8; 500][..]).map(drop));
+    (0..100).for_each(|n| insert(n).unwrap());
+    let old = db.begin();
+    for n in 0..300 {
+        old.open(BLOBS).unwrap().insert(1000 + n, &[77; 1000][..]).unwrap();
+        db.step();
+    }
+    sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
+    let refused = (0..10_000).find_map(|n| insert(n % 100).err());
+    assert!(matches!(refused, Some(Error::DiskFull { .. })), "{refused:?}");
+    let refused = (0..2000).find_map(|_| db.checkpoint().err());
+    assert!(matches!(refused, Some(Error::DiskFull { .. })), "{refused:?}");
+    (0..200).for_each(|_| drop(db.checkpoint()));
+    let image = sim.crash_image(&Persist::None, 1);
+    old.rollback().unwrap();
+    (0..200).for_each(|n| insert(n % 50).unwrap());
+    db.check().unwrap();
+    image.inject(Fault { at: image.ops(), kind: FaultKind::Enospc, sticky: true });
+    let db = open(&image).unwrap();
+    assert_eq!(db.stats().recovery.parked, 0);
+    assert_eq!(db.run(|tx| tx.open(BLOBS)?.get(1000)).unwrap(), None);
+    db.check().unwrap();
+}

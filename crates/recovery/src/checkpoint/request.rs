@@ -1,8 +1,8 @@
 //! Requests of writers that the full disk has refused: log is given up for them.
 
-use super::{Checkpointer, Reach, State};
+use super::{Checkpointer, MOST_LOG, Reach, State};
 use crate::pace::gains_log;
-use foreshore_base::Result;
+use foreshore_base::{GroupNo, Result};
 use foreshore_txn::Forward;
 
 /// What came of a request for log.
@@ -31,21 +31,35 @@ impl Checkpointer {
     /// Takes two checkpoints if log can be given up after them. Parked rollbacks that keep it are copied forward before.
     fn give_up_log(&self, state: &mut State) -> Result<Freed> {
         let begin = self.log.next_group();
-        let is_kept = || {
-            let transactions = self.txns.oldest_group();
-            self.log.truncatable(transactions.map_or(begin, |oldest| oldest.min(begin))) == 0
-        };
-        if is_kept() {
+        if self.is_log_kept(begin) {
             match self.txns.copy_forward(|group, copies| gains_log(self.log.truncatable(group), copies)) {
                 // A checkpoint would only use up log.
                 Forward::Nothing => return Ok(Freed::Nothing),
                 Forward::Busy => return Ok(Freed::Later),
-                Forward::Done if is_kept() => return Ok(Freed::Nothing),
+                Forward::Done if self.is_log_kept(begin) => return Ok(Freed::Nothing),
                 Forward::Done => {}
             }
         }
         self.take(state, Reach::All)?;
         self.take(state, Reach::None)?;
         Ok(Freed::Some)
+    }
+
+    /// Whether transactions keep all log before `begin`.
+    fn is_log_kept(&self, begin: GroupNo) -> bool {
+        let transactions = self.txns.oldest_group();
+        self.log.truncatable(transactions.map_or(begin, |oldest| oldest.min(begin))) == 0
+    }
+
+    /// Refuses a checkpoint that lets no log go and would take log that is kept back for rollbacks and restarts: callers
+    /// may ask for any number of them.
+    ///
+    /// # Errors
+    /// `DiskFull`, `Poisoned`.
+    pub(super) fn admit(&self, state: &mut State) -> Result<()> {
+        match self.is_log_kept(self.log.next_group()) {
+            true => state.session.admit_copy(MOST_LOG),
+            false => Ok(()),
+        }
     }
 }
