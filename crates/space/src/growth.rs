@@ -53,6 +53,9 @@ const LEAST: u64 = if MODEL { 8 } else { 64 };
 const MOST: u64 = 8192;
 /// Time of use, at least, that is kept ready: what a busy machine may take to run the background thread.
 const HORIZON: Duration = Duration::from_millis(50);
+/// Divisor: a part of the file, at most, that is kept ready. A small file that fills fast would else be a quarter larger
+/// than what it holds. Writers that find no page in such a file grow it themselves.
+const PART: u64 = 32;
 /// Looks that follow each other faster are one.
 const SHORTEST: Duration = Duration::from_millis(1);
 /// How long a burst counts.
@@ -93,9 +96,9 @@ impl Pace {
         self.growth = took;
     }
 
-    /// How many pages shall be ready, by the use since the last look. A burst counts in full at once, and fades
-    /// over [`FADE`].
-    pub(crate) fn look(&mut self, now: Nanos) -> u64 {
+    /// Returns how many pages of a file of `file_pages` shall be ready, by the use since the last look. A burst counts in
+    /// full at once, and fades over [`FADE`].
+    pub(crate) fn look(&mut self, now: Nanos, file_pages: u64) -> u64 {
         let elapsed = now.since(self.looked);
         if elapsed >= SHORTEST {
             let rate = u128::from(self.used) * 1_000_000_000 / elapsed.as_nanos();
@@ -105,7 +108,8 @@ impl Pace {
         }
         let horizon = HORIZON.max(self.growth.saturating_mul(GROWTHS));
         let used = u128::from(self.rate) * horizon.as_nanos() / 1_000_000_000;
-        self.want = u64::try_from(used).unwrap_or(MOST).clamp(LEAST, MOST);
+        let most = (file_pages / PART).clamp(LEAST, MOST);
+        self.want = u64::try_from(used).unwrap_or(MOST).clamp(LEAST, most);
         self.want
     }
 }
@@ -117,18 +121,28 @@ mod tests {
     #[test]
     fn what_is_ready_follows_the_rate_of_use_and_the_time_of_a_growth() {
         let ms = |ms: u64| Nanos(ms * 1_000_000);
+        const LARGE: u64 = MOST * PART;
         let mut pace = Pace::new(ms(0));
-        assert_eq!(pace.look(ms(1000)), LEAST);
+        assert_eq!(pace.look(ms(1000), LARGE), LEAST);
         assert!(pace.is_low(LEAST / 2 - 1) && !pace.is_low(LEAST / 2));
         pace.count(100);
-        assert_eq!(pace.look(ms(1010)), 500, "10,000 pages a second for 50 ms");
+        assert_eq!(pace.look(ms(1010), LARGE), 500, "10,000 pages a second for 50 ms");
         assert!(pace.is_low(249));
         pace.count(200);
         pace.note_growth(Duration::from_millis(20));
-        assert_eq!(pace.look(ms(1020)), 3200, "20,000 pages a second for 160 ms");
-        assert_eq!(pace.look(ms(1270)), 1600, "half of the time");
-        assert_eq!(pace.look(ms(1770)), LEAST);
+        assert_eq!(pace.look(ms(1020), LARGE), 3200, "20,000 pages a second for 160 ms");
+        assert_eq!(pace.look(ms(1270), LARGE), 1600, "half of the time");
+        assert_eq!(pace.look(ms(1770), LARGE), LEAST);
         pace.count(1_000_000);
-        assert_eq!(pace.look(ms(2010)), MOST);
+        assert_eq!(pace.look(ms(2010), LARGE), MOST);
+    }
+
+    #[test]
+    fn what_is_ready_is_a_small_part_of_the_file() {
+        let mut pace = Pace::new(Nanos(0));
+        pace.count(1_000_000);
+        for (file_pages, ready) in [(0, LEAST), (64 * PART, 64), (200 * PART, 200), (u64::MAX, MOST)] {
+            assert_eq!(pace.look(Nanos(1_000_000), file_pages), ready, "of {file_pages} pages");
+        }
     }
 }

@@ -10,9 +10,10 @@
 //!
 //! **Growth** is a system call that may wait for the device, so no lock is held over it. One thread at a time changes the
 //! length, and says so in [`State::resizing`]; who needs pages meanwhile parks. With [`Growth::Ahead`] that is the thread
-//! of [`Stock::extend_step`], which keeps as many pages ready as are used while a few growths take; whoever finds none
-//! all the same grows the file by the smallest extent. With [`Growth::Inline`] every taker grows the file by one page, as
-//! PostgreSQL did before version 9.6, where the lock on the extension of a table was held meanwhile.
+//! of [`Stock::extend_step`], which keeps as many pages ready as are used while a few growths take, and no more than a small
+//! part of the file. A thread that finds none all the same grows the file by the smallest extent. With [`Growth::Inline`]
+//! every taker grows the file by one page, as PostgreSQL did before version 9.6, where the lock on the extension of a
+//! table was held meanwhile.
 
 use crate::format::{MAP_IN_REGION, REGION_PAGES};
 use crate::free::{Free, GRAIN};
@@ -266,8 +267,10 @@ impl Stock {
             return NextWake::OnSignal;
         }
         let plan = self.with(|state| {
-            let want = state.pace.look(self.now());
-            if state.ready(Purpose::Data) >= want {
+            let file_pages = state.free.file_pages();
+            let want = state.pace.look(self.now(), file_pages);
+            let ready = state.ready(Purpose::Data);
+            if !state.pace.is_low(ready) {
                 state.asked = false;
                 return Err(NextWake::OnSignal);
             }
@@ -279,7 +282,7 @@ impl Stock {
                 return Err(NextWake::Now);
             }
             state.resizing = true;
-            Ok((state.free.file_pages(), extent(state.free.file_pages())))
+            Ok((file_pages, extent(file_pages, want - ready)))
         });
         match plan.map(|(from, pages)| self.finish_growth(from, pages)) {
             Ok(Ok(())) => NextWake::Now,
@@ -301,7 +304,7 @@ impl Stock {
             state.free.cancel_cut();
             // Twice of what growth keeps ready: it does not set in again at once.
             let reserve = match self.growth {
-                Growth::Ahead => 2 * state.pace.look(self.now()),
+                Growth::Ahead => 2 * state.pace.look(self.now(), state.free.file_pages()),
                 Growth::Inline => MIN_EXTENT,
             };
             let reserve = reserve + KEPT_BACK;
@@ -363,17 +366,12 @@ impl Stock {
     }
 }
 
-/// Pages that a file of `file_pages` grows by ahead of need: an eighth of it, so that the number of growths is logarithmic and a file
-/// is little larger than what it holds, up to a size that is soon allocated.
-const fn extent(file_pages: u64) -> u64 {
-    let share = file_pages / 8 / GRAIN * GRAIN;
-    if share < MIN_EXTENT {
-        MIN_EXTENT
-    } else if share > MAX_EXTENT {
-        MAX_EXTENT
-    } else {
-        share
-    }
+/// Returns by how many pages a file of `file_pages` grows ahead of need if `missing` pages are to be made ready: by those, and
+/// by a sixty-fourth of the file at least. So the number of growths of a large file is logarithmic, and a file is little
+/// larger than what it holds. An extent is no larger than what is soon allocated.
+fn extent(file_pages: u64, missing: u64) -> u64 {
+    let least = file_pages / 64 / GRAIN * GRAIN;
+    missing.next_multiple_of(GRAIN).max(least).clamp(MIN_EXTENT, MAX_EXTENT)
 }
 
 /// Pages to grow by for one more: a region's first pages come with its map page.

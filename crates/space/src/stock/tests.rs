@@ -64,16 +64,45 @@ fn workers_take_from_magazines_of_their_own() {
 #[test]
 fn growth_ahead_keeps_pages_ready_and_extents_grow_with_the_file() {
     let (stock, _file) = stock(Growth::Ahead, MAX_PAGES);
-    for _ in 0..10_000 {
+    const USED: u64 = 100_000;
+    for _ in 0..USED {
         data(&stock, 0).unwrap();
         while stock.extend_step() == NextWake::Now {}
-        assert!(stock.with(|state| state.ready(Purpose::Data)) >= 64);
+        assert!(stock.with(|state| state.ready(Purpose::Data)) >= 32);
     }
     let stats = stock.stats();
     assert_eq!(stats.growths_inline, 0);
-    assert!(stats.growths <= 40, "{} growths", stats.growths);
-    // What is ready is an eighth of the file, or the fewest pages that are.
-    assert!(stats.file_pages <= 10_000 * 9 / 8 + 3 * MIN_EXTENT, "{} pages", stats.file_pages);
+    // One of the smallest size for each sixty-fourth part of 8192 pages, then each by a sixty-fourth of the file.
+    assert!(stats.growths <= 320, "{} growths", stats.growths);
+    let least = USED + KEPT_BACK;
+    assert!(stats.file_pages <= least + least / 64 + 2 * MIN_EXTENT, "{} pages", stats.file_pages);
+}
+
+#[test]
+fn a_small_file_is_little_larger_than_what_it_holds() {
+    let (stock, _file) = stock(Growth::Ahead, MAX_PAGES);
+    for used in 1..2000 {
+        data(&stock, 0).unwrap();
+        while stock.extend_step() == NextWake::Now {}
+        let file_pages = stock.stats().file_pages;
+        // Half of what is kept ready, one extent, and what a magazine has.
+        let most = used + KEPT_BACK + 32 + MIN_EXTENT + MAGAZINE as u64;
+        assert!(file_pages <= most, "{file_pages} pages for {used}");
+    }
+}
+
+#[test]
+fn an_extent_is_what_is_missing_and_a_small_part_of_the_file() {
+    for (file_pages, missing, pages) in [
+        (64, 1, MIN_EXTENT),
+        (2000, 65, 2 * MIN_EXTENT),
+        (2000, 640, 640),
+        (64 * 64 * 5, 1, 5 * MIN_EXTENT),
+        (MAX_PAGES, 1, MAX_EXTENT),
+        (64, 10 * MAX_EXTENT, MAX_EXTENT),
+    ] {
+        assert_eq!(extent(file_pages, missing), pages, "{file_pages} pages, {missing} missing");
+    }
 }
 
 #[test]
@@ -132,10 +161,14 @@ fn on_a_full_disk_magazines_are_emptied_and_a_rollback_has_the_reserve() {
 
 #[test]
 fn the_last_room_of_a_disk_is_used_in_small_pieces() {
-    let (stock, file) = stock(Growth::Ahead, 3 * MIN_EXTENT);
-    (0..MIN_EXTENT / 2).for_each(|_| drop(data(&stock, 0)));
-    while stock.extend_step() == NextWake::Now {}
-    assert_eq!(file.len().unwrap(), PageId(3 * MIN_EXTENT).offset());
+    // Such a file grows by two of the smallest extents at a time.
+    let room = 2 * 64 * MIN_EXTENT + MIN_EXTENT;
+    let (stock, file) = stock(Growth::Ahead, room);
+    while file.len().unwrap() < PageId(room).offset() {
+        data(&stock, 0).unwrap();
+        while stock.extend_step() == NextWake::Now {}
+    }
+    assert_eq!(stock.stats().growths_inline, 0);
 }
 
 /// Takes and gives back many pages: the file is much longer than it needs to be.
