@@ -17,6 +17,7 @@ use foreshore_base::limits::{MAX_KEY, MAX_VALUE, PAGE_SIZE};
 use foreshore_base::{Error, PageId, Result};
 use foreshore_buffer::{ExclusiveGuard, Pinned, change_cost};
 use foreshore_space::Space;
+use foreshore_sync::pause;
 use foreshore_txn::MAX_STRUCTURE;
 use foreshore_wal::Dep;
 
@@ -180,7 +181,9 @@ impl Tree {
     pub(crate) fn link(&self, structure: &mut Structure<'_>, open: &Unlinked) -> Result<()> {
         // Keeps the left node in memory from one try to the next.
         let mut pin: Option<Pinned<'_>> = None;
+        let mut is_refused = false;
         loop {
+            pause::point("btree: a split is to be linked");
             let mut parent: ExclusiveGuard<'_> =
                 self.find(structure, &open.separator, open.level + 1, change_cost(2, MAX_LINK_BODY))?;
             let pid = parent.pid();
@@ -213,7 +216,14 @@ impl Tree {
             }
             let Some(mut left) = self.pool().try_exclusive(open.left)? else {
                 drop(parent);
-                pin = Some(self.named(self.pool().pin(open.left))?);
+                pause::point("btree: the left node of a split is to be pinned");
+                match self.pool().pin(open.left) {
+                    Ok(pinned) => pin = Some(pinned),
+                    // It may have been merged away since the parent was latched, and cut off. If not, the parent still
+                    // leads to it.
+                    Err(Error::Corrupted { .. }) if !is_refused => is_refused = true,
+                    Err(error) => return Err(error.in_table(self.table)),
+                }
                 continue;
             };
             let node = self.parse(open.left, &left)?;

@@ -6,8 +6,14 @@ mod common;
 
 use common::{Bed, Model, Rng, WAYS, restart, scan_by};
 use foreshore_base::PageId;
+use foreshore_btree::format::INCOMPLETE;
+use foreshore_buffer::Wanted;
+use foreshore_buffer::format::{page_flags, page_level};
+use foreshore_sync::pause;
 use foreshore_txn::Txn;
+use std::cell::Cell;
 use std::ops::Bound::Unbounded;
+use std::rc::Rc;
 
 /// Long keys, so that a few thousand rows make three levels.
 fn key(number: usize) -> Vec<u8> {
@@ -250,6 +256,79 @@ fn an_open_split_is_not_merged_away() {
         assert_eq!((found.open_splits, found.rows), (0, rows as u64), "{limit} records");
     }
     assert!(seen > 0, "an open split was in a neighbour's way");
+}
+
+/// A large tree whose last split is open, and the key at which the new node begins or a larger one.
+fn with_open_split(frames: usize) -> (Bed, Vec<u8>) {
+    let bed = Bed::new(frames);
+    let rows = 800;
+    for number in 0..rows {
+        bed.run(|txn| bed.tree.put(txn, &key(number), &[7; 2000]));
+    }
+    bed.log.force(bed.log.current()).unwrap();
+    let fs = bed.fs.clone();
+    drop(bed);
+    let limits = (0..common::lsns(&fs, frames).len()).rev();
+    let mut prefixes = limits.map(|limit| restart(&fs, frames, limit).0);
+    let bed = prefixes.find(|bed| bed.tree.verify().unwrap().open_splits == 1).unwrap();
+    let last = bed.tree.verify().unwrap().rows as usize - 1;
+    (bed, key(last))
+}
+
+/// Empties the tree down to its root, and gives the end of the file back. Returns by how many pages it is shorter.
+fn empty_and_cut(bed: &Bed) -> u64 {
+    empty(bed, 0..bed.verify().rows as usize);
+    purge(bed);
+    assert_eq!(bed.verify().pages.len(), 1);
+    let cut = bed.space.start_cut(&mut bed.log.session().unwrap()).unwrap().unwrap();
+    bed.pool.flush_all().unwrap();
+    cut.finish().unwrap()
+}
+
+/// The left node of the open split.
+fn left_of_split(bed: &Bed) -> PageId {
+    let is_left = |pid: &PageId| page_flags(&bed.pool.shared(*pid).unwrap()) & INCOMPLETE != 0;
+    bed.verify().pages.into_iter().find(is_left).unwrap()
+}
+
+/// Takes other pages into memory until `pid` is there no more. Inner nodes stay, whose reads would bring it with them.
+fn evict(bed: &Bed, pid: PageId) {
+    bed.pool.flush_all().unwrap();
+    let mut pins: Vec<_> = bed.verify().pages.into_iter().map(|pid| bed.pool.pin(pid).unwrap()).collect();
+    pins.retain(|node| page_level(&node.shared()) > 0 && node.pid() != pid);
+    let is_there = || bed.pool.try_shared_as(pid, Wanted::Once).unwrap().is_some();
+    for number in (0..).take_while(|_| is_there()) {
+        pins.push(bed.pool.pin_unread(PageId(100_000 + number)).unwrap());
+    }
+}
+
+/// The left node of an open split is looked for without a latch once it is found to be on the disk. Merged away and cut
+/// off by then, it is no damaged page.
+#[test]
+fn a_split_whose_left_node_was_cut_off_meanwhile_is_none() {
+    let (bed, last) = with_open_split(1024);
+    let left = left_of_split(&bed);
+    let (bed, gone) = (Rc::new(bed), Rc::new(Cell::new(0)));
+    let mut txn = bed.begin();
+    pause::set("btree: a split is to be linked", {
+        let (bed, gone) = (bed.clone(), gone.clone());
+        move || {
+            evict(&bed, left);
+            let (bed, gone) = (bed.clone(), gone.clone());
+            pause::set("btree: the left node of a split is to be pinned", move || {
+                gone.set(gone.get() + empty_and_cut(&bed));
+                evict(&bed, left);
+            });
+        }
+    });
+    let found = bed.tree.purge_leaf(&mut txn, &last, true);
+    pause::set("nowhere", || ());
+    assert_eq!(found.unwrap().page, bed.tree.root());
+    assert!(gone.get() > 64, "{} pages were cut off", gone.get());
+    assert!(bed.pool.shared(left).is_err(), "beyond the end of the file");
+    txn.rollback().unwrap();
+    fill(&bed, 0..100);
+    assert_eq!(bed.verify().rows, 100);
 }
 
 /// A map that has a page of the tree as free is damaged: the pair that the page is of stays, and the log goes on.
