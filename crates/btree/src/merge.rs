@@ -113,13 +113,13 @@ impl Tree {
     /// The pairs that the node on `level` that covers `key` may be merged in; `None` if it is the root, or not thin.
     fn family(&self, structure: &mut Structure<'_>, key: &[u8], level: u8) -> Result<Option<Family>> {
         let mut page = [0; PAGE_SIZE];
-        let pid = self.copy_node(structure, Goal::At(key), level, &mut page)?;
+        let pid = self.copy_node::<true>(structure, Goal::At(key), level, &mut page)?;
         let damage = |why| self.corrupted(pid, why);
         let thin = self.parse(pid, &page)?;
         if pid == self.root || thin.level() != level || !thin.is_thin().map_err(damage)? {
             return Ok(None);
         }
-        let above = self.copy_node(structure, Goal::At(key), level + 1, &mut page)?;
+        let above = self.copy_node::<false>(structure, Goal::At(key), level + 1, &mut page)?;
         let parent = self.parse(above, &page)?;
         if parent.level() != level + 1 {
             return Ok(None);

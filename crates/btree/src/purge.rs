@@ -1,7 +1,7 @@
 //! Deleted rows leave their leaves: in the background, and where a row needs the space.
 
 use crate::format::SLOT;
-use crate::node::{Damage, Node, Row};
+use crate::node::{Damage, Goal, Node, Row};
 use crate::record::TreeKind;
 use crate::tree::{Structure, Tree, record};
 use foreshore_base::codec::Put;
@@ -99,28 +99,55 @@ impl Tree {
 
     /// Takes the ghosts out of the leaf of `key` that may go: those whose deletion is durable, and whose row no
     /// snapshot sees. Without `all` it leaves them where they are fewer than one in eight rows. Takes the log space
-    /// that is kept back on a full disk.
+    /// that is kept back on a full disk. A leaf that stays as it is passes through the pool as that of a scan does.
     ///
     /// # Errors
     /// `DiskFull`, `Io`, `Corrupted`, `OutOfFrames`, `Poisoned`.
     pub fn purge_leaf(&self, txn: &mut Txn, key: &[u8], all: bool) -> Result<PurgedLeaf> {
         txn.freeing(|txn| {
-            let mut leaf: ExclusiveGuard<'_> = self.find(&mut Structure::of_freeing(txn), key, 0, PURGE_COST)?;
-            let pid = leaf.pid();
-            let damage = |why| self.corrupted(pid, why);
-            let node = self.parse(pid, &leaf)?;
-            let next = node.high().map_err(damage)?.map(<[u8]>::to_vec);
-            let Ghosts { body, held, oldest } = ghosts_of(&node, |xid| txn.is_settled(xid)).map_err(damage)?;
-            let settled = body.len() / 2;
-            let purged = if all || settled * FEW >= node.len() { settled } else { 0 };
-            if purged > 0 {
-                self.log_purge(&mut Structure::of_freeing(txn), &mut leaf, &body)?;
+            let mut page = [0; PAGE_SIZE];
+            let pid = self.copy_node::<true>(&mut Structure::of_freeing(txn), Goal::At(key), 0, &mut page)?;
+            let (found, body) = self.survey(pid, &page, all, |xid| txn.is_settled(xid))?;
+            if body.is_empty() {
+                return Ok(found);
             }
-            let (node, few) = (Node::parse(&leaf).map_err(damage)?, settled - purged);
-            let is_thin = pid != self.root && node.is_thin().map_err(damage)?;
-            let is_sparse = is_thin && node.is_sparse().map_err(damage)?;
-            Ok(PurgedLeaf { page: pid, purged, few, held, oldest, next, is_thin, is_sparse })
+            let mut leaf: ExclusiveGuard<'_> = self.find(&mut Structure::of_freeing(txn), key, 0, PURGE_COST)?;
+            let (mut found, body) = self.survey(leaf.pid(), &leaf, all, |xid| txn.is_settled(xid))?;
+            if !body.is_empty() {
+                self.log_purge(&mut Structure::of_freeing(txn), &mut leaf, &body)?;
+                (found.is_thin, found.is_sparse) = self.is_thin(found.page, &self.parse(found.page, &leaf)?)?;
+            }
+            Ok(found)
         })
+    }
+
+    /// What a purge of a leaf has to leave, and the body of the record that does it; empty if there is nothing to do.
+    fn survey(
+        &self,
+        pid: PageId,
+        page: &[u8],
+        all: bool,
+        is_settled: impl Fn(Xid) -> bool,
+    ) -> Result<(PurgedLeaf, Vec<u8>)> {
+        let damage = |why| self.corrupted(pid, why);
+        let node = self.parse(pid, page)?;
+        let next = node.high().map_err(damage)?.map(<[u8]>::to_vec);
+        let Ghosts { mut body, held, oldest } = ghosts_of(&node, is_settled).map_err(damage)?;
+        let (settled, mut few) = (body.len() / 2, 0);
+        if !all && settled * FEW < node.len() {
+            few = settled;
+            body.clear();
+        }
+        let (is_thin, is_sparse) = self.is_thin(pid, &node)?;
+        let purged = settled - few;
+        Ok((PurgedLeaf { page: pid, purged, few, held, oldest, next, is_thin, is_sparse }, body))
+    }
+
+    /// Whether a leaf is thin, and sparse. The only one is neither.
+    fn is_thin(&self, pid: PageId, leaf: &Node<'_>) -> Result<(bool, bool)> {
+        let damage = |why| self.corrupted(pid, why);
+        let is_thin = pid != self.root && leaf.is_thin().map_err(damage)?;
+        Ok((is_thin, is_thin && leaf.is_sparse().map_err(damage)?))
     }
 
     fn log_purge(&self, structure: &mut Structure<'_>, leaf: &mut ExclusiveGuard<'_>, body: &[u8]) -> Result<()> {

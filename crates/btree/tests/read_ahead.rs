@@ -3,8 +3,10 @@
 mod common;
 
 use common::Bed;
+use foreshore_base::Result;
 use foreshore_btree::Cursor;
 use foreshore_buffer::ReplacementKind;
+use foreshore_txn::Txn;
 use std::ops::Bound;
 
 const FRAMES: usize = 256;
@@ -73,9 +75,9 @@ fn leaves_are_read_before_a_scan_from_the_back_comes_to_them_and_once() {
     });
 }
 
-#[test]
-fn a_long_scan_leaves_the_pages_in_memory_that_are_used() {
-    // Which any scan of this length pushes out, if nobody says that it is one.
+/// Asserts that what reads the whole tree leaves the pages in memory that are used.
+fn leaves_what_is_used(read_all: impl Fn(&Bed, &mut Txn) -> Result<()>) {
+    // Which any pass of this length pushes out, if nobody says that it is one.
     let bed = fill(Bed::with_policy(FRAMES, ReplacementKind::Lru));
     // About half as many leaves as frames.
     let hot = (0..ROWS).step_by(50);
@@ -92,8 +94,15 @@ fn a_long_scan_leaves_the_pages_in_memory_that_are_used() {
     };
     misses();
     assert_eq!(misses(), 0, "all fit");
+    bed.run(|txn| read_all(&bed, txn));
+    let missed = misses();
+    assert!(missed <= 12, "{missed} of {} pages are gone", hot.count());
+}
+
+#[test]
+fn a_long_scan_leaves_the_pages_in_memory_that_are_used() {
     for backward in [false, true] {
-        bed.run(|txn| {
+        leaves_what_is_used(|bed, txn| {
             let mut cursor: Cursor = bed.tree.range(txn, Bound::Unbounded, Bound::Unbounded)?;
             for _ in 0..ROWS {
                 let row = if backward { cursor.next_back(txn)? } else { cursor.next(txn)? };
@@ -102,9 +111,20 @@ fn a_long_scan_leaves_the_pages_in_memory_that_are_used() {
             }
             Ok(())
         });
-        let missed = misses();
-        assert!(missed <= 12, "{missed} of {} pages are gone", hot.clone().count());
     }
+}
+
+/// As after a restart, when the purge looks at all leaves of a table once.
+#[test]
+fn a_sweep_of_the_purge_leaves_the_pages_in_memory_that_are_used() {
+    leaves_what_is_used(|bed, txn| {
+        let (mut next, mut leaves) = (Some(Vec::new()), 0);
+        while let Some(key) = next {
+            (next, leaves) = (bed.tree.purge_leaf(txn, &key, true)?.next, leaves + 1);
+        }
+        assert!(leaves > 2 * FRAMES, "{leaves} leaves");
+        Ok(())
+    });
 }
 
 #[test]

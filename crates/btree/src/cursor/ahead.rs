@@ -69,8 +69,9 @@ impl Cursor {
 }
 
 impl Tree {
-    /// Copies the node on `level` that covers the goal; the root where that level is gone.
-    pub(crate) fn copy_node(
+    /// Copies the node on `level` that covers the goal; the root where that level is gone. With `ONCE` the node is
+    /// not wanted again (see [`Wanted::Once`]).
+    pub(crate) fn copy_node<const ONCE: bool>(
         &self,
         structure: &mut Structure<'_>,
         goal: Goal<'_>,
@@ -79,7 +80,7 @@ impl Tree {
     ) -> Result<PageId> {
         let mut restarts = Restarts::default();
         loop {
-            let node: ReadGuard<'_> = self.find_again(structure, goal, level, 0, &mut restarts)?;
+            let node: ReadGuard<'_, ONCE> = self.find_again(structure, goal, level, 0, &mut restarts)?;
             node.page().copy_to(0..PAGE_SIZE, page);
             if node.holds() {
                 return Ok(node.pid());
@@ -92,7 +93,7 @@ impl Tree {
     /// none but the first that lies beyond the other end.
     fn leaves_of(&self, structure: &mut Structure<'_>, span: &Span, end: End, most: usize) -> Result<Vec<PageId>> {
         let (goal, mut page) = (span.goal(end), [0; PAGE_SIZE]);
-        let pid = self.copy_node(structure, goal, 1, &mut page)?;
+        let pid = self.copy_node::<false>(structure, goal, 1, &mut page)?;
         let damage = |why| self.corrupted(pid, why);
         let node = self.parse(pid, &page)?;
         if node.level() != 1 {
