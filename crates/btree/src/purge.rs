@@ -189,9 +189,9 @@ impl Tree {
         Ok(())
     }
 
-    /// Has the background purge look at a leaf in page `pid` that has no row.
+    /// Has the background purge look at a leaf in page `pid` that has no row, unless its table is dropped.
     pub(crate) fn note_if_empty(&self, pid: PageId, leaf: &Node<'_>) {
-        if leaf.len() == 0 && pid != self.root && leaf.is_leaf() {
+        if leaf.len() == 0 && pid != self.root && leaf.is_leaf() && !self.is_retired() {
             self.trees.queue().add(self.table, pid, || leaf.low().unwrap_or_default().to_vec());
         }
     }
@@ -214,10 +214,13 @@ impl Tree {
         Ok(node.low().ok().map(<[u8]>::to_vec))
     }
 
-    /// Has the background purge look at the leaf of `key`, in page `pid`, which has a deleted row or little else.
+    /// Has the background purge look at the leaf of `key`, in page `pid`, which has a deleted row or little else. A
+    /// dropped table that older snapshots still read is not purged: its pages go as they are.
     #[inline]
     pub(crate) fn note_ghost(&self, pid: PageId, key: &[u8]) {
-        self.trees.queue().add(self.table, pid, || key.to_vec());
+        if !self.is_retired() {
+            self.trees.queue().add(self.table, pid, || key.to_vec());
+        }
     }
 }
 

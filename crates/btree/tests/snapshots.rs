@@ -247,6 +247,34 @@ fn damage_that_a_reader_by_a_snapshot_meets_is_judged_again() {
     }
 }
 
+/// Older snapshots read a table that is dropped, and its pages go as they are: there is nothing to purge.
+#[test]
+fn readers_of_a_dropped_table_queue_none_of_its_leaves() {
+    let bed = Bed::new(256);
+    let rows = 0..60_u8;
+    rows.clone().for_each(|row| bed.run(|txn| bed.tree.insert_new(txn, &[row], &[row; 1800])));
+    rows.for_each(|row| drop(bed.run(|txn| bed.tree.remove(txn, &[row]))));
+    bed.log.force(bed.log.current()).unwrap();
+    // Leaves with no row, and leaves with deleted ones.
+    bed.run(|txn| (0..30).try_for_each(|row| bed.tree.purge_leaf(txn, &[row], true).map(drop)));
+    let queued = |reader: &mut Txn| {
+        let mut leaves = 0;
+        drop(bed.trees.take_queued(usize::MAX, |_| ()));
+        let found = common::scan(&bed.tree, reader, Bound::Unbounded, Bound::Unbounded).unwrap();
+        assert!(found.is_empty());
+        let ranges = bed.trees.take_queued(usize::MAX, |_| leaves += 1);
+        leaves + ranges.len()
+    };
+    let mut reader = begin(&bed);
+    assert!(queued(&mut reader) > 5, "leaves of both kinds");
+    let mut dropper = bed.begin();
+    dropper.lock_table(TABLE, TableMode::Exclusive).unwrap();
+    bed.tree.put(&mut dropper, b"row", b"new").unwrap();
+    bed.tree.retire(dropper.xid().unwrap());
+    bed.tree.dropped_by(dropper.commit().unwrap().csn());
+    assert_eq!(queued(&mut reader), 0);
+}
+
 /// A reader by a snapshot has no lock that keeps the table: it passes by splits that are open, which other operations
 /// finish.
 #[test]
