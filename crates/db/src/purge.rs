@@ -190,8 +190,8 @@ impl Piece<'_> {
             self.purge_known(work, leaf, Look::Released)?;
         }
         for (at, &leaf) in queued.iter().enumerate() {
-            let is_held = work.is_held(leaf, self.now) && self.engine.options.background;
-            if !is_held {
+            let is_put_off = self.engine.options.background && work.puts_off(leaf, self.now);
+            if !is_put_off {
                 self.done.new += 1;
                 self.purge_known(work, leaf, Look::Queued).inspect_err(|_| put_off(work, &queued[at..]))?;
             }
@@ -299,7 +299,7 @@ impl Piece<'_> {
         match until {
             Some(until) => {
                 let (table, rows) = (tree.table(), leaf.held as u64);
-                work.hold(leaf.page, key, Held { table, until, rows, looked: self.now });
+                work.hold(leaf.page, key, Held { table, until, rows, looked: self.now, is_queued: false });
             }
             None => work.forget(leaf.page),
         }

@@ -6,6 +6,9 @@
 //! | held | in [`Work::held`], once, while a deleted row has to stay | when the first such row may go, or at a time |
 //! | swept | by its keys, in the [`Sweep`] of its table | when the sweep has passed it |
 //!
+//! A held leaf that is queued again may have got rows that nothing holds. It is looked at again, but once in [`LOOKS`] at
+//! most, however often scans queue it.
+//!
 //! **Bounds.** The queue has a fixed size, and [`MAX_HELD`] leaves are held one by one. The leaves that do not fit are
 //! a range of keys of their table, all leaves of which are looked at. So memory does not grow with the leaves, and no
 //! leaf is forgotten.
@@ -22,7 +25,7 @@ use std::time::Duration;
 
 /// Leaves that are held one by one.
 pub(super) const MAX_HELD: usize = 4096;
-/// Time within which a leaf that is held is looked at once, however often scans queue it.
+/// Time within which a leaf that is held and queued is looked at once.
 const LOOKS: Duration = Duration::from_secs(1);
 
 /// Deleted rows of one table that have to stay, since a snapshot may see them or their deletion is not durable yet.
@@ -54,6 +57,8 @@ pub(super) struct Held {
     pub(super) rows: u64,
     /// When the purge looked at it.
     pub(super) looked: Nanos,
+    /// Whether it was queued since. Then it may have got deleted rows that nothing holds.
+    pub(super) is_queued: bool,
 }
 
 /// Leaves that are held together. The first of them says until when.
@@ -132,20 +137,25 @@ impl Work {
         self.add_range(table, all_keys());
     }
 
-    /// Whether a queued leaf is held for something that has not come, and was looked at a moment ago.
-    pub(super) fn is_held(&self, leaf: QueuedLeaf, now: Nanos) -> bool {
-        let held = self.held.get(&leaf.page).filter(|held| held.table == leaf.table);
-        held.is_some_and(|held| now.since(held.looked) < LOOKS)
+    /// Whether a queued leaf was looked at less than [`LOOKS`] ago and is held. It is looked at when that time is over,
+    /// whatever it is held for.
+    pub(super) fn puts_off(&mut self, leaf: QueuedLeaf, now: Nanos) -> bool {
+        let held = self.held.get_mut(&leaf.page).filter(|held| held.table == leaf.table);
+        let Some(held) = held.filter(|held| now.since(held.looked) < LOOKS) else { return false };
+        held.is_queued = true;
+        true
     }
 
-    /// Up to `most` held leaves that nothing keeps any more. Ranges that nothing keeps are swept.
+    /// Up to `most` held leaves that nothing keeps any more, or that are to be looked at again. Ranges that nothing
+    /// keeps are swept.
     pub(super) fn released(&mut self, may_go: impl Fn(Until) -> bool, most: usize) -> Vec<QueuedLeaf> {
         for sweep in self.sweeps.values_mut() {
             if let Some(held) = sweep.held.take_if(|held| may_go(held.until)) {
                 add(&mut sweep.next, held.keys);
             }
         }
-        let goes = self.held.iter().filter(|(_, held)| may_go(held.until));
+        let is_due = |held: &Held| held.is_queued && may_go(Until::Time(held.looked + LOOKS));
+        let goes = self.held.iter().filter(|(_, held)| may_go(held.until) || is_due(held));
         goes.map(|(&page, held)| QueuedLeaf { table: held.table, page }).take(most).collect()
     }
 

@@ -225,12 +225,36 @@ fn a_damaged_leaf_is_given_up_alone() {
     assert_eq!(busy(&db, 50), 0);
 }
 
+/// A transaction that stays may hold a leaf, and others remove rows of it.
+#[test]
+fn a_leaf_that_is_queued_while_it_is_held_is_looked_at_within_a_second() {
+    let mut work = Work::default();
+    let leaf = QueuedLeaf { table: TableId(7), page: PageId(9) };
+    let at = |millis| Nanos::ZERO + Duration::from_millis(millis);
+    let hold = |work: &mut Work, looked| {
+        let until = Until::Settled(Xid(5));
+        work.hold(leaf.page, b"key", Held { table: leaf.table, until, rows: 1, looked, is_queued: false });
+    };
+    let due = |work: &mut Work, now| work.released(|until| matches!(until, Until::Time(time) if time <= now), 8);
+    hold(&mut work, at(500));
+    assert!(due(&mut work, at(5000)).is_empty(), "nothing has come");
+    hold(&mut work, at(5000));
+    assert!(work.puts_off(leaf, at(5100)));
+    assert!(due(&mut work, at(5900)).is_empty(), "it was looked at a moment ago");
+    assert_eq!(due(&mut work, at(6000)), [leaf]);
+    assert_eq!(work.released(|until| until == Until::Settled(Xid(5)), 8), [leaf], "that comes first if it does");
+    hold(&mut work, at(6000));
+    assert!(due(&mut work, at(9000)).is_empty(), "it has been looked at");
+    assert!(!work.puts_off(leaf, at(9000)), "at once");
+    assert!(!work.puts_off(QueuedLeaf { table: TableId(8), ..leaf }, at(6001)), "its page has another life");
+}
+
 /// Beyond its bound the purge holds a range of keys of each table.
 #[test]
 fn what_is_held_beyond_the_bound_is_a_range_that_only_widens() {
     let mut work = Work::default();
     let table = TableId(7);
-    let held = |xid| Held { table, until: Until::Settled(Xid(xid)), rows: 2, looked: Nanos::ZERO };
+    let held = |xid| Held { table, until: Until::Settled(Xid(xid)), rows: 2, looked: Nanos::ZERO, is_queued: false };
     let (many, more) = (MAX_HELD as u64, 100);
     for page in 1..=many + more {
         work.hold(PageId(page), &page.to_be_bytes(), held(page));
