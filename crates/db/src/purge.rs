@@ -4,8 +4,8 @@
 //! [`foreshore_btree::Trees::take_queued`]). A step takes a bounded number of leaves, purges them, and merges those
 //! that are thin with a neighbour. What has to stay is held and looked at again (see [`held`]).
 //!
-//! **Beside a check** nothing is purged: a check counts on pages to stay, and leaves that are emptied and not freed
-//! would be in the way of scans.
+//! **Beside a check** rows are purged as ever, and leaves are merged in all tables but the one that the check walks (see
+//! [`walks`]). What is emptied there waits for the end of that walk.
 //!
 //! **Pace.** The steps of a sweep, which may read a whole table, take half of a thread's time. A step that had nothing
 //! to do is followed by a pause, and the pauses double up to [`PAUSES`].
@@ -14,6 +14,7 @@
 //! leaf off.
 
 mod held;
+mod walks;
 
 pub use held::HeldRows;
 
@@ -28,6 +29,7 @@ use held::{Held, Until, Work};
 use std::collections::HashMap;
 use std::sync::Weak;
 use std::time::Duration;
+use walks::{Merges, Walk, Walks};
 
 /// Leaves of each kind (queued, held, swept) that one step looks at. Each may be read from the disk before.
 const PIECE: usize = 128;
@@ -36,7 +38,7 @@ const LABEL: &str = "purge";
 /// Shortest and longest time between two looks at leaves that are held. The first is a few flushes of the log; the last
 /// leaves an idle machine alone.
 const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_secs(1)];
-/// How long the purge stands in line behind a check before it looks whether the database is closed.
+/// How long a check waits, before it walks a table again, for merges that the last walk has refused.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// How long a leaf may keep a few deleted rows that nothing holds, so that they leave it together.
 const DELAY: Duration = Duration::from_secs(1);
@@ -47,6 +49,8 @@ pub(crate) struct Purger {
     work: Mutex<Option<Work>>,
     held: Mutex<Vec<HeldRows>>,
     pause: Mutex<Duration>,
+    /// What checks and merges exclude each other by.
+    walks: Walks,
     clock: SystemClock,
 }
 
@@ -57,6 +61,7 @@ impl Default for Purger {
             work: Mutex::new(leaf, Some(Work::default())),
             held: Mutex::new(leaf, Vec::new()),
             pause: Mutex::new(leaf, PAUSES[0]),
+            walks: Walks::default(),
             clock: SystemClock::new(),
         }
     }
@@ -90,7 +95,7 @@ impl Step for Purge {
 enum Left {
     /// Nothing.
     Nothing,
-    /// Leaves that wait for a snapshot, a lock, a check, or a time.
+    /// Leaves that wait for a snapshot, a lock, the walk of a check, or a time.
     Held,
     /// Leaves to sweep.
     Sweep,
@@ -126,6 +131,8 @@ struct Piece<'e> {
     trees: HashMap<TableId, Option<Tree>>,
     /// Tables that another transaction has for itself.
     locked: Vec<TableId>,
+    /// Tables in which leaves may be merged.
+    merges: HashMap<TableId, Merges<'e>>,
     now: Nanos,
     done: Done,
 }
@@ -150,19 +157,22 @@ impl Engine {
         }
     }
 
+    /// Begins the walk of a table by a check. No node of it is freed until that is dropped.
+    pub(crate) fn walk(&self, table: TableId) -> Walk<'_> {
+        if self.options.background {
+            self.purger.walks.let_merges_go(table, || self.trees.purge_signal().notify());
+        }
+        self.purger.walks.walk(table)
+    }
+
     fn purge_piece(&self, work: &mut Work) -> Result<(Left, Done)> {
         if work.is_empty() && !self.trees.wake_purge() {
             return Ok((Left::Nothing, Done::default()));
         }
-        // WAIT: park - for the check whose turn it is, so that checks in a row do not keep the purge out. Nothing is held.
-        let patience = if self.options.background { PATIENCE } else { Duration::ZERO };
-        let Some(_turn) = self.lines.checks.take(&self.purger.clock, patience) else {
-            return Ok((Left::Held, Done::default()));
-        };
         let txn = self.begin_own(TxnOptions::new().label(LABEL))?;
         let now = self.purger.clock.now();
-        let (trees, locked) = (HashMap::new(), Vec::new());
-        let mut piece = Piece { engine: self, txn, trees, locked, now, done: Done::default() };
+        let (trees, locked, merges) = (HashMap::new(), Vec::new(), HashMap::new());
+        let mut piece = Piece { engine: self, txn, trees, locked, merges, now, done: Done::default() };
         let left = piece.run(work);
         let Piece { txn, done, .. } = piece;
         // What it holds are locks of tables.
@@ -174,8 +184,9 @@ impl Engine {
 impl Piece<'_> {
     fn run(&mut self, work: &mut Work) -> Result<Left> {
         self.txn.refresh_view();
-        let (txn, now) = (&self.txn, self.now);
+        let (txn, now, walks) = (&self.txn, self.now, &self.engine.purger.walks);
         let may_go = |until| match until {
+            Until::Walked(table) => !walks.is_walked(table),
             Until::Time(time) => time <= now,
             Until::Settled(xid) => txn.was_settled(xid),
         };
@@ -243,7 +254,7 @@ impl Piece<'_> {
                     Err(error) => return Err(error),
                 }
             }
-            Ok(None) => work.forget_table(table),
+            Ok(None) => self.forget_table(work, table),
             // Its leaves are not counted one by one until the lock is gone.
             Err(_) => {
                 work.forget(page);
@@ -263,7 +274,7 @@ impl Piece<'_> {
             let tree = match self.tree(table) {
                 Ok(Some(tree)) => tree,
                 Ok(None) => {
-                    work.forget_table(table);
+                    self.forget_table(work, table);
                     continue;
                 }
                 Err(_) => continue,
@@ -284,6 +295,21 @@ impl Piece<'_> {
         Ok(false)
     }
 
+    /// Whether leaves of a table may be merged up to the end of the step.
+    fn may_merge(&mut self, table: TableId) -> bool {
+        if !self.merges.contains_key(&table) {
+            let Some(merges) = self.engine.purger.walks.merge(table) else { return false };
+            self.merges.insert(table, merges);
+        }
+        true
+    }
+
+    /// Forgets a table that is gone.
+    fn forget_table(&self, work: &mut Work, table: TableId) {
+        work.forget_table(table);
+        self.engine.purger.walks.forget(table);
+    }
+
     /// Purges one leaf, and merges it if that leaves little in it. A few rows stay for a while unless they are due.
     fn purge_leaf(&mut self, work: &mut Work, tree: &Tree, key: &[u8], look: Look) -> Result<PurgedLeaf> {
         let (is_due, is_swept) = (look != Look::Queued, look == Look::Swept);
@@ -291,9 +317,12 @@ impl Piece<'_> {
         let all = is_due || !self.engine.options.background;
         let leaf = tree.purge_leaf(&mut self.txn, key, all)?;
         self.done.gone += leaf.purged;
+        let holds_little = leaf.is_sparse || leaf.is_thin && (leaf.purged > 0 || !is_swept);
+        let merges = holds_little && self.may_merge(tree.table());
         let until = match leaf.oldest {
             _ if leaf.few > 0 => Some(Until::Time(self.now + DELAY)),
             oldest if leaf.held > 0 => Some(Until::Settled(oldest)),
+            _ if holds_little && !merges => Some(Until::Walked(tree.table())),
             _ => None,
         };
         match until {
@@ -303,7 +332,7 @@ impl Piece<'_> {
             }
             None => work.forget(leaf.page),
         }
-        if leaf.is_sparse || leaf.is_thin && (leaf.purged > 0 || !is_swept) {
+        if merges {
             self.done.gone += match tree.merge_leaf(&mut self.txn, key) {
                 // Of a neighbour, or of the map. The leaf itself is sound.
                 Err(Error::Corrupted { .. }) => 0,

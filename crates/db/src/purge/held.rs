@@ -3,13 +3,13 @@
 //! | state | a leaf is in it | it leaves it |
 //! |---|---|---|
 //! | queued | in the queue of the trees, once (see [`foreshore_btree::Trees::take_queued`]) | when the purge takes it |
-//! | held | in [`Work::held`], once, while a deleted row has to stay | when the first such row may go, or at a time |
+//! | held | in [`Work::held`], once, while a deleted row has to stay, or a check walks its table | when the first such row may go, at a time, or when the walk ends |
 //! | swept | by its keys, in the [`Sweep`] of its table | when the sweep has passed it |
 //!
 //! A held leaf that is queued again may have got rows that nothing holds. It is looked at again, but once in [`LOOKS`] at
 //! most, however often scans queue it.
 //!
-//! **Bounds.** The queue has a fixed size, and [`MAX_HELD`] leaves are held one by one. The leaves that do not fit are
+//! **Bounds.** The queue has a fixed size, and twice [`MAX_HELD`] leaves are held one by one. The leaves that do not fit are
 //! a range of keys of their table, all leaves of which are looked at. So memory does not grow with the leaves, and no
 //! leaf is forgotten.
 //!
@@ -23,7 +23,7 @@ use foreshore_sync::Nanos;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-/// Leaves that are held one by one.
+/// Leaves that are held one by one, for their rows, and as many that are held for themselves.
 pub(super) const MAX_HELD: usize = 4096;
 /// Time within which a leaf that is held and queued is looked at once.
 const LOOKS: Duration = Duration::from_secs(1);
@@ -47,6 +47,15 @@ pub(super) enum Until {
     Time(Nanos),
     /// What this transaction deleted may go.
     Settled(Xid),
+    /// No check walks the table any more, so that the leaf may be merged.
+    Walked(TableId),
+}
+
+impl Until {
+    /// What holds rows and what holds leaves have bounds of their own, and neither waits for the other.
+    const fn kind(self) -> usize {
+        matches!(self, Self::Walked(_)) as usize
+    }
 }
 
 /// A leaf that the purge comes back to.
@@ -77,13 +86,15 @@ pub(super) struct Sweep {
     now: Option<QueuedRange>,
     /// Comes after that, so that no key waits behind a range that begins again.
     next: Option<QueuedRange>,
-    held: Option<HeldRange>,
+    /// By [`Until::kind`].
+    held: [Option<HeldRange>; 2],
 }
 
 /// What the purge comes back to.
 #[derive(Debug, Default)]
 pub(super) struct Work {
-    held: HashMap<PageId, Held>,
+    /// By [`Until::kind`].
+    held: [HashMap<PageId, Held>; 2],
     /// Of all tables that a leaf was queued of.
     sweeps: BTreeMap<TableId, Sweep>,
     /// The table that was swept last.
@@ -115,7 +126,8 @@ fn add(range: &mut Option<QueuedRange>, other: QueuedRange) {
 impl Work {
     /// Whether there is nothing to come back to.
     pub(super) fn is_empty(&self) -> bool {
-        self.held.is_empty() && !self.sweeps.values().any(|sweep| sweep.is_due() || sweep.held.is_some())
+        let has_more = |sweep: &Sweep| sweep.is_due() || sweep.held.iter().any(Option::is_some);
+        self.held.iter().all(HashMap::is_empty) && !self.sweeps.values().any(has_more)
     }
 
     /// Notes that leaves of a table have deleted rows, or little else.
@@ -140,7 +152,8 @@ impl Work {
     /// Whether a queued leaf was looked at less than [`LOOKS`] ago and is held. It is looked at when that time is over,
     /// whatever it is held for.
     pub(super) fn puts_off(&mut self, leaf: QueuedLeaf, now: Nanos) -> bool {
-        let held = self.held.get_mut(&leaf.page).filter(|held| held.table == leaf.table);
+        let held = self.held.iter_mut().find_map(|held| held.get_mut(&leaf.page));
+        let held = held.filter(|held| held.table == leaf.table);
         let Some(held) = held.filter(|held| now.since(held.looked) < LOOKS) else { return false };
         held.is_queued = true;
         true
@@ -150,24 +163,28 @@ impl Work {
     /// keeps are swept.
     pub(super) fn released(&mut self, may_go: impl Fn(Until) -> bool, most: usize) -> Vec<QueuedLeaf> {
         for sweep in self.sweeps.values_mut() {
-            if let Some(held) = sweep.held.take_if(|held| may_go(held.until)) {
-                add(&mut sweep.next, held.keys);
+            for held in &mut sweep.held {
+                if let Some(held) = held.take_if(|held| may_go(held.until)) {
+                    add(&mut sweep.next, held.keys);
+                }
             }
         }
         let is_due = |held: &Held| held.is_queued && may_go(Until::Time(held.looked + LOOKS));
-        let goes = self.held.iter().filter(|(_, held)| may_go(held.until) || is_due(held));
+        let goes = self.held.iter().flatten().filter(|(_, held)| may_go(held.until) || is_due(held));
         goes.map(|(&page, held)| QueuedLeaf { table: held.table, page }).take(most).collect()
     }
 
     /// Comes back to a leaf later.
     pub(super) fn hold(&mut self, page: PageId, key: &[u8], held: Held) {
-        if self.held.len() < MAX_HELD || self.held.contains_key(&page) {
-            self.held.insert(page, held);
+        let Held { table, until, rows, .. } = held;
+        let kind = until.kind();
+        self.held[1 - kind].remove(&page);
+        if self.held[kind].len() < MAX_HELD || self.held[kind].contains_key(&page) {
+            self.held[kind].insert(page, held);
             return;
         }
-        let Held { table, until, rows, .. } = held;
         let keys = QueuedRange { from: key.to_vec(), to: key.to_vec() };
-        match &mut self.sweep(table).held {
+        match &mut self.sweep(table).held[kind] {
             Some(range) => {
                 widen(&mut range.keys, keys);
                 range.leaves += 1;
@@ -179,12 +196,16 @@ impl Work {
 
     /// Forgets a leaf that has nothing to come back to.
     pub(super) fn forget(&mut self, page: PageId) {
-        self.held.remove(&page);
+        for held in &mut self.held {
+            held.remove(&page);
+        }
     }
 
     /// Forgets a table that is gone.
     pub(super) fn forget_table(&mut self, table: TableId) {
-        self.held.retain(|_, held| held.table != table);
+        for held in &mut self.held {
+            held.retain(|_, held| held.table != table);
+        }
         self.sweeps.remove(&table);
     }
 
@@ -218,11 +239,10 @@ impl Work {
 
     pub(super) fn held_rows(&self) -> Vec<HeldRows> {
         let mut tables = BTreeMap::new();
-        let leaves = self.held.values().map(|held| (held.table, 1, held.rows));
-        let ranges = self
-            .sweeps
-            .iter()
-            .filter_map(|(&table, sweep)| sweep.held.as_ref().map(|range| (table, range.leaves, range.rows)));
+        let leaves = self.held.iter().flat_map(HashMap::values).map(|held| (held.table, 1, held.rows));
+        let ranges = self.sweeps.iter().flat_map(|(&table, sweep)| {
+            sweep.held.iter().flatten().map(move |range| (table, range.leaves, range.rows))
+        });
         for (table, leaves, rows) in leaves.chain(ranges).filter(|&(_, _, rows)| rows > 0) {
             let sum = tables.entry(table).or_insert(HeldRows { table, ..HeldRows::default() });
             sum.leaves += leaves;

@@ -4,7 +4,10 @@ use crate::{Db, Options, ReadOptions, TableDef};
 use foreshore_base::{PageId, Xid};
 use foreshore_btree::QueuedRange;
 use foreshore_io::{Fs, Mem};
+
 use std::sync::Arc;
+
+mod checks;
 
 const ROWS: TableDef<u64, &[u8]> = TableDef::new("rows");
 
@@ -55,21 +58,8 @@ fn ghosts(db: &Db) -> u64 {
     db.engine().tables.get("rows").unwrap().tree.verify().unwrap().ghosts
 }
 
-/// A check counts on pages to stay, and emptied leaves that stay would be in the way of scans.
-#[test]
-fn beside_a_check_nothing_is_purged_and_the_purge_pauses() {
-    let db = open();
-    fill(&db, 2000, 1000);
-    remove(&db, 0..1990);
-    let engine = db.engine();
-    let turn = engine.lines.checks.take(&SystemClock::new(), Duration::ZERO);
-    assert!(turn.is_some());
-    assert_eq!(busy(&db, 200), 0, "a busy loop for as long as the check");
-    assert_eq!(ghosts(&db), 1990);
-    drop(turn);
-    steps(&db, 200);
-    assert_eq!(ghosts(&db), 0);
-    assert!(db.stats().space.used_pages < 12, "{:?}", db.stats().space);
+fn tree(db: &Db, name: &str) -> Tree {
+    db.engine().tables.get(name).unwrap().tree.clone()
 }
 
 #[test]
