@@ -39,6 +39,9 @@ pub struct PurgedLeaf {
     pub is_thin: bool,
     /// Whether less than a third of the leaf is in use, and it is not the only one.
     pub is_sparse: bool,
+    /// If the leaf is thin: a writer of one of its rows that may be rolled back, and then may need the space that the
+    /// row had.
+    pub live: Option<Xid>,
 }
 
 /// Deleted rows of a leaf.
@@ -107,47 +110,49 @@ impl Tree {
         txn.freeing(|txn| {
             let mut page = [0; PAGE_SIZE];
             let pid = self.copy_node::<true>(&mut Structure::of_freeing(txn), Goal::At(key), 0, &mut page)?;
-            let (found, body) = self.survey(pid, &page, all, |xid| txn.is_settled(xid))?;
+            let (found, body) = self.survey(pid, &page, all, txn)?;
             if body.is_empty() {
                 return Ok(found);
             }
             let mut leaf: ExclusiveGuard<'_> = self.find(&mut Structure::of_freeing(txn), key, 0, PURGE_COST)?;
-            let (mut found, body) = self.survey(leaf.pid(), &leaf, all, |xid| txn.is_settled(xid))?;
+            let (mut found, body) = self.survey(leaf.pid(), &leaf, all, txn)?;
             if !body.is_empty() {
                 self.log_purge(&mut Structure::of_freeing(txn), &mut leaf, &body)?;
-                (found.is_thin, found.is_sparse) = self.is_thin(found.page, &self.parse(found.page, &leaf)?)?;
+                self.weigh(&mut found, &self.parse(leaf.pid(), &leaf)?, txn)?;
             }
             Ok(found)
         })
     }
 
     /// What a purge of a leaf has to leave, and the body of the record that does it; empty if there is nothing to do.
-    fn survey(
-        &self,
-        pid: PageId,
-        page: &[u8],
-        all: bool,
-        is_settled: impl Fn(Xid) -> bool,
-    ) -> Result<(PurgedLeaf, Vec<u8>)> {
+    fn survey(&self, pid: PageId, page: &[u8], all: bool, txn: &Txn) -> Result<(PurgedLeaf, Vec<u8>)> {
         let damage = |why| self.corrupted(pid, why);
         let node = self.parse(pid, page)?;
         let next = node.high().map_err(damage)?.map(<[u8]>::to_vec);
-        let Ghosts { mut body, held, oldest } = ghosts_of(&node, is_settled).map_err(damage)?;
+        let Ghosts { mut body, held, oldest } = ghosts_of(&node, |xid| txn.is_settled(xid)).map_err(damage)?;
         let (settled, mut few) = (body.len() / 2, 0);
         if !all && settled * FEW < node.len() {
             few = settled;
             body.clear();
         }
-        let (is_thin, is_sparse) = self.is_thin(pid, &node)?;
-        let purged = settled - few;
-        Ok((PurgedLeaf { page: pid, purged, few, held, oldest, next, is_thin, is_sparse }, body))
+        let mut leaf =
+            PurgedLeaf { page: pid, purged: settled - few, few, held, oldest, next, ..PurgedLeaf::default() };
+        self.weigh(&mut leaf, &node, txn)?;
+        Ok((leaf, body))
     }
 
-    /// Whether a leaf is thin, and sparse. The only one is neither.
-    fn is_thin(&self, pid: PageId, leaf: &Node<'_>) -> Result<(bool, bool)> {
-        let damage = |why| self.corrupted(pid, why);
-        let is_thin = pid != self.root && leaf.is_thin().map_err(damage)?;
-        Ok((is_thin, is_thin && leaf.is_sparse().map_err(damage)?))
+    /// Notes how much a leaf holds, and for whom.
+    fn weigh(&self, found: &mut PurgedLeaf, leaf: &Node<'_>, txn: &Txn) -> Result<()> {
+        let damage = |why| self.corrupted(found.page, why);
+        let is_thin = found.page != self.root && leaf.is_thin().map_err(damage)?;
+        let is_sparse = is_thin && leaf.is_sparse().map_err(damage)?;
+        let mut live = None;
+        for at in 0..if is_thin { leaf.len() } else { 0 } {
+            let xid = leaf.row(at).map_err(damage)?.header.xid;
+            live = live.or(txn.is_live(xid).then_some(xid));
+        }
+        (found.is_thin, found.is_sparse, found.live) = (is_thin, is_sparse, live);
+        Ok(())
     }
 
     fn log_purge(&self, structure: &mut Structure<'_>, leaf: &mut ExclusiveGuard<'_>, body: &[u8]) -> Result<()> {

@@ -318,10 +318,12 @@ impl Piece<'_> {
         let leaf = tree.purge_leaf(&mut self.txn, key, all)?;
         self.done.gone += leaf.purged;
         let holds_little = leaf.is_sparse || leaf.is_thin && (leaf.purged > 0 || !is_swept);
-        let merges = holds_little && self.may_merge(tree.table());
-        let until = match leaf.oldest {
+        // A rollback finds the space of its rows where it was.
+        let merges = holds_little && leaf.live.is_none() && self.may_merge(tree.table());
+        let until = match (leaf.oldest, leaf.live) {
             _ if leaf.few > 0 => Some(Until::Time(self.now + DELAY)),
-            oldest if leaf.held > 0 => Some(Until::Settled(oldest)),
+            (oldest, _) if leaf.held > 0 => Some(Until::Settled(oldest)),
+            (_, Some(live)) if holds_little => Some(Until::Settled(live)),
             _ if holds_little && !merges => Some(Until::Walked(tree.table())),
             _ => None,
         };

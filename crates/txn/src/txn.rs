@@ -268,6 +268,12 @@ impl Txn {
         self.manager.is_settled(header_xid)
     }
 
+    /// Whether the transaction that has written a header may still be rolled back.
+    #[must_use]
+    pub fn is_live(&self, header_xid: Xid) -> bool {
+        header_xid != Xid::ZERO && self.manager.window.get(header_xid) == Status::Live
+    }
+
     /// As [`is_settled`](Self::is_settled), as far as the view tells that this transaction has.
     #[must_use]
     pub fn was_settled(&self, header_xid: Xid) -> bool {

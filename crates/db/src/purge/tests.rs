@@ -115,6 +115,29 @@ fn a_remove_that_is_rolled_back_leaves_nothing_held() {
     assert!(db.stats().held.is_empty(), "nothing is deleted: {:?}", db.stats().held);
 }
 
+/// A rollback puts rows back where they were, and may find the disk full if others have the space by then.
+#[test]
+fn what_a_rollback_brings_back_keeps_its_space() {
+    let db = open();
+    fill(&db, 2000, 1000);
+    let tx = db.begin();
+    let table = tx.open(ROWS).unwrap();
+    (0..2000).filter(|n| n % 4 > 0).for_each(|n| drop(table.insert(n, &[7][..]).unwrap()));
+    // Others delete rows of the same leaves.
+    remove(&db, (0..2000).step_by(4));
+    steps(&db, 100);
+    let before = db.stats();
+    assert_eq!((ghosts(&db), before.tree.merges), (0, 0));
+    assert!(before.held.is_empty(), "no row is held: {:?}", before.held);
+    drop(table);
+    tx.rollback().unwrap();
+    let after = db.stats();
+    assert_eq!((after.tree.leaf_splits, after.space.used_pages), (before.tree.leaf_splits, before.space.used_pages));
+    remove(&db, 0..1990);
+    steps(&db, 100);
+    assert!(ghosts(&db) == 0 && db.stats().space.used_pages < 12, "{:?}", db.stats().space);
+}
+
 /// An insert over a deleted row hides the ghost; its rollback brings it back.
 #[test]
 fn a_ghost_that_a_rollback_brings_back_is_purged() {
