@@ -164,7 +164,8 @@ pub enum Error {
         /// What ended the last run.
         cause: Arc<Error>,
     },
-    /// A transaction was run again and again until the time for it was over. Retryable, if the caller has more patience.
+    /// The deadline of a transaction ended a wait, or came before a run that others did not end. Retryable, if the caller has more
+    /// patience.
     Deadline {
         /// Label of the transaction that stood in its way last; empty if none is known.
         holder: &'static str,
@@ -172,7 +173,8 @@ pub enum Error {
         runs: u32,
         /// How long that took.
         elapsed: Duration,
-        /// What ended the last run.
+        /// What ended the last run: `LockTimeout`, `UndoMemory`, `DiskFull`, `LogSpace` or `TooManyTransactions` says what was waited
+        /// for.
         cause: Arc<Error>,
     },
     /// A savepoint of another transaction, or one that was taken after the place to which the transaction has gone back since.
@@ -291,6 +293,9 @@ pub enum Error {
         /// Label of a transaction that holds some; empty where none is known.
         holder: &'static str,
     },
+    /// No log space came free in the time that the transaction had for its waits: checkpoints do not keep up with the writers, or
+    /// the log's buffer is full. Retryable.
+    LogSpace,
     /// Every frame of the pool is in use at once.
     OutOfFrames {
         /// Frames in the pool.
@@ -344,6 +349,7 @@ impl Error {
             | Self::UndoMemory { holder, .. }
             | Self::Deadline { holder, .. } => Some(holder),
             Self::TooManyTransactions { oldest, .. } => Some(oldest),
+            Self::DiskFull { held_by, .. } => *held_by,
             Self::Exhausted { cause, .. } => cause.blocker(),
             _ => None,
         }
@@ -361,6 +367,7 @@ impl Error {
                 | Self::TransactionTooOld { .. }
                 | Self::TooManyTransactions { .. }
                 | Self::UndoMemory { .. }
+                | Self::LogSpace
                 | Self::TableDropped { .. }
                 | Self::Exhausted { .. }
                 | Self::Deadline { .. }

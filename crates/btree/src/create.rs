@@ -63,7 +63,6 @@ impl Tree {
         let mut new = txn.with_space(|txn| NewPage::take(&self.trees, &mut Structure::of(txn)))?;
         let value = value(new.page.pid());
         Self::check_value(&value)?;
-        let mut patience = txn.patience();
         loop {
             let bytes = change_cost(3, MAX_CREATE_BODY);
             txn.reserve(bytes, MAX_CREATE_BODY)?;
@@ -79,7 +78,7 @@ impl Tree {
                     RowHolder::Nobody | RowHolder::Me => {}
                     RowHolder::Other(holder) => {
                         drop(leaf);
-                        txn.wait_row(self.table, key, holder, &mut patience)?;
+                        txn.wait_row(self.table, key, holder)?;
                         continue;
                     }
                     RowHolder::Unknown => return Err(damage(NO_WRITER)),

@@ -78,7 +78,6 @@ impl Tree {
             txn.share(target)?;
         }
         let mut entered = None;
-        let mut patience = txn.patience();
         let mut restarts = Restarts::default();
         loop {
             // From here on a writer finds this reader's lock, or this reader finds the writer in the header.
@@ -109,7 +108,7 @@ impl Tree {
                         entered.into_iter().for_each(|share| txn.unshare(share));
                         return self.refuse(txn, target, Some(holder), wait).map(|()| (Locked::Skipped, xid));
                     }
-                    txn.wait_row(self.table, key, holder, &mut patience)?;
+                    txn.wait_row(self.table, key, holder)?;
                     continue;
                 }
                 Some((RowHolder::Nobody | RowHolder::Me, ghost, xid)) => (!ghost, xid),

@@ -16,7 +16,7 @@ use foreshore_base::limits::MAX_VALUE;
 use foreshore_base::{Result, Xid};
 use foreshore_buffer::format::UNDOABLE;
 use foreshore_buffer::{ExclusiveGuard, change_cost};
-use foreshore_lock::{LockWait, Locked, Patience, TableMode, Target};
+use foreshore_lock::{LockWait, Locked, TableMode, Target};
 use foreshore_sync::model::mutant;
 use foreshore_txn::{Before, Isolation, RowHolder, Txn, UndoPtr, Undoable};
 use foreshore_wal::Dep;
@@ -162,10 +162,10 @@ impl Tree {
         self.lock_by(txn, TableMode::IntentExclusive, wait)?;
         // It changes a row, or locks one.
         intent.new_row().map_or(Ok(()), |_| txn.ensure_xid().map(drop))?;
-        let mut patience = txn.patience();
-        let outcome = self.write_in_turn(txn, (key, intent), wait, &mut patience);
+        let mut has_waited = false;
+        let outcome = self.write_in_turn(txn, (key, intent), wait, &mut has_waited);
         // A waiter that was woken but did not take the row wakes the next waiter.
-        if patience.has_waited() && !matches!(outcome, Ok(Try::Done(_))) {
+        if has_waited && !matches!(outcome, Ok(Try::Done(_))) {
             txn.pass_on(self.table, key);
         }
         outcome.and_then(|done| txn.after_xid().map(|()| done))
@@ -176,7 +176,7 @@ impl Tree {
         txn: &mut Txn,
         (key, intent): (&[u8], Intent<'_>),
         wait: LockWait,
-        patience: &mut Patience,
+        has_waited: &mut bool,
     ) -> Result<Try> {
         let row = Target::row(self.table, key);
         // Only a serializable one promises that it stays so, and a scan does that by its intervals.
@@ -198,7 +198,10 @@ impl Tree {
                     let holder = if let Try::Held(holder) = refused { Some(holder) } else { None };
                     return self.refuse(txn, row, holder, wait).map(|()| Try::Skipped);
                 }
-                Try::Held(holder) => txn.wait_row(self.table, key, holder, patience)?,
+                Try::Held(holder) => {
+                    *has_waited = true;
+                    txn.wait_row(self.table, key, holder)?;
+                }
                 Try::Shared => txn.wait_exclusive(row)?,
                 Try::NoXid => drop(txn.ensure_xid()?),
                 Try::Full(need) => self.room_for_row(txn, key, need)?,

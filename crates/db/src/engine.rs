@@ -115,7 +115,7 @@ impl Engine {
         let begun = match self.state.load(Ordering::Relaxed) {
             OPEN => self.below(options).and_then(|below| match self.txns.begin(below) {
                 Err(Error::TooManyTransactions { .. }) if options.is_check => self.txns.begin_own(below),
-                begun => begun,
+                begun => begun.map_err(|error| below.by_deadline(self.txns.now(), error)),
             }),
             _ => Err(Error::Closed),
         };
@@ -124,8 +124,9 @@ impl Engine {
 
     /// When a transaction asked to begin that `error` has kept from it.
     pub(crate) fn failed_to_begin(&self, options: TxnOptions, error: &Error) -> Nanos {
-        let now = self.txns.now();
+        let now = options.attempt.first.unwrap_or_else(|| self.txns.now());
         match self.below(options) {
+            _ if options.attempt.first.is_some() => now,
             Ok(below) if matches!(error, Error::TooManyTransactions { .. }) => now - below.session_timeout,
             _ => now,
         }

@@ -194,11 +194,15 @@ impl Again {
     /// The answer, if the run with this number, which `cause` has ended, was the last one.
     fn gives_up(&self, db: &Db, runs: u32, cause: &Error) -> Option<Error> {
         let elapsed = self.elapsed(db);
+        let holder = cause.blocker().unwrap_or_default();
+        let cause = || match cause {
+            Error::Deadline { cause, .. } => Arc::clone(cause),
+            _ => Arc::new(cause.clone()),
+        };
         if elapsed >= self.limit {
-            let holder = cause.blocker().unwrap_or_default();
-            return Some(Error::Deadline { holder, runs, elapsed, cause: Arc::new(cause.clone()) });
+            return Some(Error::Deadline { holder, runs, elapsed, cause: cause() });
         }
-        (runs == MAX_RUNS).then(|| Error::Exhausted { runs, cause: Arc::new(cause.clone()) })
+        (runs == MAX_RUNS).then(|| Error::Exhausted { runs, cause: cause() })
     }
 
     /// Notes what has ended a run.

@@ -95,9 +95,10 @@ pub struct Savepoint {
 
 impl Transaction {
     pub(crate) fn begin(engine: &Arc<Engine>, options: TxnOptions) -> Self {
+        let options = options.asked_at(|| engine.txns.now());
         let meter = engine.profiler.meter(options.label);
         let (began, state) = match engine.profiler.during(meter.as_deref(), || engine.begin(options)) {
-            Ok(txn) => (txn.began(), State::Live(Live::new(txn))),
+            Ok(txn) => (options.attempt.first.unwrap_or(txn.began()), State::Live(Live::new(txn))),
             Err(error) => {
                 meter.iter().for_each(|meter| meter.fail(&error));
                 let failure = Failure { error, watermark: Csn::ZERO, has_begun: false };
@@ -196,7 +197,7 @@ impl Transaction {
         self.meter.is_some()
     }
 
-    /// When it began, by the clock of the lock manager.
+    /// When it, or its first attempt, began, or was asked for if it has a deadline. By the clock of the lock manager.
     pub(crate) const fn began(&self) -> Nanos {
         self.began
     }
@@ -244,6 +245,7 @@ impl Transaction {
             Err(error) => error,
         };
         live.name_tables(&self.engine, &mut error);
+        let error = live.txn.by_deadline(error);
         self.engine.damage.note(&error);
         if leaves_transaction(&error) { Err(error) } else { Err(self.fail(state, error, true)) }
     }

@@ -41,31 +41,39 @@ use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_sync::{Nanos, ParkOutcome};
 use std::time::Duration;
 
-/// The waits of one operation for holders of rows. The time limit counts from the first of several waits in a row for the
-/// same row: its holders may change.
+/// The time that one operation has for all its waits, whatever they are for. It counts from the first of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     timeout: Duration,
-    /// The row waited for last, and the times of that wait.
+    /// When the first wait began.
+    since: Option<Nanos>,
+    /// The row waited for last, and the times of that wait: its holders may change.
     last: Option<(RowHash, WaitTime)>,
 }
 
 impl Patience {
-    /// Of an operation that waits for a row for at most so long.
+    /// The time of an operation whose waits last for at most so long together.
     #[must_use]
     pub const fn new(timeout: Duration) -> Self {
-        Self { timeout, last: None }
+        Self { timeout, since: None, last: None }
     }
 
     /// Whether there was a wait.
     #[must_use]
     pub const fn has_waited(&self) -> bool {
-        self.last.is_some()
+        self.since.is_some()
+    }
+
+    /// What is left for a wait that begins at `now`.
+    pub fn left(&mut self, now: Nanos) -> Duration {
+        let since = *self.since.get_or_insert(now);
+        if self.timeout == Duration::MAX { Duration::MAX } else { self.timeout.saturating_sub(now.since(since)) }
     }
 
     fn time_for(&mut self, row: RowHash, now: Nanos) -> &mut WaitTime {
+        let left = self.left(now);
         let last = self.last.filter(|&(last, _)| last == row);
-        &mut self.last.insert(last.unwrap_or_else(|| (row, WaitTime::new(now, self.timeout)))).1
+        &mut self.last.insert(last.unwrap_or_else(|| (row, WaitTime::new(now, left)))).1
     }
 }
 

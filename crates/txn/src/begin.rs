@@ -40,6 +40,7 @@ impl TxnManager {
         };
         lease.owner.begin_attempt(options.label, options.attempt);
         let mut txn = Txn::new(self.clone(), lease, options);
+        txn.limit_log_waits();
         txn.take_first_snapshot();
         Ok(txn)
     }

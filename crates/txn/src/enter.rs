@@ -24,7 +24,8 @@ impl Txn {
         kept
     }
 
-    /// Makes sure that one entry of `bytes` fits. Where memory is spent, the transaction waits for some (see [`crate::room`]).
+    /// Makes sure that one entry of `bytes` fits. Where memory is spent, the transaction waits for some (see [`crate::room`]),
+    /// up to its deadline.
     pub(crate) fn reserve_undo(&mut self, bytes: usize) -> Result<()> {
         self.reserve_undo_or_wait(bytes, true)
     }
@@ -32,12 +33,11 @@ impl Txn {
     /// As [`reserve_undo`](Self::reserve_undo). `waits` says whether to wait for other transactions.
     pub(crate) fn reserve_undo_or_wait(&mut self, bytes: usize, waits: bool) -> Result<()> {
         let manager = self.manager.clone();
-        let may_agree = self.may_agree();
-        let lease = self.lease_mut();
-        if manager.try_reserve_undo(lease, bytes).is_ok() {
+        if manager.try_reserve_undo(self.lease_mut(), bytes).is_ok() {
             return Ok(());
         }
-        manager.wait_for_undo(lease, bytes, may_agree, waits)
+        let (may_agree, most) = (self.may_agree(), self.time_left());
+        manager.wait_for_undo(self.lease_mut(), bytes, may_agree, waits, most)
     }
 
     /// Enters how a change is taken back, and what the row was, before the change itself, and returns what the tuple header

@@ -22,6 +22,7 @@
 
 mod begin;
 mod ceiling;
+mod deadline;
 mod early_release;
 mod enter;
 mod finish;

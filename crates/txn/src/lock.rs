@@ -4,6 +4,7 @@ use crate::status::Status;
 use crate::txn::Txn;
 use foreshore_base::{Csn, Error, Result, TableId, Xid};
 use foreshore_lock::{Interval, NewRange, NewShare, Owner, Patience, TableMode, Target};
+use std::time::Duration;
 
 impl Txn {
     /// Locks a table to the end of the transaction, or strengthens its lock. In a mode that reads the whole table the
@@ -16,7 +17,7 @@ impl Txn {
         if self.try_lock_table(table, mode) {
             return Ok(());
         }
-        let (manager, timeout) = (self.manager.clone(), self.lock_timeout());
+        let (manager, timeout) = (self.manager.clone(), self.time_for_a_lock());
         let mut tag = Csn::ZERO;
         let granted = self.waiting(|owner| {
             tag = manager.locks.lock_table(owner, table, mode, timeout)?;
@@ -43,7 +44,7 @@ impl Txn {
         if self.try_share(target) {
             return Ok(());
         }
-        let (manager, timeout) = (self.manager.clone(), self.lock_timeout());
+        let (manager, timeout) = (self.manager.clone(), self.time_for_a_lock());
         self.waiting(|owner| manager.locks.share(owner, target, timeout))
     }
 
@@ -71,7 +72,7 @@ impl Txn {
     /// # Errors
     /// As [`lock_table`](Self::lock_table).
     pub fn wait_to_cover(&mut self, table: TableId, interval: &Interval) -> Result<()> {
-        let (manager, timeout) = (self.manager.clone(), self.lock_timeout());
+        let (manager, timeout) = (self.manager.clone(), self.time_for_a_lock());
         self.waiting(|owner| manager.locks.wait_to_cover(owner, table, interval, timeout))
     }
 
@@ -104,7 +105,7 @@ impl Txn {
     /// # Errors
     /// As [`lock_table`](Self::lock_table). There is no turn to end then.
     pub fn wait_exclusive(&mut self, target: Target<'_>) -> Result<()> {
-        let (manager, timeout) = (self.manager.clone(), self.lock_timeout());
+        let (manager, timeout) = (self.manager.clone(), self.time_for_a_lock());
         let granted = self.waiting(|owner| manager.locks.wait_exclusive(owner, target, timeout));
         // The wait may have succeeded and the reservation after it failed.
         granted.inspect_err(|_| self.end_exclusive())
@@ -116,10 +117,18 @@ impl Txn {
         self.manager.locks.end_exclusive(&mut lease.owner);
     }
 
-    /// What an operation that may wait for rows begins with.
-    #[must_use]
-    pub fn patience(&self) -> Patience {
-        Patience::new(self.lock_timeout())
+    /// The time of the operation that runs for all its waits for locks. [`release`](Self::release) ends the operation.
+    fn patience(&mut self) -> Patience {
+        let timeout = self.lock_timeout();
+        *self.patience.get_or_insert(Patience::new(timeout))
+    }
+
+    /// How long a wait for a lock that begins now may last.
+    fn time_for_a_lock(&mut self) -> Duration {
+        let (now, mut patience) = (self.manager.locks.now(), self.patience());
+        let left = patience.left(now);
+        self.patience = Some(patience);
+        left
     }
 
     /// Waits for `holder`, whom [`row_holder`](Self::row_holder) named for the row, and returns when there is reason to
@@ -127,9 +136,9 @@ impl Txn {
     ///
     /// # Errors
     /// `RollbackParked` where the rollback of the holder is parked; as [`lock_table`](Self::lock_table).
-    pub fn wait_row(&mut self, table: TableId, key: &[u8], holder: Xid, patience: &mut Patience) -> Result<()> {
-        let manager = self.manager.clone();
-        self.waiting(|owner| {
+    pub fn wait_row(&mut self, table: TableId, key: &[u8], holder: Xid) -> Result<()> {
+        let (manager, mut patience) = (self.manager.clone(), self.patience());
+        let waited = self.waiting(|owner| {
             if let Status::Committed(csn) = manager.window.get(holder) {
                 // WAIT: help - or park behind the leader: the holder has only its durability to wait for. With early release of
                 // all locks nobody comes here.
@@ -139,8 +148,10 @@ impl Txn {
                 return Err(refusal);
             }
             let is_live = || manager.window.get(holder) == Status::Live && !manager.is_halted();
-            manager.locks.wait_xid(owner, table, key, holder, &is_live, patience)
-        })
+            manager.locks.wait_xid(owner, table, key, holder, &is_live, &mut patience)
+        });
+        self.patience = Some(patience);
+        waited
     }
 
     /// See [`LockManager::pass_on`](foreshore_lock::LockManager::pass_on).

@@ -15,6 +15,7 @@ use crate::undo::{Arena, SpillFile, Undo};
 use crate::view::{KeptView, View, Views};
 use foreshore_base::{Csn, Error, GroupNo, Result, Xid};
 use foreshore_lock::{LockManager, Owner};
+use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::AtomicBool;
 use foreshore_sync::{EventCount, Nanos, ShardedCounter, SystemClock, pause};
 use foreshore_wal::{Log, Session};
@@ -222,6 +223,13 @@ impl TxnManager {
         let active = self.void_left(next_xid).iter().map(|active| (active.xid, active.first_group)).collect();
         let (clock, window_lo) = (self.clock(), self.window.lo());
         CheckpointView { next_xid, active, ceiling: self.xids.ceiling(), clock, window_lo }
+    }
+
+    /// The first record of the transaction with this number of an owner is about to be appended.
+    pub(crate) fn note_first_record(&self, owner: usize) {
+        if !mutant("txn: checkpoints overlook the first record") {
+            self.active.note_first_record(owner, || self.log.next_group());
+        }
     }
 
     /// The time by the clock that stamps the begins of transactions.

@@ -16,7 +16,7 @@
 //! | no other session holds memory | `TransactionTooLarge`: it does not fit alone |
 //! | no other session holds memory, and transactions that have ended left their entries between its own | `UndoMemory`: its end frees them, and it fits alone |
 //! | it joined last, and each holder waits for memory, or by way of locks for an owner that does, or is a parked rollback | `UndoMemory`: its rollback lets the others go on |
-//! | the time is over | `UndoMemory` |
+//! | the time is over, that of each wait or that of the transaction | `UndoMemory` |
 //!
 //! **No deadlock.** When the last running holder begins to wait, for a lock or for memory, all sessions in the queue look again, and the one
 //! that joined last ends. The first in the queue ends only if no other session waits for memory.
@@ -82,12 +82,20 @@ impl TxnManager {
     }
 
     /// Waits in the queue until one entry of `bytes` fits. What the session has of the log's space goes back: the holders may need it to
-    /// end. The caller reserves it again.
+    /// end. The caller reserves it again. `most`: how long the transaction may wait, if its waits are limited.
     #[cold]
-    pub(crate) fn wait_for_undo(&self, lease: &mut Lease, bytes: usize, may_agree: bool, waits: bool) -> Result<()> {
+    pub(crate) fn wait_for_undo(
+        &self,
+        lease: &mut Lease,
+        bytes: usize,
+        may_agree: bool,
+        waits: bool,
+        most: Option<Duration>,
+    ) -> Result<()> {
         lease.session.release();
         lease.undo.join_queue();
-        let until = (self.undo_patience < Duration::MAX).then(|| self.time.now() + self.undo_patience);
+        let most = most.map_or(self.undo_patience, |most| most.min(self.undo_patience));
+        let until = (most < Duration::MAX).then(|| self.time.now() + most);
         let mut search = Search { bytes, waits, until, forced: false, not_moved: None };
         let outcome = self.search_undo(&mut search, lease, may_agree);
         lease.undo.leave_queue();

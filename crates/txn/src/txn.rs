@@ -13,7 +13,7 @@ use crate::undo::MAX_STRUCTURE;
 use foreshore_base::{Csn, Error, Lsn, Result, Xid};
 use foreshore_buffer::format::UNDOABLE;
 use foreshore_buffer::{Change, ExclusiveGuard};
-use foreshore_lock::Attempt;
+use foreshore_lock::{Attempt, Patience};
 use foreshore_sync::model::mutant;
 use foreshore_sync::{Nanos, thread_index};
 use foreshore_wal::{Dep, Session, SpaceWait};
@@ -30,7 +30,7 @@ pub struct TxnOptions {
     pub lock_timeout: Duration,
     /// How long it waits in line for a session to begin in.
     pub session_timeout: Duration,
-    /// How long after the begin of its first attempt all its waits for locks and for a session are over.
+    /// How long after its first attempt was asked for all its waits are over: for a session, for locks, for undo memory and for log space.
     pub deadline: Option<Duration>,
     /// What came before, if it is run again.
     pub attempt: Attempt,
@@ -54,14 +54,6 @@ impl Default for TxnOptions {
             reads: SnapshotKind::Latest,
             snapshot_limits: None,
         }
-    }
-}
-
-impl TxnOptions {
-    /// How long a wait for a session that begins now may last.
-    pub(crate) fn time_for_a_session(&self, now: Nanos) -> Duration {
-        let left = self.deadline.map(|deadline| (self.attempt.first.unwrap_or(now) + deadline).since(now));
-        left.map_or(self.session_timeout, |left| left.min(self.session_timeout))
     }
 }
 
@@ -93,8 +85,12 @@ pub struct Txn {
     pub(crate) last_lsn: Lsn,
     observed: Csn,
     lock_timeout: Duration,
-    /// When all its waits for locks are over.
-    deadline: Option<Nanos>,
+    /// When all its waits are over.
+    pub(crate) deadline: Option<Nanos>,
+    /// When its first attempt was asked for.
+    pub(crate) first: Nanos,
+    /// The time of the operation that runs for its waits for locks, from the first of them on.
+    pub(crate) patience: Option<Patience>,
     pub(crate) label: &'static str,
     pub(crate) isolation: Isolation,
     pub(crate) reads: SnapshotKind,
@@ -124,6 +120,8 @@ impl Txn {
         let snapshot_limits = options.snapshot_limits.unwrap_or(manager.snapshot_limits);
         let first = options.attempt.first.unwrap_or(lease.owner.began());
         Self {
+            first,
+            patience: None,
             manager,
             deadline: options.deadline.map(|deadline| first + deadline),
             lease: Some(lease),
@@ -168,11 +166,10 @@ impl Txn {
         self.lease_mut().owner.set_thread(Some(thread_index()));
     }
 
-    /// How long a wait for a lock that begins now may last.
+    /// How long the waits for locks of an operation that begins now may last.
     #[must_use]
     pub(crate) fn lock_timeout(&self) -> Duration {
-        let left = self.deadline.map(|deadline| deadline.since(self.manager.locks.now()));
-        left.map_or(self.lock_timeout, |left| left.min(self.lock_timeout))
+        self.time_left().map_or(self.lock_timeout, |left| left.min(self.lock_timeout))
     }
 
     /// The newest commit that the transaction has read from.
@@ -223,8 +220,9 @@ impl Txn {
             if !matches!(done, Err(Error::DiskFull { .. })) || !freed {
                 return done.map_err(|error| self.manager.name_log_holder(error));
             }
-            self.release();
-            freed = self.session().wait_for_space(wait.get_or_insert_with(SpaceWait::default))?;
+            self.give_back();
+            let most = self.time_left();
+            freed = self.session().wait_for_space(wait.get_or_insert_with(|| SpaceWait::within(most)))?;
         }
     }
 
@@ -298,6 +296,12 @@ impl Txn {
     /// Ends an operation: log space that it reserved and did not use goes back. A transaction that is idle must not sit on
     /// it, because the space is that of the log's buffer and others may wait for it. So does memory for undo where it is short.
     pub fn release(&mut self) {
+        self.patience = None;
+        self.give_back();
+    }
+
+    /// Gives back what is reserved and was not used.
+    fn give_back(&mut self) {
         self.reserved = (0, None);
         let may_agree = self.may_agree();
         let has_xid = self.xid.is_some();
@@ -340,8 +344,8 @@ impl Txn {
 
     /// A record of this transaction is about to be appended: checkpoints keep the log from here on if it is the first one.
     pub(crate) fn before_record(&self) {
-        if self.last_lsn == Lsn::ZERO && !mutant("txn: checkpoints overlook the first record") {
-            self.manager.active.note_first_record(self.lease().owner.index(), || self.manager.log.next_group());
+        if self.last_lsn == Lsn::ZERO {
+            self.manager.note_first_record(self.lease().owner.index());
         }
     }
 

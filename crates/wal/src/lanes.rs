@@ -9,6 +9,7 @@
 use foreshore_base::Result;
 use foreshore_sync::model::mutant;
 use foreshore_sync::{EventCount, LockRank, Mutex};
+use std::time::Duration;
 
 /// The lanes of a log.
 #[derive(Debug)]
@@ -32,22 +33,34 @@ impl SharedLanes {
         (slot < self.own).then_some(slot)
     }
 
-    /// Takes a lane; waits while all are taken. `check` says whether to go on.
-    pub(crate) fn take(&self, check: impl Fn() -> Result<()>) -> Result<usize> {
+    /// Takes a lane; waits while all are taken. `check` says whether to go on, and `left` for how long to wait, or not at all.
+    pub(crate) fn take(
+        &self,
+        check: impl Fn() -> Result<()>,
+        left: impl Fn() -> Result<Option<Duration>>,
+    ) -> Result<usize> {
+        // A thread that gives up may have been woken in the place of another.
+        let pass_on = || {
+            if !mutant("lanes: one gives up without a word") {
+                self.left.notify_one();
+            }
+        };
         loop {
-            // A thread that gives up may have been woken in the place of another.
-            check().inspect_err(|_| {
-                if !mutant("lanes: one gives up without a word") {
-                    self.left.notify_one();
-                }
-            })?;
+            check().inspect_err(|_| pass_on())?;
             let key = self.left.prepare();
             if let Some(lane) = self.free.lock().pop() {
                 self.left.cancel(key);
                 return Ok(lane);
             }
-            // WAIT: park - for one that leaves its lane: at the end of its operation, or before it waits for a lock.
-            self.left.wait(key, None);
+            match left() {
+                // WAIT: park - for one that leaves its lane: at the end of its operation, or before it waits for a lock.
+                Ok(most) => drop(self.left.wait(key, most)),
+                Err(over) => {
+                    self.left.cancel(key);
+                    pass_on();
+                    return Err(over);
+                }
+            }
         }
     }
 

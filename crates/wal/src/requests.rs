@@ -58,12 +58,18 @@ pub struct SpaceWait {
 
 impl Default for SpaceWait {
     fn default() -> Self {
-        let clock = SystemClock::new();
-        Self { end: clock.now() + PATIENCE, clock }
+        Self::within(None)
     }
 }
 
 impl SpaceWait {
+    /// The time of a writer that may not wait for longer than `most`, if that is limited.
+    #[must_use]
+    pub fn within(most: Option<Duration>) -> Self {
+        let clock = SystemClock::new();
+        Self { end: clock.now() + most.map_or(PATIENCE, |most| most.min(PATIENCE)), clock }
+    }
+
     pub(crate) fn left(&self) -> Duration {
         self.end.since(self.clock.now())
     }

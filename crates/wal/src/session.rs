@@ -16,9 +16,9 @@ use foreshore_sync::model::mutant;
 use foreshore_sync::spent::{self, Spent};
 use pieces::Pieces;
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, mem};
 
 /// How long a session waits for ring space at most before it tries to lead again.
 const SPACE_RETRY: Duration = Duration::from_millis(1);
@@ -42,6 +42,8 @@ pub struct Session {
     purpose: Purpose,
     /// Whether ordinary reservations are for work that frees space.
     frees: bool,
+    /// When its waits for log space are over, by the clock of the throttle, if they are limited.
+    until: Option<Nanos>,
     /// Commits that the flusher was asked for and that are not known to be durable, ascending, and when, if that is measured.
     unacked: VecDeque<(Lsn, Option<Nanos>)>,
     /// Whether waits are measured.
@@ -84,6 +86,7 @@ impl Session {
             owed: 0,
             purpose: Purpose::Ordinary,
             frees: false,
+            until: None,
             unacked: VecDeque::new(),
             measures,
             is_counted: false,
@@ -109,8 +112,8 @@ impl Session {
     /// given up. Call it without latches.
     ///
     /// # Errors
-    /// `DiskFull` if prepared log space is short, none can be made and none is given up; `Poisoned`; what making log space
-    /// failed with.
+    /// `DiskFull` if prepared log space is short, none can be made and none is given up; `LogSpace` if the time for waits is over (see
+    /// [`Session::limit_waits`]); `Poisoned`; what making log space failed with.
     ///
     /// # Panics
     /// If `max_bytes` is above [`crate::Log::max_reserve`].
@@ -204,18 +207,27 @@ impl Session {
         }
         let lane = match self.lane {
             Some(lane) => lane,
-            None => shared.lanes.take(|| shared.pipeline.poison_error().map_or(Ok(()), Err))?,
+            None => {
+                let check = || shared.pipeline.poison_error().map_or(Ok(()), Err);
+                shared.lanes.take(check, || self.time_to_wait(purpose))?
+            }
         };
         self.lane = Some(lane);
         if shared.drops_groups() && shared.buffer.is_short(lane) {
             // WAIT: help - a copy, and the next half of the lane is free when this one is full.
             shared.pipeline.lead_for_space(lane);
         }
+        let mut is_first = true;
         let admitted = shared.pipeline.make_room(lane, Some(SPACE_RETRY), || {
             if purpose == Purpose::Ordinary {
                 shared.admit_space(frees)?;
             }
-            Ok(shared.buffer.admit(lane, more))
+            let found = shared.buffer.admit(lane, more);
+            // Before the second look the session has led, if it could: that is no wait.
+            if found.is_none() && !mem::take(&mut is_first) {
+                self.time_to_wait(purpose)?;
+            }
+            Ok(found)
         });
         if admitted.is_err() && self.credit == 0 && !mutant("lanes: one that is refused keeps its lane") {
             // Nothing ends here, and others wait for the lane.
@@ -299,6 +311,18 @@ impl Session {
     /// # Panics
     /// If tag or flags have bits outside of theirs.
     pub fn append_large(&mut self, record: Record<'_>, dep: Dep) -> Result<Lsn> {
+        self.append_large_after(record, dep, || ())
+    }
+
+    /// As [`Session::append_large`]. Calls `before` once, when nothing that is waited for or refused comes before the first append any
+    /// more: where the caller has to say from which group on the log is needed.
+    ///
+    /// # Errors
+    /// As [`Session::append_large`]. Where `before` was not called, nothing of the record is in the log.
+    ///
+    /// # Panics
+    /// As [`Session::append_large`].
+    pub fn append_large_after(&mut self, record: Record<'_>, dep: Dep, before: impl FnOnce()) -> Result<Lsn> {
         let total = record.payload_len();
         let max = self.shared.max_large;
         if total > max {
@@ -306,11 +330,12 @@ impl Session {
         }
         if total <= self.shared.max_record {
             self.reserve(Self::cost(total))?;
+            before();
             return Ok(self.append(record, dep));
         }
         assert!(record.flags & !flags::CALLER == 0, "flags {:#x} are not the caller's", record.flags);
         let mut pieces = Pieces::of(record.parts);
-        let (mut first, mut lsn, mut left) = (None::<Lsn>, dep.lsn(), total);
+        let (mut first, mut lsn, mut left, mut before) = (None::<Lsn>, dep.lsn(), total, Some(before));
         while left > 0 {
             let len = left.min(self.shared.max_record - 8);
             left -= len;
@@ -322,6 +347,7 @@ impl Session {
             let link = link.to_le_bytes();
             let parts: Vec<&[u8]> = std::iter::once(&link[..]).chain(pieces.take(len)).collect();
             self.reserve(Self::cost(8 + len))?;
+            before.take().into_iter().for_each(|before| before());
             // Only the last fragment speaks for the record.
             let caller = if left == 0 { record.flags } else { 0 };
             lsn = self.append_any(Record { tag: record.tag, flags: caller | kind, parts: &parts }, lsn);

@@ -67,6 +67,7 @@ impl fmt::Display for Error {
             }
             Self::TransactionTooLarge { max } => write_too_large(f, *max),
             Self::UndoMemory { max, holder } => write_undo_memory(f, *max, holder),
+            Self::LogSpace => f.write_str(LOG_SPACE),
             Self::OutOfFrames { frames } => write!(f, "all {frames} frames of the pool are in use at once"),
             Self::InvalidOption { name, value, expected } => {
                 write!(f, "option {name} cannot be {value:?}, expected {expected}")
@@ -74,6 +75,9 @@ impl fmt::Display for Error {
         }
     }
 }
+
+const LOG_SPACE: &str =
+    "no log space came free in time: the log is full until a checkpoint has caught up with the writers";
 
 fn write_undecodable(f: &mut fmt::Formatter<'_>, part: &str, table: &TableRef, key: &[u8]) -> fmt::Result {
     write!(f, "the {part} of a row does not decode to its type: table {table} key ")?;

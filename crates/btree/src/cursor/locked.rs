@@ -116,7 +116,6 @@ impl Cursor {
     pub(super) fn lock_leaf(&mut self, txn: &mut Txn, span: &mut Span, end: End) -> Result<Rest> {
         let (tree, locking) = (self.tree.clone(), self.locking);
         let mut restarts = Restarts::default();
-        let mut patience = txn.patience();
         let rest = loop {
             self.rows(end).clear();
             self.copied_at = txn.last_lsn();
@@ -137,7 +136,7 @@ impl Cursor {
                 Step::Held(key, holder) => {
                     // Of the row alone: writers that come later stay behind this reader.
                     txn.share(Target::row(tree.table, &key))?;
-                    txn.wait_row(tree.table, &key, holder, &mut patience)?;
+                    txn.wait_row(tree.table, &key, holder)?;
                 }
                 Step::Busy(key) => txn.share(Target::row(tree.table, &key))?,
                 Step::Behind(interval) => txn.wait_to_cover(tree.table, &interval)?,

@@ -1,6 +1,7 @@
 //! What a caller may choose for a transaction when it begins.
 
 use foreshore_lock::Attempt;
+use foreshore_sync::Nanos;
 use foreshore_txn::{Isolation, SnapshotKind};
 use std::time::Duration;
 
@@ -92,15 +93,25 @@ impl TxnOptions {
         self
     }
 
-    /// How long [`Db::run_with`](crate::Db::run_with) repeats the transaction; without it three times the lock timeout, or that of the database if that is longer. When it is over
-    /// the answer to a run that others ended is [`Deadline`](crate::Error::Deadline). A run that needs no wait goes on beyond it.
+    /// How long [`Db::run_with`](crate::Db::run_with) repeats the transaction; without it three times the lock timeout, or that of the
+    /// database if that is longer. When it is over the answer to a run that others ended is
+    /// [`Deadline`](crate::Error::Deadline). A run that needs no wait goes on beyond it.
     ///
-    /// A deadline that is set here also ends waits for locks and to begin, and with it a run that met
-    /// [`LockTimeout`](crate::Error::LockTimeout) is repeated. Counted from the begin of the first run. A transaction of
-    /// [`Db::begin_with`](crate::Db::begin_with) is not repeated, and its waits for locks end with `LockTimeout`.
+    /// A deadline that is set here also ends every wait of the transaction: to begin, for locks, for undo memory and for log space. The
+    /// answer is `Deadline`, whose cause says what was waited for; [`Db::begin_with`](crate::Db::begin_with) gives the same. With it a run
+    /// that met [`LockTimeout`](crate::Error::LockTimeout) before is repeated. It counts from the call that asks for the first run. Not
+    /// limited are the wait for durability and what a rollback takes.
     #[must_use]
     pub const fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
+        self
+    }
+
+    /// The same for a transaction that is asked for at `now`: where there is a deadline it counts from here.
+    pub(crate) fn asked_at(mut self, now: impl FnOnce() -> Nanos) -> Self {
+        if self.deadline.is_some() {
+            self.attempt.first.get_or_insert_with(now);
+        }
         self
     }
 

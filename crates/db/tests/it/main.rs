@@ -9,6 +9,7 @@ mod commit;
 mod crash;
 mod create;
 mod cut;
+mod deadline;
 mod disk_full;
 mod doublewrite;
 mod drop;

@@ -192,7 +192,6 @@ impl Toy {
 
     pub(crate) fn get(&self, txn: &mut Txn, row: u64) -> Result<i64> {
         txn.lock_table(TABLE, TableMode::IntentShared)?;
-        let mut patience = txn.patience();
         loop {
             txn.share(Target::row(TABLE, &key(row)))?;
             let holder = {
@@ -203,7 +202,7 @@ impl Toy {
                     RowHolder::Unknown => panic!("a header names nobody"),
                 }
             };
-            txn.wait_row(TABLE, &key(row), holder, &mut patience)?;
+            txn.wait_row(TABLE, &key(row), holder)?;
         }
     }
 
@@ -220,7 +219,7 @@ impl Toy {
         txn.lock_table(TABLE, TableMode::IntentExclusive)?;
         let xid = txn.ensure_xid()?;
         txn.reserve(change_cost(1, BODY), BODY)?;
-        let (mut has_turn, mut patience) = (false, txn.patience());
+        let mut has_turn = false;
         loop {
             let mut page = self.pool.exclusive(page_of(row))?;
             let before = header(&page);
@@ -245,7 +244,7 @@ impl Toy {
                 txn.end_exclusive();
             }
             match holder {
-                RowHolder::Other(holder) => txn.wait_row(TABLE, &key(row), holder, &mut patience)?,
+                RowHolder::Other(holder) => txn.wait_row(TABLE, &key(row), holder)?,
                 _ => {
                     txn.wait_exclusive(Target::row(TABLE, &key(row)))?;
                     has_turn = true;

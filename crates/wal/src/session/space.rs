@@ -5,7 +5,9 @@ use super::{Purpose, Session};
 use crate::requests::SpaceWait;
 use crate::returns::Registered;
 use foreshore_base::{Error, Result};
+use foreshore_sync::pause;
 use foreshore_sync::spent::{self, Spent};
+use std::time::Duration;
 
 impl Session {
     /// [`Session::reserve`] when the disk has refused space. `need`: what was reserved before is included.
@@ -18,7 +20,7 @@ impl Session {
     /// Ring space goes back first, and what was granted and is not charged.
     #[cold]
     pub(super) fn repeat_after_wait(&mut self, mut reserve: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
-        let (wait, shared, slot) = (SpaceWait::default(), self.shared.clone(), self.slot);
+        let (wait, shared, slot) = (SpaceWait::within(self.time_left()), self.shared.clone(), self.slot);
         self.undo_log.give_back(&shared, 0);
         shared.take_from_idle();
         loop {
@@ -70,6 +72,30 @@ impl Session {
         shared.pipeline.poison_error().map_or(Ok(freed), Err)
     }
 
+    /// Limits the waits for log space from now on to `most` together; `None` for no limit. Not those for the log of a rollback or an end.
+    pub fn limit_waits(&mut self, most: Option<Duration>) {
+        self.until = most.map(|most| self.shared.throttle.now() + most);
+    }
+
+    /// What is left for waits for log space, if that is limited.
+    fn time_left(&self) -> Option<Duration> {
+        self.until.map(|until| until.since(self.shared.throttle.now()))
+    }
+
+    /// Whether the time for waits for log space is over.
+    pub(super) fn is_over(&self) -> bool {
+        self.time_left().is_some_and(|left| left.is_zero())
+    }
+
+    /// What is left for waits for log space of a reservation for `purpose`, if that is limited.
+    ///
+    /// # Errors
+    /// `LogSpace` when the time is over.
+    pub(super) fn time_to_wait(&self, purpose: Purpose) -> Result<Option<Duration>> {
+        let left = self.time_left().filter(|_| purpose == Purpose::Ordinary);
+        if left.is_some_and(|left| left.is_zero()) { Err(Error::LogSpace) } else { Ok(left) }
+    }
+
     /// Sets whether reservations from now on are for work that frees space. On a full disk such work may use the margin of
     /// prepared log, too. Returns the former setting.
     pub fn set_frees(&mut self, frees: bool) -> bool {
@@ -83,10 +109,10 @@ impl Session {
         // The cleaner and the checkpointer need it to move the redo start.
         self.leave();
         let shared = &*self.shared;
+        pause::point("wal: a session is slowed");
         let stopped = || shared.pipeline.poison_error();
-        spent::during(Spent::LogWait, || {
-            shared.throttle.pay(owed, || shared.totals.bytes(), || stopped().is_some());
-        });
-        stopped().map_or(Ok(need), Err)
+        let ends = || stopped().is_some() || self.is_over();
+        let is_granted = spent::during(Spent::LogWait, || shared.throttle.pay(owed, || shared.totals.bytes(), ends));
+        stopped().map_or(if is_granted { Ok(need) } else { Err(Error::LogSpace) }, Err)
     }
 }

@@ -99,8 +99,14 @@ impl Throttle {
         self.waited.load(Ordering::Relaxed)
     }
 
-    /// Pays for `bytes`, waiting for its place in the line, while `written` bytes of log slow writers and `stopped` says no.
-    pub(crate) fn pay(&self, bytes: u64, written: impl Fn() -> u64, stopped: impl Fn() -> bool) {
+    /// The time by the clock that payments are measured with.
+    pub(crate) fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    /// Pays for `bytes`, waiting for its place in the line, while `written` bytes of log slow writers and `stopped` says no. Whether the line
+    /// has been granted so far. What was not granted stays in the line.
+    pub(crate) fn pay(&self, bytes: u64, written: impl Fn() -> u64, stopped: impl Fn() -> bool) -> bool {
         let begun = self.clock.now();
         let mine = {
             let mut line = self.line.lock();
@@ -108,19 +114,21 @@ impl Throttle {
             line.issued += bytes as f64;
             line.issued
         };
-        loop {
+        let is_granted = loop {
             let key = self.moved.prepare();
             let left = self.left(mine, written());
-            if left < SHORTEST || stopped() {
+            let is_granted = left < SHORTEST;
+            if is_granted || stopped() {
                 self.moved.cancel(key);
-                break;
+                break is_granted;
             }
             // WAIT: park - until the line has been granted so far; a later redo start notifies.
             self.moved.wait(key, Some(left.min(LOOK)));
-        }
+        };
         let waited = self.clock.now().since(begun);
         // ORDERING: Relaxed, a counter.
         self.waited.fetch_add(u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        is_granted
     }
 
     /// How long a payment up to `mine` has to wait yet, as things stand.
