@@ -111,8 +111,15 @@ impl Txn {
         let everything = self.manager.log.current();
         let dep = Dep::none().transaction(self.last_lsn).observed(self.observed()).page(everything);
         let record = Record { tag: xid.0, flags: 0, parts: &[&encode_mark(PREPARE), &body] };
-        self.before_record();
-        let lsn = self.session().append_large(record, dep)?;
+        // A checkpoint keeps the log from the first record on: not while that waits for log space.
+        let (manager, owner, is_first) = (self.manager.clone(), self.lease().owner.index(), self.last_lsn == Lsn::ZERO);
+        let before = || {
+            if is_first {
+                manager.note_first_record(owner)
+            }
+        };
+        let appended = self.session().append_large_after(record, dep, before);
+        let lsn = appended.map_err(|error| self.by_deadline(manager.name_log_holder(error)))?;
         self.last_lsn = lsn;
         // WAIT: help - or park behind the leader.
         self.manager.log.force(lsn)?;
