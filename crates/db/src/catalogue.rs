@@ -166,10 +166,10 @@ fn create_table<'e, K: Key + 'static, V: Value + 'static>(
 pub(crate) fn drop_table(engine: &Engine, live: &mut Live, name: &str) -> Result<bool> {
     // No thread creates the table or learns of it meanwhile.
     live.txn.lock_table(engine.catalogue.table(), TableMode::Exclusive)?;
-    if !engine.catalogue.get_newest(&mut live.txn, name.as_bytes(), &mut live.found)? {
-        return Ok(false);
-    }
-    let row = decode(&engine.files, &live.found)?;
+    let is_there = engine.catalogue.get_newest(&mut live.txn, name.as_bytes(), &mut live.found)?;
+    let row = if is_there { Some(decode(&engine.files, &live.found)?) } else { None };
+    check_seen(engine, live, name, row.as_ref().map(|row| row.table))?;
+    let Some(row) = row else { return Ok(false) };
     // A transaction that has used the table has ended after this, and one that has opened it finds it gone when it locks it.
     live.txn.lock_table(row.table, TableMode::Exclusive)?;
     let tree = match live.created(name) {
@@ -187,6 +187,20 @@ pub(crate) fn drop_table(engine: &Engine, live: &mut Live, name: &str) -> Result
     })?;
     live.dropped.push(tree);
     Ok(true)
+}
+
+/// Refuses to drop a table by its name if the transaction sees another one under that name, or one where there is none, because that one was
+/// dropped since its snapshot. `newest` has the name now.
+fn check_seen(engine: &Engine, live: &mut Live, name: &str, newest: Option<TableId>) -> Result<()> {
+    if live.created(name).is_some() {
+        return Ok(());
+    }
+    let Some(snapshot) = whole_snapshot(&live.txn)? else { return Ok(()) };
+    let seen = seen_by(engine, live, &snapshot, name)?.map(|info| info.tree.table());
+    match seen.filter(|&seen| newest != Some(seen) && !live.has_dropped(seen)) {
+        Some(seen) => Err(Error::TableDropped { table: seen.into() }),
+        None => Ok(()),
+    }
 }
 
 /// Calls `row` with each row of the catalogue that `txn` sees, and `damage` with each `Corrupted` that hides others.

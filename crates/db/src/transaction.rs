@@ -143,6 +143,10 @@ impl Transaction {
     /// free in the background once this transaction has committed and no such snapshot is left. What this transaction
     /// still writes through a [`Table`] that it opened before goes with the table.
     ///
+    /// At [`Isolation::Snapshot`](crate::Isolation::Snapshot) it is the table that the snapshot sees, if there is one. Where another
+    /// transaction has dropped that since, the answer is [`Error::TableDropped`], whether or not the name has been given to a new one.
+    /// A table that was created since is not dropped either: the answer is [`Error::Conflict`]. Both are retryable.
+    ///
     /// # Errors
     /// `TableName`, and those of any operation.
     pub fn drop_table(&self, name: &str) -> Result<bool> {

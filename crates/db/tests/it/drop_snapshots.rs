@@ -564,3 +564,50 @@ fn a_restart_frees_what_a_snapshot_held() {
     assert_eq!(settle(&db), before);
     assert_eq!(db.stats().held_tables, 0);
 }
+
+/// A transaction with a snapshot of its own drops the table that it sees, or is told that it cannot. It never says that there is none,
+/// and never drops another one.
+#[test]
+fn a_snapshot_transaction_drops_the_table_that_it_sees_or_is_refused() {
+    let (db, _fs) = in_memory();
+    let options = TxnOptions::new().isolation(Isolation::Snapshot).lock_timeout(Duration::ZERO);
+    for (is_created_again, vacuums) in [(false, false), (false, true), (true, false), (true, true)] {
+        fill(&db, 100);
+        let (late, reads) = (db.begin_with(options), db.begin_with(options));
+        drop_numbers(&db);
+        if vacuums {
+            db.vacuum().unwrap();
+        }
+        if is_created_again {
+            fill(&db, 7);
+        }
+        let case = (is_created_again, vacuums);
+        assert_eq!(reads.open(NUMBERS).unwrap().iter().count(), 100, "{case:?}");
+        let refused = late.drop_table(NUMBERS.name());
+        assert!(
+            matches!(&refused, Err(error @ Error::TableDropped { .. }) if error.is_retryable()),
+            "{case:?}: {refused:?}"
+        );
+        assert!(refused.unwrap_err().to_string().contains("\"numbers\""), "the table is named");
+        drop((late, reads));
+        if is_created_again {
+            assert_eq!(db.read().open(NUMBERS).unwrap().iter().count(), 7, "{case:?}");
+            let young = db.begin_with(options);
+            assert!(young.drop_table(NUMBERS.name()).unwrap(), "{case:?}");
+            young.commit().unwrap();
+        }
+    }
+    // It did not see the table, which has come since.
+    let early = db.begin_with(options);
+    fill(&db, 3);
+    let refused = early.drop_table(NUMBERS.name());
+    assert!(matches!(refused, Err(Error::Conflict { .. })), "{refused:?}");
+    assert_eq!(db.read().open(NUMBERS).unwrap().iter().count(), 3);
+    // What it drops itself is no other one's drop, and neither is what it creates in its place.
+    let own = db.begin_with(options);
+    assert!(own.drop_table(NUMBERS.name()).unwrap() && !own.drop_table(NUMBERS.name()).unwrap());
+    own.open(NUMBERS).unwrap().insert(1, 1).unwrap();
+    assert!(own.drop_table(NUMBERS.name()).unwrap() && !own.drop_table(NUMBERS.name()).unwrap());
+    own.commit().unwrap();
+    assert!(matches!(db.read().open(NUMBERS), Err(Error::NoTable { .. })));
+}
