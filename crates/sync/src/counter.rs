@@ -33,15 +33,19 @@ impl ShardedCounter {
     }
 }
 
-/// A small number of the calling thread, handed out in the order of first calls; 0 as a thread ends.
+/// A small number of the calling thread, which no other thread has or had, handed out in the order of first calls. As a thread ends, where
+/// its memory is gone, each call answers a new number.
 #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
 pub fn thread_index() -> usize {
-    static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-    std::thread_local! {
+    fn draw() -> usize {
+        static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         // ORDERING: Relaxed, only the number itself matters.
-        static INDEX: usize = NEXT.fetch_add(1, Ordering::Relaxed);
+        NEXT.fetch_add(1, Ordering::Relaxed)
     }
-    INDEX.try_with(|index| *index).unwrap_or(0)
+    std::thread_local! {
+        static INDEX: usize = draw();
+    }
+    INDEX.try_with(|index| *index).unwrap_or_else(|_| draw())
 }
 
 /// Under a model checker there is one shard, and a model must not depend on process-wide state.
@@ -54,6 +58,33 @@ pub fn thread_index() -> usize {
 mod tests {
     use super::*;
     use crate::primitive::thread;
+
+    /// What a thread does while its memory is taken down counts as no other thread's.
+    #[test]
+    fn the_number_of_a_thread_that_ends_is_no_other_threads() {
+        struct Last(std::sync::mpsc::Sender<usize>, std::cell::Cell<usize>);
+        impl Drop for Last {
+            fn drop(&mut self) {
+                let (number, again) = (thread_index(), thread_index());
+                assert!(self.1.get() == number || number < again, "its own, or a new one each time");
+                self.0.send(number).ok();
+            }
+        }
+        std::thread_local! {
+            static LAST: std::cell::RefCell<Option<Last>> = const { std::cell::RefCell::new(None) };
+        }
+        let (sends, numbers) = std::sync::mpsc::channel();
+        for _ in 0..4 {
+            let sends = sends.clone();
+            let end = move || LAST.set(Some(Last(sends, std::cell::Cell::new(thread_index()))));
+            std::thread::spawn(end).join().expect("no panic");
+        }
+        drop(sends);
+        let mut all: Vec<usize> = numbers.iter().chain([thread_index()]).collect();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 5, "each has its own");
+    }
 
     #[test]
     fn concurrent_adds_are_all_counted() {
