@@ -314,13 +314,10 @@ impl Session {
         self.append_large_after(record, dep, || ())
     }
 
-    /// As [`Session::append_large`]. Calls `before` once, when nothing that is waited for or refused comes before the first append any
-    /// more: where the caller has to say from which group on the log is needed.
+    /// As [`Session::append_large`], for a caller that notes from which group on it needs the log. Calls `before` once, between the
+    /// reservation for the first append and that append, which nothing delays or refuses any more.
     ///
     /// # Errors
-    /// As [`Session::append_large`]. Where `before` was not called, nothing of the record is in the log.
-    ///
-    /// # Panics
     /// As [`Session::append_large`].
     pub fn append_large_after(&mut self, record: Record<'_>, dep: Dep, before: impl FnOnce()) -> Result<Lsn> {
         let total = record.payload_len();
