@@ -27,7 +27,8 @@ pub enum Error {
     DiskFull {
         /// The file that needed it.
         path: PathBuf,
-        /// The label of the oldest transaction, if log is kept for it that could be given up otherwise.
+        /// The label of the oldest transaction, if log is kept for it that could be given up otherwise; or of the oldest snapshot, if pages of
+        /// dropped tables are kept for it.
         held_by: Option<&'static str>,
     },
     /// Bytes on disk are not what was written, and no sound copy exists. What else is in the database goes on.

@@ -130,6 +130,38 @@ impl Tree {
         Ok(found)
     }
 
+    /// How many pages a tree has that nobody changes. Reads its inner nodes alone.
+    ///
+    /// # Errors
+    /// `Corrupted` for a node that is reached twice or is none of the tree; what a read can fail with.
+    pub fn count_pages(&self) -> Result<u64> {
+        let (mut count, mut found, mut ahead) = (0, HashSet::new(), vec![self.root]);
+        while let Some(pid) = ahead.pop() {
+            let page = self.named(self.pool().shared(pid))?;
+            let damage = |why| self.corrupted(pid, why);
+            if !found.insert(pid) {
+                return Err(damage("the page is reached twice"));
+            }
+            count += 1;
+            let node = self.parse(pid, &page)?;
+            if node.is_leaf() {
+                continue;
+            }
+            if node.is_incomplete() {
+                ahead.push(node.right());
+            }
+            if node.level() == 1 {
+                count += 1 + node.len() as u64;
+                continue;
+            }
+            ahead.push(node.leftmost().map_err(damage)?);
+            for at in 0..node.len() {
+                ahead.push(node.child(at).map_err(damage)?);
+            }
+        }
+        Ok(count)
+    }
+
     /// Frees the last leaf of the tree, and with it goes the entry that leads to it; an inner node that has lost its last
     /// child is a leaf. False if the root is the only page: it ends as an empty leaf. Nobody else uses the tree.
     pub(crate) fn free_last(&self, structure: &mut Structure<'_>, dep: Dep) -> Result<bool> {

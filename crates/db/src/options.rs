@@ -269,9 +269,10 @@ impl Options {
         self
     }
 
-    /// How many bytes of old versions may be kept for the oldest snapshot alone, at least 8 KiB, when writers begin to look for room:
-    /// beyond that it is given up, as one that is too old. They are counted in chunks of 8 KiB, as
-    /// [`Stats::oldest_snapshot`](crate::Stats::oldest_snapshot) does. A transaction may have a limit of its own.
+    /// How many bytes may be kept for the oldest snapshot alone, at least 8 KiB, when writers begin to look for room, and while tables
+    /// that were dropped are kept: beyond that it is given up, as one that is too old. These are old versions, in chunks of 8 KiB, and
+    /// the pages of tables that were dropped since, as in [`Stats::oldest_snapshot`](crate::Stats::oldest_snapshot). A transaction may
+    /// have a limit of its own.
     #[must_use]
     pub fn snapshot_max_bytes(mut self, bytes: u64) -> Self {
         self.snapshot_limits.max_bytes = bytes;

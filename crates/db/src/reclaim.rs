@@ -9,6 +9,7 @@
 use crate::TxnOptions;
 use crate::engine::Engine;
 use crate::format::dropped_key;
+use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Csn, Error, Result, TableId};
 use foreshore_btree::Tree;
 use foreshore_lock::TableMode;
@@ -55,6 +56,8 @@ struct Dropped {
     tree: Tree,
     /// The commit that dropped it.
     by: Csn,
+    /// Whether its pages count for the snapshots that hold it.
+    is_counted: bool,
     backoff: Backoff,
 }
 
@@ -88,7 +91,8 @@ impl Reclaimer {
 
     /// Takes on tables that commit `by` dropped.
     pub(crate) fn add(&self, trees: impl IntoIterator<Item = Tree>, by: Csn) {
-        let dropped = trees.into_iter().map(|tree| Dropped { tree, by, backoff: Backoff::default() });
+        let dropped =
+            trees.into_iter().map(|tree| Dropped { tree, by, is_counted: false, backoff: Backoff::default() });
         {
             let mut tables = self.tables.lock();
             tables.held.extend(dropped);
@@ -113,6 +117,18 @@ impl Reclaimer {
         if self.has_threads {
             *look = look.next(now, HELD);
         }
+    }
+
+    /// The held tables whose pages have not been counted. The caller counts them.
+    fn uncounted(&self) -> Vec<(Tree, Csn)> {
+        let mut tables = self.tables.lock();
+        let uncounted = tables.held.iter_mut().filter(|dropped| !dropped.is_counted);
+        uncounted.map(|dropped| (dropped.is_counted = true, (dropped.tree.clone(), dropped.by)).1).collect()
+    }
+
+    /// Whether a table is held that a commit above `csn` dropped.
+    pub(crate) fn holds_for(&self, csn: Csn) -> bool {
+        self.tables.lock().held.iter().any(|dropped| dropped.by > csn)
     }
 
     /// A table whose turn it is, if there is one, and after how long the next one has its turn; `None` if no table is left.
@@ -161,7 +177,7 @@ impl Engine {
     /// Frees some pages of a dropped table, and returns after how long to go on; `None` if no table is left. For background work.
     pub(crate) fn reclaim_some(&self) -> Result<Option<Duration>> {
         if self.reclaimer.newest_held(|left| left.is_zero()).is_some() {
-            self.reclaimer.let_go(self.txns.passed());
+            self.let_go();
         }
         let Some((due, pause)) = self.reclaimer.due() else { return Ok(None) };
         let Some(dropped) = due else { return Ok(Some(pause)) };
@@ -179,7 +195,7 @@ impl Engine {
         if let Some(newest) = self.reclaimer.newest_held(|_| true) {
             // WAIT: help - or park behind the leader: before the drop is durable every snapshot is from before it.
             self.log.force(newest.lsn())?;
-            self.reclaimer.let_go(self.txns.passed());
+            self.let_go();
         }
         let (mut damaged, mut found) = (Vec::new(), Ok(()));
         while let Some(dropped) = self.reclaimer.first_but(&damaged) {
@@ -194,6 +210,32 @@ impl Engine {
             }
         }
         found
+    }
+
+    /// Lets go of the tables that no snapshot needs. What others hold counts for them, and may be more than they are allowed.
+    fn let_go(&self) {
+        let mut passed = self.txns.passed();
+        self.reclaimer.let_go(passed);
+        let uncounted = self.reclaimer.uncounted();
+        if !uncounted.is_empty() {
+            for (tree, by) in uncounted {
+                // A damaged one counts no page.
+                self.txns.keep_pages(by, tree.count_pages().unwrap_or(0) * PAGE_SIZE as u64);
+            }
+            passed = self.txns.passed();
+            self.reclaimer.let_go(passed);
+        }
+        self.txns.let_pages_go(passed);
+    }
+
+    /// Names the oldest snapshot in an error that says that there is no space for pages, if pages of dropped tables are kept for it.
+    pub(crate) fn name_page_holder(&self, error: &mut Error) {
+        if let Error::DiskFull { path, held_by: held_by @ None } = error
+            && *path == self.files.data
+        {
+            let oldest = self.txns.oldest_snapshot();
+            *held_by = oldest.filter(|oldest| self.reclaimer.holds_for(oldest.csn)).map(|oldest| oldest.label);
+        }
     }
 
     fn reclaim_piece(&self, mut txn: Txn, dropped: &Dropped) -> Result<()> {

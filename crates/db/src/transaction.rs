@@ -249,6 +249,7 @@ impl Transaction {
             Err(error) => error,
         };
         live.name_tables(&self.engine, &mut error);
+        self.engine.name_page_holder(&mut error);
         let error = live.txn.by_deadline(error);
         self.engine.damage.note(&error);
         if leaves_transaction(&error) { Err(error) } else { Err(self.fail(state, error, true)) }

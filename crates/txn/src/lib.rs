@@ -29,6 +29,7 @@ mod finish;
 pub mod format;
 mod forward;
 mod grown;
+mod kept;
 mod leases;
 mod line;
 mod linger;

@@ -2,6 +2,7 @@
 
 use crate::ceiling::{Bound, RAISE_COST, Xids};
 use crate::early_release::EarlyRelease;
+use crate::kept::KeptPages;
 use crate::leases::Leases;
 use crate::line::Line;
 use crate::parked::ParkedList;
@@ -122,6 +123,7 @@ pub struct TxnManager {
     pub(crate) pins: Pins,
     pub(crate) views: Views,
     pub(crate) time: SystemClock,
+    pub(crate) kept_pages: KeptPages,
     /// The largest commit number at the start.
     first_clock: Csn,
     /// A rollback was given up: the rows of its transaction stay locked for ever, and no transaction may wait for them.
@@ -173,6 +175,7 @@ impl TxnManager {
             pins,
             views: Views::new(first_view),
             time: SystemClock::new(),
+            kept_pages: KeptPages::default(),
             first_clock: start.clock,
             halted: AtomicBool::new(false),
             parked: ParkedList::new(),

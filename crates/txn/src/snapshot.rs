@@ -31,7 +31,8 @@ pub struct OldestSnapshot {
     pub label: &'static str,
     /// How long it has been in use.
     pub age: Duration,
-    /// About how many bytes of old versions go when it ends: whole chunks of 8 KiB that nobody else needs.
+    /// About how many bytes go when it ends, which no other reader needs: whole chunks of 8 KiB of old versions, and the pages of tables
+    /// that were dropped since.
     pub bytes: u64,
 }
 
@@ -215,7 +216,18 @@ impl TxnManager {
     fn toll_of(&self, csn: Csn, about: &About) -> Toll {
         let durable = self.log.durable().csn();
         let next = self.readers.all().map(|reader| reader.csn).filter(|&next| next > csn).fold(durable, Csn::min);
-        Toll { age: self.time.now().since(about.since), bytes: self.undo.bytes_between(csn, next) }
+        let bytes = self.undo.bytes_between(csn, next) + self.kept_pages.bytes_between(csn, next);
+        Toll { age: self.time.now().since(about.since), bytes }
+    }
+
+    /// Notes that pages of `bytes` which commit `by` took away are kept for older snapshots. They count for what such a snapshot takes.
+    pub fn keep_pages(&self, by: Csn, bytes: u64) {
+        self.kept_pages.add(by, bytes);
+    }
+
+    /// Notes that pages which commits up to `passed` took away are not kept any more.
+    pub fn let_pages_go(&self, passed: Csn) {
+        self.kept_pages.forget(passed);
     }
 }
 

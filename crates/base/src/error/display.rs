@@ -141,7 +141,6 @@ fn write_cycle(f: &mut fmt::Formatter<'_>, cycle: &[Waiter]) -> fmt::Result {
 
 fn write_full(f: &mut fmt::Formatter<'_>, path: &Path, held_by: Option<&str>) -> fmt::Result {
     write!(f, "no space for {} (disk, quota or file size limit)", path.display())?;
-    held_by.map_or(Ok(()), |label| {
-        write!(f, "; the oldest transaction, {label:?}, keeps log that could be given up: end it")
-    })
+    held_by
+        .map_or(Ok(()), |label| write!(f, "; transaction {label:?} keeps log or pages that could be given up: end it"))
 }

@@ -4,6 +4,7 @@
 use crate::script::{disk, open as open_sim, options as sim_options};
 use crate::support::{DIR, NUMBERS, POLICIES, TEXTS, fill, in_memory, open, small};
 use foreshore::{Db, Device, Error, Isolation, ReadOptions, ReadTransaction, TableDef, TxnOptions};
+use foreshore_io::sim::{Fault, FaultKind};
 use foreshore_sync::pause;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -610,4 +611,76 @@ fn a_snapshot_transaction_drops_the_table_that_it_sees_or_is_refused() {
     assert!(own.drop_table(NUMBERS.name()).unwrap() && !own.drop_table(NUMBERS.name()).unwrap());
     own.commit().unwrap();
     assert!(matches!(db.read().open(NUMBERS), Err(Error::NoTable { .. })));
+}
+
+/// They count as old versions do, from the first look at what is held on.
+#[test]
+fn pages_of_a_dropped_table_count_for_the_oldest_snapshot_that_may_read_them() {
+    let (db, _fs) = in_memory();
+    let before = settle(&db);
+    fill_round(&db, 1);
+    let table = (settle(&db) - before) * 8192;
+    let kept = |db: &Db| db.stats().oldest_snapshot.expect("a reader").bytes;
+    let reader = db.read_with(ReadOptions::new().label("patient"));
+    assert_eq!(round_of(&reader), 1);
+    let versions = kept(&db);
+    drop_numbers(&db);
+    db.vacuum().unwrap();
+    let of_table = kept(&db) - versions;
+    // The drop itself leaves versions of some rows of the catalogue.
+    assert!((table * 9 / 10..table + 64 * 1024).contains(&of_table), "{of_table} bytes for a table of {table}");
+    // A younger reader needs none of them, and what is kept for the older one stays its own.
+    let young = db.read();
+    assert!(kept(&db) - versions >= table * 9 / 10 && young.open(TEXTS).is_err());
+    assert_eq!(round_of(&reader), 1);
+    drop(reader);
+    assert_eq!((settle(&db), db.stats().held_tables), (before, 0));
+    assert!(kept(&db) < table / 2, "{} bytes are kept for a younger one", kept(&db));
+}
+
+#[test]
+fn a_snapshot_that_holds_more_pages_of_dropped_tables_than_it_may_is_given_up() {
+    let (db, _fs) = in_memory();
+    let before = settle(&db);
+    fill_round(&db, 1);
+    let table = (settle(&db) - before) * 8192;
+    for (limit, stays) in [(table / 2, false), (2 * table + 256 * 1024, true)] {
+        let reader = db.read_with(ReadOptions::new().label("limited").snapshot_max_bytes(limit));
+        assert_eq!(round_of(&reader), 1);
+        drop_numbers(&db);
+        db.vacuum().unwrap();
+        assert_eq!(db.stats().held_tables, u64::from(stays), "{limit} bytes");
+        if stays {
+            assert_eq!(round_of(&reader), 1);
+        } else {
+            let refused = reader.open(NUMBERS).map(drop);
+            assert!(matches!(refused, Err(Error::SnapshotTooOld { label: "limited", .. })), "{refused:?}");
+            assert_eq!(settle(&db), before);
+            fill_round(&db, 1);
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_names_the_snapshot_that_holds_pages_of_a_dropped_table() {
+    for holds in [false, true] {
+        let sim = disk(5);
+        let db = open_sim(&sim).unwrap();
+        fill_round(&db, 1);
+        db.run(|tx| tx.open(TEXTS).map(drop)).unwrap();
+        let reader = holds.then(|| db.read_with(ReadOptions::new().label("keeper")));
+        drop_numbers(&db);
+        db.vacuum().unwrap();
+        // It was taken after the drop, and needs nothing of the table.
+        let _young = db.read_with(ReadOptions::new().label("young"));
+        sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
+        let refused = (0..).find_map(|n: u64| {
+            db.checkpoint().unwrap();
+            db.run(|tx| tx.open(TEXTS)?.insert(&*format!("{n}"), &*"x".repeat(1500)).map(drop)).err()
+        });
+        let Some(Error::DiskFull { path, held_by }) = &refused else { panic!("{refused:?}") };
+        assert!(path.ends_with("data"), "{refused:?}");
+        assert_eq!(*held_by, reader.as_ref().map(|_| "keeper"));
+        assert!(!holds || refused.unwrap().to_string().contains("\"keeper\""));
+    }
 }
