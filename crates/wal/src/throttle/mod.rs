@@ -173,10 +173,10 @@ mod tests {
         assert!(!throttle.slows(40 * MIB) && throttle.slows(41 * MIB));
         throttle.redo_from(10 * MIB);
         assert!(!throttle.slows(50 * MIB) && throttle.slows(51 * MIB));
-        throttle.pay(1 << 40, || 50 * MIB, || false);
+        assert!(throttle.pay(1 << 40, || 50 * MIB, || false));
         throttle.limit(None);
         assert!(!throttle.slows(u64::MAX - 1));
-        throttle.pay(1 << 40, || u64::MAX - 1, || false);
+        assert!(throttle.pay(1 << 40, || u64::MAX - 1, || false));
     }
 
     #[test]
@@ -186,7 +186,7 @@ mod tests {
         // 32 MiB a second at that backlog.
         thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| (0..64).for_each(|_| throttle.pay(MIB / 64, || 44 * MIB, || false)));
+                scope.spawn(|| (0..64).for_each(|_| assert!(throttle.pay(MIB / 64, || 44 * MIB, || false))));
             }
         });
         let took = throttle.clock.now().since(begun);
@@ -204,7 +204,7 @@ mod tests {
                 48 * MIB
             };
             let (throttle, looks) = (&throttle, &looks);
-            let writer = scope.spawn(move || throttle.pay(1000, written, || false));
+            let writer = scope.spawn(move || assert!(throttle.pay(1000, written, || false), "granted in the end"));
             // It has come back from a sleep and waits on.
             while looks.load(Ordering::Relaxed) < 4 {
                 assert!(!writer.is_finished());
@@ -214,6 +214,6 @@ mod tests {
             writer.join().expect("no panic");
         });
         throttle.redo_from(0);
-        throttle.pay(1000, || 48 * MIB, || true);
+        assert!(!throttle.pay(1000, || 48 * MIB, || true), "it has stopped, ungranted");
     }
 }
