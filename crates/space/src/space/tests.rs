@@ -1,7 +1,7 @@
 use super::*;
 use crate::MapReport;
 use crate::format::CATALOGUE_ROOT;
-use crate::stock::{MAX_EXTENT, MIN_EXTENT};
+use crate::stock::MIN_EXTENT;
 use foreshore_base::Uuid;
 use foreshore_buffer::PoolOptions;
 use foreshore_io::{FileLayer, Fs, Mem};
