@@ -13,6 +13,7 @@ mod length;
 mod manifest;
 mod marks;
 mod source;
+mod suites;
 mod tree;
 mod words;
 
@@ -23,7 +24,7 @@ const USAGE: &str = "usage: cargo xtask <command>
 
   verify   rustfmt --check, clippy -D warnings on all targets, tidy; writes nothing
   fix      rustfmt, generated documents, format hashes, ratchet entries that shrank
-  tidy     layer edges, banned imports and words, lengths, ORDERING and WAIT comments, documents in step";
+  tidy     layer edges, banned imports and words, lengths, ORDERING and WAIT comments, test files, documents in step";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -66,6 +67,7 @@ fn tidy(tree: &Tree) -> Result<(), String> {
         findings.extend(imports::check(source));
         findings.extend(marks::check(source));
     }
+    findings.extend(suites::check(tree.texts()));
     findings.extend(length::check(tree.text(length::RATCHET), &sources));
     for (path, text) in tree.texts() {
         findings.extend(words::check(path, text));

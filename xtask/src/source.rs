@@ -216,7 +216,7 @@ fn matching_brace(code: &str, open: usize) -> Option<usize> {
 fn test_lines(path: &str, code: &str) -> Vec<bool> {
     let count = code.lines().count();
     let is_test_folder = |part: &str| matches!(part, "tests" | "tests.rs" | "benches" | "examples" | "fuzz");
-    if path.split('/').any(is_test_folder) || code.trim_start().starts_with("#![cfg(foreshore_loom)]") {
+    if path.split('/').any(is_test_folder) {
         return vec![true; count];
     }
     let mut lines = vec![false; count];
