@@ -1,0 +1,3 @@
+//! What messages say.
+
+mod messages;
