@@ -1,5 +1,4 @@
 //! Models of a value that its owner works with and that another thread revokes: both come at the same time, again and again.
-#![cfg(foreshore_loom)]
 
 use foreshore_sync::model::{check, mutated};
 use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};

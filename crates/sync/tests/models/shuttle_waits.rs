@@ -1,6 +1,5 @@
 //! Waits in larger numbers than loom can explore: locks, queues and wake-ups among many threads, under random schedules.
 //! A lost wake-up shows as a deadlock.
-#![cfg(foreshore_shuttle)]
 
 use foreshore_sync::model::{shuttle, shuttle_mutated};
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,5 +1,4 @@
 //! Models of the wake queue under a list of waiters like that of the log. A forgotten thread shows as a deadlock.
-#![cfg(foreshore_loom)]
 
 use foreshore_sync::model::{check, mutated};
 use foreshore_sync::primitive::atomic::{AtomicBool, Ordering, fence};

@@ -1,5 +1,4 @@
 //! Models of the latch's exclusion and of its version protocol. No thread waits here; `loom_latch_wait` models that.
-#![cfg(foreshore_loom)]
 
 use foreshore_sync::model::{check, mutated};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};

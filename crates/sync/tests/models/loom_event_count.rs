@@ -1,5 +1,4 @@
 //! Models of the event count and of the parker below it. A lost notification shows as a deadlock.
-#![cfg(foreshore_loom)]
 
 use foreshore_sync::model::{check, mutated};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};

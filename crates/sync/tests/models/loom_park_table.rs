@@ -1,5 +1,4 @@
 //! Models of the park table's promise that no wake-up is lost. A lost one shows as a deadlock.
-#![cfg(foreshore_loom)]
 
 use foreshore_sync::model::{check, mutated};
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,0 +1,20 @@
+//! Models of the kernels, and of protocols among many threads. Nothing in ordinary builds.
+
+#[cfg(foreshore_loom)]
+mod loom_byte_lock;
+#[cfg(foreshore_loom)]
+mod loom_event_count;
+#[cfg(foreshore_loom)]
+mod loom_latch;
+#[cfg(foreshore_loom)]
+mod loom_latch_wait;
+#[cfg(foreshore_loom)]
+mod loom_park_table;
+#[cfg(foreshore_loom)]
+mod loom_queue_lock;
+#[cfg(foreshore_loom)]
+mod loom_revocable;
+#[cfg(foreshore_loom)]
+mod loom_wake_queue;
+#[cfg(foreshore_shuttle)]
+mod shuttle_waits;
