@@ -1,6 +1,5 @@
 //! Workers take pages and give them back while the file grows ahead of them, and is cut behind them, under many orders of
 //! steps: no page has two holders, and each has space behind it for as long as it is held.
-#![cfg(foreshore_shuttle)]
 
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{PageId, Uuid};
