@@ -1,4 +1,5 @@
-//! What only files of the operating system can show: modes, links, other processes.
+//! What only files of the operating system can show: modes, links, other processes. Alone in its process: a child
+//! that is about to start has the descriptors of its parent, and with them the locks of other tests.
 
 use foreshore_base::Error;
 use foreshore_io::{AlignedBuf, Disk, Fs, Kind, ReadOnly};

@@ -1,5 +1,4 @@
 //! Models of a crew: when a batch is over nobody is at one of its tasks any more, and nobody waits for ever.
-#![cfg(foreshore_loom)]
 
 use foreshore_io::model::Crew;
 use foreshore_sync::model::{check, mutated};

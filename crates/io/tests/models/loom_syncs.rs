@@ -1,5 +1,4 @@
 //! Models of the syncs of one open file: no writer is told that a page is durable which the kernel has dropped.
-#![cfg(foreshore_loom)]
 
 use foreshore_io::model::Syncs;
 use foreshore_sync::model::{check, mutated};

@@ -1,6 +1,5 @@
 //! Models of the completions of a ring: every thread gets its own result, and none waits for ever. A forgotten one
 //! shows as a deadlock.
-#![cfg(foreshore_loom)]
 
 use foreshore_io::model::{Completions, Desk};
 use foreshore_sync::model::{check, mutated};
