@@ -1,17 +1,13 @@
 //! Random graphs of waits, with tails, branches and cycles that share an edge, beside a plain reference that knows each of
 //! them whole: a wait is refused exactly if it closes a cycle, and all others end when those in their way have.
-#![cfg(not(foreshore_loom))]
 
-#[expect(dead_code, reason = "shared with other tests")]
-mod toy;
-
+use crate::toy::{PATIENCE, TABLE, Toy, ToyTxn, key};
 use foreshore_base::{Error, Lockable, Result, TableId, Waiter};
 use foreshore_lock::{Interval, TableMode, Target};
 use foreshore_sync::primitive::thread;
 use foreshore_sync::{Clock, SystemClock};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
-use toy::{PATIENCE, TABLE, Toy, ToyTxn, key};
 
 const GRAPHS: usize = 10_000;
 const MEMBERS: usize = 8;

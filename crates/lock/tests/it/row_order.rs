@@ -1,14 +1,10 @@
 //! Waiters for a row go on in the order in which they came, however long they wait.
-#![cfg(not(foreshore_loom))]
 
-#[expect(dead_code, reason = "shared with other tests")]
-mod toy;
-
+use crate::toy::{PATIENCE, Toy};
 use foreshore_base::Error;
 use foreshore_sync::primitive::thread;
 use std::sync::mpsc::channel;
 use std::time::Duration;
-use toy::{PATIENCE, Toy};
 
 #[test]
 fn a_waiter_for_a_row_keeps_its_place_while_it_looks_for_its_own_thread() {

@@ -1,5 +1,4 @@
 //! Models of intents on the fast path against a strong locker. A wake-up that is lost shows as a deadlock of the model.
-#![cfg(foreshore_loom)]
 
 use foreshore_base::{Csn, TableId};
 use foreshore_lock::TableMode::{Exclusive, IntentExclusive, IntentShared, Shared};

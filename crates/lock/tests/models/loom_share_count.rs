@@ -1,7 +1,6 @@
 //! Models of readers against a writer of the same row: header and counter, without the help of a latch.
-#![cfg(foreshore_loom)]
 
-#[path = "../src/share_count.rs"]
+#[path = "../../src/share_count.rs"]
 mod share_count;
 
 use foreshore_sync::model::{check, mutated};

@@ -1,10 +1,7 @@
 //! Transactions of random sizes lock rows, ranges and tables in any order. Each cycle has one victim, whichever member that is: a
 //! cycle that is missed, or a victim that is not told, is a time-out.
-#![cfg(not(foreshore_loom))]
 
-#[expect(dead_code, reason = "shared with other tests")]
-mod toy;
-
+use crate::toy::{TABLE, Toy, ToyTxn, key};
 use foreshore_base::{Error, Result, TableId};
 use foreshore_lock::{Attempt, Interval, TableMode};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
@@ -12,7 +9,6 @@ use foreshore_sync::primitive::thread;
 use foreshore_sync::{Clock, SystemClock};
 use std::ops::Bound;
 use std::time::Duration;
-use toy::{TABLE, Toy, ToyTxn, key};
 
 const THREADS: u64 = 8;
 const TRANSACTIONS: u64 = 1_500;

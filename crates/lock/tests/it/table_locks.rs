@@ -1,5 +1,4 @@
 //! Table locks: compatibility, order of the queue, upgrades, tags, time-outs and deadlocks.
-#![cfg(not(foreshore_loom))]
 
 use foreshore_base::{Csn, Error, Lockable, TableId};
 use foreshore_lock::TableMode::{Exclusive, IntentExclusive, IntentShared, Shared, SharedIntentExclusive};

@@ -1,6 +1,5 @@
 //! Models of the hand-off of a row: the holder ends while others come to wait. A waiter that is forgotten shows as a
 //! deadlock of the model.
-#![cfg(foreshore_loom)]
 
 use foreshore_base::{TableId, Xid};
 use foreshore_lock::{LockManager, LockOptions, Patience};

@@ -1,6 +1,5 @@
 //! A walk that passes waiters at different times may see a cycle that never stood: no request is refused for it. Nor is a
 //! request that a victim of a cycle makes after its wait has ended by itself.
-#![cfg(foreshore_shuttle)]
 
 use foreshore_base::{Error, TableId};
 use foreshore_lock::{LockManager, LockOptions, TableMode};

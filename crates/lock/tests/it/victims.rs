@@ -1,17 +1,13 @@
 //! The victim of a deadlock is the member with the least to undo, whichever member closes the cycle; one that has lost twice is immune to
 //! younger ones. A wait for a transaction of the same thread is told.
-#![cfg(not(foreshore_loom))]
 
-#[expect(dead_code, reason = "shared with other tests")]
-mod toy;
-
+use crate::toy::{PATIENCE, TABLE, Toy, ToyTxn, key};
 use foreshore_base::{Error, Lockable, Result};
 use foreshore_lock::{Attempt, IMMUNE_AFTER, Interval, TableMode, Target};
 use foreshore_sync::primitive::thread;
 use foreshore_sync::{Clock, Nanos, SystemClock};
 use std::sync::mpsc::channel;
 use std::time::Duration;
-use toy::{PATIENCE, TABLE, Toy, ToyTxn, key};
 
 /// What a thing is that one has and the other wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

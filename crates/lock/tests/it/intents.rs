@@ -1,5 +1,4 @@
 //! Intents on the fast path: what is kept from one transaction to the next, and what a strong lock makes of it.
-#![cfg(not(any(foreshore_loom, foreshore_shuttle)))]
 
 use foreshore_base::{Csn, Error, TableId};
 use foreshore_lock::TableMode::{Exclusive, IntentExclusive, IntentShared, Shared};

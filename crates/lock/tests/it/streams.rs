@@ -1,5 +1,4 @@
 //! Promise: who asks for a lock alone gets it, although those who share it never all let go at once.
-#![cfg(not(foreshore_loom))]
 
 use foreshore_base::{Csn, TableId};
 use foreshore_lock::TableMode::{Exclusive, IntentExclusive, Shared};

@@ -1,16 +1,12 @@
 //! Range locks, and what becomes of point locks where memory is short.
-#![cfg(not(foreshore_loom))]
 
-#[expect(dead_code, reason = "shared with other tests")]
-mod toy;
-
+use crate::toy::{PATIENCE, TABLE, Toy, key};
 use foreshore_base::{Error, TableId};
 use foreshore_lock::{Interval, LockManager, LockOptions, Owner, TableMode, Target};
 use foreshore_sync::primitive::thread;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
-use toy::{PATIENCE, TABLE, Toy, key};
 
 fn until_waits(toy: &Toy, waits: u64) {
     while toy.locks.stats().waits < waits {

@@ -1,6 +1,5 @@
 //! Models of a scan against an insert into its interval: the version of the leaf and the count of intervals. Either the
 //! scan finds the leaf changed, or the insert finds the interval.
-#![cfg(foreshore_loom)]
 
 use foreshore_base::TableId;
 use foreshore_lock::{Interval, LockManager, LockOptions, Owner, Target};

@@ -1,15 +1,12 @@
 //! Row locks: readers against writers, turns, upgrades, hand-off of the header lock, deadlocks.
-#![cfg(not(foreshore_loom))]
 
-mod toy;
-
+use crate::toy::{PATIENCE, TABLE, Toy, key};
 use foreshore_base::Error;
 use foreshore_lock::{TableMode, Target};
 use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 use foreshore_sync::primitive::thread;
 use foreshore_sync::{Clock, SystemClock};
 use std::time::Duration;
-use toy::{PATIENCE, TABLE, Toy, key};
 
 fn until_waits(toy: &Toy, waits: u64) {
     while toy.locks.stats().waits < waits {

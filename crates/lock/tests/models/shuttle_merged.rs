@@ -1,6 +1,5 @@
 //! A reader that has waited for a writer's turn has its new lock merged into an interval at once. Until it takes its edge back, a
 //! writer that meets the interval must not see a cycle: the reader waits for no owner, and the writer for the reader alone.
-#![cfg(foreshore_shuttle)]
 
 use foreshore_base::TableId;
 use foreshore_lock::{LockManager, LockOptions, Target};

@@ -1,6 +1,5 @@
 //! Models of waits that close a cycle at once: a waiter sees it, and one alone is refused, the one with the least to undo. A
 //! cycle that no waiter sees, and a victim that is not told, show as a deadlock of the model, for no wait has an end of its own.
-#![cfg(foreshore_loom)]
 
 use foreshore_base::{Error, Result, TableId, Xid};
 use foreshore_lock::{IntentKind, LockManager, LockOptions, Owner, Patience, TableMode};

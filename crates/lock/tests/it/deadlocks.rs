@@ -1,16 +1,12 @@
 //! Cycles of waits over every kind of edge: each is broken by the walk, by one victim, which is told the whole cycle.
-#![cfg(not(foreshore_loom))]
 
-#[expect(dead_code, reason = "shared with other tests")]
-mod toy;
-
+use crate::toy::{PATIENCE, TABLE, Toy, ToyTxn, key};
 use foreshore_base::{Error, Lockable, MAX_NAMED, Result, TableId, Waiter};
 use foreshore_lock::{Interval, TableMode, Target};
 use foreshore_sync::primitive::thread;
 use foreshore_sync::{Clock, SystemClock};
 use std::sync::Barrier;
 use std::time::Duration;
-use toy::{PATIENCE, TABLE, Toy, ToyTxn, key};
 
 /// Of the longest ring.
 const MEMBERS: usize = 8;
