@@ -1,7 +1,6 @@
 //! A pool over a log and two files, and pages that count: the body of page `p` starts with `p` and a counter.
 
-// Each test binary uses its own part of this.
-#![allow(dead_code, unreachable_pub)]
+#![allow(unreachable_pub)]
 
 use foreshore_base::codec::u64_at;
 use foreshore_base::limits::PAGE_SIZE;
@@ -42,7 +41,6 @@ fn log_options() -> LogOptions {
 /// The parts of a database that a pool needs.
 pub struct Bed {
     pub log: Log,
-    pub data: Arc<dyn File>,
     pub pool: Pool,
     pub recovered: Recovered,
 }
@@ -87,8 +85,8 @@ pub fn open_with(
 ) -> Result<Bed> {
     let (log, recovered) = Log::open(fs, Path::new(LOG), UUID, &log_options())?;
     let data = wrap(&log, fs.open(Path::new(DATA))?);
-    let pool = Pool::open(data.clone(), fs.open(Path::new(DOUBLEWRITE))?, UUID, log.clone(), options)?;
-    Ok(Bed { log, data, pool, recovered })
+    let pool = Pool::open(data, fs.open(Path::new(DOUBLEWRITE))?, UUID, log.clone(), options)?;
+    Ok(Bed { log, pool, recovered })
 }
 
 impl Bed {
@@ -181,7 +179,7 @@ impl Rng {
 /// What a [`Watched`] file is about to do.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
-    Read(u64),
+    Read,
     Write(&'a [u8], u64),
     Sync,
 }
@@ -204,7 +202,7 @@ impl FileLayer for Watched {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        (self.watch)(Event::Read(offset));
+        (self.watch)(Event::Read);
         self.inner.read_at(buf, offset)
     }
 

@@ -1,6 +1,5 @@
 //! Promise: no page is lost or stale, whatever the policy and however the steps of threads that fix, change, evict and write
 //! pages interleave. Six threads, three frames, eight pages, and a disk that fails reads now and then.
-#![cfg(foreshore_shuttle)]
 
 use foreshore_base::codec::u64_at;
 use foreshore_base::limits::PAGE_SIZE;

@@ -1,11 +1,8 @@
 //! Promise: whenever the power goes, and however the rounds of several threads that clean at once interleave, the images in the
 //! doublewrite file mend every page that is torn, and never bring back one that is older than its last sync. That holds while a
 //! device that writes pages whole stops doing so, too.
-#![cfg(foreshore_shuttle)]
 
-mod common;
-
-use common::{check, count, init};
+use crate::common::{UUID, check, count, init};
 use foreshore_base::limits::{BLOCK, PAGE_SIZE};
 use foreshore_base::{Lsn, PageId, Result};
 use foreshore_buffer::format::{blank_page, page_checksum, page_lsn, verify_page};
@@ -92,7 +89,7 @@ impl Machine {
             media.homes.iter().map(|home| page_lsn(&home.synced)).collect()
         };
         let options = PoolOptions { frames: 2, background: false, ..PoolOptions::default() };
-        let pool = Pool::open(data.clone(), doublewrite, common::UUID, log(), &options).expect("a pool");
+        let pool = Pool::open(data.clone(), doublewrite, UUID, log(), &options).expect("a pool");
         pool.restore_doublewrite(Lsn(u64::MAX)).expect("restore");
         let mut page = vec![0; PAGE_SIZE];
         for (pid, synced) in (0..).map(PageId).zip(synced) {
@@ -309,10 +306,10 @@ fn storm_with_a_refusal() {
 fn storm_on(machine: Machine) {
     let log = log();
     let doublewrite = Arc::new(Doublewrite(machine.clone()));
-    Pool::create_files(&*doublewrite, common::UUID).expect("memory");
+    Pool::create_files(&*doublewrite, UUID).expect("memory");
     let options = PoolOptions { frames: PAGES as usize, background: false, ..PoolOptions::default() };
     let data = Arc::new(Data(machine.clone()));
-    let pool = Pool::open(data, doublewrite, common::UUID, log.clone(), &options).expect("a pool");
+    let pool = Pool::open(data, doublewrite, UUID, log.clone(), &options).expect("a pool");
     let mut session = log.session().expect("a session");
     for number in 1..=PAGES {
         init(&pool, &mut session, PageId(number)).expect("nothing fails");

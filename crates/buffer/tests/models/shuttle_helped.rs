@@ -1,9 +1,6 @@
 //! Promise: while two threads write the pages of a pass home, no page needs the log before the group that the caller is told of.
-#![cfg(foreshore_shuttle)]
 
-mod common;
-
-use common::{count, init};
+use crate::common::{UUID, count, init};
 use foreshore_base::PageId;
 use foreshore_buffer::{Pool, PoolOptions};
 use foreshore_io::{Fs, Mem};
@@ -20,9 +17,9 @@ fn storm() {
     let log = Log::discarding(&options).expect("a log");
     let mem = Mem::null();
     let [data, doublewrite] = ["data", "dw"].map(|name| mem.create(Path::new(name)).expect("memory"));
-    Pool::create_files(&*doublewrite, common::UUID).expect("memory");
+    Pool::create_files(&*doublewrite, UUID).expect("memory");
     let options = PoolOptions { frames: 2 * PAGES as usize, background: false, ..PoolOptions::default() };
-    let pool = Pool::open(data, doublewrite, common::UUID, log.clone(), &options).expect("a pool");
+    let pool = Pool::open(data, doublewrite, UUID, log.clone(), &options).expect("a pool");
     let mut session = log.session().expect("a session");
     // Each in a group of its own.
     for number in 1..=PAGES {

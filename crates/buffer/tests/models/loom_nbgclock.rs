@@ -1,6 +1,5 @@
 //! Models of the state machine of `nbgclock`: fix against evict, those who help, and those who read the same page. The bytes
 //! of the frame are a cell that loom watches.
-#![cfg(foreshore_loom)]
 
 use foreshore_base::PageId;
 use foreshore_buffer::model::{Frame, PageTable};

@@ -1,5 +1,4 @@
 //! Models of the free list: no frame is handed out twice, and none is lost.
-#![cfg(foreshore_loom)]
 
 use foreshore_buffer::model::{Frame, FrameNo, FreeList};
 use foreshore_sync::model::{check, mutated};

@@ -1,8 +1,8 @@
 //! Promise: a dirty page is home when a flush returns, and a change that meets the flush is not lost.
 
-mod common;
-
-use common::{Bed, DATA, Event, Watched, check, count, create, init, open, open_with, pool_options, store};
+use crate::common::{
+    Bed, DATA, DOUBLEWRITE, Event, Watched, check, count, create, init, open, open_with, pool_options, store,
+};
 use foreshore_base::limits::{PAGE_SIZE, SECTOR};
 use foreshore_base::{Error, GroupNo, Lsn, PageId, Place, Result};
 use foreshore_buffer::format::{page_checksum, page_lsn, verify_page};
@@ -297,7 +297,7 @@ fn a_foreign_newer_or_cut_doublewrite_file_is_refused() {
         let fs: Arc<dyn Fs> = Arc::new(fork);
         open(&fs, &pool_options(16)).err().expect("refused")
     };
-    let dw = Path::new(common::DOUBLEWRITE);
+    let dw = Path::new(DOUBLEWRITE);
     assert!(matches!(refusal(&|sim| sim.flip(dw, 0, 1).expect("flip")), Error::Foreign { .. }));
     assert!(matches!(refusal(&|sim| sim.flip(dw, 20, 1).expect("flip")), Error::Corrupted { .. }));
     assert!(matches!(refusal(&|sim| sim.truncate(dw, 8192).expect("truncate")), Error::Truncated { .. }));

@@ -1,9 +1,7 @@
 //! Promise: a pool keeps the pages that its policy would keep. Each is compared, on one thread, with a plain simulator that
 //! shares no code with it.
 
-mod common;
-
-use common::{Rng, check, create, init, open, pool_options};
+use crate::common::{Rng, check, create, init, open, pool_options};
 use foreshore_base::PageId;
 use foreshore_buffer::{PoolOptions, ReplacementKind};
 use foreshore_io::{Fs, Mem};

@@ -1,10 +1,7 @@
 //! Promise: with two batches on their way home at once, whatever stops them - power, the end of the process, an error of the
 //! disk, a panic - every page can be had afterwards, and none is taken to be home that is not.
-#![cfg(not(any(foreshore_loom, foreshore_shuttle)))]
 
-mod common;
-
-use common::{Bed, check, count, open, open_with, pool_options, store};
+use crate::common::{Bed, check, count, open, open_with, pool_options, store};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, GroupNo, PageId, Result};
 use foreshore_io::sim::Persist;

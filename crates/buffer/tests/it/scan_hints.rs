@@ -1,9 +1,7 @@
 //! Promise: pages that are read once, by scans, do not push out pages that are wanted again, whatever the policy; but a table that
 //! is scanned again and again stays in memory if it fits and nobody else wants the frames.
 
-mod common;
-
-use common::{Bed, check, create, init, open, pool_options};
+use crate::common::{Bed, check, create, init, open, pool_options};
 use foreshore_base::PageId;
 use foreshore_buffer::{PoolOptions, ReplacementKind, Wanted};
 use foreshore_io::{Fs, Mem};

@@ -1,9 +1,7 @@
 //! Promise: after a crash at any operation, with any part of the unsynced writes on disk, doublewrite and redo from the
 //! last checkpoint give every page the state that the log says, and every forced change is there.
 
-mod common;
-
-use common::{Bed, Rng, check, count, create, init, open, open_with, pool_options};
+use crate::common::{Bed, Rng, check, count, create, init, open, open_with, pool_options};
 use foreshore_base::codec::u64_at;
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, GroupNo, PageId, Result, crc32c};

@@ -1,8 +1,6 @@
 //! Promise: a fix finds the newest state of its page, however many threads, however few frames.
 
-mod common;
-
-use common::{Event, Rng, Watched, check, count, create, init, open, open_with, pool_options};
+use crate::common::{Event, Rng, Watched, check, count, create, init, open, open_with, pool_options};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId};
 use foreshore_buffer::format::{PAGE_HEADER, page_lsn};
@@ -123,7 +121,7 @@ fn meet_at_a_miss(replacement: ReplacementKind, reading: bool) -> (PoolStats, us
     let bed = open_with(&fs, &PoolOptions { replacement, ..pool_options(64) }, |_, inner| {
         let (arrived, reads) = (arrived.clone(), reads.clone());
         let watch = Box::new(move |event: Event<'_>| {
-            let Event::Read(_) = event else { return };
+            let Event::Read = event else { return };
             reads.fetch_add(1, Ordering::Relaxed);
             if reading {
                 arrive(&arrived);

@@ -1,9 +1,7 @@
 //! Promise: a pool that has just been opened gets a run of eight pages with one read, and never pays for that with a page, an error
 //! or a stale byte.
 
-mod common;
-
-use common::{Bed, Event, Watched, check, count, init, open, open_with, pool_options, store};
+use crate::common::{Bed, DATA, Event, Watched, check, count, init, open, open_with, pool_options, store};
 use foreshore_base::{Error, PageId};
 use foreshore_buffer::{PoolOptions, ReplacementKind, Wanted};
 use foreshore_io::Fs;
@@ -21,7 +19,7 @@ fn cold(fs: &Arc<dyn Fs>, options: &PoolOptions) -> (Bed, Arc<AtomicU64>) {
     let reads = Arc::new(AtomicU64::new(0));
     let counted = reads.clone();
     let watch = Box::new(move |event: Event<'_>| {
-        if let Event::Read(_) = event {
+        if let Event::Read = event {
             counted.fetch_add(1, Ordering::Relaxed);
         }
     });
@@ -82,7 +80,7 @@ fn the_last_run_of_the_file_comes_as_far_as_it_goes() {
 #[test]
 fn a_torn_neighbour_is_no_error_until_somebody_wants_it() {
     let (sim, _, _) = store(1, PAGES);
-    sim.patch(Path::new(common::DATA), PageId(20).offset() + 512, &[0; 512]).expect("patch");
+    sim.patch(Path::new(DATA), PageId(20).offset() + 512, &[0; 512]).expect("patch");
     let fs: Arc<dyn Fs> = Arc::new(sim);
     let (bed, reads) = cold(&fs, &pool_options(256));
     read(&bed, 18..20);
