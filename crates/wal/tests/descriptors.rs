@@ -2,6 +2,7 @@
 //! limit it lowers.
 #![cfg(not(any(foreshore_loom, foreshore_shuttle)))]
 
+#[expect(dead_code, reason = "shared with other tests")]
 mod common;
 
 use common::*;

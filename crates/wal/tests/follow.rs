@@ -1,6 +1,8 @@
-//! A log followed while it is written: in its own process, and from another one.
+//! A log followed while it is written: in its own process, and from another one. Alone in its process: a child that is about to
+//! start has the descriptors of its parent, and with them the locks of other tests.
 #![cfg(not(any(foreshore_loom, foreshore_shuttle)))]
 
+#[expect(dead_code, reason = "shared with other tests")]
 mod common;
 
 use common::*;

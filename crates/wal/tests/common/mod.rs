@@ -1,5 +1,6 @@
 //! What the suites share: small logs, and reading everything back.
-#![allow(dead_code, reason = "each suite uses its own part")]
+
+pub(crate) mod flights;
 
 use foreshore_base::{GroupNo, Lsn, Result, Uuid};
 use foreshore_io::Fs;

@@ -1,0 +1,521 @@
+//! Models of waiting and leading: no waiter and no commit is forgotten. A forgotten one shows as a deadlock.
+
+use foreshore_base::{Error, GroupNo, Lsn, Result};
+use foreshore_sync::model::{check, mutated};
+use foreshore_sync::primitive::Arc as Shared;
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
+use foreshore_sync::primitive::thread::{self, JoinHandle};
+use foreshore_sync::{NextWake, Parker, Unparker};
+use foreshore_wal::model::{Calls, Cut, Group, GroupPolicy, Leader, Order, Pipeline, Slots};
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+
+/// A log of stamps alone: everything appended can be cut. `disk` has a bit for each group number that was written.
+struct Stamps {
+    tail: Shared<AtomicU64>,
+    disk: Shared<AtomicU64>,
+}
+
+/// A group that writes its bit. The load before lets other groups come first.
+struct Bit {
+    disk: Shared<AtomicU64>,
+    number: u64,
+}
+
+impl Leader for Stamps {
+    type Group = Bit;
+
+    fn seal(&mut self, group: &mut Bit, order: Order) -> Result<Option<Cut>> {
+        let upto = Lsn(self.tail.load(Ordering::Acquire));
+        group.number = order.number.0;
+        Ok((upto > order.sealed).then_some(Cut { upto, more: false, bytes: 0 }))
+    }
+}
+
+impl Group for Bit {
+    fn write(&mut self) -> Result<()> {
+        self.disk.fetch_or(1 << self.number, Ordering::AcqRel);
+        Ok(())
+    }
+}
+
+struct Log {
+    tail: Shared<AtomicU64>,
+    disk: Shared<AtomicU64>,
+    pipeline: Pipeline<Stamps>,
+}
+
+fn log(width: usize) -> Arc<Log> {
+    log_with(width, |pipeline| pipeline)
+}
+
+fn log_with(width: usize, options: impl FnOnce(Pipeline<Stamps>) -> Pipeline<Stamps>) -> Arc<Log> {
+    let (tail, disk) = (Shared::new(AtomicU64::new(0)), Shared::new(AtomicU64::new(0)));
+    let slots = Slots::new(1);
+    slots.lease().expect("one slot");
+    let groups = (0..width).map(|_| Bit { disk: disk.clone(), number: 0 }).collect();
+    let stamps = Stamps { tail: tail.clone(), disk: disk.clone() };
+    let pipeline = Pipeline::new(stamps, groups, Lsn(0), GroupNo(1), Arc::new(slots), GroupPolicy::Greedy);
+    Arc::new(Log { pipeline: options(pipeline), tail, disk })
+}
+
+impl Log {
+    fn append(&self) -> Lsn {
+        Lsn(self.tail.fetch_add(1, Ordering::AcqRel) + 1)
+    }
+
+    /// As a ticket waits.
+    fn wait(&self, lsn: Lsn) {
+        self.pipeline.force_calling(lsn, Calls::Here).expect("a log without faults");
+        self.pipeline.acknowledge_all();
+    }
+
+    fn commit(&self) {
+        let lsn = self.append();
+        self.wait(lsn);
+        assert!(self.pipeline.durable() >= lsn, "acknowledged before it is durable");
+    }
+
+    /// The flusher's thread until `upto` is durable.
+    fn flush_until(&self, upto: Lsn) {
+        while self.pipeline.durable() < upto {
+            if self.pipeline.flush_step(0) == NextWake::OnSignal {
+                self.pipeline.flusher_signal(0).wait(None);
+            }
+        }
+    }
+}
+
+fn spawn(log: &Arc<Log>, body: impl Fn(&Log) + Send + 'static) -> JoinHandle<()> {
+    let log = log.clone();
+    thread::spawn(move || body(&log))
+}
+
+fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
+    threads.into_iter().for_each(|thread| thread.join().expect("an actor ends"));
+}
+
+/// Two blocking commits: one leads, the other waits or leads after it.
+fn two_waiters() {
+    let log = log(1);
+    join([spawn(&log, Log::commit), spawn(&log, Log::commit)]);
+    assert_eq!(log.pipeline.durable(), Lsn(2));
+}
+
+/// As `two_waiters` with two groups in flight.
+fn two_groups() {
+    let log = log(2);
+    join([spawn(&log, Log::commit), spawn(&log, Log::commit)]);
+    assert_eq!(log.pipeline.durable(), Lsn(2));
+    assert_eq!(log.pipeline.durable_group().next(), log.pipeline.next_group());
+}
+
+/// Two groups in flight fill the window, and a third one waits for the first to complete.
+fn full_window() {
+    let log = log(2);
+    join([
+        spawn(&log, Log::commit),
+        spawn(&log, |log| {
+            log.append();
+            log.pipeline.lead_for_space(0);
+            log.commit();
+        }),
+    ]);
+    assert_eq!(log.pipeline.durable(), Lsn(3));
+}
+
+/// Two threads lead groups as if for space, and look what is said to be durable.
+fn watched() {
+    let log = log(2);
+    let lead = |log: &Log| {
+        log.append();
+        log.pipeline.lead_for_space(0);
+        let (acked, upto) = (log.pipeline.durable_group().0, log.pipeline.durable().0);
+        let disk = log.disk.load(Ordering::Acquire);
+        assert!((1..=acked).all(|group| disk & (1 << group) != 0), "group {acked} of {disk:b} is durable");
+        assert!(upto == 0 || disk & 2 != 0, "{upto} is durable without the first of {disk:b}");
+    };
+    join([
+        spawn(&log, lead),
+        spawn(&log, move |log| {
+            lead(log);
+            lead(log);
+        }),
+    ]);
+}
+
+/// A pipelined commit beside a parked flusher.
+fn pipelined() {
+    let log = log(1);
+    join([
+        spawn(&log, |log| {
+            let lsn = log.append();
+            log.pipeline.flush_soon(0, lsn);
+        }),
+        spawn(&log, |log| log.flush_until(Lsn(1))),
+    ]);
+}
+
+/// A commit that the flusher lets others come for, and another one when somebody has led meanwhile.
+fn pipelined_around_a_lead() {
+    let log = log_with(1, Pipeline::amassing);
+    let first = log.append();
+    log.pipeline.flush_soon(0, first);
+    join([
+        spawn(&log, move |log| {
+            log.pipeline.force(first).expect("a log without faults");
+            let second = log.append();
+            log.pipeline.flush_soon(0, second);
+        }),
+        spawn(&log, |log| log.flush_until(Lsn(2))),
+    ]);
+}
+
+/// A pipelined commit while a thread leads a group that it may just have missed.
+fn pipelined_beside_a_leader() {
+    let log = log(1);
+    let flusher = spawn(&log, |log| log.flush_until(Lsn(2)));
+    join([
+        spawn(&log, |log| {
+            let lsn = log.append();
+            log.pipeline.flush_soon(0, lsn);
+        }),
+        spawn(&log, Log::commit),
+    ]);
+    if log.pipeline.durable() == Lsn(2) {
+        // Nothing is left to do, so nobody rings a flusher that is parked.
+        log.pipeline.flusher_signal(0).notify();
+    }
+    join([flusher]);
+}
+
+struct ThreadWaker(Unparker);
+
+impl Wake for ThreadWaker {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Polls a future until `lsn` is durable.
+fn poll(log: &Log, lsn: Lsn) {
+    let parker = Parker::new();
+    let waker = Waker::from(Arc::new(ThreadWaker(parker.unparker())));
+    let mut key = None;
+    while log.pipeline.durable() < lsn {
+        key = log.pipeline.register_waker(0, lsn, key.take(), &waker);
+        if key.is_some() {
+            parker.park();
+        }
+    }
+}
+
+/// A future that nobody asked the flusher for, and the flusher.
+fn awaited() {
+    let log = log(1);
+    join([spawn(&log, |log| poll(log, log.append())), spawn(&log, |log| log.flush_until(Lsn(1)))]);
+}
+
+/// A waker is registered while its group is completed by another thread, which comes once.
+fn awaited_beside_a_leader() {
+    let log = log(1);
+    let lsn = log.append();
+    join([spawn(&log, move |log| poll(log, lsn)), spawn(&log, move |log| log.wait(lsn))]);
+}
+
+/// A callback is registered while its group is completed by another thread.
+fn called_back() {
+    let log = log(1);
+    let calls = Shared::new(AtomicU64::new(0));
+    let lsn = log.append();
+    let noted = calls.clone();
+    let callback = move |durable: bool| {
+        assert!(durable, "a log without faults");
+        noted.fetch_add(1, Ordering::Relaxed);
+    };
+    join([
+        spawn(&log, move |log| log.pipeline.call_when_durable(0, lsn, Box::new(callback.clone()))),
+        spawn(&log, move |log| log.wait(lsn)),
+    ]);
+    assert_eq!(calls.load(Ordering::Relaxed), 1, "a callback is called once");
+}
+
+/// Two commits with callbacks in one shard: one's holder of the token may have looked before the other is due, whose caller
+/// then finds the token taken.
+fn called_back_twice() {
+    let log = log(1);
+    let calls = Shared::new(AtomicU64::new(0));
+    let commit = || {
+        let noted = calls.clone();
+        spawn(&log, move |log| {
+            let (lsn, noted) = (log.append(), noted.clone());
+            let callback = move |_| _ = noted.fetch_add(1, Ordering::Relaxed);
+            log.pipeline.call_when_durable(0, lsn, Box::new(callback));
+            log.wait(lsn);
+        })
+    };
+    join([commit(), commit()]);
+    assert_eq!(calls.load(Ordering::Relaxed), 2, "a callback is called once");
+}
+
+/// A callback whose group a thread completes that may hold locks, and leaves the call to the flusher.
+fn called_by_the_flusher() {
+    let log = log(1);
+    // Held by this thread to the end: loom aborts the process for an atomic that is dropped by a thread in a deadlock.
+    let calls = Arc::new(AtomicU64::new(0));
+    let (lsn, noted, seen) = (log.append(), calls.clone(), calls.clone());
+    let callback = move |_| {
+        noted.fetch_add(1, Ordering::Relaxed);
+    };
+    log.pipeline.call_when_durable(0, lsn, Box::new(callback));
+    join([
+        spawn(&log, move |log| log.pipeline.force(lsn).expect("a log without faults")),
+        spawn(&log, move |log| {
+            while seen.load(Ordering::Relaxed) == 0 {
+                if log.pipeline.flush_step(0) == NextWake::OnSignal && seen.load(Ordering::Relaxed) == 0 {
+                    log.pipeline.flusher_signal(0).wait(None);
+                }
+            }
+        }),
+    ]);
+}
+
+/// A log whose first write fails, and which must not see a second one.
+struct Failing(Shared<AtomicU64>);
+
+/// Counts attempts to write.
+struct Broken(Shared<AtomicU64>);
+
+impl Leader for Failing {
+    type Group = Broken;
+
+    fn seal(&mut self, _group: &mut Broken, order: Order) -> Result<Option<Cut>> {
+        let upto = Lsn(self.0.load(Ordering::Acquire));
+        Ok((upto > order.sealed).then_some(Cut { upto, more: false, bytes: 0 }))
+    }
+}
+
+impl Group for Broken {
+    fn write(&mut self) -> Result<()> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Err(Error::Closed)
+    }
+}
+
+struct FailingLog {
+    tail: Shared<AtomicU64>,
+    writes: Shared<AtomicU64>,
+    pipeline: Pipeline<Failing>,
+}
+
+impl FailingLog {
+    fn new(width: usize) -> Arc<Self> {
+        let (tail, writes) = (Shared::new(AtomicU64::new(0)), Shared::new(AtomicU64::new(0)));
+        let groups = (0..width).map(|_| Broken(writes.clone())).collect();
+        let slots = Arc::new(Slots::new(1));
+        let pipeline = Pipeline::new(Failing(tail.clone()), groups, Lsn(0), GroupNo(1), slots, GroupPolicy::Greedy);
+        Arc::new(Self { tail, writes, pipeline })
+    }
+
+    /// As a ticket waits.
+    fn wait(&self, lsn: Lsn) {
+        self.pipeline.force_calling(lsn, Calls::Here).expect("a log without faults");
+        self.pipeline.acknowledge_all();
+    }
+
+    fn commit(&self) {
+        let lsn = Lsn(self.tail.fetch_add(1, Ordering::AcqRel) + 1);
+        assert!(matches!(self.pipeline.force(lsn), Err(Error::Closed)));
+    }
+}
+
+/// Two blocking commits on a device that fails: both learn it, and nothing is acknowledged.
+fn failed_writes(width: usize) {
+    let log = FailingLog::new(width);
+    let commit = || {
+        let log = log.clone();
+        thread::spawn(move || log.commit())
+    };
+    join([commit(), commit()]);
+    assert_eq!(log.pipeline.durable(), Lsn(0));
+    // Beside a failing group another one may be on its way, behind it none begins.
+    assert!(log.writes.load(Ordering::Relaxed) <= width as u64, "written behind a failed write");
+}
+
+/// A commit after one that has learnt of a failure.
+fn commit_after_a_failure() {
+    let log = FailingLog::new(2);
+    let actor = log.clone();
+    let actor = thread::spawn(move || {
+        actor.commit();
+        _ = actor.tail.fetch_add(1, Ordering::AcqRel);
+        actor.pipeline.lead_for_space(0);
+    });
+    join([actor]);
+    assert_eq!(log.writes.load(Ordering::Relaxed), 1, "written behind a failed write");
+}
+
+#[test]
+fn a_failed_write_ends_all_waits() {
+    check(|| failed_writes(1));
+}
+
+#[test]
+fn two_failed_writes_end_all_waits() {
+    check(|| failed_writes(2));
+}
+
+#[test]
+fn nothing_is_written_behind_a_failed_write() {
+    check(commit_after_a_failure);
+}
+
+#[test]
+#[should_panic(expected = "written behind a failed write")]
+fn a_leader_that_ignores_poison_is_noticed() {
+    mutated("pipeline: lead though poisoned", commit_after_a_failure);
+}
+
+#[test]
+fn a_waiter_is_not_forgotten() {
+    check(two_waiters);
+}
+
+#[test]
+fn a_waiter_beside_two_groups_is_not_forgotten() {
+    check(two_groups);
+}
+
+#[test]
+fn a_waiter_for_a_place_in_the_window_is_not_forgotten() {
+    check(full_window);
+}
+
+#[test]
+fn durable_moves_in_the_order_of_groups() {
+    check(watched);
+}
+
+#[test]
+fn a_pipelined_commit_is_not_forgotten() {
+    check(pipelined);
+}
+
+#[test]
+fn a_pipelined_commit_beside_a_leader_is_not_forgotten() {
+    check(pipelined_beside_a_leader);
+}
+
+#[test]
+fn a_pipelined_commit_after_a_lead_is_not_forgotten() {
+    check(pipelined_around_a_lead);
+}
+
+#[test]
+fn a_future_is_not_forgotten() {
+    check(awaited);
+}
+
+#[test]
+fn a_future_beside_a_leader_is_not_forgotten() {
+    check(awaited_beside_a_leader);
+}
+
+#[test]
+fn a_callback_is_not_forgotten() {
+    check(called_back);
+}
+
+#[test]
+fn a_callback_that_is_left_to_the_flusher_is_not_forgotten() {
+    check(called_by_the_flusher);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn who_leaves_a_callback_to_the_flusher_signals_it() {
+    mutated("pipeline: calls are left to no thread", called_by_the_flusher);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn the_flusher_looks_for_callbacks_before_it_rests() {
+    mutated("pipeline: flusher rests without a look at the calls", called_by_the_flusher);
+}
+
+#[test]
+fn a_callback_of_a_taken_shard_is_not_forgotten() {
+    check(called_back_twice);
+}
+
+#[test]
+#[should_panic(expected = "a callback is called once")]
+fn registering_without_a_look_is_noticed() {
+    mutated("acks: no look after the registration", called_back);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn registering_a_waker_without_a_look_is_noticed() {
+    mutated("acks: no look after the registration", awaited_beside_a_leader);
+}
+
+#[test]
+#[should_panic(expected = "a callback is called once")]
+fn leaving_a_shard_without_a_look_is_noticed() {
+    mutated("acks: no look after the token", called_back_twice);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn parking_without_a_look_at_the_lead_is_noticed() {
+    mutated("pipeline: park without may_lead", two_waiters);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn parking_without_a_look_at_the_window_is_noticed() {
+    mutated("pipeline: park without may_lead", two_groups);
+}
+
+#[test]
+#[should_panic(expected = "durable")]
+fn completing_out_of_order_is_noticed() {
+    mutated("window: completes out of order", watched);
+}
+
+#[test]
+#[should_panic(expected = "a group has its place to itself")]
+fn a_window_of_running_writes_is_noticed() {
+    mutated("window: counts running writes only", watched);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_flusher_not_rung_by_a_future_is_noticed() {
+    mutated("pipeline: future does not ring", awaited);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_commit_that_does_not_fence_is_noticed() {
+    mutated("pipeline: flush_soon without fence", pipelined_beside_a_leader);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_flusher_that_rests_without_a_look_is_noticed() {
+    mutated("pipeline: flusher rests without a look", pipelined);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_leader_that_forgets_the_flusher_is_noticed() {
+    mutated("pipeline: leader forgets the flusher", pipelined_beside_a_leader);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_flusher_that_is_not_rung_once_it_has_let_others_come_is_noticed() {
+    mutated("pipeline: who has let commits come once is never rung", pipelined_around_a_lead);
+}

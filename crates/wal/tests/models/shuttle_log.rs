@@ -1,0 +1,447 @@
+//! The whole log among many threads, under random schedules: small rings and segments that fill, commits of every kind, disks
+//! that fail at a random moment. Every waiter gets its answer, each acknowledgement is true, and nobody waits for ever.
+//!
+//! A thread that is forgotten shows as a deadlock, or as a run without end where somebody else looks again by the clock.
+
+use crate::common::*;
+use foreshore_base::{Error, Lsn, Result};
+use foreshore_io::sim::{Fault, FaultKind, Persist};
+use foreshore_io::{Fs, Mem, Sim};
+use foreshore_sync::Parker;
+use foreshore_sync::model::{choose, shuttle, shuttle_mutated};
+use foreshore_sync::primitive::thread;
+use foreshore_wal::{
+    BufferKind, CommitTicket, Dep, GroupPolicy, Log, LogOptions, LoggedRecord, Record, Session, WaitKind, flags,
+};
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+/// What a writer does about its commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Waits by LSN.
+    Force,
+    /// Waits by ticket.
+    Wait,
+    /// Waits by ticket, not for long, and again at the end.
+    Briefly,
+    /// Awaits the ticket.
+    Await,
+    /// Asks for it to be flushed, and waits or awaits at the end.
+    Soon,
+    /// Has a function called, and waits at the end until it was.
+    Call,
+    /// Polls the ticket once and drops it.
+    Glance,
+    /// Nothing.
+    Leave,
+}
+
+/// What somebody else has to write for.
+const ALL: &[Way] = &[Way::Force, Way::Wait, Way::Briefly, Way::Await, Way::Soon, Way::Call, Way::Glance, Way::Leave];
+/// What works in a log without threads.
+const ALONE: &[Way] = &[Way::Force, Way::Wait, Way::Briefly, Way::Leave];
+
+/// A run: how the log is built and what its writers do.
+#[derive(Clone, Debug)]
+struct Plan {
+    options: LogOptions,
+    writers: u64,
+    /// Commits of each writer.
+    commits: u64,
+    ways: &'static [Way],
+    /// Sizes of records go up to this.
+    max: usize,
+}
+
+impl Plan {
+    /// Two writers of small records that do nothing but these things.
+    fn pair(ways: &'static [Way]) -> Self {
+        let background = ways.iter().any(|way| !ALONE.contains(way));
+        let options = LogOptions { buffer: BufferKind::Lanes, in_flight: 1, background, ..small() };
+        Self { options, writers: 2, commits: 2, ways, max: 200 }
+    }
+
+    /// Small records in groups that wait for a time.
+    fn timed(ways: &'static [Way]) -> Self {
+        let mut plan = Self::pair(ways);
+        plan.options.group = GroupPolicy::Delay(Duration::from_micros(200));
+        plan.options.in_flight = 1 + pick(3);
+        Self { writers: 5, ..plan }
+    }
+
+    /// Records of which a few fill the ring, and nobody who waits for them.
+    fn narrow() -> Self {
+        let options = LogOptions { buffer: BufferKind::Faa, ..small() };
+        Self { options, writers: 4, commits: 3, max: 40_000, ..Self::pair(&[Way::Leave]) }
+    }
+
+    /// Anything, over a ring that is smaller than what is appended.
+    fn any() -> Self {
+        let background = choose(4) > 0;
+        let policy = match choose(8) {
+            0 => GroupPolicy::Fixed { time: Some(Duration::from_micros(300)), txns: Some(3), bytes: Some(20_000) },
+            1 => GroupPolicy::Delay(Duration::from_micros(200)),
+            2 => GroupPolicy::Adaptive,
+            _ => GroupPolicy::Greedy,
+        };
+        let slots = 1 + pick(3);
+        let options = LogOptions {
+            buffer: KINDS[pick(KINDS.len())],
+            wait: if choose(4) == 0 { WaitKind::Spin } else { WaitKind::Park },
+            slots,
+            slot_pool: slots + 1 + pick(3),
+            group: policy,
+            in_flight: 1 + pick(3),
+            background,
+            ..small()
+        };
+        Self { options, writers: 8, commits: 2, ways: if background { ALL } else { ALONE }, max: 70_000 }
+    }
+}
+
+/// As [`choose`], for what is counted.
+fn pick(bound: usize) -> usize {
+    choose(bound as u64) as usize
+}
+
+/// What was appended, and up to where it was acknowledged. A std lock: all threads of a run are coroutines of one, and none
+/// of them stops inside.
+#[derive(Debug, Default)]
+struct Books(Mutex<(Vec<Entry>, Lsn)>);
+
+/// LSN, tag and length.
+type Entry = (Lsn, u64, usize);
+
+impl Books {
+    fn note(&self, entry: Entry) {
+        self.0.lock().unwrap().0.push(entry);
+    }
+
+    /// `answer` is what a wait for `lsn` ended with.
+    fn answer(&self, log: &Log, lsn: Lsn, answer: Result<()>) -> Result<()> {
+        match &answer {
+            Ok(()) => {
+                assert!(log.durable() >= lsn, "{lsn} was acknowledged at {}", log.durable());
+                let mut books = self.0.lock().unwrap();
+                books.1 = books.1.max(lsn);
+            }
+            Err(error) => {
+                assert!(matches!(error, Error::Poisoned { .. }), "a waiter got {error:?}");
+                assert!(log.poisoned().is_some());
+            }
+        }
+        answer
+    }
+
+    /// The disk holds every record up to `upto`, and of those behind it the first few: as far as the log's end, and in the
+    /// order of stamps.
+    fn check(&self, fs: &Arc<dyn Fs>, upto: Lsn, context: &str) {
+        // Another buffer each time.
+        let options = LogOptions { buffer: KINDS[pick(KINDS.len())], ..small() };
+        let (log, recovered) = open(fs, &options).unwrap_or_else(|error| panic!("{context}: {error}"));
+        let found = all(&recovered);
+        let end = recovered.end();
+        assert!(end >= upto, "{context}: {upto} acknowledged, the log ends at {end}");
+        assert!(found.is_sorted_by_key(|record| record.lsn), "{context}: records come in the order of stamps");
+        let whole = |record: &LoggedRecord| record.payload == payload(record.tag, record.payload.len());
+        assert!(found.iter().all(whole), "{context}: a record has changed");
+        let mut found: Vec<Entry> = found.iter().map(|record| (record.lsn, record.tag, record.payload.len())).collect();
+        let mut expected = self.0.lock().unwrap().0.clone();
+        expected.retain(|&(lsn, ..)| lsn <= end);
+        expected.sort_unstable();
+        found.sort_unstable();
+        assert_eq!(found, expected, "{context}: LSN, tag and length of records up to {end}");
+        drop(log);
+    }
+}
+
+/// One writer, to its end or the first error.
+fn write(log: &Log, plan: &Plan, id: u64, books: &Books) -> Result<()> {
+    let mut session = log.session()?;
+    let (mut tickets, mut calls) = (Vec::new(), Vec::new());
+    let mut last = Lsn::ZERO;
+    for commit in 0..plan.commits {
+        let lsn = append_some(log, plan, &mut session, id << 8 | commit, last, books)?;
+        assert!(lsn > last, "a session's stamps grow");
+        last = lsn;
+        let ticket = match choose(2) {
+            0 => session.ticket(lsn, lsn.csn(), lsn),
+            _ => log.ticket(lsn, lsn.csn(), lsn),
+        };
+        match plan.ways[pick(plan.ways.len())] {
+            Way::Force => books.answer(log, lsn, log.force(lsn))?,
+            Way::Wait => books.answer(log, lsn, ticket.wait())?,
+            Way::Briefly => {
+                let answer = ticket.wait_timeout(Duration::from_micros(100));
+                if answer.as_ref().is_ok_and(|durable| !durable) {
+                    tickets.push((lsn, ticket));
+                } else {
+                    books.answer(log, lsn, answer.map(drop))?;
+                }
+            }
+            Way::Await => books.answer(log, lsn, block_on(ticket))?,
+            Way::Soon => {
+                log.flush_soon(&mut session, lsn);
+                tickets.push((lsn, ticket));
+            }
+            Way::Call => calls.push((lsn, call(ticket))),
+            Way::Glance => glance(ticket),
+            Way::Leave => {}
+        }
+        match choose(4) {
+            0 => session.release(),
+            1 => {
+                drop(session);
+                session = log.session()?;
+            }
+            _ => {}
+        }
+    }
+    let background = plan.options.background;
+    for (lsn, ticket) in tickets {
+        let answer = if background && choose(2) == 0 { block_on(ticket) } else { ticket.wait() };
+        books.answer(log, lsn, answer)?;
+    }
+    for (lsn, answer) in calls {
+        books.answer(log, lsn, answer())?;
+    }
+    Ok(())
+}
+
+fn append_some(log: &Log, plan: &Plan, session: &mut Session, tag: u64, last: Lsn, books: &Books) -> Result<Lsn> {
+    let max = plan.max.min(log.max_large());
+    let len = match choose(4) {
+        0 => max - pick(100),
+        1 => max.min(log.max_record()) - pick(100),
+        2 => max.min(3000),
+        _ => pick(100),
+    };
+    let bytes = payload(tag, len);
+    let record = Record { tag, flags: if choose(2) == 0 { flags::COMMIT } else { 0 }, parts: &[&bytes] };
+    let dep = Dep::none().transaction(last);
+    let lsn = if len > log.max_record() || choose(2) == 0 {
+        session.append_large(record, dep)?
+    } else {
+        let large = plan.max > log.max_record() && choose(4) == 0;
+        session.reserve(if large { log.max_reserve() } else { Session::cost(len) })?;
+        session.append(record, dep)
+    };
+    books.note((lsn, tag, len));
+    Ok(lsn)
+}
+
+/// Has a function called when the commit is acknowledged. What it returns waits for that and says what it was told.
+fn call(ticket: CommitTicket) -> impl FnOnce() -> Result<()> {
+    let (parker, told) = (Parker::new(), Arc::new(Mutex::new(None)));
+    let (unparker, tell) = (parker.unparker(), told.clone());
+    ticket.on_durable(move |answer| {
+        assert!(tell.lock().unwrap().replace(answer).is_none(), "called twice");
+        unparker.unpark();
+    });
+    move || {
+        loop {
+            if let Some(answer) = told.lock().unwrap().take() {
+                return answer;
+            }
+            parker.park();
+        }
+    }
+}
+
+/// Asks for a commit to be flushed and goes away.
+fn glance(ticket: CommitTicket) {
+    let mut ticket = Box::pin(ticket);
+    _ = ticket.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+}
+
+/// Starts the plan's writers and returns what they ended with, after `beside` was run beside them.
+fn run(log: &Log, plan: &Plan, books: &Arc<Books>, beside: impl FnOnce()) -> Vec<Result<()>> {
+    let start = |id| {
+        let (log, plan, books) = (log.clone(), plan.clone(), books.clone());
+        thread::spawn(move || write(&log, &plan, id, &books))
+    };
+    let writers: Vec<_> = (0..plan.writers).map(start).collect();
+    beside();
+    writers.into_iter().map(|writer| writer.join().expect("a writer ends")).collect()
+}
+
+fn disk(sim: &Sim) -> Arc<dyn Fs> {
+    let fs: Arc<dyn Fs> = Arc::new(sim.clone());
+    fs.create_dir(&dir()).unwrap();
+    fs.sync_dir("/".as_ref()).unwrap();
+    fs
+}
+
+fn new_sim() -> Sim {
+    let sim = Sim::new(choose(1 << 32));
+    sim.stop_recording();
+    sim
+}
+
+/// A run on a disk that works. `crash` loses power beside it, on a copy of the disk.
+fn healthy(plan: &Plan, fs: &Arc<dyn Fs>, crash: impl FnOnce(&Log) -> Option<(Sim, Lsn)>) {
+    let log = fresh(fs, &plan.options);
+    let books = Arc::new(Books::default());
+    let mut crashed = None;
+    let outcomes = run(&log, plan, &books, || crashed = crash(&log));
+    outcomes.into_iter().for_each(|outcome| outcome.expect("the disk works"));
+    log.close().expect("the disk works");
+    let upto = log.current();
+    drop(log);
+    books.check(fs, upto, "closed");
+    if let Some((image, upto)) = crashed {
+        books.check(&(Arc::new(image) as Arc<dyn Fs>), upto, "without power");
+    }
+}
+
+fn on_memory(plan: &Plan) {
+    healthy(plan, &(Arc::new(Mem::null()) as Arc<dyn Fs>), |_| None);
+}
+
+fn with_power_loss(plan: &Plan) {
+    let sim = new_sim();
+    healthy(plan, &disk(&sim), |log| {
+        (0..choose(400)).for_each(|_| thread::yield_now());
+        // What is acknowledged before the power goes is what counts.
+        let upto = log.durable();
+        Some((image(&sim), upto))
+    });
+}
+
+fn image(sim: &Sim) -> Sim {
+    let image = sim.crash_image(&Persist::ALL[pick(Persist::ALL.len())], choose(1 << 32));
+    image.stop_recording();
+    image
+}
+
+/// A run on a disk of which a random operation fails.
+fn failing(plan: &Plan) {
+    let sim = new_sim();
+    let fs = disk(&sim);
+    let log = fresh(&fs, &plan.options);
+    let kind = [FaultKind::Eio, FaultKind::Eio, FaultKind::Enospc, FaultKind::Crash][pick(4)];
+    sim.inject(Fault { at: sim.ops() + choose(120), kind, sticky: choose(2) == 0 });
+    let books = Arc::new(Books::default());
+    for outcome in run(&log, plan, &books, || {}) {
+        let typed = |error: &Error| matches!(error, Error::Poisoned { .. } | Error::Io { .. } | Error::DiskFull { .. });
+        assert!(outcome.as_ref().err().is_none_or(typed), "a writer ended with {outcome:?}");
+    }
+    // Stops the flushers; groups in front of the one that failed may have become durable meanwhile.
+    let answer = log.close();
+    let upto = log.durable();
+    if log.poisoned().is_some() {
+        assert!(upto >= log.current() || matches!(answer, Err(Error::Poisoned { .. })), "closed with {answer:?}");
+        let refused = log.session().and_then(|mut session| session.reserve(log.max_reserve()));
+        assert!(matches!(refused, Err(Error::Poisoned { .. })), "a log that has stopped answers {refused:?}");
+        _ = log.force(log.current());
+        assert_eq!(log.durable(), upto, "something is acknowledged by a log that has stopped");
+    }
+    assert!(upto >= books.0.lock().unwrap().1, "durable falls");
+    drop(log);
+    sim.clear_faults();
+    if !sim.is_off() {
+        books.check(&(Arc::new(sim.fork()) as Arc<dyn Fs>), upto, "after the failure");
+    }
+    books.check(&(Arc::new(image(&sim)) as Arc<dyn Fs>), upto, "after the failure and without power");
+}
+
+#[test]
+fn nobody_is_forgotten_and_nothing_is_lost() {
+    shuttle(100, || on_memory(&Plan::any()));
+}
+
+#[test]
+fn a_power_loss_takes_nothing_acknowledged() {
+    shuttle(100, || with_power_loss(&Plan::any()));
+}
+
+#[test]
+fn every_waiter_learns_of_a_failure() {
+    shuttle(100, || failing(&Plan::any()));
+}
+
+#[test]
+fn a_timed_group_has_a_timer() {
+    shuttle(100, || on_memory(&Plan::timed(ALONE)));
+    shuttle(100, || on_memory(&Plan::timed(ALL)));
+}
+
+#[test]
+#[should_panic]
+fn whoever_opens_a_group_is_no_timer() {
+    shuttle_mutated("pipeline: who opened a group is its timer", 2_000, || on_memory(&Plan::timed(ALL)));
+}
+
+#[test]
+#[should_panic]
+fn parking_without_a_look_at_the_lead_is_noticed() {
+    shuttle_mutated("pipeline: park without may_lead", 10_000, || on_memory(&Plan::pair(&[Way::Wait])));
+}
+
+#[test]
+#[should_panic]
+fn a_flusher_that_is_not_rung_is_missed() {
+    shuttle_mutated("pipeline: leader forgets the flusher", 10_000, || {
+        on_memory(&Plan::pair(&[Way::Wait, Way::Await]))
+    });
+}
+
+#[test]
+#[should_panic]
+fn a_flusher_that_rests_without_a_look_is_missed() {
+    shuttle_mutated("pipeline: flusher rests without a look", 10_000, || {
+        on_memory(&Plan { writers: 3, ..Plan::pair(&[Way::Await]) })
+    });
+}
+
+#[test]
+#[should_panic]
+fn a_future_that_does_not_ring_waits_for_ever() {
+    shuttle_mutated("pipeline: future does not ring", 10_000, || {
+        on_memory(&Plan { writers: 3, ..Plan::pair(&[Way::Await]) })
+    });
+}
+
+#[test]
+#[should_panic]
+fn a_token_given_back_without_a_look_is_missed() {
+    shuttle_mutated("acks: no look after the token", 10_000, || {
+        // Two sessions, so that a ticket of the log falls into the shard of one of them, and no later call makes up for it.
+        let mut plan = Plan { commits: 1, ..Plan::pair(&[Way::Call]) };
+        plan.options.max_sessions = 2;
+        on_memory(&plan);
+    });
+}
+
+#[test]
+#[should_panic]
+fn space_that_nobody_signals_is_missed() {
+    shuttle_mutated("pipeline: waits for room without an end", 10_000, || on_memory(&Plan::narrow()));
+}
+
+#[test]
+#[should_panic]
+fn a_cut_above_a_drawing_session_is_noticed() {
+    shuttle_mutated("lanes: drawing ignored", 10_000, || on_memory(&Plan::pair(&[Way::Wait])));
+}
+
+#[test]
+#[should_panic]
+fn a_cut_that_falls_is_noticed() {
+    shuttle_mutated("lanes: cut falls", 10_000, || on_memory(&Plan::pair(&[Way::Wait])));
+}
+
+#[test]
+#[should_panic]
+fn a_group_acknowledged_before_an_older_one_is_lost() {
+    shuttle_mutated("window: completes out of order", 10_000, || {
+        let mut plan = Plan::timed(&[Way::Wait]);
+        plan.options.in_flight = 3;
+        // Whoever comes begins a group, beside those in flight.
+        plan.options.group = GroupPolicy::Delay(Duration::from_nanos(1));
+        failing(&plan);
+    });
+}

@@ -1,0 +1,62 @@
+//! Groups that wait for a time, before a buffer that often has nothing to cut: the time of a group passes, and somebody who
+//! waits for it looks again.
+
+use foreshore_base::{GroupNo, Lsn, Result};
+use foreshore_sync::model::{choose, shuttle, shuttle_mutated};
+use foreshore_sync::primitive::thread;
+use foreshore_wal::model::{Cut, Group, GroupPolicy, Leader, Order, Pipeline, Slots};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The greatest LSN there is.
+const LAST: u64 = 3;
+
+/// A buffer whose appenders stop in their copies as they like.
+struct Fickle;
+
+impl Leader for Fickle {
+    type Group = Fickle;
+
+    fn seal(&mut self, _group: &mut Fickle, order: Order) -> Result<Option<Cut>> {
+        let cut = |upto| Some(Cut { upto, more: false, bytes: 8 });
+        Ok(match order.room {
+            Some(_) => cut(order.sealed),
+            None => Some(Lsn(choose(LAST + 1))).filter(|&upto| upto > order.sealed).and_then(cut),
+        })
+    }
+}
+
+impl Group for Fickle {
+    fn write(&mut self) -> Result<()> {
+        thread::yield_now();
+        Ok(())
+    }
+}
+
+/// Threads that wait, two of them for the same, beside one that wants room.
+fn waiters() {
+    let width = 1 + choose(3) as usize;
+    let groups = (0..width).map(|_| Fickle).collect();
+    let (slots, policy) = (Arc::new(Slots::new(1)), GroupPolicy::Delay(Duration::from_micros(200)));
+    let pipeline = Arc::new(Pipeline::new(Fickle, groups, Lsn(0), GroupNo(1), slots, policy));
+    let wait = |lsn| {
+        let pipeline = pipeline.clone();
+        thread::spawn(move || pipeline.force(Lsn(lsn)).expect("every write succeeds"))
+    };
+    let mut actors: Vec<_> = [1, 2, 2, LAST].map(wait).into();
+    let room = pipeline.clone();
+    actors.push(thread::spawn(move || (0..3).for_each(|_| _ = room.lead_for_space(0))));
+    actors.into_iter().for_each(|actor| actor.join().expect("an actor ends"));
+    assert_eq!(pipeline.durable(), Lsn(LAST));
+}
+
+#[test]
+fn a_timed_group_has_a_timer() {
+    shuttle(5_000, waiters);
+}
+
+#[test]
+#[should_panic]
+fn a_waiter_that_loses_its_place_is_missed() {
+    shuttle_mutated("pipeline: a waiter loses its place", 50_000, waiters);
+}

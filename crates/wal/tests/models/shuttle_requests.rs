@@ -1,0 +1,74 @@
+//! Promise: a writer that asks for space is answered by work that began after it asked, and is never forgotten.
+//!
+//! A writer that is forgotten shows as a deadlock: the stopped log ends its wait only when all the others are through.
+
+use foreshore_sync::Signal;
+use foreshore_sync::model::{shuttle, shuttle_mutated};
+use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
+use foreshore_sync::primitive::thread;
+use foreshore_wal::model::SpaceRequests;
+use foreshore_wal::{SpaceServer, SpaceWait};
+use std::sync::Arc;
+
+const WRITERS: u64 = 3;
+const REQUESTS: u64 = 2;
+const SCHEDULES: usize = 2000;
+
+#[derive(Default)]
+struct Shared {
+    requests: SpaceRequests,
+    /// What writers have needed so far, and how much of it the owner knew of when its newest answered work began.
+    needed: AtomicU64,
+    known: AtomicU64,
+    ends: AtomicBool,
+}
+
+fn write(shared: &Shared) {
+    for _ in 0..REQUESTS {
+        // ORDERING: Relaxed, shuttle takes every access as SeqCst; here and below.
+        let need = shared.needed.fetch_add(1, Ordering::Relaxed) + 1;
+        assert!(shared.requests.ask(&SpaceWait::default(), || false), "the owner gives log up each time");
+        assert!(shared.known.load(Ordering::Relaxed) >= need, "answered by work that did not know of the request");
+    }
+}
+
+fn serve(shared: &Shared, signal: &Signal) {
+    while !shared.ends.load(Ordering::Relaxed) {
+        signal.wait(None);
+        if let Some(request) = shared.requests.requested() {
+            let known = shared.needed.load(Ordering::Relaxed);
+            thread::yield_now();
+            shared.known.store(known, Ordering::Relaxed);
+            shared.requests.answer(&request, true);
+        }
+    }
+}
+
+fn storm() {
+    let (shared, signal) = (Arc::new(Shared::default()), Signal::new());
+    shared.requests.serve(SpaceServer::Thread(signal.clone()));
+    let owner = {
+        let (shared, signal) = (Arc::clone(&shared), signal.clone());
+        thread::spawn(move || serve(&shared, &signal))
+    };
+    let writer = |_| {
+        let shared = Arc::clone(&shared);
+        thread::spawn(move || write(&shared))
+    };
+    let writers: Vec<_> = (0..WRITERS).map(writer).collect();
+    writers.into_iter().for_each(|writer| writer.join().expect("a writer ends"));
+    shared.ends.store(true, Ordering::Relaxed);
+    signal.notify();
+    owner.join().expect("the owner ends");
+}
+
+#[test]
+fn each_request_is_answered_by_work_that_began_after_it() {
+    shuttle(SCHEDULES, storm);
+}
+
+#[test]
+#[should_panic]
+fn an_answer_to_requests_made_during_the_work_is_noticed() {
+    shuttle_mutated("requests: the answer covers later requests", SCHEDULES, storm);
+}
