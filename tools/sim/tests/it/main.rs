@@ -1,0 +1,8 @@
+//! What the scripts find, and what they do not.
+
+mod crash;
+mod faults;
+mod sabotage;
+mod savepoints;
+mod shrink;
+mod write_back;
