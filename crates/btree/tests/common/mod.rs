@@ -1,9 +1,6 @@
 //! A database without its upper half: log, pool, space, transactions and one tree, with a restart that reads the whole log.
 
-// Every test binary compiles the whole module and uses part of it.
-#![allow(dead_code, unreachable_pub)]
-
-pub mod four;
+#![allow(unreachable_pub)]
 
 use foreshore_base::limits::MAX_KEY;
 use foreshore_base::{Csn, Lsn, Result, TableId, Uuid, Xid};
@@ -37,7 +34,6 @@ pub struct Bed {
     pub frames: usize,
     pub log: Log,
     pub pool: Pool,
-    pub file: Arc<dyn File>,
     pub space: Arc<Space>,
     pub trees: Trees,
     pub txns: Arc<TxnManager>,
@@ -110,7 +106,7 @@ fn bed(
     trees: Trees,
     start: Start,
 ) -> Bed {
-    let Base { log, pool, file, .. } = base;
+    let Base { log, pool, .. } = base;
     let Modes { early_release, intents, lock_memory: max_shares } = modes;
     let locks =
         Arc::new(LockManager::new(LockOptions { max_owners: 64, intents, max_shares, ..LockOptions::default() }));
@@ -129,7 +125,7 @@ fn bed(
     let txns = TxnManager::new(options, log.clone(), locks, start).unwrap();
     txns.set_resource_manager(Arc::new(trees.clone()));
     let tree = trees.tree(TABLE, CATALOGUE_ROOT);
-    Bed { fs: fs.clone(), frames, log, pool, file, space, trees, txns, tree }
+    Bed { fs: fs.clone(), frames, log, pool, space, trees, txns, tree }
 }
 
 impl Bed {
@@ -144,6 +140,7 @@ impl Bed {
     }
 
     /// A new database whose locks are taken and given up as `modes` say.
+    #[cfg(foreshore_shuttle)]
     pub fn with_modes(frames: usize, modes: Modes) -> Self {
         Self::with((frames, UNDO, modes), ReplacementKind::default())
     }

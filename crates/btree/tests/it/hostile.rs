@@ -1,8 +1,6 @@
 //! Pages of somebody else's making, with sound checksums: refused or survived, never a panic.
 
-mod common;
-
-use common::{Bed, Rng, key, value};
+use crate::common::{self, Bed, Rng, key, value};
 use foreshore_base::codec::u16_at;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId, Result};

@@ -1,12 +1,9 @@
 //! Serializable transactions under many orders of steps: the real tree over the real pool. Whatever rows, ranges and
 //! tables they lock, what those that committed have seen is what they would have seen one after the other; and every
 //! deadlock is found by the walk, as no wait has an end of its own.
-#![cfg(foreshore_shuttle)]
 
-mod common;
-
-use common::four::{FIXED, KEYS, fill, tag, value};
-use common::{Bed, Modes, Rng, WAYS, Way};
+use crate::common::{self, Bed, Modes, Rng, WAYS, Way};
+use crate::four::{FIXED, KEYS, fill, tag, value};
 use foreshore_base::{Error, Result};
 use foreshore_lock::RowLock;
 use foreshore_sync::model::{shuttle, shuttle_mutated};

@@ -1,8 +1,7 @@
 //! Model of the queue of leaves: the purge does not sleep over a leaf that is queued.
-#![cfg(foreshore_loom)]
 #![allow(dead_code, unreachable_pub, reason = "the part is taken as a whole")]
 
-#[path = "../src/queue.rs"]
+#[path = "../../src/queue.rs"]
 mod queue;
 
 use foreshore_base::{PageId, TableId};

@@ -1,8 +1,6 @@
 //! A crash after every single record of a history: between the two steps of splits, in the middle of rollbacks, anywhere.
 
-mod common;
-
-use common::{Bed, Model, Rng, key, restart, value};
+use crate::common::{self, Bed, Model, Rng, key, restart, value};
 use foreshore_base::{Lsn, TableId};
 use std::collections::BTreeMap;
 

@@ -1,9 +1,7 @@
 //! What transactions with snapshots meet in a tree: that theirs was given up, rows that others have only locked, and a table that
 //! is gone.
 
-mod common;
-
-use common::{Bed, TABLE};
+use crate::common::{self, Bed, TABLE};
 use foreshore_base::{Csn, Error, Result, TableId};
 use foreshore_btree::Tree;
 use foreshore_lock::TableMode;

@@ -1,8 +1,6 @@
 //! A check beside writers finds nothing wrong with a sound tree, and each kind of damage in another.
 
-mod common;
-
-use common::Bed;
+use crate::common::{self, Bed};
 use foreshore_base::codec::{u16_at, u64_at};
 use foreshore_base::{Error, PageId, TableId};
 use foreshore_btree::format::{HAS_HIGH, INCOMPLETE};

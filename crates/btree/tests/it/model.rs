@@ -1,8 +1,6 @@
 //! One tree against a sorted map: commits, rollbacks, scans, restarts.
 
-mod common;
-
-use common::{Bed, Model, Rng, WAYS, key, scan_by, value};
+use crate::common::{Bed, Model, Rng, WAYS, key, scan_by, value};
 use foreshore_base::Error;
 use foreshore_base::limits::MAX_KEY;
 use std::ops::Bound;

@@ -1,11 +1,7 @@
 //! A scan step that finds the leaf changed has handed out nothing: the interval that it had entered must go, as the next look may
 //! hand out less.
-#![cfg(foreshore_shuttle)]
 
-#[allow(dead_code)]
-mod common;
-
-use common::Bed;
+use crate::common::Bed;
 use foreshore_sync::model::shuttle;
 use foreshore_sync::primitive::thread::{self, JoinHandle};
 use std::ops::Bound::Unbounded;

@@ -1,8 +1,6 @@
 //! Creation of tables: all or nothing, whatever stops it.
 
-mod common;
-
-use common::{Bed, Model, Rng, key, scan, value};
+use crate::common::{Bed, Model, Rng, key, scan, value};
 use foreshore_base::{Error, PageId, Result, TableId};
 use foreshore_btree::Tree;
 use foreshore_txn::Txn;

@@ -1,8 +1,6 @@
 //! Redo repeats history: pages rebuilt from the log alone are the pages that were.
 
-mod common;
-
-use common::{Bed, Rng, key, value};
+use crate::common::{Bed, Rng, key, value};
 use foreshore_base::PageId;
 use foreshore_base::codec::u16_at;
 use foreshore_buffer::PageType;

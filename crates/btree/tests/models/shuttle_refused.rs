@@ -1,10 +1,7 @@
 //! Requests that do not wait, under many orders of steps: the transaction of one that is refused goes on, and nothing has
 //! changed. So nobody waits for it either.
-#![cfg(foreshore_shuttle)]
 
-mod common;
-
-use common::Bed;
+use crate::common::Bed;
 use foreshore_base::Error;
 use foreshore_lock::{LockWait, Locked, RowLock};
 use foreshore_sync::model::{shuttle, shuttle_mutated};

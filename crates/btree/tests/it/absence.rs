@@ -1,9 +1,7 @@
 //! Who was told that there is no row rests on the commits that deleted it, like who has read one (T2, E3): nothing of that is
 //! acknowledged before those commits are durable.
 
-mod common;
-
-use common::{Bed, Model, scan};
+use crate::common::{Bed, Model, scan};
 use foreshore_txn::{Isolation, SnapshotKind, Txn, TxnOptions};
 use std::ops::Bound;
 

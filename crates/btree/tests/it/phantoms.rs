@@ -1,10 +1,7 @@
 //! What a scan has seen, and what it has not seen, stays so to the end of its transaction: every way in which a phantom could
 //! come, and the writers that are none of them and pass.
-#![cfg(not(foreshore_shuttle))]
 
-mod common;
-
-use common::{Bed, WAYS, Way, scan_by};
+use crate::common::{Bed, WAYS, Way, scan_by};
 use foreshore_base::{Error, Result};
 use foreshore_lock::RowLock;
 use foreshore_sync::primitive::thread;

@@ -1,10 +1,7 @@
 //! Promise: a cursor hands out the rows of its range from both ends, in order and each once, and by a snapshot the same whatever
 //! others write meanwhile.
-#![cfg(not(foreshore_shuttle))]
 
-mod common;
-
-use common::{Bed, Model, Rng, WAYS, Way, key, scan_by, value};
+use crate::common::{Bed, Model, Rng, WAYS, Way, key, scan_by, value};
 use foreshore_base::Error;
 use foreshore_lock::RowLock;
 use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};

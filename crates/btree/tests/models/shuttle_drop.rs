@@ -1,10 +1,7 @@
 //! A table is dropped and its pages are freed and used again, while a reader by an older snapshot is in the middle of
 //! an operation and is cancelled: the real tree over the real manager, under many orders of steps.
-#![cfg(foreshore_shuttle)]
 
-mod common;
-
-use common::Bed;
+use crate::common::Bed;
 use foreshore_base::{Error, TableId};
 use foreshore_btree::Tree;
 use foreshore_lock::TableMode;

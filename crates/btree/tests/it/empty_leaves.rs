@@ -1,10 +1,7 @@
 //! Promise: leaves from which a rollback, or the end of dropped tables, has taken all rows are in nobody's way, however many there are
 //! and however few frames.
-#![cfg(not(foreshore_shuttle))]
 
-mod common;
-
-use common::{Bed, WAYS, scan_by};
+use crate::common::{Bed, WAYS, scan_by};
 use foreshore_base::{Result, TableId};
 use foreshore_btree::Tree;
 use foreshore_txn::{Isolation, Txn, TxnOptions};

@@ -1,9 +1,6 @@
 //! A check of the whole tree beside a writer that splits its leaves, while pages leave the pool: never a false alarm.
-#![cfg(foreshore_shuttle)]
 
-mod common;
-
-use common::Bed;
+use crate::common::Bed;
 use foreshore_sync::model::{shuttle, shuttle_mutated};
 use foreshore_sync::primitive::thread;
 use std::collections::HashSet;

@@ -1,8 +1,6 @@
 //! Readers without latches beside writers that split leaves and take changes back, in memory and in a pool far too small.
 
-mod common;
-
-use common::{Bed, Rng};
+use crate::common::{Bed, Rng};
 use foreshore_base::Error;
 use foreshore_base::crc32c;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};

@@ -1,6 +1,6 @@
 //! Four keys for few transactions, between rows that nobody changes.
 
-use super::Bed;
+use crate::common::Bed;
 
 /// Rows that nobody changes. With them the table has two leaves.
 pub const FIXED: [&[u8]; 4] = [b"0", b"1", b"5", b"9"];

@@ -1,10 +1,7 @@
 //! Leaves that are emptied or thin are freed, inner nodes with them, and the root collapses; after a crash at any
 //! record of that the tree is whole.
-#![cfg(not(foreshore_shuttle))]
 
-mod common;
-
-use common::{Bed, Model, Rng, WAYS, restart, scan_by};
+use crate::common::{self, Bed, Model, Rng, WAYS, restart, scan_by};
 use foreshore_base::PageId;
 use foreshore_btree::format::INCOMPLETE;
 use foreshore_buffer::Wanted;

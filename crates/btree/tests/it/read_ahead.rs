@@ -1,8 +1,6 @@
 //! Promise: a long scan finds its leaves read, each once, and a short one has nothing read that it does not want.
 
-mod common;
-
-use common::Bed;
+use crate::common::Bed;
 use foreshore_base::Result;
 use foreshore_btree::Cursor;
 use foreshore_buffer::ReplacementKind;

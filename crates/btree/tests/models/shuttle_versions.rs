@@ -1,11 +1,8 @@
 //! Readers by snapshots beside writers that move amounts between rows, split leaves and take changes back, with few chunks of
 //! undo: the real tree over the real manager, under many orders of steps. The sum over the rows is the same in every
 //! snapshot, and two reads by one snapshot find the same. Which assertion notices that a version is wrong depends on the order.
-#![cfg(foreshore_shuttle)]
 
-mod common;
-
-use common::{Bed, Rng};
+use crate::common::{Bed, Rng};
 use foreshore_base::{Error, Result};
 use foreshore_sync::model::{shuttle, shuttle_mutated};
 use foreshore_sync::primitive::thread;

@@ -1,11 +1,8 @@
 //! Readers without latches beside a writer that splits leaves, links them, and takes a change back, while pages leave the pool:
 //! the real tree over the real pool, under many orders of steps. Which assertion notices a reader or writer that was led astray
 //! depends on the order.
-#![cfg(foreshore_shuttle)]
 
-mod common;
-
-use common::Bed;
+use crate::common::Bed;
 use foreshore_base::Error;
 use foreshore_sync::model::{shuttle, shuttle_mutated};
 use foreshore_sync::primitive::thread;

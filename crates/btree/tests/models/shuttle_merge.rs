@@ -1,10 +1,7 @@
 //! Readers and writers beside merges: of the leaves that they read or split, and beside the next life of the page that
 //! is freed. The real tree over the real pool, under many orders of steps.
-#![cfg(foreshore_shuttle)]
 
-mod common;
-
-use common::{Bed, scan};
+use crate::common::{Bed, scan};
 use foreshore_base::Error;
 use foreshore_sync::model::{shuttle, shuttle_mutated};
 use foreshore_sync::primitive::thread;

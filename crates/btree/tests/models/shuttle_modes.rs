@@ -2,12 +2,9 @@
 //! and the table, whatever is released early and wherever intents are. What each has seen, whether it has committed or not,
 //! is what its level allows among the states that the commits have made one after the other; and every deadlock is found by the
 //! walk, as no wait has an end of its own.
-#![cfg(foreshore_shuttle)]
 
-mod common;
-
-use common::four::{FIXED, KEYS, fill, tag, value};
-use common::{Bed, Modes, Rng, WAYS, Way};
+use crate::common::{self, Bed, Modes, Rng, WAYS, Way};
+use crate::four::{FIXED, KEYS, fill, tag, value};
 use foreshore_base::{Csn, Error, Result};
 use foreshore_lock::{IntentKind, LockWait, Locked, RowLock, TableMode};
 use foreshore_sync::model::{choose, shuttle, shuttle_mutated};

@@ -1,8 +1,6 @@
 //! Serializable transactions on rows: who waits for whom, and what a reader rests on.
 
-mod common;
-
-use common::Bed;
+use crate::common::{self, Bed};
 use foreshore_base::{Error, Lockable};
 use foreshore_lock::RowLock;
 use foreshore_sync::primitive::thread;

@@ -1,8 +1,6 @@
 //! Many threads on one tree, in a pool far smaller than the tree.
 
-mod common;
-
-use common::{Bed, Model, Rng, key};
+use crate::common::{self, Bed, Model, Rng, key};
 use foreshore_base::Error;
 use foreshore_base::limits::MAX_KEY;
 use foreshore_sync::primitive::thread;

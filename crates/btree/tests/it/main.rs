@@ -1,0 +1,22 @@
+//! What trees promise, one behaviour per file.
+#![cfg(not(any(foreshore_loom, foreshore_shuttle)))]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod absence;
+mod cursors;
+mod empty_leaves;
+mod hostile;
+mod locks;
+mod merges;
+mod model;
+mod phantoms;
+mod prefixes;
+mod read_ahead;
+mod readers;
+mod redo;
+mod snapshots;
+mod tables;
+mod threads;
+mod verify;
