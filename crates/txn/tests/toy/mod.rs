@@ -1,5 +1,4 @@
 //! Rows of a number each, one to a page, over a real pool and log in memory: an engine small enough to see through.
-#![allow(dead_code, reason = "each test uses its part")]
 
 use foreshore_base::codec::{Decoder, Put, u64_at};
 use foreshore_base::{Error, Lsn, PageId, Place, Result, TableId, Uuid, Xid};

@@ -1,12 +1,9 @@
 //! 32 threads move money between hot rows and meet in deadlocks: sums hold, reads repeat, nobody hangs.
-#![cfg(not(foreshore_loom))]
 
-mod toy;
-
+use crate::toy::{Toy, small};
 use foreshore_base::Error;
 use foreshore_io::Mem;
 use foreshore_sync::primitive::thread;
-use toy::{Toy, small};
 
 const THREADS: u64 = 32;
 const COMMITS: u64 = 40;

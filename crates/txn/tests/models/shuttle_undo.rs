@@ -1,25 +1,10 @@
 //! The way behind a row is cleared of a version that nobody sees, while a session looks for memory to write its own entries
 //! to, and moves old ones to a file if it finds none: what an old reader sees stays where the way leads.
-#![cfg(foreshore_shuttle)]
-#![allow(dead_code, unreachable_pub, unused_imports, reason = "the parts are taken as a whole")]
 
-#[path = "../src/grown.rs"]
-mod grown;
-#[path = "../src/past.rs"]
-mod past;
-#[path = "../src/pinned.rs"]
-mod pinned;
-#[path = "../src/pins.rs"]
-mod pins;
-#[path = "../src/readers.rs"]
-mod readers;
-#[path = "../src/status.rs"]
-mod status;
-#[path = "../src/undo/mod.rs"]
-mod undo;
-#[path = "../src/view.rs"]
-mod view;
-
+use crate::pins::Pins;
+use crate::readers::{About, Readers};
+use crate::undo::{Arena, Before, Fetched, Link, Older, SpillFile, Undo, UndoPtr, Undoable};
+use crate::view::View;
 use foreshore_base::{Csn, TableId, Xid};
 use foreshore_io::{Fs, Mem};
 use foreshore_sync::model::{choose, shuttle, shuttle_mutated};
@@ -27,12 +12,8 @@ use foreshore_sync::pause;
 use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 use foreshore_sync::primitive::thread;
 use foreshore_sync::{LockRank, Mutex, Nanos};
-use pins::Pins;
-use readers::{About, Readers};
 use std::path::Path;
 use std::sync::Arc;
-use undo::{Arena, Before, Fetched, Link, Older, SpillFile, Undo, UndoPtr, Undoable};
-use view::View;
 
 const ITERATIONS: usize = 200;
 /// So large that each entry has a chunk of its own, and drops it when it goes.

@@ -1,23 +1,12 @@
 //! Models of the status window: a reader of an old xid while its word is passed, reset and used again, and readers of a
 //! commit that is under way.
-#![cfg(foreshore_loom)]
-#![allow(dead_code, reason = "the window is taken as a whole")]
 
-#[path = "../src/grown.rs"]
-mod grown;
-#[path = "../src/pinned.rs"]
-mod pinned;
-#[path = "../src/readers.rs"]
-mod readers;
-#[path = "../src/status.rs"]
-mod status;
-
+use crate::readers::Readers;
+use crate::status::{Sight, Status, StatusWindow};
 use foreshore_base::{Csn, Xid};
 use foreshore_sync::model::{check, mutant, mutated};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::primitive::thread;
-use readers::Readers;
-use status::{Sight, Status, StatusWindow};
 use std::ops::Range;
 use std::sync::Arc;
 

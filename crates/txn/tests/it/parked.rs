@@ -1,8 +1,6 @@
 //! A rollback that finds no page stops in front of the change, keeps its rows and is tried again.
-#![cfg(not(any(foreshore_loom, foreshore_shuttle)))]
 
-mod toy;
-
+use crate::toy::{TABLE, Toy, decode, records, small};
 use foreshore_base::TableId;
 use foreshore_base::{Error, GroupNo, Lsn, Xid};
 use foreshore_buffer::format::{CLR, UNDOABLE};
@@ -17,7 +15,6 @@ use foreshore_txn::{Forward, LoggedChange, Start, Txn, TxnManagerOptions, Undoab
 use std::ops::Range;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
-use toy::{TABLE, Toy, decode, records, small};
 
 fn is_parked<T>(outcome: Result<T, Error>, of: &str) -> bool {
     match outcome {

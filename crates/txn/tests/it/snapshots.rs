@@ -1,8 +1,6 @@
 //! Snapshots: what they see stays as it is, and what was acknowledged is in them.
-#![cfg(not(foreshore_loom))]
 
-mod toy;
-
+use crate::toy::{Toy, small};
 use foreshore_base::{Csn, Xid};
 use foreshore_io::Mem;
 use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
@@ -10,7 +8,6 @@ use foreshore_sync::primitive::thread;
 use foreshore_txn::{Snapshot, SnapshotKind, TxnManagerOptions, Visibility};
 use foreshore_wal::BufferKind;
 use std::sync::Mutex;
-use toy::{Toy, small};
 
 fn snapshot(toy: &Toy, kind: SnapshotKind) -> Snapshot {
     toy.manager.snapshot(kind, "reader")

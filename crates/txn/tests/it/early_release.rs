@@ -1,13 +1,10 @@
 //! Early lock release: nothing that rests on a commit is acknowledged before that commit is durable.
-#![cfg(not(foreshore_loom))]
 
-mod toy;
-
+use crate::toy::{self, TABLE, Toy};
 use foreshore_base::{Csn, Error};
 use foreshore_lock::{TableMode, Target};
 use foreshore_sync::pause;
 use foreshore_txn::{EarlyRelease, TxnManagerOptions};
-use toy::{TABLE, Toy};
 
 fn committed_by_a_writer(toy: &Toy) -> foreshore_wal::CommitTicket {
     let mut writer = toy.begin("writer");

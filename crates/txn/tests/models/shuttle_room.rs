@@ -1,10 +1,8 @@
 //! Memory for undo is short while a writer is about to link a version to an old one: the snapshot that keeps the memory is given
 //! up, and none that keeps nothing. And it is short where transactions hold it: they wait, and none is taken for too large that others
 //! keep from its share.
-#![cfg(foreshore_shuttle)]
 
-mod toy;
-
+use crate::toy::{self, Toy};
 use foreshore_base::{Error, TableId};
 use foreshore_lock::TableMode;
 use foreshore_sync::model::{choose, shuttle, shuttle_mutated};
@@ -15,7 +13,6 @@ use foreshore_txn::{Before, EarlyRelease, SnapshotKind, Txn, TxnManagerOptions, 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::Duration;
-use toy::Toy;
 
 const ITERATIONS: usize = 200;
 /// With it an entry has a chunk for itself.

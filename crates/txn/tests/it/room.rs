@@ -1,9 +1,7 @@
 //! Memory for undo is short: who looks for room finds what there is, gives up the snapshots that stand in the way and no other,
 //! and comes to an end.
-#![cfg(not(any(foreshore_loom, foreshore_shuttle)))]
 
-mod toy;
-
+use crate::toy::{self, Toy};
 use foreshore_base::{Error, Result, TableId};
 use foreshore_sync::pause;
 use foreshore_sync::primitive::thread;
@@ -13,7 +11,6 @@ use std::mem::ManuallyDrop;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use toy::Toy;
 
 /// With it an entry has a chunk for itself.
 const LARGE: usize = 5000;

@@ -1,16 +1,13 @@
 //! Sessions that draw xids in blocks, while others take a checkpoint's view and move the window: what a view counts as ended has
 //! ended, and no transaction begins with an xid that it has counted.
-#![cfg(foreshore_shuttle)]
 
-mod toy;
-
+use crate::toy::{self, Toy};
 use foreshore_base::{GroupNo, Xid};
 use foreshore_sync::model::{shuttle, shuttle_mutated};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::primitive::thread;
 use foreshore_txn::{RowHolder, TxnManagerOptions};
 use std::sync::Arc;
-use toy::Toy;
 
 const ITERATIONS: usize = 300;
 const WORKERS: u64 = 2;

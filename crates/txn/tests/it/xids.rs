@@ -1,8 +1,6 @@
 //! Xids: none twice across restarts, a window that slides, views for checkpoints.
-#![cfg(not(foreshore_loom))]
 
-mod toy;
-
+use crate::toy::{Toy, decode, log_options, records, small};
 use foreshore_base::{Csn, Error, GroupNo, Uuid, Xid};
 use foreshore_io::{Fs, Mem};
 use foreshore_sync::pause;
@@ -17,7 +15,6 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use toy::{Toy, decode, log_options, records, small};
 
 fn ceiling_in(fs: &Arc<dyn Fs>) -> Xid {
     let log = records(fs);

@@ -1,8 +1,6 @@
 //! Status tables: whichever is asked, the same history shows the same (T9).
-#![cfg(not(foreshore_loom))]
 
-mod toy;
-
+use crate::toy::{Toy, small};
 use foreshore_base::{Csn, Error, Result, Xid};
 use foreshore_io::{File, FileLayer, Fs, Mem};
 use foreshore_txn::table::{Lru, StatusKind, StatusTable};
@@ -11,7 +9,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use toy::{Toy, small};
 
 /// Xids to a page of `lru`.
 const PAGE: u64 = 32 << 10;

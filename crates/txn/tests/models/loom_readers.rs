@@ -1,34 +1,17 @@
 //! Models of snapshots: one that is taken while the status window passes a commit, while a view of the readers is made, and
 //! while old versions are freed.
-#![cfg(foreshore_loom)]
-#![allow(dead_code, reason = "the parts are taken as a whole")]
 
-#[path = "../src/grown.rs"]
-mod grown;
-#[path = "../src/past.rs"]
-mod past;
-#[path = "../src/pinned.rs"]
-mod pinned;
-#[path = "../src/pins.rs"]
-mod pins;
-#[path = "../src/readers.rs"]
-mod readers;
-#[path = "../src/status.rs"]
-mod status;
-#[path = "../src/view.rs"]
-mod view;
-
+use crate::past::{Past, Visibility};
+use crate::pins::Pins;
+use crate::readers::{About, Mark, Readers, Toll};
+use crate::status::StatusWindow;
+use crate::view::View;
 use foreshore_base::{Csn, Xid};
 use foreshore_sync::Nanos;
 use foreshore_sync::model::{check, mutant, mutated};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::primitive::thread;
-use past::{Past, Visibility};
-use pins::Pins;
-use readers::{About, Mark, Readers, Toll};
-use status::StatusWindow;
 use std::sync::Arc;
-use view::View;
 
 /// What a database has of all this.
 struct World {

@@ -1,8 +1,6 @@
 //! Commit and rollback: what others see, what the log says, what is given back.
-#![cfg(not(foreshore_loom))]
 
-mod toy;
-
+use crate::toy::{Rows, TABLE, Toy, decode, log_options, page_of, records, small};
 use foreshore_base::{Csn, Error, Xid};
 use foreshore_buffer::format::{CLR, UNDOABLE};
 use foreshore_io::sim::{Fault, FaultKind, Persist};
@@ -17,7 +15,6 @@ use foreshore_wal::flags;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
-use toy::{Rows, TABLE, Toy, decode, log_options, page_of, records, small};
 
 /// E1: who has read a commit comes after it.
 #[test]

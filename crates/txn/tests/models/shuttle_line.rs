@@ -1,15 +1,11 @@
 //! More threads than sessions: each that waits in line gets a session.
-#![cfg(foreshore_shuttle)]
 
-#[expect(dead_code, reason = "shared with other tests")]
-mod toy;
-
+use crate::toy::{self, Toy};
 use foreshore_sync::model::{shuttle, shuttle_mutated};
 use foreshore_sync::primitive::thread;
 use foreshore_txn::{TxnManagerOptions, TxnOptions};
 use std::sync::Arc;
 use std::time::Duration;
-use toy::Toy;
 
 const ITERATIONS: usize = 200;
 

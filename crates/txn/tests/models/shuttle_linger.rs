@@ -1,9 +1,7 @@
 //! Commits that keep their sessions until they are durable, as many as there are sessions, and transactions that begin: each
 //! gets a session, and nobody waits for ever.
-#![cfg(foreshore_shuttle)]
 
-mod toy;
-
+use crate::toy::{self, TABLE, Toy};
 use foreshore_lock::TableMode;
 use foreshore_sync::model::{shuttle, shuttle_mutated};
 use foreshore_sync::pause;
@@ -13,7 +11,6 @@ use foreshore_txn::{EarlyRelease, TxnManagerOptions};
 use foreshore_wal::Log;
 use std::sync::Arc;
 use std::time::Duration;
-use toy::{TABLE, Toy};
 
 const ITERATIONS: usize = 200;
 const THREADS: u64 = 3;

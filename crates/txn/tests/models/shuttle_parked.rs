@@ -1,9 +1,7 @@
 //! A rollback that is parked while others come to wait for its row, and that is tried again: each of them gets the row
 //! or is told, and none waits for ever.
-#![cfg(foreshore_shuttle)]
 
-mod toy;
-
+use crate::toy::{self, Toy};
 use foreshore_base::{Error, TableId};
 use foreshore_io::Mem;
 use foreshore_sync::model::{shuttle, shuttle_mutated};
@@ -13,7 +11,6 @@ use foreshore_txn::{TxnManagerOptions, Undoable};
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::Duration;
-use toy::Toy;
 
 const ITERATIONS: usize = 500;
 

@@ -1,0 +1,14 @@
+//! What transactions promise, one behaviour per file.
+#![cfg(not(any(foreshore_loom, foreshore_shuttle)))]
+
+#[path = "../toy/mod.rs"]
+mod toy;
+
+mod bank;
+mod early_release;
+mod outcomes;
+mod parked;
+mod room;
+mod snapshots;
+mod status_tables;
+mod xids;
