@@ -5,6 +5,7 @@
 mod toy;
 
 mod bank;
+mod deadline;
 mod early_release;
 mod outcomes;
 mod parked;

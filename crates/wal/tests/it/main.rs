@@ -14,6 +14,7 @@ mod flights;
 mod full_disk;
 mod golden;
 mod history;
+mod limited;
 mod policies;
 mod reserved;
 mod round_trip;

@@ -1,9 +1,6 @@
 //! Waits for log space end with the time that a session has for them.
-#![cfg(not(foreshore_loom))]
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use foreshore_base::{Error, Result};
 use foreshore_io::sim::{Fault, FaultKind};
 use foreshore_io::{Fs, Mem, Sim};

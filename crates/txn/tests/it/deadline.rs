@@ -1,8 +1,6 @@
 //! One operation has one lock timeout, and a deadline ends all waits of a transaction.
-#![cfg(not(foreshore_loom))]
 
-mod toy;
-
+use crate::toy::{TABLE, Toy, key, small};
 use foreshore_base::{Error, Result, TableId};
 use foreshore_io::Mem;
 use foreshore_lock::{Interval, TableMode, Target};
@@ -12,7 +10,6 @@ use foreshore_wal::LogLimits;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use toy::{TABLE, Toy, key, small};
 
 /// A wait that nothing ends before takes at least so long.
 const LONG: Duration = Duration::from_secs(20);
