@@ -108,11 +108,15 @@ impl Session {
         let need = need.max(self.credit);
         // The cleaner and the checkpointer need it to move the redo start.
         self.leave();
-        let shared = &*self.shared;
+        let shared = self.shared.clone();
         pause::point("wal: a session is slowed");
         let stopped = || shared.pipeline.poison_error();
         let ends = || stopped().is_some() || self.is_over();
         let is_granted = spent::during(Spent::LogWait, || shared.throttle.pay(owed, || shared.totals.bytes(), ends));
+        if !is_granted {
+            // What was not granted stays in the line: the next reservation waits for it, too.
+            self.owed = self.owed.max(1);
+        }
         stopped().map_or(if is_granted { Ok(need) } else { Err(Error::LogSpace) }, Err)
     }
 }
