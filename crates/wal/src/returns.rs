@@ -6,8 +6,8 @@
 //! 1. It gives back what it has not charged, and registers.
 //! 2. It tries again.
 //! 3. It parks if some session holds space and is not parked here, or another one is just trying: what that counts for a moment may be
-//!    what was missing. Otherwise no space would come back, and it is refused, which notifies the others. Its transaction is then
-//!    rolled back as a rule, and gives back what it holds.
+//!    what was missing. Otherwise no space would come back, and it is refused, which notifies the others, as any failure of its try does.
+//!    Its transaction is then rolled back as a rule, and gives back what it holds.
 //! 4. A session that gives space back, and the preparer that has made some, notify. A session that holds nothing any more says so after
 //!    that, and notifies again.
 //! 5. Without a notification for [`LOOK`] it goes on with step 1 if others have logged anything meanwhile. Otherwise it is refused: a
@@ -111,8 +111,7 @@ impl Registered<'_> {
             if returns.event.wait(key, Some(Duration::ZERO)) && !most.is_zero() {
                 return true;
             }
-            drop(self);
-            returns.notify();
+            self.give_up();
             return false;
         }
         // In models notifications alone have to do.
@@ -124,6 +123,13 @@ impl Registered<'_> {
         parked.holders -= own;
         drop(parked);
         is_notified || work() > before
+    }
+
+    /// The session goes on without the space: those that have parked because it was trying look again.
+    pub fn give_up(self) {
+        let returns = self.returns;
+        drop(self);
+        returns.notify();
     }
 }
 

@@ -44,6 +44,10 @@ impl Session {
                 }
                 reserved => {
                     self.show_holds();
+                    // Others may have parked because this session was trying.
+                    if let (Err(_), Some(waiter)) = (&reserved, registered) {
+                        waiter.give_up();
+                    }
                     return reserved;
                 }
             }
