@@ -204,11 +204,12 @@ pub enum Error {
         /// How long.
         waited: Duration,
     },
-    /// A lock was waited for that only the waiting thread could free: it has begun the transaction that holds the lock, or that a holder
-    /// waits for, and no other thread has worked for that one since. Answered after a tenth of a second. Not retryable: the holder
-    /// has to end first, or to be one transaction with the waiter, or to be given to another thread before this one waits.
+    /// A lock was waited for that the waiting thread itself seems to keep from being freed: it was the last one to use the transaction that
+    /// holds the lock, or that a holder waits for. One given to another thread counts as that thread's from its first operation there on.
+    /// Answered after a tenth of a second. Not retryable: the holder has to end first, or to be one transaction with the waiter, or to have
+    /// run an operation in another thread before this one waits.
     OwnThreadLock {
-        /// Label of the transaction of this thread.
+        /// Label of the transaction that this thread used last.
         holder: &'static str,
         /// What was waited for.
         what: Lockable,

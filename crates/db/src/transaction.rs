@@ -22,7 +22,7 @@ use std::{fmt, mem, sync::Arc};
 /// Several tables may be open in it at once. A call that has to wait for a lock blocks the thread.
 ///
 /// An error that others caused (a conflict, a deadlock, a lock timeout, a table that was dropped, no memory for locks or
-/// undo), a wait for another transaction of the same thread ([`Error::OwnThreadLock`]), or an error that the engine met (a
+/// undo), a wait for another transaction that the same thread used last ([`Error::OwnThreadLock`]), or an error that the engine met (a
 /// full disk, an I/O error) ends the
 /// transaction: it is rolled back at once, and every later call answers [`Error::RolledBack`]. An error in what was
 /// asked for ([`Error::KeyExists`], [`Error::KeyTooLarge`], [`Error::ValueTooLarge`], [`Error::TableName`],

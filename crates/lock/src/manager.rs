@@ -68,8 +68,8 @@ pub struct LockStats {
 /// Locks of tables and rows, and the waits for them.
 ///
 /// Every wait parks its thread. It ends by a grant or by an error, after which the owner rolls its transaction back:
-/// [`Error::Deadlock`] for the victim of a cycle, [`Error::LockTimeout`], or [`Error::OwnThreadLock`] where only this thread could end the
-/// transaction that is waited for. A timeout of [`Duration::MAX`] is no limit.
+/// [`Error::Deadlock`] for the victim of a cycle, [`Error::LockTimeout`], or [`Error::OwnThreadLock`] where this thread was the last
+/// one to use the transaction that is waited for. A timeout of [`Duration::MAX`] is no limit.
 #[derive(Debug)]
 pub struct LockManager {
     pub(crate) slots: Slots,

@@ -111,7 +111,7 @@ fn write_deadline(
 fn write_own_thread(f: &mut fmt::Formatter<'_>, holder: &str, what: &Lockable, waited: Duration) -> fmt::Result {
     write!(
         f,
-        "no lock on {what} within {waited:?}: transaction {holder:?} stands in the way, which this thread has begun; end it first"
+        "no lock on {what} within {waited:?}: transaction {holder:?} stands in the way, which this thread used last; end it first"
     )
 }
 
