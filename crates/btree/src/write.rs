@@ -106,7 +106,8 @@ impl Tree {
     ///
     /// # Errors
     /// `KeyTooLarge`, `ValueTooLarge`; `Conflict`, `Deadlock`, `LockTimeout`, `TooManyTransactions`, `TransactionTooLarge`, `UndoMemory`;
-    /// `DiskFull`, `Io`, `Corrupted`, `OutOfFrames`, `Poisoned`. The row is then as it was.
+    /// `DiskFull`, `LogSpace`, `Io`, `Corrupted`, `OutOfFrames`, `Poisoned`. The row is then as it was. Past the deadline
+    /// [`Txn::by_deadline`] makes `Deadline` of those that end a wait.
     pub fn put(&self, txn: &mut Txn, key: &[u8], value: &[u8]) -> Result<Option<Vec<u8>>> {
         self.write(txn, key, Intent::Put(value))
     }

@@ -93,8 +93,8 @@ impl Txn {
     /// caller answers for names being different. `note` comes back after a restart.
     ///
     /// # Errors
-    /// `PreparedName`; `DiskFull`, `ValueTooLarge` for more locks than the log takes in a record; `TooManyTransactions`; then it is rolled
-    /// back. `Poisoned`: whether it is prepared is unknown.
+    /// `PreparedName`; `DiskFull`, `LogSpace`, `ValueTooLarge` for more locks than the log takes in a record; `TooManyTransactions`;
+    /// `Deadline` where that ends a wait; then it is rolled back. `Poisoned`: whether it is prepared is unknown.
     pub fn prepare(mut self, name: &str, note: &[u8]) -> Result<Prepared> {
         if !(1..=MAX_PREPARED_NAME).contains(&name.len()) {
             return Err(Error::PreparedName { name: name.to_owned() });
@@ -102,7 +102,7 @@ impl Txn {
         if self.is_broken {
             return Err(Error::RolledBack);
         }
-        let xid = self.ensure_xid()?;
+        let xid = self.ensure_xid().map_err(|error| self.by_deadline(error))?;
         // It reads no more, and goes back to nothing.
         self.snapshot = None;
         self.savepoints.clear();

@@ -7,7 +7,7 @@ impl Txn {
     /// The transaction's xid; draws one the first time. Without latches: it may wait for the log.
     ///
     /// # Errors
-    /// `TooManyTransactions` when more run than the status window has words for; `DiskFull`; `Poisoned`.
+    /// `TooManyTransactions` when more run than the status window has words for; `DiskFull`; `LogSpace`; `Poisoned`.
     pub fn ensure_xid(&mut self) -> Result<Xid> {
         if let Some(xid) = self.xid {
             return Ok(xid);

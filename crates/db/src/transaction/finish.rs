@@ -57,8 +57,9 @@ impl Transaction {
     /// after a restart by its name.
     ///
     /// # Errors
-    /// `PreparedName`, `PreparedExists`, `DiskFull`, `TooManyTransactions`: it is rolled back. `RolledBack` if an earlier error ended it.
-    /// `Poisoned`: whether it is prepared is unknown, and [`Db::reopen`](crate::Db::reopen) and [`Db::prepared`](crate::Db::prepared) tell.
+    /// `PreparedName`, `PreparedExists`, `DiskFull`, `LogSpace`, `TooManyTransactions`, `Deadline`: it is rolled back.
+    /// `RolledBack` if an earlier error ended it. `Poisoned`: whether it is prepared is unknown, and [`Db::reopen`](crate::Db::reopen) and
+    /// [`Db::prepared`](crate::Db::prepared) tell.
     pub fn prepare(self, name: &str) -> Result<()> {
         self.with(|_, _| Ok(()))?;
         let place = self.engine.prepared.take_name(name)?;
