@@ -130,13 +130,14 @@ impl Tree {
         Ok(found)
     }
 
-    /// How many pages a tree has that nobody changes. Reads its inner nodes alone.
+    /// How many pages a tree has that nobody changes. Reads its inner nodes alone, and asks `goes_on` before each.
     ///
     /// # Errors
-    /// `Corrupted` for a node that is reached twice or is none of the tree; what a read can fail with.
-    pub fn count_pages(&self) -> Result<u64> {
+    /// `Corrupted` for a node that is reached twice or is none of the tree; what a read, or `goes_on`, can fail with.
+    pub fn count_pages(&self, goes_on: impl Fn() -> Result<()>) -> Result<u64> {
         let (mut count, mut found, mut ahead) = (0, HashSet::new(), vec![self.root]);
         while let Some(pid) = ahead.pop() {
+            goes_on()?;
             let page = self.named(self.pool().shared(pid))?;
             let damage = |why| self.corrupted(pid, why);
             if !found.insert(pid) {

@@ -13,7 +13,7 @@ use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Csn, Error, Result, TableId};
 use foreshore_btree::Tree;
 use foreshore_lock::TableMode;
-use foreshore_sync::{Clock, LockRank, Mutex, Nanos, Signal, SystemClock};
+use foreshore_sync::{Clock, LockRank, Mutex, Nanos, Signal, SystemClock, pause};
 use foreshore_txn::Txn;
 use std::time::Duration;
 
@@ -119,11 +119,17 @@ impl Reclaimer {
         }
     }
 
-    /// The held tables whose pages have not been counted. The caller counts them.
-    fn uncounted(&self) -> Vec<(Tree, Csn)> {
+    /// The held tables that commits up to `durable` dropped and whose pages have not been counted.
+    fn uncounted(&self, durable: Csn) -> Vec<(Tree, Csn)> {
+        let tables = self.tables.lock();
+        let uncounted = tables.held.iter().filter(|dropped| !dropped.is_counted && dropped.by <= durable);
+        uncounted.map(|dropped| (dropped.tree.clone(), dropped.by)).collect()
+    }
+
+    /// The pages of a table have been counted, if it is still held.
+    fn counted(&self, table: TableId) {
         let mut tables = self.tables.lock();
-        let uncounted = tables.held.iter_mut().filter(|dropped| !dropped.is_counted);
-        uncounted.map(|dropped| (dropped.is_counted = true, (dropped.tree.clone(), dropped.by)).1).collect()
+        tables.held.iter_mut().filter(|dropped| dropped.tree.table() == table).for_each(|held| held.is_counted = true);
     }
 
     /// Whether a table is held that a commit above `csn` dropped.
@@ -216,16 +222,27 @@ impl Engine {
     fn let_go(&self) {
         let mut passed = self.txns.passed();
         self.reclaimer.let_go(passed);
-        let uncounted = self.reclaimer.uncounted();
+        let uncounted = self.reclaimer.uncounted(self.log.durable().csn());
         if !uncounted.is_empty() {
-            for (tree, by) in uncounted {
-                // A damaged one counts no page.
-                self.txns.keep_pages(by, tree.count_pages().unwrap_or(0) * PAGE_SIZE as u64);
-            }
+            uncounted.into_iter().for_each(|(tree, by)| self.count_held(&tree, by));
             passed = self.txns.passed();
             self.reclaimer.let_go(passed);
         }
         self.txns.let_pages_go(passed);
+    }
+
+    /// Counts the pages of a held table that commit `by` dropped. Other threads may count them, too. A count that fails, as all do
+    /// when the engine closes, is done again at the next look.
+    fn count_held(&self, tree: &Tree, by: Csn) {
+        pause::point("db: the pages of a dropped table are to be counted");
+        let pages = match tree.count_pages(|| self.check_open()) {
+            Ok(pages) => pages,
+            // A damaged table counts no page.
+            Err(Error::Corrupted { .. }) => 0,
+            Err(_) => return,
+        };
+        self.txns.keep_pages(tree.table(), by, pages * PAGE_SIZE as u64);
+        self.reclaimer.counted(tree.table());
     }
 
     /// Names the oldest snapshot in an error that says that there is no space for pages, if pages of dropped tables are kept for it.

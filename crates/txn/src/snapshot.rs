@@ -5,7 +5,7 @@ use crate::past::{Past, Visibility};
 use crate::readers::{About, Mark, SnapshotLimits, Toll};
 use crate::status::Status;
 use crate::view::{KeptView, View};
-use foreshore_base::{Csn, Xid};
+use foreshore_base::{Csn, TableId, Xid};
 use foreshore_sync::Clock;
 use foreshore_sync::model::mutant;
 use std::fmt;
@@ -220,9 +220,10 @@ impl TxnManager {
         Toll { age: self.time.now().since(about.since), bytes }
     }
 
-    /// Notes that pages of `bytes` which commit `by` took away are kept for older snapshots. They count for what such a snapshot takes.
-    pub fn keep_pages(&self, by: Csn, bytes: u64) {
-        self.kept_pages.add(by, bytes);
+    /// Notes that pages of `table`, of `bytes`, which commit `by` took away are kept for older snapshots. They count, once, for what such a
+    /// snapshot takes.
+    pub fn keep_pages(&self, table: TableId, by: Csn, bytes: u64) {
+        self.kept_pages.note(table, by, bytes);
     }
 
     /// Notes that pages which commits up to `passed` took away are not kept any more.

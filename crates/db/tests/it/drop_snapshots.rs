@@ -638,6 +638,29 @@ fn pages_of_a_dropped_table_count_for_the_oldest_snapshot_that_may_read_them() {
     assert!(kept(&db) < table / 2, "{} bytes are kept for a younger one", kept(&db));
 }
 
+/// A vacuum leaves no held table uncounted, whatever other threads do.
+#[test]
+fn pages_of_a_dropped_table_count_once_for_two_threads_that_count_them() {
+    let db = small().background(false).device(Device::Null).open(DIR).unwrap();
+    fill_round(&db, 1);
+    let reader = db.read_with(ReadOptions::new().label("patient"));
+    assert_eq!(round_of(&reader), 1);
+    drop_numbers(&db);
+    let kept = |db: &Db| db.stats().oldest_snapshot.expect("a reader").bytes;
+    let versions = kept(&db);
+    let (counts, beside) = (Rc::new(Cell::new(0)), db.clone());
+    let counted = counts.clone();
+    pause::set("db: the pages of a dropped table are to be counted", move || {
+        beside.vacuum().unwrap();
+        counted.set(kept(&beside));
+    });
+    db.vacuum().unwrap();
+    pause::set("nowhere", || ());
+    assert!(counts.get() > versions + 8192 * 4, "{} bytes after {versions}", counts.get());
+    assert_eq!(kept(&db), counts.get(), "they count once");
+    assert_eq!(db.stats().held_tables, 1);
+}
+
 #[test]
 fn a_snapshot_that_holds_more_pages_of_dropped_tables_than_it_may_is_given_up() {
     let (db, _fs) = in_memory();
