@@ -238,7 +238,7 @@ impl Tree {
             }
             match self.link(structure, &open) {
                 Ok(()) => linked = Some(open),
-                Err(Error::DiskFull { .. }) => report = false,
+                Err(Error::DiskFull { .. } | Error::LogSpace) => report = false,
                 Err(error) => return Err(error),
             }
         }

@@ -112,7 +112,7 @@ impl Tree {
         drop(new);
         match self.link(structure, &open) {
             // The split stands without its link, and whoever finds the space links it.
-            Err(Error::DiskFull { .. }) => Ok(()),
+            Err(Error::DiskFull { .. } | Error::LogSpace) => Ok(()),
             other => other,
         }
     }

@@ -7,10 +7,12 @@ use foreshore_btree::format::INCOMPLETE;
 use foreshore_buffer::Wanted;
 use foreshore_buffer::format::{page_flags, page_level};
 use foreshore_sync::pause;
-use foreshore_txn::Txn;
+use foreshore_txn::{Txn, TxnOptions};
+use foreshore_wal::LogLimits;
 use std::cell::Cell;
 use std::ops::Bound::Unbounded;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// Long keys, so that a few thousand rows make three levels.
 fn key(number: usize) -> Vec<u8> {
@@ -346,4 +348,24 @@ fn a_map_that_contradicts_the_tree_stops_no_log() {
     txn.rollback().unwrap();
     assert!(bed.log.poisoned().is_none());
     assert_eq!(bed.tree.verify().unwrap().open_splits, 0);
+}
+
+/// To link one takes log space, for which the transaction has no time left; to read takes none.
+#[test]
+fn a_locking_read_past_its_time_for_log_space_passes_by_an_open_split() {
+    let (bed, last) = with_open_split(1024);
+    // The session of the next transaction owes for a record.
+    bed.run(|txn| bed.tree.put(txn, &key(0), b"owed for"));
+    bed.log.force(bed.log.current()).unwrap();
+    bed.log.limit_backlog(Some(LogLimits { soft: 0, hard: 1 }));
+    let hurried = TxnOptions { deadline: Some(Duration::from_millis(20)), ..TxnOptions::default() };
+    let (mut txn, mut value) = (bed.txns.begin(hurried).unwrap(), Vec::new());
+    assert!(bed.tree.get_newest(&mut txn, &last, &mut value).unwrap());
+    txn.rollback().unwrap();
+    assert_eq!(bed.verify().open_splits, 1, "it is not linked");
+    bed.log.limit_backlog(None);
+    let mut txn = bed.begin();
+    assert!(bed.tree.get_newest(&mut txn, &last, &mut value).unwrap());
+    txn.rollback().unwrap();
+    assert_eq!(bed.verify().open_splits, 0);
 }
