@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// A wait that nothing ends before takes at least so long.
 const LONG: Duration = Duration::from_secs(20);
+/// A wait without it takes far longer on any machine than one whose time is over.
+const TIMEOUT: Duration = Duration::from_secs(5);
 const OTHER: TableId = TableId(8);
 
 fn until(deadline: Duration) -> TxnOptions {
@@ -43,26 +45,34 @@ fn waited(outcome: &Result<()>) -> Duration {
 
 #[test]
 fn the_waits_of_an_operation_for_several_locks_have_one_timeout() {
-    const TIMEOUT: Duration = Duration::from_millis(300);
     let (mut toy, _) = Toy::new(Mem::null(), &[1, 2], small());
     let (mut reader, mut writer) = (toy.begin("reader"), toy.begin("writer"));
-    let mut waits = waits(&toy, &mut reader, &mut writer);
     toy.timeout = TIMEOUT;
-    // A thread that has begun none of the others.
-    in_another_thread(|| {
-        let mut txn = toy.begin("waiter");
-        for first in 0..waits.len() {
-            let outcome = waits[first].1(&mut txn);
-            assert!(waited(&outcome) >= TIMEOUT, "{}: {outcome:?}", waits[first].0);
-            for (name, wait) in &mut waits {
-                let began = Instant::now();
-                waited(&wait(&mut txn));
-                assert!(began.elapsed() < TIMEOUT, "{name} has a time of its own: {:?}", began.elapsed());
-            }
-            // The next operation has its own.
-            txn.release();
-        }
+    let of_each: Vec<_> = (0..3).map(|_| waits(&toy, &mut reader, &mut writer)).collect();
+    let toy = &toy;
+    std::thread::scope(|scope| {
+        // Threads that have begun none of the others.
+        let threads =
+            of_each.into_iter().enumerate().map(|(first, waits)| scope.spawn(move || one_time_for(toy, first, waits)));
+        let threads: Vec<_> = threads.collect();
+        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
     });
+}
+
+/// An operation waits for all of them, for the one at `first` until its time is over.
+fn one_time_for(toy: &Toy, first: usize, mut waits: Vec<(&'static str, Wait)>) {
+    let mut txn = toy.begin("waiter");
+    let outcome = waits[first].1(&mut txn);
+    assert!(waited(&outcome) >= TIMEOUT, "{}: {outcome:?}", waits[first].0);
+    let began = Instant::now();
+    for (name, wait) in &mut waits {
+        waited(&wait(&mut txn));
+        assert!(began.elapsed() < TIMEOUT, "{name} has a time of its own: {:?}", began.elapsed());
+    }
+    // The next operation has its own.
+    txn.release();
+    let outcome = txn.lock_table(OTHER, TableMode::Shared);
+    assert!(waited(&outcome) >= TIMEOUT, "{outcome:?}");
 }
 
 fn in_another_thread(work: impl FnOnce() + Send) {
@@ -72,7 +82,6 @@ fn in_another_thread(work: impl FnOnce() + Send) {
 /// The same for waits behind writers that wait themselves.
 #[test]
 fn the_waits_of_a_reader_behind_queued_writers_have_one_timeout() {
-    const TIMEOUT: Duration = Duration::from_millis(300);
     let (mut toy, _) = Toy::new(Mem::null(), &[1, 2], small());
     let mut holder = toy.begin("holder");
     toy.get(&mut holder, 0).expect("free");
