@@ -160,7 +160,7 @@ impl Engine {
     /// Begins the walk of a table by a check. No node of it is freed until that is dropped.
     pub(crate) fn walk(&self, table: TableId) -> Walk<'_> {
         if self.options.background {
-            self.purger.walks.let_merges_go(table, || self.trees.purge_signal().notify());
+            self.purger.walks.let_merges_go(table, PATIENCE, || self.trees.purge_signal().notify());
         }
         self.purger.walks.walk(table)
     }

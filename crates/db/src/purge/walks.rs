@@ -7,9 +7,8 @@
 //! 2. *Merge.* The purge enters a table as merged, up to the end of its step, unless it is walked. Then its thin leaves
 //!    are held until the walk is over.
 //! 3. *Turns.* Checks may follow each other without a pause. A walk after one that refused merges waits for a step that
-//!    merges, for [`PATIENCE`] at most.
+//!    merges, for the time that its caller gives.
 
-use super::PATIENCE;
 use foreshore_base::TableId;
 use foreshore_sync::{Clock, LockRank, Mutex, Parker, SystemClock, Unparker};
 use std::collections::HashSet;
@@ -55,11 +54,12 @@ impl Walks {
     }
 
     /// Lets merges go first that a walk of the table has refused, if `signal` makes the purge look for them.
-    pub(super) fn let_merges_go(&self, table: TableId, signal: impl FnOnce()) {
+    /// Waits for `patience` at most.
+    pub(super) fn let_merges_go(&self, table: TableId, patience: Duration, signal: impl FnOnce()) {
         if self.0.lock().refused.contains(&table) {
             signal();
             // WAIT: park - for a step of the purge that merges leaves of the table, or for the time.
-            self.wait(PATIENCE, |state| state.refused.contains(&table));
+            self.wait(patience, |state| state.refused.contains(&table));
             self.forget(table);
         }
     }
@@ -154,7 +154,7 @@ mod tests {
                 // ORDERING: hint, the mutex of the walks orders it.
                 assert!(has_ended.load(Ordering::Relaxed), "merges beside a walk");
             });
-            while !walks.is_walked(TABLE) {
+            while !walks.is_walked(TABLE) && !walker.is_finished() {
                 thread::yield_now();
             }
             assert!(walks.merge(TABLE).is_none(), "the walk comes first");
@@ -169,13 +169,13 @@ mod tests {
     #[test]
     fn walks_in_a_row_let_merges_go() {
         let walks = Walks::default();
-        walks.let_merges_go(TABLE, || unreachable!("none was refused"));
+        walks.let_merges_go(TABLE, Duration::MAX, || unreachable!("none was refused"));
         let walk = walks.walk(TABLE);
         assert!(walks.merge(TABLE).is_none() && walks.merge(TableId(8)).is_some());
         drop(walk);
         let (mut has_merged, merged) = (false, AtomicBool::new(false));
         thread::scope(|scope| {
-            walks.let_merges_go(TABLE, || {
+            walks.let_merges_go(TABLE, Duration::MAX, || {
                 has_merged = true;
                 scope.spawn(|| {
                     let _merges = walks.merge(TABLE).unwrap();
@@ -187,7 +187,7 @@ mod tests {
             assert!(merged.load(Ordering::Relaxed), "the walk has not waited");
         });
         assert!(has_merged);
-        walks.let_merges_go(TABLE, || unreachable!("they have gone"));
+        walks.let_merges_go(TABLE, Duration::MAX, || unreachable!("they have gone"));
     }
 
     #[test]
@@ -197,7 +197,7 @@ mod tests {
         assert!(walks.merge(TABLE).is_none());
         drop(walk);
         let mut signals = 0;
-        (0..2).for_each(|_| walks.let_merges_go(TABLE, || signals += 1));
+        (0..2).for_each(|_| walks.let_merges_go(TABLE, Duration::from_millis(1), || signals += 1));
         assert_eq!(signals, 1);
     }
 }
