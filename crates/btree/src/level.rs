@@ -16,7 +16,7 @@
 //! Programming*, volume 3, section 6.2.4), done where rows leave and not where they come.
 
 use crate::descend::Unlinked;
-use crate::merge::{MAX_ABSORB_BODY, MOST, Pair, is_open};
+use crate::merge::{MAX_ABSORB_BODY, MOST, Merging, Pair, is_open};
 use crate::node::{Damage, Node, build_part, encode_image, give_away, separator};
 use crate::record::{Absorb, TreeKind};
 use crate::split::MAX_LINK_BODY;
@@ -28,28 +28,36 @@ use foreshore_wal::Dep;
 
 impl Tree {
     /// Makes two leaves of three: `first` has the left and the middle one, `second` the middle and the right one. False
-    /// if they hold too much, or have changed.
-    pub(crate) fn level_out(&self, structure: &mut Structure<'_>, first: &Pair, second: &Pair) -> Result<bool> {
+    /// if they hold too much, have changed, or have a row with a live writer.
+    pub(crate) fn level_out(&self, merging: &mut Merging<'_>, first: &Pair, second: &Pair) -> Result<bool> {
         let pages = [first.left, first.right, second.right];
         let [left, middle, right] = pages.map(|pid| self.named(self.pool().pin_as(pid, Wanted::Once)));
         let (left, middle, right) = (left?, middle?, right?);
-        let Some(most) = self.plan(&left, &middle, &right)? else { return Ok(false) };
-        if !self.shift(structure, first, &middle, most)? {
+        let Some(most) = self.plan(merging, [&left, &middle, &right])? else { return Ok(false) };
+        if !self.shift(&mut merging.structure(), first, &middle, most)? {
             return Ok(false);
         }
-        self.merge(structure, second, 0)
+        self.merge(merging, second, 0)
     }
 
-    /// How many bytes the left leaf has when the two share the rows of three; `None` if they cannot.
-    fn plan(&self, left: &Pinned<'_>, middle: &Pinned<'_>, right: &Pinned<'_>) -> Result<Option<usize>> {
+    /// How many bytes the left leaf has when the two share the rows of three; `None` if they cannot, or where a rollback
+    /// may need what is free.
+    fn plan(&self, merging: &mut Merging<'_>, leaves: [&Pinned<'_>; 3]) -> Result<Option<usize>> {
         let mut copies = [[0; PAGE_SIZE]; 3];
-        for (copy, page) in copies.iter_mut().zip([left, middle, right]) {
+        for (copy, page) in copies.iter_mut().zip(leaves) {
             copy.copy_from_slice(&page.shared());
         }
         let [Ok(left), Ok(middle), Ok(right)] = copies.each_ref().map(|copy| Node::parse(copy)) else {
             return Ok(None);
         };
-        plan(&left, &middle, &right).map_err(|why| self.corrupted(self.root, why))
+        let damage = |why| self.corrupted(self.root, why);
+        let most = plan(&left, &middle, &right).map_err(damage)?;
+        for leaf in [left, middle, right] {
+            if most.is_some() && merging.is_live(&leaf).map_err(damage)? {
+                return Ok(None);
+            }
+        }
+        Ok(most)
     }
 
     /// Steps 1 to 3: the left leaf of a pair has `most` bytes at most afterwards. False if nothing moves.

@@ -46,6 +46,7 @@ mod verify;
 mod write;
 
 pub use cursor::Cursor;
+pub use merge::Merged;
 pub use purge::PurgedLeaf;
 pub use queue::{QueuedLeaf, QueuedRange};
 pub use record::TreeKind;

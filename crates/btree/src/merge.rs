@@ -24,11 +24,12 @@
 use crate::descend::Unlinked;
 use crate::format::{INNER_HEADER, SLOT, SLOTS};
 use crate::node::{Damage, Goal, Node, build_part, encode_image};
+use crate::purge::live_writer;
 use crate::record::{Absorb, Link, TreeKind};
 use crate::split::MAX_LINK_BODY;
 use crate::tree::{Structure, Tree, record};
 use foreshore_base::limits::PAGE_SIZE;
-use foreshore_base::{PageId, Result};
+use foreshore_base::{PageId, Result, Xid};
 use foreshore_buffer::{ExclusiveGuard, Pinned, Wanted, change_cost};
 use foreshore_space::is_allocated;
 use foreshore_sync::model::mutant;
@@ -49,8 +50,40 @@ pub(crate) struct Pair {
     pub(crate) separator: Vec<u8>,
 }
 
+/// What [`Tree::merge_leaf`] has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Merged {
+    /// Pages that are free now.
+    pub pages: usize,
+    /// A leaf that stays thin, and a writer of a row in it or in a neighbour that may be rolled back: the rollback may
+    /// need the space that the row had.
+    pub live: Option<(PageId, Xid)>,
+}
+
+/// The merges of one transaction.
+pub(crate) struct Merging<'t> {
+    txn: &'t mut Txn,
+    /// The writer that the last attempts met.
+    live: Option<Xid>,
+}
+
+impl Merging<'_> {
+    pub(crate) fn structure(&mut self) -> Structure<'_> {
+        Structure::of_freeing(self.txn)
+    }
+
+    /// Whether some row of a node has a writer that may be rolled back. Then its leaf is not merged.
+    pub(crate) fn is_live(&mut self, node: &Node<'_>) -> Result<bool, Damage> {
+        let live = live_writer(node, self.txn)?;
+        self.live = self.live.or(live);
+        Ok(live.is_some())
+    }
+}
+
 /// What the parent of a thin node tells.
 struct Family {
+    /// The node.
+    page: PageId,
     /// Pairs that the node is part of, the better one first.
     pairs: Vec<Pair>,
     /// Whether the parent is the root.
@@ -59,55 +92,55 @@ struct Family {
 
 impl Tree {
     /// Frees the leaf of `key` if it is thin: a neighbour takes its rows, or it takes those of a neighbour. Parents
-    /// that become thin go in the same way, and the root collapses. Returns how many pages are free. Nothing is done
-    /// where no neighbour has the free space.
+    /// that become thin go in the same way, and the root collapses. Nothing is done where no neighbour has the free
+    /// space, or where a rollback may need that space.
     ///
     /// The caller holds the table against its drop, and no check of the tree runs.
     ///
     /// # Errors
     /// `DiskFull`, `Io`, `Corrupted`, `OutOfFrames`, `Poisoned`. What has been freed is free.
-    pub fn merge_leaf(&self, txn: &mut Txn, key: &[u8]) -> Result<usize> {
-        txn.freeing(|txn| self.merge_up(&mut Structure::of_freeing(txn), key))
-    }
-
-    fn merge_up(&self, structure: &mut Structure<'_>, key: &[u8]) -> Result<usize> {
-        let mut freed = 0;
-        loop {
-            // Again, for a leaf that had no neighbour below its parent, or is thin with what it took.
-            match self.merge_path(structure, key)? {
-                0 => return Ok(freed),
-                pages => freed += pages,
+    pub fn merge_leaf(&self, txn: &mut Txn, key: &[u8]) -> Result<Merged> {
+        txn.freeing(|txn| {
+            let mut merged = Merged::default();
+            loop {
+                // Again, for a leaf that had no neighbour below its parent, or is thin with what it took.
+                let Merged { pages, live } = self.merge_path(&mut Merging { txn, live: None }, key)?;
+                merged = Merged { pages: merged.pages + pages, live };
+                if pages == 0 {
+                    return Ok(merged);
+                }
             }
-        }
+        })
     }
 
     /// Merges the nodes that cover `key`, from the leaf up, as long as they are thin and lose entries.
-    fn merge_path(&self, structure: &mut Structure<'_>, key: &[u8]) -> Result<usize> {
-        let (mut freed, mut level) = (0, 0);
-        while let Some(Family { pairs, is_top }) = self.family(structure, key, level)? {
+    fn merge_path(&self, merging: &mut Merging<'_>, key: &[u8]) -> Result<Merged> {
+        let (mut freed, mut live, mut level) = (0, None, 0);
+        while let Some(Family { page, pairs, is_top }) = self.family(&mut merging.structure(), key, level)? {
             let mut merged = false;
             for pair in &pairs {
-                merged = self.merge(structure, pair, level)?;
+                merged = self.merge(merging, pair, level)?;
                 if merged {
                     freed += 1;
                     break;
                 }
             }
             if let ([first, second], false, 0) = (&pairs[..], merged, level) {
-                merged = self.level_out(structure, first, second)?;
+                merged = self.level_out(merging, first, second)?;
                 freed += usize::from(merged);
             }
+            live = live.or(merging.live.take().filter(|_| !merged).map(|xid| (page, xid)));
             if !merged && !pairs.is_empty() {
                 break;
             }
             if is_top {
-                freed += self.collapse(structure)?;
+                freed += self.collapse(&mut merging.structure())?;
                 break;
             }
             // The parent has one entry less, or none at all.
             level += 1;
         }
-        Ok(freed)
+        Ok(Merged { pages: freed, live })
     }
 
     /// The pairs that the node on `level` that covers `key` may be merged in; `None` if it is the root, or not thin.
@@ -125,17 +158,18 @@ impl Tree {
             return Ok(None);
         }
         let pairs = pairs_of(&parent, key, pid).map_err(|why| self.corrupted(above, why))?;
-        Ok(Some(Family { pairs, is_top: above == self.root }))
+        Ok(Some(Family { page: pid, pairs, is_top: above == self.root }))
     }
 
-    /// Merges two neighbours on `level`; false if they changed, or hold too much.
-    pub(crate) fn merge(&self, structure: &mut Structure<'_>, pair: &Pair, level: u8) -> Result<bool> {
+    /// Merges two neighbours on `level`; false if they changed, hold too much, or have a row with a live writer.
+    pub(crate) fn merge(&self, merging: &mut Merging<'_>, pair: &Pair, level: u8) -> Result<bool> {
         let pins = [pair.left, pair.right].map(|pid| self.named(self.pool().pin_as(pid, Wanted::Once)));
         let [left_pin, right_pin] = pins;
         let (left_pin, right_pin) = (left_pin?, right_pin?);
-        if !self.would_fit(&left_pin, &right_pin)? {
+        if !self.would_fit(merging, &left_pin, &right_pin)? {
             return Ok(false);
         }
+        let structure = &mut merging.structure();
         let map = self.map_of(structure, pair.right)?;
         let bytes = change_cost(2, MAX_LINK_BODY) + change_cost(2, MAX_ABSORB_BODY);
         let Some(mut left) = self.unlink(structure, pair, level, bytes)? else { return Ok(false) };
@@ -162,7 +196,8 @@ impl Tree {
     }
 
     /// Whether the left one of two nodes can take what the right one has, as far as one can tell without both latches.
-    fn would_fit(&self, left: &Pinned<'_>, right: &Pinned<'_>) -> Result<bool> {
+    /// False where a rollback may need what is free.
+    fn would_fit(&self, merging: &mut Merging<'_>, left: &Pinned<'_>, right: &Pinned<'_>) -> Result<bool> {
         let mut copy = [0; PAGE_SIZE];
         copy.copy_from_slice(&left.shared());
         let right_page = right.shared();
@@ -171,7 +206,11 @@ impl Tree {
         if is_open(&second) {
             return Ok(false);
         }
-        fits(&first, &second).map_err(|why| self.corrupted(right.pid(), why))
+        let damage = |why| self.corrupted(right.pid(), why);
+        if !fits(&first, &second).map_err(damage)? {
+            return Ok(false);
+        }
+        Ok(!merging.is_live(&first).map_err(damage)? && !merging.is_live(&second).map_err(damage)?)
     }
 
     /// First step. Returns the left node, latched; `None` if the two are no neighbours any more.

@@ -146,11 +146,7 @@ impl Tree {
         let damage = |why| self.corrupted(found.page, why);
         let is_thin = found.page != self.root && leaf.is_thin().map_err(damage)?;
         let is_sparse = is_thin && leaf.is_sparse().map_err(damage)?;
-        let mut live = None;
-        for at in 0..if is_thin { leaf.len() } else { 0 } {
-            let xid = leaf.row(at).map_err(damage)?.header.xid;
-            live = live.or(txn.is_live(xid).then_some(xid));
-        }
+        let live = if is_thin { live_writer(leaf, txn).map_err(damage)? } else { None };
         (found.is_thin, found.is_sparse, found.live) = (is_thin, is_sparse, live);
         Ok(())
     }
@@ -227,6 +223,18 @@ impl Tree {
             self.trees.queue().add(self.table, pid, || key.to_vec());
         }
     }
+}
+
+/// A writer of a row in a leaf that may be rolled back, and then may need the space that the row had. An inner node has
+/// none.
+pub(crate) fn live_writer(node: &Node<'_>, txn: &Txn) -> Result<Option<Xid>, Damage> {
+    for at in 0..if node.is_leaf() { node.len() } else { 0 } {
+        let xid = node.row(at)?.header.xid;
+        if txn.is_live(xid) {
+            return Ok(Some(xid));
+        }
+    }
+    Ok(None)
 }
 
 /// Collects the deleted rows of a leaf.

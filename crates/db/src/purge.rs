@@ -21,7 +21,7 @@ pub use held::HeldRows;
 use crate::TxnOptions;
 use crate::engine::Engine;
 use foreshore_base::{Error, Result, TableId};
-use foreshore_btree::{PurgedLeaf, QueuedLeaf, Tree};
+use foreshore_btree::{Merged, PurgedLeaf, QueuedLeaf, Tree};
 use foreshore_lock::TableMode;
 use foreshore_sync::{Clock, LockRank, Mutex, Nanos, NextWake, Step, SystemClock};
 use foreshore_txn::Txn;
@@ -189,6 +189,7 @@ impl Piece<'_> {
             Until::Walked(table) => !walks.is_walked(table),
             Until::Time(time) => time <= now,
             Until::Settled(xid) => txn.was_settled(xid),
+            Until::Ended(xid) => !txn.is_live(xid),
         };
         let released = work.released(may_go, PIECE);
         let mut queued = Vec::new();
@@ -323,23 +324,28 @@ impl Piece<'_> {
         let until = match (leaf.oldest, leaf.live) {
             _ if leaf.few > 0 => Some(Until::Time(self.now + DELAY)),
             (oldest, _) if leaf.held > 0 => Some(Until::Settled(oldest)),
-            (_, Some(live)) if holds_little => Some(Until::Settled(live)),
+            (_, Some(live)) if holds_little => Some(Until::Ended(live)),
             _ if holds_little && !merges => Some(Until::Walked(tree.table())),
             _ => None,
         };
+        let held = |until| {
+            let (table, rows) = (tree.table(), leaf.held as u64);
+            Held { table, until, rows, looked: self.now, is_queued: false }
+        };
         match until {
-            Some(until) => {
-                let (table, rows) = (tree.table(), leaf.held as u64);
-                work.hold(leaf.page, key, Held { table, until, rows, looked: self.now, is_queued: false });
-            }
+            Some(until) => work.hold(leaf.page, key, held(until)),
             None => work.forget(leaf.page),
         }
         if merges {
-            self.done.gone += match tree.merge_leaf(&mut self.txn, key) {
+            let Merged { pages, live } = match tree.merge_leaf(&mut self.txn, key) {
                 // Of a neighbour, or of the map. The leaf itself is sound.
-                Err(Error::Corrupted { .. }) => 0,
-                pages => pages?,
+                Err(Error::Corrupted { .. }) => Merged::default(),
+                merged => merged.inspect_err(|_| work.hold(leaf.page, key, held(Until::Time(self.now + DELAY))))?,
             };
+            self.done.gone += pages;
+            if let Some((page, live)) = live.filter(|_| until.is_none()) {
+                work.hold(page, key, held(Until::Ended(live)));
+            }
         }
         Ok(leaf)
     }

@@ -56,7 +56,7 @@ fn purge_range(bed: &Bed, txn: &mut Txn, from: Vec<u8>, to: &[u8]) -> usize {
     let (mut freed, mut from) = (0, Some(from));
     while let Some(key) = from.filter(|key| &key[..] <= to) {
         let done = bed.tree.purge_leaf(txn, &key, true).unwrap();
-        freed += if done.is_thin { bed.tree.merge_leaf(txn, &key).unwrap() } else { 0 };
+        freed += if done.is_thin { bed.tree.merge_leaf(txn, &key).unwrap().pages } else { 0 };
         from = done.next;
     }
     freed
@@ -66,7 +66,7 @@ fn purge_page(bed: &Bed, txn: &mut Txn, page: PageId) -> usize {
     let Some(key) = bed.tree.first_key_of(page).unwrap() else { return 0 };
     let done = bed.tree.purge_leaf(txn, &key, true).unwrap();
     assert_eq!(done.held, 0, "all deletions are durable, and no snapshot is held");
-    if done.is_thin { bed.tree.merge_leaf(txn, &key).unwrap() } else { 0 }
+    if done.is_thin { bed.tree.merge_leaf(txn, &key).unwrap().pages } else { 0 }
 }
 
 const ROWS: usize = 3000;

@@ -29,7 +29,7 @@ fn thinned() -> Arc<Bed> {
 
 /// Merges all leaves, and takes new ones into use that have rows between the old ones.
 fn merge_and_grow(bed: &Bed) {
-    let freed = bed.run(|txn| (0..ROWS).try_fold(0, |freed, key| Ok(freed + bed.tree.merge_leaf(txn, &[key])?)));
+    let freed = bed.run(|txn| (0..ROWS).try_fold(0, |freed, key| Ok(freed + bed.tree.merge_leaf(txn, &[key])?.pages)));
     assert!(freed >= 2, "{freed} pages");
     for key in (0..ROWS).filter(|key| key % 4 == 2) {
         let mut txn = bed.begin();

@@ -3,13 +3,13 @@
 //! | state | a leaf is in it | it leaves it |
 //! |---|---|---|
 //! | queued | in the queue of the trees, once (see [`foreshore_btree::Trees::take_queued`]) | when the purge takes it |
-//! | held | in [`Work::held`], once, while a deleted row has to stay, or a check walks its table | when the first such row may go, at a time, or when the walk ends |
+//! | held | in [`Work::held`], once, for what an [`Until`] names: deleted rows that stay, a time, a live writer, a check | when that has ended |
 //! | swept | by its keys, in the [`Sweep`] of its table | when the sweep has passed it |
 //!
 //! A held leaf that is queued again may have got rows that nothing holds. It is looked at again, but once in [`LOOKS`] at
 //! most, however often scans queue it.
 //!
-//! **Bounds.** The queue has a fixed size, and twice [`MAX_HELD`] leaves are held one by one. The leaves that do not fit are
+//! **Bounds.** The queue has a fixed size, and [`MAX_HELD`] leaves of each kind are held one by one. Those that do not fit are
 //! a range of keys of their table, all leaves of which are looked at. So memory does not grow with the leaves, and no
 //! leaf is forgotten.
 //!
@@ -23,7 +23,7 @@ use foreshore_sync::Nanos;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-/// Leaves that are held one by one, for their rows, and as many that are held for themselves.
+/// Leaves that are held one by one, of each kind (see [`Until::kind`]).
 pub(super) const MAX_HELD: usize = 4096;
 /// Time within which a leaf that is held and queued is looked at once.
 const LOOKS: Duration = Duration::from_secs(1);
@@ -47,14 +47,23 @@ pub(super) enum Until {
     Time(Nanos),
     /// What this transaction deleted may go.
     Settled(Xid),
+    /// This transaction is not rolled back any more, so that the leaf may be merged.
+    Ended(Xid),
     /// No check walks the table any more, so that the leaf may be merged.
     Walked(TableId),
 }
 
 impl Until {
-    /// What holds rows and what holds leaves have bounds of their own, and neither waits for the other.
+    const KINDS: usize = 3;
+
+    /// What holds rows, what holds leaves for a writer, and what holds them for a check have bounds of their own, and none
+    /// waits for another.
     const fn kind(self) -> usize {
-        matches!(self, Self::Walked(_)) as usize
+        match self {
+            Self::Time(_) | Self::Settled(_) => 0,
+            Self::Ended(_) => 1,
+            Self::Walked(_) => 2,
+        }
     }
 }
 
@@ -87,14 +96,14 @@ pub(super) struct Sweep {
     /// Comes after that, so that no key waits behind a range that begins again.
     next: Option<QueuedRange>,
     /// By [`Until::kind`].
-    held: [Option<HeldRange>; 2],
+    held: [Option<HeldRange>; Until::KINDS],
 }
 
 /// What the purge comes back to.
 #[derive(Debug, Default)]
 pub(super) struct Work {
     /// By [`Until::kind`].
-    held: [HashMap<PageId, Held>; 2],
+    held: [HashMap<PageId, Held>; Until::KINDS],
     /// Of all tables that a leaf was queued of.
     sweeps: BTreeMap<TableId, Sweep>,
     /// The table that was swept last.
@@ -178,8 +187,9 @@ impl Work {
     pub(super) fn hold(&mut self, page: PageId, key: &[u8], held: Held) {
         let Held { table, until, rows, .. } = held;
         let kind = until.kind();
-        self.held[1 - kind].remove(&page);
-        if self.held[kind].len() < MAX_HELD || self.held[kind].contains_key(&page) {
+        let is_known = self.held[kind].contains_key(&page);
+        self.forget(page);
+        if is_known || self.held[kind].len() < MAX_HELD {
             self.held[kind].insert(page, held);
             return;
         }

@@ -138,6 +138,46 @@ fn what_a_rollback_brings_back_keeps_its_space() {
     assert!(ghosts(&db) == 0 && db.stats().space.used_pages < 12, "{:?}", db.stats().space);
 }
 
+/// Neither the leaves that a transaction has rows in nor their neighbours take the space of its rows.
+#[test]
+fn what_a_rollback_brings_back_keeps_its_space_from_neighbours() {
+    let db = open();
+    fill(&db, 2048, 1000);
+    let tx = db.begin();
+    let table = tx.open(ROWS).unwrap();
+    let is_mine = |n: &u64| n / 32 % 2 == 0;
+    (0..2048).filter(is_mine).for_each(|n| drop(table.insert(n, &[7][..]).unwrap()));
+    remove(&db, (0..2048).filter(|n| !is_mine(n) && n % 4 > 0));
+    steps(&db, 100);
+    let (splits, merges) = (db.stats().tree.leaf_splits, db.stats().tree.merges);
+    drop(table);
+    tx.rollback().unwrap();
+    assert_eq!(db.stats().tree.leaf_splits, splits);
+    steps(&db, 100);
+    assert!(db.stats().tree.merges > merges, "a thin leaf waits for the writer in its neighbour, and no longer");
+}
+
+/// What keeps a leaf from being merged is a writer that may be rolled back, and no snapshot.
+#[test]
+fn a_leaf_of_a_live_writer_is_merged_at_its_end_beside_a_snapshot() {
+    let db = open();
+    fill(&db, 2000, 1000);
+    let tx = db.begin();
+    let table = tx.open(ROWS).unwrap();
+    (0..2000).filter(|n| n % 4 > 0).for_each(|n| drop(table.insert(n, &[7][..]).unwrap()));
+    remove(&db, (0..2000).step_by(4));
+    steps(&db, 100);
+    let leaves = || tree(&db, "rows").verify().unwrap().leaves;
+    assert!(ghosts(&db) == 0 && leaves() > 200);
+    let reader = db.read_with(ReadOptions::new().latest());
+    reader.open(ROWS).unwrap().get(7).unwrap();
+    drop(table);
+    tx.commit().unwrap();
+    steps(&db, 100);
+    assert!(leaves() < 20, "{} leaves wait for the reader", leaves());
+    drop(reader);
+}
+
 /// An insert over a deleted row hides the ghost; its rollback brings it back.
 #[test]
 fn a_ghost_that_a_rollback_brings_back_is_purged() {
