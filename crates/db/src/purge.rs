@@ -108,9 +108,9 @@ enum Left {
 enum Look {
     /// An operation has met deleted rows in it, or none at all.
     Queued,
-    /// Nothing keeps its deleted rows any more.
+    /// Nothing keeps its deleted rows any more, or it lies between leaves of which that is so.
     Released,
-    /// It lies between keys that are swept. Merged only if the sweep has purged it, or if it is sparse: a table filled
+    /// It lies between keys that are queued. Merged only if the sweep has purged it, or if it is sparse: a table filled
     /// in random order has many thin leaves that no row has left, and one remove must not rewrite them all.
     Swept,
 }
@@ -280,9 +280,10 @@ impl Piece<'_> {
                 }
                 Err(_) => continue,
             };
-            while let Some(from) = work.sweep_from(table).filter(|_| left > 0) {
+            while let Some((from, is_released)) = work.sweep_from(table).filter(|_| left > 0) {
                 left -= 1;
-                let next = match self.purge_leaf(work, &tree, &from, Look::Swept) {
+                let look = if is_released { Look::Released } else { Look::Swept };
+                let next = match self.purge_leaf(work, &tree, &from, look) {
                     // A damaged leaf is given up, and so is what lies behind it if the way there is lost.
                     Err(Error::Corrupted { .. }) => match tree.beyond_damage(&from) {
                         Err(Error::Corrupted { .. }) => None,

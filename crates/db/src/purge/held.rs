@@ -93,8 +93,10 @@ struct HeldRange {
 pub(super) struct Sweep {
     /// From the key that comes next.
     now: Option<QueuedRange>,
-    /// Comes after that, so that no key waits behind a range that begins again.
-    next: Option<QueuedRange>,
+    /// Whether that was held.
+    is_released: bool,
+    /// Come after that in turn, so that no key waits behind a range that begins again: what is queued, and what was held.
+    next: [Option<QueuedRange>; 2],
     /// By [`Until::kind`].
     held: [Option<HeldRange>; Until::KINDS],
 }
@@ -145,12 +147,12 @@ impl Work {
     }
 
     fn sweep(&mut self, table: TableId) -> &mut Sweep {
-        self.sweeps.entry(table).or_insert_with(|| Sweep { next: Some(all_keys()), ..Sweep::default() })
+        self.sweeps.entry(table).or_insert_with(|| Sweep { next: [Some(all_keys()), None], ..Sweep::default() })
     }
 
     /// Has all leaves between two keys looked at.
     pub(super) fn add_range(&mut self, table: TableId, range: QueuedRange) {
-        add(&mut self.sweep(table).next, range);
+        add(&mut self.sweep(table).next[0], range);
     }
 
     /// Has all leaves of a table looked at.
@@ -174,7 +176,7 @@ impl Work {
         for sweep in self.sweeps.values_mut() {
             for held in &mut sweep.held {
                 if let Some(held) = held.take_if(|held| may_go(held.until)) {
-                    add(&mut sweep.next, held.keys);
+                    add(&mut sweep.next[1], held.keys);
                 }
             }
         }
@@ -228,13 +230,15 @@ impl Work {
         Some(table)
     }
 
-    /// The key at which the sweep of a table goes on.
-    pub(super) fn sweep_from(&mut self, table: TableId) -> Option<Vec<u8>> {
+    /// The key at which the sweep of a table goes on, and whether the leaf there is of a range that was held.
+    pub(super) fn sweep_from(&mut self, table: TableId) -> Option<(Vec<u8>, bool)> {
         let sweep = self.sweeps.get_mut(&table)?;
         if sweep.now.is_none() {
-            sweep.now = sweep.next.take();
+            let is_other = !sweep.is_released;
+            sweep.is_released = if sweep.next[usize::from(is_other)].is_some() { is_other } else { !is_other };
+            sweep.now = sweep.next[usize::from(sweep.is_released)].take();
         }
-        sweep.now.as_ref().map(|range| range.from.clone())
+        sweep.now.as_ref().map(|range| (range.from.clone(), sweep.is_released))
     }
 
     /// Goes on with the sweep of a table at `next`, or ends it.
@@ -264,6 +268,6 @@ impl Work {
 
 impl Sweep {
     const fn is_due(&self) -> bool {
-        self.now.is_some() || self.next.is_some()
+        self.now.is_some() || self.next[0].is_some() || self.next[1].is_some()
     }
 }

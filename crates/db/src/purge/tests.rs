@@ -316,26 +316,26 @@ fn what_is_held_beyond_the_bound_is_a_range_that_only_widens() {
     assert_eq!(work.held_rows(), [counted]);
     // The sweep that each table begins with.
     assert_eq!(work.next_sweep(|_| false), Some(table));
-    assert_eq!(work.sweep_from(table), Some(Vec::new()));
+    assert_eq!(work.sweep_from(table), Some((Vec::new(), false)));
     work.sweep_to(table, None);
     assert_eq!(work.next_sweep(|_| false), None);
     // A range that is queued is swept, and what is held stays.
     work.add_range(table, QueuedRange { from: vec![5], to: vec![6] });
-    assert_eq!(work.sweep_from(table), Some(vec![5]));
+    assert_eq!(work.sweep_from(table), Some((vec![5], false)));
     work.sweep_to(table, Some(vec![6]));
     // A new range does not begin before the one that is swept has ended.
     work.add_range(table, QueuedRange { from: vec![1], to: vec![2] });
-    assert_eq!(work.sweep_from(table), Some(vec![6]));
+    assert_eq!(work.sweep_from(table), Some((vec![6], false)));
     work.sweep_to(table, None);
-    assert_eq!(work.sweep_from(table), Some(vec![1]));
+    assert_eq!(work.sweep_from(table), Some((vec![1], false)));
     work.sweep_to(table, None);
     assert_eq!(work.held_rows(), [counted]);
     assert!(work.released(|_| false, usize::MAX).is_empty() && work.next_sweep(|_| false).is_none());
     // What held it has gone.
     assert_eq!(work.released(|_| true, usize::MAX).len(), MAX_HELD);
-    assert_eq!(work.sweep_from(table), Some((many + 1).to_be_bytes().to_vec()));
+    assert_eq!(work.sweep_from(table), Some(((many + 1).to_be_bytes().to_vec(), true)));
     work.sweep_to(table, Some((many + more).to_be_bytes().to_vec()));
-    assert_eq!(work.sweep_from(table), Some((many + more).to_be_bytes().to_vec()));
+    assert_eq!(work.sweep_from(table), Some(((many + more).to_be_bytes().to_vec(), true)));
     work.sweep_to(table, Some((many + more + 1).to_be_bytes().to_vec()));
     assert_eq!(work.next_sweep(|_| false), None);
 }

@@ -51,6 +51,23 @@ fn leaves_that_were_emptied_beside_a_walk_are_free_soon_after_it() {
     within(Duration::from_secs(60), &|| db.stats().space.used_pages < 12);
 }
 
+/// Of six rows of each leaf three stay: those beyond the bound are thin, and not sparse.
+#[test]
+fn leaves_that_were_thinned_beside_a_walk_are_merged_after_it() {
+    let db = options().memory_limit(256 << 20).open("/db").unwrap();
+    fill(&db, 50_000, 1000);
+    let leaves = || tree(&db, "rows").verify().unwrap().leaves;
+    let before = leaves();
+    assert!(before > MAX_HELD, "{before} leaves");
+    let walk = db.engine().walk(tree(&db, "rows").table());
+    remove(&db, (0..50_000).filter(|n| n % 6 >= 3));
+    steps(&db, 300);
+    assert_eq!((ghosts(&db), leaves()), (0, before));
+    drop(walk);
+    steps(&db, 300);
+    assert!(leaves() * 10 < before * 6, "{} of {before} leaves", leaves());
+}
+
 /// Rows that pass through a queue beside the check of a large table, from its first page to its last.
 #[test]
 fn a_queue_stays_small_beside_a_check() {
