@@ -12,13 +12,14 @@
 //! 4. *Homes.* The pages and their maps are read from the file, past the pool.
 //!
 //! Merges of nodes would free pages behind a walk. The purge, which does them, merges none in a table that is walked, and none in a
-//! table that a page belongs to which is compared (see [`crate::purge`]).
+//! table that a page belongs to which is compared, up to the end of a piece of the comparison (see [`crate::purge`]).
 //!
 //! Damage of a page is noted, and the check goes on: what lies below a damaged node is not walked, and neither are tables that a
 //! damaged leaf of the catalogue hides. Their pages are not taken for lost ones.
 
 use crate::catalogue::{decode, each_row, table_info};
 use crate::engine::Engine;
+use crate::purge::Walk;
 use crate::transaction::Live;
 use crate::{DamagedPage, Db, TxnOptions};
 use foreshore_base::limits::PAGE_SIZE;
@@ -34,7 +35,8 @@ use foreshore_txn::Txn;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-/// Pages that are read before a thread that waits for the table gets it.
+/// Pages that are read before a thread that waits for the table gets it, and pages that are compared before the purge may
+/// merge nodes again.
 const PIECE: u32 = 64;
 /// Reads of a page until an error counts: one may meet a page that is freed, cut off and used again.
 const TRIES: u32 = 4;
@@ -171,7 +173,7 @@ struct Check<'e> {
     report: Report,
 }
 
-impl Check<'_> {
+impl<'e> Check<'e> {
     /// Notes the page that an error names, once, and passes any other error on.
     fn note(&mut self, error: Error) -> Result<()> {
         let Error::Corrupted { ref table, place: Place::Page(page), why, .. } = error else { return Err(error) };
@@ -213,11 +215,17 @@ impl Check<'_> {
 
     fn compare_maps(&mut self) -> Result<()> {
         let space = &self.engine.space;
+        // Of the tables of a piece: to begin a walk may take a step of the purge.
+        let (mut walks, mut pages) = (HashMap::new(), 0_u32);
         let compared = space.each_allocated(&mut |pid| {
+            pages = pages.wrapping_add(1);
+            if pages.is_multiple_of(PIECE) {
+                walks.clear();
+            }
             if self.owned.contains(&pid) {
                 return Ok(());
             }
-            match self.unmet(pid) {
+            match self.unmet(pid, &mut walks) {
                 Ok(()) | Err(Error::TableDropped { .. }) => Ok(()),
                 Err(error) if error.damaged_page() == Some(pid) && space.may_be_unused(pid)? => {
                     self.report.unused += 1;
@@ -235,7 +243,7 @@ impl Check<'_> {
     }
 
     /// Checks a page that was allocated a moment ago and that no walk has met.
-    fn unmet(&self, pid: PageId) -> Result<()> {
+    fn unmet(&self, pid: PageId, walks: &mut HashMap<TableId, Walk<'e>>) -> Result<()> {
         let engine = self.engine;
         let unreached = || Err(engine.space.corrupted(pid, UNREACHED));
         let table_of = || engine.pool.shared(pid).map(|page| page_table(&page));
@@ -259,7 +267,7 @@ impl Check<'_> {
                 None if self.listed.is_partial => return Ok(()),
                 None => return unreached(),
             };
-            let _walk = engine.walk(table);
+            walks.entry(table).or_insert_with(|| engine.walk(table));
             // The catalogue is not dropped.
             let _hold = self.listed.tables.get(&table).map(|_| Hold::take(engine, tree)).transpose()?;
             // From here on the tree loses no page. What is allocated before it is read belongs to the table that it names.

@@ -23,13 +23,14 @@ use crate::engine::Engine;
 use foreshore_base::{Error, Result, TableId};
 use foreshore_btree::{Merged, PurgedLeaf, QueuedLeaf, Tree};
 use foreshore_lock::TableMode;
-use foreshore_sync::{Clock, LockRank, Mutex, Nanos, NextWake, Step, SystemClock};
+use foreshore_sync::{Clock, LockRank, Mutex, Nanos, NextWake, Step, SystemClock, pause};
 use foreshore_txn::Txn;
 use held::{Held, Until, Work};
 use std::collections::HashMap;
 use std::sync::Weak;
 use std::time::Duration;
-use walks::{Merges, Walk, Walks};
+pub(crate) use walks::Walk;
+use walks::{Merges, Walks};
 
 /// Leaves of each kind (queued, held, swept) that one step looks at. Each may be read from the disk before.
 const PIECE: usize = 128;
@@ -159,6 +160,7 @@ impl Engine {
 
     /// Begins the walk of a table by a check. No node of it is freed until that is dropped.
     pub(crate) fn walk(&self, table: TableId) -> Walk<'_> {
+        pause::point("check: a walk begins");
         if self.options.background {
             self.purger.walks.let_merges_go(table, PATIENCE, || self.trees.purge_signal().notify());
         }

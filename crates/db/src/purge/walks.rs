@@ -20,7 +20,7 @@ pub(crate) struct Walks(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// One by each check that runs, which is one but at the end of the database.
+    /// Of each check that runs, which is one but at the end of the database.
     walked: Vec<TableId>,
     merged: HashSet<TableId>,
     /// Tables in which a walk has refused merges, and none has begun since.

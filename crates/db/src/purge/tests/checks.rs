@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::Table;
-use foreshore_sync::pause;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::thread;
@@ -130,6 +129,34 @@ fn a_check_finds_no_damage_beside_merges() {
     pause::set("nowhere", || ());
     reports.into_iter().for_each(|report| drop(report.unwrap()));
     assert!(merges.get() > 100, "{} merges", merges.get());
+}
+
+/// Each walk may wait for a step of the purge.
+#[test]
+fn a_check_walks_a_table_once_for_many_pages_that_came_behind_it() {
+    let db = Rc::new(open());
+    fill(&db, 2000, 1000);
+    remove(&db, 0..1000);
+    steps(&db, 20);
+    let (walks, splits) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    pause::set("check: has a transaction", {
+        let (db, walks, splits, mut calls) = (Rc::clone(&db), Rc::clone(&walks), Rc::clone(&splits), 0);
+        move || {
+            calls += 1;
+            if calls < 3 {
+                return;
+            }
+            let before = db.stats().tree.leaf_splits;
+            fill(&db, 1000, 1000);
+            splits.set(db.stats().tree.leaf_splits - before);
+            let walks = Rc::clone(&walks);
+            pause::set("check: a walk begins", move || walks.set(walks.get() + 1));
+        }
+    });
+    let report = db.check();
+    pause::set("nowhere", || ());
+    report.unwrap();
+    assert!(splits.get() > 100 && walks.get() > 0 && walks.get() < 20, "{} walks, {} pages", walks.get(), splits.get());
 }
 
 /// A page that came behind the walk stays while the check looks whether the tree leads to it.
