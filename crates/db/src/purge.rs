@@ -32,7 +32,7 @@ use std::time::Duration;
 pub(crate) use walks::Walk;
 use walks::{Merges, Walks};
 
-/// Leaves of each kind (queued, held, swept) that one step looks at. Each may be read from the disk before.
+/// Leaves of each kind (queued, held for one of three causes, swept) that one step looks at. Each may be read from the disk before.
 const PIECE: usize = 128;
 /// Of the transactions that purge.
 const LABEL: &str = "purge";

@@ -208,7 +208,7 @@ fn a_waiter_that_finds_no_row_does_not_keep_the_next_one_waiting() {
     }
 }
 
-/// The time limit of a wait does not count what the transaction did after an earlier one for the same row.
+/// The time limit of an operation does not count what the transaction waited for and did before it, for the same row.
 #[test]
 fn a_second_wait_for_a_row_has_its_whole_time() {
     let (bed, timeout, clock) = (bed(), Duration::from_secs(2), SystemClock::new());
@@ -219,6 +219,7 @@ fn a_second_wait_for_a_row_has_its_whole_time() {
             let mut txn = begin_at(&bed, Isolation::ReadCommitted, timeout);
             let began = clock.now();
             assert_eq!(bed.tree.update(&mut txn, b"new", b"two").unwrap(), None);
+            txn.release();
             let insert = || {
                 let mut again = bed.begin();
                 bed.tree.insert_new(&mut again, b"new", b"one").unwrap();

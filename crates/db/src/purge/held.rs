@@ -170,7 +170,7 @@ impl Work {
         true
     }
 
-    /// Up to `most` held leaves that nothing keeps any more, or that are to be looked at again. Ranges that nothing
+    /// Up to `most` held leaves of each [`Until::kind`] that nothing keeps any more, or that are to be looked at again. Ranges that nothing
     /// keeps are swept.
     pub(super) fn released(&mut self, may_go: impl Fn(Until) -> bool, most: usize) -> Vec<QueuedLeaf> {
         for sweep in self.sweeps.values_mut() {
@@ -181,8 +181,10 @@ impl Work {
             }
         }
         let is_due = |held: &Held| held.is_queued && may_go(Until::Time(held.looked + LOOKS));
-        let goes = self.held.iter().flatten().filter(|(_, held)| may_go(held.until) || is_due(held));
-        goes.map(|(&page, held)| QueuedLeaf { table: held.table, page }).take(most).collect()
+        let goes = |(&page, held): (&PageId, &Held)| {
+            (may_go(held.until) || is_due(held)).then_some(QueuedLeaf { table: held.table, page })
+        };
+        self.held.iter().flat_map(|held| held.iter().filter_map(goes).take(most)).collect()
     }
 
     /// Comes back to a leaf later.

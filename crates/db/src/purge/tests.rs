@@ -302,6 +302,16 @@ fn a_leaf_that_is_queued_while_it_is_held_is_looked_at_within_a_second() {
     assert!(!work.puts_off(QueuedLeaf { table: TableId(8), ..leaf }, at(6001)), "its page has another life");
 }
 
+#[test]
+fn leaves_that_are_held_for_rows_do_not_starve_those_that_wait_for_a_walk() {
+    let (mut work, table) = (Work::default(), TableId(7));
+    let held = |until| Held { table, until, rows: 0, looked: Nanos::ZERO, is_queued: false };
+    (1..=20).for_each(|page| work.hold(PageId(page), b"key", held(Until::Settled(Xid(page)))));
+    work.hold(PageId(21), b"key", held(Until::Walked(table)));
+    let released = work.released(|_| true, 8);
+    assert!(released.len() == 9 && released.contains(&QueuedLeaf { table, page: PageId(21) }), "{released:?}");
+}
+
 /// Beyond its bound the purge holds a range of keys of each table.
 #[test]
 fn what_is_held_beyond_the_bound_is_a_range_that_only_widens() {

@@ -64,7 +64,8 @@ fn leaves_that_were_thinned_beside_a_walk_are_merged_after_it() {
     assert_eq!((ghosts(&db), leaves()), (0, before));
     drop(walk);
     steps(&db, 300);
-    assert!(leaves() * 10 < before * 6, "{} of {before} leaves", leaves());
+    // Half of them, and those of which both neighbours have been merged with others before.
+    assert!(leaves() * 3 < before * 2, "{} of {before} leaves", leaves());
 }
 
 /// Rows that pass through a queue beside the check of a large table, from its first page to its last.
