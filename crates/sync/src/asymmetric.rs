@@ -105,14 +105,21 @@ fn compiler_fence() {
 }
 
 /// The system's call, if this process may make it from now on.
-#[cfg(all(target_os = "linux", not(any(foreshore_loom, foreshore_shuttle))))]
+#[cfg(all(target_os = "linux", not(any(foreshore_loom, foreshore_shuttle, foreshore_sim))))]
 fn register() -> Option<Call> {
     use rustix::thread::{MembarrierCommand, membarrier};
     membarrier(MembarrierCommand::RegisterPrivateExpedited).ok()?;
     Some(|| Ok(membarrier(MembarrierCommand::PrivateExpedited)?))
 }
 
-#[cfg(not(all(target_os = "linux", not(any(foreshore_loom, foreshore_shuttle)))))]
+/// Where one thread runs at a time, each switch is a fence of both.
+#[cfg(foreshore_sim)]
+#[expect(clippy::unnecessary_wraps, reason = "a system may refuse")]
+fn register() -> Option<Call> {
+    Some(|| Ok(()))
+}
+
+#[cfg(not(any(foreshore_sim, all(target_os = "linux", not(any(foreshore_loom, foreshore_shuttle))))))]
 fn register() -> Option<Call> {
     None
 }

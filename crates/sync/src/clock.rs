@@ -73,9 +73,26 @@ impl Clock for SystemClock {
     }
 }
 
-#[cfg(not(foreshore_shuttle))]
+#[cfg(not(any(foreshore_shuttle, foreshore_sim)))]
 fn instant() -> Instant {
     Instant::now()
+}
+
+#[cfg(foreshore_sim)]
+fn instant() -> Instant {
+    crate::schedule::instant()
+}
+
+/// The time that the deadline of a wait is counted by.
+#[cfg(not(foreshore_sim))]
+pub(crate) fn deadline_now() -> Instant {
+    Instant::now()
+}
+
+/// The time that the deadline of a wait is counted by.
+#[cfg(foreshore_sim)]
+pub(crate) fn deadline_now() -> Instant {
+    crate::schedule::instant()
 }
 
 #[cfg(foreshore_shuttle)]

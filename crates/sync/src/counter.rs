@@ -37,6 +37,10 @@ impl ShardedCounter {
 /// its memory is gone, each call answers a new number.
 #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
 pub fn thread_index() -> usize {
+    #[cfg(foreshore_sim)]
+    if let Some(task) = crate::schedule::index() {
+        return task;
+    }
     std::thread_local! {
         static INDEX: usize = number_of(None);
     }

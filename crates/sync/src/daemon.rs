@@ -91,7 +91,9 @@ pub struct ThreadSpawn;
 
 impl Spawn for ThreadSpawn {
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Joiner> {
-        #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
+        #[cfg(foreshore_sim)]
+        let handle = crate::schedule::spawn(name, body)?;
+        #[cfg(not(any(foreshore_loom, foreshore_shuttle, foreshore_sim)))]
         let handle = std::thread::Builder::new().name(name.to_owned()).spawn(body)?;
         #[cfg(any(foreshore_loom, foreshore_shuttle))]
         let handle = {
@@ -99,7 +101,9 @@ impl Spawn for ThreadSpawn {
             crate::primitive::thread::spawn(body)
         };
         // A body that panics has ended, which is all a joiner promises.
-        Ok(Box::new(move || drop(handle.join())))
+        Ok(Box::new(move || {
+            let _ = handle.join();
+        }))
     }
 }
 

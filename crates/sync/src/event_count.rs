@@ -2,10 +2,11 @@
 //!
 //! Source: Vyukov's eventcount, as in folly's `EventCount`.
 
+use crate::clock::deadline_now;
 use crate::model::mutant;
 use crate::primitive::atomic::{AtomicU64, Ordering, fence};
 use crate::{Condvar, LockRank, Mutex, rmw};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 // The state word.
 //
@@ -96,7 +97,7 @@ impl EventCount {
     /// wake-ups are allowed. Under a model checker a timed wait yields and may time out at once.
     pub fn wait(&self, key: EventKey, timeout: Option<Duration>) -> bool {
         // A deadline beyond the clock's range never comes.
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = timeout.and_then(|timeout| deadline_now().checked_add(timeout));
         let mut timed_out = false;
         let mut guard = self.lock.lock();
         // ORDERING: Acquire, pairs with the Release in `notify`: what came before the notification is visible.
@@ -104,7 +105,7 @@ impl EventCount {
             // WAIT: park - until a notifier moves the epoch.
             (guard, timed_out) = match deadline {
                 None => (self.condvar.wait(guard), false),
-                Some(deadline) => self.condvar.wait_timeout(guard, deadline.saturating_duration_since(Instant::now())),
+                Some(deadline) => self.condvar.wait_timeout(guard, deadline.saturating_duration_since(deadline_now())),
             };
         }
         drop(guard);

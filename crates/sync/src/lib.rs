@@ -1,7 +1,8 @@
 //! Primitive shim, latches, parking and background steps of Foreshore.
 //!
 //! The only home of atomics, locks, threads and time: every other crate takes them from here, so that one cfg
-//! (`foreshore_loom`, `foreshore_shuttle`) puts a whole kernel under a model checker. Each wait in the engine ends in one of
+//! puts a kernel under a model checker (`foreshore_loom`, `foreshore_shuttle`) or the engine under a scheduler
+//! (`foreshore_sim`). Each wait in the engine ends in one of
 //! four places: a [`Mutex`], a [`Condvar`], a [`Parker`] (directly or through a [`ParkTable`], an [`EventCount`] or a
 //! [`Signal`]), or the few pauses of a [`SpinWait`] in front of them, which a [`SpinSite`] leaves out where they do not pay.
 //! Nothing here spins without a bound, unless it is asked to by [`WaitMode::Spin`].
@@ -24,6 +25,8 @@ pub mod model;
 pub mod pause;
 pub mod primitive;
 pub mod rmw;
+#[cfg(foreshore_sim)]
+pub mod schedule;
 pub mod spent;
 pub mod waits;
 

@@ -2,16 +2,17 @@
 //!
 //! The design is WebKit's parking lot: a place to wait on costs one bit in its own word, and the queues live here.
 
+use crate::clock::deadline_now;
 use crate::model::mutant;
-use crate::primitive::MODEL;
+use crate::primitive::REPLAYS;
 use crate::primitive::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::{CachePadded, LockRank, Mutex, Parker, SpinSite, Unparker, rmw};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A power of two. One under a model checker: keys are often addresses, and a model must not depend on them.
-const BUCKETS: usize = if MODEL { 1 } else { 256 };
+const BUCKETS: usize = if REPLAYS { 1 } else { 256 };
 
 /// How a call of [`ParkTable::park`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,7 +176,7 @@ impl ParkTable {
             queue.push_back(Waiter { key, role, node: node.clone() });
         }
         // A deadline beyond the clock's range never comes.
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = timeout.and_then(|timeout| deadline_now().checked_add(timeout));
         loop {
             // ORDERING: Acquire, pairs with `Node::release`: the tag and what the waker did before are visible.
             if !node.queued.load(Ordering::Acquire) {
@@ -187,7 +188,7 @@ impl ParkTable {
                     node.parker.park();
                     true
                 }
-                Some(deadline) => node.parker.park_timeout(deadline.saturating_duration_since(Instant::now())),
+                Some(deadline) => node.parker.park_timeout(deadline.saturating_duration_since(deadline_now())),
             };
             if !notified && bucket.withdraw(&node) {
                 return ParkOutcome::TimedOut;

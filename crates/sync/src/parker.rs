@@ -1,10 +1,11 @@
 //! One-token thread parkers.
 
+use crate::clock::deadline_now;
 use crate::model::mutant;
 use crate::primitive::atomic::{AtomicU32, Ordering};
 use crate::{Condvar, LockRank, Mutex};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 // The state word.
 //
@@ -114,7 +115,7 @@ impl Inner {
             None => None,
             Some(timeout) if timeout.is_zero() => return false,
             // A deadline beyond the clock's range never comes.
-            Some(timeout) => Instant::now().checked_add(timeout),
+            Some(timeout) => deadline_now().checked_add(timeout),
         };
         let mut guard = self.lock.lock();
         // ORDERING: Relaxed, PARKED publishes nothing; the token is consumed below with Acquire.
@@ -127,7 +128,7 @@ impl Inner {
             guard = match deadline {
                 None => self.condvar.wait(guard),
                 Some(deadline) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
+                    let left = deadline.saturating_duration_since(deadline_now());
                     let (guard, timed_out) = self.condvar.wait_timeout(guard, left);
                     if timed_out {
                         // ORDERING: Acquire, a token that came with the timeout counts; pairs with `unpark`.

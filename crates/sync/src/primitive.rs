@@ -1,4 +1,5 @@
-//! The shim: std in every build, loom under `--cfg foreshore_loom`, shuttle under `--cfg foreshore_shuttle`.
+//! The shim: std in every build, loom under `--cfg foreshore_loom`, shuttle under `--cfg foreshore_shuttle`, std with a seeded
+//! scheduler around it under `--cfg foreshore_sim`.
 //!
 //! Code that keeps to these names runs unchanged inside `model::check` and `model::shuttle`. Some differences remain visible:
 //! loom's constructors are not `const`, and its `SeqCst` accesses order no more than `AcqRel` ones, so a protocol that needs the
@@ -10,6 +11,10 @@ pub use std::sync::Arc;
 
 /// Whether this build runs under a model checker: capacities shrink, and pauses are left out.
 pub const MODEL: bool = cfg!(any(foreshore_loom, foreshore_shuttle));
+
+/// Whether what a thread does depends on nothing but its input and the order of steps: no measured pauses, no addresses as
+/// hashes. So it is under a model checker and under the scheduler of a simulation.
+pub const REPLAYS: bool = MODEL || cfg!(foreshore_sim);
 
 #[cfg(foreshore_loom)]
 pub use loom::{cell::UnsafeCell, sync::Arc};
@@ -24,9 +29,16 @@ pub mod atomic {
     pub use shuttle::sync::atomic::{
         AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     };
-    #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
+    #[cfg(not(any(foreshore_loom, foreshore_shuttle, foreshore_sim)))]
     pub use std::sync::atomic::{
         AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    };
+    #[cfg(foreshore_sim)]
+    pub use {
+        crate::schedule::{
+            AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, fence,
+        },
+        std::sync::atomic::Ordering,
     };
 }
 
@@ -36,8 +48,16 @@ pub mod thread {
     pub use loom::thread::{JoinHandle, Thread, current, park, spawn, yield_now};
     #[cfg(foreshore_shuttle)]
     pub use shuttle::thread::{JoinHandle, Thread, current, park, scope, spawn, yield_now};
-    #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
+    #[cfg(foreshore_sim)]
+    pub use std::thread::{JoinHandle, Thread, current, park, scope, spawn};
+    #[cfg(not(any(foreshore_loom, foreshore_shuttle, foreshore_sim)))]
     pub use std::thread::{JoinHandle, Thread, current, park, scope, spawn, yield_now};
+
+    /// Lets another thread run.
+    #[cfg(foreshore_sim)]
+    pub fn yield_now() {
+        crate::schedule::yield_now();
+    }
 }
 
 /// Hints to the processor.
@@ -46,17 +66,25 @@ pub mod hint {
     pub use loom::hint::spin_loop;
     #[cfg(foreshore_shuttle)]
     pub use shuttle::hint::spin_loop;
-    #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
+    #[cfg(not(any(foreshore_loom, foreshore_shuttle, foreshore_sim)))]
     pub use std::hint::spin_loop;
+
+    /// Lets another thread run: the one that is spun for cannot otherwise.
+    #[cfg(foreshore_sim)]
+    pub fn spin_loop() {
+        crate::schedule::yield_now();
+    }
 }
 
 /// The locks below [`crate::Mutex`], [`crate::Condvar`] and [`crate::RwLock`].
 pub(crate) mod raw {
+    #[cfg(foreshore_sim)]
+    pub(crate) use crate::schedule::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
     #[cfg(foreshore_loom)]
     pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
     #[cfg(foreshore_shuttle)]
     pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-    #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
+    #[cfg(not(any(foreshore_loom, foreshore_shuttle, foreshore_sim)))]
     pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 }
 

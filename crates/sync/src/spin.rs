@@ -1,12 +1,20 @@
 //! Bounded spinning in front of a park.
 
-use crate::primitive::MODEL;
+use crate::primitive::REPLAYS;
 use crate::waits;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// The number of threads this process can run at once, at least 1; read once, since the answer costs system calls.
 pub fn available_parallelism() -> usize {
+    #[cfg(foreshore_sim)]
+    return crate::schedule::PARALLELISM;
+    #[cfg(not(foreshore_sim))]
+    counted_processors()
+}
+
+#[cfg(not(foreshore_sim))]
+fn counted_processors() -> usize {
     static PARALLELISM: OnceLock<usize> = OnceLock::new();
     *PARALLELISM.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get()))
 }
@@ -74,7 +82,7 @@ impl SpinWait {
     /// A full budget.
     #[expect(clippy::new_without_default, reason = "a wait starts on purpose")]
     pub fn new() -> Self {
-        if MODEL {
+        if REPLAYS {
             return Self::none();
         }
         Self::for_parallelism(available_parallelism(), pauses_in_budget())

@@ -3,7 +3,7 @@
 //! Source: the idea is that of RocksDB's write thread (`AwaitState`): a credit per place in the code, learnt from samples.
 
 use crate::SpinWait;
-use crate::primitive::MODEL;
+use crate::primitive::REPLAYS;
 use crate::primitive::atomic::{AtomicI32, Ordering};
 
 /// One wait in this many is a sample. A power of two.
@@ -53,7 +53,7 @@ impl SpinSite {
     /// A budget for one wait, which is empty where spinning does not pay.
     #[inline]
     pub fn begin(&self) -> SiteSpin<'_> {
-        if MODEL {
+        if REPLAYS {
             // Nobody spins there, and a model is smaller without the credit.
             return SiteSpin { spin: SpinWait::none(), sampled_at: None, tried: false };
         }

@@ -4,10 +4,13 @@
 //! same seed. The disk keeps a record of its operations, so that one run gives the disk as a power loss at any of them may
 //! leave it. The [`Oracle`] knows what may be found there. [`crash`] visits the power losses, [`faults`] the failing
 //! operations, [`write_back`] the page cache after a write-back has failed. [`Shrink`] is a script of its own, of a file that grows and is cut off.
+//!
+//! [`engine`] runs the engine with its threads, under a scheduler that a seed decides, in builds with `--cfg foreshore_sim`.
 
 #![forbid(unsafe_code)]
 
 pub mod crash;
+pub mod engine;
 pub mod faults;
 mod oracle;
 mod random;

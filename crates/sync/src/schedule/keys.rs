@@ -1,0 +1,20 @@
+//! Constant keys for the standard library's random hashing: the order of a hash map must follow from the plan of a run.
+//!
+//! The standard library asks `getrandom` once a thread and counts up from there. A symbol of the program goes before the one of
+//! the C library, so every thread of a run begins with the same keys.
+
+/// Makes the linker take this module.
+pub(crate) fn need() {
+    std::hint::black_box(getrandom as *const ());
+}
+
+/// Fills `buf` with a constant.
+///
+/// # Safety
+/// As for `getrandom(2)`: `buf` holds `len` bytes that may be written.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn getrandom(buf: *mut u8, len: usize, _flags: u32) -> isize {
+    // SAFETY: the caller lends `len` bytes.
+    unsafe { buf.write_bytes(0x5A, len) };
+    len as isize
+}

@@ -1,0 +1,354 @@
+//! The lives of a database under one seed.
+
+use super::check::{self, Asked, Found, Prepared};
+use super::history::{Outcome, Rows, TABLES, Txn};
+use super::plan::{self, Trouble, one_in, one_of};
+use super::rows::{key_number, value_number};
+use super::session::{Session, Shared, pause};
+use crate::Random;
+use foreshore::{Db, Error, ReadOptions, TableDef};
+use foreshore_io::Sim;
+use foreshore_io::sim::{Fault, FaultKind};
+use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
+use foreshore_sync::schedule::{self, Plan, Summary};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::time::Duration;
+
+const DIR: &str = "db";
+/// Power losses in one recovery, at most.
+const NESTED: u32 = 3;
+
+/// What a run has done.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Report {
+    /// The run of the scheduler.
+    pub summary: Summary,
+    /// Transactions.
+    pub txns: usize,
+    /// Commits among them.
+    pub commits: usize,
+    /// Starts of the database.
+    pub starts: u32,
+    /// Power losses.
+    pub losses: u32,
+    /// Power losses while the database was opening.
+    pub nested: u32,
+    /// Lives that a fault has cut short.
+    pub stopped: u32,
+}
+
+/// Runs a seed. `is_verbose`: says what happens, and shows all stacks if it gets stuck.
+///
+/// # Errors
+/// Says what is wrong.
+pub fn run(seed: u64, is_verbose: bool) -> Result<Report, String> {
+    let mut random = Random::new(seed ^ 0x5EED);
+    watch_panics();
+    take_panic();
+    let plan = Plan {
+        seed,
+        mean_turn: one_of(&mut random, &[20, 100, 400, 2_000]),
+        jump_one_in: one_of(&mut random, &[0, 0, 500, 5_000]),
+        uneven: one_in(&mut random, 2),
+        patience: Duration::from_secs(600),
+        most_decisions: 20_000_000,
+        stacks: is_verbose,
+    };
+    let (outcome, summary) = schedule::run(plan, move || {
+        let mut lives = Lives::new(random, seed, is_verbose);
+        lives.all().map(|()| lives.report).map_err(|why| format!("life {}: {why}", lives.report.starts))
+    })
+    .map_err(|why| take_panic().map_or(why.clone(), |panic| format!("{panic}; {why}")))?;
+    match take_panic() {
+        Some(panic) => Err(panic),
+        None => outcome.map(|report| Report { summary, ..report }),
+    }
+}
+
+/// The first panic of any thread since it was last taken.
+static PANIC: Mutex<Option<String>> = Mutex::new(None);
+
+fn take_panic() -> Option<String> {
+    PANIC.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// Has panics noted, also those that a background step survives.
+fn watch_panics() {
+    static WATCHED: Once = Once::new();
+    WATCHED.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            PANIC.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| format!("a panic: {panic}"));
+            before(panic);
+        }));
+    });
+}
+
+struct Lives {
+    random: Random,
+    is_verbose: bool,
+    disk: Sim,
+    /// What the database holds for sure.
+    base: Rows,
+    txns: Vec<Txn>,
+    prepared: BTreeMap<String, Prepared>,
+    moment: u64,
+    keys: (u16, u16),
+    report: Report,
+}
+
+impl Lives {
+    fn new(mut random: Random, seed: u64, is_verbose: bool) -> Self {
+        let keys = (one_of(&mut random, &[3, 12, 60, 200]), one_of(&mut random, &[60, 300, 2_000]));
+        let disk = Sim::new(seed);
+        disk.stop_recording();
+        Self {
+            random,
+            is_verbose,
+            disk,
+            base: Rows::new(),
+            txns: Vec::new(),
+            prepared: BTreeMap::new(),
+            moment: 1,
+            keys,
+            report: Report::default(),
+        }
+    }
+
+    fn say(&self, what: impl FnOnce() -> String) {
+        if self.is_verbose {
+            println!("  {}", what());
+        }
+    }
+
+    fn all(&mut self) -> Result<(), String> {
+        let lives = 1 + self.random.below(4);
+        for life in 0..=lives {
+            let is_last = life == lives;
+            let trouble = if is_last { Trouble::None } else { Trouble::draw(&mut self.random) };
+            let db = self.open()?;
+            self.compare(&db)?;
+            if is_last {
+                return db.close(Duration::ZERO).map_err(|error| format!("the last close: {error}"));
+            }
+            self.live(db, trouble)?;
+        }
+        Ok(())
+    }
+
+    /// Opens the database. Power may be lost meanwhile.
+    fn open(&mut self) -> Result<Db, String> {
+        for nested in 0..=NESTED {
+            self.report.starts += 1;
+            let is_hit = nested < NESTED && one_in(&mut self.random, 3);
+            if is_hit {
+                let among = one_of(&mut self.random, &[4, 40]);
+                let at = self.disk.ops() + self.random.below(among);
+                self.disk.inject(Fault { at, kind: FaultKind::Crash, sticky: false });
+            }
+            let options = plan::options(&mut self.random, &self.disk);
+            self.say(|| format!("start {}: {options:?}", self.report.starts));
+            let opened = options.open(DIR);
+            schedule::progress();
+            match opened {
+                Ok(db) if !self.disk.is_off() => {
+                    self.disk.clear_faults();
+                    return Ok(db);
+                }
+                Ok(_) => {}
+                Err(_) if self.disk.is_off() => {}
+                Err(error) => return Err(format!("open: {error} ({error:?})")),
+            }
+            self.report.nested += 1;
+            self.lose_power();
+        }
+        Err("power is not lost in the last start".to_owned())
+    }
+
+    fn lose_power(&mut self) {
+        self.disk.power_off();
+        self.report.losses += 1;
+        let policy = plan::policy(&mut self.random);
+        let seed = self.random.below(u64::MAX);
+        self.say(|| format!("power is lost at operation {}: {policy:?}", self.disk.ops()));
+        self.disk = self.disk.crash_image(&policy, seed);
+        self.disk.stop_recording();
+    }
+
+    /// Compares what is there with what was done, which is the base of what comes.
+    fn compare(&mut self, db: &Db) -> Result<(), String> {
+        let found = Found { rows: read(db)?, prepared: names(db)? };
+        check::check_recovered(&self.base, &self.txns, &self.prepared, &found)?;
+        self.prepared.retain(|name, _| found.prepared.contains(name));
+        for entry in self.prepared.values_mut() {
+            entry.asked = Asked::Nothing;
+            // Its reads were before this start, and so was its begin.
+            entry
+                .txn
+                .steps
+                .retain(|step| !matches!(step, super::history::Step::Read { .. } | super::history::Step::Scan { .. }));
+        }
+        self.say(|| format!("{} rows, prepared: {:?}", found.rows.len(), found.prepared));
+        self.base = found.rows;
+        self.txns.clear();
+        // A check waits for those that have created or dropped tables, which prepared ones may have.
+        if self.prepared.is_empty() {
+            db.check().map_err(|error| format!("check after the start: {error} ({error:?})"))?;
+        }
+        Ok(())
+    }
+
+    /// A life: sessions at work, and its end.
+    fn live(&mut self, db: Db, trouble: Trouble) -> Result<(), String> {
+        self.say(|| format!("trouble: {trouble:?}"));
+        self.disk.set_buffered(one_in(&mut self.random, 4));
+        let at = self.disk.ops();
+        match trouble {
+            Trouble::None => {}
+            Trouble::Crash(after) => {
+                self.disk.inject(Fault { at: at + after, kind: FaultKind::Crash, sticky: false });
+            }
+            Trouble::Fault { at: after, kind, sticky } => self.disk.inject(Fault { at: at + after, kind, sticky }),
+            Trouble::Read(after) => self.disk.inject_read_error(self.disk.reads() + after, false),
+        }
+        let shared = Shared::new(db, self.keys, trouble, self.moment, std::mem::take(&mut self.prepared));
+        let shared = Arc::new(shared);
+        self.work(&shared)?;
+        // Sessions that have ended leave nothing behind: the last handle is here.
+        let shared = Arc::into_inner(shared).ok_or("a session has not ended")?;
+        // ORDERING: Relaxed, nobody else is there.
+        self.moment = shared.moments.load(Ordering::Relaxed);
+        self.txns = shared.txns.into_inner();
+        self.prepared = shared.prepared.into_inner();
+        self.report.txns += self.txns.len();
+        self.report.commits += self.txns.iter().filter(|txn| matches!(txn.outcome, Outcome::Committed(_))).count();
+        if let Some(wrong) = shared.wrong.into_inner() {
+            return Err(wrong);
+        }
+        self.say(|| format!("{} transactions, {} operations", self.txns.len(), self.disk.ops() - at));
+        check::check(&self.base, &self.txns)?;
+        within_limits(&shared.db)?;
+        self.end(shared.db, trouble)
+    }
+
+    fn work(&mut self, shared: &Arc<Shared>) -> Result<(), String> {
+        let sessions = 1 + self.random.below(5);
+        let most = one_of(&mut self.random, &[4, 12, 40]);
+        let txns = 1 + self.random.below(most);
+        let device = one_in(&mut self.random, 3).then(|| Device::start(&self.disk, self.random.below(u64::MAX)));
+        let mut handles = Vec::new();
+        for number in 0..sessions {
+            let (shared, seed) = (shared.clone(), self.random.below(u64::MAX));
+            let body = move || Session::new(&shared, seed, number).run(txns);
+            handles.push(schedule::spawn("session", body).map_err(|error| error.to_string())?);
+        }
+        handles.into_iter().for_each(schedule::Handle::join);
+        if let Some(device) = device {
+            device?.stop();
+        }
+        Ok(())
+    }
+
+    /// Ends a life in one of the ways that there are.
+    fn end(&mut self, db: Db, trouble: Trouble) -> Result<(), String> {
+        let is_off = self.disk.is_off();
+        let is_poisoned = matches!(db.sync(), Err(Error::Poisoned { .. }));
+        self.report.stopped += u32::from(is_poisoned);
+        if is_poisoned && !is_off && !trouble.may_stop() {
+            return Err(format!("the database has stopped: {:?}", db.sync()));
+        }
+        if !is_poisoned {
+            // `sync` has made all commits durable.
+            let all = self.txns.iter_mut().filter(|txn| matches!(txn.outcome, Outcome::Committed(_)));
+            all.for_each(|txn| txn.durable = txn.durable.min(self.moment));
+        }
+        self.disk.clear_faults();
+        match self.random.below(4) {
+            0 if !is_off => match db.close(Duration::from_secs(1)) {
+                Err(error) if !is_poisoned => return Err(format!("close: {error} ({error:?})")),
+                _ => {}
+            },
+            1 if !is_off => drop(db),
+            _ => {
+                self.disk.power_off();
+                drop(db);
+                self.lose_power();
+            }
+        }
+        schedule::progress();
+        Ok(())
+    }
+}
+
+/// A device that has several writes in flight, which land in any order.
+struct Device {
+    stop: Arc<AtomicBool>,
+    handle: schedule::Handle,
+    disk: Sim,
+}
+
+impl Device {
+    fn start(disk: &Sim, seed: u64) -> Result<Self, String> {
+        disk.hold(|_| true);
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, device, mut random) = (stop.clone(), disk.clone(), Random::new(seed));
+        let body = move || {
+            // ORDERING: Acquire, pairs with the store in `stop`.
+            while !stopped.load(Ordering::Acquire) {
+                if device.release_any(random.below(u64::MAX)).is_none() || one_in(&mut random, 2) {
+                    pause(Duration::from_micros(random.below(300)));
+                }
+            }
+        };
+        let handle = schedule::spawn("device", body).map_err(|error| error.to_string())?;
+        Ok(Self { stop, handle, disk: disk.clone() })
+    }
+
+    fn stop(self) {
+        // ORDERING: Release, pairs with the load of the device.
+        self.stop.store(true, Ordering::Release);
+        self.handle.join();
+        self.disk.stop_holding();
+    }
+}
+
+/// All rows, by a snapshot of what is durable.
+fn read(db: &Db) -> Result<Rows, String> {
+    let tx = db.read_with(ReadOptions::new().label("compare"));
+    let mut rows = Rows::new();
+    for (table, name) in TABLES.iter().enumerate() {
+        let open = match tx.open(TableDef::<&[u8], &[u8]>::new(name)) {
+            Ok(open) => open,
+            Err(Error::NoTable { .. }) => continue,
+            Err(error) => return Err(format!("open {name} to compare: {error} ({error:?})")),
+        };
+        for row in open.iter() {
+            let (key, value) = row.map_err(|error| format!("read {name} to compare: {error} ({error:?})"))?;
+            rows.insert((table as u8, key_number(&key)?), value_number(&value)?);
+        }
+    }
+    Ok(rows)
+}
+
+fn names(db: &Db) -> Result<BTreeSet<String>, String> {
+    let listed = db.prepared().map_err(|error| format!("list what is prepared: {error}"))?;
+    Ok(listed.into_iter().map(|prepared| prepared.name).collect())
+}
+
+/// Checks that no part uses more memory than its share.
+fn within_limits(db: &Db) -> Result<(), String> {
+    let stats = db.stats();
+    let (used, share) = (stats.memory_use, stats.memory);
+    let parts = [
+        ("log", used.log, share.log_buffer),
+        ("undo", used.undo, share.undo),
+        ("status", used.status, share.status),
+        ("locks", used.locks, share.locks),
+        ("pool", used.pool, share.pool),
+    ];
+    match parts.iter().find(|(_, used, share)| used > share) {
+        Some((part, used, share)) => Err(format!("{part} uses {used} bytes of {share}")),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,164 @@
+//! What a seed decides: options, workload, faults.
+
+use super::history::Level;
+use crate::Random;
+use foreshore::{
+    BufferKind, Durability, EarlyRelease, GroupPolicy, Growth, IntentKind, Isolation, Options, ReplacementKind,
+    StatusKind, TxnOptions, WaitKind,
+};
+use foreshore_io::sim::{FaultKind, Persist};
+use foreshore_io::{Fs, Sim};
+use std::sync::Arc;
+use std::time::Duration;
+
+const BUFFERS: [BufferKind; 8] = [
+    BufferKind::Mutex,
+    BufferKind::CArray,
+    BufferKind::Decoupled,
+    BufferKind::Hybrid,
+    BufferKind::Delegated,
+    BufferKind::Faa,
+    BufferKind::Laser,
+    BufferKind::Lanes,
+];
+const RELEASES: [EarlyRelease; 3] = [EarlyRelease::Off, EarlyRelease::SharedOnly, EarlyRelease::Full];
+
+/// The time that a transaction waits for a lock.
+pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// One of `choices`.
+pub(super) fn one_of<T: Copy>(random: &mut Random, choices: &[T]) -> T {
+    choices[random.below(choices.len() as u64) as usize]
+}
+
+/// True once in so many times.
+pub(super) fn one_in(random: &mut Random, count: u64) -> bool {
+    random.below(count) == 0
+}
+
+/// Options of the database, drawn anew at each start.
+pub(super) fn options(random: &mut Random, disk: &Sim) -> Options {
+    let mut options = Options::new()
+        .memory_limit(one_of(random, &[4 << 20, 4 << 20, 6 << 20, 16 << 20]))
+        .segment_bytes(64 << 10)
+        .log_budget(one_of(random, &[256 << 10, 256 << 10, 1 << 20]))
+        .lock_timeout(LOCK_TIMEOUT)
+        .max_transactions(one_of(random, &[64, 64, 1024, 12]))
+        .replacement(one_of(random, &ReplacementKind::ALL))
+        .status(one_of(random, &StatusKind::ALL))
+        .intents(one_of(random, &[IntentKind::Table, IntentKind::Fastpath, IntentKind::Fastpath]))
+        .early_release(one_of(random, &RELEASES))
+        .growth(one_of(random, &[Growth::Inline, Growth::Ahead, Growth::Ahead]))
+        .profile(one_in(random, 8))
+        .fs(Arc::new(disk.clone()) as Arc<dyn Fs>);
+    // Half of the runs have the default, the other kinds are for measurements.
+    if one_in(random, 2) {
+        options = options.log_buffer(one_of(random, &BUFFERS)).log_slots(one_of(random, &[1, 2, 4]));
+        options = options.log_wait(one_of(random, &[WaitKind::Park, WaitKind::Spin]));
+    }
+    if one_in(random, 2) {
+        options = options.group(match random.below(4) {
+            0 => GroupPolicy::Adaptive,
+            1 => GroupPolicy::Delay(Duration::from_micros(random.below(2_000))),
+            2 => GroupPolicy::Fixed { time: Some(Duration::from_millis(1)), txns: Some(3), bytes: None },
+            _ => GroupPolicy::Fixed { time: None, txns: Some(2), bytes: Some(4096) },
+        });
+    }
+    if one_in(random, 3) {
+        options = options.undo_limit(64 << 10).spill_limit(one_of(random, &[0, 256 << 10, 1 << 20]));
+    }
+    if one_in(random, 8) {
+        options = options.snapshot_max_age(Duration::from_millis(50)).snapshot_max_bytes(8 << 10);
+    }
+    if one_in(random, 8) {
+        options = options.transaction_max_age(Duration::from_millis(one_of(random, &[20, 1_000])));
+    }
+    options
+}
+
+/// How a transaction runs.
+pub(super) fn txn_options(random: &mut Random) -> (TxnOptions, Level, bool) {
+    let (isolation, level) = one_of(
+        random,
+        &[
+            (Isolation::Serializable, Level::Serializable),
+            (Isolation::Serializable, Level::Serializable),
+            (Isolation::Snapshot, Level::Snapshot),
+            (Isolation::ReadCommitted, Level::ReadCommitted),
+        ],
+    );
+    let is_relaxed = one_in(random, 5);
+    let durability = if is_relaxed { Durability::Relaxed } else { Durability::Durable };
+    (TxnOptions::new().isolation(isolation).durability(durability).label("session"), level, is_relaxed)
+}
+
+/// What goes wrong in one life of the database.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Trouble {
+    /// Nothing.
+    None,
+    /// Power is lost in the operation of the disk with this number, counted from the start of the life.
+    Crash(u64),
+    /// An operation fails, or all from there on.
+    Fault {
+        /// Its number, counted from the start of the life.
+        at: u64,
+        /// How.
+        kind: FaultKind,
+        /// Whether all later ones do.
+        sticky: bool,
+    },
+    /// A read fails.
+    Read(u64),
+}
+
+impl Trouble {
+    /// Draws what goes wrong.
+    pub(super) fn draw(random: &mut Random) -> Self {
+        // As many among the first ten as among the first hundred.
+        let among = one_of(random, &[10, 100, 1_000]);
+        let at = random.below(among);
+        match random.below(8) {
+            0 => Self::None,
+            1..=4 => Self::Crash(at),
+            5 => Self::Fault {
+                at,
+                kind: one_of(random, &[FaultKind::Eio, FaultKind::LateEio]),
+                sticky: one_in(random, 2),
+            },
+            6 => Self::Fault {
+                at,
+                kind: one_of(random, &[FaultKind::Enospc, FaultKind::Enospc, FaultKind::LateEnospc]),
+                sticky: one_in(random, 2),
+            },
+            _ if one_in(random, 3) => Self::Read(at),
+            _ => {
+                let short = FaultKind::ShortWrite(random.below(4096) as usize);
+                let kind = one_of(random, &[short, FaultKind::Eintr]);
+                Self::Fault { at, kind, sticky: false }
+            }
+        }
+    }
+
+    /// Whether the database may stop.
+    pub(super) const fn may_stop(self) -> bool {
+        // A sync that a signal interrupts is not repeated.
+        !matches!(self, Self::None | Self::Fault { kind: FaultKind::ShortWrite(_), .. })
+    }
+
+    /// Whether space may be missing.
+    pub(super) const fn is_full(self) -> bool {
+        matches!(self, Self::Fault { kind: FaultKind::Enospc | FaultKind::LateEnospc, .. })
+    }
+}
+
+/// What a power loss leaves.
+pub(super) fn policy(random: &mut Random) -> Persist {
+    match random.below(14) {
+        n @ 0..10 => Persist::ALL[n as usize],
+        10 => Persist::Random(0.1),
+        11 => Persist::Random(0.9),
+        12 => Persist::Whole(0.3),
+        _ => Persist::Whole(0.7),
+    }
+}

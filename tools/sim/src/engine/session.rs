@@ -1,0 +1,494 @@
+//! A session: one transaction after the other, and what it is told.
+
+use super::check::{Asked, Prepared};
+use super::history::{Level, NEVER, Outcome, Step, TABLES, Txn};
+use super::plan::{Trouble, one_in, one_of, txn_options};
+use super::rows::{key, key_number, value, value_number};
+use crate::Random;
+use foreshore::{Db, Error, Locked, ReadOptions, RowLock, Savepoint, Table, TableDef, Transaction};
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
+use foreshore_sync::{LockRank, Mutex, schedule};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+type Raw = TableDef<'static, &'static [u8], &'static [u8]>;
+type RawTable<'tx> = Table<'tx, &'static [u8], &'static [u8]>;
+
+/// What the sessions of a life share.
+pub(super) struct Shared {
+    pub(super) db: Db,
+    /// Keys of a table.
+    pub(super) keys: u16,
+    /// Keys of the last table.
+    pub(super) big_keys: u16,
+    pub(super) trouble: Trouble,
+    /// Moments, and numbers of values.
+    pub(super) moments: AtomicU64,
+    pub(super) txns: Mutex<Vec<Txn>>,
+    pub(super) prepared: Mutex<BTreeMap<String, Prepared>>,
+    /// What must not be.
+    pub(super) wrong: Mutex<Option<String>>,
+}
+
+/// Why a session's step ends.
+enum Stop {
+    /// The engine said so.
+    Error(Error),
+    /// What it said must not be.
+    Wrong(String),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl From<String> for Stop {
+    fn from(wrong: String) -> Self {
+        Self::Wrong(wrong)
+    }
+}
+
+impl Shared {
+    pub(super) fn new(
+        db: Db,
+        keys: (u16, u16),
+        trouble: Trouble,
+        first: u64,
+        prepared: BTreeMap<String, Prepared>,
+    ) -> Self {
+        Self {
+            db,
+            keys: keys.0,
+            big_keys: keys.1,
+            trouble,
+            moments: AtomicU64::new(first),
+            txns: Mutex::new(LockRank::Leaf, Vec::new()),
+            prepared: Mutex::new(LockRank::Leaf, prepared),
+            wrong: Mutex::new(LockRank::Leaf, None),
+        }
+    }
+
+    pub(super) fn moment(&self) -> u64 {
+        // ORDERING: Relaxed, a number that nothing rests on.
+        self.moments.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn fail(&self, why: String) {
+        self.wrong.lock().get_or_insert(why);
+    }
+
+    fn has_failed(&self) -> bool {
+        self.wrong.lock().is_some()
+    }
+
+    /// Whether the session goes on after an error.
+    fn goes_on(&self, stop: Stop) -> bool {
+        let error = match stop {
+            Stop::Error(error) => error,
+            Stop::Wrong(why) => {
+                self.fail(why);
+                return false;
+            }
+        };
+        match &error {
+            _ if error.is_retryable() => true,
+            Error::OwnThreadLock { .. }
+            | Error::RowLocked { .. }
+            | Error::KeyExists { .. }
+            | Error::RolledBack
+            | Error::NoTable { .. }
+            | Error::TransactionTooLarge { .. }
+            | Error::NoPrepared { .. }
+            | Error::PreparedBusy { .. } => true,
+            Error::DiskFull { .. } | Error::RollbackParked { .. } if self.trouble.is_full() => true,
+            Error::Io { .. } if matches!(self.trouble, Trouble::Read(_)) => true,
+            Error::Poisoned { .. } | Error::Io { .. } | Error::Closed if self.trouble.may_stop() => false,
+            _ => {
+                self.fail(format!("an answer that must not be: {error} ({error:?})"));
+                false
+            }
+        }
+    }
+}
+
+/// A session.
+pub(super) struct Session<'s> {
+    shared: &'s Shared,
+    random: Random,
+    number: u64,
+    prepared: u64,
+}
+
+impl<'s> Session<'s> {
+    pub(super) fn new(shared: &'s Shared, seed: u64, number: u64) -> Self {
+        Self { shared, random: Random::new(seed), number, prepared: 0 }
+    }
+
+    /// Runs so many transactions, or until the database stops.
+    pub(super) fn run(&mut self, txns: u64) {
+        for _ in 0..txns {
+            let done = match self.random.below(24) {
+                0..=16 => self.transact(),
+                17..=18 => self.read(),
+                19..=20 => self.resolve(),
+                21 => self.shared.db.checkpoint().map_err(Stop::from),
+                22 => match self.random.below(4) {
+                    0 => self.shared.db.vacuum().map(drop).map_err(Stop::from),
+                    1 => self.shared.db.check().map(drop).map_err(Stop::from),
+                    _ => self.sync(),
+                },
+                _ => {
+                    let _ = self.shared.db.stats();
+                    Ok(())
+                }
+            };
+            schedule::progress();
+            if self.shared.has_failed() || done.is_err_and(|stop| !self.shared.goes_on(stop)) {
+                return;
+            }
+        }
+    }
+
+    /// Everything that was committed before is durable after.
+    fn sync(&self) -> Result<(), Stop> {
+        let before = self.shared.moment();
+        self.shared.db.sync()?;
+        let now = self.shared.moment();
+        for txn in self.shared.txns.lock().iter_mut().filter(|txn| txn.answered < before) {
+            txn.durable = txn.durable.min(now);
+        }
+        Ok(())
+    }
+
+    fn transact(&mut self) -> Result<(), Stop> {
+        let (options, level, is_relaxed) = txn_options(&mut self.random);
+        let begin = self.shared.moment();
+        let mut txn =
+            Txn { level, begin, answered: NEVER, durable: NEVER, outcome: Outcome::Aborted, steps: Vec::new() };
+        let tx = self.shared.db.begin_with(options);
+        let worked = self.work(&tx, &mut txn.steps);
+        let ended = match worked {
+            Ok(()) => self.end(tx, &mut txn, is_relaxed),
+            Err(stop) => {
+                if one_in(&mut self.random, 2) {
+                    drop(tx);
+                } else {
+                    // What it says adds nothing to the error.
+                    let _ = tx.rollback();
+                }
+                Err(stop)
+            }
+        };
+        if !matches!(txn.outcome, Outcome::Prepared(_) | Outcome::PreparedUnknown(_)) {
+            self.shared.txns.lock().push(txn);
+        }
+        ended
+    }
+
+    /// The steps of a transaction.
+    fn work(&mut self, tx: &Transaction, steps: &mut Vec<Step>) -> Result<(), Stop> {
+        let mut savepoints: Vec<(Savepoint, usize)> = Vec::new();
+        for _ in 0..1 + self.random.below(7) {
+            match self.random.below(40) {
+                0 => {
+                    let table = self.random.below(3) as u8;
+                    if tx.drop_table(TABLES[usize::from(table)])? {
+                        steps.push(Step::Drop { table });
+                    }
+                }
+                1..=4 => savepoints.push((tx.savepoint()?, changes(steps))),
+                5..=7 if !savepoints.is_empty() => {
+                    let to = self.random.below(savepoints.len() as u64) as usize;
+                    savepoints.truncate(to + 1);
+                    let (savepoint, changes) = &savepoints[to];
+                    tx.rollback_to(savepoint)?;
+                    steps.push(Step::Back { changes: *changes });
+                }
+                _ => self.operate(tx, steps)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn operate(&mut self, tx: &Transaction, steps: &mut Vec<Step>) -> Result<(), Stop> {
+        let table = if one_in(&mut self.random, 8) { 3 } else { self.random.below(3) as u8 };
+        let open = tx.open(Raw::new(TABLES[usize::from(table)]))?;
+        let keys = if table == 3 { self.shared.big_keys } else { self.shared.keys };
+        let number = self.random.below(u64::from(keys)) as u16;
+        let (row, bytes) = ((table, number), key(number));
+        match self.random.below(16) {
+            0..=4 => {
+                let value_no = self.shared.moment();
+                let old = open.insert(&bytes[..], &value(value_no)[..])?;
+                steps.push(Step::Read { row, found: old.map(|old| value_number(&old)).transpose()?, is_locked: true });
+                steps.push(Step::Write { row, value: Some(value_no) });
+            }
+            5 => {
+                let value_no = self.shared.moment();
+                match open.insert_new(&bytes[..], &value(value_no)[..]) {
+                    Ok(()) => {
+                        steps.push(Step::Read { row, found: None, is_locked: true });
+                        steps.push(Step::Write { row, value: Some(value_no) });
+                    }
+                    Err(Error::KeyExists { .. }) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            6..=7 => {
+                let found = decoded(open.remove(&bytes[..])?)?;
+                steps.push(Step::Read { row, found, is_locked: true });
+                // A transaction that finds nothing to remove has only read.
+                if found.is_some() {
+                    steps.push(Step::Write { row, value: None });
+                }
+            }
+            8..=9 => {
+                let found = open.get(&bytes[..])?;
+                steps.push(Step::Read { row, found: decoded(found)?, is_locked: false });
+            }
+            10 => {
+                let found = match self.random.below(3) {
+                    0 => Some(open.get_for_update(&bytes[..])?),
+                    1 => Some(open.get_for_share(&bytes[..])?),
+                    _ => match open.get_locked(&bytes[..], RowLock::update().skip_locked())? {
+                        Locked::Row(row) => Some(Some(row)),
+                        Locked::Absent | Locked::Skipped => None,
+                    },
+                };
+                if let Some(found) = found {
+                    steps.push(Step::Read { row, found: decoded(found)?, is_locked: true });
+                }
+            }
+            11 => {
+                let is_backward = one_in(&mut self.random, 2);
+                let found = if is_backward { open.last()? } else { open.first()? };
+                let rows = found.map(|(key, value)| pair(&key, &value)).transpose()?.into_iter().collect::<Vec<_>>();
+                let is_whole = rows.is_empty();
+                steps.push(Step::Scan { table, keys: 0..u16::MAX, rows, is_backward, is_whole, skips: false });
+            }
+            12 if one_in(&mut self.random, 4) => open.lock_against_writes()?,
+            _ => self.scan(&open, table, keys, steps)?,
+        }
+        Ok(())
+    }
+
+    fn scan(&mut self, open: &RawTable<'_>, table: u8, most: u16, steps: &mut Vec<Step>) -> Result<(), Stop> {
+        let start = self.random.below(u64::from(most)) as u16;
+        let end = start + 1 + self.random.below(u64::from(most - start)) as u16;
+        let (lower, upper) = (key(start), key(end));
+        let (is_backward, skips) = (one_in(&mut self.random, 2), one_in(&mut self.random, 5));
+        let mut range = if skips {
+            let lock = one_of(&mut self.random, &[RowLock::update(), RowLock::share()]).skip_locked();
+            open.range_locked(&lower[..]..&upper[..], lock)
+        } else {
+            open.range(&lower[..]..&upper[..])
+        };
+        let limit = if one_in(&mut self.random, 3) { 1 + self.random.below(4) } else { u64::MAX };
+        let (mut rows, mut is_whole) = (Vec::new(), false);
+        while (rows.len() as u64) < limit {
+            let next = if is_backward { range.next_back() } else { range.next() };
+            match next.transpose()? {
+                Some((key, value)) => rows.push(pair(&key, &value)?),
+                None => {
+                    is_whole = true;
+                    break;
+                }
+            }
+        }
+        steps.push(Step::Scan { table, keys: start..end, rows, is_backward, is_whole, skips });
+        Ok(())
+    }
+
+    /// Ends a transaction in one of the ways that there are.
+    fn end(&mut self, tx: Transaction, txn: &mut Txn, is_relaxed: bool) -> Result<(), Stop> {
+        match self.random.below(16) {
+            0 => tx.rollback().map_err(Stop::from),
+            1 => {
+                drop(tx);
+                Ok(())
+            }
+            2 => self.prepare(tx, txn),
+            3..=6 => match tx.commit() {
+                Ok(csn) => {
+                    txn.outcome = Outcome::Committed(csn.0);
+                    txn.answered = self.shared.moment();
+                    txn.durable = if is_relaxed { NEVER } else { txn.answered };
+                    Ok(())
+                }
+                Err(error) => {
+                    txn.outcome = unless_retryable(&error);
+                    Err(error.into())
+                }
+            },
+            _ => {
+                let ticket = match tx.commit_pipelined() {
+                    Ok(ticket) => ticket,
+                    Err(error) => {
+                        txn.outcome = unless_retryable(&error);
+                        return Err(error.into());
+                    }
+                };
+                txn.outcome = Outcome::Committed(ticket.csn().0);
+                txn.answered = self.shared.moment();
+                let ticket = if is_relaxed && one_in(&mut self.random, 2) { ticket.harden() } else { ticket };
+                let waits = self.random.below(4) != 0;
+                let waited = if waits { ticket.wait() } else { Ok(()) };
+                if ticket.is_durable() {
+                    txn.durable = self.shared.moment();
+                } else if waits && waited.is_ok() && !is_relaxed {
+                    return Err(Stop::Wrong("a ticket was waited for, and is not durable".to_owned()));
+                }
+                waited.map_err(Stop::from)
+            }
+        }
+    }
+
+    fn prepare(&mut self, tx: Transaction, txn: &mut Txn) -> Result<(), Stop> {
+        self.prepared += 1;
+        let name = format!("{}-{}-{}", self.number, self.prepared, txn.begin);
+        let entry = Prepared { txn: txn.clone(), asked: Asked::Prepare };
+        self.shared.prepared.lock().insert(name.clone(), entry);
+        let prepared = tx.prepare(&name);
+        let mut list = self.shared.prepared.lock();
+        match prepared {
+            Ok(()) => {
+                if let Some(entry) = list.get_mut(&name).filter(|entry| entry.asked == Asked::Prepare) {
+                    entry.asked = Asked::Nothing;
+                }
+                txn.outcome = Outcome::Prepared(name);
+                Ok(())
+            }
+            Err(error) => {
+                if unless_retryable(&error) == Outcome::Unknown && !matches!(error, Error::DiskFull { .. }) {
+                    txn.outcome = Outcome::PreparedUnknown(name);
+                } else {
+                    list.remove(&name);
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Ends one of the prepared transactions.
+    fn resolve(&mut self) -> Result<(), Stop> {
+        let names: Vec<String> = {
+            let list = self.shared.prepared.lock();
+            list.iter().filter(|(_, entry)| entry.asked == Asked::Nothing).map(|(name, _)| name.clone()).collect()
+        };
+        if names.is_empty() {
+            return Ok(());
+        }
+        let name = &names[self.random.below(names.len() as u64) as usize];
+        let commits = one_in(&mut self.random, 2);
+        {
+            let mut list = self.shared.prepared.lock();
+            let Some(entry) = list.get_mut(name).filter(|entry| entry.asked == Asked::Nothing) else { return Ok(()) };
+            entry.asked = if commits { Asked::Commit } else { Asked::Rollback };
+        }
+        let done = if commits {
+            self.shared.db.commit_prepared(name).map(|csn| Outcome::Committed(csn.0))
+        } else {
+            self.shared.db.rollback_prepared(name).map(|()| Outcome::Aborted)
+        };
+        let mut list = self.shared.prepared.lock();
+        match done {
+            Ok(outcome) => {
+                let mut txn = list.remove(name).expect("one session ends it").txn;
+                drop(list);
+                if matches!(outcome, Outcome::Committed(_)) {
+                    txn.answered = self.shared.moment();
+                    txn.durable = txn.answered;
+                }
+                txn.outcome = outcome;
+                self.shared.txns.lock().push(txn);
+                Ok(())
+            }
+            // The decision is durable, and the rest is taken back later.
+            Err(Error::RollbackParked { .. }) if self.shared.trouble.is_full() => {
+                list.remove(name);
+                Ok(())
+            }
+            Err(error @ Error::NoPrepared { .. }) => Err(Stop::Wrong(format!("{name} was prepared: {error}"))),
+            Err(error) => {
+                if matches!(error, Error::PreparedBusy { .. } | Error::DiskFull { .. }) || error.is_retryable() {
+                    list.get_mut(name).expect("one session ends it").asked = Asked::Nothing;
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Reads by a snapshot of what is durable.
+    fn read(&mut self) -> Result<(), Stop> {
+        let begin = self.shared.moment();
+        let tx = self.shared.db.read_with(ReadOptions::new().label("reader"));
+        let mut steps = Vec::new();
+        for _ in 0..1 + self.random.below(4) {
+            let table = self.random.below(4) as u8;
+            let open = match tx.open(Raw::new(TABLES[usize::from(table)])) {
+                Ok(open) => open,
+                Err(Error::NoTable { .. }) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            if table != 3 && one_in(&mut self.random, 2) {
+                let rows = open.iter().map(|row| row.map_err(Stop::from).and_then(|row| Ok(pair(&row.0, &row.1)?)));
+                let rows = rows.collect::<Result<Vec<_>, Stop>>()?;
+                steps.push(Step::Scan {
+                    table,
+                    keys: 0..u16::MAX,
+                    rows,
+                    is_backward: false,
+                    is_whole: true,
+                    skips: false,
+                });
+            } else {
+                let keys = if table == 3 { self.shared.big_keys } else { self.shared.keys };
+                let number = self.random.below(u64::from(keys)) as u16;
+                let found = decoded(open.get(&key(number)[..])?)?;
+                steps.push(Step::Read { row: (table, number), found, is_locked: false });
+            }
+        }
+        let ticket = tx.finish()?;
+        let waited = ticket.wait();
+        let outcome = Outcome::Aborted;
+        self.shared.txns.lock().push(Txn {
+            level: Level::Durable,
+            begin,
+            answered: NEVER,
+            durable: NEVER,
+            outcome,
+            steps,
+        });
+        waited.map_err(Stop::from)
+    }
+}
+
+/// What became of a commit that was answered with an error.
+fn unless_retryable(error: &Error) -> Outcome {
+    if error.is_retryable() || matches!(error, Error::RolledBack) { Outcome::Aborted } else { Outcome::Unknown }
+}
+
+/// Changes that these steps have made so far.
+fn changes(steps: &[Step]) -> usize {
+    steps.iter().fold(0, |count, step| match step {
+        Step::Write { .. } | Step::Drop { .. } => count + 1,
+        Step::Back { changes } => *changes,
+        Step::Read { .. } | Step::Scan { .. } => count,
+    })
+}
+
+fn decoded(found: Option<Vec<u8>>) -> Result<Option<u64>, String> {
+    found.map(|bytes| value_number(&bytes)).transpose()
+}
+
+fn pair(key: &[u8], value: &[u8]) -> Result<(u16, u64), String> {
+    Ok((key_number(key)?, value_number(value)?))
+}
+
+/// Waits for so long by the time of the run.
+pub(super) fn pause(time: Duration) {
+    // WAIT: park - nobody unparks it.
+    foreshore_sync::Parker::new().park_timeout(time);
+}
