@@ -7,6 +7,7 @@
 //! |---|---|---|---|
 //! | `foreshore_loom` | `check(model)` | `mutated(name, model)` | every order of steps of a small model, and weak orderings |
 //! | `foreshore_shuttle` | `shuttle(iterations, test)` | `shuttle_mutated(name, iterations, test)` | many orders of steps of a large test |
+//! | `foreshore_sim` | `schedule::run(plan, body)` | `plant(name)` | one order of steps of the whole engine for each seed |
 //!
 //! A shuttle test that fails prints its schedule; `replay(schedule, test)` runs that one again.
 
@@ -22,8 +23,24 @@ pub fn mutant(name: &'static str) -> bool {
     ACTIVE.get() == Some(name)
 }
 
+/// The line that [`plant`] has switched off for the rest of the process.
+#[cfg(foreshore_sim)]
+static PLANTED: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+
+/// Switches the line named `name` off for the rest of the process; false if another one is.
+#[cfg(foreshore_sim)]
+pub fn plant(name: String) -> bool {
+    PLANTED.set(name).is_ok()
+}
+
+/// Whether the line named `name` is switched off in this process.
+#[cfg(foreshore_sim)]
+pub fn mutant(name: &'static str) -> bool {
+    PLANTED.get().is_some_and(|planted| planted == name)
+}
+
 /// Whether the line named `name` is switched off in this model: never, outside model builds.
-#[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
+#[cfg(not(any(foreshore_loom, foreshore_shuttle, foreshore_sim)))]
 #[inline(always)]
 pub const fn mutant(_name: &'static str) -> bool {
     false

@@ -114,7 +114,7 @@ fn keep(program: &Path, progress: &Mutex<Progress>, asked: &Asked) -> Result<(),
         };
         let mut at_work = match worker.take() {
             Some(worker) => worker,
-            None => Worker::start(program)?,
+            None => Worker::start(program, asked)?,
         };
         let answer = at_work.run(seed);
         let mut progress = lock();
@@ -144,8 +144,10 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(program: &Path) -> Result<Self, String> {
-        let mut child = Command::new(program)
+    fn start(program: &Path, asked: &Asked) -> Result<Self, String> {
+        let mut command = Command::new(program);
+        asked.mutant.iter().for_each(|name| _ = command.arg("--mutant").arg(name));
+        let mut child = command
             .arg("--worker")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -175,8 +177,9 @@ impl Worker {
                 return Err(format!("the process ended: {:?}", self.child.wait()));
             }
         };
+        let (answer, _trace) = answer.split_once(" trace ").unwrap_or((&answer, ""));
         let Some(counts) = answer.strip_prefix("ok ") else {
-            return Err(answer.strip_prefix("FAIL ").unwrap_or(&answer).to_owned());
+            return Err(answer.strip_prefix("FAIL ").unwrap_or(answer).to_owned());
         };
         let counts: Vec<u64> = counts.split(' ').filter_map(|count| count.parse().ok()).collect();
         counts.try_into().map_err(|_| format!("an answer of another version: {answer}"))

@@ -12,7 +12,8 @@ use std::process::ExitCode;
 
 const USAGE: &str = "\
 foreshore-sim --seeds N [--from S] [--jobs J] [--state FILE]   runs N seeds; FILE remembers how far it came
-foreshore-sim --seed S                                         runs one seed and says what happens";
+foreshore-sim --seed S                                         runs one seed and says what happens
+--mutant NAME                                                  switches the line of the engine with this name off";
 
 /// What was asked for.
 #[derive(Debug, Default)]
@@ -23,6 +24,8 @@ struct Asked {
     jobs: Option<usize>,
     state: Option<PathBuf>,
     is_worker: bool,
+    /// A line of the engine to switch off, by its name: a defect that the seeds should find.
+    mutant: Option<String>,
 }
 
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
@@ -39,6 +42,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
             "--seeds" => asked.seeds = number()?,
             "--from" => asked.from = number()?,
             "--jobs" => asked.jobs = Some(number()?.max(1) as usize),
+            "--mutant" => asked.mutant = Some(value),
             "--state" => asked.state = Some(value.into()),
             _ => return Err(format!("{name} is not known")),
         }
@@ -75,7 +79,10 @@ fn run(asked: &Asked) -> Result<bool, String> {
         return Err("only the build with --cfg foreshore_sim has workers".to_owned());
     }
     if let Some(seed) = asked.seed {
-        let status = std::process::Command::new(program).arg("--seed").arg(seed.to_string()).status();
+        let mut command = std::process::Command::new(program);
+        command.arg("--seed").arg(seed.to_string());
+        asked.mutant.iter().for_each(|name| _ = command.arg("--mutant").arg(name));
+        let status = command.status();
         return status.map(|status| status.success()).map_err(|error| error.to_string());
     }
     fleet::run(&program, asked)
@@ -85,6 +92,9 @@ fn run(asked: &Asked) -> Result<bool, String> {
 #[cfg(foreshore_sim)]
 fn run(asked: &Asked) -> Result<bool, String> {
     use std::io::BufRead;
+    if let Some(name) = &asked.mutant {
+        foreshore_sync::model::plant(name.clone());
+    }
     if let Some(seed) = asked.seed {
         return Ok(match foreshore_sim::engine::run(seed, true) {
             Ok(report) => {
@@ -105,8 +115,8 @@ fn run(asked: &Asked) -> Result<bool, String> {
         let seed: u64 = line.parse().map_err(|_| format!("{line}: not a seed"))?;
         match foreshore_sim::engine::run(seed, false) {
             Ok(report) => {
-                let foreshore_sim::engine::Report { txns, commits, starts, losses, nested, stopped, .. } = report;
-                println!("ok {txns} {commits} {starts} {losses} {nested} {stopped}");
+                let foreshore_sim::engine::Report { summary, txns, commits, starts, losses, nested, stopped } = report;
+                println!("ok {txns} {commits} {starts} {losses} {nested} {stopped} trace {:x}", summary.trace);
             }
             Err(why) => {
                 println!("FAIL {}", why.replace('\n', " "));

@@ -87,14 +87,14 @@ impl Machine {
         result
     }
 
-    /// Waits for a change, for at most `patience`; true if there was none. Without time, as under a model checker, which
-    /// finds a wait that nobody ends by itself, for as long as it takes.
+    /// Waits for a change, for at most `patience`; true if there was none. Under a model checker or a scheduler, which find a
+    /// wait that no thread ends, for as long as it takes.
     pub(super) fn wait<'a>(
         &'a self,
         state: MutexGuard<'a, State>,
         patience: Duration,
     ) -> (MutexGuard<'a, State>, bool) {
-        if cfg!(any(foreshore_loom, foreshore_shuttle)) {
+        if cfg!(any(foreshore_loom, foreshore_shuttle, foreshore_sim)) {
             // WAIT: park - until the state has changed.
             (self.changed.wait(state), false)
         } else {

@@ -33,9 +33,8 @@ pub struct Timeline<'t> {
 impl<'t> Timeline<'t> {
     /// Puts the commits of a history behind what was there before.
     ///
-    /// # Errors
-    /// If two commits have one place.
-    pub fn new(base: &Rows, txns: &'t [Txn]) -> Result<Self, String> {
+    /// Commits that depend on each other in no way may have one number. Their order among themselves is any.
+    pub fn new(base: &Rows, txns: &'t [Txn]) -> Self {
         let mut order: Vec<(u64, &Txn)> = Vec::new();
         let mut doubtful = Vec::new();
         for txn in txns.iter().filter(|txn| !txn.changes().is_empty()) {
@@ -46,9 +45,6 @@ impl<'t> Timeline<'t> {
             }
         }
         order.sort_by_key(|&(csn, _)| csn);
-        if let Some(pair) = order.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-            return Err(format!("two commits have the number {}", pair[0].0));
-        }
         let mut rows: BTreeMap<Row, Versions> =
             base.iter().map(|(&row, &value)| (row, vec![(0, Some(value))])).collect();
         for (at, (_, txn)) in order.iter().enumerate() {
@@ -63,7 +59,23 @@ impl<'t> Timeline<'t> {
                 }
             }
         }
-        Ok(Self { rows, order, doubtful })
+        Self { rows, order, doubtful }
+    }
+
+    /// What a crash may leave: every prefix with all that is known to be durable. Of commits with one number at its end, any.
+    fn prefixes(&self) -> Vec<Vec<&'t Txn>> {
+        let mut prefixes = vec![Vec::new()];
+        let mut before: Vec<&Txn> = Vec::new();
+        for group in self.order.chunk_by(|one, other| one.0 == other.0) {
+            for subset in 1..1_u32 << group.len() {
+                let kept = group.iter().enumerate().filter(|(at, _)| subset >> at & 1 == 1).map(|(_, commit)| commit.1);
+                prefixes.push(before.iter().copied().chain(kept).collect());
+            }
+            before.extend(group.iter().map(|commit| commit.1));
+        }
+        let durable = self.order.iter().filter(|commit| commit.1.durable != NEVER).count();
+        prefixes.retain(|prefix: &Vec<&Txn>| prefix.iter().filter(|txn| txn.durable != NEVER).count() == durable);
+        prefixes
     }
 
     fn value(&self, row: Row, place: usize) -> Option<u64> {
@@ -215,22 +227,33 @@ fn overlaid(changes: &[&Step], row: Row) -> Option<Option<u64>> {
     })
 }
 
-/// Whether `earlier` has changed a row that `later` changes. Dropped tables are left out: a drop conflicts with nothing.
+/// Whether `earlier` has changed a row that `later` changes. A drop conflicts with nothing, nor does a row of a table that `later`
+/// has created anew.
 fn conflicts(earlier: &Txn, later: &Txn) -> bool {
     let written = |step: &&Step| match step {
         Step::Write { row, .. } => Some(*row),
         _ => None,
     };
-    let mine: Vec<Row> = later.changes().iter().filter_map(written).collect();
+    let mut mine: Vec<Row> = Vec::new();
+    let mut dropped: Vec<u8> = Vec::new();
+    for step in later.changes() {
+        match step {
+            Step::Drop { table } => dropped.push(*table),
+            Step::Write { row, .. } if !dropped.contains(&row.0) => mine.push(*row),
+            _ => {}
+        }
+    }
     earlier.changes().iter().filter_map(written).any(|row| mine.contains(&row))
 }
 
-/// Checks a whole history, none of which was lost.
+/// Checks a whole history, none of which was lost. The changes of prepared transactions that were asked to commit may show.
 ///
 /// # Errors
 /// Says what is wrong.
-pub fn check(base: &Rows, txns: &[Txn]) -> Result<(), String> {
-    let timeline = Timeline::new(base, txns)?;
+pub fn check(base: &Rows, txns: &[Txn], prepared: &BTreeMap<String, Prepared>) -> Result<(), String> {
+    let mut timeline = Timeline::new(base, txns);
+    let asked = prepared.values().filter(|entry| entry.asked == Asked::Commit);
+    timeline.doubtful.extend(asked.map(|entry| &entry.txn));
     txns.iter().try_for_each(|txn| timeline.check(txn))
 }
 
@@ -289,13 +312,14 @@ pub fn check_recovered(
         }
     }
     doubtful.retain(|txn| !txn.changes().is_empty());
-    let timeline = Timeline::new(base, txns)?;
+    let timeline = Timeline::new(base, txns);
     let order: Vec<&Txn> = timeline.order.iter().map(|&(_, txn)| txn).collect();
+    let prefixes = timeline.prefixes();
     let least = order.iter().rposition(|txn| txn.durable != NEVER).map_or(0, |last| last + 1);
     for subset in 0..1_u32 << doubtful.len().min(6) {
         let chosen = doubtful.iter().enumerate().filter(|(at, _)| subset >> at & 1 == 1).map(|(_, txn)| *txn);
         let extra: Vec<&Txn> = certain.iter().copied().chain(chosen).collect();
-        if (least..=order.len()).rev().any(|kept| is_reached(base, &order[..kept], &extra, &found.rows)) {
+        if prefixes.iter().rev().any(|kept| is_reached(base, kept, &extra, &found.rows)) {
             return Ok(());
         }
     }

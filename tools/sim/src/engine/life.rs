@@ -3,7 +3,7 @@
 use super::check::{self, Asked, Found, Prepared};
 use super::history::{Outcome, Rows, TABLES, Txn};
 use super::plan::{self, Trouble, one_in, one_of};
-use super::rows::{key_number, value_number};
+use super::rows::{key, key_number, large_value, value, value_number};
 use super::session::{Session, Shared, pause};
 use crate::Random;
 use foreshore::{Db, Error, ReadOptions, TableDef};
@@ -16,8 +16,13 @@ use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
 
 const DIR: &str = "db";
+/// Rows of the last table where it is large.
+const FILLED: u16 = 1_800;
 /// Power losses in one recovery, at most.
 const NESTED: u32 = 3;
+
+/// Checks that may wait in vain.
+const CHECKS: u32 = 20;
 
 /// What a run has done.
 #[derive(Clone, Copy, Debug, Default)]
@@ -116,6 +121,7 @@ impl Lives {
         }
     }
 
+    /// Says something, which must not be a step of the run: a verbose run is the same as a silent one.
     fn say(&self, what: impl FnOnce() -> String) {
         if self.is_verbose {
             println!("  {}", what());
@@ -124,11 +130,15 @@ impl Lives {
 
     fn all(&mut self) -> Result<(), String> {
         let lives = 1 + self.random.below(4);
+        let is_large = one_in(&mut self.random, 8);
         for life in 0..=lives {
             let is_last = life == lives;
             let trouble = if is_last { Trouble::None } else { Trouble::draw(&mut self.random) };
             let db = self.open()?;
             self.compare(&db)?;
+            if life == 0 && is_large {
+                self.fill(&db).map_err(|error| format!("fill the last table: {error} ({error:?})"))?;
+            }
             if is_last {
                 return db.close(Duration::ZERO).map_err(|error| format!("the last close: {error}"));
             }
@@ -171,7 +181,8 @@ impl Lives {
         self.report.losses += 1;
         let policy = plan::policy(&mut self.random);
         let seed = self.random.below(u64::MAX);
-        self.say(|| format!("power is lost at operation {}: {policy:?}", self.disk.ops()));
+        let at = self.disk.ops();
+        self.say(|| format!("power is lost at operation {at}: {policy:?}"));
         self.disk = self.disk.crash_image(&policy, seed);
         self.disk.stop_recording();
     }
@@ -194,15 +205,41 @@ impl Lives {
         self.txns.clear();
         // A check waits for those that have created or dropped tables, which prepared ones may have.
         if self.prepared.is_empty() {
-            db.check().map_err(|error| format!("check after the start: {error} ({error:?})"))?;
+            checked(db)?;
+        }
+        Ok(())
+    }
+
+    /// Fills the last table with more pages than the smallest pool has frames.
+    fn fill(&mut self, db: &Db) -> Result<(), Error> {
+        self.keys.1 = FILLED;
+        for first in (0..FILLED).step_by(100) {
+            let mut rows = Rows::new();
+            for number in first..first + 100 {
+                self.moment = large_value(self.moment + 1);
+                rows.insert((3, number), self.moment);
+            }
+            let filled = db.run(|tx| {
+                let table = tx.open(TableDef::<&[u8], &[u8]>::new(TABLES[3]))?;
+                rows.iter().try_for_each(|(row, number)| table.insert(&key(row.1)[..], &value(*number)[..]).map(drop))
+            });
+            schedule::progress();
+            match filled {
+                // Its time is short in this life: the table stays as it is.
+                Err(Error::TransactionTooOld { .. }) => return Ok(()),
+                result => result?,
+            }
+            self.base.append(&mut rows);
         }
         Ok(())
     }
 
     /// A life: sessions at work, and its end.
     fn live(&mut self, db: Db, trouble: Trouble) -> Result<(), String> {
-        self.say(|| format!("trouble: {trouble:?}"));
-        self.disk.set_buffered(one_in(&mut self.random, 4));
+        let is_buffered = one_in(&mut self.random, 4);
+        let trouble = if is_buffered { trouble.in_cache() } else { trouble };
+        self.say(|| format!("trouble: {trouble:?}, page cache: {is_buffered}"));
+        self.disk.set_buffered(is_buffered);
         let at = self.disk.ops();
         match trouble {
             Trouble::None => {}
@@ -226,8 +263,13 @@ impl Lives {
         if let Some(wrong) = shared.wrong.into_inner() {
             return Err(wrong);
         }
-        self.say(|| format!("{} transactions, {} operations", self.txns.len(), self.disk.ops() - at));
-        check::check(&self.base, &self.txns)?;
+        let operations = self.disk.ops() - at;
+        self.say(|| format!("{} transactions, {operations} operations", self.txns.len()));
+        let checked = check::check(&self.base, &self.txns, &self.prepared);
+        if checked.is_err() {
+            self.txns.iter().for_each(|txn| self.say(|| format!("{txn:?}")));
+        }
+        checked?;
         within_limits(&shared.db)?;
         self.end(shared.db, trouble)
     }
@@ -252,8 +294,9 @@ impl Lives {
 
     /// Ends a life in one of the ways that there are.
     fn end(&mut self, db: Db, trouble: Trouble) -> Result<(), String> {
-        let is_off = self.disk.is_off();
         let is_poisoned = matches!(db.sync(), Err(Error::Poisoned { .. }));
+        self.disk.clear_faults();
+        let is_off = self.disk.is_off();
         self.report.stopped += u32::from(is_poisoned);
         if is_poisoned && !is_off && !trouble.may_stop() {
             return Err(format!("the database has stopped: {:?}", db.sync()));
@@ -263,7 +306,6 @@ impl Lives {
             let all = self.txns.iter_mut().filter(|txn| matches!(txn.outcome, Outcome::Committed(_)));
             all.for_each(|txn| txn.durable = txn.durable.min(self.moment));
         }
-        self.disk.clear_faults();
         match self.random.below(4) {
             0 if !is_off => match db.close(Duration::from_secs(1)) {
                 Err(error) if !is_poisoned => return Err(format!("close: {error} ({error:?})")),
@@ -329,6 +371,18 @@ fn read(db: &Db) -> Result<Rows, String> {
         }
     }
     Ok(rows)
+}
+
+/// Checks the whole database. Background work may be so slow that a wait for it is over sooner.
+fn checked(db: &Db) -> Result<(), String> {
+    for _ in 0..CHECKS {
+        match db.check() {
+            Err(Error::LockTimeout { .. }) => schedule::progress(),
+            Err(error) => return Err(format!("check: {error} ({error:?})")),
+            Ok(_) => return Ok(()),
+        }
+    }
+    Err("no check gets its locks".to_owned())
 }
 
 fn names(db: &Db) -> Result<BTreeSet<String>, String> {

@@ -59,7 +59,7 @@ pub(super) fn options(random: &mut Random, disk: &Sim) -> Options {
     if one_in(random, 2) {
         options = options.group(match random.below(4) {
             0 => GroupPolicy::Adaptive,
-            1 => GroupPolicy::Delay(Duration::from_micros(random.below(2_000))),
+            1 => GroupPolicy::Delay(Duration::from_micros(1 + random.below(2_000))),
             2 => GroupPolicy::Fixed { time: Some(Duration::from_millis(1)), txns: Some(3), bytes: None },
             _ => GroupPolicy::Fixed { time: None, txns: Some(2), bytes: Some(4096) },
         });
@@ -137,6 +137,14 @@ impl Trouble {
                 let kind = one_of(random, &[short, FaultKind::Eintr]);
                 Self::Fault { at, kind, sticky: false }
             }
+        }
+    }
+
+    /// The same where writes go to a page cache: what fails is the write-back, and the medium has nothing that the cache has not.
+    pub(super) const fn in_cache(self) -> Self {
+        match self {
+            Self::Fault { at, kind: FaultKind::Eio, sticky } => Self::Fault { at, kind: FaultKind::LateEio, sticky },
+            other => other,
         }
     }
 

@@ -46,3 +46,8 @@ pub(super) fn value_number(bytes: &[u8]) -> Result<u64, String> {
         format!("a value of {} bytes that no session wrote: {:?}…", bytes.len(), &bytes[..bytes.len().min(16)])
     })
 }
+
+/// The first number from `number` on whose value is large.
+pub(super) fn large_value(number: u64) -> u64 {
+    (number..).find(|&number| value(number).len() > 1_000).expect("one in eight is large")
+}
