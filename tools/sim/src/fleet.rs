@@ -1,7 +1,8 @@
 //! Processes that run seeds, and the file that remembers how far they came.
 //!
-//! Each process gets its seeds one at a time on its standard input and answers each with a line. A process that fails a seed
-//! ends; the next seed has a new one. One that does not answer for [`PATIENCE`] is killed, and its seed has failed.
+//! Each process gets its seeds one at a time on its standard input and answers each with a line. A process that fails
+//! a seed ends; the next seed has a new one. One that does not answer for [`PATIENCE`] is killed, and its seed has
+//! failed.
 
 use crate::Asked;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,7 @@
 //! Runs seeds of the whole engine: `cargo run -p foreshore-sim -- --seeds 20000`.
 //!
-//! The program is built twice. The ordinary build is the fleet, which builds the other one, with `--cfg foreshore_sim`, and
-//! keeps some processes of it at work. That one runs the seeds.
+//! The program is built twice. The ordinary build is the fleet, which builds the other one, with `--cfg
+//! foreshore_sim`, and keeps some processes of it at work. That one runs the seeds.
 
 #![forbid(unsafe_code)]
 

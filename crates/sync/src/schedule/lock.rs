@@ -1,8 +1,8 @@
 //! Locks whose waits are known to the scheduler.
 //!
-//! The data is in a lock of std, which a task only ever tries to take: a task that does not get it waits in the scheduler for
-//! the end of a guard. Nothing comes between the failed attempt and the wait, for no other task runs. A thread that is no task
-//! waits in the lock of std.
+//! The data is in a lock of std, which a task only ever tries to take: a task that does not get it waits in the
+//! scheduler for the end of a guard. Nothing comes between the failed attempt and the wait, for no other task runs. A
+//! thread that is no task waits in the lock of std.
 
 use super::{On, me, step};
 use std::mem::ManuallyDrop;
@@ -18,6 +18,7 @@ fn take<T>(at: usize, attempt: impl Fn() -> TryLockResult<T>, wait: impl FnOnce(
         match attempt() {
             Ok(guard) => return guard,
             Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+            // WAIT: park - until the lock is released.
             Err(TryLockError::WouldBlock) => _ = world.wait(id, On::Lock(at), None),
         }
     }
@@ -187,8 +188,10 @@ impl Condvar {
         let MutexGuard { guard, mutex } = guard;
         let Some((world, id)) = me() else {
             let (inner, timed_out) = match timeout {
+                // WAIT: park - as std's.
                 None => (self.0.wait(guard.into_inner()).unwrap_or_else(PoisonError::into_inner), false),
                 Some(timeout) => {
+                    // WAIT: park - as std's.
                     let waited = self.0.wait_timeout(guard.into_inner(), timeout);
                     let (inner, result) = waited.unwrap_or_else(PoisonError::into_inner);
                     (inner, result.timed_out())
@@ -199,6 +202,7 @@ impl Condvar {
         let at = guard.at;
         drop(guard.into_inner());
         world.wake(On::Lock(at), usize::MAX);
+        // WAIT: park - until a notification or the end of the time.
         let timed_out = world.wait(id, On::Signal(place(self)), timeout);
         Ok((mutex.lock().unwrap_or_else(PoisonError::into_inner), WaitTimeout(timed_out)))
     }

@@ -1,7 +1,7 @@
 //! Whether a history is one that the engine promises.
 //!
-//! The engine tells the place of each commit in the order of commits. So the rows after each commit are known, and a read is
-//! right if it shows the rows at the place that its level asks for:
+//! The engine tells the place of each commit in the order of commits. So the rows after each commit are known, and a
+//! read is right if it shows the rows at the place that its level asks for:
 //!
 //! | level | the place of its reads |
 //! |---|---|
@@ -11,8 +11,8 @@
 //! | read committed | one place for each read of a row; a row of a scan has a value that was committed |
 //! | durable | one place, not before the commits that were known to be durable before it began |
 //!
-//! After a crash, what is found is what a prefix of the order leaves, which has every commit that was known to be durable. A
-//! transaction whose commit was not answered is somewhere in it, whole, or not there.
+//! After a crash, what is found is what a prefix of the order leaves, which has every commit that was known to be
+//! durable. A transaction whose commit was not answered is somewhere in it, whole, or not there.
 
 use super::history::{Level, NEVER, Outcome, Row, Rows, Step, Txn};
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,7 +62,8 @@ impl<'t> Timeline<'t> {
         Self { rows, order, doubtful }
     }
 
-    /// What a crash may leave: every prefix with all that is known to be durable. Of commits with one number at its end, any.
+    /// What a crash may leave: every prefix with all that is known to be durable. Of commits with one number at its
+    /// end, any.
     fn prefixes(&self) -> Vec<Vec<&'t Txn>> {
         let mut prefixes = vec![Vec::new()];
         let mut before: Vec<&Txn> = Vec::new();
@@ -227,8 +228,8 @@ fn overlaid(changes: &[&Step], row: Row) -> Option<Option<u64>> {
     })
 }
 
-/// Whether `earlier` has changed a row that `later` changes. A drop conflicts with nothing, nor does a row of a table that `later`
-/// has created anew.
+/// Whether `earlier` has changed a row that `later` changes. A drop conflicts with nothing, nor does a row of a table
+/// that `later` has created anew.
 fn conflicts(earlier: &Txn, later: &Txn) -> bool {
     let written = |step: &&Step| match step {
         Step::Write { row, .. } => Some(*row),
@@ -246,7 +247,8 @@ fn conflicts(earlier: &Txn, later: &Txn) -> bool {
     earlier.changes().iter().filter_map(written).any(|row| mine.contains(&row))
 }
 
-/// Checks a whole history, none of which was lost. The changes of prepared transactions that were asked to commit may show.
+/// Checks a whole history, none of which was lost. The changes of prepared transactions that were asked to commit may
+/// show.
 ///
 /// # Errors
 /// Says what is wrong.

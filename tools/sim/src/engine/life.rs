@@ -1,15 +1,16 @@
 //! The lives of a database under one seed.
 
 use super::check::{self, Asked, Found, Prepared};
+use super::device::Device;
 use super::history::{Outcome, Rows, TABLES, Txn};
 use super::plan::{self, Trouble, one_in, one_of};
 use super::rows::{key, key_number, large_value, value, value_number};
-use super::session::{Session, Shared, pause};
+use super::session::{Session, Shared};
 use crate::Random;
 use foreshore::{Db, Error, ReadOptions, TableDef};
 use foreshore_io::Sim;
 use foreshore_io::sim::{Fault, FaultKind};
-use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
+use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_sync::schedule::{self, Plan, Summary};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, Once, PoisonError};
@@ -60,8 +61,9 @@ pub fn run(seed: u64, is_verbose: bool) -> Result<Report, String> {
         most_decisions: 20_000_000,
         stacks: is_verbose,
     };
+    let is_prompt = plan.jump_one_in == 0;
     let (outcome, summary) = schedule::run(plan, move || {
-        let mut lives = Lives::new(random, seed, is_verbose);
+        let mut lives = Lives::new(random, seed, is_verbose, is_prompt);
         lives.all().map(|()| lives.report).map_err(|why| format!("life {}: {why}", lives.report.starts))
     })
     .map_err(|why| take_panic().map_or(why.clone(), |panic| format!("{panic}; {why}")))?;
@@ -93,6 +95,8 @@ fn watch_panics() {
 struct Lives {
     random: Random,
     is_verbose: bool,
+    /// Whether no thread that can run is held up for long.
+    is_prompt: bool,
     disk: Sim,
     /// What the database holds for sure.
     base: Rows,
@@ -104,13 +108,14 @@ struct Lives {
 }
 
 impl Lives {
-    fn new(mut random: Random, seed: u64, is_verbose: bool) -> Self {
+    fn new(mut random: Random, seed: u64, is_verbose: bool, is_prompt: bool) -> Self {
         let keys = (one_of(&mut random, &[3, 12, 60, 200]), one_of(&mut random, &[60, 300, 2_000]));
         let disk = Sim::new(seed);
         disk.stop_recording();
         Self {
             random,
             is_verbose,
+            is_prompt,
             disk,
             base: Rows::new(),
             txns: Vec::new(),
@@ -249,7 +254,8 @@ impl Lives {
             Trouble::Fault { at: after, kind, sticky } => self.disk.inject(Fault { at: at + after, kind, sticky }),
             Trouble::Read(after) => self.disk.inject_read_error(self.disk.reads() + after, false),
         }
-        let shared = Shared::new(db, self.keys, trouble, self.moment, std::mem::take(&mut self.prepared));
+        let mut shared = Shared::new(db, self.keys, trouble, self.moment, std::mem::take(&mut self.prepared));
+        shared.is_prompt = self.is_prompt;
         let shared = Arc::new(shared);
         self.work(&shared)?;
         // Sessions that have ended leave nothing behind: the last handle is here.
@@ -294,7 +300,7 @@ impl Lives {
 
     /// Ends a life in one of the ways that there are.
     fn end(&mut self, db: Db, trouble: Trouble) -> Result<(), String> {
-        let is_poisoned = matches!(db.sync(), Err(Error::Poisoned { .. }));
+        let is_poisoned = db.sync().is_err();
         self.disk.clear_faults();
         let is_off = self.disk.is_off();
         self.report.stopped += u32::from(is_poisoned);
@@ -308,7 +314,8 @@ impl Lives {
         }
         match self.random.below(4) {
             0 if !is_off => match db.close(Duration::from_secs(1)) {
-                Err(error) if !is_poisoned => return Err(format!("close: {error} ({error:?})")),
+                // What background work met just before may come out here.
+                Err(error) if !is_poisoned && !trouble.may_stop() => return Err(format!("close: {error} ({error:?})")),
                 _ => {}
             },
             1 if !is_off => drop(db),
@@ -320,38 +327,6 @@ impl Lives {
         }
         schedule::progress();
         Ok(())
-    }
-}
-
-/// A device that has several writes in flight, which land in any order.
-struct Device {
-    stop: Arc<AtomicBool>,
-    handle: schedule::Handle,
-    disk: Sim,
-}
-
-impl Device {
-    fn start(disk: &Sim, seed: u64) -> Result<Self, String> {
-        disk.hold(|_| true);
-        let stop = Arc::new(AtomicBool::new(false));
-        let (stopped, device, mut random) = (stop.clone(), disk.clone(), Random::new(seed));
-        let body = move || {
-            // ORDERING: Acquire, pairs with the store in `stop`.
-            while !stopped.load(Ordering::Acquire) {
-                if device.release_any(random.below(u64::MAX)).is_none() || one_in(&mut random, 2) {
-                    pause(Duration::from_micros(random.below(300)));
-                }
-            }
-        };
-        let handle = schedule::spawn("device", body).map_err(|error| error.to_string())?;
-        Ok(Self { stop, handle, disk: disk.clone() })
-    }
-
-    fn stop(self) {
-        // ORDERING: Release, pairs with the load of the device.
-        self.stop.store(true, Ordering::Release);
-        self.handle.join();
-        self.disk.stop_holding();
     }
 }
 

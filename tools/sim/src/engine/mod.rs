@@ -1,11 +1,12 @@
 //! The whole engine, with its threads, under a seeded scheduler on a simulated disk.
 //!
-//! A seed decides the options, the workload, the faults and every switch of threads, so it gives the same run each time. A run
-//! is some lives of one database:
+//! A seed decides the options, the workload, the faults and every switch of threads, so it gives the same run each
+//! time. A run is some lives of one database:
 //!
 //! 1. It opens with options drawn anew. Power may be lost in that recovery, up to three times in a row.
 //! 2. What it holds is compared with what the lives before have left ([`check::check_recovered`]).
-//! 3. Sessions run transactions beside the engine's own threads, until they are through or a fault has stopped the database.
+//! 3. Sessions run transactions beside the engine's own threads, until they are through or a fault has stopped the
+//!    database.
 //! 4. What they were told is checked ([`check::check`]), and memory against its limits.
 //! 5. It is closed, or stopped and opened again, or power is lost.
 //!
@@ -13,14 +14,19 @@
 
 pub mod check;
 pub mod history;
+#[cfg(foreshore_sim)]
 mod rows;
 
+#[cfg(foreshore_sim)]
+mod device;
 #[cfg(foreshore_sim)]
 mod life;
 #[cfg(foreshore_sim)]
 mod plan;
 #[cfg(foreshore_sim)]
 mod session;
+#[cfg(foreshore_sim)]
+mod work;
 
 #[cfg(foreshore_sim)]
 pub use life::{Report, run};

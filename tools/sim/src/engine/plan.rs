@@ -23,8 +23,8 @@ const BUFFERS: [BufferKind; 8] = [
 ];
 const RELEASES: [EarlyRelease; 3] = [EarlyRelease::Off, EarlyRelease::SharedOnly, EarlyRelease::Full];
 
-/// The time that a transaction waits for a lock.
-pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time that a transaction waits for a lock: longer than one waits for space while it holds locks.
+pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// One of `choices`.
 pub(super) fn one_of<T: Copy>(random: &mut Random, choices: &[T]) -> T {
@@ -140,7 +140,8 @@ impl Trouble {
         }
     }
 
-    /// The same where writes go to a page cache: what fails is the write-back, and the medium has nothing that the cache has not.
+    /// The same where writes go to a page cache: what fails is the write-back, and the medium has nothing that the
+    /// cache has not.
     pub(super) const fn in_cache(self) -> Self {
         match self {
             Self::Fault { at, kind: FaultKind::Eio, sticky } => Self::Fault { at, kind: FaultKind::LateEio, sticky },

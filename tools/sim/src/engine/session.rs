@@ -1,18 +1,13 @@
 //! A session: one transaction after the other, and what it is told.
 
 use super::check::{Asked, Prepared};
-use super::history::{Level, NEVER, Outcome, Step, TABLES, Txn};
-use super::plan::{Trouble, one_in, one_of, txn_options};
-use super::rows::{key, key_number, value, value_number};
+use super::history::{NEVER, Outcome, Txn};
+use super::plan::{Trouble, one_in, txn_options};
 use crate::Random;
-use foreshore::{Db, Error, Locked, ReadOptions, RowLock, Savepoint, Table, TableDef, Transaction};
-use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
+use foreshore::{Db, Error, Transaction};
+use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
 use foreshore_sync::{LockRank, Mutex, schedule};
 use std::collections::BTreeMap;
-use std::time::Duration;
-
-type Raw = TableDef<'static, &'static [u8], &'static [u8]>;
-type RawTable<'tx> = Table<'tx, &'static [u8], &'static [u8]>;
 
 /// What the sessions of a life share.
 pub(super) struct Shared {
@@ -26,12 +21,16 @@ pub(super) struct Shared {
     pub(super) moments: AtomicU64,
     pub(super) txns: Mutex<Vec<Txn>>,
     pub(super) prepared: Mutex<BTreeMap<String, Prepared>>,
+    /// Whether threads that can run do. Then only a transaction that waits to be resolved explains a wait without end.
+    pub(super) is_prompt: bool,
+    /// Whether a transaction has been prepared.
+    has_prepared: AtomicBool,
     /// What must not be.
     pub(super) wrong: Mutex<Option<String>>,
 }
 
 /// Why a session's step ends.
-enum Stop {
+pub(super) enum Stop {
     /// The engine said so.
     Error(Error),
     /// What it said must not be.
@@ -63,6 +62,8 @@ impl Shared {
             keys: keys.0,
             big_keys: keys.1,
             trouble,
+            is_prompt: false,
+            has_prepared: AtomicBool::new(!prepared.is_empty()),
             moments: AtomicU64::new(first),
             txns: Mutex::new(LockRank::Leaf, Vec::new()),
             prepared: Mutex::new(LockRank::Leaf, prepared),
@@ -79,6 +80,11 @@ impl Shared {
         self.wrong.lock().get_or_insert(why);
     }
 
+    fn has_prepared(&self) -> bool {
+        // ORDERING: Relaxed, a flag that nothing rests on.
+        self.has_prepared.load(Ordering::Relaxed)
+    }
+
     fn has_failed(&self) -> bool {
         self.wrong.lock().is_some()
     }
@@ -93,6 +99,10 @@ impl Shared {
             }
         };
         match &error {
+            Error::LockTimeout { .. } if self.is_prompt && !self.has_prepared() => {
+                self.fail(format!("a wait for a lock that nothing explains: {error} ({error:?})"));
+                false
+            }
             _ if error.is_retryable() => true,
             Error::OwnThreadLock { .. }
             | Error::RowLocked { .. }
@@ -115,8 +125,8 @@ impl Shared {
 
 /// A session.
 pub(super) struct Session<'s> {
-    shared: &'s Shared,
-    random: Random,
+    pub(super) shared: &'s Shared,
+    pub(super) random: Random,
     number: u64,
     prepared: u64,
 }
@@ -187,120 +197,6 @@ impl<'s> Session<'s> {
         ended
     }
 
-    /// The steps of a transaction.
-    fn work(&mut self, tx: &Transaction, steps: &mut Vec<Step>) -> Result<(), Stop> {
-        let mut savepoints: Vec<(Savepoint, usize)> = Vec::new();
-        for _ in 0..1 + self.random.below(7) {
-            match self.random.below(40) {
-                0 => {
-                    let table = self.random.below(3) as u8;
-                    if tx.drop_table(TABLES[usize::from(table)])? {
-                        steps.push(Step::Drop { table });
-                    }
-                }
-                1..=4 => savepoints.push((tx.savepoint()?, changes(steps))),
-                5..=7 if !savepoints.is_empty() => {
-                    let to = self.random.below(savepoints.len() as u64) as usize;
-                    savepoints.truncate(to + 1);
-                    let (savepoint, changes) = &savepoints[to];
-                    tx.rollback_to(savepoint)?;
-                    steps.push(Step::Back { changes: *changes });
-                }
-                _ => self.operate(tx, steps)?,
-            }
-        }
-        Ok(())
-    }
-
-    fn operate(&mut self, tx: &Transaction, steps: &mut Vec<Step>) -> Result<(), Stop> {
-        let table = if one_in(&mut self.random, 8) { 3 } else { self.random.below(3) as u8 };
-        let open = tx.open(Raw::new(TABLES[usize::from(table)]))?;
-        let keys = if table == 3 { self.shared.big_keys } else { self.shared.keys };
-        let number = self.random.below(u64::from(keys)) as u16;
-        let (row, bytes) = ((table, number), key(number));
-        match self.random.below(16) {
-            0..=4 => {
-                let value_no = self.shared.moment();
-                let old = open.insert(&bytes[..], &value(value_no)[..])?;
-                steps.push(Step::Read { row, found: old.map(|old| value_number(&old)).transpose()?, is_locked: true });
-                steps.push(Step::Write { row, value: Some(value_no) });
-            }
-            5 => {
-                let value_no = self.shared.moment();
-                match open.insert_new(&bytes[..], &value(value_no)[..]) {
-                    Ok(()) => {
-                        steps.push(Step::Read { row, found: None, is_locked: true });
-                        steps.push(Step::Write { row, value: Some(value_no) });
-                    }
-                    Err(Error::KeyExists { .. }) => {}
-                    Err(error) => return Err(error.into()),
-                }
-            }
-            6..=7 => {
-                let found = decoded(open.remove(&bytes[..])?)?;
-                steps.push(Step::Read { row, found, is_locked: true });
-                // A transaction that finds nothing to remove has only read.
-                if found.is_some() {
-                    steps.push(Step::Write { row, value: None });
-                }
-            }
-            8..=9 => {
-                let found = open.get(&bytes[..])?;
-                steps.push(Step::Read { row, found: decoded(found)?, is_locked: false });
-            }
-            10 => {
-                let found = match self.random.below(3) {
-                    0 => Some(open.get_for_update(&bytes[..])?),
-                    1 => Some(open.get_for_share(&bytes[..])?),
-                    _ => match open.get_locked(&bytes[..], RowLock::update().skip_locked())? {
-                        Locked::Row(row) => Some(Some(row)),
-                        Locked::Absent | Locked::Skipped => None,
-                    },
-                };
-                if let Some(found) = found {
-                    steps.push(Step::Read { row, found: decoded(found)?, is_locked: true });
-                }
-            }
-            11 => {
-                let is_backward = one_in(&mut self.random, 2);
-                let found = if is_backward { open.last()? } else { open.first()? };
-                let rows = found.map(|(key, value)| pair(&key, &value)).transpose()?.into_iter().collect::<Vec<_>>();
-                let is_whole = rows.is_empty();
-                steps.push(Step::Scan { table, keys: 0..u16::MAX, rows, is_backward, is_whole, skips: false });
-            }
-            12 if one_in(&mut self.random, 4) => open.lock_against_writes()?,
-            _ => self.scan(&open, table, keys, steps)?,
-        }
-        Ok(())
-    }
-
-    fn scan(&mut self, open: &RawTable<'_>, table: u8, most: u16, steps: &mut Vec<Step>) -> Result<(), Stop> {
-        let start = self.random.below(u64::from(most)) as u16;
-        let end = start + 1 + self.random.below(u64::from(most - start)) as u16;
-        let (lower, upper) = (key(start), key(end));
-        let (is_backward, skips) = (one_in(&mut self.random, 2), one_in(&mut self.random, 5));
-        let mut range = if skips {
-            let lock = one_of(&mut self.random, &[RowLock::update(), RowLock::share()]).skip_locked();
-            open.range_locked(&lower[..]..&upper[..], lock)
-        } else {
-            open.range(&lower[..]..&upper[..])
-        };
-        let limit = if one_in(&mut self.random, 3) { 1 + self.random.below(4) } else { u64::MAX };
-        let (mut rows, mut is_whole) = (Vec::new(), false);
-        while (rows.len() as u64) < limit {
-            let next = if is_backward { range.next_back() } else { range.next() };
-            match next.transpose()? {
-                Some((key, value)) => rows.push(pair(&key, &value)?),
-                None => {
-                    is_whole = true;
-                    break;
-                }
-            }
-        }
-        steps.push(Step::Scan { table, keys: start..end, rows, is_backward, is_whole, skips });
-        Ok(())
-    }
-
     /// Ends a transaction in one of the ways that there are.
     fn end(&mut self, tx: Transaction, txn: &mut Txn, is_relaxed: bool) -> Result<(), Stop> {
         match self.random.below(16) {
@@ -347,6 +243,8 @@ impl<'s> Session<'s> {
 
     fn prepare(&mut self, tx: Transaction, txn: &mut Txn) -> Result<(), Stop> {
         self.prepared += 1;
+        // ORDERING: Relaxed, as in `has_prepared`.
+        self.shared.has_prepared.store(true, Ordering::Relaxed);
         let name = format!("{}-{}-{}", self.number, self.prepared, txn.begin);
         let entry = Prepared { txn: txn.clone(), asked: Asked::Prepare };
         self.shared.prepared.lock().insert(name.clone(), entry);
@@ -419,76 +317,9 @@ impl<'s> Session<'s> {
             }
         }
     }
-
-    /// Reads by a snapshot of what is durable.
-    fn read(&mut self) -> Result<(), Stop> {
-        let begin = self.shared.moment();
-        let tx = self.shared.db.read_with(ReadOptions::new().label("reader"));
-        let mut steps = Vec::new();
-        for _ in 0..1 + self.random.below(4) {
-            let table = self.random.below(4) as u8;
-            let open = match tx.open(Raw::new(TABLES[usize::from(table)])) {
-                Ok(open) => open,
-                Err(Error::NoTable { .. }) => continue,
-                Err(error) => return Err(error.into()),
-            };
-            if table != 3 && one_in(&mut self.random, 2) {
-                let rows = open.iter().map(|row| row.map_err(Stop::from).and_then(|row| Ok(pair(&row.0, &row.1)?)));
-                let rows = rows.collect::<Result<Vec<_>, Stop>>()?;
-                steps.push(Step::Scan {
-                    table,
-                    keys: 0..u16::MAX,
-                    rows,
-                    is_backward: false,
-                    is_whole: true,
-                    skips: false,
-                });
-            } else {
-                let keys = if table == 3 { self.shared.big_keys } else { self.shared.keys };
-                let number = self.random.below(u64::from(keys)) as u16;
-                let found = decoded(open.get(&key(number)[..])?)?;
-                steps.push(Step::Read { row: (table, number), found, is_locked: false });
-            }
-        }
-        let ticket = tx.finish()?;
-        let waited = ticket.wait();
-        let outcome = Outcome::Aborted;
-        self.shared.txns.lock().push(Txn {
-            level: Level::Durable,
-            begin,
-            answered: NEVER,
-            durable: NEVER,
-            outcome,
-            steps,
-        });
-        waited.map_err(Stop::from)
-    }
 }
 
 /// What became of a commit that was answered with an error.
 fn unless_retryable(error: &Error) -> Outcome {
     if error.is_retryable() || matches!(error, Error::RolledBack) { Outcome::Aborted } else { Outcome::Unknown }
-}
-
-/// Changes that these steps have made so far.
-fn changes(steps: &[Step]) -> usize {
-    steps.iter().fold(0, |count, step| match step {
-        Step::Write { .. } | Step::Drop { .. } => count + 1,
-        Step::Back { changes } => *changes,
-        Step::Read { .. } | Step::Scan { .. } => count,
-    })
-}
-
-fn decoded(found: Option<Vec<u8>>) -> Result<Option<u64>, String> {
-    found.map(|bytes| value_number(&bytes)).transpose()
-}
-
-fn pair(key: &[u8], value: &[u8]) -> Result<(u16, u64), String> {
-    Ok((key_number(key)?, value_number(value)?))
-}
-
-/// Waits for so long by the time of the run.
-pub(super) fn pause(time: Duration) {
-    // WAIT: park - nobody unparks it.
-    foreshore_sync::Parker::new().park_timeout(time);
 }

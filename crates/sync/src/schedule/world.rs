@@ -1,0 +1,170 @@
+//! The tasks of a run and their gates.
+
+use super::LEFT;
+use super::state::{Decision, On, State, Status};
+use std::backtrace::Backtrace;
+use std::fmt::Write as _;
+use std::sync::{Arc, PoisonError, mpsc};
+use std::time::Duration;
+
+/// What a task at its gate is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    Nothing,
+    /// It is its turn, of so many steps.
+    Run(u32),
+    /// To show its stack, and to wait on.
+    Show,
+}
+
+#[derive(Debug)]
+pub(super) struct Gate {
+    told: std::sync::Mutex<Told>,
+    changed: std::sync::Condvar,
+}
+
+#[derive(Debug)]
+pub(super) struct World {
+    state: std::sync::Mutex<State>,
+    /// Told once when the run is over: why, if it was stopped.
+    over: mpsc::SyncSender<Option<String>>,
+}
+
+impl World {
+    /// A run that has not begun. `over` is told once when it ends: why, if it was stopped.
+    pub(super) const fn new(state: State, over: mpsc::SyncSender<Option<String>>) -> Self {
+        Self { state: std::sync::Mutex::new(state), over }
+    }
+
+    pub(super) fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn has_ended(&self, task: usize) -> bool {
+        self.lock().tasks[task].status == Status::Ended
+    }
+
+    /// Lets another task run, and returns when it is the caller's turn again.
+    pub(super) fn give_way(&self, id: usize, yields: bool) {
+        self.hand_over(self.lock(), Some(id), yields);
+    }
+
+    /// Makes the caller wait; true if that ended by its time.
+    pub(super) fn wait(&self, id: usize, on: On, timeout: Option<Duration>) -> bool {
+        let mut state = self.lock();
+        // A deadline beyond the end of time never comes.
+        let until = timeout.and_then(|timeout| state.now.checked_add(u64::try_from(timeout.as_nanos()).ok()?));
+        state.tasks[id].status = Status::Waiting { on, until };
+        state.tasks[id].timed_out = false;
+        self.hand_over(state, Some(id), false);
+        self.lock().tasks[id].timed_out
+    }
+
+    pub(super) fn wake(&self, on: On, most: usize) {
+        self.lock().wake(on, most);
+    }
+
+    /// Decides what runs next. A caller with a number waits for its turn.
+    pub(super) fn hand_over(&self, mut state: std::sync::MutexGuard<'_, State>, id: Option<usize>, yields: bool) {
+        let next = if state.is_over { None } else { Some(state.decide(id, yields)) };
+        match next {
+            Some(Decision::Run(next, steps)) => {
+                if id == Some(next) {
+                    LEFT.set(steps);
+                    return;
+                }
+                let gate = state.tasks[next].gate.clone();
+                let own = id.map(|id| state.tasks[id].gate.clone());
+                drop(state);
+                gate.tell(Told::Run(steps));
+                if let Some(own) = own {
+                    self.wait_at(&own);
+                }
+            }
+            other => {
+                if let Some(Decision::Stop(why)) = other {
+                    state.is_over = true;
+                    // The one message; the receiver waits for it.
+                    let _ = self.over.try_send(why);
+                }
+                let own = id.map(|id| state.tasks[id].gate.clone());
+                drop(state);
+                if let Some(own) = own {
+                    self.wait_at(&own);
+                }
+            }
+        }
+    }
+
+    pub(super) fn wait_at(&self, gate: &Gate) {
+        let mut told = gate.told.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match std::mem::replace(&mut *told, Told::Nothing) {
+                Told::Run(steps) => {
+                    LEFT.set(steps);
+                    return;
+                }
+                Told::Show => {
+                    let stack = format!("-- {}\n{}", index_name(), Backtrace::force_capture());
+                    self.lock().stacks.push(stack);
+                }
+                // WAIT: park - until it is the task's turn.
+                Told::Nothing => told = gate.changed.wait(told).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    /// What a stopped run looks like.
+    pub(super) fn report(&self, why: String) -> String {
+        let mut report = why;
+        let mut state = self.lock();
+        let now = state.now;
+        let _ = write!(report, " after {} decisions, {:?}:", state.summary.decisions, Duration::from_nanos(now));
+        for task in state.tasks.iter().filter(|task| task.status != Status::Ended) {
+            let waits = match task.status {
+                Status::Waiting { on, until } => {
+                    let kind = match on {
+                        On::Lock(_) => "a lock".to_owned(),
+                        On::Signal(_) => "a signal".to_owned(),
+                        On::End(task) => format!("the end of {}", state.tasks[task].name),
+                    };
+                    let until = until.map(|until| Duration::from_nanos(until.saturating_sub(now)));
+                    format!("waits for {kind}, still for {until:?}")
+                }
+                Status::Ready | Status::Ended => "ready".to_owned(),
+            };
+            let _ = write!(report, " [{} {waits}]", task.name);
+        }
+        if state.plan.stacks {
+            let alive: Vec<Arc<Gate>> =
+                state.tasks.iter().filter(|task| task.status != Status::Ended).map(|task| task.gate.clone()).collect();
+            drop(state);
+            alive.iter().for_each(|gate| gate.tell(Told::Show));
+            for _ in 0..100 {
+                // WAIT: park - the tasks show their stacks meanwhile.
+                std::thread::sleep(Duration::from_millis(50));
+                if self.lock().stacks.len() == alive.len() {
+                    break;
+                }
+            }
+            state = self.lock();
+            state.stacks.iter().for_each(|stack| report.push_str(&format!("\n{stack}")));
+        }
+        report
+    }
+}
+
+fn index_name() -> String {
+    std::thread::current().name().unwrap_or_default().to_owned()
+}
+
+impl Gate {
+    pub(super) const fn new() -> Self {
+        Self { told: std::sync::Mutex::new(Told::Nothing), changed: std::sync::Condvar::new() }
+    }
+
+    fn tell(&self, what: Told) {
+        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = what;
+        self.changed.notify_one();
+    }
+}

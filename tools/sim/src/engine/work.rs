@@ -1,0 +1,193 @@
+//! What a session does in its transactions.
+
+use super::history::{Level, NEVER, Outcome, Row, Step, TABLES, Txn};
+use super::plan::{one_in, one_of};
+use super::rows::{key, key_number, value, value_number};
+use super::session::{Session, Stop};
+use foreshore::{Error, Locked, ReadOptions, RowLock, Savepoint, Table, TableDef, Transaction};
+
+type Raw = TableDef<'static, &'static [u8], &'static [u8]>;
+type RawTable<'tx> = Table<'tx, &'static [u8], &'static [u8]>;
+
+impl Session<'_> {
+    /// The steps of a transaction.
+    pub(super) fn work(&mut self, tx: &Transaction, steps: &mut Vec<Step>) -> Result<(), Stop> {
+        let mut savepoints: Vec<(Savepoint, usize)> = Vec::new();
+        for _ in 0..1 + self.random.below(7) {
+            match self.random.below(40) {
+                0 => {
+                    let table = self.random.below(3) as u8;
+                    if tx.drop_table(TABLES[usize::from(table)])? {
+                        steps.push(Step::Drop { table });
+                    }
+                }
+                1..=4 => savepoints.push((tx.savepoint()?, changes(steps))),
+                5..=7 if !savepoints.is_empty() => {
+                    let to = self.random.below(savepoints.len() as u64) as usize;
+                    savepoints.truncate(to + 1);
+                    let (savepoint, changes) = &savepoints[to];
+                    tx.rollback_to(savepoint)?;
+                    steps.push(Step::Back { changes: *changes });
+                }
+                _ => self.operate(tx, steps)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn operate(&mut self, tx: &Transaction, steps: &mut Vec<Step>) -> Result<(), Stop> {
+        let table = if one_in(&mut self.random, 8) { 3 } else { self.random.below(3) as u8 };
+        let open = tx.open(Raw::new(TABLES[usize::from(table)]))?;
+        let keys = if table == 3 { self.shared.big_keys } else { self.shared.keys };
+        let row = (table, self.random.below(u64::from(keys)) as u16);
+        match self.random.below(16) {
+            choice @ 0..=7 => self.write(&open, row, choice, steps),
+            choice @ 8..=10 => self.look(&open, row, choice, steps),
+            11 => {
+                let is_backward = one_in(&mut self.random, 2);
+                let found = if is_backward { open.last()? } else { open.first()? };
+                let rows = found.map(|(key, value)| pair(&key, &value)).transpose()?.into_iter().collect::<Vec<_>>();
+                let is_whole = rows.is_empty();
+                steps.push(Step::Scan { table, keys: 0..u16::MAX, rows, is_backward, is_whole, skips: false });
+                Ok(())
+            }
+            12 if one_in(&mut self.random, 4) => open.lock_against_writes().map_err(Stop::from),
+            _ => self.scan(&open, table, keys, steps),
+        }
+    }
+
+    /// Sets a row, adds one, or removes one.
+    fn write(&self, open: &RawTable<'_>, row: Row, choice: u64, steps: &mut Vec<Step>) -> Result<(), Stop> {
+        let bytes = key(row.1);
+        let (found, value) = match choice {
+            0..=4 => {
+                let number = self.shared.moment();
+                (decoded(open.insert(&bytes[..], &value(number)[..])?)?, Some(number))
+            }
+            5 => {
+                let number = self.shared.moment();
+                match open.insert_new(&bytes[..], &value(number)[..]) {
+                    Ok(()) => (None, Some(number)),
+                    Err(Error::KeyExists { .. }) => return Ok(()),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            _ => (decoded(open.remove(&bytes[..])?)?, None),
+        };
+        steps.push(Step::Read { row, found, is_locked: true });
+        // A transaction that finds nothing to remove has only read.
+        if found.is_some() || value.is_some() {
+            steps.push(Step::Write { row, value });
+        }
+        Ok(())
+    }
+
+    /// Reads a row, with a lock or without.
+    fn look(&mut self, open: &RawTable<'_>, row: Row, choice: u64, steps: &mut Vec<Step>) -> Result<(), Stop> {
+        let bytes = key(row.1);
+        let is_locked = choice == 10;
+        let found = if !is_locked {
+            open.get(&bytes[..])?
+        } else {
+            match self.random.below(3) {
+                0 => open.get_for_update(&bytes[..])?,
+                1 => open.get_for_share(&bytes[..])?,
+                _ => match open.get_locked(&bytes[..], RowLock::update().skip_locked())? {
+                    Locked::Row(found) => Some(found),
+                    // Of a row that is absent nothing is locked.
+                    Locked::Absent | Locked::Skipped => return Ok(()),
+                },
+            }
+        };
+        steps.push(Step::Read { row, found: decoded(found)?, is_locked });
+        Ok(())
+    }
+
+    fn scan(&mut self, open: &RawTable<'_>, table: u8, most: u16, steps: &mut Vec<Step>) -> Result<(), Stop> {
+        let start = self.random.below(u64::from(most)) as u16;
+        let end = start + 1 + self.random.below(u64::from(most - start)) as u16;
+        let (lower, upper) = (key(start), key(end));
+        let (is_backward, skips) = (one_in(&mut self.random, 2), one_in(&mut self.random, 5));
+        let mut range = if skips {
+            let lock = one_of(&mut self.random, &[RowLock::update(), RowLock::share()]).skip_locked();
+            open.range_locked(&lower[..]..&upper[..], lock)
+        } else {
+            open.range(&lower[..]..&upper[..])
+        };
+        let limit = if one_in(&mut self.random, 3) { 1 + self.random.below(4) } else { u64::MAX };
+        let (mut rows, mut is_whole) = (Vec::new(), false);
+        while (rows.len() as u64) < limit {
+            let next = if is_backward { range.next_back() } else { range.next() };
+            match next.transpose()? {
+                Some((key, value)) => rows.push(pair(&key, &value)?),
+                None => {
+                    is_whole = true;
+                    break;
+                }
+            }
+        }
+        steps.push(Step::Scan { table, keys: start..end, rows, is_backward, is_whole, skips });
+        Ok(())
+    }
+
+    /// Reads by a snapshot of what is durable.
+    pub(super) fn read(&mut self) -> Result<(), Stop> {
+        let begin = self.shared.moment();
+        let tx = self.shared.db.read_with(ReadOptions::new().label("reader"));
+        let mut steps = Vec::new();
+        for _ in 0..1 + self.random.below(4) {
+            let table = self.random.below(4) as u8;
+            let open = match tx.open(Raw::new(TABLES[usize::from(table)])) {
+                Ok(open) => open,
+                Err(Error::NoTable { .. }) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            if table != 3 && one_in(&mut self.random, 2) {
+                let rows = open.iter().map(|row| row.map_err(Stop::from).and_then(|row| Ok(pair(&row.0, &row.1)?)));
+                let rows = rows.collect::<Result<Vec<_>, Stop>>()?;
+                steps.push(Step::Scan {
+                    table,
+                    keys: 0..u16::MAX,
+                    rows,
+                    is_backward: false,
+                    is_whole: true,
+                    skips: false,
+                });
+            } else {
+                let keys = if table == 3 { self.shared.big_keys } else { self.shared.keys };
+                let number = self.random.below(u64::from(keys)) as u16;
+                let found = decoded(open.get(&key(number)[..])?)?;
+                steps.push(Step::Read { row: (table, number), found, is_locked: false });
+            }
+        }
+        let ticket = tx.finish()?;
+        let waited = ticket.wait();
+        let outcome = Outcome::Aborted;
+        self.shared.txns.lock().push(Txn {
+            level: Level::Durable,
+            begin,
+            answered: NEVER,
+            durable: NEVER,
+            outcome,
+            steps,
+        });
+        waited.map_err(Stop::from)
+    }
+}
+
+/// Changes that these steps have made so far.
+fn changes(steps: &[Step]) -> usize {
+    steps.iter().fold(0, |count, step| match step {
+        Step::Write { .. } | Step::Drop { .. } => count + 1,
+        Step::Back { changes } => *changes,
+        Step::Read { .. } | Step::Scan { .. } => count,
+    })
+}
+
+fn decoded(found: Option<Vec<u8>>) -> Result<Option<u64>, String> {
+    found.map(|bytes| value_number(&bytes)).transpose()
+}
+
+fn pair(key: &[u8], value: &[u8]) -> Result<(u16, u64), String> {
+    Ok((key_number(key)?, value_number(value)?))
+}
