@@ -109,9 +109,7 @@ impl<'t> Timeline<'t> {
             }
             (Level::Serializable | Level::Snapshot | Level::Durable, own) => {
                 let most = own.unwrap_or(self.order.len());
-                let is_free = |place: usize| {
-                    own.is_none_or(|own| self.order[place..own].iter().all(|(_, other)| !conflicts(other, txn)))
-                };
+                let is_free = |place: usize| own.is_none_or(|own| !conflicts(&self.order[place..own], txn));
                 if (least..=most).any(|place| self.fits(txn, place).is_ok() && is_free(place)) {
                     return Ok(());
                 }
@@ -228,13 +226,9 @@ fn overlaid(changes: &[&Step], row: Row) -> Option<Option<u64>> {
     })
 }
 
-/// Whether `earlier` has changed a row that `later` changes. A drop conflicts with nothing, nor does a row of a table
-/// that `later` has created anew.
-fn conflicts(earlier: &Txn, later: &Txn) -> bool {
-    let written = |step: &&Step| match step {
-        Step::Write { row, .. } => Some(*row),
-        _ => None,
-    };
+/// Whether one of the commits before `later`, which are given in their order, has changed a row that `later` changes. Rows
+/// are those of one table: what a dropped table had conflicts with nothing in a later one of its name, nor does the drop.
+fn conflicts(before: &[(u64, &Txn)], later: &Txn) -> bool {
     let mut mine: Vec<Row> = Vec::new();
     let mut dropped: Vec<u8> = Vec::new();
     for step in later.changes() {
@@ -244,7 +238,16 @@ fn conflicts(earlier: &Txn, later: &Txn) -> bool {
             _ => {}
         }
     }
-    earlier.changes().iter().filter_map(written).any(|row| mine.contains(&row))
+    dropped.clear();
+    let changes = before.iter().rev().flat_map(|(_, txn)| txn.changes().into_iter().rev());
+    for step in changes {
+        match step {
+            Step::Drop { table } => dropped.push(*table),
+            Step::Write { row, .. } if mine.contains(row) && !dropped.contains(&row.0) => return true,
+            _ => {}
+        }
+    }
+    false
 }
 
 /// Checks a whole history, none of which was lost. The changes of prepared transactions that were asked to commit may
