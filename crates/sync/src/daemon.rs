@@ -101,9 +101,7 @@ impl Spawn for ThreadSpawn {
             crate::primitive::thread::spawn(body)
         };
         // A body that panics has ended, which is all a joiner promises.
-        Ok(Box::new(move || {
-            let _ = handle.join();
-        }))
+        Ok(Box::new(move || drop(handle.join())))
     }
 }
 

@@ -147,7 +147,7 @@ fn a_prepared_transaction_stays_until_it_is_asked_to_end() {
 fn what_a_dropped_table_had_conflicts_with_nothing() {
     let first = txn(Level::Snapshot, (1, 4), 5, vec![write(A, 11)]);
     let drops = txn(Level::Serializable, (1, 5), 6, vec![Step::Drop { table: 0 }]);
-    let second = txn(Level::Snapshot, (2, 8), 9, vec![write(A, 21)]);
+    let second = txn(Level::Snapshot, (2, 8), 9, vec![read(A, Some(10)), write(A, 21)]);
     assert!(is_right(&[first.clone(), drops, second.clone()]));
     assert!(!is_right(&[first, second.clone()]));
     let anew = vec![Step::Drop { table: 0 }, write(A, 12)];

@@ -150,8 +150,11 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Waits for its end. A panic of its body is an end.
-    pub fn join(self) {
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// The panic of its body.
+    pub fn join(self) -> std::thread::Result<()> {
         if let (Some(task), Some((world, id))) = (self.task, me()) {
             while !world.has_ended(task) {
                 // WAIT: park - until the task ends.
@@ -159,7 +162,7 @@ impl Handle {
             }
         }
         // What is left of the thread are destructors of its thread-locals.
-        drop(self.thread.join());
+        self.thread.join()
     }
 }
 

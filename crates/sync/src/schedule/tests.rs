@@ -24,7 +24,7 @@ fn race() -> u64 {
         move || (0..10).for_each(|_| counter.store(counter.load(Ordering::SeqCst) + 1, Ordering::SeqCst))
     };
     let handles = [(); 2].map(|()| spawn("racer", raise(counter.clone())).unwrap());
-    handles.into_iter().for_each(Handle::join);
+    handles.into_iter().for_each(|handle| handle.join().unwrap());
     counter.load(Ordering::SeqCst)
 }
 
@@ -57,7 +57,9 @@ fn threads_that_wait_for_each_other_are_reported() {
                 }
             }
         };
-        [spawn("one", take(0)).unwrap(), spawn("other", take(1)).unwrap()].into_iter().for_each(Handle::join);
+        [spawn("one", take(0)).unwrap(), spawn("other", take(1)).unwrap()]
+            .into_iter()
+            .for_each(|handle| handle.join().unwrap());
     };
     let stopped: Vec<String> = (0..30).filter_map(|seed| run(plan(seed), cross).err()).collect();
     assert!(!stopped.is_empty() && stopped.len() < 30, "{} of 30", stopped.len());
@@ -85,7 +87,7 @@ fn a_notification_ends_a_timed_wait_before_its_time() {
         let unparker = parker.unparker();
         let handle = spawn("waker", move || unparker.unpark()).unwrap();
         let woken = parker.park_timeout(Duration::from_secs(1_000));
-        handle.join();
+        handle.join().unwrap();
         (woken, Duration::from(clock.now()))
     };
     for seed in 0..20 {
@@ -112,8 +114,8 @@ fn a_panic_of_a_task_ends_it_and_no_other() {
     let main = || {
         let counter = Arc::new(AtomicU64::new(0));
         let own = counter.clone();
-        spawn("bad", || panic!("on purpose")).unwrap().join();
-        spawn("good", move || own.store(7, Ordering::SeqCst)).unwrap().join();
+        assert!(spawn("bad", || panic!("on purpose")).unwrap().join().is_err());
+        spawn("good", move || own.store(7, Ordering::SeqCst)).unwrap().join().unwrap();
         counter.load(Ordering::SeqCst)
     };
     assert_eq!(run(plan(1), main).unwrap().0, 7);

@@ -35,7 +35,8 @@ impl Device {
     pub(super) fn stop(self) {
         // ORDERING: Release, pairs with the load of the device.
         self.stop.store(true, Ordering::Release);
-        self.handle.join();
+        // A panic is noted by its hook.
+        drop(self.handle.join());
         self.disk.stop_holding();
     }
 }

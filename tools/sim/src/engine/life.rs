@@ -298,7 +298,8 @@ impl Lives {
             let body = move || Session::new(&shared, seed, number).run(txns);
             handles.push(schedule::spawn("session", body).map_err(|error| error.to_string())?);
         }
-        handles.into_iter().for_each(schedule::Handle::join);
+        // A panic is noted by its hook.
+        handles.into_iter().for_each(|handle| drop(handle.join()));
         if let Some(device) = device {
             device?.stop();
         }
