@@ -42,7 +42,7 @@ impl Device {
 }
 
 /// Waits for so long by the time of the run.
-fn pause(time: Duration) {
+pub(super) fn pause(time: Duration) {
     // WAIT: park - nobody unparks it.
     Parker::new().park_timeout(time);
 }

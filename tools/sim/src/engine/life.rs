@@ -1,18 +1,19 @@
 //! The lives of a database under one seed.
 
 use super::check::{self, Asked, Found, Prepared};
-use super::device::Device;
+use super::device::{self, Device};
 use super::history::{Outcome, Rows, TABLES, Txn};
+use super::inspect::{checked, names, read, within_limits};
 use super::plan::{self, Trouble, one_in, one_of};
-use super::rows::{key, key_number, large_value, value, value_number};
+use super::rows::{key, large_value, value};
 use super::session::{Session, Shared};
 use crate::Random;
-use foreshore::{Db, Error, ReadOptions, TableDef};
+use foreshore::{Db, Error, TableDef};
 use foreshore_io::Sim;
 use foreshore_io::sim::{Fault, FaultKind};
 use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_sync::schedule::{self, Plan, Summary};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
 
@@ -24,9 +25,6 @@ const NESTED: u32 = 3;
 
 /// Starts in one life, at most.
 const STARTS: u32 = 40;
-/// Checks that may wait in vain.
-const CHECKS: u32 = 20;
-
 /// What a run has done.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Report {
@@ -269,6 +267,7 @@ impl Lives {
         let shared = Arc::into_inner(shared).ok_or("a session has not ended")?;
         // ORDERING: Relaxed, nobody else is there.
         self.moment = shared.moments.load(Ordering::Relaxed);
+        let is_closed = shared.is_closing();
         self.txns = shared.txns.into_inner();
         self.prepared = shared.prepared.into_inner();
         self.report.txns += self.txns.len();
@@ -284,7 +283,7 @@ impl Lives {
         }
         checked?;
         within_limits(&shared.db)?;
-        self.end(shared.db, trouble)
+        self.end(shared.db, trouble, is_closed)
     }
 
     fn work(&mut self, shared: &Arc<Shared>) -> Result<(), String> {
@@ -293,6 +292,14 @@ impl Lives {
         let txns = 1 + self.random.below(most);
         let device = one_in(&mut self.random, 3).then(|| Device::start(&self.disk, self.random.below(u64::MAX)));
         let mut handles = Vec::new();
+        if shared.trouble.is_full() && one_in(&mut self.random, 2) {
+            let (disk, after) = (self.disk.clone(), Duration::from_micros(self.random.below(100_000)));
+            let heal = move || {
+                device::pause(after);
+                disk.clear_faults();
+            };
+            handles.push(schedule::spawn("space", heal).map_err(|error| error.to_string())?);
+        }
         for number in 0..sessions {
             let (shared, seed) = (shared.clone(), self.random.below(u64::MAX));
             let body = move || Session::new(&shared, seed, number).run(txns);
@@ -307,12 +314,12 @@ impl Lives {
     }
 
     /// Ends a life in one of the ways that there are.
-    fn end(&mut self, db: Db, trouble: Trouble) -> Result<(), String> {
+    fn end(&mut self, db: Db, trouble: Trouble, is_closed: bool) -> Result<(), String> {
         let is_poisoned = db.sync().is_err();
         self.disk.clear_faults();
         let is_off = self.disk.is_off();
         self.report.stopped += u32::from(is_poisoned);
-        if is_poisoned && !is_off && !trouble.may_stop() {
+        if is_poisoned && !is_off && !is_closed && !trouble.may_stop() {
             return Err(format!("the database has stopped: {:?}", db.sync()));
         }
         if !is_poisoned {
@@ -335,58 +342,5 @@ impl Lives {
         }
         schedule::progress();
         Ok(())
-    }
-}
-
-/// All rows, by a snapshot of what is durable.
-fn read(db: &Db) -> Result<Rows, String> {
-    let options = ReadOptions::new().label("compare").snapshot_max_age(Duration::MAX).snapshot_max_bytes(u64::MAX);
-    let tx = db.read_with(options);
-    let mut rows = Rows::new();
-    for (table, name) in TABLES.iter().enumerate() {
-        let open = match tx.open(TableDef::<&[u8], &[u8]>::new(name)) {
-            Ok(open) => open,
-            Err(Error::NoTable { .. }) => continue,
-            Err(error) => return Err(format!("open {name} to compare: {error} ({error:?})")),
-        };
-        for row in open.iter() {
-            let (key, value) = row.map_err(|error| format!("read {name} to compare: {error} ({error:?})"))?;
-            rows.insert((table as u8, key_number(&key)?), value_number(&value)?);
-        }
-    }
-    Ok(rows)
-}
-
-/// Checks the whole database. Background work may be so slow that a wait for it is over sooner.
-fn checked(db: &Db) -> Result<(), String> {
-    for _ in 0..CHECKS {
-        match db.check() {
-            Err(Error::LockTimeout { .. }) => schedule::progress(),
-            Err(error) => return Err(format!("check: {error} ({error:?})")),
-            Ok(_) => return Ok(()),
-        }
-    }
-    Err("no check gets its locks".to_owned())
-}
-
-fn names(db: &Db) -> Result<BTreeSet<String>, String> {
-    let listed = db.prepared().map_err(|error| format!("list what is prepared: {error}"))?;
-    Ok(listed.into_iter().map(|prepared| prepared.name).collect())
-}
-
-/// Checks that no part uses more memory than its share.
-fn within_limits(db: &Db) -> Result<(), String> {
-    let stats = db.stats();
-    let (used, share) = (stats.memory_use, stats.memory);
-    let parts = [
-        ("log", used.log, share.log_buffer),
-        ("undo", used.undo, share.undo),
-        ("status", used.status, share.status),
-        ("locks", used.locks, share.locks),
-        ("pool", used.pool, share.pool),
-    ];
-    match parts.iter().find(|(_, used, share)| used > share) {
-        Some((part, used, share)) => Err(format!("{part} uses {used} bytes of {share}")),
-        None => Ok(()),
     }
 }

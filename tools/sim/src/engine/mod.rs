@@ -20,6 +20,8 @@ mod rows;
 #[cfg(foreshore_sim)]
 mod device;
 #[cfg(foreshore_sim)]
+mod inspect;
+#[cfg(foreshore_sim)]
 mod life;
 #[cfg(foreshore_sim)]
 mod plan;

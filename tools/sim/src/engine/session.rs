@@ -8,6 +8,7 @@ use foreshore::{Db, Error, Transaction};
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
 use foreshore_sync::{LockRank, Mutex, schedule};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// What the sessions of a life share.
 pub(super) struct Shared {
@@ -25,6 +26,8 @@ pub(super) struct Shared {
     pub(super) is_prompt: bool,
     /// Whether a transaction has been prepared.
     has_prepared: AtomicBool,
+    /// Whether a session closes the database beside the others.
+    is_closing: AtomicBool,
     /// What must not be.
     pub(super) wrong: Mutex<Option<String>>,
 }
@@ -64,6 +67,7 @@ impl Shared {
             trouble,
             is_prompt: false,
             has_prepared: AtomicBool::new(!prepared.is_empty()),
+            is_closing: AtomicBool::new(false),
             moments: AtomicU64::new(first),
             txns: Mutex::new(LockRank::Leaf, Vec::new()),
             prepared: Mutex::new(LockRank::Leaf, prepared),
@@ -83,6 +87,11 @@ impl Shared {
     fn has_prepared(&self) -> bool {
         // ORDERING: Relaxed, a flag that nothing rests on.
         self.has_prepared.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        // ORDERING: Relaxed, a flag that nothing rests on.
+        self.is_closing.load(Ordering::Relaxed)
     }
 
     fn has_failed(&self) -> bool {
@@ -114,6 +123,7 @@ impl Shared {
             | Error::PreparedBusy { .. } => true,
             Error::DiskFull { .. } | Error::RollbackParked { .. } if self.trouble.is_full() => true,
             Error::Io { .. } if matches!(self.trouble, Trouble::Read(_)) => true,
+            Error::Closed if self.is_closing() => false,
             Error::Poisoned { .. } | Error::Io { .. } | Error::Closed if self.trouble.may_stop() => false,
             _ => {
                 self.fail(format!("an answer that must not be: {error} ({error:?})"));
@@ -149,6 +159,7 @@ impl<'s> Session<'s> {
                     1 => self.shared.db.check().map(drop).map_err(Stop::from),
                     _ => self.sync(),
                 },
+                _ if one_in(&mut self.random, 16) => self.close(),
                 _ => {
                     let _ = self.shared.db.stats();
                     Ok(())
@@ -159,6 +170,14 @@ impl<'s> Session<'s> {
                 return;
             }
         }
+    }
+
+    /// Closes the database while others work.
+    fn close(&mut self) -> Result<(), Stop> {
+        // ORDERING: Relaxed, as in `is_closing`.
+        self.shared.is_closing.store(true, Ordering::Relaxed);
+        self.shared.db.close(Duration::from_micros(self.random.below(100_000)))?;
+        Err(Error::Closed.into())
     }
 
     /// Everything that was committed before is durable after.
