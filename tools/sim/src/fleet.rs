@@ -127,7 +127,8 @@ fn keep(program: &Path, progress: &Mutex<Progress>, asked: &Asked) -> Result<(),
                 worker = Some(at_work);
             }
             Err(why) => {
-                println!("FAIL cargo run -p foreshore-sim -- --seed {seed}: {why}");
+                let mutant = asked.mutant.iter().map(|name| format!(" --mutant '{name}'")).collect::<String>();
+                println!("FAIL cargo run -p foreshore-sim -- --seed {seed}{mutant}: {why}");
                 progress.totals.failed.insert(seed, why);
                 drop(at_work);
             }
