@@ -1,18 +1,18 @@
-//! std's atomics, with a step before each access.
+//! std's atomics, with a scheduling point before each access.
 
-use super::step;
+use super::scheduling_point;
 use std::fmt;
 use std::sync::atomic::Ordering;
 
 /// A fence, which orders nothing more than the one running task has.
 pub fn fence(order: Ordering) {
-    step();
+    scheduling_point();
     std::sync::atomic::fence(order);
 }
 
 macro_rules! atomic {
     ($name:ident, $value:ty, { $($extra:tt)* }) => {
-        /// The atomic of this name, with a step before each access.
+        /// The atomic of this name, with a scheduling point before each access.
         #[derive(Default)]
         #[repr(transparent)]
         pub struct $name(std::sync::atomic::$name);
@@ -25,17 +25,17 @@ macro_rules! atomic {
             }
             #[inline]
             pub fn load(&self, order: Ordering) -> $value {
-                step();
+                scheduling_point();
                 self.0.load(order)
             }
             #[inline]
             pub fn store(&self, value: $value, order: Ordering) {
-                step();
+                scheduling_point();
                 self.0.store(value, order);
             }
             #[inline]
             pub fn swap(&self, value: $value, order: Ordering) -> $value {
-                step();
+                scheduling_point();
                 self.0.swap(value, order)
             }
             #[inline]
@@ -46,7 +46,7 @@ macro_rules! atomic {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                step();
+                scheduling_point();
                 self.0.compare_exchange(current, new, success, failure)
             }
             /// Never fails without a reason.
@@ -78,17 +78,17 @@ macro_rules! atomic {
             }
             #[inline]
             pub fn fetch_and(&self, value: $value, order: Ordering) -> $value {
-                step();
+                scheduling_point();
                 self.0.fetch_and(value, order)
             }
             #[inline]
             pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
-                step();
+                scheduling_point();
                 self.0.fetch_or(value, order)
             }
             #[inline]
             pub fn fetch_xor(&self, value: $value, order: Ordering) -> $value {
-                step();
+                scheduling_point();
                 self.0.fetch_xor(value, order)
             }
             #[inline]
@@ -118,22 +118,22 @@ macro_rules! atomic {
         atomic!($name, $value, {
             #[inline]
             pub fn fetch_add(&self, value: $value, order: Ordering) -> $value {
-                step();
+                scheduling_point();
                 self.0.fetch_add(value, order)
             }
             #[inline]
             pub fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
-                step();
+                scheduling_point();
                 self.0.fetch_sub(value, order)
             }
             #[inline]
             pub fn fetch_max(&self, value: $value, order: Ordering) -> $value {
-                step();
+                scheduling_point();
                 self.0.fetch_max(value, order)
             }
             #[inline]
             pub fn fetch_min(&self, value: $value, order: Ordering) -> $value {
-                step();
+                scheduling_point();
                 self.0.fetch_min(value, order)
             }
         });

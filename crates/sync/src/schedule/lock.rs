@@ -4,7 +4,7 @@
 //! scheduler for the end of a guard. Nothing comes between the failed attempt and the wait, for no other task runs. A
 //! thread that is no task waits in the lock of std.
 
-use super::{On, me, step};
+use super::{On, me, scheduling_point};
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Takes what `attempt` offers, as soon as it does.
 fn take<T>(at: usize, attempt: impl Fn() -> TryLockResult<T>, wait: impl FnOnce() -> LockResult<T>) -> T {
-    step();
+    scheduling_point();
     let Some((world, id)) = me() else { return wait().unwrap_or_else(PoisonError::into_inner) };
     loop {
         match attempt() {
@@ -28,7 +28,7 @@ fn take<T>(at: usize, attempt: impl Fn() -> TryLockResult<T>, wait: impl FnOnce(
 fn released(at: usize) {
     if let Some((world, _)) = me() {
         world.wake(On::Lock(at), usize::MAX);
-        step();
+        scheduling_point();
     }
 }
 
@@ -116,7 +116,7 @@ impl<T> Mutex<T> {
     }
 
     pub(crate) fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
-        step();
+        scheduling_point();
         match self.0.try_lock() {
             Ok(inner) => Ok(self.guard(inner)),
             Err(TryLockError::Poisoned(poisoned)) => Ok(self.guard(poisoned.into_inner())),
@@ -219,7 +219,7 @@ impl Condvar {
         match me() {
             Some((world, _)) => {
                 world.wake(On::Signal(place(self)), most);
-                step();
+                scheduling_point();
             }
             // A thread that is no task wakes one: std's waiters are no tasks either.
             None if most == 1 => self.0.notify_one(),

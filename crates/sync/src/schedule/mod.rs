@@ -11,8 +11,8 @@
 //! **Protocol.**
 //! 1. A task is a thread that [`spawn`] has started in a run. Exactly one task runs, and all others wait at their
 //!    gates.
-//! 2. Each call of a primitive is a step. When the steps of a turn are used up, or a task has to wait, it decides
-//!    which task runs next, opens that task's gate and waits at its own.
+//! 2. Each call of a primitive is a scheduling point. When those of a time slice are used up, or a task waits, it
+//!    decides which task runs next, opens that task's gate and waits at its own.
 //! 3. A task that waits for a lock, a signal or the end of another task is not ready. Waking it makes it ready and
 //!    nothing else.
 //! 4. Time is a number. It grows with each decision, and jumps to the next deadline when no task is ready. With
@@ -53,8 +53,8 @@ const LOOK: u64 = 100;
 pub struct Plan {
     /// Decides everything else.
     pub seed: u64,
-    /// Steps of a turn on average.
-    pub mean_turn: u32,
+    /// Scheduling points of a time slice on average.
+    pub mean_slice: u32,
     /// One decision in so many lets time jump to a deadline although tasks are ready; none if zero.
     pub jump_one_in: u32,
     /// Whether tasks differ in how often they are chosen, by factors up to 64.
@@ -85,7 +85,7 @@ struct Me {
 
 std::thread_local! {
     static ME: RefCell<Option<Me>> = const { RefCell::new(None) };
-    /// Steps that are left of the turn.
+    /// Scheduling points that are left of the time slice.
     static LEFT: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -99,17 +99,17 @@ pub(crate) fn index() -> Option<usize> {
     ME.try_with(|me| me.borrow().as_ref().map(|me| me.id)).ok().flatten()
 }
 
-/// One step: may give way to another task.
+/// A scheduling point: may give way to another task.
 #[inline]
-pub(crate) fn step() {
+pub(crate) fn scheduling_point() {
     let _ = LEFT.try_with(|left| match left.get() {
-        0 => turn_is_over(),
+        0 => slice_is_over(),
         more => left.set(more - 1),
     });
 }
 
 #[cold]
-fn turn_is_over() {
+fn slice_is_over() {
     match me() {
         None => LEFT.set(u32::MAX),
         Some((world, id)) => world.give_way(id, false),
@@ -177,7 +177,7 @@ pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<Han
     };
     let task = world.lock().add(name);
     let thread = builder.spawn(move || as_task(world, task, body))?;
-    step();
+    scheduling_point();
     Ok(Handle { task: Some(task), thread })
 }
 

@@ -46,7 +46,7 @@ pub(super) struct State {
 }
 
 pub(super) enum Decision {
-    /// This task, for so many steps.
+    /// This task, for so many scheduling points.
     Run(usize, u32),
     /// The run is over: why, if it did not end by itself.
     Stop(Option<String>),
@@ -126,8 +126,8 @@ impl State {
         }
         let next = self.choose(if yields && !is_alone(self) { id } else { None });
         self.summary.trace = mixed(self.summary.trace ^ mixed(self.now) ^ next as u64);
-        let steps = self.below(2 * u64::from(self.plan.mean_turn)) as u32;
-        Decision::Run(next, steps)
+        let points = self.below(2 * u64::from(self.plan.mean_slice)) as u32;
+        Decision::Run(next, points)
     }
 
     /// A task that is ready, but for `not`.

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 fn plan(seed: u64) -> Plan {
     Plan {
         seed,
-        mean_turn: 3,
+        mean_slice: 3,
         jump_one_in: 0,
         uneven: false,
         patience: Duration::from_secs(3_600),

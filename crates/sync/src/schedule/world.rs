@@ -11,7 +11,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
     Nothing,
-    /// It is its turn, of so many steps.
+    /// To run, for so many scheduling points.
     Run(u32),
     /// To show its stack, and to wait on.
     Show,
@@ -64,19 +64,19 @@ impl World {
         self.lock().wake(on, most);
     }
 
-    /// Decides what runs next. A caller with a number waits for its turn.
+    /// Decides what runs next. A caller with a number waits at its gate.
     pub(super) fn hand_over(&self, mut state: std::sync::MutexGuard<'_, State>, id: Option<usize>, yields: bool) {
         let next = if state.is_over { None } else { Some(state.decide(id, yields)) };
         match next {
-            Some(Decision::Run(next, steps)) => {
+            Some(Decision::Run(next, points)) => {
                 if id == Some(next) {
-                    LEFT.set(steps);
+                    LEFT.set(points);
                     return;
                 }
                 let gate = state.tasks[next].gate.clone();
                 let own = id.map(|id| state.tasks[id].gate.clone());
                 drop(state);
-                gate.tell(Told::Run(steps));
+                gate.tell(Told::Run(points));
                 if let Some(own) = own {
                     self.wait_at(&own);
                 }
@@ -100,15 +100,15 @@ impl World {
         let mut told = gate.told.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             match std::mem::replace(&mut *told, Told::Nothing) {
-                Told::Run(steps) => {
-                    LEFT.set(steps);
+                Told::Run(points) => {
+                    LEFT.set(points);
                     return;
                 }
                 Told::Show => {
                     let stack = format!("-- {}\n{}", index_name(), Backtrace::force_capture());
                     self.lock().stacks.push(stack);
                 }
-                // WAIT: park - until it is the task's turn.
+                // WAIT: park - until another task opens the gate.
                 Told::Nothing => told = gate.changed.wait(told).unwrap_or_else(PoisonError::into_inner),
             }
         }

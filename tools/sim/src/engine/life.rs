@@ -54,7 +54,7 @@ pub fn run(seed: u64, is_verbose: bool) -> Result<Report, String> {
     take_panic();
     let plan = Plan {
         seed,
-        mean_turn: one_of(&mut random, &[2, 8, 30, 200, 1_000]),
+        mean_slice: one_of(&mut random, &[2, 8, 30, 200, 1_000]),
         jump_one_in: one_of(&mut random, &[0, 0, 500, 5_000]),
         uneven: one_in(&mut random, 2),
         patience: Duration::from_secs(600),
@@ -126,7 +126,7 @@ impl Lives {
         }
     }
 
-    /// Says something, which must not be a step of the run: a verbose run is the same as a silent one.
+    /// Says something, which must not be a scheduling point: a verbose run is the same as a silent one.
     fn say(&self, what: impl FnOnce() -> String) {
         if self.is_verbose {
             println!("  {}", what());
