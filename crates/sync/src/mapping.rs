@@ -8,7 +8,12 @@ use std::sync::OnceLock;
 use std::{fmt, io};
 
 /// A word of a [`ByteArena`]: std's atomic in every build, because a model checker's cannot be laid over memory.
+#[cfg(not(foreshore_sim))]
 pub type Word = std::sync::atomic::AtomicU64;
+
+/// A word of a [`ByteArena`]: each access is a scheduling point, so that a copy of a page is interrupted.
+#[cfg(foreshore_sim)]
+pub type Word = crate::primitive::atomic::AtomicU64;
 
 /// A private anonymous mapping: page-aligned, zero until written, committed page by page on first touch.
 #[derive(Debug)]
