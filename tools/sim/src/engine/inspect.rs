@@ -22,6 +22,7 @@ pub(super) fn read(db: &Db) -> Result<Rows, String> {
             Err(error) => return Err(format!("open {name} to compare: {error} ({error:?})")),
         };
         for row in open.iter() {
+            schedule::progress();
             let (key, value) = row.map_err(|error| format!("read {name} to compare: {error} ({error:?})"))?;
             rows.insert((table as u8, key_number(&key)?), value_number(&value)?);
         }
