@@ -145,7 +145,7 @@ fn what_a_rollback_brings_back_keeps_its_space_from_neighbours() {
     fill(&db, 2048, 1000);
     let tx = db.begin();
     let table = tx.open(ROWS).unwrap();
-    let is_mine = |n: &u64| n / 32 % 2 == 0;
+    let is_mine = |n: &u64| (n / 32).is_multiple_of(2);
     (0..2048).filter(is_mine).for_each(|n| drop(table.insert(n, &[7][..]).unwrap()));
     remove(&db, (0..2048).filter(|n| !is_mine(n) && n % 4 > 0));
     steps(&db, 100);

@@ -2,6 +2,7 @@
 
 mod crash;
 mod faults;
+mod history;
 mod sabotage;
 mod savepoints;
 mod shrink;
