@@ -198,11 +198,14 @@ impl Piece<'_> {
         for (table, range) in self.engine.trees.take_queued(PIECE, |leaf| queued.push(leaf)) {
             work.add_range(table, range);
         }
-        let is_full = released.len() >= PIECE || queued.len() >= PIECE;
+        // Leaves that pass from one writer to the next keep no step busy.
+        let (is_full, mut is_done) = (released.len() >= PIECE, false);
         for leaf in released {
             // After an error it is still held, and nothing keeps it.
             self.purge_known(work, leaf, Look::Released)?;
+            is_done |= !work.holds(leaf.page);
         }
+        let is_full = is_full && is_done || queued.len() >= PIECE;
         for (at, &leaf) in queued.iter().enumerate() {
             let is_put_off = self.engine.options.background && work.puts_off(leaf, self.now);
             if !is_put_off {
@@ -343,7 +346,7 @@ impl Piece<'_> {
             let Merged { pages, live } = match tree.merge_leaf(&mut self.txn, key) {
                 // Of a neighbour, or of the map. The leaf itself is sound.
                 Err(Error::Corrupted { .. }) => Merged::default(),
-                merged => merged.inspect_err(|_| work.hold(leaf.page, key, held(Until::Time(self.now + DELAY))))?,
+                merged => merged.inspect_err(|_| work.hold(leaf.page, key, held(Until::Walked(tree.table()))))?,
             };
             self.done.gone += pages;
             if let Some((page, live)) = live.filter(|_| until.is_none()) {

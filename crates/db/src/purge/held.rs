@@ -93,9 +93,10 @@ struct HeldRange {
 pub(super) struct Sweep {
     /// From the key that comes next.
     now: Option<QueuedRange>,
-    /// Whether that was held.
+    /// Whether its leaves were held back from merges.
     is_released: bool,
-    /// Come after that in turn, so that no key waits behind a range that begins again: what is queued, and what was held.
+    /// Come after that in turn, so that no key waits behind a range that begins again: what is queued or held rows, and what
+    /// was held back from merges.
     next: [Option<QueuedRange>; 2],
     /// By [`Until::kind`].
     held: [Option<HeldRange>; Until::KINDS],
@@ -174,9 +175,11 @@ impl Work {
     /// keeps are swept.
     pub(super) fn released(&mut self, may_go: impl Fn(Until) -> bool, most: usize) -> Vec<QueuedLeaf> {
         for sweep in self.sweeps.values_mut() {
-            for held in &mut sweep.held {
+            for (kind, held) in sweep.held.iter_mut().enumerate() {
                 if let Some(held) = held.take_if(|held| may_go(held.until)) {
-                    add(&mut sweep.next[1], held.keys);
+                    // A leaf that loses rows there is merged for that.
+                    let is_for_merges = kind > 0;
+                    add(&mut sweep.next[usize::from(is_for_merges)], held.keys);
                 }
             }
         }
@@ -208,6 +211,11 @@ impl Work {
         }
     }
 
+    /// Whether the purge comes back to a leaf.
+    pub(super) fn holds(&self, page: PageId) -> bool {
+        self.held.iter().any(|held| held.contains_key(&page))
+    }
+
     /// Forgets a leaf that has nothing to come back to.
     pub(super) fn forget(&mut self, page: PageId) {
         for held in &mut self.held {
@@ -232,7 +240,7 @@ impl Work {
         Some(table)
     }
 
-    /// The key at which the sweep of a table goes on, and whether the leaf there is of a range that was held.
+    /// The key at which the sweep of a table goes on, and whether the leaf there is of a range that was held back from merges.
     pub(super) fn sweep_from(&mut self, table: TableId) -> Option<(Vec<u8>, bool)> {
         let sweep = self.sweeps.get_mut(&table)?;
         if sweep.now.is_none() {

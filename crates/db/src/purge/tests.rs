@@ -312,12 +312,39 @@ fn leaves_that_are_held_for_rows_do_not_starve_those_that_wait_for_a_walk() {
     assert!(released.len() == 9 && released.contains(&QueuedLeaf { table, page: PageId(21) }), "{released:?}");
 }
 
-/// Beyond its bound the purge holds a range of keys of each table.
+/// Leaves that wait for one writer after another are looked at and held again, which is no reason to go on at once.
+#[test]
+fn leaves_that_pass_from_writer_to_writer_keep_no_step_busy() {
+    let db = open();
+    fill(&db, 3000, 1000);
+    let shrink = |rest| {
+        let tx = db.begin();
+        let table = tx.open(ROWS).unwrap();
+        (0..3000).filter(|n| n % 4 == rest).for_each(|n| drop(table.insert(n, &[7][..]).unwrap()));
+        drop(table);
+        tx
+    };
+    let (first, second) = (shrink(1), shrink(2));
+    remove(&db, (0..3000).step_by(4));
+    steps(&db, 100);
+    first.commit().unwrap();
+    assert_eq!(busy(&db, 1), 0);
+    second.rollback().unwrap();
+}
+
+/// Beyond its bound the purge holds a range of keys of each table. The leaves of a range that was held back from merges may be merged
+/// then.
 #[test]
 fn what_is_held_beyond_the_bound_is_a_range_that_only_widens() {
-    let mut work = Work::default();
     let table = TableId(7);
-    let held = |xid| Held { table, until: Until::Settled(Xid(xid)), rows: 2, looked: Nanos::ZERO, is_queued: false };
+    held_beyond_the_bound(table, |xid| Until::Settled(Xid(xid)), false);
+    held_beyond_the_bound(table, |xid| Until::Ended(Xid(xid)), true);
+    held_beyond_the_bound(table, |_| Until::Walked(table), true);
+}
+
+fn held_beyond_the_bound(table: TableId, until: impl Fn(u64) -> Until, is_held_back: bool) {
+    let mut work = Work::default();
+    let held = |xid| Held { table, until: until(xid), rows: 2, looked: Nanos::ZERO, is_queued: false };
     let (many, more) = (MAX_HELD as u64, 100);
     for page in 1..=many + more {
         work.hold(PageId(page), &page.to_be_bytes(), held(page));
@@ -343,9 +370,9 @@ fn what_is_held_beyond_the_bound_is_a_range_that_only_widens() {
     assert!(work.released(|_| false, usize::MAX).is_empty() && work.next_sweep(|_| false).is_none());
     // What held it has gone.
     assert_eq!(work.released(|_| true, usize::MAX).len(), MAX_HELD);
-    assert_eq!(work.sweep_from(table), Some(((many + 1).to_be_bytes().to_vec(), true)));
+    assert_eq!(work.sweep_from(table), Some(((many + 1).to_be_bytes().to_vec(), is_held_back)));
     work.sweep_to(table, Some((many + more).to_be_bytes().to_vec()));
-    assert_eq!(work.sweep_from(table), Some(((many + more).to_be_bytes().to_vec(), true)));
+    assert_eq!(work.sweep_from(table), Some(((many + more).to_be_bytes().to_vec(), is_held_back)));
     work.sweep_to(table, Some((many + more + 1).to_be_bytes().to_vec()));
     assert_eq!(work.next_sweep(|_| false), None);
 }
