@@ -130,7 +130,7 @@ impl Tree {
         Ok(found)
     }
 
-    /// How many pages a tree has that nobody changes. Reads its inner nodes alone, and asks `goes_on` before each.
+    /// How many pages a tree has that no operation changes. Reads its inner nodes alone, and asks `goes_on` before each.
     ///
     /// # Errors
     /// `Corrupted` for a node that is reached twice or is none of the tree; what a read, or `goes_on`, can fail with.

@@ -75,7 +75,7 @@ fn leaves_are_read_before_a_scan_from_the_back_comes_to_them_and_once() {
 
 /// Asserts that what reads the whole tree leaves the pages in memory that are used.
 fn leaves_what_is_used(read_all: impl Fn(&Bed, &mut Txn) -> Result<()>) {
-    // Which any pass of this length pushes out, if nobody says that it is one.
+    // Which any pass of this length pushes out, if the caller does not say that it is one.
     let bed = fill(Bed::with_policy(FRAMES, ReplacementKind::Lru));
     // About half as many leaves as frames.
     let hot = (0..ROWS).step_by(50);

@@ -48,7 +48,7 @@ impl<G> Guard<G> {
         Self { inner: ManuallyDrop::new(inner), at }
     }
 
-    /// std's guard; nobody is told.
+    /// std's guard, with no notification.
     fn into_inner(self) -> G {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `this` is not dropped, so nothing uses the guard again.

@@ -1,4 +1,4 @@
-//! What the scheduler promises to those who write runs.
+//! What the scheduler promises to the code that it runs.
 
 use super::*;
 use crate::primitive::atomic::{AtomicU64, Ordering};

@@ -358,7 +358,7 @@ enum Tried {
     RolledBack,
     /// It has no effect.
     Failed(Error),
-    /// The answer to its commit is that nobody knows.
+    /// The answer to its commit says that the outcome is unknown.
     Unknown(Error),
     /// The same of one that may be prepared.
     InDoubt(Error),

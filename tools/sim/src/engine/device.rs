@@ -43,6 +43,6 @@ impl Device {
 
 /// Waits for so long by the time of the run.
 pub(super) fn pause(time: Duration) {
-    // WAIT: park - nobody unparks it.
+    // WAIT: park - no thread unparks it.
     Parker::new().park_timeout(time);
 }

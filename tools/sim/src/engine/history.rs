@@ -51,7 +51,7 @@ pub enum Step {
         row: Row,
         /// Its value.
         found: Option<u64>,
-        /// Whether nobody may change it until the transaction ends.
+        /// Whether no other transaction may change it until this one ends.
         is_locked: bool,
     },
     /// Reads the rows of an interval.
@@ -78,11 +78,11 @@ pub enum Outcome {
     Committed(u64),
     /// Without an effect.
     Aborted,
-    /// The answer to its commit is that nobody knows.
+    /// The answer to its commit says that the outcome is unknown.
     Unknown,
     /// It is prepared under a name.
     Prepared(String),
-    /// The answer to its prepare is that nobody knows.
+    /// The answer to its prepare says that the outcome is unknown.
     PreparedUnknown(String),
 }
 

@@ -265,7 +265,7 @@ impl Lives {
         self.work(&shared)?;
         // Sessions that have ended leave nothing behind: the last handle is here.
         let shared = Arc::into_inner(shared).ok_or("a session has not ended")?;
-        // ORDERING: Relaxed, nobody else is there.
+        // ORDERING: Relaxed, no other thread is there.
         self.moment = shared.moments.load(Ordering::Relaxed);
         let is_closed = shared.is_closing();
         self.txns = shared.txns.into_inner();
