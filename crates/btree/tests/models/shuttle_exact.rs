@@ -67,7 +67,7 @@ fn the_holder_first() {
 
 #[test]
 fn a_scan_that_waits_for_a_holder_covers_nothing_in_its_way() {
-    shuttle(1_500, the_holder_first);
+    shuttle(5_000, the_holder_first);
 }
 
 /// The same for a scan that has waited behind a queued writer: it covers nothing of what it would have passed before that

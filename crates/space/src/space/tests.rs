@@ -116,7 +116,7 @@ fn the_file_grows_by_extents_into_a_second_region() {
         while space.extend_step() == NextWake::Now {}
     }
     let stats = space.stats();
-    assert!(stats.growths <= REGION_PAGES / MIN_EXTENT / 2, "{stats:?}");
+    assert!(stats.growths <= 320, "{stats:?}");
     assert_eq!(bed.file.len().unwrap(), PageId(stats.file_pages).offset());
     link(&bed, &space, last);
     link(&bed, &space, PageId(3));
