@@ -33,12 +33,12 @@ const NOWHERE: FrameNo = FrameNo::MAX;
 
 #[derive(Debug)]
 pub struct PageTable {
-    entries: ChunkedArray<AtomicU32>,
+    entries: ChunkedArray<AtomicU32, CHUNK>,
 }
 
 impl PageTable {
     pub fn new() -> Self {
-        Self { entries: ChunkedArray::new(ENTRIES as usize, CHUNK) }
+        Self { entries: ChunkedArray::new(ENTRIES as usize) }
     }
 
     /// Whether `pid` can be in the table at all. Ids come from pages, so they are checked before they are entered.

@@ -5,6 +5,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::ops::{Index, Range};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::{fmt, io};
 
 /// A word of a [`ByteArena`]: std's atomic in every build, because a model checker's cannot be laid over memory.
@@ -142,22 +143,32 @@ impl<T: ZeroAtomic> fmt::Debug for LazyArray<T> {
 
 /// An array of atomics that is mapped a chunk at a time, so that its largest length costs no address space before it is needed.
 /// Chunks are added and never taken away. An element of a chunk is found by two loads.
-pub struct ChunkedArray<T: ZeroAtomic> {
+///
+/// `CHUNK`, the number of elements in a chunk, is a power of two. It is a constant because `get` divides by it.
+pub struct ChunkedArray<T: ZeroAtomic, const CHUNK: usize> {
+    /// First elements of the chunks; null while a chunk is not mapped.
+    starts: Box<[AtomicPtr<T>]>,
     chunks: Box<[OnceLock<LazyArray<T>>]>,
-    chunk_len: usize,
 }
 
-impl<T: ZeroAtomic> ChunkedArray<T> {
-    /// Up to `len` elements, all zero, in chunks of `chunk_len`, a power of two, none of which is mapped yet.
-    pub fn new(len: usize, chunk_len: usize) -> Self {
-        assert!(chunk_len.is_power_of_two(), "a chunk has {chunk_len} elements");
-        Self { chunks: (0..len.div_ceil(chunk_len)).map(|_| OnceLock::new()).collect(), chunk_len }
+impl<T: ZeroAtomic, const CHUNK: usize> ChunkedArray<T, CHUNK> {
+    /// Up to `len` elements, all zero, none of which is mapped yet.
+    pub fn new(len: usize) -> Self {
+        const { assert!(CHUNK.is_power_of_two(), "the length of a chunk is a power of two") };
+        let chunks = len.div_ceil(CHUNK);
+        Self {
+            starts: (0..chunks).map(|_| AtomicPtr::default()).collect(),
+            chunks: (0..chunks).map(|_| OnceLock::new()).collect(),
+        }
     }
 
     /// Element `index`, if its chunk is mapped.
     #[inline]
     pub fn get(&self, index: usize) -> Option<&T> {
-        self.chunks.get(index / self.chunk_len)?.get()?.get(index % self.chunk_len)
+        // ORDERING: Acquire, pairs with the Release of `map`, so that the elements are seen as they were made.
+        let start = self.starts.get(index / CHUNK)?.load(Ordering::Acquire);
+        // SAFETY: `map` stores pointers to the first of `CHUNK` elements that live as long as `self` and never move.
+        (!start.is_null()).then(|| unsafe { &*start.add(index % CHUNK) })
     }
 
     /// Maps the chunk of element `index`, if it is not mapped yet. False if the array ends before it.
@@ -165,10 +176,17 @@ impl<T: ZeroAtomic> ChunkedArray<T> {
     /// # Errors
     /// When the address range cannot be reserved.
     pub fn map(&self, index: usize) -> io::Result<bool> {
-        let Some(chunk) = self.chunks.get(index / self.chunk_len) else { return Ok(false) };
+        let number = index / CHUNK;
+        let Some(chunk) = self.chunks.get(number) else { return Ok(false) };
         if chunk.get().is_none() {
             // Another thread may be the first; its chunk is the one then.
-            let _ = chunk.set(LazyArray::new(self.chunk_len)?);
+            let _ = chunk.set(LazyArray::new(CHUNK)?);
+        }
+        // Checked first: callers map before each entry, and the pointers share cache lines that every reader needs.
+        if self.get(index).is_none() {
+            let elements = chunk.get().expect("set above").as_slice();
+            // ORDERING: Release, pairs with `get`. Each caller stores the same pointer.
+            self.starts[number].store(elements.as_ptr().cast_mut(), Ordering::Release);
         }
         Ok(true)
     }
@@ -176,11 +194,11 @@ impl<T: ZeroAtomic> ChunkedArray<T> {
     /// Bytes of the chunks that are mapped. What was not touched of them is not committed.
     pub fn mapped_bytes(&self) -> u64 {
         let mapped = self.chunks.iter().filter(|chunk| chunk.get().is_some()).count();
-        (mapped * self.chunk_len * size_of::<T>()) as u64
+        (mapped * CHUNK * size_of::<T>()) as u64
     }
 }
 
-impl<T: ZeroAtomic> fmt::Debug for ChunkedArray<T> {
+impl<T: ZeroAtomic, const CHUNK: usize> fmt::Debug for ChunkedArray<T, CHUNK> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ChunkedArray").field("mapped_bytes", &self.mapped_bytes()).finish_non_exhaustive()
     }
@@ -357,7 +375,6 @@ impl ByteArena {
 #[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
 mod tests {
     use super::*;
-    use std::sync::atomic::Ordering;
 
     #[test]
     fn an_array_starts_at_zero_and_keeps_what_is_stored() {
@@ -373,7 +390,7 @@ mod tests {
 
     #[test]
     fn a_chunked_array_maps_a_chunk_when_it_is_asked_to() {
-        let array = ChunkedArray::<AtomicU32>::new(1 << 31, 1 << 10);
+        let array = ChunkedArray::<AtomicU32, { 1 << 10 }>::new(1 << 31);
         assert!(array.get(0).is_none() && array.mapped_bytes() == 0);
         assert!(array.map(1023).expect("some memory") && array.map(1 << 30).expect("some memory"));
         array.get(1023).expect("mapped").store(7, Ordering::Relaxed);
