@@ -117,7 +117,7 @@ fn keep(program: &Path, progress: &Mutex<Progress>, asked: &Asked) -> Result<(),
             Some(worker) => worker,
             None => Worker::start(program, asked)?,
         };
-        let answer = at_work.run(seed);
+        let answer = at_work.run(&seed.to_string()).map_err(|failure| failure.why);
         let mut progress = lock();
         progress.running.remove(&seed);
         progress.totals.seeds += 1;
@@ -140,13 +140,26 @@ fn keep(program: &Path, progress: &Mutex<Progress>, asked: &Asked) -> Result<(),
 }
 
 /// A process that runs seeds.
-struct Worker {
+pub(crate) struct Worker {
     child: Child,
     answers: mpsc::Receiver<String>,
 }
 
+/// A run that was not well.
+pub(crate) struct Failure {
+    pub(crate) why: String,
+    /// The list of the parts that had run, if it is known.
+    pub(crate) parts: Option<String>,
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Self {
+        Self { why, parts: None }
+    }
+}
+
 impl Worker {
-    fn start(program: &Path, asked: &Asked) -> Result<Self, String> {
+    pub(crate) fn start(program: &Path, asked: &Asked) -> Result<Self, String> {
         let mut command = Command::new(program);
         asked.mutant.iter().for_each(|name| _ = command.arg("--mutant").arg(name));
         let mut child = command
@@ -168,23 +181,25 @@ impl Worker {
         Ok(Self { child, answers })
     }
 
-    /// Runs a seed and returns its counts, or why it has failed.
-    fn run(&mut self, seed: u64) -> Result<[u64; 6], String> {
-        let input = self.child.stdin.as_mut().ok_or("the worker has no input")?;
-        writeln!(input, "{seed}").and_then(|()| input.flush()).map_err(|error| format!("the worker: {error}"))?;
+    /// Has a run made, and returns its counts, or why it has failed.
+    pub(crate) fn run(&mut self, wanted: &str) -> Result<[u64; 6], Failure> {
+        let input = self.child.stdin.as_mut().ok_or_else(|| "the worker has no input".to_owned())?;
+        writeln!(input, "{wanted}").and_then(|()| input.flush()).map_err(|error| format!("the worker: {error}"))?;
         let answer = match self.answers.recv_timeout(PATIENCE) {
             Ok(answer) => answer,
-            Err(mpsc::RecvTimeoutError::Timeout) => return Err(format!("no answer in {PATIENCE:?}")),
+            Err(mpsc::RecvTimeoutError::Timeout) => return Err(format!("no answer in {PATIENCE:?}").into()),
             Err(mpsc::RecvTimeoutError::Disconnected) => {
-                return Err(format!("the process ended: {:?}", self.child.wait()));
+                return Err(format!("the process ended: {:?}", self.child.wait()).into());
             }
         };
+        if let Some(failed) = answer.strip_prefix("FAIL ") {
+            let (parts, why) = failed.split_once(" parts ").unwrap_or(("", failed));
+            return Err(Failure { why: why.to_owned(), parts: Some(parts.to_owned()) });
+        }
         let (answer, _trace) = answer.split_once(" trace ").unwrap_or((&answer, ""));
-        let Some(counts) = answer.strip_prefix("ok ") else {
-            return Err(answer.strip_prefix("FAIL ").unwrap_or(answer).to_owned());
-        };
-        let counts: Vec<u64> = counts.split(' ').filter_map(|count| count.parse().ok()).collect();
-        counts.try_into().map_err(|_| format!("an answer of another version: {answer}"))
+        let counts = answer.strip_prefix("ok ").unwrap_or(answer).split(' ');
+        let counts: Vec<u64> = counts.filter_map(|count| count.parse().ok()).collect();
+        counts.try_into().map_err(|_| format!("an answer of another version: {answer}").into())
     }
 }
 

@@ -6,19 +6,29 @@
 #![forbid(unsafe_code)]
 
 mod fleet;
+#[cfg_attr(foreshore_sim, expect(dead_code, reason = "only the ordinary build shrinks"))]
+mod minimize;
 
+#[cfg(foreshore_sim)]
+use foreshore_sim::engine::{self, Wanted, part};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
 foreshore-sim --seeds N [--from S] [--jobs J] [--state FILE]   runs N seeds; FILE remembers how far it came
-foreshore-sim --seed S                                         runs one seed and says what happens
+foreshore-sim --seed S [--schedule N] [--only PARTS]           runs one seed, or parts of it, and says what happens
+foreshore-sim --shrink S                                       looks for the fewest parts of a seed that fail as it does
 --mutant NAME                                                  switches the line of the engine with this name off";
 
 /// What was asked for.
 #[derive(Debug, Default)]
 struct Asked {
     seed: Option<u64>,
+    schedule: u64,
+    /// The parts of the seed that run.
+    only: Option<String>,
+    /// The seed to shrink.
+    shrink: Option<u64>,
     seeds: u64,
     from: u64,
     jobs: Option<usize>,
@@ -39,6 +49,9 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
         let number = || value.parse::<u64>().map_err(|_| format!("{name} {value}: not a number"));
         match name.as_str() {
             "--seed" => asked.seed = Some(number()?),
+            "--schedule" => asked.schedule = number()?,
+            "--shrink" => asked.shrink = Some(number()?),
+            "--only" => asked.only = Some(value),
             "--seeds" => asked.seeds = number()?,
             "--from" => asked.from = number()?,
             "--jobs" => asked.jobs = Some(number()?.max(1) as usize),
@@ -47,7 +60,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
             _ => return Err(format!("{name} is not known")),
         }
     }
-    if asked.seed.is_none() && asked.seeds == 0 && !asked.is_worker {
+    if asked.seed.is_none() && asked.shrink.is_none() && asked.seeds == 0 && !asked.is_worker {
         return Err("what should run?".to_owned());
     }
     Ok(asked)
@@ -78,9 +91,13 @@ fn run(asked: &Asked) -> Result<bool, String> {
     if asked.is_worker {
         return Err("only the build with --cfg foreshore_sim has workers".to_owned());
     }
+    if let Some(seed) = asked.shrink {
+        return minimize::run(&program, asked, seed);
+    }
     if let Some(seed) = asked.seed {
         let mut command = std::process::Command::new(program);
-        command.arg("--seed").arg(seed.to_string());
+        command.arg("--seed").arg(seed.to_string()).arg("--schedule").arg(asked.schedule.to_string());
+        asked.only.iter().for_each(|only| _ = command.arg("--only").arg(only));
         asked.mutant.iter().for_each(|name| _ = command.arg("--mutant").arg(name));
         let status = command.status();
         return status.map(|status| status.success()).map_err(|error| error.to_string());
@@ -96,13 +113,14 @@ fn run(asked: &Asked) -> Result<bool, String> {
         foreshore_sync::model::plant(name.clone());
     }
     if let Some(seed) = asked.seed {
-        return Ok(match foreshore_sim::engine::run(seed, true) {
+        let only = asked.only.as_deref().map(part::places).transpose()?;
+        return Ok(match engine::run(Wanted { seed, schedule: asked.schedule, only, is_verbose: true }) {
             Ok(report) => {
                 println!("seed {seed} is well: {report:?}");
                 true
             }
-            Err(why) => {
-                println!("seed {seed}: {why}");
+            Err(failure) => {
+                println!("seed {seed}: {}", failure.why);
                 false
             }
         });
@@ -111,19 +129,27 @@ fn run(asked: &Asked) -> Result<bool, String> {
         return fleet::run(&std::env::current_exe().map_err(|error| error.to_string())?, asked);
     }
     for line in std::io::stdin().lock().lines() {
-        let line = line.map_err(|error| error.to_string())?;
-        let seed: u64 = line.parse().map_err(|_| format!("{line}: not a seed"))?;
-        match foreshore_sim::engine::run(seed, false) {
+        match engine::run(wanted(&line.map_err(|error| error.to_string())?)?) {
             Ok(report) => {
-                let foreshore_sim::engine::Report { summary, txns, commits, starts, losses, nested, stopped } = report;
+                let engine::Report { summary, txns, commits, starts, losses, nested, stopped } = report;
                 println!("ok {txns} {commits} {starts} {losses} {nested} {stopped} trace {:x}", summary.trace);
             }
-            Err(why) => {
-                println!("FAIL {}", why.replace('\n', " "));
+            Err(failure) => {
+                println!("FAIL {} parts {}", part::list(&failure.parts), failure.why.replace('\n', " "));
                 // Its threads are left where they are: the next seed has a process without them.
                 return Ok(false);
             }
         }
     }
     Ok(true)
+}
+
+/// The run that a line asks for: `SEED`, or `SEED SCHEDULE PARTS`.
+#[cfg(foreshore_sim)]
+fn wanted(line: &str) -> Result<Wanted, String> {
+    let mut words = line.split(' ');
+    let mut number = || words.next().map(|word| word.parse::<u64>().map_err(|_| format!("{line}: not a run")));
+    let seed = number().unwrap_or_else(|| Err("an empty line".to_owned()))?;
+    let schedule = number().unwrap_or(Ok(0))?;
+    Ok(Wanted { seed, schedule, only: words.next().map(part::places).transpose()?, is_verbose: false })
 }

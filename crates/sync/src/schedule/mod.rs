@@ -59,7 +59,7 @@ pub struct Plan {
     pub jump_one_in: u32,
     /// Whether tasks differ in how often they are chosen, by factors up to 64.
     pub uneven: bool,
-    /// How long a run goes on without [`progress`].
+    /// How long a run goes on without [`progress`], jumps of [`Plan::jump_one_in`] not counted.
     pub patience: Duration,
     /// Decisions at most.
     pub most_decisions: u64,

@@ -105,8 +105,13 @@ impl State {
         };
         // A task that yields until time has passed must not wait for ever where it is the only one.
         let jump = self.plan.jump_one_in;
-        if is_alone(self) && self.below(8) == 0 || jump > 0 && self.below(u64::from(jump)) == 0 {
+        if is_alone(self) && self.below(8) == 0 {
             self.jump();
+        } else if jump > 0 && self.below(u64::from(jump)) == 0 {
+            let before = self.now;
+            self.jump();
+            // Tasks that were ready could do nothing in that time, so no progress was to be made.
+            self.progress_at += self.now - before;
         }
         self.expire();
         while !self.tasks.iter().any(|task| task.status == Status::Ready) {

@@ -4,6 +4,7 @@ use super::check::{self, Asked, Found, Prepared};
 use super::device::{self, Device};
 use super::history::{Outcome, Rows, TABLES, Txn};
 use super::inspect::{checked, names, read, within_limits};
+use super::part::{Parts, Place};
 use super::plan::{self, Trouble, one_in, one_of};
 use super::rows::{key, large_value, value};
 use super::session::{Session, Shared};
@@ -13,7 +14,7 @@ use foreshore_io::Sim;
 use foreshore_io::sim::{Fault, FaultKind};
 use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_sync::schedule::{self, Plan, Summary};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
 
@@ -25,6 +26,19 @@ const NESTED: u32 = 3;
 
 /// Starts in one life, at most.
 const STARTS: u32 = 40;
+
+// Parts of a life beside its sessions, which have the numbers from 0 on.
+/// The rows that the last table has at first.
+const FILLING: u32 = 100;
+/// What goes wrong.
+const TROUBLE: u32 = 101;
+/// A device that lets writes land in an order of its own.
+const DEVICE: u32 = 102;
+/// Its end, and what power losses leave, which cannot be left out.
+const ENDING: u32 = 103;
+/// The first start, with its options; one more for each one that fails.
+const OPENING: u32 = 200;
+
 /// What a run has done.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Report {
@@ -44,16 +58,40 @@ pub struct Report {
     pub stopped: u32,
 }
 
-/// Runs a seed. `is_verbose`: says what happens, and shows all stacks if it gets stuck.
+/// Which run is wanted.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Decides all that the run does.
+    pub seed: u64,
+    /// Decides the switches of threads, together with the seed.
+    pub schedule: u64,
+    /// The only parts that run; `None`: all parts.
+    pub only: Option<BTreeSet<Place>>,
+    /// Says what happens, and shows all stacks if it gets stuck.
+    pub is_verbose: bool,
+}
+
+/// What is wrong, and the parts that had run by then.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What is wrong.
+    pub why: String,
+    /// The parts that had run.
+    pub parts: BTreeSet<Place>,
+}
+
+/// Runs a seed.
 ///
 /// # Errors
 /// Says what is wrong.
-pub fn run(seed: u64, is_verbose: bool) -> Result<Report, String> {
-    let mut random = Random::new(seed ^ 0x5EED);
+pub fn run(wanted: Wanted) -> Result<Report, Failure> {
+    let Wanted { seed, schedule, only, is_verbose } = wanted;
+    let parts = Arc::new(Parts::new(seed, only));
+    let mut random = parts.random(&Place::default());
     watch_panics();
     take_panic();
     let plan = Plan {
-        seed,
+        seed: seed ^ schedule << 32,
         mean_slice: one_of(&mut random, &[2, 8, 30, 200, 1_000]),
         jump_one_in: one_of(&mut random, &[0, 0, 500, 5_000]),
         uneven: one_in(&mut random, 2),
@@ -62,15 +100,18 @@ pub fn run(seed: u64, is_verbose: bool) -> Result<Report, String> {
         stacks: is_verbose,
     };
     let is_prompt = plan.jump_one_in == 0;
-    let (outcome, summary) = schedule::run(plan, move || {
-        let mut lives = Lives::new(random, seed, is_verbose, is_prompt);
+    let its_parts = parts.clone();
+    let ended = schedule::run(plan, move || {
+        let mut lives = Lives::new(random, its_parts, seed, is_verbose, is_prompt);
         lives.all().map(|()| lives.report).map_err(|why| format!("life {}: {why}", lives.report.starts))
-    })
-    .map_err(|why| take_panic().map_or(why.clone(), |panic| format!("{panic}; {why}")))?;
-    match take_panic() {
-        Some(panic) => Err(panic),
-        None => outcome.map(|report| Report { summary, ..report }),
-    }
+    });
+    let result = match (ended, take_panic()) {
+        (Ok((_, _)), Some(panic)) => Err(panic),
+        (Ok((outcome, summary)), None) => outcome.map(|report| Report { summary, ..report }),
+        (Err(why), Some(panic)) => Err(format!("{panic}; {why}")),
+        (Err(why), None) => Err(why),
+    };
+    result.map_err(|why| Failure { why, parts: parts.run() })
 }
 
 /// The first panic of any thread since it was last taken.
@@ -94,6 +135,9 @@ fn watch_panics() {
 
 struct Lives {
     random: Random,
+    parts: Arc<Parts>,
+    /// The life.
+    place: Place,
     is_verbose: bool,
     /// Whether no thread that can run is held up for long.
     is_prompt: bool,
@@ -108,12 +152,14 @@ struct Lives {
 }
 
 impl Lives {
-    fn new(mut random: Random, seed: u64, is_verbose: bool, is_prompt: bool) -> Self {
+    fn new(mut random: Random, parts: Arc<Parts>, seed: u64, is_verbose: bool, is_prompt: bool) -> Self {
         let keys = (one_of(&mut random, &[2, 5, 12, 60, 200]), one_of(&mut random, &[60, 300, 2_000]));
         let disk = Sim::new(seed);
         disk.stop_recording();
         Self {
             random,
+            parts,
+            place: Place::default(),
             is_verbose,
             is_prompt,
             disk,
@@ -134,35 +180,48 @@ impl Lives {
     }
 
     fn all(&mut self) -> Result<(), String> {
-        let lives = 1 + self.random.below(4);
+        let lives = 1 + self.random.below(4) as u32;
         let is_large = one_in(&mut self.random, 8);
-        for life in 0..=lives {
-            let is_last = life == lives;
-            let trouble = if is_last { Trouble::None } else { Trouble::draw(&mut self.random) };
+        for life in 0..lives {
+            self.place = Place::default().part(life);
+            if !self.parts.has(&self.place) {
+                continue;
+            }
+            self.random = self.parts.random(&self.place.part(ENDING));
             let db = self.open()?;
             self.compare(&db)?;
-            if life == 0 && is_large {
+            if life == 0 && is_large && self.choices(FILLING).is_some() {
                 self.fill(&db).map_err(|error| format!("fill the last table: {error} ({error:?})"))?;
             }
-            if is_last {
-                return db.close(Duration::ZERO).map_err(|error| format!("the last close: {error}"));
-            }
-            self.live(db, trouble)?;
+            self.live(db)?;
         }
-        Ok(())
+        self.place = Place::default().part(lives);
+        self.random = self.parts.random(&self.place.part(ENDING));
+        let db = self.open()?;
+        self.compare(&db)?;
+        db.close(Duration::ZERO).map_err(|error| format!("the last close: {error}"))
+    }
+
+    /// The choices of one of this life's parts, unless it is left out.
+    fn choices(&self, number: u32) -> Option<Random> {
+        let place = self.place.part(number);
+        self.parts.has(&place).then(|| self.parts.random(&place))
     }
 
     /// Opens the database. Power may be lost meanwhile.
     fn open(&mut self) -> Result<Db, String> {
         for attempt in 0..=STARTS {
             self.report.starts += 1;
-            let is_hit = attempt < NESTED && one_in(&mut self.random, 3);
-            if is_hit {
-                let among = one_of(&mut self.random, &[4, 40]);
-                let at = self.disk.ops() + self.random.below(among);
+            let mut random = self.choices(OPENING + attempt);
+            if let Some(random) = &mut random
+                && attempt < NESTED
+                && one_in(random, 3)
+            {
+                let among = one_of(random, &[4, 40]);
+                let at = self.disk.ops() + random.below(among);
                 self.disk.inject(Fault { at, kind: FaultKind::Crash, sticky: false });
             }
-            let options = plan::options(&mut self.random, &self.disk);
+            let options = plan::options(random, &self.disk);
             self.say(|| format!("start {}: {options:?}", self.report.starts));
             let opened = options.open(DIR);
             schedule::progress();
@@ -245,8 +304,12 @@ impl Lives {
     }
 
     /// A life: sessions at work, and its end.
-    fn live(&mut self, db: Db, trouble: Trouble) -> Result<(), String> {
-        let is_buffered = one_in(&mut self.random, 4);
+    fn live(&mut self, db: Db) -> Result<(), String> {
+        let (mut trouble, mut is_buffered) = (Trouble::None, false);
+        if let Some(mut random) = self.choices(TROUBLE) {
+            trouble = Trouble::draw(&mut random);
+            is_buffered = one_in(&mut random, 4);
+        }
         let trouble = if is_buffered { trouble.in_cache() } else { trouble };
         self.say(|| format!("trouble: {trouble:?}, page cache: {is_buffered}"));
         self.disk.set_buffered(is_buffered);
@@ -287,13 +350,15 @@ impl Lives {
     }
 
     fn work(&mut self, shared: &Arc<Shared>) -> Result<(), String> {
-        let sessions = 1 + self.random.below(6);
-        let most = one_of(&mut self.random, &[4, 12, 40, 80]);
-        let txns = 1 + self.random.below(most);
-        let device = one_in(&mut self.random, 3).then(|| Device::start(&self.disk, self.random.below(u64::MAX)));
+        let mut random = self.parts.random(&self.place);
+        let sessions = 1 + random.below(6) as u32;
+        let most = one_of(&mut random, &[4, 12, 40, 80]);
+        let actions = 1 + random.below(most) as u32;
+        let reorders = one_in(&mut random, 3).then(|| self.choices(DEVICE)).flatten();
+        let device = reorders.map(|mut random| Device::start(&self.disk, random.below(u64::MAX)));
         let mut handles = Vec::new();
-        if shared.trouble.is_full() && one_in(&mut self.random, 2) {
-            let (disk, after) = (self.disk.clone(), Duration::from_micros(self.random.below(100_000)));
+        if shared.trouble.is_full() && one_in(&mut random, 2) {
+            let (disk, after) = (self.disk.clone(), Duration::from_micros(random.below(100_000)));
             let heal = move || {
                 device::pause(after);
                 disk.clear_faults();
@@ -301,9 +366,12 @@ impl Lives {
             handles.push(schedule::spawn("space", heal).map_err(|error| error.to_string())?);
         }
         for number in 0..sessions {
-            let (shared, seed) = (shared.clone(), self.random.below(u64::MAX));
-            let body = move || Session::new(&shared, seed, number).run(txns);
-            handles.push(schedule::spawn("session", body).map_err(|error| error.to_string())?);
+            let place = self.place.part(number);
+            if self.parts.has(&place) {
+                let (shared, parts) = (shared.clone(), self.parts.clone());
+                let body = move || Session::new(&shared, &parts, place, number).run(actions);
+                handles.push(schedule::spawn("session", body).map_err(|error| error.to_string())?);
+            }
         }
         // A panic is noted by its hook.
         handles.into_iter().for_each(|handle| drop(handle.join()));

@@ -14,6 +14,7 @@
 
 pub mod check;
 pub mod history;
+pub mod part;
 #[cfg(foreshore_sim)]
 mod rows;
 
@@ -31,4 +32,4 @@ mod session;
 mod work;
 
 #[cfg(foreshore_sim)]
-pub use life::{Report, run};
+pub use life::{Failure, Report, Wanted, run};

@@ -36,21 +36,31 @@ pub(super) fn one_in(random: &mut Random, count: u64) -> bool {
     random.below(count) == 0
 }
 
-/// Options of the database, drawn anew at each start.
-pub(super) fn options(random: &mut Random, disk: &Sim) -> Options {
-    let mut options = Options::new()
-        .memory_limit(one_of(random, &[4 << 20, 4 << 20, 6 << 20, 16 << 20]))
+/// Options of the database, drawn anew at each start; the plainest without `random`.
+pub(super) fn options(random: Option<Random>, disk: &Sim) -> Options {
+    let options = Options::new()
+        .memory_limit(16 << 20)
         .segment_bytes(64 << 10)
-        .log_budget(one_of(random, &[256 << 10, 256 << 10, 1 << 20]))
+        .log_budget(1 << 20)
         .lock_timeout(LOCK_TIMEOUT)
+        .fs(Arc::new(disk.clone()) as Arc<dyn Fs>);
+    match random {
+        Some(mut random) => drawn(options, &mut random),
+        None => options,
+    }
+}
+
+fn drawn(options: Options, random: &mut Random) -> Options {
+    let mut options = options
+        .memory_limit(one_of(random, &[4 << 20, 4 << 20, 6 << 20, 16 << 20]))
+        .log_budget(one_of(random, &[256 << 10, 256 << 10, 1 << 20]))
         .max_transactions(one_of(random, &[64, 64, 1024, 12]))
         .replacement(one_of(random, &ReplacementKind::ALL))
         .status(one_of(random, &StatusKind::ALL))
         .intents(one_of(random, &[IntentKind::Table, IntentKind::Fastpath, IntentKind::Fastpath]))
         .early_release(one_of(random, &RELEASES))
         .growth(one_of(random, &[Growth::Inline, Growth::Ahead, Growth::Ahead]))
-        .profile(one_in(random, 8))
-        .fs(Arc::new(disk.clone()) as Arc<dyn Fs>);
+        .profile(one_in(random, 8));
     // Half of the runs have the default, the other kinds are for measurements.
     if one_in(random, 2) {
         options = options.log_buffer(one_of(random, &BUFFERS)).log_slots(one_of(random, &[1, 2, 4]));

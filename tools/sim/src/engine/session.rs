@@ -2,6 +2,7 @@
 
 use super::check::{Asked, Prepared};
 use super::history::{NEVER, Outcome, Txn};
+use super::part::{Parts, Place};
 use super::plan::{Trouble, one_in, txn_options};
 use crate::Random;
 use foreshore::{Db, Error, Transaction};
@@ -136,19 +137,30 @@ impl Shared {
 /// A session.
 pub(super) struct Session<'s> {
     pub(super) shared: &'s Shared,
+    pub(super) parts: &'s Parts,
+    /// The session, and its action of the moment.
+    place: Place,
+    pub(super) action: Place,
+    /// The choices of the action, or of its operation.
     pub(super) random: Random,
-    number: u64,
+    number: u32,
     prepared: u64,
 }
 
 impl<'s> Session<'s> {
-    pub(super) fn new(shared: &'s Shared, seed: u64, number: u64) -> Self {
-        Self { shared, random: Random::new(seed), number, prepared: 0 }
+    pub(super) fn new(shared: &'s Shared, parts: &'s Parts, place: Place, number: u32) -> Self {
+        let random = parts.random(&place);
+        Self { shared, parts, action: place.clone(), place, random, number, prepared: 0 }
     }
 
-    /// Runs so many transactions, or until the database stops.
-    pub(super) fn run(&mut self, txns: u64) {
-        for _ in 0..txns {
+    /// Runs so many actions, or until the database stops.
+    pub(super) fn run(&mut self, actions: u32) {
+        for number in 0..actions {
+            self.action = self.place.part(number);
+            if !self.parts.has(&self.action) {
+                continue;
+            }
+            self.random = self.parts.random(&self.action);
             let done = match self.random.below(24) {
                 0..=16 => self.transact(),
                 17..=18 => self.read(),

@@ -13,7 +13,14 @@ impl Session<'_> {
     /// The steps of a transaction.
     pub(super) fn work(&mut self, tx: &Transaction, steps: &mut Vec<Step>) -> Result<(), Stop> {
         let mut savepoints: Vec<(Savepoint, usize)> = Vec::new();
-        for _ in 0..1 + self.random.below(7) {
+        let operations = 1 + self.random.below(7) as u32;
+        let after = self.random.clone();
+        for operation in 0..operations {
+            let place = self.action.part(operation);
+            if !self.parts.has(&place) {
+                continue;
+            }
+            self.random = self.parts.random(&place);
             match self.random.below(40) {
                 0 => {
                     let table = self.random.below(3) as u8;
@@ -32,6 +39,7 @@ impl Session<'_> {
                 _ => self.operate(tx, steps)?,
             }
         }
+        self.random = after;
         Ok(())
     }
 
