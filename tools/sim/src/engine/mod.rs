@@ -27,9 +27,11 @@ mod life;
 #[cfg(foreshore_sim)]
 mod plan;
 #[cfg(foreshore_sim)]
+mod run;
+#[cfg(foreshore_sim)]
 mod session;
 #[cfg(foreshore_sim)]
 mod work;
 
 #[cfg(foreshore_sim)]
-pub use life::{Failure, Report, Wanted, run};
+pub use run::{Failure, Report, Wanted, run};
