@@ -10,8 +10,8 @@
 //! **Pace.** The steps of a sweep, which may read a whole table, take half of a thread's time. A step that had nothing
 //! to do is followed by a pause, and the pauses double up to [`PAUSES`].
 //!
-//! **What fails** is given up, and poisons nothing: damage gives up the leaf, want of space or of a session puts the
-//! leaf off.
+//! **What fails** is given up, and poisons nothing: damage gives up the leaf, any other error puts it off behind all
+//! others.
 
 mod held;
 mod walks;
@@ -199,21 +199,28 @@ impl Piece<'_> {
             work.add_range(table, range);
         }
         // Leaves that pass from one writer to the next keep no step busy.
-        let (is_full, mut is_done) = (released.len() >= PIECE, false);
+        let (is_full, mut is_done, mut failed) = (released.len() >= PIECE, false, Ok(()));
         for leaf in released {
-            // After an error it is still held, and nothing keeps it.
-            self.purge_known(work, leaf, Look::Released)?;
+            if let Err(error) = self.purge_known(work, leaf, Look::Released) {
+                work.looked_at(leaf.page, self.now);
+                failed = failed.and(Err(error));
+            }
             is_done |= !work.holds(leaf.page);
         }
         let is_full = is_full && is_done || queued.len() >= PIECE;
-        for (at, &leaf) in queued.iter().enumerate() {
+        for leaf in queued {
             let is_put_off = self.engine.options.background && work.puts_off(leaf, self.now);
             if !is_put_off {
                 self.done.new += 1;
-                self.purge_known(work, leaf, Look::Queued).inspect_err(|_| put_off(work, &queued[at..]))?;
+                if let Err(error) = self.purge_known(work, leaf, Look::Queued) {
+                    // A sweep of its table comes to it again.
+                    work.add_all(leaf.table);
+                    failed = failed.and(Err(error));
+                }
             }
         }
         let swept = self.sweep(work)?;
+        failed?;
         Ok(match () {
             () if is_full => Left::Leaves,
             () if swept => Left::Sweep,
@@ -355,11 +362,6 @@ impl Piece<'_> {
         }
         Ok(leaf)
     }
-}
-
-/// Has leaves that were not come to looked at by sweeps of their tables.
-fn put_off(work: &mut Work, leaves: &[QueuedLeaf]) {
-    leaves.iter().for_each(|leaf| work.add_all(leaf.table));
 }
 
 #[cfg(test)]

@@ -171,8 +171,8 @@ impl Work {
         true
     }
 
-    /// Up to `most` held leaves of each [`Until::kind`] that nothing keeps any more, or that are to be looked at again. Ranges that nothing
-    /// keeps are swept.
+    /// Up to `most` held leaves of each [`Until::kind`] that nothing keeps any more, or that are to be looked at again: those first
+    /// that were looked at longest ago. Ranges that nothing keeps are swept.
     pub(super) fn released(&mut self, may_go: impl Fn(Until) -> bool, most: usize) -> Vec<QueuedLeaf> {
         for sweep in self.sweeps.values_mut() {
             for (kind, held) in sweep.held.iter_mut().enumerate() {
@@ -184,10 +184,20 @@ impl Work {
             }
         }
         let is_due = |held: &Held| held.is_queued && may_go(Until::Time(held.looked + LOOKS));
-        let goes = |(&page, held): (&PageId, &Held)| {
-            (may_go(held.until) || is_due(held)).then_some(QueuedLeaf { table: held.table, page })
+        let oldest = |held: &HashMap<PageId, Held>| {
+            let goes = held.iter().filter(|(_, held)| may_go(held.until) || is_due(held));
+            let mut goes: Vec<_> = goes.map(|(&page, held)| (held.looked, page, held.table)).collect();
+            goes.sort_unstable();
+            goes.truncate(most);
+            goes
         };
-        self.held.iter().flat_map(|held| held.iter().filter_map(goes).take(most)).collect()
+        let oldest = self.held.iter().flat_map(oldest);
+        oldest.map(|(_, page, table)| QueuedLeaf { table, page }).collect()
+    }
+
+    /// Notes that a held leaf was looked at, in vain.
+    pub(super) fn looked_at(&mut self, page: PageId, now: Nanos) {
+        self.held.iter_mut().filter_map(|held| held.get_mut(&page)).for_each(|held| held.looked = now);
     }
 
     /// Comes back to a leaf later.

@@ -1,13 +1,11 @@
-use super::held::MAX_HELD;
 use super::*;
 use crate::{Db, Options, ReadOptions, TableDef};
-use foreshore_base::{PageId, Xid};
-use foreshore_btree::QueuedRange;
 use foreshore_io::{Fs, Mem};
 
 use std::sync::Arc;
 
 mod checks;
+mod turns;
 
 const ROWS: TableDef<u64, &[u8]> = TableDef::new("rows");
 
@@ -278,38 +276,45 @@ fn a_damaged_leaf_is_given_up_alone() {
     assert_eq!(busy(&db, 50), 0);
 }
 
-/// A transaction that stays may hold a leaf, and others remove rows of it.
+/// A read that fails puts one leaf off. What is queued beside it is purged, and the rest of what is held too.
 #[test]
-fn a_leaf_that_is_queued_while_it_is_held_is_looked_at_within_a_second() {
-    let mut work = Work::default();
-    let leaf = QueuedLeaf { table: TableId(7), page: PageId(9) };
-    let at = |millis| Nanos::ZERO + Duration::from_millis(millis);
-    let hold = |work: &mut Work, looked| {
-        let until = Until::Settled(Xid(5));
-        work.hold(leaf.page, b"key", Held { table: leaf.table, until, rows: 1, looked, is_queued: false });
+fn a_leaf_that_fails_puts_no_other_one_off() {
+    const OTHERS: TableDef<u64, u64> = TableDef::new("others");
+    let sim = foreshore_io::Sim::new(1);
+    let fs: Arc<dyn Fs> = Arc::new(sim.clone());
+    let db = options().memory_limit(4 << 20).fs(fs).open("/db").unwrap();
+    type Change<'a> = &'a dyn Fn(&crate::Table<'_, u64, u64>, u64) -> crate::Result<()>;
+    let change = |change: Change<'_>| {
+        db.run(|tx| {
+            let table = tx.open(OTHERS)?;
+            (0..100).try_for_each(|n| change(&table, n))
+        })
+        .unwrap();
+        db.sync().unwrap();
     };
-    let due = |work: &mut Work, now| work.released(|until| matches!(until, Until::Time(time) if time <= now), 8);
-    hold(&mut work, at(500));
-    assert!(due(&mut work, at(5000)).is_empty(), "nothing has come");
-    hold(&mut work, at(5000));
-    assert!(work.puts_off(leaf, at(5100)));
-    assert!(due(&mut work, at(5900)).is_empty(), "it was looked at a moment ago");
-    assert_eq!(due(&mut work, at(6000)), [leaf]);
-    assert_eq!(work.released(|until| until == Until::Settled(Xid(5)), 8), [leaf], "that comes first if it does");
-    hold(&mut work, at(6000));
-    assert!(due(&mut work, at(9000)).is_empty(), "it has been looked at");
-    assert!(!work.puts_off(leaf, at(9000)), "at once");
-    assert!(!work.puts_off(QueuedLeaf { table: TableId(8), ..leaf }, at(6001)), "its page has another life");
-}
-
-#[test]
-fn leaves_that_are_held_for_rows_do_not_starve_those_that_wait_for_a_walk() {
-    let (mut work, table) = (Work::default(), TableId(7));
-    let held = |until| Held { table, until, rows: 0, looked: Nanos::ZERO, is_queued: false };
-    (1..=20).for_each(|page| work.hold(PageId(page), b"key", held(Until::Settled(Xid(page)))));
-    work.hold(PageId(21), b"key", held(Until::Walked(table)));
-    let released = work.released(|_| true, 8);
-    assert!(released.len() == 9 && released.contains(&QueuedLeaf { table, page: PageId(21) }), "{released:?}");
+    let others = || tree(&db, "others").verify().unwrap().ghosts;
+    // The table has been swept as a whole.
+    change(&|table, n| table.insert(n, &n).map(drop));
+    change(&|table, n| table.remove(n).map(drop));
+    steps(&db, 20);
+    assert_eq!(others(), 0);
+    change(&|table, n| table.insert(n, &n).map(drop));
+    fill(&db, 6000, 1000);
+    let reader = db.read_with(ReadOptions::new().latest());
+    reader.open(ROWS).unwrap().get(7).unwrap();
+    remove(&db, 0..100);
+    steps(&db, 20);
+    assert_eq!(db.stats().held.len(), 1);
+    assert_eq!(db.read().open(ROWS).unwrap().iter().count(), 5900, "what is held leaves memory");
+    drop(reader);
+    change(&|table, n| table.remove(n).map(drop));
+    let met = sim.faults_met();
+    sim.inject_read_error(sim.reads(), false);
+    steps(&db, 1);
+    assert_eq!(sim.faults_met() - met, 1, "a held leaf is read first");
+    assert_eq!(others(), 0);
+    steps(&db, 20);
+    assert!(db.stats().held.is_empty() && ghosts(&db) == 0, "{:?}", db.stats().held);
 }
 
 /// Leaves that wait for one writer after another are looked at and held again, which is no reason to go on at once.
@@ -330,49 +335,4 @@ fn leaves_that_pass_from_writer_to_writer_keep_no_step_busy() {
     first.commit().unwrap();
     assert_eq!(busy(&db, 1), 0);
     second.rollback().unwrap();
-}
-
-/// Beyond its bound the purge holds a range of keys of each table. The leaves of a range that was held back from merges may be merged
-/// then.
-#[test]
-fn what_is_held_beyond_the_bound_is_a_range_that_only_widens() {
-    let table = TableId(7);
-    held_beyond_the_bound(table, |xid| Until::Settled(Xid(xid)), false);
-    held_beyond_the_bound(table, |xid| Until::Ended(Xid(xid)), true);
-    held_beyond_the_bound(table, |_| Until::Walked(table), true);
-}
-
-fn held_beyond_the_bound(table: TableId, until: impl Fn(u64) -> Until, is_held_back: bool) {
-    let mut work = Work::default();
-    let held = |xid| Held { table, until: until(xid), rows: 2, looked: Nanos::ZERO, is_queued: false };
-    let (many, more) = (MAX_HELD as u64, 100);
-    for page in 1..=many + more {
-        work.hold(PageId(page), &page.to_be_bytes(), held(page));
-    }
-    let counted = HeldRows { table, leaves: many + more, rows: 2 * (many + more) };
-    assert_eq!(work.held_rows(), [counted]);
-    // The sweep that each table begins with.
-    assert_eq!(work.next_sweep(|_| false), Some(table));
-    assert_eq!(work.sweep_from(table), Some((Vec::new(), false)));
-    work.sweep_to(table, None);
-    assert_eq!(work.next_sweep(|_| false), None);
-    // A range that is queued is swept, and what is held stays.
-    work.add_range(table, QueuedRange { from: vec![5], to: vec![6] });
-    assert_eq!(work.sweep_from(table), Some((vec![5], false)));
-    work.sweep_to(table, Some(vec![6]));
-    // A new range does not begin before the one that is swept has ended.
-    work.add_range(table, QueuedRange { from: vec![1], to: vec![2] });
-    assert_eq!(work.sweep_from(table), Some((vec![6], false)));
-    work.sweep_to(table, None);
-    assert_eq!(work.sweep_from(table), Some((vec![1], false)));
-    work.sweep_to(table, None);
-    assert_eq!(work.held_rows(), [counted]);
-    assert!(work.released(|_| false, usize::MAX).is_empty() && work.next_sweep(|_| false).is_none());
-    // What held it has gone.
-    assert_eq!(work.released(|_| true, usize::MAX).len(), MAX_HELD);
-    assert_eq!(work.sweep_from(table), Some(((many + 1).to_be_bytes().to_vec(), is_held_back)));
-    work.sweep_to(table, Some((many + more).to_be_bytes().to_vec()));
-    assert_eq!(work.sweep_from(table), Some(((many + more).to_be_bytes().to_vec(), is_held_back)));
-    work.sweep_to(table, Some((many + more + 1).to_be_bytes().to_vec()));
-    assert_eq!(work.next_sweep(|_| false), None);
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Table;
+use crate::purge::held::MAX_HELD;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::thread;
