@@ -175,6 +175,7 @@ impl LockManager {
                 if blocker == start {
                     let mut path = vec![owner];
                     while let Some(&last) = path.last().filter(|&&last| last != start) {
+                        assert!(path.len() < from.len(), "the walk of owner {start} does not lead back: {path:?}");
                         path.push(from[last as usize]);
                     }
                     path.reverse();

@@ -58,6 +58,8 @@ impl LockManager {
         self.enter_range_queue(owner.index, row, target);
         let mut entries = self.entries(row);
         let entry = entries.entry(row.0).or_default();
+        let turns = &entry.turns;
+        assert!(!turns.contains(&owner.index), "writer {} enters its turn twice: {turns:?}", owner.index);
         if covers || entry.sharers.has(owner.index) {
             // A turn may be running, if this owner's locks were widened over the key meanwhile. Then both look again,
             // and find each other's work.
@@ -77,6 +79,10 @@ impl LockManager {
 
     fn leave_turn(&self, owner: u32, row: RowHash, table: TableId) {
         self.leave_range_queue(owner, table);
-        self.change_entry(row, |entry| entry.turns.retain(|&writer| writer != owner));
+        self.change_entry(row, |entry| {
+            let at = entry.turns.iter().position(|&writer| writer == owner);
+            assert!(at.is_some(), "writer {owner} leaves the turns {:?}, which it has not entered", entry.turns);
+            at.map(|at| entry.turns.remove(at));
+        });
     }
 }

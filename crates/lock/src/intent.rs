@@ -164,6 +164,8 @@ impl Intents {
             return false;
         }
         debug_assert_eq!(table_of(before), table, "the word is that of the table");
+        let is_weaker = before & STATE == HELD_EXCLUSIVE && !mode.writes();
+        debug_assert!(!is_weaker, "an intent on {table:?} is held exclusive and taken again as {mode:?}");
         if mutant("intent: taken again by a store") {
             // ORDERING: of the mutant.
             entry.store(held(table, mode), Ordering::Release);
@@ -176,6 +178,8 @@ impl Intents {
     /// Of the owner: enters an intent in a free word, and holds it if [`StrongCount::has_let_by`] says so. Otherwise it is to be
     /// made [`free`](Self::free) again.
     pub(crate) fn enter(&self, at: usize, table: TableId, mode: TableMode) {
+        let found = self.find(at);
+        assert!(found == Found::Free, "an intent on {table:?} enters word {at}, which is {found:?}");
         // ORDERING: store, fence, look; the fence is in `has_let_by`.
         self.entries[at].word.store(held(table, mode), Ordering::Relaxed);
     }

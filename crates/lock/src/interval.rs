@@ -177,6 +177,7 @@ impl Intervals {
 
     /// Adds the keys of an interval that is not empty. What it touches becomes one with it.
     pub(crate) fn add(&mut self, mut new: Interval) -> Change {
+        assert!(!new.is_empty(), "an interval without keys is added: {new:?}");
         let first = self.list.partition_point(|old| old.high.as_ref().is_some_and(|high| *high < new.low));
         let touches = |old: &Interval| new.high.as_ref().is_none_or(|high| *high >= old.low);
         let behind = first + self.list[first..].partition_point(touches);
@@ -186,6 +187,7 @@ impl Intervals {
         self.bytes += new.len();
         let removed: Vec<Interval> = self.list.splice(first..behind, [new.clone()]).collect();
         self.bytes -= removed.iter().map(Interval::len).sum::<usize>();
+        debug_assert!(self.is_sound(), "{new:?} was added: {self:?}");
         Change { removed, added: vec![new] }
     }
 
@@ -198,6 +200,7 @@ impl Intervals {
         }
         self.bytes = self.bytes - whole.len() + change.removed.iter().map(Interval::len).sum::<usize>();
         self.list.splice(at..=at, change.removed.iter().cloned());
+        debug_assert!(self.is_sound(), "{change:?} was taken back: {self:?}");
         true
     }
 
@@ -248,7 +251,14 @@ impl Intervals {
         change.added.extend(kept.last().filter(|_| is_merged).cloned());
         self.list = kept;
         self.bytes = self.list.iter().map(Interval::len).sum();
+        debug_assert!(self.is_sound() && self.list.len() == most, "{change:?} left {self:?}, {most} were to stay");
         change
+    }
+
+    /// Whether the intervals are in order, none touches the next one, and their bytes are counted.
+    fn is_sound(&self) -> bool {
+        let apart = |pair: &[Interval]| pair[0].high.as_ref().is_some_and(|high| *high < pair[1].low);
+        self.list.windows(2).all(apart) && self.bytes == self.list.iter().map(Interval::len).sum::<usize>()
     }
 
     /// Bytes that all bounds between the first low bound and the last one have in front.

@@ -61,6 +61,7 @@ impl IntervalTree {
             }
         };
         self.renew(new);
+        debug_assert!(!self.free.contains(&new), "node {new} is in the tree and free: {:?}", self.free);
         let (before, behind) = self.split(self.root, low.low(), owner);
         let before = self.merge(before, new);
         self.root = self.merge(before, behind);
@@ -103,7 +104,6 @@ impl IntervalTree {
     }
 
     /// Intervals in it.
-    #[cfg(all(test, not(foreshore_loom)))]
     pub(crate) fn len(&self) -> usize {
         self.nodes.len() - self.free.len()
     }
@@ -181,6 +181,7 @@ impl IntervalTree {
         let Node { left, right, .. } = *self.node(at);
         if self.is(at, low, owner) {
             self.node_mut(at).interval = Interval::default();
+            debug_assert!(!self.free.contains(&at), "node {at} is freed twice");
             self.free.push(at);
             return self.merge(left, right);
         }

@@ -189,7 +189,7 @@ impl LockManager {
         for row in owner.end_term() {
             self.park.unpark_one(row.park_key(), 0);
         }
-        debug_assert!(owner.is_idle());
+        debug_assert!(owner.is_idle(), "owner {} has finished with locks: {owner:?}", owner.index);
     }
 
     /// Releases the shared locks of `owner` before the others, at its commit: those of keys, and those of tables in
@@ -209,6 +209,7 @@ impl LockManager {
 
     /// Releases point locks and intervals.
     fn release_keys(&self, owner: &mut Owner) {
+        debug_assert_eq!(owner.charged, owner.charged_by_parts(), "units charged to owner {}", owner.index);
         for row in owner.shares.drain() {
             self.release_share(owner.index, row);
         }

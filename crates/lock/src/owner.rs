@@ -162,6 +162,7 @@ impl Slots {
 
     fn take(&self) -> Option<u32> {
         let index = self.free.lock().pop()?;
+        debug_assert!(!self.get(index).shown().leased, "owner {index} is leased while its transaction runs");
         // ORDERING: raise; pairs with `used`.
         self.used.fetch_max(index + 1, Ordering::AcqRel);
         Some(index)
@@ -173,7 +174,10 @@ impl Slots {
     }
 
     fn give_back(&self, index: u32) {
-        self.free.lock().push(index);
+        let mut free = self.free.lock();
+        assert!(free.len() < self.slots.len(), "owner {index} is given back: all {} are free", free.len());
+        debug_assert!(!free.contains(&index), "owner {index} is given back twice");
+        free.push(index);
     }
 
     /// The slot and term of the transaction with `xid`, with its slot locked; `None` once it has finished.
@@ -243,8 +247,11 @@ impl Owner {
     /// As [`begin`](Self::begin).
     pub fn begin_attempt(&mut self, label: &'static str, attempt: Attempt) {
         assert!(self.is_idle(), "a transaction begins without locks");
+        assert_eq!(self.charged, 0, "owner {} begins with lock memory charged and no locks", self.index);
         (self.began, self.thread, self.undo_bytes) = (self.manager.now(), Some(thread_index()), 0);
         let mut shown = self.slot().shown();
+        let (index, wait, rows) = (self.index, shown.wait, shown.rows.len());
+        assert!(wait == Wait::Nothing && rows == 0, "owner {index} begins with the wait {wait:?} and {rows} debts");
         (shown.label, shown.began, shown.leased) = (label, self.began, true);
         (shown.first, shown.losses) = (attempt.first.unwrap_or(self.began), attempt.losses);
         self.slot().set_thread(self.thread);
@@ -273,7 +280,11 @@ impl Owner {
     pub fn set_xid(&mut self, xid: Xid) {
         assert!(xid > Xid::ZERO, "zero means no transaction");
         let slot = self.slot();
-        let _shown = slot.shown();
+        let shown = slot.shown();
+        assert!(shown.leased, "owner {} shows transaction {xid} and none has begun", self.index);
+        // ORDERING: Relaxed, written under the lock that is held.
+        let before = slot.xid.load(Ordering::Relaxed);
+        assert_eq!(before, 0, "owner {} shows transaction {xid} beside an earlier one", self.index);
         // ORDERING: publish, pairs with `Slots::find`: who finds this xid in place of an earlier one sees that one's end.
         slot.xid.store(xid.0, Ordering::Release);
     }
@@ -301,7 +312,9 @@ impl Owner {
 
     /// Notes what its intervals in a table take now.
     pub(crate) fn note_ranges(&mut self, table: TableId, cost: usize) {
-        self.charged = self.charged - self.ranges_cost(table) + cost;
+        let (charged, before) = (self.charged, self.ranges_cost(table));
+        assert!(before <= charged, "intervals in {table:?} take {before} of the {charged} units charged to all locks");
+        self.charged = charged - before + cost;
         match self.ranges.iter_mut().find(|(id, _)| *id == table) {
             Some((_, noted)) => *noted = cost,
             None => self.ranges.push((table, cost)),
@@ -312,6 +325,11 @@ impl Owner {
         self.manager.slots.get(self.index)
     }
 
+    /// What its locks take of its share, added up anew.
+    pub(crate) fn charged_by_parts(&self) -> usize {
+        self.shares.cost() + self.ranges.iter().map(|&(_, cost)| cost).sum::<usize>()
+    }
+
     pub(crate) fn is_idle(&self) -> bool {
         self.tables.is_empty() && self.shares.is_empty() && self.ranges.is_empty() && self.turn.is_none()
     }
@@ -320,6 +338,8 @@ impl Owner {
     pub(crate) fn begin_wait(&self, wait: Wait, what: &What<'_>) {
         let named = Some(what.named());
         let mut shown = self.slot().shown();
+        let before = shown.wait;
+        assert!(before == Wait::Nothing, "owner {} begins the wait {wait:?} within {before:?}", self.index);
         (shown.wait, shown.named) = (wait, named);
         shown.wait_no += 1;
         shown.undo_bytes = self.undo_bytes;

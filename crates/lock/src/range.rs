@@ -274,6 +274,8 @@ impl LockManager {
     pub(crate) fn enter_range_queue(&self, owner: u32, row: RowHash, target: Target<'_>) {
         let mut tables = self.range_shard(target.table).tables.lock();
         let ranges = tables.entry(target.table).or_default();
+        let is_new = ranges.queued.iter().all(|writer| writer.owner != owner);
+        assert!(is_new, "writer {owner} is queued twice in {:?}: {:?}", target.table, ranges.queued);
         ranges.queued.push(Queued { owner, row, key: target.key.to_vec() });
     }
 

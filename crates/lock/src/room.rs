@@ -32,6 +32,7 @@ impl Room {
     /// Units that an owner with `has` units may use after it has taken more; `None` if its share is spent.
     pub(crate) fn more(&self, has: usize) -> Option<usize> {
         let step = self.own.max(1);
+        assert!(self.own <= has, "an owner has {has} units for locks, fewer than its own {}", self.own);
         if has + step > self.own + self.common.div_ceil(4).min(MOST_TAKEN) {
             return None;
         }
@@ -46,7 +47,8 @@ impl Room {
         if has > self.own {
             rmw::contended(1);
             // ORDERING: as in `more`.
-            self.left.fetch_add(has - self.own, Ordering::Relaxed);
+            let left = self.left.fetch_add(has - self.own, Ordering::Relaxed) + has - self.own;
+            assert!(left <= self.common, "{} of {} common units for locks are left", left, self.common);
         }
         self.own
     }

@@ -53,6 +53,7 @@ impl Sharers {
     }
 
     fn insert(&mut self, owner: u32) {
+        debug_assert!(!self.has(owner), "owner {owner} enters its shared lock of a row twice");
         match self.first {
             None => self.first = Some(owner),
             Some(_) => self.more.push(owner),
@@ -167,6 +168,7 @@ impl LockManager {
         if let NewShare(Some(row)) = share
             && let Some(cost) = owner.shares.remove(row)
         {
+            assert!(cost <= owner.charged, "a lock of {cost} units goes, {} are charged", owner.charged);
             owner.charged -= cost;
             self.release_share(owner.index, row);
         }
@@ -198,6 +200,8 @@ impl LockManager {
     /// Enters a lock that its owner does not have.
     pub(crate) fn enter(&self, owner: &mut Owner, mut entries: Entries<'_>, row: RowHash, target: Target<'_>) {
         let entry = entries.entry(row.0).or_default();
+        let turns = &entry.turns;
+        debug_assert!(entry.admits(owner.index), "reader {} enters before the writers {turns:?}", owner.index);
         entry.waiting.retain(|&reader| reader != owner.index);
         entry.sharers.insert(owner.index);
         drop(entries);

@@ -73,6 +73,7 @@ impl Shares {
     /// Adds a lock, and returns what it takes of the share.
     pub(crate) fn push(&mut self, row: RowHash, target: Target<'_>) -> usize {
         let position = |len: usize| u32::try_from(len).expect("a share is far smaller than 4 GiB");
+        debug_assert!(!self.has(row), "a row of {:?} is listed twice", target.table);
         let (at, len) = (position(self.keys.len()), position(target.key.len()));
         self.keys.extend_from_slice(target.key);
         self.list.push(Share { row, table: target.table, at, len });
@@ -89,6 +90,8 @@ impl Shares {
         let at = self.list.iter().rposition(|share| share.row == row)?;
         let share = self.list.swap_remove(at);
         self.rows.remove(&row);
+        let (rows, list) = (self.rows.len(), self.list.len());
+        assert!(rows == 0 || rows == list, "a set of {rows} rows beside a list of {list} point locks");
         // What is given up is mostly what was added last.
         if (share.at + share.len) as usize == self.keys.len() {
             self.keys.truncate(share.at as usize);
@@ -121,6 +124,11 @@ impl Shares {
         self.keys.clear();
         self.rows = HashSet::default();
         self.list.drain(..).map(|share| share.row)
+    }
+
+    /// What all of them take of the share.
+    pub(crate) fn cost(&self) -> usize {
+        self.iter().map(|(_, key)| cost(key.len())).sum()
     }
 
     /// What those of a table take of the share.
@@ -173,6 +181,7 @@ impl LockManager {
         let Some(hull) = hull else { return };
         owner.widened += 1;
         let (rows, cost) = taken.map_or_else(Default::default, |(rows, cost, _)| (rows, cost));
+        assert!(cost <= owner.charged, "locks of {cost} units are merged, {} are charged", owner.charged);
         owner.charged -= cost;
         let too_early = mutant("range: point locks go before they are merged");
         if too_early {

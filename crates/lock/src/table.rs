@@ -111,11 +111,16 @@ impl TableHead {
         if let Some(held) = request.upgrade {
             self.remove_holder(request.owner, held);
         }
-        self.add_holder(request.owner, request.mode);
-        if request.mode.reads_all() { self.tag } else { Csn::ZERO }
+        let (mode, holders) = (request.mode, &self.holders);
+        let mut others = TableMode::ALL.into_iter().filter(|&other| self.counts[other as usize] > 0);
+        assert!(others.all(|other| mode.is_compatible(other)), "{mode:?} is granted beside {holders:?}");
+        self.add_holder(request.owner, mode);
+        if mode.reads_all() { self.tag } else { Csn::ZERO }
     }
 
     fn add_holder(&mut self, owner: u32, mode: TableMode) {
+        let is_new = self.holders.iter().all(|&(holder, _)| holder != owner);
+        debug_assert!(is_new, "owner {owner} gets {mode:?} beside its lock in {:?}", self.holders);
         self.holders.push((owner, mode));
         self.counts[mode as usize] += 1;
     }
@@ -123,7 +128,15 @@ impl TableHead {
     fn remove_holder(&mut self, owner: u32, mode: TableMode) {
         let at = self.holders.iter().rposition(|&held| held == (owner, mode));
         self.holders.swap_remove(at.expect("a lock that is released is held"));
+        assert!(self.counts[mode as usize] > 0, "owner {owner} releases {mode:?}, the counts are {:?}", self.counts);
         self.counts[mode as usize] -= 1;
+        let counted: u32 = self.counts.iter().sum();
+        assert_eq!(
+            counted as usize,
+            self.holders.len(),
+            "counts of a table's holders after {owner}: {:?}",
+            self.counts
+        );
     }
 
     /// Makes a word of this table free, for its owner.
@@ -184,7 +197,10 @@ impl LockManager {
         }
         let upgrades = head.queue.iter().take_while(|before| before.upgrade.is_some()).count();
         let at = if request.upgrade.is_some() { upgrades } else { head.queue.len() };
+        debug_assert!(head.position(request.owner).is_none(), "owner {} queues twice for {table:?}", request.owner);
         head.queue.insert(at, request);
+        let is_ordered = head.queue.iter().is_sorted_by_key(|queued| queued.upgrade.is_none());
+        debug_assert!(is_ordered, "{table:?}: an upgrade waits behind a new request: {:?}", head.queue);
         None
     }
 
@@ -224,7 +240,10 @@ impl LockManager {
         let shard = self.table_shard(table);
         let mut heads = shard.heads.lock();
         let head = heads.get_mut(&table).expect("a table with a request has a head");
+        let before = head.queue.len();
         head.queue.retain(|queued| queued.owner != request.owner);
+        let left = before - head.queue.len();
+        assert_eq!(left, 1, "requests of owner {} that leave the queue of {table:?}", request.owner);
         shard.end_request(request.mode);
         let woken = head.grantable();
         drop(heads);

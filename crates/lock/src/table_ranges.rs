@@ -116,7 +116,9 @@ impl TableRanges {
         if is_merged {
             update(&mut self.by_key, owner, &held.merge_down_to(most.min(MERGED)));
         }
-        Addition { is_first: found.is_err(), is_merged, cost: cost_of(held), change }
+        let cost = cost_of(held);
+        debug_assert!(self.is_sound(), "an interval of owner {owner} was added: {self:?}");
+        Addition { is_first: found.is_err(), is_merged, cost, change }
     }
 
     /// Takes back an addition to the intervals of `owner`, the newest one first, if they have not been merged since. Returns what is
@@ -128,11 +130,18 @@ impl TableRanges {
             let Change { removed, added } = change;
             update(&mut self.by_key, owner, &Change { removed: added, added: removed });
         }
-        if held.is_empty() {
+        let left = (!held.is_empty()).then(|| cost_of(held));
+        if left.is_none() {
             self.held.remove(at);
-            return None;
         }
-        Some(cost_of(held))
+        debug_assert!(self.is_sound(), "an interval of owner {owner} was taken back: {self:?}");
+        left
+    }
+
+    /// Whether the owners are in order, and the tree has as many intervals as they.
+    fn is_sound(&self) -> bool {
+        let held: usize = self.held.iter().map(|(_, intervals)| intervals.len()).sum();
+        self.held.is_sorted_by(|(a, _), (b, _)| a < b) && self.by_key.len() == held
     }
 
     /// Takes out some intervals of `owner`, which has some. What is dropped with the result is left for a caller without the latch.
@@ -152,6 +161,7 @@ impl TableRanges {
         if is_done {
             self.held.remove(at);
         }
+        debug_assert!(self.is_sound(), "intervals of owner {owner} were released: {self:?}");
         Removal { is_done, _intervals: intervals, _tree: IntervalTree::default() }
     }
 
