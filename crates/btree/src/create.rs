@@ -17,7 +17,7 @@ use foreshore_buffer::format::UNDOABLE;
 use foreshore_buffer::{ExclusiveGuard, change_cost};
 use foreshore_lock::TableMode;
 use foreshore_space::{CATALOGUE_ROOT, Purpose};
-use foreshore_txn::{RowHolder, Txn, UndoContext, UndoEntry, Undoable};
+use foreshore_txn::{RowHolder, Txn, UndoContext, UndoEntry, UndoPtr, Undoable};
 use foreshore_wal::{Dep, Session};
 
 /// Largest body of the creation of a table or of its undo.
@@ -139,6 +139,7 @@ impl Tree {
         let (mut root, mut map) = (new.page.exclusive(), new.map.exclusive());
         let mut body = Vec::with_capacity(MAX_CREATE_BODY);
         CreateTable { root: root.pid(), table, row: RowChange { kind, body: row } }.encode(&mut body);
+        assert!(body.len() <= MAX_CREATE_BODY, "a new table logs {} of {MAX_CREATE_BODY} bytes", body.len());
         let pages = [leaf.pid(), root.pid(), map.pid()];
         let record = record(TreeKind::CreateTable, UNDOABLE, 0b010, self.table, &pages, &body);
         self.trees.apply(&record, &mut [leaf, &mut root, &mut map])?;
@@ -146,6 +147,7 @@ impl Tree {
         let change =
             Undoable { kind: TreeKind::CreateTable as u8, table: self.table, body: &body, before, structure: 0 };
         let undo = txn.push_undo(&change);
+        assert_ne!(undo, UndoPtr::NULL, "a table is created and has no undo entry");
         txn.log_change(&to_log(&record, &[&body]), Dep::none(), &mut [leaf, &mut root, &mut map]);
         self.point_to_undo(leaf, key, undo)
     }

@@ -23,6 +23,7 @@
 //! another thread has latched while another one is latched here, unless it is pinned: a thread waits with a latch only for a
 //! page that stays.
 
+use crate::format::MAX_LEVEL;
 use crate::node::{Damage, Goal, NodeView};
 use crate::tree::{Structure, Tree};
 use foreshore_base::{Error, PageId, Result};
@@ -263,7 +264,10 @@ impl Tree {
                     let pin = if missing == level { G::pin } else { Pool::pin };
                     pins.retain(|&(pinned, _)| pinned != missing);
                     match pin(self.pool(), pid) {
-                        Ok(pin) => pins.push((missing, pin)),
+                        Ok(pin) => {
+                            pins.push((missing, pin));
+                            assert!(pins.len() <= usize::from(MAX_LEVEL) + 1, "{} pins on one way down", pins.len());
+                        }
                         // It may have been merged away since it was found, and cut off. If not, the same way leads to
                         // it.
                         Err(Error::Corrupted { .. }) if refused != Some(pid) => refused = Some(pid),

@@ -93,6 +93,7 @@ impl Tree {
             let is_last = self.parse(leaf.pid(), &leaf)?.len() == 1 && leaf.pid() != self.root;
             let mut body = Vec::with_capacity(MAX_DROP_BODY);
             DropTable { root: table.root, row: if is_last { ghost } else { erase } }.encode(&mut body);
+            assert!(body.len() <= MAX_DROP_BODY, "the end of a table logs {} of {MAX_DROP_BODY} bytes", body.len());
             let mut map = map.exclusive();
             let record = record(TreeKind::DropTable, 0, 0, self.table, &[leaf.pid(), map.pid()], &body);
             let dep = Dep::none().freed(lsn).observed(dropped);

@@ -58,6 +58,14 @@ impl TableEnd {
     }
 
     fn set(&self, stage: Stage) {
+        let before = self.stage();
+        let is_next = match (before, stage) {
+            (Stage::InUse, Stage::Dropping(xid)) => xid > Xid::ZERO,
+            (Stage::Dropping(_), Stage::Dropped(csn)) => csn > Csn::ZERO,
+            (Stage::InUse, Stage::Withdrawn) => true,
+            _ => false,
+        };
+        assert!(is_next, "a table goes from {before:?} to {stage:?}");
         let word = match stage {
             Stage::InUse => 0,
             Stage::Dropping(xid) => xid.0 << 2 | 1,

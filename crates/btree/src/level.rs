@@ -16,8 +16,8 @@
 //! Programming*, volume 3, section 6.2.4), done where rows leave and not where they come.
 
 use crate::descend::Unlinked;
-use crate::merge::{MAX_ABSORB_BODY, MOST, Merging, Pair, is_open};
-use crate::node::{Damage, Node, build_part, encode_image, give_away, separator};
+use crate::merge::{MAX_ABSORB_BODY, MOST, Merging, Pair, is_marked, is_open};
+use crate::node::{Damage, Node, build_part, encode_image, give_away, is_sound, separator};
 use crate::record::{Absorb, TreeKind};
 use crate::split::MAX_LINK_BODY;
 use crate::tree::{Structure, Tree, record};
@@ -100,8 +100,13 @@ impl Tree {
         let mut copy = [0; PAGE_SIZE];
         copy.copy_from_slice(right);
         give_away(&mut copy, &body[front..]).map_err(damage)?;
+        let were_sound = cfg!(debug_assertions) && is_sound(left) && is_sound(right);
+        assert!(body.len() <= MAX_ABSORB_BODY, "a shift from {pid} logs {} of {MAX_ABSORB_BODY} bytes", body.len());
+        debug_assert!(is_marked(left, pid), "rows are shifted from {pid} to {} while it is linked", left.pid());
         let record = record(TreeKind::Shift, 0, 0, self.table, &[left.pid(), pid], &body);
         structure.apply(&self.trees, &record, &mut [left, right], Dep::none())?;
+        debug_assert!(!were_sound || is_sound(left) && is_sound(right), "the shift from {pid} has damaged a leaf");
+        debug_assert!(is_marked(left, pid), "{} is not marked for the link to {pid} after a shift", left.pid());
         self.note_ghosts_of(left.pid(), &self.parse(left.pid(), left)?);
         self.trees.counters().shifts.add(1);
         Ok(Some(low))
@@ -118,6 +123,7 @@ fn first_rows(leaf: &Node<'_>, most: usize) -> Result<(usize, usize), Damage> {
         }
         (sum, count) = (sum + more, count + 1);
     }
+    assert!(sum <= most && count <= leaf.len(), "{count} of {} rows with {sum} of {most} bytes go", leaf.len());
     Ok((sum, count))
 }
 

@@ -72,6 +72,7 @@ impl LeafQueue {
     /// Adds a leaf unless it is there. `low` gives the key at which it begins.
     #[inline]
     pub(crate) fn add(&self, table: TableId, page: PageId, low: impl FnOnce() -> Vec<u8>) {
+        debug_assert!(0 < page.0 && page.0 >> 32 == 0, "page {page} of {table:?} does not fit a slot of the queue");
         let word = u64::from(table.0) << 32 | page.0;
         let bucket = &self.buckets[(page.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % BUCKETS];
         // ORDERING: hint. A leaf that is about to be taken out is added again by the operation that meets it next.
@@ -95,6 +96,7 @@ impl LeafQueue {
             } else if low > range.to {
                 range.to = low;
             }
+            debug_assert!(range.from <= range.to, "the queued range of {table:?} is empty: {range:?}");
         }
         if !mutant("queue: no fence before the look at the purge") {
             // ORDERING: store, fence, look: pairs with the fence of `sleep`.

@@ -37,6 +37,8 @@ pub(crate) const GHOST_BODY: usize = 16;
 pub(crate) fn to_ghost(key: &[u8]) -> Vec<u8> {
     let mut body = Vec::with_capacity(key.len() + GHOST_BODY);
     RowRestore { owner: GONE.owner(), key, prefix: 0, cut: 0, middle: &[] }.encode(&mut body);
+    let more = body.len() - key.len();
+    assert!(more <= 2 + GHOST_BODY, "the body that leaves a ghost is {more} bytes longer than its key");
     body
 }
 

@@ -205,6 +205,10 @@ impl Trees {
         let structure = structure_cost(change.old.len().saturating_sub(change.cut));
         let undo = Undoable { kind: kind as u8, table: logged.table, body, before: earlier, structure };
         let pointer = again.enter(&undo, logged.lsn);
+        assert!(
+            pointer != UndoPtr::NULL && pointer != previous,
+            "a row held again leads from {previous:?} to {pointer:?}"
+        );
         let pid = leaf.pid();
         let damage = |why| self.corrupted(pid, why);
         let node = tree.parse(pid, &leaf)?;

@@ -252,7 +252,9 @@ impl Tree {
         };
         if let Some(new) = new {
             if !node::fits(&node, at, new.len()).map_err(damage)? {
-                return Ok(Try::Full(new.len() - row.value.len()));
+                let (new, old) = (new.len(), row.value.len());
+                assert!(new > old, "a value of {new} bytes does not fit where one of {old} bytes is");
+                return Ok(Try::Full(new - old));
             }
         } else if ghost {
             return Ok(Try::Absent);
@@ -317,6 +319,7 @@ impl Tree {
         found: Found,
     ) -> Result<bool> {
         let pid = leaf.pid();
+        assert_ne!(found.header.xid, xid, "a transaction takes a row of {pid} that is its own");
         let mut put = |header| node::set_header(leaf, found.at, header).map_err(|why| self.corrupted(pid, why));
         put(RowHeader { xid, ..found.header })?;
         if txn.shared_by_other(Target::row(self.table, key)) {
@@ -344,6 +347,7 @@ impl Tree {
         let change = Undoable { kind: TreeKind::RowLock as u8, table: self.table, body: &body, before, structure: 0 };
         let undo = txn.push_undo(&change).bits();
         let pid = leaf.pid();
+        assert_ne!(undo, UndoPtr::NULL.bits(), "a row of {pid} is locked and has no undo entry");
         node::set_header(leaf, found.at, RowHeader { xid, flags: found.header.flags, undo })
             .map_err(|why| self.corrupted(pid, why))?;
         leaf.mark_dirty();
@@ -361,6 +365,8 @@ impl Tree {
     ) -> Result<()> {
         let pid = leaf.pid();
         let (body, undo) = logged.parts();
+        let most = ROW_BODY + key.len() + 2 * MAX_VALUE;
+        debug_assert!(body.len() <= most && undo.len() <= most, "a row logs {} + {} bytes", body.len(), undo.len());
         let record = record(logged.kind, UNDOABLE, 0, self.table, &[pid], body);
         // Refused before anything is changed, so no undo entry is left without its change.
         self.trees.apply(&record, &mut [leaf])?;
@@ -372,6 +378,7 @@ impl Tree {
             structure: structure_cost(logged.grows),
         };
         let undo = txn.push_undo(&undo);
+        assert_ne!(undo, UndoPtr::NULL, "a row of {pid} is written and has no undo entry");
         txn.log_change(&to_log(&record, &[body]), Dep::none(), &mut [leaf]);
         self.point_to_undo(leaf, key, undo)
     }

@@ -89,6 +89,11 @@ impl TxnManager {
 
     /// Takes the lease of a transaction that has ended with commit number `csn`; zero if it was taken back.
     pub(crate) fn give_back(&self, mut lease: Box<Lease>, csn: Csn) {
+        let entries = lease.undo.entries();
+        assert!(
+            csn > Csn::ZERO || entries == 0,
+            "a transaction ends without a commit and keeps {entries} undo entries"
+        );
         lease.undo.end(csn);
         lease.session.end_undo_log();
         lease.session.release();

@@ -107,10 +107,13 @@ impl Xids {
         }
         assert!(next < MAX_XID, "the xids are used up");
         // Noted before it is appended, under the lock: a checkpoint that does not find it here precedes its record.
+        let before = (ceiling.logged, ceiling.lsn);
         ceiling.logged = (next + self.block).min(MAX_XID);
+        assert!(before.0 <= ceiling.logged, "the ceiling falls from {} to {}", before.0, ceiling.logged);
         let body = ceiling.logged.to_le_bytes();
         let record = Record { tag: 0, flags: 0, parts: &[&encode_mark(XID_CEILING), &body] };
         ceiling.lsn = session.append(record, Dep::none());
+        assert!(before.1 < ceiling.lsn, "the ceiling at {} comes before the last one at {}", ceiling.lsn, before.1);
         // ORDERING: hint, see `is_near`.
         self.raise_at.store(ceiling.logged - self.block / 2, Ordering::Relaxed);
         Some(ceiling.lsn)

@@ -82,6 +82,7 @@ impl Txn {
         }
         let csn =
             manager.window.commit(xid, lsn.csn(), |least| lift(&manager.log, &mut lease.session, tag, lsn, least));
+        assert!(lsn.csn() <= csn, "{xid} commits as {csn}, below its record at {lsn}");
         manager.active.leave(lease.owner.index());
         if hand_over {
             manager.log.flush_soon(&mut lease.session, csn.lsn());
@@ -145,6 +146,7 @@ impl Txn {
 
     /// Commits a transaction that has changed no row, and has locked none or put their headers back, at its `place`.
     fn end_unlogged(mut self, place: Csn, hand_over: bool, then: impl FnOnce(Csn)) -> CommitTicket {
+        assert_eq!(self.last_lsn, Lsn::ZERO, "the last record of a transaction that ends without one of its commit");
         let mut lease = self.lease.take().expect("a running transaction has its lease");
         let (ticket, session) = (self.unlogged_ticket(&mut lease, place, hand_over), lease.session.number());
         let manager = &self.manager;
@@ -231,8 +233,11 @@ impl TxnManager {
         if *last_lsn < context.last_lsn() {
             *copy_cost = None;
         }
+        assert!(*last_lsn <= context.last_lsn(), "a rollback goes back from {last_lsn} to {}", context.last_lsn());
         *last_lsn = context.last_lsn();
         undone?;
+        let left = undo.entries();
+        assert!(left == 0 && undo.newest() == UndoPtr::NULL, "{xid} is rolled back and has {left} undo entries");
         if let Some(cause) = lost {
             return Err(Stop::Waits(cause.clone()));
         }

@@ -42,7 +42,9 @@ impl Extra {
     }
 
     fn give_back(&mut self, at: usize) {
-        self.free.insert(at);
+        assert!(at < self.end, "extra slot {at} is released, those from {} on are not in use", self.end);
+        let is_new = self.free.insert(at);
+        assert!(is_new, "extra slot {at} is released twice");
         while self.end > 0 && self.free.remove(&(self.end - 1)) {
             self.end -= 1;
         }

@@ -85,7 +85,9 @@ impl Leases {
 
     /// Takes a lease back.
     pub(crate) fn give_back(&self, lease: Box<Lease>) {
-        self.lock(lease.home).idle.push(lease);
+        let mut shard = self.lock(lease.home);
+        assert!(shard.idle.len() < self.most, "{} leases are idle, and one comes back", shard.idle.len());
+        shard.idle.push(lease);
     }
 
     /// How many there are.
@@ -103,7 +105,9 @@ impl Leases {
 
     /// The one that was to be made was not.
     pub(crate) fn not_made(&self) {
-        *self.left.lock() += 1;
+        let mut left = self.left.lock();
+        assert!(*left < self.most, "{} of {} leases are left, and one was not made", *left, self.most);
+        *left += 1;
     }
 
     /// An idle lease of any shard. `None`: at one moment all leases were in use.

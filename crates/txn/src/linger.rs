@@ -81,7 +81,11 @@ impl Lingers {
 impl Drop for Lingers {
     /// After the lease has come back, or is lost by a panic: who waits looks again.
     fn drop(&mut self) {
-        self.manager.leases(self.is_own).lingering.lock().now -= 1;
+        {
+            let mut lingering = self.manager.leases(self.is_own).lingering.lock();
+            assert!(lingering.now > 0, "a lease comes back, and none of {} is held any more", lingering.ever);
+            lingering.now -= 1;
+        }
         if !mutant("leases: one comes back without a word") {
             // All: who finds it taken again may have nothing left to wait for.
             self.manager.returned.notify_all();

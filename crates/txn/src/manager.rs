@@ -225,7 +225,9 @@ impl TxnManager {
         let next_xid = self.xids.next();
         let active = self.void_left(next_xid).iter().map(|active| (active.xid, active.first_group)).collect();
         let (clock, window_lo) = (self.clock(), self.window.lo());
-        CheckpointView { next_xid, active, ceiling: self.xids.ceiling(), clock, window_lo }
+        let ceiling = self.xids.ceiling();
+        assert!(next_xid <= ceiling, "a checkpoint with the xid {next_xid} next, and {ceiling} as the ceiling");
+        CheckpointView { next_xid, active, ceiling, clock, window_lo }
     }
 
     /// The first record of the transaction with this number of an owner is about to be appended.

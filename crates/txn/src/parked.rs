@@ -113,6 +113,9 @@ impl ParkedList {
 
     fn add(&self, parked: Parked) {
         let mut list = self.list.lock();
+        let xid = parked.rollback.xid;
+        let is_new = list.waiting.iter().all(|other| other.rollback.xid != xid);
+        assert!(is_new, "the rollback of {xid} is parked twice");
         list.waiting.push_back(parked);
         self.note_count(&list);
     }
@@ -132,6 +135,7 @@ impl ParkedList {
     /// One that was taken out has ended or is back in the list.
     fn end_try(&self) {
         let mut list = self.list.lock();
+        assert!(list.tried > 0, "a rollback comes back to {} parked ones, and none was tried", list.waiting.len());
         list.tried -= 1;
         self.note_count(&list);
     }

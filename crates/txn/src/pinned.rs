@@ -85,6 +85,7 @@ impl PinnedXids {
 
     /// Pins an xid. By the slider, which has seen that there is room, before it raises the start of the window over `xid`.
     pub(crate) fn add(&self, xid: Xid) {
+        debug_assert!(self.all().all(|pinned| pinned != xid), "{xid} is pinned twice");
         let slot = self.slots.iter().position(|slot| at(slot) == Xid::ZERO).expect("room for a pinned xid");
         // ORDERING: Relaxed, the raise of the window's start publishes all of this (rule 1).
         self.slots[slot].store(xid.0, Ordering::Relaxed);
@@ -102,6 +103,7 @@ impl PinnedXids {
         // ORDERING: Release, pairs with `at`: a reader that misses the xid finds its late commit.
         self.slots[slot].store(0, Ordering::Release);
         self.cover();
+        debug_assert!(self.all().all(|pinned| pinned != xid), "{xid} is unpinned and still in the list");
     }
 
     /// Fits the bounds to what is left. By the slider.

@@ -56,6 +56,8 @@ impl Pins {
 
     /// The session touches nothing any more.
     pub(crate) fn unpin(&self, index: usize) {
+        // ORDERING: Relaxed, the session's own.
+        debug_assert!(self.slots[index].load(Ordering::Relaxed) > 0, "session {index} gives up a pin that it has not");
         // ORDERING: Release, what was touched comes before; pairs with `announce`.
         self.slots[index].store(0, Ordering::Release);
     }

@@ -120,6 +120,7 @@ impl Txn {
         };
         let appended = self.session().append_large_after(record, dep, before);
         let lsn = appended.map_err(|error| self.by_deadline(manager.name_log_holder(error)))?;
+        assert!(self.last_lsn < lsn, "{xid} is prepared at {lsn}, and has a record at {}", self.last_lsn);
         self.last_lsn = lsn;
         // WAIT: help - or park behind the leader.
         self.manager.log.force(lsn)?;

@@ -197,6 +197,7 @@ impl Readers {
             fence(Ordering::SeqCst);
         }
         let (csn, hi) = read_snapshot(bound, durable, clock, next);
+        assert!(bound <= csn, "a snapshot at {csn} was shown as one from {bound} on");
         slot.about.lock().0 = about;
         // ORDERING: Relaxed, published by the state. The first one with limits sets it for good.
         if about.limits != SnapshotLimits::NONE && !self.limited.load(Ordering::Relaxed) {
@@ -245,8 +246,12 @@ impl Readers {
 
     /// The reader has ended.
     pub(crate) fn release(&self, mark: &Mark) {
+        let state = &self.slot_of(mark).state;
+        // ORDERING: Relaxed, none but the reader makes it free.
+        let before = state.load(Ordering::Relaxed);
+        assert!(before != FREE, "the reader at {} gives back slot {} twice", mark.csn, mark.slot);
         // ORDERING: Release, what it has read was read before; pairs with `all` and the next claim.
-        self.slot_of(mark).state.store(FREE, Ordering::Release);
+        state.store(FREE, Ordering::Release);
         self.slots.release(mark.slot);
     }
 
@@ -277,7 +282,8 @@ impl Readers {
     /// Ends an operation of the reader.
     pub(crate) fn leave(&self, mark: &Mark) {
         // ORDERING: Release, what the operation has read was read before; pairs with `is_any_cancelled_at_work`.
-        self.slot_of(mark).operations.fetch_sub(1, Ordering::Release);
+        let before = self.slot_of(mark).operations.fetch_sub(1, Ordering::Release);
+        assert!(before > 0, "an operation of the reader at {} ends and none has begun", mark.csn);
     }
 
     /// Whether an operation is under way of a reader that the caller has found cancelled, or has not found for that

@@ -162,7 +162,9 @@ impl<'a> UndoContext<'a> {
         let body: Vec<&[u8]> = std::iter::once(&prefix[..]).chain(change.body.iter().copied()).collect();
         let clr = Change { flags: (change.flags & !UNDOABLE) | CLR, body: &body, ..*change };
         let dep = dep.transaction(self.last_lsn.max(entry.lsn));
-        self.last_lsn = foreshore_buffer::change(self.session, dep, self.tag.0, &clr, pages);
+        let lsn = foreshore_buffer::change(self.session, dep, self.tag.0, &clr, pages);
+        assert!(entry.lsn < lsn && self.last_lsn < lsn, "the change at {} is compensated at {lsn}", entry.lsn);
+        self.last_lsn = lsn;
         // The share of the group stays until the end: structure that goes with the rows takes log, too.
         self.session.pay_undo_log(Self::clr_cost(2, entry.body.len() + LONGER) as u64);
         self.last_lsn
@@ -224,7 +226,9 @@ impl<'a> UndoContext<'a> {
 
     fn append(&mut self, parts: &[&[u8]]) -> Lsn {
         let record = Record { tag: self.tag.0, flags: 0, parts };
-        self.last_lsn = self.session.append(record, Dep::none().transaction(self.last_lsn));
-        self.last_lsn
+        let lsn = self.session.append(record, Dep::none().transaction(self.last_lsn));
+        assert!(self.last_lsn < lsn, "a rollback logs a mark at {lsn}, behind {}", self.last_lsn);
+        self.last_lsn = lsn;
+        lsn
     }
 }

@@ -110,6 +110,7 @@ impl Txn {
                 None => manager.undo_back_to(&mut context, undo, until.newest, |entry| !is_new(entry.table)),
             };
             std::mem::forget(unwinds);
+            assert!(last_lsn <= context.last_lsn(), "{xid} goes back from {last_lsn} to {}", context.last_lsn());
             self.last_lsn = context.last_lsn();
             self.is_broken |= undone.is_err();
             match undone {

@@ -339,6 +339,8 @@ impl Txn {
             let body = lease.undo.stamp_newest(lsn);
             lease.session.charge_undo_log(compensation_cost(body));
         }
+        let before = self.last_lsn;
+        assert!(before < lsn, "{xid} logs a change at {lsn}, behind its record at {before}");
         self.last_lsn = lsn;
         lsn
     }

@@ -60,6 +60,7 @@ impl Txn {
     /// Draws the xid if one is left.
     fn enter_xid(&mut self, logged: Option<(Xid, GroupNo)>) -> Option<Xid> {
         let manager = self.manager.clone();
+        assert!(self.xid.is_none(), "{:?} draws a second xid", self.xid);
         let (logged_as, first_group) = logged.unzip();
         let owner = &mut self.lease_mut().owner;
         let (draw, begin) = (|| manager.draw_block(), |xid| manager.window.begin(xid));

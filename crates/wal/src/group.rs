@@ -1,10 +1,11 @@
 //! The leader's work: sealing what the buffer yields into a group, with a place behind the last one.
 
 use crate::buffer::{Drained, LogBuffer, Staging};
-use crate::format::{FIRST_GROUP, GROUP_HEADER, GroupHeader};
+use crate::format::{Decoded, FIRST_GROUP, GROUP_HEADER, GroupHeader};
 use crate::pipeline::{Cut, Group, Leader, Order};
 use crate::segment::Segments;
 use crate::watch::GrowthWatch;
+use foreshore_base::limits::BLOCK;
 use foreshore_base::{GroupNo, Incarnation, Result, crc32c};
 use foreshore_io::File;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
@@ -71,6 +72,8 @@ impl Tail {
         }
         let offset = self.offset;
         self.offset += total;
+        assert!(offset.is_multiple_of(BLOCK as u64), "group {group} is written at {offset}, inside of a block");
+        assert!(self.offset <= self.size, "group {group} reaches to {} in a segment of {}", self.offset, self.size);
         segments.placed(group, offset, self.offset);
         Ok((self.file.clone(), offset))
     }
@@ -140,6 +143,7 @@ impl Leader for Sealer {
             Some(slot) => self.buffer.drain_for(slot, order.sealed, &mut group.staging),
         }?;
         let data_len = group.staging.data_len();
+        assert!(upto >= order.sealed, "group {} is cut at {upto}, below {}", order.number, order.sealed);
         // A cut that only raises the stamp is worth a group if somebody waits for it: what is acknowledged stands in a header.
         if data_len == 0 && (upto == order.sealed || order.room.is_some()) {
             return Ok(None);
@@ -161,7 +165,10 @@ impl Leader for Sealer {
             prev_crc: tail.prev_crc,
             data_crc: crc32c(&bytes[GROUP_HEADER..]),
         };
+        assert!(header.acked_upto < order.number, "group {} acknowledges {}", order.number, header.acked_upto);
         let (head, crc) = header.encode();
+        let is_read = matches!(GroupHeader::decode(&head), Decoded::Header(read, _) if read == header);
+        debug_assert!(is_read, "the header of a group is read otherwise: {header:?}");
         bytes[..GROUP_HEADER].copy_from_slice(&head);
         group.len = bytes.len();
         group.place = Some(tail.place(segments, order.number, tail.prev_crc, group.len as u64)?);

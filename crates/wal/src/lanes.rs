@@ -73,7 +73,11 @@ impl SharedLanes {
 
     /// Leaves a lane to others.
     pub(crate) fn leave(&self, lane: usize) {
-        self.free.lock().push(lane);
+        let mut free = self.free.lock();
+        assert!(lane >= self.own, "lane {lane} belongs to its session, of {}", self.own);
+        debug_assert!(!free.contains(&lane), "lane {lane} is left twice");
+        free.push(lane);
+        drop(free);
         if !mutant("lanes: one leaves without a word") {
             self.left.notify_one();
         }

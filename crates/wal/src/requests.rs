@@ -153,6 +153,8 @@ impl SpaceRequests {
         if freed {
             state.freed = state.freed.max(number);
         }
+        let State { asked, answered, freed, .. } = *state;
+        assert!(freed <= answered && answered <= asked, "of {asked} requests {answered} are answered, {freed} granted");
         drop(state);
         self.answered.notify_all();
     }

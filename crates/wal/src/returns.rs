@@ -119,6 +119,8 @@ impl Registered<'_> {
         // WAIT: park - for a session that gives space back, or briefly: see the head of the file.
         let is_notified = returns.event.wait(key, most);
         let mut parked = returns.parked.lock();
+        let Parked { all, holders } = *parked;
+        assert!(all > 0 && holders >= own && all >= holders, "one of {all} waiters leaves, {holders} hold some");
         parked.all -= 1;
         parked.holders -= own;
         drop(parked);
@@ -139,6 +141,7 @@ impl Drop for Registered<'_> {
             self.returns.event.cancel(key);
         }
         // ORDERING: Relaxed, as in `register`.
-        self.returns.registered.fetch_sub(1, Ordering::Relaxed);
+        let before = self.returns.registered.fetch_sub(1, Ordering::Relaxed);
+        assert!(before > 0, "a waiter for space ends, and none is registered");
     }
 }

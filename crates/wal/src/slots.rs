@@ -58,6 +58,7 @@ impl Slots {
     pub fn release(&self, index: usize) {
         let mut free = self.free.lock();
         let at = free.partition_point(|&other| other > index);
+        assert!(index < self.slots.len() && free.get(at) != Some(&index), "session {index} is given back twice");
         free.insert(at, index);
     }
 

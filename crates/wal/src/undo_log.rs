@@ -127,14 +127,21 @@ impl UndoLog {
 
     /// Takes the blocks that are granted and charged by nothing.
     pub(crate) fn take_idle(&mut self) -> u64 {
+        debug_assert!(self.is_covered(), "before idle log is taken: {self:?}");
         let blocks = (self.granted - self.charged.next_multiple_of(GRANT).min(self.granted)) / GRANT;
         self.granted -= blocks * GRANT;
         blocks
     }
 
     /// Gives back what is granted beyond the charge and `keep`.
+    /// Whether all that is charged is granted, in whole blocks.
+    const fn is_covered(&self) -> bool {
+        self.charged <= self.granted && self.granted.is_multiple_of(GRANT)
+    }
+
     #[cold]
     pub(crate) fn give_back(&mut self, shared: &Shared, keep: u64) {
+        assert!(self.is_covered(), "undo log is given back: {self:?}");
         let keep = self.charged.next_multiple_of(GRANT) + keep;
         if let Some(more) = self.granted.checked_sub(keep) {
             if let Some(segments) = &shared.segments {

@@ -29,7 +29,9 @@ pub(crate) fn init(page: &mut impl PageMut, level: u8, table: TableId) {
 
 /// Puts bytes on the heap and returns their place. The caller has checked that they fit in front of it.
 fn push_heap(page: &mut impl PageMut, heap: usize, parts: &[&[u8]]) -> usize {
-    let at = heap - parts.iter().map(|part| part.len()).sum::<usize>();
+    let size = parts.iter().map(|part| part.len()).sum::<usize>();
+    assert!(SLOTS + size <= heap, "{size} bytes reach from the heap at {heap} into the slots");
+    let at = heap - size;
     let mut to = at;
     for part in parts {
         page.write(to, part);
@@ -40,6 +42,8 @@ fn push_heap(page: &mut impl PageMut, heap: usize, parts: &[&[u8]]) -> usize {
 }
 
 fn write_slot(page: &mut impl PageMut, index: usize, at: usize, key: &[u8]) {
+    assert!(SLOTS + (index + 1) * SLOT <= at, "slot {index} reaches into its own tuple at {at}");
+    assert!(at + key.len() <= PAGE_SIZE, "slot {index} leads to {at}, and {} bytes there leave the node", key.len());
     let mut slot = [0; SLOT];
     slot[..2].copy_from_slice(&(at as u16).to_le_bytes());
     slot[2..4].copy_from_slice(&(key.len() as u16).to_le_bytes());
@@ -67,6 +71,7 @@ fn insert(page: &mut impl PageMut, index: usize, parts: &[&[u8]], key: &[u8]) ->
     write_slot(page, index, at, key);
     put_u16(page, AT_SLOTS, len + 1);
     put_u16(page, AT_RUN_END, index + 1);
+    debug_assert_eq!(Node::parse(page.bytes()).map(|node| (node.len(), node.heap)), Ok((len + 1, at)), "inserted");
     Ok(())
 }
 
@@ -154,11 +159,17 @@ pub(crate) fn remove(page: &mut impl PageMut, index: usize) -> Result<(), Damage
     put_u16(page, AT_SLOTS, len - 1);
     put_u16(page, AT_RUN_END, 0);
     put_u16(page, AT_GARBAGE, garbage);
+    debug_assert_eq!(
+        Node::parse(page.bytes()).map(|node| (node.len(), node.garbage)),
+        Ok((len - 1, garbage)),
+        "removed"
+    );
     Ok(())
 }
 
 /// Sets and clears page flags.
 pub(crate) fn set_flags(page: &mut impl PageMut, set: u16, clear: u16) {
+    assert!(set & clear == 0, "flags {:#x} of a node are both set and cleared", set & clear);
     let flags = (page_flags(page.bytes()) | set) & !clear;
     page.set_page_flags(flags);
 }
@@ -196,6 +207,8 @@ pub(super) fn copy_entries(
     range: Range<usize>,
     keep: impl Fn(usize) -> bool,
 ) -> Result<(), Damage> {
+    let level = page_level(page.bytes());
+    assert_eq!(level, from.level(), "levels of a node and of the one whose entries it takes");
     for index in range.filter(|&index| keep(index)) {
         let (_, tuple) = from.tuple(index)?;
         let node = Node::parse(page.bytes())?;

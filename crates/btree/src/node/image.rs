@@ -24,6 +24,7 @@ pub(crate) fn build_part(
     right: PageId,
     leftmost: Option<PageId>,
 ) -> Result<[u8; PAGE_SIZE], Damage> {
+    assert!(range.start <= range.end && range.end <= from.len(), "entries {range:?} of a node with {}", from.len());
     let mut page = [0; PAGE_SIZE];
     init(&mut page, from.level(), from.table());
     set_right(&mut page, right);
@@ -32,6 +33,7 @@ pub(crate) fn build_part(
     }
     set_fences(&mut page, low, high)?;
     copy_entries(&mut page, from, range, |_| true)?;
+    debug_assert_eq!(Node::parse(&page).map(|node| node.garbage), Ok(0), "bytes of garbage in a node that was built");
     Ok(page)
 }
 

@@ -365,6 +365,11 @@ impl<'a> Node<'a> {
     }
 }
 
+/// Whether a page is a node with nothing wrong in it. For assertions: what was sound before a change is so afterwards.
+pub(crate) fn is_sound(page: &[u8]) -> bool {
+    Node::parse(page).is_ok_and(|node| node.validate().is_ok())
+}
+
 /// A word as four numbers, the lowest first.
 #[inline]
 fn quarters(word: u64) -> [usize; 4] {

@@ -28,6 +28,11 @@ impl StatusWindow {
         let over = self.pinned.all().filter_map(|xid| Some((xid, self.past(xid, durable)?)));
         let over: Vec<(Xid, Csn)> = over.collect();
         let reach = self.reach(lo, next.0, durable, most, self.pinned.capacity() + over.len());
+        assert!(
+            lo <= reach.end && reach.end <= next.0.max(lo),
+            "the window moves from {lo} to {}, {next} is next",
+            reach.end
+        );
         if reach.end == lo && over.is_empty() {
             return 0;
         }
@@ -35,6 +40,8 @@ impl StatusWindow {
         let late_first = !mutant("status: late after the window moves");
         if late_first {
             pass(&mut late);
+            let newest = late.last_key_value().map(|(&xid, _)| xid);
+            debug_assert!(newest.is_none_or(|xid| xid.0 < reach.end), "{newest:?} is late, the window is not past it");
         }
         over.iter().for_each(|&(xid, _)| self.pinned.remove(xid));
         let pin_first = !mutant("status: the window moves before its xids are pinned");
@@ -54,13 +61,18 @@ impl StatusWindow {
         }
         let kept = self.pinned_words();
         for xid in (lo..reach.end).map(Xid).filter(|&xid| kept.binary_search(&self.index(xid)).is_err()) {
+            // ORDERING: Relaxed, it was read before, and is final.
+            let word = self.word(xid).load(Ordering::Relaxed);
+            debug_assert!(matches!(word & 3, ABORTED | COMMITTED), "the window passes {xid}, whose word is {word:#x}");
             // ORDERING: Release, after lo: a reader that finds the reset finds lo raised (rule 7). Pairs with `get`.
             self.word(xid).store(FREE, Ordering::Release);
         }
         // ORDERING: as above; a no-op unless the line above was switched off.
         self.lo.store(reach.end, Ordering::Release);
+        let (before, cleared) = (self.cleared().0, reach.end + self.words.len() as u64);
+        assert!(before <= cleared, "the end of the window goes back from {before} to {cleared}");
         // ORDERING: publish, pairs with `cleared`.
-        self.cleared.store(reach.end + self.words.len() as u64, Ordering::Release);
+        self.cleared.store(cleared, Ordering::Release);
         reach.end - lo
     }
 

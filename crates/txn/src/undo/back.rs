@@ -132,6 +132,8 @@ impl Undo {
         let entry = self.read(back.at);
         let (previous, len) = (entry.previous(), entry.len());
         self.arena.drop_entry(back.at);
+        let (entries, words) = (self.entries, self.words);
+        assert!(entries > 0 && len <= words, "an entry of {len} words goes, of {entries} with {words}");
         self.entries -= 1;
         self.words -= len;
         // Who goes back to a savepoint again and again writes where it wrote before.
@@ -172,6 +174,7 @@ impl Undo {
         let place = self.ends_with(lock, entry.len()).expect("the lock ends a chunk");
         let (link, previous, len) = (entry.link(place == 1), entry.previous(), entry.len());
         let open = self.open[place].as_mut().expect("it was found");
+        assert!(open.entries > 0 && self.entries > 0, "a lock is the newest of {} entries in its chunk", open.entries);
         open.at -= len;
         open.entries -= 1;
         (self.newest, self.entries, self.words) = (previous, self.entries - 1, self.words - len);

@@ -91,6 +91,10 @@ pub(super) fn write(words: &[Word], change: &Undoable<'_>, link: &Link, previous
         store_bytes(words, at, part);
         at += part.len();
     }
+    debug_assert!(
+        Entry::of(words).is_some_and(|entry| (entry.body, entry.rest) == (body, rest)),
+        "an entry of {body} + {rest} bytes is read with other lengths"
+    );
     at.div_ceil(8)
 }
 

@@ -188,6 +188,7 @@ impl Undo {
         let pointer = UndoPtr((open.chunk * arena::CHUNK_WORDS + open.at) as u64);
         let place = self.arena.words(pointer).expect("a chunk of the arena");
         let len = entry::write(place, change, link, self.newest);
+        assert_eq!(len, words, "words of an undo entry that were written, and that were reserved");
         open.at += len;
         open.entries += 1;
         open.mine = true;
@@ -379,6 +380,8 @@ impl Undo {
     /// The transaction has ended with this commit number, zero if all its entries were dropped. The caller calls [`Arena::tell`] once the
     /// lease is idle.
     pub(crate) fn end(&mut self, csn: Csn) {
+        let (entries, words) = (self.entries, self.words);
+        assert!(entries > 0 || words == 0, "a transaction ends with no undo entry, and {words} words of them");
         let full = self.full.drain(..).map(|open| Open { newest: open.newest.max(csn), ..open });
         self.arena.close(full);
         self.lent.drain(..).for_each(|chunk| self.arena.ended(chunk, csn));

@@ -157,6 +157,7 @@ impl Arena {
     /// Puts a session at the end of the queue.
     pub(super) fn join_queue(&self, me: &Arc<Holder>) {
         let mut lists = self.lists.lock();
+        debug_assert!(!lists.queue.iter().any(|other| Arc::ptr_eq(other, me)), "{} waits for undo twice", me.owner());
         lists.turn_due |= lists.queue.is_empty();
         lists.queue.push_back(me.clone());
     }

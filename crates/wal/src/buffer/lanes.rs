@@ -194,6 +194,7 @@ impl Lanes {
         let m = (last >> 1).max(dep.0).max(self.floor.load(Ordering::Relaxed));
         let commit = record.flags & flags::COMMIT != 0;
         let lsn = Lsn(if commit { self.draw_commit(m) } else { m + 1 });
+        assert!(lsn.0 > m, "a record draws the stamp {lsn}, and depends on {m}");
         pause::point("wal: draw");
         let sealed = Sealed { record: *record, payload, payload_crc };
         // SAFETY: as above.
@@ -249,7 +250,9 @@ impl Lanes {
             }
             // ORDERING: Acquire, the records below are whole; pairs with 5.
             let target = lane.tail.load(Ordering::Acquire);
-            cut.size += target - self.drained(index);
+            let drained = self.drained(index);
+            assert!(drained <= target, "lane {index} is drained up to {drained} and filled up to {target}");
+            cut.size += target - drained;
             cut.targets.push(target);
         }
         (cut.next, cut.provisional) = (0, 0);
@@ -320,9 +323,15 @@ impl LogBuffer for Lanes {
     }
 
     fn give_back(&self, slot: usize, bytes: u64) -> bool {
-        let admitted = &self.lanes[slot].admitted;
-        // ORDERING: Relaxed, the session's own word, handed over with the lease.
-        admitted.store(admitted.load(Ordering::Relaxed) - bytes, Ordering::Relaxed);
+        let Lane { admitted, tail, .. } = &*self.lanes[slot];
+        // ORDERING: Relaxed, the session's own words, handed over with the lease.
+        let (end, used) = (admitted.load(Ordering::Relaxed), tail.load(Ordering::Relaxed));
+        assert!(
+            used + bytes <= end,
+            "lane {slot} gives {bytes} bytes back, admitted up to {end} and filled up to {used}"
+        );
+        // ORDERING: as above.
+        admitted.store(end - bytes, Ordering::Relaxed);
         false
     }
 

@@ -234,6 +234,10 @@ impl Staging {
     pub(crate) fn finish(&mut self) -> (&mut [u8], u16) {
         let used = self.data_start() + self.data;
         let total = used.next_multiple_of(foreshore_base::limits::BLOCK);
+        let (extents, len) = (self.extents.len(), self.buf.len());
+        assert!(extents <= self.table && total <= len, "{extents} extents of {}, {total} bytes of {len}", self.table);
+        let parts: u64 = self.extents.iter().map(|extent| u64::from(extent.len)).sum();
+        assert_eq!(parts, self.data as u64, "bytes of the extents of a group, and of its data");
         self.extents.resize(self.table, Extent { lane: 0, len: 0, at: 0 });
         for (i, extent) in self.extents.iter().enumerate() {
             let at = GROUP_HEADER + EXTENT * i;

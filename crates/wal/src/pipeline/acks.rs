@@ -114,7 +114,8 @@ impl Acks {
         self.edit(shard, |list| {
             list.next_id += 1;
             let key = (lsn, list.next_id * count + shard as u64);
-            list.calls.insert(key, call);
+            let before = list.calls.insert(key, call);
+            assert!(before.is_none(), "two calls wait as {key:?}");
             key
         })
     }

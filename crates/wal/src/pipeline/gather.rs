@@ -62,7 +62,9 @@ impl Gather {
         let sealed = self.sealed.load(Ordering::Relaxed) + bytes as u64;
         self.sealed.store(sealed, Ordering::Relaxed);
         if raises {
-            self.group.store(sealed - self.covered.load(Ordering::Relaxed), Ordering::Relaxed);
+            let covered = self.covered.load(Ordering::Relaxed);
+            assert!(covered <= sealed, "groups that were answered have {covered} of {sealed} bytes");
+            self.group.store(sealed - covered, Ordering::Relaxed);
             self.covered.store(sealed, Ordering::Relaxed);
         }
     }

@@ -255,6 +255,8 @@ impl<L: Leader> Flight<'_, L> {
                     passages.note(Passage { number, cut, sealed, began, ended });
                 }
                 pipeline.window.complete(self.number, self.cut, &pipeline.durable);
+                let (durable, sealed) = (pipeline.durable(), pipeline.sealed());
+                assert!(durable <= sealed, "the log is durable up to {durable} and sealed up to {sealed}");
                 self.done = true;
                 if self.raises {
                     pipeline.note_completion(ended);

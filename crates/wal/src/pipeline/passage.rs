@@ -96,6 +96,9 @@ impl Passages {
         let mut history = self.history.lock();
         // Groups in flight end in any order.
         let at = history.groups.partition_point(|other| other.number < passage.number);
+        let next = history.groups.get(at).map(|next| (next.number, next.cut));
+        let is_before = next.is_none_or(|(number, cut)| passage.number < number && passage.cut <= cut);
+        assert!(is_before, "{passage:?} is noted before {next:?}");
         history.groups.insert(at, passage);
         if history.groups.len() > GROUPS {
             let oldest = history.groups.pop_front().expect("more than none");

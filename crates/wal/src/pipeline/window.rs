@@ -80,6 +80,9 @@ impl Window {
         self.writing.fetch_sub(1, Ordering::Relaxed);
         let mut done = self.done.lock();
         let width = done.len() as u64;
+        // ORDERING: Relaxed, written under the lock that is held.
+        let first = self.head.load(Ordering::Relaxed);
+        assert!((first..first + width).contains(&number.0), "group {number} ends, of {width} in flight from {first}");
         let before = done[(number.0 % width) as usize].replace(cut);
         assert_eq!(before, None, "two groups share a place in the window");
         if mutant("window: completes out of order") {
@@ -88,7 +91,10 @@ impl Window {
         }
         // ORDERING: Relaxed, written under the lock alone.
         let mut head = self.head.load(Ordering::Relaxed);
+        let mut last = Lsn::ZERO;
         while let Some(cut) = done[(head % width) as usize].take() {
+            assert!(last <= cut, "group {head} is cut at {cut}, below {last} of the one before");
+            last = cut;
             // ORDERING: Release, the group is durable before its stamp shows; pairs with `Pipeline::durable`. Raised only:
             // a group in the middle of a cut repeats the stamp of the cut before.
             durable.fetch_max(cut.0, Ordering::Release);

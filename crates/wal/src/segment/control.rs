@@ -118,6 +118,9 @@ impl Control {
         let slot = CtlSlot { seq: self.newest().seq + 1, ..slot };
         let mut bytes = AlignedBuf::new(BLOCK);
         bytes.copy_from_slice(&slot.encode());
+        let (oldest, incarnation) = (self.oldest_segment(), self.newest().incarnation);
+        assert!(slot.segment >= oldest, "the log begins at segment {}, which went before {oldest}", slot.segment);
+        assert!(slot.incarnation >= incarnation, "{:?} is written behind {incarnation:?}", slot.incarnation);
         let before = self.slots[at].take();
         self.file.write_durable(&bytes, (at * BLOCK) as u64).inspect_err(|_| {
             // What the slot holds now is unknown; segments that its old content needs stay counted on.

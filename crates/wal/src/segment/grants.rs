@@ -41,7 +41,8 @@ impl Segments {
             self.kept_back.fetch_max(kept_back, Ordering::Relaxed);
         }
         // ORDERING: Relaxed, as in `grant_again`.
-        self.granted.fetch_sub(more, Ordering::Relaxed);
+        let before = self.granted.fetch_sub(more, Ordering::Relaxed);
+        assert!(before >= more, "{more} bytes for a session are counted back, of {before}");
         admitted
     }
 

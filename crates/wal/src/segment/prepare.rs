@@ -114,6 +114,9 @@ impl Segments {
             }
         };
         let mut list = self.list.lock();
+        assert_eq!(list.next_number, number, "the next segment, and the one that was prepared");
+        let last = list.ready.back().map(|ready| ready.number);
+        assert!(last.is_none_or(|last| last < number), "segment {number} is ready behind {last:?}");
         list.next_number = number + 1;
         list.ready.push_back(Ready { number, size: self.segment_bytes, file });
         drop(list);
@@ -201,6 +204,8 @@ impl Segments {
             let mut list = self.list.lock();
             while list.live.len() > 1 && list.live[0].number < needed {
                 let live = list.live.pop_front().expect("more than one");
+                let is_spare = list.spare.iter().any(|&(spare, _)| spare == live.number);
+                assert!(!is_spare, "segment {} is given up twice", live.number);
                 match list.spare.len() < most {
                     true => list.spare.push((live.number, live.size)),
                     false => surplus.push(live.number),

@@ -7,12 +7,18 @@ pub(super) struct Pieces<'a> {
 }
 
 impl<'a> Pieces<'a> {
+    /// Whether all bytes have been taken.
+    pub(super) fn is_over(&self) -> bool {
+        self.at == 0 && self.parts.iter().all(|part| part.is_empty())
+    }
+
     pub(super) const fn of(parts: &'a [&'a [u8]]) -> Self {
         Self { parts, at: 0 }
     }
 
     /// The next `len` bytes, which are there.
     pub(super) fn take(&mut self, mut len: usize) -> Vec<&'a [u8]> {
+        debug_assert!(self.parts.first().is_none_or(|part| self.at <= part.len()), "at {} of its part", self.at);
         let mut taken = Vec::new();
         while len > 0 {
             let (part, rest) = self.parts.split_first().expect("the lengths add up to the payload");

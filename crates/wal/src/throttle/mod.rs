@@ -149,7 +149,9 @@ impl Throttle {
         let rate = rate::rate(backlog, line.limits);
         let granted = rate.map_or(f64::INFINITY, |rate| rate * passed.as_secs_f64());
         // What is not asked for is not saved up: after a pause there is no burst.
+        let before = line.granted;
         line.granted = (line.granted + granted).min(line.issued);
+        assert!(before <= line.granted, "of {} bytes {before} were granted, and {} are", line.issued, line.granted);
         rate
     }
 }

@@ -87,7 +87,8 @@ impl Ordered {
                 self.sleepers.fetch_sub(1, Ordering::Relaxed);
                 return false;
             }
-            list.insert(region.start, Sleeper { region, unparker: parker.unparker() });
+            let before = list.insert(region.start, Sleeper { region, unparker: parker.unparker() });
+            assert!(before.is_none(), "two sleepers wait to release {region:?}");
         }
         while self.released.get() < region.end {
             // WAIT: park - the copies of those ahead.
@@ -121,7 +122,8 @@ impl Ordered {
                 return;
             }
             // ORDERING: Relaxed, as in `sleep`.
-            self.sleepers.fetch_sub(done.len(), Ordering::Relaxed);
+            let sleepers = self.sleepers.fetch_sub(done.len(), Ordering::Relaxed);
+            assert!(sleepers >= done.len(), "{} sleepers are woken of {sleepers}", done.len());
             if mutant("ordered: put before the raise") {
                 self.woken.put(std::mem::take(&mut done));
                 thread::yield_now();
