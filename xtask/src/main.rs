@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod assertions;
 mod generated;
 mod imports;
 mod layers;
@@ -24,7 +25,8 @@ const USAGE: &str = "usage: cargo xtask <command>
 
   verify   rustfmt --check, clippy -D warnings on all targets, tidy; writes nothing
   fix      rustfmt, generated documents, format hashes, ratchet entries that shrank
-  tidy     layer edges, banned imports and words, lengths, ORDERING and WAIT comments, test files, documents in step";
+  tidy     layer edges, banned imports and words, lengths, assertions, ORDERING and WAIT comments, test files,
+           documents in step";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -68,6 +70,7 @@ fn tidy(tree: &Tree) -> Result<(), String> {
         findings.extend(marks::check(source));
     }
     findings.extend(suites::check(tree.texts()));
+    findings.extend(assertions::check(&sources));
     findings.extend(length::check(tree.text(length::RATCHET), &sources));
     for (path, text) in tree.texts() {
         findings.extend(words::check(path, text));

@@ -7,6 +7,8 @@ use std::ops::Range;
 /// A row before a change, with its value unless it is a ghost. The bytes `differs` of the value are in the body of the change,
 /// from byte `at` on.
 pub(crate) fn before(header: RowHeader, value: &[u8], differs: Range<usize>, at: usize) -> Before<'_> {
+    let (len, end) = (value.len(), differs.end);
+    assert!(header.is_ghost() || end <= len, "a change reaches to byte {end} of a value of {len}");
     let (front, back) =
         if header.is_ghost() { (&[][..], &[][..]) } else { (&value[..differs.start], &value[differs.end..]) };
     let middle = if header.is_ghost() { 0..0 } else { differs };

@@ -16,9 +16,10 @@
 //! Programming*, volume 3, section 6.2.4), done where rows leave and not where they come.
 
 use crate::descend::Unlinked;
-use crate::merge::{MAX_ABSORB_BODY, MOST, Merging, Pair, is_marked, is_open};
-use crate::node::{Damage, Node, build_part, encode_image, give_away, is_sound, separator};
+use crate::merge::{MAX_ABSORB_BODY, MOST, Merging, Pair, is_open};
+use crate::node::{Damage, Node, build_part, encode_image, give_away, separator};
 use crate::record::{Absorb, TreeKind};
+use crate::sound::{all_sound, assert_fits, assert_marked, assert_sound};
 use crate::split::MAX_LINK_BODY;
 use crate::tree::{Structure, Tree, record};
 use foreshore_base::limits::PAGE_SIZE;
@@ -100,13 +101,13 @@ impl Tree {
         let mut copy = [0; PAGE_SIZE];
         copy.copy_from_slice(right);
         give_away(&mut copy, &body[front..]).map_err(damage)?;
-        let were_sound = cfg!(debug_assertions) && is_sound(left) && is_sound(right);
-        assert!(body.len() <= MAX_ABSORB_BODY, "a shift from {pid} logs {} of {MAX_ABSORB_BODY} bytes", body.len());
-        debug_assert!(is_marked(left, pid), "rows are shifted from {pid} to {} while it is linked", left.pid());
+        let were_sound = all_sound(&[left, right]);
+        assert_fits(&body, MAX_ABSORB_BODY, "a shift");
+        assert_marked(left, pid);
         let record = record(TreeKind::Shift, 0, 0, self.table, &[left.pid(), pid], &body);
         structure.apply(&self.trees, &record, &mut [left, right], Dep::none())?;
-        debug_assert!(!were_sound || is_sound(left) && is_sound(right), "the shift from {pid} has damaged a leaf");
-        debug_assert!(is_marked(left, pid), "{} is not marked for the link to {pid} after a shift", left.pid());
+        assert_sound(were_sound, &[left, right], "the shift", pid);
+        assert_marked(left, pid);
         self.note_ghosts_of(left.pid(), &self.parse(left.pid(), left)?);
         self.trees.counters().shifts.add(1);
         Ok(Some(low))

@@ -23,10 +23,11 @@
 
 use crate::descend::Unlinked;
 use crate::format::{INNER_HEADER, SLOT, SLOTS};
-use crate::node::{Damage, Goal, Node, build_part, encode_image, is_sound};
+use crate::node::{Damage, Goal, Node, build_part, encode_image};
 use crate::purge::live_writer;
 use crate::record::{Absorb, Link, TreeKind};
-use crate::split::{MAX_LINK_BODY, link_of};
+use crate::sound::{all_sound, assert_fits, assert_linked, assert_marked, assert_sound};
+use crate::split::MAX_LINK_BODY;
 use crate::tree::{Structure, Tree, record};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{PageId, Result, Xid};
@@ -237,16 +238,12 @@ impl Tree {
         }
         let mut body = Vec::with_capacity(MAX_LINK_BODY);
         Link { right: pair.right, separator: &pair.separator }.encode(&mut body);
-        assert!(body.len() <= MAX_LINK_BODY, "to unlink {} logs {} of {MAX_LINK_BODY} bytes", pair.right, body.len());
-        let were_sound = cfg!(debug_assertions) && is_sound(&parent) && is_sound(&left);
+        assert_fits(&body, MAX_LINK_BODY, "an unlink");
+        let were_sound = all_sound(&[&parent, &left]);
         let record = record(TreeKind::Unlink, 0, 0, self.table, &[pid, pair.left], &body);
         structure.apply(&self.trees, &record, &mut [&mut parent, &mut left], Dep::none())?;
-        debug_assert!(
-            !were_sound || is_sound(&parent) && is_sound(&left),
-            "unlinking has damaged {pid} or {}",
-            pair.left
-        );
-        debug_assert!(is_marked(&left, pair.right), "{} is not marked while {} is unlinked", pair.left, pair.right);
+        assert_sound(were_sound, &[&parent, &left], "the unlink", pair.right);
+        assert_marked(&left, pair.right);
         Ok(Some(left))
     }
 
@@ -269,26 +266,15 @@ impl Tree {
         let mut body = Vec::with_capacity(MAX_ABSORB_BODY);
         Absorb::encode_front(&mut body, pair.right);
         encode_image(&mut body, &image_of(&node).map_err(damage)?).map_err(damage)?;
-        assert!(
-            body.len() <= MAX_ABSORB_BODY,
-            "a merge of {} logs {} of {MAX_ABSORB_BODY} bytes",
-            pair.right,
-            body.len()
-        );
-        debug_assert!(
-            is_marked(left, pair.right),
-            "{} takes the entries of {}, which is linked",
-            pair.left,
-            pair.right
-        );
-        let were_sound = cfg!(debug_assertions) && is_sound(left) && is_sound(&right);
-        let sibling = node.right();
+        assert_fits(&body, MAX_ABSORB_BODY, "a merge");
+        assert_marked(left, pair.right);
+        let (were_sound, sibling) = (all_sound(&[left, &right]), node.right());
         let mut map = map.exclusive();
         let record = record(TreeKind::Merge, 0, 0, self.table, &[pair.left, map.pid()], &body);
         let dep = Dep::none().freed(right.lsn());
         structure.apply(&self.trees, &record, &mut [left, &mut map], dep)?;
-        debug_assert!(!were_sound || is_sound(left), "{} is damaged by what {} had", pair.left, pair.right);
-        debug_assert_eq!(link_of(left), Some((false, sibling)), "mark and sibling of {} after a merge", pair.left);
+        assert_sound(were_sound, &[left], "the merge", pair.right);
+        assert_linked(left, sibling);
         expire(&mut right);
         self.note_ghosts_of(pair.left, &self.parse(pair.left, left)?);
         self.trees.counters().merges.add(1);
@@ -322,13 +308,13 @@ impl Tree {
                 let mut body = Vec::with_capacity(MAX_ABSORB_BODY);
                 Absorb::encode_front(&mut body, child);
                 encode_image(&mut body, &image_of(&node).map_err(damage)?).map_err(damage)?;
-                assert!(body.len() <= MAX_ABSORB_BODY, "a collapse logs {} of {MAX_ABSORB_BODY} bytes", body.len());
-                let was_sound = cfg!(debug_assertions) && is_sound(&page);
+                assert_fits(&body, MAX_ABSORB_BODY, "a collapse");
+                let was_sound = all_sound(&[&page]);
                 let mut map = map.exclusive();
                 let record = record(TreeKind::Collapse, 0, 0, self.table, &[self.root, map.pid()], &body);
                 let dep = Dep::none().freed(page.lsn());
                 structure.apply(&self.trees, &record, &mut [&mut root, &mut map], dep)?;
-                debug_assert!(!was_sound || is_sound(&root), "root {} is damaged by what {child} had", self.root);
+                assert_sound(was_sound, &[&root], "the collapse", child);
                 expire(&mut page);
             }
             self.trees.space().give_back(child);
@@ -347,11 +333,6 @@ impl Tree {
         }
         view.leftmost().map(Some).map_err(|why| self.corrupted(self.root, why))
     }
-}
-
-/// Whether the mark of the left node of a pair stands, so that no parent leads to the right one. For assertions.
-pub(crate) fn is_marked(left: &[u8], right: PageId) -> bool {
-    link_of(left) == Some((true, right))
 }
 
 /// Whether a split of the right node of a pair is open.

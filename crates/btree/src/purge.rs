@@ -1,8 +1,9 @@
 //! Deleted rows leave their leaves: in the background, and where a row needs the space.
 
 use crate::format::SLOT;
-use crate::node::{Damage, Goal, Node, Row, is_sound};
+use crate::node::{Damage, Goal, Node, Row};
 use crate::record::TreeKind;
+use crate::sound::{all_sound, assert_fits, assert_sound};
 use crate::tree::{Structure, Tree, record};
 use foreshore_base::codec::Put;
 use foreshore_base::limits::PAGE_SIZE;
@@ -152,14 +153,14 @@ impl Tree {
     }
 
     fn log_purge(&self, structure: &mut Structure<'_>, leaf: &mut ExclusiveGuard<'_>, body: &[u8]) -> Result<()> {
-        assert!(body.len() <= MAX_PURGE_BODY, "a purge logs {} of {MAX_PURGE_BODY} bytes", body.len());
+        assert_fits(body, MAX_PURGE_BODY, "a purge");
         let (pid, before) = (leaf.pid(), self.parse(leaf.pid(), leaf)?.len());
-        let was_sound = cfg!(debug_assertions) && is_sound(leaf);
+        let was_sound = all_sound(&[leaf]);
         let record = record(TreeKind::Purge, 0, 0, self.table, &[pid], body);
         structure.apply(&self.trees, &record, &mut [leaf], Dep::none())?;
         let left = self.parse(pid, leaf)?.len();
         assert_eq!(left + body.len() / 2, before, "rows of {pid} that a purge has left and taken out");
-        debug_assert!(!was_sound || is_sound(leaf), "the purge of {pid} has damaged it");
+        assert_sound(was_sound, &[leaf], "the purge", pid);
         self.trees.counters().purges.add(1);
         Ok(())
     }

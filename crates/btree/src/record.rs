@@ -96,9 +96,7 @@ impl<'a> Delta<'a> {
         let prefix = old.iter().zip(new).take_while(|(a, b)| a == b).count();
         let (old, new) = (&old[prefix..], &new[prefix..]);
         let suffix = old.iter().rev().zip(new.iter().rev()).take_while(|(a, b)| a == b).count();
-        let (old, new) = (&old[..old.len() - suffix], &new[..new.len() - suffix]);
-        debug_assert!(old.first() != new.first() || old.is_empty(), "{prefix} bytes are not all of the common prefix");
-        Self { prefix, old, new }
+        Self { prefix, old: &old[..old.len() - suffix], new: &new[..new.len() - suffix] }
     }
 
     /// A value with `cut` bytes behind the prefix replaced by `middle`.
@@ -137,7 +135,6 @@ impl<'a> RowInsert<'a> {
     pub(crate) fn logged(&self) -> Logged {
         let mut bytes = Vec::with_capacity(2 * (FIXED + self.key.len()) + self.value.len());
         self.encode(&mut bytes);
-        debug_assert_eq!(RowInsert::decode(&bytes), Ok(*self), "an insert as it is read from the log");
         let undo_at = bytes.len();
         bytes.put_u64(self.root.0);
         bytes.put_short_bytes(self.key);
@@ -178,13 +175,9 @@ impl<'a> RowWrite<'a> {
     pub(crate) fn logged(&self) -> Logged {
         let mut bytes = Vec::with_capacity(2 * (FIXED + self.key.len() + self.delta.old.len()) + self.delta.new.len());
         self.encode(&mut bytes);
-        debug_assert_eq!(RowWrite::decode(&bytes), Ok(*self), "a write as it is read from the log");
         let undo_at = bytes.len();
         bytes.put_u64(self.root.0);
         self.restore().encode(&mut bytes);
-        let undo = &bytes[undo_at..];
-        let middle = undo.get(Self::old_middle(self.key)..).unwrap_or_default();
-        debug_assert_eq!(middle, self.delta.old, "the old middle of a row where its undo has it");
         let grows = self.delta.old.len().saturating_sub(self.delta.new.len());
         Logged { kind: TreeKind::RowWrite, undo_kind: TreeKind::RowRestore, bytes, undo_at, grows }
     }

@@ -7,6 +7,7 @@ use crate::node;
 use crate::record::{
     CreateTable, DropTable, RowChange, RowInsert, RowLock, RowRestore, RowWrite, TreeKind, decode_erase,
 };
+use crate::sound::assert_fits;
 use crate::take_over::rename;
 use crate::tree::{Structure, Trees, record, to_log};
 use foreshore_base::codec::Put;
@@ -183,7 +184,8 @@ impl Trees {
         }
         let (key, grow) = (way.key, way.grow);
         let tree = self.tree(entry.table, way.root);
-        let bytes = UndoContext::clr_cost(2, way.body.len() + GHOST_BODY);
+        let most = way.body.len() + GHOST_BODY;
+        let bytes = UndoContext::clr_cost(2, most);
         loop {
             let mut leaf: ExclusiveGuard<'_> = tree.find(&mut Structure::of_undo(context), key, 0, bytes)?;
             let pid = leaf.pid();
@@ -205,6 +207,7 @@ impl Trees {
                 way.leave_ghost();
             }
             let Compensation { kind, ref body, .. } = way;
+            assert_fits(body, most, "a compensation");
             match &freed {
                 None => {
                     let record = record(kind, CLR, 0, entry.table, &[pid], body);

@@ -11,8 +11,9 @@
 use crate::descend::{ReadGuard, Restarts, Unlinked};
 use crate::format::{INNER_HEADER, MAX_INNER_ENTRY, SLOT};
 use crate::merge::CAPACITY;
-use crate::node::{Damage, Goal, Node, build_part, encode_image, is_sound, separator};
+use crate::node::{Damage, Goal, Node, build_part, encode_image, separator};
 use crate::record::{Link, Split, TreeKind};
+use crate::sound::{all_sound, assert_fits, assert_linked, assert_marked, assert_sound};
 use crate::tree::{Structure, Tree, Trees, record};
 use foreshore_base::limits::{MAX_KEY, MAX_VALUE, PAGE_SIZE};
 use foreshore_base::{Error, PageId, Result};
@@ -138,16 +139,15 @@ impl Tree {
         let mut body = Vec::with_capacity(MAX_SPLIT_BODY);
         Split::encode_front(&mut body, cut.from, &cut.separator);
         encode_image(&mut body, &image).map_err(damage)?;
-        assert!(body.len() <= MAX_SPLIT_BODY, "the split of {pid} logs {} of {MAX_SPLIT_BODY} bytes", body.len());
-        let was_sound = cfg!(debug_assertions) && is_sound(left) && node.low().is_ok_and(|low| low < fences.0);
-        debug_assert!(!was_sound || node.is_leaf() || is_sound(&image), "the split of {pid} makes a damaged node");
+        assert_fits(&body, MAX_SPLIT_BODY, "a split");
+        let was_sound = all_sound(&[left]) && node.low().is_ok_and(|low| low < fences.0);
         let mut right = new.page.exclusive();
         let mut map = new.map.exclusive();
         let pages = [pid, right.pid(), map.pid()];
         let record = record(TreeKind::Split, 0, 0b010, self.table, &pages, &body);
         structure.apply(&self.trees, &record, &mut [left, &mut right, &mut map], Dep::none())?;
-        debug_assert!(!was_sound || is_sound(left) && is_sound(&right), "the split of {pid} has damaged a half");
-        debug_assert_eq!(link_of(left), Some((true, right.pid())), "mark and sibling of {pid} after its split");
+        assert_sound(was_sound, &[left, &right], "the split", pid);
+        assert_marked(left, right.pid());
         new.linked();
         self.note_ghosts_of(right.pid(), &self.parse(right.pid(), &right)?);
         let counters = self.trees.counters();
@@ -172,16 +172,15 @@ impl Tree {
         let copy = build_part(&node, 0..node.len(), (&[], None), PageId::ZERO, leftmost).map_err(damage)?;
         let mut body = Vec::with_capacity(MAX_SPLIT_BODY);
         encode_image(&mut body, &copy).map_err(damage)?;
-        let was_sound = cfg!(debug_assertions) && is_sound(&root);
-        assert!(body.len() <= MAX_SPLIT_BODY, "the growth of a root logs {} of {MAX_SPLIT_BODY} bytes", body.len());
+        let was_sound = all_sound(&[&root]);
+        assert_fits(&body, MAX_SPLIT_BODY, "the growth of a root");
         {
             let mut child = new.page.exclusive();
             let mut map = new.map.exclusive();
             let pages = [self.root, child.pid(), map.pid()];
             let record = record(TreeKind::Grow, 0, 0b010, self.table, &pages, &body);
             structure.apply(&self.trees, &record, &mut [&mut root, &mut child, &mut map], Dep::none())?;
-            let are_sound = !was_sound || is_sound(&root) && is_sound(&child);
-            debug_assert!(are_sound, "the growth of root {} has damaged it or {}", self.root, child.pid());
+            assert_sound(was_sound, &[&root, &child], "the growth", self.root);
             new.linked();
             self.note_ghosts_of(child.pid(), &self.parse(child.pid(), &child)?);
         }
@@ -245,31 +244,20 @@ impl Tree {
             }
             let mut body = Vec::with_capacity(MAX_LINK_BODY);
             Link { right: node.right(), separator: &open.separator }.encode(&mut body);
-            assert!(
-                body.len() <= MAX_LINK_BODY,
-                "the link of {} logs {} of {MAX_LINK_BODY} bytes",
-                open.left,
-                body.len()
-            );
-            let begins = cfg!(debug_assertions) && view.low().is_ok_and(|low| low <= &open.separator[..]);
-            let were_sound = begins && is_sound(&parent) && is_sound(&left);
-            let sibling = node.right();
+            assert_fits(&body, MAX_LINK_BODY, "a link");
+            let begins = view.low().is_ok_and(|low| low <= &open.separator[..]);
+            let (were_sound, sibling) = (begins && all_sound(&[&parent, &left]), node.right());
             let pages = [pid, open.left];
             let record = record(TreeKind::Link, 0, 0, self.table, &pages, &body);
             // The left node's LSN, that of the split or later, enters the record's dependencies with the page: no link is
             // recovered without its split.
             structure.apply(&self.trees, &record, &mut [&mut parent, &mut left], Dep::none())?;
-            debug_assert!(!were_sound || is_sound(&parent) && is_sound(&left), "linking {sibling} has damaged {pid}");
-            debug_assert_eq!(link_of(&left), Some((false, sibling)), "mark and sibling of {} when linked", open.left);
+            assert_sound(were_sound, &[&parent, &left], "the link", open.left);
+            assert_linked(&left, sibling);
             drop(pin);
             return Ok(());
         }
     }
-}
-
-/// Whether a node is marked incomplete, and its right sibling. For assertions.
-pub(crate) fn link_of(page: &[u8]) -> Option<(bool, PageId)> {
-    Node::parse(page).ok().map(|node| (node.is_incomplete(), node.right()))
 }
 
 /// Of a node to which keys come in ascending order, so much stays in the left half, in tenths. The rest is for keys that come

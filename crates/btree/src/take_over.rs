@@ -119,6 +119,7 @@ pub(crate) fn rename(kind: TreeKind, body: &[u8], (was, is): (Xid, Xid)) -> Resu
         // It names no owner before.
         _ => out.put(body),
     }
+    assert_eq!(out.len(), body.len(), "bytes of an undo entry under {is}, and of the one under {was}");
     Ok(out)
 }
 

@@ -252,9 +252,7 @@ impl Tree {
         };
         if let Some(new) = new {
             if !node::fits(&node, at, new.len()).map_err(damage)? {
-                let (new, old) = (new.len(), row.value.len());
-                assert!(new > old, "a value of {new} bytes does not fit where one of {old} bytes is");
-                return Ok(Try::Full(new - old));
+                return Ok(Try::Full(new.len() - row.value.len()));
             }
         } else if ghost {
             return Ok(Try::Absent);
@@ -347,7 +345,6 @@ impl Tree {
         let change = Undoable { kind: TreeKind::RowLock as u8, table: self.table, body: &body, before, structure: 0 };
         let undo = txn.push_undo(&change).bits();
         let pid = leaf.pid();
-        assert_ne!(undo, UndoPtr::NULL.bits(), "a row of {pid} is locked and has no undo entry");
         node::set_header(leaf, found.at, RowHeader { xid, flags: found.header.flags, undo })
             .map_err(|why| self.corrupted(pid, why))?;
         leaf.mark_dirty();
@@ -365,8 +362,6 @@ impl Tree {
     ) -> Result<()> {
         let pid = leaf.pid();
         let (body, undo) = logged.parts();
-        let most = ROW_BODY + key.len() + 2 * MAX_VALUE;
-        debug_assert!(body.len() <= most && undo.len() <= most, "a row logs {} + {} bytes", body.len(), undo.len());
         let record = record(logged.kind, UNDOABLE, 0, self.table, &[pid], body);
         // Refused before anything is changed, so no undo entry is left without its change.
         self.trees.apply(&record, &mut [leaf])?;

@@ -46,6 +46,8 @@ pub fn change(
 ) -> Lsn {
     assert!((1..=MAX_CHANGE_PAGES).contains(&pages.len()), "a change of {} pages", pages.len());
     assert!(change.body.len() <= MAX_BODY_PARTS, "a body in {} parts", change.body.len());
+    let init = u32::from(change.init_mask);
+    assert!(init >> pages.len() == 0, "a change of {} pages initialises {init:#b}", pages.len());
     let mut dep = dep;
     let mut pids = [PageId::ZERO; MAX_CHANGE_PAGES];
     for (page, pid) in pages.iter_mut().zip(&mut pids) {

@@ -24,7 +24,7 @@
 //! turns. The mutex is never held by a thread that waits for a latch, so a thread may wait for it while it holds one.
 
 use crate::doublewrite::Doublewrite;
-use crate::format::{AREA_BYTES, AREA_PAGES, Batch, Entry, page_id, page_lsn, seal_page};
+use crate::format::{AREA_BYTES, AREA_PAGES, Batch, Entry, page_id, page_lsn, seal_page, verify_page};
 use crate::frame::FrameNo;
 use crate::guard::SharedGuard;
 use crate::pool::Core;
@@ -203,6 +203,8 @@ impl Round {
         let version = guard.version();
         assert_eq!(page_id(page), guard.pid(), "a page carries its own id");
         let entry = Entry { pid: guard.pid(), lsn: page_lsn(page), crc: seal_page(page) };
+        // What was not to be read back must not be written: type, id and checksum as on the way in.
+        debug_assert_eq!(verify_page(page, entry.pid, Lsn(u64::MAX)), Ok(()), "page {} as it is written", entry.pid);
         self.copies.push(Copied { no: guard.slot().no(), version, entry });
     }
 

@@ -65,6 +65,7 @@ impl Doublewrite {
     /// Writes a batch to an area and returns when it is durable. `buf` holds a free block, then the images of the batch.
     pub(crate) fn write(&self, area: usize, batch: &Batch, buf: &mut [u8]) -> Result<()> {
         let len = BLOCK + batch.entries.len() * PAGE_SIZE;
+        assert!(len <= buf.len(), "a batch of {} pages in {} bytes", batch.entries.len(), buf.len());
         batch.encode(buf, self.uuid);
         self.file.write_durable(&buf[..len], area_offset(area))
     }

@@ -71,7 +71,14 @@ impl FreeList {
             // the push of that frame has published, which this exchange passes on.
             let next = top & !TOP | link & TOP;
             match self.top.compare_exchange_weak(top, next, Ordering::Acquire, Ordering::Acquire) {
-                Ok(_) => return Some((no, (link >> 32) as usize - 1)),
+                Ok(_) => {
+                    let left = (link >> 32).checked_sub(1);
+                    assert!(
+                        left.is_some_and(|left| left < frames.len() as u64),
+                        "frame {no} was free with {left:?} others"
+                    );
+                    return left.map(|left| (no, left as usize));
+                }
                 Err(now) => top = now,
             }
         }

@@ -1,6 +1,6 @@
 //! A miss: a frame for a page that has none.
 
-use crate::format::{Flaw, blank_page, verify_page};
+use crate::format::{Flaw, blank_page, page_id, verify_page};
 use crate::frame::FrameNo;
 use crate::guard::ExclusiveGuard;
 use crate::passing::Wanted;
@@ -76,6 +76,7 @@ impl Core {
             Some(page) => guard.put(page),
             None => guard.put(&blank_page(pid)),
         }
+        assert_eq!(page_id(&guard), pid, "the id in a page, and that of the page that was read");
         self.frames[no as usize].set_loading(false);
         if !self.on_arrival(no, pid, wanted) {
             self.replacer.on_load(&self.frames, no, pid);

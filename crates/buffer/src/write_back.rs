@@ -88,6 +88,7 @@ impl Pass {
         }
         batches.next += 1;
         let (batch, stage) = &mut batches.all[index];
+        assert_eq!(*stage, Stage::Waiting, "batch {index} is taken twice");
         *stage = Stage::UnderWay;
         Some((Taken { pass: self, index, outcome: Err(Error::Closed) }, std::mem::take(&mut batch.frames)))
     }
@@ -113,7 +114,8 @@ struct Taken<'s> {
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         let mut batches = self.pass.batches.lock();
-        batches.all[self.index].1 = Stage::Home;
+        let before = std::mem::replace(&mut batches.all[self.index].1, Stage::Home);
+        assert_eq!(before, Stage::UnderWay, "batch {} ends and was not under way", self.index);
         if let Err(error) = &self.outcome {
             batches.failed.get_or_insert_with(|| error.clone());
         }

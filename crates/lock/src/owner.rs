@@ -175,7 +175,6 @@ impl Slots {
 
     fn give_back(&self, index: u32) {
         let mut free = self.free.lock();
-        assert!(free.len() < self.slots.len(), "owner {index} is given back: all {} are free", free.len());
         debug_assert!(!free.contains(&index), "owner {index} is given back twice");
         free.push(index);
     }
@@ -247,7 +246,6 @@ impl Owner {
     /// As [`begin`](Self::begin).
     pub fn begin_attempt(&mut self, label: &'static str, attempt: Attempt) {
         assert!(self.is_idle(), "a transaction begins without locks");
-        assert_eq!(self.charged, 0, "owner {} begins with lock memory charged and no locks", self.index);
         (self.began, self.thread, self.undo_bytes) = (self.manager.now(), Some(thread_index()), 0);
         let mut shown = self.slot().shown();
         let (index, wait, rows) = (self.index, shown.wait, shown.rows.len());
@@ -312,9 +310,8 @@ impl Owner {
 
     /// Notes what its intervals in a table take now.
     pub(crate) fn note_ranges(&mut self, table: TableId, cost: usize) {
-        let (charged, before) = (self.charged, self.ranges_cost(table));
-        assert!(before <= charged, "intervals in {table:?} take {before} of the {charged} units charged to all locks");
-        self.charged = charged - before + cost;
+        let left = self.charged.checked_sub(self.ranges_cost(table));
+        self.charged = left.expect("intervals take no more than all locks") + cost;
         match self.ranges.iter_mut().find(|(id, _)| *id == table) {
             Some((_, noted)) => *noted = cost,
             None => self.ranges.push((table, cost)),
@@ -338,8 +335,7 @@ impl Owner {
     pub(crate) fn begin_wait(&self, wait: Wait, what: &What<'_>) {
         let named = Some(what.named());
         let mut shown = self.slot().shown();
-        let before = shown.wait;
-        assert!(before == Wait::Nothing, "owner {} begins the wait {wait:?} within {before:?}", self.index);
+        assert!(shown.wait == Wait::Nothing, "owner {} begins {wait:?} within {:?}", self.index, shown.wait);
         (shown.wait, shown.named) = (wait, named);
         shown.wait_no += 1;
         shown.undo_bytes = self.undo_bytes;

@@ -9,7 +9,7 @@ mod request;
 
 use crate::format::{BODY_ENTRY, BODY_HEADER, CheckpointBody};
 use crate::pace::{Mark, PORTIONS, Pace, limits};
-use foreshore_base::{GroupNo, Result, TableId, Xid};
+use foreshore_base::{GroupNo, Lsn, Result, TableId, Xid};
 use foreshore_buffer::Pool;
 use foreshore_buffer::format::{ChangeRecord, MAX_CHANGE_PAGES, change_header_len};
 use foreshore_io::File;
@@ -278,6 +278,7 @@ impl Checkpointer {
         // Its session stays and its lane does not: it may be one that others wait for.
         state.session.release();
         let lsn = appended?;
+        assert_follows(&state.newest, lsn, &body);
         // Only now: the record rests on every commit it calls finished, so when it is durable they are.
         self.log.force(lsn)?;
         assert!(self.log.durable() >= lsn, "a forced record is durable");
@@ -312,7 +313,7 @@ impl Checkpointer {
         self.log.truncate(older)
     }
 
-    fn append(&self, session: &mut Session, body: &CheckpointBody) -> Result<foreshore_base::Lsn> {
+    fn append(&self, session: &mut Session, body: &CheckpointBody) -> Result<Lsn> {
         let mut header = [0; change_header_len(MAX_CHANGE_PAGES)];
         let len = ChangeRecord::new(CHECKPOINT, 0, 0, TableId::ZERO, &[]).encode_header(&mut header);
         let bytes = body.encode();
@@ -372,6 +373,14 @@ impl Checkpointer {
         self.txns.copy_forward(|group, copies| state.pace.lets_go(self.log.truncatable(group.min(pages)), copies));
         self.take(state, Reach::None)
     }
+}
+
+/// Asserts that a checkpoint whose record is at `lsn` comes after the one before it, and after all that it counts as over.
+fn assert_follows(before: &SuperBlock, lsn: Lsn, body: &CheckpointBody) {
+    let (last, ceiling) = (before.checkpoint_lsn, before.xid_ceiling);
+    assert!(last < lsn, "a checkpoint at {lsn} comes behind the one at {last}");
+    assert!(body.clock.lsn() < lsn, "a checkpoint at {lsn} counts what ended up to {} as over", body.clock);
+    assert!(ceiling <= body.ceiling, "the ceiling falls from {ceiling} to {}", body.ceiling);
 }
 
 impl Step for Checkpointer {

@@ -84,6 +84,7 @@ impl Pace {
     /// Goes on to `now`. True if the log has grown by a portion of the lag since the last time that it was true.
     pub(crate) fn has_grown(&mut self, now: Mark) -> bool {
         let newest = self.trail.back().copied();
+        assert!(newest.is_none_or(|newest| newest.at <= now.at), "the log shrinks from {newest:?} to {now:?}");
         if newest.is_some_and(|newest| now.at - newest.at < self.portion()) {
             return false;
         }

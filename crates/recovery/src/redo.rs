@@ -45,8 +45,11 @@ impl<'a> Redoer<'a> {
         if lacks {
             page.set_rec_group_for_redo(record.group);
             self.apply(change, index, &mut page)?;
+            assert_eq!(page.pid(), pid, "the page that a change was applied to, and the one that it names");
             page.set_lsn(record.lsn);
         }
+        assert!(record.lsn <= page.lsn(), "page {pid} is at {} after the redo of {}", page.lsn(), record.lsn);
+        assert!(!lacks || page.is_dirty(), "page {pid} got the change at {} and is clean", record.lsn);
         match page.is_quarantined() {
             true => self.quarantined.insert(pid),
             // From here on the log has all that is on it.

@@ -69,6 +69,7 @@ impl Stretches {
         run: RangeInclusive<StretchNo>,
     ) -> impl Iterator<Item = Result<LoggedRecord>> + use<'l> {
         let (from, to) = (*run.start() as usize, *run.end() as usize);
+        assert!(from <= to && to < self.list.len(), "stretches {run:?} of {}", self.list.len());
         let first = self.list[from].first;
         let behind = self.list.get(to + 1).map_or(Lsn(u64::MAX), |next| next.first);
         let group = self.list[from..=to].iter().map(|stretch| stretch.from).min();

@@ -202,6 +202,8 @@ impl Undo<'_> {
         if !waits {
             let mut context = UndoContext::at_restart(&mut self.session, xid, rollback.open.last_lsn);
             let outcome = undo_change(self.manager, &mut context, &mut rollback.unsaid, &change);
+            let before = rollback.open.last_lsn;
+            assert!(before <= context.last_lsn(), "{xid} is taken back from {before} to {}", context.last_lsn());
             rollback.open.last_lsn = context.last_lsn();
             match outcome {
                 Ok(false) => {

@@ -159,6 +159,7 @@ impl Free {
         }
         self.count += self.unused(self.file_pages, file_pages);
         self.file_pages = file_pages;
+        debug_assert!(self.is_counted(), "{} pages are counted as free, of {file_pages}", self.count);
     }
 
     /// Unused pages from `from` up to `to`.
@@ -198,16 +199,24 @@ impl Free {
     pub(crate) fn cancel_cut(&mut self) -> bool {
         let Some(cut) = self.cut.take() else { return false };
         self.count += self.unused(cut, self.file_pages);
+        debug_assert!(self.is_counted(), "{} pages are counted as free when the cut at {cut} is over", self.count);
         true
+    }
+
+    /// Whether the count of free pages is that of the bits.
+    fn is_counted(&self) -> bool {
+        self.count == self.unused(0, self.end())
     }
 
     /// Takes note that the file ends at the cut, and returns by how many pages it is shorter.
     pub(crate) fn finish_cut(&mut self) -> u64 {
         let cut = self.cut.take().expect("a cut was started");
+        assert!(cut <= self.file_pages, "a file of {} pages is cut at {cut}", self.file_pages);
         let gone = self.file_pages - cut;
         self.file_pages = cut;
         self.lowest = self.lowest.min(cut);
         self.regions.truncate(cut.div_ceil(REGION_PAGES) as usize);
+        debug_assert!(self.is_counted(), "{} pages are counted as free behind a cut at {cut}", self.count);
         gone
     }
 

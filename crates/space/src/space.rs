@@ -273,6 +273,7 @@ impl Space {
                 return Ok(());
             }
             let region = mapped - 1;
+            assert!(region > 0, "the first map is dropped: {mapped} regions, {first} stay");
             let before = self.pool.pin(map::map_of_region(region - 1))?;
             let page = self.pool.shared(map::map_of_region(region))?;
             let dep = Dep::none().freed(page.lsn());

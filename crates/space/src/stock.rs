@@ -242,6 +242,11 @@ impl Stock {
     fn resize<T>(&self, note: impl FnOnce(&mut State) -> T) -> T {
         let (noted, passed) = {
             let mut state = self.state.lock();
+            debug_assert!(
+                state.resizing,
+                "the length of a file of {} pages was not to change",
+                state.free.file_pages()
+            );
             state.resizing = false;
             (note(&mut state), mem::take(&mut state.passed))
         };

@@ -73,6 +73,7 @@ impl Tail {
         let offset = self.offset;
         self.offset += total;
         assert!(offset.is_multiple_of(BLOCK as u64), "group {group} is written at {offset}, inside of a block");
+        assert!(offset >= FIRST_GROUP, "group {group} is written at {offset}, over the head of its segment");
         assert!(self.offset <= self.size, "group {group} reaches to {} in a segment of {}", self.offset, self.size);
         segments.placed(group, offset, self.offset);
         Ok((self.file.clone(), offset))
@@ -115,6 +116,7 @@ impl Group for Flight {
             self.totals.add(self.len, 0);
             return Ok(());
         };
+        assert!(self.len >= GROUP_HEADER, "a group of {} bytes is written at {offset}", self.len);
         file.write_durable(self.staging.bytes(self.len), offset)?;
         self.totals.add(self.len, 1);
         Ok(())

@@ -142,7 +142,9 @@ impl SpaceRequests {
     /// The newest request, if it has no answer yet.
     pub fn requested(&self) -> Option<SpaceRequest> {
         let state = self.state.lock();
-        (state.asked > state.answered).then_some(SpaceRequest { number: state.asked })
+        let State { asked, answered, .. } = *state;
+        assert!(answered <= asked, "{answered} of {asked} requests for space are answered");
+        (asked > answered).then_some(SpaceRequest { number: asked })
     }
 
     /// Answers `request` and all before it.

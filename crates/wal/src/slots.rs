@@ -47,6 +47,7 @@ impl Slots {
     pub fn lease(&self) -> Result<usize> {
         let mut free = self.free.lock();
         let index = free.pop().ok_or(Error::TooManyTransactions { max: self.slots.len(), oldest: "" })?;
+        debug_assert!(!free.contains(&index), "session {index} is leased and free");
         // ORDERING: Relaxed, every store into the slot is published by a later Release operation of its session: the
         // draw of a position, or a store into the slot itself followed by a fence. A cut of `lanes` that does not count this
         // slot has raised its floor before the session looks at it: the fence of each append lies in between.

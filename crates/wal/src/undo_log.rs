@@ -91,6 +91,7 @@ impl UndoLog {
             }
             self.granted += blocks * GRANT;
         }
+        debug_assert!(self.is_covered(), "{bytes} bytes were charged: {self:?}");
     }
 
     /// Lowers the charge by `bytes`, as far as there is one.

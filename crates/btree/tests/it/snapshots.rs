@@ -2,7 +2,7 @@
 //! is gone.
 
 use crate::common::{self, Bed, TABLE};
-use foreshore_base::{Csn, Error, Result, TableId};
+use foreshore_base::{Csn, Error, Result, TableId, Xid};
 use foreshore_btree::Tree;
 use foreshore_lock::TableMode;
 use foreshore_space::CATALOGUE_ROOT;
@@ -239,7 +239,10 @@ fn damage_that_a_reader_by_a_snapshot_meets_is_judged_again() {
         let met = meets(&|| on_its_way(cancel.clone()));
         assert!(matches!(met, Error::SnapshotTooOld { .. }), "the snapshot was cancelled meanwhile: {met}");
         let ends = gone.clone();
-        let drops: Rc<dyn Fn()> = Rc::new(move || ends.dropped_by(Csn(1)));
+        let drops: Rc<dyn Fn()> = Rc::new(move || {
+            ends.retire(Xid(1));
+            ends.dropped_by(Csn(1));
+        });
         let met = meets(&|| on_its_way(drops.clone()));
         assert!(matches!(met, Error::TableDropped { .. }), "the table was dropped meanwhile: {met}");
     }

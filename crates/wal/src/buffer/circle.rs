@@ -87,6 +87,7 @@ impl<'a> Circle<'a> {
         assert!(from <= upto && upto - from <= self.bytes, "cut {upto} outside of the ring at {from}");
         // SAFETY: as for this function.
         let to = unsafe { self.boundary(from, upto, staging.room() as u64) };
+        assert!(from <= to && to <= upto, "the ring is copied from {from} to {to}, the cut is at {upto}");
         if to > from {
             let out = staging.extent(lane, from, (to - from) as usize);
             let (first, second) = out.split_at_mut(self.until_seam(from, to - from));

@@ -48,6 +48,12 @@ impl RingBuffer for Faa {
 
     fn insert(&self, slot: usize, record: &Sealed<'_>) -> Lsn {
         let announced = &self.starts[slot];
+        // ORDERING: Relaxed, the session's own.
+        debug_assert_eq!(
+            announced.load(Ordering::Relaxed),
+            IDLE,
+            "where session {slot} appends a record beside this one"
+        );
         // ORDERING: Release on both stores into the slot, rule 2, pairs with `published`.
         let announce = if mutant("faa: relaxed slot") { Ordering::Relaxed } else { Ordering::Release };
         if !mutant("faa: no announcement") {

@@ -119,6 +119,7 @@ impl Ring {
     #[inline]
     pub(super) unsafe fn fill(&self, start: u64, record: &Sealed<'_>) -> Lsn {
         let lsn = Lsn(start + record.size() as u64);
+        debug_assert!(start >= self.first, "a record at {start} in a ring that begins at {}", self.first);
         // SAFETY: inside the caller's range. Credit says that the ring's previous contents there were drained: the
         // bytes drawn so far never exceed the credit taken so far, and the taker of each credit happened before
         // the draw of the position that used it.

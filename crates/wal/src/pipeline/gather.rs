@@ -62,6 +62,7 @@ impl Gather {
         let sealed = self.sealed.load(Ordering::Relaxed) + bytes as u64;
         self.sealed.store(sealed, Ordering::Relaxed);
         if raises {
+            // ORDERING: as above.
             let covered = self.covered.load(Ordering::Relaxed);
             assert!(covered <= sealed, "groups that were answered have {covered} of {sealed} bytes");
             self.group.store(sealed - covered, Ordering::Relaxed);

@@ -100,6 +100,7 @@ impl<L: Leader> Pipeline<L> {
         let place = (number.0 % self.groups.len() as u64) as usize;
         let mut group = self.groups[place].try_lock().expect("a group has its place to itself from seal to completion");
         let acked = GroupNo(self.window.head().0 - 1);
+        assert!(acked < number, "group {acked} is durable, and {number} is sealed next");
         let room = match caller {
             Caller::Space(lane) => Some(lane),
             Caller::Waiter(_) | Caller::Flusher => None,

@@ -38,6 +38,7 @@ impl Waiters {
     /// Registers a thread that is about to park. A fence and a look at the state follow. A thread that comes again keeps its
     /// `place`: others that wait for the same LSN, as sessions of `lanes` may, count on the first.
     pub(super) fn add_thread(&self, place: Option<Key>, lsn: Lsn, unparker: Unparker) -> Key {
+        assert!(place.is_none_or(|(at, _)| at == lsn), "a waiter for {lsn} takes the place {place:?}");
         self.edit(|lists| {
             let key = place.filter(|_| !mutant("pipeline: a waiter loses its place")).unwrap_or_else(|| lists.key(lsn));
             lists.threads.insert(key, unparker);

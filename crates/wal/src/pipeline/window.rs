@@ -66,6 +66,9 @@ impl Window {
 
     /// Takes `number`, the next group, as sealed. Under the lead, after the leader has read the buffer's tails.
     pub(super) fn seal(&self, number: GroupNo) {
+        // ORDERING: Relaxed, written under the lead alone.
+        let next = self.next.load(Ordering::Relaxed);
+        assert_eq!(number.0, next, "the group that is sealed, and the next one");
         #[cfg(foreshore_loom)]
         // ORDERING: Relaxed, of the mutant.
         self.writing.fetch_add(1, Ordering::Relaxed);
@@ -101,6 +104,7 @@ impl Window {
             head += 1;
         }
         // ORDERING: Release, pairs with `head`.
+        assert!(head - first <= width, "{} groups of {width} in flight become durable at once", head - first);
         self.head.store(head, Ordering::Release);
     }
 }

@@ -58,6 +58,7 @@ impl Segments {
 
     /// Grants what had been granted in the run before.
     pub(crate) fn grant_again(&self, blocks: u64) {
+        assert!(blocks > 0, "a session is granted nothing");
         rmw::contended(1);
         // ORDERING: Relaxed, a sum that each look compares anew; the space itself is handed over by `ready_bytes` and
         // the list.

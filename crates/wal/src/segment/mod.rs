@@ -249,14 +249,10 @@ impl Segments {
                 self.prepare_one(&mut control)?;
             }
         };
+        assert!(ready.size > FIRST_GROUP, "segment {} has no place for a group: {} bytes", ready.number, ready.size);
         let space = ready.size - FIRST_GROUP;
         let mut list = self.list.lock();
         assert!(list.live.back().is_none_or(|live| live.number + 1 == ready.number), "segments follow each other");
-        assert!(
-            list.live.back().is_none_or(|live| live.first <= first),
-            "segment {} begins with {first}",
-            ready.number
-        );
         list.live.push_back(Live::new(ready.number, ready.size, first, prev_crc));
         drop(list);
         // ORDERING: Relaxed, a measure.
@@ -270,7 +266,6 @@ impl Segments {
     pub(crate) fn placed(&self, group: GroupNo, offset: u64, end: u64) {
         let mut list = self.list.lock();
         let live = list.live.back_mut().expect("a group goes into a live segment");
-        assert!(live.first <= group, "group {group} is placed in a segment that begins with {}", live.first);
         live.push(group, offset, end);
         // ORDERING: Relaxed, a measure.
         self.left_bytes.store(live.size - end, Ordering::Relaxed);

@@ -39,6 +39,7 @@ pub(crate) fn create_segment(home: &Home, number: u64, size: u64, zero_fill: boo
 
 /// Gives a file the blocks of `from..to`.
 fn grow(file: &dyn File, from: u64, to: u64, zero_fill: bool) -> Result<()> {
+    assert!(from < to, "a segment grows from {from} to {to} bytes");
     file.allocate(from, to - from)?;
     if zero_fill {
         let zeros = AlignedBuf::new(PIECE.min(usize::try_from(to - from).unwrap_or(PIECE)));

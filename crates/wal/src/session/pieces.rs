@@ -7,11 +7,6 @@ pub(super) struct Pieces<'a> {
 }
 
 impl<'a> Pieces<'a> {
-    /// Whether all bytes have been taken.
-    pub(super) fn is_over(&self) -> bool {
-        self.at == 0 && self.parts.iter().all(|part| part.is_empty())
-    }
-
     pub(super) const fn of(parts: &'a [&'a [u8]]) -> Self {
         Self { parts, at: 0 }
     }

@@ -134,6 +134,7 @@ impl Throttle {
     /// How long a payment up to `mine` has to wait yet, as things stand.
     fn left(&self, mine: f64, written: u64) -> Duration {
         let mut line = self.line.lock();
+        assert!(mine <= line.issued, "a session waits for byte {mine} of {} that sessions owe", line.issued);
         let Some(rate) = self.grant(&mut line, written) else { return Duration::ZERO };
         let owed = (mine - line.granted).max(0.0);
         Duration::try_from_secs_f64(if owed == 0.0 { 0.0 } else { owed / rate }).unwrap_or(Duration::MAX)
