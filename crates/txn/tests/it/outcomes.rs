@@ -381,14 +381,13 @@ fn a_wait_in_line_ends_with_the_deadline_of_the_first_attempt() {
     let first = Some(toy.manager.now());
     std::thread::sleep(Duration::from_millis(20));
     let again = TxnOptions {
-        session_timeout: Duration::from_secs(20),
+        session_timeout: Duration::MAX,
         deadline: Some(Duration::from_millis(10)),
         attempt: foreshore_lock::Attempt { first, losses: 0 },
         ..TxnOptions::default()
     };
-    let began = std::time::Instant::now();
+    // The timeout alone would never end the wait.
     assert!(matches!(toy.manager.begin(again), Err(Error::TooManyTransactions { .. })));
-    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
 
 /// As many threads as sessions, each with one transaction at a time, and all sessions made by threads that have ended.

@@ -14,7 +14,7 @@ use foreshore_txn::format::{COPY, CopyBody, END};
 use foreshore_txn::{Forward, LoggedChange, Start, Txn, TxnManagerOptions, Undoable, Unfinished};
 use std::ops::Range;
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn is_parked<T>(outcome: Result<T, Error>, of: &str) -> bool {
     match outcome {
@@ -245,7 +245,7 @@ const LARGE: usize = 5000;
 /// A manager with two chunks of undo memory, and a transaction that holds both. Its newest change is one of row 0, which its rollback finds
 /// stuck.
 fn all_memory_in_one() -> (Toy, Txn) {
-    let options = TxnManagerOptions { undo_limit_bytes: 2 << 13, undo_patience: Duration::from_secs(600), ..small() };
+    let options = TxnManagerOptions { undo_limit_bytes: 2 << 13, undo_patience: Duration::MAX, ..small() };
     let (toy, rows) = Toy::new(Mem::null(), &[0; 2], options);
     let mut txn = toy.begin("large");
     for _ in 0..2 {
@@ -270,10 +270,8 @@ fn undo_memory_of_a_parked_rollback_is_not_waited_for() {
     assert!(is_parked(txn.rollback(), "large"));
     let mut other = toy.begin("other");
     other.ensure_xid().expect("an xid");
-    let began = Instant::now();
     let outcome = other.reserve(0, LARGE);
     assert!(lacks_memory(&outcome), "it fits, but for the rollback: {outcome:?}");
-    assert!(began.elapsed() < Duration::from_secs(60));
     assert!(toy.add(&mut other, 1, 1).is_ok(), "what the rollback has left is for others");
 }
 
@@ -286,10 +284,8 @@ fn one_that_waits_for_undo_memory_is_told_when_its_holder_is_parked() {
             pause::set("txn: found no room for undo", move || begun.send(()).unwrap_or(()));
             let mut other = toy.begin("other");
             other.ensure_xid().expect("an xid");
-            let began = Instant::now();
             let outcome = other.reserve(0, LARGE);
             pause::set("nowhere", || ());
-            assert!(began.elapsed() < Duration::from_secs(60));
             outcome
         });
         begins.recv().expect("the memory is spent");

@@ -284,9 +284,7 @@ fn a_transaction_that_has_changed_nothing_keeps_no_memory_from_others() {
     ManuallyDrop::into_inner(first).commit().expect("committed").wait().expect("durable");
     let mut idle = begin(&toy, "idle since it began");
     let mut large = begin(&toy, "large");
-    let began = Instant::now();
     enter_many(&mut large, 4).expect("all of the memory");
-    assert!(began.elapsed() < Duration::from_secs(5), "it waits for no transaction");
     commit(large);
     enter(&mut idle).expect("it goes on as any");
     commit(idle);
