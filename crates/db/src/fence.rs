@@ -90,6 +90,10 @@ impl FileLayer for FencedFile {
         &*self.inner
     }
 
+    fn read_many(&self, parts: &mut [(&mut [u8], u64)]) -> Vec<Result<usize>> {
+        self.inner.read_many(parts)
+    }
+
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.gate.pass(|| self.inner.write_at(buf, offset))
     }

@@ -91,7 +91,7 @@ impl<T: Send + 'static> Crew<T> {
         let mut hands = self.hands.lock();
         while hands.len() < self.most {
             let shared = self.shared.clone();
-            let Ok(joiner) = ThreadSpawn.spawn("foreshore-write", Box::new(move || shared.serve())) else { return };
+            let Ok(joiner) = ThreadSpawn.spawn("foreshore-io", Box::new(move || shared.serve())) else { return };
             hands.push(joiner);
         }
     }

@@ -86,6 +86,10 @@ pub trait File: Send + Sync + Debug {
     /// Reads bytes at `offset` into `buf` and returns how many: less than `buf.len()` only at the end of the file.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize>;
 
+    /// Performs several [`File::read_at`], in any order and as many at once as keeps the device busy. Returns the result of each
+    /// part, in the order of the parts: one that fails says nothing of the others.
+    fn read_many(&self, parts: &mut [(&mut [u8], u64)]) -> Vec<Result<usize>>;
+
     /// Writes all of `buf` at `offset`, growing the file where needed. After an error any part of it may be written.
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()>;
 

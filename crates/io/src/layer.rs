@@ -9,7 +9,8 @@ use std::sync::Arc;
 /// A [`File`] that forwards each method to the file below, except those that it overrides. For gates, and for tests and
 /// experiments that fail, watch or count some operations.
 ///
-/// Each part of a [`File::write_many`] passes through [`FileLayer::write_at`], so a layer on writes overrides one method.
+/// Each part of a [`File::write_many`] passes through [`FileLayer::write_at`], so a layer on writes overrides one method. The same
+/// holds for [`File::read_many`] and [`FileLayer::read_at`].
 /// [`File::write_whole`] goes to the file below as it is, because no sequence of other calls keeps its promise. A layer on
 /// writes overrides it, too, if the file below may offer it.
 ///
@@ -47,6 +48,11 @@ pub trait FileLayer: Send + Sync + Debug {
     /// Overrides [`File::read_at`].
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         self.below().read_at(buf, offset)
+    }
+
+    /// Overrides [`File::read_many`].
+    fn read_many(&self, parts: &mut [(&mut [u8], u64)]) -> Vec<Result<usize>> {
+        parts.iter_mut().map(|(buf, offset)| FileLayer::read_at(self, buf, *offset)).collect()
     }
 
     /// Overrides [`File::write_at`].
@@ -107,6 +113,10 @@ impl<L: FileLayer> File for L {
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         FileLayer::read_at(self, buf, offset)
+    }
+
+    fn read_many(&self, parts: &mut [(&mut [u8], u64)]) -> Vec<Result<usize>> {
+        FileLayer::read_many(self, parts)
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {

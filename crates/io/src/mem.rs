@@ -298,6 +298,10 @@ impl File for MemFile {
         Ok(())
     }
 
+    fn read_many(&self, parts: &mut [(&mut [u8], u64)]) -> Vec<Result<usize>> {
+        parts.iter_mut().map(|(buf, offset)| self.read_at(buf, *offset)).collect()
+    }
+
     fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.write_at(buf, offset)?;
         self.sync()

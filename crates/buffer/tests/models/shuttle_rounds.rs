@@ -136,6 +136,10 @@ impl File for Data {
         Ok(buf.len())
     }
 
+    fn read_many(&self, parts: &mut [(&mut [u8], u64)]) -> Vec<Result<usize>> {
+        parts.iter_mut().map(|(buf, offset)| self.read_at(buf, *offset)).collect()
+    }
+
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         for (number, page) in (offset / PAGE_SIZE as u64..).zip(buf.chunks_exact(PAGE_SIZE)) {
             {
@@ -222,6 +226,10 @@ impl File for Doublewrite {
         let len = buf.len().min(found.len());
         buf[..len].copy_from_slice(&found[..len]);
         Ok(len)
+    }
+
+    fn read_many(&self, parts: &mut [(&mut [u8], u64)]) -> Vec<Result<usize>> {
+        parts.iter_mut().map(|(buf, offset)| self.read_at(buf, *offset)).collect()
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {

@@ -2,7 +2,7 @@
 
 #[cfg(feature = "uring")]
 use super::uring::Ring;
-use super::{many::Writers, past::PastCache};
+use super::{many::Workers, past::PastCache};
 use crate::{
     AlignedBuf, File,
     retry::{self, RawFile, uninterrupted},
@@ -36,8 +36,8 @@ pub(super) struct DiskFile {
     fd: OwnedFd,
     path: PathBuf,
     direct: bool,
-    /// Who writes batches, if not the caller one after another.
-    writers: Option<Arc<Writers>>,
+    /// The threads for batches. Without them the caller does one part after another.
+    workers: Option<Arc<Workers>>,
     syncs: Syncs,
     past_cache: PastCache,
     /// Whether another handle writes the file, and this one only looks at it.
@@ -52,7 +52,7 @@ impl DiskFile {
             fd,
             path,
             direct,
-            writers: None,
+            workers: None,
             syncs: Syncs::new(),
             past_cache: PastCache::new(),
             looks_only: false,
@@ -67,9 +67,9 @@ impl DiskFile {
         self
     }
 
-    /// The file, with batches written by `writers`.
-    pub(super) fn with_writers(mut self, writers: Arc<Writers>) -> Self {
-        self.writers = Some(writers);
+    /// The file, with batches read and written by `workers`.
+    pub(super) fn with_workers(mut self, workers: Arc<Workers>) -> Self {
+        self.workers = Some(workers);
         self
     }
 
@@ -78,6 +78,11 @@ impl DiskFile {
     pub(super) fn with_ring(mut self, ring: Option<Arc<Ring>>) -> Self {
         self.ring = ring;
         self
+    }
+
+    /// Reads until `buf` is full or the file ends, from where reads come at present.
+    pub(super) fn read_full(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.past_cache.read_full(buf, offset).unwrap_or_else(|| retry::read_full(self, buf, offset))
     }
 
     fn error(&self, op: &'static str, e: io::Error) -> Error {
@@ -140,8 +145,15 @@ impl File for DiskFile {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        let read = self.past_cache.read_full(buf, offset).unwrap_or_else(|| retry::read_full(self, buf, offset));
-        read.map_err(|e| self.error("read", e))
+        self.read_full(buf, offset).map_err(|e| self.error("read", e))
+    }
+
+    fn read_many(&self, parts: &mut [(&mut [u8], u64)]) -> Vec<Result<usize>> {
+        let read = match &self.workers {
+            Some(workers) => super::many::read(workers, self, parts),
+            None => parts.iter_mut().map(|(buf, offset)| self.read_full(buf, *offset)).collect(),
+        };
+        read.into_iter().map(|read| read.map_err(|e| self.error("read", e))).collect()
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
@@ -159,8 +171,8 @@ impl File for DiskFile {
     }
 
     fn write_many(&self, parts: &[(&[u8], u64)]) -> Result<()> {
-        match &self.writers {
-            Some(writers) => super::many::write(writers, self, parts).map_err(|e| self.error("write", e)),
+        match &self.workers {
+            Some(workers) => super::many::write(workers, self, parts).map_err(|e| self.error("write", e)),
             None => parts.iter().try_for_each(|&(buf, offset)| self.write_at(buf, offset)),
         }
     }
@@ -175,8 +187,8 @@ impl File for DiskFile {
     }
 
     fn write_whole(&self, parts: &[(&[u8], u64)]) -> Result<bool> {
-        match &self.writers {
-            Some(writers) => super::many::write_whole(writers, self, parts).map_err(|e| self.error("write", e)),
+        match &self.workers {
+            Some(workers) => super::many::write_whole(workers, self, parts).map_err(|e| self.error("write", e)),
             None => Ok(false),
         }
     }

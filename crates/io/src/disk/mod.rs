@@ -34,15 +34,15 @@ const DIR_MODE: Mode = Mode::RWXU;
 /// | uring | as direct | one submission with `RWF_DSYNC` to a ring that all files share | `fdatasync` |
 /// | buffered | page cache | `pwrite`, then `fdatasync` | `fdatasync` |
 ///
-/// Batches of direct writes ([`File::write_many`]) are made by several threads, which all files of the value share.
+/// Batches of direct I/O ([`File::read_many`], [`File::write_many`]) are done by several threads, which all files of the value share.
 ///
 /// A direct durable write to blocks that have been written before changes no metadata, so the kernel can pass it to
 /// the device as a single forced-unit-access write; `fdatasync` flushes the whole cache of the device.
 #[derive(Clone, Debug)]
 pub struct Disk {
     direct: bool,
-    /// Who writes batches, with direct I/O: those to the page cache are copies.
-    writers: Arc<many::Writers>,
+    /// The threads for batches of direct I/O: transfers of the page cache are copies.
+    workers: Arc<many::Workers>,
     durable: bool,
     /// Where durable writes go instead of `pwritev2`. Direct I/O only.
     #[cfg(feature = "uring")]
@@ -74,7 +74,7 @@ impl Disk {
     fn new(dir: &Path, direct: bool) -> Result<Self> {
         Ok(Self {
             direct,
-            writers: Arc::new(many::writers()),
+            workers: Arc::new(many::workers()),
             durable: syncs(dir)?,
             #[cfg(feature = "uring")]
             ring: None,
@@ -122,7 +122,7 @@ impl Disk {
         let file = DiskFile::new(fd, path.into(), self.direct);
         #[cfg(feature = "uring")]
         let file = file.with_ring(self.ring.clone());
-        Ok(Arc::new(if self.direct { file.with_writers(self.writers.clone()) } else { file }))
+        Ok(Arc::new(if self.direct { file.with_workers(self.workers.clone()) } else { file }))
     }
 }
 

@@ -149,6 +149,16 @@ impl File for SimFile {
         retry::read_full(self, buf, offset).map_err(|e| self.error("read", e))
     }
 
+    /// Reads as worker threads do: in any order, and to the end whatever fails.
+    fn read_many(&self, parts: &mut [(&mut [u8], u64)]) -> Vec<Result<usize>> {
+        let mut order: Vec<_> = parts.iter_mut().enumerate().collect();
+        self.state.lock().shuffle(&mut order);
+        let read = order.into_iter().map(|(part, (buf, offset))| (part, self.read_at(buf, *offset)));
+        let mut read: Vec<_> = read.collect();
+        read.sort_by_key(|&(part, _)| part);
+        read.into_iter().map(|(_, read)| read).collect()
+    }
+
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         retry::write_full(self, buf, offset, false).map_err(|e| self.error("write", e))
     }

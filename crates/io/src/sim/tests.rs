@@ -367,6 +367,19 @@ fn reads_fail_by_number() {
 }
 
 #[test]
+fn a_failed_read_of_a_batch_fails_alone() {
+    let (sim, file) = with_file(8 * BLOCK);
+    sim.inject_read_error(sim.reads() + 3, false);
+    let mut buffers = [[9; BLOCK]; 8];
+    let parts = buffers.iter_mut().map(|buf| &mut buf[..]).zip((0..8).map(|n| n * BLOCK as u64));
+    let read = file.read_many(&mut parts.collect::<Vec<_>>());
+    assert_eq!(read.iter().filter(|read| read.is_err()).count(), 1);
+    for (read, buf) in read.iter().zip(&buffers) {
+        assert_eq!(read.is_err(), *buf == [9; BLOCK], "each result is that of its part");
+    }
+}
+
+#[test]
 fn after_a_crash_every_call_fails() {
     let (sim, file) = with_file(BLOCK);
     strike(&sim, FaultKind::Crash);

@@ -297,3 +297,36 @@ fn a_batch_is_written_whole_and_a_refused_part_fails_it() {
         assert_eq!(io_kind(file.write_many(&[parts[0], (parts[1].0, beyond)])), ErrorKind::InvalidInput);
     });
 }
+
+#[test]
+fn a_batch_is_read_and_a_refused_part_fails_alone() {
+    on_every_backend("read-batch", |fs, dir| {
+        fs.create_dir(dir).unwrap();
+        let file = fs.create(&dir.join("f")).unwrap();
+        for n in 0..40_u8 {
+            file.write_at(&filled(BLOCK, n), u64::from(n) * BLOCK_U64).unwrap();
+        }
+        assert!(file.read_many(&mut []).is_empty());
+        let beyond = u64::MAX - u64::MAX % BLOCK_U64;
+        // Last in the file first; one across its end, one behind it, and one that no file has.
+        let offsets: Vec<u64> = (0..40).rev().map(|n| n * BLOCK_U64).chain([beyond, 50 * BLOCK_U64]).collect();
+        let mut buffers: Vec<AlignedBuf> = offsets.iter().map(|_| filled(2 * BLOCK, 99)).collect();
+        for count in [1, 2, offsets.len()] {
+            let parts = buffers.iter_mut().map(|buf| &mut **buf).zip(offsets.iter().copied());
+            let read = file.read_many(&mut parts.take(count).collect::<Vec<_>>());
+            assert_eq!(read.len(), count);
+            for ((read, &offset), buf) in read.into_iter().zip(&offsets).zip(&buffers) {
+                if offset == beyond {
+                    assert_eq!(io_kind(read), ErrorKind::InvalidInput);
+                    continue;
+                }
+                let first = offset / BLOCK_U64;
+                let blocks = 40_u64.saturating_sub(first).min(2);
+                assert_eq!(read.unwrap() as u64, blocks * BLOCK_U64, "at {offset}");
+                for (n, block) in (first..first + blocks).zip(buf.chunks(BLOCK)) {
+                    assert_eq!(block, [n as u8; BLOCK], "block {n}");
+                }
+            }
+        }
+    });
+}

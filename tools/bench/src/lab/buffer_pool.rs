@@ -78,6 +78,10 @@ impl File for Blank {
         Ok(buf.len())
     }
 
+    fn read_many(&self, parts: &mut [(&mut [u8], u64)]) -> Vec<Result<usize>> {
+        parts.iter_mut().map(|(buf, offset)| self.read_at(buf, *offset)).collect()
+    }
+
     fn write_at(&self, _: &[u8], _: u64) -> Result<()> {
         self.refuse()
     }
