@@ -7,10 +7,12 @@
 mod ahead;
 mod locked;
 mod span;
+mod spilled;
 
 use self::ahead::ReadAhead;
 use self::locked::{Entered, Locking};
 use self::span::{End, Rest, Rows, Span};
+use self::spilled::FetchedAhead;
 use crate::descend::{Access, ReadGuard, Restarts};
 use crate::format::{GHOST, RowHeader, SLOT};
 use crate::node::{NO_VERSION, Row};
@@ -51,6 +53,7 @@ pub struct Cursor {
     /// How many entries of a leaf the next step takes at most: few where each is locked, or the transaction writes between them.
     step: usize,
     ahead: ReadAhead,
+    spilled: FetchedAhead,
 }
 
 impl Tree {
@@ -112,6 +115,7 @@ impl Tree {
             entered: Vec::new(),
             step,
             ahead: ReadAhead::default(),
+            spilled: FetchedAhead::default(),
         }
     }
 }
@@ -199,10 +203,12 @@ impl Cursor {
         self.copied_at = txn.last_lsn();
         if let Some(snapshot) = self.snapshot.clone() {
             let _operation = self.tree.begin_read(txn, &snapshot)?;
+            txn.swap_fetched(&mut self.spilled.fetched);
             let copied = match self.ahead.wanted() {
                 Wanted::Again => self.copy_leaf::<false>(txn, &snapshot, span, end),
                 Wanted::Once => self.copy_leaf::<true>(txn, &snapshot, span, end),
             };
+            txn.swap_fetched(&mut self.spilled.fetched);
             let rest = copied.map_err(|error| self.tree.judge(txn, &snapshot, error))?;
             self.take_more();
             return Ok(rest);
@@ -224,6 +230,7 @@ impl Cursor {
         let is_leaf = matches!(rest, Rest::Leaf(_));
         self.unread = span.rest(end, rest);
         if is_leaf {
+            self.spilled.end_leaf();
             self.read_ahead(txn, end);
         }
     }
@@ -239,7 +246,10 @@ impl Cursor {
         let tree = self.tree.clone();
         let mut page = [0; PAGE_SIZE];
         let mut restarts = Restarts::default();
-        txn.forget_fetched();
+        if !self.spilled.begin_leaf(end) || !txn.may_fetch_more() {
+            txn.forget_fetched();
+        }
+        txn.unwant(0);
         loop {
             let leaf: ReadGuard<'_, ONCE> =
                 tree.find_again(&mut Structure::of_reader(txn), span.goal(end), 0, 0, &mut restarts)?;
@@ -275,7 +285,11 @@ impl Cursor {
                     txn.check_snapshot(snapshot)?;
                     if is_spilled && !is_unfinished {
                         drop(leaf);
-                        txn.fetch(snapshot)?;
+                        let needed = txn.wanted();
+                        if let Ok(rest @ Rest::Leaf(_)) = rest {
+                            self.want_ahead::<ONCE>(txn, snapshot, span.clone().rest(end, rest), end);
+                        }
+                        txn.fetch(snapshot, needed)?;
                         continue;
                     }
                     if !is_unfinished {
@@ -283,7 +297,7 @@ impl Cursor {
                     }
                 }
             }
-            txn.forget_fetched();
+            txn.unwant(0);
             tree.restart(&mut restarts);
         }
     }

@@ -57,7 +57,7 @@ impl Tree {
                 Some((Seen::Nothing, _)) | None => false,
                 Some((Seen::Spilled, _)) => {
                     drop(leaf);
-                    txn.fetch(snapshot)?;
+                    txn.fetch(snapshot, 1)?;
                     continue;
                 }
                 Some((Seen::Unfinished, _)) => {

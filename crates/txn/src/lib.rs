@@ -69,5 +69,5 @@ pub use slot::OldestTransaction;
 pub use snapshot::{OldestSnapshot, ReadOperation, Snapshot, SnapshotKind};
 pub use stats::TxnStats;
 pub use txn::{RowHolder, Txn, TxnOptions};
-pub use undo::{Before, MAX_STRUCTURE, SpillFile, UndoEntry, UndoPtr, Undoable};
+pub use undo::{Before, Fetched, MAX_STRUCTURE, SpillFile, UndoEntry, UndoPtr, Undoable};
 pub use view::View;

@@ -4,7 +4,7 @@ use crate::past::Visibility;
 use crate::readers::Toll;
 use crate::snapshot::{ReadOperation, Snapshot};
 use crate::txn::Txn;
-use crate::undo::{Older, UndoPtr};
+use crate::undo::{Fetched, Older, UndoPtr};
 use foreshore_base::{Csn, Error, Result, TableId, Xid};
 use foreshore_sync::model::mutant;
 use std::fmt;
@@ -179,20 +179,45 @@ impl Txn {
     }
 
     /// Reads the older versions of which [`see`](Self::see) has said that they are in the file, so that they are seen if the same is
-    /// asked next. Called after the page was found as it had been and the snapshot in use, without a latch.
+    /// asked next. The first `needed` of them are those that the caller cannot go on without. Called after the pages were found as they
+    /// had been and the snapshot in use, without a latch.
     ///
     /// # Errors
-    /// `Io`; `Corrupted` if the file does not hold what was written.
-    pub fn fetch(&mut self, snapshot: &Snapshot) -> Result<()> {
+    /// `Io`; `Corrupted` if the file does not hold what was written. Of what is needed.
+    pub fn fetch(&mut self, snapshot: &Snapshot, needed: usize) -> Result<()> {
         let is_killed = || snapshot.is_killed();
-        self.fetched.as_mut().map_or(Ok(()), |fetched| self.manager.undo.fetch(fetched, &is_killed))
+        self.fetched.as_mut().map_or(Ok(()), |fetched| self.manager.undo.fetch(fetched, needed, &is_killed))
     }
 
-    /// Forgets what was fetched, and what is to be: it was of another page.
+    /// How many older versions the next [`fetch`](Self::fetch) reads.
+    #[must_use]
+    pub fn wanted(&self) -> usize {
+        self.fetched.as_ref().map_or(0, |fetched| fetched.wanted())
+    }
+
+    /// Whether a caller may ask for more versions than it needs, without more memory than is meant for that.
+    #[must_use]
+    pub fn may_fetch_more(&self) -> bool {
+        self.fetched.as_ref().is_none_or(|fetched| fetched.has_space())
+    }
+
+    /// Fetches no more than the first so many next: the others were of a page that has changed.
+    pub fn unwant(&mut self, from: usize) {
+        if let Some(fetched) = &mut self.fetched {
+            fetched.unwant(from);
+        }
+    }
+
+    /// Forgets what was fetched, and what is to be.
     pub fn forget_fetched(&mut self) {
         if let Some(fetched) = &mut self.fetched {
             fetched.forget();
         }
+    }
+
+    /// Exchanges what was fetched: a scan keeps its own between two steps, beside which other reads of the transaction fetch theirs.
+    pub fn swap_fetched(&mut self, other: &mut Option<Box<Fetched>>) {
+        std::mem::swap(&mut self.fetched, other);
     }
 
     /// Nothing is above the snapshot but numbers of pages that do not validate.

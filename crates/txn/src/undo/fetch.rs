@@ -4,102 +4,72 @@
 //! zeros. What is in the file it notes, and reads when it has left the leaf, without a latch; then it looks at the leaf once more.
 //! What it has found counts if the leaf leads to the same entry in the same place: the entry was linked all the time. Who clears the
 //! way does not get behind an entry in the file, nor behind one of a transaction that runs, so nobody has touched what lies behind.
-//! And it stays while the reader's snapshot does.
+//! And it stays while the reader's snapshot does. So it counts however much later the reader comes to the leaf: a scan also notes
+//! what leaves lead to that lie ahead of it.
+//!
+//! All that is noted is searched for in sweeps. A sweep reads each chunk once in which some search goes on, [`BATCH`] of them side by
+//! side, from the one that was moved last to the first: an entry leads to older ones, most of which were moved before. So a search
+//! meets most of the entries on its way in one sweep. Each chunk takes every search that has arrived there as far as it leads.
+//!
+//! Memory of one reader: the buffer for a batch, [`MOST`] searches, and as many answers with [`IMAGES`] bytes of values: 2.5 MiB. The leaf
+//! at hand is searched for even if that is more.
 //!
 //! A transaction that takes back what may be moved reads copies of the chunks, from memory or from the file.
 
 use super::UndoPtr;
-use super::arena::{Arena, CHUNK, CHUNK_WORDS, PLACE, SLOT, SUM};
+use super::arena::{Arena, CHUNK};
+use super::copies::{Away, BATCH, Copied};
 use super::entry::Entry;
-use super::spill::{HOME, LEAVING};
+use super::spill::LEAVING;
 use super::versions::{Older, look};
-use foreshore_base::{Csn, Error, Place, Result, crc32c};
+use foreshore_base::{Csn, Result};
 use foreshore_io::AlignedBuf;
-use foreshore_sync::Word;
-use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{Ordering, fence};
-use foreshore_sync::primitive::thread::yield_now;
-use std::ops::ControlFlow;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::{ControlFlow, Range};
+
+/// Versions that a reader asks for at once, but for those of one leaf.
+const MOST: usize = 8192;
+/// Bytes of their values.
+const IMAGES: usize = 1 << 20;
 
 /// An entry that is in the file, and where its chunk is. Never the same again once the entry is dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Spot {
     entry: UndoPtr,
     place: u64,
 }
 
-/// The copy of a chunk.
-#[derive(Debug)]
-struct Copied {
-    chunk: usize,
-    /// Its place when it was read from the file.
-    place: u64,
-    words: Box<[Word]>,
-}
-
-/// Copies that are kept at once: the ways back lie in some chunks side by side.
-const COPIES: usize = 8;
-
-/// The copies that were used last, the last of them at the end.
-#[derive(Debug, Default)]
-pub(crate) struct Copies(Vec<Copied>);
-
-impl Copies {
-    /// The entry at `pointer`, if there is a copy of its chunk.
-    pub(super) fn entry(&self, pointer: UndoPtr) -> Option<Entry<'_>> {
-        let copied = self.0.iter().rfind(|copied| copied.chunk == pointer.chunk())?;
-        Entry::of(copied.words.get(pointer.bits() as usize % CHUNK_WORDS..)?)
-    }
-
-    /// Whether there is a copy of a chunk, read from that `place` if one is given. It is used now.
-    fn has(&mut self, chunk: usize, place: Option<u64>) -> bool {
-        let is_it = |copied: &Copied| copied.chunk == chunk && place.is_none_or(|place| copied.place == place);
-        let at = self.0.iter().rposition(is_it);
-        at.inspect(|&at| self.0[at..].rotate_left(1)).is_some()
-    }
-
-    /// Keeps a copy in place of another one of the chunk, or of the one that was used longest ago.
-    fn keep(&mut self, copied: Copied) {
-        self.0.retain(|other| other.chunk != copied.chunk);
-        if self.0.len() == COPIES {
-            self.0.remove(0);
-        }
-        self.0.push(copied);
-    }
-
-    /// Keeps the copy that was used last.
-    fn keep_last(&mut self) {
-        self.0.drain(..self.0.len().saturating_sub(1));
-    }
-}
-
 /// What a reader has found.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Answer {
-    /// From where on.
-    from: Spot,
     found: Older,
-    image: Vec<u8>,
+    /// The value, among the images.
+    image: Range<usize>,
     /// Whether the entry from which on it has looked is only the lock of its row.
     is_lock: bool,
 }
 
-/// What a reader has fetched from the file, for the rows of one leaf.
+/// What a reader has fetched from the file, for the rows of some leaves.
 #[derive(Debug, Default)]
-pub(crate) struct Fetched {
+pub struct Fetched {
     /// By which snapshot it looks.
     at: Csn,
     /// From where on it has to look.
     wanted: Vec<Spot>,
-    answers: Vec<Answer>,
-    copies: Copies,
+    /// By where the search began.
+    answers: HashMap<Spot, Answer>,
+    images: Vec<u8>,
+    /// The copy that was read last: what is asked for next may begin there.
+    last: Option<Copied>,
 }
 
 impl Fetched {
     /// What a snapshot at `at` sees from an entry on, if it has been fetched. Otherwise that is fetched next.
     pub(crate) fn answer(&mut self, from: Spot, at: Csn, image: &mut Vec<u8>) -> Older {
         let Some(answer) = self.find(from, at) else { return Older::Spilled(from) };
-        image.clone_from(&answer.image);
+        image.clear();
+        image.extend_from_slice(&self.images[answer.image]);
         answer.found
     }
 
@@ -108,23 +78,99 @@ impl Fetched {
         self.find(entry, at).map(|answer| answer.is_lock)
     }
 
-    fn find(&mut self, from: Spot, at: Csn) -> Option<&Answer> {
+    fn find(&mut self, from: Spot, at: Csn) -> Option<Answer> {
         if self.at != at {
             self.forget();
             self.at = at;
         }
-        let found = self.answers.iter().find(|answer| answer.from == from);
+        let found = self.answers.get(&from).cloned();
         if found.is_none() {
             self.wanted.push(from);
         }
         found
     }
 
-    /// Nobody asks again. The next leaf's rows may begin in the chunk that was read last.
+    /// How many versions are fetched next.
+    pub(crate) const fn wanted(&self) -> usize {
+        self.wanted.len()
+    }
+
+    /// Whether a reader may ask for more than the leaf at hand leads to.
+    pub(crate) fn has_space(&self) -> bool {
+        self.wanted.len() + self.answers.len() < MOST && self.images.len() < IMAGES
+    }
+
+    /// Fetches no more than the first so many next.
+    pub(crate) fn unwant(&mut self, from: usize) {
+        self.wanted.truncate(from);
+    }
+
+    /// Nothing of it is asked for again.
     pub(crate) fn forget(&mut self) {
         self.wanted.clear();
         self.answers.clear();
-        self.copies.keep_last();
+        self.images.clear();
+    }
+
+    /// Notes what a search has found.
+    fn note(&mut self, search: &Search, found: Older, image: &[u8]) {
+        let start = self.images.len();
+        if search.is_needed || start + image.len() <= IMAGES {
+            self.images.extend_from_slice(image);
+            let image = start..self.images.len();
+            self.answers.insert(search.from, Answer { found, image, is_lock: search.is_lock });
+        }
+    }
+
+    /// Ends a search at an entry from which on another search has found something. Whether there was one.
+    fn note_same(&mut self, search: &Search) -> bool {
+        let there = Spot { entry: search.next, place: search.away.place };
+        let Some(answer) = self.answers.get(&there).cloned() else { return false };
+        self.answers.insert(search.from, Answer { is_lock: search.is_lock, ..answer });
+        true
+    }
+}
+
+/// A search for the version that a reader sees.
+#[derive(Clone, Copy, Debug)]
+struct Search {
+    from: Spot,
+    /// The entry at which it has arrived.
+    next: UndoPtr,
+    /// The chunk of that entry.
+    away: Away,
+    /// Entries that it may still look at. A damaged page may lead into a circle.
+    steps: usize,
+    /// Whether it is for the leaf at hand.
+    is_needed: bool,
+    /// See [`Answer`].
+    is_lock: bool,
+}
+
+/// Searches that go on in the file.
+#[derive(Debug, Default)]
+struct Sweep {
+    /// By the place of the chunk: one that was moved later has a larger one.
+    waiting: BTreeMap<u64, Vec<Search>>,
+    /// All chunks from this place on have had their turn.
+    at: Option<u64>,
+}
+
+impl Sweep {
+    fn add(&mut self, search: Search) {
+        self.waiting.entry(search.away.place).or_default().push(search);
+    }
+
+    /// The next chunks, at most so many, and the largest place first. `None` once no search is left.
+    fn next(&mut self, most: usize) -> Option<Vec<Away>> {
+        let from = |end: u64| self.waiting.range(..end).rev().take(most);
+        let away = |(_, searches): (&u64, &Vec<Search>)| searches[0].away;
+        let mut chunks: Vec<Away> = self.at.map_or_else(Vec::new, |at| from(at).map(away).collect());
+        if chunks.is_empty() {
+            chunks = from(u64::MAX).map(away).collect();
+        }
+        self.at = chunks.last().map(|away| away.place);
+        (!chunks.is_empty()).then_some(chunks)
     }
 }
 
@@ -138,113 +184,103 @@ impl Arena {
         (place > LEAVING).then_some(Spot { entry, place })
     }
 
-    /// Looks for what [`Fetched::answer`] has missed. Reads the file, so no latch is held; the snapshot that asks is in use, and
-    /// the page that led to the entries was validated. Some answers may still be missing if what led to them has changed since,
-    /// or once `is_killed` says that the snapshot is not in use any more.
+    /// Looks for what [`Fetched::answer`] has missed. The first `needed` are of the leaf at hand. Reads the file, so no latch is held;
+    /// the snapshot that asks is in use, and the pages that led to the entries were validated. Some answers may still be missing if
+    /// what led to them has changed since, or once `is_killed` says that the snapshot is not in use any more. Those that are not needed
+    /// may also be missing for want of memory, or because they cannot be read.
     ///
     /// # Errors
     /// `Io`; `Corrupted` if the file does not hold what was written.
-    pub(crate) fn fetch(&self, fetched: &mut Fetched, is_killed: &dyn Fn() -> bool) -> Result<()> {
-        for from in std::mem::take(&mut fetched.wanted) {
-            let mut image = Vec::new();
-            let mut is_lock = false;
-            if let Some(found) = self.fetch_from(from, fetched, (&mut image, &mut is_lock), is_killed)? {
-                fetched.answers.push(Answer { from, found, image, is_lock });
+    pub(crate) fn fetch(&self, fetched: &mut Fetched, needed: usize, is_killed: &dyn Fn() -> bool) -> Result<()> {
+        let mut image = Vec::new();
+        let wanted = std::mem::take(&mut fetched.wanted);
+        let begun = wanted.into_iter().enumerate().filter(|(_, from)| self.place(from.entry) == from.place);
+        let mut searches: Vec<Search> = begun.map(|(number, from)| self.search(from, number < needed)).collect();
+        if let Some(last) = fetched.last.take() {
+            let at_last = |search: &Search| search.away.place == last.place;
+            let there: Vec<Search> = searches.extract_if(.., |search| at_last(search)).collect();
+            searches.extend(there.into_iter().filter_map(|at| self.follow(at, &last, fetched, &mut image, is_killed)));
+            fetched.last = Some(last);
+        }
+        let mut sweep = Sweep::default();
+        searches.into_iter().for_each(|search| sweep.add(search));
+        let mut buffer = AlignedBuf::new(sweep.waiting.len().min(BATCH) * CHUNK);
+        while let Some(chunks) = sweep.next(buffer.len() / CHUNK) {
+            if is_killed() {
+                return Ok(());
+            }
+            let read = self.read_side_by_side(&chunks, &mut buffer);
+            // In the order of the sweep: from one of them some searches go on to the next.
+            for (away, read) in read {
+                let Some(searches) = sweep.waiting.remove(&away.place) else { continue };
+                let copied = match read {
+                    Err(_) if searches.iter().all(|search| !search.is_needed) => None,
+                    read => read?,
+                };
+                // Otherwise the chunk is free, and what led there has changed.
+                if let Some(copied) = copied {
+                    for search in searches {
+                        let further = self.follow(search, &copied, fetched, &mut image, is_killed);
+                        further.into_iter().for_each(|search| sweep.add(search));
+                    }
+                    fetched.last = Some(copied);
+                }
             }
         }
         Ok(())
     }
 
-    fn fetch_from(
+    fn search(&self, from: Spot, is_needed: bool) -> Search {
+        let away = self.away(from.entry.chunk(), from.place);
+        Search { from, next: from.entry, away, steps: self.limit_bytes() / 8, is_needed, is_lock: false }
+    }
+
+    /// Takes a search as far as the copy of a chunk and memory lead, and notes what it finds. Returns it if it goes on in another
+    /// chunk of the file.
+    fn follow(
         &self,
-        from: Spot,
+        mut search: Search,
+        copied: &Copied,
         fetched: &mut Fetched,
-        (image, is_lock): (&mut Vec<u8>, &mut bool),
+        image: &mut Vec<u8>,
         is_killed: &dyn Fn() -> bool,
-    ) -> Result<Option<Older>> {
-        let (mut next, at, copies) = (from.entry, fetched.at, &mut fetched.copies);
-        if self.place(next) != from.place {
-            return Ok(None);
-        }
-        // As in `older`. What a killed one is led through may be circles of what was written over.
-        for _ in 0..self.limit_bytes() / 8 {
+    ) -> Option<Search> {
+        image.clear();
+        while search.steps > 0 {
+            // What a killed one is led through may be circles of what was written over.
             if is_killed() {
-                return Ok(None);
+                return None;
             }
-            let place = self.place(next);
-            let step = if place <= LEAVING {
-                let step = look(Entry::at(self, next), at, image);
-                if self.spot(next).is_some() {
+            search.steps -= 1;
+            let step = if search.away.place <= LEAVING {
+                let step = look(Entry::at(self, search.next), fetched.at, image);
+                if let Some(Spot { entry, place }) = self.spot(search.next) {
+                    search.away = self.away(entry.chunk(), place);
                     continue;
                 }
                 step
+            } else if search.away.place == copied.place {
+                let entry = copied.entry(search.next);
+                search.is_lock |= search.next == search.from.entry && entry.is_some_and(|entry| entry.is_lock());
+                look(entry, fetched.at, image)
+            } else if fetched.note_same(&search) {
+                return None;
             } else {
-                if !copies.has(next.chunk(), Some(place)) {
-                    let Some(copied) = self.read_back(next.chunk(), place)? else { return Ok(None) };
-                    copies.keep(copied);
-                }
-                let entry = copies.entry(next);
-                *is_lock |= next == from.entry && entry.is_some_and(|entry| entry.is_lock());
-                look(entry, at, image)
+                return Some(search);
             };
             match step {
-                ControlFlow::Break(answer) => return Ok(Some(answer)),
-                ControlFlow::Continue(behind) => next = behind,
+                ControlFlow::Break(found) => {
+                    let has_value = matches!(found, Older::Row(..));
+                    fetched.note(&search, found, if has_value { image } else { &[] });
+                    return None;
+                }
+                ControlFlow::Continue(behind) => {
+                    search.next = behind;
+                    search.away = self.away(behind.chunk(), self.place(behind));
+                }
             }
         }
-        Ok(Some(Older::Lost))
-    }
-
-    /// Copies a chunk in which the caller has entries, and has agreed that it leaves.
-    ///
-    /// # Errors
-    /// As [`fetch`](Self::fetch).
-    pub(super) fn copy(&self, chunk: usize, copies: &mut Copies) -> Result<()> {
-        while !copies.has(chunk, None) {
-            // ORDERING: Acquire, slot and sum are those of the place; pairs with `spill`.
-            let place = self.state(chunk, PLACE).load(Ordering::Acquire);
-            if place > LEAVING {
-                // The place does not change before the caller has ended.
-                self.read_back(chunk, place)?.into_iter().for_each(|copied| copies.keep(copied));
-                continue;
-            }
-            let early = mutant("undo: no look behind the copy");
-            early.then(yield_now);
-            // ORDERING: Relaxed, validated below.
-            let word = |word: &Word| Word::new(word.load(Ordering::Relaxed));
-            let words = self.memory.words(chunk * CHUNK, CHUNK_WORDS).iter().map(word).collect();
-            // ORDERING: Acquire, what was read is validated: memory is given back after the place is stored.
-            fence(Ordering::Acquire);
-            // ORDERING: Relaxed, ordered by the fence. In memory it changes no more than in the file.
-            let stays = self.state(chunk, PLACE).load(Ordering::Relaxed) <= LEAVING;
-            if stays || early {
-                copies.keep(Copied { chunk, place: HOME, words });
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads a chunk from the file; `None` if it has become free.
-    fn read_back(&self, chunk: usize, place: u64) -> Result<Option<Copied>> {
-        let spill = self.spill.as_ref().expect("only then is a chunk in the file");
-        // ORDERING: Relaxed on both, they are those of the place, or it has changed.
-        let (slot, sum) =
-            (self.state(chunk, SLOT).load(Ordering::Relaxed), self.state(chunk, SUM).load(Ordering::Relaxed));
-        spill.read.add(1);
-        let mut bytes = AlignedBuf::new(CHUNK);
-        let offset = slot * CHUNK as u64;
-        let read = spill.file().read_at(&mut bytes, offset);
-        // ORDERING: SeqCst, the read comes before the look: a slot is written again after its chunk was free.
-        fence(Ordering::SeqCst);
-        // ORDERING: Relaxed, ordered by the fence.
-        if self.state(chunk, PLACE).load(Ordering::Relaxed) != place {
-            return Ok(None);
-        }
-        if read? < CHUNK || u64::from(crc32c(&bytes)) != sum {
-            let why = "old versions of rows are not what was written";
-            return Err(Error::corrupted(spill.file().path(), Place::Offset(offset), why));
-        }
-        let words = bytes.chunks_exact(8).map(|word| Word::new(u64::from_le_bytes(word.try_into().expect("8 bytes"))));
-        Ok(Some(Copied { chunk, place, words: words.collect() }))
+        fetched.note(&search, Older::Lost, &[]);
+        None
     }
 }

@@ -14,6 +14,7 @@
 mod arena;
 mod back;
 mod change;
+mod copies;
 mod entry;
 mod fetch;
 mod fit;
@@ -24,13 +25,14 @@ mod versions;
 pub(crate) use arena::{Arena, Open};
 pub(crate) use change::Link;
 pub use change::{Before, MAX_STRUCTURE, UndoEntry, Undoable};
-pub(crate) use fetch::Fetched;
+pub use fetch::Fetched;
 pub(crate) use queue::Queued;
 pub use spill::SpillFile;
 pub(crate) use versions::Older;
 
+use copies::Copies;
 use entry::Entry;
-use fetch::Copies;
+
 use foreshore_base::{Csn, Error, Lsn, Result};
 use foreshore_sync::model::mutant;
 use foreshore_sync::pause;
@@ -40,7 +42,7 @@ use std::sync::Arc;
 
 /// Where an entry lies, in the 48 bits that a tuple header has for it: a word of the arena, or null. It means something only
 /// to those that cannot see what the transaction whose xid stands beside it has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct UndoPtr(u64);
 
 impl UndoPtr {

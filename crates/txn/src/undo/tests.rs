@@ -563,7 +563,7 @@ fn row_at(arena: &Arena, header: UndoPtr, at: Csn) -> (Older, Vec<u8>) {
             older = fetched.answer(from, at, &mut image);
         }
         match older {
-            Older::Spilled(_) => arena.fetch(&mut fetched, &|| false).expect("what was written"),
+            Older::Spilled(_) => arena.fetch(&mut fetched, 1, &|| false).expect("what was written"),
             seen => return (seen, image),
         }
     }

@@ -263,7 +263,7 @@ fn clear_beside_a_move_to_the_file() {
                 older = fetched.answer(from, old.csn, &mut image);
             }
             match older {
-                Older::Spilled(_) => arena.fetch(&mut fetched, &|| false).expect("what was written"),
+                Older::Spilled(_) => arena.fetch(&mut fetched, 1, &|| false).expect("what was written"),
                 seen => break seen,
             }
         };
@@ -352,7 +352,7 @@ fn beside_a_move_to_the_file(
                 older = fetched.answer(from, Csn(15), &mut image);
             }
             match older {
-                Older::Spilled(_) => arena.fetch(&mut fetched, &|| false).expect("what was written"),
+                Older::Spilled(_) => arena.fetch(&mut fetched, 1, &|| false).expect("what was written"),
                 seen => break seen,
             }
         };
