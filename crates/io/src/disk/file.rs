@@ -150,8 +150,9 @@ impl File for DiskFile {
 
     fn read_many(&self, parts: &mut [(&mut [u8], u64)]) -> Vec<Result<usize>> {
         let read = match &self.workers {
-            Some(workers) => super::many::read(workers, self, parts),
-            None => parts.iter_mut().map(|(buf, offset)| self.read_full(buf, *offset)).collect(),
+            // One part alone does not queue behind the writes of other batches.
+            Some(workers) if parts.len() > 1 => super::many::read(workers, self, parts),
+            _ => parts.iter_mut().map(|(buf, offset)| self.read_full(buf, *offset)).collect(),
         };
         read.into_iter().map(|read| read.map_err(|e| self.error("read", e))).collect()
     }
