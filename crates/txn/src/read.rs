@@ -136,16 +136,44 @@ impl Txn {
         image: &mut Vec<u8>,
         holds: impl Fn() -> bool,
     ) -> Seen {
+        let (seen, csn) = self.find(snapshot, xid, undo, image, holds);
+        if let Some(csn) = csn {
+            self.observe_by(snapshot, csn);
+        }
+        seen
+    }
+
+    /// Asks for the older version that [`see`](Self::see) would miss in a page that the caller has not come to. Nothing of the row is handed
+    /// out, so no commit counts as observed. Called as [`see`](Self::see).
+    pub fn want(
+        &mut self,
+        snapshot: &Snapshot,
+        xid: Xid,
+        undo: UndoPtr,
+        image: &mut Vec<u8>,
+        holds: impl Fn() -> bool,
+    ) {
+        self.find(snapshot, xid, undo, image, holds);
+    }
+
+    /// As [`see`](Self::see), with the commit that left what is seen.
+    fn find(
+        &mut self,
+        snapshot: &Snapshot,
+        xid: Xid,
+        undo: UndoPtr,
+        image: &mut Vec<u8>,
+        holds: impl Fn() -> bool,
+    ) -> (Seen, Option<Csn>) {
         let is_mine = self.xid == Some(xid);
         if xid == Xid::ZERO {
-            return Seen::Newest;
+            return (Seen::Newest, None);
         }
         if let Some(seen) = if is_mine { self.see_own(snapshot, undo) } else { None } {
-            return seen;
+            return (seen, None);
         }
         if let Visibility::Visible(csn) = if is_mine { Visibility::Invisible } else { snapshot.visibility(xid) } {
-            self.observe_by(snapshot, csn);
-            return Seen::Newest;
+            return (Seen::Newest, Some(csn));
         }
         // What a killed one is led through may be circles of what was written over.
         let holds = || holds() && !snapshot.is_killed();
@@ -154,14 +182,11 @@ impl Txn {
             older = self.fetched.get_or_insert_default().answer(from, snapshot.csn(), image);
         }
         match older {
-            Older::Row(flags, csn) => {
-                self.observe_by(snapshot, csn);
-                Seen::Older(flags)
-            }
-            Older::Absent => Seen::Nothing,
-            Older::Spilled(_) => Seen::Spilled,
-            Older::Lost => Seen::Lost,
-            Older::Unfinished => Seen::Unfinished,
+            Older::Row(flags, csn) => (Seen::Older(flags), Some(csn)),
+            Older::Absent => (Seen::Nothing, None),
+            Older::Spilled(_) => (Seen::Spilled, None),
+            Older::Lost => (Seen::Lost, None),
+            Older::Unfinished => (Seen::Unfinished, None),
         }
     }
 
@@ -199,6 +224,12 @@ impl Txn {
     #[must_use]
     pub fn may_fetch_more(&self) -> bool {
         self.fetched.as_ref().is_none_or(|fetched| fetched.has_space())
+    }
+
+    /// Whether what was fetched, of which much is not asked for again, takes twice the memory that is meant for it.
+    #[must_use]
+    pub fn fetched_is_over(&self) -> bool {
+        self.fetched.as_ref().is_some_and(|fetched| fetched.is_over())
     }
 
     /// Fetches no more than the first so many next: the others were of a page that has changed.

@@ -1,20 +1,16 @@
-//! Reading undo back from the file to which it was moved.
+//! Reads old versions back from the file to which they were moved.
 //!
-//! A reader looks behind each entry that it has read whether the chunk was still there: memory that was given back reads as
-//! zeros. What is in the file it notes, and reads when it has left the leaf, without a latch; then it looks at the leaf once more.
-//! What it has found counts if the leaf leads to the same entry in the same place: the entry was linked all the time. Who clears the
-//! way does not get behind an entry in the file, nor behind one of a transaction that runs, so nobody has touched what lies behind.
-//! And it stays while the reader's snapshot does. So it counts however much later the reader comes to the leaf: a scan also notes
-//! what leaves lead to that lie ahead of it.
+//! A reader checks behind each entry that it has read whether the chunk was still in memory: memory that was given back reads as
+//! zeros. It notes what is in the file, and reads that when it has left the leaf, without a latch. Then it reads the leaf again.
+//! A scan also notes what the leaves ahead of it lead to.
 //!
-//! All that is noted is searched for in sweeps. A sweep reads each chunk once in which some search goes on, [`BATCH`] of them side by
+//! A fetch follows all noted ways in sweeps. A sweep reads each chunk once in which some search goes on, [`BATCH`] of them side by
 //! side, from the one that was moved last to the first: an entry leads to older ones, most of which were moved before. So a search
 //! meets most of the entries on its way in one sweep. Each chunk takes every search that has arrived there as far as it leads.
 //!
-//! Memory of one reader: the buffer for a batch, [`MOST`] searches, and as many answers with [`IMAGES`] bytes of values: 2.5 MiB. The leaf
-//! at hand is searched for even if that is more.
+//! [`Fetched`] keeps the answers, and says why they stay right.
 //!
-//! A transaction that takes back what may be moved reads copies of the chunks, from memory or from the file.
+//! A transaction that rolls back what may be moved reads copies of the chunks, from memory or from the file.
 
 use super::UndoPtr;
 use super::arena::{Arena, CHUNK};
@@ -24,16 +20,26 @@ use super::spill::LEAVING;
 use super::versions::{Older, look};
 use foreshore_base::{Csn, Result};
 use foreshore_io::AlignedBuf;
+use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{Ordering, fence};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::{ControlFlow, Range};
 
-/// Versions that a reader asks for at once, but for those of one leaf.
+/// Versions that a fetch searches for, but for those of the leaf at hand.
 const MOST: usize = 8192;
-/// Bytes of their values.
+/// Bytes of their values that are kept.
 const IMAGES: usize = 1 << 20;
+/// The buffer for values grows by so many bytes.
+const GROWTH: usize = IMAGES / 8;
 
-/// An entry that is in the file, and where its chunk is. Never the same again once the entry is dropped.
+// The memory of a scan, as in the documentation of `Options::spill_limit`. The values of the leaf at hand come in addition.
+// Kept: twice MOST answers and those of a leaf, in a table of 4 MOST places of an answer and a byte; the values; the last copy.
+const _: () = assert!(4 * MOST * (size_of::<(Spot, Answer)>() + 1) + 2 * IMAGES + GROWTH + CHUNK <= 5 << 20);
+// During a fetch: 2 MOST places for what is wanted and for searches; up to 4 places for each search that waits; the batch.
+const _: () = assert!(2 * MOST * (size_of::<Spot>() + size_of::<Search>()) <= 3 << 19);
+const _: () = assert!(MOST * (4 * size_of::<Search>() + 64) + BATCH * CHUNK <= 3 << 20);
+
+/// An entry that is in the file, and the place of its chunk. No entry has the same place and pointer again after it was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Spot {
     entry: UndoPtr,
@@ -46,21 +52,40 @@ struct Answer {
     found: Older,
     /// The value, among the images.
     image: Range<usize>,
-    /// Whether the entry from which on it has looked is only the lock of its row.
+    /// Whether the entry at which the search began is only the lock of its row.
     is_lock: bool,
 }
 
 /// What a reader has fetched from the file, for the rows of some leaves.
+///
+/// An answer is kept from the fetch until the reader comes to the row, and other transactions change rows and chunks meanwhile.
+///
+/// **Invariant:** an answer is used only for a row whose header leads to the entry at which its search began, in the same place,
+/// in a page that validates. Then the search would find the same again:
+///
+/// 1. *The entry is the same.* Each move of a chunk to the file has a new number, its place. A chunk in the file gets no new entries.
+///    So a chunk that was freed and used again since the fetch is in memory or has another place, and its old answers are never
+///    found.
+/// 2. *The entry leads to the same entries.* Its chunk in the file is not written. A writer that clears the way behind a row stops
+///    at an entry that is in the file or about to leave. The entries of a running transaction that may be moved change only when it
+///    rolls back, the newest first. Before such a change the header leads away from the newest of them, and never to it again.
+/// 3. *Those entries exist.* An entry names the commit that made the next one. The search goes on there only if the snapshot does not
+///    see that commit. The chunk of the next entry is freed only when no snapshot is older than the commit. The reader's is.
+/// 4. *The snapshot is the same.* Answers are of one snapshot: those of a scan are its own, and each other read forgets what the
+///    read before it has fetched. A search that goes wrong because its snapshot was cancelled may leave a wrong answer. All reads by that
+///    snapshot fail from then on.
+///
+/// A search that begins at an entry which no header leads to any more may find anything. Its answer is never asked for.
 #[derive(Debug, Default)]
 pub struct Fetched {
-    /// By which snapshot it looks.
+    /// The number of its snapshot.
     at: Csn,
-    /// From where on it has to look.
+    /// Where the searches of the next fetch begin.
     wanted: Vec<Spot>,
     /// By where the search began.
     answers: HashMap<Spot, Answer>,
     images: Vec<u8>,
-    /// The copy that was read last: what is asked for next may begin there.
+    /// The copy that was read last: the next fetch may begin there.
     last: Option<Copied>,
 }
 
@@ -83,7 +108,7 @@ impl Fetched {
             self.forget();
             self.at = at;
         }
-        let found = self.answers.get(&from).cloned();
+        let found = self.answers.get(&from.key()).cloned();
         if found.is_none() {
             self.wanted.push(from);
         }
@@ -100,34 +125,50 @@ impl Fetched {
         self.wanted.len() + self.answers.len() < MOST && self.images.len() < IMAGES
     }
 
+    /// Whether it has grown to twice what one fetch leaves: rows change after a fetch, and their new versions are fetched, too.
+    pub(crate) fn is_over(&self) -> bool {
+        self.answers.len() > 2 * MOST || self.images.len() > 2 * IMAGES
+    }
+
     /// Fetches no more than the first so many next.
     pub(crate) fn unwant(&mut self, from: usize) {
         self.wanted.truncate(from);
     }
 
-    /// Nothing of it is asked for again.
+    /// Frees what was fetched, and what is to be.
     pub(crate) fn forget(&mut self) {
-        self.wanted.clear();
-        self.answers.clear();
-        self.images.clear();
+        *self = Self { at: self.at, last: self.last.take(), ..Self::default() };
     }
 
     /// Notes what a search has found.
     fn note(&mut self, search: &Search, found: Older, image: &[u8]) {
         let start = self.images.len();
         if search.is_needed || start + image.len() <= IMAGES {
+            if self.images.capacity() - start < image.len() {
+                self.images.reserve_exact(image.len().max(GROWTH));
+            }
             self.images.extend_from_slice(image);
             let image = start..self.images.len();
-            self.answers.insert(search.from, Answer { found, image, is_lock: search.is_lock });
+            self.answers.insert(search.from.key(), Answer { found, image, is_lock: search.is_lock });
         }
     }
 
     /// Ends a search at an entry from which on another search has found something. Whether there was one.
     fn note_same(&mut self, search: &Search) -> bool {
         let there = Spot { entry: search.next, place: search.away.place };
-        let Some(answer) = self.answers.get(&there).cloned() else { return false };
-        self.answers.insert(search.from, Answer { is_lock: search.is_lock, ..answer });
+        let Some(answer) = self.answers.get(&there.key()).cloned() else { return false };
+        // Not if it is the answer of this search, of which it says more.
+        if search.from != there {
+            self.answers.insert(search.from.key(), Answer { is_lock: search.is_lock, ..answer });
+        }
         true
+    }
+}
+
+impl Spot {
+    /// How its answer is found.
+    fn key(self) -> Self {
+        if mutant("undo: an answer is for any place of its entry") { Self { place: 0, ..self } } else { self }
     }
 }
 
@@ -184,34 +225,30 @@ impl Arena {
         (place > LEAVING).then_some(Spot { entry, place })
     }
 
-    /// Looks for what [`Fetched::answer`] has missed. The first `needed` are of the leaf at hand. Reads the file, so no latch is held;
-    /// the snapshot that asks is in use, and the pages that led to the entries were validated. Some answers may still be missing if
-    /// what led to them has changed since, or once `is_killed` says that the snapshot is not in use any more. Those that are not needed
-    /// may also be missing for want of memory, or because they cannot be read.
+    /// Searches for what [`Fetched::answer`] has missed. The first `needed` are of the leaf at hand. Reads the file, so no latch is held;
+    /// the snapshot that asks is in use, and the pages that led to the entries were validated.
+    ///
+    /// Afterwards some answers may still be missing:
+    /// - what led to the entry has changed since;
+    /// - `is_killed` says that the snapshot is not in use any more;
+    /// - it is not needed, and there is no memory for it, or it cannot be read.
     ///
     /// # Errors
     /// `Io`; `Corrupted` if the file does not hold what was written.
     pub(crate) fn fetch(&self, fetched: &mut Fetched, needed: usize, is_killed: &dyn Fn() -> bool) -> Result<()> {
         let mut image = Vec::new();
-        let wanted = std::mem::take(&mut fetched.wanted);
-        let begun = wanted.into_iter().enumerate().filter(|(_, from)| self.place(from.entry) == from.place);
-        let mut searches: Vec<Search> = begun.map(|(number, from)| self.search(from, number < needed)).collect();
-        if let Some(last) = fetched.last.take() {
-            let at_last = |search: &Search| search.away.place == last.place;
-            let there: Vec<Search> = searches.extract_if(.., |search| at_last(search)).collect();
-            searches.extend(there.into_iter().filter_map(|at| self.follow(at, &last, fetched, &mut image, is_killed)));
-            fetched.last = Some(last);
-        }
-        let mut sweep = Sweep::default();
-        searches.into_iter().for_each(|search| sweep.add(search));
-        let mut buffer = AlignedBuf::new(sweep.waiting.len().min(BATCH) * CHUNK);
-        while let Some(chunks) = sweep.next(buffer.len() / CHUNK) {
+        let mut sweep = self.begin(fetched, needed, &mut image, is_killed);
+        let mut buffer = AlignedBuf::new(0);
+        while let Some(chunks) = sweep.next(BATCH) {
             if is_killed() {
                 return Ok(());
             }
-            let read = self.read_side_by_side(&chunks, &mut buffer);
+            // Searches that begin in one chunk may go on in many.
+            if buffer.len() < chunks.len() * CHUNK {
+                buffer = AlignedBuf::new(chunks.len() * CHUNK);
+            }
             // In the order of the sweep: from one of them some searches go on to the next.
-            for (away, read) in read {
+            for (away, read) in self.read_side_by_side(&chunks, &mut buffer) {
                 let Some(searches) = sweep.waiting.remove(&away.place) else { continue };
                 let copied = match read {
                     Err(_) if searches.iter().all(|search| !search.is_needed) => None,
@@ -228,6 +265,22 @@ impl Arena {
             }
         }
         Ok(())
+    }
+
+    /// Begins the searches for what is wanted. Those that begin in the copy that was read last have gone as far as that leads.
+    fn begin(&self, fetched: &mut Fetched, needed: usize, image: &mut Vec<u8>, is_killed: &dyn Fn() -> bool) -> Sweep {
+        let wanted = std::mem::take(&mut fetched.wanted);
+        let begun = wanted.into_iter().enumerate().filter(|(_, from)| self.place(from.entry) == from.place);
+        let mut searches: Vec<Search> = begun.map(|(number, from)| self.search(from, number < needed)).collect();
+        if let Some(last) = fetched.last.take() {
+            let at_last = |search: &Search| search.away.place == last.place;
+            let there: Vec<Search> = searches.extract_if(.., |search| at_last(search)).collect();
+            searches.extend(there.into_iter().filter_map(|at| self.follow(at, &last, fetched, image, is_killed)));
+            fetched.last = Some(last);
+        }
+        let mut sweep = Sweep::default();
+        searches.into_iter().for_each(|search| sweep.add(search));
+        sweep
     }
 
     fn search(&self, from: Spot, is_needed: bool) -> Search {

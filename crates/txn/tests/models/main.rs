@@ -38,6 +38,8 @@ mod loom_readers;
 #[cfg(foreshore_loom)]
 mod loom_status;
 #[cfg(foreshore_shuttle)]
+mod shuttle_kept;
+#[cfg(foreshore_shuttle)]
 mod shuttle_line;
 #[cfg(foreshore_shuttle)]
 mod shuttle_linger;

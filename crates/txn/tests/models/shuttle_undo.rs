@@ -17,12 +17,12 @@ use std::sync::Arc;
 
 const ITERATIONS: usize = 200;
 /// So large that each entry has a chunk of its own, and drops it when it goes.
-const VALUE: usize = 5000;
+pub(crate) const VALUE: usize = 5000;
 /// The number of a commit that the row has nothing to do with.
 const FOREIGN: u64 = 15;
 
 /// Enters a change of a row whose value is made of bytes of its commit's number.
-fn push(undo: &mut Undo, since: u64, next: UndoPtr) -> UndoPtr {
+pub(crate) fn push(undo: &mut Undo, since: u64, next: UndoPtr) -> UndoPtr {
     push_linked(undo, since, &Link { since: Csn(since), next, ..Link::default() })
 }
 
@@ -278,7 +278,7 @@ fn clear_beside_a_move_to_the_file() {
 
 /// A transaction enters changes until memory and file are spent or it has enough; its first one is of the row that `header` leads
 /// to, linked as `behind` says. Then it takes all of them back, or commits, if it `may_stay`. Whether it has committed.
-fn take_back(
+pub(crate) fn take_back(
     arena: &Arc<Arena>,
     pins: &Pins,
     header: &Mutex<UndoPtr>,
