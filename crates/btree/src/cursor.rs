@@ -230,7 +230,6 @@ impl Cursor {
         let is_leaf = matches!(rest, Rest::Leaf(_));
         self.unread = span.rest(end, rest);
         if is_leaf {
-            self.spilled.end_leaf();
             self.read_ahead(txn, end);
         }
     }
@@ -246,7 +245,7 @@ impl Cursor {
         let tree = self.tree.clone();
         let mut page = [0; PAGE_SIZE];
         let mut restarts = Restarts::default();
-        if !self.spilled.begin_leaf(end) || !txn.may_fetch_more() {
+        if !self.spilled.begin_leaf(span, end, txn.fetched_is_over()) {
             txn.forget_fetched();
         }
         txn.unwant(0);
@@ -286,8 +285,8 @@ impl Cursor {
                     if is_spilled && !is_unfinished {
                         drop(leaf);
                         let needed = txn.wanted();
-                        if let Ok(rest @ Rest::Leaf(_)) = rest {
-                            self.want_ahead::<ONCE>(txn, snapshot, span.clone().rest(end, rest), end);
+                        if let Ok(rest) = rest {
+                            self.want_ahead::<ONCE>(txn, snapshot, (span, end), rest);
                         }
                         txn.fetch(snapshot, needed)?;
                         continue;

@@ -250,7 +250,8 @@ impl Options {
 
     /// Bytes of a temporary file in the directory for what [`undo_limit`](Self::undo_limit) leaves no room for in memory: old versions,
     /// then changes of running transactions, but for those behind a savepoint. None if zero; no more than 32 times the memory are used.
-    /// A scan that reads old versions from the file takes up to 2.5 MiB for that, which the memory limit does not count.
+    /// An open scan that has read old versions from the file keeps up to 5 MiB for that, and takes up to 4.5 MiB more while it reads them.
+    /// Both are beside the old values of the rows of one leaf, and the memory limit counts none of it.
     /// The name of the file goes as soon as it is open. It never shrinks while the database is open: what is free in it is used again.
     /// Writers go on without it while it cannot be written. A thread that finds no room then
     /// gets that error; a transaction that cannot read back what it has to take back stops the database.

@@ -2,19 +2,21 @@
 //!
 //! The versions that one leaf leads to lie in as many chunks as writers have chosen, and those of the next leaves lie in the same
 //! chunks. So a scan that misses versions in a leaf asks for those of the leaves behind it, too: of none the first time, as most scans
-//! are short, and of twice as many each time. What it misses in these leaves when it comes there, because a row has changed, it
-//! fetches for that leaf alone.
+//! are short, and of twice as many each time. A row of these leaves may change before the scan comes there. The scan then misses
+//! its version, and fetches that for the leaf alone.
 
 use super::Cursor;
-use super::span::{End, Span};
+use super::span::{End, Rest, Span};
 use crate::descend::{Access, ReadGuard, Restarts};
 use crate::tree::Structure;
 use foreshore_base::Result;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_txn::{Fetched, Snapshot, Txn, UndoPtr};
+use std::ops::Bound;
 
-/// Leaves at most, and one of so many frames: they are in memory when the scan comes there.
-const MOST: usize = 256;
+/// Leaves at most. Their rows take 1 MiB, as the versions of them do that are kept.
+const MOST: usize = 128;
+/// One leaf of so many frames at most: the leaves are in memory when the scan comes there.
 const SHARE: usize = 16;
 
 /// What was fetched for a scan, and for which leaves.
@@ -25,53 +27,88 @@ pub(super) struct FetchedAhead {
     end: End,
     /// Leaves that were asked for at once the last time.
     window: usize,
-    /// Those of them that have not been scanned, with the one at hand.
-    left: usize,
+    reach: Reach,
+}
+
+/// How far from one end of a scan on versions were fetched.
+#[derive(Debug, Default)]
+enum Reach {
+    #[default]
+    Nowhere,
+    /// To the leaf that begins with that key; from the back, that ends with it.
+    To(Vec<u8>),
+    Everywhere,
+}
+
+impl Reach {
+    /// As far as what is left behind it.
+    fn before(behind: Option<Span>, end: End) -> Self {
+        match behind.map(|mut span| std::mem::replace(span.bound(end), Bound::Unbounded)) {
+            None => Self::Everywhere,
+            Some(Bound::Included(key) | Bound::Excluded(key)) => Self::To(key),
+            Some(Bound::Unbounded) => Self::Nowhere,
+        }
+    }
+
+    /// Whether it is further than where a span begins.
+    fn is_beyond(&self, span: &Span, end: End) -> bool {
+        match (self, end) {
+            (Self::Nowhere, _) => false,
+            (Self::Everywhere, _) => true,
+            (Self::To(key), End::Front) => !span.begins_from(key),
+            (Self::To(key), End::Back) => match &span.upper {
+                Bound::Included(upper) | Bound::Excluded(upper) => upper > key,
+                Bound::Unbounded => true,
+            },
+        }
+    }
 }
 
 impl FetchedAhead {
-    /// Comes to a leaf. Whether something was fetched for it.
-    pub(super) fn begin_leaf(&mut self, end: End) -> bool {
+    /// Comes to the leaf at one end of a span. Returns whether what was fetched for it is kept; not if that `is_over` its memory.
+    pub(super) fn begin_leaf(&mut self, span: &Span, end: End, is_over: bool) -> bool {
         if self.end != end {
-            (self.end, self.window, self.left) = (end, 0, 0);
+            (self.end, self.window) = (end, 0);
+            self.reach = Reach::Nowhere;
         }
-        self.left > 0
-    }
-
-    /// The leaf has been scanned.
-    pub(super) fn end_leaf(&mut self) {
-        self.left = self.left.saturating_sub(1);
+        if is_over || !self.reach.is_beyond(span, end) {
+            self.reach = Reach::Nowhere;
+        }
+        !matches!(self.reach, Reach::Nowhere)
     }
 }
 
 impl Cursor {
-    /// Asks for the versions that the leaves in `span` lead to, from one end on, if nothing was fetched for them.
+    /// Asks for the versions that the leaves behind a step lead to, which ends with `rest` at one end of `span`, if nothing was
+    /// fetched for them. A step that takes some rows of a leaf has the others before it.
     pub(super) fn want_ahead<const ONCE: bool>(
         &mut self,
         txn: &mut Txn,
         snapshot: &Snapshot,
-        span: Option<Span>,
-        end: End,
+        (span, end): (&Span, End),
+        rest: Rest,
     ) {
-        if self.spilled.left > 0 {
+        if !matches!(self.spilled.reach, Reach::Nowhere) {
             return;
         }
         let most = MOST.min(self.tree.pool().frames() / SHARE);
         let window = (2 * self.spilled.window).clamp(1, most.max(1));
-        let (mut leaves, mut behind) = (1, span);
+        let mut leaves = usize::from(matches!(rest, Rest::Leaf(_)));
+        let mut behind = span.clone().rest(end, rest);
         while leaves < window
             && txn.may_fetch_more()
-            && let Some(span) = behind
+            && let Some(span) = &behind
         {
             leaves += 1;
             let wanted = txn.wanted();
-            // An error is for the scan, if it gets there.
-            behind = self.want_leaf::<ONCE>(txn, snapshot, span, end).unwrap_or_else(|_| {
+            let Ok(rest) = self.want_leaf::<ONCE>(txn, snapshot, span, end) else {
+                // An error is for the scan, if it gets there.
                 txn.unwant(wanted);
-                None
-            });
+                break;
+            };
+            behind = rest;
         }
-        (self.spilled.window, self.spilled.left) = (window, leaves);
+        (self.spilled.window, self.spilled.reach) = (window, Reach::before(behind, end));
     }
 
     /// Asks for the versions that the first leaf of a span leads to. Returns what lies behind that leaf.
@@ -79,7 +116,7 @@ impl Cursor {
         &self,
         txn: &mut Txn,
         snapshot: &Snapshot,
-        span: Span,
+        span: &Span,
         end: End,
     ) -> Result<Option<Span>> {
         let (mut page, mut restarts, mut image) = ([0; PAGE_SIZE], Restarts::default(), Vec::new());
@@ -97,14 +134,14 @@ impl Cursor {
             let inside = span.entries(&node).map_err(damage)?;
             for at in inside.clone() {
                 let header = node.row(at).map_err(damage)?.header;
-                txn.see(snapshot, header.xid, UndoPtr::from_bits(header.undo), &mut image, || leaf.holds());
+                txn.want(snapshot, header.xid, UndoPtr::from_bits(header.undo), &mut image, || leaf.holds());
             }
             if !leaf.holds() {
                 txn.unwant(wanted);
             }
             txn.check_snapshot(snapshot)?;
             let rest = span.rest_of(&node, &inside, end).map_err(damage)?;
-            return Ok(span.rest(end, rest));
+            return Ok(span.clone().rest(end, rest));
         }
     }
 }
