@@ -47,6 +47,8 @@ mod script;
 mod small_disk;
 mod snapshots;
 mod spill;
+mod spilled_model;
+mod spilled_scans;
 mod stats;
 mod support;
 mod table_types;

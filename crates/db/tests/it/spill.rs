@@ -6,7 +6,6 @@ use foreshore::{Db, Device, Error, Isolation, Options, ReadOptions, ReadTransact
 use foreshore_base::Result;
 use foreshore_io::sim::{Fault, FaultKind, Persist};
 use foreshore_io::{File, FileLayer, Fs, FsLayer, Mem, Sim};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -265,113 +264,6 @@ fn one_bad_place_costs_a_scan_nothing_before_it_comes_there() {
     assert!((0..).zip(&found).all(|(n, row)| *row == (n, n as i64)));
     mood.store(WORKS, Ordering::SeqCst);
     sees_all(&last);
-}
-
-/// Rows in an order in which neighbours are far from each other.
-fn scattered() -> impl Iterator<Item = u64> {
-    (0..ROWS).map(|n| n * 2477 % ROWS)
-}
-
-/// Gives each row a new value, so that the versions of the rows of a leaf lie in all chunks.
-fn scatter_all(db: &Db, value: i64) {
-    let rows: Vec<u64> = scattered().collect();
-    for rows in rows.chunks(100) {
-        db.run(|tx| {
-            let numbers = tx.open(NUMBERS)?;
-            rows.iter().try_for_each(|&n| numbers.insert(n, value).map(drop))
-        })
-        .unwrap();
-    }
-}
-
-/// A scan reads what is in the file a few times, and not once for each row, or each version on the way to what it sees.
-#[test]
-fn a_scan_reads_each_chunk_for_many_rows() {
-    let db = options().device(Device::Null).open(DIR).unwrap();
-    fill(&db, ROWS);
-    let reader = db.read();
-    let expected: Vec<(u64, i64)> = (0..ROWS).map(|n| (n, n as i64)).collect();
-    for value in 0..4 {
-        scatter_all(&db, value);
-        let before = db.stats().txn;
-        let chunks = before.undo_spilled_bytes as u64 / 8192;
-        assert!(rows(&reader).unwrap() == expected, "round {value}");
-        let fetches = db.stats().txn.undo_fetches - before.undo_fetches;
-        // Windows of 1, 2, 4, .. leaves, each of which may lead to every chunk.
-        assert!(chunks > 32 && fetches > chunks / 2 && fetches <= 8 * chunks, "{fetches} fetches of {chunks} chunks");
-        // From the other end.
-        let before = db.stats().txn.undo_fetches;
-        let mut back: Vec<(u64, i64)> = reader.open(NUMBERS).unwrap().iter().rev().collect::<Result<_>>().unwrap();
-        back.reverse();
-        assert!(back == expected, "round {value}");
-        let fetches = db.stats().txn.undo_fetches - before;
-        assert!(fetches <= 8 * chunks, "{fetches} fetches of {chunks} chunks");
-    }
-    assert_eq!(db.stats().txn.snapshots_killed, 0);
-}
-
-/// What was fetched ahead for a scan is used only where it is still what the row leads to.
-#[test]
-fn scans_beside_writers_see_their_snapshots_row_by_row() {
-    let db = options().device(Device::Null).open(DIR).unwrap();
-    fill(&db, ROWS);
-    let mut model: BTreeMap<u64, i64> = (0..ROWS).map(|n| (n, n as i64)).collect();
-    let mut state = 1_u64;
-    let mut random = move |below: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) % below
-    };
-    let mut write = |model: &mut BTreeMap<u64, i64>, count: u64| {
-        db.run(|tx| {
-            let mut next = model.clone();
-            let numbers = tx.open(NUMBERS)?;
-            for _ in 0..count {
-                let (n, value) = (random(ROWS + 500), random(1 << 40) as i64);
-                if value % 7 == 0 {
-                    assert_eq!(numbers.remove(n)?, next.remove(&n));
-                } else {
-                    assert_eq!(numbers.insert(n, value)?, next.insert(n, value));
-                }
-            }
-            *model = next;
-            Ok::<_, Error>(())
-        })
-        .unwrap();
-    };
-    let old = (db.read(), model.clone());
-    (0..60).for_each(|_| write(&mut model, 100));
-    let young = (db.read(), model.clone());
-    (0..60).for_each(|_| write(&mut model, 100));
-    let fetches = db.stats().txn.undo_fetches;
-    for (reader, seen) in [&old, &young, &old] {
-        let table = reader.open(NUMBERS).unwrap();
-        let mut scan = table.iter();
-        let (mut front, mut back) = (Vec::new(), Vec::new());
-        let mut step = 0_u64;
-        loop {
-            step += 1;
-            // Mostly from the front, so that it reads far ahead.
-            let row = if step / 1000 % 3 == 2 { scan.next_back() } else { scan.next() };
-            let Some(row) = row else { break };
-            if step / 1000 % 3 == 2 {
-                back.push(row.unwrap())
-            } else {
-                front.push(row.unwrap())
-            }
-            if step.is_multiple_of(100) {
-                write(&mut model, 40);
-                let n = step * 31 % (ROWS + 500);
-                assert_eq!(table.get(n).unwrap(), seen.get(&n).copied(), "row {n}");
-            }
-        }
-        front.extend(back.into_iter().rev());
-        assert!(front == seen.iter().map(|(&n, &value)| (n, value)).collect::<Vec<_>>());
-    }
-    assert!(db.stats().txn.undo_fetches > fetches);
-    assert_eq!(db.stats().txn.snapshots_killed, 0);
-    assert_eq!(numbers(&db), model.into_iter().collect::<Vec<_>>());
-    drop((old, young));
-    db.check().unwrap();
 }
 
 #[test]
