@@ -66,19 +66,25 @@ impl World {
             }
             let tx = self.db.begin_with(TxnOptions::new().isolation(Isolation::ReadCommitted));
             let count = if random.is_one_of(8) { 400 } else { 1 + random.below(40) };
-            let changes: Vec<(u64, Option<Vec<u8>>)> = (0..count)
-                .map(|_| {
-                    (
-                        2 * (WRITERS * random.below(KEYS / 2 / WRITERS) + me),
-                        (!random.is_one_of(5)).then(|| random.value()),
-                    )
-                })
+            let mut changes: Vec<(u64, Option<Vec<u8>>)> = (0..count)
+                .map(|_| (2 * random.below(KEYS / 2), (!random.is_one_of(5)).then(|| random.value())))
                 .collect();
             let done = tx.open(ROWS).and_then(|rows| {
-                changes.iter().try_for_each(|(key, value)| match value {
-                    Some(value) => rows.insert(*key, &value[..]).map(drop),
-                    None => rows.remove(*key).map(drop),
-                })
+                let mut tried = Ok(());
+                changes.retain(|(key, value)| {
+                    tried.is_ok() && {
+                        // At this level a remove that finds nothing locks nothing: another writer may add the row next.
+                        let changed = match value {
+                            Some(value) => rows.insert(*key, &value[..]).map(|_| true),
+                            None => rows.remove(*key).map(|old| old.is_some()),
+                        };
+                        changed.unwrap_or_else(|error| {
+                            tried = Err(error);
+                            false
+                        })
+                    }
+                });
+                tried
             });
             match done {
                 Ok(()) if !random.is_one_of(5) => {
