@@ -282,6 +282,12 @@ pub enum Error {
         /// Label of the oldest transaction.
         oldest: &'static str,
     },
+    /// Every id that a transaction that writes can have has been given out, or the files say so. Reads go on. Not retryable: the rows
+    /// have to be copied into a new database.
+    XidsUsedUp {
+        /// The ids that there are.
+        max: u64,
+    },
     /// The transaction needs more undo memory than there is, even while no other transaction holds any. Not retryable.
     TransactionTooLarge {
         /// The limit in bytes, of memory and file together.

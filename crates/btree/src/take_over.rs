@@ -6,7 +6,7 @@
 use crate::before::before;
 use crate::damage::Row;
 use crate::format::RowHeader;
-use crate::node::{self, Damage};
+use crate::node::{self, Damage, NO_WRITER};
 use crate::record::{CreateTable, Delta, RowChange, RowInsert, RowLock, RowRestore, RowWrite, TreeKind, decode_erase};
 use crate::split::structure_cost;
 use crate::tree::{Structure, Tree, Trees};
@@ -196,6 +196,9 @@ impl Trees {
         again.reserve(body.len() + change.value.len())?;
         let tree = self.tree(logged.table, change.root);
         let mut leaf = tree.leaf_of(again, key)?;
+        if change.header.is_some_and(|header| !again.may_change_row_of(header.xid)) {
+            return Err(self.corrupted(leaf.pid(), NO_WRITER));
+        }
         let earlier = change.header.map(|header| {
             let Change { prefix, old, .. } = *change;
             let before = before(header, &change.value, prefix..prefix + old.len(), RowWrite::old_middle(key));

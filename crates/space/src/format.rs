@@ -24,7 +24,7 @@
 
 use crate::superblock::Slot;
 use foreshore_base::codec::{u32_at, u64_at};
-use foreshore_base::limits::{BLOCK, PAGE_SIZE};
+use foreshore_base::limits::{BLOCK, MAX_XID, PAGE_SIZE};
 use foreshore_base::{GroupNo, Lsn, PageId, Uuid, Xid, crc32c};
 use foreshore_buffer::format::PAGE_HEADER;
 
@@ -63,6 +63,8 @@ const AT_LIST: usize = 112;
 const AT_CRC: usize = BLOCK - 4;
 
 const FLAG_CLEAN: u32 = 1;
+/// Sequence numbers stay below, so that one can be counted on from there.
+const MAX_SEQ: u64 = 1 << 62;
 
 const _: () = assert!(AT_REDO_START + 8 == AT_LISTED && AT_LISTED + 8 == AT_LIST);
 const _: () = assert!(AT_LIST + MAX_LISTED * 8 <= AT_CRC && BLOCK <= PAGE_SIZE);
@@ -144,17 +146,22 @@ impl SuperBlock {
             // The checksum fits by chance, or the writer erred: changes that no page may lack would not be read.
             return Slot::Damaged;
         }
+        let (seq, xid_ceiling) = (u64_at(slot, AT_SEQ), u64_at(slot, AT_XID_CEILING));
+        if seq >= MAX_SEQ || !(1..=MAX_XID).contains(&xid_ceiling) {
+            // Numbers that no writer comes to: there would be none after them.
+            return Slot::Damaged;
+        }
         let mut uuid = Uuid::default();
         uuid.0.copy_from_slice(&slot[AT_UUID..AT_UUID + 16]);
         Slot::Sound(Self {
             uuid,
-            seq: u64_at(slot, AT_SEQ),
+            seq,
             checkpoint_lsn: Lsn(u64_at(slot, AT_CHECKPOINT_LSN)),
             checkpoint_group: GroupNo(u64_at(slot, AT_CHECKPOINT_GROUP)),
             scan_start,
             redo_start,
             data_pages: u64_at(slot, AT_DATA_PAGES),
-            xid_ceiling: Xid(u64_at(slot, AT_XID_CEILING)),
+            xid_ceiling: Xid(xid_ceiling),
             clean: u32_at(slot, AT_FLAGS) & FLAG_CLEAN != 0,
             features,
             created: u64_at(slot, AT_CREATED),

@@ -7,7 +7,7 @@
 use crate::format::{CEILING_LEN, XID_CEILING, encode_mark};
 use crate::status::StatusWindow;
 use foreshore_base::limits::MAX_XID;
-use foreshore_base::{Lsn, Xid};
+use foreshore_base::{Error, Lsn, Result, Xid};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::{CachePadded, LockRank, Mutex, MutexGuard, rmw};
 use foreshore_wal::{Dep, Log, Record, Session};
@@ -96,16 +96,21 @@ impl Xids {
 
     /// Logs a higher ceiling if less than half a block is left and none is on its way. Returns the LSN of a ceiling that
     /// is not durable yet. The session has reserved [`RAISE_COST`].
-    pub(crate) fn raise(&self, session: &mut Session, log: &Log) -> Option<Lsn> {
+    ///
+    /// # Errors
+    /// `XidsUsedUp` if the last one was drawn.
+    pub(crate) fn raise(&self, session: &mut Session, log: &Log) -> Result<Option<Lsn>> {
         let mut ceiling = self.lock_settled(log);
         let next = self.next().0;
         if ceiling.logged > ceiling.durable {
-            return Some(ceiling.lsn);
+            return Ok(Some(ceiling.lsn));
         }
-        if ceiling.logged.saturating_sub(next) > self.block / 2 {
-            return None;
+        if next >= MAX_XID {
+            return Err(Error::XidsUsedUp { max: MAX_XID - 1 });
         }
-        assert!(next < MAX_XID, "the xids are used up");
+        if ceiling.logged == MAX_XID || ceiling.logged.saturating_sub(next) > self.block / 2 {
+            return Ok(None);
+        }
         // Noted before it is appended, under the lock: a checkpoint that does not find it here precedes its record.
         let before = (ceiling.logged, ceiling.lsn);
         ceiling.logged = (next + self.block).min(MAX_XID);
@@ -116,7 +121,7 @@ impl Xids {
         assert!(before.1 < ceiling.lsn, "the ceiling at {} comes before the last one at {}", ceiling.lsn, before.1);
         // ORDERING: hint, see `is_near`.
         self.raise_at.store(ceiling.logged - self.block / 2, Ordering::Relaxed);
-        Some(ceiling.lsn)
+        Ok(Some(ceiling.lsn))
     }
 
     /// Raises the limit to what the durable ceiling and the window allow, and tells what stops the next xid.

@@ -259,7 +259,7 @@ impl TxnManager {
                 } else {
                     session.reserve(RAISE_COST)?
                 }
-                if let Some(lsn) = self.xids.raise(session, &self.log) {
+                if let Some(lsn) = self.xids.raise(session, &self.log)? {
                     // WAIT: help - or park behind the leader. Only when half a block of xids went faster than one write.
                     self.log.force(lsn)?;
                 }
@@ -301,7 +301,7 @@ impl TxnManager {
         }
         if self.xids.is_near(xid) {
             session.reserve(RAISE_COST)?;
-            if let Some(lsn) = self.xids.raise(session, &self.log) {
+            if let Some(lsn) = self.xids.raise(session, &self.log)? {
                 self.log.flush_soon(session, lsn);
             }
         }

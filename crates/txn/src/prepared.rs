@@ -19,7 +19,7 @@
 use crate::format::{PREPARE, decode_prepare, encode_mark, encode_prepare};
 use crate::manager::TxnManager;
 use crate::resource::compensation_cost;
-use crate::txn::{Txn, TxnOptions};
+use crate::txn::{RowHolder, Txn, TxnOptions};
 use crate::undo::{UndoPtr, Undoable};
 use foreshore_base::{Error, GroupNo, Lsn, Result, TableId, Xid};
 use foreshore_lock::{HeldRange, TableMode};
@@ -292,6 +292,11 @@ impl<'a> TakeOver<'a> {
     #[must_use]
     pub const fn was(&self) -> Xid {
         self.was
+    }
+
+    /// Whether the transaction with `xid`, whose row this one is said to have changed, has ended, or is this one.
+    pub fn may_change_row_of(&mut self, xid: Xid) -> bool {
+        matches!(self.txn.row_holder(xid), RowHolder::Nobody | RowHolder::Me)
     }
 
     /// The session, for changes of structure that finding a row needs.

@@ -65,6 +65,9 @@ impl fmt::Display for Error {
             Self::TooManyTransactions { max, oldest } => {
                 write!(f, "more than {max} transactions at once, the oldest is {oldest:?}")
             }
+            Self::XidsUsedUp { max } => {
+                write!(f, "all {max} ids of transactions that write are used up: copy the rows into a new database")
+            }
             Self::TransactionTooLarge { max } => write_too_large(f, *max),
             Self::UndoMemory { max, holder } => write_undo_memory(f, *max, holder),
             Self::LogSpace => f.write_str(LOG_SPACE),

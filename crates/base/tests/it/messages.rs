@@ -35,6 +35,7 @@ fn all() -> Vec<Error> {
         Error::Exhausted { runs: 100, cause: cause.clone() },
         Error::Deadline { holder: "a", runs: 9, elapsed: Duration::from_secs(30), cause },
         Error::OwnThreadLock { holder: "a", what: what.clone(), waited: Duration::from_millis(100) },
+        Error::XidsUsedUp { max: (1 << 48) - 1 },
         Error::NoSavepoint,
         Error::KeyExists { table: table(), key: [1, 2].into() },
         Error::Deadlock { cycle: [waiter("a"), waiter("b")].into() },

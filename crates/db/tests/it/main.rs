@@ -16,6 +16,7 @@ mod drop;
 mod drop_snapshots;
 mod flip;
 mod footprint;
+mod forged;
 mod full_disks;
 mod intents;
 mod isolation;

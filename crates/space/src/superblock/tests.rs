@@ -111,6 +111,27 @@ fn a_slot_that_begins_to_redo_what_it_does_not_read_is_not_believed() {
 }
 
 #[test]
+fn a_slot_whose_numbers_leave_none_to_count_on_to_is_not_believed() {
+    const SEQ: usize = 32;
+    const XID_CEILING: usize = 72;
+    let numbers = [
+        (SEQ, (1 << 62) - 1, true),
+        (SEQ, (1 << 62) + 1, false),
+        (SEQ, u64::MAX, false),
+        (XID_CEILING, 0, false),
+        (XID_CEILING, 1 << 48, true),
+        (XID_CEILING, (1 << 48) + 1, false),
+    ];
+    for (at, number, is_sound) in numbers {
+        let file = file();
+        let only = sample().write_next(&*file).unwrap();
+        assert_eq!(only.slot(), 1, "the numbers above are odd");
+        forge(&*file, only.slot(), |block| block[at..at + 8].copy_from_slice(&number.to_le_bytes()));
+        assert_eq!(SuperBlock::read_newest(&*file).is_ok(), is_sound, "{number} at {at}");
+    }
+}
+
+#[test]
 fn a_misplaced_slot_is_not_believed() {
     let file = file();
     let only = sample().write_next(&*file).unwrap();

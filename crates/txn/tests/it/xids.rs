@@ -1,6 +1,7 @@
 //! Xids: none twice across restarts, a window that slides, views for checkpoints.
 
 use crate::toy::{Toy, decode, log_options, records, small};
+use foreshore_base::limits::MAX_XID;
 use foreshore_base::{Csn, Error, GroupNo, Uuid, Xid};
 use foreshore_io::{Fs, Mem};
 use foreshore_sync::pause;
@@ -353,4 +354,28 @@ fn a_transaction_without_a_record_keeps_no_log() {
     assert_eq!(toy.manager.oldest_group(), Some(next), "the first record is not the last");
     drop(old.commit().expect("committed"));
     assert_eq!(toy.manager.oldest_group(), None);
+}
+
+/// The last xids are given out, and then each writer is refused, in this run and in the next one.
+#[test]
+fn the_last_xid_is_followed_by_an_error() {
+    let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+    Log::create(&fs, Path::new("log"), Uuid::default(), &log_options()).expect("a new log");
+    for left in [5, 0] {
+        let start = Start { next_xid: Xid(MAX_XID - left), clock: Csn::ZERO };
+        let (toy, _) = Toy::open(&fs, &[0; 4], small(), start);
+        let mut refused = 0;
+        for n in 0..20 {
+            let mut txn = toy.begin("writer");
+            match toy.lock(&mut txn, n % 4) {
+                Ok(_) => drop(txn.commit().expect("committed")),
+                Err(Error::XidsUsedUp { max }) => {
+                    assert_eq!(max, MAX_XID - 1);
+                    refused += 1;
+                }
+                Err(error) => panic!("{error:?}"),
+            }
+        }
+        assert!(refused > 0 && refused >= 20 - left, "{refused} of 20 were refused");
+    }
 }
