@@ -1,0 +1,15 @@
+//! The doublewrite file: its header, batches and images, and pages that they replace.
+#![no_main]
+
+#[path = "../src/limit.rs"]
+mod limit;
+
+use foreshore_fuzz::exercise::exercise;
+use foreshore_fuzz::input::Input;
+use foreshore_fuzz::layout::Kind;
+use foreshore_fuzz::patch::{Scope, apply};
+use libfuzzer_sys::fuzz_target;
+
+const SCOPE: Scope = Scope { kinds: &[Kind::Doublewrite, Kind::Batch, Kind::Image, Kind::Leaf], files: true };
+
+fuzz_target!(|bytes: &[u8]| exercise(&apply(&mut Input::new(bytes), SCOPE)));
