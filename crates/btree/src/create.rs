@@ -18,6 +18,7 @@ use foreshore_buffer::{ExclusiveGuard, change_cost};
 use foreshore_lock::TableMode;
 use foreshore_space::{CATALOGUE_ROOT, Purpose};
 use foreshore_txn::{RowHolder, Txn, UndoContext, UndoEntry, UndoPtr, Undoable};
+use foreshore_sync::pause;
 use foreshore_wal::{Dep, Session};
 
 /// Largest body of the creation of a table or of its undo.
@@ -95,6 +96,7 @@ impl Tree {
                 continue;
             }
             self.log_creation(txn, &mut leaf, &new, (key, ghost), table, (row.0, &row.1))?;
+            pause::point("btree: a table is created");
             drop(leaf);
             new.linked();
             return Ok(self.trees.tree(table, new.page.pid()));

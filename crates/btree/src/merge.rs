@@ -34,6 +34,7 @@ use foreshore_base::{PageId, Result, Xid};
 use foreshore_buffer::{ExclusiveGuard, Pinned, Wanted, change_cost};
 use foreshore_space::is_allocated;
 use foreshore_sync::model::mutant;
+use foreshore_sync::pause;
 use foreshore_txn::Txn;
 use foreshore_wal::Dep;
 
@@ -244,6 +245,7 @@ impl Tree {
         structure.apply(&self.trees, &record, &mut [&mut parent, &mut left], Dep::none())?;
         assert_sound(were_sound, &[&parent, &left], "the unlink", pair.right);
         assert_marked(&left, pair.right);
+        pause::point("btree: a node is unlinked");
         Ok(Some(left))
     }
 
@@ -275,6 +277,7 @@ impl Tree {
         structure.apply(&self.trees, &record, &mut [left, &mut map], dep)?;
         assert_sound(were_sound, &[left], "the merge", pair.right);
         assert_linked(left, sibling);
+        pause::point("btree: nodes are merged");
         expire(&mut right);
         self.note_ghosts_of(pair.left, &self.parse(pair.left, left)?);
         self.trees.counters().merges.add(1);

@@ -148,6 +148,7 @@ impl Tree {
         structure.apply(&self.trees, &record, &mut [left, &mut right, &mut map], Dep::none())?;
         assert_sound(was_sound, &[left, &right], "the split", pid);
         assert_marked(left, right.pid());
+        pause::point("btree: a node is split");
         new.linked();
         self.note_ghosts_of(right.pid(), &self.parse(right.pid(), &right)?);
         let counters = self.trees.counters();
@@ -181,6 +182,7 @@ impl Tree {
             let record = record(TreeKind::Grow, 0, 0b010, self.table, &pages, &body);
             structure.apply(&self.trees, &record, &mut [&mut root, &mut child, &mut map], Dep::none())?;
             assert_sound(was_sound, &[&root, &child], "the growth", self.root);
+            pause::point("btree: the root has grown");
             new.linked();
             self.note_ghosts_of(child.pid(), &self.parse(child.pid(), &child)?);
         }
@@ -254,6 +256,7 @@ impl Tree {
             structure.apply(&self.trees, &record, &mut [&mut parent, &mut left], Dep::none())?;
             assert_sound(were_sound, &[&parent, &left], "the link", open.left);
             assert_linked(&left, sibling);
+            pause::point("btree: a split is linked");
             drop(pin);
             return Ok(());
         }

@@ -34,7 +34,7 @@ use foreshore_base::{Error, GroupNo, Lsn, Result};
 use foreshore_io::{AlignedBuf, File};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::Ordering;
-use foreshore_sync::{Condvar, LockRank, Mutex, MutexGuard};
+use foreshore_sync::{Condvar, LockRank, Mutex, MutexGuard, pause};
 use std::io;
 
 /// Both rounds, and what is under way in them.
@@ -323,10 +323,12 @@ impl Core {
             let area = if mutant("cleaner: both rounds use one area") { 0 } else { round.area };
             self.fatal(self.cleaner.doublewrite.write(area, &batch, &mut round.buf))?;
             self.counters.doublewrite_batches.add(1);
+            pause::point("pool: images are durable");
             self.counters.pages_written.add(pages);
         }
         // Space was taken when the pages were allocated, so even a full disk here is a broken promise of the file system.
         self.fatal(round.write_home(&*self.data))?;
+        pause::point("pool: pages are written");
         self.counters.pages_written.add(pages);
         self.end_batch()
     }
@@ -334,6 +336,7 @@ impl Core {
     fn end_batch(&self) -> Result<()> {
         if !mutant("cleaner: a round ends before its sync") {
             self.fatal(self.sync_data())?;
+            pause::point("pool: pages are synced");
         }
         // A sync of the other round that failed may have been the one to hear of lost pages of this one.
         self.check_runs()

@@ -12,6 +12,7 @@ use foreshore_base::codec::u32_at;
 use foreshore_base::limits::{BLOCK, PAGE_SIZE};
 use foreshore_base::{Error, Lsn, Place, Result, Uuid};
 use foreshore_io::{AlignedBuf, File};
+use foreshore_sync::pause;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -110,6 +111,7 @@ impl Doublewrite {
         }
         // The areas are written over from now on.
         data.sync()?;
+        pause::point("pool: images are restored");
         Ok(restored)
     }
 

@@ -3,7 +3,7 @@
 use crate::engine::{CLOSED, CLOSING, Engine};
 use foreshore_base::{Error, Result};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering, fence};
-use foreshore_sync::{Clock, EventCount, Nanos, SystemClock};
+use foreshore_sync::{Clock, EventCount, Nanos, SystemClock, pause};
 use std::{sync::Arc, time::Duration};
 
 /// Where a close waits for transactions, until the earliest end that any call asks for.
@@ -65,6 +65,7 @@ impl Engine {
         self.checkpointer.retire();
         closing.daemons.clear();
         let finished = self.finish(is_quiet);
+        pause::point("close: the last checkpoint is taken");
         self.pool.close();
         let stopped = self.log.force(self.log.current());
         // From here nothing reaches the disk: a thread that still waits for the log hears of it, and what is under way in other

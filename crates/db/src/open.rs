@@ -25,7 +25,7 @@ use foreshore_lock::{LockManager, LockOptions};
 use foreshore_recovery::{CheckpointParts, Checkpointer, RecoveryStats, Replayed, replay, undo};
 use foreshore_space::{CATALOGUE_ROOT, Space, SpaceOptions, SuperBlock};
 use foreshore_sync::primitive::atomic::{AtomicU8, AtomicU32, Ordering};
-use foreshore_sync::{LockRank, Mutex, ShardedCounter};
+use foreshore_sync::{LockRank, Mutex, ShardedCounter, pause};
 use foreshore_txn::{Isolation, SpillFile, Start, TakenOver, TxnManager, TxnManagerOptions};
 use foreshore_wal::{Log, LogOptions, Recovered};
 use std::{
@@ -123,9 +123,12 @@ fn create_files(files: &Files, fs: &Arc<dyn Fs>, contents: Contents, options: &L
         quarantined: Vec::new(),
     };
     marker::write(&**fs, files, &superblock)?;
+    pause::point("create: the marker is durable");
     Log::create(fs, &files.log, uuid, options)?;
+    pause::point("create: the log is there");
     Pool::create_files(&*fs.create(&files.doublewrite)?, uuid)?;
     superblock.write_next(&*fs.create(&files.data)?)?;
+    pause::point("create: all files are there");
     fs.sync_dir(&files.dir)
 }
 
@@ -190,6 +193,7 @@ impl Parts {
             self.remove_marker(&log)?;
         }
         take_first_checkpoint(&checkpointer, is_new)?;
+        pause::point("open: the first checkpoint is taken");
         // Whatever was only in the cache has been redone, written again and synced.
         data.read_cached();
         let engine = Engine {
@@ -232,6 +236,7 @@ impl Parts {
     fn remove_marker(&self, log: &Log) -> Result<()> {
         log.force(log.current())?;
         self.fenced.remove(&self.files.unfinished)?;
+        pause::point("create: the marker is removed");
         self.fenced.sync_dir(&self.files.dir)
     }
 

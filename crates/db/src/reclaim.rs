@@ -271,6 +271,7 @@ impl Engine {
         // Another thread may have been faster.
         if self.reclaimer.has(table) && tree.free_some(txn, *by, PIECE)? {
             self.catalogue.end_table(txn, &dropped_key(table), tree, *by)?;
+            pause::point("db: the pages of a dropped table are free");
             self.reclaimer.remove(table);
         }
         Ok(())

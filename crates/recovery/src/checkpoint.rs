@@ -15,7 +15,7 @@ use foreshore_buffer::format::{ChangeRecord, MAX_CHANGE_PAGES, change_header_len
 use foreshore_io::File;
 use foreshore_space::{Space, SuperBlock};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
-use foreshore_sync::{LockRank, Mutex, NextWake, Signal, Step};
+use foreshore_sync::{LockRank, Mutex, NextWake, Signal, Step, pause};
 use foreshore_txn::{TxnManager, format::CHECKPOINT};
 use foreshore_wal::{Dep, Log, LogLimits, Record, Session, SpaceServer};
 use std::{
@@ -282,6 +282,7 @@ impl Checkpointer {
         // Only now: the record rests on every commit it calls finished, so when it is durable they are.
         self.log.force(lsn)?;
         assert!(self.log.durable() >= lsn, "a forced record is durable");
+        pause::point("checkpoint: the record is durable");
 
         let (older, older_redo) = (state.newest.scan_start, state.newest.redo_start);
         let next = SuperBlock {
@@ -303,6 +304,7 @@ impl Checkpointer {
                 return Err(error);
             }
         }
+        pause::point("checkpoint: the superblock is durable");
         state.pace.taken(at);
         // ORDERING: hint, for statistics.
         self.scan_start.store(scan_start.0, Ordering::Relaxed);

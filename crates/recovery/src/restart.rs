@@ -35,6 +35,7 @@ use foreshore_base::{Csn, Error, PageId, Place, Result, Xid};
 use foreshore_buffer::Pool;
 use foreshore_buffer::format::{CLR, ChangeRecord};
 use foreshore_space::SuperBlock;
+use foreshore_sync::pause;
 use foreshore_txn::{InDoubt, ResourceManager, Start, format::split_clr};
 use foreshore_wal::{Log, Recovered};
 use std::path::Path;
@@ -142,6 +143,7 @@ pub fn replay(
     let start = Start { next_xid, clock: clock.max(Csn(recovered.max_lsn().0)) };
     stats.prepared = in_doubt.len() as u64;
     let quarantined = redoer.finish()?;
+    pause::point("restart: history is repeated");
     stats.quarantined = quarantined.len() as u64;
     let unended = Unended::new(log_dir, stretches, losers, prepared);
     Ok(Replayed { unended, in_doubt, start, quarantined, stats })

@@ -11,6 +11,7 @@ use crate::stretch::{StretchNo, Stretches};
 use crate::trace::Trace;
 use foreshore_base::{Error, Lsn, Place, Result, Xid};
 use foreshore_buffer::format::{CLR, ChangeRecord, UNDOABLE};
+use foreshore_sync::pause;
 use foreshore_txn::format::{COPY, CopiedChange, CopyBody};
 use foreshore_txn::{LoggedChange, ResourceManager, TxnManager, UndoContext, UndoEntry, UndoPtr, Unfinished, may_wait};
 use foreshore_wal::{Log, Recovered, Session};
@@ -171,6 +172,7 @@ pub fn undo(
         let mut context = UndoContext::at_restart(&mut undo.session, xid, last_lsn);
         let Some(cause) = cause else {
             context.log_end()?;
+            pause::point("restart: the end of a loser is logged");
             continue;
         };
         // One of them may be on a damaged page, and the run then goes on with older ones.
@@ -180,6 +182,7 @@ pub fn undo(
     }
     drop(undo);
     log.force(log.current())?;
+    pause::point("restart: the ends of losers are durable");
     stats.parked = unfinished.len() as u64;
     // WAIT: help - no wait of its own; drawing an xid may have to write the log.
     unfinished.into_iter().try_for_each(|unfinished| txns.park(unfinished))
@@ -210,7 +213,10 @@ impl Undo<'_> {
                     rollback.note_passed(change.lsn);
                     return Ok(false);
                 }
-                Ok(true) => return Ok(true),
+                Ok(true) => {
+                    pause::point("restart: a change is taken back");
+                    return Ok(true);
+                }
                 Err(cause) if !may_wait(&cause) => return Err(cause),
                 Err(cause) => {
                     rollback.cause.get_or_insert(cause);

@@ -23,7 +23,7 @@ use foreshore_base::limits::{MAX_PAGES, PAGE_SIZE};
 use foreshore_base::{Error, PageId, Result};
 use foreshore_io::File;
 use foreshore_sync::model::mutant;
-use foreshore_sync::{CachePadded, Clock, EventCount, LockRank, Mutex, Nanos, NextWake, Signal, SystemClock};
+use foreshore_sync::{CachePadded, Clock, EventCount, LockRank, Mutex, Nanos, NextWake, Signal, SystemClock, pause};
 use std::{mem, sync::Arc, time::Duration};
 
 /// Smallest growth of the file ahead of need, in pages.
@@ -214,6 +214,7 @@ impl Stock {
     fn finish_growth(&self, from: u64, pages: u64) -> Result<()> {
         let begin = self.now();
         let grown = self.allocate(from, pages);
+        pause::point("space: the data file has grown");
         let took = self.now().since(begin);
         self.resize(|state| {
             let pages = grown?;
@@ -337,6 +338,7 @@ impl Stock {
         });
         let Some(end) = end else { return Ok(0) };
         let cut = self.file.set_len(PageId(end).offset());
+        pause::point("space: the data file is cut off");
         self.resize(|state| {
             // After an error, too: the file may have the new length all the same, so nothing beyond is relied on.
             let gone = state.free.finish_cut();

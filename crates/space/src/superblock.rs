@@ -7,6 +7,7 @@ use crate::format::{SUPERBLOCK_VERSION, SuperBlock};
 use foreshore_base::limits::{BLOCK, PAGE_SIZE};
 use foreshore_base::{Error, Place, Result};
 use foreshore_io::{AlignedBuf, File};
+use foreshore_sync::pause;
 
 /// What a slot turned out to hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,6 +90,7 @@ impl SuperBlock {
         let mut buf = AlignedBuf::new(BLOCK);
         next.encode(&mut buf);
         file.sync()?;
+        pause::point("checkpoint: the data file is synced");
         file.write_durable(&buf, slot_offset(next.slot()))?;
         Ok(next)
     }

@@ -3,10 +3,20 @@
 //! What a protocol promises about a stopped thread cannot be tested by luck: the thread must stop at the very place. Kernels
 //! call [`point`] there. In builds without debug assertions it is nothing; in others it looks whether its own thread has
 //! asked for a call, so tests that run side by side do not meet. All threads of a shuttle test count as one.
+//!
+//! Builds with `--cfg foreshore_kill` count the passes of all threads, and end the process at a chosen one (`kill_at`).
+
+#[cfg(foreshore_kill)]
+mod kill;
+
+#[cfg(foreshore_kill)]
+pub use kill::{kill_at, passes};
 
 /// Calls what the thread has asked for with [`set`], if anything.
 #[inline(always)]
 pub fn point(name: &'static str) {
+    #[cfg(foreshore_kill)]
+    kill::pass(name);
     #[cfg(any(foreshore_shuttle, all(debug_assertions, not(foreshore_loom))))]
     hooked::point(name);
     #[cfg(not(any(foreshore_shuttle, all(debug_assertions, not(foreshore_loom)))))]

@@ -75,6 +75,7 @@ impl Txn {
         // The point of no return: the record may be on disk at once. Nothing below can fail.
         let dep = Dep::none().transaction(self.last_lsn).observed(self.observed());
         let lsn = append_commit(&mut lease.session, tag, dep);
+        pause::point("txn: a commit is logged");
         assert!(lsn.csn() > self.observed(), "a commit comes after all that it has seen");
         // The record before the status, the status before the locks: whoever is let on by one finds the ones before it.
         if let Err(cause) = manager.note(xid, true) {
@@ -227,6 +228,7 @@ impl TxnManager {
             // WAIT: help - or park behind the leader. A restart that found it prepared again would lock once more what others may
             // have taken by then: the first row that is given back is free at once.
             self.log.force(decided)?;
+            pause::point("txn: a rollback of prepared work is decided");
             *is_prepared = false;
         }
         let undone = self.undo_back_to(&mut context, undo, UndoPtr::NULL, |_| false);
@@ -244,6 +246,7 @@ impl TxnManager {
         if *last_lsn > Lsn::ZERO {
             context.log_end()?;
         }
+        pause::point("txn: a rollback is logged");
         self.note(*xid, false)?;
         // Only now do others see that nothing is left.
         self.window.abort(*xid);

@@ -23,6 +23,7 @@ use crate::txn::{RowHolder, Txn, TxnOptions};
 use crate::undo::{UndoPtr, Undoable};
 use foreshore_base::{Error, GroupNo, Lsn, Result, TableId, Xid};
 use foreshore_lock::{HeldRange, TableMode};
+use foreshore_sync::pause;
 use foreshore_wal::{CommitTicket, Dep, Record, Session};
 use std::sync::Arc;
 
@@ -124,6 +125,7 @@ impl Txn {
         self.last_lsn = lsn;
         // WAIT: help - or park behind the leader.
         self.manager.log.force(lsn)?;
+        pause::point("txn: a prepare is durable");
         self.release();
         self.prepared_as = Some(xid);
         // Any thread may resolve it.

@@ -15,6 +15,7 @@ use crate::resource::UndoContext;
 use crate::txn::Txn;
 use crate::undo::{Place, Undo, UndoEntry, UndoPtr};
 use foreshore_base::{Error, Lsn, Result, TableId};
+use foreshore_sync::pause;
 use std::sync::Arc;
 
 /// A place in a transaction that it can be rolled back to, more than once.
@@ -141,6 +142,7 @@ impl TxnManager {
     ) -> Result<(), Stop> {
         let mut back = undo.back();
         while back.at != until {
+            pause::point("txn: a change is to be taken back");
             let at = back.at;
             let (mut entry, holder) = undo.entry(&back)?;
             // A row that the transaction had already stays locked by an older entry.

@@ -15,7 +15,7 @@ use crate::slots::Slots;
 use crate::throttle::Throttle;
 use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Place, Result, Uuid};
 use foreshore_io::{AlignedBuf, Fs};
-use foreshore_sync::{Daemon, NextWake, OnPanic, Signal, Step, ThreadSpawn};
+use foreshore_sync::{Daemon, NextWake, OnPanic, Signal, Step, ThreadSpawn, pause};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -63,6 +63,7 @@ pub(super) fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOption
     // be accepted again.
     let incarnation = Incarnation(scanned.incarnation.0 + 1);
     control.renew(incarnation)?;
+    pause::point("wal: an incarnation begins");
     let list = sort_files(&home, &scanned, options.ready_target(options.kept_back(0)))?;
     let segments = Arc::new(Segments::new(home.clone(), options, control, list));
     let tail = repeat_last(&scanned, incarnation, &segments)?;
@@ -101,6 +102,7 @@ fn repeat_last(scanned: &Scanned, incarnation: Incarnation, segments: &Segments)
         bytes.copy_from_slice(reader.bytes(&header));
         let (file, offset) = tail.place(segments, group, prev_crc, bytes.len() as u64)?;
         file.write_durable(&bytes, offset)?;
+        pause::point("wal: a last group is repeated");
     }
     Ok(tail)
 }

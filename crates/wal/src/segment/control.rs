@@ -5,6 +5,7 @@ use crate::format::CtlSlot;
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, Incarnation, Place, Result};
 use foreshore_io::{AlignedBuf, File};
+use foreshore_sync::pause;
 use std::sync::Arc;
 
 /// Name of the control file.
@@ -126,6 +127,7 @@ impl Control {
             // What the slot holds now is unknown; segments that its old content needs stay counted on.
             self.doubtful[at] = before;
         })?;
+        pause::point("wal: a control slot is durable");
         (self.slots[at], self.doubtful[at]) = (Some(slot), None);
         Ok(())
     }

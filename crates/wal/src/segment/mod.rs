@@ -16,7 +16,7 @@ use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, GroupNo, Result, Uuid};
 use foreshore_io::{AlignedBuf, File, Fs};
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
-use foreshore_sync::{LockRank, Mutex, Signal};
+use foreshore_sync::{LockRank, Mutex, Signal, pause};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -254,6 +254,7 @@ impl Segments {
         let mut list = self.list.lock();
         assert!(list.live.back().is_none_or(|live| live.number + 1 == ready.number), "segments follow each other");
         list.live.push_back(Live::new(ready.number, ready.size, first, prev_crc));
+        pause::point("wal: a segment begins");
         drop(list);
         // ORDERING: Relaxed, a measure.
         self.left_bytes.store(space, Ordering::Relaxed);

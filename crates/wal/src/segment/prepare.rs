@@ -5,8 +5,8 @@ use crate::format::{CtlSlot, FIRST_GROUP, SegmentHeader, temporary_name};
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, GroupNo, Result};
 use foreshore_io::{AlignedBuf, File};
-use foreshore_sync::NextWake;
 use foreshore_sync::primitive::atomic::Ordering;
+use foreshore_sync::{NextWake, pause};
 use std::cmp;
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,8 +59,10 @@ fn finish_segment(home: &Home, file: &dyn File, number: u64, size: u64) -> Resul
     block.copy_from_slice(&SegmentHeader { uuid: home.uuid, number, size }.encode());
     file.write_at(&block, 0)?;
     file.sync()?;
+    pause::point("wal: a segment is filled");
     let path = home.segment_path(number);
     home.fs.rename(&home.dir.join(temporary_name(number)), &path)?;
+    pause::point("wal: a segment has its name");
     home.fs.sync_dir(&home.dir)?;
     home.fs.open(&path)
 }
@@ -158,6 +160,7 @@ impl Segments {
         let (fs, home) = (&self.home.fs, self.home.segment_path(old));
         let temporary = self.home.dir.join(temporary_name(number));
         fs.rename(&home, &temporary)?;
+        pause::point("wal: a segment is taken for another");
         let finished = fs.open(&temporary).and_then(|file| {
             match size.cmp(&self.segment_bytes) {
                 cmp::Ordering::Less => grow(&*file, size, self.segment_bytes, self.zero_fill)?,
@@ -213,6 +216,7 @@ impl Segments {
                 }
             }
         }
+        pause::point("wal: log is given up");
         surplus.iter().try_for_each(|&number| self.home.fs.remove(&self.home.segment_path(number)))
     }
 }
