@@ -17,8 +17,8 @@ use foreshore_buffer::format::UNDOABLE;
 use foreshore_buffer::{ExclusiveGuard, change_cost};
 use foreshore_lock::TableMode;
 use foreshore_space::{CATALOGUE_ROOT, Purpose};
-use foreshore_txn::{RowHolder, Txn, UndoContext, UndoEntry, UndoPtr, Undoable};
 use foreshore_sync::pause;
+use foreshore_txn::{RowHolder, Txn, UndoContext, UndoEntry, UndoPtr, Undoable};
 use foreshore_wal::{Dep, Session};
 
 /// Largest body of the creation of a table or of its undo.

@@ -8,7 +8,7 @@ use crate::Asked;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
@@ -18,26 +18,6 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Seeds between two notes in the file.
 const NOTE_EVERY: u64 = 200;
-
-/// Builds the program that runs seeds, and says where it is.
-///
-/// # Errors
-/// Those of the build.
-#[cfg_attr(foreshore_sim, expect(dead_code, reason = "only the ordinary build builds the other one"))]
-pub(crate) fn build() -> Result<PathBuf, String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let target = root.join("target/sim");
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
-        .args(["build", "--quiet", "--profile", "slow-test", "--package", "foreshore-sim", "--bin", "foreshore-sim"])
-        .arg("--target-dir")
-        .arg(&target)
-        .current_dir(&root)
-        .env("RUSTFLAGS", "--cfg foreshore_sim")
-        .status()
-        .map_err(|error| format!("cargo build: {error}"))?;
-    if status.success() { Ok(target.join("slow-test/foreshore-sim")) } else { Err("the build has failed".to_owned()) }
-}
 
 /// What all seeds together have done.
 #[derive(Debug, Default)]

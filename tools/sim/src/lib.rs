@@ -5,15 +5,20 @@
 //! leave it. The [`Oracle`] knows what may be found there. [`crash`] visits the power losses, [`faults`] the failing
 //! operations, [`write_back`] the page cache after a write-back has failed. [`Shrink`] is a script of its own, of a file that grows and is cut off.
 //!
+//! [`real`] ends processes, cuts power and breaks disks of this machine.
+//!
 //! [`engine`] runs the engine with its threads, under a scheduler that a seed decides, in builds with `--cfg foreshore_sim`.
 
 #![forbid(unsafe_code)]
 
+pub mod build;
 pub mod crash;
 pub mod engine;
 pub mod faults;
 mod oracle;
 mod random;
+#[cfg(not(foreshore_sim))]
+pub mod real;
 mod script;
 mod shrink;
 pub mod write_back;

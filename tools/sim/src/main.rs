@@ -18,7 +18,8 @@ const USAGE: &str = "\
 foreshore-sim --seeds N [--from S] [--jobs J] [--state FILE]   runs N seeds; FILE remembers how far it came
 foreshore-sim --seed S [--schedule N] [--only PARTS]           runs one seed, or parts of it, and says what happens
 foreshore-sim --shrink S                                       looks for the fewest parts of a seed that fail as it does
---mutant NAME                                                  switches the line of the engine with this name off";
+--mutant NAME                                                  switches the line of the engine with this name off
+foreshore-sim real VERB …                                      real faults; without a verb it lists them";
 
 /// What was asked for.
 #[derive(Debug, Default)]
@@ -67,6 +68,10 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
 }
 
 fn main() -> ExitCode {
+    #[cfg(not(foreshore_sim))]
+    if std::env::args().nth(1).is_some_and(|verb| verb == "real") {
+        return foreshore_sim::real::run(&std::env::args().skip(2).collect::<Vec<_>>());
+    }
     let asked = match parse(std::env::args().skip(1)) {
         Ok(asked) => asked,
         Err(why) => {
@@ -87,7 +92,7 @@ fn main() -> ExitCode {
 /// The fleet: true if all seeds are well.
 #[cfg(not(foreshore_sim))]
 fn run(asked: &Asked) -> Result<bool, String> {
-    let program = fleet::build()?;
+    let program = foreshore_sim::build::build("foreshore_sim", "sim")?;
     if asked.is_worker {
         return Err("only the build with --cfg foreshore_sim has workers".to_owned());
     }
