@@ -17,19 +17,22 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Calls with the errors that the kernel may answer them with, and the largest n that is drawn.
-const CALLS: [(&str, &[&str], u64); 12] = [
-    ("pwrite64", &["EIO", "ENOSPC", "EINTR", "EDQUOT"], 200),
-    ("pwritev2", &["EIO", "ENOSPC", "EINTR"], 200),
-    ("pread64", &["EIO", "EINTR"], 200),
-    ("fdatasync", &["EIO", "ENOSPC", "EINTR"], 60),
+const CALLS: [(&str, &[&str], u64); 15] = [
+    ("pwrite64", &["EIO", "ENOSPC", "EINTR", "EDQUOT"], 60),
+    ("pwritev2", &["EIO", "ENOSPC", "EINTR"], 40),
+    ("pread64", &["EIO", "EINTR"], 60),
+    ("fdatasync", &["EIO", "ENOSPC", "EINTR"], 40),
     ("fsync", &["EIO", "ENOSPC", "EINTR"], 12),
-    ("fallocate", &["ENOSPC", "EIO", "EINTR"], 12),
-    ("openat", &["EMFILE", "ENFILE", "EIO", "ENOMEM", "EINTR", "ENOSPC"], 40),
-    ("ftruncate", &["EIO", "EINTR", "ENOSPC"], 4),
+    ("fallocate", &["ENOSPC", "EIO", "EINTR"], 6),
+    ("openat", &["EMFILE", "ENFILE", "EIO", "ENOMEM", "EINTR", "ENOSPC"], 60),
+    ("ftruncate", &["EIO", "EINTR", "ENOSPC"], 1),
     ("mmap", &["ENOMEM"], 60),
-    ("rename", &["EIO", "ENOSPC"], 10),
-    ("unlink", &["EIO"], 4),
+    ("renameat", &["EIO", "ENOSPC"], 16),
+    ("unlinkat", &["EIO"], 4),
     ("clone3", &["EAGAIN"], 12),
+    ("getdents64", &["EIO"], 4),
+    ("fadvise64", &["EIO"], 4),
+    ("flock", &["EINTR", "ENOLCK"], 2),
 ];
 /// How long a process works, in milliseconds.
 const SHIFT: u64 = 350;
@@ -103,7 +106,8 @@ impl Fault {
 
     fn make(&self, seed: u64, dir: &Path, log: &Path, ledger: &mut Ledger, totals: &mut Totals) -> Result<(), String> {
         let mut random = Random::new(mixed(seed ^ 1));
-        let is_buffered = random.below(2) == 0;
+        // This one writes past the page cache.
+        let is_buffered = random.below(2) == 0 && self.call != "pwritev2";
         let order = Order {
             dir: dir.to_owned(),
             seed,

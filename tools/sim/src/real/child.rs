@@ -8,7 +8,7 @@
 //! | 3 | an error of the engine, which its standard error says |
 //! | anything else | a panic, an abort, or a signal |
 
-use super::plan::{is_refusal, options};
+use super::plan::{SHRINKS_EVERY, is_refusal, options};
 use super::work::{Shift, Told, work};
 use foreshore::{Db, Device, Error, Result};
 use std::io::Write as _;
@@ -135,7 +135,12 @@ fn open(dir: &Path, order: &Order) -> Result<Db> {
 
 /// Works until the shift is over, then closes the database.
 fn live(db: &Db, order: &Order, until: Instant) -> Result<()> {
-    let shift = Shift { until, most: u64::MAX, is_disk_bad: order.is_disk_bad };
+    let shift = Shift {
+        until,
+        most: u64::MAX,
+        is_disk_bad: order.is_disk_bad,
+        shrinks: order.seed.is_multiple_of(SHRINKS_EVERY),
+    };
     let report = |thread, number, told| {
         let kind = if told == Told::Committed { COMMITTED } else { PREPARED };
         // A parent that is gone kills its child.

@@ -5,7 +5,7 @@
 
 use super::child::Order;
 use super::ledger::{Heard, Ledger};
-use super::plan::options;
+use super::plan::{SHRINKS_EVERY, options};
 use super::points::{POINTS, Phase};
 use super::process::{Ended, Running};
 use super::totals::Totals;
@@ -53,7 +53,7 @@ pub(super) fn run(asked: &Asked, totals: &mut Totals) -> Result<(), String> {
             if hits[at] != least {
                 continue;
             }
-            let seed = asked.seed + round;
+            let seed = seed_for(asked.seed + round, phase);
             round += 1;
             let bound = bounds.entry(at).or_insert(FIRST_BOUND);
             let pass = fixed.unwrap_or_else(|| drawn_pass(seed, *bound));
@@ -64,7 +64,9 @@ pub(super) fn run(asked: &Asked, totals: &mut Totals) -> Result<(), String> {
                     let misses = misses.entry(at).or_default();
                     *misses += 1;
                     if *misses == MOST_MISSES {
-                        return Err(format!("{name}: {MOST_MISSES} processes in a row have not passed it"));
+                        let why = format!("{MOST_MISSES} processes in a row have not passed it");
+                        kills.totals.round(Err(why), &format!("--seed {seed} --point '{name}'"));
+                        hits[at] = each;
                     }
                 }
                 // It is said, and the round after it has another seed.
@@ -77,6 +79,14 @@ pub(super) fn run(asked: &Asked, totals: &mut Totals) -> Result<(), String> {
         let _ = std::fs::remove_dir_all(&kills.base);
     }
     Ok(())
+}
+
+/// A seed whose process shrinks the data file, where the phase needs that.
+const fn seed_for(seed: u64, phase: Phase) -> u64 {
+    match phase {
+        Phase::Shrink => seed.next_multiple_of(SHRINKS_EVERY),
+        _ => seed,
+    }
 }
 
 /// Small passes as often as large ones.
@@ -122,7 +132,7 @@ impl Kills<'_> {
     }
 
     fn at_point(&mut self, seed: u64, name: &str, phase: Phase, pass: u64) -> Shot {
-        let mut bed = self.take_bed(phase == Phase::Creation);
+        let mut bed = self.take_bed(matches!(phase, Phase::Creation | Phase::Growth));
         let shot = self.shoot(&mut bed, seed, name, phase, pass);
         let (shot, outcome) = match shot {
             Ok(shot) => (shot, Ok(())),
@@ -154,7 +164,7 @@ impl Kills<'_> {
             heard = self.kill_at_work(&bed.dir, seed)?.heard;
         }
         let millis = match phase {
-            Phase::Work => SHIFT,
+            Phase::Work | Phase::Growth | Phase::Shrink => SHIFT,
             Phase::End => 60,
             Phase::Restart | Phase::Creation => 0,
         };

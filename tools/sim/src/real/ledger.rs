@@ -71,8 +71,9 @@ impl Ledger {
     /// What is wrong.
     pub(super) fn verify(&mut self, db: &Db, heard: &Heard, seed: u64) -> Result<(), String> {
         let said = |what: &'static str| move |error: Error| format!("{what}: {error}");
-        db.check().map_err(said("check"))?;
+        // First: a check waits for what a prepared creation of a table has locked.
         self.decide(db, heard, seed)?;
+        db.check().map_err(said("check"))?;
         let read = db.read();
         let found = progress(&read).map_err(said("read of the progress"))?;
         let lessened = lessened(&read).map_err(said("read of lessened transactions"))?;
@@ -95,7 +96,8 @@ impl Ledger {
                 return Err(format!("{} is committed and prepared", prepared.name));
             }
             found.insert((thread, number));
-            match mixed(seed + n) % 3 {
+            let holds_table = Plan::new(thread, number, false).renewal.is_some();
+            match mixed(seed + n) % if holds_table { 2 } else { 3 } {
                 0 => db.commit_prepared(&prepared.name).map(drop).map_err(said)?,
                 1 => db.rollback_prepared(&prepared.name).map_err(said)?,
                 _ => {}

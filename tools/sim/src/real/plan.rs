@@ -2,7 +2,7 @@
 //! how far each thread came knows every row.
 
 use crate::random::{Random, mixed};
-use foreshore::{DoublewriteKind, Error, Options, Result, TableDef, Transaction};
+use foreshore::{Db, DoublewriteKind, Error, Options, Result, TableDef, Transaction};
 
 /// Threads of writers.
 pub(super) const THREADS: u64 = 4;
@@ -16,6 +16,15 @@ pub(super) const BALANCES: u64 = 48;
 const RENEWAL: u64 = 12;
 /// Tables back from the new one that are dropped with it: some renewals are left out.
 const OLD_TABLES: u64 = 6;
+
+/// Of so many seeds one has processes that fill a table, drop it, and shrink the data file.
+pub(super) const SHRINKS_EVERY: u64 = 4;
+/// The table that they fill. Its rows are not compared.
+const BULK: TableDef<u64, &[u8]> = TableDef::new("bulk");
+/// Rows of it: more pages than the space manager keeps ready.
+const BULK_ROWS: u64 = 1600;
+/// Rows of it in a transaction.
+const BULK_PIECE: u64 = 50;
 
 /// Rows of the threads, each in a part of its own.
 pub(super) const ROWS: TableDef<u64, &[u8]> = TableDef::new("rows");
@@ -154,6 +163,32 @@ impl Plan {
     }
 }
 
+/// Creates the tables of all threads where they are not there.
+///
+/// # Errors
+/// Those of the engine.
+pub(super) fn create_tables(tx: &Transaction) -> Result<()> {
+    tx.open(ROWS)?;
+    tx.open(SHARED)?;
+    tx.open(PROGRESS)?;
+    tx.open(LESSENED).map(drop)
+}
+
+/// Fills a table, drops it, and has the data file cut off behind what is left.
+///
+/// # Errors
+/// Those of the engine.
+pub(super) fn fill_and_shrink(db: &Db) -> Result<()> {
+    for first in (0..BULK_ROWS).step_by(BULK_PIECE as usize) {
+        db.run(|tx| {
+            let bulk = tx.open(BULK)?;
+            (first..first + BULK_PIECE).try_for_each(|key| bulk.insert(key, &value(key, 0, 2000)[..]).map(drop))
+        })?;
+    }
+    db.run(|tx| tx.drop_table(BULK.name()))?;
+    db.vacuum().map(drop)
+}
+
 /// The value that transaction `number` gives a row.
 #[must_use]
 pub(super) fn value(key: u64, number: u64, len: usize) -> Vec<u8> {
@@ -190,9 +225,9 @@ pub(super) fn options(seed: u64) -> Options {
     let mut draw = |values: [u64; 3]| values[random.below(3) as usize];
     let options = Options::new()
         .memory_limit(draw([4 << 20, 6 << 20, 12 << 20]))
-        .segment_bytes(draw([64 << 10, 128 << 10, 512 << 10]))
-        .log_budget(draw([512 << 10, 1 << 20, 2 << 20]))
-        .undo_limit(draw([64 << 10, 128 << 10, 1 << 20]))
+        .segment_bytes(draw([64 << 10, 128 << 10, 256 << 10]))
+        .log_budget(draw([1 << 20, 2 << 20, 4 << 20]))
+        .undo_limit(draw([128 << 10, 256 << 10, 1 << 20]))
         .spill_limit(draw([0, 64 << 20, 64 << 20]));
     match draw([0, 0, 1]) {
         0 => options,

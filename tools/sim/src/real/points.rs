@@ -5,6 +5,10 @@
 pub(super) enum Phase {
     /// While transactions run.
     Work,
+    /// While transactions run in a new database.
+    Growth,
+    /// While space is given back, beside transactions.
+    Shrink,
     /// In the restart that follows a kill.
     Restart,
     /// In the creation of a database.
@@ -14,7 +18,7 @@ pub(super) enum Phase {
 }
 
 /// All points, with the phase in which they are asked for.
-pub(super) const POINTS: [(&str, Phase); 47] = [
+pub(super) const POINTS: [(&str, Phase); 46] = [
     ("wal: draw", Phase::Work),
     ("wal: a group is sealed", Phase::Work),
     ("wal: a group is durable", Phase::Work),
@@ -33,8 +37,8 @@ pub(super) const POINTS: [(&str, Phase); 47] = [
     ("checkpoint: the record is durable", Phase::Work),
     ("checkpoint: the data file is synced", Phase::Work),
     ("checkpoint: the superblock is durable", Phase::Work),
-    ("space: the data file has grown", Phase::Work),
-    ("space: the data file is cut off", Phase::Work),
+    ("space: the data file has grown", Phase::Growth),
+    ("space: the data file is cut off", Phase::Shrink),
     ("txn: about to give up its undo", Phase::Work),
     ("txn: a commit is logged", Phase::Work),
     ("txn: a prepare is durable", Phase::Work),
@@ -44,12 +48,11 @@ pub(super) const POINTS: [(&str, Phase); 47] = [
     ("btree: a node is split", Phase::Work),
     ("btree: a split is to be linked", Phase::Work),
     ("btree: a split is linked", Phase::Work),
-    ("btree: the root has grown", Phase::Work),
+    ("btree: the root has grown", Phase::Growth),
     ("btree: a node is unlinked", Phase::Work),
     ("btree: nodes are merged", Phase::Work),
     ("btree: a table is created", Phase::Work),
     ("db: about to make tables known", Phase::Work),
-    ("db: the pages of a dropped table are to be counted", Phase::Work),
     ("db: the pages of a dropped table are free", Phase::Work),
     ("restart: history is repeated", Phase::Restart),
     ("restart: a change is taken back", Phase::Restart),

@@ -177,7 +177,7 @@ impl Running {
             match self.child.try_wait().map_err(|error| error.to_string())? {
                 Some(status) => break status,
                 None if Instant::now() > until => {
-                    let stacks = stacks(self.child.id());
+                    let stacks = group_stacks(self.child.id());
                     return Err(format!("the process has not ended in {patience:?}:\n{stacks}"));
                 }
                 None => thread::sleep(Duration::from_millis(1)),
@@ -226,6 +226,18 @@ fn note(come: &mut Come, message: &[u8; 16]) {
         _ => Err(format!("a message of kind {kind}")),
     };
     come.wrong = come.wrong.take().or(noted.err());
+}
+
+/// What the processes of a group wait for in the kernel.
+fn group_stacks(group: u32) -> String {
+    let is_in = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // Behind the name in brackets: state, parent, group.
+        stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(2)?.parse().ok()) == Some(group)
+    };
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_in);
+    pids.map(stacks).collect::<Vec<_>>().join("\n")
 }
 
 /// What the threads of a process wait for in the kernel.

@@ -35,6 +35,9 @@ impl Totals {
     }
 
     pub(super) fn count_many(&mut self, fault: &str, times: u64) {
+        if times == 0 {
+            return;
+        }
         *self.faults.entry(fault.to_owned()).or_default() += times;
     }
 

@@ -1,12 +1,13 @@
 //! The threads of the workload: writers that report what they were told, a reader, and upkeep.
 
 use super::plan::{
-    Detour, PROGRESS, Plan, SHARED, THREADS, WINDOW, is_refusal, is_refused_by_disk, of_prepared, prepared_name,
+    Detour, PROGRESS, Plan, SHARED, THREADS, WINDOW, create_tables, fill_and_shrink, is_refusal, is_refused_by_disk,
+    of_prepared, prepared_name,
 };
 use foreshore::{CommitTicket, Db, Error, Result};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 /// What a writer was told of a transaction.
@@ -25,6 +26,8 @@ pub(super) struct Shift {
     pub(super) until: Instant,
     /// Transactions of each writer after which it ends.
     pub(super) most: u64,
+    /// Whether the data file grows and shrinks beside the writers.
+    pub(super) shrinks: bool,
     /// Whether the disk may refuse what a writer asks for.
     pub(super) is_disk_bad: bool,
 }
@@ -41,26 +44,32 @@ pub(super) type Report<'a> = &'a (dyn Fn(u64, u64, Told) -> Result<()> + Sync);
 /// If a snapshot does not hold together.
 pub(super) fn work(db: &Db, shift: Shift, report: Report<'_>) -> Result<()> {
     settle_prepared(db, shift)?;
+    // Not in a transaction that may stay prepared: it would keep a check from the catalogue.
+    retried(shift, || db.run(create_tables))?;
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        let others = [scope.spawn(|| read(db, &stop)), scope.spawn(|| keep_up(db, &stop))];
-        let writer = |thread| Writer { db, shift, report, stop: &stop, thread, window: VecDeque::new() };
-        let writers: Vec<_> = (0..THREADS)
-            .map(|thread| {
-                scope.spawn(move || {
-                    let mut writer = writer(thread);
-                    let done = writer.run().and_then(|()| writer.drain(0));
-                    // ORDERING: a hint, by which the others end sooner.
-                    writer.stop.fetch_or(done.is_err(), Ordering::Relaxed);
-                    done
-                })
-            })
-            .collect();
-        let done: Vec<Result<()>> = writers.into_iter().map(|writer| writer.join().expect("no panic")).collect();
+        let write = |thread| {
+            let mut writer = Writer { db, shift, report, stop: &stop, thread, window: VecDeque::new() };
+            let done = writer.run().and_then(|()| writer.drain(0));
+            // ORDERING: a hint, by which the others end sooner.
+            stop.fetch_or(done.is_err(), Ordering::Relaxed);
+            done
+        };
+        let begin = |work: Box<dyn FnOnce() -> Result<()> + Send>| {
+            // The system may refuse a thread, which is an error like others.
+            let begun = thread::Builder::new().spawn_scoped(scope, work);
+            begun.map_err(|error| Error::io("start", "a thread", error))
+        };
+        let others = [begin(Box::new(|| read(db, &stop))), begin(Box::new(|| keep_up(db, shift.shrinks, &stop)))];
+        let writers: Vec<_> = (0..THREADS).map(|thread| begin(Box::new(move || write(thread)))).collect();
+        let is_short = writers.iter().chain(&others).any(Result::is_err);
+        // ORDERING: as above.
+        stop.fetch_or(is_short, Ordering::Relaxed);
+        let end = |thread: Result<ScopedJoinHandle<'_, Result<()>>>| thread?.join().expect("no panic");
+        let done: Vec<Result<()>> = writers.into_iter().map(end).collect();
         // ORDERING: as above.
         stop.store(true, Ordering::Relaxed);
-        others.into_iter().for_each(|other| other.join().expect("no panic"));
-        done.into_iter().collect()
+        done.into_iter().chain(others.map(end)).collect()
     })
 }
 
@@ -178,7 +187,7 @@ impl Writer<'_> {
 }
 
 /// Looks at the balances by snapshots, some of which are kept for a while.
-fn read(db: &Db, stop: &AtomicBool) {
+fn read(db: &Db, stop: &AtomicBool) -> Result<()> {
     let mut round = 0;
     // ORDERING: a hint.
     while !stop.load(Ordering::Relaxed) {
@@ -194,16 +203,22 @@ fn read(db: &Db, stop: &AtomicBool) {
         round += 1;
         thread::sleep(Duration::from_millis(3));
     }
+    Ok(())
 }
 
 /// Takes checkpoints, and gives space back.
-fn keep_up(db: &Db, stop: &AtomicBool) {
+fn keep_up(db: &Db, shrinks: bool, stop: &AtomicBool) -> Result<()> {
     let mut round = 0_u32;
     // ORDERING: a hint.
     while !stop.load(Ordering::Relaxed) {
         // What fails there has stopped the writers as well, or concerns nothing that they were told.
-        let _: std::result::Result<(), Error> = if round % 4 == 3 { db.vacuum().map(drop) } else { db.checkpoint() };
+        let _: Result<()> = match round % 4 {
+            _ if shrinks => fill_and_shrink(db),
+            3 => db.vacuum().map(drop),
+            _ => db.checkpoint(),
+        };
         round += 1;
         thread::sleep(Duration::from_millis(25));
     }
+    Ok(())
 }

@@ -102,7 +102,7 @@ fn write(db: &Db, most: u64) -> Result<(Heard, Result<(), Error>), String> {
         heard.1 = heard.1.clone().and(noted);
         Ok(())
     };
-    let done = work(db, Shift { until: Instant::now() + SHIFT, most, is_disk_bad: false }, &report);
+    let done = work(db, Shift { until: Instant::now() + SHIFT, most, shrinks: false, is_disk_bad: false }, &report);
     let (heard, noted) = lock().clone();
     noted.map(|()| (heard, done))
 }

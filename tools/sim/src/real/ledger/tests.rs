@@ -13,7 +13,8 @@ fn worked() -> (Db, Heard) {
         heard.lock().unwrap().note(thread, number, told).unwrap();
         Ok(())
     };
-    let shift = Shift { until: Instant::now() + Duration::from_secs(600), most: 30, is_disk_bad: false };
+    let shift =
+        Shift { until: Instant::now() + Duration::from_secs(600), most: 30, shrinks: false, is_disk_bad: false };
     work(&db, shift, &report).unwrap();
     (db, heard.into_inner().unwrap())
 }
