@@ -24,6 +24,8 @@ pub(super) const PREPARED: u64 = 2;
 pub(super) const BEGUN: u64 = 3;
 /// The database is open.
 pub(super) const OPENED: u64 = 4;
+/// The disk has refused a transaction.
+pub(super) const REFUSED_BY_DISK: u64 = 5;
 /// The exit status after an error of the engine.
 pub(super) const REFUSED: u8 = 3;
 
@@ -142,7 +144,11 @@ fn live(db: &Db, order: &Order, until: Instant) -> Result<()> {
         shrinks: order.seed.is_multiple_of(SHRINKS_EVERY),
     };
     let report = |thread, number, told| {
-        let kind = if told == Told::Committed { COMMITTED } else { PREPARED };
+        let kind = match told {
+            Told::Committed => COMMITTED,
+            Told::Prepared => PREPARED,
+            Told::Refused => REFUSED_BY_DISK,
+        };
         // A parent that is gone kills its child.
         tell(kind, thread, number).map_err(|error| Error::io("write", "standard output", error))
     };

@@ -30,7 +30,8 @@ pub(super) fn run(asked: &Asked, totals: &mut Totals) -> Result<(), String> {
             }
         };
         let count = asked.count.unwrap_or(4);
-        let mut disk = Disk { dir: mounted.dir.join("db"), mounted: &mounted, ledger: Ledger::default(), totals };
+        let mut disk =
+            Disk { dir: mounted.dir.join("db"), mounted: &mounted, ledger: Ledger::default(), refusals: 0, totals };
         let outcome = disk.run(&kind, count, asked.seed);
         totals.round(outcome, &format!("--fs {kind} --count {count} --seed {}", asked.seed));
     }
@@ -43,6 +44,8 @@ struct Disk<'a> {
     mounted: &'a Mounted,
     dir: PathBuf,
     ledger: Ledger,
+    /// Transactions that the disk has refused.
+    refusals: u64,
     totals: &'a mut Totals,
 }
 
@@ -66,6 +69,10 @@ impl Disk<'_> {
             }
         }
         std::fs::remove_file(&ballast).map_err(|error| format!("ballast: {error}"))?;
+        self.totals.count_many(&format!("transactions refused by {kind}"), self.refusals);
+        if self.refusals == 0 {
+            return Err("the disk was never full".to_owned());
+        }
         self.goes_on(seed)
     }
 
@@ -87,6 +94,7 @@ impl Disk<'_> {
         let ended = running.wait(PATIENCE)?;
         self.judge(&ended)?;
         self.totals.commits += ended.heard.commits;
+        self.refusals += ended.heard.refusals;
         verify(&options(seed), &self.dir, &mut self.ledger, &ended.heard, seed)
     }
 

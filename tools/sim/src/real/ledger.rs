@@ -17,6 +17,8 @@ pub(super) struct Heard {
     prepared: [u64; THREADS as usize],
     /// Commits acknowledged.
     pub(super) commits: u64,
+    /// Transactions that the disk refused.
+    pub(super) refusals: u64,
 }
 
 impl Heard {
@@ -28,6 +30,10 @@ impl Heard {
         let newest = match told {
             Told::Committed => &mut self.committed,
             Told::Prepared => &mut self.prepared,
+            Told::Refused => {
+                self.refusals += 1;
+                return Ok(());
+            }
         };
         let newest = newest.get_mut(thread as usize).ok_or_else(|| format!("thread {thread} reports"))?;
         if number < *newest || number == *newest && told == Told::Committed {
@@ -96,8 +102,9 @@ impl Ledger {
                 return Err(format!("{} is committed and prepared", prepared.name));
             }
             found.insert((thread, number));
-            let holds_table = Plan::new(thread, number, false).renewal.is_some();
-            match mixed(seed + n) % if holds_table { 2 } else { 3 } {
+            // One that stays must not keep a check from the catalogue.
+            let stays = !Plan::new(thread, number, false).creates_table();
+            match mixed(seed + n) % if stays { 3 } else { 2 } {
                 0 => db.commit_prepared(&prepared.name).map(drop).map_err(said)?,
                 1 => db.rollback_prepared(&prepared.name).map_err(said)?,
                 _ => {}

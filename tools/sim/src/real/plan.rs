@@ -107,6 +107,11 @@ impl Plan {
         table.saturating_sub(OLD_TABLES)..table
     }
 
+    /// Whether it creates a table, be it one that goes again: the locks of that stay.
+    pub(super) fn creates_table(&self) -> bool {
+        self.renewal.is_some() || self.detour == Detour::Savepoint
+    }
+
     /// Does it in `tx`.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! A child process as its parent sees it.
 
-use super::child::{BEGUN, COMMITTED, KIND_SHIFT, OPENED, Order, PREPARED, REFUSED};
+use super::child::{BEGUN, COMMITTED, KIND_SHIFT, OPENED, Order, PREPARED, REFUSED, REFUSED_BY_DISK};
 use super::ledger::Heard;
 use super::work::Told;
 use std::io::Read as _;
@@ -215,6 +215,7 @@ fn note(come: &mut Come, message: &[u8; 16]) {
     let noted = match kind {
         COMMITTED => come.heard.note(thread, number, Told::Committed),
         PREPARED => come.heard.note(thread, number, Told::Prepared),
+        REFUSED_BY_DISK => come.heard.note(thread, number, Told::Refused),
         BEGUN => {
             come.has_begun = true;
             Ok(())

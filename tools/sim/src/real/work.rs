@@ -17,6 +17,8 @@ pub(super) enum Told {
     Committed,
     /// It is prepared, durably.
     Prepared,
+    /// The disk does not take it.
+    Refused,
 }
 
 /// How long the threads work, and on what.
@@ -143,6 +145,7 @@ impl Writer<'_> {
                 Err(error) if is_refusal(&error) => refusals += 1,
                 Err(error) if self.shift.is_disk_bad && is_refused_by_disk(&error) => {
                     refusals += 1;
+                    (self.report)(self.thread, number, Told::Refused)?;
                     thread::sleep(Duration::from_millis(1));
                 }
                 Err(error) => return Err(error),
