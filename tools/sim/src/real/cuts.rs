@@ -48,6 +48,8 @@ pub(super) fn run(asked: &Asked, totals: &mut Totals) -> Result<(), String> {
                 rack = Rack::new(&base, &kind).ok();
             }
         }
+        drop(rack);
+        let _ = std::fs::remove_dir(base.join(format!("medium-of-{kind}")));
     }
     // Whatever could not be unmounted stays.
     let _ = std::fs::remove_dir(&base);
