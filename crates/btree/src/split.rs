@@ -87,7 +87,10 @@ impl Tree {
     /// Makes room for an entry of `need` bytes, slot included, in the node on `level` that covers `key`, by at most one
     /// split. The caller looks again. No latch is held.
     pub(crate) fn make_room(&self, structure: &mut Structure<'_>, key: &[u8], level: u8, need: usize) -> Result<()> {
-        assert!(need <= CAPACITY, "free space of {need} bytes is asked of a node that has {CAPACITY} for all");
+        if need > CAPACITY {
+            // A change that is taken back at a restart may say so.
+            return Err(self.corrupted(self.root, "a row is larger than a node"));
+        }
         let mut new = NewPage::take(&self.trees, structure)?;
         let mut linked = None;
         let open = loop {

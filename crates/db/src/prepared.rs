@@ -11,7 +11,7 @@ use foreshore_btree::Tree;
 use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_sync::{Clock, LockRank, Mutex, Nanos, SystemClock};
 use foreshore_txn::{InDoubt, MAX_PREPARED_NAME, Prepared, TakenOver, TxnManager};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
@@ -207,6 +207,7 @@ impl Engine {
     /// the trees of its tables.
     pub(crate) fn hold_again(&self, taken_over: Vec<TakenOver>, known: &[Tree]) -> Result<()> {
         let damage = |why| Error::corrupted(&self.files.log, Place::File, why);
+        let mut ends = BTreeSet::new();
         for taken in taken_over {
             let InDoubt { body, .. } = taken.in_doubt().clone();
             let note = TablesNote::decode(&body.note).map_err(|flaw| match flaw {
@@ -217,6 +218,9 @@ impl Engine {
             for table in ids {
                 // ORDERING: hint. No other thread has the engine yet.
                 self.last_table.fetch_max(table.0, Ordering::Relaxed);
+            }
+            if !note.dropped.iter().all(|&(table, _)| ends.insert(table)) {
+                return Err(damage("prepare records drop a table twice"));
             }
             let created = note.created.into_iter();
             let created =

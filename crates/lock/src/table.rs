@@ -119,8 +119,11 @@ impl TableHead {
     }
 
     fn add_holder(&mut self, owner: u32, mode: TableMode) {
-        let is_new = self.holders.iter().all(|&(holder, _)| holder != owner);
-        debug_assert!(is_new, "owner {owner} gets {mode:?} beside its lock in {:?}", self.holders);
+        debug_assert!(
+            self.holders.iter().all(|&(holder, _)| holder != owner),
+            "owner {owner} gets {mode:?} beside its lock in {:?}",
+            self.holders
+        );
         self.holders.push((owner, mode));
         self.counts[mode as usize] += 1;
     }
@@ -199,8 +202,11 @@ impl LockManager {
         let at = if request.upgrade.is_some() { upgrades } else { head.queue.len() };
         debug_assert!(head.position(request.owner).is_none(), "owner {} queues twice for {table:?}", request.owner);
         head.queue.insert(at, request);
-        let is_ordered = head.queue.iter().is_sorted_by_key(|queued| queued.upgrade.is_none());
-        debug_assert!(is_ordered, "{table:?}: an upgrade waits behind a new request: {:?}", head.queue);
+        debug_assert!(
+            head.queue.iter().is_sorted_by_key(|queued| queued.upgrade.is_none()),
+            "{table:?}: an upgrade waits behind a new request: {:?}",
+            head.queue
+        );
         None
     }
 

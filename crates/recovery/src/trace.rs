@@ -74,8 +74,11 @@ impl Trace {
             self.spans[closest].1 = self.spans.remove(closest + 1).1;
         }
         assert!(self.spans.len() <= MAX_SPANS, "{} spans of one transaction", self.spans.len());
-        let is_sorted = self.spans.is_sorted_by(|(_, last), (first, _)| last < first);
-        debug_assert!(is_sorted, "the spans of a transaction overlap: {:?}", self.spans);
+        debug_assert!(
+            self.spans.is_sorted_by(|(_, last), (first, _)| last < first),
+            "the spans of a transaction overlap: {:?}",
+            self.spans
+        );
     }
 
     /// The same for changes that are copies, in records from `first` to `last`.
@@ -121,8 +124,11 @@ impl Trace {
             Some(older) if before == change => older.to = lsn,
             _ => self.taken_back.push(Gone { before, from: change, to: lsn }),
         }
-        let is_sorted = self.taken_back.is_sorted_by(|older, newer| older.from < older.to && older.to <= newer.from);
-        debug_assert!(is_sorted, "ranges that a rollback went over overlap: {:?}", self.taken_back);
+        debug_assert!(
+            self.taken_back.is_sorted_by(|older, newer| older.from < older.to && older.to <= newer.from),
+            "ranges that a rollback went over overlap: {:?}",
+            self.taken_back
+        );
         self.fresh = Lsn::ZERO;
         true
     }

@@ -111,13 +111,15 @@ impl ParkedList {
         Self { list, count: AtomicUsize::new(0), signal: OnceLock::new() }
     }
 
-    fn add(&self, parked: Parked) {
+    /// Enters the list, then hides under the lock of the list: a try that takes it out shows it later.
+    fn add(&self, parked: Parked, hide: impl FnOnce()) {
         let mut list = self.list.lock();
         let xid = parked.rollback.xid;
         let is_new = list.waiting.iter().all(|other| other.rollback.xid != xid);
         assert!(is_new, "the rollback of {xid} is parked twice");
         list.waiting.push_back(parked);
         self.note_count(&list);
+        hide();
     }
 
     fn note_count(&self, list: &List) {
@@ -310,9 +312,7 @@ impl TxnManager {
         self.locks.release_shared(&mut lease.owner);
         lease.owner.set_thread(None);
         let owner = lease.owner.index();
-        self.parked.add(parked);
-        // After it is in the list: see the head of the file.
-        self.locks.hide(owner);
+        self.parked.add(parked, || self.locks.hide(owner));
         // It keeps its undo memory until it is tried again: a session that waits for that waits in vain from here on.
         if !mutant("parked: no session that waits for memory is told") {
             self.undo.tell();

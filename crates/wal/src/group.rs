@@ -172,8 +172,10 @@ impl Leader for Sealer {
         };
         assert!(header.acked_upto < order.number, "group {} acknowledges {}", order.number, header.acked_upto);
         let (head, crc) = header.encode();
-        let is_read = matches!(GroupHeader::decode(&head), Decoded::Header(read, _) if read == header);
-        debug_assert!(is_read, "the header of a group is read otherwise: {header:?}");
+        debug_assert!(
+            matches!(GroupHeader::decode(&head), Decoded::Header(read, _) if read == header),
+            "the header of a group is read otherwise: {header:?}"
+        );
         bytes[..GROUP_HEADER].copy_from_slice(&head);
         group.len = bytes.len();
         group.place = Some(tail.place(segments, order.number, tail.prev_crc, group.len as u64)?);

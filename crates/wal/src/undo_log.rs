@@ -134,12 +134,12 @@ impl UndoLog {
         blocks
     }
 
-    /// Gives back what is granted beyond the charge and `keep`.
     /// Whether all that is charged is granted, in whole blocks.
     const fn is_covered(&self) -> bool {
         self.charged <= self.granted && self.granted.is_multiple_of(GRANT)
     }
 
+    /// Gives back what is granted beyond the charge and `keep`.
     #[cold]
     pub(crate) fn give_back(&mut self, shared: &Shared, keep: u64) {
         assert!(self.is_covered(), "undo log is given back: {self:?}");

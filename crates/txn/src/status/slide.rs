@@ -61,9 +61,11 @@ impl StatusWindow {
         }
         let kept = self.pinned_words();
         for xid in (lo..reach.end).map(Xid).filter(|&xid| kept.binary_search(&self.index(xid)).is_err()) {
-            // ORDERING: Relaxed, it was read before, and is final.
-            let word = self.word(xid).load(Ordering::Relaxed);
-            debug_assert!(matches!(word & 3, ABORTED | COMMITTED), "the window passes {xid}, whose word is {word:#x}");
+            debug_assert!(
+                // ORDERING: Relaxed, it was read before, and is final.
+                matches!(self.word(xid).load(Ordering::Relaxed) & 3, ABORTED | COMMITTED),
+                "the window passes {xid}, which has not ended"
+            );
             // ORDERING: Release, after lo: a reader that finds the reset finds lo raised (rule 7). Pairs with `get`.
             self.word(xid).store(FREE, Ordering::Release);
         }

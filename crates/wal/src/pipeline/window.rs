@@ -103,8 +103,8 @@ impl Window {
             durable.fetch_max(cut.0, Ordering::Release);
             head += 1;
         }
-        // ORDERING: Release, pairs with `head`.
         assert!(head - first <= width, "{} groups of {width} in flight become durable at once", head - first);
+        // ORDERING: Release, pairs with `head`.
         self.head.store(head, Ordering::Release);
     }
 }
