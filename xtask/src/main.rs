@@ -1,8 +1,8 @@
-//! Checks of the repository: `cargo xtask verify | fix | tidy`.
+//! Checks of the repository: `cargo xtask verify | fix | tidy | sabotage`.
 //!
 //! `verify` runs rustfmt, clippy and `tidy` and never writes. `fix` writes what can be derived: formatting, generated
 //! documents, format hashes, and ratchet entries that shrank. `tidy` is the set of rules that no other tool knows: each
-//! is a function from text to findings, tested on text that breaks it.
+//! is a function from text to findings, tested on text that breaks it. `sabotage` runs the suites against planted defects.
 
 #![forbid(unsafe_code)]
 
@@ -13,6 +13,7 @@ mod layers;
 mod length;
 mod manifest;
 mod marks;
+mod sabotage;
 mod source;
 mod suites;
 mod tree;
@@ -26,7 +27,9 @@ const USAGE: &str = "usage: cargo xtask <command>
   verify   rustfmt --check, clippy -D warnings on all targets, tidy; writes nothing
   fix      rustfmt, generated documents, format hashes, ratchet entries that shrank
   tidy     layer edges, banned imports and words, lengths, assertions, ORDERING and WAIT comments, test files,
-           documents in step";
+           documents in step
+  sabotage [--seeds N] [--only NAME]
+           runs the suite of each planted defect until it finds it; writes docs/sabotage.md";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
         ["verify"] => verify(),
         ["fix"] => fix(),
         ["tidy"] => Tree::read().and_then(|tree| tidy(&tree)),
+        ["sabotage", ref arguments @ ..] => sabotage::run(arguments),
         _ => Err(USAGE.to_owned()),
     };
     match done {
@@ -71,6 +75,7 @@ fn tidy(tree: &Tree) -> Result<(), String> {
     }
     findings.extend(suites::check(tree.texts()));
     findings.extend(assertions::check(&sources));
+    findings.extend(sabotage::check(tree.text(sabotage::LIST), tree.text(sabotage::DOCUMENT), tree.texts()));
     findings.extend(length::check(tree.text(length::RATCHET), &sources));
     for (path, text) in tree.texts() {
         findings.extend(words::check(path, text));

@@ -12,6 +12,7 @@ use foreshore_base::{PageId, TableId};
 use foreshore_buffer::format::PAGE_HEADER;
 use foreshore_buffer::{ChangeRecord, PageMut};
 use foreshore_space::{mark_allocated, mark_free};
+use foreshore_sync::model::mutant;
 
 const UNKNOWN: Damage = "a log record of unknown kind";
 const NO_PAGE: Damage = "a log record names a page too many";
@@ -83,6 +84,7 @@ pub(crate) fn apply(record: &ChangeRecord<'_>, index: usize, page: &mut impl Pag
         }
         (TreeKind::Shift, 1) => node::give_away(page, Absorb::decode(body)?.image),
         (TreeKind::Collapse, 0) => collapse(page, record.table, Absorb::decode(body)?),
+        (TreeKind::Merge, 1) if mutant("sabotage: the map does not learn of a free page") => Ok(()),
         (TreeKind::Merge | TreeKind::Collapse, 1) => mark_free(page, in_range(Absorb::decode(body)?.page)?),
         (TreeKind::RowLock, _) => Err("a lock is not logged"),
         _ => Err(NO_PAGE),

@@ -29,12 +29,10 @@ use crate::record::{Absorb, Link, TreeKind};
 use crate::sound::{all_sound, assert_fits, assert_linked, assert_marked, assert_sound};
 use crate::split::MAX_LINK_BODY;
 use crate::tree::{Structure, Tree, record};
-use foreshore_base::limits::PAGE_SIZE;
-use foreshore_base::{PageId, Result, Xid};
+use foreshore_base::{PageId, Result, Xid, limits::PAGE_SIZE};
 use foreshore_buffer::{ExclusiveGuard, Pinned, Wanted, change_cost};
 use foreshore_space::is_allocated;
-use foreshore_sync::model::mutant;
-use foreshore_sync::pause;
+use foreshore_sync::{model::mutant, pause};
 use foreshore_txn::Txn;
 use foreshore_wal::Dep;
 

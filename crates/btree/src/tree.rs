@@ -282,6 +282,8 @@ pub(crate) fn record<'a>(
     pages: &[PageId],
     body: &'a [u8],
 ) -> ChangeRecord<'a> {
+    let count = pages.len();
+    assert!(u32::from(init_mask) >> count == 0, "a record of {count} pages makes the pages {init_mask:#b} new");
     let mut record = ChangeRecord::new(kind as u8, flags, init_mask, table, pages);
     record.body = body;
     record

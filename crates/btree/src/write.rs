@@ -12,8 +12,7 @@ use crate::node::{self, NO_WRITER, Row};
 use crate::record::{Delta, Logged, RowInsert, RowLock, RowWrite, TreeKind};
 use crate::split::structure_cost;
 use crate::tree::{Structure, Tree, record, to_log};
-use foreshore_base::limits::MAX_VALUE;
-use foreshore_base::{Result, Xid};
+use foreshore_base::{Result, Xid, limits::MAX_VALUE};
 use foreshore_buffer::format::UNDOABLE;
 use foreshore_buffer::{ExclusiveGuard, change_cost};
 use foreshore_lock::{LockWait, Locked, TableMode, Target};
@@ -182,7 +181,8 @@ impl Tree {
         let row = Target::row(self.table, key);
         // Only a serializable one promises that it stays so, and a scan does that by its intervals.
         let mut absent = txn.isolation() != Isolation::Serializable
-            || intent == Intent::Take && !mutant("btree: a scan locks what is not there");
+            || intent == Intent::Take && !mutant("btree: a scan locks what is not there")
+            || mutant("sabotage: what is absent is not locked");
         let mut entered = None;
         loop {
             let outcome = self.try_write(txn, key, intent);
@@ -288,7 +288,7 @@ impl Tree {
         leaf: &mut ExclusiveGuard<'_>,
         (key, value): (&[u8], &[u8]),
     ) -> Result<Try> {
-        if txn.shared_by_other(Target::row(self.table, key)) {
+        if txn.shared_by_other(Target::row(self.table, key)) && !mutant("sabotage: an insert asks no reader") {
             return Ok(Try::Shared);
         }
         let owner = RowHeader { xid, flags: 0, undo: 0 }.owner();

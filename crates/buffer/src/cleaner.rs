@@ -292,6 +292,9 @@ impl Core {
 
     /// The write-ahead rule: no page reaches any file before the log holds every change on it.
     fn write_ahead(&self, lsn: Lsn) -> Result<()> {
+        if mutant("sabotage: a page goes home before its log") {
+            return Ok(());
+        }
         if lsn > self.log.durable() {
             self.log.force(lsn)?;
         }
@@ -317,7 +320,8 @@ impl Core {
             // Pages of this round that the device did write are whole, and are written once more with the others.
             self.cleaner.end_whole_writes();
         }
-        if self.cleaner.otherwise == PageWrites::Doublewrite {
+        let is_doubled = self.cleaner.otherwise == PageWrites::Doublewrite;
+        if is_doubled && !mutant("sabotage: pages go home without an image") {
             let entries = round.copies.iter().map(|copied| copied.entry).collect();
             let batch = Batch { sequence, entries };
             let area = if mutant("cleaner: both rounds use one area") { 0 } else { round.area };
@@ -354,7 +358,7 @@ impl Core {
                 continue;
             }
             let guard = SharedGuard::adopt(slot);
-            if guard.version() == copied.version {
+            if guard.version() == copied.version || mutant("sabotage: a page that has changed since is clean") {
                 frame.set_clean();
                 self.counters.cleaned.add(1);
             } else {

@@ -12,6 +12,7 @@ use foreshore_base::codec::u32_at;
 use foreshore_base::limits::{BLOCK, PAGE_SIZE};
 use foreshore_base::{Error, Lsn, Place, Result, Uuid};
 use foreshore_io::{AlignedBuf, File};
+use foreshore_sync::model::mutant;
 use foreshore_sync::pause;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -68,7 +69,10 @@ impl Doublewrite {
         let len = BLOCK + batch.entries.len() * PAGE_SIZE;
         assert!(len <= buf.len(), "a batch of {} pages in {} bytes", batch.entries.len(), buf.len());
         batch.encode(buf, self.uuid);
-        self.file.write_durable(&buf[..len], area_offset(area))
+        match mutant("sabotage: images are written without a sync") {
+            true => self.file.write_at(&buf[..len], area_offset(area)),
+            false => self.file.write_durable(&buf[..len], area_offset(area)),
+        }
     }
 
     /// Makes both areas empty.

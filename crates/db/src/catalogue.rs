@@ -9,6 +9,7 @@ use foreshore_base::key::{Key, Value};
 use foreshore_base::{Csn, Error, Place, Result, TableId};
 use foreshore_btree::{Tree, Trees};
 use foreshore_lock::TableMode;
+use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_txn::{Isolation, Snapshot, Txn};
 use std::ops::{Bound, Deref};
@@ -171,7 +172,9 @@ pub(crate) fn drop_table(engine: &Engine, live: &mut Live, name: &str) -> Result
     check_seen(engine, live, name, row.as_ref().map(|row| row.table))?;
     let Some(row) = row else { return Ok(false) };
     // A transaction that has used the table has ended after this, and one that has opened it finds it gone when it locks it.
-    live.txn.lock_table(row.table, TableMode::Exclusive)?;
+    if !mutant("sabotage: a drop does not wait for writers") {
+        live.txn.lock_table(row.table, TableMode::Exclusive)?;
+    }
     let tree = match live.created(name) {
         Some(info) => info.tree.clone(),
         None => {

@@ -24,6 +24,7 @@ use foreshore_io::{DirLock, File, Fs, Kind};
 use foreshore_lock::{LockManager, LockOptions};
 use foreshore_recovery::{CheckpointParts, Checkpointer, RecoveryStats, Replayed, replay, undo};
 use foreshore_space::{CATALOGUE_ROOT, Space, SpaceOptions, SuperBlock};
+use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU8, AtomicU32, Ordering};
 use foreshore_sync::{LockRank, Mutex, ShardedCounter, pause};
 use foreshore_txn::{Isolation, SpillFile, Start, TakenOver, TxnManager, TxnManagerOptions};
@@ -168,7 +169,9 @@ impl Parts {
         let (data, doublewrite) = (fenced.open(&files.data)?, fenced.open(&files.doublewrite)?);
         // The cache may show superblocks and pages whose sync has failed, to this process or to one before. The log and the
         // doublewrite file look past it by themselves.
-        data.read_past_cache()?;
+        if !mutant("sabotage: a start reads pages from the page cache") {
+            data.read_past_cache()?;
+        }
         let (mut superblock, _) = SuperBlock::read_newest(&*data)?;
         Pool::check_files(&doublewrite, superblock.uuid)?;
         let (log, recovered) = Log::open(fenced, &files.log, superblock.uuid, &log_options(options, memory))?;

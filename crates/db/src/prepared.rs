@@ -8,6 +8,7 @@ use crate::transaction::Live;
 use crate::{Db, catalogue};
 use foreshore_base::{Csn, Error, Place, Result, Xid};
 use foreshore_btree::Tree;
+use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_sync::{Clock, LockRank, Mutex, Nanos, SystemClock};
 use foreshore_txn::{InDoubt, MAX_PREPARED_NAME, Prepared, TakenOver, TxnManager};
@@ -185,7 +186,9 @@ impl Engine {
         self.know_tables(created, dropped, ticket.csn());
         // WAIT: park - for durability, or help by writing the group when the log is free. Not by the ticket: the name is still taken, and
         // a callback of a user may want it.
-        self.log.force(ticket.csn().lsn())?;
+        if !mutant("sabotage: a prepared commit is answered before it is durable") {
+            self.log.force(ticket.csn().lsn())?;
+        }
         drop(place);
         Ok(ticket.csn())
     }

@@ -242,7 +242,7 @@ impl LockManager {
             Wait::Range(table) => self.range_blockers(index, table, into),
             Wait::Holder { index: holder, term, row } => {
                 if self.slots.get(holder).shown().term == term {
-                    into.push(holder);
+                    into.extend((!mutant("sabotage: a wait for a row leads to no holder")).then_some(holder));
                 } else {
                     self.park.unpark_role(row.park_key(), index, 0);
                 }

@@ -241,7 +241,8 @@ impl LockManager {
         let ranges_first = mutant("range: the count of intervals is loaded first");
         let is_covered = ranges_first && self.is_covered_by_other(owner.index, target);
         // This order: a point lock that is merged into an interval is uncounted after the interval was counted.
-        let is_shared = !self.counts.is_zero(row.0)
+        let is_shared = !mutant("sabotage: a writer does not look at the count of shared locks")
+            && !self.counts.is_zero(row.0)
             && self.entries(row).get(&row.0).is_some_and(|entry| entry.sharers.has_other(owner.index));
         is_shared || is_covered || !ranges_first && self.is_covered_by_other(owner.index, target)
     }
@@ -267,7 +268,9 @@ impl LockManager {
             entries.remove(&row.0);
         }
         drop(entries);
-        self.wake(&woken);
+        if !mutant("sabotage: the end of a shared lock wakes no writer") {
+            self.wake(&woken);
+        }
     }
 
     /// Adds the owners that `owner`, waiting at the entry of a key, waits for: the writers before it, and, if it waits

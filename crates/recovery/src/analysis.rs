@@ -5,6 +5,7 @@ use crate::stretch::Stretches;
 use crate::trace::Trace;
 use foreshore_base::{Csn, GroupNo, Lsn, Xid};
 use foreshore_buffer::format::{CLR, ChangeRecord, UNDOABLE};
+use foreshore_sync::model::mutant;
 use foreshore_txn::format::{
     self as records, ABORT, CHECKPOINT, COMMIT, COPY, CopyBody, END, PASS, PREPARE, XID_CEILING,
 };
@@ -110,7 +111,9 @@ impl Analysis {
             }
             XID_CEILING => {
                 let ceiling = records::decode_ceiling(record.body).ok_or("an xid ceiling record is malformed")?;
-                self.ceiling = self.ceiling.max(ceiling);
+                if !mutant("sabotage: xids are handed out twice after a restart") {
+                    self.ceiling = self.ceiling.max(ceiling);
+                }
             }
             CHECKPOINT => {
                 let body = CheckpointBody::decode(record.body)?;
@@ -121,9 +124,13 @@ impl Analysis {
                 }
             }
             _ if xid == Xid::ZERO => {}
+            PREPARE if mutant("sabotage: a prepared transaction is forgotten at a restart") => {
+                self.open(at);
+            }
             PREPARE => {
                 self.open(at).prepared = Some(Box::new(PrepareBody::decode(record.body)?));
             }
+            ABORT if mutant("sabotage: the decision to roll back is forgotten at a restart") => {}
             ABORT => self.open(at).prepared = None,
             PASS => {
                 let changes =
@@ -179,7 +186,8 @@ impl Analysis {
         if record.flags & CLR != 0 {
             let (change, _) = records::split_clr(record.body).ok_or("a compensation record is too short")?;
             let open = self.open(at);
-            open.is_unmatched |= !open.trace.take_back(change, at.lsn);
+            let is_lost = mutant("sabotage: compensations are forgotten at a restart");
+            open.is_unmatched |= !is_lost && !open.trace.take_back(change, at.lsn);
         } else if record.flags & UNDOABLE != 0 {
             let stretch = self.stretches.note(at.lsn, at.group, CHANGE_BYTES + record.body.len());
             self.open(at).trace.add(at.lsn, stretch);

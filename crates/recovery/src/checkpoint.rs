@@ -5,6 +5,7 @@
 //! dirty page table reduced to one number, the **redo start**. The **scan start** is the first group of the oldest transaction
 //! where that is older: from there to the redo start the log is read for the analysis alone.
 
+mod order;
 mod request;
 
 use crate::format::{BODY_ENTRY, BODY_HEADER, CheckpointBody};
@@ -14,6 +15,7 @@ use foreshore_buffer::Pool;
 use foreshore_buffer::format::{ChangeRecord, MAX_CHANGE_PAGES, change_header_len};
 use foreshore_io::File;
 use foreshore_space::{Space, SuperBlock};
+use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::{LockRank, Mutex, NextWake, Signal, Step, pause};
 use foreshore_txn::{TxnManager, format::CHECKPOINT};
@@ -258,7 +260,8 @@ impl Checkpointer {
         }
         let view = self.txns.checkpoint_view();
         assert!(view.active.len() <= MAX_ACTIVE, "{} transactions at a checkpoint", view.active.len());
-        let oldest_page = self.pool.min_rec_group().unwrap_or(begin);
+        let forgets = mutant("sabotage: a checkpoint forgets its dirty pages");
+        let oldest_page = self.pool.min_rec_group().filter(|_| !forgets).unwrap_or(begin);
         // One without a record has none before `begin`.
         let active: Vec<_> = view.active.iter().map(|&(xid, group)| (xid, group.unwrap_or(begin))).collect();
         let oldest_transaction = active.iter().map(|&(_, group)| group).min().unwrap_or(begin);
@@ -278,12 +281,13 @@ impl Checkpointer {
         // Its session stays and its lane does not: it may be one that others wait for.
         state.session.release();
         let lsn = appended?;
-        assert_follows(&state.newest, lsn, &body);
+        order::assert_follows(&state.newest, lsn, &body);
         // Only now: the record rests on every commit it calls finished, so when it is durable they are.
-        self.log.force(lsn)?;
-        assert!(self.log.durable() >= lsn, "a forced record is durable");
+        if !mutant("sabotage: a superblock names a checkpoint that is not durable") {
+            self.log.force(lsn)?;
+            assert!(self.log.durable() >= lsn, "a forced record is durable");
+        }
         pause::point("checkpoint: the record is durable");
-
         let (older, older_redo) = (state.newest.scan_start, state.newest.redo_start);
         let next = SuperBlock {
             checkpoint_lsn: lsn,
@@ -375,14 +379,6 @@ impl Checkpointer {
         self.txns.copy_forward(|group, copies| state.pace.lets_go(self.log.truncatable(group.min(pages)), copies));
         self.take(state, Reach::None)
     }
-}
-
-/// Asserts that a checkpoint whose record is at `lsn` comes after the one before it, and after all that it counts as over.
-fn assert_follows(before: &SuperBlock, lsn: Lsn, body: &CheckpointBody) {
-    let (last, ceiling) = (before.checkpoint_lsn, before.xid_ceiling);
-    assert!(last < lsn, "a checkpoint at {lsn} comes behind the one at {last}");
-    assert!(body.clock.lsn() < lsn, "a checkpoint at {lsn} counts what ended up to {} as over", body.clock);
-    assert!(ceiling <= body.ceiling, "the ceiling falls from {ceiling} to {}", body.ceiling);
 }
 
 impl Step for Checkpointer {

@@ -11,6 +11,7 @@ use foreshore_base::{PageId, Result, TableId};
 use foreshore_buffer::format::Flaw;
 use foreshore_buffer::{ChangeRecord, ExclusiveGuard, Pool};
 use foreshore_space::{can_be_lost, map_of};
+use foreshore_sync::model::mutant;
 use foreshore_txn::ResourceManager;
 use foreshore_wal::LoggedRecord;
 use std::collections::BTreeSet;
@@ -41,7 +42,7 @@ impl<'a> Redoer<'a> {
             false => self.pool.exclusive(pid)?,
         };
         // Stamps on one page only grow, so this one comparison makes redo idempotent.
-        let lacks = page.lsn() < record.lsn;
+        let lacks = page.lsn() < record.lsn || mutant("sabotage: redo applies what a page holds");
         if lacks {
             page.set_rec_group_for_redo(record.group);
             self.apply(change, index, &mut page)?;

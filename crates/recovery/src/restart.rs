@@ -35,6 +35,7 @@ use foreshore_base::{Csn, Error, PageId, Place, Result, Xid};
 use foreshore_buffer::Pool;
 use foreshore_buffer::format::{CLR, ChangeRecord};
 use foreshore_space::SuperBlock;
+use foreshore_sync::model::mutant;
 use foreshore_sync::pause;
 use foreshore_txn::{InDoubt, ResourceManager, Start, format::split_clr};
 use foreshore_wal::{Log, Recovered};
@@ -114,11 +115,15 @@ pub fn replay(
     }
     let malformed = |why| Error::corrupted(log_dir, Place::File, why);
     let mut stats = RecoveryStats { was_clean: superblock.clean, ..RecoveryStats::default() };
-    stats.restored = pool.restore_doublewrite(log.durable())? as u64;
+    if !mutant("sabotage: torn pages are not restored") {
+        stats.restored = pool.restore_doublewrite(log.durable())? as u64;
+    }
     let stretch = (pool.frames() * PAGE_SIZE / STRETCH_SHARE).max(MIN_STRETCH);
     let mut analysis = Analysis::new(superblock.checkpoint_lsn, superblock.xid_ceiling, stretch);
     let mut redoer = Redoer::new(pool, redo);
-    for record in recovered.records(superblock.scan_start) {
+    // With the defect that has it begin where redo does, a transaction from before a checkpoint is forgotten.
+    let is_late = mutant("sabotage: the analysis begins where redo does");
+    for record in recovered.records(if is_late { superblock.redo_start } else { superblock.scan_start }) {
         let record = record?;
         let mut change = ChangeRecord::decode(&record.payload).map_err(malformed)?;
         stats.records += 1;

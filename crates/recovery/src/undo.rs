@@ -11,6 +11,7 @@ use crate::stretch::{StretchNo, Stretches};
 use crate::trace::Trace;
 use foreshore_base::{Error, Lsn, Place, Result, Xid};
 use foreshore_buffer::format::{CLR, ChangeRecord, UNDOABLE};
+use foreshore_sync::model::mutant;
 use foreshore_sync::pause;
 use foreshore_txn::format::{COPY, CopiedChange, CopyBody};
 use foreshore_txn::{LoggedChange, ResourceManager, TxnManager, UndoContext, UndoEntry, UndoPtr, Unfinished, may_wait};
@@ -153,7 +154,11 @@ pub fn undo(
     }
     let mut undo = Undo { session: log.session()?, manager, hasher: RandomState::new() };
     for stretch in (0..unended.stretches.count()).rev() {
-        for (xid, change) in unended.losers_in(recovered, stretch)?.into_iter().rev() {
+        let mut changes = unended.losers_in(recovered, stretch)?;
+        if mutant("sabotage: losers are undone the oldest change first") {
+            changes.reverse();
+        }
+        for (xid, change) in changes.into_iter().rev() {
             let Some(rollback) = unended.losers.get_mut(&xid) else { continue };
             match rollback.left.checked_sub(1) {
                 Some(left) => rollback.left = left,

@@ -7,6 +7,7 @@ use crate::format::{SUPERBLOCK_VERSION, SuperBlock};
 use foreshore_base::limits::{BLOCK, PAGE_SIZE};
 use foreshore_base::{Error, Place, Result};
 use foreshore_io::{AlignedBuf, File};
+use foreshore_sync::model::mutant;
 use foreshore_sync::pause;
 
 /// What a slot turned out to hold.
@@ -91,7 +92,10 @@ impl SuperBlock {
         next.encode(&mut buf);
         file.sync()?;
         pause::point("checkpoint: the data file is synced");
-        file.write_durable(&buf, slot_offset(next.slot()))?;
+        match mutant("sabotage: a superblock is written without a sync") {
+            true => file.write_at(&buf, slot_offset(next.slot()))?,
+            false => file.write_durable(&buf, slot_offset(next.slot()))?,
+        }
         Ok(next)
     }
 

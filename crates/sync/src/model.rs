@@ -9,6 +9,9 @@
 //! | `foreshore_shuttle` | `shuttle(iterations, test)` | `shuttle_mutated(name, iterations, test)` | many orders of steps of a large test |
 //! | `foreshore_sim` | `schedule::run(plan, body)` | `plant(name)` | one order of steps of the whole engine for each seed |
 //!
+//! Names that begin with `sabotage` are defects of protocols, which `xtask/sabotage.txt` lists with the suite that finds each. In a build
+//! with `foreshore_sim`, `FORESHORE_MUTANT` plants one in a process that has not planted another.
+//!
 //! A shuttle test that fails prints its schedule; `replay(schedule, test)` runs that one again.
 
 #[cfg(any(foreshore_loom, foreshore_shuttle))]
@@ -36,7 +39,8 @@ pub fn plant(name: String) -> bool {
 /// Whether the line named `name` is switched off in this process.
 #[cfg(foreshore_sim)]
 pub fn mutant(name: &'static str) -> bool {
-    PLANTED.get().is_some_and(|planted| planted == name)
+    let asked = || std::env::var("FORESHORE_MUTANT").unwrap_or_default();
+    PLANTED.get_or_init(asked) == name
 }
 
 /// Whether the line named `name` is switched off in this model: never, outside model builds.

@@ -70,6 +70,9 @@ impl Txn {
         let mut lease = self.lease.take().expect("a running transaction has its lease");
         pause::point("txn: about to give up its undo");
         let manager = &self.manager;
+        if mutant("sabotage: shared locks are free before the commit has its place") {
+            manager.locks.release_shared(&mut lease.owner);
+        }
         // Before the record: a snapshot that could see the commit finds it under way.
         manager.window.begin_commit(xid);
         // The point of no return: the record may be on disk at once. Nothing below can fail.
@@ -227,9 +230,15 @@ impl TxnManager {
             let decided = context.log_abort()?;
             // WAIT: help - or park behind the leader. A restart that found it prepared again would lock once more what others may
             // have taken by then: the first row that is given back is free at once.
-            self.log.force(decided)?;
+            if !mutant("sabotage: a prepared one is taken back before that is durable") {
+                self.log.force(decided)?;
+            }
             pause::point("txn: a rollback of prepared work is decided");
             *is_prepared = false;
+        }
+        let is_early = mutant("sabotage: a rollback shows before it is done");
+        if is_early {
+            self.window.abort(*xid);
         }
         let undone = self.undo_back_to(&mut context, undo, UndoPtr::NULL, |_| false);
         if *last_lsn < context.last_lsn() {
@@ -249,7 +258,9 @@ impl TxnManager {
         pause::point("txn: a rollback is logged");
         self.note(*xid, false)?;
         // Only now do others see that nothing is left.
-        self.window.abort(*xid);
+        if !is_early {
+            self.window.abort(*xid);
+        }
         Ok(())
     }
 

@@ -319,7 +319,8 @@ impl TxnManager {
 
     /// Whether the rows of a commit still count as locked by it.
     pub(crate) fn keeps_rows_until_durable(&self, csn: Csn) -> bool {
-        self.early_release != EarlyRelease::Full && csn.lsn() > self.log.durable()
+        let is_kept = self.early_release != EarlyRelease::Full && csn.lsn() > self.log.durable();
+        is_kept && !mutant("sabotage: rows are free before their commit is durable")
     }
 
     pub(crate) fn resources(&self) -> &dyn ResourceManager {

@@ -3,6 +3,7 @@
 use crate::readers::Mark;
 use crate::status::{Sight, StatusWindow};
 use foreshore_base::{Csn, Xid};
+use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::{LockRank, Mutex};
 
@@ -51,7 +52,8 @@ impl Past {
             return Visibility::Visible(Csn::ZERO);
         }
         match window.see(xid, mark.csn) {
-            Sight::Invisible => Visibility::Invisible,
+            Sight::Invisible if !mutant("sabotage: a snapshot sees what has not committed") => Visibility::Invisible,
+            Sight::Invisible => Visibility::Visible(Csn::ZERO),
             Sight::Visible(csn) => Visibility::Visible(csn),
             Sight::Frozen if self.is_late(window, mark, xid) => Visibility::Invisible,
             Sight::Frozen => Visibility::Visible(Csn::ZERO),

@@ -23,6 +23,7 @@ use crate::txn::{RowHolder, Txn, TxnOptions};
 use crate::undo::{UndoPtr, Undoable};
 use foreshore_base::{Error, GroupNo, Lsn, Result, TableId, Xid};
 use foreshore_lock::{HeldRange, TableMode};
+use foreshore_sync::model::mutant;
 use foreshore_sync::pause;
 use foreshore_wal::{CommitTicket, Dep, Record, Session};
 use std::sync::Arc;
@@ -124,7 +125,9 @@ impl Txn {
         assert!(self.last_lsn < lsn, "{xid} is prepared at {lsn}, and has a record at {}", self.last_lsn);
         self.last_lsn = lsn;
         // WAIT: help - or park behind the leader.
-        self.manager.log.force(lsn)?;
+        if !mutant("sabotage: a transaction is prepared before that is durable") {
+            self.manager.log.force(lsn)?;
+        }
         pause::point("txn: a prepare is durable");
         self.release();
         self.prepared_as = Some(xid);
@@ -196,7 +199,9 @@ impl TxnManager {
     pub fn take_over(self: &Arc<Self>, in_doubt: InDoubt, label: &'static str) -> Result<TakenOver> {
         let mut txn = self.begin(TxnOptions { label, ..TxnOptions::default() })?;
         txn.prepared_as = Some(in_doubt.xid);
-        self.locks.take_ranges(&mut txn.lease_mut().owner, &in_doubt.body.ranges);
+        if !mutant("sabotage: a restart forgets the shared locks of a prepared one") {
+            self.locks.take_ranges(&mut txn.lease_mut().owner, &in_doubt.body.ranges);
+        }
         Ok(TakenOver { txn, in_doubt })
     }
 }
@@ -219,6 +224,9 @@ impl TakenOver {
         txn.manager.prepare_status(xid)?;
         txn.last_lsn = in_doubt.last_lsn;
         let mut all = std::mem::take(&mut in_doubt.body.rows);
+        if mutant("sabotage: a restart forgets the locked rows of a prepared one") {
+            all.clear();
+        }
         all.extend(changes);
         let manager = txn.manager.clone();
         manager.resources().take_over(&mut TakeOver::of_prepared(txn, was), &all)?;
@@ -233,7 +241,8 @@ impl TakenOver {
     pub fn hold_tables(mut self) -> Result<Prepared, &'static str> {
         let manager = self.txn.manager.clone();
         let owner = &mut self.txn.lease_mut().owner;
-        for &(table, mode) in &self.in_doubt.body.tables {
+        let is_lost = mutant("sabotage: a restart forgets the table locks of a prepared one");
+        for &(table, mode) in self.in_doubt.body.tables.iter().filter(|_| !is_lost) {
             manager.locks.try_lock_table(owner, table, mode).ok_or("two prepared transactions exclude each other")?;
         }
         owner.set_thread(None);

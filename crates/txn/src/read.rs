@@ -165,7 +165,7 @@ impl Txn {
         image: &mut Vec<u8>,
         holds: impl Fn() -> bool,
     ) -> (Seen, Option<Csn>) {
-        let is_mine = self.xid == Some(xid);
+        let is_mine = self.xid == Some(xid) && !mutant("sabotage: a transaction does not see what it has written");
         if xid == Xid::ZERO {
             return (Seen::Newest, None);
         }

@@ -15,6 +15,7 @@ use crate::resource::UndoContext;
 use crate::txn::Txn;
 use crate::undo::{Place, Undo, UndoEntry, UndoPtr};
 use foreshore_base::{Error, Lsn, Result, TableId};
+use foreshore_sync::model::mutant;
 use foreshore_sync::pause;
 use std::sync::Arc;
 
@@ -141,10 +142,16 @@ impl TxnManager {
         keeps: impl Fn(&UndoEntry<'_>) -> bool,
     ) -> Result<(), Stop> {
         let mut back = undo.back();
+        // With the defect a rollback to a savepoint leaves the oldest change behind it.
+        let leaves = until != UndoPtr::NULL && mutant("sabotage: a rollback to a savepoint leaves a change");
         while back.at != until {
             pause::point("txn: a change is to be taken back");
             let at = back.at;
             let (mut entry, holder) = undo.entry(&back)?;
+            if leaves {
+                undo.drop_at(&mut back);
+                continue;
+            }
             // A row that the transaction had already stays locked by an older entry.
             entry.keep = (holder != context.xid() && keeps(&entry)).then_some(at);
             let is_kept_lock = entry.lsn == Lsn::ZERO && entry.keep.is_some();

@@ -1,6 +1,7 @@
 //! What a record depends on.
 
 use foreshore_base::{Csn, Lsn};
+use foreshore_sync::model::mutant;
 
 /// The greatest stamp that a record must exceed, collected by kind so that no source is forgotten.
 ///
@@ -18,7 +19,7 @@ impl Dep {
 
     /// The LSN of a page that is changed, or that was read to decide the change, optimistic reads included.
     pub fn page(self, lsn: Lsn) -> Self {
-        self.max(lsn.0)
+        if mutant("sabotage: a record forgets the pages it rests on") { self } else { self.max(lsn.0) }
     }
 
     /// The last LSN of the same transaction.

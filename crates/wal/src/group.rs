@@ -8,6 +8,7 @@ use crate::watch::GrowthWatch;
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{GroupNo, Incarnation, Result, crc32c};
 use foreshore_io::File;
+use foreshore_sync::model::mutant;
 use foreshore_sync::pause;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use std::fmt;
@@ -119,7 +120,10 @@ impl Group for Flight {
         };
         assert!(self.len >= GROUP_HEADER, "a group of {} bytes is written at {offset}", self.len);
         pause::point("wal: a group is sealed");
-        file.write_durable(self.staging.bytes(self.len), offset)?;
+        match mutant("sabotage: a log group is written without a sync") {
+            true => file.write_at(self.staging.bytes(self.len), offset)?,
+            false => file.write_durable(self.staging.bytes(self.len), offset)?,
+        }
         pause::point("wal: a group is durable");
         self.totals.add(self.len, 1);
         Ok(())

@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 
 /// How long a seed may take.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// How long a seed may take with a defect, which may be one that never ends.
+const PATIENCE_WITH_DEFECT: Duration = Duration::from_secs(60);
 /// Seeds between two notes in the file.
 const NOTE_EVERY: u64 = 200;
 
@@ -110,6 +112,9 @@ fn keep(program: &Path, progress: &Mutex<Progress>, asked: &Asked) -> Result<(),
                 let mutant = asked.mutant.iter().map(|name| format!(" --mutant '{name}'")).collect::<String>();
                 println!("FAIL cargo run -p foreshore-sim -- --seed {seed}{mutant}: {why}");
                 progress.totals.failed.insert(seed, why);
+                if asked.is_first {
+                    progress.end = progress.next;
+                }
                 drop(at_work);
             }
         }
@@ -123,6 +128,7 @@ fn keep(program: &Path, progress: &Mutex<Progress>, asked: &Asked) -> Result<(),
 pub(crate) struct Worker {
     child: Child,
     answers: mpsc::Receiver<String>,
+    patience: Duration,
 }
 
 /// A run that was not well.
@@ -158,16 +164,17 @@ impl Worker {
                 }
             }
         });
-        Ok(Self { child, answers })
+        let patience = if asked.mutant.is_some() { PATIENCE_WITH_DEFECT } else { PATIENCE };
+        Ok(Self { child, answers, patience })
     }
 
     /// Has a run made, and returns its counts, or why it has failed.
     pub(crate) fn run(&mut self, wanted: &str) -> Result<[u64; 6], Failure> {
         let input = self.child.stdin.as_mut().ok_or_else(|| "the worker has no input".to_owned())?;
         writeln!(input, "{wanted}").and_then(|()| input.flush()).map_err(|error| format!("the worker: {error}"))?;
-        let answer = match self.answers.recv_timeout(PATIENCE) {
+        let answer = match self.answers.recv_timeout(self.patience) {
             Ok(answer) => answer,
-            Err(mpsc::RecvTimeoutError::Timeout) => return Err(format!("no answer in {PATIENCE:?}").into()),
+            Err(mpsc::RecvTimeoutError::Timeout) => return Err(format!("no answer in {:?}", self.patience).into()),
             Err(mpsc::RecvTimeoutError::Disconnected) => {
                 return Err(format!("the process ended: {:?}", self.child.wait()).into());
             }

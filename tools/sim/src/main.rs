@@ -19,6 +19,7 @@ foreshore-sim --seeds N [--from S] [--jobs J] [--state FILE]   runs N seeds; FIL
 foreshore-sim --seed S [--schedule N] [--only PARTS]           runs one seed, or parts of it, and says what happens
 foreshore-sim --shrink S                                       looks for the fewest parts of a seed that fail as it does
 --mutant NAME                                                  switches the line of the engine with this name off
+--first                                                        ends with the first seed that fails
 foreshore-sim real VERB …                                      real faults; without a verb it lists them";
 
 /// What was asked for.
@@ -35,6 +36,8 @@ struct Asked {
     jobs: Option<usize>,
     state: Option<PathBuf>,
     is_worker: bool,
+    /// Whether no seed is begun after one that has failed.
+    is_first: bool,
     /// A line of the engine to switch off, by its name: a defect that the seeds should find.
     mutant: Option<String>,
 }
@@ -44,6 +47,10 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
     while let Some(name) = args.next() {
         if name == "--worker" {
             asked.is_worker = true;
+            continue;
+        }
+        if name == "--first" {
+            asked.is_first = true;
             continue;
         }
         let value = args.next().ok_or_else(|| format!("{name} needs a value"))?;

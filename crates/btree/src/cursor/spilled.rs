@@ -108,6 +108,7 @@ impl Cursor {
             };
             behind = rest;
         }
+        assert!(leaves <= window, "{leaves} leaves were asked for at once, {window} at most");
         (self.spilled.window, self.spilled.reach) = (window, Reach::before(behind, end));
     }
 

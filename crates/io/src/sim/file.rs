@@ -114,8 +114,7 @@ impl SimFile {
         let ino = self.ino;
         let mut state = self.state.lock();
         if durable && state.flights.holds(&self.path) {
-            drop(state);
-            return self.state.write_held(ino, &self.path, buf, offset);
+            return self.state.write_held(state, ino, &self.path, buf, offset);
         }
         // A file system may have to write elsewhere what is to be whole, as XFS with reflink does.
         let space = whole || !state.content(ino).is_allocated(offset, buf.len());

@@ -11,6 +11,7 @@ use super::{
     state::{Machine, State, off},
 };
 use foreshore_base::limits::SECTOR;
+use foreshore_sync::MutexGuard;
 use rustix::io::Errno;
 use std::{
     fmt, io,
@@ -74,8 +75,17 @@ impl Flights {
 
 impl Machine {
     /// A durable write that is held: waits until the test lets it land.
-    pub(super) fn write_held(&self, ino: Ino, path: &Path, buf: &[u8], offset: u64) -> io::Result<usize> {
-        let mut state = self.lock();
+    ///
+    /// `state` says that writes to the file are held. It is locked from that look to the entry of the write: once the holding has
+    /// stopped, no thread lets a write land.
+    pub(super) fn write_held<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        ino: Ino,
+        path: &Path,
+        buf: &[u8],
+        offset: u64,
+    ) -> io::Result<usize> {
         let space = !state.content(ino).is_allocated(offset, buf.len());
         let effect = Effect::Write { ino, offset, bytes: Bytes::new(buf), grow: true, whole: false };
         let no = state.ops;

@@ -488,6 +488,19 @@ fn a_fork_starts_without_locks_and_an_image_too() {
 }
 
 #[test]
+fn a_killed_program_leaves_the_machine_and_its_cache() {
+    let (sim, file) = with_file(BLOCK);
+    let lock = sim.lock("db/LOCK".as_ref()).unwrap();
+    file.write_at(&[9; BLOCK], 0).unwrap();
+    let machine = sim.kill();
+    assert!(sim.is_off() && file.write_at(&[2; BLOCK], 0).is_err() && file.sync().is_err());
+    drop(lock);
+    drop(machine.lock("db/LOCK".as_ref()).unwrap());
+    assert!(bytes(&machine) == [9; BLOCK], "what was written is there");
+    assert!(bytes(&machine.crash_image(&Persist::None, 0)) == [1; BLOCK], "and not durable");
+}
+
+#[test]
 fn removed_files_are_forgotten_when_they_are_closed() {
     let (sim, file) = with_file(BLOCK);
     sim.stop_recording();

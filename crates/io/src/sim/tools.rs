@@ -16,6 +16,17 @@ impl Sim {
         Self::from_state(self.state.lock().fork())
     }
 
+    /// Kills the program: every later call of it fails. Returns the machine without it, which has what was written, durable or not.
+    /// No write is held.
+    #[must_use]
+    pub fn kill(&self) -> Self {
+        let mut state = self.state.lock();
+        let machine = state.fork();
+        state.crashed = true;
+        self.state.tell(&state);
+        Self::from_state(machine)
+    }
+
     /// Every file with its live length, by path from the root.
     #[must_use]
     pub fn files(&self) -> Vec<(PathBuf, u64)> {

@@ -132,6 +132,7 @@ impl Fetched {
 
     /// Fetches no more than the first so many next.
     pub(crate) fn unwant(&mut self, from: usize) {
+        assert!(from <= self.wanted.len(), "{from} versions stay wanted of {}", self.wanted.len());
         self.wanted.truncate(from);
     }
 

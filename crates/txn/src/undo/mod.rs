@@ -34,11 +34,9 @@ use copies::Copies;
 use entry::Entry;
 
 use foreshore_base::{Csn, Error, Lsn, Result};
-use foreshore_sync::model::mutant;
-use foreshore_sync::pause;
+use foreshore_sync::{model::mutant, pause};
 use queue::{Holder, Shelf};
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 /// Where an entry lies, in the 48 bits that a tuple header has for it: a word of the arena, or null. It means something only
 /// to those that cannot see what the transaction whose xid stands beside it has done.

@@ -15,6 +15,7 @@ use crate::slots::Slots;
 use crate::throttle::Throttle;
 use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Place, Result, Uuid};
 use foreshore_io::{AlignedBuf, Fs};
+use foreshore_sync::model::mutant;
 use foreshore_sync::{Daemon, NextWake, OnPanic, Signal, Step, ThreadSpawn, pause};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -61,7 +62,8 @@ pub(super) fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOption
     fs.sync_dir(dir)?;
     // Both slots carry the incarnation before its first group: records of an earlier one that were dropped now can never
     // be accepted again.
-    let incarnation = Incarnation(scanned.incarnation.0 + 1);
+    let is_kept = mutant("sabotage: a start keeps the incarnation of the log");
+    let incarnation = Incarnation(scanned.incarnation.0 + u32::from(!is_kept));
     control.renew(incarnation)?;
     pause::point("wal: an incarnation begins");
     let list = sort_files(&home, &scanned, options.ready_target(options.kept_back(0)))?;
@@ -88,7 +90,8 @@ pub(super) fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOption
 fn repeat_last(scanned: &Scanned, incarnation: Incarnation, segments: &Segments) -> Result<Tail> {
     let (prev_crc, file, live) = (scanned.prev_crc, scanned.file.clone(), scanned.last());
     let mut tail = Tail { incarnation, prev_crc, file, offset: live.end, size: live.size };
-    for last in &scanned.tail {
+    let again = if mutant("sabotage: a start does not repeat the last groups") { &[] } else { &scanned.tail[..] };
+    for last in again {
         let live = &scanned.live[last.segment];
         let file = segments.home.fs.open(&segments.home.segment_path(live.number))?;
         let (group, prev_crc) = (last.group, last.prev_crc);

@@ -5,6 +5,7 @@ use crate::format::CtlSlot;
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, Incarnation, Place, Result};
 use foreshore_io::{AlignedBuf, File};
+use foreshore_sync::model::mutant;
 use foreshore_sync::pause;
 use std::sync::Arc;
 
@@ -123,7 +124,11 @@ impl Control {
         assert!(slot.segment >= oldest, "the log begins at segment {}, which went before {oldest}", slot.segment);
         assert!(slot.incarnation >= incarnation, "{:?} is written behind {incarnation:?}", slot.incarnation);
         let before = self.slots[at].take();
-        self.file.write_durable(&bytes, (at * BLOCK) as u64).inspect_err(|_| {
+        let written = match mutant("sabotage: the control file is written without a sync") {
+            true => self.file.write_at(&bytes, (at * BLOCK) as u64),
+            false => self.file.write_durable(&bytes, (at * BLOCK) as u64),
+        };
+        written.inspect_err(|_| {
             // What the slot holds now is unknown; segments that its old content needs stay counted on.
             self.doubtful[at] = before;
         })?;

@@ -5,6 +5,7 @@ use crate::format::{CtlSlot, FIRST_GROUP, SegmentHeader, temporary_name};
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, GroupNo, Result};
 use foreshore_io::{AlignedBuf, File};
+use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_sync::{NextWake, pause};
 use std::cmp;
@@ -63,7 +64,9 @@ fn finish_segment(home: &Home, file: &dyn File, number: u64, size: u64) -> Resul
     let path = home.segment_path(number);
     home.fs.rename(&home.dir.join(temporary_name(number)), &path)?;
     pause::point("wal: a segment has its name");
-    home.fs.sync_dir(&home.dir)?;
+    if !mutant("sabotage: the name of a segment is not synced") {
+        home.fs.sync_dir(&home.dir)?;
+    }
     home.fs.open(&path)
 }
 
@@ -188,7 +191,8 @@ impl Segments {
             let list = self.list.lock();
             // A segment whose first group is still on its way to disk is no place to start from.
             let starts = |live: &Live| live.first <= before.min(durable);
-            let index = list.live.partition_point(starts).saturating_sub(1);
+            let is_early = mutant("sabotage: a segment is given up too early");
+            let index = list.live.partition_point(starts).saturating_sub(usize::from(!is_early));
             let Some(live) = list.live.get(index) else { return Ok(()) };
             CtlSlot { first: live.first, segment: live.number, prev_crc: live.prev_crc, ..control.newest() }
         };

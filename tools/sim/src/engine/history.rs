@@ -126,6 +126,20 @@ impl Txn {
         })
     }
 
+    /// Forgets reads that nothing keeps as they were over a restart, at which the prepared transaction has its locks again.
+    pub fn keep_what_is_locked(&mut self) {
+        let level = self.level;
+        self.steps.retain(|step| match step {
+            Step::Read { is_locked, found, .. } => match level {
+                Level::Serializable => true,
+                Level::ReadCommitted => *is_locked && found.is_some(),
+                Level::Snapshot | Level::Durable => false,
+            },
+            Step::Scan { .. } => level == Level::Serializable,
+            Step::Write { .. } | Step::Drop { .. } | Step::Back { .. } => true,
+        });
+    }
+
     /// Makes its changes to `rows`.
     pub fn apply(&self, rows: &mut Rows) {
         for step in self.changes() {

@@ -35,6 +35,8 @@ const FILLING: u32 = 100;
 const TROUBLE: u32 = 101;
 /// A device that lets writes land in an order of its own.
 const DEVICE: u32 = 102;
+/// Checkpoints beside the sessions.
+const CHECKPOINTS: u32 = 104;
 /// Its end, and what power losses leave, which cannot be left out.
 const ENDING: u32 = 103;
 /// The first start, with its options; one more for each one that fails.
@@ -50,6 +52,8 @@ pub(super) struct Lives {
     /// Whether no thread that can run is held up for long.
     is_prompt: bool,
     disk: Sim,
+    /// Whether writes of this life go to a page cache.
+    is_buffered: bool,
     /// What the database holds for sure.
     base: Rows,
     txns: Vec<Txn>,
@@ -71,6 +75,7 @@ impl Lives {
             is_verbose,
             is_prompt,
             disk,
+            is_buffered: false,
             base: Rows::new(),
             txns: Vec::new(),
             prepared: BTreeMap::new(),
@@ -124,12 +129,14 @@ impl Lives {
     fn open(&mut self) -> Result<Db, String> {
         for attempt in 0..=STARTS {
             self.report.starts += 1;
+            // A creation has few operations, and several steps that each start may find undone.
+            let is_new = self.report.starts == 1;
             let mut random = self.choices(OPENING + attempt);
             if let Some(random) = &mut random
                 && attempt < NESTED
-                && one_in(random, 3)
+                && one_in(random, if is_new { 2 } else { 3 })
             {
-                let among = one_of(random, &[4, 40]);
+                let among = one_of(random, if is_new { &[60] } else { &[4, 40, 160] });
                 let at = self.disk.ops() + random.below(among);
                 self.disk.inject(Fault { at, kind: FaultKind::Crash, sticky: false });
             }
@@ -137,16 +144,14 @@ impl Lives {
             self.say(|| format!("start {}: {options:?}", self.report.starts));
             let opened = options.open(DIR);
             schedule::progress();
+            // Before the look: until then a background thread may lose the power.
+            self.disk.clear_faults();
             match opened {
-                Ok(db) if !self.disk.is_off() => {
-                    self.disk.clear_faults();
-                    return Ok(db);
-                }
+                Ok(db) if !self.disk.is_off() => return Ok(db),
                 Ok(_) => {}
                 Err(_) if self.disk.is_off() => {}
                 // What is prepared may need more memory than these options give.
                 Err(Error::UndoMemory { .. } | Error::TooManyTransactions { .. }) if !self.prepared.is_empty() => {
-                    self.disk.clear_faults();
                     continue;
                 }
                 Err(error) => return Err(format!("open: {error} ({error:?})")),
@@ -160,6 +165,7 @@ impl Lives {
     fn lose_power(&mut self) {
         self.disk.power_off();
         self.report.losses += 1;
+        self.is_buffered = false;
         let policy = plan::policy(&mut self.random);
         let seed = self.random.below(u64::MAX);
         let at = self.disk.ops();
@@ -175,11 +181,7 @@ impl Lives {
         self.prepared.retain(|name, _| found.prepared.contains(name));
         for entry in self.prepared.values_mut() {
             entry.asked = Asked::Nothing;
-            // Its reads were before this start, and so was its begin.
-            entry
-                .txn
-                .steps
-                .retain(|step| !matches!(step, super::history::Step::Read { .. } | super::history::Step::Scan { .. }));
+            entry.txn.keep_what_is_locked();
         }
         self.say(|| format!("{} rows, prepared: {:?}", found.rows.len(), found.prepared));
         self.base = found.rows;
@@ -217,17 +219,18 @@ impl Lives {
 
     /// A life: sessions at work, and its end.
     fn live(&mut self, db: Db) -> Result<(), String> {
-        let (mut trouble, mut is_buffered) = (Trouble::None, false);
+        let mut trouble = Trouble::None;
+        self.is_buffered = false;
         if let Some(mut random) = self.choices(TROUBLE) {
             trouble = Trouble::draw(&mut random);
-            is_buffered = one_in(&mut random, 4);
+            self.is_buffered = one_in(&mut random, 4);
         }
-        let trouble = if is_buffered { trouble.in_cache() } else { trouble };
-        self.say(|| format!("trouble: {trouble:?}, page cache: {is_buffered}"));
-        self.disk.set_buffered(is_buffered);
+        let trouble = if self.is_buffered { trouble.in_cache() } else { trouble };
+        self.say(|| format!("trouble: {trouble:?}, page cache: {}", self.is_buffered));
+        self.disk.set_buffered(self.is_buffered);
         let at = self.disk.ops();
         match trouble {
-            Trouble::None => {}
+            Trouble::None | Trouble::Kill(_) => {}
             Trouble::Crash(after) => {
                 self.disk.inject(Fault { at: at + after, kind: FaultKind::Crash, sticky: false });
             }
@@ -236,6 +239,7 @@ impl Lives {
         }
         let mut shared = Shared::new(db, self.keys, trouble, self.moment, std::mem::take(&mut self.prepared));
         shared.is_prompt = self.is_prompt;
+        shared.resolves_one_in = one_of(&mut self.random, &[1, 1, 8]);
         let shared = Arc::new(shared);
         self.work(&shared)?;
         // Sessions that have ended leave nothing behind: the last handle is here.
@@ -258,7 +262,18 @@ impl Lives {
         }
         checked?;
         within_limits(&shared.db)?;
-        self.end(shared.db, trouble, is_closed)
+        let killed = shared.killed.into_inner();
+        self.end(shared.db, trouble, is_closed, killed)
+    }
+
+    /// Lets the kernel fail to write a file back, now and then, where it has a page cache.
+    fn fail_unasked(&mut self) {
+        if self.is_buffered && one_in(&mut self.random, 3) {
+            let file = one_of(&mut self.random, &["db/data", "db/dw", "db/log/ctl"]);
+            self.say(|| format!("the write-back of {file} fails"));
+            // There may be no such file.
+            let _ = self.disk.fail_write_back(file.as_ref());
+        }
     }
 
     fn work(&mut self, shared: &Arc<Shared>) -> Result<(), String> {
@@ -266,7 +281,9 @@ impl Lives {
         let sessions = 1 + random.below(6) as u32;
         let most = one_of(&mut random, &[4, 12, 40, 80]);
         let actions = 1 + random.below(most) as u32;
-        let reorders = one_in(&mut random, 3).then(|| self.choices(DEVICE)).flatten();
+        // A write that is held has no place on a machine whose process was killed.
+        let is_held = one_in(&mut random, 3) && !matches!(shared.trouble, Trouble::Kill(_));
+        let reorders = is_held.then(|| self.choices(DEVICE)).flatten();
         let device = reorders.map(|mut random| Device::start(&self.disk, random.below(u64::MAX)));
         let mut handles = Vec::new();
         if shared.trouble.is_full() && one_in(&mut random, 2) {
@@ -276,6 +293,23 @@ impl Lives {
                 disk.clear_faults();
             };
             handles.push(schedule::spawn("space", heal).map_err(|error| error.to_string())?);
+        }
+        if let Trouble::Kill(after) = shared.trouble {
+            let (shared, disk) = (shared.clone(), self.disk.clone());
+            let kill = move || {
+                device::pause(after);
+                let machine = disk.kill();
+                *shared.killed.lock() = Some(machine);
+            };
+            handles.push(schedule::spawn("kill", kill).map_err(|error| error.to_string())?);
+        }
+        if one_in(&mut random, 6)
+            && let Some(mut random) = self.choices(CHECKPOINTS)
+        {
+            let (shared, parts, place) = (shared.clone(), self.parts.clone(), self.place.part(CHECKPOINTS));
+            let count = random.below(40);
+            let body = move || Session::new(&shared, &parts, place, sessions).take_checkpoints(count);
+            handles.push(schedule::spawn("checkpoints", body).map_err(|error| error.to_string())?);
         }
         for number in 0..sessions {
             let place = self.place.part(number);
@@ -294,7 +328,7 @@ impl Lives {
     }
 
     /// Ends a life in one of the ways that there are.
-    fn end(&mut self, db: Db, trouble: Trouble, is_closed: bool) -> Result<(), String> {
+    fn end(&mut self, db: Db, trouble: Trouble, is_closed: bool, killed: Option<Sim>) -> Result<(), String> {
         let is_poisoned = db.sync().is_err();
         self.disk.clear_faults();
         let is_off = self.disk.is_off();
@@ -308,6 +342,7 @@ impl Lives {
             all.for_each(|txn| txn.durable = txn.durable.min(self.moment));
         }
         match self.random.below(4) {
+            _ if killed.is_some() => drop(db),
             0 if !is_off => match db.close(Duration::from_secs(1)) {
                 // What background work met just before may come out here.
                 Err(error) if !is_poisoned && !trouble.may_stop() => return Err(format!("close: {error} ({error:?})")),
@@ -320,6 +355,12 @@ impl Lives {
                 self.lose_power();
             }
         }
+        if let Some(machine) = killed {
+            self.say(|| "the process was killed".to_owned());
+            self.disk = machine;
+            self.disk.clear_faults();
+        }
+        self.fail_unasked();
         schedule::progress();
         Ok(())
     }

@@ -120,6 +120,8 @@ pub(super) enum Trouble {
     },
     /// A read fails.
     Read(u64),
+    /// The process is killed after so long. The machine goes on, and with it the page cache.
+    Kill(Duration),
 }
 
 impl Trouble {
@@ -128,8 +130,12 @@ impl Trouble {
         // As many among the first ten as among the first hundred.
         let among = one_of(random, &[10, 100, 1_000]);
         let at = random.below(among);
-        match random.below(8) {
+        match random.below(9) {
             0 => Self::None,
+            8 => {
+                let most = one_of(random, &[1_000, 20_000, 200_000]);
+                Self::Kill(Duration::from_micros(random.below(most)))
+            }
             1..=4 => Self::Crash(at),
             5 => Self::Fault {
                 at,
@@ -155,6 +161,8 @@ impl Trouble {
     pub(super) const fn in_cache(self) -> Self {
         match self {
             Self::Fault { at, kind: FaultKind::Eio, sticky } => Self::Fault { at, kind: FaultKind::LateEio, sticky },
+            // What only a cache does is to fail later.
+            Self::Crash(at) if at % 2 == 0 => Self::Fault { at, kind: FaultKind::LateEio, sticky: at % 4 == 0 },
             other => other,
         }
     }

@@ -1,11 +1,13 @@
 //! A session: one transaction after the other, and what it is told.
 
 use super::check::{Asked, Prepared};
+use super::device;
 use super::history::{NEVER, Outcome, Txn};
 use super::part::{Parts, Place};
 use super::plan::{Trouble, one_in, txn_options};
 use crate::Random;
 use foreshore::{Db, Error, Transaction};
+use foreshore_io::Sim;
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
 use foreshore_sync::{LockRank, Mutex, schedule};
 use std::collections::BTreeMap;
@@ -25,10 +27,14 @@ pub(super) struct Shared {
     pub(super) prepared: Mutex<BTreeMap<String, Prepared>>,
     /// Whether threads that can run do. Then only a transaction that waits to be resolved explains a wait without end.
     pub(super) is_prompt: bool,
+    /// One in so many attempts to resolve a prepared transaction is made: others meet its locks meanwhile.
+    pub(super) resolves_one_in: u64,
     /// Whether a transaction has been prepared.
     has_prepared: AtomicBool,
     /// Whether a session closes the database beside the others.
     is_closing: AtomicBool,
+    /// The machine, if the process was killed on it.
+    pub(super) killed: Mutex<Option<Sim>>,
     /// What must not be.
     pub(super) wrong: Mutex<Option<String>>,
 }
@@ -67,11 +73,13 @@ impl Shared {
             big_keys: keys.1,
             trouble,
             is_prompt: false,
+            resolves_one_in: 1,
             has_prepared: AtomicBool::new(!prepared.is_empty()),
             is_closing: AtomicBool::new(false),
             moments: AtomicU64::new(first),
             txns: Mutex::new(LockRank::Leaf, Vec::new()),
             prepared: Mutex::new(LockRank::Leaf, prepared),
+            killed: Mutex::new(LockRank::Leaf, None),
             wrong: Mutex::new(LockRank::Leaf, None),
         }
     }
@@ -179,6 +187,17 @@ impl<'s> Session<'s> {
             };
             schedule::progress();
             if self.shared.has_failed() || done.is_err_and(|stop| !self.shared.goes_on(stop)) {
+                return;
+            }
+        }
+    }
+
+    /// Takes checkpoints beside the others, so many.
+    pub(super) fn take_checkpoints(&mut self, count: u64) {
+        for _ in 0..count {
+            device::pause(Duration::from_micros(self.random.below(3_000)));
+            let taken = self.shared.db.checkpoint().map_err(Stop::from);
+            if self.shared.has_failed() || taken.is_err_and(|stop| !self.shared.goes_on(stop)) {
                 return;
             }
         }
@@ -306,7 +325,7 @@ impl<'s> Session<'s> {
             let list = self.shared.prepared.lock();
             list.iter().filter(|(_, entry)| entry.asked == Asked::Nothing).map(|(name, _)| name.clone()).collect()
         };
-        if names.is_empty() {
+        if names.is_empty() || !one_in(&mut self.random, self.shared.resolves_one_in) {
             return Ok(());
         }
         let name = &names[self.random.below(names.len() as u64) as usize];

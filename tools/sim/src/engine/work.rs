@@ -1,10 +1,17 @@
 //! What a session does in its transactions.
 
+use super::device;
 use super::history::{Level, NEVER, Outcome, Row, Step, TABLES, Txn};
 use super::plan::{one_in, one_of};
 use super::rows::{key, key_number, value, value_number};
 use super::session::{Session, Stop};
-use foreshore::{Error, Locked, ReadOptions, RowLock, Savepoint, Table, TableDef, Transaction};
+use foreshore::{Csn, Error, Locked, ReadOptions, RowLock, Savepoint, Table, TableDef, Transaction};
+use std::time::Duration;
+
+/// A choice of [`Session::write`].
+const REMOVE: u64 = 7;
+/// A choice of [`Session::look`].
+const GET: u64 = 8;
 
 type Raw = TableDef<'static, &'static [u8], &'static [u8]>;
 type RawTable<'tx> = Table<'tx, &'static [u8], &'static [u8]>;
@@ -36,6 +43,8 @@ impl Session<'_> {
                     tx.rollback_to(savepoint)?;
                     steps.push(Step::Back { changes: *changes });
                 }
+                8 if one_in(&mut self.random, 3) => self.sweep(tx, steps)?,
+                9 => device::pause(Duration::from_micros(self.random.below(3_000))),
                 _ => self.operate(tx, steps)?,
             }
         }
@@ -138,12 +147,37 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// Everything up to a commit that a snapshot of what is durable has seen is durable.
+    fn note_durable(&self, csn: Csn) {
+        let now = self.shared.moment();
+        let is_seen = |txn: &&mut Txn| matches!(txn.outcome, Outcome::Committed(own) if own <= csn.0);
+        self.shared.txns.lock().iter_mut().filter(is_seen).for_each(|txn| txn.durable = txn.durable.min(now));
+    }
+
+    /// Removes the rows of a part of a table, so that leaves go, or reads them one by one, which takes lock memory.
+    fn sweep(&mut self, tx: &Transaction, steps: &mut Vec<Step>) -> Result<(), Stop> {
+        let table = if one_in(&mut self.random, 2) { 3 } else { self.random.below(3) as u8 };
+        let open = tx.open(Raw::new(TABLES[usize::from(table)]))?;
+        let keys = if table == 3 { self.shared.big_keys } else { self.shared.keys };
+        let start = self.random.below(u64::from(keys)) as u16;
+        let end = (start + 1 + self.random.below(300) as u16).min(keys);
+        if one_in(&mut self.random, 2) {
+            return (start..end).try_for_each(|key| self.look(&open, (table, key), GET, steps));
+        }
+        (start..end).try_for_each(|key| self.write(&open, (table, key), REMOVE, steps))
+    }
+
     /// Reads by a snapshot of what is durable.
     pub(super) fn read(&mut self) -> Result<(), Stop> {
         let begin = self.shared.moment();
         let tx = self.shared.db.read_with(ReadOptions::new().label("reader"));
         let mut steps = Vec::new();
-        for _ in 0..1 + self.random.below(4) {
+        // One in three stays long enough for others to replace and purge what it sees, and to drop the tables.
+        let rounds = if one_in(&mut self.random, 3) { 4 + self.random.below(20) } else { 1 + self.random.below(4) };
+        for round in 0..rounds {
+            if round > 3 {
+                device::pause(Duration::from_micros(self.random.below(10_000)));
+            }
             let table = self.random.below(4) as u8;
             let open = match tx.open(Raw::new(TABLES[usize::from(table)])) {
                 Ok(open) => open,
@@ -170,6 +204,9 @@ impl Session<'_> {
         }
         let ticket = tx.finish()?;
         let waited = ticket.wait();
+        if waited.is_ok() {
+            self.note_durable(ticket.csn());
+        }
         let outcome = Outcome::Aborted;
         self.shared.txns.lock().push(Txn {
             level: Level::Durable,

@@ -153,3 +153,20 @@ fn what_a_dropped_table_had_conflicts_with_nothing() {
     let anew = vec![Step::Drop { table: 0 }, write(A, 12)];
     assert!(!is_right(&[txn(Level::Serializable, (1, 5), 6, anew), second]), "the row is one of the new table");
 }
+
+#[test]
+fn what_a_prepared_transaction_has_locked_stays_as_it_was_over_a_restart() {
+    let locked = Step::Read { row: A, found: Some(10), is_locked: true };
+    let by_another = txn(Level::Serializable, (20, 24), 25, vec![write(A, 11)]);
+    let is_right_after = |level, steps: &[Step]| {
+        let mut prepared = txn(level, (1, 28), 30, [steps, &[write(B, 21)]].concat());
+        prepared.keep_what_is_locked();
+        is_right(&[by_another.clone(), prepared])
+    };
+    assert!(!is_right_after(Level::Serializable, &[read(A, Some(10))]), "its shared lock was forgotten");
+    assert!(!is_right_after(Level::Serializable, &[scan(&[(1, 10), (2, 20)], true)]));
+    assert!(!is_right_after(Level::ReadCommitted, std::slice::from_ref(&locked)));
+    // A row that only a snapshot has shown may change, and a place in the run before is not known any more.
+    assert!(is_right_after(Level::ReadCommitted, &[read(A, Some(10))]));
+    assert!(is_right_after(Level::Snapshot, &[read(A, Some(10))]));
+}
