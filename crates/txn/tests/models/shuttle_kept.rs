@@ -66,5 +66,9 @@ fn an_answer_that_is_kept_is_of_its_row() {
 #[test]
 #[should_panic(expected = "the version of row")]
 fn an_answer_must_be_of_one_place() {
-    shuttle_mutated("undo: an answer is for any place of its entry", ITERATIONS, rows_change_while_answers_are_kept);
+    shuttle_mutated(
+        "undo: an answer is for any place of its entry",
+        20 * ITERATIONS,
+        rows_change_while_answers_are_kept,
+    );
 }

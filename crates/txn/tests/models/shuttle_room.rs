@@ -70,7 +70,7 @@ fn one_snapshot_is_given_up_and_not_the_next() {
 #[test]
 #[should_panic(expected = "was enough")]
 fn a_pin_must_not_cost_the_next_snapshot() {
-    shuttle_mutated("undo: what passes soon costs one more snapshot", ITERATIONS, one_is_given_up);
+    shuttle_mutated("undo: what passes soon costs one more snapshot", 20 * ITERATIONS, one_is_given_up);
 }
 
 /// Two writers and one chunk that has room. Neither keeps it for longer than its operation takes, or its rollback.
