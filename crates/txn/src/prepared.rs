@@ -307,7 +307,7 @@ impl<'a> TakeOver<'a> {
 
     /// Whether the transaction with `xid`, whose row this one is said to have changed, has ended, or is this one.
     pub fn may_change_row_of(&mut self, xid: Xid) -> bool {
-        matches!(self.txn.row_holder(xid), RowHolder::Nobody | RowHolder::Me)
+        !matches!(self.txn.row_holder(xid), RowHolder::Other(_) | RowHolder::Unknown)
     }
 
     /// The session, for changes of structure that finding a row needs.
