@@ -35,6 +35,8 @@ struct Change<'a> {
     old: &'a [u8],
     /// The value before, unless the row was deleted.
     value: Vec<u8>,
+    /// The table whose row in the catalogue it is.
+    creates: Option<TableId>,
 }
 
 impl<'a> Change<'a> {
@@ -48,7 +50,19 @@ impl<'a> Change<'a> {
             let mut body = Vec::with_capacity(logged.body.len());
             RowLock { old_owner: header.owner(), ..lock }.encode(&mut body);
             let (root, key, header) = (lock.root, lock.key, Some(header));
-            return Ok(Self { logged, root, key, kind, body, header, prefix: 0, cut: 0, old: &[], value: Vec::new() });
+            return Ok(Self {
+                logged,
+                root,
+                key,
+                kind,
+                body,
+                header,
+                prefix: 0,
+                cut: 0,
+                old: &[],
+                value: Vec::new(),
+                creates: None,
+            });
         }
         if kind != TreeKind::CreateTable {
             return Self::of_row(logged, RowChange { kind, body: &logged.body }, (was, is));
@@ -56,7 +70,12 @@ impl<'a> Change<'a> {
         let create = CreateTable::decode(&logged.body)?;
         let row = Self::of_row(logged, create.row, (was, is))?;
         let body = rename(kind, &logged.body, (was, is))?;
-        Ok(Self { kind, body, root: CATALOGUE_ROOT, ..row })
+        Ok(Self { kind, body, root: CATALOGUE_ROOT, creates: Some(create.table), ..row })
+    }
+
+    /// Whether the row is locked and not changed, which no record but the prepare says.
+    fn is_lock(&self) -> bool {
+        self.logged.lsn == Lsn::ZERO
     }
 
     fn of_row(logged: &'a LoggedChange, change: RowChange<'a>, (was, is): (Xid, Xid)) -> Result<Self, Damage> {
@@ -88,12 +107,13 @@ impl<'a> Change<'a> {
         body.put_u64(root.0);
         RowRestore { owner: header.owner(), ..restore }.encode(&mut body);
         let RowRestore { key, prefix, cut, middle: old, .. } = restore;
-        Ok(Self { logged, root, key, kind, body, header: Some(header), prefix, cut, old, value: Vec::new() })
+        let (header, value) = (Some(header), Vec::new());
+        Ok(Self { logged, root, key, kind, body, header, prefix, cut, old, value, creates: None })
     }
 
     fn of_new_row(logged: &'a LoggedChange, root: PageId, key: &'a [u8], body: Vec<u8>) -> Self {
         let (kind, value) = (TreeKind::RowErase, Vec::new());
-        Self { logged, root, key, kind, body, header: None, prefix: 0, cut: 0, old: &[], value }
+        Self { logged, root, key, kind, body, header: None, prefix: 0, cut: 0, old: &[], value, creates: None }
     }
 }
 
@@ -136,6 +156,9 @@ impl Trees {
         let names = (again.was(), again.xid());
         let mut changes: Vec<Change<'_>> =
             changes.iter().map(|logged| Change::of(logged, names).map_err(damage)).collect::<Result<_>>()?;
+        // Locks come before all changes, and a rollback to them finds the tables gone that the transaction has created.
+        let created: HashSet<TableId> = changes.iter().filter_map(|change| change.creates).collect();
+        changes.retain(|change| !(change.is_lock() && created.contains(&change.logged.table)));
         // The value behind the change that comes next, going back.
         let mut values: HashMap<(TableId, &[u8]), Vec<u8>> = HashMap::new();
         // Rows that are out of reach: for good, or until the next restart.

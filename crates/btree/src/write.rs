@@ -343,9 +343,9 @@ impl Tree {
         // have gone.
         let before = Some(before(found.header, value, 0..0, 0));
         let change = Undoable { kind: TreeKind::RowLock as u8, table: self.table, body: &body, before, structure: 0 };
-        let undo = txn.push_undo(&change).bits();
-        let pid = leaf.pid();
-        node::set_header(leaf, found.at, RowHeader { xid, flags: found.header.flags, undo })
+        let (pid, undo) = (leaf.pid(), txn.push_undo(&change));
+        assert_ne!(undo, UndoPtr::NULL, "a row of {pid} is locked and has no undo entry");
+        node::set_header(leaf, found.at, RowHeader { xid, flags: found.header.flags, undo: undo.bits() })
             .map_err(|why| self.corrupted(pid, why))?;
         leaf.mark_dirty();
         Ok(())
