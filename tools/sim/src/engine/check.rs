@@ -6,10 +6,10 @@
 //! | level | the place of its reads |
 //! |---|---|
 //! | serializable, with changes | just before its own commit, for locks are held to the end |
-//! | serializable, without | one place, not before the commits that were answered before it began |
+//! | serializable, without | one place, not before the commits that were answered before it began, nor behind one that began after its end |
 //! | snapshot | the same; no commit between that place and its own has changed what it changes |
-//! | read committed | one place for each read of a row; a row of a scan has a value that was committed |
-//! | durable | one place, not before the commits that were known to be durable before it began |
+//! | read committed | one such place for each operation, not before that of the one before; what it has locked is as just before its own commit |
+//! | durable | one such place, not before the commits that were known to be durable before it began |
 //!
 //! After a crash, what is found is what a prefix of the order leaves, which has every commit that was known to be
 //! durable. A transaction whose commit was not answered is somewhere in it, whole, or not there.
@@ -89,6 +89,11 @@ impl<'t> Timeline<'t> {
         self.order.iter().rposition(|(_, txn)| known(txn) < moment).map_or(0, |last| last + 1)
     }
 
+    /// The last place that may be seen at this moment: no commit that began later is seen.
+    fn most(&self, moment: u64) -> usize {
+        self.order.iter().position(|(_, txn)| txn.begin > moment).unwrap_or(self.order.len())
+    }
+
     /// Checks the reads of a transaction.
     ///
     /// # Errors
@@ -108,7 +113,7 @@ impl<'t> Timeline<'t> {
                 self.fits(txn, own).map_err(|why| format!("{why}, just before commit {own} of {txn:?}"))
             }
             (Level::Serializable | Level::Snapshot | Level::Durable, own) => {
-                let most = own.unwrap_or(self.order.len());
+                let most = own.unwrap_or_else(|| self.most(txn.ended));
                 let is_free = |place: usize| own.is_none_or(|own| !conflicts(&self.order[place..own], txn));
                 if (least..=most).any(|place| self.fits(txn, place).is_ok() && is_free(place)) {
                     return Ok(());
@@ -128,15 +133,34 @@ impl<'t> Timeline<'t> {
             match step {
                 Step::Write { .. } | Step::Drop { .. } => changes.push(step),
                 Step::Back { changes: kept } => changes.truncate(*kept),
-                Step::Read { row, found, .. } => self.fits_read(&changes, place, *row, *found)?,
-                Step::Scan { .. } => self.fits_scan(&changes, place, step)?,
+                read => self.fits_step(&changes, place, read)?,
             }
         }
         Ok(())
     }
 
+    /// Whether one read is right at a place, behind these changes of its own transaction.
+    fn fits_step(&self, changes: &[&Step], place: usize, read: &Step) -> Result<(), String> {
+        match read {
+            Step::Read { row, found, .. } => self.fits_read(changes, place, *row, *found),
+            Step::Presence { row, is_there } => {
+                let expected = self.expected(changes, place, *row).is_some();
+                if expected == *is_there || self.is_doubtful(*row) {
+                    return Ok(());
+                }
+                Err(format!("row {row:?} was said to be there: {is_there}, and that is {expected}"))
+            }
+            Step::Scan { .. } => self.fits_scan(changes, place, read),
+            Step::Write { .. } | Step::Drop { .. } | Step::Back { .. } => Ok(()),
+        }
+    }
+
+    fn expected(&self, changes: &[&Step], place: usize, row: Row) -> Option<u64> {
+        overlaid(changes, row).unwrap_or_else(|| self.value(row, place))
+    }
+
     fn fits_read(&self, changes: &[&Step], place: usize, row: Row, found: Option<u64>) -> Result<(), String> {
-        let expected = overlaid(changes, row).unwrap_or_else(|| self.value(row, place));
+        let expected = self.expected(changes, place, row);
         if found == expected || self.is_doubtful(row) {
             return Ok(());
         }
@@ -159,13 +183,8 @@ impl<'t> Timeline<'t> {
             .map(|(row, _)| *row)
             .chain(touched.filter(|row| row.0 == *table && keys.contains(&row.1)))
             .collect();
-        let mut expected: Vec<(u16, u64)> = all
-            .into_iter()
-            .filter_map(|row| {
-                let value = overlaid(changes, row).unwrap_or_else(|| self.value(row, place));
-                value.map(|value| (row.1, value))
-            })
-            .collect();
+        let mut expected: Vec<(u16, u64)> =
+            all.into_iter().filter_map(|row| self.expected(changes, place, row).map(|value| (row.1, value))).collect();
         if *is_backward {
             expected.reverse();
         }
@@ -184,32 +203,41 @@ impl<'t> Timeline<'t> {
         self.doubtful.iter().any(|txn| txn.touches(row))
     }
 
-    /// Read committed: every read has a place of its own, and a locked row is as it is at the commit.
+    /// Read committed: every operation has a place of its own, and a locked row is as it is at the commit.
     fn check_one_by_one(&self, txn: &Txn, least: usize, own: Option<usize>) -> Result<(), String> {
         let mut changes: Vec<&Step> = Vec::new();
+        // A snapshot is never older than the one before.
+        let (mut least, most) = (least, self.most(txn.ended));
         for step in &txn.steps {
-            match step {
-                Step::Write { .. } | Step::Drop { .. } => changes.push(step),
-                Step::Back { changes: kept } => changes.truncate(*kept),
-                Step::Read { row, found, is_locked } => {
-                    let places = match own {
-                        Some(own) if *is_locked && found.is_some() => own..=own,
-                        _ => least..=self.order.len(),
-                    };
-                    let fits = |place| self.fits_read(&changes, place, *row, *found);
-                    if !places.clone().any(|place| fits(place).is_ok()) {
-                        let why = fits(*places.end()).err().unwrap_or_default();
-                        return Err(format!("{why} (places {places:?}): {txn:?}"));
-                    }
+            let is_locked = match step {
+                Step::Write { .. } | Step::Drop { .. } => {
+                    changes.push(step);
+                    continue;
                 }
-                Step::Scan { table, rows, .. } => {
-                    for &(key, value) in rows {
-                        let row = (*table, key);
-                        let was = self.rows.get(&row).is_some_and(|all| all.iter().any(|&(_, own)| own == Some(value)));
-                        if !was && overlaid(&changes, row) != Some(Some(value)) && !self.is_doubtful(row) {
-                            return Err(format!("row {row:?} never had the value {value}: {txn:?}"));
-                        }
-                    }
+                Step::Back { changes: kept } => {
+                    changes.truncate(*kept);
+                    continue;
+                }
+                Step::Read { is_locked, found, .. } => *is_locked && found.is_some(),
+                Step::Scan { skips, .. } => *skips,
+                Step::Presence { .. } => false,
+            };
+            let places = match own.filter(|_| is_locked) {
+                Some(own) => own..=own,
+                None => least..=most,
+            };
+            let fits = |place: &usize| self.fits_step(&changes, *place, step).is_ok();
+            match places.clone().find(fits) {
+                // What is newest may be newer than the next snapshot.
+                Some(place)
+                    if matches!(step, Step::Scan { skips: false, .. } | Step::Read { is_locked: false, .. }) =>
+                {
+                    least = place;
+                }
+                Some(_) => {}
+                None => {
+                    let why = self.fits_step(&changes, *places.end(), step).err().unwrap_or_default();
+                    return Err(format!("{why} (places {places:?}): {txn:?}"));
                 }
             }
         }
@@ -339,7 +367,10 @@ fn is_reached(base: &Rows, order: &[&Txn], extra: &[&Txn], found: &Rows) -> bool
         return rows == *found;
     };
     let mut order = order.to_vec();
-    (0..=order.len()).rev().any(|place| {
+    // Behind a commit that it does not meet it leaves the same.
+    let matters = |&place: &usize| order.get(place).is_none_or(|next| next.meets(last));
+    let places: Vec<usize> = (0..=order.len()).rev().filter(matters).collect();
+    places.into_iter().any(|place| {
         order.insert(place, last);
         let is_reached = is_reached(base, &order, rest, found);
         order.remove(place);

@@ -54,6 +54,13 @@ pub enum Step {
         /// Whether no other transaction may change it until this one ends.
         is_locked: bool,
     },
+    /// Learns whether a row is there, and not its value.
+    Presence {
+        /// The row.
+        row: Row,
+        /// Whether it is.
+        is_there: bool,
+    },
     /// Reads the rows of an interval.
     Scan {
         /// The table.
@@ -93,6 +100,8 @@ pub struct Txn {
     pub level: Level,
     /// When it began.
     pub begin: u64,
+    /// When it had been told the last of what it was told.
+    pub ended: u64,
     /// When its session knew that it has committed.
     pub answered: u64,
     /// When its session knew that the commit is durable.
@@ -111,10 +120,23 @@ impl Txn {
             match step {
                 Step::Write { .. } | Step::Drop { .. } => changes.push(step),
                 Step::Back { changes: kept } => changes.truncate(*kept),
-                Step::Read { .. } | Step::Scan { .. } => {}
+                Step::Read { .. } | Step::Presence { .. } | Step::Scan { .. } => {}
             }
         }
         changes
+    }
+
+    /// Whether one of its changes and one of the other's are of one row.
+    pub fn meets(&self, other: &Self) -> bool {
+        self.changes().into_iter().any(|step| match step {
+            Step::Write { row, .. } => other.touches(*row),
+            Step::Drop { table } => other.changes().into_iter().any(|step| match step {
+                Step::Write { row, .. } => row.0 == *table,
+                Step::Drop { table: own } => own == table,
+                _ => false,
+            }),
+            _ => false,
+        })
     }
 
     /// Whether its changes touch this row.
@@ -135,7 +157,7 @@ impl Txn {
                 Level::ReadCommitted => *is_locked && found.is_some(),
                 Level::Snapshot | Level::Durable => false,
             },
-            Step::Scan { .. } => level == Level::Serializable,
+            Step::Presence { .. } | Step::Scan { .. } => level == Level::Serializable,
             Step::Write { .. } | Step::Drop { .. } | Step::Back { .. } => true,
         });
     }

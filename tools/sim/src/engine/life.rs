@@ -8,7 +8,8 @@ use super::part::{Parts, Place};
 use super::plan::{self, Trouble, one_in, one_of};
 use super::rows::{key, large_value, value};
 use super::run::Report;
-use super::session::{Session, Shared};
+use super::session::Session;
+use super::shared::Shared;
 use crate::Random;
 use foreshore::{Db, Error, TableDef};
 use foreshore_io::Sim;
@@ -151,9 +152,9 @@ impl Lives {
                 Ok(_) => {}
                 Err(_) if self.disk.is_off() => {}
                 // What is prepared may need more memory than these options give.
-                Err(Error::UndoMemory { .. } | Error::TooManyTransactions { .. }) if !self.prepared.is_empty() => {
-                    continue;
-                }
+                Err(
+                    Error::UndoMemory { .. } | Error::TransactionTooLarge { .. } | Error::TooManyTransactions { .. },
+                ) if !self.prepared.is_empty() => continue,
                 Err(error) => return Err(format!("open: {error} ({error:?})")),
             }
             self.report.nested += 1;
@@ -237,7 +238,8 @@ impl Lives {
             Trouble::Fault { at: after, kind, sticky } => self.disk.inject(Fault { at: at + after, kind, sticky }),
             Trouble::Read(after) => self.disk.inject_read_error(self.disk.reads() + after, false),
         }
-        let mut shared = Shared::new(db, self.keys, trouble, self.moment, std::mem::take(&mut self.prepared));
+        let mut shared =
+            Shared::new(db, &self.disk, self.keys, trouble, self.moment, std::mem::take(&mut self.prepared));
         shared.is_prompt = self.is_prompt;
         shared.resolves_one_in = one_of(&mut self.random, &[1, 1, 8]);
         let shared = Arc::new(shared);
@@ -246,7 +248,7 @@ impl Lives {
         let shared = Arc::into_inner(shared).ok_or("a session has not ended")?;
         // ORDERING: Relaxed, no other thread is there.
         self.moment = shared.moments.load(Ordering::Relaxed);
-        let is_closed = shared.is_closing();
+        let (is_closed, met) = (shared.is_closing(), shared.met);
         self.txns = shared.txns.into_inner();
         self.prepared = shared.prepared.into_inner();
         self.report.txns += self.txns.len();
@@ -263,7 +265,7 @@ impl Lives {
         checked?;
         within_limits(&shared.db)?;
         let killed = shared.killed.into_inner();
-        self.end(shared.db, trouble, is_closed, killed)
+        self.end(shared.db, (trouble, met), is_closed, killed)
     }
 
     /// Lets the kernel fail to write a file back, now and then, where it has a page cache.
@@ -328,12 +330,19 @@ impl Lives {
     }
 
     /// Ends a life in one of the ways that there are.
-    fn end(&mut self, db: Db, trouble: Trouble, is_closed: bool, killed: Option<Sim>) -> Result<(), String> {
+    fn end(
+        &mut self,
+        db: Db,
+        (trouble, met): (Trouble, u64),
+        is_closed: bool,
+        killed: Option<Sim>,
+    ) -> Result<(), String> {
         let is_poisoned = db.sync().is_err();
         self.disk.clear_faults();
         let is_off = self.disk.is_off();
+        let may_stop = trouble.may_stop() && (is_off || self.disk.faults_met() > met);
         self.report.stopped += u32::from(is_poisoned);
-        if is_poisoned && !is_off && !is_closed && !trouble.may_stop() {
+        if is_poisoned && !is_off && !is_closed && !may_stop {
             return Err(format!("the database has stopped: {:?}", db.sync()));
         }
         if !is_poisoned {
@@ -343,11 +352,27 @@ impl Lives {
         }
         match self.random.below(4) {
             _ if killed.is_some() => drop(db),
-            0 if !is_off => match db.close(Duration::from_secs(1)) {
-                // What background work met just before may come out here.
-                Err(error) if !is_poisoned && !trouble.may_stop() => return Err(format!("close: {error} ({error:?})")),
-                _ => {}
-            },
+            0 if !is_off => {
+                let met = self.disk.faults_met();
+                if one_in(&mut self.random, 3) {
+                    let at = self.disk.ops() + self.random.below(20);
+                    let kind = one_of(&mut self.random, &[FaultKind::Crash, FaultKind::Eio, FaultKind::Enospc]);
+                    self.disk.inject(Fault { at, kind, sticky: one_in(&mut self.random, 2) });
+                }
+                let closed = db.close(Duration::from_secs(1));
+                let has_struck = self.disk.is_off() || self.disk.faults_met() > met;
+                self.disk.clear_faults();
+                match closed {
+                    // What background work met just before may come out here.
+                    Err(error) if !is_poisoned && !may_stop && !has_struck => {
+                        return Err(format!("close: {error} ({error:?})"));
+                    }
+                    _ => drop(db),
+                }
+                if self.disk.is_off() {
+                    self.lose_power();
+                }
+            }
             1 if !is_off => drop(db),
             _ => {
                 self.disk.power_off();

@@ -31,6 +31,8 @@ mod run;
 #[cfg(foreshore_sim)]
 mod session;
 #[cfg(foreshore_sim)]
+mod shared;
+#[cfg(foreshore_sim)]
 mod work;
 
 #[cfg(foreshore_sim)]

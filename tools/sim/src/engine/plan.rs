@@ -3,8 +3,8 @@
 use super::history::Level;
 use crate::Random;
 use foreshore::{
-    BufferKind, Durability, EarlyRelease, GroupPolicy, Growth, IntentKind, Isolation, Options, ReplacementKind,
-    StatusKind, TxnOptions, WaitKind,
+    BufferKind, DoublewriteKind, Durability, EarlyRelease, GroupPolicy, Growth, IntentKind, Isolation, Options,
+    ReplacementKind, StatusKind, TxnOptions, WaitKind,
 };
 use foreshore_io::sim::{FaultKind, Persist};
 use foreshore_io::{Fs, Sim};
@@ -60,6 +60,7 @@ fn drawn(options: Options, random: &mut Random) -> Options {
         .intents(one_of(random, &[IntentKind::Table, IntentKind::Fastpath, IntentKind::Fastpath]))
         .early_release(one_of(random, &RELEASES))
         .growth(one_of(random, &[Growth::Inline, Growth::Ahead, Growth::Ahead]))
+        .doublewrite(one_of(random, &[DoublewriteKind::Auto, DoublewriteKind::Auto, DoublewriteKind::On]))
         .profile(one_in(random, 8));
     // Half of the runs have the default, the other kinds are for measurements.
     if one_in(random, 2) {
@@ -87,19 +88,35 @@ fn drawn(options: Options, random: &mut Random) -> Options {
 }
 
 /// How a transaction runs.
-pub(super) fn txn_options(random: &mut Random) -> (TxnOptions, Level, bool) {
-    let (isolation, level) = one_of(
-        random,
-        &[
-            (Isolation::Serializable, Level::Serializable),
-            (Isolation::Serializable, Level::Serializable),
-            (Isolation::Snapshot, Level::Snapshot),
-            (Isolation::ReadCommitted, Level::ReadCommitted),
-        ],
-    );
-    let is_relaxed = one_in(random, 5);
-    let durability = if is_relaxed { Durability::Relaxed } else { Durability::Durable };
-    (TxnOptions::new().isolation(isolation).durability(durability).label("session"), level, is_relaxed)
+pub(super) struct TxnPlan {
+    pub(super) options: TxnOptions,
+    pub(super) level: Level,
+    pub(super) is_relaxed: bool,
+    /// Whether its time is so short that it may be over in any wait.
+    pub(super) is_hasty: bool,
+}
+
+impl TxnPlan {
+    pub(super) fn draw(random: &mut Random) -> Self {
+        let (isolation, level) = one_of(
+            random,
+            &[
+                (Isolation::Serializable, Level::Serializable),
+                (Isolation::Serializable, Level::Serializable),
+                (Isolation::Snapshot, Level::Snapshot),
+                (Isolation::ReadCommitted, Level::ReadCommitted),
+            ],
+        );
+        let is_relaxed = one_in(random, 5);
+        let durability = if is_relaxed { Durability::Relaxed } else { Durability::Durable };
+        let mut options = TxnOptions::new().isolation(isolation).durability(durability).label("session");
+        let is_hasty = one_in(random, 8);
+        if is_hasty {
+            let time = Duration::from_micros(one_of(random, &[0, 50, 2_000]));
+            options = if one_in(random, 2) { options.lock_timeout(time) } else { options.deadline(time) };
+        }
+        Self { options, level, is_relaxed, is_hasty }
+    }
 }
 
 /// What goes wrong in one life of the database.

@@ -4,8 +4,9 @@ use super::device;
 use super::history::{Level, NEVER, Outcome, Row, Step, TABLES, Txn};
 use super::plan::{one_in, one_of};
 use super::rows::{key, key_number, value, value_number};
-use super::session::{Session, Stop};
-use foreshore::{Csn, Error, Locked, ReadOptions, RowLock, Savepoint, Table, TableDef, Transaction};
+use super::session::Session;
+use super::shared::Stop;
+use foreshore::{Csn, Error, Locked, ReadOptions, ReadTransaction, RowLock, Savepoint, Table, TableDef, Transaction};
 use std::time::Duration;
 
 /// A choice of [`Session::write`].
@@ -85,7 +86,10 @@ impl Session<'_> {
                 let number = self.shared.moment();
                 match open.insert_new(&bytes[..], &value(number)[..]) {
                     Ok(()) => (None, Some(number)),
-                    Err(Error::KeyExists { .. }) => return Ok(()),
+                    Err(Error::KeyExists { .. }) => {
+                        steps.push(Step::Presence { row, is_there: true });
+                        return Ok(());
+                    }
                     Err(error) => return Err(error.into()),
                 }
             }
@@ -106,9 +110,13 @@ impl Session<'_> {
         let found = if !is_locked {
             open.get(&bytes[..])?
         } else {
-            match self.random.below(3) {
+            match self.random.below(4) {
                 0 => open.get_for_update(&bytes[..])?,
                 1 => open.get_for_share(&bytes[..])?,
+                2 => match open.get_locked(&bytes[..], RowLock::update().no_wait())? {
+                    Locked::Row(found) => Some(found),
+                    Locked::Absent | Locked::Skipped => return Ok(()),
+                },
                 _ => match open.get_locked(&bytes[..], RowLock::update().skip_locked())? {
                     Locked::Row(found) => Some(found),
                     // Of a row that is absent nothing is locked.
@@ -170,8 +178,25 @@ impl Session<'_> {
     /// Reads by a snapshot of what is durable.
     pub(super) fn read(&mut self) -> Result<(), Stop> {
         let begin = self.shared.moment();
-        let tx = self.shared.db.read_with(ReadOptions::new().label("reader"));
+        let options = ReadOptions::new().label("reader");
+        let is_latest = one_in(&mut self.random, 4);
+        let (options, level) = if is_latest { (options.latest(), Level::Snapshot) } else { (options, Level::Durable) };
+        let tx = self.shared.db.read_with(options);
         let mut steps = Vec::new();
+        let read = self.read_rows(&tx, &mut steps);
+        let ended = self.shared.moment();
+        let outcome = Outcome::Aborted;
+        self.shared.txns.lock().push(Txn { level, begin, ended, answered: NEVER, durable: NEVER, outcome, steps });
+        read?;
+        let ticket = tx.finish()?;
+        let waited = ticket.wait();
+        if waited.is_ok() && !is_latest {
+            self.note_durable(ticket.csn());
+        }
+        waited.map_err(Stop::from)
+    }
+
+    fn read_rows(&mut self, tx: &ReadTransaction, steps: &mut Vec<Step>) -> Result<(), Stop> {
         // One in three stays long enough for others to replace and purge what it sees, and to drop the tables.
         let rounds = if one_in(&mut self.random, 3) { 4 + self.random.below(20) } else { 1 + self.random.below(4) };
         for round in 0..rounds {
@@ -181,7 +206,11 @@ impl Session<'_> {
             let table = self.random.below(4) as u8;
             let open = match tx.open(Raw::new(TABLES[usize::from(table)])) {
                 Ok(open) => open,
-                Err(Error::NoTable { .. }) => continue,
+                Err(Error::NoTable { .. }) => {
+                    let (keys, rows) = (0..u16::MAX, Vec::new());
+                    steps.push(Step::Scan { table, keys, rows, is_backward: false, is_whole: true, skips: false });
+                    continue;
+                }
                 Err(error) => return Err(error.into()),
             };
             if table != 3 && one_in(&mut self.random, 2) {
@@ -202,21 +231,7 @@ impl Session<'_> {
                 steps.push(Step::Read { row: (table, number), found, is_locked: false });
             }
         }
-        let ticket = tx.finish()?;
-        let waited = ticket.wait();
-        if waited.is_ok() {
-            self.note_durable(ticket.csn());
-        }
-        let outcome = Outcome::Aborted;
-        self.shared.txns.lock().push(Txn {
-            level: Level::Durable,
-            begin,
-            answered: NEVER,
-            durable: NEVER,
-            outcome,
-            steps,
-        });
-        waited.map_err(Stop::from)
+        Ok(())
     }
 }
 
@@ -225,7 +240,7 @@ fn changes(steps: &[Step]) -> usize {
     steps.iter().fold(0, |count, step| match step {
         Step::Write { .. } | Step::Drop { .. } => count + 1,
         Step::Back { changes } => *changes,
-        Step::Read { .. } | Step::Scan { .. } => count,
+        Step::Read { .. } | Step::Presence { .. } | Step::Scan { .. } => count,
     })
 }
 
