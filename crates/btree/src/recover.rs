@@ -247,15 +247,16 @@ impl Trees {
         let tree = self.tree(entry.table, lock.root);
         let mut leaf: ExclusiveGuard<'_> = tree.find(&mut Structure::of_undo(context), lock.key, 0, 0)?;
         let mut holder = Xid::ZERO;
+        let former = RowHeader { undo: entry.next.bits(), ..RowHeader::from_owner(lock.old_owner) };
         tree.edit_header(&mut leaf, lock.key, |old| {
             holder = old.xid;
-            RowHeader { undo: entry.next.bits(), ..RowHeader::from_owner(lock.old_owner) }
+            if holder == context.xid() { former } else { old }
         })?;
-        if RowHeader::from_owner(lock.old_owner).is_ghost() {
-            tree.note_ghost(leaf.pid(), lock.key);
-        }
         if holder != context.xid() {
             return Err(self.corrupted(leaf.pid(), "a locked row has another owner"));
+        }
+        if former.is_ghost() {
+            tree.note_ghost(leaf.pid(), lock.key);
         }
         leaf.mark_dirty();
         Ok(())
