@@ -11,8 +11,14 @@ mod minimize;
 
 #[cfg(foreshore_sim)]
 use foreshore_sim::engine::{self, Wanted, part};
+#[cfg(foreshore_sim)]
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
+
+/// One in so many seeds is run twice.
+#[cfg(foreshore_sim)]
+const REPEATED_ONE_IN: u64 = 20;
 
 const USAGE: &str = "\
 foreshore-sim --seeds N [--from S] [--jobs J] [--state FILE]   runs N seeds; FILE remembers how far it came
@@ -141,7 +147,7 @@ fn run(asked: &Asked) -> Result<bool, String> {
         return fleet::run(&std::env::current_exe().map_err(|error| error.to_string())?, asked);
     }
     for line in std::io::stdin().lock().lines() {
-        match engine::run(wanted(&line.map_err(|error| error.to_string())?)?) {
+        match run_and_repeat(wanted(&line.map_err(|error| error.to_string())?)?) {
             Ok(report) => {
                 let engine::Report { summary, txns, commits, starts, losses, nested, stopped } = report;
                 println!("ok {txns} {commits} {starts} {losses} {nested} {stopped} trace {:x}", summary.trace);
@@ -154,6 +160,22 @@ fn run(asked: &Asked) -> Result<bool, String> {
         }
     }
     Ok(true)
+}
+
+/// Runs a seed, and one in so many a second time, which must be the same.
+#[cfg(foreshore_sim)]
+fn run_and_repeat(wanted: Wanted) -> Result<engine::Report, engine::Failure> {
+    let report = engine::run(wanted.clone())?;
+    if !wanted.seed.is_multiple_of(REPEATED_ONE_IN) || wanted.only.is_some() {
+        return Ok(report);
+    }
+    let again = engine::run(wanted)?.summary.trace;
+    let first = report.summary.trace;
+    if again != first {
+        let why = format!("it was not the same again: its trace was {first:x}, and is {again:x}");
+        return Err(engine::Failure { why, parts: BTreeSet::new() });
+    }
+    Ok(report)
 }
 
 /// The run that a line asks for: `SEED`, or `SEED SCHEDULE PARTS`.
