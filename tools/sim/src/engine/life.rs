@@ -141,7 +141,7 @@ impl Lives {
                 let at = self.disk.ops() + random.below(among);
                 self.disk.inject(Fault { at, kind: FaultKind::Crash, sticky: false });
             }
-            let options = plan::options(random, &self.disk);
+            let options = plan::options(random, &self.disk, self.prepared.len());
             self.say(|| format!("start {}: {options:?}", self.report.starts));
             let opened = options.open(DIR);
             schedule::progress();
@@ -357,6 +357,7 @@ impl Lives {
                 if one_in(&mut self.random, 3) {
                     let at = self.disk.ops() + self.random.below(20);
                     let kind = one_of(&mut self.random, &[FaultKind::Crash, FaultKind::Eio, FaultKind::Enospc]);
+                    let kind = if self.is_buffered { plan::in_cache(kind) } else { kind };
                     self.disk.inject(Fault { at, kind, sticky: one_in(&mut self.random, 2) });
                 }
                 let closed = db.close(Duration::from_secs(1));

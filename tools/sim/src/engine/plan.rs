@@ -21,6 +21,8 @@ const BUFFERS: [BufferKind; 8] = [
     BufferKind::Laser,
     BufferKind::Lanes,
 ];
+/// Half of the transactions that may run at once, at least.
+const FEW: usize = 6;
 const RELEASES: [EarlyRelease; 3] = [EarlyRelease::Off, EarlyRelease::SharedOnly, EarlyRelease::Full];
 
 /// The time that a transaction waits for a lock: longer than one waits for space while it holds locks.
@@ -36,8 +38,17 @@ pub(super) fn one_in(random: &mut Random, count: u64) -> bool {
     random.below(count) == 0
 }
 
-/// Options of the database, drawn anew at each start; the plainest without `random`.
-pub(super) fn options(random: Option<Random>, disk: &Sim) -> Options {
+/// A fault of a write, as one of the write-back.
+pub(super) const fn in_cache(kind: FaultKind) -> FaultKind {
+    match kind {
+        FaultKind::Eio => FaultKind::LateEio,
+        FaultKind::Enospc => FaultKind::LateEnospc,
+        other => other,
+    }
+}
+
+/// Options of the database, drawn anew at each start; the plainest without `random`. So many transactions are prepared in it.
+pub(super) fn options(random: Option<Random>, disk: &Sim, prepared: usize) -> Options {
     let options = Options::new()
         .memory_limit(16 << 20)
         .segment_bytes(64 << 10)
@@ -45,7 +56,11 @@ pub(super) fn options(random: Option<Random>, disk: &Sim) -> Options {
         .lock_timeout(LOCK_TIMEOUT)
         .fs(Arc::new(disk.clone()) as Arc<dyn Fs>);
     match random {
-        Some(mut random) => drawn(options, &mut random),
+        Some(mut random) => {
+            let options = drawn(options, &mut random);
+            // Others run beside them.
+            if prepared > FEW { options.max_transactions(FEW + prepared) } else { options }
+        }
         None => options,
     }
 }
@@ -54,7 +69,7 @@ fn drawn(options: Options, random: &mut Random) -> Options {
     let mut options = options
         .memory_limit(one_of(random, &[4 << 20, 4 << 20, 6 << 20, 16 << 20]))
         .log_budget(one_of(random, &[256 << 10, 256 << 10, 1 << 20]))
-        .max_transactions(one_of(random, &[64, 64, 1024, 12]))
+        .max_transactions(one_of(random, &[64, 64, 1024, 2 * FEW]))
         .replacement(one_of(random, &ReplacementKind::ALL))
         .status(one_of(random, &StatusKind::ALL))
         .intents(one_of(random, &[IntentKind::Table, IntentKind::Fastpath, IntentKind::Fastpath]))

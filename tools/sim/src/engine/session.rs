@@ -189,6 +189,11 @@ impl<'s> Session<'s> {
                 txn.outcome = Outcome::Prepared(name);
                 Ok(())
             }
+            // It has more locks than the log takes in a record, and is rolled back.
+            Err(Error::ValueTooLarge { .. }) => {
+                list.remove(&name);
+                Ok(())
+            }
             Err(error) => {
                 if unless_retryable(&error) == Outcome::Unknown && !matches!(error, Error::DiskFull { .. }) {
                     txn.outcome = Outcome::PreparedUnknown(name);
