@@ -26,12 +26,14 @@ pub const LONG: TableDef<'static, &[u8], &[u8]> = TableDef::new("long");
 pub fn options(fs: Arc<dyn Fs>) -> Options {
     Options::new()
         .memory_limit(4 << 20)
-        .segment_bytes(64 << 10)
+        .lab(|lab| lab.segment_bytes = 64 << 10)
         .log_budget(256 << 10)
         .max_transactions(16)
         .lock_timeout(Duration::from_millis(1))
-        .background(false)
-        .fs(fs)
+        .lab(|lab| {
+            lab.background = false;
+            lab.fs = Some(fs);
+        })
 }
 
 /// A database at rest, and where its structures are.

@@ -6,8 +6,8 @@ use crate::{
 };
 
 /// Folder under `crates/` and the layers it may use besides `base` and `sync`, lowest first. A new edge is a decision:
-/// its commit says why.
-const LAYERS: [(&str, &[&str]); 11] = [
+/// its commit says why. The last row is the folder `classics` beside `crates/`: only tests of the engine may use it.
+const LAYERS: [(&str, &[&str]); 12] = [
     ("base", &[]),
     ("sync", &[]),
     ("io", &[]),
@@ -19,7 +19,11 @@ const LAYERS: [(&str, &[&str]); 11] = [
     ("btree", &["wal", "buffer", "space", "lock", "txn"]),
     ("recovery", &["io", "wal", "buffer", "space", "txn"]),
     ("db", &["io", "wal", "lock", "buffer", "space", "txn", "btree", "recovery"]),
+    (CLASSICS, &["io", "wal", "lock", "space", "txn"]),
 ];
+
+/// The published designs that the engine's own are compared with.
+const CLASSICS: &str = "classics";
 
 /// Crates from outside that the engine may build on.
 const OUTSIDE: [&str; 4] = ["crc32c", "crossbeam-utils", "io-uring", "rustix"];
@@ -29,7 +33,7 @@ pub(crate) fn check(manifests: &[Manifest]) -> Vec<Finding> {
 }
 
 fn check_one(manifest: &Manifest) -> Vec<Finding> {
-    let Some(folder) = manifest.path.strip_prefix("crates/").and_then(|rest| rest.strip_suffix("/Cargo.toml")) else {
+    let Some(folder) = folder(&manifest.path) else {
         return Vec::new();
     };
     let Some(own) = position(folder) else {
@@ -38,6 +42,7 @@ fn check_one(manifest: &Manifest) -> Vec<Finding> {
     let mut findings = Vec::new();
     for dependency in &manifest.dependencies {
         let complain = match (layer_of(&dependency.name), dependency.kind) {
+            (Some(CLASSICS), Kind::Dev) => None,
             (Some(layer), Kind::Dev) => (position(layer).is_none_or(|at| at >= own))
                 .then(|| format!("tests of {folder} use {layer}, which lies above it")),
             (Some(layer), _) => {
@@ -54,6 +59,12 @@ fn check_one(manifest: &Manifest) -> Vec<Finding> {
         findings.extend(complain.map(|message| Finding::new(&manifest.path, dependency.line, message)));
     }
     findings
+}
+
+/// The layer that a manifest belongs to; `None` of a tool.
+fn folder(path: &str) -> Option<&str> {
+    let folder = path.strip_suffix("/Cargo.toml")?;
+    if folder == CLASSICS { Some(folder) } else { folder.strip_prefix("crates/") }
 }
 
 fn position(layer: &str) -> Option<usize> {
@@ -111,8 +122,23 @@ mod tests {
 
     #[test]
     fn tests_do_not_reach_up_either() {
+        assert!(messages("txn", "[dev-dependencies]\nforeshore-classics = {}\n").is_empty());
+        assert_eq!(messages("txn", "[dependencies]\nforeshore-classics = {}\n").len(), 1);
         assert_eq!(messages("wal", "[dev-dependencies]\nforeshore-buffer = {}\n").len(), 1);
         assert!(messages("recovery", "[dev-dependencies]\nforeshore-btree = {}\n").is_empty());
+    }
+
+    #[test]
+    fn only_tests_use_the_classics() {
+        assert!(messages("wal", "[dev-dependencies]\nforeshore-classics = {}\n").is_empty());
+        let found = messages("wal", "[dependencies]\nforeshore-classics = {}\n");
+        assert_eq!(found, ["edge wal -> classics is not in the table of layers"]);
+        let classics = |text| check(&[Manifest::new("classics/Cargo.toml", text)]).len();
+        assert_eq!(classics("[dependencies]\nforeshore-wal = {}\nforeshore-sync = {}\n"), 0);
+        assert_eq!(classics("[dependencies]\nforeshore = {}\n"), 1);
+        assert_eq!(classics("[dependencies]\ntokio = \"1\"\n"), 1);
+        let tool = Manifest::new("tools/bench/Cargo.toml", "[dependencies]\nforeshore-classics = {}\n");
+        assert!(check(&[tool]).is_empty());
     }
 
     #[test]

@@ -61,7 +61,10 @@ mod tests {
     use super::*;
 
     fn count(text: &str) -> usize {
-        check(&Source::new("crates/wal/src/x.rs", text)).len()
+        let [engine, classics] =
+            ["crates/wal", "classics"].map(|folder| check(&Source::new(&format!("{folder}/src/x.rs"), text)).len());
+        assert_eq!(engine, classics);
+        engine
     }
 
     #[test]

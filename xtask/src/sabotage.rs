@@ -103,9 +103,10 @@ fn places(tree: &Tree, defects: &[Defect]) -> BTreeMap<String, String> {
     defects.iter().filter_map(place).collect()
 }
 
-/// The sources of the engine among files.
+/// The sources of the engine and the classics among files.
 fn engine<'t>(files: impl Iterator<Item = (&'t str, &'t str)>) -> impl Iterator<Item = (&'t str, &'t str)> {
-    files.filter(|(path, _)| path.starts_with("crates/") && path.contains("/src/") && path.ends_with(".rs"))
+    let is_engine = |path: &str| path.starts_with("crates/") || path.starts_with("classics/");
+    files.filter(move |(path, _)| is_engine(path) && path.contains("/src/") && path.ends_with(".rs"))
 }
 
 /// Findings where the list, the engine and the document differ.

@@ -26,9 +26,14 @@ impl Source {
         Self { path: path.to_owned(), code, comments, test_lines }
     }
 
-    /// The layer's folder under `crates/`, if the file belongs to the engine.
+    /// The layer's folder under `crates/` if the file belongs to the engine, or `classics`.
     pub(crate) fn layer(&self) -> Option<&str> {
-        self.path.strip_prefix("crates/")?.split('/').next()
+        let mut folders = self.path.split('/');
+        match folders.next()? {
+            "crates" => folders.next(),
+            "classics" => Some("classics"),
+            _ => None,
+        }
     }
 
     /// Lines of code with their numbers, tests left out.
@@ -279,6 +284,14 @@ mod tests {
         assert!(Source::new("crates/x/tests/a.rs", "fn a() {}").is_test(1));
         assert!(Source::new("crates/x/src/foo/tests.rs", "fn a() {}").is_test(1));
         assert!(!Source::new("crates/x/src/foo.rs", "fn a() {}").is_test(1));
+    }
+
+    #[test]
+    fn the_engine_and_the_classics_have_layers() {
+        let layer = |path| Source::new(path, "").layer().map(str::to_owned);
+        assert_eq!(layer("crates/wal/src/lib.rs").as_deref(), Some("wal"));
+        assert_eq!(layer("classics/src/log_buffers/faa.rs").as_deref(), Some("classics"));
+        assert_eq!(layer("tools/bench/src/lib.rs"), None);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! What a record does to one page. Running, redo and compensation all come through [`apply`], so a page that is
+//! What a record does to one page. Redo and compensation come through [`apply`], and so does every change at run time but that of one
+//! row: the writer knows where its row is, and calls the same edits of [`node`] that [`apply`] calls after a search. So a page that is
 //! recovered is the page that was.
 
 use crate::format::{HAS_HIGH, INCOMPLETE, RowHeader};
@@ -112,11 +113,13 @@ fn apply_row(change: RowChange<'_>, page: &mut impl PageMut) -> Result<(), Damag
         TreeKind::RowWrite => {
             let row = RowWrite::decode(change.body)?;
             let Delta { prefix, old, new } = row.delta;
-            write_row(page, row.key, row.owner, (prefix, old.len(), new))
+            let at = leaf.search(row.key)?.map_err(|_| NO_ROW)?;
+            node::splice_value(page, at, RowHeader::from_owner(row.owner), (prefix, old.len(), new))
         }
         TreeKind::RowRestore => {
             let row = RowRestore::decode(change.body)?;
-            write_row(page, row.key, row.owner, (row.prefix, row.cut, row.middle))
+            let at = leaf.search(row.key)?.map_err(|_| NO_ROW)?;
+            node::splice_value(page, at, RowHeader::from_owner(row.owner), (row.prefix, row.cut, row.middle))
         }
         TreeKind::RowErase => {
             let at = leaf.search(decode_erase(change.body)?)?.map_err(|_| NO_ROW)?;
@@ -124,22 +127,6 @@ fn apply_row(change: RowChange<'_>, page: &mut impl PageMut) -> Result<(), Damag
         }
         _ => Err(UNKNOWN),
     }
-}
-
-fn write_row(
-    page: &mut impl PageMut,
-    key: &[u8],
-    owner: u64,
-    (prefix, cut, middle): (usize, usize, &[u8]),
-) -> Result<(), Damage> {
-    let leaf = Node::parse(page.bytes())?;
-    let at = leaf.search(key)?.map_err(|_| NO_ROW)?;
-    let header = RowHeader::from_owner(owner);
-    if cut == 0 && middle.is_empty() {
-        return node::set_header(page, at, header);
-    }
-    let value = Delta::splice(leaf.row(at)?.value, prefix, cut, middle)?;
-    node::replace_value(page, at, header, &value)
 }
 
 /// The left node keeps its first entries, and knows the right one as its sibling.

@@ -169,7 +169,7 @@ impl Trees {
                 Err(error) => return Err(error),
             }
         }
-        let lsn = self.pool().shared(create.root)?.lsn();
+        let lsn = table.leave_page(create.root)?;
         let map = self.space().map_page(create.root, context.session(), Purpose::Rollback)?;
         let freed = FreedRoot { root: create.root, map: &map, lsn };
         self.undo_row(context, entry, create.row, Some(freed))?;

@@ -98,8 +98,11 @@ impl Tree {
 
 fn next_separator<P: PageRead>(node: &NodeView<P>, key: &[u8]) -> Result<Option<Vec<u8>>, Damage> {
     let at = node.entries_to(Goal::At(key))?;
-    if at < node.len() {
-        return node.copy_key(at).map(Some);
-    }
-    Ok(if node.has_high() { Some(node.copy_high()?) } else { None })
+    let found = match at < node.len() {
+        true => node.copy_key(at)?,
+        false if node.has_high() => node.copy_high()?,
+        false => return Ok(None),
+    };
+    // The search may have been led by a head that is not that of its key.
+    if found.as_slice() > key { Ok(Some(found)) } else { Err("a separator is not above the keys before it") }
 }

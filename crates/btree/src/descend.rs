@@ -312,6 +312,9 @@ impl Tree {
         reading: Reading,
     ) -> Result<G, Halt> {
         let child = self.sound(&above, self.node(&above)?.child_toward(goal))?;
+        // Its latch would be waited for by the thread that holds it.
+        let leads_down = if child == above.pid() { Err("a node leads to itself") } else { Ok(()) };
+        self.sound(&above, leads_down)?;
         let guard = led_to(&above, G::try_fix(self.pool(), child, reading))?;
         drop(above);
         self.move_right(guard.ok_or(Halt::Missing(child, level))?, goal, level, report, reading)

@@ -14,12 +14,13 @@
 
 use crate::descend::Unlinked;
 use crate::format::{LEAF_HEADER, MAX_LEVEL, SLOT};
+use crate::merge::expire;
 use crate::record::{DropTable, RowChange, TreeKind};
 use crate::recover::{GHOST_BODY, to_ghost};
 use crate::tree::{Structure, Tree, record};
 use foreshore_base::codec::Put;
 use foreshore_base::limits::MAX_KEY;
-use foreshore_base::{Csn, Error, PageId, Result};
+use foreshore_base::{Csn, Error, Lsn, PageId, Result};
 use foreshore_buffer::{ExclusiveGuard, Pinned, SharedGuard, change_cost};
 use foreshore_lock::{TableMode, Target};
 use foreshore_txn::Txn;
@@ -72,7 +73,7 @@ impl Tree {
     pub fn end_table(&self, txn: &mut Txn, key: &[u8], table: &Self, dropped: Csn) -> Result<()> {
         self.lock(txn, TableMode::IntentExclusive)?;
         let structure = &mut Structure::of_freeing(txn);
-        let lsn = table.named(self.pool().shared(table.root))?.lsn();
+        let lsn = table.named(self.leave_page(table.root))?;
         let map = self.trees.space().map_page(table.root, structure.session, structure.purpose)?;
         let mut erase = Vec::new();
         erase.put_short_bytes(key);
@@ -169,7 +170,7 @@ impl Tree {
     pub(crate) fn free_last(&self, structure: &mut Structure<'_>, dep: Dep) -> Result<bool> {
         let Some((parent, child)) = self.last_leaf(structure)? else { return Ok(false) };
         let map = self.trees.space().map_page(child, structure.session, structure.purpose)?;
-        let freed = self.named(self.pool().shared(child))?.lsn();
+        let freed = self.named(self.leave_page(child))?;
         structure.reserve(change_cost(2, 8))?;
         {
             let (mut parent, mut map) = (parent.exclusive(), map.exclusive());
@@ -179,6 +180,13 @@ impl Tree {
         }
         self.trees.space().give_back(child);
         Ok(true)
+    }
+
+    /// Returns the stamp of a page that is about to be free. What threads know of the page counts no more.
+    pub(crate) fn leave_page(&self, pid: PageId) -> Result<Lsn> {
+        let mut page = self.pool().exclusive(pid)?;
+        expire(&mut page);
+        Ok(page.lsn())
     }
 
     /// The last leaf of the tree and its parent; `None` if the root is the only page.

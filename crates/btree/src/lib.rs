@@ -39,6 +39,7 @@ mod purge;
 mod queue;
 mod record;
 mod recover;
+mod row;
 mod sound;
 mod split;
 mod take_over;

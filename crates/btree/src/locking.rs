@@ -20,10 +20,7 @@ impl Tree {
     /// Otherwise as [`get`](Self::get), or as [`put`](Self::put) for an update.
     pub fn get_locked(&self, txn: &mut Txn, key: &[u8], lock: RowLock, out: &mut Vec<u8>) -> Result<Locked<()>> {
         match lock.strength() {
-            Strength::Update => {
-                let found = self.lock_row(txn, key, Intent::Lock, lock.on_conflict())?;
-                Ok(found.map(|value| *out = value))
-            }
+            Strength::Update => self.lock_row(txn, key, Intent::Lock, lock.on_conflict(), out),
             Strength::Share => {
                 let (found, xid) = self.get_shared(txn, key, lock.on_conflict(), out)?;
                 if found != Locked::Skipped {

@@ -342,7 +342,7 @@ pub(crate) fn is_open(right: &Node<'_>) -> bool {
 }
 
 /// Ends what readers without a latch may know of a page that is free now.
-fn expire(page: &mut ExclusiveGuard<'_>) {
+pub(crate) fn expire(page: &mut ExclusiveGuard<'_>) {
     if !mutant("btree: a page is freed behind its readers") {
         page.expire_reads();
     }

@@ -131,14 +131,14 @@ impl<'a> RowInsert<'a> {
         })
     }
 
-    /// On its way to the log.
-    pub(crate) fn logged(&self) -> Logged {
-        let mut bytes = Vec::with_capacity(2 * (FIXED + self.key.len()) + self.value.len());
-        self.encode(&mut bytes);
+    /// Encodes record and undo into `bytes`, which is empty.
+    pub(crate) fn logged<'b>(&self, bytes: &'b mut Vec<u8>) -> Logged<'b> {
+        self.encode(bytes);
         let undo_at = bytes.len();
         bytes.put_u64(self.root.0);
         bytes.put_short_bytes(self.key);
-        Logged { kind: TreeKind::RowInsert, undo_kind: TreeKind::RowErase, bytes, undo_at, grows: 0 }
+        let (body, undo) = bytes.split_at(undo_at);
+        Logged { kind: TreeKind::RowInsert, undo_kind: TreeKind::RowErase, body, undo, grows: 0 }
     }
 }
 
@@ -171,15 +171,15 @@ impl<'a> RowWrite<'a> {
         })
     }
 
-    /// On its way to the log.
-    pub(crate) fn logged(&self) -> Logged {
-        let mut bytes = Vec::with_capacity(2 * (FIXED + self.key.len() + self.delta.old.len()) + self.delta.new.len());
-        self.encode(&mut bytes);
+    /// Encodes record and undo into `bytes`, which is empty.
+    pub(crate) fn logged<'b>(&self, bytes: &'b mut Vec<u8>) -> Logged<'b> {
+        self.encode(bytes);
         let undo_at = bytes.len();
         bytes.put_u64(self.root.0);
-        self.restore().encode(&mut bytes);
+        self.restore().encode(bytes);
         let grows = self.delta.old.len().saturating_sub(self.delta.new.len());
-        Logged { kind: TreeKind::RowWrite, undo_kind: TreeKind::RowRestore, bytes, undo_at, grows }
+        let (body, undo) = bytes.split_at(undo_at);
+        Logged { kind: TreeKind::RowWrite, undo_kind: TreeKind::RowRestore, body, undo, grows }
     }
 
     /// Where the old middle is in the undo.
@@ -194,26 +194,17 @@ impl<'a> RowWrite<'a> {
     }
 }
 
-/// Fixed part of the body of a row change, generously.
-const FIXED: usize = 48;
-
-/// A change of a row on its way to the log: the body of its record, and what undo in memory keeps of it, which is the root and
-/// the body of the compensation.
-pub(crate) struct Logged {
+/// A change of a row, encoded for the log and for undo.
+pub(crate) struct Logged<'b> {
     pub(crate) kind: TreeKind,
-    /// Of the compensation.
+    /// Kind of the compensation.
     pub(crate) undo_kind: TreeKind,
-    bytes: Vec<u8>,
-    undo_at: usize,
-    /// Bytes that the row grows by when the change is taken back.
+    /// Body of the record.
+    pub(crate) body: &'b [u8],
+    /// What undo in memory keeps: the root and the body of the compensation.
+    pub(crate) undo: &'b [u8],
+    /// Bytes that the row grows by when the change is rolled back.
     pub(crate) grows: usize,
-}
-
-impl Logged {
-    /// The body, and the undo.
-    pub(crate) fn parts(&self) -> (&[u8], &[u8]) {
-        self.bytes.split_at(self.undo_at)
-    }
 }
 
 /// Body of [`TreeKind::RowRestore`].

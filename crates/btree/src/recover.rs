@@ -102,11 +102,12 @@ impl ResourceManager for Trees {
     fn undo(&self, context: &mut UndoContext<'_>, entry: &UndoEntry<'_>) -> Result<bool> {
         let mut undone = self.undo_entry(context, entry);
         while let Err(error @ Error::Corrupted { .. }) = undone {
-            let may_pass = entry.lsn > Lsn::ZERO && entry.keep.is_none();
-            let Some((root, key)) = place_of(entry).filter(|_| may_pass) else { return Err(error) };
+            let Some((root, key)) = place_of(entry).filter(|_| entry.keep.is_none()) else { return Err(error) };
             let is_at_restart = context.is_at_restart();
             undone = match self.tree(entry.table, root).meet_damage(context.session(), key, error, is_at_restart)? {
                 Row::TryAgain => self.undo_entry(context, entry),
+                // The log knows nothing of a lock.
+                Row::Lost if entry.lsn == Lsn::ZERO => Ok(false),
                 Row::Lost => context.pass_for_good(entry).map(|()| false),
             };
         }
@@ -140,6 +141,7 @@ impl ResourceManager for Trees {
 fn place_of<'a>(entry: &UndoEntry<'a>) -> Option<(PageId, &'a [u8])> {
     let change = match TreeKind::from_number(entry.kind)? {
         TreeKind::CreateTable => CreateTable::decode(entry.body).ok()?.row,
+        TreeKind::RowLock => return RowLock::decode(entry.body).ok().map(|lock| (lock.root, lock.key)),
         kind => RowChange { kind, body: entry.body },
     };
     Compensation::of(change).ok().map(|way| (way.root, way.key))

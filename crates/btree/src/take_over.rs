@@ -17,6 +17,9 @@ use foreshore_space::{CATALOGUE_ROOT, Purpose};
 use foreshore_txn::{Before, LoggedChange, TakeOver, UndoPtr, Undoable};
 use std::collections::{HashMap, HashSet};
 
+/// Table and key of a row.
+type RowKey<'a> = (TableId, &'a [u8]);
+
 /// A change as undo in memory has it.
 struct Change<'a> {
     logged: &'a LoggedChange,
@@ -33,7 +36,8 @@ struct Change<'a> {
     cut: usize,
     /// What was there before.
     old: &'a [u8],
-    /// The value before, unless the row was deleted.
+    /// The value before, unless the row was deleted. Empty where that was one of this transaction and an older change of the row comes
+    /// before: no reader sees it, and a value for each change of a large row would be many times the undo.
     value: Vec<u8>,
     /// The table whose row in the catalogue it is.
     creates: Option<TableId>,
@@ -71,6 +75,11 @@ impl<'a> Change<'a> {
         let row = Self::of_row(logged, create.row, (was, is))?;
         let body = rename(kind, &logged.body, (was, is))?;
         Ok(Self { kind, body, root: CATALOGUE_ROOT, creates: Some(create.table), ..row })
+    }
+
+    /// Whether the row before was one of this transaction, which has `xid` in rows.
+    fn is_on_own(&self, xid: Xid) -> bool {
+        self.header.is_some_and(|header| header.xid == xid)
     }
 
     /// Whether the row is locked and not changed, which no record but the prepare says.
@@ -159,37 +168,46 @@ impl Trees {
         // Locks come before all changes, and a rollback to them finds the tables gone that the transaction has created.
         let created: HashSet<TableId> = changes.iter().filter_map(|change| change.creates).collect();
         changes.retain(|change| !(change.is_lock() && created.contains(&change.logged.table)));
-        // The value behind the change that comes next, going back.
-        let mut values: HashMap<(TableId, &[u8]), Vec<u8>> = HashMap::new();
+        // Of each row the change that was met last, going back, and the value before it.
+        let mut values: HashMap<RowKey<'_>, (usize, Vec<u8>)> = HashMap::new();
         // Rows that are out of reach: for good, or until the next restart.
-        let mut lost: HashSet<(TableId, &[u8])> = HashSet::new();
-        for change in changes.iter_mut().rev() {
-            let table = change.logged.table;
-            if lost.contains(&(table, change.key)) {
+        let mut lost: HashSet<RowKey<'_>> = HashSet::new();
+        for at in (0..changes.len()).rev() {
+            let Change { logged, root, key, .. } = changes[at];
+            let row = (logged.table, key);
+            if lost.contains(&row) {
                 continue;
             }
-            let after = match values.remove(&(table, change.key)) {
-                Some(value) => value,
-                None => match self.tree(table, change.root).held_row_or_lost(again, change.key) {
+            let after = match values.remove(&row) {
+                Some((newer, value)) => {
+                    if !changes[newer].is_on_own(again.xid()) {
+                        changes[newer].value.clone_from(&value);
+                    }
+                    value
+                }
+                None => match self.tree(logged.table, root).held_row_or_lost(again, key) {
                     Ok(Some(value)) => value,
                     Ok(None) => {
-                        lost.insert((table, change.key));
+                        lost.insert(row);
                         continue;
                     }
                     Err(cause) => {
                         again.leave_out(cause)?;
-                        lost.insert((table, change.key));
+                        lost.insert(row);
                         continue;
                     }
                 },
             };
-            if change.header.is_some() {
-                let value = Delta::splice(&after, change.prefix, change.cut, change.old).map_err(damage)?;
-                change.value.clone_from(&value);
-                values.insert((table, change.key), value);
+            let Change { header, prefix, cut, old, .. } = changes[at];
+            if header.is_some() {
+                let value = Delta::splice(&after, prefix, cut, old).map_err(damage)?;
+                values.insert(row, (at, value));
             }
         }
-        let mut newest: HashMap<(TableId, &[u8]), UndoPtr> = HashMap::new();
+        for (oldest, value) in values.into_values() {
+            changes[oldest].value = value;
+        }
+        let mut newest: HashMap<RowKey<'_>, UndoPtr> = HashMap::new();
         for change in &changes {
             if lost.contains(&(change.logged.table, change.key)) {
                 Self::enter_lost(again, change)?;
@@ -216,19 +234,23 @@ impl Trees {
     /// Enters one change, whose row was entered before at `previous`, and leaves the pointer to it in the row.
     fn hold_row(&self, again: &mut TakeOver<'_>, change: &Change<'_>, previous: UndoPtr) -> Result<UndoPtr> {
         let Change { logged, key, kind, ref body, .. } = *change;
-        again.reserve(body.len() + change.value.len())?;
+        let earlier = change.header.map(|header| {
+            let Change { prefix, old, .. } = *change;
+            // What is not among the changes was there before the transaction.
+            let is_first = previous == UndoPtr::NULL && header.xid == again.xid();
+            let has_image = is_first || header.xid != again.xid();
+            let (differs, at) =
+                if has_image { (prefix..prefix + old.len(), RowWrite::old_middle(key)) } else { (0..0, 0) };
+            let before = before(header, &change.value, differs, at);
+            Before { undo: previous, xid: if is_first { Xid::ZERO } else { header.xid }, ..before }
+        });
+        let image = earlier.map_or(0, |before| before.front.len() + before.back.len());
+        again.reserve(body.len() + image)?;
         let tree = self.tree(logged.table, change.root);
         let mut leaf = tree.leaf_of(again, key)?;
         if change.header.is_some_and(|header| !again.may_change_row_of(header.xid)) {
             return Err(self.corrupted(leaf.pid(), NO_WRITER));
         }
-        let earlier = change.header.map(|header| {
-            let Change { prefix, old, .. } = *change;
-            let before = before(header, &change.value, prefix..prefix + old.len(), RowWrite::old_middle(key));
-            // What is not among the changes was there before the transaction.
-            let is_first = previous == UndoPtr::NULL && header.xid == again.xid();
-            Before { undo: previous, xid: if is_first { Xid::ZERO } else { header.xid }, ..before }
-        });
         let structure = structure_cost(change.old.len().saturating_sub(change.cut));
         let undo = Undoable { kind: kind as u8, table: logged.table, body, before: earlier, structure };
         let pointer = again.enter(&undo, logged.lsn);

@@ -138,9 +138,9 @@ impl Drop for SharedGuard<'_> {
 /// A logged change goes through [`crate::change()`], which marks the page dirty, appends the record and sets the LSN.
 #[must_use = "the page is unlatched when the guard is dropped"]
 pub struct ExclusiveGuard<'a> {
-    slot: Slot<'a>,
+    pub(crate) slot: Slot<'a>,
     /// Whether the release must make optimistic reads fail.
-    changed: bool,
+    pub(crate) changed: bool,
     // Dropped after the latch is released.
     hold: Hold<'a>,
 }

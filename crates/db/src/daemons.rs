@@ -11,8 +11,8 @@ use std::{io, sync::Arc};
 impl Engine {
     /// Starts the threads that the engine itself drives.
     pub(crate) fn spawn_daemons(self: &Arc<Self>) -> Result<()> {
-        self.checkpointer.serve(self.options.background);
-        if !self.options.background {
+        self.checkpointer.serve(self.options.lab.background);
+        if !self.options.lab.background {
             return Ok(());
         }
         let checkpointer: Arc<dyn Step> = Arc::clone(&self.checkpointer) as _;

@@ -81,12 +81,12 @@ pub use foreshore_base::key::{Key, Value};
 pub use foreshore_base::{Csn, Error, Lockable, Lsn, PageId, Place, Result, TableId, TableRef, Waiter, Xid, limits};
 pub use foreshore_buffer::{DoublewriteKind, PageWrites, ReplacementKind, ReplacementWeights};
 pub use foreshore_io::Device;
-pub use foreshore_lock::{IntentKind, LockWait, Locked, RowLock, Strength};
-pub use foreshore_space::Growth;
-pub use foreshore_txn::table::StatusKind;
-pub use foreshore_txn::{EarlyRelease, Isolation};
-pub use foreshore_wal::{BufferKind, CommitTicket, GroupPolicy, WaitKind};
+pub use foreshore_lock::{LockWait, Locked, RowLock, Strength};
+pub use foreshore_txn::Isolation;
+pub use foreshore_wal::{CommitTicket, Group};
 pub use memory::{MemoryShares, MemoryUse};
+#[doc(hidden)]
+pub use options::LabOptions;
 pub use options::{Durability, Options, ReadOptions, TxnOptions};
 pub use prepared::PreparedTxn;
 pub use profile::{HotKey, HotPage, Profile, TimeSplit};

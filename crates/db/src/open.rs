@@ -43,7 +43,7 @@ const OWN_SESSIONS: usize = 2;
 impl Engine {
     /// Opens the database in `dir`.
     pub(crate) fn open(dir: &Path, options: &Options) -> Result<Arc<Self>> {
-        let fs = match &options.fs {
+        let fs = match &options.lab.fs {
             Some(fs) => Arc::clone(fs),
             None => options.device.open(dir)?,
         };
@@ -72,7 +72,7 @@ impl Engine {
         let lock = fs.lock(&files.lock)?;
         let gate = Gate::new();
         let fenced: Arc<dyn Fs> = Arc::new(Fenced::new(Arc::clone(&fs), Arc::clone(&gate)));
-        let memory = MemoryShares::of(options.memory_limit, options.undo_limit)?;
+        let memory = MemoryShares::of(options.memory_limit, options.lab.undo_limit)?;
         let contents = files.contents(&fenced)?;
         if contents != Contents::Database {
             create_files(&files, &fenced, contents, &log_options(options, &memory))?;
@@ -89,15 +89,14 @@ impl Engine {
 
 fn log_options(options: &Options, memory: &MemoryShares) -> LogOptions {
     LogOptions {
-        segment_bytes: options.segment_bytes,
-        buffer: options.log_buffer,
-        wait: options.log_wait,
-        slots: options.log_slots,
+        segment_bytes: options.lab.segment_bytes,
+        buffer: options.lab.log_buffer.clone(),
         ring_bytes: memory.ring_bytes(),
         lane_memory: usize::try_from(memory.log_buffer).expect("at most 64 MiB"),
         max_sessions: options.max_transactions + OWN_TRANSACTIONS + OWN_SESSIONS,
         group: options.group,
-        background: options.background,
+        group_from: options.lab.group.clone(),
+        background: options.lab.background,
         ..LogOptions::default()
     }
 }
@@ -206,7 +205,7 @@ impl Parts {
             gate: Arc::clone(&self.gate),
             catalogue: trees.tree(CATALOGUE, CATALOGUE_ROOT),
             tables: Tables::new(),
-            reclaimer: Reclaimer::new(space.signal(), options.background),
+            reclaimer: Reclaimer::new(space.signal(), options.lab.background),
             purger: Purger::default(),
             prepared: PreparedList::new(),
             damage,
@@ -219,9 +218,9 @@ impl Parts {
             ended: ShardedCounter::new(),
             idle: Idle::new(),
             aging: AgingTransactions::new(options.transaction_max_age),
-            lines: Lines::new(&log, options.step_seed),
-            profiler: Profiler::new(options.profile),
-            steps: Mutex::new(LockRank::Leaf, options.step_seed),
+            lines: Lines::new(&log, options.lab.step_seed),
+            profiler: Profiler::new(options.lab.profile),
+            steps: Mutex::new(LockRank::Leaf, options.lab.step_seed),
             options: options.clone(),
             memory: *memory,
             data,
@@ -289,28 +288,28 @@ impl Parts {
     fn pool_options(&self) -> PoolOptions {
         PoolOptions {
             frames: self.memory.frames,
-            background: self.options.background,
-            replacement: self.options.replacement,
+            background: self.options.lab.background,
+            replacement: self.options.lab.replacement,
             doublewrite: self.options.doublewrite,
             ..PoolOptions::default()
         }
     }
 
     fn space_options(&self) -> SpaceOptions {
-        SpaceOptions { growth: self.options.growth, background: self.options.background }
+        SpaceOptions { growth: self.options.lab.growth, background: self.options.lab.background }
     }
 
     fn lock_options(&self) -> LockOptions {
         let max_owners = self.options.max_transactions + OWN_TRANSACTIONS;
-        let (max_shares, intents) = (self.memory.max_shares(), self.options.intents);
-        LockOptions { max_owners, max_shares, intents, ..LockOptions::default() }
+        let (max_shares, fast_intents) = (self.memory.max_shares(), self.options.lab.fast_intents);
+        LockOptions { max_owners, max_shares, fast_intents, ..LockOptions::default() }
     }
 
     fn transactions(&self, log: &Log, locks: LockManager, start: Start) -> Result<Arc<TxnManager>> {
         let txns = TxnManager::new(self.txn_options()?, log.clone(), Arc::new(locks), start)?;
         let status = self.files.dir.join("status");
-        if let Some(table) = self.options.status.table(start.next_xid, &*self.fenced, &status)? {
-            txns.set_status_table(table);
+        if let Some(maker) = &self.options.lab.status {
+            txns.set_status_table(maker.make(start.next_xid, &*self.fenced, &status)?);
         }
         Ok(txns)
     }
@@ -324,7 +323,7 @@ impl Parts {
             undo_limit_bytes: bytes(self.memory.undo),
             snapshot_limits: self.options.snapshot_limits,
             spill: self.spill_file()?,
-            early_release: self.options.early_release,
+            hold_until_durable: self.options.lab.hold_until_durable,
             ..TxnManagerOptions::default()
         })
     }

@@ -1,19 +1,18 @@
 //! What a caller may choose: for a database when it is opened, for a transaction when it begins.
 
+mod lab;
 mod transaction;
 
+pub use lab::LabOptions;
 pub use transaction::{Durability, ReadOptions, TxnOptions};
 
 use crate::memory::MemoryShares;
 use crate::{Db, engine::Engine};
 use foreshore_base::{Error, Result};
-use foreshore_buffer::{DoublewriteKind, ReplacementKind};
-use foreshore_io::{Device, Fs};
-use foreshore_lock::IntentKind;
-use foreshore_space::Growth;
-use foreshore_txn::table::StatusKind;
-use foreshore_txn::{EarlyRelease, SnapshotLimits};
-use foreshore_wal::{BufferKind, GroupPolicy, WaitKind};
+use foreshore_buffer::DoublewriteKind;
+use foreshore_io::{Device, Mem};
+use foreshore_txn::SnapshotLimits;
+use foreshore_wal::Group;
 use std::{path::Path, sync::Arc, time::Duration};
 
 /// Smallest log segment, in bytes.
@@ -33,53 +32,28 @@ const MAX_TRANSACTIONS: usize = foreshore_recovery::MAX_ACTIVE;
 /// |---|---|
 /// | [`memory_limit`](Self::memory_limit) | 1 GiB |
 /// | [`device`](Self::device) | `auto` |
-/// | [`segment_bytes`](Self::segment_bytes) | 16 MiB |
-/// | [`log_buffer`](Self::log_buffer) | `lanes` |
-/// | [`log_wait`](Self::log_wait) | `park` |
-/// | [`log_slots`](Self::log_slots) | 4 |
-/// | [`group`](Self::group) | `greedy` |
+/// | [`group`](Self::group) | a window of 50 us |
 /// | [`log_budget`](Self::log_budget) | 512 MiB |
-/// | [`early_release`](Self::early_release) | `full` |
-/// | [`replacement`](Self::replacement) | `s3c` |
-/// | [`status`](Self::status) | `csnmap` |
-/// | [`intents`](Self::intents) | `fastpath` |
-/// | [`growth`](Self::growth) | `ahead` |
 /// | [`doublewrite`](Self::doublewrite) | `auto` |
 /// | [`lock_timeout`](Self::lock_timeout) | 10 s |
-/// | [`undo_limit`](Self::undo_limit) | an eighth of the memory limit |
 /// | [`spill_limit`](Self::spill_limit) | none |
 /// | [`snapshot_max_age`](Self::snapshot_max_age) | none |
 /// | [`snapshot_max_bytes`](Self::snapshot_max_bytes) | none |
 /// | [`transaction_max_age`](Self::transaction_max_age) | none |
 /// | [`max_transactions`](Self::max_transactions) | 1024 |
-/// | [`profile`](Self::profile) | off |
-/// | [`background`](Self::background) | on |
 #[derive(Clone, Debug)]
 pub struct Options {
     pub(crate) memory_limit: u64,
     pub(crate) device: Device,
-    pub(crate) fs: Option<Arc<dyn Fs>>,
-    pub(crate) segment_bytes: u64,
-    pub(crate) log_buffer: BufferKind,
-    pub(crate) log_wait: WaitKind,
-    pub(crate) log_slots: usize,
-    pub(crate) group: GroupPolicy,
+    pub(crate) group: Group,
     pub(crate) log_budget: u64,
-    pub(crate) early_release: EarlyRelease,
-    pub(crate) replacement: ReplacementKind,
-    pub(crate) status: StatusKind,
-    pub(crate) intents: IntentKind,
-    pub(crate) growth: Growth,
     pub(crate) doublewrite: DoublewriteKind,
     pub(crate) lock_timeout: Duration,
-    pub(crate) undo_limit: Option<u64>,
     pub(crate) spill_limit: u64,
     pub(crate) snapshot_limits: SnapshotLimits,
     pub(crate) transaction_max_age: Option<Duration>,
     pub(crate) max_transactions: usize,
-    pub(crate) profile: bool,
-    pub(crate) background: bool,
-    pub(crate) step_seed: u64,
+    pub(crate) lab: LabOptions,
 }
 
 impl Default for Options {
@@ -95,29 +69,23 @@ impl Options {
         Self {
             memory_limit: 1 << 30,
             device: Device::Auto,
-            fs: None,
-            segment_bytes: 16 << 20,
-            log_buffer: BufferKind::default(),
-            log_wait: WaitKind::default(),
-            log_slots: 4,
-            group: GroupPolicy::Greedy,
+            group: Group::default(),
             log_budget: 512 << 20,
-            replacement: ReplacementKind::default(),
-            status: StatusKind::default(),
-            intents: IntentKind::default(),
-            growth: Growth::default(),
-            early_release: EarlyRelease::default(),
             doublewrite: DoublewriteKind::default(),
             lock_timeout: Duration::from_secs(10),
-            undo_limit: None,
             spill_limit: 0,
             snapshot_limits: SnapshotLimits::NONE,
             transaction_max_age: None,
             max_transactions: 1024,
-            profile: false,
-            background: true,
-            step_seed: 1,
+            lab: LabOptions::default(),
         }
+    }
+
+    /// Returns the defaults for a database in memory: nothing is read from a disk or written to one. Each of these options has a
+    /// file system of its own, in which a database is opened again by its path for as long as they, or a copy, live.
+    #[must_use]
+    pub fn in_memory() -> Self {
+        Self::new().lab(|lab| lab.fs = Some(Arc::new(Mem::null())))
     }
 
     /// Bytes of memory that the engine may use, at least 4 MiB. Most of it is the buffer pool;
@@ -135,45 +103,11 @@ impl Options {
         self
     }
 
-    /// A file system to use instead of opening the device: one in memory that outlives the database, or a simulated one.
+    /// When a group of commits is written. [`Group::Greedy`] writes as soon as the device is free. [`Group::Window`] waits for more
+    /// commits, no longer than its bound and only where that is likely to pay: fewer writes, and less work a commit.
     #[must_use]
-    pub fn fs(mut self, fs: Arc<dyn Fs>) -> Self {
-        self.fs = Some(fs);
-        self
-    }
-
-    /// Bytes of a log segment: a power of two from 64 KiB to 1 GiB.
-    #[must_use]
-    pub fn segment_bytes(mut self, bytes: u64) -> Self {
-        self.segment_bytes = bytes;
-        self
-    }
-
-    /// The log buffer.
-    #[must_use]
-    pub fn log_buffer(mut self, kind: BufferKind) -> Self {
-        self.log_buffer = kind;
-        self
-    }
-
-    /// How appends wait for each other in the log buffers that make them wait.
-    #[must_use]
-    pub fn log_wait(mut self, wait: WaitKind) -> Self {
-        self.log_wait = wait;
-        self
-    }
-
-    /// Places where threads consolidate, 1 to 64, in the log buffers that have such.
-    #[must_use]
-    pub fn log_slots(mut self, slots: usize) -> Self {
-        self.log_slots = slots;
-        self
-    }
-
-    /// When a group of commits goes to the disk.
-    #[must_use]
-    pub fn group(mut self, policy: GroupPolicy) -> Self {
-        self.group = policy;
+    pub fn group(mut self, group: Group) -> Self {
+        self.group = group;
         self
     }
 
@@ -182,41 +116,6 @@ impl Options {
     #[must_use]
     pub fn log_budget(mut self, bytes: u64) -> Self {
         self.log_budget = bytes;
-        self
-    }
-
-    /// Which page leaves the buffer pool.
-    #[must_use]
-    pub fn replacement(mut self, kind: ReplacementKind) -> Self {
-        self.replacement = kind;
-        self
-    }
-
-    /// How much a commit releases before it is durable.
-    #[must_use]
-    pub fn early_release(mut self, early_release: EarlyRelease) -> Self {
-        self.early_release = early_release;
-        self
-    }
-
-    /// What is asked whether a transaction has committed, beside the window that orders commits: for comparison.
-    #[must_use]
-    pub fn status(mut self, kind: StatusKind) -> Self {
-        self.status = kind;
-        self
-    }
-
-    /// Where transactions enter that they use a table: `table` is for comparison.
-    #[must_use]
-    pub fn intents(mut self, kind: IntentKind) -> Self {
-        self.intents = kind;
-        self
-    }
-
-    /// When the data file grows.
-    #[must_use]
-    pub fn growth(mut self, growth: Growth) -> Self {
-        self.growth = growth;
         self
     }
 
@@ -236,19 +135,7 @@ impl Options {
         self
     }
 
-    /// Bytes of memory for what running transactions would have to take back, and for old versions of rows that readers see: from
-    /// 64 KiB to a quarter of the memory limit. Where they are spent, some of it goes to a file, if there is one (see
-    /// [`spill_limit`](Self::spill_limit)); then the oldest snapshots are given up, and their readers get
-    /// [`SnapshotTooOld`](Error::SnapshotTooOld). A transaction that others keep from its share waits for them, for ten seconds at most. If
-    /// they wait for it too, it gets [`UndoMemory`](Error::UndoMemory), and [`Db::run`](crate::Db::run) runs it again. One that does not
-    /// fit while no other holds any gets [`TransactionTooLarge`](Error::TransactionTooLarge).
-    #[must_use]
-    pub fn undo_limit(mut self, bytes: u64) -> Self {
-        self.undo_limit = Some(bytes);
-        self
-    }
-
-    /// Bytes of a temporary file in the directory for what [`undo_limit`](Self::undo_limit) leaves no room for in memory: old versions,
+    /// Bytes of a temporary file in the directory for what the memory for undo, an eighth of the memory limit, has no room for: old versions,
     /// then changes of running transactions, but for those behind a savepoint. None if zero; no more than 32 times the memory are used.
     /// An open scan that has read old versions from the file keeps up to 5 MiB for that, and takes up to 4.5 MiB more while it reads them.
     /// Both are beside the old values of the rows of one leaf, and the memory limit counts none of it.
@@ -299,26 +186,11 @@ impl Options {
         self
     }
 
-    /// Whether it is measured where the time of transactions goes, for [`Db::profile`]. One transaction in
-    /// [`Profile::ONE_IN`](crate::Profile::ONE_IN) of a thread is measured, on average. It can be switched while the database is open ([`Db::set_profiling`]).
+    /// Sets what only the lab, the simulator and tests choose.
+    #[doc(hidden)]
     #[must_use]
-    pub fn profile(mut self, on: bool) -> Self {
-        self.profile = on;
-        self
-    }
-
-    /// Whether threads do the background work. Without them the owner calls [`Db::step`]: a simulator decides what runs
-    /// when, from one thread.
-    #[must_use]
-    pub fn background(mut self, threads: bool) -> Self {
-        self.background = threads;
-        self
-    }
-
-    /// Seed of the order in which [`Db::step`] takes up background work.
-    #[must_use]
-    pub fn step_seed(mut self, seed: u64) -> Self {
-        self.step_seed = seed;
+    pub fn lab(mut self, set: impl FnOnce(&mut LabOptions)) -> Self {
+        set(&mut self.lab);
         self
     }
 
@@ -333,18 +205,18 @@ impl Options {
     }
 
     fn check(&self) -> Result<()> {
-        MemoryShares::of(self.memory_limit, self.undo_limit)?;
+        MemoryShares::of(self.memory_limit, self.lab.undo_limit)?;
         check_limits(self.snapshot_limits)?;
         if self.transaction_max_age.is_some_and(|age| age.is_zero()) {
             return Err(out_of_range("transaction_max_age", 0, "more than no time"));
         }
-        if !self.segment_bytes.is_power_of_two() || !(MIN_SEGMENT..=MAX_SEGMENT).contains(&self.segment_bytes) {
-            return Err(out_of_range("segment_bytes", self.segment_bytes, "a power of two from 64 KiB to 1 GiB"));
+        if !self.lab.segment_bytes.is_power_of_two() || !(MIN_SEGMENT..=MAX_SEGMENT).contains(&self.lab.segment_bytes) {
+            return Err(out_of_range("segment_bytes", self.lab.segment_bytes, "a power of two from 64 KiB to 1 GiB"));
         }
         if self.spill_limit > MAX_SPILL {
             return Err(out_of_range("spill_limit", self.spill_limit, "up to 1 TiB"));
         }
-        if self.log_budget < 4 * self.segment_bytes {
+        if self.log_budget < 4 * self.lab.segment_bytes {
             return Err(out_of_range("log_budget", self.log_budget, "at least four segments"));
         }
         if !(1..=MAX_TRANSACTIONS).contains(&self.max_transactions) {

@@ -232,7 +232,7 @@ impl Meter {
 
 impl Db {
     /// Where the time of transactions has gone since the database was opened, while profiling was on: see
-    /// [`Options::profile`](crate::Options::profile). Times are those of the measured transactions, one in
+    /// [`Db::set_profiling`](crate::Db::set_profiling). Times are those of the measured transactions, one in
     /// [`Profile::ONE_IN`] of each thread, and not of background work.
     #[must_use]
     pub fn profile(&self) -> Profile {

@@ -161,7 +161,7 @@ impl Engine {
     /// Begins the walk of a table by a check. No node of it is freed until that is dropped.
     pub(crate) fn walk(&self, table: TableId) -> Walk<'_> {
         pause::point("check: a walk begins");
-        if self.options.background {
+        if self.options.lab.background {
             self.purger.walks.let_merges_go(table, PATIENCE, || self.trees.purge_signal().notify());
         }
         self.purger.walks.walk(table)
@@ -209,7 +209,7 @@ impl Piece<'_> {
         }
         let is_full = is_full && is_done || queued.len() >= PIECE;
         for leaf in queued {
-            let is_put_off = self.engine.options.background && work.puts_off(leaf, self.now);
+            let is_put_off = self.engine.options.lab.background && work.puts_off(leaf, self.now);
             if !is_put_off {
                 self.done.new += 1;
                 if let Err(error) = self.purge_known(work, leaf, Look::Queued) {
@@ -328,7 +328,7 @@ impl Piece<'_> {
     fn purge_leaf(&mut self, work: &mut Work, tree: &Tree, key: &[u8], look: Look) -> Result<PurgedLeaf> {
         let (is_due, is_swept) = (look != Look::Queued, look == Look::Swept);
         // Without threads nothing that is done depends on time.
-        let all = is_due || !self.engine.options.background;
+        let all = is_due || !self.engine.options.lab.background;
         let leaf = tree.purge_leaf(&mut self.txn, key, all)?;
         self.done.gone += leaf.purged;
         let holds_little = leaf.is_sparse || leaf.is_thin && (leaf.purged > 0 || !is_swept);

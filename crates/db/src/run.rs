@@ -340,7 +340,8 @@ mod tests {
 
     #[test]
     fn only_who_met_others_and_is_not_nested_stands_in_line() {
-        let db = Options::new().memory_limit(16 << 20).fs(Arc::new(Mem::null())).open("/db").unwrap();
+        let db =
+            Options::new().memory_limit(16 << 20).lab(|lab| lab.fs = Some(Arc::new(Mem::null()))).open("/db").unwrap();
         let mut again = Again::new(&db, Nanos::ZERO, TxnOptions::new());
         let line = |again: &Again| (2..=MAX_RUNS).filter(|&runs| again.is_for_line(runs)).count();
         assert_eq!(line(&again), 0, "time has to pass");
@@ -365,7 +366,8 @@ mod tests {
 
     #[test]
     fn who_has_prepared_a_transaction_stands_in_line_when_it_is_resolved() {
-        let db = Options::new().memory_limit(16 << 20).fs(Arc::new(Mem::null())).open("/db").unwrap();
+        let db =
+            Options::new().memory_limit(16 << 20).lab(|lab| lab.fs = Some(Arc::new(Mem::null()))).open("/db").unwrap();
         let again = has_met_others(&db);
         for (name, here) in [("one", true), ("two", false)] {
             db.begin().prepare(name).unwrap();
@@ -383,7 +385,8 @@ mod tests {
     /// A thread may have its memory where one had it that is gone.
     #[test]
     fn a_transaction_of_a_thread_that_is_gone_is_no_other_threads() {
-        let db = Options::new().memory_limit(16 << 20).fs(Arc::new(Mem::null())).open("/db").unwrap();
+        let db =
+            Options::new().memory_limit(16 << 20).lab(|lab| lab.fs = Some(Arc::new(Mem::null()))).open("/db").unwrap();
         for _ in 0..10 {
             let left = std::thread::scope(|scope| scope.spawn(|| db.begin()).join().unwrap());
             let own = || {

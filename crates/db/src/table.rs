@@ -141,8 +141,9 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         self.tx.with(|_, live| {
             encode_key::<K>(key, &mut live.key)?;
             encode_value::<V>(value, &mut live.value)?;
-            let old = self.tree.put(&mut live.txn, &live.key, &live.value)?;
-            old.map(|old| self.value(&live.key, &old)).transpose()
+            let Live { txn, key, value, found, .. } = live;
+            let is_old = self.tree.put_over(txn, key, value, found)?;
+            is_old.then(|| self.value(key, found)).transpose()
         })
     }
 
@@ -168,8 +169,9 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         let key = key.borrow();
         self.tx.with(|_, live| {
             encode_key::<K>(key, &mut live.key)?;
-            let old = self.tree.remove(&mut live.txn, &live.key)?;
-            old.map(|old| self.value(&live.key, &old)).transpose()
+            let Live { txn, key, found, .. } = live;
+            let is_old = self.tree.remove_into(txn, key, found)?;
+            is_old.then(|| self.value(key, found)).transpose()
         })
     }
 

@@ -77,7 +77,7 @@ fn run(command: &mut Command) -> Result<(), String> {
 }
 
 fn options() -> Options {
-    Options::new().memory_limit(8 * MIB).segment_bytes(MIB).log_budget(8 * MIB)
+    Options::new().memory_limit(8 * MIB).lab(|lab| lab.segment_bytes = MIB).log_budget(8 * MIB)
 }
 
 fn row(n: u64, version: u64) -> Vec<u8> {

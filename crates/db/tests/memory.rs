@@ -8,6 +8,9 @@ use std::{env, fs, path::Path, process::Command};
 const ROWS: TableDef<u64, &[u8]> = TableDef::new("rows");
 
 const LIMIT: u64 = 16 << 20;
+/// Bytes of a large row, and changes of it.
+const LARGE: usize = 2000;
+const CHANGES: u64 = 40_000;
 /// What threads, allocator and the caller's own buffers may take beside it.
 const SLACK: u64 = 32 << 20;
 
@@ -40,6 +43,7 @@ fn main() -> Result<(), Error> {
     tables_come_and_go(&dir)?;
     fs::remove_dir_all(&dir).expect("the directory can be removed");
     restart_takes_back_more_than_memory_holds(&dir);
+    restart_holds_a_large_row_again(&dir);
     Ok(())
 }
 
@@ -88,7 +92,7 @@ fn tables_come_and_go(dir: &Path) -> Result<(), Error> {
     let db = Options::new()
         .memory_limit(LIMIT)
         .device(Device::Buffered)
-        .segment_bytes(1 << 20)
+        .lab(|lab| lab.segment_bytes = 1 << 20)
         .log_budget(16 << 20)
         .open(dir)?;
     let relaxed = TxnOptions::new().durability(Durability::Relaxed);
@@ -120,18 +124,6 @@ fn number(name: &str, default: u64) -> u64 {
 /// size, such as 500000 and 67108864.
 fn restart_takes_back_more_than_memory_holds(dir: &Path) {
     let empty = dir.with_extension("empty");
-    let run = |role: &str, dir: &Path| {
-        let mut child = Command::new(env::current_exe().expect("it runs"));
-        let output =
-            child.env("FORESHORE_MEMORY_CHILD", role).env("FORESHORE_MEMORY_DIR", dir).output().expect("it starts");
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{role}: {text} {}", String::from_utf8_lossy(&output.stderr));
-        print!("{text}");
-        text.lines()
-            .last()
-            .and_then(|line| line.split(' ').next_back()?.parse::<u64>().ok())
-            .expect("the peak comes last")
-    };
     run("load", dir);
     run("open", &empty);
     let (base, most, limit) = (run("open", &empty), run("restart", dir), restart_limit());
@@ -139,6 +131,32 @@ fn restart_takes_back_more_than_memory_holds(dir: &Path) {
     fs::remove_dir_all(&empty).expect("the directory can be removed");
     println!("restart: {most} bytes resident at most, {base} of an empty database, limit {limit}");
     assert!(most <= base + limit * 13 / 10, "{most} bytes resident in a restart, {base} in that of an empty database");
+}
+
+/// A restart takes a transaction over that was prepared after many small changes of one large row. The row before each change is
+/// not kept: undo has the bytes that differ.
+fn restart_holds_a_large_row_again(dir: &Path) {
+    let empty = dir.with_extension("empty");
+    run("prepare", dir);
+    run("open", &empty);
+    let (base, most) = (run("open", &empty), run("hold", dir));
+    fs::remove_dir_all(dir).expect("the directory can be removed");
+    fs::remove_dir_all(&empty).expect("the directory can be removed");
+    let rows = CHANGES * LARGE as u64;
+    println!("restart with a large row: {most} bytes resident at most, {base} of an empty database, {rows} in rows");
+    assert!(most <= base + rows / 2, "{most} bytes resident in a restart, {base} in that of an empty database");
+}
+
+/// Runs a child process in `role`, and returns its peak.
+fn run(role: &str, dir: &Path) -> u64 {
+    let mut child = Command::new(env::current_exe().expect("it runs"));
+    let output =
+        child.env("FORESHORE_MEMORY_CHILD", role).env("FORESHORE_MEMORY_DIR", dir).output().expect("it starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{role}: {text} {}", String::from_utf8_lossy(&output.stderr));
+    print!("{text}");
+    let last = text.lines().last().and_then(|line| line.split(' ').next_back()?.parse().ok());
+    last.expect("the peak comes last")
 }
 
 fn restart_limit() -> u64 {
@@ -157,6 +175,26 @@ fn restart_child(role: &str, dir: &Path) -> Result<(), Error> {
         println!("{rows} rows not committed, peak {}", peak());
         // As if killed.
         std::process::exit(0);
+    }
+    if role == "prepare" {
+        db.run(|tx| tx.open(ROWS)?.insert(1, &[0; LARGE][..]).map(drop))?;
+        let tx = db.begin();
+        let (table, mut value) = (tx.open(ROWS)?, [0; LARGE]);
+        for change in 1..=CHANGES {
+            value[LARGE / 2..][..8].copy_from_slice(&change.to_le_bytes());
+            table.insert(1, &value[..])?;
+        }
+        tx.prepare("often")?;
+        println!("{CHANGES} changes prepared, peak {}", peak());
+        std::process::exit(0);
+    }
+    if role == "hold" {
+        assert_eq!(db.prepared()?.len(), 1);
+        println!("hold: {:?}, peak {}", db.stats().memory_use, peak());
+        db.rollback_prepared("often")?;
+        assert_eq!(db.read().open(ROWS)?.get(1)?.as_deref(), Some(&[0; LARGE][..]));
+        println!("and rolled back, peak {}", peak());
+        return Ok(());
     }
     let recovery = db.stats().recovery;
     // The table is taken back, too.

@@ -6,56 +6,14 @@
 //! looks through the words of all slots and **revokes** those of its table. A kept intent is gone by that; one that is
 //! held moves into the table, where the strong locker waits for it as for any holder. As long as the count is up, weak
 //! requests go to the table as well, behind the strong one.
-//!
-//! | named | intents | for |
-//! |---|---|---|
-//! | `table` | in the table, each time | comparison |
-//! | `fastpath` | in the owner's words; in the table while a strong lock is there, or when the words are used up | default |
 
 use crate::mode::TableMode;
-use foreshore_base::{Csn, Error, TableId};
+use foreshore_base::{Csn, TableId};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-use std::fmt;
-use std::str::FromStr;
 
 /// Words of a slot: more than a common transaction uses tables. Two under a model checker.
 pub(crate) const WORDS: usize = if foreshore_sync::primitive::MODEL { 2 } else { 16 };
-
-/// Where a transaction enters its intents on tables.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum IntentKind {
-    /// In the lock table, each time.
-    Table,
-    /// In words of its own, which its session's next transaction takes over.
-    #[default]
-    Fastpath,
-}
-
-impl fmt::Display for IntentKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Table => "table",
-            Self::Fastpath => "fastpath",
-        })
-    }
-}
-
-impl FromStr for IntentKind {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self, Error> {
-        match name {
-            "table" => Ok(Self::Table),
-            "fastpath" => Ok(Self::Fastpath),
-            _ => Err(Error::InvalidOption {
-                name: "intents",
-                value: name.to_owned(),
-                expected: "table or fastpath".to_owned(),
-            }),
-        }
-    }
-}
 
 // A word.
 //
@@ -247,8 +205,9 @@ impl Intents {
 pub(crate) struct StrongCount(AtomicU32);
 
 impl StrongCount {
-    pub(crate) fn new() -> Self {
-        Self(AtomicU32::new(0))
+    /// Without `fast` intents there is a strong locker from the beginning, which never retires: all intents go to the table.
+    pub(crate) fn new(fast: bool) -> Self {
+        Self(AtomicU32::new(u32::from(!fast)))
     }
 
     /// Counts a strong locker, which looks through the words afterwards.

@@ -7,7 +7,7 @@
 //! | lock | where it lives | who waits how |
 //! |---|---|---|
 //! | table S, SIX, X | [`LockManager::lock_table`]: a head per table | FIFO queue of the head, upgrades first |
-//! | table IS, IX | a word of the owner's slot, or the head (see [`IntentKind`]) | as above, while a strong lock is there |
+//! | table IS, IX | a word of the owner's slot, or the head | as above, while a strong lock is there |
 //! | row X | **tuple header** (xid and its status); nothing here | [`LockManager::wait_xid`]: parked by row, one woken at a time |
 //! | key S | [`LockManager::share`]: an entry by key hash, and a counter that writers read | behind an exclusive waiter |
 //! | keys of an interval S | [`LockManager::try_cover`]: a list per table, and a counter that writers read (`range.rs`) | behind a writer queued on a key in it |
@@ -52,7 +52,6 @@ mod wait_time;
 pub use choice::{LockWait, Locked, RowLock, Strength};
 pub use header::Patience;
 pub use held::HeldRange;
-pub use intent::IntentKind;
 pub use interval::Interval;
 pub use manager::{LockManager, LockOptions, LockStats, SHARE_BYTES};
 pub use mode::TableMode;

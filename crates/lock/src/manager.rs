@@ -1,7 +1,6 @@
 //! The lock manager as a whole: its parts, release, and the steps that every wait shares.
 
 use crate::hash::{RowHash, RowHasher, Spread};
-use crate::intent::IntentKind;
 use crate::owner::{Owner, Slots, Wait};
 use crate::range::RangeShard;
 use crate::room::Room;
@@ -37,8 +36,8 @@ pub struct LockOptions {
     /// Memory for point locks and intervals, in units of [`SHARE_BYTES`]. A point lock of a short key takes one. Where
     /// it is spent, locks are merged.
     pub max_shares: usize,
-    /// Where intents on tables are entered.
-    pub intents: IntentKind,
+    /// Intents on tables are entered in words of the owner. Without it all go to the lock table.
+    pub fast_intents: bool,
 }
 
 /// Bytes of memory that a point lock of a short key takes at most: its entry in a table that may be half empty, its
@@ -47,7 +46,7 @@ pub const SHARE_BYTES: usize = 352;
 
 impl Default for LockOptions {
     fn default() -> Self {
-        Self { max_owners: 1024, share_slots: 1 << 14, max_shares: 1 << 18, intents: IntentKind::default() }
+        Self { max_owners: 1024, share_slots: 1 << 14, max_shares: 1 << 18, fast_intents: true }
     }
 }
 
@@ -81,7 +80,6 @@ pub struct LockManager {
     pub(crate) park: ParkTable,
     /// Whether it pays to spin in front of a park for a row's holder.
     pub(crate) row_spins: SpinSite,
-    pub(crate) intents: IntentKind,
     /// Held by a waiter while it confirms a cycle and chooses the victim.
     pub(crate) confirming: Mutex<()>,
     pub(crate) deadlocks: ShardedCounter,
@@ -130,14 +128,13 @@ impl LockManager {
     pub fn new(options: LockOptions) -> Self {
         Self {
             slots: Slots::new(options.max_owners),
-            tables: (0..TABLE_SHARDS).map(|_| CachePadded::new(TableShard::new())).collect(),
+            tables: (0..TABLE_SHARDS).map(|_| CachePadded::new(TableShard::new(options.fast_intents))).collect(),
             rows: (0..ROW_SHARDS).map(|_| CachePadded::new(RowShard::new())).collect(),
             counts: ShareCounts::new(options.share_slots),
             ranges: (0..RANGE_SHARDS).map(|_| CachePadded::new(RangeShard::new())).collect(),
             room: Room::new(options.max_shares, options.max_owners),
             park: ParkTable::new(),
             row_spins: SpinSite::new(),
-            intents: options.intents,
             confirming: Mutex::new(LockRank::Deadlock, ()),
             deadlocks: ShardedCounter::new(),
             watcher: OnceLock::new(),

@@ -3,7 +3,7 @@
 //! Intents may be in words of their owners instead (see [`crate::intent`]); the head has those that a strong locker found.
 
 use crate::hash::Spread;
-use crate::intent::{Found, IntentKind, Intents, StrongCount, WORDS};
+use crate::intent::{Found, Intents, StrongCount, WORDS};
 use crate::manager::{LockManager, Map, What};
 use crate::mode::TableMode;
 use crate::owner::{Owner, Wait};
@@ -60,8 +60,9 @@ impl Request {
 }
 
 impl TableShard {
-    pub(crate) fn new() -> Self {
-        Self { heads: Mutex::new(LockRank::TableLocks, Map::with_hasher(Spread)), strong: StrongCount::new() }
+    pub(crate) fn new(fast_intents: bool) -> Self {
+        let heads = Mutex::new(LockRank::TableLocks, Map::with_hasher(Spread));
+        Self { heads, strong: StrongCount::new(fast_intents) }
     }
 }
 
@@ -182,7 +183,7 @@ impl LockManager {
 
     /// Grants the request, or, if it may wait, enters it into the queue.
     fn request(&self, owner: &Owner, table: TableId, request: Request, may_wait: bool) -> Option<Csn> {
-        if self.is_fast(request.mode) && self.take_intent(owner, table, request) {
+        if request.mode.is_intent() && self.take_intent(owner, table, request) {
             return Some(Csn::ZERO);
         }
         let shard = self.table_shard(table);
@@ -258,7 +259,7 @@ impl LockManager {
 
     pub(crate) fn release_table(&self, owner: u32, table: TableId, mode: TableMode, csn: Option<Csn>) {
         let words = &self.slots.get(owner).intents;
-        if self.is_fast(mode) && words.keep(table, mode, csn) {
+        if mode.is_intent() && words.keep(table, mode, csn) {
             return;
         }
         let shard = self.table_shard(table);
@@ -298,11 +299,6 @@ impl LockManager {
         let queued = head.queue.iter().map(|request| (request.owner, request.mode));
         let mut all = head.holders.iter().copied().chain(queued);
         all.find(|&(other, held)| other != owner.index && !mode.is_compatible(held)).map(|(other, _)| other)
-    }
-
-    /// Whether a lock is taken in a word of its owner if it can be.
-    fn is_fast(&self, mode: TableMode) -> bool {
-        self.intents == IntentKind::Fastpath && mode.is_intent()
     }
 
     /// Takes an intent on the fast path. False if the table is to be asked.
@@ -374,7 +370,7 @@ impl LockManager {
         if !late {
             shard.strong.announce();
         }
-        if self.intents == IntentKind::Fastpath && !mutant("sabotage: a table lock does not look at intents") {
+        if !mutant("sabotage: a table lock does not look at intents") {
             for (index, slot) in (0..).zip(self.slots.used()) {
                 let Some(revoked) = slot.intents.revoke(table) else { continue };
                 head.tag = head.tag.max(revoked.tag);

@@ -389,7 +389,9 @@ impl Step for Checkpointer {
         // A failure is counted, if it is that of a checkpoint. It leaves the database as it was, or has stopped the log. The
         // checkpoint stays due; a portion that was not written is left to the next one.
         match self.look() {
-            Ok(next) if !self.is_behind() && self.log.set_growth_mark(next) => NextWake::OnSignal,
+            Ok(next) if !self.is_behind() && self.log.set_growth_mark(next) => {
+                self.unanswered().unwrap_or(NextWake::OnSignal)
+            }
             Ok(_) => NextWake::Now,
             Err(_) => NextWake::After(RETRY),
         }

@@ -1,49 +1,34 @@
 //! When the file grows, and how much is kept ready.
 
-use foreshore_base::Error;
+use crate::free::GRAIN;
 use foreshore_sync::Nanos;
 use foreshore_sync::primitive::MODEL;
-use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
-/// Who grows the data file.
-///
-/// | name | who, and by how much |
-/// |---|---|
-/// | `inline` | the thread that needs a page, by that page, as PostgreSQL before version 9.6 |
-/// | `ahead` | a background thread, before anybody needs it, by extents of 64 to 4096 pages |
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Growth {
-    /// A page at a time, by who needs it.
-    Inline,
-    /// Ahead of need.
-    #[default]
-    Ahead,
+/// Pages that the file grows by at least when the thread that needs one grows it.
+pub(crate) const MIN_EXTENT: u64 = GRAIN;
+/// Free pages that a thread takes at once.
+pub(crate) const MAGAZINE: usize = 16;
+
+/// How the data file grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Growth {
+    /// A background thread grows the file before a page is missing, by extents of 64 to 4096 pages.
+    pub is_ahead: bool,
+    /// Pages by which a thread grows the file when it needs a page and none is free.
+    pub inline_pages: u64,
+    /// Free pages that a thread takes at once.
+    pub magazine_pages: u64,
 }
 
-impl fmt::Display for Growth {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Inline => "inline",
-            Self::Ahead => "ahead",
-        })
-    }
+impl Growth {
+    /// Growth ahead of need.
+    pub const AHEAD: Self = Self { is_ahead: true, inline_pages: MIN_EXTENT, magazine_pages: MAGAZINE as u64 };
 }
 
-impl FromStr for Growth {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self, Error> {
-        match name {
-            "inline" => Ok(Self::Inline),
-            "ahead" => Ok(Self::Ahead),
-            _ => Err(Error::InvalidOption {
-                name: "growth",
-                value: name.to_owned(),
-                expected: "inline or ahead".to_owned(),
-            }),
-        }
+impl Default for Growth {
+    fn default() -> Self {
+        Self::AHEAD
     }
 }
 

@@ -17,7 +17,7 @@
 
 use crate::format::{MAP_IN_REGION, REGION_PAGES};
 use crate::free::{Free, GRAIN};
-use crate::growth::{Growth, Pace};
+use crate::growth::{Growth, MAGAZINE, MIN_EXTENT, Pace};
 use crate::{Purpose, SpaceOptions};
 use foreshore_base::limits::{MAX_PAGES, PAGE_SIZE};
 use foreshore_base::{Error, PageId, Result};
@@ -26,15 +26,11 @@ use foreshore_sync::model::mutant;
 use foreshore_sync::{CachePadded, Clock, EventCount, LockRank, Mutex, Nanos, NextWake, Signal, SystemClock, pause};
 use std::{mem, sync::Arc, time::Duration};
 
-/// Smallest growth of the file ahead of need, in pages.
-pub(crate) const MIN_EXTENT: u64 = GRAIN;
 /// Largest growth of the file, in pages: 32 MiB.
 pub(crate) const MAX_EXTENT: u64 = 4096;
 /// Pages kept back for [`Purpose::Rollback`]: an undo, or the drop or end of a table, splits at most one node a level, and few
 /// run at once.
 pub(crate) const KEPT_BACK: u64 = 32;
-/// Pages in a magazine.
-pub(crate) const MAGAZINE: usize = 16;
 /// Magazines. Workers beyond that number share.
 const MAGAZINES: usize = if foreshore_sync::primitive::MODEL { 2 } else { 64 };
 /// When a growth that failed is tried again in the background.
@@ -152,15 +148,14 @@ impl Stock {
             return Some(pid);
         }
         let mut state = self.state.lock();
-        let most = if self.growth == Growth::Inline { 1 } else { MAGAZINE as u64 };
         let want = match state.ready(Purpose::Data) {
             // One of the reserve: what lies in a magazine is there for whoever comes next.
             0 => state.ready(purpose).min(1),
-            ready => ready.min(most),
+            ready => ready.min(self.growth.magazine_pages),
         };
         state.free.take(want, |pid| magazine.push(pid));
         state.pace.count(want);
-        let ring = self.growth == Growth::Ahead && !state.asked && state.pace.is_low(state.ready(Purpose::Data));
+        let ring = self.growth.is_ahead && !state.asked && state.pace.is_low(state.ready(Purpose::Data));
         state.asked |= ring;
         drop(state);
         if ring {
@@ -201,7 +196,7 @@ impl Stock {
                 state.resizing = true;
                 state.growths_inline += 1;
                 let from = state.free.file_pages();
-                break (from, if self.growth == Growth::Inline { one_more(from) } else { MIN_EXTENT });
+                break (from, self.growth.inline_pages.max(one_more(from)));
             }
             drop(state);
             // WAIT: park - for the thread that changes the length, which is one system call.
@@ -269,7 +264,7 @@ impl Stock {
 
     /// Grows the file if fewer pages are ready than should be. For one thread at a time.
     pub(crate) fn extend_step(&self) -> NextWake {
-        if self.growth == Growth::Inline {
+        if !self.growth.is_ahead {
             return NextWake::OnSignal;
         }
         let plan = self.with(|state| {
@@ -309,11 +304,7 @@ impl Stock {
             }
             state.free.cancel_cut();
             // Twice of what growth keeps ready: it does not set in again at once.
-            let reserve = match self.growth {
-                Growth::Ahead => 2 * state.pace.look(self.now(), state.free.file_pages()),
-                Growth::Inline => MIN_EXTENT,
-            };
-            let reserve = reserve + KEPT_BACK;
+            let reserve = 2 * state.pace.look(self.now(), state.free.file_pages()) + KEPT_BACK;
             state.free.start_cut(reserve, MIN_EXTENT)?;
             state.resizing = true;
             state.cuts += 1;

@@ -208,6 +208,15 @@ impl HybridLatch {
         }
     }
 
+    /// The version that the latch will have when its exclusive holder, who asks, has released it: as one that has `changed` the data,
+    /// or not.
+    #[inline]
+    pub fn version_after(&self, changed: bool) -> u64 {
+        // ORDERING: Relaxed, nobody but the holder changes the version.
+        let version = self.word.load(Ordering::Relaxed) & VERSIONS;
+        if changed { version.wrapping_add(VERSION) } else { version }
+    }
+
     /// Whether some thread holds the latch exclusively: for assertions by the holder.
     pub fn is_exclusive(&self) -> bool {
         // ORDERING: Relaxed, a holder sees its own write.

@@ -1,5 +1,6 @@
 //! The begin of a transaction: the lease that it has for its time, and the way of that lease back.
 
+use crate::last_row::LastRow;
 use crate::manager::{Lease, TxnManager};
 use crate::txn::{Txn, TxnOptions};
 use crate::undo::Undo;
@@ -84,7 +85,8 @@ impl TxnManager {
         let undo = Undo::new(self.undo.clone());
         undo.set_owner(owner.index());
         let (view, home) = (self.views.newest(), self.leases(is_own).home());
-        Ok(Box::new(Lease { session, owner, undo, view, is_own, home }))
+        let (last_row, buffer) = (LastRow::default(), Vec::new());
+        Ok(Box::new(Lease { session, owner, undo, view, is_own, last_row, buffer, home }))
     }
 
     /// Takes the lease of a transaction that has ended with commit number `csn`; zero if it was taken back.

@@ -8,12 +8,24 @@ use foreshore_base::Result;
 use foreshore_sync::model::mutant;
 
 impl Txn {
+    /// Takes the buffer in which changes are encoded, empty. It comes back by [`return_buffer`](Self::return_buffer), so that
+    /// transactions of one session allocate it once.
+    pub fn take_buffer(&mut self) -> Vec<u8> {
+        let mut buffer = std::mem::take(&mut self.lease_mut().buffer);
+        buffer.clear();
+        buffer
+    }
+
+    /// Gives back what [`take_buffer`](Self::take_buffer) took.
+    pub fn return_buffer(&mut self, buffer: Vec<u8>) {
+        self.lease_mut().buffer = buffer;
+    }
+
     /// The newest view of the readers that anybody has made, by which old versions are judged.
     pub fn view(&mut self) -> &View {
-        let manager = self.manager.clone();
-        let kept = &mut self.lease_mut().view;
-        manager.views.renew(kept);
-        kept
+        let (manager, lease) = self.manager_and_lease();
+        manager.views.renew(&mut lease.view);
+        &lease.view
     }
 
     /// The same after a look at all readers.
@@ -32,12 +44,13 @@ impl Txn {
 
     /// As [`reserve_undo`](Self::reserve_undo). `waits` says whether to wait for other transactions.
     pub(crate) fn reserve_undo_or_wait(&mut self, bytes: usize, waits: bool) -> Result<()> {
-        let manager = self.manager.clone();
-        if manager.try_reserve_undo(self.lease_mut(), bytes).is_ok() {
+        let (manager, lease) = self.manager_and_lease();
+        if manager.try_reserve_undo(lease, bytes).is_ok() {
             return Ok(());
         }
         let (may_agree, most) = (self.may_agree(), self.time_left());
-        manager.wait_for_undo(self.lease_mut(), bytes, may_agree, waits, most)
+        let (manager, lease) = self.manager_and_lease();
+        manager.wait_for_undo(lease, bytes, may_agree, waits, most)
     }
 
     /// Enters how a change is taken back, and what the row was, before the change itself, and returns what the tuple header
@@ -87,8 +100,7 @@ impl Txn {
         if self.xid == Some(before.xid) {
             return self.manager.undo.behind_own(before.undo);
         }
-        let manager = self.manager.clone();
-        let Lease { view, owner, .. } = self.lease_mut();
+        let (manager, Lease { view, owner, .. }) = self.manager_and_lease();
         let since = manager.csn_by(view, before.xid).or_else(|| {
             *view = manager.refresh_view();
             manager.csn_by(view, before.xid)

@@ -1,6 +1,5 @@
 //! The end of a transaction: commit or rollback.
 
-use crate::early_release::EarlyRelease;
 use crate::format::{COMMIT, MARK_LEN, encode_mark};
 use crate::manager::{Lease, TxnManager};
 use crate::parked::{Rollback, Stop};
@@ -266,15 +265,12 @@ impl TxnManager {
 
     /// Releases what a commit holds, as early as that is allowed, and takes the lease back.
     fn release(self: &Arc<Self>, mut lease: Box<Lease>, csn: Csn) {
-        match self.early_release {
-            EarlyRelease::Full => {
-                self.locks.finish(&mut lease.owner, Some(csn));
-                self.give_back(lease, csn);
-                return;
-            }
-            EarlyRelease::SharedOnly => self.locks.release_shared(&mut lease.owner),
-            EarlyRelease::Off => {}
-        }
+        let Some(release) = self.hold_until_durable else {
+            self.locks.finish(&mut lease.owner, Some(csn));
+            self.give_back(lease, csn);
+            return;
+        };
+        release(&self.locks, &mut lease.owner);
         // What its last operation reserved and did not use is not kept that long, nor what a rollback would have taken.
         lease.session.end_undo_log();
         lease.session.release();

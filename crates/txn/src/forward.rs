@@ -123,16 +123,20 @@ impl TxnManager {
         session.admit_copy(cost)?;
         let first_group = self.log.next_group();
         let mut copies = Copies { session, tag: logged_as, last_lsn: *last_lsn, body: vec![COPY_FIRST] };
-        undo.logged(|lsn, kind, table, body| match xid == logged_as {
+        let logged = undo.logged(|lsn, kind, table, body| match xid == logged_as {
             true => copies.add(&CopiedChange { lsn, kind, table, body }),
             false => {
                 let body = &*self.resources().rename(kind, body, xid, logged_as)?;
                 copies.add(&CopiedChange { lsn, kind, table, body })
             }
-        })?;
-        copies.body[0] |= COPY_LAST;
-        copies.log()?;
+        });
+        let copied = logged.and_then(|()| {
+            copies.body[0] |= COPY_LAST;
+            copies.log()
+        });
+        // The records of a set that has failed are in the log, too. The next set follows them, in whatever lane it is logged.
         *last_lsn = copies.last_lsn;
+        copied?;
         self.active.move_on(index, first_group);
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! The transaction manager: what all transactions of a database share.
 
 use crate::ceiling::{Bound, RAISE_COST, Xids};
-use crate::early_release::EarlyRelease;
 use crate::kept::KeptPages;
+use crate::last_row::LastRow;
 use crate::leases::Leases;
 use crate::line::Line;
 use crate::parked::ParkedList;
@@ -11,7 +11,7 @@ use crate::readers::{Readers, SnapshotLimits};
 use crate::resource::ResourceManager;
 use crate::slot::{self, ActiveSlots};
 use crate::status::{Status, StatusWindow};
-use crate::table::StatusTable;
+use crate::status_table::StatusTable;
 use crate::undo::{Arena, SpillFile, Undo};
 use crate::view::{KeptView, View, Views};
 use foreshore_base::{Csn, Error, GroupNo, Result, Xid};
@@ -51,9 +51,13 @@ pub struct TxnManagerOptions {
     pub snapshot_limits: SnapshotLimits,
     /// Xids handed out between two moves of the ceiling, at least 2. A restart skips up to as many.
     pub xid_block: u64,
-    /// What a commit releases before it is durable.
-    pub early_release: EarlyRelease,
+    /// `None`: a commit releases its locks when its record is appended. With a function, which is called then and may release
+    /// some, it holds the others until it is durable, and with them its session.
+    pub hold_until_durable: Option<PrecommitRelease>,
 }
+
+/// Releases what a commit need not hold until it is durable. Locks of written rows are their headers, and stay.
+pub type PrecommitRelease = fn(&LockManager, &mut Owner);
 
 impl Default for TxnManagerOptions {
     fn default() -> Self {
@@ -67,7 +71,7 @@ impl Default for TxnManagerOptions {
             undo_patience: Duration::from_secs(10),
             snapshot_limits: SnapshotLimits::NONE,
             xid_block: 1 << 16,
-            early_release: EarlyRelease::default(),
+            hold_until_durable: None,
         }
     }
 }
@@ -106,6 +110,9 @@ pub(crate) struct Lease {
     pub(crate) view: KeptView,
     /// Whether it is for the engine's own transactions.
     pub(crate) is_own: bool,
+    pub(crate) last_row: LastRow,
+    /// Where a change is encoded.
+    pub(crate) buffer: Vec<u8>,
     /// The shard of [`Leases`] that it goes back to.
     pub(crate) home: usize,
 }
@@ -138,7 +145,7 @@ pub struct TxnManager {
     pub(crate) line: Line,
     pub(crate) undo: Arc<Arena>,
     pub(crate) max_sessions: usize,
-    pub(crate) early_release: EarlyRelease,
+    pub(crate) hold_until_durable: Option<PrecommitRelease>,
     pub(crate) undo_patience: Duration,
     pub(crate) snapshot_limits: SnapshotLimits,
     pub(crate) kills: ShardedCounter,
@@ -187,7 +194,7 @@ impl TxnManager {
             line: Line::default(),
             undo,
             max_sessions: options.max_sessions,
-            early_release: options.early_release,
+            hold_until_durable: options.hold_until_durable,
             undo_patience: options.undo_patience,
             snapshot_limits: options.snapshot_limits,
             kills: ShardedCounter::new(),
@@ -319,7 +326,7 @@ impl TxnManager {
 
     /// Whether the rows of a commit still count as locked by it.
     pub(crate) fn keeps_rows_until_durable(&self, csn: Csn) -> bool {
-        let is_kept = self.early_release != EarlyRelease::Full && csn.lsn() > self.log.durable();
+        let is_kept = self.hold_until_durable.is_some() && csn.lsn() > self.log.durable();
         is_kept && !mutant("sabotage: rows are free before their commit is durable")
     }
 

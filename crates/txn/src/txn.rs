@@ -378,6 +378,11 @@ impl Txn {
     pub(crate) fn lease_mut(&mut self) -> &mut Lease {
         self.lease.as_mut().expect("a running transaction has its lease")
     }
+
+    /// The manager and the lease, borrowed apart: a clone of the manager would write its count, which all threads share.
+    pub(crate) fn manager_and_lease(&mut self) -> (&Arc<TxnManager>, &mut Lease) {
+        (&self.manager, self.lease.as_mut().expect("a running transaction has its lease"))
+    }
 }
 
 impl fmt::Debug for Txn {

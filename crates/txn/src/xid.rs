@@ -1,5 +1,6 @@
 //! The xid of a transaction, which it draws before it changes or locks its first row.
 
+use crate::manager::Lease;
 use crate::txn::Txn;
 use foreshore_base::{GroupNo, Result, Xid};
 
@@ -12,9 +13,9 @@ impl Txn {
         if let Some(xid) = self.xid {
             return Ok(xid);
         }
-        let manager = self.manager.clone();
         let xid = self.draw_xid(None)?;
-        manager.keep_ahead(xid, self.session())?;
+        let (manager, lease) = self.manager_and_lease();
+        manager.keep_ahead(xid, &mut lease.session)?;
         self.reserve_again()?;
         Ok(xid)
     }
@@ -38,8 +39,8 @@ impl Txn {
     pub fn after_xid(&mut self) -> Result<()> {
         match self.xid {
             Some(xid) if std::mem::take(&mut self.is_new_xid) => {
-                let manager = self.manager.clone();
-                manager.keep_ahead(xid, self.session())
+                let (manager, lease) = self.manager_and_lease();
+                manager.keep_ahead(xid, &mut lease.session)
             }
             _ => Ok(()),
         }
@@ -48,21 +49,20 @@ impl Txn {
     /// Draws the xid, and shows it to checkpoints. `logged`: the xid that the log has a transaction of the run before under, and the
     /// group of its first record.
     pub(crate) fn draw_xid(&mut self, logged: Option<(Xid, GroupNo)>) -> Result<Xid> {
-        let manager = self.manager.clone();
         loop {
             if let Some(xid) = self.enter_xid(logged) {
                 return Ok(xid);
             }
-            manager.raise_limit(&mut self.lease_mut().session, logged.is_some())?;
+            let (manager, lease) = self.manager_and_lease();
+            manager.raise_limit(&mut lease.session, logged.is_some())?;
         }
     }
 
     /// Draws the xid if one is left.
     fn enter_xid(&mut self, logged: Option<(Xid, GroupNo)>) -> Option<Xid> {
-        let manager = self.manager.clone();
         assert!(self.xid.is_none(), "{:?} draws a second xid", self.xid);
         let (logged_as, first_group) = logged.unzip();
-        let owner = &mut self.lease_mut().owner;
+        let (manager, Lease { owner, .. }) = self.manager_and_lease();
         let (draw, begin) = (|| manager.draw_block(), |xid| manager.window.begin(xid));
         let xid = manager.active.enter(owner.index(), first_group, draw, begin, logged_as)?;
         owner.set_xid(xid);

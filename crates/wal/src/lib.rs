@@ -41,18 +41,16 @@
 #[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
 mod buffer;
 mod checksum;
-#[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
-mod credit;
 mod dep;
 mod follow;
 mod format;
 mod group;
+mod group_commit;
 mod lanes;
 mod log;
 mod options;
 #[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
 mod pipeline;
-mod policy;
 mod reader;
 mod record;
 #[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
@@ -73,22 +71,32 @@ mod watch;
 /// The kernels, for models in `tests/`.
 #[cfg(any(foreshore_loom, foreshore_shuttle))]
 pub mod model {
-    pub use crate::buffer::{CArray, Decoupled, Delegated, Hybrid, Locked, Shape};
-    pub use crate::buffer::{Drained, Faa, Lanes, Laser, LogBuffer, Ring, Staging};
+    pub use crate::buffer::Lanes;
+    pub use crate::group_commit::{Decision, Group as GroupCommit, GroupBounds, GroupPolicy, GroupSource, Observation};
     pub use crate::pipeline::{Calls, Cut, Group, Leader, Led, Order, Pipeline};
-    pub use crate::policy::GroupPolicy;
     pub use crate::requests::SpaceRequests;
     pub use crate::returns::Returns;
-    pub use crate::slots::Slots;
     pub use crate::watch::GrowthWatch;
+}
+
+/// What a log buffer other than lanes is made of, and how it is plugged in.
+///
+/// [`LogOptions::buffer`] takes a [`MakeLogBuffer`](log_buffer::MakeLogBuffer), whose buffers keep the contract of
+/// [`LogBuffer`](log_buffer::LogBuffer). A buffer that draws positions from one ring copies records by
+/// [`Sealed`](log_buffer::Sealed) and [`RecordRing`](log_buffer::RecordRing).
+pub mod log_buffer {
+    pub use crate::buffer::{Drained, GRAIN, LogBuffer, MAX_GROUP, MakeLogBuffer, NewLogBuffer};
+    pub use crate::buffer::{RecordRing, Sealed, Staging};
+    pub use crate::slots::Slots;
 }
 
 pub use dep::Dep;
 pub use follow::Follower;
+pub use foreshore_sync::Nanos;
+pub use group_commit::{Decision, Group, GroupBounds, GroupPolicy, GroupSource, Observation};
 pub use log::{Log, LogStats};
-pub use options::{BufferKind, LogOptions, WaitKind};
+pub use options::LogOptions;
 pub use pipeline::Waits;
-pub use policy::GroupPolicy;
 pub use reader::{RecordIter, Recovered};
 pub use record::{LoggedRecord, MAX_LARGE, MAX_RECORD, MAX_TAG, Record, flags};
 pub use requests::{SpaceRequest, SpaceServer, SpaceWait};

@@ -1,41 +1,39 @@
 //! Options of a log and their range checks.
 
-use crate::buffer::Staging;
+use crate::buffer::{MakeLogBuffer, Staging};
 use crate::format;
-use crate::policy::GroupPolicy;
+use crate::group_commit::{Group, GroupSource};
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, Result};
-use foreshore_sync::{WaitMode, available_parallelism};
+use foreshore_sync::available_parallelism;
 use std::fmt;
-use std::str::FromStr;
+use std::sync::Arc;
 
 /// Most groups in flight. Readers of a damaged log rely on it: what lies behind the last acknowledged group is no more.
 pub(crate) const MAX_IN_FLIGHT: usize = 16;
 
 /// How a log is built and run. A value, never a cargo feature; nothing here changes the format.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct LogOptions {
     /// Size of a segment file in bytes, a multiple of 4 KiB, at least 64 KiB. Segments of other sizes stay readable.
     pub segment_bytes: u64,
-    /// The buffer that sessions append to.
-    pub buffer: BufferKind,
-    /// Memory of the buffer in bytes, a power of two from 64 KiB to 1 GiB. Touched only as it is used. Of `lanes`, each
+    /// Makes the buffer that sessions append to, if that is not to be lanes: one for each session, in which appends
+    /// wait for nobody. See [`crate::log_buffer`].
+    pub buffer: Option<Arc<dyn MakeLogBuffer>>,
+    /// Memory of the buffer in bytes, a power of two from 64 KiB to 1 GiB. Touched only as it is used. Of lanes, each
     /// session at work has a sixteenth of it, at least 64 KiB and at most 256 KiB, unless `lane_memory` says otherwise.
     pub ring_bytes: usize,
-    /// Memory of `lanes` in bytes; 0 for a lane for each session. With less there are fewer lanes, of 64 to 256 KiB each, at
-    /// least four, and late sessions take turns in some of them: each has one from a reservation to its
+    /// Memory of all lanes in bytes; 0 for a lane for each session. With less there are fewer lanes, of 64 to 256 KiB
+    /// each, at least four, and late sessions take turns in some of them: each has one from a reservation to its
     /// [`crate::Session::release`], which it must not forget, as others wait for the lane.
     pub lane_memory: usize,
-    /// How appends wait for each other in the buffers that make them wait.
-    pub wait: WaitKind,
-    /// Places where threads consolidate in `carray`, `hybrid` and `delegated`, 1 to 64.
-    pub slots: usize,
-    /// Consolidation slots of those buffers in all, more than `slots`, at most 65536. A group needs one until it is released.
-    pub slot_pool: usize,
     /// Sessions at once, 1 to 65536.
     pub max_sessions: usize,
-    /// When a group is cut.
-    pub group: GroupPolicy,
+    /// When a group of commits is written. A window is for logs with `background` threads; without them it is
+    /// [`Group::Greedy`].
+    pub group: Group,
+    /// Makes a policy that takes the place of `group`.
+    pub group_from: Option<GroupSource>,
     /// Commits that one session may have asked the flusher for and that are not durable yet, 1 to 2^20, before its next
     /// reservation waits.
     pub max_unacked: usize,
@@ -54,13 +52,11 @@ impl Default for LogOptions {
     fn default() -> Self {
         Self {
             segment_bytes: 16 << 20,
-            buffer: BufferKind::default(),
+            buffer: None,
             ring_bytes: 16 << 20,
-            wait: WaitKind::default(),
-            slots: 4,
-            slot_pool: 256,
             max_sessions: 1024,
-            group: GroupPolicy::default(),
+            group: Group::default(),
+            group_from: None,
             lane_memory: 0,
             max_unacked: 1024,
             in_flight: 0,
@@ -78,7 +74,7 @@ const RESTART_BYTES: u64 = 64 << 10;
 /// records.
 const FREEING_BYTES: u64 = 256 << 10;
 
-/// Fewest lanes of `lanes`, where there are as many sessions.
+/// Fewest lanes, where there are as many sessions.
 const MIN_LANES: usize = 4;
 
 impl LogOptions {
@@ -92,12 +88,6 @@ impl LogOptions {
         }
         if !(64 << 10..=1 << 30).contains(&self.ring_bytes) || !self.ring_bytes.is_power_of_two() {
             return refuse("ring_bytes", &self.ring_bytes, "a power of two from 64 KiB to 1 GiB");
-        }
-        if !(1..=64).contains(&self.slots) {
-            return refuse("slots", &self.slots, "1 to 64");
-        }
-        if self.slot_pool <= self.slots || self.slot_pool > 1 << 16 {
-            return refuse("slot_pool", &self.slot_pool, "more than slots, at most 65536");
         }
         if !(1..=1 << 16).contains(&self.max_sessions) {
             return refuse("max_sessions", &self.max_sessions, "1 to 65536");
@@ -113,6 +103,12 @@ impl LogOptions {
             return refuse("ready_segments", &self.ready_segments, "1 to 1024");
         }
         Ok(())
+    }
+
+    /// The policies of group commit: the engine's own, and the one that takes its place.
+    pub(crate) fn group(&self) -> (Group, Option<&GroupSource>) {
+        // A window needs a flusher that sleeps.
+        (if self.background { self.group } else { Group::Greedy }, self.group_from.as_ref())
     }
 
     /// Groups that may be in flight: 1 on up to two processors, where the next group is best left to grow meanwhile, then 2,
@@ -140,7 +136,7 @@ impl LogOptions {
         share.clamp(64 << 10, 256 << 10)
     }
 
-    /// Lanes that `lanes` has: at most one for each session.
+    /// Lanes of the buffer: at most one for each session.
     pub(crate) fn lanes(&self) -> usize {
         match self.lane_memory {
             0 => self.max_sessions,
@@ -151,15 +147,25 @@ impl LogOptions {
     /// Lanes that sessions take turns in: none if each has its own. A quarter, so that those who come late do not all wait for
     /// one.
     pub(crate) fn shared_lanes(&self) -> usize {
-        if self.buffer == BufferKind::Lanes && self.lanes() < self.max_sessions { self.lanes() / 4 } else { 0 }
+        if self.has_lanes() && self.lanes() < self.max_sessions { self.lanes() / 4 } else { 0 }
     }
 
     /// Bytes of the buffer that may have been touched when `sessions` have been at work.
     pub(crate) fn memory(&self, sessions: usize) -> u64 {
-        match self.buffer {
-            BufferKind::Lanes => (self.lanes_of(sessions) * self.lane_bytes()) as u64,
-            _ => self.ring_bytes as u64,
-        }
+        self.touched(sessions) as u64
+    }
+
+    fn touched(&self, sessions: usize) -> usize {
+        if self.has_lanes() { self.lanes_of(sessions) * self.lane_bytes() } else { self.ring_bytes }
+    }
+
+    fn has_lanes(&self) -> bool {
+        self.buffer.is_none()
+    }
+
+    /// Whether large records travel through the buffer as fragments.
+    fn fragments(&self) -> bool {
+        self.buffer.as_ref().is_none_or(|maker| maker.fragments())
     }
 
     /// Lanes that so many sessions may have used.
@@ -172,7 +178,7 @@ impl LogOptions {
     pub(crate) fn max_record(&self) -> usize {
         let table = format::EXTENT * Staging::max_extents(self.max_group());
         let group = self.max_group() - format::GROUP_HEADER - table - format::ENVELOPE;
-        let ring = match self.buffer.fragments() {
+        let ring = match self.fragments() {
             true => crate::MAX_RECORD.min(self.ring_bytes / 8 - format::ENVELOPE),
             false => self.ring_bytes / 4 - format::ENVELOPE,
         };
@@ -181,21 +187,12 @@ impl LogOptions {
 
     /// Largest payload of one record whether it travels whole or in fragments.
     pub(crate) fn max_large(&self) -> usize {
-        if self.buffer.fragments() { crate::MAX_LARGE } else { self.max_record() }
-    }
-
-    /// Most bytes of records that consolidate into one group; larger records do not consolidate. Small enough that a copy of
-    /// that size, which every member's release may have to wait for, takes some microseconds.
-    pub(crate) fn slot_bytes(&self) -> usize {
-        (self.ring_bytes / 16).min(32 << 10)
+        if self.fragments() { crate::MAX_LARGE } else { self.max_record() }
     }
 
     /// Largest reservation of one session: four fit the ring, or one the lane.
     pub(crate) fn max_reserve(&self) -> usize {
-        match self.buffer {
-            BufferKind::Lanes => self.lane_bytes(),
-            _ => self.ring_bytes / 4,
-        }
+        if self.has_lanes() { self.lane_bytes() } else { self.ring_bytes / 4 }
     }
 
     /// Credit that a session takes at once and may keep while idle, so that all idle credit is a quarter of the ring.
@@ -213,10 +210,10 @@ impl LogOptions {
     /// leave empty of segments is in the other parts. On a disk that is not full writers may use it, too, while a segment is being
     /// prepared; a segment more than is kept back is ready by then, so that they rarely do.
     pub(crate) fn margin(&self) -> u64 {
-        match self.buffer {
-            BufferKind::Lanes => (self.segment_bytes / 2).max(FREEING_BYTES),
+        match self.has_lanes() {
+            true => (self.segment_bytes / 2).max(FREEING_BYTES),
             // A full ring with its padding comes on top: nothing bounds the groups that a ring is drained in.
-            _ => self.segment_bytes.max(2 * self.ring_bytes as u64),
+            false => self.segment_bytes.max(2 * self.ring_bytes as u64),
         }
     }
 
@@ -229,11 +226,7 @@ impl LogOptions {
     /// Prepared space for what `sessions` may have been admitted for and not sealed yet: the buffer, and for each session a group of
     /// what it does just now, and one of the record that ends its transaction.
     pub(crate) fn in_flight_bytes(&self, sessions: usize) -> u64 {
-        let buffer = match self.buffer {
-            BufferKind::Lanes => self.lanes_of(sessions) * self.lane_bytes(),
-            _ => self.ring_bytes,
-        };
-        self.prepared_for((buffer + sessions * 2 * BLOCK) as u64)
+        self.prepared_for((self.touched(sessions) + sessions * 2 * BLOCK) as u64)
     }
 
     /// Most bytes that stay empty at the end of a segment: less than the next group takes, and groups are whole blocks.
@@ -253,98 +246,6 @@ impl LogOptions {
         let for_kept_back = kept_back.div_ceil(self.segment_bytes - format::FIRST_GROUP);
         let for_kept_back = usize::try_from(for_kept_back).unwrap_or(usize::MAX - 1) + 1;
         self.ready_segments.max(for_kept_back)
-    }
-}
-
-macro_rules! named {
-    ($(#[$doc:meta])* $kind:ident, $option:literal { $($(#[$vdoc:meta])* $variant:ident = $name:literal),+ $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub enum $kind { $($(#[$vdoc])* $variant),+ }
-
-        impl fmt::Display for $kind {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(match self { $(Self::$variant => $name),+ })
-            }
-        }
-
-        impl FromStr for $kind {
-            type Err = Error;
-
-            fn from_str(name: &str) -> Result<Self> {
-                match name {
-                    $($name => Ok(Self::$variant),)+
-                    _ => Err(Error::InvalidOption {
-                        name: $option,
-                        value: name.to_owned(),
-                        expected: [$($name),+].join(" or "),
-                    }),
-                }
-            }
-        }
-    };
-}
-
-named! {
-    /// The buffer that sessions append to. All variants write the same format.
-    ///
-    /// | name | position is drawn | copy | from |
-    /// |---|---|---|---|
-    /// | `mutex` | under a lock | under the lock | Aether, Algorithm 1 |
-    /// | `carray` | under a lock, for a group | side by side in the group, under the lock | Aether, C: Algorithms 2 and 5 |
-    /// | `decoupled` | under a lock | outside of it; released in turn | Aether, D: Algorithm 3 |
-    /// | `hybrid` | under a lock, for a group | outside of it; groups released in turn | Aether, CD: section 5.3 |
-    /// | `delegated` | under a lock, for a group | outside of it; released through a queue | Aether, CDME: Algorithm 4 |
-    /// | `faa` | by one fetch-and-add | beside other copies; a slot per session bounds the cut | ERMIA, InnoDB 8.0 |
-    /// | `laser` | by one exchange in the current group | beside other copies; groups are published as a whole | Laser |
-    /// | `lanes` | as a Lamport stamp in the session's own lane | before the draw, in the session's own lane | Foreshore |
-    BufferKind, "log_buffer" {
-        /// One lock around position and copy.
-        Mutex = "mutex",
-        /// Groups that draw and copy under one lock.
-        CArray = "carray",
-        /// A lock for the draw; copies are released in turn.
-        Decoupled = "decoupled",
-        /// Groups that draw under a lock and are released in turn.
-        Hybrid = "hybrid",
-        /// Groups that draw under a lock and are released by whoever is first in a queue.
-        Delegated = "delegated",
-        /// One fetch-and-add; sessions copy side by side.
-        Faa = "faa",
-        /// Groups in a table; sessions join the current one by an exchange and copy side by side.
-        Laser = "laser",
-        /// A lane per session, and cuts closed under dependency.
-        #[default]
-        Lanes = "lanes",
-    }
-}
-
-impl BufferKind {
-    /// Whether large records travel through the buffer as fragments. The published buffers take whole records, larger ones
-    /// than ours, and refuse what is larger still.
-    pub(crate) fn fragments(self) -> bool {
-        matches!(self, Self::Faa | Self::Lanes)
-    }
-}
-
-named! {
-    /// How appends wait for each other. `faa`, `laser` and `lanes` never do.
-    WaitKind, "wait" {
-        /// Without an end, yielding the processor: the published buffers' way, for curves on machines with a processor for
-        /// each thread.
-        Spin = "spin",
-        /// Asleep, after a few pauses.
-        #[default]
-        Park = "park",
-    }
-}
-
-impl From<WaitKind> for WaitMode {
-    fn from(kind: WaitKind) -> Self {
-        match kind {
-            WaitKind::Spin => Self::Spin,
-            WaitKind::Park => Self::Park,
-        }
     }
 }
 

@@ -4,7 +4,8 @@
 //! 2. The owner's step takes the newest number, works, and answers it.
 //! 3. The answer says whether log was given up. The writer tries again.
 //!
-//! An owner without a thread is run by the writer instead.
+//! An owner without a thread is run by the writer instead. An owner that cannot answer yet leaves the request, and its step runs again
+//! soon.
 //!
 //! **Invariant:** the work behind the answer to a request began after the request was made.
 //! **Invariant:** a writer waits no longer than [`PATIENCE`] in all, and not at all where no owner serves.
@@ -17,7 +18,8 @@ use std::time::Duration;
 
 /// Longest wait of one writer, all its requests together: a checkpoint that writes a large pool home takes seconds.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often a waiting writer looks whether the log has stopped, which signals nothing here.
+/// How often a waiting writer looks whether the log has stopped, which signals nothing here, and does the work of an owner without a
+/// thread again.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The server that gives up log on request.
@@ -113,17 +115,15 @@ impl SpaceRequests {
             state.asked += 1;
             (state.asked, state.server.clone())
         };
-        match server {
-            SpaceServer::None => return false,
-            SpaceServer::Thread(signal) => signal.notify(),
-            SpaceServer::Inline(step) => {
+        if let SpaceServer::Thread(signal) = &server {
+            signal.notify();
+        }
+        loop {
+            if let SpaceServer::Inline(step) = &server {
                 let Some(step) = step.upgrade() else { return false };
                 // WAIT: help - the writer does the owner's work.
                 step.step();
-                return self.state.lock().freed >= number;
             }
-        }
-        loop {
             // Without the lock here: it takes the locks of the log.
             let has_stopped = stopped();
             let state = self.state.lock();
@@ -134,7 +134,8 @@ impl SpaceRequests {
             if left.is_zero() || matches!(state.server, SpaceServer::None) || has_stopped {
                 return false;
             }
-            // WAIT: park - until the owner answers, which notifies, or briefly, to look whether the log has stopped.
+            // WAIT: park - until the owner answers, which notifies, or briefly, to look whether the log has stopped, or to do the
+            // owner's work again, which could give no answer yet.
             drop(self.answered.wait_timeout(state, left.min(LOOK)));
         }
     }
@@ -166,6 +167,7 @@ impl SpaceRequests {
 mod tests {
     use super::*;
     use foreshore_sync::NextWake;
+    use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
     use foreshore_sync::primitive::thread;
     use std::sync::Arc;
 
@@ -224,10 +226,31 @@ mod tests {
                 NextWake::OnSignal
             }
         }
+        /// Answers every third look.
+        struct Hesitant {
+            requests: Arc<SpaceRequests>,
+            looks: AtomicU64,
+        }
+        impl Step for Hesitant {
+            fn step(&self) -> NextWake {
+                // ORDERING: Relaxed, one thread.
+                if (self.looks.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(3) {
+                    let request = self.requests.requested().expect("the writer has asked");
+                    self.requests.answer(&request, true);
+                }
+                NextWake::OnSignal
+            }
+        }
         let requests = Arc::new(SpaceRequests::default());
         let owner: Arc<dyn Step> = Arc::new(Owner(Arc::clone(&requests)));
         requests.serve(SpaceServer::Inline(Arc::downgrade(&owner)));
         assert!(requests.ask(&SpaceWait::default(), || false));
+        let hesitant = Hesitant { requests: Arc::clone(&requests), looks: AtomicU64::new(0) };
+        let hesitant: Arc<dyn Step> = Arc::new(hesitant);
+        requests.serve(SpaceServer::Inline(Arc::downgrade(&hesitant)));
+        assert!(requests.ask(&SpaceWait::default(), || false), "answered at the third look");
+        assert!(!requests.ask(&SpaceWait::within(Some(Duration::ZERO)), || false), "no time is left");
+        requests.serve(SpaceServer::Inline(Arc::downgrade(&owner)));
         drop(owner);
         assert!(!requests.ask(&SpaceWait::default(), || false), "the owner has gone");
     }

@@ -6,7 +6,7 @@ use foreshore_sync::{CachePadded, LockRank, Mutex};
 
 /// One session's line. Only the session that leases the slot stores into it.
 #[derive(Debug)]
-pub struct Slot {
+pub(crate) struct Slot {
     /// Greatest LSN that the session asked the flusher for.
     last_commit: AtomicU64,
     records: AtomicU64,
@@ -56,7 +56,7 @@ impl Slots {
     }
 
     /// Takes a slot back.
-    pub fn release(&self, index: usize) {
+    pub(crate) fn release(&self, index: usize) {
         let mut free = self.free.lock();
         let at = free.partition_point(|&other| other > index);
         assert!(index < self.slots.len() && free.get(at) != Some(&index), "session {index} is given back twice");
@@ -65,15 +65,12 @@ impl Slots {
 
     /// The slot at `index`.
     #[inline]
-    pub fn get(&self, index: usize) -> &Slot {
+    pub(crate) fn get(&self, index: usize) -> &Slot {
         &self.slots[index]
     }
 
     /// Number of slots.
-    #[cfg_attr(
-        any(foreshore_loom, foreshore_shuttle),
-        expect(clippy::len_without_is_empty, reason = "there is at least one")
-    )]
+    #[expect(clippy::len_without_is_empty, reason = "there is at least one")]
     pub fn len(&self) -> usize {
         self.slots.len()
     }
@@ -85,19 +82,19 @@ impl Slots {
     }
 
     /// Slots that may have been used.
-    pub fn used(&self) -> impl Iterator<Item = &Slot> {
+    pub(crate) fn used(&self) -> impl Iterator<Item = &Slot> {
         self.slots[..self.used_len()].iter().map(|slot| &**slot)
     }
 
     /// Whether any session asked the flusher for more than `lsn`; under load the first few slots answer. The caller has
     /// issued a `SeqCst` fence.
-    pub fn wants_beyond(&self, lsn: Lsn) -> bool {
+    pub(crate) fn wants_beyond(&self, lsn: Lsn) -> bool {
         // ORDERING: Acquire, pairs with `Slot::want`; otherwise the fences on both sides order it: see `Pipeline::flush_soon`.
         self.used().any(|slot| slot.last_commit.load(Ordering::Acquire) > lsn.0)
     }
 
     /// Records and their bytes, envelopes included, appended since the log was opened.
-    pub fn totals(&self) -> (u64, u64) {
+    pub(crate) fn totals(&self) -> (u64, u64) {
         // ORDERING: Relaxed, counters.
         self.used().fold((0, 0), |(records, bytes), slot| {
             (records + slot.records.load(Ordering::Relaxed), bytes + slot.bytes.load(Ordering::Relaxed))
@@ -105,7 +102,7 @@ impl Slots {
     }
 
     /// Records appended by other sessions than the one with this slot.
-    pub fn records_but(&self, index: usize) -> u64 {
+    pub(crate) fn records_but(&self, index: usize) -> u64 {
         // ORDERING: Relaxed, counters.
         let records = |slot: &CachePadded<Slot>| slot.records.load(Ordering::Relaxed);
         let all = self.slots[..self.used_len()].iter().enumerate();
@@ -113,7 +110,7 @@ impl Slots {
     }
 
     /// The sum of what [`Slot::count_wait`] counted.
-    pub fn waited(&self) -> u64 {
+    pub(crate) fn waited(&self) -> u64 {
         // ORDERING: Relaxed, counters.
         self.used().map(|slot| slot.waited.load(Ordering::Relaxed)).sum()
     }
@@ -121,33 +118,33 @@ impl Slots {
 
 impl Slot {
     /// Counts nanoseconds until a record was in the buffer.
-    pub fn count_wait(&self, nanos: u64) {
+    pub(crate) fn count_wait(&self, nanos: u64) {
         // ORDERING: Relaxed, a counter with one writer.
         self.waited.store(self.waited.load(Ordering::Relaxed) + nanos, Ordering::Relaxed);
     }
 
     /// Notes whether the transaction holds log space for its rollback.
-    pub fn note_holds(&self, holds: bool) {
+    pub(crate) fn note_holds(&self, holds: bool) {
         // ORDERING: Relaxed, a hint: a wait that rests on it looks again.
         self.holds.store(u64::from(holds), Ordering::Relaxed);
     }
 
     /// Whether the transaction holds log space for its rollback.
-    pub fn holds_space(&self) -> bool {
+    pub(crate) fn holds_space(&self) -> bool {
         // ORDERING: Relaxed, as in `note_holds`.
         self.holds.load(Ordering::Relaxed) > 0
     }
 
     /// Counts a record of `size` bytes.
     #[inline]
-    pub fn count(&self, size: usize) {
+    pub(crate) fn count(&self, size: usize) {
         // ORDERING: Relaxed, counters with one writer.
         self.records.store(self.records.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         self.bytes.store(self.bytes.load(Ordering::Relaxed) + size as u64, Ordering::Relaxed);
     }
 
     /// Notes that `lsn` shall be flushed soon. The caller fences and looks at the leader after.
-    pub fn want(&self, lsn: Lsn) {
+    pub(crate) fn want(&self, lsn: Lsn) {
         // ORDERING: Relaxed load of the session's own value; Release, the commit record is appended before it is seen.
         if self.last_commit.load(Ordering::Relaxed) < lsn.0 {
             self.last_commit.store(lsn.0, Ordering::Release);

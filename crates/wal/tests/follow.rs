@@ -7,9 +7,10 @@ mod common;
 
 use common::*;
 use foreshore_base::{Error, GroupNo, Lsn};
+use foreshore_classics::log_buffers::BufferKind;
 use foreshore_io::{Disk, Fs, Mem, ReadOnly};
 use foreshore_sync::primitive::thread;
-use foreshore_wal::{BufferKind, Dep, Follower, Log, LogOptions, LoggedRecord, Record, flags};
+use foreshore_wal::{Dep, Follower, Log, LogOptions, LoggedRecord, Record, flags};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -45,7 +46,7 @@ fn a_thread_follows_all_that_becomes_durable_and_nothing_else() {
     const EACH: u64 = 400;
     for buffer in [BufferKind::Lanes, BufferKind::Faa] {
         let fs: Arc<dyn Fs> = Arc::new(Mem::null());
-        let options = LogOptions { buffer, background: true, ..small() };
+        let options = LogOptions { buffer: buffer.maker(), background: true, ..small() };
         let log = fresh(&fs, &options);
         let mut follower = log.follow(GroupNo::ZERO).unwrap();
         assert!(follower.read().unwrap().is_none());
@@ -129,7 +130,7 @@ fn a_wait_ends_when_the_log_stops() {
 #[test]
 fn large_records_and_truncation_under_a_follower() {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
-    let log = fresh(&fs, &LogOptions { buffer: BufferKind::Lanes, ..small() });
+    let log = fresh(&fs, &LogOptions { buffer: None, ..small() });
     let (mut follower, mut slow) = (log.follow(GroupNo::ZERO).unwrap(), log.follow(GroupNo::ZERO).unwrap());
     let mut session = log.session().unwrap();
     for tag in 0..8 {
@@ -190,7 +191,7 @@ fn write_and_truncate(fs: &Arc<dyn Fs>, options: &LogOptions, runs: u64) -> u64 
 fn a_follower_reads_on_or_learns_that_it_is_too_late() {
     for (buffer, hasty) in [(BufferKind::Lanes, false), (BufferKind::Faa, false), (BufferKind::Lanes, true)] {
         let fs: Arc<dyn Fs> = Arc::new(Mem::null());
-        let options = LogOptions { buffer, in_flight: 3, background: true, ..small() };
+        let options = LogOptions { buffer: buffer.maker(), in_flight: 3, background: true, ..small() };
         create(&fs, &options).unwrap();
         let follow = || {
             let follower = Follower::open(&fs, &dir(), UUID, GroupNo::ZERO).unwrap();

@@ -1,13 +1,17 @@
 //! Options of a run. Names that are not built are refused with what is.
 
+use crate::group::GroupName;
 use crate::units::{invalid, show_bytes};
-use foreshore::{
-    BufferKind, Device, DoublewriteKind, EarlyRelease, GroupPolicy, Growth, IntentKind, Isolation, ReplacementKind,
-    StatusKind, WaitKind,
-};
+use foreshore::{Device, DoublewriteKind, Isolation, ReplacementKind};
 use foreshore_base::{Error, Result};
+use foreshore_classics::early_release::EarlyRelease;
+use foreshore_classics::growth::GrowthKind;
+use foreshore_classics::intents::IntentKind;
+use foreshore_classics::log_buffers::{BufferKind, BufferOptions, WaitKind};
+use foreshore_classics::status_tables::StatusKind;
+use foreshore_wal::log_buffer::MakeLogBuffer;
 use serde::{Serialize, Serializer};
-use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
+use std::{fmt, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
 /// What runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -126,7 +130,7 @@ pub struct Config {
     pub slots: usize,
     /// When a group of commits goes to the disk.
     #[serde(serialize_with = "text")]
-    pub group: GroupPolicy,
+    pub group: GroupName,
     /// How much is released when the commit record is appended.
     #[serde(serialize_with = "text")]
     pub elr: EarlyRelease,
@@ -141,7 +145,7 @@ pub struct Config {
     pub intents: IntentKind,
     /// When the data file grows.
     #[serde(serialize_with = "text")]
-    pub growth: Growth,
+    pub growth: GrowthKind,
     /// Whether pages go through the doublewrite file.
     #[serde(serialize_with = "text")]
     pub doublewrite: DoublewriteKind,
@@ -202,12 +206,12 @@ impl Default for Config {
             log_buffer: BufferKind::default(),
             wait: WaitKind::default(),
             slots: 4,
-            group: GroupPolicy::default(),
+            group: GroupName::default(),
             elr: EarlyRelease::default(),
             replacement: ReplacementKind::default(),
             status: StatusKind::default(),
             intents: IntentKind::default(),
-            growth: Growth::default(),
+            growth: GrowthKind::default(),
             doublewrite: DoublewriteKind::default(),
             device: Device::Auto,
             memory: 1 << 30,
@@ -269,6 +273,7 @@ impl Config {
         count("repeat", self.repeat, MANY)?;
         count("batch", self.batch as usize, MANY)?;
         self.check_queue(workload)?;
+        self.log_buffer()?;
         if self.secs.is_zero() {
             return Err(invalid("secs", "0", "a time above zero"));
         }
@@ -289,6 +294,12 @@ impl Config {
             return Err(invalid("skew", &self.skew.to_string(), "0 to 100"));
         }
         Ok(())
+    }
+
+    /// What makes the log buffer, if it is not the engine's own.
+    pub(crate) fn log_buffer(&self) -> Result<Option<Arc<dyn MakeLogBuffer>>> {
+        let (wait, slots) = (self.wait, self.slots);
+        BufferOptions { wait, slots, ..BufferOptions::new(self.log_buffer) }.maker()
     }
 
     fn check_queue(&self, workload: Workload) -> Result<()> {
@@ -401,9 +412,9 @@ mod tests {
         assert_eq!(refused("x_only".parse::<EarlyRelease>()), "off, s_only or full");
         assert!(refused("lru".parse::<StatusKind>()).contains("csnmap"));
         assert_eq!(refused("row".parse::<IntentKind>()), "table or fastpath");
-        assert_eq!(refused("late".parse::<Growth>()), "inline or ahead");
+        assert_eq!(refused("late".parse::<GrowthKind>()), "inline or ahead");
         assert!(refused("ring".parse::<BufferKind>()).contains("faa"));
-        assert!(refused("lazy".parse::<GroupPolicy>()).contains("greedy"));
+        assert!(refused("lazy".parse::<GroupName>()).contains("greedy"));
         assert!(refused("fifo".parse::<ReplacementKind>()).contains("clock"));
         assert!(refused("dirty".parse::<Isolation>()).contains("serializable"));
         assert!(refused("uring".parse::<Device>()).contains("direct"));
@@ -427,6 +438,7 @@ mod tests {
             Config { load: Some(f64::NAN), ..Config::default() },
             Config { skew: f64::NAN, ..Config::default() },
             Config { batch: 0, ..Config::default() },
+            Config { slots: 0, ..Config::default() },
         ] {
             refused(broken.check(Workload::Tpcb));
         }

@@ -43,29 +43,34 @@ impl Home {
         let mut home =
             Self { fs: Arc::new(foreshore_io::Mem::null()), options: Options::new(), is_in_memory, is_own, dir };
         home.fs = config.device.open(&home.dir)?;
-        home.configure(config);
+        home.configure(config)?;
         Ok(home)
     }
 
     /// Opens from now on with the options of `config`. Directory and device stay.
-    pub(crate) fn configure(&mut self, config: &Config) {
+    ///
+    /// # Errors
+    /// `InvalidOption` if the log buffer cannot be made so.
+    pub(crate) fn configure(&mut self, config: &Config) -> Result<()> {
+        let log_buffer = config.log_buffer()?;
         self.options = Options::new()
-            .fs(Arc::clone(&self.fs))
+            .lab(|lab| lab.fs = Some(Arc::clone(&self.fs)))
             .memory_limit(config.memory)
             .spill_limit(config.spill)
-            .segment_bytes(config.segment)
+            .lab(|lab| lab.segment_bytes = config.segment)
             .log_budget(config.log_budget.max(config.segment.saturating_mul(SEGMENTS_OF_BUDGET)))
-            .log_buffer(config.log_buffer)
-            .log_wait(config.wait)
-            .log_slots(config.slots)
-            .group(config.group)
-            .early_release(config.elr)
-            .replacement(config.replacement)
-            .status(config.status)
-            .intents(config.intents)
-            .growth(config.growth)
-            .doublewrite(config.doublewrite)
-            .profile(config.breakdown);
+            .lab(|lab| {
+                lab.hold_until_durable = config.elr.hook();
+                lab.replacement = config.replacement;
+                lab.status = config.status.maker();
+                lab.fast_intents = config.intents.is_fast();
+                lab.growth = config.growth.rule();
+                lab.profile = config.breakdown;
+                lab.log_buffer = log_buffer;
+            })
+            .doublewrite(config.doublewrite);
+        self.options = config.group.set(self.options.clone());
+        Ok(())
     }
 
     /// The name of the file system.

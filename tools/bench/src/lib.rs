@@ -3,6 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`config`] | options of a run, by the names that users type |
+//! | [`group`] | the policies of group commit, by name |
 //! | [`workload`] | what a run drives: tables, transactions, checks |
 //! | [`row`] | one measured row: threads, window, counters |
 //! | [`run`](crate::run()) | a whole run: directory, load, rows, report |
@@ -15,6 +16,7 @@
 
 pub mod config;
 mod counters;
+pub mod group;
 mod home;
 pub mod lab;
 pub mod machine;

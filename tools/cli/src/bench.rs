@@ -2,15 +2,18 @@
 
 use crate::bar::Bar;
 use clap::Args;
-use foreshore::{
-    BufferKind, Device, DoublewriteKind, EarlyRelease, Error, GroupPolicy, Growth, IntentKind, Isolation,
-    ReplacementKind, StatusKind, WaitKind,
-};
+use foreshore::{Device, DoublewriteKind, Error, Isolation, ReplacementKind};
 use foreshore_bench::{
     Config, Report,
     config::{Claim, Commit, Workload},
+    group::GroupName,
     units,
 };
+use foreshore_classics::early_release::EarlyRelease;
+use foreshore_classics::growth::GrowthKind;
+use foreshore_classics::intents::IntentKind;
+use foreshore_classics::log_buffers::{BufferKind, WaitKind};
+use foreshore_classics::status_tables::StatusKind;
 use std::{
     fs,
     io::{self, Write},
@@ -57,9 +60,10 @@ pub(crate) struct Arguments {
     /// Places where threads consolidate in carray, hybrid and delegated, 1 to 64
     #[arg(long, default_value_t = 4)]
     slots: usize,
-    /// When a group of commits goes to the disk: greedy
+    /// When a group of commits goes to the disk: greedy, window:TIME (waits for more, so long at most), and for
+    /// comparison fixed:TIME,Ntxn,SIZE, adaptive, delay:TIME
     #[arg(long, default_value_t)]
-    group: GroupPolicy,
+    group: GroupName,
     /// Early lock release: off, s_only, full
     #[arg(long, default_value_t)]
     elr: EarlyRelease,
@@ -76,7 +80,7 @@ pub(crate) struct Arguments {
     intents: IntentKind,
     /// Growth of the data file: inline, ahead
     #[arg(long, default_value_t)]
-    growth: Growth,
+    growth: GrowthKind,
     /// Doublewrite of pages: auto (unless the device writes pages whole), on, off (power loss may tear pages)
     #[arg(long, default_value_t)]
     doublewrite: DoublewriteKind,

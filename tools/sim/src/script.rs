@@ -37,15 +37,14 @@ pub const fn spills(seed: u64) -> bool {
 #[must_use]
 pub fn options(sim: &Sim, seed: u64) -> Options {
     let options = Options::new();
-    let options = if spills(seed) { options.undo_limit(64 << 10).spill_limit(1 << 20) } else { options };
-    options
-        .memory_limit(4 << 20)
-        .segment_bytes(64 << 10)
-        .log_budget(256 << 10)
-        .background(false)
-        .step_seed(seed)
-        .replacement(ReplacementKind::ALL[seed as usize % ReplacementKind::ALL.len()])
-        .fs(Arc::new(sim.clone()) as Arc<dyn Fs>)
+    let options =
+        if spills(seed) { options.lab(|lab| lab.undo_limit = Some(64 << 10)).spill_limit(1 << 20) } else { options };
+    options.memory_limit(4 << 20).lab(|lab| lab.segment_bytes = 64 << 10).log_budget(256 << 10).lab(|lab| {
+        lab.background = false;
+        lab.step_seed = seed;
+        lab.replacement = ReplacementKind::ALL[seed as usize % ReplacementKind::ALL.len()];
+        lab.fs = Some(Arc::new(sim.clone()) as Arc<dyn Fs>);
+    })
 }
 
 /// Opens the database on `sim`.

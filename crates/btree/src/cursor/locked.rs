@@ -179,7 +179,7 @@ impl Cursor {
         locking: Locking,
         from: &mut Bound<Vec<u8>>,
     ) -> Result<bool> {
-        match tree.lock_row(txn, &key, Intent::Take, locking.lock.on_conflict()) {
+        match tree.lock_row(txn, &key, Intent::Take, locking.lock.on_conflict(), &mut Vec::new()) {
             Ok(Locked::Row(_)) => {
                 if !locking.ranges && !mutant("btree: a scan looks for another row than it has locked") {
                     *from = Bound::Included(key);

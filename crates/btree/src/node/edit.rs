@@ -2,7 +2,7 @@
 //!
 //! The result depends on the bytes of the node alone, so that redo builds the very same node.
 
-use super::{Damage, Node};
+use super::{Damage, Node, Place};
 use crate::format::{
     AT_GARBAGE, AT_HEAP, AT_LEFTMOST, AT_RIGHT, AT_RUN_END, AT_SLOTS, HAS_HIGH, LEAF_HEADER, RowHeader, SLOT, SLOTS,
     key_head,
@@ -101,7 +101,7 @@ pub(crate) fn fits(node: &Node<'_>, index: usize, len: usize) -> Result<bool, Da
 }
 
 /// Changes header and value of entry `index`.
-pub(crate) fn replace_value(
+pub(super) fn replace_value(
     page: &mut impl PageMut,
     index: usize,
     header: RowHeader,
@@ -137,13 +137,50 @@ pub(crate) fn replace_value(
     Ok(())
 }
 
+/// Changes the header of entry `index`, and the `cut` bytes of its value behind the first `prefix` to `middle`.
+pub(crate) fn splice_value(
+    page: &mut impl PageMut,
+    index: usize,
+    header: RowHeader,
+    (prefix, cut, middle): (usize, usize, &[u8]),
+) -> Result<(), Damage> {
+    let node = Node::parse(page.bytes())?;
+    let Place { key, value, .. } = node.place(index)?;
+    let suffix = prefix
+        .checked_add(cut)
+        .and_then(|end| value.len().checked_sub(end))
+        .ok_or("a change reaches beyond the value")?;
+    if cut == middle.len() {
+        page.write(key.start - LEAF_HEADER, &header.encode(value.len()));
+        page.write(value.start + prefix, middle);
+        return Ok(());
+    }
+    let len = prefix + middle.len() + suffix;
+    if len > MAX_VALUE {
+        return Err("a value is over the limit");
+    }
+    let mut new = [0; MAX_VALUE];
+    let old = &page.bytes()[value];
+    new[..prefix].copy_from_slice(&old[..prefix]);
+    new[prefix..prefix + middle.len()].copy_from_slice(middle);
+    new[len - suffix..len].copy_from_slice(&old[prefix + cut..]);
+    replace_value(page, index, header, &new[..len])
+}
+
+/// Changes the undo pointer in the header of entry `index` of a leaf.
+pub(crate) fn set_undo(page: &mut impl PageMut, index: usize, undo: u64) -> Result<(), Damage> {
+    let node = Node::parse(page.bytes())?;
+    let Place { header, key, value } = node.place(index)?;
+    let header = RowHeader { undo, ..header };
+    page.write(key.start - LEAF_HEADER, &header.encode(value.len()));
+    Ok(())
+}
+
 /// Changes the header of entry `index` of a leaf and leaves its value alone.
 pub(crate) fn set_header(page: &mut impl PageMut, index: usize, header: RowHeader) -> Result<(), Damage> {
     let node = Node::parse(page.bytes())?;
-    let row = node.row(index)?;
-    let bytes = header.encode(row.value.len());
-    let (at, _) = node.tuple(index)?;
-    page.write(at, &bytes);
+    let Place { key, value, .. } = node.place(index)?;
+    page.write(key.start - LEAF_HEADER, &header.encode(value.len()));
     Ok(())
 }
 

@@ -9,7 +9,7 @@ mod goal;
 mod image;
 
 pub(crate) use edit::{
-    fits, init, insert_inner, insert_leaf, remove, replace_value, retain, set_flags, set_header, set_leftmost,
+    fits, init, insert_inner, insert_leaf, remove, retain, set_flags, set_header, set_leftmost, set_undo, splice_value,
 };
 pub(crate) use goal::Goal;
 pub(crate) use image::{absorb, apply_image, build_part, encode_image, give_away};

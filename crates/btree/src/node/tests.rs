@@ -1,6 +1,7 @@
-use super::edit::compact;
+use super::edit::{compact, replace_value};
 use super::*;
 use crate::format::MAX_LEAF_ENTRY;
+use crate::record::Delta;
 use foreshore_base::Xid;
 use foreshore_buffer::PageMut;
 use foreshore_buffer::format::PAGE_HEADER;
@@ -113,6 +114,43 @@ fn op() -> impl Strategy<Value = Op> {
         3 => any::<prop::sample::Index>().prop_map(Op::Remove),
         1 => Just(Op::Compact),
     ]
+}
+
+/// A splice is the replacement by the spliced value, byte for byte of the page, or is refused and changes nothing.
+#[test]
+fn a_splice_is_a_replacement() {
+    let value: Vec<u8> = (0..100).collect();
+    for filled in [0, 40, 60] {
+        let mut page = leaf();
+        put(&mut page, b"row", &value).unwrap();
+        (0..filled).for_each(|n| put(&mut page, &[n], &[n; 90]).unwrap());
+        // Garbage, so that a longer value has to be made room for.
+        (0..filled / 2).for_each(|_| remove(&mut page, 0).unwrap());
+        let at = Node::parse(&page).unwrap().search(b"row").unwrap().unwrap();
+        for (prefix, cut, len) in [
+            (0, 0, 0),
+            (100, 0, 0),
+            (10, 5, 5),
+            (0, 100, 100),
+            (10, 50, 5),
+            (10, 5, 50),
+            (0, 100, 0),
+            (50, 50, 400),
+            (0, 0, 900),
+        ] {
+            let middle = vec![7; len];
+            let spliced = Delta::splice(&value, prefix, cut, &middle).unwrap();
+            let (mut left, mut right) = (page, page);
+            let outcome = splice_value(&mut left, at, header(9), (prefix, cut, &middle));
+            assert_eq!(outcome, replace_value(&mut right, at, header(9), &spliced), "{filled}: {prefix} {cut} {len}");
+            assert!(left == right, "{filled}: {prefix} {cut} {len}");
+        }
+        for beyond in [(101, 0), (100, 1), (0, 101), (usize::MAX, 2)] {
+            let mut left = page;
+            assert!(splice_value(&mut left, at, header(9), (beyond.0, beyond.1, b"x")).is_err(), "{beyond:?}");
+            assert!(left == page, "{beyond:?}");
+        }
+    }
 }
 
 proptest! {

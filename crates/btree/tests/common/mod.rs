@@ -8,12 +8,12 @@ use foreshore_btree::{Cursor, Tree, TreeReport, Trees};
 use foreshore_buffer::format::{CLR, UNDOABLE};
 use foreshore_buffer::{ChangeRecord, Pool, PoolOptions, ReplacementKind};
 use foreshore_io::{File, Fs, Mem};
-use foreshore_lock::{IntentKind, LockManager, LockOptions};
+use foreshore_lock::{LockManager, LockOptions};
 use foreshore_space::{CATALOGUE_ROOT, Growth, Space, SpaceOptions};
 use foreshore_sync::primitive::MODEL;
 use foreshore_txn::format::{COMMIT, END, split_clr};
 use foreshore_txn::{
-    EarlyRelease, ResourceManager, Start, Txn, TxnManager, TxnManagerOptions, TxnOptions, UndoContext, UndoEntry,
+    PrecommitRelease, ResourceManager, Start, Txn, TxnManager, TxnManagerOptions, TxnOptions, UndoContext, UndoEntry,
     UndoPtr,
 };
 use foreshore_wal::{Log, LogOptions, Recovered};
@@ -25,7 +25,7 @@ use std::time::Duration;
 
 pub const TABLE: TableId = TableId(1);
 
-const SPACE: SpaceOptions = SpaceOptions { growth: Growth::Ahead, background: false };
+const SPACE: SpaceOptions = SpaceOptions { growth: Growth::AHEAD, background: false };
 
 pub type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -85,16 +85,16 @@ const UNDO: usize = if MODEL { 1 << 20 } else { 128 << 20 };
 /// How locks are taken and given up.
 #[derive(Clone, Copy, Debug)]
 pub struct Modes {
-    pub early_release: EarlyRelease,
-    pub intents: IntentKind,
+    pub hold_until_durable: Option<PrecommitRelease>,
+    pub fast_intents: bool,
     /// Memory for locks, in those of short keys.
     pub lock_memory: usize,
 }
 
 impl Default for Modes {
     fn default() -> Self {
-        let LockOptions { intents, max_shares, .. } = LockOptions::default();
-        Self { early_release: EarlyRelease::default(), intents, lock_memory: max_shares }
+        let LockOptions { fast_intents, max_shares, .. } = LockOptions::default();
+        Self { hold_until_durable: None, fast_intents, lock_memory: max_shares }
     }
 }
 
@@ -107,15 +107,15 @@ fn bed(
     start: Start,
 ) -> Bed {
     let Base { log, pool, .. } = base;
-    let Modes { early_release, intents, lock_memory: max_shares } = modes;
+    let Modes { hold_until_durable, fast_intents, lock_memory: max_shares } = modes;
     let locks =
-        Arc::new(LockManager::new(LockOptions { max_owners: 64, intents, max_shares, ..LockOptions::default() }));
+        Arc::new(LockManager::new(LockOptions { max_owners: 64, fast_intents, max_shares, ..LockOptions::default() }));
     let mut options = TxnManagerOptions {
         max_sessions: 64,
         snapshot_slots: 16,
         xid_block: 1 << 10,
         undo_limit_bytes: undo,
-        early_release,
+        hold_until_durable,
         ..TxnManagerOptions::default()
     };
     if MODEL {

@@ -113,3 +113,41 @@ fn a_split_that_cannot_be_finished_is_refused() {
     let outcome = bed.tree.get(&mut txn, &key, &mut Vec::new());
     assert!(matches!(outcome, Err(Error::Corrupted { .. })), "{outcome:?}");
 }
+
+/// A scan that passes over damage ends: it goes on at ever larger keys, or is refused.
+#[test]
+fn a_separator_whose_head_lies_does_not_lead_in_a_circle() {
+    let bed = Bed::new(256);
+    bed.run(|txn| (0..240).try_for_each(|n| bed.tree.put(txn, &key(n), &[n as u8; 100]).map(drop)));
+    let root = root_of(&bed);
+    {
+        let mut page = bed.pool.exclusive(root).unwrap();
+        page.mark_dirty();
+        // Four bytes into the first slot: all keys are below it, says the head of the first separator.
+        page.write(64 + 4, &u32::MAX.to_le_bytes());
+    }
+    let first = bed.tree.beyond_damage(b"").unwrap().expect("a first separator");
+    let outcome = bed.tree.beyond_damage(&first);
+    assert!(matches!(outcome, Err(Error::Corrupted { .. })), "{outcome:?} behind {first:?}");
+}
+
+/// A writer latches the child while it reads the parent: the same page twice would be waited for without end.
+#[test]
+fn a_node_that_leads_to_itself_is_refused() {
+    let bed = Bed::new(256);
+    bed.run(|txn| (0..240).try_for_each(|n| bed.tree.put(txn, &key(n), &[n as u8; 100]).map(drop)));
+    let root = root_of(&bed);
+    {
+        let mut page = bed.pool.exclusive(root).unwrap();
+        page.mark_dirty();
+        page.write(48, &root.0.to_le_bytes());
+    }
+    let mut txn = bed.begin();
+    let outcome = bed.tree.put(&mut txn, b"", b"");
+    assert!(matches!(outcome, Err(Error::Corrupted { .. })), "{outcome:?}");
+}
+
+fn root_of(bed: &Bed) -> PageId {
+    let is_root = |pid: &PageId| page_level(&bed.pool.shared(*pid).unwrap()) == 1;
+    bed.tree.verify().unwrap().pages.into_iter().find(is_root).unwrap()
+}

@@ -1,6 +1,6 @@
 //! Serializable transactions on rows: who waits for whom, and what a reader rests on.
 
-use crate::common::{self, Bed};
+use crate::common::{self, Bed, key};
 use foreshore_base::{Error, Lockable};
 use foreshore_lock::RowLock;
 use foreshore_sync::primitive::thread;
@@ -348,4 +348,38 @@ fn two_upgrades_of_one_row_are_a_deadlock_and_one_goes_on() {
     let done: i32 = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
     assert!(done >= 40, "each deadlock has a survivor, but only {done} went on");
     bed.verify();
+}
+
+/// The place of a locked row is kept for the write that follows. Rows that others insert before it move it.
+#[test]
+fn a_locked_row_is_written_though_it_has_moved_in_its_leaf() {
+    let bed = Bed::new(64);
+    bed.run(|txn| (10..20).try_for_each(|n| bed.tree.put(txn, &key(n), &[n as u8]).map(drop)));
+    for round in 0..200_usize {
+        let (row, other) = (10 + round % 10, round / 3 % 10);
+        let mut txn = bed.begin();
+        assert!(bed.tree.get_for_update(&mut txn, &key(row), &mut Vec::new()).unwrap());
+        let is_there = |txn: &Txn| {
+            let place = txn.last_row(bed.tree.table(), &key(row)).expect("the last row locked");
+            bed.pool.exclusive_at(place.page).is_some()
+        };
+        assert!(is_there(&txn), "the leaf is as it was left");
+        // Moves it to the right or to the left, or changes the size of one beside it.
+        match round % 3 {
+            0 => bed.run(|txn| bed.tree.put(txn, &key(other), &[0; 30]).map(drop)),
+            1 => bed.run(|txn| bed.tree.remove(txn, &key(other)).map(drop)),
+            _ => {}
+        }
+        assert_eq!(is_there(&txn), round % 3 == 2, "only an unchanged leaf is returned to");
+        bed.tree.put(&mut txn, &key(row), &vec![row as u8; 1 + round % 40]).unwrap();
+        assert!(txn.commit().unwrap().wait().is_ok());
+    }
+    let mut txn = bed.begin();
+    let mut out = Vec::new();
+    for n in 10..20 {
+        assert!(bed.tree.get(&mut txn, &key(n), &mut out).unwrap());
+        assert!(out.iter().all(|&byte| byte == n as u8), "row {n}: {out:?}");
+    }
+    txn.rollback().unwrap();
+    bed.tree.verify().unwrap();
 }

@@ -11,6 +11,7 @@ mod hostile;
 mod locks;
 mod merges;
 mod model;
+mod out_of_reach;
 mod phantoms;
 mod prefixes;
 mod read_ahead;

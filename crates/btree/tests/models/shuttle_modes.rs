@@ -6,10 +6,11 @@
 use crate::common::{self, Bed, Modes, Rng, WAYS, Way};
 use crate::four::{FIXED, KEYS, fill, tag, value};
 use foreshore_base::{Csn, Error, Result};
-use foreshore_lock::{IntentKind, LockWait, Locked, RowLock, TableMode};
+use foreshore_classics::early_release::EarlyRelease;
+use foreshore_lock::{LockWait, Locked, RowLock, TableMode};
 use foreshore_sync::model::{choose, shuttle, shuttle_mutated};
 use foreshore_sync::primitive::thread;
-use foreshore_txn::{EarlyRelease, Isolation, Txn, TxnOptions};
+use foreshore_txn::{Isolation, Txn, TxnOptions};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
@@ -259,10 +260,10 @@ fn play(bed: &Bed, level: Isolation, ops: &[Op], commits: bool) -> Played {
 /// Runs a plan, and checks what each transaction has seen.
 fn six(levels: [Isolation; TXNS as usize], rng: &mut Rng) {
     let early_release = [EarlyRelease::Off, EarlyRelease::SharedOnly, EarlyRelease::Full][rng.below(3)];
-    let intents = [IntentKind::Fastpath, IntentKind::Table][rng.below(2)];
+    let fast_intents = [true, false][rng.below(2)];
     // Little of it, so that locks are merged.
     let lock_memory = [1, 1 << 10][rng.below(2)];
-    let modes = Modes { early_release, intents, lock_memory };
+    let modes = Modes { hold_until_durable: early_release.hook(), fast_intents, lock_memory };
     let bed = Arc::new(fill(Bed::with_modes(32, modes)));
     bed.log.force(bed.log.current()).expect("a sound log");
     let threads: Vec<_> = (0..TXNS)

@@ -11,7 +11,11 @@ const ROWS: TableDef<u64, &[u8]> = TableDef::new("rows");
 
 fn options() -> Options {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
-    Options::new().memory_limit(64 << 20).segment_bytes(256 << 10).background(false).fs(fs)
+    Options::new().memory_limit(64 << 20).lab(|lab| {
+        lab.segment_bytes = 256 << 10;
+        lab.background = false;
+        lab.fs = Some(fs);
+    })
 }
 
 fn open() -> Db {
@@ -282,7 +286,7 @@ fn a_leaf_that_fails_puts_no_other_one_off() {
     const OTHERS: TableDef<u64, u64> = TableDef::new("others");
     let sim = foreshore_io::Sim::new(1);
     let fs: Arc<dyn Fs> = Arc::new(sim.clone());
-    let db = options().memory_limit(4 << 20).fs(fs).open("/db").unwrap();
+    let db = options().memory_limit(4 << 20).lab(|lab| lab.fs = Some(fs)).open("/db").unwrap();
     type Change<'a> = &'a dyn Fn(&crate::Table<'_, u64, u64>, u64) -> crate::Result<()>;
     let change = |change: Change<'_>| {
         db.run(|tx| {

@@ -27,7 +27,13 @@ fn pipelined(db: &Db) -> CommitTicket {
 /// The checkpointer completes the group, under its lock.
 #[test]
 fn a_checkpoint_that_makes_a_commit_durable_does_not_call_its_callback() {
-    let db = small().background(false).fs(Arc::new(Mem::null())).open(DIR).unwrap();
+    let db = small()
+        .lab(|lab| {
+            lab.background = false;
+            lab.fs = Some(Arc::new(Mem::null()));
+        })
+        .open(DIR)
+        .unwrap();
     fill(&db, 10);
     let (report, reports) = mpsc::channel();
     let ticket = pipelined(&db);
@@ -45,7 +51,13 @@ fn a_checkpoint_that_makes_a_commit_durable_does_not_call_its_callback() {
 #[test]
 fn a_callback_that_a_commit_calls_does_not_find_that_transaction_running() {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
-    let db = small().background(false).fs(Arc::clone(&fs)).open(DIR).unwrap();
+    let db = small()
+        .lab(|lab| {
+            lab.background = false;
+            lab.fs = Some(Arc::clone(&fs));
+        })
+        .open(DIR)
+        .unwrap();
     fill(&db, 10);
     let (report, reports) = mpsc::channel();
     let (ticket, other) = (pipelined(&db), db.clone());
@@ -62,7 +74,7 @@ fn a_callback_that_a_commit_calls_does_not_find_that_transaction_running() {
     closed.unwrap();
     assert!(took < SOON, "it waited for the transaction whose commit called it");
     drop((ticket, db));
-    assert!(small().fs(fs).open(DIR).unwrap().stats().recovery.was_clean);
+    assert!(small().lab(|lab| lab.fs = Some(fs)).open(DIR).unwrap().stats().recovery.was_clean);
 }
 
 #[test]

@@ -18,7 +18,7 @@ const DELAY: Duration = Duration::from_millis(40);
 
 fn slow() -> Db {
     let fs: Arc<dyn Fs> = Device::Delay(DELAY).open(Path::new("/")).unwrap();
-    Options::new().memory_limit(16 << 20).fs(fs).open("/db").unwrap()
+    Options::new().memory_limit(16 << 20).lab(|lab| lab.fs = Some(fs)).open("/db").unwrap()
 }
 
 fn write(db: &Db, key: u64, options: TxnOptions) -> foreshore::Transaction {

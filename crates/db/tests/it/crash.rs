@@ -36,7 +36,13 @@ fn every_acknowledged_commit_survives_power_loss() {
 fn lose_power(seed: u64, stride: u64) {
     let sim = disk(seed);
     let mut script = Script::new(&sim, seed);
-    let db = options(&sim).step_seed(seed).replacement(replacement(seed)).open(DIR).unwrap();
+    let db = options(&sim)
+        .lab(|lab| {
+            lab.step_seed = seed;
+            lab.replacement = replacement(seed);
+        })
+        .open(DIR)
+        .unwrap();
     script.run(&db, 160).unwrap();
     let stats = db.stats();
     let tree = stats.tree;
@@ -72,7 +78,7 @@ fn a_lost_commit_under_the_lock_of_another_is_taken_back() {
     let mut lost = 0;
     for seed in 0..40 {
         let sim = disk(seed);
-        let db = options(&sim).step_seed(seed).open(DIR).unwrap();
+        let db = options(&sim).lab(|lab| lab.step_seed = seed).open(DIR).unwrap();
         db.run(|tx| tx.open(NUMBERS)?.insert(1, 10).map(drop)).unwrap();
         db.checkpoint().unwrap();
         let first = db.begin();
@@ -102,7 +108,10 @@ fn recover(
     image: &foreshore_io::sim::Sim,
     replacement: ReplacementKind,
 ) -> Result<(), String> {
-    let db = options(image).replacement(replacement).open(DIR).map_err(|error| format!("open: {error:?}"))?;
+    let db = options(image)
+        .lab(|lab| lab.replacement = replacement)
+        .open(DIR)
+        .map_err(|error| format!("open: {error:?}"))?;
     let found = script.verify(&db, op)?;
     let mut random = Random(op);
     let mut points = image.crash_points();

@@ -36,7 +36,13 @@ fn marker() -> PathBuf {
 fn creation(seed: u64) -> (Sim, foreshore::Db) {
     let sim = Sim::new(seed);
     let fs: Arc<dyn Fs> = Arc::new(sim.clone());
-    let db = small().background(false).fs(fs).open(DIR).unwrap();
+    let db = small()
+        .lab(|lab| {
+            lab.background = false;
+            lab.fs = Some(fs);
+        })
+        .open(DIR)
+        .unwrap();
     (sim, db)
 }
 
@@ -63,7 +69,14 @@ fn a_creation_that_is_cut_short_anywhere_is_finished_or_begun_anew() {
             let is_marked = image.kind(&marker()).unwrap().is_some();
             let is_made = image.kind(&Path::new(DIR).join("data")).unwrap().is_some();
             *(if is_marked { &mut begun } else { &mut done }) += u64::from(is_made);
-            let open = |sim: &Sim| small().background(false).fs(Arc::new(sim.clone())).open(DIR);
+            let open = |sim: &Sim| {
+                small()
+                    .lab(|lab| {
+                        lab.background = false;
+                        lab.fs = Some(Arc::new(sim.clone()));
+                    })
+                    .open(DIR)
+            };
             let what = format!("operation {}, {policy:?}", points.op());
             let first = image.ops();
             let db = open(&image).unwrap_or_else(|error| panic!("{what}: {error}"));

@@ -85,7 +85,7 @@ fn a_disk_that_refuses_while_the_file_is_cut_loses_nothing() {
     let first = base.ops();
     let total = {
         let sim = base.fork();
-        history(&options(&sim).step_seed(6).open(DIR).unwrap()).unwrap();
+        history(&options(&sim).lab(|lab| lab.step_seed = 6).open(DIR).unwrap()).unwrap();
         sim.ops()
     };
     let mut met = 0;
@@ -94,7 +94,7 @@ fn a_disk_that_refuses_while_the_file_is_cut_loses_nothing() {
         let sim = base.fork();
         sim.inject(Fault { at, kind, sticky: kind == FaultKind::Enospc });
         let place = format!("{kind:?} in operation {at}");
-        if let Ok(db) = options(&sim).step_seed(6).open(DIR) {
+        if let Ok(db) = options(&sim).lab(|lab| lab.step_seed = 6).open(DIR) {
             met += u32::from(history(&db).is_err());
             sim.clear_faults();
             match db.begin().commit() {

@@ -13,8 +13,12 @@ const SOON: Duration = Duration::from_secs(8);
 const DEADLINE: Duration = Duration::from_millis(60);
 
 fn database() -> Db {
-    let options = Options::new().memory_limit(16 << 20).undo_limit(64 << 10).lock_timeout(LONG).max_transactions(2);
-    let db = options.fs(Arc::new(Mem::null())).open(DIR).unwrap();
+    let options = Options::new()
+        .memory_limit(16 << 20)
+        .lab(|lab| lab.undo_limit = Some(64 << 10))
+        .lock_timeout(LONG)
+        .max_transactions(2);
+    let db = options.lab(|lab| lab.fs = Some(Arc::new(Mem::null()))).open(DIR).unwrap();
     fill(&db, 2);
     db.run(|tx| tx.open(TEXTS).map(drop)).unwrap();
     db

@@ -255,7 +255,7 @@ fn writers_wait_on_a_full_disk_until_the_checkpointer_has_given_up_log() {
     const THREADS: u64 = 4;
     for before in [1, 5, 20, 100] {
         let sim = disk(6);
-        let db = options(&sim).background(true).open(DIR).unwrap();
+        let db = options(&sim).lab(|lab| lab.background = true).open(DIR).unwrap();
         let update = |thread: u64, n: u64| {
             db.run(|tx| tx.open(BLOBS)?.insert(thread * 100 + n % 20, &[n as u8; 500][..]).map(drop))
         };

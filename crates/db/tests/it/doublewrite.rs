@@ -15,7 +15,7 @@ fn lose_power(offers_whole: bool, kind: DoublewriteKind, writes: PageWrites, str
     let seed = 5;
     let start = |sim: &Sim| {
         sim.set_whole_writes(offers_whole);
-        options(sim).step_seed(seed).doublewrite(kind).open(DIR)
+        options(sim).lab(|lab| lab.step_seed = seed).doublewrite(kind).open(DIR)
     };
     let sim = disk(seed);
     let mut script = Script::new(&sim, seed);
@@ -101,7 +101,7 @@ fn refuse_later_on(refuse: impl Fn(&Sim, &Db)) {
     let sim = disk(3);
     let mut script = Script::new(&sim, 3);
     sim.set_whole_writes(true);
-    let db = options(&sim).step_seed(3).open(DIR).unwrap();
+    let db = options(&sim).lab(|lab| lab.step_seed = 3).open(DIR).unwrap();
     script.run(&db, 60).unwrap();
     let before = db.stats().pool;
     assert_eq!((before.page_writes, before.doublewrite_batches), (PageWrites::Whole, 0));

@@ -141,7 +141,11 @@ fn a_drop_waits_for_those_who_use_the_table() {
 fn a_restart_goes_on_with_what_was_dropped() {
     for steps in 0..12 {
         let fs: Arc<dyn Fs> = Arc::new(Mem::null());
-        let options = small().fs(Arc::clone(&fs)).background(false).step_seed(steps);
+        let options = small().lab(|lab| {
+            lab.fs = Some(Arc::clone(&fs));
+            lab.background = false;
+            lab.step_seed = steps;
+        });
         let db = options.open("/db").unwrap();
         db.run(|tx| tx.open(TEXTS)?.insert("kept", "here").map(drop)).unwrap();
         fill(&db, 9000);
@@ -185,7 +189,13 @@ fn nobody_hears_of_a_drop_that_may_be_lost() {
     for (who, ask) in asks {
         let fs: Arc<dyn Fs> = Arc::new(Mem::null());
         // Nobody writes the log unless somebody waits for it.
-        let db = small().background(false).fs(Arc::clone(&fs)).open("/db").unwrap();
+        let db = small()
+            .lab(|lab| {
+                lab.background = false;
+                lab.fs = Some(Arc::clone(&fs));
+            })
+            .open("/db")
+            .unwrap();
         fill(&db, 10);
         let tx = db.begin();
         assert!(tx.drop_table(NUMBERS.name()).unwrap());
@@ -211,7 +221,13 @@ fn nobody_hears_of_a_lost_drop_through_a_table_that_was_open() {
     for by_snapshot in [true, false] {
         let at = |isolation| TxnOptions::new().isolation(isolation);
         let fs: Arc<dyn Fs> = Arc::new(Mem::null());
-        let db = small().background(false).fs(Arc::clone(&fs)).open("/db").unwrap();
+        let db = small()
+            .lab(|lab| {
+                lab.background = false;
+                lab.fs = Some(Arc::clone(&fs));
+            })
+            .open("/db")
+            .unwrap();
         fill(&db, 10);
         // Each of its statements reads what is committed by then.
         let (reader, writer) = (db.begin_with(at(Isolation::ReadCommitted)), db.begin());

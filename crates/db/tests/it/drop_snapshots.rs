@@ -267,7 +267,14 @@ fn background_work_frees_the_pages_when_the_snapshot_ends() {
 /// Without threads what is done follows from the steps, and not from the time between them.
 #[test]
 fn steps_look_for_the_end_of_the_snapshot_without_pauses() {
-    let db = small().device(Device::Null).background(false).step_seed(1).open(DIR).unwrap();
+    let db = small()
+        .device(Device::Null)
+        .lab(|lab| {
+            lab.background = false;
+            lab.step_seed = 1;
+        })
+        .open(DIR)
+        .unwrap();
     fill_round(&db, 1);
     let reader = db.read();
     drop_numbers(&db);
@@ -503,7 +510,7 @@ fn a_prepared_drop_takes_no_table_from_older_snapshots() {
 fn power_lost_at_any_operation_of_a_drop_beside_a_reader_leaks_no_page() {
     for seed in 0..2 {
         let sim = disk(seed);
-        let db = sim_options(&sim).step_seed(seed).open(DIR).unwrap();
+        let db = sim_options(&sim).lab(|lab| lab.step_seed = seed).open(DIR).unwrap();
         db.run(|tx| tx.open(TEXTS)?.insert("kept", "here").map(drop)).unwrap();
         fill_round(&db, 1);
         db.checkpoint().unwrap();
@@ -642,7 +649,7 @@ fn pages_of_a_dropped_table_count_for_the_oldest_snapshot_that_may_read_them() {
 /// A vacuum leaves no held table uncounted, whatever other threads do.
 #[test]
 fn pages_of_a_dropped_table_count_once_for_two_threads_that_count_them() {
-    let db = small().background(false).device(Device::Null).open(DIR).unwrap();
+    let db = small().lab(|lab| lab.background = false).device(Device::Null).open(DIR).unwrap();
     fill_round(&db, 1);
     let reader = db.read_with(ReadOptions::new().label("patient"));
     assert_eq!(round_of(&reader), 1);

@@ -42,7 +42,7 @@ fn no_flipped_byte_gives_wrong_data() {
 /// The disk of a small database that was closed cleanly. Copies of it share what is not damaged.
 fn closed_database() -> Sim {
     let sim = Sim::new(0);
-    let db = small().fs(Arc::new(sim.clone())).open(DIR).unwrap();
+    let db = small().lab(|lab| lab.fs = Some(Arc::new(sim.clone()))).open(DIR).unwrap();
     fill(&db, 300);
     db.close(Duration::ZERO).unwrap();
     let sound = sim.crash_image(&Persist::None, 0);

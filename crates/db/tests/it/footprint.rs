@@ -39,7 +39,7 @@ fn wait_for_segments(db: &Db, made: u64) {
 fn an_empty_default_database_takes_few_blocks_of_the_disk() {
     let steps = |db: &Db| (0..500).for_each(|_| db.step());
     let by_steps = TempDir::new("footprint-steps");
-    let db = Options::new().background(false).open(by_steps.path()).unwrap();
+    let db = Options::new().lab(|lab| lab.background = false).open(by_steps.path()).unwrap();
     steps(&db);
     let made = db.stats().log.segments_made;
     assert!(made >= 1, "segments are prepared ahead of need");
@@ -56,7 +56,7 @@ fn an_empty_default_database_takes_few_blocks_of_the_disk() {
     let closed = blocks(by_threads.path());
     assert!((16 * MIB..=EMPTY).contains(&closed), "{closed} bytes when closed");
     // What was ready is found again.
-    let db = Options::new().background(false).open(by_threads.path()).unwrap();
+    let db = Options::new().lab(|lab| lab.background = false).open(by_threads.path()).unwrap();
     steps(&db);
     let again = blocks(by_threads.path());
     assert!((16 * MIB..=EMPTY).contains(&again), "{again} bytes when opened again");

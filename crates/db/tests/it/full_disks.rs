@@ -45,7 +45,7 @@ impl Drop for Mount {
 }
 
 fn options() -> Options {
-    Options::new().memory_limit(32 << 20).segment_bytes(1 << 20).log_budget(8 << 20)
+    Options::new().memory_limit(32 << 20).lab(|lab| lab.segment_bytes = 1 << 20).log_budget(8 << 20)
 }
 
 /// Inserts rows by some threads until each is refused. Returns the first key that each has not inserted.

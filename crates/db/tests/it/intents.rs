@@ -1,7 +1,8 @@
 //! Whoever has a table as a whole has it alone, wherever the others enter that they use it.
 
 use crate::support::{NUMBERS, TEXTS, small};
-use foreshore::{Db, Device, Error, IntentKind, TableDef, Transaction};
+use foreshore::{Db, Device, Error, TableDef, Transaction};
+use foreshore_classics::intents::IntentKind;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{thread, time::Duration};
@@ -9,7 +10,7 @@ use std::{thread, time::Duration};
 const WRITERS: u64 = 8;
 
 fn open(intents: IntentKind) -> Db {
-    small().intents(intents).device(Device::Null).open("/db").unwrap()
+    small().lab(|lab| lab.fast_intents = intents.is_fast()).device(Device::Null).open("/db").unwrap()
 }
 
 /// Every transaction writes two rows of a table: one alone means that the table went away under it.

@@ -52,8 +52,8 @@ fn a_table_name_has_1_to_255_bytes() {
 fn options_out_of_range_name_themselves() {
     let cases = [
         ("memory_limit", Options::new().memory_limit(1 << 20)),
-        ("segment_bytes", Options::new().segment_bytes(100_000)),
-        ("segment_bytes", Options::new().segment_bytes(32 << 10)),
+        ("segment_bytes", Options::new().lab(|lab| lab.segment_bytes = 100_000)),
+        ("segment_bytes", Options::new().lab(|lab| lab.segment_bytes = 32 << 10)),
         ("log_budget", Options::new().log_budget(1 << 20)),
         ("snapshot_max_age", Options::new().snapshot_max_age(Duration::ZERO)),
         ("snapshot_max_bytes", Options::new().snapshot_max_bytes(8191)),

@@ -21,7 +21,11 @@ const THREADS: u64 = 3;
 /// A database with rows on a disk that takes some milliseconds for each sync.
 fn slow() -> Db {
     let fs: Arc<dyn Fs> = Arc::new(Mem::delay(Duration::from_millis(4)));
-    let options = Options::new().fs(fs).memory_limit(64 << 20).segment_bytes(SEGMENT).log_budget(BUDGET);
+    let options = Options::new()
+        .lab(|lab| lab.fs = Some(fs))
+        .memory_limit(64 << 20)
+        .lab(|lab| lab.segment_bytes = SEGMENT)
+        .log_budget(BUDGET);
     let db = options.open(DIR).unwrap();
     for first in (0..COUNT).step_by(100) {
         let tx = db.begin_with(TxnOptions::new().durability(Durability::Relaxed));

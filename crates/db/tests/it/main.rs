@@ -18,6 +18,7 @@ mod flip;
 mod footprint;
 mod forged;
 mod full_disks;
+mod in_memory;
 mod intents;
 mod isolation;
 mod isolation_hermitage;

@@ -11,10 +11,10 @@ const AGE: Duration = Duration::from_millis(100);
 /// A database with ten rows, opened with `options` and the limit. What has to take no longer than that was done before.
 fn open(options: Options) -> Db {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
-    let db = small().fs(Arc::clone(&fs)).open(DIR).unwrap();
+    let db = small().lab(|lab| lab.fs = Some(Arc::clone(&fs))).open(DIR).unwrap();
     fill(&db, 10);
     db.close(Duration::ZERO).unwrap();
-    options.fs(fs).transaction_max_age(AGE).open(DIR).unwrap()
+    options.lab(|lab| lab.fs = Some(fs)).transaction_max_age(AGE).open(DIR).unwrap()
 }
 
 /// A transaction that has changed rows and does nothing more.
@@ -89,7 +89,7 @@ fn whatever_its_owner_does_next_it_is_told() {
 /// A database without threads has the owner find out, or a step.
 #[test]
 fn without_background_threads_the_next_operation_or_a_step_ends_it() {
-    let db = open(small().background(false));
+    let db = open(small().lab(|lab| lab.background = false));
     let idle = idle_writer(&db);
     until(|| is_too_old(idle.open(NUMBERS).and_then(|numbers| numbers.get(1))));
     assert!(is_too_old(idle.open(NUMBERS)));

@@ -6,6 +6,11 @@ use crate::support::{DIR, NUMBERS, POLICIES};
 use foreshore::{Db, Error, Options, TableDef, Transaction, TxnOptions};
 use foreshore_io::Sim;
 use foreshore_io::sim::{Fault, FaultKind, Persist};
+use foreshore_sync::pause;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 const BLOBS: TableDef<u64, &[u8]> = TableDef::new("blobs");
@@ -14,7 +19,7 @@ const APART: u64 = 1000;
 
 /// Memory for the undo of large transactions.
 fn roomy(sim: &Sim) -> Options {
-    options(sim).memory_limit(32 << 20).undo_limit(8 << 20)
+    options(sim).memory_limit(32 << 20).lab(|lab| lab.undo_limit = Some(8 << 20))
 }
 
 fn open(sim: &Sim) -> Result<Db, Error> {
@@ -73,7 +78,7 @@ fn shrunk(seed: u64) -> (Sim, Db, Transaction) {
 
 fn shrunk_with(seed: u64, count: u64, segment_bytes: u64) -> (Sim, Db, Transaction) {
     let sim = disk(seed);
-    let db = roomy(&sim).segment_bytes(segment_bytes).log_budget(4 * segment_bytes).open(DIR).unwrap();
+    let db = roomy(&sim).lab(|lab| lab.segment_bytes = segment_bytes).log_budget(4 * segment_bytes).open(DIR).unwrap();
     with_rows(&db, count);
     db.run(|tx| tx.open(NUMBERS)?.insert(1, 1).map(drop)).unwrap();
     let tx = db.begin_with(TxnOptions::new().label("shrinks"));
@@ -119,7 +124,7 @@ fn a_parked_rollback_needs_no_help() {
     tx.prepare("name").unwrap();
     db.close(Duration::ZERO).unwrap();
     drop(db);
-    let db = roomy(&sim).background(true).open(DIR).unwrap();
+    let db = roomy(&sim).lab(|lab| lab.background = true).open(DIR).unwrap();
     assert!(matches!(db.rollback_prepared("name"), Err(Error::RollbackParked { .. })));
     assert_eq!(db.stats().txn.parked, 1);
     sim.clear_faults();
@@ -330,7 +335,7 @@ fn the_log_goes_round_beside_a_parked_rollback() {
     for round in 0..3 {
         fill_disk(&sim);
         let db = roomy(&sim)
-            .segment_bytes(2 << 20)
+            .lab(|lab| lab.segment_bytes = 2 << 20)
             .log_budget(8 << 20)
             .open(DIR)
             .unwrap_or_else(|error| panic!("{round}: {error}"));
@@ -343,7 +348,7 @@ fn the_log_goes_round_beside_a_parked_rollback() {
         }
         sim = sim.crash_image(&POLICIES[round % POLICIES.len()], round as u64);
     }
-    let db = roomy(&sim).segment_bytes(2 << 20).log_budget(8 << 20).open(DIR).unwrap();
+    let db = roomy(&sim).lab(|lab| lab.segment_bytes = 2 << 20).log_budget(8 << 20).open(DIR).unwrap();
     (0..100).for_each(|_| db.step());
     assert_eq!(db.stats().txn.parked, 0);
     verify_rows(&db, 150);
@@ -369,7 +374,7 @@ fn power_is_lost_while_a_parked_rollback_is_copied() {
             let policy = &POLICIES[op as usize % POLICIES.len()];
             let image = sim.image_at(op, policy, op);
             fill_disk(&image);
-            let reopened = roomy(&image).segment_bytes(2 << 20).log_budget(8 << 20).open(DIR);
+            let reopened = roomy(&image).lab(|lab| lab.segment_bytes = 2 << 20).log_budget(8 << 20).open(DIR);
             let db = reopened.unwrap_or_else(|error| panic!("operation {op}: {error}"));
             verify_rows(&db, 150);
             let newest = db.run(|tx| tx.open(NUMBERS)?.get(1)).unwrap().map(i64::cast_unsigned);
@@ -382,4 +387,67 @@ fn power_is_lost_while_a_parked_rollback_is_copied() {
             db.check().unwrap_or_else(|error| panic!("operation {op}: {error}"));
         }
     }
+}
+
+/// A writer asks for log while the rollback that keeps all of it is being tried, and waits for the end of the try. `has_threads`: those
+/// of the database answer it, not the writer itself.
+fn a_request_waits_for_the_end_of_a_try(has_threads: bool) {
+    let (sim, db) = parked_with_others(14);
+    let db = if has_threads {
+        let sim = sim.crash_image(&Persist::None, 1);
+        fill_disk(&sim);
+        let options = roomy(&sim).lab(|lab| lab.segment_bytes = 2 << 20).log_budget(8 << 20);
+        options.lab(|lab| lab.background = true).open(DIR).unwrap()
+    } else {
+        db
+    };
+    let (held, is_held) = mpsc::channel();
+    let (release, released) = mpsc::channel();
+    thread::scope(|scope| {
+        let db = &db;
+        scope.spawn(move || {
+            let was_held = Rc::new(Cell::new(false));
+            let is_first = Rc::clone(&was_held);
+            pause::set("txn: a change is to be taken back", move || {
+                if !is_first.replace(true) {
+                    held.send(()).unwrap();
+                    released.recv().unwrap();
+                }
+            });
+            while !was_held.get() {
+                db.step();
+            }
+        });
+        is_held.recv().unwrap();
+        let appended = move || db.stats().log.group_bytes;
+        let before = appended();
+        let writer = scope
+            .spawn(move || (2..).take_while(|_| appended() - before < 20 << 20).try_for_each(|n| update_others(db, n)));
+        // The log stands still.
+        let (mut seen, mut since) = (before, Instant::now());
+        while since.elapsed() < Duration::from_millis(300) && !writer.is_finished() {
+            thread::sleep(Duration::from_millis(1));
+            if appended() != seen {
+                (seen, since) = (appended(), Instant::now());
+            }
+        }
+        let waits = !writer.is_finished();
+        let ended = Instant::now();
+        release.send(()).unwrap();
+        writer.join().unwrap().unwrap();
+        assert!(waits, "the log was full meanwhile");
+        // A writer that is forgotten is refused after ten seconds, and asks again.
+        assert!(ended.elapsed() < Duration::from_secs(8), "answered after {:?}", ended.elapsed());
+    });
+    assert_eq!(db.stats().txn.parked, 1);
+}
+
+#[test]
+fn a_request_without_threads_waits_for_the_end_of_a_try() {
+    a_request_waits_for_the_end_of_a_try(false);
+}
+
+#[test]
+fn a_request_to_a_thread_waits_for_the_end_of_a_try() {
+    a_request_waits_for_the_end_of_a_try(true);
 }

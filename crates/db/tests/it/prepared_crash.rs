@@ -347,7 +347,7 @@ fn power_loss_at_every_operation_leaves_prepared_transactions_as_they_were() {
 
 fn lose_power(seed: u64, stride: u64) {
     let (sim, start) = loaded(seed);
-    let db = options(&sim).step_seed(seed).open(DIR).unwrap();
+    let db = options(&sim).lab(|lab| lab.step_seed = seed).open(DIR).unwrap();
     let history = history(&db, &sim, start.clone(), seed);
     let steps = history.steps;
     drop(db);

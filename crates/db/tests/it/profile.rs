@@ -41,7 +41,8 @@ fn nothing_is_measured_until_it_is_asked_for() {
 
 #[test]
 fn a_durable_commit_waits_for_the_log() {
-    let db = small().device(Device::Delay(Duration::from_millis(2))).profile(true).open(DIR).unwrap();
+    let db = small().device(Device::Delay(Duration::from_millis(2))).open(DIR).unwrap();
+    db.set_profiling(true).unwrap();
     run_labelled(&db, "waits", 1);
     let split = split(&db.profile(), "waits");
     assert!(!split.log_wait.is_zero(), "{split:?}");
@@ -50,7 +51,8 @@ fn a_durable_commit_waits_for_the_log() {
 
 #[test]
 fn a_wait_for_a_row_is_told_with_its_key() {
-    let db = small().device(Device::Null).profile(true).open(DIR).unwrap();
+    let db = small().device(Device::Null).open(DIR).unwrap();
+    db.set_profiling(true).unwrap();
     fill(&db, 10);
     let holder = db.begin();
     holder.open(NUMBERS).unwrap().insert(3, 0).unwrap();
@@ -75,7 +77,8 @@ fn a_wait_for_a_row_is_told_with_its_key() {
 
 #[test]
 fn a_wait_for_a_row_that_is_granted_is_part_of_the_transactions_time() {
-    let db = small().device(Device::Null).profile(true).open(DIR).unwrap();
+    let db = small().device(Device::Null).open(DIR).unwrap();
+    db.set_profiling(true).unwrap();
     fill(&db, 10);
     let holder = db.begin();
     holder.open(NUMBERS).unwrap().insert(3, 0).unwrap();
@@ -106,7 +109,8 @@ fn a_wait_for_a_row_that_is_granted_is_part_of_the_transactions_time() {
 fn a_wait_for_a_leaf_that_another_changes_is_told_with_its_page() {
     // Nobody can see that the other one has come to the leaf: it is given time, and more of it if that was not enough.
     for round in 0..12 {
-        let db = small().device(Device::Null).profile(true).open(DIR).unwrap();
+        let db = small().device(Device::Null).open(DIR).unwrap();
+        db.set_profiling(true).unwrap();
         fill(&db, 10);
         let (stopped, has_stopped) = mpsc::channel();
         let (go_on, may_go_on) = mpsc::channel();
@@ -150,11 +154,12 @@ fn a_wait_for_a_leaf_that_another_changes_is_told_with_its_page() {
 fn pages_that_are_read_count_as_io_and_the_callers_time_as_its_own() {
     let delay = Duration::from_millis(1);
     let fs = Device::Delay(delay).open(std::path::Path::new(DIR)).unwrap();
-    let options = small().fs(fs).profile(true);
+    let options = small().lab(|lab| lab.fs = Some(fs));
     let db = options.open(DIR).unwrap();
     fill(&db, 1000);
     db.close(Duration::from_secs(10)).unwrap();
     let db = options.open(DIR).unwrap();
+    db.set_profiling(true).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
             let tx = db.begin_with(TxnOptions::new().label("cold"));
@@ -171,7 +176,8 @@ fn pages_that_are_read_count_as_io_and_the_callers_time_as_its_own() {
 fn taking_back_counts_as_the_transactions_time() {
     const LARGE: TableDef<u64, &[u8]> = TableDef::new("large");
     // The log from the first change on has room.
-    let db = small().log_budget(64 << 20).device(Device::Null).profile(true).open(DIR).unwrap();
+    let db = small().log_budget(64 << 20).device(Device::Null).open(DIR).unwrap();
+    db.set_profiling(true).unwrap();
     fill(&db, 10);
     // More than fits into memory.
     let push_out = || {

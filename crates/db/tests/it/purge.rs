@@ -15,7 +15,13 @@ const HELD: u64 = 3000;
 const STEPS: usize = 4000;
 
 fn without_threads(fs: &Arc<dyn Fs>) -> Db {
-    small().background(false).fs(Arc::clone(fs)).open(DIR).unwrap()
+    small()
+        .lab(|lab| {
+            lab.background = false;
+            lab.fs = Some(Arc::clone(fs));
+        })
+        .open(DIR)
+        .unwrap()
 }
 
 fn empty(db: &Db, count: u64) {
@@ -199,7 +205,7 @@ fn a_table_that_is_locked_is_purged_later() {
 #[test]
 fn a_few_deleted_rows_go_after_a_while() {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
-    let db = small().fs(fs).open(DIR).unwrap();
+    let db = small().lab(|lab| lab.fs = Some(fs)).open(DIR).unwrap();
     fill(&db, HELD);
     let purges = db.stats().tree.purges;
     db.run(|tx| tx.open(NUMBERS)?.remove(HELD / 2)).unwrap();

@@ -107,8 +107,8 @@ fn scan_locked(db: &Db, from: u64) {
 #[test]
 fn rows_stay_beside_merges_checks_and_cuts() {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
-    let options = Options::new().memory_limit(12 << 20).segment_bytes(256 << 10).log_budget(2 << 20);
-    let db = options.fs(fs).open(DIR).unwrap();
+    let options = Options::new().memory_limit(12 << 20).lab(|lab| lab.segment_bytes = 256 << 10).log_budget(2 << 20);
+    let db = options.lab(|lab| lab.fs = Some(fs)).open(DIR).unwrap();
     db.run(|tx| tx.open(ROWS).map(drop)).unwrap();
     let has_ended = AtomicBool::new(false);
     // ORDERING: hint, the others end a little later.

@@ -31,11 +31,11 @@ type Rows = BTreeMap<(&'static str, Vec<u8>), Vec<u8>>;
 pub(crate) fn options(fs: &Arc<dyn Fs>) -> Options {
     Options::new()
         .memory_limit(8 << 20)
-        .segment_bytes(64 << 10)
+        .lab(|lab| lab.segment_bytes = 64 << 10)
         .log_budget(2 << 20)
-        .background(false)
+        .lab(|lab| lab.background = false)
         .lock_timeout(Duration::ZERO)
-        .fs(Arc::clone(fs))
+        .lab(|lab| lab.fs = Some(Arc::clone(fs)))
 }
 
 fn open(fs: &Arc<dyn Fs>) -> Result<Db, Error> {

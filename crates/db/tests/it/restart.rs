@@ -259,7 +259,7 @@ impl FsLayer for FullOfPages {
 }
 
 fn open_full(sim: &Sim) -> Db {
-    options(sim).fs(Arc::new(FullOfPages(sim.clone())) as Arc<dyn Fs>).open(DIR).unwrap()
+    options(sim).lab(|lab| lab.fs = Some(Arc::new(FullOfPages(sim.clone())) as Arc<dyn Fs>)).open(DIR).unwrap()
 }
 
 /// Rows that the loser makes so small that others use their space.

@@ -110,7 +110,13 @@ fn an_error_that_ends_a_transaction_is_followed_by_rolled_back() {
 #[test]
 fn a_transaction_that_begins_after_a_checkpoint_and_is_lost_is_taken_back() {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
-    let db = small().background(false).fs(Arc::clone(&fs)).open(DIR).unwrap();
+    let db = small()
+        .lab(|lab| {
+            lab.background = false;
+            lab.fs = Some(Arc::clone(&fs));
+        })
+        .open(DIR)
+        .unwrap();
     fill(&db, 4);
     // Whichever session has which of the xids, one of each pair has an earlier one.
     for _ in 0..3 {

@@ -222,7 +222,12 @@ fn a_wait_for_a_transaction_of_the_same_thread_is_told_in_time() {
 #[test]
 fn a_transaction_waits_in_line_to_begin() {
     const THREADS: i64 = 8;
-    let db = Options::new().memory_limit(16 << 20).max_transactions(2).fs(Arc::new(Mem::null())).open("/db").unwrap();
+    let db = Options::new()
+        .memory_limit(16 << 20)
+        .max_transactions(2)
+        .lab(|lab| lab.fs = Some(Arc::new(Mem::null())))
+        .open("/db")
+        .unwrap();
     fill(&db, 2);
     std::thread::scope(|scope| {
         for key in 0..THREADS {
@@ -254,7 +259,7 @@ fn a_transaction_waits_in_line_to_begin() {
 fn a_large_transaction_beside_many_small_ones_gets_through() {
     const ROWS: u64 = 20_000;
     const SMALL: usize = 8;
-    let db = Options::new().memory_limit(64 << 20).fs(Arc::new(Mem::null())).open("/db").unwrap();
+    let db = Options::new().memory_limit(64 << 20).lab(|lab| lab.fs = Some(Arc::new(Mem::null()))).open("/db").unwrap();
     fill(&db, ROWS);
     let (over, commits, failed) = (AtomicBool::new(false), AtomicU32::new(0), AtomicU32::new(0));
     let mut runs = 0;
@@ -309,7 +314,14 @@ fn a_large_transaction_beside_many_small_ones_gets_through() {
 /// E6: a result without a commit waits like one. No thread in the background writes the log.
 #[test]
 fn a_refusal_waits_for_the_commit_that_it_rests_on() {
-    let db = Options::new().memory_limit(16 << 20).background(false).fs(Arc::new(Mem::null())).open("/db").unwrap();
+    let db = Options::new()
+        .memory_limit(16 << 20)
+        .lab(|lab| {
+            lab.background = false;
+            lab.fs = Some(Arc::new(Mem::null()));
+        })
+        .open("/db")
+        .unwrap();
     db.run(|tx| tx.open(NUMBERS)?.insert(1, 1).map(drop)).unwrap();
     let relaxed = db.begin_with(TxnOptions::new().durability(Durability::Relaxed));
     relaxed.open(NUMBERS).unwrap().insert(2, 2).unwrap();

@@ -275,7 +275,7 @@ fn power_lost_in_any_operation_of_transactions_that_go_back() {
     for seed in 1..=3 {
         let sim = disk(seed);
         let mut script = Script::new(&sim, seed);
-        let db = options(&sim).step_seed(seed).open(DIR).unwrap();
+        let db = options(&sim).lab(|lab| lab.step_seed = seed).open(DIR).unwrap();
         script.run(&db, 25).unwrap();
         let mut points = sim.crash_points();
         loop {
@@ -293,7 +293,7 @@ fn power_lost_in_any_operation_of_transactions_that_go_back() {
 /// Each round changes more than a chunk of undo holds, and all rounds together many times what there is.
 #[test]
 fn going_back_over_large_changes_takes_no_more_memory_each_time_and_kills_no_reader() {
-    let db = small().memory_limit(32 << 20).fs(Arc::new(Mem::null())).open(DIR).unwrap();
+    let db = small().memory_limit(32 << 20).lab(|lab| lab.fs = Some(Arc::new(Mem::null()))).open(DIR).unwrap();
     let mut random = 1_u64;
     let mut text = || {
         let mut letter = || {

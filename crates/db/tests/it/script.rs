@@ -38,12 +38,10 @@ pub(crate) struct Script {
 }
 
 pub(crate) fn options(sim: &Sim) -> Options {
-    Options::new()
-        .memory_limit(4 << 20)
-        .segment_bytes(64 << 10)
-        .log_budget(256 << 10)
-        .background(false)
-        .fs(Arc::new(sim.clone()) as Arc<dyn Fs>)
+    Options::new().memory_limit(4 << 20).lab(|lab| lab.segment_bytes = 64 << 10).log_budget(256 << 10).lab(|lab| {
+        lab.background = false;
+        lab.fs = Some(Arc::new(sim.clone()) as Arc<dyn Fs>);
+    })
 }
 
 pub(crate) fn open(sim: &Sim) -> Result<Db, Error> {

@@ -72,7 +72,11 @@ impl Drop for Small {
 }
 
 fn open(small: &Small) -> Result<Db, Error> {
-    let options = Options::new().memory_limit(16 * MIB).segment_bytes(MIB).log_budget(8 * MIB).undo_limit(MIB);
+    let options = Options::new()
+        .memory_limit(16 * MIB)
+        .lab(|lab| lab.segment_bytes = MIB)
+        .log_budget(8 * MIB)
+        .lab(|lab| lab.undo_limit = Some(MIB));
     options.spill_limit(256 * MIB).open(small.at.join("db"))
 }
 

@@ -369,7 +369,7 @@ fn a_transaction_may_have_a_limit_of_its_own_for_its_snapshot() {
 #[test]
 fn undo_stays_within_its_limit_and_costs_the_reader_its_snapshot() {
     const LIMIT: u64 = 128 << 10;
-    let db = small().device(Device::Null).undo_limit(LIMIT).open(DIR).unwrap();
+    let db = small().device(Device::Null).lab(|lab| lab.undo_limit = Some(LIMIT)).open(DIR).unwrap();
     assert_eq!(db.stats().memory.undo, LIMIT);
     fill(&db, 3000);
     let reader = db.read_with(ReadOptions::new().label("old"));
@@ -397,7 +397,7 @@ fn undo_stays_within_its_limit_and_costs_the_reader_its_snapshot() {
 #[test]
 fn a_limit_of_undo_out_of_range_is_refused() {
     for bytes in [1, 4 << 20] {
-        let refused = small().device(Device::Null).undo_limit(bytes).open(DIR);
+        let refused = small().device(Device::Null).lab(|lab| lab.undo_limit = Some(bytes)).open(DIR);
         assert!(matches!(refused, Err(Error::InvalidOption { name: "undo_limit", .. })), "{refused:?}");
     }
 }

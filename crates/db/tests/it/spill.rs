@@ -93,7 +93,7 @@ impl FileLayer for MoodyFile {
 }
 
 fn options() -> Options {
-    small().undo_limit(MEMORY).spill_limit(16 << 20)
+    small().lab(|lab| lab.undo_limit = Some(MEMORY)).spill_limit(16 << 20)
 }
 
 /// Gives each row a new value, in transactions of a hundred.
@@ -119,7 +119,7 @@ fn get(reader: &ReadTransaction, n: u64) -> Result<Option<i64>> {
 fn with_an_old_reader() -> (Db, ReadTransaction, Arc<AtomicU8>) {
     let fs = Moody::new();
     let mood = fs.mood.clone();
-    let db = options().fs(Arc::new(fs)).open(DIR).unwrap();
+    let db = options().lab(|lab| lab.fs = Some(Arc::new(fs))).open(DIR).unwrap();
     fill(&db, ROWS);
     let reader = db.read_with(ReadOptions::new().label("old"));
     change_all(&db, -1);
@@ -189,7 +189,7 @@ fn a_full_disk_costs_the_reader_its_snapshot_and_the_writers_nothing() {
     let fs = Moody::new();
     let mood = fs.mood.clone();
     mood.store(IS_FULL, Ordering::SeqCst);
-    let db = options().fs(Arc::new(fs)).open(DIR).unwrap();
+    let db = options().lab(|lab| lab.fs = Some(Arc::new(fs))).open(DIR).unwrap();
     fill(&db, ROWS);
     let reader = db.read_with(ReadOptions::new().label("old"));
     change_all(&db, -1);
@@ -249,7 +249,7 @@ fn what_cannot_be_read_back_is_an_error_and_no_row() {
 fn one_bad_place_costs_a_scan_nothing_before_it_comes_there() {
     let fs = Moody::new();
     let mood = fs.mood.clone();
-    let db = options().fs(Arc::new(fs)).open(DIR).unwrap();
+    let db = options().lab(|lab| lab.fs = Some(Arc::new(fs))).open(DIR).unwrap();
     fill(&db, ROWS);
     let [scans, gets, last] = [(); 3].map(|()| db.read());
     change_all(&db, -1);
@@ -357,7 +357,7 @@ fn with_many_rows() -> (Db, Arc<AtomicU8>, Arc<dyn Fs>) {
     let fs = Moody::new();
     let mood = fs.mood.clone();
     let fs: Arc<dyn Fs> = Arc::new(fs);
-    let db = roomy().fs(Arc::clone(&fs)).open(DIR).unwrap();
+    let db = roomy().lab(|lab| lab.fs = Some(Arc::clone(&fs))).open(DIR).unwrap();
     fill(&db, MANY);
     (db, mood, fs)
 }
@@ -487,7 +487,7 @@ fn what_cannot_be_read_back_is_taken_back_by_the_next_restart() {
         assert!(matches!(db.begin().open(NUMBERS).map(drop), Err(Error::Poisoned { .. })), "{bad}");
         drop(db);
         mood.store(WORKS, Ordering::SeqCst);
-        let db = roomy().fs(fs).open(DIR).unwrap();
+        let db = roomy().lab(|lab| lab.fs = Some(fs)).open(DIR).unwrap();
         all_are(&db, |n| n as i64);
     }
 }
@@ -496,7 +496,14 @@ fn what_cannot_be_read_back_is_taken_back_by_the_next_restart() {
 #[test]
 fn a_restart_does_not_care_for_the_file() {
     let sim = Sim::new(1);
-    let over = |sim: &Sim| roomy().background(false).fs(Arc::new(sim.clone()) as Arc<dyn Fs>).open(DIR);
+    let over = |sim: &Sim| {
+        roomy()
+            .lab(|lab| {
+                lab.background = false;
+                lab.fs = Some(Arc::new(sim.clone()) as Arc<dyn Fs>);
+            })
+            .open(DIR)
+    };
     let db = over(&sim).unwrap();
     fill(&db, MANY);
     let reader = db.read();
@@ -539,7 +546,11 @@ fn spilling(sim: &Sim) -> Result<()> {
 const FEW: u64 = 2500;
 
 fn few(sim: &Sim) -> Options {
-    roomy().undo_limit(64 << 10).background(false).fs(Arc::new(sim.clone()) as Arc<dyn Fs>)
+    roomy().lab(|lab| {
+        lab.undo_limit = Some(64 << 10);
+        lab.background = false;
+        lab.fs = Some(Arc::new(sim.clone()) as Arc<dyn Fs>);
+    })
 }
 
 #[test]
@@ -609,7 +620,7 @@ fn a_snapshot_ends_where_what_it_keeps_in_the_file_leaves_no_room() {
 /// What lies in the file takes a part of the memory, but less than a chunk of it: ending the reader would give room to nobody.
 #[test]
 fn a_snapshot_stays_where_what_it_keeps_in_the_file_makes_no_room() {
-    let db = options().fs(Arc::new(Moody::new())).open(DIR).unwrap();
+    let db = options().lab(|lab| lab.fs = Some(Arc::new(Moody::new()))).open(DIR).unwrap();
     fill(&db, ROWS);
     let reader = db.read();
     let kept = ROWS / 3;
@@ -636,7 +647,7 @@ fn a_snapshot_stays_where_what_it_keeps_in_the_file_makes_no_room() {
 #[test]
 fn a_read_committed_scan_sees_one_snapshot_though_its_own_locks_are_in_the_file() {
     const LAST: u64 = ROWS - 1;
-    let db = options().fs(Arc::new(Mem::null())).open(DIR).unwrap();
+    let db = options().lab(|lab| lab.fs = Some(Arc::new(Mem::null()))).open(DIR).unwrap();
     fill(&db, ROWS);
     let tx = db.begin_with(TxnOptions::new().isolation(Isolation::ReadCommitted));
     let table = tx.open(NUMBERS).unwrap();

@@ -277,7 +277,7 @@ impl<'tx> Cursor<'tx> {
 
 #[test]
 fn scans_of_versions_in_the_file_have_the_rows_of_their_snapshots() {
-    let options = small().undo_limit(128 << 10).spill_limit(16 << 20).device(Device::Null);
+    let options = small().lab(|lab| lab.undo_limit = Some(128 << 10)).spill_limit(16 << 20).device(Device::Null);
     let db = options.open(DIR).unwrap();
     let mut committed = Model::new();
     let mut random = Random(77);

@@ -12,7 +12,7 @@ const ROWS: u64 = 6000;
 const OTHER: TableDef<u64, i64> = TableDef::new("other");
 
 fn options() -> Options {
-    small().undo_limit(128 << 10).spill_limit(16 << 20).device(Device::Null)
+    small().lab(|lab| lab.undo_limit = Some(128 << 10)).spill_limit(16 << 20).device(Device::Null)
 }
 
 /// Gives each of the rows a new value, in an order in which neighbours are far from each other: the versions of the rows of a leaf
@@ -71,7 +71,7 @@ fn a_scan_reads_each_chunk_for_many_rows() {
 #[test]
 fn a_scan_of_many_rows_uses_all_that_it_has_fetched() {
     const MANY: u64 = 40_000;
-    let db = options().memory_limit(64 << 20).undo_limit(512 << 10).open(DIR).unwrap();
+    let db = options().memory_limit(64 << 20).lab(|lab| lab.undo_limit = Some(512 << 10)).open(DIR).unwrap();
     fill(&db, MANY);
     let reader = db.read();
     scatter(&db, MANY, -1);
@@ -232,8 +232,9 @@ fn a_snapshot_that_is_cancelled_during_a_fetch_hands_out_nothing_wrong() {
     for reads in [0, 1, 5, 15, 30] {
         let event = Arc::new(Mutex::new(None));
         let fs = Eventful { disk: Mem::null(), event: event.clone() };
-        let options = small().undo_limit(128 << 10).spill_limit(16 << 20).snapshot_max_bytes(2 << 20);
-        let db = options.fs(Arc::new(fs)).open(DIR).unwrap();
+        let options =
+            small().lab(|lab| lab.undo_limit = Some(128 << 10)).spill_limit(16 << 20).snapshot_max_bytes(2 << 20);
+        let db = options.lab(|lab| lab.fs = Some(Arc::new(fs))).open(DIR).unwrap();
         fill(&db, ROWS);
         let reader = db.read_with(ReadOptions::new().label("old"));
         scatter(&db, ROWS, -1);

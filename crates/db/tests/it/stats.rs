@@ -27,7 +27,7 @@ fn counters_follow_the_work() {
     assert!(last.checkpoint.scan_start > before.checkpoint.scan_start);
     assert!(last.pool.pages_written > before.pool.pages_written);
     db.close(Duration::ZERO).unwrap();
-    let again = small().fs(fs).open(DIR).unwrap();
+    let again = small().lab(|lab| lab.fs = Some(fs)).open(DIR).unwrap();
     assert!(again.stats().recovery.was_clean);
     assert_eq!(again.stats().recovery.losers, 0);
 }
@@ -35,7 +35,12 @@ fn counters_follow_the_work() {
 #[test]
 fn every_share_of_the_memory_says_how_much_of_it_is_used() {
     const ROWS: u64 = 4000;
-    let db = small().replacement(ReplacementKind::S3c).device(Device::Null).max_transactions(4).open(DIR).unwrap();
+    let db = small()
+        .lab(|lab| lab.replacement = ReplacementKind::S3c)
+        .device(Device::Null)
+        .max_transactions(4)
+        .open(DIR)
+        .unwrap();
     db.run(|tx| {
         let table = tx.open(NUMBERS)?;
         (0..ROWS).try_for_each(|n| table.insert(n, 0).map(drop))
@@ -71,9 +76,9 @@ fn the_log_that_is_kept_stays_within_its_budget() {
     const BUDGET: u64 = 1 << 20;
     let db = Options::new()
         .memory_limit(16 << 20)
-        .segment_bytes(64 << 10)
+        .lab(|lab| lab.segment_bytes = 64 << 10)
         .log_budget(BUDGET)
-        .background(false)
+        .lab(|lab| lab.background = false)
         .device(Device::Null)
         .open(DIR)
         .unwrap();
@@ -95,7 +100,7 @@ fn the_log_that_is_kept_stays_within_its_budget() {
 fn a_database_at_rest_takes_no_checkpoints() {
     // Little memory makes the log between two checkpoints shorter than the precision to which a segment knows where its groups
     // are, which is 1 MiB here. It ends where that would matter.
-    let options = Options::new().memory_limit(4 << 20).background(false).device(Device::Null);
+    let options = Options::new().memory_limit(4 << 20).lab(|lab| lab.background = false).device(Device::Null);
     let db = options.open(DIR).unwrap();
     while db.stats().log.group_bytes < 1_700_000 {
         db.run(|tx| {

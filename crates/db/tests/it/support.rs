@@ -29,18 +29,18 @@ pub(crate) const POLICIES: [Persist; 9] = [
 
 /// Small memory and small segments, so that tests evict, checkpoint and roll.
 pub(crate) fn small() -> Options {
-    Options::new().memory_limit(8 << 20).segment_bytes(64 << 10).log_budget(512 << 10)
+    Options::new().memory_limit(8 << 20).lab(|lab| lab.segment_bytes = 64 << 10).log_budget(512 << 10)
 }
 
 /// A database in memory, and the file system that it can be opened from again.
 pub(crate) fn in_memory() -> (Db, Arc<dyn Fs>) {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
-    (small().fs(Arc::clone(&fs)).open(DIR).unwrap(), fs)
+    (small().lab(|lab| lab.fs = Some(Arc::clone(&fs))).open(DIR).unwrap(), fs)
 }
 
 /// Opens what [`in_memory`] made, after the database was closed.
 pub(crate) fn open(fs: &Arc<dyn Fs>) -> Result<Db, Error> {
-    small().fs(Arc::clone(fs)).open(DIR)
+    small().lab(|lab| lab.fs = Some(Arc::clone(fs))).open(DIR)
 }
 
 /// Fills a table with rows 0..count, each its own number, in transactions of 100.

@@ -43,7 +43,13 @@ fn a_table_created_in_this_transaction_is_checked_too() {
 fn nobody_hears_of_types_that_may_be_lost() {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
     // Nobody writes the log unless somebody waits for it.
-    let db = small().background(false).fs(fs).open("/db").unwrap();
+    let db = small()
+        .lab(|lab| {
+            lab.background = false;
+            lab.fs = Some(fs);
+        })
+        .open("/db")
+        .unwrap();
     let tx = db.begin();
     tx.open(NUMBERS).unwrap();
     let ticket = tx.commit_pipelined().unwrap();

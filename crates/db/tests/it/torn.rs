@@ -34,7 +34,15 @@ fn torn(before: &[u8], after: &Snapshot, at: usize, cut: usize) -> Snapshot {
 #[test]
 fn a_page_of_every_type_torn_at_nine_cuts_is_restored() {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
-    let start = || small().background(false).fs(Arc::clone(&fs)).open(DIR).unwrap();
+    let start = || {
+        small()
+            .lab(|lab| {
+                lab.background = false;
+                lab.fs = Some(Arc::clone(&fs));
+            })
+            .open(DIR)
+            .unwrap()
+    };
     let db = start();
     fill(&db, 300);
     change(&db, 0..40);

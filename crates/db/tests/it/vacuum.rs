@@ -1,7 +1,8 @@
 //! The data file gets shorter when its end is free, whoever reads and writes meanwhile, and what is left is whole.
 
 use crate::support::{DIR, NUMBERS, Snapshot, fill, numbers, open, small};
-use foreshore::{Db, Error, Growth, TableDef};
+use foreshore::{Db, Error, TableDef};
+use foreshore_classics::growth::GrowthKind;
 use foreshore_io::{Fs, Mem};
 use std::path::Path;
 use std::sync::Arc;
@@ -31,7 +32,15 @@ fn kept(db: &Db) -> usize {
 fn the_file_ends_behind_the_last_page_in_use() {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
     // Without background work no more is kept ready than must be.
-    let open = || small().background(false).fs(Arc::clone(&fs)).open(DIR).unwrap();
+    let open = || {
+        small()
+            .lab(|lab| {
+                lab.background = false;
+                lab.fs = Some(Arc::clone(&fs));
+            })
+            .open(DIR)
+            .unwrap()
+    };
     let mut db = open();
     keep(&db);
     for round in 0..3 {
@@ -59,7 +68,13 @@ fn the_file_ends_behind_the_last_page_in_use() {
 #[test]
 fn a_transaction_that_is_older_does_not_hold_the_cut_up() {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
-    let db = small().background(false).fs(Arc::clone(&fs)).open(DIR).unwrap();
+    let db = small()
+        .lab(|lab| {
+            lab.background = false;
+            lab.fs = Some(Arc::clone(&fs));
+        })
+        .open(DIR)
+        .unwrap();
     keep(&db);
     let old = db.begin();
     old.open(KEPT).unwrap().insert(1, 7).unwrap();
@@ -75,7 +90,13 @@ fn a_transaction_that_is_older_does_not_hold_the_cut_up() {
     db.check().unwrap();
     let killed = Snapshot::of(&fs).restore();
     drop(old);
-    let again = small().background(false).fs(Arc::clone(&killed)).open(DIR).unwrap();
+    let again = small()
+        .lab(|lab| {
+            lab.background = false;
+            lab.fs = Some(Arc::clone(&killed));
+        })
+        .open(DIR)
+        .unwrap();
     let recovery = again.stats().recovery;
     assert!(recovery.losers == 1 && recovery.prepared == 1 && recovery.analysed > 1000, "{recovery:?}");
     assert_eq!((data_bytes(&killed), recovery.restored), (short, 0));
@@ -87,9 +108,15 @@ fn a_transaction_that_is_older_does_not_hold_the_cut_up() {
 
 #[test]
 fn nobody_stops_while_the_file_is_cut_again_and_again() {
-    for growth in [Growth::Ahead, Growth::Inline] {
+    for growth in [GrowthKind::Ahead, GrowthKind::Inline] {
         let fs: Arc<dyn Fs> = Arc::new(Mem::null());
-        let db = small().fs(Arc::clone(&fs)).growth(growth).open(DIR).unwrap();
+        let db = small()
+            .lab(|lab| {
+                lab.fs = Some(Arc::clone(&fs));
+                lab.growth = growth.rule();
+            })
+            .open(DIR)
+            .unwrap();
         keep(&db);
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -155,7 +182,13 @@ fn nobody_stops_while_the_file_is_cut_again_and_again() {
 #[test]
 fn a_restart_does_not_bring_back_what_was_cut_off() {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
-    let db = small().background(false).fs(Arc::clone(&fs)).open(DIR).unwrap();
+    let db = small()
+        .lab(|lab| {
+            lab.background = false;
+            lab.fs = Some(Arc::clone(&fs));
+        })
+        .open(DIR)
+        .unwrap();
     keep(&db);
     // Many pages are dirty when they become free, and so are the last that go home.
     for from in (0..3000).step_by(50) {
@@ -169,7 +202,13 @@ fn a_restart_does_not_bring_back_what_was_cut_off() {
     assert!(db.vacuum().unwrap() > 0);
     let short = data_bytes(&fs);
     let killed = Snapshot::of(&fs).restore();
-    let again = small().background(false).fs(Arc::clone(&killed)).open(DIR).unwrap();
+    let again = small()
+        .lab(|lab| {
+            lab.background = false;
+            lab.fs = Some(Arc::clone(&killed));
+        })
+        .open(DIR)
+        .unwrap();
     assert_eq!((data_bytes(&killed), again.stats().recovery.restored), (short, 0));
     assert_eq!((again.check().unwrap().tables, kept(&again)), (1, 100));
 }

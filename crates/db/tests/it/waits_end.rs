@@ -3,7 +3,8 @@
 
 use crate::script::disk;
 use crate::support::{DIR, NUMBERS, TEXTS, fill, small};
-use foreshore::{Db, EarlyRelease, Error, Isolation, ReadOptions, TxnOptions};
+use foreshore::{Db, Error, Isolation, ReadOptions, TxnOptions};
+use foreshore_classics::early_release::EarlyRelease;
 use foreshore_io::Sim;
 use foreshore_io::sim::{Fault, FaultKind};
 use foreshore_sync::pause;
@@ -26,7 +27,14 @@ enum Stop {
 
 fn database() -> (Db, Sim) {
     let sim = disk(7);
-    let db = small().lock_timeout(LONG).undo_limit(64 << 10).fs(std::sync::Arc::new(sim.clone())).open(DIR).unwrap();
+    let db = small()
+        .lock_timeout(LONG)
+        .lab(|lab| {
+            lab.undo_limit = Some(64 << 10);
+            lab.fs = Some(std::sync::Arc::new(sim.clone()));
+        })
+        .open(DIR)
+        .unwrap();
     fill(&db, 100);
     db.run(|tx| tx.open(TEXTS).map(drop)).unwrap();
     (db, sim)
@@ -138,7 +146,8 @@ fn a_wait_for_undo_memory_ends_when_the_database_stops() {
 fn a_wait_in_line_for_a_session_ends_when_the_database_stops() {
     for how in [Stop::Close, Stop::Reopen, Stop::Poison] {
         let sim = disk(7);
-        let options = small().lock_timeout(LONG).max_transactions(1).fs(std::sync::Arc::new(sim.clone()));
+        let options =
+            small().lock_timeout(LONG).max_transactions(1).lab(|lab| lab.fs = Some(std::sync::Arc::new(sim.clone())));
         let db = options.open(DIR).unwrap();
         fill(&db, 1);
         let holder = db.begin();
@@ -220,8 +229,8 @@ fn tells(outcome: &Result<(), Error>, how: Stop) -> bool {
 fn a_wait_for_a_session_ends_when_the_database_stops() {
     for how in [Stop::Close, Stop::Reopen, Stop::Poison] {
         let sim = disk(7);
-        let one = small().max_transactions(1).early_release(EarlyRelease::Off);
-        let db = one.fs(std::sync::Arc::new(sim.clone())).open(DIR).unwrap();
+        let one = small().max_transactions(1).lab(|lab| lab.hold_until_durable = EarlyRelease::Off.hook());
+        let db = one.lab(|lab| lab.fs = Some(std::sync::Arc::new(sim.clone()))).open(DIR).unwrap();
         fill(&db, 10);
         let tx = db.begin();
         tx.open(NUMBERS).unwrap().insert(1, -1).unwrap();

@@ -2,7 +2,7 @@
 
 use foreshore_base::{Csn, Error, TableId};
 use foreshore_lock::TableMode::{Exclusive, IntentExclusive, IntentShared, Shared};
-use foreshore_lock::{IntentKind, LockManager, LockOptions, Owner, TableMode};
+use foreshore_lock::{LockManager, LockOptions, Owner, TableMode};
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
 use foreshore_sync::primitive::thread;
 use foreshore_sync::rmw;
@@ -12,8 +12,8 @@ use std::time::Duration;
 const TABLE: TableId = TableId(3);
 const LONG: Duration = Duration::from_secs(60);
 
-fn manager(intents: IntentKind) -> Arc<LockManager> {
-    Arc::new(LockManager::new(LockOptions { max_owners: 16, share_slots: 16, intents, ..LockOptions::default() }))
+fn manager(fast_intents: bool) -> Arc<LockManager> {
+    Arc::new(LockManager::new(LockOptions { max_owners: 16, share_slots: 16, fast_intents, ..LockOptions::default() }))
 }
 
 fn lock(locks: &LockManager, owner: &mut Owner, table: TableId, mode: TableMode) -> Csn {
@@ -33,7 +33,7 @@ fn cost_of(locks: &LockManager, owner: &mut Owner, tables: u32, csn: u64) -> u64
 
 #[test]
 fn an_intent_meets_nobody_until_a_strong_lock_comes_and_soon_after_it_has_gone() {
-    let locks = manager(IntentKind::Fastpath);
+    let locks = manager(true);
     let mut owner = locks.lease("writer").expect("a slot");
     assert_eq!(cost_of(&locks, &mut owner, 4, 1), 0, "new ones");
     assert_eq!(cost_of(&locks, &mut owner, 4, 2), 0, "kept ones");
@@ -45,14 +45,14 @@ fn an_intent_meets_nobody_until_a_strong_lock_comes_and_soon_after_it_has_gone()
     assert_eq!(cost_of(&locks, &mut owner, 4, 3), 2, "to take up the word that was revoked");
     assert_eq!(cost_of(&locks, &mut owner, 4, 4), 0, "as before");
 
-    let plain = manager(IntentKind::Table);
+    let plain = manager(false);
     let mut owner = plain.lease("writer").expect("a slot");
     assert_eq!(cost_of(&plain, &mut owner, 4, 1), 4 * 6, "each lock and each release locks and unlocks");
 }
 
 #[test]
 fn an_intent_is_kept_for_the_next_lease_of_the_slot() {
-    let locks = manager(IntentKind::Fastpath);
+    let locks = manager(true);
     let mut owner = locks.lease("first").expect("a slot");
     cost_of(&locks, &mut owner, 1, 5);
     let index = owner.index();
@@ -66,15 +66,18 @@ fn an_intent_is_kept_for_the_next_lease_of_the_slot() {
 #[test]
 fn more_tables_than_words_lose_no_lock_and_no_tag() {
     const TABLES: u32 = 100;
-    for intents in [IntentKind::Table, IntentKind::Fastpath] {
-        let locks = manager(intents);
+    for fast_intents in [false, true] {
+        let locks = manager(fast_intents);
         let (mut writer, mut reader) = (locks.lease("writer").expect("a slot"), locks.lease("reader").expect("a slot"));
         for round in 1..=3 {
             for table in 1..=TABLES {
                 lock(&locks, &mut writer, TableId(table), IntentExclusive);
             }
             for table in 1..=TABLES {
-                assert!(locks.try_lock_table(&mut reader, TableId(table), Shared).is_none(), "{intents} {table}");
+                assert!(
+                    locks.try_lock_table(&mut reader, TableId(table), Shared).is_none(),
+                    "fast {fast_intents} {table}"
+                );
             }
             locks.finish(&mut writer, Some(Csn(round)));
             // One at a time, in turns with the rest of the tables.
@@ -84,7 +87,7 @@ fn more_tables_than_words_lose_no_lock_and_no_tag() {
             }
             for table in 1..=TABLES {
                 let tag = lock(&locks, &mut reader, TableId(table), Shared);
-                assert_eq!(tag, Csn(1000 * round + u64::from(table)), "{intents} {table}");
+                assert_eq!(tag, Csn(1000 * round + u64::from(table)), "fast {fast_intents} {table}");
             }
             locks.finish(&mut reader, None);
         }
@@ -94,7 +97,7 @@ fn more_tables_than_words_lose_no_lock_and_no_tag() {
 /// E3, of tables.
 #[test]
 fn a_tag_is_of_the_tables_that_were_written() {
-    let locks = manager(IntentKind::Fastpath);
+    let locks = manager(true);
     let mut owner = locks.lease("writer").expect("a slot");
     // Words are taken for other tables again and again.
     for table in 1..=200 {
@@ -113,8 +116,8 @@ fn a_tag_is_of_the_tables_that_were_written() {
 
 #[test]
 fn a_cycle_through_intents_is_found() {
-    for intents in [IntentKind::Table, IntentKind::Fastpath] {
-        let locks = manager(intents);
+    for fast_intents in [false, true] {
+        let locks = manager(fast_intents);
         let barrier = std::sync::Barrier::new(2);
         let outcomes = thread::scope(|scope| {
             let run = |label, mine, other| {
@@ -134,10 +137,10 @@ fn a_cycle_through_intents_is_found() {
             threads.map(|thread| thread.join().expect("no panic"))
         });
         let victims: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
-        let [Error::Deadlock { cycle }] = &victims[..] else { panic!("{intents}: {outcomes:?}") };
+        let [Error::Deadlock { cycle }] = &victims[..] else { panic!("fast {fast_intents}: {outcomes:?}") };
         let mut labels: Vec<_> = cycle.iter().map(|waiter| waiter.label).collect();
         labels.sort_unstable();
-        assert_eq!(labels, ["one", "two"], "{intents}");
+        assert_eq!(labels, ["one", "two"], "fast {fast_intents}");
     }
 }
 
@@ -155,7 +158,7 @@ impl Drop for Ends<'_> {
 fn strong_locks_come_and_go_among_many_writers() {
     const WRITERS: u64 = 6;
     const STRONG: u64 = 100;
-    let locks = manager(IntentKind::Fastpath);
+    let locks = manager(true);
     let (inside, done) = (AtomicU64::new(0), AtomicBool::new(false));
     let commits = AtomicU64::new(0);
     thread::scope(|scope| {

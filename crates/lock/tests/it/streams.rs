@@ -2,7 +2,7 @@
 
 use foreshore_base::{Csn, TableId};
 use foreshore_lock::TableMode::{Exclusive, IntentExclusive, Shared};
-use foreshore_lock::{IntentKind, LockManager, LockOptions, Owner, TableMode, Target};
+use foreshore_lock::{LockManager, LockOptions, Owner, TableMode, Target};
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU32, Ordering};
 use foreshore_sync::primitive::thread;
 use std::sync::Arc;
@@ -68,13 +68,13 @@ fn stream(
     });
 }
 
-fn manager(intents: IntentKind) -> Arc<LockManager> {
-    Arc::new(LockManager::new(LockOptions { max_owners: 16, share_slots: 16, intents, ..LockOptions::default() }))
+fn manager(fast_intents: bool) -> Arc<LockManager> {
+    Arc::new(LockManager::new(LockOptions { max_owners: 16, share_slots: 16, fast_intents, ..LockOptions::default() }))
 }
 
 #[test]
 fn readers_of_a_row_and_a_writer() {
-    let locks = manager(IntentKind::default());
+    let locks = manager(true);
     let row = Target::row(TABLE, b"row");
     stream(
         &locks,
@@ -87,8 +87,8 @@ fn readers_of_a_row_and_a_writer() {
     );
 }
 
-fn of_a_table(kind: IntentKind, shared: TableMode, alone: TableMode) {
-    let locks = manager(kind);
+fn of_a_table(fast_intents: bool, shared: TableMode, alone: TableMode) {
+    let locks = manager(fast_intents);
     stream(
         &locks,
         |owner| locks.try_lock_table(owner, TABLE, shared).is_some(),
@@ -99,15 +99,15 @@ fn of_a_table(kind: IntentKind, shared: TableMode, alone: TableMode) {
 
 #[test]
 fn readers_of_a_table_and_who_drops_it() {
-    for kind in [IntentKind::Table, IntentKind::Fastpath] {
-        of_a_table(kind, Shared, Exclusive);
+    for fast_intents in [false, true] {
+        of_a_table(fast_intents, Shared, Exclusive);
     }
 }
 
 #[test]
 fn writers_of_rows_and_a_reader_of_their_table() {
-    for kind in [IntentKind::Table, IntentKind::Fastpath] {
-        of_a_table(kind, IntentExclusive, Shared);
-        of_a_table(kind, IntentExclusive, Exclusive);
+    for fast_intents in [false, true] {
+        of_a_table(fast_intents, IntentExclusive, Shared);
+        of_a_table(fast_intents, IntentExclusive, Exclusive);
     }
 }

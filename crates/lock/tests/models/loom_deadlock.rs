@@ -2,7 +2,7 @@
 //! cycle that no waiter sees, and a victim that is not told, show as a deadlock of the model, for no wait has an end of its own.
 
 use foreshore_base::{Error, Result, TableId, Xid};
-use foreshore_lock::{IntentKind, LockManager, LockOptions, Owner, Patience, TableMode};
+use foreshore_lock::{LockManager, LockOptions, Owner, Patience, TableMode};
 use foreshore_sync::model::{check, mutated};
 use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 use foreshore_sync::primitive::thread;
@@ -44,7 +44,7 @@ const fn xid(member: usize) -> Xid {
 
 impl Model {
     fn new(members: usize) -> Self {
-        let options = LockOptions { max_owners: members, share_slots: 1, max_shares: 4, intents: IntentKind::Table };
+        let options = LockOptions { max_owners: members, share_slots: 1, max_shares: 4, fast_intents: false };
         let none = || (0..members).map(|_| AtomicBool::new(false)).collect();
         Self { locks: Arc::new(LockManager::new(options)), ended: none(), served: none() }
     }

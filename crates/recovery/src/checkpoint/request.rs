@@ -3,7 +3,12 @@
 use super::{Checkpointer, MOST_LOG, Reach, State};
 use crate::pace::gains_log;
 use foreshore_base::{GroupNo, Result};
+use foreshore_sync::NextWake;
 use foreshore_txn::Forward;
+use std::time::Duration;
+
+/// When the step looks again whether a rollback that keeps log is still being tried.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// What came of a request for log.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -21,11 +26,16 @@ impl Checkpointer {
     pub(super) fn answer_request(&self, state: &mut State) -> Result<()> {
         let Some(request) = self.log.space_requested() else { return Ok(()) };
         let freed = self.give_up_log(state);
-        // Without an answer the next look finds the request again.
+        // Without an answer the next look finds the request again, see `unanswered`.
         if !matches!(freed, Ok(Freed::Later)) {
             self.log.answer_space(&request, matches!(freed, Ok(Freed::Some)));
         }
         freed.map(drop)
+    }
+
+    /// When the step looks again for a request that has no answer, if there is one: the end of a try signals nothing.
+    pub(super) fn unanswered(&self) -> Option<NextWake> {
+        self.log.space_requested().map(|_| NextWake::After(LOOK))
     }
 
     /// Takes two checkpoints if log can be given up after them. Parked rollbacks that keep it are copied forward before.

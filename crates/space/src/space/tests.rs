@@ -1,7 +1,7 @@
 use super::*;
 use crate::MapReport;
 use crate::format::CATALOGUE_ROOT;
-use crate::stock::MIN_EXTENT;
+use crate::growth::MIN_EXTENT;
 use foreshore_base::Uuid;
 use foreshore_buffer::PoolOptions;
 use foreshore_io::{FileLayer, Fs, Mem};
@@ -47,7 +47,7 @@ fn bed(fs: Mem) -> Bed {
 
 impl Bed {
     fn space(&self) -> Space {
-        Space::new(self.pool.clone(), self.file.clone(), SpaceOptions { growth: Growth::Ahead, background: false })
+        Space::new(self.pool.clone(), self.file.clone(), SpaceOptions { growth: Growth::AHEAD, background: false })
     }
 
     /// Writes everything home, and comes back from the files.

@@ -52,7 +52,7 @@ fn free(stock: &Stock) -> u64 {
 
 #[test]
 fn workers_take_from_magazines_of_their_own() {
-    let (stock, _file) = stock(Growth::Ahead, MAX_PAGES);
+    let (stock, _file) = stock(Growth::AHEAD, MAX_PAGES);
     let before = free(&stock);
     assert_eq!((data(&stock, 0).unwrap(), data(&stock, 1).unwrap()), (0, 17), "page 2 is a map");
     assert_eq!((data(&stock, 0).unwrap(), data(&stock, 1).unwrap()), (1, 18));
@@ -63,7 +63,7 @@ fn workers_take_from_magazines_of_their_own() {
 
 #[test]
 fn growth_ahead_keeps_pages_ready_and_extents_grow_with_the_file() {
-    let (stock, _file) = stock(Growth::Ahead, MAX_PAGES);
+    let (stock, _file) = stock(Growth::AHEAD, MAX_PAGES);
     const USED: u64 = 100_000;
     for _ in 0..USED {
         data(&stock, 0).unwrap();
@@ -80,7 +80,7 @@ fn growth_ahead_keeps_pages_ready_and_extents_grow_with_the_file() {
 
 #[test]
 fn a_small_file_is_little_larger_than_what_it_holds() {
-    let (stock, _file) = stock(Growth::Ahead, MAX_PAGES);
+    let (stock, _file) = stock(Growth::AHEAD, MAX_PAGES);
     for used in 1..2000 {
         data(&stock, 0).unwrap();
         while stock.extend_step() == NextWake::Now {}
@@ -107,7 +107,7 @@ fn an_extent_is_what_is_missing_and_a_small_part_of_the_file() {
 
 #[test]
 fn without_the_background_thread_a_taker_grows_by_the_smallest_extent() {
-    let (stock, file) = stock(Growth::Ahead, MAX_PAGES);
+    let (stock, file) = stock(Growth::AHEAD, MAX_PAGES);
     let taken: Vec<_> = (0..1000).map(|_| data(&stock, 0).unwrap()).collect();
     assert!(taken.is_sorted());
     let stats = stock.stats();
@@ -118,7 +118,7 @@ fn without_the_background_thread_a_taker_grows_by_the_smallest_extent() {
 
 #[test]
 fn inline_growth_is_a_page_at_a_time() {
-    let (stock, _file) = stock(Growth::Inline, MAX_PAGES);
+    let (stock, _file) = stock(Growth { is_ahead: false, inline_pages: 1, magazine_pages: 1 }, MAX_PAGES);
     let first = MIN_EXTENT - 1 - KEPT_BACK;
     (0..first).for_each(|_| assert!(data(&stock, 0).is_ok()));
     assert_eq!(stock.stats().growths, 1);
@@ -134,7 +134,7 @@ fn inline_growth_is_a_page_at_a_time() {
 
 #[test]
 fn on_a_full_disk_magazines_are_emptied_and_a_rollback_has_the_reserve() {
-    let (stock, file) = stock(Growth::Ahead, MIN_EXTENT);
+    let (stock, file) = stock(Growth::AHEAD, MIN_EXTENT);
     let hoarded = data(&stock, 1).unwrap();
     let mut taken = vec![hoarded];
     let refused = loop {
@@ -163,7 +163,7 @@ fn on_a_full_disk_magazines_are_emptied_and_a_rollback_has_the_reserve() {
 fn the_last_room_of_a_disk_is_used_in_small_pieces() {
     // Such a file grows by two of the smallest extents at a time.
     let room = 2 * 64 * MIN_EXTENT + MIN_EXTENT;
-    let (stock, file) = stock(Growth::Ahead, room);
+    let (stock, file) = stock(Growth::AHEAD, room);
     while file.len().unwrap() < PageId(room).offset() {
         data(&stock, 0).unwrap();
         while stock.extend_step() == NextWake::Now {}
@@ -180,7 +180,7 @@ fn long(stock: &Stock) -> u64 {
 
 #[test]
 fn who_needs_pages_gives_a_cut_up() {
-    let (stock, file) = stock(Growth::Ahead, MAX_PAGES);
+    let (stock, file) = stock(Growth::AHEAD, MAX_PAGES);
     let pages = long(&stock);
     let number = stock.start_cut(|_| Ok(())).unwrap().unwrap();
     let (growths, end) = (stock.stats().growths, stock.with(|state| state.free.end()));
@@ -192,7 +192,7 @@ fn who_needs_pages_gives_a_cut_up() {
 
 #[test]
 fn a_cut_is_finished_by_the_number_that_it_was_started_with() {
-    let (stock, file) = stock(Growth::Ahead, MAX_PAGES);
+    let (stock, file) = stock(Growth::AHEAD, MAX_PAGES);
     let pages = long(&stock);
     let first = stock.start_cut(|_| Ok(())).unwrap().unwrap();
     let second = stock.start_cut(|_| Ok(())).unwrap().unwrap();
@@ -208,7 +208,7 @@ fn a_cut_is_finished_by_the_number_that_it_was_started_with() {
 
 #[test]
 fn growth_does_not_follow_a_cut_at_once() {
-    let (stock, _file) = stock(Growth::Ahead, MAX_PAGES);
+    let (stock, _file) = stock(Growth::AHEAD, MAX_PAGES);
     long(&stock);
     let number = stock.start_cut(|_| Ok(())).unwrap().unwrap();
     stock.finish_cut(number).unwrap();
@@ -222,7 +222,7 @@ fn growth_does_not_follow_a_cut_at_once() {
 /// A file system may set the new length and fail on the blocks behind it.
 #[test]
 fn a_cut_that_fails_leaves_no_page_without_space_behind_it() {
-    let (stock, file) = stock(Growth::Ahead, MAX_PAGES);
+    let (stock, file) = stock(Growth::AHEAD, MAX_PAGES);
     long(&stock);
     let number = stock.start_cut(|_| Ok(())).unwrap().unwrap();
     file.lies.store(true, Ordering::Relaxed);
@@ -237,7 +237,7 @@ fn a_cut_that_fails_leaves_no_page_without_space_behind_it() {
 
 #[test]
 fn what_a_rollback_takes_of_the_reserve_is_not_left_to_others() {
-    let (stock, _file) = stock(Growth::Ahead, MIN_EXTENT);
+    let (stock, _file) = stock(Growth::AHEAD, MIN_EXTENT);
     while data(&stock, 0).is_ok() {}
     for _ in 0..KEPT_BACK {
         stock.take(0, Purpose::Rollback).unwrap();
@@ -247,7 +247,7 @@ fn what_a_rollback_takes_of_the_reserve_is_not_left_to_others() {
 
 #[test]
 fn the_background_thread_hears_of_the_end_of_a_change_that_it_met() {
-    let (stock, _file) = stock(Growth::Ahead, MAX_PAGES);
+    let (stock, _file) = stock(Growth::AHEAD, MAX_PAGES);
     long(&stock);
     let is_rung = || stock.signal().wait(Some(Duration::ZERO));
     let prepare = |_| {

@@ -4,18 +4,21 @@
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{PageId, Uuid};
 use foreshore_buffer::{Pool, PoolOptions};
+use foreshore_classics::log_buffers::BufferKind;
 use foreshore_io::{File, Fs, Mem};
 use foreshore_space::{Growth, Purpose, Space, SpaceOptions};
 use foreshore_sync::model::{shuttle, shuttle_mutated};
 use foreshore_sync::primitive::thread;
 use foreshore_sync::{LockRank, Mutex};
-use foreshore_wal::{BufferKind, Log, LogOptions};
+use foreshore_wal::{Log, LogOptions};
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
 const ITERATIONS: usize = 300;
 const WORKERS: usize = 3;
+/// Growth a page at a time, by the thread that needs it.
+const INLINE: Growth = Growth { is_ahead: false, inline_pages: 1, magazine_pages: 1 };
 /// Takes of a worker: beyond the first extents.
 const TAKES: usize = 60;
 
@@ -37,7 +40,7 @@ fn bed_with(growth: Growth, buffer: BufferKind) -> Bed {
         segment_bytes: 1 << 20,
         ring_bytes: 1 << 18,
         max_sessions: 8,
-        buffer,
+        buffer: buffer.maker(),
         background: false,
         ..LogOptions::default()
     };
@@ -120,7 +123,7 @@ fn run(growth: Growth) {
 
 /// One that takes pages has all space of the log meanwhile, and a cut needs some.
 fn cut_beside_one_who_has_the_log() {
-    let bed = Arc::new(bed_with(Growth::Inline, BufferKind::Mutex));
+    let bed = Arc::new(bed_with(INLINE, BufferKind::Mutex));
     let many = |bed: &Bed| (0..4 * TAKES).map(|_| bed.take(0)).collect::<Vec<_>>();
     many(&bed).into_iter().for_each(|pid| bed.give_back(pid));
     let mut sessions = [(); 4].map(|()| bed.log.session().unwrap());
@@ -148,24 +151,24 @@ fn a_cut_that_asks_for_log_space_too_late_is_found() {
 
 #[test]
 fn pages_have_one_holder_and_space_behind_them() {
-    shuttle(ITERATIONS, || run(Growth::Ahead));
+    shuttle(ITERATIONS, || run(Growth::AHEAD));
 }
 
 #[test]
 fn pages_have_one_holder_when_takers_grow_the_file() {
-    shuttle(ITERATIONS / 3, || run(Growth::Inline));
+    shuttle(ITERATIONS / 3, || run(INLINE));
 }
 
 #[test]
 #[should_panic(expected = "one thread at a time changes the length")]
 fn two_that_grow_the_file_at_once_are_found() {
-    shuttle_mutated("space: two grow the file at once", ITERATIONS, || run(Growth::Ahead));
+    shuttle_mutated("space: two grow the file at once", ITERATIONS, || run(Growth::AHEAD));
 }
 
 #[test]
 #[should_panic]
 fn a_cut_that_others_do_not_wait_for_is_found() {
     shuttle_mutated("space: a cut is finished behind the back of those who grow", 10 * ITERATIONS, || {
-        run(Growth::Ahead)
+        run(Growth::AHEAD)
     });
 }

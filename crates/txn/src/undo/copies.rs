@@ -63,6 +63,12 @@ impl Copies {
         self.0.iter().rfind(|copied| copied.chunk == pointer.chunk())?.entry(pointer)
     }
 
+    /// How many there are.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// Whether there is a copy of a chunk. It is used now.
     fn has(&mut self, chunk: usize) -> bool {
         let at = self.0.iter().rposition(|copied| copied.chunk == chunk);

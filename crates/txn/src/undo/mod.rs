@@ -98,7 +98,7 @@ pub(crate) struct Undo {
     most: usize,
     /// Bytes of the newest entry's body, as it is taken back.
     body: Vec<u8>,
-    /// Of the chunks that are taken back and may be moved.
+    /// Of the chunks that are taken back and may be moved. Not kept by a transaction that waits, parked or prepared.
     copies: Copies,
 }
 
@@ -321,6 +321,7 @@ impl Undo {
     /// An operation is over: where memory is short, others may have what it does not need. `may_agree`: the transaction can go back
     /// to no [`Place`], so full chunks may be moved to the file, though it may not come back soon.
     pub(crate) fn release(&mut self, may_agree: bool) {
+        self.copies = Copies::default();
         let is_short = self.arena.is_short();
         if mutant("undo: a session gives its chunk up after it is counted") {
             self.holder.set(false);
@@ -380,8 +381,7 @@ impl Undo {
     /// The transaction has ended with this commit number, zero if all its entries were dropped. The caller calls [`Arena::tell`] once the
     /// lease is idle.
     pub(crate) fn end(&mut self, csn: Csn) {
-        let (entries, words) = (self.entries, self.words);
-        assert!(entries > 0 || words == 0, "a transaction ends with no undo entry, and {words} words of them");
+        assert!(self.entries > 0 || self.words == 0, "no undo entry is left, and {} words of them", self.words);
         let full = self.full.drain(..).map(|open| Open { newest: open.newest.max(csn), ..open });
         self.arena.close(full);
         self.lent.drain(..).for_each(|chunk| self.arena.ended(chunk, csn));

@@ -684,3 +684,28 @@ fn what_lies_in_two_chunks_in_turn_is_read_back_once() {
     undo.end(Csn::ZERO);
     other.end(Csn::ZERO);
 }
+
+/// A rollback that is parked, and a transaction that is prepared, may wait for long.
+#[test]
+fn copies_of_chunks_are_given_up_with_the_operation_that_made_them() {
+    let file = Mem::null().create(Path::new("spill")).expect("a new file");
+    let arena = Arc::new(Arena::new(64 * CHUNK, Some(SpillFile::of(file, 1 << 20))).expect("memory"));
+    let mut undo = Undo::new(arena);
+    for n in 0..100 {
+        undo.reserve(CHUNK / 10, false, ALL).expect("fits");
+        undo.push(&change(1, &[n; CHUNK / 10]), &Link::default());
+    }
+    assert!(undo.agree_to_move());
+    for n in (10..100).rev() {
+        assert_eq!(newest(&mut undo).expect("an entry").body, [n; CHUNK / 10]);
+        pop(&mut undo);
+    }
+    assert!(undo.copies.count() > 1, "{} copies", undo.copies.count());
+    undo.release(false);
+    assert_eq!(undo.copies.count(), 0);
+    for n in (0..10).rev() {
+        assert_eq!(newest(&mut undo).expect("an entry").body, [n; CHUNK / 10], "copied again");
+        pop(&mut undo);
+    }
+    undo.end(Csn::ZERO);
+}

@@ -2,9 +2,10 @@
 
 use crate::toy::{self, TABLE, Toy};
 use foreshore_base::{Csn, Error};
+use foreshore_classics::early_release::EarlyRelease;
 use foreshore_lock::{TableMode, Target};
 use foreshore_sync::pause;
-use foreshore_txn::{EarlyRelease, TxnManagerOptions};
+use foreshore_txn::TxnManagerOptions;
 
 fn committed_by_a_writer(toy: &Toy) -> foreshore_wal::CommitTicket {
     let mut writer = toy.begin("writer");
@@ -82,7 +83,7 @@ fn a_rollback_hands_out_what_its_answers_rest_on() {
 }
 
 fn with(early_release: EarlyRelease) -> Toy {
-    Toy::lazy_with(&[1, 1], TxnManagerOptions { early_release, ..toy::small() })
+    Toy::lazy_with(&[1, 1], TxnManagerOptions { hold_until_durable: early_release.hook(), ..toy::small() })
 }
 
 /// E5, of rows: what is released early is a matter of locks.
@@ -129,7 +130,7 @@ fn shared_locks_go_early_unless_nothing_does() {
 #[test]
 fn a_session_comes_back_when_its_commit_is_durable() {
     for early_release in [EarlyRelease::Off, EarlyRelease::SharedOnly] {
-        let options = TxnManagerOptions { early_release, max_sessions: 1, ..toy::small() };
+        let options = TxnManagerOptions { hold_until_durable: early_release.hook(), max_sessions: 1, ..toy::small() };
         let toy = Toy::lazy_with(&[1], options);
         let mut last = None::<foreshore_wal::CommitTicket>;
         for round in 0..3 {
@@ -151,7 +152,7 @@ fn a_session_comes_back_when_its_commit_is_durable() {
 /// A commit whose locks and session are lost to a panic stops the log: nobody waits for what does not come back.
 #[test]
 fn who_panics_on_the_way_back_stops_the_log() {
-    let options = TxnManagerOptions { early_release: EarlyRelease::Off, max_sessions: 1, ..toy::small() };
+    let options = TxnManagerOptions { hold_until_durable: EarlyRelease::Off.hook(), max_sessions: 1, ..toy::small() };
     let toy = Toy::lazy_with(&[1], options);
     let ticket = committed_by_a_writer(&toy);
     pause::set("txn: a lease comes back", || panic!("told to panic"));

@@ -1,6 +1,6 @@
 //! A rollback that finds no page stops in front of the change, keeps its rows and is tried again.
 
-use crate::toy::{TABLE, Toy, decode, records, small};
+use crate::toy::{TABLE, Toy, decode, log_options, records, small};
 use foreshore_base::TableId;
 use foreshore_base::{Error, GroupNo, Lsn, Xid};
 use foreshore_buffer::format::{CLR, UNDOABLE};
@@ -12,6 +12,7 @@ use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_sync::primitive::thread;
 use foreshore_txn::format::{COPY, CopyBody, END};
 use foreshore_txn::{Forward, LoggedChange, Start, Txn, TxnManagerOptions, Undoable, Unfinished};
+use foreshore_wal::LogOptions;
 use std::ops::Range;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -341,4 +342,59 @@ fn a_parked_rollback_is_copied_to_the_end_of_the_log() {
     let own: Vec<_> = undoable.map(|record| record.lsn).take(1401).collect();
     let copied: Vec<_> = sets.iter().flat_map(|body| body.changes.iter().map(|change| change.lsn)).collect();
     assert!(copied == [own.clone(), own].concat(), "the oldest first, by their own LSNs");
+}
+
+/// The records of a set that failed half-way stay in the log. Those of the next set follow them, though its lane of the log is behind.
+#[test]
+fn a_set_of_copies_follows_the_one_that_failed() {
+    let mem = Mem::null();
+    let fs: Arc<dyn Fs> = Arc::new(mem.clone());
+    let (toy, rows) = Toy::new(mem, &[0; 600], small());
+    let mut txn = toy.begin("lost");
+    add_each(&toy, &mut txn, 0..600, 1);
+    rows.stuck.store(599, Ordering::Relaxed);
+    assert!(is_parked(txn.rollback(), "lost"));
+    toy.log.close().expect("closed");
+    drop((toy, rows));
+    let found = records(&fs);
+    let undoable = found.iter().filter(|record| decode(record).flags & UNDOABLE != 0);
+    let change = |record| {
+        let change = decode(record);
+        LoggedChange { lsn: record.lsn, kind: change.kind, table: TABLE, body: change.body.into() }
+    };
+    let changes: Vec<_> = undoable.map(change).collect();
+    let (was, last_lsn) = (Xid(found.last().expect("records").tag), changes.last().expect("many").lsn);
+    let own: Vec<_> = changes.iter().map(|change| change.lsn).collect();
+
+    // Eight lanes, the last two of which are shared. No group is cut meanwhile.
+    let log = LogOptions { background: false, lane_memory: 512 << 10, ..log_options() };
+    let start = Start { next_xid: Xid(64), clock: Default::default() };
+    let (toy, rows) = Toy::with_log(&fs, &[1; 601], small(), start, &log);
+    let ballast: Vec<_> = (0..8).map(|_| toy.begin("has a lane of its own")).collect();
+    let cause = Error::DiskFull { path: "data".into(), held_by: None };
+    let unfinished = Unfinished { xid: was, first_group: GroupNo(1), last_lsn, changes, cause };
+    toy.manager.park(unfinished).expect("parked");
+    rows.unnamed.store(500, Ordering::Relaxed);
+    assert_eq!(toy.manager.copy_forward(|_, _| true), Forward::Nothing);
+    // It keeps the lane of the log that the copies were in.
+    let mut other = toy.begin("other");
+    toy.add(&mut other, 600, 1).expect("free");
+    rows.unnamed.store(u64::MAX, Ordering::Relaxed);
+    assert_eq!(toy.manager.copy_forward(|_, _| true), Forward::Done);
+    other.release();
+    drop((other, ballast));
+    toy.log.close().expect("closed");
+    drop((toy, rows));
+
+    let all = records(&fs);
+    let copies: Vec<_> = all.iter().filter(|record| decode(record).kind == COPY).collect();
+    assert!(copies.iter().all(|record| record.tag == was.0));
+    let bodies: Vec<_> = copies.iter().map(|record| decode(record)).collect();
+    let sets: Vec<_> = bodies.iter().map(|change| CopyBody::decode(change.body).expect("our own body")).collect();
+    let begins: Vec<_> = sets.iter().enumerate().filter(|(_, body)| body.is_first).map(|(at, _)| at).collect();
+    assert!(begins.len() == 2 && begins[0] == 0 && begins[1] > 1, "the sets begin at records {begins:?}");
+    let copied: Vec<_> =
+        sets[begins[1]..].iter().flat_map(|body| body.changes.iter().map(|change| change.lsn)).collect();
+    assert!(copied == own, "a restart would find {} changes in the set, of {}", copied.len(), own.len());
+    assert!(sets.last().expect("two sets").is_last);
 }

@@ -3,9 +3,10 @@
 
 use crate::toy::{self, Toy};
 use foreshore_base::{Error, Result, TableId};
+use foreshore_classics::early_release::EarlyRelease;
 use foreshore_sync::pause;
 use foreshore_sync::primitive::thread;
-use foreshore_txn::{EarlyRelease, Snapshot, SnapshotKind, Txn, TxnManagerOptions, Undoable};
+use foreshore_txn::{Snapshot, SnapshotKind, Txn, TxnManagerOptions, Undoable};
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 use std::rc::Rc;
@@ -208,7 +209,8 @@ fn what_an_operation_holds_is_waited_for() {
 /// It may have come since the log was forced, and nobody else may force it.
 #[test]
 fn what_a_commit_keeps_until_it_is_durable_is_waited_for() {
-    let options = TxnManagerOptions { undo_limit_bytes: 4 * CHUNK, early_release: EarlyRelease::Off, ..toy::small() };
+    let options =
+        TxnManagerOptions { undo_limit_bytes: 4 * CHUNK, hold_until_durable: EarlyRelease::Off.hook(), ..toy::small() };
     let toy = Arc::new(Toy::lazy_with(&[0; 4], options));
     let mut writer = begin(&toy, "writer");
     enter_many(&mut writer, 4).expect("no other session has any");

@@ -2,11 +2,12 @@
 
 use crate::toy::{Toy, small};
 use foreshore_base::{Csn, Xid};
+use foreshore_classics::log_buffers::BufferKind;
 use foreshore_io::Mem;
 use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 use foreshore_sync::primitive::thread;
 use foreshore_txn::{Snapshot, SnapshotKind, TxnManagerOptions, Visibility};
-use foreshore_wal::BufferKind;
+
 use std::sync::Mutex;
 
 fn snapshot(toy: &Toy, kind: SnapshotKind) -> Snapshot {
@@ -285,7 +286,5 @@ fn writers_and_readers(buffer: BufferKind) {
 
 #[test]
 fn snapshots_agree_with_the_numbers_of_commits_whatever_the_log_buffer() {
-    let rings = [BufferKind::Mutex, BufferKind::CArray, BufferKind::Decoupled, BufferKind::Hybrid];
-    let others = [BufferKind::Delegated, BufferKind::Faa, BufferKind::Laser, BufferKind::Lanes];
-    rings.into_iter().chain(others).for_each(writers_and_readers);
+    BufferKind::ALL.into_iter().for_each(writers_and_readers);
 }

@@ -2,9 +2,9 @@
 
 use crate::toy::{Toy, small};
 use foreshore_base::{Csn, Error, Result, Xid};
+use foreshore_classics::status_tables::{Lru, StatusKind};
 use foreshore_io::{File, FileLayer, Fs, Mem};
-use foreshore_txn::table::{Lru, StatusKind, StatusTable};
-use foreshore_txn::{RowHolder, Snapshot, SnapshotKind, Start, TxnManagerOptions, Visibility};
+use foreshore_txn::{RowHolder, Snapshot, SnapshotKind, Start, StatusTable, TxnManagerOptions, Visibility};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ fn table(kind: StatusKind) -> (Option<Arc<dyn StatusTable>>, Arc<AtomicU64>) {
         let file = Counted { file: fs.create(path).expect("memory"), reads: reads.clone() };
         Some(Arc::new(Lru::new(Xid(1), buffers, banks, Arc::new(file))) as Arc<dyn StatusTable>)
     } else {
-        kind.table(Xid(1), &fs, path).expect("memory")
+        kind.maker().map(|maker| maker.make(Xid(1), &fs, path).expect("memory"))
     };
     if let Some(table) = &table {
         (0..OLD).for_each(|page| table.set(old(page), page % 3 > 0).expect("memory"));

@@ -2,12 +2,13 @@
 //! gets a session, and nobody waits for ever.
 
 use crate::toy::{self, TABLE, Toy};
+use foreshore_classics::early_release::EarlyRelease;
 use foreshore_lock::TableMode;
 use foreshore_sync::model::{shuttle, shuttle_mutated};
 use foreshore_sync::pause;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::primitive::thread;
-use foreshore_txn::{EarlyRelease, TxnManagerOptions};
+use foreshore_txn::TxnManagerOptions;
 use foreshore_wal::Log;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,7 @@ fn commits_that_nobody_waits_for() {
 /// Each thread commits so many times.
 fn commits(early_release: EarlyRelease, threads: u64, times: i64) {
     let options = TxnManagerOptions {
-        early_release,
+        hold_until_durable: early_release.hook(),
         max_sessions: threads as usize,
         status_capacity: 64,
         undo_limit_bytes: 64 << 10,
@@ -61,7 +62,7 @@ fn who_comes_back_with_a_session_wakes_those_who_wait() {
 /// Whoever has counted the commits that linger is held up until another commits with one of two sessions and begins with the
 /// other.
 fn one_lingers_since_the_count() {
-    let options = TxnManagerOptions { early_release: EarlyRelease::Off, max_sessions: 2, ..toy::small() };
+    let options = TxnManagerOptions { hold_until_durable: EarlyRelease::Off.hook(), max_sessions: 2, ..toy::small() };
     let toy = Arc::new(Toy::lazy_with(&[0], options));
     let idle = toy.begin("idle soon");
     let mut writer = toy.begin("writer");
@@ -101,7 +102,7 @@ fn make_durable(log: &Log) {
 
 /// All sessions are kept by commits, and who acknowledges those begins a transaction in a callback.
 fn callbacks_that_begin() {
-    let options = TxnManagerOptions { early_release: EarlyRelease::Off, max_sessions: 2, ..toy::small() };
+    let options = TxnManagerOptions { hold_until_durable: EarlyRelease::Off.hook(), max_sessions: 2, ..toy::small() };
     let toy = Arc::new(Toy::lazy_with(&[0, 0], options));
     let writers = [0, 1].map(|row| {
         let mut writer = toy.begin("writer");

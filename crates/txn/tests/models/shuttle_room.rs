@@ -4,12 +4,13 @@
 
 use crate::toy::{self, Toy};
 use foreshore_base::{Error, TableId};
+use foreshore_classics::early_release::EarlyRelease;
 use foreshore_lock::TableMode;
 use foreshore_sync::model::{choose, shuttle, shuttle_mutated};
 use foreshore_sync::pause;
 use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
 use foreshore_sync::primitive::thread;
-use foreshore_txn::{Before, EarlyRelease, SnapshotKind, Txn, TxnManagerOptions, UndoPtr, Undoable};
+use foreshore_txn::{Before, SnapshotKind, Txn, TxnManagerOptions, UndoPtr, Undoable};
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::Duration;
@@ -300,7 +301,7 @@ fn a_wait_for_a_lock_is_told_to_those_that_wait_for_memory() {
 fn a_commit_lingers() {
     let short = Duration::from_millis(20);
     let memory = TxnManagerOptions { undo_limit_bytes: 2 << 13, undo_patience: short, ..toy::small() };
-    let options = TxnManagerOptions { early_release: EarlyRelease::Off, max_sessions: 4, ..memory };
+    let options = TxnManagerOptions { hold_until_durable: EarlyRelease::Off.hook(), max_sessions: 4, ..memory };
     let toy = Arc::new(Toy::lazy_with(&[0], options));
     let mut writer = toy.begin("writer");
     toy.add(&mut writer, 0, 1).expect("its own row");

@@ -4,6 +4,7 @@ use foreshore_base::codec::{Decoder, Put, u64_at};
 use foreshore_base::{Error, Lsn, PageId, Place, Result, TableId, Uuid, Xid};
 use foreshore_buffer::format::UNDOABLE;
 use foreshore_buffer::{Change, ChangeRecord, ExclusiveGuard, PageMut, Pool, PoolOptions, change_cost};
+use foreshore_classics::log_buffers::BufferKind;
 use foreshore_io::Fs;
 use foreshore_lock::{LockManager, LockOptions, TableMode, Target};
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +12,7 @@ use foreshore_txn::{
     LoggedChange, ResourceManager, RowHolder, Start, TakeOver, Txn, TxnManager, TxnManagerOptions, TxnOptions,
     UndoContext, UndoEntry, Undoable,
 };
-use foreshore_wal::{BufferKind, Dep, Log, LogOptions, LoggedRecord};
+use foreshore_wal::{Dep, Log, LogOptions, LoggedRecord};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,6 +44,8 @@ pub(crate) struct Rows {
     pub(crate) stuck: AtomicU64,
     /// The row whose page is damaged.
     pub(crate) damaged: AtomicU64,
+    /// The row whose undo entry cannot be copied under another xid.
+    pub(crate) unnamed: AtomicU64,
 }
 
 pub(crate) fn small() -> TxnManagerOptions {
@@ -108,7 +111,7 @@ impl Toy {
     /// With another log buffer.
     pub(crate) fn with_buffer(buffer: BufferKind, values: &[i64]) -> Self {
         let fs: Arc<dyn Fs> = Arc::new(foreshore_io::Mem::null());
-        let log = LogOptions { buffer, ..log_options() };
+        let log = LogOptions { buffer: buffer.maker(), ..log_options() };
         Log::create(&fs, Path::new("log"), Uuid::default(), &log).expect("a new log");
         Self::with_log(&fs, values, small(), Start { next_xid: Xid(1), clock: Default::default() }, &log).0
     }
@@ -123,7 +126,8 @@ impl Toy {
         Self::with_log(fs, values, options, start, &log_options())
     }
 
-    fn with_log(
+    /// The same with options of the log.
+    pub(crate) fn with_log(
         fs: &Arc<dyn Fs>,
         values: &[i64],
         options: TxnManagerOptions,
@@ -152,6 +156,7 @@ impl Toy {
             panics: AtomicBool::new(false),
             stuck: AtomicU64::new(u64::MAX),
             damaged: AtomicU64::new(u64::MAX),
+            unnamed: AtomicU64::new(u64::MAX),
         });
         manager.set_resource_manager(resources.clone());
         let rows = values.len() as u64;
@@ -300,6 +305,9 @@ impl ResourceManager for Rows {
     }
 
     fn rename(&self, _kind: u8, body: &[u8], was: Xid, is: Xid) -> Result<Vec<u8>> {
+        if u64_at(body, 0) == self.unnamed.load(Ordering::Relaxed) {
+            return Err(Error::io("read", "data", std::io::Error::other("told to fail")));
+        }
         let mut body = body.to_vec();
         if body[8..16] == was.0.to_le_bytes() {
             body[8..16].copy_from_slice(&is.0.to_le_bytes());

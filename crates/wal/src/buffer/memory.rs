@@ -9,7 +9,7 @@ use foreshore_sync::pause;
 use std::io;
 
 /// Bytes of a grain. Records begin and end on grains.
-pub(super) const GRAIN: usize = 8;
+pub const GRAIN: usize = 8;
 
 #[cfg(not(foreshore_loom))]
 #[derive(Debug)]

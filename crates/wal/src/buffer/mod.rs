@@ -1,83 +1,127 @@
-//! Log buffers: where sessions append, and from where a leader cuts groups.
+//! The log buffer: where sessions append, and from where a leader cuts groups.
+//!
+//! A log has [`Lanes`] unless [`LogOptions::buffer`] names the maker of another one. [`LogBuffer`] is what the rest of
+//! the log knows of either.
 
-mod aether;
 mod circle;
-mod faa;
 mod lanes;
-mod laser;
 mod memory;
-mod ring;
+mod record_ring;
 
-pub use aether::{CArray, Decoupled, Delegated, Hybrid, Locked, Shape};
-pub use faa::Faa;
 pub use lanes::Lanes;
-pub use laser::Laser;
-pub use ring::{Ring, RingBuffer};
+pub use memory::GRAIN;
+pub use record_ring::RecordRing;
 
 use crate::checksum::{Crc, crc32c_pieces};
 use crate::format::{EXTENT, Envelope, Extent, GROUP_HEADER, record_size};
-use crate::options::{BufferKind, LogOptions};
+use crate::options::LogOptions;
 use crate::record::Record;
 use crate::slots::Slots;
 use foreshore_base::{Lsn, Result};
 use foreshore_io::AlignedBuf;
-use std::io;
 use std::sync::Arc;
+use std::{fmt, io};
 
-/// A buffer between sessions and the one leader. It speaks of stamps and cuts, never of places in a file.
+/// Most bytes of a group on disk.
+pub const MAX_GROUP: usize = crate::format::MAX_GROUP;
+
+/// A buffer between the sessions and the one leader. It speaks of stamps and cuts, never of places in a file.
 ///
-/// A session is known by its slot, or by the lane that it has for a time: see [`crate::lanes`]. Between [`LogBuffer::admit`] and
-/// the append that uses what was admitted, that stays leased by the same session.
+/// A session is known by its slot, a number below the count of slots. In lanes the number is that of the lane that the
+/// session has for a time. One thread at a time calls on behalf of a slot. Between [`LogBuffer::admit`] and the append
+/// that uses what was admitted, the slot stays leased by the same session.
+///
+/// The contract:
+///
+/// 1. **Stamps.** The LSN of a record is greater than its dependency, than every LSN that its slot was given before,
+///    and than the floor that the buffer was made with.
+/// 2. **Cuts.** When a drain returns the cut `S`, every record with an LSN up to `S` has been copied by it or by an
+///    earlier drain. Cuts never fall. Records above the cut may have been copied, too: they are provisional until a
+///    later cut.
+/// 3. **Copies.** Each record is copied once, whole, and behind the records that its slot appended before.
+/// 4. **No waits for the disk.** `append` neither fails nor waits for a drain: `admit` has set the memory aside. A
+///    panic in `append` must not keep other sessions from appending.
 pub trait LogBuffer: Send + Sync {
-    /// Admits `bytes` more for the session in `slot` and returns what was admitted, at least as much; `None` if there is
-    /// no room now.
+    /// Admits `bytes` more for the session in `slot` and returns what was admitted, at least as much. Returns `None`
+    /// without waiting if there is no room now; a drain makes room.
     fn admit(&self, slot: usize, bytes: u64) -> Option<u64>;
 
-    /// Whether the session in `slot` does well to see to room before it has none left.
+    /// Returns whether the session in `slot` should have room made before it runs out. A hint; false by default.
     fn is_short(&self, slot: usize) -> bool {
         let _ = slot;
         false
     }
 
-    /// Takes back what was admitted and not used; true if another session may use it.
+    /// Takes back `bytes` that were admitted for `slot` and not used. Returns whether another session may use them,
+    /// which then is told.
     fn give_back(&self, slot: usize, bytes: u64) -> bool;
 
-    /// Appends a record that the session was admitted for, and returns its LSN, greater than `dep`.
+    /// Appends a record that the session was admitted for, and returns its LSN. See the contract of the trait.
     fn append(&self, slot: usize, record: &Record<'_>, dep: Lsn) -> Lsn;
 
-    /// Upper bound of the LSNs handed out.
+    /// Returns an upper bound of the LSNs handed out so far.
     fn current(&self) -> Lsn;
 
-    /// Whether LSNs up to `lsn` may have been handed out. Asked for every commit, where [`LogBuffer::current`] may have to
-    /// look at every session.
+    /// Returns whether LSNs up to `lsn` may have been handed out. Called for every commit, where [`LogBuffer::current`]
+    /// may have to look at every slot.
     fn reaches(&self, lsn: Lsn) -> bool {
         lsn <= self.current()
     }
 
-    /// The clock of commits: at or above the stamp of every commit record whose append happened before this call. Changed by
-    /// read-modify-writes alone: who reads a value sees what came before the append of every commit with a stamp up to it.
+    /// Returns the clock of commits: a stamp at or above that of every record with
+    /// [`flags::COMMIT`](crate::flags::COMMIT) whose append happened before this call. The clock is changed by
+    /// read-modify-writes alone, so a reader of a value sees what came before the append of every commit up to it.
     fn commit_clock(&self) -> Lsn;
 
-    /// Raises the clock of commits to `to`, which a later cut then may reach without a record of that stamp. False, and nothing
-    /// has changed, where a stamp is the position of a record: there a record has to be appended instead.
+    /// Raises the clock of commits to `to`, so that a later cut may reach it without a record of that stamp. Returns
+    /// false, and changes nothing, where a stamp is the position of a record: there a record has to be appended
+    /// instead.
     fn raise_commit_clock(&self, to: Lsn) -> bool;
 
     /// Copies publishable records into `staging`, as many whole ones as fit, and makes their room free. `prev` is the last
-    /// cut. One caller at a time.
+    /// cut. One caller at a time; `staging` is empty.
     ///
     /// # Errors
-    /// If it cannot be known any more what a cut may cover.
+    /// If it cannot be known any more what a cut may cover. The log then stops.
     fn drain(&self, prev: Lsn, staging: &mut Staging) -> Result<Drained>;
 
-    /// As [`LogBuffer::drain`] for a session that wants room: what frees room for `slot` is enough, and the cut need not
-    /// rise.
+    /// Drains for a session that needs room: what frees room for `slot` is enough, and the cut need not rise. By
+    /// default [`LogBuffer::drain`].
     ///
     /// # Errors
-    /// As [`LogBuffer::drain`].
+    /// Those of [`LogBuffer::drain`].
     fn drain_for(&self, slot: usize, prev: Lsn, staging: &mut Staging) -> Result<Drained> {
         let _ = slot;
         self.drain(prev, staging)
     }
+}
+
+/// Makes the log buffer of a log that shall not have lanes. See [`LogOptions::buffer`].
+///
+/// All buffers write the same format, so a log may have another one each time it is opened.
+pub trait MakeLogBuffer: fmt::Debug + Send + Sync {
+    /// Returns whether large records reach the buffer as fragments. Then a record takes at most an eighth of the
+    /// buffer, and a larger one is appended in several. Otherwise a record takes at most a quarter, and a larger one is
+    /// refused.
+    fn fragments(&self) -> bool;
+
+    /// Makes the buffer of one log.
+    ///
+    /// # Errors
+    /// What the system answered to the request for memory.
+    fn make(&self, new: &NewLogBuffer<'_>) -> io::Result<Arc<dyn LogBuffer>>;
+}
+
+/// What a log buffer is made for.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct NewLogBuffer<'a> {
+    /// Memory in bytes: [`LogOptions::ring_bytes`]. A session reserves at most a quarter of it.
+    pub bytes: usize,
+    /// The first LSN is greater.
+    pub floor: Lsn,
+    /// The slots of all sessions: how many there are, and how many have been used.
+    pub slots: &'a Arc<Slots>,
 }
 
 /// What a call of [`LogBuffer::drain`] did.
@@ -89,26 +133,15 @@ pub struct Drained {
     pub more: bool,
 }
 
-/// A buffer of the options' kind whose first LSN is greater than `floor`.
+/// Makes the buffer that the options ask for, whose first LSN is greater than `floor`.
 pub(crate) fn new_buffer(options: &LogOptions, slots: &Arc<Slots>, floor: Lsn) -> io::Result<Arc<dyn LogBuffer>> {
-    let ring = || Ring::new(options.ring_bytes, floor);
-    let shape = Shape::new(options);
-    Ok(match options.buffer {
-        BufferKind::Mutex => Arc::new(Locked::new(ring()?, &shape)),
-        BufferKind::CArray => Arc::new(CArray::new(ring()?, &shape)),
-        BufferKind::Decoupled => Arc::new(Decoupled::new(ring()?, &shape)),
-        BufferKind::Hybrid => Arc::new(Hybrid::new(ring()?, &shape)),
-        BufferKind::Delegated => Arc::new(Delegated::new(ring()?, &shape)),
-        BufferKind::Faa => Arc::new(Faa::new(ring()?, slots.clone())),
-        BufferKind::Laser => Arc::new(Laser::new(ring()?, Laser::limit(options.ring_bytes), Laser::GROUPS)),
-        BufferKind::Lanes => Arc::new(Lanes::with_shared(
-            options.lane_bytes(),
-            options.lanes(),
-            options.shared_lanes(),
-            slots.clone(),
-            floor,
-        )?),
-    })
+    let Some(maker) = &options.buffer else {
+        let (bytes, count, shared) = (options.lane_bytes(), options.lanes(), options.shared_lanes());
+        return Ok(Arc::new(Lanes::with_shared(bytes, count, shared, slots.clone(), floor)?));
+    };
+    let buffer = maker.make(&NewLogBuffer { bytes: options.ring_bytes, floor, slots })?;
+    assert!(buffer.current() >= floor, "{maker:?} made a log that begins at {}, below {floor}", buffer.current());
+    Ok(buffer)
 }
 
 /// A record and what is known of its payload: all that its envelope says, but for the LSN.
@@ -199,20 +232,30 @@ impl Staging {
         &mut self.buf[start..start + len]
     }
 
-    /// The data collected, for models and checks.
-    #[cfg(any(foreshore_loom, foreshore_shuttle, debug_assertions))]
+    /// The data collected.
     pub fn data(&self) -> &[u8] {
         &self.buf[self.data_start()..][..self.data]
+    }
+
+    /// Stamps and tags of the records collected, in their order.
+    ///
+    /// # Panics
+    /// If the data is not whole records.
+    pub fn records(&self) -> impl Iterator<Item = (Lsn, u64)> {
+        let mut data = self.data();
+        std::iter::from_fn(move || {
+            let (record, _, rest) =
+                (!data.is_empty()).then(|| Envelope::split(data).expect("whole records are copied"))?;
+            data = rest;
+            Some((record.lsn, record.tag))
+        })
     }
 
     /// Checks that no record collected should have been copied by the cut `prev`: the theorem of `lanes`, cut by cut.
     #[cfg(any(debug_assertions, foreshore_shuttle))]
     fn verify_above(&self, prev: Lsn) {
-        let mut data = self.data();
-        while !data.is_empty() {
-            let (record, _, rest) = Envelope::split(data).expect("whole records are copied");
-            assert!(record.lsn > prev, "record {} was missed by the cut at {prev}", record.lsn);
-            data = rest;
+        for (lsn, _) in self.records() {
+            assert!(lsn > prev, "record {lsn} was missed by the cut at {prev}");
         }
     }
 

@@ -298,7 +298,7 @@ impl Log {
             segments_recycled,
             watchers: shared.pipeline.watchers(),
             callback_panics: shared.pipeline.callback_panics(),
-            yields: shared.pipeline.yields(),
+            yields: shared.pipeline.yields_so_far(),
             slowed_nanos: shared.throttle.waited(),
             waits: shared.pipeline.waits(),
         }

@@ -5,7 +5,7 @@ use crate::buffer::new_buffer;
 use crate::format::{CtlSlot, FIRST_GROUP, number_of};
 use crate::group::{Flight, Sealer, Sink, Tail, Totals};
 use crate::lanes::SharedLanes;
-use crate::options::{BufferKind, LogOptions};
+use crate::options::LogOptions;
 use crate::pipeline::Pipeline;
 use crate::reader::{Chain, GroupReader, Recovered};
 use crate::requests::SpaceRequests;
@@ -156,11 +156,11 @@ fn start(options: &LogOptions, durable: Lsn, floor: Lsn, next: GroupNo, sink: Si
     let totals = Arc::new(Totals::default());
     let groups = (0..options.width()).map(|_| Flight::new(options.max_group(), &totals)).collect();
     let sealer = Sealer { buffer: buffer.clone(), sink };
-    let pipeline = Pipeline::new(sealer, groups, durable, next, slots.clone(), options.group);
+    let pipeline = Pipeline::new(sealer, groups, durable, next, slots.clone(), options.group());
     let pipeline = pipeline.measuring(options.measure_waits);
     Ok(Shared {
         buffer,
-        pipeline: if options.background { pipeline.amassing() } else { pipeline },
+        pipeline,
         slots,
         segments,
         totals,
@@ -173,9 +173,9 @@ fn start(options: &LogOptions, durable: Lsn, floor: Lsn, next: GroupNo, sink: Si
         quantum: options.credit_quantum() as u64,
         max_unacked: options.max_unacked,
         lanes: match options.buffer {
-            BufferKind::Lanes => SharedLanes::new(options.lanes() - options.shared_lanes(), options.shared_lanes()),
+            None => SharedLanes::new(options.lanes() - options.shared_lanes(), options.shared_lanes()),
             // Known by their slots.
-            _ => SharedLanes::new(options.max_sessions, 0),
+            Some(_) => SharedLanes::new(options.max_sessions, 0),
         },
         options: options.clone(),
     })

@@ -1,6 +1,22 @@
 use super::LogOptions;
+use crate::buffer::{LogBuffer, MakeLogBuffer, NewLogBuffer};
 use crate::format;
 use foreshore_base::limits::BLOCK;
+use std::{io, sync::Arc};
+
+/// Stands for a buffer that is not lanes.
+#[derive(Debug)]
+struct Ring;
+
+impl MakeLogBuffer for Ring {
+    fn fragments(&self) -> bool {
+        true
+    }
+
+    fn make(&self, _: &NewLogBuffer<'_>) -> io::Result<Arc<dyn LogBuffer>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
 
 /// Groups of sizes that `size` draws go where prepared space of just the promised size is ahead, from each offset of the segment in
 /// use. Returns how much of it the last one has left over, at least.
@@ -55,10 +71,10 @@ fn groups_of_any_sizes_find_their_place_in_what_is_prepared_for_them() {
 /// The smallest footprint: with the default options an idle log has the segment in use and two that are ready.
 #[test]
 fn an_idle_log_keeps_two_segments_ready() {
-    for buffer in [super::BufferKind::Lanes, super::BufferKind::Faa] {
+    let targets = |buffer| {
         let options = LogOptions { buffer, ..LogOptions::default() };
-        let targets = [0, 1, 8].map(|sessions| options.ready_target(options.kept_back(sessions)));
-        let expected = if buffer == super::BufferKind::Lanes { 2 } else { 5 };
-        assert_eq!(targets, [expected; 3], "{buffer}");
-    }
+        [0, 1, 8].map(|sessions| options.ready_target(options.kept_back(sessions)))
+    };
+    assert_eq!(targets(None), [2; 3]);
+    assert_eq!(targets(Some(Arc::new(Ring))), [5; 3], "of a ring, all of it may be in flight");
 }

@@ -19,7 +19,6 @@
 //! | who registers: the entry; reads durable | who completes: durable; reads the entries |
 //! | who holds the token: gives it back; reads durable and the entries | who completes or registers: durable or an entry; tries the token |
 
-use super::{Leader, Pipeline};
 use foreshore_base::Lsn;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -208,104 +207,6 @@ impl Acks {
     pub(super) fn panics(&self) -> u64 {
         // ORDERING: Relaxed, a counter.
         self.panics.load(Ordering::Relaxed)
-    }
-}
-
-impl<L: Leader> Pipeline<L> {
-    /// What may be answered, and what is durable: all and not all if the log has stopped.
-    pub(super) fn acknowledged(&self) -> (Lsn, Lsn) {
-        // In the order of `answer`.
-        let stopped = self.is_poisoned();
-        let durable = self.durable();
-        (if stopped { Lsn(u64::MAX) } else { durable }, durable)
-    }
-
-    /// Registers a future's waker, in place of the one under `old`; `None` if there is nothing to wait for.
-    pub fn register_waker(&self, slot: usize, lsn: Lsn, old: Option<Key>, waker: &Waker) -> Option<Key> {
-        let key = self.watch(slot, lsn, old, waker);
-        if key.is_some() && !mutant("pipeline: future does not ring") {
-            self.ask(lsn);
-        }
-        key
-    }
-
-    /// As [`Self::register_waker`], for one who only watches: asks nobody to write a group.
-    pub fn watch(&self, slot: usize, lsn: Lsn, old: Option<Key>, waker: &Waker) -> Option<Key> {
-        if let Some(old) = old {
-            self.acks.remove(old);
-        }
-        let key = self.acks.add(slot, lsn, Call::Waker(waker.clone()));
-        // ORDERING: first row of the table of `acks`.
-        fence(Ordering::SeqCst);
-        if self.acknowledged().0 >= lsn && !mutant("acks: no look after the registration") {
-            self.acks.remove(key);
-            return None;
-        }
-        Some(key)
-    }
-
-    /// Takes a future's waker out, if it is still there.
-    pub fn deregister_waker(&self, key: Key) {
-        self.acks.remove(key);
-    }
-
-    /// Calls `function` once when `lsn` is durable, or when the log has stopped: on the thread that learns it, this one
-    /// perhaps. The flag says whether `lsn` is durable.
-    pub fn call_when_durable(&self, slot: usize, lsn: Lsn, function: Box<dyn FnOnce(bool) + Send>) {
-        self.acks.add(slot, lsn, Call::Function(function));
-        self.ask(lsn);
-        if !mutant("acks: no look after the registration") {
-            self.acknowledge(slot);
-        }
-    }
-
-    /// The same for what waits for nobody, and is called before all else that waits for as much.
-    pub fn release_when_durable(&self, slot: usize, lsn: Lsn, function: Box<dyn FnOnce(bool) + Send>) {
-        let releases = if mutant("pipeline: releases among callbacks") { &self.acks } else { &self.releases };
-        releases.add(slot, lsn, Call::Function(function));
-        self.ask(lsn);
-        // ORDERING: both rows of the table of `acks`.
-        fence(Ordering::SeqCst);
-        releases.call(slot, || self.acknowledged());
-    }
-
-    /// Calls what is due in the shard of `slot`.
-    pub fn acknowledge(&self, slot: usize) {
-        // ORDERING: both rows of the table of `acks`.
-        fence(Ordering::SeqCst);
-        self.acks.call(slot, || self.acknowledged());
-    }
-
-    /// Calls what is due in all shards. Called by a thread that holds nothing that users' code might want.
-    pub fn acknowledge_all(&self) {
-        // ORDERING: both rows of the table of `acks`.
-        fence(Ordering::SeqCst);
-        self.stops.call_all(|| self.acknowledged());
-        self.acks.call_all(|| self.acknowledged());
-    }
-
-    /// Whether a callback or waker is due that no thread is about to call. Behind a `SeqCst` fence.
-    pub(super) fn has_due_calls(&self) -> bool {
-        self.acks.is_due(|| self.acknowledged()) || self.stops.is_due(|| self.acknowledged())
-    }
-
-    /// Calls `function` once when the log has stopped, on a thread that holds nothing.
-    pub fn call_when_stopped(&self, function: Box<dyn FnOnce() + Send>) {
-        // Nothing becomes durable up to that stamp.
-        self.stops.add(0, Lsn(u64::MAX - 1), Call::Function(Box::new(|_| function())));
-        // ORDERING: both rows of the table of `acks`.
-        fence(Ordering::SeqCst);
-        self.stops.call(0, || self.acknowledged());
-    }
-
-    /// Futures and callbacks that wait.
-    pub fn watchers(&self) -> usize {
-        self.acks.outstanding()
-    }
-
-    /// Callbacks and wakers that panicked.
-    pub fn callback_panics(&self) -> u64 {
-        self.acks.panics() + self.releases.panics()
     }
 }
 

@@ -1,158 +1,96 @@
-//! The flushers: who leads for commits that nobody waits for.
+//! The flushers' work: groups for commits that no thread waits for.
 
-use super::lead::{Caller, Led};
-use super::{Leader, Pipeline, STALL, Start};
+use super::Pipeline;
+use super::force::STALL;
+use super::leader::{Caller, Leader, Led};
 use foreshore_base::Lsn;
 use foreshore_sync::model::mutant;
-use foreshore_sync::primitive::atomic::{AtomicU64, Ordering, fence};
+use foreshore_sync::primitive::atomic::{Ordering, fence};
 use foreshore_sync::{NextWake, Signal};
 
-/// The bells of the flushers, of which there are as many as groups in flight: each writes what it seals.
-#[derive(Debug)]
-pub(super) struct Flushers {
-    signals: Box<[Signal]>,
-    /// Bit `i`: flusher `i` is about to sleep, sleeps, or has been rung since. Set by it alone after it has looked for
-    /// work, followed by a fence and another look; cleared by it alone when it begins to look.
-    idle: AtomicU64,
-    /// Bit `i`: flusher `i` looks again by itself when a time is over. Set by it alone before it sleeps; cleared by it
-    /// alone when it begins to look.
-    timing: AtomicU64,
-}
-
-impl Flushers {
-    pub(super) fn new(count: usize) -> Self {
-        assert!((1..=64).contains(&count), "a bit for each flusher");
-        let signals = (0..count).map(|_| Signal::new()).collect();
-        Self { signals, idle: AtomicU64::new(u64::MAX >> (64 - count)), timing: AtomicU64::new(0) }
-    }
-
-    pub(super) fn signal(&self, flusher: usize) -> &Signal {
-        &self.signals[flusher]
-    }
-
-    /// Wakes one that sleeps, if there is one. Behind a `SeqCst` fence: one that does not sleep yet looks once more.
-    pub(super) fn ring(&self) {
-        // ORDERING: Relaxed, ordered by the caller's fence and the one in `rest`.
-        let idle = self.idle.load(Ordering::Relaxed);
-        if let Some(signal) = self.signals.get(idle.trailing_zeros() as usize) {
-            signal.notify();
-        }
-    }
-
-    /// Wakes all.
-    pub(super) fn ring_all(&self) {
-        self.signals.iter().for_each(Signal::notify);
-    }
-
-    /// Whether one looks again when a time is over. Behind a `SeqCst` fence: one that looks already sees what came before.
-    pub(super) fn is_timing(&self) -> bool {
-        // ORDERING: Relaxed, ordered by the caller's fence and the one in `flush`.
-        self.timing.load(Ordering::Relaxed) != 0
-    }
-
-    fn time(&self, flusher: usize) {
-        // ORDERING: Relaxed, a bit read too late costs a ring in vain.
-        self.timing.fetch_or(1 << flusher, Ordering::Relaxed);
-    }
-
-    fn work(&self, flusher: usize) {
-        // ORDERING: Relaxed on both, an idle bit read too late costs a ring in vain; the flusher's fence comes next.
-        self.idle.fetch_and(!(1 << flusher), Ordering::Relaxed);
-        self.timing.fetch_and(!(1 << flusher), Ordering::Relaxed);
-    }
-
-    fn rest(&self, flusher: usize) {
-        // ORDERING: store, fence, look: the bit, then the flusher looks for work again; pairs with the fence of who rings.
-        self.idle.fetch_or(1 << flusher, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-    }
-}
-
 impl<L: Leader> Pipeline<L> {
-    /// The bell of a flusher, counted from zero.
+    /// The signal of a flusher, counted from zero.
     pub fn flusher_signal(&self, flusher: usize) -> &Signal {
         self.flushers.signal(flusher)
     }
 
     /// Asks for `lsn` to be flushed without waiting for it. `slot` is the caller's own.
     pub fn flush_soon(&self, slot: usize, lsn: Lsn) {
-        self.slots.get(slot).want(lsn);
-        self.ring_flusher();
+        self.demand.slots().get(slot).want(lsn);
+        self.signal_flusher(false);
     }
 
-    /// Asks for `lsn` to be durable soon, on behalf of no session.
+    /// Asks for `lsn` to be durable soon, on behalf of a future or callback.
     pub fn ask(&self, lsn: Lsn) {
-        // ORDERING: Release, the leader that sees the wish sees what is wished for; pairs with `is_pending`. Otherwise ordered
-        // by the fence in `ring_flusher`.
-        self.polled.fetch_max(lsn.0, Ordering::Release);
-        self.ring_flusher();
+        self.demand.ask(lsn);
+        self.signal_flusher(true);
     }
 
-    /// Wakes a flusher unless a leader will do so at the end of its group.
-    pub(super) fn ring_flusher(&self) {
+    /// Wakes a flusher unless a leader will do so at the end of its group. `has_stopped`: the committer does not go on meanwhile.
+    fn signal_flusher(&self, has_stopped: bool) {
         if !mutant("pipeline: flush_soon without fence") {
             // ORDERING: third row of the table above.
             fence(Ordering::SeqCst);
         }
-        self.pace.arrive();
-        match self.start() {
-            Start::No => {}
-            // One flusher is the timer of all who do not wait. That a group is open already says nothing: who opened it may
-            // have found its record in an earlier group, and be gone.
-            Start::After(_) if self.flushers.is_timing() || mutant("pipeline: who opened a group is its timer") => {}
-            // Nor does one need to be rung that looks by itself when it has let commits come.
-            Start::Now if self.is_amassing() => {}
-            Start::After(_) | Start::Now => self.flushers.ring(),
+        self.scheduler.arrive();
+        if !self.is_open() {
+            return;
+        }
+        // One flusher with a timer is enough. It sleeps on only for pipelined commits, or by the rule of a plugged-in policy.
+        let sleeps_on = self.flushers.is_timing()
+            && (!has_stopped || self.scheduler.is_plugged())
+            && !self.scheduler.is_full(|| self.demand.appended());
+        if !sleeps_on {
+            self.flushers.ring();
         }
     }
 
     /// One step of flusher number `flusher`: one group if a pipelined commit waits for one.
     pub fn flush_step(&self, flusher: usize) -> NextWake {
-        self.flushers.work(flusher);
-        let next = self.flush();
+        self.flushers.begin_work(flusher);
+        let led = self.flush();
         // This thread holds nothing.
         self.acknowledge_all();
-        if next == NextWake::Now {
-            return next;
-        }
-        if let NextWake::After(_) = next {
-            self.flushers.time(flusher);
+        let next = match led {
+            Led::Sealed | Led::Unwanted => return NextWake::Now,
+            // The thread that leads, or completes a group, signals if something is left.
+            Led::Busy => NextWake::OnSignal,
+            Led::Nothing => NextWake::After(STALL),
+            Led::Early(time) => NextWake::After(time),
+        };
+        if next != NextWake::OnSignal {
+            self.flushers.set_timer(flusher);
         }
         self.flushers.rest(flusher);
         if self.has_due_calls() && !mutant("pipeline: flusher rests without a look at the calls") {
             return NextWake::Now;
         }
-        let waits = next == NextWake::OnSignal && !self.is_poisoned();
-        let again = waits && self.is_open() && self.is_pending();
-        if again && !mutant("pipeline: flusher rests without a look") { NextWake::Now } else { next }
+        let has_work = match led {
+            // What has changed the decision while it was made.
+            Led::Early(_) => {
+                !self.scheduler.is_plugged() && self.demand.is_asked(self.sealed())
+                    || self.scheduler.is_full(|| self.demand.appended())
+            }
+            Led::Busy => {
+                let again = !self.is_poisoned() && self.is_open() && self.is_pending();
+                again && !mutant("pipeline: flusher rests without a look")
+            }
+            _ => false,
+        };
+        if has_work { NextWake::Now } else { next }
     }
 
-    fn flush(&self) -> NextWake {
-        // ORDERING: pairs with the fence in `ring_flusher`, as the signal does where there is one.
+    fn flush(&self) -> Led {
+        // ORDERING: pairs with the fence in `signal_flusher`, as the signal does where there is one.
         fence(Ordering::SeqCst);
-        if self.is_poisoned() || !self.is_pending() {
-            return NextWake::OnSignal;
+        if self.is_poisoned() || !self.is_pending() || !self.is_open() {
+            return Led::Busy;
         }
-        match self.start() {
-            Start::Now => {}
-            Start::After(left) => return NextWake::After(left),
-            Start::No => return NextWake::OnSignal,
-        }
-        if let Some(left) = self.amass() {
-            return NextWake::After(left);
-        }
-        match self.lead(Caller::Flusher, || self.is_pending()) {
-            // Whoever leads or completes a group rings if something is left.
-            Led::Busy => NextWake::OnSignal,
-            Led::Nothing => NextWake::After(STALL),
-            Led::Sealed | Led::Unwanted => NextWake::Now,
-        }
+        self.lead(Caller::Flusher, || self.is_pending())
     }
 
-    /// Whether somebody who does not lead waits for what is not sealed. Behind a `SeqCst` fence.
+    /// Whether a flusher is wanted for what is not sealed. Behind a `SeqCst` fence.
     pub(super) fn is_pending(&self) -> bool {
-        let sealed = self.sealed();
-        // ORDERING: Acquire, pairs with the wish; otherwise ordered by the caller's fence and the one in `ring_flusher`.
-        self.polled.load(Ordering::Acquire) > sealed.0 || self.slots.wants_beyond(sealed)
+        self.demand.is_pending(self.sealed())
     }
 }

@@ -1,18 +1,16 @@
 //! Threads that wait for room in the buffer.
 
-use super::lead::{HandOff, Led};
-use super::{Leader, Pipeline};
+use super::Pipeline;
+use super::leader::{HandOff, Leader, Led};
 use foreshore_base::Result;
 use foreshore_sync::EventCount;
 use foreshore_sync::model::mutant;
-use foreshore_sync::primitive::{MODEL, thread};
 use std::time::Duration;
 
-/// How often a session that finds another one leading lends it the processor before it sleeps until there is room.
-const YIELDS: usize = if MODEL { 0 } else { 2 };
-
-/// How long after it has found that it does so at most. Who gets the processor back later has lent it to somebody else.
-const YIELDING: Duration = Duration::from_micros(100);
+/// How often a session that finds another one leading lends it the processor before it sleeps until there is room. A leader mostly
+/// copies, for some microseconds up to a hundred, or lost its processor meanwhile: then all sessions would sleep, to be woken one
+/// by one.
+const YIELDS: u32 = 2;
 
 impl<L: Leader> Pipeline<L> {
     /// Where threads wait for room.
@@ -21,8 +19,8 @@ impl<L: Leader> Pipeline<L> {
     }
 
     /// Asks `admit` for room in `lane` until there is some, leading where the lead is free. Looks again after
-    /// `retry` though nobody has said that there is room: what fills the buffer may be reserved and not yet appended, and an
-    /// append signals nobody.
+    /// `retry` though no thread has said that there is room: what fills the buffer may be reserved and not yet appended, and an
+    /// append signals no thread.
     ///
     /// # Errors
     /// `Poisoned`, or what `admit` fails with.
@@ -32,7 +30,7 @@ impl<L: Leader> Pipeline<L> {
         retry: Option<Duration>,
         mut admit: impl FnMut() -> Result<Option<T>>,
     ) -> Result<T> {
-        let (mut yields, mut end, mut waited) = (YIELDS, None, false);
+        let (mut yields, mut waited) = (0, false);
         let mut ask = || self.poison_error().map_or_else(&mut admit, Err);
         let answer = loop {
             if let Some(answer) = ask().transpose() {
@@ -43,15 +41,9 @@ impl<L: Leader> Pipeline<L> {
             if led == Led::Sealed {
                 continue;
             }
-            if led == Led::Busy && yields > 0 {
-                let now = self.pace.now();
-                if now <= *end.get_or_insert(now + YIELDING) {
-                    yields -= 1;
-                    // WAIT: window - a leader mostly copies, for some microseconds up to a hundred, or lost its processor
-                    // meanwhile: then it is better lent to it than all sessions put to sleep and woken, one by one.
-                    thread::yield_now();
-                    continue;
-                }
+            // However few they are: the leader itself may want this processor.
+            if led == Led::Busy && self.yields((&mut yields, YIELDS), usize::MAX) {
+                continue;
             }
             let key = self.space.prepare();
             let answer = ask().transpose();

@@ -1,9 +1,15 @@
 //! Waits while an appender is stopped in its copy: something is wanted, and nothing can be cut.
 
+use super::force::STALL;
+use super::leader::Led;
 use super::*;
+use crate::group_commit::Group::Greedy;
+use crate::group_commit::{Decision, GroupPolicy, Observation};
 use foreshore_sync::NextWake;
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::primitive::thread;
 use std::sync::mpsc;
+use std::time::Duration;
 
 /// Nothing can be cut.
 struct Stopped;
@@ -25,7 +31,7 @@ impl Group for Stopped {
 fn stopped() -> Pipeline<Stopped> {
     let slots = Slots::new(1);
     slots.lease().expect("one slot");
-    Pipeline::new(Stopped, vec![Stopped], Lsn(0), GroupNo(1), Arc::new(slots), GroupPolicy::Greedy)
+    Pipeline::new(Stopped, vec![Stopped], Lsn(0), GroupNo(1), Arc::new(slots), (Greedy, None))
 }
 
 fn rung(pipeline: &Pipeline<Stopped>) -> bool {
@@ -39,8 +45,9 @@ fn a_flusher_that_can_cut_nothing_pauses() {
     assert!(rung(&pipeline), "a commit rings");
     assert_eq!(pipeline.flush_step(0), NextWake::After(STALL));
     assert!(!rung(&pipeline), "a flusher that rings itself would not pause");
+    pipeline.flush_soon(0, Lsn(16));
     assert_eq!(pipeline.lead_for_space(0), Led::Nothing);
-    assert!(rung(&pipeline), "the flusher may have found the lead taken");
+    assert!(!rung(&pipeline), "its timer ends the pause");
 }
 
 #[test]
@@ -85,7 +92,7 @@ impl Group for Half {
 fn a_leader_that_goes_on_waiting_leaves_the_callbacks_of_its_group_to_a_flusher() {
     let slots = Slots::new(1);
     slots.lease().expect("one slot");
-    let pipeline = Pipeline::new(Half, vec![Half], Lsn(0), GroupNo(1), Arc::new(slots), GroupPolicy::Greedy);
+    let pipeline = Pipeline::new(Half, vec![Half], Lsn(0), GroupNo(1), Arc::new(slots), (Greedy, None));
     let called = Arc::new(AtomicU64::new(0));
     let noted = called.clone();
     pipeline.call_when_durable(
@@ -126,14 +133,13 @@ impl Group for Panics {
     }
 }
 
-/// Who unwinds out of a lead or a group stops the log: nobody waits for what will never come.
+/// A leader that unwinds out of a lead or a group stops the log: no thread waits for what will never come.
 #[test]
 fn a_leader_that_panics_stops_the_log() {
     for panics in [Panics::Sealing, Panics::Writing] {
         let slots = Slots::new(1);
         slots.lease().expect("one slot");
-        let pipeline =
-            Pipeline::new(panics, vec![panics, panics], Lsn(0), GroupNo(1), Arc::new(slots), GroupPolicy::Greedy);
+        let pipeline = Pipeline::new(panics, vec![panics, panics], Lsn(0), GroupNo(1), Arc::new(slots), (Greedy, None));
         let called = Arc::new(AtomicU64::new(0));
         let noted = called.clone();
         let callback = move |durable| _ = noted.fetch_add(1 + u64::from(durable), Ordering::Relaxed);
@@ -151,13 +157,23 @@ fn a_leader_that_panics_stops_the_log() {
     }
 }
 
-/// Sessions of `lanes` may wait for equal stamps. Who is woken registers again, in front of its equals.
+/// Seals nothing for a long time.
+#[derive(Debug)]
+struct Late;
+
+impl GroupPolicy for Late {
+    fn decide(&mut self, _seen: &Observation) -> Decision {
+        Decision::Wait(Duration::from_secs(10))
+    }
+}
+
+/// Sessions of `lanes` may wait for equal stamps. A waiter that was woken registers again, in front of its equals.
 #[test]
-fn who_was_woken_is_the_timer_for_its_equals() {
+fn a_woken_waiter_keeps_the_timer_for_its_equals() {
     let slots = Slots::new(1);
     slots.lease().expect("one slot");
-    let policy = "delay:10s".parse().expect("a policy");
-    let pipeline = Pipeline::new(Stopped, vec![Stopped], Lsn(0), GroupNo(1), Arc::new(slots), policy);
+    let late = GroupSource::new(|| Box::new(Late));
+    let pipeline = Pipeline::new(Stopped, vec![Stopped], Lsn(0), GroupNo(1), Arc::new(slots), (Greedy, Some(&late)));
     let (park, parked) = mpsc::channel();
     thread::scope(|scope| {
         let pipeline = &pipeline;
@@ -170,7 +186,7 @@ fn who_was_woken_is_the_timer_for_its_equals() {
             let park = park.clone();
             scope.spawn(move || {
                 let durable = pipeline.force_while(Lsn(1), Calls::Here, |parker, timer| {
-                    park.send(timer).expect("somebody waits for it");
+                    park.send(timer).expect("the test waits for it");
                     timer.is_none() && {
                         parker.park();
                         true
@@ -183,7 +199,7 @@ fn who_was_woken_is_the_timer_for_its_equals() {
             true
         });
         assert!(!durable.expect("no error"));
-        assert!(timers.iter().all(Option::is_some), "nobody looks again when the group is due");
-        assert!(parked.recv().expect("the other goes on").is_some(), "who goes away hands off");
+        assert!(timers.iter().all(Option::is_some), "no thread looks again when the group is due");
+        assert!(parked.recv().expect("the other goes on").is_some(), "a waiter that goes away hands off");
     });
 }

@@ -7,10 +7,18 @@ use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
 use foreshore_sync::{LockRank, Mutex, Unparker, WakeQueue};
 use std::collections::BTreeMap;
 
+/// A thread that is about to park, or parked.
+#[derive(Debug)]
+struct Waiter {
+    unparker: Unparker,
+    /// Whether it looks again by itself when a time is over.
+    has_timer: bool,
+}
+
 #[derive(Debug, Default)]
 struct Lists {
     next_id: u64,
-    threads: BTreeMap<Key, Unparker>,
+    threads: BTreeMap<Key, Waiter>,
 }
 
 /// The registered waiters. Registration and look follow the fences of the pipeline; the lock alone orders nothing else.
@@ -19,7 +27,7 @@ pub(super) struct Waiters {
     /// Entries of the list. Written under its lock.
     count: AtomicUsize,
     lists: Mutex<Lists>,
-    /// Those who are satisfied and were taken out: they wake each other.
+    /// Satisfied waiters that were taken out: they wake each other.
     woken: WakeQueue,
 }
 
@@ -29,10 +37,15 @@ impl Waiters {
         Self { count: AtomicUsize::new(0), lists, woken: WakeQueue::default() }
     }
 
-    /// Whether nobody is registered. Behind a `SeqCst` fence: a waiter that is not counted yet looks again itself.
+    /// Whether no thread is registered. Behind a `SeqCst` fence: a waiter that is not counted yet looks again itself.
     pub(super) fn is_empty(&self) -> bool {
-        // ORDERING: Relaxed, ordered by the caller's fence and the one that follows a registration.
-        self.count.load(Ordering::Relaxed) == 0
+        self.len() == 0
+    }
+
+    /// Threads that are registered.
+    pub(super) fn len(&self) -> usize {
+        // ORDERING: Relaxed, a hint, or ordered by the caller's fence and the one that follows a registration.
+        self.count.load(Ordering::Relaxed)
     }
 
     /// Registers a thread that is about to park. A fence and a look at the state follow. A thread that comes again keeps its
@@ -41,26 +54,38 @@ impl Waiters {
         assert!(place.is_none_or(|(at, _)| at == lsn), "a waiter for {lsn} takes the place {place:?}");
         self.edit(|lists| {
             let key = place.filter(|_| !mutant("pipeline: a waiter loses its place")).unwrap_or_else(|| lists.key(lsn));
-            lists.threads.insert(key, unparker);
+            lists.threads.insert(key, Waiter { unparker, has_timer: false });
             key
         })
     }
 
-    /// Ends a registration, once, whatever ended the wait. Who was taken out by then helps to wake the others.
+    /// Ends a registration, once, whatever ended the wait. A waiter that was taken out by then helps to wake the others.
     pub(super) fn leave(&self, key: Key) {
         if self.edit(|lists| lists.threads.remove(&key)).is_none() {
             self.woken.help();
         }
     }
 
-    /// Whether no other thread waits for less than `key` does and more than `lsn`.
-    pub(super) fn is_first(&self, key: Key, lsn: Lsn) -> bool {
-        let lists = self.lists.lock();
-        lists.threads.range(after(lsn)..).next().is_none_or(|(&first, _)| first >= key)
+    /// Whether the waiter at `key` parks with a timer, for all waiters for more than `lsn`. The first of them does. If another
+    /// one is first and has no timer yet, it is woken to look again.
+    pub(super) fn takes_timer(&self, key: Key, lsn: Lsn) -> bool {
+        let woken = self.edit(|lists| {
+            let Some((&first, waiter)) = lists.threads.range_mut(after(lsn)..).next() else { return Ok(true) };
+            if first >= key {
+                waiter.has_timer |= first == key;
+                return Ok(true);
+            }
+            let sleeps = !waiter.has_timer && !mutant("pipeline: leaves the timer to a sleeper");
+            if sleeps { Err(lists.threads.remove(&first)) } else { Ok(false) }
+        });
+        woken.unwrap_or_else(|first| {
+            first.into_iter().for_each(|first| first.unparker.unpark());
+            false
+        })
     }
 
-    /// Takes out and wakes all who wait for `upto` or less, and one thread that waits for more than `lead_beyond`, to
-    /// take the lead.
+    /// Takes out and wakes all waiters for `upto` or less, and one thread that waits for more than `lead_beyond`, to take the
+    /// lead.
     pub(super) fn wake(&self, upto: Lsn, lead_beyond: Option<Lsn>) {
         let next = self.edit(|lists| {
             self.woken.put(take_upto(&mut lists.threads, upto));
@@ -69,7 +94,7 @@ impl Waiters {
         });
         // The next leader goes first: it starts the device.
         if let Some(next) = next {
-            next.unpark();
+            next.unparker.unpark();
         }
         self.woken.start();
     }
@@ -96,10 +121,10 @@ fn after(lsn: Lsn) -> Key {
 }
 
 /// What waits for `lsn` or less, one by one: splitting the map would count all that stay.
-fn take_upto(list: &mut BTreeMap<Key, Unparker>, lsn: Lsn) -> Vec<Unparker> {
+fn take_upto(list: &mut BTreeMap<Key, Waiter>, lsn: Lsn) -> Vec<Unparker> {
     let mut taken = Vec::new();
     while let Some(entry) = list.first_entry().filter(|entry| entry.key().0 <= lsn) {
-        taken.push(entry.remove());
+        taken.push(entry.remove().unparker);
     }
     taken
 }

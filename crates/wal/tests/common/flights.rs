@@ -1,16 +1,19 @@
 //! A log on a simulated disk that holds its groups in flight, and a chain of records through several lanes.
 
+use crate::common::policies::bounded;
 use crate::common::*;
 use foreshore_base::limits::SECTOR;
 use foreshore_base::{Error, Lsn, Result};
+use foreshore_classics::log_buffers::BufferKind;
 use foreshore_io::sim::{OpNo, Persist};
 use foreshore_io::{Fs, Sim};
 use foreshore_sync::primitive::thread::{self, JoinHandle};
 use foreshore_sync::{LockRank, Mutex, NextWake};
-use foreshore_wal::{BufferKind, Dep, GroupPolicy, Log, LogOptions, Record, Recovered, Session, flags};
+use foreshore_wal::{Dep, Log, LogOptions, Record, Recovered, Session, flags};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Buffers that number their records in two ways.
 pub(crate) const BUFFERS: [BufferKind; 2] = [BufferKind::Lanes, BufferKind::Faa];
@@ -25,8 +28,8 @@ pub(crate) const ORDERS: [[usize; DEPTH]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2],
 
 pub(crate) fn deep(buffer: BufferKind) -> LogOptions {
     // Each commit is due at once, whatever writes have taken so far.
-    let group = GroupPolicy::Fixed { time: None, txns: Some(1), bytes: None };
-    LogOptions { buffer, in_flight: DEPTH, group, ..small() }
+    let group_from = bounded(Duration::from_millis(10), Some(1), None);
+    LogOptions { buffer: buffer.maker(), in_flight: DEPTH, group_from, ..small() }
 }
 
 /// A group on its way, and the thread that writes it.

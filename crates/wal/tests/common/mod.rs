@@ -1,11 +1,13 @@
 //! What the suites share: small logs, and reading everything back.
 
 pub(crate) mod flights;
+pub(crate) mod policies;
 
 use foreshore_base::{GroupNo, Lsn, Result, Uuid};
+use foreshore_classics::log_buffers::BufferKind;
 use foreshore_io::Fs;
 use foreshore_sync::{Parker, Unparker};
-use foreshore_wal::{BufferKind, Dep, Log, LogOptions, LoggedRecord, Record, Recovered, Session};
+use foreshore_wal::{Dep, Log, LogOptions, LoggedRecord, Record, Recovered, Session};
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -13,16 +15,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake};
 
 pub(crate) const UUID: Uuid = Uuid(*b"one log, 16 byte");
-pub(crate) const KINDS: [BufferKind; 8] = [
-    BufferKind::Mutex,
-    BufferKind::CArray,
-    BufferKind::Decoupled,
-    BufferKind::Hybrid,
-    BufferKind::Delegated,
-    BufferKind::Faa,
-    BufferKind::Laser,
-    BufferKind::Lanes,
-];
+pub(crate) const KINDS: [BufferKind; 8] = BufferKind::ALL;
 /// Those that carry records of any size.
 pub(crate) const FRAGMENTING: [BufferKind; 2] = [BufferKind::Faa, BufferKind::Lanes];
 

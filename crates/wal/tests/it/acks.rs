@@ -2,10 +2,11 @@
 
 use crate::common::*;
 use foreshore_base::{Error, Lsn, Result};
+use foreshore_classics::log_buffers::BufferKind;
 use foreshore_io::sim::{Fault, FaultKind};
 use foreshore_io::{Fs, Mem, Sim};
 use foreshore_sync::NextWake;
-use foreshore_wal::{BufferKind, CommitTicket, Log, LogOptions, Session};
+use foreshore_wal::{CommitTicket, Log, LogOptions, Session};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +32,7 @@ impl Wake for Count {
 #[test]
 fn a_hundred_thousand_tickets_wait_without_a_thread() {
     // One session may fill the whole ring, so that nobody leads for room.
-    let (buffer, ring_bytes) = (BufferKind::Faa, 8 << 20);
+    let (buffer, ring_bytes) = (BufferKind::Faa.maker(), 8 << 20);
     let options = LogOptions { max_unacked: 1 << 20, segment_bytes: 1 << 20, ring_bytes, buffer, ..small() };
     let log = fresh(&null(), &options);
     let mut session = log.session().unwrap();

@@ -20,7 +20,7 @@ fn again(log: &Log, session: &mut Session, least: Csn) -> Lsn {
 fn the_clock_covers_every_commit() {
     for buffer in KINDS {
         let fs: Arc<dyn Fs> = Arc::new(Mem::null());
-        let log = fresh(&fs, &LogOptions { buffer, ..small() });
+        let log = fresh(&fs, &LogOptions { buffer: buffer.maker(), ..small() });
         let mut sessions = [log.session().unwrap(), log.session().unwrap()];
         let mut last = log.commit_clock();
         for n in 0..20 {
@@ -38,7 +38,7 @@ fn the_clock_covers_every_commit() {
 fn an_idle_log_becomes_durable_up_to_where_the_clock_was_raised() {
     for buffer in KINDS {
         let fs: Arc<dyn Fs> = Arc::new(Mem::null());
-        let options = LogOptions { buffer, ..small() };
+        let options = LogOptions { buffer: buffer.maker(), ..small() };
         let log = fresh(&fs, &options);
         let mut session = log.session().unwrap();
         let first = commit(&mut session);

@@ -11,7 +11,7 @@ const RECORDS: u64 = 2000;
 fn a_log_without_files_takes_more_than_its_buffer_holds() {
     for buffer in KINDS {
         for background in [false, true] {
-            let log = Log::discarding(&LogOptions { buffer, background, ..small() }).unwrap();
+            let log = Log::discarding(&LogOptions { buffer: buffer.maker(), background, ..small() }).unwrap();
             thread::scope(|scope| {
                 for _ in 0..3 {
                     let mut session = log.session().unwrap();

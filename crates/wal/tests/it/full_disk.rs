@@ -5,7 +5,7 @@ use foreshore_base::{Error, Result};
 use foreshore_io::sim::{Fault, FaultKind};
 use foreshore_io::{File, FileLayer, Fs, FsLayer, Sim};
 use foreshore_sync::NextWake;
-use foreshore_wal::{BufferKind, Dep, Log, LogOptions, Record, Session};
+use foreshore_wal::{Dep, Log, LogOptions, Record, Session};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -70,7 +70,7 @@ fn ordinary_work_stops_and_rollbacks_fit() {
 #[test]
 fn small_groups_of_many_sessions_do_not_use_up_what_is_kept_back() {
     for buffer in KINDS {
-        let options = LogOptions { buffer, ..small() };
+        let options = LogOptions { buffer: buffer.maker(), ..small() };
         let sim = Sim::new(1);
         let fs: Arc<dyn Fs> = Arc::new(sim.clone());
         let log = fresh(&fs, &options);
@@ -97,7 +97,7 @@ fn full_lanes_find_their_place_on_a_full_disk() {
     for (frees, len) in [(false, 4000), (true, 4000), (false, 7000), (true, 7000)] {
         let sim = Sim::new(1);
         let fs: Arc<dyn Fs> = Arc::new(sim.clone());
-        let log = fresh(&fs, &LogOptions { buffer: BufferKind::Lanes, ..small() });
+        let log = fresh(&fs, &LogOptions { buffer: None, ..small() });
         let mut sessions: Vec<_> = (0..8).map(|_| log.session().unwrap()).collect();
         while log.prepare_step() == NextWake::Now {}
         sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
@@ -430,7 +430,7 @@ fn work_that_frees_space_goes_on_where_other_work_is_refused() {
 fn sessions_that_begin_on_a_full_disk_leave_rollbacks_their_space() {
     let sim = Sim::new(1);
     let fs: Arc<dyn Fs> = Arc::new(sim.clone());
-    let log = fresh(&fs, &LogOptions { buffer: BufferKind::Lanes, ..small() });
+    let log = fresh(&fs, &LogOptions { buffer: None, ..small() });
     let mut first = log.session().unwrap();
     log.force(append(&mut first, 0, &payload(0, 3000)).unwrap()).unwrap();
     while log.prepare_step() == NextWake::Now {}

@@ -2,8 +2,9 @@
 
 use crate::common::*;
 use foreshore_base::{Incarnation, Lsn};
+use foreshore_classics::log_buffers::BufferKind;
 use foreshore_io::{AlignedBuf, Fs, Mem};
-use foreshore_wal::{BufferKind, Dep, Log, LogOptions, MAX_TAG, Record, Session, flags};
+use foreshore_wal::{Dep, Log, LogOptions, MAX_TAG, Record, Session, flags};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -36,7 +37,7 @@ fn write(log: &Log) -> Vec<Lsn> {
 fn the_same_bytes_are_written() {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
     // The stamps of the fixture are positions.
-    write(&fresh(&fs, &LogOptions { buffer: BufferKind::Faa, ..small() }));
+    write(&fresh(&fs, &LogOptions { buffer: BufferKind::Faa.maker(), ..small() }));
     for (name, expected, len) in FILES {
         let file = fs.open(&path(name)).unwrap();
         let mut bytes = AlignedBuf::new(len);

@@ -55,7 +55,7 @@ impl Model {
 
 fn history(seed: u64) -> usize {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let options = LogOptions { buffer: KINDS[(seed % 2) as usize], max_sessions: 2, ..small() };
+    let options = LogOptions { buffer: FRAGMENTING[(seed % 2) as usize].maker(), max_sessions: 2, ..small() };
     let mut sim = Sim::new(seed);
     sim.stop_recording();
     {

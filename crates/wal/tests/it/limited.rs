@@ -2,10 +2,11 @@
 
 use crate::common::*;
 use foreshore_base::{Error, Result};
+use foreshore_classics::log_buffers::BufferKind;
 use foreshore_io::sim::{Fault, FaultKind};
 use foreshore_io::{Fs, Mem, Sim};
 use foreshore_sync::{NextWake, Signal};
-use foreshore_wal::{BufferKind, LogLimits, LogOptions, Session, SpaceServer};
+use foreshore_wal::{LogLimits, LogOptions, Session, SpaceServer};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,7 @@ fn refused(session: &mut Session, bytes: usize) -> Error {
 fn a_wait_for_the_ring_ends() {
     for buffer in KINDS.into_iter().filter(|&buffer| buffer != BufferKind::Lanes) {
         let fs: Arc<dyn Fs> = Arc::new(Mem::null());
-        let log = fresh(&fs, &LogOptions { buffer, ..small() });
+        let log = fresh(&fs, &LogOptions { buffer: buffer.maker(), ..small() });
         let mut others: Vec<Session> = (0..4).map(|_| log.session().unwrap()).collect();
         let mut session = log.session().unwrap();
         others.iter_mut().for_each(|other| other.limit_waits(Some(Duration::ZERO)));
@@ -44,7 +45,7 @@ fn a_wait_for_the_ring_ends() {
 #[test]
 fn a_wait_for_a_shared_lane_ends() {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
-    let options = LogOptions { buffer: BufferKind::Lanes, lane_memory: 1, max_sessions: 64, ..small() };
+    let options = LogOptions { buffer: None, lane_memory: 1, max_sessions: 64, ..small() };
     let log = fresh(&fs, &options);
     let mut sessions: Vec<Session> = (0..64).map(|_| log.session().unwrap()).collect();
     let mut last = sessions.pop().unwrap();

@@ -1,27 +1,35 @@
-//! Group policies: each cuts when it says, none forgets anybody, and space pressure overrides all.
+//! Policies of group commit: each seals when it says, none forgets a commit, and space pressure overrides all.
 
+use crate::common::policies::{bounded, delay};
 use crate::common::*;
 use foreshore_base::Lsn;
 use foreshore_io::{Fs, Mem};
 use foreshore_sync::{NextWake, primitive::thread};
-use foreshore_wal::{Log, LogOptions, Session};
+use foreshore_wal::{Group, Log, LogOptions, Session};
 use std::sync::Arc;
 use std::time::Duration;
 
-const POLICIES: [&str; 9] = [
-    "greedy",
-    "adaptive",
-    "delay:50us",
-    "fixed:100us",
-    "fixed:3txn",
-    "fixed:1KiB",
-    "fixed:1000txn",
-    "fixed:200us,2txn,4KiB",
-    "fixed:100ns",
-];
+const fn us(micros: u64) -> Duration {
+    Duration::from_micros(micros)
+}
 
-fn options(policy: &str) -> LogOptions {
-    LogOptions { group: policy.parse().unwrap(), max_sessions: 32, ..small() }
+/// The engine's policies, and plugged-in ones.
+fn policies() -> Vec<LogOptions> {
+    let own = [Group::Greedy, Group::Window(us(1)), Group::Window(us(250)), Group::Window(us(5000))];
+    let plugged = [
+        delay(us(50)),
+        bounded(us(10_000), Some(3), None),
+        bounded(us(10_000), None, Some(1024)),
+        bounded(us(10_000), Some(1000), None),
+        bounded(us(200), Some(2), Some(4096)),
+        delay(Duration::from_nanos(100)),
+    ];
+    let own = own.map(|group| LogOptions { group, ..options() });
+    own.into_iter().chain(plugged.map(|group_from| LogOptions { group_from, ..options() })).collect()
+}
+
+fn options() -> LogOptions {
+    LogOptions { max_sessions: 32, ..small() }
 }
 
 fn pipelined(log: &Log, session: &mut Session, tag: u64) -> Lsn {
@@ -31,14 +39,16 @@ fn pipelined(log: &Log, session: &mut Session, tag: u64) -> Lsn {
 }
 
 #[test]
-fn every_policy_answers_everybody() {
-    for policy in POLICIES {
+fn every_policy_answers_all_commits() {
+    for policy in policies() {
         for (background, in_flight) in [(false, 1), (true, 1), (true, 3)] {
             let fs: Arc<dyn Fs> = Arc::new(Mem::delay(Duration::from_micros(100)));
-            let log = fresh(&fs, &LogOptions { background, in_flight, ..options(policy) });
+            let log = fresh(&fs, &LogOptions { background, in_flight, ..policy.clone() });
+            let policy = (policy.group, &policy.group_from);
             let handles: Vec<_> = (0..6)
                 .map(|thread: u64| {
                     let log = log.clone();
+                    let policy = format!("{policy:?}");
                     thread::spawn(move || {
                         let mut session = log.session().unwrap();
                         for commit in 0..12 {
@@ -62,16 +72,16 @@ fn every_policy_answers_everybody() {
     }
 }
 
-/// Who is alone never brings the third commit, nor the bytes: the default period ends the wait.
+/// A commit that is alone never brings the third one, nor the bytes: the time ends the wait.
 #[test]
 fn a_commit_that_is_alone_is_answered() {
-    for policy in POLICIES {
+    for policy in policies() {
         let fs = Arc::new(Mem::null()) as Arc<dyn Fs>;
-        let log = fresh(&fs, &options(policy));
+        let log = fresh(&fs, &policy);
         let mut session = log.session().unwrap();
         let lsn = append(&mut session, 1, b"alone").unwrap();
         log.force(lsn).unwrap();
-        assert_eq!(log.durable(), lsn, "{policy}");
+        assert_eq!(log.durable(), lsn, "{policy:?}");
     }
 }
 
@@ -79,9 +89,11 @@ fn a_commit_that_is_alone_is_answered() {
 #[test]
 fn bounds_end_the_wait_for_the_timer() {
     let fs = || Arc::new(Mem::null()) as Arc<dyn Fs>;
+    let long = Duration::from_secs(10);
     // A record takes 128 bytes.
-    for policy in ["fixed:10s,3txn", "fixed:10s,384B"] {
-        let log = fresh(&fs(), &options(policy));
+    for group_from in [bounded(long, Some(3), None), bounded(long, None, Some(384))] {
+        let policy = format!("{group_from:?}");
+        let log = fresh(&fs(), &LogOptions { group_from, ..options() });
         let mut session = log.session().unwrap();
         for round in 0..3 {
             let before = log.durable();
@@ -97,21 +109,19 @@ fn bounds_end_the_wait_for_the_timer() {
         }
         assert_eq!(log.stats().groups, 3, "{policy}");
     }
-    for policy in ["fixed:10s", "delay:10s"] {
-        let log = fresh(&fs(), &options(policy));
-        let mut session = log.session().unwrap();
-        pipelined(&log, &mut session, 1);
-        assert!(matches!(log.flush_step(), NextWake::After(left) if left > Duration::from_secs(1)), "{policy}");
-        assert_eq!(log.stats().groups, 0, "{policy}");
-    }
+    let log = fresh(&fs(), &LogOptions { group_from: delay(long), ..options() });
+    pipelined(&log, &mut log.session().unwrap(), 1);
+    assert!(matches!(log.flush_step(), NextWake::After(left) if left > Duration::from_secs(1)));
+    assert_eq!(log.stats().groups, 0);
 }
 
 #[test]
 fn space_pressure_does_not_wait_for_a_timer() {
-    for policy in ["fixed:10s", "delay:10s", "fixed:1000000txn,10s"] {
-        let log = fresh(&(Arc::new(Mem::null()) as Arc<dyn Fs>), &options(policy));
+    let long = Duration::from_secs(10);
+    for group_from in [delay(long), bounded(long, Some(1_000_000), None)] {
+        let log = fresh(&(Arc::new(Mem::null()) as Arc<dyn Fs>), &LogOptions { group_from, ..options() });
         let mut session = log.session().unwrap();
-        // Several times the ring, and nobody waits for durability.
+        // Several times the ring, and no thread waits for durability.
         let last = (0..400).map(|tag| pipelined(&log, &mut session, tag)).last();
         let last = (400..3000).map(|tag| append(&mut session, tag, &payload(tag, 100)).unwrap()).last().or(last);
         assert!(log.stats().groups > 0 && log.durable() < last.unwrap());

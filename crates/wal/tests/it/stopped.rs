@@ -3,9 +3,10 @@
 //! commits behind it there too.
 
 use crate::common::*;
+use foreshore_classics::log_buffers::BufferKind;
 use foreshore_io::{Fs, Mem};
 use foreshore_sync::{pause, primitive::thread};
-use foreshore_wal::{BufferKind, Dep, Log, LogOptions, Record, Session, flags};
+use foreshore_wal::{Dep, Log, LogOptions, Record, Session, flags};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
@@ -51,7 +52,7 @@ fn commit(log: &Log, tag: u64, commits: u64, done: &Sender<u64>) {
 /// Runs two committers beside a session stopped at `point`; whether their commits came while it was.
 fn commits_go_on(buffer: BufferKind, point: &'static str) -> bool {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
-    let options = LogOptions { buffer, background: true, ring_bytes: 256 << 10, ..small() };
+    let options = LogOptions { buffer: buffer.maker(), background: true, ring_bytes: 256 << 10, ..small() };
     let log = fresh(&fs, &options);
     let ((stopped, is_stopped), (go, go_on), (done, commits)) = (channel(), channel(), channel());
     let stopper = {

@@ -2,10 +2,11 @@
 
 use crate::common::*;
 use foreshore_base::{Error, Lsn};
+use foreshore_classics::log_buffers::{BufferKind, BufferOptions, WaitKind};
 use foreshore_io::sim::{Fault, FaultKind};
 use foreshore_io::{Fs, Mem, Sim};
 use foreshore_sync::{NextWake, Parker, primitive::thread};
-use foreshore_wal::{BufferKind, CommitTicket, Dep, LogOptions, Record, Session, WaitKind, flags};
+use foreshore_wal::{CommitTicket, Dep, LogOptions, Record, Session, flags};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::pin::pin;
@@ -14,7 +15,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 fn threaded(buffer: BufferKind) -> LogOptions {
-    LogOptions { buffer, max_sessions: 64, ring_bytes: 256 << 10, background: true, ..small() }
+    LogOptions { buffer: buffer.maker(), max_sessions: 64, ring_bytes: 256 << 10, background: true, ..small() }
 }
 
 /// `threads` threads of `commits` commits of a few records each: blocking, awaited, pipelined and dropped tickets.
@@ -111,7 +112,8 @@ fn sixty_four_threads_on_a_slow_device() {
 fn the_least_of_slots_is_enough() {
     for buffer in [BufferKind::CArray, BufferKind::Hybrid, BufferKind::Delegated] {
         for wait in [WaitKind::Park, WaitKind::Spin] {
-            let options = LogOptions { slots: 1, slot_pool: 2, wait, ..threaded(buffer) };
+            let buffer = BufferOptions { wait, slots: 1, slot_pool: 2, ..BufferOptions::new(buffer) };
+            let options = LogOptions { buffer: buffer.maker().unwrap(), ..threaded(BufferKind::Lanes) };
             storm(Arc::new(Mem::null()), &options, 8, 100);
         }
     }

@@ -1,5 +1,6 @@
 //! What waits are spent on is counted for every buffer, and not unless it is asked for.
 
+use crate::common::policies::delay;
 use crate::common::*;
 use foreshore_base::Lsn;
 use foreshore_io::{Fs, Mem};
@@ -42,8 +43,9 @@ fn commits(options: &LogOptions, commits: u64, waited: bool) -> LogStats {
 #[test]
 fn every_buffer_counts_the_waits_of_its_commits() {
     for buffer in KINDS {
-        let group = "delay:2ms".parse().unwrap();
-        let options = LogOptions { buffer, group, measure_waits: true, background: false, ..small() };
+        let group_from = delay(DELAY);
+        let options =
+            LogOptions { buffer: buffer.maker(), group_from, measure_waits: true, background: false, ..small() };
         let Waits { count, a, b, c, d, e } = commits(&options, 3, true).waits;
         assert_eq!(count, 3, "{buffer}");
         assert!(b >= 3 * DELAY && d >= 3 * WRITE, "{buffer}: {b:?} {d:?}");

@@ -7,7 +7,8 @@ use foreshore_sync::primitive::thread::{self, JoinHandle};
 use foreshore_sync::{LockRank, Mutex};
 use foreshore_wal::Record;
 use foreshore_wal::flags::COMMIT;
-use foreshore_wal::model::{Lanes, LogBuffer, Slots, Staging};
+use foreshore_wal::log_buffer::{LogBuffer, Slots, Staging};
+use foreshore_wal::model::Lanes;
 use std::sync::Arc;
 
 /// Envelope and eight bytes of payload.

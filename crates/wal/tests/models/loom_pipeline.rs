@@ -6,9 +6,12 @@ use foreshore_sync::primitive::Arc as Shared;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::primitive::thread::{self, JoinHandle};
 use foreshore_sync::{NextWake, Parker, Unparker};
-use foreshore_wal::model::{Calls, Cut, Group, GroupPolicy, Leader, Order, Pipeline, Slots};
+use foreshore_wal::log_buffer::Slots;
+use foreshore_wal::model::{Calls, Cut, Decision, Group, GroupCommit, GroupPolicy, GroupSource};
+use foreshore_wal::model::{Leader, Observation, Order, Pipeline};
 use std::sync::Arc;
 use std::task::{Wake, Waker};
+use std::time::Duration;
 
 /// A log of stamps alone: everything appended can be cut. `disk` has a bit for each group number that was written.
 struct Stamps {
@@ -46,17 +49,18 @@ struct Log {
 }
 
 fn log(width: usize) -> Arc<Log> {
-    log_with(width, |pipeline| pipeline)
+    log_with(width, None)
 }
 
-fn log_with(width: usize, options: impl FnOnce(Pipeline<Stamps>) -> Pipeline<Stamps>) -> Arc<Log> {
+fn log_with(width: usize, source: Option<GroupSource>) -> Arc<Log> {
     let (tail, disk) = (Shared::new(AtomicU64::new(0)), Shared::new(AtomicU64::new(0)));
     let slots = Slots::new(1);
     slots.lease().expect("one slot");
     let groups = (0..width).map(|_| Bit { disk: disk.clone(), number: 0 }).collect();
     let stamps = Stamps { tail: tail.clone(), disk: disk.clone() };
-    let pipeline = Pipeline::new(stamps, groups, Lsn(0), GroupNo(1), Arc::new(slots), GroupPolicy::Greedy);
-    Arc::new(Log { pipeline: options(pipeline), tail, disk })
+    let pipeline =
+        Pipeline::new(stamps, groups, Lsn(0), GroupNo(1), Arc::new(slots), (GroupCommit::Greedy, source.as_ref()));
+    Arc::new(Log { pipeline, tail, disk })
 }
 
 impl Log {
@@ -156,14 +160,38 @@ fn pipelined() {
     ]);
 }
 
-/// A commit that the flusher lets others come for, and another one when somebody has led meanwhile.
+/// Waits once for each group. Loom has no time: any may pass until the leader looks again.
+#[derive(Debug)]
+struct WaitsOnce(Option<GroupNo>);
+
+impl GroupPolicy for WaitsOnce {
+    fn decide(&mut self, seen: &Observation) -> Decision {
+        match self.0.replace(seen.group) == Some(seen.group) {
+            true => Decision::Seal,
+            false => Decision::Wait(Duration::from_micros(1)),
+        }
+    }
+}
+
+fn waits_once() -> GroupSource {
+    GroupSource::new(|| Box::new(WaitsOnce(None)))
+}
+
+/// Two blocking commits whose groups wait for a time.
+fn two_timed_waiters() {
+    let log = log_with(1, Some(waits_once()));
+    join([spawn(&log, Log::commit), spawn(&log, Log::commit)]);
+    assert_eq!(log.pipeline.durable(), Lsn(2));
+}
+
+/// A commit for which the flusher waits with a timer, and another one after a lead meanwhile.
 fn pipelined_around_a_lead() {
-    let log = log_with(1, Pipeline::amassing);
+    let log = log_with(1, Some(waits_once()));
     let first = log.append();
     log.pipeline.flush_soon(0, first);
     join([
         spawn(&log, move |log| {
-            log.pipeline.force(first).expect("a log without faults");
+            log.pipeline.lead_for_space(0);
             let second = log.append();
             log.pipeline.flush_soon(0, second);
         }),
@@ -313,7 +341,8 @@ impl FailingLog {
         let (tail, writes) = (Shared::new(AtomicU64::new(0)), Shared::new(AtomicU64::new(0)));
         let groups = (0..width).map(|_| Broken(writes.clone())).collect();
         let slots = Arc::new(Slots::new(1));
-        let pipeline = Pipeline::new(Failing(tail.clone()), groups, Lsn(0), GroupNo(1), slots, GroupPolicy::Greedy);
+        let pipeline =
+            Pipeline::new(Failing(tail.clone()), groups, Lsn(0), GroupNo(1), slots, (GroupCommit::Greedy, None));
         Arc::new(Self { tail, writes, pipeline })
     }
 
@@ -379,6 +408,17 @@ fn a_leader_that_ignores_poison_is_noticed() {
 #[test]
 fn a_waiter_is_not_forgotten() {
     check(two_waiters);
+}
+
+#[test]
+fn a_waiter_for_a_timed_group_is_not_forgotten() {
+    check(two_timed_waiters);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn leaving_the_timer_of_a_group_to_a_sleeper_is_noticed() {
+    mutated("pipeline: leaves the timer to a sleeper", two_timed_waiters);
 }
 
 #[test]
@@ -516,6 +556,6 @@ fn a_leader_that_forgets_the_flusher_is_noticed() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn a_flusher_that_is_not_rung_once_it_has_let_others_come_is_noticed() {
-    mutated("pipeline: who has let commits come once is never rung", pipelined_around_a_lead);
+fn a_flusher_that_keeps_its_timer_bit_is_noticed() {
+    mutated("pipeline: a flusher keeps its timer bit", pipelined_around_a_lead);
 }

@@ -6,7 +6,8 @@ use foreshore_sync::model::{check, mutated};
 use foreshore_sync::primitive::Arc as Shared;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::primitive::thread::{self, JoinHandle};
-use foreshore_wal::model::{Cut, Group, GroupPolicy, Leader, Order, Pipeline, Slots};
+use foreshore_wal::log_buffer::Slots;
+use foreshore_wal::model::{Cut, Group, GroupCommit, Leader, Order, Pipeline};
 use std::sync::Arc;
 
 /// A log whose buffer holds one record of one byte. `ready` counts those appended, `drained` those that were cut.
@@ -53,7 +54,7 @@ fn log(appends: bool) -> Arc<Log> {
     slots.lease().expect("one slot");
     let buffer = Buffer { ready: ready.clone(), drained: drained.clone() };
     let group = Way { ready: ready.clone(), drained: drained.clone(), appends };
-    let pipeline = Pipeline::new(buffer, vec![group], Lsn(0), GroupNo(1), Arc::new(slots), GroupPolicy::Greedy);
+    let pipeline = Pipeline::new(buffer, vec![group], Lsn(0), GroupNo(1), Arc::new(slots), (GroupCommit::Greedy, None));
     Arc::new(Log { ready, drained, pipeline })
 }
 

@@ -4,25 +4,9 @@
 #[expect(dead_code, reason = "the models use a part")]
 #[path = "../common/mod.rs"]
 mod common;
-#[cfg(any(foreshore_loom, foreshore_shuttle))]
-mod regions;
 
 #[cfg(foreshore_loom)]
-mod loom_carray;
-#[cfg(foreshore_loom)]
-mod loom_decoupled;
-#[cfg(foreshore_loom)]
-mod loom_delegated;
-#[cfg(foreshore_loom)]
-mod loom_faa;
-#[cfg(foreshore_loom)]
-mod loom_hybrid;
-#[cfg(foreshore_loom)]
 mod loom_lanes;
-#[cfg(foreshore_loom)]
-mod loom_laser;
-#[cfg(foreshore_loom)]
-mod loom_mutex;
 #[cfg(foreshore_loom)]
 mod loom_pipeline;
 #[cfg(foreshore_loom)]
@@ -30,13 +14,9 @@ mod loom_waits;
 #[cfg(foreshore_loom)]
 mod loom_watch;
 #[cfg(foreshore_shuttle)]
-mod shuttle_decoupled;
-#[cfg(foreshore_shuttle)]
 mod shuttle_flights;
 #[cfg(foreshore_shuttle)]
 mod shuttle_lanes;
-#[cfg(foreshore_shuttle)]
-mod shuttle_laser;
 #[cfg(foreshore_shuttle)]
 mod shuttle_log;
 #[cfg(foreshore_shuttle)]

@@ -4,7 +4,8 @@ use foreshore_base::Lsn;
 use foreshore_sync::model::{choose, shuttle, shuttle_mutated};
 use foreshore_sync::primitive::thread;
 use foreshore_sync::{LockRank, Mutex};
-use foreshore_wal::model::{Drained, Lanes, LogBuffer, Slots, Staging};
+use foreshore_wal::log_buffer::{Drained, LogBuffer, Slots, Staging};
+use foreshore_wal::model::Lanes;
 use foreshore_wal::{Record, flags};
 use std::sync::Arc;
 

@@ -1,10 +1,12 @@
-//! Groups that wait for a time, before a buffer that often has nothing to cut: the time of a group passes, and somebody who
-//! waits for it looks again.
+//! Groups that wait for a time, before a buffer that often has nothing to cut: the time of a group passes, and a thread
+//! that waits for it looks again.
 
+use crate::common::policies::delay;
 use foreshore_base::{GroupNo, Lsn, Result};
 use foreshore_sync::model::{choose, shuttle, shuttle_mutated};
 use foreshore_sync::primitive::thread;
-use foreshore_wal::model::{Cut, Group, GroupPolicy, Leader, Order, Pipeline, Slots};
+use foreshore_wal::log_buffer::Slots;
+use foreshore_wal::model::{Cut, Group, GroupCommit, Leader, Order, Pipeline};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,7 +39,8 @@ impl Group for Fickle {
 fn waiters() {
     let width = 1 + choose(3) as usize;
     let groups = (0..width).map(|_| Fickle).collect();
-    let (slots, policy) = (Arc::new(Slots::new(1)), GroupPolicy::Delay(Duration::from_micros(200)));
+    let (slots, delay) = (Arc::new(Slots::new(1)), delay(Duration::from_micros(200)));
+    let policy = (GroupCommit::Greedy, delay.as_ref());
     let pipeline = Arc::new(Pipeline::new(Fickle, groups, Lsn(0), GroupNo(1), slots, policy));
     let wait = |lsn| {
         let pipeline = pipeline.clone();

@@ -29,7 +29,7 @@ impl Bank {
 
     /// One row with the options of `config`, on the device and at the scale of the bank.
     pub(super) fn row(&mut self, lab: &Lab<'_>, config: &Config, threads: usize) -> Result<Row> {
-        self.home.configure(config);
+        self.home.configure(config)?;
         let work = work(Workload::Tpcb, config);
         measure(config, &self.home, &*work, threads, &mut self.found, Check::Skip, lab.progress)
     }

@@ -72,7 +72,7 @@ impl Place {
 
     /// A new database here.
     pub(super) fn database(&self, options: Options) -> Result<Db> {
-        options.fs(Arc::clone(&self.fs)).open(self.dir.join("db"))
+        options.lab(|lab| lab.fs = Some(Arc::clone(&self.fs))).open(self.dir.join("db"))
     }
 
     /// A new log here.

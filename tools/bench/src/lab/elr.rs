@@ -7,8 +7,9 @@ use super::{
     repeat::median,
 };
 use crate::{Config, config::Commit, report};
-use foreshore::{Device, EarlyRelease};
+use foreshore::Device;
 use foreshore_base::Result;
+use foreshore_classics::early_release::EarlyRelease;
 use std::time::Duration;
 
 /// Committing threads, each of which waits for its commit.

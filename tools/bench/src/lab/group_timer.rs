@@ -12,12 +12,14 @@ use super::{
 };
 use crate::{
     config::Commit,
+    group::GroupName,
     random::Random,
     terminal::{Phase, Tally},
     units::{show, thousandths},
 };
-use foreshore::{Device, GroupPolicy};
+use foreshore::Device;
 use foreshore_base::Result;
+use foreshore_classics::log_buffers::BufferKind;
 use foreshore_wal::{Log, LogOptions, Waits};
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value};
@@ -52,7 +54,7 @@ impl Experiment for GroupTimer {
     }
 
     fn differs(&self) -> &'static str {
-        "The device sleeps 300 us whatever is written. `greedy`, our default, has no timer: a group is cut when the device is \
+        "The device sleeps 300 us whatever is written. `greedy` has no timer: a group is sealed when the device is \
          free. Commits arrive at random (Poisson), whether or not earlier ones are done; latency runs from the scheduled arrival, \
          so what the generator is late by (`late_us`) is in it, for all policies alike. Laser's rule is unchanged in `adaptive`. The five waits come from a pass of their own."
     }
@@ -74,12 +76,12 @@ impl Experiment for GroupTimer {
         lab.configure("repeat", lab.settings.repeat.unwrap_or(REPEATS));
         lab.configure("arrivals", "Poisson, from the seed, spread over the threads");
         lab.configure("samples_per_s", SAMPLES_PER_S);
-        lab.configure("buffer", options.buffer.to_string());
+        lab.configure("buffer", BufferKind::default().to_string());
         lab.configure("ring_bytes", options.ring_bytes);
         lab.configure("segment_bytes", options.segment_bytes);
         lab.configure("in_flight", options.in_flight);
         let bench = Bench { device, options, threads, span, seed: lab.settings.seed };
-        let policies: Vec<GroupPolicy> = POLICIES.iter().filter_map(|name| name.parse().ok()).collect();
+        let policies: Vec<GroupName> = POLICIES.iter().filter_map(|name| name.parse().ok()).collect();
         let cases =
             sizes.iter().flat_map(|&record_bytes| policies.iter().map(move |&group| Case { group, record_bytes }));
         let cases: Vec<Case> = cases.collect();
@@ -179,7 +181,7 @@ fn peak_panel(peaks: &[&Row]) -> Option<Panel> {
 
 #[derive(Clone, Copy)]
 struct Case {
-    group: GroupPolicy,
+    group: GroupName,
     record_bytes: usize,
 }
 
@@ -273,7 +275,7 @@ impl Point {
 impl Bench {
     fn log(&self, case: Case, measure_waits: bool) -> Result<(Place, Log)> {
         let place = Place::new(self.device)?;
-        let log = place.log(&LogOptions { group: case.group, measure_waits, ..self.options.clone() })?;
+        let log = place.log(&LogOptions { measure_waits, ..case.group.of_log(self.options.clone()) })?;
         Ok((place, log))
     }
 

@@ -13,8 +13,9 @@ use crate::{
     random::Random,
     terminal::{Phase, Tally},
 };
-use foreshore::{Db, Device, Durability, Growth, Options, TableDef, TxnOptions};
+use foreshore::{Db, Device, Durability, Options, TableDef, TxnOptions};
 use foreshore_base::Result;
+use foreshore_classics::growth::GrowthKind;
 use hdrhistogram::Histogram;
 use serde_json::Value;
 use std::{
@@ -46,7 +47,7 @@ pub(super) struct GrowthLab;
 /// One way to grow, on one device.
 #[derive(Clone, Copy, Debug)]
 struct Point {
-    growth: Growth,
+    growth: GrowthKind,
     device: Device,
     /// Inserts a second of all threads; `None`: as fast as they go.
     load: Option<f64>,
@@ -112,7 +113,12 @@ impl Experiment for GrowthLab {
         for device in [DELAY, device] {
             for load in [Some(LOAD), None] {
                 let seed = lab.settings.seed;
-                points.extend([Growth::Inline, Growth::Ahead].map(|growth| Point { growth, device, load, seed }));
+                points.extend([GrowthKind::Inline, GrowthKind::Ahead].map(|growth| Point {
+                    growth,
+                    device,
+                    load,
+                    seed,
+                }));
             }
         }
         let names = [DELAY.to_string(), real.backend()];
@@ -188,7 +194,7 @@ fn title(row: &Row) -> String {
 impl Point {
     fn measure(&self, span: Span) -> Result<Measured> {
         let place = Place::new(self.device)?;
-        let db = place.database(Options::new().growth(self.growth).memory_limit(MEMORY))?;
+        let db = place.database(Options::new().lab(|lab| lab.growth = self.growth.rule()).memory_limit(MEMORY))?;
         let names: Vec<String> = (0..THREADS).map(|thread| format!("rows of {thread}")).collect();
         db.run(|tx| names.iter().try_for_each(|name| tx.open(TableDef::<u64, &[u8]>::new(name)).map(drop)))?;
         let phase = Phase::new();
@@ -284,7 +290,7 @@ mod tests {
 
     #[test]
     fn both_ways_of_growing_are_measured_while_the_file_is_cut() {
-        for growth in [Growth::Inline, Growth::Ahead] {
+        for growth in [GrowthKind::Inline, GrowthKind::Ahead] {
             let point = Point { growth, device: Device::Null, load: Some(2000.0), seed: 1 };
             // A busy machine may not finish one load of the churn within the first window.
             let windows = [1500, 15_000].map(Duration::from_millis);

@@ -8,9 +8,11 @@ use super::{
     row::find,
     subject::{BOUND_FETCH_ADD, BUFFERS, PAPERS, Point, Subject, built, private_bytes},
 };
+use crate::group::GroupName;
 use crate::units::show_count;
 use foreshore_base::Result;
-use foreshore_wal::{LogOptions, WaitKind};
+use foreshore_classics::log_buffers::{BufferKind, BufferOptions, WaitKind};
+use foreshore_wal::LogOptions;
 use std::time::Duration;
 
 /// Header and 96 bytes of payload: the average of Aether's workloads.
@@ -56,10 +58,12 @@ impl Experiment for LogInsert {
         for &threads in &threads {
             let point = |subject| Point { subject, threads, record_bytes: RECORD, options: options.clone() };
             let parked: Vec<Point> = subjects.iter().map(|&subject| point(subject)).collect();
-            let waiting = parked.iter().filter(|point| point.wait().is_some() && threads <= spin_up_to).cloned();
-            let spinning: Vec<Point> = waiting
-                .map(|point| Point { options: LogOptions { wait: WaitKind::Spin, ..point.options }, ..point })
-                .collect();
+            let waiting = parked.iter().filter(|point| point.wait().is_some() && threads <= spin_up_to);
+            let spins = |point: &Point| match point.subject {
+                Subject::Log(buffer) => Some(Subject::Log(BufferOptions { wait: WaitKind::Spin, ..buffer })),
+                _ => None,
+            };
+            let spinning: Vec<Point> = waiting.filter_map(spins).map(point).collect();
             points.extend(parked.into_iter().chain(spinning));
         }
         measure_points(lab, &points, span, |row, point| row.with("record_bytes", point.record_bytes))
@@ -145,7 +149,8 @@ fn name(row: &Row) -> String {
 
 /// All buffers and the yardsticks.
 pub(super) fn subjects() -> impl Iterator<Item = Subject> {
-    built(&BUFFERS).into_iter().map(Subject::Log).chain([Subject::FetchAdd, Subject::Private])
+    let logs = built(&BUFFERS).into_iter().map(|kind| Subject::Log(BufferOptions::new(kind)));
+    logs.chain([Subject::FetchAdd, Subject::Private])
 }
 
 /// Warm-up and window of an insert experiment: every buffer wraps many times in the warm-up.
@@ -167,10 +172,11 @@ pub(super) fn describe(lab: &mut Lab<'_>, options: &LogOptions) {
     lab.configure("ring_bytes", options.ring_bytes);
     lab.configure("private_ring_bytes", private_bytes(options.ring_bytes));
     lab.configure("max_sessions", options.max_sessions);
-    lab.configure("wait", options.wait.to_string());
-    lab.configure("slots", options.slots);
-    lab.configure("slot_pool", options.slot_pool);
-    lab.configure("group", options.group.to_string());
+    let buffer = BufferOptions::new(BufferKind::default());
+    lab.configure("wait", buffer.wait.to_string());
+    lab.configure("slots", buffer.slots);
+    lab.configure("slot_pool", buffer.slot_pool);
+    lab.configure("group", GroupName::Own(options.group).to_string());
     lab.configure("drained", "cut into staging and dropped by whoever finds no room");
     lab.configure("repeat", lab.settings.repeat.unwrap_or(repeats(lab)));
 }

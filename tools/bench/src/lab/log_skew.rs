@@ -10,8 +10,8 @@ use super::{
     subject::{HEADER, built, discarding, payload},
 };
 use crate::random::Random;
-use foreshore::BufferKind;
 use foreshore_base::{Error, Result};
+use foreshore_classics::log_buffers::BufferKind;
 use foreshore_wal::{Dep, Log, LogOptions, Record, Session};
 
 const BUFFERS: [&str; 4] = ["hybrid", "delegated", "faa", "lanes"];
@@ -106,7 +106,7 @@ struct Mixed {
 impl Mixed {
     /// What was counted, or what refused the outliers.
     fn measure(&self, options: &LogOptions, span: Span) -> Result<std::result::Result<Counted, String>> {
-        let log = discarding(&LogOptions { buffer: self.buffer, ..options.clone() })?;
+        let log = discarding(&LogOptions { buffer: self.buffer.maker(), ..options.clone() })?;
         let workers: Result<Vec<Mixer>> = (0..self.threads).map(|thread| Mixer::new(&log, self, thread)).collect();
         match drive(workers?, span) {
             Ok(counted) => Ok(Ok(counted)),

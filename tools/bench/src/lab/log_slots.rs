@@ -7,6 +7,7 @@ use super::{
     subject::{Point, Subject, built},
 };
 use foreshore_base::Result;
+use foreshore_classics::log_buffers::BufferOptions;
 use foreshore_wal::LogOptions;
 
 pub(super) struct LogSlots;
@@ -43,14 +44,18 @@ impl Experiment for LogSlots {
         for buffer in built(&["carray"]) {
             for &threads in &threads {
                 let point = |&slots| {
-                    let options = LogOptions { slots, ..options.clone() };
-                    Point { subject: Subject::Log(buffer), threads, record_bytes: RECORD, options }
+                    let subject = Subject::Log(BufferOptions { slots, ..BufferOptions::new(buffer) });
+                    Point { subject, threads, record_bytes: RECORD, options: options.clone() }
                 };
                 points.extend(slots.iter().map(point));
             }
         }
         measure_points(lab, &points, span, |row, point| {
-            row.with("record_bytes", point.record_bytes).with("slots", point.options.slots)
+            let slots = match point.subject {
+                Subject::Log(buffer) => Some(buffer.slots),
+                _ => None,
+            };
+            row.with("record_bytes", point.record_bytes).with("slots", slots)
         })
     }
 

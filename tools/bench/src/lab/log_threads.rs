@@ -11,10 +11,12 @@ use super::{
 };
 use crate::{
     config::Commit,
+    group::GroupName,
     terminal::{Phase, Tally},
 };
-use foreshore::{BufferKind, Device};
+use foreshore::Device;
 use foreshore_base::Result;
+use foreshore_classics::log_buffers::BufferKind;
 use foreshore_wal::LogOptions;
 use hdrhistogram::Histogram;
 use std::time::Duration;
@@ -68,7 +70,7 @@ impl Experiment for LogThreads {
         lab.configure("ring_bytes", options.ring_bytes);
         lab.configure("segment_bytes", options.segment_bytes);
         lab.configure("in_flight", options.in_flight);
-        lab.configure("group", options.group.to_string());
+        lab.configure("group", GroupName::Own(options.group).to_string());
         let modes: &[(Commit, usize)] = lab.choose(
             &[(Commit::Blocking, 1), (Commit::Pipelined, 1), (Commit::Pipelined, CLIENTS)],
             &[(Commit::Blocking, 1), (Commit::Pipelined, CLIENTS)],
@@ -105,7 +107,7 @@ impl Experiment for LogThreads {
     }
 
     fn promises(&self, rows: &[Row]) -> Vec<Promise> {
-        let buffer = LogOptions::default().buffer.to_string();
+        let buffer = BufferKind::default().to_string();
         let claims = [(Commit::Pipelined, CLIENTS, 2, 60.0, 0.7), (Commit::Blocking, 1, 32, 8.0, 0.5)];
         let promise = |(commit, clients, threads, of_k, of_n): (Commit, usize, usize, f64, f64)| {
             let row = |is_null: bool| {
@@ -164,7 +166,7 @@ impl Point {
     fn measure(&self, options: &LogOptions, span: Span) -> Result<Measured> {
         let place = Place::new(self.device)?;
         let syncs_per_s = place.syncs_per_s()?;
-        let log = place.log(&LogOptions { buffer: self.buffer, ..options.clone() })?;
+        let log = place.log(&LogOptions { buffer: self.buffer.maker(), ..options.clone() })?;
         let committer = |_| {
             let committer = Committer::new(&log, RECORD)?;
             Ok(move |phase: &Phase| committer.work(phase, self.commit, self.clients))

@@ -11,10 +11,11 @@ use super::{
     row::find,
 };
 use crate::{Config, random::Random, report};
-use foreshore::{Device, StatusKind};
+use foreshore::Device;
 use foreshore_base::{Result, Xid};
+use foreshore_classics::status_tables::StatusKind;
 use foreshore_io::Mem;
-use foreshore_txn::table::{CsnMap, StatusTable};
+use foreshore_txn::{CsnMap, StatusTable};
 use std::{
     hint::black_box,
     path::Path,
@@ -194,9 +195,11 @@ impl Point {
 
     /// A table of its kind, with nothing in it.
     fn table(&self) -> Result<Arc<dyn StatusTable>> {
-        let table = self.kind.table(Xid(1), &Mem::null(), Path::new("status"))?;
-        // Room for all, so that nobody waits for the window to move.
-        table.map_or_else(|| Ok(Arc::new(CsnMap::new(Xid(1), (2 * (ENDED + NOTED)) as usize)?) as _), Ok)
+        let Some(maker) = self.kind.maker() else {
+            // The window holds all xids, so that no thread waits for it to move.
+            return Ok(Arc::new(CsnMap::new(Xid(1), (2 * (ENDED + NOTED)) as usize)?));
+        };
+        maker.make(Xid(1), &Mem::null(), Path::new("status"))
     }
 
     fn measure(&self, span: Span) -> Result<Measured> {

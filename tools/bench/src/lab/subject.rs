@@ -1,10 +1,10 @@
 //! What the insert experiments drive: logs without files, and yardsticks that no log can pass.
 
 use super::drive::{Counted, Span, Worker, drive};
-use foreshore::BufferKind;
 use foreshore_base::{Error, Result};
+use foreshore_classics::log_buffers::{BufferKind, BufferOptions, WaitKind};
 use foreshore_sync::{ByteArena, CachePadded, rmw};
-use foreshore_wal::{Dep, Log, LogOptions, Record, Session, WaitKind};
+use foreshore_wal::{Dep, Log, LogOptions, Record, Session};
 use std::{
     fmt,
     path::PathBuf,
@@ -28,7 +28,7 @@ pub(super) const HEADER: usize = Session::cost(0);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     /// A log with this buffer.
-    Log(BufferKind),
+    Log(BufferOptions),
     /// One shared counter, and a copy that nobody orders or checksums: what a log with one position could reach at best.
     FetchAdd,
     /// A counter and a ring for each thread: what the memory allows.
@@ -38,7 +38,7 @@ pub(super) enum Subject {
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Log(buffer) => buffer.fmt(f),
+            Self::Log(buffer) => buffer.kind.fmt(f),
             Self::FetchAdd => f.write_str(BOUND_FETCH_ADD),
             Self::Private => f.write_str(BOUND_PRIVATE),
         }
@@ -63,13 +63,16 @@ pub(super) struct Point {
 impl Point {
     /// How its appends wait, if they do.
     pub(super) fn wait(&self) -> Option<WaitKind> {
-        WAITING.contains(&self.subject.to_string().as_str()).then_some(self.options.wait)
+        match self.subject {
+            Subject::Log(buffer) => WAITING.contains(&buffer.kind.to_string().as_str()).then_some(buffer.wait),
+            _ => None,
+        }
     }
 
     pub(super) fn measure(&self, span: Span) -> Result<Counted> {
         match self.subject {
             Subject::Log(buffer) => {
-                let log = discarding(&LogOptions { buffer, ..self.options.clone() })?;
+                let log = discarding(&LogOptions { buffer: buffer.maker()?, ..self.options.clone() })?;
                 let workers: Result<Vec<_>> =
                     (0..self.threads).map(|_| Appender::new(&log, self.record_bytes)).collect();
                 drive(workers?, span)
@@ -192,7 +195,8 @@ mod tests {
     #[test]
     fn every_buffer_takes_many_times_its_ring() {
         for buffer in built(&BUFFERS) {
-            let options = LogOptions { buffer, ring_bytes: 256 << 10, max_sessions: 4, ..LogOptions::default() };
+            let (maker, ring_bytes) = (buffer.maker(), 256 << 10);
+            let options = LogOptions { buffer: maker, ring_bytes, max_sessions: 4, ..LogOptions::default() };
             let log = discarding(&options).unwrap();
             let mut worker = Appender::new(&log, 120).unwrap();
             (0..10_000).for_each(|_| assert_eq!(worker.insert().unwrap(), 120));

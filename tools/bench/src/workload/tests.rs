@@ -18,7 +18,12 @@ fn config(scale: u64) -> Config {
 
 fn memory() -> Db {
     let fs = std::sync::Arc::new(foreshore_io::Mem::null());
-    foreshore::Options::new().fs(fs).memory_limit(32 << 20).segment_bytes(1 << 20).open("bench").unwrap()
+    foreshore::Options::new()
+        .lab(|lab| lab.fs = Some(fs))
+        .memory_limit(32 << 20)
+        .lab(|lab| lab.segment_bytes = 1 << 20)
+        .open("bench")
+        .unwrap()
 }
 
 /// Runs `n` transactions of `worker`.

@@ -13,7 +13,10 @@ mod store;
 use crate::check::{Base, Level};
 use crate::{History, Kind};
 use disk::SlowDisk;
-use foreshore::{Db, EarlyRelease, Error, IntentKind, Isolation, Options, StatusKind};
+use foreshore::{Db, Error, Isolation, Options};
+use foreshore_classics::early_release::EarlyRelease;
+use foreshore_classics::intents::IntentKind;
+use foreshore_classics::status_tables::StatusKind;
 use foreshore_io::sim::{Fault, FaultKind, Persist};
 use foreshore_io::{Fs, Sim};
 use foreshore_sim::Random;
@@ -107,15 +110,21 @@ impl Life {
     fn options(&self, disk: &Sim) -> Options {
         let options = Options::new()
             .memory_limit(4 << 20)
-            .segment_bytes(64 << 10)
+            .lab(|lab| lab.segment_bytes = 64 << 10)
             .log_budget(256 << 10)
             .max_transactions(64)
             .lock_timeout(LOCK_TIMEOUT)
-            .status(self.status)
-            .intents(self.intents)
-            .early_release(self.early_release)
-            .fs(Arc::new(SlowDisk::new(disk)) as Arc<dyn Fs>);
-        if self.has_old_reader { options.undo_limit(LITTLE_UNDO).spill_limit(1 << 20) } else { options }
+            .lab(|lab| {
+                lab.status = self.status.maker();
+                lab.fast_intents = self.intents.is_fast();
+                lab.hold_until_durable = self.early_release.hook();
+                lab.fs = Some(Arc::new(SlowDisk::new(disk)) as Arc<dyn Fs>);
+            });
+        if self.has_old_reader {
+            options.lab(|lab| lab.undo_limit = Some(LITTLE_UNDO)).spill_limit(1 << 20)
+        } else {
+            options
+        }
     }
 }
 

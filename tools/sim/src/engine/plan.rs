@@ -2,25 +2,18 @@
 
 use super::history::Level;
 use crate::Random;
-use foreshore::{
-    BufferKind, DoublewriteKind, Durability, EarlyRelease, GroupPolicy, Growth, IntentKind, Isolation, Options,
-    ReplacementKind, StatusKind, TxnOptions, WaitKind,
-};
+use foreshore::{DoublewriteKind, Durability, Group, Isolation, Options, ReplacementKind, TxnOptions};
+use foreshore_classics::early_release::EarlyRelease;
+use foreshore_classics::group_policies::TimedGroup;
+use foreshore_classics::growth::GrowthKind;
+use foreshore_classics::intents::IntentKind;
+use foreshore_classics::log_buffers::{BufferKind, BufferOptions, WaitKind};
+use foreshore_classics::status_tables::StatusKind;
 use foreshore_io::sim::{FaultKind, Persist};
 use foreshore_io::{Fs, Sim};
 use std::sync::Arc;
 use std::time::Duration;
 
-const BUFFERS: [BufferKind; 8] = [
-    BufferKind::Mutex,
-    BufferKind::CArray,
-    BufferKind::Decoupled,
-    BufferKind::Hybrid,
-    BufferKind::Delegated,
-    BufferKind::Faa,
-    BufferKind::Laser,
-    BufferKind::Lanes,
-];
 /// Half of the transactions that may run at once, at least.
 const FEW: usize = 6;
 const RELEASES: [EarlyRelease; 3] = [EarlyRelease::Off, EarlyRelease::SharedOnly, EarlyRelease::Full];
@@ -51,10 +44,10 @@ pub(super) const fn in_cache(kind: FaultKind) -> FaultKind {
 pub(super) fn options(random: Option<Random>, disk: &Sim, prepared: usize) -> Options {
     let options = Options::new()
         .memory_limit(16 << 20)
-        .segment_bytes(64 << 10)
+        .lab(|lab| lab.segment_bytes = 64 << 10)
         .log_budget(1 << 20)
         .lock_timeout(LOCK_TIMEOUT)
-        .fs(Arc::new(disk.clone()) as Arc<dyn Fs>);
+        .lab(|lab| lab.fs = Some(Arc::new(disk.clone()) as Arc<dyn Fs>));
     match random {
         Some(mut random) => {
             let options = drawn(options, &mut random);
@@ -70,28 +63,37 @@ fn drawn(options: Options, random: &mut Random) -> Options {
         .memory_limit(one_of(random, &[4 << 20, 4 << 20, 6 << 20, 16 << 20]))
         .log_budget(one_of(random, &[256 << 10, 256 << 10, 1 << 20]))
         .max_transactions(one_of(random, &[64, 64, 1024, 2 * FEW]))
-        .replacement(one_of(random, &ReplacementKind::ALL))
-        .status(one_of(random, &StatusKind::ALL))
-        .intents(one_of(random, &[IntentKind::Table, IntentKind::Fastpath, IntentKind::Fastpath]))
-        .early_release(one_of(random, &RELEASES))
-        .growth(one_of(random, &[Growth::Inline, Growth::Ahead, Growth::Ahead]))
+        .lab(|lab| {
+            lab.replacement = one_of(random, &ReplacementKind::ALL);
+            lab.status = one_of(random, &StatusKind::ALL).maker();
+            lab.fast_intents =
+                one_of(random, &[IntentKind::Table, IntentKind::Fastpath, IntentKind::Fastpath]).is_fast();
+            lab.hold_until_durable = one_of(random, &RELEASES).hook();
+            lab.growth = one_of(random, &[GrowthKind::Inline, GrowthKind::Ahead, GrowthKind::Ahead]).rule();
+        })
         .doublewrite(one_of(random, &[DoublewriteKind::Auto, DoublewriteKind::Auto, DoublewriteKind::On]))
-        .profile(one_in(random, 8));
+        .lab(|lab| lab.profile = one_in(random, 8));
     // Half of the runs have the default, the other kinds are for measurements.
     if one_in(random, 2) {
-        options = options.log_buffer(one_of(random, &BUFFERS)).log_slots(one_of(random, &[1, 2, 4]));
-        options = options.log_wait(one_of(random, &[WaitKind::Park, WaitKind::Spin]));
+        let (kind, slots) = (one_of(random, &BufferKind::ALL), one_of(random, &[1, 2, 4]));
+        let wait = one_of(random, &[WaitKind::Park, WaitKind::Spin]);
+        let buffer = BufferOptions { wait, slots, ..BufferOptions::new(kind) };
+        options = options.lab(|lab| lab.log_buffer = buffer.maker().expect("slots in their range"));
     }
     if one_in(random, 2) {
-        options = options.group(match random.below(4) {
-            0 => GroupPolicy::Adaptive,
-            1 => GroupPolicy::Delay(Duration::from_micros(1 + random.below(2_000))),
-            2 => GroupPolicy::Fixed { time: Some(Duration::from_millis(1)), txns: Some(3), bytes: None },
-            _ => GroupPolicy::Fixed { time: None, txns: Some(2), bytes: Some(4096) },
-        });
+        let timed = |policy: TimedGroup| options.clone().lab(|lab| lab.group = Some(policy.source()));
+        options = match random.below(6) {
+            0 => timed(TimedGroup::Adaptive),
+            1 => timed(TimedGroup::Delay(Duration::from_micros(1 + random.below(2_000)))),
+            2 => timed(TimedGroup::Fixed { time: Some(Duration::from_millis(1)), txns: Some(3), bytes: None }),
+            3 => timed(TimedGroup::Fixed { time: None, txns: Some(2), bytes: Some(4096) }),
+            4 => options.group(Group::Window(Duration::from_micros(1 + random.below(2_000)))),
+            _ => options.group(Group::Greedy),
+        };
     }
     if one_in(random, 3) {
-        options = options.undo_limit(64 << 10).spill_limit(one_of(random, &[0, 256 << 10, 1 << 20]));
+        options =
+            options.lab(|lab| lab.undo_limit = Some(64 << 10)).spill_limit(one_of(random, &[0, 256 << 10, 1 << 20]));
     }
     if one_in(random, 8) {
         options = options.snapshot_max_age(Duration::from_millis(50)).snapshot_max_bytes(8 << 10);

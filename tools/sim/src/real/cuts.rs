@@ -73,6 +73,9 @@ impl Rack {
         std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
         let medium = Mounted::new(&folder, "ext4", 700 * MIB)?;
         let inner = Mounted::new(&medium.dir, kind, 320 * MIB)?;
+        unmount_soon(&inner)?;
+        inner.fill_image()?;
+        inner.mount()?;
         let dir = inner.dir.join("db");
         Ok(Self { inner, medium, kind: kind.to_owned(), no_ioctl: None, ledger: Ledger::default(), dir })
     }

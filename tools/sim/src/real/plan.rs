@@ -230,9 +230,9 @@ pub(super) fn options(seed: u64) -> Options {
     let mut draw = |values: [u64; 3]| values[random.below(3) as usize];
     let options = Options::new()
         .memory_limit(draw([4 << 20, 6 << 20, 12 << 20]))
-        .segment_bytes(draw([64 << 10, 128 << 10, 256 << 10]))
+        .lab(|lab| lab.segment_bytes = draw([64 << 10, 128 << 10, 256 << 10]))
         .log_budget(draw([1 << 20, 2 << 20, 4 << 20]))
-        .undo_limit(draw([128 << 10, 256 << 10, 1 << 20]))
+        .lab(|lab| lab.undo_limit = Some(draw([128 << 10, 256 << 10, 1 << 20])))
         .spill_limit(draw([0, 64 << 20, 64 << 20]));
     match draw([0, 0, 1]) {
         0 => options,

@@ -147,7 +147,8 @@ impl Bed {
     }
 
     fn open(&self) -> Result<Db, Error> {
-        let options = Options::new().memory_limit(8 << 20).segment_bytes(64 << 10).log_budget(512 << 10);
+        let options =
+            Options::new().memory_limit(8 << 20).lab(|lab| lab.segment_bytes = 64 << 10).log_budget(512 << 10);
         options.device(Device::Buffered).open(self.ext4.join("db"))
     }
 

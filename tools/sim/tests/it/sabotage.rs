@@ -110,7 +110,7 @@ fn neglect(neglected: Option<Neglected>, counts: &(dyn Fn(&str) -> bool + Sync))
     let mut script = Script::new(&sim, 1, contents);
     let neglect = Arc::new(Neglect { step: neglected, open: AtomicBool::new(false) });
     let careless: Arc<dyn Fs> = Arc::new(Careless { disk: sim.clone(), neglect: neglect.clone() });
-    let db = options(&sim, 1).fs(careless).open("db").unwrap();
+    let db = options(&sim, 1).lab(|lab| lab.fs = Some(careless)).open("db").unwrap();
     neglect.open.store(true, Ordering::Relaxed);
     script.run(&db, ROUNDS).unwrap();
     script.oracle.forget_tickets();

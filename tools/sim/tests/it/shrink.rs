@@ -3,7 +3,8 @@
 //! `FORESHORE_SHRINK_STRIDE=1` visits every operation of the history under the default policy, and every fourth under the
 //! others; without it twice `FORESHORE_SIM_STRIDE` counts.
 
-use foreshore::{Growth, ReplacementKind};
+use foreshore::ReplacementKind;
+use foreshore_classics::growth::GrowthKind;
 use foreshore_sim::{Script, Shrink, crash, options};
 
 const STRIDE: u64 = 40;
@@ -12,11 +13,17 @@ const TIMES: u64 = 2;
 /// Of the policies that are not the default.
 const OTHERS: u64 = 4;
 
-fn lose_power(replacement: ReplacementKind, growth: Growth, stride: u64) {
+fn lose_power(replacement: ReplacementKind, growth: GrowthKind, stride: u64) {
     let seed = 1;
     let (sim, contents) = Script::loaded().unwrap();
     let mut history = Shrink::new(&sim, seed, contents);
-    let db = options(&sim, seed).replacement(replacement).growth(growth).open("db").unwrap();
+    let db = options(&sim, seed)
+        .lab(|lab| {
+            lab.replacement = replacement;
+            lab.growth = growth.rule();
+        })
+        .open("db")
+        .unwrap();
     history.run(&db).unwrap();
     let marks = history.marks(&db);
     marks.assert_complete();
@@ -36,19 +43,19 @@ fn stride() -> u64 {
 
 #[test]
 fn power_lost_at_every_operation_of_growth_and_cut() {
-    lose_power(ReplacementKind::default(), Growth::Ahead, stride());
+    lose_power(ReplacementKind::default(), GrowthKind::Ahead, stride());
 }
 
 #[test]
 fn power_lost_while_the_file_grows_page_by_page() {
-    lose_power(ReplacementKind::default(), Growth::Inline, OTHERS * stride());
+    lose_power(ReplacementKind::default(), GrowthKind::Inline, OTHERS * stride());
 }
 
 #[test]
 fn power_lost_under_every_replacement_policy() {
     for kind in ReplacementKind::ALL {
         if kind != ReplacementKind::default() {
-            lose_power(kind, Growth::Ahead, OTHERS * stride());
+            lose_power(kind, GrowthKind::Ahead, OTHERS * stride());
         }
     }
 }

@@ -31,7 +31,7 @@ fn beside_the_walk_of_a_check_rows_are_purged_and_leaves_stay() {
 /// What waits for the end of a walk has a bound in memory, and is gone soon after.
 #[test]
 fn leaves_that_were_emptied_beside_a_walk_are_free_soon_after_it() {
-    let db = options().background(true).memory_limit(256 << 20).open("/db").unwrap();
+    let db = options().lab(|lab| lab.background = true).memory_limit(256 << 20).open("/db").unwrap();
     fill(&db, 50_000, 1000);
     let leaves = tree(&db, "rows").verify().unwrap().leaves;
     assert!(leaves > MAX_HELD, "{leaves} leaves");

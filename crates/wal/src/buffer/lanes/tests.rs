@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::group::{Flight, Sealer, Sink, Totals};
+use crate::group_commit::Group;
 use crate::pipeline::Pipeline;
-use crate::policy::GroupPolicy;
 use foreshore_base::GroupNo;
 
 const PAYLOAD: [u8; 1000] = [7; 1000];
@@ -57,7 +57,7 @@ fn a_refused_fence_stops_the_log() {
     let (lanes, slots) = refused();
     let flight = Flight::new(1 << 20, &Arc::new(Totals::default()));
     let sealer = Sealer { buffer: lanes.clone(), sink: Sink::Nowhere };
-    let pipeline = Pipeline::new(sealer, vec![flight], Lsn(0), GroupNo(1), slots, GroupPolicy::Greedy);
+    let pipeline = Pipeline::new(sealer, vec![flight], Lsn(0), GroupNo(1), slots, (Group::Greedy, None));
     pipeline.force(fill(&lanes)).expect("nobody is spared yet");
     let (durable, lost) = (pipeline.durable(), fill(&lanes));
     let error = pipeline.force(lost).expect_err("the fence is refused");

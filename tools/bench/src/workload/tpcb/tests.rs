@@ -11,7 +11,12 @@ fn memory() -> Arc<dyn Fs> {
 }
 
 fn open(fs: &Arc<dyn Fs>) -> Db {
-    Options::new().fs(Arc::clone(fs)).memory_limit(32 << 20).segment_bytes(1 << 20).open(DIR).unwrap()
+    Options::new()
+        .lab(|lab| lab.fs = Some(Arc::clone(fs)))
+        .memory_limit(32 << 20)
+        .lab(|lab| lab.segment_bytes = 1 << 20)
+        .open(DIR)
+        .unwrap()
 }
 
 #[test]

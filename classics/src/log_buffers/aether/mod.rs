@@ -1,0 +1,244 @@
+//! The log buffers of "Aether: A Scalable Approach to Logging" (Johnson and others, VLDB 2010), and what they share.
+//!
+//! An insert acquires a region of the ring, fills it, and releases it; regions are acquired and released in one order. The
+//! variants differ in what they do while they hold the insert lock, and in who releases:
+//!
+//! | buffer | paper | acquires | while it holds the lock | releases |
+//! |---|---|---|---|---|
+//! | `mutex` | Algorithm 1 | each record | draws, copies, releases | the inserter |
+//! | `carray` | C, Algorithms 2 and 5 | a group, if the lock is taken | draws, waits for all copies, releases | the last of the group |
+//! | `decoupled` | D, Algorithm 3 | each record | draws | each inserter in its turn |
+//! | `hybrid` | CD, section 5.3 | as `carray` | draws | the last of the group in its turn |
+//! | `delegated` | CDME, Algorithm 4 | as `carray` | draws, joins the release queue | whoever is at the head of the queue |
+//!
+//! What these buffers have in common and where they leave the paper:
+//!
+//! - **No wait for buffer space.** The paper waits for it under the lock (Algorithm 1, line 2), and everybody else behind it.
+//!   Here a session holds credit for its bytes before it appends, so the position that is drawn is always free.
+//! - **Waits are chosen.** The paper spins. With [`WaitMode::Park`] a waiter sleeps after a few pauses, and the insert lock is
+//!   a byte that a newcomer may take ahead of sleepers: a queue lock would hand each record to a thread that must first be
+//!   scheduled. [`WaitMode::Spin`] is the paper's, over its queue lock; it is there for curves on machines with a processor
+//!   for each thread.
+//! - **Stamps** are the positions behind records, so a stamp exceeds everything drawn before the insert began, which is all
+//!   that a dependency can name.
+//! - **No session is held by a stopped one for ever**, but commits are: in each of these buffers a session that is stopped
+//!   in its copy keeps what was drawn after it from being released. That is what `lanes` is for.
+
+mod carray;
+mod consolidation;
+mod decoupled;
+mod delegated;
+mod hybrid;
+mod mutex;
+mod ordered;
+mod queue;
+
+pub use carray::CArray;
+pub use decoupled::Decoupled;
+pub use delegated::Delegated;
+pub use hybrid::Hybrid;
+pub use mutex::Locked;
+
+use foreshore_sync::model::mutant;
+use foreshore_sync::primitive::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use foreshore_sync::{CachePadded, McsLock, Mutex8, ParkTable, WaitMode};
+
+/// What a buffer of this family is built with.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// How threads wait for each other.
+    pub wait: WaitMode,
+    /// Sessions that may append.
+    pub sessions: usize,
+    /// Places of the consolidation array.
+    pub slots: usize,
+    /// Consolidation slots, those in the array included.
+    pub pool: usize,
+    /// Largest record that consolidates, and bytes that a group takes at most.
+    pub group: u64,
+}
+
+/// Who holds the insert lock, or a place in the release queue: a session for itself, or a slot for its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holder {
+    Session(usize),
+    Slot(usize),
+}
+
+/// A part of the ring between its draw and its release.
+#[derive(Clone, Copy, Debug)]
+struct Region {
+    holder: Holder,
+    start: u64,
+    end: u64,
+}
+
+/// A wait that ends when another thread has changed some word, as the options say.
+#[derive(Debug)]
+struct Waits {
+    mode: WaitMode,
+    table: ParkTable,
+}
+
+impl Waits {
+    /// Waits until `ready`. Who makes it true calls [`Waits::wake`] with the same place.
+    fn until<T>(&self, place: &T, ready: impl Fn() -> bool) {
+        // WAIT: park - until `wake`, or with yields until it is ready, as the options say.
+        self.mode.wait_until(&self.table, key(place), ready);
+    }
+
+    fn wake<T>(&self, place: &T) {
+        self.mode.wake(&self.table, key(place));
+    }
+}
+
+/// The address of a place that does not move: the same for all who wait there.
+fn key<T>(place: &T) -> u64 {
+    std::ptr::from_ref(place).addr() as u64
+}
+
+/// The insert lock and what it guards.
+#[derive(Debug)]
+struct Front {
+    waits: Waits,
+    lock: Lock,
+    sessions: usize,
+    guarded: CachePadded<Guarded>,
+}
+
+/// What the insert lock guards: one line, which follows the lock from holder to holder.
+#[derive(Debug)]
+struct Guarded {
+    /// The position behind the last draw.
+    tail: AtomicU64,
+    /// The link of the last node in the release queue.
+    last: AtomicU32,
+}
+
+#[derive(Debug)]
+enum Lock {
+    /// The paper's: fair, each waiter spins on a line of its own.
+    Queue(McsLock),
+    /// For waits that park.
+    Byte(CachePadded<Mutex8>),
+}
+
+impl Front {
+    fn new(first: u64, shape: &Shape) -> Self {
+        let lock = match shape.wait {
+            WaitMode::Spin => Lock::Queue(McsLock::new(shape.sessions + shape.pool, WaitMode::Spin)),
+            WaitMode::Park => Lock::Byte(CachePadded::new(Mutex8::new())),
+        };
+        let waits = Waits { mode: shape.wait, table: ParkTable::new() };
+        let guarded = CachePadded::new(Guarded { tail: AtomicU64::new(first), last: AtomicU32::new(queue::NONE) });
+        Self { waits, lock, sessions: shape.sessions, guarded }
+    }
+
+    #[inline]
+    fn try_lock(&self, holder: Holder) -> bool {
+        match &self.lock {
+            Lock::Queue(lock) => lock.try_lock(self.node(holder)),
+            Lock::Byte(lock) => lock.try_lock(),
+        }
+    }
+
+    #[inline]
+    fn lock(&self, holder: Holder) {
+        // WAIT: park - one draw; in `mutex` and `carray` the copies too.
+        match &self.lock {
+            Lock::Queue(lock) => lock.lock(self.node(holder)),
+            Lock::Byte(lock) => lock.lock(&self.waits.table, self.waits.mode),
+        }
+    }
+
+    /// Ends the holding of `holder`, perhaps by another thread than began it.
+    #[inline]
+    fn unlock(&self, holder: Holder) {
+        match &self.lock {
+            Lock::Queue(lock) => lock.unlock(self.node(holder)),
+            Lock::Byte(lock) => lock.unlock(&self.waits.table),
+        }
+    }
+
+    /// The queue node of a holding. A slot's is its own: the thread that locked for a group appends again while another
+    /// member still holds the lock for it.
+    fn node(&self, holder: Holder) -> usize {
+        match holder {
+            Holder::Session(session) => session,
+            Holder::Slot(slot) => self.sessions + slot,
+        }
+    }
+
+    /// Draws the next `bytes` of the ring for the holder of the lock.
+    #[inline]
+    fn draw(&self, holder: Holder, bytes: u64) -> Region {
+        // ORDERING: Relaxed load, changed under the lock only.
+        let start = self.guarded.tail.load(Ordering::Relaxed);
+        let end = start + bytes;
+        // ORDERING: Release, who reads the bound sees what led to the draw; pairs with `tail`.
+        self.guarded.tail.store(end, Ordering::Release);
+        Region { holder, start, end }
+    }
+
+    fn tail(&self) -> u64 {
+        // ORDERING: Acquire, pairs with `draw`.
+        self.guarded.tail.load(Ordering::Acquire)
+    }
+}
+
+/// The position up to which regions are released. One thread at a time may raise it; each variant says which.
+#[derive(Debug)]
+struct Released(CachePadded<AtomicU64>);
+
+impl Released {
+    fn new(first: u64) -> Self {
+        Self(CachePadded::new(AtomicU64::new(first)))
+    }
+
+    /// Releases what lies between `start`, where the last release ended, and `end`.
+    #[inline]
+    fn raise(&self, start: u64, end: u64) {
+        // ORDERING: Relaxed load, who may raise it has synchronised with who raised it before.
+        debug_assert_eq!(self.0.load(Ordering::Relaxed), start, "regions are released in their order");
+        // ORDERING: publish, all copies below are visible; pairs with `get`.
+        let order = if mutant("released: relaxed") { Ordering::Relaxed } else { Ordering::Release };
+        self.0.store(end, order);
+    }
+
+    #[inline]
+    fn get(&self) -> u64 {
+        // ORDERING: publish, pairs with `raise`.
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// What a session keeps for itself.
+#[derive(Debug)]
+struct Own {
+    /// The state of a cheap random sequence.
+    seed: AtomicU32,
+    /// The slot that it took out of the pool last.
+    slot: AtomicUsize,
+}
+
+impl Own {
+    fn new(session: usize) -> Self {
+        let seed = AtomicU32::new((session as u32).wrapping_mul(0x9e37_79b9) | 1);
+        Self { seed, slot: AtomicUsize::new(session) }
+    }
+
+    /// A number from `0..range`. In models it depends on the session alone, so that a model can choose.
+    fn random(&self, session: usize, range: u32) -> u32 {
+        if cfg!(foreshore_loom) {
+            return session as u32 % range;
+        }
+        // ORDERING: Relaxed, the session's own word.
+        let mut x = self.seed.load(Ordering::Relaxed);
+        x ^= x << 13;
+        x ^= x >> 17;
+        x ^= x << 5;
+        // ORDERING: as above.
+        self.seed.store(x, Ordering::Relaxed);
+        x % range
+    }
+}

@@ -1,0 +1,160 @@
+//! The ring of the byte-address buffers: positions, whole records, draining.
+
+use super::credit::Credits;
+use super::{CArray, Decoupled, Delegated, Faa, Hybrid, Laser, Locked};
+use foreshore_base::{Lsn, Result};
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
+use foreshore_sync::{CachePadded, rmw};
+use foreshore_wal::log_buffer::{Drained, GRAIN, LogBuffer, RecordRing, Sealed, Staging};
+use foreshore_wal::{Record, flags};
+use std::io;
+
+/// A buffer whose LSN of a record is the position behind it. So stamps are dense in bytes, the order of positions is the
+/// order of the log, and "everything up to a position" is a cut.
+pub(super) trait RingBuffer: Send + Sync {
+    /// The ring that records are copied into.
+    fn ring(&self) -> &Ring;
+
+    /// Appends a record that the session in `slot` holds credit for.
+    fn insert(&self, slot: usize, record: &Sealed<'_>) -> Lsn;
+
+    /// The position behind everything drawn.
+    fn tail(&self) -> u64;
+
+    /// A position up to which every record has been copied in; may lie below an earlier one. The leader's.
+    fn published(&self) -> u64;
+}
+
+/// Implements [`LogBuffer`] for buffers over a ring.
+macro_rules! log_buffers {
+    ($($buffer:ty),+ $(,)?) => {
+        $(impl LogBuffer for $buffer {
+            fn admit(&self, _slot: usize, bytes: u64) -> Option<u64> {
+                self.ring().credits.take(bytes).then_some(bytes)
+            }
+
+            fn give_back(&self, _slot: usize, bytes: u64) -> bool {
+                self.ring().credits.give(bytes);
+                true
+            }
+
+            fn append(&self, slot: usize, record: &Record<'_>, dep: Lsn) -> Lsn {
+                append(self, slot, record, dep)
+            }
+
+            fn commit_clock(&self) -> Lsn {
+                // ORDERING: Acquire, pairs with the raise in `append`.
+                Lsn(self.ring().commits.load(Ordering::Acquire))
+            }
+
+            fn raise_commit_clock(&self, _to: Lsn) -> bool {
+                false
+            }
+
+            fn current(&self) -> Lsn {
+                Lsn(self.tail())
+            }
+
+            fn drain(&self, prev: Lsn, staging: &mut Staging) -> Result<Drained> {
+                Ok(drain(self, prev, staging))
+            }
+        })+
+    };
+}
+
+log_buffers!(Locked, CArray, Decoupled, Hybrid, Delegated, Faa, Laser);
+
+#[inline]
+fn append(buffer: &impl RingBuffer, slot: usize, record: &Record<'_>, dep: Lsn) -> Lsn {
+    let lsn = buffer.insert(slot, &Sealed::new(record));
+    // A stamp above the tail cannot be asked for: commit stamps are LSNs of this log, for a commit that needs a later
+    // one appends its record again. The caller that brings the stamp of another log learns it when the record is
+    // published: a panic before that would hold up every session behind it.
+    assert!(lsn > dep, "record {lsn} does not follow {dep}");
+    if record.flags & flags::COMMIT != 0 {
+        rmw::contended(1);
+        // ORDERING: AcqRel, pairs with `commit_clock`. Positions are drawn in an order that carries what came before
+        // each draw, so a value covers all commits below it, those too that have not raised the clock yet.
+        buffer.ring().commits.fetch_max(lsn.0, Ordering::AcqRel);
+    }
+    lsn
+}
+
+fn drain(buffer: &impl RingBuffer, prev: Lsn, staging: &mut Staging) -> Drained {
+    let ring = buffer.ring();
+    let upto = buffer.published().max(ring.drained());
+    // SAFETY: the buffer says that everything below is copied in; what lies below `drained` is not touched again.
+    let to = unsafe { ring.drain(upto, staging) };
+    Drained { cut: prev.max(Lsn(to)), more: to < upto }
+}
+
+/// Plain memory addressed by positions that only grow.
+#[derive(Debug)]
+pub struct Ring {
+    memory: RecordRing,
+    first: u64,
+    /// Everything below has been copied out. Written by the leader only.
+    drained: AtomicU64,
+    /// The greatest stamp of a commit.
+    commits: CachePadded<AtomicU64>,
+    credits: Credits,
+}
+
+impl Ring {
+    /// A ring of `bytes`, a power of two, whose first record gets an LSN greater than `floor`.
+    pub fn new(bytes: usize, floor: Lsn) -> io::Result<Self> {
+        let first = floor.0.next_multiple_of(GRAIN as u64);
+        let (memory, credits) = (RecordRing::new(bytes)?, Credits::new(bytes as u64));
+        let commits = CachePadded::new(AtomicU64::new(floor.0));
+        Ok(Self { memory, first, drained: AtomicU64::new(first), commits, credits })
+    }
+
+    /// Bytes of the ring.
+    pub(super) fn bytes(&self) -> u64 {
+        self.memory.bytes()
+    }
+
+    /// The position of the first record.
+    pub(super) fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// The position up to which everything has been copied out.
+    pub(super) fn drained(&self) -> u64 {
+        // ORDERING: Relaxed, only the leader writes it, and leaders hand over through their lock.
+        self.drained.load(Ordering::Relaxed)
+    }
+
+    /// Writes the record at `start` and returns its LSN.
+    ///
+    /// # Safety
+    /// The caller alone has drawn `[start, start + record.size())` and holds credit for it.
+    #[inline]
+    pub(super) unsafe fn fill(&self, start: u64, record: &Sealed<'_>) -> Lsn {
+        let lsn = Lsn(start + record.size() as u64);
+        debug_assert!(start >= self.first, "a record at {start} in a ring that begins at {}", self.first);
+        // SAFETY: inside the caller's range. Credit says that the ring's previous contents there were drained: the
+        // bytes drawn so far never exceed the credit taken so far, and the taker of each credit happened before
+        // the draw of the position that used it.
+        unsafe { self.memory.put(start, record, lsn) };
+        lsn
+    }
+
+    /// Copies whole records of `[drained, upto)` into `staging`, gives their credit back and returns the position after the
+    /// last one.
+    ///
+    /// # Safety
+    /// Every record below `upto` is published to the caller, who alone drains.
+    unsafe fn drain(&self, upto: u64, staging: &mut Staging) -> u64 {
+        let from = self.drained();
+        // SAFETY: published, and not overwritten before the credit is given back below.
+        let to = unsafe { self.memory.drain(from, upto, staging) };
+        assert!(to > from || from == upto || staging.data_len() > 0, "a record larger than a group");
+        if to > from {
+            // ORDERING: Relaxed, as in `drained`.
+            self.drained.store(to, Ordering::Relaxed);
+            self.credits.give(to - from);
+        }
+        to
+    }
+}

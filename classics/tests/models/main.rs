@@ -1,0 +1,23 @@
+//! Models of the log buffers, and of their protocols among many threads. Nothing in ordinary builds.
+
+#[cfg(any(foreshore_loom, foreshore_shuttle))]
+mod regions;
+
+#[cfg(foreshore_loom)]
+mod loom_carray;
+#[cfg(foreshore_loom)]
+mod loom_decoupled;
+#[cfg(foreshore_loom)]
+mod loom_delegated;
+#[cfg(foreshore_loom)]
+mod loom_faa;
+#[cfg(foreshore_loom)]
+mod loom_hybrid;
+#[cfg(foreshore_loom)]
+mod loom_laser;
+#[cfg(foreshore_loom)]
+mod loom_mutex;
+#[cfg(foreshore_shuttle)]
+mod shuttle_decoupled;
+#[cfg(foreshore_shuttle)]
+mod shuttle_laser;

@@ -1,0 +1,203 @@
+//! Changing one row under the latch of its leaf: lock, undo, edit, log.
+
+use crate::before::{before, before_lock};
+use crate::format::{GHOST, RowHeader};
+use crate::node;
+use crate::record::{Delta, Logged, RowInsert, RowLock, RowWrite, TreeKind};
+use crate::split::structure_cost;
+use crate::tree::Tree;
+use foreshore_base::{Result, Xid};
+use foreshore_buffer::format::UNDOABLE;
+use foreshore_buffer::{Change, ExclusiveGuard};
+use foreshore_lock::Target;
+use foreshore_sync::model::mutant;
+use foreshore_txn::{Before, Txn, UndoPtr, Undoable};
+use foreshore_wal::Dep;
+
+/// What a row that exists gets.
+#[derive(Clone, Copy)]
+pub(crate) enum New<'a> {
+    Value(&'a [u8]),
+    /// It is deleted.
+    Ghost,
+}
+
+/// A row that may be changed, and what came before.
+#[derive(Clone, Copy)]
+pub(crate) struct Found {
+    pub(crate) at: usize,
+    pub(crate) header: RowHeader,
+    /// The transaction has the row already.
+    pub(crate) mine: bool,
+}
+
+impl Tree {
+    /// Inserts a row in front of entry `at` of a leaf that has the room. False if others have its place shared.
+    pub(crate) fn insert_row(
+        &self,
+        txn: &mut Txn,
+        xid: Xid,
+        leaf: &mut ExclusiveGuard<'_>,
+        at: usize,
+        (key, value): (&[u8], &[u8]),
+    ) -> Result<bool> {
+        if txn.shared_by_other(Target::row(self.table, key)) && !mutant("sabotage: an insert asks no reader") {
+            return Ok(false);
+        }
+        let header = RowHeader { xid, flags: 0, undo: 0 };
+        node::insert_leaf(leaf, at, header, key, value).map_err(|why| self.corrupted(leaf.pid(), why))?;
+        let mut bytes = txn.take_buffer();
+        let logged = RowInsert { root: self.root, owner: header.owner(), key, value }.logged(&mut bytes);
+        self.log_row(txn, leaf, at, &logged, None)?;
+        txn.return_buffer(bytes);
+        Ok(true)
+    }
+
+    /// Takes a row and gives it another value, or makes it a ghost. False if others have it shared.
+    pub(crate) fn write_row(
+        &self,
+        txn: &mut Txn,
+        xid: Xid,
+        leaf: &mut ExclusiveGuard<'_>,
+        key: &[u8],
+        found: Found,
+        (old, new): (&[u8], New<'_>),
+    ) -> Result<bool> {
+        let pid = leaf.pid();
+        let damage = |why| self.corrupted(pid, why);
+        let (before_header, lock) = before_lock(txn, found.mine, found.header);
+        let row = self.parse(pid, leaf)?.row(found.at).map_err(damage)?;
+        let (delta, flags) = match new {
+            New::Value(new) => (Delta::between(row.value, new), 0),
+            New::Ghost => (Delta { prefix: row.value.len(), old: &[], new: &[] }, GHOST),
+        };
+        let header = RowHeader { xid, flags, undo: 0 };
+        let (old_owner, owner) = (before_header.owner(), header.owner());
+        let mut bytes = txn.take_buffer();
+        let logged = RowWrite { root: self.root, old_owner, owner, key, delta }.logged(&mut bytes);
+        // What is left of the page's own bytes here are places: the page changes from here on.
+        let (prefix, cut, len) = (delta.prefix, delta.old.len(), delta.new.len());
+        let middle = if let New::Value(new) = new { &new[prefix..prefix + len] } else { &[] };
+        let is_taken = found.mine || self.take_header(txn, xid, leaf, key, found)?;
+        if is_taken {
+            // Before the undo entry, so that none is left without its change where a damaged page refuses it.
+            node::splice_value(leaf, found.at, header, (prefix, cut, middle)).map_err(damage)?;
+            let at = RowWrite::old_middle(key);
+            let before = Before { lock, ..before(before_header, old, prefix..prefix + cut, at) };
+            self.log_row(txn, leaf, found.at, &logged, Some(before))?;
+            if flags == GHOST {
+                self.note_ghost(pid, key);
+            }
+        }
+        txn.return_buffer(bytes);
+        Ok(is_taken)
+    }
+
+    /// Takes a row that is not changed. False if others have it shared.
+    pub(crate) fn lock_alone(
+        &self,
+        txn: &mut Txn,
+        xid: Xid,
+        leaf: &mut ExclusiveGuard<'_>,
+        key: &[u8],
+        found: Found,
+        value: &[u8],
+    ) -> Result<bool> {
+        let is_taken = self.take_header(txn, xid, leaf, key, found)?;
+        if is_taken {
+            self.enter_lock(txn, xid, leaf, key, found, value)?;
+        }
+        Ok(is_taken)
+    }
+
+    /// Stores the xid in the header of a row that nobody holds. If others have the row shared the old header comes back, and
+    /// the answer is no.
+    fn take_header(
+        &self,
+        txn: &mut Txn,
+        xid: Xid,
+        leaf: &mut ExclusiveGuard<'_>,
+        key: &[u8],
+        found: Found,
+    ) -> Result<bool> {
+        let pid = leaf.pid();
+        assert_ne!(found.header.xid, xid, "a transaction takes a row of {pid} that is its own");
+        let mut put = |header| node::set_header(leaf, found.at, header).map_err(|why| self.corrupted(pid, why));
+        put(RowHeader { xid, ..found.header })?;
+        if txn.shared_by_other(Target::row(self.table, key)) {
+            put(found.header)?;
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// Keeps the lock of a row that is not changed. Not logged: a crash ends it.
+    fn enter_lock(
+        &self,
+        txn: &mut Txn,
+        xid: Xid,
+        leaf: &mut ExclusiveGuard<'_>,
+        key: &[u8],
+        found: Found,
+        value: &[u8],
+    ) -> Result<()> {
+        let mut body = txn.take_buffer();
+        RowLock { root: self.root, old_owner: found.header.owner(), key }.encode(&mut body);
+        // The value too, though it is as it was: who reads an older version takes it from here when the entries of younger ones
+        // have gone.
+        let before = Some(before(found.header, value, 0..0, 0));
+        let change = Undoable { kind: TreeKind::RowLock as u8, table: self.table, body: &body, before, structure: 0 };
+        let (pid, undo) = (leaf.pid(), txn.push_undo(&change));
+        txn.return_buffer(body);
+        assert_ne!(undo, UndoPtr::NULL, "a row of {pid} is locked and has no undo entry");
+        node::set_header(leaf, found.at, RowHeader { xid, flags: found.header.flags, undo: undo.bits() })
+            .map_err(|why| self.corrupted(pid, why))?;
+        leaf.mark_dirty();
+        Ok(())
+    }
+
+    /// Enters the undo of a change of entry `at` that was just made, logs it, and leaves the undo pointer in the header.
+    fn log_row(
+        &self,
+        txn: &mut Txn,
+        leaf: &mut ExclusiveGuard<'_>,
+        at: usize,
+        logged: &Logged<'_>,
+        before: Option<Before<'_>>,
+    ) -> Result<()> {
+        let pid = leaf.pid();
+        let undo = Undoable {
+            kind: logged.undo_kind as u8,
+            table: self.table,
+            body: logged.undo,
+            before,
+            structure: structure_cost(logged.grows),
+        };
+        let undo = txn.push_undo(&undo);
+        assert_ne!(undo, UndoPtr::NULL, "a row of {pid} is written and has no undo entry");
+        let body = [logged.body];
+        let change = Change { kind: logged.kind as u8, flags: UNDOABLE, init_mask: 0, table: self.table, body: &body };
+        txn.log_change(&change, Dep::none(), &mut [leaf]);
+        node::set_undo(leaf, at, undo.bits()).map_err(|why| self.corrupted(pid, why))
+    }
+
+    /// Leaves an undo pointer in the header of a row that was just written.
+    pub(crate) fn point_to_undo(&self, leaf: &mut ExclusiveGuard<'_>, key: &[u8], undo: UndoPtr) -> Result<()> {
+        self.edit_header(leaf, key, |header| RowHeader { undo: undo.bits(), ..header })
+    }
+
+    /// Changes the header of a row that is there.
+    pub(crate) fn edit_header(
+        &self,
+        leaf: &mut ExclusiveGuard<'_>,
+        key: &[u8],
+        edit: impl FnOnce(RowHeader) -> RowHeader,
+    ) -> Result<()> {
+        let pid = leaf.pid();
+        let damage = |why| self.corrupted(pid, why);
+        let node = self.parse(pid, leaf)?;
+        let at = node.search(key).map_err(damage)?.map_err(|_| damage("a row that was written or locked is gone"))?;
+        let header = edit(node.row(at).map_err(damage)?.header);
+        node::set_header(leaf, at, header).map_err(damage)
+    }
+}

@@ -1,0 +1,60 @@
+//! What only the lab, the simulator and tests choose.
+
+use foreshore_buffer::ReplacementKind;
+use foreshore_io::Fs;
+use foreshore_space::Growth;
+use foreshore_txn::{MakeStatusTable, PrecommitRelease};
+use foreshore_wal::{GroupSource, log_buffer::MakeLogBuffer};
+use std::sync::Arc;
+
+/// Parts that are plugged in beside the engine's own, and sizes and switches that a user cannot judge. No promise of
+/// stability.
+#[derive(Clone, Debug)]
+pub struct LabOptions {
+    /// The file system; `None`: the operating system's.
+    pub fs: Option<Arc<dyn Fs>>,
+    /// Bytes of a log segment: a power of two from 64 KiB to 1 GiB.
+    pub segment_bytes: u64,
+    /// What makes the log buffer; `None`: the engine's own.
+    pub log_buffer: Option<Arc<dyn MakeLogBuffer>>,
+    /// What decides when a group of commits is written, in the place of [`Options::group`](crate::Options::group).
+    pub group: Option<GroupSource>,
+    /// The replacement policy of the buffer pool.
+    pub replacement: ReplacementKind,
+    /// Commits hold locks until they are durable, but for what the function releases at pre-commit.
+    pub hold_until_durable: Option<PrecommitRelease>,
+    /// A table that is asked beside the status window whether a transaction has committed.
+    pub status: Option<Arc<dyn MakeStatusTable>>,
+    /// Intents on tables are entered in words of the session. Without it all go to the lock table.
+    pub fast_intents: bool,
+    /// How the data file grows.
+    pub growth: Growth,
+    /// Bytes of memory for undo, from 64 KiB to a quarter of the memory limit; `None`: an eighth of that.
+    pub undo_limit: Option<u64>,
+    /// Profiling is on from the start: see [`Db::set_profiling`](crate::Db::set_profiling).
+    pub profile: bool,
+    /// Threads do the background work. Without them the owner calls [`Db::step`](crate::Db::step).
+    pub background: bool,
+    /// Seed of the order in which [`Db::step`](crate::Db::step) takes up background work.
+    pub step_seed: u64,
+}
+
+impl Default for LabOptions {
+    fn default() -> Self {
+        Self {
+            fs: None,
+            segment_bytes: 16 << 20,
+            log_buffer: None,
+            group: None,
+            replacement: ReplacementKind::default(),
+            hold_until_durable: None,
+            status: None,
+            fast_intents: true,
+            growth: Growth::AHEAD,
+            undo_limit: None,
+            profile: false,
+            background: true,
+            step_seed: 1,
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! A database in memory: closed and opened again by the same options, it is there; other options know nothing of it.
+
+use crate::support::NUMBERS;
+use foreshore::Options;
+use std::time::Duration;
+
+#[test]
+fn a_database_in_memory_lives_as_long_as_its_options() {
+    let options = Options::in_memory().memory_limit(8 << 20);
+    let db = options.open("bank").unwrap();
+    db.run(|tx| tx.open(NUMBERS)?.insert(&1, &10)).unwrap();
+    db.close(Duration::from_secs(10)).unwrap();
+
+    let again = options.clone().open("bank").unwrap();
+    assert_eq!(again.run(|tx| tx.open(NUMBERS)?.get(&1)).unwrap(), Some(10));
+    let other = Options::in_memory().memory_limit(8 << 20).open("bank").unwrap();
+    assert_eq!(other.run(|tx| tx.open(NUMBERS)?.get(&1)).unwrap(), None);
+    assert!(!std::path::Path::new("bank").exists(), "nothing is written to the disk");
+}

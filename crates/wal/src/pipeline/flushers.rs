@@ -1,0 +1,71 @@
+//! The states of the flushers: busy, at rest, or asleep until a time is over.
+
+use foreshore_sync::Signal;
+use foreshore_sync::model::mutant;
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering, fence};
+
+/// The signals of the flushers, of which there are as many as groups in flight: each writes what it seals.
+#[derive(Debug)]
+pub(super) struct Flushers {
+    signals: Box<[Signal]>,
+    /// Bit `i`: flusher `i` is about to sleep, sleeps, or has been signalled since. Set by it alone after it has looked for
+    /// work, followed by a fence and another look; cleared by it alone when it begins to look.
+    idle: AtomicU64,
+    /// Bit `i`: flusher `i` looks again by itself when a time is over. Set by it alone before it sleeps; cleared by it
+    /// alone when it begins to look.
+    timing: AtomicU64,
+}
+
+impl Flushers {
+    pub(super) fn new(count: usize) -> Self {
+        assert!((1..=64).contains(&count), "a bit for each flusher");
+        let signals = (0..count).map(|_| Signal::new()).collect();
+        Self { signals, idle: AtomicU64::new(u64::MAX >> (64 - count)), timing: AtomicU64::new(0) }
+    }
+
+    pub(super) fn signal(&self, flusher: usize) -> &Signal {
+        &self.signals[flusher]
+    }
+
+    /// Wakes one that sleeps, if there is one. Behind a `SeqCst` fence: one that does not sleep yet looks once more.
+    pub(super) fn ring(&self) {
+        // ORDERING: Relaxed, ordered by the caller's fence and the one in `rest`.
+        let idle = self.idle.load(Ordering::Relaxed);
+        if let Some(signal) = self.signals.get(idle.trailing_zeros() as usize) {
+            signal.notify();
+        }
+    }
+
+    /// Wakes all.
+    pub(super) fn ring_all(&self) {
+        self.signals.iter().for_each(Signal::notify);
+    }
+
+    /// Whether one looks again when a time is over. Behind a `SeqCst` fence: one that looks already sees what came before.
+    pub(super) fn is_timing(&self) -> bool {
+        // ORDERING: Relaxed, ordered by the caller's fence and the one in `flush`.
+        self.timing.load(Ordering::Relaxed) != 0
+    }
+
+    pub(super) fn set_timer(&self, flusher: usize) {
+        // ORDERING: Relaxed, ordered by the fence in `rest`; a bit read too late costs a signal in vain.
+        self.timing.fetch_or(1 << flusher, Ordering::Relaxed);
+    }
+
+    pub(super) fn begin_work(&self, flusher: usize) {
+        if mutant("pipeline: a flusher keeps its timer bit") {
+            // ORDERING: Relaxed, of the mutant.
+            self.idle.fetch_and(!(1 << flusher), Ordering::Relaxed);
+            return;
+        }
+        // ORDERING: Relaxed on both, a bit read too late costs a signal in vain; the flusher's fence comes next.
+        self.idle.fetch_and(!(1 << flusher), Ordering::Relaxed);
+        self.timing.fetch_and(!(1 << flusher), Ordering::Relaxed);
+    }
+
+    pub(super) fn rest(&self, flusher: usize) {
+        // ORDERING: store, fence, look: the bit, then the flusher looks for work again; pairs with the fence before a signal.
+        self.idle.fetch_or(1 << flusher, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+}

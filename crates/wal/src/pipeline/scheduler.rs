@@ -1,0 +1,245 @@
+//! The scheduler of groups: the state behind [`Observation`], and what threads without the lead may know of it.
+//!
+//! The holder of the lead decides: its part, [`Schedule`], is plain data behind the lead. Other threads only ask whether it is
+//! worth trying to lead, from hints: one that misreads them leads a little early or late, or in vain.
+
+use crate::group_commit::{
+    BeforePark, Decision, Group, GroupBounds, GroupPolicy, GroupSource, LateYields, Observation, yields_before_park,
+};
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
+use foreshore_sync::primitive::{MODEL, thread};
+use foreshore_sync::{CachePadded, Clock, Nanos, SystemClock, available_parallelism};
+use std::time::Duration;
+
+/// The policy of a log.
+#[derive(Debug)]
+pub(super) enum Policy {
+    /// The engine's own, called statically.
+    Own(Group),
+    Plugged(Box<dyn GroupPolicy>),
+}
+
+/// The leader's part.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    pub(super) policy: Policy,
+    pub(super) sealed_at: Nanos,
+    /// When a leader first looked for the next group.
+    pub(super) opened_at: Option<Nanos>,
+    /// The last cut did not take everything.
+    pub(super) left_behind: bool,
+    /// Mean latency of a flush, as last observed.
+    pub(super) flush_latency: Duration,
+    /// From when on a group may be sealed beside one in flight: half a flush after the last seal.
+    pub(super) beside_from: Nanos,
+    /// From when on leaders yield again.
+    pub(super) yields_from: Nanos,
+    /// Bytes of the records of all groups, and of those up to the last one that raised the cut.
+    pub(super) sealed_bytes: u64,
+    pub(super) covered_bytes: u64,
+}
+
+impl Schedule {
+    /// The policy is the engine's own `group` if none is plugged in.
+    pub(super) fn new(group: Group, source: Option<&GroupSource>) -> Self {
+        let own = || Policy::Own(if cfg!(foreshore_loom) { Group::Greedy } else { group });
+        Self {
+            policy: source.map_or_else(own, |source| Policy::Plugged(source.policy())),
+            sealed_at: Nanos::ZERO,
+            opened_at: None,
+            left_behind: false,
+            flush_latency: Duration::ZERO,
+            beside_from: Nanos::ZERO,
+            yields_from: Nanos::ZERO,
+            sealed_bytes: 0,
+            covered_bytes: 0,
+        }
+    }
+
+    /// Whether the policy waits for the device alone.
+    pub(super) fn is_greedy(&self) -> bool {
+        matches!(self.policy, Policy::Own(Group::Greedy))
+    }
+
+    /// Whether decisions rest on the bytes that wait.
+    pub(super) fn counts_bytes(&self) -> bool {
+        matches!(self.policy, Policy::Own(Group::Window(_)))
+    }
+
+    /// Returns what to do about the next group.
+    pub(super) fn decide(&mut self, seen: &Observation) -> Decision {
+        match &mut self.policy {
+            Policy::Own(group) => group.decide(seen),
+            Policy::Plugged(_) if self.left_behind => Decision::Seal,
+            Policy::Plugged(policy) => policy.decide(seen),
+        }
+    }
+
+    /// Notes a sealed group. Returns the bytes that its completion acknowledges: a group that does not raise the cut acknowledges
+    /// nothing, and is counted with the next one that does.
+    pub(super) fn note_seal(&mut self, now: Nanos, bytes: usize, raises: bool, more: bool) -> u64 {
+        self.sealed_at = now;
+        self.opened_at = None;
+        self.left_behind = more;
+        self.beside_from = if more { Nanos::ZERO } else { now + self.flush_latency / 2 };
+        self.sealed_bytes += bytes as u64;
+        let Self { sealed_bytes, covered_bytes, .. } = *self;
+        assert!(
+            covered_bytes <= sealed_bytes,
+            "groups that were acknowledged have {covered_bytes} of {sealed_bytes} bytes"
+        );
+        let acknowledged = sealed_bytes - covered_bytes;
+        if !raises {
+            return 0;
+        }
+        self.covered_bytes = self.sealed_bytes;
+        acknowledged
+    }
+}
+
+/// Commits and bytes that wait, counted for the bounds of a plugged-in policy. All hints: a misread one moves a group a little.
+#[derive(Debug)]
+struct Arrivals {
+    bounds: GroupBounds,
+    /// Commits that came, and how many of them before the last cut.
+    came: AtomicU64,
+    came_before: AtomicU64,
+    sealed_bytes: AtomicU64,
+}
+
+/// The part that all threads may see.
+#[derive(Debug)]
+pub(super) struct Scheduler {
+    clock: SystemClock,
+    /// Present if a policy is plugged in.
+    arrivals: Option<Arrivals>,
+    /// From when on a group may be sealed beside one in flight, as the schedule has it.
+    beside_from: AtomicU64,
+    /// From when on threads that would park yield again.
+    yields_from: AtomicU64,
+    /// Yields before a park.
+    yields: CachePadded<AtomicU64>,
+}
+
+impl Scheduler {
+    pub(super) fn new(schedule: &Schedule) -> Self {
+        let zero = || AtomicU64::new(0);
+        let arrivals = match &schedule.policy {
+            Policy::Own(_) => None,
+            Policy::Plugged(policy) => Some(policy.bounds()),
+        };
+        Self {
+            clock: SystemClock::new(),
+            arrivals: arrivals.map(|bounds| Arrivals {
+                bounds,
+                came: zero(),
+                came_before: zero(),
+                sealed_bytes: zero(),
+            }),
+            beside_from: zero(),
+            yields_from: zero(),
+            yields: CachePadded::new(zero()),
+        }
+    }
+
+    pub(super) fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    /// Whether a policy is plugged in: it waits by its own rule also where a thread has stopped.
+    pub(super) fn is_plugged(&self) -> bool {
+        self.arrivals.is_some()
+    }
+
+    /// Counts a commit that waits for what is not sealed.
+    pub(super) fn arrive(&self) {
+        if let Some(arrivals) = &self.arrivals {
+            // ORDERING: Relaxed, a hint.
+            arrivals.came.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Commits so far. Read before a cut: a later one may be in this group or the next.
+    pub(super) fn came(&self) -> u64 {
+        // ORDERING: Relaxed, a hint.
+        self.arrivals.as_ref().map_or(0, |arrivals| arrivals.came.load(Ordering::Relaxed))
+    }
+
+    /// Whether the group has reached the bounds of a plugged-in policy. The sum of what was `appended` is asked for only if they
+    /// name bytes.
+    pub(super) fn is_full(&self, appended: impl FnOnce() -> u64) -> bool {
+        let Some(arrivals) = &self.arrivals else { return false };
+        // ORDERING: Relaxed for all of these, hints.
+        let came = || self.came().saturating_sub(arrivals.came_before.load(Ordering::Relaxed));
+        let sealed = || arrivals.sealed_bytes.load(Ordering::Relaxed);
+        arrivals.bounds.commits.is_some_and(|most| came() >= most)
+            || arrivals.bounds.bytes.is_some_and(|most| appended().saturating_sub(sealed()) >= most)
+    }
+
+    /// Notes a sealed group before whose cut `came` commits had come. Under the lead.
+    pub(super) fn note_seal(&self, schedule: &Schedule, came: u64) {
+        // ORDERING: Relaxed for all of these, hints.
+        self.beside_from.store(schedule.beside_from.0, Ordering::Relaxed);
+        if let Some(arrivals) = &self.arrivals {
+            arrivals.came_before.store(came, Ordering::Relaxed);
+            arrivals.sealed_bytes.store(schedule.sealed_bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a leader might seal a group beside `in_flight` others now.
+    pub(super) fn allows(&self, in_flight: u64) -> bool {
+        // ORDERING: Relaxed, a hint. Under loom any time may have passed.
+        in_flight == 0
+            || self.is_plugged()
+            || cfg!(foreshore_loom)
+            || self.now().0 >= self.beside_from.load(Ordering::Relaxed)
+    }
+
+    /// Lends the processor of a leader to other threads once, which began to look at `began`.
+    pub(super) fn yield_leader(&self, schedule: &mut Schedule, began: Nanos) {
+        // WAIT: window - one yield; late ones are followed by none for a time.
+        thread::yield_now();
+        let now = self.now();
+        schedule.yields_from = schedule.yields_from.max(now + LateYields::LEADER.pause_after(now.since(began)));
+    }
+
+    /// Yields instead of parking at once, where that is likely to end the wait, and says whether it has. `yields` counts those of
+    /// this wait.
+    pub(super) fn yield_before_park(
+        &self,
+        (yields, max_yields): (&mut u32, u32),
+        sessions: usize,
+        flush_latency: impl FnOnce() -> Duration,
+    ) -> bool {
+        // A model has no processor to lend.
+        if MODEL || *yields >= max_yields {
+            return false;
+        }
+        let (began, processors) = (self.now(), available_parallelism());
+        // ORDERING: Relaxed, a hint.
+        let may_yield = began.0 >= self.yields_from.load(Ordering::Relaxed);
+        if !yields_before_park(&BeforePark { yields: *yields, max_yields, sessions, processors, may_yield }) {
+            return false;
+        }
+        *yields += 1;
+        // ORDERING: Relaxed, a counter.
+        self.yields.fetch_add(1, Ordering::Relaxed);
+        // WAIT: window - one yield; late ones are followed by none for a time.
+        thread::yield_now();
+        let now = self.now();
+        let took = now.since(began);
+        // The latency is asked for after long yields only: it is behind a lock.
+        if !LateYields::of_waiter(Duration::ZERO).pause_after(took).is_zero() {
+            let pause = LateYields::of_waiter(flush_latency()).pause_after(took);
+            // ORDERING: Relaxed, a hint.
+            self.yields_from.store((now + pause).0, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Times that a thread has yielded instead of parking at once.
+    pub(super) fn yields(&self) -> u64 {
+        // ORDERING: Relaxed, a counter.
+        self.yields.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,220 @@
+//! Where the time of a commit goes: the five waits of Laser, section 5, for any buffer.
+//!
+//! Each group leaves its times behind. A thread that has waited for an LSN finds the group that covered it, and splits its own
+//! wait at the group's times; so the parts add up to the whole.
+
+use super::Pipeline;
+use super::leader::Leader;
+use foreshore_base::{GroupNo, Lsn};
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
+use foreshore_sync::{LockRank, Mutex, Nanos};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Groups remembered. A thread that wakes later than this many groups after its own is not counted.
+const GROUPS: usize = 4096;
+
+/// What waits for durability were spent on: sums over `count` of them, counted if
+/// [`LogOptions::measure_waits`](crate::LogOptions::measure_waits) says so.
+///
+/// A wait that is counted is one for a record that was not durable yet: of a thread, from its call to its return, or of a
+/// commit that the flusher was asked for, from then until the log knew that it is durable. A thread that waits for a commit
+/// that the flusher was asked for counts twice. Of these, `b` to `e` are the parts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// How many waits `b` to `e` are sums of.
+    pub count: u64,
+    /// Sessions: until the record was in the buffer. Waits for room, for log space, for earlier commits of the session,
+    /// and for a position in the buffers where one waits for that; with the copy, which cannot be told from the last.
+    pub a: Duration,
+    /// Until a group was sealed that covers the record.
+    pub b: Duration,
+    /// Until the write of that group began.
+    pub c: Duration,
+    /// Until that write ended.
+    pub d: Duration,
+    /// Until the wait ended: groups before it were still on their way, and a thread had to wake up.
+    pub e: Duration,
+}
+
+impl Waits {
+    /// The five means, `a` too by the number of waits; `None` if there were none.
+    #[must_use]
+    pub fn means(&self) -> Option<[Duration; 5]> {
+        let mean = |sum: Duration| Duration::from_nanos(Nanos::from(sum).0 / self.count);
+        (self.count > 0).then(|| [self.a, self.b, self.c, self.d, self.e].map(mean))
+    }
+
+    /// What came since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            count: self.count - earlier.count,
+            a: self.a.saturating_sub(earlier.a),
+            b: self.b.saturating_sub(earlier.b),
+            c: self.c.saturating_sub(earlier.c),
+            d: self.d.saturating_sub(earlier.d),
+            e: self.e.saturating_sub(earlier.e),
+        }
+    }
+}
+
+/// The times of a group.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GroupTimes {
+    pub(super) number: GroupNo,
+    pub(super) cut: Lsn,
+    pub(super) sealed: Nanos,
+    pub(super) began: Nanos,
+    pub(super) ended: Nanos,
+}
+
+/// The last groups, by number, and those forgotten.
+#[derive(Debug, Default)]
+struct History {
+    groups: VecDeque<GroupTimes>,
+    /// The greatest cut of a forgotten group.
+    forgotten: Lsn,
+}
+
+/// What is measured.
+#[derive(Debug)]
+pub(super) struct WaitTimes {
+    history: Mutex<History>,
+    count: AtomicU64,
+    /// `b` to `e` in nanoseconds.
+    sums: [AtomicU64; 4],
+}
+
+impl WaitTimes {
+    pub(super) fn new() -> Self {
+        let history = Mutex::new(LockRank::Leaf, History::default());
+        Self { history, count: AtomicU64::new(0), sums: [const { 0 }; 4].map(AtomicU64::new) }
+    }
+
+    /// Notes a group that was written. Before any thread learns that it is durable.
+    pub(super) fn note(&self, group: GroupTimes) {
+        let mut history = self.history.lock();
+        // Groups in flight end in any order.
+        let at = history.groups.partition_point(|other| other.number < group.number);
+        let next = history.groups.get(at).map(|next| (next.number, next.cut));
+        let is_before = next.is_none_or(|(number, cut)| group.number < number && group.cut <= cut);
+        assert!(is_before, "{group:?} is noted before {next:?}");
+        history.groups.insert(at, group);
+        if history.groups.len() > GROUPS {
+            let oldest = history.groups.pop_front().expect("more than none");
+            history.forgotten = oldest.cut;
+        }
+    }
+
+    /// Counts a wait for `lsn`, now durable, that was asked for at `asked` and ended at `end`; `None`: when it became durable.
+    pub(super) fn count(&self, lsn: Lsn, asked: Nanos, end: Option<Nanos>) {
+        let (group, durable) = {
+            let history = self.history.lock();
+            let at = history.groups.partition_point(|group| group.cut < lsn);
+            let Some(&group) = history.groups.get(at).filter(|_| lsn > history.forgotten) else { return };
+            // Groups become durable in their order: with the last of those up to here that were in flight together.
+            let before = history.groups.range(at.saturating_sub(crate::options::MAX_IN_FLIGHT)..=at);
+            (group, before.map(|group| group.ended).max().expect("the group itself"))
+        };
+        let mut at = asked;
+        let ends = [group.sealed, group.began, group.ended, end.unwrap_or(durable)];
+        for (sum, end) in self.sums.iter().zip(ends) {
+            let end = end.max(at);
+            // ORDERING: Relaxed, counters.
+            sum.fetch_add(end.0 - at.0, Ordering::Relaxed);
+            at = end;
+        }
+        // ORDERING: Relaxed, a counter.
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The sums so far, with what sessions have counted for `a`.
+    pub(super) fn sums(&self, a: u64) -> Waits {
+        // ORDERING: Relaxed, counters.
+        let [b, c, d, e] = self.sums.each_ref().map(|sum| Duration::from_nanos(sum.load(Ordering::Relaxed)));
+        // ORDERING: as above.
+        Waits { count: self.count.load(Ordering::Relaxed), a: Duration::from_nanos(a), b, c, d, e }
+    }
+}
+
+impl<L: Leader> Pipeline<L> {
+    /// Measures what waits are spent on if `on`.
+    #[must_use]
+    pub fn measuring(self, on: bool) -> Self {
+        Self { waits: on.then(WaitTimes::new), ..self }
+    }
+
+    /// The time, if waits are measured.
+    pub fn measured_from(&self) -> Option<Nanos> {
+        self.waits.is_some().then(|| self.scheduler.now())
+    }
+
+    /// The time since `from`, for a measurement.
+    pub fn nanos_since(&self, from: Nanos) -> u64 {
+        self.scheduler.now().0.saturating_sub(from.0)
+    }
+
+    /// Counts a wait for `lsn`, which is durable, that began at `asked` and `ends` now, or when it became durable.
+    pub fn count_wait(&self, lsn: Lsn, asked: Option<Nanos>, ends_now: bool) {
+        if let (Some(waits), Some(asked)) = (&self.waits, asked) {
+            waits.count(lsn, asked, ends_now.then(|| self.scheduler.now()));
+        }
+    }
+
+    /// What waits were spent on.
+    pub fn waits(&self) -> Waits {
+        self.waits.as_ref().map_or_else(Waits::default, |waits| waits.sums(self.demand.slots().waited()))
+    }
+}
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests {
+    use super::*;
+
+    fn group(number: u64, cut: u64, times: [u64; 3]) -> GroupTimes {
+        let [sealed, began, ended] = times.map(Nanos);
+        GroupTimes { number: GroupNo(number), cut: Lsn(cut), sealed, began, ended }
+    }
+
+    fn parts(waits: &WaitTimes) -> (u64, [u64; 4]) {
+        let Waits { count, b, c, d, e, .. } = waits.sums(0);
+        (count, [b, c, d, e].map(|part| Nanos::from(part).0))
+    }
+
+    #[test]
+    fn a_wait_is_split_at_the_times_of_its_group() {
+        let waits = WaitTimes::new();
+        waits.note(group(1, 10, [100, 120, 200]));
+        waits.count(Lsn(7), Nanos(90), Some(Nanos(250)));
+        assert_eq!(parts(&waits), (1, [10, 20, 80, 50]));
+        // Asked for while it was written: the time before is not this one's.
+        waits.count(Lsn(10), Nanos(150), Some(Nanos(210)));
+        assert_eq!(parts(&waits), (2, [10, 20, 130, 60]));
+        // Beyond what was written nothing is known.
+        waits.count(Lsn(11), Nanos(150), Some(Nanos(210)));
+        assert_eq!(parts(&waits).0, 2);
+    }
+
+    #[test]
+    fn a_group_behind_a_slower_one_is_durable_with_it() {
+        let waits = WaitTimes::new();
+        waits.note(group(2, 20, [110, 110, 150]));
+        waits.note(group(1, 10, [100, 100, 200]));
+        waits.count(Lsn(15), Nanos(105), None);
+        assert_eq!(parts(&waits), (1, [5, 0, 40, 50]));
+        assert_eq!(waits.sums(8).means().unwrap().map(|mean| Nanos::from(mean).0), [8, 5, 0, 40, 50]);
+    }
+
+    #[test]
+    fn what_is_forgotten_is_not_counted() {
+        let waits = WaitTimes::new();
+        for number in 1..=GROUPS as u64 + 1 {
+            waits.note(group(number, number * 10, [number; 3]));
+        }
+        waits.count(Lsn(10), Nanos(0), None);
+        assert_eq!(parts(&waits).0, 0);
+        waits.count(Lsn(11), Nanos(0), None);
+        assert_eq!(parts(&waits), (1, [2, 0, 0, 0]));
+    }
+}

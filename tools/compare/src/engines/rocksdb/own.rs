@@ -1,0 +1,327 @@
+//! The session of a thread: its transaction, its options, and the calls of the workloads.
+
+use super::{KEY_BYTES, NAME, Rocks, call, decoded, encoded, ffi, is_lock_lost, lost, take};
+use crate::{
+    engine::Session,
+    error::{Error, Result},
+    workload::{HISTORY, QUEUE, ROW_BYTES, ROWS, Table, Transfer, add, first_word, row},
+};
+use std::{ffi::c_char, ptr};
+
+/// How long a transaction waits for a row, in milliseconds.
+const LOCK_TIMEOUT_MS: i64 = 10_000;
+/// A transaction that skips rows which are locked.
+const NO_WAIT_MS: i64 = 0;
+
+/// What one thread uses again for each transaction, as RocksDB's documentation recommends.
+pub(super) struct Own<'a> {
+    engine: &'a Rocks,
+    txn: *mut ffi::Transaction,
+    write: *mut ffi::WriteOptions,
+    read: *mut ffi::ReadOptions,
+    /// Read options that name a snapshot while one is in use.
+    snapshot: *mut ffi::ReadOptions,
+    pub(super) waits: *mut ffi::TransactionOptions,
+    no_wait: *mut ffi::TransactionOptions,
+    /// Where the consumer looks for the next row: the deleted ones before it need not be skipped again.
+    hint: u64,
+}
+
+impl<'a> Own<'a> {
+    pub(super) fn new(engine: &'a Rocks, durable: bool) -> Self {
+        // SAFETY: the constructors have no conditions, and the setters get what they returned.
+        unsafe {
+            let (write, read) = (ffi::rocksdb_writeoptions_create(), ffi::rocksdb_readoptions_create());
+            ffi::rocksdb_writeoptions_set_sync(write, u8::from(durable));
+            let (waits, no_wait) =
+                (ffi::rocksdb_transaction_options_create(), ffi::rocksdb_transaction_options_create());
+            ffi::rocksdb_transaction_options_set_lock_timeout(waits, LOCK_TIMEOUT_MS);
+            ffi::rocksdb_transaction_options_set_lock_timeout(no_wait, NO_WAIT_MS);
+            let snapshot = ffi::rocksdb_readoptions_create();
+            Self { engine, txn: ptr::null_mut(), write, read, snapshot, waits, no_wait, hint: 0 }
+        }
+    }
+
+    pub(super) fn begin(&mut self, options: *const ffi::TransactionOptions) {
+        // SAFETY: the old transaction, if there is one, has ended, and is used again.
+        self.txn = unsafe { ffi::rocksdb_transaction_begin(self.engine.db, self.write, options, self.txn) };
+    }
+
+    pub(super) fn commit(&mut self) -> Result<()> {
+        // SAFETY: the transaction has begun.
+        call("commit", |error| unsafe { ffi::rocksdb_transaction_commit(self.txn, error) })
+    }
+
+    fn rollback(&mut self) -> Result<()> {
+        // SAFETY: the transaction has begun.
+        call("roll back", |error| unsafe { ffi::rocksdb_transaction_rollback(self.txn, error) })
+    }
+
+    /// Runs a transaction, again where it lost a wait for a row.
+    fn write(&mut self, mut work: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
+        loop {
+            self.begin(self.waits);
+            match work(self).and_then(|()| self.commit()) {
+                Ok(()) => return Ok(()),
+                Err(error) => {
+                    self.rollback()?;
+                    if !is_lock_lost(&error) {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn put(&mut self, table: Table, key: u64, row: &[u8]) -> Result<()> {
+        let key = encoded(table, key);
+        // SAFETY: the transaction has begun, and the library copies key and row.
+        call("put", |error| unsafe {
+            ffi::rocksdb_transaction_put(
+                self.txn,
+                key.as_ptr().cast(),
+                key.len(),
+                row.as_ptr().cast(),
+                row.len(),
+                error,
+            );
+        })
+    }
+
+    fn get_for_update(&mut self, table: Table, key: u64) -> Result<Option<Pinned>> {
+        let key = encoded(table, key);
+        // SAFETY: the transaction has begun, and the key lives through the call.
+        let found = call("get for update", |error| unsafe {
+            let (bytes, len) = (key.as_ptr().cast(), key.len());
+            ffi::rocksdb_transaction_get_pinned_for_update(self.txn, self.read, bytes, len, ffi::YES, error)
+        })?;
+        Ok(Pinned::new(found))
+    }
+
+    fn get_by(&self, options: *const ffi::ReadOptions, key: u64) -> Result<u64> {
+        let key = encoded(ROWS, key);
+        // SAFETY: database and options are alive, and the key lives through the call.
+        let found = call("get", |error| unsafe {
+            let (bytes, len) = (key.as_ptr().cast(), key.len());
+            ffi::rocksdb_transactiondb_get_pinned(self.engine.db, options, bytes, len, error)
+        })?;
+        Ok(first_word(Pinned::new(found).ok_or_else(lost)?.bytes()))
+    }
+
+    /// Runs `work` with read options that name a snapshot.
+    fn at_snapshot<T>(&mut self, work: impl FnOnce(&Self, *const ffi::ReadOptions) -> T) -> T {
+        let db = self.engine.db;
+        // SAFETY: the snapshot is released when nothing reads by it any more.
+        unsafe {
+            let snapshot = ffi::rocksdb_transactiondb_create_snapshot(db);
+            ffi::rocksdb_readoptions_set_snapshot(self.snapshot, snapshot);
+            let value = work(self, self.snapshot);
+            ffi::rocksdb_readoptions_set_snapshot(self.snapshot, ptr::null());
+            ffi::rocksdb_transactiondb_release_snapshot(db, snapshot);
+            value
+        }
+    }
+
+    pub(super) fn iterate(&self, table: Table, first: u64) -> Iterate {
+        let key = encoded(table, first);
+        // SAFETY: database and options are alive, and the key lives through the call.
+        let iterator = unsafe {
+            let iterator = ffi::rocksdb_transactiondb_create_iterator(self.engine.db, self.read);
+            ffi::rocksdb_iter_seek(iterator, key.as_ptr().cast(), key.len());
+            iterator
+        };
+        Iterate { iterator, table }
+    }
+
+    /// Claims and deletes the first free row of the queue from `first` on.
+    fn claim(&mut self, first: u64) -> Result<Option<u64>> {
+        self.begin(self.no_wait);
+        let mut rows = self.iterate(QUEUE, first);
+        while let Some((key, _)) = rows.here()? {
+            match self.get_for_update(QUEUE, key) {
+                Ok(Some(_)) => {
+                    let bytes = encoded(QUEUE, key);
+                    // SAFETY: the transaction has begun, and the key lives through the call.
+                    call("delete", |error| unsafe {
+                        ffi::rocksdb_transaction_delete(self.txn, bytes.as_ptr().cast(), bytes.len(), error);
+                    })?;
+                    self.commit()?;
+                    return Ok(Some(key));
+                }
+                // Deleted since the iterator began, or claimed.
+                Ok(None) => {}
+                Err(error) if is_lock_lost(&error) => {}
+                Err(error) => return Err(error),
+            }
+            rows.step();
+        }
+        self.rollback()?;
+        Ok(None)
+    }
+}
+
+impl Drop for Own<'_> {
+    fn drop(&mut self) {
+        // SAFETY: all were created with the session, and the transaction has ended or ends here.
+        unsafe {
+            if !self.txn.is_null() {
+                ffi::rocksdb_transaction_destroy(self.txn);
+            }
+            ffi::rocksdb_writeoptions_destroy(self.write);
+            ffi::rocksdb_readoptions_destroy(self.read);
+            ffi::rocksdb_readoptions_destroy(self.snapshot);
+            ffi::rocksdb_transaction_options_destroy(self.waits);
+            ffi::rocksdb_transaction_options_destroy(self.no_wait);
+        }
+    }
+}
+
+/// A value that the library keeps where it is.
+struct Pinned(*mut ffi::Pinned);
+
+impl Pinned {
+    fn new(found: *mut ffi::Pinned) -> Option<Self> {
+        (!found.is_null()).then_some(Self(found))
+    }
+
+    fn bytes(&self) -> &[u8] {
+        let mut len = 0;
+        // SAFETY: the value is pinned until it is dropped.
+        unsafe {
+            let bytes = ffi::rocksdb_pinnableslice_value(self.0, &mut len);
+            std::slice::from_raw_parts(bytes.cast(), len)
+        }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // SAFETY: the value is not used again.
+        unsafe { ffi::rocksdb_pinnableslice_destroy(self.0) };
+    }
+}
+
+/// An iterator over one table.
+pub(super) struct Iterate {
+    iterator: *mut ffi::Iterator,
+    table: Table,
+}
+
+impl Iterate {
+    /// Returns the row at the iterator's place, if there is one.
+    pub(super) fn here(&self) -> Result<Option<(u64, &[u8])>> {
+        // SAFETY: the iterator is alive; key and value are valid until it moves, which needs `&mut self`.
+        unsafe {
+            if ffi::rocksdb_iter_valid(self.iterator) == 0 {
+                call("iterate", |error| ffi::rocksdb_iter_get_error(self.iterator, error))?;
+                return Ok(None);
+            }
+            let (mut key_len, mut len) = (0, 0);
+            let key = ffi::rocksdb_iter_key(self.iterator, &mut key_len);
+            let value = ffi::rocksdb_iter_value(self.iterator, &mut len);
+            let key = decoded(self.table, std::slice::from_raw_parts(key.cast(), key_len));
+            Ok(key.map(|key| (key, std::slice::from_raw_parts(value.cast(), len))))
+        }
+    }
+
+    /// Moves to the next row; only from a row.
+    pub(super) fn step(&mut self) {
+        // SAFETY: the iterator is valid, or `here` had returned none.
+        unsafe { ffi::rocksdb_iter_next(self.iterator) };
+    }
+}
+
+impl Drop for Iterate {
+    fn drop(&mut self) {
+        // SAFETY: the iterator is not used again.
+        unsafe { ffi::rocksdb_iter_destroy(self.iterator) };
+    }
+}
+
+impl Session for Own<'_> {
+    fn transfer(&mut self, transfer: &Transfer) -> Result<()> {
+        self.write(|own| {
+            for (table, key) in transfer.balances() {
+                let old = own.get_for_update(table, key)?.ok_or_else(lost)?;
+                let mut row: [u8; ROW_BYTES] = old.bytes().try_into().map_err(|_| lost())?;
+                drop(old);
+                add(&mut row, transfer.delta);
+                own.put(table, key, &row)?;
+            }
+            own.put(HISTORY, transfer.history, &transfer.history_row())
+        })
+    }
+
+    fn get(&mut self, keys: &[u64]) -> Result<u64> {
+        if let &[key] = keys {
+            return self.get_by(self.read, key);
+        }
+        self.at_snapshot(|own, options| keys.iter().try_fold(0, |sum, &key| Ok(sum ^ own.get_by(options, key)?)))
+    }
+
+    fn get_many(&mut self, keys: &[u64]) -> Result<u64> {
+        let encoded: Vec<[u8; KEY_BYTES]> = keys.iter().map(|&key| encoded(ROWS, key)).collect();
+        let pointers: Vec<*const c_char> = encoded.iter().map(|key| key.as_ptr().cast()).collect();
+        let lens = vec![KEY_BYTES; keys.len()];
+        let mut values = vec![ptr::null_mut::<c_char>(); keys.len()];
+        let (mut value_lens, mut errors) = (vec![0; keys.len()], vec![ptr::null_mut(); keys.len()]);
+        // SAFETY: the five lists have an entry for each key, and the lists live through the call.
+        unsafe {
+            ffi::rocksdb_transactiondb_multi_get(
+                self.engine.db,
+                self.read,
+                keys.len(),
+                pointers.as_ptr(),
+                lens.as_ptr(),
+                values.as_mut_ptr(),
+                value_lens.as_mut_ptr(),
+                errors.as_mut_ptr(),
+            );
+        }
+        let (mut sum, mut failed) = (0, None);
+        for ((value, len), error) in values.into_iter().zip(value_lens).zip(errors) {
+            if let Some(cause) = take(error) {
+                failed = Some(Error::Failed { engine: NAME, call: "multi get", cause });
+            } else if value.is_null() {
+                failed = Some(lost());
+            } else {
+                // SAFETY: the library allocated the value and gives it to the caller.
+                unsafe {
+                    sum ^= first_word(std::slice::from_raw_parts(value.cast(), len));
+                    ffi::rocksdb_free(value.cast());
+                }
+            }
+        }
+        failed.map_or(Ok(sum), Err)
+    }
+
+    fn range(&mut self, first: u64, count: u64) -> Result<u64> {
+        let (mut sum, mut rows) = (0, self.iterate(ROWS, first));
+        for at in 0..count {
+            if at > 0 {
+                rows.step();
+            }
+            let Some((_, row)) = rows.here()? else { break };
+            sum ^= first_word(row);
+        }
+        Ok(sum)
+    }
+
+    fn insert(&mut self, table: Table, first: u64, rows: u64) -> Result<()> {
+        self.write(|own| (first..first + rows).try_for_each(|key| own.put(table, key, &row(key, key))))
+    }
+
+    fn push(&mut self, key: u64) -> Result<()> {
+        self.insert(QUEUE, key, 1)
+    }
+
+    fn pop(&mut self) -> Result<Option<u64>> {
+        let mut claimed = self.claim(self.hint)?;
+        if claimed.is_none() && self.hint > 0 {
+            // A row before the hint was claimed by a transaction that rolled back, or committed late.
+            claimed = self.claim(0)?;
+        }
+        self.hint = claimed.map_or(0, |key| key + 1);
+        Ok(claimed)
+    }
+}

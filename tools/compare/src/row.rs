@@ -1,0 +1,279 @@
+//! One row, measured in a process of its own: memory and processor time are then those of one engine.
+
+use crate::{
+    drive::{Flow, Phase, Tally, work},
+    engine::{Engine, Kind, Setup, Variant},
+    engines,
+    error::{Error, Result},
+    proc::{self, DeviceUse},
+    verify::{Checks, verify},
+    workload::{self, BATCH, Shape, Workload},
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Time before the window, in which caches fill and threads start.
+const WARM_UP: Duration = Duration::from_secs(1);
+/// How often the measuring thread looks at the clock.
+const TICK: Duration = Duration::from_millis(5);
+/// Stolen time that marks a row, as a fraction of all cores.
+const STEAL: f64 = 0.01;
+
+/// What a process is to load or to measure.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Spec {
+    pub(crate) engine: String,
+    pub(crate) variant: String,
+    pub(crate) workload: Workload,
+    /// Only in `read`.
+    pub(crate) shape: Option<Shape>,
+    pub(crate) threads: usize,
+    pub(crate) durable: bool,
+    pub(crate) cache: u64,
+    pub(crate) secs: f64,
+    pub(crate) scale: u64,
+    /// Rows that are always in the queue.
+    pub(crate) backlog: u64,
+    pub(crate) seed: u64,
+    pub(crate) dir: PathBuf,
+}
+
+impl Spec {
+    /// Returns the number of threads that push in `queue`; the others pop.
+    pub(crate) const fn producers(&self) -> usize {
+        self.threads.div_ceil(2)
+    }
+
+    /// Returns a short description.
+    pub(crate) fn title(&self) -> String {
+        let shape = self.shape.map_or_else(String::new, |shape| format!(" {}", shape.name()));
+        let durable = if self.durable { "durable" } else { "lazy" };
+        let (engine, variant, workload) = (&self.engine, &self.variant, self.workload.name());
+        format!("{workload}{shape} {engine}:{variant}, {durable}, {} threads", self.threads)
+    }
+
+    fn kind(&self) -> Result<&'static Kind> {
+        engines::named(&self.engine).ok_or_else(|| Error::Engine { name: self.engine.clone() })
+    }
+
+    fn variant(&self) -> Result<Variant> {
+        let variants = (self.kind()?.variants)(self.workload, self.durable);
+        let found = variants.into_iter().find(|variant| variant.name == self.variant);
+        found.ok_or_else(|| Error::Engine { name: format!("{}:{}", self.engine, self.variant) })
+    }
+
+    fn open(&self) -> Result<Box<dyn Engine>> {
+        (self.kind()?.open)(&Setup {
+            dir: &self.dir,
+            cache: self.cache,
+            durable: self.durable,
+            variant: &self.variant,
+            workload: self.workload,
+            tables: self.workload.tables(self.threads),
+            threads: self.threads,
+        })
+    }
+}
+
+/// A measured row.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) engine: String,
+    pub(crate) version: String,
+    pub(crate) variant: String,
+    pub(crate) settings: String,
+    /// What a crash can lose; `null` for durable rows.
+    pub(crate) loses: Option<String>,
+    pub(crate) workload: Workload,
+    pub(crate) shape: Option<Shape>,
+    pub(crate) threads: usize,
+    /// Transactions in flight a thread.
+    pub(crate) clients: usize,
+    pub(crate) durable: bool,
+    pub(crate) seconds: f64,
+    pub(crate) commits: u64,
+    /// Transactions a second.
+    pub(crate) tps: f64,
+    /// Rows, lookups or ranges a second; transactions where they are the operation.
+    pub(crate) ops_per_s: f64,
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
+    /// Processor time of all threads, the engine's own included, over commits.
+    pub(crate) cpu_us_per_txn: f64,
+    /// As `cpu_us_per_txn`, over operations.
+    pub(crate) cpu_us_per_op: f64,
+    pub(crate) cpu_cores: f64,
+    /// Of the whole device: other processes count too.
+    pub(crate) device_bytes_per_txn: Option<f64>,
+    pub(crate) flushes_per_txn: Option<f64>,
+    pub(crate) rss_peak_bytes: u64,
+    pub(crate) file_bytes: u64,
+    pub(crate) cpu_stolen_cores: f64,
+    /// Whether more than 1 % of the cores was stolen.
+    pub(crate) is_stolen: bool,
+    pub(crate) checks: Checks,
+    /// The other rounds, by throughput.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) repeats: Vec<Row>,
+}
+
+impl Row {
+    /// Whether all checks hold, in all rounds.
+    pub(crate) fn passed(&self) -> bool {
+        self.checks.values().all(|&holds| holds) && self.repeats.iter().all(Self::passed)
+    }
+}
+
+/// Loads and settles a new database in the directory of `spec`.
+///
+/// # Errors
+/// What the engine gives.
+pub(crate) fn load(spec: &Spec) -> Result<()> {
+    let engine = spec.open()?;
+    for loaded in workload::loaded(spec.workload, spec.scale, spec.backlog) {
+        engine.load(loaded.table, &mut loaded.iter())?;
+    }
+    engine.settle()?;
+    engine.close()
+}
+
+/// Measures a row on the loaded database in the directory of `spec`, checks it, closes it and checks it reopened.
+///
+/// # Errors
+/// What the engine gives.
+pub(crate) fn measure(spec: &Spec) -> Result<Row> {
+    proc::reset_peak();
+    let engine = spec.open()?;
+    for loaded in workload::loaded(spec.workload, spec.scale, spec.backlog) {
+        engine.scan(loaded.table, &mut |_, _| {})?;
+    }
+    let (tally, window) = run(&*engine, spec)?;
+    let rss_peak_bytes = proc::peak_bytes();
+    let mut checks = verify(&*engine, spec, &tally, "live")?;
+    engine.close()?;
+    let file_bytes = proc::allocated_bytes(&spec.dir)?;
+    let engine = spec.open()?;
+    checks.extend(verify(&*engine, spec, &tally, "reopened")?);
+    engine.close()?;
+    row(spec, &tally, &window, (rss_peak_bytes, file_bytes), checks)
+}
+
+/// What is read at both ends of the window.
+struct Sample {
+    at: Instant,
+    cpu_seconds: f64,
+    stolen_seconds: f64,
+    device: Option<DeviceUse>,
+}
+
+impl Sample {
+    fn take(spec: &Spec) -> Self {
+        Self {
+            at: Instant::now(),
+            cpu_seconds: proc::cpu_seconds(),
+            stolen_seconds: proc::stolen_seconds(),
+            device: DeviceUse::of(&spec.dir),
+        }
+    }
+}
+
+fn run(engine: &dyn Engine, spec: &Spec) -> Result<(Tally, [Sample; 2])> {
+    let (phase, flow) = (Phase::new(), Flow::new(spec.backlog));
+    let window = Duration::from_secs_f64(spec.secs);
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..spec.threads)
+            .map(|thread| {
+                let (phase, flow) = (&phase, &flow);
+                scope.spawn(move || work(engine, spec, thread, flow, phase))
+            })
+            .collect();
+        let begun = Instant::now();
+        sleep_while(&phase, || begun.elapsed() < WARM_UP.min(window));
+        let before = Sample::take(spec);
+        phase.raise(Phase::MEASURE);
+        // A row without a single transaction says nothing: the window waits for one.
+        sleep_while(&phase, || before.at.elapsed() < window || !phase.has_timed());
+        let after = Sample::take(spec);
+        phase.raise(Phase::STOP);
+        let mut tally = Tally::new();
+        for worker in workers {
+            tally.add(&worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+        }
+        Ok((tally, [before, after]))
+    })
+}
+
+/// Sleeps while a condition holds, and no worker has failed.
+fn sleep_while(phase: &Phase, holds: impl Fn() -> bool) {
+    while phase.get() != Phase::STOP && holds() {
+        thread::sleep(TICK);
+    }
+}
+
+/// Returns the operations of one transaction.
+fn operations(spec: &Spec) -> u64 {
+    match spec.workload {
+        Workload::Tpcb | Workload::Queue => 1,
+        Workload::Insert => BATCH,
+        Workload::Read => spec.shape.map_or(1, Shape::operations),
+    }
+}
+
+fn row(
+    spec: &Spec,
+    tally: &Tally,
+    [before, after]: &[Sample; 2],
+    (rss_peak_bytes, file_bytes): (u64, u64),
+    checks: Checks,
+) -> Result<Row> {
+    let (kind, variant) = (spec.kind()?, spec.variant()?);
+    let seconds = (after.at - before.at).as_secs_f64();
+    let cpu = after.cpu_seconds - before.cpu_seconds;
+    let stolen = (after.stolen_seconds - before.stolen_seconds) / seconds;
+    let operations = operations(spec) as f64;
+    let per_txn = |amount: f64| if tally.measured == 0 { 0.0 } else { thousandths(amount / tally.measured as f64) };
+    let latency_us = |quantile| thousandths(tally.latency.value_at_quantile(quantile) as f64 / 1000.0);
+    let device = before.device.zip(after.device);
+    let tps = tally.measured as f64 / seconds;
+    Ok(Row {
+        engine: spec.engine.clone(),
+        version: (kind.version)(),
+        variant: spec.variant.clone(),
+        settings: variant.settings.to_owned(),
+        loses: variant.loses.map(str::to_owned),
+        workload: spec.workload,
+        shape: spec.shape,
+        threads: spec.threads,
+        clients: variant.in_flight,
+        durable: spec.durable,
+        seconds: thousandths(seconds),
+        commits: tally.measured,
+        tps: thousandths(tps),
+        ops_per_s: thousandths(tps * operations),
+        p50_us: latency_us(0.5),
+        p99_us: latency_us(0.99),
+        cpu_us_per_txn: per_txn(cpu * 1e6),
+        cpu_us_per_op: per_txn(cpu * 1e6 / operations),
+        cpu_cores: thousandths(cpu / seconds),
+        device_bytes_per_txn: device.map(|(from, to)| per_txn((to.written_bytes - from.written_bytes) as f64)),
+        flushes_per_txn: device.map(|(from, to)| per_txn((to.flushes - from.flushes) as f64)),
+        rss_peak_bytes,
+        file_bytes,
+        cpu_stolen_cores: thousandths(stolen),
+        is_stolen: stolen > STEAL * proc::cores() as f64,
+        checks,
+        repeats: Vec::new(),
+    })
+}
+
+/// Rounds to thousandths.
+fn thousandths(number: f64) -> f64 {
+    (number * 1000.0).round() / 1000.0
+}
+
+#[cfg(test)]
+mod tests;

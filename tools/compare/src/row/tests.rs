@@ -1,0 +1,114 @@
+//! A tiny run of every engine of this build on every workload, and of the checks on a database that lacks something.
+
+use super::*;
+use std::path::Path;
+
+/// A directory below the system's folder for temporary files, removed with the value.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("foreshore-compare-{name}-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn spec(kind: &Kind, variant: &str, workload: Workload, durable: bool, dir: &Path) -> Spec {
+    Spec {
+        engine: kind.name.to_owned(),
+        variant: variant.to_owned(),
+        workload,
+        shape: None,
+        threads: 2,
+        durable,
+        cache: 64 << 20,
+        secs: 0.05,
+        scale: if workload == Workload::Read { 1_000 } else { 1 },
+        backlog: 20,
+        seed: 1,
+        dir: dir.to_owned(),
+    }
+}
+
+fn check(spec: &Spec) {
+    std::fs::create_dir(&spec.dir).unwrap();
+    load(spec).unwrap_or_else(|error| panic!("{}: {error}", spec.title()));
+    let row = measure(spec).unwrap_or_else(|error| panic!("{}: {error}", spec.title()));
+    assert!(row.passed() && !row.checks.is_empty(), "{}: {:?}", spec.title(), row.checks);
+    assert!(row.commits > 0 && row.tps > 0.0 && row.ops_per_s >= row.tps, "{row:?}");
+    assert!(row.p50_us > 0.0 && row.p50_us <= row.p99_us && row.cpu_us_per_txn > 0.0, "{row:?}");
+    assert!(row.file_bytes > 0 && row.rss_peak_bytes > 0 && row.loses.is_none() == spec.durable, "{row:?}");
+    std::fs::remove_dir_all(&spec.dir).unwrap();
+}
+
+/// Runs all variants of all engines on a workload.
+fn check_all(workload: Workload) {
+    let scratch = Scratch::new(workload.name());
+    for kind in engines::ALL {
+        for durable in if workload.writes() { &[true, false][..] } else { &[true] } {
+            for variant in (kind.variants)(workload, *durable) {
+                let spec = spec(kind, variant.name, workload, *durable, &scratch.0.join("row"));
+                match workload {
+                    Workload::Read => {
+                        Shape::ALL.iter().for_each(|&shape| check(&Spec { shape: Some(shape), ..spec.clone() }))
+                    }
+                    _ => check(&spec),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_engine_keeps_the_money_of_tpcb() {
+    check_all(Workload::Tpcb);
+}
+
+#[test]
+fn every_engine_reads_what_was_loaded() {
+    check_all(Workload::Read);
+}
+
+#[test]
+fn every_engine_keeps_what_is_inserted() {
+    check_all(Workload::Insert);
+}
+
+#[test]
+fn every_engine_keeps_the_order_of_a_queue() {
+    check_all(Workload::Queue);
+}
+
+#[test]
+fn checks_see_a_commit_that_is_missing_and_one_too_many() {
+    let scratch = Scratch::new("flaws");
+    for kind in engines::ALL {
+        let dir = scratch.0.join(kind.name);
+        std::fs::create_dir(&dir).unwrap();
+        let variant = (kind.variants)(Workload::Tpcb, true)[0];
+        let spec = spec(kind, variant.name, Workload::Tpcb, true, &dir);
+        load(&spec).unwrap();
+        let engine = spec.open().unwrap();
+        let mut tally = Tally::new();
+        let holds = |tally: &Tally| verify(&*engine, &spec, tally, "live").unwrap();
+        assert!(holds(&tally).values().all(|&holds| holds), "{}", kind.name);
+        tally.commits = 1;
+        assert_eq!(holds(&tally).get("history_live"), Some(&false), "{}", kind.name);
+        let transfer = workload::Transfer { account: 7, teller: 3, delta: 5, history: 1 };
+        engine.session(&mut |session| session.transfer(&transfer).and_then(|()| session.drain())).unwrap();
+        assert!(holds(&tally).values().all(|&holds| holds), "{}", kind.name);
+        // A history row without its balances.
+        let lost = &mut [(2_u64, workload::row(2, 5))].into_iter();
+        engine.load(workload::HISTORY, lost).unwrap();
+        tally.commits = 2;
+        assert_eq!(holds(&tally).get("sums_live"), Some(&false), "{}", kind.name);
+        engine.close().unwrap();
+    }
+}
