@@ -35,8 +35,12 @@ const DEFAULT_PERIOD: Duration = Duration::from_millis(10);
 
 impl TimedGroup {
     /// The policy, for the options of a log.
+    ///
+    /// # Panics
+    /// If a bound is 0, or a time is above 10 s, which no name says.
     #[must_use]
     pub fn source(self) -> GroupSource {
+        assert!(self.is_sound(), "{self}");
         GroupSource::new(move || match self {
             Self::Fixed { time, txns, bytes } => {
                 let bounds = GroupBounds { commits: txns, bytes };
@@ -79,6 +83,7 @@ const TAU: Duration = Duration::from_micros(100);
 
 impl GroupPolicy for Adaptive {
     fn decide(&mut self, seen: &Observation) -> Decision {
+        assert!(seen.flushes >= self.flushes, "{} flushes after {}", seen.flushes, self.flushes);
         if seen.flushes > self.flushes {
             let is_jump = self.flushes > 0 && seen.last_flush > self.last_flush + TAU;
             self.timer = self.timer / 2 + seen.last_flush / 2 + if is_jump { 2 * TAU } else { Duration::ZERO };
@@ -102,7 +107,9 @@ impl GroupPolicy for Delay {
 fn tick(period: Duration, seen: &Observation) -> Nanos {
     let period = Nanos::from(period).0.max(1);
     let open = seen.opened_at.0.saturating_sub(seen.sealed_at.0);
-    Nanos(seen.sealed_at.0.saturating_add(open.div_ceil(period).max(1).saturating_mul(period)))
+    let due = Nanos(seen.sealed_at.0.saturating_add(open.div_ceil(period).max(1).saturating_mul(period)));
+    assert!(due > seen.sealed_at && due >= seen.opened_at, "a tick at {due:?}, {seen:?}");
+    due
 }
 
 /// Seals at `due`.

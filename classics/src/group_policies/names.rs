@@ -10,7 +10,7 @@ use std::time::Duration;
 const MAX_TIME: Duration = Duration::from_secs(10);
 
 impl TimedGroup {
-    fn is_sound(&self) -> bool {
+    pub(super) fn is_sound(&self) -> bool {
         let fits = |time: Duration| (Duration::from_nanos(1)..=MAX_TIME).contains(&time);
         match *self {
             Self::Adaptive => true,

@@ -49,11 +49,12 @@ impl Waiters {
     }
 
     /// Registers a thread that is about to park. A fence and a look at the state follow. A thread that comes again keeps its
-    /// `place`: others that wait for the same LSN, as sessions of `lanes` may, count on the first.
+    /// `place`: of two that wait for the same LSN, as sessions of `lanes` may, the one with the timer stays the first, or they
+    /// would wake each other in turn until the time is over.
     pub(super) fn add_thread(&self, place: Option<Key>, lsn: Lsn, unparker: Unparker) -> Key {
         assert!(place.is_none_or(|(at, _)| at == lsn), "a waiter for {lsn} takes the place {place:?}");
         self.edit(|lists| {
-            let key = place.filter(|_| !mutant("pipeline: a waiter loses its place")).unwrap_or_else(|| lists.key(lsn));
+            let key = place.unwrap_or_else(|| lists.key(lsn));
             lists.threads.insert(key, Waiter { unparker, has_timer: false });
             key
         })
@@ -127,4 +128,23 @@ fn take_upto(list: &mut BTreeMap<Key, Waiter>, lsn: Lsn) -> Vec<Unparker> {
         taken.push(entry.remove().unparker);
     }
     taken
+}
+
+#[cfg(all(test, not(foreshore_loom), not(foreshore_shuttle)))]
+mod tests {
+    use super::*;
+    use foreshore_sync::Parker;
+
+    #[test]
+    fn the_first_of_two_stays_the_first_when_its_time_is_over() {
+        let (waiters, parker) = (Waiters::new(), Parker::current());
+        let [first, second] = [(); 2].map(|()| waiters.add_thread(None, Lsn(2), parker.unparker()));
+        assert!(waiters.takes_timer(first, Lsn(1)));
+        assert!(!waiters.takes_timer(second, Lsn(1)), "the first looks again for both");
+        waiters.leave(first);
+        let again = waiters.add_thread(Some(first), Lsn(2), parker.unparker());
+        assert!(waiters.takes_timer(again, Lsn(1)));
+        assert!(!waiters.takes_timer(second, Lsn(1)));
+        assert_eq!(waiters.len(), 2, "neither has been woken");
+    }
 }

@@ -3,7 +3,7 @@
 
 use crate::common::policies::delay;
 use foreshore_base::{GroupNo, Lsn, Result};
-use foreshore_sync::model::{choose, shuttle, shuttle_mutated};
+use foreshore_sync::model::{choose, shuttle};
 use foreshore_sync::primitive::thread;
 use foreshore_wal::log_buffer::Slots;
 use foreshore_wal::model::{Cut, Group, GroupCommit, Leader, Order, Pipeline};
@@ -56,10 +56,4 @@ fn waiters() {
 #[test]
 fn a_timed_group_has_a_timer() {
     shuttle(5_000, waiters);
-}
-
-#[test]
-#[should_panic]
-fn a_waiter_that_loses_its_place_is_missed() {
-    shuttle_mutated("pipeline: a waiter loses its place", 50_000, waiters);
 }
