@@ -7,6 +7,8 @@
 //! | module | part of the engine | designs |
 //! |---|---|---|
 //! | [`log_buffers`] | log buffer | `mutex`, `carray`, `decoupled`, `hybrid`, `delegated`, `laser`, `faa` |
+//! | [`replacement`] | replacement of pages in the buffer pool | `lru`, `2q`, `bp-lru`, `bp-2q`, `clock`, `gclock` |
+//! | [`nbgclock`] | buffer pool | `nbgclock` |
 //! | [`group_policies`] | when a group of commits is written | `fixed`, `adaptive`, `delay` |
 //! | [`status_tables`] | what became of a transaction | `direct`, `lru:N`, `lru:N:banks` |
 //! | [`early_release`] | locks released before a commit is durable | `off`, `s_only` |
@@ -18,4 +20,6 @@ pub mod group_policies;
 pub mod growth;
 pub mod intents;
 pub mod log_buffers;
+pub mod nbgclock;
+pub mod replacement;
 pub mod status_tables;

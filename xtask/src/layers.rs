@@ -19,7 +19,7 @@ const LAYERS: [(&str, &[&str]); 12] = [
     ("btree", &["wal", "buffer", "space", "lock", "txn"]),
     ("recovery", &["io", "wal", "buffer", "space", "txn"]),
     ("db", &["io", "wal", "lock", "buffer", "space", "txn", "btree", "recovery"]),
-    (CLASSICS, &["io", "wal", "lock", "space", "txn"]),
+    (CLASSICS, &["io", "wal", "lock", "buffer", "space", "txn"]),
 ];
 
 /// The published designs that the engine's own are compared with.

@@ -1,4 +1,4 @@
-//! Models of the log buffers, and of their protocols among many threads. Nothing in ordinary builds.
+//! Models of the log buffers and of Nb-GCLOCK, and of protocols among many threads. Nothing in ordinary builds.
 
 #[cfg(any(foreshore_loom, foreshore_shuttle))]
 mod regions;
@@ -17,7 +17,11 @@ mod loom_hybrid;
 mod loom_laser;
 #[cfg(foreshore_loom)]
 mod loom_mutex;
+#[cfg(foreshore_loom)]
+mod loom_nbgclock;
 #[cfg(foreshore_shuttle)]
 mod shuttle_decoupled;
 #[cfg(foreshore_shuttle)]
 mod shuttle_laser;
+#[cfg(foreshore_shuttle)]
+mod shuttle_nbgclock;

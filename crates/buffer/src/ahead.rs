@@ -80,11 +80,7 @@ impl Core {
             return true;
         }
         // An error is for those who want the page.
-        let has_read = match self.uses.with_pin() {
-            None => self.load(pid, Fill::Read, Wanted::Once).is_ok_and(|page| page.is_some()),
-            // Others may read it too.
-            Some(_) => self.shared(pid, Wanted::Once).is_ok(),
-        };
+        let has_read = self.load(pid, Fill::Read, Wanted::Once).is_ok_and(|page| page.is_some());
         self.counters.pages_ahead.add(has_read.into());
         true
     }

@@ -16,8 +16,7 @@
 //!    fails or the wanted page is not sound, that one is read alone, and the error is of that read.
 //!
 //! A neighbour is no miss, and coming in is no use of it. Pages that are [`Wanted::Once`](crate::Wanted::Once) come alone, as scans
-//! have theirs read ahead ([`crate::ahead`]). So do all pages under `nbgclock`, where a page in the table that is still being read
-//! is read by whoever finds it, not waited for.
+//! have theirs read ahead ([`crate::ahead`]).
 
 use crate::format::verify_page;
 use crate::frame::FrameNo;

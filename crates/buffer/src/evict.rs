@@ -104,14 +104,11 @@ impl Core {
 
     fn try_evict(&self, no: FrameNo) -> Result<(), Kept> {
         let frame = &self.frames[no as usize];
-        if self.uses.with_pin().is_some() {
-            return self.try_evict_unlatched(no);
-        }
         let pid = frame.try_vacate(&self.parks)?;
         if frame.is_passing() {
             frame.end_passing();
         } else {
-            self.replacer.on_evict(&self.frames, no, pid);
+            self.replacement.on_evict(self.view(), no, pid);
         }
         self.table.remove(pid, no);
         self.counters.evictions.add(1);

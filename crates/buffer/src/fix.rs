@@ -2,28 +2,24 @@
 
 use crate::guard::{ExclusiveGuard, OptimisticGuard, SharedGuard, Slot};
 use crate::load::Fill;
-use crate::nb::Hold;
 use crate::passing::Wanted;
 use crate::pinned::Pinned;
 use crate::pool::Core;
-use crate::replace::Uses;
 use foreshore_base::{PageId, Result};
 use foreshore_sync::model::mutant;
 use foreshore_sync::spent::{self, Spent};
 
 impl Core {
     /// The frame of a page that is in memory and not being read. A hint until the page id is compared under the latch.
-    pub(crate) fn resident(&self, pid: PageId, wanted: Wanted) -> Result<Option<(Slot<'_>, Hold<'_>)>> {
+    pub(crate) fn resident(&self, pid: PageId) -> Result<Option<Slot<'_>>> {
         self.check(pid)?;
-        Ok(self.find(pid, wanted).filter(|(slot, _)| !slot.frame().is_loading()))
+        Ok(self.find(pid).filter(|slot| !slot.frame().is_loading()))
     }
 
-    /// The frame in which the table has a page, and what a guard must hold before it looks at its latch; `None` also, if guards
-    /// pin, for a page that is about to leave or still being read.
+    /// The frame in which the table has a page.
     #[inline(always)]
-    fn find(&self, pid: PageId, wanted: Wanted) -> Option<(Slot<'_>, Hold<'_>)> {
-        let slot = Slot::new(self, self.table.hint(pid))?;
-        Some((slot, self.hold_found(slot, pid, wanted)?))
+    fn find(&self, pid: PageId) -> Option<Slot<'_>> {
+        Slot::new(self, self.table.hint(pid))
     }
 
     /// Tells the policy of a use, if there is one and that makes a difference.
@@ -37,14 +33,13 @@ impl Core {
     // Cold where it matters: pages in use have enough.
     #[cold]
     fn tell_use(&self, slot: Slot<'_>) {
-        match self.uses {
-            Uses::Counted { cap } => slot.frame().count_use(cap),
-            Uses::WithPin { .. } => {}
+        match self.use_cap {
+            Some(cap) => slot.frame().count_use(cap),
             // The policy does not know the page yet.
-            Uses::Told if slot.frame().is_passing() => slot.frame().count_use(1),
-            Uses::Told => {
+            None if slot.frame().is_passing() => slot.frame().count_use(1),
+            None => {
                 slot.frame().count_use(0);
-                self.replacer.on_use(&self.frames, slot.no());
+                self.replacement.on_use(self.view(), slot.no());
             }
         }
     }
@@ -71,7 +66,7 @@ impl Core {
 
     /// A page in memory, for callers that have others latched.
     pub(crate) fn shared_beside(&self, pid: PageId, wanted: Wanted) -> Result<Option<SharedGuard<'_>>> {
-        let Some((slot, hold)) = self.resident(pid, wanted)? else { return Ok(None) };
+        let Some(slot) = self.resident(pid)? else { return Ok(None) };
         let latch = &slot.frame().latch;
         if !latch.try_lock_shared() {
             let stays = self.stay(slot, pid);
@@ -81,12 +76,12 @@ impl Core {
             // WAIT: park - for the holder of the exclusive latch of this very page.
             self.latch_shared(slot, pid);
         }
-        Ok(self.shared_if(slot, pid, hold, wanted))
+        Ok(self.shared_if(slot, pid, wanted))
     }
 
     /// As [`Core::shared_beside`], exclusively.
     pub(crate) fn exclusive_beside(&self, pid: PageId) -> Result<Option<ExclusiveGuard<'_>>> {
-        let Some((slot, hold)) = self.resident(pid, Wanted::Again)? else { return Ok(None) };
+        let Some(slot) = self.resident(pid)? else { return Ok(None) };
         let latch = &slot.frame().latch;
         if !latch.try_lock_exclusive() {
             let stays = self.stay(slot, pid);
@@ -96,15 +91,15 @@ impl Core {
             // WAIT: park - for the holders of the latch of this very page.
             self.latch_exclusive(slot, pid);
         }
-        Ok(self.exclusive_if(slot, pid, hold, Wanted::Again))
+        Ok(self.exclusive_if(slot, pid, Wanted::Again))
     }
 
     /// A page in memory, for callers that have nothing latched: they may wait for whatever is in its frame meanwhile.
     pub(crate) fn exclusive_resident(&self, pid: PageId) -> Result<Option<ExclusiveGuard<'_>>> {
-        let Some((slot, hold)) = self.resident(pid, Wanted::Again)? else { return Ok(None) };
+        let Some(slot) = self.resident(pid)? else { return Ok(None) };
         // WAIT: park - for the holders of the latch, with nothing latched.
         self.latch_exclusive(slot, pid);
-        Ok(self.exclusive_if(slot, pid, hold, Wanted::Again))
+        Ok(self.exclusive_if(slot, pid, Wanted::Again))
     }
 
     /// A pin of a page that is pinned already, so that a wait for its latch is for this page and no other. Without it the frame
@@ -115,8 +110,8 @@ impl Core {
     }
 
     /// Takes over a shared hold of the latch, if the page is the one that was meant.
-    fn shared_if<'a>(&self, slot: Slot<'a>, pid: PageId, hold: Hold<'a>, wanted: Wanted) -> Option<SharedGuard<'a>> {
-        let guard = SharedGuard::adopt(slot).holding(hold);
+    fn shared_if<'a>(&self, slot: Slot<'a>, pid: PageId, wanted: Wanted) -> Option<SharedGuard<'a>> {
+        let guard = SharedGuard::adopt(slot);
         (guard.pid() == pid).then(|| {
             self.note_use(slot, wanted);
             guard
@@ -124,14 +119,8 @@ impl Core {
     }
 
     /// Takes over the exclusive hold of the latch, as above.
-    fn exclusive_if<'a>(
-        &self,
-        slot: Slot<'a>,
-        pid: PageId,
-        hold: Hold<'a>,
-        wanted: Wanted,
-    ) -> Option<ExclusiveGuard<'a>> {
-        let guard = ExclusiveGuard::adopt(slot, false).holding(hold);
+    fn exclusive_if<'a>(&self, slot: Slot<'a>, pid: PageId, wanted: Wanted) -> Option<ExclusiveGuard<'a>> {
+        let guard = ExclusiveGuard::adopt(slot, false);
         (guard.pid() == pid).then(|| {
             self.note_use(slot, wanted);
             guard
@@ -154,11 +143,13 @@ impl Core {
             };
             let slot = self.slot(no);
             // A frame that holds another page gave this one up after the look-up, and the table says so now.
-            let Some(hold) = self.hold(slot, pid, Fill::Read, wanted)? else { continue };
+            if slot.frame().pid() != pid {
+                continue;
+            }
             let found = Self::unless_missed(slot, wanted);
             // WAIT: park - for the holder of the exclusive latch, who may be reading the page.
             self.latch_shared(slot, pid);
-            if let Some(guard) = self.shared_if(slot, pid, hold, found) {
+            if let Some(guard) = self.shared_if(slot, pid, found) {
                 return Ok(guard);
             }
         }
@@ -174,11 +165,13 @@ impl Core {
                 continue;
             };
             let slot = self.slot(no);
-            let Some(hold) = self.hold(slot, pid, fill, Wanted::Again)? else { continue };
+            if slot.frame().pid() != pid {
+                continue;
+            }
             let found = Self::unless_missed(slot, Wanted::Again);
             // WAIT: park - for the holders of the latch, one of whom may be reading the page.
             self.latch_exclusive(slot, pid);
-            if let Some(guard) = self.exclusive_if(slot, pid, hold, found) {
+            if let Some(guard) = self.exclusive_if(slot, pid, found) {
                 return Ok(guard);
             }
         }
@@ -207,14 +200,14 @@ impl Core {
     /// An optimistic guard of a page that nobody has latched exclusively.
     #[inline(always)]
     fn watch(&self, pid: PageId, wanted: Wanted) -> Option<OptimisticGuard<'_>> {
-        let (slot, hold) = self.find(pid, wanted)?;
+        let slot = self.find(pid)?;
         // The version comes first: if the frame changes hands after this, the version no longer validates.
         let version = slot.frame().latch.optimistic_version()?;
         if slot.frame().pid() != pid {
             return None;
         }
         self.note_use(slot, wanted);
-        Some(OptimisticGuard::new(slot, pid, version).holding(hold))
+        Some(OptimisticGuard::new(slot, pid, version))
     }
 
     /// As [`Core::watch`], but reads the page if it is not in memory, and waits for who has it latched.
@@ -226,10 +219,10 @@ impl Core {
     /// As [`Core::watch`], but waits for who has the page latched, unless it is being read.
     #[cold]
     fn watch_resident(&self, pid: PageId, wanted: Wanted) -> Result<Option<OptimisticGuard<'_>>> {
-        let Some((slot, hold)) = self.resident(pid, wanted)? else { return Ok(None) };
+        let Some(slot) = self.resident(pid)? else { return Ok(None) };
         // WAIT: park - for the holder of the exclusive latch, with nothing latched.
         self.latch_shared(slot, pid);
-        Ok(self.shared_if(slot, pid, hold, wanted).map(SharedGuard::into_optimistic))
+        Ok(self.shared_if(slot, pid, wanted).map(SharedGuard::into_optimistic))
     }
 }
 
@@ -265,7 +258,7 @@ mod tests {
             waiter.join().expect("no panic");
         });
         assert_eq!(frame.uses(), before, "for who comes back for it that will be the first");
-        drop(pool.optimistic(pid).expect("in memory"));
+        assert!(pool.optimistic(pid).expect("in memory").validate(), "one thread");
         assert_eq!(frame.uses(), before + 1);
     }
 }

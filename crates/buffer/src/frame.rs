@@ -10,14 +10,14 @@ pub type FrameNo = u32;
 
 // The meta word.
 //
-//   31      30     29       28        27        26       25      24 23    20 19            0
-//  +-------+------+--------+---------+---------+---------+----------+--------+---------------+
-//  | DIRTY | MAIN | REDONE | LOADING | EVICTED | PASSING | recently |  uses  |     pins      |
-//  +-------+------+--------+---------+---------+---------+----------+--------+---------------+
+//   31      30     29       28        27        26  25     24 23    20 19            0
+//  +-------+------+--------+---------+---------+---+----------+--------+---------------+
+//  | DIRTY | MAIN | REDONE | LOADING | PASSING | 0 | recently |  uses  |     pins      |
+//  +-------+------+--------+---------+---------+---+----------+--------+---------------+
 //
 // pins:       holders of `Pinned`. From 0 to 1 only under a latch of the frame, so that the holder of the exclusive latch
 //             who sees 0 may evict. Further pins and the release of one need no latch: who meets a pin shares it, and with it
-//             the page that is pinned. For `nbgclock` all guards.
+//             the page that is pinned.
 // uses:       uses of the page up to the cap of the policy, less what its hand took away. Raised by any fix, set by the
 //             policy as the page comes in. A hint: losing one costs a read at most.
 // MAIN:       for the policy `s3c`, under the lock of the frame's shard; else zero.
@@ -25,9 +25,8 @@ pub type FrameNo = u32;
 //             in. A hint.
 // PASSING:    the page has come in for a scan, and the policy does not know it. Set and cleared under the exclusive latch, cleared
 //             by who evicts too; see `passing.rs`.
-// EVICTED:    for `nbgclock`, whose steps are in `nb.rs`: the frame is free, or about to be; else zero.
-// LOADING:    the page is being read. Set and cleared under the exclusive latch; a hint for who does not want to wait. For
-//             `nbgclock`: nobody has read the page yet.
+// LOADING:    the page is being read. Set and cleared under the exclusive latch; a hint for threads that do not
+//             want to wait.
 // DIRTY:      the page differs from its home on disk, or may. Set under the exclusive latch, before the record of the
 //             change is appended. Cleared by the cleaner, one at a time, under a shared latch, once the page as it is then
 //             has been written and synced.
@@ -36,7 +35,7 @@ pub type FrameNo = u32;
 //
 // 1. `rec_group` is stored before DIRTY is set, by the holder of the exclusive latch. While DIRTY is set, redo lowers it
 //    under the exclusive latch, and the cleaner raises it under a shared latch, unless REDONE.
-// 2. Only a clean frame without pins whose exclusive latch is held gives up its page; for `nbgclock`, one that is EVICTED.
+// 2. Only a clean frame without pins whose exclusive latch is held gives up its page.
 pub(crate) const PINS: u32 = (1 << 20) - 1;
 pub(crate) const USE: u32 = 1 << 20;
 pub(crate) const USES: u32 = 15 * USE;
@@ -45,17 +44,16 @@ pub(crate) const RECENTLY: u32 = 3 << 24;
 pub(crate) const USED: u32 = 2 << 24;
 /// By so much that gets less.
 const A_WHILE: u32 = 1 << 24;
-pub(crate) const PASSING: u32 = 1 << 26;
-pub(crate) const EVICTED: u32 = 1 << 27;
+pub(crate) const PASSING: u32 = 1 << 27;
 pub(crate) const LOADING: u32 = 1 << 28;
 pub(crate) const REDONE: u32 = 1 << 29;
 pub(crate) const MAIN: u32 = 1 << 30;
 pub(crate) const DIRTY: u32 = 1 << 31;
 const _: () =
-    assert!(PINS | USES == (1 << 24) - 1 && PASSING | EVICTED | LOADING | REDONE | MAIN | DIRTY == u32::MAX << 26);
+    assert!(PINS | USES | RECENTLY == (1 << 26) - 1 && PASSING | LOADING | REDONE | MAIN | DIRTY == u32::MAX << 27);
 
 /// Most uses that a frame counts.
-pub(crate) const MAX_USES: u8 = (USES / USE) as u8;
+pub const MAX_USES: u8 = (USES / USE) as u8;
 
 /// [`Frame::use_bits`] from which on one more use makes no difference where `cap` uses count.
 pub(crate) const fn enough(cap: u8) -> u32 {
@@ -113,10 +111,7 @@ impl Frame {
 
     /// Changes the page. The caller holds the exclusive latch and raises its version on release.
     pub fn set_pid(&self, pid: PageId) {
-        debug_assert!(
-            self.latch.is_exclusive() || self.is_evicted(),
-            "the page of a frame changes under its exclusive latch"
-        );
+        debug_assert!(self.latch.is_exclusive(), "the page of a frame changes under its exclusive latch");
         // ORDERING: Release, pairs with `pid`.
         self.pid.store(pid.0, Ordering::Release);
     }
@@ -141,7 +136,7 @@ impl Frame {
         }
     }
 
-    /// Adds a pin. The caller holds a latch of the frame; for `nbgclock`, a pin.
+    /// Adds a pin. The caller holds a latch of the frame.
     pub fn pin(&self) {
         rmw::contended_at(&self.meta);
         // ORDERING: Release, pairs with `pin_again`: who shares the pin sees the id of the page that is pinned. The latch orders

@@ -2,7 +2,6 @@
 
 use crate::format::{AT_LSN, AT_PID, PAGE_HEADER, page_lsn};
 use crate::frame::{Frame, FrameNo};
-use crate::nb::Hold;
 use crate::page::PageMut;
 use crate::pinned::Pinned;
 use crate::pool::Core;
@@ -67,20 +66,12 @@ impl<'a> Slot<'a> {
 #[must_use = "the page is unlatched when the guard is dropped"]
 pub struct SharedGuard<'a> {
     slot: Slot<'a>,
-    // Dropped after the latch is released.
-    hold: Hold<'a>,
 }
 
 impl<'a> SharedGuard<'a> {
     /// Takes over one shared hold of the latch.
     pub(crate) fn adopt(slot: Slot<'a>) -> Self {
-        Self { slot, hold: Hold::default() }
-    }
-
-    /// The guard with what it must hold beside the latch.
-    pub(crate) fn holding(mut self, hold: Hold<'a>) -> Self {
-        self.hold = hold;
-        self
+        Self { slot }
     }
 
     pub(crate) fn slot(&self) -> Slot<'a> {
@@ -106,9 +97,8 @@ impl<'a> SharedGuard<'a> {
     }
 
     /// Goes on without the latch.
-    pub(crate) fn into_optimistic(mut self) -> OptimisticGuard<'a> {
-        let hold = std::mem::take(&mut self.hold);
-        self.as_optimistic().holding(hold)
+    pub(crate) fn into_optimistic(self) -> OptimisticGuard<'a> {
+        self.as_optimistic()
     }
 
     /// The page as a reader without a latch has it. It may outlive this guard; until then what is read validates.
@@ -141,20 +131,12 @@ pub struct ExclusiveGuard<'a> {
     pub(crate) slot: Slot<'a>,
     /// Whether the release must make optimistic reads fail.
     pub(crate) changed: bool,
-    // Dropped after the latch is released.
-    hold: Hold<'a>,
 }
 
 impl<'a> ExclusiveGuard<'a> {
     /// Takes over the exclusive hold of the latch. `changed` if the frame has changed under it already.
     pub(crate) fn adopt(slot: Slot<'a>, changed: bool) -> Self {
-        Self { slot, changed, hold: Hold::default() }
-    }
-
-    /// The guard with what it must hold beside the latch.
-    pub(crate) fn holding(mut self, hold: Hold<'a>) -> Self {
-        self.hold = hold;
-        self
+        Self { slot, changed }
     }
 
     /// Id of the page.
@@ -215,12 +197,12 @@ impl<'a> ExclusiveGuard<'a> {
     }
 
     /// Goes on with shared access; no writer comes in between.
-    pub fn downgrade(mut self) -> SharedGuard<'a> {
-        let (slot, hold) = (self.slot, std::mem::take(&mut self.hold));
+    pub fn downgrade(self) -> SharedGuard<'a> {
+        let slot = self.slot;
         // The shared guard takes the latch over.
         std::mem::forget(self);
         slot.frame().latch.downgrade(&slot.core.parks);
-        SharedGuard { slot, hold }
+        SharedGuard { slot }
     }
 
     /// Makes the page one of zeros with its id. Its LSN stays, so that stamps of the page keep growing when its id is used
@@ -294,20 +276,12 @@ pub struct OptimisticGuard<'a> {
     words: &'a PageWords,
     pid: PageId,
     version: u64,
-    hold: Hold<'a>,
 }
 
 impl<'a> OptimisticGuard<'a> {
     #[inline]
     pub(crate) fn new(slot: Slot<'a>, pid: PageId, version: u64) -> Self {
-        Self { slot, words: slot.words(), pid, version, hold: Hold::default() }
-    }
-
-    /// The guard with what it must hold.
-    #[inline]
-    pub(crate) fn holding(mut self, hold: Hold<'a>) -> Self {
-        self.hold = hold;
-        self
+        Self { slot, words: slot.words(), pid, version }
     }
 
     /// Id of the page.
@@ -369,8 +343,8 @@ impl<'a> OptimisticGuard<'a> {
     /// Goes on with exclusive access if what was read still holds and nobody is in the way.
     #[must_use]
     pub fn try_upgrade(self) -> Option<ExclusiveGuard<'a>> {
-        let Self { slot, version, hold, .. } = self;
-        slot.frame().latch.try_upgrade(version).then(|| ExclusiveGuard::adopt(slot, false).holding(hold))
+        let Self { slot, version, .. } = self;
+        slot.frame().latch.try_upgrade(version).then(|| ExclusiveGuard::adopt(slot, false))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A page is **fixed** by one of the guards of [`Pool`]: shared, exclusive or optimistic. Fixing a page in memory costs one
 //! load of the page table and one latch, or, optimistic, two loads of its version; a miss costs one read however many
-//! threads meet it, but under `nbgclock`, which lets them read side by side. [`change()`] logs a change and is the only
+//! threads meet it. [`change()`] logs a change and is the only
 //! place that does. Dirty pages go home in batches, behind the log (the write-ahead rule is one function of the cleaner) and
 //! through the doublewrite file, and no latch is held over a read or write of anything but the pages being read.
 //!
@@ -14,6 +14,7 @@
 //! ([`Pool::pin`]), and log space is reserved before it too. Then nobody waits for the disk with a latch held.
 
 pub mod format;
+pub mod replacement;
 
 mod ahead;
 mod around;
@@ -29,8 +30,6 @@ mod frame;
 mod free;
 mod guard;
 mod load;
-#[cfg_attr(not(any(foreshore_loom, foreshore_shuttle)), allow(unreachable_pub))]
-mod nb;
 mod options;
 mod page;
 mod passing;
@@ -38,7 +37,6 @@ mod pinned;
 mod pool;
 mod position;
 mod quarantine;
-mod replace;
 mod stats;
 #[cfg_attr(not(any(foreshore_loom, foreshore_shuttle)), allow(unreachable_pub))]
 mod table;
@@ -50,7 +48,6 @@ mod write_back;
 pub mod model {
     pub use crate::frame::{Frame, FrameNo, Kept};
     pub use crate::free::FreeList;
-    pub use crate::nb::transition_allowed;
     pub use crate::table::PageTable;
 }
 
@@ -65,5 +62,4 @@ pub use pinned::Pinned;
 pub use pool::Pool;
 pub use position::PagePosition;
 pub use quarantine::why_quarantined;
-pub use replace::{ReplacementKind, ReplacementWeights};
 pub use stats::{PageWrites, PoolStats};

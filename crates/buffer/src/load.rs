@@ -6,7 +6,6 @@ use crate::guard::ExclusiveGuard;
 use crate::passing::Wanted;
 use crate::pool::Core;
 use crate::quarantine::quarantine;
-use crate::replace::Uses;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId, Place, Result};
 use foreshore_io::AlignedBuf;
@@ -27,15 +26,12 @@ pub(crate) enum Fill {
 
 impl Core {
     /// Gives `pid` a frame and fills it. Of several threads that miss the same page one does so; the others get `None`,
-    /// look again, find the frame and park on its latch. For `nbgclock` all get `None`, and read the page as they find it.
+    /// look again, find the frame and park on its latch.
     pub(crate) fn load(&self, pid: PageId, fill: Fill, wanted: Wanted) -> Result<Option<ExclusiveGuard<'_>>> {
         if let Some(cause) = self.log.poisoned() {
             return Err(Error::poisoned(&cause));
         }
         self.table.make_room(pid).map_err(|error| Error::io("map memory for", self.data.path(), error))?;
-        if let Uses::WithPin { initial, .. } = self.uses {
-            return self.claim(pid, initial, wanted).map(|()| None);
-        }
         self.counters.misses.add(1);
         let no = self.take_frame()?;
         if !self.enter(no, pid) {
@@ -79,7 +75,7 @@ impl Core {
         assert_eq!(page_id(&guard), pid, "the id in a page, and that of the page that was read");
         self.frames[no as usize].set_loading(false);
         if !self.on_arrival(no, pid, wanted) {
-            self.replacer.on_load(&self.frames, no, pid);
+            self.replacement.on_load(self.view(), no, pid);
         }
         guard
     }

@@ -1,10 +1,10 @@
 //! How a pool is built and run.
 
-use crate::replace::ReplacementKind;
+use crate::replacement::MakeReplacementPolicy;
 use foreshore_base::limits::MAX_PAGES;
 use foreshore_base::{Error, Result};
 use foreshore_sync::primitive::MODEL;
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, sync::Arc};
 
 /// Fewest frames of a pool: a split, its map page and some room beside. In models the fewer the better.
 pub const MIN_FRAMES: usize = if MODEL { 2 } else { 16 };
@@ -59,7 +59,7 @@ impl FromStr for DoublewriteKind {
 }
 
 /// How a pool is built and run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct PoolOptions {
     /// Frames, each of one page (8 KiB): the hard limit of page memory, committed as it is first used.
     pub frames: usize,
@@ -67,12 +67,12 @@ pub struct PoolOptions {
     /// ahead. If not, the owner calls [`Pool::provide_step`](crate::Pool::provide_step), or threads with a miss evict for
     /// themselves.
     pub background: bool,
-    /// Which page gives up its frame.
-    pub replacement: ReplacementKind,
+    /// What makes the policy that says which page gives up its frame; `None`: the engine's own.
+    pub replacement: Option<Arc<dyn MakeReplacementPolicy>>,
     /// Whether pages go through the doublewrite file.
     pub doublewrite: DoublewriteKind,
-    /// Whether a miss brings in the pages beside the one that is wanted while frames are plentiful. `nbgclock` never does so. Off to
-    /// compare policies, which are to see the pages that are asked for and no others.
+    /// Whether a miss brings in the pages beside the one that is wanted while frames are plentiful. Off to compare policies,
+    /// which are to see the pages that are asked for and no others.
     pub read_around: bool,
 }
 
@@ -81,7 +81,7 @@ impl Default for PoolOptions {
         Self {
             frames: 8192,
             background: true,
-            replacement: ReplacementKind::default(),
+            replacement: None,
             doublewrite: DoublewriteKind::default(),
             read_around: true,
         }

@@ -24,7 +24,7 @@
 
 use crate::frame::FrameNo;
 use crate::pool::Core;
-use crate::replace::Ghosts;
+use crate::replacement::Ghosts;
 use foreshore_base::PageId;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
@@ -166,7 +166,7 @@ impl Core {
     pub(crate) fn sweep(&self, consider: &mut dyn FnMut(FrameNo) -> ControlFlow<()>) -> ControlFlow<()> {
         self.sweep_passing(self.passing.quota(), HAND_OVERS, consider)?;
         let mut spared = 0;
-        self.replacer.sweep(&self.frames, &mut |no| {
+        self.replacement.sweep(self.view(), &mut |no| {
             if spared == SPARED || !self.passing.has_more() || !self.frames[no as usize].is_recent() {
                 return consider(no);
             }
@@ -224,7 +224,7 @@ impl Core {
         if latch.try_lock_exclusive() {
             if self.passes(no, pid) {
                 self.frames[no as usize].end_passing();
-                self.replacer.on_load(&self.frames, no, pid);
+                self.replacement.on_load(self.view(), no, pid);
             }
             latch.unlock_exclusive_unchanged(&self.parks);
         }
@@ -234,25 +234,51 @@ impl Core {
 #[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
 mod tests {
     use super::*;
-    use crate::ReplacementKind;
-    use crate::pool::tests::pool_with;
+    use crate::pool::tests::{empty_pool, pool_with};
+    use crate::replacement::{Frames, MakeReplacementPolicy, ReplacementPolicy};
+    use std::sync::Arc;
+
+    /// Names each page that it knows once, in the order of arrival.
+    #[derive(Debug)]
+    struct Fifo(Mutex<Vec<FrameNo>>);
+
+    impl ReplacementPolicy for Fifo {
+        fn on_load(&self, _: Frames<'_>, no: FrameNo, _: PageId) {
+            self.0.lock().push(no);
+        }
+
+        fn sweep(&self, _: Frames<'_>, consider: &mut dyn FnMut(FrameNo) -> ControlFlow<()>) -> ControlFlow<()> {
+            let known = self.0.lock().clone();
+            known.into_iter().try_for_each(consider)
+        }
+    }
+
+    #[derive(Debug)]
+    struct MakeFifo;
+
+    impl MakeReplacementPolicy for MakeFifo {
+        fn make(&self, _: usize) -> io::Result<Box<dyn ReplacementPolicy>> {
+            Ok(Box::new(Fifo(Mutex::new(LockRank::Leaf, Vec::new()))))
+        }
+    }
 
     #[test]
     fn a_scan_leaves_no_trace_on_a_page_that_is_there() {
-        for kind in ReplacementKind::ALL {
-            let pool = pool_with(128, kind);
-            let pid = PageId(1);
-            drop(pool.pin_unread(pid).expect("a frame"));
-            let frame = &pool.core.frames[pool.core.table.get(pid).expect("in memory") as usize];
-            let before = frame.uses();
-            drop(pool.shared_as(pid, Wanted::Once).expect("in memory"));
-            drop(pool.try_shared_as(pid, Wanted::Once).expect("in memory"));
-            drop(pool.optimistic_as(pid, Wanted::Once).expect("in memory"));
-            drop(pool.try_optimistic_as(pid, Wanted::Once).expect("in memory"));
-            drop(pool.pin_as(pid, Wanted::Once).expect("in memory"));
-            assert_eq!((frame.uses(), frame.is_passing()), (before, false), "{kind}");
-            assert!(pool.core.passing.queue.lock().is_empty());
-        }
+        let pool = empty_pool(128);
+        let pid = PageId(1);
+        drop(pool.pin_unread(pid).expect("a frame"));
+        let frame = &pool.core.frames[pool.core.table.get(pid).expect("in memory") as usize];
+        let before = frame.uses();
+        drop(pool.shared_as(pid, Wanted::Once).expect("in memory"));
+        drop(pool.try_shared_as(pid, Wanted::Once).expect("in memory"));
+        assert!(pool.optimistic_as(pid, Wanted::Once).expect("in memory").validate(), "one thread");
+        assert!(
+            pool.try_optimistic_as(pid, Wanted::Once).expect("in memory").is_some_and(|guard| guard.validate()),
+            "one thread"
+        );
+        drop(pool.pin_as(pid, Wanted::Once).expect("in memory"));
+        assert_eq!((frame.uses(), frame.is_passing()), (before, false));
+        assert!(pool.core.passing.queue.lock().is_empty());
     }
 
     #[test]
@@ -278,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_long_row_of_pages_that_stay_does_not_put_the_policy_off() {
-        let pool = pool_with(128, ReplacementKind::Lru);
+        let pool = pool_with(128, Some(Arc::new(MakeFifo)));
         let core = &pool.core;
         drop(pool.pin_unread(PageId(1000)).expect("a frame"));
         let own = core.table.get(PageId(1000)).expect("in memory");
@@ -302,7 +328,7 @@ mod tests {
             named += 1;
             ControlFlow::Continue(())
         });
-        assert_eq!(named, 1 + 2 * HAND_OVERS, "those who can go");
+        assert_eq!(named, 1 + 2 * HAND_OVERS, "those that can go");
         assert_eq!(core.frames.iter().filter(|frame| frame.is_passing()).count(), 0, "the last resort is not bounded");
     }
 }

@@ -1,7 +1,6 @@
 //! Pins: pages that stay in memory without a latch.
 
 use crate::guard::{ExclusiveGuard, SharedGuard, Slot};
-use crate::nb::Hold;
 use foreshore_base::PageId;
 
 /// A page that stays in its frame. Latching it neither reads nor fails, so a structure change pins all its pages first.
@@ -28,7 +27,7 @@ impl<'a> Pinned<'a> {
         // WAIT: park - for the holder of the exclusive latch; latches are held for a few hundred instructions.
         self.slot.frame().latch.lock_shared(&self.slot.core.parks);
         debug_assert_eq!(self.slot.frame().pid(), self.pid, "a pinned page stays");
-        SharedGuard::adopt(self.slot).holding(Hold::again(self.slot))
+        SharedGuard::adopt(self.slot)
     }
 
     /// Latches the page exclusively.
@@ -36,13 +35,13 @@ impl<'a> Pinned<'a> {
         // WAIT: park - for the holders of the latch, as above.
         self.slot.frame().latch.lock_exclusive(&self.slot.core.parks);
         debug_assert_eq!(self.slot.frame().pid(), self.pid, "a pinned page stays");
-        ExclusiveGuard::adopt(self.slot, false).holding(Hold::again(self.slot))
+        ExclusiveGuard::adopt(self.slot, false)
     }
 
     /// Latches the page exclusively if that needs no wait.
     #[must_use]
     pub fn try_exclusive(&self) -> Option<ExclusiveGuard<'a>> {
-        let guard = || ExclusiveGuard::adopt(self.slot, false).holding(Hold::again(self.slot));
+        let guard = || ExclusiveGuard::adopt(self.slot, false);
         self.slot.frame().latch.try_lock_exclusive().then(guard)
     }
 }

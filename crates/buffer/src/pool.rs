@@ -4,14 +4,14 @@ use crate::ahead::{Ahead, Reader, Scan};
 use crate::cleaner::Cleaner;
 use crate::doublewrite::Doublewrite;
 use crate::evict::{INLINE_BATCH, Provider};
-use crate::frame::{Frame, FrameNo};
+use crate::frame::{self, Frame, FrameNo};
 use crate::free::FreeList;
 use crate::guard::{ExclusiveGuard, OptimisticGuard, SharedGuard, Slot};
 use crate::load::Fill;
 use crate::options::PoolOptions;
 use crate::passing::{Passing, Wanted};
 use crate::pinned::Pinned;
-use crate::replace::{Replacer, Uses};
+use crate::replacement::{Frames, MAX_USES, ReplacementPolicy, S3c};
 use crate::stats::{Counters, PoolStats};
 use crate::table::PageTable;
 use crate::write_back::{Helped, Helper};
@@ -38,10 +38,10 @@ pub(crate) struct Core {
     pub(crate) free: FreeList,
     /// Notified when a frame becomes free.
     pub(crate) freed: EventCount,
-    pub(crate) replacer: Box<dyn Replacer>,
-    /// [`Replacer::uses`] of the policy.
-    pub(crate) uses: Uses,
-    /// [`Uses::enough`] of the policy.
+    pub(crate) replacement: Box<dyn ReplacementPolicy>,
+    /// [`ReplacementPolicy::use_cap`] of the policy.
+    pub(crate) use_cap: Option<u8>,
+    /// [`Frame::use_bits`] from which on one more use makes no difference to the policy.
     pub(crate) enough: u32,
     /// Frames that a thread evicts at once when none is free.
     pub(crate) inline_batch: usize,
@@ -111,7 +111,12 @@ impl Pool {
         options.check()?;
         let out_of_memory = |e| Error::io("map memory for", data.path(), e);
         let doublewrite = Doublewrite::open(doublewrite, uuid)?;
-        let replacer = options.replacement.build(options.frames).map_err(out_of_memory)?;
+        let replacement = match &options.replacement {
+            None => S3c::new(options.frames).map(|own| Box::new(own) as Box<dyn ReplacementPolicy>),
+            Some(maker) => maker.make(options.frames),
+        };
+        let replacement = replacement.map_err(out_of_memory)?;
+        assert!(replacement.use_cap() <= Some(MAX_USES), "{replacement:?} counts more uses than a frame can");
         let frames: Box<[_]> = (0..options.frames).map(|_| Frame::new()).collect();
         let core = Arc::new(Core {
             arena: ByteArena::new(options.frames * PAGE_SIZE).map_err(out_of_memory)?,
@@ -120,9 +125,9 @@ impl Pool {
             free: FreeList::all(&frames),
             frames,
             freed: EventCount::new(),
-            uses: replacer.uses(),
-            enough: replacer.uses().enough(),
-            replacer,
+            use_cap: replacement.use_cap(),
+            enough: replacement.use_cap().map_or(u32::MAX, frame::enough),
+            replacement,
             // Without a background thread nothing but need empties frames, so what stays is the policy's choice alone.
             inline_batch: if options.background { INLINE_BATCH.min(options.frames / 8) } else { 1 },
             dry: AtomicBool::new(false),
@@ -137,9 +142,6 @@ impl Pool {
             ahead: Ahead::new(options.frames),
             reads_around: options.read_around,
         });
-        if core.uses.with_pin().is_some() {
-            core.frames.iter().for_each(|frame| frame.start_evicted());
-        }
         let daemons = if options.background { Self::spawn(&core)? } else { Vec::new() };
         Ok(Self { daemons: Arc::new(Mutex::new(LockRank::Leaf, daemons)), core })
     }
@@ -358,6 +360,11 @@ impl Pool {
 }
 
 impl Core {
+    /// The frames as the replacement policy sees them.
+    pub(crate) fn view(&self) -> Frames<'_> {
+        Frames::new(&self.frames)
+    }
+
     #[inline]
     pub(crate) fn slot(&self, no: FrameNo) -> Slot<'_> {
         Slot::new(self, no).expect("a frame of this pool")
@@ -385,18 +392,18 @@ impl Core {
 #[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
 pub(crate) mod tests {
     use super::*;
-    use crate::ReplacementKind;
+    use crate::replacement::MakeReplacementPolicy;
     use foreshore_io::{Fs, Mem};
     use foreshore_wal::LogOptions;
     use std::path::Path;
 
     /// A pool without threads over files without pages.
     pub(crate) fn empty_pool(frames: usize) -> Pool {
-        pool_with(frames, ReplacementKind::default())
+        pool_with(frames, None)
     }
 
     /// The same, with a policy.
-    pub(crate) fn pool_with(frames: usize, replacement: ReplacementKind) -> Pool {
+    pub(crate) fn pool_with(frames: usize, replacement: Option<Arc<dyn MakeReplacementPolicy>>) -> Pool {
         let log = Log::discarding(&LogOptions { background: false, ..LogOptions::default() }).expect("a log");
         let [data, doublewrite] = ["data", "dw"].map(|name| Mem::null().create(Path::new(name)).expect("memory"));
         Pool::create_files(&*doublewrite, Uuid([1; 16])).expect("memory");

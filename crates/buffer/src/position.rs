@@ -26,10 +26,6 @@ impl Pool {
     /// Latches the page at `position` exclusively, if it has not changed since and no latch is in the way. Waits for nothing.
     #[must_use]
     pub fn exclusive_at(&self, position: PagePosition) -> Option<ExclusiveGuard<'_>> {
-        // There a page leaves its frame without a latch, and the version does not tell.
-        if self.core.uses.with_pin().is_some() {
-            return None;
-        }
         let slot = self.core.slot(position.no);
         slot.frame().latch.try_upgrade(position.version).then(|| ExclusiveGuard::adopt(slot, false))
     }

@@ -39,11 +39,8 @@ pub struct PoolStats {
     pub misses: u64,
     /// Pages read from the data file, several at a time or one.
     pub pages_read: u64,
-    /// Pages brought in ahead of need, for scans or beside a page that was missing. Under `nbgclock` somebody else may have read
-    /// one of them in the same moment.
+    /// Pages brought in ahead of need, for scans or beside a page that was missing.
     pub pages_ahead: u64,
-    /// Pages read that somebody else had read meanwhile; only `nbgclock` lets that happen.
-    pub reads_redundant: u64,
     /// Page images written, at home and to the doublewrite file.
     pub pages_written: u64,
     /// Pages that gave up their frame.
@@ -70,7 +67,6 @@ pub(crate) struct Counters {
     pub(crate) misses: ShardedCounter,
     pub(crate) pages_read: ShardedCounter,
     pub(crate) pages_ahead: ShardedCounter,
-    pub(crate) reads_redundant: ShardedCounter,
     pub(crate) pages_written: ShardedCounter,
     pub(crate) evictions: ShardedCounter,
     pub(crate) evictions_inline: ShardedCounter,
@@ -89,7 +85,6 @@ impl Counters {
             misses: ShardedCounter::new(),
             pages_read: ShardedCounter::new(),
             pages_ahead: ShardedCounter::new(),
-            reads_redundant: ShardedCounter::new(),
             pages_written: ShardedCounter::new(),
             evictions: ShardedCounter::new(),
             evictions_inline: ShardedCounter::new(),
@@ -111,7 +106,6 @@ impl Counters {
             misses: self.misses.sum(),
             pages_read: self.pages_read.sum(),
             pages_ahead: self.pages_ahead.sum(),
-            reads_redundant: self.reads_redundant.sum(),
             pages_written: self.pages_written.sum(),
             evictions: self.evictions.sum(),
             evictions_inline: self.evictions_inline.sum(),

@@ -8,8 +8,7 @@
 //! 1. 0 -> `f + 1`: by compare-and-swap, by the thread that holds the exclusive latch of frame `f` and has stored the
 //!    page id in it. The winner reads the page; everybody else finds the frame and parks on its latch, so a miss costs
 //!    one read however many threads meet it.
-//! 2. `f + 1` -> 0: by a thread that holds the exclusive latch of frame `f`; for `nbgclock`, by one that has evicted its page,
-//!    or helps. Nobody else may change a non-zero entry.
+//! 2. `f + 1` -> 0: by a thread that holds the exclusive latch of frame `f`. No other may change a non-zero entry.
 //! 3. An entry is a hint until the page id is compared under the latch of the frame (or before an optimistic version
 //!    that later validates): the frame may have changed hands since the load.
 
@@ -93,12 +92,5 @@ impl PageTable {
         // ORDERING: Release, pairs with `get`: who sees the page gone may load it again, after all writes to it.
         let was = self.entry(pid).swap(0, Ordering::Release);
         assert_eq!(was, frame + 1, "page {pid} leaves frame {frame}");
-    }
-
-    /// Takes `pid` out if it is in `frame`, whose page the caller has evicted without a latch, or finds evicted under a
-    /// shared latch.
-    pub fn remove_if(&self, pid: PageId, frame: FrameNo) {
-        // ORDERING: Release, as in `remove`. Failure: somebody has helped.
-        let _ = self.entry(pid).compare_exchange(frame + 1, 0, Ordering::Release, Ordering::Relaxed);
     }
 }

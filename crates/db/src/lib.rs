@@ -79,7 +79,7 @@ pub use damage::{DamageStats, DamagedPage};
 pub use db::Db;
 pub use foreshore_base::key::{Key, Value};
 pub use foreshore_base::{Csn, Error, Lockable, Lsn, PageId, Place, Result, TableId, TableRef, Waiter, Xid, limits};
-pub use foreshore_buffer::{DoublewriteKind, PageWrites, ReplacementKind, ReplacementWeights};
+pub use foreshore_buffer::{DoublewriteKind, PageWrites};
 pub use foreshore_io::Device;
 pub use foreshore_lock::{LockWait, Locked, RowLock, Strength};
 pub use foreshore_txn::Isolation;

@@ -289,7 +289,7 @@ impl Parts {
         PoolOptions {
             frames: self.memory.frames,
             background: self.options.lab.background,
-            replacement: self.options.lab.replacement,
+            replacement: self.options.lab.replacement.clone(),
             doublewrite: self.options.doublewrite,
             ..PoolOptions::default()
         }

@@ -2,12 +2,13 @@
 
 use crate::group::GroupName;
 use crate::units::{invalid, show_bytes};
-use foreshore::{Device, DoublewriteKind, Isolation, ReplacementKind};
+use foreshore::{Device, DoublewriteKind, Isolation};
 use foreshore_base::{Error, Result};
 use foreshore_classics::early_release::EarlyRelease;
 use foreshore_classics::growth::GrowthKind;
 use foreshore_classics::intents::IntentKind;
 use foreshore_classics::log_buffers::{BufferKind, BufferOptions, WaitKind};
+use foreshore_classics::replacement::ReplacementKind;
 use foreshore_classics::status_tables::StatusKind;
 use foreshore_wal::log_buffer::MakeLogBuffer;
 use serde::{Serialize, Serializer};

@@ -61,7 +61,7 @@ impl Home {
             .log_budget(config.log_budget.max(config.segment.saturating_mul(SEGMENTS_OF_BUDGET)))
             .lab(|lab| {
                 lab.hold_until_durable = config.elr.hook();
-                lab.replacement = config.replacement;
+                lab.replacement = config.replacement.maker();
                 lab.status = config.status.maker();
                 lab.fast_intents = config.intents.is_fast();
                 lab.growth = config.growth.rule();

@@ -2,7 +2,7 @@
 
 use crate::bar::Bar;
 use clap::Args;
-use foreshore::{Device, DoublewriteKind, Error, Isolation, ReplacementKind};
+use foreshore::{Device, DoublewriteKind, Error, Isolation};
 use foreshore_bench::{
     Config, Report,
     config::{Claim, Commit, Workload},
@@ -13,6 +13,7 @@ use foreshore_classics::early_release::EarlyRelease;
 use foreshore_classics::growth::GrowthKind;
 use foreshore_classics::intents::IntentKind;
 use foreshore_classics::log_buffers::{BufferKind, WaitKind};
+use foreshore_classics::replacement::ReplacementKind;
 use foreshore_classics::status_tables::StatusKind;
 use std::{
     fs,
@@ -67,8 +68,8 @@ pub(crate) struct Arguments {
     /// Early lock release: off, s_only, full
     #[arg(long, default_value_t)]
     elr: EarlyRelease,
-    /// Page replacement: lru, 2q, bp-lru, bp-2q, clock, gclock, nbgclock, s3c; gclock:W:C or nbgclock:W:C where a new page has
-    /// W uses and C of them count
+    /// Page replacement: lru, 2q, bp-lru, bp-2q, clock, gclock, s3c; gclock:W:C where a new page has W uses and C of them
+    /// count
     #[arg(long, default_value_t)]
     replacement: ReplacementKind,
     /// What is asked whether a transaction has committed: csnmap, direct, lru:8, lru:32, lru:128, lru:128:banks

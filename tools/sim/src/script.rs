@@ -1,7 +1,8 @@
 //! A seeded history: transactions over several tables, two of them open at a time, with everything a disk is used for.
 
 use crate::{Contents, Oracle, Random};
-use foreshore::{Db, Error, Options, ReadOptions, ReadTransaction, ReplacementKind, Table, TableDef, Transaction};
+use foreshore::{Db, Error, Options, ReadOptions, ReadTransaction, Table, TableDef, Transaction};
+use foreshore_classics::replacement::ReplacementKind;
 use foreshore_io::sim::Persist;
 use foreshore_io::{Fs, Sim};
 use std::collections::BTreeMap;
@@ -42,7 +43,7 @@ pub fn options(sim: &Sim, seed: u64) -> Options {
     options.memory_limit(4 << 20).lab(|lab| lab.segment_bytes = 64 << 10).log_budget(256 << 10).lab(|lab| {
         lab.background = false;
         lab.step_seed = seed;
-        lab.replacement = ReplacementKind::ALL[seed as usize % ReplacementKind::ALL.len()];
+        lab.replacement = ReplacementKind::ALL[seed as usize % ReplacementKind::ALL.len()].maker();
         lab.fs = Some(Arc::new(sim.clone()) as Arc<dyn Fs>);
     })
 }

@@ -6,7 +6,8 @@ use foreshore_base::limits::MAX_KEY;
 use foreshore_base::{Csn, Lsn, Result, TableId, Uuid, Xid};
 use foreshore_btree::{Cursor, Tree, TreeReport, Trees};
 use foreshore_buffer::format::{CLR, UNDOABLE};
-use foreshore_buffer::{ChangeRecord, Pool, PoolOptions, ReplacementKind};
+use foreshore_buffer::{ChangeRecord, Pool, PoolOptions};
+use foreshore_classics::replacement::ReplacementKind;
 use foreshore_io::{File, Fs, Mem};
 use foreshore_lock::{LockManager, LockOptions};
 use foreshore_space::{CATALOGUE_ROOT, Growth, Space, SpaceOptions};
@@ -74,6 +75,7 @@ fn base(fs: &Mem, frames: usize, replacement: ReplacementKind) -> Base {
     }
     let (log, recovered) = Log::open(&shared, &log_dir, uuid, &options).unwrap();
     let file = fs.open(&data).unwrap();
+    let replacement = replacement.maker();
     let pool_options = PoolOptions { frames, background: false, replacement, ..PoolOptions::default() };
     let pool = Pool::open(file.clone(), fs.open(&dw).unwrap(), uuid, log.clone(), &pool_options).unwrap();
     Base { log, recovered, pool, file }

@@ -3,7 +3,7 @@
 use crate::common::Bed;
 use foreshore_base::Result;
 use foreshore_btree::Cursor;
-use foreshore_buffer::ReplacementKind;
+use foreshore_classics::replacement::ReplacementKind;
 use foreshore_txn::Txn;
 use std::ops::Bound;
 

@@ -3,7 +3,8 @@
 
 use crate::common::{Bed, DATA, Event, Watched, check, count, init, open, open_with, pool_options, store};
 use foreshore_base::{Error, PageId};
-use foreshore_buffer::{PoolOptions, ReplacementKind, Wanted};
+use foreshore_buffer::{PoolOptions, Wanted};
+use foreshore_classics::replacement::ReplacementKind;
 use foreshore_io::Fs;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::primitive::thread;
@@ -37,10 +38,11 @@ fn read(bed: &Bed, pids: Range<u64>) {
 fn a_cold_pool_reads_eight_pages_at_a_time_and_a_full_one_reads_one() {
     let (_, fs, _) = store(1, PAGES);
     for replacement in ReplacementKind::ALL {
-        let (bed, reads) = cold(&fs, &PoolOptions { replacement, ..pool_options(2 * PAGES as usize) });
+        let (bed, reads) =
+            cold(&fs, &PoolOptions { replacement: replacement.maker(), ..pool_options(2 * PAGES as usize) });
         read(&bed, 1..PAGES);
         let stats = bed.pool.stats();
-        let expected = if replacement == ReplacementKind::NB_GCLOCK { PAGES - 1 } else { PAGES / RUN };
+        let expected = PAGES / RUN;
         assert_eq!(reads.load(Ordering::Relaxed), expected, "{replacement}");
         assert_eq!((stats.misses, stats.pages_ahead), (expected, PAGES - 1 - expected), "{replacement}");
         assert_eq!((stats.pages_read, stats.evictions), (PAGES - 1, 0), "{replacement}");

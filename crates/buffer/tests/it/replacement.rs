@@ -3,7 +3,8 @@
 
 use crate::common::{Rng, check, create, init, open, pool_options};
 use foreshore_base::PageId;
-use foreshore_buffer::{PoolOptions, ReplacementKind};
+use foreshore_buffer::PoolOptions;
+use foreshore_classics::replacement::ReplacementKind;
 use foreshore_io::{Fs, Mem};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -33,6 +34,7 @@ fn trace() -> Vec<u64> {
 
 /// Share of reads that the pool serves from memory.
 fn pool_hits(fs: &Arc<dyn Fs>, replacement: ReplacementKind, frames: usize, trace: &[u64]) -> f64 {
+    let replacement = replacement.maker();
     let bed = open(fs, &PoolOptions { replacement, read_around: false, ..pool_options(frames) }).expect("open");
     for (n, &pid) in trace.iter().enumerate() {
         let pid = PageId(pid);

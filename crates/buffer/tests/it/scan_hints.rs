@@ -3,7 +3,8 @@
 
 use crate::common::{Bed, check, create, init, open, pool_options};
 use foreshore_base::PageId;
-use foreshore_buffer::{PoolOptions, ReplacementKind, Wanted};
+use foreshore_buffer::{PoolOptions, Wanted};
+use foreshore_classics::replacement::ReplacementKind;
 use foreshore_io::{Fs, Mem};
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ fn store() -> Arc<dyn Fs> {
 
 /// Pages come one by one.
 fn options(replacement: ReplacementKind) -> PoolOptions {
-    PoolOptions { replacement, read_around: false, ..pool_options(FRAMES as usize) }
+    PoolOptions { replacement: replacement.maker(), read_around: false, ..pool_options(FRAMES as usize) }
 }
 
 /// A pool in which the hot pages have been used several times, and others once, before.

@@ -9,8 +9,6 @@ mod common;
 mod loom_frame;
 #[cfg(foreshore_loom)]
 mod loom_free;
-#[cfg(foreshore_loom)]
-mod loom_nbgclock;
 #[cfg(foreshore_shuttle)]
 mod shuttle_helped;
 #[cfg(foreshore_shuttle)]

@@ -5,9 +5,8 @@ use foreshore_base::codec::u64_at;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId, Result, TableId, Uuid};
 use foreshore_buffer::format::{PAGE_HEADER, blank_page, page_checksum};
-use foreshore_buffer::{
-    Change, DoublewriteKind, PageMut, Pool, PoolOptions, ReplacementKind, Wanted, change, change_cost,
-};
+use foreshore_buffer::{Change, DoublewriteKind, PageMut, Pool, PoolOptions, Wanted, change, change_cost};
+use foreshore_classics::replacement::ReplacementKind;
 use foreshore_io::{File, Fs, Mem};
 use foreshore_sync::model::{shuttle, shuttle_mutated};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
@@ -202,6 +201,7 @@ fn pool(frames: usize, replacement: ReplacementKind) -> (Pool, Log) {
     let uuid = Uuid([1; 16]);
     Pool::create_files(&*doublewrite, uuid).expect("memory");
     let doublewrite_kind = DoublewriteKind::Off;
+    let replacement = replacement.maker();
     let options =
         PoolOptions { frames, background: false, replacement, doublewrite: doublewrite_kind, read_around: true };
     (Pool::open(Arc::new(Disk::new()), doublewrite, uuid, log.clone(), &options).expect("a pool"), log)
@@ -243,12 +243,6 @@ fn no_page_is_lost_or_stale_whatever_the_policy() {
 #[should_panic]
 fn an_eviction_that_does_not_ask_for_dirt_under_the_latch_is_noticed() {
     shuttle_mutated("frame: dirt is not asked for under the latch", SCHEDULES, || storm(ReplacementKind::Clock));
-}
-
-#[test]
-#[should_panic]
-fn an_eviction_of_a_fixed_page_is_noticed() {
-    shuttle_mutated("nbgclock: evict a fixed page", SCHEDULES, || storm(ReplacementKind::NB_GCLOCK));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What only the lab, the simulator and tests choose.
 
-use foreshore_buffer::ReplacementKind;
+use foreshore_buffer::replacement::MakeReplacementPolicy;
 use foreshore_io::Fs;
 use foreshore_space::Growth;
 use foreshore_txn::{MakeStatusTable, PrecommitRelease};
@@ -19,8 +19,8 @@ pub struct LabOptions {
     pub log_buffer: Option<Arc<dyn MakeLogBuffer>>,
     /// What decides when a group of commits is written, in the place of [`Options::group`](crate::Options::group).
     pub group: Option<GroupSource>,
-    /// The replacement policy of the buffer pool.
-    pub replacement: ReplacementKind,
+    /// What makes the replacement policy of the buffer pool; `None`: the engine's own.
+    pub replacement: Option<Arc<dyn MakeReplacementPolicy>>,
     /// Commits hold locks until they are durable, but for what the function releases at pre-commit.
     pub hold_until_durable: Option<PrecommitRelease>,
     /// A table that is asked beside the status window whether a transaction has committed.
@@ -46,7 +46,7 @@ impl Default for LabOptions {
             segment_bytes: 16 << 20,
             log_buffer: None,
             group: None,
-            replacement: ReplacementKind::default(),
+            replacement: None,
             hold_until_durable: None,
             status: None,
             fast_intents: true,

@@ -1,7 +1,7 @@
 //! Counters say what happened.
 
 use crate::support::{DIR, NUMBERS, fill, in_memory, small};
-use foreshore::{Device, Error, Options, ReplacementKind, Table, TxnOptions};
+use foreshore::{Device, Error, Options, Table, TxnOptions};
 use std::{ops::Range, time::Duration};
 
 #[test]
@@ -35,12 +35,7 @@ fn counters_follow_the_work() {
 #[test]
 fn every_share_of_the_memory_says_how_much_of_it_is_used() {
     const ROWS: u64 = 4000;
-    let db = small()
-        .lab(|lab| lab.replacement = ReplacementKind::S3c)
-        .device(Device::Null)
-        .max_transactions(4)
-        .open(DIR)
-        .unwrap();
+    let db = small().device(Device::Null).max_transactions(4).open(DIR).unwrap();
     db.run(|tx| {
         let table = tx.open(NUMBERS)?;
         (0..ROWS).try_for_each(|n| table.insert(n, 0).map(drop))

@@ -2,13 +2,12 @@
 
 use super::{
     Experiment, Lab, Row,
-    buffer_pool::{SCATTER, SKEW, page, pool, ratio, reads},
+    buffer_pool::{PoolKind, SCATTER, SKEW, page, ratio, reads},
     chart::{Axis, Panel, Plot},
     promise::{Bound, Promise},
     row::find,
 };
 use crate::random::{Random, Zipf};
-use foreshore::ReplacementKind;
 use foreshore_base::Result;
 use std::time::Instant;
 
@@ -17,7 +16,7 @@ pub(super) struct BufferHits;
 /// One pool and what reads it.
 #[derive(Clone, Copy, Debug)]
 struct Point {
-    policy: ReplacementKind,
+    kind: PoolKind,
     pages: u64,
     cache_percent: u64,
     scan_percent: u64,
@@ -67,14 +66,7 @@ impl Experiment for BufferHits {
         for &cache_percent in caches {
             for scan_percent in [0, 20, 50] {
                 let seed = lab.settings.seed;
-                points.extend(ReplacementKind::ALL.map(|policy| Point {
-                    policy,
-                    pages,
-                    cache_percent,
-                    scan_percent,
-                    laps,
-                    seed,
-                }));
+                points.extend(PoolKind::ALL.map(|kind| Point { kind, pages, cache_percent, scan_percent, laps, seed }));
             }
         }
         lab.progress.phase("points", points.len() as u64);
@@ -82,7 +74,7 @@ impl Experiment for BufferHits {
         for point in points {
             let counted = point.measure()?;
             let row = Row::new()
-                .with("policy", point.policy.to_string())
+                .with("policy", point.kind.to_string())
                 .with("cache_fraction", point.cache_percent as f64 / 100.0)
                 .with("scan_fraction", point.scan_percent as f64 / 100.0)
                 .with("hit_ratio", ratio(counted.point_hits, counted.point_accesses))
@@ -127,7 +119,7 @@ impl Experiment for BufferHits {
 
 impl Point {
     fn measure(&self) -> Result<Counted> {
-        let pool = pool(self.policy, (self.pages * self.cache_percent / 100) as usize)?;
+        let pool = self.kind.open((self.pages * self.cache_percent / 100) as usize)?;
         let zipf = Zipf::new(self.pages, SKEW);
         let mut random = Random::new(self.seed, 0);
         let mut scanned = 0;
@@ -146,7 +138,7 @@ impl Point {
                 zipf.draw(&mut random) * SCATTER % self.pages
             };
             let before = reads();
-            drop(pool.shared(page(number))?);
+            pool.read(page(number))?;
             let hit = u64::from(reads() == before);
             counted.accesses += 1;
             counted.hits += hit;
@@ -163,15 +155,16 @@ impl Point {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use foreshore_classics::replacement::ReplacementKind;
 
     #[test]
     fn nbgclock_hits_about_as_often_as_gclock() {
-        let [nb, gclock] = [ReplacementKind::NB_GCLOCK, ReplacementKind::GCLOCK].map(|policy| point(policy, 20));
+        let [nb, gclock] = [PoolKind::NbGClock, PoolKind::Engine(ReplacementKind::GCLOCK)].map(|kind| point(kind, 20));
         assert!((nb - gclock).abs() <= 0.01, "{nb} {gclock}");
     }
 
-    fn point(policy: ReplacementKind, scan_percent: u64) -> f64 {
-        let point = Point { policy, pages: 4000, cache_percent: 10, scan_percent, laps: 6, seed: 1 };
+    fn point(kind: PoolKind, scan_percent: u64) -> f64 {
+        let point = Point { kind, pages: 4000, cache_percent: 10, scan_percent, laps: 6, seed: 1 };
         let Counted { accesses, hits, point_accesses, point_hits, .. } = point.measure().unwrap();
         assert!(accesses == 24_000 && hits >= point_hits && point_accesses <= accesses);
         ratio(point_hits, point_accesses)
@@ -179,8 +172,9 @@ mod tests {
 
     #[test]
     fn scans_cost_lru_more_hits_than_s3c() {
-        let [lru, s3c] =
-            [ReplacementKind::Lru, ReplacementKind::S3c].map(|policy| [point(policy, 0), point(policy, 50)]);
+        let [lru, s3c] = [ReplacementKind::Lru, ReplacementKind::S3c]
+            .map(PoolKind::Engine)
+            .map(|kind| [point(kind, 0), point(kind, 50)]);
         assert!(lru[0] - lru[1] > 0.05, "{lru:?}");
         assert!(s3c[0] - s3c[1] < (lru[0] - lru[1]) / 2.0 && s3c[1] > lru[1] + 0.05, "{lru:?} {s3c:?}");
     }

@@ -2,7 +2,7 @@
 
 use super::{
     Experiment, Lab, Row,
-    buffer_pool::{Counting, miss_pool, page, reads},
+    buffer_pool::{Counting, PoolKind, TestPool, page, reads},
     chart::{Axis, Panel, Plot},
     commits::Place,
     drive::{Counted, Span, Worker, drive},
@@ -11,12 +11,8 @@ use super::{
     row::find,
 };
 use crate::random::Random;
-use foreshore::ReplacementKind;
 use foreshore_base::{PageId, Result, limits::PAGE_SIZE};
-use foreshore_buffer::{
-    Pool,
-    format::{blank_page, page_checksum},
-};
+use foreshore_buffer::format::{blank_page, page_checksum};
 use foreshore_io::{AlignedBuf, File};
 use std::{fmt, hint::black_box, sync::Arc, thread, time::Duration};
 
@@ -33,14 +29,14 @@ pub(super) struct BufferMiss;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Subject {
-    Pool(ReplacementKind),
+    Pool(PoolKind),
     Raw,
 }
 
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Pool(policy) => policy.fmt(f),
+            Self::Pool(kind) => kind.fmt(f),
             Self::Raw => f.write_str(RAW),
         }
     }
@@ -102,7 +98,7 @@ impl Experiment for BufferMiss {
         lab.configure("distribution", "uniform");
         lab.configure("secs", window.as_secs_f64());
         let file = make(&place, pages)?;
-        let subjects = ReplacementKind::ALL.map(Subject::Pool).into_iter().chain([Subject::Raw]);
+        let subjects = PoolKind::ALL.map(Subject::Pool).into_iter().chain([Subject::Raw]);
         let mut points = Vec::new();
         for threads in threads {
             points.extend(subjects.clone().map(|subject| Point { subject, threads, pages, seed }));
@@ -172,16 +168,13 @@ impl Point {
     fn measure(&self, file: &Arc<dyn File>, span: Span) -> Result<Measured> {
         let random = |thread| Random::new(self.seed, thread as u64);
         match self.subject {
-            Subject::Pool(policy) => {
-                let pool = miss_pool(Arc::clone(file), policy, (self.pages / MEMORY_RATIO) as usize)?;
+            Subject::Pool(kind) => {
+                let pool = kind.open_on(Arc::clone(file), (self.pages / MEMORY_RATIO) as usize)?;
                 self.fill(&pool)?;
                 let fixer = |thread| Fixer { pool: &pool, random: random(thread), pages: self.pages };
                 let counted = drive((0..self.threads).map(fixer).collect(), span)?;
-                // First of all the thread that empties frames ends, then the counters belong together.
-                pool.close();
-                let stats = pool.stats();
-                let came_in = stats.evictions + stats.frames - stats.frames_free;
-                Ok(Measured { counted, reads_per_miss: stats.pages_read as f64 / came_in as f64 })
+                let (pages_read, came_in) = pool.close();
+                Ok(Measured { counted, reads_per_miss: pages_read as f64 / came_in as f64 })
             }
             Subject::Raw => {
                 let file = &**file;
@@ -196,11 +189,11 @@ impl Point {
     }
 
     /// Fills the frames, so that every miss of the window needs one of another page.
-    fn fill(&self, pool: &Pool) -> Result<()> {
+    fn fill(&self, pool: &TestPool) -> Result<()> {
         let share = self.pages.div_ceil(MEMORY_RATIO * FILLERS);
         let fill = |filler: u64| {
             let numbers = filler * share..((filler + 1) * share).min(self.pages);
-            numbers.into_iter().try_for_each(|number| pool.shared(page(number)).map(drop))
+            numbers.into_iter().try_for_each(|number| pool.read(page(number)).map(drop))
         };
         thread::scope(|scope| {
             let fillers: Vec<_> = (0..FILLERS).map(|filler| scope.spawn(move || fill(filler))).collect();
@@ -210,7 +203,7 @@ impl Point {
 }
 
 struct Fixer<'a> {
-    pool: &'a Pool,
+    pool: &'a TestPool,
     random: Random,
     pages: u64,
 }
@@ -219,9 +212,7 @@ impl Worker for Fixer<'_> {
     fn insert(&mut self) -> Result<usize> {
         let before = reads();
         let pid = page(self.random.below(self.pages));
-        let guard = self.pool.shared(pid)?;
-        assert_eq!(guard.pid(), pid, "the page asked for");
-        black_box(guard[PAGE_SIZE - 1]);
+        black_box(self.pool.read(pid)?);
         Ok((reads() - before) as usize * PAGE_SIZE)
     }
 }
@@ -246,18 +237,19 @@ impl Worker for Reader<'_> {
 mod tests {
     use super::*;
     use foreshore::Device;
+    use foreshore_classics::replacement::ReplacementKind;
 
     #[test]
     fn every_miss_is_one_read_and_most_reads_miss() {
         let place = Place::new(Device::Null).unwrap();
         let file = make(&place, 1024).unwrap();
         let span = Span { warm_up: Duration::ZERO, window: Duration::from_millis(30) };
-        for policy in [ReplacementKind::S3c, ReplacementKind::Lru] {
-            let point = Point { subject: Subject::Pool(policy), threads: 2, pages: 1024, seed: 1 };
+        for kind in [ReplacementKind::S3c, ReplacementKind::Lru].map(PoolKind::Engine) {
+            let point = Point { subject: Subject::Pool(kind), threads: 2, pages: 1024, seed: 1 };
             let Measured { counted, reads_per_miss } = point.measure(&file, span).unwrap();
-            assert_eq!(reads_per_miss, 1.0, "{policy}");
+            assert_eq!(reads_per_miss, 1.0, "{kind}");
             let missed = counted.bytes as f64 / PAGE_SIZE as f64 / counted.records.max(1) as f64;
-            assert!(counted.records < 1000 || (0.8..0.95).contains(&missed), "{policy}: {missed}");
+            assert!(counted.records < 1000 || (0.8..0.95).contains(&missed), "{kind}: {missed}");
         }
     }
 }

@@ -1,15 +1,18 @@
-//! What `buffer-*` drive: the real pool, over a file that holds a sound page of any id and is read without a disk, or over one
-//! whose reads are counted.
+//! What `buffer-*` drive: the pool of the engine or that of Nb-GCLOCK, over a file that holds a sound page of any id and is read
+//! without a disk, or over one whose reads are counted.
 
-use foreshore::ReplacementKind;
-use foreshore_base::{Error, PageId, Result, Uuid, limits::PAGE_SIZE};
+use foreshore_base::{Error, PageId, Result, Uuid, codec::u64_at, limits::PAGE_SIZE};
 use foreshore_buffer::{
     DoublewriteKind, Pool, PoolOptions,
     format::{blank_page, page_checksum},
 };
+use foreshore_classics::{
+    nbgclock,
+    replacement::{ReplacementKind, Weights},
+};
 use foreshore_io::{File, FileLayer, Fs, Mem};
 use foreshore_wal::{Log, LogOptions};
-use std::{cell::Cell, io, path::Path, sync::Arc};
+use std::{cell::Cell, fmt, io, path::Path, sync::Arc};
 
 /// Four reads in five go to a fifth of the pages.
 pub(super) const SKEW: f64 = 0.86;
@@ -25,18 +28,96 @@ pub(super) fn reads() -> u64 {
     READS.get()
 }
 
-/// A pool with nothing in it, whose pages are all clean.
-///
-/// Nothing but a miss empties frames, one at a time, and it reads one page, so that hits are those of the policy.
-pub(super) fn pool(replacement: ReplacementKind, frames: usize) -> Result<Pool> {
-    let doublewrite = DoublewriteKind::Off;
-    open(Arc::new(Blank), &PoolOptions { frames, background: false, replacement, doublewrite, read_around: false })
+/// Which pool is driven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PoolKind {
+    /// The engine's, with a policy.
+    Engine(ReplacementKind),
+    /// That of Nb-GCLOCK.
+    NbGClock,
 }
 
-/// A pool over `data` that runs as in production. Its pages are all clean too.
-pub(super) fn miss_pool(data: Arc<dyn File>, replacement: ReplacementKind, frames: usize) -> Result<Pool> {
-    let doublewrite = DoublewriteKind::Off;
-    open(data, &PoolOptions { frames, background: true, replacement, doublewrite, read_around: true })
+impl PoolKind {
+    pub(super) const ALL: [Self; 8] = [
+        Self::Engine(ReplacementKind::Lru),
+        Self::Engine(ReplacementKind::TwoQ),
+        Self::Engine(ReplacementKind::BpLru),
+        Self::Engine(ReplacementKind::BpTwoQ),
+        Self::Engine(ReplacementKind::Clock),
+        Self::Engine(ReplacementKind::GCLOCK),
+        Self::NbGClock,
+        Self::Engine(ReplacementKind::S3c),
+    ];
+
+    /// A pool with nothing in it, whose pages are all clean.
+    ///
+    /// Nothing but a miss empties frames, one at a time, and it reads one page, so that hits are those of the policy.
+    pub(super) fn open(self, frames: usize) -> Result<TestPool> {
+        self.open_with(Arc::new(Blank), frames, false)
+    }
+
+    /// A pool over `data` that runs as in production. Its pages are all clean too.
+    pub(super) fn open_on(self, data: Arc<dyn File>, frames: usize) -> Result<TestPool> {
+        self.open_with(data, frames, true)
+    }
+
+    fn open_with(self, data: Arc<dyn File>, frames: usize, production: bool) -> Result<TestPool> {
+        let Self::Engine(policy) = self else {
+            let pool = nbgclock::Pool::open(data, Weights::DEFAULT, frames)?;
+            return Ok(TestPool::NbGClock(Box::new(pool)));
+        };
+        let (replacement, doublewrite) = (policy.maker(), DoublewriteKind::Off);
+        let options = PoolOptions { frames, background: production, replacement, doublewrite, read_around: production };
+        open(data, &options).map(TestPool::Engine)
+    }
+}
+
+impl fmt::Display for PoolKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Engine(policy) => policy.fmt(f),
+            Self::NbGClock => f.write_str("nbgclock"),
+        }
+    }
+}
+
+/// A pool that is driven.
+#[derive(Debug)]
+pub(super) enum TestPool {
+    Engine(Pool),
+    NbGClock(Box<nbgclock::Pool>),
+}
+
+impl TestPool {
+    /// Fixes the page and reads its last bytes.
+    pub(super) fn read(&self, pid: PageId) -> Result<u64> {
+        let at = PAGE_SIZE - 8;
+        Ok(match self {
+            Self::Engine(pool) => {
+                let guard = pool.shared(pid)?;
+                assert_eq!(guard.pid(), pid, "the page asked for");
+                u64_at(&guard, at)
+            }
+            Self::NbGClock(pool) => {
+                let guard = pool.fix(pid)?;
+                assert_eq!(guard.pid(), pid, "the page asked for");
+                guard.read_u64(at)
+            }
+        })
+    }
+
+    /// Pages read from the file, and pages that came into frames. Ends the threads of the pool first: then the counters belong
+    /// together.
+    pub(super) fn close(&self) -> (u64, u64) {
+        match self {
+            Self::Engine(pool) => {
+                pool.close();
+                let stats = pool.stats();
+                (stats.pages_read, stats.evictions + stats.frames - stats.frames_free)
+            }
+            Self::NbGClock(pool) => (pool.stats().pages_read, pool.stats().pages_entered),
+        }
+    }
 }
 
 fn open(data: Arc<dyn File>, options: &PoolOptions) -> Result<Pool> {
@@ -155,11 +236,13 @@ mod tests {
 
     #[test]
     fn any_page_is_there_and_is_read_once() {
-        let pool = pool(ReplacementKind::Clock, 16).unwrap();
-        let before = reads();
-        for number in [0, 7, 1 << 30, 7, 0] {
-            assert_eq!(pool.shared(page(number)).unwrap().pid(), page(number));
+        for kind in PoolKind::ALL {
+            let pool = kind.open(16).unwrap();
+            let before = reads();
+            for number in [0, 7, 1 << 30, 7, 0] {
+                assert_eq!(pool.read(page(number)).unwrap(), 0);
+            }
+            assert_eq!((reads() - before, pool.close()), (3, (3, 3)), "{kind}");
         }
-        assert_eq!((reads() - before, pool.stats().pages_read), (3, 3));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Experiment, Lab, Row,
-    buffer_pool::{SCATTER, SKEW, page, pool},
+    buffer_pool::{PoolKind, SCATTER, SKEW, TestPool, page},
     chart::{Axis, Panel, Plot},
     drive::{Counted, Span, Worker, drive},
     log_insert::span,
@@ -11,9 +11,9 @@ use super::{
     row::find,
 };
 use crate::random::{Random, Zipf};
-use foreshore::ReplacementKind;
 use foreshore_base::{Result, limits::PAGE_SIZE};
 use foreshore_buffer::Pool;
+use foreshore_classics::nbgclock;
 use std::{fmt, hint::black_box};
 
 /// The yardstick: pages in a vector.
@@ -28,14 +28,14 @@ pub(super) struct BufferScale;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Subject {
-    Pool(ReplacementKind),
+    Pool(PoolKind),
     Vec,
 }
 
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Pool(policy) => policy.fmt(f),
+            Self::Pool(kind) => kind.fmt(f),
             Self::Vec => f.write_str(VEC),
         }
     }
@@ -66,7 +66,7 @@ impl Experiment for BufferScale {
 
     fn differs(&self) -> &'static str {
         "Two cores cannot show where locks end to scale, so the contrast is that of one thread, two, and more threads than cores. A \
-         page is fixed optimistically, eight bytes at a place drawn with it are read and validated; vec reads the same places \
+         page is fixed optimistically (nbgclock pins it), eight bytes at a place drawn with it are read and validated; vec reads the same places \
          through a bounds-checked vector of boxes. The pages are four times the largest cache, so both pay for misses of caches \
          and of translations."
     }
@@ -79,7 +79,7 @@ impl Experiment for BufferScale {
         lab.configure("threads", threads.clone());
         lab.configure("pages", pages);
         lab.configure("skew", SKEW);
-        let subjects = ReplacementKind::ALL.map(Subject::Pool).into_iter().chain([Subject::Vec]);
+        let subjects = PoolKind::ALL.map(Subject::Pool).into_iter().chain([Subject::Vec]);
         let mut points = Vec::new();
         for subject in subjects {
             for zipf in [false, true] {
@@ -145,13 +145,16 @@ impl Point {
         let drawn = self.drawn();
         let places = (0..self.threads).map(|thread| Places { drawn: &drawn, next: thread * (DRAWN / self.threads) });
         match self.subject {
-            Subject::Pool(policy) => {
+            Subject::Pool(kind) => {
                 // One frame more than pages: none is ever looked for.
-                let pool = pool(policy, self.pages as usize + 1)?;
+                let pool = kind.open(self.pages as usize + 1)?;
                 for number in 0..self.pages {
-                    drop(pool.shared(page(number))?);
+                    pool.read(page(number))?;
                 }
-                drive(places.map(|places| Fixer { pool: &pool, places }).collect(), span)
+                match &pool {
+                    TestPool::Engine(pool) => drive(places.map(|places| Fixer { pool, places }).collect(), span),
+                    TestPool::NbGClock(pool) => drive(places.map(|places| Pinner { pool, places }).collect(), span),
+                }
             }
             Subject::Vec => {
                 let pages: Vec<Box<[u8; PAGE_SIZE]>> =
@@ -206,6 +209,21 @@ impl Worker for Fixer<'_> {
     }
 }
 
+struct Pinner<'a> {
+    pool: &'a nbgclock::Pool,
+    places: Places<'a>,
+}
+
+impl Worker for Pinner<'_> {
+    #[inline]
+    fn insert(&mut self) -> Result<usize> {
+        let place = self.places.next();
+        let guard = self.pool.fix(page(u64::from(place.number)))?;
+        black_box(guard.read_u64(place.offset()));
+        Ok(8)
+    }
+}
+
 struct Indexer<'a> {
     pages: &'a [Box<[u8; PAGE_SIZE]>],
     places: Places<'a>,
@@ -229,7 +247,7 @@ mod tests {
     #[test]
     fn every_subject_is_read_by_several_threads() {
         let span = Span { warm_up: Duration::ZERO, window: Duration::from_millis(20) };
-        for subject in ReplacementKind::ALL.map(Subject::Pool).into_iter().chain([Subject::Vec]) {
+        for subject in PoolKind::ALL.map(Subject::Pool).into_iter().chain([Subject::Vec]) {
             let counted = Point { subject, zipf: true, threads: 2, pages: 100, seed: 1 }.measure(span).unwrap();
             assert_eq!(counted.bytes % 8, 0, "{subject}");
         }

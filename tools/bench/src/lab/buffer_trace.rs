@@ -2,13 +2,12 @@
 
 use super::{
     Experiment, Lab, Row,
-    buffer_pool::{page, pool, ratio},
+    buffer_pool::{PoolKind, page, ratio, reads},
     chart::{Axis, Panel, Plot},
     promise::{Bound, Promise},
     row::find,
 };
 use crate::{random::Random, random::Zipf, units::invalid};
-use foreshore::ReplacementKind;
 use foreshore_base::{Error, Result, limits::MAX_PAGES};
 use std::{fs, io::Read, path::Path};
 
@@ -48,11 +47,11 @@ impl Experiment for BufferTrace {
         lab.configure("reads", trace.len());
         lab.configure("threads", 1);
         let mut rows = Vec::new();
-        lab.progress.phase("trace", (FRAMES.len() * ReplacementKind::ALL.len()) as u64);
+        lab.progress.phase("trace", (FRAMES.len() * PoolKind::ALL.len()) as u64);
         for frames in FRAMES {
-            for policy in ReplacementKind::ALL {
-                let row = Row::new().with("policy", policy.to_string()).with("frames", frames);
-                rows.push(row.with("hit_ratio", replay(policy, frames, &trace)?));
+            for kind in PoolKind::ALL {
+                let row = Row::new().with("policy", kind.to_string()).with("frames", frames);
+                rows.push(row.with("hit_ratio", replay(kind, frames, &trace)?));
                 lab.progress.at(rows.len() as u64);
             }
         }
@@ -76,12 +75,12 @@ impl Experiment for BufferTrace {
 }
 
 /// Share of the reads that find their page in memory.
-fn replay(policy: ReplacementKind, frames: usize, trace: &[u64]) -> Result<f64> {
-    let pool = pool(policy, frames)?;
+fn replay(kind: PoolKind, frames: usize, trace: &[u64]) -> Result<f64> {
+    let (pool, before) = (kind.open(frames)?, reads());
     for &number in trace {
-        drop(pool.shared(page(number))?);
+        pool.read(page(number))?;
     }
-    Ok(ratio(trace.len() as u64 - pool.stats().pages_read, trace.len() as u64))
+    Ok(ratio(trace.len() as u64 - (reads() - before), trace.len() as u64))
 }
 
 /// The pages that a trace reads, in order.
@@ -142,6 +141,9 @@ fn made_up(seed: u64, reads: usize) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use foreshore_classics::replacement::ReplacementKind;
+
+    const LRU: PoolKind = PoolKind::Engine(ReplacementKind::Lru);
 
     #[test]
     fn a_trace_is_read_as_its_lines_say() {
@@ -170,7 +172,7 @@ mod tests {
     #[test]
     fn a_loop_that_fits_hits_and_one_that_does_not_misses_under_lru() {
         let trace: Vec<u64> = (0..10).flat_map(|_| 0..100).collect();
-        assert_eq!(replay(ReplacementKind::Lru, 100, &trace).unwrap(), 0.9);
-        assert_eq!(replay(ReplacementKind::Lru, 99, &trace).unwrap(), 0.0);
+        assert_eq!(replay(LRU, 100, &trace).unwrap(), 0.9);
+        assert_eq!(replay(LRU, 99, &trace).unwrap(), 0.0);
     }
 }

@@ -2,12 +2,13 @@
 
 use super::history::Level;
 use crate::Random;
-use foreshore::{DoublewriteKind, Durability, Group, Isolation, Options, ReplacementKind, TxnOptions};
+use foreshore::{DoublewriteKind, Durability, Group, Isolation, Options, TxnOptions};
 use foreshore_classics::early_release::EarlyRelease;
 use foreshore_classics::group_policies::TimedGroup;
 use foreshore_classics::growth::GrowthKind;
 use foreshore_classics::intents::IntentKind;
 use foreshore_classics::log_buffers::{BufferKind, BufferOptions, WaitKind};
+use foreshore_classics::replacement::ReplacementKind;
 use foreshore_classics::status_tables::StatusKind;
 use foreshore_io::sim::{FaultKind, Persist};
 use foreshore_io::{Fs, Sim};
@@ -64,7 +65,7 @@ fn drawn(options: Options, random: &mut Random) -> Options {
         .log_budget(one_of(random, &[256 << 10, 256 << 10, 1 << 20]))
         .max_transactions(one_of(random, &[64, 64, 1024, 2 * FEW]))
         .lab(|lab| {
-            lab.replacement = one_of(random, &ReplacementKind::ALL);
+            lab.replacement = one_of(random, &ReplacementKind::ALL).maker();
             lab.status = one_of(random, &StatusKind::ALL).maker();
             lab.fast_intents =
                 one_of(random, &[IntentKind::Table, IntentKind::Fastpath, IntentKind::Fastpath]).is_fast();

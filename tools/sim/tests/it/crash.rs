@@ -1,12 +1,14 @@
 //! Every acknowledged commit survives a power loss at every operation, and a second one during the recovery.
 //!
-//! `FORESHORE_SIM_STRIDE=1` visits every operation of the first history, and every fourth of the others, each of which
-//! replaces pages by another policy; `FORESHORE_SIM_SEED` chooses others.
+//! `FORESHORE_SIM_STRIDE=1` visits every operation of the first history, and every fourth of the others, which replace
+//! pages by all policies in turn; `FORESHORE_SIM_SEED` chooses others.
 
-use foreshore::ReplacementKind;
+use foreshore_classics::replacement::ReplacementKind;
 use foreshore_sim::{Script, crash, open};
 
-const HISTORIES: u64 = ReplacementKind::ALL.len() as u64;
+/// Every policy has one at least.
+const HISTORIES: u64 = 8;
+const _: () = assert!(HISTORIES >= ReplacementKind::ALL.len() as u64);
 const STRIDE: u64 = 40;
 /// Of the histories but for the first.
 const OTHERS: u64 = 4;

@@ -3,8 +3,8 @@
 //! `FORESHORE_SHRINK_STRIDE=1` visits every operation of the history under the default policy, and every fourth under the
 //! others; without it twice `FORESHORE_SIM_STRIDE` counts.
 
-use foreshore::ReplacementKind;
 use foreshore_classics::growth::GrowthKind;
+use foreshore_classics::replacement::ReplacementKind;
 use foreshore_sim::{Script, Shrink, crash, options};
 
 const STRIDE: u64 = 40;
@@ -19,7 +19,7 @@ fn lose_power(replacement: ReplacementKind, growth: GrowthKind, stride: u64) {
     let mut history = Shrink::new(&sim, seed, contents);
     let db = options(&sim, seed)
         .lab(|lab| {
-            lab.replacement = replacement;
+            lab.replacement = replacement.maker();
             lab.growth = growth.rule();
         })
         .open("db")

@@ -1,9 +1,8 @@
 //! Least recently used first.
 
-use super::list::{Links, List};
 use super::locked::Order;
-use crate::frame::FrameNo;
 use foreshore_base::PageId;
+use foreshore_buffer::replacement::{FrameNo, Links, List};
 
 #[derive(Debug)]
 pub(super) struct Lru {
@@ -15,7 +14,7 @@ pub(super) struct Lru {
 
 impl Lru {
     pub(super) fn new(frames: usize) -> Self {
-        Self { links: Links::new(frames), list: List::new(), listed: vec![false; frames].into() }
+        Self { links: Links::new(frames), list: List::default(), listed: vec![false; frames].into() }
     }
 }
 

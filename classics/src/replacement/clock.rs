@@ -1,8 +1,7 @@
 //! The clock and its generalisation: a few bits a frame, and a hand that counts them down.
 
-use super::{Frames, Replacer, Uses};
-use crate::frame::FrameNo;
 use foreshore_base::PageId;
+use foreshore_buffer::replacement::{FrameNo, Frames, ReplacementPolicy};
 use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
 use foreshore_sync::{CachePadded, rmw};
 use std::ops::ControlFlow;
@@ -23,26 +22,26 @@ impl Clock {
     }
 }
 
-impl Replacer for Clock {
-    fn uses(&self) -> Uses {
-        Uses::Counted { cap: self.cap }
+impl ReplacementPolicy for Clock {
+    fn use_cap(&self) -> Option<u8> {
+        Some(self.cap)
     }
 
-    fn on_load(&self, frames: &Frames, no: FrameNo, _: PageId) {
-        frames[no as usize].place(self.initial, false);
+    fn on_load(&self, frames: Frames<'_>, no: FrameNo, _: PageId) {
+        frames.set_uses(no, self.initial);
     }
 
-    fn sweep(&self, frames: &Frames, consider: &mut dyn FnMut(FrameNo) -> ControlFlow<()>) -> ControlFlow<()> {
+    fn sweep(&self, frames: Frames<'_>, consider: &mut dyn FnMut(FrameNo) -> ControlFlow<()>) -> ControlFlow<()> {
         // All laps but the last may only count uses down.
         for _ in 0..(usize::from(self.cap) + 1) * frames.len() {
             rmw::contended(1);
             // ORDERING: Relaxed, the hand guards nothing.
-            let index = self.hand.fetch_add(1, Ordering::Relaxed) % frames.len();
-            let frame = &frames[index];
-            if frame.pid() == PageId::ZERO || frame.is_pinned() || frame.is_passing() || frame.age() {
+            let no = (self.hand.fetch_add(1, Ordering::Relaxed) % frames.len()) as FrameNo;
+            let is_free = frames.page(no) == PageId::ZERO;
+            if is_free || frames.is_pinned(no) || frames.is_passing(no) || frames.take_use(no) {
                 continue;
             }
-            consider(index as FrameNo)?;
+            consider(no)?;
         }
         ControlFlow::Continue(())
     }

@@ -12,8 +12,7 @@
 
 use super::ghosts::Ghosts;
 use super::list::{Links, List};
-use super::{Frames, Replacer, Uses};
-use crate::frame::FrameNo;
+use super::{FrameNo, Frames, ReplacementPolicy};
 use foreshore_base::PageId;
 use foreshore_sync::primitive::MODEL;
 use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -32,7 +31,7 @@ const MIN_SHARD: usize = 64;
 
 /// Frame `no` belongs to shard `no % shards`, where it has the index `no / shards`.
 #[derive(Debug)]
-pub(super) struct S3c {
+pub(crate) struct S3c {
     shards: Box<[CachePadded<Shard>]>,
     ghosts: Ghosts,
     lot: CachePadded<AtomicU64>,
@@ -57,12 +56,12 @@ struct Small {
 }
 
 impl S3c {
-    pub(super) fn new(frames: usize) -> io::Result<Self> {
+    pub(crate) fn new(frames: usize) -> io::Result<Self> {
         let most = if MODEL { 1 } else { (2 * available_parallelism()).next_power_of_two() };
         let shards = (frames / MIN_SHARD).clamp(1, most);
         let shard = |index: usize| {
             let own = (frames - index).div_ceil(shards);
-            let small = Small { links: Links::new(own), list: List::new(), listed: vec![false; own].into() };
+            let small = Small { links: Links::new(own), list: List::default(), listed: vec![false; own].into() };
             let (small, hand) = (Mutex::new(LockRank::Leaf, small), AtomicUsize::new(0));
             CachePadded::new(Shard { small, hand, frames: own, quota: (own / 10).max(1) })
         };
@@ -92,7 +91,7 @@ impl S3c {
 
     /// Candidates of a shard that are not among those `named`: from SMALL while it has its quota, where hot pages move on to MAIN,
     /// else from MAIN.
-    fn look(&self, frames: &Frames, shard: usize, named: &[FrameNo], out: &mut Vec<FrameNo>) {
+    fn look(&self, frames: Frames<'_>, shard: usize, named: &[FrameNo], out: &mut Vec<FrameNo>) {
         out.clear();
         let own = &self.shards[shard];
         // Whoever is at the list of this shard picks candidates there, or is done in a moment.
@@ -107,13 +106,13 @@ impl S3c {
             }
             for index in oldest {
                 let no = self.frame(shard, index);
-                if frames[no as usize].uses() < HOT {
+                if frames.uses(no) < HOT {
                     out.push(no);
                     continue;
                 }
                 list.remove(links, index);
                 listed[index as usize] = false;
-                frames[no as usize].place(0, true);
+                frames.frame(no).place(0, true);
             }
         }
         drop(small);
@@ -123,13 +122,13 @@ impl S3c {
     }
 
     /// Candidates from MAIN.
-    fn turn(&self, frames: &Frames, shard: usize, out: &mut Vec<FrameNo>) {
+    fn turn(&self, frames: Frames<'_>, shard: usize, out: &mut Vec<FrameNo>) {
         let own = &self.shards[shard];
         for _ in 0..(usize::from(CAP) + 1) * own.frames {
             // ORDERING: Relaxed, the hand guards nothing.
             let index = own.hand.fetch_add(1, Ordering::Relaxed) % own.frames;
             let no = self.frame(shard, index as FrameNo);
-            let frame = &frames[no as usize];
+            let frame = frames.frame(no);
             if frame.is_main() && !frame.is_pinned() && !frame.age() {
                 return out.push(no);
             }
@@ -137,14 +136,14 @@ impl S3c {
     }
 }
 
-impl Replacer for S3c {
-    fn uses(&self) -> Uses {
-        Uses::Counted { cap: CAP }
+impl ReplacementPolicy for S3c {
+    fn use_cap(&self) -> Option<u8> {
+        Some(CAP)
     }
 
-    fn on_load(&self, frames: &Frames, no: FrameNo, pid: PageId) {
+    fn on_load(&self, frames: Frames<'_>, no: FrameNo, pid: PageId) {
         let main = self.ghosts.take(pid).is_some();
-        frames[no as usize].place(0, main);
+        frames.frame(no).place(0, main);
         if !main {
             let (shard, index) = self.shard(no);
             let Small { links, list, listed } = &mut *shard.small.lock();
@@ -153,17 +152,17 @@ impl Replacer for S3c {
         }
     }
 
-    fn on_evict(&self, frames: &Frames, no: FrameNo, pid: PageId) {
+    fn on_evict(&self, frames: Frames<'_>, no: FrameNo, pid: PageId) {
         let (shard, index) = self.shard(no);
         let Small { links, list, listed } = &mut *shard.small.lock();
         if std::mem::take(&mut listed[index as usize]) {
             list.remove(links, index);
             self.ghosts.add(pid, false);
         }
-        frames[no as usize].place(0, false);
+        frames.frame(no).place(0, false);
     }
 
-    fn sweep(&self, frames: &Frames, consider: &mut dyn FnMut(FrameNo) -> ControlFlow<()>) -> ControlFlow<()> {
+    fn sweep(&self, frames: Frames<'_>, consider: &mut dyn FnMut(FrameNo) -> ControlFlow<()>) -> ControlFlow<()> {
         // Pages that cannot go stay in SMALL, and must not keep younger ones from being named.
         let (mut named, mut candidates) = (Vec::new(), Vec::with_capacity(CANDIDATES));
         // As many looks as there are frames to name, by lot; what they leave out comes last.
@@ -176,9 +175,9 @@ impl Replacer for S3c {
         }
         let first = self.draw() * MIN_SHARD;
         for no in 0..frames.len() {
-            let no = (no + first) % frames.len();
-            if frames[no].pid() != PageId::ZERO {
-                consider(no as FrameNo)?;
+            let no = ((no + first) % frames.len()) as FrameNo;
+            if frames.page(no) != PageId::ZERO {
+                consider(no)?;
             }
         }
         ControlFlow::Continue(())

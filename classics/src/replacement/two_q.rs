@@ -6,10 +6,9 @@
 //! | A1out | ids of pages that left A1in | departure | as many as half the frames |
 //! | Am | pages loaded while in A1out | last use | the rest |
 
-use super::list::{Links, List};
 use super::locked::Order;
-use crate::frame::FrameNo;
 use foreshore_base::PageId;
+use foreshore_buffer::replacement::{FrameNo, Links, List};
 use std::collections::{HashMap, VecDeque};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +34,8 @@ impl TwoQ {
         Self {
             links: Links::new(frames),
             places: vec![Place::Nowhere; frames].into(),
-            a1in: List::new(),
-            am: List::new(),
+            a1in: List::default(),
+            am: List::default(),
             a1out: Ghosts::new(frames / 2),
             in_target: frames / 4,
         }

@@ -1,9 +1,8 @@
 //! BP-Wrapper: uses are queued by each thread and told to the order in batches, so that a hit rarely takes its mutex.
 
 use super::locked::{Order, sweep};
-use super::{Frames, Replacer};
-use crate::frame::FrameNo;
 use foreshore_base::PageId;
+use foreshore_buffer::replacement::{FrameNo, Frames, ReplacementPolicy};
 use foreshore_sync::primitive::MODEL;
 use foreshore_sync::{CachePadded, LockRank, Mutex, thread_index};
 use std::ops::ControlFlow;
@@ -41,7 +40,7 @@ impl<O: Order> Batched<O> {
     }
 
     /// Tells the order what this thread has queued.
-    fn drain(&self, frames: &Frames) {
+    fn drain(&self, frames: Frames<'_>) {
         let uses = std::mem::take(&mut *self.queue().lock());
         if !uses.is_empty() {
             tell(&mut *self.order.lock(), frames, uses);
@@ -50,21 +49,21 @@ impl<O: Order> Batched<O> {
 }
 
 /// Tells of uses, but for pages that have left their frames since.
-fn tell(order: &mut impl Order, frames: &Frames, uses: impl IntoIterator<Item = Use>) {
+fn tell(order: &mut impl Order, frames: Frames<'_>, uses: impl IntoIterator<Item = Use>) {
     for Use { no, pid } in uses {
-        if frames[no as usize].pid() == pid {
+        if frames.page(no) == pid {
             order.on_use(no);
         }
     }
 }
 
-impl<O: Order> Replacer for Batched<O> {
-    fn on_use(&self, frames: &Frames, no: FrameNo) {
+impl<O: Order> ReplacementPolicy for Batched<O> {
+    fn on_use(&self, frames: Frames<'_>, no: FrameNo) {
         let Some(mut queue) = self.queue().try_lock() else { return };
         if queue.capacity() == 0 {
             queue.reserve_exact(QUEUE);
         }
-        queue.push(Use { no, pid: frames[no as usize].pid() });
+        queue.push(Use { no, pid: frames.page(no) });
         if queue.len() < BATCH {
             return;
         }
@@ -77,16 +76,16 @@ impl<O: Order> Replacer for Batched<O> {
         }
     }
 
-    fn on_load(&self, frames: &Frames, no: FrameNo, pid: PageId) {
+    fn on_load(&self, frames: Frames<'_>, no: FrameNo, pid: PageId) {
         self.drain(frames);
         self.order.lock().on_load(no, pid);
     }
 
-    fn on_evict(&self, _: &Frames, no: FrameNo, pid: PageId) {
+    fn on_evict(&self, _: Frames<'_>, no: FrameNo, pid: PageId) {
         self.order.lock().on_evict(no, pid);
     }
 
-    fn sweep(&self, frames: &Frames, consider: &mut dyn FnMut(FrameNo) -> ControlFlow<()>) -> ControlFlow<()> {
+    fn sweep(&self, frames: Frames<'_>, consider: &mut dyn FnMut(FrameNo) -> ControlFlow<()>) -> ControlFlow<()> {
         self.drain(frames);
         sweep(&self.order, consider)
     }

@@ -1,8 +1,7 @@
 //! Policies that keep pages in order, under one mutex.
 
-use super::{Frames, Replacer};
-use crate::frame::FrameNo;
 use foreshore_base::PageId;
+use foreshore_buffer::replacement::{FrameNo, Frames, ReplacementPolicy};
 use foreshore_sync::{LockRank, Mutex};
 use std::fmt;
 use std::ops::ControlFlow;
@@ -34,20 +33,20 @@ impl<O: Order> Locked<O> {
     }
 }
 
-impl<O: Order> Replacer for Locked<O> {
-    fn on_use(&self, _: &Frames, no: FrameNo) {
+impl<O: Order> ReplacementPolicy for Locked<O> {
+    fn on_use(&self, _: Frames<'_>, no: FrameNo) {
         self.order.lock().on_use(no);
     }
 
-    fn on_load(&self, _: &Frames, no: FrameNo, pid: PageId) {
+    fn on_load(&self, _: Frames<'_>, no: FrameNo, pid: PageId) {
         self.order.lock().on_load(no, pid);
     }
 
-    fn on_evict(&self, _: &Frames, no: FrameNo, pid: PageId) {
+    fn on_evict(&self, _: Frames<'_>, no: FrameNo, pid: PageId) {
         self.order.lock().on_evict(no, pid);
     }
 
-    fn sweep(&self, _: &Frames, consider: &mut dyn FnMut(FrameNo) -> ControlFlow<()>) -> ControlFlow<()> {
+    fn sweep(&self, _: Frames<'_>, consider: &mut dyn FnMut(FrameNo) -> ControlFlow<()>) -> ControlFlow<()> {
         sweep(&self.order, consider)
     }
 }

@@ -1,41 +1,53 @@
 //! Lists of frames without allocation: each frame is on one list at most, and its neighbours stand in two arrays.
 
-use crate::frame::FrameNo;
+use super::FrameNo;
 
 const NONE: FrameNo = FrameNo::MAX;
 
-/// The neighbours of every frame.
+/// The neighbours of each frame.
 #[derive(Debug)]
-pub(super) struct Links {
+pub struct Links {
     newer: Box<[FrameNo]>,
     older: Box<[FrameNo]>,
 }
 
 impl Links {
-    pub(super) fn new(frames: usize) -> Self {
+    /// Returns the links of frames that are on no list.
+    #[must_use]
+    pub fn new(frames: usize) -> Self {
         Self { newer: vec![NONE; frames].into(), older: vec![NONE; frames].into() }
     }
 }
 
 /// One list, from the newest frame to the oldest. All calls get the same links.
 #[derive(Debug)]
-pub(super) struct List {
+pub struct List {
     newest: FrameNo,
     oldest: FrameNo,
     len: usize,
 }
 
-impl List {
-    pub(super) const fn new() -> Self {
+impl Default for List {
+    fn default() -> Self {
         Self { newest: NONE, oldest: NONE, len: 0 }
     }
+}
 
-    pub(super) fn len(&self) -> usize {
+impl List {
+    /// Returns how many frames are on it.
+    #[must_use]
+    pub fn len(&self) -> usize {
         self.len
     }
 
+    /// Returns whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// Adds a frame that is on no list as the newest.
-    pub(super) fn push(&mut self, links: &mut Links, no: FrameNo) {
+    pub fn push(&mut self, links: &mut Links, no: FrameNo) {
         let second = std::mem::replace(&mut self.newest, no);
         links.newer[no as usize] = NONE;
         links.older[no as usize] = second;
@@ -47,7 +59,7 @@ impl List {
     }
 
     /// Takes out a frame that is on this list.
-    pub(super) fn remove(&mut self, links: &mut Links, no: FrameNo) {
+    pub fn remove(&mut self, links: &mut Links, no: FrameNo) {
         let (newer, older) = (links.newer[no as usize], links.older[no as usize]);
         match newer {
             NONE => self.newest = older,
@@ -61,15 +73,15 @@ impl List {
     }
 
     /// Makes a frame of this list the newest.
-    pub(super) fn renew(&mut self, links: &mut Links, no: FrameNo) {
+    pub fn renew(&mut self, links: &mut Links, no: FrameNo) {
         if self.newest != no {
             self.remove(links, no);
             self.push(links, no);
         }
     }
 
-    /// The frames, oldest first.
-    pub(super) fn oldest_first<'a>(&self, links: &'a Links) -> impl Iterator<Item = FrameNo> + use<'a> {
+    /// Returns the frames, the oldest first.
+    pub fn oldest_first<'a>(&self, links: &'a Links) -> impl Iterator<Item = FrameNo> + use<'a> {
         let here = |no| (no != NONE).then_some(no);
         std::iter::successors(here(self.oldest), move |&no| here(links.newer[no as usize]))
     }
@@ -81,7 +93,7 @@ mod tests {
 
     #[test]
     fn lists_keep_the_order_of_pushes_and_renewals() {
-        let (mut links, mut list, mut other) = (Links::new(5), List::new(), List::new());
+        let (mut links, mut list, mut other) = (Links::new(5), List::default(), List::default());
         let shown = |list: &List, links: &Links| list.oldest_first(links).collect::<Vec<_>>();
         [3, 1, 4, 0].into_iter().for_each(|no| list.push(&mut links, no));
         other.push(&mut links, 2);
