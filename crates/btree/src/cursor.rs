@@ -15,16 +15,18 @@ use self::span::{End, Rest, Rows, Span};
 use self::spilled::FetchedAhead;
 use crate::descend::{Access, ReadGuard, Restarts};
 use crate::format::{GHOST, RowHeader, SLOT};
-use crate::node::{NO_VERSION, Row};
+use crate::node::{Damage, NO_VERSION, NodeView, Place};
 use crate::tree::{Structure, Tree};
 use foreshore_base::limits::PAGE_SIZE;
-use foreshore_base::{Error, Lsn, PageId, Result, TableId};
+use foreshore_base::{Error, Lsn, Result, TableId};
 use foreshore_buffer::Wanted;
 use foreshore_lock::{RowLock, Strength, TableMode};
 use foreshore_txn::{Seen, Snapshot, Txn, UndoPtr};
 use std::ops::Bound;
 use std::sync::Arc;
 
+/// Entries that a scan by a snapshot takes first: most scans end soon.
+const FIRST_STEP: usize = 16;
 /// No leaf has more entries.
 const MAX_STEP: usize = PAGE_SIZE / SLOT;
 
@@ -50,7 +52,8 @@ pub struct Cursor {
     copied_at: Lsn,
     /// What the step that runs has locked shared and may give up, in the order of its requests.
     entered: Vec<Entered>,
-    /// How many entries of a leaf the next step takes at most: few where each is locked, or the transaction writes between them.
+    /// How many entries of a leaf the next step takes at most: few at first, fewer where each is locked, or the transaction writes
+    /// between them.
     step: usize,
     ahead: ReadAhead,
     spilled: FetchedAhead,
@@ -101,7 +104,7 @@ impl Tree {
         lock: RowLock,
         (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
     ) -> Cursor {
-        let step = if snapshot.is_some() { MAX_STEP } else { 1 };
+        let step = if snapshot.is_some() { FIRST_STEP } else { 1 };
         let from = Span { lower: lower.map(<[u8]>::to_vec), upper: upper.map(<[u8]>::to_vec) };
         Cursor {
             tree: self.clone(),
@@ -234,7 +237,7 @@ impl Cursor {
         }
     }
 
-    /// Copies the rows of a leaf as the snapshot has them.
+    /// Copies the rows of a leaf as the snapshot has them, a step at most.
     fn copy_leaf<const ONCE: bool>(
         &mut self,
         txn: &mut Txn,
@@ -242,96 +245,121 @@ impl Cursor {
         span: &Span,
         end: End,
     ) -> Result<Rest> {
-        let tree = self.tree.clone();
-        let mut page = [0; PAGE_SIZE];
         let mut restarts = Restarts::default();
         if !self.spilled.begin_leaf(span, end, txn.fetched_is_over()) {
             txn.forget_fetched();
         }
         txn.unwant(0);
         loop {
+            let (tree, step) = (&self.tree, self.step);
+            let rows = if end == End::Front { &mut self.front } else { &mut self.back };
             let leaf: ReadGuard<'_, ONCE> =
                 tree.find_again(&mut Structure::of_reader(txn), span.goal(end), 0, 0, &mut restarts)?;
-            leaf.page().copy_to(0..PAGE_SIZE, &mut page);
-            // The copy has to be whole before it is looked at, and the page unchanged until the versions have been read.
+            let (pid, mut is_spilled, mut is_unfinished) = (leaf.pid(), false, false);
+            // Without a latch: what is read counts if the page is unchanged once the versions have been read.
+            let rest = tree.copy_rows(&leaf, rows, (span, end, step), |header, image| {
+                if is_unfinished {
+                    return Ok(Copied::Nothing);
+                }
+                let RowHeader { xid, undo, .. } = header;
+                Ok(match txn.see(snapshot, xid, UndoPtr::from_bits(undo), image, || leaf.holds()) {
+                    Seen::Newest if header.is_ghost() => Copied::Ghost,
+                    Seen::Newest => Copied::Newest,
+                    Seen::Older(flags) if flags & GHOST == 0 => Copied::Older,
+                    Seen::Older(_) | Seen::Nothing => Copied::Nothing,
+                    Seen::Spilled => {
+                        is_spilled = true;
+                        Copied::Nothing
+                    }
+                    Seen::Unfinished => {
+                        is_unfinished = true;
+                        Copied::Nothing
+                    }
+                    Seen::Lost => return Err(NO_VERSION),
+                })
+            });
             if leaf.holds() {
-                let (pid, mut is_spilled, mut is_unfinished) = (leaf.pid(), false, false);
-                let rest = self.copy_rows(pid, &page, span, end, |row, image| {
-                    let RowHeader { xid, undo, .. } = row.header;
-                    if is_unfinished {
-                        return Ok(None);
+                txn.check_snapshot(snapshot)?;
+                let rest = rest.map_err(|why| tree.corrupted(pid, why));
+                if is_spilled && !is_unfinished {
+                    drop(leaf);
+                    let needed = txn.wanted();
+                    if let Ok(rest) = rest {
+                        self.want_ahead::<ONCE>(txn, snapshot, (span, end), rest);
                     }
-                    match txn.see(snapshot, xid, UndoPtr::from_bits(undo), image, || leaf.holds()) {
-                        Seen::Newest if row.header.is_ghost() => {
-                            tree.note_ghost(pid, row.key);
-                            Ok(None)
-                        }
-                        Seen::Newest => Ok(Some(false)),
-                        Seen::Older(flags) => Ok((flags & GHOST == 0).then_some(true)),
-                        Seen::Nothing => Ok(None),
-                        Seen::Spilled => {
-                            is_spilled = true;
-                            Ok(None)
-                        }
-                        Seen::Unfinished => {
-                            is_unfinished = true;
-                            Ok(None)
-                        }
-                        Seen::Lost => Err(tree.corrupted(pid, NO_VERSION)),
-                    }
-                });
-                if leaf.holds() {
-                    txn.check_snapshot(snapshot)?;
-                    if is_spilled && !is_unfinished {
-                        drop(leaf);
-                        let needed = txn.wanted();
-                        if let Ok(rest) = rest {
-                            self.want_ahead::<ONCE>(txn, snapshot, (span, end), rest);
-                        }
-                        txn.fetch(snapshot, needed)?;
-                        continue;
-                    }
-                    if !is_unfinished {
-                        return rest;
-                    }
+                    txn.fetch(snapshot, needed)?;
+                    continue;
+                }
+                if !is_unfinished {
+                    return rest;
                 }
             }
             txn.unwant(0);
             tree.restart(&mut restarts);
         }
     }
+}
 
-    /// Copies rows of a leaf, a step at most. `see` says whether there is a row, and if so, whether its value is the one that it has put into
-    /// the buffer.
-    fn copy_rows(
-        &mut self,
-        pid: PageId,
-        page: &[u8],
-        span: &Span,
-        end: End,
-        mut see: impl FnMut(&Row<'_>, &mut Vec<u8>) -> Result<Option<bool>>,
-    ) -> Result<Rest> {
-        let tree = self.tree.clone();
-        let damage = |why| tree.corrupted(pid, why);
-        let node = tree.parse(pid, page)?;
-        tree.note_if_empty(pid, &node);
-        let all = span.entries(&node).map_err(damage)?;
+/// What a reader finds of a row.
+enum Copied {
+    /// The row as it is in the leaf.
+    Newest,
+    /// A version that was put into the buffer.
+    Older,
+    /// A row that is deleted for everybody who reads from now on.
+    Ghost,
+    /// Nothing.
+    Nothing,
+}
+
+impl Tree {
+    /// Copies rows of a leaf that lie in a span, a step at most, from one end. `see` says what is found of a row by its header.
+    /// All of it counts only if the leaf holds afterwards.
+    fn copy_rows<const ONCE: bool>(
+        &self,
+        leaf: &ReadGuard<'_, ONCE>,
+        rows: &mut Rows,
+        (span, end, step): (&Span, End, usize),
+        mut see: impl FnMut(RowHeader, &mut Vec<u8>) -> Result<Copied, Damage>,
+    ) -> Result<Rest, Damage> {
+        let node = NodeView::view(leaf.page())?;
+        if node.table() != self.table {
+            return Err("a node of another table");
+        }
+        if node.len() == 0 && leaf.holds() {
+            self.note_if_empty(leaf.pid(), &node);
+        }
+        let all = span.entries(&node)?;
         let inside = match end {
-            End::Front => all.start..all.end.min(all.start + self.step),
-            End::Back => all.start.max(all.end.saturating_sub(self.step))..all.end,
+            End::Front => all.start..all.end.min(all.start + step),
+            End::Back => all.start.max(all.end.saturating_sub(step))..all.end,
         };
-        let rows = self.rows(end);
         rows.clear();
-        let mut image = Vec::new();
+        let (mut image, mut taken) = (Vec::new(), 0);
         for at in inside.clone() {
-            let row = node.row(at).map_err(damage)?;
-            let Some(is_older) = see(&row, &mut image)? else { continue };
-            rows.push(row.key, if is_older { &image } else { row.value });
+            let Place { header, key, value } = node.place(at)?;
+            // What is no node, or one that changes, could name the same bytes again and again.
+            taken += key.len() + value.len();
+            if taken > PAGE_SIZE {
+                return Err("the entries of a node overlap");
+            }
+            match see(header, &mut image)? {
+                Copied::Newest => rows.push(&node, key, value),
+                Copied::Older => rows.push_older(&node, key, &image),
+                Copied::Ghost => {
+                    image.clear();
+                    node.append_to(key, &mut image);
+                    if leaf.holds() {
+                        self.note_ghost(leaf.pid(), &image);
+                    }
+                }
+                Copied::Nothing => {}
+            }
         }
         if inside == all {
-            return span.rest_of(&node, &inside, end).map_err(damage);
+            return span.rest_of(&node, &inside, end);
         }
         let last = if end == End::Front { inside.end - 1 } else { inside.start };
-        Ok(Rest::Row(node.key(last).map_err(damage)?.to_vec()))
+        Ok(Rest::Row(node.copy_key(last)?))
     }
 }

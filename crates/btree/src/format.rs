@@ -8,18 +8,22 @@
 //!
 //!  node header:
 //!  32       34     36        38         40              48               56        58        60         62
-//!  | slots  | heap | garbage | run end  | right sibling | leftmost child | low at  | low len | high at  | high len |
+//!  | slots  | heap | garbage | run      | right sibling | leftmost child | low at  | low len | high at  | high len |
 //!  | u16    | u16  | u16     | u16      | u64           | u64            | u16     | u16     | u16      | u16      |
+//!  run:          0..10 run end | 10..16 shared
 //!
-//!  slot:         0 tuple at u16 | 2 key length u16 | 4 head u32: first 4 bytes of the key, big-endian, zero-padded
+//!  slot:         0 tuple at u16 | 2 key length u16 | 4 head u32: 4 bytes of the key behind the shared ones, big-endian,
+//!                zero-padded
 //!  leaf tuple:   0 xid48 << 16 | flags16   8 undo48 << 16 | value length 16   16 key ... value ...
 //!  inner tuple:  0 child u64   8 key ...
 //! ```
 //!
 //! Slots are in key order. The heap grows downwards and holds tuples and the two fences in any order; `garbage` counts
 //! its dead bytes. `run end` is one more than the entry that was inserted last, or 0 if that is not known: a key that belongs at
-//! that entry goes on with an ascending run. It is a hint. A node holds keys `low <= key < high`. Entry `i` of an inner node leads to keys from its own on;
-//! keys below the first lead to the leftmost child. The level in the page header is 0 for a leaf.
+//! that entry goes on with an ascending run. It is a hint. A node holds keys `low <= key < high`. `shared` is a number of bytes
+//! with which both fences begin, and so each key between them: heads say what comes behind, where keys differ. It is 0 in a node
+//! without a high fence. Entry `i` of an inner node leads to keys from its own on; keys below the first lead to the leftmost
+//! child. The level in the page header is 0 for a leaf.
 //!
 //! Page flags: [`INCOMPLETE`] and [`HAS_HIGH`]. Tuple flags: [`GHOST`] and [`OVERFLOW`].
 
@@ -40,13 +44,18 @@ pub const OVERFLOW: u16 = 2;
 pub(crate) const AT_SLOTS: usize = PAGE_HEADER;
 pub(crate) const AT_HEAP: usize = PAGE_HEADER + 2;
 pub(crate) const AT_GARBAGE: usize = PAGE_HEADER + 4;
-pub(crate) const AT_RUN_END: usize = PAGE_HEADER + 6;
+pub(crate) const AT_RUN: usize = PAGE_HEADER + 6;
 pub(crate) const AT_RIGHT: usize = PAGE_HEADER + 8;
 pub(crate) const AT_LEFTMOST: usize = PAGE_HEADER + 16;
 pub(crate) const AT_LOW: usize = PAGE_HEADER + 24;
 pub(crate) const AT_HIGH: usize = PAGE_HEADER + 28;
 /// First byte of the slots.
 pub(crate) const SLOTS: usize = PAGE_HEADER + 32;
+
+/// Bits of the run end.
+pub(crate) const RUN_END_BITS: u32 = 10;
+/// Most bytes that `shared` counts.
+pub(crate) const MAX_SHARED: usize = (1 << (u16::BITS - RUN_END_BITS)) - 1;
 
 /// Bytes of a slot.
 pub(crate) const SLOT: usize = 8;
@@ -63,10 +72,11 @@ pub(crate) const MAX_LEAF_ENTRY: usize = SLOT + LEAF_HEADER + MAX_KEY + MAX_VALU
 pub(crate) const MAX_INNER_ENTRY: usize = SLOT + INNER_HEADER + MAX_KEY;
 
 const _: () = assert!(SLOTS == 64 && PAGE_SIZE <= u16::MAX as usize);
+// No node has as many entries as the run end has room for.
+const _: () = assert!((PAGE_SIZE - SLOTS) / (SLOT + INNER_HEADER) < 1 << RUN_END_BITS);
 // Fields that are read as one word.
-const _: () = assert!(
-    AT_HEAP == AT_SLOTS + 2 && AT_GARBAGE == AT_SLOTS + 4 && AT_RUN_END == AT_SLOTS + 6 && AT_HIGH == AT_LOW + 4
-);
+const _: () =
+    assert!(AT_HEAP == AT_SLOTS + 2 && AT_GARBAGE == AT_SLOTS + 4 && AT_RUN == AT_SLOTS + 6 && AT_HIGH == AT_LOW + 4);
 // Between the largest fences, two of any entries fit a leaf, and an inner node that is too full for one more entry has
 // at least four: so splitting always makes room.
 const _: () = assert!(SLOTS + 2 * MAX_KEY + 2 * MAX_LEAF_ENTRY <= PAGE_SIZE);
@@ -116,10 +126,12 @@ impl RowHeader {
     }
 }
 
-/// First four bytes of a key as a number that compares like them.
-pub(crate) fn key_head(key: &[u8]) -> u32 {
+/// The four bytes of a key behind the first `shared` as a number that compares like them.
+#[inline]
+pub(crate) fn key_head(key: &[u8], shared: usize) -> u32 {
+    let rest = key.get(shared..).unwrap_or_default();
     let mut head = [0; 4];
-    let len = key.len().min(4);
-    head[..len].copy_from_slice(&key[..len]);
+    let len = rest.len().min(4);
+    head[..len].copy_from_slice(&rest[..len]);
     u32::from_be_bytes(head)
 }

@@ -1,14 +1,14 @@
 //! Deleted rows leave their leaves: in the background, and where a row needs the space.
 
 use crate::format::SLOT;
-use crate::node::{Damage, Goal, Node, Row};
+use crate::node::{Damage, Goal, Node, NodeView, Row};
 use crate::record::TreeKind;
 use crate::sound::{all_sound, assert_fits, assert_sound};
 use crate::tree::{Structure, Tree, record};
 use foreshore_base::codec::Put;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId, Result, Xid};
-use foreshore_buffer::{ExclusiveGuard, Wanted, change_cost};
+use foreshore_buffer::{ExclusiveGuard, PageRead, Wanted, change_cost};
 use foreshore_txn::{Txn, UndoContext};
 use foreshore_wal::Dep;
 
@@ -198,9 +198,9 @@ impl Tree {
     }
 
     /// Has the background purge look at a leaf in page `pid` that has no row, unless its table is dropped.
-    pub(crate) fn note_if_empty(&self, pid: PageId, leaf: &Node<'_>) {
+    pub(crate) fn note_if_empty<P: PageRead>(&self, pid: PageId, leaf: &NodeView<P>) {
         if leaf.len() == 0 && pid != self.root && leaf.is_leaf() && !self.is_retired() {
-            self.trees.queue().add(self.table, pid, || leaf.low().unwrap_or_default().to_vec());
+            self.trees.queue().add(self.table, pid, || leaf.copy_low().unwrap_or_default());
         }
     }
 

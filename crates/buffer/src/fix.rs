@@ -19,7 +19,9 @@ impl Core {
     /// The frame in which the table has a page.
     #[inline(always)]
     fn find(&self, pid: PageId) -> Option<Slot<'_>> {
-        Slot::new(self, self.table.hint(pid))
+        let slot = Slot::new(self, self.table.hint(pid))?;
+        slot.prefetch();
+        Some(slot)
     }
 
     /// Tells the policy of a use, if there is one and that makes a difference.
@@ -142,6 +144,7 @@ impl Core {
                 continue;
             };
             let slot = self.slot(no);
+            slot.prefetch();
             // A frame that holds another page gave this one up after the look-up, and the table says so now.
             if slot.frame().pid() != pid {
                 continue;
@@ -165,6 +168,7 @@ impl Core {
                 continue;
             };
             let slot = self.slot(no);
+            slot.prefetch();
             if slot.frame().pid() != pid {
                 continue;
             }

@@ -119,7 +119,7 @@ impl Pool {
         assert!(replacement.use_cap() <= Some(MAX_USES), "{replacement:?} counts more uses than a frame can");
         let frames: Box<[_]> = (0..options.frames).map(|_| Frame::new()).collect();
         let core = Arc::new(Core {
-            arena: ByteArena::new(options.frames * PAGE_SIZE).map_err(out_of_memory)?,
+            arena: ByteArena::in_large_pages(options.frames * PAGE_SIZE).map_err(out_of_memory)?,
             table: PageTable::new(),
             parks: ParkTable::new(),
             free: FreeList::all(&frames),

@@ -302,9 +302,11 @@ impl Cursor {
         let pid = copy.leaf.pid();
         let mut met = 0;
         while met < copy.inside.len() && self.has_room(end) {
-            let row = copy.node.row(copy.place(met, end)).map_err(|why| tree.corrupted(pid, why))?;
+            let damage = |why| tree.corrupted(pid, why);
+            let at = copy.place(met, end);
+            let (row, place) = (copy.node.row(at).map_err(damage)?, copy.node.place(at).map_err(damage)?);
             match self.meet(tree, txn, &row, pid) {
-                Ok(Met::Row) => self.rows(end).push(row.key, row.value),
+                Ok(Met::Row) => self.rows(end).push(copy.node, place.key, place.value),
                 Ok(Met::Nothing) => {}
                 // That is for the next step: what is at hand is handed out before anything is waited for or refused.
                 Ok(Met::First(_)) | Err(_) if !self.rows(end).is_empty() => break,

@@ -1,6 +1,7 @@
 //! What is left of a range, and the rows of it that are at hand.
 
-use crate::node::{Damage, Goal, Node};
+use crate::node::{Damage, Goal, NodeView};
+use foreshore_buffer::PageRead;
 use foreshore_lock::Interval;
 use std::ops::{Bound, Range};
 
@@ -77,7 +78,7 @@ impl Span {
     }
 
     /// The entries of a leaf that lie in it.
-    pub(super) fn entries(&self, node: &Node<'_>) -> Result<Range<usize>, Damage> {
+    pub(super) fn entries<P: PageRead>(&self, node: &NodeView<P>) -> Result<Range<usize>, Damage> {
         let first = match &self.lower {
             Bound::Included(key) => node.search(key)?.unwrap_or_else(|at| at),
             Bound::Excluded(key) => node.search(key)?.map_or_else(|at| at, |at| at + 1),
@@ -92,14 +93,25 @@ impl Span {
     }
 
     /// How a step ends that has read all entries `inside` of a leaf.
-    pub(super) fn rest_of(&self, node: &Node<'_>, inside: &Range<usize>, end: End) -> Result<Rest, Damage> {
+    pub(super) fn rest_of<P: PageRead>(
+        &self,
+        node: &NodeView<P>,
+        inside: &Range<usize>,
+        end: End,
+    ) -> Result<Rest, Damage> {
         Ok(match end {
             End::Front if inside.end < node.len() => Rest::Nothing,
-            End::Front => node.high()?.map_or(Rest::Nothing, |high| Rest::Leaf(high.to_vec())),
+            End::Front if !node.has_high() => Rest::Nothing,
+            End::Front => Rest::Leaf(node.copy_high()?),
             End::Back if inside.start > 0 => Rest::Nothing,
-            // A way to the left ends because it goes to ever smaller keys.
-            End::Back if self.ends_before(node.low()?) => return Err("the fences are out of order"),
-            End::Back => Rest::Leaf(node.low()?.to_vec()),
+            End::Back => {
+                let low = node.copy_low()?;
+                // A way to the left ends because it goes to ever smaller keys.
+                if self.ends_before(&low) {
+                    return Err("the fences are out of order");
+                }
+                Rest::Leaf(low)
+            }
         })
     }
 
@@ -175,10 +187,20 @@ impl Rows {
         self.places.len()
     }
 
-    /// Adds a row at the end.
-    pub(super) fn push(&mut self, row_key: &[u8], row_value: &[u8]) {
+    /// Adds a row of a leaf at the end.
+    pub(super) fn push<P: PageRead>(&mut self, leaf: &NodeView<P>, row_key: Range<usize>, row_value: Range<usize>) {
         let key = self.bytes.len();
-        self.bytes.extend_from_slice(row_key);
+        let value = key + row_key.len();
+        // They are side by side in the leaf.
+        leaf.append_to(row_key.start..row_value.end, &mut self.bytes);
+        self.places.push((key..value, value..self.bytes.len()));
+        self.left.end += 1;
+    }
+
+    /// Adds a row of a leaf at the end, with the value that it had before.
+    pub(super) fn push_older<P: PageRead>(&mut self, leaf: &NodeView<P>, row_key: Range<usize>, row_value: &[u8]) {
+        let key = self.bytes.len();
+        leaf.append_to(row_key, &mut self.bytes);
         let value = self.bytes.len();
         self.bytes.extend_from_slice(row_value);
         self.places.push((key..value, value..self.bytes.len()));

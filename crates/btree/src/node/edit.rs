@@ -2,10 +2,10 @@
 //!
 //! The result depends on the bytes of the node alone, so that redo builds the very same node.
 
-use super::{Damage, Node, Place};
+use super::{Damage, Node, Place, common};
 use crate::format::{
-    AT_GARBAGE, AT_HEAP, AT_LEFTMOST, AT_RIGHT, AT_RUN_END, AT_SLOTS, HAS_HIGH, LEAF_HEADER, RowHeader, SLOT, SLOTS,
-    key_head,
+    AT_GARBAGE, AT_HEAP, AT_LEFTMOST, AT_RIGHT, AT_RUN, AT_SLOTS, HAS_HIGH, LEAF_HEADER, MAX_SHARED, RUN_END_BITS,
+    RowHeader, SLOT, SLOTS, key_head,
 };
 use foreshore_base::limits::{MAX_KEY, MAX_VALUE, PAGE_SIZE};
 use foreshore_base::{PageId, TableId};
@@ -41,13 +41,19 @@ fn push_heap(page: &mut impl PageMut, heap: usize, parts: &[&[u8]]) -> usize {
     at
 }
 
-fn write_slot(page: &mut impl PageMut, index: usize, at: usize, key: &[u8]) {
+fn put_run(page: &mut impl PageMut, run_end: usize, shared: usize) {
+    assert!(run_end < 1 << RUN_END_BITS && shared <= MAX_SHARED, "a run of {run_end} entries, {shared} bytes shared");
+    put_u16(page, AT_RUN, run_end | shared << RUN_END_BITS);
+}
+
+/// Writes slot `index`: the tuple is at `at`, and its key begins as all do, with `shared` bytes that the head leaves out.
+fn write_slot(page: &mut impl PageMut, index: usize, at: usize, key: &[u8], shared: usize) {
     assert!(SLOTS + (index + 1) * SLOT <= at, "slot {index} reaches into its own tuple at {at}");
     assert!(at + key.len() <= PAGE_SIZE, "slot {index} leads to {at}, and {} bytes there leave the node", key.len());
     let mut slot = [0; SLOT];
     slot[..2].copy_from_slice(&(at as u16).to_le_bytes());
     slot[2..4].copy_from_slice(&(key.len() as u16).to_le_bytes());
-    slot[4..].copy_from_slice(&key_head(key).to_le_bytes());
+    slot[4..].copy_from_slice(&key_head(key, shared).to_le_bytes());
     page.write(SLOTS + index * SLOT, &slot);
 }
 
@@ -62,15 +68,15 @@ fn insert(page: &mut impl PageMut, index: usize, parts: &[&[u8]], key: &[u8]) ->
         compact(page)?;
     }
     let node = Node::parse(page.bytes())?;
-    let (len, heap) = (node.len(), node.heap);
+    let (len, heap, shared) = (node.len(), node.heap, node.shared);
     if size + SLOT > node.contiguous() {
         return Err("the free space of the node does not add up");
     }
     let at = push_heap(page, heap, parts);
     page.copy_within(SLOTS + index * SLOT..SLOTS + len * SLOT, SLOTS + (index + 1) * SLOT);
-    write_slot(page, index, at, key);
+    write_slot(page, index, at, key, shared);
     put_u16(page, AT_SLOTS, len + 1);
-    put_u16(page, AT_RUN_END, index + 1);
+    put_run(page, index + 1, shared);
     debug_assert_eq!(Node::parse(page.bytes()).map(|node| (node.len(), node.heap)), Ok((len + 1, at)), "inserted");
     Ok(())
 }
@@ -130,9 +136,9 @@ pub(super) fn replace_value(
         rebuild(page, |position| position != index)?;
         return insert_leaf(page, index, header, key, value);
     }
-    let (heap, garbage) = (node.heap, node.garbage + old_len);
+    let (heap, garbage, shared) = (node.heap, node.garbage + old_len, node.shared);
     let at = push_heap(page, heap, &[&header.encode(value.len()), key, value]);
-    write_slot(page, index, at, key);
+    write_slot(page, index, at, key, shared);
     put_u16(page, AT_GARBAGE, garbage);
     Ok(())
 }
@@ -188,13 +194,13 @@ pub(crate) fn set_header(page: &mut impl PageMut, index: usize, header: RowHeade
 pub(crate) fn remove(page: &mut impl PageMut, index: usize) -> Result<(), Damage> {
     let node = Node::parse(page.bytes())?;
     let (_, tuple) = node.tuple(index)?;
-    let (len, garbage) = (node.len(), node.garbage + tuple.len());
+    let (len, garbage, shared) = (node.len(), node.garbage + tuple.len(), node.shared);
     if garbage > PAGE_SIZE - node.heap {
         return Err("the heap of the node does not add up");
     }
     page.copy_within(SLOTS + (index + 1) * SLOT..SLOTS + len * SLOT, SLOTS + index * SLOT);
     put_u16(page, AT_SLOTS, len - 1);
-    put_u16(page, AT_RUN_END, 0);
+    put_run(page, 0, shared);
     put_u16(page, AT_GARBAGE, garbage);
     debug_assert_eq!(
         Node::parse(page.bytes()).map(|node| (node.len(), node.garbage)),
@@ -221,7 +227,7 @@ pub(super) fn set_right(page: &mut impl PageMut, right: PageId) {
     page.write(AT_RIGHT, &right.0.to_le_bytes());
 }
 
-/// Puts the fences of a node that has none yet on its heap.
+/// Puts the fences of a node that has none yet, and no entries, on its heap.
 pub(super) fn set_fences(page: &mut impl PageMut, low: &[u8], high: Option<&[u8]>) -> Result<(), Damage> {
     for (fence, field) in [(Some(low), crate::format::AT_LOW), (high, crate::format::AT_HIGH)] {
         let Some(fence) = fence else { continue };
@@ -234,6 +240,7 @@ pub(super) fn set_fences(page: &mut impl PageMut, low: &[u8], high: Option<&[u8]
         put_u16(page, field + 2, fence.len());
     }
     set_flags(page, if high.is_some() { HAS_HIGH } else { 0 }, 0);
+    put_run(page, 0, high.map_or(0, |high| common(low, high)).min(MAX_SHARED));
     Ok(())
 }
 
@@ -252,9 +259,9 @@ pub(super) fn copy_entries(
         if tuple.len() + SLOT > node.contiguous() {
             return Err("the entries of a node do not fit it");
         }
-        let (len, heap) = (node.len(), node.heap);
+        let (len, heap, shared) = (node.len(), node.heap, node.shared);
         let at = push_heap(page, heap, &[tuple]);
-        write_slot(page, len, at, from.key(index)?);
+        write_slot(page, len, at, from.key(index)?, shared);
         put_u16(page, AT_SLOTS, len + 1);
     }
     Ok(())

@@ -16,7 +16,7 @@ pub(crate) use image::{absorb, apply_image, build_part, encode_image, give_away}
 
 use crate::format::{
     AT_LEFTMOST, AT_LOW, AT_RIGHT, AT_SLOTS, GHOST, HAS_HIGH, INCOMPLETE, INNER_HEADER, LEAF_HEADER, MAX_LEVEL,
-    OVERFLOW, RowHeader, SLOT, SLOTS, key_head,
+    OVERFLOW, RUN_END_BITS, RowHeader, SLOT, SLOTS, key_head,
 };
 use foreshore_base::limits::{MAX_KEY, MAX_PAGES, MAX_VALUE, PAGE_SIZE};
 use foreshore_base::{PageId, TableId};
@@ -54,6 +54,8 @@ pub(crate) struct NodeView<P> {
     heap: usize,
     garbage: usize,
     run_end: usize,
+    /// Bytes with which every key that may be here begins, and that the heads leave out.
+    shared: usize,
 }
 
 /// A view of plain bytes.
@@ -87,14 +89,15 @@ impl<P: PageRead> NodeView<P> {
         if page_type != Some(PageType::Tree) {
             return Err(why_not_node(page_type, flags));
         }
-        let [len, heap, garbage, run_end] = quarters(page.word(AT_SLOTS));
+        let [len, heap, garbage, run] = quarters(page.word(AT_SLOTS));
+        let (run_end, shared) = (run % (1 << RUN_END_BITS), run >> RUN_END_BITS);
         if heap > PAGE_SIZE || SLOTS + len * SLOT > heap || garbage > PAGE_SIZE - heap {
             return Err("the bounds of the node do not fit");
         }
         if level > MAX_LEVEL {
             return Err("the level of the node is out of range");
         }
-        Ok(Self { page, level, flags, len, heap, garbage, run_end })
+        Ok(Self { page, level, flags, len, heap, garbage, run_end, shared })
     }
 
     /// Distance from the leaves.
@@ -187,6 +190,13 @@ impl<P: PageRead> NodeView<P> {
         Ok(self.high_range()?.is_some_and(|high| self.page.compare(high, key).is_le()))
     }
 
+    /// A copy of the low fence.
+    pub(crate) fn copy_low(&self) -> Result<Vec<u8>, Damage> {
+        let mut low = Vec::new();
+        self.page.append_to(self.low_range()?, &mut low);
+        Ok(low)
+    }
+
     /// A copy of the high fence; empty if there is none.
     pub(crate) fn copy_high(&self) -> Result<Vec<u8>, Damage> {
         let mut high = Vec::new();
@@ -255,9 +265,28 @@ impl<P: PageRead> NodeView<P> {
         checked_page(self.page.word(at))
     }
 
+    /// How the first bytes of `key` compare with those that all keys here share.
+    #[inline]
+    fn compare_shared(&self, key: &[u8]) -> Result<Ordering, Damage> {
+        if self.shared == 0 {
+            return Ok(Ordering::Equal);
+        }
+        let high = self.high_range()?.unwrap_or_default();
+        if high.len() < self.shared {
+            return Err("the keys of the node share more than its high fence has");
+        }
+        let shared = high.start..high.start + self.shared;
+        Ok(self.page.compare(shared, &key[..key.len().min(self.shared)]).reverse())
+    }
+
     /// The entry with that key, or the place where it belongs.
     pub(crate) fn search(&self, key: &[u8]) -> Result<Result<usize, usize>, Damage> {
-        let head = key_head(key);
+        match self.compare_shared(key)? {
+            Ordering::Less => return Ok(Err(0)),
+            Ordering::Greater => return Ok(Err(self.len)),
+            Ordering::Equal => {}
+        }
+        let head = key_head(key, self.shared);
         let (mut from, mut to) = (0, self.len);
         while from < to {
             let middle = from.midpoint(to);
@@ -334,6 +363,9 @@ impl<'a> Node<'a> {
         if high.is_some() {
             self.sibling()?;
         }
+        if self.shared > high.map_or(0, |high| common(low, high)) {
+            return Err("the fences do not begin as all keys of the node are said to");
+        }
         let mut used = low.len() + high.map_or(0, <[u8]>::len);
         let mut previous: Option<&[u8]> = None;
         for index in 0..self.len {
@@ -344,7 +376,7 @@ impl<'a> Node<'a> {
             if key < low || high.is_some_and(|high| key >= high) {
                 return Err("a key lies outside the fences");
             }
-            if self.slot(index)?.head != key_head(key) {
+            if self.slot(index)?.head != key_head(key, self.shared) {
                 return Err("the head of a slot does not fit its key");
             }
             used += self.tuple(index)?.1.len();
@@ -383,11 +415,15 @@ fn checked_page(number: u64) -> Result<PageId, Damage> {
 
 /// The shortest key `s` with `a < s <= b`.
 pub(crate) fn separator<'k>(a: &[u8], b: &'k [u8]) -> Result<&'k [u8], Damage> {
-    let common = a.iter().zip(b).take_while(|(a, b)| a == b).count();
     if a >= b {
         return Err("keys are out of order");
     }
-    Ok(&b[..common + 1])
+    Ok(&b[..common(a, b) + 1])
+}
+
+/// Bytes with which both keys begin.
+fn common(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
 #[cfg(test)]

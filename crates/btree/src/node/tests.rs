@@ -1,6 +1,6 @@
 use super::edit::{compact, replace_value};
 use super::*;
-use crate::format::MAX_LEAF_ENTRY;
+use crate::format::{AT_RUN, MAX_LEAF_ENTRY, MAX_SHARED};
 use crate::record::Delta;
 use foreshore_base::Xid;
 use foreshore_buffer::PageMut;
@@ -14,6 +14,13 @@ fn leaf() -> Buffer {
     let mut page = [0; PAGE_SIZE];
     init(&mut page, 0, TableId(7));
     page
+}
+
+/// A leaf for the keys that begin with `prefix`, and have a byte below 4 behind it or end there.
+fn fenced_leaf(prefix: &[u8]) -> Buffer {
+    let (empty, high) = (leaf(), [prefix, &[4]].concat());
+    let fences = (prefix, Some(&high[..]));
+    build_part(&Node::parse(&empty).unwrap(), 0..0, fences, PageId(9), None).unwrap()
 }
 
 fn header(xid: u64) -> RowHeader {
@@ -46,13 +53,37 @@ fn header_words_round_trip() {
 fn heads_order_keys_as_their_bytes_do() {
     let keys: [&[u8]; 7] = [b"", b"\0", b"\0\0\0\0\0", b"a", b"a\0", b"ab", b"abcde"];
     for pair in keys.windows(2) {
-        assert!(key_head(pair[0]) <= key_head(pair[1]));
+        assert!(key_head(pair[0], 0) <= key_head(pair[1], 0));
     }
     let mut page = leaf();
     for key in keys.iter().rev() {
         put(&mut page, key, key).unwrap();
     }
     assert_eq!(contents(&page).into_keys().collect::<Vec<_>>(), keys);
+}
+
+#[test]
+fn heads_leave_out_what_all_keys_share() {
+    let mut page = fenced_leaf(&[0; 7]);
+    for number in [3_u64, 1, 2] {
+        put(&mut page, &number.to_be_bytes(), b"").unwrap();
+    }
+    let node = Node::parse(&page).unwrap();
+    assert_eq!((node.shared, node.slot(1).unwrap().head), (7, 2 << 24));
+    let long = fenced_leaf(&[1; 100]);
+    assert_eq!(Node::parse(&long).unwrap().shared, MAX_SHARED);
+    let rightmost = build_part(&Node::parse(&page).unwrap(), 0..0, (&[1; 9], None), PageId::ZERO, None).unwrap();
+    assert_eq!(Node::parse(&rightmost).unwrap().shared, 0);
+    // Of an old file, or of a damaged one.
+    let mut node = fenced_leaf(&[1; 9]);
+    let run = |shared: usize| ((shared << RUN_END_BITS) as u16).to_le_bytes();
+    node[AT_RUN..AT_RUN + 2].copy_from_slice(&run(0));
+    assert_eq!(Node::parse(&node).unwrap().validate(), Ok(()));
+    for shared in [10, 11, MAX_SHARED] {
+        node[AT_RUN..AT_RUN + 2].copy_from_slice(&run(shared));
+        let node = Node::parse(&node).unwrap();
+        assert!(node.validate().is_err() && node.search(&[1; 80]).is_err() | (shared == 10), "{shared} of nine");
+    }
 }
 
 #[test]
@@ -157,12 +188,18 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn a_leaf_is_a_sorted_map(ops in prop::collection::vec(op(), 1..120)) {
-        let mut page = leaf();
+    fn a_leaf_is_a_sorted_map(
+        ops in prop::collection::vec(op(), 1..120),
+        prefix in prop::option::of(prop::collection::vec(any::<u8>(), 0..70)),
+        strangers in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..6), 0..20),
+    ) {
+        let mut page = prefix.as_ref().map_or_else(leaf, |prefix| fenced_leaf(prefix));
+        let prefix = prefix.unwrap_or_default();
         let mut model = BTreeMap::new();
         for op in ops {
             match op {
                 Op::Put(key, value) => {
+                    let key = [&prefix[..], &key].concat();
                     let node = Node::parse(&page).unwrap();
                     let room = match node.search(&key).unwrap() {
                         Ok(at) => fits(&node, at, value.len()).unwrap(),
@@ -183,6 +220,15 @@ proptest! {
                 Op::Compact => compact(&mut page).unwrap(),
             }
             prop_assert_eq!(&contents(&page), &model);
+        }
+        let node = Node::parse(&page).unwrap();
+        for cut in 0..=prefix.len() {
+            for end in [&[][..], &[0], &[3, 3], &[255]].into_iter().chain(strangers.iter().map(|key| &key[..])) {
+                let key = [&prefix[..cut], end].concat();
+                let place = model.range(..key.clone()).count();
+                let expected = if model.contains_key(&key) { Ok(place) } else { Err(place) };
+                prop_assert_eq!(node.search(&key), Ok(expected), "{:?}", key);
+            }
         }
     }
 
