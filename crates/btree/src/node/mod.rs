@@ -7,12 +7,14 @@ mod edit;
 mod fill;
 mod goal;
 mod image;
+mod validate;
 
 pub(crate) use edit::{
     fits, init, insert_inner, insert_leaf, remove, retain, set_flags, set_header, set_leftmost, set_undo, splice_value,
 };
 pub(crate) use goal::Goal;
 pub(crate) use image::{absorb, apply_image, build_part, encode_image, give_away};
+pub(crate) use validate::is_sound;
 
 use crate::format::{
     AT_LEFTMOST, AT_LOW, AT_RIGHT, AT_SLOTS, GHOST, HAS_HIGH, INCOMPLETE, INNER_HEADER, LEAF_HEADER, MAX_LEVEL,
@@ -350,56 +352,6 @@ impl<'a> Node<'a> {
         let Place { header, key, value } = self.place(index)?;
         Ok(Row { header, key: &self.page[key], value: &self.page[value] })
     }
-
-    /// Checks everything that one node can tell: bounds, order, fences, and that no byte of the heap is used twice.
-    pub(crate) fn validate(&self) -> Result<(), Damage> {
-        let (low, high) = (self.low()?, self.high()?);
-        if high.is_some_and(|high| low >= high) {
-            return Err("the fences are out of order");
-        }
-        if high.is_none() && (self.right() != PageId::ZERO || self.is_incomplete()) {
-            return Err("the last node of a level has a sibling");
-        }
-        if high.is_some() {
-            self.sibling()?;
-        }
-        if self.shared > high.map_or(0, |high| common(low, high)) {
-            return Err("the fences do not begin as all keys of the node are said to");
-        }
-        let mut used = low.len() + high.map_or(0, <[u8]>::len);
-        let mut previous: Option<&[u8]> = None;
-        for index in 0..self.len {
-            let key = self.key(index)?;
-            if previous.is_some_and(|previous| previous >= key) {
-                return Err("keys are out of order");
-            }
-            if key < low || high.is_some_and(|high| key >= high) {
-                return Err("a key lies outside the fences");
-            }
-            if self.slot(index)?.head != key_head(key, self.shared) {
-                return Err("the head of a slot does not fit its key");
-            }
-            used += self.tuple(index)?.1.len();
-            if self.is_leaf() {
-                self.row(index)?;
-            } else {
-                self.child(index)?;
-            }
-            previous = Some(key);
-        }
-        if !self.is_leaf() {
-            self.leftmost()?;
-        }
-        if used + self.garbage != PAGE_SIZE - self.heap {
-            return Err("the heap of the node does not add up");
-        }
-        Ok(())
-    }
-}
-
-/// Whether a page is a node with nothing wrong in it. For assertions: what was sound before a change is so afterwards.
-pub(crate) fn is_sound(page: &[u8]) -> bool {
-    Node::parse(page).is_ok_and(|node| node.validate().is_ok())
 }
 
 /// A word as four numbers, the lowest first.
