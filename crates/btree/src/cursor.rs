@@ -360,6 +360,8 @@ impl Tree {
             return span.rest_of(&node, &inside, end);
         }
         let last = if end == End::Front { inside.end - 1 } else { inside.start };
-        Ok(Rest::Row(node.copy_key(last)?))
+        let key = node.copy_key(last)?;
+        node.must_lead_to(&key, last)?;
+        Ok(Rest::Row(key))
     }
 }

@@ -288,12 +288,12 @@ impl Tree {
 
     fn walk<'p, G: Access<'p>>(&'p self, goal: Goal<'_>, level: u8, report: bool, reading: Reading) -> Result<G, Halt> {
         let mut current = ReadGuard::fix(self.pool(), self.root, reading)?;
-        let root_level = self.node(&current)?.level();
+        let root_level = self.sound(&current, self.node(&current)?.root_level())?;
         if root_level <= level {
             drop(current);
             let root = G::fix(self.pool(), self.root, reading)?;
             // It may have grown in the meantime.
-            let same = self.node(&root)?.level() == root_level;
+            let same = self.sound(&root, self.node(&root)?.root_level())? == root_level;
             return if same && root.holds() { Ok(root) } else { Err(Halt::Changed) };
         }
         for below in (level + 1..root_level).rev() {

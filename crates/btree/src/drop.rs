@@ -202,6 +202,9 @@ impl Tree {
                 return Err(damage("a node on the wrong level"));
             }
             above = node.level();
+            if pid == self.root {
+                node.root_level().map_err(damage)?;
+            }
             if node.is_incomplete() {
                 // Its sibling has no entry yet and would be missed.
                 let separator = node.high().map_err(damage)?.unwrap_or_default().to_vec();

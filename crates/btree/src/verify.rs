@@ -134,7 +134,8 @@ impl Walk<'_, '_> {
         let root = self.tree.root();
         (self.watch)(root)?;
         let page = self.tree.copy_page(root)?;
-        let level = usize::from(self.tree.parse(root, &page)?.level());
+        let level = self.tree.parse(root, &page)?.root_level().map_err(|why| self.tree.corrupted(root, why))?;
+        let level = usize::from(level);
         (self.report.height, self.next) = (level + 1, vec![None; level + 1]);
         self.visit(level, &Next { pid: root, low: Vec::new() }, &page)?;
         match self.next.iter().flatten().find(|next| next.pid != PageId::ZERO) {

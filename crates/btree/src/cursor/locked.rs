@@ -256,7 +256,11 @@ impl Cursor {
         let has_room = !ranges || self.has_room(end);
         let is_full = |last: &[u8]| !has_room && !span.ends_with(end, last);
         let rest = match last {
-            Some(last) if met < copy.inside.len() || is_full(last) => Rest::Row(last.to_vec()),
+            Some(last) if met < copy.inside.len() || is_full(last) => {
+                let leads = copy.node.must_lead_to(last, copy.place(met - 1, end));
+                leads.map_err(|why| tree.corrupted(copy.leaf.pid(), why))?;
+                Rest::Row(last.to_vec())
+            }
             _ => {
                 let rest = span.rest_of(copy.node, &copy.inside, end);
                 rest.map_err(|why| tree.corrupted(copy.leaf.pid(), why))?
@@ -310,7 +314,13 @@ impl Cursor {
                 Ok(Met::Nothing) => {}
                 // That is for the next step: what is at hand is handed out before anything is waited for or refused.
                 Ok(Met::First(_)) | Err(_) if !self.rows(end).is_empty() => break,
-                Ok(Met::First(step)) => return Ok(Err(step)),
+                Ok(Met::First(step)) => {
+                    if matches!(step, Step::Free(_)) {
+                        // It is locked by its key.
+                        copy.node.must_lead_to(row.key, at).map_err(damage)?;
+                    }
+                    return Ok(Err(step));
+                }
                 Err(error) => return Err(error),
             }
             met += 1;

@@ -1,15 +1,26 @@
 //! How full a node is.
 
-use super::{Damage, Node};
+use super::{Damage, Node, NodeView};
 use crate::format::{SLOT, SLOTS};
 use foreshore_base::limits::PAGE_SIZE;
+use foreshore_buffer::PageRead;
 
-impl Node<'_> {
+impl<P: PageRead> NodeView<P> {
     /// Whether the node covers all keys.
+    #[inline]
     pub(crate) fn is_root(&self) -> bool {
         !self.has_high() && self.low_range().is_ok_and(|low| low.is_empty())
     }
 
+    /// The level of the root of a tree, which covers all keys. A damaged row of the catalogue may name a node below the root: a scan would
+    /// come to the high fence of that node again and again, since no sibling is looked for.
+    #[inline]
+    pub(crate) fn root_level(&self) -> Result<u8, Damage> {
+        if self.is_root() { Ok(self.level) } else { Err("the root of a tree does not cover all keys") }
+    }
+}
+
+impl Node<'_> {
     /// Bytes of entry `index`, its slot included.
     pub(crate) fn entry_size(&self, index: usize) -> Result<usize, Damage> {
         Ok(SLOT + self.tuple(index)?.1.len())

@@ -306,6 +306,12 @@ impl<P: PageRead> NodeView<P> {
         Ok(Err(from))
     }
 
+    /// Checks that a search for `key`, that of entry `at`, finds it. A scan goes on behind a key, and would meet the same entries
+    /// again and again in a node that is out of order.
+    pub(crate) fn must_lead_to(&self, key: &[u8], at: usize) -> Result<(), Damage> {
+        if self.search(key)? == Ok(at) { Ok(()) } else { Err("keys are out of order") }
+    }
+
     /// The child of an inner node that leads to `key`.
     pub(crate) fn child_for(&self, key: &[u8]) -> Result<PageId, Damage> {
         self.child_toward(Goal::At(key))

@@ -1,12 +1,15 @@
 //! Pages of somebody else's making, with sound checksums: refused or survived, never a panic.
 
 use crate::common::{self, Bed, Rng, key, value};
-use foreshore_base::codec::u16_at;
+use foreshore_base::codec::{u16_at, u32_at};
 use foreshore_base::limits::PAGE_SIZE;
-use foreshore_base::{Error, PageId, Result};
+use foreshore_base::{Csn, Error, PageId, Result};
+use foreshore_btree::Tree;
 use foreshore_btree::format::{HAS_HIGH, INCOMPLETE};
 use foreshore_buffer::PageMut;
 use foreshore_buffer::format::page_level;
+use foreshore_lock::RowLock;
+use foreshore_txn::{Isolation, Txn, TxnOptions};
 use std::ops::Bound;
 
 /// Every operation once. Only the error matters.
@@ -145,6 +148,82 @@ fn a_node_that_leads_to_itself_is_refused() {
     let mut txn = bed.begin();
     let outcome = bed.tree.put(&mut txn, b"", b"");
     assert!(matches!(outcome, Err(Error::Corrupted { .. })), "{outcome:?}");
+}
+
+/// A scan for update meets rows by their places and locks them by their keys. Without the check it does not return.
+#[test]
+fn a_row_that_its_key_does_not_lead_to_is_refused_to_a_scan_for_update() {
+    let bed = Bed::new(64);
+    bed.run(|txn| [b"a", b"b", b"c"].into_iter().try_for_each(|key| bed.tree.put(txn, key, b"value").map(drop)));
+    {
+        let mut page = bed.pool.exclusive(bed.tree.root()).unwrap();
+        page.mark_dirty();
+        // Four bytes into the second slot: the head of its key.
+        page.write(64 + 8 + 4, &u32::MAX.to_le_bytes());
+    }
+    for lock in [RowLock::update(), RowLock::update().skip_locked()] {
+        let mut txn = bed.begin();
+        let mut cursor = bed.tree.range_locked(&mut txn, Bound::Unbounded, Bound::Unbounded, lock).unwrap();
+        assert_eq!(cursor.next(&mut txn).unwrap().map(|(key, _)| key), Some(&b"a"[..]));
+        let outcome = cursor.next(&mut txn).map(drop);
+        assert!(matches!(outcome, Err(Error::Corrupted { .. })), "{lock:?}: {outcome:?}");
+    }
+}
+
+/// A scan goes on behind the last key that it has met.
+#[test]
+fn a_scan_of_a_leaf_that_is_out_of_order_ends() {
+    let bed = Bed::new(64);
+    bed.run(|txn| (0..60_u8).try_for_each(|n| bed.tree.put(txn, &[n], b"value").map(drop)));
+    for slot in 0..60 {
+        {
+            let mut page = bed.pool.exclusive(bed.tree.root()).unwrap();
+            page.mark_dirty();
+            // The head of a key, and back again.
+            let lies = u32_at(&page, 64 + 8 * slot + 4) ^ u32::MAX;
+            page.write(64 + 8 * slot + 4, &lies.to_le_bytes());
+        }
+        for isolation in [Isolation::Serializable, Isolation::Snapshot] {
+            for is_back in [false, true] {
+                let mut txn = bed.txns.begin(TxnOptions { isolation, ..TxnOptions::default() }).unwrap();
+                let mut cursor = bed.tree.range(&mut txn, Bound::Unbounded, Bound::Unbounded).unwrap();
+                let mut next = || {
+                    if is_back { cursor.next_back(&mut txn) } else { cursor.next(&mut txn) }.map(|row| row.is_some())
+                };
+                let rows = (0..200).map_while(|_| next().unwrap_or(false).then_some(())).count();
+                assert!(rows <= 60, "{isolation:?}, slot {slot}, back {is_back}: {rows} rows");
+            }
+        }
+        let mut page = bed.pool.exclusive(bed.tree.root()).unwrap();
+        let head = u32_at(&page, 64 + 8 * slot + 4) ^ u32::MAX;
+        page.write(64 + 8 * slot + 4, &head.to_le_bytes());
+    }
+}
+
+/// A damaged row of the catalogue may name one. A scan would come to the high fence of such a root again and again.
+#[test]
+fn a_root_that_is_a_node_below_the_root_is_refused() {
+    let bed = Bed::new(256);
+    bed.run(|txn| (0..240).try_for_each(|n| bed.tree.put(txn, &key(n), &[n as u8; 100]).map(drop)));
+    let mut pages = bed.tree.verify().unwrap().pages;
+    pages.remove(&bed.tree.root());
+    assert!(pages.len() > 2, "the first leaf, the last one and others");
+    let uses: [fn(&Tree, &mut Txn) -> Result<()>; 5] = [
+        |tree, txn| tree.put(txn, &key(0), b"value").map(drop),
+        |tree, txn| tree.get(txn, &key(239), &mut Vec::new()).map(drop),
+        |tree, _| tree.verify().map(drop),
+        |tree, txn| tree.free_some(txn, Csn::ZERO, 1).map(drop),
+        // The last one: without the check it does not return.
+        |tree, txn| common::scan(tree, txn, Bound::Unbounded, Bound::Unbounded).map(drop),
+    ];
+    for page in pages {
+        let tree = bed.trees.tree(common::TABLE, page);
+        for (number, use_it) in uses.iter().enumerate() {
+            let outcome = use_it(&tree, &mut bed.begin());
+            let is_named = outcome.as_ref().is_err_and(|error| error.damaged_page() == Some(page));
+            assert!(is_named, "use {number} of page {page}: {outcome:?}");
+        }
+    }
 }
 
 fn root_of(bed: &Bed) -> PageId {
