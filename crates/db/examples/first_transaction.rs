@@ -1,0 +1,44 @@
+//! A first transaction: open a database, write rows of a typed table, read a range in key order, commit, and open again.
+//!
+//! ```text
+//! cargo run -p foreshore --example first_transaction
+//! ```
+
+use foreshore::{Db, Error, TableDef};
+use std::time::Duration;
+
+/// Keys are years and names, in this order. Values are temperatures.
+const RECORDS: TableDef<(u16, &str), i32> = TableDef::new("records");
+
+fn main() -> Result<(), Error> {
+    let dir = std::env::temp_dir().join(format!("foreshore-first-{}", std::process::id()));
+
+    // One directory is one database. `open` creates it.
+    let db = Db::open(&dir)?;
+    let tx = db.begin();
+    let records = tx.open(RECORDS)?;
+    for (year, place, degrees) in [(2024, "Oban", 24), (2025, "Oban", 26), (2025, "Ayr", 25), (2026, "Ayr", 27)] {
+        records.insert((year, place), degrees)?;
+    }
+    // The transaction sees its own rows. A range follows the order of the keys.
+    for row in records.range((2025, "")..(2026, "")) {
+        let ((year, place), degrees) = row?;
+        println!("{year} {place}: {degrees}");
+    }
+    let csn = tx.commit()?;
+    println!("commit {csn} is durable");
+
+    // A transaction that is dropped is rolled back.
+    let tx = db.begin();
+    tx.open(RECORDS)?.remove((2024, "Oban"))?;
+    drop(tx);
+
+    db.close(Duration::from_secs(1))?;
+    let db = Db::open(&dir)?;
+    let rows = db.read().open(RECORDS)?.iter().count();
+    println!("after the reopening: {rows} rows");
+    assert_eq!(rows, 4, "the committed rows are there, and the removal is not");
+
+    db.close(Duration::from_secs(1))?;
+    std::fs::remove_dir_all(&dir).map_err(|error| Error::io("remove", dir, error))
+}
