@@ -150,7 +150,7 @@ mod tests {
     fn reading_a_page_ahead_is_no_use_of_it() {
         let pool = empty_pool(128);
         drop(pool.pin_unread(PageId(1)).expect("a frame"));
-        let frame = &pool.core.frames[pool.core.table.get(PageId(1)).expect("in memory") as usize];
+        let frame = &pool.core.memory.frames()[pool.core.table.get(PageId(1)).expect("in memory") as usize];
         let before = frame.uses();
         pool.prefetch(&[PageId(1)]);
         pool.core.ahead.queue.lock().push_back(PageId(1));

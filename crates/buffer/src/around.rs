@@ -85,7 +85,7 @@ impl Core {
     }
 
     fn has_plenty(&self) -> bool {
-        self.free.len(&self.frames) > self.frames.len() / SPARE
+        self.free.len(self.memory.frames()) > self.memory.frames().len() / SPARE
     }
 
     /// Enters pages beside `pid` in the page table, up to the first on either side that is there or has no frame to spare.

@@ -26,7 +26,7 @@
 use crate::doublewrite::Doublewrite;
 use crate::format::{AREA_BYTES, AREA_PAGES, Batch, Entry, page_id, page_lsn, seal_page, verify_page};
 use crate::frame::FrameNo;
-use crate::guard::SharedGuard;
+use crate::guard::{LatchGuard, SharedGuard};
 use crate::pool::Core;
 use crate::{DoublewriteKind, PageWrites};
 use foreshore_base::limits::{BLOCK, PAGE_SIZE};
@@ -264,18 +264,17 @@ impl Core {
         round.copies.clear();
         // In page order, so that neighbours can be written together. Each id is looked at once: a page that is clean by now may
         // leave its frame meanwhile.
-        frames.sort_by_cached_key(|&no| self.frames[no as usize].pid());
+        frames.sort_by_cached_key(|&no| self.memory.frames()[no as usize].pid());
         let group = self.log.next_group();
         let mut busy = Vec::new();
         let (own, sequence, way) = self.cleaner.board(round, frames, &mut busy);
         let mut flying = Flying { core: self, area: round.area, rings: !provides, unwinds: true };
         for no in own {
-            let slot = self.slot(no);
-            if !slot.frame().latch.try_lock_shared() {
+            let slot = self.memory.slot(no);
+            let Some(guard) = SharedGuard::try_latch(slot) else {
                 busy.push(no);
                 continue;
-            }
-            let guard = SharedGuard::adopt(slot);
+            };
             if slot.frame().is_dirty() {
                 slot.frame().forget_redo();
                 round.copy(&guard);
@@ -349,20 +348,17 @@ impl Core {
     /// Makes the pages clean that are still as they were copied. Adds those whose latch was not free to `busy`.
     fn settle(&self, round: &Round, group: GroupNo, busy: &mut Vec<FrameNo>) {
         for copied in &round.copies {
-            let slot = self.slot(copied.no);
-            let frame = slot.frame();
+            let slot = self.memory.slot(copied.no);
             // A dirty page stays in its frame, and nobody else cleans it.
-            assert_eq!(frame.pid(), copied.entry.pid, "a dirty page left its frame");
-            if !frame.latch.try_lock_shared() {
+            assert_eq!(slot.frame().pid(), copied.entry.pid, "a dirty page left its frame");
+            let Some(guard) = SharedGuard::try_latch(slot) else {
                 busy.push(copied.no);
                 continue;
-            }
-            let guard = SharedGuard::adopt(slot);
+            };
             if guard.version() == copied.version || mutant("sabotage: a page that has changed since is clean") {
-                frame.set_clean();
-                self.counters.cleaned.add(1);
+                slot.set_clean();
             } else {
-                frame.advance_rec_group(group);
+                slot.frame().advance_rec_group(group);
             }
             // The state of the frame changes under the latch, not after it.
             drop(guard);

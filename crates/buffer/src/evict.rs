@@ -34,7 +34,7 @@ impl Core {
                 continue;
             }
             let key = self.freed.prepare();
-            if self.free.len(&self.frames) > 0 {
+            if self.free.len(self.memory.frames()) > 0 {
                 self.freed.cancel(key);
                 continue;
             }
@@ -46,25 +46,25 @@ impl Core {
             tries = if freed || now != evicted || self.cleaner.is_busy() { 0 } else { tries + 1 };
             evicted = now;
         }
-        Err(Error::OutOfFrames { frames: self.frames.len() })
+        Err(Error::OutOfFrames { frames: self.memory.frames().len() })
     }
 
     /// [`Core::take_frame`] of the free ones only.
     pub(crate) fn pop_free(&self) -> Option<FrameNo> {
-        let (no, left) = self.free.pop(&self.frames)?;
+        let (no, left) = self.free.pop(self.memory.frames())?;
         if left < self.low_mark() {
             self.low.notify();
         }
-        let frame = &self.frames[no as usize];
+        let frame = &self.memory.frames()[no as usize];
         // WAIT: park - for a reader that came with a stale frame number; it leaves as soon as it has compared the page id.
-        frame.latch.lock_exclusive(&self.parks);
+        frame.latch().lock_exclusive(self.memory.parks());
         assert_eq!(frame.pid(), PageId::ZERO, "frame {no} was free");
         Some(no)
     }
 
     /// Fewer free frames than this and the background thread makes more, up to twice as many.
     fn low_mark(&self) -> usize {
-        (self.frames.len() / 64).clamp(1, 1024)
+        (self.memory.frames().len() / 64).clamp(1, 1024)
     }
 
     /// Evicts up to `want` pages in the order of the policy; if fewer than `need` can go as they are, writes dirty ones
@@ -103,8 +103,8 @@ impl Core {
     }
 
     fn try_evict(&self, no: FrameNo) -> Result<(), Kept> {
-        let frame = &self.frames[no as usize];
-        let pid = frame.try_vacate(&self.parks)?;
+        let frame = &self.memory.frames()[no as usize];
+        let pid = frame.try_vacate(self.memory.parks())?;
         if frame.is_passing() {
             frame.end_passing();
         } else {
@@ -118,7 +118,7 @@ impl Core {
 
     /// One refill of the store of free frames.
     pub(crate) fn provide(&self) -> foreshore_base::Result<NextWake> {
-        let (free, low) = (self.free.len(&self.frames), self.low_mark());
+        let (free, low) = (self.free.len(self.memory.frames()), self.low_mark());
         if free >= low {
             return Ok(NextWake::OnSignal);
         }

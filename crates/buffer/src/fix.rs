@@ -1,7 +1,9 @@
 //! The ways to fix a page.
 
-use crate::guard::{ExclusiveGuard, OptimisticGuard, SharedGuard, Slot};
+use crate::guard::{ExclusiveGuard, LatchGuard, SharedGuard};
 use crate::load::Fill;
+use crate::memory::Slot;
+use crate::optimistic::OptimisticGuard;
 use crate::passing::Wanted;
 use crate::pinned::Pinned;
 use crate::pool::Core;
@@ -10,18 +12,17 @@ use foreshore_sync::model::mutant;
 use foreshore_sync::spent::{self, Spent};
 
 impl Core {
-    /// The frame of a page that is in memory and not being read. A hint until the page id is compared under the latch.
-    pub(crate) fn resident(&self, pid: PageId) -> Result<Option<Slot<'_>>> {
-        self.check(pid)?;
-        Ok(self.find(pid).filter(|slot| !slot.frame().is_loading()))
-    }
-
     /// The frame in which the table has a page.
     #[inline(always)]
     fn find(&self, pid: PageId) -> Option<Slot<'_>> {
-        let slot = Slot::new(self, self.table.hint(pid))?;
+        let slot = self.memory.find(self.table.hint(pid))?;
         slot.prefetch();
         Some(slot)
+    }
+
+    /// The frame of a page that is in memory and not being read. A hint until the page id is compared under the latch.
+    fn loaded(&self, pid: PageId) -> Option<Slot<'_>> {
+        self.find(pid).filter(|slot| !slot.frame().is_loading())
     }
 
     /// Tells the policy of a use, if there is one and that makes a difference.
@@ -47,138 +48,112 @@ impl Core {
     }
 
     /// Latches a frame in which `pid` was found. A wait is noted with the page, if the thread is measured.
-    fn latch_shared(&self, slot: Slot<'_>, pid: PageId) {
-        let latch = &slot.frame().latch;
-        if !(spent::is_measured() && latch.try_lock_shared()) {
-            // WAIT: park - see the callers.
-            let wait = || latch.lock_shared(&self.parks);
-            spent::during_noted(Spent::LatchWait, wait, |took| self.hot.add(pid, took));
+    fn latch<'a, G: LatchGuard<'a>>(&'a self, slot: Slot<'a>, pid: PageId) -> G {
+        if spent::is_measured()
+            && let Some(guard) = G::try_latch(slot)
+        {
+            return guard;
         }
+        // WAIT: park - see the callers.
+        spent::during_noted(Spent::LatchWait, || G::latch(slot), |took| self.hot.add(pid, took))
     }
 
-    /// The same, exclusively.
-    fn latch_exclusive(&self, slot: Slot<'_>, pid: PageId) {
-        let latch = &slot.frame().latch;
-        if !(spent::is_measured() && latch.try_lock_exclusive()) {
-            // WAIT: park - see the callers.
-            let wait = || latch.lock_exclusive(&self.parks);
-            spent::during_noted(Spent::LatchWait, wait, |took| self.hot.add(pid, took));
-        }
-    }
-
-    /// A page in memory, for callers that have others latched.
-    pub(crate) fn shared_beside(&self, pid: PageId, wanted: Wanted) -> Result<Option<SharedGuard<'_>>> {
-        let Some(slot) = self.resident(pid)? else { return Ok(None) };
-        let latch = &slot.frame().latch;
-        if !latch.try_lock_shared() {
-            let stays = self.stay(slot, pid);
-            if stays.is_none() && !mutant("pool: wait beside a latch for whatever is in the frame") {
-                return Ok(None);
-            }
-            // WAIT: park - for the holder of the exclusive latch of this very page.
-            self.latch_shared(slot, pid);
-        }
-        Ok(self.shared_if(slot, pid, wanted))
-    }
-
-    /// As [`Core::shared_beside`], exclusively.
-    pub(crate) fn exclusive_beside(&self, pid: PageId) -> Result<Option<ExclusiveGuard<'_>>> {
-        let Some(slot) = self.resident(pid)? else { return Ok(None) };
-        let latch = &slot.frame().latch;
-        if !latch.try_lock_exclusive() {
-            let stays = self.stay(slot, pid);
-            if stays.is_none() && !mutant("pool: wait beside a latch for whatever is in the frame") {
-                return Ok(None);
-            }
-            // WAIT: park - for the holders of the latch of this very page.
-            self.latch_exclusive(slot, pid);
-        }
-        Ok(self.exclusive_if(slot, pid, Wanted::Again))
-    }
-
-    /// A page in memory, for callers that have nothing latched: they may wait for whatever is in its frame meanwhile.
-    pub(crate) fn exclusive_resident(&self, pid: PageId) -> Result<Option<ExclusiveGuard<'_>>> {
-        let Some(slot) = self.resident(pid)? else { return Ok(None) };
-        // WAIT: park - for the holders of the latch, with nothing latched.
-        self.latch_exclusive(slot, pid);
-        Ok(self.exclusive_if(slot, pid, Wanted::Again))
-    }
-
-    /// A pin of a page that is pinned already, so that a wait for its latch is for this page and no other. Without it the frame
-    /// may change hands under the wait, and be latched by somebody who waits for a page that the caller has.
-    fn stay<'a>(&self, slot: Slot<'a>, pid: PageId) -> Option<Pinned<'a>> {
-        let pin = slot.frame().pin_again().then(|| Pinned::adopt(slot, pid))?;
-        (slot.frame().pid() == pid).then_some(pin)
-    }
-
-    /// Takes over a shared hold of the latch, if the page is the one that was meant.
-    fn shared_if<'a>(&self, slot: Slot<'a>, pid: PageId, wanted: Wanted) -> Option<SharedGuard<'a>> {
-        let guard = SharedGuard::adopt(slot);
-        (guard.pid() == pid).then(|| {
+    /// The guard, if the page is the one that was meant.
+    fn accept<'a, G: LatchGuard<'a>>(&self, guard: G, pid: PageId, wanted: Wanted) -> Option<G> {
+        let slot = guard.slot();
+        (slot.frame().pid() == pid).then(|| {
             self.note_use(slot, wanted);
             guard
         })
     }
 
-    /// Takes over the exclusive hold of the latch, as above.
-    fn exclusive_if<'a>(&self, slot: Slot<'a>, pid: PageId, wanted: Wanted) -> Option<ExclusiveGuard<'a>> {
-        let guard = ExclusiveGuard::adopt(slot, false);
-        (guard.pid() == pid).then(|| {
-            self.note_use(slot, wanted);
-            guard
-        })
-    }
-
-    /// How a page that was found is wanted. Who waits for a read is no other than who reads, and that is no use of the page.
-    fn unless_missed(slot: Slot<'_>, wanted: Wanted) -> Wanted {
-        if slot.frame().is_loading() { Wanted::Once } else { wanted }
-    }
-
-    pub(crate) fn shared(&self, pid: PageId, wanted: Wanted) -> Result<SharedGuard<'_>> {
-        self.check(pid)?;
+    /// Fixes a page that is in memory or on its way there. `None` if it is neither.
+    pub(crate) fn fix<'a, G: LatchGuard<'a>>(&'a self, pid: PageId, wanted: Wanted) -> Option<G> {
         loop {
-            let Some(no) = self.table.get(pid) else {
-                if let Some(guard) = self.load(pid, Fill::Read, wanted)? {
-                    return Ok(guard.downgrade());
-                }
-                continue;
-            };
-            let slot = self.slot(no);
-            slot.prefetch();
+            let slot = self.find(pid)?;
             // A frame that holds another page gave this one up after the look-up, and the table says so now.
             if slot.frame().pid() != pid {
                 continue;
             }
-            let found = Self::unless_missed(slot, wanted);
-            // WAIT: park - for the holder of the exclusive latch, who may be reading the page.
-            self.latch_shared(slot, pid);
-            if let Some(guard) = self.shared_if(slot, pid, found) {
+            // Waiting for a read in progress does not count as a use of the page.
+            let wanted = if slot.frame().is_loading() { Wanted::Once } else { wanted };
+            // WAIT: park - for the holders of the latch, one of whom may be reading the page.
+            let guard = self.latch(slot, pid);
+            if let Some(guard) = self.accept(guard, pid, wanted) {
+                return Some(guard);
+            }
+        }
+    }
+
+    /// Fixes a page that is in memory, for callers that have others latched.
+    pub(crate) fn fix_beside<'a, G: LatchGuard<'a>>(&'a self, pid: PageId, wanted: Wanted) -> Option<G> {
+        let slot = self.loaded(pid)?;
+        let guard = match G::try_latch(slot) {
+            Some(guard) => guard,
+            None => self.latch_pinned(slot, pid)?,
+        };
+        self.accept(guard, pid, wanted)
+    }
+
+    /// Latches the frame of a page that is pinned already, under one more pin: the wait is for this page and no other. Without it the
+    /// frame may change hands under the wait, and be latched by a thread that waits for a page that the caller has.
+    #[cold]
+    fn latch_pinned<'a, G: LatchGuard<'a>>(&'a self, slot: Slot<'a>, pid: PageId) -> Option<G> {
+        let pin = Pinned::again(slot, pid);
+        let may_wait = pin.is_some() || mutant("pool: wait beside a latch for whatever is in the frame");
+        // WAIT: park - for the holders of the latch of this very page.
+        may_wait.then(|| self.latch(slot, pid))
+    }
+
+    /// Fixes a page that is in memory, for callers that have nothing latched: they may wait for whatever is in its frame meanwhile.
+    pub(crate) fn fix_loaded<'a, G: LatchGuard<'a>>(&'a self, pid: PageId, wanted: Wanted) -> Option<G> {
+        let slot = self.loaded(pid)?;
+        // WAIT: park - for the holders of the latch, with nothing latched.
+        let guard = self.latch(slot, pid);
+        self.accept(guard, pid, wanted)
+    }
+
+    /// An optimistic guard of a page that no thread has latched exclusively.
+    #[inline(always)]
+    fn watch(&self, pid: PageId, wanted: Wanted) -> Option<OptimisticGuard<'_>> {
+        let slot = self.find(pid)?;
+        // The version comes first: if the frame changes hands after this, the version no longer validates.
+        let version = slot.frame().latch().optimistic_version()?;
+        if slot.frame().pid() != pid {
+            return None;
+        }
+        self.note_use(slot, wanted);
+        Some(OptimisticGuard::new(slot, pid, version))
+    }
+
+    pub(crate) fn shared(&self, pid: PageId, wanted: Wanted) -> Result<SharedGuard<'_>> {
+        loop {
+            if let Some(guard) = self.fix(pid, wanted) {
                 return Ok(guard);
+            }
+            if let Some(guard) = self.load(pid, Fill::Read, wanted)? {
+                return Ok(guard.downgrade());
             }
         }
     }
 
     pub(crate) fn exclusive(&self, pid: PageId, fill: Fill) -> Result<ExclusiveGuard<'_>> {
-        self.check(pid)?;
         loop {
-            let Some(no) = self.table.get(pid) else {
-                if let Some(guard) = self.load(pid, fill, Wanted::Again)? {
-                    return Ok(guard);
-                }
-                continue;
-            };
-            let slot = self.slot(no);
-            slot.prefetch();
-            if slot.frame().pid() != pid {
-                continue;
+            if let Some(guard) = self.fix(pid, Wanted::Again) {
+                return Ok(guard);
             }
-            let found = Self::unless_missed(slot, Wanted::Again);
-            // WAIT: park - for the holders of the latch, one of whom may be reading the page.
-            self.latch_exclusive(slot, pid);
-            if let Some(guard) = self.exclusive_if(slot, pid, found) {
+            if let Some(guard) = self.load(pid, fill, Wanted::Again)? {
                 return Ok(guard);
             }
         }
+    }
+
+    /// `None` for a page that is not in memory, if there can be such a page.
+    pub(crate) fn known<T>(&self, pid: PageId, found: Option<T>) -> Result<Option<T>> {
+        if found.is_none() {
+            self.check(pid)?;
+        }
+        Ok(found)
     }
 
     /// A page in memory costs the fewest instructions that can be, and what it costs stays in registers: the guard is built
@@ -201,32 +176,17 @@ impl Core {
         Ok(guard)
     }
 
-    /// An optimistic guard of a page that nobody has latched exclusively.
-    #[inline(always)]
-    fn watch(&self, pid: PageId, wanted: Wanted) -> Option<OptimisticGuard<'_>> {
-        let slot = self.find(pid)?;
-        // The version comes first: if the frame changes hands after this, the version no longer validates.
-        let version = slot.frame().latch.optimistic_version()?;
-        if slot.frame().pid() != pid {
-            return None;
-        }
-        self.note_use(slot, wanted);
-        Some(OptimisticGuard::new(slot, pid, version))
-    }
-
     /// As [`Core::watch`], but reads the page if it is not in memory, and waits for who has it latched.
     #[cold]
     fn watch_slow(&self, pid: PageId, wanted: Wanted) -> Result<OptimisticGuard<'_>> {
-        Ok(self.shared(pid, wanted)?.into_optimistic())
+        Ok(self.shared(pid, wanted)?.as_optimistic())
     }
 
     /// As [`Core::watch`], but waits for who has the page latched, unless it is being read.
     #[cold]
     fn watch_resident(&self, pid: PageId, wanted: Wanted) -> Result<Option<OptimisticGuard<'_>>> {
-        let Some(slot) = self.resident(pid)? else { return Ok(None) };
-        // WAIT: park - for the holder of the exclusive latch, with nothing latched.
-        self.latch_shared(slot, pid);
-        Ok(self.shared_if(slot, pid, wanted).map(SharedGuard::into_optimistic))
+        let found = self.fix_loaded::<SharedGuard<'_>>(pid, wanted);
+        self.known(pid, found.map(|guard| guard.as_optimistic()))
     }
 }
 
@@ -244,7 +204,7 @@ mod tests {
         let (core, pid) = (&pool.core, PageId(1));
         // A read that is under way.
         let no = core.take_frame().expect("a free frame");
-        let frame = &core.frames[no as usize];
+        let frame = &core.memory.frames()[no as usize];
         frame.set_pid(pid);
         frame.set_loading(true);
         core.table.make_room(pid).expect("memory");
@@ -252,10 +212,10 @@ mod tests {
         let before = frame.uses();
         thread::scope(|scope| {
             let waiter = scope.spawn(|| drop(pool.pin(pid).expect("a page")));
-            while !core.parks.has_waiters(std::ptr::from_ref(&frame.latch) as u64) {
+            while !core.memory.parks().has_waiters(std::ptr::from_ref(frame.latch()) as u64) {
                 thread::yield_now();
             }
-            let mut guard = ExclusiveGuard::adopt(core.slot(no), true);
+            let mut guard = ExclusiveGuard::adopt(core.memory.slot(no));
             guard.put(&blank_page(pid));
             frame.set_loading(false);
             drop(guard);

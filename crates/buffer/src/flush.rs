@@ -59,7 +59,7 @@ impl Pool {
     /// The oldest group that a dirty page needs; `None` if none does.
     #[must_use]
     pub fn min_rec_group(&self) -> Option<GroupNo> {
-        self.core.frames.iter().filter_map(|frame| frame.rec_group()).min()
+        self.core.memory.frames().iter().filter_map(|frame| frame.rec_group()).min()
     }
 
     /// Writes a batch of the pages home that another thread writes just now, if one waits. For owners without background threads.
@@ -72,7 +72,7 @@ impl Core {
     /// The dirty pages, the oldest first.
     fn dirty_pages(&self) -> Vec<Dirty> {
         let mut dirty: Vec<_> = (0..)
-            .zip(&self.frames)
+            .zip(self.memory.frames())
             .filter_map(|(no, frame)| frame.rec_group().map(|group| Dirty { group, pid: frame.pid(), no }))
             .collect();
         dirty.sort_unstable();

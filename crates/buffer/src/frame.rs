@@ -73,13 +73,12 @@ pub(crate) const fn used(meta: u32, cap: u8) -> u32 {
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Frame {
-    pub latch: HybridLatch,
+    latch: HybridLatch,
     /// Stored under the exclusive latch. [`PageId::ZERO`]: no page.
     pid: AtomicU64,
-    pub(crate) meta: AtomicU32,
+    meta: AtomicU32,
     rec_group: AtomicU64,
-    /// Of the free list, see [`crate::free`].
-    pub(crate) link: AtomicU64,
+    link: AtomicU64,
 }
 
 /// Why a page stays in its frame.
@@ -100,6 +99,16 @@ impl Frame {
             rec_group: AtomicU64::new(0),
             link: AtomicU64::new(0),
         }
+    }
+
+    #[inline]
+    pub fn latch(&self) -> &HybridLatch {
+        &self.latch
+    }
+
+    /// Returns the word of the free list, see `free.rs`.
+    pub(crate) fn link(&self) -> &AtomicU64 {
+        &self.link
     }
 
     /// The page in this frame. Stable under a latch; else a hint.

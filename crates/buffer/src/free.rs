@@ -42,7 +42,7 @@ impl FreeList {
 
     /// Adds a frame that is not in the list.
     pub fn push(&self, frames: &[Frame], no: FrameNo) {
-        let link = &frames[no as usize].link;
+        let link = frames[no as usize].link();
         // ORDERING: Acquire, pairs with the exchange below: the link of the top is the one that it was pushed with.
         let mut top = self.top.load(Ordering::Acquire);
         loop {
@@ -65,7 +65,7 @@ impl FreeList {
         loop {
             let no = ((top & TOP) as FrameNo).checked_sub(1)?;
             // ORDERING: Relaxed, ordered by the Acquire of the top; if it is stale, so is the top.
-            let link = frames[no as usize].link.load(Ordering::Relaxed);
+            let link = frames[no as usize].link().load(Ordering::Relaxed);
             rmw::contended(1);
             // ORDERING: Acquire on failure, as above. On success nothing is published: who reads the new top reads a link that
             // the push of that frame has published, which this exchange passes on.
@@ -93,7 +93,7 @@ impl FreeList {
     fn count(frames: &[Frame], top: u64) -> u64 {
         match (top & TOP).checked_sub(1) {
             // ORDERING: Relaxed, as in `pop`.
-            Some(no) => frames[no as usize].link.load(Ordering::Relaxed) >> 32,
+            Some(no) => frames[no as usize].link().load(Ordering::Relaxed) >> 32,
             None => 0,
         }
     }

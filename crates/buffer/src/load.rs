@@ -28,6 +28,7 @@ impl Core {
     /// Gives `pid` a frame and fills it. Of several threads that miss the same page one does so; the others get `None`,
     /// look again, find the frame and park on its latch.
     pub(crate) fn load(&self, pid: PageId, fill: Fill, wanted: Wanted) -> Result<Option<ExclusiveGuard<'_>>> {
+        self.check(pid)?;
         if let Some(cause) = self.log.poisoned() {
             return Err(Error::poisoned(&cause));
         }
@@ -55,7 +56,7 @@ impl Core {
     /// Enters `pid` in the page table, in a free frame whose exclusive latch is held: from here on everybody waits for the read.
     /// False if the page is there already; the frame is free again then.
     pub(crate) fn enter(&self, no: FrameNo, pid: PageId) -> bool {
-        let frame = &self.frames[no as usize];
+        let frame = &self.memory.frames()[no as usize];
         frame.set_pid(pid);
         frame.set_loading(true);
         let entered = self.table.insert(pid, no);
@@ -67,13 +68,13 @@ impl Core {
 
     /// A page that was entered comes in; `None` for a blank one.
     pub(crate) fn arrive(&self, no: FrameNo, pid: PageId, page: Option<&[u8]>, wanted: Wanted) -> ExclusiveGuard<'_> {
-        let mut guard = ExclusiveGuard::adopt(self.slot(no), true);
+        let mut guard = ExclusiveGuard::adopt(self.memory.slot(no));
         match page {
             Some(page) => guard.put(page),
             None => guard.put(&blank_page(pid)),
         }
         assert_eq!(page_id(&guard), pid, "the id in a page, and that of the page that was read");
-        self.frames[no as usize].set_loading(false);
+        self.memory.frames()[no as usize].set_loading(false);
         if !self.on_arrival(no, pid, wanted) {
             self.replacement.on_load(self.view(), no, pid);
         }
@@ -88,17 +89,17 @@ impl Core {
 
     /// Returns a frame whose exclusive latch is held, and that is not in the page table, to the free ones.
     pub(crate) fn give_back(&self, no: FrameNo) {
-        let frame = &self.frames[no as usize];
+        let frame = &self.memory.frames()[no as usize];
         debug_assert!(!frame.is_dirty() && !frame.is_pinned(), "frame {no} is in use");
         frame.set_pid(PageId::ZERO);
         frame.set_loading(false);
         // The version moves, so that no optimistic reader takes the bytes for those of the page that was here.
-        frame.latch.unlock_exclusive(&self.parks);
+        frame.latch().unlock_exclusive(self.memory.parks());
         self.push_free(no);
     }
 
     pub(crate) fn push_free(&self, no: FrameNo) {
-        self.free.push(&self.frames, no);
+        self.free.push(self.memory.frames(), no);
         self.freed.notify_one();
     }
 

@@ -1,7 +1,6 @@
 //! Reading and writing a page, wherever its bytes are.
 
 use crate::format::{AT_FLAGS, AT_LEVEL, AT_TABLE, AT_TYPE, PageType};
-use crate::guard::OptimisticGuard;
 use foreshore_base::TableId;
 use foreshore_base::codec::u64_at;
 use foreshore_base::limits::PAGE_SIZE;
@@ -10,7 +9,7 @@ use std::ops::Range;
 
 /// A page that can be read: a whole page of plain bytes, or one that is read optimistically. Code that reads nodes is written
 /// once, against this trait, and checks every offset before it uses it, for on the optimistic way any value may be nonsense
-/// until [`OptimisticGuard::validate`] says otherwise.
+/// until [`OptimisticGuard::validate`](crate::OptimisticGuard::validate) says otherwise.
 pub trait PageRead: Copy {
     /// The eight bytes at `offset`, little-endian.
     fn word(self, offset: usize) -> u64;
@@ -50,24 +49,6 @@ impl PageRead for &[u8] {
 
     fn append_to(self, range: Range<usize>, out: &mut Vec<u8>) {
         out.extend_from_slice(&self[range]);
-    }
-}
-
-impl PageRead for &OptimisticGuard<'_> {
-    #[inline]
-    fn word(self, offset: usize) -> u64 {
-        self.read_u64(offset)
-    }
-
-    #[inline]
-    fn compare(self, range: Range<usize>, bytes: &[u8]) -> Ordering {
-        OptimisticGuard::compare(self, range, bytes)
-    }
-
-    fn append_to(self, range: Range<usize>, out: &mut Vec<u8>) {
-        let len = out.len();
-        out.resize(len + range.len(), 0);
-        self.copy_to(range, &mut out[len..]);
     }
 }
 

@@ -148,14 +148,14 @@ impl Core {
     pub(crate) fn on_arrival(&self, no: FrameNo, pid: PageId, wanted: Wanted) -> bool {
         match wanted {
             Wanted::Again => {
-                self.frames[no as usize].grow_old(true);
+                self.memory.frames()[no as usize].grow_old(true);
                 self.passing.yield_one();
             }
             Wanted::Once => {
-                self.frames[no as usize].set_passing();
+                self.memory.frames()[no as usize].set_passing();
                 self.passing.come(no, pid);
                 for no in self.passing.lap() {
-                    self.frames[no % self.frames.len()].grow_old(false);
+                    self.memory.frames()[no % self.memory.frames().len()].grow_old(false);
                 }
             }
         }
@@ -167,7 +167,7 @@ impl Core {
         self.sweep_passing(self.passing.quota(), HAND_OVERS, consider)?;
         let mut spared = 0;
         self.replacement.sweep(self.view(), &mut |no| {
-            if spared == SPARED || !self.passing.has_more() || !self.frames[no as usize].is_recent() {
+            if spared == SPARED || !self.passing.has_more() || !self.memory.frames()[no as usize].is_recent() {
                 return consider(no);
             }
             spared += 1;
@@ -190,7 +190,7 @@ impl Core {
         for _ in 0..turns {
             let Some(entry) = self.passing.take(keep) else { break };
             let Entry { no, pid, .. } = entry;
-            let frame = &self.frames[no as usize];
+            let frame = &self.memory.frames()[no as usize];
             let mut flow = ControlFlow::Continue(());
             if frame.uses() > 0 || frame.is_dirty() {
                 self.hand_over(no, pid);
@@ -214,19 +214,19 @@ impl Core {
 
     /// Whether the entry says what is. Stable under a latch.
     fn passes(&self, no: FrameNo, pid: PageId) -> bool {
-        let frame = &self.frames[no as usize];
+        let frame = &self.memory.frames()[no as usize];
         frame.is_passing() && frame.pid() == pid
     }
 
     /// Gives a passing page over to the policy, unless somebody has it latched.
     fn hand_over(&self, no: FrameNo, pid: PageId) {
-        let latch = &self.frames[no as usize].latch;
+        let latch = self.memory.frames()[no as usize].latch();
         if latch.try_lock_exclusive() {
             if self.passes(no, pid) {
-                self.frames[no as usize].end_passing();
+                self.memory.frames()[no as usize].end_passing();
                 self.replacement.on_load(self.view(), no, pid);
             }
-            latch.unlock_exclusive_unchanged(&self.parks);
+            latch.unlock_exclusive_unchanged(self.memory.parks());
         }
     }
 }
@@ -267,7 +267,7 @@ mod tests {
         let pool = empty_pool(128);
         let pid = PageId(1);
         drop(pool.pin_unread(pid).expect("a frame"));
-        let frame = &pool.core.frames[pool.core.table.get(pid).expect("in memory") as usize];
+        let frame = &pool.core.memory.frames()[pool.core.table.get(pid).expect("in memory") as usize];
         let before = frame.uses();
         drop(pool.shared_as(pid, Wanted::Once).expect("in memory"));
         drop(pool.try_shared_as(pid, Wanted::Once).expect("in memory"));
@@ -310,11 +310,11 @@ mod tests {
         let own = core.table.get(PageId(1000)).expect("in memory");
         for pid in (1..=100).map(PageId) {
             let no = core.take_frame().expect("a free frame");
-            let frame = &core.frames[no as usize];
+            let frame = &core.memory.frames()[no as usize];
             frame.set_pid(pid);
             assert!(core.table.insert(pid, no) && core.on_arrival(no, pid, Wanted::Once));
             frame.count_use(1);
-            frame.latch.unlock_exclusive(&core.parks);
+            frame.latch().unlock_exclusive(core.memory.parks());
         }
         let mut first = None;
         let _ = core.sweep(&mut |no| {
@@ -322,13 +322,17 @@ mod tests {
             ControlFlow::Break(())
         });
         assert_eq!(first, Some(own), "the policy knows it for longest");
-        assert_eq!(core.frames.iter().filter(|frame| frame.is_passing()).count(), 100 - HAND_OVERS);
+        assert_eq!(core.memory.frames().iter().filter(|frame| frame.is_passing()).count(), 100 - HAND_OVERS);
         let mut named = 0;
         let _ = core.sweep(&mut |_| {
             named += 1;
             ControlFlow::Continue(())
         });
         assert_eq!(named, 1 + 2 * HAND_OVERS, "those that can go");
-        assert_eq!(core.frames.iter().filter(|frame| frame.is_passing()).count(), 0, "the last resort is not bounded");
+        assert_eq!(
+            core.memory.frames().iter().filter(|frame| frame.is_passing()).count(),
+            0,
+            "the last resort is not bounded"
+        );
     }
 }

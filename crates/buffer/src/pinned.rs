@@ -1,7 +1,9 @@
 //! Pins: pages that stay in memory without a latch.
 
-use crate::guard::{ExclusiveGuard, SharedGuard, Slot};
+use crate::guard::{ExclusiveGuard, LatchGuard, SharedGuard};
+use crate::memory::Slot;
 use foreshore_base::PageId;
+use std::fmt;
 
 /// A page that stays in its frame. Latching it neither reads nor fails, so a structure change pins all its pages first.
 #[must_use = "the page may be evicted when the pin is dropped"]
@@ -11,43 +13,63 @@ pub struct Pinned<'a> {
 }
 
 impl<'a> Pinned<'a> {
-    /// Takes over a pin.
-    pub(crate) fn adopt(slot: Slot<'a>, pid: PageId) -> Self {
-        Self { slot, pid }
+    /// Pins the page that is latched by `guard`.
+    pub(crate) fn by(guard: &impl LatchGuard<'a>) -> Self {
+        let slot = guard.slot();
+        slot.frame().pin();
+        Self { slot, pid: slot.frame().pid() }
     }
 
-    /// Id of the page.
+    /// Pins page `pid` without a latch, if it is in the frame and pinned already.
+    pub(crate) fn again(slot: Slot<'a>, pid: PageId) -> Option<Self> {
+        let pin = slot.frame().pin_again().then(|| Self { slot, pid })?;
+        (slot.frame().pid() == pid).then_some(pin)
+    }
+
+    /// Returns the id of the page.
     #[must_use]
     pub fn pid(&self) -> PageId {
         self.pid
     }
 
-    /// Latches the page shared.
+    /// Latches the page shared. Waits for the holder of the exclusive latch.
     pub fn shared(&self) -> SharedGuard<'a> {
-        // WAIT: park - for the holder of the exclusive latch; latches are held for a few hundred instructions.
-        self.slot.frame().latch.lock_shared(&self.slot.core.parks);
-        debug_assert_eq!(self.slot.frame().pid(), self.pid, "a pinned page stays");
-        SharedGuard::adopt(self.slot)
+        self.latch()
     }
 
-    /// Latches the page exclusively.
+    /// Latches the page exclusively. Waits for the holders of the latch.
     pub fn exclusive(&self) -> ExclusiveGuard<'a> {
-        // WAIT: park - for the holders of the latch, as above.
-        self.slot.frame().latch.lock_exclusive(&self.slot.core.parks);
-        debug_assert_eq!(self.slot.frame().pid(), self.pid, "a pinned page stays");
-        ExclusiveGuard::adopt(self.slot, false)
+        self.latch()
     }
 
     /// Latches the page exclusively if that needs no wait.
     #[must_use]
     pub fn try_exclusive(&self) -> Option<ExclusiveGuard<'a>> {
-        let guard = || ExclusiveGuard::adopt(self.slot, false);
-        self.slot.frame().latch.try_lock_exclusive().then(guard)
+        ExclusiveGuard::try_latch(self.slot)
+    }
+
+    fn latch<G: LatchGuard<'a>>(&self) -> G {
+        let guard = G::latch(self.slot);
+        debug_assert_eq!(self.slot.frame().pid(), self.pid, "a pinned page stays");
+        guard
+    }
+}
+
+impl<'a> ExclusiveGuard<'a> {
+    /// Keeps the page in memory until the pin is dropped, beyond the guard.
+    pub fn pin(&self) -> Pinned<'a> {
+        Pinned::by(self)
     }
 }
 
 impl Drop for Pinned<'_> {
     fn drop(&mut self) {
         self.slot.frame().unpin();
+    }
+}
+
+impl fmt::Debug for Pinned<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pinned({})", self.pid)
     }
 }

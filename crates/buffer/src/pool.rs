@@ -4,10 +4,12 @@ use crate::ahead::{Ahead, Reader, Scan};
 use crate::cleaner::Cleaner;
 use crate::doublewrite::Doublewrite;
 use crate::evict::{INLINE_BATCH, Provider};
-use crate::frame::{self, Frame, FrameNo};
+use crate::frame;
 use crate::free::FreeList;
-use crate::guard::{ExclusiveGuard, OptimisticGuard, SharedGuard, Slot};
+use crate::guard::{ExclusiveGuard, PagePosition, SharedGuard};
 use crate::load::Fill;
+use crate::memory::Memory;
+use crate::optimistic::OptimisticGuard;
 use crate::options::PoolOptions;
 use crate::passing::{Passing, Wanted};
 use crate::pinned::Pinned;
@@ -19,9 +21,7 @@ use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, Lsn, PageId, Place, Result, Uuid};
 use foreshore_io::File;
 use foreshore_sync::primitive::atomic::AtomicBool;
-use foreshore_sync::{
-    ByteArena, Daemon, EventCount, Hot, Hottest, LockRank, Mutex, NextWake, ParkTable, Signal, Step, ThreadSpawn,
-};
+use foreshore_sync::{Daemon, EventCount, Hot, Hottest, LockRank, Mutex, NextWake, Signal, Step, ThreadSpawn};
 use foreshore_wal::Log;
 use std::fmt;
 use std::io;
@@ -30,11 +30,8 @@ use std::sync::Arc;
 /// What guards and background steps share.
 #[derive(Debug)]
 pub(crate) struct Core {
-    pub(crate) frames: Box<[Frame]>,
-    pub(crate) arena: ByteArena,
+    pub(crate) memory: Memory,
     pub(crate) table: PageTable,
-    /// Threads that wait for latches of frames.
-    pub(crate) parks: ParkTable,
     pub(crate) free: FreeList,
     /// Notified when a frame becomes free.
     pub(crate) freed: EventCount,
@@ -117,13 +114,11 @@ impl Pool {
         };
         let replacement = replacement.map_err(out_of_memory)?;
         assert!(replacement.use_cap() <= Some(MAX_USES), "{replacement:?} counts more uses than a frame can");
-        let frames: Box<[_]> = (0..options.frames).map(|_| Frame::new()).collect();
+        let memory = Memory::new(options.frames, log.clone()).map_err(out_of_memory)?;
         let core = Arc::new(Core {
-            arena: ByteArena::in_large_pages(options.frames * PAGE_SIZE).map_err(out_of_memory)?,
             table: PageTable::new(),
-            parks: ParkTable::new(),
-            free: FreeList::all(&frames),
-            frames,
+            free: FreeList::all(memory.frames()),
+            memory,
             freed: EventCount::new(),
             use_cap: replacement.use_cap(),
             enough: replacement.use_cap().map_or(u32::MAX, frame::enough),
@@ -213,7 +208,7 @@ impl Pool {
     /// # Errors
     /// As [`Pool::try_shared`].
     pub fn try_shared_as(&self, pid: PageId, wanted: Wanted) -> Result<Option<SharedGuard<'_>>> {
-        self.core.shared_beside(pid, wanted)
+        self.core.known(pid, self.core.fix_beside(pid, wanted))
     }
 
     /// [`Pool::exclusive`] under the latch of another page, as [`Pool::try_shared`].
@@ -221,7 +216,7 @@ impl Pool {
     /// # Errors
     /// `Corrupted` for an id out of range.
     pub fn try_exclusive(&self, pid: PageId) -> Result<Option<ExclusiveGuard<'_>>> {
-        self.core.exclusive_beside(pid)
+        self.core.known(pid, self.core.fix_beside(pid, Wanted::Again))
     }
 
     /// [`Pool::exclusive`] of a page that is in memory; `None` if it is not, or is being read just now. Waits for no I/O, but for
@@ -230,7 +225,7 @@ impl Pool {
     /// # Errors
     /// `Corrupted` for an id out of range.
     pub fn exclusive_resident(&self, pid: PageId) -> Result<Option<ExclusiveGuard<'_>>> {
-        self.core.exclusive_resident(pid)
+        self.core.known(pid, self.core.fix_loaded(pid, Wanted::Again))
     }
 
     /// Fixes a page for reading without latching it, from disk if need be. Errors as [`Pool::shared`].
@@ -262,6 +257,12 @@ impl Pool {
     #[inline(always)]
     pub fn try_optimistic_as(&self, pid: PageId, wanted: Wanted) -> Result<Option<OptimisticGuard<'_>>> {
         self.core.try_optimistic(pid, wanted)
+    }
+
+    /// Latches the page at `position` exclusively, if it has not changed since and no latch is in the way. Waits for nothing.
+    #[must_use]
+    pub fn exclusive_at(&self, position: PagePosition) -> Option<ExclusiveGuard<'_>> {
+        position.latch(&self.core.memory)
     }
 
     /// Fixes a page that its caller is about to initialise: zeros, with its id, and not read from disk.
@@ -297,10 +298,7 @@ impl Pool {
 
     /// [`Pool::pin`] that says whether the page will be wanted again.
     pub fn pin_as(&self, pid: PageId, wanted: Wanted) -> Result<Pinned<'_>> {
-        let guard = self.core.shared(pid, wanted)?;
-        let slot = guard.slot();
-        slot.frame().pin();
-        Ok(Pinned::adopt(slot, pid))
+        Ok(Pinned::by(&self.core.shared(pid, wanted)?))
     }
 
     /// Asks for pages that will be wanted soon to be read in the background. Waits for nothing; requests beyond the
@@ -339,17 +337,17 @@ impl Pool {
     /// What the pool has done since it was opened.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
-        let free = self.core.free.len(&self.core.frames);
+        let free = self.core.free.len(self.core.memory.frames());
         let (whole_writes, page_writes) = self.core.cleaner.ways();
         let page_table_bytes = self.core.table.bytes();
-        let counted = self.core.counters.stats(self.core.frames.len(), free);
-        PoolStats { whole_writes, page_writes, page_table_bytes, ..counted }
+        let counted = self.core.counters.stats(self.core.memory.frames().len(), free);
+        PoolStats { pages_dirty: self.core.memory.dirty(), whole_writes, page_writes, page_table_bytes, ..counted }
     }
 
     /// Frames in the pool.
     #[must_use]
     pub fn frames(&self) -> usize {
-        self.core.frames.len()
+        self.core.memory.frames().len()
     }
 
     /// The log that the pool obeys.
@@ -362,12 +360,7 @@ impl Pool {
 impl Core {
     /// The frames as the replacement policy sees them.
     pub(crate) fn view(&self) -> Frames<'_> {
-        Frames::new(&self.frames)
-    }
-
-    #[inline]
-    pub(crate) fn slot(&self, no: FrameNo) -> Slot<'_> {
-        Slot::new(self, no).expect("a frame of this pool")
+        Frames::new(self.memory.frames())
     }
 
     /// Page ids come from pages, so a bad one is corruption and not a defect of the caller.
@@ -392,6 +385,7 @@ impl Core {
 #[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
 pub(crate) mod tests {
     use super::*;
+    use crate::page::PageMut;
     use crate::replacement::MakeReplacementPolicy;
     use foreshore_io::{Fs, Mem};
     use foreshore_wal::LogOptions;
@@ -409,5 +403,22 @@ pub(crate) mod tests {
         Pool::create_files(&*doublewrite, Uuid([1; 16])).expect("memory");
         let options = PoolOptions { frames, background: false, replacement, ..PoolOptions::default() };
         Pool::open(data, doublewrite, Uuid([1; 16]), log, &options).expect("a pool")
+    }
+
+    #[test]
+    fn a_page_that_has_changed_or_gone_is_not_returned_to() {
+        let pool = empty_pool(64);
+        let mut guard = pool.create(PageId(1)).unwrap();
+        guard.mark_dirty();
+        let position = guard.position();
+        drop(guard);
+        let again = pool.exclusive_at(position).expect("as it was left");
+        assert_eq!(again.pid(), PageId(1));
+        assert!(pool.exclusive_at(position).is_none(), "it is latched");
+        drop(again);
+        let mut again = pool.exclusive_at(position).expect("the latch alone is no change");
+        again.write(100, &[1]);
+        drop(again);
+        assert!(pool.exclusive_at(position).is_none(), "it has changed");
     }
 }

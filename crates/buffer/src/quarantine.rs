@@ -82,6 +82,6 @@ impl Pool {
     /// The largest id of a page in memory; zero if there is none.
     #[must_use]
     pub fn last_resident(&self) -> PageId {
-        self.core.frames.iter().map(|frame| frame.pid()).max().unwrap_or_default()
+        self.core.memory.frames().iter().map(|frame| frame.pid()).max().unwrap_or_default()
     }
 }

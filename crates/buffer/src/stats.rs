@@ -73,10 +73,6 @@ pub(crate) struct Counters {
     pub(crate) batches: ShardedCounter,
     pub(crate) doublewrite_batches: ShardedCounter,
     pub(crate) data_syncs: ShardedCounter,
-    /// Times that a clean frame became dirty.
-    pub(crate) dirtied: ShardedCounter,
-    /// Times that a dirty frame became clean.
-    pub(crate) cleaned: ShardedCounter,
 }
 
 impl Counters {
@@ -91,18 +87,13 @@ impl Counters {
             batches: ShardedCounter::new(),
             doublewrite_batches: ShardedCounter::new(),
             data_syncs: ShardedCounter::new(),
-            dirtied: ShardedCounter::new(),
-            cleaned: ShardedCounter::new(),
         }
     }
 
     pub(crate) fn stats(&self, frames: usize, frames_free: usize) -> PoolStats {
-        // `cleaned` first: a frame that turns dirty in between makes the difference too large, never negative.
-        let cleaned = self.cleaned.sum();
         PoolStats {
             frames: frames as u64,
             frames_free: frames_free as u64,
-            pages_dirty: self.dirtied.sum().saturating_sub(cleaned),
             misses: self.misses.sum(),
             pages_read: self.pages_read.sum(),
             pages_ahead: self.pages_ahead.sum(),

@@ -179,10 +179,10 @@ impl Core {
             self.freed.notify_one();
             for &no in &busy {
                 self.cleaner.wait_for(no);
-                let latch = &self.frames[no as usize].latch;
+                let latch = self.memory.frames()[no as usize].latch();
                 // WAIT: park - until the page is free for a moment, with no round in hand, then try again.
-                latch.lock_shared(&self.parks);
-                latch.unlock_shared(&self.parks);
+                latch.lock_shared(self.memory.parks());
+                latch.unlock_shared(self.memory.parks());
             }
             left = busy;
         }

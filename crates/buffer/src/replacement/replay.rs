@@ -97,7 +97,7 @@ impl Replay {
     }
 
     fn set_page(&self, no: FrameNo, pid: PageId) {
-        let latch = &self.frames[no as usize].latch;
+        let latch = self.frames[no as usize].latch();
         assert!(latch.try_lock_exclusive(), "frame {no} is latched");
         self.frames[no as usize].set_pid(pid);
         latch.unlock_exclusive(&ParkTable::new());

@@ -45,7 +45,7 @@ impl Store {
             homes: [AtomicU64::new(0), AtomicU64::new(100), AtomicU64::new(200)],
             made: AtomicU64::new(0),
         };
-        store.frames[0].latch.lock_exclusive(&store.parks);
+        store.frames[0].latch().lock_exclusive(&store.parks);
         assert!(store.load(ONE, 0), "nobody else is there");
         Arc::new(store)
     }
@@ -63,7 +63,7 @@ impl Store {
         } else {
             frame.set_pid(PageId::ZERO);
         }
-        frame.latch.unlock_exclusive(&self.parks);
+        frame.latch().unlock_exclusive(&self.parks);
         entered
     }
 
@@ -78,11 +78,11 @@ impl Store {
     fn shared(&self) -> Option<usize> {
         let no = self.table.get(ONE)? as usize;
         let frame = &self.frames[no];
-        frame.latch.lock_shared(&self.parks);
+        frame.latch().lock_shared(&self.parks);
         if frame.pid() == ONE {
             return Some(no);
         }
-        frame.latch.unlock_shared(&self.parks);
+        frame.latch().unlock_shared(&self.parks);
         None
     }
 
@@ -112,11 +112,11 @@ fn swap_pages(store: &Store) {
 fn pin(store: &Store) {
     let Some(no) = store.shared() else { return };
     store.frames[no].pin();
-    store.frames[no].latch.unlock_shared(&store.parks);
+    store.frames[no].latch().unlock_shared(&store.parks);
     // Without a latch, but pinned.
-    store.frames[no].latch.lock_shared(&store.parks);
+    store.frames[no].latch().lock_shared(&store.parks);
     assert_eq!((store.frames[no].pid(), store.read(no)), (ONE, 100), "a pinned page left");
-    store.frames[no].latch.unlock_shared(&store.parks);
+    store.frames[no].latch().unlock_shared(&store.parks);
     store.frames[no].unpin();
 }
 
@@ -140,9 +140,9 @@ fn an_eviction_that_does_not_ask_for_pins_under_the_latch_is_noticed() {
 fn swap_and_pin(store: &Store) {
     swap_pages(store);
     let frame = &store.frames[0];
-    frame.latch.lock_shared(&store.parks);
+    frame.latch().lock_shared(&store.parks);
     frame.pin();
-    frame.latch.unlock_shared(&store.parks);
+    frame.latch().unlock_shared(&store.parks);
 }
 
 /// Comes with a stale frame number, and means page 1.
@@ -150,9 +150,9 @@ fn pin_again(store: &Store) {
     let frame = &store.frames[0];
     if frame.pin_again() {
         if frame.pid() == ONE {
-            frame.latch.lock_shared(&store.parks);
+            frame.latch().lock_shared(&store.parks);
             assert_eq!(frame.pid(), ONE, "a shared pin is of another page");
-            frame.latch.unlock_shared(&store.parks);
+            frame.latch().unlock_shared(&store.parks);
         }
         frame.unpin();
     }
@@ -182,7 +182,7 @@ fn a_first_pin_without_a_latch_is_noticed() {
 fn change(store: &Store) {
     let Some(no) = store.table.get(ONE) else { return };
     let frame = &store.frames[no as usize];
-    frame.latch.lock_exclusive(&store.parks);
+    frame.latch().lock_exclusive(&store.parks);
     if frame.pid() == ONE {
         if !frame.is_dirty() {
             frame.set_dirty(GroupNo(7));
@@ -192,27 +192,27 @@ fn change(store: &Store) {
         // ORDERING: read when all threads have ended.
         store.made.store(1, Ordering::Relaxed);
     }
-    frame.latch.unlock_exclusive(&store.parks);
+    frame.latch().unlock_exclusive(&store.parks);
 }
 
 /// Writes page 1 home as the cleaner does, without a latch while it writes.
 fn clean(store: &Store) {
     let Some(no) = store.shared() else { return };
     let frame = &store.frames[no];
-    let (copy, version, dirty) = (store.read(no), frame.latch.optimistic_version(), frame.is_dirty());
+    let (copy, version, dirty) = (store.read(no), frame.latch().optimistic_version(), frame.is_dirty());
     assert!(!dirty || frame.rec_group() == Some(GroupNo(7)), "dirty, and since when is not known");
-    frame.latch.unlock_shared(&store.parks);
+    frame.latch().unlock_shared(&store.parks);
     if !dirty {
         return;
     }
     // ORDERING: Release, pairs with the read of the home.
     store.homes[1].store(copy, Ordering::Release);
-    frame.latch.lock_shared(&store.parks);
+    frame.latch().lock_shared(&store.parks);
     assert_eq!(frame.pid(), ONE, "a dirty page left its frame");
-    if frame.latch.optimistic_version() == version {
+    if frame.latch().optimistic_version() == version {
         frame.set_clean();
     }
-    frame.latch.unlock_shared(&store.parks);
+    frame.latch().unlock_shared(&store.parks);
 }
 
 fn clean_and_swap(store: &Store) {
@@ -250,7 +250,7 @@ fn return_to_first(store: &Store) {
 
 fn return_to_second(store: &Store) {
     if store.table.get(ONE).is_none() {
-        store.frames[1].latch.lock_exclusive(&store.parks);
+        store.frames[1].latch().lock_exclusive(&store.parks);
         store.load(ONE, 1);
     }
 }

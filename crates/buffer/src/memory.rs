@@ -1,0 +1,148 @@
+//! The memory of a pool: its frames, the bytes of their pages, and the threads that wait for their latches.
+
+use crate::frame::{Frame, FrameNo};
+use crate::words::{self, PageWords};
+use foreshore_base::GroupNo;
+use foreshore_base::limits::PAGE_SIZE;
+use foreshore_sync::{ByteArena, ParkTable, ShardedCounter};
+use foreshore_wal::Log;
+use std::io;
+
+#[derive(Debug)]
+pub(crate) struct Memory {
+    frames: Box<[Frame]>,
+    /// A page for each frame.
+    arena: ByteArena,
+    /// Threads that wait for latches of frames.
+    parks: ParkTable,
+    /// Gives the group from which a page that becomes dirty needs the log.
+    log: Log,
+    /// Times that a clean frame became dirty.
+    dirtied: ShardedCounter,
+    /// Times that a dirty frame became clean.
+    cleaned: ShardedCounter,
+}
+
+impl Memory {
+    /// Returns `frames` frames without pages.
+    ///
+    /// # Errors
+    /// When the system has no memory for them.
+    pub(crate) fn new(frames: usize, log: Log) -> io::Result<Self> {
+        Ok(Self {
+            frames: (0..frames).map(|_| Frame::new()).collect(),
+            arena: ByteArena::in_large_pages(frames * PAGE_SIZE)?,
+            parks: ParkTable::new(),
+            log,
+            dirtied: ShardedCounter::new(),
+            cleaned: ShardedCounter::new(),
+        })
+    }
+
+    pub(crate) fn frames(&self) -> &[Frame] {
+        &self.frames
+    }
+
+    pub(crate) fn parks(&self) -> &ParkTable {
+        &self.parks
+    }
+
+    /// Returns how many frames differ from the homes of their pages.
+    pub(crate) fn dirty(&self) -> u64 {
+        // `cleaned` first: a frame that turns dirty in between makes the difference too large, never negative.
+        let cleaned = self.cleaned.sum();
+        self.dirtied.sum().saturating_sub(cleaned)
+    }
+
+    /// Returns a frame, if there is one of that number.
+    #[inline]
+    pub(crate) fn find(&self, no: FrameNo) -> Option<Slot<'_>> {
+        Some(Slot { memory: self, frame: self.frames.get(no as usize)?, index: no as usize })
+    }
+
+    /// Returns a frame of this pool.
+    #[inline]
+    pub(crate) fn slot(&self, no: FrameNo) -> Slot<'_> {
+        self.find(no).expect("a frame of this pool")
+    }
+}
+
+/// A frame of a pool. Copies are free; a guard is a slot plus the right to use it.
+#[derive(Clone, Copy)]
+pub(crate) struct Slot<'a> {
+    memory: &'a Memory,
+    frame: &'a Frame,
+    // Its number, a whole word wide: a guard is then put together without reading what is in its place.
+    index: usize,
+}
+
+impl<'a> Slot<'a> {
+    #[inline]
+    pub(crate) fn no(self) -> FrameNo {
+        self.index as FrameNo
+    }
+
+    #[inline]
+    pub(crate) fn frame(self) -> &'a Frame {
+        self.frame
+    }
+
+    #[inline]
+    pub(crate) fn parks(self) -> &'a ParkTable {
+        &self.memory.parks
+    }
+
+    #[inline]
+    fn offset(self) -> usize {
+        self.index * PAGE_SIZE
+    }
+
+    /// Prefetches the cache lines of the page that its reader comes to first: the header, what lies some way behind it, and the
+    /// end, from which contents grow. They travel while the line of the latch does.
+    #[inline(always)]
+    pub(crate) fn prefetch(self) {
+        for at in [0, 256, PAGE_SIZE - 64] {
+            self.memory.arena.prefetch(self.offset() + at);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn words(self) -> &'a PageWords {
+        // SAFETY: the arena has a page for every frame, and `index` is that of a frame.
+        let words = unsafe { self.memory.arena.words_unchecked(self.offset(), words::PAGE_WORDS) };
+        words.try_into().expect("a page of words")
+    }
+
+    /// Returns the page as plain bytes.
+    ///
+    /// # Safety
+    /// For as long as the slice lives, no thread stores to the page: the caller holds a shared latch, or the exclusive latch
+    /// and does not store itself.
+    #[inline]
+    pub(crate) unsafe fn bytes(self) -> &'a [u8] {
+        // SAFETY: the caller keeps stores away; concurrent optimistic loads do not matter to a reader. The range is inside
+        // the arena, which has a page for every frame and lives as long as the pool.
+        unsafe { self.memory.arena.bytes(self.offset()..self.offset() + PAGE_SIZE) }
+    }
+
+    /// Marks the page dirty, from the next log group on if it is clean. The caller holds the exclusive latch and appends later.
+    pub(crate) fn set_dirty(self) {
+        if !self.frame.is_dirty() {
+            self.frame.set_dirty(self.memory.log.next_group());
+            self.memory.dirtied.add(1);
+        }
+    }
+
+    /// Marks the page dirty by redo of a record in `group`. The caller holds the exclusive latch.
+    pub(crate) fn set_redone(self, group: GroupNo) {
+        if self.frame.set_redone(group) {
+            self.memory.dirtied.add(1);
+        }
+    }
+
+    /// Marks the page clean. The caller is the cleaner and holds a shared latch.
+    pub(crate) fn set_clean(self) {
+        self.frame.set_clean();
+        self.memory.cleaned.add(1);
+    }
+}

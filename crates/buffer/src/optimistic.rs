@@ -1,0 +1,111 @@
+//! Optimistic access: reading a page without its latch.
+
+use crate::format::AT_LSN;
+use crate::memory::Slot;
+use crate::page::PageRead;
+use crate::words::{self, PageWords};
+use foreshore_base::limits::PAGE_SIZE;
+use foreshore_base::{Lsn, PageId};
+use std::cmp::Ordering;
+use std::fmt;
+use std::ops::Range;
+
+/// Access without a latch: no thread waits for the reader, and what it read counts only if [`OptimisticGuard::validate`]
+/// says so afterwards.
+///
+/// Until then any value may be nonsense. Reads outside the page answer zeros instead of a panic, because an offset may be
+/// nonsense too; a loop must not depend on a value that was not validated.
+pub struct OptimisticGuard<'a> {
+    slot: Slot<'a>,
+    words: &'a PageWords,
+    pid: PageId,
+    version: u64,
+}
+
+impl<'a> OptimisticGuard<'a> {
+    /// Page `pid`, which was in the frame when its latch had that version.
+    #[inline]
+    pub(crate) fn new(slot: Slot<'a>, pid: PageId, version: u64) -> Self {
+        Self { slot, words: slot.words(), pid, version }
+    }
+
+    pub(crate) fn slot(&self) -> Slot<'a> {
+        self.slot
+    }
+
+    /// Returns the id of the page.
+    #[must_use]
+    pub fn pid(&self) -> PageId {
+        self.pid
+    }
+
+    /// Returns the version that the reads are validated against.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Returns the stamp of the last logged change.
+    #[must_use]
+    pub fn lsn(&self) -> Lsn {
+        Lsn(self.read_u64(AT_LSN))
+    }
+
+    /// Copies the bytes of `range` to `out`, which has its length.
+    pub fn copy_to(&self, range: Range<usize>, out: &mut [u8]) {
+        assert_eq!(range.len(), out.len(), "the range and its copy");
+        if range.start <= PAGE_SIZE && out.len() <= PAGE_SIZE - range.start {
+            words::load(self.words, range.start, out);
+        } else {
+            out.fill(0);
+        }
+    }
+
+    /// Returns the eight bytes at `offset`, little-endian.
+    #[must_use]
+    #[inline]
+    pub fn read_u64(&self, offset: usize) -> u64 {
+        words::load_u64(self.words, offset)
+    }
+
+    /// Compares the bytes of `range` with `bytes`, as slices compare.
+    #[must_use]
+    pub fn compare(&self, range: Range<usize>, bytes: &[u8]) -> Ordering {
+        if range.start <= range.end && range.end <= PAGE_SIZE {
+            words::compare(self.words, range, bytes)
+        } else {
+            [].as_slice().cmp(bytes)
+        }
+    }
+
+    /// Returns whether everything read so far was one state of the page.
+    #[must_use]
+    #[inline]
+    pub fn validate(&self) -> bool {
+        self.slot.frame().latch().validate(self.version)
+    }
+}
+
+impl PageRead for &OptimisticGuard<'_> {
+    #[inline]
+    fn word(self, offset: usize) -> u64 {
+        self.read_u64(offset)
+    }
+
+    #[inline]
+    fn compare(self, range: Range<usize>, bytes: &[u8]) -> Ordering {
+        OptimisticGuard::compare(self, range, bytes)
+    }
+
+    fn append_to(self, range: Range<usize>, out: &mut Vec<u8>) {
+        let len = out.len();
+        out.resize(len + range.len(), 0);
+        self.copy_to(range, &mut out[len..]);
+    }
+}
+
+impl fmt::Debug for OptimisticGuard<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OptimisticGuard({})", self.pid)
+    }
+}
