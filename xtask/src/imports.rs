@@ -1,4 +1,5 @@
-//! Banned imports: atomics, locks, threads and time live in `sync`, files in `io`, unsafe code in five crates and one tool.
+//! Banned imports: atomics, locks, threads and time live in `sync`, files in `io`, unsafe code in five crates and one
+//! tool.
 //!
 //! Tests may use the standard library; the engine may not, or loom and the simulator would not see what it does.
 

@@ -71,7 +71,7 @@ fn position(layer: &str) -> Option<usize> {
     LAYERS.iter().position(|&(name, _)| name == layer)
 }
 
-/// The layer of a package of this workspace. Tools count as layers that nobody in the engine may use.
+/// The layer of a package of this workspace. Tools count as layers that the engine may not use.
 fn layer_of(package: &str) -> Option<&str> {
     if package == "foreshore" { Some("db") } else { package.strip_prefix("foreshore-") }
 }

@@ -1,103 +1,47 @@
-//! Lengths of files and functions, tests left out, with a ratchet: known offenders may shrink, nobody may join them.
+//! Lengths of files and functions, tests left out, under the ratchet. No entry allows a file more than the hard limit.
 
-use crate::{source::Source, tree::Finding};
-use std::{collections::BTreeMap, fmt::Write as _};
+use crate::{ratchet::Amount, source::Source, tree::Finding};
+use std::collections::BTreeMap;
 
-/// The ratchet: one offender a line, `path lines` for a file, `path::function lines` for a function.
-pub(crate) const RATCHET: &str = "xtask/ratchet.txt";
-
+const RULE: &str = "length";
 const FILE_HARD: usize = 800;
 const FILE_SOFT: usize = 400;
 const FUNCTION: usize = 70;
 
-const HEADER: &str = "# Files over 400 lines and functions over 70, tests left out. Entries only shrink: `cargo xtask fix` lowers them.\n";
-
-pub(crate) fn check(ratchet: &str, sources: &[Source]) -> Vec<Finding> {
-    let known = parse(ratchet);
-    let offenders = offenders(sources);
-    let mut findings = Vec::new();
-    for (name, offender) in &offenders {
-        let at = |message: String| Finding::new(&offender.path, offender.line, message);
-        let lines = offender.lines;
-        if offender.line == 0 && lines > FILE_HARD {
-            findings.push(at(format!("{lines} lines without tests, the limit is {FILE_HARD}")));
-            continue;
-        }
-        match known.get(name.as_str()) {
-            Some(&(entry, was)) if lines < was => {
-                let message = format!("{name} is down to {lines} lines: run `cargo xtask fix`");
-                findings.push(Finding::new(RATCHET, entry, message));
-            }
-            Some(&(_, was)) if lines > was => findings.push(at(format!("{name} grew from {was} to {lines} lines"))),
-            Some(_) => {}
-            None => {
-                let limit = if offender.line == 0 { FILE_SOFT } else { FUNCTION };
-                findings.push(at(format!("{name} has {lines} lines, the limit is {limit}")));
-            }
-        }
-    }
-    for (name, (entry, _)) in known {
-        if !offenders.contains_key(name) {
-            let message = format!("{name} no longer breaks a limit: run `cargo xtask fix`");
-            findings.push(Finding::new(RATCHET, entry, message));
-        }
-    }
-    findings
+/// Files that no entry of the ratchet excuses.
+pub(crate) fn check(source: &Source) -> Option<Finding> {
+    let lines = source.product_lines().count();
+    (lines > FILE_HARD)
+        .then(|| Finding::new(&source.path, 0, format!("{lines} lines without tests, the limit is {FILE_HARD}")))
 }
 
-/// The ratchet with each entry lowered to what it is today, and those that are within limits dropped.
-pub(crate) fn shrunk(ratchet: &str, sources: &[Source]) -> String {
-    let offenders = offenders(sources);
-    let mut text = HEADER.to_owned();
-    for (name, (_, was)) in parse(ratchet) {
-        if let Some(offender) = offenders.get(name) {
-            writeln!(text, "{name} {}", was.min(offender.lines)).expect("a string takes all");
+/// The files and functions above their limits, each with its lines.
+pub(crate) fn amounts(sources: &[Source]) -> Vec<Amount> {
+    let mut longest: BTreeMap<String, Amount> = BTreeMap::new();
+    let mut add = |place: String, path: &str, line: usize, lines: usize, limit: usize| {
+        let found = vec![Finding::new(path, line, format!("{place} has {lines} lines, the limit is {limit}"))];
+        // Functions of one name in one file share an entry: the longest counts.
+        if longest.get(&place).is_none_or(|amount| amount.count < lines) {
+            longest.insert(place.clone(), Amount { rule: RULE, place, count: lines, found });
         }
-    }
-    text
-}
-
-struct Offender {
-    path: String,
-    /// Of a function; 0 for a file.
-    line: usize,
-    lines: usize,
-}
-
-fn offenders(sources: &[Source]) -> BTreeMap<String, Offender> {
-    let mut found = BTreeMap::new();
+    };
     for source in sources {
         let lines = source.product_lines().count();
         if lines > FILE_SOFT {
-            found.insert(source.path.clone(), Offender { path: source.path.clone(), line: 0, lines });
+            add(source.path.clone(), &source.path, 0, lines, FILE_SOFT);
         }
         for function in source.functions().iter().filter(|function| function.lines > FUNCTION) {
-            let name = format!("{}::{}", source.path, function.name);
-            let offender = Offender { path: source.path.clone(), line: function.line, lines: function.lines };
-            // Functions of one name in one file share an entry: the longest counts.
-            match found.get(&name) {
-                Some(Offender { lines, .. }) if *lines >= function.lines => {}
-                _ => drop(found.insert(name, offender)),
-            }
+            let place = format!("{}::{}", source.path, function.name);
+            add(place, &source.path, function.line, function.lines, FUNCTION);
         }
     }
-    found
-}
-
-/// Entries by name: line in the ratchet, lines of the offender. A count that does not parse is 0, so that it is found.
-fn parse(ratchet: &str) -> BTreeMap<&str, (usize, usize)> {
-    let entries = ratchet.lines().enumerate().filter(|(_, line)| !line.starts_with('#') && !line.trim().is_empty());
-    entries
-        .map(|(i, line)| {
-            let (name, lines) = line.rsplit_once(' ').unwrap_or((line, "0"));
-            (name, (i + 1, lines.parse().unwrap_or(0)))
-        })
-        .collect()
+    longest.into_values().collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ratchet;
 
     fn file(lines: usize) -> Source {
         Source::new("crates/x/src/a.rs", &"const A: u8 = 0;\n".repeat(lines))
@@ -107,8 +51,9 @@ mod tests {
         Source::new("crates/x/src/a.rs", &format!("fn f() {{\n{}}}\n", "g();\n".repeat(lines - 2)))
     }
 
-    fn messages(ratchet: &str, source: Source) -> Vec<String> {
-        check(ratchet, &[source]).iter().map(ToString::to_string).collect()
+    fn messages(entry: &str, source: Source) -> Vec<String> {
+        let hard = check(&source);
+        hard.into_iter().chain(ratchet::check(entry, &amounts(&[source]))).map(|f| f.to_string()).collect()
     }
 
     #[test]
@@ -121,8 +66,8 @@ mod tests {
 
     #[test]
     fn the_ratchet_never_lifts_the_hard_limit() {
-        assert!(messages("crates/x/src/a.rs 800\n", file(800)).is_empty());
-        assert_eq!(messages("crates/x/src/a.rs 801\n", file(801)).len(), 1);
+        assert!(messages("length crates/x/src/a.rs 800\n", file(800)).is_empty());
+        assert_eq!(messages("length crates/x/src/a.rs 801\n", file(801)).len(), 1);
     }
 
     #[test]
@@ -133,17 +78,14 @@ mod tests {
     }
 
     #[test]
-    fn the_ratchet_only_shrinks() {
-        let entry = "crates/x/src/a.rs::f 80\n";
+    fn an_entry_allows_a_length_and_only_shrinks() {
+        let entry = "length crates/x/src/a.rs::f 80\n";
         assert!(messages(entry, function(80)).is_empty());
-        assert_eq!(
-            messages(entry, function(81)),
-            ["crates/x/src/a.rs:1: crates/x/src/a.rs::f grew from 80 to 81 lines"]
-        );
-        assert_eq!(messages(entry, function(75)).len(), 1);
-        assert_eq!(messages(entry, function(20)).len(), 1);
-        assert_eq!(shrunk(entry, &[function(81)]), format!("{HEADER}crates/x/src/a.rs::f 80\n"));
-        assert_eq!(shrunk(entry, &[function(75)]), format!("{HEADER}crates/x/src/a.rs::f 75\n"));
-        assert_eq!(shrunk(entry, &[function(20)]), HEADER);
+        assert_eq!(messages(entry, function(81)).len(), 1);
+        assert_eq!(ratchet::loose(entry, &amounts(&[function(75)])), 1);
+        assert_eq!(ratchet::loose(entry, &amounts(&[function(20)])), 1);
+        assert!(ratchet::shrunk(entry, &amounts(&[function(75)])).ends_with("length crates/x/src/a.rs::f 75\n"));
+        let both = format!("{}{}", "fn f() {\n".to_owned() + &"g();\n".repeat(80) + "}\n", "fn f() {}\n");
+        assert_eq!(amounts(&[Source::new("crates/x/src/a.rs", &both)])[0].count, 82, "the longest of a name");
     }
 }

@@ -52,6 +52,11 @@ impl Source {
         self.comments.iter().take(line).skip(first).any(|comment| comment.contains(mark))
     }
 
+    /// Lines with their numbers, all but comments blanked, tests included.
+    pub(crate) fn comment_lines(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.comments.iter().enumerate().map(|(i, line)| (i + 1, line.as_str()))
+    }
+
     /// Line of a byte of `code`, counted from 1.
     pub(crate) fn line_of(&self, at: usize) -> usize {
         self.code.as_bytes()[..at].iter().filter(|&&b| b == b'\n').count() + 1
@@ -202,7 +207,7 @@ fn item_end(code: &str, from: usize) -> Option<(usize, bool)> {
     None
 }
 
-fn matching_brace(code: &str, open: usize) -> Option<usize> {
+pub(crate) fn matching_brace(code: &str, open: usize) -> Option<usize> {
     let mut depth = 0;
     for (i, byte) in code.bytes().enumerate().skip(open) {
         match byte {

@@ -4,7 +4,7 @@ use crate::{manifest::Manifest, source::Source};
 use std::{collections::BTreeMap, fmt, path::PathBuf, process::Command};
 
 /// One broken rule, at one place.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     pub(crate) file: String,
     /// Counted from 1; 0 for the file as a whole.
