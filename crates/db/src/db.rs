@@ -5,22 +5,22 @@ use crate::{Options, Report, Stats, Transaction, TxnOptions};
 use foreshore_base::{Csn, Result};
 use std::{fmt, path::Path, sync::Arc, time::Duration};
 
-/// An open database. Clones are handles of the same one; they may be used from any thread.
+/// An open database. Clones are handles of the same database and may be used from any thread.
 ///
-/// Dropping the last handle closes the database as [`close`](Self::close) with no wait does.
+/// Dropping the last handle closes the database as [`close`](Self::close) does with a wait of zero.
 #[derive(Clone)]
 pub struct Db {
     handle: Arc<Handle>,
 }
 
-/// What all clones share. Transactions hold the engine, not this, so its drop means that no handle is left.
+/// State that all clones share. Transactions hold the engine and not this, so its drop means that no handle is left.
 struct Handle {
     engine: Arc<Engine>,
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // No thread is left to tell. The next open recovers whatever this could not write.
+        // No caller is left to get the error. The next open recovers what this could not write.
         let _ = self.engine.close(Duration::ZERO);
     }
 }
@@ -34,10 +34,10 @@ impl Db {
         &self.handle.engine
     }
 
-    /// Opens the database in directory `path` with the default [`Options`], and creates it where there is none.
+    /// Opens the database in directory `path` with the default [`Options`], and creates it if there is none.
     ///
     /// # Errors
-    /// See [`Options::open`].
+    /// Those of [`Options::open`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Options::new().open(path)
     }
@@ -50,19 +50,20 @@ impl Db {
         self.begin_with(TxnOptions::new())
     }
 
-    /// Begins a transaction. As with [`begin`](Self::begin), options out of range are refused at the first operation.
+    /// Begins a transaction with `options`. Like [`begin`](Self::begin), it reports failures, and options out of range,
+    /// at the first operation.
     #[must_use]
     pub fn begin_with(&self, options: TxnOptions) -> Transaction {
         Transaction::begin(self.engine(), options)
     }
 
-    /// The newest commit that survives power loss, with all before it.
+    /// Returns the newest commit that survives power loss; all commits before it do too.
     #[must_use]
     pub fn durable_csn(&self) -> Csn {
         self.engine().log.durable().csn()
     }
 
-    /// Waits until everything that was committed before the call is durable, relaxed commits too.
+    /// Waits until every commit before the call is durable, relaxed commits too.
     ///
     /// # Errors
     /// `Poisoned`, `Closed`.
@@ -72,8 +73,8 @@ impl Db {
         engine.log.force(engine.log.current())
     }
 
-    /// Takes a checkpoint: what is committed goes to the data file and a restart has nearly nothing to redo. No thread
-    /// stops for it, and no commit depends on it.
+    /// Takes a checkpoint: writes committed changes to the data file, so that a restart has almost nothing to redo. No
+    /// other operation waits for it.
     ///
     /// # Errors
     /// `Poisoned`, `Closed`, `DiskFull`.
@@ -83,77 +84,89 @@ impl Db {
         engine.checkpointer.checkpoint()
     }
 
-    /// Frees the pages of all dropped tables that no snapshot from before the drop needs, which background work does
-    /// otherwise, and cuts the free pages at the end of the data file off, but for a reserve. Returns by how many bytes
-    /// the file is shorter. Others read and write meanwhile; if they use the reserve up, the file stays as it is.
+    /// Shortens the data file, and returns by how many bytes.
     ///
-    /// Pages in use are not moved: the file ends behind the last of them.
+    /// 1. Frees the pages of dropped tables that no snapshot from before the drop needs. Otherwise background work does
+    ///    it.
+    /// 2. Cuts off the free pages at the end of the file, except a reserve.
+    ///
+    /// Pages in use are not moved: the file ends behind the last of them. Other transactions read and write meanwhile;
+    /// if they use up the reserve, the file keeps its length.
     ///
     /// # Errors
-    /// `LockTimeout` while a check goes on in a dropped table; otherwise as a transaction's. What has been freed is free.
+    /// `LockTimeout` while a check walks a dropped table; otherwise those of a transaction. Pages freed before an error
+    /// stay free.
     pub fn vacuum(&self) -> Result<u64> {
         let engine = self.engine();
         engine.check_open()?;
         engine.vacuum()
     }
 
-    /// Counters of every layer. Each is exact; together they are not one moment.
+    /// Returns counters of every layer. Each is exact; together they are not a snapshot of one moment.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.engine().stats()
     }
 
-    /// Checks the whole database while others use it: every page's checksum in memory and on disk, the order and links of
-    /// every tree, and that each page is owned once or free. Readers and writers of rows do not wait for it. A transaction that drops a
-    /// table that is being walked waits for a few pages, and the check waits for those that have created or dropped tables.
+    /// Checks the whole database while it is in use.
     ///
-    /// What changes meanwhile counts as it is met: the rows of the report are those of no one moment. Checks run one after another;
-    /// one has a place also where there are as many transactions as there may be.
+    /// - Every page has a sound checksum, in memory and on disk.
+    /// - The order and the links of every tree hold.
+    /// - Each page belongs to exactly one owner or is free.
+    ///
+    /// Readers and writers of rows do not wait for a check. A transaction that drops a table waits for a few pages of
+    /// its walk. The check waits for transactions that have created or dropped tables. Checks run one after another; a
+    /// check also runs where there are as many transactions as there may be.
+    ///
+    /// Each row is counted as the walk meets it, so the rows of the report are not those of one moment.
     ///
     /// # Errors
-    /// `Corrupted` with the first thing that is wrong; otherwise as a transaction's.
+    /// `Corrupted` with the first damage; otherwise those of a transaction.
     pub fn check(&self) -> Result<Report> {
         crate::check::check(self)
     }
 
-    /// As [`check`](Self::check), but goes on after damage: the report names every damaged page, with its table where that is known.
+    /// Checks the database as [`check`](Self::check) does, and goes on after damage. The report names every damaged
+    /// page, with its table if that is known.
     ///
     /// # Errors
-    /// `Corrupted` for damage that is none of a page; otherwise as a transaction's.
+    /// `Corrupted` for damage outside of pages; otherwise those of a transaction.
     pub fn examine(&self) -> Result<Report> {
         crate::check::examine(self)
     }
 
     /// Closes the database: refuses new transactions, waits at most `wait` for running ones, takes a final checkpoint
-    /// and gives the directory back. Every handle answers `Closed` afterwards.
+    /// and releases the directory. Every handle returns `Closed` afterwards.
     ///
-    /// Transactions that are left when the wait is over answer `Closed` too. They are not rolled back here: the log
-    /// stops, and the next open takes back what they did.
+    /// Transactions still running after the wait return `Closed` too. They are not rolled back here: the log stops, and
+    /// the next open undoes their changes.
     ///
-    /// While another call closes the database, this one waits for it. The shortest `wait` of such calls counts for all, that of
-    /// [`reopen`](Self::reopen), which is none, too.
+    /// A second call waits for the first. The shortest `wait` among such calls holds for all of them;
+    /// [`reopen`](Self::reopen) counts as a call with a wait of zero.
     ///
     /// # Errors
-    /// `Poisoned` or what the final checkpoint met. The database is closed all the same, and the next open recovers it.
+    /// `Poisoned`, or the error of the final checkpoint. The database is closed all the same, and the next open
+    /// recovers it.
     pub fn close(&self, wait: Duration) -> Result<()> {
         self.engine().close(wait)
     }
 
-    /// Stops the database, whatever its state, and opens it again: after a failed write or sync this tells what has
-    /// survived. Waits for the writes in flight, not for transactions, and ends the wait of a [`close`](Self::close) for them. Older
-    /// handles answer `Closed`.
+    /// Stops the database in any state and opens it again. After a failed write or sync this shows what has survived.
+    ///
+    /// Waits for the writes in flight, not for transactions, and ends the wait of a [`close`](Self::close) for them.
+    /// Older handles return `Closed`.
     ///
     /// # Errors
-    /// See [`Options::open`].
+    /// Those of [`Options::open`].
     pub fn reopen(&self) -> Result<Self> {
         let engine = self.engine();
-        // What it would report is what the caller reopens for.
+        // Its error is the reason why the caller reopens.
         let _ = engine.close(Duration::ZERO);
         engine.open_again().map(Self::new)
     }
 
-    /// Runs one piece of background work, chosen by the seed of [`Options::step_seed`], on the calling thread. For
-    /// databases opened without background threads.
+    /// Runs one piece of background work on the calling thread, chosen by the seed of the lab options. For databases
+    /// opened without background threads.
     pub fn step(&self) {
         self.engine().step();
     }

@@ -32,15 +32,17 @@
 //! ```
 //!
 //! **Durability.** [`Transaction::commit`] returns when the commit survives power loss.
-//! [`Transaction::commit_pipelined`] returns at once with a [`CommitTicket`] that tells, waits, or is awaited. The locks
-//! of a transaction go when its commit record is in the log buffer; a thread that reads what it wrote is acknowledged after it.
-//! [`Transaction::rollback_to`] takes back what came after a [`Savepoint`], and the transaction goes on.
+//! [`Transaction::commit_pipelined`] returns at once with a [`CommitTicket`]: a future, which can also be polled and
+//! waited for. A transaction's locks are released when its commit record is in the log buffer. A reader of what it
+//! wrote is acknowledged only after it. [`Transaction::rollback_to`] undoes the changes since a [`Savepoint`], and the
+//! transaction goes on.
 //!
 //! **Isolation** is serializable, by strict two-phase locking, unless [`TxnOptions::isolation`] says otherwise.
-//! [`Db::read`] begins a transaction that reads by a snapshot and waits for no writer. A transaction that waits blocks its thread; an
-//! asynchronous program runs transactions on threads of its own. [`Db::run`] repeats those that a deadlock ended.
+//! [`Db::read`] begins a transaction that reads by a snapshot and waits for no writer. A transaction that waits blocks
+//! its thread, so an asynchronous program runs transactions on threads of its own. [`Db::run`] retries transactions
+//! that a deadlock or a conflict ended.
 //!
-//! **Failure.** A failed write or sync of the log stops the database: everything answers [`Error::Poisoned`] until
+//! **Failure.** A failed write or sync of the log stops the database: every call returns [`Error::Poisoned`] until
 //! [`Db::reopen`]. A full disk fails the transactions that need space and nothing else.
 
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! What a caller may choose: for a database when it is opened, for a transaction when it begins.
+//! Options of a database, chosen when it is opened, and of a transaction, chosen when it begins.
 
 mod lab;
 mod transaction;
@@ -19,11 +19,11 @@ use std::{path::Path, sync::Arc, time::Duration};
 const MIN_SEGMENT: u64 = 64 << 10;
 /// Largest log segment, in bytes.
 const MAX_SEGMENT: u64 = 1 << 30;
-/// The longest file for undo.
+/// Longest spill file for undo, in bytes.
 const MAX_SPILL: u64 = 1 << 40;
-/// The fewest bytes that a snapshot may be limited to: a chunk of undo.
+/// Smallest limit of bytes for a snapshot: a chunk of undo.
 const MIN_SNAPSHOT: u64 = 8 << 10;
-/// Most transactions at once that may be asked for: what one checkpoint record lists.
+/// Largest value of `max_transactions`: as many as one checkpoint record lists.
 const MAX_TRANSACTIONS: usize = foreshore_recovery::MAX_ACTIVE;
 
 /// How to open a database.
@@ -63,7 +63,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults of the table above.
+    /// Returns the defaults of the table above.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -81,14 +81,16 @@ impl Options {
         }
     }
 
-    /// Returns the defaults for a database in memory: nothing is read from a disk or written to one. Each of these options has a
-    /// file system of its own, in which a database is opened again by its path for as long as they, or a copy, live.
+    /// Returns the defaults for a database in memory: nothing is read from a disk or written to one.
+    ///
+    /// Each call makes a file system of its own. A database is opened again by its path for as long as these options,
+    /// or a clone of them, live.
     #[must_use]
     pub fn in_memory() -> Self {
         Self::new().lab(|lab| lab.fs = Some(Arc::new(Mem::null())))
     }
 
-    /// Bytes of memory that the engine may use, at least 4 MiB. Most of it is the buffer pool;
+    /// Sets the bytes of memory that the engine may use, at least 4 MiB. Most of it is the buffer pool;
     /// [`Stats::memory`](crate::Stats::memory) shows the shares.
     #[must_use]
     pub fn memory_limit(mut self, bytes: u64) -> Self {
@@ -96,90 +98,111 @@ impl Options {
         self
     }
 
-    /// Where the files are kept and how they are written.
+    /// Sets where the files are kept and how they are written.
     #[must_use]
     pub fn device(mut self, device: Device) -> Self {
         self.device = device;
         self
     }
 
-    /// When a group of commits is written. [`Group::Greedy`] writes as soon as the device is free. [`Group::Window`] waits for more
-    /// commits, no longer than its bound and only where that is likely to pay: fewer writes, and less work a commit.
+    /// Sets when a group of commits is written to the log.
+    ///
+    /// [`Group::Greedy`] writes as soon as the device is free. [`Group::Window`] waits for further commits, no longer
+    /// than its bound and only where that is likely to pay. It makes fewer writes, and less work for each commit.
     #[must_use]
     pub fn group(mut self, group: Group) -> Self {
         self.group = group;
         self
     }
 
-    /// Bytes of log that a restart reads for pages, or half the memory limit, if that is less. At least four segments. Writers
-    /// are slowed down where the disk does not write pages as fast. A transaction that stays open keeps its log beyond it.
+    /// Sets the bytes of log that a restart reads for pages, at least four segments. Half the memory limit applies if
+    /// that is less.
+    ///
+    /// Writers are slowed down where the disk does not write pages as fast. A transaction that stays open keeps its log
+    /// beyond this budget.
     #[must_use]
     pub fn log_budget(mut self, bytes: u64) -> Self {
         self.log_budget = bytes;
         self
     }
 
-    /// Whether pages are written to the doublewrite file before they go home, so that power loss tears none for good. `off` on
-    /// a device that tears pages gives that up: see [`DoublewriteKind`]. [`Stats::pool`](crate::Stats::pool) says what the
-    /// device offers, and what is in use.
+    /// Sets whether pages are written to the doublewrite file first, so that power loss leaves none torn.
+    ///
+    /// `off` gives that protection up on a device that may tear pages: see [`DoublewriteKind`].
+    /// [`Stats::pool`](crate::Stats::pool) says what the device offers, and what is in use.
     #[must_use]
     pub fn doublewrite(mut self, kind: DoublewriteKind) -> Self {
         self.doublewrite = kind;
         self
     }
 
-    /// How long a transaction waits for a lock unless it says otherwise. Deadlocks are found at once, without it.
+    /// Sets how long a transaction waits for a lock, unless its [`TxnOptions`] say otherwise. Deadlocks are found at
+    /// once, independently of it.
     #[must_use]
     pub fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = timeout;
         self
     }
 
-    /// Bytes of a temporary file in the directory for what the memory for undo, an eighth of the memory limit, has no room for: old versions,
-    /// then changes of running transactions, but for those behind a savepoint. None if zero; no more than 32 times the memory are used.
-    /// An open scan that has read old versions from the file keeps up to 5 MiB for that, and takes up to 4.5 MiB more while it reads them.
-    /// Both are beside the old values of the rows of one leaf, and the memory limit counts none of it.
-    /// The name of the file goes as soon as it is open. It never shrinks while the database is open: what is free in it is used again.
-    /// Writers go on without it while it cannot be written. A thread that finds no room then
-    /// gets that error; a transaction that cannot read back what it has to take back stops the database.
+    /// Sets the largest size of the spill file in bytes; 0, the default, means no file.
+    ///
+    /// The memory for undo is an eighth of the memory limit. Where it is full, undo moves to this temporary file in the
+    /// directory: old versions first, then changes of running transactions, except those behind a savepoint. At most 32
+    /// times the undo memory is used.
+    ///
+    /// - The file has no name once it is open. It never shrinks while the database is open; its free space is used
+    ///   again.
+    /// - Writers go on without the file while it cannot be written. A writer that finds no space then gets that error.
+    /// - A rollback that cannot read its undo from the file stops the database.
+    /// - An open scan that has read old versions from the file keeps up to 5 MiB of them, and uses 4.5 MiB more while
+    ///   it reads. The memory limit counts neither.
     #[must_use]
     pub fn spill_limit(mut self, bytes: u64) -> Self {
         self.spill_limit = bytes;
         self
     }
 
-    /// How old a snapshot may be, more than zero, when writers begin to look for room: an older one is given up, and its reader gets
-    /// [`SnapshotTooOld`](Error::SnapshotTooOld). While no thread writes, it stays. [`Stats::oldest_snapshot`](crate::Stats::oldest_snapshot)
-    /// tells the oldest by its label. A transaction may have a limit of its own: see [`TxnOptions`](crate::TxnOptions::snapshot_max_age)
-    /// and [`ReadOptions`](crate::ReadOptions::snapshot_max_age).
+    /// Sets the largest age of a snapshot, above zero.
+    ///
+    /// An older snapshot is cancelled when writers run short of undo space, and its reader gets
+    /// [`SnapshotTooOld`](Error::SnapshotTooOld). While no transaction writes, it stays.
+    /// [`Stats::oldest_snapshot`](crate::Stats::oldest_snapshot) shows the oldest by its label. A transaction may have
+    /// a limit of its own: see [`TxnOptions`](crate::TxnOptions::snapshot_max_age) and
+    /// [`ReadOptions`](crate::ReadOptions::snapshot_max_age).
     #[must_use]
     pub fn snapshot_max_age(mut self, age: Duration) -> Self {
         self.snapshot_limits.max_age = age;
         self
     }
 
-    /// How many bytes may be kept for the oldest snapshot alone, at least 8 KiB, when writers begin to look for room, and while tables
-    /// that were dropped are kept: beyond that it is given up, as one that is too old. These are old versions, in chunks of 8 KiB, and
-    /// the pages of tables that were dropped since, as in [`Stats::oldest_snapshot`](crate::Stats::oldest_snapshot). A transaction may
-    /// have a limit of its own.
+    /// Sets how many bytes may be kept for the oldest snapshot alone, at least 8 KiB.
+    ///
+    /// They are old versions, in chunks of 8 KiB, and the pages of tables dropped since the snapshot:
+    /// [`Stats::oldest_snapshot`](crate::Stats::oldest_snapshot) shows both. A snapshot above the limit is cancelled
+    /// like one that is too old, when writers run short of undo space or a dropped table waits to be freed. A
+    /// transaction may have a limit of its own.
     #[must_use]
     pub fn snapshot_max_bytes(mut self, bytes: u64) -> Self {
         self.snapshot_limits.max_bytes = bytes;
         self
     }
 
-    /// How long a transaction may run, more than zero. An older one is rolled back, and its operations and its commit answer
-    /// [`TransactionTooOld`](Error::TransactionTooOld). A background thread rolls back those that are idle, so that their locks, log
-    /// and versions are free. An operation under way is not interrupted; the next one answers the error. Prepared transactions, those
-    /// that only read, checks and background work have no such limit. [`Stats::oldest_transaction`](crate::Stats::oldest_transaction)
-    /// tells which one keeps the most log.
+    /// Sets the largest age of a transaction, above zero.
+    ///
+    /// An older transaction is rolled back, and its operations and its commit return
+    /// [`TransactionTooOld`](Error::TransactionTooOld). A background thread rolls back those that are idle, so that
+    /// their locks, log and versions are free. An operation in progress is not interrupted; the next one returns the
+    /// error.
+    ///
+    /// Prepared transactions, read transactions, checks and background work have no such limit.
+    /// [`Stats::oldest_transaction`](crate::Stats::oldest_transaction) shows the transaction that keeps the most log.
     #[must_use]
     pub fn transaction_max_age(mut self, age: Duration) -> Self {
         self.transaction_max_age = Some(age);
         self
     }
 
-    /// How many transactions may run at once, from 1 to 1024.
+    /// Sets how many transactions may run at once, from 1 to 1024.
     #[must_use]
     pub fn max_transactions(mut self, count: usize) -> Self {
         self.max_transactions = count;
@@ -194,11 +217,13 @@ impl Options {
         self
     }
 
-    /// Opens the database in directory `path`; creates it where there is none; recovers it where it was not closed.
+    /// Opens the database in directory `path`, creates it if there is none, and recovers it if it was not closed.
     ///
     /// # Errors
-    /// `Locked` if it is open already, here or in another process. `InvalidOption` for an option out of range. What is
-    /// wrong with the files, typed: `Foreign`, `Newer`, `Truncated`, `Corrupted`, `LostLog`; nothing was written then.
+    /// - `Locked` if the database is already open, in this process or another.
+    /// - `InvalidOption` for an option out of range.
+    /// - `Foreign`, `Newer`, `Truncated`, `Corrupted` or `LostLog` for what is wrong with the files. Nothing was
+    ///   written then.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Db> {
         self.check()?;
         Engine::open(path.as_ref(), self).map(Db::new)
@@ -226,7 +251,7 @@ impl Options {
     }
 }
 
-/// Refuses limits of snapshots that are out of range: the database's, and those of one transaction.
+/// Refuses snapshot limits that are out of range: the database's, or those of one transaction.
 pub(crate) fn check_limits(limits: SnapshotLimits) -> Result<()> {
     if limits.max_age.is_zero() {
         return Err(out_of_range("snapshot_max_age", 0, "more than no time"));

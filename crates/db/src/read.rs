@@ -1,4 +1,4 @@
-//! Transactions that only read: by one snapshot, without locks.
+//! Transactions that only read, by one snapshot and without locks.
 
 use crate::{Db, Range, ReadOptions, Table, TableDef, Transaction};
 use foreshore_base::Result;
@@ -7,27 +7,30 @@ use foreshore_wal::CommitTicket;
 use std::{borrow::Borrow, ops::RangeBounds};
 
 impl Db {
-    /// Begins a transaction that reads what is durable now, and the same for as long as it runs. It waits for no writer, and
-    /// no writer for it, nor does a transaction that drops a table which it reads.
+    /// Begins a transaction that reads by a snapshot of what is durable now. It sees every commit that was acknowledged
+    /// as durable before the call.
     ///
-    /// It sees every commit that was acknowledged as durable before. Never fails here, see [`begin`](Self::begin).
+    /// It waits for no writer. No writer waits for it, and neither does a transaction that drops a table which it
+    /// reads.
+    ///
+    /// Never fails here: see [`begin`](Self::begin).
     #[must_use]
     pub fn read(&self) -> ReadTransaction {
         self.read_with(ReadOptions::new())
     }
 
-    /// Begins a transaction that only reads.
+    /// Begins a transaction that only reads, with `options`.
     #[must_use]
     pub fn read_with(&self, options: ReadOptions) -> ReadTransaction {
         ReadTransaction { inner: self.begin_with(options.below()) }
     }
 }
 
-/// A transaction that only reads, all of it by one snapshot: it comes after the writers whose commits it sees and before all
-/// others. Begun by [`Db::read`].
+/// A transaction that only reads, by one snapshot. In the serial order it comes after the writers whose commits it sees
+/// and before all others. [`Db::read`] begins it.
 ///
-/// Old versions of rows are kept for it, and the pages of tables that are dropped meanwhile. If it becomes too old, or
-/// old versions take too much room, it is cancelled, and its operations answer
+/// The engine keeps old versions of rows for it, and the pages of tables that are dropped meanwhile. If it becomes too
+/// old, or those take too much space, it is cancelled, and its operations return
 /// [`SnapshotTooOld`](crate::Error::SnapshotTooOld).
 #[derive(Debug)]
 pub struct ReadTransaction {
@@ -35,8 +38,10 @@ pub struct ReadTransaction {
 }
 
 impl ReadTransaction {
-    /// Opens a table, as it was when the snapshot was taken: one that was dropped since is there with its rows, also
-    /// where another has its name by now. One that was created since, under a name that was free, is empty.
+    /// Opens a table as it was when the snapshot was taken.
+    ///
+    /// A table that was dropped since is there with its rows, even if another table has its name by now. A table that
+    /// was created since, under a name that was free, is empty.
     ///
     /// # Errors
     /// `NoTable`, `TableName`, `TableTypes`, `SnapshotTooOld`, and those of any operation.
@@ -44,8 +49,10 @@ impl ReadTransaction {
         self.inner.open_existing(def).map(|table| ReadTable { table })
     }
 
-    /// Ends the transaction. The ticket tells when everything that it has read is durable, which is now unless it read by
-    /// [`ReadOptions::latest`], or a table whose creation is not durable.
+    /// Ends the transaction. The ticket resolves when everything that was read is durable.
+    ///
+    /// That is at once, unless the transaction read by [`ReadOptions::latest`], or read a table whose creation is not
+    /// durable.
     ///
     /// # Errors
     /// `RolledBack` if an earlier error ended the transaction.
@@ -54,51 +61,51 @@ impl ReadTransaction {
     }
 }
 
-/// A table open in a transaction that only reads. Every method fails as those of [`Table`], and with `SnapshotTooOld`.
+/// A table open in a transaction that only reads. Its methods return the errors of [`Table`], and `SnapshotTooOld`.
 #[derive(Debug)]
 pub struct ReadTable<'tx, K, V> {
     table: Table<'tx, K, V>,
 }
 
 impl<'tx, K: Key, V: Value> ReadTable<'tx, K, V> {
-    /// The value of `key`.
+    /// Returns the value of `key`.
     ///
     /// # Errors
-    /// As for every method. `KeyTooLarge`.
+    /// Those of every method, and `KeyTooLarge`.
     pub fn get<'k>(&self, key: impl Borrow<K::Ref<'k>>) -> Result<Option<V::Owned>> {
         self.table.get(key)
     }
 
-    /// See [`Table::get_with`].
+    /// Calls `read` with the encoded value of `key`, as [`Table::get_with`] does.
     ///
     /// # Errors
-    /// As for every method. `KeyTooLarge`.
+    /// Those of every method, and `KeyTooLarge`.
     pub fn get_with<'k, T>(&self, key: impl Borrow<K::Ref<'k>>, read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
         self.table.get_with(key, read)
     }
 
-    /// Rows with keys in `range`, in the order of the keys, or from the last one back, or from both ends.
+    /// Iterates over the rows with keys in `range`, by key, from either end or both.
     pub fn range<'k, Q: Borrow<K::Ref<'k>>>(&self, range: impl RangeBounds<Q>) -> Range<'tx, K, V> {
         self.table.range(range)
     }
 
-    /// The row with the smallest key.
+    /// Returns the row with the smallest key.
     ///
     /// # Errors
-    /// As for every method.
+    /// Those of every method.
     pub fn first(&self) -> Result<Option<(K::Owned, V::Owned)>> {
         self.table.first()
     }
 
-    /// The row with the largest key.
+    /// Returns the row with the largest key.
     ///
     /// # Errors
-    /// As for every method.
+    /// Those of every method.
     pub fn last(&self) -> Result<Option<(K::Owned, V::Owned)>> {
         self.table.last()
     }
 
-    /// All rows, in the order of the keys.
+    /// Iterates over all rows, by key.
     pub fn iter(&self) -> Range<'tx, K, V> {
         self.table.iter()
     }

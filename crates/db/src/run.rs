@@ -1,4 +1,4 @@
-//! Transactions as closures that are repeated when others stood in their way.
+//! Transactions as closures, retried when other transactions ended them.
 
 use crate::{Db, Durability, Transaction, TxnOptions};
 use foreshore_base::Error;
@@ -8,46 +8,51 @@ use foreshore_sync::{Clock, Nanos, Parker, SystemClock, Turn, Turns, pause, thre
 use foreshore_wal::Log;
 use std::{cell::Cell, sync::Arc, time::Duration};
 
-/// How often a transaction is run before it is given up.
+/// Runs of a transaction until it fails with `Exhausted`.
 const MAX_RUNS: u32 = 100;
-/// Longest pause before the second run; it doubles from there.
+/// Longest pause before the second run; it doubles with each further run.
 const FIRST_PAUSE: Duration = Duration::from_micros(50);
-/// Longest pause at all.
+/// Longest pause before any run.
 const MAX_PAUSE: Duration = Duration::from_millis(10);
-/// After so many runs a transaction that met others does not pause but stands in line: a crowd at one row, of which one gets
-/// through at a time and all others meet again, becomes a queue.
+/// Runs after which a transaction that met others waits in the retry queue instead of pausing. Many transactions at one
+/// row, of which one succeeds and all others meet again, thereby run one at a time.
 const RUNS_BEFORE_LINE: u32 = 8;
-/// A transaction is repeated for so many times as long as it waits for a lock, unless it says otherwise.
+/// Default limit of retrying, in lock timeouts.
 const LOCK_TIMEOUTS: u32 = 3;
-/// Longest wait in line. Then it runs anyway: the one whose turn it is may wait for something that this thread is to do.
+/// Longest wait in the retry queue. Then the transaction runs anyway: the one whose turn it is may wait for something
+/// that this thread has to do.
 const MAX_LINE: Duration = Duration::from_secs(2);
 
 impl Db {
-    /// Runs `f` in a transaction and commits it. Durable when it returns.
+    /// Runs `f` in a transaction and commits it. The commit is durable when this returns.
     ///
-    /// A run that others ended (a deadlock, a conflict, a lack of sessions or of memory for undo) is rolled back and `f` is called
-    /// again, after a random pause of at most 10 ms. Transactions that have met others often run one at a time, after a wait of at
-    /// most 2 s, unless this thread has another transaction open. A transaction that was the victim of two deadlocks loses none
-    /// to a younger one any more, so that each gets through. Any other error rolls back and is given back, and so does a panic.
+    /// A run is rolled back and `f` is called again if other transactions ended it: by a deadlock, by a conflict, or by
+    /// a lack of sessions or undo memory.
     ///
-    /// Two retryable errors are given back as well, because the next run would probably end in the same way:
-    /// [`LockTimeout`](Error::LockTimeout), unless a [deadline](TxnOptions::deadline) is set, and
-    /// [`TransactionTooOld`](Error::TransactionTooOld).
+    /// - A retry begins after a random pause of at most 10 ms.
+    /// - Transactions that have met others often run one at a time, after a wait of at most 2 s. That is not so if this
+    ///   thread has another transaction open.
+    /// - A transaction that was the victim of two deadlocks loses none to a younger one, so each transaction gets
+    ///   through.
     ///
-    /// The result, be it a value or an error, never rests on a commit that is not durable.
+    /// Any other error, and a panic, rolls the transaction back and is passed on. Two retryable errors are passed on as
+    /// well, because the next run would probably end in the same way: [`LockTimeout`](Error::LockTimeout), unless a
+    /// [deadline](TxnOptions::deadline) is set, and [`TransactionTooOld`](Error::TransactionTooOld).
+    ///
+    /// The result, value or error, never rests on a commit that is not durable.
     ///
     /// # Errors
-    /// What `f` returned, or why the transaction could not commit. [`Error::Exhausted`] after 100 runs, and [`Error::Deadline`]
-    /// after the [deadline](TxnOptions::deadline), with what ended the last run.
+    /// The error of `f`, or the reason why the transaction could not commit. [`Error::Exhausted`] after 100 runs, and
+    /// [`Error::Deadline`] after the [deadline](TxnOptions::deadline), both with the cause that ended the last run.
     pub fn run<T, E: From<Error>>(&self, f: impl FnMut(&Transaction) -> Result<T, E>) -> Result<T, E> {
         self.run_with(TxnOptions::new(), f)
     }
 
-    /// [`run`](Self::run) with options. With [`Durability::Relaxed`] it returns when the commit record is in the log
-    /// buffer, and results may rest on commits that are not durable yet.
+    /// Runs `f` like [`run`](Self::run), with options. With [`Durability::Relaxed`] it returns when the commit record
+    /// is in the log buffer, and results may rest on commits that are not durable yet.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// Those of [`run`](Self::run).
     pub fn run_with<T, E: From<Error>>(
         &self,
         options: TxnOptions,
@@ -65,7 +70,7 @@ impl Db {
             let tx = self.begin_with(TxnOptions { attempt, ..options });
             let result = f(&tx);
             let cause = match (tx.failure(), result) {
-                // Whatever the closure has made of it.
+                // Whatever result the closure made of it.
                 (Some(cause), _) if is_run_again(&cause, options) => cause,
                 (Some(cause), Ok(_)) => {
                     end(&tx, turn)?;
@@ -99,7 +104,7 @@ impl Db {
     }
 }
 
-/// Whether a transaction that this error ended is run again.
+/// Whether a transaction that ended with this error is retried.
 const fn is_run_again(error: &Error, options: TxnOptions) -> bool {
     match error {
         Error::LockTimeout { .. } => options.deadline.is_some(),
@@ -108,17 +113,17 @@ const fn is_run_again(error: &Error, options: TxnOptions) -> bool {
     }
 }
 
-/// Ends `tx` without a commit. The next one in line need not wait for the disk.
+/// Ends `tx` without a commit. The next transaction in the queue need not wait for the disk.
 fn end(tx: &Transaction, turn: Option<Turn<'_>>) -> Result<(), Error> {
     let watermark = tx.end_without_commit();
     drop(turn);
     tx.settle(watermark)
 }
 
-/// The lines that threads stand in. A stop of the log ends their waits, as it does those for locks, memory and sessions.
+/// The queues of waiting threads. A stop of the log ends their waits, as it ends those for locks, memory and sessions.
 pub(crate) struct Lines {
     pub(crate) repeats: Arc<Repeats>,
-    /// One check at a time.
+    /// The queue of checks: one runs at a time.
     pub(crate) checks: Arc<Turns>,
 }
 
@@ -132,19 +137,19 @@ impl Lines {
         lines
     }
 
-    /// No thread stands in line any more.
+    /// Ends all waits in the queues.
     pub(crate) fn close(&self) {
         self.repeats.turns.close();
         self.checks.close();
     }
 }
 
-/// What all transactions share that are run again.
+/// State shared by all transactions that are retried.
 #[derive(Debug)]
 pub(crate) struct Repeats {
-    /// The seed of the next one's pauses.
+    /// Seed of the pauses of the next transaction.
     seed: AtomicU64,
-    /// Those that met others often stand in line here.
+    /// The retry queue: transactions that met others often.
     turns: Turns,
 }
 
@@ -154,18 +159,18 @@ impl Repeats {
     }
 }
 
-/// What a transaction needs that is run again.
+/// State of one transaction that is retried.
 struct Again {
     clock: SystemClock,
-    /// How long it is repeated, from the begin of the first run on.
+    /// How long it is retried, from the begin of the first run on.
     limit: Duration,
     first: Nanos,
     /// For the next run.
     attempt: Attempt,
-    /// State of the generator, another one for each transaction.
+    /// State of the random generator, different in each transaction.
     random: u64,
-    /// Whether the last run was ended because it met others, which would meet it again. In all other cases there is nothing to
-    /// get out of the way of, and only time helps.
+    /// Whether the last run ended because it met other transactions, which it would meet again. In all other cases a
+    /// queue is of no use, and only time helps.
     has_met: bool,
 }
 
@@ -175,7 +180,7 @@ impl Again {
         // ORDERING: ticket, for a seed that no other thread has.
         let seed = engine.lines.repeats.seed.fetch_add(1, Ordering::Relaxed);
         let lock_timeout = options.lock_timeout.unwrap_or(engine.options.lock_timeout);
-        // A transaction that waits for no lock at all is repeated as long as others are.
+        // A transaction that does not wait for locks is retried as long as others are.
         let waits = lock_timeout.max(engine.options.lock_timeout);
         let limit = options.deadline.unwrap_or_else(|| waits.saturating_mul(LOCK_TIMEOUTS));
         Self { limit, first, attempt: Attempt { first: Some(first), losses: 0 }, ..Self::seeded(seed) }
@@ -191,7 +196,7 @@ impl Again {
         db.engine().txns.now().since(self.first)
     }
 
-    /// The answer, if the run with this number, which `cause` has ended, was the last one.
+    /// The final error, if run number `runs`, which `cause` ended, was the last one.
     fn gives_up(&self, db: &Db, runs: u32, cause: &Error) -> Option<Error> {
         let elapsed = self.elapsed(db);
         let holder = cause.blocker().unwrap_or_default();
@@ -211,7 +216,7 @@ impl Again {
         self.attempt.losses += matches!(cause, Error::Deadlock { .. }) as u32;
     }
 
-    /// Waits before run number `runs`, holding nothing. The turn, if it gets one, lasts for the run.
+    /// Waits before run number `runs`, without any lock. A turn in the retry queue lasts for the run.
     fn wait<'db>(&mut self, db: &'db Db, runs: u32) -> Option<Turn<'db>> {
         if self.is_for_line(runs) {
             pause::point("run: stands in line");
@@ -229,13 +234,14 @@ impl Again {
         }
     }
 
-    /// Whether to stand in line before run number `runs`. Not with another transaction open, or prepared: whose turn it is may wait
-    /// for its locks, or this thread, in a run around this one, may have the turn itself.
+    /// Whether to wait in the retry queue before run number `runs`. Not while this thread has another transaction open
+    /// or prepared: the transaction whose turn it is may wait for its locks. Or this thread has the turn itself, in an
+    /// outer run.
     fn is_for_line(&self, runs: u32) -> bool {
         runs > RUNS_BEFORE_LINE && self.has_met && !Begun::has_open() && !Unresolved::has_any()
     }
 
-    /// A random time, longer after more runs, so that those that met do not meet again.
+    /// A random time, longer after more runs, so that transactions that met do not meet again.
     fn pause(&mut self, runs: u32) -> Duration {
         let longest = FIRST_PAUSE.saturating_mul(1 << runs.min(10)).min(MAX_PAUSE);
         self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -257,8 +263,8 @@ std::thread_local! {
     static UNRESOLVED: Arc<AtomicUsize> = Arc::default();
 }
 
-/// Counts a transaction as open in the thread with this number, which has begun it. One that is given to another thread stays
-/// counted, for the thread may wait for what the other one does.
+/// Counts a transaction as open in the thread that began it, whose number this is. A transaction that is moved to
+/// another thread stays counted, because the first thread may wait for it.
 pub(crate) struct Begun(usize);
 
 impl Begun {
@@ -274,19 +280,21 @@ impl Begun {
 
 impl Drop for Begun {
     fn drop(&mut self) {
-        // Unless another thread ends it: a thread that is counted once too often pauses instead of standing in line.
+        // Another thread may end it. Then the count stays one too high, and this thread pauses instead of joining the
+        // retry queue.
         if thread_index() == self.0 {
             OPEN.set(OPEN.get().saturating_sub(1));
         }
     }
 }
 
-/// Counts a prepared transaction in the thread that has prepared it, which may be the one to resolve it, until any thread does.
+/// Counts a prepared transaction in the thread that prepared it, until any thread resolves it. That thread may be the
+/// one that has to.
 pub(crate) struct Unresolved(Arc<AtomicUsize>);
 
 impl Unresolved {
     pub(crate) fn here() -> Self {
-        // A thread that is about to end runs no transaction any more that could stand in line.
+        // A thread that is about to end runs no more transactions that could wait in the queue.
         let count = UNRESOLVED.try_with(Arc::clone).unwrap_or_default();
         // ORDERING: Relaxed, a counter; `has_any` is a hint.
         count.fetch_add(1, Ordering::Relaxed);

@@ -1,23 +1,23 @@
-//! What a caller may choose for a transaction when it begins.
+//! Options of a transaction.
 
 use foreshore_lock::Attempt;
 use foreshore_sync::Nanos;
 use foreshore_txn::{Isolation, SnapshotKind};
 use std::time::Duration;
 
-/// When a commit is acknowledged.
+/// Point at which a commit is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// When it survives power loss.
+    /// The commit survives power loss.
     #[default]
     Durable,
-    /// When its commit record is in the log buffer. It is durable soon after; power loss before that undoes it, and
-    /// every later commit with it, never an earlier one. [`CommitTicket::harden`](crate::CommitTicket::harden) makes a single
-    /// commit wait after all.
+    /// The commit record is in the log buffer. The commit becomes durable soon after. Power loss before that undoes it
+    /// and every later commit, never an earlier one. [`CommitTicket::harden`](crate::CommitTicket::harden) makes a
+    /// single commit wait for the disk.
     Relaxed,
 }
 
-/// How a transaction runs.
+/// Options of a transaction that reads and writes.
 #[derive(Clone, Copy, Debug)]
 pub struct TxnOptions {
     pub(crate) label: &'static str,
@@ -29,9 +29,9 @@ pub struct TxnOptions {
     pub(crate) snapshot_max_age: Option<Duration>,
     pub(crate) snapshot_max_bytes: Option<u64>,
     pub(crate) is_check: bool,
-    /// Whether it only reads.
+    /// Whether the transaction only reads.
     pub(crate) is_read: bool,
-    /// What came before, if it is run again.
+    /// Earlier runs, if this is a retry.
     pub(crate) attempt: Attempt,
 }
 
@@ -42,7 +42,7 @@ impl Default for TxnOptions {
 }
 
 impl TxnOptions {
-    /// Serializable, durable, with the database's lock timeout and no label.
+    /// Returns the defaults: serializable, durable, the database's lock timeout, no label.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -60,54 +60,60 @@ impl TxnOptions {
         }
     }
 
-    /// For a check: where the user's transactions leave no session, it has one that is kept for it.
+    /// Returns the options of a check. Where user transactions hold all sessions, a check uses one that is reserved for
+    /// it.
     pub(crate) const fn check() -> Self {
         Self { is_check: true, ..Self::new().label("check") }
     }
 
-    /// A name that the errors of others show when they wait for this transaction.
+    /// Sets a name that errors of other transactions show when they wait for this one.
     #[must_use]
     pub const fn label(mut self, label: &'static str) -> Self {
         self.label = label;
         self
     }
 
-    /// When the commit is acknowledged.
+    /// Sets when the commit is acknowledged.
     #[must_use]
     pub const fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// What the transaction may see of others.
+    /// Sets the isolation level.
     #[must_use]
     pub const fn isolation(mut self, isolation: Isolation) -> Self {
         self.isolation = isolation;
         self
     }
 
-    /// How long it waits for a lock, and how long it waits to begin where as many transactions run as may run at once.
+    /// Sets how long the transaction waits for a lock. The same limit holds for its begin, where as many transactions
+    /// run as may run at once.
     #[must_use]
     pub const fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = Some(timeout);
         self
     }
 
-    /// How long [`Db::run_with`](crate::Db::run_with) repeats the transaction; without it three times the lock timeout, or that of the
-    /// database if that is longer. When it is over the answer to a run that others ended is
-    /// [`Deadline`](crate::Error::Deadline). A run that needs no wait goes on beyond it.
+    /// Sets how long [`Db::run_with`](crate::Db::run_with) retries the transaction, counted from the call of the first
+    /// run.
     ///
-    /// A deadline that is set here also ends every wait of the transaction: to begin, for locks, for undo memory and for log space. The
-    /// answer is `Deadline`, whose cause says what was waited for; [`Db::begin_with`](crate::Db::begin_with) gives the same. With it a run
-    /// that met [`LockTimeout`](crate::Error::LockTimeout) before is repeated. It counts from the call that asks for the first run. Not
-    /// limited are the wait for durability and what a rollback takes.
+    /// Without it the limit is three times the lock timeout, or three times the database's if that is longer. After the
+    /// limit a run that would be retried returns [`Deadline`](crate::Error::Deadline). A run that needs no wait goes on
+    /// beyond it.
+    ///
+    /// A deadline set here also ends every wait of the transaction: to begin, for locks, for undo memory and for log
+    /// space. The wait returns `Deadline`, whose cause says what was waited for, also in a transaction of
+    /// [`Db::begin_with`](crate::Db::begin_with). With a deadline, a run that ended by
+    /// [`LockTimeout`](crate::Error::LockTimeout) is retried. The wait for durability and the time of a rollback have
+    /// no limit.
     #[must_use]
     pub const fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// The same for a transaction that is asked for at `now`: where there is a deadline it counts from here.
+    /// Returns these options for a transaction requested at `now`, from which a deadline counts.
     pub(crate) fn asked_at(mut self, now: impl FnOnce() -> Nanos) -> Self {
         if self.deadline.is_some() {
             self.attempt.first.get_or_insert_with(now);
@@ -115,18 +121,18 @@ impl TxnOptions {
         self
     }
 
-    /// How old the snapshot may be that it reads by, in place of the database's
-    /// [`snapshot_max_age`](crate::Options::snapshot_max_age); with [`Duration::MAX`] as old as there is room for. With none at all
-    /// the first operation answers `InvalidOption`.
+    /// Sets the largest age of the transaction's snapshot, in place of the database's
+    /// [`snapshot_max_age`](crate::Options::snapshot_max_age). [`Duration::MAX`] means no limit but space. With zero
+    /// the first operation returns `InvalidOption`.
     #[must_use]
     pub const fn snapshot_max_age(mut self, age: Duration) -> Self {
         self.snapshot_max_age = Some(age);
         self
     }
 
-    /// How many bytes may be kept for that snapshot alone, in place of the database's
-    /// [`snapshot_max_bytes`](crate::Options::snapshot_max_bytes); with [`u64::MAX`] as many as there is room for. With fewer than
-    /// 8 KiB the first operation answers `InvalidOption`.
+    /// Sets how many bytes may be kept for the transaction's snapshot alone, in place of the database's
+    /// [`snapshot_max_bytes`](crate::Options::snapshot_max_bytes). [`u64::MAX`] means no limit but space. With fewer
+    /// than 8 KiB the first operation returns `InvalidOption`.
     #[must_use]
     pub const fn snapshot_max_bytes(mut self, bytes: u64) -> Self {
         self.snapshot_max_bytes = Some(bytes);
@@ -134,7 +140,7 @@ impl TxnOptions {
     }
 }
 
-/// How a read transaction reads.
+/// Options of a transaction that only reads.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadOptions {
     pub(crate) label: &'static str,
@@ -144,35 +150,35 @@ pub struct ReadOptions {
 }
 
 impl ReadOptions {
-    /// What is durable, and no label.
+    /// Returns the defaults: reads what is durable, no label.
     #[must_use]
     pub const fn new() -> Self {
         Self { label: "", is_latest: false, snapshot_max_age: None, snapshot_max_bytes: None }
     }
 
-    /// A name that errors and statistics show for the snapshot.
+    /// Sets a name that errors and statistics show for the snapshot.
     #[must_use]
     pub const fn label(mut self, label: &'static str) -> Self {
         self.label = label;
         self
     }
 
-    /// Sees commits that are not durable yet, too: [`ReadTransaction::finish`](crate::ReadTransaction::finish) tells when what was
-    /// read is.
+    /// Makes the transaction see commits that are not durable yet.
+    /// [`ReadTransaction::finish`](crate::ReadTransaction::finish) tells when all that it read is durable.
     #[must_use]
     pub const fn latest(mut self) -> Self {
         self.is_latest = true;
         self
     }
 
-    /// See [`TxnOptions::snapshot_max_age`].
+    /// Sets the largest age of the snapshot, as [`TxnOptions::snapshot_max_age`] does.
     #[must_use]
     pub const fn snapshot_max_age(mut self, age: Duration) -> Self {
         self.snapshot_max_age = Some(age);
         self
     }
 
-    /// See [`TxnOptions::snapshot_max_bytes`].
+    /// Sets how many bytes may be kept for the snapshot, as [`TxnOptions::snapshot_max_bytes`] does.
     #[must_use]
     pub const fn snapshot_max_bytes(mut self, bytes: u64) -> Self {
         self.snapshot_max_bytes = Some(bytes);
