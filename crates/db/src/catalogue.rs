@@ -1,4 +1,4 @@
-//! Tables by name: looked up without a lock where they are known, created in the transaction that asks for them.
+//! Tables by name: found without a lock where they are known, created in the transaction that asks for them.
 
 use crate::engine::Engine;
 use crate::files::Files;
@@ -15,10 +15,10 @@ use foreshore_txn::{Isolation, Snapshot, Txn};
 use std::ops::{Bound, Deref};
 use std::{any::TypeId, sync::Arc};
 
-/// Highest catalogue row version that this build reads.
+/// Highest version of a catalogue row that this build reads.
 const NEWEST: u32 = 1;
 
-/// A tree to work in: of a table that all transactions may see, or of one that only its transaction knows.
+/// The tree of an open table: one that all transactions may see, or one that only its creator knows.
 #[derive(Clone, Debug)]
 pub(crate) enum TreeRef<'e> {
     Known(&'e Tree),
@@ -36,8 +36,8 @@ impl Deref for TreeRef<'_> {
     }
 }
 
-/// The tree of the table `name` with keys `K` and values `V`: the one that the transaction's snapshot sees, if it has
-/// one.
+/// Returns the tree of the table `name` with keys `K` and values `V`. A transaction with a snapshot gets the table that
+/// the snapshot sees.
 pub(crate) fn open_table<'e, K: Key + 'static, V: Value + 'static>(
     engine: &'e Engine,
     live: &mut Live,
@@ -54,13 +54,13 @@ pub(crate) fn open_table<'e, K: Key + 'static, V: Value + 'static>(
     if let Some(info) = known.filter(|info| !live.has_dropped(info.tree.table())) {
         return use_table::<K, V>(info, live);
     }
-    // A transaction that asks for an unknown table takes the catalogue for itself until the end: of several that want to create one,
-    // each waits for the one before, instead of all sharing the absence and none being able to end it.
+    // A transaction that asks for an unknown table locks the catalogue exclusively until its end. Of several that want
+    // to create a table each waits for the one before. With shared locks on the absence of the name none could go on.
     live.txn.lock_table(engine.catalogue.table(), TableMode::Exclusive)?;
     if engine.catalogue.get_newest(&mut live.txn, name.as_bytes(), &mut live.found)? {
         let row = decode(&engine.files, &live.found)?;
-        // Its creator has committed, or the lock would not have been granted, and has raised the watermark of this
-        // transaction with the lock.
+        // The creator has committed, or the lock would not have been granted. The grant has raised the watermark of
+        // this transaction to that commit.
         let created = live.txn.observed();
         let info = engine.tables.add(table_info(&engine.trees, name, row, created));
         return use_table::<K, V>(info, live);
@@ -69,10 +69,11 @@ pub(crate) fn open_table<'e, K: Key + 'static, V: Value + 'static>(
     create_table::<K, V>(engine, live, name)
 }
 
-/// The tree of the table `name` that the transaction's snapshot sees, if there is one; or that of a table that was
-/// created since, in which the snapshot sees nothing.
+/// Returns the tree of the table `name` that the transaction's snapshot sees. If there is none, returns that of a table
+/// created since, in which the snapshot sees no row.
 ///
-/// That there is none is told at once, without a commit. So the commit that dropped the table is durable by then.
+/// The answer that there is no table is given at once, without a commit. So this waits until the commit that dropped
+/// the table is durable.
 pub(crate) fn known_table<'e, K: Key + 'static, V: Value + 'static>(
     engine: &'e Engine,
     live: &mut Live,
@@ -84,8 +85,7 @@ pub(crate) fn known_table<'e, K: Key + 'static, V: Value + 'static>(
         return use_table::<K, V>(info, live);
     }
     engine.damage.check_tables()?;
-    // All tables are known from the moment at which their creation is acknowledged. A snapshot may see a commit before
-    // that.
+    // Each table is known once its creation is acknowledged. A snapshot may see the commit before that.
     if engine.catalogue.get_at(&mut live.txn, &snapshot, name.as_bytes(), &mut live.found)? {
         let row = decode(&engine.files, &live.found)?;
         let id = row.table;
@@ -100,14 +100,16 @@ pub(crate) fn known_table<'e, K: Key + 'static, V: Value + 'static>(
     Err(no_table())
 }
 
-/// The snapshot by which a transaction reads from its begin to its end, if it does.
+/// Returns the snapshot by which a transaction reads from begin to end, if it has one.
 fn whole_snapshot(txn: &Txn) -> Result<Option<Arc<Snapshot>>> {
     if txn.isolation() == Isolation::Snapshot { txn.reads_at() } else { Ok(None) }
 }
 
-/// The table `name` that `snapshot` sees. Tables of a name come one after the other, so that is the oldest one whose
-/// drop the snapshot does not see. If that one was created after the snapshot was taken, the name was free: then it is
-/// the newest one, while that is in use, and the snapshot sees no row of it.
+/// Returns the table `name` that `snapshot` sees.
+///
+/// Tables of one name follow each other in time, so that is the oldest one whose drop the snapshot does not see. If it
+/// was created after the snapshot was taken, the name was free then. The result is in that case the newest table of the
+/// name while that is in use; the snapshot sees no row of it.
 ///
 /// The transaction has not created the table itself.
 fn seen_by<'e>(engine: &'e Engine, live: &mut Live, snapshot: &Snapshot, name: &str) -> Result<Option<&'e TableInfo>> {
@@ -120,7 +122,7 @@ fn seen_by<'e>(engine: &'e Engine, live: &mut Live, snapshot: &Snapshot, name: &
 }
 
 fn use_table<'e, K: Key + 'static, V: Value + 'static>(info: &'e TableInfo, live: &mut Live) -> Result<TreeRef<'e>> {
-    // What is found in the table rests on the commit that created it, and so does what types it has.
+    // Rows that are read, and the types of the table, rest on the commit that created it.
     live.txn.observe(info.created);
     check_types::<K, V>(info)?;
     Ok(TreeRef::Known(&info.tree))
@@ -148,8 +150,8 @@ fn create_table<'e, K: Key + 'static, V: Value + 'static>(
     live: &mut Live,
     name: &str,
 ) -> Result<TreeRef<'e>> {
-    // Before the id is drawn: a thread that reads the catalogue under its shared lock then finds a table of every id that was drawn, or
-    // its transaction was rolled back.
+    // Locked before the id is drawn. A check that reads the catalogue under its shared lock then finds a table for
+    // every id drawn, unless the transaction was rolled back.
     live.txn.lock_table(engine.catalogue.table(), TableMode::IntentExclusive)?;
     // ORDERING: ticket. An id of a transaction that is rolled back is not used again.
     let table = TableId(engine.last_table.fetch_add(1, Ordering::Relaxed) + 1);
@@ -162,23 +164,24 @@ fn create_table<'e, K: Key + 'static, V: Value + 'static>(
     Ok(TreeRef::Created(tree))
 }
 
-/// Drops the table `name`, if there is one: the catalogue forgets the name, and keeps the table as a dropped one until its
-/// last page is free.
+/// Drops the table `name`, if there is one. The catalogue forgets the name and keeps the table, as a dropped one, until
+/// its last page is free.
 pub(crate) fn drop_table(engine: &Engine, live: &mut Live, name: &str) -> Result<bool> {
-    // No thread creates the table or learns of it meanwhile.
+    // No transaction creates the table or learns of it meanwhile.
     live.txn.lock_table(engine.catalogue.table(), TableMode::Exclusive)?;
     let is_there = engine.catalogue.get_newest(&mut live.txn, name.as_bytes(), &mut live.found)?;
     let row = if is_there { Some(decode(&engine.files, &live.found)?) } else { None };
     check_seen(engine, live, name, row.as_ref().map(|row| row.table))?;
     let Some(row) = row else { return Ok(false) };
-    // A transaction that has used the table has ended after this, and one that has opened it finds it gone when it locks it.
+    // Waits for the end of each transaction that has used the table. One that has only opened it learns of the drop
+    // when it locks it.
     if !mutant("sabotage: a drop does not wait for writers") {
         live.txn.lock_table(row.table, TableMode::Exclusive)?;
     }
     let tree = match live.created(name) {
         Some(info) => info.tree.clone(),
         None => {
-            // Known, so that the transaction that created it cannot make it known any more.
+            // Published here, so that its creator can no longer do that.
             let info = table_info(&engine.trees, name, row.clone(), live.txn.observed());
             engine.tables.add(info).tree.clone()
         }
@@ -192,8 +195,8 @@ pub(crate) fn drop_table(engine: &Engine, live: &mut Live, name: &str) -> Result
     Ok(true)
 }
 
-/// Refuses to drop a table by its name if the transaction sees another one under that name, or one where there is none, because that one was
-/// dropped since its snapshot. `newest` has the name now.
+/// Refuses to drop a table whose name means another table to the transaction's snapshot. That one was dropped since.
+/// `newest` is the table that has the name now, if any.
 fn check_seen(engine: &Engine, live: &mut Live, name: &str, newest: Option<TableId>) -> Result<()> {
     if live.created(name).is_some() {
         return Ok(());
@@ -206,7 +209,7 @@ fn check_seen(engine: &Engine, live: &mut Live, name: &str, newest: Option<Table
     }
 }
 
-/// Calls `row` with each row of the catalogue that `txn` sees, and `damage` with each `Corrupted` that hides others.
+/// Calls `row` for each catalogue row that `txn` sees, and `damage` for each `Corrupted` that hides others.
 pub(crate) fn each_row(
     catalogue: &Tree,
     txn: &mut Txn,
@@ -220,7 +223,7 @@ pub(crate) fn each_row(
             match cursor.next(txn) {
                 Ok(Some((key, value))) => {
                     row(key, value)?;
-                    // The next key that there can be.
+                    // The smallest key above.
                     from.clear();
                     from.extend_from_slice(key);
                     from.push(0);
@@ -240,7 +243,7 @@ pub(crate) fn each_row(
     }
 }
 
-/// A table as the catalogue describes it.
+/// Returns the table that a catalogue row describes.
 pub(crate) fn table_info(trees: &Arc<Trees>, name: &str, row: TableRow, created: Csn) -> TableInfo {
     TableInfo::new(name, trees.tree(row.table, row.root), row.key_type, row.value_type, created)
 }

@@ -1,21 +1,21 @@
-//! Checking a whole database while others use it.
+//! Checks of a whole database while it is in use.
 //!
-//! 1. *List.* The tables are read from the catalogue under its shared lock, which goes at once. A table with a larger id than
-//!    any drawn by then has come since, and is none of this check's business.
-//! 2. *Walk.* Each tree is walked beside its readers and writers. A shared intent keeps the table from being dropped, and is
-//!    taken anew every few pages, so that a thread that drops the table waits for a piece of the walk only; the walk ends there then.
-//!    Each page must be allocated when the walk comes to it.
-//! 3. *Compare.* Each page that the maps have as allocated must have been met, or have come since: then it is what it says it
-//!    is, a node of a table that came since, or one that the keys of its tree lead to. A page is allocated by the record that
-//!    makes it a node of its table, so a page that was allocated before it is read tells its table, unless that was dropped
-//!    and the page freed between the two.
-//! 4. *Homes.* The pages and their maps are read from the file, past the pool.
+//! 1. *List.* The tables are read from the catalogue under its shared lock, which is released at once. A table with a
+//!    larger id than any drawn by then was created later and is not checked.
+//! 2. *Walk.* Each tree is walked beside its readers and writers. A shared intent keeps the table from being dropped.
+//!    It is taken anew every few pages, so a transaction that drops the table waits for one piece of the walk only. The
+//!    walk then ends. Each page must be allocated when the walk comes to it.
+//! 3. *Compare.* Each page that the maps have as allocated must be accounted for. A walk has met it, or its table was
+//!    created later, or the keys of its tree lead to it. A page is allocated by the log record that makes it a node of
+//!    its table. So a page that was allocated before it is read names its table, unless the table was dropped and the
+//!    page freed in between.
+//! 4. *Homes.* The pages and their maps are read from the file, not from the pool.
 //!
-//! Merges of nodes would free pages behind a walk. The purge, which does them, merges none in a table that is walked, and none in a
-//! table that a page belongs to which is compared, up to the end of a piece of the comparison (see [`crate::purge`]).
+//! **Merges.** A merge of nodes would free pages behind a walk. The purge merges no nodes of a table that is walked,
+//! and none of a table whose pages are being compared, until that piece of the comparison ends (see [`crate::purge`]).
 //!
-//! Damage of a page is noted, and the check goes on: what lies below a damaged node is not walked, and neither are tables that a
-//! damaged leaf of the catalogue hides. Their pages are not taken for lost ones.
+//! **Damage** of a page is noted, and the check goes on. Pages below a damaged node are not walked, nor are tables that
+//! a damaged leaf of the catalogue hides. They do not count as unused pages.
 
 use crate::catalogue::{decode, each_row, table_info};
 use crate::engine::Engine;
@@ -35,13 +35,13 @@ use foreshore_txn::Txn;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-/// Pages that are read before a thread that waits for the table gets it, and pages that are compared before the purge may
-/// merge nodes again.
+/// Pages that are read before a transaction that waits for the table gets it, and pages that are compared before the
+/// purge may merge nodes again.
 const PIECE: u32 = 64;
-/// Reads of a page until an error counts: one may meet a page that is freed, cut off and used again.
+/// Reads of a page until an error counts: a single one may meet a page that is freed, cut off and used again.
 const TRIES: u32 = 4;
 
-/// What [`Db::check`] and [`Db::examine`] have found.
+/// Result of [`Db::check`] and [`Db::examine`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
@@ -51,7 +51,7 @@ pub struct Report {
     pub rows: u64,
     /// Pages in use: those of all trees, the maps and the superblocks.
     pub pages: u64,
-    /// Pages among those that nothing uses, beside a map that was damaged once and is rebuilt.
+    /// Pages among those that no tree uses, in parts of the file whose map was damaged once and is rebuilt.
     pub unused: u64,
     /// The pages that are damaged, in the order in which they were met.
     pub damaged: Vec<DamagedPage>,
@@ -65,7 +65,8 @@ pub(crate) fn check(db: &Db) -> Result<Report> {
 
 pub(crate) fn examine(db: &Db) -> Result<Report> {
     let engine = db.engine();
-    // WAIT: park - for the check whose turn it is. No lock is held here, and it waits for locks within their time limit.
+    // WAIT: park - for the check that runs. This one holds no lock, and that one waits for locks within their time
+    // limit.
     let _turn = engine.lines.checks.take(&SystemClock::new(), Duration::MAX);
     let (listed, hidden) = db.run_with(TxnOptions::check(), |tx| tx.with(list))?;
     let mut check = Check { engine, listed, owned: HashSet::new(), report: Report::default() };
@@ -77,26 +78,26 @@ pub(crate) fn examine(db: &Db) -> Result<Report> {
     Ok(check.report)
 }
 
-/// A table as the catalogue had it.
+/// A table as the catalogue listed it.
 #[derive(Clone)]
 enum Known {
     Live(Tree),
-    /// It loses its pages, and nothing reads those that are left.
+    /// Its pages are being freed, and no transaction reads those that are left.
     Dropped(Tree),
 }
 
 /// The tables of the catalogue.
 struct Listed {
     tables: HashMap<TableId, Known>,
-    /// Tables with larger ids have come since.
+    /// Largest id drawn when the list was read. Tables with larger ids were created later.
     last: TableId,
-    /// Whether there may be others, which damage hides.
+    /// Whether damage hides further tables.
     is_partial: bool,
 }
 
-/// The tables, and the damage that hides others.
+/// Returns the tables, and the damage that hides others.
 fn list(engine: &Engine, live: &mut Live) -> Result<(Listed, Vec<Error>)> {
-    // A transaction that creates or drops a table has committed, or has been rolled back, when this is granted.
+    // When the lock is granted, each transaction that created or dropped a table has committed or was rolled back.
     live.txn.lock_table(engine.catalogue.table(), TableMode::Shared)?;
     let created = live.txn.observed();
     let (mut tables, mut hidden) = (HashMap::new(), Vec::new());
@@ -105,7 +106,7 @@ fn list(engine: &Engine, live: &mut Live) -> Result<(Listed, Vec<Error>)> {
         let id = row.table;
         let known = match std::str::from_utf8(name) {
             _ if row.is_dropped => Known::Dropped(engine.trees.tree(id, row.root)),
-            // The tree that is told when the table is dropped. Its creator may not have made it known yet.
+            // This tree learns of a drop of the table. The creator of the table may not have published it yet.
             Ok(name) => Known::Live(engine.tables.add(table_info(&engine.trees, name, row, created)).tree.clone()),
             Err(_) => {
                 return Err(Error::corrupted(&engine.files.data, Place::File, "a name in the catalogue is not UTF-8"));
@@ -135,7 +136,7 @@ impl<'e> Hold<'e> {
         Ok(hold)
     }
 
-    /// Lets a thread that waits go first.
+    /// Lets a waiting transaction have the table first.
     fn renew(&mut self) -> Result<()> {
         self.give_up();
         let txn = self.txn.insert(self.engine.begin(TxnOptions::check())?);
@@ -144,7 +145,7 @@ impl<'e> Hold<'e> {
         if self.tree.is_retired() { Err(dropped(self.tree)) } else { Ok(()) }
     }
 
-    /// Called for each page.
+    /// Renews the intent after each piece. Called for each page.
     fn next_page(&mut self) -> Result<()> {
         self.pages += 1;
         if self.pages.is_multiple_of(PIECE) { self.renew() } else { self.engine.check_open() }
@@ -152,7 +153,7 @@ impl<'e> Hold<'e> {
 
     fn give_up(&mut self) {
         if let Some(txn) = self.txn.take() {
-            // It has changed nothing, and its drop gives the lock back.
+            // It has changed nothing. Its drop releases the lock.
             drop(txn);
             self.engine.transaction_ended();
         }
@@ -168,7 +169,7 @@ impl Drop for Hold<'_> {
 struct Check<'e> {
     engine: &'e Engine,
     listed: Listed,
-    /// Pages that some tree was found to have.
+    /// Pages that the walks have met.
     owned: HashSet<PageId>,
     report: Report,
 }
@@ -215,7 +216,8 @@ impl<'e> Check<'e> {
 
     fn compare_maps(&mut self) -> Result<()> {
         let space = &self.engine.space;
-        // Of the tables of a piece: to begin a walk may take a step of the purge.
+        // Walks of the tables of this piece. They are kept, because the begin of a walk may wait for a step of the
+        // purge.
         let (mut walks, mut pages) = (HashMap::new(), 0_u32);
         let compared = space.each_allocated(&mut |pid| {
             pages = pages.wrapping_add(1);
@@ -236,7 +238,7 @@ impl<'e> Check<'e> {
         });
         match compared {
             Ok(map) => self.report.pages = map.allocated,
-            // A map.
+            // A map is damaged.
             Err(error) => self.note(error)?,
         }
         Ok(())
@@ -270,7 +272,8 @@ impl<'e> Check<'e> {
             walks.entry(table).or_insert_with(|| engine.walk(table));
             // The catalogue is not dropped.
             let _hold = self.listed.tables.get(&table).map(|_| Hold::take(engine, tree)).transpose()?;
-            // From here on the tree loses no page. What is allocated before it is read belongs to the table that it names.
+            // From here on the tree keeps its pages. A page that is allocated before it is read belongs to the table
+            // that it names.
             if !engine.space.is_in_use(pid)? {
                 return Ok(());
             }
@@ -281,9 +284,9 @@ impl<'e> Check<'e> {
             pause::point("check: a page that no walk has met is in use");
             return match self.listed.tables.get(&table) {
                 None | Some(Known::Live(_)) if tree.reaches(pid)? => Ok(()),
-                // It begins to lose its pages, or has just lost the last.
+                // Its pages are about to be freed, or the last one has just been freed.
                 Some(Known::Dropped(_)) if !engine.reclaimer.has(table) => Ok(()),
-                // It had not begun when the walk left it out.
+                // The table lost no page before the walk left it out.
                 Some(Known::Dropped(_)) if tree.pages()?.contains(&pid) => Ok(()),
                 _ => unreached(),
             };
@@ -291,7 +294,7 @@ impl<'e> Check<'e> {
         Ok(())
     }
 
-    /// Reads each page and each map from the file: a page that is resident hides what became of its home.
+    /// Reads each page and each map from the file. A resident page says nothing about its home.
     fn homes(&mut self) -> Result<()> {
         let mut pages: Vec<_> = self.owned.iter().flat_map(|&pid| [map_of(pid), pid]).collect();
         pages.sort_unstable();
@@ -320,7 +323,7 @@ fn dropped(tree: &Tree) -> Error {
     Error::TableDropped { table: tree.table().into() }
 }
 
-/// The pages that are left of a dropped table. None is freed meanwhile.
+/// Returns the pages that are left of a dropped table. None is freed meanwhile.
 fn walk_dropped(engine: &Engine, tree: &Tree) -> Result<HashSet<PageId>> {
     let _hold = Hold::take(engine, tree)?;
     if !engine.reclaimer.has(tree.table()) {
@@ -331,7 +334,8 @@ fn walk_dropped(engine: &Engine, tree: &Tree) -> Result<HashSet<PageId>> {
     Ok(pages)
 }
 
-/// Checks the home of one page, which others may be writing, or may have freed since it was found in a tree.
+/// Checks the home of one page. Other threads may be writing the page, or may have freed it since it was found in a
+/// tree.
 fn check_home(engine: &Engine, pid: PageId, buffers: &mut [AlignedBuf; 2]) -> Result<()> {
     let [buffer, before] = buffers;
     let mut len_before = None;
@@ -342,13 +346,13 @@ fn check_home(engine: &Engine, pid: PageId, buffers: &mut [AlignedBuf; 2]) -> Re
         if !engine.space.is_in_use(pid)? {
             return Ok(());
         }
-        // A write that was met in the middle leaves other bytes when it is over, and so does the next one.
+        // A torn read of a write in progress differs from the next read. Equal bytes twice are damage.
         if len_before == Some(len) && buffer[..len] == before[..len] {
             return Err(Error::corrupted(&engine.files.data, Place::Page(pid), flaw.why()));
         }
         std::mem::swap(buffer, before);
         len_before = Some(len);
-        // Waits for the write that may have been met, and writes a page that is in use again.
+        // Waits for a write in progress, and writes a page that is in use again.
         engine.pool.flush_all()?;
     }
 }

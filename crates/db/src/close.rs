@@ -6,9 +6,10 @@ use foreshore_sync::primitive::atomic::{AtomicU64, Ordering, fence};
 use foreshore_sync::{Clock, EventCount, Nanos, SystemClock, pause};
 use std::{sync::Arc, time::Duration};
 
-/// Where a close waits for transactions, until the earliest end that any call asks for.
+/// The wait of a close for running transactions, until the earliest end that any call of `close` asks for.
 ///
-/// **Invariant:** the end never moves to a later time, so a call waits no longer than it asks for, though another one closes.
+/// **Invariant:** the end never moves to a later time. So a call waits no longer than it asks for, even if another call
+/// closes.
 pub(crate) struct Idle {
     /// Notified when a transaction has ended.
     pub(crate) event: EventCount,
@@ -23,7 +24,7 @@ impl Idle {
 
     /// Asks for an end `wait` from now.
     fn lower(&self, wait: Duration) {
-        // ORDERING: Relaxed, the notification orders it before the look of the thread that waits.
+        // ORDERING: Relaxed, the notification orders it before the check of the thread that waits.
         self.until.fetch_min((self.clock.now() + wait).0, Ordering::Relaxed);
         self.event.notify_all();
     }
@@ -36,11 +37,11 @@ impl Idle {
 }
 
 impl Engine {
-    /// Closes the database once; later calls wait for the first and find nothing to do. One that is ready to wait less for transactions
-    /// shortens the wait of the first.
+    /// Closes the database once. Later calls wait for the first and find nothing to do. A later call with a shorter
+    /// wait shortens the wait of the first.
     ///
-    /// Callbacks of users may run on the threads of the log, and may close the database themselves. So those threads are ended, and what
-    /// is left to call is called, when the lock is free.
+    /// Callbacks of users run on the threads of the log, and may close the database themselves. So those threads are
+    /// ended, and the callbacks that are left are called, when the lock is free.
     pub(crate) fn close(&self, wait: Duration) -> Result<()> {
         self.idle.lower(wait);
         let closed = self.close_under_lock();
@@ -54,8 +55,8 @@ impl Engine {
         if self.state.load(Ordering::Relaxed) == CLOSED {
             return Ok(());
         }
-        // ORDERING: store, fence, look, pairs with `Engine::begin`: a transaction that is not counted below finds the new
-        // state and does not begin.
+        // ORDERING: store, fence, look, pairs with `Engine::begin`: a transaction that is not counted below finds the
+        // new state and does not begin.
         self.state.store(CLOSING, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let is_quiet = self.wait_for_transactions();
@@ -68,15 +69,15 @@ impl Engine {
         pause::point("close: the last checkpoint is taken");
         self.pool.close();
         let stopped = self.log.force(self.log.current());
-        // From here nothing reaches the disk: a thread that still waits for the log hears of it, and what is under way in other
-        // layers meets the gate.
+        // From here nothing reaches the disk. A thread that still waits for the log gets this error, and operations in
+        // progress in other layers are refused by the gate.
         self.log.poison(&Error::Closed);
         self.gate.shut();
         closing.lock = None;
         finished.and(stopped)
     }
 
-    /// Wakes all that wait for what others do, with `Closed`, or why the log has stopped.
+    /// Ends all waits for other threads, with `Closed` or with the error that stopped the log.
     fn end_waits(&self) {
         self.txns.stop(&self.log.poisoned().unwrap_or(Error::Closed));
         self.lines.close();
@@ -108,7 +109,8 @@ impl Engine {
                 self.idle.event.cancel(key);
                 return false;
             }
-            // WAIT: park - for transactions to end or the deadline to be lowered, each of which notifies, or until that time.
+            // WAIT: park - for transactions to end or the deadline to be lowered, each of which notifies, or until that
+            // time.
             self.idle.event.wait(key, Some(left));
         }
     }

@@ -1,7 +1,7 @@
-//! Damaged pages that an open database knows of.
+//! Damaged pages that an open database knows of. Recovery quarantined them, in this start or an earlier one, or an
+//! operation or a check has met them since.
 //!
-//! They are those that recovery has quarantined, in this start or an earlier one, and those that an operation or a check has met
-//! since. Nothing depends on the list but what it tells: each damaged page refuses by itself what comes to it.
+//! The list only informs. Each damaged page is refused by itself where it is read.
 
 use crate::engine::Engine;
 use foreshore_base::{Error, PageId, Place, Result, TableId, TableRef};
@@ -14,18 +14,18 @@ use std::sync::OnceLock;
 
 /// Pages that are remembered. A database with more of them has lost more than pages.
 const MAX_KNOWN: usize = 4096;
-/// Pages that [`Stats`](crate::Stats) name.
+/// Pages that [`Stats`](crate::Stats) lists.
 const FIRST: usize = 8;
 
 /// A page whose contents are lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DamagedPage {
-    /// Its number.
+    /// Number of the page.
     pub page: PageId,
-    /// The table that it belongs to, where that is known. Maps of pages belong to none.
+    /// Table of the page, if known. Maps of pages belong to none.
     pub table: Option<TableRef>,
-    /// What is wrong with it.
+    /// Reason why the page is refused.
     pub why: &'static str,
 }
 
@@ -39,28 +39,28 @@ impl fmt::Display for DamagedPage {
     }
 }
 
-/// What [`Stats`](crate::Stats) tell of damage.
+/// Damage as [`Stats`](crate::Stats) shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DamageStats {
-    /// Damaged pages that are known. [`Db::examine`](crate::Db::examine) finds all that there are.
+    /// Number of known damaged pages. [`Db::examine`](crate::Db::examine) finds all of them.
     pub pages: u64,
-    /// The first of them, eight at most.
+    /// The first of these pages, at most eight.
     pub first: Vec<DamagedPage>,
 }
 
 type Known = BTreeMap<PageId, (Option<TableId>, &'static str)>;
 
-/// What an engine knows of damage.
+/// Damage known to an engine.
 pub(crate) struct Damage {
     pages: Mutex<Known>,
-    /// What hides tables, if the catalogue could not be read as a whole.
+    /// The error that hides tables, if the catalogue could not be read as a whole.
     hidden: OnceLock<Error>,
 }
 
 impl Damage {
-    /// The pages that are damaged among `suspects` and those that the restart has quarantined by log records. Those of them that
-    /// the superblock is to list are left in `suspects`.
+    /// Finds the damaged pages among `suspects` and those that this start has quarantined by log records. Leaves in
+    /// `suspects` those that the superblock has to list.
     pub(crate) fn found(pool: &Pool, space: &Space, suspects: &mut Vec<PageId>) -> Result<Self> {
         suspects.extend(space.quarantined());
         let mut known = Known::new();
@@ -76,7 +76,7 @@ impl Damage {
         Ok(Self { pages: Mutex::new(LockRank::Leaf, known), hidden: OnceLock::new() })
     }
 
-    /// Notes a damaged page that `error` speaks of, if it does.
+    /// Notes the damaged page that `error` names, if it names one.
     pub(crate) fn note(&self, error: &Error) {
         let Error::Corrupted { table, place: Place::Page(page), why, .. } = error else { return };
         let mut pages = self.pages.lock();
@@ -91,7 +91,7 @@ impl Damage {
         let _ = self.hidden.set(error);
     }
 
-    /// An error if there may be tables that the catalogue does not show: no name is free then, and no id known to be new.
+    /// Returns an error if the catalogue may hide tables. Then no name is known to be free, and no id to be new.
     pub(crate) fn check_tables(&self) -> Result<()> {
         self.hidden.get().map_or(Ok(()), |error| Err(error.clone()))
     }
@@ -107,7 +107,7 @@ impl Engine {
         DamageStats { pages, first }
     }
 
-    /// A damaged page, with the name of its table.
+    /// Returns a damaged page with the name of its table.
     pub(crate) fn damaged_page(&self, page: PageId, table: Option<TableId>, why: &'static str) -> DamagedPage {
         let table = table
             .map(|id| TableRef { name: self.tables.by_id(id).map(|info| info.name.clone()), ..TableRef::from(id) });

@@ -1,4 +1,4 @@
-//! The layers of an open database, wired.
+//! The layers of an open database and how they are connected.
 
 use crate::close::Idle;
 use crate::damage::Damage;
@@ -26,21 +26,21 @@ use foreshore_wal::Log;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What an engine says to callers.
+/// State of an engine.
 ///
 /// ```text
 /// OPEN -> CLOSING -> CLOSED
 /// ```
 ///
-/// Only `close` writes it, under the `closing` mutex. In CLOSING no transaction begins and running ones go on; in CLOSED
-/// nothing goes on.
+/// Only `close` writes it, under the `closing` mutex. In CLOSING no transaction begins and running ones go on; in
+/// CLOSED every operation is refused.
 pub(crate) const OPEN: u8 = 0;
 pub(crate) const CLOSING: u8 = 1;
 pub(crate) const CLOSED: u8 = 2;
 
-/// What must be taken apart once.
+/// Parts that the first `close` takes apart.
 pub(crate) struct Closing {
-    /// Threads of the background work that the engine itself drives.
+    /// Threads that the engine itself drives.
     pub(crate) daemons: Vec<Daemon>,
     /// The directory's lock.
     pub(crate) lock: Option<Box<dyn DirLock>>,
@@ -77,18 +77,18 @@ pub(crate) struct Engine {
     pub(crate) recovery: RecoveryStats,
     pub(crate) state: AtomicU8,
     pub(crate) closing: Mutex<Closing>,
-    /// Transactions that asked to begin, and those of them that have ended. Two sums, so that no two threads write one
-    /// counter.
+    /// Transactions that asked to begin, and those that ended: two sums, so that no counter is written by two threads.
     pub(crate) begun: ShardedCounter,
     pub(crate) ended: ShardedCounter,
-    /// `close` waits here for the last transaction.
+    /// The wait of `close` for the last transaction.
     pub(crate) idle: Idle,
     /// Transactions that may become too old.
     pub(crate) aging: AgingTransactions,
-    /// Where transactions that are run again wait for each other, and checks, each of which has the session that is kept for it.
+    /// The queues of retried transactions and of checks. A single check runs at a time, since one session is reserved
+    /// for it.
     pub(crate) lines: Lines,
     pub(crate) profiler: Profiler,
-    /// Draws of [`step`](Self::step).
+    /// State of the random generator of [`step`](Self::step).
     pub(crate) steps: Mutex<u64>,
 }
 
@@ -106,7 +106,7 @@ impl Engine {
         }
     }
 
-    /// Begins a transaction in the layer below.
+    /// Begins a transaction of the layer `txn`.
     pub(crate) fn begin(&self, options: TxnOptions) -> Result<Txn> {
         self.begun.add(1);
         // ORDERING: store, fence, look: counted above, pairs with `close`, which stores CLOSING and then looks at the
@@ -122,7 +122,7 @@ impl Engine {
         begun.inspect_err(|_| self.transaction_ended())
     }
 
-    /// When a transaction asked to begin that `error` has kept from it.
+    /// Returns when the transaction that `error` kept from beginning was requested.
     pub(crate) fn failed_to_begin(&self, options: TxnOptions, error: &Error) -> Nanos {
         let now = options.attempt.first.unwrap_or_else(|| self.txns.now());
         match self.below(options) {
@@ -132,17 +132,17 @@ impl Engine {
         }
     }
 
-    /// Begins a transaction of background work. It takes none away from the user, and is not counted: `close` waits for the
-    /// thread that has it, before the last checkpoint.
+    /// Begins a transaction of background work. It uses no session of users and is not counted: `close` waits for its
+    /// thread before the last checkpoint.
     pub(crate) fn begin_own(&self, options: TxnOptions) -> Result<Txn> {
-        // ORDERING: hint. The thread ends soon even if it misses that the database closes.
+        // ORDERING: hint. The thread ends soon, even if it misses that the database closes.
         match self.state.load(Ordering::Relaxed) {
             OPEN => self.below(options).and_then(|below| self.txns.begin_own(below)),
             _ => Err(Error::Closed),
         }
     }
 
-    /// Does something that `close` waits for as it does for a transaction, also where the log has stopped.
+    /// Runs `work`, for which `close` waits as for a transaction, also where the log has stopped.
     pub(crate) fn working<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         self.begun.add(1);
         // ORDERING: store, fence, look: as in `begin`.
@@ -155,7 +155,7 @@ impl Engine {
         done
     }
 
-    /// The options for the layer below. Refuses what [`Self::check_open`] does, and limits out of range.
+    /// Returns the options for the layer `txn`. Refuses what [`Self::check_open`] does, and limits out of range.
     fn below(&self, options: TxnOptions) -> Result<foreshore_txn::TxnOptions> {
         self.check_open()?;
         let SnapshotLimits { max_age, max_bytes } = self.options.snapshot_limits;
@@ -165,7 +165,7 @@ impl Engine {
         };
         check_limits(snapshot_limits)?;
         let lock_timeout = options.lock_timeout.unwrap_or(self.options.lock_timeout);
-        // A check has a session of its own where there is none.
+        // A check has a reserved session where none is free.
         let session_timeout = if options.is_check { Duration::ZERO } else { lock_timeout };
         Ok(foreshore_txn::TxnOptions {
             label: options.label,
@@ -179,7 +179,7 @@ impl Engine {
         })
     }
 
-    /// A transaction that has begun is over.
+    /// Counts the end of a transaction that has begun.
     #[inline]
     pub(crate) fn transaction_ended(&self) {
         self.ended.add(1);
@@ -188,7 +188,7 @@ impl Engine {
 
     /// Whether no transaction runs. Exact once the state keeps new ones out.
     pub(crate) fn is_idle(&self) -> bool {
-        // The ends first: a sum of ends that reaches the begins read after it met no running transaction.
+        // The ends are read first: if they equal the begins read after, no transaction runs.
         let ended = self.ended.sum();
         ended == self.begun.sum()
     }
@@ -207,7 +207,7 @@ impl Engine {
             1 => {
                 self.log.prepare_step();
             }
-            // A failure of these stops the log, and all callers hear of that.
+            // A failure of these stops the log, which all callers learn.
             2 => drop(self.pool.clean_step()),
             3 => drop(self.pool.provide_step()),
             _ => {

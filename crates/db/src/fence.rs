@@ -1,15 +1,14 @@
-//! Access to files that can be taken back.
+//! Access to files that `close` revokes.
 //!
-//! A database that is closed while transactions still hold it must not write a byte more: the directory may already
-//! belong to the next one. So the engine sees its files through a fence, and closing it waits for the calls in flight
-//! and refuses those that follow.
+//! A transaction may outlive `close`, and must not write a byte more: the directory may already belong to the next
+//! open. So the engine accesses its files through a gate. `close` waits for the calls in flight and refuses later ones.
 
 use foreshore_base::{Error, Result};
 use foreshore_io::{DirLock, File, FileLayer, Fs, FsLayer};
 use foreshore_sync::{LockRank, RwLock};
 use std::{path::Path, sync::Arc};
 
-/// The gate that every call which changes something passes.
+/// The gate that every call with an effect on files passes.
 #[derive(Debug)]
 pub(crate) struct Gate {
     /// Held shared by calls in flight.
@@ -32,7 +31,7 @@ impl Gate {
     }
 }
 
-/// A file system behind a gate. Reads pass freely: pages that were read too late are never looked at.
+/// A file system behind a gate. Reads pass freely: a page that is read too late is never used.
 #[derive(Debug)]
 pub(crate) struct Fenced {
     inner: Arc<dyn Fs>,

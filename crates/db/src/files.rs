@@ -14,7 +14,7 @@ pub(crate) struct Files {
     pub(crate) dir: PathBuf,
     /// Held locked while the database is open.
     pub(crate) lock: PathBuf,
-    /// There while the other files are being created, see `marker`.
+    /// Exists while the other files are being created: see `marker`.
     pub(crate) unfinished: PathBuf,
     /// Directory of the log.
     pub(crate) log: PathBuf,
@@ -22,16 +22,16 @@ pub(crate) struct Files {
     pub(crate) data: PathBuf,
     /// Doublewrite areas.
     pub(crate) doublewrite: PathBuf,
-    /// Undo that memory has no room for; its name is there for a moment only.
+    /// Undo that does not fit in memory. The file has its name for a moment only.
     pub(crate) spill: PathBuf,
 }
 
-/// What a directory holds.
+/// Contents of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Contents {
     /// No file of a database.
     Nothing,
-    /// What a creation that never finished has left.
+    /// Files of a creation that did not finish.
     Unfinished,
     /// A database.
     Database,
@@ -50,11 +50,12 @@ impl Files {
         }
     }
 
-    /// Looks what the directory holds. Nothing is written.
+    /// Finds out what the directory holds, and writes nothing.
     ///
     /// # Errors
-    /// `Corrupted` if some files of a database are there and others are missing, `Foreign` if something else stands in
-    /// the place of one, or if `UNFINISHED` does not belong to the other files.
+    /// - `Corrupted` if some files of a database are there and others are missing.
+    /// - `Foreign` if a file stands in the place of a directory or the reverse, or if `UNFINISHED` does not belong to
+    ///   the other files.
     pub(crate) fn contents(&self, fs: &Arc<dyn Fs>) -> Result<Contents> {
         if fs.kind(&self.unfinished)?.is_some() {
             return marker::check(fs, self).map(|()| Contents::Unfinished);
@@ -82,7 +83,7 @@ impl Files {
         }
     }
 
-    /// An error if what is there of `data`, log and doublewrite file is not of a database.
+    /// Returns an error if `data`, log or doublewrite file do not belong to a database.
     fn check_owner(&self, fs: &dyn Fs) -> Result<()> {
         if fs.kind(&self.data)?.is_some() {
             return match SuperBlock::read_newest(&*fs.open(&self.data)?) {
@@ -97,10 +98,10 @@ impl Files {
         Err(Error::Foreign { path: self.log.clone(), why: "it holds no file of a log" })
     }
 
-    /// Removes what an unfinished creation has left, durably, but for the marker.
+    /// Removes the files of an unfinished creation, except the marker, durably.
     pub(crate) fn clear(&self, fs: &dyn Fs) -> Result<()> {
         if fs.kind(&self.log)? == Some(Kind::Dir) {
-            // First, and durably: without it the log is none, whatever else power loss leaves of its files.
+            // Removed first and durably. Without it there is no log, whatever other files of it survive power loss.
             let control = self.log.join("ctl");
             if fs.kind(&control)?.is_some() {
                 fs.remove(&control)?;

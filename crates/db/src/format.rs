@@ -9,9 +9,9 @@
 //!  | u8 = 1  | u8    | u16 = 0  | u32   | u64   | u16 n, n bytes  | u16 n, n bytes  |
 //! ```
 //!
-//! Flag 1: the table was dropped, and not all of its pages are free yet. The key of such a row is not the name, which may
-//! have a new table, but the byte 255, which no UTF-8 begins with, and the table id, big-endian. A row with any other flag
-//! set is of a newer version. The types are the names that the key and value encodings give themselves.
+//! Flag 1: the table was dropped, and not all of its pages are free yet. The key of such a row is not the name, which
+//! may have a new table, but the byte 255, which no UTF-8 begins with, and the table id, big-endian. A row with any
+//! other flag set is of a newer version. The types are the names that the key and value encodings give themselves.
 //!
 //! The note of a prepare record says which tables the transaction has created and dropped:
 //!

@@ -2,15 +2,20 @@
 //!
 //! It holds the superblock that the creation begins with, whose uuid goes into every file. Creation:
 //!
-//! 1. marker, written durably, and its name: no other file is there yet;
-//! 2. log, doublewrite file, `data` with the same superblock; the first pages, and their log durable;
-//! 3. the name of the marker is removed, durably;
-//! 4. the first checkpoint, and the superblock that names it; `open` returns.
+//! 1. The marker and its name are written durably. No other file exists yet.
+//! 2. Log, doublewrite file and `data` are created, with the same superblock. The log of the first pages is made
+//!    durable.
+//! 3. The name of the marker is removed, durably.
+//! 4. The first checkpoint is taken, and a superblock names it. `open` returns.
 //!
-//! **Invariant:** nothing that was acknowledged is removed. A marker counts only where there is nothing beside it, or where all
-//! that is beside it can be of a creation before step 3: `data` and log carry the uuid of the marker, or end before they could,
-//! no superblock names a checkpoint, and the log holds no record of a transaction or a checkpoint. A stray file of that name fails
-//! the first of these, whatever else is damaged or missing.
+//! **Invariant:** nothing that was acknowledged is removed. A marker counts only if no other file exists, or if all of
+//! these hold, as they do before step 3:
+//!
+//! - `data` and log carry the uuid of the marker, or end before it.
+//! - No superblock names a checkpoint.
+//! - The log holds no record of a transaction or a checkpoint.
+//!
+//! A stray file of that name fails the first of these, whatever else is damaged or missing.
 
 use crate::files::Files;
 use foreshore_base::limits::{BLOCK, PAGE_SIZE};
@@ -21,22 +26,22 @@ use foreshore_space::SuperBlock;
 use foreshore_wal::Follower;
 use std::sync::Arc;
 
-/// Writes the marker of a creation, durably. Nothing else is there.
+/// Writes the marker of a creation, durably. No other file exists.
 pub(crate) fn write(fs: &dyn Fs, files: &Files, superblock: &SuperBlock) -> Result<()> {
     let marker = match fs.kind(&files.unfinished)? {
         None => fs.create(&files.unfinished)?,
         Some(_) => fs.open(&files.unfinished)?,
     };
-    // Whatever an earlier one holds says nothing about this creation.
+    // The contents of an earlier marker mean nothing to this creation.
     marker.set_len(0)?;
     superblock.write_next(&*marker)?;
     fs.sync_dir(&files.dir)
 }
 
-/// Checks that what lies beside the marker may be removed. Nothing is written.
+/// Checks that the files beside the marker may be removed, and writes nothing.
 ///
 /// # Errors
-/// `Foreign` if the marker does not belong to the other files; what is wrong with them, or what reading failed with.
+/// `Foreign` if the marker does not belong to the other files; otherwise their damage, or the error of the read.
 pub(crate) fn check(fs: &Arc<dyn Fs>, files: &Files) -> Result<()> {
     if is_alone(&**fs, files)? {
         return Ok(());
@@ -56,7 +61,7 @@ pub(crate) fn check(fs: &Arc<dyn Fs>, files: &Files) -> Result<()> {
     if is_begun { Ok(()) } else { Err(stray("a complete database lies beside it; remove it to open that")) }
 }
 
-/// Whether there is no file of a database but the marker.
+/// Whether the marker is the only file.
 fn is_alone(fs: &dyn Fs, files: &Files) -> Result<bool> {
     let has_log = match fs.kind(&files.log)? {
         Some(Kind::Dir) => !fs.list(&files.log)?.is_empty(),
@@ -65,7 +70,7 @@ fn is_alone(fs: &dyn Fs, files: &Files) -> Result<bool> {
     Ok(!has_log && fs.kind(&files.data)?.is_none() && fs.kind(&files.doublewrite)?.is_none())
 }
 
-/// Whether `data` is missing, or as a creation leaves it that has taken no checkpoint.
+/// Whether `data` is missing, or is in the state of a creation before its first checkpoint.
 fn is_begun_data(fs: &dyn Fs, files: &Files, uuid: Uuid) -> Result<bool> {
     if fs.kind(&files.data)?.is_none() {
         return Ok(true);
@@ -79,7 +84,7 @@ fn is_begun_data(fs: &dyn Fs, files: &Files, uuid: Uuid) -> Result<bool> {
     }
 }
 
-/// Whether the log has no control file yet, or none but records of a creation before its checkpoint.
+/// Whether the log has no control file yet, or only records of a creation before its first checkpoint.
 fn is_begun_log(fs: &Arc<dyn Fs>, files: &Files, uuid: Uuid) -> Result<bool> {
     if fs.kind(&files.log.join("ctl"))?.is_none() {
         return Ok(true);

@@ -1,8 +1,8 @@
-//! Transactions that run for too long are rolled back.
+//! Rollback of transactions that are older than [`Options::transaction_max_age`](crate::Options::transaction_max_age).
 //!
-//! With [`Options::transaction_max_age`](crate::Options::transaction_max_age) each transaction of a user shares its state with a
-//! background thread (see [`Seat`]). The thread wakes when the next one becomes too old, takes it from its owner if no operation
-//! of it is under way, and rolls it back. An owner that comes back before that finds out by itself.
+//! With that option each user transaction shares its state with a background thread (see [`Seat`]). The thread wakes
+//! when the next transaction becomes too old. If no operation of it is in progress, the thread takes it from its owner
+//! and rolls it back. An owner whose operation finds the transaction too old rolls it back itself.
 
 use crate::engine::Engine;
 use crate::transaction::{Aging, Seat, State};
@@ -11,18 +11,18 @@ use foreshore_sync::{Clock, LockRank, Mutex, NextWake, Revoked, Step, SystemCloc
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// After how long a transaction is looked at again that is too old and has an operation under way.
+/// Pause before a transaction that is too old and has an operation in progress is looked at again.
 const RETRY: Duration = Duration::from_millis(50);
-/// Lists, so that threads that begin transactions at the same time do not meet.
+/// Number of lists. Several, so that threads that begin transactions rarely contend.
 const SHARDS: usize = 16;
-/// A list with fewer entries is not cleared of those that have ended.
+/// Shortest list from which ended transactions are removed.
 const MIN_CLEARED: usize = 64;
 
 /// The transactions that may become too old.
 pub(crate) struct AgingTransactions {
     clock: SystemClock,
     max_age: Option<Duration>,
-    /// Those that have ended stay until their list has doubled, or the thread comes by.
+    /// Ended transactions stay until their list has doubled, or the background thread visits it.
     shards: Box<[Mutex<Vec<Weak<Aging>>>]>,
 }
 
@@ -33,7 +33,7 @@ impl AgingTransactions {
         Self { clock: SystemClock::new(), max_age, shards }
     }
 
-    /// A seat for a transaction that begins now.
+    /// Returns a seat for a transaction that begins now.
     pub(crate) fn seat(&self, label: &'static str, state: State) -> Seat {
         if self.max_age.is_none() {
             return Seat::own(state);
@@ -49,7 +49,7 @@ impl AgingTransactions {
         Seat::Shared(aging)
     }
 
-    /// The error that ends a transaction, if it is too old.
+    /// Returns the error that ends a transaction, if it is too old.
     pub(crate) fn too_old(&self, aging: &Aging) -> Option<Error> {
         let age = self.clock.now().since(aging.began);
         (age >= self.max_age?).then_some(Error::TransactionTooOld { label: aging.label, age })
@@ -69,9 +69,9 @@ impl AgingTransactions {
 }
 
 impl Engine {
-    /// Rolls back the transactions that are too old and idle. Returns when to look again; `None` without a limit of age.
+    /// Rolls back idle transactions that are too old. Returns when to look again; `None` without a limit of age.
     pub(crate) fn end_old_transactions(&self) -> Option<Duration> {
-        // One that begins from now on becomes too old later.
+        // A transaction that begins from now on becomes too old later.
         let mut next = self.aging.max_age?;
         for aging in self.aging.all() {
             let Some(error) = self.aging.too_old(&aging) else {
@@ -81,7 +81,7 @@ impl Engine {
             };
             match aging.end(error) {
                 Revoked::Idle(live) => {
-                    // A rollback that fails stops the log, and all callers hear of that.
+                    // A rollback that fails stops the log, which all callers learn.
                     let _ = live.txn.rollback();
                     self.transaction_ended();
                 }

@@ -1,4 +1,4 @@
-//! How a memory limit is shared out.
+//! Shares of the memory limit.
 
 use foreshore_base::{Error, Result, limits::PAGE_SIZE};
 use foreshore_lock::SHARE_BYTES;
@@ -14,53 +14,58 @@ const MAX_RING: u64 = 16 << 20;
 const MAX_LOG: u64 = 64 << 20;
 const MAX_FRAMES: u64 = 1 << 31;
 
-/// The shares of a memory limit, in bytes unless another unit stands there.
+/// Shares of a memory limit, in bytes unless a field says otherwise.
 ///
-/// Every share is committed lazily: a database that is open and untouched takes little of it.
+/// Memory is committed lazily: a database that was just opened uses little of its shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryShares {
-    /// The limit given.
+    /// The memory limit.
     pub limit: u64,
-    /// Log buffer: a sixteenth of the limit, a power of two, from 256 KiB to 64 MiB. The lanes of `lanes` lie in it, and
-    /// sessions that come when all have been given out take turns in some; a ring takes at most 16 MiB of it.
+    /// Log buffer: a sixteenth of the limit, as a power of two, from 256 KiB to 64 MiB. It holds the lanes; sessions
+    /// beyond their number take turns in some of them. A ring takes at most 16 MiB.
     pub log_buffer: u64,
-    /// Batches on their way to the disk: log groups and doublewrite.
+    /// Batches that are being written: log groups and doublewrite.
     pub staging: u64,
-    /// Undo of running transactions, and old versions of rows: an eighth of the limit, unless another share is asked for.
+    /// Undo of running transactions, and old versions of rows: an eighth of the limit, unless another share is asked
+    /// for.
     pub undo: u64,
     /// Transaction status words.
     pub status: u64,
-    /// Shared locks of keys and intervals. Where the share of a transaction is spent, its locks are merged into wider
-    /// intervals. Other locks are in the rows, or few.
+    /// Shared locks of keys and intervals. Where the share of a transaction is full, its locks are merged into wider
+    /// intervals. Other locks lie in the rows, or are few.
     pub locks: u64,
-    /// Frames of the buffer pool with their page table: what is left.
+    /// Frames of the buffer pool with their page table: all that the other shares leave.
     pub pool: u64,
     /// Frames of the buffer pool, in pages.
     pub frames: usize,
 }
 
-/// Bytes in memory beside each frame: descriptor (64), entry of the page table (4), the queue of scans and the ids that it
-/// remembers (at most 64), and what the policy keeps, which is most for `s3c`, its list and ghosts.
+/// Bytes of memory for each frame besides its page:
+///
+/// - the descriptor: 64
+/// - an entry of the page table: 4
+/// - the queue of scans with the ids that it remembers: at most 64
+/// - the state of the replacement policy, which is largest for `s3c` with its list and ghosts.
 const FRAME_OVERHEAD: u64 = 192;
 
-/// How much of its share each part uses, in bytes.
+/// Bytes of each share that are in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryUse {
-    /// Log buffers that have been at work.
+    /// Log buffers that were used at least once.
     pub log: u64,
     /// Chunks of undo.
     pub undo: u64,
-    /// Words of the status window.
+    /// Words of the transaction status window.
     pub status: u64,
-    /// What large transactions have taken for shared locks of keys and intervals.
+    /// Shared locks of keys and intervals of large transactions.
     pub locks: u64,
     /// Frames that hold pages.
     pub pool: u64,
 }
 
 impl MemoryShares {
-    /// Shares out `limit` bytes, of which so many are for undo. Refuses less than 4 MiB.
+    /// Divides `limit` bytes, of which `undo` bytes are for undo if given. Refuses less than 4 MiB.
     pub(crate) fn of(limit: u64, undo: Option<u64>) -> Result<Self> {
         if limit < MIN_MEMORY {
             return Err(Error::InvalidOption {
@@ -89,17 +94,17 @@ impl MemoryShares {
         Ok(Self { limit, log_buffer, staging, undo, status, locks, pool, frames })
     }
 
-    /// Point locks that there is memory for.
+    /// Returns how many point locks the share holds.
     pub(crate) fn max_shares(&self) -> usize {
         usize::try_from(self.locks).unwrap_or(usize::MAX) / SHARE_BYTES
     }
 
-    /// Bytes of the ring of a log buffer that has one.
+    /// Returns the bytes of the ring of a log buffer that has one.
     pub(crate) fn ring_bytes(&self) -> usize {
         usize::try_from(self.log_buffer.min(MAX_RING)).expect("at most 16 MiB")
     }
 
-    /// Entries of the status window: a power of two of 8-byte words.
+    /// Returns the entries of the status window: a power of two of 8-byte words.
     pub(crate) fn status_words(&self) -> u64 {
         1 << (self.status / 8).ilog2()
     }

@@ -1,5 +1,5 @@
-//! Opening a database: create it, or recover it, and wire the layers. `docs/recovery.md` lists what is found at a start
-//! and what becomes of it.
+//! Opening a database: creates or recovers it, and connects the layers. `docs/recovery.md` lists what a start may find
+//! and what it does then.
 
 use crate::catalogue::{decode, each_row, table_info};
 use crate::close::Idle;
@@ -35,9 +35,9 @@ use std::{
     sync::Arc,
 };
 
-/// Transactions beside those of the user: of the thread that frees pages, of the one that purges, and of a check.
+/// Transactions besides those of users: one to free pages, one to purge, one for a check.
 const OWN_TRANSACTIONS: usize = 3;
-/// Log sessions beside those of transactions: of the checkpointer, and of creation or undo.
+/// Log sessions besides those of transactions: one for the checkpointer, one for creation or undo.
 const OWN_SESSIONS: usize = 2;
 
 impl Engine {
@@ -67,7 +67,7 @@ impl Engine {
         Self::lock_and_start(Files::of(dir), fs, options)
     }
 
-    /// Takes the directory's lock and starts.
+    /// Locks the directory and starts.
     pub(crate) fn lock_and_start(files: Files, fs: Arc<dyn Fs>, options: &Options) -> Result<Arc<Self>> {
         let lock = fs.lock(&files.lock)?;
         let gate = Gate::new();
@@ -82,7 +82,7 @@ impl Engine {
             engine.spawn_daemons()?;
             Ok(engine)
         });
-        // What a failed start has wired comes apart without touching the files again.
+        // The parts of a failed start are dropped without further access to the files.
         engine.inspect_err(|_| parts.gate.shut())
     }
 }
@@ -132,8 +132,8 @@ fn create_files(files: &Files, fs: &Arc<dyn Fs>, contents: Contents, options: &L
     fs.sync_dir(&files.dir)
 }
 
-/// Takes the checkpoint that ends a start. On a disk without log space for it the next restart reads the same log
-/// again; a database that is new has no other.
+/// Takes the checkpoint that ends a start. Without log space for it on the disk, the next restart reads the same log
+/// again. A new database has no earlier checkpoint, so for it that is an error.
 fn take_first_checkpoint(checkpointer: &Checkpointer, is_new: bool) -> Result<()> {
     match checkpointer.checkpoint() {
         Err(Error::DiskFull { .. }) if !is_new => Ok(()),
@@ -150,7 +150,7 @@ fn new_uuid() -> Uuid {
     Uuid(bytes)
 }
 
-/// What an engine is started from.
+/// Parts from which an engine is started.
 struct Parts {
     files: Files,
     /// The file system as given, to open the directory again.
@@ -162,12 +162,12 @@ struct Parts {
 }
 
 impl Parts {
-    /// Recovers and wires. `is_new`: the files have just been created and hold no page yet.
+    /// Recovers, and connects the layers. `is_new`: the files were just created and hold no page yet.
     fn start(&self, lock: Box<dyn DirLock>, is_new: bool) -> Result<Arc<Engine>> {
         let Self { files, fenced, options, memory, .. } = self;
         let (data, doublewrite) = (fenced.open(&files.data)?, fenced.open(&files.doublewrite)?);
-        // The cache may show superblocks and pages whose sync has failed, to this process or to one before. The log and the
-        // doublewrite file look past it by themselves.
+        // The page cache may hold superblocks and pages whose sync has failed, in this process or an earlier one. The
+        // log and the doublewrite file bypass it by themselves.
         if !mutant("sabotage: a start reads pages from the page cache") {
             data.read_past_cache()?;
         }
@@ -196,7 +196,7 @@ impl Parts {
         }
         take_first_checkpoint(&checkpointer, is_new)?;
         pause::point("open: the first checkpoint is taken");
-        // Whatever was only in the cache has been redone, written again and synced.
+        // Everything that was only in the cache was redone, written again and synced.
         data.read_cached();
         let engine = Engine {
             files: files.clone(),
@@ -234,7 +234,7 @@ impl Parts {
         Ok(Arc::new(engine))
     }
 
-    /// A restart finds everything in the log from here on, and no superblock names a checkpoint beside the marker.
+    /// Removes the marker. From here on a restart finds everything in the log, and no superblock names a checkpoint.
     fn remove_marker(&self, log: &Log) -> Result<()> {
         log.force(log.current())?;
         self.fenced.remove(&self.files.unfinished)?;
@@ -242,7 +242,8 @@ impl Parts {
         self.fenced.sync_dir(&self.files.dir)
     }
 
-    /// Wires transactions, undoes those that had not committed, and takes over those that are prepared, but for their locks of tables.
+    /// Creates the transaction manager, undoes transactions that had not committed, and takes over the prepared ones
+    /// without their table locks.
     fn recover(
         &self,
         log: &Log,
@@ -253,7 +254,7 @@ impl Parts {
         let Replayed { mut unended, in_doubt, start, mut stats, .. } = replayed;
         let txns = self.transactions(log, LockManager::new(self.lock_options()), start)?;
         txns.set_resource_manager(Arc::clone(trees) as _);
-        // The thread that frees pages, which is why one may go on.
+        // The signal of the thread that frees pages: freed space lets a parked rollback go on.
         txns.signal_parked(trees.space_signal());
         let mut taken_over = take_over(&txns, in_doubt)?;
         undo(log, recovered, &txns, &**trees, &mut unended, &mut stats)?;
@@ -328,11 +329,11 @@ impl Parts {
         })
     }
 
-    /// The file for undo, which is made when it is needed, and goes with the process that has it open. A start on a
+    /// Returns the spill file of undo. It is created when it is needed, and vanishes with the process. So a start on a
     /// full disk needs no space for it.
     fn spill_file(&self) -> Result<Option<SpillFile>> {
         let path = &self.files.spill;
-        // After power loss its name may be there again.
+        // After power loss its name may exist again.
         if self.fenced.kind(path)?.is_some() {
             self.fenced.remove(path)?;
         }
@@ -351,8 +352,8 @@ impl Parts {
 }
 
 impl Engine {
-    /// Learns all tables, so that opening one asks no lock, and returns their trees. By a snapshot: what prepared transactions have
-    /// created or dropped is not, or still, there.
+    /// Reads all tables, so that opening one needs no lock, and returns their trees. Reads by a snapshot: tables
+    /// created by prepared transactions are absent, and tables dropped by them are present.
     fn load_catalogue(&self) -> Result<Vec<Tree>> {
         let mut known = Vec::new();
         let mut txn = self.begin_own(TxnOptions::new().label("open").isolation(Isolation::Snapshot))?;

@@ -1,4 +1,4 @@
-//! Prepared transactions: listed by name, committed or rolled back, and taken over from the run before.
+//! Prepared transactions: the list by name, commit, rollback, and takeover from the run before.
 
 use crate::engine::Engine;
 use crate::format::{RowFlaw, TableRow, TablesNote};
@@ -17,28 +17,28 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A transaction that waits to be committed or rolled back, as [`Db::prepared`] lists it.
+/// A prepared transaction that waits to be committed or rolled back, as [`Db::prepared`] lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PreparedTxn {
-    /// The name that it was prepared under.
+    /// The name under which it was prepared.
     pub name: String,
-    /// Its label.
+    /// The label of the transaction.
     pub label: String,
-    /// The xid that its log records carry.
+    /// The transaction id in its log records.
     pub xid: Xid,
-    /// For how long it has been prepared, or, if the database was opened since, for how long that has been.
+    /// Time since it was prepared, or since the database was opened if that is later.
     pub age: Duration,
 }
 
-/// What is behind a name.
+/// State of a name.
 enum Slot {
-    /// A call is about to prepare, or to resolve.
+    /// A call is preparing or resolving the transaction.
     Busy,
     Waiting(Box<Waiting>),
 }
 
-/// A prepared transaction, and what its end means to the tables that are known.
+/// A prepared transaction, and the tables that its end creates or drops.
 struct Waiting {
     prepared: Prepared,
     label: Box<str>,
@@ -54,7 +54,7 @@ pub(crate) struct PreparedList {
     names: Mutex<BTreeMap<Box<str>, Slot>>,
 }
 
-/// A name that its holder alone works with. Dropped, it is free.
+/// Exclusive use of a name. Its drop frees the name.
 pub(crate) struct Name<'a> {
     list: &'a PreparedList,
     name: Box<str>,
@@ -62,13 +62,13 @@ pub(crate) struct Name<'a> {
 
 impl Drop for Name<'_> {
     fn drop(&mut self) {
-        // What was there is the holder's.
+        // The transaction, if there was one, belongs to the holder.
         let _busy = self.list.names.lock().remove(&self.name);
     }
 }
 
 impl Name<'_> {
-    /// Puts a transaction behind the name.
+    /// Stores a transaction under the name.
     fn fill(mut self, waiting: Waiting) {
         let name = mem::take(&mut self.name);
         let list = self.list;
@@ -82,12 +82,12 @@ impl PreparedList {
         Self { clock: SystemClock::new(), names: Mutex::new(LockRank::Leaf, BTreeMap::new()) }
     }
 
-    /// Transactions that wait.
+    /// Returns how many transactions wait.
     pub(crate) fn count(&self) -> usize {
         self.names.lock().values().filter(|place| matches!(place, Slot::Waiting(_))).count()
     }
 
-    /// Takes a name that is free.
+    /// Takes a free name.
     pub(crate) fn take_name(&self, name: &str) -> Result<Name<'_>> {
         if !(1..=MAX_PREPARED_NAME).contains(&name.len()) {
             return Err(Error::PreparedName { name: name.to_owned() });
@@ -100,7 +100,7 @@ impl PreparedList {
         Ok(Name { list: self, name: name.into() })
     }
 
-    /// Takes out the transaction that waits behind a name, which stays taken; `None` if none does.
+    /// Takes out the transaction of a name, which stays taken; `None` if no transaction waits.
     fn take(&self, name: &str) -> Result<Option<(Name<'_>, Box<Waiting>)>> {
         let mut names = self.names.lock();
         let Some(place) = names.get_mut(name) else { return Ok(None) };
@@ -125,8 +125,8 @@ impl PreparedList {
 }
 
 impl Db {
-    /// The prepared transactions, by name: those that [`Transaction::prepare`](crate::Transaction::prepare) has returned for, in this run
-    /// or an earlier one, and that wait to be resolved.
+    /// Lists the prepared transactions by name: those for which [`Transaction::prepare`](crate::Transaction::prepare)
+    /// has returned, in this run or an earlier one, and that are not resolved.
     ///
     /// # Errors
     /// `Poisoned`, `Closed`.
@@ -135,21 +135,22 @@ impl Db {
         Ok(self.engine().prepared.all())
     }
 
-    /// Commits a prepared transaction, and waits until the commit survives power loss. Returns its place in the order of commits.
+    /// Commits a prepared transaction, and waits until the commit survives power loss. Returns its commit number.
     ///
     /// # Errors
-    /// `NoPrepared`: there is none of that name, and if there was one, its end is durable. `PreparedBusy` while another call resolves it.
-    /// `Closed`, `Poisoned`: whether it is committed is unknown, and the next open tells.
+    /// - `NoPrepared`: there is none of that name. If there was one, its end is durable.
+    /// - `PreparedBusy`: another call resolves it.
+    /// - `Closed`, `Poisoned`: whether it is committed is unknown until the next open.
     pub fn commit_prepared(&self, name: &str) -> Result<Csn> {
         let engine = self.engine();
         engine.working(|| engine.commit_prepared(name))
     }
 
-    /// Takes a prepared transaction back. That is durable when this returns.
+    /// Rolls back a prepared transaction. That is durable when this returns.
     ///
     /// # Errors
-    /// As [`commit_prepared`](Self::commit_prepared). `RollbackParked`: the decision is durable, and the rest is taken
-    /// back later (see [`Transaction::rollback`](crate::Transaction::rollback)).
+    /// Those of [`commit_prepared`](Self::commit_prepared). `RollbackParked`: the decision is durable, and the rest is
+    /// rolled back later (see [`Transaction::rollback`](crate::Transaction::rollback)).
     pub fn rollback_prepared(&self, name: &str) -> Result<()> {
         let engine = self.engine();
         engine.working(|| engine.rollback_prepared(name))
@@ -184,8 +185,8 @@ impl Engine {
         dropped.iter().for_each(|tree| tree.retire(prepared.xid_in_rows()));
         let ticket = prepared.commit()?;
         self.know_tables(created, dropped, ticket.csn());
-        // WAIT: park - for durability, or help by writing the group when the log is free. Not by the ticket: the name is still taken, and
-        // a callback of a user may want it.
+        // WAIT: park - for durability, or help by writing the group when the log is free. Not by the ticket: the name
+        // is still taken, and a callback of a user may want it.
         if !mutant("sabotage: a prepared commit is answered before it is durable") {
             self.log.force(ticket.csn().lsn())?;
         }
@@ -200,14 +201,15 @@ impl Engine {
         Ok(())
     }
 
-    /// The answer for a name behind which no transaction waits. One that has had it has ended, durably: a name is free after that.
+    /// Returns the error for a name without a waiting transaction. If one had the name, its end is durable: the name is
+    /// free only after that.
     fn no_prepared(&self, name: &str) -> Result<Error> {
         self.check_open()?;
         Ok(Error::NoPrepared { name: name.to_owned() })
     }
 
-    /// Has the prepared transactions of the run before wait again, with their locks of tables. The catalogue has been read, and `known` are
-    /// the trees of its tables.
+    /// Lists the prepared transactions of the run before again, and restores their table locks. The catalogue has been
+    /// read; `known` are the trees of its tables.
     pub(crate) fn hold_again(&self, taken_over: Vec<TakenOver>, known: &[Tree]) -> Result<()> {
         let damage = |why| Error::corrupted(&self.files.log, Place::File, why);
         let mut ends = BTreeSet::new();
@@ -228,7 +230,7 @@ impl Engine {
             let created = note.created.into_iter();
             let created =
                 created.map(|(name, row)| catalogue::table_info(&self.trees, &name, row, Csn::ZERO)).collect();
-            // The tree of a table that others know is shared with them, so that they learn of its end.
+            // A table that is known shares its tree with this transaction, and so learns of the drop.
             let tree = |(table, root)| match known.iter().find(|tree| tree.table() == table) {
                 Some(tree) => tree.clone(),
                 None => self.trees.tree(table, root),
@@ -247,8 +249,8 @@ impl Engine {
     }
 }
 
-/// Takes over the prepared transactions that the restart has found. Errors of others name them by their names, which stay in memory
-/// for that: some bytes for each and restart.
+/// Takes over the prepared transactions that the restart has found. Errors name them by their names, which stay in
+/// memory for that: some bytes for each name and restart.
 pub(crate) fn take_over(txns: &Arc<TxnManager>, in_doubt: Vec<InDoubt>) -> Result<Vec<TakenOver>> {
     let take = |found: InDoubt| {
         let label: &'static str = Box::leak(found.body.name.clone());

@@ -1,8 +1,9 @@
-//! Where the time of transactions goes, by label.
+//! Profiling: where the time of transactions goes, by label.
 //!
-//! While profiling is on, one in [`Profile::ONE_IN`] transactions that a thread begins is measured on average, at random gaps, its
-//! first among them. Everything that it does for the engine is between two looks at the clock, and within, the places where time goes measure
-//! themselves (see [`foreshore_sync::spent`]). When profiling is off, a transaction looks at one flag as it begins.
+//! While profiling is on, each thread measures one in [`Profile::ONE_IN`] of its transactions on average, its first
+//! among them, with random gaps. Each call of a measured transaction is timed as a whole, and the parts where time goes
+//! are timed within it (see [`foreshore_sync::spent`]). While profiling is off, a transaction reads one flag at its
+//! begin.
 
 use crate::Db;
 use foreshore_base::{Error, Lockable, PageId, Result};
@@ -15,33 +16,33 @@ use std::ops::{AddAssign, Sub};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How the time of transactions was spent, from begin to end.
+/// Time of transactions from begin to end, by what it was spent on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TimeSplit {
-    /// How many.
+    /// Number of transactions.
     pub transactions: u64,
-    /// In the engine, and in nothing of what follows.
+    /// Time in the engine, without the parts below.
     pub work: Duration,
-    /// Putting records into the log buffer.
+    /// Appending records to the log buffer.
     pub log_insert: Duration,
-    /// Waiting for durability, or for room in the log. The wait for a ticket after the transaction is not counted.
+    /// Waiting for durability or for log space. A wait for a ticket after the end of the transaction is not counted.
     pub log_wait: Duration,
     /// Waiting for locks.
     pub lock_wait: Duration,
     /// Waiting for latches of pages.
     pub latch_wait: Duration,
-    /// Reading pages, and writing others to make room for them.
+    /// Reading pages, and writing others to free frames for them.
     pub io: Duration,
-    /// All the time of transactions that were rolled back because others stood in their way, and the pauses of
-    /// [`Db::run`] behind them.
+    /// All the time of transactions that were rolled back because of other transactions, and the pauses of [`Db::run`]
+    /// after them.
     pub retry: Duration,
     /// Between the calls of the owner.
     pub caller: Duration,
 }
 
 impl TimeSplit {
-    /// All of it together.
+    /// Returns the sum of all parts.
     #[must_use]
     pub fn total(&self) -> Duration {
         let Self { work, log_insert, log_wait, lock_wait, latch_wait, io, retry, caller, .. } = *self;
@@ -58,7 +59,7 @@ impl AddAssign for TimeSplit {
 impl Sub for TimeSplit {
     type Output = Self;
 
-    /// What came after an earlier look.
+    /// Returns the difference to an earlier value.
     fn sub(self, earlier: Self) -> Self {
         self.with(earlier, Duration::saturating_sub, u64::saturating_sub)
     }
@@ -80,23 +81,23 @@ impl TimeSplit {
     }
 }
 
-/// What profiling has found, see [`Db::profile`].
+/// Result of profiling: see [`Db::profile`].
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Profile {
-    /// The time of the measured transactions by label, the longest first.
+    /// Time of the measured transactions by label, the longest first.
     pub labels: Vec<(&'static str, TimeSplit)>,
-    /// What the measured transactions have waited longest for.
+    /// The keys and tables for which the measured transactions have waited longest.
     pub hot_keys: Vec<HotKey>,
-    /// Whose latches they have waited longest for.
+    /// The pages for whose latches they have waited longest.
     pub hot_pages: Vec<HotPage>,
 }
 
 impl Profile {
-    /// One of so many transactions of a thread is measured, on average.
+    /// Of so many transactions of a thread one is measured, on average.
     pub const ONE_IN: u32 = 32;
 
-    /// The time of all labels together.
+    /// Returns the time of all labels together.
     #[must_use]
     pub fn total(&self) -> TimeSplit {
         let mut total = TimeSplit::default();
@@ -105,21 +106,21 @@ impl Profile {
     }
 }
 
-/// A key or table that transactions wait for. Whatever has more than a 64th of all such waits is among those listed.
+/// A key or table that transactions wait for. One with more than a 64th of all such waits is always listed.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct HotKey {
-    /// Its name, the key cut off after 64 bytes.
+    /// Name of the table and its key, cut off after 64 bytes.
     pub name: String,
-    /// How often it was waited for.
+    /// Number of waits.
     pub waits: u64,
-    /// How long together, at most.
+    /// Upper bound of the time of all waits.
     pub waited: Duration,
-    /// How much of that may be of others.
+    /// Part of `waited` that may belong to other keys.
     pub over: Duration,
 }
 
-/// A page whose latch transactions wait for, as above.
+/// A page whose latch transactions wait for, counted as in [`HotKey`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct HotPage {
@@ -133,7 +134,7 @@ pub struct HotPage {
     pub over: Duration,
 }
 
-/// What is measured, of all transactions.
+/// Measurements of all transactions.
 #[derive(Debug)]
 pub(crate) struct Profiler {
     is_on: AtomicBool,
@@ -147,17 +148,17 @@ impl Profiler {
         Self { is_on: AtomicBool::new(is_on), clock: SystemClock::new(), labels }
     }
 
-    /// A meter for a transaction that begins, if it is to be measured.
+    /// Returns a meter for a transaction that begins, if it is to be measured.
     #[inline]
     pub(crate) fn meter(&self, label: &'static str) -> Option<Box<Meter>> {
-        // ORDERING: hint; to be wrong measures one more, or one less.
+        // ORDERING: hint; a stale value measures one transaction more or less.
         (self.is_on.load(Ordering::Relaxed) && spent::is_due(Profile::ONE_IN)).then(|| {
             let (inside, spent, failed) = (Cell::new(Nanos::ZERO), Cell::default(), Cell::new(false));
             Box::new(Meter { label, begun: self.clock.now(), inside, spent, failed })
         })
     }
 
-    /// Does `work` of a transaction, and measures it.
+    /// Runs `work` of a transaction, and measures it if there is a meter.
     #[inline(always)]
     pub(crate) fn during<T>(&self, meter: Option<&Meter>, work: impl FnOnce() -> T) -> T {
         match meter {
@@ -177,7 +178,7 @@ impl Profiler {
         result
     }
 
-    /// The transaction has ended.
+    /// Adds the measurements of a transaction that has ended.
     pub(crate) fn end(&self, meter: &Meter) {
         let total = self.clock.now().since(meter.begun);
         let inside = Duration::from(meter.inside.get());
@@ -197,7 +198,7 @@ impl Profiler {
         self.add(meter.label, split);
     }
 
-    /// Does `pause` behind a transaction with `label` that was measured, and is run again.
+    /// Runs `pause` between two runs of a measured transaction with `label`.
     pub(crate) fn between_runs<T>(&self, label: &'static str, pause: impl FnOnce() -> T) -> T {
         let from = self.clock.now();
         let result = pause();
@@ -210,30 +211,30 @@ impl Profiler {
     }
 }
 
-/// What is measured of one transaction.
+/// Measurements of one transaction.
 #[derive(Debug)]
 pub(crate) struct Meter {
     label: &'static str,
     begun: Nanos,
     /// Time in the engine.
     inside: Cell<Nanos>,
-    /// Parts of that.
+    /// Parts of the time in the engine.
     spent: Cell<SpentNanos>,
-    /// Whether others stood in its way.
+    /// Whether other transactions ended it.
     failed: Cell<bool>,
 }
 
 impl Meter {
-    /// An error has ended the transaction. If another run may not meet it, this one was in vain.
+    /// Notes the error that ended the transaction. If a retry may avoid it, the time of this run counts as `retry`.
     pub(crate) fn fail(&self, error: &Error) {
         self.failed.set(error.is_retryable());
     }
 }
 
 impl Db {
-    /// Where the time of transactions has gone since the database was opened, while profiling was on: see
-    /// [`Db::set_profiling`](crate::Db::set_profiling). Times are those of the measured transactions, one in
-    /// [`Profile::ONE_IN`] of each thread, and not of background work.
+    /// Returns where the time of transactions went since the database was opened, while profiling was on (see
+    /// [`Db::set_profiling`](crate::Db::set_profiling)). Only measured transactions count, one in [`Profile::ONE_IN`]
+    /// of each thread, and no background work.
     #[must_use]
     pub fn profile(&self) -> Profile {
         let engine = self.engine();
@@ -252,7 +253,7 @@ impl Db {
         }
     }
 
-    /// Switches profiling on or off. Transactions that run go on as they began.
+    /// Switches profiling on or off for transactions that begin later.
     ///
     /// # Errors
     /// `Closed`, `Poisoned`.

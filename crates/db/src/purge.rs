@@ -1,17 +1,16 @@
-//! Deleted rows leave their tables in the background.
+//! The purge: removes deleted rows from their leaves in the background.
 //!
-//! Operations that delete rows, or meet deleted ones or an empty leaf, queue the leaf (see
-//! [`foreshore_btree::Trees::take_queued`]). A step takes a bounded number of leaves, purges them, and merges those
-//! that are thin with a neighbour. What has to stay is held and looked at again (see [`held`]).
+//! An operation that deletes rows, or meets deleted rows or an empty leaf, queues the leaf (see
+//! [`foreshore_btree::Trees::take_queued`]). A step takes a bounded number of leaves, purges them, and merges thin ones
+//! with a neighbour. A leaf whose deleted rows must stay is held and visited again (see [`held`]).
 //!
-//! **Beside a check** rows are purged as ever, and leaves are merged in all tables but the one that the check walks (see
-//! [`walks`]). What is emptied there waits for the end of that walk.
+//! **Beside a check** rows are purged as usual. Leaves are merged in all tables except the one that the check walks
+//! (see [`walks`]). Empty leaves of that table wait for the end of the walk.
 //!
-//! **Pace.** The steps of a sweep, which may read a whole table, take half of a thread's time. A step that had nothing
-//! to do is followed by a pause, and the pauses double up to [`PAUSES`].
+//! **Pace.** The steps of a sweep, which may read a whole table, take half of a thread's time. A step that finds
+//! nothing to do is followed by a pause. The pauses double up to [`PAUSES`].
 //!
-//! **What fails** is given up, and poisons nothing: damage gives up the leaf, any other error puts it off behind all
-//! others.
+//! **Failures** stop no log. Damage makes the purge give up the leaf; any other error moves it behind all other leaves.
 
 mod held;
 mod walks;
@@ -32,25 +31,25 @@ use std::time::Duration;
 pub(crate) use walks::Walk;
 use walks::{Merges, Walks};
 
-/// Leaves of each kind (queued, held for one of three causes, swept) that one step looks at. Each may be read from the disk before.
+/// Leaves of each kind that one step visits: queued, held for one of three causes, swept. Each may be read from disk.
 const PIECE: usize = 128;
-/// Of the transactions that purge.
+/// Label of the transactions that purge.
 const LABEL: &str = "purge";
-/// Shortest and longest time between two looks at leaves that are held. The first is a few flushes of the log; the last
-/// leaves an idle machine alone.
+/// Shortest and longest time between two visits of held leaves. The first is a few flushes of the log; the last leaves
+/// an idle machine alone.
 const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_secs(1)];
-/// How long a check waits, before it walks a table again, for merges that the last walk has refused.
+/// How long a check waits for merges that its last walk of the table has refused, before it walks the table again.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// How long a leaf may keep a few deleted rows that nothing holds, so that they leave it together.
+/// How long a leaf may keep a few deleted rows that may go, so that they are removed together.
 const DELAY: Duration = Duration::from_secs(1);
 
 /// The purge of all tables.
 pub(crate) struct Purger {
-    /// Taken by the step that runs.
+    /// Locked by the step that runs.
     work: Mutex<Option<Work>>,
     held: Mutex<Vec<HeldRows>>,
     pause: Mutex<Duration>,
-    /// What checks and merges exclude each other by.
+    /// Excludes checks and merges from each other.
     walks: Walks,
     clock: SystemClock,
 }
@@ -69,12 +68,12 @@ impl Default for Purger {
 }
 
 impl Purger {
-    /// What has to stay, by table.
+    /// Returns the deleted rows that must stay, by table.
     pub(crate) fn held(&self) -> Vec<HeldRows> {
         self.held.lock().clone()
     }
 
-    /// The pause after a step.
+    /// Returns the pause after a step.
     fn pause(&self, has_progress: bool) -> Duration {
         let mut pause = self.pause.lock();
         *pause = if has_progress { PAUSES[0] } else { (2 * *pause).clamp(PAUSES[0], PAUSES[1]) };
@@ -91,7 +90,7 @@ impl Step for Purge {
     }
 }
 
-/// What a step has left to do.
+/// Work that a step leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Left {
     /// Nothing.
@@ -104,33 +103,33 @@ enum Left {
     Leaves,
 }
 
-/// Why a leaf is looked at.
+/// Reason for a visit of a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Look {
-    /// An operation has met deleted rows in it, or none at all.
+    /// An operation has met deleted rows in it, or found it empty.
     Queued,
-    /// Nothing keeps its deleted rows any more, or it lies between leaves of which that is so.
+    /// Its deleted rows may go, or it lies between leaves whose rows may.
     Released,
-    /// It lies between keys that are queued. Merged only if the sweep has purged it, or if it is sparse: a table filled
-    /// in random order has many thin leaves that no row has left, and one remove must not rewrite them all.
+    /// It lies in a queued range of keys. It is merged only if the sweep has purged it, or if it is sparse. A table
+    /// filled in random order has many thin leaves that have lost no row, and one remove must not rewrite them all.
     Swept,
 }
 
-/// What a step has done.
+/// Progress of a step.
 #[derive(Clone, Copy, Debug, Default)]
 struct Done {
-    /// Leaves that nothing was known of.
+    /// Leaves that were not held before.
     new: usize,
     /// Rows purged, and pages freed.
     gone: usize,
 }
 
-/// One step's transaction, and the tables that it has locked.
+/// The transaction of a step, and the tables that it has locked.
 struct Piece<'e> {
     engine: &'e Engine,
     txn: Txn,
     trees: HashMap<TableId, Option<Tree>>,
-    /// Tables that another transaction has for itself.
+    /// Tables that another transaction has locked exclusively.
     locked: Vec<TableId>,
     /// Tables in which leaves may be merged.
     merges: HashMap<TableId, Merges<'e>>,
@@ -139,7 +138,7 @@ struct Piece<'e> {
 }
 
 impl Engine {
-    /// Does a piece of the purge.
+    /// Runs one step of the purge.
     pub(crate) fn purge_step(&self) -> NextWake {
         let Some(mut work) = self.purger.work.lock().take() else { return NextWake::OnSignal };
         let began = self.purger.clock.now();
@@ -158,7 +157,7 @@ impl Engine {
         }
     }
 
-    /// Begins the walk of a table by a check. No node of it is freed until that is dropped.
+    /// Begins the walk of a table by a check. No node of the table is freed until the walk is dropped.
     pub(crate) fn walk(&self, table: TableId) -> Walk<'_> {
         pause::point("check: a walk begins");
         if self.options.lab.background {
@@ -177,7 +176,7 @@ impl Engine {
         let mut piece = Piece { engine: self, txn, trees, locked, merges, now, done: Done::default() };
         let left = piece.run(work);
         let Piece { txn, done, .. } = piece;
-        // What it holds are locks of tables.
+        // It holds only locks of tables.
         let ended = txn.rollback().map(drop);
         left.and_then(|left| ended.map(|()| (left, done)))
     }
@@ -198,7 +197,7 @@ impl Piece<'_> {
         for (table, range) in self.engine.trees.take_queued(PIECE, |leaf| queued.push(leaf)) {
             work.add_range(table, range);
         }
-        // Leaves that pass from one writer to the next keep no step busy.
+        // Leaves that pass from writer to writer do not keep the step busy.
         let (is_full, mut is_done, mut failed) = (released.len() >= PIECE, false, Ok(()));
         for leaf in released {
             if let Err(error) = self.purge_known(work, leaf, Look::Released) {
@@ -229,8 +228,8 @@ impl Piece<'_> {
         })
     }
 
-    /// The tree of a table, with a shared intent, which keeps it from being dropped; `None` if it is gone or not
-    /// committed. `Err` if another transaction has the table for itself.
+    /// Returns the tree of a table with a shared intent, which keeps it from being dropped; `None` if the table is gone
+    /// or not committed. `Err` if another transaction has locked it exclusively.
     fn tree(&mut self, table: TableId) -> Result<Option<Tree>, TableId> {
         if let Some(known) = self.trees.get(&table) {
             return Ok(known.clone());
@@ -249,7 +248,7 @@ impl Piece<'_> {
         Ok(tree)
     }
 
-    /// Purges a leaf of which the page is known. Damage gives it up.
+    /// Purges a leaf whose page is known. Gives it up if it is damaged.
     fn purge_known(&mut self, work: &mut Work, leaf: QueuedLeaf, look: Look) -> Result<()> {
         let QueuedLeaf { table, page } = leaf;
         match self.tree(table) {
@@ -262,7 +261,7 @@ impl Piece<'_> {
                 };
                 match purged {
                     Ok(Some(found)) if found == page => {}
-                    // Its page is free, or has another life; its rows are in the leaf that was found.
+                    // Its page is free or used anew. Its rows are in the leaf that was found by the key.
                     Ok(_) | Err(Error::Corrupted { .. }) => work.forget(page),
                     Err(error) => return Err(error),
                 }
@@ -277,7 +276,7 @@ impl Piece<'_> {
         Ok(())
     }
 
-    /// Goes on with the sweep of one table, and says whether there is more to sweep.
+    /// Continues the sweep of one table. Returns whether more is left to sweep.
     fn sweep(&mut self, work: &mut Work) -> Result<bool> {
         let mut left = PIECE;
         while let Some(table) = work.next_sweep(|table| self.locked.contains(&table)) {
@@ -309,7 +308,7 @@ impl Piece<'_> {
         Ok(false)
     }
 
-    /// Whether leaves of a table may be merged up to the end of the step.
+    /// Whether leaves of a table may be merged, until the end of the step.
     fn may_merge(&mut self, table: TableId) -> bool {
         if !self.merges.contains_key(&table) {
             let Some(merges) = self.engine.purger.walks.merge(table) else { return false };
@@ -324,15 +323,15 @@ impl Piece<'_> {
         self.engine.purger.walks.forget(table);
     }
 
-    /// Purges one leaf, and merges it if that leaves little in it. A few rows stay for a while unless they are due.
+    /// Purges one leaf, and merges it if few rows are left. A few deleted rows stay for a while unless they are due.
     fn purge_leaf(&mut self, work: &mut Work, tree: &Tree, key: &[u8], look: Look) -> Result<PurgedLeaf> {
         let (is_due, is_swept) = (look != Look::Queued, look == Look::Swept);
-        // Without threads nothing that is done depends on time.
+        // Without threads nothing may depend on time.
         let all = is_due || !self.engine.options.lab.background;
         let leaf = tree.purge_leaf(&mut self.txn, key, all)?;
         self.done.gone += leaf.purged;
         let holds_little = leaf.is_sparse || leaf.is_thin && (leaf.purged > 0 || !is_swept);
-        // A rollback finds the space of its rows where it was.
+        // The space of rows that a rollback may need stays in their leaf.
         let merges = holds_little && leaf.live.is_none() && self.may_merge(tree.table());
         let until = match (leaf.oldest, leaf.live) {
             _ if leaf.few > 0 => Some(Until::Time(self.now + DELAY)),
@@ -351,7 +350,7 @@ impl Piece<'_> {
         }
         if merges {
             let Merged { pages, live } = match tree.merge_leaf(&mut self.txn, key) {
-                // Of a neighbour, or of the map. The leaf itself is sound.
+                // The damage is in a neighbour or in the map. The leaf itself is sound.
                 Err(Error::Corrupted { .. }) => Merged::default(),
                 merged => merged.inspect_err(|_| work.hold(leaf.page, key, held(Until::Walked(tree.table()))))?,
             };

@@ -1,10 +1,11 @@
-//! The pages of dropped tables become free.
+//! Freeing of the pages of dropped tables.
 //!
-//! A dropped table stands in the catalogue, under a key of its own, until its last page is free. Its pages are **held**
-//! until the commit that dropped it is durable and no snapshot from before that commit is in use: readers by such a
-//! snapshot go on in the table, and hold no lock of it (see [`foreshore_btree::Tree::gone_at`]). Then they are freed a
-//! few at a time, by a background thread or by [`crate::Db::vacuum`]. A restart finds the row in the catalogue and goes
-//! on; it knows no snapshots.
+//! A dropped table stays in the catalogue, under a key of its own, until its last page is free. Its pages are **held**
+//! until the commit that dropped it is durable and no snapshot from before that commit is in use. Readers by such a
+//! snapshot still read the table, and have no lock on it (see [`foreshore_btree::Tree::gone_at`]).
+//!
+//! Then the pages are freed a few at a time, by a background thread or by [`crate::Db::vacuum`]. A restart finds the
+//! row in the catalogue and continues; no snapshot outlives a restart.
 
 use crate::TxnOptions;
 use crate::engine::Engine;
@@ -18,21 +19,21 @@ use foreshore_sync::{Clock, LockRank, Mutex, Nanos, Signal, SystemClock, pause};
 use foreshore_txn::Txn;
 use std::time::Duration;
 
-/// Pages that are freed at a time. Each may be read from the disk before.
+/// Pages that are freed at a time. Each may have to be read from disk first.
 const PIECE: usize = 32;
-/// Of the transactions that free them.
+/// Label of the transactions that free pages.
 const LABEL: &str = "reclaim";
-/// How long the background thread waits for a check that goes on in the table. It has other work.
+/// How long the background thread waits for a check of the table. It has other work.
 const PATIENCE: Duration = Duration::from_millis(5);
 
 /// Pause after the first try, and the longest one. It doubles from try to try.
 type Pauses = [Duration; 2];
-/// For a table with a damaged page, which mostly stays damaged: each try reads pages on the way to it.
+/// Pauses for a table with a damaged page. Such a page mostly stays damaged, and each try reads pages of the table.
 const DAMAGED: Pauses = [Duration::from_millis(50), Duration::from_secs(60)];
-/// For a table that is held. The first pause is a few flushes of the log; the longest leaves an idle machine alone.
+/// Pauses for a held table. The first is a few flushes of the log; the longest leaves an idle machine alone.
 const HELD: Pauses = [Duration::from_millis(5), Duration::from_millis(500)];
 
-/// When a table is tried again whose pages could not be freed.
+/// Retry policy of a table whose pages could not be freed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Backoff {
     pause: Duration,
@@ -40,7 +41,7 @@ struct Backoff {
 }
 
 impl Backoff {
-    /// The state after one more try in vain, at `now`.
+    /// Returns the state after another failed try at `now`.
     fn next(self, now: Nanos, [first, longest]: Pauses) -> Self {
         let pause = (2 * self.pause).clamp(first, longest);
         Self { pause, due: now + pause }
@@ -57,7 +58,7 @@ struct Dropped {
     tree: Tree,
     /// The commit that dropped it.
     by: Csn,
-    /// Whether its pages count for the snapshots that hold it.
+    /// Whether its pages are counted for the snapshots that hold it.
     is_counted: bool,
     backoff: Backoff,
 }
@@ -65,11 +66,11 @@ struct Dropped {
 /// Tables that were dropped and have pages left.
 #[derive(Default)]
 struct DroppedTables {
-    /// Those that a snapshot may need.
+    /// Tables that a snapshot may need.
     held: Vec<Dropped>,
-    /// When those are looked at again.
+    /// When the held tables are checked again.
     look: Backoff,
-    /// Those that none needs.
+    /// Tables that no snapshot needs.
     free: Vec<Dropped>,
 }
 
@@ -139,7 +140,7 @@ impl Reclaimer {
         self.tables.lock().held.iter().any(|dropped| dropped.by > csn)
     }
 
-    /// A table whose turn it is, if there is one, and after how long the next one has its turn; `None` if no table is left.
+    /// Returns a table whose turn it is, if there is one, and the time until the next turn; `None` if no table is left.
     fn due(&self) -> Option<(Option<Dropped>, Duration)> {
         let now = self.clock.now();
         let tables = self.tables.lock();
@@ -148,7 +149,7 @@ impl Reclaimer {
         Some((tables.free.iter().find(|dropped| dropped.backoff.left(now).is_zero()).cloned(), pause))
     }
 
-    /// The first table that no snapshot needs and that is not among `others`.
+    /// Returns the first table that no snapshot needs and that is not among `others`.
     fn first_but(&self, others: &[TableId]) -> Option<Dropped> {
         self.tables.lock().free.iter().find(|dropped| !others.contains(&dropped.tree.table())).cloned()
     }
@@ -182,7 +183,8 @@ impl Reclaimer {
 }
 
 impl Engine {
-    /// Frees some pages of a dropped table, and returns after how long to go on; `None` if no table is left. For background work.
+    /// Frees some pages of a dropped table, for background work. Returns the time until the next piece; `None` if no
+    /// table is left.
     pub(crate) fn reclaim_some(&self) -> Result<Option<Duration>> {
         if self.reclaimer.newest_held(|left| left.is_zero()).is_some() {
             self.let_go();
@@ -191,14 +193,13 @@ impl Engine {
         let Some(dropped) = due else { return Ok(Some(pause)) };
         let txn = self.begin_own(TxnOptions::new().label(LABEL).lock_timeout(PATIENCE))?;
         match self.reclaim_piece(txn, &dropped) {
-            // The others go on, and the table has its turn later.
+            // The other tables come first, and this one has its turn later.
             Ok(()) | Err(Error::Corrupted { .. }) => Ok(self.reclaimer.due().map(|(_, pause)| pause)),
             Err(error) => Err(error),
         }
     }
 
-    /// Frees all pages of all dropped tables but those that a snapshot needs. Those that are damaged keep no other from
-    /// it.
+    /// Frees all pages of the dropped tables that no snapshot needs. Damage of one keeps no other from being freed.
     pub(crate) fn reclaim_all(&self) -> Result<()> {
         if let Some(newest) = self.reclaimer.newest_held(|_| true) {
             // WAIT: help - or park behind the leader: before the drop is durable every snapshot is from before it.
@@ -220,7 +221,8 @@ impl Engine {
         found
     }
 
-    /// Lets go of the tables that no snapshot needs. What others hold counts for them, and may be more than they are allowed.
+    /// Releases the held tables that no snapshot needs. The pages of the others count for the snapshots that hold them.
+    /// A snapshot above its limit of bytes is then cancelled.
     fn let_go(&self) {
         let mut passed = self.txns.passed();
         self.reclaimer.let_go(passed);
@@ -233,8 +235,8 @@ impl Engine {
         self.txns.let_pages_go(passed);
     }
 
-    /// Counts the pages of a held table that commit `by` dropped. Other threads may count them, too. A count that fails, as all do
-    /// when the engine closes, is done again at the next look.
+    /// Counts the pages of a held table that commit `by` dropped. Another thread may count the same table. A count that
+    /// fails, as each does when the engine closes, is done again later.
     fn count_held(&self, tree: &Tree, by: Csn) {
         pause::point("db: the pages of a dropped table are to be counted");
         let pages = match tree.count_pages(|| self.check_open()) {
@@ -247,7 +249,7 @@ impl Engine {
         self.reclaimer.counted(tree.table());
     }
 
-    /// Names the oldest snapshot in an error that says that there is no space for pages, if pages of dropped tables are kept for it.
+    /// Names the oldest snapshot in a `DiskFull` error of the data file, if pages of dropped tables are kept for it.
     pub(crate) fn name_page_holder(&self, error: &mut Error) {
         if let Error::DiskFull { path, held_by: held_by @ None } = error
             && *path == self.files.data
@@ -260,7 +262,7 @@ impl Engine {
     fn reclaim_piece(&self, mut txn: Txn, dropped: &Dropped) -> Result<()> {
         let freed = txn.freeing(|txn| self.free_piece(txn, dropped));
         let freed = freed.inspect_err(|cause| self.reclaimer.postpone(dropped.tree.table(), cause));
-        // Nothing of it is the transaction's to roll back; what it holds are the locks.
+        // The rollback undoes nothing: it only releases the locks.
         let ended = txn.rollback();
         freed.and(ended.map(drop))
     }

@@ -28,27 +28,27 @@ pub struct Stats {
     pub held_tables: u64,
     /// Changes of the structure of trees.
     pub tree: TreeStats,
-    /// Deleted rows that have to stay for snapshots, by table.
+    /// Deleted rows that are kept for snapshots, by table.
     pub held: Vec<HeldRows>,
     /// Transactions.
     pub txn: TxnStats,
-    /// Transactions that are prepared and keep their log.
+    /// Prepared transactions. Each keeps its log.
     pub prepared: u64,
-    /// The running transaction whose log is the oldest, and what is kept for it.
+    /// The running transaction with the oldest log record, and what is kept for it.
     pub oldest_transaction: Option<OldestTransaction>,
-    /// The oldest snapshot in use, for which versions are kept.
+    /// The oldest snapshot in use, and what is kept for it.
     pub oldest_snapshot: Option<OldestSnapshot>,
     /// Waits for locks.
     pub lock: LockStats,
     /// Checkpoints.
     pub checkpoint: CheckpointStats,
-    /// Damaged pages that are known: quarantined ones, and those that something has met since the database was opened.
+    /// Known damaged pages: quarantined ones, and those that were met since the database was opened.
     pub damage: DamageStats,
-    /// What opening the database had to do.
+    /// Work of the recovery when the database was opened.
     pub recovery: RecoveryStats,
-    /// How the memory limit is shared out.
+    /// Shares of the memory limit.
     pub memory: MemoryShares,
-    /// How much of each share is in use. The staging share is all in use while anything is written.
+    /// Bytes of each share that are in use. The staging share is in use as a whole while anything is written.
     pub memory_use: MemoryUse,
     /// The storage in use: `direct`, `buffered`, `null`, `delay:300us` …
     pub backend: String,

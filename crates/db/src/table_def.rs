@@ -7,24 +7,23 @@ use foreshore_base::{
 };
 use std::{fmt, marker::PhantomData};
 
-/// Name and types of a table, to open it with.
+/// Name and types with which a table is opened.
 ///
-/// A constant where the name is known: `const ACCOUNTS: TableDef<u64, i64> = TableDef::new("accounts");`. The types are
-/// stored with the table when it is created, and compared each time it is opened. `TableDef<&[u8], &[u8]>` holds raw
-/// bytes.
+/// A constant where the name is known: `const ACCOUNTS: TableDef<u64, i64> = TableDef::new("accounts");`. The names of
+/// the types are stored when the table is created and compared at each open. `TableDef<&[u8], &[u8]>` holds raw bytes.
 pub struct TableDef<'n, K, V> {
     name: &'n str,
     types: PhantomData<fn(K) -> V>,
 }
 
 impl<'n, K: Key, V: Value> TableDef<'n, K, V> {
-    /// The table `name`, of 1 to 255 bytes. A name out of that range is refused when the table is opened.
+    /// Defines the table `name`, of 1 to 255 bytes. Another length is refused when the table is opened.
     #[must_use]
     pub const fn new(name: &'n str) -> Self {
         Self { name, types: PhantomData }
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub const fn name(&self) -> &'n str {
         self.name

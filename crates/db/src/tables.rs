@@ -1,4 +1,4 @@
-//! The tables that are known to be committed, found without a lock.
+//! The tables that are known to be committed, found by name without a lock.
 
 use foreshore_base::{Csn, TableId};
 use foreshore_btree::Tree;
@@ -17,14 +17,14 @@ pub(crate) struct TableInfo {
     pub(crate) tree: Tree,
     pub(crate) key_type: Box<str>,
     pub(crate) value_type: Box<str>,
-    /// The commit that created it. Who uses the table rests on that commit.
+    /// The commit that created it. A transaction that uses the table rests on that commit.
     pub(crate) created: Csn,
-    /// The types that were found equal to the stored ones first, so that opening need not compare text.
+    /// The types that were found to match the stored names first, so that a later open compares no text.
     checked: OnceLock<(TypeId, TypeId)>,
 }
 
 impl TableInfo {
-    /// Its name and that of the type of its keys, for errors.
+    /// Returns its name and the name of its key type, for errors.
     pub(crate) fn names(&self) -> (Arc<str>, Arc<str>) {
         (Arc::clone(&self.name), (&*self.key_type).into())
     }
@@ -103,9 +103,10 @@ struct Listed<T> {
 /// A part of the list.
 type Chunk<T> = Box<[OnceLock<Listed<T>>]>;
 
-/// Name to table. Entries are only ever added: a reader follows set-once cells and writes nothing, so that opening a table
-/// costs no contended memory access. What is known of a dropped table stays in memory until the database is closed, since
-/// readers may look at it: some hundred bytes each.
+/// A map from names to tables, to which entries are only added.
+///
+/// A reader follows set-once cells and writes nothing, so opening a table causes no contention. A dropped table stays
+/// in memory until the database is closed, since readers may refer to it. That costs some hundred bytes each.
 pub(crate) struct Tables<T> {
     hasher: RandomState,
     levels: [OnceLock<Box<[OnceLock<Entry>]>>; LEVELS],
@@ -124,12 +125,12 @@ impl<T: Named> Tables<T> {
         }
     }
 
-    /// The table with that name, if it is known and has not been dropped.
+    /// Returns the table with that name, if it is known and not dropped.
     pub(crate) fn get(&self, name: &str) -> Option<&T> {
         self.all(name).next().filter(|table| !table.is_dropped())
     }
 
-    /// The tables that have had that name, dropped or not, the newest first.
+    /// Returns all tables that have had that name, dropped or not, the newest first.
     pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &T> {
         let newest = self.entry(name).map(|entry| self.newest(entry));
         let all = std::iter::successors(newest, |listed| listed.before.map(|at| self.at(at)));
@@ -160,13 +161,13 @@ impl<T: Named> Tables<T> {
         self.list[chunk].get().and_then(|chunk| chunk[at].get()).expect("a table is in the list before its name")
     }
 
-    /// The table with that id, if it is known, dropped or not. Looks at all of them.
+    /// Returns the table with that id, if it is known, dropped or not. Searches all of them.
     pub(crate) fn by_id(&self, id: TableId) -> Option<&T> {
         let known = (0..).map(place).map_while(|(chunk, at)| self.list.get(chunk)?.get()?[at].get());
         known.into_iter().map(|listed| &listed.table).find(|table| table.id() == id)
     }
 
-    /// Adds a table unless it, or a later one of that name, is there, and returns the one that is.
+    /// Adds a table, unless it or a later one of that name is known. Returns the one that is known then.
     pub(crate) fn add(&self, table: T) -> &T {
         let mut count = self.writer.lock();
         let hash = self.hasher.hash_one(table.name());

@@ -6,15 +6,15 @@ use foreshore_sync::{NextWake, Step};
 use std::sync::Weak;
 use std::time::Duration;
 
-/// After how long what could not be done is tried again.
+/// Pause before work that failed is tried again.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// How often parked rollbacks are tried again while nothing else wakes the thread. Each try costs a descent and a
+/// Time between two tries of parked rollbacks while nothing else wakes the thread. Each try costs a descent and a
 /// system call.
 const RETRY_PARKED: Duration = Duration::from_millis(200);
 
-/// The step that grows the file, frees the pages of dropped tables when that is done, and tries parked rollbacks again.
-/// It does not keep the engine alive.
+/// The step of upkeep: grows the file, frees the pages of dropped tables, and retries parked rollbacks. It does not
+/// keep the engine alive.
 pub(crate) struct Upkeep(pub(crate) Weak<Engine>);
 
 impl Step for Upkeep {
@@ -31,7 +31,7 @@ impl Step for Upkeep {
             // A damaged page is in the way.
             Ok(Some(pause)) => no_later(grown, pause),
             Ok(None) | Err(Error::Closed | Error::Poisoned { .. }) => grown,
-            // A check goes on in the table, all sessions are in use, the disk is full.
+            // A check walks the table, all sessions are in use, or the disk is full.
             Err(_) => no_later(grown, RETRY),
         };
         if is_parked && engine.log.poisoned().is_none() { no_later(next, RETRY_PARKED) } else { next }

@@ -1,4 +1,4 @@
-//! Giving free pages back to the file system.
+//! Returning free pages to the file system.
 
 use crate::TxnOptions;
 use crate::engine::Engine;
@@ -6,8 +6,8 @@ use foreshore_base::Result;
 use foreshore_base::limits::PAGE_SIZE;
 
 impl Engine {
-    /// Frees what was dropped, but for tables that an older snapshot still reads, and cuts the end of the file off.
-    /// Returns how many bytes are gone. A damaged table is told of when all else is done.
+    /// Frees the pages of dropped tables that no older snapshot reads, and cuts the end of the file off. Returns by how
+    /// many bytes. Damage of a table is reported when all else is done.
     pub(crate) fn vacuum(&self) -> Result<u64> {
         let reclaimed = self.reclaim_all();
         let gone = self.cut_end()?;
@@ -18,7 +18,7 @@ impl Engine {
         let cut = {
             let mut txn = self.begin(TxnOptions::new().label("vacuum"))?;
             let cut = self.space.start_cut(txn.session());
-            // It holds nothing and has changed nothing; the session was all that it was for.
+            // It holds no lock and has changed nothing; only its session was needed.
             let ended = txn.rollback();
             self.transaction_ended();
             ended.and(cut)?

@@ -1,4 +1,4 @@
-//! What only the lab, the simulator and tests choose.
+//! Options for the lab, the simulator and tests only.
 
 use foreshore_buffer::replacement::MakeReplacementPolicy;
 use foreshore_io::Fs;
@@ -7,7 +7,7 @@ use foreshore_txn::{MakeStatusTable, PrecommitRelease};
 use foreshore_wal::{GroupSource, log_buffer::MakeLogBuffer};
 use std::sync::Arc;
 
-/// Parts that are plugged in beside the engine's own, and sizes and switches that a user cannot judge. No promise of
+/// Parts plugged in instead of the engine's own, and sizes and switches that a user cannot judge. No promise of
 /// stability.
 #[derive(Clone, Debug)]
 pub struct LabOptions {
@@ -15,17 +15,17 @@ pub struct LabOptions {
     pub fs: Option<Arc<dyn Fs>>,
     /// Bytes of a log segment: a power of two from 64 KiB to 1 GiB.
     pub segment_bytes: u64,
-    /// What makes the log buffer; `None`: the engine's own.
+    /// Maker of the log buffer; `None`: the engine's own.
     pub log_buffer: Option<Arc<dyn MakeLogBuffer>>,
-    /// What decides when a group of commits is written, in the place of [`Options::group`](crate::Options::group).
+    /// Group policy, in place of [`Options::group`](crate::Options::group).
     pub group: Option<GroupSource>,
-    /// What makes the replacement policy of the buffer pool; `None`: the engine's own.
+    /// Maker of the replacement policy of the buffer pool; `None`: the engine's own.
     pub replacement: Option<Arc<dyn MakeReplacementPolicy>>,
-    /// Commits hold locks until they are durable, but for what the function releases at pre-commit.
+    /// Makes commits hold locks until they are durable, except those that the function releases at pre-commit.
     pub hold_until_durable: Option<PrecommitRelease>,
-    /// A table that is asked beside the status window whether a transaction has committed.
+    /// A status table that is consulted besides the status window.
     pub status: Option<Arc<dyn MakeStatusTable>>,
-    /// Intents on tables are entered in words of the session. Without it all go to the lock table.
+    /// Whether intents on tables are entered in words of the session. If not, all go to the lock table.
     pub fast_intents: bool,
     /// How the data file grows.
     pub growth: Growth,

@@ -1,4 +1,4 @@
-//! What the purge comes back to.
+//! Leaves that the purge visits again.
 //!
 //! | state | a leaf is in it | it leaves it |
 //! |---|---|---|
@@ -6,15 +6,15 @@
 //! | held | in [`Work::held`], once, for what an [`Until`] names: deleted rows that stay, a time, a live writer, a check | when that has ended |
 //! | swept | by its keys, in the [`Sweep`] of its table | when the sweep has passed it |
 //!
-//! A held leaf that is queued again may have got rows that nothing holds. It is looked at again, but once in [`LOOKS`] at
-//! most, however often scans queue it.
+//! A held leaf that is queued again may have new rows that may go. It is visited again, but at most once in [`LOOKS`],
+//! however often scans queue it.
 //!
-//! **Bounds.** The queue has a fixed size, and [`MAX_HELD`] leaves of each kind are held one by one. Those that do not fit are
-//! a range of keys of their table, all leaves of which are looked at. So memory does not grow with the leaves, and no
-//! leaf is forgotten.
+//! **Bounds.** The queue has a fixed size, and [`MAX_HELD`] leaves of each kind are held one by one. The others are
+//! kept as one range of keys per table, and every leaf of the range is visited. So memory does not grow with the number
+//! of leaves, and no leaf is forgotten.
 //!
-//! A table is swept as a whole once after the database is opened, as soon as one of its leaves is queued: leaves that
-//! were emptied before, and not freed, are found then.
+//! A table is swept as a whole once after the database is opened, as soon as one of its leaves is queued. That finds
+//! leaves that became empty before the restart and were not freed.
 
 use foreshore_base::limits::MAX_KEY;
 use foreshore_base::{PageId, TableId, Xid};
@@ -25,39 +25,39 @@ use std::time::Duration;
 
 /// Leaves that are held one by one, of each kind (see [`Until::kind`]).
 pub(super) const MAX_HELD: usize = 4096;
-/// Time within which a leaf that is held and queued is looked at once.
+/// Shortest time between two visits of a leaf that is held and queued.
 const LOOKS: Duration = Duration::from_secs(1);
 
-/// Deleted rows of one table that have to stay, since a snapshot may see them or their deletion is not durable yet.
+/// Deleted rows of one table that must stay: a snapshot may see them, or their deletion is not durable yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeldRows {
     /// The table.
     pub table: TableId,
-    /// Leaves that have such rows, as far as the purge has met them.
+    /// Leaves with such rows, as far as the purge has met them.
     pub leaves: u64,
-    /// The rows in them when it did.
+    /// Rows in these leaves at the last visit.
     pub rows: u64,
 }
 
-/// What a leaf is held for.
+/// Event for which a leaf is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Until {
-    /// It has a few rows that may go, and go together at this time.
+    /// A time: a few rows may go, and are removed together then.
     Time(Nanos),
-    /// What this transaction deleted may go.
+    /// The rows that this transaction deleted may go.
     Settled(Xid),
-    /// This transaction is not rolled back any more, so that the leaf may be merged.
+    /// This transaction can no longer be rolled back, so the leaf may be merged.
     Ended(Xid),
-    /// No check walks the table any more, so that the leaf may be merged.
+    /// No check walks the table any more, so the leaf may be merged.
     Walked(TableId),
 }
 
 impl Until {
     const KINDS: usize = 3;
 
-    /// What holds rows, what holds leaves for a writer, and what holds them for a check have bounds of their own, and none
-    /// waits for another.
+    /// Returns the index of the kind: rows, a writer, or a check. Each kind has its own bound and waits for none of the
+    /// others.
     const fn kind(self) -> usize {
         match self {
             Self::Time(_) | Self::Settled(_) => 0,
@@ -67,19 +67,19 @@ impl Until {
     }
 }
 
-/// A leaf that the purge comes back to.
+/// A held leaf.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
     pub(super) table: TableId,
     pub(super) until: Until,
     pub(super) rows: u64,
-    /// When the purge looked at it.
+    /// When the purge visited it.
     pub(super) looked: Nanos,
-    /// Whether it was queued since. Then it may have got deleted rows that nothing holds.
+    /// Whether it was queued since. Then it may have new deleted rows that may go.
     pub(super) is_queued: bool,
 }
 
-/// Leaves that are held together. The first of them says until when.
+/// Leaves that are held together, until the event of the first.
 #[derive(Debug)]
 struct HeldRange {
     keys: QueuedRange,
@@ -88,26 +88,26 @@ struct HeldRange {
     rows: u64,
 }
 
-/// Leaves of one table that are looked at in key order.
+/// Leaves of one table that are visited in key order.
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
-    /// From the key that comes next.
+    /// The rest of the range that is swept, from the next key on.
     now: Option<QueuedRange>,
     /// Whether its leaves were held back from merges.
     is_released: bool,
-    /// Come after that in turn, so that no key waits behind a range that begins again: what is queued or held rows, and what
-    /// was held back from merges.
+    /// Ranges that are swept next, in turn, so that no key waits behind a range that begins again: queued or held rows,
+    /// and leaves that were held back from merges.
     next: [Option<QueuedRange>; 2],
     /// By [`Until::kind`].
     held: [Option<HeldRange>; Until::KINDS],
 }
 
-/// What the purge comes back to.
+/// The work that is left for later steps.
 #[derive(Debug, Default)]
 pub(super) struct Work {
     /// By [`Until::kind`].
     held: [HashMap<PageId, Held>; Until::KINDS],
-    /// Of all tables that a leaf was queued of.
+    /// Sweeps of all tables of which a leaf was queued.
     sweeps: BTreeMap<TableId, Sweep>,
     /// The table that was swept last.
     swept: TableId,
@@ -136,13 +136,13 @@ fn add(range: &mut Option<QueuedRange>, other: QueuedRange) {
 }
 
 impl Work {
-    /// Whether there is nothing to come back to.
+    /// Whether no work is left.
     pub(super) fn is_empty(&self) -> bool {
         let has_more = |sweep: &Sweep| sweep.is_due() || sweep.held.iter().any(Option::is_some);
         self.held.iter().all(HashMap::is_empty) && !self.sweeps.values().any(has_more)
     }
 
-    /// Notes that leaves of a table have deleted rows, or little else.
+    /// Notes that a table has leaves with deleted rows, or with few others.
     pub(super) fn meet(&mut self, table: TableId) {
         self.sweep(table);
     }
@@ -151,17 +151,17 @@ impl Work {
         self.sweeps.entry(table).or_insert_with(|| Sweep { next: [Some(all_keys()), None], ..Sweep::default() })
     }
 
-    /// Has all leaves between two keys looked at.
+    /// Schedules visits of all leaves between two keys.
     pub(super) fn add_range(&mut self, table: TableId, range: QueuedRange) {
         add(&mut self.sweep(table).next[0], range);
     }
 
-    /// Has all leaves of a table looked at.
+    /// Schedules visits of all leaves of a table.
     pub(super) fn add_all(&mut self, table: TableId) {
         self.add_range(table, all_keys());
     }
 
-    /// Whether a queued leaf was looked at less than [`LOOKS`] ago and is held. It is looked at when that time is over,
+    /// Whether a queued leaf is held and was visited less than [`LOOKS`] ago. It is visited when that time is over,
     /// whatever it is held for.
     pub(super) fn puts_off(&mut self, leaf: QueuedLeaf, now: Nanos) -> bool {
         let held = self.held.iter_mut().find_map(|held| held.get_mut(&leaf.page));
@@ -171,13 +171,13 @@ impl Work {
         true
     }
 
-    /// Up to `most` held leaves of each [`Until::kind`] that nothing keeps any more, or that are to be looked at again: those first
-    /// that were looked at longest ago. Ranges that nothing keeps are swept.
+    /// Returns up to `most` held leaves of each [`Until::kind`] whose event has come, or that are due for a visit,
+    /// those with the oldest visit first. Ranges whose event has come are swept.
     pub(super) fn released(&mut self, may_go: impl Fn(Until) -> bool, most: usize) -> Vec<QueuedLeaf> {
         for sweep in self.sweeps.values_mut() {
             for (kind, held) in sweep.held.iter_mut().enumerate() {
                 if let Some(held) = held.take_if(|held| may_go(held.until)) {
-                    // A leaf that loses rows there is merged for that.
+                    // A leaf that loses rows in the sweep may be merged.
                     let is_for_merges = kind > 0;
                     add(&mut sweep.next[usize::from(is_for_merges)], held.keys);
                 }
@@ -195,12 +195,12 @@ impl Work {
         oldest.map(|(_, page, table)| QueuedLeaf { table, page }).collect()
     }
 
-    /// Notes that a held leaf was looked at, in vain.
+    /// Notes a visit of a held leaf without progress.
     pub(super) fn looked_at(&mut self, page: PageId, now: Nanos) {
         self.held.iter_mut().filter_map(|held| held.get_mut(&page)).for_each(|held| held.looked = now);
     }
 
-    /// Comes back to a leaf later.
+    /// Holds a leaf.
     pub(super) fn hold(&mut self, page: PageId, key: &[u8], held: Held) {
         let Held { table, until, rows, .. } = held;
         let kind = until.kind();
@@ -221,12 +221,12 @@ impl Work {
         }
     }
 
-    /// Whether the purge comes back to a leaf.
+    /// Whether a leaf is held.
     pub(super) fn holds(&self, page: PageId) -> bool {
         self.held.iter().any(|held| held.contains_key(&page))
     }
 
-    /// Forgets a leaf that has nothing to come back to.
+    /// Forgets a leaf that needs no further visit.
     pub(super) fn forget(&mut self, page: PageId) {
         for held in &mut self.held {
             held.remove(&page);
@@ -241,7 +241,7 @@ impl Work {
         self.sweeps.remove(&table);
     }
 
-    /// The next table that has leaves to sweep, in turn, but for those that `is_out` says.
+    /// Returns the next table to sweep, in turn, without those for which `is_out` is true.
     pub(super) fn next_sweep(&mut self, is_out: impl Fn(TableId) -> bool) -> Option<TableId> {
         let due = |(&table, sweep): (&TableId, &Sweep)| (sweep.is_due() && !is_out(table)).then_some(table);
         let behind = self.sweeps.range(TableId(self.swept.0.saturating_add(1))..).find_map(due);
@@ -250,7 +250,8 @@ impl Work {
         Some(table)
     }
 
-    /// The key at which the sweep of a table goes on, and whether the leaf there is of a range that was held back from merges.
+    /// Returns the key at which the sweep of a table continues, and whether the leaf there belongs to a range that was
+    /// held back from merges.
     pub(super) fn sweep_from(&mut self, table: TableId) -> Option<(Vec<u8>, bool)> {
         let sweep = self.sweeps.get_mut(&table)?;
         if sweep.now.is_none() {
@@ -261,7 +262,7 @@ impl Work {
         sweep.now.as_ref().map(|range| (range.from.clone(), sweep.is_released))
     }
 
-    /// Goes on with the sweep of a table at `next`, or ends it.
+    /// Continues the sweep of a table at `next`, or ends it.
     pub(super) fn sweep_to(&mut self, table: TableId, next: Option<Vec<u8>>) {
         let Some(sweep) = self.sweeps.get_mut(&table) else { return };
         let next = next.filter(|next| sweep.now.as_ref().is_some_and(|range| *next <= range.to));

@@ -56,8 +56,8 @@ fn of_more_leaves_than_a_step_takes_each_has_its_turn() {
     assert!(seen.iter().copied().eq(1..=20), "{seen:?}");
 }
 
-/// Beyond its bound the purge holds a range of keys of each table. The leaves of a range that was held back from merges may be merged
-/// then.
+/// Beyond its bound the purge holds a range of keys of each table. The leaves of a range that was held back from merges
+/// may be merged then.
 #[test]
 fn what_is_held_beyond_the_bound_is_a_range_that_only_widens() {
     let table = TableId(7);
