@@ -16,6 +16,7 @@
 //! | wake one known thread | [`Parker`], [`Unparker`] |
 //! | wake a hundred | [`WakeQueue`] |
 //! | work on a value that another thread may take away in between | [`Revocable`] |
+//! | references that one thread hands out and many threads drop | [`BiasedOwner`], [`BiasedRef`] |
 //! | background work | [`Step`] run by a [`Daemon`], woken by its [`Signal`] |
 //! | a fence between many who pass often and one who passes seldom | [`AsymmetricFence`] |
 //! | tell where the time of a thread goes | [`spent`], [`Hottest`] |
@@ -31,6 +32,7 @@ pub mod spent;
 pub mod waits;
 
 mod asymmetric;
+mod biased;
 mod clock;
 mod counter;
 mod daemon;
@@ -52,6 +54,7 @@ mod wait_mode;
 mod wake_queue;
 
 pub use asymmetric::AsymmetricFence;
+pub use biased::{BiasedOwner, BiasedRef};
 pub use clock::{Clock, ManualClock, Nanos, SystemClock};
 pub use counter::{ShardedCounter, thread_index};
 pub use crossbeam_utils::CachePadded;

@@ -1,6 +1,8 @@
 //! Models of the kernels, and of protocols among many threads. Nothing in ordinary builds.
 
 #[cfg(foreshore_loom)]
+mod loom_biased;
+#[cfg(foreshore_loom)]
 mod loom_byte_lock;
 #[cfg(foreshore_loom)]
 mod loom_event_count;

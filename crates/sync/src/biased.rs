@@ -1,0 +1,157 @@
+//! A reference count that its owner does not touch to hand out references.
+//!
+//! The owner counts what it hands out in a plain word of its own; the shared count begins at [`BIAS`], and references that end
+//! decrement it. When the owner ends, it takes the bias away and adds what it has handed out: from then on the shared count is
+//! the number of references.
+//!
+//! **Invariant:** the shared count is above zero while the owner or a reference is there. The operation that brings it to zero
+//! frees the value.
+//!
+//! After Choi, Shull and Torrellas, "Biased Reference Counting: Minimizing Atomic Operations in Garbage Collection", PACT 2018.
+
+use crate::model::mutant;
+use crate::primitive::atomic::{AtomicU64, Ordering, fence};
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::ptr::NonNull;
+
+/// More than all references together.
+const BIAS: u64 = 1 << 62;
+
+struct Counted<T> {
+    count: AtomicU64,
+    value: T,
+}
+
+impl<T> Counted<T> {
+    /// Takes `references` off the count, and frees the value with the last one.
+    ///
+    /// # Safety
+    /// The caller gives up as many of its references, and does not use `counted` after.
+    unsafe fn release(counted: NonNull<Self>, references: u64) {
+        // SAFETY: the caller's references keep the value until the subtraction.
+        let count = unsafe { &counted.as_ref().count };
+        // ORDERING: Release, all uses by this thread come before the value is freed.
+        let before = count.fetch_sub(references, Ordering::Release);
+        assert!(before >= references, "{references} references end, and there are {before}");
+        if before == references {
+            if !mutant("biased: no fence before the value is freed") {
+                // ORDERING: Acquire, pairs with the releases of the other references.
+                fence(Ordering::Acquire);
+            }
+            // SAFETY: it was made by `Box`, and that was the last reference.
+            drop(unsafe { Box::from_raw(counted.as_ptr()) });
+        }
+    }
+}
+
+/// The owner of a value. Hands out references without a read-modify-write.
+pub struct BiasedOwner<T> {
+    counted: NonNull<Counted<T>>,
+    handed_out: u64,
+    owns: PhantomData<T>,
+}
+
+/// A reference to the value of a [`BiasedOwner`].
+pub struct BiasedRef<T> {
+    counted: NonNull<Counted<T>>,
+    owns: PhantomData<T>,
+}
+
+// SAFETY: the value is shared by reference, and dropped by any of the threads, as by `Arc`.
+unsafe impl<T: Send + Sync> Send for BiasedOwner<T> {}
+// SAFETY: as above; handing out takes the owner exclusively.
+unsafe impl<T: Send + Sync> Sync for BiasedOwner<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Send for BiasedRef<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for BiasedRef<T> {}
+
+impl<T> BiasedOwner<T> {
+    /// Owns `value`.
+    pub fn new(value: T) -> Self {
+        let counted = Box::new(Counted { count: AtomicU64::new(BIAS), value });
+        Self { counted: NonNull::from(Box::leak(counted)), handed_out: 0, owns: PhantomData }
+    }
+
+    /// Hands out a reference.
+    #[inline]
+    pub fn hand_out(&mut self) -> BiasedRef<T> {
+        self.handed_out += 1;
+        BiasedRef { counted: self.counted, owns: PhantomData }
+    }
+}
+
+impl<T> Drop for BiasedOwner<T> {
+    fn drop(&mut self) {
+        assert!(self.handed_out < BIAS, "{} references were handed out", self.handed_out);
+        // SAFETY: the owner's share of the count is what is left of the bias.
+        unsafe { Counted::release(self.counted, BIAS - self.handed_out) }
+    }
+}
+
+impl<T> Clone for BiasedRef<T> {
+    fn clone(&self) -> Self {
+        // SAFETY: this reference keeps the value.
+        let count = unsafe { &self.counted.as_ref().count };
+        // ORDERING: Relaxed, the new reference comes from one that is there.
+        count.fetch_add(1, Ordering::Relaxed);
+        Self { counted: self.counted, owns: PhantomData }
+    }
+}
+
+impl<T> Deref for BiasedRef<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: this reference keeps the value.
+        unsafe { &self.counted.as_ref().value }
+    }
+}
+
+impl<T> Drop for BiasedRef<T> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: it was counted when it was handed out, or when the owner ends.
+        unsafe { Counted::release(self.counted, 1) }
+    }
+}
+
+impl<T> fmt::Debug for BiasedOwner<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BiasedOwner").field("handed_out", &self.handed_out).finish_non_exhaustive()
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for BiasedRef<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+#[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn the_value_lives_as_long_as_its_owner_and_its_references() {
+        let value = Arc::new(7);
+        let mut owner = BiasedOwner::new(value.clone());
+        let (first, second) = (owner.hand_out(), owner.hand_out());
+        drop(first);
+        assert_eq!(Arc::strong_count(&value), 2, "the owner is there");
+        let third = second.clone();
+        drop(owner);
+        drop(second);
+        assert_eq!((**third, Arc::strong_count(&value)), (7, 2), "a reference is there");
+        drop(third);
+        assert_eq!(Arc::strong_count(&value), 1);
+        let mut owner = BiasedOwner::new(value.clone());
+        drop(owner.hand_out());
+        drop(owner);
+        assert_eq!(Arc::strong_count(&value), 1, "the owner was the last");
+    }
+}

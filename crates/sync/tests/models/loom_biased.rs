@@ -1,0 +1,57 @@
+//! Models of the biased reference count: a value is freed once, by the last to use it, after all uses.
+
+use foreshore_sync::BiasedOwner;
+use foreshore_sync::model::{check, mutated};
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
+use foreshore_sync::primitive::{UnsafeCell, thread};
+use std::sync::Arc;
+
+/// A cell that is written when it is freed, which loom compares with the reads before.
+struct Cell {
+    cell: UnsafeCell<u64>,
+    freed: Arc<AtomicU64>,
+}
+
+// SAFETY: read while it is shared, and written when it is freed; loom checks that the one comes before the other.
+unsafe impl Send for Cell {}
+// SAFETY: as above.
+unsafe impl Sync for Cell {}
+
+impl Drop for Cell {
+    fn drop(&mut self) {
+        // SAFETY: the model checks it.
+        self.cell.with_mut(|cell| unsafe { *cell += 1 });
+        self.freed.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// An owner that ends beside two references, one of which is cloned.
+fn references() {
+    let freed = Arc::new(AtomicU64::new(0));
+    let mut owner = BiasedOwner::new(Cell { cell: UnsafeCell::new(1), freed: freed.clone() });
+    let (first, second) = (owner.hand_out(), owner.hand_out());
+    // SAFETY: the model checks it.
+    let read = |cell: &Cell| assert_eq!(cell.cell.with(|cell| unsafe { *cell }), 1);
+    let threads = [
+        thread::spawn(move || read(&first)),
+        thread::spawn(move || {
+            let clone = second.clone();
+            drop(second);
+            read(&clone);
+        }),
+    ];
+    drop(owner);
+    threads.into_iter().for_each(|thread| thread.join().expect("a reader ends"));
+    assert_eq!(freed.load(Ordering::Relaxed), 1, "the value is freed once");
+}
+
+#[test]
+fn the_last_reference_frees_the_value_after_all_uses() {
+    check(references);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_value_that_is_freed_without_a_fence_is_noticed() {
+    mutated("biased: no fence before the value is freed", references);
+}
