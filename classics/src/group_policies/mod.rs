@@ -8,7 +8,7 @@
 
 pub mod names;
 
-use foreshore_wal::{Decision, GroupBounds, GroupPolicy, GroupSource, Nanos, Observation};
+use foreshore_wal::{Decision, Flushes, GroupBounds, GroupPolicy, GroupSource, Nanos, Observation};
 use std::time::Duration;
 
 /// A policy by its name and parameters.
@@ -83,11 +83,12 @@ const TAU: Duration = Duration::from_micros(100);
 
 impl GroupPolicy for Adaptive {
     fn decide(&mut self, seen: &Observation) -> Decision {
-        assert!(seen.flushes >= self.flushes, "{} flushes after {}", seen.flushes, self.flushes);
-        if seen.flushes > self.flushes {
-            let is_jump = self.flushes > 0 && seen.last_flush > self.last_flush + TAU;
-            self.timer = self.timer / 2 + seen.last_flush / 2 + if is_jump { 2 * TAU } else { Duration::ZERO };
-            (self.flushes, self.last_flush) = (seen.flushes, seen.last_flush);
+        let Flushes { count, last, .. } = seen.flushes;
+        assert!(count >= self.flushes, "{count} flushes after {}", self.flushes);
+        if count > self.flushes {
+            let is_jump = self.flushes > 0 && last > self.last_flush + TAU;
+            self.timer = self.timer / 2 + last / 2 + if is_jump { 2 * TAU } else { Duration::ZERO };
+            (self.flushes, self.last_flush) = (count, last);
         }
         at(tick(self.timer, seen), seen)
     }

@@ -12,14 +12,11 @@ fn seen(sealed_at: u64, opened_at: u64) -> Observation {
         left_behind: false,
         beside_from: Nanos::ZERO,
         sealed_at: Nanos(sealed_at * US),
-        completed_at: Nanos(sealed_at * US),
         opened_at: Nanos(opened_at * US),
-        has_stopped: true,
+        is_awaited: true,
         pending_bytes: 0,
         returning: 0,
-        flush_latency: Duration::ZERO,
-        last_flush: Duration::ZERO,
-        flushes: 0,
+        flushes: Flushes { completed_at: Nanos(sealed_at * US), ..Flushes::default() },
         may_yield: true,
     }
 }
@@ -62,14 +59,14 @@ fn a_delay_begins_with_the_first_commit() {
 fn the_adaptive_timer_follows_the_flushes() {
     let mut adaptive = Adaptive::default();
     let timers = [300, 300, 400, 501].map(|took| {
-        let (flushes, last_flush) = (adaptive.flushes + 1, Duration::from_micros(took));
-        let seen = Observation { flushes, last_flush, ..seen(0, 0) };
+        let (count, last) = (adaptive.flushes + 1, Duration::from_micros(took));
+        let seen = Observation { flushes: Flushes { count, last, ..Flushes::default() }, ..seen(0, 0) };
         // Twice: one flush moves the timer once.
         let decisions = [(); 2].map(|()| adaptive.decide(&seen));
         assert_eq!(decisions[0], decisions[1]);
         adaptive.timer.as_micros()
     });
     assert_eq!(timers, [150, 225, 312, 606]);
-    let after = Observation { flushes: adaptive.flushes, ..seen(1000, 1000) };
+    let after = Observation { flushes: Flushes { count: adaptive.flushes, ..Flushes::default() }, ..seen(1000, 1000) };
     assert_eq!(decide(&mut adaptive, after, 1000), Some(606));
 }

@@ -5,7 +5,7 @@ use foreshore_base::Lsn;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::{CachePadded, rmw};
-use foreshore_wal::log_buffer::{Sealed, Slots};
+use foreshore_wal::log_buffer::{Checksummed, Slots};
 use std::sync::Arc;
 
 /// The start of no record: the session is not between drawing and publishing.
@@ -46,7 +46,7 @@ impl RingBuffer for Faa {
         &self.ring
     }
 
-    fn insert(&self, slot: usize, record: &Sealed<'_>) -> Lsn {
+    fn insert(&self, slot: usize, record: &Checksummed<'_>) -> Lsn {
         let announced = &self.starts[slot];
         // ORDERING: Relaxed, the session's own.
         debug_assert_eq!(

@@ -5,7 +5,7 @@ use super::{CArray, Decoupled, Delegated, Faa, Hybrid, Laser, Locked};
 use foreshore_base::{Lsn, Result};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::{CachePadded, rmw};
-use foreshore_wal::log_buffer::{Drained, GRAIN, LogBuffer, RecordRing, Sealed, Staging};
+use foreshore_wal::log_buffer::{Checksummed, Drained, GRAIN, LogBuffer, RecordRing, Staging};
 use foreshore_wal::{Record, flags};
 use std::io;
 
@@ -16,7 +16,7 @@ pub(super) trait RingBuffer: Send + Sync {
     fn ring(&self) -> &Ring;
 
     /// Appends a record that the session in `slot` holds credit for.
-    fn insert(&self, slot: usize, record: &Sealed<'_>) -> Lsn;
+    fn insert(&self, slot: usize, record: &Checksummed<'_>) -> Lsn;
 
     /// The position behind everything drawn.
     fn tail(&self) -> u64;
@@ -66,7 +66,7 @@ log_buffers!(Locked, CArray, Decoupled, Hybrid, Delegated, Faa, Laser);
 
 #[inline]
 fn append(buffer: &impl RingBuffer, slot: usize, record: &Record<'_>, dep: Lsn) -> Lsn {
-    let lsn = buffer.insert(slot, &Sealed::new(record));
+    let lsn = buffer.insert(slot, &Checksummed::new(record));
     // A stamp above the tail cannot be asked for: commit stamps are LSNs of this log, for a commit that needs a later
     // one appends its record again. The caller that brings the stamp of another log learns it when the record is
     // published: a panic before that would hold up every session behind it.
@@ -130,7 +130,7 @@ impl Ring {
     /// # Safety
     /// The caller alone has drawn `[start, start + record.size())` and holds credit for it.
     #[inline]
-    pub(super) unsafe fn fill(&self, start: u64, record: &Sealed<'_>) -> Lsn {
+    pub(super) unsafe fn fill(&self, start: u64, record: &Checksummed<'_>) -> Lsn {
         let lsn = Lsn(start + record.size() as u64);
         debug_assert!(start >= self.first, "a record at {start} in a ring that begins at {}", self.first);
         // SAFETY: inside the caller's range. Credit says that the ring's previous contents there were drained: the

@@ -39,7 +39,7 @@ pub(crate) trait Crc: Copy {
     }
 }
 
-/// By whatever the processor has. Looks each time, and calls.
+/// By what the processor has, which is detected at each call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Detected;
 
@@ -67,7 +67,7 @@ impl Crc for Detected {
     }
 }
 
-/// None: the checksum stays what it is.
+/// No checksum: it stays what it is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unsummed;
 
@@ -83,7 +83,7 @@ impl Crc for Unsummed {
     }
 }
 
-/// By the processor's instructions. Who has one knows that they are there.
+/// By the instructions of the processor. A value proves that they are there.
 ///
 /// Its functions become part of their caller, which is compiled for the instructions: elsewhere each of these is a call.
 #[cfg(target_arch = "x86_64")]
@@ -166,7 +166,7 @@ unsafe fn by_strands<const COPY: bool>(state: u32, block: &[u8; BLOCK], to: *mut
     let (words, _) = block.as_chunks::<8>();
     let word = |i: usize| {
         if COPY {
-            // SAFETY: the caller has room for the block.
+            // SAFETY: the caller has memory for the block.
             unsafe { to.cast::<[u8; 8]>().add(i).write(words[i]) };
         }
         u64::from_le_bytes(words[i])
@@ -186,7 +186,7 @@ unsafe fn by_strands<const COPY: bool>(state: u32, block: &[u8; BLOCK], to: *mut
         let first = _mm_clmulepi64_si128::<0>(_mm_cvtsi64_si128(first as i64), _mm_cvtsi64_si128(far));
         let second = _mm_clmulepi64_si128::<0>(_mm_cvtsi64_si128(second as i64), _mm_cvtsi64_si128(near));
         let moved = _mm_cvtsi128_si64(_mm_xor_si128(first, second)) as u64;
-        // The instruction leaves the upper half zero.
+        // The instruction sets the upper half to zero.
         _mm_crc32_u64(third, word(3 * WORDS - 1) ^ moved) as u32
     }
 }
@@ -201,7 +201,7 @@ unsafe fn pass<const COPY: bool>(crc: u32, bytes: &[u8], to: *mut u8) -> u32 {
     use std::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u32, _mm_crc32_u64};
     let copy = |at: usize, piece: &[u8]| {
         if COPY {
-            // SAFETY: the piece lies at `at` of `bytes`, and the caller has room for all of them.
+            // SAFETY: the piece lies at `at` of `bytes`, and the caller has memory for all of them.
             unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), to.add(at), piece.len()) };
         }
     };
@@ -224,7 +224,7 @@ unsafe fn pass<const COPY: bool>(crc: u32, bytes: &[u8], to: *mut u8) -> u32 {
         wide = unsafe { _mm_crc32_u64(wide, u64::from_le_bytes(*word)) };
         at += 8;
     }
-    // The instruction leaves the upper half zero.
+    // The instruction sets the upper half to zero.
     state = wide as u32;
     if let Some((half, tail)) = rest.split_first_chunk::<4>() {
         copy(at, half);
@@ -267,7 +267,7 @@ mod tests {
             #[cfg(target_arch = "x86_64")]
             if let Some(instructions) = Instructions::get() {
                 let mut copied = vec![0xee; len + 1];
-                // SAFETY: the vector has room for them.
+                // SAFETY: the vector has memory for them.
                 let crc = unsafe { instructions.copy(7, &bytes[..len], copied.as_mut_ptr()) };
                 assert_eq!(crc, crc32c_append(7, &bytes[..len]), "{len} bytes copied");
                 assert_eq!(copied.pop(), Some(0xee), "nothing is written behind {len} bytes");

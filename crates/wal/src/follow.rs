@@ -7,16 +7,16 @@
 //! | made by | a group counts when | a wait ends when |
 //! |---|---|---|
 //! | [`Log::follow`](crate::Log::follow), in the process that writes | its cut is not above what is durable | the log raises `durable` |
-//! | [`Follower::open`], anywhere | a later group in the chain says that it is durable (`acked_upto`) | a look finds such a group |
-//! | the same, [`unconfirmed`](Follower::unconfirmed) | it is whole | a look finds one |
+//! | [`Follower::open`], anywhere | a later group in the chain says that it is durable (`acked_upto`) | a check finds such a group |
+//! | the same, [`unconfirmed`](Follower::unconfirmed) | it is whole | a check finds one |
 //!
 //! **In another process** nothing but files is shared: nothing is locked, opened for writing or written. A group is on disk
-//! before anybody knows that it is durable, so the last groups, as many as are in flight at a time, show only when the
-//! next one is written, and with them all that waits for their cut. On a busy log that lag is a write or two. On an idle log it lasts: the last group of a log that was
-//! closed shows when another one is appended. Whoever needs it earlier appends an empty record now and then, or
-//! takes records unconfirmed and stands that a crash may take the last ones back.
+//! before the log says that it is durable. So the last groups, as many as are in flight at a time, count only when the next
+//! one is written, and with them all that waits for their cut. On a busy log that lag is a write or two. On an idle log it
+//! lasts: the last group of a log that was closed counts when another one is appended. An application that needs it earlier
+//! appends an empty record now and then, or reads unconfirmed records, of which a crash may take back the last ones.
 //!
-//! **Starts.** A writer may crash and start while it is followed. Groups that were not confirmed are read anew at each look, so
+//! **Starts.** A writer may crash and start while it is followed. Groups that were not confirmed are read anew at each check, so
 //! whatever the start puts in their place is found; what it repeats is passed over; records that it dropped are forgotten.
 //!
 //! **Truncation.** Nothing keeps the log from being truncated under a follower: it then gets `LogTruncated`.
@@ -25,7 +25,7 @@ mod cursor;
 mod watch;
 
 use crate::format::{Decoded, FIRST_GROUP, GroupHeader};
-use crate::log::Shared;
+use crate::log_core::Core;
 use crate::reader::{GroupReader, Merge, Read};
 use crate::record::LoggedRecord;
 use crate::scan::Accepted;
@@ -41,21 +41,21 @@ use std::sync::Arc;
 use std::time::Duration;
 use watch::watch;
 
-/// First and longest pause between two looks at files that another process writes.
+/// First and longest pause between two checks of files that another process writes.
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(16)];
 /// Groups in a row after which a follower reads whole windows.
 const CATCHING_UP: u32 = 4;
-/// How often a file that is renamed or written meanwhile is looked at again.
+/// How often a file that is renamed or written meanwhile is read again.
 const ATTEMPTS: usize = 8;
 
-/// Who says that a group counts.
+/// What proves that a group counts.
 enum Witness {
     /// The log itself.
-    Log(Arc<Shared>),
+    Log(Arc<Core>),
     /// A later group.
     Groups,
-    /// Nobody: it is whole.
-    Nobody,
+    /// The group itself: it is whole.
+    Itself,
 }
 
 /// Reads a log while it is written. See the head of this file.
@@ -68,10 +68,10 @@ pub struct Follower {
     at: Cursor,
     /// The newest group that some header says to be durable. Never wrong, whatever becomes of that header.
     confirmed: GroupNo,
-    /// The incarnation of the last group that the last look passed.
+    /// The incarnation of the last group that the last check passed.
     end: Incarnation,
-    /// Looks since the last group, and the state of the control file when a hole was searched for last.
-    looks: u32,
+    /// Checks since the last group, and the state of the control file when a hole was searched for last.
+    checks: u32,
     searched: u64,
     /// Groups read since the end was met last.
     run: u32,
@@ -97,8 +97,8 @@ impl Follower {
     }
 
     /// Follows a log of this process.
-    pub(crate) fn of(shared: Arc<Shared>, home: Home, from: GroupNo) -> Result<Self> {
-        Self::new(home, Witness::Log(shared), from)
+    pub(crate) fn of(core: Arc<Core>, from: GroupNo) -> Result<Self> {
+        Self::new(core.segments.home().clone(), Witness::Log(core), from)
     }
 
     fn new(home: Home, witness: Witness, from: GroupNo) -> Result<Self> {
@@ -114,7 +114,7 @@ impl Follower {
             confirmed: GroupNo(at.next.0 - 1),
             at,
             end: Incarnation(0),
-            looks: 0,
+            checks: 0,
             searched: 0,
             run: 0,
             seen: Lsn::ZERO,
@@ -126,7 +126,7 @@ impl Follower {
     /// start does not find them, others may come in their place, and reading on answers `LogRetracted`.
     #[must_use]
     pub fn unconfirmed(mut self) -> Self {
-        self.witness = Witness::Nobody;
+        self.witness = Witness::Itself;
         self
     }
 
@@ -148,23 +148,23 @@ impl Follower {
 
     /// The group to open another follower with that goes on where this one is: it finds every record that this one has
     /// not handed out, and perhaps some that it has, which are not above the LSN of the last one. Records of two sessions may
-    /// carry one LSN: who passes over known ones by LSN stops where [`Follower::read`] has answered `None`, or where the LSN
-    /// changes.
+    /// carry one LSN: a caller that passes over known ones by LSN stops where [`Follower::read`] has answered `None`, or where
+    /// the LSN changes.
     #[must_use]
     pub fn resume_at(&self) -> GroupNo {
         self.merge.oldest().unwrap_or(self.at.next).max(self.from)
     }
 
     /// Waits until there may be more to read, for at most `timeout`, and returns whether there may. Parks; where the log is
-    /// written by another process, looks at the files in between, at least every 16 ms. Asks nobody to write.
+    /// written by another process, checks the files in between, at least every 16 ms. Asks for no write.
     ///
     /// # Errors
     /// `Poisoned` if the log of this process has stopped, so that nothing comes any more; as [`Follower::read`].
     pub fn wait(&mut self, timeout: Duration) -> Result<bool> {
         let clock = SystemClock::new();
         let left = || timeout.saturating_sub(clock.now().into());
-        if let Witness::Log(shared) = &self.witness {
-            return watch(shared, self.seen, left);
+        if let Witness::Log(core) = &self.witness {
+            return watch(&core.pipeline, self.seen, left);
         }
         let [mut pause, longest] = PAUSES;
         loop {
@@ -175,7 +175,7 @@ impl Follower {
             if left.is_zero() {
                 return Ok(false);
             }
-            // WAIT: park - another process writes and wakes nobody here, so only time ends it.
+            // WAIT: park - another process writes and wakes no thread here, so only time ends it.
             Parker::current().park_timeout(pause.min(left));
             pause = (2 * pause).min(longest);
         }
@@ -212,7 +212,7 @@ impl Follower {
             self.merge.push(&Read { header: &header, bytes, path: file.path(), offset }, Lsn(u64::MAX))?;
         }
         self.run += 1;
-        self.looks = 0;
+        self.checks = 0;
         if self.run == CATCHING_UP {
             self.reader.widen();
         }
@@ -221,18 +221,18 @@ impl Follower {
 
     /// Whether the next group is there and counts.
     fn probe(&mut self) -> Result<bool> {
-        if let Witness::Log(shared) = &self.witness {
-            self.seen = shared.pipeline.durable();
+        if let Witness::Log(core) = &self.witness {
+            self.seen = core.pipeline.progress().durable();
         }
-        if self.at.next <= self.confirmed || (self.run > 0 && self.look(false)?) {
+        if self.at.next <= self.confirmed || (self.run > 0 && self.check(false)?) {
             return Ok(true);
         }
         // What was read ahead may have been written since. The end moves in small steps, so no more is read than needed.
         self.reader.forget();
         self.run = 0;
-        let counts = self.look(false)? || (self.look_at_control()? && self.look(true)?);
-        if !counts && matches!(self.witness, Witness::Nobody) {
-            self.look_back()?;
+        let counts = self.check(false)? || (self.check_control()? && self.check(true)?);
+        if !counts && matches!(self.witness, Witness::Itself) {
+            self.check_last()?;
         }
         Ok(counts)
     }
@@ -242,7 +242,7 @@ impl Follower {
     ///
     /// # Errors
     /// As [`Self::find_again`].
-    fn look_back(&mut self) -> Result<()> {
+    fn check_last(&mut self) -> Result<()> {
         let Some(&Accepted { offset, crc, .. }) = self.at.tail.last() else { return Ok(()) };
         self.reader.forget();
         if let Some(file) = existing(self.home.fs.open(&self.home.segment_path(self.at.last)))?
@@ -286,7 +286,7 @@ impl Follower {
         if (at.next, at.prev_crc) != (self.at.next, self.at.prev_crc) {
             let group = GroupNo(self.at.next.0 - 1);
             return Err(match self.witness {
-                Witness::Nobody => Error::LogRetracted { dir: self.home.dir.clone(), group },
+                Witness::Itself => Error::LogRetracted { dir: self.home.dir.clone(), group },
                 Witness::Log(_) | Witness::Groups => at.lost(group),
             });
         }
@@ -307,22 +307,22 @@ impl Follower {
         Error::LogTruncated { dir: self.home.dir.clone(), wanted: self.at.next, first }
     }
 
-    /// Looks along the chain for what makes the next group count.
-    fn look(&mut self, holes: bool) -> Result<bool> {
+    /// Whether the chain holds what makes the next group count.
+    fn check(&mut self, holes: bool) -> Result<bool> {
         let mut ahead = self.at.clone();
-        let counts = self.look_along(&mut ahead, holes);
+        let counts = self.check_along(&mut ahead, holes);
         self.at.hole = ahead.hole;
         counts
     }
 
-    fn look_along(&mut self, ahead: &mut Cursor, holes: bool) -> Result<bool> {
+    fn check_along(&mut self, ahead: &mut Cursor, holes: bool) -> Result<bool> {
         while let Some(Step { header, .. }) = ahead.step(&self.home, &mut self.reader, holes)? {
             self.confirmed = match &self.witness {
                 Witness::Log(_) if header.cut <= self.seen => header.group,
                 Witness::Log(_) => return Ok(false),
                 // What a header says is true whatever becomes of it, but it says nothing of itself.
                 Witness::Groups => self.confirmed.max(header.acked_upto.min(GroupNo(header.group.0 - 1))),
-                Witness::Nobody => return Ok(true),
+                Witness::Itself => return Ok(true),
             };
             if self.at.next <= self.confirmed {
                 return Ok(true);
@@ -332,20 +332,20 @@ impl Follower {
         Ok(false)
     }
 
-    /// Whether to look again, and behind holes, which the last start may have left. Searching for one reads much, so it is done
+    /// Whether to check again, and behind holes, which the last start may have left. Searching for one reads much, so it is done
     /// once for each start and then more and more seldom.
     ///
     /// # Errors
     /// As [`Self::move_on`].
-    fn look_at_control(&mut self) -> Result<bool> {
+    fn check_control(&mut self) -> Result<bool> {
         if self.move_on()? {
             return Ok(true);
         }
         let control = read_control(&self.home)?;
         let newest = control.newest();
-        self.looks = self.looks.saturating_add(1);
+        self.checks = self.checks.saturating_add(1);
         let started = control.incarnation() > self.end;
-        let due = self.searched != newest.seq || self.looks.is_power_of_two();
+        let due = self.searched != newest.seq || self.checks.is_power_of_two();
         if started && due {
             if self.searched != newest.seq {
                 // What a start before this one has left there may be gone.
@@ -364,7 +364,7 @@ fn front(home: &Home) -> Result<Cursor> {
         let start = read_control(home)?.newest();
         match home.open_segment(start.segment) {
             Ok((file, size)) => return Ok(Cursor::new(&start, file, size)),
-            // The log may be truncated between the two looks, and the file be another segment already.
+            // The log may be truncated between the two reads, and the file be another segment already.
             Err(_) if attempts < ATTEMPTS && read_control(home)?.newest() != start => attempts += 1,
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
                 let file = home.segment_path(start.segment);

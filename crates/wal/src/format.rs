@@ -1,7 +1,7 @@
 //! Everything that the log writes, byte by byte. Little-endian; format version 1.
 //!
 //! ```text
-//! ctl                 two slots of 4096 bytes, written in turn
+//! ctl                 two slots of 4096 bytes, written alternately
 //!   0  magic 8 | 8  version 4 | 12 incarnation 4 | 16 uuid 16 | 32 seq 8 | 40 first group 8 | 48 its segment 8
 //!   56 hdr_crc of the group before it 4 | 60 zero | 4092 crc32c of bytes 0..4092
 //!

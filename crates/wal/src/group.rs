@@ -1,4 +1,4 @@
-//! The leader's work: sealing what the buffer yields into a group, with a place behind the last one.
+//! Sealing what the buffer yields into a group with a place behind the last one, and writing it.
 
 use crate::buffer::{Drained, LogBuffer, Staging};
 use crate::format::{Decoded, FIRST_GROUP, GROUP_HEADER, GroupHeader};
@@ -6,47 +6,11 @@ use crate::pipeline::{Cut, Group, Leader, Order};
 use crate::segment::Segments;
 use crate::watch::GrowthWatch;
 use foreshore_base::limits::BLOCK;
-use foreshore_base::{GroupNo, Incarnation, Result, crc32c};
+use foreshore_base::{GroupNo, Incarnation, Lsn, Result, crc32c};
 use foreshore_io::File;
 use foreshore_sync::model::mutant;
 use foreshore_sync::pause;
-use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
-use std::fmt;
 use std::sync::Arc;
-
-/// What was written so far.
-#[derive(Debug, Default)]
-pub(crate) struct Totals {
-    groups: AtomicU64,
-    bytes: GrowthWatch,
-    writes: AtomicU64,
-}
-
-impl Totals {
-    fn add(&self, bytes: usize, writes: u64) {
-        // ORDERING: Relaxed, counters.
-        self.groups.fetch_add(1, Ordering::Relaxed);
-        self.writes.fetch_add(writes, Ordering::Relaxed);
-        self.bytes.add(bytes as u64);
-    }
-
-    /// Bytes of the groups written, padding included.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes.written()
-    }
-
-    /// The watch over the bytes written.
-    pub(crate) const fn growth(&self) -> &GrowthWatch {
-        &self.bytes
-    }
-
-    /// Groups, their bytes, padding included, and how many were written.
-    pub(crate) fn get(&self) -> (u64, u64, u64) {
-        // ORDERING: Relaxed, counters.
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        (count(&self.groups), self.bytes(), count(&self.writes))
-    }
-}
 
 /// Where the next group goes.
 #[derive(Debug)]
@@ -59,6 +23,35 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
+    /// Gives the data of `group` its header and its place.
+    fn append(&mut self, segments: &Segments, group: &mut GroupMemory, cut: Lsn, order: Order) -> Result<()> {
+        let data_len = group.staging.data_len();
+        let (bytes, n_ext) = group.staging.finish();
+        let header = GroupHeader {
+            n_ext,
+            incarnation: self.incarnation,
+            uuid: segments.home().uuid,
+            group: order.number,
+            cut,
+            acked_upto: order.acked,
+            data_len: data_len as u32,
+            total_len: bytes.len() as u32,
+            prev_crc: self.prev_crc,
+            data_crc: crc32c(&bytes[GROUP_HEADER..]),
+        };
+        assert!(header.acked_upto < order.number, "group {} acknowledges {}", order.number, header.acked_upto);
+        let (head, crc) = header.encode();
+        debug_assert!(
+            matches!(GroupHeader::decode(&head), Decoded::Header(read, _) if read == header),
+            "the header of a group is read otherwise: {header:?}"
+        );
+        bytes[..GROUP_HEADER].copy_from_slice(&head);
+        group.len = bytes.len();
+        group.place = Some(self.place(segments, order.number, self.prev_crc, group.len as u64)?);
+        self.prev_crc = crc;
+        Ok(())
+    }
+
     /// Gives `group`, of `total` bytes and with a predecessor of checksum `prev_crc`, its place behind the last one. A group
     /// that does not fit the rest of the segment goes to the next one.
     pub(crate) fn place(
@@ -82,50 +75,33 @@ impl Tail {
     }
 }
 
-/// Where groups go.
-#[derive(Debug)]
-pub(crate) enum Sink {
-    /// Into segments, behind the tail of the chain.
-    Files { segments: Arc<Segments>, tail: Tail },
-    /// Nowhere: what was cut is dropped. Measures how fast sessions append.
-    Nowhere,
-}
-
 /// The memory of a group, and its place while it is in flight.
-pub(crate) struct Flight {
+pub(crate) struct GroupMemory {
     staging: Staging,
     place: Option<(Arc<dyn File>, u64)>,
     len: usize,
-    totals: Arc<Totals>,
+    growth: Arc<GrowthWatch>,
 }
 
-impl Flight {
-    /// For groups of at most `bytes`.
-    pub(crate) fn new(bytes: usize, totals: &Arc<Totals>) -> Self {
-        Self { staging: Staging::new(bytes), place: None, len: 0, totals: totals.clone() }
+impl GroupMemory {
+    /// For groups of at most `bytes`, which `growth` counts.
+    pub(crate) fn new(bytes: usize, growth: &Arc<GrowthWatch>) -> Self {
+        Self { staging: Staging::new(bytes), place: None, len: 0, growth: growth.clone() }
     }
 }
 
-impl fmt::Debug for Flight {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Flight").field("place", &self.place).field("len", &self.len).finish_non_exhaustive()
-    }
-}
-
-impl Group for Flight {
+impl Group for GroupMemory {
     fn write(&mut self) -> Result<()> {
-        let Some((file, offset)) = self.place.take() else {
-            self.totals.add(self.len, 0);
-            return Ok(());
-        };
-        assert!(self.len >= GROUP_HEADER, "a group of {} bytes is written at {offset}", self.len);
-        pause::point("wal: a group is sealed");
-        match mutant("sabotage: a log group is written without a sync") {
-            true => file.write_at(self.staging.bytes(self.len), offset)?,
-            false => file.write_durable(self.staging.bytes(self.len), offset)?,
+        if let Some((file, offset)) = self.place.take() {
+            assert!(self.len >= GROUP_HEADER, "a group of {} bytes is written at {offset}", self.len);
+            pause::point("wal: a group is sealed");
+            match mutant("sabotage: a log group is written without a sync") {
+                true => file.write_at(self.staging.bytes(self.len), offset)?,
+                false => file.write_durable(self.staging.bytes(self.len), offset)?,
+            }
+            pause::point("wal: a group is durable");
         }
-        pause::point("wal: a group is durable");
-        self.totals.add(self.len, 1);
+        self.growth.add(self.len as u64);
         Ok(())
     }
 }
@@ -133,57 +109,30 @@ impl Group for Flight {
 /// Seals groups, one after the other.
 pub(crate) struct Sealer {
     pub(crate) buffer: Arc<dyn LogBuffer>,
-    pub(crate) sink: Sink,
-}
-
-impl fmt::Debug for Sealer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sealer").field("sink", &self.sink).finish_non_exhaustive()
-    }
+    pub(crate) segments: Arc<Segments>,
+    /// None of a log without files, whose groups are dropped. That measures how fast sessions append.
+    pub(crate) tail: Option<Tail>,
 }
 
 impl Leader for Sealer {
-    type Group = Flight;
+    type Group = GroupMemory;
 
-    fn seal(&mut self, group: &mut Flight, order: Order) -> Result<Option<Cut>> {
+    fn seal(&mut self, group: &mut GroupMemory, order: Order) -> Result<Option<Cut>> {
         group.staging.clear();
-        let Drained { cut: upto, more } = match order.room {
+        let Drained { cut: upto, more } = match order.space_in {
             None => self.buffer.drain(order.sealed, &mut group.staging),
             Some(slot) => self.buffer.drain_for(slot, order.sealed, &mut group.staging),
         }?;
         let data_len = group.staging.data_len();
         assert!(upto >= order.sealed, "group {} is cut at {upto}, below {}", order.number, order.sealed);
-        // A cut that only raises the stamp is worth a group if somebody waits for it: what is acknowledged stands in a header.
-        if data_len == 0 && (upto == order.sealed || order.room.is_some()) {
+        // A cut that only raises the stamp is worth a group if a commit waits for it: what is acknowledged stands in a header.
+        if data_len == 0 && (upto == order.sealed || order.space_in.is_some()) {
             return Ok(None);
         }
-        let Sink::Files { segments, tail } = &mut self.sink else {
-            group.len = data_len;
-            return Ok(Some(Cut { upto, more, bytes: data_len }));
-        };
-        let (bytes, n_ext) = group.staging.finish();
-        let header = GroupHeader {
-            n_ext,
-            incarnation: tail.incarnation,
-            uuid: segments.home.uuid,
-            group: order.number,
-            cut: upto,
-            acked_upto: order.acked,
-            data_len: data_len as u32,
-            total_len: bytes.len() as u32,
-            prev_crc: tail.prev_crc,
-            data_crc: crc32c(&bytes[GROUP_HEADER..]),
-        };
-        assert!(header.acked_upto < order.number, "group {} acknowledges {}", order.number, header.acked_upto);
-        let (head, crc) = header.encode();
-        debug_assert!(
-            matches!(GroupHeader::decode(&head), Decoded::Header(read, _) if read == header),
-            "the header of a group is read otherwise: {header:?}"
-        );
-        bytes[..GROUP_HEADER].copy_from_slice(&head);
-        group.len = bytes.len();
-        group.place = Some(tail.place(segments, order.number, tail.prev_crc, group.len as u64)?);
-        tail.prev_crc = crc;
+        match &mut self.tail {
+            None => group.len = data_len,
+            Some(tail) => tail.append(&self.segments, group, upto, order)?,
+        }
         Ok(Some(Cut { upto, more, bytes: data_len }))
     }
 }

@@ -1,6 +1,4 @@
-//! The log manager of Foreshore: many sessions append, groups go to disk, waiters learn what is durable.
-//!
-//! Payload is opaque bytes, so the crate serves anybody who wants a write-ahead log:
+//! A write-ahead log: many sessions append, groups go to disk, waiters learn what is durable. Payload is opaque bytes.
 //!
 //! ```
 //! use foreshore_wal::{Dep, Fs, Log, LogOptions, Mem, Record, Session, Uuid};
@@ -28,8 +26,8 @@
 //! ```
 //!
 //! **The path of a record**: [`Session::reserve`] admits it, [`Session::append`] copies it into the buffer and stamps it,
-//! a leader cuts the buffer into a group and writes the group, and what waited for the stamp goes on. See `pipeline` for
-//! who leads and `buffer` for what may be cut.
+//! a leader seals a group of what the buffer holds and writes it, and what waited for the stamp goes on. `pipeline` says
+//! which thread leads, and `buffer` what a group may hold.
 //!
 //! **On disk** the log is a chain of groups in segment files. Groups are multiples of 4 KiB, never rewritten, and never
 //! share a block, so a torn write harms only what was never acknowledged. See `format`.
@@ -46,8 +44,9 @@ mod follow;
 mod format;
 mod group;
 mod group_commit;
-mod lanes;
 mod log;
+mod log_core;
+mod open;
 mod options;
 #[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
 mod pipeline;
@@ -60,6 +59,7 @@ mod returns;
 mod scan;
 mod segment;
 mod session;
+mod session_lanes;
 #[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
 mod slots;
 mod throttle;
@@ -73,7 +73,9 @@ mod watch;
 pub mod model {
     pub use crate::buffer::Lanes;
     pub use crate::group_commit::{Decision, Group as GroupCommit, GroupBounds, GroupPolicy, GroupSource, Observation};
-    pub use crate::pipeline::{Calls, Cut, Group, Leader, Led, Order, Pipeline};
+    pub use crate::pipeline::{
+        Acks, Callback, Calls, Cut, Group, Key, Leader, Led, Order, Pipeline, Progress, WaitTimes,
+    };
     pub use crate::requests::SpaceRequests;
     pub use crate::returns::Returns;
     pub use crate::watch::GrowthWatch;
@@ -85,15 +87,15 @@ pub mod model {
 /// [`LogBuffer`](log_buffer::LogBuffer). A buffer that draws positions from one ring copies records by
 /// [`Sealed`](log_buffer::Sealed) and [`RecordRing`](log_buffer::RecordRing).
 pub mod log_buffer {
+    pub use crate::buffer::{Checksummed, RecordRing, Staging};
     pub use crate::buffer::{Drained, GRAIN, LogBuffer, MAX_GROUP, MakeLogBuffer, NewLogBuffer};
-    pub use crate::buffer::{RecordRing, Sealed, Staging};
     pub use crate::slots::Slots;
 }
 
 pub use dep::Dep;
 pub use follow::Follower;
 pub use foreshore_sync::Nanos;
-pub use group_commit::{Decision, Group, GroupBounds, GroupPolicy, GroupSource, Observation};
+pub use group_commit::{Decision, Flushes, Group, GroupBounds, GroupPolicy, GroupSource, Observation};
 pub use log::{Log, LogStats};
 pub use options::LogOptions;
 pub use pipeline::Waits;

@@ -1,13 +1,15 @@
 //! Options of a log and their range checks.
 
-use crate::buffer::{MakeLogBuffer, Staging};
+use crate::buffer::{Lanes, LogBuffer, MakeLogBuffer, NewLogBuffer, Staging};
 use crate::format;
 use crate::group_commit::{Group, GroupSource};
+use crate::session_lanes::SessionLanes;
+use crate::slots::Slots;
 use foreshore_base::limits::BLOCK;
-use foreshore_base::{Error, Result};
+use foreshore_base::{Error, Lsn, Result};
 use foreshore_sync::available_parallelism;
-use std::fmt;
 use std::sync::Arc;
+use std::{fmt, io};
 
 /// Most groups in flight. Readers of a damaged log rely on it: what lies behind the last acknowledged group is no more.
 pub(crate) const MAX_IN_FLIGHT: usize = 16;
@@ -17,14 +19,14 @@ pub(crate) const MAX_IN_FLIGHT: usize = 16;
 pub struct LogOptions {
     /// Size of a segment file in bytes, a multiple of 4 KiB, at least 64 KiB. Segments of other sizes stay readable.
     pub segment_bytes: u64,
-    /// Makes the buffer that sessions append to, if that is not to be lanes: one for each session, in which appends
-    /// wait for nobody. See [`crate::log_buffer`].
+    /// Makes the buffer that sessions append to, if that is not to be lanes: one for each session, in which no append
+    /// waits. See [`crate::log_buffer`].
     pub buffer: Option<Arc<dyn MakeLogBuffer>>,
     /// Memory of the buffer in bytes, a power of two from 64 KiB to 1 GiB. Touched only as it is used. Of lanes, each
     /// session at work has a sixteenth of it, at least 64 KiB and at most 256 KiB, unless `lane_memory` says otherwise.
     pub ring_bytes: usize,
     /// Memory of all lanes in bytes; 0 for a lane for each session. With less there are fewer lanes, of 64 to 256 KiB
-    /// each, at least four, and late sessions take turns in some of them: each has one from a reservation to its
+    /// each, at least four, and late sessions share some of them: each has one from a reservation to its
     /// [`crate::Session::release`], which it must not forget, as others wait for the lane.
     pub lane_memory: usize,
     /// Sessions at once, 1 to 65536.
@@ -37,9 +39,9 @@ pub struct LogOptions {
     /// Commits that one session may have asked the flusher for and that are not durable yet, 1 to 2^20, before its next
     /// reservation waits.
     pub max_unacked: usize,
-    /// Groups that may be on their way to disk at once, at most 16; 0 leaves it to the number of processors.
+    /// Groups that may be in flight at once, at most 16; 0 leaves it to the number of processors.
     pub in_flight: usize,
-    /// Whether to measure what waits are spent on, see [`crate::LogStats::waits`]. Costs some looks at the clock a commit.
+    /// Whether to measure what waits are spent on, see [`crate::LogStats::waits`]. Costs some reads of the clock a commit.
     pub measure_waits: bool,
     /// Segments kept ready ahead of the one in use.
     pub ready_segments: usize,
@@ -65,6 +67,20 @@ impl Default for LogOptions {
             background: true,
         }
     }
+}
+
+/// The bounds of what sessions append, in bytes but for the last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Largest payload of one record, and of one that may travel in fragments.
+    pub(crate) max_record: usize,
+    pub(crate) max_large: usize,
+    /// Largest reservation of one session.
+    pub(crate) max_reserve: usize,
+    /// Credit that a session takes at once and may keep while idle.
+    pub(crate) credit_quantum: u64,
+    /// Commits of a session that may be asked for and not durable before its next reservation waits.
+    pub(crate) max_unacked: usize,
 }
 
 /// Log space for the records of one restart that compensate nothing.
@@ -105,6 +121,37 @@ impl LogOptions {
         Ok(())
     }
 
+    /// Makes the buffer, whose first LSN is greater than `floor`.
+    pub(crate) fn make_buffer(&self, slots: &Arc<Slots>, floor: Lsn) -> io::Result<Arc<dyn LogBuffer>> {
+        let Some(maker) = &self.buffer else {
+            let shared = self.lanes() - self.shared_lanes()..self.lanes();
+            return Ok(Arc::new(Lanes::new(self.lane_bytes(), shared, slots.clone(), floor)?));
+        };
+        let buffer = maker.make(&NewLogBuffer { bytes: self.ring_bytes, floor, slots })?;
+        assert!(buffer.current() >= floor, "{maker:?} made a log that begins at {}, below {floor}", buffer.current());
+        Ok(buffer)
+    }
+
+    /// The lanes of sessions. In a buffer that is not lanes each session is known by its slot.
+    pub(crate) fn session_lanes(&self) -> SessionLanes {
+        let shared = self.shared_lanes();
+        let own = if self.has_lanes() { self.lanes() - shared } else { self.max_sessions };
+        SessionLanes::new(own, shared)
+    }
+
+    /// The bounds of what sessions append.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            max_record: self.max_record(),
+            max_large: if self.fragments() { crate::MAX_LARGE } else { self.max_record() },
+            // Four fit the ring, or one the lane.
+            max_reserve: if self.has_lanes() { self.lane_bytes() } else { self.ring_bytes / 4 },
+            // So that all idle credit is a quarter of the ring.
+            credit_quantum: ((self.ring_bytes / (4 * self.max_sessions)).min(16 << 10) / 8 * 8) as u64,
+            max_unacked: self.max_unacked,
+        }
+    }
+
     /// The policies of group commit: the engine's own, and the one that takes its place.
     pub(crate) fn group(&self) -> (Group, Option<&GroupSource>) {
         // A window needs a flusher that sleeps.
@@ -126,9 +173,9 @@ impl LogOptions {
         (half / BLOCK * BLOCK).min(format::MAX_GROUP)
     }
 
-    /// Bytes of a lane: a sixteenth of the ring or a part of the lanes' memory, but not less than what a large reservation takes and not more than what
-    /// stays in a cache.
-    pub(crate) fn lane_bytes(&self) -> usize {
+    /// Bytes of a lane: a sixteenth of the ring or a part of the memory of lanes, but not less than a large reservation takes and
+    /// not more than stays in a cache.
+    fn lane_bytes(&self) -> usize {
         let share = match self.lane_memory {
             0 => self.ring_bytes / 16,
             memory => 1 << (memory / 64).max(1).ilog2(),
@@ -137,25 +184,20 @@ impl LogOptions {
     }
 
     /// Lanes of the buffer: at most one for each session.
-    pub(crate) fn lanes(&self) -> usize {
+    fn lanes(&self) -> usize {
         match self.lane_memory {
             0 => self.max_sessions,
             memory => (memory / self.lane_bytes()).max(MIN_LANES).min(self.max_sessions),
         }
     }
 
-    /// Lanes that sessions take turns in: none if each has its own. A quarter, so that those who come late do not all wait for
-    /// one.
-    pub(crate) fn shared_lanes(&self) -> usize {
+    /// Lanes that sessions share: none if each has its own. A quarter, so that late sessions do not all wait for one.
+    fn shared_lanes(&self) -> usize {
         if self.has_lanes() && self.lanes() < self.max_sessions { self.lanes() / 4 } else { 0 }
     }
 
     /// Bytes of the buffer that may have been touched when `sessions` have been at work.
-    pub(crate) fn memory(&self, sessions: usize) -> u64 {
-        self.touched(sessions) as u64
-    }
-
-    fn touched(&self, sessions: usize) -> usize {
+    pub(crate) fn touched(&self, sessions: usize) -> usize {
         if self.has_lanes() { self.lanes_of(sessions) * self.lane_bytes() } else { self.ring_bytes }
     }
 
@@ -175,7 +217,7 @@ impl LogOptions {
 
     /// Largest payload of one record: fits a group behind the largest table of extents. Eight fit the ring; in a buffer that
     /// takes whole records only, four.
-    pub(crate) fn max_record(&self) -> usize {
+    fn max_record(&self) -> usize {
         let table = format::EXTENT * Staging::max_extents(self.max_group());
         let group = self.max_group() - format::GROUP_HEADER - table - format::ENVELOPE;
         let ring = match self.fragments() {
@@ -183,21 +225,6 @@ impl LogOptions {
             false => self.ring_bytes / 4 - format::ENVELOPE,
         };
         ring.min(group) / 8 * 8
-    }
-
-    /// Largest payload of one record whether it travels whole or in fragments.
-    pub(crate) fn max_large(&self) -> usize {
-        if self.fragments() { crate::MAX_LARGE } else { self.max_record() }
-    }
-
-    /// Largest reservation of one session: four fit the ring, or one the lane.
-    pub(crate) fn max_reserve(&self) -> usize {
-        if self.has_lanes() { self.lane_bytes() } else { self.ring_bytes / 4 }
-    }
-
-    /// Credit that a session takes at once and may keep while idle, so that all idle credit is a quarter of the ring.
-    pub(crate) fn credit_quantum(&self) -> usize {
-        (self.ring_bytes / (4 * self.max_sessions)).min(16 << 10) / 8 * 8
     }
 
     /// Prepared log space, in bytes, below which more is prepared, and ordinary reservations are refused on a full

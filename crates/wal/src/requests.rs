@@ -4,11 +4,11 @@
 //! 2. The owner's step takes the newest number, works, and answers it.
 //! 3. The answer says whether log was given up. The writer tries again.
 //!
-//! An owner without a thread is run by the writer instead. An owner that cannot answer yet leaves the request, and its step runs again
+//! An owner without a thread is run by the writer instead. An owner that cannot answer yet keeps the request, and its step runs again
 //! soon.
 //!
 //! **Invariant:** the work behind the answer to a request began after the request was made.
-//! **Invariant:** a writer waits no longer than [`PATIENCE`] in all, and not at all where no owner serves.
+//! **Invariant:** a writer waits no longer than [`MAX_WAIT`] in all, and not at all without a server.
 
 use foreshore_sync::model::mutant;
 use foreshore_sync::{Clock, Condvar, LockRank, Mutex, Nanos, Signal, Step, SystemClock};
@@ -17,15 +17,15 @@ use std::sync::Weak;
 use std::time::Duration;
 
 /// Longest wait of one writer, all its requests together: a checkpoint that writes a large pool home takes seconds.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How often a waiting writer looks whether the log has stopped, which signals nothing here, and does the work of an owner without a
+const MAX_WAIT: Duration = Duration::from_secs(10);
+/// How often a waiting writer checks whether the log has stopped, which signals nothing here, and does the work of an owner without a
 /// thread again.
-const LOOK: Duration = Duration::from_millis(20);
+const CHECK: Duration = Duration::from_millis(20);
 
 /// The server that gives up log on request.
 #[derive(Clone, Default)]
 pub enum SpaceServer {
-    /// No one. Requests are refused at once.
+    /// No server. Requests are refused at once.
     #[default]
     None,
     /// A thread that this signal wakes.
@@ -69,7 +69,7 @@ impl SpaceWait {
     #[must_use]
     pub fn within(most: Option<Duration>) -> Self {
         let clock = SystemClock::new();
-        Self { end: clock.now() + most.map_or(PATIENCE, |most| most.min(PATIENCE)), clock }
+        Self { end: clock.now() + most.map_or(MAX_WAIT, |most| most.min(MAX_WAIT)), clock }
     }
 
     pub(crate) fn left(&self) -> Duration {
@@ -101,13 +101,13 @@ impl Default for SpaceRequests {
 }
 
 impl SpaceRequests {
-    /// Names the server from now on. Requests that wait are refused if no one does.
+    /// Names the server from now on. Requests that wait are refused if there is none.
     pub fn serve(&self, server: SpaceServer) {
         self.state.lock().server = server;
         self.answered.notify_all();
     }
 
-    /// Makes a request and waits for its answer: whether log was given up. False too where no one serves, when `stopped`
+    /// Makes a request and waits for its answer: whether log was given up. False too without a server, when `stopped`
     /// says so, and when the time is over.
     pub fn ask(&self, wait: &SpaceWait, stopped: impl Fn() -> bool) -> bool {
         let (number, server) = {
@@ -134,9 +134,9 @@ impl SpaceRequests {
             if left.is_zero() || matches!(state.server, SpaceServer::None) || has_stopped {
                 return false;
             }
-            // WAIT: park - until the owner answers, which notifies, or briefly, to look whether the log has stopped, or to do the
+            // WAIT: park - until the owner answers, which notifies, or briefly, to check whether the log has stopped, or to do the
             // owner's work again, which could give no answer yet.
-            drop(self.answered.wait_timeout(state, left.min(LOOK)));
+            drop(self.answered.wait_timeout(state, left.min(CHECK)));
         }
     }
 
@@ -176,7 +176,7 @@ mod tests {
         let requests = SpaceRequests::default();
         let wait = SpaceWait::default();
         assert!(!requests.ask(&wait, || false));
-        assert!(wait.left() > PATIENCE / 2, "it has not waited");
+        assert!(wait.left() > MAX_WAIT / 2, "it has not waited");
     }
 
     #[test]
@@ -226,15 +226,15 @@ mod tests {
                 NextWake::OnSignal
             }
         }
-        /// Answers every third look.
+        /// Answers every third step.
         struct Hesitant {
             requests: Arc<SpaceRequests>,
-            looks: AtomicU64,
+            steps: AtomicU64,
         }
         impl Step for Hesitant {
             fn step(&self) -> NextWake {
                 // ORDERING: Relaxed, one thread.
-                if (self.looks.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(3) {
+                if (self.steps.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(3) {
                     let request = self.requests.requested().expect("the writer has asked");
                     self.requests.answer(&request, true);
                 }
@@ -245,10 +245,10 @@ mod tests {
         let owner: Arc<dyn Step> = Arc::new(Owner(Arc::clone(&requests)));
         requests.serve(SpaceServer::Inline(Arc::downgrade(&owner)));
         assert!(requests.ask(&SpaceWait::default(), || false));
-        let hesitant = Hesitant { requests: Arc::clone(&requests), looks: AtomicU64::new(0) };
+        let hesitant = Hesitant { requests: Arc::clone(&requests), steps: AtomicU64::new(0) };
         let hesitant: Arc<dyn Step> = Arc::new(hesitant);
         requests.serve(SpaceServer::Inline(Arc::downgrade(&hesitant)));
-        assert!(requests.ask(&SpaceWait::default(), || false), "answered at the third look");
+        assert!(requests.ask(&SpaceWait::default(), || false), "answered at the third step");
         assert!(!requests.ask(&SpaceWait::within(Some(Duration::ZERO)), || false), "no time is left");
         requests.serve(SpaceServer::Inline(Arc::downgrade(&owner)));
         drop(owner);

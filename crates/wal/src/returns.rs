@@ -10,8 +10,8 @@
 //!    Its transaction is then rolled back as a rule, and gives back what it holds.
 //! 4. A session that gives space back, and the preparer that has made some, notify. A session that holds nothing any more says so after
 //!    that, and notifies again.
-//! 5. Without a notification for [`LOOK`] it goes on with step 1 if others have logged anything meanwhile. Otherwise it is refused: a
-//!    transaction whose owner leaves it open gives nothing back.
+//! 5. Without a notification for [`CHECK`] it goes on with step 1 if others have logged anything meanwhile. Otherwise it is refused: a
+//!    transaction whose owner keeps it open returns nothing.
 //!
 //! **Invariant:** not all sessions that hold space are parked here, so of those that wait for each other the last one is
 //! refused at once. A cycle that goes over locks ends with the time that each has for all its waits.
@@ -23,7 +23,7 @@ use foreshore_sync::{EventCount, EventKey, LockRank, Mutex};
 use std::time::Duration;
 
 /// How long a session waits for a notification while no other session logs anything. A holder that reads from a slow disk does not.
-const LOOK: Duration = Duration::from_millis(100);
+const CHECK: Duration = Duration::from_millis(100);
 
 /// The sessions that wait for space to come back.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl Returns {
 
     /// Space has come back. After it has.
     pub fn notify(&self) {
-        if !mutant("returns: space comes back without a word") {
+        if !mutant("returns: space comes back without a notification") {
             self.event.notify_all();
         }
     }
@@ -94,7 +94,7 @@ impl Registered<'_> {
         let (returns, own, before) = (self.returns, usize::from(holds), work());
         let comes = {
             let mut parked = returns.parked.lock();
-            // ORDERING: Relaxed, changed before the lock was taken by all that have parked, and by the others it looks again.
+            // ORDERING: Relaxed, changed before the lock was taken by all that have parked, and by the others it is read again.
             let tries = returns.registered.load(Ordering::Relaxed) > parked.all + 1;
             let comes = tries || holders() > parked.holders + own || mutant("returns: the last one waits, too");
             let comes = comes && !most.is_zero();
@@ -115,19 +115,19 @@ impl Registered<'_> {
             return false;
         }
         // In models notifications alone have to do.
-        let most = (!MODEL).then(|| most.min(LOOK));
+        let most = (!MODEL).then(|| most.min(CHECK));
         // WAIT: park - for a session that gives space back, or briefly: see the head of the file.
         let is_notified = returns.event.wait(key, most);
         let mut parked = returns.parked.lock();
         let Parked { all, holders } = *parked;
-        assert!(all > 0 && holders >= own && all >= holders, "one of {all} waiters leaves, {holders} hold some");
+        assert!(all > 0 && holders >= own && all >= holders, "one of {all} waiters ends, {holders} hold some");
         parked.all -= 1;
         parked.holders -= own;
         drop(parked);
         is_notified || work() > before
     }
 
-    /// The session goes on without the space: those that have parked because it was trying look again.
+    /// Ends the attempt without space: sessions that have parked because of it check again.
     pub fn give_up(self) {
         let returns = self.returns;
         drop(self);

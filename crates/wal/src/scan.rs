@@ -27,20 +27,17 @@ mod rule;
 pub(crate) use link::{Accepted, Link, find, link};
 pub(crate) use rule::Rule;
 
-use crate::format::{Decoded, FIRST_GROUP, GroupHeader, MAX_GROUP};
+use crate::format::{Decoded, FIRST_GROUP, GroupHeader};
 use crate::reader::{Chain, GroupReader, visit};
 use crate::segment::{Control, Home, Live};
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Place, Result};
 use foreshore_io::File;
+use link::LOOK_AHEAD;
 use std::sync::Arc;
 
 /// Number of the first group of a new log.
 pub(crate) const FIRST: GroupNo = GroupNo(1);
-/// How far behind the break the look-ahead and the search for what is behind a hole read every block.
-const LOOK_AHEAD: u64 = 8 << 20;
-
-const _: () = assert!(MAX_GROUP as u64 <= LOOK_AHEAD);
 
 /// The accepted part of the log.
 #[derive(Debug)]

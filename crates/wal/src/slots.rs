@@ -1,11 +1,11 @@
-//! The leased slots of sessions: what one session writes and everybody may read.
+//! The leased slots of sessions: what one session writes and every thread may read.
 
 use foreshore_base::{Error, Lsn, Result};
 use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
 use foreshore_sync::{CachePadded, LockRank, Mutex};
 
-/// One session's line. Only the session that leases the slot stores into it.
-#[derive(Debug)]
+/// The words of one session. Only the session that leases the slot stores into it.
+#[derive(Debug, Default)]
 pub(crate) struct Slot {
     /// Greatest LSN that the session asked the flusher for.
     last_commit: AtomicU64,
@@ -30,15 +30,7 @@ pub struct Slots {
 impl Slots {
     /// `count` free slots.
     pub fn new(count: usize) -> Self {
-        let slot = |_| {
-            CachePadded::new(Slot {
-                last_commit: AtomicU64::new(0),
-                records: AtomicU64::new(0),
-                bytes: AtomicU64::new(0),
-                waited: AtomicU64::new(0),
-                holds: AtomicU64::new(0),
-            })
-        };
+        let slot = |_| CachePadded::new(Slot::default());
         let free = Mutex::new(LockRank::Leaf, (0..count).rev().collect());
         Self { slots: (0..count).map(slot).collect(), used: AtomicUsize::new(0), free }
     }
@@ -50,7 +42,7 @@ impl Slots {
         debug_assert!(!free.contains(&index), "session {index} is leased and free");
         // ORDERING: Relaxed, every store into the slot is published by a later Release operation of its session: the
         // draw of a position, or a store into the slot itself followed by a fence. A cut of `lanes` that does not count this
-        // slot has raised its floor before the session looks at it: the fence of each append lies in between.
+        // slot has raised its floor before the session reads it: the fence of each append lies in between.
         self.used.fetch_max(index + 1, Ordering::Relaxed);
         Ok(index)
     }
@@ -77,7 +69,7 @@ impl Slots {
 
     /// Slots below this index may have been used.
     pub fn used_len(&self) -> usize {
-        // ORDERING: Relaxed, the caller has acquired what it looks for: see `lease`.
+        // ORDERING: Relaxed, the caller has acquired what it searches for: see `lease`.
         self.used.load(Ordering::Relaxed)
     }
 
@@ -125,7 +117,7 @@ impl Slot {
 
     /// Notes whether the transaction holds log space for its rollback.
     pub(crate) fn note_holds(&self, holds: bool) {
-        // ORDERING: Relaxed, a hint: a wait that rests on it looks again.
+        // ORDERING: Relaxed, a hint: a wait that rests on it checks again.
         self.holds.store(u64::from(holds), Ordering::Relaxed);
     }
 
@@ -143,7 +135,7 @@ impl Slot {
         self.bytes.store(self.bytes.load(Ordering::Relaxed) + size as u64, Ordering::Relaxed);
     }
 
-    /// Notes that `lsn` shall be flushed soon. The caller fences and looks at the leader after.
+    /// Notes that `lsn` shall be flushed soon. The caller fences and checks for a leader after.
     pub(crate) fn want(&self, lsn: Lsn) {
         // ORDERING: Relaxed load of the session's own value; Release, the commit record is appended before it is seen.
         if self.last_commit.load(Ordering::Relaxed) < lsn.0 {

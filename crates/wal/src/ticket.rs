@@ -1,10 +1,9 @@
 //! Acknowledgements of commits.
 
-use crate::log::Shared;
+use crate::log_core::Core;
 use crate::pipeline::{Calls, Key};
 use foreshore_base::{Csn, Error, Lsn, Result};
-use foreshore_sync::spent::{self, Spent};
-use foreshore_sync::{Clock, Parker, SystemClock};
+use foreshore_sync::BiasedRef;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -20,7 +19,8 @@ use std::time::Duration;
 /// Dropped at any time, it leaves nothing behind; forgotten, no more than an entry that goes when the commit is durable.
 #[must_use = "a commit is acknowledged only when its ticket says so"]
 pub struct CommitTicket {
-    shared: Arc<Shared>,
+    /// Handed out by the session, so that a commit touches no word that others count in.
+    core: BiasedRef<Arc<Core>>,
     record: Lsn,
     csn: Csn,
     target: Lsn,
@@ -40,10 +40,10 @@ impl fmt::Debug for CommitTicket {
 }
 
 impl CommitTicket {
-    pub(crate) fn new(shared: Arc<Shared>, slot: usize, record: Lsn, csn: Csn, target: Lsn) -> Self {
+    pub(crate) fn new(core: BiasedRef<Arc<Core>>, slot: usize, record: Lsn, csn: Csn, target: Lsn) -> Self {
         assert!(record <= target && csn.lsn() <= target, "a commit is acknowledged only when it is durable itself");
-        shared.check_target(target);
-        Self { shared, record, csn, target, slot, is_relaxed: false, registered: None }
+        core.check_target(target);
+        Self { core, record, csn, target, slot, is_relaxed: false, registered: None }
     }
 
     /// LSN of the commit record.
@@ -58,7 +58,7 @@ impl CommitTicket {
         self.csn
     }
 
-    /// Lets the ticket resolve at once, for who is content with the place in the order of commits. The disk follows when it
+    /// Lets the ticket resolve at once, for a caller that only needs the place in the order of commits. The disk follows when it
     /// does; [`harden`](Self::harden) makes the ticket wait for it again.
     #[must_use = "a commit is acknowledged only when its ticket says so"]
     pub const fn relax(mut self) -> Self {
@@ -71,14 +71,14 @@ impl CommitTicket {
     #[must_use = "a commit is acknowledged only when its ticket says so"]
     pub fn harden(mut self) -> Self {
         self.is_relaxed = false;
-        self.shared.pipeline.ask(self.target);
+        self.core.pipeline.ask(self.target);
         self
     }
 
     /// Whether the commit is durable. Never goes back.
     #[must_use]
     pub fn is_durable(&self) -> bool {
-        self.shared.pipeline.durable() >= self.target
+        self.core.pipeline.progress().durable() >= self.target
     }
 
     /// Waits for the acknowledgement.
@@ -89,10 +89,7 @@ impl CommitTicket {
         if self.is_relaxed {
             return Ok(());
         }
-        let waited = self.shared.force(self.target, Calls::Here);
-        // The caller has left the log, and what it waited for has released its locks.
-        self.shared.pipeline.acknowledge_all();
-        waited
+        self.force(None).map(drop)
     }
 
     /// Waits for at most `timeout` and returns whether the commit is acknowledged. A group that this thread writes itself
@@ -104,26 +101,16 @@ impl CommitTicket {
         if self.is_relaxed {
             return Ok(true);
         }
-        let clock = SystemClock::new();
-        let asked = self.shared.asked(self.target);
-        let park = |parker: &Parker, pause: Option<Duration>| {
-            let left = timeout.saturating_sub(clock.now().into());
-            let left = pause.map_or(left, |pause| left.min(pause));
-            // WAIT: park - the leader's hand-off or the limit ends it.
-            !left.is_zero() && (parker.park_timeout(left) || pause.is_some())
-        };
-        let wait = || self.shared.pipeline.force_while(self.target, Calls::Here, park);
-        let durable = spent::during(Spent::LogWait, wait);
-        self.shared.pipeline.acknowledge_all();
-        let durable = durable?;
-        if durable {
-            self.shared.pipeline.count_wait(self.target, asked, true);
-        }
-        Ok(durable)
+        self.force(Some(timeout))
     }
-}
 
-impl CommitTicket {
+    fn force(&self, timeout: Option<Duration>) -> Result<bool> {
+        let is_durable = self.core.force(self.target, Calls::Here, timeout);
+        // The caller has left the log, and what it waited for has released its locks.
+        self.core.pipeline.acks().acknowledge_all();
+        is_durable
+    }
+
     /// Calls `function` once when the commit is durable, relaxed or not, or with `Poisoned` or `Closed` when it cannot be. Costs no
     /// thread: it is called by the flusher, by a thread that has waited for a ticket or committed, before that returns to its caller, or
     /// by this thread if the answer is known. None of them holds a lock of the engine then. So `function` may take a checkpoint, close or
@@ -134,16 +121,16 @@ impl CommitTicket {
     /// and goes no further. If the log is dropped before, so is `function`; a `Log` inside of it keeps the
     /// log alive until then.
     pub fn on_durable(self, function: impl FnOnce(Result<()>) + Send + 'static) {
-        let weak = Arc::downgrade(&self.shared);
+        let weak = Arc::downgrade(&self.core);
         let target = self.target;
         let function = move |durable| {
             let error = || {
-                let stopped = weak.upgrade().and_then(|shared| shared.pipeline.poison_error());
+                let stopped = weak.upgrade().and_then(|core| core.pipeline.progress().stop_error());
                 stopped.unwrap_or_else(|| Error::poisoned(&Error::Closed))
             };
             function(if durable { Ok(()) } else { Err(error()) });
         };
-        self.shared.pipeline.call_when_durable(self.slot, target, Box::new(function));
+        self.core.pipeline.call_when_durable(self.slot, target, Box::new(function));
     }
 }
 
@@ -155,11 +142,11 @@ impl Future for CommitTicket {
             return Poll::Ready(Ok(()));
         }
         loop {
-            if let Some(answer) = self.shared.pipeline.answer(self.target) {
+            if let Some(answer) = self.core.pipeline.progress().answer(self.target) {
                 return Poll::Ready(answer);
             }
             let old = self.registered.take();
-            self.registered = self.shared.pipeline.register_waker(self.slot, self.target, old, context.waker());
+            self.registered = self.core.pipeline.register_waker(self.slot, self.target, old, context.waker());
             if self.registered.is_some() {
                 return Poll::Pending;
             }
@@ -170,7 +157,7 @@ impl Future for CommitTicket {
 impl Drop for CommitTicket {
     fn drop(&mut self) {
         if let Some(key) = self.registered.take() {
-            self.shared.pipeline.deregister_waker(key);
+            self.core.pipeline.acks().unwatch(key);
         }
     }
 }

@@ -16,18 +16,12 @@
 //!
 //! **Invariant:** what a session has charged is at most what it was granted.
 
-use crate::log::Shared;
-use crate::segment::Segments;
+use crate::segment::{GRANT, Segments};
 use foreshore_base::Result;
 use foreshore_base::limits::BLOCK;
 use foreshore_sync::model::mutant;
-use std::sync::Arc;
 
-/// Bytes that are granted at once, and that an idle session keeps where space is not short. A small transaction with a
-/// change of any size stays within one.
-pub(crate) const GRANT: u64 = 32 << 10;
-
-/// What the groups that carry a compensation add to it: headers and padding. Groups are cut where a lane is full, for
+/// What the groups that carry a compensation add to it: headers and padding. Groups are sealed where a lane is full, for
 /// commits, which have a group of their own reserved, and once for a batch of up to 64 pages that go home. Each page of a
 /// batch has a compensation at least, and pays for its part of the group here.
 const GROUP_SHARE: u64 = BLOCK as u64 / 64;
@@ -43,7 +37,7 @@ pub(crate) struct UndoLog {
 #[must_use]
 pub const fn undo_log_cost(cost: usize) -> u64 {
     let cost = cost as u64;
-    // A lane is cut at half its size at the earliest, and an eighth of that is more than a block and the table of a
+    // A lane is copied at half its size at the earliest, and an eighth of that is more than a block and the table of a
     // group.
     cost + cost / 8 + GROUP_SHARE
 }
@@ -59,72 +53,55 @@ impl UndoLog {
         self.granted
     }
 
-    /// Makes sure that `bytes` can be charged. `frees`: for work that frees space.
+    /// Bytes that have to be granted before `bytes` more can be charged.
     #[inline]
-    pub(crate) fn reserve(&mut self, shared: &Shared, bytes: u64, frees: bool) -> Result<()> {
-        match (self.charged + bytes).checked_sub(self.granted) {
-            None | Some(0) => Ok(()),
-            Some(_) if mutant("sabotage: no log space is kept for a compensation") => Ok(()),
-            Some(missing) => self.take(shared, missing, frees),
-        }
+    pub(crate) fn missing(&self, bytes: u64) -> u64 {
+        let missing = (self.charged + bytes).saturating_sub(self.granted);
+        if missing > 0 && mutant("sabotage: no log space is kept for a compensation") { 0 } else { missing }
     }
 
-    #[cold]
-    fn take(&mut self, shared: &Shared, missing: u64, frees: bool) -> Result<()> {
-        if let Some(error) = shared.pipeline.poison_error() {
-            return Err(error);
-        }
+    /// Has `missing` bytes more granted. `frees`: for work that frees space.
+    pub(crate) fn take(&mut self, segments: &Segments, missing: u64, frees: bool) -> Result<()> {
         let blocks = missing.div_ceil(GRANT);
-        if let Some(segments) = &shared.segments {
-            segments.grant(blocks, frees)?;
-        }
+        segments.grant(blocks, frees)?;
         self.granted += blocks * GRANT;
         Ok(())
     }
 
     /// Charges `bytes`, which were reserved or have been charged in the run before: then the space is there already.
     #[inline]
-    pub(crate) fn charge(&mut self, shared: &Shared, bytes: u64) {
+    pub(crate) fn charge(&mut self, segments: &Segments, bytes: u64) {
         self.charged += bytes;
         if let Some(missing) = self.charged.checked_sub(self.granted).filter(|&missing| missing > 0) {
             let blocks = missing.div_ceil(GRANT);
-            if let Some(segments) = &shared.segments {
-                segments.grant_again(blocks);
-            }
+            segments.grant_again(blocks);
             self.granted += blocks * GRANT;
         }
         debug_assert!(self.is_covered(), "{bytes} bytes were charged: {self:?}");
     }
 
-    /// Lowers the charge by `bytes`, as far as there is one.
-    pub(crate) fn pay(&mut self, shared: &Shared, bytes: u64) {
-        self.lower(shared, self.charged.saturating_sub(bytes));
-    }
-
     /// Lowers the charge to `charged`, and gives back the blocks that it does not need.
     #[inline]
-    pub(crate) fn lower(&mut self, shared: &Shared, charged: u64) {
+    pub(crate) fn lower(&mut self, segments: &Segments, charged: u64) {
         self.charged = self.charged.min(charged);
         // Two more than needed, so that a charge that goes up and down at a border costs nothing.
         if self.granted > self.charged.next_multiple_of(GRANT) + GRANT {
-            self.give_back(shared, GRANT);
+            self.give_back(segments, GRANT);
         }
     }
 
     /// Whether copies of `bytes` can be logged from what was granted.
-    pub(crate) fn admit_copy(&self, shared: &Shared, bytes: u64) -> Result<()> {
-        shared.segments.as_ref().map_or(Ok(()), |segments| segments.admit_copy(self.granted / GRANT, bytes))
+    pub(crate) fn admit_copy(&self, segments: &Segments, bytes: u64) -> Result<()> {
+        segments.admit_copy(self.granted / GRANT, bytes)
     }
 
-    /// The transaction is over.
+    /// The transaction is over. Keeps a block for the next one where space is not wanted.
     #[inline]
-    pub(crate) fn end(&mut self, shared: &Shared) {
+    pub(crate) fn end(&mut self, segments: &Segments) {
         self.charged = 0;
-        let is_wanted = |segments: &Arc<Segments>| segments.is_short() || segments.returns().is_waited_for();
-        let is_wanted = self.granted > 0 && shared.segments.as_ref().is_some_and(is_wanted);
-        let keep = if is_wanted { 0 } else { GRANT };
+        let keep = if self.granted > 0 && segments.is_wanted() { 0 } else { GRANT };
         if self.granted > keep {
-            self.give_back(shared, keep);
+            self.give_back(segments, keep);
         }
     }
 
@@ -143,13 +120,11 @@ impl UndoLog {
 
     /// Gives back what is granted beyond the charge and `keep`.
     #[cold]
-    pub(crate) fn give_back(&mut self, shared: &Shared, keep: u64) {
+    pub(crate) fn give_back(&mut self, segments: &Segments, keep: u64) {
         assert!(self.is_covered(), "undo log is given back: {self:?}");
         let keep = self.charged.next_multiple_of(GRANT) + keep;
         if let Some(more) = self.granted.checked_sub(keep) {
-            if let Some(segments) = &shared.segments {
-                segments.take_back(more / GRANT);
-            }
+            segments.take_back(more / GRANT);
             self.granted -= more;
         }
     }

@@ -1,7 +1,7 @@
-//! The watch over the growth of the log: its owner sleeps until so much has been written.
+//! The growth of the log: what was written, and a mark at which the owner is signalled.
 //!
-//! 1. The owner sets the mark, then looks how much is written. If that is enough, it does not sleep.
-//! 2. The writer of a group adds its bytes, then looks at the mark. If that is reached, it takes the mark away and signals.
+//! 1. The owner sets the mark, then reads how much is written. If that is enough, it does not sleep.
+//! 2. The writer of a group adds its bytes, then reads the mark. If that is reached, it removes the mark and signals.
 //!
 //! **Invariant:** one of the two sees the other, by a fence between the two halves of each step.
 
@@ -12,9 +12,10 @@ use foreshore_sync::primitive::atomic::{AtomicU64, Ordering, fence};
 /// No mark is set.
 const NEVER: u64 = u64::MAX;
 
-/// Bytes written, and where the owner is signalled.
+/// Groups and bytes written, and the mark at which the owner is signalled.
 #[derive(Debug)]
 pub struct GrowthWatch {
+    groups: AtomicU64,
     written: AtomicU64,
     mark: AtomicU64,
     signal: Signal,
@@ -22,19 +23,26 @@ pub struct GrowthWatch {
 
 impl Default for GrowthWatch {
     fn default() -> Self {
-        Self { written: AtomicU64::new(0), mark: AtomicU64::new(NEVER), signal: Signal::new() }
+        Self {
+            groups: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            mark: AtomicU64::new(NEVER),
+            signal: Signal::new(),
+        }
     }
 }
 
 impl GrowthWatch {
-    /// The signal that is given at the mark.
+    /// The signal given at the mark.
     pub fn signal(&self) -> Signal {
         self.signal.clone()
     }
 
-    /// Notes that `bytes` more are written.
+    /// Notes that one more group of `bytes` is written.
     pub fn add(&self, bytes: u64) {
-        // ORDERING: Relaxed, the fence orders it before the look at the mark; pairs with the one in `set_mark`.
+        // ORDERING: Relaxed, a counter.
+        self.groups.fetch_add(1, Ordering::Relaxed);
+        // ORDERING: Relaxed, the fence orders it before the load of the mark; pairs with the one in `set_mark`.
         let written = self.written.fetch_add(bytes, Ordering::Relaxed) + bytes;
         fence(Ordering::SeqCst);
         // ORDERING: Relaxed, as above.
@@ -46,17 +54,23 @@ impl GrowthWatch {
         }
     }
 
+    /// Groups written.
+    pub fn groups(&self) -> u64 {
+        // ORDERING: Relaxed, a counter.
+        self.groups.load(Ordering::Relaxed)
+    }
+
     /// Bytes written.
     pub fn written(&self) -> u64 {
         // ORDERING: Relaxed, a measure.
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Has the signal given once `mark` bytes are written. False if they are already. By the owner.
+    /// Has the signal given once `mark` bytes are written. Returns false if they are already. Called by the owner.
     pub fn set_mark(&self, mark: u64) -> bool {
-        // ORDERING: Relaxed, the fence orders it before the look at the bytes; pairs with the one in `add`.
+        // ORDERING: Relaxed, the fence orders it before the load of the bytes; pairs with the one in `add`.
         self.mark.store(mark, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        mutant("watch: the mark is set without a look") || self.written() < mark
+        mutant("watch: the mark is set without a check") || self.written() < mark
     }
 }

@@ -28,7 +28,7 @@ use foreshore_sync::CachePadded;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use foreshore_sync::rmw;
-use foreshore_wal::log_buffer::Sealed;
+use foreshore_wal::log_buffer::Checksummed;
 
 // The state of a slot: Figure 10 of the paper.
 //
@@ -78,7 +78,7 @@ impl<B: Consolidated> RingBuffer for B {
         &self.shared().ring
     }
 
-    fn insert(&self, session: usize, record: &Sealed<'_>) -> Lsn {
+    fn insert(&self, session: usize, record: &Checksummed<'_>) -> Lsn {
         insert(self, session, record)
     }
 
@@ -117,7 +117,7 @@ impl Shared {
 }
 
 /// Algorithm 2.
-fn insert<B: Consolidated>(buffer: &B, session: usize, record: &Sealed<'_>) -> Lsn {
+fn insert<B: Consolidated>(buffer: &B, session: usize, record: &Checksummed<'_>) -> Lsn {
     let Shared { ring, front, array, own } = buffer.shared();
     let own: &Own = &own[session];
     let size = record.size() as u64;

@@ -4,7 +4,7 @@ use super::super::{Ring, RingBuffer};
 use super::ordered::Ordered;
 use super::{Front, Holder, Shape};
 use foreshore_base::Lsn;
-use foreshore_wal::log_buffer::Sealed;
+use foreshore_wal::log_buffer::Checksummed;
 
 /// The lock is held for the draw alone. A record that is copied waits for all before it, so one that is stopped in its copy
 /// holds up everybody.
@@ -28,7 +28,7 @@ impl RingBuffer for Decoupled {
         &self.ring
     }
 
-    fn insert(&self, session: usize, record: &Sealed<'_>) -> Lsn {
+    fn insert(&self, session: usize, record: &Checksummed<'_>) -> Lsn {
         let holder = Holder::Session(session);
         // WAIT: park - a draw.
         self.front.lock(holder);

@@ -3,7 +3,7 @@
 use super::super::{Ring, RingBuffer};
 use super::{Front, Holder, Released, Shape};
 use foreshore_base::Lsn;
-use foreshore_wal::log_buffer::Sealed;
+use foreshore_wal::log_buffer::Checksummed;
 
 /// One lock. A record is released before the lock is, so released and drawn are the same to everybody but its holder.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl RingBuffer for Locked {
         &self.ring
     }
 
-    fn insert(&self, session: usize, record: &Sealed<'_>) -> Lsn {
+    fn insert(&self, session: usize, record: &Checksummed<'_>) -> Lsn {
         let holder = Holder::Session(session);
         // WAIT: park - the copies of those ahead.
         self.front.lock(holder);

@@ -64,7 +64,7 @@ use foreshore_base::Lsn;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::{CachePadded, rmw};
-use foreshore_wal::log_buffer::{MAX_GROUP, Sealed};
+use foreshore_wal::log_buffer::{Checksummed, MAX_GROUP};
 
 /// The first group's number: they come around within the first few groups of every log, or it would be seen in no test.
 const FIRST: u64 = u64::MAX - 2;
@@ -263,7 +263,7 @@ impl RingBuffer for Laser {
         &self.ring
     }
 
-    fn insert(&self, _slot: usize, record: &Sealed<'_>) -> Lsn {
+    fn insert(&self, _slot: usize, record: &Checksummed<'_>) -> Lsn {
         let bytes = record.size() as u64;
         let (group, start) = self.join(bytes);
         // SAFETY: the draw is exclusive.

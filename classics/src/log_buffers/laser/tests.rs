@@ -81,7 +81,7 @@ fn a_member_stopped_in_its_copy_holds_back_the_cut_and_nothing_else() {
     assert!(groups_passed(&laser) < 256);
     let parts = [&[2; 8][..]];
     // SAFETY: the draw above is exclusive.
-    unsafe { laser.ring.fill(start, &Sealed::new(&Record { tag: 2, flags: 0, parts: &parts })) };
+    unsafe { laser.ring.fill(start, &Checksummed::new(&Record { tag: 2, flags: 0, parts: &parts })) };
     group.copied.fetch_add(SIZE, Ordering::Release);
     assert_eq!(drain(&laser, cut), ((1..500).collect(), Lsn(499 * SIZE)));
 }

@@ -1,7 +1,7 @@
 //! Records in circular memory.
 
-use super::Staging;
 use super::memory::{GRAIN, Memory};
+use super::staging::Staging;
 use crate::checksum::Crc;
 use crate::format::{ENVELOPE, record_size};
 use foreshore_sync::pause;
@@ -86,7 +86,7 @@ impl<'a> Circle<'a> {
     pub(super) unsafe fn drain(self, lane: u16, from: u64, upto: u64, staging: &mut Staging) -> u64 {
         assert!(from <= upto && upto - from <= self.bytes, "cut {upto} outside of the ring at {from}");
         // SAFETY: as for this function.
-        let to = unsafe { self.boundary(from, upto, staging.room() as u64) };
+        let to = unsafe { self.boundary(from, upto, staging.free() as u64) };
         assert!(from <= to && to <= upto, "the ring is copied from {from} to {to}, the cut is at {upto}");
         if to > from {
             let out = staging.extent(lane, from, (to - from) as usize);
@@ -100,12 +100,12 @@ impl<'a> Circle<'a> {
         to
     }
 
-    /// The end of the last whole record that ends at or before both `upto` and `from + room`.
+    /// The end of the last whole record that ends at or before both `upto` and `from + free`.
     ///
     /// # Safety
     /// As for `drain`.
-    unsafe fn boundary(self, from: u64, upto: u64, room: u64) -> u64 {
-        if upto - from <= room {
+    unsafe fn boundary(self, from: u64, upto: u64, free: u64) -> u64 {
+        if upto - from <= free {
             return upto;
         }
         let mut at = from;
@@ -115,7 +115,7 @@ impl<'a> Circle<'a> {
             unsafe { self.memory.read(self.place(at), &mut len) };
             let next = at + record_size(u32::from_le_bytes(len) as usize) as u64;
             assert!(next <= upto, "record at {at} crosses the cut {upto}");
-            if next - from > room {
+            if next - from > free {
                 return at;
             }
             at = next;
@@ -152,16 +152,16 @@ impl<'a> Circle<'a> {
 
 #[cfg(all(test, not(foreshore_loom)))]
 mod tests {
-    use super::super::Sealed;
+    use super::super::Checksummed;
     use super::*;
     use crate::checksum::Detected;
     use crate::format::{EXTENT, GROUP_HEADER};
     use crate::record::Record;
     use foreshore_base::{Lsn, crc32c};
 
-    /// Puts a record at `start`, and looks at it, its checksum, and the grains around it.
+    /// Puts a record at `start`, and checks it, its checksum, and the grains around it.
     fn is_whole<C: Crc>(how: C, circle: Circle<'_>, start: u64, parts: &[&[u8]]) {
-        let record = Sealed::new(&Record { tag: 7, flags: 1, parts });
+        let record = Checksummed::new(&Record { tag: 7, flags: 1, parts });
         let words = record.envelope(Detected, Lsn(9));
         let mut expected: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         expected.extend(parts.concat());
@@ -171,7 +171,7 @@ mod tests {
         let mut staging = Staging::new(8192);
         staging.expect_extents(1);
         let mut around = [[0; GRAIN]; 2];
-        // SAFETY: nobody else knows the memory.
+        // SAFETY: no other thread knows the memory.
         unsafe {
             // What stood there before must not shine through, and what stands around stays.
             (start - grain..end + grain).step_by(GRAIN).for_each(|at| circle.memory.put(circle.place(at), u64::MAX));
@@ -206,7 +206,7 @@ mod tests {
             }
         }
         let mut outside = [[0; GRAIN]; 2];
-        // SAFETY: nobody else knows the memory.
+        // SAFETY: no other thread knows the memory.
         unsafe {
             memory.read(base - GRAIN, &mut outside[0]);
             memory.read(base + bytes as usize, &mut outside[1]);

@@ -3,8 +3,8 @@
 //!
 //! An LSN is a Lamport stamp: greater than the stamps of everything the record rests on (its *dependency*: page LSNs, the
 //! transaction's last record, observed commits), and greater than the *floor*, which the leader raises with each cut. So
-//! records of different lanes that know nothing of each other need no common counter. A leader finds, without stopping
-//! anybody, a stamp `S` such that all records with LSNs up to `S` have been copied out of the lanes.
+//! records of different lanes that know nothing of each other need no common counter. A leader finds, without stopping a
+//! session, a stamp `S` such that all records with LSNs up to `S` have been copied out of the lanes.
 //!
 //! ```text
 //! append (the session that leases the lane)         cut (the leader)
@@ -17,14 +17,14 @@
 //! ```
 //!
 //! Between 2 and 6 lie about a dozen instructions, the *window*. A session that is stopped outside of it, in the copy for
-//! example, delays nobody; stopped inside, it holds `S` at its previous stamp until it goes on, and a leader that wants
+//! example, delays no thread; stopped inside, it holds `S` at its previous stamp until it goes on, and a leader that wants
 //! more cuts again a little later.
 //!
 //! **Theorem.** When a cut ends, every record with an LSN up to `S` has been copied by it or an earlier one.
 //!
 //! *Proof.* Let record `r` of a lane have the LSN `n <= S`, where `S` is that of step c (that of step d is either this or
 //! an earlier one, already proved). The leader's load of the lane's `seq` in c reads one of three things.
-//! - *A value older than r's step 2.* The fences say that not both look in vain: if c does not see what 2 stored, 3 sees what
+//! - *A value older than r's step 2.* The fences say that one sees the other: if c does not see what 2 stored, 3 sees what
 //!   b stored and reads at least `G`: `n > G >= S`, a contradiction.
 //! - *r's step 2*, with the stamp before `r`, less than `n`. Then `S < n`, a contradiction.
 //! - *r's step 6 or something later.* It was stored with Release behind r's tail (and so are later steps 2), so the
@@ -33,8 +33,8 @@
 //! A lane that c does not count is the first case too: its lease comes before step 2 in the program of its session, so the
 //! fences say of the lease what they say of step 2.
 //!
-//! Where memory is short the last lanes are shared: sessions take turns in them, handed over through a lock ([`crate::lanes`]).
-//! All of them count once a slot is leased that has no lane of its own.
+//! Where memory is short the last lanes are shared by sessions, one at a time ([`crate::session_lanes`]). All of them count
+//! once a slot is leased that has no lane of its own.
 //!
 //! **The fences** are an [`AsymmetricFence`]. With two equal ones, each append waits until its copy has left the processor. So
 //! while cuts are large an append makes none, and the leader has the system make one in every thread.
@@ -47,22 +47,23 @@
 //! **A cut larger than a group** is resumed: targets and `S` are kept, each call fills one group, and only the group that
 //! reaches all targets carries `S`. Until then the groups carry the last one.
 //!
-//! **Room.** A session whose lane is full needs no cut. It copies its own lane into a group that carries the last `S`, and
-//! touches no other lane: its records are provisional until the next cut covers them. So sessions that only append share
-//! nothing but the lead, and their bytes stay in one core's cache. Readers hold provisional records back, so after
-//! [`PROVISIONAL`] bytes the next group begins a cut.
+//! **Free space.** A session whose lane is full needs no cut. It copies its own lane into a group that carries the last `S`, and
+//! touches no other lane. So sessions that only append share nothing but the lead, and their bytes stay in the cache of one
+//! core. Readers hold provisional records back, so after [`PROVISIONAL`] bytes the next group begins a cut.
 //!
 //! **Commits** draw from the clock: one fetch-and-add per transaction that writes. Its stamps are unique among commits, and
-//! the clock is changed by read-modify-writes alone, so who reads a stamp from it sees what led to it.
+//! the clock is changed by read-modify-writes alone, so a reader of a stamp sees what led to it.
 //!
 //! Related: the GSN of LeanStore's logging, the idle flags of Border-Collie. Unlike those, one log is written, and one number
 //! says what is durable.
 
 mod state;
 
+use super::checksummed::{Checksummed, payload_len};
 use super::circle::Circle;
+use super::contract::{Drained, LogBuffer};
 use super::memory::Memory;
-use super::{Drained, LogBuffer, Sealed, Staging, payload_len};
+use super::staging::Staging;
 #[cfg(target_arch = "x86_64")]
 use crate::checksum::Instructions;
 use crate::checksum::{Crc, Detected};
@@ -99,7 +100,7 @@ pub struct Lanes {
     /// Bytes of a lane, a power of two.
     bytes: u64,
     lanes: Box<[CachePadded<Lane>]>,
-    /// Lanes that belong to the slots of their numbers. Sessions with higher slots take turns in the others.
+    /// Lanes that belong to the slots of their numbers. Sessions with higher slots share the others.
     own: usize,
     /// By lane: everything below has been copied out. Written by the leader.
     drained: Box<[CachePadded<AtomicU64>]>,
@@ -111,10 +112,10 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// `count` empty lanes of `bytes` each, a power of two; the last `shared` belong to no slot. The first LSN is greater than
-    /// `floor`.
-    pub fn with_shared(bytes: usize, count: usize, shared: usize, slots: Arc<Slots>, floor: Lsn) -> io::Result<Self> {
-        Self::with_fence(bytes, count - shared..count, slots, floor, AsymmetricFence::new())
+    /// Empty lanes of `bytes` each, a power of two, as many as `shared` ends at. Those before `shared` belong to slots. The first
+    /// LSN is greater than `floor`.
+    pub fn new(bytes: usize, shared: Range<usize>, slots: Arc<Slots>, floor: Lsn) -> io::Result<Self> {
+        Self::with_fence(bytes, shared, slots, floor, AsymmetricFence::new())
     }
 
     fn with_fence(
@@ -146,11 +147,8 @@ impl Lanes {
     /// Lanes that a session may have used.
     fn used_len(&self) -> usize {
         let used = self.slots.used_len();
-        if used > self.own && !mutant("lanes: shared lanes are passed over") {
-            self.lanes.len()
-        } else {
-            used.min(self.own)
-        }
+        let counts_shared = used > self.own && !mutant("lanes: shared lanes are passed over");
+        if counts_shared { self.lanes.len() } else { used.min(self.own) }
     }
 
     #[inline]
@@ -164,7 +162,7 @@ impl Lanes {
         let seen = self.clock.load(Ordering::Relaxed);
         let step = (m + 1).saturating_sub(seen).max(1);
         rmw::contended(1);
-        // ORDERING: AcqRel, who draws later, or reads the clock, sees what led to this commit.
+        // ORDERING: AcqRel, a thread that draws later, or reads the clock, sees what led to this commit.
         self.clock.fetch_add(step, Ordering::AcqRel) + step
     }
 
@@ -196,9 +194,9 @@ impl Lanes {
         let lsn = Lsn(if commit { self.draw_commit(m) } else { m + 1 });
         assert!(lsn.0 > m, "a record draws the stamp {lsn}, and depends on {m}");
         pause::point("wal: draw");
-        let sealed = Sealed { record: *record, payload, payload_crc };
+        let record = Checksummed { record: *record, payload, payload_crc };
         // SAFETY: as above.
-        unsafe { circle.put_envelope(start, sealed.envelope(how, lsn)) };
+        unsafe { circle.put_envelope(start, record.envelope(how, lsn)) };
         // ORDERING: Release, 5 of the proof; pairs with the leader's load.
         lane.tail.store(start + size as u64, Ordering::Release);
         // ORDERING: Release, 6 of the proof.
@@ -346,7 +344,7 @@ impl LogBuffer for Lanes {
     }
 
     fn reaches(&self, lsn: Lsn) -> bool {
-        // ORDERING: Relaxed, a check: who asks for a commit has drawn it from the clock or learned of it since.
+        // ORDERING: Relaxed, a check: the caller has drawn the commit from the clock or learned of it since.
         lsn.0 <= self.clock.load(Ordering::Relaxed) || lsn <= self.current()
     }
 

@@ -27,7 +27,7 @@ impl Memory {
     #[inline]
     pub(super) unsafe fn write(&self, at: usize, bytes: &[u8]) {
         let target = self.0.as_ptr(at..at + bytes.len());
-        // SAFETY: the arena bounds the range, `bytes` cannot overlap it because nobody holds a reference into the
+        // SAFETY: the arena bounds the range, `bytes` cannot overlap it because no thread holds a reference into the
         // arena, and the caller excludes other accesses.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) }
     }
@@ -67,7 +67,7 @@ impl Memory {
         debug_assert!(ENVELOPE + parts.iter().map(|part| part.len()).sum::<usize>() <= len, "the parts fit");
         let start = self.0.as_ptr(at..at + len);
         // SAFETY: the arena bounds the record and begins at a page, so grains are aligned; the caller excludes others and has
-        // the parts fit; they cannot overlap the record because nobody holds a reference into the arena.
+        // the parts fit; they cannot overlap the record because no thread holds a reference into the arena.
         unsafe {
             start.cast::<u64>().write(0);
             start.add(len - GRAIN).cast::<u64>().write(0);

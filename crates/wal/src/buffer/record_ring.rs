@@ -1,8 +1,9 @@
 //! Circular memory for log buffers that draw a position before they copy.
 
+use super::checksummed::Checksummed;
 use super::circle::Circle;
 use super::memory::{GRAIN, Memory};
-use super::{Sealed, Staging};
+use super::staging::Staging;
 use crate::checksum::{Detected, Unsummed};
 use foreshore_base::Lsn;
 use std::io;
@@ -33,7 +34,7 @@ impl RecordRing {
     /// # Safety
     /// The caller alone accesses `[start, start + record.size())`, and what the ring held there has been drained.
     #[inline]
-    pub unsafe fn put(&self, start: u64, record: &Sealed<'_>, lsn: Lsn) {
+    pub unsafe fn put(&self, start: u64, record: &Checksummed<'_>, lsn: Lsn) {
         debug_assert!(start.is_multiple_of(GRAIN as u64), "a record begins at {start}, inside of a grain");
         let circle = self.circle();
         // SAFETY: as for this function.

@@ -1,6 +1,7 @@
 //! Waiting for a log of this process to become durable further, without asking it to.
 
-use crate::log::Shared;
+use crate::group::Sealer;
+use crate::pipeline::Pipeline;
 use foreshore_base::{Lsn, Result};
 use foreshore_sync::{Parker, Unparker};
 use std::sync::Arc;
@@ -8,26 +9,26 @@ use std::task::{Wake, Waker};
 use std::time::Duration;
 
 /// Parks until more than `seen` is durable.
-pub(super) fn watch(shared: &Shared, seen: Lsn, left: impl Fn() -> Duration) -> Result<bool> {
+pub(super) fn watch(pipeline: &Pipeline<Sealer>, seen: Lsn, left: impl Fn() -> Duration) -> Result<bool> {
     let parker = Parker::current();
     let waker = Waker::from(Arc::new(Unpark(parker.unparker())));
     let mut registered = None;
     let answer = loop {
-        if let Some(answer) = shared.pipeline.answer(Lsn(seen.0 + 1)) {
+        if let Some(answer) = pipeline.progress().answer(Lsn(seen.0 + 1)) {
             break answer.map(|()| true);
         }
         let left = left();
         if left.is_zero() {
             break Ok(false);
         }
-        registered = shared.pipeline.watch(0, Lsn(seen.0 + 1), registered, &waker);
+        registered = pipeline.acks().watch(0, Lsn(seen.0 + 1), registered, &waker);
         if registered.is_some() {
-            // WAIT: park - whoever raises what is durable, or stops the log, ends it, or the limit does.
+            // WAIT: park - the thread that raises what is durable, or stops the log, ends it, or the limit does.
             parker.park_timeout(left);
         }
     };
     if let Some(key) = registered {
-        shared.pipeline.deregister_waker(key);
+        pipeline.acks().unwatch(key);
     }
     answer
 }

@@ -20,20 +20,22 @@ fn seen() -> Observation {
         left_behind: false,
         beside_from: at(1050),
         sealed_at: at(1000),
-        completed_at: at(1100),
         opened_at: at(1110),
-        has_stopped: false,
+        is_awaited: false,
         pending_bytes: 8 << 10,
         returning: 4 << 10,
-        flush_latency: us(100),
-        last_flush: us(100),
-        flushes: 70,
+        flushes: flushes(100, 1100),
         may_yield: true,
     }
 }
 
+/// The last flush completed at a time and took as long as the others.
+fn flushes(latency: u64, completed_at: u64) -> Flushes {
+    Flushes { count: 70, mean: us(latency), last: us(latency), completed_at: at(completed_at) }
+}
+
 fn stopped() -> Observation {
-    Observation { has_stopped: true, ..seen() }
+    Observation { is_awaited: true, ..seen() }
 }
 
 /// Checks what a window of `max` decides in each case.
@@ -72,11 +74,11 @@ fn a_leader_yields_to_returning_commits() {
             ("half a flush is over", Observation { now: at(1150), ..stopped() }, Seal),
             ("the last yield came back late", Observation { may_yield: false, ..stopped() }, Seal),
             ("records were left behind", Observation { left_behind: true, ..stopped() }, Seal),
-            ("a flush is shorter than a wake-up", Observation { flush_latency: us(15), ..stopped() }, Seal),
-            ("a slow device", Observation { now: at(1149), flush_latency: us(5000), ..stopped() }, Yield),
+            ("a flush is shorter than a wake-up", Observation { flushes: flushes(15, 1100), ..stopped() }, Seal),
+            ("a slow device", Observation { now: at(1149), flushes: flushes(5000, 1100), ..stopped() }, Yield),
             (
                 "a slow device makes no slow threads",
-                Observation { flush_latency: us(5000), now: at(1150), ..stopped() },
+                Observation { flushes: flushes(5000, 1100), now: at(1150), ..stopped() },
                 Seal,
             ),
         ],
@@ -92,13 +94,7 @@ fn a_leader_yields_to_returning_commits() {
 
 #[test]
 fn a_flusher_sleeps_while_pipelined_commits_come() {
-    let slow = Observation {
-        flush_latency: us(1000),
-        completed_at: at(2000),
-        now: at(2000),
-        pending_bytes: 20 << 10,
-        ..seen()
-    };
+    let slow = Observation { flushes: flushes(1000, 2000), now: at(2000), pending_bytes: 20 << 10, ..seen() };
     decides(
         250,
         &[
@@ -110,9 +106,9 @@ fn a_flusher_sleeps_while_pipelined_commits_come() {
             ("there is enough", Observation { pending_bytes: 32 << 10, ..seen() }, Seal),
             ("less than a block would come", Observation { pending_bytes: 1 << 10, ..seen() }, Seal),
             ("no commit came", Observation { pending_bytes: 0, ..seen() }, Seal),
-            ("commits that come after a rest", Observation { now: at(9000), completed_at: at(1100), ..seen() }, Seal),
+            ("commits that come after a rest", Observation { now: at(9000), ..seen() }, Seal),
             ("records were left behind", Observation { left_behind: true, ..seen() }, Seal),
-            ("a flush is shorter than a wake-up", Observation { flush_latency: us(15), ..seen() }, Seal),
+            ("a flush is shorter than a wake-up", Observation { flushes: flushes(15, 1100), ..seen() }, Seal),
             ("a slow device", slow, Wait(us(250))),
         ],
     );
@@ -126,12 +122,12 @@ fn no_window_is_longer_than_its_bound() {
     for max in [1, 40, 100, 250, 1000] {
         for latency in [0, 10, 16, 100, 900, 20_000] {
             for (now, pending) in [(1100, 1), (1100, 1 << 14), (1130, 9000), (1400, 1 << 14), (3000, 1 << 14)] {
-                for has_stopped in [false, true] {
+                for is_awaited in [false, true] {
                     let seen = Observation {
                         now: at(now),
-                        flush_latency: us(latency),
+                        flushes: flushes(latency, 1100),
                         pending_bytes: pending,
-                        has_stopped,
+                        is_awaited,
                         ..seen()
                     };
                     let bound = at(1100) + us(max);
@@ -172,4 +168,16 @@ fn late_yields_take_a_small_part_of_the_time() {
     assert_eq!(pauses(LateYields::LEADER, [99, 100, 101]), [us(0), us(0), us(808)]);
     assert_eq!(pauses(LateYields::of_waiter(us(10)), [999, 1000, 2000]), [us(0), us(0), us(4000)]);
     assert_eq!(pauses(LateYields::of_waiter(us(100)), [1600, 1601, 3000]), [us(0), us(3202), us(6000)]);
+}
+
+#[test]
+fn the_mean_latency_follows_the_device() {
+    let mut flushes = Flushes::default();
+    let flush = |flushes: &mut Flushes, micros: u64| flushes.note(Nanos(500), Nanos(500 + micros * 1000));
+    (0..40).for_each(|_| flush(&mut flushes, 100));
+    assert!((99..=100).contains(&flushes.mean.as_micros()), "{flushes:?}");
+    flush(&mut flushes, 900);
+    assert_eq!((flushes.mean.as_micros(), flushes.last.as_micros(), flushes.count), (199, 900, 41));
+    (0..20).for_each(|_| flush(&mut flushes, 900));
+    assert!(flushes.mean.as_micros() > 800, "{flushes:?}");
 }

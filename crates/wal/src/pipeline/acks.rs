@@ -1,259 +1,127 @@
-//! Acknowledgements that no thread waits for: the wakers of futures and callbacks, by the LSN they wait for.
+//! Acknowledgements that no thread waits for.
 //!
-//! Any number may be outstanding. They lie in shards, by session slot, each ordered by LSN: a completed group costs one load,
-//! and then work for those alone that it acknowledges. They are called by threads that hold nothing, whichever comes first:
-//!
-//! - a flusher, after its group, or signalled by a thread that completes a group elsewhere in the engine;
-//! - a thread that has waited for a ticket, before it returns to its caller;
-//! - the session whose shard it is after its next commit, when that has released its locks.
-//!
-//! There are three such collections: what only gives back, and never waits, is called at once by the thread that completes the
-//! group; and what is called when the log stops.
-//!
-//! A shard has a *consumer token*: one thread at a time takes entries out and calls them, so a session's callbacks come in
-//! order, a callback that waits again does not recurse, and nobody waits for a token. Two store-buffering pairs with `SeqCst`
-//! fences see to it that nobody is forgotten:
-//!
-//! | writes, fences, then reads | writes, fences, then reads |
+//! | kind | called by |
 //! |---|---|
-//! | who registers: the entry; reads durable | who completes: durable; reads the entries |
-//! | who holds the token: gives it back; reads durable and the entries | who completes or registers: durable or an entry; tries the token |
+//! | callbacks and wakers of tickets | a thread that holds nothing, see below |
+//! | releases, which only give back and never wait | the thread that completes the group, at once |
+//! | callbacks for the end of the log | a thread that holds nothing |
+//!
+//! A thread that holds nothing is whichever comes first of these:
+//!
+//! - a flusher, after its group, or signalled by a thread that completes a group inside the engine;
+//! - a thread that has waited for a ticket, before it returns to its caller;
+//! - the session whose shard it is, after its next commit, when that has released its locks.
 
+use super::progress::Progress;
+use super::shards::{Call, Key, Shards};
 use foreshore_base::Lsn;
 use foreshore_sync::model::mutant;
-use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use foreshore_sync::{CachePadded, LockRank, Mutex};
-use std::collections::BTreeMap;
-use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use foreshore_sync::primitive::atomic::{Ordering, fence};
+use std::sync::Arc;
 use std::task::Waker;
 
-/// The place of one waiter: what it waits for, and a number that no other waiter has.
-pub type Key = (Lsn, u64);
+/// A callback. The flag says whether the LSN that it waits for is durable; if not, the log has stopped.
+pub type Callback = Box<dyn FnOnce(bool) + Send>;
 
-/// In place of the least LSN that is waited for where nobody waits.
-const NONE: u64 = u64::MAX;
-
-/// Most shards: one for each bit of the word that says which are in use.
-pub(crate) const SHARDS: usize = 64;
-
-/// What is called. The flag says whether the LSN waited for is durable; if not, the log has stopped.
-pub(super) enum Call {
-    Waker(Waker),
-    Function(Box<dyn FnOnce(bool) + Send>),
-}
-
-impl fmt::Debug for Call {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Waker(_) => "Waker",
-            Self::Function(_) => "Function",
-        })
-    }
-}
-
+/// The calls that wait, by kind.
 #[derive(Debug)]
-struct Shard {
-    /// The least LSN that is waited for, or [`NONE`]. Written under the lock.
-    first: AtomicU64,
-    /// The consumer token: somebody calls entries of this shard and will look again.
-    taken: AtomicBool,
-    list: Mutex<List>,
-}
-
-#[derive(Debug, Default)]
-struct List {
-    next_id: u64,
-    calls: BTreeMap<Key, Call>,
-}
-
-/// The outstanding acknowledgements.
-#[derive(Debug)]
-pub(super) struct Acks {
-    shards: Box<[CachePadded<Shard>]>,
-    /// Bit `i`: shard `i` is not empty. Written under its lock.
-    used: CachePadded<AtomicU64>,
-    /// Calls that panicked.
-    panics: AtomicU64,
+pub struct Acks {
+    progress: Arc<Progress>,
+    tickets: Shards,
+    /// They come before those of tickets, whose callbacks may wait for what these give back.
+    releases: Shards,
+    /// They wait for the end of the log.
+    stops: Shards,
 }
 
 impl Acks {
     /// Shards for `slots` sessions.
-    pub(super) fn new(slots: usize) -> Self {
-        let shard = |_| {
-            let list = Mutex::new(LockRank::LogWaiters, List::default());
-            CachePadded::new(Shard { first: AtomicU64::new(NONE), taken: AtomicBool::new(false), list })
-        };
-        let shards = (0..slots.clamp(1, SHARDS)).map(shard).collect();
-        Self { shards, used: CachePadded::new(AtomicU64::new(0)), panics: AtomicU64::new(0) }
+    pub(super) fn new(slots: usize, progress: Arc<Progress>) -> Self {
+        Self { progress, tickets: Shards::new(slots), releases: Shards::new(slots), stops: Shards::new(1) }
     }
 
-    fn edit<R>(&self, shard: usize, edit: impl FnOnce(&mut List) -> R) -> R {
-        let place = &self.shards[shard];
-        let mut list = place.list.lock();
-        let result = edit(&mut list);
-        let first = list.calls.first_key_value().map_or(NONE, |(key, _)| key.0.0);
-        // ORDERING: Relaxed, written under the lock alone.
-        let before = place.first.load(Ordering::Relaxed);
-        if first != before {
-            // ORDERING: Relaxed on all of these: the fences of the tables above order them for those who look without the lock.
-            place.first.store(first, Ordering::Relaxed);
-            if before == NONE {
-                self.used.fetch_or(1 << shard, Ordering::Relaxed);
-            } else if first == NONE {
-                self.used.fetch_and(!(1 << shard), Ordering::Relaxed);
-            }
+    /// Registers the waker of a future in place of the one under `old`, and asks for no group. Returns `None` if there is nothing
+    /// to wait for.
+    pub fn watch(&self, slot: usize, lsn: Lsn, old: Option<Key>, waker: &Waker) -> Option<Key> {
+        old.into_iter().for_each(|old| self.unwatch(old));
+        let key = self.tickets.add(slot, lsn, Call::Waker(waker.clone()));
+        // ORDERING: first row of the table of `shards`.
+        fence(Ordering::SeqCst);
+        if self.progress.answered().0 >= lsn && !mutant("acks: no check after the registration") {
+            self.unwatch(key);
+            return None;
         }
-        result
+        Some(key)
     }
 
-    /// Registers a call in the shard of `slot`. A fence and a look at the state follow.
-    pub(super) fn add(&self, slot: usize, lsn: Lsn, call: Call) -> Key {
-        let (shard, count) = (slot % self.shards.len(), self.shards.len() as u64);
-        self.edit(shard, |list| {
-            list.next_id += 1;
-            let key = (lsn, list.next_id * count + shard as u64);
-            let before = list.calls.insert(key, call);
-            assert!(before.is_none(), "two calls wait as {key:?}");
-            key
-        })
+    /// Takes the waker of a future out, if it is still there.
+    pub fn unwatch(&self, key: Key) {
+        self.tickets.remove(key);
     }
 
-    /// Takes a call out, if it is still there.
-    pub(super) fn remove(&self, key: Key) {
-        let shard = (key.1 % self.shards.len() as u64) as usize;
-        // Dropping a waker runs code of its executor, so it happens after the lock.
-        drop(self.edit(shard, |list| list.calls.remove(&key)));
+    /// Registers a callback of a ticket. The caller asks for its group, then [`acknowledges`](Self::acknowledge).
+    pub(super) fn add_callback(&self, slot: usize, lsn: Lsn, function: Callback) {
+        self.tickets.add(slot, lsn, Call::Function(function));
     }
 
-    /// Whether a call is due that no thread is about to make. Behind a `SeqCst` fence.
-    pub(super) fn is_due(&self, durable: impl Fn() -> (Lsn, Lsn)) -> bool {
-        // ORDERING: Relaxed on all three, as in `call_all`.
-        let mut used = self.used.load(Ordering::Relaxed);
-        let upto = durable().0;
-        while used != 0 {
-            let shard = &self.shards[used.trailing_zeros() as usize];
-            // ORDERING: Relaxed, ordered by the caller's fence.
-            let first = shard.first.load(Ordering::Relaxed);
-            // ORDERING: as above. The holder of the token looks again: second row of the table above.
-            if first != NONE && first <= upto.0 && !shard.taken.load(Ordering::Relaxed) {
-                return true;
-            }
-            used &= used - 1;
-        }
-        false
+    /// Registers a release. The caller asks for its group, then calls [`Self::release`].
+    pub(super) fn add_release(&self, slot: usize, lsn: Lsn, function: Callback) {
+        let is_late = mutant("pipeline: releases among callbacks");
+        let releases = if is_late { &self.tickets } else { &self.releases };
+        releases.add(slot, lsn, Call::Function(function));
     }
 
-    /// Calls all that are due in all shards. `durable` says up to where that is, and what is durable indeed. Behind a
-    /// `SeqCst` fence.
-    pub(super) fn call_all(&self, durable: impl Fn() -> (Lsn, Lsn)) {
-        // ORDERING: Relaxed, ordered by the caller's fence and the one that follows a registration.
-        let mut used = self.used.load(Ordering::Relaxed);
-        while used != 0 {
-            self.call(used.trailing_zeros() as usize, &durable);
-            used &= used - 1;
+    /// Calls `function` once when the log has stopped, on a thread that holds nothing.
+    pub fn call_when_stopped(&self, function: Box<dyn FnOnce() + Send>) {
+        // Nothing becomes durable up to that stamp.
+        self.stops.add(0, Lsn(u64::MAX - 1), Call::Function(Box::new(|_| function())));
+        // ORDERING: both rows of the table of `shards`.
+        fence(Ordering::SeqCst);
+        self.stops.call(0, || self.progress.answered());
+    }
+
+    /// Calls what is due in the shard of `slot`, on a thread that holds nothing.
+    #[inline]
+    pub fn acknowledge(&self, slot: usize) {
+        // A call that this misses is made by the thread that registers it, or by one that completes its group.
+        if self.tickets.has_any(slot) {
+            self.acknowledge_shard(slot);
         }
     }
 
-    /// As [`Self::call_all`] for the shard of `slot`.
-    pub(super) fn call(&self, slot: usize, durable: impl Fn() -> (Lsn, Lsn)) {
-        let shard = slot % self.shards.len();
-        let place = &self.shards[shard];
-        loop {
-            let (upto, certain) = durable();
-            // ORDERING: Relaxed, ordered by the fence of the caller or of the round before.
-            let first = place.first.load(Ordering::Relaxed);
-            if first == NONE || first > upto.0 {
-                return;
-            }
-            // ORDERING: Acquire, what the last holder called came before; pairs with the store below. Relaxed on failure: the
-            // holder looks again.
-            if place.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
-                return;
-            }
-            // One by one: splitting the map would count all that stay.
-            let due = self.edit(shard, |list| {
-                let mut due = Vec::new();
-                while let Some(entry) = list.calls.first_entry().filter(|entry| entry.key().0 <= upto) {
-                    due.push(entry.remove_entry());
-                }
-                due
-            });
-            for ((lsn, _), call) in due {
-                // A panic of theirs is not the leader's: its group is durable, and the others are waiting.
-                let outcome = catch_unwind(AssertUnwindSafe(|| match call {
-                    Call::Waker(waker) => waker.wake(),
-                    Call::Function(function) => function(lsn <= certain),
-                }));
-                // ORDERING: Relaxed, a counter.
-                self.panics.fetch_add(u64::from(outcome.is_err()), Ordering::Relaxed);
-            }
-            // ORDERING: Release, pairs with the exchange above.
-            place.taken.store(false, Ordering::Release);
-            if mutant("acks: no look after the token") {
-                return;
-            }
-            // ORDERING: store, fence, look: second row of the table above.
-            fence(Ordering::SeqCst);
-        }
+    #[cold]
+    fn acknowledge_shard(&self, slot: usize) {
+        // ORDERING: both rows of the table of `shards`.
+        fence(Ordering::SeqCst);
+        self.tickets.call(slot, || self.progress.answered());
     }
 
-    /// Calls that wait.
-    pub(super) fn outstanding(&self) -> usize {
-        self.shards.iter().map(|shard| shard.list.lock().calls.len()).sum()
+    /// Calls what is due in all shards, on a thread that holds nothing.
+    pub fn acknowledge_all(&self) {
+        // ORDERING: both rows of the table of `shards`.
+        fence(Ordering::SeqCst);
+        self.stops.call_all(|| self.progress.answered());
+        self.tickets.call_all(|| self.progress.answered());
     }
 
-    /// Calls that panicked so far.
-    pub(super) fn panics(&self) -> u64 {
-        // ORDERING: Relaxed, a counter.
-        self.panics.load(Ordering::Relaxed)
-    }
-}
-
-#[cfg(all(test, not(foreshore_loom)))]
-mod tests {
-    use super::*;
-    use std::sync::Arc;
-
-    type Calls = Arc<Mutex<Vec<(u64, bool)>>>;
-
-    fn noting(calls: &Calls, lsn: u64) -> Call {
-        let calls = calls.clone();
-        Call::Function(Box::new(move |durable| calls.lock().push((lsn, durable))))
+    /// Whether a callback or waker is due that no thread is about to call. Behind a `SeqCst` fence.
+    pub(super) fn has_due(&self) -> bool {
+        let answered = || self.progress.answered();
+        self.tickets.is_due(answered) || self.stops.is_due(answered)
     }
 
-    #[test]
-    fn calls_come_once_in_order_and_only_when_due() {
-        let (acks, calls) = (Acks::new(4), Calls::new(Mutex::new(LockRank::Leaf, Vec::new())));
-        for lsn in [7, 3, 5, 9] {
-            acks.add(2, Lsn(lsn), noting(&calls, lsn));
-        }
-        let gone = acks.add(2, Lsn(4), noting(&calls, 4));
-        acks.add(3, Lsn(5), Call::Function(Box::new(|_| panic!("a panic in a callback"))));
-        acks.remove(gone);
-        acks.call_all(|| (Lsn(2), Lsn(2)));
-        assert!(calls.lock().is_empty());
-        acks.call_all(|| (Lsn(5), Lsn(5)));
-        assert_eq!(*calls.lock(), [(3, true), (5, true)]);
-        assert_eq!(acks.panics(), 1);
-        // The log stops: what is not durable learns that.
-        acks.call_all(|| (Lsn(u64::MAX), Lsn(7)));
-        assert_eq!(*calls.lock(), [(3, true), (5, true), (7, true), (9, false)]);
-        assert_eq!(acks.used.load(Ordering::Relaxed), 0);
+    /// Calls the releases that are due. Behind a `SeqCst` fence.
+    pub(super) fn release(&self) {
+        self.releases.call_all(|| self.progress.answered());
     }
 
-    #[test]
-    fn a_call_that_registers_another_does_not_recurse() {
-        let acks = Arc::new(Acks::new(1));
-        let calls = Calls::new(Mutex::new(LockRank::Leaf, Vec::new()));
-        let (inner, noted) = (acks.clone(), calls.clone());
-        let outer = move |_| {
-            inner.add(0, Lsn(1), noting(&noted, 1));
-            inner.call(0, || (Lsn(1), Lsn(1)));
-            noted.lock().push((0, true));
-        };
-        acks.add(0, Lsn(1), Call::Function(Box::new(outer)));
-        acks.call_all(|| (Lsn(1), Lsn(1)));
-        assert_eq!(*calls.lock(), [(0, true), (1, true)], "the inner one is called after the outer one has ended");
+    /// Futures and callbacks that wait.
+    pub fn outstanding(&self) -> usize {
+        self.tickets.outstanding()
+    }
+
+    /// Callbacks and wakers that panicked.
+    pub fn panics(&self) -> u64 {
+        self.tickets.panics() + self.releases.panics()
     }
 }

@@ -1,12 +1,15 @@
-//! The flushers' work: groups for commits that no thread waits for.
+//! The flushers: groups for commits that no thread waits for.
 
-use super::Pipeline;
-use super::force::STALL;
-use super::leader::{Caller, Leader, Led};
+use super::contract::{Leader, Led};
+use super::hand_off::Caller;
+use super::shards::Key;
+use super::wait::STALL;
+use super::{Callback, Pipeline};
 use foreshore_base::Lsn;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{Ordering, fence};
 use foreshore_sync::{NextWake, Signal};
+use std::task::Waker;
 
 impl<L: Leader> Pipeline<L> {
     /// The signal of a flusher, counted from zero.
@@ -16,7 +19,7 @@ impl<L: Leader> Pipeline<L> {
 
     /// Asks for `lsn` to be flushed without waiting for it. `slot` is the caller's own.
     pub fn flush_soon(&self, slot: usize, lsn: Lsn) {
-        self.demand.slots().get(slot).want(lsn);
+        self.demand.ask_pipelined(slot, lsn);
         self.signal_flusher(false);
     }
 
@@ -26,31 +29,61 @@ impl<L: Leader> Pipeline<L> {
         self.signal_flusher(true);
     }
 
-    /// Wakes a flusher unless a leader will do so at the end of its group. `has_stopped`: the committer does not go on meanwhile.
-    fn signal_flusher(&self, has_stopped: bool) {
+    /// Registers the waker of a future in place of the one under `old`, and asks for its group. Returns `None` if there is nothing
+    /// to wait for.
+    pub fn register_waker(&self, slot: usize, lsn: Lsn, old: Option<Key>, waker: &Waker) -> Option<Key> {
+        let key = self.acks.watch(slot, lsn, old, waker);
+        if key.is_some() && !mutant("pipeline: a future signals no flusher") {
+            self.ask(lsn);
+        }
+        key
+    }
+
+    /// Calls `function` once when `lsn` is durable, or when the log has stopped: on the thread that learns it, this one
+    /// perhaps. The flag says whether `lsn` is durable.
+    pub fn call_when_durable(&self, slot: usize, lsn: Lsn, function: Callback) {
+        self.acks.add_callback(slot, lsn, function);
+        self.ask(lsn);
+        if !mutant("acks: no check after the registration") {
+            self.acks.acknowledge(slot);
+        }
+    }
+
+    /// Calls `function` in the same way, before all else that waits for as much. It must not wait itself.
+    pub fn release_when_durable(&self, slot: usize, lsn: Lsn, function: Callback) {
+        self.acks.add_release(slot, lsn, function);
+        self.ask(lsn);
+        // ORDERING: both rows of the table of `shards`.
+        fence(Ordering::SeqCst);
+        self.acks.release();
+    }
+
+    /// Signals a flusher unless a leader will do so at the end of its group. `is_awaited`: the committer does not go on meanwhile.
+    fn signal_flusher(&self, is_awaited: bool) {
         if !mutant("pipeline: flush_soon without fence") {
-            // ORDERING: third row of the table above.
+            // ORDERING: third row of the table of the pipeline.
             fence(Ordering::SeqCst);
         }
-        self.scheduler.arrive();
-        if !self.is_open() {
+        let scheduler = self.lead.scheduler();
+        scheduler.arrive();
+        if !self.lead.is_open() {
             return;
         }
         // One flusher with a timer is enough. It sleeps on only for pipelined commits, or by the rule of a plugged-in policy.
         let sleeps_on = self.flushers.is_timing()
-            && (!has_stopped || self.scheduler.is_plugged())
-            && !self.scheduler.is_full(|| self.demand.appended());
+            && (!is_awaited || scheduler.is_plugged())
+            && !scheduler.is_full(|| self.demand.appended());
         if !sleeps_on {
-            self.flushers.ring();
+            self.flushers.notify_one();
         }
     }
 
-    /// One step of flusher number `flusher`: one group if a pipelined commit waits for one.
+    /// Runs one step of flusher number `flusher`: one group if a pipelined commit waits for one.
     pub fn flush_step(&self, flusher: usize) -> NextWake {
         self.flushers.begin_work(flusher);
         let led = self.flush();
         // This thread holds nothing.
-        self.acknowledge_all();
+        self.acks.acknowledge_all();
         let next = match led {
             Led::Sealed | Led::Unwanted => return NextWake::Now,
             // The thread that leads, or completes a group, signals if something is left.
@@ -62,19 +95,17 @@ impl<L: Leader> Pipeline<L> {
             self.flushers.set_timer(flusher);
         }
         self.flushers.rest(flusher);
-        if self.has_due_calls() && !mutant("pipeline: flusher rests without a look at the calls") {
+        if self.acks.has_due() && !mutant("pipeline: flusher rests without a check of the calls") {
             return NextWake::Now;
         }
+        let scheduler = self.lead.scheduler();
         let has_work = match led {
             // What has changed the decision while it was made.
             Led::Early(_) => {
-                !self.scheduler.is_plugged() && self.demand.is_asked(self.sealed())
-                    || self.scheduler.is_full(|| self.demand.appended())
+                !scheduler.is_plugged() && self.demand.is_asked(self.progress.sealed())
+                    || scheduler.is_full(|| self.demand.appended())
             }
-            Led::Busy => {
-                let again = !self.is_poisoned() && self.is_open() && self.is_pending();
-                again && !mutant("pipeline: flusher rests without a look")
-            }
+            Led::Busy => self.may_flush() && !mutant("pipeline: flusher rests without a check"),
             _ => false,
         };
         if has_work { NextWake::Now } else { next }
@@ -83,14 +114,11 @@ impl<L: Leader> Pipeline<L> {
     fn flush(&self) -> Led {
         // ORDERING: pairs with the fence in `signal_flusher`, as the signal does where there is one.
         fence(Ordering::SeqCst);
-        if self.is_poisoned() || !self.is_pending() || !self.is_open() {
-            return Led::Busy;
-        }
-        self.lead(Caller::Flusher, || self.is_pending())
+        if self.may_flush() { self.lead(Caller::Flusher, || self.is_pending()) } else { Led::Busy }
     }
 
-    /// Whether a flusher is wanted for what is not sealed. Behind a `SeqCst` fence.
-    pub(super) fn is_pending(&self) -> bool {
-        self.demand.is_pending(self.sealed())
+    /// Whether a flusher is wanted and may lead. Behind a `SeqCst` fence.
+    fn may_flush(&self) -> bool {
+        !self.progress.is_stopped() && self.is_pending() && self.lead.is_open()
     }
 }

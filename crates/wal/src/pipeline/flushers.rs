@@ -8,11 +8,11 @@ use foreshore_sync::primitive::atomic::{AtomicU64, Ordering, fence};
 #[derive(Debug)]
 pub(super) struct Flushers {
     signals: Box<[Signal]>,
-    /// Bit `i`: flusher `i` is about to sleep, sleeps, or has been signalled since. Set by it alone after it has looked for
-    /// work, followed by a fence and another look; cleared by it alone when it begins to look.
+    /// Bit `i`: flusher `i` is about to sleep, sleeps, or has been signalled since. Set by it alone after it has found no
+    /// work, and then it fences and searches once more; cleared by it alone when it begins to search.
     idle: AtomicU64,
-    /// Bit `i`: flusher `i` looks again by itself when a time is over. Set by it alone before it sleeps; cleared by it
-    /// alone when it begins to look.
+    /// Bit `i`: flusher `i` wakes by itself when a time is over. Set by it alone before it sleeps; cleared by it alone when it
+    /// begins to search.
     timing: AtomicU64,
 }
 
@@ -27,8 +27,8 @@ impl Flushers {
         &self.signals[flusher]
     }
 
-    /// Wakes one that sleeps, if there is one. Behind a `SeqCst` fence: one that does not sleep yet looks once more.
-    pub(super) fn ring(&self) {
+    /// Signals one that sleeps, if there is one. Behind a `SeqCst` fence: one that does not sleep yet searches once more.
+    pub(super) fn notify_one(&self) {
         // ORDERING: Relaxed, ordered by the caller's fence and the one in `rest`.
         let idle = self.idle.load(Ordering::Relaxed);
         if let Some(signal) = self.signals.get(idle.trailing_zeros() as usize) {
@@ -36,12 +36,12 @@ impl Flushers {
         }
     }
 
-    /// Wakes all.
-    pub(super) fn ring_all(&self) {
+    /// Signals all.
+    pub(super) fn notify_all(&self) {
         self.signals.iter().for_each(Signal::notify);
     }
 
-    /// Whether one looks again when a time is over. Behind a `SeqCst` fence: one that looks already sees what came before.
+    /// Whether one wakes by itself when a time is over. Behind a `SeqCst` fence: one that searches already sees what came before.
     pub(super) fn is_timing(&self) -> bool {
         // ORDERING: Relaxed, ordered by the caller's fence and the one in `flush`.
         self.timing.load(Ordering::Relaxed) != 0
@@ -53,18 +53,15 @@ impl Flushers {
     }
 
     pub(super) fn begin_work(&self, flusher: usize) {
-        if mutant("pipeline: a flusher keeps its timer bit") {
-            // ORDERING: Relaxed, of the mutant.
-            self.idle.fetch_and(!(1 << flusher), Ordering::Relaxed);
-            return;
-        }
         // ORDERING: Relaxed on both, a bit read too late costs a signal in vain; the flusher's fence comes next.
         self.idle.fetch_and(!(1 << flusher), Ordering::Relaxed);
-        self.timing.fetch_and(!(1 << flusher), Ordering::Relaxed);
+        if !mutant("pipeline: a flusher keeps its timer bit") {
+            self.timing.fetch_and(!(1 << flusher), Ordering::Relaxed);
+        }
     }
 
     pub(super) fn rest(&self, flusher: usize) {
-        // ORDERING: store, fence, look: the bit, then the flusher looks for work again; pairs with the fence before a signal.
+        // ORDERING: store, fence, load: the bit, then the flusher searches for work; pairs with the fence before a signal.
         self.idle.fetch_or(1 << flusher, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }

@@ -1,8 +1,9 @@
 //! The scheduler of groups: the state behind [`Observation`], and what threads without the lead may know of it.
 //!
 //! The holder of the lead decides: its part, [`Schedule`], is plain data behind the lead. Other threads only ask whether it is
-//! worth trying to lead, from hints: one that misreads them leads a little early or late, or in vain.
+//! worth trying to lead, from hints. A thread that misreads one leads a little early or late, or in vain.
 
+use super::contract::Cut;
 use crate::group_commit::{
     BeforePark, Decision, Group, GroupBounds, GroupPolicy, GroupSource, LateYields, Observation, yields_before_park,
 };
@@ -13,7 +14,7 @@ use std::time::Duration;
 
 /// The policy of a log.
 #[derive(Debug)]
-pub(super) enum Policy {
+enum Policy {
     /// The engine's own, called statically.
     Own(Group),
     Plugged(Box<dyn GroupPolicy>),
@@ -22,21 +23,19 @@ pub(super) enum Policy {
 /// The leader's part.
 #[derive(Debug)]
 pub(super) struct Schedule {
-    pub(super) policy: Policy,
+    policy: Policy,
     pub(super) sealed_at: Nanos,
-    /// When a leader first looked for the next group.
+    /// When a leader first tried to seal the next group.
     pub(super) opened_at: Option<Nanos>,
-    /// The last cut did not take everything.
+    /// Whether the last group left records out.
     pub(super) left_behind: bool,
     /// Mean latency of a flush, as last observed.
     pub(super) flush_latency: Duration,
-    /// From when on a group may be sealed beside one in flight: half a flush after the last seal.
-    pub(super) beside_from: Nanos,
     /// From when on leaders yield again.
     pub(super) yields_from: Nanos,
     /// Bytes of the records of all groups, and of those up to the last one that raised the cut.
     pub(super) sealed_bytes: u64,
-    pub(super) covered_bytes: u64,
+    covered_bytes: u64,
 }
 
 impl Schedule {
@@ -49,7 +48,6 @@ impl Schedule {
             opened_at: None,
             left_behind: false,
             flush_latency: Duration::ZERO,
-            beside_from: Nanos::ZERO,
             yields_from: Nanos::ZERO,
             sealed_bytes: 0,
             covered_bytes: 0,
@@ -75,45 +73,34 @@ impl Schedule {
         }
     }
 
-    /// Notes a sealed group. Returns the bytes that its completion acknowledges: a group that does not raise the cut acknowledges
-    /// nothing, and is counted with the next one that does.
-    pub(super) fn note_seal(&mut self, now: Nanos, bytes: usize, raises: bool, more: bool) -> u64 {
-        self.sealed_at = now;
-        self.opened_at = None;
-        self.left_behind = more;
-        self.beside_from = if more { Nanos::ZERO } else { now + self.flush_latency / 2 };
-        self.sealed_bytes += bytes as u64;
+    /// Returns the bytes that the completion of the sealed group acknowledges, if that is asked for. A group that does not raise the
+    /// cut acknowledges nothing, and is counted with the next one that does.
+    fn acknowledged(&mut self, raises: bool) -> Option<u64> {
         let Self { sealed_bytes, covered_bytes, .. } = *self;
         assert!(
             covered_bytes <= sealed_bytes,
             "groups that were acknowledged have {covered_bytes} of {sealed_bytes} bytes"
         );
-        let acknowledged = sealed_bytes - covered_bytes;
         if !raises {
-            return 0;
+            return None;
         }
-        self.covered_bytes = self.sealed_bytes;
-        acknowledged
+        self.covered_bytes = sealed_bytes;
+        Some(sealed_bytes - covered_bytes).filter(|&bytes| bytes > 0 && self.counts_bytes())
     }
-}
-
-/// Commits and bytes that wait, counted for the bounds of a plugged-in policy. All hints: a misread one moves a group a little.
-#[derive(Debug)]
-struct Arrivals {
-    bounds: GroupBounds,
-    /// Commits that came, and how many of them before the last cut.
-    came: AtomicU64,
-    came_before: AtomicU64,
-    sealed_bytes: AtomicU64,
 }
 
 /// The part that all threads may see.
 #[derive(Debug)]
 pub(super) struct Scheduler {
     clock: SystemClock,
-    /// Present if a policy is plugged in.
-    arrivals: Option<Arrivals>,
-    /// From when on a group may be sealed beside one in flight, as the schedule has it.
+    /// Those of a policy that is plugged in. Commits and bytes that wait are counted for them.
+    bounds: Option<GroupBounds>,
+    /// Commits that came, and how many of them before the last group was sealed.
+    came: AtomicU64,
+    came_before: AtomicU64,
+    /// Bytes of all groups, as the schedule has them.
+    sealed_bytes: AtomicU64,
+    /// From when on a group may be sealed beside one in flight: half a flush after the last seal.
     beside_from: AtomicU64,
     /// From when on threads that would park yield again.
     yields_from: AtomicU64,
@@ -124,78 +111,96 @@ pub(super) struct Scheduler {
 impl Scheduler {
     pub(super) fn new(schedule: &Schedule) -> Self {
         let zero = || AtomicU64::new(0);
-        let arrivals = match &schedule.policy {
+        let bounds = match &schedule.policy {
             Policy::Own(_) => None,
             Policy::Plugged(policy) => Some(policy.bounds()),
         };
         Self {
             clock: SystemClock::new(),
-            arrivals: arrivals.map(|bounds| Arrivals {
-                bounds,
-                came: zero(),
-                came_before: zero(),
-                sealed_bytes: zero(),
-            }),
+            bounds,
+            came: zero(),
+            came_before: zero(),
+            sealed_bytes: zero(),
             beside_from: zero(),
             yields_from: zero(),
             yields: CachePadded::new(zero()),
         }
     }
 
+    /// The clock of all times of groups.
+    pub(super) fn clock(&self) -> SystemClock {
+        self.clock
+    }
+
     pub(super) fn now(&self) -> Nanos {
         self.clock.now()
     }
 
-    /// Whether a policy is plugged in: it waits by its own rule also where a thread has stopped.
+    /// Whether a policy is plugged in: it waits by its own rule also where a thread waits.
     pub(super) fn is_plugged(&self) -> bool {
-        self.arrivals.is_some()
+        self.bounds.is_some()
     }
 
     /// Counts a commit that waits for what is not sealed.
     pub(super) fn arrive(&self) {
-        if let Some(arrivals) = &self.arrivals {
+        if self.is_plugged() {
             // ORDERING: Relaxed, a hint.
-            arrivals.came.fetch_add(1, Ordering::Relaxed);
+            self.came.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Commits so far. Read before a cut: a later one may be in this group or the next.
+    /// Commits so far. Read before a group is sealed: a later one may be in this group or the next.
     pub(super) fn came(&self) -> u64 {
         // ORDERING: Relaxed, a hint.
-        self.arrivals.as_ref().map_or(0, |arrivals| arrivals.came.load(Ordering::Relaxed))
+        if self.is_plugged() { self.came.load(Ordering::Relaxed) } else { 0 }
     }
 
     /// Whether the group has reached the bounds of a plugged-in policy. The sum of what was `appended` is asked for only if they
     /// name bytes.
     pub(super) fn is_full(&self, appended: impl FnOnce() -> u64) -> bool {
-        let Some(arrivals) = &self.arrivals else { return false };
+        let Some(bounds) = &self.bounds else { return false };
         // ORDERING: Relaxed for all of these, hints.
-        let came = || self.came().saturating_sub(arrivals.came_before.load(Ordering::Relaxed));
-        let sealed = || arrivals.sealed_bytes.load(Ordering::Relaxed);
-        arrivals.bounds.commits.is_some_and(|most| came() >= most)
-            || arrivals.bounds.bytes.is_some_and(|most| appended().saturating_sub(sealed()) >= most)
+        let came = || self.came().saturating_sub(self.came_before.load(Ordering::Relaxed));
+        let sealed = || self.sealed_bytes.load(Ordering::Relaxed);
+        bounds.commits.is_some_and(|most| came() >= most)
+            || bounds.bytes.is_some_and(|most| appended().saturating_sub(sealed()) >= most)
     }
 
-    /// Notes a sealed group before whose cut `came` commits had come. Under the lead.
-    pub(super) fn note_seal(&self, schedule: &Schedule, came: u64) {
+    /// Notes a group that was sealed `at` a time with `cut`, which `raises` the one before, and before which `came` commits had
+    /// come. Returns the bytes that its completion acknowledges, if that is asked for. Under the lead.
+    pub(super) fn note_seal(
+        &self,
+        schedule: &mut Schedule,
+        at: Nanos,
+        cut: &Cut,
+        raises: bool,
+        came: u64,
+    ) -> Option<u64> {
+        (schedule.sealed_at, schedule.opened_at, schedule.left_behind) = (at, None, cut.more);
+        schedule.sealed_bytes += cut.bytes as u64;
+        let beside_from = if cut.more { Nanos::ZERO } else { at + schedule.flush_latency / 2 };
         // ORDERING: Relaxed for all of these, hints.
-        self.beside_from.store(schedule.beside_from.0, Ordering::Relaxed);
-        if let Some(arrivals) = &self.arrivals {
-            arrivals.came_before.store(came, Ordering::Relaxed);
-            arrivals.sealed_bytes.store(schedule.sealed_bytes, Ordering::Relaxed);
+        self.beside_from.store(beside_from.0, Ordering::Relaxed);
+        if self.is_plugged() {
+            self.came_before.store(came, Ordering::Relaxed);
+            self.sealed_bytes.store(schedule.sealed_bytes, Ordering::Relaxed);
         }
+        schedule.acknowledged(raises)
+    }
+
+    /// From when on a group may be sealed beside one in flight.
+    pub(super) fn beside_from(&self) -> Nanos {
+        // ORDERING: Relaxed, written under the lead; elsewhere a hint.
+        Nanos(self.beside_from.load(Ordering::Relaxed))
     }
 
     /// Whether a leader might seal a group beside `in_flight` others now.
     pub(super) fn allows(&self, in_flight: u64) -> bool {
-        // ORDERING: Relaxed, a hint. Under loom any time may have passed.
-        in_flight == 0
-            || self.is_plugged()
-            || cfg!(foreshore_loom)
-            || self.now().0 >= self.beside_from.load(Ordering::Relaxed)
+        // Under loom any time may have passed.
+        in_flight == 0 || self.is_plugged() || cfg!(foreshore_loom) || self.now() >= self.beside_from()
     }
 
-    /// Lends the processor of a leader to other threads once, which began to look at `began`.
+    /// Lends the processor of a leader to other threads once. The leader observed at `began`.
     pub(super) fn yield_leader(&self, schedule: &mut Schedule, began: Nanos) {
         // WAIT: window - one yield; late ones are followed by none for a time.
         thread::yield_now();

@@ -25,7 +25,7 @@ impl Stop {
     /// Stops the log. A full hand-off follows.
     pub(super) fn set(&self, cause: &Error) {
         self.cause.lock().get_or_insert_with(|| cause.clone());
-        // ORDERING: Release, publishes the cause; the fence in `hand_off` orders it before the look at the waiters.
+        // ORDERING: Release, publishes the cause; the fence in `hand_off` orders it before the read of the waiters.
         self.poisoned.store(true, Ordering::Release);
     }
 

@@ -1,17 +1,17 @@
-//! Waits while an appender is stopped in its copy: something is wanted, and nothing can be cut.
+//! Waits while an appender is stopped in its copy: a group is wanted, and none can be sealed.
 
-use super::force::STALL;
-use super::leader::Led;
+use super::wait::STALL;
 use super::*;
 use crate::group_commit::Group::Greedy;
 use crate::group_commit::{Decision, GroupPolicy, Observation};
+use foreshore_base::Result;
 use foreshore_sync::NextWake;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::primitive::thread;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Nothing can be cut.
+/// No group can be sealed.
 struct Stopped;
 
 impl Leader for Stopped {
@@ -34,7 +34,7 @@ fn stopped() -> Pipeline<Stopped> {
     Pipeline::new(Stopped, vec![Stopped], Lsn(0), GroupNo(1), Arc::new(slots), (Greedy, None))
 }
 
-fn rung(pipeline: &Pipeline<Stopped>) -> bool {
+fn is_signalled(pipeline: &Pipeline<Stopped>) -> bool {
     pipeline.flusher_signal(0).wait(Some(Duration::ZERO))
 }
 
@@ -42,12 +42,12 @@ fn rung(pipeline: &Pipeline<Stopped>) -> bool {
 fn a_flusher_that_can_cut_nothing_pauses() {
     let pipeline = stopped();
     pipeline.flush_soon(0, Lsn(8));
-    assert!(rung(&pipeline), "a commit rings");
+    assert!(is_signalled(&pipeline), "a commit signals");
     assert_eq!(pipeline.flush_step(0), NextWake::After(STALL));
-    assert!(!rung(&pipeline), "a flusher that rings itself would not pause");
+    assert!(!is_signalled(&pipeline), "a flusher that signals itself would not pause");
     pipeline.flush_soon(0, Lsn(16));
     assert_eq!(pipeline.lead_for_space(0), Led::Nothing);
-    assert!(!rung(&pipeline), "its timer ends the pause");
+    assert!(!is_signalled(&pipeline), "its timer ends the pause");
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_limited_wait_ends_though_nothing_can_be_cut() {
     assert_eq!(pauses, 3);
 }
 
-/// The first group leaves out what an appender has not copied yet. After it nothing can be cut.
+/// The first group leaves out what an appender has not copied yet. After it no group can be sealed.
 struct Half;
 
 impl Leader for Half {
@@ -100,15 +100,15 @@ fn a_leader_that_goes_on_waiting_leaves_the_callbacks_of_its_group_to_a_flusher(
         Lsn(4),
         Box::new(move |durable| _ = noted.fetch_add(u64::from(durable), Ordering::Relaxed)),
     );
-    let is_rung = || pipeline.flusher_signal(0).wait(Some(Duration::ZERO));
-    assert!(is_rung(), "a callback asks for its group");
+    let is_signalled = || pipeline.flusher_signal(0).wait(Some(Duration::ZERO));
+    assert!(is_signalled(), "a callback asks for its group");
     let durable = pipeline.force_while(Lsn(8), Calls::Here, |_, _| {
-        assert!(is_rung(), "no thread calls what is due");
+        assert!(is_signalled(), "no thread calls what is due");
         pipeline.flush_step(0);
         false
     });
     assert!(!durable.expect("no error"));
-    assert_eq!((pipeline.durable(), called.load(Ordering::Relaxed)), (Lsn(4), 1));
+    assert_eq!((pipeline.progress().durable(), called.load(Ordering::Relaxed)), (Lsn(4), 1));
 }
 
 /// Panics where it is told to.
@@ -144,16 +144,16 @@ fn a_leader_that_panics_stops_the_log() {
         let noted = called.clone();
         let callback = move |durable| _ = noted.fetch_add(1 + u64::from(durable), Ordering::Relaxed);
         pipeline.call_when_durable(0, Lsn(8), Box::new(callback));
-        let room = pipeline.space().prepare();
-        let led = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| pipeline.force(Lsn(8))));
+        let space = pipeline.space().prepare();
+        let led = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| pipeline.force(Lsn(8), Calls::Elsewhere)));
         assert!(led.is_err(), "the panic is the leader's own");
-        assert!(matches!(pipeline.force(Lsn(8)), Err(Error::Poisoned { .. })));
+        assert!(matches!(pipeline.force(Lsn(8), Calls::Elsewhere), Err(Error::Poisoned { .. })));
         assert_eq!(called.load(Ordering::Relaxed), 0, "it is called where nothing is held");
         let _ = pipeline.flush_step(0);
         assert_eq!(called.load(Ordering::Relaxed), 1, "the callback learns of it once");
-        assert!(pipeline.space().wait(room, Some(Duration::ZERO)), "who waits for room is woken");
-        assert_eq!(pipeline.lead_for_space(0), Led::Unwanted, "the lead is free, and nobody seals any more");
-        assert_eq!(pipeline.durable(), Lsn(0));
+        assert!(pipeline.space().wait(space, Some(Duration::ZERO)), "a thread that waits for space is woken");
+        assert_eq!(pipeline.lead_for_space(0), Led::Unwanted, "the lead is free, and no thread seals any more");
+        assert_eq!(pipeline.progress().durable(), Lsn(0));
     }
 }
 
@@ -199,7 +199,7 @@ fn a_woken_waiter_keeps_the_timer_for_its_equals() {
             true
         });
         assert!(!durable.expect("no error"));
-        assert!(timers.iter().all(Option::is_some), "no thread looks again when the group is due");
+        assert!(timers.iter().all(Option::is_some), "no thread wakes when the group is due");
         assert!(parked.recv().expect("the other goes on").is_some(), "a waiter that goes away hands off");
     });
 }

@@ -1,6 +1,6 @@
 //! Threads that wait for durability, by the LSN they wait for.
 
-use super::acks::Key;
+use super::shards::Key;
 use foreshore_base::Lsn;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 struct Waiter {
     unparker: Unparker,
-    /// Whether it looks again by itself when a time is over.
+    /// Whether it wakes by itself when a time is over.
     has_timer: bool,
 }
 
@@ -21,7 +21,8 @@ struct Lists {
     threads: BTreeMap<Key, Waiter>,
 }
 
-/// The registered waiters. Registration and look follow the fences of the pipeline; the lock alone orders nothing else.
+/// The registered waiters. The fences of the pipeline order a registration and the check that follows it; the lock alone orders
+/// nothing else.
 #[derive(Debug)]
 pub(super) struct Waiters {
     /// Entries of the list. Written under its lock.
@@ -37,7 +38,7 @@ impl Waiters {
         Self { count: AtomicUsize::new(0), lists, woken: WakeQueue::default() }
     }
 
-    /// Whether no thread is registered. Behind a `SeqCst` fence: a waiter that is not counted yet looks again itself.
+    /// Whether no thread is registered. Behind a `SeqCst` fence: a waiter that is not counted yet checks again itself.
     pub(super) fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -48,10 +49,10 @@ impl Waiters {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Registers a thread that is about to park. A fence and a look at the state follow. A thread that comes again keeps its
+    /// Registers a thread that is about to park. The caller fences and checks the state after. A thread that comes again keeps its
     /// `place`: of two that wait for the same LSN, as sessions of `lanes` may, the one with the timer stays the first, or they
-    /// would wake each other in turn until the time is over.
-    pub(super) fn add_thread(&self, place: Option<Key>, lsn: Lsn, unparker: Unparker) -> Key {
+    /// would wake each other alternately until the time is over.
+    pub(super) fn add(&self, place: Option<Key>, lsn: Lsn, unparker: Unparker) -> Key {
         assert!(place.is_none_or(|(at, _)| at == lsn), "a waiter for {lsn} takes the place {place:?}");
         self.edit(|lists| {
             let key = place.unwrap_or_else(|| lists.key(lsn));
@@ -61,14 +62,14 @@ impl Waiters {
     }
 
     /// Ends a registration, once, whatever ended the wait. A waiter that was taken out by then helps to wake the others.
-    pub(super) fn leave(&self, key: Key) {
+    pub(super) fn remove(&self, key: Key) {
         if self.edit(|lists| lists.threads.remove(&key)).is_none() {
             self.woken.help();
         }
     }
 
     /// Whether the waiter at `key` parks with a timer, for all waiters for more than `lsn`. The first of them does. If another
-    /// one is first and has no timer yet, it is woken to look again.
+    /// one is first and has no timer yet, it is woken to check again.
     pub(super) fn takes_timer(&self, key: Key, lsn: Lsn) -> bool {
         let woken = self.edit(|lists| {
             let Some((&first, waiter)) = lists.threads.range_mut(after(lsn)..).next() else { return Ok(true) };
@@ -138,11 +139,11 @@ mod tests {
     #[test]
     fn the_first_of_two_stays_the_first_when_its_time_is_over() {
         let (waiters, parker) = (Waiters::new(), Parker::current());
-        let [first, second] = [(); 2].map(|()| waiters.add_thread(None, Lsn(2), parker.unparker()));
+        let [first, second] = [(); 2].map(|()| waiters.add(None, Lsn(2), parker.unparker()));
         assert!(waiters.takes_timer(first, Lsn(1)));
-        assert!(!waiters.takes_timer(second, Lsn(1)), "the first looks again for both");
-        waiters.leave(first);
-        let again = waiters.add_thread(Some(first), Lsn(2), parker.unparker());
+        assert!(!waiters.takes_timer(second, Lsn(1)), "the first wakes for both");
+        waiters.remove(first);
+        let again = waiters.add(Some(first), Lsn(2), parker.unparker());
         assert!(waiters.takes_timer(again, Lsn(1)));
         assert!(!waiters.takes_timer(second, Lsn(1)));
         assert_eq!(waiters.len(), 2, "neither has been woken");

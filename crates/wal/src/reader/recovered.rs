@@ -1,7 +1,7 @@
 //! What a start found, and the records of it.
 
+use super::groups::{Chain, GroupReader};
 use super::merge::{Merge, Read};
-use super::{Chain, GroupReader};
 use crate::format::{Decoded, FIRST_GROUP, GroupHeader};
 use crate::record::LoggedRecord;
 use crate::segment::{Home, Live};

@@ -1,10 +1,9 @@
 //! Histories of several lanes against a model that knows everything at once.
 
-use super::*;
 use crate::record::flags;
 use crate::scan::Rule;
 use crate::scan::craft::{Craft, record};
-use foreshore_base::Lsn;
+use foreshore_base::{GroupNo, Lsn};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 

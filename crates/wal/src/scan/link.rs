@@ -1,11 +1,15 @@
 //! Whether a group belongs to the chain read so far: as the next one, or as a repetition.
 
-use super::LOOK_AHEAD;
-use crate::format::{Decoded, GroupHeader};
+use crate::format::{Decoded, GroupHeader, MAX_GROUP};
 use crate::reader::{Chain, GroupReader};
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{GroupNo, Incarnation, Result};
 use foreshore_io::File;
+
+/// How far behind the break the look-ahead and the search for what is behind a hole read every block.
+pub(super) const LOOK_AHEAD: u64 = 8 << 20;
+
+const _: () = assert!(MAX_GROUP as u64 <= LOOK_AHEAD);
 
 /// A group that was accepted, and where it lies.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,6 @@
-//! The control file: incarnation and first group, in two slots written in turn.
+//! The control file: incarnation and first group, in two slots written alternately.
 
-use super::Home;
+use super::home::Home;
 use crate::format::CtlSlot;
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, Incarnation, Place, Result};

@@ -13,23 +13,37 @@ impl Session {
     #[inline]
     pub fn reserve_undo_log(&mut self, bytes: u64) -> Result<()> {
         // Shown before it has some, so that a session that is refused for want of it finds it.
-        if !self.shows_holds {
-            self.shared.slots.get(self.slot).note_holds(true);
-            self.shows_holds = true;
+        if !self.own_slot().holds_space() {
+            self.own_slot().note_holds(true);
         }
-        match self.undo_log.reserve(&self.shared, bytes, self.frees) {
-            Err(Error::DiskFull { .. }) => {
-                self.repeat_after_wait(|session| session.undo_log.reserve(&session.shared, bytes, session.frees))
-            }
-            reserved => reserved,
+        match self.undo_log.missing(bytes) {
+            0 => Ok(()),
+            missing => self.take_undo_log(missing, bytes),
         }
+    }
+
+    #[cold]
+    fn take_undo_log(&mut self, missing: u64, bytes: u64) -> Result<()> {
+        self.check_stop()?;
+        match self.undo_log.take(&self.core.segments, missing, self.frees) {
+            Err(Error::DiskFull { .. }) => self.repeat_after_wait(|session| {
+                session.check_stop()?;
+                let missing = session.undo_log.missing(bytes);
+                if missing > 0 { session.undo_log.take(&session.core.segments, missing, session.frees) } else { Ok(()) }
+            }),
+            taken => taken,
+        }
+    }
+
+    fn check_stop(&self) -> Result<()> {
+        self.core.pipeline.progress().stop_error().map_or(Ok(()), Err)
     }
 
     /// Charges the session with `bytes` of log for a compensation. They were reserved; or, at a restart, the run before
     /// had charged them.
     #[inline]
     pub fn charge_undo_log(&mut self, bytes: u64) {
-        self.undo_log.charge(&self.shared, bytes);
+        self.undo_log.charge(&self.core.segments, bytes);
     }
 
     /// Bytes of log that are charged for compensations.
@@ -38,14 +52,14 @@ impl Session {
         self.undo_log.charged()
     }
 
-    /// A compensation is logged for which `bytes` were charged.
+    /// Lowers the charge by `bytes`: the compensation for which they were charged is logged.
     pub fn pay_undo_log(&mut self, bytes: u64) {
-        self.undo_log.pay(&self.shared, bytes);
+        self.lower_undo_log(self.undo_log.charged().saturating_sub(bytes));
     }
 
-    /// Lowers the charge to `bytes`: what was charged beyond is taken back.
+    /// Lowers the charge to `bytes`.
     pub fn lower_undo_log(&mut self, bytes: u64) {
-        self.undo_log.lower(&self.shared, bytes);
+        self.undo_log.lower(&self.core.segments, bytes);
     }
 
     /// Makes sure that copies of `bytes` of what is left to compensate can be logged, from what is charged for that and what no other
@@ -54,20 +68,21 @@ impl Session {
     /// # Errors
     /// `DiskFull` if there is less; `Poisoned`; what making log space failed with.
     pub fn admit_copy(&mut self, bytes: u64) -> Result<()> {
-        if let Some(error) = self.shared.pipeline.poison_error() {
-            return Err(error);
-        }
-        self.undo_log.admit_copy(&self.shared, bytes)
+        self.check_stop()?;
+        self.undo_log.admit_copy(&self.core.segments, bytes)
     }
 
-    /// Its transaction is over, and nothing of it will be compensated any more.
+    /// Ends the account of a transaction: nothing of it will be compensated any more.
     #[inline]
     pub fn end_undo_log(&mut self) {
-        self.undo_log.end(&self.shared);
-        if std::mem::take(&mut self.shows_holds) {
-            self.shared.slots.get(self.slot).note_holds(false);
+        let segments = &self.core.segments;
+        self.undo_log.end(segments);
+        if self.own_slot().holds_space() {
+            self.own_slot().note_holds(false);
             // After it: a session may just have parked because of this one.
-            self.shared.returns().filter(|returns| returns.is_waited_for()).inspect(|returns| returns.notify());
+            if segments.returns().is_waited_for() {
+                segments.returns().notify();
+            }
         }
     }
 

@@ -3,18 +3,18 @@
 //! The owner of the log says from time to time where redo starts ([`Throttle::redo_from`]). Writers themselves see how far the
 //! log has grown since, so they are slowed even while the owner waits for the disk. The policy is in [`rate`].
 //!
-//! A writer pays at a reservation for the bytes that it has appended since the one before. Payments queue in one line:
+//! A writer pays at a reservation for the bytes that it has appended since the one before. Payments wait in one queue:
 //!
 //! ```text
 //! granted ----- rate x time -----> issued: the sum of all payments
-//!                   ^ a payment that ends here waits until the line has been granted that far
+//!                   ^ a payment that ends here waits until the queue has been granted that far
 //! ```
 //!
 //! So the sum of all writers keeps to the rate however many they are, and none overtakes another. A payment that is nearly
-//! granted does not wait: a park of less than [`SHORTEST`] costs more than it slows. What it owes stays in the line.
+//! granted does not wait: a park of less than [`SHORTEST`] costs more than it slows. What is not granted stays in the queue.
 //!
-//! **Invariant:** a writer that waits here holds no latch, no lane and no ring space, so the owner's way to a new redo start
-//! needs nothing that a waiting writer has.
+//! **Invariant:** a writer that waits here holds no latch, no lane and no ring space, so the owner needs nothing that a
+//! waiting writer has to move the redo start.
 
 mod rate;
 
@@ -26,11 +26,11 @@ use std::time::Duration;
 
 /// Shortest wait that is worth a park.
 const SHORTEST: Duration = Duration::from_micros(100);
-/// Longest sleep before a writer looks again: how fast the line is granted may have changed, or the log have stopped.
-const LOOK: Duration = Duration::from_millis(10);
+/// Longest sleep before a writer checks again: the rate of the queue may have changed, or the log have stopped.
+const CHECK: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
-struct Line {
+struct Queue {
     limits: LogLimits,
     /// Bytes, in floating point, so that a short time at a low rate counts.
     issued: f64,
@@ -46,7 +46,7 @@ pub(crate) struct Throttle {
     redo: AtomicU64,
     /// Where writers are slowed from on, in the same bytes; never if `u64::MAX`.
     slow_from: AtomicU64,
-    line: Mutex<Line>,
+    queue: Mutex<Queue>,
     /// Notified when redo starts later.
     moved: EventCount,
     clock: SystemClock,
@@ -56,11 +56,11 @@ pub(crate) struct Throttle {
 impl Default for Throttle {
     fn default() -> Self {
         let (clock, limits) = (SystemClock::new(), LogLimits { soft: u64::MAX, hard: u64::MAX });
-        let line = Line { limits, issued: 0.0, granted: 0.0, at: clock.now() };
+        let queue = Queue { limits, issued: 0.0, granted: 0.0, at: clock.now() };
         Self {
             redo: AtomicU64::new(0),
             slow_from: AtomicU64::new(u64::MAX),
-            line: Mutex::new(LockRank::Leaf, line),
+            queue: Mutex::new(LockRank::Leaf, queue),
             moved: EventCount::new(),
             clock,
             waited: AtomicU64::new(0),
@@ -72,14 +72,14 @@ impl Throttle {
     /// Slows writers from now on by `limits`, or never where those are `None`.
     pub(crate) fn limit(&self, limits: Option<LogLimits>) {
         let limits = limits.unwrap_or(LogLimits { soft: u64::MAX, hard: u64::MAX });
-        self.line.lock().limits = limits;
+        self.queue.lock().limits = limits;
         // ORDERING: hint. The numbers are measures; each payment reads them anew.
         self.redo_from(self.redo.load(Ordering::Relaxed));
     }
 
     /// Redo starts at `position`, in bytes of log written.
     pub(crate) fn redo_from(&self, position: u64) {
-        let soft = self.line.lock().limits.soft;
+        let soft = self.queue.lock().limits.soft;
         // ORDERING: Relaxed, measures that each payment reads anew; sleepers are notified below.
         self.redo.store(position, Ordering::Relaxed);
         self.slow_from.store(position.saturating_add(soft), Ordering::Relaxed);
@@ -104,15 +104,15 @@ impl Throttle {
         self.clock.now()
     }
 
-    /// Pays for `bytes`, waiting for its place in the line, while `written` bytes of log slow writers and `stopped` says no. Whether the line
-    /// has been granted so far. What was not granted stays in the line.
+    /// Pays for `bytes`, waiting in the queue while `written` bytes of log slow writers and `stopped` says no. Returns whether the queue
+    /// has been granted so far. What was not granted stays in the queue.
     pub(crate) fn pay(&self, bytes: u64, written: impl Fn() -> u64, stopped: impl Fn() -> bool) -> bool {
         let begun = self.clock.now();
         let mine = {
-            let mut line = self.line.lock();
-            self.grant(&mut line, written());
-            line.issued += bytes as f64;
-            line.issued
+            let mut queue = self.queue.lock();
+            self.grant(&mut queue, written());
+            queue.issued += bytes as f64;
+            queue.issued
         };
         let is_granted = loop {
             let key = self.moved.prepare();
@@ -122,8 +122,8 @@ impl Throttle {
                 self.moved.cancel(key);
                 break is_granted;
             }
-            // WAIT: park - until the line has been granted so far; a later redo start notifies.
-            self.moved.wait(key, Some(left.min(LOOK)));
+            // WAIT: park - until the queue has been granted so far; a later redo start notifies.
+            self.moved.wait(key, Some(left.min(CHECK)));
         };
         let waited = self.clock.now().since(begun);
         // ORDERING: Relaxed, a counter.
@@ -133,26 +133,30 @@ impl Throttle {
 
     /// How long a payment up to `mine` has to wait yet, as things stand.
     fn left(&self, mine: f64, written: u64) -> Duration {
-        let mut line = self.line.lock();
-        assert!(mine <= line.issued, "a session waits for byte {mine} of {} that sessions owe", line.issued);
-        let Some(rate) = self.grant(&mut line, written) else { return Duration::ZERO };
-        let owed = (mine - line.granted).max(0.0);
-        Duration::try_from_secs_f64(if owed == 0.0 { 0.0 } else { owed / rate }).unwrap_or(Duration::MAX)
+        let mut queue = self.queue.lock();
+        assert!(
+            mine <= queue.issued,
+            "a session waits for byte {mine} of {} that sessions have appended",
+            queue.issued
+        );
+        let Some(rate) = self.grant(&mut queue, written) else { return Duration::ZERO };
+        let missing = (mine - queue.granted).max(0.0);
+        Duration::try_from_secs_f64(if missing == 0.0 { 0.0 } else { missing / rate }).unwrap_or(Duration::MAX)
     }
 
-    /// Moves the line on to the present and returns the rate at which it moves; `None` without a limit.
-    fn grant(&self, line: &mut Line, written: u64) -> Option<f64> {
+    /// Moves the queue on to the present and returns the rate at which it moves; `None` without a limit.
+    fn grant(&self, queue: &mut Queue, written: u64) -> Option<f64> {
         let now = self.clock.now();
-        let passed = now.since(line.at);
-        line.at = now;
+        let passed = now.since(queue.at);
+        queue.at = now;
         // ORDERING: Relaxed, as in `redo_from`.
         let backlog = written.saturating_sub(self.redo.load(Ordering::Relaxed));
-        let rate = rate::rate(backlog, line.limits);
+        let rate = rate::rate(backlog, queue.limits);
         let granted = rate.map_or(f64::INFINITY, |rate| rate * passed.as_secs_f64());
         // What is not asked for is not saved up: after a pause there is no burst.
-        let before = line.granted;
-        line.granted = (line.granted + granted).min(line.issued);
-        assert!(before <= line.granted, "of {} bytes {before} were granted, and {} are", line.issued, line.granted);
+        let before = queue.granted;
+        queue.granted = (queue.granted + granted).min(queue.issued);
+        assert!(before <= queue.granted, "of {} bytes {before} were granted, and {} are", queue.issued, queue.granted);
         rate
     }
 }
@@ -199,17 +203,17 @@ mod tests {
 
     #[test]
     fn a_writer_at_the_hard_limit_goes_on_when_redo_starts_later_or_the_log_has_stopped() {
-        let (throttle, looks) = (limited(), AtomicU64::new(0));
+        let (throttle, checks) = (limited(), AtomicU64::new(0));
         thread::scope(|scope| {
             let written = || {
                 // ORDERING: Relaxed, a counter.
-                looks.fetch_add(1, Ordering::Relaxed);
+                checks.fetch_add(1, Ordering::Relaxed);
                 48 * MIB
             };
-            let (throttle, looks) = (&throttle, &looks);
+            let (throttle, checks) = (&throttle, &checks);
             let writer = scope.spawn(move || assert!(throttle.pay(1000, written, || false), "granted in the end"));
             // It has come back from a sleep and waits on.
-            while looks.load(Ordering::Relaxed) < 4 {
+            while checks.load(Ordering::Relaxed) < 4 {
                 assert!(!writer.is_finished());
                 thread::yield_now();
             }

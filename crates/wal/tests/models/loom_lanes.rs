@@ -1,4 +1,4 @@
-//! Models of the `lanes` buffer: the theorem of its cut, whole records, and room that is used again only after it was
+//! Models of the `lanes` buffer: the theorem of its cut, whole records, and space that is used again only after it was
 //! drained. A record that a cut should have copied shows in the next one, or never.
 
 use foreshore_base::Lsn;
@@ -14,13 +14,13 @@ use std::sync::Arc;
 /// Envelope and eight bytes of payload.
 const SIZE: usize = 32;
 
-/// Two lanes, each leased, with room for four records each.
+/// Two lanes, each leased, with space for four records each.
 fn lanes() -> Arc<Lanes> {
     let slots = Slots::new(2);
     for _ in 0..2 {
         slots.lease().expect("two slots");
     }
-    Arc::new(Lanes::new(4 * SIZE, Arc::new(slots), Lsn(0)).expect("memory"))
+    Arc::new(Lanes::new(4 * SIZE, slots.len()..slots.len(), Arc::new(slots), Lsn(0)).expect("memory"))
 }
 
 fn append(log: &Lanes, slot: usize, flags: u8, dep: Lsn) -> Lsn {
@@ -94,7 +94,7 @@ fn with_commits() {
 fn late_lease() {
     let slots = Arc::new(Slots::new(2));
     slots.lease().expect("two slots");
-    let log = Arc::new(Lanes::new(4 * SIZE, slots.clone(), Lsn(5)).expect("memory"));
+    let log = Arc::new(Lanes::new(4 * SIZE, slots.len()..slots.len(), slots.clone(), Lsn(5)).expect("memory"));
     let actors = [
         spawn(&log, |log| drop(append(log, 0, 0, Lsn(0)))),
         spawn(&log, move |log| drop(append(log, slots.lease().expect("two slots"), 0, Lsn(0)))),
@@ -103,7 +103,7 @@ fn late_lease() {
     actors.into_iter().for_each(|actor| actor.join().expect("an actor ends"));
 }
 
-/// A lane that is full: the fifth record takes the room of the first.
+/// A lane that is full: the fifth record takes the space of the first.
 fn reuse() {
     run(|log| {
         for _ in 0..4 {
@@ -129,9 +129,9 @@ struct Lead {
 }
 
 impl Lead {
-    fn take(&mut self, log: &Lanes, room: Option<usize>) {
+    fn take(&mut self, log: &Lanes, space: Option<usize>) {
         let mut staging = Staging::new(4096);
-        let drained = match room {
+        let drained = match space {
             Some(slot) => log.drain_for(slot, self.cut, &mut staging),
             None => log.drain(self.cut, &mut staging),
         };
@@ -146,8 +146,8 @@ impl Lead {
     }
 }
 
-/// A session that makes room for itself between two records, beside another one and a cut.
-fn room() {
+/// A session that makes space for itself between two records, beside another one and a cut.
+fn space() {
     let log = lanes();
     let lead = Arc::new(Mutex::new(LockRank::LogDrain, Lead::default()));
     let (one, two) = (lead.clone(), lead.clone());
@@ -188,18 +188,18 @@ fn a_draw_in_a_new_lane_without_a_fence_is_noticed() {
 }
 
 #[test]
-fn room_is_made_without_a_cut() {
-    check(room);
+fn space_is_made_without_a_cut() {
+    check(space);
 }
 
 #[test]
 #[should_panic(expected = "missed by the cut")]
-fn an_ignored_drawing_is_noticed_where_room_is_made() {
-    mutated("lanes: drawing ignored", room);
+fn an_ignored_drawing_is_noticed_where_space_is_made() {
+    mutated("lanes: drawing ignored", space);
 }
 
 #[test]
-fn room_is_used_again_only_after_it_was_drained() {
+fn space_is_used_again_only_after_it_was_drained() {
     check(reuse);
 }
 

@@ -70,19 +70,19 @@ impl Log {
 
     /// As a ticket waits.
     fn wait(&self, lsn: Lsn) {
-        self.pipeline.force_calling(lsn, Calls::Here).expect("a log without faults");
-        self.pipeline.acknowledge_all();
+        self.pipeline.force(lsn, Calls::Here).expect("a log without faults");
+        self.pipeline.acks().acknowledge_all();
     }
 
     fn commit(&self) {
         let lsn = self.append();
         self.wait(lsn);
-        assert!(self.pipeline.durable() >= lsn, "acknowledged before it is durable");
+        assert!(self.pipeline.progress().durable() >= lsn, "acknowledged before it is durable");
     }
 
     /// The flusher's thread until `upto` is durable.
     fn flush_until(&self, upto: Lsn) {
-        while self.pipeline.durable() < upto {
+        while self.pipeline.progress().durable() < upto {
             if self.pipeline.flush_step(0) == NextWake::OnSignal {
                 self.pipeline.flusher_signal(0).wait(None);
             }
@@ -103,15 +103,15 @@ fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
 fn two_waiters() {
     let log = log(1);
     join([spawn(&log, Log::commit), spawn(&log, Log::commit)]);
-    assert_eq!(log.pipeline.durable(), Lsn(2));
+    assert_eq!(log.pipeline.progress().durable(), Lsn(2));
 }
 
 /// As `two_waiters` with two groups in flight.
 fn two_groups() {
     let log = log(2);
     join([spawn(&log, Log::commit), spawn(&log, Log::commit)]);
-    assert_eq!(log.pipeline.durable(), Lsn(2));
-    assert_eq!(log.pipeline.durable_group().next(), log.pipeline.next_group());
+    assert_eq!(log.pipeline.progress().durable(), Lsn(2));
+    assert_eq!(log.pipeline.progress().durable_group().next(), log.pipeline.progress().next_group());
 }
 
 /// Two groups in flight fill the window, and a third one waits for the first to complete.
@@ -125,7 +125,7 @@ fn full_window() {
             log.commit();
         }),
     ]);
-    assert_eq!(log.pipeline.durable(), Lsn(3));
+    assert_eq!(log.pipeline.progress().durable(), Lsn(3));
 }
 
 /// Two threads lead groups as if for space, and look what is said to be durable.
@@ -134,7 +134,7 @@ fn watched() {
     let lead = |log: &Log| {
         log.append();
         log.pipeline.lead_for_space(0);
-        let (acked, upto) = (log.pipeline.durable_group().0, log.pipeline.durable().0);
+        let (acked, upto) = (log.pipeline.progress().durable_group().0, log.pipeline.progress().durable().0);
         let disk = log.disk.load(Ordering::Acquire);
         assert!((1..=acked).all(|group| disk & (1 << group) != 0), "group {acked} of {disk:b} is durable");
         assert!(upto == 0 || disk & 2 != 0, "{upto} is durable without the first of {disk:b}");
@@ -181,7 +181,7 @@ fn waits_once() -> GroupSource {
 fn two_timed_waiters() {
     let log = log_with(1, Some(waits_once()));
     join([spawn(&log, Log::commit), spawn(&log, Log::commit)]);
-    assert_eq!(log.pipeline.durable(), Lsn(2));
+    assert_eq!(log.pipeline.progress().durable(), Lsn(2));
 }
 
 /// A commit for which the flusher waits with a timer, and another one after a lead meanwhile.
@@ -210,7 +210,7 @@ fn pipelined_beside_a_leader() {
         }),
         spawn(&log, Log::commit),
     ]);
-    if log.pipeline.durable() == Lsn(2) {
+    if log.pipeline.progress().durable() == Lsn(2) {
         // Nothing is left to do, so nobody rings a flusher that is parked.
         log.pipeline.flusher_signal(0).notify();
     }
@@ -230,7 +230,7 @@ fn poll(log: &Log, lsn: Lsn) {
     let parker = Parker::new();
     let waker = Waker::from(Arc::new(ThreadWaker(parker.unparker())));
     let mut key = None;
-    while log.pipeline.durable() < lsn {
+    while log.pipeline.progress().durable() < lsn {
         key = log.pipeline.register_waker(0, lsn, key.take(), &waker);
         if key.is_some() {
             parker.park();
@@ -297,7 +297,7 @@ fn called_by_the_flusher() {
     };
     log.pipeline.call_when_durable(0, lsn, Box::new(callback));
     join([
-        spawn(&log, move |log| log.pipeline.force(lsn).expect("a log without faults")),
+        spawn(&log, move |log| log.pipeline.force(lsn, Calls::Elsewhere).expect("a log without faults")),
         spawn(&log, move |log| {
             while seen.load(Ordering::Relaxed) == 0 {
                 if log.pipeline.flush_step(0) == NextWake::OnSignal && seen.load(Ordering::Relaxed) == 0 {
@@ -348,13 +348,13 @@ impl FailingLog {
 
     /// As a ticket waits.
     fn wait(&self, lsn: Lsn) {
-        self.pipeline.force_calling(lsn, Calls::Here).expect("a log without faults");
-        self.pipeline.acknowledge_all();
+        self.pipeline.force(lsn, Calls::Here).expect("a log without faults");
+        self.pipeline.acks().acknowledge_all();
     }
 
     fn commit(&self) {
         let lsn = Lsn(self.tail.fetch_add(1, Ordering::AcqRel) + 1);
-        assert!(matches!(self.pipeline.force(lsn), Err(Error::Closed)));
+        assert!(matches!(self.pipeline.force(lsn, Calls::Elsewhere), Err(Error::Closed)));
     }
 }
 
@@ -366,7 +366,7 @@ fn failed_writes(width: usize) {
         thread::spawn(move || log.commit())
     };
     join([commit(), commit()]);
-    assert_eq!(log.pipeline.durable(), Lsn(0));
+    assert_eq!(log.pipeline.progress().durable(), Lsn(0));
     // Beside a failing group another one may be on its way, behind it none begins.
     assert!(log.writes.load(Ordering::Relaxed) <= width as u64, "written behind a failed write");
 }
@@ -402,7 +402,7 @@ fn nothing_is_written_behind_a_failed_write() {
 #[test]
 #[should_panic(expected = "written behind a failed write")]
 fn a_leader_that_ignores_poison_is_noticed() {
-    mutated("pipeline: lead though poisoned", commit_after_a_failure);
+    mutated("pipeline: lead though stopped", commit_after_a_failure);
 }
 
 #[test]
@@ -480,7 +480,7 @@ fn who_leaves_a_callback_to_the_flusher_signals_it() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn the_flusher_looks_for_callbacks_before_it_rests() {
-    mutated("pipeline: flusher rests without a look at the calls", called_by_the_flusher);
+    mutated("pipeline: flusher rests without a check of the calls", called_by_the_flusher);
 }
 
 #[test]
@@ -491,19 +491,19 @@ fn a_callback_of_a_taken_shard_is_not_forgotten() {
 #[test]
 #[should_panic(expected = "a callback is called once")]
 fn registering_without_a_look_is_noticed() {
-    mutated("acks: no look after the registration", called_back);
+    mutated("acks: no check after the registration", called_back);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn registering_a_waker_without_a_look_is_noticed() {
-    mutated("acks: no look after the registration", awaited_beside_a_leader);
+    mutated("acks: no check after the registration", awaited_beside_a_leader);
 }
 
 #[test]
 #[should_panic(expected = "a callback is called once")]
 fn leaving_a_shard_without_a_look_is_noticed() {
-    mutated("acks: no look after the token", called_back_twice);
+    mutated("acks: no check after the token", called_back_twice);
 }
 
 #[test]
@@ -533,7 +533,7 @@ fn a_window_of_running_writes_is_noticed() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_flusher_not_rung_by_a_future_is_noticed() {
-    mutated("pipeline: future does not ring", awaited);
+    mutated("pipeline: a future signals no flusher", awaited);
 }
 
 #[test]
@@ -545,7 +545,7 @@ fn a_commit_that_does_not_fence_is_noticed() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_flusher_that_rests_without_a_look_is_noticed() {
-    mutated("pipeline: flusher rests without a look", pipelined);
+    mutated("pipeline: flusher rests without a check", pipelined);
 }
 
 #[test]

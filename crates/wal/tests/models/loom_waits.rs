@@ -1,4 +1,4 @@
-//! Models of waits beside a leader that can cut nothing, and of waits for room: nobody sleeps who should lead, and nobody who
+//! Models of waits beside a leader that can cut nothing, and of waits for space: nobody sleeps who should lead, and nobody who
 //! is satisfied. A forgotten one shows as a deadlock.
 
 use foreshore_base::{GroupNo, Lsn, Result};
@@ -7,7 +7,7 @@ use foreshore_sync::primitive::Arc as Shared;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::primitive::thread::{self, JoinHandle};
 use foreshore_wal::log_buffer::Slots;
-use foreshore_wal::model::{Cut, Group, GroupCommit, Leader, Order, Pipeline};
+use foreshore_wal::model::{Calls, Cut, Group, GroupCommit, Leader, Order, Pipeline};
 use std::sync::Arc;
 
 /// A log whose buffer holds one record of one byte. `ready` counts those appended, `drained` those that were cut.
@@ -58,12 +58,12 @@ fn log(appends: bool) -> Arc<Log> {
     Arc::new(Log { ready, drained, pipeline })
 }
 
-/// Appends a record if there is room. Room is taken and used in one step: room that is taken and not used is what the retry of
+/// Appends a record if there is space. Space is taken and used in one step: space that is taken and not used is what the retry of
 /// a wait is for.
 fn append(ready: &AtomicU64, drained: &AtomicU64) -> Option<()> {
     let end = ready.load(Ordering::Acquire);
-    let room = drained.load(Ordering::Acquire) == end;
-    (room && ready.compare_exchange(end, end + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()).then_some(())
+    let space = drained.load(Ordering::Acquire) == end;
+    (space && ready.compare_exchange(end, end + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()).then_some(())
 }
 
 fn spawn(log: &Arc<Log>, body: impl Fn(&Log) + Send + 'static) -> JoinHandle<()> {
@@ -75,16 +75,16 @@ fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     threads.into_iter().for_each(|thread| thread.join().expect("an actor ends"));
 }
 
-/// A session wants room while a leader makes some, and another session takes it behind that leader's back. Nobody waits for
+/// A session wants space while a leader makes some, and another session takes it behind that leader's back. Nobody waits for
 /// durability, and nobody else ever leads.
-fn room_for_one() {
+fn space_for_one() {
     let log = log(true);
     append(&log.ready, &log.drained).expect("an empty buffer");
     join([
         spawn(&log, |log| _ = log.pipeline.lead_for_space(0)),
         spawn(&log, |log| {
-            let room = log.pipeline.make_room(0, None, || Ok(append(&log.ready, &log.drained)));
-            room.expect("a log without faults");
+            let space = log.pipeline.wait_for_space(0, None, || Ok(append(&log.ready, &log.drained)));
+            space.expect("a log without faults");
         }),
     ]);
 }
@@ -94,23 +94,23 @@ fn stopped() {
     let log = log(false);
     let wait = |lsn: u64| {
         spawn(&log, move |log| {
-            log.pipeline.force(Lsn(lsn)).expect("a log without faults");
-            assert!(log.pipeline.durable() >= Lsn(lsn), "acknowledged before it is durable");
+            log.pipeline.force(Lsn(lsn), Calls::Elsewhere).expect("a log without faults");
+            assert!(log.pipeline.progress().durable() >= Lsn(lsn), "acknowledged before it is durable");
         })
     };
     join([wait(1), wait(2), spawn(&log, |log| _ = log.ready.fetch_add(2, Ordering::AcqRel))]);
-    assert_eq!(log.pipeline.durable(), Lsn(2));
+    assert_eq!(log.pipeline.progress().durable(), Lsn(2));
 }
 
 #[test]
-fn a_waiter_for_room_is_not_forgotten() {
-    check(room_for_one);
+fn a_waiter_for_space_is_not_forgotten() {
+    check(space_for_one);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn waiting_for_room_without_a_look_at_the_lead_is_noticed() {
-    mutated("pipeline: waits for room without a look", room_for_one);
+fn waiting_for_space_without_a_look_at_the_lead_is_noticed() {
+    mutated("pipeline: waits for space without a check", space_for_one);
 }
 
 #[test]

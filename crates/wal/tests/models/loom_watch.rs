@@ -31,5 +31,5 @@ fn the_owner_is_woken_at_its_mark() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn an_owner_that_does_not_look_behind_its_mark_is_forgotten() {
-    mutated("watch: the mark is set without a look", grow);
+    mutated("watch: the mark is set without a check", grow);
 }

@@ -40,5 +40,5 @@ fn a_failed_write_ends_acknowledgement_whatever_lands_later() {
 #[test]
 #[should_panic(expected = "group 1 fails")]
 fn an_acknowledgement_after_a_failure_is_noticed() {
-    shuttle_mutated("pipeline: acknowledges though poisoned", SCHEDULES, every_late_landing);
+    shuttle_mutated("pipeline: acknowledges though stopped", SCHEDULES, every_late_landing);
 }

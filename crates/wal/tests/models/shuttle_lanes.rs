@@ -1,4 +1,4 @@
-//! Cuts of the `lanes` buffer that take several groups, beside sessions that make room for themselves meanwhile.
+//! Cuts of the `lanes` buffer that take several groups, beside sessions that make space for themselves meanwhile.
 
 use foreshore_base::Lsn;
 use foreshore_sync::model::{choose, shuttle, shuttle_mutated};
@@ -26,16 +26,16 @@ struct Lead {
     more: bool,
     /// How many records of each session were copied.
     seen: [u64; SESSIONS],
-    /// How often a session came for room in the middle of a cut.
+    /// How often a session came for space in the middle of a cut.
     met: u64,
 }
 
 impl Lead {
-    /// One group for the session that wants `room`, or for those who wait.
-    fn take(&mut self, log: &Lanes, room: Option<usize>) {
-        self.met += u64::from(self.more && room.is_some());
+    /// One group for the session that wants `space`, or for those who wait.
+    fn take(&mut self, log: &Lanes, space: Option<usize>) {
+        self.met += u64::from(self.more && space.is_some());
         let mut staging = Staging::new(GROUP);
-        let drained = match room {
+        let drained = match space {
             Some(slot) => log.drain_for(slot, self.cut, &mut staging),
             None => log.drain(self.cut, &mut staging),
         };
@@ -71,11 +71,11 @@ fn session(log: &Lanes, lead: &Mutex<Lead>, slot: usize) {
     }
 }
 
-/// All sessions beside a leader; returns how often a session came for room in the middle of a cut.
+/// All sessions beside a leader; returns how often a session came for space in the middle of a cut.
 fn meet() -> u64 {
     let slots = Slots::new(SESSIONS);
     (0..SESSIONS).for_each(|_| _ = slots.lease().expect("a slot for each"));
-    let log = Arc::new(Lanes::new(LANE, Arc::new(slots), Lsn(0)).expect("memory"));
+    let log = Arc::new(Lanes::new(LANE, slots.len()..slots.len(), Arc::new(slots), Lsn(0)).expect("memory"));
     let lead = Arc::new(Mutex::new(LockRank::LogDrain, Lead::default()));
     let spawn = |slot| {
         let (log, lead) = (log.clone(), lead.clone());
@@ -97,7 +97,7 @@ fn meet() -> u64 {
 fn a_cut_of_several_groups_covers_all_up_to_its_stamp() {
     static MET: std::sync::Mutex<u64> = std::sync::Mutex::new(0);
     shuttle(2_000, || *MET.lock().unwrap() += meet());
-    assert!(*MET.lock().unwrap() > 0, "nobody came for room in the middle of a cut");
+    assert!(*MET.lock().unwrap() > 0, "no session came for space in the middle of a cut");
 }
 
 #[test]

@@ -409,7 +409,7 @@ fn a_flusher_that_is_not_rung_is_missed() {
 #[test]
 #[should_panic]
 fn a_flusher_that_rests_without_a_look_is_missed() {
-    shuttle_mutated("pipeline: flusher rests without a look", 10_000, || {
+    shuttle_mutated("pipeline: flusher rests without a check", 10_000, || {
         on_memory(&Plan { writers: 3, ..Plan::pair(&[Way::Await]) })
     });
 }
@@ -417,7 +417,7 @@ fn a_flusher_that_rests_without_a_look_is_missed() {
 #[test]
 #[should_panic]
 fn a_future_that_does_not_ring_waits_for_ever() {
-    shuttle_mutated("pipeline: future does not ring", 10_000, || {
+    shuttle_mutated("pipeline: a future signals no flusher", 10_000, || {
         on_memory(&Plan { writers: 3, ..Plan::pair(&[Way::Await]) })
     });
 }
@@ -425,7 +425,7 @@ fn a_future_that_does_not_ring_waits_for_ever() {
 #[test]
 #[should_panic]
 fn a_token_given_back_without_a_look_is_missed() {
-    shuttle_mutated("acks: no look after the token", 10_000, || {
+    shuttle_mutated("acks: no check after the token", 10_000, || {
         // Two sessions, so that a ticket of the log falls into the shard of one of them, and no later call makes up for it.
         let mut plan = Plan { commits: 1, ..Plan::pair(&[Way::Call]) };
         plan.options.max_sessions = 2;
@@ -436,7 +436,7 @@ fn a_token_given_back_without_a_look_is_missed() {
 #[test]
 #[should_panic]
 fn space_that_nobody_signals_is_missed() {
-    shuttle_mutated("pipeline: waits for room without an end", 10_000, || on_memory(&Plan::narrow()));
+    shuttle_mutated("pipeline: waits for space without an end", 10_000, || on_memory(&Plan::narrow()));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use foreshore_base::{GroupNo, Lsn, Result};
 use foreshore_sync::model::{choose, shuttle};
 use foreshore_sync::primitive::thread;
 use foreshore_wal::log_buffer::Slots;
-use foreshore_wal::model::{Cut, Group, GroupCommit, Leader, Order, Pipeline};
+use foreshore_wal::model::{Calls, Cut, Group, GroupCommit, Leader, Order, Pipeline};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ impl Leader for Fickle {
 
     fn seal(&mut self, _group: &mut Fickle, order: Order) -> Result<Option<Cut>> {
         let cut = |upto| Some(Cut { upto, more: false, bytes: 8 });
-        Ok(match order.room {
+        Ok(match order.space_in {
             Some(_) => cut(order.sealed),
             None => Some(Lsn(choose(LAST + 1))).filter(|&upto| upto > order.sealed).and_then(cut),
         })
@@ -35,7 +35,7 @@ impl Group for Fickle {
     }
 }
 
-/// Threads that wait, two of them for the same, beside one that wants room.
+/// Threads that wait, two of them for the same, beside one that wants space.
 fn waiters() {
     let width = 1 + choose(3) as usize;
     let groups = (0..width).map(|_| Fickle).collect();
@@ -44,13 +44,13 @@ fn waiters() {
     let pipeline = Arc::new(Pipeline::new(Fickle, groups, Lsn(0), GroupNo(1), slots, policy));
     let wait = |lsn| {
         let pipeline = pipeline.clone();
-        thread::spawn(move || pipeline.force(Lsn(lsn)).expect("every write succeeds"))
+        thread::spawn(move || pipeline.force(Lsn(lsn), Calls::Elsewhere).expect("every write succeeds"))
     };
     let mut actors: Vec<_> = [1, 2, 2, LAST].map(wait).into();
-    let room = pipeline.clone();
-    actors.push(thread::spawn(move || (0..3).for_each(|_| _ = room.lead_for_space(0))));
+    let space = pipeline.clone();
+    actors.push(thread::spawn(move || (0..3).for_each(|_| _ = space.lead_for_space(0))));
     actors.into_iter().for_each(|actor| actor.join().expect("an actor ends"));
-    assert_eq!(pipeline.durable(), Lsn(LAST));
+    assert_eq!(pipeline.progress().durable(), Lsn(LAST));
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn sessions_get_space_or_are_refused_and_one_gets_it() {
 #[test]
 #[should_panic]
 fn space_that_comes_back_without_a_notification_is_noticed() {
-    shuttle_mutated("returns: space comes back without a word", SCHEDULES, storm);
+    shuttle_mutated("returns: space comes back without a notification", SCHEDULES, storm);
 }
 
 #[test]

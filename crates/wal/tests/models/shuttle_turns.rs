@@ -70,7 +70,7 @@ fn sessions_take_turns_in_a_lane() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn who_leaves_a_lane_wakes_the_next() {
-    shuttle_mutated("lanes: one leaves without a word", ITERATIONS, take_turns);
+    shuttle_mutated("lanes: a lane is released without a notification", ITERATIONS, take_turns);
 }
 
 /// Three sessions take turns in one lane when the log stops: each hears of it, those too that wait for the lane, of which who
@@ -143,13 +143,13 @@ fn a_stop_wakes_the_sessions_that_wait_for_a_lane() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn who_gives_up_on_a_lane_wakes_the_next() {
-    shuttle_mutated("lanes: one gives up without a word", ITERATIONS, stop_beside_turns);
+    shuttle_mutated("lanes: a session gives up without a notification", ITERATIONS, stop_beside_turns);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn who_is_refused_leaves_its_lane() {
-    shuttle_mutated("lanes: one that is refused keeps its lane", 10 * ITERATIONS, stop_beside_turns);
+    shuttle_mutated("lanes: a refused session keeps its lane", 10 * ITERATIONS, stop_beside_turns);
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! A system that goes back on its word: a cut whose fence was not made says nothing, and the log stops.
 
 use super::*;
-use crate::group::{Flight, Sealer, Sink, Totals};
+use crate::group::{GroupMemory, Sealer};
 use crate::group_commit::Group;
-use crate::pipeline::Pipeline;
+use crate::options::LogOptions;
+use crate::pipeline::{Calls, Pipeline};
+use crate::segment::Segments;
+use crate::watch::GrowthWatch;
 use foreshore_base::GroupNo;
 
 const PAYLOAD: [u8; 1000] = [7; 1000];
@@ -30,7 +33,7 @@ fn a_cut_without_its_fence_is_an_error() {
     let (lanes, _) = refused();
     let mut staging = Staging::new(1 << 20);
     let last = fill(&lanes);
-    let cut = lanes.drain(Lsn(0), &mut staging).expect("nobody is spared yet").cut;
+    let cut = lanes.drain(Lsn(0), &mut staging).expect("no thread is spared yet").cut;
     assert!(cut >= last);
     fill(&lanes);
     staging.clear();
@@ -47,7 +50,7 @@ fn what_was_copied_for_room_counts_as_appended() {
     let made = lanes.drain_for(0, Lsn(0), &mut staging).expect("no cut");
     assert!(made.cut == Lsn(0) && staging.data_len() as u64 >= SPARING);
     staging.clear();
-    let cut = lanes.drain(Lsn(0), &mut staging).expect("nobody is spared yet").cut;
+    let cut = lanes.drain(Lsn(0), &mut staging).expect("no thread is spared yet").cut;
     assert_eq!(staging.data_len(), 0, "all was copied before");
     assert!(lanes.drain(cut, &mut staging).is_err(), "the cut before covered enough to spare the next appends");
 }
@@ -55,12 +58,13 @@ fn what_was_copied_for_room_counts_as_appended() {
 #[test]
 fn a_refused_fence_stops_the_log() {
     let (lanes, slots) = refused();
-    let flight = Flight::new(1 << 20, &Arc::new(Totals::default()));
-    let sealer = Sealer { buffer: lanes.clone(), sink: Sink::Nowhere };
-    let pipeline = Pipeline::new(sealer, vec![flight], Lsn(0), GroupNo(1), slots, (Group::Greedy, None));
-    pipeline.force(fill(&lanes)).expect("nobody is spared yet");
-    let (durable, lost) = (pipeline.durable(), fill(&lanes));
-    let error = pipeline.force(lost).expect_err("the fence is refused");
+    let memory = GroupMemory::new(1 << 20, &Arc::new(GrowthWatch::default()));
+    let segments = Arc::new(Segments::none(&LogOptions::default()));
+    let sealer = Sealer { buffer: lanes.clone(), segments, tail: None };
+    let pipeline = Pipeline::new(sealer, vec![memory], Lsn(0), GroupNo(1), slots, (Group::Greedy, None));
+    pipeline.force(fill(&lanes), Calls::Elsewhere).expect("no thread is spared yet");
+    let (durable, lost) = (pipeline.progress().durable(), fill(&lanes));
+    let error = pipeline.force(lost, Calls::Elsewhere).expect_err("the fence is refused");
     assert!(matches!(error, Error::Poisoned { .. }), "{error:?}");
-    assert_eq!(pipeline.durable(), durable);
+    assert_eq!(pipeline.progress().durable(), durable);
 }

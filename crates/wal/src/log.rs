@@ -1,29 +1,22 @@
 //! The log as its users hold it.
 
-mod open;
 mod space;
 
-use crate::buffer::LogBuffer;
 use crate::follow::Follower;
-use crate::group::{Sealer, Totals};
-use crate::lanes::SharedLanes;
+use crate::log_core::Core;
+use crate::open;
 use crate::options::LogOptions;
-use crate::pipeline::{Calls, Pipeline, SHARDS, Waits};
+use crate::pipeline::{Calls, Progress, SHARDS, Waits};
 use crate::reader::Recovered;
-use crate::requests::SpaceRequests;
 use crate::scan::FIRST;
-use crate::segment::Segments;
 use crate::session::Session;
-use crate::slots::Slots;
-use crate::throttle::Throttle;
 use crate::ticket::CommitTicket;
 use foreshore_base::{Csn, Error, GroupNo, Lsn, Result, Uuid};
 use foreshore_io::Fs;
-use foreshore_sync::spent::{self, Spent};
-use foreshore_sync::{Daemon, LockRank, Mutex, Nanos, NextWake};
+use foreshore_sync::{BiasedOwner, BiasedRef, Daemon, LockRank, Mutex, NextWake};
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// A log in use. Clones are handles of the same log; the last one dropped stops its threads without flushing, see
 /// [`Log::close`].
@@ -32,31 +25,10 @@ pub struct Log {
     handle: Arc<Handle>,
 }
 
-/// What sessions, tickets and daemons share. It does not own the daemons, so it may be dropped on one of them.
-pub(crate) struct Shared {
-    pub(crate) buffer: Arc<dyn LogBuffer>,
-    pub(crate) slots: Arc<Slots>,
-    /// None of a log without files.
-    pub(crate) segments: Option<Arc<Segments>>,
-    pub(crate) totals: Arc<Totals>,
-    pub(crate) pipeline: Pipeline<Sealer>,
-    pub(crate) max_record: usize,
-    pub(crate) max_large: usize,
-    pub(crate) max_reserve: usize,
-    pub(crate) quantum: u64,
-    pub(crate) max_unacked: usize,
-    pub(crate) lanes: SharedLanes,
-    pub(crate) requests: SpaceRequests,
-    pub(crate) idle: OnceLock<TakeIdle>,
-    pub(crate) throttle: Throttle,
-    pub(crate) options: LogOptions,
-}
-
-/// Takes what idle sessions were granted for compensations, in blocks.
-pub(crate) type TakeIdle = Box<dyn Fn() -> u64 + Send + Sync>;
-
 struct Handle {
-    shared: Arc<Shared>,
+    core: Arc<Core>,
+    /// For tickets without a session.
+    shared: BiasedRef<Arc<Core>>,
     daemons: Mutex<Vec<Daemon>>,
 }
 
@@ -126,16 +98,17 @@ impl Log {
     /// `LostLog`, `Foreign`, `Newer`, `Corrupted` or `Truncated` without having written anything; `InvalidOption`; or what
     /// the disk answered.
     pub fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOptions) -> Result<(Self, Recovered)> {
-        open::open(fs, dir, uuid, options)
+        let (parts, recovered) = open::open(fs, dir, uuid, options)?;
+        Ok((Self::new(parts), recovered))
     }
 
-    /// A log without files, for measuring how fast sessions append: groups are cut out of the buffer and dropped, without
+    /// A log without files, for measuring how fast sessions append: groups are sealed and dropped, without
     /// checksum and without a write. Everything else goes as usual; "durable" means dropped.
     ///
     /// # Errors
     /// `InvalidOption`, or what getting memory or threads failed with.
     pub fn discarding(options: &LogOptions) -> Result<Self> {
-        open::discarding(options)
+        open::discarding(options).map(Self::new)
     }
 
     /// Leases a session.
@@ -143,38 +116,38 @@ impl Log {
     /// # Errors
     /// `TooManyTransactions` if all are leased.
     pub fn session(&self) -> Result<Session> {
-        Session::lease(&self.handle.shared)
+        Session::lease(&self.handle.core)
     }
 
     /// Every record with an LSN up to here survives a crash.
     #[must_use]
     pub fn durable(&self) -> Lsn {
-        self.shared().pipeline.durable()
+        self.progress().durable()
     }
 
     /// Every record with an LSN up to here is in a sealed group.
     #[must_use]
     pub fn sealed(&self) -> Lsn {
-        self.shared().pipeline.sealed()
+        self.progress().sealed()
     }
 
     /// Number of the next group to be sealed. A record appended after this call is in that group or a later one.
     #[must_use]
     pub fn next_group(&self) -> GroupNo {
-        self.shared().pipeline.next_group()
+        self.progress().next_group()
     }
 
     /// Upper bound of the LSNs handed out so far.
     #[must_use]
     pub fn current(&self) -> Lsn {
-        self.shared().buffer.current()
+        self.core().buffer.current()
     }
 
     /// The clock of commits: at or above the LSN of every record with [`flags::COMMIT`](crate::flags::COMMIT) whose append
-    /// happened before this call. Who reads a value sees what came before the append of every commit up to it.
+    /// happened before this call. A reader of a value sees what came before the append of every commit up to it.
     #[must_use]
     pub fn commit_clock(&self) -> Csn {
-        self.shared().buffer.commit_clock().csn()
+        self.core().buffer.commit_clock().csn()
     }
 
     /// Raises the clock of commits to `csn`, so that [`Log::durable`] can get there too, though no record has that stamp. False,
@@ -182,28 +155,28 @@ impl Log {
     /// that were read from the clock before.
     #[must_use]
     pub fn raise_commit_clock(&self, csn: Csn) -> bool {
-        self.shared().buffer.raise_commit_clock(csn.lsn())
+        self.core().buffer.raise_commit_clock(csn.lsn())
     }
 
     /// Largest payload of [`Session::append`] in bytes under this log's options.
     #[must_use]
     pub fn max_record(&self) -> usize {
-        self.shared().max_record
+        self.core().limits.max_record
     }
 
     /// Largest payload of [`Session::append_large`] in bytes: [`crate::MAX_LARGE`], but where the buffer takes whole records only.
     #[must_use]
     pub fn max_large(&self) -> usize {
-        self.shared().max_large
+        self.core().limits.max_large
     }
 
     /// Largest argument of [`Session::reserve`].
     #[must_use]
     pub fn max_reserve(&self) -> usize {
-        self.shared().max_reserve
+        self.core().limits.max_reserve
     }
 
-    /// Waits until `lsn` is durable. The caller writes the group itself if nobody else does; otherwise it parks.
+    /// Waits until `lsn` is durable. The caller writes the group itself if no other thread does; otherwise it parks.
     ///
     /// # Errors
     /// `Poisoned`: the record may or may not survive.
@@ -211,7 +184,7 @@ impl Log {
     /// # Panics
     /// If `lsn` is above [`Log::current`]: it would wait for a record that does not exist.
     pub fn force(&self, lsn: Lsn) -> Result<()> {
-        self.shared().force(lsn, Calls::Elsewhere)
+        self.core().force(lsn, Calls::Elsewhere, None).map(drop)
     }
 
     /// The acknowledgement of a commit record at `record` with stamp `csn`, due when `target` is durable: the greater of
@@ -223,30 +196,30 @@ impl Log {
     /// Calls `function` once when `lsn` is durable, or when the log has stopped: at once, on the thread that learns it, and before
     /// callbacks of tickets, which may wait for what it gives back. So it waits for no other thread. A panic in it goes no further.
     pub fn release_when_durable(&self, lsn: Lsn, function: impl FnOnce() + Send + 'static) {
-        self.shared().pipeline.release_when_durable(spread(lsn), lsn, Box::new(|_| function()));
+        self.core().pipeline.release_when_durable(spread(lsn), lsn, Box::new(|_| function()));
     }
 
     /// Asks for `lsn` to be durable soon, without waiting: for commits whose tickets are waited for elsewhere, or not at
-    /// all. Costs a store, a fence and a load; wakes the flusher only if it is parked and nobody writes. With
-    /// [`LogOptions::max_unacked`] commits of the session on their way its next reservation waits.
+    /// all. Costs a store, a fence and a load; wakes a flusher only if it is parked and no thread writes. With
+    /// [`LogOptions::max_unacked`] commits of the session that are not durable its next reservation waits.
     pub fn flush_soon(&self, session: &mut Session, lsn: Lsn) {
         session.flush_soon(lsn);
     }
 
-    /// Calls the callbacks that are due of tickets of the session with this number (see [`Session::number`]): whoever commits
-    /// takes that off those who write. They are the code of others, so the caller holds nothing that they might want.
+    /// Calls the callbacks that are due of tickets of the session with this number (see [`Session::number`]): a
+    /// committer spares the threads that write this work. Callbacks are code of users, so the caller holds nothing that they want.
     pub fn acknowledge(&self, session: usize) {
-        self.shared().pipeline.acknowledge(session);
+        self.core().pipeline.acks().acknowledge(session);
     }
 
     /// Calls the callbacks and wakers that are due of all tickets, as [`acknowledge`](Self::acknowledge) does.
     pub fn acknowledge_all(&self) {
-        self.shared().pipeline.acknowledge_all();
+        self.core().pipeline.acks().acknowledge_all();
     }
 
     /// Calls `function` once when the log has stopped, on a thread that holds nothing, as callbacks of tickets.
     pub fn on_stop(&self, function: impl FnOnce() + Send + 'static) {
-        self.shared().pipeline.call_when_stopped(Box::new(function));
+        self.core().pipeline.acks().call_when_stopped(Box::new(function));
     }
 
     /// Follows this log from group `from` on, or from the oldest group if that is [`GroupNo::ZERO`]: yields what is durable,
@@ -255,11 +228,11 @@ impl Log {
     /// # Errors
     /// `LogTruncated` if `from` has been given up, `InvalidOption` for a log without files, or what reading failed with.
     pub fn follow(&self, from: GroupNo) -> Result<Follower> {
-        let Some(segments) = &self.shared().segments else {
+        if !self.core().has_files {
             let (name, value, expected) = ("follow", "a log without files".into(), "a log in a directory".into());
             return Err(Error::InvalidOption { name, value, expected });
-        };
-        Follower::of(self.handle.shared.clone(), segments.home.clone(), from)
+        }
+        Follower::of(self.handle.core.clone(), from)
     }
 
     /// Gives up the log before group `before`: the caller has made sure that recovery starts there or later. Works in
@@ -268,66 +241,65 @@ impl Log {
     /// # Errors
     /// What the disk answered. Nothing is lost; it may be tried again.
     pub fn truncate(&self, before: GroupNo) -> Result<()> {
-        self.shared()
-            .segments
-            .as_ref()
-            .map_or(Ok(()), |segments| segments.truncate(before, self.shared().pipeline.durable_group()))
+        self.core().segments.truncate(before, self.progress().durable_group())
     }
 
     /// Bytes of all groups written since the log was opened, exactly. They stand still while nothing is appended.
     #[must_use]
     pub fn written_bytes(&self) -> u64 {
-        self.shared().totals.bytes()
+        self.core().growth.written()
     }
 
     /// Counters since the log was opened.
     #[must_use]
     pub fn stats(&self) -> LogStats {
-        let shared = self.shared();
-        let (records, record_bytes) = shared.slots.totals();
-        let (groups, group_bytes, writes) = shared.totals.get();
-        let (segments_made, segments_recycled) = shared.segments.as_ref().map_or((0, 0), |segments| segments.counts());
+        let Core { pipeline, segments, slots, growth, .. } = self.core();
+        let (records, record_bytes) = slots.totals();
+        let (segments_made, segments_recycled) = {
+            let list = segments.list();
+            (list.made, list.recycled)
+        };
         LogStats {
             records,
             record_bytes,
-            groups,
-            group_bytes,
-            writes,
-            buffer_bytes: shared.options.memory(shared.slots.used_len()),
+            groups: growth.groups(),
+            group_bytes: growth.written(),
+            writes: if self.core().has_files { growth.groups() } else { 0 },
+            buffer_bytes: self.core().options.touched(slots.used_len()) as u64,
             segments_made,
             segments_recycled,
-            watchers: shared.pipeline.watchers(),
-            callback_panics: shared.pipeline.callback_panics(),
-            yields: shared.pipeline.yields_so_far(),
-            slowed_nanos: shared.throttle.waited(),
-            waits: shared.pipeline.waits(),
+            watchers: pipeline.acks().outstanding(),
+            callback_panics: pipeline.acks().panics(),
+            yields: pipeline.yields_so_far(),
+            slowed_nanos: self.core().throttle.waited(),
+            waits: pipeline.wait_times().map_or_else(Waits::default, |times| times.sums(slots.waited())),
         }
     }
 
     /// Stops the log because of `cause`: all waiters get an error, and no group is begun after. Those in flight may still
     /// become durable.
     pub fn poison(&self, cause: &Error) {
-        self.shared().pipeline.poison(cause);
+        self.core().pipeline.stop(cause);
     }
 
-    /// The error that everybody gets if the log has stopped.
+    /// The error that all callers get if the log has stopped.
     #[must_use]
     pub fn poisoned(&self) -> Option<Error> {
-        self.shared().pipeline.poison_error()
+        self.progress().stop_error()
     }
 
-    /// One step of the flusher, for owners who run without threads.
+    /// Runs one step of the flusher, for owners without threads.
     pub fn flush_step(&self) -> NextWake {
-        self.shared().pipeline.flush_step(0)
+        self.core().pipeline.flush_step(0)
     }
 
-    /// One step of the preparer, for owners who run without threads.
+    /// Runs one step of the preparer, for owners without threads.
     pub fn prepare_step(&self) -> NextWake {
-        self.shared().segments.as_ref().map_or(NextWake::OnSignal, |segments| segments.prepare_step())
+        self.core().segments.prepare_step()
     }
 
     /// Makes everything appended so far durable and stops the threads of this log. Sessions stay usable; what they append
-    /// from now on is flushed only where somebody waits for it.
+    /// from now on is flushed only where a thread waits for it.
     ///
     /// # Errors
     /// `Poisoned`.
@@ -344,48 +316,22 @@ impl Log {
         self.acknowledge_all();
     }
 
-    fn shared(&self) -> &Shared {
-        &self.handle.shared
+    fn core(&self) -> &Core {
+        &self.handle.core
     }
 
-    fn new(shared: Arc<Shared>, daemons: Vec<Daemon>) -> Self {
+    fn progress(&self) -> &Progress {
+        self.core().pipeline.progress()
+    }
+
+    fn new((core, daemons): (Arc<Core>, Vec<Daemon>)) -> Self {
         let daemons = Mutex::new(LockRank::Leaf, daemons);
-        Self { handle: Arc::new(Handle { shared, daemons }) }
+        let shared = BiasedOwner::new(core.clone()).hand_out();
+        Self { handle: Arc::new(Handle { core, shared, daemons }) }
     }
 }
 
 /// Spreads over the shards by what is at hand: stamps are multiples of eight in some buffers.
 const fn spread(lsn: Lsn) -> usize {
     (lsn.0 ^ lsn.0 >> 3) as usize % SHARDS
-}
-
-impl Shared {
-    /// Whether a lead ends with its copy: nobody waits for a device.
-    pub(crate) fn drops_groups(&self) -> bool {
-        self.segments.is_none()
-    }
-
-    /// The directory of the log, for errors.
-    pub(crate) fn dir(&self) -> &Path {
-        self.segments.as_ref().map_or(Path::new(""), |segments| segments.dir())
-    }
-
-    pub(crate) fn force(&self, lsn: Lsn, calls: Calls) -> Result<()> {
-        self.check_target(lsn);
-        let asked = self.asked(lsn);
-        spent::during(Spent::LogWait, || self.pipeline.force_calling(lsn, calls))?;
-        self.pipeline.count_wait(lsn, asked, true);
-        Ok(())
-    }
-
-    /// The time, if a wait for `lsn` begins now that is to be counted.
-    pub(crate) fn asked(&self, lsn: Lsn) -> Option<Nanos> {
-        self.pipeline.measured_from().filter(|_| self.pipeline.durable() < lsn)
-    }
-
-    /// A wait for a stamp that nobody was given would not end, but in a log that has stopped.
-    pub(crate) fn check_target(&self, lsn: Lsn) {
-        let reached = lsn <= self.pipeline.sealed() || self.buffer.reaches(lsn) || self.pipeline.is_poisoned();
-        assert!(reached, "wait for {lsn}, but the log ends at {}", self.buffer.current());
-    }
 }

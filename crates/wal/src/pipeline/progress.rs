@@ -1,39 +1,20 @@
-//! The groups in flight, between seal and completion: how many there may be, how far they are complete without a gap, and how
-//! long their flushes take.
+//! How far the log is sealed and durable: the window of groups in flight, and whether the log has stopped.
+//!
+//! ```text
+//! ... durable groups | head ... groups in flight ... | next
+//! ```
+//!
+//! Groups complete in any order, and `durable` moves in the order of their numbers.
+//!
+//! **Invariant:** `next - head` is at most the width, so no two groups of the window share a place in a table of that many.
+//! **Invariant:** a record that was durable before the log stopped stays so.
 
-use foreshore_base::{GroupNo, Lsn};
+use super::stop::Stop;
+use crate::group_commit::Flushes;
+use foreshore_base::{Error, GroupNo, Lsn, Result};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::{CachePadded, LockRank, Mutex, Nanos};
-use std::time::Duration;
-
-/// The weight of the last flush in the mean latency.
-///
-/// A device that changes its speed is followed within some 20 groups, and one slow flush among them moves the mean by less than a
-/// window's precision.
-const WEIGHT: u32 = 8;
-
-/// What is known of the flushes so far.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Flushes {
-    /// Mean latency, recent flushes weighing most.
-    pub(super) latency: Duration,
-    pub(super) last: Duration,
-    pub(super) count: u64,
-    pub(super) completed_at: Nanos,
-    /// Bytes that will have been appended when as many have come again as the last group acknowledged.
-    pub(super) expected: u64,
-}
-
-impl Flushes {
-    fn note(&mut self, began: Nanos, ended: Nanos, expected: Option<u64>) {
-        self.last = ended.since(began);
-        self.latency = self.latency - self.latency / WEIGHT + self.last / WEIGHT;
-        self.count += 1;
-        self.completed_at = ended;
-        self.expected = expected.unwrap_or(self.expected);
-    }
-}
 
 /// What is guarded together.
 #[derive(Debug)]
@@ -41,13 +22,13 @@ struct Done {
     /// The cuts of complete groups from the head on, by number modulo width.
     cuts: Box<[Option<Lsn>]>,
     flushes: Flushes,
+    /// Bytes that will have been appended when as many have come again as the last group acknowledged.
+    expected: u64,
 }
 
-/// Groups `head .. next` are in flight: sealed, and not all complete from the oldest on. Never more than the width, so
-/// that two groups of the window never share a place in a table of that many, and a group that is complete behind one
-/// that is not keeps its place.
+/// The state of the groups of one log.
 #[derive(Debug)]
-pub(super) struct Window {
+pub struct Progress {
     /// Number of the next group. Written by the holder of the lead.
     next: CachePadded<AtomicU64>,
     /// Number of the oldest group that is not complete. Written under the lock of `done`; never above `next`.
@@ -56,55 +37,101 @@ pub(super) struct Window {
     durable: CachePadded<AtomicU64>,
     /// Every record with an LSN up to here is in a sealed group. Written by the holder of the lead.
     sealed: CachePadded<AtomicU64>,
+    width: usize,
     done: Mutex<Done>,
+    stop: Stop,
     /// Groups being written. For the model of a window that counts these alone.
     #[cfg(foreshore_loom)]
     writing: AtomicU64,
 }
 
-impl Window {
+impl Progress {
     /// A window of `width` groups, at least one, the first of which is `first`. What is up to `durable` survives already.
     pub(super) fn new(width: usize, first: GroupNo, durable: Lsn) -> Self {
         assert!(width > 0, "a log has at least one group in flight");
-        let done = Done { cuts: vec![None; width].into(), flushes: Flushes::default() };
+        let done = Done { cuts: vec![None; width].into(), flushes: Flushes::default(), expected: 0 };
         Self {
             next: CachePadded::new(AtomicU64::new(first.0)),
             head: CachePadded::new(AtomicU64::new(first.0)),
             durable: CachePadded::new(AtomicU64::new(durable.0)),
             sealed: CachePadded::new(AtomicU64::new(durable.0)),
+            width,
             done: Mutex::new(LockRank::Leaf, done),
+            stop: Stop::new(),
             #[cfg(foreshore_loom)]
             writing: AtomicU64::new(0),
         }
     }
 
     /// Every record with an LSN up to here survives.
-    pub(super) fn durable(&self) -> Lsn {
+    #[inline]
+    pub fn durable(&self) -> Lsn {
         // ORDERING: Acquire, a reader that sees the stamp sees the group's completion; pairs with the raise in `complete`.
         Lsn(self.durable.load(Ordering::Acquire))
     }
 
     /// Every record with an LSN up to here is in a sealed group.
-    pub(super) fn sealed(&self) -> Lsn {
+    #[inline]
+    pub fn sealed(&self) -> Lsn {
         // ORDERING: Acquire, pairs with the store in `seal`.
         Lsn(self.sealed.load(Ordering::Acquire))
     }
 
-    /// What is known of the flushes so far.
-    pub(super) fn flushes(&self) -> Flushes {
-        self.done.lock().flushes
-    }
-
-    /// Number of the next group to be sealed.
-    pub(super) fn next(&self) -> GroupNo {
-        // ORDERING: Acquire, pairs with `seal`: who sees the new number appends behind what the group was cut from.
+    /// Number of the next group to be sealed. A record appended from now on is in that group or a later one.
+    pub fn next_group(&self) -> GroupNo {
+        // ORDERING: Acquire, pairs with `seal`: a reader of the new number appends behind what the group was sealed from.
         GroupNo(self.next.load(Ordering::Acquire))
     }
 
-    /// Number of the oldest group that is not complete: all before it are durable.
-    pub(super) fn head(&self) -> GroupNo {
-        // ORDERING: Acquire, who sees the number sees the completion of the groups before; pairs with `complete`.
-        GroupNo(self.head.load(Ordering::Acquire))
+    /// The newest group that is durable together with all before it.
+    pub fn durable_group(&self) -> GroupNo {
+        // ORDERING: Acquire, a reader of the number sees the completion of the groups before; pairs with `complete`.
+        GroupNo(self.head.load(Ordering::Acquire) - 1)
+    }
+
+    /// The number of groups that may be in flight.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Whether the log has stopped.
+    #[inline]
+    pub fn is_stopped(&self) -> bool {
+        self.stop.is_set()
+    }
+
+    /// The error that all callers get if the log has stopped.
+    #[inline]
+    pub fn stop_error(&self) -> Option<Error> {
+        if self.is_stopped() { Some(self.stop.error()) } else { None }
+    }
+
+    /// The answer to a wait for `lsn`: that it is durable, or that the log has stopped before; `None` while neither is known.
+    #[inline]
+    pub fn answer(&self, lsn: Lsn) -> Option<Result<()>> {
+        // `durable` is read second: by then all that came before the stop has been counted.
+        let stopped = self.is_stopped();
+        let is_sealed = mutant("sabotage: a wait for a group ends when it is sealed") && self.sealed() >= lsn;
+        if self.durable() >= lsn || is_sealed { Some(Ok(())) } else { stopped.then(|| Err(self.stop.error())) }
+    }
+
+    /// The LSN up to which waits have an answer, and the LSN up to which the log is durable. They differ if the log has stopped.
+    pub(super) fn answered(&self) -> (Lsn, Lsn) {
+        // In the order of `answer`.
+        let stopped = self.is_stopped();
+        let durable = self.durable();
+        (if stopped { Lsn(u64::MAX) } else { durable }, durable)
+    }
+
+    /// Stops the log: the first cause stays. The hand-off that wakes all waiters follows.
+    pub(super) fn stop(&self, cause: &Error) {
+        self.stop.set(cause);
+    }
+
+    /// The flushes so far, and the bytes that will have been appended when as many have come again as the last group acknowledged.
+    pub(super) fn flushes(&self) -> (Flushes, u64) {
+        let done = self.done.lock();
+        (done.flushes, done.expected)
     }
 
     /// Groups in flight. Exact under the lead but for completions meanwhile; elsewhere a hint.
@@ -116,16 +143,16 @@ impl Window {
     }
 
     /// Whether no further group may be sealed now. Binding under the lead only.
-    pub(super) fn is_full(&self, width: usize) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         #[cfg(foreshore_loom)]
         if mutant("window: counts running writes only") {
             // ORDERING: Relaxed, of the mutant.
-            return self.writing.load(Ordering::Relaxed) >= width as u64;
+            return self.writing.load(Ordering::Relaxed) >= self.width as u64;
         }
-        self.in_flight() >= width as u64
+        self.in_flight() >= self.width as u64
     }
 
-    /// Takes `number`, the next group, as sealed with this cut. Under the lead, after the leader has read the buffer's tails.
+    /// Takes `number`, the next group, as sealed with this cut. Under the lead, after the leader has read the tails of the buffer.
     pub(super) fn seal(&self, number: GroupNo, cut: Lsn) {
         // ORDERING: Release, pairs with `sealed`.
         self.sealed.store(cut.0, Ordering::Release);
@@ -140,13 +167,14 @@ impl Window {
     }
 
     /// Takes `number` as complete after its flush, and raises `durable` to the cut of the last group behind which nothing is
-    /// missing. `expected` is for [`Flushes`].
+    /// missing. `expected` is for [`Self::flushes`].
     pub(super) fn complete(&self, number: GroupNo, cut: Lsn, [began, ended]: [Nanos; 2], expected: Option<u64>) {
         #[cfg(foreshore_loom)]
         // ORDERING: Relaxed, of the mutant.
         self.writing.fetch_sub(1, Ordering::Relaxed);
         let mut done = self.done.lock();
-        done.flushes.note(began, ended, expected);
+        done.flushes.note(began, ended);
+        done.expected = expected.unwrap_or(done.expected);
         let done = &mut done.cuts;
         let width = done.len() as u64;
         // ORDERING: Relaxed, written under the lock that is held.
@@ -181,25 +209,13 @@ mod tests {
 
     #[test]
     fn durable_waits_for_the_oldest_group() {
-        let window = Window::new(3, GroupNo(7), Lsn(10));
-        (7..10).for_each(|number| window.seal(GroupNo(number), Lsn(number)));
-        assert!(window.is_full(3) && window.next() == GroupNo(10) && window.sealed() == Lsn(9));
+        let progress = Progress::new(3, GroupNo(7), Lsn(10));
+        (7..10).for_each(|number| progress.seal(GroupNo(number), Lsn(number)));
+        assert!(progress.is_full() && progress.next_group() == GroupNo(10) && progress.sealed() == Lsn(9));
         for (number, cut, upto, head) in [(9, 40, 10, 7), (7, 20, 20, 8), (8, 20, 40, 10)] {
-            window.complete(GroupNo(number), Lsn(cut), [Nanos::ZERO; 2], None);
-            assert_eq!((window.durable(), window.head()), (Lsn(upto), GroupNo(head)));
-            assert_eq!(window.in_flight(), 10 - head);
+            progress.complete(GroupNo(number), Lsn(cut), [Nanos::ZERO; 2], None);
+            assert_eq!((progress.durable(), progress.durable_group().next()), (Lsn(upto), GroupNo(head)));
+            assert_eq!(progress.in_flight(), 10 - head);
         }
-    }
-
-    #[test]
-    fn the_mean_latency_follows_the_device() {
-        let mut flushes = Flushes::default();
-        let flush = |flushes: &mut Flushes, micros: u64| flushes.note(Nanos(500), Nanos(500 + micros * 1000), None);
-        (0..40).for_each(|_| flush(&mut flushes, 100));
-        assert!((99..=100).contains(&flushes.latency.as_micros()), "{flushes:?}");
-        flush(&mut flushes, 900);
-        assert_eq!((flushes.latency.as_micros(), flushes.last.as_micros(), flushes.count), (199, 900, 41));
-        (0..20).for_each(|_| flush(&mut flushes, 900));
-        assert!(flushes.latency.as_micros() > 800, "{flushes:?}");
     }
 }

@@ -1,10 +1,10 @@
-//! Lanes that sessions take turns in.
+//! Which session has which lane of the buffer.
 //!
 //! A session with a slot below the number of own lanes has the lane of that number. The others take a shared lane when they
-//! reserve, and leave it with [`crate::Session::release`]. So what `lanes` takes in memory does not grow with the sessions.
+//! reserve, and release it with [`crate::Session::release`]. So the memory of `lanes` does not grow with the sessions.
 //!
-//! A thread that waits here holds no lane. A thread that has one waits for room in it, which a leader makes without a lane, for pages and for the
-//! disk; locks and latches that others hold over a reservation it does not wait for, as with the space of a ring.
+//! **Invariant:** a thread that waits here has no lane. A thread that has one waits for free space in it, which a leader makes
+//! without a lane, for pages and for the disk; not for locks and latches that others hold over a reservation.
 
 use foreshore_base::Result;
 use foreshore_sync::model::mutant;
@@ -13,19 +13,19 @@ use std::time::Duration;
 
 /// The lanes of a log.
 #[derive(Debug)]
-pub(crate) struct SharedLanes {
+pub(crate) struct SessionLanes {
     /// Lanes that belong to slots.
     own: usize,
     /// Shared lanes that no session has, the last used on top.
     free: Mutex<Vec<usize>>,
-    left: EventCount,
+    released: EventCount,
 }
 
-impl SharedLanes {
+impl SessionLanes {
     /// `own` lanes for as many slots, and `shared` behind them. With none of those each slot has its lane.
     pub(crate) fn new(own: usize, shared: usize) -> Self {
         let free = Mutex::new(LockRank::Leaf, (own..own + shared).rev().collect());
-        Self { own, free, left: EventCount::new() }
+        Self { own, free, released: EventCount::new() }
     }
 
     /// The lane of a slot; `None` if its session takes shared ones.
@@ -33,7 +33,7 @@ impl SharedLanes {
         (slot < self.own).then_some(slot)
     }
 
-    /// Takes a lane; waits while all are taken. `check` says whether to go on, and `left` for how long to wait, or not at all.
+    /// Takes a shared lane; waits while all are taken. `check` says whether to go on, and `left` for how long to wait, or not at all.
     pub(crate) fn take(
         &self,
         check: impl Fn() -> Result<()>,
@@ -41,22 +41,22 @@ impl SharedLanes {
     ) -> Result<usize> {
         // A thread that gives up may have been woken in the place of another.
         let pass_on = || {
-            if !mutant("lanes: one gives up without a word") {
-                self.left.notify_one();
+            if !mutant("lanes: a session gives up without a notification") {
+                self.released.notify_one();
             }
         };
         loop {
             check().inspect_err(|_| pass_on())?;
-            let key = self.left.prepare();
+            let key = self.released.prepare();
             if let Some(lane) = self.free.lock().pop() {
-                self.left.cancel(key);
+                self.released.cancel(key);
                 return Ok(lane);
             }
             match left() {
-                // WAIT: park - for one that leaves its lane: at the end of its operation, or before it waits for a lock.
-                Ok(most) => drop(self.left.wait(key, most)),
+                // WAIT: park - for a session that releases its lane: at the end of its operation, or before it waits for a lock.
+                Ok(most) => drop(self.released.wait(key, most)),
                 Err(over) => {
-                    self.left.cancel(key);
+                    self.released.cancel(key);
                     pass_on();
                     return Err(over);
                 }
@@ -64,22 +64,22 @@ impl SharedLanes {
         }
     }
 
-    /// The log has stopped: all that wait look again.
+    /// Has all waiting sessions check again: the log has stopped.
     pub(crate) fn stop(&self) {
         if !mutant("lanes: a stop wakes no waiter") {
-            self.left.notify_all();
+            self.released.notify_all();
         }
     }
 
-    /// Leaves a lane to others.
-    pub(crate) fn leave(&self, lane: usize) {
+    /// Releases a shared lane.
+    pub(crate) fn release(&self, lane: usize) {
         let mut free = self.free.lock();
         assert!(lane >= self.own, "lane {lane} belongs to its session, of {}", self.own);
-        debug_assert!(!free.contains(&lane), "lane {lane} is left twice");
+        debug_assert!(!free.contains(&lane), "lane {lane} is released twice");
         free.push(lane);
         drop(free);
-        if !mutant("lanes: one leaves without a word") {
-            self.left.notify_one();
+        if !mutant("lanes: a lane is released without a notification") {
+            self.released.notify_one();
         }
     }
 }

@@ -1,29 +1,31 @@
 //! Making a log and opening it.
 
-use super::{Log, Shared};
-use crate::buffer::new_buffer;
 use crate::format::{CtlSlot, FIRST_GROUP, number_of};
-use crate::group::{Flight, Sealer, Sink, Tail, Totals};
-use crate::lanes::SharedLanes;
+use crate::group::{GroupMemory, Sealer, Tail};
+use crate::log_core::Core;
 use crate::options::LogOptions;
 use crate::pipeline::Pipeline;
 use crate::reader::{Chain, GroupReader, Recovered};
 use crate::requests::SpaceRequests;
 use crate::scan::{FIRST, Scanned, scan};
-use crate::segment::{Control, Home, List, Segments, create_segment};
+use crate::segment::{Control, Files, Home, List, Segments, Spare};
 use crate::slots::Slots;
 use crate::throttle::Throttle;
+use crate::watch::GrowthWatch;
 use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Place, Result, Uuid};
 use foreshore_io::{AlignedBuf, Fs};
 use foreshore_sync::model::mutant;
 use foreshore_sync::{Daemon, NextWake, OnPanic, Signal, Step, ThreadSpawn, pause};
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+
+/// A log that is open: what is shared, and its threads.
+type Parts = (Arc<Core>, Vec<Daemon>);
 
 /// Number of the first segment.
 const FIRST_SEGMENT: u64 = 1;
 
-pub(super) fn create(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOptions) -> Result<()> {
+pub(crate) fn create(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOptions) -> Result<()> {
     options.check()?;
     let home = Home { fs: fs.clone(), dir: dir.to_owned(), uuid };
     fs.create_dir(dir)?;
@@ -32,8 +34,9 @@ pub(super) fn create(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOpti
         for name in names.iter().filter(|name| is_own(name)) {
             fs.remove(&dir.join(name))?;
         }
+        let files = Files::new(home.clone(), options.segment_bytes);
         for number in FIRST_SEGMENT..FIRST_SEGMENT + options.ready_segments as u64 {
-            create_segment(&home, number, options.segment_bytes, fs.backend().durable)?;
+            files.create(number)?;
         }
     }
     let (first, segment) = (FIRST, FIRST_SEGMENT);
@@ -45,7 +48,7 @@ fn is_own(name: &str) -> bool {
     name == "ctl.tmp" || number_of(name, ".seg").is_some() || number_of(name, ".tmp").is_some()
 }
 
-pub(super) fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOptions) -> Result<(Log, Recovered)> {
+pub(crate) fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOptions) -> Result<(Parts, Recovered)> {
     options.check()?;
     let home = Home { fs: fs.clone(), dir: dir.to_owned(), uuid };
     let mut control = Control::open(&home)?;
@@ -54,8 +57,8 @@ pub(super) fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOption
     let longest = scanned.tail.iter().map(|last| last.len).max().unwrap_or(0);
     let segment_bytes = options.segment_bytes.max(FIRST_GROUP + longest);
     let options = &LogOptions { segment_bytes, ..options.clone() };
-    // Nothing has been written up to here. The log was perhaps read from a cache: it is made durable before anybody rests
-    // on it, or a later power loss takes groups away from under others that follow them.
+    // Nothing has been written up to here. The log was perhaps read from a cache. It is made durable before it is
+    // believed, or a later power loss takes groups away from under others that follow them.
     for live in &scanned.live {
         fs.open(&home.segment_path(live.number))?.sync()?;
     }
@@ -79,10 +82,7 @@ pub(super) fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOption
         incarnation,
     };
     let floor = recovered.end.max(recovered.max_lsn);
-    let sink = Sink::Files { segments, tail };
-    let shared = watch_stop(Arc::new(start(options, recovered.end, floor, recovered.next_group, sink)?));
-    let daemons = if options.background { spawn(&shared)? } else { Vec::new() };
-    Ok((Log::new(shared, daemons), recovered))
+    Ok((start(options, recovered.end, floor, recovered.next_group, (segments, Some(tail)))?, recovered))
 }
 
 /// Writes the last groups, those that no header says to be durable, once more behind themselves, see `scan`, and returns
@@ -93,9 +93,9 @@ fn repeat_last(scanned: &Scanned, incarnation: Incarnation, segments: &Segments)
     let again = if mutant("sabotage: a start does not repeat the last groups") { &[] } else { &scanned.tail[..] };
     for last in again {
         let live = &scanned.live[last.segment];
-        let file = segments.home.fs.open(&segments.home.segment_path(live.number))?;
+        let file = segments.home().fs.open(&segments.home().segment_path(live.number))?;
         let (group, prev_crc) = (last.group, last.prev_crc);
-        let chain = Chain { uuid: segments.home.uuid, group, prev_crc, incarnation: Incarnation(0) };
+        let chain = Chain { uuid: segments.home().uuid, group, prev_crc, incarnation: Incarnation(0) };
         let mut reader = GroupReader::new(live.size);
         let Some((header, _)) = reader.group(&*file, live.size, last.offset, &chain)? else {
             let place = Place::Offset(last.offset);
@@ -126,7 +126,7 @@ fn sort_files(home: &Home, scanned: &Scanned, spares: usize) -> Result<List> {
     let (before, behind): (Vec<_>, Vec<_>) = home.segment_numbers()?.into_iter().partition(|&number| number < first);
     for number in behind.into_iter().chain(before).filter(|number| !(first..=last).contains(number)) {
         match home.open_segment(number) {
-            Ok((_, size)) if list.spare.len() < spares || number > last => list.spare.push((number, size)),
+            Ok((_, size)) if list.spare.len() < spares || number > last => list.spare.push(Spare { number, size }),
             Ok(_) | Err(Error::Corrupted { .. } | Error::Truncated { .. } | Error::Foreign { .. }) => {
                 home.fs.remove(&home.segment_path(number))?;
             }
@@ -136,53 +136,51 @@ fn sort_files(home: &Home, scanned: &Scanned, spares: usize) -> Result<List> {
     Ok(list)
 }
 
-/// A log without files that starts empty.
-pub(super) fn discarding(options: &LogOptions) -> Result<Log> {
+/// Opens a log without files that starts empty.
+pub(crate) fn discarding(options: &LogOptions) -> Result<Parts> {
     options.check()?;
-    let shared = watch_stop(Arc::new(start(options, Lsn::ZERO, Lsn::ZERO, FIRST, Sink::Nowhere)?));
-    let daemons = if options.background { spawn(&shared)? } else { Vec::new() };
-    Ok(Log::new(shared, daemons))
+    start(options, Lsn::ZERO, Lsn::ZERO, FIRST, (Arc::new(Segments::none(options)), None))
 }
 
-/// A log that is durable up to `durable`, whose first LSN is above `floor` and whose next group is `next`.
-fn start(options: &LogOptions, durable: Lsn, floor: Lsn, next: GroupNo, sink: Sink) -> Result<Shared> {
-    let segments = match &sink {
-        Sink::Files { segments, .. } => Some(segments.clone()),
-        Sink::Nowhere => None,
-    };
+/// Starts a log that is durable up to `durable`, whose first LSN is above `floor` and whose next group is `next`.
+fn start(
+    options: &LogOptions,
+    durable: Lsn,
+    floor: Lsn,
+    next: GroupNo,
+    (segments, tail): (Arc<Segments>, Option<Tail>),
+) -> Result<Parts> {
     let slots = Arc::new(Slots::new(options.max_sessions));
-    let dir = segments.as_ref().map_or(Path::new(""), |segments| segments.dir());
-    let buffer = new_buffer(options, &slots, floor).map_err(|source| Error::io("reserve memory for", dir, source))?;
-    let totals = Arc::new(Totals::default());
-    let groups = (0..options.width()).map(|_| Flight::new(options.max_group(), &totals)).collect();
-    let sealer = Sealer { buffer: buffer.clone(), sink };
+    let buffer = options.make_buffer(&slots, floor);
+    let buffer = buffer.map_err(|source| Error::io("reserve memory for", &segments.home().dir, source))?;
+    let growth = Arc::new(GrowthWatch::default());
+    let groups = (0..options.width()).map(|_| GroupMemory::new(options.max_group(), &growth)).collect();
+    let has_files = tail.is_some();
+    let sealer = Sealer { buffer: buffer.clone(), segments: segments.clone(), tail };
     let pipeline = Pipeline::new(sealer, groups, durable, next, slots.clone(), options.group());
-    let pipeline = pipeline.measuring(options.measure_waits);
-    Ok(Shared {
+    let core = Arc::new(Core {
         buffer,
-        pipeline,
+        lanes: options.session_lanes(),
         slots,
+        limits: options.limits(),
+        pipeline: pipeline.measuring(options.measure_waits),
         segments,
-        totals,
-        requests: SpaceRequests::default(),
-        idle: OnceLock::new(),
+        growth,
         throttle: Throttle::default(),
-        max_record: options.max_record(),
-        max_large: options.max_large(),
-        max_reserve: options.max_reserve(),
-        quantum: options.credit_quantum() as u64,
-        max_unacked: options.max_unacked,
-        lanes: match options.buffer {
-            None => SharedLanes::new(options.lanes() - options.shared_lanes(), options.shared_lanes()),
-            // Known by their slots.
-            Some(_) => SharedLanes::new(options.max_sessions, 0),
-        },
+        requests: SpaceRequests::default(),
+        has_files,
         options: options.clone(),
-    })
+    });
+    // Sessions that wait for a lane check again when the log has stopped.
+    let weak = Arc::downgrade(&core);
+    let stop = move || drop(weak.upgrade().inspect(|core| core.lanes.stop()));
+    core.pipeline.acks().call_when_stopped(Box::new(stop));
+    let daemons = if options.background { spawn(&core)? } else { Vec::new() };
+    Ok((core, daemons))
 }
 
-/// The flusher: writes groups for commits that nobody waits for.
-struct Flusher(Arc<Shared>, usize);
+/// A flusher: writes groups for commits that no thread waits for.
+struct Flusher(Arc<Core>, usize);
 
 impl Step for Flusher {
     fn step(&self) -> NextWake {
@@ -199,32 +197,25 @@ impl Step for Preparer {
     }
 }
 
-/// Has those that wait for a lane look again when the log has stopped.
-fn watch_stop(shared: Arc<Shared>) -> Arc<Shared> {
-    let weak = Arc::downgrade(&shared);
-    let stop = move || drop(weak.upgrade().inspect(|shared| shared.lanes.stop()));
-    shared.pipeline.call_when_stopped(Box::new(stop));
-    shared
-}
-
-fn spawn(shared: &Arc<Shared>) -> Result<Vec<Daemon>> {
+fn spawn(core: &Arc<Core>) -> Result<Vec<Daemon>> {
     let start = |name: &str, signal: &Signal, step: Arc<dyn Step>| {
         let on_panic: OnPanic = {
-            let shared = shared.clone();
+            let core = core.clone();
             Box::new(move |name, message| {
                 let source = std::io::Error::other(format!("{name} panicked: {message}"));
-                shared.pipeline.poison(&Error::io("write", shared.dir(), source));
+                core.pipeline.stop(&Error::io("write", &core.segments.home().dir, source));
             })
         };
         Daemon::spawn(&ThreadSpawn, name, signal.clone(), step, on_panic)
-            .map_err(|source| Error::io("start a thread for", shared.dir(), source))
+            .map_err(|source| Error::io("start a thread for", &core.segments.home().dir, source))
     };
     let mut daemons = Vec::new();
-    for i in 0..shared.pipeline.width() {
-        let flusher = Arc::new(Flusher(shared.clone(), i));
-        daemons.push(start("log flusher", shared.pipeline.flusher_signal(i), flusher)?);
+    for i in 0..core.pipeline.progress().width() {
+        let flusher = Arc::new(Flusher(core.clone(), i));
+        daemons.push(start("log flusher", core.pipeline.flusher_signal(i), flusher)?);
     }
-    if let Some(segments) = &shared.segments {
+    if core.has_files {
+        let segments = &core.segments;
         daemons.push(start("log preparer", segments.preparer_signal(), Arc::new(Preparer(segments.clone())))?);
     }
     Ok(daemons)

@@ -3,11 +3,9 @@
 //! Each group leaves its times behind. A thread that has waited for an LSN finds the group that covered it, and splits its own
 //! wait at the group's times; so the parts add up to the whole.
 
-use super::Pipeline;
-use super::leader::Leader;
 use foreshore_base::{GroupNo, Lsn};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
-use foreshore_sync::{LockRank, Mutex, Nanos};
+use foreshore_sync::{Clock, LockRank, Mutex, Nanos, SystemClock};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -24,7 +22,7 @@ const GROUPS: usize = 4096;
 pub struct Waits {
     /// How many waits `b` to `e` are sums of.
     pub count: u64,
-    /// Sessions: until the record was in the buffer. Waits for room, for log space, for earlier commits of the session,
+    /// Sessions: until the record was in the buffer. Waits for free buffer, for log space, for earlier commits of the session,
     /// and for a position in the buffers where one waits for that; with the copy, which cannot be told from the last.
     pub a: Duration,
     /// Until a group was sealed that covers the record.
@@ -77,9 +75,11 @@ struct History {
     forgotten: Lsn,
 }
 
-/// What is measured.
+/// The waits of one log, if they are measured.
 #[derive(Debug)]
-pub(super) struct WaitTimes {
+pub struct WaitTimes {
+    /// The clock of the groups' times.
+    clock: SystemClock,
     history: Mutex<History>,
     count: AtomicU64,
     /// `b` to `e` in nanoseconds.
@@ -87,9 +87,15 @@ pub(super) struct WaitTimes {
 }
 
 impl WaitTimes {
-    pub(super) fn new() -> Self {
+    /// Times by `clock`, by which groups are timed, too.
+    pub(super) fn new(clock: SystemClock) -> Self {
         let history = Mutex::new(LockRank::Leaf, History::default());
-        Self { history, count: AtomicU64::new(0), sums: [const { 0 }; 4].map(AtomicU64::new) }
+        Self { clock, history, count: AtomicU64::new(0), sums: [const { 0 }; 4].map(AtomicU64::new) }
+    }
+
+    /// The time now.
+    pub fn now(&self) -> Nanos {
+        self.clock.now()
     }
 
     /// Notes a group that was written. Before any thread learns that it is durable.
@@ -107,8 +113,8 @@ impl WaitTimes {
         }
     }
 
-    /// Counts a wait for `lsn`, now durable, that was asked for at `asked` and ended at `end`; `None`: when it became durable.
-    pub(super) fn count(&self, lsn: Lsn, asked: Nanos, end: Option<Nanos>) {
+    /// Counts a wait for `lsn`, which is durable, that began at `asked` and ended at `end`; `None`: when it became durable.
+    pub fn count(&self, lsn: Lsn, asked: Nanos, end: Option<Nanos>) {
         let (group, durable) = {
             let history = self.history.lock();
             let at = history.groups.partition_point(|group| group.cut < lsn);
@@ -130,41 +136,11 @@ impl WaitTimes {
     }
 
     /// The sums so far, with what sessions have counted for `a`.
-    pub(super) fn sums(&self, a: u64) -> Waits {
+    pub fn sums(&self, a: u64) -> Waits {
         // ORDERING: Relaxed, counters.
         let [b, c, d, e] = self.sums.each_ref().map(|sum| Duration::from_nanos(sum.load(Ordering::Relaxed)));
         // ORDERING: as above.
         Waits { count: self.count.load(Ordering::Relaxed), a: Duration::from_nanos(a), b, c, d, e }
-    }
-}
-
-impl<L: Leader> Pipeline<L> {
-    /// Measures what waits are spent on if `on`.
-    #[must_use]
-    pub fn measuring(self, on: bool) -> Self {
-        Self { waits: on.then(WaitTimes::new), ..self }
-    }
-
-    /// The time, if waits are measured.
-    pub fn measured_from(&self) -> Option<Nanos> {
-        self.waits.is_some().then(|| self.scheduler.now())
-    }
-
-    /// The time since `from`, for a measurement.
-    pub fn nanos_since(&self, from: Nanos) -> u64 {
-        self.scheduler.now().0.saturating_sub(from.0)
-    }
-
-    /// Counts a wait for `lsn`, which is durable, that began at `asked` and `ends` now, or when it became durable.
-    pub fn count_wait(&self, lsn: Lsn, asked: Option<Nanos>, ends_now: bool) {
-        if let (Some(waits), Some(asked)) = (&self.waits, asked) {
-            waits.count(lsn, asked, ends_now.then(|| self.scheduler.now()));
-        }
-    }
-
-    /// What waits were spent on.
-    pub fn waits(&self) -> Waits {
-        self.waits.as_ref().map_or_else(Waits::default, |waits| waits.sums(self.demand.slots().waited()))
     }
 }
 
@@ -184,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_wait_is_split_at_the_times_of_its_group() {
-        let waits = WaitTimes::new();
+        let waits = WaitTimes::new(SystemClock::new());
         waits.note(group(1, 10, [100, 120, 200]));
         waits.count(Lsn(7), Nanos(90), Some(Nanos(250)));
         assert_eq!(parts(&waits), (1, [10, 20, 80, 50]));
@@ -198,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_group_behind_a_slower_one_is_durable_with_it() {
-        let waits = WaitTimes::new();
+        let waits = WaitTimes::new(SystemClock::new());
         waits.note(group(2, 20, [110, 110, 150]));
         waits.note(group(1, 10, [100, 100, 200]));
         waits.count(Lsn(15), Nanos(105), None);
@@ -208,7 +184,7 @@ mod tests {
 
     #[test]
     fn what_is_forgotten_is_not_counted() {
-        let waits = WaitTimes::new();
+        let waits = WaitTimes::new(SystemClock::new());
         for number in 1..=GROUPS as u64 + 1 {
             waits.note(group(number, number * 10, [number; 3]));
         }

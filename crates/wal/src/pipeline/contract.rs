@@ -1,0 +1,77 @@
+//! What the pipeline asks of a log, and what it answers.
+
+use foreshore_base::{GroupNo, Lsn, Result};
+use std::time::Duration;
+
+/// Seals groups. The pipeline calls it for one leader at a time.
+pub trait Leader: Send {
+    /// The memory of one group in flight and its place on disk. Used again for later groups.
+    type Group: Group;
+
+    /// Seals at most one group into `group`. Returns `None` if no group can be sealed.
+    ///
+    /// # Errors
+    /// An error stops the log.
+    fn seal(&mut self, group: &mut Self::Group, order: Order) -> Result<Option<Cut>>;
+}
+
+/// A sealed group.
+pub trait Group: Send {
+    /// Writes the group, which is durable when this returns. Runs beside other groups, and without the lead.
+    ///
+    /// # Errors
+    /// An error stops the log.
+    fn write(&mut self) -> Result<()>;
+}
+
+/// What a leader is asked to seal.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    /// The group's number, if there is anything to seal.
+    pub number: GroupNo,
+    /// The cut of the group before.
+    pub sealed: Lsn,
+    /// The newest group known to be durable together with all before it.
+    pub acked: GroupNo,
+    /// The lane in which a session wants free space, and nothing else. `None`: a waiter wants more than `sealed`, and a group
+    /// without data is sealed where that raises the cut.
+    pub space_in: Option<usize>,
+}
+
+/// What was sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// When this group and all before it are durable, every record up to here is. Not below the cut of the group before;
+    /// equal to it in the middle of a cut larger than a group.
+    pub upto: Lsn,
+    /// Whether records were left out that could have been sealed.
+    pub more: bool,
+    /// Bytes of the records in the group.
+    pub bytes: usize,
+}
+
+/// How an attempt to lead ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Led {
+    /// Another thread leads, the window is full, or the scheduler holds the group back until one in flight completes. The
+    /// thread that ends that hands off.
+    Busy,
+    /// The group was no longer wanted when the caller had the lead, or the log has stopped.
+    Unwanted,
+    /// No group could be sealed.
+    Nothing,
+    /// The scheduler waits for more commits, for this time.
+    Early(Duration),
+    /// A group was sealed and written, or the attempt stopped the log.
+    Sealed,
+}
+
+/// The thread that calls the callbacks and wakers which a group has made due. They are code of users, and a group may be completed
+/// deep inside the engine, with locks held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Calls {
+    /// This one, after it has returned from the log.
+    Here,
+    /// A flusher.
+    Elsewhere,
+}

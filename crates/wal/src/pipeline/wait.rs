@@ -1,0 +1,165 @@
+//! Threads that wait for durability or for free space, and lead where a group may be sealed.
+
+use super::Pipeline;
+use super::contract::{Calls, Leader, Led};
+use super::hand_off::{Caller, HandOff};
+use foreshore_base::{Lsn, Result};
+use foreshore_sync::Parker;
+use foreshore_sync::model::mutant;
+use foreshore_sync::primitive::atomic::{Ordering, fence};
+use std::mem;
+use std::time::Duration;
+
+/// How long a leader pauses when an appender below its target is stopped in its copy.
+pub(super) const STALL: Duration = Duration::from_micros(50);
+
+/// How often a thread that waits for durability lends its processor to other threads before it parks.
+const YIELDS: u32 = 1;
+
+/// How often a session that finds another one leading lends it the processor before it sleeps until there is space. A leader mostly
+/// copies, for some microseconds up to a hundred, or lost its processor meanwhile: then all sessions would sleep, to be woken one
+/// by one.
+const SPACE_YIELDS: u32 = 2;
+
+impl<L: Leader> Pipeline<L> {
+    /// Waits until `lsn` is durable, leading where the lead is free. `calls` says which thread calls the callbacks that this has
+    /// made due.
+    ///
+    /// # Errors
+    /// `Poisoned`: the record may or may not survive.
+    pub fn force(&self, lsn: Lsn, calls: Calls) -> Result<()> {
+        let forced = self.force_while(lsn, calls, |parker, pause| {
+            // WAIT: park - the leader's hand-off ends it, or the pause is over.
+            match pause {
+                None => parker.park(),
+                Some(pause) => drop(parker.park_timeout(pause)),
+            }
+            true
+        })?;
+        assert!(forced, "a wait without a limit ends durable");
+        Ok(())
+    }
+
+    /// Waits as [`Self::force`] does; `park` waits for a token, no longer than the pause it is given, and says whether to go on.
+    /// Returns whether `lsn` is durable. A group that the caller leads is written to its end whatever the time.
+    ///
+    /// # Errors
+    /// As [`Self::force`].
+    pub fn force_while(
+        &self,
+        lsn: Lsn,
+        calls: Calls,
+        mut park: impl FnMut(&Parker, Option<Duration>) -> bool,
+    ) -> Result<bool> {
+        let (progress, lead, demand) = (&*self.progress, &self.lead, &self.demand);
+        let (mut parker, mut place, mut made_due, mut yields) = (None, None, false, 0);
+        if progress.sealed() < lsn {
+            lead.scheduler().arrive();
+        }
+        loop {
+            if let Some(answer) = progress.answer(lsn) {
+                return answer.map(|()| true);
+            }
+            let led = self.lead_for(lsn, calls);
+            if matches!(led, Led::Sealed | Led::Unwanted) {
+                made_due |= led == Led::Sealed && calls == Calls::Here;
+                continue;
+            }
+            if led == Led::Busy && self.yields(&mut yields, YIELDS, demand.sessions()) {
+                continue;
+            }
+            let parker = parker.get_or_insert_with(Parker::current);
+            let key = demand.waiters.add(place, lsn, parker.unparker());
+            place = Some(key);
+            // ORDERING: first row of the table of the pipeline.
+            fence(Ordering::SeqCst);
+            let is_unsealed = progress.sealed() < lsn;
+            let retry = match led {
+                // An appender is stopped inside its copy, and no thread is bound to signal its end.
+                Led::Nothing if is_unsealed => Some(STALL),
+                Led::Early(time) if is_unsealed => Some(time),
+                _ => None,
+            };
+            let may_lead = is_unsealed && lead.is_open() && !mutant("pipeline: park without may_lead");
+            let may_lead = may_lead && (retry.is_none() || lead.scheduler().is_full(|| demand.appended()));
+            if progress.durable() >= lsn || progress.is_stopped() || may_lead {
+                demand.waiters.remove(key);
+                continue;
+            }
+            let timer = retry.filter(|_| demand.waiters.takes_timer(key, progress.sealed()));
+            // What its own group has made due does not wait for the next one.
+            if mem::take(&mut made_due) && self.acks.has_due() {
+                self.flushers.notify_one();
+            }
+            // WAIT: window - for the stopped appender or the group's time; park - for all else, see the callers.
+            let go_on = park(parker, timer);
+            demand.waiters.remove(key);
+            if !go_on {
+                // This thread may be the one that was to lead.
+                self.hand_off(HandOff::Lead);
+                return Ok(progress.durable() >= lsn);
+            }
+        }
+    }
+
+    /// Leads once for a waiter, if it is worth trying.
+    fn lead_for(&self, lsn: Lsn, calls: Calls) -> Led {
+        let wanted = || self.progress.sealed() < lsn;
+        if wanted() && self.lead.is_open() { self.lead(Caller::Waiter(calls), wanted) } else { Led::Busy }
+    }
+
+    /// Yields instead of parking, if the scheduler says so, and says whether it has. `yields` counts those of this wait.
+    fn yields(&self, yields: &mut u32, max_yields: u32, sessions: usize) -> bool {
+        let latency = || self.progress.flushes().0.mean;
+        self.lead.scheduler().yield_before_park((yields, max_yields), sessions, latency)
+    }
+
+    /// Asks `admit` for free space in `lane` until there is some, leading where the lead is free. Asks again after `retry`
+    /// though no thread has said that there is space: what fills the buffer may be reserved and not yet appended, and an
+    /// append signals no thread.
+    ///
+    /// # Errors
+    /// `Poisoned`, or what `admit` fails with.
+    pub fn wait_for_space<T>(
+        &self,
+        lane: usize,
+        retry: Option<Duration>,
+        mut admit: impl FnMut() -> Result<Option<T>>,
+    ) -> Result<T> {
+        let (mut yields, mut waited) = (0, false);
+        let mut ask = || self.progress.stop_error().map_or_else(&mut admit, Err);
+        let answer = loop {
+            if let Some(answer) = ask().transpose() {
+                break answer;
+            }
+            // WAIT: help - a group frees the buffer.
+            let led = self.lead_for_space(lane);
+            if led == Led::Sealed {
+                continue;
+            }
+            // However few they are: the leader itself may want this processor.
+            if led == Led::Busy && self.yields(&mut yields, SPACE_YIELDS, usize::MAX) {
+                continue;
+            }
+            let key = self.space.prepare();
+            let answer = ask().transpose();
+            let may_lead =
+                led == Led::Busy && self.lead.is_free() && !mutant("pipeline: waits for space without a check");
+            if answer.is_some() || may_lead {
+                self.space.cancel(key);
+                match answer {
+                    Some(answer) => break answer,
+                    None => continue,
+                }
+            }
+            // WAIT: park - space freed by a group ends it, or the retry.
+            self.space.wait(key, retry.filter(|_| !mutant("pipeline: waits for space without an end")));
+            waited = true;
+        };
+        if waited {
+            // This thread may be the one that was to lead.
+            self.hand_off(HandOff::Lead);
+        }
+        answer
+    }
+}

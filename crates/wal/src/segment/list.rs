@@ -1,0 +1,111 @@
+//! Every segment file of a log, by what it is used for.
+
+use super::live::Live;
+use crate::format::{CtlSlot, FIRST_GROUP};
+use foreshore_base::GroupNo;
+use foreshore_io::File;
+use foreshore_sync::model::mutant;
+use std::cmp;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// A segment that waits for its first group.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    pub(crate) number: u64,
+    pub(crate) size: u64,
+    pub(crate) file: Arc<dyn File>,
+}
+
+/// A file whose groups are no longer needed: the next ready segment, or space on the disk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spare {
+    pub(crate) number: u64,
+    pub(crate) size: u64,
+}
+
+/// The segment files, by their use.
+#[derive(Debug, Default)]
+pub(crate) struct List {
+    /// Those with groups that are needed, ascending; the last one is being filled. Empty in a log without files.
+    pub(crate) live: VecDeque<Live>,
+    pub(crate) ready: VecDeque<Ready>,
+    pub(crate) spare: Vec<Spare>,
+    /// The spare file that could not be prepared at the last failure.
+    pub(crate) failed: Option<u64>,
+    /// Number of the next segment to prepare.
+    pub(crate) next_number: u64,
+    /// Files made and recycled since the log was opened.
+    pub(crate) made: u64,
+    pub(crate) recycled: u64,
+}
+
+impl List {
+    /// Index of the segment that holds group `group`, or the first one.
+    fn index_of(&self, group: GroupNo) -> usize {
+        self.live.partition_point(|live| live.first <= group).saturating_sub(1)
+    }
+
+    /// Bytes of log from `group` on, to the precision of a group and a sixty-fourth of a segment, at most 256 KiB.
+    pub(crate) fn bytes_since(&self, group: GroupNo) -> u64 {
+        let first = self.index_of(group);
+        let bytes = |(i, live): (usize, &Live)| match i.cmp(&first) {
+            cmp::Ordering::Less => 0,
+            cmp::Ordering::Equal => live.end - live.seek(group).1,
+            cmp::Ordering::Greater => live.end - FIRST_GROUP,
+        };
+        self.live.iter().enumerate().map(bytes).sum()
+    }
+
+    /// Bytes of the segments that lie before group `before`, which is durable.
+    pub(crate) fn truncatable(&self, before: GroupNo) -> u64 {
+        self.live.iter().take(self.index_of(before)).map(|live| live.size).sum()
+    }
+
+    /// Bytes of all groups kept.
+    pub(crate) fn retained_bytes(&self) -> u64 {
+        self.live.iter().map(|live| live.end - FIRST_GROUP).sum()
+    }
+
+    /// The control slot behind `newest` of a log that is truncated before group `before`, which is durable; `None` in a log
+    /// without files.
+    pub(super) fn slot_before(&self, before: GroupNo, newest: CtlSlot) -> Option<CtlSlot> {
+        let after = self.live.partition_point(|live| live.first <= before);
+        let is_early = mutant("sabotage: a segment is given up too early");
+        let live = self.live.get(after.saturating_sub(usize::from(!is_early)))?;
+        Some(CtlSlot { first: live.first, segment: live.number, prev_crc: live.prev_crc, ..newest })
+    }
+
+    /// Takes the spare file out that is prepared next. One that has the number of the next segment goes first, so that none is
+    /// ever overwritten. Then the largest, which give space back.
+    pub(super) fn take_spare(&mut self) -> Option<Spare> {
+        let next = self.next_number;
+        let spares = self.spare.iter().enumerate();
+        let (first, _) = spares.max_by_key(|(_, spare)| (spare.number == next, spare.size))?;
+        Some(self.spare.swap_remove(first))
+    }
+
+    /// Adds the segment that was prepared.
+    pub(super) fn add_ready(&mut self, ready: Ready) {
+        assert_eq!(self.next_number, ready.number, "the next segment, and the one that was prepared");
+        let last = self.ready.back().map(|ready| ready.number);
+        assert!(last.is_none_or(|last| last < ready.number), "segment {} is ready behind {last:?}", ready.number);
+        self.next_number = ready.number + 1;
+        self.ready.push_back(ready);
+    }
+
+    /// Turns live segments below `needed` into spare files, at most `most`, and returns the numbers of the others.
+    pub(super) fn retire(&mut self, needed: u64, most: usize) -> Vec<u64> {
+        let mut surplus = Vec::new();
+        while self.live.len() > 1 && self.live[0].number < needed {
+            let Live { number, size, .. } = self.live.pop_front().expect("more than one");
+            let is_spare = self.spare.iter().any(|spare| spare.number == number);
+            assert!(!is_spare, "segment {number} is given up twice");
+            match self.spare.len() < most {
+                true => self.spare.push(Spare { number, size }),
+                false => surplus.push(number),
+            }
+        }
+        surplus
+    }
+}
