@@ -1,13 +1,14 @@
 //! A reference count that its owner does not touch to hand out references.
 //!
-//! The owner counts what it hands out in a plain word of its own; the shared count begins at [`BIAS`], and references that end
-//! decrement it. When the owner ends, it takes the bias away and adds what it has handed out: from then on the shared count is
-//! the number of references.
+//! The owner counts what it hands out in a plain word of its own; the shared count begins at [`BIAS`], and references
+//! that end decrement it. When the owner ends, it takes the bias away and adds what it has handed out: from then on the
+//! shared count is the number of references.
 //!
-//! **Invariant:** the shared count is above zero while the owner or a reference is there. The operation that brings it to zero
-//! frees the value.
+//! **Invariant:** the shared count is above zero while the owner or a reference is there. The operation that brings it
+//! to zero frees the value.
 //!
-//! After Choi, Shull and Torrellas, "Biased Reference Counting: Minimizing Atomic Operations in Garbage Collection", PACT 2018.
+//! After Choi, Shull and Torrellas, "Biased Reference Counting: Minimizing Atomic Operations in Garbage Collection",
+//! PACT 2018.
 
 use crate::model::mutant;
 use crate::primitive::atomic::{AtomicU64, Ordering, fence};

@@ -1,8 +1,8 @@
 //! Following the tail: records as they become durable, in this process or another.
 //!
-//! A follower reads groups in the order of the chain, as a start does, from a place that it remembers. At the end it answers
-//! `None` and may be asked again. It never hands out a record that a crash could take back, unless it is told to; what it
-//! has handed out is found by every later start.
+//! A follower reads groups in the order of the chain, as a start does, from a place that it remembers. At the end it
+//! answers `None` and may be asked again. It never hands out a record that a crash could take back, unless it is told
+//! to; what it has handed out is found by every later start.
 //!
 //! | made by | a group counts when | a wait ends when |
 //! |---|---|---|
@@ -10,14 +10,16 @@
 //! | [`Follower::open`], anywhere | a later group in the chain says that it is durable (`acked_upto`) | a check finds such a group |
 //! | the same, [`unconfirmed`](Follower::unconfirmed) | it is whole | a check finds one |
 //!
-//! **In another process** nothing but files is shared: nothing is locked, opened for writing or written. A group is on disk
-//! before the log says that it is durable. So the last groups, as many as are in flight at a time, count only when the next
-//! one is written, and with them all that waits for their cut. On a busy log that lag is a write or two. On an idle log it
-//! lasts: the last group of a log that was closed counts when another one is appended. An application that needs it earlier
-//! appends an empty record now and then, or reads unconfirmed records, of which a crash may take back the last ones.
+//! **In another process** nothing but files is shared: nothing is locked, opened for writing or written. A group is on
+//! disk before the log says that it is durable. So the last groups, as many as are in flight at a time, count only when
+//! the next one is written, and with them all that waits for their cut. On a busy log that lag is a write or two. On an
+//! idle log it lasts: the last group of a log that was closed counts when another one is appended. An application that
+//! needs it earlier appends an empty record now and then, or reads unconfirmed records, of which a crash may take back
+//! the last ones.
 //!
-//! **Starts.** A writer may crash and start while it is followed. Groups that were not confirmed are read anew at each check, so
-//! whatever the start puts in their place is found; what it repeats is passed over; records that it dropped are forgotten.
+//! **Starts.** A writer may crash and start while it is followed. Groups that were not confirmed are read anew at each
+//! check, so whatever the start puts in their place is found; what it repeats is passed over; records that it dropped
+//! are forgotten.
 //!
 //! **Truncation.** Nothing keeps the log from being truncated under a follower: it then gets `LogTruncated`.
 
@@ -86,12 +88,12 @@ impl std::fmt::Debug for Follower {
 }
 
 impl Follower {
-    /// Follows the log in `dir` from group `from` on, or from the oldest group if that is [`GroupNo::ZERO`]. Reads files
-    /// only, so another process may be writing them; [`foreshore_io::ReadOnly`] opens them for nothing else.
+    /// Follows the log in `dir` from group `from` on, or from the oldest group if that is [`GroupNo::ZERO`]. Reads
+    /// files only, so another process may be writing them; [`foreshore_io::ReadOnly`] opens them for nothing else.
     ///
     /// # Errors
-    /// `LogTruncated` if `from` has been given up, `Foreign`, `Newer`, `Corrupted` or `Truncated` for files that are not a
-    /// sound log of `uuid`, or what reading failed with.
+    /// `LogTruncated` if `from` has been given up, `Foreign`, `Newer`, `Corrupted` or `Truncated` for files that are
+    /// not a sound log of `uuid`, or what reading failed with.
     pub fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, from: GroupNo) -> Result<Self> {
         Self::new(Home { fs: fs.clone(), dir: dir.to_owned(), uuid }, Witness::Groups, from)
     }
@@ -122,8 +124,8 @@ impl Follower {
         })
     }
 
-    /// Takes groups as soon as they are whole. A crash of the writer may take back records that were handed out then: its next
-    /// start does not find them, others may come in their place, and reading on answers `LogRetracted`.
+    /// Takes groups as soon as they are whole. A crash of the writer may take back records that were handed out then:
+    /// its next start does not find them, others may come in their place, and reading on answers `LogRetracted`.
     #[must_use]
     pub fn unconfirmed(mut self) -> Self {
         self.witness = Witness::Itself;
@@ -147,16 +149,16 @@ impl Follower {
     }
 
     /// The group to open another follower with that goes on where this one is: it finds every record that this one has
-    /// not handed out, and perhaps some that it has, which are not above the LSN of the last one. Records of two sessions may
-    /// carry one LSN: a caller that passes over known ones by LSN stops where [`Follower::read`] has answered `None`, or where
-    /// the LSN changes.
+    /// not handed out, and perhaps some that it has, which are not above the LSN of the last one. Records of two
+    /// sessions may carry one LSN: a caller that passes over known ones by LSN stops where [`Follower::read`] has
+    /// answered `None`, or where the LSN changes.
     #[must_use]
     pub fn resume_at(&self) -> GroupNo {
         self.merge.oldest().unwrap_or(self.at.next).max(self.from)
     }
 
-    /// Waits until there may be more to read, for at most `timeout`, and returns whether there may. Parks; where the log is
-    /// written by another process, checks the files in between, at least every 16 ms. Asks for no write.
+    /// Waits until there may be more to read, for at most `timeout`, and returns whether there may. Parks; where the
+    /// log is written by another process, checks the files in between, at least every 16 ms. Asks for no write.
     ///
     /// # Errors
     /// `Poisoned` if the log of this process has stopped, so that nothing comes any more; as [`Follower::read`].
@@ -227,7 +229,8 @@ impl Follower {
         if self.at.next <= self.confirmed || (self.run > 0 && self.check(false)?) {
             return Ok(true);
         }
-        // What was read ahead may have been written since. The end moves in small steps, so no more is read than needed.
+        // What was read ahead may have been written since. The end moves in small steps, so no more is read than
+        // needed.
         self.reader.forget();
         self.run = 0;
         let counts = self.check(false)? || (self.check_control()? && self.check(true)?);
@@ -237,8 +240,8 @@ impl Follower {
         Ok(counts)
     }
 
-    /// Whether the group that was handed out last, unconfirmed, is still there. Its segment is opened anew: a start that has
-    /// no use for the file removes it, and then the file at hand would show the group for ever.
+    /// Whether the group that was handed out last, unconfirmed, is still there. Its segment is opened anew: a start
+    /// that has no use for the file removes it, and then the file at hand would show the group for ever.
     ///
     /// # Errors
     /// As [`Self::find_again`].
@@ -254,8 +257,8 @@ impl Follower {
         self.find_again()
     }
 
-    /// Goes to where the chain goes on if the segment at hand has been given up; true if it has. The next group may have been
-    /// kept none the less: a start has repeated it, or one before it, in a later segment.
+    /// Goes to where the chain goes on if the segment at hand has been given up; true if it has. The next group may
+    /// have been kept none the less: a start has repeated it, or one before it, in a later segment.
     ///
     /// # Errors
     /// As [`Self::find_again`].
@@ -274,8 +277,8 @@ impl Follower {
     /// Walks from the first group that is kept to the next one.
     ///
     /// # Errors
-    /// `LogTruncated` if the next one is not kept; `LogRetracted` or `LostLog` if the chain holds other groups than those that
-    /// were passed.
+    /// `LogTruncated` if the next one is not kept; `LogRetracted` or `LostLog` if the chain holds other groups than
+    /// those that were passed.
     fn find_again(&mut self) -> Result<()> {
         self.reader.forget();
         let mut at = front(&self.home)?;
@@ -294,8 +297,8 @@ impl Follower {
         Ok(())
     }
 
-    /// What an error of reading says. Files change under the reader when the log is truncated, and nothing else that may be
-    /// said of them counts then.
+    /// What an error of reading says. Files change under the reader when the log is truncated, and nothing else that
+    /// may be said of them counts then.
     fn explain(&self, error: Error) -> Error {
         match read_control(&self.home).map(|control| control.newest().first) {
             Ok(first) if first > self.at.next => self.truncated(first),
@@ -332,8 +335,8 @@ impl Follower {
         Ok(false)
     }
 
-    /// Whether to check again, and behind holes, which the last start may have left. Searching for one reads much, so it is done
-    /// once for each start and then more and more seldom.
+    /// Whether to check again, and behind holes, which the last start may have left. Searching for one reads much, so
+    /// it is done once for each start and then more and more seldom.
     ///
     /// # Errors
     /// As [`Self::move_on`].

@@ -52,8 +52,8 @@ impl Tail {
         Ok(())
     }
 
-    /// Gives `group`, of `total` bytes and with a predecessor of checksum `prev_crc`, its place behind the last one. A group
-    /// that does not fit the rest of the segment goes to the next one.
+    /// Gives `group`, of `total` bytes and with a predecessor of checksum `prev_crc`, its place behind the last one. A
+    /// group that does not fit the rest of the segment goes to the next one.
     pub(crate) fn place(
         &mut self,
         segments: &Segments,
@@ -125,7 +125,8 @@ impl Leader for Sealer {
         }?;
         let data_len = group.staging.data_len();
         assert!(upto >= order.sealed, "group {} is cut at {upto}, below {}", order.number, order.sealed);
-        // A cut that only raises the stamp is worth a group if a commit waits for it: what is acknowledged stands in a header.
+        // A cut that only raises the stamp is worth a group if a commit waits for it: what is acknowledged stands in a
+        // header.
         if data_len == 0 && (upto == order.sealed || order.space_in.is_some()) {
             return Ok(None);
         }

@@ -2,19 +2,20 @@
 //!
 //! The engine has two policies, see [`Group`]. Others are plugged in through [`GroupPolicy`].
 //!
-//! The engine's windows are of two kinds. Both begin when the device is free, and neither is longer than the bound of the
-//! policy:
+//! The engine's windows are of two kinds. Both begin when the device is free, and neither is longer than the bound of
+//! the policy:
 //!
-//! - **Returning commits.** A thread or a future waits. The commits that the last group acknowledged are about to come again, so
-//!   the leader yields its processor until as many bytes have come as it held. Without this, threads that commit in a loop split
-//!   into two halves that wait for each other's writes.
-//! - **Pipelined commits.** All committers go on with their work. The flusher sleeps while commits come at a rate that makes the
-//!   group worth its write.
+//! - **Returning commits.** A thread or a future waits. The commits that the last group acknowledged are about to come
+//!   again, so the leader yields its processor until as many bytes have come as it held. Without this, threads that
+//!   commit in a loop split into two halves that wait for each other's writes.
+//! - **Pipelined commits.** All committers go on with their work. The flusher sleeps while commits come at a rate that
+//!   makes the group worth its write.
 //!
 //! A full log buffer, and a cut that left records behind, override every policy.
 //!
-//! **The default** is a window of 50 us, by measurement: TPC-B on two processors, shared with other work, on a device of 100 us;
-//! two blocking threads, or two threads with 64 pipelined commits in flight each. Latencies are in times of the device.
+//! **The default** is a window of 50 us, by measurement: TPC-B on two processors, shared with other work, on a device
+//! of 100 us; two blocking threads, or two threads with 64 pipelined commits in flight each. Latencies are in times of
+//! the device.
 //!
 //! | policy | blocking: flushes a commit | pipelined: processor time a commit | median latency | switches a commit |
 //! |---|---|---|---|---|
@@ -23,9 +24,9 @@
 //! | `window(100 us)` | not measured | 8.0 us | 3.9 | 0.06 |
 //! | `window(200 us)` | not measured | 8.3 us | 5.5 | 0.06 |
 //!
-//! While compilers kept both processors busy, both policies took 0.75 flushes a blocking commit. A longer window saves a tenth of
-//! the processor time of pipelined commits, and its timer costs them a device time of latency at least. So the default has the
-//! window for returning commits alone, which costs pipelined commits nothing.
+//! While compilers kept both processors busy, both policies took 0.75 flushes a blocking commit. A longer window saves
+//! a tenth of the processor time of pipelined commits, and its timer costs them a device time of latency at least. So
+//! the default has the window for returning commits alone, which costs pipelined commits nothing.
 
 use foreshore_base::{Error, GroupNo, Result};
 use foreshore_sync::Nanos;
@@ -38,8 +39,8 @@ use std::time::Duration;
 pub enum Group {
     /// As soon as the device is free and a commit waits.
     Greedy,
-    /// The same, after a window for more commits. The window begins when the device is free and ends within this time; it ends
-    /// earlier when more waiting cannot pay.
+    /// The same, after a window for more commits. The window begins when the device is free and ends within this time;
+    /// it ends earlier when more waiting cannot pay.
     Window(Duration),
 }
 
@@ -108,8 +109,8 @@ fn for_pipelined(max: Duration, seen: &Observation) -> Decision {
     if left < LEAST_SLEEP || nanos_to(LEAST_GAIN) > Nanos::from(left).0 { Decision::Seal } else { Decision::Wait(left) }
 }
 
-/// The weight of the last flush in the mean latency. A device that changes its speed is followed within some 20 groups, and one
-/// slow flush among them moves the mean by less than the precision of a window.
+/// The weight of the last flush in the mean latency. A device that changes its speed is followed within some 20 groups,
+/// and one slow flush among them moves the mean by less than the precision of a window.
 const WEIGHT: u32 = 8;
 
 /// What is known of the flushes so far.
@@ -145,8 +146,8 @@ pub struct Observation {
     pub in_flight: u64,
     /// Whether the last cut left records behind.
     pub left_behind: bool,
-    /// From when on a group beside one in flight is worth its write: half a flush after the last one was sealed, or at once if
-    /// that left records behind.
+    /// From when on a group beside one in flight is worth its write: half a flush after the last one was sealed, or at
+    /// once if that left records behind.
     pub beside_from: Nanos,
     /// When the last group was sealed.
     pub sealed_at: Nanos,
@@ -180,8 +181,8 @@ pub enum Decision {
 /// Commits and bytes with which a group is sealed at once, whatever else a plugged-in policy decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupBounds {
-    /// Commits that wait. One that is asked for twice, flushed soon and then waited for, counts twice: the group is sealed early,
-    /// never late.
+    /// Commits that wait. One that is asked for twice, flushed soon and then waited for, counts twice: the group is
+    /// sealed early, never late.
     pub commits: Option<u64>,
     /// Bytes appended and not sealed.
     pub bytes: Option<u64>,
@@ -241,16 +242,19 @@ pub(crate) struct BeforePark {
     pub(crate) may_yield: bool,
 }
 
-/// Says whether a thread lends its processor to others once more before it parks. With more sessions than processors another
-/// thread may want to run, and the wait is often over when the thread runs again. Then no thread has to wake it.
+/// Says whether a thread lends its processor to others once more before it parks. With more sessions than processors
+/// another thread may want to run, and the wait is often over when the thread runs again. Then no thread has to wake
+/// it.
 ///
-/// On two processors that compilers shared, and a device of 100 us, 128 threads with one commit each took 16.4 us of processor
-/// time a commit with a yield before nearly each park, and 17.5 us without; the median latency was 0.8 ms instead of 1.7 ms.
+/// On two processors that compilers shared, and a device of 100 us, 128 threads with one commit each took 16.4 us of
+/// processor time a commit with a yield before nearly each park, and 17.5 us without; the median latency was 0.8 ms
+/// instead of 1.7 ms.
 pub(crate) fn yields_before_park(seen: &BeforePark) -> bool {
     seen.yields < seen.max_yields && seen.sessions > seen.processors && seen.may_yield
 }
 
-/// How yields that come back late are made rare. A late one has shown that other threads had better use for the processor.
+/// How yields that come back late are made rare. A late one has shown that other threads had better use for the
+/// processor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LateYields {
     /// A yield that takes longer is late.

@@ -25,15 +25,16 @@
 //! # }
 //! ```
 //!
-//! **The path of a record**: [`Session::reserve`] admits it, [`Session::append`] copies it into the buffer and stamps it,
-//! a leader seals a group of what the buffer holds and writes it, and what waited for the stamp goes on. `pipeline` says
-//! which thread leads, and `buffer` what a group may hold.
+//! **The path of a record**: [`Session::reserve`] admits it, [`Session::append`] copies it into the buffer and stamps
+//! it, a leader seals a group of what the buffer holds and writes it, and what waited for the stamp goes on. `pipeline`
+//! says which thread leads, and `buffer` what a group may hold.
 //!
 //! **On disk** the log is a chain of groups in segment files. Groups are multiples of 4 KiB, never rewritten, and never
 //! share a block, so a torn write harms only what was never acknowledged. See `format`.
 //!
-//! **Failures.** A failed write or sync of a group poisons the log: nothing is acknowledged after it and it is never tried
-//! again. A full disk is not that: reservations are refused while prepared space is short, and go on when there is some.
+//! **Failures.** A failed write or sync of a group poisons the log: nothing is acknowledged after it and it is never
+//! tried again. A full disk is not that: reservations are refused while prepared space is short, and go on when there
+//! is some.
 
 // Kernels are `pub` for the models in `tests/`, which see them under `foreshore_loom` only.
 #[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]

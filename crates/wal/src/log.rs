@@ -82,8 +82,8 @@ impl Log {
     /// Number of the first group of a new log.
     pub const FIRST_GROUP: GroupNo = FIRST;
 
-    /// Makes a new, empty log in `dir`, whose parent exists. What an earlier attempt left there without a control file is
-    /// removed. All is durable when it returns, but for the name of `dir` itself.
+    /// Makes a new, empty log in `dir`, whose parent exists. What an earlier attempt left there without a control file
+    /// is removed. All is durable when it returns, but for the name of `dir` itself.
     ///
     /// # Errors
     /// `Io` with `AlreadyExists` if there is a log, `InvalidOption`, or what the disk answered.
@@ -95,8 +95,8 @@ impl Log {
     /// incarnation. The caller holds the lock of the database.
     ///
     /// # Errors
-    /// `LostLog`, `Foreign`, `Newer`, `Corrupted` or `Truncated` without having written anything; `InvalidOption`; or what
-    /// the disk answered.
+    /// `LostLog`, `Foreign`, `Newer`, `Corrupted` or `Truncated` without having written anything; `InvalidOption`; or
+    /// what the disk answered.
     pub fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOptions) -> Result<(Self, Recovered)> {
         let (parts, recovered) = open::open(fs, dir, uuid, options)?;
         Ok((Self::new(parts), recovered))
@@ -143,16 +143,16 @@ impl Log {
         self.core().buffer.current()
     }
 
-    /// The clock of commits: at or above the LSN of every record with [`flags::COMMIT`](crate::flags::COMMIT) whose append
-    /// happened before this call. A reader of a value sees what came before the append of every commit up to it.
+    /// The clock of commits: at or above the LSN of every record with [`flags::COMMIT`](crate::flags::COMMIT) whose
+    /// append happened before this call. A reader of a value sees what came before the append of every commit up to it.
     #[must_use]
     pub fn commit_clock(&self) -> Csn {
         self.core().buffer.commit_clock().csn()
     }
 
-    /// Raises the clock of commits to `csn`, so that [`Log::durable`] can get there too, though no record has that stamp. False,
-    /// and nothing has changed, in a log whose stamps are positions of records: a further commit record gets a stamp above all
-    /// that were read from the clock before.
+    /// Raises the clock of commits to `csn`, so that [`Log::durable`] can get there too, though no record has that
+    /// stamp. False, and nothing has changed, in a log whose stamps are positions of records: a further commit record
+    /// gets a stamp above all that were read from the clock before.
     #[must_use]
     pub fn raise_commit_clock(&self, csn: Csn) -> bool {
         self.core().buffer.raise_commit_clock(csn.lsn())
@@ -164,7 +164,8 @@ impl Log {
         self.core().limits.max_record
     }
 
-    /// Largest payload of [`Session::append_large`] in bytes: [`crate::MAX_LARGE`], but where the buffer takes whole records only.
+    /// Largest payload of [`Session::append_large`] in bytes: [`crate::MAX_LARGE`], but where the buffer takes whole
+    /// records only.
     #[must_use]
     pub fn max_large(&self) -> usize {
         self.core().limits.max_large
@@ -187,27 +188,29 @@ impl Log {
         self.core().force(lsn, Calls::Elsewhere, None).map(drop)
     }
 
-    /// The acknowledgement of a commit record at `record` with stamp `csn`, due when `target` is durable: the greater of
-    /// `csn` and what the transaction has observed.
+    /// The acknowledgement of a commit record at `record` with stamp `csn`, due when `target` is durable: the greater
+    /// of `csn` and what the transaction has observed.
     pub fn ticket(&self, record: Lsn, csn: Csn, target: Lsn) -> CommitTicket {
         CommitTicket::new(self.handle.shared.clone(), spread(target), record, csn, target)
     }
 
-    /// Calls `function` once when `lsn` is durable, or when the log has stopped: at once, on the thread that learns it, and before
-    /// callbacks of tickets, which may wait for what it gives back. So it waits for no other thread. A panic in it goes no further.
+    /// Calls `function` once when `lsn` is durable, or when the log has stopped: at once, on the thread that learns it,
+    /// and before callbacks of tickets, which may wait for what it gives back. So it waits for no other thread. A panic
+    /// in it goes no further.
     pub fn release_when_durable(&self, lsn: Lsn, function: impl FnOnce() + Send + 'static) {
         self.core().pipeline.release_when_durable(spread(lsn), lsn, Box::new(|_| function()));
     }
 
-    /// Asks for `lsn` to be durable soon, without waiting: for commits whose tickets are waited for elsewhere, or not at
-    /// all. Costs a store, a fence and a load; wakes a flusher only if it is parked and no thread writes. With
+    /// Asks for `lsn` to be durable soon, without waiting: for commits whose tickets are waited for elsewhere, or not
+    /// at all. Costs a store, a fence and a load; wakes a flusher only if it is parked and no thread writes. With
     /// [`LogOptions::max_unacked`] commits of the session that are not durable its next reservation waits.
     pub fn flush_soon(&self, session: &mut Session, lsn: Lsn) {
         session.flush_soon(lsn);
     }
 
     /// Calls the callbacks that are due of tickets of the session with this number (see [`Session::number`]): a
-    /// committer spares the threads that write this work. Callbacks are code of users, so the caller holds nothing that they want.
+    /// committer spares the threads that write this work. Callbacks are code of users, so the caller holds nothing that
+    /// they want.
     pub fn acknowledge(&self, session: usize) {
         self.core().pipeline.acks().acknowledge(session);
     }
@@ -222,11 +225,12 @@ impl Log {
         self.core().pipeline.acks().call_when_stopped(Box::new(function));
     }
 
-    /// Follows this log from group `from` on, or from the oldest group if that is [`GroupNo::ZERO`]: yields what is durable,
-    /// and can wait for more. For following it from another process see [`Follower::open`].
+    /// Follows this log from group `from` on, or from the oldest group if that is [`GroupNo::ZERO`]: yields what is
+    /// durable, and can wait for more. For following it from another process see [`Follower::open`].
     ///
     /// # Errors
-    /// `LogTruncated` if `from` has been given up, `InvalidOption` for a log without files, or what reading failed with.
+    /// `LogTruncated` if `from` has been given up, `InvalidOption` for a log without files, or what reading failed
+    /// with.
     pub fn follow(&self, from: GroupNo) -> Result<Follower> {
         if !self.core().has_files {
             let (name, value, expected) = ("follow", "a log without files".into(), "a log in a directory".into());
@@ -276,8 +280,8 @@ impl Log {
         }
     }
 
-    /// Stops the log because of `cause`: all waiters get an error, and no group is begun after. Those in flight may still
-    /// become durable.
+    /// Stops the log because of `cause`: all waiters get an error, and no group is begun after. Those in flight may
+    /// still become durable.
     pub fn poison(&self, cause: &Error) {
         self.core().pipeline.stop(cause);
     }
@@ -298,8 +302,8 @@ impl Log {
         self.core().segments.prepare_step()
     }
 
-    /// Makes everything appended so far durable and stops the threads of this log. Sessions stay usable; what they append
-    /// from now on is flushed only where a thread waits for it.
+    /// Makes everything appended so far durable and stops the threads of this log. Sessions stay usable; what they
+    /// append from now on is flushed only where a thread waits for it.
     ///
     /// # Errors
     /// `Poisoned`.
@@ -309,7 +313,8 @@ impl Log {
         forced
     }
 
-    /// Stops the threads of this log, then calls what they would have. The caller holds nothing that callbacks may want.
+    /// Stops the threads of this log, then calls what they would have. The caller holds nothing that callbacks may
+    /// want.
     pub fn end_threads(&self) {
         let daemons = std::mem::take(&mut *self.handle.daemons.lock());
         daemons.into_iter().for_each(Daemon::stop);

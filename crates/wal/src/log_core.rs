@@ -33,8 +33,8 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// Waits until `lsn` is durable, for at most `timeout`, and returns whether it is. A group that this thread writes itself is
-    /// written to its end. `calls` says which thread calls the callbacks that this has made due.
+    /// Waits until `lsn` is durable, for at most `timeout`, and returns whether it is. A group that this thread writes
+    /// itself is written to its end. `calls` says which thread calls the callbacks that this has made due.
     ///
     /// # Errors
     /// `Poisoned`: the record may or may not survive.

@@ -63,8 +63,8 @@ pub(crate) fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOption
         fs.open(&home.segment_path(live.number))?.sync()?;
     }
     fs.sync_dir(dir)?;
-    // Both slots carry the incarnation before its first group: records of an earlier one that were dropped now can never
-    // be accepted again.
+    // Both slots carry the incarnation before its first group: records of an earlier one that were dropped now can
+    // never be accepted again.
     let is_kept = mutant("sabotage: a start keeps the incarnation of the log");
     let incarnation = Incarnation(scanned.incarnation.0 + u32::from(!is_kept));
     control.renew(incarnation)?;
@@ -85,8 +85,8 @@ pub(crate) fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOption
     Ok((start(options, recovered.end, floor, recovered.next_group, (segments, Some(tail)))?, recovered))
 }
 
-/// Writes the last groups, those that no header says to be durable, once more behind themselves, see `scan`, and returns
-/// where the next one goes.
+/// Writes the last groups, those that no header says to be durable, once more behind themselves, see `scan`, and
+/// returns where the next one goes.
 fn repeat_last(scanned: &Scanned, incarnation: Incarnation, segments: &Segments) -> Result<Tail> {
     let (prev_crc, file, live) = (scanned.prev_crc, scanned.file.clone(), scanned.last());
     let mut tail = Tail { incarnation, prev_crc, file, offset: live.end, size: live.size };
@@ -110,8 +110,8 @@ fn repeat_last(scanned: &Scanned, incarnation: Incarnation, segments: &Segments)
     Ok(tail)
 }
 
-/// Sorts what lies in the directory: live segments, and spare ones, which become ready ones under a name and header that
-/// are certainly durable. What cannot be used is removed.
+/// Sorts what lies in the directory: live segments, and spare ones, which become ready ones under a name and header
+/// that are certainly durable. What cannot be used is removed.
 fn sort_files(home: &Home, scanned: &Scanned, spares: usize) -> Result<List> {
     let mut list = List { live: scanned.live.iter().cloned().collect(), ..List::default() };
     let (first, last) = (scanned.live[0].number, scanned.last().number);
@@ -121,8 +121,8 @@ fn sort_files(home: &Home, scanned: &Scanned, spares: usize) -> Result<List> {
             home.fs.remove(&home.dir.join(&name))?;
         }
     }
-    // Those behind the last are what the run before kept ready, perhaps for more sessions, and the disk may be full. All of them
-    // stay; of those before the first as many as are missing then.
+    // Those behind the last are what the run before kept ready, perhaps for more sessions, and the disk may be full.
+    // All of them stay; of those before the first as many as are missing then.
     let (before, behind): (Vec<_>, Vec<_>) = home.segment_numbers()?.into_iter().partition(|&number| number < first);
     for number in behind.into_iter().chain(before).filter(|number| !(first..=last).contains(number)) {
         match home.open_segment(number) {

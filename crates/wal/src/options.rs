@@ -41,7 +41,8 @@ pub struct LogOptions {
     pub max_unacked: usize,
     /// Groups that may be in flight at once, at most 16; 0 leaves it to the number of processors.
     pub in_flight: usize,
-    /// Whether to measure what waits are spent on, see [`crate::LogStats::waits`]. Costs some reads of the clock a commit.
+    /// Whether to measure what waits are spent on, see [`crate::LogStats::waits`]. Costs some reads of the clock a
+    /// commit.
     pub measure_waits: bool,
     /// Segments kept ready ahead of the one in use.
     pub ready_segments: usize,
@@ -86,8 +87,8 @@ pub(crate) struct Limits {
 /// Log space for the records of one restart that compensate nothing.
 const RESTART_BYTES: u64 = 64 << 10;
 
-/// Least log space for work that frees space: some transactions at once, each with a block granted for its rollback and with its
-/// records.
+/// Least log space for work that frees space: some transactions at once, each with a block granted for its rollback and
+/// with its records.
 const FREEING_BYTES: u64 = 256 << 10;
 
 /// Fewest lanes, where there are as many sessions.
@@ -158,8 +159,8 @@ impl LogOptions {
         (if self.background { self.group } else { Group::Greedy }, self.group_from.as_ref())
     }
 
-    /// Groups that may be in flight: 1 on up to two processors, where the next group is best left to grow meanwhile, then 2,
-    /// and up to 8 where there are many to append.
+    /// Groups that may be in flight: 1 on up to two processors, where the next group is best left to grow meanwhile,
+    /// then 2, and up to 8 where there are many to append.
     pub(crate) fn width(&self) -> usize {
         match (self.in_flight, available_parallelism()) {
             (0, processors) => (processors / 2).clamp(1, 8),
@@ -173,8 +174,8 @@ impl LogOptions {
         (half / BLOCK * BLOCK).min(format::MAX_GROUP)
     }
 
-    /// Bytes of a lane: a sixteenth of the ring or a part of the memory of lanes, but not less than a large reservation takes and
-    /// not more than stays in a cache.
+    /// Bytes of a lane: a sixteenth of the ring or a part of the memory of lanes, but not less than a large reservation
+    /// takes and not more than stays in a cache.
     fn lane_bytes(&self) -> usize {
         let share = match self.lane_memory {
             0 => self.ring_bytes / 16,
@@ -215,8 +216,8 @@ impl LogOptions {
         if sessions > self.lanes() - self.shared_lanes() { self.lanes() } else { sessions }
     }
 
-    /// Largest payload of one record: fits a group behind the largest table of extents. Eight fit the ring; in a buffer that
-    /// takes whole records only, four.
+    /// Largest payload of one record: fits a group behind the largest table of extents. Eight fit the ring; in a buffer
+    /// that takes whole records only, four.
     fn max_record(&self) -> usize {
         let table = format::EXTENT * Staging::max_extents(self.max_group());
         let group = self.max_group() - format::GROUP_HEADER - table - format::ENVELOPE;
@@ -233,9 +234,10 @@ impl LogOptions {
         self.margin() + self.for_restart() + self.in_flight_bytes(sessions) + self.tail()
     }
 
-    /// What work that frees space may use on a full disk, and checkpoints. Without it all groups still find their place: what they
-    /// leave empty of segments is in the other parts. On a disk that is not full writers may use it, too, while a segment is being
-    /// prepared; a segment more than is kept back is ready by then, so that they rarely do.
+    /// What work that frees space may use on a full disk, and checkpoints. Without it all groups still find their
+    /// place: what they leave empty of segments is in the other parts. On a disk that is not full writers may use it,
+    /// too, while a segment is being prepared; a segment more than is kept back is ready by then, so that they rarely
+    /// do.
     pub(crate) fn margin(&self) -> u64 {
         match self.has_lanes() {
             true => (self.segment_bytes / 2).max(FREEING_BYTES),
@@ -244,14 +246,14 @@ impl LogOptions {
         }
     }
 
-    /// Prepared space for what one restart logs beside compensations: it repeats the groups that were in flight, and raises the
-    /// ceiling of xids, ends transactions and takes a checkpoint.
+    /// Prepared space for what one restart logs beside compensations: it repeats the groups that were in flight, and
+    /// raises the ceiling of xids, ends transactions and takes a checkpoint.
     pub(crate) fn for_restart(&self) -> u64 {
         self.prepared_for(RESTART_BYTES + (self.width() * self.max_group()) as u64)
     }
 
-    /// Prepared space for what `sessions` may have been admitted for and not sealed yet: the buffer, and for each session a group of
-    /// what it does just now, and one of the record that ends its transaction.
+    /// Prepared space for what `sessions` may have been admitted for and not sealed yet: the buffer, and for each
+    /// session a group of what it does just now, and one of the record that ends its transaction.
     pub(crate) fn in_flight_bytes(&self, sessions: usize) -> u64 {
         self.prepared_for((self.touched(sessions) + sessions * 2 * BLOCK) as u64)
     }
@@ -261,8 +263,9 @@ impl LogOptions {
         (self.max_group() - BLOCK) as u64
     }
 
-    /// Bytes of prepared segments, their headers not counted, that hold `bytes` of groups for certain, in any order and of any sizes:
-    /// each segment that is left holds all but a [`tail`](Self::tail). That of the segment in use comes on top, once for all.
+    /// Bytes of prepared segments, their headers not counted, that hold `bytes` of groups for certain, in any order and
+    /// of any sizes: each segment that is left holds all but a [`tail`](Self::tail). That of the segment in use comes
+    /// on top, once for all.
     pub(crate) fn prepared_for(&self, bytes: u64) -> u64 {
         let tail = self.tail();
         bytes + (bytes * tail).div_ceil(self.segment_bytes - format::FIRST_GROUP - tail)

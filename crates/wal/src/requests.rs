@@ -4,8 +4,8 @@
 //! 2. The owner's step takes the newest number, works, and answers it.
 //! 3. The answer says whether log was given up. The writer tries again.
 //!
-//! An owner without a thread is run by the writer instead. An owner that cannot answer yet keeps the request, and its step runs again
-//! soon.
+//! An owner without a thread is run by the writer instead. An owner that cannot answer yet keeps the request, and its
+//! step runs again soon.
 //!
 //! **Invariant:** the work behind the answer to a request began after the request was made.
 //! **Invariant:** a writer waits no longer than [`MAX_WAIT`] in all, and not at all without a server.
@@ -18,8 +18,8 @@ use std::time::Duration;
 
 /// Longest wait of one writer, all its requests together: a checkpoint that writes a large pool home takes seconds.
 const MAX_WAIT: Duration = Duration::from_secs(10);
-/// How often a waiting writer checks whether the log has stopped, which signals nothing here, and does the work of an owner without a
-/// thread again.
+/// How often a waiting writer checks whether the log has stopped, which signals nothing here, and does the work of an
+/// owner without a thread again.
 const CHECK: Duration = Duration::from_millis(20);
 
 /// The server that gives up log on request.
@@ -134,8 +134,8 @@ impl SpaceRequests {
             if left.is_zero() || matches!(state.server, SpaceServer::None) || has_stopped {
                 return false;
             }
-            // WAIT: park - until the owner answers, which notifies, or briefly, to check whether the log has stopped, or to do the
-            // owner's work again, which could give no answer yet.
+            // WAIT: park - until the owner answers, which notifies, or briefly, to check whether the log has stopped,
+            // or to do the owner's work again, which could give no answer yet.
             drop(self.answered.wait_timeout(state, left.min(CHECK)));
         }
     }

@@ -1,20 +1,21 @@
 //! Waits for log space that other sessions give back.
 //!
-//! What sessions were granted for compensations comes back when their transactions end. A session that the full disk has refused, and
-//! that the owner of the log cannot help either, waits for that:
+//! What sessions were granted for compensations comes back when their transactions end. A session that the full disk
+//! has refused, and that the owner of the log cannot help either, waits for that:
 //!
 //! 1. It gives back what it has not charged, and registers.
 //! 2. It tries again.
-//! 3. It parks if some session holds space and is not parked here, or another one is just trying: what that counts for a moment may be
-//!    what was missing. Otherwise no space would come back, and it is refused, which notifies the others, as any failure of its try does.
-//!    Its transaction is then rolled back as a rule, and gives back what it holds.
-//! 4. A session that gives space back, and the preparer that has made some, notify. A session that holds nothing any more says so after
-//!    that, and notifies again.
-//! 5. Without a notification for [`CHECK`] it goes on with step 1 if others have logged anything meanwhile. Otherwise it is refused: a
-//!    transaction whose owner keeps it open returns nothing.
+//! 3. It parks if some session holds space and is not parked here, or another one is just trying: what that counts for
+//!    a moment may be what was missing. Otherwise no space would come back, and it is refused, which notifies the
+//!    others, as any failure of its try does. Its transaction is then rolled back as a rule, and gives back what it
+//!    holds.
+//! 4. A session that gives space back, and the preparer that has made some, notify. A session that holds nothing any
+//!    more says so after that, and notifies again.
+//! 5. Without a notification for [`CHECK`] it goes on with step 1 if others have logged anything meanwhile. Otherwise
+//!    it is refused: a transaction whose owner keeps it open returns nothing.
 //!
-//! **Invariant:** not all sessions that hold space are parked here, so of those that wait for each other the last one is
-//! refused at once. A cycle that goes over locks ends with the time that each has for all its waits.
+//! **Invariant:** not all sessions that hold space are parked here, so of those that wait for each other the last one
+//! is refused at once. A cycle that goes over locks ends with the time that each has for all its waits.
 
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::MODEL;
@@ -22,7 +23,8 @@ use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
 use foreshore_sync::{EventCount, EventKey, LockRank, Mutex};
 use std::time::Duration;
 
-/// How long a session waits for a notification while no other session logs anything. A holder that reads from a slow disk does not.
+/// How long a session waits for a notification while no other session logs anything. A holder that reads from a slow
+/// disk does not.
 const CHECK: Duration = Duration::from_millis(100);
 
 /// The sessions that wait for space to come back.
@@ -82,8 +84,9 @@ impl Returns {
 }
 
 impl Registered<'_> {
-    /// Waits until space comes back, or until no other session has been at work for a while, and for `most` at most. False if space will
-    /// not come. `holds`: the session itself holds some. `holders` counts the sessions that do. `work` grows with what other sessions do.
+    /// Waits until space comes back, or until no other session has been at work for a while, and for `most` at most.
+    /// False if space will not come. `holds`: the session itself holds some. `holders` counts the sessions that do.
+    /// `work` grows with what other sessions do.
     pub fn wait(
         mut self,
         holds: bool,
@@ -94,7 +97,8 @@ impl Registered<'_> {
         let (returns, own, before) = (self.returns, usize::from(holds), work());
         let comes = {
             let mut parked = returns.parked.lock();
-            // ORDERING: Relaxed, changed before the lock was taken by all that have parked, and by the others it is read again.
+            // ORDERING: Relaxed, changed before the lock was taken by all that have parked, and by the others it is
+            // read again.
             let tries = returns.registered.load(Ordering::Relaxed) > parked.all + 1;
             let comes = tries || holders() > parked.holders + own || mutant("returns: the last one waits, too");
             let comes = comes && !most.is_zero();

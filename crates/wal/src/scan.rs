@@ -5,19 +5,19 @@
 //! fit the rest of a segment goes to the next one, and so does what a new incarnation writes there in place of a torn
 //! group. Anywhere else the chain has ended.
 //!
-//! Several groups may be in flight at a time and reach the disk in any order: where one is missing, those behind it were
-//! never acknowledged, whole as they may be, and none of them fits what a new incarnation writes in its place.
+//! Several groups may be in flight at a time and reach the disk in any order: where one is missing, those behind it
+//! were never acknowledged, whole as they may be, and none of them fits what a new incarnation writes in its place.
 //!
-//! **Repeated groups.** A group that no later header says to be durable may be on the medium or in a cache whose write-back
-//! has failed; a later sync of the same pages would lie. So each start writes such groups, at least the last one, once
-//! more, byte for byte, behind the last one. Readers pass over a repeated group. Where an original did not survive, the
-//! chain goes on at the repeated one, some blocks further on; such a hole is searched for, in the segment and then from the
-//! front of the next one, before the chain is taken as ended.
+//! **Repeated groups.** A group that no later header says to be durable may be on the medium or in a cache whose
+//! write-back has failed; a later sync of the same pages would lie. So each start writes such groups, at least the last
+//! one, once more, byte for byte, behind the last one. Readers pass over a repeated group. Where an original did not
+//! survive, the chain goes on at the repeated one, some blocks further on; such a hole is searched for, in the segment
+//! and then from the front of the next one, before the chain is taken as ended.
 //!
 //! **Torn tail or lost media.** A group that was never acknowledged may be torn; dropping it is right. A later header
-//! that says it was durable (`acked_upto`) proves that acknowledged groups are missing, and so does a control file whose
-//! first group is missing, with its segment or without, unless the log is new: the log is refused. Otherwise the loss of
-//! the very last group leaves no witness.
+//! that says it was durable (`acked_upto`) proves that acknowledged groups are missing, and so does a control file
+//! whose first group is missing, with its segment or without, unless the log is new: the log is refused. Otherwise the
+//! loss of the very last group leaves no witness.
 
 #[cfg(all(test, not(foreshore_loom)))]
 pub(crate) mod craft;
@@ -173,7 +173,8 @@ impl Scanned {
         }
     }
 
-    /// Whether segment `number` continues the chain, at its first group or behind a hole; then it becomes the last segment.
+    /// Whether segment `number` continues the chain, at its first group or behind a hole; then it becomes the last
+    /// segment.
     fn roll(&mut self, home: &Home, reader: &mut GroupReader, number: u64) -> Result<bool> {
         let file = home.open_past_cache(number)?;
         let size = file.len()?;

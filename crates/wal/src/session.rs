@@ -28,8 +28,8 @@ const SPACE_RETRY: Duration = Duration::from_millis(1);
 
 /// The right to append, leased from [`crate::Log::session`] and returned on drop. Not tied to a thread.
 ///
-/// Appending is split in two, because an append happens under page latches: [`Session::reserve`] may wait or fail and comes
-/// before the first latch; [`Session::append`] does neither.
+/// Appending is split in two, because an append happens under page latches: [`Session::reserve`] may wait or fail and
+/// comes before the first latch; [`Session::append`] does neither.
 pub struct Session {
     core: Arc<Core>,
     /// Hands the log out to tickets.
@@ -104,14 +104,14 @@ impl Session {
         record_size(payload_len)
     }
 
-    /// Makes sure that records of together `max_bytes` (see [`Session::cost`]) can be appended. Held until used,
-    /// until [`Session::release`] or drop; a second reservation includes what is left of the first. May write a group to free
-    /// space in the buffer, or park: also while too much log stands behind the redo start, and, where the disk is full, until
-    /// log is given up. Call it without latches.
+    /// Makes sure that records of together `max_bytes` (see [`Session::cost`]) can be appended. Held until used, until
+    /// [`Session::release`] or drop; a second reservation includes what is left of the first. May write a group to free
+    /// space in the buffer, or park: also while too much log stands behind the redo start, and, where the disk is full,
+    /// until log is given up. Call it without latches.
     ///
     /// # Errors
-    /// `DiskFull` if prepared log space is short, none can be made and none is given up; `LogSpace` if the time for waits is over (see
-    /// [`Session::limit_waits`]); `Poisoned`; what making log space failed with.
+    /// `DiskFull` if prepared log space is short, none can be made and none is given up; `LogSpace` if the time for
+    /// waits is over (see [`Session::limit_waits`]); `Poisoned`; what making log space failed with.
     ///
     /// # Panics
     /// If `max_bytes` is above [`crate::Log::max_reserve`].
@@ -233,8 +233,8 @@ impl Session {
         Ok(())
     }
 
-    /// Returns what is reserved and not needed, but for a small share that saves the next reservation a trip. A session that
-    /// goes idle or waits for a lock must not keep a reservation: the ring is shared, and so may be its lane.
+    /// Returns what is reserved and not needed, but for a small share that saves the next reservation a trip. A session
+    /// that goes idle or waits for a lock must not keep a reservation: the ring is shared, and so may be its lane.
     pub fn release(&mut self) {
         match self.core.lanes.of_slot(self.slot) {
             Some(_) => self.release_credit(self.core.limits.credit_quantum),
@@ -265,11 +265,11 @@ impl Session {
     /// Appends a record and returns its LSN, greater than `dep`. Never waits and never fails.
     ///
     /// # Panics
-    /// If the record was not reserved for, is larger than [`crate::Log::max_record`], or has bits outside of tag and flags; if
-    /// `dep` is a stamp of another log, which lies ahead of this one: then the record is in. In `lanes`, if it
-    /// is beyond what they can count on from: then it is not.
-    // A record that goes through memory on its way is read back in other pieces than it was written in, which takes longer
-    // than its checksum.
+    /// If the record was not reserved for, is larger than [`crate::Log::max_record`], or has bits outside of tag and
+    /// flags; if `dep` is a stamp of another log, which lies ahead of this one: then the record is in. In `lanes`, if
+    /// it is beyond what they can count on from: then it is not.
+    // A record that goes through memory on its way is read back in other pieces than it was written in, which takes
+    // longer than its checksum.
     #[inline(always)]
     pub fn append(&mut self, record: Record<'_>, dep: Dep) -> Lsn {
         assert!(record.flags & !flags::CALLER == 0, "flags {:#x} are not the caller's", record.flags);
@@ -297,8 +297,8 @@ impl Session {
         lsn
     }
 
-    /// Appends a record of any size up to [`crate::Log::max_large`] and returns its LSN, that of its last fragment. Reserves by
-    /// itself and may wait between fragments: call it without latches.
+    /// Appends a record of any size up to [`crate::Log::max_large`] and returns its LSN, that of its last fragment.
+    /// Reserves by itself and may wait between fragments: call it without latches.
     ///
     /// # Errors
     /// As [`Session::reserve`], and `ValueTooLarge`. A record that fails half-way was never appended.
@@ -309,8 +309,8 @@ impl Session {
         self.append_large_after(record, dep, || ())
     }
 
-    /// Appends a large record for a caller that notes from which group on it needs the log. Calls `before` once, between the
-    /// reservation for the first append and that append, which nothing delays or refuses any more.
+    /// Appends a large record for a caller that notes from which group on it needs the log. Calls `before` once,
+    /// between the reservation for the first append and that append, which nothing delays or refuses any more.
     ///
     /// # Errors
     /// As [`Session::append_large`].
@@ -348,8 +348,8 @@ impl Session {
         Ok(lsn)
     }
 
-    /// Returns the ticket of a commit of this session, as [`crate::Log::ticket`] does. [`crate::Log::acknowledge`] with the number
-    /// of the session calls the callback of the ticket, too.
+    /// Returns the ticket of a commit of this session, as [`crate::Log::ticket`] does. [`crate::Log::acknowledge`] with
+    /// the number of the session calls the callback of the ticket, too.
     pub fn ticket(&mut self, record: Lsn, csn: Csn, target: Lsn) -> CommitTicket {
         CommitTicket::new(self.owner.hand_out(), self.slot, record, csn, target)
     }

@@ -1,10 +1,12 @@
 //! Which session has which lane of the buffer.
 //!
-//! A session with a slot below the number of own lanes has the lane of that number. The others take a shared lane when they
-//! reserve, and release it with [`crate::Session::release`]. So the memory of `lanes` does not grow with the sessions.
+//! A session with a slot below the number of own lanes has the lane of that number. The others take a shared lane when
+//! they reserve, and release it with [`crate::Session::release`]. So the memory of `lanes` does not grow with the
+//! sessions.
 //!
-//! **Invariant:** a thread that waits here has no lane. A thread that has one waits for free space in it, which a leader makes
-//! without a lane, for pages and for the disk; not for locks and latches that others hold over a reservation.
+//! **Invariant:** a thread that waits here has no lane. A thread that has one waits for free space in it, which a
+//! leader makes without a lane, for pages and for the disk; not for locks and latches that others hold over a
+//! reservation.
 
 use foreshore_base::Result;
 use foreshore_sync::model::mutant;
@@ -33,7 +35,8 @@ impl SessionLanes {
         (slot < self.own).then_some(slot)
     }
 
-    /// Takes a shared lane; waits while all are taken. `check` says whether to go on, and `left` for how long to wait, or not at all.
+    /// Takes a shared lane; waits while all are taken. `check` says whether to go on, and `left` for how long to wait,
+    /// or not at all.
     pub(crate) fn take(
         &self,
         check: impl Fn() -> Result<()>,
@@ -53,7 +56,8 @@ impl SessionLanes {
                 return Ok(lane);
             }
             match left() {
-                // WAIT: park - for a session that releases its lane: at the end of its operation, or before it waits for a lock.
+                // WAIT: park - for a session that releases its lane: at the end of its operation, or before it waits
+                // for a lock.
                 Ok(most) => drop(self.released.wait(key, most)),
                 Err(over) => {
                     self.released.cancel(key);

@@ -41,8 +41,8 @@ impl Slots {
         let index = free.pop().ok_or(Error::TooManyTransactions { max: self.slots.len(), oldest: "" })?;
         debug_assert!(!free.contains(&index), "session {index} is leased and free");
         // ORDERING: Relaxed, every store into the slot is published by a later Release operation of its session: the
-        // draw of a position, or a store into the slot itself followed by a fence. A cut of `lanes` that does not count this
-        // slot has raised its floor before the session reads it: the fence of each append lies in between.
+        // draw of a position, or a store into the slot itself followed by a fence. A cut of `lanes` that does not count
+        // this slot has raised its floor before the session reads it: the fence of each append lies in between.
         self.used.fetch_max(index + 1, Ordering::Relaxed);
         Ok(index)
     }
@@ -81,7 +81,8 @@ impl Slots {
     /// Whether any session asked the flusher for more than `lsn`; under load the first few slots answer. The caller has
     /// issued a `SeqCst` fence.
     pub(crate) fn wants_beyond(&self, lsn: Lsn) -> bool {
-        // ORDERING: Acquire, pairs with `Slot::want`; otherwise the fences on both sides order it: see `Pipeline::flush_soon`.
+        // ORDERING: Acquire, pairs with `Slot::want`; otherwise the fences on both sides order it: see
+        // `Pipeline::flush_soon`.
         self.used().any(|slot| slot.last_commit.load(Ordering::Acquire) > lsn.0)
     }
 

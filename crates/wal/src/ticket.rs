@@ -15,8 +15,9 @@ use std::time::Duration;
 /// acknowledged: when it and everything that the transaction has seen are durable, or at once if the ticket is
 /// [relaxed](Self::relax), until it is [hardened](Self::harden).
 ///
-/// A thread that waits may write the group itself. A future never does: it relies on the flusher, or on threads that wait.
-/// Dropped at any time, it leaves nothing behind; forgotten, no more than an entry that goes when the commit is durable.
+/// A thread that waits may write the group itself. A future never does: it relies on the flusher, or on threads that
+/// wait. Dropped at any time, it leaves nothing behind; forgotten, no more than an entry that goes when the commit is
+/// durable.
 #[must_use = "a commit is acknowledged only when its ticket says so"]
 pub struct CommitTicket {
     /// Handed out by the session, so that a commit touches no word that others count in.
@@ -58,8 +59,8 @@ impl CommitTicket {
         self.csn
     }
 
-    /// Lets the ticket resolve at once, for a caller that only needs the place in the order of commits. The disk follows when it
-    /// does; [`harden`](Self::harden) makes the ticket wait for it again.
+    /// Lets the ticket resolve at once, for a caller that only needs the place in the order of commits. The disk
+    /// follows when it does; [`harden`](Self::harden) makes the ticket wait for it again.
     #[must_use = "a commit is acknowledged only when its ticket says so"]
     pub const fn relax(mut self) -> Self {
         self.is_relaxed = true;
@@ -92,8 +93,8 @@ impl CommitTicket {
         self.force(None).map(drop)
     }
 
-    /// Waits for at most `timeout` and returns whether the commit is acknowledged. A group that this thread writes itself
-    /// is written to its end.
+    /// Waits for at most `timeout` and returns whether the commit is acknowledged. A group that this thread writes
+    /// itself is written to its end.
     ///
     /// # Errors
     /// As [`CommitTicket::wait`].
@@ -111,15 +112,15 @@ impl CommitTicket {
         is_durable
     }
 
-    /// Calls `function` once when the commit is durable, relaxed or not, or with `Poisoned` or `Closed` when it cannot be. Costs no
-    /// thread: it is called by the flusher, by a thread that has waited for a ticket or committed, before that returns to its caller, or
-    /// by this thread if the answer is known. None of them holds a lock of the engine then. So `function` may take a checkpoint, close or
-    /// reopen the database, or drop its last handle.
+    /// Calls `function` once when the commit is durable, relaxed or not, or with `Poisoned` or `Closed` when it cannot
+    /// be. Costs no thread: it is called by the flusher, by a thread that has waited for a ticket or committed, before
+    /// that returns to its caller, or by this thread if the answer is known. None of them holds a lock of the engine
+    /// then. So `function` may take a checkpoint, close or reopen the database, or drop its last handle.
     ///
-    /// It should be short, for it delays the next group and other callbacks, and must not wait for a commit that the flusher is to make
-    /// durable. Nor for a lock, unless with a limit: the thread that calls it may have another transaction open. A panic in it is counted
-    /// and goes no further. If the log is dropped before, so is `function`; a `Log` inside of it keeps the
-    /// log alive until then.
+    /// It should be short, for it delays the next group and other callbacks, and must not wait for a commit that the
+    /// flusher is to make durable. Nor for a lock, unless with a limit: the thread that calls it may have another
+    /// transaction open. A panic in it is counted and goes no further. If the log is dropped before, so is `function`;
+    /// a `Log` inside of it keeps the log alive until then.
     pub fn on_durable(self, function: impl FnOnce(Result<()>) + Send + 'static) {
         let weak = Arc::downgrade(&self.core);
         let target = self.target;

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Sessions take space from the account that all share in blocks, and keep one from transaction to transaction, so that
-//! small transactions change nothing shared. Where a session is refused, that one goes back, too, and others wait for blocks to come
-//! back (see [`crate::returns`]).
+//! small transactions change nothing shared. Where a session is refused, that one goes back, too, and others wait for
+//! blocks to come back (see [`crate::returns`]).
 //!
 //! **Invariant:** what a session has charged is at most what it was granted.
 
@@ -21,9 +21,9 @@ use foreshore_base::Result;
 use foreshore_base::limits::BLOCK;
 use foreshore_sync::model::mutant;
 
-/// What the groups that carry a compensation add to it: headers and padding. Groups are sealed where a lane is full, for
-/// commits, which have a group of their own reserved, and once for a batch of up to 64 pages that go home. Each page of a
-/// batch has a compensation at least, and pays for its part of the group here.
+/// What the groups that carry a compensation add to it: headers and padding. Groups are sealed where a lane is full,
+/// for commits, which have a group of their own reserved, and once for a batch of up to 64 pages that go home. Each
+/// page of a batch has a compensation at least, and pays for its part of the group here.
 const GROUP_SHARE: u64 = BLOCK as u64 / 64;
 
 /// What one session has charged and been granted.

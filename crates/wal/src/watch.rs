@@ -47,8 +47,8 @@ impl GrowthWatch {
         fence(Ordering::SeqCst);
         // ORDERING: Relaxed, as above.
         let mark = self.mark.load(Ordering::Relaxed);
-        // ORDERING: Relaxed, the signal publishes. Of several writers that reach the mark one takes it away; if the owner has set another
-        // one since, it has seen these bytes.
+        // ORDERING: Relaxed, the signal publishes. Of several writers that reach the mark one takes it away; if the
+        // owner has set another one since, it has seen these bytes.
         if written >= mark && self.mark.compare_exchange(mark, NEVER, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             self.signal.notify();
         }

@@ -1,5 +1,5 @@
-//! A log followed while it is written: in its own process, and from another one. Alone in its process: a child that is about to
-//! start has the descriptors of its parent, and with them the locks of other tests.
+//! A log followed while it is written: in its own process, and from another one. Alone in its process: a child that is
+//! about to start has the descriptors of its parent, and with them the locks of other tests.
 #![cfg(not(any(foreshore_loom, foreshore_shuttle)))]
 
 #[expect(dead_code, reason = "shared with other tests")]
@@ -155,9 +155,9 @@ fn large_records_and_truncation_under_a_follower() {
     assert!(matches!(log.follow(GroupNo(1)), Err(Error::LogTruncated { wanted: GroupNo(1), .. })));
 }
 
-/// Two sessions append in turn, each with tags of its own, while the log is truncated close behind them. A run ends with a
-/// close, and the next one is another start. Returns how many records each has appended, of which the last is alone in a
-/// group.
+/// Two sessions append in turn, each with tags of its own, while the log is truncated close behind them. A run ends
+/// with a close, and the next one is another start. Returns how many records each has appended, of which the last is
+/// alone in a group.
 fn write_and_truncate(fs: &Arc<dyn Fs>, options: &LogOptions, runs: u64) -> u64 {
     let mut next = 0;
     for run in 0..runs {

@@ -78,8 +78,8 @@ impl<'a> Circle<'a> {
         }
     }
 
-    /// Copies whole records of `[from, upto)`, as many as fit, into an extent of `lane` and returns the position behind the
-    /// last one.
+    /// Copies whole records of `[from, upto)`, as many as fit, into an extent of `lane` and returns the position behind
+    /// the last one.
     ///
     /// # Safety
     /// The records of the range are published to the caller and not overwritten during the call.

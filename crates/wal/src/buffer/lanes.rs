@@ -1,10 +1,10 @@
 //! A lane per session and a cut that is closed under dependency: no word of this buffer is written by two sessions, but
 //! for the clock of commits.
 //!
-//! An LSN is a Lamport stamp: greater than the stamps of everything the record rests on (its *dependency*: page LSNs, the
-//! transaction's last record, observed commits), and greater than the *floor*, which the leader raises with each cut. So
-//! records of different lanes that know nothing of each other need no common counter. A leader finds, without stopping a
-//! session, a stamp `S` such that all records with LSNs up to `S` have been copied out of the lanes.
+//! An LSN is a Lamport stamp: greater than the stamps of everything the record rests on (its *dependency*: page LSNs,
+//! the transaction's last record, observed commits), and greater than the *floor*, which the leader raises with each
+//! cut. So records of different lanes that know nothing of each other need no common counter. A leader finds, without
+//! stopping a session, a stamp `S` such that all records with LSNs up to `S` have been copied out of the lanes.
 //!
 //! ```text
 //! append (the session that leases the lane)         cut (the leader)
@@ -16,46 +16,47 @@
 //!  6  seq := n (Release)                             e  copy every lane up to its target; the last group says S
 //! ```
 //!
-//! Between 2 and 6 lie about a dozen instructions, the *window*. A session that is stopped outside of it, in the copy for
-//! example, delays no thread; stopped inside, it holds `S` at its previous stamp until it goes on, and a leader that wants
-//! more cuts again a little later.
+//! Between 2 and 6 lie about a dozen instructions, the *window*. A session that is stopped outside of it, in the copy
+//! for example, delays no thread; stopped inside, it holds `S` at its previous stamp until it goes on, and a leader
+//! that wants more cuts again a little later.
 //!
 //! **Theorem.** When a cut ends, every record with an LSN up to `S` has been copied by it or an earlier one.
 //!
-//! *Proof.* Let record `r` of a lane have the LSN `n <= S`, where `S` is that of step c (that of step d is either this or
-//! an earlier one, already proved). The leader's load of the lane's `seq` in c reads one of three things.
-//! - *A value older than r's step 2.* The fences say that one sees the other: if c does not see what 2 stored, 3 sees what
-//!   b stored and reads at least `G`: `n > G >= S`, a contradiction.
+//! *Proof.* Let record `r` of a lane have the LSN `n <= S`, where `S` is that of step c (that of step d is either this
+//! or an earlier one, already proved). The leader's load of the lane's `seq` in c reads one of three things.
+//! - *A value older than r's step 2.* The fences say that one sees the other: if c does not see what 2 stored, 3 sees
+//!   what b stored and reads at least `G`: `n > G >= S`, a contradiction.
 //! - *r's step 2*, with the stamp before `r`, less than `n`. Then `S < n`, a contradiction.
 //! - *r's step 6 or something later.* It was stored with Release behind r's tail (and so are later steps 2), so the
 //!   load of the tail that follows finds `r` below the target, and e copies it. ∎
 //!
-//! A lane that c does not count is the first case too: its lease comes before step 2 in the program of its session, so the
-//! fences say of the lease what they say of step 2.
+//! A lane that c does not count is the first case too: its lease comes before step 2 in the program of its session, so
+//! the fences say of the lease what they say of step 2.
 //!
-//! Where memory is short the last lanes are shared by sessions, one at a time ([`crate::session_lanes`]). All of them count
-//! once a slot is leased that has no lane of its own.
+//! Where memory is short the last lanes are shared by sessions, one at a time ([`crate::session_lanes`]). All of them
+//! count once a slot is leased that has no lane of its own.
 //!
-//! **The fences** are an [`AsymmetricFence`]. With two equal ones, each append waits until its copy has left the processor. So
-//! while cuts are large an append makes none, and the leader has the system make one in every thread.
+//! **The fences** are an [`AsymmetricFence`]. With two equal ones, each append waits until its copy has left the
+//! processor. So while cuts are large an append makes none, and the leader has the system make one in every thread.
 //!
-//! **Corollary.** LSNs grow along every dependency, so `{LSN <= S}` is closed under dependency: recovery may stop at `S`.
-//! Records above `S` that were copied already are *provisional* and count when a later `S` covers them; a crash before that
-//! drops them, and nothing acknowledged rests on them. `S` never falls (step d), or a crash could drop what an earlier cut
-//! has acknowledged.
+//! **Corollary.** LSNs grow along every dependency, so `{LSN <= S}` is closed under dependency: recovery may stop at
+//! `S`. Records above `S` that were copied already are *provisional* and count when a later `S` covers them; a crash
+//! before that drops them, and nothing acknowledged rests on them. `S` never falls (step d), or a crash could drop what
+//! an earlier cut has acknowledged.
 //!
-//! **A cut larger than a group** is resumed: targets and `S` are kept, each call fills one group, and only the group that
-//! reaches all targets carries `S`. Until then the groups carry the last one.
+//! **A cut larger than a group** is resumed: targets and `S` are kept, each call fills one group, and only the group
+//! that reaches all targets carries `S`. Until then the groups carry the last one.
 //!
-//! **Free space.** A session whose lane is full needs no cut. It copies its own lane into a group that carries the last `S`, and
-//! touches no other lane. So sessions that only append share nothing but the lead, and their bytes stay in the cache of one
-//! core. Readers hold provisional records back, so after [`PROVISIONAL`] bytes the next group begins a cut.
+//! **Free space.** A session whose lane is full needs no cut. It copies its own lane into a group that carries the last
+//! `S`, and touches no other lane. So sessions that only append share nothing but the lead, and their bytes stay in the
+//! cache of one core. Readers hold provisional records back, so after [`PROVISIONAL`] bytes the next group begins a
+//! cut.
 //!
-//! **Commits** draw from the clock: one fetch-and-add per transaction that writes. Its stamps are unique among commits, and
-//! the clock is changed by read-modify-writes alone, so a reader of a stamp sees what led to it.
+//! **Commits** draw from the clock: one fetch-and-add per transaction that writes. Its stamps are unique among commits,
+//! and the clock is changed by read-modify-writes alone, so a reader of a stamp sees what led to it.
 //!
-//! Related: the GSN of LeanStore's logging, the idle flags of Border-Collie. Unlike those, one log is written, and one number
-//! says what is durable.
+//! Related: the GSN of LeanStore's logging, the idle flags of Border-Collie. Unlike those, one log is written, and one
+//! number says what is durable.
 
 mod state;
 
@@ -83,8 +84,8 @@ use std::sync::Arc;
 /// How often a leader reads the word of a lane that is drawing again before it takes the lane's last stamp instead.
 const REREADS: usize = if MODEL { 0 } else { 32 };
 
-/// Bytes appended between two cuts, some five hundred short records, from which on their fences cost more than the call of
-/// the system that spares them.
+/// Bytes appended between two cuts, some five hundred short records, from which on their fences cost more than the call
+/// of the system that spares them.
 const SPARING: u64 = 64 << 10;
 
 /// Dependencies stay below: half of what readers accept is left for counting on.
@@ -112,8 +113,8 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// Empty lanes of `bytes` each, a power of two, as many as `shared` ends at. Those before `shared` belong to slots. The first
-    /// LSN is greater than `floor`.
+    /// Empty lanes of `bytes` each, a power of two, as many as `shared` ends at. Those before `shared` belong to slots.
+    /// The first LSN is greater than `floor`.
     pub fn new(bytes: usize, shared: Range<usize>, slots: Arc<Slots>, floor: Lsn) -> io::Result<Self> {
         Self::with_fence(bytes, shared, slots, floor, AsymmetricFence::new())
     }
@@ -213,8 +214,8 @@ impl Lanes {
 
     /// Steps a to d. Fails where the fence of b does, for then nothing is known of `S`.
     fn begin(&self, cut: &mut Cut, prev: Lsn) -> Result<()> {
-        // ORDERING: Relaxed on all of a, any stamp will do: S is proved by b and c. Acquire on the clock, a commit drawn from
-        // it drags its lane's step 2 into view.
+        // ORDERING: Relaxed on all of a, any stamp will do: S is proved by b and c. Acquire on the clock, a commit
+        // drawn from it drags its lane's step 2 into view.
         let clock = self.clock.load(Ordering::Acquire);
         // ORDERING: Relaxed, as above.
         let high = self.lanes[..self.used_len()].iter().map(|lane| lane.seq.load(Ordering::Relaxed) >> 1);
@@ -270,7 +271,8 @@ impl Lanes {
         true
     }
 
-    /// Copies what `lane` holds below `upto`, a position behind a whole record, as far as `staging` goes; whether that is all.
+    /// Copies what `lane` holds below `upto`, a position behind a whole record, as far as `staging` goes; whether that
+    /// is all.
     fn copy_lane(&self, lane: usize, upto: u64, staging: &mut Staging) -> bool {
         let from = self.drained(lane);
         // The lane's own session may have come first.

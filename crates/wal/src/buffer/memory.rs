@@ -40,7 +40,8 @@ impl Memory {
     pub(super) unsafe fn put(&self, at: usize, word: u64) {
         debug_assert!(at.is_multiple_of(GRAIN), "a grain begins at a multiple of eight");
         let target = self.0.as_ptr(at..at + GRAIN).cast::<u64>();
-        // SAFETY: the arena bounds the grain and begins at a page, so the target is aligned; the caller excludes others.
+        // SAFETY: the arena bounds the grain and begins at a page, so the target is aligned; the caller excludes
+        // others.
         unsafe { target.write(word.to_le()) }
     }
 
@@ -52,12 +53,13 @@ impl Memory {
     pub(super) unsafe fn put_words(&self, at: usize, words: [u64; 3]) {
         debug_assert!(at.is_multiple_of(GRAIN), "a grain begins at a multiple of eight");
         let target = self.0.as_ptr(at..at + 3 * GRAIN).cast::<[u64; 3]>();
-        // SAFETY: the arena bounds the grains and begins at a page, so the target is aligned; the caller excludes others.
+        // SAFETY: the arena bounds the grains and begins at a page, so the target is aligned; the caller excludes
+        // others.
         unsafe { target.write(words.map(u64::to_le)) }
     }
 
-    /// Writes a record of `len` bytes that lies in one piece, but for its envelope: `parts` one after the other, and zeros
-    /// behind them. Returns the checksum of the parts.
+    /// Writes a record of `len` bytes that lies in one piece, but for its envelope: `parts` one after the other, and
+    /// zeros behind them. Returns the checksum of the parts.
     ///
     /// # Safety
     /// No other thread accesses the `len` bytes during the call, and the parts fit between envelope and end.
@@ -66,8 +68,8 @@ impl Memory {
         debug_assert!(at.is_multiple_of(GRAIN) && len.is_multiple_of(GRAIN), "a record begins and ends on grains");
         debug_assert!(ENVELOPE + parts.iter().map(|part| part.len()).sum::<usize>() <= len, "the parts fit");
         let start = self.0.as_ptr(at..at + len);
-        // SAFETY: the arena bounds the record and begins at a page, so grains are aligned; the caller excludes others and has
-        // the parts fit; they cannot overlap the record because no thread holds a reference into the arena.
+        // SAFETY: the arena bounds the record and begins at a page, so grains are aligned; the caller excludes others
+        // and has the parts fit; they cannot overlap the record because no thread holds a reference into the arena.
         unsafe {
             start.cast::<u64>().write(0);
             start.add(len - GRAIN).cast::<u64>().write(0);

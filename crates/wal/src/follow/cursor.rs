@@ -24,8 +24,8 @@ pub(super) struct Cursor {
     pub(super) tail: Vec<Accepted>,
     /// The segment of the very last one.
     pub(super) last: u64,
-    /// The last hole that was searched: its segment, where it begins, and where the chain goes on. What is written at its
-    /// beginning comes first none the less.
+    /// The last hole that was searched: its segment, where it begins, and where the chain goes on. What is written at
+    /// its beginning comes first none the less.
     pub(super) hole: Option<(u64, u64, u64)>,
 }
 

@@ -11,7 +11,8 @@ fn at(micros: u64) -> Nanos {
     Nanos::from(us(micros))
 }
 
-/// A flush takes 100 us. The last group was sealed at 1000 us and completed at 1100 us, when 8 KiB had come again; it is 1110 us.
+/// A flush takes 100 us. The last group was sealed at 1000 us and completed at 1100 us, when 8 KiB had come again; it
+/// is 1110 us.
 fn seen() -> Observation {
     Observation {
         now: at(1110),

@@ -13,8 +13,9 @@ impl Log {
         self.core().segments.list().truncatable(group.min(self.progress().durable_group()))
     }
 
-    /// Names the function that takes from idle sessions what they were granted for compensations, by [`Session::take_idle_undo_log`], and
-    /// returns how much that was. It is called by a session that the disk has refused space, without latches. The first call counts.
+    /// Names the function that takes from idle sessions what they were granted for compensations, by
+    /// [`Session::take_idle_undo_log`], and returns how much that was. It is called by a session that the disk has
+    /// refused space, without latches. The first call counts.
     ///
     /// [`Session::take_idle_undo_log`]: crate::Session::take_idle_undo_log
     pub fn on_shortage(&self, take: impl Fn() -> u64 + Send + Sync + 'static) {
@@ -37,8 +38,8 @@ impl Log {
         self.core().requests.answer(request, freed);
     }
 
-    /// Slows sessions down, at their reservations, while more log than `limits` stands behind the redo start; `None` ends that.
-    /// The caller keeps on calling [`Log::redo_from`].
+    /// Slows sessions down, at their reservations, while more log than `limits` stands behind the redo start; `None`
+    /// ends that. The caller keeps on calling [`Log::redo_from`].
     pub fn limit_backlog(&self, limits: Option<LogLimits>) {
         self.core().throttle.limit(limits);
     }
@@ -54,8 +55,8 @@ impl Log {
         self.core().growth.signal()
     }
 
-    /// Has [`Log::growth_signal`] given once, when `mark` bytes are written (see [`Log::written_bytes`]). Returns false, and gives no
-    /// signal, if they are already. The mark takes the place of the one before.
+    /// Has [`Log::growth_signal`] given once, when `mark` bytes are written (see [`Log::written_bytes`]). Returns
+    /// false, and gives no signal, if they are already. The mark takes the place of the one before.
     #[must_use]
     pub fn set_growth_mark(&self, mark: u64) -> bool {
         self.core().growth.set_mark(mark)
@@ -67,7 +68,8 @@ impl Log {
         self.core().segments.list().retained_bytes()
     }
 
-    /// Bytes of the groups from `group` on, to the precision of a group and a sixty-fourth of a segment, at most 256 KiB.
+    /// Bytes of the groups from `group` on, to the precision of a group and a sixty-fourth of a segment, at most 256
+    /// KiB.
     #[must_use]
     pub fn bytes_since(&self, group: GroupNo) -> u64 {
         self.core().segments.list().bytes_since(group)

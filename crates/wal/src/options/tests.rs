@@ -18,8 +18,8 @@ impl MakeLogBuffer for Ring {
     }
 }
 
-/// Groups of sizes that `size` draws go where prepared space of just the promised size is ahead, from each offset of the segment in
-/// use. Returns how much of it the last one has left over, at least.
+/// Groups of sizes that `size` draws go where prepared space of just the promised size is ahead, from each offset of
+/// the segment in use. Returns how much of it the last one has left over, at least.
 fn place(options: &LogOptions, bytes: u64, mut size: impl FnMut(u64) -> u64) -> u64 {
     let usable = options.segment_bytes - format::FIRST_GROUP;
     let promised = options.prepared_for(bytes) + options.tail();
@@ -53,7 +53,8 @@ fn groups_of_any_sizes_find_their_place_in_what_is_prepared_for_them() {
         assert!(2 * options.max_group() as u64 <= usable, "two of the largest groups in {segment_bytes}");
         let (mut random, mut least) = (segment_bytes, u64::MAX);
         for bytes in [32 << 10, 200 << 10, 2 << 20] {
-            // The smallest group that does not fit any more, or else one that leaves as much as possible to lose next time.
+            // The smallest group that does not fit any more, or else one that leaves as much as possible to lose next
+            // time.
             let largest = options.max_group() as u64;
             let wasteful =
                 |left: u64| if left < largest { left + block } else { (left - largest + block).min(largest) };

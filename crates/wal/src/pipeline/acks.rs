@@ -40,8 +40,8 @@ impl Acks {
         Self { progress, tickets: Shards::new(slots), releases: Shards::new(slots), stops: Shards::new(1) }
     }
 
-    /// Registers the waker of a future in place of the one under `old`, and asks for no group. Returns `None` if there is nothing
-    /// to wait for.
+    /// Registers the waker of a future in place of the one under `old`, and asks for no group. Returns `None` if there
+    /// is nothing to wait for.
     pub fn watch(&self, slot: usize, lsn: Lsn, old: Option<Key>, waker: &Waker) -> Option<Key> {
         old.into_iter().for_each(|old| self.unwatch(old));
         let key = self.tickets.add(slot, lsn, Call::Waker(waker.clone()));

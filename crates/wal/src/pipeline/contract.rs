@@ -33,16 +33,16 @@ pub struct Order {
     pub sealed: Lsn,
     /// The newest group known to be durable together with all before it.
     pub acked: GroupNo,
-    /// The lane in which a session wants free space, and nothing else. `None`: a waiter wants more than `sealed`, and a group
-    /// without data is sealed where that raises the cut.
+    /// The lane in which a session wants free space, and nothing else. `None`: a waiter wants more than `sealed`, and a
+    /// group without data is sealed where that raises the cut.
     pub space_in: Option<usize>,
 }
 
 /// What was sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// When this group and all before it are durable, every record up to here is. Not below the cut of the group before;
-    /// equal to it in the middle of a cut larger than a group.
+    /// When this group and all before it are durable, every record up to here is. Not below the cut of the group
+    /// before; equal to it in the middle of a cut larger than a group.
     pub upto: Lsn,
     /// Whether records were left out that could have been sealed.
     pub more: bool,
@@ -53,8 +53,8 @@ pub struct Cut {
 /// How an attempt to lead ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Led {
-    /// Another thread leads, the window is full, or the scheduler holds the group back until one in flight completes. The
-    /// thread that ends that hands off.
+    /// Another thread leads, the window is full, or the scheduler holds the group back until one in flight completes.
+    /// The thread that ends that hands off.
     Busy,
     /// The group was no longer wanted when the caller had the lead, or the log has stopped.
     Unwanted,
@@ -66,8 +66,8 @@ pub enum Led {
     Sealed,
 }
 
-/// The thread that calls the callbacks and wakers which a group has made due. They are code of users, and a group may be completed
-/// deep inside the engine, with locks held.
+/// The thread that calls the callbacks and wakers which a group has made due. They are code of users, and a group may
+/// be completed deep inside the engine, with locks held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Calls {
     /// This one, after it has returned from the log.

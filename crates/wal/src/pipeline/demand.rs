@@ -35,7 +35,8 @@ impl Demand {
 
     /// Whether a future or callback waits for more than `sealed`. Behind a `SeqCst` fence.
     pub(super) fn is_asked(&self, sealed: Lsn) -> bool {
-        // ORDERING: Acquire, pairs with the wish; otherwise ordered by the caller's fence and the one that follows the wish.
+        // ORDERING: Acquire, pairs with the wish; otherwise ordered by the caller's fence and the one that follows the
+        // wish.
         self.asked.load(Ordering::Acquire) > sealed.0
     }
 

@@ -29,8 +29,8 @@ impl<L: Leader> Pipeline<L> {
         self.signal_flusher(true);
     }
 
-    /// Registers the waker of a future in place of the one under `old`, and asks for its group. Returns `None` if there is nothing
-    /// to wait for.
+    /// Registers the waker of a future in place of the one under `old`, and asks for its group. Returns `None` if there
+    /// is nothing to wait for.
     pub fn register_waker(&self, slot: usize, lsn: Lsn, old: Option<Key>, waker: &Waker) -> Option<Key> {
         let key = self.acks.watch(slot, lsn, old, waker);
         if key.is_some() && !mutant("pipeline: a future signals no flusher") {
@@ -58,7 +58,8 @@ impl<L: Leader> Pipeline<L> {
         self.acks.release();
     }
 
-    /// Signals a flusher unless a leader will do so at the end of its group. `is_awaited`: the committer does not go on meanwhile.
+    /// Signals a flusher unless a leader will do so at the end of its group. `is_awaited`: the committer does not go on
+    /// meanwhile.
     fn signal_flusher(&self, is_awaited: bool) {
         if !mutant("pipeline: flush_soon without fence") {
             // ORDERING: third row of the table of the pipeline.
@@ -69,7 +70,8 @@ impl<L: Leader> Pipeline<L> {
         if !self.lead.is_open() {
             return;
         }
-        // One flusher with a timer is enough. It sleeps on only for pipelined commits, or by the rule of a plugged-in policy.
+        // One flusher with a timer is enough. It sleeps on only for pipelined commits, or by the rule of a plugged-in
+        // policy.
         let sleeps_on = self.flushers.is_timing()
             && (!is_awaited || scheduler.is_plugged())
             && !scheduler.is_full(|| self.demand.appended());

@@ -8,11 +8,11 @@ use foreshore_sync::primitive::atomic::{AtomicU64, Ordering, fence};
 #[derive(Debug)]
 pub(super) struct Flushers {
     signals: Box<[Signal]>,
-    /// Bit `i`: flusher `i` is about to sleep, sleeps, or has been signalled since. Set by it alone after it has found no
-    /// work, and then it fences and searches once more; cleared by it alone when it begins to search.
+    /// Bit `i`: flusher `i` is about to sleep, sleeps, or has been signalled since. Set by it alone after it has found
+    /// no work, and then it fences and searches once more; cleared by it alone when it begins to search.
     idle: AtomicU64,
-    /// Bit `i`: flusher `i` wakes by itself when a time is over. Set by it alone before it sleeps; cleared by it alone when it
-    /// begins to search.
+    /// Bit `i`: flusher `i` wakes by itself when a time is over. Set by it alone before it sleeps; cleared by it alone
+    /// when it begins to search.
     timing: AtomicU64,
 }
 
@@ -27,7 +27,8 @@ impl Flushers {
         &self.signals[flusher]
     }
 
-    /// Signals one that sleeps, if there is one. Behind a `SeqCst` fence: one that does not sleep yet searches once more.
+    /// Signals one that sleeps, if there is one. Behind a `SeqCst` fence: one that does not sleep yet searches once
+    /// more.
     pub(super) fn notify_one(&self) {
         // ORDERING: Relaxed, ordered by the caller's fence and the one in `rest`.
         let idle = self.idle.load(Ordering::Relaxed);
@@ -41,7 +42,8 @@ impl Flushers {
         self.signals.iter().for_each(Signal::notify);
     }
 
-    /// Whether one wakes by itself when a time is over. Behind a `SeqCst` fence: one that searches already sees what came before.
+    /// Whether one wakes by itself when a time is over. Behind a `SeqCst` fence: one that searches already sees what
+    /// came before.
     pub(super) fn is_timing(&self) -> bool {
         // ORDERING: Relaxed, ordered by the caller's fence and the one in `flush`.
         self.timing.load(Ordering::Relaxed) != 0
@@ -61,7 +63,8 @@ impl Flushers {
     }
 
     pub(super) fn rest(&self, flusher: usize) {
-        // ORDERING: store, fence, load: the bit, then the flusher searches for work; pairs with the fence before a signal.
+        // ORDERING: store, fence, load: the bit, then the flusher searches for work; pairs with the fence before a
+        // signal.
         self.idle.fetch_or(1 << flusher, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }

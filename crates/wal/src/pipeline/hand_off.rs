@@ -27,13 +27,14 @@ impl Caller {
 /// Which threads the end of a lead or of a group wakes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HandOff {
-    /// The satisfied waiters and one thread that may lead: a waiter, a flusher, or a thread that wants space. Due callbacks are
-    /// left to a flusher, unless this thread calls them itself once it holds nothing.
+    /// The satisfied waiters and one thread that may lead: a waiter, a flusher, or a thread that wants space. Due
+    /// callbacks are left to a flusher, unless this thread calls them itself once it holds nothing.
     Full(Calls),
     /// One thread that may lead.
     Lead,
-    /// After a lead without a group, only the threads that would take the duty to try again off the caller. A leader that
-    /// woke another one of its own kind, or itself, would spin until the stopped appender goes on or the group is due.
+    /// After a lead without a group, only the threads that would take the duty to try again off the caller. A leader
+    /// that woke another one of its own kind, or itself, would spin until the stopped appender goes on or the group is
+    /// due.
     NoGroup {
         caller: Caller,
         /// Whether a group could have been sealed, so that a thread that wants space may lead at once.
@@ -52,8 +53,8 @@ impl HandOff {
         !matches!(self, Self::NoGroup { caller: Caller::Waiter(_) | Caller::Flusher, .. })
     }
 
-    /// Whether a thread that wants space is woken to lead. While no group can be sealed such a thread tries again by itself: it
-    /// waits for an append.
+    /// Whether a thread that wants space is woken to lead. While no group can be sealed such a thread tries again by
+    /// itself: it waits for an append.
     pub(super) fn wakes_space(self) -> bool {
         !matches!(self, Self::NoGroup { is_early: false, .. })
     }

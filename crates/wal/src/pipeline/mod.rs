@@ -1,9 +1,9 @@
 //! The flush pipeline: from appended to durable.
 //!
-//! A thread that takes the *lead* seals a group, gives the lead up, writes the group and completes it. Several groups may be in
-//! flight; they complete in any order, and `durable` moves in theirs. Threads that wait for durability lead when a group may be
-//! begun and park otherwise. Pipelined commits only leave their LSN in the slot of their session, and the parked flushers are
-//! the waiters of last resort for them.
+//! A thread that takes the *lead* seals a group, gives the lead up, writes the group and completes it. Several groups
+//! may be in flight; they complete in any order, and `durable` moves in theirs. Threads that wait for durability lead
+//! when a group may be begun and park otherwise. Pipelined commits only leave their LSN in the slot of their session,
+//! and the parked flushers are the waiters of last resort for them.
 //!
 //! | part | job |
 //! |---|---|
@@ -16,8 +16,8 @@
 //!
 //! # Wake-ups
 //!
-//! Every wait and its waker form a store-buffering pair with a `SeqCst` fence on both sides. A thread is a waker when it gives
-//! up the lead, completes a group, or stops the log:
+//! Every wait and its waker form a store-buffering pair with a `SeqCst` fence on both sides. A thread is a waker when
+//! it gives up the lead, completes a group, or stops the log:
 //!
 //! | waiter: writes, fences, then reads | waker: writes, fences, then reads |
 //! |---|---|
@@ -27,25 +27,27 @@
 //! | flusher: sets its idle bit; reads the slots and whether a group may be begun | `flush_soon`: stores the LSN; reads the idle bits |
 //! | flusher: clears its timer bit, reads the slots | `flush_soon`, a waker: stores the LSN or frees the lead; reads the timer bits |
 //!
-//! "May lead" is: its LSN is not sealed, the lead is free, the window is not full, and the scheduler allows one more group.
-//! Reading `durable` again is not enough: a leader may finish between a waiter's failed attempt to lead and its registration,
-//! and then no thread is left to lead (the lost wake-up of the plain leader/follower protocol). A waiter whose LSN is sealed
-//! parks: its group, or one before it, is in flight, and the thread that completes that wakes it.
+//! "May lead" is: its LSN is not sealed, the lead is free, the window is not full, and the scheduler allows one more
+//! group. Reading `durable` again is not enough: a leader may finish between a waiter's failed attempt to lead and its
+//! registration, and then no thread is left to lead (the lost wake-up of the plain leader/follower protocol). A waiter
+//! whose LSN is sealed parks: its group, or one before it, is in flight, and the thread that completes that wakes it.
 //!
-//! A wake-up is a hint. A thread that is woken to lead and goes away instead hands off again. Leadership is offered to parked
-//! threads and to the flushers, never to a future: no thread can make an executor poll.
+//! A wake-up is a hint. A thread that is woken to lead and goes away instead hands off again. Leadership is offered to
+//! parked threads and to the flushers, never to a future: no thread can make an executor poll.
 //!
 //! # Time
 //!
-//! The scheduler may tell a leader to come back later. The leader yields for the short window of returning commits, with the
-//! lead: to all others it is as if sealing took longer. Otherwise it gives the lead up and sleeps. Some thread then has a timer
-//! as long as a commit waits: the first of the parked waiters, or a flusher, whose timer bit keeps committers from signalling it.
+//! The scheduler may tell a leader to come back later. The leader yields for the short window of returning commits,
+//! with the lead: to all others it is as if sealing took longer. Otherwise it gives the lead up and sleeps. Some thread
+//! then has a timer as long as a commit waits: the first of the parked waiters, or a flusher, whose timer bit keeps
+//! committers from signalling it.
 //!
 //! # Failures
 //!
-//! A group that fails stays in the window. Nothing is acknowledged any more, neither behind it nor in front of it, though it may
-//! reach the disk. So behind the last acknowledged group a disk may hold any subset of the groups in flight, some of them torn,
-//! the later ones in the next segment perhaps. The header of each says which group was the newest known to be durable.
+//! A group that fails stays in the window. Nothing is acknowledged any more, neither behind it nor in front of it,
+//! though it may reach the disk. So behind the last acknowledged group a disk may hold any subset of the groups in
+//! flight, some of them torn, the later ones in the next segment perhaps. The header of each says which group was the
+//! newest known to be durable.
 
 mod acks;
 mod contract;
@@ -104,8 +106,8 @@ impl<L: Leader> fmt::Debug for Pipeline<L> {
 }
 
 impl<L: Leader> Pipeline<L> {
-    /// A pipeline whose log is durable up to `durable` and whose next group is `next`. As many groups may be in flight as
-    /// there are in `groups`, one to 64. A policy from `source` takes the place of `group`.
+    /// A pipeline whose log is durable up to `durable` and whose next group is `next`. As many groups may be in flight
+    /// as there are in `groups`, one to 64. A policy from `source` takes the place of `group`.
     pub fn new(
         leader: L,
         groups: Vec<L::Group>,
@@ -173,8 +175,8 @@ impl<L: Leader> Pipeline<L> {
         self.lead(Caller::Space(lane), || true)
     }
 
-    /// Takes the lead if it is free and a group may be sealed, seals one if that is still `wanted` and the scheduler says so,
-    /// gives the lead up, and writes the group.
+    /// Takes the lead if it is free and a group may be sealed, seals one if that is still `wanted` and the scheduler
+    /// says so, gives the lead up, and writes the group.
     fn lead(&self, caller: Caller, wanted: impl FnOnce() -> bool) -> Led {
         if !self.lead.take() {
             return Led::Busy;
@@ -214,8 +216,8 @@ impl<L: Leader> Pipeline<L> {
         drop(memory);
         mem::forget(unwinding);
         match written {
-            // Not even in front of the group that failed: the kernel tells of lost pages once, so the success of another
-            // sync of the same file means nothing after that.
+            // Not even in front of the group that failed: the kernel tells of lost pages once, so the success of
+            // another sync of the same file means nothing after that.
             Ok(()) if self.progress.is_stopped() && !mutant("pipeline: acknowledges though stopped") => {}
             Ok(()) => {
                 let ended = scheduler.now();

@@ -6,8 +6,8 @@
 //!
 //! Groups complete in any order, and `durable` moves in the order of their numbers.
 //!
-//! **Invariant:** `next - head` is at most the width, so no two groups of the window share a place in a table of that many.
-//! **Invariant:** a record that was durable before the log stopped stays so.
+//! **Invariant:** `next - head` is at most the width, so no two groups of the window share a place in a table of that
+//! many. **Invariant:** a record that was durable before the log stopped stays so.
 
 use super::stop::Stop;
 use crate::group_commit::Flushes;
@@ -46,7 +46,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A window of `width` groups, at least one, the first of which is `first`. What is up to `durable` survives already.
+    /// A window of `width` groups, at least one, the first of which is `first`. What is up to `durable` survives
+    /// already.
     pub(super) fn new(width: usize, first: GroupNo, durable: Lsn) -> Self {
         assert!(width > 0, "a log has at least one group in flight");
         let done = Done { cuts: vec![None; width].into(), flushes: Flushes::default(), expected: 0 };
@@ -66,7 +67,8 @@ impl Progress {
     /// Every record with an LSN up to here survives.
     #[inline]
     pub fn durable(&self) -> Lsn {
-        // ORDERING: Acquire, a reader that sees the stamp sees the group's completion; pairs with the raise in `complete`.
+        // ORDERING: Acquire, a reader that sees the stamp sees the group's completion; pairs with the raise in
+        // `complete`.
         Lsn(self.durable.load(Ordering::Acquire))
     }
 
@@ -79,7 +81,8 @@ impl Progress {
 
     /// Number of the next group to be sealed. A record appended from now on is in that group or a later one.
     pub fn next_group(&self) -> GroupNo {
-        // ORDERING: Acquire, pairs with `seal`: a reader of the new number appends behind what the group was sealed from.
+        // ORDERING: Acquire, pairs with `seal`: a reader of the new number appends behind what the group was sealed
+        // from.
         GroupNo(self.next.load(Ordering::Acquire))
     }
 
@@ -106,7 +109,8 @@ impl Progress {
         if self.is_stopped() { Some(self.stop.error()) } else { None }
     }
 
-    /// The answer to a wait for `lsn`: that it is durable, or that the log has stopped before; `None` while neither is known.
+    /// The answer to a wait for `lsn`: that it is durable, or that the log has stopped before; `None` while neither is
+    /// known.
     #[inline]
     pub fn answer(&self, lsn: Lsn) -> Option<Result<()>> {
         // `durable` is read second: by then all that came before the stop has been counted.
@@ -115,7 +119,8 @@ impl Progress {
         if self.durable() >= lsn || is_sealed { Some(Ok(())) } else { stopped.then(|| Err(self.stop.error())) }
     }
 
-    /// The LSN up to which waits have an answer, and the LSN up to which the log is durable. They differ if the log has stopped.
+    /// The LSN up to which waits have an answer, and the LSN up to which the log is durable. They differ if the log has
+    /// stopped.
     pub(super) fn answered(&self) -> (Lsn, Lsn) {
         // In the order of `answer`.
         let stopped = self.is_stopped();
@@ -128,7 +133,8 @@ impl Progress {
         self.stop.set(cause);
     }
 
-    /// The flushes so far, and the bytes that will have been appended when as many have come again as the last group acknowledged.
+    /// The flushes so far, and the bytes that will have been appended when as many have come again as the last group
+    /// acknowledged.
     pub(super) fn flushes(&self) -> (Flushes, u64) {
         let done = self.done.lock();
         (done.flushes, done.expected)
@@ -152,7 +158,8 @@ impl Progress {
         self.in_flight() >= self.width as u64
     }
 
-    /// Takes `number`, the next group, as sealed with this cut. Under the lead, after the leader has read the tails of the buffer.
+    /// Takes `number`, the next group, as sealed with this cut. Under the lead, after the leader has read the tails of
+    /// the buffer.
     pub(super) fn seal(&self, number: GroupNo, cut: Lsn) {
         // ORDERING: Release, pairs with `sealed`.
         self.sealed.store(cut.0, Ordering::Release);
@@ -166,8 +173,8 @@ impl Progress {
         self.next.store(number.next().0, Ordering::Release);
     }
 
-    /// Takes `number` as complete after its flush, and raises `durable` to the cut of the last group behind which nothing is
-    /// missing. `expected` is for [`Self::flushes`].
+    /// Takes `number` as complete after its flush, and raises `durable` to the cut of the last group behind which
+    /// nothing is missing. `expected` is for [`Self::flushes`].
     pub(super) fn complete(&self, number: GroupNo, cut: Lsn, [began, ended]: [Nanos; 2], expected: Option<u64>) {
         #[cfg(foreshore_loom)]
         // ORDERING: Relaxed, of the mutant.
@@ -192,8 +199,8 @@ impl Progress {
         while let Some(cut) = done[(head % width) as usize].take() {
             assert!(last <= cut, "group {head} is cut at {cut}, below {last} of the one before");
             last = cut;
-            // ORDERING: Release, the group is durable before its stamp shows; pairs with `durable`. Raised only: a group in the
-            // middle of a cut repeats the stamp of the cut before.
+            // ORDERING: Release, the group is durable before its stamp shows; pairs with `durable`. Raised only: a
+            // group in the middle of a cut repeats the stamp of the cut before.
             self.durable.fetch_max(cut.0, Ordering::Release);
             head += 1;
         }

@@ -1,7 +1,7 @@
 //! The scheduler of groups: the state behind [`Observation`], and what threads without the lead may know of it.
 //!
-//! The holder of the lead decides: its part, [`Schedule`], is plain data behind the lead. Other threads only ask whether it is
-//! worth trying to lead, from hints. A thread that misreads one leads a little early or late, or in vain.
+//! The holder of the lead decides: its part, [`Schedule`], is plain data behind the lead. Other threads only ask
+//! whether it is worth trying to lead, from hints. A thread that misreads one leads a little early or late, or in vain.
 
 use super::contract::Cut;
 use crate::group_commit::{
@@ -73,8 +73,8 @@ impl Schedule {
         }
     }
 
-    /// Returns the bytes that the completion of the sealed group acknowledges, if that is asked for. A group that does not raise the
-    /// cut acknowledges nothing, and is counted with the next one that does.
+    /// Returns the bytes that the completion of the sealed group acknowledges, if that is asked for. A group that does
+    /// not raise the cut acknowledges nothing, and is counted with the next one that does.
     fn acknowledged(&mut self, raises: bool) -> Option<u64> {
         let Self { sealed_bytes, covered_bytes, .. } = *self;
         assert!(
@@ -155,8 +155,8 @@ impl Scheduler {
         if self.is_plugged() { self.came.load(Ordering::Relaxed) } else { 0 }
     }
 
-    /// Whether the group has reached the bounds of a plugged-in policy. The sum of what was `appended` is asked for only if they
-    /// name bytes.
+    /// Whether the group has reached the bounds of a plugged-in policy. The sum of what was `appended` is asked for
+    /// only if they name bytes.
     pub(super) fn is_full(&self, appended: impl FnOnce() -> u64) -> bool {
         let Some(bounds) = &self.bounds else { return false };
         // ORDERING: Relaxed for all of these, hints.
@@ -166,8 +166,8 @@ impl Scheduler {
             || bounds.bytes.is_some_and(|most| appended().saturating_sub(sealed()) >= most)
     }
 
-    /// Notes a group that was sealed `at` a time with `cut`, which `raises` the one before, and before which `came` commits had
-    /// come. Returns the bytes that its completion acknowledges, if that is asked for. Under the lead.
+    /// Notes a group that was sealed `at` a time with `cut`, which `raises` the one before, and before which `came`
+    /// commits had come. Returns the bytes that its completion acknowledges, if that is asked for. Under the lead.
     pub(super) fn note_seal(
         &self,
         schedule: &mut Schedule,
@@ -208,8 +208,8 @@ impl Scheduler {
         schedule.yields_from = schedule.yields_from.max(now + LateYields::LEADER.pause_after(now.since(began)));
     }
 
-    /// Yields instead of parking at once, where that is likely to end the wait, and says whether it has. `yields` counts those of
-    /// this wait.
+    /// Yields instead of parking at once, where that is likely to end the wait, and says whether it has. `yields`
+    /// counts those of this wait.
     pub(super) fn yield_before_park(
         &self,
         (yields, max_yields): (&mut u32, u32),

@@ -1,10 +1,11 @@
 //! Calls that wait for an LSN: the wakers of futures and the callbacks of users, in shards by session.
 //!
-//! Each shard is ordered by LSN, so a completed group costs one load, and then work for those calls alone that it makes due.
+//! Each shard is ordered by LSN, so a completed group costs one load, and then work for those calls alone that it makes
+//! due.
 //!
-//! A shard has a *consumer token*: one thread at a time takes entries out and calls them. So the callbacks of a session come
-//! in order, a callback that waits again does not recurse, and no thread waits for a token. Two store-buffering pairs with
-//! `SeqCst` fences make sure that no call is forgotten:
+//! A shard has a *consumer token*: one thread at a time takes entries out and calls them. So the callbacks of a session
+//! come in order, a callback that waits again does not recurse, and no thread waits for a token. Two store-buffering
+//! pairs with `SeqCst` fences make sure that no call is forgotten:
 //!
 //! | writes, fences, then reads | writes, fences, then reads |
 //! |---|---|
@@ -88,7 +89,8 @@ impl Shards {
         // ORDERING: Relaxed, written under the lock alone.
         let before = place.first.load(Ordering::Relaxed);
         if first != before {
-            // ORDERING: Relaxed on all of these: the fences of the tables above order them for readers without the lock.
+            // ORDERING: Relaxed on all of these: the fences of the tables above order them for readers without the
+            // lock.
             place.first.store(first, Ordering::Relaxed);
             if before == NONE {
                 self.used.fetch_or(1 << shard, Ordering::Relaxed);
@@ -143,8 +145,8 @@ impl Shards {
         false
     }
 
-    /// Makes the calls that are due in all shards. `durable` returns the LSN up to which they are, and what is durable indeed.
-    /// Behind a `SeqCst` fence.
+    /// Makes the calls that are due in all shards. `durable` returns the LSN up to which they are, and what is durable
+    /// indeed. Behind a `SeqCst` fence.
     pub(super) fn call_all(&self, durable: impl Fn() -> (Lsn, Lsn)) {
         // ORDERING: Relaxed, ordered by the caller's fence and the one that follows a registration.
         let mut used = self.used.load(Ordering::Relaxed);
@@ -165,8 +167,8 @@ impl Shards {
             if first == NONE || first > upto.0 {
                 return;
             }
-            // ORDERING: Acquire, what the last holder called came before; pairs with the store below. Relaxed on failure: the
-            // holder reads again.
+            // ORDERING: Acquire, what the last holder called came before; pairs with the store below. Relaxed on
+            // failure: the holder reads again.
             if place.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
                 return;
             }

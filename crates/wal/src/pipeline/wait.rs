@@ -16,14 +16,14 @@ pub(super) const STALL: Duration = Duration::from_micros(50);
 /// How often a thread that waits for durability lends its processor to other threads before it parks.
 const YIELDS: u32 = 1;
 
-/// How often a session that finds another one leading lends it the processor before it sleeps until there is space. A leader mostly
-/// copies, for some microseconds up to a hundred, or lost its processor meanwhile: then all sessions would sleep, to be woken one
-/// by one.
+/// How often a session that finds another one leading lends it the processor before it sleeps until there is space. A
+/// leader mostly copies, for some microseconds up to a hundred, or lost its processor meanwhile: then all sessions
+/// would sleep, to be woken one by one.
 const SPACE_YIELDS: u32 = 2;
 
 impl<L: Leader> Pipeline<L> {
-    /// Waits until `lsn` is durable, leading where the lead is free. `calls` says which thread calls the callbacks that this has
-    /// made due.
+    /// Waits until `lsn` is durable, leading where the lead is free. `calls` says which thread calls the callbacks that
+    /// this has made due.
     ///
     /// # Errors
     /// `Poisoned`: the record may or may not survive.
@@ -40,8 +40,9 @@ impl<L: Leader> Pipeline<L> {
         Ok(())
     }
 
-    /// Waits as [`Self::force`] does; `park` waits for a token, no longer than the pause it is given, and says whether to go on.
-    /// Returns whether `lsn` is durable. A group that the caller leads is written to its end whatever the time.
+    /// Waits as [`Self::force`] does; `park` waits for a token, no longer than the pause it is given, and says whether
+    /// to go on. Returns whether `lsn` is durable. A group that the caller leads is written to its end whatever the
+    /// time.
     ///
     /// # Errors
     /// As [`Self::force`].
@@ -108,15 +109,16 @@ impl<L: Leader> Pipeline<L> {
         if wanted() && self.lead.is_open() { self.lead(Caller::Waiter(calls), wanted) } else { Led::Busy }
     }
 
-    /// Yields instead of parking, if the scheduler says so, and says whether it has. `yields` counts those of this wait.
+    /// Yields instead of parking, if the scheduler says so, and says whether it has. `yields` counts those of this
+    /// wait.
     fn yields(&self, yields: &mut u32, max_yields: u32, sessions: usize) -> bool {
         let latency = || self.progress.flushes().0.mean;
         self.lead.scheduler().yield_before_park((yields, max_yields), sessions, latency)
     }
 
-    /// Asks `admit` for free space in `lane` until there is some, leading where the lead is free. Asks again after `retry`
-    /// though no thread has said that there is space: what fills the buffer may be reserved and not yet appended, and an
-    /// append signals no thread.
+    /// Asks `admit` for free space in `lane` until there is some, leading where the lead is free. Asks again after
+    /// `retry` though no thread has said that there is space: what fills the buffer may be reserved and not yet
+    /// appended, and an append signals no thread.
     ///
     /// # Errors
     /// `Poisoned`, or what `admit` fails with.

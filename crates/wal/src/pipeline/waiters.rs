@@ -21,8 +21,8 @@ struct Lists {
     threads: BTreeMap<Key, Waiter>,
 }
 
-/// The registered waiters. The fences of the pipeline order a registration and the check that follows it; the lock alone orders
-/// nothing else.
+/// The registered waiters. The fences of the pipeline order a registration and the check that follows it; the lock
+/// alone orders nothing else.
 #[derive(Debug)]
 pub(super) struct Waiters {
     /// Entries of the list. Written under its lock.
@@ -49,9 +49,9 @@ impl Waiters {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Registers a thread that is about to park. The caller fences and checks the state after. A thread that comes again keeps its
-    /// `place`: of two that wait for the same LSN, as sessions of `lanes` may, the one with the timer stays the first, or they
-    /// would wake each other alternately until the time is over.
+    /// Registers a thread that is about to park. The caller fences and checks the state after. A thread that comes
+    /// again keeps its `place`: of two that wait for the same LSN, as sessions of `lanes` may, the one with the timer
+    /// stays the first, or they would wake each other alternately until the time is over.
     pub(super) fn add(&self, place: Option<Key>, lsn: Lsn, unparker: Unparker) -> Key {
         assert!(place.is_none_or(|(at, _)| at == lsn), "a waiter for {lsn} takes the place {place:?}");
         self.edit(|lists| {
@@ -61,15 +61,16 @@ impl Waiters {
         })
     }
 
-    /// Ends a registration, once, whatever ended the wait. A waiter that was taken out by then helps to wake the others.
+    /// Ends a registration, once, whatever ended the wait. A waiter that was taken out by then helps to wake the
+    /// others.
     pub(super) fn remove(&self, key: Key) {
         if self.edit(|lists| lists.threads.remove(&key)).is_none() {
             self.woken.help();
         }
     }
 
-    /// Whether the waiter at `key` parks with a timer, for all waiters for more than `lsn`. The first of them does. If another
-    /// one is first and has no timer yet, it is woken to check again.
+    /// Whether the waiter at `key` parks with a timer, for all waiters for more than `lsn`. The first of them does. If
+    /// another one is first and has no timer yet, it is woken to check again.
     pub(super) fn takes_timer(&self, key: Key, lsn: Lsn) -> bool {
         let woken = self.edit(|lists| {
             let Some((&first, waiter)) = lists.threads.range_mut(after(lsn)..).next() else { return Ok(true) };
@@ -86,8 +87,8 @@ impl Waiters {
         })
     }
 
-    /// Takes out and wakes all waiters for `upto` or less, and one thread that waits for more than `lead_beyond`, to take the
-    /// lead.
+    /// Takes out and wakes all waiters for `upto` or less, and one thread that waits for more than `lead_beyond`, to
+    /// take the lead.
     pub(super) fn wake(&self, upto: Lsn, lead_beyond: Option<Lsn>) {
         let next = self.edit(|lists| {
             self.woken.put(take_upto(&mut lists.threads, upto));

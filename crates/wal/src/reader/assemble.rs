@@ -33,8 +33,8 @@ impl Assembler {
         self.partial.values().map(|partial| partial.group).min()
     }
 
-    /// Takes a record of `group` and returns what the caller appended; `None` for all but the last fragment. Says what is
-    /// wrong.
+    /// Takes a record of `group` and returns what the caller appended; `None` for all but the last fragment. Says what
+    /// is wrong.
     pub(super) fn add(
         &mut self,
         group: GroupNo,

@@ -70,8 +70,8 @@ impl GroupReader {
     /// The group at `at` of a segment of `size` bytes and its checksum, if it is whole and continues `chain`.
     ///
     /// # Errors
-    /// `Newer` if it continues the chain in a version that this build does not read, `Corrupted` if its checksum covers an
-    /// impossible table of extents; what reading failed with.
+    /// `Newer` if it continues the chain in a version that this build does not read, `Corrupted` if its checksum covers
+    /// an impossible table of extents; what reading failed with.
     pub(crate) fn group(
         &mut self,
         file: &dyn File,

@@ -33,7 +33,8 @@ pub(crate) enum Link {
     Again(GroupHeader, u32),
 }
 
-/// What lies at `at` of a segment of `size` bytes, if it goes on with `chain` or repeats one of `tail`, the last groups.
+/// What lies at `at` of a segment of `size` bytes, if it goes on with `chain` or repeats one of `tail`, the last
+/// groups.
 ///
 /// # Errors
 /// As [`GroupReader::group`].

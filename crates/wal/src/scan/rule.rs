@@ -2,7 +2,8 @@
 
 use foreshore_base::{Incarnation, Lsn};
 
-/// How cuts are read. There is one right way; the others are plausible and wrong, and live in tests, which they must fail.
+/// How cuts are read. There is one right way; the others are plausible and wrong, and live in tests, which they must
+/// fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// A record counts up to the largest cut of its own incarnation; new stamps begin above every cut and every record.

@@ -1,5 +1,5 @@
-//! Logs made by hand: chains with records above the cut of their group, which no buffer of one lane writes, but which the
-//! format allows.
+//! Logs made by hand: chains with records above the cut of their group, which no buffer of one lane writes, but which
+//! the format allows.
 
 mod restart;
 mod tails;

@@ -107,7 +107,8 @@ impl Budget {
             && self.expected.fetch_max(expected, Ordering::Relaxed) < expected
     }
 
-    /// Sets aside what `sessions` at once may have in flight, if `admit` allows for that: meanwhile it counts as granted.
+    /// Sets aside what `sessions` at once may have in flight, if `admit` allows for that: meanwhile it counts as
+    /// granted.
     pub(super) fn count_session<E>(&self, sessions: usize, admit: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let kept_back = self.options.kept_back(sessions);
         let more = kept_back.saturating_sub(self.kept_back());

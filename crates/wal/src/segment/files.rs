@@ -19,8 +19,8 @@ const PIECE: usize = 1 << 20;
 pub(crate) struct Files {
     pub(super) home: Home,
     pub(super) size: u64,
-    /// Whether blocks are written, not only reserved. A write into a reserved but unwritten extent changes the metadata of the
-    /// file, and then every group would pay for the journal of the file system.
+    /// Whether blocks are written, not only reserved. A write into a reserved but unwritten extent changes the metadata
+    /// of the file, and then every group would pay for the journal of the file system.
     zero_fill: bool,
 }
 
@@ -43,9 +43,10 @@ impl Files {
         })
     }
 
-    /// Gives the file `spare` to segment `number`, under a name and header that are certainly durable, also if they are the same:
-    /// a sync of the run before may have failed. Groups inside keep numbers and checksums that continue no chain from here on, so
-    /// readers pass them over. After a failure the file mostly is where it was, with the old header.
+    /// Gives the file `spare` to segment `number`, under a name and header that are certainly durable, also if they are
+    /// the same: a sync of the run before may have failed. Groups inside keep numbers and checksums that continue no
+    /// chain from here on, so readers pass them over. After a failure the file mostly is where it was, with the old
+    /// header.
     pub(super) fn recycle(&self, spare: Spare, number: u64) -> Result<Arc<dyn File>> {
         let (fs, old) = (&self.home.fs, self.home.segment_path(spare.number));
         let temporary = self.home.dir.join(temporary_name(number));

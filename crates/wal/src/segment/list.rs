@@ -67,8 +67,8 @@ impl List {
         self.live.iter().map(|live| live.end - FIRST_GROUP).sum()
     }
 
-    /// The control slot behind `newest` of a log that is truncated before group `before`, which is durable; `None` in a log
-    /// without files.
+    /// The control slot behind `newest` of a log that is truncated before group `before`, which is durable; `None` in a
+    /// log without files.
     pub(super) fn slot_before(&self, before: GroupNo, newest: CtlSlot) -> Option<CtlSlot> {
         let after = self.live.partition_point(|live| live.first <= before);
         let is_early = mutant("sabotage: a segment is given up too early");
@@ -76,8 +76,8 @@ impl List {
         Some(CtlSlot { first: live.first, segment: live.number, prev_crc: live.prev_crc, ..newest })
     }
 
-    /// Takes the spare file out that is prepared next. One that has the number of the next segment goes first, so that none is
-    /// ever overwritten. Then the largest, which give space back.
+    /// Takes the spare file out that is prepared next. One that has the number of the next segment goes first, so that
+    /// none is ever overwritten. Then the largest, which give space back.
     pub(super) fn take_spare(&mut self) -> Option<Spare> {
         let next = self.next_number;
         let spares = self.spare.iter().enumerate();

@@ -3,8 +3,8 @@
 use crate::format::FIRST_GROUP;
 use foreshore_base::GroupNo;
 
-/// Farthest from one mark of a segment to the group behind which the next one is due. In a large segment a sixty-fourth may be
-/// more log than a small budget has.
+/// Farthest from one mark of a segment to the group behind which the next one is due. In a large segment a sixty-fourth
+/// may be more log than a small budget has.
 pub(super) const MARK_DISTANCE: u64 = 256 << 10;
 
 /// A segment with groups in it.

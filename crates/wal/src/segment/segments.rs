@@ -1,8 +1,8 @@
-//! The segments of a log in use: prepared ahead of need, filled in order, recycled when the log before a group is no longer
-//! needed.
+//! The segments of a log in use: prepared ahead of need, filled in order, recycled when the log before a group is no
+//! longer needed.
 //!
-//! One thread at a time prepares or recycles a segment, or moves the control slots: the one that has `control` locked. A log
-//! without files has no control file and no segments, and its budget is never short.
+//! One thread at a time prepares or recycles a segment, or moves the control slots: the one that has `control` locked.
+//! A log without files has no control file and no segments, and its budget is never short.
 
 use super::budget::Budget;
 use super::control::Control;
@@ -115,9 +115,9 @@ impl Segments {
         }
     }
 
-    /// Keeps space back for `sessions` at once, before the last of them appends. `frees`: for ordinary work that frees space or does
-    /// not, only if the space is there; `None` for work that is never refused. So sessions that begin on a full disk take nothing
-    /// from rollbacks and checkpoints.
+    /// Keeps space back for `sessions` at once, before the last of them appends. `frees`: for ordinary work that frees
+    /// space or does not, only if the space is there; `None` for work that is never refused. So sessions that begin on
+    /// a full disk take nothing from rollbacks and checkpoints.
     ///
     /// # Errors
     /// As [`admit`](Self::admit).
@@ -126,8 +126,9 @@ impl Segments {
         self.budget.count_session(sessions, || frees.map_or(Ok(()), |frees| self.admit(frees)))
     }
 
-    /// Whether an ordinary reservation may go on. Where less space is prepared than is set aside, the caller helps to prepare a
-    /// segment. On a full disk it is refused then; one that `frees` space is refused only when the margin is used up, too.
+    /// Whether an ordinary reservation may go on. Where less space is prepared than is set aside, the caller helps to
+    /// prepare a segment. On a full disk it is refused then; one that `frees` space is refused only when the margin is
+    /// used up, too.
     ///
     /// # Errors
     /// `DiskFull`, or what else preparing a segment failed with.
@@ -293,7 +294,8 @@ impl Segments {
                 Ok(())
             }
             Err(error) => {
-                // On a full disk there may be no other. One that fails twice running may be bad, and is not tried again.
+                // On a full disk there may be no other. One that fails twice running may be bad, and is not tried
+                // again.
                 let path = |spare: &Spare| self.home().segment_path(spare.number);
                 let is_there = |spare: &Spare| self.home().fs.kind(&path(spare)).is_ok_and(|kind| kind.is_some());
                 let failed = std::mem::replace(&mut list.failed, spare.map(|spare| spare.number));

@@ -1,5 +1,5 @@
-//! Waits of sessions for the disk: for space that it has refused, and for the log to keep to its budget. They come before any
-//! latch. The session first returns its credit and its lane, which others need.
+//! Waits of sessions for the disk: for space that it has refused, and for the log to keep to its budget. They come
+//! before any latch. The session first returns its credit and its lane, which others need.
 
 use super::{Purpose, Session};
 use crate::requests::SpaceWait;
@@ -15,8 +15,8 @@ impl Session {
         self.repeat_after_wait(|session| session.admit(need, Purpose::Ordinary))
     }
 
-    /// Repeats `reserve`, which the disk has refused space, each time that log was given up, or that another session has returned
-    /// space. Credit is returned first, and what was granted and is not charged.
+    /// Repeats `reserve`, which the disk has refused space, each time that log was given up, or that another session
+    /// has returned space. Credit is returned first, and what was granted and is not charged.
     #[cold]
     pub(super) fn repeat_after_wait(&mut self, mut reserve: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
         let (wait, core, slot) = (SpaceWait::within(self.time_left()), self.core.clone(), self.slot);
@@ -59,9 +59,9 @@ impl Session {
         holds
     }
 
-    /// Asks the owner to give log up because the disk has refused space, for the log or another file. Waits for the answer and
-    /// returns whether log was given up. All calls with one `wait` together wait for a bounded time. Credit is returned first. Call it
-    /// without latches.
+    /// Asks the owner to give log up because the disk has refused space, for the log or another file. Waits for the
+    /// answer and returns whether log was given up. All calls with one `wait` together wait for a bounded time. Credit
+    /// is returned first. Call it without latches.
     ///
     /// # Errors
     /// `Poisoned`.
@@ -73,7 +73,8 @@ impl Session {
         progress.stop_error().map_or(Ok(freed), Err)
     }
 
-    /// Limits the waits for log space from now on to `most` together; `None` for no limit. Not those for the log of a rollback or an end.
+    /// Limits the waits for log space from now on to `most` together; `None` for no limit. Not those for the log of a
+    /// rollback or an end.
     pub fn limit_waits(&mut self, most: Option<Duration>) {
         self.until = most.map(|most| self.core.throttle.now() + most);
     }
@@ -97,8 +98,8 @@ impl Session {
         if left.is_some_and(|left| left.is_zero()) { Err(Error::LogSpace) } else { Ok(left) }
     }
 
-    /// Sets whether reservations from now on are for work that frees space. On a full disk such work may use the margin of
-    /// prepared log, too. Returns the former setting.
+    /// Sets whether reservations from now on are for work that frees space. On a full disk such work may use the margin
+    /// of prepared log, too. Returns the former setting.
     pub fn set_frees(&mut self, frees: bool) -> bool {
         std::mem::replace(&mut self.frees, frees)
     }

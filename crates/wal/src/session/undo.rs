@@ -8,8 +8,8 @@ impl Session {
     /// Without latches, and before [`Session::reserve`]: a wait gives back what was reserved.
     ///
     /// # Errors
-    /// `DiskFull` if there is no prepared log space for them, none can be made and none is given up; what making it failed
-    /// with; `Poisoned`.
+    /// `DiskFull` if there is no prepared log space for them, none can be made and none is given up; what making it
+    /// failed with; `Poisoned`.
     #[inline]
     pub fn reserve_undo_log(&mut self, bytes: u64) -> Result<()> {
         // Shown before it has some, so that a session that is refused for want of it finds it.
@@ -62,8 +62,8 @@ impl Session {
         self.undo_log.lower(&self.core.segments, bytes);
     }
 
-    /// Makes sure that copies of `bytes` of what is left to compensate can be logged, from what is charged for that and what no other
-    /// session was granted.
+    /// Makes sure that copies of `bytes` of what is left to compensate can be logged, from what is charged for that and
+    /// what no other session was granted.
     ///
     /// # Errors
     /// `DiskFull` if there is less; `Poisoned`; what making log space failed with.
@@ -86,8 +86,8 @@ impl Session {
         }
     }
 
-    /// Takes the blocks that the session was granted and keeps for later: its transaction is over. [`Log::give_back_undo_log`] gives them
-    /// to others.
+    /// Takes the blocks that the session was granted and keeps for later: its transaction is over.
+    /// [`Log::give_back_undo_log`] gives them to others.
     ///
     /// [`Log::give_back_undo_log`]: crate::Log::give_back_undo_log
     pub fn take_idle_undo_log(&mut self) -> u64 {

@@ -1,7 +1,7 @@
 //! The throttle: slows writers down while too much log stands behind the redo start.
 //!
-//! The owner of the log says from time to time where redo starts ([`Throttle::redo_from`]). Writers themselves see how far the
-//! log has grown since, so they are slowed even while the owner waits for the disk. The policy is in [`rate`].
+//! The owner of the log says from time to time where redo starts ([`Throttle::redo_from`]). Writers themselves see how
+//! far the log has grown since, so they are slowed even while the owner waits for the disk. The policy is in [`rate`].
 //!
 //! A writer pays at a reservation for the bytes that it has appended since the one before. Payments wait in one queue:
 //!
@@ -10,8 +10,9 @@
 //!                   ^ a payment that ends here waits until the queue has been granted that far
 //! ```
 //!
-//! So the sum of all writers keeps to the rate however many they are, and none overtakes another. A payment that is nearly
-//! granted does not wait: a park of less than [`SHORTEST`] costs more than it slows. What is not granted stays in the queue.
+//! So the sum of all writers keeps to the rate however many they are, and none overtakes another. A payment that is
+//! nearly granted does not wait: a park of less than [`SHORTEST`] costs more than it slows. What is not granted stays
+//! in the queue.
 //!
 //! **Invariant:** a writer that waits here holds no latch, no lane and no ring space, so the owner needs nothing that a
 //! waiting writer has to move the redo start.
@@ -104,8 +105,8 @@ impl Throttle {
         self.clock.now()
     }
 
-    /// Pays for `bytes`, waiting in the queue while `written` bytes of log slow writers and `stopped` says no. Returns whether the queue
-    /// has been granted so far. What was not granted stays in the queue.
+    /// Pays for `bytes`, waiting in the queue while `written` bytes of log slow writers and `stopped` says no. Returns
+    /// whether the queue has been granted so far. What was not granted stays in the queue.
     pub(crate) fn pay(&self, bytes: u64, written: impl Fn() -> u64, stopped: impl Fn() -> bool) -> bool {
         let begun = self.clock.now();
         let mine = {

@@ -1,11 +1,11 @@
 //! The policy of the throttle: how fast the log may grow, as a function of how much of its budget is used up.
 //!
-//! Below the soft limit nothing is slowed. Between the limits the rate falls from without bound to nothing, along
-//! `RATE * (1 - x) / x²` where `x` is the used share of the distance between the limits. The curve has no step at either end.
+//! Below the soft limit nothing is slowed. Between the limits the rate falls from without bound to nothing, along `RATE
+//! * (1 - x) / x²` where `x` is the used share of the distance between the limits. The curve has no step at either end.
 //! Whatever rate the cleaner sustains, there is one `x` at which the log grows as fast, and the log settles there.
 
-/// Bytes a second at `x = 0.62`, where `(1 - x) / x²` is 1. A slow disk sustains less and a fast one more; both settle well
-/// inside: 1 MiB/s at `x = 0.95`, 1 GiB/s at `x = 0.12`.
+/// Bytes a second at `x = 0.62`, where `(1 - x) / x²` is 1. A slow disk sustains less and a fast one more; both settle
+/// well inside: 1 MiB/s at `x = 0.95`, 1 GiB/s at `x = 0.12`.
 const RATE: f64 = (16 << 20) as f64;
 
 /// Bytes of log that may stand behind the redo start.

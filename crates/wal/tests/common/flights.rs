@@ -120,8 +120,8 @@ impl Flights {
         flying.writer.join().expect("a failed write is no panic");
     }
 
-    /// Puts of each group in flight the sectors on the medium that `reached` says, of so many, and returns the disk as a
-    /// power loss leaves it.
+    /// Puts of each group in flight the sectors on the medium that `reached` says, of so many, and returns the disk as
+    /// a power loss leaves it.
     pub(crate) fn crash_with(&self, reached: impl Fn(usize, usize) -> Range<usize>) -> Sim {
         for (nth, flying) in self.up.iter().enumerate() {
             self.sim.reach(flying.no, reached(nth, flying.len / SECTOR));
@@ -129,7 +129,8 @@ impl Flights {
         self.sim.crash_image(&Persist::None, 0)
     }
 
-    /// Groups in the air; one that has landed behind another one that has not takes its place in the window none the less.
+    /// Groups in the air; one that has landed behind another one that has not takes its place in the window none the
+    /// less.
     pub(crate) fn in_flight(&self) -> usize {
         self.up.len()
     }
@@ -155,8 +156,8 @@ impl Flights {
         self.answers.lock().clone()
     }
 
-    /// Waits for all who wait, and says of which groups they learnt that they are durable. The others learn that the log has
-    /// stopped.
+    /// Waits for all who wait, and says of which groups they learnt that they are durable. The others learn that the
+    /// log has stopped.
     pub(crate) fn waited(&mut self) -> Vec<u64> {
         let ends = self.waiters.drain(..).map(|(group, waiter)| (group, waiter.join().expect("a wait does not panic")));
         ends.filter_map(|(group, end)| match end {
@@ -217,8 +218,8 @@ pub(crate) fn land_in(buffer: BufferKind, order: [usize; DEPTH]) {
     flights.end();
 }
 
-/// T8: groups land in `order`, but one fails. Nothing is acknowledged from then on, whatever lands later, and all who wait
-/// learn it. Returns the log as it was left, and how many groups were acknowledged.
+/// T8: groups land in `order`, but one fails. Nothing is acknowledged from then on, whatever lands later, and all who
+/// wait learn it. Returns the log as it was left, and how many groups were acknowledged.
 pub(crate) fn fail_in(buffer: BufferKind, order: [usize; DEPTH], failing: usize) -> (Flights, u64) {
     let mut flights = Flights::new(buffer, 8, 1);
     (0..DEPTH).for_each(|_| flights.fly());

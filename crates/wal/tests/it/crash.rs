@@ -30,8 +30,8 @@ impl Promised {
         self.history.push((sim.ops(), self.acked, self.truncated));
     }
 
-    /// The state just before operation `op` returned: what came before it is promised. What was asked to go may be gone as
-    /// soon as the call began.
+    /// The state just before operation `op` returned: what came before it is promised. What was asked to go may be gone
+    /// as soon as the call began.
     fn at(&self, op: u64) -> (u64, u64) {
         let acked = self.history.iter().filter(|&&(at, ..)| at <= op).map(|&(_, acked, _)| acked).max();
         let next = self.history.iter().position(|&(at, ..)| at > op);

@@ -1,4 +1,5 @@
-//! Damaged, foreign and newer files: refused with a typed error or read right, never read wrong, and nothing is written.
+//! Damaged, foreign and newer files: refused with a typed error or read right, never read wrong, and nothing is
+//! written.
 
 use crate::common::*;
 use foreshore_base::{Error, GroupNo};

@@ -1,5 +1,6 @@
-//! Several groups in flight on a simulated disk, which lets them reach the medium and land in the order that a test chooses:
-//! what is durable moves in the order of groups, and a start finds the groups up to the first that did not get there.
+//! Several groups in flight on a simulated disk, which lets them reach the medium and land in the order that a test
+//! chooses: what is durable moves in the order of groups, and a start finds the groups up to the first that did not get
+//! there.
 
 use crate::common::flights::{BUFFERS, DEPTH, Flights, LINKS, ORDERS, deep, fail_in, fs, land_in};
 use crate::common::*;
@@ -24,7 +25,8 @@ fn start(image: &Sim, flights: &Flights, context: &str) -> (u64, Log) {
     (flights.found(&recovered), log)
 }
 
-/// What a start has found stays, what it has not never comes back, whatever a power loss right after it and the next one do.
+/// What a start has found stays, what it has not never comes back, whatever a power loss right after it and the next
+/// one do.
 fn goes_on(image: &Sim, log: Log, found: u64, flights: &Flights, context: &str) {
     let before = image.crash_image(&Persist::None, 1);
     assert_eq!(start(&before, flights, context).0, found, "{context}: believed, then lost");

@@ -90,8 +90,8 @@ fn small_groups_of_many_sessions_do_not_use_up_what_is_kept_back() {
     }
 }
 
-/// Lanes may hold more than the ring of other buffers does. Also where work that `frees` space has used up the margin, and with records
-/// whose groups leave much of the segments empty.
+/// Lanes may hold more than the ring of other buffers does. Also where work that `frees` space has used up the margin,
+/// and with records whose groups leave much of the segments empty.
 #[test]
 fn full_lanes_find_their_place_on_a_full_disk() {
     for (frees, len) in [(false, 4000), (true, 4000), (false, 7000), (true, 7000)] {
@@ -124,8 +124,8 @@ fn full_lanes_find_their_place_on_a_full_disk() {
     }
 }
 
-/// A log with so many records in segments of `before` bytes, some of them spare, opened again for segments of `after` bytes and
-/// more sessions.
+/// A log with so many records in segments of `before` bytes, some of them spare, opened again for segments of `after`
+/// bytes and more sessions.
 fn opened_again(sim: &Sim, records: u64, before: u64, after: u64) -> (Log, Vec<Session>) {
     let fs: Arc<dyn Fs> = Arc::new(sim.clone());
     let with = |segment_bytes| LogOptions { segment_bytes, ..small() };
@@ -425,7 +425,8 @@ fn work_that_frees_space_goes_on_where_other_work_is_refused() {
     log.force(lsn).unwrap();
 }
 
-/// Sessions that begin on a full disk are refused, and take nothing from rollbacks and checkpoints of those that were there.
+/// Sessions that begin on a full disk are refused, and take nothing from rollbacks and checkpoints of those that were
+/// there.
 #[test]
 fn sessions_that_begin_on_a_full_disk_leave_rollbacks_their_space() {
     let sim = Sim::new(1);

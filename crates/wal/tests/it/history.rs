@@ -1,6 +1,6 @@
-//! Random histories of several incarnations with power losses between them, among them those that break the plausible but
-//! wrong rules: taking the largest cut of the whole chain, starting new stamps at the last cut, believing what was only in
-//! a cache.
+//! Random histories of several incarnations with power losses between them, among them those that break the plausible
+//! but wrong rules: taking the largest cut of the whole chain, starting new stamps at the last cut, believing what was
+//! only in a cache.
 
 use crate::common::*;
 use foreshore_base::Lsn;

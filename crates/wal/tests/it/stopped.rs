@@ -1,6 +1,6 @@
-//! A session that is stopped in the middle of its copy: through `lanes` the commits of others go on, through every other buffer
-//! they wait for it, and go on when it does. Stopped in the few instructions in which `lanes` draws a stamp, it holds up the
-//! commits behind it there too.
+//! A session that is stopped in the middle of its copy: through `lanes` the commits of others go on, through every
+//! other buffer they wait for it, and go on when it does. Stopped in the few instructions in which `lanes` draws a
+//! stamp, it holds up the commits behind it there too.
 
 use crate::common::*;
 use foreshore_classics::log_buffers::BufferKind;

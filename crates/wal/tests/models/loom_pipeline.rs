@@ -268,8 +268,8 @@ fn called_back() {
     assert_eq!(calls.load(Ordering::Relaxed), 1, "a callback is called once");
 }
 
-/// Two commits with callbacks in one shard: one's holder of the token may have looked before the other is due, whose caller
-/// then finds the token taken.
+/// Two commits with callbacks in one shard: one's holder of the token may have looked before the other is due, whose
+/// caller then finds the token taken.
 fn called_back_twice() {
     let log = log(1);
     let calls = Shared::new(AtomicU64::new(0));

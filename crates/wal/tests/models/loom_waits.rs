@@ -1,5 +1,5 @@
-//! Models of waits beside a leader that can cut nothing, and of waits for space: nobody sleeps who should lead, and nobody who
-//! is satisfied. A forgotten one shows as a deadlock.
+//! Models of waits beside a leader that can cut nothing, and of waits for space: nobody sleeps who should lead, and
+//! nobody who is satisfied. A forgotten one shows as a deadlock.
 
 use foreshore_base::{GroupNo, Lsn, Result};
 use foreshore_sync::model::{check, mutated};
@@ -58,8 +58,8 @@ fn log(appends: bool) -> Arc<Log> {
     Arc::new(Log { ready, drained, pipeline })
 }
 
-/// Appends a record if there is space. Space is taken and used in one step: space that is taken and not used is what the retry of
-/// a wait is for.
+/// Appends a record if there is space. Space is taken and used in one step: space that is taken and not used is what
+/// the retry of a wait is for.
 fn append(ready: &AtomicU64, drained: &AtomicU64) -> Option<()> {
     let end = ready.load(Ordering::Acquire);
     let space = drained.load(Ordering::Acquire) == end;
@@ -75,8 +75,8 @@ fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     threads.into_iter().for_each(|thread| thread.join().expect("an actor ends"));
 }
 
-/// A session wants space while a leader makes some, and another session takes it behind that leader's back. Nobody waits for
-/// durability, and nobody else ever leads.
+/// A session wants space while a leader makes some, and another session takes it behind that leader's back. Nobody
+/// waits for durability, and nobody else ever leads.
 fn space_for_one() {
     let log = log(true);
     append(&log.ready, &log.drained).expect("an empty buffer");

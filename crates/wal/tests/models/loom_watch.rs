@@ -1,4 +1,5 @@
-//! Model of the watch over the log's growth: an owner that sleeps until its mark is woken. One that is forgotten shows as a deadlock.
+//! Model of the watch over the log's growth: an owner that sleeps until its mark is woken. One that is forgotten shows
+//! as a deadlock.
 
 use foreshore_sync::model::{check, mutated};
 use foreshore_sync::primitive::thread;

@@ -1,7 +1,9 @@
-//! The whole log among many threads, under random schedules: small rings and segments that fill, commits of every kind, disks
-//! that fail at a random moment. Every waiter gets its answer, each acknowledgement is true, and nobody waits for ever.
+//! The whole log among many threads, under random schedules: small rings and segments that fill, commits of every kind,
+//! disks that fail at a random moment. Every waiter gets its answer, each acknowledgement is true, and nobody waits for
+//! ever.
 //!
-//! A thread that is forgotten shows as a deadlock, or as a run without end where somebody else looks again by the clock.
+//! A thread that is forgotten shows as a deadlock, or as a run without end where somebody else looks again by the
+//! clock.
 
 use crate::common::policies::{bounded, delay};
 use crate::common::*;
@@ -130,8 +132,8 @@ fn pick(bound: usize) -> usize {
     choose(bound as u64) as usize
 }
 
-/// What was appended, and up to where it was acknowledged. A std lock: all threads of a run are coroutines of one, and none
-/// of them stops inside.
+/// What was appended, and up to where it was acknowledged. A std lock: all threads of a run are coroutines of one, and
+/// none of them stops inside.
 #[derive(Debug, Default)]
 struct Books(Mutex<(Vec<Entry>, Lsn)>);
 
@@ -159,8 +161,8 @@ impl Books {
         answer
     }
 
-    /// The disk holds every record up to `upto`, and of those behind it the first few: as far as the log's end, and in the
-    /// order of stamps.
+    /// The disk holds every record up to `upto`, and of those behind it the first few: as far as the log's end, and in
+    /// the order of stamps.
     fn check(&self, fs: &Arc<dyn Fs>, upto: Lsn, context: &str) {
         // Another buffer each time.
         let options = LogOptions { buffer: KINDS[pick(KINDS.len())].maker(), ..small() };
@@ -426,7 +428,8 @@ fn a_future_that_does_not_ring_waits_for_ever() {
 #[should_panic]
 fn a_token_given_back_without_a_look_is_missed() {
     shuttle_mutated("acks: no check after the token", 10_000, || {
-        // Two sessions, so that a ticket of the log falls into the shard of one of them, and no later call makes up for it.
+        // Two sessions, so that a ticket of the log falls into the shard of one of them, and no later call makes up for
+        // it.
         let mut plan = Plan { commits: 1, ..Plan::pair(&[Way::Call]) };
         plan.options.max_sessions = 2;
         on_memory(&plan);

@@ -1,4 +1,5 @@
-//! Promise: a session that waits for log space of others gets it or is refused, and never waits for one that waits for it.
+//! Promise: a session that waits for log space of others gets it or is refused, and never waits for one that waits for
+//! it.
 //!
 //! Waits have no end of their own here, so a notification that is missing, or a cycle of waits, shows as a deadlock.
 

@@ -1,5 +1,5 @@
-//! More sessions than lanes: those that come late take turns in the shared ones, under random schedules. Every record is
-//! there once and in order, and nobody waits for ever.
+//! More sessions than lanes: those that come late take turns in the shared ones, under random schedules. Every record
+//! is there once and in order, and nobody waits for ever.
 
 use crate::common::*;
 use foreshore_base::{Error, Lsn};
@@ -73,8 +73,8 @@ fn who_leaves_a_lane_wakes_the_next() {
     shuttle_mutated("lanes: a lane is released without a notification", ITERATIONS, take_turns);
 }
 
-/// Three sessions take turns in one lane when the log stops: each hears of it, those too that wait for the lane, of which who
-/// leaves it wakes one.
+/// Three sessions take turns in one lane when the log stops: each hears of it, those too that wait for the lane, of
+/// which who leaves it wakes one.
 fn stop_beside_turns() {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
     let options = LogOptions { max_sessions: SESSIONS as usize + 1, lane_memory: 256 << 10, ..small() };
@@ -108,8 +108,8 @@ fn who_waits_for_a_lane_hears_that_the_log_has_stopped() {
     shuttle(ITERATIONS, stop_beside_turns);
 }
 
-/// A session keeps the shared lane, as one does whose operation takes long. Two wait for that lane when the log stops. A flusher tells
-/// them.
+/// A session keeps the shared lane, as one does whose operation takes long. Two wait for that lane when the log stops.
+/// A flusher tells them.
 fn stop_beside_a_lane_that_is_kept() {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
     let max_sessions = SESSIONS as usize + 1;

@@ -5,8 +5,8 @@ use foreshore_sync::primitive::atomic::AtomicU64;
 
 /// The words that a session writes and the leader reads.
 ///
-/// `seq` is the last stamp, shifted left by one, and in bit 0 whether the session is drawing the next. Rules: only the lane's
-/// session writes both words; `seq` becomes even by a store (Release) behind the tail.
+/// `seq` is the last stamp, shifted left by one, and in bit 0 whether the session is drawing the next. Rules: only the
+/// lane's session writes both words; `seq` becomes even by a store (Release) behind the tail.
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) seq: AtomicU64,

@@ -1,8 +1,8 @@
 //! Random histories of several lanes, each crashed and started three times, over a file system in memory.
 //!
-//! A history follows the rules of the log, not its code: lanes draw stamps, cuts meet lanes in the middle of a draw and copy
-//! records above themselves, several groups are in flight and land in any order, torn or not at all, and starts crash too.
-//! What it writes is read by the real scan and the real reader, and an oracle that saw everything judges.
+//! A history follows the rules of the log, not its code: lanes draw stamps, cuts meet lanes in the middle of a draw and
+//! copy records above themselves, several groups are in flight and land in any order, torn or not at all, and starts
+//! crash too. What it writes is read by the real scan and the real reader, and an oracle that saw everything judges.
 //! `FORESHORE_RESTARTS` says how many histories.
 
 use super::super::craft::{Craft, Draft, record};
@@ -468,8 +468,8 @@ impl World {
         Ok(found)
     }
 
-    /// A start has come through: what it found is shown to the world, and so is what it did not find. What a start finds
-    /// that crashes itself binds nobody; a torn group may even be completed by what is written over it.
+    /// A start has come through: what it found is shown to the world, and so is what it did not find. What a start
+    /// finds that crashes itself binds nobody; a torn group may even be completed by what is written over it.
     fn settle(&mut self, found: &[bool]) {
         for (known, &found) in self.known.iter_mut().zip(found) {
             self.seen.dropped_provisional += u64::from(!found && known.copied && known.fate == Fate::Open);
@@ -500,8 +500,8 @@ impl World {
         Ok(())
     }
 
-    /// What was followed is the front of what a start finds, and the follower has passed every group but those that nobody
-    /// confirmed.
+    /// What was followed is the front of what a start finds, and the follower has passed every group but those that
+    /// nobody confirmed.
     fn compare(&mut self) -> Result<(), Wrong> {
         self.follow()?;
         let (scanned, recovered) = self.craft.recover(self.rule).map_err(|error| Wrong::Refused(error.to_string()))?;
