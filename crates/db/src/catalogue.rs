@@ -12,6 +12,7 @@ use foreshore_lock::TableMode;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_txn::{Isolation, Snapshot, Txn};
+use std::collections::HashSet;
 use std::ops::{Bound, Deref};
 use std::{any::TypeId, sync::Arc};
 
@@ -209,20 +210,22 @@ fn check_seen(engine: &Engine, live: &mut Live, name: &str, newest: Option<Table
     }
 }
 
-/// Calls `row` for each catalogue row that `txn` sees, and `damage` for each `Corrupted` that hides others.
+/// Calls `learn` for each catalogue row that `txn` sees, and `damage` for each `Corrupted` that hides others. A dropped
+/// table has no name. No table id comes twice: a dropped table must free no page of another one.
 pub(crate) fn each_row(
-    catalogue: &Tree,
+    engine: &Engine,
     txn: &mut Txn,
-    mut row: impl FnMut(&[u8], &[u8]) -> Result<()>,
+    mut learn: impl FnMut(Option<&str>, TableRow),
     mut damage: impl FnMut(Error),
 ) -> Result<()> {
-    let mut from = Vec::new();
+    let (mut from, mut ids) = (Vec::new(), HashSet::new());
     loop {
-        let mut cursor = catalogue.range(txn, Bound::Included(&from), Bound::Unbounded)?;
+        let mut cursor = engine.catalogue.range(txn, Bound::Included(&from), Bound::Unbounded)?;
         let error = loop {
             match cursor.next(txn) {
                 Ok(Some((key, value))) => {
-                    row(key, value)?;
+                    let (name, row) = sound_row(&engine.files, key, value, &mut ids)?;
+                    learn(name, row);
                     // The smallest key above.
                     from.clear();
                     from.extend_from_slice(key);
@@ -236,11 +239,34 @@ pub(crate) fn each_row(
             return Err(error);
         }
         damage(error);
-        match catalogue.beyond_damage(&from)? {
+        match engine.catalogue.beyond_damage(&from)? {
             Some(key) => from = key,
             None => return Ok(()),
         }
     }
+}
+
+/// Decodes a catalogue row and checks it against its key and the ids of earlier rows. Returns the name of the table, `None`
+/// for a dropped one.
+fn sound_row<'k>(
+    files: &Files,
+    key: &'k [u8],
+    row: &[u8],
+    ids: &mut HashSet<TableId>,
+) -> Result<(Option<&'k str>, TableRow)> {
+    let row = decode(files, row)?;
+    let damage = |why| Error::corrupted(&files.data, Place::File, why);
+    if !ids.insert(row.table) {
+        return Err(damage("two rows of the catalogue have one table"));
+    }
+    if !row.is_dropped {
+        let name = std::str::from_utf8(key).map_err(|_| damage("a name in the catalogue is not UTF-8"))?;
+        return Ok((Some(name), row));
+    }
+    if *key != dropped_key(row.table) {
+        return Err(damage("a dropped table has a name in the catalogue"));
+    }
+    Ok((None, row))
 }
 
 /// Returns the table that a catalogue row describes.

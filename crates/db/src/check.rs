@@ -17,8 +17,9 @@
 //! **Damage** of a page is noted, and the check goes on. Pages below a damaged node are not walked, nor are tables that
 //! a damaged leaf of the catalogue hides. They do not count as unused pages.
 
-use crate::catalogue::{decode, each_row, table_info};
+use crate::catalogue::{each_row, table_info};
 use crate::engine::Engine;
+use crate::format::TableRow;
 use crate::purge::Walk;
 use crate::transaction::Live;
 use crate::{DamagedPage, Db, TxnOptions};
@@ -101,21 +102,16 @@ fn list(engine: &Engine, live: &mut Live) -> Result<(Listed, Vec<Error>)> {
     live.txn.lock_table(engine.catalogue.table(), TableMode::Shared)?;
     let created = live.txn.observed();
     let (mut tables, mut hidden) = (HashMap::new(), Vec::new());
-    let learn = |name: &[u8], row: &[u8]| {
-        let row = decode(&engine.files, row)?;
+    let learn = |name: Option<&str>, row: TableRow| {
         let id = row.table;
-        let known = match std::str::from_utf8(name) {
-            _ if row.is_dropped => Known::Dropped(engine.trees.tree(id, row.root)),
+        let known = match name {
+            None => Known::Dropped(engine.trees.tree(id, row.root)),
             // This tree learns of a drop of the table. The creator of the table may not have published it yet.
-            Ok(name) => Known::Live(engine.tables.add(table_info(&engine.trees, name, row, created)).tree.clone()),
-            Err(_) => {
-                return Err(Error::corrupted(&engine.files.data, Place::File, "a name in the catalogue is not UTF-8"));
-            }
+            Some(name) => Known::Live(engine.tables.add(table_info(&engine.trees, name, row, created)).tree.clone()),
         };
         tables.insert(id, known);
-        Ok(())
     };
-    each_row(&engine.catalogue, &mut live.txn, learn, |error| hidden.push(error))?;
+    each_row(engine, &mut live.txn, learn, |error| hidden.push(error))?;
     // ORDERING: hint. Ids are drawn under an intent that the lock excludes.
     let last = TableId(engine.last_table.load(Ordering::Relaxed));
     Ok((Listed { tables, last, is_partial: !hidden.is_empty() }, hidden))

@@ -1,13 +1,13 @@
 //! Opening a database: creates or recovers it, and connects the layers. `docs/recovery.md` lists what a start may find
 //! and what it does then.
 
-use crate::catalogue::{decode, each_row, table_info};
+use crate::catalogue::{each_row, table_info};
 use crate::close::Idle;
 use crate::damage::Damage;
 use crate::engine::{Closing, Engine, OPEN};
 use crate::fence::{Fenced, Gate};
 use crate::files::{Contents, Files};
-use crate::format::{CATALOGUE, dropped_key};
+use crate::format::{CATALOGUE, TableRow};
 use crate::marker;
 use crate::max_age::AgingTransactions;
 use crate::prepared::{PreparedList, take_over};
@@ -17,7 +17,7 @@ use crate::reclaim::Reclaimer;
 use crate::run::Lines;
 use crate::tables::Tables;
 use crate::{MemoryShares, Options, TxnOptions};
-use foreshore_base::{Csn, Error, Place, Result, Uuid};
+use foreshore_base::{Csn, Error, Result, Uuid};
 use foreshore_btree::{Tree, Trees};
 use foreshore_buffer::{Pool, PoolOptions};
 use foreshore_io::{DirLock, File, Fs, Kind};
@@ -358,23 +358,15 @@ impl Engine {
         let mut known = Vec::new();
         let mut txn = self.begin_own(TxnOptions::new().label("open").isolation(Isolation::Snapshot))?;
         let mut last = CATALOGUE;
-        let learn = |key: &[u8], row: &[u8]| {
-            let row = decode(&self.files, row)?;
+        let learn = |name: Option<&str>, row: TableRow| {
             last = last.max(row.table);
-            let damage = |why| Error::corrupted(&self.files.data, Place::File, why);
-            if row.is_dropped {
-                if *key != dropped_key(row.table) {
-                    return Err(damage("a dropped table has a name in the catalogue"));
-                }
+            match name {
+                Some(name) => known.push(self.tables.add(table_info(&self.trees, name, row, Csn::ZERO)).tree.clone()),
                 // The log in which the drop was found is durable.
-                self.reclaimer.add([self.trees.tree(row.table, row.root)], Csn::ZERO);
-                return Ok(());
+                None => self.reclaimer.add([self.trees.tree(row.table, row.root)], Csn::ZERO),
             }
-            let name = std::str::from_utf8(key).map_err(|_| damage("a name in the catalogue is not UTF-8"))?;
-            known.push(self.tables.add(table_info(&self.trees, name, row, Csn::ZERO)).tree.clone());
-            Ok(())
         };
-        each_row(&self.catalogue, &mut txn, learn, |error| self.damage.hide_tables(error))?;
+        each_row(self, &mut txn, learn, |error| self.damage.hide_tables(error))?;
         // ORDERING: hint. No other thread has the engine yet.
         self.last_table.store(last.0, Ordering::Relaxed);
         txn.rollback()?;

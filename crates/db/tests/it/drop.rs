@@ -4,6 +4,8 @@ use crate::quarantine::{Kind, damage, options, pages};
 use crate::support::{DIR, NUMBERS, Snapshot, TEXTS, fill, in_memory, numbers, open, small};
 use foreshore::limits::{BLOCK, PAGE_SIZE};
 use foreshore::{Db, Error, Isolation, ReadOptions, TableDef, TxnOptions};
+use foreshore_base::codec::u16_at;
+use foreshore_base::crc32c;
 use foreshore_io::{Fs, Mem};
 use std::sync::{Arc, mpsc};
 use std::{thread, time::Duration};
@@ -379,4 +381,26 @@ fn a_damaged_page_of_a_dropped_table_is_not_read_over_and_over() {
     drop_numbers(&db);
     (0..5_000).for_each(|_| db.step());
     assert_eq!(db.stats().space.used_pages, used, "the pages of another table come back");
+}
+
+/// The row of a dropped table, and one with its name that damage has brought back: freeing its pages would take them from under the name.
+#[test]
+fn a_catalogue_with_a_table_twice_is_refused() {
+    let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+    let db = options(&fs).open(DIR).unwrap();
+    fill(&db, 10);
+    drop_numbers(&db);
+    db.close(Duration::ZERO).unwrap();
+    let mut files = Snapshot::of(&fs);
+    drop(options(&files.restore()).open(DIR).unwrap());
+    // Otherwise the images of the newest batches go home again, and mend it.
+    files.file("dw")[BLOCK..].fill(0);
+    let catalogue = &mut files.file("data")[3 * PAGE_SIZE..][..PAGE_SIZE];
+    let name = usize::from(u16_at(catalogue, 64));
+    assert_eq!((catalogue[name], &catalogue[name + 16..][..7]), (1, &b"numbers"[..]), "the ghost of its name");
+    catalogue[name] = 0;
+    let crc = crc32c(&catalogue[4..]);
+    catalogue[..4].copy_from_slice(&crc.to_le_bytes());
+    let opened = options(&files.restore()).open(DIR);
+    assert!(matches!(opened, Err(Error::Corrupted { .. })), "{opened:?}");
 }
