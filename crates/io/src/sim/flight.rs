@@ -222,6 +222,15 @@ impl Sim {
         state.flights.up().cloned().collect()
     }
 
+    /// Waits until a write is in flight. Returns early when the holding has stopped or power is lost.
+    pub fn wait_for_flight(&self) {
+        let mut state = self.state.lock();
+        while state.flights.filter.is_some() && state.flights.up().next().is_none() && state.need_power().is_ok() {
+            // WAIT: park - until another thread issues a write or stops the holding.
+            (state, _) = self.state.wait(state, PATIENCE);
+        }
+    }
+
     /// Lets a write in flight land: it is durable, and its thread goes on.
     ///
     /// # Panics

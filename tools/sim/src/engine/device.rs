@@ -23,7 +23,12 @@ impl Device {
         let body = move || {
             // ORDERING: Acquire, pairs with the store in `stop`.
             while !stopped.load(Ordering::Acquire) {
-                if device.release_any(random.below(u64::MAX)).is_none() || one_in(&mut random, 2) {
+                let released = device.release_any(random.below(u64::MAX));
+                if released.is_none() {
+                    // Sessions that wait for locks issue no write for many seconds.
+                    device.wait_for_flight();
+                }
+                if released.is_none() || one_in(&mut random, 2) {
                     pause(Duration::from_micros(random.below(300)));
                 }
             }
@@ -35,9 +40,10 @@ impl Device {
     pub(super) fn stop(self) {
         // ORDERING: Release, pairs with the load of the device.
         self.stop.store(true, Ordering::Release);
+        // This wakes the device.
+        self.disk.stop_holding();
         // A panic is noted by its hook.
         drop(self.handle.join());
-        self.disk.stop_holding();
     }
 }
 
