@@ -21,6 +21,11 @@ const PATIENCE_WITH_DEFECT: Duration = Duration::from_secs(60);
 /// Seeds between two notes in the file.
 const NOTE_EVERY: u64 = 200;
 
+/// Returns how long a whole seed may take.
+pub(crate) fn patience(asked: &Asked) -> Duration {
+    if asked.mutant.is_some() { PATIENCE_WITH_DEFECT } else { PATIENCE }
+}
+
 /// What all seeds together have done.
 #[derive(Debug, Default)]
 struct Totals {
@@ -97,7 +102,7 @@ fn keep(program: &Path, progress: &Mutex<Progress>, asked: &Asked) -> Result<(),
         };
         let mut at_work = match worker.take() {
             Some(worker) => worker,
-            None => Worker::start(program, asked)?,
+            None => Worker::start(program, asked, patience(asked))?,
         };
         let answer = at_work.run(&seed.to_string()).map_err(|failure| failure.why);
         let mut progress = lock();
@@ -145,7 +150,8 @@ impl From<String> for Failure {
 }
 
 impl Worker {
-    pub(crate) fn start(program: &Path, asked: &Asked) -> Result<Self, String> {
+    /// Starts a process that is given up when a run takes longer than `patience`.
+    pub(crate) fn start(program: &Path, asked: &Asked, patience: Duration) -> Result<Self, String> {
         let mut command = Command::new(program);
         asked.mutant.iter().for_each(|name| _ = command.arg("--mutant").arg(name));
         let mut child = command
@@ -164,7 +170,6 @@ impl Worker {
                 }
             }
         });
-        let patience = if asked.mutant.is_some() { PATIENCE_WITH_DEFECT } else { PATIENCE };
         Ok(Self { child, answers, patience })
     }
 

@@ -2,18 +2,23 @@
 //!
 //! Parts are left out in halves, then in quarters, down to one at a time: lives first, then sessions, their actions, and
 //! the operations of transactions (delta debugging; Zeller and Hildebrandt, TSE 2002). Fewer parts switch threads at other
-//! moments, so each choice is tried under several schedules.
+//! moments, so a choice may fail only under another schedule. Each pass tries one schedule while that leaves parts out, and
+//! more of them once it does not. A run is given up when it takes several times as long as the whole seed did.
 
 use crate::Asked;
-use crate::fleet::Worker;
+use crate::fleet::{self, Worker};
 use foreshore_sim::engine::part::{self, Place};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-/// Schedules under which parts are tried.
-const SCHEDULES: u64 = 6;
+/// Schedules under which a choice of parts is tried: of one pass after the other that leaves nothing out.
+const SCHEDULES: [u64; 3] = [1, 6, 24];
 /// Runs of one search, at most.
-const RUNS: u32 = 3_000;
+const RUNS: u32 = 6_000;
+/// A run may take so many times as long as the whole seed, and the least time.
+const SLOWER: u32 = 4;
+const LEAST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A run that fails.
 struct Failing {
@@ -27,7 +32,10 @@ struct Search<'a> {
     asked: &'a Asked,
     seed: u64,
     worker: Option<Worker>,
+    patience: Duration,
     runs: u32,
+    /// Schedules and parts that have been tried. A pass that repeats a choice does not run it again.
+    tried: HashSet<(u64, String)>,
     /// The smallest one so far.
     failing: Failing,
 }
@@ -38,20 +46,25 @@ struct Search<'a> {
 /// If a process cannot be started, or answers what it should not.
 pub(crate) fn run(program: &Path, asked: &Asked, seed: u64) -> Result<bool, String> {
     let failing = Failing { schedule: asked.schedule, parts: BTreeSet::new(), why: String::new() };
-    let mut search = Search { program, asked, seed, worker: None, runs: 0, failing };
+    let patience = fleet::patience(asked);
+    let mut search = Search { program, asked, seed, worker: None, patience, runs: 0, tried: HashSet::new(), failing };
+    let begun = Instant::now();
     let Some(failing) = search.try_run(asked.schedule, asked.only.as_deref())? else {
         println!("seed {seed} is well");
         return Ok(true);
     };
+    search.patience = (begun.elapsed() * SLOWER).clamp(LEAST_PATIENCE, patience);
     search.failing = failing;
-    loop {
-        let before = search.failing.parts.len();
-        println!("{} parts, {} operations: {}", before, search.operations(), search.failing.why);
-        for depth in 1..=4 {
-            search.shrink(depth)?;
-        }
-        if search.failing.parts.len() == before || search.runs >= RUNS {
-            break;
+    for schedules in SCHEDULES {
+        loop {
+            let before = search.failing.parts.len();
+            println!("{} parts, {} operations: {}", before, search.operations(), search.failing.why);
+            for depth in 1..=4 {
+                search.shrink(depth, schedules)?;
+            }
+            if search.failing.parts.len() == before || search.runs >= RUNS {
+                break;
+            }
         }
     }
     let Failing { schedule, parts, why } = &search.failing;
@@ -69,7 +82,7 @@ impl Search<'_> {
     }
 
     /// Leaves parts of one depth out, more at a time first.
-    fn shrink(&mut self, depth: usize) -> Result<(), String> {
+    fn shrink(&mut self, depth: usize, schedules: u64) -> Result<(), String> {
         let count = self.at(depth).len();
         let mut at_once = count.div_ceil(2).max(1);
         loop {
@@ -81,7 +94,7 @@ impl Search<'_> {
                 }
                 let chosen = &places[from..places.len().min(from + at_once)];
                 let rest = self.failing.parts.iter().filter(|place| !chosen.iter().any(|one| place.is_in(one)));
-                if !self.fails_with(rest.cloned().collect())? {
+                if !self.fails_with(rest.cloned().collect(), schedules)? {
                     from += at_once;
                 }
             }
@@ -96,12 +109,15 @@ impl Search<'_> {
         self.failing.parts.iter().filter(|place| place.depth() == depth).cloned().collect()
     }
 
-    /// Whether these parts fail in the same way under one of the schedules. They are the smallest then.
-    fn fails_with(&mut self, parts: BTreeSet<Place>) -> Result<bool, String> {
+    /// Whether these parts fail in the same way under one of so many schedules. They are the smallest then.
+    fn fails_with(&mut self, parts: BTreeSet<Place>, schedules: u64) -> Result<bool, String> {
         let list = part::list(&parts);
         let first = self.failing.schedule;
-        for other in 0..SCHEDULES {
-            if let Some(failing) = self.try_run(first ^ other, Some(&list))?.filter(|found| self.is_same(&found.why)) {
+        for schedule in (0..schedules).map(|other| first ^ other) {
+            if !self.tried.insert((schedule, list.clone())) {
+                continue;
+            }
+            if let Some(failing) = self.try_run(schedule, Some(&list))?.filter(|found| self.is_same(&found.why)) {
                 self.failing = failing;
                 return Ok(true);
             }
@@ -118,7 +134,7 @@ impl Search<'_> {
         self.runs += 1;
         let mut worker = match self.worker.take() {
             Some(worker) => worker,
-            None => Worker::start(self.program, self.asked)?,
+            None => Worker::start(self.program, self.asked, self.patience)?,
         };
         let parts = only.map(|only| format!(" {only}")).unwrap_or_default();
         match worker.run(&format!("{} {schedule}{parts}", self.seed)) {
