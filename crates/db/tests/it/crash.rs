@@ -22,19 +22,21 @@ const _: () = assert!(SEEDS >= ReplacementKind::ALL.len() as u64);
 fn every_acknowledged_commit_survives_power_loss() {
     let number = |name, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
     let stride = number("FORESHORE_CRASH_STRIDE", STRIDE);
-    let (seeds, next) = (number("FORESHORE_CRASH_SEEDS", SEEDS), AtomicU64::new(1));
+    let (seeds, next, images) = (number("FORESHORE_CRASH_SEEDS", SEEDS), AtomicU64::new(1), AtomicU64::new(0));
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
             scope.spawn(|| {
                 let draw = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&seed| seed <= seeds);
-                std::iter::from_fn(draw).for_each(|seed| lose_power(seed, stride));
+                std::iter::from_fn(draw)
+                    .for_each(|seed| _ = images.fetch_add(lose_power(seed, stride), Ordering::Relaxed));
             });
         }
     });
+    println!("{} crash images, half of them in recoveries", 2 * images.into_inner());
 }
 
-/// Runs one history and recovers from images of every `stride`-th operation of it.
-fn lose_power(seed: u64, stride: u64) {
+/// Runs one history and recovers from images of every `stride`-th operation of it. Returns how many.
+fn lose_power(seed: u64, stride: u64) -> u64 {
     let sim = disk(seed);
     let mut script = Script::new(&sim, seed);
     let db = options(&sim)
@@ -66,6 +68,7 @@ fn lose_power(seed: u64, stride: u64) {
         }
     }
     assert!(images > 15, "{images} images");
+    images
 }
 
 fn replacement(number: u64) -> ReplacementKind {

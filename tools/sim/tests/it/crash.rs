@@ -38,6 +38,6 @@ fn lose_power(seed: u64, stride: u64) {
     script.oracle.forget_tickets();
     drop(db);
     let images = crash::lose_power(&script.oracle, &sim, seed, stride).unwrap_or_else(|why| panic!("{why}"));
-    println!("{marks:?}; {images} images");
+    println!("{marks:?}; {} crash images, half of them in recoveries", 2 * images);
     assert!(images >= marks.operations / stride * crash::POLICIES.len() as u64);
 }

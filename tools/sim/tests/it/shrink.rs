@@ -32,7 +32,7 @@ fn lose_power(replacement: ReplacementKind, growth: GrowthKind, stride: u64) {
     drop(db);
     let images = crash::lose_power(&history.oracle, &sim, seed, stride);
     let images = images.unwrap_or_else(|why| panic!("{replacement}, {growth}: {why}"));
-    println!("{replacement}, {growth}: {marks:?}; {images} images");
+    println!("{replacement}, {growth}: {marks:?}; {} crash images, half of them in recoveries", 2 * images);
     assert!(images > 0);
 }
 

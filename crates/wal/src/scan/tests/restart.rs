@@ -554,6 +554,7 @@ fn no_history_loses_or_revives_a_record() {
         let parts: Vec<_> = (0..threads).map(|first| scope.spawn(move || run(first, threads))).collect();
         parts.into_iter().for_each(|part| seen.add(&part.join().expect("every history is sound")));
     });
+    println!("{} crash images of the log: {seen:?}", histories() * CRASHES as u64);
     assert!(seen.all().iter().all(|&count| count > 20), "too little happened: {seen:?}");
 }
 
