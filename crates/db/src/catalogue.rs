@@ -246,8 +246,8 @@ pub(crate) fn each_row(
     }
 }
 
-/// Decodes a catalogue row and checks it against its key and the ids of earlier rows. Returns the name of the table, `None`
-/// for a dropped one.
+/// Decodes a catalogue row and checks it against its key and the ids of earlier rows. Returns the name of the table,
+/// `None` for a dropped one.
 fn sound_row<'k>(
     files: &Files,
     key: &'k [u8],

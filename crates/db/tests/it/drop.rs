@@ -383,7 +383,8 @@ fn a_damaged_page_of_a_dropped_table_is_not_read_over_and_over() {
     assert_eq!(db.stats().space.used_pages, used, "the pages of another table come back");
 }
 
-/// The row of a dropped table, and one with its name that damage has brought back: freeing its pages would take them from under the name.
+/// Damage has brought back the row of a name beside the row of the dropped table. Freeing the pages of that table would
+/// take them from under the name.
 #[test]
 fn a_catalogue_with_a_table_twice_is_refused() {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
