@@ -76,7 +76,7 @@ impl Tree {
             if let Ok(at) = at {
                 let header = node.row(at).map_err(damage)?.header;
                 match txn.row_holder(header.xid) {
-                    RowHolder::Nobody | RowHolder::Me => {}
+                    RowHolder::None | RowHolder::Me => {}
                     RowHolder::Other(holder) => {
                         drop(leaf);
                         txn.wait_row(self.table, key, holder)?;

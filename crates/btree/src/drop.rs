@@ -50,7 +50,7 @@ impl Tree {
 
     /// Frees up to `pages` pages of a tree whose table was dropped by commit `dropped`, and returns whether only the
     /// root is left. The transaction holds the table exclusively, and
-    /// [`TxnManager::passed`](foreshore_txn::TxnManager::passed) has reached `dropped`. Nothing of what is done here
+    /// [`Visibility::passed`](foreshore_txn::Visibility::passed) has reached `dropped`. Nothing of what is done here
     /// can be rolled back.
     ///
     /// # Errors
@@ -85,10 +85,12 @@ impl Tree {
             let mut leaf: ExclusiveGuard<'_> = self.find(structure, key, 0, change_cost(2, MAX_DROP_BODY))?;
             // A transaction that has read the row, or scanned over it, has the catalogue as it was until its end.
             let target = Target::row(self.table, key);
-            if txn.shared_by_other(target) {
+            let (locks, owner) = txn.locks();
+            if locks.shared_by_other(owner, target) {
                 drop(leaf);
                 txn.wait_exclusive(target)?;
-                txn.end_exclusive();
+                let (locks, owner) = txn.locks();
+                locks.end_exclusive(owner);
                 continue;
             }
             let is_last = self.parse(leaf.pid(), &leaf)?.len() == 1 && leaf.pid() != self.root;

@@ -8,7 +8,7 @@
 //!    has read a clock that was raised behind the note.
 //! 2. *Read.* Each operation shows itself in the slot of its snapshot ([`Txn::begin_read`]), then looks at the note. It
 //!    changes nothing in the tree, not even an open split.
-//! 3. *Free.* Pages are freed when [`foreshore_txn::TxnManager::passed`] has reached the commit: no snapshot is below
+//! 3. *Free.* Pages are freed when [`foreshore_txn::Visibility::passed`] has reached the commit: no snapshot is below
 //!    it, and no operation of a cancelled reader is under way.
 //!
 //! **Invariant:** no page of a table is freed during an operation that reads the table by a snapshot.
@@ -21,7 +21,7 @@ use foreshore_base::{Csn, Error, Result, Xid};
 use foreshore_lock::TableMode;
 use foreshore_sync::pause;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
-use foreshore_txn::{ReadOperation, Snapshot, Txn, Visibility};
+use foreshore_txn::{ReadOperation, Snapshot, Txn};
 
 /// Whether a table is dropped.
 ///
@@ -107,10 +107,7 @@ impl Tree {
     pub fn gone_at(&self, snapshot: &Snapshot) -> Option<Csn> {
         match self.end.stage() {
             Stage::InUse => None,
-            Stage::Dropping(xid) => match snapshot.visibility(xid) {
-                Visibility::Visible(csn) => Some(csn),
-                Visibility::Invisible => None,
-            },
+            Stage::Dropping(xid) => snapshot.sees(xid),
             Stage::Dropped(csn) => (csn <= snapshot.csn()).then_some(csn),
             Stage::Withdrawn => Some(Csn::ZERO),
         }

@@ -51,7 +51,8 @@ impl Tree {
     /// Locks the table for who asks for rows of it, which is refused too where that would wait and the rows are not waited for.
     pub(crate) fn lock_by(&self, txn: &mut Txn, mode: TableMode, wait: LockWait) -> Result<()> {
         if wait == LockWait::NoWait && !txn.try_lock_table(self.table, mode) {
-            return Err(txn.table_refusal(self.table, mode));
+            let (locks, owner) = txn.locks();
+            return Err(locks.table_refusal(owner, self.table, mode));
         }
         self.lock(txn, mode)
     }
@@ -102,13 +103,14 @@ impl Tree {
                 Some((RowHolder::Other(holder), _, xid)) => {
                     drop(leaf);
                     if !waits {
-                        entered.into_iter().for_each(|share| txn.unshare(share));
+                        let (locks, owner) = txn.locks();
+                        entered.into_iter().for_each(|share| locks.unshare(owner, share));
                         return self.refuse(txn, target, Some(holder), wait).map(|()| (Locked::Skipped, xid));
                     }
                     txn.wait_row(self.table, key, holder)?;
                     continue;
                 }
-                Some((RowHolder::Nobody | RowHolder::Me, ghost, xid)) => (!ghost, xid),
+                Some((RowHolder::None | RowHolder::Me, ghost, xid)) => (!ghost, xid),
                 None => (false, Xid::ZERO),
             };
             if !shares {
@@ -124,7 +126,8 @@ impl Tree {
 
     /// Locks a key shared if that needs no wait. `entered` gets what is to go out again if the request is refused after all.
     fn enter(&self, txn: &mut Txn, target: Target<'_>, entered: &mut Option<NewShare>) -> bool {
-        let share = txn.try_share_anew(target);
+        let (locks, owner) = txn.locks();
+        let share = locks.try_share_anew(owner, target);
         // What a later try of the same request enters is nothing.
         *entered = entered.or(share);
         share.is_some()
@@ -148,10 +151,13 @@ impl Tree {
     }
 
     /// What becomes of a request that does not wait for `target`: it is passed over, or an error.
-    pub(crate) fn refuse(&self, txn: &Txn, target: Target<'_>, holder: Option<Xid>, wait: LockWait) -> Result<()> {
+    pub(crate) fn refuse(&self, txn: &mut Txn, target: Target<'_>, holder: Option<Xid>, wait: LockWait) -> Result<()> {
         match wait {
             LockWait::SkipLocked => Ok(()),
-            LockWait::Wait | LockWait::NoWait => Err(txn.refusal(target, holder)),
+            LockWait::Wait | LockWait::NoWait => {
+                let (locks, owner) = txn.locks();
+                Err(locks.refusal(owner, target, holder))
+            }
         }
     }
 }

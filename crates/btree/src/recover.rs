@@ -132,7 +132,7 @@ impl ResourceManager for Trees {
         renamed.and_then(|kind| rename(kind, body, (was, is))).map_err(|why| self.corrupted(PageId::ZERO, why))
     }
 
-    fn take_over(&self, again: &mut TakeOver<'_>, changes: &[LoggedChange]) -> Result<()> {
+    fn take_over(&self, again: &mut dyn TakeOver, changes: &[LoggedChange]) -> Result<()> {
         self.hold_again(again, changes)
     }
 }

@@ -41,7 +41,8 @@ impl Tree {
         at: usize,
         (key, value): (&[u8], &[u8]),
     ) -> Result<bool> {
-        if txn.shared_by_other(Target::row(self.table, key)) && !mutant("sabotage: an insert asks no reader") {
+        let (locks, owner) = txn.locks();
+        if locks.shared_by_other(owner, Target::row(self.table, key)) && !mutant("sabotage: an insert asks no reader") {
             return Ok(false);
         }
         let header = RowHeader { xid, flags: 0, undo: 0 };
@@ -124,7 +125,8 @@ impl Tree {
         assert_ne!(found.header.xid, xid, "a transaction takes a row of {pid} that is its own");
         let mut put = |header| node::set_header(leaf, found.at, header).map_err(|why| self.corrupted(pid, why));
         put(RowHeader { xid, ..found.header })?;
-        if txn.shared_by_other(Target::row(self.table, key)) {
+        let (locks, owner) = txn.locks();
+        if locks.shared_by_other(owner, Target::row(self.table, key)) {
             put(found.header)?;
             return Ok(false);
         }

@@ -160,7 +160,7 @@ fn renamed(owner: u64, was: Xid, is: Xid) -> RowHeader {
 
 impl Trees {
     /// See [`foreshore_txn::ResourceManager::take_over`].
-    pub(crate) fn hold_again(&self, again: &mut TakeOver<'_>, changes: &[LoggedChange]) -> Result<()> {
+    pub(crate) fn hold_again(&self, again: &mut dyn TakeOver, changes: &[LoggedChange]) -> Result<()> {
         let damage = |why| self.corrupted(PageId::ZERO, why);
         let names = (again.was(), again.xid());
         let mut changes: Vec<Change<'_>> =
@@ -221,7 +221,7 @@ impl Trees {
 
     /// Enters the change of a row that is out of reach, for its rollback to say in the log that it passed over it. That of a loser has
     /// said so.
-    fn enter_lost(again: &mut TakeOver<'_>, change: &Change<'_>) -> Result<()> {
+    fn enter_lost(again: &mut dyn TakeOver, change: &Change<'_>) -> Result<()> {
         let Change { logged, kind, ref body, .. } = *change;
         if again.is_loser() || logged.lsn == Lsn::ZERO {
             return Ok(());
@@ -232,7 +232,7 @@ impl Trees {
     }
 
     /// Enters one change, whose row was entered before at `previous`, and leaves the pointer to it in the row.
-    fn hold_row(&self, again: &mut TakeOver<'_>, change: &Change<'_>, previous: UndoPtr) -> Result<UndoPtr> {
+    fn hold_row(&self, again: &mut dyn TakeOver, change: &Change<'_>, previous: UndoPtr) -> Result<UndoPtr> {
         let Change { logged, key, kind, ref body, .. } = *change;
         let earlier = change.header.map(|header| {
             let Change { prefix, old, .. } = *change;
@@ -273,13 +273,13 @@ impl Trees {
 const GONE: Damage = "a row of a prepared transaction is gone";
 
 impl Tree {
-    fn leaf_of(&self, again: &mut TakeOver<'_>, key: &[u8]) -> Result<ExclusiveGuard<'_>> {
+    fn leaf_of(&self, again: &mut dyn TakeOver, key: &[u8]) -> Result<ExclusiveGuard<'_>> {
         let (purpose, pages) = (Purpose::Rollback, Purpose::Rollback);
         self.find(&mut Structure { session: again.session(), purpose, pages, links: true }, key, 0, 0)
     }
 
     /// As [`held_row`](Self::held_row); `None` if damage hides the row for good.
-    fn held_row_or_lost(&self, again: &mut TakeOver<'_>, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn held_row_or_lost(&self, again: &mut dyn TakeOver, key: &[u8]) -> Result<Option<Vec<u8>>> {
         loop {
             match self.held_row(again, key) {
                 Err(error @ Error::Corrupted { .. }) => match self.meet_damage(again.session(), key, error, true)? {
@@ -292,7 +292,7 @@ impl Tree {
     }
 
     /// The value of a row that the transaction holds, alive or deleted.
-    fn held_row(&self, again: &mut TakeOver<'_>, key: &[u8]) -> Result<Vec<u8>> {
+    fn held_row(&self, again: &mut dyn TakeOver, key: &[u8]) -> Result<Vec<u8>> {
         let leaf = self.leaf_of(again, key)?;
         let pid = leaf.pid();
         let damage = |why| self.corrupted(pid, why);

@@ -193,7 +193,7 @@ impl Tree {
         let outcome = self.write_in_turn(txn, (key, intent), wait, &mut has_waited, old);
         // A waiter that was woken but did not take the row wakes the next waiter.
         if has_waited && !matches!(outcome, Ok(Try::Done(_))) {
-            txn.pass_on(self.table, key);
+            txn.locks().0.pass_on(self.table, key);
         }
         outcome.and_then(|done| txn.after_xid().map(|()| done))
     }
@@ -215,7 +215,8 @@ impl Tree {
         loop {
             let outcome = self.try_write(txn, key, intent, old);
             // A turn keeps out the very transactions that this one may have to wait for next.
-            txn.end_exclusive();
+            let (locks, owner) = txn.locks();
+            locks.end_exclusive(owner);
             match outcome? {
                 done @ (Try::Done(_) | Try::Skipped) => return Ok(done),
                 Try::Absent if absent => return Ok(Try::Absent),
@@ -223,7 +224,8 @@ impl Tree {
                 Try::Absent if self.share_by(txn, row, wait, &mut entered)? => absent = true,
                 Try::Absent => return Ok(Try::Skipped),
                 refused @ (Try::Held(_) | Try::Shared) if wait != LockWait::Wait => {
-                    entered.into_iter().for_each(|share| txn.unshare(share));
+                    let (locks, owner) = txn.locks();
+                    entered.into_iter().for_each(|share| locks.unshare(owner, share));
                     let holder = if let Try::Held(holder) = refused { Some(holder) } else { None };
                     return self.refuse(txn, row, holder, wait).map(|()| Try::Skipped);
                 }
@@ -273,7 +275,7 @@ impl Tree {
         let mine = match txn.row_holder(row.header.xid) {
             RowHolder::Other(holder) => return Ok(Try::Held(holder)),
             RowHolder::Me => true,
-            RowHolder::Nobody => false,
+            RowHolder::None => false,
             RowHolder::Unknown => return Err(damage(NO_WRITER)),
         };
         txn.check_conflict(self.table, key, row.header.xid)?;

@@ -114,7 +114,7 @@ impl Engine {
         fence(Ordering::SeqCst);
         let begun = match self.state.load(Ordering::Relaxed) {
             OPEN => self.below(options).and_then(|below| match self.txns.begin(below) {
-                Err(Error::TooManyTransactions { .. }) if options.is_check => self.txns.begin_own(below),
+                Err(Error::TooManyTransactions { .. }) if options.is_check => self.txns.begin_system(below),
                 begun => begun.map_err(|error| below.by_deadline(self.txns.now(), error)),
             }),
             _ => Err(Error::Closed),
@@ -137,7 +137,7 @@ impl Engine {
     pub(crate) fn begin_own(&self, options: TxnOptions) -> Result<Txn> {
         // ORDERING: hint. The thread ends soon, even if it misses that the database closes.
         match self.state.load(Ordering::Relaxed) {
-            OPEN => self.below(options).and_then(|below| self.txns.begin_own(below)),
+            OPEN => self.below(options).and_then(|below| self.txns.begin_system(below)),
             _ => Err(Error::Closed),
         }
     }

@@ -310,7 +310,7 @@ impl Parts {
         let txns = TxnManager::new(self.txn_options()?, log.clone(), Arc::new(locks), start)?;
         let status = self.files.dir.join("status");
         if let Some(maker) = &self.options.lab.status {
-            txns.set_status_table(maker.make(start.next_xid, &*self.fenced, &status)?);
+            txns.visibility().set_status_table(maker.make(start.next_xid, &*self.fenced, &status)?);
         }
         Ok(txns)
     }
@@ -319,7 +319,7 @@ impl Parts {
         let bytes = |share: u64| usize::try_from(share).unwrap_or(usize::MAX);
         Ok(TxnManagerOptions {
             max_sessions: self.options.max_transactions,
-            own_sessions: OWN_TRANSACTIONS,
+            system_sessions: OWN_TRANSACTIONS,
             status_capacity: bytes(self.memory.status_words()),
             undo_limit_bytes: bytes(self.memory.undo),
             snapshot_limits: self.options.snapshot_limits,

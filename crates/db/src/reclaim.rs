@@ -224,15 +224,15 @@ impl Engine {
     /// Releases the held tables that no snapshot needs. The pages of the others count for the snapshots that hold them.
     /// A snapshot above its limit of bytes is then cancelled.
     fn let_go(&self) {
-        let mut passed = self.txns.passed();
+        let mut passed = self.txns.visibility().passed();
         self.reclaimer.let_go(passed);
         let uncounted = self.reclaimer.uncounted(self.log.durable().csn());
         if !uncounted.is_empty() {
             uncounted.into_iter().for_each(|(tree, by)| self.count_held(&tree, by));
-            passed = self.txns.passed();
+            passed = self.txns.visibility().passed();
             self.reclaimer.let_go(passed);
         }
-        self.txns.let_pages_go(passed);
+        self.txns.visibility().let_pages_go(passed);
     }
 
     /// Counts the pages of a held table that commit `by` dropped. Another thread may count the same table. A count that
@@ -245,7 +245,7 @@ impl Engine {
             Err(Error::Corrupted { .. }) => 0,
             Err(_) => return,
         };
-        self.txns.keep_pages(tree.table(), by, pages * PAGE_SIZE as u64);
+        self.txns.visibility().keep_pages(tree.table(), by, pages * PAGE_SIZE as u64);
         self.reclaimer.counted(tree.table());
     }
 
@@ -254,7 +254,7 @@ impl Engine {
         if let Error::DiskFull { path, held_by: held_by @ None } = error
             && *path == self.files.data
         {
-            let oldest = self.txns.oldest_snapshot();
+            let oldest = self.txns.visibility().oldest_snapshot();
             *held_by = oldest.filter(|oldest| self.reclaimer.holds_for(oldest.csn)).map(|oldest| oldest.label);
         }
     }

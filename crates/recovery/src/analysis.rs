@@ -128,7 +128,7 @@ impl Analysis {
                 self.open(at);
             }
             PREPARE => {
-                self.open(at).prepared = Some(Box::new(PrepareBody::decode(record.body)?));
+                self.open(at).prepared = Some(Box::new(records::decode_prepare(record.body)?));
             }
             ABORT if mutant("sabotage: the decision to roll back is forgotten at a restart") => {}
             ABORT => self.open(at).prepared = None,

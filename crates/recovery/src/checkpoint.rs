@@ -226,7 +226,7 @@ impl Checkpointer {
     pub fn stats(&self) -> CheckpointStats {
         let page_start = self.page_start();
         let page_log_bytes = self.log.bytes_since(page_start);
-        let oldest = self.txns.oldest_group().filter(|&oldest| oldest < page_start);
+        let oldest = self.txns.xids().oldest_group().filter(|&oldest| oldest < page_start);
         let transaction_log_bytes =
             oldest.map_or(0, |oldest| self.log.bytes_since(oldest).saturating_sub(page_log_bytes));
         // ORDERING: hint, for statistics.

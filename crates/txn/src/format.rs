@@ -1,7 +1,7 @@
 //! Bytes of transaction records.
 //!
-//! They are page-change records ([`ChangeRecord`]) that name no pages. The tag of a record is the xid of its transaction,
-//! zero where none is concerned.
+//! They are page-change records ([`ChangeRecord`]) that name no pages. The tag of a record is the xid of its
+//! transaction, zero where none is concerned.
 //!
 //! | kind | number | tag | body |
 //! |---|---|---|---|
@@ -20,17 +20,17 @@
 //! ```text
 //!  0                     8
 //!  | LSN of the change   | body of the kind |
-//!  | taken back, u64     |                  |
+//!  | undone, u64         |                  |
 //! ```
 //!
-//! A rollback goes from the newest change of its transaction to the oldest, so a compensation tells that all newer changes have been
-//! taken back. A change that a restart could not take back is *passed over*: the record that says so comes before the compensation of any
-//! older change, and the change stands until a compensation names it.
+//! A rollback goes from the newest change of its transaction to the oldest, so a compensation tells that all newer
+//! changes have been undone. A change that a restart could not undo is *passed over*. The record that says so comes
+//! before the compensation of any older change, and the change stands until a compensation names it.
 //!
-//! A rollback that is parked for long has its remaining changes *copied* to the end of the log, so that the log behind can go. The copies
-//! are a set of records, the first and the last of which say so. Once the last one is there, the changes of the set are all that is
-//! left of the transaction, and no earlier record of it counts. A set without its last record counts for nothing. A change keeps
-//! its LSN, by which compensations name it. The body:
+//! A rollback that is parked for long has its remaining changes *copied* to the end of the log, so that the log behind
+//! can go. The copies are a set of records, the first and the last of which say so. Once the last one is there, the
+//! changes of the set are all that is left of the transaction, and no earlier record of it counts. A set without its
+//! last record counts for nothing. A change keeps its LSN, by which compensations name it. The body:
 //!
 //! ```text
 //!  0        1
@@ -40,9 +40,9 @@
 //!
 //! Flags: 1 the first record of the set, 2 the last. Kind and body are those of the undo entry in memory.
 //!
-//! A transaction with a prepare record ends by its commit or end record, however many restarts later. A record behind it that
-//! says so decides that it is rolled back; it is durable before anything is taken back, and any lock let go. The body, all
-//! integers little-endian:
+//! A transaction with a prepare record ends by its commit or end record, however many restarts later. A record behind
+//! it that says so decides that it is rolled back; it is durable before anything is undone, and any lock released.
+//! The body, all integers little-endian:
 //!
 //! ```text
 //!  name: len u16, bytes | label: len u16, bytes
@@ -53,11 +53,11 @@
 //! ```
 //!
 //! Tables are locked in mode 0 IS, 1 IX, 2 S, 3 SIX, 4 X. Ranges are locked shared: the keys from `low` up to `high`,
-//! without `high` itself; where `has_high` is 0 there is no `high`, and they go to the end of the table. Rows are
+//! without `high` itself. Where `has_high` is 0 there is no `high`, and they go to the end of the table. Rows are
 //! locked in their headers and were not changed, or back at a savepoint not any more: what their undo entries say. The
 //! note is the caller's.
 
-use crate::prepared::{LoggedChange, PrepareBody};
+use crate::logged::{LoggedChange, PrepareBody};
 use foreshore_base::codec::{Decoder, Put, Short};
 use foreshore_base::limits::MAX_XID;
 use foreshore_base::{Lsn, TableId, Xid};
@@ -109,7 +109,8 @@ pub fn decode_ceiling(body: &[u8]) -> Option<Xid> {
 /// Most changes that a record of kind [`PASS`] names.
 pub(crate) const MAX_PASSED: usize = 512;
 
-/// The changes named by the body of a record of kind [`PASS`], the newest first; `None` for a body that no engine writes.
+/// The changes named by the body of a record of kind [`PASS`], the newest first; `None` for a body that no engine
+/// writes.
 #[must_use]
 pub fn decode_pass(body: &[u8]) -> Option<impl Iterator<Item = Lsn>> {
     let (lsns, []) = body.as_chunks::<8>() else { return None };
@@ -175,8 +176,8 @@ impl<'a> CopyBody<'a> {
     }
 }
 
-/// Splits the body of a compensation into the LSN of the change taken back and the body of its kind; `None` if it is too
-/// short.
+/// Splits the body of a compensation into the LSN of the change undone and the body of its kind; `None` if it is
+/// too short.
 #[must_use]
 pub fn split_clr(body: &[u8]) -> Option<(Lsn, &[u8])> {
     let mut from = Decoder::new(body);
@@ -224,7 +225,7 @@ pub(crate) fn encode_prepare(body: &PrepareBody) -> Vec<u8> {
 }
 
 /// Decodes the body of a prepare record. The error says what does not fit.
-pub(crate) fn decode_prepare(body: &[u8]) -> Result<PrepareBody, &'static str> {
+pub fn decode_prepare(body: &[u8]) -> Result<PrepareBody, &'static str> {
     prepare_fields(body).unwrap_or(Err("a prepare record is too short"))
 }
 

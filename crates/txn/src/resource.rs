@@ -1,34 +1,34 @@
 //! The way to the pages: redo and undo of changes, implemented above this layer and wired once.
 
 use crate::format::{ABORT, CLR_PREFIX, END, MARK_LEN, MAX_PASSED, PASS, encode_mark};
-use crate::manager::TxnManager;
-use crate::prepared::{LoggedChange, TakeOver};
-use crate::undo::UndoEntry;
-use foreshore_base::{Lsn, Result, Xid};
+use crate::logged::LoggedChange;
+use crate::undo::{UndoEntry, UndoPtr, Undoable};
+use crate::visibility::Visibility;
+use foreshore_base::{Error, Lsn, Result, Xid};
 use foreshore_buffer::format::{CLR, UNDOABLE};
 use foreshore_buffer::{Change, ChangeRecord, ExclusiveGuard};
 use foreshore_wal::{Dep, Record, Session, undo_log_cost};
 
-/// Whoever owns the pages: applies logged changes again and takes changes back.
+/// The owner of the pages: applies logged changes again and undoes changes.
 pub trait ResourceManager: Send + Sync {
-    /// Applies `record` to `page`, its page number `index`, again. Called only if the page is older than the record; the
-    /// caller sets its LSN. Looks at nothing but the page and the record. The body of a compensation comes without the
-    /// LSN in front (see [`crate::format::split_clr`]).
+    /// Applies `record` to `page`, its page number `index`, again. Called only if the page is older than the record;
+    /// the caller sets its LSN. Looks at nothing but the page and the record. The body of a compensation comes without
+    /// the LSN in front (see [`crate::format::split_clr`]).
     ///
     /// # Errors
     /// `Corrupted` when record and page do not fit together.
     fn redo(&self, record: &ChangeRecord<'_>, index: usize, page: &mut ExclusiveGuard<'_>) -> Result<()>;
 
-    /// Takes `entry` back by its key, wherever that lies by now: page and position may have moved. Reserves through
+    /// Undoes `entry` by its key, wherever that lies by now: page and position may have moved. Reserves through
     /// [`UndoContext::reserve`] before its first latch, and logs what it does by [`UndoContext::log_clr`], unless the
-    /// entry is only a lock, which is not logged either. A row that is out of reach for readers, too, for good, is left as it
-    /// is, by [`UndoContext::pass_for_good`].
+    /// entry is only a lock, which is not logged either. A row that is out of reach for readers, too, for good, is left
+    /// as it is, by [`UndoContext::pass_for_good`].
     ///
-    /// Returns whether the row stays locked by [`UndoEntry::keep`]; `false` where that is none, or where another lock, which
-    /// lasts, covers the row anyway. A row that was not there before is kept as a ghost then.
+    /// Returns whether the row stays locked by [`UndoEntry::keep`]; `false` where that is none, or where another lock,
+    /// which lasts, covers the row anyway. A row that was not there before is kept as a ghost then.
     ///
     /// # Errors
-    /// `DiskFull`, `Corrupted`, `OutOfFrames`: the change is not taken back, and it is tried again later (see
+    /// `DiskFull`, `Corrupted`, `OutOfFrames`: the change is not undone, and it is tried again later (see
     /// [`TxnManager::parked`](crate::TxnManager::parked)). Any other stops the log.
     fn undo(&self, context: &mut UndoContext<'_>, entry: &UndoEntry<'_>) -> Result<bool>;
 
@@ -39,22 +39,58 @@ pub trait ResourceManager: Send + Sync {
     /// `Corrupted` for a body that no engine writes.
     fn row_of<'c>(&self, kind: u8, body: &'c [u8]) -> Result<Option<&'c [u8]>>;
 
-    /// The body of an undo entry of `kind` with the xid `is` of its transaction in place of `was`: the log has the transaction under
-    /// another xid than the rows have after a restart.
+    /// Returns the body of an undo entry of `kind` with the xid `is` of its transaction in place of `was`. After a
+    /// restart the log has a transaction under another xid than the rows have.
     ///
     /// # Errors
     /// `Corrupted` for a body that no engine writes.
     fn rename(&self, kind: u8, body: &[u8], was: Xid, is: Xid) -> Result<Vec<u8>>;
 
-    /// Has the rows of a prepared transaction, or of one that could not be taken back, held again after a restart:
-    /// enters for each of `changes`, which are in their order, how it is taken back and what the row was before, and
-    /// leaves the xid that the transaction has now in the headers of the rows. Its last changes are in their pages.
-    /// No other thread changes one. All changes of a row that damage keeps out of reach go to [`TakeOver::leave_out`], but for
+    /// Has the rows of a prepared transaction, or of one that could not be rolled back, held again after a restart.
+    /// Enters for each of `changes`, which are in their order, how it is undone and what the row was before. Leaves the
+    /// xid that the transaction has now in the headers of the rows. Its last changes are in their pages. No other
+    /// thread changes one. All changes of a row that damage keeps out of reach go to [`TakeOver::leave_out`], but for
     /// those that its rollback will pass over for good.
     ///
     /// # Errors
     /// `Corrupted` when rows and changes do not fit together; `TransactionTooLarge`, `Io`, `OutOfFrames`, `Poisoned`.
-    fn take_over(&self, again: &mut TakeOver<'_>, changes: &[LoggedChange]) -> Result<()>;
+    fn take_over(&self, again: &mut dyn TakeOver, changes: &[LoggedChange]) -> Result<()>;
+}
+
+/// A prepared transaction, or one that could not be rolled back, whose rows are being held again.
+pub trait TakeOver {
+    /// Returns whether the transaction is one that a restart could not roll back. What it passed over is in the log.
+    fn is_loser(&self) -> bool;
+
+    /// Leaves out a change whose row cannot be reached because of `cause`. Refused, with the same error, unless the
+    /// page is damaged and the transaction is to be rolled back: the next restart then finds the change in the log.
+    ///
+    /// # Errors
+    /// `cause`.
+    fn leave_out(&mut self, cause: Error) -> Result<()>;
+
+    /// Returns the xid that goes into the headers of its rows.
+    fn xid(&self) -> Xid;
+
+    /// Returns the xid that its records have.
+    fn was(&self) -> Xid;
+
+    /// Returns whether the transaction with `xid`, whose row this one is said to have changed, has ended, or is this
+    /// one.
+    fn may_change_row_of(&mut self, xid: Xid) -> bool;
+
+    /// Returns the session, for changes of structure that finding a row needs.
+    fn session(&mut self) -> &mut Session;
+
+    /// Makes sure that one entry of so many bytes, of its body and of the row before, can be entered.
+    ///
+    /// # Errors
+    /// `TransactionTooLarge`, `UndoMemory`: the memory is smaller than it was. It does not wait, as no transaction ends
+    /// yet.
+    fn reserve(&mut self, bytes: usize) -> Result<()>;
+
+    /// Enters how a change is undone, and what the row was. Called under the latch that covers the row.
+    fn enter(&mut self, change: &Undoable<'_>, lsn: Lsn) -> UndoPtr;
 }
 
 /// Bytes by which the body of a compensation may be longer than that of its undo entry: a row that leaves a ghost
@@ -77,40 +113,41 @@ pub struct UndoContext<'a> {
     at_restart: bool,
     /// A change was passed over for good, and the log does not say so.
     has_passed: bool,
-    /// The transactions that it runs among.
-    txns: Option<&'a TxnManager>,
+    /// What became of the transactions that it runs among.
+    others: Option<&'a Visibility>,
 }
 
 impl<'a> UndoContext<'a> {
     /// The rollback of `xid`, whose last record has `last_lsn`, logged through `session`.
     pub fn new(session: &'a mut Session, xid: Xid, last_lsn: Lsn) -> Self {
-        Self { session, xid, tag: xid, last_lsn, at_restart: false, has_passed: false, txns: None }
+        Self { session, xid, tag: xid, last_lsn, at_restart: false, has_passed: false, others: None }
     }
 
-    /// The same at restart.
+    /// Returns the rollback of `xid` at a restart.
     pub fn at_restart(session: &'a mut Session, xid: Xid, last_lsn: Lsn) -> Self {
         Self { at_restart: true, ..Self::new(session, xid, last_lsn) }
     }
 
-    /// The same among others, of which it asks whether they are settled.
+    /// Runs the rollback among other transactions, of which it asks whether they are settled.
     #[must_use]
-    pub fn among(self, txns: &'a TxnManager) -> Self {
-        Self { txns: Some(txns), ..self }
+    pub(crate) fn among(self, others: &'a Visibility) -> Self {
+        Self { others: Some(others), ..self }
     }
 
-    /// The same for one that has another xid in the log.
+    /// Gives the records of the rollback another xid than rows have.
     pub(crate) fn logged_as(self, tag: Xid) -> Self {
         Self { tag, ..self }
     }
 
-    /// As [`Txn::is_settled`](crate::Txn::is_settled). Never at a restart, where it is not yet known.
+    /// Returns what [`Txn::is_settled`](crate::Txn::is_settled) returns; never true at a restart, where it is not yet
+    /// known.
     #[must_use]
     pub fn is_settled(&self, header_xid: Xid) -> bool {
-        !self.at_restart && self.txns.is_some_and(|txns| txns.is_settled(header_xid))
+        !self.at_restart && self.others.is_some_and(|others| others.is_settled(header_xid))
     }
 
-    /// Whether this is a restart. A row may then carry the lock of another transaction: locks in headers are not logged,
-    /// so a page can go home with the lock of one that followed a commit, and the commit be lost.
+    /// Returns whether this is a restart. A row may then carry the lock of another transaction, for locks in headers
+    /// are not logged. A page can go home with the lock of one that followed a commit, and the commit be lost.
     #[must_use]
     pub const fn is_at_restart(&self) -> bool {
         self.at_restart
@@ -148,8 +185,8 @@ impl<'a> UndoContext<'a> {
         foreshore_buffer::change_cost(pages, CLR_PREFIX + body)
     }
 
-    /// Logs that `change` takes `entry` back, and marks and stamps its `pages`; `dep` is what it rests on beside them and the
-    /// transaction itself. The flags are completed here.
+    /// Logs that `change` takes `entry` back, and marks and stamps its `pages`; `dep` is what it rests on beside them
+    /// and the transaction itself. The flags are completed here.
     pub fn log_clr(
         &mut self,
         entry: &UndoEntry<'_>,
@@ -178,8 +215,8 @@ impl<'a> UndoContext<'a> {
         self.log_mark(END)
     }
 
-    /// Logs that the rollback leaves `changes` for later, which come from the newest to the oldest. Before the compensation of an older
-    /// one. It takes less log than was charged for the compensations of these.
+    /// Logs that the rollback leaves `changes` for later, which come from the newest to the oldest. Before the
+    /// compensation of an older one. It takes less log than was charged for the compensations of these.
     ///
     /// # Errors
     /// `Poisoned`.
@@ -192,8 +229,8 @@ impl<'a> UndoContext<'a> {
         Ok(())
     }
 
-    /// Passes over the change of `entry` for good: its row is out of reach. A restart says so in the log before it takes back an older
-    /// change, unless one before it did.
+    /// Passes over the change of `entry` for good: its row is out of reach. A restart says so in the log before it
+    /// undoes an older change, unless one before it did.
     ///
     /// # Errors
     /// `Poisoned`.
@@ -205,7 +242,7 @@ impl<'a> UndoContext<'a> {
         self.log_pass(&[entry.lsn])
     }
 
-    /// Whether a change was passed over for good at a restart.
+    /// Returns whether a change was passed over for good at a restart.
     #[must_use]
     pub const fn has_passed(&self) -> bool {
         self.has_passed

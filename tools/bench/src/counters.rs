@@ -35,7 +35,7 @@ impl Counters {
             pages_written: stats.pool.pages_written,
             checkpoints: stats.checkpoint.checkpoints,
             slowed_nanos: stats.log.slowed_nanos,
-            snapshots_killed: stats.txn.snapshots_killed,
+            snapshots_killed: stats.txn.snapshots_cancelled,
             undo_spilled_bytes: stats.txn.undo_spilled_bytes as u64,
         }
     }

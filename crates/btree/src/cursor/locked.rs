@@ -161,10 +161,11 @@ impl Cursor {
 
     /// Takes out again what the step that runs has entered.
     fn give_up(&mut self, txn: &mut Txn) {
+        let (locks, owner) = txn.locks();
         for entered in self.entered.drain(..).rev() {
             match entered {
-                Entered::Row(share) => txn.unshare(share),
-                Entered::Range(range) => txn.uncover(range),
+                Entered::Row(share) => locks.unshare(owner, share),
+                Entered::Range(range) => locks.uncover(owner, range),
             }
         }
     }
@@ -283,7 +284,8 @@ impl Cursor {
     /// Covers the keys that a step passes; or says what comes first.
     fn cover(&mut self, tree: &Tree, txn: &mut Txn, interval: Interval) -> Result<Option<Step>> {
         let waits = self.locking.lock.on_conflict() == LockWait::Wait;
-        let new = txn.try_cover_anew(tree.table, &interval);
+        let (locks, owner) = txn.locks();
+        let new = locks.try_cover_anew(owner, tree.table, &interval);
         let is_covered = new.is_some();
         self.entered.extend(new.map(Entered::Range));
         match is_covered {
@@ -291,7 +293,7 @@ impl Cursor {
             // What comes before the writer's key is handed out first.
             false if self.step > 1 => Ok(Some(Step::Fewer)),
             false if waits => Ok(Some(Step::Behind(interval))),
-            false => Err(txn.range_refusal(tree.table, &interval)),
+            false => Err(locks.range_refusal(owner, tree.table, &interval)),
         }
     }
 
@@ -348,7 +350,7 @@ impl Cursor {
             }
             RowHolder::Other(holder) => return Ok(Met::First(Step::Held(row.key.to_vec(), holder))),
             RowHolder::Me => true,
-            RowHolder::Nobody => false,
+            RowHolder::None => false,
         };
         tree.note_if_ghost(pid, row);
         if !is_row && self.locking.takes() {
@@ -373,9 +375,10 @@ impl Cursor {
 
     /// Enters a shared lock of a row if that needs no wait. False is an error for a scan that refuses to wait.
     fn share(&mut self, txn: &mut Txn, target: Target<'_>) -> Result<bool> {
-        let share = txn.try_share_anew(target);
+        let (locks, owner) = txn.locks();
+        let share = locks.try_share_anew(owner, target);
         match self.locking.lock.on_conflict() {
-            LockWait::NoWait if share.is_none() => return Err(txn.refusal(target, None)),
+            LockWait::NoWait if share.is_none() => return Err(locks.refusal(owner, target, None)),
             LockWait::NoWait | LockWait::SkipLocked => self.entered.extend(share.map(Entered::Row)),
             LockWait::Wait => {}
         }

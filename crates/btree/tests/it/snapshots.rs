@@ -38,7 +38,7 @@ fn who_has_lost_a_snapshot_writes_nothing_and_learns_nothing() {
     for (name, write) in writes {
         for key in ["absent", "is ghost", "is there"] {
             let mut txn = begin(&bed);
-            assert!(bed.txns.kill_oldest_snapshot().is_some());
+            assert!(bed.txns.visibility().cancel_oldest().is_some());
             let outcome = write(&bed, &mut txn, key.as_bytes());
             assert!(matches!(outcome, Err(Error::SnapshotTooOld { .. })), "{name} of a row that {key}: {outcome:?}");
             txn.rollback().unwrap();
@@ -235,7 +235,7 @@ fn damage_that_a_reader_by_a_snapshot_meets_is_judged_again() {
         let on_its_way = |hook: Rc<dyn Fn()>| pause::set("btree: a reader by a snapshot is on its way", move || hook());
         assert!(matches!(meets(&|| ()), Error::Corrupted { .. }), "nothing explains it");
         let txns = bed.txns.clone();
-        let cancel: Rc<dyn Fn()> = Rc::new(move || assert!(txns.kill_oldest_snapshot().is_some()));
+        let cancel: Rc<dyn Fn()> = Rc::new(move || assert!(txns.visibility().cancel_oldest().is_some()));
         let met = meets(&|| on_its_way(cancel.clone()));
         assert!(matches!(met, Error::SnapshotTooOld { .. }), "the snapshot was cancelled meanwhile: {met}");
         let ends = gone.clone();

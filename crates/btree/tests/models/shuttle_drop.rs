@@ -65,7 +65,7 @@ fn drop_and_free(world: &World) {
     let ticket = txn.commit().expect("a commit");
     table.dropped_by(ticket.csn());
     ticket.wait().expect("a sound log");
-    if !(0..LOOKS).any(|_| bed.txns.passed() >= ticket.csn()) {
+    if !(0..LOOKS).any(|_| bed.txns.visibility().passed() >= ticket.csn()) {
         return;
     }
     world.is_freed.store(true, Ordering::SeqCst);
@@ -94,7 +94,7 @@ fn drop_beside_a_reader() {
         let world = world.clone();
         move || {
             // Where the reader has ended there is none.
-            let _killed = world.bed.txns.kill_oldest_snapshot();
+            let _killed = world.bed.txns.visibility().cancel_oldest();
         }
     });
     let reader = thread::spawn(move || {

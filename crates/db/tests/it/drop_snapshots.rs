@@ -395,7 +395,7 @@ fn an_operation_of_a_cancelled_reader_keeps_its_pages_to_its_end() {
         });
         reached.recv().unwrap();
         drop_numbers(&db);
-        while db.stats().txn.snapshots_killed == 0 {
+        while db.stats().txn.snapshots_cancelled == 0 {
             db.vacuum().unwrap();
         }
         let used = settle(&db);

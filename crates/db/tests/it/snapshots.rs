@@ -305,7 +305,7 @@ fn a_snapshot_that_is_too_old_is_given_up_by_those_who_write() {
     assert_eq!((oldest.label, oldest.bytes), ("old", 0));
     write_until_given_up(&db, &reader);
     let stats = db.stats();
-    assert!(stats.txn.snapshots_killed >= 1 && stats.memory_use.undo < stats.memory.undo, "{:?}", stats.txn);
+    assert!(stats.txn.snapshots_cancelled >= 1 && stats.memory_use.undo < stats.memory.undo, "{:?}", stats.txn);
     assert!(stats.oldest_snapshot.is_none_or(|oldest| oldest.label != "old"));
     // Others are as young as they should be.
     assert!(db.read().open(NUMBERS).unwrap().get(7).unwrap().is_some());
@@ -338,7 +338,7 @@ fn a_snapshot_for_which_too_much_is_kept_is_given_up_by_those_who_write() {
             (outcome, _) => panic!("{outcome:?}"),
         }
     }
-    assert_eq!(db.stats().txn.snapshots_killed, 1);
+    assert_eq!(db.stats().txn.snapshots_cancelled, 1);
 }
 
 /// One that may stay keeps no other from its limit.
@@ -385,7 +385,7 @@ fn undo_stays_within_its_limit_and_costs_the_reader_its_snapshot() {
         reader.open(NUMBERS).and_then(|rows| rows.get(7)),
         Err(Error::SnapshotTooOld { label: "old", .. })
     ));
-    assert!(db.stats().txn.snapshots_killed >= 1 && db.stats().memory_use.undo <= LIMIT);
+    assert!(db.stats().txn.snapshots_cancelled >= 1 && db.stats().memory_use.undo <= LIMIT);
     let large: Result<(), Error> = db.run(|tx| {
         let numbers = tx.open(NUMBERS)?;
         (0..3000).try_for_each(|n| numbers.insert(n, 2).map(drop))

@@ -149,7 +149,7 @@ fn a_reader_sees_more_versions_than_memory_has() {
         assert_eq!(rows(&younger).unwrap(), (0..ROWS).map(|n| (n, -1)).collect::<Vec<_>>(), "round {value}");
         sees_all(&reader);
     }
-    assert_eq!(db.stats().txn.snapshots_killed, 0);
+    assert_eq!(db.stats().txn.snapshots_cancelled, 0);
     drop((reader, younger));
     // Nobody needs what is in the file, and it has room for what comes.
     for value in 0..20 {
@@ -157,7 +157,7 @@ fn a_reader_sees_more_versions_than_memory_has() {
         change_all(&db, value + 100);
         assert_eq!(get(&reader, 7).unwrap(), Some(if value == 0 { 3 } else { value + 99 }));
     }
-    assert_eq!(db.stats().txn.snapshots_killed, 0);
+    assert_eq!(db.stats().txn.snapshots_cancelled, 0);
     db.check().unwrap();
 }
 
@@ -181,7 +181,7 @@ fn rows_that_were_removed_and_inserted_since_are_read_from_the_file() {
     sees_all(&reader);
     assert_eq!(rows(&between).unwrap(), (ROWS..2 * ROWS).map(|n| (n, 1)).collect::<Vec<_>>());
     assert_eq!((get(&reader, ROWS + 5).unwrap(), get(&between, 5).unwrap()), (None, None));
-    assert_eq!(db.stats().txn.snapshots_killed, 0);
+    assert_eq!(db.stats().txn.snapshots_cancelled, 0);
 }
 
 #[test]
@@ -398,7 +398,7 @@ fn a_transaction_larger_than_memory_commits_and_rolls_back() {
     tx.commit().unwrap();
     all_are(&db, |_| 7);
     assert!(rows(&before).unwrap() == (0..MANY).map(|n| (n, n as i64)).collect::<Vec<_>>());
-    assert_eq!(db.stats().txn.snapshots_killed, 0);
+    assert_eq!(db.stats().txn.snapshots_cancelled, 0);
     drop(before);
     // The file has room again for as much, and again.
     for round in 0..4 {

@@ -64,7 +64,7 @@ fn a_scan_reads_each_chunk_for_many_rows() {
         let fetches = chunks(&db).1 - before;
         assert!(fetches <= 8 * spilled, "{fetches} of {spilled} chunks");
     }
-    assert_eq!(db.stats().txn.snapshots_killed, 0);
+    assert_eq!(db.stats().txn.snapshots_cancelled, 0);
 }
 
 /// What is fetched at once is bounded. It is kept for all leaves that it was fetched for.
@@ -159,7 +159,7 @@ fn scans_beside_writers_see_their_snapshots_row_by_row() {
         assert!(front == seen.iter().map(|(&n, &value)| (n, value)).collect::<Vec<_>>());
     }
     assert!(chunks(&db).1 > fetches);
-    assert_eq!(db.stats().txn.snapshots_killed, 0);
+    assert_eq!(db.stats().txn.snapshots_cancelled, 0);
     assert_eq!(numbers(&db), model.into_iter().collect::<Vec<_>>());
     drop((old, young));
     db.check().unwrap();
@@ -243,7 +243,7 @@ fn a_snapshot_that_is_cancelled_during_a_fetch_hands_out_nothing_wrong() {
         let cancel: Event = Box::new(move || {
             let write = || (-9..-1).for_each(|value| scatter(&writer, ROWS, value));
             std::thread::scope(|scope| scope.spawn(write).join().unwrap());
-            assert_eq!(writer.stats().txn.snapshots_killed, 1);
+            assert_eq!(writer.stats().txn.snapshots_cancelled, 1);
         });
         *event.lock().unwrap() = Some((reads, cancel));
         let table = reader.open(NUMBERS).unwrap();

@@ -122,7 +122,7 @@ fn a_wait_for_undo_memory_ends_when_the_database_stops() {
         let ((report, reports), (begun, begins)) = (mpsc::channel(), mpsc::channel());
         let waiter = db.clone();
         let thread = thread::spawn(move || {
-            pause::set("txn: found no room for undo", move || begun.send(()).unwrap_or(()));
+            pause::set("txn: found no space for undo", move || begun.send(()).unwrap_or(()));
             let tx = waiter.begin();
             let outcome =
                 tx.open(TEXTS).and_then(|texts| (0..200).try_for_each(|n| texts.insert("z", &*long(n)).map(drop)));
@@ -155,7 +155,7 @@ fn a_wait_in_line_for_a_session_ends_when_the_database_stops() {
         let threads = [true, false].map(|first| {
             let (waiter, report, stands) = (db.clone(), report.clone(), stands.clone());
             let thread = thread::spawn(move || {
-                pause::set("txn: first in line", move || stands.send(()).unwrap_or(()));
+                pause::set("txn: first in the queue for a session", move || stands.send(()).unwrap_or(()));
                 let outcome = waiter.begin().open(NUMBERS).map(drop);
                 pause::set("nowhere", || ());
                 report.send(outcome).unwrap();
@@ -240,7 +240,7 @@ fn a_wait_for_a_session_ends_when_the_database_stops() {
         let ((report, reports), (begun, begins)) = (mpsc::channel(), mpsc::channel());
         let waiter = db.clone();
         let waiter = thread::spawn(move || {
-            pause::set("txn: counted the commits that linger", move || begun.send(()).unwrap_or(()));
+            pause::set("txn: counted the commits that hold locks", move || begun.send(()).unwrap_or(()));
             let outcome = waiter.begin().open(NUMBERS).map(drop);
             pause::set("nowhere", || ());
             report.send(outcome).unwrap();

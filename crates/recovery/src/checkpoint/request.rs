@@ -57,7 +57,7 @@ impl Checkpointer {
 
     /// Whether transactions keep all log before `begin`.
     fn is_log_kept(&self, begin: GroupNo) -> bool {
-        let transactions = self.txns.oldest_group();
+        let transactions = self.txns.xids().oldest_group();
         self.log.truncatable(transactions.map_or(begin, |oldest| oldest.min(begin))) == 0
     }
 

@@ -1,111 +1,74 @@
 //! The memory of all undo: chunks of one arena.
 //!
-//! A session fills chunks, each by itself. A chunk that is full is **closed** and stays until nobody needs an entry in it:
-//! the transactions that have entries there have ended, and either every entry has been dropped or no snapshot is older
-//! than the newest of their commits. Its memory is used again and never given back while the arena lives, so who follows
-//! a stale pointer reads words, if nonsense, and finds out afterwards that what led there has changed.
+//! A session fills chunks, each by itself. A chunk that is full is **closed** and stays until no entry in it is needed.
+//! Then the transactions that have entries there have ended, and every entry has been dropped, or no snapshot is older
+//! than the newest of their commits. Its memory is used again and never unmapped while the arena lives. So a reader
+//! that follows a stale pointer reads words, if nonsense, and finds out afterwards that what led there has changed.
 //!
-//! Where memory is short sessions do not sit on chunks between operations: they leave those that have room for others to
-//! fill. So small transactions can be many times more than chunks.
+//! Where memory is short sessions do not sit on chunks between operations: they donate those with some capacity, for
+//! others to fill. So small transactions can be many times more than chunks.
 //!
-//! Closed chunks may be moved to a file (see [`super::spill`]), and their memory is then given to others.
+//! Closed chunks may be moved to a file (see `spill`), and their memory is then given to others.
 
-use super::UndoPtr;
-use super::queue::Holder;
-use super::spill::{BOOKED, KEPT, MIXED, OPEN, Slots, Spill, SpillFile};
+mod copies;
+mod queue;
+mod spill;
+
+pub(super) use copies::{Away, BATCH, Copied, Copies};
+pub(super) use queue::Queued;
+
+use super::chunk::{Chunks, Open, State};
+use super::entry::Entry;
+use super::file::{BOOKED, Slots, Spill, SpillFile};
+use super::holder::Holder;
+use super::pointer::{CHUNK, CHUNK_WORDS, UndoPtr};
 use foreshore_base::{Csn, Error, Result};
 use foreshore_sync::model::mutant;
-use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
-use foreshore_sync::{ByteArena, EventCount, LazyArray, LockRank, Mutex, ShardedCounter, Word, rmw};
+use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
+use foreshore_sync::{ByteArena, EventCount, LockRank, Mutex, ShardedCounter, Word, rmw};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
-/// Bytes of a chunk. An entry lies in one chunk.
-pub(super) const CHUNK: usize = 8 << 10;
-/// Words of a chunk.
-pub(super) const CHUNK_WORDS: usize = CHUNK / 8;
 /// A chunk with fewer words left is not worth filling by others.
 pub(super) const WORTH_FILLING: usize = 64;
 /// Closed chunks that are looked at whenever a chunk is taken: more than one, so that the search for those that can be
 /// used again keeps up.
 const LOOKS: usize = 8;
 
-// Words about a chunk, a cache line of its own.
-//
-//   newest  the largest commit number of a transaction with entries in it; raised by those who have lent it, and when it is closed
-//   lent    transactions that have entries in it, have not ended, and do not hold it
-//   kind    what is in it when it is full; see `spill`, as for `place`, `slot`, `sum` and `agreed`
-//   left    entries that nobody has dropped; modulo 2^64 too small by the number of entries until the chunk is closed
-//
-// 1. Only the holder of a chunk writes entries into it. Chunks change hands under the mutex of `Lists`.
-// 2. A chunk on the list of closed ones is used again when `lent` is zero, and `left` is zero or `newest` old enough: all
-//    three are final for entries of transactions that have ended, but for `left`, which only falls.
-pub(super) const NEWEST: usize = 0;
-pub(super) const LENT: usize = 1;
-pub(super) const LEFT: usize = 2;
-pub(super) const KIND: usize = 3;
-pub(super) const PLACE: usize = 4;
-pub(super) const SLOT: usize = 5;
-pub(super) const SUM: usize = 6;
-pub(super) const AGREED: usize = 7;
-const STATE_WORDS: usize = 8;
-
 /// Chunks that a session takes within an operation or two.
 const PER_SESSION: usize = 2;
 
-/// A chunk that somebody fills.
-#[derive(Debug)]
-pub(crate) struct Open {
-    pub(super) chunk: usize,
-    /// The first free word.
-    pub(super) at: usize,
-    /// Entries that it got since it was used again.
-    pub(super) entries: u64,
-    /// The newest commit of a transaction that has ended holding it.
-    pub(super) newest: Csn,
-    /// Whether the transaction that runs has entries in it.
-    pub(super) mine: bool,
-    /// Whether all entries were entered for old readers.
-    pub(super) kept: bool,
-}
-
-impl Open {
-    pub(super) const fn room(&self) -> usize {
-        CHUNK_WORDS - self.at
-    }
-}
-
+/// Where the chunks are that no session holds, and the sessions that wait for some.
 #[derive(Debug, Default)]
-pub(super) struct Lists {
-    /// Those that nobody uses.
+struct Lists {
+    /// Unused ones.
     free: Vec<usize>,
-    /// Those that nobody uses and whose memory others have.
+    /// Unused ones whose memory was given back.
     absent: Vec<usize>,
     /// Chunks from this one on have never been used.
     fresh: usize,
-    /// Those that were left with room in them.
-    pub(super) partial: Vec<Open>,
-    pub(super) closed: VecDeque<usize>,
-    /// Those in the file in which no transaction that runs has entries, by their newest commit.
-    pub(super) away: BinaryHeap<Reverse<(u64, usize)>>,
-    /// Those that are used and in memory. With those in `free`, and what is kept of those in the file, they are never more than
-    /// the limit.
-    pub(super) used: usize,
-    pub(super) slots: Slots,
+    donated: Vec<Open>,
+    closed: VecDeque<usize>,
+    /// Those in the file that no transaction shares, by their newest commit.
+    filed: BinaryHeap<Reverse<(u64, usize)>>,
+    /// Those that are used and in memory. With those in `free`, and what is kept of those in the file, they are never
+    /// more than the limit.
+    used: usize,
+    slots: Slots,
     /// One for each session.
-    pub(super) sessions: Vec<Arc<Holder>>,
+    sessions: Vec<Arc<Holder>>,
     /// Sessions that wait for memory.
-    pub(super) queue: VecDeque<Arc<Holder>>,
+    queue: VecDeque<Arc<Holder>>,
     /// Whether the first of them looks for memory just now.
-    pub(super) is_looking: bool,
+    is_looking: bool,
     /// Whether something has changed that it may use and has not looked at.
-    pub(super) turn_due: bool,
+    turn_due: bool,
 }
 
 impl Lists {
     /// Chunks of memory in use, with those that hold what is kept of chunks in the file.
-    pub(super) fn in_memory(&self) -> usize {
+    fn in_memory(&self) -> usize {
         self.used + self.slots.used() / BOOKED
     }
 }
@@ -113,21 +76,21 @@ impl Lists {
 /// The arena. Pointers into it count words.
 #[derive(Debug)]
 pub(crate) struct Arena {
-    pub(super) memory: ByteArena,
-    states: LazyArray<AtomicU64>,
-    pub(super) lists: Mutex<Lists>,
-    pub(super) spill: Option<Spill>,
+    memory: ByteArena,
+    chunks: Chunks,
+    lists: Mutex<Lists>,
+    spill: Option<Spill>,
     /// Chunks in use, written under the mutex.
     used: AtomicUsize,
     /// Sessions, each of which may sit on chunks.
-    pub(super) sessions: AtomicUsize,
-    pub(super) limit: usize,
+    sessions: AtomicUsize,
+    limit: usize,
     /// Chunks in memory and in the file.
     total: usize,
     /// Entries that the way behind a row was cleared of.
-    pub(super) pruned: ShardedCounter,
+    pruned: ShardedCounter,
     /// Where threads wait for memory.
-    pub(super) changed: Arc<EventCount>,
+    changed: Arc<EventCount>,
 }
 
 impl Arena {
@@ -143,7 +106,7 @@ impl Arena {
         let lists = Lists { fresh: 1, ..Lists::default() };
         Ok(Self {
             memory: region((total + 1) * CHUNK).map_err(map)?,
-            states: LazyArray::new((total + 1) * STATE_WORDS).map_err(map)?,
+            chunks: Chunks::new(total + 1).map_err(map)?,
             lists: Mutex::new(LockRank::Leaf, lists),
             spill,
             used: AtomicUsize::new(0),
@@ -170,9 +133,8 @@ impl Arena {
     pub(crate) fn bytes_between(&self, from: Csn, to: Csn) -> u64 {
         let fresh = self.lists.lock().fresh;
         let counts = |&chunk: &usize| {
-            // ORDERING: hint, for statistics.
-            let newest = self.state(chunk, NEWEST).load(Ordering::Relaxed);
-            (from.0 + 1..=to.0).contains(&newest)
+            let newest = self.chunks.newest(chunk);
+            from < newest && newest <= to
         };
         ((1..fresh).filter(counts).count() * CHUNK) as u64
     }
@@ -182,7 +144,7 @@ impl Arena {
         self.pruned.sum()
     }
 
-    /// Whether sessions should leave chunks to others: what is unused is no more than a few for each.
+    /// Returns whether sessions should donate chunks: what is unused is no more than a few for each.
     pub(super) fn is_short(&self) -> bool {
         // ORDERING: hint; to be wrong costs a chunk for the time of one more operation.
         let used = self.used.load(Ordering::Relaxed);
@@ -190,96 +152,101 @@ impl Arena {
         used + PER_SESSION * self.sessions.load(Ordering::Relaxed) > self.limit
     }
 
-    /// The words from `pointer` to the end of its chunk; `None` if it points outside.
+    /// Returns the words from `pointer` to the end of its chunk; `None` if it points outside.
     pub(super) fn words(&self, pointer: UndoPtr) -> Option<&[Word]> {
         let at = usize::try_from(pointer.bits()).ok()?;
         (CHUNK_WORDS..(self.total + 1) * CHUNK_WORDS)
             .contains(&at)
-            .then(|| self.memory.words(at * 8, CHUNK_WORDS - at % CHUNK_WORDS))
+            .then(|| self.memory.words(at * 8, CHUNK_WORDS - pointer.word()))
     }
 
-    /// Takes a chunk with room for `words` for the session `me`, or `None` if memory is spent or the session has to wait for others to be
-    /// served. `horizon`: entries that were made by a transaction with a commit number up to it are not needed. It is asked for
-    /// only if a chunk that has been left does not do.
+    /// Returns the entry at `pointer`; `None` if none can be there.
+    pub(super) fn entry(&self, pointer: UndoPtr) -> Option<Entry<'_>> {
+        Entry::of(self.words(pointer)?)
+    }
+
+    /// Asks for some words that will be used soon, which begin anywhere in a cache line.
+    pub(super) fn prefetch_words(&self, from: UndoPtr, words: usize) {
+        const LINE: usize = 64;
+        let (from, end) = (from.bits() as usize * 8, (from.bits() as usize + words) * 8);
+        (from / LINE * LINE..end).step_by(LINE).for_each(|at| self.memory.prefetch(at));
+    }
+
+    /// Takes a chunk with capacity for `words` for the session `me`, or `None` if memory is spent or the session has to
+    /// wait for others to be served. `horizon`: entries that were made by a transaction with a commit number up to it
+    /// are not needed. It is asked for only if no donated chunk does.
     pub(super) fn take(&self, words: usize, horizon: impl FnOnce() -> Csn, me: &Arc<Holder>) -> Option<Open> {
-        // Under the mutex, see `super::queue`.
+        // Under the mutex, see `Holder`.
         let has = |lists: &mut Lists, open: Open| {
             me.set(!mutant("undo: a session with a chunk in hand does not hold it"));
-            Self::serve(lists, me);
+            self.chunks.set_state(open.chunk, State::Held);
+            lists.serve(me);
             open
         };
-        let partial = |lists: &mut Lists| {
-            let fits = lists.partial.iter().rposition(|open| open.room() >= words)?;
-            Some(lists.partial.swap_remove(fits))
+        let donated = |lists: &mut Lists| {
+            let fits = lists.donated.iter().rposition(|open| open.capacity() >= words)?;
+            Some(lists.donated.swap_remove(fits))
         };
         rmw::contended(2);
         if self.is_short() {
             let mut lists = self.lists.lock();
-            if let Some(open) = partial(&mut lists) {
+            if let Some(open) = donated(&mut lists) {
                 return Some(has(&mut lists, open));
             }
-            if !Self::may_start(&lists, me) {
+            if !lists.may_start(me) {
                 return None;
             }
         }
         let horizon = horizon();
         let mut lists = self.lists.lock();
-        if !Self::may_start(&lists, me) {
-            return partial(&mut lists).map(|open| has(&mut lists, open));
+        if !lists.may_start(me) {
+            return donated(&mut lists).map(|open| has(&mut lists, open));
         }
         self.recycle(&mut lists, LOOKS, horizon);
-        if let Some(chunk) = self.unused(&mut lists) {
-            let open = self.start(&mut lists, chunk);
+        if let Some(open) = self.start(&mut lists) {
             return Some(has(&mut lists, open));
         }
         self.recycle(&mut lists, usize::MAX, horizon);
         let over = |open: &mut Open| self.is_over(open.chunk, open.entries, open.newest, horizon);
-        let over: Vec<Open> = lists.partial.extract_if(.., over).collect();
+        let over: Vec<Open> = lists.donated.extract_if(.., over).collect();
         over.iter().for_each(|open| self.free(&mut lists, open.chunk));
-        let unused = self.unused(&mut lists).map(|chunk| self.start(&mut lists, chunk));
-        unused.or_else(|| partial(&mut lists)).map(|open| has(&mut lists, open))
+        let open = self.start(&mut lists).or_else(|| donated(&mut lists))?;
+        Some(has(&mut lists, open))
     }
 
-    /// Whether a chunk that nobody uses may be used.
-    pub(super) fn has_room(&self, lists: &Lists) -> bool {
+    /// Returns whether an unused chunk may be used.
+    fn has_space(&self, lists: &Lists) -> bool {
         lists.in_memory() < self.limit
     }
 
-    fn unused(&self, lists: &mut Lists) -> Option<usize> {
-        if !self.has_room(lists) {
+    /// Starts an unused chunk, if one may be used.
+    fn start(&self, lists: &mut Lists) -> Option<Open> {
+        if !self.has_space(lists) {
             return None;
         }
-        lists.free.pop().or_else(|| lists.absent.pop()).or_else(|| {
+        let chunk = lists.free.pop().or_else(|| lists.absent.pop()).or_else(|| {
             (lists.fresh <= self.total).then(|| {
                 lists.fresh += 1;
                 lists.fresh - 1
             })
-        })
-    }
-
-    fn start(&self, lists: &mut Lists, chunk: usize) -> Open {
+        })?;
+        assert!((1..=self.total).contains(&chunk), "chunk {chunk} of {} is started", self.total);
         lists.used += 1;
         self.note_used(lists);
-        Open { chunk, at: 0, entries: 0, newest: Csn::ZERO, mine: false, kept: true }
+        Some(Open::new(chunk))
     }
 
-    pub(super) fn note_used(&self, lists: &Lists) {
+    fn note_used(&self, lists: &Lists) {
         // ORDERING: hint, see `is_short`; writers are kept apart by the mutex.
         self.used.store(lists.in_memory(), Ordering::Relaxed);
     }
 
-    /// Nobody needs an entry of a chunk.
+    /// Frees a chunk of which no entry is needed.
     fn free(&self, lists: &mut Lists, chunk: usize) {
-        // ORDERING: Relaxed, the chunk is over: no transaction that could change it runs.
-        assert_eq!(self.state(chunk, LENT).load(Ordering::Relaxed), 0, "transactions in chunk {chunk}, which is freed");
         debug_assert!(!lists.free.contains(&chunk), "chunk {chunk} is freed twice");
-        // ORDERING: Relaxed, the mutex orders them before the next use.
-        self.state(chunk, LEFT).store(0, Ordering::Relaxed);
-        // ORDERING: as above.
-        self.state(chunk, NEWEST).store(0, Ordering::Relaxed);
-        // ORDERING: as above.
-        self.state(chunk, KIND).store(OPEN, Ordering::Relaxed);
-        if self.bring_home(lists, chunk) {
+        let was_filed = self.free_slot(lists, chunk);
+        self.chunks.reset(chunk);
+        if was_filed {
             lists.absent.push(chunk);
         } else {
             lists.free.push(chunk);
@@ -287,7 +254,8 @@ impl Arena {
         }
     }
 
-    /// Makes free what nobody needs of `most` closed chunks, and of as many in the file, or as there have to be for one in memory.
+    /// Frees what is not needed of `most` closed chunks, and of as many in the file, or as there have to be for one in
+    /// memory.
     fn recycle(&self, lists: &mut Lists, most: usize, horizon: Csn) {
         for _ in 0..most.min(lists.closed.len()) {
             let Some(chunk) = lists.closed.pop_front() else { return };
@@ -298,10 +266,10 @@ impl Arena {
             }
         }
         for n in 0..most {
-            match lists.away.peek() {
-                _ if n >= LOOKS && self.has_room(lists) => return,
+            match lists.filed.peek() {
+                _ if n >= LOOKS && self.has_space(lists) => return,
                 Some(&Reverse((newest, chunk))) if newest <= horizon.0 => {
-                    lists.away.pop();
+                    lists.filed.pop();
                     self.free(lists, chunk);
                 }
                 _ => return,
@@ -309,28 +277,14 @@ impl Arena {
         }
     }
 
-    /// Whether nobody needs an entry of a chunk that nobody holds.
+    /// Returns whether no entry is needed of a chunk that no session holds; `entries` and `newest` are what is not
+    /// noted yet.
     fn is_over(&self, chunk: usize, entries: u64, newest: Csn, horizon: Csn) -> bool {
-        let at = self.goes_at(chunk, entries, newest);
-        at.is_some_and(|at| at <= horizon || mutant("undo: chunks are used again too early"))
+        let needed = self.chunks.needed_up_to(chunk, entries, newest);
+        needed.is_some_and(|needed| needed <= horizon || mutant("undo: chunks are used again too early"))
     }
 
-    /// From which horizon on nobody needs an entry of a chunk that nobody holds; `entries` and `newest` are what it does not know yet.
-    /// `None` while a transaction with entries in it runs.
-    pub(super) fn goes_at(&self, chunk: usize, entries: u64, newest: Csn) -> Option<Csn> {
-        // ORDERING: Acquire, pairs with `ended`: the other two are final.
-        if self.state(chunk, LENT).load(Ordering::Acquire) > 0 {
-            return None;
-        }
-        // ORDERING: Acquire, pairs with `drop_entry`: whoever dropped the last one has unlinked it.
-        if self.state(chunk, LEFT).load(Ordering::Acquire).wrapping_add(entries) == 0 {
-            return Some(Csn::ZERO);
-        }
-        // ORDERING: Relaxed, ordered by LENT and by the mutex.
-        Some(newest.max(Csn(self.state(chunk, NEWEST).load(Ordering::Relaxed))))
-    }
-
-    /// Takes back chunks that got full, in transactions that have ended.
+    /// Closes chunks that got full, in transactions that have ended.
     pub(super) fn close(&self, chunks: impl Iterator<Item = Open>) {
         let mut chunks = chunks.peekable();
         if chunks.peek().is_none() {
@@ -342,32 +296,31 @@ impl Arena {
         self.note_used(&lists);
     }
 
-    pub(super) fn close_one(&self, lists: &mut Lists, open: Open) {
-        self.note_newest(open.chunk, open.newest);
-        // ORDERING: Relaxed, the mutex orders it before the look at it.
-        self.state(open.chunk, LEFT).fetch_add(open.entries, Ordering::Relaxed);
-        // ORDERING: as above.
-        self.state(open.chunk, KIND).store(if open.kept { KEPT } else { MIXED }, Ordering::Relaxed);
+    fn close_one(&self, lists: &mut Lists, open: Open) {
+        self.chunks.note_newest(open.chunk, open.newest);
+        self.chunks.add_left(open.chunk, open.entries);
         if self.is_over(open.chunk, 0, Csn(u64::MAX), Csn::ZERO) {
             self.free(lists, open.chunk);
         } else {
+            self.chunks.set_state(open.chunk, if open.kept { State::ClosedKept } else { State::Closed });
             lists.closed.push_back(open.chunk);
         }
     }
 
-    /// Takes back chunks that may have room. A transaction that has entries in one calls [`ended`](Self::ended) for it later.
-    pub(crate) fn leave(&self, chunks: impl Iterator<Item = Open>) {
+    /// Takes chunks that a session does not fill any more: other sessions may fill the rest. A transaction that has
+    /// entries in one shares it, and calls [`unshare`](Self::unshare) for it later.
+    pub(super) fn donate(&self, chunks: impl Iterator<Item = Open>) {
         rmw::contended(2);
         let mut lists = self.lists.lock();
         for mut open in chunks {
             if std::mem::take(&mut open.mine) {
-                // ORDERING: Relaxed, the mutex orders it before the look at it.
-                self.state(open.chunk, LENT).fetch_add(1, Ordering::Relaxed);
+                self.chunks.share(open.chunk);
             }
             if self.is_over(open.chunk, open.entries, Csn(u64::MAX), Csn::ZERO) {
                 self.free(&mut lists, open.chunk);
-            } else if open.room() >= WORTH_FILLING {
-                lists.partial.push(open);
+            } else if open.capacity() >= WORTH_FILLING {
+                self.chunks.set_state(open.chunk, State::Donated);
+                lists.donated.push(open);
             } else {
                 self.close_one(&mut lists, open);
             }
@@ -375,26 +328,32 @@ impl Arena {
         self.note_used(&lists);
     }
 
-    /// A transaction that had left a chunk with entries of it has ended, or has none there any more.
-    pub(super) fn ended(&self, chunk: usize, csn: Csn) {
-        self.note_newest(chunk, csn);
-        // ORDERING: Release, pairs with `is_over`.
-        let before = self.state(chunk, LENT).fetch_sub(1, Ordering::Release);
-        debug_assert!(before > 0, "a chunk comes back once");
+    /// Ends the share of a chunk: the transaction has ended, or has no entries there any more.
+    pub(super) fn unshare(&self, chunk: usize, csn: Csn) {
+        self.chunks.unshare(chunk, csn);
     }
 
-    pub(super) fn note_newest(&self, chunk: usize, csn: Csn) {
-        // ORDERING: Relaxed, ordered by LENT or by the mutex.
-        self.state(chunk, NEWEST).fetch_max(csn.0, Ordering::Relaxed);
-    }
-
-    /// An entry of a chunk is not reached any more.
+    /// Drops an entry, which is not reached any more.
     pub(super) fn drop_entry(&self, pointer: UndoPtr) {
-        // ORDERING: Release, pairs with `is_over`.
-        self.state(pointer.chunk(), LEFT).fetch_sub(1, Ordering::Release);
+        self.chunks.drop_entry(pointer.chunk());
     }
 
-    pub(super) fn state(&self, chunk: usize, field: usize) -> &AtomicU64 {
-        &self.states[chunk * STATE_WORDS + field]
+    /// Counts an entry that was taken out from between others.
+    pub(super) fn count_pruned(&self) {
+        self.pruned.add(1);
+    }
+
+    /// Returns how many words the entries of one transaction may have for which one more entry is sure to fit in
+    /// memory, if no other transaction enters anything. `most`: the largest capacity that it asks for.
+    ///
+    /// A refusal finds all chunks taken. A transaction passes over a chunk only where that has less capacity than it
+    /// asks for, or too little to be donated. So each chunk without entries of others has at least the words that are
+    /// counted here.
+    pub(super) fn sure_words(&self, most: usize) -> usize {
+        let (booked, passed_over) = match &self.spill {
+            Some(spill) => (spill.chunks.div_ceil(BOOKED), CHUNK_WORDS / 2),
+            None => (0, WORTH_FILLING),
+        };
+        self.limit.saturating_sub(booked) * (CHUNK_WORDS - most.max(passed_over))
     }
 }

@@ -1,15 +1,15 @@
-//! Changes as they are entered, and as they are taken back.
+//! Changes as they are entered, and as they are undone.
 
-use super::UndoPtr;
+use super::pointer::UndoPtr;
 use foreshore_base::{Csn, Lsn, TableId, Xid};
 
-/// A change that can be taken back.
+/// A change that can be undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UndoEntry<'a> {
     /// LSN of its record. Zero for what is only the lock of a row, in its tuple header.
     pub lsn: Lsn,
-    /// Whether it is only a lock because the change is taken back and the lock was kept: the kind and the body are still those of
-    /// the change.
+    /// Whether it is only a lock because the change is undone and the lock was kept: the kind and the body are still
+    /// those of the change.
     pub is_taken_back: bool,
     /// The kind of its record, or one of the resource manager's own for what is not logged.
     pub kind: u8,
@@ -17,10 +17,10 @@ pub struct UndoEntry<'a> {
     pub table: TableId,
     /// The body of its record.
     pub body: &'a [u8],
-    /// The undo pointer that the tuple header gets back. Null at restart, where nobody follows one.
+    /// The undo pointer that the tuple header gets back. Null at restart, where no reader follows one.
     pub next: UndoPtr,
-    /// The entry itself, if the transaction goes on and keeps the row locked: the tuple header then keeps its xid, and this as
-    /// its undo pointer.
+    /// The entry itself, if the transaction goes on and keeps the row locked: the tuple header then keeps its xid, and
+    /// this as its undo pointer.
     pub keep: Option<UndoPtr>,
 }
 
@@ -52,7 +52,8 @@ pub struct Before<'a> {
     pub flags: u16,
     /// The undo pointer in its header.
     pub undo: UndoPtr,
-    /// The entry of the lock whose place the change takes; null if it takes none. See [`Txn::before_lock`](crate::Txn::before_lock).
+    /// The entry of the lock whose place the change takes; null if it takes none. See
+    /// [`Txn::before_lock`](crate::Txn::before_lock).
     pub lock: UndoPtr,
     /// The first part of the value.
     pub front: &'a [u8],
@@ -69,15 +70,16 @@ pub(crate) struct Link {
     pub(crate) since: Csn,
     /// The entry of that commit.
     pub(crate) next: UndoPtr,
-    /// The entry of the row's last holder, if the version in it is dead: `next` is what is behind it. See [`Arena::clear`].
+    /// The entry of the row's last holder, if the version in it is dead: `next` is what is behind it. See
+    /// [`Arena::clear`].
     ///
-    /// [`Arena::clear`]: super::Arena::clear
+    /// [`Arena::clear`]: super::arena::Arena::clear
     pub(crate) passed: UndoPtr,
     /// Whether some reader sees what is in `next`.
     pub(crate) seen: bool,
-    /// See [`Arena::clear`](super::Arena::clear).
+    /// See [`Arena::clear`](super::arena::Arena::clear).
     pub(crate) countdown: u32,
-    /// Whether an old reader sees what the change replaces. Such entries lie apart: they stay, while those that were made
-    /// beside them go soon.
+    /// Whether an old reader sees what the change replaces. Such entries lie apart: they stay, while those that were
+    /// made beside them go soon.
     pub(crate) kept: bool,
 }

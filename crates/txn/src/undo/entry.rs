@@ -4,7 +4,7 @@
 //!  0 lsn
 //!  1 table u32 | kind u8 | flags u8 | bytes of the body u16
 //!  2 the entry before it in its transaction u48 | bytes of the rest of the image u16
-//!  3 xid u48 | row flags u16: who held the row before, and how it was
+//!  3 xid u48 | row flags u16: the holder of the row before, and how it was
 //!  4 since when: the commit number of that holder
 //!  5 the entry of that holder u48 | bytes of the rest that come before the middle u16
 //!  6 where the middle is in the body u16 | its bytes u16 | changes of the row until the way behind is cleared u32
@@ -14,12 +14,13 @@
 //!
 //! The value that the row had is a middle, which the body of the log record holds anyway, with the rest around it.
 //!
-//! Words are written and read with relaxed accesses: a reader may follow a pointer from a page that changes meanwhile, and
-//! learns from the version of the page, or its latch, whether what it read belongs together. For that a fence stands
-//! in front of the writes: who sees one of them in memory that is used again sees what took the old entry out.
+//! Words are written and read with relaxed accesses. A reader may follow a pointer from a page that changes meanwhile.
+//! It learns from the version of the page, or its latch, whether what it read belongs together. For that a fence stands
+//! in front of the writes: a reader that sees one of them in memory that is used again sees what took the old entry
+//! out.
 
-use super::arena::Arena;
-use super::{Link, UndoPtr, Undoable};
+use super::change::{Link, Undoable};
+use super::pointer::UndoPtr;
 use foreshore_base::{Csn, Lsn, TableId, Xid};
 use foreshore_sync::Word;
 use foreshore_sync::primitive::atomic::{Ordering, fence};
@@ -36,9 +37,9 @@ const PASSED: usize = 7;
 pub(super) const HEADER: usize = 8;
 /// Flag: there was no row.
 const ABSENT: u64 = 1 << 40;
-/// Flag: some reader saw what is behind the entry, when somebody last looked.
+/// Flag: some reader saw what is behind the entry, at the last look.
 const SEEN: u64 = 2 << 40;
-/// Flag: the change is taken back, and the entry is left as the lock of its row.
+/// Flag: the change is undone, and the entry is left as the lock of its row.
 const TAKEN_BACK: u64 = 4 << 40;
 
 /// Words of an entry with so many bytes behind its header.
@@ -66,12 +67,12 @@ const fn unpack(word: u64) -> (usize, u64) {
     ((word >> 48) as usize, word & ((1 << 48) - 1))
 }
 
-/// Writes an entry at the start of `words`, which has room for it, and returns its length in words.
+/// Writes an entry at the start of `words`, which has space for it, and returns its length in words.
 pub(super) fn write(words: &[Word], change: &Undoable<'_>, link: &Link, previous: UndoPtr) -> usize {
     let body: usize = change.body.len();
     let before = change.before.unwrap_or_default();
     let rest = before.front.len() + before.back.len();
-    // ORDERING: Release, pairs with the fence of who validates: see the head of the file.
+    // ORDERING: Release, pairs with the fence of a reader that validates: see the head of the file.
     fence(Ordering::Release);
     store(words, LSN, 0);
     let flags = if change.before.is_none() { ABSENT } else { 0 } | if link.seen { SEEN } else { 0 };
@@ -137,11 +138,6 @@ pub(super) struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// The entry at `pointer`; `None` if none can be there.
-    pub(super) fn at(arena: &'a Arena, pointer: UndoPtr) -> Option<Self> {
-        Self::of(arena.words(pointer)?)
-    }
-
     /// The entry at the start of `words`; `None` if none can be there.
     pub(super) fn of(words: &'a [Word]) -> Option<Self> {
         let (body, rest) = (unpack(load(words, WHAT)).0, unpack(load(words, PREVIOUS)).0);
@@ -166,18 +162,18 @@ impl<'a> Entry<'a> {
         store(self.words, LSN, lsn.0);
     }
 
-    /// Whether it is only the lock of its row.
+    /// Returns whether it is only the lock of its row.
     pub(super) fn is_lock(&self) -> bool {
         self.lsn() == Lsn::ZERO
     }
 
-    /// Whether the change is taken back, and the entry is left as the lock of its row.
+    /// Returns whether the change is undone, and the entry is left as the lock of its row.
     pub(super) fn is_taken_back(&self) -> bool {
         load(self.words, WHAT) & TAKEN_BACK != 0
     }
 
-    /// Makes the entry that of a lock, by the transaction whose row it is. Nobody else writes the words of an entry of a
-    /// transaction that runs.
+    /// Makes the entry that of a lock, by the transaction whose row it is. No other transaction writes the words of an
+    /// entry of a transaction that runs.
     pub(super) fn leave_as_lock(&self) {
         // What never had a record is a lock anyway, or was never logged, which must not be hidden.
         if self.lsn() > Lsn::ZERO {
@@ -196,7 +192,7 @@ impl<'a> Entry<'a> {
 
     /// The entry before it in its transaction.
     pub(super) fn previous(&self) -> UndoPtr {
-        UndoPtr(unpack(load(self.words, PREVIOUS)).1)
+        UndoPtr::from_bits(load(self.words, PREVIOUS))
     }
 
     pub(super) fn set_previous(&self, previous: UndoPtr) {
@@ -209,9 +205,9 @@ impl<'a> Entry<'a> {
         Xid(load(self.words, OWNER) >> 16)
     }
 
-    /// The entry of the next older version that somebody may see.
+    /// The entry of the next older version that a reader may see.
     pub(super) fn next(&self) -> UndoPtr {
-        UndoPtr(unpack(load(self.words, NEXT)).1)
+        UndoPtr::from_bits(load(self.words, NEXT))
     }
 
     /// The entry of the holder before, if [`next`](Self::next) leads past it.
@@ -219,18 +215,18 @@ impl<'a> Entry<'a> {
         UndoPtr::from_bits(load(self.words, PASSED))
     }
 
-    /// Forgets that entry, which is dropped. By who has the leaf of the row latched exclusively.
+    /// Forgets that entry, which is dropped. By the thread that has the leaf of the row latched exclusively.
     pub(super) fn forget_passed(&self) {
         store(self.words, PASSED, 0);
     }
 
-    /// What the row's header led to before the change.
+    /// Returns what the row's header led to before the change.
     pub(super) fn behind(&self) -> UndoPtr {
         let passed = self.passed();
         if passed == UndoPtr::NULL { self.next() } else { passed }
     }
 
-    /// Since which commit the row had been as it was before the change.
+    /// Returns since which commit the row had been as it was before the change.
     pub(super) fn since(&self) -> Csn {
         Csn(load(self.words, SINCE))
     }
@@ -247,26 +243,27 @@ impl<'a> Entry<'a> {
         (!is_absent).then(|| load(self.words, OWNER) as u16)
     }
 
-    /// Changes of the row after this one until the way behind is cleared of what nobody needs.
+    /// Changes of the row after this one until the way behind is cleared of what no reader needs.
     pub(super) fn countdown(&self) -> u32 {
         (load(self.words, MIDDLE) >> 32) as u32
     }
 
-    /// Whether some reader saw what is behind the entry, when somebody last looked: it need not be looked at again soon.
+    /// Returns whether some reader saw what is behind the entry, at the last look: it need not be looked at again soon.
     pub(super) fn is_seen_behind(&self) -> bool {
         load(self.words, WHAT) & SEEN != 0
     }
 
-    /// Notes that. By who has the leaf of the row latched exclusively.
+    /// Notes that. By the thread that has the leaf of the row latched exclusively.
     pub(super) fn set_seen_behind(&self, seen: bool) {
         let what = load(self.words, WHAT) & !SEEN;
         store(self.words, WHAT, if seen { what | SEEN } else { what });
     }
 
-    /// Leads past the entry behind this one, which nobody needs. By who has the leaf of the row latched exclusively.
+    /// Leads past the entry behind this one, which no reader needs. By the thread that has the leaf of the row latched
+    /// exclusively.
     ///
-    /// What is before this change then counts from the commit from which on the skipped version counted. No reader is in
-    /// between, and the next entry is still the one of the commit that is named here.
+    /// What is before this change then counts from the commit from which on the skipped version counted. No reader is
+    /// in between, and the next entry is still the one of the commit that is named here.
     pub(super) fn skip(&self, behind: &Self) {
         let (front, _) = unpack(load(self.words, NEXT));
         store(self.words, NEXT, pack(front, behind.next().bits()));

@@ -1,27 +1,24 @@
 //! Reads old versions back from the file to which they were moved.
 //!
-//! A reader checks behind each entry that it has read whether the chunk was still in memory: memory that was given back reads as
-//! zeros. It notes what is in the file, and reads that when it has left the leaf, without a latch. Then it reads the leaf again.
-//! A scan also notes what the leaves ahead of it lead to.
+//! A reader checks behind each entry that it has read whether the chunk was still in memory: memory that was given back
+//! reads as zeros. It notes what is in the file, and reads that when it has left the leaf, without a latch. Then it
+//! reads the leaf again. A scan also notes what the leaves ahead of it lead to.
 //!
-//! A fetch follows all noted ways in sweeps. A sweep reads each chunk once in which some search goes on, [`BATCH`] of them side by
-//! side, from the one that was moved last to the first: an entry leads to older ones, most of which were moved before. So a search
-//! meets most of the entries on its way in one sweep. Each chunk takes every search that has arrived there as far as it leads.
+//! A fetch follows all noted ways in sweeps. A sweep reads each chunk once in which some search goes on, [`BATCH`] of
+//! them side by side. It goes from the chunk that was moved last to the first, for an entry leads to older ones, most
+//! of which were moved before. So a search meets most of the entries on its way in one sweep. Each chunk takes every
+//! search that has arrived there as far as it leads.
 //!
 //! [`Fetched`] keeps the answers, and says why they stay right.
 //!
 //! A transaction that rolls back what may be moved reads copies of the chunks, from memory or from the file.
 
-use super::UndoPtr;
-use super::arena::{Arena, CHUNK};
-use super::copies::{Away, BATCH, Copied};
-use super::entry::Entry;
-use super::spill::LEAVING;
+use super::arena::{Arena, Away, BATCH, Copied};
+use super::chunk::LEAVING;
+use super::pointer::{CHUNK, Spot, UndoPtr};
 use super::versions::{Older, look};
 use foreshore_base::{Csn, Result};
 use foreshore_io::AlignedBuf;
-use foreshore_sync::model::mutant;
-use foreshore_sync::primitive::atomic::{Ordering, fence};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::{ControlFlow, Range};
 
@@ -32,19 +29,14 @@ const IMAGES: usize = 1 << 20;
 /// The buffer for values grows by so many bytes.
 const GROWTH: usize = IMAGES / 8;
 
-// The memory of a scan, as in the documentation of `Options::spill_limit`. The values of the leaf at hand come in addition.
-// Kept: twice MOST answers and those of a leaf, in a table of 4 MOST places of an answer and a byte; the values; the last copy.
+// The memory of a scan, as in the documentation of `Options::spill_limit`. The values of the leaf at hand come in
+// addition. Kept: twice MOST answers and those of a leaf, in a table of 4 MOST places of an answer and a byte; the
+// values; the last copy.
 const _: () = assert!(4 * MOST * (size_of::<(Spot, Answer)>() + 1) + 2 * IMAGES + GROWTH + CHUNK <= 5 << 20);
-// During a fetch: 2 MOST places for what is wanted and for searches; up to 4 places for each search that waits; the batch.
+// During a fetch: 2 MOST places for what is wanted and for searches; up to 4 places for each search that waits; the
+// batch.
 const _: () = assert!(2 * MOST * (size_of::<Spot>() + size_of::<Search>()) <= 3 << 19);
 const _: () = assert!(MOST * (4 * size_of::<Search>() + 64) + BATCH * CHUNK <= 3 << 20);
-
-/// An entry that is in the file, and the place of its chunk. No entry has the same place and pointer again after it was dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Spot {
-    entry: UndoPtr,
-    place: u64,
-}
 
 /// What a reader has found.
 #[derive(Clone, Debug)]
@@ -58,22 +50,25 @@ struct Answer {
 
 /// What a reader has fetched from the file, for the rows of some leaves.
 ///
-/// An answer is kept from the fetch until the reader comes to the row, and other transactions change rows and chunks meanwhile.
+/// An answer is kept from the fetch until the reader comes to the row, and other transactions change rows and chunks
+/// meanwhile.
 ///
-/// **Invariant:** an answer is used only for a row whose header leads to the entry at which its search began, in the same place,
-/// in a page that validates. Then the search would find the same again:
+/// **Invariant:** an answer is used only for a row whose header leads to the entry at which its search began, in the
+/// same place, in a page that validates. Then the search would find the same again:
 ///
-/// 1. *The entry is the same.* Each move of a chunk to the file has a new number, its place. A chunk in the file gets no new entries.
-///    So a chunk that was freed and used again since the fetch is in memory or has another place, and its old answers are never
-///    found.
-/// 2. *The entry leads to the same entries.* Its chunk in the file is not written. A writer that clears the way behind a row stops
-///    at an entry that is in the file or about to leave. The entries of a running transaction that may be moved change only when it
-///    rolls back, the newest first. Before such a change the header leads away from the newest of them, and never to it again.
-/// 3. *Those entries exist.* An entry names the commit that made the next one. The search goes on there only if the snapshot does not
-///    see that commit. The chunk of the next entry is freed only when no snapshot is older than the commit. The reader's is.
-/// 4. *The snapshot is the same.* Answers are of one snapshot: those of a scan are its own, and each other read forgets what the
-///    read before it has fetched. A search that goes wrong because its snapshot was cancelled may leave a wrong answer. All reads by that
-///    snapshot fail from then on.
+/// 1. *The entry is the same.* Each move of a chunk to the file has a new number, its place. A chunk in the file gets
+///    no new entries. So a chunk that was freed and used again since the fetch is in memory or has another place, and
+///    its old answers are never found.
+/// 2. *The entry leads to the same entries.* Its chunk in the file is not written. A writer that clears the way behind
+///    a row stops at an entry that is in the file or about to leave. The entries of a running transaction that may be
+///    moved change only when it rolls back, the newest first. Before such a change the header leads away from the
+///    newest of them, and never to it again.
+/// 3. *Those entries exist.* An entry names the commit that made the next one. The search goes on there only if the
+///    snapshot does not see that commit. The chunk of the next entry is freed only when no snapshot is older than the
+///    commit. The reader's is.
+/// 4. *The snapshot is the same.* Answers are of one snapshot: those of a scan are its own, and each other read forgets
+///    what the read before it has fetched. A search that goes wrong because its snapshot was cancelled may leave a
+///    wrong answer. All reads by that snapshot fail from then on.
 ///
 /// A search that begins at an entry which no header leads to any more may find anything. Its answer is never asked for.
 #[derive(Debug, Default)]
@@ -82,7 +77,7 @@ pub struct Fetched {
     at: Csn,
     /// Where the searches of the next fetch begin.
     wanted: Vec<Spot>,
-    /// By where the search began.
+    /// What was found, by where the search began.
     answers: HashMap<Spot, Answer>,
     images: Vec<u8>,
     /// The copy that was read last: the next fetch may begin there.
@@ -90,7 +85,7 @@ pub struct Fetched {
 }
 
 impl Fetched {
-    /// What a snapshot at `at` sees from an entry on, if it has been fetched. Otherwise that is fetched next.
+    /// Returns what a snapshot at `at` sees from an entry on, if it has been fetched. Otherwise that is fetched next.
     pub(crate) fn answer(&mut self, from: Spot, at: Csn, image: &mut Vec<u8>) -> Older {
         let Some(answer) = self.find(from, at) else { return Older::Spilled(from) };
         image.clear();
@@ -98,7 +93,7 @@ impl Fetched {
         answer.found
     }
 
-    /// Whether that entry is only the lock of its row, if it has been fetched. Otherwise it is fetched next.
+    /// Returns whether that entry is only the lock of its row, if it has been fetched. Otherwise it is fetched next.
     pub(crate) fn is_lock(&mut self, entry: Spot, at: Csn) -> Option<bool> {
         self.find(entry, at).map(|answer| answer.is_lock)
     }
@@ -115,17 +110,18 @@ impl Fetched {
         found
     }
 
-    /// How many versions are fetched next.
+    /// Returns how many versions are fetched next.
     pub(crate) const fn wanted(&self) -> usize {
         self.wanted.len()
     }
 
-    /// Whether a reader may ask for more than the leaf at hand leads to.
+    /// Returns whether a reader may ask for more than the leaf at hand leads to.
     pub(crate) fn has_space(&self) -> bool {
         self.wanted.len() + self.answers.len() < MOST && self.images.len() < IMAGES
     }
 
-    /// Whether it has grown to twice what one fetch leaves: rows change after a fetch, and their new versions are fetched, too.
+    /// Returns whether it has grown to twice what one fetch leaves: rows change after a fetch, and their new versions
+    /// are fetched, too.
     pub(crate) fn is_over(&self) -> bool {
         self.answers.len() > 2 * MOST || self.images.len() > 2 * IMAGES
     }
@@ -166,13 +162,6 @@ impl Fetched {
     }
 }
 
-impl Spot {
-    /// How its answer is found.
-    fn key(self) -> Self {
-        if mutant("undo: an answer is for any place of its entry") { Self { place: 0, ..self } } else { self }
-    }
-}
-
 /// A search for the version that a reader sees.
 #[derive(Clone, Copy, Debug)]
 struct Search {
@@ -192,7 +181,7 @@ struct Search {
 /// Searches that go on in the file.
 #[derive(Debug, Default)]
 struct Sweep {
-    /// By the place of the chunk: one that was moved later has a larger one.
+    /// Searches by the place of the chunk: one that was moved later has a larger one.
     waiting: BTreeMap<u64, Vec<Search>>,
     /// All chunks from this place on have had their turn.
     at: Option<u64>,
@@ -217,17 +206,8 @@ impl Sweep {
 }
 
 impl Arena {
-    /// Where an entry that was read was in the file, so that what was read means nothing; `None` if it was in memory.
-    pub(super) fn spot(&self, entry: UndoPtr) -> Option<Spot> {
-        self.spill.as_ref()?;
-        // ORDERING: Acquire, what was read is validated: memory is given back after the place is stored.
-        fence(Ordering::Acquire);
-        let place = self.place(entry);
-        (place > LEAVING).then_some(Spot { entry, place })
-    }
-
-    /// Searches for what [`Fetched::answer`] has missed. The first `needed` are of the leaf at hand. Reads the file, so no latch is held;
-    /// the snapshot that asks is in use, and the pages that led to the entries were validated.
+    /// Searches for what [`Fetched::answer`] has missed. The first `needed` are of the leaf at hand. Reads the file, so
+    /// no latch is held; the snapshot that asks is in use, and the pages that led to the entries were validated.
     ///
     /// Afterwards some answers may still be missing:
     /// - what led to the entry has changed since;
@@ -268,7 +248,8 @@ impl Arena {
         Ok(())
     }
 
-    /// Begins the searches for what is wanted. Those that begin in the copy that was read last have gone as far as that leads.
+    /// Begins the searches for what is wanted. Those that begin in the copy that was read last have gone as far as that
+    /// leads.
     fn begin(&self, fetched: &mut Fetched, needed: usize, image: &mut Vec<u8>, is_killed: &dyn Fn() -> bool) -> Sweep {
         let wanted = std::mem::take(&mut fetched.wanted);
         let begun = wanted.into_iter().enumerate().filter(|(_, from)| self.place(from.entry) == from.place);
@@ -289,8 +270,8 @@ impl Arena {
         Search { from, next: from.entry, away, steps: self.limit_bytes() / 8, is_needed, is_lock: false }
     }
 
-    /// Takes a search as far as the copy of a chunk and memory lead, and notes what it finds. Returns it if it goes on in another
-    /// chunk of the file.
+    /// Takes a search as far as the copy of a chunk and memory lead, and notes what it finds. Returns it if it goes on
+    /// in another chunk of the file.
     fn follow(
         &self,
         mut search: Search,
@@ -301,13 +282,13 @@ impl Arena {
     ) -> Option<Search> {
         image.clear();
         while search.steps > 0 {
-            // What a killed one is led through may be circles of what was written over.
+            // What a cancelled one is led through may be circles of what was written over.
             if is_killed() {
                 return None;
             }
             search.steps -= 1;
             let step = if search.away.place <= LEAVING {
-                let step = look(Entry::at(self, search.next), fetched.at, image);
+                let step = look(self.entry(search.next), fetched.at, image);
                 if let Some(Spot { entry, place }) = self.spot(search.next) {
                     search.away = self.away(entry.chunk(), place);
                     continue;

@@ -1,15 +1,15 @@
 //! Older versions of a row, one behind the other.
 //!
-//! The header of a row leads to the entry of its last holder, which has the row as it was before and leads to the entry of
-//! the holder before that one, or past it if no reader sees the version in it. Only who has the leaf of the row latched
-//! exclusively changes the header or the chain, so a reader that finds the version of the page unchanged afterwards has
-//! read a chain that was whole.
+//! The header of a row leads to the entry of its last holder, which has the row as it was before. That entry leads to
+//! the entry of the holder before, or past it if no reader sees the version in it. Only a writer that has the leaf of
+//! the row latched exclusively changes the header or the chain. So a reader that finds the version of the page
+//! unchanged afterwards has read a whole chain.
 
 use super::arena::Arena;
+use super::change::Link;
 use super::entry::{Entry, HEADER};
-use super::fetch::Spot;
-use super::{Link, UndoPtr};
-use crate::view::View;
+use super::pointer::{Spot, UndoPtr};
+use crate::visibility::View;
 use foreshore_base::Csn;
 use foreshore_sync::model::mutant;
 use foreshore_sync::pause;
@@ -39,16 +39,17 @@ pub(crate) enum Older {
     Row(u16, Csn),
     /// No row.
     Absent,
-    /// Nothing that makes sense: the page has changed meanwhile, or the snapshot was killed.
+    /// Nothing that makes sense: the page has changed meanwhile, or the snapshot was cancelled.
     Lost,
-    /// The search ended early, because the page was latched or had changed, or the snapshot was killed. The search says nothing
-    /// about the row, even if the page validates afterwards: a writer may release its latch without a change.
+    /// The search ended early, because the page was latched or had changed, or the snapshot was cancelled. The search
+    /// says nothing about the row, even if the page validates afterwards: a writer may release its latch without a
+    /// change.
     Unfinished,
     /// It is to be asked of [`Arena::fetch`] from an entry on that is in the file.
     Spilled(Spot),
 }
 
-/// What a snapshot at `at` finds in an entry: what it sees, or where to look next.
+/// Returns what a snapshot at `at` finds in an entry: what it sees, or where to look next.
 pub(super) fn look(entry: Option<Entry<'_>>, at: Csn, image: &mut Vec<u8>) -> ControlFlow<Older, UndoPtr> {
     let Some(entry) = entry else { return ControlFlow::Break(Older::Lost) };
     let since = entry.since();
@@ -61,22 +62,22 @@ pub(super) fn look(entry: Option<Entry<'_>>, at: Csn, image: &mut Vec<u8>) -> Co
     ControlFlow::Break(Older::Row(flags, since))
 }
 
-/// Whether nobody sees the version of commit `from` that commit `to` has replaced.
+/// Returns whether no reader sees the version of commit `from` that commit `to` has replaced.
 fn is_dead(view: &View, from: Csn, to: Csn) -> bool {
     view.is_dead(from, to) || mutant("undo: a version that a reader sees is dropped")
 }
 
 impl Arena {
-    /// The version of a row that a snapshot at `at` sees, which does not see the change that `entry` takes back. Its value goes to
-    /// `image`. `holds` tells whether the page that led here is as it was. It is false while a writer has the page latched, and true
-    /// again if that writer changes nothing.
+    /// The version of a row that a snapshot at `at` sees, which does not see the change that `entry` undoes. Its value
+    /// goes to `image`. `holds` tells whether the page that led here is as it was. It is false while a writer has the
+    /// page latched, and true again if that writer changes nothing.
     pub(crate) fn older(&self, entry: UndoPtr, at: Csn, image: &mut Vec<u8>, holds: impl Fn() -> bool) -> Older {
         let mut next = entry;
         // A damaged page may lead into a circle.
         for step in 1..=self.limit_bytes() / 8 {
             let early = mutant("undo: a reader looks only before it reads").then(|| self.spot(next));
             early.iter().for_each(|_| yield_now());
-            let look = look(Entry::at(self, next), at, image);
+            let look = look(self.entry(next), at, image);
             if let Some(spot) = early.unwrap_or_else(|| self.spot(next)) {
                 return Older::Spilled(spot);
             }
@@ -95,10 +96,10 @@ impl Arena {
         Older::Lost
     }
 
-    /// Whether the entry is only the lock of its row; where it is, if it is in the file. For one of the caller's own transaction: a change
-    /// of it has an LSN from before the latch of its leaf was free.
+    /// Returns whether the entry is only the lock of its row; where it is, if it is in the file. For one of the
+    /// caller's own transaction: a change of it has an LSN from before the latch of its leaf was free.
     pub(crate) fn is_lock(&self, entry: UndoPtr) -> Result<bool, Spot> {
-        let is_lock = Entry::at(self, entry).is_some_and(|entry| entry.is_lock());
+        let is_lock = self.entry(entry).is_some_and(|entry| entry.is_lock());
         self.spot(entry).map_or(Ok(is_lock), Err)
     }
 
@@ -107,24 +108,18 @@ impl Arena {
         self.prefetch_words(entry, HEADER);
     }
 
-    /// Asks for some words that will be used soon, which begin anywhere in a cache line.
-    pub(super) fn prefetch_words(&self, from: UndoPtr, words: usize) {
-        const LINE: usize = 64;
-        let (from, end) = (from.bits() as usize * 8, (from.bits() as usize + words) * 8);
-        (from / LINE * LINE..end).step_by(LINE).for_each(|at| self.memory.prefetch(at));
-    }
-
-    /// Clears the way behind a row of entries that no reader needs, so that a reader who stays long keeps the version that it sees
-    /// and not all that came after. `first` is the entry of the row's last holder, whose commit number is `csn`; both have
-    /// ended. Returns how the entry of the next change leads there: nowhere, if nobody needs any of it.
+    /// Clears the way behind a row of entries that no reader needs. So a reader that stays long keeps the version that
+    /// it sees and not all that came after. `first` is the entry of the row's last holder, whose commit number is
+    /// `csn`; both have ended. Returns how the entry of the next change leads there: nowhere, if no reader needs any of
+    /// it.
     ///
-    /// The first entry stays, as the next change may be taken back. If the version in it is dead the next change leads past it, and
-    /// whoever comes after that drops it, without a look at it. What else is dead directly behind goes at once; further
-    /// behind, and behind what a reader saw the last time, dead ones are looked for only once in so many changes as entries
-    /// were found there the last time: a change costs the same however many there are.
+    /// The first entry stays, as the next change may be rolled back. If the version in it is dead the next change leads
+    /// past it, and the change after that drops it, without a look at it. What else is dead directly behind goes at
+    /// once. Further behind, and behind what a reader saw the last time, dead ones are looked for only once in so many
+    /// changes as entries were found there. So a change costs the same however many there are.
     ///
-    /// Entries are looked at if the horizon that the caller has pinned is below the commit that made them. What is in the file, or on
-    /// its way there, stays as it is, with all behind it.
+    /// Entries are looked at if the horizon that the caller has pinned is below the commit that made them. What is in
+    /// the file, or on its way there, stays as it is, with all behind it.
     pub(crate) fn clear(&self, first: UndoPtr, csn: Csn, pinned: Csn, view: &View) -> Link {
         let link = Link { since: csn, next: first, ..Link::default() };
         if csn > pinned && self.is_leaving(first) {
@@ -168,10 +163,10 @@ impl Arena {
         count
     }
 
-    /// Drops the entry that `entry`, made by commit `csn`, leads past: nobody takes that change back any more.
+    /// Drops the entry that `entry`, made by commit `csn`, leads past: no rollback undoes that change any more.
     ///
-    /// What is led past was made no earlier than the commit that `entry` names. Where that is not above what is pinned its chunk may
-    /// have gone, and it with that.
+    /// What is led past was made no earlier than the commit that `entry` names. Where that is not above what is pinned
+    /// its chunk may have gone, and it with that.
     fn drop_passed(&self, entry: &Entry<'_>, csn: Csn, pinned: Csn) {
         let passed = entry.passed();
         if passed == UndoPtr::NULL {
@@ -184,20 +179,20 @@ impl Arena {
             if !mutant(EARLY) {
                 self.drop_entry(passed);
             }
-            self.pruned.add(1);
+            self.count_pruned();
         }
     }
 
-    /// How a change leads to `own`, the entry of a change before it of the same row and transaction, which goes no sooner than
-    /// this one. Who locks a row and then changes it has the way behind it cleared no more often than who changes it at once.
-    /// One that is in the file reads as zeros, which only lets somebody look sooner.
+    /// How a change leads to `own`, the entry of a change before it of the same row and transaction, which goes no
+    /// sooner than this one. A transaction that locks a row first and changes it then has the way behind it cleared no
+    /// more often. One that is in the file reads as zeros, which only lets a writer look sooner.
     pub(crate) fn behind_own(&self, own: UndoPtr) -> Link {
-        let countdown = Entry::at(self, own).map_or(0, |own| own.countdown());
+        let countdown = self.entry(own).map_or(0, |own| own.countdown());
         Link { since: Csn(u64::MAX), next: own, countdown, ..Link::default() }
     }
 
-    /// Drops the entries directly behind `kept`, made by commit `csn`, that no reader needs, and returns the first one that is left,
-    /// with its commit number. `None` if there is none, or it is not to be looked at yet.
+    /// Drops the entries directly behind `kept`, made by commit `csn`, that no reader needs, and returns the first one
+    /// that is left, with its commit number. `None` if there is none, or it is not to be looked at yet.
     fn clear_behind(
         &self,
         kept: &Entry<'_>,
@@ -234,12 +229,12 @@ impl Arena {
             if !too_early {
                 self.drop_entry(dead);
             }
-            self.pruned.add(1);
+            self.count_pruned();
         }
     }
 
     /// The entry at `pointer`, made by commit `csn`, if its memory is sure to be there.
     fn reachable(&self, pointer: UndoPtr, csn: Csn, pinned: Csn) -> Option<Entry<'_>> {
-        if csn > pinned { Entry::at(self, pointer) } else { None }
+        if csn > pinned { self.entry(pointer) } else { None }
     }
 }

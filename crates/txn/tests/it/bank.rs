@@ -1,4 +1,4 @@
-//! 32 threads move money between hot rows and meet in deadlocks: sums hold, reads repeat, nobody hangs.
+//! 32 threads move money between hot rows and meet in deadlocks: sums hold, reads repeat, no thread hangs.
 
 use crate::toy::{Toy, small};
 use foreshore_base::Error;

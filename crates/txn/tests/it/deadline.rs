@@ -91,7 +91,8 @@ fn the_waits_of_a_reader_behind_queued_writers_have_one_timeout() {
     std::thread::scope(|scope| {
         let waiter = scope.spawn(move || {
             queued.wait_exclusive(Target::row(TABLE, &key(0))).expect("the holder ends");
-            queued.end_exclusive();
+            let (locks, owner) = queued.locks();
+            locks.end_exclusive(owner);
         });
         while toy.manager.stats().locks.waits == before {
             std::thread::yield_now();
@@ -140,7 +141,7 @@ fn enter(txn: &mut Txn) -> Result<()> {
 
 #[test]
 fn a_deadline_ends_a_wait_for_undo_memory_and_names_the_holder() {
-    let memory = TxnManagerOptions { undo_limit_bytes: 4 << 13, undo_patience: LONG, ..small() };
+    let memory = TxnManagerOptions { undo_limit_bytes: 4 << 13, undo_timeout: LONG, ..small() };
     let (toy, _) = Toy::new(Mem::null(), &[1], memory);
     let mut hoarder = toy.begin("hoarder");
     while {
@@ -194,7 +195,7 @@ fn a_prepare_that_waits_for_log_space_keeps_no_log() {
     let counter = looks.clone();
     pause::set("wal: a session is slowed", move || {
         counter.set(counter.get() + 1);
-        assert_eq!(manager.oldest_group(), None, "nothing of it is in the log");
+        assert_eq!(manager.xids().oldest_group(), None, "nothing of it is in the log");
     });
     let refused = txn.prepare("one", b"");
     pause::set("nowhere", || ());
@@ -203,6 +204,6 @@ fn a_prepare_that_waits_for_log_space_keeps_no_log() {
     let mut txn = toy.manager.begin(until(LONG)).expect("a session");
     txn.ensure_xid().expect("an xid");
     let prepared = txn.prepare("two", b"").expect("log space");
-    assert!(toy.manager.oldest_group().is_some(), "its record is kept");
+    assert!(toy.manager.xids().oldest_group().is_some(), "its record is kept");
     prepared.rollback().expect("resolved");
 }

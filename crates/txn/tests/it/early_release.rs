@@ -33,7 +33,7 @@ fn a_reader_of_a_row_waits_for_its_writer() {
     assert_waits_for(reader, &writer);
 }
 
-/// T2 and E3, for who locks the whole table.
+/// T2 and E3, for a transaction that locks the whole table.
 #[test]
 fn a_reader_of_absence_waits_for_the_last_writer_of_the_table() {
     let toy = Toy::lazy(&[1]);
@@ -55,7 +55,8 @@ fn a_reader_of_nothing_new_waits_for_nobody() {
     writer.wait().expect("durable");
 }
 
-/// A transaction that has only locked rows leaves nothing that could be read: it waits for what it has seen, and no other for it.
+/// A transaction that has only locked rows leaves nothing that could be read: it waits for what it has seen, and no
+/// other for it.
 #[test]
 fn what_was_only_locked_rests_on_nothing_that_the_locker_has_seen() {
     let toy = Toy::lazy(&[1, 1]);
@@ -70,7 +71,7 @@ fn what_was_only_locked_rests_on_nothing_that_the_locker_has_seen() {
     assert_waits_for(locked, &writer);
 }
 
-/// E6, for who rolls back.
+/// E6, for a transaction that rolls back.
 #[test]
 fn a_rollback_hands_out_what_its_answers_rest_on() {
     let toy = Toy::lazy(&[1, 1]);
@@ -93,7 +94,7 @@ fn without_early_release_a_row_is_locked_until_its_commit_is_durable() {
         let toy = with(early_release);
         let writer = committed_by_a_writer(&toy);
         let mut next = toy.begin("next");
-        // It helps to make the commit durable, and goes on: nobody else would write the log here.
+        // It helps to make the commit durable, and goes on: no other thread would write the log here.
         toy.add(&mut next, 0, 1).expect("free when the commit is durable");
         assert!(writer.is_durable(), "{early_release}: let on before the commit was durable");
         let next = next.commit().expect("committed");
@@ -119,13 +120,14 @@ fn shared_locks_go_early_unless_nothing_does() {
         toy.add(&mut first, 0, 1).expect("free");
         let first = first.commit().expect("committed");
         let mut writer = toy.begin("writer");
-        assert_eq!(writer.shared_by_other(Target::row(TABLE, &toy::key(1))), is_kept, "{early_release}");
+        let (locks, owner) = writer.locks();
+        assert_eq!(locks.shared_by_other(owner, Target::row(TABLE, &toy::key(1))), is_kept, "{early_release}");
         first.wait().expect("durable");
         toy.add(&mut writer, 1, 1).expect("free when the commit is durable");
     }
 }
 
-/// As many commits that nobody has waited for as there are sessions: the next transaction waits for one, and only running ones
+/// As many commits without a waiter as there are sessions: the next transaction waits for one, and only running ones
 /// are too many.
 #[test]
 fn a_session_comes_back_when_its_commit_is_durable() {
@@ -149,7 +151,8 @@ fn a_session_comes_back_when_its_commit_is_durable() {
     }
 }
 
-/// A commit whose locks and session are lost to a panic stops the log: nobody waits for what does not come back.
+/// A commit whose locks and session are lost to a panic stops the log: no transaction waits for what does not come
+/// back.
 #[test]
 fn who_panics_on_the_way_back_stops_the_log() {
     let options = TxnManagerOptions { hold_until_durable: EarlyRelease::Off.hook(), max_sessions: 1, ..toy::small() };

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// E1: who has read a commit comes after it.
+/// E1: a transaction that has read a commit comes after it.
 #[test]
 fn a_commit_frees_the_row_and_its_number_is_observed() {
     let (toy, _) = Toy::new(Mem::null(), &[1, 2], small());
@@ -28,11 +28,11 @@ fn a_commit_frees_the_row_and_its_number_is_observed() {
 
     let mut other = toy.begin("other");
     assert_eq!(other.row_holder(xid), RowHolder::Other(xid));
-    assert_eq!(other.row_holder(Xid::ZERO), RowHolder::Nobody);
+    assert_eq!(other.row_holder(Xid::ZERO), RowHolder::None);
     assert!(!other.is_settled(xid));
     let ticket = writer.commit().expect("committed");
     assert_eq!(ticket.csn().lsn(), ticket.record_lsn());
-    assert_eq!(other.row_holder(xid), RowHolder::Nobody);
+    assert_eq!(other.row_holder(xid), RowHolder::None);
     assert_eq!(other.observed(), ticket.csn());
     assert_eq!(toy.get(&mut other, 0).expect("free"), 11);
     assert_eq!(toy.manager.clock(), ticket.csn());
@@ -113,7 +113,7 @@ fn a_rollback_restores_values_and_headers_and_logs_each_step() {
     assert_eq!([0, 1, 2].map(|row| toy.value(row)), [5, 2, 3]);
     assert_eq!([0, 1, 2].map(|row| toy.header(row)), [before, Xid::ZERO, Xid::ZERO]);
     let mut next = toy.begin("next");
-    assert_eq!(next.row_holder(xid), RowHolder::Nobody);
+    assert_eq!(next.row_holder(xid), RowHolder::None);
     toy.add(&mut next, 0, 1).expect("free again");
     drop(next);
     assert_eq!(toy.value(0), 5, "a dropped transaction is rolled back");
@@ -137,8 +137,8 @@ fn a_rollback_restores_values_and_headers_and_logs_each_step() {
     assert!(log.iter().any(|record| decode(record).kind == XID_CEILING && record.tag == 0));
 }
 
-/// E2: nothing takes a commit back, though the disk refuses it. Its row stays as it is, others find it committed, and the log has
-/// nothing of it after its commit record, if that has got there.
+/// E2: nothing takes a commit back, though the disk refuses it. Its row stays as it is, others find it committed, and
+/// the log has nothing of it after its commit record, if that has got there.
 #[test]
 fn a_commit_that_the_disk_refuses_is_not_taken_back() {
     let mut on_disk = 0;
@@ -158,7 +158,7 @@ fn a_commit_that_the_disk_refuses_is_not_taken_back() {
         assert!(matches!(ticket.wait(), Err(Error::Poisoned { .. })));
         drop(ticket);
         assert!(matches!(running.rollback(), Err(Error::Poisoned { .. })), "the log has stopped");
-        assert_eq!((toy.value(0), toy.header(0), judge.row_holder(xid)), (11, xid, RowHolder::Nobody));
+        assert_eq!((toy.value(0), toy.header(0), judge.row_holder(xid)), (11, xid, RowHolder::None));
         assert!(judge.observed() > Csn::ZERO, "it counts as a commit");
         assert_eq!(toy.manager.stats().commits, 1);
         drop((judge, toy));
@@ -359,7 +359,7 @@ fn a_transaction_that_begins_comes_behind_those_in_line() {
         let was_served = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
-                pause::set("txn: first in line", move || stands.send(()).unwrap_or_default());
+                pause::set("txn: first in the queue for a session", move || stands.send(()).unwrap_or_default());
                 let txn = toy.manager.begin(patient).expect("a session comes back");
                 pause::set("nowhere", || ());
                 was_served.store(true, Ordering::Release);

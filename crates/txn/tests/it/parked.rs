@@ -166,8 +166,8 @@ fn a_rollback_that_meets_a_damaged_page_is_parked() {
     toy.log.close().expect("closed beside it");
 }
 
-/// A change on a damaged page is left out, and the transaction does not end in this run: the next restart finds the change
-/// in the log.
+/// A change on a damaged page is left out, and the transaction does not end in this run: the next restart finds the
+/// change in the log.
 #[test]
 fn a_loser_with_a_damaged_page_stays_parked() {
     let mem = Mem::null();
@@ -243,10 +243,10 @@ fn log_of_a_loser(mem: Mem) {
 /// Bytes of an entry that has a chunk of undo memory for itself.
 const LARGE: usize = 5000;
 
-/// A manager with two chunks of undo memory, and a transaction that holds both. Its newest change is one of row 0, which its rollback finds
-/// stuck.
+/// A manager with two chunks of undo memory, and a transaction that holds both. Its newest change is one of row 0,
+/// which its rollback finds stuck.
 fn all_memory_in_one() -> (Toy, Txn) {
-    let options = TxnManagerOptions { undo_limit_bytes: 2 << 13, undo_patience: Duration::MAX, ..small() };
+    let options = TxnManagerOptions { undo_limit_bytes: 2 << 13, undo_timeout: Duration::MAX, ..small() };
     let (toy, rows) = Toy::new(Mem::null(), &[0; 2], options);
     let mut txn = toy.begin("large");
     for _ in 0..2 {
@@ -282,7 +282,7 @@ fn one_that_waits_for_undo_memory_is_told_when_its_holder_is_parked() {
     let (begun, begins) = mpsc::channel();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| {
-            pause::set("txn: found no room for undo", move || begun.send(()).unwrap_or(()));
+            pause::set("txn: found no space for undo", move || begun.send(()).unwrap_or(()));
             let mut other = toy.begin("other");
             other.ensure_xid().expect("an xid");
             let outcome = other.reserve(0, LARGE);
@@ -306,22 +306,22 @@ fn a_parked_rollback_is_copied_to_the_end_of_the_log() {
     add_each(&toy, &mut txn, 0..1500, 1);
     // A lock is not logged, and not copied.
     toy.lock(&mut txn, 0).expect("its own");
-    let first = toy.manager.oldest_group().expect("it runs");
+    let first = toy.manager.xids().oldest_group().expect("it runs");
     let force = || toy.log.force(toy.log.current()).expect("written");
     force();
     rows.stuck.store(1400, Ordering::Relaxed);
     assert!(is_parked(txn.rollback(), "large"));
     assert_eq!(toy.manager.copy_forward(|_, _| false), Forward::Nothing);
-    assert_eq!(toy.manager.oldest_group(), Some(first));
+    assert_eq!(toy.manager.xids().oldest_group(), Some(first));
     force();
     // Another one that is older than the copies keeps the log.
     let mut other = toy.begin("other");
     assert_eq!(toy.add(&mut other, 1450, 0).expect("back"), 0);
-    let begun = toy.manager.oldest_group().map(|_| toy.log.next_group()).expect("both run");
+    let begun = toy.manager.xids().oldest_group().map(|_| toy.log.next_group()).expect("both run");
     assert_eq!(toy.manager.copy_forward(|group, copies| group <= begun && copies < 100_000), Forward::Done);
     other.rollback().expect("nothing in its way");
     force();
-    assert!(toy.manager.oldest_group().expect("it is parked") >= begun);
+    assert!(toy.manager.xids().oldest_group().expect("it is parked") >= begun);
     assert_eq!((toy.manager.parked().len(), toy.manager.stats().parked), (1, 1));
     assert_eq!(toy.manager.retry_parked(), 1);
     assert!(is_parked(toy.add(&mut toy.begin("other"), 1400, 1), "large"));
@@ -344,7 +344,8 @@ fn a_parked_rollback_is_copied_to_the_end_of_the_log() {
     assert!(copied == [own.clone(), own].concat(), "the oldest first, by their own LSNs");
 }
 
-/// The records of a set that failed half-way stay in the log. Those of the next set follow them, though its lane of the log is behind.
+/// The records of a set that failed half-way stay in the log. Those of the next set follow them, though its lane of the
+/// log is behind.
 #[test]
 fn a_set_of_copies_follows_the_one_that_failed() {
     let mem = Mem::null();

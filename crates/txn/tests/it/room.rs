@@ -1,5 +1,5 @@
-//! Memory for undo is short: who looks for room finds what there is, gives up the snapshots that stand in the way and no other,
-//! and comes to an end.
+//! Undo space is short: a session that looks for some finds what there is, cancels the snapshots that stand in the way
+//! and no other, and comes to an end.
 
 use crate::toy::{self, Toy};
 use foreshore_base::{Error, Result, TableId};
@@ -26,7 +26,8 @@ fn latest(toy: &Toy, label: &'static str) -> Snapshot {
     toy.manager.snapshot(SnapshotKind::Latest, label)
 }
 
-/// A transaction that enters changes of no table, and so must not be rolled back. Its commit is logged, and leaves them.
+/// A transaction that enters changes of no table, and so must not be rolled back. Its commit is logged, and leaves
+/// them.
 fn begin(toy: &Toy, label: &'static str) -> ManuallyDrop<Txn> {
     let mut txn = toy.begin(label);
     toy.log_a_change(&mut txn);
@@ -63,9 +64,9 @@ fn only_snapshots_that_keep_something_are_given_up() {
     let young = latest(&toy, "young");
     let mut large = begin(&toy, "large");
     enter_many(&mut large, 7).expect("enough without what the old one sees");
-    assert!(old.is_killed() && !young.is_killed());
+    assert!(old.is_cancelled() && !young.is_cancelled());
     assert!(is_too_large(&enter_many(&mut large, 2)));
-    assert!(!young.is_killed(), "it is not in the way");
+    assert!(!young.is_cancelled(), "it is not in the way");
     commit(large);
 }
 
@@ -78,7 +79,7 @@ fn who_needs_too_much_is_told_so_beside_new_readers() {
     let mut large = begin(&toy, "large");
     let (turns, reader) = (Rc::new(Cell::new(0)), RefCell::new(None));
     let (counter, others) = (turns.clone(), toy.clone());
-    pause::set("txn: found no room for undo", move || {
+    pause::set("txn: found no space for undo", move || {
         counter.set(counter.get() + 1);
         assert!(counter.get() < 1000, "it goes on and on");
         reader.replace(Some(latest(&others, "new")));
@@ -86,7 +87,7 @@ fn who_needs_too_much_is_told_so_beside_new_readers() {
     let outcome = enter_many(&mut large, 5);
     pause::set("nowhere", || ());
     assert!(is_too_large(&outcome) && turns.get() > 0);
-    assert_eq!(toy.manager.stats().snapshots_killed, 0, "none is in the way");
+    assert_eq!(toy.manager.stats().snapshots_cancelled, 0, "none is in the way");
     commit(large);
 }
 
@@ -129,7 +130,7 @@ fn a_snapshot_of_what_is_not_durable_yet_stays() {
     enter_many(&mut large, 3).expect("the other half");
     let seen = Rc::new(RefCell::new(None));
     let (keep, others, mut other, mut turn) = (seen.clone(), toy.clone(), Some(other), 0);
-    pause::set("txn: found no room for undo", move || {
+    pause::set("txn: found no space for undo", move || {
         turn += 1;
         // In the first turn all has been made durable.
         if let Some(other) = other.take_if(|_| turn == 2) {
@@ -144,7 +145,7 @@ fn a_snapshot_of_what_is_not_durable_yet_stays() {
     pause::set("nowhere", || ());
     outcome.expect("what has committed is needed by nobody");
     let seen = seen.borrow();
-    assert!(!seen.as_ref().expect("taken").is_killed());
+    assert!(!seen.as_ref().expect("taken").is_cancelled());
     commit(third);
     commit(large);
 }
@@ -165,11 +166,11 @@ fn no_snapshot_is_given_up_for_room_that_somebody_leaves() {
     let leaver = other.clone();
     let mut small = begin(&toy, "small");
     small.ensure_xid().expect("an xid");
-    pause::set("txn: found no room for undo", move || leaver.borrow_mut().release());
+    pause::set("txn: found no space for undo", move || leaver.borrow_mut().release());
     let outcome = small.reserve(0, 4000);
     pause::set("nowhere", || ());
     outcome.expect("the chunk that was left");
-    assert!(!old.is_killed(), "it is not in the way");
+    assert!(!old.is_cancelled(), "it is not in the way");
     commit(small);
     commit(Rc::into_inner(other).expect("the only one").into_inner());
 }
@@ -192,7 +193,7 @@ fn what_an_operation_holds_is_waited_for() {
     let mut other = begin(&toy, "other");
     other.ensure_xid().expect("an xid");
     let (leaver, mut turn) = (holder.clone(), 0);
-    pause::set("txn: found no room for undo", move || {
+    pause::set("txn: found no space for undo", move || {
         turn += 1;
         // In the first turn the log is forced, and in the next one there is nothing to do but to wait.
         if turn == 2 {
@@ -206,7 +207,7 @@ fn what_an_operation_holds_is_waited_for() {
     commit(Rc::into_inner(holder).expect("the only one").into_inner());
 }
 
-/// It may have come since the log was forced, and nobody else may force it.
+/// It may have come since the log was forced, and no other thread may force it.
 #[test]
 fn what_a_commit_keeps_until_it_is_durable_is_waited_for() {
     let options =
@@ -216,7 +217,7 @@ fn what_a_commit_keeps_until_it_is_durable_is_waited_for() {
     enter_many(&mut writer, 4).expect("no other session has any");
     writer.release();
     let (mut writer, mut turn) = (Some(writer), 0);
-    pause::set("txn: found no room for undo", move || {
+    pause::set("txn: found no space for undo", move || {
         turn += 1;
         if let Some(writer) = writer.take_if(|_| turn == 2) {
             drop(ManuallyDrop::into_inner(writer).commit_pipelined().expect("committed"));
@@ -232,7 +233,7 @@ fn what_a_commit_keeps_until_it_is_durable_is_waited_for() {
 #[test]
 fn a_search_ends_in_time_and_tells_of_the_limit() {
     const PATIENCE: Duration = Duration::from_millis(50);
-    let options = TxnManagerOptions { undo_limit_bytes: 2 * CHUNK, undo_patience: PATIENCE, ..toy::small() };
+    let options = TxnManagerOptions { undo_limit_bytes: 2 * CHUNK, undo_timeout: PATIENCE, ..toy::small() };
     let toy = Arc::new(Toy::lazy_with(&[0; 4], options));
     let seen = latest(&toy, "in nobody's way");
     let holder = holder_of_the_last(&toy);
@@ -243,13 +244,13 @@ fn a_search_ends_in_time_and_tells_of_the_limit() {
     let Err(Error::UndoMemory { max, holder: label }) = outcome else { panic!("{outcome:?}") };
     assert!(max == 2 * CHUNK && ["first", "inside an operation"].contains(&label), "{max} {label}");
     assert!(began.elapsed() >= PATIENCE, "who is inside an operation may have left in time");
-    assert!(!seen.is_killed());
+    assert!(!seen.is_cancelled());
     commit(holder);
     enter(&mut other).expect("it can go on");
     commit(other);
 }
 
-/// Who waits for a row may wait for one that needs the memory to end.
+/// A transaction that waits for a row may wait for one that needs the memory to end.
 #[test]
 fn who_waits_for_a_row_keeps_no_room_from_others() {
     const WAITERS: usize = 3;

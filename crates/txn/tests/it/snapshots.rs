@@ -6,7 +6,7 @@ use foreshore_classics::log_buffers::BufferKind;
 use foreshore_io::Mem;
 use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 use foreshore_sync::primitive::thread;
-use foreshore_txn::{Snapshot, SnapshotKind, TxnManagerOptions, Visibility};
+use foreshore_txn::{Snapshot, SnapshotKind, TxnManagerOptions};
 
 use std::sync::Mutex;
 
@@ -23,7 +23,7 @@ fn commit_one(toy: &Toy, row: u64) -> (Xid, Csn) {
 }
 
 fn sees(snapshot: &Snapshot, xid: Xid) -> bool {
-    matches!(snapshot.visibility(xid), Visibility::Visible(_))
+    snapshot.sees(xid).is_some()
 }
 
 #[test]
@@ -31,10 +31,10 @@ fn the_latest_sees_what_has_committed_and_the_durable_what_is_durable() {
     let toy = Toy::lazy(&[0]);
     let (first, csn) = commit_one(&toy, 0);
     let (durable, latest) = (snapshot(&toy, SnapshotKind::Durable), snapshot(&toy, SnapshotKind::Latest));
-    assert_eq!(latest.visibility(first), Visibility::Visible(csn), "it rests on that commit");
-    assert_eq!(durable.visibility(first), Visibility::Invisible);
+    assert_eq!(latest.sees(first), Some(csn), "it rests on that commit");
+    assert_eq!(durable.sees(first), None);
     toy.log.force(csn.lsn()).expect("durable");
-    assert_eq!(durable.visibility(first), Visibility::Invisible, "as before");
+    assert_eq!(durable.sees(first), None, "as before");
     assert!(sees(&snapshot(&toy, SnapshotKind::Durable), first));
 
     let mut running = toy.begin("running");
@@ -78,7 +78,8 @@ fn an_old_snapshot_lets_the_window_move_and_sees_the_same() {
     assert!(judge.is_settled(late) && judge.is_settled(after));
 }
 
-/// An old transaction that the window has passed, and has pinned, ends while snapshots from before and after that are in use.
+/// An old transaction that the window has passed, and has pinned, ends while snapshots from before and after that are
+/// in use.
 #[test]
 fn snapshots_see_the_end_of_a_pinned_transaction_as_any_other() {
     for commits in [true, false] {
@@ -199,15 +200,15 @@ fn who_only_locks_a_row_leaves_it_to_its_writer() {
 #[test]
 fn a_killed_snapshot_knows_it_and_the_next_one_is_the_oldest() {
     let (toy, _) = Toy::new(Mem::null(), &[0], small());
-    assert_eq!(toy.manager.oldest_snapshot(), None);
+    assert_eq!(toy.manager.visibility().oldest_snapshot(), None);
     let first = toy.manager.snapshot(SnapshotKind::Latest, "first");
     let (_, csn) = commit_one(&toy, 0);
     let second = toy.manager.snapshot(SnapshotKind::Latest, "second");
     assert!(second.csn() >= csn && first.csn() < csn);
-    let killed = toy.manager.kill_oldest_snapshot().expect("two are in use");
+    let killed = toy.manager.visibility().cancel_oldest().expect("two are in use");
     assert_eq!((killed.label, killed.csn), ("first", first.csn()));
-    assert!(first.is_killed() && !second.is_killed());
-    assert_eq!(toy.manager.oldest_snapshot().map(|oldest| oldest.label), Some("second"));
+    assert!(first.is_cancelled() && !second.is_cancelled());
+    assert_eq!(toy.manager.visibility().oldest_snapshot().map(|oldest| oldest.label), Some("second"));
 }
 
 /// More snapshots than fixed slots, each with a row's version that it alone needs.
@@ -217,21 +218,25 @@ fn snapshots_are_as_many_as_are_taken() {
     for _ in 0..3 {
         let mut held: Vec<_> = (0..40).map(|_| (snapshot(&toy, SnapshotKind::Latest), commit_one(&toy, 0))).collect();
         let oldest = held[0].0.csn();
-        assert_eq!(toy.manager.oldest_snapshot().map(|oldest| oldest.csn), Some(oldest));
+        assert_eq!(toy.manager.visibility().oldest_snapshot().map(|oldest| oldest.csn), Some(oldest));
         for (snapshot, (xid, csn)) in &held {
             assert!(snapshot.csn() < *csn && !sees(snapshot, *xid));
         }
         let newest = held.pop().expect("forty").0;
         drop(held);
-        assert_eq!(toy.manager.oldest_snapshot().map(|oldest| oldest.csn), Some(newest.csn()), "in an extra slot");
-        assert_eq!(toy.manager.kill_oldest_snapshot().map(|killed| killed.csn), Some(newest.csn()));
-        assert!(newest.is_killed());
+        assert_eq!(
+            toy.manager.visibility().oldest_snapshot().map(|oldest| oldest.csn),
+            Some(newest.csn()),
+            "in an extra slot"
+        );
+        assert_eq!(toy.manager.visibility().cancel_oldest().map(|killed| killed.csn), Some(newest.csn()));
+        assert!(newest.is_cancelled());
     }
-    assert_eq!(toy.manager.oldest_snapshot(), None);
+    assert_eq!(toy.manager.visibility().oldest_snapshot(), None);
 }
 
-/// Writers commit while readers push them: each answer stays, agrees with the number that the writer was told, and a commit
-/// that was told of is in every later snapshot.
+/// Writers commit while readers push them: each answer stays, agrees with the number that the writer was told, and a
+/// commit that was told of is in every later snapshot.
 fn writers_and_readers(buffer: BufferKind) {
     let toy = Toy::with_buffer(buffer, &[0; 2]);
     let told = Mutex::new(Vec::<(Xid, Csn)>::new());
@@ -266,7 +271,7 @@ fn writers_and_readers(buffer: BufferKind) {
                     if let Some((xid, csn)) = known {
                         assert!(csn <= snapshot.csn() && sees(&snapshot, xid), "told and not seen");
                     }
-                    // Those that nobody has had until now come after the snapshot, if ever.
+                    // Those that no transaction has had until now come after the snapshot, if ever.
                     let next = toy.manager.checkpoint_view().next_xid.0;
                     let mut xids = vec![Xid(next), Xid(next + 1)];
                     xids.extend(drawn.lock().expect("no panics").iter().rev().take(8));

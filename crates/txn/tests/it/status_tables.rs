@@ -4,7 +4,7 @@ use crate::toy::{Toy, small};
 use foreshore_base::{Csn, Error, Result, Xid};
 use foreshore_classics::status_tables::{Lru, StatusKind};
 use foreshore_io::{File, FileLayer, Fs, Mem};
-use foreshore_txn::{RowHolder, Snapshot, SnapshotKind, Start, StatusTable, TxnManagerOptions, Visibility};
+use foreshore_txn::{RowHolder, Snapshot, SnapshotKind, Start, StatusTable, TxnManagerOptions};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -58,13 +58,13 @@ fn table(kind: StatusKind) -> (Option<Arc<dyn StatusTable>>, Arc<AtomicU64>) {
     (table, reads)
 }
 
-/// What every snapshot and a writer found, of each xid of a history of commits, rollbacks and locks that the table does not
-/// change. Its xids lie in two pages, and others of old pages are met all the while.
+/// What every snapshot and a writer found, of each xid of a history of commits, rollbacks and locks that the table does
+/// not change. Its xids lie in two pages, and others of old pages are met all the while.
 fn history(table: Option<Arc<dyn StatusTable>>) -> Vec<String> {
     let options = TxnManagerOptions { status_capacity: 64, snapshot_slots: 64, ..small() };
     let (toy, _) = Toy::starting(Start { next_xid: Xid(BEGIN), clock: Csn::ZERO }, &[0; 4], options);
     if let Some(table) = &table {
-        toy.manager.set_status_table(table.clone());
+        toy.manager.visibility().set_status_table(table.clone());
     }
     let mut seed = 7_u64;
     let mut draw = |below: u64| {
@@ -98,12 +98,12 @@ fn history(table: Option<Arc<dyn StatusTable>>) -> Vec<String> {
         let mut judge = toy.begin("judge");
         let held = |xid| matches!(judge.row_holder(Xid(xid)), RowHolder::Other(_));
         let held: Vec<bool> = (BEGIN..=newest).map(held).collect();
-        let sees = |snapshot: &Snapshot, xid| snapshot.visibility(Xid(xid)) != Visibility::Invisible;
+        let sees = |snapshot: &Snapshot, xid| snapshot.sees(Xid(xid)).is_some();
         let seen: Vec<Vec<bool>> =
             snapshots.iter().map(|snapshot| (BEGIN..=newest).map(|xid| sees(snapshot, xid)).collect()).collect();
         found.push(format!("{held:?} {seen:?}"));
         for page in (0..ASKED).map(|nth| (step * 7 + nth) % OLD) {
-            assert_eq!(judge.row_holder(old(page)), RowHolder::Nobody);
+            assert_eq!(judge.row_holder(old(page)), RowHolder::None);
         }
         assert!(toy.log.poisoned().is_none(), "the table agrees with the window");
     }
@@ -123,7 +123,8 @@ fn every_table_shows_the_same_of_one_history() {
         assert!(history(table) == without, "{kind}");
         let reads = reads.load(Ordering::Relaxed);
         println!("{kind}: {reads} pages read");
-        // Two pages of the history and as many of the old ones as are asked for do not fit into 8 buffers; all together into 128.
+        // Two pages of the history and as many of the old ones as are asked for do not fit into 8 buffers; all together
+        // into 128.
         match kind {
             StatusKind::Lru { buffers: 8, .. } => assert!(reads > 600 * ASKED / 2, "{kind}: {reads} pages read"),
             StatusKind::Lru { buffers: 32, .. } => assert!(reads > 600, "{kind}: {reads} pages read"),
@@ -170,7 +171,7 @@ fn a_table_that_errs_in_one_transaction_is_found_out() {
     }
 }
 
-/// Says that nobody has committed, and counts who asks.
+/// Says that no transaction has committed, and counts the questions.
 #[derive(Debug, Default)]
 struct Denies(AtomicU64);
 
@@ -193,13 +194,13 @@ impl StatusTable for Denies {
 fn a_table_that_does_not_agree_stops_the_log() {
     let (toy, _) = Toy::new(Mem::null(), &[0], small());
     let table = Arc::new(Denies::default());
-    toy.manager.set_status_table(table.clone());
+    toy.manager.visibility().set_status_table(table.clone());
     let mut txn = toy.begin("writer");
     toy.add(&mut txn, 0, 1).expect("free");
     let xid = txn.xid().expect("it wrote");
     txn.commit().expect("committed").wait().expect("durable");
     let mut judge = toy.begin("judge");
-    assert_eq!(judge.row_holder(xid), RowHolder::Nobody);
+    assert_eq!(judge.row_holder(xid), RowHolder::None);
     assert_eq!(table.0.load(Ordering::Relaxed), 1, "who meets the row asks");
     assert!(matches!(toy.log.poisoned(), Some(Error::Poisoned { .. })));
 }

@@ -64,7 +64,7 @@ fn the_window_slides_over_what_is_durable_and_numbers_before_it_are_free() {
     let view = toy.manager.checkpoint_view();
     assert!(view.window_lo > Xid(500) && view.next_xid.0 - view.window_lo.0 <= 16, "{view:?}");
     let mut txn = toy.begin("reader");
-    assert_eq!(txn.row_holder(Xid(3)), RowHolder::Nobody);
+    assert_eq!(txn.row_holder(Xid(3)), RowHolder::None);
     assert_eq!(txn.observed(), Csn::ZERO, "what is frozen is durable");
 }
 
@@ -87,7 +87,7 @@ fn an_old_transaction_does_not_stop_the_others() {
         let (view, stats) = (toy.manager.checkpoint_view(), toy.manager.stats());
         assert!(view.window_lo > xid && stats.status_pinned == 1, "{view:?}, {stats:?}");
         assert_eq!(view.active.iter().map(|active| active.0).collect::<Vec<_>>(), [xid]);
-        let oldest = toy.manager.oldest_transaction().expect("it runs");
+        let oldest = toy.manager.xids().oldest_transaction().expect("it runs");
         assert_eq!((oldest.xid, oldest.label, oldest.versions), (xid, "old", 1));
         assert!(oldest.log_bytes > 16 * 20, "{oldest:?}");
         // Others wait for its row, and get it when it ends.
@@ -147,7 +147,7 @@ fn more_old_transactions_than_the_window_can_pin_are_refused_by_name() {
     }
 }
 
-/// It keeps the window until it is durable, which is nobody's fault.
+/// It keeps the window until it is durable, which is no error.
 #[test]
 fn who_has_only_just_committed_does_not_hold_the_window() {
     let toy = Toy::lazy_with(&[0, 0], TxnManagerOptions { status_capacity: 16, ..small() });
@@ -192,8 +192,8 @@ fn what_is_left_of_an_old_block_holds_the_window_for_a_while_only() {
     drop(idle);
 }
 
-/// What a checkpoint relies on: an xid below the view's next one that is not active has ended, at or below its clock, and
-/// an active one logs nothing before its first group.
+/// What a checkpoint relies on. An xid below the view's next one that is not active has ended, at or below its clock.
+/// An active one logs nothing before its first group.
 #[test]
 fn a_view_misses_no_running_transaction() {
     // Sessions draw xids in blocks, larger ones where the window is large.
@@ -224,7 +224,7 @@ fn views_miss_no_running_transaction(options: TxnManagerOptions) {
             let active: HashSet<_> = view.active.iter().map(|&(xid, _)| xid).collect();
             let mut judge = toy.begin("judge");
             for xid in (view.window_lo.0..view.next_xid.0).map(Xid).filter(|xid| !active.contains(xid)) {
-                assert_eq!(judge.row_holder(xid), RowHolder::Nobody, "{xid} runs and is not in {view:?}");
+                assert_eq!(judge.row_holder(xid), RowHolder::None, "{xid} runs and is not in {view:?}");
             }
             assert!(judge.observed() <= view.clock, "{view:?}");
             assert!(view.active.iter().all(|&(xid, first)| xid < view.ceiling && first <= Some(toy.log.next_group())));
@@ -262,8 +262,8 @@ fn what_is_left_of_a_block_holds_up_nobody() {
     assert_eq!((toy.value(0), toy.value(1)), (5000, 2));
 }
 
-/// Where one transaction holds the window for long, sessions that go on drawing keep their blocks, or they would draw anew at each
-/// move of the window.
+/// Where one transaction holds the window for long, sessions that go on drawing keep their blocks, or they would draw
+/// anew at each move of the window.
 #[test]
 fn sessions_keep_their_blocks_while_an_old_transaction_holds_the_window() {
     const SESSIONS: usize = 64;
@@ -291,7 +291,8 @@ fn sessions_keep_their_blocks_while_an_old_transaction_holds_the_window() {
     drop(old.commit().expect("committed"));
 }
 
-/// A header that names an xid which a session keeps for later was written by nobody: to wait for it would be for ever.
+/// A header that names an xid which a session keeps for later was written by no transaction: to wait for it would be
+/// for ever.
 #[test]
 fn an_xid_that_was_drawn_and_not_used_holds_no_row() {
     let options = TxnManagerOptions { status_capacity: 1 << 16, ..small() };
@@ -310,7 +311,7 @@ fn an_xid_that_was_drawn_and_not_used_holds_no_row() {
     assert_eq!(second.xid(), Some(spare), "the session is the same");
     assert_eq!(other.row_holder(spare), RowHolder::Other(spare));
     drop(second.commit().expect("committed"));
-    assert_eq!(other.row_holder(spare), RowHolder::Nobody);
+    assert_eq!(other.row_holder(spare), RowHolder::None);
 }
 
 /// Sessions take turns, each with xids of its own block: a view counts none of them as ended that is still to come.
@@ -345,15 +346,15 @@ fn a_transaction_without_a_record_keeps_no_log() {
         txn.commit().expect("committed").wait().expect("written");
     }
     assert_eq!(toy.manager.checkpoint_view().active, [(xid, None)], "a checkpoint has to know it");
-    assert_eq!(toy.manager.oldest_group(), None);
+    assert_eq!(toy.manager.xids().oldest_group(), None);
     let next = toy.log.next_group();
     assert_eq!(toy.add(&mut old, 0, 1).expect("its own"), 1);
     assert_eq!(toy.manager.checkpoint_view().active, [(xid, Some(next))]);
     toy.log.force(toy.log.current()).expect("written");
     assert_eq!(toy.add(&mut old, 0, 1).expect("its own"), 2);
-    assert_eq!(toy.manager.oldest_group(), Some(next), "the first record is not the last");
+    assert_eq!(toy.manager.xids().oldest_group(), Some(next), "the first record is not the last");
     drop(old.commit().expect("committed"));
-    assert_eq!(toy.manager.oldest_group(), None);
+    assert_eq!(toy.manager.xids().oldest_group(), None);
 }
 
 /// The last xids are given out, and then each writer is refused, in this run and in the next one.

@@ -1,11 +1,11 @@
-//! Models of snapshots: one that is taken while the status window passes a commit, while a view of the readers is made, and
-//! while old versions are freed.
+//! Models of snapshots: one that is taken while the status window passes a commit, while a view of the readers is made,
+//! and while old versions are freed.
 
-use crate::past::{Past, Visibility};
-use crate::pins::Pins;
-use crate::readers::{About, Mark, Readers, Toll};
-use crate::status::StatusWindow;
-use crate::view::View;
+use crate::visibility::past::Past;
+use crate::visibility::pins::Pins;
+use crate::visibility::readers::{About, Mark, Readers, SnapshotCost};
+use crate::visibility::status::StatusWindow;
+use crate::visibility::view::View;
 use foreshore_base::{Csn, Xid};
 use foreshore_sync::Nanos;
 use foreshore_sync::model::{check, mutant, mutated};
@@ -64,7 +64,7 @@ impl World {
     fn with_extra() -> Arc<Self> {
         let world = Self::of(1);
         world.take(false);
-        assert_eq!(world.readers.kill_each(|_, _| Some(Toll::default())), 1);
+        assert_eq!(world.readers.cancel_each(|_, _| Some(SnapshotCost::default())), 1);
         // The chunk is made here: the model does not know what `OnceLock` orders.
         world.readers.release(&world.take(false));
         world
@@ -104,13 +104,13 @@ fn snapshot_and_slider(world: Arc<World>, latest: bool) {
     let reader = thread::spawn(move || {
         let mark = world.take(latest);
         let past = Past::new(&mark);
-        let looks = [(); 2].map(|()| past.visibility(&world.window, &mark, Xid(1)));
+        let looks = [(); 2].map(|()| past.sees(&world.window, &mark, Xid(1)));
         (mark.csn, looks)
     });
     let csn = writer.join().expect("the writer ends");
     let (snapshot, looks) = reader.join().expect("the reader ends");
     for look in looks {
-        let seen = matches!(look, Visibility::Visible(_));
+        let seen = look.is_some();
         assert_eq!(seen, csn <= snapshot, "a snapshot at {snapshot:?} and the commit {csn:?}");
     }
 }
@@ -130,7 +130,8 @@ fn view_and_snapshot(world: Arc<World>) {
     assert!(view.horizon() <= snapshot, "a reader is below the horizon");
 }
 
-/// The number that a view gives for a commit that the window has passed is above a snapshot if and only if the commit is.
+/// The number that a view gives for a commit that the window has passed is above a snapshot if and only if the commit
+/// is.
 fn view_of_the_past(world: Arc<World>) {
     let (collects, reads) = (world.clone(), world.clone());
     let writer = thread::spawn(move || {
@@ -179,7 +180,7 @@ fn operation_and_collector() {
     world.durable.store(20, Ordering::Release);
     let used_again = Arc::new(AtomicU64::new(0));
     let (cancels, collects, uses) = (world.clone(), world.clone(), used_again.clone());
-    let canceller = thread::spawn(move || cancels.readers.kill_each(|_, _| Some(Toll::default())));
+    let canceller = thread::spawn(move || cancels.readers.cancel_each(|_, _| Some(SnapshotCost::default())));
     let collector = thread::spawn(move || {
         let is_needed = collects.readers.all().any(|reader| reader.csn < Csn(15));
         let is_at_work = collects.readers.is_any_cancelled_at_work();

@@ -1,8 +1,8 @@
 //! Models of the status window: a reader of an old xid while its word is passed, reset and used again, and readers of a
 //! commit that is under way.
 
-use crate::readers::Readers;
-use crate::status::{Sight, Status, StatusWindow};
+use crate::visibility::readers::Readers;
+use crate::visibility::status::{Sight, Status, StatusWindow};
 use foreshore_base::{Csn, Xid};
 use foreshore_sync::model::{check, mutant, mutated};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
@@ -39,8 +39,8 @@ fn reader_and_slider() {
     reader.join().expect("the reader ends");
 }
 
-/// As `reader_and_slider`, with a session that draws xid 2 from a third thread: neither the spare xid nor the transaction that
-/// begins with it is taken for xid 1.
+/// As `reader_and_slider`, with a session that draws xid 2 from a third thread: neither the spare xid nor the
+/// transaction that begins with it is taken for xid 1.
 fn reader_and_next_owner() {
     let window = Arc::new(window(1));
     commit(&window, Xid(1), Csn(10));
@@ -79,8 +79,8 @@ fn push_twice(window: &StatusWindow, durable: &AtomicU64) {
     }
 }
 
-/// As `reader_and_slider`, while xid 1 is committing: a snapshot that was taken when it was durable must not push xid 2 and call 1
-/// invisible.
+/// As `reader_and_slider`, while xid 1 is committing: a snapshot that was taken when it was durable must not push xid 2
+/// and call 1 invisible.
 fn push_and_slider() {
     let window = Arc::new(window(1));
     window.enter(Xid(1));
@@ -117,7 +117,8 @@ fn draw_and_commit(window: &StatusWindow, xids: Range<u64>, csn: Csn) {
     }
 }
 
-/// Xid 1 runs while the window passes it, and while the next xids, one of them with its word, are drawn: a reader finds it live.
+/// Xid 1 runs while the window passes it, and while the next xids, one of them with its word, are drawn: a reader finds
+/// it live.
 fn reader_and_pinner() {
     let window = Arc::new(window(2));
     window.enter(Xid(1));
@@ -134,7 +135,8 @@ fn reader_and_pinner() {
     reader.join().expect("the reader ends");
 }
 
-/// Xid 1 has committed and is unpinned, and xid 5 gets its word: a reader finds 1 committed, with its own number, or frozen.
+/// Xid 1 has committed and is unpinned, and xid 5 gets its word: a reader finds 1 committed, with its own number, or
+/// frozen.
 fn reader_and_unpinner() {
     let window = with_pinned();
     commit(&window, Xid(2), Csn(5));
@@ -173,8 +175,8 @@ fn push_and_unpinner() {
     reader.join().expect("the reader ends");
 }
 
-/// Xid 1 has ended, and a session has drawn xid 3, which is void, and stands still. Meanwhile the window passes both, and another
-/// session draws xid 5, which has the same word: that one has it alone.
+/// Xid 1 has ended, and a session has drawn xid 3, which is void, and stands still. Meanwhile the window passes both,
+/// and another session draws xid 5, which has the same word: that one has it alone.
 fn stalled_draw() {
     let window = with_pinned();
     commit(&window, Xid(2), Csn(5));
@@ -195,7 +197,7 @@ fn stalled_draw() {
     assert_eq!(window.get(Xid(5)), Status::Live, "two have the word");
 }
 
-/// Who sees a commit sees what came before it.
+/// A reader that sees a commit sees what came before it.
 fn commit_is_published() {
     let window = Arc::new(window(2));
     let clock = Arc::new(AtomicU64::new(0));
@@ -213,8 +215,8 @@ fn commit_is_published() {
     reader.join().expect("the reader ends");
 }
 
-/// Two readers and a commit: each looks twice and finds the same; whoever is told of the commit takes a snapshot that sees
-/// it (T10). The log is a clock that commits are drawn from.
+/// Two readers and a commit: each looks twice and finds the same; a thread that is told of the commit takes a snapshot
+/// that sees it (T10). The log is a clock that commits are drawn from.
 fn readers_and_commit() {
     let window = Arc::new(window(2));
     window.enter(Xid(1));
@@ -247,7 +249,7 @@ fn readers_and_commit() {
     });
     writer.join().expect("the writer ends");
     readers.into_iter().for_each(|reader| reader.join().expect("the reader ends"));
-    // Whoever comes when all is over, with the log idle.
+    // A reader that comes when all is over, with the log idle.
     let csn = Csn(clock.load(Ordering::Acquire));
     assert!(matches!(window.see(Xid(1), csn), Sight::Visible(_)), "told and not seen");
 }

@@ -1,9 +1,9 @@
-//! A reader keeps what it has fetched from the file, while transactions change its rows, roll back, and leave their chunks to others:
-//! what it sees of a row is never what it has fetched for another one.
+//! A reader keeps what it has fetched from the file, while transactions change its rows, roll back, and donate their
+//! chunks. What it sees of a row is never what it has fetched for another one.
 
-use crate::pins::Pins;
 use crate::shuttle_undo::{VALUE, push, take_back};
 use crate::undo::{Arena, Fetched, Link, Older, SpillFile, Undo, UndoPtr};
+use crate::visibility::pins::Pins;
 use foreshore_base::Csn;
 use foreshore_io::{Fs, Mem};
 use foreshore_sync::model::{choose, shuttle, shuttle_mutated};
@@ -18,8 +18,8 @@ const SEEN: [u64; 2] = [10, 12];
 const AT: Csn = Csn(15);
 const READS: usize = 80;
 
-/// One transaction after another changes one of two rows, fills memory and part of the file, and rolls back. The next one has
-/// its entry where the one before had its own.
+/// One transaction after another changes one of two rows, fills memory and part of the file, and rolls back. The next
+/// one has its entry where the one before had its own.
 fn rows_change_while_answers_are_kept() {
     let file = Mem::null().create(Path::new("/spill")).expect("a file");
     let arena = Arc::new(Arena::new(32 << 10, Some(SpillFile::of(file, 64 << 10))).expect("memory"));

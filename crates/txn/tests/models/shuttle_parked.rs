@@ -1,4 +1,4 @@
-//! A rollback that is parked while others come to wait for its row, and that is tried again: each of them gets the row
+//! A rollback that is parked while others come to wait for its row, and that is tried again. Each of them gets the row
 //! or is told, and none waits for ever.
 
 use crate::toy::{self, Toy};
@@ -87,13 +87,14 @@ fn a_rollback_without_a_page_does_not_stop_the_log() {
     shuttle_mutated("parked: a rollback without a page stops the log", 1, a_row_of_a_parked_rollback);
 }
 
-/// Two transactions want undo memory, all of which one holds whose rollback is parked meanwhile. They wait without a limit of time.
+/// Two transactions want undo memory, all of which one holds whose rollback is parked meanwhile. They wait without a
+/// limit of time.
 fn memory_of_a_parked_rollback() {
     const LARGE: usize = 5000;
     let options = TxnManagerOptions {
         status_capacity: 64,
         undo_limit_bytes: 2 << 13,
-        undo_patience: Duration::MAX,
+        undo_timeout: Duration::MAX,
         max_sessions: 4,
         ..toy::small()
     };

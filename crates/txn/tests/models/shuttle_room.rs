@@ -1,6 +1,6 @@
-//! Memory for undo is short while a writer is about to link a version to an old one: the snapshot that keeps the memory is given
-//! up, and none that keeps nothing. And it is short where transactions hold it: they wait, and none is taken for too large that others
-//! keep from its share.
+//! Undo space is short while a writer is about to link a version to an old one. The snapshot that keeps the memory is
+//! cancelled, and none that keeps nothing. And it is short where transactions hold it: they wait, and none that others
+//! keep from its share is taken for too large.
 
 use crate::toy::{self, Toy};
 use foreshore_base::{Error, TableId};
@@ -59,8 +59,8 @@ fn one_is_given_up() {
     (0..CHUNKS - 3).for_each(|_| _ = enter(&mut large, LARGE, None));
     linker.join().expect("the writer");
     commit(&toy, large);
-    assert!(oldest.is_killed(), "there was not enough for both");
-    assert!(!young.is_killed(), "what the first one kept was enough");
+    assert!(oldest.is_cancelled(), "there was not enough for both");
+    assert!(!young.is_cancelled(), "what the first one kept was enough");
 }
 
 #[test]
@@ -105,12 +105,12 @@ fn more_writers_than_chunks_share_them() {
     shuttle(ITERATIONS, writers_share_a_chunk);
 }
 
-/// One transaction holds all chunks but one, and wants that one too. Small transactions use it, one after the other. They may leave it in an
-/// idle lease, if memory is not short yet.
+/// One transaction holds all chunks but one, and wants that one too. Small transactions use it, one after the other.
+/// They may leave it in an idle lease, if memory is not short yet.
 fn all_but_one_chunk() {
     let options = TxnManagerOptions {
         undo_limit_bytes: CHUNKS << 13,
-        undo_patience: Duration::MAX,
+        undo_timeout: Duration::MAX,
         max_sessions: 4,
         ..toy::small()
     };
@@ -197,16 +197,12 @@ fn holders_are_counted_twice() {
     shuttle_mutated("undo: holders are counted once", 10 * ITERATIONS, all_but_one_chunk);
 }
 
-/// Three transactions hold all memory, and a table each. Each wants more memory and the next one's table, in any order, and waits without
-/// a limit of time.
+/// Three transactions hold all memory, and a table each. Each wants more memory and the next one's table, in any order,
+/// and waits without a limit of time.
 fn locks_and_memory() {
     const ALL: usize = 3;
-    let options = TxnManagerOptions {
-        undo_limit_bytes: ALL << 13,
-        undo_patience: Duration::MAX,
-        max_sessions: 4,
-        ..toy::small()
-    };
+    let options =
+        TxnManagerOptions { undo_limit_bytes: ALL << 13, undo_timeout: Duration::MAX, max_sessions: 4, ..toy::small() };
     let mut toy = Toy::lazy_with(&[0], options);
     toy.timeout = Duration::MAX;
     let toy = Arc::new(toy);
@@ -252,7 +248,7 @@ fn locks_and_memory() {
 /// The same for two, one of which waits for memory with a lock that the other one waits for.
 fn a_lock_under_a_wait_for_memory() {
     let options =
-        TxnManagerOptions { undo_limit_bytes: 2 << 13, undo_patience: Duration::MAX, max_sessions: 4, ..toy::small() };
+        TxnManagerOptions { undo_limit_bytes: 2 << 13, undo_timeout: Duration::MAX, max_sessions: 4, ..toy::small() };
     let mut toy = Toy::lazy_with(&[0; 1], options);
     toy.timeout = Duration::MAX;
     let toy = Arc::new(toy);
@@ -297,10 +293,11 @@ fn a_wait_for_a_lock_is_told_to_those_that_wait_for_memory() {
     shuttle_mutated("memory: a wait for a lock is not told", ITERATIONS, a_lock_under_a_wait_for_memory);
 }
 
-/// All of it is kept by a commit that has come since the log was forced for the last time, unless another thread does that.
-fn a_commit_lingers() {
+/// All of it is kept by a commit that has come since the log was forced for the last time, unless another thread does
+/// that.
+fn a_commit_holds_its_undo() {
     let short = Duration::from_millis(20);
-    let memory = TxnManagerOptions { undo_limit_bytes: 2 << 13, undo_patience: short, ..toy::small() };
+    let memory = TxnManagerOptions { undo_limit_bytes: 2 << 13, undo_timeout: short, ..toy::small() };
     let options = TxnManagerOptions { hold_until_durable: EarlyRelease::Off.hook(), max_sessions: 4, ..memory };
     let toy = Arc::new(Toy::lazy_with(&[0], options));
     let mut writer = toy.begin("writer");
@@ -312,7 +309,7 @@ fn a_commit_lingers() {
     let log = toy.log.clone();
     let acknowledger = thread::spawn(move || log.force(log.current()).expect("durable"));
     let (mut writer, mut turn) = (Some(writer), 0);
-    pause::set("txn: found no room for undo", move || {
+    pause::set("txn: found no space for undo", move || {
         turn += 1;
         drop(writer.take_if(|_| turn == 2).map(|writer| writer.commit_pipelined().expect("committed")));
     });
@@ -327,19 +324,20 @@ fn a_commit_lingers() {
 
 #[test]
 fn who_keeps_a_chunk_until_it_is_durable_is_made_durable() {
-    shuttle(ITERATIONS, a_commit_lingers);
+    shuttle(ITERATIONS, a_commit_holds_its_undo);
 }
 
 #[test]
 #[should_panic(expected = "UndoMemory")]
-fn the_log_is_forced_again_for_who_lingers() {
-    shuttle_mutated("undo: a commit that lingers is not made durable", ITERATIONS, a_commit_lingers);
+fn the_log_is_forced_again_for_a_held_commit() {
+    shuttle_mutated("undo: a commit that holds its undo is not made durable", ITERATIONS, a_commit_holds_its_undo);
 }
 
-/// One transaction holds all memory and wants more, behind another that holds none and wants some. Neither has a limit of time.
+/// One transaction holds all memory and wants more, behind another that holds none and wants some. Neither has a limit
+/// of time.
 fn all_memory_behind_another() {
     let options =
-        TxnManagerOptions { undo_limit_bytes: 2 << 13, undo_patience: Duration::MAX, max_sessions: 4, ..toy::small() };
+        TxnManagerOptions { undo_limit_bytes: 2 << 13, undo_timeout: Duration::MAX, max_sessions: 4, ..toy::small() };
     let toy = Arc::new(Toy::lazy_with(&[0], options));
     let mut large = ManuallyDrop::new(toy.begin("large"));
     (0..2).for_each(|_| _ = enter(&mut large, LARGE, None));

@@ -1,10 +1,10 @@
-//! The way behind a row is cleared of a version that nobody sees, while a session looks for memory to write its own entries
-//! to, and moves old ones to a file if it finds none: what an old reader sees stays where the way leads.
+//! The way behind a row is cleared of a version that no reader sees, while a session looks for memory to write its own
+//! entries to, and moves old ones to a file if it finds none. What an old reader sees stays where the way leads.
 
-use crate::pins::Pins;
-use crate::readers::{About, Readers};
 use crate::undo::{Arena, Before, Fetched, Link, Older, SpillFile, Undo, UndoPtr, Undoable};
-use crate::view::View;
+use crate::visibility::pins::Pins;
+use crate::visibility::readers::{About, Readers};
+use crate::visibility::view::View;
 use foreshore_base::{Csn, TableId, Xid};
 use foreshore_io::{Fs, Mem};
 use foreshore_sync::model::{choose, shuttle, shuttle_mutated};
@@ -39,7 +39,7 @@ fn clear_beside_another_session() {
     let (readers, pins) = (Readers::new(1), Pins::new(1));
     let about = About::new("", Nanos::ZERO);
     let old = readers.take(about, || Xid(1).into(), || Csn(15), None::<fn() -> Csn>, || Xid(1));
-    // Commits 10, 20, 30 and 40 have changed the row. The reader sees that of 10, and nobody that of 20.
+    // Commits 10, 20, 30 and 40 have changed the row. The reader sees that of 10, and no reader that of 20.
     let mut undo = Undo::new(arena.clone());
     let mut header = UndoPtr::NULL;
     for since in [10, 20, 30] {
@@ -114,8 +114,8 @@ fn change_beside_another_session() {
     other.join().expect("the other session");
 }
 
-/// Changes a row that commits 50 and 60 have changed before, each in a chunk of its own, and that commit 110 has led past the
-/// version of the former. Of two readers then the older one ends, and nobody needs the first two any more.
+/// Changes a row that commits 50 and 60 have changed before, each in a chunk of its own, and that commit 110 has led
+/// past the version of the former. Of two readers then the older one ends, and no reader needs the first two any more.
 fn change_when_the_older_reader_has_ended() {
     let arena = Arc::new(Arena::new(80 << 10, None).expect("memory"));
     let (readers, pins) = (Readers::new(2), Pins::new(1));
@@ -171,7 +171,7 @@ fn change_when_the_older_reader_has_ended() {
     other.join().expect("the other session");
 }
 
-/// Lets a copy be made, if one is about to be, and holds up who has made it.
+/// Lets a copy be made, if one is about to be, and holds up the thread that has made it.
 fn wait_for_a_copy() {
     let is_made = Arc::new(AtomicBool::new(false));
     let made = is_made.clone();
@@ -276,8 +276,9 @@ fn clear_beside_a_move_to_the_file() {
     read();
 }
 
-/// A transaction enters changes until memory and file are spent or it has enough; its first one is of the row that `header` leads
-/// to, linked as `behind` says. Then it takes all of them back, or commits, if it `may_stay`. Whether it has committed.
+/// A transaction enters changes until memory and file are spent or it has enough; its first one is of the row that
+/// `header` leads to, linked as `behind` says. Then it takes all of them back, or commits, if it `may_stay`. Whether it
+/// has committed.
 pub(crate) fn take_back(
     arena: &Arc<Arena>,
     pins: &Pins,
@@ -320,8 +321,8 @@ pub(crate) fn take_back(
     false
 }
 
-/// Two sessions, of which one owns changes of the row that `header` leads to and the other needs room, while readers look for the
-/// version of commit 10.
+/// Two sessions, of which one owns changes of the row that `header` leads to and the other needs room, while readers
+/// look for the version of commit 10.
 fn beside_a_move_to_the_file(
     arena: &Arc<Arena>,
     pins: &Arc<Pins>,

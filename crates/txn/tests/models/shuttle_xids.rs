@@ -1,5 +1,5 @@
-//! Sessions that draw xids in blocks, while others take a checkpoint's view and move the window: what a view counts as ended has
-//! ended, and no transaction begins with an xid that it has counted.
+//! Sessions that draw xids in blocks, while others take a checkpoint's view and move the window. What a view counts as
+//! ended has ended, and no transaction begins with an xid that it has counted.
 
 use crate::toy::{self, Toy};
 use foreshore_base::{GroupNo, Xid};
@@ -64,11 +64,12 @@ fn a_small_window_is_moved_over_what_sessions_have_left() {
     shuttle(ITERATIONS / 10, || writers_and_checkpoints(64, 40));
 }
 
-/// Writers whose first records come in any group, and a checkpointer beside them: the log from its scan start on has all records of a
-/// transaction that it counts as running.
+/// Writers whose first records come in any group, and a checkpointer beside them. The log from its scan start on has
+/// all records of a transaction that it counts as running.
 fn first_records(times: i64) {
     let toy = Arc::new(Toy::lazy_with(&[0; WORKERS as usize], TxnManagerOptions { max_sessions: 3, ..toy::small() }));
-    // The xid of each worker's transaction once its first record is durable, until its commit; and a group behind that record.
+    // The xid of each worker's transaction once its first record is durable, until its commit; and a group behind that
+    // record.
     let durable = Arc::new([const { AtomicU64::new(0) }; WORKERS as usize]);
     let workers = (0..WORKERS).map(|row| {
         let (toy, durable) = (toy.clone(), durable.clone());
@@ -125,7 +126,8 @@ fn a_first_record_is_noted_before_it_is_appended() {
     shuttle_mutated("txn: the first record is noted behind it", ITERATIONS, || first_records(3));
 }
 
-/// A session has drawn three xids and has used one. Whoever takes the others, nobody finds one still to be used after its own view.
+/// A session has drawn three xids and has used one. Whichever thread takes the others, none finds one still to be used
+/// after its own view.
 fn two_views() {
     let options = TxnManagerOptions { max_sessions: 3, status_capacity: 128, ..toy::small() };
     let toy = Arc::new(Toy::lazy_with(&[0], options));
@@ -138,7 +140,7 @@ fn two_views() {
         thread::spawn(move || {
             let view = toy.manager.checkpoint_view();
             assert!(view.next_xid > left);
-            assert_eq!(toy.begin("reader").row_holder(left), RowHolder::Nobody, "{left} holds the window");
+            assert_eq!(toy.begin("reader").row_holder(left), RowHolder::None, "{left} holds the window");
         })
     });
     looks.into_iter().for_each(|look| look.join().expect("a view"));

@@ -51,7 +51,7 @@ pub(crate) struct Rows {
 pub(crate) fn small() -> TxnManagerOptions {
     TxnManagerOptions {
         max_sessions: 64,
-        own_sessions: 0,
+        system_sessions: 0,
         snapshot_slots: 8,
         status_capacity: 1 << 10,
         undo_limit_bytes: 1 << 20,
@@ -90,7 +90,7 @@ impl Toy {
         Self::open(&fs, values, options, start)
     }
 
-    /// With a log that nobody writes before somebody waits for it.
+    /// With a log that no thread writes before another waits for it.
     pub(crate) fn lazy(values: &[i64]) -> Self {
         Self::lazy_with(values, small())
     }
@@ -185,7 +185,7 @@ impl Toy {
         (0..self.rows).map(|row| self.value(row)).sum()
     }
 
-    /// The value in the page, whoever wrote it.
+    /// The value in the page, by any writer.
     pub(crate) fn value(&self, row: u64) -> i64 {
         value(&self.pool.shared(page_of(row)).expect("resident"))
     }
@@ -201,7 +201,7 @@ impl Toy {
             let holder = {
                 let page = self.pool.shared(page_of(row))?;
                 match txn.row_holder(header(&page)) {
-                    RowHolder::Nobody | RowHolder::Me => return Ok(value(&page)),
+                    RowHolder::None | RowHolder::Me => return Ok(value(&page)),
                     RowHolder::Other(holder) => holder,
                     RowHolder::Unknown => panic!("a header names nobody"),
                 }
@@ -228,10 +228,11 @@ impl Toy {
             let mut page = self.pool.exclusive(page_of(row))?;
             let before = header(&page);
             let holder = txn.row_holder(before);
-            let shared = holder == RowHolder::Nobody && {
+            let shared = holder == RowHolder::None && {
                 page.mark_dirty();
                 page.write(AT_HEADER, &xid.0.to_le_bytes());
-                txn.shared_by_other(Target::row(TABLE, &key(row)))
+                let (locks, owner) = txn.locks();
+                locks.shared_by_other(owner, Target::row(TABLE, &key(row)))
             };
             if shared {
                 page.write(AT_HEADER, &before.0.to_le_bytes());
@@ -239,13 +240,15 @@ impl Toy {
                 let value = self.change(txn, &mut page, row, before, amount);
                 drop(page);
                 if has_turn {
-                    txn.end_exclusive();
+                    let (locks, owner) = txn.locks();
+                    locks.end_exclusive(owner);
                 }
                 return Ok(value);
             }
             drop(page);
             if std::mem::take(&mut has_turn) {
-                txn.end_exclusive();
+                let (locks, owner) = txn.locks();
+                locks.end_exclusive(owner);
             }
             match holder {
                 RowHolder::Other(holder) => txn.wait_row(TABLE, &key(row), holder)?,
@@ -352,7 +355,7 @@ impl ResourceManager for Rows {
         Ok(keeps)
     }
 
-    fn take_over(&self, again: &mut TakeOver<'_>, changes: &[LoggedChange]) -> Result<()> {
+    fn take_over(&self, again: &mut dyn TakeOver, changes: &[LoggedChange]) -> Result<()> {
         for change in changes {
             let mut from = Decoder::new(&change.body);
             let mut next = || from.u64().expect("our own body");

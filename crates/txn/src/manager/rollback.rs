@@ -1,0 +1,174 @@
+//! Rollbacks: of a whole transaction, to a savepoint, and of those that are parked.
+//!
+//! A rollback goes back through the undo entries of a transaction, from the newest one on. The resource manager takes
+//! each change back and logs a compensation. An end record follows, then the status, then the locks.
+
+use super::TxnManager;
+use crate::halt::HaltOnPanic;
+use crate::parked::{Parked, ParkedRollback, Rollback, Stop};
+use crate::resource::UndoContext;
+use crate::sessions::Lease;
+use crate::undo::{Undo, UndoEntry, UndoPtr};
+use foreshore_base::{Csn, Error, Lsn, Result};
+use foreshore_sync::model::mutant;
+use foreshore_sync::{Signal, pause};
+
+impl TxnManager {
+    /// Rolls back what is left of a transaction, as far as that goes.
+    pub(super) fn try_rollback(&self, mut rollback: Rollback) -> (Rollback, Result<(), Stop>) {
+        let unwinds = HaltOnPanic::new(&self.halt);
+        let outcome = self.undo_all(&mut rollback);
+        unwinds.disarm();
+        (rollback, outcome)
+    }
+
+    /// Ends a rollback with its outcome. `has_xid`: it had changed or locked rows.
+    pub(super) fn end_rollback(&self, mut lease: Box<Lease>, has_xid: bool, outcome: Result<()>) -> Result<()> {
+        self.ended.rollbacks.add(1);
+        match &outcome {
+            // It still shows as running: a group that was being cut when the log stopped may carry a checkpoint to the
+            // disk.
+            Err(cause) => self.halt.halt(cause),
+            Ok(()) if has_xid => self.xids.active().leave(lease.owner.index()),
+            Ok(()) => {}
+        }
+        self.locks.finish(&mut lease.owner, None);
+        // What was not undone stays for ever, and so does what it says of the rows.
+        self.sessions.give_back(lease, if outcome.is_ok() { Csn::ZERO } else { Csn(u64::MAX) });
+        outcome
+    }
+
+    fn undo_all(&self, rollback: &mut Rollback) -> Result<(), Stop> {
+        if let Some(error) = self.log.poisoned() {
+            return Err(Stop::Ends(error));
+        }
+        let Rollback { lease, xid, logged_as, last_lsn, is_prepared, lost, copy_cost, .. } = rollback;
+        let Lease { session, undo, .. } = &mut **lease;
+        let mut context = UndoContext::new(session, *xid, *last_lsn).logged_as(*logged_as).among(&self.visibility);
+        if *is_prepared {
+            let decided = context.log_abort()?;
+            // WAIT: help - or park behind the leader. A restart that found it prepared again would lock once more what
+            // others may have taken by then: the first row that is given back is free at once.
+            if !mutant("sabotage: a prepared one is taken back before that is durable") {
+                self.log.force(decided)?;
+            }
+            pause::point("txn: a rollback of prepared work is decided");
+            *is_prepared = false;
+        }
+        let is_early = mutant("sabotage: a rollback shows before it is done");
+        if is_early {
+            self.visibility.abort(*xid)?;
+        }
+        let undone = self.undo_back_to(&mut context, undo, UndoPtr::NULL, |_| false);
+        if *last_lsn < context.last_lsn() {
+            *copy_cost = None;
+        }
+        assert!(*last_lsn <= context.last_lsn(), "a rollback goes back from {last_lsn} to {}", context.last_lsn());
+        *last_lsn = context.last_lsn();
+        undone?;
+        let left = undo.entries();
+        assert!(left == 0 && undo.newest() == UndoPtr::NULL, "{xid} is rolled back and has {left} undo entries");
+        if let Some(cause) = lost {
+            return Err(Stop::Waits(cause.clone()));
+        }
+        if *last_lsn > Lsn::ZERO {
+            context.log_end()?;
+        }
+        pause::point("txn: a rollback is logged");
+        // Only now do others see that nothing is left.
+        if !is_early {
+            self.visibility.abort(*xid)?;
+        }
+        Ok(())
+    }
+
+    /// Undoes what is newer than the entry `until`. `keeps` says whether the lock of a row stays.
+    pub(super) fn undo_back_to(
+        &self,
+        context: &mut UndoContext<'_>,
+        undo: &mut Undo,
+        until: UndoPtr,
+        keeps: impl Fn(&UndoEntry<'_>) -> bool,
+    ) -> Result<(), Stop> {
+        let mut back = undo.back();
+        // With the defect a rollback to a savepoint leaves the oldest change behind it.
+        let leaves = until != UndoPtr::NULL && mutant("sabotage: a rollback to a savepoint leaves a change");
+        while back.at != until {
+            pause::point("txn: a change is to be taken back");
+            let at = back.at;
+            let (mut entry, holder) = undo.entry(&back)?;
+            if leaves {
+                undo.drop_at(&mut back);
+                continue;
+            }
+            // A row that the transaction had already stays locked by an older entry.
+            entry.keep = (holder != context.xid() && keeps(&entry)).then_some(at);
+            let is_kept_lock = entry.lsn == Lsn::ZERO && entry.keep.is_some();
+            if is_kept_lock || self.resources().undo(context, &entry).map_err(Stop::at_change)? {
+                undo.keep_at(&mut back);
+            } else {
+                undo.drop_at(&mut back);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends `rollback` if it can be completed, and parks it if it can be tried again.
+    pub(super) fn roll_back(&self, rollback: Rollback) -> Result<()> {
+        let (rollback, outcome) = self.try_rollback(rollback);
+        match outcome {
+            Ok(()) => self.end_rollback(rollback.lease, true, Ok(())),
+            Err(Stop::Waits(cause)) if !mutant("parked: a rollback without a page stops the log") => {
+                Err(self.park_rollback(rollback, cause))
+            }
+            Err(Stop::Waits(cause) | Stop::Ends(cause)) => self.end_rollback(rollback.lease, true, Err(cause)),
+        }
+    }
+
+    /// Parks a rollback, and returns what its caller is told.
+    pub(super) fn park_rollback(&self, rollback: Rollback, cause: Error) -> Error {
+        let parked = self.parked.entry(rollback, cause);
+        let refusal = parked.refusal();
+        self.put_into_list(parked);
+        refusal
+    }
+
+    /// Puts a rollback that stands between two changes into the list of those that are parked.
+    pub(super) fn put_into_list(&self, mut parked: Parked) {
+        let lease = &mut *parked.rollback.lease;
+        lease.session.release();
+        lease.undo.release(false);
+        // What it has read protects nothing any more. What it has written keeps its tables from being dropped.
+        self.locks.release_shared(&mut lease.owner);
+        lease.owner.set_thread(None);
+        let owner = lease.owner.index();
+        self.parked.add(parked, || self.locks.hide(owner));
+        // It keeps its undo memory until it is tried again: a session that waits for that waits in vain from here on.
+        if !mutant("parked: no session that waits for memory is told") {
+            self.undo.arena().tell();
+        }
+    }
+
+    /// Names the thread that calls [`retry_parked`](Self::retry_parked): it is signalled when a rollback is parked for
+    /// the first time. The first call counts.
+    pub fn signal_parked(&self, signal: Signal) {
+        self.parked.set_signal(signal);
+    }
+
+    /// Returns the parked rollbacks, the oldest first.
+    #[must_use]
+    pub fn parked(&self) -> Vec<ParkedRollback> {
+        self.parked.all()
+    }
+
+    /// Tries each parked rollback once more. Returns how many are parked when it ends. For one thread or several.
+    pub fn retry_parked(&self) -> usize {
+        for _ in 0..self.parked.count() {
+            let Some(Parked { rollback, .. }) = self.parked.take() else { break };
+            // One that is parked again is in the list; one that stops the log tells all callers.
+            let _ = self.roll_back(rollback);
+            self.parked.end_try();
+        }
+        self.parked.count()
+    }
+}

@@ -1,0 +1,142 @@
+//! Entering changes: how they are undone, and what older version of a row lies behind each.
+
+use super::Txn;
+use crate::manager::TxnManager;
+use crate::resource::compensation_cost;
+use crate::sessions::Lease;
+use crate::undo::{Before, Link, MAX_STRUCTURE, UndoPtr, Undoable};
+use crate::visibility::View;
+use foreshore_base::Lsn;
+use foreshore_buffer::format::UNDOABLE;
+use foreshore_buffer::{Change, ExclusiveGuard};
+use foreshore_sync::model::mutant;
+use foreshore_wal::Dep;
+
+impl Txn {
+    /// Takes the buffer in which changes are encoded, empty. It comes back by [`return_buffer`](Self::return_buffer),
+    /// so that transactions of one session allocate it once.
+    pub fn take_buffer(&mut self) -> Vec<u8> {
+        let mut buffer = std::mem::take(&mut self.lease_mut().buffer);
+        buffer.clear();
+        buffer
+    }
+
+    /// Gives back what [`take_buffer`](Self::take_buffer) took.
+    pub fn return_buffer(&mut self, buffer: Vec<u8>) {
+        self.lease_mut().buffer = buffer;
+    }
+
+    /// A record of this transaction is about to be appended: checkpoints keep the log from here on if it is the first
+    /// one.
+    pub(super) fn before_record(&self) {
+        if self.trail.last_lsn == Lsn::ZERO {
+            self.manager.xids.note_first_record(self.lease().owner.index());
+        }
+    }
+
+    /// Returns the newest view of the readers that any session has made, by which old versions are judged.
+    pub fn view(&mut self) -> &View {
+        let (manager, lease) = self.manager_and_lease();
+        manager.visibility.renew(&mut lease.view);
+        &lease.view
+    }
+
+    /// Returns a view made now, by a look at all readers.
+    pub fn refresh_view(&mut self) -> &View {
+        let view = self.manager.visibility.refresh_view();
+        let kept = &mut self.lease_mut().view;
+        *kept = view;
+        kept
+    }
+
+    /// Logs a change of this transaction and marks and stamps its `pages`; `dep` is what it rests on beside them and
+    /// the transaction itself. If it is [`UNDOABLE`], the newest undo entry is the one that takes it back.
+    pub fn log_change(&mut self, change: &Change<'_>, dep: Dep, pages: &mut [&mut ExclusiveGuard<'_>]) -> Lsn {
+        let xid = self.xid.expect("a transaction that changes has an xid");
+        let is_late = mutant("txn: the first record is noted behind it");
+        if !is_late {
+            self.before_record();
+        }
+        let dep = dep.transaction(self.trail.last_lsn).observed(self.trail.observed);
+        let lease = self.lease_mut();
+        let lsn = foreshore_buffer::change(&mut lease.session, dep, xid.0, change, pages);
+        if is_late {
+            self.before_record();
+        }
+        let lease = self.lease_mut();
+        if change.flags & UNDOABLE != 0 {
+            let body = lease.undo.stamp_newest(lsn);
+            lease.session.charge_undo_log(compensation_cost(body));
+        }
+        let before = self.trail.last_lsn;
+        assert!(before < lsn, "{xid} logs a change at {lsn}, behind its record at {before}");
+        self.trail.last_lsn = lsn;
+        lsn
+    }
+
+    /// Enters how a change is undone, and what the row was, before the change itself, and returns what the tuple header
+    /// keeps of it. What is not logged gets an entry too, with a kind of the resource manager's own. Called under the
+    /// latch that covers the row, whose last holder has ended or is this transaction.
+    pub fn push_undo(&mut self, change: &Undoable<'_>) -> UndoPtr {
+        assert!(self.xid.is_some(), "a transaction that changes has an xid");
+        assert!(change.structure <= MAX_STRUCTURE, "{} bytes for changes of structure", change.structure);
+        if change.structure > 0 {
+            self.session().charge_undo_log(change.structure);
+        }
+        let link = match &change.before {
+            None => Link::default(),
+            Some(before) if before.lock != UndoPtr::NULL => self.lease_mut().undo.take_lock(before.lock),
+            Some(before) => self.behind(before),
+        };
+        let mut change = *change;
+        // What the transaction itself had made of the row no reader ever sees, and its way back is in the body.
+        if let Some(before) = change.before.as_mut().filter(|before| self.xid == Some(before.xid)) {
+            *before = Before { front: &[], middle: (0, 0), back: &[], ..*before };
+        }
+        self.lease_mut().undo.push(&change, &link)
+    }
+
+    /// A change of the row whose header has `undo` is about to be entered, or its lock, if no other transaction holds
+    /// the row. What of the undo will be looked at is fetched meanwhile: beside an old reader every update looks at the
+    /// entry of the one before it.
+    pub fn expect_undo(&self, undo: UndoPtr) {
+        if self.lease().view.newest_reader().is_some() {
+            self.manager.undo.arena().prefetch(undo);
+        }
+    }
+
+    /// Returns what a row was before this transaction locked it, without the value, if a change of the row may take the
+    /// place of the lock. The entry of the lock is `undo` in the row's header. A change may if nothing was entered
+    /// since, and no savepoint lies between. It is entered with this as what was before, so that the row has one entry
+    /// and not two.
+    #[must_use]
+    pub fn before_lock(&self, undo: UndoPtr) -> Option<Before<'static>> {
+        // The savepoints are looked through only for a lock that is the newest entry.
+        let goes_back =
+            || self.savepoints.is_any_at(undo) && !mutant("txn: the place of a lock is taken across a savepoint");
+        self.lease().undo.before_lock(undo).filter(|_| !goes_back())
+    }
+
+    /// Returns since which commit the row has been what it is, and where the version before is, if a transaction may
+    /// look for one.
+    fn behind(&mut self, before: &Before<'_>) -> Link {
+        if self.xid == Some(before.xid) {
+            return self.manager.undo.arena().behind_own(before.undo);
+        }
+        let (TxnManager { visibility, undo, .. }, Lease { view, owner, .. }) = self.manager_and_lease();
+        let since = visibility.csn_by(view, before.xid).or_else(|| {
+            *view = visibility.refresh_view();
+            visibility.csn_by(view, before.xid)
+        });
+        let since = since.expect("a row that is changed has no other holder");
+        let kept = view.newest_reader().is_some_and(|newest| since <= newest);
+        if since <= view.horizon() {
+            return Link { since, kept, ..Link::default() };
+        }
+        if view.newest_reader().is_none() {
+            return Link { since, next: before.undo, kept, ..Link::default() };
+        }
+        let clear = |pinned| undo.arena().clear(before.undo, since, pinned, view);
+        Link { kept, ..visibility.pinned(owner.index(), view, clear) }
+    }
+}

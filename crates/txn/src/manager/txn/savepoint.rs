@@ -1,0 +1,75 @@
+//! Rollback of part of a transaction.
+//!
+//! A savepoint is a place among the undo entries. A rollback to it undoes the newer ones as any rollback does, with a
+//! compensation record for each change. So a restart finds them compensated and undoes only what stands.
+//!
+//! **Locks stay.** What the transaction has read, found absent or been told since the savepoint it may still act on.
+//! The lock of a row is in its tuple header, so the entry of the first change of a row is not dropped. It becomes that
+//! of a lock, and the header keeps the xid and leads to it. The version before the transaction stays where readers look
+//! for it. A row that was inserted stays as a ghost. None of this takes memory or can be refused.
+
+use super::Txn;
+use crate::halt::HaltOnPanic;
+use crate::parked::Stop;
+use crate::resource::UndoContext;
+use crate::savepoints::Savepoint;
+use crate::sessions::Lease;
+use foreshore_base::{Result, TableId};
+
+impl Txn {
+    /// Marks the place that the transaction has reached.
+    pub fn savepoint(&mut self) -> Savepoint {
+        if self.may_spill() {
+            // What is behind this place stays as it is.
+            self.lease_mut().undo.let_spill();
+        }
+        let (place, undo_log) = (self.lease().undo.place(), self.lease().session.undo_log());
+        self.savepoints.add(place, undo_log)
+    }
+
+    /// Returns whether [`rollback_to`](Self::rollback_to) can go back to `savepoint`.
+    ///
+    /// # Errors
+    /// `NoSavepoint`: it is of another transaction, or was taken after one that the transaction has gone back to.
+    pub fn check_savepoint(&self, savepoint: &Savepoint) -> Result<()> {
+        self.savepoints.check(savepoint)
+    }
+
+    /// Takes back what was changed since `savepoint`. All locks stay, but for those in tables that `is_new` says were
+    /// created since, and are gone.
+    ///
+    /// # Errors
+    /// `NoSavepoint`, and nothing has changed. `DiskFull`, `Corrupted` or `OutOfFrames`: it could not be completed, and
+    /// the transaction can only be rolled back as a whole from here on. `Poisoned`: as those, and the log has stopped.
+    pub fn rollback_to(&mut self, savepoint: &Savepoint, is_new: impl Fn(TableId) -> bool) -> Result<()> {
+        let (until, undo_log) = self.savepoints.go_back(savepoint)?;
+        if let Some(xid) = self.xid.filter(|_| self.lease().undo.newest() != until.newest) {
+            let manager = self.manager.clone();
+            let unwinds = HaltOnPanic::new(&manager.halt);
+            let last_lsn = self.trail.last_lsn;
+            let Lease { session, undo, .. } = self.lease_mut();
+            let mut context = UndoContext::new(session, xid, last_lsn).among(&manager.visibility);
+            let undone = match manager.log.poisoned() {
+                Some(error) => Err(Stop::Ends(error)),
+                None => manager.undo_back_to(&mut context, undo, until.newest, |entry| !is_new(entry.table)),
+            };
+            unwinds.disarm();
+            assert!(last_lsn <= context.last_lsn(), "{xid} goes back from {last_lsn} to {}", context.last_lsn());
+            self.trail.last_lsn = context.last_lsn();
+            self.is_broken |= undone.is_err();
+            match undone {
+                Ok(()) => {}
+                Err(Stop::Waits(cause)) => return Err(cause),
+                Err(Stop::Ends(cause)) => {
+                    manager.halt.halt(&cause);
+                    return Err(cause);
+                }
+            }
+            self.lease_mut().undo.give_back(&until);
+            self.session().lower_undo_log(undo_log);
+        }
+        let place = self.lease().undo.place();
+        self.savepoints.move_newest(place);
+        Ok(())
+    }
+}

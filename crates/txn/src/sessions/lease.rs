@@ -1,0 +1,69 @@
+//! What a transaction leases for its time.
+
+use crate::undo::Undo;
+use crate::visibility::view::KeptView;
+use foreshore_base::TableId;
+use foreshore_buffer::PagePosition;
+use foreshore_lock::Owner;
+use foreshore_wal::Session;
+
+/// A session of the log, an owner of locks and memory for undo, which one transaction after another uses.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub(crate) session: Session,
+    pub(crate) owner: Owner,
+    pub(crate) undo: Undo,
+    pub(crate) view: KeptView,
+    pub(crate) last_row: LastRow,
+    /// Where a change is encoded.
+    pub(crate) buffer: Vec<u8>,
+    pub(super) home: Home,
+}
+
+impl Lease {
+    /// Returns whether it is for system transactions.
+    pub(crate) const fn is_system(&self) -> bool {
+        self.home.is_system
+    }
+}
+
+/// Where a lease goes back to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Home {
+    /// Whether it is for system transactions.
+    pub(super) is_system: bool,
+    /// The shard of the pool.
+    pub(super) shard: usize,
+}
+
+/// Where a row is in its leaf.
+#[derive(Clone, Copy, Debug)]
+pub struct RowPosition {
+    /// The leaf.
+    pub page: PagePosition,
+    /// The entry of the leaf.
+    pub at: usize,
+}
+
+/// The last row of a session. It is never out of date: a leaf that has changed is not at its position any more.
+#[derive(Debug, Default)]
+pub(crate) struct LastRow {
+    place: Option<(TableId, RowPosition)>,
+    key: Vec<u8>,
+}
+
+impl LastRow {
+    /// Notes where the row of `key` is.
+    #[inline]
+    pub(crate) fn note(&mut self, table: TableId, key: &[u8], position: RowPosition) {
+        self.place = Some((table, position));
+        self.key.clear();
+        self.key.extend_from_slice(key);
+    }
+
+    /// Returns where the row of `key` was, if it is the last one noted.
+    #[inline]
+    pub(crate) fn find(&self, table: TableId, key: &[u8]) -> Option<RowPosition> {
+        self.place.filter(|&(of, _)| of == table && self.key == key).map(|(_, position)| position)
+    }
+}

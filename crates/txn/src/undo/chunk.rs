@@ -1,0 +1,338 @@
+//! The states of a chunk of undo memory, and what is noted of each.
+//!
+//! ```text
+//!            start            donate
+//!   Unused ---------> Held <---------> Donated
+//!     ^ ^              | |   take         |
+//!     | |              | +----+  +--------+
+//!     | +--------------+      v  v
+//!     +-------------------- Closed, ClosedKept <--> Leaving
+//!     |                                              |   |
+//!     +--------------------------- Filed <-----------+   |
+//!                                    ^----- FiledShared <+
+//! ```
+//!
+//! | state | holder | place |
+//! |---|---|---|
+//! | `Unused` | no session | memory, or none if its memory was given back |
+//! | `Held` | one session, which fills it or has it on its shelf | memory |
+//! | `Donated` | any session may take it and fill the rest | memory |
+//! | `Closed` | no session fills it any more | memory |
+//! | `ClosedKept` | the same, and all its entries were entered for old readers | memory |
+//! | `Leaving` | the thread that moves chunks to the file | memory, only read |
+//! | `FiledShared` | transactions that run have entries in it | the file |
+//! | `Filed` | old readers alone need it | the file |
+//!
+//! **Invariant:** the state changes under the mutex of the arena's lists, along the arrows. Debug builds check each
+//! change.
+
+use super::pointer::CHUNK_WORDS;
+use foreshore_base::Csn;
+use foreshore_sync::LazyArray;
+use foreshore_sync::model::mutant;
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
+use std::io;
+
+/// A state of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub(super) enum State {
+    Unused,
+    Held,
+    Donated,
+    Closed,
+    ClosedKept,
+    Leaving,
+    Filed,
+    FiledShared,
+}
+
+impl State {
+    const ALL: [Self; 8] = [
+        Self::Unused,
+        Self::Held,
+        Self::Donated,
+        Self::Closed,
+        Self::ClosedKept,
+        Self::Leaving,
+        Self::Filed,
+        Self::FiledShared,
+    ];
+
+    /// Returns whether a chunk may go from this state to `to`: the transition table.
+    const fn leads_to(self, to: Self) -> bool {
+        use State::{Closed, ClosedKept, Donated, Filed, FiledShared, Held, Leaving, Unused};
+        match self {
+            Unused => matches!(to, Held),
+            Held => matches!(to, Donated | Closed | ClosedKept | Unused),
+            Donated => matches!(to, Held | Closed | ClosedKept | Unused),
+            Closed | ClosedKept => matches!(to, Leaving | Unused),
+            Leaving => matches!(to, Closed | ClosedKept | Filed | FiledShared),
+            FiledShared => matches!(to, Filed),
+            Filed => matches!(to, Unused),
+        }
+    }
+
+    /// Returns whether a session may still enter something.
+    pub(super) const fn is_open(self) -> bool {
+        matches!(self, Self::Held | Self::Donated)
+    }
+}
+
+// Words about a chunk, a cache line of its own.
+//
+//   state      see above
+//   newest     the largest commit number of a transaction with entries in it
+//   shared     transactions that have entries in it, have not ended, and do not hold it
+//   spillable  how many of those let it go to the file
+//   left       entries that were not dropped; modulo 2^64 too small by the number of entries until the chunk is closed
+//   place      where readers find it:
+//                HOME      in memory
+//                LEAVING   in memory, and about to leave: only read
+//                2, 4 ..   in the file, at `slot` and with the checksum `sum`, which are stored before;
+//                          each time another number
+//
+// 1. Only the holder of a chunk writes entries into it.
+// 2. A closed chunk gets no more entries, so `shared` only falls. Where it equals `spillable` it falls under the mutex.
+// 3. A chunk that no session holds is used again when `shared` is zero, and `left` is zero or `newest` old enough. All
+//    three are final for entries of transactions that have ended, but for `left`, which only falls.
+// 4. place, HOME -> LEAVING -> 2n, or back to HOME if it could not be written: the thread that moves chunks, one at a
+//    time.
+// 5. place, 2n -> HOME: when the chunk is free. The snapshots that needed it have ended or been cancelled before.
+const STATE: usize = 0;
+const NEWEST: usize = 1;
+const SHARED: usize = 2;
+const SPILLABLE: usize = 3;
+const LEFT: usize = 4;
+const PLACE: usize = 5;
+const SLOT: usize = 6;
+const SUM: usize = 7;
+const WORDS: usize = 8;
+
+pub(super) const HOME: u64 = 0;
+pub(super) const LEAVING: u64 = 1;
+
+/// The words of all chunks.
+#[derive(Debug)]
+pub(super) struct Chunks(LazyArray<AtomicU64>);
+
+impl Chunks {
+    /// Returns the words of `count` chunks, all unused.
+    pub(super) fn new(count: usize) -> io::Result<Self> {
+        LazyArray::new(count * WORDS).map(Self)
+    }
+
+    fn word(&self, chunk: usize, field: usize) -> &AtomicU64 {
+        &self.0[chunk * WORDS + field]
+    }
+
+    fn load(&self, chunk: usize, field: usize) -> u64 {
+        // ORDERING: Relaxed, under the mutex of the lists, or as the caller says.
+        self.word(chunk, field).load(Ordering::Relaxed)
+    }
+
+    fn store(&self, chunk: usize, field: usize, value: u64) {
+        // ORDERING: Relaxed, under the mutex of the lists, or as the caller says.
+        self.word(chunk, field).store(value, Ordering::Relaxed);
+    }
+
+    /// Returns the state. Under the mutex.
+    pub(super) fn state(&self, chunk: usize) -> State {
+        State::ALL[self.load(chunk, STATE) as usize]
+    }
+
+    /// Changes the state, and returns the one before. Under the mutex.
+    pub(super) fn set_state(&self, chunk: usize, to: State) -> State {
+        let from = self.state(chunk);
+        debug_assert!(from.leads_to(to), "chunk {chunk} goes from {from:?} to {to:?}");
+        self.store(chunk, STATE, to as u64);
+        from
+    }
+
+    /// Makes a chunk unused. Under the mutex.
+    pub(super) fn reset(&self, chunk: usize) {
+        let shared = self.load(chunk, SHARED);
+        assert_eq!(shared, 0, "{shared} transactions have entries in chunk {chunk}, which is freed");
+        self.set_state(chunk, State::Unused);
+        self.store(chunk, LEFT, 0);
+        self.store(chunk, NEWEST, 0);
+    }
+
+    /// Counts a transaction that has entries in a chunk and ceases to hold it. Under the mutex.
+    pub(super) fn share(&self, chunk: usize) {
+        // ORDERING: Relaxed, the mutex orders it before the look at it.
+        self.word(chunk, SHARED).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Ends a share: the transaction has ended with commit number `csn`, or has no entries there any more.
+    pub(super) fn unshare(&self, chunk: usize, csn: Csn) {
+        self.note_newest(chunk, csn);
+        // ORDERING: Release, pairs with `shared`.
+        let before = self.word(chunk, SHARED).fetch_sub(1, Ordering::Release);
+        debug_assert!(before > 0, "a share of chunk {chunk} ends, and there is none");
+    }
+
+    /// Returns how many transactions share a chunk. Without any, the newest commit is final.
+    pub(super) fn shared(&self, chunk: usize) -> u64 {
+        // ORDERING: Acquire, pairs with `unshare`.
+        self.word(chunk, SHARED).load(Ordering::Acquire)
+    }
+
+    /// A transaction that shares a closed chunk lets it go to the file. Under the mutex.
+    pub(super) fn let_spill(&self, chunk: usize) {
+        let (state, shared, spillable) = (self.state(chunk), self.shared(chunk), self.load(chunk, SPILLABLE));
+        assert!(
+            !state.is_open() && spillable < shared,
+            "{spillable} of {shared} shares of a {state:?} chunk are let go"
+        );
+        self.store(chunk, SPILLABLE, spillable + 1);
+    }
+
+    /// Ends `count` shares that let the chunk go to the file. Under the mutex.
+    pub(super) fn unshare_spillable(&self, chunk: usize, count: u64, csn: Csn) {
+        let spillable = self.load(chunk, SPILLABLE);
+        assert!(count <= spillable, "{count} shares of chunk {chunk} end, and {spillable} let it go to the file");
+        self.store(chunk, SPILLABLE, spillable - count);
+        (0..count).for_each(|_| self.unshare(chunk, csn));
+    }
+
+    /// Returns whether all transactions that share a chunk let it go to the file. Under the mutex.
+    pub(super) fn is_spillable(&self, chunk: usize) -> bool {
+        self.load(chunk, SPILLABLE) == self.shared(chunk) || mutant("undo: a chunk leaves unasked")
+    }
+
+    /// Raises the newest commit with entries in a chunk. Ordered by the end of the share, or by the mutex.
+    pub(super) fn note_newest(&self, chunk: usize, csn: Csn) {
+        // ORDERING: Relaxed, see above.
+        self.word(chunk, NEWEST).fetch_max(csn.0, Ordering::Relaxed);
+    }
+
+    /// Returns the newest commit with entries in a chunk. A hint while transactions share it.
+    pub(super) fn newest(&self, chunk: usize) -> Csn {
+        Csn(self.load(chunk, NEWEST))
+    }
+
+    /// Counts the entries of a chunk that is being closed. Under the mutex.
+    pub(super) fn add_left(&self, chunk: usize, entries: u64) {
+        // ORDERING: Relaxed, the mutex orders it before the look at it.
+        self.word(chunk, LEFT).fetch_add(entries, Ordering::Relaxed);
+    }
+
+    /// Drops an entry of a chunk, which is not reached any more.
+    pub(super) fn drop_entry(&self, chunk: usize) {
+        // ORDERING: Release, pairs with `needed_up_to`.
+        self.word(chunk, LEFT).fetch_sub(1, Ordering::Release);
+    }
+
+    /// Returns the commit up to which old readers need an entry of a chunk that no session holds, zero if none is left.
+    /// `entries` and `newest` are what is not noted yet. `None` while transactions share it. Under the mutex.
+    pub(super) fn needed_up_to(&self, chunk: usize, entries: u64, newest: Csn) -> Option<Csn> {
+        if self.shared(chunk) > 0 {
+            return None;
+        }
+        // ORDERING: Acquire, pairs with `drop_entry`: the thread that dropped the last one has unlinked it.
+        if self.word(chunk, LEFT).load(Ordering::Acquire).wrapping_add(entries) == 0 {
+            return Some(Csn::ZERO);
+        }
+        Some(newest.max(self.newest(chunk)))
+    }
+
+    /// Returns where a chunk is. Slot and sum are those of the place.
+    pub(super) fn place(&self, chunk: usize) -> u64 {
+        // ORDERING: Acquire, pairs with `set_place`.
+        self.word(chunk, PLACE).load(Ordering::Acquire)
+    }
+
+    /// Returns whether a chunk is in `place`, behind a fence of the caller.
+    pub(super) fn is_still(&self, chunk: usize, is_place: impl FnOnce(u64) -> bool) -> bool {
+        is_place(self.load(chunk, PLACE))
+    }
+
+    /// Moves a chunk. What was written before is found with the place.
+    pub(super) fn set_place(&self, chunk: usize, place: u64) {
+        // ORDERING: publish, pairs with `place`.
+        self.word(chunk, PLACE).store(place, Ordering::Release);
+    }
+
+    /// Returns the slot in the file, and the checksum of what is there. They are those of the place, or the place has
+    /// changed.
+    pub(super) fn slot_and_sum(&self, chunk: usize) -> (u64, u64) {
+        (self.load(chunk, SLOT), self.load(chunk, SUM))
+    }
+
+    /// Notes the slot of a chunk that leaves, and the checksum. Before the place.
+    pub(super) fn set_slot_and_sum(&self, chunk: usize, slot: u64, sum: u64) {
+        self.store(chunk, SLOT, slot);
+        self.store(chunk, SUM, sum);
+    }
+}
+
+/// A chunk that a session fills, or has donated.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) chunk: usize,
+    /// The first free word.
+    pub(super) at: usize,
+    /// Entries that it got since it was used again.
+    pub(super) entries: u64,
+    /// The newest commit of a transaction that has ended holding it.
+    pub(super) newest: Csn,
+    /// Whether the transaction that runs has entries in it.
+    pub(super) mine: bool,
+    /// Whether all entries were entered for old readers.
+    pub(super) kept: bool,
+}
+
+impl Open {
+    /// Returns an empty chunk.
+    pub(super) const fn new(chunk: usize) -> Self {
+        Self { chunk, at: 0, entries: 0, newest: Csn::ZERO, mine: false, kept: true }
+    }
+
+    /// Returns how many words are free.
+    pub(super) const fn capacity(&self) -> usize {
+        CHUNK_WORDS - self.at
+    }
+}
+
+#[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_transition_table_is_that_of_the_head_of_the_file() {
+        use State::{Closed, ClosedKept, Donated, Filed, FiledShared, Held, Leaving, Unused};
+        let table: [(State, &[State]); 8] = [
+            (Unused, &[Held]),
+            (Held, &[Unused, Donated, Closed, ClosedKept]),
+            (Donated, &[Unused, Held, Closed, ClosedKept]),
+            (Closed, &[Unused, Leaving]),
+            (ClosedKept, &[Unused, Leaving]),
+            (Leaving, &[Closed, ClosedKept, Filed, FiledShared]),
+            (Filed, &[Unused]),
+            (FiledShared, &[Filed]),
+        ];
+        for (from, next) in table {
+            let allowed: Vec<State> = State::ALL.into_iter().filter(|&to| from.leads_to(to)).collect();
+            assert_eq!(allowed, next, "from {from:?}");
+        }
+        assert!(State::ALL.iter().enumerate().all(|(at, &state)| state as usize == at), "states are read by number");
+    }
+
+    #[test]
+    #[should_panic(expected = "goes from Unused to Filed")]
+    fn a_chunk_does_not_get_to_the_file_but_by_leaving() {
+        Chunks::new(2).expect("memory").set_state(1, State::Filed);
+    }
+
+    #[test]
+    fn a_chunk_is_needed_while_it_is_shared_and_then_up_to_its_newest_commit() {
+        let chunks = Chunks::new(2).expect("memory");
+        chunks.share(1);
+        assert_eq!(chunks.needed_up_to(1, 3, Csn(7)), None);
+        chunks.unshare(1, Csn(9));
+        assert_eq!(chunks.needed_up_to(1, 3, Csn(7)), Some(Csn(9)));
+        (0..3).for_each(|_| chunks.drop_entry(1));
+        assert_eq!(chunks.needed_up_to(1, 3, Csn(7)), Some(Csn::ZERO), "all were dropped");
+    }
+}

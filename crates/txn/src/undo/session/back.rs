@@ -1,0 +1,197 @@
+//! The way back through the entries of a transaction, from the newest one on.
+
+use super::Undo;
+use crate::undo::change::{Before, Link, UndoEntry};
+use crate::undo::chunk::Open;
+use crate::undo::entry::Entry;
+use crate::undo::holder::{KEPT, SPARE};
+use crate::undo::pointer::UndoPtr;
+use foreshore_base::{Lsn, Result, TableId, Xid};
+
+/// Entries between two places that are noted on the way from the newest entry to the oldest.
+const NOTED: usize = 512;
+
+/// How far a rollback has come.
+#[derive(Debug)]
+pub(crate) struct Back {
+    /// The entry that is next; null behind the oldest.
+    pub(crate) at: UndoPtr,
+    /// The last one that was kept, which leads to it; null if all newer ones were dropped.
+    pub(super) stays: UndoPtr,
+}
+
+impl Undo {
+    /// Hands out what was not logged, the newest first: kind, table and body of each entry.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupted` if the file for old versions does not hold what was written.
+    pub(crate) fn unlogged(&mut self, mut each: impl FnMut(u8, TableId, Box<[u8]>)) -> Result<()> {
+        let mut next = self.newest;
+        while next != UndoPtr::NULL {
+            self.get_ready(next)?;
+            let entry = self.read(next);
+            if entry.lsn() == Lsn::ZERO {
+                let mut body = Vec::new();
+                entry.append_body(&mut body);
+                each(entry.kind(), entry.table(), body.into());
+            }
+            next = entry.previous();
+        }
+        Ok(())
+    }
+
+    /// Hands out what was logged and stands, the oldest first: LSN, kind, table and body of each entry.
+    ///
+    /// # Errors
+    /// Those of `each`; as [`unlogged`](Self::unlogged).
+    pub(crate) fn logged(&mut self, mut each: impl FnMut(Lsn, u8, TableId, &[u8]) -> Result<()>) -> Result<()> {
+        // Entries lead to older ones only. Some are noted on the way to the oldest, and all those from one of them to
+        // the next.
+        let (mut noted, mut some, mut body) = (Vec::new(), Vec::with_capacity(NOTED), Vec::new());
+        let (mut next, mut count) = (self.newest, 0_usize);
+        while next != UndoPtr::NULL {
+            if count.is_multiple_of(NOTED) {
+                noted.push(next);
+            }
+            count += 1;
+            next = self.previous(next)?;
+        }
+        for newest in noted.into_iter().rev() {
+            let mut next = newest;
+            while next != UndoPtr::NULL && some.len() < NOTED {
+                some.push(next);
+                next = self.previous(next)?;
+            }
+            for at in some.drain(..).rev() {
+                self.get_ready(at)?;
+                let entry = self.read(at);
+                if entry.lsn() > Lsn::ZERO {
+                    body.clear();
+                    entry.append_body(&mut body);
+                    each(entry.lsn(), entry.kind(), entry.table(), &body)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of the bodies of what was logged and stands, with `more` for each.
+    ///
+    /// # Errors
+    /// As [`unlogged`](Self::unlogged).
+    pub(crate) fn logged_bytes(&mut self, more: usize) -> Result<u64> {
+        let (mut next, mut bytes) = (self.newest, 0);
+        while next != UndoPtr::NULL {
+            self.get_ready(next)?;
+            let entry = self.read(next);
+            if entry.lsn() > Lsn::ZERO {
+                bytes += (entry.body_len() + more) as u64;
+            }
+            next = entry.previous();
+        }
+        Ok(bytes)
+    }
+
+    /// The entry before that one.
+    fn previous(&mut self, at: UndoPtr) -> Result<UndoPtr> {
+        self.get_ready(at)?;
+        Ok(self.read(at).previous())
+    }
+
+    /// A way back through the entries, from the newest one on.
+    pub(crate) const fn back(&self) -> Back {
+        Back { at: self.newest, stays: UndoPtr::NULL }
+    }
+
+    /// The entry at which `back` has arrived, and the xid that its row had before.
+    ///
+    /// # Errors
+    /// As [`unlogged`](Self::unlogged).
+    pub(crate) fn entry(&mut self, back: &Back) -> Result<(UndoEntry<'_>, Xid)> {
+        self.get_ready(back.at)?;
+        let mut body = std::mem::take(&mut self.body);
+        body.clear();
+        let entry = self.read(back.at);
+        entry.append_body(&mut body);
+        let (lsn, kind, table, next, holder) =
+            (entry.lsn(), entry.kind(), entry.table(), entry.behind(), entry.holder());
+        let is_taken_back = entry.is_taken_back();
+        self.body = body;
+        Ok((UndoEntry { lsn, is_taken_back, kind, table, body: &self.body, next, keep: None }, holder))
+    }
+
+    /// Makes sure that an entry of the transaction can be [`read`](Self::read): a chunk may go to the file at any time
+    /// once it is spillable.
+    fn get_ready(&mut self, at: UndoPtr) -> Result<()> {
+        if self.spillable.contains_key(&at.chunk()) { self.arena.copy(at.chunk(), &mut self.copies) } else { Ok(()) }
+    }
+
+    /// An entry of the transaction that is in memory, or ready.
+    fn read(&self, at: UndoPtr) -> Entry<'_> {
+        let entry = if self.spillable.contains_key(&at.chunk()) { self.copies.entry(at) } else { self.arena.entry(at) };
+        entry.expect("an arena holds whole entries")
+    }
+
+    /// Drops the entry at which `back` has arrived: all of it is undone.
+    pub(crate) fn drop_at(&mut self, back: &mut Back) {
+        let entry = self.read(back.at);
+        let (previous, len) = (entry.previous(), entry.len());
+        self.arena.drop_entry(back.at);
+        let (entries, words) = (self.entries, self.words);
+        assert!(entries > 0 && len <= words, "an entry of {len} words goes, of {entries} with {words}");
+        self.entries -= 1;
+        self.words -= len;
+        // A transaction that goes back to a savepoint again and again writes where it wrote before.
+        if let Some(place) = self.ends_with(back.at, len) {
+            self.open[place].as_mut().expect("it was found").at -= len;
+        }
+        match self.arena.entry(back.stays) {
+            Some(newer) => newer.set_previous(previous),
+            None => self.newest = previous,
+        }
+        back.at = previous;
+    }
+
+    /// Returns where the session fills a chunk that ends with the entry `at` of that length.
+    fn ends_with(&self, at: UndoPtr, len: usize) -> Option<usize> {
+        let end = at.word() + len;
+        let is_last = |open: &Open| open.chunk == at.chunk() && open.at == end;
+        self.open[..SPARE].iter().position(|open| open.as_ref().is_some_and(is_last))
+    }
+
+    /// Returns what the row was, if `lock` is the newest entry, at the end of a chunk, and only the lock of a row that
+    /// there was.
+    pub(crate) fn before_lock(&self, lock: UndoPtr) -> Option<Before<'static>> {
+        if lock != self.newest {
+            return None;
+        }
+        let entry = self.arena.entry(lock)?;
+        self.ends_with(lock, entry.len())?;
+        let is_lock = entry.lsn() == Lsn::ZERO && !entry.is_taken_back();
+        let flags = entry.flags().filter(|_| is_lock)?;
+        Some(Before { xid: entry.holder(), flags, undo: entry.behind(), lock, ..Before::default() })
+    }
+
+    /// Takes that entry out, and returns how the next one, the change of the row, is linked in its place. Under the
+    /// latch that covers the row: a reader that was led to the lock finds that the leaf has changed.
+    pub(crate) fn take_lock(&mut self, lock: UndoPtr) -> Link {
+        assert!(lock == self.newest, "nothing was entered since the row was locked");
+        let entry = self.arena.entry(lock).expect("an arena holds whole entries");
+        let place = self.ends_with(lock, entry.len()).expect("the lock ends a chunk");
+        let (link, previous, len) = (entry.link(place == KEPT), entry.previous(), entry.len());
+        let open = self.open[place].as_mut().expect("it was found");
+        assert!(open.entries > 0 && self.entries > 0, "a lock is the newest of {} entries in its chunk", open.entries);
+        open.at -= len;
+        open.entries -= 1;
+        (self.newest, self.entries, self.words) = (previous, self.entries - 1, self.words - len);
+        link
+    }
+
+    /// Keeps the entry at which `back` has arrived, as the lock of its row.
+    pub(crate) fn keep_at(&mut self, back: &mut Back) {
+        debug_assert!(!self.spillable.contains_key(&back.at.chunk()), "what may be moved is not changed");
+        let entry = self.arena.entry(back.at).expect("an entry that is kept exists");
+        entry.leave_as_lock();
+        *back = Back { at: entry.previous(), stays: back.at };
+    }
+}

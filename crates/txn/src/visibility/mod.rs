@@ -1,0 +1,258 @@
+//! Visibility: what became of each transaction, and which readers may still ask.
+//!
+//! | part | knows |
+//! |---|---|
+//! | [`status`] | what became of each recent xid: the status window |
+//! | [`status_table`] | the same once more, in a table that is plugged in to be measured |
+//! | [`readers`] | the snapshots in use |
+//! | [`pins`] | the writers that touch old versions just now |
+//! | [`view`] | all readers at one moment, by which old versions are judged |
+//! | [`kept_pages`] | pages that only older snapshots can reach |
+//!
+//! A reader takes a [`Snapshot`]. A writer asks for the status of the xid in a row's header, and judges the versions
+//! behind the row by a view. The window moves over what all can judge without it.
+
+mod kept_pages;
+mod limits;
+pub(crate) mod past;
+mod pinned;
+pub(crate) mod pins;
+pub(crate) mod readers;
+mod slots;
+mod snapshot;
+pub(crate) mod status;
+mod status_table;
+pub(crate) mod view;
+
+pub use limits::OldestSnapshot;
+pub use readers::SnapshotLimits;
+pub use snapshot::{ReadOperation, Snapshot, SnapshotKind};
+pub use status_table::{CsnMap, MakeStatusTable, StatusTable};
+pub use view::View;
+
+use crate::halt::Halt;
+use foreshore_base::{Csn, Error, Result, Xid};
+use foreshore_sync::model::mutant;
+use foreshore_sync::primitive::thread::yield_now;
+use foreshore_sync::{ShardedCounter, SystemClock};
+use foreshore_wal::Log;
+use kept_pages::KeptPages;
+use pins::Pins;
+use readers::Readers;
+use status::{Status, StatusWindow};
+use std::sync::{Arc, OnceLock};
+use std::{fmt, io};
+use view::{KeptView, Views};
+
+/// Returns the bytes of undo that are kept for snapshots from the first commit on and that none from the second on
+/// needs.
+type UndoBetween = Box<dyn Fn(Csn, Csn) -> u64 + Send + Sync>;
+
+/// What became of each transaction, and the snapshots in use.
+pub struct Visibility {
+    log: Log,
+    halt: Arc<Halt>,
+    window: StatusWindow,
+    table: OnceLock<Arc<dyn StatusTable>>,
+    readers: Readers,
+    pins: Pins,
+    views: Views,
+    kept_pages: KeptPages,
+    undo_between: UndoBetween,
+    limits: SnapshotLimits,
+    time: SystemClock,
+    cancelled: ShardedCounter,
+}
+
+impl Visibility {
+    /// Returns the visibility for transactions whose status is in `window`, in at most so many `sessions` at once.
+    /// `slots`: snapshots in use at once that need no lock to be taken.
+    pub(crate) fn new(
+        log: Log,
+        halt: Arc<Halt>,
+        window: StatusWindow,
+        sessions: usize,
+        slots: usize,
+        limits: SnapshotLimits,
+        undo_between: UndoBetween,
+    ) -> Arc<Self> {
+        let (readers, pins) = (Readers::new(slots), Pins::new(sessions));
+        let views = Views::new(View::of(&readers, &pins, window.late(), || log.durable().csn()));
+        Arc::new(Self {
+            log,
+            halt,
+            window,
+            table: OnceLock::new(),
+            readers,
+            pins,
+            views,
+            kept_pages: KeptPages::default(),
+            undo_between,
+            limits,
+            time: SystemClock::new(),
+            cancelled: ShardedCounter::new(),
+        })
+    }
+
+    /// Names a table that is asked what became of transactions, beside the status window, and told of those that end.
+    /// Once, before the first transaction writes; it begins at the first xid that is handed out.
+    ///
+    /// # Panics
+    /// The second time.
+    pub fn set_status_table(&self, table: Arc<dyn StatusTable>) {
+        assert!(self.table.set(table).is_ok(), "the status table is wired once");
+    }
+
+    /// Returns the status window, from which xids get their words.
+    pub(crate) const fn window(&self) -> &StatusWindow {
+        &self.window
+    }
+
+    /// Returns what became of the transaction with `xid`.
+    #[inline]
+    pub(crate) fn status(&self, xid: Xid) -> Status {
+        self.window.get(xid)
+    }
+
+    /// Moves the status window over at most `most` xids below `next`, and returns how many it has passed.
+    pub(crate) fn slide(&self, next: Xid, most: u64) -> u64 {
+        self.window.slide(next, self.log.durable().csn(), most, &self.readers)
+    }
+
+    /// Makes the status table, if there is one, ready for xids ahead of `xid`.
+    pub(crate) fn prepare_table(&self, xid: Xid) -> Result<()> {
+        self.table.get().map_or(Ok(()), |table| table.prepare(xid))
+    }
+
+    /// Ends the transaction with `xid`, whose commit record has the number `csn`, and returns the number it commits
+    /// with (see [`StatusWindow::commit`]). The table learns of the end before the window.
+    pub(crate) fn commit(&self, xid: Xid, csn: Csn, push: impl FnMut(Csn) -> Csn) -> Csn {
+        if let Some(Err(cause)) = self.table.get().map(|table| table.set(xid, true)) {
+            self.halt.halt(&cause);
+        }
+        self.window.commit(xid, csn, push)
+    }
+
+    /// Ends the transaction with `xid` as rolled back.
+    ///
+    /// # Errors
+    /// The answer of the status table: then the transaction still shows as running.
+    pub(crate) fn abort(&self, xid: Xid) -> Result<()> {
+        self.table.get().map_or(Ok(()), |table| table.set(xid, false))?;
+        self.window.abort(xid);
+        Ok(())
+    }
+
+    /// Asks the status table, if there is one, whether a transaction that has ended has committed. The table has to
+    /// agree with the window, whose answer is `None` for what it has forgotten. `is_drawn`: an xid that was read
+    /// without a latch may be one that was never handed out, and then the table is not asked.
+    #[inline]
+    pub(crate) fn confirm(&self, xid: Xid, by_window: Option<bool>, is_drawn: impl FnOnce() -> bool) {
+        if let Some(table) = self.table.get().filter(|_| is_drawn()) {
+            // The table may have forgotten what became of a pinned xid.
+            self.ask_table(&**table, xid, by_window.filter(|_| xid >= self.window.lo()));
+        }
+    }
+
+    fn ask_table(&self, table: &dyn StatusTable, xid: Xid, by_window: Option<bool>) {
+        match table.has_committed(xid) {
+            Ok(found) if by_window.is_none_or(|known| known == found) => {}
+            Ok(_) => self.halt.halt(&Error::io("read", "the status table", io::Error::other("it does not agree"))),
+            Err(cause) => self.halt.halt(&cause),
+        }
+    }
+
+    /// Returns the newest view that was shared.
+    pub(crate) fn newest_view(&self) -> KeptView {
+        self.views.newest()
+    }
+
+    /// Replaces a kept view by the newest one, if that is newer.
+    pub(crate) fn renew(&self, kept: &mut KeptView) {
+        self.views.renew(kept);
+    }
+
+    /// Looks at all readers, cancels those beyond their limits, and shares the view with all sessions.
+    pub(crate) fn refresh_view(&self) -> KeptView {
+        if self.readers.is_any_limited() {
+            self.cancel_beyond_limits();
+        }
+        // The window before what is durable: what it has passed is no newer than that.
+        let past = self.window.late();
+        self.views.share(View::of(&self.readers, &self.pins, past, || self.log.durable().csn()))
+    }
+
+    /// Returns the commit up to which what commits took away, such as the pages of dropped tables, may be used
+    /// otherwise. That commit is durable, and no reader has a snapshot below it, now or later. Zero while an operation
+    /// of a cancelled reader is under way. What is passed stays so: a cancelled reader begins no operation.
+    #[must_use]
+    pub fn passed(&self) -> Csn {
+        let horizon = self.refresh_view().horizon();
+        // After the view, which leaves cancelled readers out.
+        let is_at_work = self.readers.is_any_cancelled_at_work() && !mutant("txn: no wait for cancelled readers");
+        if is_at_work { Csn::ZERO } else { horizon }
+    }
+
+    /// Returns whether nothing that `header_xid` did can be lost or undone any more, and no reader has to know what was
+    /// there before.
+    pub(crate) fn is_settled(&self, header_xid: Xid) -> bool {
+        let view = self.views.newest();
+        match self.csn_by(&view, header_xid) {
+            Some(csn) if csn <= view.horizon() || mutant("sabotage: a ghost goes that a snapshot needs") => true,
+            // A newer view can tell more, unless a reader is the reason that is known.
+            Some(csn) if csn <= view.floor() || csn.lsn() > self.log.durable() => false,
+            None if self.window.get(header_xid) == Status::Live => false,
+            _ => {
+                let view = self.refresh_view();
+                self.csn_by(&view, header_xid).is_some_and(|csn| csn <= view.horizon())
+            }
+        }
+    }
+
+    /// Returns the commit number of the transaction with `xid`, or one that says the same to every reader (see
+    /// [`View::csn_of_frozen`]); zero if it left nothing that a reader may miss. `None` if it has not ended, or so that
+    /// only a newer view can tell.
+    pub(crate) fn csn_by(&self, view: &View, xid: Xid) -> Option<Csn> {
+        match self.window.get(xid) {
+            Status::Live | Status::Spare => None,
+            Status::Aborted => Some(Csn::ZERO),
+            Status::Committed(csn) => Some(csn),
+            Status::Frozen => view.csn_of_frozen(xid),
+        }
+    }
+
+    /// Runs `touch` with the horizon above which it may touch old versions of rows, for the session of lock owner
+    /// `index`. What a collector frees meanwhile lies below.
+    pub(crate) fn pinned<T>(&self, index: usize, view: &View, touch: impl FnOnce(Csn) -> T) -> T {
+        let horizon = self.pins.pin(index, view.horizon());
+        let touched = touch(horizon);
+        self.pins.unpin(index);
+        touched
+    }
+
+    /// Waits until it has seen each session without a pin, or `may_wait` no more; returns whether it has.
+    pub(crate) fn have_all_unpinned(&self, may_wait: impl FnMut() -> bool) -> bool {
+        self.pins.have_all_been_off(may_wait)
+    }
+
+    /// Waits until no writer touches what was replaced by commits below `newest`, and no reader is about to get a
+    /// snapshot below it, or `is_over`.
+    pub(crate) fn wait_for_pins(&self, newest: Csn, is_over: impl Fn() -> bool) {
+        while (self.pins.is_any_below(newest) || self.readers.is_any_taking_below(newest)) && !is_over() {
+            // WAIT: window - a writer links one version, or a reader takes its snapshot; either may have lost its
+            // processor.
+            yield_now();
+        }
+    }
+
+    /// Returns how many snapshots were cancelled.
+    pub(crate) fn cancelled(&self) -> u64 {
+        self.cancelled.sum()
+    }
+}
+
+impl fmt::Debug for Visibility {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Visibility").field("window_lo", &self.window.lo()).finish_non_exhaustive()
+    }
+}

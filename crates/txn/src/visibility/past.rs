@@ -1,0 +1,73 @@
+//! What a snapshot sees, of recent transactions and of those that the status window has passed.
+
+use super::readers::Mark;
+use super::status::{Sight, StatusWindow};
+use foreshore_base::{Csn, Xid};
+use foreshore_sync::model::mutant;
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
+use foreshore_sync::{LockRank, Mutex};
+
+/// What a snapshot knows of xids that the status window has passed since.
+#[derive(Debug)]
+pub(crate) struct Past {
+    /// Xids below it and below the snapshot's `hi` are visible.
+    clear: AtomicU64,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    /// Xids below it and below `hi` are visible but for those in the two lists.
+    upto: Xid,
+    /// Those whose commits are above the snapshot, ascending.
+    late: Vec<Xid>,
+    /// Those that were pinned: what is known of them is of no use once they have ended.
+    pinned: Vec<Xid>,
+}
+
+impl Past {
+    pub(crate) fn new(mark: &Mark) -> Self {
+        let upto = mark.frozen.below;
+        let known = Known { upto, late: Vec::new(), pinned: Vec::new() };
+        Self { clear: AtomicU64::new(upto.0), known: Mutex::new(LockRank::Leaf, known) }
+    }
+
+    /// Returns the commit on which the changes of `xid` rest for the snapshot `mark`, zero if they are durable for
+    /// certain; `None` if they are invisible to it.
+    pub(crate) fn sees(&self, window: &StatusWindow, mark: &Mark, xid: Xid) -> Option<Csn> {
+        // First, for the window may have passed these too.
+        if xid >= mark.hi {
+            return None;
+        }
+        // ORDERING: Relaxed, each value of it is true of the snapshot, and it says nothing of anything else.
+        if mark.frozen.has(xid) || xid.0 < self.clear.load(Ordering::Relaxed) {
+            return Some(Csn::ZERO);
+        }
+        match window.see(xid, mark.csn) {
+            Sight::Invisible if !mutant("sabotage: a snapshot sees what has not committed") => None,
+            Sight::Invisible => Some(Csn::ZERO),
+            Sight::Visible(csn) => Some(csn),
+            Sight::Frozen if self.is_late(window, mark, xid) => None,
+            Sight::Frozen => Some(Csn::ZERO),
+        }
+    }
+
+    /// Returns whether the commit of `xid`, which is frozen, is above the snapshot.
+    fn is_late(&self, window: &StatusWindow, mark: &Mark, xid: Xid) -> bool {
+        let mut known = self.known.lock();
+        if xid >= known.upto || known.pinned.contains(&xid) {
+            drop(known);
+            let (upto, late, pinned) = window.late_for(mark.csn);
+            known = self.known.lock();
+            // Another thread may have looked since, and later: pinned xids become fewer while the window stands.
+            if upto > known.upto || (upto == known.upto && pinned.len() <= known.pinned.len()) {
+                let clear =
+                    late.first().into_iter().chain(pinned.iter().min()).fold(upto, |clear, &xid| clear.min(xid));
+                *known = Known { upto, late, pinned };
+                // ORDERING: Relaxed, as in `sees`.
+                self.clear.store(clear.0, Ordering::Relaxed);
+            }
+        }
+        known.late.binary_search(&xid).is_ok()
+    }
+}

@@ -1,0 +1,94 @@
+//! Tables of what became of transactions, asked beside the status window.
+//!
+//! The engine needs none: its status window says of each recent xid what became of it and when, and all others have
+//! ended. PostgreSQL asks a table, "did it commit?", and orders by something else. A plugged-in table is asked beside
+//! the window, to see what that costs. It never changes what is visible.
+
+use super::readers::Readers;
+use super::status::{Status, StatusWindow};
+use foreshore_base::{Csn, Result, Xid};
+use foreshore_io::Fs;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Answers "did it commit?" for transactions that have ended.
+pub trait StatusTable: Send + Sync + fmt::Debug {
+    /// Makes a place ready for xids some way ahead of `xid`, so that no other transaction waits for it.
+    ///
+    /// # Errors
+    /// What the disk answered.
+    fn prepare(&self, xid: Xid) -> Result<()>;
+
+    /// Notes how the transaction with `xid` ends. The transaction calls it once, before others learn that it has ended.
+    ///
+    /// # Errors
+    /// What the disk answered: then it is not noted.
+    fn set(&self, xid: Xid, committed: bool) -> Result<()>;
+
+    /// Returns whether the transaction with `xid` has committed; for one from before the table began: whether it has
+    /// ended.
+    ///
+    /// # Errors
+    /// What the disk answered.
+    fn has_committed(&self, xid: Xid) -> Result<bool>;
+}
+
+/// Makes the status table of a database when that is opened.
+pub trait MakeStatusTable: Send + Sync + fmt::Debug {
+    /// Returns an empty table for xids from `first` on. A file that it needs is made at `path` and has no name when
+    /// this returns.
+    ///
+    /// # Errors
+    /// What memory or disk answered.
+    fn make(&self, first: Xid, fs: &dyn Fs, path: &Path) -> Result<Arc<dyn StatusTable>>;
+}
+
+/// The status window of the engine as a table, to be measured beside others. Numbers of commits are those of their
+/// transactions, and all are durable.
+pub struct CsnMap {
+    window: StatusWindow,
+    readers: Readers,
+}
+
+impl CsnMap {
+    /// A table that begins at `first` and tells `capacity` xids apart, a power of two.
+    ///
+    /// # Errors
+    /// `Io` when the window cannot be mapped.
+    pub fn new(first: Xid, capacity: usize) -> Result<Self> {
+        Ok(Self { window: StatusWindow::new(capacity, 0, first)?, readers: Readers::new(1) })
+    }
+}
+
+impl fmt::Debug for CsnMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CsnMap").field("capacity", &self.window.capacity()).finish_non_exhaustive()
+    }
+}
+
+impl StatusTable for CsnMap {
+    fn prepare(&self, xid: Xid) -> Result<()> {
+        let half = self.window.capacity() as u64 / 2;
+        if xid.0 + half >= self.window.cleared().0 {
+            self.window.slide(xid, Csn(xid.0), half, &self.readers);
+        }
+        Ok(())
+    }
+
+    fn set(&self, xid: Xid, committed: bool) -> Result<()> {
+        self.window.enter(xid);
+        if committed {
+            self.window.begin_commit(xid);
+            self.window.commit(xid, Csn(xid.0), |least| least);
+        } else {
+            self.window.abort(xid);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn has_committed(&self, xid: Xid) -> Result<bool> {
+        Ok(matches!(self.window.get(xid), Status::Committed(_) | Status::Frozen))
+    }
+}
