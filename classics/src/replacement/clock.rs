@@ -38,7 +38,7 @@ impl ReplacementPolicy for Clock {
             // ORDERING: Relaxed, the hand guards nothing.
             let no = (self.hand.fetch_add(1, Ordering::Relaxed) % frames.len()) as FrameNo;
             let is_free = frames.page(no) == PageId::ZERO;
-            if is_free || frames.is_pinned(no) || frames.is_passing(no) || frames.take_use(no) {
+            if is_free || frames.is_pinned(no) || frames.is_in_scan_ring(no) || frames.take_use(no) {
                 continue;
             }
             consider(no)?;

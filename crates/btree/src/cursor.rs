@@ -19,7 +19,7 @@ use crate::node::{Damage, NO_VERSION, NodeView, Place};
 use crate::tree::{Structure, Tree};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, Lsn, Result, TableId};
-use foreshore_buffer::Wanted;
+use foreshore_buffer::AccessPattern;
 use foreshore_lock::{RowLock, Strength, TableMode};
 use foreshore_txn::{Seen, Snapshot, Txn, UndoPtr};
 use std::ops::Bound;
@@ -207,9 +207,9 @@ impl Cursor {
         if let Some(snapshot) = self.snapshot.clone() {
             let _operation = self.tree.begin_read(txn, &snapshot)?;
             txn.swap_fetched(&mut self.spilled.fetched);
-            let copied = match self.ahead.wanted() {
-                Wanted::Again => self.copy_leaf::<false>(txn, &snapshot, span, end),
-                Wanted::Once => self.copy_leaf::<true>(txn, &snapshot, span, end),
+            let copied = match self.ahead.pattern() {
+                AccessPattern::Random => self.copy_leaf::<false>(txn, &snapshot, span, end),
+                AccessPattern::Scan => self.copy_leaf::<true>(txn, &snapshot, span, end),
             };
             txn.swap_fetched(&mut self.spilled.fetched);
             let rest = copied.map_err(|error| self.tree.judge(txn, &snapshot, error))?;

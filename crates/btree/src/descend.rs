@@ -27,7 +27,7 @@ use crate::format::MAX_LEVEL;
 use crate::node::{Damage, Goal, NodeView};
 use crate::tree::{Structure, Tree};
 use foreshore_base::{Error, PageId, Result};
-use foreshore_buffer::{ExclusiveGuard, OptimisticGuard, PageRead, Pinned, Pool, SharedGuard, Wanted};
+use foreshore_buffer::{AccessPattern, ExclusiveGuard, OptimisticGuard, PageRead, Pinned, Pool, SharedGuard};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::MODEL;
 use std::cmp::Ordering;
@@ -93,7 +93,7 @@ impl<'p, const ONCE: bool> From<SharedGuard<'p>> for ReadGuard<'p, ONCE> {
 }
 
 impl<const ONCE: bool> ReadGuard<'_, ONCE> {
-    const WANTED: Wanted = if ONCE { Wanted::Once } else { Wanted::Again };
+    const PATTERN: AccessPattern = if ONCE { AccessPattern::Scan } else { AccessPattern::Random };
 }
 
 impl<'p, const ONCE: bool> Access<'p> for ReadGuard<'p, ONCE> {
@@ -105,21 +105,21 @@ impl<'p, const ONCE: bool> Access<'p> for ReadGuard<'p, ONCE> {
     #[inline]
     fn fix(pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Self> {
         match reading {
-            Reading::Optimistic => pool.optimistic_as(pid, Self::WANTED).map(Self::from),
-            Reading::Latched => pool.shared_as(pid, Self::WANTED).map(Self::from),
+            Reading::Optimistic => pool.optimistic(pid, Self::PATTERN).map(Self::from),
+            Reading::Latched => pool.shared_as(pid, Self::PATTERN).map(Self::from),
         }
     }
 
     #[inline]
     fn try_fix(pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>> {
         Ok(match reading {
-            Reading::Optimistic => pool.try_optimistic_as(pid, Self::WANTED)?.map(Self::from),
-            Reading::Latched => pool.try_shared_as(pid, Self::WANTED)?.map(Self::from),
+            Reading::Optimistic => pool.try_optimistic(pid, Self::PATTERN)?.map(Self::from),
+            Reading::Latched => pool.try_shared(pid, Self::PATTERN)?.map(Self::from),
         })
     }
 
     fn pin(pool: &'p Pool, pid: PageId) -> Result<Pinned<'p>> {
-        pool.pin_as(pid, Self::WANTED)
+        pool.pin_as(pid, Self::PATTERN)
     }
 
     fn try_next(&self, pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>> {

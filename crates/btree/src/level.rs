@@ -24,7 +24,7 @@ use crate::split::MAX_LINK_BODY;
 use crate::tree::{Structure, Tree, record};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{PageId, Result};
-use foreshore_buffer::{ExclusiveGuard, Pinned, Wanted, change_cost};
+use foreshore_buffer::{AccessPattern, ExclusiveGuard, Pinned, change_cost};
 use foreshore_wal::Dep;
 
 impl Tree {
@@ -32,7 +32,7 @@ impl Tree {
     /// if they hold too much, have changed, or have a row with a live writer.
     pub(crate) fn level_out(&self, merging: &mut Merging<'_>, first: &Pair, second: &Pair) -> Result<bool> {
         let pages = [first.left, first.right, second.right];
-        let [left, middle, right] = pages.map(|pid| self.named(self.pool().pin_as(pid, Wanted::Once)));
+        let [left, middle, right] = pages.map(|pid| self.named(self.pool().pin_as(pid, AccessPattern::Scan)));
         let (left, middle, right) = (left?, middle?, right?);
         let Some(most) = self.plan(merging, [&left, &middle, &right])? else { return Ok(false) };
         if !self.shift(&mut merging.structure(), first, &middle, most)? {

@@ -30,7 +30,7 @@ use crate::sound::{all_sound, assert_fits, assert_linked, assert_marked, assert_
 use crate::split::MAX_LINK_BODY;
 use crate::tree::{Structure, Tree, record};
 use foreshore_base::{PageId, Result, Xid, limits::PAGE_SIZE};
-use foreshore_buffer::{ExclusiveGuard, Pinned, Wanted, change_cost};
+use foreshore_buffer::{AccessPattern, ExclusiveGuard, Pinned, change_cost};
 use foreshore_space::is_allocated;
 use foreshore_sync::{model::mutant, pause};
 use foreshore_txn::Txn;
@@ -163,7 +163,7 @@ impl Tree {
 
     /// Merges two neighbours on `level`; false if they changed, hold too much, or have a row with a live writer.
     pub(crate) fn merge(&self, merging: &mut Merging<'_>, pair: &Pair, level: u8) -> Result<bool> {
-        let pins = [pair.left, pair.right].map(|pid| self.named(self.pool().pin_as(pid, Wanted::Once)));
+        let pins = [pair.left, pair.right].map(|pid| self.named(self.pool().pin_as(pid, AccessPattern::Scan)));
         let [left_pin, right_pin] = pins;
         let (left_pin, right_pin) = (left_pin?, right_pin?);
         if !self.would_fit(merging, &left_pin, &right_pin)? {

@@ -8,7 +8,7 @@ use crate::tree::{Structure, Tree, record};
 use foreshore_base::codec::Put;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId, Result, Xid};
-use foreshore_buffer::{ExclusiveGuard, PageRead, Wanted, change_cost};
+use foreshore_buffer::{AccessPattern, ExclusiveGuard, PageRead, change_cost};
 use foreshore_txn::{Txn, UndoContext};
 use foreshore_wal::Dep;
 
@@ -209,7 +209,7 @@ impl Tree {
     /// # Errors
     /// What a read can fail with.
     pub fn first_key_of(&self, pid: PageId) -> Result<Option<Vec<u8>>> {
-        let page = match self.pool().shared_as(pid, Wanted::Once) {
+        let page = match self.pool().shared_as(pid, AccessPattern::Scan) {
             Ok(page) => page,
             // A page that was freed may lie beyond the end of the file.
             Err(Error::Corrupted { .. }) => return Ok(None),

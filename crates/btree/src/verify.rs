@@ -20,7 +20,7 @@ use crate::node::{Goal, Node, NodeView};
 use crate::tree::Tree;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId, Result};
-use foreshore_buffer::Wanted;
+use foreshore_buffer::AccessPattern;
 use foreshore_sync::model::mutant;
 use std::collections::HashSet;
 
@@ -109,7 +109,7 @@ impl Tree {
 
     fn copy_page(&self, pid: PageId) -> Result<Box<[u8]>> {
         let mut page = vec![0; PAGE_SIZE].into_boxed_slice();
-        page.copy_from_slice(&self.named(self.pool().shared_as(pid, Wanted::Once))?);
+        page.copy_from_slice(&self.named(self.pool().shared_as(pid, AccessPattern::Scan))?);
         Ok(page)
     }
 

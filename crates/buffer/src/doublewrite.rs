@@ -21,10 +21,10 @@ use std::sync::Arc;
 pub(crate) struct Doublewrite {
     file: Arc<dyn File>,
     uuid: Uuid,
-    /// Of the newest batch when the file was opened.
-    pub(crate) sequence: u64,
+    /// Sequence number of the newest batch when the file was opened.
+    sequence: u64,
     /// The area that it lies in.
-    pub(crate) newest: usize,
+    newest: usize,
 }
 
 impl Doublewrite {
@@ -62,6 +62,11 @@ impl Doublewrite {
         }
         let sequence = found.iter().flatten().copied().max().unwrap_or(0);
         Ok(Self { file, uuid, sequence, newest: usize::from(found[1] > found[0]) })
+    }
+
+    /// Returns the sequence number of the newest batch when the file was opened, and its area.
+    pub(crate) fn newest(&self) -> (u64, usize) {
+        (self.sequence, self.newest)
     }
 
     /// Writes a batch to an area and returns when it is durable. `buf` holds a free block, then the images of the batch.

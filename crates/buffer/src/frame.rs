@@ -10,66 +10,63 @@ pub type FrameNo = u32;
 
 // The meta word.
 //
-//   31      30     29       28        27        26  25     24 23    20 19            0
-//  +-------+------+--------+---------+---------+---+----------+--------+---------------+
-//  | DIRTY | MAIN | REDONE | LOADING | PASSING | 0 | recently |  uses  |     pins      |
-//  +-------+------+--------+---------+---------+---+----------+--------+---------------+
+//   31      30     29       28        27     26  25    24 23    20 19            0
+//  +-------+------+--------+---------+------+---+---------+--------+---------------+
+//  | DIRTY | MAIN | REDONE | LOADING | RING | 0 | recency |  uses  |     pins      |
+//  +-------+------+--------+---------+------+---+---------+--------+---------------+
 //
-// pins:       holders of `Pinned`. From 0 to 1 only under a latch of the frame, so that the holder of the exclusive latch
-//             who sees 0 may evict. Further pins and the release of one need no latch: who meets a pin shares it, and with it
-//             the page that is pinned.
-// uses:       uses of the page up to the cap of the policy, less what its hand took away. Raised by any fix, set by the
-//             policy as the page comes in. A hint: losing one costs a read at most.
-// MAIN:       for the policy `s3c`, under the lock of the frame's shard; else zero.
-// recently:   two if the page has been used, though not by a scan; less as scans go on, see `passing.rs`. Zero as the page comes
-//             in. A hint.
-// PASSING:    the page has come in for a scan, and the policy does not know it. Set and cleared under the exclusive latch, cleared
-//             by who evicts too; see `passing.rs`.
-// LOADING:    the page is being read. Set and cleared under the exclusive latch; a hint for threads that do not
-//             want to wait.
-// DIRTY:      the page differs from its home on disk, or may. Set under the exclusive latch, before the record of the
-//             change is appended. Cleared by the cleaner, one at a time, under a shared latch, once the page as it is then
-//             has been written and synced.
-// REDONE:     redo changed the page since the cleaner copied it last. Set under the exclusive latch, cleared by the cleaner
-//             under a shared latch.
+// pins:    holders of `Pinned`. From 0 to 1 only under a latch of the frame, so that the holder of the exclusive latch that
+//          sees 0 may evict. Further pins and the release of one need no latch: a thread that meets a pin shares it, and with
+//          it the page that is pinned.
+// uses:    uses of the page up to the cap of the policy, less what its hand took away. Raised by any fix, set by the policy as
+//          the page comes in. A hint: losing one costs a read at most.
+// recency: two after a use, though not by a scan; less as scans go on, see `scan_ring.rs`. Zero as the page comes in. A hint.
+// RING:    the page is in the scan ring, and the policy does not know it. Set and cleared under the exclusive latch.
+// LOADING: the page is being read. Set and cleared under the exclusive latch; a hint for threads that must not wait.
+// REDONE:  redo changed the page since the cleaner copied it last. Set under the exclusive latch, cleared by the cleaner under a
+//          shared latch.
+// MAIN:    for the policy `s3c`, under the lock of the frame's shard; else zero.
+// DIRTY:   the page differs from its home on disk, or may. Set under the exclusive latch, before the record of the change is
+//          appended. Cleared by the cleaner, one at a time, under a shared latch, once the page as it is then has been written
+//          and synced.
 //
 // 1. `rec_group` is stored before DIRTY is set, by the holder of the exclusive latch. While DIRTY is set, redo lowers it
 //    under the exclusive latch, and the cleaner raises it under a shared latch, unless REDONE.
 // 2. Only a clean frame without pins whose exclusive latch is held gives up its page.
-pub(crate) const PINS: u32 = (1 << 20) - 1;
-pub(crate) const USE: u32 = 1 << 20;
-pub(crate) const USES: u32 = 15 * USE;
-pub(crate) const RECENTLY: u32 = 3 << 24;
-/// The page has been used just now.
-pub(crate) const USED: u32 = 2 << 24;
-/// By so much that gets less.
-const A_WHILE: u32 = 1 << 24;
-pub(crate) const PASSING: u32 = 1 << 27;
-pub(crate) const LOADING: u32 = 1 << 28;
-pub(crate) const REDONE: u32 = 1 << 29;
-pub(crate) const MAIN: u32 = 1 << 30;
-pub(crate) const DIRTY: u32 = 1 << 31;
+const PINS: u32 = (1 << 20) - 1;
+const USE: u32 = 1 << 20;
+const USES: u32 = 15 * USE;
+const RECENCY: u32 = 3 << 24;
+/// The recency of a page that has been used just now.
+const RECENT: u32 = 2 << 24;
+/// Subtracted from the recency as scans go on.
+const RECENCY_STEP: u32 = 1 << 24;
+const RING: u32 = 1 << 27;
+const LOADING: u32 = 1 << 28;
+const REDONE: u32 = 1 << 29;
+const MAIN: u32 = 1 << 30;
+const DIRTY: u32 = 1 << 31;
 const _: () =
-    assert!(PINS | USES | RECENTLY == (1 << 26) - 1 && PASSING | LOADING | REDONE | MAIN | DIRTY == u32::MAX << 27);
+    assert!(PINS | USES | RECENCY == (1 << 26) - 1 && RING | LOADING | REDONE | MAIN | DIRTY == u32::MAX << 27);
 
-/// Most uses that a frame counts.
+/// The most uses that a frame counts.
 pub const MAX_USES: u8 = (USES / USE) as u8;
 
-/// [`Frame::use_bits`] from which on one more use makes no difference where `cap` uses count.
+/// Returns the [`Frame::use_bits`] from which on one more use makes no difference where `cap` uses count.
 pub(crate) const fn enough(cap: u8) -> u32 {
-    USED | (cap as u32 * USE)
+    RECENT | (cap as u32 * USE)
 }
 
-/// The word after a use.
-pub(crate) const fn used(meta: u32, cap: u8) -> u32 {
+/// Returns the word after a use.
+const fn used(meta: u32, cap: u8) -> u32 {
     let counts = meta & USES < cap as u32 * USE;
-    (meta & !RECENTLY | USED) + if counts { USE } else { 0 }
+    (meta & !RECENCY | RECENT) + if counts { USE } else { 0 }
 }
 
 /// Latch and state of a frame, one cache line; its bytes are in the arena of the pool.
 ///
-/// The memory of a frame lives as long as the pool, so a stale frame number is harmless: whoever uses one compares the
-/// page id under the latch.
+/// The memory of a frame lives as long as the pool, so a stale frame number is harmless: its user compares the page id
+/// under the latch.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Frame {
@@ -84,13 +81,14 @@ pub struct Frame {
 /// Why a page stays in its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// It must be written first.
+    /// It must be written home first.
     Dirty,
     /// Latched, pinned or used just now, or there is no page.
     Busy,
 }
 
 impl Frame {
+    /// Returns a frame without a page.
     pub fn new() -> Self {
         Self {
             latch: HybridLatch::new(),
@@ -101,6 +99,7 @@ impl Frame {
         }
     }
 
+    /// Returns the latch of the page and of the frame.
     #[inline]
     pub fn latch(&self) -> &HybridLatch {
         &self.latch
@@ -111,10 +110,10 @@ impl Frame {
         &self.link
     }
 
-    /// The page in this frame. Stable under a latch; else a hint.
+    /// Returns the page in this frame. Stable under a latch; else a hint.
     #[inline]
     pub fn pid(&self) -> PageId {
-        // ORDERING: Acquire, pairs with `set_pid`: who finds the frame given up also finds the page table entry gone.
+        // ORDERING: Acquire, pairs with `set_pid`: a thread that finds the frame given up finds the page table entry gone.
         PageId(self.pid.load(Ordering::Acquire))
     }
 
@@ -130,14 +129,14 @@ impl Frame {
         self.meta.load(Ordering::Acquire)
     }
 
-    /// Whether the page is being read.
+    /// Returns whether the page is being read.
     pub fn is_loading(&self) -> bool {
         self.meta() & LOADING != 0
     }
 
-    /// Says whether the page is being read. The caller holds the exclusive latch.
+    /// Sets whether the page is being read. The caller holds the exclusive latch.
     pub fn set_loading(&self, loading: bool) {
-        // ORDERING: Relaxed, a hint that the page table entry publishes; who is misled waits for the latch.
+        // ORDERING: Relaxed, a hint that the page table entry publishes; a misled thread waits for the latch.
         if loading {
             self.meta.fetch_or(LOADING, Ordering::Relaxed);
         } else {
@@ -148,14 +147,14 @@ impl Frame {
     /// Adds a pin. The caller holds a latch of the frame.
     pub fn pin(&self) {
         rmw::contended_at(&self.meta);
-        // ORDERING: Release, pairs with `pin_again`: who shares the pin sees the id of the page that is pinned. The latch orders
+        // ORDERING: Release, pairs with `pin_again`: a thread that shares the pin sees the id of the page that is pinned. The latch orders
         // the first pin against eviction.
         let order = if mutant("frame: relaxed pin") { Ordering::Relaxed } else { Ordering::Release };
         let before = self.meta.fetch_add(1, order);
         assert!(before & PINS < PINS, "too many pins on page {}", self.pid());
     }
 
-    /// Adds a pin if there is one already. It keeps whatever page is pinned, which may have come into the frame a moment ago.
+    /// Adds a pin if there is one already. It keeps the page that is pinned, which may have come into the frame a moment ago.
     pub fn pin_again(&self) -> bool {
         // ORDERING: Relaxed, the exchange below decides.
         let mut meta = self.meta.load(Ordering::Relaxed);
@@ -171,7 +170,7 @@ impl Frame {
         false
     }
 
-    /// Takes a pin away.
+    /// Removes a pin.
     pub fn unpin(&self) {
         rmw::contended_at(&self.meta);
         // ORDERING: Release, pairs with `meta`: what was done under the pin comes before the eviction.
@@ -187,7 +186,7 @@ impl Frame {
         if self.is_pinned() || !self.latch.try_lock_exclusive() {
             return Err(Kept::Busy);
         }
-        // All of it again: under the latch it holds.
+        // All of it again: under the latch the answers stay true.
         let pid = self.pid();
         let pinned = self.is_pinned() && !mutant("frame: pins are not asked for under the latch");
         let dirty = self.is_dirty() && !mutant("frame: dirt is not asked for under the latch");
@@ -198,7 +197,7 @@ impl Frame {
         Ok(pid)
     }
 
-    /// Whether somebody keeps the page in its frame.
+    /// Returns whether the page is kept in its frame.
     pub fn is_pinned(&self) -> bool {
         self.meta() & PINS != 0
     }
@@ -209,42 +208,47 @@ impl Frame {
     pub fn count_use(&self, cap: u8) {
         // ORDERING: Relaxed, a hint for the policy, which orders nothing; here and below.
         let meta = self.meta.load(Ordering::Relaxed);
-        if meta & (RECENTLY | USES) < enough(cap) {
+        if meta & (RECENCY | USES) < enough(cap) {
             rmw::contended_at(&self.meta);
             let _ = self.meta.compare_exchange(meta, used(meta, cap), Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
-    /// Whether the page was used recently.
+    /// Returns whether the page was used recently.
     pub(crate) fn is_recent(&self) -> bool {
         // ORDERING: as in `count_use`.
-        self.meta.load(Ordering::Relaxed) & RECENTLY != 0
+        self.meta.load(Ordering::Relaxed) & RECENCY != 0
     }
 
-    /// Has the last use of the page be a while ago; none at all if `long`.
-    pub(crate) fn grow_old(&self, long: bool) {
+    /// Notes that the last use of the page is longer ago.
+    pub(crate) fn decay_recency(&self) {
         // ORDERING: as in `count_use`.
         let meta = self.meta.load(Ordering::Relaxed);
-        if meta & RECENTLY != 0 {
-            let to = if long { meta & !RECENTLY } else { meta - A_WHILE };
-            let _ = self.meta.compare_exchange(meta, to, Ordering::Relaxed, Ordering::Relaxed);
+        if meta & RECENCY != 0 {
+            let _ = self.meta.compare_exchange(meta, meta - RECENCY_STEP, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
-    /// Uses counted and how recent they are, to compare with [`enough`].
+    /// Notes that the page was not used.
+    pub(crate) fn clear_recency(&self) {
+        // ORDERING: as in `count_use`.
+        self.meta.fetch_and(!RECENCY, Ordering::Relaxed);
+    }
+
+    /// Returns the uses counted and their recency, to compare with [`enough`].
     #[inline]
     pub(crate) fn use_bits(&self) -> u32 {
         // ORDERING: as in `count_use`.
-        self.meta.load(Ordering::Relaxed) & (RECENTLY | USES)
+        self.meta.load(Ordering::Relaxed) & (RECENCY | USES)
     }
 
-    /// Uses counted.
+    /// Returns the uses counted.
     pub fn uses(&self) -> u8 {
-        (self.use_bits() % A_WHILE / USE) as u8
+        (self.use_bits() % RECENCY_STEP / USE) as u8
     }
 
-    /// Takes one use away; true if the page is to be spared, because there was one, or the word changed just now.
-    pub fn age(&self) -> bool {
+    /// Takes one use away. Returns true if the page is to be spared: it had a use left, or the word changed just now.
+    pub fn take_use(&self) -> bool {
         // ORDERING: as in `count_use`.
         let meta = self.meta.load(Ordering::Relaxed);
         if meta & USES == 0 {
@@ -263,39 +267,39 @@ impl Frame {
             self.meta.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |meta| Some((meta & !(USES | MAIN)) | own));
     }
 
-    /// Whether the policy has the page in the main part.
+    /// Returns whether the policy has the page in the main part.
     pub fn is_main(&self) -> bool {
         // ORDERING: as in `count_use`.
         self.meta.load(Ordering::Relaxed) & MAIN != 0
     }
 
-    /// Makes a page that has just come in one that passes through. The caller holds the exclusive latch.
-    pub fn set_passing(&self) {
-        // ORDERING: as in `count_use`; the latch orders it for who decides by it.
-        let _ = self.meta.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |meta| {
-            Some(meta & !(RECENTLY | USES | MAIN) | PASSING)
-        });
+    /// Puts a page that has just come in into the scan ring. The caller holds the exclusive latch.
+    pub fn enter_ring(&self) {
+        // ORDERING: as in `count_use`; the latch orders it for those that decide by it.
+        let _ = self
+            .meta
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |meta| Some(meta & !(RECENCY | USES | MAIN) | RING));
     }
 
-    /// Takes that back. The caller holds the exclusive latch.
-    pub fn end_passing(&self) {
-        // ORDERING: as in `set_passing`.
-        self.meta.fetch_and(!PASSING, Ordering::Relaxed);
+    /// Takes the page out of the scan ring. The caller holds the exclusive latch.
+    pub fn leave_ring(&self) {
+        // ORDERING: as in `enter_ring`.
+        self.meta.fetch_and(!RING, Ordering::Relaxed);
     }
 
-    /// Whether the page passes through. Stable under a latch.
-    pub fn is_passing(&self) -> bool {
-        // ORDERING: as in `set_passing`.
-        self.meta.load(Ordering::Relaxed) & PASSING != 0
+    /// Returns whether the page is in the scan ring. Stable under a latch.
+    pub fn is_in_ring(&self) -> bool {
+        // ORDERING: as in `enter_ring`.
+        self.meta.load(Ordering::Relaxed) & RING != 0
     }
 
-    /// Whether the page differs from its home on disk. Exact under a latch.
+    /// Returns whether the page differs from its home on disk. Exact under a latch.
     #[inline]
     pub fn is_dirty(&self) -> bool {
         self.meta() & DIRTY != 0
     }
 
-    /// The first log group that may hold a change that is not yet home; `None` if the page is clean.
+    /// Returns the first log group that may hold a change that is not yet home; `None` if the page is clean.
     pub fn rec_group(&self) -> Option<GroupNo> {
         // ORDERING: Relaxed, ordered after the Acquire in `is_dirty`. A page that was cleaned and made dirty again in
         // between shows its newer group, which is right: the older changes are home.
@@ -314,7 +318,7 @@ impl Frame {
         self.meta.fetch_or(DIRTY, Ordering::Release);
     }
 
-    /// Notes a change by redo of a record in `group`. The caller holds the exclusive latch. True if the page was clean.
+    /// Notes a change by redo of a record in `group`. Returns true if the page was clean. The caller holds the exclusive latch.
     pub fn set_redone(&self, group: GroupNo) -> bool {
         let first = self.rec_group();
         match first {
@@ -327,13 +331,13 @@ impl Frame {
         first.is_none()
     }
 
-    /// Begins a copy: from here on only later changes by redo count. The caller is the cleaner, with a shared latch.
+    /// Begins a copy: from here on only later changes by redo count. The caller is the cleaner and holds a shared latch.
     pub fn forget_redo(&self) {
         // ORDERING: Relaxed, both sides hold the latch.
         self.meta.fetch_and(!REDONE, Ordering::Relaxed);
     }
 
-    /// Raises the first group of a page that has changed since it was copied. The caller is the cleaner, with a shared
+    /// Raises the first group of a page that has changed since it was copied. The caller is the cleaner, holds a shared
     /// latch, and has loaded `group` before the copy.
     pub fn advance_rec_group(&self, group: GroupNo) {
         if self.meta() & REDONE == 0 {
@@ -344,7 +348,7 @@ impl Frame {
 
     /// Ends the dirty state. The caller is the cleaner and holds a shared latch.
     pub fn set_clean(&self) {
-        // ORDERING: Release, pairs with `meta`: who sees the page clean may drop it, its home being synced.
+        // ORDERING: Release, pairs with `meta`: a thread that sees the page clean may evict it, its home being synced.
         let before = self.meta.fetch_and(!DIRTY, Ordering::Release);
         assert!(before & DIRTY != 0, "page {} was clean", self.pid());
     }

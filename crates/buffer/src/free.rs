@@ -1,7 +1,7 @@
 //! The free frames: a stack without a lock.
 //!
-//! From Treiber, "Systems Programming: Coping with Parallelism" (1986). Frames are never given back to the system, so who
-//! looks at a frame that somebody else has just taken reads a link that is stale and nothing worse.
+//! From Treiber, "Systems Programming: Coping with Parallelism" (1986). Frames are never given back to the system, so a
+//! thread that looks at a frame that another has just taken reads a link that is stale and nothing worse.
 
 use crate::frame::{Frame, FrameNo};
 use foreshore_sync::model::mutant;
@@ -19,9 +19,9 @@ use foreshore_sync::{CachePadded, rmw};
 //      how many frames there are from it down.
 // tag: raised by each push, wraps.
 //
-// 1. The link of a frame is stored by who pushes it, before it is on the stack, and changes only when it is pushed again. So
+// 1. The link of a frame is stored by the thread that pushes it, before it is on the stack, and changes only when it is pushed again. So
 //    while the top word stays what it was, the link of the top is what it was.
-// 2. Who pops replaces the top word that it saw before it read the link. Were there no tag, the same frame could have been taken
+// 2. A pop replaces the top word that it saw before it read the link. Were there no tag, the same frame could have been taken
 //    and pushed again meanwhile upon another one. With it, a multiple of 2^32 pushes would have to come in between.
 const TAG: u64 = 1 << 32;
 const TOP: u64 = TAG - 1;
@@ -33,7 +33,7 @@ pub struct FreeList {
 }
 
 impl FreeList {
-    /// All of `frames`, the lowest on top: memory is committed only as far as a pool has ever been full.
+    /// Returns a list of all of `frames`, the lowest on top: memory is committed only as far as a pool has ever been full.
     pub fn all(frames: &[Frame]) -> Self {
         let list = Self::default();
         (0..frames.len() as FrameNo).rev().for_each(|no| list.push(frames, no));
@@ -67,7 +67,7 @@ impl FreeList {
             // ORDERING: Relaxed, ordered by the Acquire of the top; if it is stale, so is the top.
             let link = frames[no as usize].link().load(Ordering::Relaxed);
             rmw::contended(1);
-            // ORDERING: Acquire on failure, as above. On success nothing is published: who reads the new top reads a link that
+            // ORDERING: Acquire on failure, as above. On success nothing is published: a reader of the new top reads a link that
             // the push of that frame has published, which this exchange passes on.
             let next = top & !TOP | link & TOP;
             match self.top.compare_exchange_weak(top, next, Ordering::Acquire, Ordering::Acquire) {
@@ -84,7 +84,7 @@ impl FreeList {
         }
     }
 
-    /// How many frames there are. A hint.
+    /// Returns how many frames there are. A hint.
     pub fn len(&self, frames: &[Frame]) -> usize {
         // ORDERING: Acquire, as in `pop`.
         Self::count(frames, self.top.load(Ordering::Acquire)) as usize

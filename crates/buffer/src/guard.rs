@@ -8,7 +8,6 @@ use crate::page::PageMut;
 use crate::words;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{GroupNo, Lsn, PageId};
-use std::fmt;
 use std::ops::{Deref, Range};
 
 /// A guard that holds a latch, in either mode.
@@ -24,6 +23,7 @@ pub(crate) trait LatchGuard<'a>: Sized {
 }
 
 /// Shared access to a page.
+#[derive(Debug)]
 #[must_use = "the page is unlatched when the guard is dropped"]
 pub struct SharedGuard<'a> {
     slot: Slot<'a>,
@@ -91,6 +91,7 @@ impl Drop for SharedGuard<'_> {
 /// Exclusive access to a page: reads by slice, writes through [`PageMut`].
 ///
 /// A logged change goes through [`crate::change()`], which marks the page dirty, appends the record and sets the LSN.
+#[derive(Debug)]
 #[must_use = "the page is unlatched when the guard is dropped"]
 pub struct ExclusiveGuard<'a> {
     slot: Slot<'a>,
@@ -269,17 +270,5 @@ impl PagePosition {
     /// Latches the page that was here, if it has not changed since and no latch is in the way.
     pub(crate) fn latch(self, memory: &Memory) -> Option<ExclusiveGuard<'_>> {
         ExclusiveGuard::at_version(memory.slot(self.no), self.version)
-    }
-}
-
-impl fmt::Debug for SharedGuard<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SharedGuard({})", self.pid())
-    }
-}
-
-impl fmt::Debug for ExclusiveGuard<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ExclusiveGuard({})", self.pid())
     }
 }

@@ -2,47 +2,60 @@
 //!
 //! A page is **fixed** by one of the guards of [`Pool`]: shared, exclusive or optimistic. Fixing a page in memory costs one
 //! load of the page table and one latch, or, optimistic, two loads of its version; a miss costs one read however many
-//! threads meet it. [`change()`] logs a change and is the only
-//! place that does. Dirty pages go home in batches, behind the log (the write-ahead rule is one function of the cleaner) and
+//! threads meet it. [`change()`] logs a change and is the only place that does. Dirty pages go home in batches, behind the log and
 //! through the doublewrite file, and no latch is held over a read or write of anything but the pages being read.
 //!
-//! While frames are plentiful a miss brings in the pages beside the one that is wanted, with the same read, so that a pool
-//! warms up soon. Pages that will be wanted soon are read by background threads ([`Pool::prefetch`]), which nobody waits for.
-//! Pages that are [`Wanted`] once, as a scan wants them, take turns in a small part of the frames and push out no others.
+//! Each part has one job and stands on those above it in this table:
+//!
+//! | part | job |
+//! |---|---|
+//! | `format`, `page`, `words` | the bytes of a page, on disk and in memory |
+//! | `frame`, `table`, `free`, [`replacement`] | the state of a frame, the way from a page to its frame, the free frames, victims |
+//! | `memory`, `optimistic`, `guard`, `pinned` | frames with their bytes, and the guards of their pages |
+//! | `scan_ring`, `replacer` | victims of scans first, then those of the policy |
+//! | `residency` | which page is in which frame; fixes pages in memory |
+//! | `home`, `rounds`, `pass`, `flush_order`, `cleaner` | writes dirty pages home, for frames and for checkpoints |
+//! | `reclaimer` | keeps frames free |
+//! | `read_ahead`, `loader` | reads pages into frames, with their neighbours and ahead of need |
+//! | `pool` | the parts together, and their threads |
 //!
 //! What upper layers keep to: every page that a structure change latches is resident before its first latch
-//! ([`Pool::pin`]), and log space is reserved before it too. Then nobody waits for the disk with a latch held.
+//! ([`Pool::pin`]), and log space is reserved before it too. Then no thread waits for the disk with a latch held.
+//!
+//! **Invariant:** a page goes home only when the log that describes it is durable: one function of `home` sees to it.
 
 pub mod format;
 pub mod replacement;
 
-mod ahead;
-mod around;
 mod change;
 mod cleaner;
 mod doublewrite;
-mod evict;
-mod fix;
-mod flush;
+mod flush_order;
 #[cfg_attr(not(any(foreshore_loom, foreshore_shuttle)), allow(unreachable_pub))]
 mod frame;
 #[cfg_attr(not(any(foreshore_loom, foreshore_shuttle)), allow(unreachable_pub))]
 mod free;
 mod guard;
-mod load;
+mod home;
+mod loader;
 mod memory;
 mod optimistic;
 mod options;
 mod page;
-mod passing;
+mod pass;
 mod pinned;
 mod pool;
 mod quarantine;
+mod read_ahead;
+mod reclaimer;
+mod replacer;
+mod residency;
+mod rounds;
+mod scan_ring;
 mod stats;
 #[cfg_attr(not(any(foreshore_loom, foreshore_shuttle)), allow(unreachable_pub))]
 mod table;
 mod words;
-mod write_back;
 
 /// The kernels, for models in `tests/`.
 #[cfg(any(foreshore_loom, foreshore_shuttle))]
@@ -52,15 +65,15 @@ pub mod model {
     pub use crate::table::PageTable;
 }
 
-pub use ahead::Scan;
 pub use change::{Change, MAX_BODY_PARTS, change, change_cost};
 pub use format::{ChangeRecord, PageType};
 pub use guard::{ExclusiveGuard, PagePosition, SharedGuard};
 pub use optimistic::OptimisticGuard;
 pub use options::{DoublewriteKind, MIN_FRAMES, PoolOptions};
 pub use page::{PageMut, PageRead};
-pub use passing::Wanted;
 pub use pinned::Pinned;
 pub use pool::Pool;
 pub use quarantine::why_quarantined;
+pub use read_ahead::Scan;
+pub use scan_ring::AccessPattern;
 pub use stats::{PageWrites, PoolStats};

@@ -1,11 +1,13 @@
 //! The memory of a pool: its frames, the bytes of their pages, and the threads that wait for their latches.
 
 use crate::frame::{Frame, FrameNo};
+use crate::replacement::Frames;
 use crate::words::{self, PageWords};
 use foreshore_base::GroupNo;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_sync::{ByteArena, ParkTable, ShardedCounter};
 use foreshore_wal::Log;
+use std::fmt;
 use std::io;
 
 #[derive(Debug)]
@@ -43,8 +45,13 @@ impl Memory {
         &self.frames
     }
 
-    pub(crate) fn parks(&self) -> &ParkTable {
-        &self.parks
+    pub(crate) fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// Returns the frames as replacement policies see them.
+    pub(crate) fn view(&self) -> Frames<'_> {
+        Frames::new(&self.frames)
     }
 
     /// Returns how many frames differ from the homes of their pages.
@@ -76,7 +83,17 @@ pub(crate) struct Slot<'a> {
     index: usize,
 }
 
+impl fmt::Debug for Slot<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "page {} in frame {}", self.frame.pid(), self.index)
+    }
+}
+
 impl<'a> Slot<'a> {
+    pub(crate) fn memory(self) -> &'a Memory {
+        self.memory
+    }
+
     #[inline]
     pub(crate) fn no(self) -> FrameNo {
         self.index as FrameNo

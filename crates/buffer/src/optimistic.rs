@@ -106,6 +106,6 @@ impl PageRead for &OptimisticGuard<'_> {
 
 impl fmt::Debug for OptimisticGuard<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "OptimisticGuard({})", self.pid)
+        write!(f, "OptimisticGuard({:?})", self.slot)
     }
 }

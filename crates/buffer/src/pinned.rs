@@ -3,9 +3,9 @@
 use crate::guard::{ExclusiveGuard, LatchGuard, SharedGuard};
 use crate::memory::Slot;
 use foreshore_base::PageId;
-use std::fmt;
 
 /// A page that stays in its frame. Latching it neither reads nor fails, so a structure change pins all its pages first.
+#[derive(Debug)]
 #[must_use = "the page may be evicted when the pin is dropped"]
 pub struct Pinned<'a> {
     slot: Slot<'a>,
@@ -65,11 +65,5 @@ impl<'a> ExclusiveGuard<'a> {
 impl Drop for Pinned<'_> {
     fn drop(&mut self) {
         self.slot.frame().unpin();
-    }
-}
-
-impl fmt::Debug for Pinned<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pinned({})", self.pid)
     }
 }

@@ -3,7 +3,7 @@
 //! Redo leaves out the records of such a page, and the log that holds them is given up later. If the page read whole one day, as
 //! after a read that failed by chance, it would be believed with changes missing. So a page that misses a change is overwritten:
 //! it becomes a page of type [`PageType::Quarantined`], sound by its checksum, with an LSN like any page, that is neither a map
-//! page nor a node. Whatever comes to it is refused.
+//! page nor a node. Every access to it is refused.
 //!
 //! 1. Redo reads the page ([`Pool::exclusive_or_quarantined`]) and marks it dirty for the record that it leaves out. The page
 //!    takes the LSN of each record that it misses. A record that initialises the page ends the quarantine.
@@ -13,13 +13,13 @@
 //! **Invariant:** no page that misses a change of the log is anything but quarantined once the log has given up that change.
 //!
 //! **Invariant:** a read that failed quarantines nothing: the page may be whole, and its changes would be lost.
+//!
+//! [`Pool::exclusive_or_quarantined`]: crate::Pool::exclusive_or_quarantined
 
 use crate::format::{AT_FLAGS, AT_PID, AT_TYPE, Flaw, PAGE_HEADER, PageType, page_flags, page_table, page_type};
 use crate::guard::ExclusiveGuard;
-use crate::load::Fill;
 use crate::page::PageMut;
-use crate::pool::Pool;
-use foreshore_base::{PageId, Result, TableId};
+use foreshore_base::{PageId, TableId};
 
 /// Makes `page`, which reads damaged, a quarantined one of LSN 0. The body stays as it was read, for salvage.
 pub(crate) fn quarantine(page: &mut [u8], pid: PageId, flaw: Flaw) {
@@ -42,6 +42,12 @@ pub const fn why_quarantined(flags: u16) -> &'static str {
     }
 }
 
+/// Returns the table of a page and why it cannot be used, if it is quarantined.
+pub(crate) fn quarantined(page: &[u8]) -> Option<(TableId, &'static str)> {
+    let is_quarantined = page_type(page) == Some(PageType::Quarantined);
+    is_quarantined.then(|| (page_table(page), why_quarantined(page_flags(page))))
+}
+
 impl ExclusiveGuard<'_> {
     /// Whether the page is quarantined.
     #[must_use]
@@ -56,32 +62,5 @@ impl ExclusiveGuard<'_> {
         self.set_page_level(0);
         self.set_page_flags(flags);
         self.set_page_table(table);
-    }
-}
-
-impl Pool {
-    /// [`Pool::exclusive`] for recovery: a damaged page comes as a quarantined one of LSN 0. Its caller marks it dirty.
-    ///
-    /// # Errors
-    /// `Io` for a page that cannot be read. `Corrupted` for one that holds more than the durable log: the log has lost more than a
-    /// page. Otherwise as [`Pool::shared`].
-    pub fn exclusive_or_quarantined(&self, pid: PageId) -> Result<ExclusiveGuard<'_>> {
-        self.core.exclusive(pid, Fill::ReadOrQuarantined)
-    }
-
-    /// The table of a quarantined page, and why the page cannot be used; `None` for any other page.
-    ///
-    /// # Errors
-    /// As [`Pool::shared`].
-    pub fn quarantined(&self, pid: PageId) -> Result<Option<(TableId, &'static str)>> {
-        let page = self.shared(pid)?;
-        let is_quarantined = page_type(&page) == Some(PageType::Quarantined);
-        Ok(is_quarantined.then(|| (page_table(&page), why_quarantined(page_flags(&page)))))
-    }
-
-    /// The largest id of a page in memory; zero if there is none.
-    #[must_use]
-    pub fn last_resident(&self) -> PageId {
-        self.core.memory.frames().iter().map(|frame| frame.pid()).max().unwrap_or_default()
     }
 }

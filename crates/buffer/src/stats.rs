@@ -1,6 +1,5 @@
-//! Counters of the pool.
+//! What a pool tells of its work.
 
-use foreshore_sync::ShardedCounter;
 use std::fmt;
 
 /// How pages are written home.
@@ -60,50 +59,4 @@ pub struct PoolStats {
     /// Bytes mapped for the page table: 4 MiB for each 8 GiB of the data file of which a page has been in memory. At most as much is in
     /// memory.
     pub page_table_bytes: u64,
-}
-
-#[derive(Debug)]
-pub(crate) struct Counters {
-    pub(crate) misses: ShardedCounter,
-    pub(crate) pages_read: ShardedCounter,
-    pub(crate) pages_ahead: ShardedCounter,
-    pub(crate) pages_written: ShardedCounter,
-    pub(crate) evictions: ShardedCounter,
-    pub(crate) evictions_inline: ShardedCounter,
-    pub(crate) batches: ShardedCounter,
-    pub(crate) doublewrite_batches: ShardedCounter,
-    pub(crate) data_syncs: ShardedCounter,
-}
-
-impl Counters {
-    pub(crate) fn new() -> Self {
-        Self {
-            misses: ShardedCounter::new(),
-            pages_read: ShardedCounter::new(),
-            pages_ahead: ShardedCounter::new(),
-            pages_written: ShardedCounter::new(),
-            evictions: ShardedCounter::new(),
-            evictions_inline: ShardedCounter::new(),
-            batches: ShardedCounter::new(),
-            doublewrite_batches: ShardedCounter::new(),
-            data_syncs: ShardedCounter::new(),
-        }
-    }
-
-    pub(crate) fn stats(&self, frames: usize, frames_free: usize) -> PoolStats {
-        PoolStats {
-            frames: frames as u64,
-            frames_free: frames_free as u64,
-            misses: self.misses.sum(),
-            pages_read: self.pages_read.sum(),
-            pages_ahead: self.pages_ahead.sum(),
-            pages_written: self.pages_written.sum(),
-            evictions: self.evictions.sum(),
-            evictions_inline: self.evictions_inline.sum(),
-            batches: self.batches.sum(),
-            doublewrite_batches: self.doublewrite_batches.sum(),
-            data_syncs: self.data_syncs.sum(),
-            ..PoolStats::default()
-        }
-    }
 }

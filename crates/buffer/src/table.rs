@@ -6,7 +6,7 @@
 //! Contract of an entry (`u32`): 0 = the page is in no frame, else frame index + 1.
 //!
 //! 1. 0 -> `f + 1`: by compare-and-swap, by the thread that holds the exclusive latch of frame `f` and has stored the
-//!    page id in it. The winner reads the page; everybody else finds the frame and parks on its latch, so a miss costs
+//!    page id in it. The winner reads the page; all others find the frame and park on its latch, so a miss costs
 //!    one read however many threads meet it.
 //! 2. `f + 1` -> 0: by a thread that holds the exclusive latch of frame `f`. No other may change a non-zero entry.
 //! 3. An entry is a hint until the page id is compared under the latch of the frame (or before an optimistic version
@@ -30,45 +30,47 @@ const CHUNK: usize = if MODEL { 64 } else { 1 << 20 };
 /// The number of no frame.
 const NOWHERE: FrameNo = FrameNo::MAX;
 
+/// The page table of a pool.
 #[derive(Debug)]
 pub struct PageTable {
     entries: ChunkedArray<AtomicU32, CHUNK>,
 }
 
 impl PageTable {
+    /// Returns a table without pages.
     pub fn new() -> Self {
         Self { entries: ChunkedArray::new(ENTRIES as usize) }
     }
 
-    /// Whether `pid` can be in the table at all. Ids come from pages, so they are checked before they are entered.
+    /// Returns whether `pid` can be in the table at all. Ids come from pages, so they are checked before they are entered.
     pub const fn in_range(pid: PageId) -> bool {
         pid.0 != 0 && pid.0 < ENTRIES
     }
 
-    /// Makes room for `pid`, which is in range, before it is entered.
+    /// Maps the chunk of `pid`, which is in range, before it is entered.
     ///
     /// # Errors
     /// When there is no memory for another chunk.
-    pub fn make_room(&self, pid: PageId) -> io::Result<()> {
+    pub fn prepare(&self, pid: PageId) -> io::Result<()> {
         self.entries.map(pid.0 as usize).map(drop)
     }
 
-    /// Bytes of the chunks.
+    /// Returns the bytes of the chunks.
     pub fn bytes(&self) -> u64 {
         self.entries.mapped_bytes()
     }
 
     fn entry(&self, pid: PageId) -> &AtomicU32 {
-        self.entries.get(pid.0 as usize).expect("room is made before a page is entered")
+        self.entries.get(pid.0 as usize).expect("the chunk is mapped before a page is entered")
     }
 
-    /// The frame that probably holds `pid`; none holds one out of range.
+    /// Returns the frame that probably holds `pid`; none holds one out of range.
     pub fn get(&self, pid: PageId) -> Option<FrameNo> {
         let no = self.hint(pid);
         (no != NOWHERE).then_some(no)
     }
 
-    /// As [`PageTable::get`], or [`NOWHERE`], which who looks the frame up finds out anyway.
+    /// Does as [`PageTable::get`], but returns [`NOWHERE`] for none, which the look-up of the frame refuses anyway.
     #[inline]
     pub fn hint(&self, pid: PageId) -> FrameNo {
         let Some(entry) = self.entries.get(pid.0 as usize) else { return NOWHERE };
@@ -76,7 +78,7 @@ impl PageTable {
         entry.load(Ordering::Acquire).wrapping_sub(1)
     }
 
-    /// Enters `pid` at `frame`; false if it is in a frame already.
+    /// Enters `pid` at `frame`. Returns false if it is in a frame already.
     pub fn insert(&self, pid: PageId, frame: FrameNo) -> bool {
         if mutant("table: insert without a look") {
             // ORDERING: as below.
@@ -87,9 +89,9 @@ impl PageTable {
         self.entry(pid).compare_exchange(0, frame + 1, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Takes `pid` out of `frame`, whose exclusive latch the caller holds.
+    /// Removes `pid` from `frame`, whose exclusive latch the caller holds.
     pub fn remove(&self, pid: PageId, frame: FrameNo) {
-        // ORDERING: Release, pairs with `get`: who sees the page gone may load it again, after all writes to it.
+        // ORDERING: Release, pairs with `get`: a thread that sees the page gone may load it again, after all writes to it.
         let was = self.entry(pid).swap(0, Ordering::Release);
         assert_eq!(was, frame + 1, "page {pid} leaves frame {frame}");
     }

@@ -2,7 +2,7 @@
 //!
 //! A frame is written by the holder of its exclusive latch while optimistic readers may look at it. Both sides use
 //! relaxed word accesses, so that there is no data race; the reader finds out from the latch version whether what it
-//! read belongs together. Holders of a latch may also read plainly, because nobody stores then.
+//! read belongs together. Holders of a latch may also read plainly, because no thread stores then.
 
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_sync::Word;

@@ -209,7 +209,7 @@ impl Engine {
             }
             // A failure of these stops the log, which all callers learn.
             2 => drop(self.pool.clean_step()),
-            3 => drop(self.pool.provide_step()),
+            3 => drop(self.pool.reclaim_step()),
             _ => {
                 Step::step(&*self.checkpointer);
                 self.space.extend_step();

@@ -7,7 +7,7 @@ use crate::node::{Damage, Goal, Node};
 use crate::tree::{Structure, Tree};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{PageId, Result};
-use foreshore_buffer::{Scan, Wanted};
+use foreshore_buffer::{AccessPattern, Scan};
 use foreshore_txn::Txn;
 
 /// How far leaves are read ahead: not for the first one, as most scans are short, and twice as many each time after that.
@@ -24,10 +24,10 @@ pub(super) struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// How the leaves are wanted that the scan comes to: once, where it is so long that it reads ahead. A short one is a few uses
-    /// like others.
-    pub(super) fn wanted(&self) -> Wanted {
-        if self.scan.is_some() { Wanted::Once } else { Wanted::Again }
+    /// Returns the access pattern of the cursor: a scan where it is so long that it reads ahead. A short one is a few uses like
+    /// others.
+    pub(super) fn pattern(&self) -> AccessPattern {
+        if self.scan.is_some() { AccessPattern::Scan } else { AccessPattern::Random }
     }
 }
 
@@ -70,7 +70,7 @@ impl Cursor {
 
 impl Tree {
     /// Copies the node on `level` that covers the goal; the root where that level is gone. With `ONCE` the node is
-    /// not wanted again (see [`Wanted::Once`]).
+    /// not wanted again (see [`AccessPattern::Scan`]).
     pub(crate) fn copy_node<const ONCE: bool>(
         &self,
         structure: &mut Structure<'_>,

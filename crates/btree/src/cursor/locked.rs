@@ -27,7 +27,7 @@ use crate::tree::{Structure, Tree};
 use crate::write::Intent;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId, Result, Xid};
-use foreshore_buffer::Wanted;
+use foreshore_buffer::AccessPattern;
 use foreshore_lock::{Interval, LockWait, Locked, NewRange, NewShare, RowLock, Strength, Target};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::thread;
@@ -122,9 +122,9 @@ impl Cursor {
             if span.is_empty() {
                 break Rest::Nothing;
             }
-            let step = match self.ahead.wanted() {
-                Wanted::Again => self.lock_rows::<false>(&tree, txn, span, end, &mut restarts),
-                Wanted::Once => self.lock_rows::<true>(&tree, txn, span, end, &mut restarts),
+            let step = match self.ahead.pattern() {
+                AccessPattern::Random => self.lock_rows::<false>(&tree, txn, span, end, &mut restarts),
+                AccessPattern::Scan => self.lock_rows::<true>(&tree, txn, span, end, &mut restarts),
             };
             if !matches!(step, Ok(Step::Done(_) | Step::Free(_))) {
                 self.give_up(txn);

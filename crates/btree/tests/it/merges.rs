@@ -4,7 +4,7 @@
 use crate::common::{self, Bed, Model, Rng, WAYS, restart, scan_by};
 use foreshore_base::PageId;
 use foreshore_btree::format::INCOMPLETE;
-use foreshore_buffer::Wanted;
+use foreshore_buffer::AccessPattern;
 use foreshore_buffer::format::{page_flags, page_level};
 use foreshore_sync::pause;
 use foreshore_txn::{Txn, TxnOptions};
@@ -295,7 +295,7 @@ fn evict(bed: &Bed, pid: PageId) {
     bed.pool.flush_all().unwrap();
     let mut pins: Vec<_> = bed.verify().pages.into_iter().map(|pid| bed.pool.pin(pid).unwrap()).collect();
     pins.retain(|node| page_level(&node.shared()) > 0 && node.pid() != pid);
-    let is_there = || bed.pool.try_shared_as(pid, Wanted::Once).unwrap().is_some();
+    let is_there = || bed.pool.try_shared(pid, AccessPattern::Scan).unwrap().is_some();
     for number in (0..).take_while(|_| is_there()) {
         pins.push(bed.pool.pin_unread(PageId(100_000 + number)).unwrap());
     }

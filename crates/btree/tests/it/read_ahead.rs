@@ -34,7 +34,7 @@ fn scan(bed: &Bed, lower: u64, upper: u64) -> (u64, u64, u64) {
             let number = u64::from_be_bytes(key.try_into().unwrap());
             assert!(value == VALUE && (seen.2 == 0 || number == seen.1 + 1), "row {number} after {}", seen.1);
             seen = (seen.0.min(number), number, seen.2 + 1);
-            bed.pool.provide_step()?;
+            bed.pool.reclaim_step()?;
         }
         Ok(seen)
     })
@@ -65,7 +65,7 @@ fn leaves_are_read_before_a_scan_from_the_back_comes_to_them_and_once() {
             for number in (0..ROWS).rev() {
                 let (key, value) = cursor.next_back(txn)?.expect("a row");
                 assert!(key == number.to_be_bytes() && value == VALUE, "row {number}");
-                bed.pool.provide_step()?;
+                bed.pool.reclaim_step()?;
             }
             assert!(cursor.next_back(txn)?.is_none());
             Ok(())
@@ -105,7 +105,7 @@ fn a_long_scan_leaves_the_pages_in_memory_that_are_used() {
             for _ in 0..ROWS {
                 let row = if backward { cursor.next_back(txn)? } else { cursor.next(txn)? };
                 assert!(row.is_some());
-                bed.pool.provide_step()?;
+                bed.pool.reclaim_step()?;
             }
             Ok(())
         });

@@ -1,5 +1,5 @@
-//! Ghosts: which pages left memory of late, without a lock and in 16 bytes a page. Each has a mark, for who adds it to say one more
-//! thing.
+//! Ghosts: which pages left memory of late, without a lock and in 16 bytes a page. Each has a mark, by which its
+//! user says one more thing of it.
 
 use foreshore_base::PageId;
 use foreshore_sync::LazyArray;

@@ -1,6 +1,6 @@
 //! Lists of frames without allocation: each frame is on one list at most, and its neighbours stand in two arrays.
 
-use super::FrameNo;
+use crate::frame::FrameNo;
 
 const NONE: FrameNo = FrameNo::MAX;
 

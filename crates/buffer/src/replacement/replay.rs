@@ -1,7 +1,7 @@
 //! Policies without a pool: one thread that reads pages, and what goes for what.
 
-use super::{FrameNo, Frames, ReplacementPolicy};
-use crate::frame::Frame;
+use super::policy::{Frames, ReplacementPolicy};
+use crate::frame::{Frame, FrameNo};
 use foreshore_base::PageId;
 use foreshore_sync::ParkTable;
 use std::collections::HashMap;
@@ -32,7 +32,7 @@ impl Replay {
     pub fn read(&mut self, pid: u64) -> Option<u64> {
         if let Some(no) = self.place(pid) {
             match self.policy.use_cap() {
-                None => self.policy.on_use(Frames(&self.frames), no),
+                None => self.policy.on_use(Frames::new(&self.frames), no),
                 Some(cap) => self.frames[no as usize].count_use(cap),
             }
             return None;
@@ -47,13 +47,13 @@ impl Replay {
     pub fn enter(&mut self, no: FrameNo, pid: u64) {
         self.set_page(no, PageId(pid));
         self.places.insert(pid, no);
-        self.policy.on_load(Frames(&self.frames), no, PageId(pid));
+        self.policy.on_load(Frames::new(&self.frames), no, PageId(pid));
     }
 
     /// Has the page leave its frame.
     pub fn leave(&mut self, no: FrameNo) {
         let pid = self.frames[no as usize].pid();
-        self.policy.on_evict(Frames(&self.frames), no, pid);
+        self.policy.on_evict(Frames::new(&self.frames), no, pid);
         self.set_page(no, PageId::ZERO);
         assert_eq!(self.places.remove(&pid.0), Some(no), "page {pid} leaves its frame");
     }
@@ -70,7 +70,7 @@ impl Replay {
     #[must_use]
     pub fn names(&self, most: usize) -> Vec<FrameNo> {
         let mut named = Vec::new();
-        let flow = self.policy.sweep(Frames(&self.frames), &mut |no| {
+        let flow = self.policy.sweep(Frames::new(&self.frames), &mut |no| {
             named.push(no);
             if named.len() == most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });

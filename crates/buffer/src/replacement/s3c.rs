@@ -1,18 +1,19 @@
 //! S3-FIFO on the words of the frames, in shards.
 //!
-//! | part | holds | who leaves it | size |
+//! | part | holds | leaves first | size |
 //! |---|---|---|---|
 //! | SMALL | pages loaded for the first time, in the order of arrival | the oldest: to MAIN if it was used twice meanwhile, else to the ghosts | a tenth of the frames |
 //! | ghosts | ids of pages that left from SMALL | the oldest | nine tenths as many as frames |
 //! | MAIN | pages used twice in SMALL, or loaded while a ghost | the first whose uses the hand has counted down; three count | the rest |
 //!
-//! A page read once passes through SMALL and disturbs nobody, even if nobody says that it is wanted once: `buffer-hits` shows what
+//! A page read once leaves from SMALL and disturbs no other, even where its reader does not say that it scans: `buffer-hits` shows what
 //! such scans cost. Most policies drop a whole working set that is a little too large in the very order in which it comes round
 //! again; so that this needs bad luck here, the shard that gives up a page is drawn by lot.
 
 use super::ghosts::Ghosts;
 use super::list::{Links, List};
-use super::{FrameNo, Frames, ReplacementPolicy};
+use super::policy::{Frames, ReplacementPolicy};
+use crate::frame::FrameNo;
 use foreshore_base::PageId;
 use foreshore_sync::primitive::MODEL;
 use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -94,7 +95,7 @@ impl S3c {
     fn look(&self, frames: Frames<'_>, shard: usize, named: &[FrameNo], out: &mut Vec<FrameNo>) {
         out.clear();
         let own = &self.shards[shard];
-        // Whoever is at the list of this shard picks candidates there, or is done in a moment.
+        // A thread at the list of this shard picks candidates there, or is done in a moment.
         let Some(mut small) = own.small.try_lock() else { return };
         let Small { links, list, listed } = &mut *small;
         while list.len() >= own.quota && out.is_empty() {
@@ -129,7 +130,7 @@ impl S3c {
             let index = own.hand.fetch_add(1, Ordering::Relaxed) % own.frames;
             let no = self.frame(shard, index as FrameNo);
             let frame = frames.frame(no);
-            if frame.is_main() && !frame.is_pinned() && !frame.age() {
+            if frame.is_main() && !frame.is_pinned() && !frame.take_use() {
                 return out.push(no);
             }
         }

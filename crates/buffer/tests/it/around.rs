@@ -3,7 +3,7 @@
 
 use crate::common::{Bed, DATA, Event, Watched, check, count, init, open, open_with, pool_options, store};
 use foreshore_base::{Error, PageId};
-use foreshore_buffer::{PoolOptions, Wanted};
+use foreshore_buffer::{AccessPattern, PoolOptions};
 use foreshore_classics::replacement::ReplacementKind;
 use foreshore_io::Fs;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
@@ -47,7 +47,7 @@ fn a_cold_pool_reads_eight_pages_at_a_time_and_a_full_one_reads_one() {
         assert_eq!((stats.misses, stats.pages_ahead), (expected, PAGES - 1 - expected), "{replacement}");
         assert_eq!((stats.pages_read, stats.evictions), (PAGES - 1, 0), "{replacement}");
     }
-    // Three quarters come in runs, and then no page leaves for one that nobody wants.
+    // Three quarters come in runs, and then no page leaves for one that was not asked for.
     let (bed, reads) = cold(&fs, &pool_options(64));
     read(&bed, 1..PAGES);
     let stats = bed.pool.stats();
@@ -60,7 +60,7 @@ fn scans_and_pools_that_are_told_so_read_single_pages() {
     let (_, fs, _) = store(1, PAGES);
     let (bed, reads) = cold(&fs, &pool_options(256));
     for pid in (1..PAGES).map(PageId) {
-        drop(bed.pool.shared_as(pid, Wanted::Once).expect("shared"));
+        drop(bed.pool.shared_as(pid, AccessPattern::Scan).expect("shared"));
     }
     assert_eq!((reads.load(Ordering::Relaxed), bed.pool.stats().pages_ahead), (PAGES - 1, 0));
     let (bed, reads) = cold(&fs, &PoolOptions { read_around: false, ..pool_options(256) });

@@ -4,7 +4,7 @@ use crate::common::{Event, Rng, Watched, check, count, create, init, open, open_
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId};
 use foreshore_buffer::format::{PAGE_HEADER, page_lsn};
-use foreshore_buffer::{DoublewriteKind, PageMut, PoolOptions, PoolStats};
+use foreshore_buffer::{AccessPattern, DoublewriteKind, PageMut, PoolOptions, PoolStats};
 use foreshore_classics::replacement::ReplacementKind;
 use foreshore_io::{Fs, Mem};
 use foreshore_sync::EventCount;
@@ -56,7 +56,7 @@ fn stress(options: &PoolOptions) {
                             1 => drop(check(&bed.pool.pin(pid).expect("pin").shared(), pid)),
                             _ => {
                                 let mut copy = [0; PAGE_SIZE];
-                                let guard = bed.pool.optimistic(pid).expect("optimistic");
+                                let guard = bed.pool.optimistic(pid, AccessPattern::Random).expect("optimistic");
                                 guard.copy_to(0..PAGE_SIZE, &mut copy);
                                 if guard.validate() {
                                     check(&copy, pid);
@@ -191,12 +191,15 @@ fn a_latched_page_is_waited_for_beside_a_latch_only_while_it_is_pinned() {
     let bed = open(&fs, &pool_options(16)).expect("open");
     let (pool, pid) = (&bed.pool, PageId(2));
     let held = pool.create(pid).expect("create");
-    assert!(pool.try_shared(pid).expect("in range").is_none() && pool.try_exclusive(pid).expect("in range").is_none());
+    assert!(
+        pool.try_shared(pid, AccessPattern::Random).expect("in range").is_none()
+            && pool.try_exclusive(pid).expect("in range").is_none()
+    );
     let pin = held.pin();
     let released = AtomicBool::new(false);
     thread::scope(|scope| {
         let reader = scope.spawn(|| {
-            drop(pool.try_shared(pid).expect("in range").expect("the page stays"));
+            drop(pool.try_shared(pid, AccessPattern::Random).expect("in range").expect("the page stays"));
             assert!(released.load(Ordering::Acquire));
         });
         let writer = scope.spawn(|| {
@@ -211,9 +214,9 @@ fn a_latched_page_is_waited_for_beside_a_latch_only_while_it_is_pinned() {
         drop(held);
     });
     drop(pin);
-    drop(pool.try_exclusive(pid).expect("in range").expect("nobody has it latched"));
-    drop(pool.try_shared(pid).expect("in range").expect("nobody has it latched"));
-    assert!(pool.try_shared(PageId(3)).expect("in range").is_none(), "it is not in memory");
+    drop(pool.try_exclusive(pid).expect("in range").expect("it is not latched"));
+    drop(pool.try_shared(pid, AccessPattern::Random).expect("in range").expect("it is not latched"));
+    assert!(pool.try_shared(PageId(3), AccessPattern::Random).expect("in range").is_none(), "it is not in memory");
 }
 
 #[test]
@@ -227,7 +230,7 @@ fn an_optimistic_read_that_validates_is_of_one_state() {
             scope.spawn(|| {
                 let mut copy = [0; PAGE_SIZE - PAGE_HEADER];
                 while !stop.load(Ordering::Relaxed) || valid.load(Ordering::Relaxed) == 0 {
-                    let guard = bed.pool.optimistic(PageId(2)).expect("resident");
+                    let guard = bed.pool.optimistic(PageId(2), AccessPattern::Random).expect("resident");
                     guard.copy_to(PAGE_HEADER..PAGE_SIZE, &mut copy);
                     let word = guard.read_u64(PAGE_HEADER + 8);
                     if guard.validate() {
@@ -243,12 +246,12 @@ fn an_optimistic_read_that_validates_is_of_one_state() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    let before = bed.pool.optimistic(PageId(2)).expect("resident");
+    let before = bed.pool.optimistic(PageId(2), AccessPattern::Random).expect("resident");
     drop(bed.pool.exclusive(PageId(2)).expect("resident"));
     assert!(before.validate(), "a latch that changed nothing disturbs no reader");
     assert_eq!(before.read_u64(PAGE_SIZE - 7), 0, "a read over the end of the page is no panic");
     assert_eq!(before.read_u64(usize::MAX), 0);
-    let upgraded = before.try_upgrade().expect("nobody is in the way");
+    let upgraded = before.try_upgrade().expect("no latch is in the way");
     let stale = upgraded.pid();
     drop(upgraded);
     assert_eq!(stale, PageId(2));
@@ -286,7 +289,7 @@ fn a_slow_disk_is_no_lack_of_frames() {
         let (slow, parked) = (slow.clone(), parked.clone());
         let watch = Box::new(move |event: Event<'_>| {
             if matches!(event, Event::Sync) && slow.swap(false, Ordering::Relaxed) {
-                // Longer than anybody waits for frames that are in use.
+                // Longer than any thread waits for frames that are in use.
                 let key = parked.prepare();
                 parked.wait(key, Some(Duration::from_millis(1300)));
             }

@@ -3,7 +3,7 @@
 
 use crate::common::{Rng, check, create, init, open, pool_options};
 use foreshore_base::PageId;
-use foreshore_buffer::PoolOptions;
+use foreshore_buffer::{AccessPattern, PoolOptions};
 use foreshore_classics::replacement::ReplacementKind;
 use foreshore_io::{Fs, Mem};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -40,7 +40,7 @@ fn pool_hits(fs: &Arc<dyn Fs>, replacement: ReplacementKind, frames: usize, trac
         let pid = PageId(pid);
         match n % 2 {
             0 => drop(check(&bed.pool.shared(pid).expect("shared"), pid)),
-            _ => assert!(bed.pool.optimistic(pid).expect("optimistic").validate(), "one thread"),
+            _ => assert!(bed.pool.optimistic(pid, AccessPattern::Random).expect("optimistic").validate(), "one thread"),
         }
     }
     let stats = bed.pool.stats();

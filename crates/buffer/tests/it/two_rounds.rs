@@ -159,7 +159,7 @@ fn a_process_may_end_with_both_batches_on_their_way_and_the_next_lose_power() {
     assert!(restored.contains(&1), "no power loss tore the page: {restored:?}");
 }
 
-/// The system tells of lost pages once, whoever's they are.
+/// The system tells of lost pages once, of whichever round they are.
 #[test]
 fn a_sync_after_one_that_failed_is_not_believed() {
     let (_sim, fs, _) = store(3, PAGES);
@@ -169,7 +169,7 @@ fn a_sync_after_one_that_failed_is_not_believed() {
     assert_eq!(ended.bed.pool.stats().pages_dirty, 2, "nothing is taken to be home");
 }
 
-/// Its pages may be torn at home, so their images must stay; and nobody waits for a round that will not end.
+/// Its pages may be torn at home, so their images must stay; and no thread waits for a round that will not end.
 #[test]
 fn a_round_that_unwinds_stops_the_log_and_hangs_nobody() {
     let (_sim, fs, _) = store(4, PAGES);

@@ -30,7 +30,7 @@ unsafe impl Send for Store {}
 
 fn table() -> PageTable {
     let table = PageTable::new();
-    table.make_room(ONE).expect("memory");
+    table.prepare(ONE).expect("memory");
     table
 }
 
@@ -46,7 +46,7 @@ impl Store {
             made: AtomicU64::new(0),
         };
         store.frames[0].latch().lock_exclusive(&store.parks);
-        assert!(store.load(ONE, 0), "nobody else is there");
+        assert!(store.load(ONE, 0), "no other thread is there");
         Arc::new(store)
     }
 
@@ -105,7 +105,7 @@ fn run(actors: &[fn(&Store)]) -> Arc<Store> {
 
 fn swap_pages(store: &Store) {
     if store.evict().is_ok() {
-        assert!(store.load(TWO, 0), "nobody else wants it");
+        assert!(store.load(TWO, 0), "no other thread wants it");
     }
 }
 
@@ -258,7 +258,7 @@ fn return_to_second(store: &Store) {
 fn inserts() {
     let store = run(&[return_to_first, return_to_second]);
     let holders = store.frames.iter().filter(|frame| frame.pid() == ONE).count();
-    let no = store.shared().expect("somebody has brought it back");
+    let no = store.shared().expect("a thread has brought it back");
     assert!(holders == 1 && store.read(no) == 100, "page 1 is in {holders} frames");
 }
 

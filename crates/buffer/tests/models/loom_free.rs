@@ -58,7 +58,7 @@ fn pop_against_pop_pop_push() {
     assert_eq!(kept + left, FRAMES, "a frame is lost");
 }
 
-/// Who pops a frame that was just pushed upon another finds that one.
+/// A pop of a frame that was just pushed upon another finds that one below.
 fn push_against_pop_pop() {
     let store = Store::new();
     let [first, second] = [(); 2].map(|()| store.take().expect("three frames"));

@@ -5,7 +5,7 @@ use foreshore_base::codec::u64_at;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId, Result, TableId, Uuid};
 use foreshore_buffer::format::{PAGE_HEADER, blank_page, page_checksum};
-use foreshore_buffer::{Change, DoublewriteKind, PageMut, Pool, PoolOptions, Wanted, change, change_cost};
+use foreshore_buffer::{AccessPattern, Change, DoublewriteKind, PageMut, Pool, PoolOptions, change, change_cost};
 use foreshore_classics::replacement::ReplacementKind;
 use foreshore_io::{File, Fs, Mem};
 use foreshore_sync::model::{shuttle, shuttle_mutated};
@@ -156,12 +156,12 @@ fn read(pool: &Pool, pid: PageId, how: u64) -> Option<u64> {
     match how {
         0 => Some(check(&insist(|| pool.shared(pid)), pid)),
         1 => Some(check(&insist(|| pool.pin(pid)).shared(), pid)),
-        2 => insist(|| pool.try_shared(pid)).map(|page| check(&page, pid)),
-        3 => Some(check(&insist(|| pool.shared_as(pid, Wanted::Once)), pid)),
+        2 => insist(|| pool.try_shared(pid, AccessPattern::Random)).map(|page| check(&page, pid)),
+        3 => Some(check(&insist(|| pool.shared_as(pid, AccessPattern::Scan)), pid)),
         _ => {
             let mut copy = vec![0; PAGE_SIZE];
-            let wanted = if how == 4 { Wanted::Once } else { Wanted::Again };
-            let guard = insist(|| pool.optimistic_as(pid, wanted));
+            let pattern = if how == 4 { AccessPattern::Scan } else { AccessPattern::Random };
+            let guard = insist(|| pool.optimistic(pid, pattern));
             guard.copy_to(0..PAGE_SIZE, &mut copy);
             guard.validate().then(|| check(&copy, pid))
         }
@@ -186,9 +186,9 @@ fn work(pool: &Pool, log: &Log, own: u64) {
             pool.clean_step().expect("nothing but reads fails");
         }
         if own == 1 {
-            // One that others change, and perhaps nobody has in memory.
+            // One that others change, and that is perhaps not in memory.
             pool.prefetch(&[PageId(1 + 3 * round % PAGES)]);
-            let _ = insist(|| pool.provide_step());
+            let _ = insist(|| pool.reclaim_step());
         }
     }
 }
@@ -259,8 +259,8 @@ fn an_image_that_overtakes_another_on_its_way_home_is_noticed() {
 
 #[test]
 #[should_panic]
-fn a_page_that_passes_through_and_that_nobody_knows_any_more_is_noticed() {
-    shuttle_mutated("passing: who cannot go leaves the queue", SCHEDULES, || storm(ReplacementKind::Lru));
+fn a_page_of_the_scan_ring_without_an_entry_is_noticed() {
+    shuttle_mutated("scan ring: an entry whose page stays is dropped", SCHEDULES, || storm(ReplacementKind::Lru));
 }
 
 /// One thread has page 1 latched and goes on to page 2, another puts page 3 in the place of page 2 and goes on to page 1. They get
@@ -277,7 +277,7 @@ fn meet_in_a_frame(replacement: ReplacementKind) {
                 let above = insist(|| pool.exclusive(first));
                 match turn % 2 {
                     0 => drop(insist(|| pool.try_exclusive(second))),
-                    _ => drop(insist(|| pool.try_shared(second))),
+                    _ => drop(insist(|| pool.try_shared(second, AccessPattern::Random))),
                 }
                 drop(above);
             }
@@ -316,7 +316,7 @@ fn neighbours(replacement: ReplacementKind) {
         move || {
             for number in [2, 4, 2, 6, 2, 4, 2] {
                 drop(insist(|| pool.shared(PageId(number))));
-                insist(|| pool.provide_step());
+                insist(|| pool.reclaim_step());
             }
         }
     };
@@ -327,7 +327,7 @@ fn neighbours(replacement: ReplacementKind) {
             for turn in 1..=TURNS {
                 assert_eq!(count(&pool, &mut session, PageId(3)), turn, "page 3 is stale");
                 pool.clean_step().expect("nothing but reads fails");
-                insist(|| pool.provide_step());
+                insist(|| pool.reclaim_step());
             }
         }
     };

@@ -41,7 +41,7 @@ struct Media {
     offers_whole: bool,
 }
 
-/// Both files, for everybody.
+/// Both files, shared by all threads.
 #[derive(Clone)]
 struct Machine(Arc<Mutex<Media>>);
 
@@ -366,4 +366,10 @@ fn a_round_that_ends_before_its_sync_is_noticed() {
 #[should_panic]
 fn images_of_one_page_in_two_rounds_are_noticed() {
     shuttle_mutated("cleaner: a page may be in two rounds", SCHEDULES, storm);
+}
+
+#[test]
+#[should_panic]
+fn a_round_without_pages_that_passes_its_turn_on_is_noticed() {
+    shuttle_mutated("cleaner: a round without pages passes its turn on", SCHEDULES, storm);
 }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::random::{Random, Zipf};
 use foreshore_base::{Result, limits::PAGE_SIZE};
-use foreshore_buffer::Pool;
+use foreshore_buffer::{AccessPattern, Pool};
 use foreshore_classics::nbgclock;
 use std::{fmt, hint::black_box};
 
@@ -202,7 +202,7 @@ impl Worker for Fixer<'_> {
     #[inline]
     fn insert(&mut self) -> Result<usize> {
         let place = self.places.next();
-        let guard = self.pool.optimistic(page(u64::from(place.number)))?;
+        let guard = self.pool.optimistic(page(u64::from(place.number)), AccessPattern::Random)?;
         black_box(guard.read_u64(place.offset()));
         assert!(guard.validate(), "nobody writes");
         Ok(8)

@@ -1,0 +1,251 @@
+//! The loader: reads pages into frames, on a miss and ahead of need.
+//!
+//! A miss reads a **run** of pages with one read: the page that is wanted and, while frames are plentiful (**read-around**), the missing
+//! pages next to it in its aligned run of [`RUN`]. A device reads a run in little more time than a page, so a pool that was just opened
+//! fills soon. Once one frame in [`SPARE`] is left, each miss reads its own page and no other: what SQL Server does while its pool ramps
+//! up (Microsoft, "How Buffer Management Works"). [`PoolOptions::read_around`](crate::PoolOptions::read_around) turns it off.
+//! **Read-ahead** is a miss too, of a background thread, for a page that a scan has asked for (see `read_ahead.rs`).
+//!
+//! 1. The wanted page gets a vacant frame, by eviction if need be, and is entered in the page table. Of several threads that miss it
+//!    one enters it; the others wait for the latch of the frame, so a miss costs one read.
+//! 2. So are its neighbours, in frames that are free: no page is evicted for them. They are entered **before the read begins**.
+//!    Otherwise another thread could have read such a page, changed it, written it home and evicted it meanwhile, and the image
+//!    would be stale.
+//! 3. The run is read into a buffer and verified. Sound neighbours come in, the others are given up, which is no error until they are
+//!    wanted. If the read fails or the wanted page is not sound, that page is read alone, and the error is of that read.
+//!
+//! A neighbour is no miss, and coming in is no use of it. Pages of scans come alone, since scans read ahead.
+//!
+//! With the latches of vacant frames held a thread waits for the read, and for readers that have come to a free frame with a stale
+//! number and leave at once.
+
+use crate::format::{Flaw, blank_page, verify_page};
+use crate::guard::ExclusiveGuard;
+use crate::quarantine::quarantine;
+use crate::read_ahead::ReadAhead;
+use crate::reclaimer::Reclaimer;
+use crate::residency::{Residency, Vacant};
+use crate::scan_ring::AccessPattern;
+use crate::stats::PoolStats;
+use crate::table::PageTable;
+use foreshore_base::limits::PAGE_SIZE;
+use foreshore_base::{Error, Lsn, PageId, Place, Result};
+use foreshore_io::{AlignedBuf, File};
+use foreshore_sync::model::mutant;
+use foreshore_sync::primitive::MODEL;
+use foreshore_sync::spent::{self, Spent};
+use foreshore_sync::{NextWake, ShardedCounter, Step};
+use std::sync::Arc;
+
+/// Pages of a run, 64 KiB.
+const RUN: u64 = if MODEL { 2 } else { 8 };
+/// One frame in so many stays free: long before pages are evicted for others, none comes in that was not wanted.
+const SPARE: usize = 4;
+/// Breaks step 2.
+const LATE: &str = "pool: neighbours are entered after the read";
+
+/// What comes into the frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fill {
+    /// The page on disk.
+    Read,
+    /// The page on disk, or a blank one if that cannot be read or is damaged.
+    ReadOrBlank,
+    /// The page on disk, or a quarantined one if that is damaged.
+    ReadOrQuarantined,
+    /// A blank page; the disk is not asked.
+    Blank,
+}
+
+#[derive(Debug)]
+pub(crate) struct Loader {
+    residency: Arc<Residency>,
+    reclaimer: Arc<Reclaimer>,
+    data: Arc<dyn File>,
+    reads_around: bool,
+    ahead: Arc<ReadAhead>,
+    misses: ShardedCounter,
+    pages_read: ShardedCounter,
+    pages_ahead: ShardedCounter,
+}
+
+impl Loader {
+    pub(crate) fn new(
+        residency: Arc<Residency>,
+        reclaimer: Arc<Reclaimer>,
+        data: Arc<dyn File>,
+        reads_around: bool,
+    ) -> Self {
+        Self {
+            ahead: Arc::new(ReadAhead::new(residency.memory().frames().len())),
+            residency,
+            reclaimer,
+            data,
+            reads_around,
+            misses: ShardedCounter::new(),
+            pages_read: ShardedCounter::new(),
+            pages_ahead: ShardedCounter::new(),
+        }
+    }
+
+    pub(crate) fn ahead(&self) -> &Arc<ReadAhead> {
+        &self.ahead
+    }
+
+    pub(crate) fn add_stats(&self, stats: &mut PoolStats) {
+        stats.misses = self.misses.sum();
+        stats.pages_read = self.pages_read.sum();
+        stats.pages_ahead = self.pages_ahead.sum();
+    }
+
+    /// Refuses an id out of range. Ids come from pages, so a bad one is corruption and not a defect of the caller.
+    pub(crate) fn check(&self, pid: PageId) -> Result<()> {
+        if PageTable::in_range(pid) {
+            return Ok(());
+        }
+        Err(Error::corrupted(self.data.path(), Place::Page(pid), "a page id out of range is referred to"))
+    }
+
+    /// Brings a page into memory that is not there. `None` if another thread did so first: then the caller looks again.
+    pub(crate) fn load(&self, pid: PageId, fill: Fill, pattern: AccessPattern) -> Result<Option<ExclusiveGuard<'_>>> {
+        self.check(pid)?;
+        if let Some(cause) = self.residency.memory().log().poisoned() {
+            return Err(Error::poisoned(&cause));
+        }
+        self.residency.prepare(pid).map_err(|error| Error::io("map memory for", self.data.path(), error))?;
+        self.misses.add(1);
+        let frame = self.reclaimer.take_frame()?;
+        if !frame.enter(pid) {
+            return Ok(None);
+        }
+        let is_alone =
+            !self.reads_around || pattern == AccessPattern::Scan || matches!(fill, Fill::Blank | Fill::ReadOrBlank);
+        let run = if is_alone { None } else { self.read_around(pid) };
+        let image = if run.is_some() { run } else { self.read_alone(pid, fill)? };
+        Ok(Some(match image {
+            Some(image) => frame.fill(image.page(pid), pattern),
+            None => frame.fill(&blank_page(pid), pattern),
+        }))
+    }
+
+    /// Reads the run around a page that was entered, and brings its neighbours in. `None` if it has none to read, or the page itself
+    /// is not sound or cannot be read.
+    fn read_around(&self, pid: PageId) -> Option<Image> {
+        let neighbours = self.claim_around(pid);
+        let first = neighbours.first()?.0.min(pid);
+        let image = self.read(first, neighbours.len() + 1).ok()?;
+        for (pid, frame) in neighbours {
+            if mutant(LATE) && !frame.enter(pid) {
+                continue;
+            }
+            if image.verify(pid).is_ok() {
+                drop(frame.fill(image.page(pid), AccessPattern::Random));
+                self.pages_ahead.add(1);
+            }
+        }
+        image.verify(pid).is_ok().then_some(image)
+    }
+
+    /// Claims the pages next to `pid`, in their order, up to the first on either side that is in memory or has no frame to spare.
+    fn claim_around(&self, pid: PageId) -> Vec<(PageId, Vacant<'_>)> {
+        let begin = pid.0 - pid.0 % RUN;
+        let claim = |number| self.claim(PageId(number));
+        let mut run: Vec<_> = (begin..pid.0).rev().map_while(claim).collect();
+        run.reverse();
+        run.extend((pid.0 + 1..begin + RUN).map_while(claim));
+        run
+    }
+
+    /// Enters a page that is missing, if there is a frame to spare.
+    fn claim(&self, pid: PageId) -> Option<(PageId, Vacant<'_>)> {
+        let has_plenty = self.residency.free_frames() > self.residency.memory().frames().len() / SPARE;
+        if !has_plenty || !PageTable::in_range(pid) || self.residency.contains(pid) {
+            return None;
+        }
+        self.residency.prepare(pid).ok()?;
+        let frame = self.residency.take_free()?;
+        (mutant(LATE) || frame.enter(pid)).then_some((pid, frame))
+    }
+
+    /// Reads one page. `None` for a blank one.
+    fn read_alone(&self, pid: PageId, fill: Fill) -> Result<Option<Image>> {
+        if fill == Fill::Blank {
+            return Ok(None);
+        }
+        let mut image = match self.read(pid, 1) {
+            Err(_) if fill == Fill::ReadOrBlank => return Ok(None),
+            read => read?,
+        };
+        let Err(flaw) = image.verify(pid) else { return Ok(Some(image)) };
+        match fill {
+            // The log has lost what the page holds, and so much more than a page is lost.
+            _ if flaw == Flaw::AheadOfLog => {}
+            Fill::ReadOrBlank => return Ok(None),
+            Fill::ReadOrQuarantined => {
+                quarantine(&mut image.bytes, pid, flaw);
+                image.len = PAGE_SIZE;
+                return Ok(Some(image));
+            }
+            Fill::Read | Fill::Blank => {}
+        }
+        Err(Error::corrupted(self.data.path(), Place::Page(pid), flaw.why()))
+    }
+
+    /// Reads pages that lie next to each other. Into a buffer and not into frames: stale optimistic readers may look there, and their
+    /// loads must not race with the plain stores of a read. A flawed page never gets into a frame at all.
+    fn read(&self, first: PageId, pages: usize) -> Result<Image> {
+        let mut bytes = AlignedBuf::new(pages * PAGE_SIZE);
+        self.pages_read.add(pages as u64);
+        let len = spent::during(Spent::Io, || self.data.read_at(&mut bytes, first.offset()))?;
+        // The log is asked after the read: a page is written only once its changes are durable.
+        Ok(Image { first, bytes, len, durable: self.residency.memory().log().durable() })
+    }
+
+    /// Asks for pages that are not in memory to be read ahead.
+    pub(crate) fn prefetch(&self, pids: &[PageId]) {
+        let is_missing = |pid: &PageId| PageTable::in_range(*pid) && !self.residency.contains(*pid);
+        self.ahead.ask(pids.iter().copied().filter(is_missing));
+    }
+
+    /// Reads one page that was asked for, if it is still missing. False if there is nothing to do.
+    pub(crate) fn read_ahead(&self) -> bool {
+        let Some(pid) = self.ahead.next() else { return false };
+        if !self.residency.contains(pid) {
+            // An error is for those that want the page.
+            let has_read = self.load(pid, Fill::Read, AccessPattern::Scan).is_ok_and(|page| page.is_some());
+            self.pages_ahead.add(has_read.into());
+        }
+        true
+    }
+}
+
+/// The background step that reads ahead, of one thread of several.
+pub(crate) struct Reader(pub(crate) Arc<Loader>);
+
+impl Step for Reader {
+    fn step(&self) -> NextWake {
+        if self.0.read_ahead() { NextWake::Now } else { NextWake::OnSignal }
+    }
+}
+
+/// Pages as read from disk.
+struct Image {
+    first: PageId,
+    bytes: AlignedBuf,
+    /// Bytes that the file had.
+    len: usize,
+    /// The durable LSN after the read.
+    durable: Lsn,
+}
+
+impl Image {
+    /// Returns the bytes of a page, as far as the file had them.
+    fn page(&self, pid: PageId) -> &[u8] {
+        let at = (pid.0 - self.first.0) as usize * PAGE_SIZE;
+        &self.bytes[at.min(self.len)..(at + PAGE_SIZE).min(self.len)]
+    }
+
+    fn verify(&self, pid: PageId) -> std::result::Result<(), Flaw> {
+        verify_page(self.page(pid), pid, self.durable)
+    }
+}

@@ -1,0 +1,149 @@
+//! The reclaimer: frees frames, ahead of need and on demand.
+//!
+//! A background thread evicts as soon as free frames run low. A thread that finds no free frame evicts for itself. Either takes
+//! clean pages in the order of the replacement policy, and has dirty ones written home first if too few are clean.
+
+use crate::cleaner::Cleaner;
+use crate::format::AREA_PAGES;
+use crate::frame::{FrameNo, Kept};
+use crate::residency::{Residency, Vacant};
+use crate::stats::PoolStats;
+use foreshore_base::{Error, Result};
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
+use foreshore_sync::spent::{self, Spent};
+use foreshore_sync::{NextWake, ShardedCounter, Step};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Frames that a thread frees at once when it has to do so itself although the background thread should have.
+const INLINE_BATCH: usize = 16;
+/// How long a thread waits for the latches and pins that keep every page in its frame; their end is not notified.
+const BUSY_WAIT: Duration = Duration::from_millis(5);
+/// After so many such waits in a row, a second in all, in which no page was written and no frame was freed, every frame is taken to
+/// be in use for good.
+const BUSY_TRIES: usize = 200;
+
+#[derive(Debug)]
+pub(crate) struct Reclaimer {
+    residency: Arc<Residency>,
+    cleaner: Arc<Cleaner>,
+    /// Frames that a thread frees at once when none is free.
+    inline_batch: usize,
+    /// The number of the cleaner's rounds that had ended when a sweep met dirty pages only and both rounds were busy. Until
+    /// another ends the next sweep would do no better, and only age the pages. A hint.
+    dry: AtomicU64,
+    evictions: ShardedCounter,
+    evictions_inline: ShardedCounter,
+}
+
+impl Reclaimer {
+    /// `background` if a thread drives the reclaimer. If not, only need frees frames, one at a time, so what stays in memory is the
+    /// choice of the policy alone.
+    pub(crate) fn new(residency: Arc<Residency>, cleaner: Arc<Cleaner>, background: bool) -> Self {
+        Self {
+            inline_batch: if background { INLINE_BATCH.min(residency.memory().frames().len() / 8) } else { 1 },
+            residency,
+            cleaner,
+            dry: AtomicU64::new(u64::MAX),
+            evictions: ShardedCounter::new(),
+            evictions_inline: ShardedCounter::new(),
+        }
+    }
+
+    pub(crate) fn add_stats(&self, stats: &mut PoolStats) {
+        stats.evictions = self.evictions.sum();
+        stats.evictions_inline = self.evictions_inline.sum();
+    }
+
+    /// Takes a free frame, and frees one if there is none.
+    ///
+    /// # Errors
+    /// `OutOfFrames` if every page stays pinned or latched; errors of the cleaner.
+    pub(crate) fn take_frame(&self) -> Result<Vacant<'_>> {
+        let freed = self.residency.freed();
+        let (mut tries, mut evictions) = (0, self.evictions.sum());
+        while tries < BUSY_TRIES {
+            if let Some(frame) = self.residency.take_free() {
+                return Ok(frame);
+            }
+            self.evictions_inline.add(1);
+            // WAIT: help - evicts, and writes pages if all are dirty, instead of waiting for the background thread.
+            if spent::during(Spent::Io, || self.evict(1, self.inline_batch))? > 0 {
+                continue;
+            }
+            let key = freed.prepare();
+            if self.residency.free_frames() > 0 {
+                freed.cancel(key);
+                continue;
+            }
+            // WAIT: park - until a frame is freed, or briefly for a latch, a pin or the cleaner at work.
+            let is_notified = spent::during(Spent::Io, || freed.wait(key, Some(BUSY_WAIT)));
+            // As long as frames come free, though others take them, or a batch is under way, however slow the disk, this
+            // thread's turn comes. A thread that evicts for itself may not have notified.
+            let now = self.evictions.sum();
+            tries = if is_notified || now != evictions || self.cleaner.rounds().is_busy() { 0 } else { tries + 1 };
+            evictions = now;
+        }
+        Err(Error::OutOfFrames { frames: self.residency.memory().frames().len() })
+    }
+
+    /// Frees frames once, if they run low.
+    pub(crate) fn refill(&self) -> Result<NextWake> {
+        let (free, low) = (self.residency.free_frames(), self.residency.low_mark());
+        if free >= low {
+            return Ok(NextWake::OnSignal);
+        }
+        let want = 2 * low - free;
+        let freed = self.evict(want, want)?;
+        // With nothing to evict there is nothing to repeat; the next thread that takes a frame notifies again.
+        Ok(if freed == 0 || freed >= want { NextWake::OnSignal } else { NextWake::Now })
+    }
+
+    /// Evicts up to `want` pages in the order of the policy; if fewer than `need` can go as they are, writes dirty ones
+    /// first. Returns how many frames became free.
+    ///
+    /// The sweep ends when a whole batch of dirty pages has been met: clean pages go first, but the hand does not race
+    /// round for the last few of them, which would take every page's second chance away.
+    fn evict(&self, need: usize, want: usize) -> Result<usize> {
+        // ORDERING: hint, see the field.
+        if need == 1 && self.cleaner.rounds().is_full_since(self.dry.load(Ordering::Relaxed)) {
+            return Ok(0);
+        }
+        let (under_way, ended) = self.cleaner.rounds().under_way();
+        let (mut freed, mut dirty) = (0, Vec::new());
+        // Whether the sweep broke off makes no difference.
+        let _ = self.residency.sweep(&mut |no| {
+            match self.try_evict(no) {
+                Ok(()) => freed += 1,
+                // The hand of a small pool comes by twice.
+                Err(Kept::Dirty) if !dirty.contains(&no) && !under_way.contains(&no) => dirty.push(no),
+                Err(Kept::Dirty | Kept::Busy) => {}
+            }
+            if freed >= want || dirty.len() == AREA_PAGES { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        if freed < need && !dirty.is_empty() {
+            // Only the background thread needs more than one frame.
+            if !self.cleaner.try_clean(&mut dirty, need > 1)? {
+                // ORDERING: hint, see the field.
+                self.dry.store(if freed == 0 { ended } else { u64::MAX }, Ordering::Relaxed);
+            }
+            freed += dirty.iter().filter(|&&no| self.try_evict(no).is_ok()).count();
+        }
+        Ok(freed)
+    }
+
+    fn try_evict(&self, no: FrameNo) -> std::result::Result<(), Kept> {
+        self.residency.evict(no)?;
+        self.evictions.add(1);
+        Ok(())
+    }
+}
+
+/// The background step that keeps frames free.
+impl Step for Reclaimer {
+    fn step(&self) -> NextWake {
+        // An error has stopped the log, by which all sessions learn of it.
+        self.refill().unwrap_or(NextWake::OnSignal)
+    }
+}
