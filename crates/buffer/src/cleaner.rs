@@ -7,8 +7,8 @@
 //! 3. copy each page under a shared latch that is only tried for, and note the version of the latch. Then the batch gets its sequence
 //!    number, so that of two images of a page in the doublewrite file the newer one has the higher number;
 //! 4. force the log up to the largest LSN on the copies: the write-ahead rule, which holds for the doublewrite file too;
-//! 5. write the copies to the round's doublewrite area, durably; then home; then sync the data file. Where the device writes
-//!    a page whole or not at all they go home at once;
+//! 5. write the copies to the round's doublewrite area, durably, and pass the turn on; then write them home; then sync the data file.
+//!    Where the device writes a page whole or not at all they go home at once;
 //! 6. under a shared latch: if the version is still the one noted the page is clean, else it needs the log from the
 //!    noted group on, since all older changes were on the copy. Versions are compared and not LSNs, because a page may
 //!    change without a log record. (Redo changes pages by records of older groups; a page that it changed after the
@@ -107,11 +107,10 @@ impl Cleaner {
         }
         let copied = round.copies().len();
         let mut written = Ok(());
-        if copied > 0 || mutant("cleaner: a round without pages passes its turn on") {
-            let (sequence, writes) = round.pass_on();
-            if copied > 0 {
-                written = self.write(&mut round, sequence, writes);
-            }
+        if copied > 0 {
+            written = self.write(&mut round);
+        } else if mutant("cleaner: a round without pages passes its turn on") {
+            round.pass_on();
         }
         if written.is_ok() {
             self.set_clean(&round, group, &mut busy);
@@ -125,7 +124,13 @@ impl Cleaner {
         written.map(|()| (copied, busy))
     }
 
-    fn write(&self, round: &mut Round<'_>, sequence: u64, writes: PageWrites) -> Result<()> {
+    fn write(&self, round: &mut Round<'_>) -> Result<()> {
+        let (sequence, writes) = round.number();
+        let early =
+            writes != PageWrites::Doublewrite || mutant("cleaner: a round passes its turn on before its images");
+        if early {
+            round.pass_on();
+        }
         self.home.write_ahead(round)?;
         if writes == PageWrites::Whole {
             if self.home.write_whole(round)? {
@@ -140,6 +145,9 @@ impl Cleaner {
         let has_images = self.home.torn_writes() == PageWrites::Doublewrite;
         if has_images && !mutant("sabotage: pages go home without an image") {
             self.home.write_images(round, sequence)?;
+        }
+        if !early {
+            round.pass_on();
         }
         self.home.write(round)?;
         self.home.sync()

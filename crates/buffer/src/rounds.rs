@@ -2,13 +2,15 @@
 //!
 //! 1. A thread takes the round whose turn it is, and keeps it until its pages are safe at home. It waits for no latch meanwhile, so
 //!    another thread may wait for the round while it holds one.
-//! 2. It enters the pages among those under way, and copies them.
-//! 3. If there are any it passes the turn on, and its batch gets a sequence number. From here on the other round may begin.
+//! 2. It enters the pages among those under way, and copies them. If there are any their batch gets a sequence number.
+//! 3. It passes the turn on when the images of its batch are durable, at once if there will be none. From here on the other round may
+//!    begin.
 //!
 //! **Invariant:** no page is under way in both rounds, so that two images of a page never overtake each other.
 //!
-//! **Invariant:** batches go to the two areas in turns. A round without pages keeps its turn: else the next batch would be written over
-//! the newest images, and if power is lost meanwhile, the older ones beside them would be believed.
+//! **Invariant:** while images are written to one area, the other has those of the batch before, all durable. So a round without pages
+//! keeps its turn, and a round with pages keeps it until its images are durable. Else images would be written over the newest ones,
+//! and if power is lost meanwhile, the older ones beside them would be believed.
 
 use crate::format::{AREA_BYTES, AREA_PAGES, Entry, page_id, page_lsn, seal_page, verify_page};
 use crate::frame::FrameNo;
@@ -148,14 +150,20 @@ impl Round<'_> {
         own
     }
 
-    /// Passes the turn on. Returns the sequence number of the batch, and how it is written.
-    pub(crate) fn pass_on(&self) -> (u64, PageWrites) {
+    /// Gives the batch its sequence number. Returns that, and how the batch is written.
+    pub(crate) fn number(&self) -> (u64, PageWrites) {
+        let mut state = self.rounds.state.lock();
+        state.sequence += 1;
+        (state.sequence, state.writes)
+    }
+
+    /// Passes the turn on.
+    pub(crate) fn pass_on(&self) {
         let mut state = self.rounds.state.lock();
         assert_eq!(state.next, self.area, "rounds take turns");
         state.next = 1 - self.area;
-        state.sequence += 1;
+        drop(state);
         self.rounds.changed.notify_all();
-        (state.sequence, state.writes)
     }
 
     pub(crate) fn area(&self) -> usize {

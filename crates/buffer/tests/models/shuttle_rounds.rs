@@ -373,3 +373,9 @@ fn images_of_one_page_in_two_rounds_are_noticed() {
 fn a_round_without_pages_that_passes_its_turn_on_is_noticed() {
     shuttle_mutated("cleaner: a round without pages passes its turn on", SCHEDULES, storm);
 }
+
+#[test]
+#[should_panic]
+fn a_round_that_passes_its_turn_on_before_its_images_is_noticed() {
+    shuttle_mutated("cleaner: a round passes its turn on before its images", SCHEDULES, storm);
+}
