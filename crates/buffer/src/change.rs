@@ -31,12 +31,12 @@ pub const fn change_cost(pages: usize, body_len: usize) -> usize {
 
 /// Logs a change of `pages`, in the order that redo will see them, and stamps them with its LSN, which is returned.
 ///
-/// The order is what recovery rests on: all pages are marked dirty **before** the append, so that no checkpoint misses the
-/// record; the LSN is above that of every page, so that redo in LSN order is redo in page order. Whether the bytes of the
-/// pages are changed before or after the call makes no difference, as long as their latches are held over both.
+/// The order is what recovery rests on: all pages are marked dirty **before** the append, so that no checkpoint misses
+/// the record; the LSN is above that of every page, so that redo in LSN order is redo in page order. Whether the bytes
+/// of the pages are changed before or after the call makes no difference, as long as their latches are held over both.
 ///
-/// Neither waits nor fails: `session` has [`change_cost`] reserved, from before the first latch. `dep` brings in what else
-/// the change rests on; `tag` is the caller's, in practice the transaction.
+/// Neither waits nor fails: `session` has [`change_cost`] reserved, from before the first latch. `dep` brings in what
+/// else the change rests on; `tag` is the caller's, in practice the transaction.
 pub fn change(
     session: &mut Session,
     dep: Dep,

@@ -1,23 +1,27 @@
 //! The cleaner: writes dirty pages home, in batches, without keeping other threads from them.
 //!
-//! A batch is a round, of which there are two, so that one can be at the doublewrite file while the other's pages go home:
+//! A batch is a round, of which there are two, so that one can be at the doublewrite file while the other's pages go
+//! home:
 //!
 //! 1. note the next group number, **before** any copy;
 //! 2. enter the pages among those under way, leaving out what the other round has there;
-//! 3. copy each page under a shared latch that is only tried for, and note the version of the latch. Then the batch gets its sequence
-//!    number, so that of two images of a page in the doublewrite file the newer one has the higher number;
-//! 4. force the log up to the largest LSN on the copies: the write-ahead rule, which holds for the doublewrite file too;
-//! 5. write the copies to the round's doublewrite area, durably, and pass the turn on; then write them home; then sync the data file.
-//!    Where the device writes a page whole or not at all they go home at once;
+//! 3. copy each page under a shared latch that is only tried for, and note the version of the latch. Then the batch
+//!    gets its sequence number, so that of two images of a page in the doublewrite file the newer one has the higher
+//!    number;
+//! 4. force the log up to the largest LSN on the copies: the write-ahead rule, which holds for the doublewrite file
+//!    too;
+//! 5. write the copies to the round's doublewrite area, durably, and pass the turn on; then write them home; then sync
+//!    the data file. Where the device writes a page whole or not at all they go home at once;
 //! 6. under a shared latch: if the version is still the one noted the page is clean, else it needs the log from the
 //!    noted group on, since all older changes were on the copy. Versions are compared and not LSNs, because a page may
 //!    change without a log record. (Redo changes pages by records of older groups; a page that it changed after the
 //!    copy keeps the group it had.)
 //!
-//! A device that offers whole writes may refuse one later on, for want of space for example: XFS writes a page whole by writing
-//! it elsewhere. From then on, until the pool is opened again, pages go the way that is left. The round that meets the
-//! refusal takes the offer from all batches that get a later number, before it writes an image. So no image in the doublewrite file
-//! is older than a page that was written whole after it: a page of the round stays with the round until it is home.
+//! A device that offers whole writes may refuse one later on, for want of space for example: XFS writes a page whole by
+//! writing it elsewhere. From then on, until the pool is opened again, pages go the way that is left. The round that
+//! meets the refusal takes the offer from all batches that get a later number, before it writes an image. So no image
+//! in the doublewrite file is older than a page that was written whole after it: a page of the round stays with the
+//! round until it is home.
 
 use crate::flush_order::{Dirty, Place};
 use crate::format::AREA_PAGES;
@@ -27,8 +31,8 @@ use crate::home::Home;
 use crate::pass::Pass;
 use crate::residency::Residency;
 use crate::rounds::{Round, Rounds};
-use crate::stats::{PageWrites, PoolStats};
-use foreshore_base::{GroupNo, Lsn, Result};
+use crate::stats::PageWrites;
+use foreshore_base::{GroupNo, Result};
 use foreshore_sync::model::mutant;
 use foreshore_sync::{LockRank, Mutex, NextWake, Signal, Step};
 use std::sync::Arc;
@@ -62,35 +66,30 @@ impl Cleaner {
         &self.passes
     }
 
-    pub(crate) fn add_stats(&self, stats: &mut PoolStats) {
-        self.home.add_stats(stats);
-        stats.page_writes = self.rounds.writes();
-    }
-
-    /// Mends torn pages from the doublewrite file and returns how many. The recovered log ends at `durable`.
-    pub(crate) fn restore(&self, durable: Lsn) -> Result<usize> {
-        self.home.restore(durable)
+    pub(crate) fn home(&self) -> &Home {
+        &self.home
     }
 
     pub(crate) fn rounds(&self) -> &Rounds {
         &self.rounds
     }
 
-    /// Writes the dirty ones of `frames` home, at most [`AREA_PAGES`], if a round is free; false if none is. Not a wait: the caller
-    /// may hold latches that the rounds at work want. `is_reclaimer` if the caller is the thread that keeps frames free.
+    /// Writes the dirty ones of `frames` home, at most [`AREA_PAGES`], if a round is free; false if none is. Not a
+    /// wait: the caller may hold latches that the rounds at work want. `is_reclaimer` if the caller is the thread that
+    /// keeps frames free.
     pub(crate) fn try_clean(&self, frames: &mut [FrameNo], is_reclaimer: bool) -> Result<bool> {
         let Some(round) = self.rounds.try_take() else { return Ok(false) };
         self.clean(round, frames, is_reclaimer).map(|_| true)
     }
 
-    /// Writes the dirty ones of `frames`, at most [`AREA_PAGES`], home in `round`. Returns how many were copied, and those whose
-    /// latch was not free or that the other round is writing.
+    /// Writes the dirty ones of `frames`, at most [`AREA_PAGES`], home in `round`. Returns how many were copied, and
+    /// those whose latch was not free or that the other round is writing.
     fn clean(&self, mut round: Round<'_>, frames: &mut [FrameNo], is_reclaimer: bool) -> Result<(usize, Vec<FrameNo>)> {
         assert!(frames.len() <= AREA_PAGES, "a batch of {} pages", frames.len());
         let unwinds = Unwinds(&self.home);
         let memory = self.residency.memory();
-        // In page order, so that neighbours can be written together. Each id is looked at once: a page that is clean by now may
-        // leave its frame meanwhile.
+        // In page order, so that neighbours can be written together. Each id is looked at once: a page that is clean by
+        // now may leave its frame meanwhile.
         frames.sort_by_cached_key(|&no| memory.slot(no).frame().pid());
         let group = memory.log().next_group();
         let mut busy = Vec::new();
@@ -117,7 +116,8 @@ impl Cleaner {
         }
         std::mem::forget(unwinds);
         drop(round);
-        // The reclaimer may sleep for want of this round. Not after its own about nothing, which it would repeat for ever.
+        // The reclaimer may sleep for want of this round. Not after its own about nothing, which it would repeat for
+        // ever.
         if copied > 0 || !is_reclaimer {
             self.residency.low().notify();
         }
@@ -136,8 +136,9 @@ impl Cleaner {
             if self.home.write_whole(round)? {
                 return self.home.sync();
             }
-            // Comes before an image of this round: a later round that wrote a page of it whole would leave an older image behind.
-            // Pages of this round that the device did write are whole, and are written once more with the others.
+            // Comes before an image of this round: a later round that wrote a page of it whole would leave an older
+            // image behind. Pages of this round that the device did write are whole, and are written once more with the
+            // others.
             if !mutant("cleaner: a round begins with whole writes after an image") {
                 self.rounds.set_writes(self.home.torn_writes());
             }
@@ -187,8 +188,8 @@ impl Cleaner {
         Ok(self.clean(self.rounds.take(), &mut dirty, false)?.0)
     }
 
-    /// Writes the pages home that `order` chooses from the dirty ones, which it gets the oldest first. Tells `progress` after each
-    /// batch which group the oldest page needs that is left; an error of it ends the flush.
+    /// Writes the pages home that `order` chooses from the dirty ones, which it gets the oldest first. Tells `progress`
+    /// after each batch which group the oldest page needs that is left; an error of it ends the flush.
     pub(crate) fn flush(
         &self,
         order: impl FnOnce(&[Dirty]) -> Vec<Place>,

@@ -1,9 +1,10 @@
-//! The doublewrite file: pages are written here, and durable, before they are written home, so that a page torn by a crash
-//! has a whole image. After InnoDB's doublewrite buffer.
+//! The doublewrite file: pages are written here, and durable, before they are written home, so that a page torn by a
+//! crash has a whole image. After InnoDB's doublewrite buffer.
 //!
-//! Two areas take turns. A batch is one write: header and images. The home writes of a batch are synced before its area is
-//! written again, so two batches may be under way, with no page in both, and none but the two newest is ever needed: older
-//! images may be older than their homes, and mend nothing. A batch whose header or images are torn never had a home write.
+//! Two areas take turns. A batch is one write: header and images. The home writes of a batch are synced before its area
+//! is written again, so two batches may be under way, with no page in both, and none but the two newest is ever needed:
+//! older images may be older than their homes, and mend nothing. A batch whose header or images are torn never had a
+//! home write.
 
 use crate::format::{
     self, Batch, DOUBLEWRITE_BYTES, DOUBLEWRITE_VERSION, Entry, HeaderFlaw, area_offset, page_lsn, verify_page,
@@ -69,7 +70,8 @@ impl Doublewrite {
         (self.sequence, self.newest)
     }
 
-    /// Writes a batch to an area and returns when it is durable. `buf` holds a free block, then the images of the batch.
+    /// Writes a batch to an area and returns when it is durable. `buf` holds a free block, then the images of the
+    /// batch.
     pub(crate) fn write(&self, area: usize, batch: &Batch, buf: &mut [u8]) -> Result<()> {
         let len = BLOCK + batch.entries.len() * PAGE_SIZE;
         assert!(len <= buf.len(), "a batch of {} pages in {} bytes", batch.entries.len(), buf.len());
@@ -89,19 +91,22 @@ impl Doublewrite {
         self.file.sync()
     }
 
-    /// Writes the images of the two newest batches home, makes them durable there, and returns how many homes were not whole.
+    /// Writes the images of the two newest batches home, makes them durable there, and returns how many homes were not
+    /// whole.
     ///
-    /// Homes that read whole are written, too: where a failed sync has left the page clean, the cache shows an image that the
-    /// medium does not have, and not every file system lets a reader look past the cache. Every page that may be so is in these
-    /// batches: a batch begins only when the homes of the last but one are durable, and none begins after a failed sync.
+    /// Homes that read whole are written, too: where a failed sync has left the page clean, the cache shows an image
+    /// that the medium does not have, and not every file system lets a reader look past the cache. Every page that may
+    /// be so is in these batches: a batch begins only when the homes of the last but one are durable, and none begins
+    /// after a failed sync.
     ///
     /// Why no image replaces a newer page:
     /// - The newest batch holds the newest image that was ever on its way home, of each of its pages.
     /// - Of a page in both batches the image of the newer one counts.
-    /// - A home that is whole and of a greater LSN came from elsewhere, for example with another file in the place of this one. It
-    ///   stays.
+    /// - A home that is whole and of a greater LSN came from elsewhere, for example with another file in the place of
+    ///   this one. It stays.
     ///
-    /// An image of the same LSN as its home may differ from it in what is not logged. Either is a state that a crash may leave.
+    /// An image of the same LSN as its home may differ from it in what is not logged. Either is a state that a crash
+    /// may leave.
     pub(crate) fn restore(&self, data: &dyn File, durable: Lsn) -> Result<usize> {
         let mut restored = 0;
         let mut done = HashSet::new();
@@ -144,8 +149,8 @@ impl Doublewrite {
         let mut home = AlignedBuf::new(PAGE_SIZE);
         let len = data.read_at(&mut home, entry.pid.offset())?;
         if len == 0 {
-            // The file ends before it. Either its end was cut off, and the page was free. Or a growth was lost in a crash,
-            // and no sync has followed the first home write of the page: then its whole life is in the log.
+            // The file ends before it. Either its end was cut off, and the page was free. Or a growth was lost in a
+            // crash, and no sync has followed the first home write of the page: then its whole life is in the log.
             return Ok(Home::Stays);
         }
         let is_torn = verify_page(&home[..len], entry.pid, any).is_err();

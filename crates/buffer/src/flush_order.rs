@@ -1,6 +1,8 @@
-//! Which dirty pages a flush writes home, and in what order: pure functions of the dirty pages, which come the oldest first.
+//! Which dirty pages a flush writes home, and in what order: pure functions of the dirty pages, which come the oldest
+//! first.
 //!
-//! A page is as old as the first log group that it needs. The pages of an extent go home together, at the turn of the oldest.
+//! A page is as old as the first log group that it needs. The pages of an extent go home together, at the turn of the
+//! oldest.
 
 use crate::frame::FrameNo;
 use foreshore_base::{GroupNo, PageId};
@@ -26,11 +28,12 @@ pub(crate) fn older_than(dirty: &[Dirty], limit: Option<GroupNo>) -> Vec<Place> 
     by_extent(&dirty[..limit.map_or(dirty.len(), |limit| dirty.partition_point(|page| page.group < limit))])
 }
 
-/// Returns the pages that are older than `limit`, and at least one in `share` of all: those of the extents with the oldest pages.
+/// Returns the pages that are older than `limit`, and at least one in `share` of all: those of the extents with the
+/// oldest pages.
 ///
-/// A page that is not old goes along only if half of the dirty pages are younger, so its turn comes no more than twice as often. From
-/// then on its extent has one age, and its pages go home in one write. To keep it so an extent is cut only where a share is less than
-/// one.
+/// A page that is not old goes along only if half of the dirty pages are younger, so its turn comes no more than twice
+/// as often. From then on its extent has one age, and its pages go home in one write. To keep it so an extent is cut
+/// only where a share is less than one.
 pub(crate) fn share_of(dirty: &[Dirty], limit: GroupNo, share: usize) -> Vec<Place> {
     let portion = dirty.len().div_ceil(share);
     let old = dirty.partition_point(|page| page.group < limit);

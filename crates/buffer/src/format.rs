@@ -10,7 +10,8 @@
 //!  | u32    | u8   | u8    | u16   | u64     | u64    | u32     | u32 = 0  |
 //! ```
 //!
-//! The checksum covers bytes 4..8192 and is set on the copy that is written, so it is stale while the page is in memory.
+//! The checksum covers bytes 4..8192 and is set on the copy that is written, so it is stale while the page is in
+//! memory.
 //!
 //! **Doublewrite file**: a file header of one block, then two areas of one header block and [`AREA_PAGES`] page images.
 //!

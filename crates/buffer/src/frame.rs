@@ -15,23 +15,27 @@ pub type FrameNo = u32;
 //  | DIRTY | MAIN | REDONE | LOADING | RING | 0 | recency |  uses  |     pins      |
 //  +-------+------+--------+---------+------+---+---------+--------+---------------+
 //
-// pins:    holders of `Pinned`. From 0 to 1 only under a latch of the frame, so that the holder of the exclusive latch that
-//          sees 0 may evict. Further pins and the release of one need no latch: a thread that meets a pin shares it, and with
-//          it the page that is pinned.
-// uses:    uses of the page up to the cap of the policy, less what its hand took away. Raised by any fix, set by the policy as
+// pins:    holders of `Pinned`. From 0 to 1 only under a latch of the frame, so that the holder of the exclusive latch
+// that
+//          sees 0 may evict. Further pins and the release of one need no latch: a thread that meets a pin shares it,
+//          and with it the page that is pinned.
+// uses:    uses of the page up to the cap of the policy, less what its hand took away. Raised by any fix, set by the
+// policy as
 //          the page comes in. A hint: losing one costs a read at most.
-// recency: two after a use, though not by a scan; less as scans go on, see `scan_ring.rs`. Zero as the page comes in. A hint.
-// RING:    the page is in the scan ring, and the policy does not know it. Set and cleared under the exclusive latch.
-// LOADING: the page is being read. Set and cleared under the exclusive latch; a hint for threads that must not wait.
-// REDONE:  redo changed the page since the cleaner copied it last. Set under the exclusive latch, cleared by the cleaner under a
+// recency: two after a use, though not by a scan; less as scans go on, see `scan_ring.rs`. Zero as the page comes in. A
+// hint. RING:    the page is in the scan ring, and the policy does not know it. Set and cleared under the exclusive
+// latch. LOADING: the page is being read. Set and cleared under the exclusive latch; a hint for threads that must not
+// wait. REDONE:  redo changed the page since the cleaner copied it last. Set under the exclusive latch, cleared by the
+// cleaner under a
 //          shared latch.
 // MAIN:    for the policy `s3c`, under the lock of the frame's shard; else zero.
-// DIRTY:   the page differs from its home on disk, or may. Set under the exclusive latch, before the record of the change is
-//          appended. Cleared by the cleaner, one at a time, under a shared latch, once the page as it is then has been written
-//          and synced.
+// DIRTY:   the page differs from its home on disk, or may. Set under the exclusive latch, before the record of the
+// change is
+//          appended. Cleared by the cleaner, one at a time, under a shared latch, once the page as it is then has been
+//          written and synced.
 //
-// 1. `rec_group` is stored before DIRTY is set, by the holder of the exclusive latch. While DIRTY is set, redo lowers it
-//    under the exclusive latch, and the cleaner raises it under a shared latch, unless REDONE.
+// 1. `rec_group` is stored before DIRTY is set, by the holder of the exclusive latch. While DIRTY is set, redo lowers
+//    it under the exclusive latch, and the cleaner raises it under a shared latch, unless REDONE.
 // 2. Only a clean frame without pins whose exclusive latch is held gives up its page.
 const PINS: u32 = (1 << 20) - 1;
 const USE: u32 = 1 << 20;
@@ -113,7 +117,8 @@ impl Frame {
     /// Returns the page in this frame. Stable under a latch; else a hint.
     #[inline]
     pub fn pid(&self) -> PageId {
-        // ORDERING: Acquire, pairs with `set_pid`: a thread that finds the frame given up finds the page table entry gone.
+        // ORDERING: Acquire, pairs with `set_pid`: a thread that finds the frame given up finds the page table entry
+        // gone.
         PageId(self.pid.load(Ordering::Acquire))
     }
 
@@ -147,14 +152,15 @@ impl Frame {
     /// Adds a pin. The caller holds a latch of the frame.
     pub fn pin(&self) {
         rmw::contended_at(&self.meta);
-        // ORDERING: Release, pairs with `pin_again`: a thread that shares the pin sees the id of the page that is pinned. The latch orders
-        // the first pin against eviction.
+        // ORDERING: Release, pairs with `pin_again`: a thread that shares the pin sees the id of the page that is
+        // pinned. The latch orders the first pin against eviction.
         let order = if mutant("frame: relaxed pin") { Ordering::Relaxed } else { Ordering::Release };
         let before = self.meta.fetch_add(1, order);
         assert!(before & PINS < PINS, "too many pins on page {}", self.pid());
     }
 
-    /// Adds a pin if there is one already. It keeps the page that is pinned, which may have come into the frame a moment ago.
+    /// Adds a pin if there is one already. It keeps the page that is pinned, which may have come into the frame a
+    /// moment ago.
     pub fn pin_again(&self) -> bool {
         // ORDERING: Relaxed, the exchange below decides.
         let mut meta = self.meta.load(Ordering::Relaxed);
@@ -202,8 +208,8 @@ impl Frame {
         self.meta() & PINS != 0
     }
 
-    /// Counts a use up to `cap`. Costs one load at the cap, else one read-modify-write, which is not repeated: a use that
-    /// meets another change of the word goes uncounted.
+    /// Counts a use up to `cap`. Costs one load at the cap, else one read-modify-write, which is not repeated: a use
+    /// that meets another change of the word goes uncounted.
     #[inline]
     pub fn count_use(&self, cap: u8) {
         // ORDERING: Relaxed, a hint for the policy, which orders nothing; here and below.
@@ -312,13 +318,14 @@ impl Frame {
         // ORDERING: Relaxed, published by the next line.
         self.rec_group.store(group.0, Ordering::Relaxed);
         rmw::contended_at(&self.meta);
-        // ORDERING: Release publishes `rec_group`, pairs with `meta`. A checkpoint that loads the next group number first
-        // and then finds this page clean misses nothing: had the record gone into an older group, the cut of that group
-        // would have acquired it, and this store with it.
+        // ORDERING: Release publishes `rec_group`, pairs with `meta`. A checkpoint that loads the next group number
+        // first and then finds this page clean misses nothing: had the record gone into an older group, the cut of that
+        // group would have acquired it, and this store with it.
         self.meta.fetch_or(DIRTY, Ordering::Release);
     }
 
-    /// Notes a change by redo of a record in `group`. Returns true if the page was clean. The caller holds the exclusive latch.
+    /// Notes a change by redo of a record in `group`. Returns true if the page was clean. The caller holds the
+    /// exclusive latch.
     pub fn set_redone(&self, group: GroupNo) -> bool {
         let first = self.rec_group();
         match first {
@@ -331,7 +338,8 @@ impl Frame {
         first.is_none()
     }
 
-    /// Begins a copy: from here on only later changes by redo count. The caller is the cleaner and holds a shared latch.
+    /// Begins a copy: from here on only later changes by redo count. The caller is the cleaner and holds a shared
+    /// latch.
     pub fn forget_redo(&self) {
         // ORDERING: Relaxed, both sides hold the latch.
         self.meta.fetch_and(!REDONE, Ordering::Relaxed);

@@ -15,14 +15,16 @@ use foreshore_sync::{CachePadded, rmw};
 //  |       tag       |       top       |
 //  +-----------------+-----------------+
 //
-// top: number of the uppermost frame + 1, or 0. The link of a frame holds the same of the frame below it, and in its upper half
+// top: number of the uppermost frame + 1, or 0. The link of a frame holds the same of the frame below it, and in its
+// upper half
 //      how many frames there are from it down.
 // tag: raised by each push, wraps.
 //
-// 1. The link of a frame is stored by the thread that pushes it, before it is on the stack, and changes only when it is pushed again. So
-//    while the top word stays what it was, the link of the top is what it was.
-// 2. A pop replaces the top word that it saw before it read the link. Were there no tag, the same frame could have been taken
-//    and pushed again meanwhile upon another one. With it, a multiple of 2^32 pushes would have to come in between.
+// 1. The link of a frame is stored by the thread that pushes it, before it is on the stack, and changes only when it is
+//    pushed again. So while the top word stays what it was, the link of the top is what it was.
+// 2. A pop replaces the top word that it saw before it read the link. Were there no tag, the same frame could have been
+//    taken and pushed again meanwhile upon another one. With it, a multiple of 2^32 pushes would have to come in
+//    between.
 const TAG: u64 = 1 << 32;
 const TOP: u64 = TAG - 1;
 
@@ -33,7 +35,8 @@ pub struct FreeList {
 }
 
 impl FreeList {
-    /// Returns a list of all of `frames`, the lowest on top: memory is committed only as far as a pool has ever been full.
+    /// Returns a list of all of `frames`, the lowest on top: memory is committed only as far as a pool has ever been
+    /// full.
     pub fn all(frames: &[Frame]) -> Self {
         let list = Self::default();
         (0..frames.len() as FrameNo).rev().for_each(|no| list.push(frames, no));
@@ -67,8 +70,8 @@ impl FreeList {
             // ORDERING: Relaxed, ordered by the Acquire of the top; if it is stale, so is the top.
             let link = frames[no as usize].link().load(Ordering::Relaxed);
             rmw::contended(1);
-            // ORDERING: Acquire on failure, as above. On success nothing is published: a reader of the new top reads a link that
-            // the push of that frame has published, which this exchange passes on.
+            // ORDERING: Acquire on failure, as above. On success nothing is published: a reader of the new top reads a
+            // link that the push of that frame has published, which this exchange passes on.
             let next = top & !TOP | link & TOP;
             match self.top.compare_exchange_weak(top, next, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => {

@@ -15,7 +15,8 @@ pub(crate) trait LatchGuard<'a>: Sized {
     /// Latches the page in the frame if that needs no wait.
     fn try_latch(slot: Slot<'a>) -> Option<Self>;
 
-    /// Latches the page in the frame. Latches are held for a few hundred instructions, or for the read of that very page.
+    /// Latches the page in the frame. Latches are held for a few hundred instructions, or for the read of that very
+    /// page.
     fn latch(slot: Slot<'a>) -> Self;
 
     /// Returns the frame.
@@ -60,13 +61,15 @@ impl<'a> SharedGuard<'a> {
         page_lsn(self)
     }
 
-    /// Returns the version of the page in memory: equal versions mean equal bytes, for as long as the page stays in memory.
+    /// Returns the version of the page in memory: equal versions mean equal bytes, for as long as the page stays in
+    /// memory.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.slot.frame().latch().optimistic_version().expect("a shared latch excludes an exclusive one")
     }
 
-    /// Returns the page as a reader without a latch has it. It may outlive this guard; until then what is read validates.
+    /// Returns the page as a reader without a latch has it. It may outlive this guard; until then what is read
+    /// validates.
     pub fn as_optimistic(&self) -> OptimisticGuard<'a> {
         OptimisticGuard::new(self.slot, self.pid(), self.version())
     }
@@ -187,8 +190,8 @@ impl<'a> ExclusiveGuard<'a> {
         SharedGuard { slot }
     }
 
-    /// Makes the page one of zeros with its id. Its LSN stays, so that stamps of the page keep growing when its id is used
-    /// again.
+    /// Makes the page one of zeros with its id. Its LSN stays, so that stamps of the page keep growing when its id is
+    /// used again.
     pub(crate) fn blank(&mut self) {
         let pid = self.pid();
         self.fill(0..AT_PID, 0);
@@ -259,7 +262,8 @@ impl<'a> OptimisticGuard<'a> {
 /// Where a page was when its latch was released. As long as it is there and no thread has changed it,
 /// [`Pool::exclusive_at`](crate::Pool::exclusive_at) returns to it without a search.
 ///
-/// A frame changes hands under its exclusive latch, which raises the version: a position says the bytes of one page, not of a place.
+/// A frame changes hands under its exclusive latch, which raises the version: a position says the bytes of one page,
+/// not of a place.
 #[derive(Clone, Copy, Debug)]
 pub struct PagePosition {
     no: FrameNo,

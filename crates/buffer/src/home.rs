@@ -4,7 +4,7 @@ use crate::doublewrite::Doublewrite;
 use crate::format::Batch;
 use crate::options::DoublewriteKind;
 use crate::rounds::Round;
-use crate::stats::{PageWrites, PoolStats};
+use crate::stats::PageWrites;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, Lsn, Result};
 use foreshore_io::File;
@@ -48,12 +48,13 @@ impl Home {
         self.doublewrite.newest()
     }
 
-    pub(crate) fn add_stats(&self, stats: &mut PoolStats) {
-        stats.whole_writes = self.offers_whole;
-        stats.batches = self.batches.sum();
-        stats.doublewrite_batches = self.doublewrite_batches.sum();
-        stats.pages_written = self.pages_written.sum();
-        stats.data_syncs = self.syncs.sum();
+    /// Returns the batches, those of them with images, the pages written, and the syncs.
+    pub(crate) fn counts(&self) -> [u64; 4] {
+        [&self.batches, &self.doublewrite_batches, &self.pages_written, &self.syncs].map(ShardedCounter::sum)
+    }
+
+    pub(crate) fn offers_whole(&self) -> bool {
+        self.offers_whole
     }
 
     /// Returns how pages are written where the device does not write them whole.
@@ -113,7 +114,8 @@ impl Home {
 
     /// Writes the pages of a round home, all at once.
     pub(crate) fn write(&self, round: &Round<'_>) -> Result<()> {
-        // Space was taken when the pages were allocated, so even a full disk here is a broken promise of the file system.
+        // Space was taken when the pages were allocated, so even a full disk here is a broken promise of the file
+        // system.
         self.fatal(self.data.write_many(&round.runs()))?;
         pause::point("pool: pages are written");
         self.pages_written.add(round.copies().len() as u64);
@@ -131,7 +133,8 @@ impl Home {
         self.check_runs()
     }
 
-    /// Stops the log because a round unwinds: its pages may be torn at home, so nothing may be written over their images.
+    /// Stops the log because a round unwinds: its pages may be torn at home, so nothing may be written over their
+    /// images.
     pub(crate) fn stop(&self) {
         let why = io::Error::other("a round of the cleaner unwinds");
         self.log.poison(&Error::io("write pages to", self.data.path(), why));

@@ -1,9 +1,10 @@
 //! The buffer pool of Foreshore: frames, guards, replacement, write-back.
 //!
-//! A page is **fixed** by one of the guards of [`Pool`]: shared, exclusive or optimistic. Fixing a page in memory costs one
-//! load of the page table and one latch, or, optimistic, two loads of its version; a miss costs one read however many
-//! threads meet it. [`change()`] logs a change and is the only place that does. Dirty pages go home in batches, behind the log and
-//! through the doublewrite file, and no latch is held over a read or write of anything but the pages being read.
+//! A page is **fixed** by one of the guards of [`Pool`]: shared, exclusive or optimistic. Fixing a page in memory costs
+//! one load of the page table and one latch, or, optimistic, two loads of its version; a miss costs one read however
+//! many threads meet it. [`change()`] logs a change and is the only place that does. Dirty pages go home in batches,
+//! behind the log and through the doublewrite file, and no latch is held over a read or write of anything but the pages
+//! being read.
 //!
 //! Each part has one job and stands on those above it in this table:
 //!

@@ -1,23 +1,25 @@
 //! The loader: reads pages into frames, on a miss and ahead of need.
 //!
-//! A miss reads a **run** of pages with one read: the page that is wanted and, while frames are plentiful (**read-around**), the missing
-//! pages next to it in its aligned run of [`RUN`]. A device reads a run in little more time than a page, so a pool that was just opened
-//! fills soon. Once one frame in [`SPARE`] is left, each miss reads its own page and no other: what SQL Server does while its pool ramps
-//! up (Microsoft, "How Buffer Management Works"). [`PoolOptions::read_around`](crate::PoolOptions::read_around) turns it off.
-//! **Read-ahead** is a miss too, of a background thread, for a page that a scan has asked for (see `read_ahead.rs`).
+//! A miss reads a **run** of pages with one read: the page that is wanted and, while frames are plentiful
+//! (**read-around**), the missing pages next to it in its aligned run of [`RUN`]. A device reads a run in little more
+//! time than a page, so a pool that was just opened fills soon. Once one frame in [`SPARE`] is left, each miss reads
+//! its own page and no other: what SQL Server does while its pool ramps up (Microsoft, "How Buffer Management Works").
+//! [`PoolOptions::read_around`](crate::PoolOptions::read_around) turns it off. **Read-ahead** is a miss too, of a
+//! background thread, for a page that a scan has asked for (see `read_ahead.rs`).
 //!
-//! 1. The wanted page gets a vacant frame, by eviction if need be, and is entered in the page table. Of several threads that miss it
-//!    one enters it; the others wait for the latch of the frame, so a miss costs one read.
-//! 2. So are its neighbours, in frames that are free: no page is evicted for them. They are entered **before the read begins**.
-//!    Otherwise another thread could have read such a page, changed it, written it home and evicted it meanwhile, and the image
-//!    would be stale.
-//! 3. The run is read into a buffer and verified. Sound neighbours come in, the others are given up, which is no error until they are
-//!    wanted. If the read fails or the wanted page is not sound, that page is read alone, and the error is of that read.
+//! 1. The wanted page gets a vacant frame, by eviction if need be, and is entered in the page table. Of several threads
+//!    that miss it one enters it; the others wait for the latch of the frame, so a miss costs one read.
+//! 2. So are its neighbours, in frames that are free: no page is evicted for them. They are entered **before the read
+//!    begins**. Otherwise another thread could have read such a page, changed it, written it home and evicted it
+//!    meanwhile, and the image would be stale.
+//! 3. The run is read into a buffer and verified. Sound neighbours come in, the others are given up, which is no error
+//!    until they are wanted. If the read fails or the wanted page is not sound, that page is read alone, and the error
+//!    is of that read.
 //!
 //! A neighbour is no miss, and coming in is no use of it. Pages of scans come alone, since scans read ahead.
 //!
-//! With the latches of vacant frames held a thread waits for the read, and for readers that have come to a free frame with a stale
-//! number and leave at once.
+//! With the latches of vacant frames held a thread waits for the read, and for readers that have come to a free frame
+//! with a stale number and leave at once.
 
 use crate::format::{Flaw, blank_page, verify_page};
 use crate::guard::ExclusiveGuard;
@@ -26,7 +28,6 @@ use crate::read_ahead::ReadAhead;
 use crate::reclaimer::Reclaimer;
 use crate::residency::{Residency, Vacant};
 use crate::scan_ring::AccessPattern;
-use crate::stats::PoolStats;
 use crate::table::PageTable;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, Lsn, PageId, Place, Result};
@@ -92,10 +93,9 @@ impl Loader {
         &self.ahead
     }
 
-    pub(crate) fn add_stats(&self, stats: &mut PoolStats) {
-        stats.misses = self.misses.sum();
-        stats.pages_read = self.pages_read.sum();
-        stats.pages_ahead = self.pages_ahead.sum();
+    /// Returns the misses, the pages read, and those of them that were read ahead of need.
+    pub(crate) fn counts(&self) -> [u64; 3] {
+        [&self.misses, &self.pages_read, &self.pages_ahead].map(ShardedCounter::sum)
     }
 
     /// Refuses an id out of range. Ids come from pages, so a bad one is corruption and not a defect of the caller.
@@ -128,8 +128,8 @@ impl Loader {
         }))
     }
 
-    /// Reads the run around a page that was entered, and brings its neighbours in. `None` if it has none to read, or the page itself
-    /// is not sound or cannot be read.
+    /// Reads the run around a page that was entered, and brings its neighbours in. `None` if it has none to read, or
+    /// the page itself is not sound or cannot be read.
     fn read_around(&self, pid: PageId) -> Option<Image> {
         let neighbours = self.claim_around(pid);
         let first = neighbours.first()?.0.min(pid);
@@ -146,7 +146,8 @@ impl Loader {
         image.verify(pid).is_ok().then_some(image)
     }
 
-    /// Claims the pages next to `pid`, in their order, up to the first on either side that is in memory or has no frame to spare.
+    /// Claims the pages next to `pid`, in their order, up to the first on either side that is in memory or has no frame
+    /// to spare.
     fn claim_around(&self, pid: PageId) -> Vec<(PageId, Vacant<'_>)> {
         let begin = pid.0 - pid.0 % RUN;
         let claim = |number| self.claim(PageId(number));
@@ -191,8 +192,9 @@ impl Loader {
         Err(Error::corrupted(self.data.path(), Place::Page(pid), flaw.why()))
     }
 
-    /// Reads pages that lie next to each other. Into a buffer and not into frames: stale optimistic readers may look there, and their
-    /// loads must not race with the plain stores of a read. A flawed page never gets into a frame at all.
+    /// Reads pages that lie next to each other. Into a buffer and not into frames: stale optimistic readers may look
+    /// there, and their loads must not race with the plain stores of a read. A flawed page never gets into a frame at
+    /// all.
     fn read(&self, first: PageId, pages: usize) -> Result<Image> {
         let mut bytes = AlignedBuf::new(pages * PAGE_SIZE);
         self.pages_read.add(pages as u64);

@@ -114,8 +114,8 @@ impl<'a> Slot<'a> {
         self.index * PAGE_SIZE
     }
 
-    /// Prefetches the cache lines of the page that its reader comes to first: the header, what lies some way behind it, and the
-    /// end, from which contents grow. They travel while the line of the latch does.
+    /// Prefetches the cache lines of the page that its reader comes to first: the header, what lies some way behind it,
+    /// and the end, from which contents grow. They travel while the line of the latch does.
     #[inline(always)]
     pub(crate) fn prefetch(self) {
         for at in [0, 256, PAGE_SIZE - 64] {
@@ -133,16 +133,17 @@ impl<'a> Slot<'a> {
     /// Returns the page as plain bytes.
     ///
     /// # Safety
-    /// For as long as the slice lives, no thread stores to the page: the caller holds a shared latch, or the exclusive latch
-    /// and does not store itself.
+    /// For as long as the slice lives, no thread stores to the page: the caller holds a shared latch, or the exclusive
+    /// latch and does not store itself.
     #[inline]
     pub(crate) unsafe fn bytes(self) -> &'a [u8] {
-        // SAFETY: the caller keeps stores away; concurrent optimistic loads do not matter to a reader. The range is inside
-        // the arena, which has a page for every frame and lives as long as the pool.
+        // SAFETY: the caller keeps stores away; concurrent optimistic loads do not matter to a reader. The range is
+        // inside the arena, which has a page for every frame and lives as long as the pool.
         unsafe { self.memory.arena.bytes(self.offset()..self.offset() + PAGE_SIZE) }
     }
 
-    /// Marks the page dirty, from the next log group on if it is clean. The caller holds the exclusive latch and appends later.
+    /// Marks the page dirty, from the next log group on if it is clean. The caller holds the exclusive latch and
+    /// appends later.
     pub(crate) fn set_dirty(self) {
         if !self.frame.is_dirty() {
             self.frame.set_dirty(self.memory.log.next_group());

@@ -10,11 +10,11 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::ops::Range;
 
-/// Access without a latch: no thread waits for the reader, and what it read counts only if [`OptimisticGuard::validate`]
-/// says so afterwards.
+/// Access without a latch: no thread waits for the reader, and what it read counts only if
+/// [`OptimisticGuard::validate`] says so afterwards.
 ///
-/// Until then any value may be nonsense. Reads outside the page answer zeros instead of a panic, because an offset may be
-/// nonsense too; a loop must not depend on a value that was not validated.
+/// Until then any value may be nonsense. Reads outside the page answer zeros instead of a panic, because an offset may
+/// be nonsense too; a loop must not depend on a value that was not validated.
 pub struct OptimisticGuard<'a> {
     slot: Slot<'a>,
     words: &'a PageWords,

@@ -12,8 +12,9 @@ pub const MIN_FRAMES: usize = if MODEL { 2 } else { 16 };
 /// Whether pages go through the doublewrite file, which mends pages that power loss has torn.
 ///
 /// A device may offer to write a page whole or not at all, also when power is lost: the kernel says so of a file
-/// (`STATX_WRITE_ATOMIC`, direct I/O only), and a write that asks for it (`RWF_ATOMIC`) is refused where it is not kept. If one
-/// is refused all the same, for want of space for example, pages go the way that is left until the database is opened again.
+/// (`STATX_WRITE_ATOMIC`, direct I/O only), and a write that asks for it (`RWF_ATOMIC`) is refused where it is not
+/// kept. If one is refused all the same, for want of space for example, pages go the way that is left until the
+/// database is opened again.
 ///
 /// | name | the device offers it | it does not |
 /// |---|---|---|
@@ -27,8 +28,8 @@ pub enum DoublewriteKind {
     Auto,
     /// Always.
     On,
-    /// Never. On a device that tears pages, power loss then leaves a database that cannot be opened or has lost rows, and
-    /// says so.
+    /// Never. On a device that tears pages, power loss then leaves a database that cannot be opened or has lost rows,
+    /// and says so.
     Off,
 }
 
@@ -63,16 +64,16 @@ impl FromStr for DoublewriteKind {
 pub struct PoolOptions {
     /// Frames, each of one page (8 KiB): the hard limit of page memory, committed as it is first used.
     pub frames: usize,
-    /// Whether there are background threads: one that keeps free frames ready, and, unless the pool is small, some that read
-    /// ahead. If not, the owner calls [`Pool::provide_step`](crate::Pool::provide_step), or threads with a miss evict for
-    /// themselves.
+    /// Whether there are background threads: one that keeps free frames ready, and, unless the pool is small, some that
+    /// read ahead. If not, the owner calls [`Pool::provide_step`](crate::Pool::provide_step), or threads with a miss
+    /// evict for themselves.
     pub background: bool,
     /// What makes the policy that says which page gives up its frame; `None`: the engine's own.
     pub replacement: Option<Arc<dyn MakeReplacementPolicy>>,
     /// Whether pages go through the doublewrite file.
     pub doublewrite: DoublewriteKind,
-    /// Whether a miss brings in the pages beside the one that is wanted while frames are plentiful. Off to compare policies,
-    /// which are to see the pages that are asked for and no others.
+    /// Whether a miss brings in the pages beside the one that is wanted while frames are plentiful. Off to compare
+    /// policies, which are to see the pages that are asked for and no others.
     pub read_around: bool,
 }
 

@@ -1,8 +1,8 @@
 //! A pass of the cleaner: dirty pages that go home in batches, by two threads.
 //!
-//! The caller works through the batches, and a background thread helps it, so that one batch is at the doublewrite file while the
-//! other goes home. After each batch the caller learns the oldest group that a page still needs: the redo start moves with the work
-//! and not when it ends.
+//! The caller works through the batches, and a background thread helps it, so that one batch is at the doublewrite file
+//! while the other goes home. After each batch the caller learns the oldest group that a page still needs: the redo
+//! start moves with the work and not when it ends.
 //!
 //! **Invariant:** a batch is done when all its pages are home. Until then its group bounds what the caller learns.
 
@@ -38,7 +38,8 @@ struct Batches {
 }
 
 impl Pass {
-    /// Returns a pass over those of the dirty pages that are in `order`. Pages that became dirty later need no group before `since`.
+    /// Returns a pass over those of the dirty pages that are in `order`. Pages that became dirty later need no group
+    /// before `since`.
     pub(crate) fn new(dirty: &[Dirty], order: &[Place], since: GroupNo) -> Self {
         let mut is_outside = vec![true; dirty.len()];
         order.iter().for_each(|&(_, index)| is_outside[index] = false);

@@ -23,8 +23,9 @@ use std::sync::Arc;
 
 /// The buffer pool of one database. Clones share it; the last one to go stops its threads and writes nothing.
 ///
-/// Methods that fix a page return a guard, which gives access to its bytes until it is dropped. They differ in the latch that the
-/// guard holds (shared, exclusive, none), in what the caller may have latched already, and in what happens if the page is missing:
+/// Methods that fix a page return a guard, which gives access to its bytes until it is dropped. They differ in the
+/// latch that the guard holds (shared, exclusive, none), in what the caller may have latched already, and in what
+/// happens if the page is missing:
 ///
 /// | methods | the caller has latched | a page that is not in memory |
 /// |---|---|---|
@@ -66,8 +67,8 @@ impl Pool {
         daemons.into_iter().for_each(Daemon::stop);
     }
 
-    /// Frees frames if few are free, cleaning if there is no other way, and reads a page that was asked for. For owners without
-    /// background threads.
+    /// Frees frames if few are free, cleaning if there is no other way, and reads a page that was asked for. For owners
+    /// without background threads.
     ///
     /// # Errors
     /// Those of writing pages home, see [`Pool::flush_all`].
@@ -76,7 +77,8 @@ impl Pool {
         self.reclaimer.refill()
     }
 
-    /// Writes a batch of the pages home that another thread writes just now, if one waits. For owners without background threads.
+    /// Writes a batch of the pages home that another thread writes just now, if one waits. For owners without
+    /// background threads.
     pub fn help_step(&self) -> NextWake {
         self.cleaner.help()
     }
@@ -127,7 +129,8 @@ impl Pool {
     ///
     /// # Errors
     /// Those of reads, see [`Pool`].
-    // The guard is built where it is used, and no result of a call that may read the page is on the way of one in memory.
+    // The guard is built where it is used, and no result of a call that may read the page is on the way of one in
+    // memory.
     #[inline(always)]
     pub fn optimistic(&self, pid: PageId, pattern: AccessPattern) -> Result<OptimisticGuard<'_>> {
         if let Some(guard) = self.residency.optimistic(pid, pattern) {
@@ -142,8 +145,8 @@ impl Pool {
         Ok(self.shared_as(pid, pattern)?.as_optimistic())
     }
 
-    /// Fixes a page in memory for reading, without a latch; `None` if it is not in memory, or is being read just now. May wait for the
-    /// holder of the exclusive latch.
+    /// Fixes a page in memory for reading, without a latch; `None` if it is not in memory, or is being read just now.
+    /// May wait for the holder of the exclusive latch.
     ///
     /// # Errors
     /// `Corrupted` for an id out of range.
@@ -162,9 +165,9 @@ impl Pool {
         self.or_checked(pid, found.map(|guard| guard.as_optimistic()))
     }
 
-    /// Fixes a page for reading under the latches of other pages; `None` if it is not in memory, is being read just now, or is latched
-    /// exclusively and not pinned. Then the caller drops its latches, pins the page and comes back. May wait for the holder of the
-    /// latch of a page that is pinned.
+    /// Fixes a page for reading under the latches of other pages; `None` if it is not in memory, is being read just
+    /// now, or is latched exclusively and not pinned. Then the caller drops its latches, pins the page and comes back.
+    /// May wait for the holder of the latch of a page that is pinned.
     ///
     /// # Errors
     /// `Corrupted` for an id out of range.
@@ -180,8 +183,8 @@ impl Pool {
         self.or_checked(pid, self.residency.try_fix(pid, AccessPattern::Random))
     }
 
-    /// Fixes a page in memory for writing; `None` if it is not in memory, or is being read just now. May wait for the holders of its
-    /// latch.
+    /// Fixes a page in memory for writing; `None` if it is not in memory, or is being read just now. May wait for the
+    /// holders of its latch.
     ///
     /// # Errors
     /// `Corrupted` for an id out of range.
@@ -197,7 +200,8 @@ impl Pool {
         }
     }
 
-    /// Latches the page at `position` exclusively, if it has not changed since and no latch is in the way. Waits for nothing.
+    /// Latches the page at `position` exclusively, if it has not changed since and no latch is in the way. Waits for
+    /// nothing.
     #[must_use]
     pub fn exclusive_at(&self, position: PagePosition) -> Option<ExclusiveGuard<'_>> {
         position.latch(self.residency.memory())
@@ -205,8 +209,8 @@ impl Pool {
 
     /// Fixes a page that its caller is about to initialise: zeros, with its id, and not read from disk.
     ///
-    /// If the page is in memory, from an earlier use of its id, it is blanked and keeps its LSN. If not, its LSN is 0, and
-    /// the caller brings the last LSN of the earlier use in as [`foreshore_wal::Dep::freed`].
+    /// If the page is in memory, from an earlier use of its id, it is blanked and keeps its LSN. If not, its LSN is 0,
+    /// and the caller brings the last LSN of the earlier use in as [`foreshore_wal::Dep::freed`].
     ///
     /// # Errors
     /// Those of reads, see [`Pool`], except for those of the page on disk.
@@ -216,12 +220,12 @@ impl Pool {
         Ok(guard)
     }
 
-    /// Brings a page into memory that its caller is about to initialise, without reading it, and keeps it there until the
-    /// pin is dropped.
+    /// Brings a page into memory that its caller is about to initialise, without reading it, and keeps it there until
+    /// the pin is dropped.
     ///
     /// It is blank if it was not in memory. If it was, from an earlier use of its id, its bytes stay **as they are**
-    /// until a record initialises them, under the latch that covers both: the record that ended the earlier use may not be
-    /// durable yet, so nothing but the earlier page may go home.
+    /// until a record initialises them, under the latch that covers both: the record that ended the earlier use may not
+    /// be durable yet, so nothing but the earlier page may go home.
     ///
     /// # Errors
     /// Those of [`Pool::create`].
@@ -282,12 +286,13 @@ impl Pool {
         Scan::new(self.loader.ahead())
     }
 
-    /// Mends torn pages from the doublewrite file and returns how many. Comes before redo; the recovered log ends at `durable`.
+    /// Mends torn pages from the doublewrite file and returns how many. Comes before redo; the recovered log ends at
+    /// `durable`.
     ///
     /// # Errors
     /// `Corrupted` if an image that is needed holds more than the durable log; `Io`.
     pub fn restore_doublewrite(&self, durable: Lsn) -> Result<usize> {
-        self.cleaner.restore(durable)
+        self.cleaner.home().restore(durable)
     }
 
     /// Writes every page home that is dirty at the time of the call, and syncs.
@@ -299,8 +304,8 @@ impl Pool {
     }
 
     /// Writes every page home that may hold a change from a group before `group`, and syncs: the log before `group` is
-    /// then not needed by any page. For checkpoints, which load [`Log::next_group`] first. The oldest pages go first, and
-    /// `progress` is told after each batch which group the oldest page needs that is left.
+    /// then not needed by any page. For checkpoints, which load [`Log::next_group`] first. The oldest pages go first,
+    /// and `progress` is told after each batch which group the oldest page needs that is left.
     ///
     /// # Errors
     /// Those of [`Pool::flush_all`]; an error of `progress`, which ends the call.
@@ -308,8 +313,9 @@ impl Pool {
         self.cleaner.flush(|dirty| flush_order::older_than(dirty, Some(group)), progress)
     }
 
-    /// Does as [`Pool::flush_older_than`], and writes at least one in `share` of all dirty pages: those of the extents with the oldest
-    /// ones. Called again and again as the log grows it keeps pages from getting old all at the same time.
+    /// Does as [`Pool::flush_older_than`], and writes at least one in `share` of all dirty pages: those of the extents
+    /// with the oldest ones. Called again and again as the log grows it keeps pages from getting old all at the same
+    /// time.
     ///
     /// # Errors
     /// Those of [`Pool::flush_older_than`].
@@ -340,12 +346,26 @@ impl Pool {
     /// Returns what the pool has done since it was opened.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
-        let mut stats = PoolStats::default();
-        self.residency.add_stats(&mut stats);
-        self.loader.add_stats(&mut stats);
-        self.reclaimer.add_stats(&mut stats);
-        self.cleaner.add_stats(&mut stats);
-        stats
+        let [misses, pages_read, pages_ahead] = self.loader.counts();
+        let [evictions, evictions_inline] = self.reclaimer.counts();
+        let [batches, doublewrite_batches, pages_written, data_syncs] = self.cleaner.home().counts();
+        PoolStats {
+            frames: self.frames() as u64,
+            frames_free: self.residency.free_frames() as u64,
+            pages_dirty: self.residency.memory().dirty(),
+            misses,
+            pages_read,
+            pages_ahead,
+            pages_written,
+            evictions,
+            evictions_inline,
+            batches,
+            doublewrite_batches,
+            data_syncs,
+            whole_writes: self.cleaner.home().offers_whole(),
+            page_writes: self.cleaner.rounds().writes(),
+            page_table_bytes: self.residency.page_table_bytes(),
+        }
     }
 
     /// Returns the largest id of a page in memory; zero if there is none.

@@ -1,16 +1,17 @@
 //! Quarantine: a damaged page that recovery cannot rebuild is set aside, so that the rest of the database opens.
 //!
-//! Redo leaves out the records of such a page, and the log that holds them is given up later. If the page read whole one day, as
-//! after a read that failed by chance, it would be believed with changes missing. So a page that misses a change is overwritten:
-//! it becomes a page of type [`PageType::Quarantined`], sound by its checksum, with an LSN like any page, that is neither a map
-//! page nor a node. Every access to it is refused.
+//! Redo leaves out the records of such a page, and the log that holds them is given up later. If the page read whole
+//! one day, as after a read that failed by chance, it would be believed with changes missing. So a page that misses a
+//! change is overwritten: it becomes a page of type [`PageType::Quarantined`], sound by its checksum, with an LSN like
+//! any page, that is neither a map page nor a node. Every access to it is refused.
 //!
-//! 1. Redo reads the page ([`Pool::exclusive_or_quarantined`]) and marks it dirty for the record that it leaves out. The page
-//!    takes the LSN of each record that it misses. A record that initialises the page ends the quarantine.
+//! 1. Redo reads the page ([`Pool::exclusive_or_quarantined`]) and marks it dirty for the record that it leaves out.
+//!    The page takes the LSN of each record that it misses. A record that initialises the page ends the quarantine.
 //! 2. Before recovery logs anything, the pages quarantined so are written home.
 //! 3. A page whose damage shows when recovery takes a transaction back is quarantined by a log record.
 //!
-//! **Invariant:** no page that misses a change of the log is anything but quarantined once the log has given up that change.
+//! **Invariant:** no page that misses a change of the log is anything but quarantined once the log has given up that
+//! change.
 //!
 //! **Invariant:** a read that failed quarantines nothing: the page may be whole, and its changes would be lost.
 //!

@@ -1,8 +1,8 @@
 //! Read-ahead: the pages that scans have asked for, and how many they may ask for.
 //!
-//! A request is a hint. No caller waits for it, it is dropped when there are many, and what becomes of it shows when the page is
-//! fixed: in memory, being read, or missing as if it had not been asked for. It does not count as a use of the page, which comes into
-//! the scan ring.
+//! A request is a hint. No caller waits for it, it is dropped when there are many, and what becomes of it shows when
+//! the page is fixed: in memory, being read, or missing as if it had not been asked for. It does not count as a use of
+//! the page, which comes into the scan ring.
 
 use foreshore_base::PageId;
 use foreshore_sync::primitive::MODEL;
@@ -17,8 +17,8 @@ const READERS: usize = 4;
 const MAX_DEPTH: usize = 64;
 /// One frame in so many may hold a page that was read ahead for one scan.
 const SHARE: usize = 64;
-/// One frame in so many may hold a page that was read ahead for any scan: half of the scan ring, so that the scans reach the pages
-/// before they leave.
+/// One frame in so many may hold a page that was read ahead for any scan: half of the scan ring, so that the scans
+/// reach the pages before they leave.
 const SHARE_OF_ALL: usize = 16;
 
 #[derive(Debug)]

@@ -1,13 +1,13 @@
 //! The reclaimer: frees frames, ahead of need and on demand.
 //!
-//! A background thread evicts as soon as free frames run low. A thread that finds no free frame evicts for itself. Either takes
-//! clean pages in the order of the replacement policy, and has dirty ones written home first if too few are clean.
+//! A background thread evicts as soon as free frames run low. A thread that finds no free frame evicts for itself.
+//! Either takes clean pages in the order of the replacement policy, and has dirty ones written home first if too few
+//! are clean.
 
 use crate::cleaner::Cleaner;
 use crate::format::AREA_PAGES;
 use crate::frame::{FrameNo, Kept};
 use crate::residency::{Residency, Vacant};
-use crate::stats::PoolStats;
 use foreshore_base::{Error, Result};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::spent::{self, Spent};
@@ -20,8 +20,8 @@ use std::time::Duration;
 const INLINE_BATCH: usize = 16;
 /// How long a thread waits for the latches and pins that keep every page in its frame; their end is not notified.
 const BUSY_WAIT: Duration = Duration::from_millis(5);
-/// After so many such waits in a row, a second in all, in which no page was written and no frame was freed, every frame is taken to
-/// be in use for good.
+/// After so many such waits in a row, a second in all, in which no page was written and no frame was freed, every frame
+/// is taken to be in use for good.
 const BUSY_TRIES: usize = 200;
 
 #[derive(Debug)]
@@ -30,16 +30,16 @@ pub(crate) struct Reclaimer {
     cleaner: Arc<Cleaner>,
     /// Frames that a thread frees at once when none is free.
     inline_batch: usize,
-    /// The number of the cleaner's rounds that had ended when a sweep met dirty pages only and both rounds were busy. Until
-    /// another ends the next sweep would do no better, and only age the pages. A hint.
+    /// The number of the cleaner's rounds that had ended when a sweep met dirty pages only and both rounds were busy.
+    /// Until another ends the next sweep would do no better, and only age the pages. A hint.
     dry: AtomicU64,
     evictions: ShardedCounter,
     evictions_inline: ShardedCounter,
 }
 
 impl Reclaimer {
-    /// `background` if a thread drives the reclaimer. If not, only need frees frames, one at a time, so what stays in memory is the
-    /// choice of the policy alone.
+    /// `background` if a thread drives the reclaimer. If not, only need frees frames, one at a time, so what stays in
+    /// memory is the choice of the policy alone.
     pub(crate) fn new(residency: Arc<Residency>, cleaner: Arc<Cleaner>, background: bool) -> Self {
         Self {
             inline_batch: if background { INLINE_BATCH.min(residency.memory().frames().len() / 8) } else { 1 },
@@ -51,9 +51,9 @@ impl Reclaimer {
         }
     }
 
-    pub(crate) fn add_stats(&self, stats: &mut PoolStats) {
-        stats.evictions = self.evictions.sum();
-        stats.evictions_inline = self.evictions_inline.sum();
+    /// Returns the evictions, and how often a thread with a miss had to evict for itself.
+    pub(crate) fn counts(&self) -> [u64; 2] {
+        [&self.evictions, &self.evictions_inline].map(ShardedCounter::sum)
     }
 
     /// Takes a free frame, and frees one if there is none.
@@ -79,8 +79,8 @@ impl Reclaimer {
             }
             // WAIT: park - until a frame is freed, or briefly for a latch, a pin or the cleaner at work.
             let is_notified = spent::during(Spent::Io, || freed.wait(key, Some(BUSY_WAIT)));
-            // As long as frames come free, though others take them, or a batch is under way, however slow the disk, this
-            // thread's turn comes. A thread that evicts for itself may not have notified.
+            // As long as frames come free, though others take them, or a batch is under way, however slow the disk,
+            // this thread's turn comes. A thread that evicts for itself may not have notified.
             let now = self.evictions.sum();
             tries = if is_notified || now != evictions || self.cleaner.rounds().is_busy() { 0 } else { tries + 1 };
             evictions = now;

@@ -1,10 +1,10 @@
 //! Replacement: which page gives up its frame.
 //!
-//! The engine's own policy is `s3c`: S3-FIFO on the words of the frames, see `replacement/s3c.rs`. [`PoolOptions::replacement`]
-//! plugs in another one.
+//! The engine's own policy is `s3c`: S3-FIFO on the words of the frames, see `replacement/s3c.rs`.
+//! [`PoolOptions::replacement`] plugs in another one.
 //!
-//! A policy that is content with a count of uses finds it in the word of the frame ([`ReplacementPolicy::use_cap`]); any other
-//! hears of each use. No policy hears of pages in the scan ring.
+//! A policy that is content with a count of uses finds it in the word of the frame ([`ReplacementPolicy::use_cap`]);
+//! any other hears of each use. No policy hears of pages in the scan ring.
 //!
 //! [`PoolOptions::replacement`]: crate::PoolOptions::replacement
 

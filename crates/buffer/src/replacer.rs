@@ -4,7 +4,7 @@ use crate::frame::{self, FrameNo};
 use crate::guard::{ExclusiveGuard, LatchGuard};
 use crate::memory::{Memory, Slot};
 use crate::replacement::{MAX_USES, ReplacementPolicy};
-use crate::scan_ring::{AccessPattern, Entry, ScanRing};
+use crate::scan_ring::{AccessPattern, RingEntry, ScanRing};
 use foreshore_base::PageId;
 use foreshore_sync::model::mutant;
 use std::io;
@@ -98,8 +98,8 @@ impl Replacer {
         self.sweep_ring(memory, 0, usize::MAX, consider)
     }
 
-    /// Hands the frames of the ring to `consider`, the oldest first, but for the youngest `keep`, until it has given `hand_overs`
-    /// pages to the policy.
+    /// Hands the frames of the ring to `consider`, the oldest first, but for the youngest `keep`, until it has given
+    /// `hand_overs` pages to the policy.
     fn sweep_ring(
         &self,
         memory: &Memory,
@@ -133,7 +133,7 @@ impl Replacer {
     }
 
     /// Gives a page over from the ring to the policy, unless its frame is latched.
-    fn hand_over(&self, slot: Slot<'_>, entry: Entry) {
+    fn hand_over(&self, slot: Slot<'_>, entry: RingEntry) {
         if let Some(_latched) = ExclusiveGuard::try_latch(slot)
             && entry.holds(slot.frame())
         {

@@ -1,4 +1,5 @@
-//! Residency: which page is in which frame. Finds and fixes pages that are in memory, and lets pages in and out of frames.
+//! Residency: which page is in which frame. Finds and fixes pages that are in memory, and lets pages in and out of
+//! frames.
 //!
 //! A frame is in one of these states:
 //!
@@ -9,14 +10,14 @@
 //! | loading | names the frame | held by [`Vacant`] | resident, by [`Vacant::fill`]; free |
 //! | resident | names the frame | free or held by guards | free, by [`Residency::evict`] |
 //!
-//! A page is fixed in three steps: look up its frame, latch the frame or read its version, compare the page id in the frame. Until
-//! the last step the frame is a hint, for it may have changed hands.
+//! A page is fixed in three steps: look up its frame, latch the frame or read its version, compare the page id in the
+//! frame. Until the last step the frame is a hint, for it may have changed hands.
 //!
-//! **Invariant:** a page is in one frame at most. Its table entry goes from none to a frame, and back, by the thread that holds the
-//! exclusive latch of that frame.
+//! **Invariant:** a page is in one frame at most. Its table entry goes from none to a frame, and back, by the thread
+//! that holds the exclusive latch of that frame.
 //!
-//! **Invariant:** a thread that has a page latched waits for the latch of another only if that page is pinned, and so cannot leave
-//! its frame meanwhile.
+//! **Invariant:** a thread that has a page latched waits for the latch of another only if that page is pinned, and so
+//! cannot leave its frame meanwhile.
 
 use crate::format::page_id;
 use crate::frame::{FrameNo, Kept};
@@ -28,7 +29,6 @@ use crate::pinned::Pinned;
 use crate::replacement::ReplacementPolicy;
 use crate::replacer::{Consider, Replacer};
 use crate::scan_ring::AccessPattern;
-use crate::stats::PoolStats;
 use crate::table::PageTable;
 use foreshore_base::PageId;
 use foreshore_sync::model::mutant;
@@ -86,11 +86,8 @@ impl Residency {
         self.hot.list()
     }
 
-    pub(crate) fn add_stats(&self, stats: &mut PoolStats) {
-        stats.frames = self.memory.frames().len() as u64;
-        stats.frames_free = self.free_frames() as u64;
-        stats.pages_dirty = self.memory.dirty();
-        stats.page_table_bytes = self.table.bytes();
+    pub(crate) fn page_table_bytes(&self) -> u64 {
+        self.table.bytes()
     }
 
     /// Returns the frame in which the page table has a page.
@@ -135,7 +132,7 @@ impl Residency {
             }
             // Waiting for a read in progress does not count as a use of the page.
             let pattern = if slot.frame().is_loading() { AccessPattern::Scan } else { pattern };
-            // WAIT: park - for the holders of the latch, one of whom may be reading the page.
+            // WAIT: park - for the holders of the latch. One may be reading the page.
             let guard = self.latch(slot, pid);
             if let Some(guard) = self.accept(guard, pid, pattern) {
                 return Some(guard);
@@ -143,8 +140,8 @@ impl Residency {
         }
     }
 
-    /// Fixes a page that is in memory. `None` if it is not, or is being read. The caller has nothing latched: it may wait for
-    /// another page that is in the frame by now.
+    /// Fixes a page that is in memory. `None` if it is not, or is being read. The caller has nothing latched: it may
+    /// wait for another page that is in the frame by now.
     pub(crate) fn fix_loaded<'a, G: LatchGuard<'a>>(&'a self, pid: PageId, pattern: AccessPattern) -> Option<G> {
         let slot = self.find_loaded(pid)?;
         // WAIT: park - for the holders of the latch, with nothing latched.
@@ -152,8 +149,8 @@ impl Residency {
         self.accept(guard, pid, pattern)
     }
 
-    /// Fixes a page that is in memory. `None` if it is not, is being read, or is latched and not pinned. The caller may have other
-    /// pages latched.
+    /// Fixes a page that is in memory. `None` if it is not, is being read, or is latched and not pinned. The caller may
+    /// have other pages latched.
     pub(crate) fn try_fix<'a, G: LatchGuard<'a>>(&'a self, pid: PageId, pattern: AccessPattern) -> Option<G> {
         let slot = self.find_loaded(pid)?;
         let guard = match G::try_latch(slot) {
@@ -163,8 +160,9 @@ impl Residency {
         self.accept(guard, pid, pattern)
     }
 
-    /// Latches the frame of a page that is pinned already, under one more pin: the wait is for this page and no other. Without the
-    /// pin the frame could change hands under the wait, and be latched by a thread that waits for a page of the caller's.
+    /// Latches the frame of a page that is pinned already, under one more pin: the wait is for this page and no other.
+    /// Without the pin the frame could change hands under the wait, and be latched by a thread that waits for a page of
+    /// the caller's.
     #[cold]
     fn latch_pinned<'a, G: LatchGuard<'a>>(&'a self, slot: Slot<'a>, pid: PageId) -> Option<G> {
         let pin = Pinned::again(slot, pid);
@@ -173,8 +171,8 @@ impl Residency {
         may_wait.then(|| self.latch(slot, pid))
     }
 
-    /// Fixes a page that is in memory and not latched exclusively, without its latch. It costs the fewest instructions that can be,
-    /// and what it costs stays in registers.
+    /// Fixes a page that is in memory and not latched exclusively, without its latch. It costs the fewest instructions
+    /// that can be, and what it costs stays in registers.
     #[inline(always)]
     pub(crate) fn optimistic(&self, pid: PageId, pattern: AccessPattern) -> Option<OptimisticGuard<'_>> {
         let slot = self.find(pid)?;
@@ -217,7 +215,8 @@ impl Residency {
             self.low.notify();
         }
         let slot = self.memory.slot(no);
-        // WAIT: park - for a reader that came with a stale frame number; it leaves as soon as it has compared the page id.
+        // WAIT: park - for a reader that came with a stale frame number; it leaves as soon as it has compared the page
+        // id.
         slot.frame().latch().lock_exclusive(slot.parks());
         assert_eq!(slot.frame().pid(), PageId::ZERO, "frame {no} was free");
         Some(Vacant { residency: self, slot })
@@ -245,8 +244,8 @@ pub(crate) struct Vacant<'a> {
 }
 
 impl<'a> Vacant<'a> {
-    /// Enters `pid` in the page table: from here on other threads that want the page wait for the latch. False if the page is in
-    /// memory already.
+    /// Enters `pid` in the page table: from here on other threads that want the page wait for the latch. False if the
+    /// page is in memory already.
     pub(crate) fn enter(&self, pid: PageId) -> bool {
         let frame = self.slot.frame();
         frame.set_pid(pid);

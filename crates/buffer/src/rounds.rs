@@ -1,16 +1,17 @@
-//! The two rounds of the cleaner, which take turns: each has a buffer for a batch of pages and an area of the doublewrite file.
+//! The two rounds of the cleaner, which take turns: each has a buffer for a batch of pages and an area of the
+//! doublewrite file.
 //!
-//! 1. A thread takes the round whose turn it is, and keeps it until its pages are safe at home. It waits for no latch meanwhile, so
-//!    another thread may wait for the round while it holds one.
+//! 1. A thread takes the round whose turn it is, and keeps it until its pages are safe at home. It waits for no latch
+//!    meanwhile, so another thread may wait for the round while it holds one.
 //! 2. It enters the pages among those under way, and copies them. If there are any their batch gets a sequence number.
-//! 3. It passes the turn on when the images of its batch are durable, at once if there will be none. From here on the other round may
-//!    begin.
+//! 3. It passes the turn on when the images of its batch are durable, at once if there will be none. From here on the
+//!    other round may begin.
 //!
 //! **Invariant:** no page is under way in both rounds, so that two images of a page never overtake each other.
 //!
-//! **Invariant:** while images are written to one area, the other has those of the batch before, all durable. So a round without pages
-//! keeps its turn, and a round with pages keeps it until its images are durable. Else images would be written over the newest ones,
-//! and if power is lost meanwhile, the older ones beside them would be believed.
+//! **Invariant:** while images are written to one area, the other has those of the batch before, all durable. So a
+//! round without pages keeps its turn, and a round with pages keeps it until its images are durable. Else images would
+//! be written over the newest ones, and if power is lost meanwhile, the older ones beside them would be believed.
 
 use crate::format::{AREA_BYTES, AREA_PAGES, Entry, page_id, page_lsn, seal_page, verify_page};
 use crate::frame::FrameNo;
@@ -139,7 +140,8 @@ pub(crate) struct Copied {
 }
 
 impl Round<'_> {
-    /// Enters `frames` as under way in this round and returns them. Those that are under way in the other go to `busy` instead.
+    /// Enters `frames` as under way in this round and returns them. Those that are under way in the other go to `busy`
+    /// instead.
     pub(crate) fn enter(&self, frames: &[FrameNo], busy: &mut Vec<FrameNo>) -> Vec<FrameNo> {
         let mut state = self.rounds.state.lock();
         let other = &state.frames[1 - self.area];

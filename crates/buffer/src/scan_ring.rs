@@ -1,21 +1,25 @@
 //! The scan ring: the part of the frames through which scans read, so that they do not push out the pages in use.
 //!
-//! Each fix states its [`AccessPattern`]. A page that a scan brings in is **in the ring**: the replacement policy does not know it, and
-//! while the ring has more than its **quota** of frames, its oldest page is the next victim. A scan that finds a page in memory leaves
-//! no trace there. A page of the ring that is dirty or that another caller uses goes over to the policy when its turn comes.
+//! Each fix states its [`AccessPattern`]. A page that a scan brings in is **in the ring**: the replacement policy does
+//! not know it, and while the ring has more than its **quota** of frames, its oldest page is the next victim. A scan
+//! that finds a page in memory leaves no trace there. A page of the ring that is dirty or that another caller uses goes
+//! over to the policy when its turn comes.
 //!
-//! The quota begins at one frame in [`LEAST`]. With that alone a table that is scanned again and again would never stay in memory,
-//! even where no other caller wants the frames. So the quota adapts, as ARC adapts its two lists (Megiddo and Modha, FAST 2003):
+//! The quota begins at one frame in [`LEAST`]. With that alone a table that is scanned again and again would never stay
+//! in memory, even where no other caller wants the frames. So the quota adapts, as ARC adapts its two lists (Megiddo
+//! and Modha, FAST 2003):
 //!
-//! - It **grows** by a frame when a scan brings in a page that has left the ring twice of late: a longer ring would have kept it. The
-//!   second scan of a table, a check after a backup say, shows nothing yet.
-//! - It **shrinks** by a frame when a page comes in for another caller, and when a victim of the policy is spared because it was
-//!   used while the last row of scanned pages came, or the one before. So scans grow at the cost of pages that are not used.
-//! - It ends at [`MOST`]. Ids of pages are kept for as many departures as lie between the two bounds. A longer scan is read from disk
-//!   each time, and takes nothing from others.
+//! - It **grows** by a frame when a scan brings in a page that has left the ring twice of late: a longer ring would
+//!   have kept it. The second scan of a table, a check after a backup say, shows nothing yet.
+//! - It **shrinks** by a frame when a page comes in for another caller, and when a victim of the policy is spared
+//!   because it was used while the last row of scanned pages came, or the one before. So scans grow at the cost of
+//!   pages that are not used.
+//! - It ends at [`MOST`]. Ids of pages are kept for as many departures as lie between the two bounds. A longer scan is
+//!   read from disk each time, and takes nothing from others.
 //!
-//! **Invariant:** every page in the ring has an entry in the queue, or in the hands of a thread that considers it. That thread evicts
-//! the page, gives it to the policy, or puts the entry back. Entries may be stale or double; the thread that meets one drops it.
+//! **Invariant:** every page in the ring has an entry in the queue, or in the hands of a thread that considers it. That
+//! thread evicts the page, gives it to the policy, or puts the entry back. Entries may be stale or double; the thread
+//! that meets one drops it.
 
 use crate::frame::{Frame, FrameNo};
 use crate::replacement::Ghosts;
@@ -26,7 +30,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::ops::{Range, RangeInclusive};
 
-/// One frame in so many is the least quota: twice what scans read ahead, so that they reach those pages before they leave.
+/// One frame in so many is the least quota: twice what scans read ahead, so that they reach those pages before they
+/// leave.
 const LEAST: usize = 8;
 /// The quota is at most 3 of 4 frames.
 const MOST: [usize; 2] = [3, 4];
@@ -37,14 +42,15 @@ pub enum AccessPattern {
     /// The page may be wanted again: the fix counts as a use.
     #[default]
     Random,
-    /// The caller scans: a page that is not in memory comes into the scan ring, and the fix of one that is does not count as a use.
+    /// The caller scans: a page that is not in memory comes into the scan ring, and the fix of one that is does not
+    /// count as a use.
     Scan,
 }
 
 #[derive(Debug)]
 pub(crate) struct ScanRing {
     /// In the order of arrival.
-    queue: Mutex<VecDeque<Entry>>,
+    queue: Mutex<VecDeque<RingEntry>>,
     quota: AtomicUsize,
     bounds: RangeInclusive<usize>,
     /// Pages that have left from the ring, marked if they had left before.
@@ -55,14 +61,14 @@ pub(crate) struct ScanRing {
 
 /// A page in the ring.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct RingEntry {
     pub(crate) no: FrameNo,
     pub(crate) pid: PageId,
     /// Whether it has left from the ring of late.
     is_back: bool,
 }
 
-impl Entry {
+impl RingEntry {
     /// Returns whether the page is in the ring, in that frame. Stable under a latch.
     pub(crate) fn holds(&self, frame: &Frame) -> bool {
         frame.is_in_ring() && frame.pid() == self.pid
@@ -97,15 +103,16 @@ impl ScanRing {
         self.queue.lock().len()
     }
 
-    /// Page `pid` comes into the ring. Returns the frames, modulo their number, whose pages then were used longer ago. They are all
-    /// frames once while as many pages come as departures are kept.
+    /// Page `pid` comes into the ring. Returns the frames, modulo their number, whose pages then were used longer ago.
+    /// They are all frames once while as many pages come as departures are kept.
     pub(crate) fn arrive(&self, no: FrameNo, pid: PageId) -> Range<usize> {
         let mark = self.evicted.take(pid);
         if mark == Some(true) && self.quota() < *self.bounds.end() {
-            // ORDERING: as in `quota`. Threads that do this at once may exceed the bound by their number, which does no harm.
+            // ORDERING: as in `quota`. Threads that do this at once may exceed the bound by their number, which does no
+            // harm.
             self.quota.fetch_add(1, Ordering::Relaxed);
         }
-        self.push(Entry { no, pid, is_back: mark.is_some() });
+        self.push(RingEntry { no, pid, is_back: mark.is_some() });
         let span = (self.bounds.end() - self.bounds.start()).max(1);
         // ORDERING: ticket; a hand that guards nothing.
         let at = self.arrivals.fetch_add(1, Ordering::Relaxed);
@@ -113,7 +120,7 @@ impl ScanRing {
     }
 
     /// A page has been evicted from the ring.
-    pub(crate) fn leave(&self, entry: Entry) {
+    pub(crate) fn leave(&self, entry: RingEntry) {
         self.evicted.add(entry.pid, entry.is_back);
     }
 
@@ -129,13 +136,13 @@ impl ScanRing {
     }
 
     /// Takes the oldest entry if there are more than `keep`.
-    pub(crate) fn pop(&self, keep: usize) -> Option<Entry> {
+    pub(crate) fn pop(&self, keep: usize) -> Option<RingEntry> {
         let mut queue = self.queue.lock();
         if queue.len() > keep { queue.pop_front() } else { None }
     }
 
     /// Adds an entry as the youngest.
-    pub(crate) fn push(&self, entry: Entry) {
+    pub(crate) fn push(&self, entry: RingEntry) {
         self.queue.lock().push_back(entry);
     }
 }

@@ -33,8 +33,8 @@ pub struct PoolStats {
     pub frames_free: u64,
     /// Pages in frames that differ from their home on disk.
     pub pages_dirty: u64,
-    /// Fixes of a page that no frame held, and reads ahead of scans. Several threads that meet the same missing page count several
-    /// times; pages that come in with one that is missing do not.
+    /// Fixes of a page that no frame held, and reads ahead of scans. Several threads that meet the same missing page
+    /// count several times; pages that come in with one that is missing do not.
     pub misses: u64,
     /// Pages read from the data file, several at a time or one.
     pub pages_read: u64,
@@ -56,7 +56,7 @@ pub struct PoolStats {
     pub whole_writes: bool,
     /// How pages are written home now.
     pub page_writes: PageWrites,
-    /// Bytes mapped for the page table: 4 MiB for each 8 GiB of the data file of which a page has been in memory. At most as much is in
-    /// memory.
+    /// Bytes mapped for the page table: 4 MiB for each 8 GiB of the data file of which a page has been in memory. At
+    /// most as much is in memory.
     pub page_table_bytes: u64,
 }

@@ -1,7 +1,7 @@
 //! The page table: from page id to frame, direct-mapped.
 //!
-//! One word a page id, in chunks of 2^20 that are mapped with the first page of theirs, and whose memory is committed by the system
-//! when it is first touched. No hash, no probe, no lock: a look-up is two loads.
+//! One word a page id, in chunks of 2^20 that are mapped with the first page of theirs, and whose memory is committed
+//! by the system when it is first touched. No hash, no probe, no lock: a look-up is two loads.
 //!
 //! Contract of an entry (`u32`): 0 = the page is in no frame, else frame index + 1.
 //!
@@ -42,7 +42,8 @@ impl PageTable {
         Self { entries: ChunkedArray::new(ENTRIES as usize) }
     }
 
-    /// Returns whether `pid` can be in the table at all. Ids come from pages, so they are checked before they are entered.
+    /// Returns whether `pid` can be in the table at all. Ids come from pages, so they are checked before they are
+    /// entered.
     pub const fn in_range(pid: PageId) -> bool {
         pid.0 != 0 && pid.0 < ENTRIES
     }
@@ -91,7 +92,8 @@ impl PageTable {
 
     /// Removes `pid` from `frame`, whose exclusive latch the caller holds.
     pub fn remove(&self, pid: PageId, frame: FrameNo) {
-        // ORDERING: Release, pairs with `get`: a thread that sees the page gone may load it again, after all writes to it.
+        // ORDERING: Release, pairs with `get`: a thread that sees the page gone may load it again, after all writes to
+        // it.
         let was = self.entry(pid).swap(0, Ordering::Release);
         assert_eq!(was, frame + 1, "page {pid} leaves frame {frame}");
     }

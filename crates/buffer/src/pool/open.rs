@@ -40,8 +40,8 @@ impl Pool {
     /// After a crash [`Pool::restore_doublewrite`] comes next, before any page is fixed.
     ///
     /// # Errors
-    /// `InvalidOption`; `Foreign`, `Newer`, `Corrupted` or `Truncated` for the doublewrite file; `Io`, also for want of memory or
-    /// threads.
+    /// `InvalidOption`; `Foreign`, `Newer`, `Corrupted` or `Truncated` for the doublewrite file; `Io`, also for want of
+    /// memory or threads.
     pub fn open(
         data: Arc<dyn File>,
         doublewrite: Arc<dyn File>,
@@ -72,7 +72,8 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Starts the threads: one keeps frames free, one helps to write pages home, and some read ahead if there are frames for that.
+    /// Starts the threads: one keeps frames free, one helps to write pages home, and some read ahead if there are
+    /// frames for that.
     fn spawn(&self, data: &dyn File) -> Result<()> {
         let spawn = |name: &str, op: &'static str, signal: &Signal, step: Arc<dyn Step>| {
             let (log, path) = (self.log().clone(), data.path().to_owned());

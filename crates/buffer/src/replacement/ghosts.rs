@@ -9,11 +9,11 @@ use std::io;
 /// Entries of a set: two cache lines.
 const WAYS: usize = 16;
 
-// An entry, from the top: fingerprint of the page, 31 bits, never 0; the mark; the serial number of its departure, 32 bits, which
-// wraps. 0: none.
+// An entry, from the top: fingerprint of the page, 31 bits, never 0; the mark; the serial number of its departure, 32
+// bits, which wraps. 0: none.
 //
-// Everything here is a hint. An entry that is overwritten or a fingerprint that two pages share costs a read at most: sixteen
-// fingerprints of 31 bits are looked at, so one page in 2^27 is taken for another.
+// Everything here is a hint. An entry that is overwritten or a fingerprint that two pages share costs a read at most:
+// sixteen fingerprints of 31 bits are looked at, so one page in 2^27 is taken for another.
 
 /// The mark of an entry.
 const MARK: u64 = 1 << 32;

@@ -17,11 +17,11 @@ pub trait MakeReplacementPolicy: Send + Sync + fmt::Debug {
 
 /// A replacement policy. It only names frames; the pool decides whether a page may go (no pin, no latch, clean).
 ///
-/// `on_load` and `on_evict` are called with the exclusive latch of the frame held, in turns for each frame; `on_use` may come
-/// late, when the frame holds another page.
+/// `on_load` and `on_evict` are called with the exclusive latch of the frame held, in turns for each frame; `on_use`
+/// may come late, when the frame holds another page.
 pub trait ReplacementPolicy: Send + Sync + fmt::Debug {
-    /// The number of uses up to which the pool counts them in the word of each frame, at most [`MAX_USES`]. `None` if the
-    /// policy wants a call of [`on_use`](Self::on_use) for each.
+    /// The number of uses up to which the pool counts them in the word of each frame, at most [`MAX_USES`]. `None` if
+    /// the policy wants a call of [`on_use`](Self::on_use) for each.
     fn use_cap(&self) -> Option<u8> {
         None
     }
@@ -37,12 +37,13 @@ pub trait ReplacementPolicy: Send + Sync + fmt::Debug {
 
     /// Hands frames to `consider`, the one to give up first, until it breaks or there is no other to name.
     ///
-    /// Ends after a bounded number of steps, holds no lock while `consider` runs, and may run in several threads at once.
+    /// Ends after a bounded number of steps, holds no lock while `consider` runs, and may run in several threads at
+    /// once.
     fn sweep(&self, frames: Frames<'_>, consider: &mut dyn FnMut(FrameNo) -> ControlFlow<()>) -> ControlFlow<()>;
 }
 
-/// The frames of a pool, as a policy sees them. What it finds may have changed a moment later, unless it is called with the
-/// latch of the frame held.
+/// The frames of a pool, as a policy sees them. What it finds may have changed a moment later, unless it is called with
+/// the latch of the frame held.
 #[derive(Clone, Copy, Debug)]
 pub struct Frames<'a>(&'a [Frame]);
 

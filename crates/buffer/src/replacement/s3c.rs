@@ -6,9 +6,10 @@
 //! | ghosts | ids of pages that left from SMALL | the oldest | nine tenths as many as frames |
 //! | MAIN | pages used twice in SMALL, or loaded while a ghost | the first whose uses the hand has counted down; three count | the rest |
 //!
-//! A page read once leaves from SMALL and disturbs no other, even where its reader does not say that it scans: `buffer-hits` shows what
-//! such scans cost. Most policies drop a whole working set that is a little too large in the very order in which it comes round
-//! again; so that this needs bad luck here, the shard that gives up a page is drawn by lot.
+//! A page read once leaves from SMALL and disturbs no other, even where its reader does not say that it scans:
+//! `buffer-hits` shows what such scans cost. Most policies drop a whole working set that is a little too large in the
+//! very order in which it comes round again; so that this needs bad luck here, the shard that gives up a page is drawn
+//! by lot.
 
 use super::ghosts::Ghosts;
 use super::list::{Links, List};
@@ -90,8 +91,8 @@ impl S3c {
         (mixed >> 32) as usize % self.shards.len()
     }
 
-    /// Candidates of a shard that are not among those `named`: from SMALL while it has its quota, where hot pages move on to MAIN,
-    /// else from MAIN.
+    /// Candidates of a shard that are not among those `named`: from SMALL while it has its quota, where hot pages move
+    /// on to MAIN, else from MAIN.
     fn look(&self, frames: Frames<'_>, shard: usize, named: &[FrameNo], out: &mut Vec<FrameNo>) {
         out.clear();
         let own = &self.shards[shard];

@@ -57,8 +57,8 @@ pub fn create(fs: &Arc<dyn Fs>, pages: u64) -> Result<()> {
     fs.sync_dir(Path::new("."))
 }
 
-/// A simulated disk with a database of pages 1 to `pages`, that one excluded, each initialised and at home, and the group in
-/// which later changes begin.
+/// A simulated disk with a database of pages 1 to `pages`, that one excluded, each initialised and at home, and the
+/// group in which later changes begin.
 pub fn store(seed: u64, pages: u64) -> (Sim, Arc<dyn Fs>, GroupNo) {
     let sim = Sim::new(seed);
     let fs: Arc<dyn Fs> = Arc::new(sim.clone());

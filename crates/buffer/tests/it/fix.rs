@@ -103,8 +103,8 @@ fn no_count_is_lost_without_doublewrite() {
     stress(&PoolOptions { doublewrite: DoublewriteKind::Off, ..pool_options(24) });
 }
 
-/// Twelve threads fix the same missing page. The read is held back until all threads are on their way. Returns how many reads
-/// there were too.
+/// Twelve threads fix the same missing page. The read is held back until all threads are on their way. Returns how many
+/// reads there were too.
 fn meet_at_a_miss(replacement: ReplacementKind) -> (PoolStats, usize) {
     const THREADS: usize = 12;
     let fs = mem(8);

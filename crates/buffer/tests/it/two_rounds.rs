@@ -1,5 +1,5 @@
-//! Promise: with two batches on their way home at once, whatever stops them - power, the end of the process, an error of the
-//! disk, a panic - every page can be had afterwards, and none is taken to be home that is not.
+//! Promise: with two batches on their way home at once, whatever stops them - power, the end of the process, an error
+//! of the disk, a panic - every page can be had afterwards, and none is taken to be home that is not.
 
 use crate::common::{Bed, check, count, open, open_with, pool_options, store};
 use foreshore_base::limits::PAGE_SIZE;
@@ -65,8 +65,8 @@ struct Ended {
 }
 
 /// Brings P and Q on their way home, in a round each, until both are written and P's round asks for its sync. After
-/// `meanwhile` the first sync goes as `first` says and ends the round of P; then the round of Q goes on, and its sync goes as
-/// `second` says.
+/// `meanwhile` the first sync goes as `first` says and ends the round of P; then the round of Q goes on, and its sync
+/// goes as `second` says.
 fn two_rounds(
     fs: &Arc<dyn Fs>,
     first: fn() -> Result<()>,
@@ -111,8 +111,8 @@ fn two_rounds(
     Ended { bed, p, q }
 }
 
-/// Loses power, with any sectors of what is not durable on the medium, and finds `pages` of count 1. Returns how many were
-/// torn.
+/// Loses power, with any sectors of what is not durable on the medium, and finds `pages` of count 1. Returns how many
+/// were torn.
 fn lose_power(sim: &Sim, group: GroupNo, pages: &[PageId]) -> Vec<usize> {
     let after = |seed| {
         let fs: Arc<dyn Fs> = Arc::new(sim.crash_image(&Persist::Torn, seed));
@@ -137,8 +137,8 @@ fn power_may_be_lost_with_both_batches_on_their_way() {
     assert_eq!(ended.bed.pool.stats().pages_dirty, 0);
 }
 
-/// What a process leaves behind that ends with both batches on their way is whole as long as power stays; the next run must
-/// not take that for durable and write over the images.
+/// What a process leaves behind that ends with both batches on their way is whole as long as power stays; the next run
+/// must not take that for durable and write over the images.
 #[test]
 fn a_process_may_end_with_both_batches_on_their_way_and_the_next_lose_power() {
     let (sim, fs, group) = store(2, PAGES);

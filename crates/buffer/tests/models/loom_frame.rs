@@ -1,5 +1,5 @@
-//! Models of the word of a frame and of the page table, under a latch: fix, evict, load and write-back. The bytes of the
-//! frame are a cell that loom watches, so an access that races with another fails.
+//! Models of the word of a frame and of the page table, under a latch: fix, evict, load and write-back. The bytes of
+//! the frame are a cell that loom watches, so an access that races with another fails.
 
 use foreshore_base::{GroupNo, PageId};
 use foreshore_buffer::model::{Frame, Kept, PageTable};

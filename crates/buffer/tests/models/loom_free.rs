@@ -34,7 +34,8 @@ impl Store {
     }
 }
 
-/// One thread takes a frame while another takes two and gives the first back: the top is what it was, and not what is below it.
+/// One thread takes a frame while another takes two and gives the first back: the top is what it was, and not what is
+/// below it.
 fn pop_against_pop_pop_push() {
     let store = Store::new();
     let threads: [Box<dyn FnOnce(&Store) -> usize + Send>; 2] = [

@@ -1,5 +1,5 @@
-//! Promise: no page is lost or stale, whatever the policy and however the steps of threads that fix, change, evict and write
-//! pages interleave. Six threads, three frames, eight pages, and a disk that fails reads now and then.
+//! Promise: no page is lost or stale, whatever the policy and however the steps of threads that fix, change, evict and
+//! write pages interleave. Six threads, three frames, eight pages, and a disk that fails reads now and then.
 
 use foreshore_base::codec::u64_at;
 use foreshore_base::limits::PAGE_SIZE;
@@ -263,8 +263,8 @@ fn a_page_of_the_scan_ring_without_an_entry_is_noticed() {
     shuttle_mutated("scan ring: an entry whose page stays is dropped", SCHEDULES, || storm(ReplacementKind::Lru));
 }
 
-/// One thread has page 1 latched and goes on to page 2, another puts page 3 in the place of page 2 and goes on to page 1. They get
-/// in each other's way only if the first waits for page 3.
+/// One thread has page 1 latched and goes on to page 2, another puts page 3 in the place of page 2 and goes on to page
+/// 1. They get in each other's way only if the first waits for page 3.
 fn meet_in_a_frame(replacement: ReplacementKind) {
     const TURNS: usize = 8;
     let (pool, _log) = pool(2, replacement);
@@ -307,7 +307,8 @@ fn a_wait_with_a_latch_for_whatever_is_in_a_frame_is_noticed() {
     shuttle_mutated(name, 10 * SCHEDULES, || meet_in_a_frame(ReplacementKind::Clock));
 }
 
-/// Pages 2 and 3 come with one read. While one thread reads page 2, the other brings page 3 in, changes it, and has it leave.
+/// Pages 2 and 3 come with one read. While one thread reads page 2, the other brings page 3 in, changes it, and has it
+/// leave.
 fn neighbours(replacement: ReplacementKind) {
     const TURNS: u64 = 4;
     let (pool, log) = pool(FRAMES, replacement);

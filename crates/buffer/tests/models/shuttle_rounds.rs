@@ -1,6 +1,6 @@
-//! Promise: whenever the power goes, and however the rounds of several threads that clean at once interleave, the images in the
-//! doublewrite file mend every page that is torn, and never bring back one that is older than its last sync. That holds while a
-//! device that writes pages whole stops doing so, too.
+//! Promise: whenever the power goes, and however the rounds of several threads that clean at once interleave, the
+//! images in the doublewrite file mend every page that is torn, and never bring back one that is older than its last
+//! sync. That holds while a device that writes pages whole stops doing so, too.
 
 use crate::common::{UUID, check, count, init};
 use foreshore_base::limits::{BLOCK, PAGE_SIZE};
@@ -65,8 +65,8 @@ impl Machine {
         }
     }
 
-    /// Every page whose last write is not synced and may be torn is torn, and one or none is lost. Then a restart. An image of the
-    /// lost page, if there is one, must not be older than its last sync.
+    /// Every page whose last write is not synced and may be torn is torn, and one or none is lost. Then a restart. An
+    /// image of the lost page, if there is one, must not be older than its last sync.
     fn lose_power(&self) {
         let lost = PageId(choose(PAGES + 1));
         let mem = Mem::null();
