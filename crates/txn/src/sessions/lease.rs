@@ -17,23 +17,17 @@ pub(crate) struct Lease {
     pub(crate) last_row: LastRow,
     /// Where a change is encoded.
     pub(crate) buffer: Vec<u8>,
-    pub(super) home: Home,
+    /// Whether it is for system transactions.
+    pub(super) is_system: bool,
+    /// The shard of the pool that it goes back to.
+    pub(super) shard: usize,
 }
 
 impl Lease {
     /// Returns whether it is for system transactions.
     pub(crate) const fn is_system(&self) -> bool {
-        self.home.is_system
+        self.is_system
     }
-}
-
-/// Where a lease goes back to.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Home {
-    /// Whether it is for system transactions.
-    pub(super) is_system: bool,
-    /// The shard of the pool.
-    pub(super) shard: usize,
 }
 
 /// Where a row is in its leaf.

@@ -38,7 +38,7 @@ use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{Ordering, fence};
 use foreshore_sync::{Clock, EventCount, SystemClock, pause};
 use foreshore_wal::Log;
-use lease::Home;
+use lease::LastRow;
 use pool::Pool;
 use queue::Queue;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ pub(crate) struct Sessions {
     visibility: Arc<Visibility>,
     arena: Arc<Arena>,
     /// Those of ordinary transactions, and of system transactions.
-    pools: [Pool; 2],
+    pools: [Pool<Box<Lease>>; 2],
     queue: Queue,
     /// Where threads wait for a lease to come back.
     returned: Arc<EventCount>,
@@ -77,7 +77,7 @@ impl Sessions {
         Self { log, locks, halt, visibility, arena, pools, queue, returned, time, max }
     }
 
-    const fn pool(&self, is_system: bool) -> &Pool {
+    const fn pool(&self, is_system: bool) -> &Pool<Box<Lease>> {
         &self.pools[is_system as usize]
     }
 
@@ -103,7 +103,7 @@ impl Sessions {
     /// the log has stopped, and is not used again; one that is missing then may be lost.
     fn checked(&self, is_system: bool, lease: Option<Box<Lease>>) -> Result<Option<Box<Lease>>> {
         let Some(error) = self.log.poisoned() else { return Ok(lease) };
-        lease.into_iter().for_each(|lease| self.pool(is_system).give_back(lease));
+        lease.into_iter().for_each(|lease| self.pool(is_system).give_back(lease.shard, lease));
         Err(error)
     }
 
@@ -123,7 +123,11 @@ impl Sessions {
             None => self.take_held(pool)?,
             found => found,
         };
-        self.checked(is_system, idle)
+        let moved = |mut lease: Box<Lease>| {
+            lease.shard = pool.home();
+            lease
+        };
+        self.checked(is_system, idle.map(moved))
     }
 
     fn make(&self, is_system: bool) -> Result<Box<Lease>> {
@@ -131,12 +135,20 @@ impl Sessions {
         let session = self.log.session()?;
         let undo = Undo::new(self.arena.clone());
         undo.set_owner(owner.index());
-        let (view, home) = (self.visibility.newest_view(), Home { is_system, shard: self.pool(is_system).home() });
-        Ok(Box::new(Lease { session, owner, undo, view, last_row: Default::default(), buffer: Vec::new(), home }))
+        Ok(Box::new(Lease {
+            session,
+            owner,
+            undo,
+            view: self.visibility.newest_view(),
+            last_row: LastRow::default(),
+            buffer: Vec::new(),
+            is_system,
+            shard: self.pool(is_system).home(),
+        }))
     }
 
     /// Returns a lease, after a wait if a commit that is not durable has one; `None` if running transactions have all.
-    fn take_held(&self, pool: &Pool) -> Result<Option<Box<Lease>>> {
+    fn take_held(&self, pool: &Pool<Box<Lease>>) -> Result<Option<Box<Lease>>> {
         loop {
             let key = self.returned.prepare();
             // Before the look: one that is not counted any more is idle, or another transaction has it.
@@ -199,7 +211,7 @@ impl Sessions {
         lease.session.release();
         lease.session.set_frees(false);
         lease.undo.put_on_shelf();
-        self.pool(lease.home.is_system).give_back(lease);
+        self.pool(lease.is_system).give_back(lease.shard, lease);
         // Passes a full fence, for both.
         self.arena.tell();
         self.notify_queue();

@@ -7,7 +7,6 @@
 //! one more is made. A lease keeps its log space for ever, and only so are those of threads that have ended of use to
 //! others.
 
-use super::lease::Lease;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::MODEL;
 use foreshore_sync::{CachePadded, LockRank, Mutex, MutexGuard, available_parallelism, pause, rmw};
@@ -18,8 +17,8 @@ const SHARDS: usize = if MODEL { 2 } else { 64 };
 const PER_CORE: usize = 2;
 
 /// Leases for one kind of transactions, in shards by thread.
-pub(super) struct Pool {
-    shards: Box<[CachePadded<Mutex<Shard>>]>,
+pub(super) struct Pool<T> {
+    shards: Box<[CachePadded<Mutex<Shard<T>>>]>,
     most: usize,
     /// How many more may be made. A thread that searches all shards for certain holds it for so long.
     left: Mutex<usize>,
@@ -35,17 +34,16 @@ pub(super) struct Held {
     pub(super) ever: u64,
 }
 
-struct Shard {
-    /// Those that no transaction has, the last used on top. Sessions and owners are given back only at the end.
-    #[expect(clippy::vec_box, reason = "leases change hands at every begin and end, by pointer")]
-    idle: Vec<Box<Lease>>,
+struct Shard<T> {
+    /// Those that no transaction has, the last used on top.
+    idle: Vec<T>,
     /// A thread searches all shards: what comes back stays for it.
     barred: bool,
     /// The thread that had the shard last.
     last: usize,
 }
 
-impl Pool {
+impl<T> Pool<T> {
     pub(super) fn new(most: usize) -> Self {
         let shard = |_| {
             let shard = Shard { idle: Vec::new(), barred: false, last: 0 };
@@ -62,24 +60,22 @@ impl Pool {
     }
 
     /// An idle lease of the calling thread's shard.
-    pub(super) fn take(&self) -> Option<Box<Lease>> {
+    pub(super) fn take(&self) -> Option<T> {
         self.take_from(self.home())
     }
 
     /// An idle lease of another shard, unless there are few leases. One that comes back meanwhile may be missed.
-    pub(super) fn take_elsewhere(&self) -> Option<Box<Lease>> {
+    pub(super) fn take_elsewhere(&self) -> Option<T> {
         if self.made() < PER_CORE * available_parallelism() {
             return None;
         }
         let (home, shards) = (self.home(), self.shards.len());
-        let mut lease = (1..shards).find_map(|step| self.take_from((home + step) % shards))?;
-        lease.home.shard = home;
-        Some(lease)
+        (1..shards).find_map(|step| self.take_from((home + step) % shards))
     }
 
-    /// Takes a lease back.
-    pub(super) fn give_back(&self, lease: Box<Lease>) {
-        let mut shard = self.lock(lease.home.shard);
+    /// Takes a lease back into a shard.
+    pub(super) fn give_back(&self, shard: usize, lease: T) {
+        let mut shard = self.lock(shard);
         assert!(shard.idle.len() < self.most, "{} leases are idle, and one comes back", shard.idle.len());
         shard.idle.push(lease);
     }
@@ -105,11 +101,11 @@ impl Pool {
     }
 
     /// An idle lease of any shard. `None`: at one moment all leases were in use.
-    pub(super) fn take_any(&self) -> Option<Box<Lease>> {
+    pub(super) fn take_any(&self) -> Option<T> {
         // One search at a time, and no other thread takes from a shard between its two looks. A shard that is empty
         // both times was so all the time between, the moment after the first looks included.
         let _turn = self.left.lock();
-        let mut found: Option<Box<Lease>> = None;
+        let mut found: Option<T> = None;
         for barred in [true, false] {
             for index in 0..self.shards.len() {
                 let mut shard = self.lock(index);
@@ -119,9 +115,7 @@ impl Pool {
                 pause::point("txn: searched a shard");
             }
         }
-        let mut lease = found?;
-        lease.home.shard = self.home();
-        Some(lease)
+        found
     }
 
     /// Returns how many commits hold their leases.
@@ -142,13 +136,13 @@ impl Pool {
     }
 
     /// Has `each` see all idle leases.
-    pub(super) fn each_idle(&self, mut each: impl FnMut(&mut Lease)) {
+    pub(super) fn each_idle(&self, mut each: impl FnMut(&mut T)) {
         for index in 0..self.shards.len() {
-            self.lock(index).idle.iter_mut().for_each(|lease| each(lease));
+            self.lock(index).idle.iter_mut().for_each(&mut each);
         }
     }
 
-    fn take_from(&self, index: usize) -> Option<Box<Lease>> {
+    fn take_from(&self, index: usize) -> Option<T> {
         let mut shard = self.lock(index);
         if shard.barred && !mutant("leases: taken from under a search") {
             return None;
@@ -156,7 +150,7 @@ impl Pool {
         shard.idle.pop()
     }
 
-    fn lock(&self, index: usize) -> MutexGuard<'_, Shard> {
+    fn lock(&self, index: usize) -> MutexGuard<'_, Shard<T>> {
         let mut shard = self.shards[index].lock();
         let thread = thread_index();
         if std::mem::replace(&mut shard.last, thread) != thread {
@@ -177,4 +171,43 @@ fn thread_index() -> usize {
 #[cfg(foreshore_shuttle)]
 fn thread_index() -> usize {
     foreshore_sync::model::choose(SHARDS as u64) as usize
+}
+
+#[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_has_the_lease_again_that_it_returned_last() {
+        let pool = Pool::new(3);
+        let home = pool.home();
+        (0..3).for_each(|lease| pool.give_back(home, lease));
+        assert_eq!([pool.take(), pool.take(), pool.take(), pool.take()], [Some(2), Some(1), Some(0), None]);
+    }
+
+    #[test]
+    fn a_lease_of_another_shard_is_taken_once_there_are_many() {
+        let most = PER_CORE * available_parallelism();
+        let pool = Pool::new(most);
+        let other = (pool.home() + 1) % SHARDS;
+        for made in 0..most {
+            assert!(pool.take_elsewhere().is_none(), "{made} are few");
+            assert!(pool.may_make_one());
+            pool.give_back(other, made);
+        }
+        assert!(!pool.may_make_one(), "all were made");
+        assert_eq!((pool.take(), pool.take_elsewhere()), (None, Some(most - 1)));
+        assert_eq!(pool.take_any(), Some(most - 2), "a search of all shards finds it, too");
+        pool.not_made();
+        assert_eq!(pool.made(), most - 1);
+    }
+
+    #[test]
+    fn a_hold_counts_for_ever_and_while_it_lasts() {
+        let pool: Pool<()> = Pool::new(1);
+        pool.begin_hold();
+        assert_eq!((pool.held().now, pool.held().ever), (1, 1));
+        pool.end_hold();
+        assert_eq!((pool.held().now, pool.held().ever), (0, 1));
+    }
 }
