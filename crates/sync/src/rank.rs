@@ -43,7 +43,7 @@ lock_ranks! {
     RowLocks,
     /// A shard of the range locks.
     RangeLocks,
-    /// What one transaction shows to those who wait for it.
+    /// State of one transaction that waiting transactions read.
     LockOwner,
     /// Cutting and sealing of log groups.
     LogDrain,
