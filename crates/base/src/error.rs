@@ -1,4 +1,4 @@
-//! The one error type, of every layer and of the public face.
+//! The error type of every layer and of the public interface.
 
 mod display;
 
@@ -8,32 +8,32 @@ use std::{io, path::PathBuf, sync::Arc, time::Duration};
 /// A result with Foreshore's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, and with which thing.
+/// An error, with the object that it concerns.
 ///
-/// Cheap to clone: one failed log write answers every waiter.
+/// Cheap to clone: one failed log write is reported to every waiter.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// An operation on a file failed.
     Io {
-        /// The operation, as what cannot be done to the file: `read`, `write`, `start a thread for` …
+        /// The operation, as a verb: `read`, `write`, `start a thread for` …
         op: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: Arc<io::Error>,
     },
-    /// No space for a file. The writer that needed it fails; reads go on, and freed space makes writes go on.
+    /// A file has no space to grow. The writer that needed it fails. Reads go on, and writes do once space is freed.
     DiskFull {
-        /// The file that needed it.
+        /// The file.
         path: PathBuf,
-        /// The label of the oldest transaction, if log is kept for it that could be given up otherwise; or of the oldest snapshot, if pages of
-        /// dropped tables are kept for it.
+        /// Label of the oldest transaction, if log is kept for it alone, or of the oldest snapshot, if pages of dropped
+        /// tables are kept for it.
         held_by: Option<&'static str>,
     },
-    /// Bytes on disk are not what was written, and no sound copy exists. What else is in the database goes on.
+    /// Bytes on disk are not those that were written, and no sound copy exists. The rest of the database stays usable.
     Corrupted {
-        /// The table that lost them, where the place is a page of one and the table is known.
+        /// The table of a damaged page, if known.
         table: Option<TableRef>,
         /// The file.
         file: PathBuf,
@@ -42,48 +42,48 @@ pub enum Error {
         /// What is wrong.
         why: &'static str,
     },
-    /// A file shorter than what was made durable.
+    /// A file is shorter than what was made durable.
     Truncated {
         /// The file.
         file: PathBuf,
         /// Its length in bytes.
         len: u64,
-        /// The length it must at least have.
+        /// The smallest length that it must have.
         expected: u64,
     },
-    /// A log group that was durable is missing, as what comes after it shows: lost media, not a torn tail.
+    /// A durable log group is missing, as later groups show. That is lost media and not a torn tail.
     LostLog {
-        /// The segment that should hold the group, or go on before it.
+        /// The segment that should hold the group, or that ends before it.
         file: PathBuf,
         /// Where in it the group is missing.
         offset: u64,
         /// The first missing group.
         missing: GroupNo,
     },
-    /// A log group that somebody wants to read has been given up: nothing kept the log from being truncated.
+    /// A log group that a follower asks for was recycled: nothing kept the log for it.
     LogTruncated {
         /// The log directory.
         dir: PathBuf,
-        /// The group wanted.
+        /// The group that was asked for.
         wanted: GroupNo,
         /// The oldest group that is kept.
         first: GroupNo,
     },
-    /// A log group that was read before it was confirmed has been taken back by a crash of the writer.
+    /// A log group that was read before it was confirmed is gone after a crash of the writer.
     LogRetracted {
         /// The log directory.
         dir: PathBuf,
-        /// The group. Another one may stand in its place.
+        /// The group. Another group may have its number now.
         group: GroupNo,
     },
-    /// Not a file of Foreshore, or of another database.
+    /// The file is not one of Foreshore, or belongs to another database.
     Foreign {
         /// The file.
         path: PathBuf,
         /// What does not fit.
         why: &'static str,
     },
-    /// Written by a newer version.
+    /// The file was written by a newer version.
     Newer {
         /// The file.
         path: PathBuf,
@@ -97,39 +97,45 @@ pub enum Error {
         /// Its directory.
         path: PathBuf,
     },
-    /// A log write or sync failed. What was not acknowledged by then may or may not survive; `Db::reopen` tells.
+    /// A log write or sync failed, and the log has stopped. Commits that were not acknowledged may or may not survive;
+    /// `Db::reopen` tells.
     Poisoned {
         /// The failure.
         cause: Arc<Error>,
     },
     /// The database has been closed.
     Closed,
-    /// The transaction was rolled back already, by an earlier error in it.
+    /// An earlier error has rolled the transaction back.
     RolledBack,
-    /// The rollback of a transaction found no free page, no log space or a damaged page, and is parked: its rows stay
-    /// locked, and the engine tries it again when space is freed. Answers the rollback itself, and writers that meet
-    /// one of the rows. Not retryable: freed space ends it, or a restart.
+    /// The rollback of a transaction found no free page, no log space or a damaged page, and is parked.
+    ///
+    /// Its rows stay locked, and the engine retries it when space is freed. The rollback itself returns this error, and
+    /// so do writers that meet one of the rows. Not retryable: freed space ends it, or a restart.
     RollbackParked {
         /// Label of the transaction that is rolled back.
         label: &'static str,
-        /// Why the rollback could not go on.
+        /// The error that stopped the rollback.
         cause: Arc<Error>,
     },
-    /// A key over the limit.
+    /// A key is over the limit. Nothing was changed.
     KeyTooLarge {
+        /// The table.
+        table: TableRef,
         /// Encoded length in bytes.
         len: usize,
         /// The limit in bytes.
         max: usize,
     },
-    /// A value over the limit.
+    /// A value, or the note of a prepared transaction, is over the limit. Nothing was changed.
     ValueTooLarge {
+        /// The table; `None` for a log record that belongs to none.
+        table: Option<TableRef>,
         /// Encoded length in bytes.
         len: usize,
         /// The limit in bytes.
         max: usize,
     },
-    /// A name of a table that is empty or over the limit.
+    /// A table name is empty or over the limit.
     TableName {
         /// The name.
         name: String,
@@ -143,51 +149,50 @@ pub enum Error {
         /// Key and value types asked for.
         wanted: String,
     },
-    /// The table was dropped after this transaction had opened it. Retryable: to open it again creates it anew.
+    /// The table was dropped after this transaction had opened it. Retryable: the next open creates the table anew.
     TableDropped {
         /// The table.
         table: TableRef,
     },
-    /// A key or a value in a table does not decode to the type that it is read as. The page is sound: the type was changed without its
-    /// name, or the decoding of a type of the user's own refuses what its encoding has written.
+    /// A key or a value of a row does not decode to the type of the table. The page is sound. Either the type was
+    /// changed but not its name, or its decoding refuses what its encoding has written.
     Undecodable {
         /// The table.
         table: TableRef,
         /// The encoded key of the row.
         key: Arc<[u8]>,
-        /// Which part of the row does not decode.
+        /// The part of the row that does not decode.
         part: &'static str,
     },
-    /// A transaction was run again and again, and others ended each run. Retryable, if the caller has more patience.
+    /// Each run of a transaction was ended by other transactions, up to the limit of runs. Retryable.
     Exhausted {
         /// How often it was run.
         runs: u32,
         /// What ended the last run.
         cause: Arc<Error>,
     },
-    /// The deadline of a transaction ended a wait, or came before a run that others did not end. Retryable, if the caller has more
-    /// patience.
+    /// A transaction has reached its deadline, in a wait or between two runs. Retryable.
     Deadline {
-        /// Label of the transaction that stood in its way last; empty if none is known.
+        /// Label of the transaction that blocked it last; empty if none is known.
         holder: &'static str,
         /// How often it was run.
         runs: u32,
         /// How long that took.
         elapsed: Duration,
-        /// What ended the last run: `LockTimeout`, `UndoMemory`, `DiskFull`, `LogSpace` or `TooManyTransactions` says what was waited
-        /// for.
+        /// The error that ended the last run. `LockTimeout`, `UndoMemory`, `DiskFull`, `LogSpace` and
+        /// `TooManyTransactions` say what was waited for.
         cause: Arc<Error>,
     },
-    /// A savepoint of another transaction, or one that was taken after the place to which the transaction has gone back since.
+    /// The savepoint belongs to another transaction, or was undone by a rollback to an earlier one.
     NoSavepoint,
-    /// `insert_new` met the key.
+    /// `insert_new` found the key.
     KeyExists {
         /// The table.
         table: TableRef,
         /// The encoded key.
         key: Arc<[u8]>,
     },
-    /// The transaction was chosen to end a cycle of waits. Retryable.
+    /// The transaction was chosen as the victim of a deadlock. Retryable.
     Deadlock {
         /// The cycle, from the victim on: each waits for the next, and the last for the first. The first [`MAX_NAMED`] of a
         /// longer one.
@@ -204,10 +209,17 @@ pub enum Error {
         /// How long.
         waited: Duration,
     },
-    /// A lock was waited for that the waiting thread itself seems to keep from being freed: it was the last one to use the transaction that
-    /// holds the lock, or that a holder waits for. One given to another thread counts as that thread's from its first operation there on.
-    /// Answered after a tenth of a second. Not retryable: the holder has to end first, or to be one transaction with the waiter, or to have
-    /// run an operation in another thread before this one waits.
+    /// The waiting thread itself seems to keep the lock from being released: it was the last thread to use the
+    /// transaction that holds the lock, or one that the holder waits for.
+    ///
+    /// A transaction that was moved to another thread belongs to that thread from its first operation there. The error
+    /// is returned after a tenth of a second.
+    ///
+    /// Not retryable. One of these helps:
+    ///
+    /// - end the holder first
+    /// - do the work of both in one transaction
+    /// - run an operation of the holder in another thread before this one waits.
     OwnThreadLock {
         /// Label of the transaction that this thread used last.
         holder: &'static str,
@@ -216,116 +228,116 @@ pub enum Error {
         /// How long.
         waited: Duration,
     },
-    /// A row that was asked for without a wait is locked, or its table is. Nothing has changed, and the transaction goes on. Not retryable:
-    /// who does not wait wants to know.
+    /// A row, or its table, is locked, and the request does not wait. Nothing was changed, and the transaction goes on.
+    /// Not retryable: a request without a wait leaves that decision to its caller.
     RowLocked {
         /// The row or the table.
         what: Lockable,
         /// Label of a holder.
         holder: &'static str,
     },
-    /// Another transaction has changed a row since the snapshot was taken by which this one reads, and has committed first.
-    /// Retryable.
+    /// Another transaction has changed a row, and has committed, since the snapshot of this one was taken. Retryable.
     Conflict {
         /// The table.
         table: TableRef,
         /// The encoded key of the row.
         key: Arc<[u8]>,
     },
-    /// What the snapshot would see is gone: it was given up because it was too old, or what it kept took too much room.
-    /// Retryable.
+    /// The snapshot was cancelled because it was too old, or too many bytes were kept for it. Retryable.
     SnapshotTooOld {
-        /// Label of its reader.
+        /// Label of the reader.
         label: &'static str,
         /// How long it had been in use.
         age: Duration,
-        /// About how many bytes of old versions were kept for no other.
+        /// About how many bytes of old versions were kept for this snapshot alone.
         bytes: u64,
     },
-    /// The transaction ran for longer than `Options::transaction_max_age` allows, and was rolled back. Retryable, though `Db::run` gives
-    /// it to its caller at once: the next run may take as long.
+    /// The transaction ran for longer than `Options::transaction_max_age` allows, and was rolled back. Retryable, but
+    /// `Db::run` returns it at once: the next run may take as long.
     TransactionTooOld {
         /// Its label.
         label: &'static str,
         /// How long it had run.
         age: Duration,
     },
-    /// No table has the name.
+    /// No table has this name.
     NoTable {
         /// The name.
         name: String,
     },
-    /// A name of a prepared transaction that is empty or over the limit.
+    /// The name of a prepared transaction is empty or over the limit.
     PreparedName {
         /// The name.
         name: String,
     },
-    /// A transaction is prepared under the name.
+    /// A transaction is already prepared under this name.
     PreparedExists {
         /// The name.
         name: String,
     },
-    /// No transaction is prepared under the name.
+    /// No transaction is prepared under this name.
     NoPrepared {
         /// The name.
         name: String,
     },
-    /// The transaction of that name is being prepared or resolved just now.
+    /// Another call prepares or resolves the transaction of this name.
     PreparedBusy {
         /// The name.
         name: String,
     },
-    /// More transactions at once than the engine has sessions for, or more than the status window has words for. Retryable.
+    /// All sessions of the engine are in use, or all words of the status window. Retryable.
     TooManyTransactions {
         /// The limit.
         max: usize,
         /// Label of the oldest transaction.
         oldest: &'static str,
     },
-    /// Every id that a transaction that writes can have has been given out, or the files say so. Reads go on. Not retryable: the rows
-    /// have to be copied into a new database.
+    /// All transaction ids are used up, or the files say so. Reads go on. Not retryable: the rows have to be copied
+    /// into a new database.
     XidsUsedUp {
-        /// The ids that there are.
+        /// Number of ids.
         max: u64,
     },
-    /// The transaction needs more undo memory than there is, even while no other transaction holds any. Not retryable.
+    /// The transaction needs more undo space than the limit, even while no other transaction uses any. Not retryable.
     TransactionTooLarge {
         /// The limit in bytes, of memory and file together.
         max: usize,
     },
-    /// Other transactions hold the undo memory that this one needs, and wait for its locks or did not end in time; or have ended, and
-    /// their entries lie beside its own, which keep them in memory. Retryable.
+    /// Other transactions hold the undo memory that this one needs. They wait for its locks, or did not end in time, or
+    /// their entries share chunks with its own. Retryable.
     UndoMemory {
         /// The limit in bytes, of memory and file together.
         max: usize,
-        /// Label of a transaction that holds some; empty where none is known.
+        /// Label of one of them; empty if none is known.
         holder: &'static str,
     },
-    /// No log space came free in the time that the transaction had for its waits: checkpoints do not keep up with the writers, or
-    /// the log's buffer is full. Retryable.
+    /// No log space became free within the time limit of the wait: checkpoints do not keep up with the writers, or the
+    /// log buffer is full. Retryable.
     LogSpace,
-    /// Every frame of the pool is in use at once.
+    /// Every frame of the buffer pool is in use at once.
     OutOfFrames {
         /// Frames in the pool.
         frames: usize,
     },
-    /// An option outside its range, or a name that is not built.
+    /// An option is out of range, or names a variant that is not built.
     InvalidOption {
         /// The option.
         name: &'static str,
-        /// What was given.
+        /// The value given.
         value: String,
-        /// What would do.
+        /// The values that are allowed.
         expected: String,
     },
 }
 
-/// The operations on files that need space. A sync does where space is given late, a name where its directory grows.
+/// Operations on files that may need space. A sync needs some where the file system allocates late, a new name where
+/// its directory grows.
 const ASK_SPACE: [&str; 8] =
     ["allocate space for", "create", "lock", "remove", "rename", "set the length of", "sync", "write"];
 
 impl Error {
-    /// Wraps what the system said about `op` on `path`. A full disk gets its own variant, where `op` asks for space.
+    /// Wraps an error of the operating system from `op` on `path`. A full disk has its own variant, if `op` needs
+    /// space.
     pub fn io(op: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
         use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         let path = path.into();
@@ -336,7 +348,7 @@ impl Error {
         Self::Io { op, path, source: Arc::new(source) }
     }
 
-    /// The error that all get after `cause` stopped the log: `Closed` if it was closed.
+    /// Returns the error of all callers after `cause` stopped the log: `Closed` if it was closed.
     #[must_use]
     pub fn poisoned(cause: &Error) -> Self {
         match cause {
@@ -345,11 +357,11 @@ impl Error {
         }
     }
 
-    /// Label of the transaction that stood in the way, where this error knows one.
+    /// Returns the label of the transaction that was in the way, if this error knows one.
     #[must_use]
     pub fn blocker(&self) -> Option<&'static str> {
         match self {
-            // The victim waits for the next one of the cycle.
+            // The victim waits for the next transaction of the cycle.
             Self::Deadlock { cycle } => cycle.get(1).map(|blocker| blocker.label),
             Self::LockTimeout { holder, .. }
             | Self::OwnThreadLock { holder, .. }

@@ -116,6 +116,8 @@ impl Error {
                 put(what.table_mut());
             }
             Self::KeyExists { table, .. }
+            | Self::KeyTooLarge { table, .. }
+            | Self::ValueTooLarge { table: Some(table), .. }
             | Self::TableDropped { table }
             | Self::Undecodable { table, .. }
             | Self::Conflict { table, .. }

@@ -57,13 +57,13 @@ impl Tree {
         table: TableId,
         value: impl FnOnce(PageId) -> Vec<u8>,
     ) -> Result<Tree> {
-        Self::check_key(key)?;
+        self.check_key(key)?;
         // No transaction has read a key of it.
         self.lock(txn, TableMode::Exclusive)?;
         txn.ensure_xid()?;
         let mut new = txn.with_space(|txn| NewPage::take(&self.trees, &mut Structure::of(txn)))?;
         let value = value(new.page.pid());
-        Self::check_value(&value)?;
+        self.check_value(&value)?;
         loop {
             let bytes = change_cost(3, MAX_CREATE_BODY);
             txn.reserve(bytes, MAX_CREATE_BODY)?;

@@ -68,7 +68,7 @@ impl Tree {
 
     /// The same for who may not wait, and the xid in the header of the row.
     fn get_shared(&self, txn: &mut Txn, key: &[u8], wait: LockWait, out: &mut Vec<u8>) -> Result<(Locked<()>, Xid)> {
-        Self::check_key(key)?;
+        self.check_key(key)?;
         self.lock_by(txn, TableMode::IntentShared, wait)?;
         let target = Target::row(self.table, key);
         let waits = wait == LockWait::Wait;

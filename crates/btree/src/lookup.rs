@@ -27,7 +27,7 @@ impl Tree {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn get_at(&self, txn: &mut Txn, snapshot: &Snapshot, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
-        Self::check_key(key)?;
+        self.check_key(key)?;
         let _operation = self.begin_read(txn, snapshot)?;
         self.read_at(txn, snapshot, key, out).map_err(|error| self.judge(txn, snapshot, error))
     }

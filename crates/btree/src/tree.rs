@@ -204,12 +204,22 @@ impl Tree {
         Ok(node)
     }
 
-    pub(crate) fn check_key(key: &[u8]) -> Result<()> {
-        if key.len() > MAX_KEY { Err(Error::KeyTooLarge { len: key.len(), max: MAX_KEY }) } else { Ok(()) }
+    /// Refuses a key over the limit.
+    #[inline]
+    pub(crate) fn check_key(&self, key: &[u8]) -> Result<()> {
+        match key.len() {
+            ..=MAX_KEY => Ok(()),
+            len => Err(Error::KeyTooLarge { table: self.table.into(), len, max: MAX_KEY }),
+        }
     }
 
-    pub(crate) fn check_value(value: &[u8]) -> Result<()> {
-        if value.len() > MAX_VALUE { Err(Error::ValueTooLarge { len: value.len(), max: MAX_VALUE }) } else { Ok(()) }
+    /// Refuses a value over the limit.
+    #[inline]
+    pub(crate) fn check_value(&self, value: &[u8]) -> Result<()> {
+        match value.len() {
+            ..=MAX_VALUE => Ok(()),
+            len => Err(Error::ValueTooLarge { table: Some(self.table.into()), len, max: MAX_VALUE }),
+        }
     }
 }
 

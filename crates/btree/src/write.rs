@@ -169,8 +169,8 @@ impl Tree {
         wait: LockWait,
         old: &mut Vec<u8>,
     ) -> Result<Try> {
-        Self::check_key(key)?;
-        Self::check_value(intent.value().or(intent.new_row()).unwrap_or_default())?;
+        self.check_key(key)?;
+        self.check_value(intent.value().or(intent.new_row()).unwrap_or_default())?;
         let mut write = |txn: &mut Txn| self.write_checked(txn, (key, intent), wait, old);
         match intent {
             Intent::Put(_) | Intent::Insert(_) | Intent::Update(_) => write(txn),

@@ -4,7 +4,6 @@ use crate::Transaction;
 use crate::catalogue::TreeRef;
 use crate::transaction::Live;
 use foreshore_base::key::{Key, Value};
-use foreshore_base::limits::{MAX_KEY, MAX_VALUE};
 use foreshore_base::{Error, Result, TableId};
 use foreshore_btree::{Cursor, Tree};
 use foreshore_lock::{Locked, RowLock};
@@ -55,7 +54,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         let key = key.borrow();
         let mut found = None;
         self.tx.with(|_, live| {
-            encode_key::<K>(key, &mut live.key)?;
+            encode_key::<K>(key, &mut live.key);
             let Live { txn, key, found: buffer, .. } = live;
             found = self.tree.get(txn, key, buffer)?.then(|| mem::take(buffer));
             Ok(())
@@ -108,7 +107,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     pub fn get_locked<'k>(&self, key: impl Borrow<K::Ref<'k>>, lock: RowLock) -> Result<Locked<V::Owned>> {
         let key = key.borrow();
         self.tx.with(|_, live| {
-            encode_key::<K>(key, &mut live.key)?;
+            encode_key::<K>(key, &mut live.key);
             let Live { txn, key, found, .. } = live;
             Ok(match self.tree.get_locked(txn, key, lock, found)? {
                 Locked::Row(()) => Locked::Row(self.value(key, found)?),
@@ -139,8 +138,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     ) -> Result<Option<V::Owned>> {
         let (key, value) = (key.borrow(), value.borrow());
         self.tx.with(|_, live| {
-            encode_key::<K>(key, &mut live.key)?;
-            encode_value::<V>(value, &mut live.value)?;
+            encode_key::<K>(key, &mut live.key);
+            encode_value::<V>(value, &mut live.value);
             let Live { txn, key, value, found, .. } = live;
             let is_old = self.tree.put_over(txn, key, value, found)?;
             is_old.then(|| self.value(key, found)).transpose()
@@ -155,8 +154,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     pub fn insert_new<'k, 'v>(&self, key: impl Borrow<K::Ref<'k>>, value: impl Borrow<V::Ref<'v>>) -> Result<()> {
         let (key, value) = (key.borrow(), value.borrow());
         self.tx.with(|_, live| {
-            encode_key::<K>(key, &mut live.key)?;
-            encode_value::<V>(value, &mut live.value)?;
+            encode_key::<K>(key, &mut live.key);
+            encode_value::<V>(value, &mut live.value);
             self.tree.insert_new(&mut live.txn, &live.key, &live.value)
         })
     }
@@ -168,7 +167,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     pub fn remove<'k>(&self, key: impl Borrow<K::Ref<'k>>) -> Result<Option<V::Owned>> {
         let key = key.borrow();
         self.tx.with(|_, live| {
-            encode_key::<K>(key, &mut live.key)?;
+            encode_key::<K>(key, &mut live.key);
             let Live { txn, key, found, .. } = live;
             let is_old = self.tree.remove_into(txn, key, found)?;
             is_old.then(|| self.value(key, found)).transpose()
@@ -287,24 +286,16 @@ fn undecodable(table: TableId, key: &[u8], part: &'static str) -> Error {
     Error::Undecodable { table: table.into(), key: key.into(), part }
 }
 
-/// Encodes a key and checks its length.
-fn encode_key<K: Key>(key: &K::Ref<'_>, out: &mut Vec<u8>) -> Result<()> {
+/// Encodes a key. The tree checks its length.
+fn encode_key<K: Key>(key: &K::Ref<'_>, out: &mut Vec<u8>) {
     out.clear();
     K::encode_key(key, out);
-    match out.len() {
-        ..=MAX_KEY => Ok(()),
-        len => Err(Error::KeyTooLarge { len, max: MAX_KEY }),
-    }
 }
 
-/// Encodes a value and checks its length.
-fn encode_value<V: Value>(value: &V::Ref<'_>, out: &mut Vec<u8>) -> Result<()> {
+/// Encodes a value. The tree checks its length.
+fn encode_value<V: Value>(value: &V::Ref<'_>, out: &mut Vec<u8>) {
     out.clear();
     V::encode(value, out);
-    match out.len() {
-        ..=MAX_VALUE => Ok(()),
-        len => Err(Error::ValueTooLarge { len, max: MAX_VALUE }),
-    }
 }
 
 impl<K, V> fmt::Debug for Table<'_, K, V> {

@@ -318,7 +318,7 @@ impl Session {
         let total = record.payload_len();
         let max = self.core.limits.max_large;
         if total > max {
-            return Err(Error::ValueTooLarge { len: total, max });
+            return Err(Error::ValueTooLarge { table: None, len: total, max });
         }
         if total <= self.core.limits.max_record {
             self.reserve(Self::cost(total))?;

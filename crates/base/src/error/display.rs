@@ -2,6 +2,7 @@
 
 use super::Error;
 use crate::damage::write_damage;
+use crate::limits::MAX_TABLE_NAME;
 use crate::{Lockable, TableRef, Waiter};
 use std::fmt;
 use std::path::Path;
@@ -14,56 +15,93 @@ impl fmt::Display for Error {
             Self::DiskFull { path, held_by } => write_full(f, path, *held_by),
             Self::Corrupted { table, file, place, why } => write_damage(f, table.as_ref(), file, *place, why),
             Self::Truncated { file, len, expected } => {
-                write!(f, "{} is truncated: {len} bytes, at least {expected} expected", file.display())
+                write!(f, "{} is truncated to {len} of at least {expected} bytes: {RESTORE}", file.display())
             }
             Self::LostLog { file, offset, missing } => {
-                write!(f, "log group {missing} was durable and is missing in {} at offset {offset}", file.display())
+                let file = file.display();
+                write!(f, "log group {missing} was durable and is missing in {file} at offset {offset}: {RESTORE}")
             }
             Self::LogTruncated { dir, wanted, first } => {
-                write!(f, "group {wanted} of the log in {} is given up, {first} is the oldest kept", dir.display())
+                let dir = dir.display();
+                write!(
+                    f,
+                    "group {wanted} of the log in {dir} was recycled, the oldest group is {first}: read from there"
+                )
             }
             Self::LogRetracted { dir, group } => {
-                write!(f, "group {group} of the log in {} was read unconfirmed and lost in a crash", dir.display())
+                write!(
+                    f,
+                    "group {group} of the log in {} was lost in a crash: forget what was read of it",
+                    dir.display()
+                )
             }
             Self::Foreign { path, why } => write!(f, "{} does not belong to this database: {why}", path.display()),
             Self::Newer { path, found, supported } => {
-                write!(f, "{} has format version {found}, this build reads up to {supported}", path.display())
+                let path = path.display();
+                write!(f, "{path} has format version {found}, this build reads up to {supported}: use a newer build")
             }
-            Self::Locked { path } => write!(f, "{} is open already", path.display()),
+            Self::Locked { path } => {
+                write!(f, "{} is already open, in this process or another: close it there first", path.display())
+            }
             Self::Poisoned { cause } => write!(f, "the log has stopped, reopen the database: {cause}"),
-            Self::Closed => f.write_str("the database is closed"),
-            Self::RolledBack => f.write_str("the transaction was rolled back by an earlier error"),
-            Self::RollbackParked { label, cause } => write!(f, "the rollback of {label:?} is parked: {cause}"),
-            Self::KeyTooLarge { len, max } => write!(f, "the key has {len} bytes, at most {max} are allowed"),
-            Self::ValueTooLarge { len, max } => write!(f, "the value has {len} bytes, at most {max} are allowed"),
-            Self::TableName { name } => write!(f, "{name:?} cannot name a table"),
-            Self::TableTypes { table, stored, wanted } => write!(f, "table {table} holds {stored}, not {wanted}"),
-            Self::TableDropped { table } => write!(f, "table {table} was dropped since it was opened, open it again"),
+            Self::Closed => f.write_str("the database is closed: open it again"),
+            Self::RolledBack => f.write_str("the transaction was rolled back by an earlier error: begin a new one"),
+            Self::RollbackParked { label, cause } => write_parked(f, label, cause),
+            Self::KeyTooLarge { table, len, max } => {
+                write!(f, "table {table} refuses a key of {len} bytes, at most {max} are allowed")
+            }
+            Self::ValueTooLarge { table: Some(table), len, max } => {
+                write!(f, "table {table} refuses a value of {len} bytes, at most {max} are allowed")
+            }
+            Self::ValueTooLarge { table: None, len, max } => {
+                write!(f, "the log refuses a record of {len} bytes, at most {max} are allowed")
+            }
+            Self::TableName { name } => {
+                write!(f, "{name:?} cannot name a table: names have 1 to {MAX_TABLE_NAME} bytes")
+            }
+            Self::TableTypes { table, stored, wanted } => {
+                write!(f, "table {table:?} holds {stored}, not {wanted}: open it with the types it was created with")
+            }
+            Self::TableDropped { table } => write!(f, "table {table} was dropped since it was opened: open it again"),
             Self::Undecodable { table, key, part } => write_undecodable(f, part, table, key),
             Self::Exhausted { runs, cause } => {
                 write!(f, "the transaction was run {runs} times without success; last cause: {cause}")
             }
             Self::Deadline { holder, runs, elapsed, cause } => write_deadline(f, holder, *runs, *elapsed, cause),
-            Self::NoSavepoint => f.write_str("the transaction has no such savepoint, or has gone back behind it"),
+            Self::NoSavepoint => {
+                f.write_str("the savepoint is of another transaction, or was undone with an earlier one")
+            }
             Self::KeyExists { table, key } => write_exists(f, table, key),
             Self::Deadlock { cycle } => write_cycle(f, cycle),
             Self::LockTimeout { holder, what, waited } => {
-                write!(f, "no lock on {what} within {waited:?}, held by {holder:?}")
+                write!(f, "no lock on {what} within {waited:?}, held by {holder:?}: run the transaction again")
             }
             Self::OwnThreadLock { holder, what, waited } => write_own_thread(f, holder, what, *waited),
-            Self::RowLocked { what, holder } => write!(f, "{what} is locked by {holder:?}"),
+            Self::RowLocked { what, holder } => {
+                write!(f, "{what} is locked by {holder:?}, and the request does not wait")
+            }
             Self::Conflict { table, key } => write_conflict(f, table, key),
             Self::SnapshotTooOld { label, age, bytes } => {
-                write!(f, "the snapshot of {label:?} was given up, {age:?} old, with {bytes} bytes kept for it alone")
+                write!(
+                    f,
+                    "the snapshot of {label:?} was cancelled at an age of {age:?} with {bytes} bytes kept for it alone: read again, or \
+                     raise its limits"
+                )
             }
             Self::TransactionTooOld { label, age } => write_too_old(f, label, *age),
-            Self::NoTable { name } => write!(f, "there is no table {name:?}"),
-            Self::PreparedName { name } => write!(f, "{name:?} cannot name a prepared transaction"),
-            Self::PreparedExists { name } => write!(f, "a transaction is prepared under the name {name:?}"),
+            Self::NoTable { name } => write!(f, "there is no table {name:?}: a transaction that writes creates it"),
+            Self::PreparedName { name } => {
+                write!(f, "{name:?} cannot name a prepared transaction: it is empty or too long")
+            }
+            Self::PreparedExists { name } => {
+                write!(f, "a transaction is already prepared under the name {name:?}: resolve it, or use another name")
+            }
             Self::NoPrepared { name } => write!(f, "no transaction is prepared under the name {name:?}"),
-            Self::PreparedBusy { name } => write!(f, "transaction {name:?} is being prepared or resolved"),
+            Self::PreparedBusy { name } => {
+                write!(f, "another call prepares or resolves the transaction {name:?}: wait for it")
+            }
             Self::TooManyTransactions { max, oldest } => {
-                write!(f, "more than {max} transactions at once, the oldest is {oldest:?}")
+                write!(f, "all {max} transactions are in use, the oldest is {oldest:?}: end some, or try again")
             }
             Self::XidsUsedUp { max } => {
                 write!(f, "all {max} ids of transactions that write are used up: copy the rows into a new database")
@@ -71,7 +109,9 @@ impl fmt::Display for Error {
             Self::TransactionTooLarge { max } => write_too_large(f, *max),
             Self::UndoMemory { max, holder } => write_undo_memory(f, *max, holder),
             Self::LogSpace => f.write_str(LOG_SPACE),
-            Self::OutOfFrames { frames } => write!(f, "all {frames} frames of the pool are in use at once"),
+            Self::OutOfFrames { frames } => {
+                write!(f, "all {frames} frames of the buffer pool are in use: raise memory_limit")
+            }
             Self::InvalidOption { name, value, expected } => {
                 write!(f, "option {name} cannot be {value:?}, expected {expected}")
             }
@@ -79,16 +119,22 @@ impl fmt::Display for Error {
     }
 }
 
-const LOG_SPACE: &str =
-    "no log space came free in time: the log is full until a checkpoint has caught up with the writers";
+const LOG_SPACE: &str = "no log space became free in time: run the transaction again, a checkpoint frees some";
+
+/// What to do about lost media.
+const RESTORE: &str = "restore the database from a backup";
+
+fn write_parked(f: &mut fmt::Formatter<'_>, label: &str, cause: &Error) -> fmt::Result {
+    write!(f, "the rollback of {label:?} is parked until space is freed or the database is reopened: {cause}")
+}
 
 fn write_undecodable(f: &mut fmt::Formatter<'_>, part: &str, table: &TableRef, key: &[u8]) -> fmt::Result {
-    write!(f, "the {part} of a row does not decode to its type: table {table} key ")?;
+    write!(f, "the {part} of a row does not decode to its type, check that the type is unchanged: table {table} key ")?;
     table.write_key(f, key)
 }
 
 fn write_conflict(f: &mut fmt::Formatter<'_>, table: &TableRef, key: &[u8]) -> fmt::Result {
-    write!(f, "the row has changed since the snapshot was taken: table {table} key ")?;
+    write!(f, "a row has changed since the snapshot was taken, run the transaction again: table {table} key ")?;
     table.write_key(f, key)
 }
 
@@ -114,12 +160,12 @@ fn write_deadline(
 fn write_own_thread(f: &mut fmt::Formatter<'_>, holder: &str, what: &Lockable, waited: Duration) -> fmt::Result {
     write!(
         f,
-        "no lock on {what} within {waited:?}: transaction {holder:?} stands in the way, which this thread used last; end it first"
+        "no lock on {what} within {waited:?}: transaction {holder:?} blocks it, which this thread used last; end that first"
     )
 }
 
 fn write_too_old(f: &mut fmt::Formatter<'_>, label: &str, age: Duration) -> fmt::Result {
-    write!(f, "transaction {label:?} ran for {age:?}, longer than transaction_max_age, and was rolled back")
+    write!(f, "transaction {label:?} ran for {age:?}, longer than transaction_max_age: it was rolled back")
 }
 
 fn write_too_large(f: &mut fmt::Formatter<'_>, max: usize) -> fmt::Result {
@@ -130,16 +176,17 @@ fn write_too_large(f: &mut fmt::Formatter<'_>, max: usize) -> fmt::Result {
 }
 
 fn write_undo_memory(f: &mut fmt::Formatter<'_>, max: usize, holder: &str) -> fmt::Result {
-    f.write_str("others")?;
+    f.write_str("other transactions")?;
     if !holder.is_empty() {
         write!(f, ", among them {holder:?},")?;
     }
-    write!(f, " hold the {max} bytes for undo: run it again, or raise memory_limit or spill_limit")
+    write!(f, " hold the {max} bytes for undo: run the transaction again, or raise memory_limit or spill_limit")
 }
 
 fn write_cycle(f: &mut fmt::Formatter<'_>, cycle: &[Waiter]) -> fmt::Result {
     f.write_str("deadlock:")?;
-    cycle.iter().try_for_each(|Waiter { label, waits_for }| write!(f, " {label:?} waits for {waits_for};"))
+    cycle.iter().try_for_each(|Waiter { label, waits_for }| write!(f, " {label:?} waits for {waits_for};"))?;
+    f.write_str(" run the transaction again")
 }
 
 fn write_full(f: &mut fmt::Formatter<'_>, path: &Path, held_by: Option<&str>) -> fmt::Result {

@@ -26,8 +26,9 @@ fn all() -> Vec<Error> {
         Error::Poisoned { cause: cause.clone() },
         Error::Closed,
         Error::RolledBack,
-        Error::KeyTooLarge { len: 2000, max: 992 },
-        Error::ValueTooLarge { len: 4000, max: 2048 },
+        Error::KeyTooLarge { table: table(), len: 2000, max: 992 },
+        Error::ValueTooLarge { table: Some(table()), len: 4000, max: 2048 },
+        Error::ValueTooLarge { table: None, len: 4000, max: 2048 },
         Error::TableName { name: String::new() },
         Error::TableTypes { table: "accounts".into(), stored: "u64, i64".into(), wanted: "u64, u64".into() },
         Error::TableDropped { table: table() },
@@ -91,7 +92,8 @@ fn no_space_is_said_where_space_was_asked_for_and_nowhere_else() {
 #[test]
 fn a_lost_group_is_named_with_its_place_and_a_missing_file_without_one() {
     let error = Error::LostLog { file: "/db/log/3.seg".into(), offset: 8192, missing: GroupNo(7) };
-    assert_eq!(error.to_string(), "log group 7 was durable and is missing in /db/log/3.seg at offset 8192");
+    let place = "log group 7 was durable and is missing in /db/log/3.seg at offset 8192";
+    assert_eq!(error.to_string(), format!("{place}: restore the database from a backup"));
     let missing = Error::corrupted("/db/dw", Place::File, "the file is missing");
     assert_eq!(missing.to_string(), "/db/dw is corrupted: the file is missing");
 }
@@ -99,6 +101,8 @@ fn a_lost_group_is_named_with_its_place_and_a_missing_file_without_one() {
 #[test]
 fn keys_are_shown_decoded() {
     let table = || TableRef { id: TableId(7), name: Some("accounts".into()), key_type: Some("u16".into()) };
+    let large = Error::KeyTooLarge { table: table(), len: 2000, max: 992 };
+    assert_eq!(large.to_string(), "table \"accounts\" refuses a key of 2000 bytes, at most 992 are allowed");
     let says = |error: Error| assert!(error.to_string().ends_with("key 258"), "{error}");
     says(Error::KeyExists { table: table(), key: [1, 2].into() });
     says(Error::Conflict { table: table(), key: [1, 2].into() });

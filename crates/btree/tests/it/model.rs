@@ -146,9 +146,9 @@ fn rows_of_every_size_fit_and_larger_ones_are_refused() {
     }
     let mut txn = bed.begin();
     let refused = bed.tree.put(&mut txn, &[0; TOO_LONG], b"");
-    assert!(matches!(refused, Err(Error::KeyTooLarge { len: TOO_LONG, max: MAX_KEY })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::KeyTooLarge { len: TOO_LONG, max: MAX_KEY, .. })), "{refused:?}");
     let refused = bed.tree.put(&mut txn, b"k", &[0; 2049]);
-    assert!(matches!(refused, Err(Error::ValueTooLarge { len: 2049, max: 2048 })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::ValueTooLarge { len: 2049, max: 2048, .. })), "{refused:?}");
     drop(txn);
     assert_eq!(bed.contents(), model);
     bed.verify();

@@ -16,7 +16,9 @@ fn the_longest_key_and_value_fit_and_longer_ones_do_not() {
     table.insert(&*key, &*value).unwrap();
     let (long_key, long_value) = (format!("{key}k"), format!("{value}v"));
     let key_len = MAX_KEY + 1;
-    assert!(matches!(table.insert(&*long_key, "v"), Err(Error::KeyTooLarge { len, max: MAX_KEY }) if len == key_len));
+    assert!(
+        matches!(table.insert(&*long_key, "v"), Err(Error::KeyTooLarge { len, max: MAX_KEY, .. }) if len == key_len)
+    );
     assert!(matches!(table.get(&*long_key), Err(Error::KeyTooLarge { .. })));
     assert!(matches!(table.get_for_update(&*long_key), Err(Error::KeyTooLarge { .. })));
     assert!(matches!(table.remove(&*long_key), Err(Error::KeyTooLarge { .. })));

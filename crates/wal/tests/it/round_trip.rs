@@ -187,7 +187,10 @@ fn buffers_without_fragments_take_a_quarter_of_the_ring_and_refuse_more() {
         let bytes = payload(1, log.max_record() + 1);
         let refused = session.append_large(Record { tag: 1, flags: 0, parts: &[&bytes] }, Dep::none());
         let (len, max) = (bytes.len(), log.max_record());
-        assert!(matches!(refused, Err(Error::ValueTooLarge { len: l, max: m }) if (l, m) == (len, max)), "{refused:?}");
+        assert!(
+            matches!(refused, Err(Error::ValueTooLarge { len: l, max: m, .. }) if (l, m) == (len, max)),
+            "{refused:?}"
+        );
         let whole = Record { tag: 2, flags: 0, parts: &[&bytes[..max]] };
         session.append_large(whole, Dep::none()).unwrap();
         drop(session);
