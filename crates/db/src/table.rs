@@ -1,4 +1,4 @@
-//! Tables as a transaction sees them.
+//! Tables of a transaction.
 
 use crate::Transaction;
 use crate::catalogue::TreeRef;
@@ -19,10 +19,14 @@ use std::{
 
 /// A table open in a transaction.
 ///
-/// Keys and values are passed by value or by reference, and come back owned: `insert(&7, &100)`, `get("name")`. Every
-/// method fails with `RolledBack` once an error has ended the transaction, with `Deadlock` or `LockTimeout` where others
-/// stand in the way, with `Undecodable` where a row does not decode to the types of the table, and with `Poisoned`, `Closed`,
-/// `DiskFull`, `Io` or `Corrupted` as the engine does.
+/// Keys and values are passed by value or by reference, and returned owned: `insert(&7, &100)`, `get("name")`.
+///
+/// Every method may return these errors:
+///
+/// - `RolledBack` once an error has ended the transaction
+/// - `Deadlock` or `LockTimeout`, because of other transactions
+/// - `Undecodable` if a row does not decode to the types of the table
+/// - `Poisoned`, `Closed`, `DiskFull`, `Io` or `Corrupted`, of the engine.
 pub struct Table<'tx, K, V> {
     tx: &'tx Transaction,
     tree: TreeRef<'tx>,
@@ -34,10 +38,10 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         Self { tx, tree, types: PhantomData }
     }
 
-    /// The value of `key`.
+    /// Returns the value of `key`.
     ///
     /// # Errors
-    /// As for every method. `KeyTooLarge`.
+    /// Those of every method, and `KeyTooLarge`.
     pub fn get<'k>(&self, key: impl Borrow<K::Ref<'k>>) -> Result<Option<V::Owned>> {
         match self.get_with(key, V::decode)? {
             None => Ok(None),
@@ -46,10 +50,10 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         }
     }
 
-    /// Calls `read` with the encoded value of `key`, which for `&[u8]` and `&str` are its bytes. Saves the owned copy.
+    /// Calls `read` with the encoded value of `key`, without an owned copy. For `&[u8]` and `&str` these are its bytes.
     ///
     /// # Errors
-    /// As for every method. `KeyTooLarge`.
+    /// Those of every method, and `KeyTooLarge`.
     pub fn get_with<'k, T>(&self, key: impl Borrow<K::Ref<'k>>, read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
         let key = key.borrow();
         let mut found = None;
@@ -59,36 +63,40 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
             found = self.tree.get(txn, key, buffer)?.then(|| mem::take(buffer));
             Ok(())
         })?;
-        // The caller's closure runs with nothing borrowed, so that it may use the transaction.
+        // Nothing is borrowed while the caller's closure runs, so that it may use the transaction.
         let Some(bytes) = found else { return Ok(None) };
         let value = read(&bytes);
         self.tx.give_back(bytes);
         Ok(Some(value))
     }
 
-    /// The value of `key`, locked for a write in this transaction. Saves the deadlocks of two transactions that both read
-    /// a row and then both want to write it. At [`Isolation::Serializable`](crate::Isolation::Serializable) the absence of a row
-    /// is locked, too: others may read that it is absent, and not insert it. At the other levels they may.
+    /// Returns the value of `key`, and locks the row for a write in this transaction. That avoids the deadlock of two
+    /// transactions that both read a row and then both write it.
+    ///
+    /// At [`Isolation::Serializable`](crate::Isolation::Serializable) the absence of a row is locked too: other
+    /// transactions may read that it is absent, but not insert it. At the other levels they may insert it.
     ///
     /// # Errors
-    /// As for every method. `KeyTooLarge`.
+    /// Those of every method, and `KeyTooLarge`.
     pub fn get_for_update<'k>(&self, key: impl Borrow<K::Ref<'k>>) -> Result<Option<V::Owned>> {
         self.get_locked(key, RowLock::update()).map(existing)
     }
 
-    /// The newest value of `key`, which nobody changes until this transaction ends. A serializable transaction reads so
-    /// anyway. Where there is no row, nobody adds one.
+    /// Returns the newest value of `key`, which no other transaction changes until this one ends. If there is no row,
+    /// no other transaction inserts one. At serializable every read does that.
     ///
     /// # Errors
-    /// As for every method. `KeyTooLarge`.
+    /// Those of every method, and `KeyTooLarge`.
     pub fn get_for_share<'k>(&self, key: impl Borrow<K::Ref<'k>>) -> Result<Option<V::Owned>> {
         self.get_locked(key, RowLock::share()).map(existing)
     }
 
-    /// The newest value of `key`, locked as `lock` says; what happens if another transaction has the row, too.
+    /// Returns the newest value of `key`, and locks the row as `lock` says. `lock` also says what happens if another
+    /// transaction has the row locked.
     ///
     /// # Errors
-    /// `RowLocked` if `lock` does not wait for others and one has the row, or the table. As for every method. `KeyTooLarge`.
+    /// `RowLocked` if `lock` does not wait and the row, or the table, is locked. Those of every method, and
+    /// `KeyTooLarge`.
     ///
     /// ```
     /// # use foreshore::{Db, Device, Error, Locked, Options, RowLock, TableDef};
@@ -117,20 +125,22 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         })
     }
 
-    /// Locks the whole table against writes of other transactions until this transaction ends. Its own reads then need
-    /// no locks of rows. Best called before anything else is locked: a transaction that waits for the table while
-    /// others wait for its locks is in a deadlock.
+    /// Locks the whole table against writes of other transactions until this one ends. Its own reads then need no row
+    /// locks.
+    ///
+    /// Call this before any other lock is taken: a transaction that waits for the table while others wait for its locks
+    /// is in a deadlock.
     ///
     /// # Errors
-    /// As for every method.
+    /// Those of every method.
     pub fn lock_against_writes(&self) -> Result<()> {
         self.tx.with(|_, live| self.tree.lock_against_writes(&mut live.txn))
     }
 
-    /// Sets the value of `key` and returns the one it had.
+    /// Sets the value of `key` and returns its previous value.
     ///
     /// # Errors
-    /// As for every method. `KeyTooLarge`, `ValueTooLarge`.
+    /// Those of every method, `KeyTooLarge` and `ValueTooLarge`.
     pub fn insert<'k, 'v>(
         &self,
         key: impl Borrow<K::Ref<'k>>,
@@ -146,11 +156,11 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         })
     }
 
-    /// Adds a row whose key is not there.
+    /// Inserts a row with a new key.
     ///
     /// # Errors
-    /// `KeyExists` if it is; the row is then locked until the transaction ends, so that the answer stays true. As for
-    /// every method. `KeyTooLarge`, `ValueTooLarge`.
+    /// `KeyExists` if the key exists; the row is then locked until the transaction ends, so that the answer stays true.
+    /// Those of every method, `KeyTooLarge` and `ValueTooLarge`.
     pub fn insert_new<'k, 'v>(&self, key: impl Borrow<K::Ref<'k>>, value: impl Borrow<V::Ref<'v>>) -> Result<()> {
         let (key, value) = (key.borrow(), value.borrow());
         self.tx.with(|_, live| {
@@ -160,10 +170,10 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         })
     }
 
-    /// Removes the row of `key` and returns the value that it had.
+    /// Removes the row of `key` and returns its value.
     ///
     /// # Errors
-    /// As for every method. `KeyTooLarge`.
+    /// Those of every method, and `KeyTooLarge`.
     pub fn remove<'k>(&self, key: impl Borrow<K::Ref<'k>>) -> Result<Option<V::Owned>> {
         let key = key.borrow();
         self.tx.with(|_, live| {
@@ -174,23 +184,25 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         })
     }
 
-    /// Rows with keys in `range`, in the order of the keys, or from the last one back, or from both ends. The interval
-    /// of keys that has been iterated over is locked against writes of others until the transaction ends. Rows that
-    /// this transaction writes while it iterates are seen if they lie ahead.
+    /// Iterates over the rows with keys in `range`, by key, from either end or both.
+    ///
+    /// The interval of keys that was iterated over is locked against writes of other transactions until this one ends.
+    /// Rows that this transaction writes meanwhile are seen if they lie ahead.
     pub fn range<'k, Q: Borrow<K::Ref<'k>>>(&self, range: impl RangeBounds<Q>) -> Range<'tx, K, V> {
         self.range_by(range, None)
     }
 
-    /// The newest rows with keys in `range`, in the order of the keys, each locked as `lock` says when the iterator
-    /// comes to it. A serializable transaction locks the keys between them too, so that no rows come; with
-    /// [`RowLock::skip_locked`] it does not, since it does not ask for all rows then.
+    /// Iterates over the newest rows with keys in `range`, by key, and locks each as `lock` says when the iterator
+    /// reaches it.
     ///
-    /// At [`Isolation::Snapshot`](crate::Isolation::Snapshot) a row that has changed since the snapshot is a `Conflict`, also one
-    /// that has been removed.
-    /// With [`RowLock::update`] and [`RowLock::skip_locked`] together those that have been removed are passed over, like those
-    /// that somebody is about to remove.
+    /// A serializable transaction locks the keys between the rows too, so that none is inserted. With
+    /// [`RowLock::skip_locked`] it does not, because such a scan may miss rows anyway.
     ///
-    /// Workers that share a queue take the first row that nobody has:
+    /// At [`Isolation::Snapshot`](crate::Isolation::Snapshot) a row that was changed or removed since the snapshot is a
+    /// `Conflict`. With both [`RowLock::update`] and [`RowLock::skip_locked`] the scan skips removed rows, and rows that
+    /// another transaction is removing.
+    ///
+    /// Workers that share a queue take the first row that no other worker has:
     ///
     /// ```
     /// # use foreshore::{Db, Device, Error, Options, RowLock, TableDef};
@@ -231,18 +243,18 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         Range::new(self, encode(range.start_bound()), encode(range.end_bound()), lock)
     }
 
-    /// The row with the smallest key. Locks it, and what is before it, as [`range`](Self::range) does.
+    /// Returns the row with the smallest key. Locks it and the keys before it, as [`range`](Self::range) does.
     ///
     /// # Errors
-    /// As for every method.
+    /// Those of every method.
     pub fn first(&self) -> Result<Option<(K::Owned, V::Owned)>> {
         self.iter().next().transpose()
     }
 
-    /// The row with the largest key. Locks it, and what is behind it, as [`range`](Self::range) does.
+    /// Returns the row with the largest key. Locks it and the keys behind it, as [`range`](Self::range) does.
     ///
     /// # Errors
-    /// As for every method.
+    /// Those of every method.
     ///
     /// ```
     /// # use foreshore::{Db, Device, Error, Options, TableDef};
@@ -260,7 +272,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         self.iter().next_back().transpose()
     }
 
-    /// All rows, in the order of the keys. Locks as [`range`](Self::range) does.
+    /// Iterates over all rows, by key. Locks as [`range`](Self::range) does.
     pub fn iter(&self) -> Range<'tx, K, V> {
         Range::new(self, Bound::Unbounded, Bound::Unbounded, None)
     }
@@ -274,7 +286,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     }
 }
 
-/// Of a request that passes over nothing.
+/// Returns the value found by a request that skips no row.
 fn existing<T>(found: Locked<T>) -> Option<T> {
     match found {
         Locked::Row(value) => Some(value),
@@ -304,23 +316,23 @@ impl<K, V> fmt::Debug for Table<'_, K, V> {
     }
 }
 
-/// Iterator over rows of a table, from either end or both. After an error it ends.
+/// Iterator over rows of a table, from either end or both. It ends after an error.
 pub struct Range<'tx, K, V> {
     tx: &'tx Transaction,
     scan: Scan,
     types: PhantomData<fn(K) -> V>,
 }
 
-/// A step of a cursor, from one of its ends.
+/// A step of a cursor from one of its ends.
 type Step = for<'c> fn(&'c mut Cursor, &mut Txn) -> Result<Option<(&'c [u8], &'c [u8])>>;
 
-/// Where an iteration stands.
+/// State of an iteration.
 enum Scan {
-    /// Nothing is locked yet.
+    /// Before the first step; nothing is locked.
     Ahead { tree: Tree, lower: Bound<Vec<u8>>, upper: Bound<Vec<u8>>, lock: Option<RowLock> },
-    /// Under way.
+    /// Between two steps.
     Running(Box<Cursor>),
-    /// Through.
+    /// After the last row.
     Over,
 }
 
@@ -330,7 +342,7 @@ impl<'tx, K: Key, V: Value> Range<'tx, K, V> {
         Self { tx: table.tx, scan, types: PhantomData }
     }
 
-    /// The next row by one of the ends. `Ok(None)` when there is none left.
+    /// Returns the next row from one of the ends; `Ok(None)` if none is left.
     fn row(scan: &mut Scan, live: &mut Live, step: Step) -> Result<Option<(K::Owned, V::Owned)>> {
         if let Scan::Ahead { tree, lower, upper, lock } = scan {
             let (lower, upper) = (lower.as_ref().map(Vec::as_slice), upper.as_ref().map(Vec::as_slice));

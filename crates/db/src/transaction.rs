@@ -1,4 +1,4 @@
-//! Transactions as a user sees them.
+//! Transactions of the public interface.
 
 mod finish;
 mod seat;
@@ -17,29 +17,34 @@ use foreshore_sync::Nanos;
 use foreshore_txn::Txn;
 use std::{fmt, mem, sync::Arc};
 
-/// A transaction. It may move to another thread between two calls; dropped, it is rolled back.
+/// A transaction. It may move to another thread between two calls. A drop rolls it back.
 ///
 /// Several tables may be open in it at once. A call that has to wait for a lock blocks the thread.
 ///
-/// An error that others caused (a conflict, a deadlock, a lock timeout, a table that was dropped, no memory for locks or
-/// undo), a wait for another transaction that the same thread used last ([`Error::OwnThreadLock`]), or an error that the engine met (a
-/// full disk, an I/O error) ends the
-/// transaction: it is rolled back at once, and every later call answers [`Error::RolledBack`]. An error in what was
-/// asked for ([`Error::KeyExists`], [`Error::KeyTooLarge`], [`Error::ValueTooLarge`], [`Error::TableName`],
-/// [`Error::TableTypes`], [`Error::NoTable`], [`Error::NoSavepoint`]) and one that another transaction's lock is answered with on
-/// request ([`Error::RowLocked`]) change nothing, and the transaction goes on.
+/// **Errors that end the transaction.** It is rolled back at once, and every later call returns [`Error::RolledBack`]:
 ///
-/// What it is told, values and errors, rests on commits that may not be durable before its own is. A caller that acts upon it ends the
-/// transaction first: a durable [`commit`](Self::commit) waits for them, and so does, without a commit, [`rollback`](Self::rollback),
-/// also after an error that has ended the transaction. [`Db::run`](crate::Db::run) does both, the answer that a table is gone waits by
-/// itself, and a drop never does. With [`Durability::Relaxed`] no call waits.
+/// - errors caused by other transactions: a conflict, a deadlock, a lock timeout, a dropped table, no memory for locks
+///   or undo
+/// - a wait for another transaction that the same thread used last ([`Error::OwnThreadLock`])
+/// - errors of the engine, such as a full disk or an I/O error.
+///
+/// **Errors that change nothing**, after which the transaction goes on:
+///
+/// - errors of the request: [`Error::KeyExists`], [`Error::KeyTooLarge`], [`Error::ValueTooLarge`],
+///   [`Error::TableName`], [`Error::TableTypes`], [`Error::NoTable`], [`Error::NoSavepoint`]
+/// - [`Error::RowLocked`], returned only to a request that does not wait.
+///
+/// **Reads of commits that are not durable.** Values and errors of a transaction may rest on commits that become
+/// durable only later. A caller that acts upon them ends the transaction first: a durable [`commit`](Self::commit)
+/// waits for those commits. So does [`rollback`](Self::rollback), also after an error that has ended the transaction.
+/// [`Db::run`](crate::Db::run) does both. A drop never waits. With [`Durability::Relaxed`] no call waits.
 pub struct Transaction {
     engine: Arc<Engine>,
     seat: Seat,
     durability: Durability,
     /// By the clock of the lock manager.
     began: Nanos,
-    /// If it is measured.
+    /// Present if the transaction is measured.
     meter: Option<Box<Meter>>,
     /// Counts it in the thread that began it.
     _begun: Begun,
@@ -54,9 +59,9 @@ pub(crate) struct Live {
     pub(crate) value: Vec<u8>,
     /// Value found by the call.
     pub(crate) found: Vec<u8>,
-    /// Tables that this transaction created; others learn of them when it commits. In order, also those dropped since.
+    /// Tables that this transaction created, in order, with those dropped since. They are published when it commits.
     pub(crate) created: Vec<TableInfo>,
-    /// Tables that this transaction dropped; their pages become free when it commits. In order.
+    /// Tables that this transaction dropped, in order. Their pages become free after it commits.
     pub(crate) dropped: Vec<Tree>,
 }
 
@@ -71,7 +76,7 @@ impl Live {
         self.dropped.iter().any(|tree| tree.table() == table)
     }
 
-    /// The table `name`, if this transaction has created it and not dropped it.
+    /// Returns the table `name`, if this transaction has created it and not dropped it.
     pub(crate) fn created(&self, name: &str) -> Option<&TableInfo> {
         self.created.iter().find(|info| *info.name == *name && !self.has_dropped(info.tree.table()))
     }
@@ -83,7 +88,7 @@ impl Live {
     }
 }
 
-/// A place in a transaction that it can go back to. Made by [`Transaction::savepoint`].
+/// A point of a transaction to which it can be rolled back. [`Transaction::savepoint`] makes it.
 #[derive(Debug)]
 pub struct Savepoint {
     below: foreshore_txn::Savepoint,
@@ -113,11 +118,11 @@ impl Transaction {
         Self { engine: Arc::clone(engine), seat, durability: options.durability, began, meter, _begun: Begun::here() }
     }
 
-    /// Opens a table, and creates it where there is none. Creation is part of the transaction: other transactions that
-    /// ask for a table which is not there wait until this one ends.
+    /// Opens a table, and creates it if there is none. The creation is part of the transaction: other transactions that
+    /// open an absent table wait until this one ends.
     ///
-    /// At [`Isolation::Snapshot`](crate::Isolation::Snapshot) a table that was dropped since the transaction began is
-    /// still there to read, and a write to it answers [`Error::TableDropped`].
+    /// At [`Isolation::Snapshot`](crate::Isolation::Snapshot) a table that was dropped since the transaction began can
+    /// still be read. A write to it returns [`Error::TableDropped`].
     ///
     /// # Errors
     /// `TableName`, `TableTypes`, and those of any operation.
@@ -127,7 +132,7 @@ impl Transaction {
         Ok(Table::new(self, tree))
     }
 
-    /// Opens a table that there is.
+    /// Opens a table that exists.
     pub(crate) fn open_existing<K: Key + 'static, V: Value + 'static>(
         &self,
         def: TableDef<'_, K, V>,
@@ -137,15 +142,18 @@ impl Transaction {
         Ok(Table::new(self, tree))
     }
 
-    /// Drops the table `name` with all its rows, and says whether there was one. Waits until no other transaction
-    /// writes it or holds locks in it; those that have opened it and not used it yet get [`Error::TableDropped`].
-    /// Readers by a snapshot are not waited for: those from before the commit go on reading the table. Its pages become
-    /// free in the background once this transaction has committed and no such snapshot is left. What this transaction
-    /// still writes through a [`Table`] that it opened before goes with the table.
+    /// Drops the table `name` with all its rows. Returns whether there was one.
     ///
-    /// At [`Isolation::Snapshot`](crate::Isolation::Snapshot) it is the table that the snapshot sees, if there is one. Where another
-    /// transaction has dropped that since, the answer is [`Error::TableDropped`], whether or not the name has been given to a new one.
-    /// A table that was created since is not dropped either: the answer is [`Error::Conflict`]. Both are retryable.
+    /// - The call waits until no other transaction writes the table or has locks in it. A transaction that has opened
+    ///   the table and not used it yet gets [`Error::TableDropped`].
+    /// - Readers by snapshot from before the commit go on reading the table. The call does not wait for them.
+    /// - The pages become free in the background, once this transaction has committed and no such snapshot is left.
+    /// - Later writes of this transaction, through a [`Table`] that it opened before, are dropped with the table.
+    ///
+    /// At [`Isolation::Snapshot`](crate::Isolation::Snapshot) the call drops the table that the snapshot sees. If
+    /// another transaction has dropped that one since, it returns [`Error::TableDropped`], even if a new table has the
+    /// name. If the snapshot sees none and a table was created since, it returns [`Error::Conflict`]. Both are
+    /// retryable.
     ///
     /// # Errors
     /// `TableName`, and those of any operation.
@@ -154,11 +162,10 @@ impl Transaction {
         self.with(|engine, live| catalogue::drop_table(engine, live, name))
     }
 
-    /// Marks the place that the transaction has reached, so that [`rollback_to`](Self::rollback_to) can take back what comes
-    /// after it. Costs next to nothing.
+    /// Marks a point to which [`rollback_to`](Self::rollback_to) can roll back. It costs almost nothing.
     ///
     /// # Errors
-    /// `RolledBack`, and whatever kept the transaction from beginning.
+    /// `RolledBack`, or the error that kept the transaction from beginning.
     pub fn savepoint(&self) -> Result<Savepoint> {
         self.with(|_, live| {
             let (created, dropped) = (live.created.len(), live.dropped.len());
@@ -166,18 +173,22 @@ impl Transaction {
         })
     }
 
-    /// Takes back what this transaction has changed since `savepoint`, tables created and dropped included, and the transaction
-    /// goes on. It can go back to the same savepoint again; savepoints taken after it are gone.
+    /// Rolls back the changes since `savepoint`, tables created and dropped included, and the transaction goes on. It
+    /// may roll back to the same savepoint again. Savepoints taken after it are gone.
     ///
-    /// Locks stay until the transaction ends, also those of rows that are taken back: what has been read may have been acted
-    /// on. Rows that were inserted and taken back stay in their pages as ghosts, which no reader sees, until the transaction has ended
-    /// and a later write into the page finds them. An iteration goes on behind the last key that it has given. A [`Table`] opened since, of a table that was created
-    /// since, answers [`Error::TableDropped`], which ends the transaction.
+    /// - Locks stay until the transaction ends, also those of rows that are rolled back: the caller may have acted on
+    ///   what it read.
+    /// - Inserted rows stay in their pages as ghosts, which no reader sees. A later write into the page removes them
+    ///   once the transaction has ended.
+    /// - An iteration continues behind the last key that it has returned.
+    /// - A [`Table`] that was created and opened since returns [`Error::TableDropped`], which ends the transaction.
     ///
     /// # Errors
-    /// `NoSavepoint` for one of another transaction, or one that is gone: nothing has changed then. `RolledBack`.
-    /// `DiskFull` or `Corrupted`: it stopped half-way, and the whole transaction is rolled back, as far as that goes
-    /// (see [`rollback`](Self::rollback)). `Poisoned`: the next open takes the whole transaction back.
+    /// - `NoSavepoint` for a savepoint of another transaction, or one that is gone: nothing has changed.
+    /// - `RolledBack`.
+    /// - `DiskFull` or `Corrupted`: it stopped half-way. The whole transaction is rolled back, as far as possible (see
+    ///   [`rollback`](Self::rollback)).
+    /// - `Poisoned`: the next open rolls the whole transaction back.
     pub fn rollback_to(&self, savepoint: &Savepoint) -> Result<()> {
         self.with(|_, live| {
             let Live { txn, created, dropped, .. } = live;
@@ -190,18 +201,18 @@ impl Transaction {
         })
     }
 
-    /// Does `work` of this transaction, and measures it if its time is measured.
+    /// Runs `work` of this transaction, and measures it if the transaction is measured.
     #[inline(always)]
     pub(crate) fn measured<T>(&self, work: impl FnOnce() -> T) -> T {
         self.engine.profiler.during(self.meter.as_deref(), work)
     }
 
-    /// Whether it is measured where its time goes.
+    /// Whether the transaction is measured.
     pub(crate) const fn is_measured(&self) -> bool {
         self.meter.is_some()
     }
 
-    /// When it, or its first attempt, began, or was asked for if it has a deadline. By the clock of the lock manager.
+    /// Returns when the first attempt began, or was requested if it has a deadline. By the clock of the lock manager.
     pub(crate) const fn began(&self) -> Nanos {
         self.began
     }
@@ -255,15 +266,15 @@ impl Transaction {
         if leaves_transaction(&error) { Err(error) } else { Err(self.fail(state, error, true)) }
     }
 
-    /// Ends the transaction, which runs, with an error, and returns what the caller is told. `is_told`: later operations answer that it was
-    /// rolled back; otherwise they answer the error, too.
+    /// Ends the running transaction with an error, and returns the error for the caller. `is_told`: later operations
+    /// return `RolledBack`; otherwise they return this error.
     fn fail(&self, state: &mut State, error: Error, is_told: bool) -> Error {
         let State::Live(live) = mem::replace(state, State::Over) else {
             unreachable!("it runs");
         };
         self.meter.iter().for_each(|meter| meter.fail(&error));
         let watermark = self.take_back(*live);
-        // No thread is told of a table that is gone for good before it is.
+        // The drop of a table is reported only once it is durable.
         let waited = if matches!(error, Error::TableDropped { .. }) { self.settle(watermark) } else { Ok(()) };
         let error = waited.err().unwrap_or(error);
         *state = State::Failed(Failure { error: error.clone(), watermark, has_begun: is_told });
@@ -276,7 +287,7 @@ impl Transaction {
     }
 }
 
-/// Errors in what was asked for, or that were asked for: nothing was changed, and the transaction goes on.
+/// Whether the error is of the request, or was requested: nothing was changed, and the transaction goes on.
 const fn leaves_transaction(error: &Error) -> bool {
     matches!(
         error,

@@ -1,4 +1,4 @@
-//! The end of a transaction: commit, prepare or rollback.
+//! End of a transaction: commit, prepare, rollback.
 
 use super::{Failure, Live, State, Transaction};
 use crate::Durability;
@@ -10,7 +10,7 @@ use foreshore_sync::pause;
 use foreshore_wal::CommitTicket;
 
 impl Engine {
-    /// Others learn of the tables that commit `csn` has created and dropped. The latter are retired.
+    /// Publishes the tables that commit `csn` has created, and retires those that it has dropped.
     pub(crate) fn know_tables(&self, created: Vec<TableInfo>, dropped: Vec<Tree>, csn: Csn) {
         pause::point("db: about to make tables known");
         for mut table in created.into_iter().filter(|info| !info.tree.is_retired()) {
@@ -25,12 +25,12 @@ impl Engine {
 }
 
 impl Transaction {
-    /// Commits, and waits until the commit survives power loss; with [`Durability::Relaxed`] it does not wait.
-    /// Returns the place of the transaction in the order of commits.
+    /// Commits, and waits until the commit survives power loss; with [`Durability::Relaxed`] it does not wait. Returns
+    /// the commit number, which orders commits.
     ///
     /// # Errors
     /// `RolledBack` if an earlier error ended the transaction. `Poisoned`: whether the commit survives is unknown, and
-    /// [`Db::reopen`](crate::Db::reopen) tells. A full disk is none: the space of a commit record is kept free.
+    /// [`Db::reopen`](crate::Db::reopen) tells. A full disk is no error here: the space of a commit record is reserved.
     pub fn commit(self) -> Result<Csn> {
         let ticket = self.pre_commit(self.durability == Durability::Relaxed)?;
         // WAIT: park - for durability, or help by writing the group when the log is free. Not at all if relaxed.
@@ -38,9 +38,9 @@ impl Transaction {
         Ok(ticket.csn())
     }
 
-    /// Commits without waiting for the disk. The order is fixed and the locks are free; the ticket tells when the commit
-    /// is durable. With [`Durability::Relaxed`] the ticket resolves at once, and
-    /// [`harden`](CommitTicket::harden) makes it wait for the disk after all.
+    /// Commits without waiting for the disk. The commit order is fixed and the locks are free; the ticket resolves when
+    /// the commit is durable. With [`Durability::Relaxed`] the ticket resolves at once, and
+    /// [`harden`](CommitTicket::harden) makes it wait for the disk.
     ///
     /// # Errors
     /// Those of [`commit`](Self::commit).
@@ -48,18 +48,22 @@ impl Transaction {
         self.pre_commit(true)
     }
 
-    /// Prepares the transaction under `name`, the first phase of a commit in two. When this returns, what it did and all its locks
-    /// survive power loss, and it is up to [`Db::commit_prepared`](crate::Db::commit_prepared) or
-    /// [`Db::rollback_prepared`](crate::Db::rollback_prepared) to end it, now or after any number of restarts. Durable whatever
+    /// Prepares the transaction under `name`: the first phase of a two-phase commit. It is durable, whatever
     /// [`TxnOptions::durability`] says.
     ///
-    /// Until then it keeps one of the [`max_transactions`](crate::Options::max_transactions) and its log. Errors name it by its label;
-    /// after a restart by its name.
+    /// When this returns, the transaction's changes and locks survive power loss.
+    /// [`Db::commit_prepared`](crate::Db::commit_prepared) or [`Db::rollback_prepared`](crate::Db::rollback_prepared)
+    /// ends it, now or after any number of restarts.
+    ///
+    /// Until then it counts among [`max_transactions`](crate::Options::max_transactions), and keeps its log. Errors
+    /// name it by its label, and after a restart by its name.
     ///
     /// # Errors
-    /// `PreparedName`, `PreparedExists`, `DiskFull`, `LogSpace`, `TooManyTransactions`, `Deadline`: it is rolled back.
-    /// `RolledBack` if an earlier error ended it. `Poisoned`: whether it is prepared is unknown, and [`Db::reopen`](crate::Db::reopen) and
-    /// [`Db::prepared`](crate::Db::prepared) tell.
+    /// - `PreparedName`, `PreparedExists`, `DiskFull`, `LogSpace`, `TooManyTransactions`, `Deadline`: it is rolled
+    ///   back.
+    /// - `RolledBack` if an earlier error ended it.
+    /// - `Poisoned`: whether it is prepared is unknown. [`Db::reopen`](crate::Db::reopen) and
+    ///   [`Db::prepared`](crate::Db::prepared) tell.
     pub fn prepare(self, name: &str) -> Result<()> {
         self.with(|_, _| Ok(()))?;
         let place = self.engine.prepared.take_name(name)?;
@@ -69,24 +73,26 @@ impl Transaction {
         prepared
     }
 
-    /// Takes everything back, and waits until all that the transaction was told, values and errors, survives power loss; with
-    /// [`Durability::Relaxed`] it does not wait. Mostly there is nothing to wait for: no other transaction's commit that it has seen is still
-    /// on its way to the disk. Where a thread must not wait, as in a callback of a ticket, there is
-    /// [`rollback_pipelined`](Self::rollback_pipelined).
+    /// Rolls the transaction back, and waits until every commit that its results rest on is durable. With
+    /// [`Durability::Relaxed`] it does not wait. Mostly there is nothing to wait for, because those commits are durable
+    /// already. [`rollback_pipelined`](Self::rollback_pipelined) is for a thread that must not wait, as in a callback
+    /// of a ticket.
+    ///
+    /// A transaction that an error has ended is rolled back already, which is no error here.
     ///
     /// # Errors
-    /// `RollbackParked`: a full disk or a damaged page stops it half-way. The transaction is over; the engine takes the
-    /// rest back when space is freed, or the next open does. Until then its rows stay locked, other writers of them get
-    /// the same error, and readers by snapshot see them as they were before. [`Stats::txn`](crate::Stats::txn) counts
-    /// such rollbacks. `Poisoned`: the next open takes it back. A transaction that an error ended before is rolled back
-    /// already, which is no error here.
+    /// - `RollbackParked`: a full disk or a damaged page stopped it half-way. The transaction is over. The engine rolls
+    ///   back the rest when space is freed, or the next open does. Until then its rows stay locked, writers of them get
+    ///   the same error, and readers by snapshot see them as they were before. [`Stats::txn`](crate::Stats::txn) counts
+    ///   such rollbacks.
+    /// - `Poisoned`: the next open rolls the transaction back.
     pub fn rollback(self) -> Result<()> {
         let watermark = self.undo()?;
         self.settle(watermark)
     }
 
-    /// Takes everything back without waiting for the disk. The ticket tells when all that the transaction was told is durable; its
-    /// commit number is that of the newest commit among it. With [`Durability::Relaxed`] the ticket resolves at once.
+    /// Rolls the transaction back without waiting for the disk. The ticket resolves when every commit that its results
+    /// rest on is durable, and has the number of the newest of them. With [`Durability::Relaxed`] it resolves at once.
     ///
     /// # Errors
     /// Those of [`rollback`](Self::rollback).
@@ -96,12 +102,12 @@ impl Transaction {
         Ok(match self.durability {
             Durability::Relaxed => ticket.relax(),
             Durability::Durable if ticket.is_durable() => ticket,
-            // The transaction that committed what was seen may not have asked for the disk yet.
+            // The transaction of that commit may not have requested a flush yet.
             Durability::Durable => ticket.harden(),
         })
     }
 
-    /// Takes everything back and returns the newest commit that the transaction's answers rest on.
+    /// Rolls back and returns the newest commit that the transaction's results rest on.
     fn undo(&self) -> Result<Csn> {
         match self.seat.replace(State::Over) {
             State::Live(live) => {
@@ -115,8 +121,7 @@ impl Transaction {
         }
     }
 
-    /// Waits until commit `watermark` is durable. An answer that tells what another commit did must not be acted upon while power
-    /// loss could take that commit back.
+    /// Waits until commit `watermark` is durable. A caller must not act on results that a power loss could revoke.
     pub(crate) fn settle(&self, watermark: Csn) -> Result<()> {
         if self.durability == Durability::Relaxed || watermark.lsn() <= self.engine.log.durable() {
             return Ok(());
@@ -138,15 +143,16 @@ impl Transaction {
         }
     }
 
-    /// `hand_over`: the flusher shall make the commit durable, since this thread may not wait for it.
+    /// Appends the commit record. `hand_over`: the flusher makes it durable, because this thread may not wait.
     pub(crate) fn pre_commit(&self, hand_over: bool) -> Result<CommitTicket> {
         self.with(|_, _| Ok(()))?;
         let live = self.take_live()?;
         let Live { txn, created, dropped, .. } = *live;
-        // Before the locks go. A commit that fails has stopped the log.
+        // Before the locks are released. A commit that fails has stopped the log.
         dropped.iter().for_each(|tree| tree.retire(txn.xid().expect("the drop has changed the catalogue")));
         let engine = &self.engine;
-        // Before a callback of another commit is called on this thread: it may close the database, which waits for this transaction.
+        // Called before a callback of another commit runs on this thread. Such a callback may close the database, which
+        // waits for this transaction.
         let end = |csn| {
             engine.know_tables(created, dropped, csn);
             engine.transaction_ended();
@@ -159,7 +165,7 @@ impl Transaction {
         Ok(if self.durability == Durability::Relaxed { ticket.relax() } else { ticket })
     }
 
-    /// Ends the transaction without a commit and returns the newest commit that its answers rest on.
+    /// Ends the transaction without a commit and returns the newest commit that its results rest on.
     pub(crate) fn end_without_commit(&self) -> Csn {
         match self.seat.replace(State::Over) {
             State::Live(live) => self.take_back(*live),
@@ -168,7 +174,7 @@ impl Transaction {
         }
     }
 
-    /// Rolls back and returns the newest commit that the transaction has seen, which is the same if the rollback fails.
+    /// Rolls back and returns the newest commit that the transaction has seen, also if the rollback fails.
     pub(super) fn take_back(&self, live: Live) -> Csn {
         let watermark = live.txn.observed();
         // A rollback that is parked is counted in the statistics, and one that fails stops the log.

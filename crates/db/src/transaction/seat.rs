@@ -1,6 +1,6 @@
-//! The seat of a transaction: where its state lies between two operations.
+//! Seat of a transaction: the owner of its state between two operations.
 //!
-//! A transaction has its state to itself, unless it may become too old while it is idle. Then it shares the state, as a
+//! A transaction owns its state alone, unless it may become too old while it is idle. Then it shares the state, as a
 //! [`Revocable`], with the thread that ends old transactions.
 
 use super::Live;
@@ -10,24 +10,24 @@ use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 
-/// Where a transaction stands. `Failed`: it never began, or was rolled back. `Over`: committed or rolled back by the owner, which has
-/// given up the transaction with it.
+/// State of a transaction. `Failed`: it never began, or was rolled back. `Over`: its owner has committed it or rolled
+/// it back.
 pub(crate) type State = Custody<Box<Live>, Failure>;
 
-/// Why a transaction does not run.
+/// Reason why a transaction does not run.
 pub(crate) struct Failure {
     pub(crate) error: Error,
-    /// Commits that the error rests on.
+    /// The newest commit that the error rests on.
     pub(crate) watermark: Csn,
-    /// Whether it ran before, so that the caller has had the error.
+    /// Whether it ran before, so that the caller has got the error.
     pub(crate) has_begun: bool,
 }
 
-/// Where the state of a transaction lies.
+/// Owner of the state of a transaction.
 pub(crate) enum Seat {
-    /// With the transaction alone.
+    /// The transaction alone.
     Own(RefCell<State>),
-    /// With the thread that ends old transactions, too.
+    /// The transaction, and the thread that ends old transactions.
     Shared(Arc<Aging>),
 }
 
@@ -43,7 +43,7 @@ impl Seat {
         Self::Own(RefCell::new(state))
     }
 
-    /// Exchanges the state. Not during an operation.
+    /// Exchanges the state. Must not be called during an operation.
     pub(super) fn replace(&self, state: State) -> State {
         match self {
             Self::Own(own) => own.replace(state),
@@ -51,7 +51,7 @@ impl Seat {
         }
     }
 
-    /// The error that ended the transaction, if one did.
+    /// Returns the error that ended the transaction, if one did.
     pub(super) fn failure(&self) -> Option<Error> {
         self.look(|state| match state {
             State::Failed(Failure { error, .. }) => Some(error.clone()),
@@ -59,7 +59,7 @@ impl Seat {
         })
     }
 
-    /// Gives a buffer back for the next lookup.
+    /// Returns a buffer for use by the next lookup.
     pub(super) fn give_back(&self, buffer: Vec<u8>) {
         self.look(|state| {
             if let State::Live(live) = state {
@@ -91,12 +91,12 @@ impl Aging {
         Arc::new(Self { label, began, state: Revocable::new(LockRank::Leaf, state) })
     }
 
-    /// Takes the state for an operation. By the owner.
+    /// Takes the state for an operation of the owner.
     pub(crate) fn take(&self) -> InUse<'_, Box<Live>, Failure> {
         self.state.take()
     }
 
-    /// Takes the transaction away from its owner, which is told `error`, unless an operation is under way.
+    /// Takes the transaction from its owner, which then gets `error`, unless an operation is in progress.
     pub(crate) fn end(&self, error: Error) -> Revoked<Box<Live>> {
         self.state.revoke(|live| Failure { error, watermark: live.txn.observed(), has_begun: false })
     }
