@@ -8,9 +8,7 @@ use std::{io, path::PathBuf, sync::Arc, time::Duration};
 /// A result with Foreshore's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error, with the object that it concerns.
-///
-/// Cheap to clone: one failed log write is reported to every waiter.
+/// An error, with the object that it concerns. Cheap to clone: a failed log write is reported to every waiter.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -107,10 +105,9 @@ pub enum Error {
     Closed,
     /// An earlier error has rolled the transaction back.
     RolledBack,
-    /// The rollback of a transaction found no free page, no log space or a damaged page, and is parked.
-    ///
-    /// Its rows stay locked, and the engine retries it when space is freed. The rollback itself returns this error, and
-    /// so do writers that meet one of the rows. Not retryable: freed space ends it, or a restart.
+    /// The rollback of a transaction found no free page, no log space or a damaged page, and is parked. Its rows stay
+    /// locked, and the engine retries it when space is freed. The rollback itself returns this error, and so do writers
+    /// that meet one of the rows. Not retryable: freed space ends it, or a restart.
     RollbackParked {
         /// Label of the transaction that is rolled back.
         label: &'static str,
@@ -210,16 +207,9 @@ pub enum Error {
         waited: Duration,
     },
     /// The waiting thread itself seems to keep the lock from being released: it was the last thread to use the
-    /// transaction that holds the lock, or one that the holder waits for.
-    ///
-    /// A transaction that was moved to another thread belongs to that thread from its first operation there. The error
-    /// is returned after a tenth of a second.
-    ///
-    /// Not retryable. One of these helps:
-    ///
-    /// - end the holder first
-    /// - do the work of both in one transaction
-    /// - run an operation of the holder in another thread before this one waits.
+    /// transaction that holds the lock, or one that the holder waits for. Returned after a tenth of a second. Not
+    /// retryable: the holder has to end first, or to be one transaction with the waiter, or to run an operation in
+    /// another thread before this one waits.
     OwnThreadLock {
         /// Label of the transaction that this thread used last.
         holder: &'static str,

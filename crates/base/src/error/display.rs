@@ -3,7 +3,7 @@
 use super::Error;
 use crate::damage::write_damage;
 use crate::limits::MAX_TABLE_NAME;
-use crate::{Lockable, TableRef, Waiter};
+use crate::{GroupNo, Lockable, TableRef, Waiter};
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
@@ -14,54 +14,21 @@ impl fmt::Display for Error {
             Self::Io { op, path, source } => write!(f, "cannot {op} {}: {source}", path.display()),
             Self::DiskFull { path, held_by } => write_full(f, path, *held_by),
             Self::Corrupted { table, file, place, why } => write_damage(f, table.as_ref(), file, *place, why),
-            Self::Truncated { file, len, expected } => {
-                write!(f, "{} is truncated to {len} of at least {expected} bytes: {RESTORE}", file.display())
-            }
-            Self::LostLog { file, offset, missing } => {
-                let file = file.display();
-                write!(f, "log group {missing} was durable and is missing in {file} at offset {offset}: {RESTORE}")
-            }
-            Self::LogTruncated { dir, wanted, first } => {
-                let dir = dir.display();
-                write!(
-                    f,
-                    "group {wanted} of the log in {dir} was recycled, the oldest group is {first}: read from there"
-                )
-            }
-            Self::LogRetracted { dir, group } => {
-                write!(
-                    f,
-                    "group {group} of the log in {} was lost in a crash: forget what was read of it",
-                    dir.display()
-                )
-            }
+            Self::Truncated { file, len, expected } => write_truncated(f, file, *len, *expected),
+            Self::LostLog { file, offset, missing } => write_lost(f, file, *offset, *missing),
+            Self::LogTruncated { dir, wanted, first } => write_recycled(f, dir, *wanted, *first),
+            Self::LogRetracted { dir, group } => write_retracted(f, dir, *group),
             Self::Foreign { path, why } => write!(f, "{} does not belong to this database: {why}", path.display()),
-            Self::Newer { path, found, supported } => {
-                let path = path.display();
-                write!(f, "{path} has format version {found}, this build reads up to {supported}: use a newer build")
-            }
-            Self::Locked { path } => {
-                write!(f, "{} is already open, in this process or another: close it there first", path.display())
-            }
+            Self::Newer { path, found, supported } => write_newer(f, path, *found, *supported),
+            Self::Locked { path } => write_locked(f, path),
             Self::Poisoned { cause } => write!(f, "the log has stopped, reopen the database: {cause}"),
             Self::Closed => f.write_str("the database is closed: open it again"),
             Self::RolledBack => f.write_str("the transaction was rolled back by an earlier error: begin a new one"),
             Self::RollbackParked { label, cause } => write_parked(f, label, cause),
-            Self::KeyTooLarge { table, len, max } => {
-                write!(f, "table {table} refuses a key of {len} bytes, at most {max} are allowed")
-            }
-            Self::ValueTooLarge { table: Some(table), len, max } => {
-                write!(f, "table {table} refuses a value of {len} bytes, at most {max} are allowed")
-            }
-            Self::ValueTooLarge { table: None, len, max } => {
-                write!(f, "the log refuses a record of {len} bytes, at most {max} are allowed")
-            }
-            Self::TableName { name } => {
-                write!(f, "{name:?} cannot name a table: names have 1 to {MAX_TABLE_NAME} bytes")
-            }
-            Self::TableTypes { table, stored, wanted } => {
-                write!(f, "table {table:?} holds {stored}, not {wanted}: open it with the types it was created with")
-            }
+            Self::KeyTooLarge { table, len, max } => write_long(f, Some(table), "key", *len, *max),
+            Self::ValueTooLarge { table, len, max } => write_long(f, table.as_ref(), "value", *len, *max),
+            Self::TableName { name } => write_name(f, name),
+            Self::TableTypes { table, stored, wanted } => write_types(f, table, stored, wanted),
             Self::TableDropped { table } => write!(f, "table {table} was dropped since it was opened: open it again"),
             Self::Undecodable { table, key, part } => write_undecodable(f, part, table, key),
             Self::Exhausted { runs, cause } => {
@@ -81,21 +48,13 @@ impl fmt::Display for Error {
                 write!(f, "{what} is locked by {holder:?}, and the request does not wait")
             }
             Self::Conflict { table, key } => write_conflict(f, table, key),
-            Self::SnapshotTooOld { label, age, bytes } => {
-                write!(
-                    f,
-                    "the snapshot of {label:?} was cancelled at an age of {age:?} with {bytes} bytes kept for it alone: read again, or \
-                     raise its limits"
-                )
-            }
+            Self::SnapshotTooOld { label, age, bytes } => write_cancelled(f, label, *age, *bytes),
             Self::TransactionTooOld { label, age } => write_too_old(f, label, *age),
             Self::NoTable { name } => write!(f, "there is no table {name:?}: a transaction that writes creates it"),
             Self::PreparedName { name } => {
                 write!(f, "{name:?} cannot name a prepared transaction: it is empty or too long")
             }
-            Self::PreparedExists { name } => {
-                write!(f, "a transaction is already prepared under the name {name:?}: resolve it, or use another name")
-            }
+            Self::PreparedExists { name } => write_prepared(f, name),
             Self::NoPrepared { name } => write!(f, "no transaction is prepared under the name {name:?}"),
             Self::PreparedBusy { name } => {
                 write!(f, "another call prepares or resolves the transaction {name:?}: wait for it")
@@ -123,6 +82,57 @@ const LOG_SPACE: &str = "no log space became free in time: run the transaction a
 
 /// What to do about lost media.
 const RESTORE: &str = "restore the database from a backup";
+
+fn write_truncated(f: &mut fmt::Formatter<'_>, file: &Path, len: u64, expected: u64) -> fmt::Result {
+    write!(f, "{} is truncated to {len} of at least {expected} bytes: {RESTORE}", file.display())
+}
+
+fn write_lost(f: &mut fmt::Formatter<'_>, file: &Path, offset: u64, missing: GroupNo) -> fmt::Result {
+    let file = file.display();
+    write!(f, "log group {missing} was durable and is missing in {file} at offset {offset}: {RESTORE}")
+}
+
+fn write_recycled(f: &mut fmt::Formatter<'_>, dir: &Path, wanted: GroupNo, first: GroupNo) -> fmt::Result {
+    let dir = dir.display();
+    write!(f, "group {wanted} of the log in {dir} was recycled, the oldest group is {first}: read from there")
+}
+
+fn write_retracted(f: &mut fmt::Formatter<'_>, dir: &Path, group: GroupNo) -> fmt::Result {
+    write!(f, "group {group} of the log in {} was lost in a crash: forget what was read of it", dir.display())
+}
+
+fn write_newer(f: &mut fmt::Formatter<'_>, path: &Path, found: u32, supported: u32) -> fmt::Result {
+    let path = path.display();
+    write!(f, "{path} has format version {found}, this build reads up to {supported}: use a newer build")
+}
+
+fn write_locked(f: &mut fmt::Formatter<'_>, path: &Path) -> fmt::Result {
+    write!(f, "{} is already open, in this process or another: close it there first", path.display())
+}
+
+fn write_long(f: &mut fmt::Formatter<'_>, table: Option<&TableRef>, part: &str, len: usize, max: usize) -> fmt::Result {
+    match table {
+        Some(table) => write!(f, "table {table} refuses a {part} of {len} bytes, at most {max} are allowed"),
+        None => write!(f, "the log refuses a record of {len} bytes, at most {max} are allowed"),
+    }
+}
+
+fn write_name(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
+    write!(f, "{name:?} cannot name a table: names have 1 to {MAX_TABLE_NAME} bytes")
+}
+
+fn write_types(f: &mut fmt::Formatter<'_>, table: &str, stored: &str, wanted: &str) -> fmt::Result {
+    write!(f, "table {table:?} holds {stored}, not {wanted}: open it with the types it was created with")
+}
+
+fn write_cancelled(f: &mut fmt::Formatter<'_>, label: &str, age: Duration, bytes: u64) -> fmt::Result {
+    write!(f, "the snapshot of {label:?} was cancelled at an age of {age:?} with {bytes} bytes kept for it alone")?;
+    f.write_str(": read again, or raise its limits")
+}
+
+fn write_prepared(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
+    write!(f, "a transaction is already prepared under the name {name:?}: resolve it, or use another name")
+}
 
 fn write_parked(f: &mut fmt::Formatter<'_>, label: &str, cause: &Error) -> fmt::Result {
     write!(f, "the rollback of {label:?} is parked until space is freed or the database is reopened: {cause}")
