@@ -84,7 +84,7 @@ const LOG_SPACE: &str = "no log space became free in time: run the transaction a
 const RESTORE: &str = "restore the database from a backup";
 
 fn write_truncated(f: &mut fmt::Formatter<'_>, file: &Path, len: u64, expected: u64) -> fmt::Result {
-    write!(f, "{} is truncated to {len} of at least {expected} bytes: {RESTORE}", file.display())
+    write!(f, "{} is truncated, {len} bytes where {expected} are expected: {RESTORE}", file.display())
 }
 
 fn write_lost(f: &mut fmt::Formatter<'_>, file: &Path, offset: u64, missing: GroupNo) -> fmt::Result {
