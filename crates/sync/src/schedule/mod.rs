@@ -25,8 +25,10 @@
 //! machine has four processors, and a key of a wait that is an address is compared for equality alone.
 
 mod atomic;
+mod gate;
 mod keys;
 mod lock;
+mod plan;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -34,9 +36,11 @@ mod world;
 
 pub use atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, fence};
 pub(crate) use lock::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use plan::{Plan, Summary};
 
+use gate::LEFT;
 use state::{On, State, Status};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::io;
 use std::sync::{Arc, OnceLock, PoisonError, mpsc};
 use std::thread::JoinHandle;
@@ -48,36 +52,6 @@ pub(crate) const PARALLELISM: usize = 4;
 /// How much time a look at the clock takes, in nanoseconds.
 const LOOK: u64 = 100;
 
-/// What a run follows from.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// Decides everything else.
-    pub seed: u64,
-    /// Scheduling points of a time slice on average.
-    pub mean_slice: u32,
-    /// One decision in so many lets time jump to a deadline although tasks are ready; none if zero.
-    pub jump_one_in: u32,
-    /// Whether tasks differ in how often they are chosen, by factors up to 64.
-    pub uneven: bool,
-    /// How long a run goes on without [`progress`], jumps of [`Plan::jump_one_in`] not counted.
-    pub patience: Duration,
-    /// Decisions at most.
-    pub most_decisions: u64,
-    /// Whether a report of a stop shows the stacks of all tasks.
-    pub stacks: bool,
-}
-
-/// What a run that ended was like.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
-    /// A sum over all decisions: equal for runs that were the same.
-    pub trace: u64,
-    /// Decisions.
-    pub decisions: u64,
-    /// The time that has passed in the run.
-    pub time: Duration,
-}
-
 struct Me {
     world: Arc<World>,
     id: usize,
@@ -85,8 +59,6 @@ struct Me {
 
 std::thread_local! {
     static ME: RefCell<Option<Me>> = const { RefCell::new(None) };
-    /// Scheduling points that are left of the time slice.
-    static LEFT: Cell<u32> = const { Cell::new(0) };
 }
 
 /// The world and the number of the calling task; `None` on a thread that is none, or that is ending.

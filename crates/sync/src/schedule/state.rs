@@ -1,7 +1,7 @@
 //! What a run is at a moment, and what runs next.
 
-use super::world::Gate;
-use super::{Plan, Summary};
+use super::gate::Gate;
+use super::plan::{Plan, Summary};
 use std::sync::Arc;
 use std::time::Duration;
 

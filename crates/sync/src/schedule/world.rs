@@ -1,27 +1,11 @@
-//! The tasks of a run and their gates.
+//! The tasks of a run.
 
-use super::LEFT;
+use super::gate::{Gate, LEFT, Told};
 use super::state::{Decision, On, State, Status};
 use std::backtrace::Backtrace;
 use std::fmt::Write as _;
 use std::sync::{Arc, PoisonError, mpsc};
 use std::time::Duration;
-
-/// What a task at its gate is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
-    Nothing,
-    /// To run, for so many scheduling points.
-    Run(u32),
-    /// To show its stack, and to wait on.
-    Show,
-}
-
-#[derive(Debug)]
-pub(super) struct Gate {
-    told: std::sync::Mutex<Told>,
-    changed: std::sync::Condvar,
-}
 
 #[derive(Debug)]
 pub(super) struct World {
@@ -97,9 +81,8 @@ impl World {
     }
 
     pub(super) fn wait_at(&self, gate: &Gate) {
-        let mut told = gate.told.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            match std::mem::replace(&mut *told, Told::Nothing) {
+            match gate.told() {
                 Told::Run(points) => {
                     LEFT.set(points);
                     return;
@@ -108,8 +91,6 @@ impl World {
                     let stack = format!("-- {}\n{}", index_name(), Backtrace::force_capture());
                     self.lock().stacks.push(stack);
                 }
-                // WAIT: park - until another task opens the gate.
-                Told::Nothing => told = gate.changed.wait(told).unwrap_or_else(PoisonError::into_inner),
             }
         }
     }
@@ -156,15 +137,4 @@ impl World {
 
 fn index_name() -> String {
     std::thread::current().name().unwrap_or_default().to_owned()
-}
-
-impl Gate {
-    pub(super) const fn new() -> Self {
-        Self { told: std::sync::Mutex::new(Told::Nothing), changed: std::sync::Condvar::new() }
-    }
-
-    fn tell(&self, what: Told) {
-        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = what;
-        self.changed.notify_one();
-    }
 }
