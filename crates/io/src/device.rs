@@ -1,6 +1,6 @@
 //! The choice of a backend, by name.
 
-use crate::{Disk, Fs, Mem};
+use crate::{Disk, Fs, Mem, mem::delay_name};
 use foreshore_base::{Error, Result};
 use std::{fmt, path::Path, str::FromStr, sync::Arc, time::Duration};
 
@@ -14,8 +14,8 @@ const EXPECTED: &str = if cfg!(feature = "uring") {
 /// Where a database keeps its files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Device {
-    /// [`Device::Direct`], or [`Device::Buffered`] where the file system does not support direct I/O. A trial that fails for
-    /// another reason, such as a full disk, is an error. The statistics name the one that is used.
+    /// [`Device::Direct`], or [`Device::Buffered`] where the file system does not support direct I/O. A trial that
+    /// fails for another reason, such as a full disk, is an error. The statistics name the one that is used.
     #[default]
     Auto,
     /// Files, past the page cache.
@@ -33,8 +33,8 @@ pub enum Device {
 impl Device {
     /// Opens the backend for a database in `dir`, which need not exist yet.
     ///
-    /// # Errors
-    /// `InvalidOption` if direct I/O or io_uring was asked for and is not possible there; what a trial fails with otherwise.
+    /// # Errors `InvalidOption` if direct I/O or io_uring was asked for and is not possible there; what a trial fails
+    /// with otherwise.
     pub fn open(&self, dir: &Path) -> Result<Arc<dyn Fs>> {
         Ok(match self {
             Self::Auto => Arc::new(Disk::auto(dir)?),
@@ -58,8 +58,7 @@ impl fmt::Display for Device {
             Self::Uring => f.write_str("uring"),
             Self::Buffered => f.write_str("buffered"),
             Self::Null => f.write_str("null"),
-            Self::Delay(d) if d.as_nanos().is_multiple_of(1000) => write!(f, "delay:{}us", d.as_micros()),
-            Self::Delay(d) => write!(f, "delay:{}ns", d.as_nanos()),
+            Self::Delay(delay) => f.write_str(&delay_name(*delay)),
         }
     }
 }

@@ -28,6 +28,14 @@ pub struct Mem {
     name: Arc<str>,
 }
 
+/// Returns the name of a memory that takes `delay` to be durable.
+pub(crate) fn delay_name(delay: Duration) -> String {
+    match delay.as_nanos() {
+        nanos if nanos.is_multiple_of(1000) => format!("delay:{}us", delay.as_micros()),
+        nanos => format!("delay:{nanos}ns"),
+    }
+}
+
 impl Mem {
     /// Syncs cost nothing.
     #[must_use]
@@ -39,7 +47,7 @@ impl Mem {
     /// device would have to note the length. Those of several threads overlap.
     #[must_use]
     pub fn delay(delay: Duration) -> Self {
-        Self::new(crate::Device::Delay(delay).to_string(), delay)
+        Self::new(delay_name(delay), delay)
     }
 
     fn new(name: String, delay: Duration) -> Self {

@@ -2,22 +2,20 @@
 
 #[cfg(feature = "uring")]
 use super::uring::Ring;
-use super::{many::Workers, past::PastCache};
+use super::{handle::Handle, many::Workers};
 use crate::{
     AlignedBuf, File,
     retry::{self, RawFile, uninterrupted},
     syncs::Syncs,
 };
 use foreshore_base::{Error, Result, limits::BLOCK};
-#[cfg(feature = "uring")]
-use rustix::fd::AsFd;
 use rustix::{
     fd::OwnedFd,
     fs::{self, AtFlags, FallocateFlags, StatxFlags},
-    io::{Errno, ReadWriteFlags},
+    io::Errno,
 };
 use std::{
-    io::{self, IoSlice},
+    io,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -25,40 +23,25 @@ use std::{
 /// Bytes of zeros written at once where the file system cannot reserve space.
 const ZEROS: usize = 64 * BLOCK;
 
-/// `RWF_ATOMIC`, of Linux 6.11: the write is on the device whole or not at all. Needs direct I/O.
-const WHOLE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x40);
 /// `STATX_WRITE_ATOMIC`: asks for the lengths of such writes.
 const STATX_WRITE_ATOMIC: u32 = 0x0001_0000;
 
 /// A file opened by [`Disk`](crate::Disk).
 #[derive(Debug)]
 pub(super) struct DiskFile {
-    fd: OwnedFd,
+    handle: Handle,
     path: PathBuf,
-    direct: bool,
     /// The threads for batches. Without them the caller does one part after another.
     workers: Option<Arc<Workers>>,
     syncs: Syncs,
-    past_cache: PastCache,
     /// Whether another handle writes the file, and this one only looks at it.
     looks_only: bool,
-    #[cfg(feature = "uring")]
-    ring: Option<Arc<Ring>>,
 }
 
 impl DiskFile {
     pub(super) fn new(fd: OwnedFd, path: PathBuf, direct: bool) -> Self {
-        Self {
-            fd,
-            path,
-            direct,
-            workers: None,
-            syncs: Syncs::new(),
-            past_cache: PastCache::new(),
-            looks_only: false,
-            #[cfg(feature = "uring")]
-            ring: None,
-        }
+        let handle = Handle::new(fd, direct);
+        Self { handle, path, workers: None, syncs: Syncs::new(), looks_only: false }
     }
 
     /// The file, which another process writes: its cache stays as that one has it.
@@ -76,13 +59,8 @@ impl DiskFile {
     /// The file, with durable writes through `ring`.
     #[cfg(feature = "uring")]
     pub(super) fn with_ring(mut self, ring: Option<Arc<Ring>>) -> Self {
-        self.ring = ring;
+        self.handle.ring = ring;
         self
-    }
-
-    /// Reads until `buf` is full or the file ends, from where reads come at present.
-    pub(super) fn read_full(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.past_cache.read_full(buf, offset).unwrap_or_else(|| retry::read_full(self, buf, offset))
     }
 
     fn error(&self, op: &'static str, e: io::Error) -> Error {
@@ -90,52 +68,19 @@ impl DiskFile {
     }
 
     fn fdatasync(&self) -> io::Result<()> {
-        Ok(fs::fdatasync(&self.fd)?)
+        Ok(fs::fdatasync(&self.handle.fd)?)
     }
 
     /// Writes zeros from the end of the file up to `end`, for file systems without `fallocate`.
     fn grow_by_zeros(&self, end: u64) -> io::Result<()> {
         let zeros = AlignedBuf::new(ZEROS);
-        let mut at = self.length()?;
+        let mut at = self.handle.length()?;
         while at < end {
             let n = zeros.len().min(usize::try_from(end - at).unwrap_or(usize::MAX));
-            retry::write_full(self, &zeros[..n], at, false)?;
+            retry::write_full(&self.handle, &zeros[..n], at, false)?;
             at += n as u64;
         }
         Ok(())
-    }
-}
-
-impl RawFile for DiskFile {
-    fn aligned(&self) -> bool {
-        self.direct
-    }
-
-    fn read_once(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        Ok(rustix::io::pread(&self.fd, buf, offset)?)
-    }
-
-    fn write_once(&self, buf: &[u8], offset: u64, durable: bool) -> io::Result<usize> {
-        #[cfg(feature = "uring")]
-        if let Some(ring) = &self.ring
-            && durable
-            && let Some(n) = ring.write_durable(self.fd.as_fd(), buf, offset)?
-        {
-            return Ok(n);
-        }
-        if durable {
-            Ok(rustix::io::pwritev2(&self.fd, &[IoSlice::new(buf)], offset, ReadWriteFlags::DSYNC)?)
-        } else {
-            Ok(rustix::io::pwrite(&self.fd, buf, offset)?)
-        }
-    }
-
-    fn write_whole_once(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
-        Ok(rustix::io::pwritev2(&self.fd, &[IoSlice::new(buf)], offset, WHOLE)?)
-    }
-
-    fn length(&self) -> io::Result<u64> {
-        Ok(u64::try_from(fs::fstat(&self.fd)?.st_size).unwrap_or(0))
     }
 }
 
@@ -145,25 +90,25 @@ impl File for DiskFile {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        self.read_full(buf, offset).map_err(|e| self.error("read", e))
+        self.handle.read_full(buf, offset).map_err(|e| self.error("read", e))
     }
 
     fn read_many(&self, parts: &mut [(&mut [u8], u64)]) -> Vec<Result<usize>> {
         let read = match &self.workers {
             // One part alone does not queue behind the writes of other batches.
-            Some(workers) if parts.len() > 1 => super::many::read(workers, self, parts),
-            _ => parts.iter_mut().map(|(buf, offset)| self.read_full(buf, *offset)).collect(),
+            Some(workers) if parts.len() > 1 => super::many::read(workers, &self.handle, parts),
+            _ => parts.iter_mut().map(|(buf, offset)| self.handle.read_full(buf, *offset)).collect(),
         };
         read.into_iter().map(|read| read.map_err(|e| self.error("read", e))).collect()
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        retry::write_full(self, buf, offset, false).map_err(|e| self.error("write", e))
+        retry::write_full(&self.handle, buf, offset, false).map_err(|e| self.error("write", e))
     }
 
     fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
-        let write = || retry::write_full(self, buf, offset, self.direct);
-        let written = match self.direct {
+        let write = || retry::write_full(&self.handle, buf, offset, self.handle.direct);
+        let written = match self.handle.direct {
             // The kernel reports lost pages of the open file to such a write, too, and then no longer to a sync.
             true => write().inspect_err(|e| self.syncs.note_failure(e)),
             false => self.syncs.write_durable(write, || self.fdatasync()),
@@ -173,14 +118,14 @@ impl File for DiskFile {
 
     fn write_many(&self, parts: &[(&[u8], u64)]) -> Result<()> {
         match &self.workers {
-            Some(workers) => super::many::write(workers, self, parts).map_err(|e| self.error("write", e)),
+            Some(workers) => super::many::write(workers, &self.handle, parts).map_err(|e| self.error("write", e)),
             None => parts.iter().try_for_each(|&(buf, offset)| self.write_at(buf, offset)),
         }
     }
 
     fn writes_whole(&self, len: usize) -> bool {
         let asked = StatxFlags::from_bits_retain(STATX_WRITE_ATOMIC);
-        let (true, Ok(stat)) = (self.direct, fs::statx(&self.fd, c"", AtFlags::EMPTY_PATH, asked)) else {
+        let (true, Ok(stat)) = (self.handle.direct, fs::statx(&self.handle.fd, c"", AtFlags::EMPTY_PATH, asked)) else {
             return false;
         };
         let lens = stat.stx_atomic_write_unit_min as usize..=stat.stx_atomic_write_unit_max as usize;
@@ -189,7 +134,7 @@ impl File for DiskFile {
 
     fn write_whole(&self, parts: &[(&[u8], u64)]) -> Result<bool> {
         match &self.workers {
-            Some(workers) => super::many::write_whole(workers, self, parts).map_err(|e| self.error("write", e)),
+            Some(workers) => super::many::write_whole(workers, &self.handle, parts).map_err(|e| self.error("write", e)),
             None => Ok(false),
         }
     }
@@ -202,21 +147,21 @@ impl File for DiskFile {
         if self.looks_only {
             return Ok(());
         }
-        let begun = self.past_cache.begin(&self.fd, &self.path, !self.direct);
+        let begun = self.handle.past_cache.begin(&self.handle.fd, &self.path, !self.handle.direct);
         begun.map_err(|e| self.error("read past the cache", e))
     }
 
     fn read_cached(&self) {
-        self.past_cache.end();
+        self.handle.past_cache.end();
     }
 
     fn len(&self) -> Result<u64> {
-        self.length().map_err(|e| self.error("stat", e))
+        self.handle.length().map_err(|e| self.error("stat", e))
     }
 
     fn set_len(&self, len: u64) -> Result<()> {
         retry::check_range(0, len)
-            .and_then(|()| uninterrupted(|| Ok(fs::ftruncate(&self.fd, len)?)))
+            .and_then(|()| uninterrupted(|| Ok(fs::ftruncate(&self.handle.fd, len)?)))
             .map_err(|e| self.error("set the length of", e))
     }
 
@@ -226,7 +171,7 @@ impl File for DiskFile {
             return Ok(());
         }
         loop {
-            match fs::fallocate(&self.fd, FallocateFlags::empty(), offset, len) {
+            match fs::fallocate(&self.handle.fd, FallocateFlags::empty(), offset, len) {
                 Err(Errno::INTR) => {}
                 Err(Errno::OPNOTSUPP) => break self.grow_by_zeros(offset + len),
                 result => break result.map_err(io::Error::from),
@@ -248,8 +193,8 @@ mod tests {
         let mut file = DiskFile::new(open("/dev/null".as_ref()), path.clone(), false);
         let first = file.sync().unwrap_err().to_string();
         assert!(file.write_durable(&[1], 0).is_err());
-        file.fd = open(&path);
-        fs::fdatasync(&file.fd).unwrap();
+        file.handle.fd = open(&path);
+        fs::fdatasync(&file.handle.fd).unwrap();
         assert_eq!(file.sync().unwrap_err().to_string(), first);
         file.write_durable(&[1], 0).unwrap();
         assert_eq!(file.sync().unwrap_err().to_string(), first);

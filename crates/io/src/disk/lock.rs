@@ -1,5 +1,6 @@
 //! The lock on a database directory.
 
+use super::place::{FILE_MODE, dir_path};
 use crate::DirLock;
 use foreshore_base::{Error, Result};
 use rustix::{
@@ -27,7 +28,7 @@ impl Lock {
     /// Takes the lock, without waiting.
     pub(super) fn take(path: &Path) -> Result<Self> {
         let wrap = |e: Errno| Error::io("lock", path, e.into());
-        let dir_path = super::dir_path(path.parent().unwrap_or(Path::new("/")));
+        let dir_path = dir_path(path.parent().unwrap_or(Path::new("/")));
         let locked = || Error::Locked { path: dir_path.into() };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = fs::openat(CWD, dir_path, flags, Mode::empty()).map_err(wrap)?;
@@ -37,8 +38,8 @@ impl Lock {
         }
         loop {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-            let file = fs::openat(CWD, path, flags, super::FILE_MODE).map_err(wrap)?;
-            fs::fchmod(&file, super::FILE_MODE).map_err(wrap)?;
+            let file = fs::openat(CWD, path, flags, FILE_MODE).map_err(wrap)?;
+            fs::fchmod(&file, FILE_MODE).map_err(wrap)?;
             match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 Err(Errno::INTR) => continue,

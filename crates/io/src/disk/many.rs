@@ -1,12 +1,12 @@
 //! Batches of reads and writes, side by side.
 
-use super::file::DiskFile;
+use super::handle::Handle;
 use crate::{crew::Crew, retry};
 use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 use std::{io, slice};
 
-/// Threads that work beside the one that brings a batch. The device is then as busy as its queue makes it; more would find
-/// no processor.
+/// Threads that work beside the one that brings a batch. The device is then as busy as its queue makes it; more would
+/// find no processor.
 const HANDS: usize = 15;
 
 /// The threads that do the batches of a file system.
@@ -20,7 +20,7 @@ pub(super) enum Part {
 
 /// One read.
 pub(super) struct Read {
-    file: *const DiskFile,
+    file: *const Handle,
     buf: *mut [u8],
     offset: u64,
     /// Where its result goes.
@@ -29,16 +29,18 @@ pub(super) struct Read {
 
 /// One write.
 pub(super) struct Write {
-    file: *const DiskFile,
+    file: *const Handle,
     buf: *const [u8],
     offset: u64,
     /// Set if the write is to be whole or not at all, and is refused.
     refused: Option<*const AtomicBool>,
 }
 
-// SAFETY: a file is shared between threads, and the buffer and the result are this part's alone until its batch has ended. See `read`.
+// SAFETY: a file is shared between threads, and the buffer and the result are this part's alone until its batch has
+// ended. See `read`.
 unsafe impl Send for Read {}
-// SAFETY: what the pointers lead to is shared between threads by nature: a file and bytes that nobody changes. See `write`.
+// SAFETY: what the pointers lead to is shared between threads by nature: a file and bytes that nobody changes. See
+// `write`.
 unsafe impl Send for Write {}
 
 /// Ends the process when it is dropped: others still use what its owner is about to free.
@@ -85,7 +87,7 @@ fn write_one(part: &Write) -> io::Result<()> {
 }
 
 /// Reads all parts from `file`.
-pub(super) fn read(workers: &Workers, file: &DiskFile, parts: &mut [(&mut [u8], u64)]) -> Vec<io::Result<usize>> {
+pub(super) fn read(workers: &Workers, file: &Handle, parts: &mut [(&mut [u8], u64)]) -> Vec<io::Result<usize>> {
     let mut done: Vec<io::Result<usize>> = parts.iter().map(|_| Ok(0)).collect();
     // The parts point to what the caller lends, and to the results; no worker uses them any more when `run` returns.
     let lent = Lent;
@@ -98,7 +100,7 @@ pub(super) fn read(workers: &Workers, file: &DiskFile, parts: &mut [(&mut [u8], 
 }
 
 /// Writes all parts to `file`.
-pub(super) fn write(workers: &Workers, file: &DiskFile, parts: &[(&[u8], u64)]) -> io::Result<()> {
+pub(super) fn write(workers: &Workers, file: &Handle, parts: &[(&[u8], u64)]) -> io::Result<()> {
     // The parts point to what the caller lends; nobody is at them any more when `run` returns.
     let lent = Lent;
     let written =
@@ -108,7 +110,7 @@ pub(super) fn write(workers: &Workers, file: &DiskFile, parts: &[(&[u8], u64)]) 
 }
 
 /// Writes all parts to `file`, each whole or not at all. False if that was refused for some.
-pub(super) fn write_whole(workers: &Workers, file: &DiskFile, parts: &[(&[u8], u64)]) -> io::Result<bool> {
+pub(super) fn write_whole(workers: &Workers, file: &Handle, parts: &[(&[u8], u64)]) -> io::Result<bool> {
     let refused = AtomicBool::new(false);
     let flag = Some(&raw const refused);
     // As above, and the flag is lent, too.

@@ -1,6 +1,7 @@
 //! Files of the operating system.
 
 mod file;
+mod handle;
 mod lock;
 mod many;
 mod past;
@@ -12,6 +13,7 @@ mod uring;
 use crate::{Backend, DirLock, File, Fs, Kind, retry::uninterrupted};
 use file::DiskFile;
 use foreshore_base::{Error, Result};
+use place::{FILE_MODE, dir_path};
 use rustix::{
     fd::OwnedFd,
     fs::{self, AtFlags, CWD, FileType, Mode, OFlags},
@@ -21,8 +23,6 @@ use std::{io, path::Path, sync::Arc};
 pub use place::{filesystem_name, syncs};
 pub use read_only::ReadOnly;
 
-/// Mode of every file, whatever the umask.
-const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 /// Mode of every directory, whatever the umask.
 const DIR_MODE: Mode = Mode::RWXU;
 
@@ -34,7 +34,8 @@ const DIR_MODE: Mode = Mode::RWXU;
 /// | uring | as direct | one submission with `RWF_DSYNC` to a ring that all files share | `fdatasync` |
 /// | buffered | page cache | `pwrite`, then `fdatasync` | `fdatasync` |
 ///
-/// Batches of direct I/O ([`File::read_many`], [`File::write_many`]) are done by several threads, which all files of the value share.
+/// Batches of direct I/O ([`File::read_many`], [`File::write_many`]) are done by several threads, which all files of
+/// the value share.
 ///
 /// A direct durable write to blocks that have been written before changes no metadata, so the kernel can pass it to
 /// the device as a single forced-unit-access write; `fdatasync` flushes the whole cache of the device.
@@ -63,7 +64,8 @@ impl Disk {
         Self::new(dir, false)
     }
 
-    /// Direct I/O, or buffered I/O, which promises the same, where a trial in `dir` shows that the file system refuses direct I/O.
+    /// Direct I/O, or buffered I/O, which promises the same, where a trial in `dir` shows that the file system refuses
+    /// direct I/O.
     ///
     /// # Errors
     /// What the trial fails with otherwise: a full disk or a read-only file system does not make the mode another one.
@@ -84,9 +86,8 @@ impl Disk {
     /// Direct I/O whose durable writes go through io_uring, on the file system that holds `dir`, which need not exist
     /// yet. If the kernel refuses a submission later on, it goes on as [`Disk::direct`].
     ///
-    /// # Errors
-    /// `InvalidOption`, with the reason, if the kernel or the file system refuses: there is no io_uring or none for this
-    /// process, no plain write, no `O_DIRECT`, or no `RWF_DSYNC` in a ring.
+    /// # Errors `InvalidOption`, with the reason, if the kernel or the file system refuses: there is no io_uring or
+    /// none for this process, no plain write, no `O_DIRECT`, or no `RWF_DSYNC` in a ring.
     #[cfg(feature = "uring")]
     pub fn uring(dir: &Path) -> Result<Self> {
         let ring = uring::Ring::new()?;
@@ -142,11 +143,6 @@ fn open_file(path: &Path, flags: OFlags, op: &'static str) -> Result<OwnedFd> {
         return Err(Error::Foreign { path: path.into(), why: "not a regular file" });
     }
     Ok(fd)
-}
-
-/// The working directory has an empty relative path.
-fn dir_path(dir: &Path) -> &Path {
-    if dir.as_os_str().is_empty() { Path::new(".") } else { dir }
 }
 
 impl Fs for Disk {

@@ -1,15 +1,18 @@
 //! Reads past the page cache, for a start that must not believe it.
 //!
-//! After a failed write-back Linux keeps a page in its cache, with the new bytes, and calls it clean. So the cache of a file may
-//! show what the medium does not have, to every later opener, until it drops the page.
+//! After a failed write-back Linux keeps a page in its cache, with the new bytes, and calls it clean. So the cache of
+//! a file may show what the medium does not have, to every later opener, until it drops the page.
 //!
-//! 1. Sync. What the cache has not written goes to the medium first. A first failure may be old: the kernel reports to a new
-//!    opener what no earlier one has heard of. It is no error of the caller, which has written nothing and believes nothing but
-//!    the medium. The pages that it speaks of are clean afterwards. A second failure is of now, and is returned.
-//! 2. Drop the clean pages (`POSIX_FADV_DONTNEED`). The kernel keeps those that are in use. This matters for writes, too: ext4
-//!    keeps with a cached page that its block is mapped. Where the conversion of an unwritten extent has failed, a second write
-//!    through that page reaches the block, leaves the extent unwritten, and reads as zeros once the page is gone (Linux 6.18).
-//! 3. Read through a second descriptor with `O_DIRECT`, where the file system takes it. Otherwise step 2 is all there is.
+//! 1. Sync. What the cache has not written goes to the medium first. A first failure may be old: the kernel reports to
+//!    a new opener what no earlier one has heard of. It is no error of the caller, which has written nothing and
+//!    believes nothing but the medium. The pages that it speaks of are clean afterwards. A second failure is of now,
+//!    and is returned.
+//! 2. Drop the clean pages (`POSIX_FADV_DONTNEED`). The kernel keeps those that are in use. This matters for writes,
+//!    too: ext4 keeps with a cached page that its block is mapped. Where the conversion of an unwritten extent has
+//!    failed, a second write through that page reaches the block, leaves the extent unwritten, and reads as zeros once
+//!    the page is gone (Linux 6.18).
+//! 3. Read through a second descriptor with `O_DIRECT`, where the file system takes it. Otherwise step 2 is all there
+//!    is.
 
 use crate::retry::{RawFile, uninterrupted};
 use crate::{AlignedBuf, retry};
@@ -57,7 +60,8 @@ impl PastCache {
         *self.direct.write() = None;
     }
 
-    /// Reads until `buf` is full or the file ends, as [`retry::read_full`]; `None` if reads go through the file's own descriptor.
+    /// Reads until `buf` is full or the file ends, as [`retry::read_full`]; `None` if reads go through the file's own
+    /// descriptor.
     pub(super) fn read_full(&self, buf: &mut [u8], offset: u64) -> Option<io::Result<usize>> {
         // ORDERING: acquire, pairs with `begin`.
         if !self.on.load(Ordering::Acquire) {

@@ -14,6 +14,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// Mode of every file, whatever the umask.
+pub(super) const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+
 /// Names of file systems by the magic number of `statfs(2)`.
 const NAMES: [(u32, &str); 15] = [
     (0xEF53, "ext4"),
@@ -49,6 +52,11 @@ pub fn syncs(dir: &Path) -> Result<bool> {
     Ok(!matches!(magic(dir)?, TMPFS | RAMFS))
 }
 
+/// Returns the path of a directory for a system call: the working directory has an empty relative path.
+pub(super) fn dir_path(dir: &Path) -> &Path {
+    if dir.as_os_str().is_empty() { Path::new(".") } else { dir }
+}
+
 fn magic(dir: &Path) -> Result<u32> {
     let dir = existing(dir);
     let stat = fs::statfs(&dir).map_err(|e| Error::io("stat", &dir, e.into()))?;
@@ -64,8 +72,9 @@ fn existing(dir: &Path) -> PathBuf {
 
 /// Whether files in `dir`, which need not exist yet, take direct I/O with durable writes. Leaves nothing behind.
 ///
-/// An existing file answers without space and on a read-only file system: opened for direct I/O, it gives a block. Otherwise a
-/// new file has to take a block and give it back. Only these answers mean that direct I/O is not supported:
+/// An existing file answers without space and on a read-only file system: opened for direct I/O, it gives a block.
+/// Otherwise a new file has to take a block and give it back. Only these answers mean that direct I/O is not
+/// supported:
 ///
 /// - `EINVAL` of the open: "The filesystem does not support the `O_DIRECT` flag" (`open(2)`);
 /// - `EINVAL` of the aligned transfer: the alignment does not suit the file (`read(2)`, `write(2)`);
@@ -104,8 +113,8 @@ fn takes(dir: &Path, write: impl Fn(&OwnedFd, &[u8]) -> io::Result<usize>) -> Re
     Ok(takes_direct && memory_takes(&place, write)?)
 }
 
-/// Whether the largest file of `dir` gives a block to a direct read, or the next one where that cannot be opened. `None` without
-/// such a file.
+/// Whether the largest file of `dir` gives a block to a direct read, or the next one where that cannot be opened.
+/// `None` without such a file.
 fn existing_file_takes_direct(dir: &Path) -> Result<Option<bool>> {
     let wrap = |e: Errno| Error::io("list", dir, e.into());
     let listing = fs::openat(CWD, dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
@@ -140,7 +149,7 @@ fn new_file_takes(dir: &Path, write: impl Fn(&OwnedFd, &[u8]) -> io::Result<usiz
     let (path, created) = create_probe(dir)?;
     drop(created);
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::DIRECT;
-    let opened = fs::openat(CWD, &path, flags, super::FILE_MODE);
+    let opened = fs::openat(CWD, &path, flags, FILE_MODE);
     fs::unlinkat(CWD, &path, AtFlags::empty()).map_err(|e| Error::io("remove", &path, e.into()))?;
     let fd = match opened {
         Ok(fd) => fd,
@@ -169,9 +178,10 @@ fn unless_refused(tried: io::Result<bool>, path: &Path) -> Result<bool> {
     }
 }
 
-/// Asks that a file that has just been created, and is empty, is written in place: without that btrfs writes every change
-/// elsewhere, so a full disk fails writes to space that was allocated, and falls back to the page cache for direct writes
-/// with checksums. `FS_NOCOW_FL` of `ioctl_iflags(2)`: "on btrfs, the flag should be set on new or empty files".
+/// Asks that a file that has just been created, and is empty, is written in place: without that btrfs writes every
+/// change elsewhere, so a full disk fails writes to space that was allocated, and falls back to the page cache for
+/// direct writes with checksums. `FS_NOCOW_FL` of `ioctl_iflags(2)`: "on btrfs, the flag should be set on new or empty
+/// files".
 ///
 /// Other file systems have no such flag and refuse it, which is no error: they write in place.
 pub(super) fn write_in_place(fd: &OwnedFd) {
@@ -186,7 +196,7 @@ fn create_probe(dir: &Path) -> Result<(PathBuf, OwnedFd)> {
     let mut attempt = 0_u32;
     loop {
         let path = dir.join(format!(".probe-{}-{attempt}", std::process::id()));
-        match fs::openat(CWD, &path, flags, super::FILE_MODE) {
+        match fs::openat(CWD, &path, flags, FILE_MODE) {
             Ok(fd) => return Ok((path, fd)),
             // Left by a process that was killed, or made by another thread just now.
             Err(Errno::EXIST) => attempt += 1,

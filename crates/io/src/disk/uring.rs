@@ -1,11 +1,11 @@
 //! Durable writes through one io_uring for a file system.
 //!
-//! A durable write is one submission with `RWF_DSYNC`, by the thread that wants it, which waits for its completion. There
-//! are no linked submissions: a short write would break the chain, and its remainder would land after the sync that
-//! was linked to it. The loops of [`crate::retry`] issue the remainder as a durable write of its own.
+//! A durable write is one submission with `RWF_DSYNC`, by the thread that wants it, which waits for its completion.
+//! There are no linked submissions: a short write would break the chain, and its remainder would land after the sync
+//! that was linked to it. The loops of [`crate::retry`] issue the remainder as a durable write of its own.
 //!
-//! A thread submits its own entries only. The kernel runs the end of an operation on behalf of the thread that submitted
-//! it, and cancels what a thread leaves behind when it ends.
+//! A thread submits its own entries only. The kernel runs the end of an operation on behalf of the thread that
+//! submitted it, and cancels what a thread leaves behind when it ends.
 
 use crate::reap::{Completions, Desk};
 use foreshore_base::{Error, Result};
@@ -96,7 +96,8 @@ impl Ring {
         // SAFETY: the queue is reached under this lock only. The buffer and the file of the entry live until its
         // completion: the caller waits for it, and aborts rather than unwinds.
         let pushed = unsafe { self.ring.submission_shared().push(entry) }.is_ok();
-        // An entry that stays in the queue would be submitted by a later call, when its buffer is gone: so there is none.
+        // An entry that stays in the queue would be submitted by a later call, when its buffer is gone: so there is
+        // none.
         *usable = pushed && matches!(self.enter(1, 0, 0), Ok(1));
         *usable
     }

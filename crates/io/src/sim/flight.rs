@@ -6,6 +6,7 @@
 use super::{
     OpNo, Sim,
     fault::{Class, FaultKind},
+    flights::{Flight, Held},
     media::{Bytes, Effect, Ino, Op},
     rng::Rng,
     state::{Machine, State, off},
@@ -13,65 +14,11 @@ use super::{
 use foreshore_base::limits::SECTOR;
 use foreshore_sync::MutexGuard;
 use rustix::io::Errno;
-use std::{
-    fmt, io,
-    ops::Range,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{io, ops::Range, path::Path, sync::Arc, time::Duration};
 
 /// How long [`Sim::wait_for_flights`] waits before it ends a test that would hang. A held write waits twice as long: a
 /// test whose assertion fails may leave it behind.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A durable write that has been issued and has not landed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Flight {
-    /// The number of the operation that issued it.
-    pub no: OpNo,
-    /// The file, by the path of its handle.
-    pub path: PathBuf,
-    /// Where it writes.
-    pub offset: u64,
-    /// How many bytes it writes.
-    pub len: usize,
-}
-
-/// A flight, what it does, and its result once it has landed.
-#[derive(Clone)]
-struct Held {
-    flight: Flight,
-    effect: Effect,
-    fault: Option<FaultKind>,
-    result: Option<Result<usize, Errno>>,
-}
-
-type Filter = dyn Fn(&Path) -> bool + Send + Sync;
-
-/// The writes that are held, and which ones will be.
-#[derive(Clone, Default)]
-pub(super) struct Flights {
-    filter: Option<Arc<Filter>>,
-    held: Vec<Held>,
-}
-
-impl Flights {
-    /// Whether a durable write to the file that was opened as `path` is held.
-    pub(super) fn holds(&self, path: &Path) -> bool {
-        self.filter.as_ref().is_some_and(|filter| filter(path))
-    }
-
-    /// Those that have not landed, in the order of their issue.
-    fn up(&self) -> impl Iterator<Item = &Flight> {
-        self.held.iter().filter(|held| held.result.is_none()).map(|held| &held.flight)
-    }
-
-    fn find(&mut self, no: OpNo) -> &mut Held {
-        let held = self.held.iter_mut().find(|held| held.flight.no == no && held.result.is_none());
-        held.expect("no write of this number is in flight")
-    }
-}
 
 impl Machine {
     /// A durable write that is held: waits until the test lets it land.
@@ -92,18 +39,14 @@ impl Machine {
         let issued = state.operation(Class::Write { space }, |_, fault| Ok((fault, Op::Issue(no, effect.clone()))));
         self.tell(&state);
         let flight = Flight { no, path: path.to_owned(), offset, len: buf.len() };
-        state.flights.held.push(Held { flight, effect, fault: issued?, result: None });
+        state.flights.issue(Held { flight, effect, fault: issued?, result: None });
         self.changed.notify_all();
         loop {
-            let at = state.flights.held.iter().position(|held| held.flight.no == no);
-            let at = at.expect("a held write stays until its thread takes its result");
-            if let Some(result) = state.flights.held[at].result {
-                state.flights.held.remove(at);
-                return Ok(result?);
-            }
-            if state.need_power().is_err() {
-                state.flights.held.remove(at);
-                return Err(off());
+            let is_lost = state.need_power().is_err();
+            match state.flights.take(no, is_lost) {
+                Some(Some(result)) => return Ok(result?),
+                Some(None) => return Err(off()),
+                None => {}
             }
             // WAIT: park - until the test releases the write or takes the power.
             let (next, timed_out) = self.wait(state, 2 * PATIENCE);
@@ -121,7 +64,7 @@ impl State {
             return;
         }
         let held = self.flights.find(no);
-        let (effect, len) = (held.effect.clone(), held.flight.len);
+        let (effect, len, own_fault) = (held.effect.clone(), held.flight.len, held.fault);
         let landed = |state: &mut Self, n: usize| {
             if n == 0 {
                 return Op::Nothing;
@@ -132,7 +75,7 @@ impl State {
             }
             if state.lying { Op::Effect(effect) } else { Op::Durable(effect) }
         };
-        let (op, result) = match held.fault.or(fault) {
+        let (op, result) = match own_fault.or(fault) {
             Some(FaultKind::Eio) => (Op::FailedWrite(effect.clone()), Err(Errno::IO)),
             Some(FaultKind::Enospc) => (Op::Nothing, Err(Errno::NOSPC)),
             Some(FaultKind::Eintr) => (Op::Nothing, Err(Errno::INTR)),
@@ -184,13 +127,13 @@ impl Sim {
     /// });
     /// ```
     pub fn hold(&self, which: impl Fn(&Path) -> bool + Send + Sync + 'static) {
-        self.state.lock().flights.filter = Some(Arc::new(which));
+        self.state.lock().flights.hold(Some(Arc::new(which)));
     }
 
     /// Holds no further writes, and lets those in flight land in the order of their issue.
     pub fn stop_holding(&self) {
         let mut state = self.state.lock();
-        state.flights.filter = None;
+        state.flights.hold(None);
         let up: Vec<_> = state.flights.up().map(|flight| flight.no).collect();
         for no in up {
             state.land(no, None);
@@ -225,7 +168,7 @@ impl Sim {
     /// Waits until a write is in flight. Returns early when the holding has stopped or power is lost.
     pub fn wait_for_flight(&self) {
         let mut state = self.state.lock();
-        while state.flights.filter.is_some() && state.flights.up().next().is_none() && state.need_power().is_ok() {
+        while state.flights.is_holding() && state.flights.up().next().is_none() && state.need_power().is_ok() {
             // WAIT: park - until another thread issues a write or stops the holding.
             (state, _) = self.state.wait(state, PATIENCE);
         }
@@ -279,12 +222,6 @@ impl Sim {
     fn land(&self, no: OpNo, fault: Option<FaultKind>) {
         self.state.lock().land(no, fault);
         self.state.changed.notify_all();
-    }
-}
-
-impl fmt::Debug for Flights {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.up()).finish()
     }
 }
 

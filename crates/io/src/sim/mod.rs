@@ -27,6 +27,7 @@ mod content;
 mod fault;
 mod file;
 mod flight;
+mod flights;
 mod media;
 mod persist;
 mod points;
@@ -38,7 +39,7 @@ mod tools;
 mod tests;
 
 pub use fault::{Fault, FaultKind, OpNo};
-pub use flight::Flight;
+pub use flights::Flight;
 pub use persist::Persist;
 pub use points::CrashPoints;
 
@@ -174,32 +175,6 @@ impl Sim {
     #[must_use]
     pub fn is_off(&self) -> bool {
         self.state.lock().crashed
-    }
-
-    /// The disk as the next start may find it if power is lost now, or was lost. Live and durable are the same there.
-    #[must_use]
-    pub fn crash_image(&self, policy: &Persist, seed: u64) -> Self {
-        self.state.lock().present().image(policy, seed)
-    }
-
-    /// All crash points of the record, from its start.
-    #[must_use]
-    pub fn crash_points(&self) -> CrashPoints {
-        self.state.lock().points()
-    }
-
-    /// The crash image with operation `op` in flight: everything before it has returned, itself it has not.
-    ///
-    /// One image costs as much as a walk to `op`; [`Sim::crash_points`] gives those of all operations in one walk.
-    ///
-    /// # Panics
-    /// If `op` is not in the record.
-    #[must_use]
-    pub fn image_at(&self, op: OpNo, policy: &Persist, seed: u64) -> Self {
-        let mut points = self.crash_points();
-        while points.op() < op && points.advance() {}
-        assert_eq!(points.op(), op, "the record does not hold this operation");
-        points.image(policy, seed)
     }
 
     /// Runs one operation on names: `apply` changes the live side and returns what changed, if anything did.

@@ -2,7 +2,7 @@
 
 use super::{
     content::Content,
-    media::{Effect, Ino, Media},
+    media::{Effect, Ino, Media, sectors},
     rng::Rng,
 };
 use crate::names::Names;
@@ -67,17 +67,6 @@ enum Fate {
     Garbage,
     Head(usize),
     Tail(usize),
-}
-
-/// Sectors that `[offset, offset + len)` touches: part of the range in each, as offsets from its start.
-pub(super) fn sectors(offset: u64, len: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
-    let mut done = 0;
-    std::iter::from_fn(move || {
-        let within = ((offset + done as u64) % SECTOR as u64) as usize;
-        let n = (SECTOR - within).min(len - done);
-        done += n;
-        (n != 0).then_some(done - n..done)
-    })
 }
 
 /// Units of an effect.

@@ -43,9 +43,16 @@ pub struct CrashPoints {
 }
 
 impl CrashPoints {
-    pub(super) fn new(seed: u64, media: Media, first: OpNo, mut ops: Vec<Op>) -> Self {
-        ops.reverse();
-        Self { seed, media, op: first, rest: ops }
+    /// The crash points of the record of a machine, or of the present if there is none.
+    pub(super) fn of_record(state: &State) -> Self {
+        let (media, op, mut rest) = state.recorded();
+        rest.reverse();
+        Self { seed: state.seed(), media, op, rest }
+    }
+
+    /// The crash point of this moment.
+    pub(super) fn of_present(state: &State) -> Self {
+        Self { seed: state.seed(), media: state.media.clone(), op: state.ops, rest: Vec::new() }
     }
 
     /// The operation in flight.
@@ -69,6 +76,34 @@ impl CrashPoints {
         let rng = Rng::new(&[self.seed, self.op, seed]);
         let (names, files) = persist::image(&self.media, in_flight, *policy, seed, rng);
         Sim::from_state(State::new(self.seed, names, files))
+    }
+}
+
+impl Sim {
+    /// The disk as the next start may find it if power is lost now, or was lost. Live and durable are the same there.
+    #[must_use]
+    pub fn crash_image(&self, policy: &Persist, seed: u64) -> Self {
+        CrashPoints::of_present(&self.state.lock()).image(policy, seed)
+    }
+
+    /// All crash points of the record, from its start.
+    #[must_use]
+    pub fn crash_points(&self) -> CrashPoints {
+        CrashPoints::of_record(&self.state.lock())
+    }
+
+    /// The crash image with operation `op` in flight: everything before it has returned, itself it has not.
+    ///
+    /// One image costs as much as a walk to `op`; [`Sim::crash_points`] gives those of all operations in one walk.
+    ///
+    /// # Panics
+    /// If `op` is not in the record.
+    #[must_use]
+    pub fn image_at(&self, op: OpNo, policy: &Persist, seed: u64) -> Self {
+        let mut points = self.crash_points();
+        while points.op() < op && points.advance() {}
+        assert_eq!(points.op(), op, "the record does not hold this operation");
+        points.image(policy, seed)
     }
 }
 

@@ -3,9 +3,8 @@
 use super::{
     content::Content,
     fault::{Class, Fault, FaultKind, OpNo},
-    flight::Flights,
+    flights::Flights,
     media::{Ino, Media, Op},
-    points::CrashPoints,
     rng::Rng,
 };
 use crate::names::Names;
@@ -243,17 +242,16 @@ impl State {
         }
     }
 
-    /// The crash points of the record, or of the present if there is none.
-    pub(super) fn points(&self) -> CrashPoints {
+    /// The record: the media before it, the number of its first operation, and its operations. Without one, the present.
+    pub(super) fn recorded(&self) -> (Media, OpNo, Vec<Op>) {
         match &self.journal {
-            Some(journal) => CrashPoints::new(self.seed, journal.base.clone(), journal.first, journal.ops.clone()),
-            None => self.present(),
+            Some(journal) => (journal.base.clone(), journal.first, journal.ops.clone()),
+            None => (self.media.clone(), self.ops, Vec::new()),
         }
     }
 
-    /// The crash point of this moment.
-    pub(super) fn present(&self) -> CrashPoints {
-        CrashPoints::new(self.seed, self.media.clone(), self.ops, Vec::new())
+    pub(super) const fn seed(&self) -> u64 {
+        self.seed
     }
 
     pub(super) fn create(&mut self, path: &Path) -> io::Result<Ino> {
