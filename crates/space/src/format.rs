@@ -22,7 +22,6 @@
 //! page of the following region exists. Regions exist without gaps, so the chain says how many there are whatever the
 //! length of the file. Page flag [`MAP_REBUILT`]: the map was damaged once, and pages that no tree has may be marked as allocated.
 
-use crate::superblock::Slot;
 use foreshore_base::codec::{u32_at, u64_at};
 use foreshore_base::limits::{BLOCK, MAX_XID, PAGE_SIZE};
 use foreshore_base::{GroupNo, Lsn, PageId, Uuid, Xid, crc32c};
@@ -97,6 +96,18 @@ pub struct SuperBlock {
     pub created: u64,
     /// Pages that were found to be quarantined, [`MAX_LISTED`] at most are kept.
     pub quarantined: Vec<PageId>,
+}
+
+/// What a slot turned out to hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Slot {
+    Sound(SuperBlock),
+    /// Ours by its magic, but the checksum does not fit.
+    Damaged,
+    /// No superblock at all, a slot that was never written among them.
+    Foreign,
+    Newer(u32),
+    PageSize,
 }
 
 impl SuperBlock {

@@ -38,8 +38,8 @@ const LEAST: u64 = if MODEL { 8 } else { 64 };
 const MOST: u64 = 8192;
 /// Time of use, at least, that is kept ready: what a busy machine may take to run the background thread.
 const HORIZON: Duration = Duration::from_millis(50);
-/// Divisor: a part of the file, at most, that is kept ready. A small file that fills fast would else be a quarter larger
-/// than what it holds. Writers that find no page in such a file grow it themselves.
+/// Divisor: a part of the file, at most, that is kept ready. A small file that fills fast would else be a quarter
+/// larger than what it holds. Writers that find no page in such a file grow it themselves.
 const PART: u64 = 32;
 /// Looks that follow each other faster are one.
 const SHORTEST: Duration = Duration::from_millis(1);
@@ -81,8 +81,8 @@ impl Pace {
         self.growth = took;
     }
 
-    /// Returns how many pages of a file of `file_pages` shall be ready, by the use since the last look. A burst counts in
-    /// full at once, and fades over [`FADE`].
+    /// Returns how many pages of a file of `file_pages` shall be ready, by the use since the last look. A burst counts
+    /// in full at once, and fades over [`FADE`].
     pub(crate) fn look(&mut self, now: Nanos, file_pages: u64) -> u64 {
         let elapsed = now.since(self.looked);
         if elapsed >= SHORTEST {
@@ -96,6 +96,22 @@ impl Pace {
         let most = (file_pages / PART).clamp(LEAST, MOST);
         self.want = u64::try_from(used).unwrap_or(MOST).clamp(LEAST, most);
         self.want
+    }
+}
+
+/// How space is managed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpaceOptions {
+    /// When the file grows.
+    pub growth: Growth,
+    /// Whether a thread drives [`Space::extend_step`](crate::Space::extend_step). Without one nothing that is done
+    /// depends on time.
+    pub background: bool,
+}
+
+impl Default for SpaceOptions {
+    fn default() -> Self {
+        Self { growth: Growth::default(), background: true }
     }
 }
 

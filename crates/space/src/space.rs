@@ -1,10 +1,10 @@
 //! Handing out pages, map pages.
 
-use crate::Growth;
 use crate::format::{MAP_IN_REGION, REGION_PAGES};
+use crate::growth::SpaceOptions;
 use crate::kinds::SpaceKind;
 use crate::map;
-use crate::stock::{Stock, StockStats};
+use crate::stock::{Purpose, Stock, StockStats};
 use foreshore_base::limits::{MAX_PAGES, PAGE_SIZE};
 use foreshore_base::{Error, PageId, Place, Result, TableId};
 use foreshore_buffer::{Change, ChangeRecord, ExclusiveGuard, Pinned, Pool, change, change_cost};
@@ -18,16 +18,6 @@ use std::{fmt, sync::Arc};
 const MAP_INIT_COST: usize = change_cost(2, 0);
 /// Log space for the record that drops one.
 pub(crate) const MAP_DROP_COST: usize = change_cost(1, 0);
-
-/// What a page is taken for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// New data. Leaves a reserve of free pages alone.
-    Data,
-    /// Undo of a transaction, or freeing of pages. May use the reserve, so that a full disk does not stop a rollback, nor
-    /// keep the room of a dropped table.
-    Rollback,
-}
 
 /// Counters of the space manager, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,21 +51,6 @@ pub struct Space {
     maps: Mutex<()>,
     /// Pages that [`Space::quarantine`] was called for.
     pub(crate) quarantined: Mutex<Vec<PageId>>,
-}
-
-/// How space is managed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SpaceOptions {
-    /// When the file grows.
-    pub growth: Growth,
-    /// Whether a thread drives [`Space::extend_step`]. Without one nothing that is done depends on time.
-    pub background: bool,
-}
-
-impl Default for SpaceOptions {
-    fn default() -> Self {
-        Self { growth: Growth::default(), background: true }
-    }
 }
 
 impl fmt::Debug for Space {

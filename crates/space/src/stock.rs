@@ -4,21 +4,20 @@
 //! file --growth--> free pages --16 at a time--> magazine of a worker --> a page
 //! ```
 //!
-//! **Magazines.** A worker takes pages from a magazine of its own and so takes the lock that all share, and searches the
-//! maps, once for sixteen pages. What lies in magazines is free like the rest: it comes back when a cut needs the end of the
-//! file, or when the disk is full and others have nothing.
+//! **Magazines.** A worker takes pages from a magazine of its own and so takes the lock that all share, and searches
+//! the maps, once for sixteen pages. What lies in magazines is free like the rest: it comes back when a cut needs the
+//! end of the file, or when the disk is full and others have nothing.
 //!
-//! **Growth** is a system call that may wait for the device, so no lock is held over it. One thread at a time changes the
-//! length, and says so in [`State::resizing`]; who needs pages meanwhile parks. With [`Growth::Ahead`] that is the thread
-//! of [`Stock::extend_step`], which keeps as many pages ready as are used while a few growths take, and no more than a small
-//! part of the file. A thread that finds none all the same grows the file by the smallest extent. With [`Growth::Inline`]
-//! every taker grows the file by one page, as PostgreSQL did before version 9.6, where the lock on the extension of a
-//! table was held meanwhile.
+//! **Growth** is a system call that may wait for the device, so no lock is held over it. One thread at a time changes
+//! the length, and says so in [`State::resizing`]; who needs pages meanwhile parks. With [`Growth::AHEAD`] that is the
+//! thread of [`Stock::extend_step`], which keeps as many pages ready as are used while a few growths take, and no more
+//! than a small part of the file. A thread that finds none all the same grows the file by the smallest extent. With
+//! inline growth every taker grows the file by one page, as PostgreSQL did before version 9.6, where the lock on
+//! the extension of a table was held meanwhile.
 
 use crate::format::{MAP_IN_REGION, REGION_PAGES};
 use crate::free::{Free, GRAIN};
-use crate::growth::{Growth, MAGAZINE, MIN_EXTENT, Pace};
-use crate::{Purpose, SpaceOptions};
+use crate::growth::{Growth, MAGAZINE, MIN_EXTENT, Pace, SpaceOptions};
 use foreshore_base::limits::{MAX_PAGES, PAGE_SIZE};
 use foreshore_base::{Error, PageId, Result};
 use foreshore_io::File;
@@ -28,8 +27,18 @@ use std::{mem, sync::Arc, time::Duration};
 
 /// Largest growth of the file, in pages: 32 MiB.
 pub(crate) const MAX_EXTENT: u64 = 4096;
-/// Pages kept back for [`Purpose::Rollback`]: an undo, or the drop or end of a table, splits at most one node a level, and few
-/// run at once.
+/// What a page is taken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// New data. Leaves a reserve of free pages alone.
+    Data,
+    /// Undo of a transaction, or freeing of pages. May use the reserve, so that a full disk does not stop a rollback,
+    /// nor keep the room of a dropped table.
+    Rollback,
+}
+
+/// Pages kept back for [`Purpose::Rollback`]: an undo, or the drop or end of a table, splits at most one node a level,
+/// and few run at once.
 pub(crate) const KEPT_BACK: u64 = 32;
 /// Magazines. Workers beyond that number share.
 const MAGAZINES: usize = if foreshore_sync::primitive::MODEL { 2 } else { 64 };
@@ -293,9 +302,9 @@ impl Stock {
         }
     }
 
-    /// Keeps the free pages at the end of the file back, and runs `prepare` on the first region whose map lies beyond the
-    /// cut while nobody can give the cut up. Returns the number of the cut; `None` if there is too little to cut or another
-    /// thread changes the length.
+    /// Keeps the free pages at the end of the file back, and runs `prepare` on the first region whose map lies beyond
+    /// the cut while nobody can give the cut up. Returns the number of the cut; `None` if there is too little to cut
+    /// or another thread changes the length.
     pub(crate) fn start_cut(&self, prepare: impl FnOnce(u64) -> Result<()>) -> Result<Option<u64>> {
         self.recall();
         let started = self.with(|state| {
@@ -364,9 +373,9 @@ impl Stock {
     }
 }
 
-/// Returns by how many pages a file of `file_pages` grows ahead of need if `missing` pages are to be made ready: by those, and
-/// by a sixty-fourth of the file at least. So the number of growths of a large file is logarithmic, and a file is little
-/// larger than what it holds. An extent is no larger than what is soon allocated.
+/// Returns by how many pages a file of `file_pages` grows ahead of need if `missing` pages are to be made ready: by
+/// those, and by a sixty-fourth of the file at least. So the number of growths of a large file is logarithmic, and a
+/// file is little larger than what it holds. An extent is no larger than what is soon allocated.
 fn extent(file_pages: u64, missing: u64) -> u64 {
     let least = file_pages / 64 / GRAIN * GRAIN;
     missing.next_multiple_of(GRAIN).max(least).clamp(MIN_EXTENT, MAX_EXTENT)

@@ -3,24 +3,12 @@
 //! A slot is written over only while the other one is sound, so one sound slot is there at every moment. The log that the
 //! older slot needs is kept, so falling back to it works.
 
-use crate::format::{SUPERBLOCK_VERSION, SuperBlock};
+use crate::format::{SUPERBLOCK_VERSION, Slot, SuperBlock};
 use foreshore_base::limits::{BLOCK, PAGE_SIZE};
 use foreshore_base::{Error, Place, Result};
 use foreshore_io::{AlignedBuf, File};
 use foreshore_sync::model::mutant;
 use foreshore_sync::pause;
-
-/// What a slot turned out to hold.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Slot {
-    Sound(SuperBlock),
-    /// Ours by its magic, but the checksum does not fit.
-    Damaged,
-    /// No superblock at all, a slot that was never written among them.
-    Foreign,
-    Newer(u32),
-    PageSize,
-}
 
 /// Byte offset of slot 0 or 1.
 const fn slot_offset(slot: u64) -> u64 {

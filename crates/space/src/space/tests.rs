@@ -1,4 +1,5 @@
 use super::*;
+use crate::Growth;
 use crate::MapReport;
 use crate::format::CATALOGUE_ROOT;
 use crate::growth::MIN_EXTENT;
