@@ -16,10 +16,12 @@ mod format;
 mod pace;
 mod redo;
 mod restart;
+mod stats;
 mod stretch;
 mod trace;
 mod undo;
 
 pub use checkpoint::{CheckpointParts, CheckpointStats, Checkpointer, MAX_ACTIVE};
-pub use restart::{RecoveryStats, Replayed, replay};
+pub use restart::{Replayed, replay};
+pub use stats::RecoveryStats;
 pub use undo::{Unended, undo};

@@ -6,7 +6,7 @@
 //! all of them: the take-over enters them in its undo, which bounds them.
 
 use crate::analysis::Open;
-use crate::restart::RecoveryStats;
+use crate::stats::RecoveryStats;
 use crate::stretch::{StretchNo, Stretches};
 use crate::trace::Trace;
 use foreshore_base::{Error, Lsn, Place, Result, Xid};
