@@ -127,7 +127,7 @@ impl Tree {
     /// Locks a key shared if that needs no wait. `entered` gets what is to go out again if the request is refused after all.
     fn enter(&self, txn: &mut Txn, target: Target<'_>, entered: &mut Option<NewShare>) -> bool {
         let (locks, owner) = txn.locks();
-        let share = locks.try_share_anew(owner, target);
+        let share = locks.try_share(owner, target);
         // What a later try of the same request enters is nothing.
         *entered = entered.or(share);
         share.is_some()

@@ -1,7 +1,7 @@
 //! Shares of the memory limit.
 
 use foreshore_base::{Error, Result, limits::PAGE_SIZE};
-use foreshore_lock::SHARE_BYTES;
+use foreshore_lock::UNIT_BYTES;
 
 /// Smallest memory limit, in bytes.
 pub(crate) const MIN_MEMORY: u64 = 4 << 20;
@@ -94,9 +94,9 @@ impl MemoryShares {
         Ok(Self { limit, log_buffer, staging, undo, status, locks, pool, frames })
     }
 
-    /// Returns how many point locks the share holds.
-    pub(crate) fn max_shares(&self) -> usize {
-        usize::try_from(self.locks).unwrap_or(usize::MAX) / SHARE_BYTES
+    /// Returns the units of lock memory that the share holds.
+    pub(crate) fn memory_units(&self) -> usize {
+        usize::try_from(self.locks).unwrap_or(usize::MAX) / UNIT_BYTES
     }
 
     /// Returns the bytes of the ring of a log buffer that has one.
@@ -120,7 +120,7 @@ mod tests {
             let shares = MemoryShares::of(limit, None).unwrap();
             assert!(shares.ring_bytes().is_power_of_two(), "{limit}");
             let sum = shares.log_buffer + shares.staging + shares.undo + shares.status + shares.locks + shares.pool;
-            assert!(shares.max_shares() >= 350, "{limit}: {}", shares.max_shares());
+            assert!(shares.memory_units() >= 350, "{limit}: {}", shares.memory_units());
             assert_eq!(sum, limit);
             assert!(shares.frames as u64 * (PAGE_SIZE as u64 + FRAME_OVERHEAD) <= shares.pool);
             assert!(shares.frames >= 256, "{limit}: {}", shares.frames);

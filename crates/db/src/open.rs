@@ -302,8 +302,8 @@ impl Parts {
 
     fn lock_options(&self) -> LockOptions {
         let max_owners = self.options.max_transactions + OWN_TRANSACTIONS;
-        let (max_shares, fast_intents) = (self.memory.max_shares(), self.options.lab.fast_intents);
-        LockOptions { max_owners, max_shares, fast_intents, ..LockOptions::default() }
+        let (memory_units, fast_intents) = (self.memory.memory_units(), self.options.lab.fast_intents);
+        LockOptions { max_owners, memory_units, fast_intents, ..LockOptions::default() }
     }
 
     fn transactions(&self, log: &Log, locks: LockManager, start: Start) -> Result<Arc<TxnManager>> {

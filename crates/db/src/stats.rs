@@ -5,7 +5,7 @@ use crate::{DamageStats, HeldRows, MemoryShares, MemoryUse};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_btree::TreeStats;
 use foreshore_buffer::PoolStats;
-use foreshore_lock::{LockStats, SHARE_BYTES};
+use foreshore_lock::{LockStats, UNIT_BYTES};
 use foreshore_recovery::{CheckpointStats, RecoveryStats};
 use foreshore_space::SpaceStats;
 use foreshore_txn::{OldestSnapshot, OldestTransaction, TxnStats};
@@ -61,7 +61,7 @@ impl Engine {
             log: log.buffer_bytes,
             undo: txn.undo_bytes as u64,
             status: txn.status_used * size_of::<u64>() as u64,
-            locks: txn.locks.room_taken * SHARE_BYTES as u64,
+            locks: txn.locks.units_borrowed * UNIT_BYTES as u64,
             pool: (pool.frames - pool.frames_free) * PAGE_SIZE as u64,
         };
         Stats {

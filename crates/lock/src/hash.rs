@@ -49,7 +49,10 @@ fn fold(a: u64, b: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-/// For maps whose keys are hashes or small ids already.
+/// A map from hashes or ids.
+pub(crate) type Map<K, V> = std::collections::HashMap<K, V, Spread>;
+
+/// Hasher of maps whose keys are hashes or small ids already.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spread;
 

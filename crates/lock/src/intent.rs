@@ -1,11 +1,11 @@
 //! Intents in words of the owner's own, so that transactions that use the same tables do not meet in the lock table.
 //!
-//! Each slot of an owner has a few words, each for one table. A transaction holds IS or IX by a word that says so, and keeps
-//! the word when it ends: the next transaction in the slot takes it again by one exchange (speculative lock inheritance,
-//! Johnson et al., VLDB 2009). Nobody else reads the word but a *strong* locker, who asks for S, SIX or X: it makes itself known in a count,
-//! looks through the words of all slots and **revokes** those of its table. A kept intent is gone by that; one that is
-//! held moves into the table, where the strong locker waits for it as for any holder. As long as the count is up, weak
-//! requests go to the table as well, behind the strong one.
+//! Each slot of an owner has a few words, each for one table. A transaction holds IS or IX by a word that says so, and
+//! keeps the word when it ends. The next transaction in the slot takes it again by one exchange (speculative lock
+//! inheritance, Johnson et al., VLDB 2009). Only a *strong* locker, which asks for S, SIX or X, reads the words of
+//! other owners. It counts itself, looks through the words of all slots and **revokes** those of its table. A kept
+//! intent is gone by that; one that is held moves into the table, where the strong locker waits for it as for any
+//! holder. As long as the count is up, weak requests go to the table as well, behind the strong one.
 
 use crate::mode::TableMode;
 use foreshore_base::{Csn, TableId};
@@ -20,18 +20,19 @@ pub(crate) const WORDS: usize = if foreshore_sync::primitive::MODEL { 2 } else {
 //   bits 0..3    0 free | 1 kept | 2 held as IS | 3 held as IX | 4 revoked
 //   bits 32..64  the table, unless it is free
 //
-// The *owner* is who has the slot leased; of a table's head there is one, in the lock table, under a mutex.
+// The *owner* has the slot leased. A table has one head, in the lock table, under a mutex.
 //
-// 1. 0 -> 2, 3: the owner, by a store. It fences and reads the strong count of the table, and only if that is zero it has
-//    the lock. Otherwise it takes the word back by 4, and asks in the table.
-// 2. 1 -> 2, 3; 2 -> 3; 2, 3 -> 1: the owner, by an exchange. It needs no look at the count: who raised that has revoked the
-//    word, and the exchange fails, or will find it held.
-// 3. 1, 2, 3 -> 4: a strong locker, with the head locked, after it has raised the count and fenced. It swaps, and enters
-//    what was held among the holders of the head.
+// 1. 0 -> 2, 3: the owner, by a store. It fences and reads the strong count of the table, and only if that is zero it
+//    has the lock. Otherwise it takes the word back by 4, and asks in the table.
+// 2. 1 -> 2, 3; 2 -> 3; 2, 3 -> 1: the owner, by an exchange. It needs no look at the count: a locker that raised it
+//    has revoked the word, and the exchange fails, or will find it held.
+// 3. 1, 2, 3 -> 4: a strong locker, with the head locked, after it has raised the count and fenced. It swaps, and
+//    enters what was held among the holders of the head.
 // 4. any -> 0: the owner, with the head locked. So a word of a table stays one while the table's head is locked.
-// 5. `tag` is the largest commit number of a transaction that wrote under this word. The owner alone stores it, while it holds
-//    the word, and takes it to the head before the word becomes free. A strong locker reads it after it has revoked the word. If the
-//    word was held, the transaction may bring its own number to the head only later, when it ends.
+// 5. `tag` is the largest commit number of a transaction that wrote under this word. The owner alone stores it, while
+//    it holds the word, and takes it to the head before the word becomes free. A strong locker reads it after it has
+//    revoked the word. If the word was held, the transaction may bring its own number to the head only later, when it
+//    ends.
 const FREE: u64 = 0;
 const KEPT: u64 = 1;
 const HELD_SHARED: u64 = 2;
@@ -133,8 +134,8 @@ impl Intents {
         entry.compare_exchange(before, held(table, mode), Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Of the owner: enters an intent in a free word, and holds it if [`StrongCount::has_let_by`] says so. Otherwise it is to be
-    /// made [`free`](Self::free) again.
+    /// Of the owner: enters an intent in a free word, and holds it if [`StrongCount::has_let_by`] says so. Otherwise
+    /// it is to be made [`free`](Self::free) again.
     pub(crate) fn enter(&self, at: usize, table: TableId, mode: TableMode) {
         let found = self.find(at);
         assert!(found == Found::Free, "an intent on {table:?} enters word {at}, which is {found:?}");
@@ -142,7 +143,8 @@ impl Intents {
         self.entries[at].word.store(held(table, mode), Ordering::Relaxed);
     }
 
-    /// Of the owner: its transaction has ended, with commit number `csn` if it wrote. False if the lock is in the table.
+    /// Of the owner: its transaction has ended, with commit number `csn` if it wrote. False if the lock is in the
+    /// table.
     pub(crate) fn keep(&self, table: TableId, mode: TableMode, csn: Option<Csn>) -> bool {
         let Some(at) = self.position(table) else { return false };
         let Entry { word: state, tag } = &self.entries[at];
@@ -171,14 +173,15 @@ impl Intents {
         let Entry { word, tag } = &self.entries[at];
         // ORDERING: Relaxed, the head's lock keeps strong lockers away.
         let newest = tag.load(Ordering::Relaxed);
-        // ORDERING: as above; the next one who looks for the table does not find it here.
+        // ORDERING: as above; the next look for the table does not find it here.
         tag.store(0, Ordering::Relaxed);
         // ORDERING: as above.
         word.store(FREE, Ordering::Relaxed);
         Csn(newest)
     }
 
-    /// Of a strong locker that is announced, with the head of `table` locked: takes the table's word away, if there is one.
+    /// Of a strong locker that is announced, with the head of `table` locked: takes the table's word away, if there is
+    /// one.
     pub(crate) fn revoke(&self, table: TableId) -> Option<Revoked> {
         self.entries.iter().find_map(|Entry { word: entry, tag }| {
             // ORDERING: Relaxed, ordered by the fence in `announce`.
@@ -205,7 +208,8 @@ impl Intents {
 pub(crate) struct StrongCount(AtomicU32);
 
 impl StrongCount {
-    /// Without `fast` intents there is a strong locker from the beginning, which never retires: all intents go to the table.
+    /// Without `fast` intents there is a strong locker from the beginning, which never retires: all intents go to the
+    /// table.
     pub(crate) fn new(fast: bool) -> Self {
         Self(AtomicU32::new(u32::from(!fast)))
     }
@@ -226,7 +230,7 @@ impl StrongCount {
         assert!(before > 0, "a strong lock ends once");
     }
 
-    /// Whether there is no strong locker, who would not let an intent by.
+    /// Whether there is no strong locker, which would not let an intent by.
     pub(crate) fn is_zero(&self) -> bool {
         // ORDERING: hint, `has_let_by` decides.
         self.0.load(Ordering::Relaxed) == 0
@@ -238,7 +242,7 @@ impl StrongCount {
             // ORDERING: store, fence, look; pairs with the fence in `announce`.
             fence(Ordering::SeqCst);
         }
-        // ORDERING: Acquire, pairs with `retire`: who finds no strong locker sees what the last one did.
+        // ORDERING: Acquire, pairs with `retire`: an owner that finds no strong locker sees what the last one did.
         self.0.load(Ordering::Acquire) == 0
     }
 }

@@ -84,12 +84,7 @@ impl Interval {
 
     /// Whether all keys of `other` lie in it.
     fn covers(&self, other: &Self) -> bool {
-        self.low <= other.low
-            && match (&self.high, &other.high) {
-                (None, _) => true,
-                (Some(_), None) => false,
-                (Some(mine), Some(high)) => mine >= high,
-            }
+        self.low <= other.low && !other.ends_behind(self)
     }
 
     /// Whether no key from `key` on lies in it.
@@ -108,10 +103,9 @@ impl Interval {
 
     /// Widens it to the end of `other`, if that lies beyond its own.
     fn reach_end_of(&mut self, other: Self) {
-        self.high = match (self.high.take(), other.high) {
-            (Some(mine), Some(high)) => Some(mine.max(high)),
-            _ => None,
-        };
+        if other.ends_behind(self) {
+            self.high = other.high;
+        }
     }
 
     /// Widens it to the smallest interval with all keys of both.
@@ -191,7 +185,8 @@ impl Intervals {
         Change { removed, added: vec![new] }
     }
 
-    /// Takes back an [`add`](Self::add), the newest one first. False, and nothing has changed, if its interval has been merged since.
+    /// Takes back an [`add`](Self::add), the newest one first. False, and nothing has changed, if its interval has
+    /// been merged since.
     pub(crate) fn take_back(&mut self, change: &Change) -> bool {
         let [whole] = &change.added[..] else { return false };
         let at = self.list.partition_point(|interval| interval.low < whole.low);
@@ -230,25 +225,21 @@ impl Intervals {
 
         let mut change = Change::default();
         let mut kept: Vec<Interval> = Vec::with_capacity(most);
-        let mut is_merged = false;
-        for (interval, goes) in std::mem::take(&mut self.list).into_iter().zip(goes) {
-            match kept.last_mut().filter(|_| goes) {
-                None => {
-                    change.added.extend(kept.last().filter(|_| is_merged).cloned());
-                    is_merged = false;
-                    kept.push(interval);
+        let mut rest = std::mem::take(&mut self.list).into_iter().zip(goes).peekable();
+        while let Some((mut whole, _)) = rest.next() {
+            let before = change.removed.len();
+            while let Some((next, _)) = rest.next_if(|&(_, goes)| goes) {
+                if change.removed.len() == before {
+                    change.removed.push(whole.clone());
                 }
-                Some(left) => {
-                    if !is_merged {
-                        change.removed.push(left.clone());
-                    }
-                    is_merged = true;
-                    change.removed.push(interval.clone());
-                    left.reach_end_of(interval);
-                }
+                whole.reach_end_of(next.clone());
+                change.removed.push(next);
             }
+            if change.removed.len() > before {
+                change.added.push(whole.clone());
+            }
+            kept.push(whole);
         }
-        change.added.extend(kept.last().filter(|_| is_merged).cloned());
         self.list = kept;
         self.bytes = self.list.iter().map(Interval::len).sum();
         debug_assert!(self.is_sound() && self.list.len() == most, "{change:?} left {self:?}, {most} were to stay");

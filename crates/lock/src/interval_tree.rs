@@ -1,15 +1,15 @@
 //! The intervals of all owners in one table, by key.
 //!
-//! A writer looks here for owners that cover its key, under the latch of its leaf. So the look takes logarithmic time, however many
-//! owners have however many intervals: a treap in the order of low bound and owner, in which each node names the node of its subtree
-//! that ends last. A subtree that ends before the key, or begins behind it, is passed over. The intervals of one owner are disjoint,
-//! so a look for others meets at most one of its own.
+//! A writer looks here for owners that cover its key, under the latch of its leaf. So the look takes logarithmic time,
+//! however many owners have however many intervals. It is a treap in the order of low bound and owner. Each node names
+//! the node of its subtree that ends last. A subtree that ends before the key, or begins behind it, is passed
+//! over. The intervals of one owner are disjoint, so a look for others meets at most one of its own.
 //!
-//! Nodes lie in a vector and name each other by their places in it. Priorities are the hashes of a counter: the shape depends
-//! on neither keys nor order.
+//! Nodes lie in a vector and name each other by their places in it. Priorities are the hashes of a counter: the shape
+//! depends on neither keys nor order.
 //!
-//! Source: the augmented search tree for intervals of Cormen et al., *Introduction to Algorithms*; treaps are those of Seidel and
-//! Aragon (1996).
+//! Source: the augmented search tree for intervals of Cormen et al., *Introduction to Algorithms*; treaps are those of
+//! Seidel and Aragon (1996).
 
 use crate::interval::Interval;
 

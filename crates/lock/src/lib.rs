@@ -1,10 +1,10 @@
 //! The lock manager of Foreshore: intents, locks of keys and of intervals of keys, deadlocks.
 //!
-//! It knows ids and keys, not pages or log. A lock is held to the end of its transaction (strict two-phase locking) and
-//! released by [`LockManager::finish`] as soon as the commit record is appended (early lock release, Aether §3): what a
-//! later reader must wait for travels as a tag of its table or in the tuple header, not in the lock.
+//! It knows ids and keys, not pages or log. A lock is held to the end of its transaction (strict two-phase locking).
+//! [`LockManager::finish`] releases it as soon as the commit record is appended (early lock release, Aether §3). What
+//! a later reader must wait for travels as a tag of its table or in the tuple header, not in the lock.
 //!
-//! | lock | where it lives | who waits how |
+//! | lock | where it lives | waits |
 //! |---|---|---|
 //! | table S, SIX, X | [`LockManager::lock_table`]: a head per table | FIFO queue of the head, upgrades first |
 //! | table IS, IX | a word of the owner's slot, or the head | as above, while a strong lock is there |
@@ -16,47 +16,61 @@
 //! **A writer sees readers** without entering a table: it stores its xid in the header, fences and reads two counters;
 //! a reader counts itself, fences and reads the header. One of the two sees the other.
 //!
-//! **Memory.** A key or an interval is locked whether keys exist or not. Where the share of a transaction is spent, its
-//! locks are merged into wider intervals (`share.rs`): lock memory ends no transaction.
+//! **Memory.** A key or an interval is locked whether keys exist or not. Where a transaction has spent its lock
+//! memory, its locks are merged into wider intervals (`keys.rs`): lock memory ends no transaction.
 //!
-//! **A row is its hash**: 64 bits over table and key, seeded per instance. Two rows with one hash are locked as one, which
-//! may cost a needless wait and is never wrong.
+//! **Modules.** Each row uses only those above it. No module but `waits` and `manager` waits.
+//!
+//! | module | job |
+//! |---|---|
+//! | `mode`, `target`, `hash`, `victim`, `row_lock`, `lock_memory` | words of the crate, and units of lock memory |
+//! | `slot`, `slots` | what owners show, and where their threads sleep |
+//! | `interval`, `point_list`, `held` | what one owner holds |
+//! | `intent`, `table_head`, `table` | locks of tables |
+//! | `share_count`, `point` | locks of single keys |
+//! | `interval_tree`, `table_ranges`, `range` | locks of intervals |
+//! | `keys` | locks of keys and intervals in bounded memory |
+//! | `graph`, `deadlock`, `waits` | waits and deadlocks |
+//! | `manager` | the parts together, and requests that wait |
+//!
+//! **A row is its hash**: 64 bits over table and key, seeded per instance. Two rows with one hash are locked as one,
+//! which may cost a needless wait and is never wrong.
 
 #![forbid(unsafe_code)]
 
-mod choice;
 mod deadlock;
-mod exclusive;
+mod graph;
 mod hash;
-mod header;
 mod held;
 mod intent;
 mod interval;
 mod interval_tree;
+mod keys;
+mod lock_memory;
 mod manager;
-mod memory;
 mod mode;
-mod owner;
+mod point;
+mod point_list;
 mod range;
-mod room;
-mod row;
-mod share;
+mod row_lock;
 mod share_count;
-mod stop;
+mod slot;
+mod slots;
 mod table;
+mod table_head;
 mod table_ranges;
 mod target;
 mod victim;
-mod wait_time;
+mod waits;
 
-pub use choice::{LockWait, Locked, RowLock, Strength};
-pub use header::Patience;
-pub use held::HeldRange;
 pub use interval::Interval;
-pub use manager::{LockManager, LockOptions, LockStats, SHARE_BYTES};
+pub use keys::{NewRange, NewShare};
+pub use lock_memory::UNIT_BYTES;
+pub use manager::owner::{HeldRange, Owner};
+pub use manager::row_wait::Patience;
+pub use manager::{LockManager, LockOptions, LockStats};
 pub use mode::TableMode;
-pub use owner::Owner;
-pub use range::NewRange;
-pub use row::NewShare;
+pub use row_lock::{LockWait, Locked, RowLock, Strength};
 pub use target::Target;
 pub use victim::{Attempt, IMMUNE_AFTER};
+pub use waits::Waits;

@@ -1,12 +1,13 @@
 //! How a writer learns of readers with one load, and a reader of a writer with none in any table.
 //!
-//! Contract of a counter: it is the number of shared row entries whose hash falls into its slot, or more for the moment
-//! between an entry's removal and its decrement, or less for the moment between an entry and its increment.
+//! Contract of a counter: it is the number of shared row entries whose hash falls into its slot. It is more between an
+//! entry's removal and its decrement, and less between an entry and its increment.
 //!
 //! 1. A reader enters its entry, **announces** it, and only then reads the tuple header.
-//! 2. A writer stores its xid in the header, and only then **looks**. Either it sees the count, or the reader sees the xid.
-//! 3. A reader leaves its entry, and only then **retires** it, when its commit record is appended: a writer that finds the
-//!    count zero comes after it. A reader that has handed out nothing that it read under its entry, or that an
+//! 2. A writer stores its xid in the header, and only then **looks**. Either it sees the count, or the reader sees the
+//!    xid.
+//! 3. A reader leaves its entry, and only then **retires** it, when its commit record is appended: a writer that finds
+//!    the count zero comes after it. A reader that has handed out nothing that it read under its entry, or that an
 //!    interval of its own covers, may leave it at any time.
 //! 4. It is one counter a slot, never a sum over several: a sum read piece by piece may be zero while it never was.
 
@@ -39,7 +40,7 @@ impl ShareCounts {
 
     /// Ends an entry that is out of the table already.
     pub(crate) fn retire(&self, hash: u64) {
-        // ORDERING: count down, Release: who reads zero sees this transaction's commit; pairs with `is_zero`.
+        // ORDERING: count down, Release: a writer that reads zero sees this transaction's commit; pairs with `is_zero`.
         let order = if mutant("share count: relaxed retirement") { Ordering::Relaxed } else { Ordering::Release };
         rmw::contended(1);
         let before = self.slot(hash).fetch_sub(1, order);

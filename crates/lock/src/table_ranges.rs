@@ -1,9 +1,10 @@
-//! The list of one table: intervals by owner and by key, writers queued on keys, scans that wait for them. Its latch is that of
-//! its shard (see [`crate::range`]).
+//! The list of one table: intervals by owner and by key, writers queued on keys, scans that wait for them. Its latch
+//! is that of its shard (see [`crate::range`]).
 
 use crate::hash::RowHash;
 use crate::interval::{Change, Interval, Intervals};
 use crate::interval_tree::{IntervalTree, Node};
+use crate::lock_memory::UNIT_BYTES;
 
 /// Most intervals of one owner in one table. More of them are merged, the nearest ones first.
 pub(crate) const MAX_INTERVALS: usize = 1024;
@@ -14,7 +15,7 @@ const MERGED: usize = MAX_INTERVALS / 8 * 7;
 /// Most intervals that are released at a time: writers wait for the latch meanwhile.
 const BATCH: usize = 64;
 
-/// Bytes that an interval takes beside its bounds: its place in a list that may be half empty, its node in a tree that may be, and
+/// Bytes of an interval beside its bounds: its place in a list that may be half empty, its node in such a tree, and
 /// the heads of its bounds.
 const INTERVAL_BYTES: usize = 2 * size_of::<Interval>() + 2 * size_of::<Node>() + 2 * 24;
 
@@ -46,7 +47,7 @@ pub(crate) struct Addition {
     pub(crate) is_first: bool,
     /// Whether intervals that do not touch were merged.
     pub(crate) is_merged: bool,
-    /// What the owner's intervals in the table take of its share now.
+    /// What the owner's intervals in the table take now, in units of lock memory.
     pub(crate) cost: usize,
     /// For [`TableRanges::take_back`].
     pub(crate) change: Change,
@@ -121,8 +122,8 @@ impl TableRanges {
         Addition { is_first: found.is_err(), is_merged, cost, change }
     }
 
-    /// Takes back an addition to the intervals of `owner`, the newest one first, if they have not been merged since. Returns what is
-    /// left of them takes; `None` if nothing is left.
+    /// Takes back an addition to the intervals of `owner`, the newest one first, if they have not been merged since.
+    /// Returns what is left of them takes; `None` if nothing is left.
     pub(crate) fn take_back(&mut self, owner: u32, change: Change) -> Option<usize> {
         let at = self.find(owner).expect("what is taken back was added");
         let held = &mut self.held[at].1;
@@ -144,7 +145,8 @@ impl TableRanges {
         self.held.is_sorted_by(|(a, _), (b, _)| a < b) && self.by_key.len() == held
     }
 
-    /// Takes out some intervals of `owner`, which has some. What is dropped with the result is left for a caller without the latch.
+    /// Takes out some intervals of `owner`, which has some. What is dropped with the result is left for a caller
+    /// without the latch.
     pub(crate) fn remove_some(&mut self, owner: u32) -> Removal {
         let at = self.find(owner).expect("intervals that go are held");
         if let [(_, held)] = &mut self.held[..] {
@@ -185,9 +187,9 @@ fn update(tree: &mut IntervalTree, owner: u32, change: &Change) {
     change.added.iter().for_each(|new| tree.insert(owner, new.clone()));
 }
 
-/// What intervals take of their owner's share, in units of [`SHARE_BYTES`](crate::SHARE_BYTES).
+/// The memory of intervals, in units of [`UNIT_BYTES`].
 fn cost_of(held: &Intervals) -> usize {
-    (INTERVAL_BYTES * held.len() + held.bytes()).div_ceil(crate::SHARE_BYTES)
+    (INTERVAL_BYTES * held.len() + held.bytes()).div_ceil(UNIT_BYTES)
 }
 
 #[cfg(all(test, not(foreshore_loom)))]

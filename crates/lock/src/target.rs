@@ -1,8 +1,9 @@
-//! What a point lock is on: a key of a table, whether it exists or not.
+//! What a lock is on, and how errors name it.
 
-use foreshore_base::TableId;
+use foreshore_base::{Lockable, MAX_NAMED_KEY, TableId};
+use std::borrow::Cow;
 
-/// A key of a table.
+/// A key of a table, whether it exists or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target<'a> {
     /// The table.
@@ -16,5 +17,26 @@ impl<'a> Target<'a> {
     #[must_use]
     pub const fn row(table: TableId, key: &'a [u8]) -> Self {
         Self { table, key }
+    }
+}
+
+/// What an owner waits for, not yet copied into an error.
+#[derive(Clone, Debug)]
+pub(crate) enum LockName<'a> {
+    Table(TableId),
+    Row(TableId, Cow<'a, [u8]>),
+}
+
+impl<'a> LockName<'a> {
+    pub(crate) const fn row(target: Target<'a>) -> Self {
+        Self::Row(target.table, Cow::Borrowed(target.key))
+    }
+
+    /// Copies it for an error. A long key is cut off: the rest identifies it.
+    pub(crate) fn to_lockable(&self) -> Lockable {
+        match self {
+            Self::Table(table) => Lockable::Table((*table).into()),
+            Self::Row(table, key) => Lockable::Row((*table).into(), key[..key.len().min(MAX_NAMED_KEY)].to_vec()),
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The choice of a deadlock's victim.
 //!
-//! The victim is the member of the cycle with the least to undo. Of several it is the one that closed the cycle, which has
-//! waited least.
+//! The victim is the member of the cycle with the least to undo. Of several it is the one that closed the cycle, which
+//! has waited least.
 //!
 //! A transaction that is run again keeps the start of its first attempt: that is its age. Once it has been the victim
 //! [`IMMUNE_AFTER`] times it is immune to younger members. So the oldest transaction that runs again and again gets
@@ -20,14 +20,14 @@ pub const IMMUNE_AFTER: u32 = 2;
 /// What a transaction that is run again brings along from its attempts before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attempt {
-    /// When the first attempt began, by [`LockManager::now`](crate::LockManager::now); `None` in the first attempt.
+    /// When the first attempt began, by [`Waits::now`](crate::Waits::now); `None` in the first attempt.
     pub first: Option<Nanos>,
     /// How many attempts ended as the victim of a deadlock.
     pub losses: u32,
 }
 
 /// A waiter of a cycle, as it was when the cycle stood.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Member {
     /// Its slot.
     pub(crate) index: u32,

@@ -61,7 +61,7 @@ impl Halt {
     /// # Errors
     /// The cause.
     pub(crate) fn check(&self) -> Result<()> {
-        self.locks.stopped().cloned().or_else(|| self.log.poisoned()).map_or(Ok(()), Err)
+        self.locks.waits().stopped().cloned().or_else(|| self.log.poisoned()).map_or(Ok(()), Err)
     }
 }
 

@@ -285,7 +285,7 @@ impl Cursor {
     fn cover(&mut self, tree: &Tree, txn: &mut Txn, interval: Interval) -> Result<Option<Step>> {
         let waits = self.locking.lock.on_conflict() == LockWait::Wait;
         let (locks, owner) = txn.locks();
-        let new = locks.try_cover_anew(owner, tree.table, &interval);
+        let new = locks.try_cover(owner, tree.table, &interval);
         let is_covered = new.is_some();
         self.entered.extend(new.map(Entered::Range));
         match is_covered {
@@ -376,7 +376,7 @@ impl Cursor {
     /// Enters a shared lock of a row if that needs no wait. False is an error for a scan that refuses to wait.
     fn share(&mut self, txn: &mut Txn, target: Target<'_>) -> Result<bool> {
         let (locks, owner) = txn.locks();
-        let share = locks.try_share_anew(owner, target);
+        let share = locks.try_share(owner, target);
         match self.locking.lock.on_conflict() {
             LockWait::NoWait if share.is_none() => return Err(locks.refusal(owner, target, None)),
             LockWait::NoWait | LockWait::SkipLocked => self.entered.extend(share.map(Entered::Row)),

@@ -95,8 +95,8 @@ pub struct Modes {
 
 impl Default for Modes {
     fn default() -> Self {
-        let LockOptions { fast_intents, max_shares, .. } = LockOptions::default();
-        Self { hold_until_durable: None, fast_intents, lock_memory: max_shares }
+        let LockOptions { fast_intents, memory_units, .. } = LockOptions::default();
+        Self { hold_until_durable: None, fast_intents, lock_memory: memory_units }
     }
 }
 
@@ -109,9 +109,13 @@ fn bed(
     start: Start,
 ) -> Bed {
     let Base { log, pool, .. } = base;
-    let Modes { hold_until_durable, fast_intents, lock_memory: max_shares } = modes;
-    let locks =
-        Arc::new(LockManager::new(LockOptions { max_owners: 64, fast_intents, max_shares, ..LockOptions::default() }));
+    let Modes { hold_until_durable, fast_intents, lock_memory: memory_units } = modes;
+    let locks = Arc::new(LockManager::new(LockOptions {
+        max_owners: 64,
+        fast_intents,
+        memory_units,
+        ..LockOptions::default()
+    }));
     let mut options = TxnManagerOptions {
         max_sessions: 64,
         snapshot_slots: 16,

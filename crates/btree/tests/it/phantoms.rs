@@ -467,7 +467,7 @@ fn a_scan_over_rows_of_ones_own_locks_no_row() {
     }
     let mut cursor = bed.tree.range_locked(&mut txn, Unbounded, Unbounded, RowLock::share()).unwrap();
     assert_eq!(Way::Up.collect(&mut cursor, &mut txn).unwrap().len(), 200);
-    assert_eq!(bed.txns.stats().locks.room_taken, 0);
+    assert_eq!(bed.txns.stats().locks.units_borrowed, 0);
     let mut other = begin_late(&bed);
     assert!(bed.tree.put(&mut other, &7_u16.to_be_bytes(), b"new").is_err(), "the row is locked");
 }

@@ -1,5 +1,5 @@
-//! Random graphs of waits, with tails, branches and cycles that share an edge, beside a plain reference that knows each of
-//! them whole: a wait is refused exactly if it closes a cycle, and all others end when those in their way have.
+//! Random graphs of waits, with tails, branches and cycles that share an edge, beside a plain reference that knows
+//! each of them whole. A wait is refused exactly if it closes a cycle. All others end when those in their way have.
 
 use crate::toy::{PATIENCE, TABLE, Toy, ToyTxn, key};
 use foreshore_base::{Error, Lockable, Result, TableId, Waiter};
@@ -50,7 +50,7 @@ impl Ask {
             (Kind::Row, _) => txn.lock(self.thing).map(drop),
             (Kind::Range, TableMode::Shared) => {
                 let interval = Interval::of_key(&key);
-                while !toy.locks.try_cover(&mut txn.owner, TABLE, &interval) {
+                while toy.locks.try_cover(&mut txn.owner, TABLE, &interval).is_none() {
                     toy.locks.wait_to_cover(&mut txn.owner, TABLE, &interval, PATIENCE)?;
                 }
                 Ok(())
@@ -73,7 +73,7 @@ fn named(thing: usize, kind: Kind) -> Lockable {
     }
 }
 
-/// A thing in the reference: who has it, and who waits for it.
+/// A thing in the reference: its holders, and its waiters.
 #[derive(Clone)]
 struct Thing {
     kind: Kind,
@@ -90,7 +90,7 @@ impl Thing {
         self.queue.iter().position(|&(waiter, _)| waiter == member)
     }
 
-    /// Whom `member` has to wait for if it asks for `mode` behind the first `ahead` of the queue.
+    /// The members that `member` has to wait for if it asks for `mode` behind the first `ahead` of the queue.
     fn in_the_way(&self, member: usize, mode: TableMode, ahead: usize) -> Vec<usize> {
         let excludes =
             |&(other, held): &(usize, TableMode)| (other != member && !held.is_compatible(mode)).then_some(other);
@@ -125,7 +125,7 @@ impl Reference {
         self.things.iter().position(|thing| thing.position(member).is_some())
     }
 
-    /// Whom `member` waits for.
+    /// The members that `member` waits for.
     fn blockers(&self, member: usize) -> Vec<usize> {
         let Some(thing) = self.waits_for(member).map(|thing| &self.things[thing]) else { return Vec::new() };
         let at = thing.position(member).expect("it waits");
@@ -166,7 +166,7 @@ impl Reference {
         true
     }
 
-    /// Ends `member`, and with it all that come to have what they waited for. Returns who has ended.
+    /// Ends `member`, and with it all that come to have what they waited for. Returns the members that have ended.
     fn end(&mut self, member: usize) -> Vec<usize> {
         let mut ended = Vec::new();
         let mut next = Some(member);
@@ -206,7 +206,7 @@ struct Shapes {
     victims: usize,
     /// Waiters outside of a cycle lead to it.
     tails: usize,
-    /// One on a cycle waits for others too, who are on none.
+    /// A member on a cycle waits for others too, which are on none.
     branches: usize,
     /// One wait closes two cycles, which part behind its own edge.
     sharing: usize,
@@ -234,7 +234,7 @@ struct Job {
     ends: bool,
 }
 
-/// What a job has come to, and when. Who is refused has ended.
+/// What a job has come to, and when. A member that is refused has ended.
 type Report = (usize, Result<()>, Duration);
 
 /// Carries out the jobs of one member.
@@ -259,7 +259,7 @@ fn work(toy: &Toy, member: usize, jobs: &Receiver<Job>, reports: &Sender<Report>
 
 struct Driver<'a> {
     toy: &'a Toy,
-    crew: Vec<Sender<Job>>,
+    workers: Vec<Sender<Job>>,
     reports: Receiver<Report>,
     state: u64,
     shapes: Shapes,
@@ -284,7 +284,7 @@ impl Driver<'_> {
     }
 
     fn send(&self, member: usize, job: Job) {
-        self.crew[member].send(job).expect("a member listens");
+        self.workers[member].send(job).expect("a member listens");
     }
 
     /// The next report, which is not that of a refusal.
@@ -400,8 +400,8 @@ fn a_wait_is_refused_exactly_if_it_closes_a_cycle() {
             scope.spawn(move || work(toy, member, &jobs, &report));
             send
         };
-        let crew = (0..MEMBERS).map(member).collect();
-        let mut driver = Driver { toy: &toy, crew, reports, state: 7, shapes: Shapes::default(), times: Vec::new() };
+        let workers = (0..MEMBERS).map(member).collect();
+        let mut driver = Driver { toy: &toy, workers, reports, state: 7, shapes: Shapes::default(), times: Vec::new() };
         (0..GRAPHS).for_each(|_| driver.graph());
         let Driver { shapes, mut times, .. } = driver;
         let Shapes { without_a_cycle, victims, tails, branches, sharing } = shapes;

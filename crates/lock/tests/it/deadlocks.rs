@@ -58,7 +58,7 @@ impl Edge {
             Self::Writer | Self::Owner => txn.lock(at).map(drop).expect("free"),
             Self::Reader | Self::ReaderUpgrade => txn.read(at).map(drop).expect("free"),
             Self::Scan | Self::ScanUpgrade => {
-                assert!(toy.locks.try_cover(&mut txn.owner, TABLE, &Interval::of_key(&key(at))));
+                assert!(toy.locks.try_cover(&mut txn.owner, TABLE, &Interval::of_key(&key(at))).is_some());
             }
             Self::Table => {
                 toy.locks.lock_table(&mut txn.owner, Self::table(at), TableMode::Exclusive, PATIENCE).expect("free");
@@ -69,7 +69,7 @@ impl Edge {
         }
     }
 
-    /// What the one who will want it has of it.
+    /// What its later requester has of it.
     fn hold_beside(self, toy: &Toy, txn: &mut ToyTxn<'_>, at: usize) {
         if matches!(self, Self::ReaderUpgrade | Self::ScanUpgrade | Self::TableUpgrade) {
             self.hold(toy, txn, at);
@@ -160,7 +160,8 @@ fn break_all(rings: &[Ring]) -> Vec<Duration> {
                 let (toy, rings) = (&toy, rings);
                 let run = move |ring: &Ring| {
                     let victim = (member < ring.edges.len()).then(|| ring.run(toy, member)).flatten();
-                    // Who is in none of a ring begins no later one either, in which it would have things of this one.
+                    // A transaction in none of a ring begins no later ring either, in which it would have things of
+                    // this one.
                     ring.end.wait();
                     victim
                 };
@@ -189,7 +190,7 @@ fn cycles_of_every_length_and_kind_have_one_victim_that_is_told_all_of_it() {
     break_all(&rings.collect::<Vec<_>>());
 }
 
-/// Two have the same thing and both want it alone: whoever asks last is refused, and the other goes on.
+/// Two have the same thing and both want it alone: the last to ask is refused, and the other goes on.
 #[test]
 fn two_upgrades_of_one_thing_have_one_victim() {
     for edge in UPGRADES {
@@ -216,8 +217,8 @@ fn two_upgrades_of_one_thing_have_one_victim() {
     }
 }
 
-/// A reader waits behind a writer that waits for an earlier reader, and that one for something of the first: an edge that
-/// leads to somebody in a queue, who has nothing yet.
+/// A reader waits behind a writer that waits for an earlier reader, and that one for something of the first. One edge
+/// leads to a waiter in a queue, which has nothing yet.
 #[test]
 fn a_cycle_through_a_queue_has_one_victim() {
     let toy = Toy::new(&[0, 0], 16, PATIENCE);

@@ -153,7 +153,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Writers count in plain words that only the locks keep apart from who has the whole table.
+/// Writers count in plain words that only the locks keep apart from a holder of the whole table.
 #[test]
 fn strong_locks_come_and_go_among_many_writers() {
     const WRITERS: u64 = 6;
@@ -191,7 +191,7 @@ fn strong_locks_come_and_go_among_many_writers() {
                 last = tag;
                 assert_eq!(inside.swap(0, Ordering::Relaxed), 1 << 32, "an intent is held");
                 locks.finish(&mut owner, None);
-                // Somebody gets in between.
+                // A strong locker gets in between.
                 let before = commits.load(Ordering::Relaxed);
                 while commits.load(Ordering::Relaxed) == before {
                     thread::yield_now();

@@ -22,7 +22,7 @@ fn keys(from: usize, to: usize) -> Interval {
 /// It reads keys of two tables, far more of them in the first.
 #[test]
 fn a_reader_whose_share_is_spent_has_one_interval_in_place_of_its_locks() {
-    let options = LockOptions { max_owners: 2, share_slots: 64, max_shares: 160, ..LockOptions::default() };
+    let options = LockOptions { max_owners: 2, share_slots: 64, memory_units: 160, ..LockOptions::default() };
     let locks = Arc::new(LockManager::new(options));
     let [mut large, mut writer] = ["large", "writer"].map(|label| locks.lease(label).expect("two slots"));
     let beside = TableId(TABLE.0 + 1);
@@ -34,11 +34,11 @@ fn a_reader_whose_share_is_spent_has_one_interval_in_place_of_its_locks() {
     for row in 0..38 {
         read(&mut large, TABLE, 2 * row).expect("free");
     }
-    assert_eq!(locks.stats().room_taken, 0);
+    assert_eq!(locks.stats().units_borrowed, 0);
     assert!(is_locked(TABLE, 74) && !is_locked(TABLE, 73), "rows one by one");
     for row in 38..1000 {
         read(&mut large, TABLE, 2 * row).expect("its locks are merged");
-        assert!(locks.stats().room_taken <= 20);
+        assert!(locks.stats().units_borrowed <= 20);
         assert!(is_locked(TABLE, 0) && is_locked(TABLE, 2 * row) && !is_locked(TABLE, 2 * row + 1), "{row}");
     }
     assert!(is_locked(TABLE, 73) && is_locked(TABLE, 601), "merged");
@@ -54,7 +54,7 @@ fn a_reader_whose_share_is_spent_has_one_interval_in_place_of_its_locks() {
     let refused = locks.wait_exclusive(&mut writer, Target::row(TABLE, &key(73)), Duration::ZERO);
     assert!(matches!(refused, Err(Error::LockTimeout { holder: "large", .. })), "{refused:?}");
     locks.finish(&mut large, None);
-    assert_eq!(locks.stats().room_taken, 0);
+    assert_eq!(locks.stats().units_borrowed, 0);
     assert!((0..2000).all(|row| !locks.shared_by_other(&writer, Target::row(TABLE, &key(row)))));
 }
 
@@ -62,14 +62,14 @@ fn a_reader_whose_share_is_spent_has_one_interval_in_place_of_its_locks() {
 /// end.
 #[test]
 fn locks_are_coarser_where_there_is_no_memory_for_them() {
-    let options = LockOptions { max_owners: 2, share_slots: 64, max_shares: 1, ..LockOptions::default() };
+    let options = LockOptions { max_owners: 2, share_slots: 64, memory_units: 1, ..LockOptions::default() };
     let locks = Arc::new(LockManager::new(options));
     let [mut reader, writer] = ["reader", "writer"].map(|label| locks.lease(label).expect("two slots"));
     for table in 0..20 {
         for row in [5, 1, 9] {
             locks.share(&mut reader, Target::row(TableId(table), &key(row)), Duration::ZERO).expect("free");
             let point = Interval::of_key(&key(100 + row));
-            assert!(locks.try_cover(&mut reader, TableId(table), &point));
+            assert!(locks.try_cover(&mut reader, TableId(table), &point).is_some());
         }
     }
     for table in (0..20).map(TableId) {
@@ -79,19 +79,19 @@ fn locks_are_coarser_where_there_is_no_memory_for_them() {
         assert!([0, 110].into_iter().all(|row| !locks.shared_by_other(&writer, Target::row(table, &key(row)))));
         assert!(reader.held_ranges().iter().filter(|held| held.table == table).count() <= 2, "{table}");
     }
-    assert!(locks.stats().room_taken <= 1);
+    assert!(locks.stats().units_borrowed <= 1);
 }
 
 /// What a request that does not wait has added is given back, but for locks that were merged meanwhile.
 #[test]
 fn intervals_that_are_given_up_leave_those_from_before() {
-    let options = LockOptions { max_owners: 2, share_slots: 64, max_shares: 40, ..LockOptions::default() };
+    let options = LockOptions { max_owners: 2, share_slots: 64, memory_units: 40, ..LockOptions::default() };
     let locks = Arc::new(LockManager::new(options));
     let [mut reader, writer] = ["reader", "writer"].map(|label| locks.lease(label).expect("two slots"));
     let is_locked = |row| locks.shared_by_other(&writer, Target::row(TABLE, &key(row)));
-    let first = locks.try_cover_anew(&mut reader, TABLE, &keys(1, 3)).expect("free");
-    let second = locks.try_cover_anew(&mut reader, TABLE, &keys(2, 7)).expect("free");
-    let third = locks.try_cover_anew(&mut reader, TABLE, &keys(3, 5)).expect("free");
+    let first = locks.try_cover(&mut reader, TABLE, &keys(1, 3)).expect("free");
+    let second = locks.try_cover(&mut reader, TABLE, &keys(2, 7)).expect("free");
+    let third = locks.try_cover(&mut reader, TABLE, &keys(3, 5)).expect("free");
     locks.uncover(&mut reader, third);
     assert!((1..8).all(is_locked), "nothing was new");
     locks.uncover(&mut reader, second);
@@ -99,8 +99,8 @@ fn intervals_that_are_given_up_leave_those_from_before() {
     locks.uncover(&mut reader, first);
     assert!((0..9).all(|row| !is_locked(row)));
     assert!(reader.held_ranges().is_empty());
-    let kept = locks.try_cover_anew(&mut reader, TABLE, &keys(1, 1)).expect("free");
-    (0..100).for_each(|row| assert!(locks.try_share(&mut reader, Target::row(TABLE, &key(10 + 2 * row)))));
+    let kept = locks.try_cover(&mut reader, TABLE, &keys(1, 1)).expect("free");
+    (0..100).for_each(|row| assert!(locks.try_share(&mut reader, Target::row(TABLE, &key(10 + 2 * row))).is_some()));
     locks.uncover(&mut reader, kept);
     assert!(is_locked(1) && is_locked(11), "merged");
     locks.finish(&mut reader, None);
@@ -110,10 +110,10 @@ fn intervals_that_are_given_up_leave_those_from_before() {
 /// The rows may be others after the wait. A lock of what was not read would stay, where it is merged with others.
 #[test]
 fn a_wait_for_the_writers_in_an_interval_leaves_the_locks_as_they_are() {
-    let options = LockOptions { max_owners: 2, share_slots: 64, max_shares: 40, ..LockOptions::default() };
+    let options = LockOptions { max_owners: 2, share_slots: 64, memory_units: 40, ..LockOptions::default() };
     let locks = Arc::new(LockManager::new(options));
     let [mut reader, writer] = ["reader", "writer"].map(|label| locks.lease(label).expect("two slots"));
-    (0..10).for_each(|row| assert!(locks.try_share(&mut reader, Target::row(TABLE, &key(10 + 2 * row)))));
+    (0..10).for_each(|row| assert!(locks.try_share(&mut reader, Target::row(TABLE, &key(10 + 2 * row))).is_some()));
     let held = reader.held_ranges();
     assert_eq!(held.len(), 10, "as many as fit");
     locks.wait_to_cover(&mut reader, TABLE, &keys(0, 3), Duration::ZERO).expect("no writer is queued");
@@ -125,7 +125,7 @@ fn a_wait_for_the_writers_in_an_interval_leaves_the_locks_as_they_are() {
 #[test]
 fn many_small_scans_lock_no_keys_between_them() {
     const SCANS: usize = 1000;
-    let options = LockOptions { max_owners: 4, share_slots: 64, max_shares: 1 << 16, ..LockOptions::default() };
+    let options = LockOptions { max_owners: 4, share_slots: 64, memory_units: 1 << 16, ..LockOptions::default() };
     let locks = Arc::new(LockManager::new(options));
     let mut readers = ["one", "two", "three"].map(|label| locks.lease(label).expect("a slot"));
     let writer = locks.lease("writer").expect("a slot");
@@ -133,7 +133,7 @@ fn many_small_scans_lock_no_keys_between_them() {
     let low = |reader: usize, scan: usize| 20 * ((scan * 7919) % SCANS) + 6 * reader;
     for scan in 0..SCANS {
         for (at, reader) in readers.iter_mut().enumerate() {
-            assert!(locks.try_cover(reader, TABLE, &keys(low(at, scan), low(at, scan) + 2)));
+            assert!(locks.try_cover(reader, TABLE, &keys(low(at, scan), low(at, scan) + 2)).is_some());
         }
     }
     let check = |first: usize| {
@@ -148,13 +148,13 @@ fn many_small_scans_lock_no_keys_between_them() {
         locks.finish(reader, None);
     }
     check(3);
-    assert_eq!(locks.stats().room_taken, 0);
+    assert_eq!(locks.stats().units_borrowed, 0);
 }
 
 /// More than that are merged, the nearest ones first. A request whose intervals were merged is not given up.
 #[test]
 fn very_many_small_scans_are_merged_with_their_neighbours() {
-    let options = LockOptions { max_owners: 2, share_slots: 64, max_shares: 1 << 16, ..LockOptions::default() };
+    let options = LockOptions { max_owners: 2, share_slots: 64, memory_units: 1 << 16, ..LockOptions::default() };
     let locks = Arc::new(LockManager::new(options));
     let [mut reader, writer] = ["reader", "writer"].map(|label| locks.lease(label).expect("two slots"));
     let is_locked = |row| locks.shared_by_other(&writer, Target::row(TABLE, &key(row)));
@@ -163,7 +163,7 @@ fn very_many_small_scans_are_merged_with_their_neighbours() {
     for pair in 0..3000 {
         for row in [100 * pair, 100 * pair + 2] {
             let before = reader.held_ranges().len();
-            let new = locks.try_cover_anew(&mut reader, TABLE, &keys(row, row)).expect("free");
+            let new = locks.try_cover(&mut reader, TABLE, &keys(row, row)).expect("free");
             let held = reader.held_ranges().len();
             assert!((2..=1024).contains(&held) || held == before + 1, "{held} intervals after {before}");
             if held < before {
@@ -180,30 +180,30 @@ fn very_many_small_scans_are_merged_with_their_neighbours() {
     assert!(!is_locked(300_000));
     locks.finish(&mut reader, None);
     assert!((0..300_000).step_by(7).all(|row| !is_locked(row)));
-    assert_eq!(locks.stats().room_taken, 0);
+    assert_eq!(locks.stats().units_borrowed, 0);
 }
 
 /// However long a scan is, it has one interval.
 #[test]
 fn a_long_scan_has_one_interval_that_grows() {
-    let options = LockOptions { max_owners: 2, share_slots: 64, max_shares: 128, ..LockOptions::default() };
+    let options = LockOptions { max_owners: 2, share_slots: 64, memory_units: 128, ..LockOptions::default() };
     let locks = Arc::new(LockManager::new(options));
     let [mut scan, writer] = ["scan", "writer"].map(|label| locks.lease(label).expect("two slots"));
     for leaf in 0..50_000 {
-        let new = locks.try_cover_anew(&mut scan, TABLE, &keys(60 * leaf, 60 * leaf + 60)).expect("free");
+        let new = locks.try_cover(&mut scan, TABLE, &keys(60 * leaf, 60 * leaf + 60)).expect("free");
         if leaf % 1000 == 7 {
             locks.uncover(&mut scan, new);
             assert!(!locks.shared_by_other(&writer, Target::row(TABLE, &key(60 * leaf + 1))));
-            assert!(locks.try_cover(&mut scan, TABLE, &keys(60 * leaf, 60 * leaf + 60)));
+            assert!(locks.try_cover(&mut scan, TABLE, &keys(60 * leaf, 60 * leaf + 60)).is_some());
         }
         assert!(locks.shared_by_other(&writer, Target::row(TABLE, &key(60 * leaf + 1))));
     }
-    assert_eq!((scan.held_ranges().len(), locks.stats().room_taken), (1, 0));
+    assert_eq!((scan.held_ranges().len(), locks.stats().units_borrowed), (1, 0));
 }
 
 #[test]
 fn a_transaction_that_may_read_the_whole_table_enters_no_keys() {
-    let options = LockOptions { max_owners: 2, share_slots: 64, max_shares: 1, ..LockOptions::default() };
+    let options = LockOptions { max_owners: 2, share_slots: 64, memory_units: 1, ..LockOptions::default() };
     let locks = Arc::new(LockManager::new(options));
     let [mut reader, writer] = ["reader", "writer"].map(|label| locks.lease(label).expect("two slots"));
     locks.lock_table(&mut reader, TABLE, TableMode::IntentShared, Duration::ZERO).expect("free");
@@ -213,8 +213,8 @@ fn a_transaction_that_may_read_the_whole_table_enters_no_keys() {
         locks.lock_table(&mut reader, TABLE, mode, Duration::ZERO).expect("free");
         for row in 1..10 {
             locks.share(&mut reader, Target::row(TABLE, &key(row)), Duration::ZERO).expect("covered");
-            assert!(locks.try_share(&mut reader, Target::row(TABLE, &key(row))));
-            assert!(locks.try_cover(&mut reader, TABLE, &Interval::of_key(&key(row))));
+            assert!(locks.try_share(&mut reader, Target::row(TABLE, &key(row))).is_some());
+            assert!(locks.try_cover(&mut reader, TABLE, &Interval::of_key(&key(row))).is_some());
             assert!(!locks.shared_by_other(&writer, Target::row(TABLE, &key(row))), "{mode:?} {row}");
         }
     }
@@ -226,7 +226,7 @@ fn a_transaction_that_may_read_the_whole_table_enters_no_keys() {
 fn a_new_interval_waits_behind_a_writer_that_its_owner_does_not_block() {
     let toy = Toy::new(&[0; 4], 16, PATIENCE);
     let (mut scan, mut reader, mut writer) = (toy.begin("scan"), toy.begin("reader"), toy.begin("writer"));
-    assert!(toy.locks.try_cover(&mut scan.owner, TABLE, &keys(0, 1)));
+    assert!(toy.locks.try_cover(&mut scan.owner, TABLE, &keys(0, 1)).is_some());
     reader.read(1).expect("free");
     thread::scope(|scope| {
         let locks = &toy.locks;
@@ -235,18 +235,21 @@ fn a_new_interval_waits_behind_a_writer_that_its_owner_does_not_block() {
             writer
         });
         until_waits(&toy, 1);
-        assert!(toy.locks.try_cover(&mut scan.owner, TABLE, &keys(0, 3)), "the writer waits for the scan");
-        assert!(toy.locks.try_share(&mut scan.owner, Target::row(TABLE, &key(1))), "it has the key");
-        assert!(toy.locks.try_cover(&mut reader.owner, TABLE, &keys(0, 2)), "the writer waits for the reader");
+        assert!(toy.locks.try_cover(&mut scan.owner, TABLE, &keys(0, 3)).is_some(), "the writer waits for the scan");
+        assert!(toy.locks.try_share(&mut scan.owner, Target::row(TABLE, &key(1))).is_some(), "it has the key");
+        assert!(
+            toy.locks.try_cover(&mut reader.owner, TABLE, &keys(0, 2)).is_some(),
+            "the writer waits for the reader"
+        );
         let mut late = toy.begin("late");
-        assert!(!toy.locks.try_cover(&mut late.owner, TABLE, &keys(0, 1)), "behind the writer");
-        assert!(!toy.locks.try_share(&mut late.owner, Target::row(TABLE, &key(1))), "behind the writer");
-        assert!(toy.locks.try_cover(&mut late.owner, TABLE, &keys(2, 3)), "other keys");
+        assert!(toy.locks.try_cover(&mut late.owner, TABLE, &keys(0, 1)).is_none(), "behind the writer");
+        assert!(toy.locks.try_share(&mut late.owner, Target::row(TABLE, &key(1))).is_none(), "behind the writer");
+        assert!(toy.locks.try_cover(&mut late.owner, TABLE, &keys(2, 3)).is_some(), "other keys");
         let refused = toy.locks.range_refusal(&late.owner, TABLE, &keys(0, 1));
         assert!(matches!(refused, Error::RowLocked { holder: "writer", .. }), "{refused}");
         let waits = scope.spawn(move || {
             locks.wait_to_cover(&mut late.owner, TABLE, &keys(0, 1), PATIENCE).expect("granted behind the writer");
-            assert!(locks.try_cover(&mut late.owner, TABLE, &keys(0, 1)), "no writer is queued");
+            assert!(locks.try_cover(&mut late.owner, TABLE, &keys(0, 1)).is_some(), "no writer is queued");
             late.commit();
         });
         until_waits(&toy, 2);
@@ -274,7 +277,7 @@ fn a_reader_under_an_interval_keeps_no_other_reader_waiting() {
             let mut reader = toy.begin("reader");
             if waits == 1 {
                 // As after a merge.
-                assert!(toy.locks.try_cover(&mut reader.owner, TABLE, &keys(0, 9)));
+                assert!(toy.locks.try_cover(&mut reader.owner, TABLE, &keys(0, 9)).is_some());
             }
             readers.push(scope.spawn(move || (reader.read(0), reader)));
             until_waits(toy, waits);

@@ -50,7 +50,7 @@ fn a_reader_that_comes_after_a_waiting_writer_waits_for_it() {
         until_waits(&toy, 1);
         let late = scope.spawn(|| {
             let mut late = toy.begin("late");
-            let passed = toy.locks.try_share(&mut late.owner, Target::row(TABLE, &key(0)));
+            let passed = toy.locks.try_share(&mut late.owner, Target::row(TABLE, &key(0))).is_some();
             assert!(!passed, "it would pass the writer");
             late.read(0).expect("granted")
         });
@@ -135,7 +135,7 @@ fn an_upgrade_passes_a_writer_that_waits_for_it() {
     assert_eq!((toy.sum(), toy.locks.stats().deadlocks), (7, 0));
 }
 
-/// One waits for a reader, the reader for a table, its holder for one. Whoever comes last, exactly one is refused.
+/// One waits for a reader, the reader for a table, its holder for one. Whichever comes last, exactly one is refused.
 #[test]
 fn a_cycle_over_rows_readers_and_a_table_has_one_victim() {
     let toy = Toy::new(&[0, 0], 16, PATIENCE);
@@ -159,8 +159,8 @@ fn a_cycle_over_rows_readers_and_a_table_has_one_victim() {
     assert_eq!(toy.locks.stats().deadlocks, 1);
 }
 
-/// The first waiter takes the row from the holder and then waits for the second, whose edge still names the holder. Only a
-/// walk that makes the second look again finds the cycle.
+/// The first waiter takes the row from the holder and then waits for the second, whose edge still names the holder.
+/// Only a walk that makes the second look again finds the cycle.
 #[test]
 fn a_cycle_behind_a_stale_edge_is_found() {
     let toy = Toy::new(&[0, 0], 16, PATIENCE);
@@ -191,7 +191,7 @@ fn a_wait_for_a_row_runs_out_of_time_and_names_the_holder() {
         let Err(Error::LockTimeout { holder: "holder", waited, .. }) = outcome else { panic!("{outcome:?}") };
         assert!(waited >= Duration::from_millis(5));
     }
-    // Whoever tries again has the whole time again.
+    // A transaction that tries again has the whole time again.
     let (mut patient, clock) = (toy.begin("patient"), SystemClock::new());
     for _ in 0..2 {
         let began = clock.now();
@@ -229,7 +229,7 @@ fn a_woken_waiter_that_goes_away_passes_the_row_on() {
     assert_eq!(toy.locks.stats().timeouts, 0);
 }
 
-/// 32 threads on 3 rows: transfers in random order, sums by readers. Nobody is forgotten (that would be a time-out),
+/// 32 threads on 3 rows: transfers in random order, sums by readers. No waiter is forgotten (that would be a time-out),
 /// every cycle is broken, and what readers see is consistent.
 #[test]
 fn transfers_on_hot_rows_keep_their_sum_and_nobody_times_out() {

@@ -1,4 +1,4 @@
-//! Promise: who asks for a lock alone gets it, although those who share it never all let go at once.
+//! Promise: a transaction that asks for a lock alone gets it, although its sharers never all let go at once.
 
 use foreshore_base::{Csn, TableId};
 use foreshore_lock::TableMode::{Exclusive, IntentExclusive, Shared};
@@ -10,12 +10,12 @@ use std::time::Duration;
 
 const TABLE: TableId = TableId(3);
 const LONG: Duration = Duration::from_secs(60);
-/// Who is passed over and over ends with this.
+/// A waiter that is passed over and over ends with this.
 const ENOUGH: Duration = Duration::from_secs(10);
 const SHARERS: usize = 4;
 const ROUNDS: usize = 20;
 
-/// Ends the sharers, also where who waits for them has failed.
+/// Ends the sharers, also where the waiter for them has failed.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -24,8 +24,8 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Each sharer keeps its lock until another one has it as well, or is refused it: so nobody gets it alone but by being waited
-/// for.
+/// Each sharer keeps its lock until another one has it as well, or is refused it: so no transaction gets it alone but
+/// by being waited for.
 fn stream(
     locks: &Arc<LockManager>,
     try_share: impl Fn(&mut Owner) -> bool + Sync,
@@ -78,7 +78,7 @@ fn readers_of_a_row_and_a_writer() {
     let row = Target::row(TABLE, b"row");
     stream(
         &locks,
-        |owner| locks.try_share(owner, row),
+        |owner| locks.try_share(owner, row).is_some(),
         |owner| locks.share(owner, row, LONG).expect("granted"),
         |owner| {
             locks.wait_exclusive(owner, row, ENOUGH).expect("it gets its turn");

@@ -1,4 +1,5 @@
-//! A table of a few rows in memory that uses the lock manager as an engine does: headers under latches, a status by xid.
+//! A table of a few rows in memory that uses the lock manager as an engine does: headers under latches, a status by
+//! xid.
 
 use foreshore_base::{Csn, Result, TableId, Xid};
 use foreshore_lock::{LockManager, LockOptions, Owner, Patience, TableMode, Target};

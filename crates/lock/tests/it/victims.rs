@@ -1,5 +1,5 @@
-//! The victim of a deadlock is the member with the least to undo, whichever member closes the cycle; one that has lost twice is immune to
-//! younger ones. A wait for a transaction of the same thread is told.
+//! The victim of a deadlock is the member with the least to undo, whichever member closes the cycle; one that has lost
+//! twice is immune to younger ones. A wait for a transaction of the same thread is told.
 
 use crate::toy::{PATIENCE, TABLE, Toy, ToyTxn, key};
 use foreshore_base::{Error, Lockable, Result};
@@ -28,7 +28,7 @@ impl Thing {
             Self::Written => txn.lock(at).map(drop),
             Self::Read => txn.read(at).map(drop),
             Self::Range => {
-                assert!(toy.locks.try_cover(&mut txn.owner, TABLE, &Interval::of_key(&key(at))));
+                assert!(toy.locks.try_cover(&mut txn.owner, TABLE, &Interval::of_key(&key(at))).is_some());
                 Ok(())
             }
             Self::Table => self.lock_table(toy, txn, at),

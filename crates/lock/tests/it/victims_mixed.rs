@@ -1,5 +1,5 @@
-//! Transactions of random sizes lock rows, ranges and tables in any order. Each cycle has one victim, whichever member that is: a
-//! cycle that is missed, or a victim that is not told, is a time-out.
+//! Transactions of random sizes lock rows, ranges and tables in any order. Each cycle has one victim, whichever member
+//! that is: a cycle that is missed, or a victim that is not told, is a time-out.
 
 use crate::toy::{TABLE, Toy, ToyTxn, key};
 use foreshore_base::{Error, Result, TableId};
@@ -37,7 +37,7 @@ fn step(toy: &Toy, txn: &mut ToyTxn<'_>, random: &mut Random) -> Result<()> {
         5..=6 => {
             let (low, high) = (key(row), key(row + random.below(3) as usize));
             let interval = Interval::between(Bound::Included(&low), Bound::Included(&high));
-            while !toy.locks.try_cover(&mut txn.owner, TABLE, &interval) {
+            while toy.locks.try_cover(&mut txn.owner, TABLE, &interval).is_none() {
                 toy.locks.wait_to_cover(&mut txn.owner, TABLE, &interval, PATIENCE)?;
             }
             Ok(())

@@ -1,5 +1,6 @@
-//! Models of waits that close a cycle at once: a waiter sees it, and one alone is refused, the one with the least to undo. A
-//! cycle that no waiter sees, and a victim that is not told, show as a deadlock of the model, for no wait has an end of its own.
+//! Models of waits that close a cycle at once: a waiter sees it, and one alone is refused, the one with the least to
+//! undo. A cycle that no waiter sees, and a victim that is not told, show as a deadlock of the model, for no wait has
+//! an end of its own.
 
 use foreshore_base::{Error, Result, TableId, Xid};
 use foreshore_lock::{LockManager, LockOptions, Owner, Patience, TableMode};
@@ -44,7 +45,7 @@ const fn xid(member: usize) -> Xid {
 
 impl Model {
     fn new(members: usize) -> Self {
-        let options = LockOptions { max_owners: members, share_slots: 1, max_shares: 4, fast_intents: false };
+        let options = LockOptions { max_owners: members, share_slots: 1, memory_units: 4, fast_intents: false };
         let none = || (0..members).map(|_| AtomicBool::new(false)).collect();
         Self { locks: Arc::new(LockManager::new(options)), ended: none(), served: none() }
     }
@@ -63,7 +64,7 @@ impl Model {
         Ok(())
     }
 
-    /// What `member` does once all have begun. Who is refused ends, as does who has got what it wanted.
+    /// What `member` does once all have begun. A member ends that is refused, or has got what it wanted.
     fn run(&self, member: usize, owner: Owner, wants: &[Thing]) -> Outcome {
         // A model that is in a deadlock unwinds, and to release would panic again.
         let mut owner = ManuallyDrop::new(owner);
@@ -92,7 +93,7 @@ impl Model {
 struct Outcome {
     /// The length of the cycle for which it was refused.
     refused_by: Option<usize>,
-    /// Whom it preceded when it got the first thing that it wants; empty if it never did.
+    /// The members that it preceded when it got the first thing that it wants; empty if it never did.
     first_before: Vec<bool>,
 }
 
@@ -158,8 +159,8 @@ const TAIL: [Member; 3] = [
     Member { has: &[], wants: &[RowOf(0)] },
 ];
 
-/// The first has what the others want, and ends. If the second is granted it before the third, the edge of the third comes to
-/// lead to the second, though neither has published anything then.
+/// The first has what the others want, and ends. If the second is granted it before the third, the edge of the third
+/// comes to lead to the second, though neither has published anything then.
 fn an_edge_that_moves() {
     const MEMBERS: [Member; 3] = [
         Member { has: &[Table(0)], wants: &[] },

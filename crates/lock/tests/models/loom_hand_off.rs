@@ -14,7 +14,7 @@ const KEY: &[u8] = b"k";
 const HOLDER: u64 = 1;
 const EVER: Duration = Duration::MAX;
 
-/// A header and who has ended. The waiters take the row one after the other.
+/// A header and the transactions that have ended. The waiters take the row one after the other.
 struct Row {
     locks: Arc<LockManager>,
     header: AtomicU64,
@@ -39,7 +39,7 @@ impl Row {
         self.locks.finish(owner, None);
     }
 
-    /// Takes the row as `xid`, which waits for whoever has it.
+    /// Takes the row as `xid`, which waits for its holder.
     fn take(&self, xid: u64) {
         let mut owner = self.locks.lease("waiter").expect("a slot");
         owner.set_xid(Xid(xid));

@@ -15,7 +15,7 @@ const COMMIT: Csn = Csn(7);
 
 /// A lock manager with a writer and a strong locker.
 fn two() -> (Arc<LockManager>, Owner, Owner) {
-    let options = LockOptions { max_owners: 2, share_slots: 1, max_shares: 4, ..LockOptions::default() };
+    let options = LockOptions { max_owners: 2, share_slots: 1, memory_units: 4, ..LockOptions::default() };
     let locks = Arc::new(LockManager::new(options));
     let (writer, strong) = (locks.lease("writer").expect("a slot"), locks.lease("strong").expect("a slot"));
     (locks, writer, strong)
@@ -97,7 +97,7 @@ fn strengthened_to(mode: TableMode) {
     assert_eq!(tag, COMMIT, "rows without their tag");
 }
 
-/// A strong locker waits for an intent that it has found and its owner takes back. Nobody else wakes it.
+/// A strong locker waits for an intent that it has found and its owner takes back. No other thread wakes it.
 fn taken_back_before_a_waiter() {
     let (locks, mut writer, mut strong) = two();
     let writes = locks.clone();
@@ -116,8 +116,8 @@ fn taken_back_before_a_waiter() {
     strong.join().expect("the strong locker ends");
 }
 
-/// A transaction writes, and a reader of the whole table waits for it if it must: it finds the writer's work and its tag, or
-/// neither.
+/// A transaction writes, and a reader of the whole table waits for it if it must: it finds the writer's work and its
+/// tag, or neither.
 fn a_writer_and_a_reader_of_all(is_kept: bool) {
     let (locks, mut writer, mut strong) = two();
     if is_kept {

@@ -32,7 +32,7 @@ impl Leaf {
         let version = self.latch.optimistic_version()?;
         let seen = self.rows.load(Ordering::Relaxed);
         let early = mutant("range: the leaf is validated before the interval grows") && self.latch.validate(version);
-        assert!(self.locks.try_cover(owner, TABLE, &Interval::of_key(KEY)));
+        assert!(self.locks.try_cover(owner, TABLE, &Interval::of_key(KEY)).is_some());
         (early || self.latch.validate(version)).then_some(seen)
     }
 
@@ -49,7 +49,7 @@ impl Leaf {
 }
 
 fn owners() -> (Arc<LockManager>, [Owner; 2]) {
-    let options = LockOptions { max_owners: 2, share_slots: 1, max_shares: 8, ..LockOptions::default() };
+    let options = LockOptions { max_owners: 2, share_slots: 1, memory_units: 8, ..LockOptions::default() };
     let locks = Arc::new(LockManager::new(options));
     let owners = ["scanner", "writer"].map(|label| locks.lease(label).expect("a slot"));
     (locks, owners)
@@ -59,7 +59,7 @@ fn owners() -> (Arc<LockManager>, [Owner; 2]) {
 fn scan_and_insert(has_interval: bool) {
     let (locks, [mut scanner, writer]) = owners();
     if has_interval {
-        assert!(locks.try_cover(&mut scanner, TABLE, &Interval::of_key(BESIDE)));
+        assert!(locks.try_cover(&mut scanner, TABLE, &Interval::of_key(BESIDE)).is_some());
     }
     let leaf = Leaf::new(locks);
     let scan = thread::spawn({
@@ -79,14 +79,14 @@ fn scan_and_insert(has_interval: bool) {
 
 /// A reader of the key has its point lock merged into an interval, for want of memory, while a writer looks.
 fn merge_and_write() {
-    let options = LockOptions { max_owners: 2, share_slots: 1, max_shares: 1, ..LockOptions::default() };
+    let options = LockOptions { max_owners: 2, share_slots: 1, memory_units: 1, ..LockOptions::default() };
     let locks = Arc::new(LockManager::new(options));
     let [mut reader, writer] = ["reader", "writer"].map(|label| locks.lease(label).expect("a slot"));
-    assert!(locks.try_share(&mut reader, Target::row(TABLE, KEY)));
+    assert!(locks.try_share(&mut reader, Target::row(TABLE, KEY)).is_some());
     let merge = thread::spawn({
         let locks = locks.clone();
         move || {
-            assert!(locks.try_share(&mut reader, Target::row(TABLE, BESIDE)));
+            assert!(locks.try_share(&mut reader, Target::row(TABLE, BESIDE)).is_some());
             reader
         }
     });
@@ -104,7 +104,7 @@ fn merge_and_write() {
 /// A writer that no longer finds the interval comes after what its owner did before it ended.
 fn end_and_insert() {
     let (locks, [mut scanner, writer]) = owners();
-    assert!(locks.try_cover(&mut scanner, TABLE, &Interval::of_key(KEY)));
+    assert!(locks.try_cover(&mut scanner, TABLE, &Interval::of_key(KEY)).is_some());
     let leaf = Leaf::new(locks);
     let end = thread::spawn({
         let leaf = leaf.clone();

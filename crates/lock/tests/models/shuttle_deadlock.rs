@@ -1,5 +1,5 @@
-//! A walk that passes waiters at different times may see a cycle that never stood: no request is refused for it. Nor is a
-//! request that a victim of a cycle makes after its wait has ended by itself.
+//! A walk that passes waiters at different times may see a cycle that never stood: no request is refused for it. Nor
+//! is a request that a victim of a cycle makes after its wait has ended by itself.
 
 use foreshore_base::{Error, TableId};
 use foreshore_lock::{LockManager, LockOptions, TableMode};
@@ -17,9 +17,9 @@ const WANTED: TableId = TableId(1);
 /// What the third one has.
 const HELD: TableId = TableId(2);
 
-/// Each time that a walk of the third transaction goes on to one of the two, that one ends, and its slot's next transaction
-/// waits for the third: so the walk comes back to where it began, though nothing of the cycle's first edge is left. This happens in
-/// the first walk, and in the one that confirms.
+/// Each time that a walk of the third transaction goes on to one of the two, that one ends, and its slot's next
+/// transaction waits for the third. So the walk comes back to where it began, though nothing of the cycle's first edge
+/// is left. This happens in the first walk, and in the one that confirms.
 fn holders_that_end_when_they_are_passed() {
     let locks = Arc::new(LockManager::new(LockOptions { max_owners: 4, share_slots: 64, ..LockOptions::default() }));
     let lock = |owner: &mut _, table, mode| locks.lock_table(owner, table, mode, Duration::MAX).map(drop);
@@ -65,8 +65,8 @@ fn a_cycle_is_read_twice_in_the_same_terms() {
     shuttle_mutated("deadlock: a cycle is read once", ITERATIONS, holders_that_end_when_they_are_passed);
 }
 
-/// The victim of a cycle runs out of time between its choice and its verdict, rolls back, and its slot's next transaction waits
-/// for a third one, which ends.
+/// The victim of a cycle runs out of time between its choice and its verdict, rolls back, and its slot's next
+/// transaction waits for a third one, which ends.
 fn a_victim_that_has_given_up() {
     let locks = Arc::new(LockManager::new(LockOptions { max_owners: 4, share_slots: 64, ..LockOptions::default() }));
     const OF_THIRD: TableId = TableId(3);

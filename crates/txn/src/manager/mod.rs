@@ -180,7 +180,7 @@ impl TxnManager {
         let window = StatusWindow::new(capacity, count, start.next_xid)?;
         let arena = Arc::new(Arena::new(options.undo_limit_bytes, options.spill)?);
         let returned = Arc::new(EventCount::new());
-        locks.watch_waits(arena.changed().clone());
+        locks.waits().watch(arena.changed().clone());
         let halt = Halt::new(log.clone(), locks.clone(), [arena.changed().clone(), returned.clone()]);
         let kept = arena.clone();
         let visibility = Visibility::new(
@@ -264,7 +264,7 @@ impl TxnManager {
     /// Returns the time by the clock that stamps the begins of transactions.
     #[must_use]
     pub fn now(&self) -> Nanos {
-        self.locks.now()
+        self.locks.waits().now()
     }
 
     /// Returns a number at or above the last LSN and the commit number of every transaction that has ended.
@@ -311,7 +311,7 @@ impl TxnManager {
     /// Returns what measured threads (see [`foreshore_sync::spent`]) have waited longest for.
     #[must_use]
     pub fn hot(&self) -> Vec<Hot<Lockable>> {
-        self.locks.hot()
+        self.locks.waits().hot()
     }
 }
 

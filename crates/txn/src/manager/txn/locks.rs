@@ -20,7 +20,7 @@ impl Txn {
         }
         let mut tag = Csn::ZERO;
         let granted = self.waiting(|TxnManager { locks, .. }, owner, patience| {
-            tag = locks.lock_table(owner, table, mode, patience.left(locks.now()))?;
+            tag = locks.lock_table(owner, table, mode, patience.left(locks.waits().now()))?;
             Ok(())
         });
         // Even if the reservation failed after the grant: a lock that is held already comes without its tag.
@@ -45,14 +45,16 @@ impl Txn {
         if self.try_share(target) {
             return Ok(());
         }
-        self.waiting(|TxnManager { locks, .. }, owner, patience| locks.share(owner, target, patience.left(locks.now())))
+        self.waiting(|TxnManager { locks, .. }, owner, patience| {
+            locks.share(owner, target, patience.left(locks.waits().now()))
+        })
     }
 
     /// Locks `target` as [`share`](Self::share) does, if that needs no wait; otherwise `false`, and nothing has
     /// changed. Latches may be held.
     pub fn try_share(&mut self, target: Target<'_>) -> bool {
         let (locks, owner) = self.locks();
-        locks.try_share(owner, target)
+        locks.try_share(owner, target).is_some()
     }
 
     /// Waits until an interval of keys can be locked (see [`LockManager::wait_to_cover`]).
@@ -61,7 +63,7 @@ impl Txn {
     /// As [`lock_table`](Self::lock_table).
     pub fn wait_to_cover(&mut self, table: TableId, interval: &Interval) -> Result<()> {
         self.waiting(|TxnManager { locks, .. }, owner, patience| {
-            locks.wait_to_cover(owner, table, interval, patience.left(locks.now()))
+            locks.wait_to_cover(owner, table, interval, patience.left(locks.waits().now()))
         })
     }
 
@@ -71,7 +73,7 @@ impl Txn {
     /// As [`lock_table`](Self::lock_table). There is no turn to end then.
     pub fn wait_exclusive(&mut self, target: Target<'_>) -> Result<()> {
         let granted = self.waiting(|TxnManager { locks, .. }, owner, patience| {
-            locks.wait_exclusive(owner, target, patience.left(locks.now()))
+            locks.wait_exclusive(owner, target, patience.left(locks.waits().now()))
         });
         // The wait may have succeeded and the reservation after it failed.
         granted.inspect_err(|_| {

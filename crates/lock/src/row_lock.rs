@@ -1,17 +1,11 @@
-//! How a reader asks for rows: how strongly they are locked, and what happens where others have them.
+//! How a reader asks for rows: how strongly they are locked, and what happens where another transaction has them.
 
-use crate::manager::{LockManager, What};
-use crate::mode::TableMode;
-use crate::owner::Owner;
-use crate::target::Target;
-use foreshore_base::{Error, TableId, Xid};
-
-/// How strongly a row is locked for who reads it.
+/// How strongly a row is locked for its reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Strength {
-    /// Nobody changes it.
+    /// No other transaction changes it.
     Share,
-    /// Nobody else locks it.
+    /// No other transaction locks it.
     Update,
 }
 
@@ -23,14 +17,15 @@ pub enum LockWait {
     Wait,
     /// It fails with [`RowLocked`](foreshore_base::Error::RowLocked). The transaction goes on: nothing has changed.
     NoWait,
-    /// It does as if the row were not there.
+    /// It passes over the row, as if that were not there.
     SkipLocked,
 }
 
 /// How a reader locks rows: [`share`](Self::share) or [`update`](Self::update), and whether it waits for them.
 ///
-/// Who fails where it would wait does so for the table too, which somebody else may have locked as a whole, to drop it or to
-/// read all of it. Who passes over rows waits for that: a whole table is none of them.
+/// A reader that fails where it would wait does so for the table too. Another transaction may have locked that as a
+/// whole, to drop it or to read all of it. A reader that passes over rows waits for that: a whole table is none of
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RowLock {
     strength: Strength,
@@ -38,7 +33,7 @@ pub struct RowLock {
 }
 
 impl RowLock {
-    /// Others may read the rows, and lock them in the same way; nobody changes them.
+    /// Other transactions may read the rows, and lock them in the same way; none changes them.
     #[must_use]
     pub const fn share() -> Self {
         Self { strength: Strength::Share, on_conflict: LockWait::Wait }
@@ -95,28 +90,4 @@ impl<T> Locked<T> {
             Self::Skipped => Locked::Skipped,
         }
     }
-}
-
-impl LockManager {
-    /// The error for who does not wait for `target`, which the transaction `holder` has by its header, or, without one, others
-    /// by shared locks or as writers that wait for such.
-    #[must_use]
-    pub fn refusal(&self, owner: &Owner, target: Target<'_>, holder: Option<Xid>) -> Error {
-        let holder = match holder {
-            Some(xid) => self.slots.find(xid).map(|(_, shown)| shown.label),
-            None => self.other_at(owner, target).map(|index| self.label_of(index)),
-        };
-        refused(&What::Row(target), holder)
-    }
-
-    /// The error for who does not wait for `table`.
-    #[must_use]
-    pub fn table_refusal(&self, owner: &Owner, table: TableId, mode: TableMode) -> Error {
-        refused(&What::Table(table), self.other_on(owner, table, mode).map(|index| self.label_of(index)))
-    }
-}
-
-/// Whoever it was may have ended since.
-fn refused(what: &What<'_>, holder: Option<&'static str>) -> Error {
-    Error::RowLocked { what: what.named(), holder: holder.unwrap_or_default() }
 }

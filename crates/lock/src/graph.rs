@@ -1,0 +1,119 @@
+//! The graph of waits: a walk turns what an owner waits for into the owners that are in the way now.
+//!
+//! Edges are kept as *what* is waited for: the holders of a table or a row may change while its waiters sleep, and so
+//! do the owners behind an edge. A walk holds one latch at a time, so it reads one edge after another.
+
+use crate::keys::KeyLocks;
+use crate::slot::Edge;
+use crate::slots::Slots;
+use crate::table::TableLocks;
+use foreshore_sync::model::mutant;
+use foreshore_sync::pause;
+
+/// All locks, seen as a graph of waits.
+#[derive(Clone, Copy)]
+pub(crate) struct WaitGraph<'a> {
+    pub(crate) slots: &'a Slots,
+    pub(crate) tables: &'a TableLocks,
+    pub(crate) keys: &'a KeyLocks,
+}
+
+impl WaitGraph<'_> {
+    /// Returns a path of waits from `start`, by its own `edge`, back to itself, without its end.
+    pub(crate) fn cycle_through(self, start: u32, edge: Edge) -> Option<Vec<u32>> {
+        // By owner, from which waiter the walk came to it.
+        let mut from = vec![start; self.slots.len()];
+        let last = self.walk(start, edge, |owner, waiter| {
+            from[owner as usize] = waiter;
+            (owner == start).then_some(waiter)
+        })?;
+        let mut path = vec![last];
+        while let Some(&member) = path.last().filter(|&&member| member != start) {
+            assert!(path.len() < from.len(), "the walk of owner {start} does not lead back: {path:?}");
+            path.push(from[member as usize]);
+        }
+        path.reverse();
+        Some(path)
+    }
+
+    /// Whether each member of `cycle` waits for the next one, and the last one for the first.
+    pub(crate) fn is_cycle(self, cycle: &[u32]) -> bool {
+        let mut blockers = Vec::new();
+        let next = cycle.iter().cycle().skip(1);
+        cycle.iter().zip(next).all(|(&waiter, next)| {
+            blockers.clear();
+            self.blockers(waiter, &mut blockers);
+            blockers.contains(next)
+        })
+    }
+
+    /// Returns the label of a running transaction of this thread that `owner` waits for by `edge`, or through other
+    /// waiters. It cannot end before this wait does.
+    pub(crate) fn own_thread_blocker(self, owner: u32, edge: Edge) -> Option<&'static str> {
+        let runs = |blocker| self.slots.get(blocker).runs_in_this_thread();
+        self.walk(owner, edge, |blocker, _| (blocker != owner).then(|| runs(blocker)).flatten())
+    }
+
+    /// Whether `start` is one of those that `waits` names, or waits for one by way of locks.
+    pub(crate) fn leads_to(self, start: u32, waits: impl Fn(u32) -> bool) -> bool {
+        let is_followed = !mutant("memory: waits for locks are not followed");
+        let edge = if is_followed { self.slots.get(start).standing_edge() } else { Edge::Nothing };
+        waits(start) || self.walk(start, edge, |owner, _| waits(owner).then_some(())).is_some()
+    }
+
+    /// Walks depth first along the waits from `start`, of which `edge` is its own. Calls `met` with each owner that it
+    /// comes to, once, and with the waiter that it came from, until that answers.
+    fn walk<T>(self, start: u32, edge: Edge, mut met: impl FnMut(u32, u32) -> Option<T>) -> Option<T> {
+        let mut is_met = vec![false; self.slots.len()];
+        let (mut open, mut blockers) = (vec![start], Vec::new());
+        while let Some(waiter) = open.pop() {
+            if waiter == start {
+                self.blockers_by(edge, waiter, &mut blockers);
+            } else {
+                pause::point("lock: a walk goes on");
+                self.blockers(waiter, &mut blockers);
+            }
+            for blocker in blockers.drain(..).filter(|&blocker| !std::mem::replace(&mut is_met[blocker as usize], true))
+            {
+                if let Some(answer) = met(blocker, waiter) {
+                    return Some(answer);
+                }
+                open.extend((blocker != start).then_some(blocker));
+            }
+        }
+        None
+    }
+
+    /// Label of an owner that `owner` waits for.
+    pub(crate) fn first_blocker(self, owner: u32) -> &'static str {
+        let mut blockers = Vec::new();
+        self.blockers(owner, &mut blockers);
+        blockers.first().map_or("", |&blocker| self.slots.get(blocker).label())
+    }
+
+    /// Adds the owners that `index` waits for: none, if its wait has a verdict.
+    fn blockers(self, index: u32, into: &mut Vec<u32>) {
+        self.blockers_by(self.slots.get(index).standing_edge(), index, into);
+    }
+
+    /// Adds the owners to which an edge of `index` leads. A waiter whose holder has ended is made to look again.
+    fn blockers_by(self, edge: Edge, index: u32, into: &mut Vec<u32>) {
+        match edge {
+            Edge::Nothing => (),
+            Edge::Table(table) => self.tables.blockers(index, table, into),
+            Edge::Row(row) => self.keys.points().blockers(index, row, into),
+            Edge::Turn(row, table) => {
+                self.keys.points().blockers(index, row, into);
+                self.keys.ranges().covering(index, table, into);
+            }
+            Edge::Range(table) => self.keys.scan_blockers(index, table, into),
+            Edge::Holder { index: holder, term, row } => {
+                if self.slots.get(holder).is_in_term(term) {
+                    into.extend((!mutant("sabotage: a wait for a row leads to no holder")).then_some(holder));
+                } else {
+                    self.slots.wake_at_row(row, index);
+                }
+            }
+        }
+    }
+}

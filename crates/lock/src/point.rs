@@ -1,0 +1,254 @@
+//! Point locks: shared locks of single keys, as entries by key hash, counted where writers look.
+//!
+//! A key is locked whether it exists or not. What lies between keys is locked by intervals ([`crate::range`]). A writer
+//! that met a foreign lock of either kind takes its turn in the key's entry.
+//!
+//! No call waits. A release wakes the waiters that could go on if they looked.
+
+use crate::hash::{Map, RowHash, Spread};
+use crate::share_count::ShareCounts;
+use crate::slots::Slots;
+use foreshore_sync::model::mutant;
+use foreshore_sync::{CachePadded, LockRank, Mutex, MutexGuard, rmw};
+
+/// Few under loom, whose state they would bloat.
+const SHARDS: usize = if cfg!(foreshore_loom) { 1 } else { 256 };
+
+/// A key that has readers, or a writer that waits for readers.
+#[derive(Debug, Default)]
+struct Entry {
+    sharers: Sharers,
+    /// Writers that met foreign readers, in the order of their turns. Readers that come later wait for all of them.
+    turns: Vec<u32>,
+    /// Readers that wait for the writers above.
+    waiting: Vec<u32>,
+}
+
+/// Owners that read a key. Allocates only for the second.
+#[derive(Debug, Default)]
+struct Sharers {
+    first: Option<u32>,
+    more: Vec<u32>,
+}
+
+impl Sharers {
+    fn iter(&self) -> impl Iterator<Item = u32> {
+        self.first.into_iter().chain(self.more.iter().copied())
+    }
+
+    /// Whether `owner` is among them.
+    fn has(&self, owner: u32) -> bool {
+        self.iter().any(|member| member == owner)
+    }
+
+    /// Whether another owner is among them.
+    fn has_other(&self, owner: u32) -> bool {
+        self.iter().any(|member| member != owner)
+    }
+
+    fn insert(&mut self, owner: u32) {
+        debug_assert!(!self.has(owner), "owner {owner} enters its shared lock of a row twice");
+        match self.first {
+            None => self.first = Some(owner),
+            Some(_) => self.more.push(owner),
+        }
+    }
+
+    fn remove(&mut self, owner: u32) {
+        if self.first == Some(owner) {
+            self.first = self.more.pop();
+        } else {
+            let at = self.more.iter().position(|&member| member == owner);
+            self.more.swap_remove(at.expect("a shared lock that is released is held"));
+        }
+    }
+}
+
+impl Entry {
+    fn is_empty(&self) -> bool {
+        self.sharers.first.is_none() && self.turns.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Whether `owner` may enter as a reader.
+    fn admits(&self, owner: u32) -> bool {
+        self.turns.iter().all(|&writer| writer == owner)
+    }
+
+    /// Whether it is the turn of writer `owner`, as far as point locks are concerned.
+    fn is_turn_of(&self, owner: u32) -> bool {
+        self.turns.first() == Some(&owner) && !self.sharers.has_other(owner)
+    }
+
+    /// Waiters that would go on if they looked now.
+    fn grantable(&self) -> Vec<u32> {
+        let writers = self.turns.iter().copied().filter(|&writer| self.is_turn_of(writer));
+        let readers = self.waiting.iter().copied().filter(|&reader| self.admits(reader));
+        writers.chain(readers).collect()
+    }
+}
+
+/// How a request for a point lock has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entered {
+    /// It is there now.
+    New,
+    /// It was there before.
+    Held,
+    /// A writer comes first.
+    Refused,
+}
+
+type Entries = Map<u64, Entry>;
+
+/// The point locks of all owners.
+#[derive(Debug)]
+pub(crate) struct PointLocks {
+    shards: Box<[CachePadded<Mutex<Entries>>]>,
+    counts: ShareCounts,
+}
+
+impl PointLocks {
+    pub(crate) fn new(counters: usize) -> Self {
+        let shard = |_| CachePadded::new(Mutex::new(LockRank::RowLocks, Map::with_hasher(Spread)));
+        Self { shards: (0..SHARDS).map(shard).collect(), counts: ShareCounts::new(counters) }
+    }
+
+    /// Enters a shared lock. If it is refused and may wait, it stands in line behind the writers.
+    pub(crate) fn enter(&self, owner: u32, row: RowHash, may_wait: bool) -> Entered {
+        let mut entries = self.entries(row);
+        let entry = entries.entry(row.0).or_default();
+        if entry.sharers.has(owner) {
+            return Entered::Held;
+        }
+        if !entry.admits(owner) {
+            if may_wait && !entry.waiting.contains(&owner) {
+                entry.waiting.push(owner);
+            }
+            return Entered::Refused;
+        }
+        entry.waiting.retain(|&reader| reader != owner);
+        entry.sharers.insert(owner);
+        drop(entries);
+        self.counts.announce(row.0);
+        Entered::New
+    }
+
+    /// Takes back a request that was refused.
+    pub(crate) fn leave_line(&self, slots: &Slots, owner: u32, row: RowHash) {
+        self.change(slots, row, |entry| entry.waiting.retain(|&reader| reader != owner));
+    }
+
+    pub(crate) fn release(&self, slots: &Slots, owner: u32, row: RowHash) {
+        self.change(slots, row, |entry| entry.sharers.remove(owner));
+        // The entry first: a writer that still sees the count looks into the table and finds nothing.
+        self.counts.retire(row.0);
+    }
+
+    /// Whether another owner has a point lock of the row, for a writer that has stored its xid. One load if no row of
+    /// the slot has any.
+    pub(crate) fn is_shared_by_other(&self, owner: u32, row: RowHash) -> bool {
+        !mutant("sabotage: a writer does not look at the count of shared locks")
+            && !self.counts.is_zero(row.0)
+            && self.entries(row).get(&row.0).is_some_and(|entry| entry.sharers.has_other(owner))
+    }
+
+    /// Whether `owner` has a point lock of the row.
+    pub(crate) fn has(&self, owner: u32, row: RowHash) -> bool {
+        self.entries(row).get(&row.0).is_some_and(|entry| entry.sharers.has(owner))
+    }
+
+    /// Keeps new readers out from here on. A writer that has the key shared, here or, as `covers` says, by an
+    /// interval, goes ahead of the others.
+    pub(crate) fn enter_turn(&self, owner: u32, row: RowHash, covers: bool) {
+        let mut entries = self.entries(row);
+        let entry = entries.entry(row.0).or_default();
+        let turns = &entry.turns;
+        assert!(!turns.contains(&owner), "writer {owner} enters its turn twice: {turns:?}");
+        if covers || entry.sharers.has(owner) {
+            // A turn may be running, if this owner's locks were widened over the key meanwhile. Then both look again,
+            // and find each other's work.
+            entry.turns.insert(0, owner);
+        } else {
+            entry.turns.push(owner);
+        }
+    }
+
+    /// Whether it is the turn of writer `owner`, as far as point locks are concerned.
+    pub(crate) fn is_turn_of(&self, owner: u32, row: RowHash) -> bool {
+        self.entries(row).get(&row.0).is_some_and(|entry| entry.is_turn_of(owner))
+    }
+
+    pub(crate) fn leave_turn(&self, slots: &Slots, owner: u32, row: RowHash) {
+        self.change(slots, row, |entry| {
+            let at = entry.turns.iter().position(|&writer| writer == owner);
+            assert!(at.is_some(), "writer {owner} leaves the turns {:?}, which it has not entered", entry.turns);
+            at.map(|at| entry.turns.remove(at));
+        });
+    }
+
+    /// Changes an entry, wakes the waiters that can go on and drops an entry that is no longer needed.
+    fn change(&self, slots: &Slots, row: RowHash, change: impl FnOnce(&mut Entry)) {
+        let mut entries = self.entries(row);
+        let entry = entries.get_mut(&row.0).expect("a row with a lock or a waiter has an entry");
+        change(entry);
+        let woken = entry.grantable();
+        if entry.is_empty() {
+            entries.remove(&row.0);
+        }
+        drop(entries);
+        if !mutant("sabotage: the end of a shared lock wakes no writer") {
+            slots.wake(&woken);
+        }
+    }
+
+    /// Adds the owners that `owner`, waiting at the entry of a key, waits for: the writers before it, and, if it waits
+    /// for its turn, the readers.
+    pub(crate) fn blockers(&self, owner: u32, row: RowHash, into: &mut Vec<u32>) {
+        let entries = self.entries(row);
+        let Some(entry) = entries.get(&row.0) else { return };
+        let turn = entry.turns.iter().position(|&writer| writer == owner);
+        if turn.is_some() {
+            into.extend(entry.sharers.iter().filter(|&reader| reader != owner));
+        } else if !entry.waiting.contains(&owner) {
+            return;
+        }
+        into.extend(entry.turns.iter().take(turn.unwrap_or(usize::MAX)));
+    }
+
+    /// An owner other than `owner` that has the key shared, or waits to have it exclusively.
+    pub(crate) fn other_at(&self, owner: u32, row: RowHash) -> Option<u32> {
+        let entries = self.entries(row);
+        let entry = entries.get(&row.0)?;
+        entry.sharers.iter().chain(entry.turns.iter().copied()).find(|&other| other != owner)
+    }
+
+    fn entries(&self, row: RowHash) -> MutexGuard<'_, Entries> {
+        // High bits: the map spreads by all bits, the counters use the low ones.
+        let shard = (row.0 >> 48) as usize % self.shards.len();
+        // To lock and to unlock.
+        rmw::contended(2);
+        self.shards[shard].lock()
+    }
+}
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_without_readers_costs_a_writer_one_load_and_leaves_no_entry() {
+        const READER: u32 = 0;
+        const WRITER: u32 = 1;
+        let (points, slots) = (PointLocks::new(1), Slots::new(2));
+        let (row, another) = (RowHash(7), RowHash(8));
+        assert_eq!(points.enter(READER, row, false), Entered::New);
+        assert_eq!(points.enter(READER, row, false), Entered::Held);
+        assert!(!points.counts.is_zero(row.0));
+        assert!(points.is_shared_by_other(WRITER, row));
+        assert!(!points.is_shared_by_other(READER, row), "its own lock");
+        assert!(!points.is_shared_by_other(WRITER, another), "the counter is shared, the row is not");
+        points.release(&slots, READER, row);
+        assert!(points.counts.is_zero(row.0), "entered twice, counted once");
+        assert!(points.entries(row).is_empty() && points.entries(another).is_empty());
+    }
+}

@@ -1,0 +1,158 @@
+//! The lock of one table: its holders, a FIFO queue and the tag of its last writer.
+
+use crate::held::Held;
+use crate::mode::TableMode;
+use foreshore_base::{Csn, TableId};
+use std::collections::VecDeque;
+
+/// The lock of one table. It lives for ever, so that its tag outlives its holders.
+#[derive(Debug, Default)]
+pub(crate) struct TableHead {
+    holders: Vec<(u32, TableMode)>,
+    /// Holders by mode.
+    counts: [u32; TableMode::ALL.len()],
+    queue: VecDeque<Request>,
+    /// Largest commit number of a transaction that wrote in this table and is done. What is absent may be absent
+    /// because of it, so a reader of the whole table rests on it until it is durable.
+    tag: Csn,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) owner: u32,
+    pub(crate) table: TableId,
+    /// The mode it will hold.
+    pub(crate) mode: TableMode,
+    /// It holds the table in a weaker mode: it goes ahead of those that hold nothing, which may wait for it.
+    pub(crate) upgrade: Option<TableMode>,
+}
+
+impl Request {
+    /// What an owner asks for to have `mode` as well; `None` if its lock covers that.
+    pub(crate) fn new(held: &Held, table: TableId, mode: TableMode) -> Option<Self> {
+        let upgrade = held.table_mode(table);
+        let mode = upgrade.map_or(mode, |held| held.supremum(mode));
+        (upgrade != Some(mode)).then_some(Self { owner: held.owner(), table, mode, upgrade })
+    }
+}
+
+impl TableHead {
+    /// Whether the holders other than the requester allow the mode.
+    fn holders_allow(&self, request: Request) -> bool {
+        TableMode::ALL.into_iter().all(|mode| {
+            let own = u32::from(request.upgrade == Some(mode));
+            self.counts[mode as usize] == own || request.mode.is_compatible(mode)
+        })
+    }
+
+    /// Requests that stand before `at` and that one at `at` may not pass.
+    fn ahead(&self, at: usize, request: Request) -> impl Iterator<Item = u32> {
+        let ahead = if request.upgrade.is_some() { 0 } else { at };
+        let queued = self.queue.iter().take(ahead);
+        queued.filter(move |before| !before.mode.is_compatible(request.mode)).map(|before| before.owner)
+    }
+
+    fn is_grantable(&self, at: usize, request: Request) -> bool {
+        self.holders_allow(request) && self.ahead(at, request).next().is_none()
+    }
+
+    fn position(&self, owner: u32) -> Option<usize> {
+        self.queue.iter().position(|request| request.owner == owner)
+    }
+
+    pub(crate) fn grant(&mut self, request: Request) -> Csn {
+        if let Some(held) = request.upgrade {
+            self.remove_holder(request.owner, held);
+        }
+        let (mode, holders) = (request.mode, &self.holders);
+        let mut others = TableMode::ALL.into_iter().filter(|&other| self.counts[other as usize] > 0);
+        assert!(others.all(|other| mode.is_compatible(other)), "{mode:?} is granted beside {holders:?}");
+        self.add_holder(request.owner, mode);
+        if mode.reads_all() { self.tag } else { Csn::ZERO }
+    }
+
+    pub(crate) fn add_holder(&mut self, owner: u32, mode: TableMode) {
+        debug_assert!(
+            self.holders.iter().all(|&(holder, _)| holder != owner),
+            "owner {owner} gets {mode:?} beside its lock in {:?}",
+            self.holders
+        );
+        self.holders.push((owner, mode));
+        self.counts[mode as usize] += 1;
+    }
+
+    pub(crate) fn remove_holder(&mut self, owner: u32, mode: TableMode) {
+        let at = self.holders.iter().rposition(|&held| held == (owner, mode));
+        self.holders.swap_remove(at.expect("a lock that is released is held"));
+        assert!(self.counts[mode as usize] > 0, "owner {owner} releases {mode:?}, the counts are {:?}", self.counts);
+        self.counts[mode as usize] -= 1;
+        let counted: u32 = self.counts.iter().sum();
+        assert_eq!(
+            counted as usize,
+            self.holders.len(),
+            "counts of a table's holders after {owner}: {:?}",
+            self.counts
+        );
+    }
+
+    /// Adds the owners that a queued one waits for: holders and earlier requests that conflict.
+    pub(crate) fn blockers(&self, owner: u32, into: &mut Vec<u32>) {
+        let Some(at) = self.position(owner) else { return };
+        let request = self.queue[at];
+        let conflicting = |&&(holder, mode): &&(u32, TableMode)| holder != owner && !request.mode.is_compatible(mode);
+        into.extend(self.holders.iter().filter(conflicting).map(|&(holder, _)| holder));
+        into.extend(self.ahead(at, request));
+    }
+
+    /// An owner other than `owner` that has the table, or waits for it, in a mode that excludes `mode`.
+    pub(crate) fn other_on(&self, owner: u32, mode: TableMode) -> Option<u32> {
+        let queued = self.queue.iter().map(|request| (request.owner, request.mode));
+        let mut all = self.holders.iter().copied().chain(queued);
+        all.find(|&(other, held)| other != owner && !mode.is_compatible(held)).map(|(other, _)| other)
+    }
+
+    /// Raises the tag.
+    pub(crate) fn raise_tag(&mut self, csn: Csn) {
+        self.tag = self.tag.max(csn);
+    }
+
+    /// Queues a request that is not granted, behind the upgrades if it is one, otherwise at the end.
+    pub(crate) fn enqueue(&mut self, request: Request) {
+        let upgrades = self.queue.iter().take_while(|before| before.upgrade.is_some()).count();
+        let at = if request.upgrade.is_some() { upgrades } else { self.queue.len() };
+        debug_assert!(self.position(request.owner).is_none(), "{request:?} queues twice: {:?}", self.queue);
+        self.queue.insert(at, request);
+        debug_assert!(
+            self.queue.iter().is_sorted_by_key(|queued| queued.upgrade.is_none()),
+            "an upgrade waits behind a new request: {:?}",
+            self.queue
+        );
+    }
+
+    /// Whether a request may be granted that has not been queued.
+    pub(crate) fn admits(&self, request: Request) -> bool {
+        self.is_grantable(self.queue.len(), request)
+    }
+
+    /// Takes a queued request out whose turn has come. False if it has not.
+    pub(crate) fn dequeue_granted(&mut self, request: Request) -> bool {
+        let at = self.position(request.owner).expect("a request stands in the queue until it is granted");
+        let is_granted = self.is_grantable(at, request);
+        if is_granted {
+            self.queue.remove(at);
+        }
+        is_granted
+    }
+
+    /// Takes a request out of the queue that will not be granted.
+    pub(crate) fn dequeue(&mut self, request: Request) {
+        let at = self.position(request.owner).expect("a request stands in the queue until it is granted");
+        self.queue.remove(at);
+    }
+
+    /// Waiters that would be granted if they looked now. Allocates only if there are some.
+    pub(crate) fn grantable(&self) -> Vec<u32> {
+        let queue = self.queue.iter().enumerate();
+        queue.filter(|&(at, request)| self.is_grantable(at, *request)).map(|(_, request)| request.owner).collect()
+    }
+}
