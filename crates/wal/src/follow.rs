@@ -18,8 +18,8 @@
 //! the last ones.
 //!
 //! **Starts.** A writer may crash and start while it is followed. Groups that were not confirmed are read anew at each
-//! check, so whatever the start puts in their place is found; what it repeats is passed over; records that it dropped
-//! are forgotten.
+//! check. So a follower finds what the start puts in their place, passes over what it repeats, and forgets the records
+//! that it dropped.
 //!
 //! **Truncation.** Nothing keeps the log from being truncated under a follower: it then gets `LogTruncated`.
 
@@ -124,8 +124,8 @@ impl Follower {
         })
     }
 
-    /// Takes groups as soon as they are whole. A crash of the writer may take back records that were handed out then:
-    /// its next start does not find them, others may come in their place, and reading on answers `LogRetracted`.
+    /// Takes groups as soon as they are whole. A crash of the writer may take back records that were handed out then.
+    /// Its next start does not find them, and others may come in their place. Reading on answers `LogRetracted`.
     #[must_use]
     pub fn unconfirmed(mut self) -> Self {
         self.witness = Witness::Itself;
@@ -148,10 +148,10 @@ impl Follower {
         }
     }
 
-    /// The group to open another follower with that goes on where this one is: it finds every record that this one has
-    /// not handed out, and perhaps some that it has, which are not above the LSN of the last one. Records of two
-    /// sessions may carry one LSN: a caller that passes over known ones by LSN stops where [`Follower::read`] has
-    /// answered `None`, or where the LSN changes.
+    /// The group with which another follower goes on where this one is. It finds every record that this one has not
+    /// handed out, and perhaps some that it has: those are not above the LSN of the last one. Records of two sessions
+    /// may carry one LSN. So a caller that passes over known ones by LSN stops where [`Follower::read`] has answered
+    /// `None`, or where the LSN changes.
     #[must_use]
     pub fn resume_at(&self) -> GroupNo {
         self.merge.oldest().unwrap_or(self.at.next).max(self.from)

@@ -25,9 +25,9 @@
 //! # }
 //! ```
 //!
-//! **The path of a record**: [`Session::reserve`] admits it, [`Session::append`] copies it into the buffer and stamps
-//! it, a leader seals a group of what the buffer holds and writes it, and what waited for the stamp goes on. `pipeline`
-//! says which thread leads, and `buffer` what a group may hold.
+//! **The path of a record**: [`Session::reserve`] admits it, and [`Session::append`] copies it into the buffer and
+//! stamps it. A leader seals a group of what the buffer holds and writes it. Then what waited for the stamp goes on.
+//! `pipeline` says which thread leads, and `buffer` what a group may hold.
 //!
 //! **On disk** the log is a chain of groups in segment files. Groups are multiples of 4 KiB, never rewritten, and never
 //! share a block, so a torn write harms only what was never acknowledged. See `format`.

@@ -194,9 +194,9 @@ impl Log {
         CommitTicket::new(self.handle.shared.clone(), spread(target), record, csn, target)
     }
 
-    /// Calls `function` once when `lsn` is durable, or when the log has stopped: at once, on the thread that learns it,
-    /// and before callbacks of tickets, which may wait for what it gives back. So it waits for no other thread. A panic
-    /// in it goes no further.
+    /// Calls `function` once when `lsn` is durable, or when the log has stopped: at once, on the thread that learns it.
+    /// It comes before callbacks of tickets, which may wait for what it gives back, so it waits for no other thread. A
+    /// panic in it goes no further.
     pub fn release_when_durable(&self, lsn: Lsn, function: impl FnOnce() + Send + 'static) {
         self.core().pipeline.release_when_durable(spread(lsn), lsn, Box::new(|_| function()));
     }

@@ -26,8 +26,8 @@ pub struct LogOptions {
     /// session at work has a sixteenth of it, at least 64 KiB and at most 256 KiB, unless `lane_memory` says otherwise.
     pub ring_bytes: usize,
     /// Memory of all lanes in bytes; 0 for a lane for each session. With less there are fewer lanes, of 64 to 256 KiB
-    /// each, at least four, and late sessions share some of them: each has one from a reservation to its
-    /// [`crate::Session::release`], which it must not forget, as others wait for the lane.
+    /// each, at least four, and late sessions share some of them. Such a session has a lane from a reservation to its
+    /// [`crate::Session::release`], which it must not forget: others wait for the lane.
     pub lane_memory: usize,
     /// Sessions at once, 1 to 65536.
     pub max_sessions: usize,
@@ -159,8 +159,8 @@ impl LogOptions {
         (if self.background { self.group } else { Group::Greedy }, self.group_from.as_ref())
     }
 
-    /// Groups that may be in flight: 1 on up to two processors, where the next group is best left to grow meanwhile,
-    /// then 2, and up to 8 where there are many to append.
+    /// Groups that may be in flight. On up to two processors it is 1: the next group is best left to grow meanwhile.
+    /// Then it is 2, and up to 8 where many processors append.
     pub(crate) fn width(&self) -> usize {
         match (self.in_flight, available_parallelism()) {
             (0, processors) => (processors / 2).clamp(1, 8),
@@ -174,8 +174,8 @@ impl LogOptions {
         (half / BLOCK * BLOCK).min(format::MAX_GROUP)
     }
 
-    /// Bytes of a lane: a sixteenth of the ring or a part of the memory of lanes, but not less than a large reservation
-    /// takes and not more than stays in a cache.
+    /// Bytes of a lane: a sixteenth of the ring or a part of the memory of lanes. It is not less than a large
+    /// reservation takes, and not more than stays in a cache.
     fn lane_bytes(&self) -> usize {
         let share = match self.lane_memory {
             0 => self.ring_bytes / 16,
@@ -229,14 +229,14 @@ impl LogOptions {
     }
 
     /// Prepared log space, in bytes, below which more is prepared, and ordinary reservations are refused on a full
-    /// disk: what is in flight, what a restart needs, the end of the segment in use, and the margin.
+    /// disk. It is the sum of what is in flight, what a restart needs, the end of the segment in use, and the margin.
     pub(crate) fn kept_back(&self, sessions: usize) -> u64 {
         self.margin() + self.for_restart() + self.in_flight_bytes(sessions) + self.tail()
     }
 
-    /// What work that frees space may use on a full disk, and checkpoints. Without it all groups still find their
-    /// place: what they leave empty of segments is in the other parts. On a disk that is not full writers may use it,
-    /// too, while a segment is being prepared; a segment more than is kept back is ready by then, so that they rarely
+    /// The part that work which frees space may use on a full disk, and checkpoints. Without it all groups still find
+    /// their place: what they leave empty of segments is in the other parts. On a disk that is not full writers may use
+    /// it, too, while a segment is being prepared. A segment more than is kept back is ready by then, so they rarely
     /// do.
     pub(crate) fn margin(&self) -> u64 {
         match self.has_lanes() {
@@ -252,8 +252,8 @@ impl LogOptions {
         self.prepared_for(RESTART_BYTES + (self.width() * self.max_group()) as u64)
     }
 
-    /// Prepared space for what `sessions` may have been admitted for and not sealed yet: the buffer, and for each
-    /// session a group of what it does just now, and one of the record that ends its transaction.
+    /// Prepared space for what `sessions` may have been admitted for and not sealed yet. It covers the buffer, and for
+    /// each session a group of what it does just now, and one of the record that ends its transaction.
     pub(crate) fn in_flight_bytes(&self, sessions: usize) -> u64 {
         self.prepared_for((self.touched(sessions) + sessions * 2 * BLOCK) as u64)
     }
@@ -264,8 +264,8 @@ impl LogOptions {
     }
 
     /// Bytes of prepared segments, their headers not counted, that hold `bytes` of groups for certain, in any order and
-    /// of any sizes: each segment that is left holds all but a [`tail`](Self::tail). That of the segment in use comes
-    /// on top, once for all.
+    /// of any sizes. Each segment that is left holds all but a [`tail`](Self::tail). The tail of the segment in use
+    /// comes on top, once for all.
     pub(crate) fn prepared_for(&self, bytes: u64) -> u64 {
         let tail = self.tail();
         bytes + (bytes * tail).div_ceil(self.segment_bytes - format::FIRST_GROUP - tail)

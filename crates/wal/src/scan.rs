@@ -1,23 +1,23 @@
 //! Reading the log at start: which groups count, and whether what is missing was ever acknowledged.
 //!
-//! The chain starts at the control file's first group and goes on while header, checksums, number and predecessor fit.
-//! Where it does not go on inside a segment, the first group of the next segment may continue it: a group that does not
-//! fit the rest of a segment goes to the next one, and so does what a new incarnation writes there in place of a torn
-//! group. Anywhere else the chain has ended.
+//! The chain starts at the first group of the control file and goes on while header, checksums, number and predecessor
+//! fit. Where it does not go on inside a segment, the first group of the next segment may continue it. A group that
+//! does not fit the rest of a segment goes there, and so does what a new incarnation writes in place of a torn group.
+//! Anywhere else the chain has ended.
 //!
-//! Several groups may be in flight at a time and reach the disk in any order: where one is missing, those behind it
-//! were never acknowledged, whole as they may be, and none of them fits what a new incarnation writes in its place.
+//! Several groups may be in flight at a time and reach the disk in any order. Where one is missing, those behind it
+//! were never acknowledged, whole as they may be. None of them fits what a new incarnation writes in its place.
 //!
-//! **Repeated groups.** A group that no later header says to be durable may be on the medium or in a cache whose
-//! write-back has failed; a later sync of the same pages would lie. So each start writes such groups, at least the last
+//! **Repeated groups.** A group that no later header says to be durable may be on the medium, or in a cache whose
+//! write-back has failed. A later sync of the same pages would lie. So each start writes such groups, at least the last
 //! one, once more, byte for byte, behind the last one. Readers pass over a repeated group. Where an original did not
-//! survive, the chain goes on at the repeated one, some blocks further on; such a hole is searched for, in the segment
-//! and then from the front of the next one, before the chain is taken as ended.
+//! survive, the chain goes on at the repeated one, some blocks further on. Such a hole is searched for before the chain
+//! is taken as ended: in the segment, and then from the front of the next one.
 //!
 //! **Torn tail or lost media.** A group that was never acknowledged may be torn; dropping it is right. A later header
-//! that says it was durable (`acked_upto`) proves that acknowledged groups are missing, and so does a control file
-//! whose first group is missing, with its segment or without, unless the log is new: the log is refused. Otherwise the
-//! loss of the very last group leaves no witness.
+//! that says it was durable (`acked_upto`) proves that acknowledged groups are missing, and the log is refused. So it
+//! is where the first group that the control file names is missing, with its segment or without, unless the log is new.
+//! Otherwise the loss of the very last group has no witness.
 
 #[cfg(all(test, not(foreshore_loom)))]
 pub(crate) mod craft;

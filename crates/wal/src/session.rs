@@ -106,12 +106,11 @@ impl Session {
 
     /// Makes sure that records of together `max_bytes` (see [`Session::cost`]) can be appended. Held until used, until
     /// [`Session::release`] or drop; a second reservation includes what is left of the first. May write a group to free
-    /// space in the buffer, or park: also while too much log stands behind the redo start, and, where the disk is full,
-    /// until log is given up. Call it without latches.
+    /// space in the buffer. May park, also while too much log stands behind the redo start, and, where the disk is
+    /// full, until log is given up. Call it without latches.
     ///
-    /// # Errors
-    /// `DiskFull` if prepared log space is short, none can be made and none is given up; `LogSpace` if the time for
-    /// waits is over (see [`Session::limit_waits`]); `Poisoned`; what making log space failed with.
+    /// `DiskFull` if prepared log space is short, none can be made and none is given up. `LogSpace` if the time for
+    /// waits is over (see [`Session::limit_waits`]). `Poisoned`; what making log space failed with.
     ///
     /// # Panics
     /// If `max_bytes` is above [`crate::Log::max_reserve`].
@@ -264,10 +263,9 @@ impl Session {
 
     /// Appends a record and returns its LSN, greater than `dep`. Never waits and never fails.
     ///
-    /// # Panics
     /// If the record was not reserved for, is larger than [`crate::Log::max_record`], or has bits outside of tag and
-    /// flags; if `dep` is a stamp of another log, which lies ahead of this one: then the record is in. In `lanes`, if
-    /// it is beyond what they can count on from: then it is not.
+    /// flags. If `dep` is a stamp of another log, which lies ahead of this one: then the record is in. In `lanes`, if
+    /// `dep` is beyond what they can count on from: then it is not.
     // A record that goes through memory on its way is read back in other pieces than it was written in, which takes
     // longer than its checksum.
     #[inline(always)]

@@ -4,9 +4,9 @@
 //! they reserve, and release it with [`crate::Session::release`]. So the memory of `lanes` does not grow with the
 //! sessions.
 //!
-//! **Invariant:** a thread that waits here has no lane. A thread that has one waits for free space in it, which a
-//! leader makes without a lane, for pages and for the disk; not for locks and latches that others hold over a
-//! reservation.
+//! **Invariant:** a thread that waits here has no lane. A thread that has one waits for pages, for the disk, and for
+//! free space in the lane, which a leader makes without a lane. It does not wait for locks and latches that others hold
+//! over a reservation.
 
 use foreshore_base::Result;
 use foreshore_sync::model::mutant;

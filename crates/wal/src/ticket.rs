@@ -113,9 +113,9 @@ impl CommitTicket {
     }
 
     /// Calls `function` once when the commit is durable, relaxed or not, or with `Poisoned` or `Closed` when it cannot
-    /// be. Costs no thread: it is called by the flusher, by a thread that has waited for a ticket or committed, before
-    /// that returns to its caller, or by this thread if the answer is known. None of them holds a lock of the engine
-    /// then. So `function` may take a checkpoint, close or reopen the database, or drop its last handle.
+    /// be. Costs no thread: it is called by a flusher, by a thread that has waited for a ticket or committed, or by
+    /// this thread if the answer is known. None of them holds a lock of the engine then. So `function` may take a
+    /// checkpoint, close or reopen the database, or drop its last handle.
     ///
     /// It should be short, for it delays the next group and other callbacks, and must not wait for a commit that the
     /// flusher is to make durable. Nor for a lock, unless with a limit: the thread that calls it may have another

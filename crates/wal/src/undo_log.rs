@@ -21,9 +21,9 @@ use foreshore_base::Result;
 use foreshore_base::limits::BLOCK;
 use foreshore_sync::model::mutant;
 
-/// What the groups that carry a compensation add to it: headers and padding. Groups are sealed where a lane is full,
-/// for commits, which have a group of their own reserved, and once for a batch of up to 64 pages that go home. Each
-/// page of a batch has a compensation at least, and pays for its part of the group here.
+/// What the groups that carry a compensation add to it: headers and padding. A group is sealed where a lane is full.
+/// Commits have a group of their own reserved. A batch of up to 64 pages that go home seals one: each page of it has a
+/// compensation at least, and pays for its part of the group here.
 const GROUP_SHARE: u64 = BLOCK as u64 / 64;
 
 /// What one session has charged and been granted.

@@ -1,10 +1,10 @@
 //! A lane per session and a cut that is closed under dependency: no word of this buffer is written by two sessions, but
 //! for the clock of commits.
 //!
-//! An LSN is a Lamport stamp: greater than the stamps of everything the record rests on (its *dependency*: page LSNs,
-//! the transaction's last record, observed commits), and greater than the *floor*, which the leader raises with each
-//! cut. So records of different lanes that know nothing of each other need no common counter. A leader finds, without
-//! stopping a session, a stamp `S` such that all records with LSNs up to `S` have been copied out of the lanes.
+//! An LSN is a Lamport stamp. It is greater than the stamps of everything the record rests on, its *dependency*: page
+//! LSNs, the last record of the transaction, observed commits. It is greater than the *floor*, which the leader raises
+//! with each cut. So records of different lanes that know nothing of each other need no common counter. A leader finds,
+//! without stopping a session, a stamp `S` such that all records with LSNs up to `S` have been copied out of the lanes.
 //!
 //! ```text
 //! append (the session that leases the lane)         cut (the leader)
@@ -17,8 +17,8 @@
 //! ```
 //!
 //! Between 2 and 6 lie about a dozen instructions, the *window*. A session that is stopped outside of it, in the copy
-//! for example, delays no thread; stopped inside, it holds `S` at its previous stamp until it goes on, and a leader
-//! that wants more cuts again a little later.
+//! for example, delays no thread. Stopped inside, it holds `S` at its previous stamp. A leader that wants more then
+//! cuts again a little later.
 //!
 //! **Theorem.** When a cut ends, every record with an LSN up to `S` has been copied by it or an earlier one.
 //!
@@ -27,11 +27,11 @@
 //! - *A value older than r's step 2.* The fences say that one sees the other: if c does not see what 2 stored, 3 sees
 //!   what b stored and reads at least `G`: `n > G >= S`, a contradiction.
 //! - *r's step 2*, with the stamp before `r`, less than `n`. Then `S < n`, a contradiction.
-//! - *r's step 6 or something later.* It was stored with Release behind r's tail (and so are later steps 2), so the
-//!   load of the tail that follows finds `r` below the target, and e copies it. ∎
+//! - *r's step 6 or something later.* It was stored with Release behind r's tail, and so are later steps 2. So the load
+//!   of the tail that follows finds `r` below the target, and e copies it. ∎
 //!
-//! A lane that c does not count is the first case too: its lease comes before step 2 in the program of its session, so
-//! the fences say of the lease what they say of step 2.
+//! A lane that c does not count is the first case, too. Its lease comes before step 2 in the program of its session, so
+//! the fences order the lease as they order step 2.
 //!
 //! Where memory is short the last lanes are shared by sessions, one at a time ([`crate::session_lanes`]). All of them
 //! count once a slot is leased that has no lane of its own.

@@ -1,9 +1,10 @@
 //! The lead: the right to seal groups, which one thread has at a time. Its holder decides when a group is due, by
 //! [`crate::group_commit`], and seals it.
 //!
-//! **Numbers.** The number of a group is the window's `next` when it is sealed, and `next` moves after the leader has
-//! read the tails of the buffer: a thread that reads it appends to that group or a later one. The window admits a group
-//! under the lead while `next - head` is below the width, so neither memory nor completion of two groups ever meet.
+//! **Numbers.** The number of a group is the `next` of the window when it is sealed. `next` moves after the leader has
+//! read the tails of the buffer, so a thread that reads it appends to that group or a later one. The window admits a
+//! group under the lead while `next - head` is below the width. So neither memory nor completion of two groups ever
+//! meet.
 
 use super::contract::{Leader, Led, Order};
 use super::demand::Demand;

@@ -28,9 +28,9 @@
 //! | flusher: clears its timer bit, reads the slots | `flush_soon`, a waker: stores the LSN or frees the lead; reads the timer bits |
 //!
 //! "May lead" is: its LSN is not sealed, the lead is free, the window is not full, and the scheduler allows one more
-//! group. Reading `durable` again is not enough: a leader may finish between a waiter's failed attempt to lead and its
-//! registration, and then no thread is left to lead (the lost wake-up of the plain leader/follower protocol). A waiter
-//! whose LSN is sealed parks: its group, or one before it, is in flight, and the thread that completes that wakes it.
+//! group. Reading `durable` again is not enough. A leader may finish between the failed attempt of a waiter to lead and
+//! its registration. Then no thread is left to lead: the lost wake-up of the plain leader/follower protocol. A waiter
+//! whose LSN is sealed parks: its group, or one before it, is in flight. The thread that completes that wakes it.
 //!
 //! A wake-up is a hint. A thread that is woken to lead and goes away instead hands off again. Leadership is offered to
 //! parked threads and to the flushers, never to a future: no thread can make an executor poll.
@@ -175,7 +175,7 @@ impl<L: Leader> Pipeline<L> {
         self.lead(Caller::Space(lane), || true)
     }
 
-    /// Takes the lead if it is free and a group may be sealed, seals one if that is still `wanted` and the scheduler
+    /// Takes the lead if it is free and a group may be sealed. Seals one if that is still `wanted` and the scheduler
     /// says so, gives the lead up, and writes the group.
     fn lead(&self, caller: Caller, wanted: impl FnOnce() -> bool) -> Led {
         if !self.lead.take() {

@@ -1,7 +1,7 @@
 //! Where the time of a commit goes: the five waits of Laser, section 5, for any buffer.
 //!
-//! Each group leaves its times behind. A thread that has waited for an LSN finds the group that covered it, and splits
-//! its own wait at the group's times; so the parts add up to the whole.
+//! The times of each group are kept. A thread that has waited for an LSN finds the group that covered it. It splits its
+//! own wait at the times of the group, so the parts add up to the whole.
 
 use foreshore_base::{GroupNo, Lsn};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
@@ -15,16 +15,16 @@ const GROUPS: usize = 4096;
 /// What waits for durability were spent on: sums over `count` of them, counted if
 /// [`LogOptions::measure_waits`](crate::LogOptions::measure_waits) says so.
 ///
-/// A wait that is counted is one for a record that was not durable yet: of a thread, from its call to its return, or of
-/// a commit that the flusher was asked for, from then until the log knew that it is durable. A thread that waits for a
-/// commit that the flusher was asked for counts twice. Of these, `b` to `e` are the parts.
+/// A counted wait is one for a record that was not durable yet. The wait of a thread lasts from its call to its return.
+/// That of a commit that the flusher was asked for lasts until the log knew that it is durable. A thread that waits for
+/// such a commit counts twice. Of these waits, `b` to `e` are the parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
     /// How many waits `b` to `e` are sums of.
     pub count: u64,
-    /// Sessions: until the record was in the buffer. Waits for free buffer, for log space, for earlier commits of the
-    /// session, and for a position in the buffers where one waits for that; with the copy, which cannot be told from
-    /// the last.
+    /// Sessions: until the record was in the buffer. It has the waits for free buffer, for log space, for earlier
+    /// commits of the session, and for a position in the buffers where one waits for that. The copy cannot be told from
+    /// the last, and counts, too.
     pub a: Duration,
     /// Until a group was sealed that covers the record.
     pub b: Duration,

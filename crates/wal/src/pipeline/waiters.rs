@@ -50,8 +50,8 @@ impl Waiters {
     }
 
     /// Registers a thread that is about to park. The caller fences and checks the state after. A thread that comes
-    /// again keeps its `place`: of two that wait for the same LSN, as sessions of `lanes` may, the one with the timer
-    /// stays the first, or they would wake each other alternately until the time is over.
+    /// again keeps its `place`. So of two that wait for the same LSN, as sessions of `lanes` may, the one with the
+    /// timer stays the first. Otherwise they would wake each other alternately until the time is over.
     pub(super) fn add(&self, place: Option<Key>, lsn: Lsn, unparker: Unparker) -> Key {
         assert!(place.is_none_or(|(at, _)| at == lsn), "a waiter for {lsn} takes the place {place:?}");
         self.edit(|lists| {

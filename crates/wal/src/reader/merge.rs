@@ -1,10 +1,10 @@
 //! The records of several lanes in the order of their stamps.
 //!
-//! A lane's records ascend. Between lanes order is known only at a cut: every record up to the cut S of a group is in
-//! that group or an earlier one, so whatever is read later is above S. Records above the cut read last are held back; a
-//! later cut of their incarnation releases them in order, or its end drops them. A large cut travels in several groups,
-//! of which all but the last carry the cut before, so what is held at a time is what one cut holds: at most the memory
-//! of the log's buffer when it was written, what `lanes` copies without a cut, 16 MiB, and one group.
+//! The records of a lane ascend. Between lanes order is known only at a cut. Every record up to the cut S of a group is
+//! in that group or an earlier one, so all that is read later is above S. Records above the cut read last are held
+//! back. A later cut of their incarnation releases them in order, or its end drops them. A large cut travels in several
+//! groups, of which all but the last carry the cut before. So what is held at a time is what one cut holds. That is at
+//! most the memory of the buffer when it was written, 16 MiB that `lanes` copies without a cut, and one group.
 
 use super::assemble::Assembler;
 use super::parts::visit;

@@ -64,8 +64,8 @@ impl Recovered {
 
     /// The records that count, of the groups from `from` on, in ascending order of LSN; equal LSNs in any order. A
     /// record counts if its LSN is not above the largest cut of the accepted groups of its own incarnation. Memory is
-    /// bounded by what one cut holds, that is the buffer of the log that wrote it, by a group, and by the fragmented
-    /// records that are incomplete at a time. Groups that were truncated since are an error.
+    /// bounded by what one cut holds, that is the buffer of the log that wrote it, and a group. Fragmented records that
+    /// are incomplete at a time come on top. Groups that were truncated since are an error.
     ///
     /// # Panics
     /// If `from` is before [`Self::first_group`].

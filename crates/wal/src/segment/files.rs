@@ -43,10 +43,10 @@ impl Files {
         })
     }
 
-    /// Gives the file `spare` to segment `number`, under a name and header that are certainly durable, also if they are
-    /// the same: a sync of the run before may have failed. Groups inside keep numbers and checksums that continue no
-    /// chain from here on, so readers pass them over. After a failure the file mostly is where it was, with the old
-    /// header.
+    /// Gives the file `spare` to segment `number`, under a name and header that are certainly durable. They are written
+    /// also if they are the same: a sync of the run before may have failed. Groups inside keep numbers and checksums
+    /// that continue no chain from here on, so readers pass them over. After a failure the file mostly is where it was,
+    /// with the old header.
     pub(super) fn recycle(&self, spare: Spare, number: u64) -> Result<Arc<dyn File>> {
         let (fs, old) = (&self.home.fs, self.home.segment_path(spare.number));
         let temporary = self.home.dir.join(temporary_name(number));
