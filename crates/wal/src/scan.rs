@@ -19,8 +19,6 @@
 //! is where the first group that the control file names is missing, with its segment or without, unless the log is new.
 //! Otherwise the loss of the very last group has no witness.
 
-#[cfg(all(test, not(foreshore_loom)))]
-pub(crate) mod craft;
 mod link;
 mod rule;
 
@@ -236,4 +234,4 @@ impl Scanned {
 }
 
 #[cfg(all(test, not(foreshore_loom)))]
-mod tests;
+pub(crate) mod tests;

@@ -90,11 +90,6 @@ impl UndoLog {
         }
     }
 
-    /// Whether copies of `bytes` can be logged from what was granted.
-    pub(crate) fn admit_copy(&self, segments: &Segments, bytes: u64) -> Result<()> {
-        segments.admit_copy(self.granted / GRANT, bytes)
-    }
-
     /// The transaction is over. Keeps a block for the next one where space is not wanted.
     #[inline]
     pub(crate) fn end(&mut self, segments: &Segments) {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::format::{CtlSlot, FIRST_GROUP, SegmentHeader};
-use crate::scan::craft::Craft;
+use crate::scan::tests::craft::Craft;
 use foreshore_base::Lsn;
 use foreshore_io::{File, FsLayer};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};

@@ -24,7 +24,6 @@ use std::task::Waker;
 pub type Callback = Box<dyn FnOnce(bool) + Send>;
 
 /// The calls that wait, by kind.
-#[derive(Debug)]
 pub struct Acks {
     progress: Arc<Progress>,
     tickets: Shards,

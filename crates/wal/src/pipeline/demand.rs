@@ -7,7 +7,6 @@ use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 /// What leaders lead for.
-#[derive(Debug)]
 pub(super) struct Demand {
     /// Threads that are about to park, or parked.
     pub(super) waiters: Waiters,

@@ -5,7 +5,6 @@ use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering, fence};
 
 /// The signals of the flushers, of which there are as many as groups in flight: each writes what it seals.
-#[derive(Debug)]
 pub(super) struct Flushers {
     signals: Box<[Signal]>,
     /// Bit `i`: flusher `i` is about to sleep, sleeps, or has been signalled since. Set by it alone after it has found

@@ -59,7 +59,6 @@ mod lead;
 mod progress;
 mod scheduler;
 mod shards;
-mod stop;
 mod wait;
 mod wait_times;
 mod waiters;
@@ -82,8 +81,8 @@ use foreshore_sync::primitive::atomic::{Ordering, fence};
 use hand_off::{Caller, HandOff};
 use lead::{Lead, Sealed};
 use scheduler::Schedule;
+use std::mem;
 use std::sync::Arc;
-use std::{fmt, mem};
 use wait_times::GroupTimes;
 
 /// The flush pipeline over a [`Leader`].
@@ -97,12 +96,6 @@ pub struct Pipeline<L: Leader> {
     acks: Acks,
     /// Present if waits are measured.
     wait_times: Option<WaitTimes>,
-}
-
-impl<L: Leader> fmt::Debug for Pipeline<L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pipeline").field("progress", &self.progress).finish_non_exhaustive()
-    }
 }
 
 impl<L: Leader> Pipeline<L> {

@@ -9,15 +9,13 @@
 //! **Invariant:** `next - head` is at most the width, so no two groups of the window share a place in a table of that
 //! many. **Invariant:** a record that was durable before the log stopped stays so.
 
-use super::stop::Stop;
 use crate::group_commit::Flushes;
 use foreshore_base::{Error, GroupNo, Lsn, Result};
 use foreshore_sync::model::mutant;
-use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
+use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
 use foreshore_sync::{CachePadded, LockRank, Mutex, Nanos};
 
 /// What is guarded together.
-#[derive(Debug)]
 struct Done {
     /// The cuts of complete groups from the head on, by number modulo width.
     cuts: Box<[Option<Lsn>]>,
@@ -27,7 +25,6 @@ struct Done {
 }
 
 /// The state of the groups of one log.
-#[derive(Debug)]
 pub struct Progress {
     /// Number of the next group. Written by the holder of the lead.
     next: CachePadded<AtomicU64>,
@@ -39,7 +36,9 @@ pub struct Progress {
     sealed: CachePadded<AtomicU64>,
     width: usize,
     done: Mutex<Done>,
-    stop: Stop,
+    stopped: AtomicBool,
+    /// Why the log has stopped: the first cause.
+    cause: Mutex<Option<Error>>,
     /// Groups being written. For the model of a window that counts these alone.
     #[cfg(foreshore_loom)]
     writing: AtomicU64,
@@ -58,7 +57,8 @@ impl Progress {
             sealed: CachePadded::new(AtomicU64::new(durable.0)),
             width,
             done: Mutex::new(LockRank::Leaf, done),
-            stop: Stop::new(),
+            stopped: AtomicBool::new(false),
+            cause: Mutex::new(LockRank::LogWaiters, None),
             #[cfg(foreshore_loom)]
             writing: AtomicU64::new(0),
         }
@@ -100,13 +100,14 @@ impl Progress {
     /// Whether the log has stopped.
     #[inline]
     pub fn is_stopped(&self) -> bool {
-        self.stop.is_set()
+        // ORDERING: Acquire, the cause is set before; pairs with `stop`.
+        self.stopped.load(Ordering::Acquire)
     }
 
     /// The error that all callers get if the log has stopped.
     #[inline]
     pub fn stop_error(&self) -> Option<Error> {
-        if self.is_stopped() { Some(self.stop.error()) } else { None }
+        if self.is_stopped() { Some(self.error()) } else { None }
     }
 
     /// The answer to a wait for `lsn`: that it is durable, or that the log has stopped before; `None` while neither is
@@ -116,7 +117,7 @@ impl Progress {
         // `durable` is read second: by then all that came before the stop has been counted.
         let stopped = self.is_stopped();
         let is_sealed = mutant("sabotage: a wait for a group ends when it is sealed") && self.sealed() >= lsn;
-        if self.durable() >= lsn || is_sealed { Some(Ok(())) } else { stopped.then(|| Err(self.stop.error())) }
+        if self.durable() >= lsn || is_sealed { Some(Ok(())) } else { stopped.then(|| Err(self.error())) }
     }
 
     /// The LSN up to which waits have an answer, and the LSN up to which the log is durable. They differ if the log has
@@ -130,7 +131,15 @@ impl Progress {
 
     /// Stops the log: the first cause stays. The hand-off that wakes all waiters follows.
     pub(super) fn stop(&self, cause: &Error) {
-        self.stop.set(cause);
+        self.cause.lock().get_or_insert_with(|| cause.clone());
+        // ORDERING: Release, publishes the cause; the fence in `hand_off` orders it before the read of the waiters.
+        self.stopped.store(true, Ordering::Release);
+    }
+
+    #[cold]
+    fn error(&self) -> Error {
+        let cause = self.cause.lock().clone();
+        Error::poisoned(&cause.expect("the cause is set before the flag"))
     }
 
     /// The flushes so far, and the bytes that will have been appended when as many have come again as the last group

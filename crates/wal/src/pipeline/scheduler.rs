@@ -13,7 +13,6 @@ use foreshore_sync::{CachePadded, Clock, Nanos, SystemClock, available_paralleli
 use std::time::Duration;
 
 /// The policy of a log.
-#[derive(Debug)]
 enum Policy {
     /// The engine's own, called statically.
     Own(Group),
@@ -21,7 +20,6 @@ enum Policy {
 }
 
 /// The leader's part.
-#[derive(Debug)]
 pub(super) struct Schedule {
     policy: Policy,
     pub(super) sealed_at: Nanos,
@@ -90,7 +88,6 @@ impl Schedule {
 }
 
 /// The part that all threads may see.
-#[derive(Debug)]
 pub(super) struct Scheduler {
     clock: SystemClock,
     /// Those of a policy that is plugged in. Commits and bytes that wait are counted for them.

@@ -17,7 +17,6 @@ use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use foreshore_sync::{CachePadded, LockRank, Mutex};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
@@ -36,16 +35,6 @@ pub(super) enum Call {
     Function(Box<dyn FnOnce(bool) + Send>),
 }
 
-impl fmt::Debug for Call {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Waker(_) => "Waker",
-            Self::Function(_) => "Function",
-        })
-    }
-}
-
-#[derive(Debug)]
 struct Shard {
     /// The least LSN that is waited for, or [`NONE`]. Written under the lock.
     first: AtomicU64,
@@ -54,14 +43,13 @@ struct Shard {
     list: Mutex<List>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct List {
     next_id: u64,
     calls: BTreeMap<Key, Call>,
 }
 
 /// The calls of one kind that wait.
-#[derive(Debug)]
 pub(super) struct Shards {
     shards: Box<[CachePadded<Shard>]>,
     /// Bit `i`: shard `i` is not empty. Written under its lock.

@@ -69,7 +69,7 @@ pub(super) struct GroupTimes {
 }
 
 /// The last groups, by number, and those forgotten.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct History {
     groups: VecDeque<GroupTimes>,
     /// The greatest cut of a forgotten group.
@@ -77,7 +77,6 @@ struct History {
 }
 
 /// The waits of one log, if they are measured.
-#[derive(Debug)]
 pub struct WaitTimes {
     /// The clock of the groups' times.
     clock: SystemClock,

@@ -8,14 +8,13 @@ use foreshore_sync::{LockRank, Mutex, Unparker, WakeQueue};
 use std::collections::BTreeMap;
 
 /// A thread that is about to park, or parked.
-#[derive(Debug)]
 struct Waiter {
     unparker: Unparker,
     /// Whether it wakes by itself when a time is over.
     has_timer: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Lists {
     next_id: u64,
     threads: BTreeMap<Key, Waiter>,
@@ -23,7 +22,6 @@ struct Lists {
 
 /// The registered waiters. The fences of the pipeline order a registration and the check that follows it; the lock
 /// alone orders nothing else.
-#[derive(Debug)]
 pub(super) struct Waiters {
     /// Entries of the list. Written under its lock.
     count: AtomicUsize,
@@ -55,7 +53,10 @@ impl Waiters {
     pub(super) fn add(&self, place: Option<Key>, lsn: Lsn, unparker: Unparker) -> Key {
         assert!(place.is_none_or(|(at, _)| at == lsn), "a waiter for {lsn} takes the place {place:?}");
         self.edit(|lists| {
-            let key = place.unwrap_or_else(|| lists.key(lsn));
+            let key = place.unwrap_or_else(|| {
+                lists.next_id += 1;
+                (lsn, lists.next_id)
+            });
             lists.threads.insert(key, Waiter { unparker, has_timer: false });
             key
         })
@@ -108,13 +109,6 @@ impl Waiters {
         // ORDERING: Relaxed, see `is_empty`.
         self.count.store(lists.threads.len(), Ordering::Relaxed);
         result
-    }
-}
-
-impl Lists {
-    fn key(&mut self, lsn: Lsn) -> Key {
-        self.next_id += 1;
-        (lsn, self.next_id)
     }
 }
 

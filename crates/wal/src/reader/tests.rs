@@ -2,7 +2,7 @@
 
 use crate::record::flags;
 use crate::scan::Rule;
-use crate::scan::craft::{Craft, record};
+use crate::scan::tests::craft::{Craft, record};
 use foreshore_base::{GroupNo, Lsn};
 use proptest::prelude::*;
 use std::collections::BTreeMap;

@@ -1,13 +1,14 @@
 //! Logs made by hand: chains with records above the cut of their group, which no buffer of one lane writes, but which
 //! the format allows.
 
+pub(crate) mod craft;
 mod restart;
 mod tails;
 
-use super::craft::{Craft, UUID};
 use super::*;
 use crate::reader::Recovered;
 use crate::{Log, LogOptions};
+use craft::{Craft, UUID};
 
 const SIZE: u64 = 64 << 10;
 

@@ -268,7 +268,11 @@ impl Segments {
         let take_spare = || self.list.lock().take_spare();
         let number = self.list.lock().next_number;
         let mut spare = take_spare();
-        let mut prepared = self.prepare_from(spare, number);
+        let prepare = |spare: Option<Spare>| match spare {
+            Some(spare) => self.files.recycle(spare, number),
+            None => self.files.create(number),
+        };
+        let mut prepared = prepare(spare);
         while let (Err(Error::DiskFull { .. }), Some(Spare { number: old, size })) = (&prepared, spare)
             && size < self.files.size
         {
@@ -278,7 +282,7 @@ impl Segments {
                 break;
             }
             spare = take_spare();
-            prepared = self.prepare_from(spare, number);
+            prepared = prepare(spare);
         }
         // ORDERING: Relaxed, a flag about the disk that every attempt sets anew.
         self.is_full.store(matches!(prepared, Err(Error::DiskFull { .. })), Ordering::Relaxed);
@@ -303,10 +307,6 @@ impl Segments {
                 Err(error)
             }
         }
-    }
-
-    fn prepare_from(&self, spare: Option<Spare>, number: u64) -> Result<Arc<dyn foreshore_io::File>> {
-        spare.map_or_else(|| self.files.create(number), |spare| self.files.recycle(spare, number))
     }
 
     /// Gives up the groups before `before`, segment by segment: the control file moves first, then files that neither

@@ -1,6 +1,7 @@
 //! The part of a session in the account of log space for rollbacks (see [`crate::undo_log`]).
 
 use super::Session;
+use crate::segment::GRANT;
 use foreshore_base::{Error, Result};
 
 impl Session {
@@ -69,7 +70,7 @@ impl Session {
     /// `DiskFull` if there is less; `Poisoned`; what making log space failed with.
     pub fn admit_copy(&mut self, bytes: u64) -> Result<()> {
         self.check_stop()?;
-        self.undo_log.admit_copy(&self.core.segments, bytes)
+        self.core.segments.admit_copy(self.undo_log.granted() / GRANT, bytes)
     }
 
     /// Ends the account of a transaction: nothing of it will be compensated any more.

@@ -5,8 +5,8 @@
 //! crash too. What it writes is read by the real scan and the real reader, and an oracle that saw everything judges.
 //! `FORESHORE_RESTARTS` says how many histories.
 
-use super::super::craft::{Craft, Draft, record};
 use super::super::{Rule, Scanned};
+use super::craft::{Craft, Draft, record};
 use crate::follow::Follower;
 use crate::reader::Recovered;
 use crate::segment::{Control, Home};

@@ -5,7 +5,7 @@
 //! before.
 
 use super::super::Rule;
-use super::super::craft::{Craft, Draft, UUID, record};
+use super::craft::{Craft, Draft, UUID, record};
 use crate::format::{CtlSlot, Decoded, Extent, FIRST_GROUP, GROUP_HEADER, GroupHeader, MAX_GROUP, MAX_STAMP};
 use crate::segment::Control;
 use crate::{Dep, Log, LogOptions, Record, Session};

@@ -1,8 +1,8 @@
 //! Logs made by hand, group by group, for tests of what the format allows and no buffer writes.
 
-use super::{Rule, Scanned, scan_by};
 use crate::format::{CtlSlot, Envelope, Extent, FIRST_GROUP, GROUP_HEADER, GroupHeader, SegmentHeader, segment_name};
 use crate::reader::Recovered;
+use crate::scan::{Rule, Scanned, scan_by};
 use crate::segment::{Control, Home};
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{GroupNo, Incarnation, Lsn, Result, Uuid, crc32c};
