@@ -49,8 +49,13 @@ impl SessionLanes {
             }
         };
         loop {
-            check().inspect_err(|_| pass_on())?;
             let key = self.released.prepare();
+            // Behind the key: a stop that this does not see ends the wait below.
+            if let Err(stopped) = check() {
+                self.released.cancel(key);
+                pass_on();
+                return Err(stopped);
+            }
             if let Some(lane) = self.free.lock().pop() {
                 self.released.cancel(key);
                 return Ok(lane);
