@@ -9,6 +9,7 @@ use foreshore_sync::{ByteArena, ParkTable, ShardedCounter};
 use foreshore_wal::Log;
 use std::fmt;
 use std::io;
+use std::ops::Range;
 
 #[derive(Debug)]
 pub(crate) struct Memory {
@@ -74,6 +75,9 @@ impl Memory {
     }
 }
 
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
 /// A frame of a pool. Copies are free; a guard is a slot plus the right to use it.
 #[derive(Clone, Copy)]
 pub(crate) struct Slot<'a> {
@@ -121,6 +125,13 @@ impl<'a> Slot<'a> {
         for at in [0, 256, PAGE_SIZE - 64] {
             self.memory.arena.prefetch(self.offset() + at);
         }
+    }
+
+    /// Prefetches the cache lines of `range` of the page, as far as they are in it.
+    #[inline]
+    pub(crate) fn prefetch_lines(self, range: Range<usize>) {
+        let inside = range.start.min(PAGE_SIZE)..range.end.min(PAGE_SIZE);
+        inside.step_by(LINE).for_each(|at| self.memory.arena.prefetch(self.offset() + at));
     }
 
     #[inline]

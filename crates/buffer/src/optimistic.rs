@@ -78,6 +78,12 @@ impl<'a> OptimisticGuard<'a> {
         }
     }
 
+    /// Prefetches the cache lines of `range`. Any range will do.
+    #[inline]
+    pub fn prefetch(&self, range: Range<usize>) {
+        self.slot.prefetch_lines(range);
+    }
+
     /// Returns whether everything read so far was one state of the page.
     #[must_use]
     #[inline]
@@ -98,9 +104,11 @@ impl PageRead for &OptimisticGuard<'_> {
     }
 
     fn append_to(self, range: Range<usize>, out: &mut Vec<u8>) {
-        let len = out.len();
-        out.resize(len + range.len(), 0);
-        self.copy_to(range, &mut out[len..]);
+        if range.start <= range.end && range.end <= PAGE_SIZE {
+            words::append(self.words, range, out);
+        } else {
+            out.resize(out.len() + range.len(), 0);
+        }
     }
 }
 

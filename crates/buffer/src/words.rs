@@ -7,6 +7,7 @@
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_sync::Word;
 use foreshore_sync::primitive::atomic::Ordering;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 const WORD_BYTES: usize = 8;
@@ -30,27 +31,44 @@ fn step() {
 
 /// Copies the bytes from `offset` on to `out`. The copy may be torn unless a latch is held or the version validates.
 pub(crate) fn load(words: &[Word], offset: usize, out: &mut [u8]) {
+    copy(words, offset, out, |byte| byte);
+}
+
+/// Appends the bytes of `range` to `out`. May be torn, as [`load`].
+pub(crate) fn append(words: &[Word], range: Range<usize>, out: &mut Vec<u8>) {
+    let len = range.len();
+    out.reserve(len);
+    copy(words, range.start, &mut out.spare_capacity_mut()[..len], MaybeUninit::new);
+    // SAFETY: the copy has stored `len` bytes behind the end.
+    unsafe { out.set_len(out.len() + len) };
+}
+
+/// Copies the bytes from `offset` on to `out`, each as `byte` makes it.
+#[inline(always)]
+fn copy<T: Copy>(words: &[Word], offset: usize, out: &mut [T], byte: impl Fn(u8) -> T) {
     assert!(offset + out.len() <= PAGE_SIZE, "read of {} bytes at {offset}", out.len());
     step();
-    let (mut index, skip) = (offset / WORD_BYTES, offset % WORD_BYTES);
-    let mut out = out;
-    if skip != 0 {
-        let len = out.len().min(WORD_BYTES - skip);
-        // ORDERING: the latch version orders this access, see the head of the file.
-        let word = words[index].load(Ordering::Relaxed).to_ne_bytes();
-        let (head, rest) = out.split_at_mut(len);
-        head.copy_from_slice(&word[skip..skip + len]);
-        out = rest;
-        index += 1;
-    }
+    let (first, skip) = (offset / WORD_BYTES, offset % WORD_BYTES * 8);
+    let words = &words[first..(offset + out.len()).div_ceil(WORD_BYTES)];
+    // ORDERING: the latch version orders this access, see the head of the file.
+    let load = |word: &Word| u64::from_le(word.load(Ordering::Relaxed));
+    let both = |low: u64, high: u64| low >> skip | high << (u64::BITS as usize - skip);
     let (chunks, tail) = out.as_chunks_mut::<WORD_BYTES>();
-    for (chunk, word) in chunks.iter_mut().zip(&words[index..]) {
-        // ORDERING: as above.
-        *chunk = word.load(Ordering::Relaxed).to_ne_bytes();
+    let full = chunks.len();
+    if skip == 0 {
+        for (chunk, word) in chunks.iter_mut().zip(words) {
+            *chunk = load(word).to_le_bytes().map(&byte);
+        }
+    } else {
+        // Each chunk lies in two words.
+        for (chunk, pair) in chunks.iter_mut().zip(words.windows(2)) {
+            *chunk = both(load(&pair[0]), load(&pair[1])).to_le_bytes().map(&byte);
+        }
     }
     if !tail.is_empty() {
-        // ORDERING: as above.
-        tail.copy_from_slice(&words[index + chunks.len()].load(Ordering::Relaxed).to_ne_bytes()[..tail.len()]);
+        let low = load(&words[full]);
+        let word = if skip == 0 { low } else { both(low, words.get(full + 1).map_or(0, load)) };
+        tail.iter_mut().zip(word.to_le_bytes()).for_each(|(to, from)| *to = byte(from));
     }
 }
 
@@ -80,6 +98,9 @@ pub(crate) fn compare(words: &[Word], range: Range<usize>, bytes: &[u8]) -> std:
             return order;
         }
         at += WORD_BYTES;
+    }
+    if tail.is_empty() {
+        return range.len().cmp(&bytes.len());
     }
     let mut mine = [0; WORD_BYTES];
     load(words, at, &mut mine[..tail.len()]);
@@ -173,6 +194,9 @@ mod tests {
                 let mut out = vec![0; len];
                 load(&words, offset, &mut out);
                 assert_eq!(out, bytes[offset..offset + len], "load {offset}+{len}");
+                let mut appended = vec![7];
+                append(&words, offset..offset + len, &mut appended);
+                assert_eq!((appended[0], &appended[1..]), (7, &bytes[offset..offset + len]), "append {offset}+{len}");
                 let new: Vec<u8> = (0..len).map(|i| !(i as u8)).collect();
                 store(&words, offset, &new);
                 bytes[offset..offset + len].copy_from_slice(&new);
